@@ -1,0 +1,1 @@
+//! Schemas of trees: the database between an engine and its users.

@@ -1,0 +1,1 @@
+//! Block storage: raw devices, preallocated files, memory, and fault injection.

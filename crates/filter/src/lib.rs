@@ -1,0 +1,1 @@
+//! Approximate membership filters (quotient filter).

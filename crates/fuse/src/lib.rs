@@ -1,0 +1,1 @@
+//! FUSE wire protocol, transports and the adapter to the file system.

@@ -1,0 +1,1 @@
+//! The stitchfs library and command.

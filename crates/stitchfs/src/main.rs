@@ -1,0 +1,2 @@
+//! The `stitchfs` command.
+fn main() {}

@@ -1,0 +1,1 @@
+//! One formatted device: superblock, version log, backup log, zones, space.

@@ -1,0 +1,1 @@
+//! The VT-tree engine: an LSM-tree that stitches.
