@@ -49,7 +49,9 @@ pub struct SystemClock {
 impl Default for SystemClock {
     fn default() -> Self {
         #[expect(clippy::disallowed_methods, reason = "this is the shim")]
-        Self { start: Instant::now() }
+        Self {
+            start: Instant::now(),
+        }
     }
 }
 

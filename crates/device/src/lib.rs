@@ -1,1 +1,83 @@
-//! Block storage: raw devices, preallocated files, memory, and fault injection.
+//! Storage as a row of bytes: a raw block device, a preallocated file, memory, and wrappers that
+//! fail on purpose.
+//!
+//! The only crate that does storage I/O. What is above it asks for bytes at offsets, and for a
+//! [`Device::sync`] where the order of writes matters.
+//!
+//! Durability contract: a write may reach the medium at any time after the call, in any order with
+//! other writes, and torn at a sector boundary. After [`Device::sync`] returns `Ok`, every write
+//! that had returned before the call began is on the medium.
+
+mod error;
+
+pub use error::DeviceError;
+
+use std::fmt::Debug;
+
+/// Smallest piece that a device writes atomically, in bytes.
+pub const SECTOR_BYTES: u64 = 512;
+
+/// A device's size and kind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    /// Size in bytes; a multiple of 4,096.
+    pub len_bytes: u64,
+    /// What users call it: a path, or `memory`.
+    pub name: String,
+    /// True for a raw block device, false for a file or memory.
+    pub is_block_device: bool,
+}
+
+/// What a device has done since it was opened. Counters only grow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DeviceCounters {
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Read calls.
+    pub reads: u64,
+    /// Bytes written.
+    pub write_bytes: u64,
+    /// Write calls.
+    pub writes: u64,
+    /// Sync calls.
+    pub syncs: u64,
+    /// Bytes discarded.
+    pub discard_bytes: u64,
+}
+
+/// A row of bytes that survives the process. Shared by threads without locks of the caller's.
+pub trait Device: Send + Sync + Debug {
+    /// Size and kind. Does not change while open.
+    fn geometry(&self) -> Geometry;
+
+    /// Reads exactly `out.len()` bytes from `offset`.
+    ///
+    /// # Errors
+    /// [`DeviceError::OutOfRange`] beyond the end, [`DeviceError::Io`] where the medium fails.
+    fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<(), DeviceError>;
+
+    /// Writes all of `pieces`, one after the other, from `offset`.
+    ///
+    /// # Errors
+    /// As [`Self::read_at`]; after an error any part may have been written.
+    ///
+    /// # Durability
+    /// None until [`Self::sync`]; a killed process loses nothing that this call accepted.
+    fn write_at(&self, offset: u64, pieces: &[&[u8]]) -> Result<(), DeviceError>;
+
+    /// Makes every write that returned before this call durable.
+    ///
+    /// # Errors
+    /// [`DeviceError::Io`]: what was not durable before may be lost for good; never retry, reopen.
+    fn sync(&self) -> Result<(), DeviceError>;
+
+    /// Tells the device that a range holds nothing of worth. What it reads back afterwards is
+    /// undefined.
+    ///
+    /// # Errors
+    /// [`DeviceError::Io`]; a device that cannot discard answers `Ok` and does nothing.
+    fn discard(&self, offset: u64, len_bytes: u64) -> Result<(), DeviceError>;
+
+    /// What it has done so far.
+    fn counters(&self) -> DeviceCounters;
+}

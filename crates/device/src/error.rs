@@ -1,0 +1,70 @@
+//! What can go wrong below a volume.
+
+use std::io;
+use stitch_base::ErrorKind;
+
+/// A failure of a device, with what was tried and where.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DeviceError {
+    /// The medium or the operating system failed.
+    #[error("{name}: {op} of {len_bytes} bytes at offset {at} failed")]
+    Io {
+        /// The device.
+        name: String,
+        /// `read`, `write`, `sync`, `discard`, `open`.
+        op: &'static str,
+        /// Offset in bytes.
+        at: u64,
+        /// Length of the request in bytes.
+        len_bytes: u64,
+        /// What the operating system said.
+        #[source]
+        source: io::Error,
+    },
+    /// The request goes beyond the end.
+    #[error(
+        "{name}: {op} of {len_bytes} bytes at offset {at} goes beyond the end ({device_bytes} bytes)"
+    )]
+    OutOfRange {
+        /// The device.
+        name: String,
+        /// `read`, `write`, `discard`.
+        op: &'static str,
+        /// Offset in bytes.
+        at: u64,
+        /// Length of the request in bytes.
+        len_bytes: u64,
+        /// Size of the device.
+        device_bytes: u64,
+    },
+    /// The path cannot be used as a device.
+    #[error("{name}: {reason}")]
+    Unsuitable {
+        /// The path.
+        name: String,
+        /// Why, and what to do about it.
+        reason: String,
+    },
+    /// Another process has it open.
+    #[error("{name}: is in use by another process; unmount it first")]
+    Busy {
+        /// The path.
+        name: String,
+    },
+}
+
+impl DeviceError {
+    /// What a caller can do about it.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Io { source, .. } if source.kind() == io::ErrorKind::NotFound => {
+                ErrorKind::NotFound
+            }
+            Self::Io { .. } => ErrorKind::Io,
+            Self::OutOfRange { .. } => ErrorKind::Bug,
+            Self::Unsuitable { .. } | Self::Busy { .. } => ErrorKind::Invalid,
+        }
+    }
+}

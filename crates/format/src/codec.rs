@@ -1,0 +1,263 @@
+//! Bytes in, numbers out, and back: the primitives that every record's codec is made of.
+//!
+//! Fixed-width numbers are little-endian. Varints are LEB128 of at most ten bytes, in their
+//! shortest form (a longer form is refused, so that every value has one encoding). Byte strings
+//! are a varint length and the bytes.
+
+use crate::FormatError;
+
+/// Longest varint, in bytes.
+pub const VARINT_BYTES_MAX: usize = 10;
+
+/// Reads a record front to back. Never panics on any input.
+#[derive(Clone, Debug)]
+pub struct Reader<'a> {
+    record: &'static str,
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Reader<'a> {
+    /// A reader of `bytes`, which should hold a `record` (its name goes into errors).
+    #[must_use]
+    pub const fn new(record: &'static str, bytes: &'a [u8]) -> Self {
+        Self {
+            record,
+            bytes,
+            at: 0,
+        }
+    }
+
+    /// Offset of the next byte.
+    #[must_use]
+    pub const fn at(&self) -> usize {
+        self.at
+    }
+
+    /// True when nothing is left.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.at == self.bytes.len()
+    }
+
+    /// Everything that is left.
+    #[must_use]
+    pub fn rest(&self) -> &'a [u8] {
+        &self.bytes[self.at..]
+    }
+
+    /// The next `len` bytes.
+    ///
+    /// # Errors
+    /// [`FormatError::Truncated`].
+    pub fn take(&mut self, len: usize) -> Result<&'a [u8], FormatError> {
+        let left = self.bytes.len() - self.at;
+        if len > left {
+            return Err(FormatError::Truncated {
+                record: self.record,
+                at: self.at,
+                needed: len,
+                left,
+            });
+        }
+        let out = &self.bytes[self.at..self.at + len];
+        self.at += len;
+        Ok(out)
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], FormatError> {
+        let bytes = self.take(N)?;
+        Ok(bytes.try_into().expect("take gives the length asked for"))
+    }
+
+    /// One byte.
+    ///
+    /// # Errors
+    /// [`FormatError::Truncated`].
+    pub fn u8(&mut self) -> Result<u8, FormatError> {
+        Ok(self.array::<1>()?[0])
+    }
+
+    /// Two bytes.
+    ///
+    /// # Errors
+    /// [`FormatError::Truncated`].
+    pub fn u16(&mut self) -> Result<u16, FormatError> {
+        Ok(u16::from_le_bytes(self.array()?))
+    }
+
+    /// Four bytes.
+    ///
+    /// # Errors
+    /// [`FormatError::Truncated`].
+    pub fn u32(&mut self) -> Result<u32, FormatError> {
+        Ok(u32::from_le_bytes(self.array()?))
+    }
+
+    /// Eight bytes.
+    ///
+    /// # Errors
+    /// [`FormatError::Truncated`].
+    pub fn u64(&mut self) -> Result<u64, FormatError> {
+        Ok(u64::from_le_bytes(self.array()?))
+    }
+
+    /// Eight bytes, signed.
+    ///
+    /// # Errors
+    /// [`FormatError::Truncated`].
+    pub fn i64(&mut self) -> Result<i64, FormatError> {
+        Ok(i64::from_le_bytes(self.array()?))
+    }
+
+    /// A varint.
+    ///
+    /// # Errors
+    /// [`FormatError::Truncated`]; [`FormatError::Field`] if it does not fit 64 bits or is not in
+    /// its shortest form.
+    pub fn varint(&mut self) -> Result<u64, FormatError> {
+        let mut value = 0u64;
+        for index in 0..VARINT_BYTES_MAX {
+            let byte = self.u8()?;
+            let bits = u64::from(byte & 0x7f);
+            if index == VARINT_BYTES_MAX - 1 && bits > 1 {
+                return Err(self.field("varint", "at most 64 bits", format!("{byte:#x} last")));
+            }
+            value |= bits << (7 * index);
+            if byte & 0x80 == 0 {
+                if byte == 0 && index > 0 {
+                    return Err(self.field(
+                        "varint",
+                        "its shortest form",
+                        "a trailing zero".into(),
+                    ));
+                }
+                return Ok(value);
+            }
+        }
+        Err(self.field("varint", "at most ten bytes", "more".into()))
+    }
+
+    /// A varint that counts bytes or things in memory.
+    ///
+    /// # Errors
+    /// As [`Self::varint`].
+    pub fn varint_usize(&mut self) -> Result<usize, FormatError> {
+        let value = self.varint()?;
+        usize::try_from(value)
+            .map_err(|_| self.field("varint", "a length in memory", value.to_string()))
+    }
+
+    /// A byte string: varint length, then the bytes.
+    ///
+    /// # Errors
+    /// As [`Self::varint`] and [`Self::take`].
+    pub fn bytes(&mut self) -> Result<&'a [u8], FormatError> {
+        let len = self.varint_usize()?;
+        self.take(len)
+    }
+
+    /// Ends the record.
+    ///
+    /// # Errors
+    /// [`FormatError::Field`] if anything is left.
+    pub fn finish(self) -> Result<(), FormatError> {
+        if self.is_empty() {
+            return Ok(());
+        }
+        let left = self.bytes.len() - self.at;
+        Err(self.field("end", "no bytes left", format!("{left} bytes left")))
+    }
+
+    /// An error about a field of this record.
+    #[must_use]
+    pub fn field(&self, field: &'static str, expected: &str, found: String) -> FormatError {
+        FormatError::Field {
+            record: self.record,
+            field,
+            expected: expected.to_owned(),
+            found,
+        }
+    }
+}
+
+/// Appends a varint.
+pub fn put_varint(out: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        out.push(value.to_le_bytes()[0] | 0x80);
+        value >>= 7;
+    }
+    out.push(value.to_le_bytes()[0]);
+}
+
+/// Appends a byte string: varint length, then the bytes.
+pub fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+    put_varint(out, bytes.len() as u64);
+    out.extend_from_slice(bytes);
+}
+
+/// CRC-32C, the checksum of every record.
+#[must_use]
+pub fn checksum(bytes: &[u8]) -> u32 {
+    crc32c::crc32c(bytes)
+}
+
+/// Goes on with a checksum over more bytes.
+#[must_use]
+pub fn checksum_append(sum: u32, bytes: &[u8]) -> u32 {
+    crc32c::crc32c_append(sum, bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn varints_come_back() {
+        for value in [
+            0,
+            1,
+            127,
+            128,
+            300,
+            u64::from(u32::MAX),
+            u64::MAX - 1,
+            u64::MAX,
+        ] {
+            let mut out = Vec::new();
+            put_varint(&mut out, value);
+            let mut reader = Reader::new("test", &out);
+            assert_eq!(reader.varint(), Ok(value));
+            assert!(reader.finish().is_ok());
+        }
+    }
+
+    #[test]
+    fn long_forms_are_refused() {
+        assert!(Reader::new("test", &[0x80, 0x00]).varint().is_err());
+        assert!(Reader::new("test", &[0xff; 10]).varint().is_err());
+        let mut eleven = vec![0x80; 10];
+        eleven.push(1);
+        assert!(Reader::new("test", &eleven).varint().is_err());
+    }
+
+    #[test]
+    fn a_cut_says_where() {
+        let error = Reader::new("test", &[1, 2, 3]).u64().expect_err("cut");
+        assert_eq!(
+            error,
+            FormatError::Truncated {
+                record: "test",
+                at: 0,
+                needed: 8,
+                left: 3
+            }
+        );
+    }
+
+    #[test]
+    fn the_checksum_is_crc32c() {
+        assert_eq!(checksum(b"123456789"), 0xe306_9283);
+        assert_eq!(checksum_append(checksum(b"1234"), b"56789"), 0xe306_9283);
+    }
+}

@@ -1,0 +1,66 @@
+//! What a decoder says about bytes that are not what was written.
+
+use stitch_base::ErrorKind;
+
+/// Stored bytes that cannot be what was written.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum FormatError {
+    /// The record ends before it is complete.
+    #[error("{record}: cut short at byte {at}: {needed} bytes needed, {left} left")]
+    Truncated {
+        /// Which record.
+        record: &'static str,
+        /// Offset in the record.
+        at: usize,
+        /// Bytes needed there.
+        needed: usize,
+        /// Bytes left there.
+        left: usize,
+    },
+    /// A field holds what it must not.
+    #[error("{record}: field {field} is {found}, expected {expected}")]
+    Field {
+        /// Which record.
+        record: &'static str,
+        /// Which field.
+        field: &'static str,
+        /// What is allowed.
+        expected: String,
+        /// What is there.
+        found: String,
+    },
+    /// The checksum does not match.
+    #[error("{record}: checksum is {found:#010x}, expected {expected:#010x}")]
+    Checksum {
+        /// Which record.
+        record: &'static str,
+        /// What the bytes give.
+        expected: u32,
+        /// What is stored.
+        found: u32,
+    },
+    /// Written by a newer version of this program.
+    #[error("{record}: format version {found} is newer than {supported}: use a newer stitchfs")]
+    Newer {
+        /// Which record.
+        record: &'static str,
+        /// Version found.
+        found: u32,
+        /// Newest version that this program reads.
+        supported: u32,
+    },
+}
+
+impl FormatError {
+    /// What a caller can do about it.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Newer { .. } => ErrorKind::Unsupported,
+            Self::Truncated { .. } | Self::Field { .. } | Self::Checksum { .. } => {
+                ErrorKind::Corrupt
+            }
+        }
+    }
+}
