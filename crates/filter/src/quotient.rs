@@ -1,0 +1,450 @@
+//! An immutable quotient filter, probed in its serialised form.
+//!
+//! A hash is mapped monotonically (multiply, then shift) onto a fingerprint below `n * 2^r`, for `n`
+//! keys and `r` remainder bits. The fingerprint's high part is the quotient, its low part the
+//! remainder. Fingerprints of one quotient form a run; runs lie in quotient order, remainders in
+//! ascending order within their run.
+//!
+//! ```text
+//! byte 0          r, always 7
+//! 2n bits         for each quotient: one 1 bit for each key of its run, then a 0 bit
+//! n * r bits      the remainders
+//! padding         zero bits up to a whole byte
+//! ```
+//!
+//! The length in bytes determines `n`, as each key takes at least 8 bits. A probe selects the end of
+//! the run before its own (a popcount scan; filters are per data block, so the scan is short), then
+//! compares one remainder on average.
+//!
+//! - A key that was added is always found.
+//! - Another key is found with a probability of at most `2^-r` (0.78 %).
+//! - Size is `r + 2` = 9 bits per key, plus the first byte.
+//!
+//! Paper: Bender et al., "Don't Thrash: How to Cache Your Hash on Flash", 2012; and its use in
+//! Shetty et al., "Building Workload-Independent Storage with VT-Trees", 2013, section 3.1.
+//! Differs: the filter never changes, so no slot is left empty and nothing is shifted: two bits per
+//! key (run lengths in unary) do what three metadata bits per slot do there. The number of quotients
+//! need not be a power of two. There is one filter per data block, which a stitched block keeps, so
+//! filters are never merged.
+
+use stitch_base::ErrorKind;
+
+use crate::bits::{self, BitWriter};
+
+/// Bits of a fingerprint below the quotient.
+const REMAINDER_BITS: u8 = 7;
+/// Bits per key beside the remainder.
+const METADATA_BITS: u8 = 2;
+/// Bits per key. From 8 on, the length in bytes determines the number of keys.
+const KEY_BITS: usize = (REMAINDER_BITS + METADATA_BITS) as usize;
+/// Bytes before the bit string.
+const HEADER_BYTES: usize = 1;
+/// Largest number of keys in one filter.
+const KEY_COUNT_MAX: usize = 1 << 24;
+
+const _: () = assert!(KEY_BITS >= 8);
+
+/// Why bytes are not a filter.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum FilterError {
+    /// The bytes do not follow the layout.
+    #[error("corrupt quotient filter: {what} is {found}, expected {expected}")]
+    Corrupt {
+        /// The field or property that is wrong.
+        what: &'static str,
+        /// What it should be.
+        expected: usize,
+        /// What it is.
+        found: usize,
+    },
+}
+
+impl FilterError {
+    /// The kind that callers act on.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Corrupt { .. } => ErrorKind::Corrupt,
+        }
+    }
+}
+
+/// A hash's quotient, below `key_count`, and remainder. Keeps the order of hashes.
+fn split(hash: u64, key_count: usize) -> (usize, u64) {
+    debug_assert!(0 < key_count && key_count <= KEY_COUNT_MAX);
+    let range = (key_count as u128) << REMAINDER_BITS;
+    let fingerprint = ((u128::from(hash) * range) >> 64) as u64;
+    let quotient = (fingerprint >> REMAINDER_BITS) as usize;
+    debug_assert!(quotient < key_count);
+    (quotient, fingerprint & ((1 << REMAINDER_BITS) - 1))
+}
+
+/// Bytes of a filter of `key_count` keys.
+fn len_bytes(key_count: usize) -> usize {
+    HEADER_BYTES + (key_count * KEY_BITS).div_ceil(8)
+}
+
+/// Builds serialised quotient filters.
+#[derive(Debug, Clone, Copy)]
+pub struct QuotientFilter;
+
+impl QuotientFilter {
+    /// Appends to `out` a filter of `hashes`, which it sorts and frees of duplicates.
+    ///
+    /// The hashes must be of good quality in their high bits. The filter is a byte string of
+    /// `1 + 9 * n / 8` bytes, rounded up.
+    ///
+    /// # Panics
+    ///
+    /// With more than 2^24 distinct hashes.
+    pub fn build(hashes: &mut Vec<u64>, out: &mut Vec<u8>) {
+        hashes.sort_unstable();
+        hashes.dedup();
+        let key_count = hashes.len();
+        assert!(key_count <= KEY_COUNT_MAX, "too many keys for one filter");
+
+        let start = out.len();
+        out.reserve(len_bytes(key_count));
+        out.push(REMAINDER_BITS);
+        let mut writer = BitWriter::new(out);
+        write_runs(&mut writer, hashes);
+        for &hash in hashes.iter() {
+            writer.push(split(hash, key_count).1, u32::from(REMAINDER_BITS));
+        }
+        writer.finish();
+        debug_assert_eq!(out.len() - start, len_bytes(key_count));
+    }
+}
+
+/// Writes the run lengths in unary: for each quotient, a one per key and a closing zero.
+fn write_runs(writer: &mut BitWriter<'_>, hashes: &[u64]) {
+    let mut open_quotient = 0;
+    for &hash in hashes {
+        let (quotient, _) = split(hash, hashes.len());
+        debug_assert!(open_quotient <= quotient);
+        for _ in open_quotient..quotient {
+            writer.push(0, 1);
+        }
+        writer.push(1, 1);
+        open_quotient = quotient;
+    }
+    for _ in open_quotient..hashes.len() {
+        writer.push(0, 1);
+    }
+}
+
+/// A quotient filter over borrowed bytes.
+#[derive(Debug, Clone, Copy)]
+pub struct QuotientFilterRef<'a> {
+    bits: &'a [u8],
+    key_count: usize,
+}
+
+impl<'a> QuotientFilterRef<'a> {
+    /// Reads the filter that is exactly `bytes`.
+    ///
+    /// # Errors
+    ///
+    /// `Corrupt` if the bytes do not follow the layout. A filter of another key set cannot be told
+    /// from the right one: that is for the checksum around it.
+    ///
+    /// # Cost
+    ///
+    /// A popcount over two bits per key; nothing is copied.
+    pub fn new(bytes: &'a [u8]) -> Result<Self, FilterError> {
+        let Some((&remainder_bits, bits)) = bytes.split_first() else {
+            return Err(FilterError::Corrupt {
+                what: "length",
+                expected: HEADER_BYTES,
+                found: 0,
+            });
+        };
+        if remainder_bits != REMAINDER_BITS {
+            return Err(FilterError::Corrupt {
+                what: "number of remainder bits",
+                expected: usize::from(REMAINDER_BITS),
+                found: usize::from(remainder_bits),
+            });
+        }
+        let key_count = bits.len() * 8 / KEY_BITS;
+        let filter = Self { bits, key_count };
+        filter.check_layout()?;
+        Ok(filter)
+    }
+
+    /// Checks what the layout fixes: the length, the number of runs and keys, the padding.
+    fn check_layout(&self) -> Result<(), FilterError> {
+        if self.key_count > KEY_COUNT_MAX {
+            let found = self.key_count;
+            return Err(FilterError::Corrupt {
+                what: "key count",
+                expected: KEY_COUNT_MAX,
+                found,
+            });
+        }
+        let found = HEADER_BYTES + self.bits.len();
+        let expected = len_bytes(self.key_count);
+        if found != expected {
+            return Err(FilterError::Corrupt {
+                what: "length",
+                expected,
+                found,
+            });
+        }
+        let found = bits::ones_before(self.bits, self.key_count * 2);
+        if found != self.key_count {
+            let expected = self.key_count;
+            return Err(FilterError::Corrupt {
+                what: "keys in runs",
+                expected,
+                found,
+            });
+        }
+        let used = self.key_count * KEY_BITS;
+        let unused = u32::try_from(self.bits.len() * 8 - used).unwrap_or(u32::MAX);
+        debug_assert!(unused < 8);
+        let padding = bits::read(self.bits, used, unused);
+        if padding != 0 {
+            let found = padding as usize;
+            return Err(FilterError::Corrupt {
+                what: "padding",
+                expected: 0,
+                found,
+            });
+        }
+        Ok(())
+    }
+
+    /// Number of distinct hashes that the filter was built from.
+    #[must_use]
+    pub fn key_count(&self) -> usize {
+        self.key_count
+    }
+
+    /// Whether a key of this hash may be among those that the filter was built from.
+    ///
+    /// `false` is certain; `true` is wrong with a probability of at most 0.78 %.
+    #[must_use]
+    pub fn may_contain(&self, hash: u64) -> bool {
+        if self.key_count == 0 {
+            return false;
+        }
+        let (quotient, wanted) = split(hash, self.key_count);
+        let run_bits = self.key_count * 2;
+        let run_start = match quotient.checked_sub(1) {
+            None => 0,
+            Some(before) => match bits::select_zero(self.bits, run_bits, before) {
+                Some(end) => end + 1,
+                None => return false,
+            },
+        };
+        let width = u32::from(REMAINDER_BITS);
+        // Ones before the run: all bits before it but one zero per quotient.
+        for (slot, at) in (run_start - quotient..).zip(run_start..run_bits) {
+            if bits::read(self.bits, at, 1) == 0 {
+                return false;
+            }
+            let remainder = bits::read(self.bits, run_bits + slot * width as usize, width);
+            if remainder >= wanted {
+                return remainder == wanted;
+            }
+        }
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use stitch_base::random::Rng;
+
+    use super::*;
+
+    fn build(mut hashes: Vec<u64>) -> Vec<u8> {
+        let mut out = Vec::new();
+        QuotientFilter::build(&mut hashes, &mut out);
+        out
+    }
+
+    #[test]
+    fn an_empty_filter_holds_nothing() {
+        let bytes = build(Vec::new());
+        let filter = QuotientFilterRef::new(&bytes).unwrap();
+        assert_eq!(bytes.len(), 1);
+        assert_eq!(filter.key_count(), 0);
+        assert!(!filter.may_contain(0));
+        assert!(!filter.may_contain(u64::MAX));
+    }
+
+    /// Pins the layout: four keys, one per quotient 0 and 1, two in 3.
+    #[test]
+    fn layout_is_pinned() {
+        let quarter = 1_u64 << 62;
+        let remainder = |value: u64| value << 55;
+        let hashes = vec![
+            remainder(1),
+            quarter + remainder(2),
+            3 * quarter + remainder(3),
+            3 * quarter + remainder(127),
+        ];
+        // Unary 10 10 0 110, lowest bit first, then 7-bit remainders 1, 2, 3, 127.
+        assert_eq!(build(hashes), [7, 0b0110_0101, 0x01, 0xc1, 0xe0, 0x0f]);
+    }
+
+    #[test]
+    fn building_appends_and_drops_duplicates() {
+        let mut out = vec![0xaa];
+        let mut hashes = vec![5, 5, u64::MAX, 5];
+        QuotientFilter::build(&mut hashes, &mut out);
+        assert_eq!(hashes, [5, u64::MAX]);
+        assert_eq!(out[0], 0xaa);
+        let filter = QuotientFilterRef::new(&out[1..]).unwrap();
+        assert_eq!(filter.key_count(), 2);
+        assert!(filter.may_contain(5));
+        assert!(filter.may_contain(u64::MAX));
+    }
+
+    #[test]
+    fn size_and_false_positives_are_within_bounds() {
+        let mut random = Rng::new(1);
+        let mut false_positives = 0_u64;
+        let mut probes = 0_u64;
+        for key_count in (16..=2000).step_by(31).chain(16..=40) {
+            let bytes = build((0..key_count).map(|_| random.next_u64()).collect());
+            assert!(
+                bytes.len() * 8 <= key_count * 10,
+                "{key_count} keys: {} bytes",
+                bytes.len()
+            );
+            let filter = QuotientFilterRef::new(&bytes).unwrap();
+            assert_eq!(filter.key_count(), key_count);
+            for _ in 0..20_000 {
+                probes += 1;
+                false_positives += u64::from(filter.may_contain(random.next_u64()));
+            }
+        }
+        let rate = false_positives as f64 / probes as f64;
+        assert!(rate <= 0.008, "false positive rate {rate}");
+        assert!(
+            rate >= 0.006,
+            "false positive rate {rate} is too good to be true"
+        );
+    }
+
+    #[test]
+    fn a_length_that_no_key_count_has_is_refused() {
+        let mut random = Rng::new(2);
+        let bytes = build((0..7).map(|_| random.next_u64()).collect());
+        assert_eq!(bytes.len(), 9);
+        let mut longer = bytes.clone();
+        longer.push(0);
+
+        assert!(QuotientFilterRef::new(&longer).is_err());
+        assert!(QuotientFilterRef::new(&[]).is_err());
+        assert!(QuotientFilterRef::new(&[REMAINDER_BITS, 0]).is_err());
+    }
+
+    /// A cut can leave another valid filter (a prefix with as many ones as zeros): the checksum of the
+    /// block around the filter is there for that.
+    #[test]
+    fn every_truncation_is_refused_or_safe_to_probe() {
+        let mut random = Rng::new(2);
+        let mut refused = 0;
+        let bytes = build((0..400).map(|_| random.next_u64()).collect());
+        for len in 0..bytes.len() {
+            match QuotientFilterRef::new(&bytes[..len]) {
+                Ok(filter) => assert!((0..50).all(|_| {
+                    let _ = filter.may_contain(random.next_u64());
+                    filter.key_count() < 400
+                })),
+                Err(_) => refused += 1,
+            }
+        }
+        assert!(refused > bytes.len() / 2, "only {refused} refused");
+    }
+
+    #[test]
+    fn a_flipped_run_or_header_bit_is_refused() {
+        let mut random = Rng::new(3);
+        let bytes = build((0..100).map(|_| random.next_u64()).collect());
+        for bit in 0..8 + 200 {
+            let mut flipped = bytes.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert!(QuotientFilterRef::new(&flipped).is_err(), "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn errors_say_what_is_wrong() {
+        let error = QuotientFilterRef::new(&[0, 1, 2]).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corrupt);
+        assert!(error.to_string().contains("remainder bits is 0"), "{error}");
+    }
+
+    proptest! {
+        #[test]
+        fn never_misses(hashes in prop::collection::vec(any::<u64>(), 0..600)) {
+            let bytes = build(hashes.clone());
+            let filter = QuotientFilterRef::new(&bytes).unwrap();
+            for hash in hashes {
+                prop_assert!(filter.may_contain(hash));
+            }
+        }
+
+        #[test]
+        fn never_misses_clustered(
+            base in any::<u64>(),
+            steps in prop::collection::vec(0_u64..1 << 40, 0..600),
+        ) {
+            let hashes: Vec<u64> = steps.iter().map(|step| base.wrapping_add(*step)).collect();
+            let bytes = build(hashes.clone());
+            let filter = QuotientFilterRef::new(&bytes).unwrap();
+            for hash in hashes {
+                prop_assert!(filter.may_contain(hash));
+            }
+        }
+
+        #[test]
+        fn hostile_bytes_never_panic(
+            bytes in prop::collection::vec(any::<u8>(), 0..300),
+            good_header in any::<bool>(),
+            probes in prop::collection::vec(any::<u64>(), 1..20),
+        ) {
+            let mut bytes = bytes;
+            if let (Some(first), true) = (bytes.first_mut(), good_header) {
+                *first = REMAINDER_BITS;
+            }
+            if let Ok(filter) = QuotientFilterRef::new(&bytes) {
+                for hash in probes {
+                    let _ = filter.may_contain(hash);
+                }
+            }
+        }
+
+        #[test]
+        fn hostile_bytes_of_valid_layout_never_panic(
+            runs in prop::collection::vec(any::<bool>(), 1..200),
+            remainder in any::<u64>(),
+            probes in prop::collection::vec(any::<u64>(), 1..20),
+        ) {
+            let mut bytes = vec![REMAINDER_BITS];
+            let mut writer = BitWriter::new(&mut bytes);
+            // As many ones as zeros, in any order.
+            for &run in &runs {
+                writer.push(u64::from(run), 1);
+            }
+            for &run in &runs {
+                writer.push(u64::from(!run), 1);
+            }
+            for _ in &runs {
+                writer.push(remainder % 128, u32::from(REMAINDER_BITS));
+            }
+            writer.finish();
+            let filter = QuotientFilterRef::new(&bytes).unwrap();
+            for hash in probes {
+                let _ = filter.may_contain(hash);
+            }
+        }
+    }
+}
