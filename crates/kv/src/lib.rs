@@ -1,1 +1,27 @@
-//! The engine contract: trees, batches, snapshots, cursors, upserts; a model engine; the conformance suite.
+//! The engine contract: what every ordered store of this house offers to what is above it.
+//!
+//! A store holds **trees** of byte keys and byte values. It is changed by [`Batch`]es of messages
+//! (`put`, `delete`, `delete_range`, `upsert`), each applied whole or not at all, over any trees;
+//! it is read by `get` and by ordered scans in both directions, now or at a [`Snapshot`].
+//!
+//! Nothing here knows how an engine works inside, and nothing above may know more than this.
+
+mod batch;
+pub mod counters;
+mod engine;
+mod error;
+mod snapshot;
+mod tree;
+mod upsert;
+
+pub use batch::Batch;
+pub use counters::Counters;
+pub use engine::{
+    CommitOptions, Direction, Engine, Entry, KeyRange, Limits, Scan, SpaceClass, SpaceUsage,
+    Violation,
+};
+pub use error::KvError;
+pub use snapshot::Snapshot;
+pub use stitch_format::batch::{Message, Messages};
+pub use tree::{Compression, TreeInfo, TreeOptions};
+pub use upsert::{Folded, UpsertFn, UpsertRegistry};

@@ -1,0 +1,110 @@
+//! A batch: messages that are applied together or not at all.
+
+use stitch_base::TreeId;
+use stitch_format::batch::{Message, Messages, put_message};
+
+/// Messages over any trees, applied in their order as one atomic step.
+///
+/// Built once, in the form in which the log stores it. `clear` keeps the memory, so that one batch
+/// serves many operations without allocating.
+#[derive(Clone, Debug, Default)]
+pub struct Batch {
+    bytes: Vec<u8>,
+    count: usize,
+}
+
+impl Batch {
+    /// An empty batch.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            bytes: Vec::new(),
+            count: 0,
+        }
+    }
+
+    /// Sets a key.
+    pub fn put(&mut self, tree: TreeId, key: &[u8], value: &[u8]) {
+        self.push(tree, Message::Put { key, value });
+    }
+
+    /// Removes a key, present or not.
+    pub fn delete(&mut self, tree: TreeId, key: &[u8]) {
+        self.push(tree, Message::Delete { key });
+    }
+
+    /// Removes every key in `[start, end)`, at a cost that does not depend on how many there are.
+    /// An empty range does nothing.
+    pub fn delete_range(&mut self, tree: TreeId, start: &[u8], end: &[u8]) {
+        if start < end {
+            self.push(tree, Message::DeleteRange { start, end });
+        }
+    }
+
+    /// Folds `delta` into the key's value by the function registered under `function`, without
+    /// reading the value now.
+    pub fn upsert(&mut self, tree: TreeId, key: &[u8], function: u32, delta: &[u8]) {
+        self.push(
+            tree,
+            Message::Upsert {
+                key,
+                function,
+                delta,
+            },
+        );
+    }
+
+    /// Appends any message.
+    pub fn push(&mut self, tree: TreeId, message: Message<'_>) {
+        assert!(tree.0 > 0, "tree 0 is never given out");
+        put_message(&mut self.bytes, tree, message);
+        self.count += 1;
+    }
+
+    /// Number of messages.
+    #[must_use]
+    pub const fn count(&self) -> usize {
+        self.count
+    }
+
+    /// True without messages.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// The batch as the log stores it.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Takes all messages out and keeps the memory.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.count = 0;
+    }
+
+    /// The messages in order.
+    pub fn messages(&self) -> impl Iterator<Item = (TreeId, Message<'_>)> {
+        Messages::new(&self.bytes).map(|m| m.expect("this batch encoded its own messages"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_keep_their_order_and_empty_ranges_vanish() {
+        let mut batch = Batch::new();
+        batch.put(TreeId(1), b"k", b"v");
+        batch.delete_range(TreeId(1), b"b", b"b");
+        batch.delete(TreeId(2), b"k");
+        assert_eq!(batch.count(), 2);
+        let trees: Vec<u32> = batch.messages().map(|(tree, _)| tree.0).collect();
+        assert_eq!(trees, [1, 2]);
+        batch.clear();
+        assert!(batch.is_empty() && batch.as_bytes().is_empty());
+    }
+}

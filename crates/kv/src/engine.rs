@@ -1,0 +1,212 @@
+//! The contract itself.
+
+use crate::{Batch, Counters, KvError, Snapshot, TreeInfo, TreeOptions};
+use stitch_base::{Seqno, TreeId};
+
+/// What an engine can take. Layers above keep within it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Longest key, in bytes.
+    pub key_bytes_max: u64,
+    /// Longest value or delta, in bytes.
+    pub value_bytes_max: u64,
+    /// Largest batch as encoded, in bytes.
+    pub batch_bytes_max: u64,
+}
+
+/// Whether a commit may use the space that is kept back for getting out of a full store.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SpaceClass {
+    /// Refused with [`KvError::NoSpace`] while the reserve is all that is left.
+    #[default]
+    Normal,
+    /// For what gives space back: deletes, truncation. May use the reserve.
+    Reserve,
+}
+
+/// How a batch is to be committed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CommitOptions {
+    /// Return only when the batch (and all before it) is on the medium.
+    pub sync: bool,
+    /// Which space it may use.
+    pub space: SpaceClass,
+}
+
+/// Space of a store, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SpaceUsage {
+    /// All that user data could ever take.
+    pub total_bytes: u64,
+    /// What is left for [`SpaceClass::Normal`] commits.
+    pub free_bytes: u64,
+}
+
+/// A half-open range of keys.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KeyRange<'a> {
+    /// First key of the range.
+    pub start: &'a [u8],
+    /// First key after the range; `None` for no end.
+    pub end: Option<&'a [u8]>,
+}
+
+impl<'a> KeyRange<'a> {
+    /// `[start, end)`.
+    #[must_use]
+    pub const fn new(start: &'a [u8], end: &'a [u8]) -> Self {
+        Self {
+            start,
+            end: Some(end),
+        }
+    }
+
+    /// Every key.
+    #[must_use]
+    pub const fn all() -> Self {
+        Self {
+            start: &[],
+            end: None,
+        }
+    }
+
+    /// Every key from `start` on.
+    #[must_use]
+    pub const fn from(start: &'a [u8]) -> Self {
+        Self { start, end: None }
+    }
+}
+
+/// Order of a scan.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Direction {
+    /// Smallest key first.
+    #[default]
+    Forward,
+    /// Largest key first.
+    Backward,
+}
+
+/// A key and its value, borrowed from a scan.
+pub type Entry<'a> = (&'a [u8], &'a [u8]);
+
+/// A scan under way: a consistent view from when it began.
+pub trait Scan {
+    /// The next key and value, borrowed until the next call; `None` at the end.
+    ///
+    /// # Errors
+    /// [`KvError::Storage`]; the scan is over then.
+    fn next(&mut self) -> Result<Option<Entry<'_>>, KvError>;
+}
+
+/// A broken rule that [`Engine::check`] found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// What is broken, as a short stable word: `block-checksum`, `table-order`, `filter-miss`, ...
+    pub rule: &'static str,
+    /// Where and how, for a person.
+    pub detail: String,
+}
+
+/// An ordered, transactional store of trees. Shared by threads.
+///
+/// Every commit is atomic and ordered; readers see whole commits only. A commit that returned is
+/// seen by every read that begins afterwards.
+pub trait Engine: Send + Sync {
+    /// What it can take.
+    fn limits(&self) -> Limits;
+
+    /// Living trees, by number.
+    fn trees(&self) -> Vec<TreeInfo>;
+
+    /// Makes an empty tree.
+    ///
+    /// # Errors
+    /// [`KvError::TreeExists`], [`KvError::NoSpace`], [`KvError::ReadOnly`], [`KvError::Poisoned`].
+    ///
+    /// # Durability
+    /// On the medium when this returns.
+    fn create_tree(&self, name: &str, options: &TreeOptions) -> Result<TreeId, KvError>;
+
+    /// Removes a tree and all that is in it, at a cost that does not depend on its size. Snapshots
+    /// taken before lose sight of it.
+    ///
+    /// # Errors
+    /// [`KvError::NoTree`] and as [`Self::create_tree`].
+    ///
+    /// # Durability
+    /// On the medium when this returns.
+    fn drop_tree(&self, tree: TreeId) -> Result<(), KvError>;
+
+    /// Applies a batch, whole or not at all, after every batch that returned before.
+    ///
+    /// # Errors
+    /// [`KvError::NoTree`], [`KvError::TooLarge`], [`KvError::NoSpace`], [`KvError::ReadOnly`],
+    /// [`KvError::Invalid`] (an unknown upsert function): nothing is applied.
+    /// [`KvError::Storage`], [`KvError::Poisoned`]: reopen the store.
+    ///
+    /// # Durability
+    /// Survives a killed process when this returns; a power cut with `options.sync`, or after the
+    /// next [`Self::sync`], or after a few seconds. After a power cut the store is as it was after
+    /// some commit: never a later one without an earlier one.
+    fn commit(&self, batch: &Batch, options: CommitOptions) -> Result<Seqno, KvError>;
+
+    /// Makes every commit that returned before durable.
+    ///
+    /// # Errors
+    /// [`KvError::Storage`], [`KvError::Poisoned`]: what was not durable may be lost; reopen.
+    fn sync(&self) -> Result<(), KvError>;
+
+    /// Holds this moment open for reading. O(1).
+    fn snapshot(&self) -> Snapshot;
+
+    /// The value of a key now, or at a snapshot of this store.
+    ///
+    /// # Errors
+    /// [`KvError::NoTree`], [`KvError::Storage`].
+    fn get(
+        &self,
+        tree: TreeId,
+        key: &[u8],
+        at: Option<&Snapshot>,
+    ) -> Result<Option<bytes::Bytes>, KvError>;
+
+    /// Walks a range in order, as of now or of a snapshot.
+    ///
+    /// # Errors
+    /// [`KvError::NoTree`], [`KvError::Storage`].
+    fn scan(
+        &self,
+        tree: TreeId,
+        range: KeyRange<'_>,
+        direction: Direction,
+        at: Option<&Snapshot>,
+    ) -> Result<Box<dyn Scan + '_>, KvError>;
+
+    /// What the engine has done since it was opened.
+    fn counters(&self) -> Counters;
+
+    /// Space of the store.
+    fn space(&self) -> SpaceUsage;
+
+    /// Reads everything and checks every rule of the engine: checksums, order, filters, space.
+    /// `progress` is called with done and total bytes.
+    ///
+    /// # Errors
+    /// [`KvError::Storage`] only where the check itself cannot go on.
+    fn check(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<Vec<Violation>, KvError>;
+
+    /// Waits until background work that gives space back has nothing left to do. For tests and
+    /// tools.
+    ///
+    /// # Errors
+    /// The first failure of that work.
+    fn settle(&self) -> Result<(), KvError>;
+
+    /// Writes everything out and stops background work. Later calls that write are refused. What a
+    /// plain drop skips is only speed of the next open, never safety.
+    ///
+    /// # Errors
+    /// As [`Self::sync`].
+    fn close(&self) -> Result<(), KvError>;
+}

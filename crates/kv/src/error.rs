@@ -1,0 +1,90 @@
+//! What an engine answers when it cannot do what it was asked.
+
+use std::sync::Arc;
+use stitch_base::{ErrorKind, TreeId};
+
+/// An error of an engine.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum KvError {
+    /// No tree has this number.
+    #[error("there is no tree {0}")]
+    NoTree(TreeId),
+    /// A tree of this name exists already.
+    #[error("a tree named {0:?} exists already")]
+    TreeExists(String),
+    /// A key, value or batch is larger than the engine takes.
+    #[error("{what} of {len_bytes} bytes is over the limit of {limit_bytes}")]
+    TooLarge {
+        /// `key`, `value`, `delta`, `batch`.
+        what: &'static str,
+        /// Its size.
+        len_bytes: u64,
+        /// The engine's limit.
+        limit_bytes: u64,
+    },
+    /// The request makes no sense.
+    #[error("{0}")]
+    Invalid(String),
+    /// The store is full: delete something or grow it.
+    #[error("no space left in the store: {needed_bytes} bytes needed, {free_bytes} free")]
+    NoSpace {
+        /// Bytes that the request needs.
+        needed_bytes: u64,
+        /// Bytes that are left for it.
+        free_bytes: u64,
+    },
+    /// The store is open for reading only.
+    #[error("the store is open for reading only")]
+    ReadOnly,
+    /// Another writer changed what this batch depends on: run the operation again.
+    #[error("another writer changed the same keys")]
+    Conflict,
+    /// Nobody can say whether the batch was applied: read before running it again.
+    #[error("the outcome of the commit is unknown")]
+    Unknown,
+    /// An earlier write or sync failed, so nothing more is accepted: reopen the store.
+    #[error("an earlier write or sync of the store failed; it must be reopened")]
+    Poisoned,
+    /// Stored bytes are not what was written, or the device failed: the cause says where.
+    #[error("{message}")]
+    Storage {
+        /// [`ErrorKind::Corrupt`], [`ErrorKind::Io`] or [`ErrorKind::Bug`].
+        kind: ErrorKind,
+        /// What failed.
+        message: String,
+        /// The cause, where there is one.
+        #[source]
+        source: Option<Arc<dyn std::error::Error + Send + Sync>>,
+    },
+}
+
+impl KvError {
+    /// A storage failure with its cause.
+    pub fn storage(
+        kind: ErrorKind,
+        source: impl std::error::Error + Send + Sync + 'static,
+    ) -> Self {
+        Self::Storage {
+            kind,
+            message: source.to_string(),
+            source: Some(Arc::new(source)),
+        }
+    }
+
+    /// What a caller can do about it.
+    #[must_use]
+    pub const fn kind(&self) -> ErrorKind {
+        match self {
+            Self::NoTree(_) => ErrorKind::NotFound,
+            Self::TreeExists(_) => ErrorKind::Exists,
+            Self::TooLarge { .. } | Self::Invalid(_) => ErrorKind::Invalid,
+            Self::NoSpace { .. } => ErrorKind::NoSpace,
+            Self::ReadOnly => ErrorKind::ReadOnly,
+            Self::Conflict => ErrorKind::Conflict,
+            Self::Unknown => ErrorKind::Io,
+            Self::Poisoned => ErrorKind::Poisoned,
+            Self::Storage { kind, .. } => *kind,
+        }
+    }
+}

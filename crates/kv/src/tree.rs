@@ -1,0 +1,47 @@
+//! Trees and their options.
+
+use stitch_base::TreeId;
+
+/// How a tree's blocks are compressed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Compression {
+    /// Not at all.
+    #[default]
+    None,
+    /// LZ4, where it saves an eighth or more.
+    Lz4,
+}
+
+/// What a tree is tuned for. Stored with the tree; an engine that has no use for an option ignores
+/// it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TreeOptions {
+    /// Size of a data block before compression, in bytes: what a point read reads.
+    pub block_bytes: u32,
+    /// Shortest contiguous span of blocks, in bytes, that a compaction re-references in place of
+    /// copying. 0 never copies what does not overlap; `u64::MAX` always copies.
+    pub stitch_bytes: u64,
+    /// Compression of data blocks.
+    pub compression: Compression,
+}
+
+impl Default for TreeOptions {
+    fn default() -> Self {
+        Self {
+            block_bytes: 16 << 10,
+            stitch_bytes: 64 << 10,
+            compression: Compression::None,
+        }
+    }
+}
+
+/// A tree as a store lists it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TreeInfo {
+    /// Its number, never reused.
+    pub id: TreeId,
+    /// Its name, unique among living trees.
+    pub name: String,
+    /// Its options.
+    pub options: TreeOptions,
+}

@@ -1,0 +1,66 @@
+//! Upserts: blind read-modify-writes. A message carries a delta; a registered pure function folds
+//! it over the old value when somebody reads the key or a compaction meets both.
+//!
+//! Paper: Jannen et al., BetrFS, ToS 2015, section 2.2 (upserts on a Bε-tree).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// What a fold leaves behind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Folded {
+    /// The new value, which the function has put into `out`.
+    Value,
+    /// No value: the key is absent afterwards.
+    Absent,
+}
+
+/// A pure function of an old value and a delta. Must give the same result for ever for the same
+/// bytes, since it runs again at every read until a compaction has folded it in; must accept any
+/// bytes without panicking.
+pub trait UpsertFn: Send + Sync {
+    /// Its stored number. Never 0, never given to another function.
+    fn id(&self) -> u32;
+
+    /// What it is called in errors and in `info`.
+    fn name(&self) -> &'static str;
+
+    /// Folds `delta` over `old`. `out` comes empty and takes the new value.
+    fn fold(&self, key: &[u8], old: Option<&[u8]>, delta: &[u8], out: &mut Vec<u8>) -> Folded;
+
+    /// Joins two deltas of the same key, `older` before `newer`, into one with the effect of both.
+    /// Answers false where it cannot; then both are kept.
+    fn join(&self, _older: &[u8], _newer: &[u8], _out: &mut Vec<u8>) -> bool {
+        false
+    }
+}
+
+/// The functions that a store knows. Given to an engine when it opens a store.
+#[derive(Clone, Default)]
+pub struct UpsertRegistry {
+    functions: BTreeMap<u32, Arc<dyn UpsertFn>>,
+}
+
+impl std::fmt::Debug for UpsertRegistry {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_set().entries(self.functions.keys()).finish()
+    }
+}
+
+impl UpsertRegistry {
+    /// Adds a function.
+    ///
+    /// # Panics
+    /// If its number is 0 or taken.
+    pub fn register(&mut self, function: Arc<dyn UpsertFn>) {
+        assert!(function.id() != 0, "upsert function 0 is never valid");
+        let taken = self.functions.insert(function.id(), function);
+        assert!(taken.is_none(), "upsert function numbers are unique");
+    }
+
+    /// The function of this number.
+    #[must_use]
+    pub fn get(&self, id: u32) -> Option<&Arc<dyn UpsertFn>> {
+        self.functions.get(&id)
+    }
+}

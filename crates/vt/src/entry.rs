@@ -1,0 +1,63 @@
+//! Entries: versions of keys, as memtables and tables hold them.
+//!
+//! Order of entries: by key, ascending; versions of one key by sequence number, newest first.
+
+use crate::error::VtError;
+use stitch_base::Seqno;
+
+/// What a version does to its key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Op<'a> {
+    /// Sets the value.
+    Put(&'a [u8]),
+    /// Removes the key.
+    Delete,
+    /// Folds a delta over the next older version's value.
+    Upsert {
+        /// Number of the fold function.
+        function: u32,
+        /// What it folds in.
+        delta: &'a [u8],
+    },
+}
+
+/// One version of one key, borrowed from a memtable or a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct EntryRef<'a> {
+    /// The user's key (without tree number).
+    pub(crate) key: &'a [u8],
+    /// When it was written.
+    pub(crate) seqno: Seqno,
+    /// What it does.
+    pub(crate) op: Op<'a>,
+}
+
+/// Removes every version in `[start, end)` that is older than `seqno`. Kept beside the entries.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct RangeDelete {
+    /// First key of the range.
+    pub(crate) start: Vec<u8>,
+    /// First key after the range.
+    pub(crate) end: Vec<u8>,
+    /// When it was written.
+    pub(crate) seqno: Seqno,
+}
+
+/// A cursor over entries in order. After a seek or a step it stands on an entry or beyond the end.
+pub(crate) trait EntryIter {
+    /// Goes to the first entry at or after `(key, seqno)` in entry order: the newest version of
+    /// `key` not newer than `seqno`, else the first version of the next key.
+    fn seek(&mut self, key: &[u8], seqno: Seqno) -> Result<(), VtError>;
+
+    /// Goes to the last entry before every version of `key`; with `None`, to the last entry.
+    fn seek_before(&mut self, key: Option<&[u8]>) -> Result<(), VtError>;
+
+    /// One entry on. Must stand on an entry.
+    fn next(&mut self) -> Result<(), VtError>;
+
+    /// One entry back. Must stand on an entry.
+    fn prev(&mut self) -> Result<(), VtError>;
+
+    /// The entry it stands on; `None` beyond either end.
+    fn current(&self) -> Option<EntryRef<'_>>;
+}

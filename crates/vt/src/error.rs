@@ -1,0 +1,36 @@
+//! What can go wrong inside the engine.
+
+use stitch_base::ErrorKind;
+use stitch_format::FormatError;
+use stitch_kv::KvError;
+
+/// An error of the VT-tree engine.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum VtError {
+    /// A stored record cannot be what was written.
+    #[error("{context}: {source}")]
+    Format {
+        /// Which record of which tree or table.
+        context: String,
+        /// What is wrong with it.
+        #[source]
+        source: FormatError,
+    },
+}
+
+impl VtError {
+    /// What a caller can do about it.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Format { source, .. } => source.kind(),
+        }
+    }
+}
+
+impl From<VtError> for KvError {
+    fn from(error: VtError) -> Self {
+        Self::storage(error.kind(), error)
+    }
+}
