@@ -12,7 +12,7 @@ pub enum DeviceError {
     Io {
         /// The device.
         name: String,
-        /// `read`, `write`, `sync`, `discard`, `open`.
+        /// `read`, `write`, `sync`, `discard`, `open`, `create`, `lock`.
         op: &'static str,
         /// Offset in bytes.
         at: u64,
@@ -59,10 +59,12 @@ impl DeviceError {
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         match self {
-            Self::Io { source, .. } if source.kind() == io::ErrorKind::NotFound => {
-                ErrorKind::NotFound
-            }
-            Self::Io { .. } => ErrorKind::Io,
+            Self::Io { source, .. } => match source.kind() {
+                io::ErrorKind::NotFound => ErrorKind::NotFound,
+                io::ErrorKind::AlreadyExists => ErrorKind::Exists,
+                io::ErrorKind::StorageFull => ErrorKind::NoSpace,
+                _ => ErrorKind::Io,
+            },
             Self::OutOfRange { .. } => ErrorKind::Bug,
             Self::Unsuitable { .. } | Self::Busy { .. } => ErrorKind::Invalid,
         }

@@ -8,11 +8,29 @@
 //! other writes, and torn at a sector boundary. After [`Device::sync`] returns `Ok`, every write
 //! that had returned before the call began is on the medium.
 
+mod counter;
+mod crash;
 mod error;
+mod fault;
+mod file;
+mod mem;
+mod mounts;
+mod open;
+mod pages;
+mod positioned;
+mod raw;
 
+pub use crash::{CrashDevice, CrashPlan};
 pub use error::DeviceError;
+pub use fault::{CallCounts, Fault, FaultDevice, FaultOp};
+pub use file::FileDevice;
+pub use mem::MemDevice;
+pub use mounts::mounted_at;
+pub use open::{LEN_UNIT_BYTES, OpenOptions, STORE_FILE_NAME, open_path};
+pub use raw::RawDevice;
 
 use std::fmt::Debug;
+use stitch_base::sync::Arc;
 
 /// Smallest piece that a device writes atomically, in bytes.
 pub const SECTOR_BYTES: u64 = 512;
@@ -80,4 +98,30 @@ pub trait Device: Send + Sync + Debug {
 
     /// What it has done so far.
     fn counters(&self) -> DeviceCounters;
+}
+
+impl<D: Device + ?Sized> Device for Arc<D> {
+    fn geometry(&self) -> Geometry {
+        (**self).geometry()
+    }
+
+    fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<(), DeviceError> {
+        (**self).read_at(offset, out)
+    }
+
+    fn write_at(&self, offset: u64, pieces: &[&[u8]]) -> Result<(), DeviceError> {
+        (**self).write_at(offset, pieces)
+    }
+
+    fn sync(&self) -> Result<(), DeviceError> {
+        (**self).sync()
+    }
+
+    fn discard(&self, offset: u64, len_bytes: u64) -> Result<(), DeviceError> {
+        (**self).discard(offset, len_bytes)
+    }
+
+    fn counters(&self) -> DeviceCounters {
+        (**self).counters()
+    }
 }

@@ -1,0 +1,99 @@
+//! Counters that any thread may raise, and the range check that every device makes.
+
+use crate::{DeviceCounters, DeviceError};
+use stitch_base::sync::atomic::{AtomicU64, Ordering};
+
+/// [`DeviceCounters`] while the device is open.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    read_bytes: AtomicU64,
+    reads: AtomicU64,
+    write_bytes: AtomicU64,
+    writes: AtomicU64,
+    syncs: AtomicU64,
+    discard_bytes: AtomicU64,
+}
+
+impl Counters {
+    pub(crate) fn read(&self, len_bytes: u64) {
+        self.reads.fetch_add(1, Ordering::Relaxed);
+        self.read_bytes.fetch_add(len_bytes, Ordering::Relaxed);
+    }
+
+    pub(crate) fn write(&self, len_bytes: u64) {
+        self.writes.fetch_add(1, Ordering::Relaxed);
+        self.write_bytes.fetch_add(len_bytes, Ordering::Relaxed);
+    }
+
+    pub(crate) fn sync(&self) {
+        self.syncs.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn discard(&self, len_bytes: u64) {
+        self.discard_bytes.fetch_add(len_bytes, Ordering::Relaxed);
+    }
+
+    pub(crate) fn load(&self) -> DeviceCounters {
+        DeviceCounters {
+            read_bytes: self.read_bytes.load(Ordering::Relaxed),
+            reads: self.reads.load(Ordering::Relaxed),
+            write_bytes: self.write_bytes.load(Ordering::Relaxed),
+            writes: self.writes.load(Ordering::Relaxed),
+            syncs: self.syncs.load(Ordering::Relaxed),
+            discard_bytes: self.discard_bytes.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// One request, as errors name it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Request {
+    pub(crate) op: &'static str,
+    pub(crate) at: u64,
+    pub(crate) len_bytes: u64,
+}
+
+impl Request {
+    pub(crate) fn read(at: u64, out: &[u8]) -> Self {
+        Self::new("read", at, out.len() as u64)
+    }
+
+    pub(crate) fn write(at: u64, pieces: &[&[u8]]) -> Self {
+        let len_bytes = pieces.iter().map(|piece| piece.len() as u64).sum();
+        Self::new("write", at, len_bytes)
+    }
+
+    pub(crate) const fn sync() -> Self {
+        Self::new("sync", 0, 0)
+    }
+
+    pub(crate) const fn new(op: &'static str, at: u64, len_bytes: u64) -> Self {
+        Self { op, at, len_bytes }
+    }
+
+    /// The request lies within `[0, device_bytes)`.
+    pub(crate) fn check(self, name: &str, device_bytes: u64) -> Result<(), DeviceError> {
+        let end = self.at.checked_add(self.len_bytes);
+        if end.is_some_and(|end| end <= device_bytes) {
+            return Ok(());
+        }
+        Err(DeviceError::OutOfRange {
+            name: name.to_owned(),
+            op: self.op,
+            at: self.at,
+            len_bytes: self.len_bytes,
+            device_bytes,
+        })
+    }
+
+    /// What the operating system said to it.
+    pub(crate) fn failed(self, name: &str, source: impl Into<std::io::Error>) -> DeviceError {
+        DeviceError::Io {
+            name: name.to_owned(),
+            op: self.op,
+            at: self.at,
+            len_bytes: self.len_bytes,
+            source: source.into(),
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! A device in memory that knows what a power cut may leave of it.
+//!
+//! It keeps two images: what the last sync made durable, and what reads see. Between them stands the
+//! list of the writes since that sync. A power cut may leave the durable image plus any subset of
+//! those writes, in any order, each whole or torn at sector boundaries; [`CrashDevice::crash_image`]
+//! draws one such image. A killed process leaves everything written: [`CrashDevice::kill_image`].
+//!
+//! A [`CrashPlan`] stops the device at its n-th write or sync: that call and all later ones fail, so
+//! that a workload ends there, and every point of it can be visited by counting up.
+
+mod cut;
+
+use crate::counter::{Counters, Request};
+use crate::pages::Pages;
+use crate::{Device, DeviceCounters, DeviceError, Geometry, MemDevice};
+use rustix::io::Errno;
+use stitch_base::random::Rng;
+use stitch_base::sync::Mutex;
+
+const NAME: &str = "crash device";
+
+/// What reads of a discarded range give: nothing that anybody could take for theirs.
+const JUNK: u8 = 0xdb;
+
+/// When the device stops.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CrashPlan {
+    sync: Option<u64>,
+    write: Option<u64>,
+}
+
+impl CrashPlan {
+    /// Never stops.
+    pub const NEVER: Self = Self {
+        sync: None,
+        write: None,
+    };
+
+    /// The n-th sync, from 1, fails, and so does every call after it. What it should have made
+    /// durable may or may not be.
+    #[must_use]
+    pub const fn at_sync(n: u64) -> Self {
+        Self {
+            sync: Some(n),
+            write: None,
+        }
+    }
+
+    /// The n-th write, from 1, fails, and so does every call after it. The write itself may reach the
+    /// medium, like any other.
+    #[must_use]
+    pub const fn at_write(n: u64) -> Self {
+        Self {
+            sync: None,
+            write: Some(n),
+        }
+    }
+}
+
+/// One change since the last sync.
+#[derive(Clone, Debug)]
+enum Change {
+    Write { at: u64, bytes: Vec<u8> },
+    Discard { at: u64, len_bytes: u64 },
+}
+
+#[derive(Debug)]
+struct State {
+    durable: Pages,
+    current: Pages,
+    pending: Vec<Change>,
+    plan: CrashPlan,
+    writes: u64,
+    syncs: u64,
+    is_stopped: bool,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct CrashDevice {
+    len_bytes: u64,
+    state: Mutex<State>,
+    counters: Counters,
+}
+
+impl CrashDevice {
+    /// A device of zeros.
+    ///
+    /// # Panics
+    /// If `len_bytes` is not a multiple of 4 KiB.
+    #[must_use]
+    pub fn new(len_bytes: u64, plan: CrashPlan) -> Self {
+        Self::from_image(&MemDevice::new(len_bytes), plan)
+    }
+
+    /// A device whose durable bytes are those of `image`.
+    #[must_use]
+    pub fn from_image(image: &MemDevice, plan: CrashPlan) -> Self {
+        let pages = image.pages();
+        Self {
+            len_bytes: image.geometry().len_bytes,
+            state: Mutex::new(State {
+                durable: pages.clone(),
+                current: pages,
+                pending: Vec::new(),
+                plan,
+                writes: 0,
+                syncs: 0,
+                is_stopped: false,
+            }),
+            counters: Counters::default(),
+        }
+    }
+
+    /// What the medium may hold if the power goes now. Other draws give other images.
+    #[must_use]
+    pub fn crash_image(&self, rng: &mut Rng) -> MemDevice {
+        let state = self.state.lock();
+        let mut pages = state.durable.clone();
+        cut::apply(&mut pages, &state.pending, rng);
+        MemDevice::from_pages(self.len_bytes, pages)
+    }
+
+    /// What the medium holds if the process is killed now, and the machine lives on.
+    #[must_use]
+    pub fn kill_image(&self) -> MemDevice {
+        MemDevice::from_pages(self.len_bytes, self.state.lock().current.clone())
+    }
+
+    /// Writes since the last sync.
+    #[must_use]
+    pub fn pending_count(&self) -> usize {
+        self.state.lock().pending.len()
+    }
+
+    /// Stops the device now: every later call fails.
+    pub fn stop(&self) {
+        self.state.lock().is_stopped = true;
+    }
+
+    /// True once the plan's point is reached, or after [`Self::stop`].
+    #[must_use]
+    pub fn is_stopped(&self) -> bool {
+        self.state.lock().is_stopped
+    }
+
+    /// A new plan, counting from here.
+    pub fn set_plan(&self, plan: CrashPlan) {
+        let mut state = self.state.lock();
+        state.plan = plan;
+        state.writes = 0;
+        state.syncs = 0;
+    }
+}
+
+impl State {
+    fn check_running(&self, request: Request) -> Result<(), DeviceError> {
+        if self.is_stopped {
+            return Err(request.failed(NAME, Errno::IO));
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, at: u64, pieces: &[&[u8]]) {
+        let bytes = pieces.concat();
+        self.current.write(at, &bytes);
+        self.pending.push(Change::Write { at, bytes });
+    }
+
+    fn sync(&mut self) {
+        for change in self.pending.drain(..) {
+            match change {
+                Change::Write { at, bytes } => self.durable.write(at, &bytes),
+                Change::Discard { at, len_bytes } => self.durable.fill(at, len_bytes, JUNK),
+            }
+        }
+    }
+}
+
+impl Device for CrashDevice {
+    fn geometry(&self) -> Geometry {
+        Geometry {
+            len_bytes: self.len_bytes,
+            name: NAME.to_owned(),
+            is_block_device: false,
+        }
+    }
+
+    fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<(), DeviceError> {
+        let request = Request::read(offset, out);
+        request.check(NAME, self.len_bytes)?;
+        let state = self.state.lock();
+        state.check_running(request)?;
+        state.current.read(offset, out);
+        self.counters.read(request.len_bytes);
+        Ok(())
+    }
+
+    fn write_at(&self, offset: u64, pieces: &[&[u8]]) -> Result<(), DeviceError> {
+        let request = Request::write(offset, pieces);
+        request.check(NAME, self.len_bytes)?;
+        let mut state = self.state.lock();
+        state.check_running(request)?;
+        state.write(offset, pieces);
+        state.writes += 1;
+        self.counters.write(request.len_bytes);
+        state.is_stopped = state.plan.write == Some(state.writes);
+        state.check_running(request)
+    }
+
+    fn sync(&self) -> Result<(), DeviceError> {
+        let mut state = self.state.lock();
+        state.check_running(Request::sync())?;
+        self.counters.sync();
+        state.syncs += 1;
+        state.is_stopped = state.plan.sync == Some(state.syncs);
+        state.check_running(Request::sync())?;
+        state.sync();
+        Ok(())
+    }
+
+    fn discard(&self, offset: u64, len_bytes: u64) -> Result<(), DeviceError> {
+        let request = Request::new("discard", offset, len_bytes);
+        request.check(NAME, self.len_bytes)?;
+        let mut state = self.state.lock();
+        state.check_running(request)?;
+        state.current.fill(offset, len_bytes, JUNK);
+        state.pending.push(Change::Discard {
+            at: offset,
+            len_bytes,
+        });
+        self.counters.discard(len_bytes);
+        Ok(())
+    }
+
+    fn counters(&self) -> DeviceCounters {
+        self.counters.load()
+    }
+}
+
+#[cfg(test)]
+mod tests;

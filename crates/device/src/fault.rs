@@ -1,0 +1,316 @@
+//! A wrapper that fails on purpose: errors at chosen calls, wrong bytes, a shorter device.
+
+use crate::counter::{Counters, Request};
+use crate::{Device, DeviceCounters, DeviceError, Geometry, LEN_UNIT_BYTES};
+use rustix::io::Errno;
+use stitch_base::sync::Mutex;
+
+/// Which calls a fault counts and hits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FaultOp {
+    /// Reads.
+    Read,
+    /// Writes.
+    Write,
+    /// Syncs.
+    Sync,
+    /// Every call that does I/O, discards too.
+    Any,
+}
+
+/// An error at the n-th call of a kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// Which calls count.
+    pub op: FaultOp,
+    /// The call that fails, from 1.
+    pub nth: u64,
+    /// All later calls of the kind fail too.
+    pub is_permanent: bool,
+}
+
+impl Fault {
+    /// The n-th call of a kind fails, from 1; later ones do not.
+    #[must_use]
+    pub const fn once(op: FaultOp, nth: u64) -> Self {
+        Self {
+            op,
+            nth,
+            is_permanent: false,
+        }
+    }
+
+    /// The n-th call of a kind and all later ones fail, from 1.
+    #[must_use]
+    pub const fn from(op: FaultOp, nth: u64) -> Self {
+        Self {
+            op,
+            nth,
+            is_permanent: true,
+        }
+    }
+}
+
+/// Calls that reached the wrapper, failed ones included.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CallCounts {
+    /// Reads.
+    pub reads: u64,
+    /// Writes.
+    pub writes: u64,
+    /// Syncs.
+    pub syncs: u64,
+    /// Discards.
+    pub discards: u64,
+}
+
+impl CallCounts {
+    /// All of them.
+    #[must_use]
+    pub const fn total(&self) -> u64 {
+        self.reads + self.writes + self.syncs + self.discards
+    }
+
+    const fn of(&self, op: FaultOp) -> u64 {
+        match op {
+            FaultOp::Read => self.reads,
+            FaultOp::Write => self.writes,
+            FaultOp::Sync => self.syncs,
+            FaultOp::Any => self.total(),
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct State {
+    calls: CallCounts,
+    faults: Vec<Fault>,
+    hits: u64,
+}
+
+/// A device that does what `inner` does, except where told otherwise. A call that fails does not
+/// reach `inner`.
+#[derive(Debug)]
+pub struct FaultDevice<D> {
+    inner: D,
+    len_bytes: u64,
+    state: Mutex<State>,
+    counters: Counters,
+}
+
+const NAME: &str = "fault device";
+
+impl<D: Device> FaultDevice<D> {
+    /// Without any fault yet.
+    pub fn new(inner: D) -> Self {
+        let len_bytes = inner.geometry().len_bytes;
+        Self::shortened(inner, len_bytes)
+    }
+
+    /// A device that ends after `len_bytes`, as if cut short.
+    ///
+    /// # Panics
+    /// If that is longer than `inner`, or no multiple of 4 KiB.
+    pub fn shortened(inner: D, len_bytes: u64) -> Self {
+        assert!(
+            len_bytes <= inner.geometry().len_bytes,
+            "shorter than the whole"
+        );
+        assert!(
+            len_bytes.is_multiple_of(LEN_UNIT_BYTES),
+            "a multiple of 4 KiB"
+        );
+        Self {
+            inner,
+            len_bytes,
+            state: Mutex::default(),
+            counters: Counters::default(),
+        }
+    }
+
+    /// Plans a fault. Its calls are counted from the first one that the wrapper ever saw.
+    pub fn add(&self, fault: Fault) {
+        assert!(fault.nth > 0, "calls are counted from 1");
+        self.state.lock().faults.push(fault);
+    }
+
+    /// Forgets the planned faults.
+    pub fn clear(&self) {
+        self.state.lock().faults.clear();
+    }
+
+    /// Flips the bits of `mask` in the stored byte at `offset`.
+    ///
+    /// # Errors
+    /// Those of the inner device.
+    pub fn corrupt(&self, offset: u64, mask: u8) -> Result<(), DeviceError> {
+        let mut byte = [0u8];
+        self.inner.read_at(offset, &mut byte)?;
+        byte[0] ^= mask;
+        self.inner.write_at(offset, &[&byte])
+    }
+
+    /// Calls so far.
+    pub fn calls(&self) -> CallCounts {
+        self.state.lock().calls
+    }
+
+    /// How many calls a fault has hit.
+    pub fn hits(&self) -> u64 {
+        self.state.lock().hits
+    }
+
+    /// The device below.
+    pub fn inner(&self) -> &D {
+        &self.inner
+    }
+
+    fn enter(&self, op: FaultOp, request: Request) -> Result<(), DeviceError> {
+        request.check(NAME, self.len_bytes)?;
+        let mut state = self.state.lock();
+        match op {
+            FaultOp::Read => state.calls.reads += 1,
+            FaultOp::Write => state.calls.writes += 1,
+            FaultOp::Sync => state.calls.syncs += 1,
+            FaultOp::Any => state.calls.discards += 1,
+        }
+        let calls = state.calls;
+        let is_hit = state.faults.iter().any(|fault| {
+            let counted = fault.op == op || fault.op == FaultOp::Any;
+            let now = calls.of(fault.op);
+            counted && (now == fault.nth || (fault.is_permanent && now > fault.nth))
+        });
+        if is_hit {
+            state.hits += 1;
+            return Err(request.failed(NAME, Errno::IO));
+        }
+        Ok(())
+    }
+}
+
+impl<D: Device> Device for FaultDevice<D> {
+    fn geometry(&self) -> Geometry {
+        Geometry {
+            len_bytes: self.len_bytes,
+            name: NAME.to_owned(),
+            is_block_device: self.inner.geometry().is_block_device,
+        }
+    }
+
+    fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<(), DeviceError> {
+        let request = Request::read(offset, out);
+        self.enter(FaultOp::Read, request)?;
+        self.inner.read_at(offset, out)?;
+        self.counters.read(request.len_bytes);
+        Ok(())
+    }
+
+    fn write_at(&self, offset: u64, pieces: &[&[u8]]) -> Result<(), DeviceError> {
+        let request = Request::write(offset, pieces);
+        self.enter(FaultOp::Write, request)?;
+        self.inner.write_at(offset, pieces)?;
+        self.counters.write(request.len_bytes);
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<(), DeviceError> {
+        self.enter(FaultOp::Sync, Request::sync())?;
+        self.inner.sync()?;
+        self.counters.sync();
+        Ok(())
+    }
+
+    fn discard(&self, offset: u64, len_bytes: u64) -> Result<(), DeviceError> {
+        self.enter(FaultOp::Any, Request::new("discard", offset, len_bytes))?;
+        self.inner.discard(offset, len_bytes)?;
+        self.counters.discard(len_bytes);
+        Ok(())
+    }
+
+    fn counters(&self) -> DeviceCounters {
+        self.counters.load()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::MemDevice;
+
+    fn device() -> FaultDevice<MemDevice> {
+        FaultDevice::new(MemDevice::new(65536))
+    }
+
+    #[test]
+    fn one_call_fails_and_leaves_the_bytes_alone() {
+        let device = device();
+        device.add(Fault::once(FaultOp::Write, 2));
+        device.write_at(0, &[b"a"]).unwrap();
+        assert!(matches!(
+            device.write_at(0, &[b"b"]),
+            Err(DeviceError::Io { op: "write", .. })
+        ));
+        let mut out = [0u8];
+        device.read_at(0, &mut out).unwrap();
+        assert_eq!(&out, b"a");
+        device.write_at(0, &[b"c"]).unwrap();
+        assert_eq!(device.hits(), 1);
+        assert_eq!(device.counters().writes, 2);
+        assert_eq!(
+            device.calls(),
+            CallCounts {
+                reads: 1,
+                writes: 3,
+                ..CallCounts::default()
+            }
+        );
+    }
+
+    #[test]
+    fn a_permanent_fault_stays_until_cleared() {
+        let device = device();
+        device.add(Fault::from(FaultOp::Sync, 2));
+        device.sync().unwrap();
+        assert!(device.sync().is_err());
+        assert!(device.sync().is_err());
+        device.clear();
+        device.sync().unwrap();
+    }
+
+    #[test]
+    fn any_call_counts_for_a_fault_of_any_kind() {
+        let device = device();
+        device.add(Fault::once(FaultOp::Any, 4));
+        device.write_at(0, &[b"a"]).unwrap();
+        device.sync().unwrap();
+        device.read_at(0, &mut [0]).unwrap();
+        assert!(device.discard(0, 4096).is_err());
+        device.discard(0, 4096).unwrap();
+        assert_eq!(device.calls().total(), 5);
+    }
+
+    #[test]
+    fn a_flipped_bit_stays_flipped() {
+        let device = device();
+        device.write_at(10, &[&[0b1010]]).unwrap();
+        device.corrupt(10, 0b0011).unwrap();
+        let mut out = [0u8];
+        device.read_at(10, &mut out).unwrap();
+        assert_eq!(out[0], 0b1001);
+        assert_eq!(device.calls().reads, 1, "planting a fault is no call");
+    }
+
+    #[test]
+    fn a_shortened_device_ends_early() {
+        let device = FaultDevice::shortened(MemDevice::new(65536), 8192);
+        assert_eq!(device.geometry().len_bytes, 8192);
+        device.write_at(8191, &[&[1]]).unwrap();
+        assert!(matches!(
+            device.read_at(8192, &mut [0]),
+            Err(DeviceError::OutOfRange {
+                device_bytes: 8192,
+                ..
+            })
+        ));
+    }
+}

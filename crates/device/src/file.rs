@@ -1,0 +1,201 @@
+//! A preallocated file as a device.
+//!
+//! Its space is taken from the host's file system when it is created, so that no later write finds
+//! the host full and no sync has metadata of the host's to write. Hence it gives nothing back: a
+//! discard does nothing unless asked for when opening.
+//!
+//! One process at a time has it open for writing; any number may have it open for reading while
+//! nobody writes. The lock belongs to the open file: it goes when the process does.
+
+use crate::counter::{Counters, Request};
+use crate::open::{self, OpenOptions};
+use crate::{Device, DeviceCounters, DeviceError, Geometry, positioned};
+use rustix::fs::{FallocateFlags, fallocate};
+use rustix::io::Errno;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Zeros written at once where the host cannot preallocate.
+const ZEROS_BYTES: usize = 1 << 20;
+
+/// A device in a file of fixed size.
+#[derive(Debug)]
+pub struct FileDevice {
+    file: File,
+    name: String,
+    len_bytes: u64,
+    discard: bool,
+    counters: Counters,
+}
+
+impl FileDevice {
+    /// Creates the file with all its space allocated, and makes its name durable. A directory means
+    /// the file [`crate::STORE_FILE_NAME`] inside.
+    ///
+    /// # Errors
+    /// [`DeviceError::Unsuitable`] for a size that is no multiple of 4 KiB; [`DeviceError::Io`] when
+    /// the file exists or the host has no room: then nothing is left behind.
+    pub fn create(path: &Path, len_bytes: u64) -> Result<Self, DeviceError> {
+        let path = open::resolve(path);
+        let name = path.display().to_string();
+        open::check_len(&name, len_bytes)?;
+        let request = Request::new("create", 0, len_bytes);
+        let file = File::options()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .open(&path)
+            .map_err(|e| request.failed(&name, e))?;
+        let made = open::lock(&file, &name, false).and_then(|()| {
+            allocate(&file, len_bytes)
+                .and_then(|()| file.sync_all())
+                .and_then(|()| sync_parent(&path))
+                .map_err(|e| request.failed(&name, e))
+        });
+        if let Err(error) = made {
+            // The error that stopped us says more than a failed clean-up would.
+            let _ = std::fs::remove_file(&path);
+            return Err(error);
+        }
+        Ok(Self {
+            file,
+            name,
+            len_bytes,
+            discard: false,
+            counters: Counters::default(),
+        })
+    }
+
+    /// Opens an existing file.
+    ///
+    /// # Errors
+    /// [`DeviceError::Unsuitable`] when it is no regular file or has an impossible size,
+    /// [`DeviceError::Busy`] when another process has it, [`DeviceError::Io`] otherwise.
+    pub fn open(path: &Path, options: OpenOptions) -> Result<Self, DeviceError> {
+        let path = open::resolve(path);
+        let name = path.display().to_string();
+        let request = Request::new("open", 0, 0);
+        open::require_type(&path, &name, open::PathType::File)?;
+        let file = File::options()
+            .read(true)
+            .write(!options.read_only)
+            .open(&path)
+            .map_err(|e| request.failed(&name, e))?;
+        open::lock(&file, &name, options.read_only)?;
+        let metadata = file.metadata().map_err(|e| request.failed(&name, e))?;
+        open::check_len(&name, metadata.len())?;
+        if options.reserve && !options.read_only {
+            reserve(&file, metadata.len()).map_err(|e| request.failed(&name, e))?;
+        }
+        Ok(Self {
+            file,
+            name,
+            len_bytes: metadata.len(),
+            discard: options.discard,
+            counters: Counters::default(),
+        })
+    }
+}
+
+impl Device for FileDevice {
+    fn geometry(&self) -> Geometry {
+        Geometry {
+            len_bytes: self.len_bytes,
+            name: self.name.clone(),
+            is_block_device: false,
+        }
+    }
+
+    fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<(), DeviceError> {
+        let request = Request::read(offset, out);
+        request.check(&self.name, self.len_bytes)?;
+        positioned::read_exact(&self.file, offset, out)
+            .map_err(|e| request.failed(&self.name, e))?;
+        self.counters.read(request.len_bytes);
+        Ok(())
+    }
+
+    fn write_at(&self, offset: u64, pieces: &[&[u8]]) -> Result<(), DeviceError> {
+        let request = Request::write(offset, pieces);
+        request.check(&self.name, self.len_bytes)?;
+        positioned::write_all(&self.file, offset, pieces)
+            .map_err(|e| request.failed(&self.name, e))?;
+        self.counters.write(request.len_bytes);
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<(), DeviceError> {
+        self.counters.sync();
+        self.file
+            .sync_data()
+            .map_err(|e| Request::sync().failed(&self.name, e))
+    }
+
+    fn discard(&self, offset: u64, len_bytes: u64) -> Result<(), DeviceError> {
+        let request = Request::new("discard", offset, len_bytes);
+        request.check(&self.name, self.len_bytes)?;
+        if !self.discard || len_bytes == 0 {
+            return Ok(());
+        }
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        match fallocate(&self.file, flags, offset, len_bytes) {
+            Ok(()) => self.counters.discard(len_bytes),
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => {}
+            Err(errno) => return Err(request.failed(&self.name, errno)),
+        }
+        Ok(())
+    }
+
+    fn counters(&self) -> DeviceCounters {
+        self.counters.load()
+    }
+}
+
+/// Gives a new, empty file its size and all of its space.
+fn allocate(file: &File, len_bytes: u64) -> io::Result<()> {
+    match fallocate_all(file, len_bytes) {
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) => write_zeros(file, len_bytes),
+        other => other.map_err(io::Error::from),
+    }
+}
+
+/// Fills the holes of an existing file without touching what it holds.
+fn reserve(file: &File, len_bytes: u64) -> io::Result<()> {
+    match fallocate_all(file, len_bytes) {
+        // Zeros would destroy what is there: such a host keeps its holes.
+        Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => file.sync_all(),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+fn fallocate_all(file: &File, len_bytes: u64) -> Result<(), Errno> {
+    loop {
+        match fallocate(file, FallocateFlags::empty(), 0, len_bytes) {
+            Err(Errno::INTR) => {}
+            other => return other,
+        }
+    }
+}
+
+fn write_zeros(file: &File, len_bytes: u64) -> io::Result<()> {
+    let zeros = vec![0u8; ZEROS_BYTES];
+    let mut at = 0;
+    while at < len_bytes {
+        let piece = usize::try_from(len_bytes - at).map_or(ZEROS_BYTES, |n| n.min(ZEROS_BYTES));
+        positioned::write_all(file, at, &[&zeros[..piece]])?;
+        at += piece as u64;
+    }
+    Ok(())
+}
+
+fn sync_parent(path: &Path) -> io::Result<()> {
+    let parent = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
+        _ => PathBuf::from("."),
+    };
+    File::open(parent)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests;

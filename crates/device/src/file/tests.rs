@@ -1,0 +1,172 @@
+use super::*;
+use crate::STORE_FILE_NAME;
+use std::os::unix::fs::MetadataExt;
+use stitch_base::ErrorKind;
+
+const LEN: u64 = 1 << 20;
+
+fn open_rw(path: &Path) -> Result<FileDevice, DeviceError> {
+    FileDevice::open(path, OpenOptions::default())
+}
+
+#[test]
+fn a_created_file_has_all_its_space_and_reads_zeros() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store");
+    let device = FileDevice::create(&path, LEN).unwrap();
+    assert_eq!(device.geometry().len_bytes, LEN);
+    assert!(path.metadata().unwrap().blocks() * 512 >= LEN);
+    let mut out = vec![1u8; 8192];
+    device.read_at(LEN - 8192, &mut out).unwrap();
+    assert!(out.iter().all(|&b| b == 0));
+}
+
+#[test]
+fn zeros_stand_in_for_preallocation() {
+    let file = tempfile::tempfile().unwrap();
+    write_zeros(&file, LEN + 4096).unwrap();
+    assert_eq!(file.metadata().unwrap().len(), LEN + 4096);
+    assert!(file.metadata().unwrap().blocks() * 512 > LEN);
+}
+
+#[test]
+fn bytes_come_back_after_reopening() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store");
+    let device = FileDevice::create(&path, LEN).unwrap();
+    device.write_at(5000, &[b"one", b"", b"two"]).unwrap();
+    device.sync().unwrap();
+    let counters = device.counters();
+    assert_eq!(
+        (counters.writes, counters.write_bytes, counters.syncs),
+        (1, 6, 1)
+    );
+    drop(device);
+    let device = open_rw(&path).unwrap();
+    let mut out = [0u8; 6];
+    device.read_at(5000, &mut out).unwrap();
+    assert_eq!(&out, b"onetwo");
+    assert_eq!(
+        (device.counters().reads, device.counters().read_bytes),
+        (1, 6)
+    );
+}
+
+#[test]
+fn a_directory_means_the_store_file_inside() {
+    let dir = tempfile::tempdir().unwrap();
+    drop(FileDevice::create(dir.path(), LEN).unwrap());
+    assert!(dir.path().join(STORE_FILE_NAME).is_file());
+    assert_eq!(open_rw(dir.path()).unwrap().geometry().len_bytes, LEN);
+}
+
+#[test]
+fn creating_over_a_file_leaves_it_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store");
+    std::fs::write(&path, b"precious").unwrap();
+    let error = FileDevice::create(&path, LEN).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Exists);
+    assert_eq!(std::fs::read(&path).unwrap(), b"precious");
+}
+
+#[test]
+fn no_room_on_the_host_leaves_no_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store");
+    FileDevice::create(&path, 1 << 60).unwrap_err();
+    assert!(!path.exists());
+}
+
+#[test]
+fn requests_beyond_the_end_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let device = FileDevice::create(dir.path(), LEN).unwrap();
+    let error = device.write_at(LEN - 1, &[&[1], &[2]]).unwrap_err();
+    assert!(matches!(error, DeviceError::OutOfRange { at, .. } if at == LEN - 1));
+    let error = device.read_at(u64::MAX, &mut [0; 2]).unwrap_err();
+    assert!(matches!(error, DeviceError::OutOfRange { .. }));
+    let error = device.discard(LEN, 1).unwrap_err();
+    assert!(matches!(error, DeviceError::OutOfRange { .. }));
+}
+
+#[test]
+fn two_writers_never_have_one_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let read_only = OpenOptions {
+        read_only: true,
+        ..OpenOptions::default()
+    };
+    let device = FileDevice::create(dir.path(), LEN).unwrap();
+    assert!(matches!(open_rw(dir.path()), Err(DeviceError::Busy { .. })));
+    let error = FileDevice::open(dir.path(), read_only).unwrap_err();
+    assert!(matches!(error, DeviceError::Busy { .. }));
+    drop(device);
+    let first = FileDevice::open(dir.path(), read_only).unwrap();
+    let second = FileDevice::open(dir.path(), read_only).unwrap();
+    assert!(matches!(open_rw(dir.path()), Err(DeviceError::Busy { .. })));
+    drop((first, second));
+    open_rw(dir.path()).unwrap();
+}
+
+#[test]
+fn a_read_only_device_refuses_writes() {
+    let dir = tempfile::tempdir().unwrap();
+    drop(FileDevice::create(dir.path(), LEN).unwrap());
+    let read_only = OpenOptions {
+        read_only: true,
+        ..OpenOptions::default()
+    };
+    let device = FileDevice::open(dir.path(), read_only).unwrap();
+    let error = device.write_at(0, &[&[1]]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Io);
+}
+
+#[test]
+fn discards_keep_the_space_unless_asked_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store");
+    let blocks = || path.metadata().unwrap().blocks() * 512;
+    let device = FileDevice::create(&path, LEN).unwrap();
+    device.discard(0, LEN).unwrap();
+    assert!(blocks() >= LEN);
+    assert_eq!(device.counters().discard_bytes, 0);
+    drop(device);
+    let options = OpenOptions {
+        discard: true,
+        ..OpenOptions::default()
+    };
+    let device = FileDevice::open(&path, options).unwrap();
+    device.discard(0, LEN).unwrap();
+    if device.counters().discard_bytes > 0 {
+        assert!(blocks() < LEN);
+    }
+}
+
+#[test]
+fn reserving_fills_the_holes_of_a_sparse_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store");
+    std::fs::File::create(&path).unwrap().set_len(LEN).unwrap();
+    let options = OpenOptions {
+        reserve: true,
+        ..OpenOptions::default()
+    };
+    drop(FileDevice::open(&path, options).unwrap());
+    assert!(path.metadata().unwrap().blocks() * 512 >= LEN);
+}
+
+#[test]
+fn a_file_cut_short_while_open_is_an_io_error() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store");
+    let device = FileDevice::create(&path, LEN).unwrap();
+    std::fs::File::options()
+        .write(true)
+        .open(&path)
+        .unwrap()
+        .set_len(4096)
+        .unwrap();
+    let error = device.read_at(8192, &mut [0; 512]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Io);
+}

@@ -1,0 +1,166 @@
+//! A device in memory: sparse, so that a large one costs what is written to it, and cheap to copy.
+
+use crate::counter::{Counters, Request};
+use crate::pages::Pages;
+use crate::{Device, DeviceCounters, DeviceError, Geometry};
+use stitch_base::sync::RwLock;
+
+/// A device in memory. A clone is an independent device with the same bytes.
+#[derive(Debug)]
+pub struct MemDevice {
+    len_bytes: u64,
+    pages: RwLock<Pages>,
+    counters: Counters,
+}
+
+const NAME: &str = "memory";
+
+impl MemDevice {
+    /// A device of zeros.
+    ///
+    /// # Panics
+    /// If `len_bytes` is not a multiple of 4 KiB.
+    #[must_use]
+    pub fn new(len_bytes: u64) -> Self {
+        Self::from_pages(len_bytes, Pages::default())
+    }
+
+    /// A device that holds `image`, with zeros up to the next multiple of 4 KiB.
+    #[must_use]
+    pub fn from_image(image: &[u8]) -> Self {
+        let len_bytes = (image.len() as u64).next_multiple_of(crate::LEN_UNIT_BYTES);
+        let mut pages = Pages::default();
+        pages.write(0, image);
+        Self::from_pages(len_bytes, pages)
+    }
+
+    pub(crate) fn from_pages(len_bytes: u64, pages: Pages) -> Self {
+        assert!(
+            len_bytes.is_multiple_of(crate::LEN_UNIT_BYTES),
+            "a device's size is a multiple of 4 KiB"
+        );
+        Self {
+            len_bytes,
+            pages: RwLock::new(pages),
+            counters: Counters::default(),
+        }
+    }
+
+    pub(crate) fn pages(&self) -> Pages {
+        self.pages.read().clone()
+    }
+
+    /// Start and bytes of every 4 KiB page that holds anything but zeros, in order.
+    #[must_use]
+    pub fn written_pages(&self) -> Vec<(u64, Vec<u8>)> {
+        let pages = self.pages.read();
+        let used = pages
+            .iter()
+            .filter(|(_, bytes)| bytes.iter().any(|&b| b != 0));
+        used.map(|(at, bytes)| (at, bytes.to_vec())).collect()
+    }
+}
+
+impl Clone for MemDevice {
+    fn clone(&self) -> Self {
+        Self::from_pages(self.len_bytes, self.pages())
+    }
+}
+
+impl Device for MemDevice {
+    fn geometry(&self) -> Geometry {
+        Geometry {
+            len_bytes: self.len_bytes,
+            name: NAME.to_owned(),
+            is_block_device: false,
+        }
+    }
+
+    fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<(), DeviceError> {
+        let request = Request::read(offset, out);
+        request.check(NAME, self.len_bytes)?;
+        self.pages.read().read(offset, out);
+        self.counters.read(request.len_bytes);
+        Ok(())
+    }
+
+    fn write_at(&self, offset: u64, pieces: &[&[u8]]) -> Result<(), DeviceError> {
+        let request = Request::write(offset, pieces);
+        request.check(NAME, self.len_bytes)?;
+        let mut pages = self.pages.write();
+        let mut at = offset;
+        for piece in pieces {
+            pages.write(at, piece);
+            at += piece.len() as u64;
+        }
+        self.counters.write(request.len_bytes);
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<(), DeviceError> {
+        self.counters.sync();
+        Ok(())
+    }
+
+    fn discard(&self, offset: u64, len_bytes: u64) -> Result<(), DeviceError> {
+        let request = Request::new("discard", offset, len_bytes);
+        request.check(NAME, self.len_bytes)?;
+        self.pages.write().fill(offset, len_bytes, 0);
+        self.counters.discard(len_bytes);
+        Ok(())
+    }
+
+    fn counters(&self) -> DeviceCounters {
+        self.counters.load()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_come_back_across_page_edges() {
+        let device = MemDevice::new(1 << 40);
+        let bytes: Vec<u8> = (0..10_000u32).map(|i| i.to_le_bytes()[0]).collect();
+        device
+            .write_at((1 << 39) + 4000, &[&bytes[..10], &bytes[10..]])
+            .unwrap();
+        let mut out = vec![0u8; bytes.len() + 2];
+        device.read_at((1 << 39) + 3999, &mut out).unwrap();
+        assert_eq!(out[1..=bytes.len()], bytes);
+        assert_eq!((out[0], out[bytes.len() + 1]), (0, 0));
+        assert_eq!(device.written_pages().len(), 4);
+    }
+
+    #[test]
+    fn a_clone_has_its_own_bytes() {
+        let device = MemDevice::new(8192);
+        device.write_at(0, &[b"old"]).unwrap();
+        let copy = device.clone();
+        device.write_at(0, &[b"new"]).unwrap();
+        let mut out = [0u8; 3];
+        copy.read_at(0, &mut out).unwrap();
+        assert_eq!(&out, b"old");
+    }
+
+    #[test]
+    fn a_discarded_range_takes_no_room() {
+        let device = MemDevice::new(16384);
+        device.write_at(0, &[&[7; 16384]]).unwrap();
+        device.discard(100, 10_000).unwrap();
+        assert_eq!(device.written_pages().len(), 3);
+        assert_eq!(device.counters().discard_bytes, 10_000);
+        assert!(device.discard(16384, 1).is_err());
+    }
+
+    #[test]
+    fn an_image_is_padded_to_whole_pages() {
+        let device = MemDevice::from_image(&[1, 2, 3]);
+        assert_eq!(device.geometry().len_bytes, 4096);
+        let mut out = [0u8; 4];
+        device.read_at(0, &mut out).unwrap();
+        assert_eq!(out, [1, 2, 3, 0]);
+        assert!(device.read_at(4095, &mut out).is_err());
+    }
+}

@@ -1,0 +1,201 @@
+//! From a path to a device: what kind of thing is there, whether it can be used, who has it.
+
+use crate::counter::Request;
+use crate::{Device, DeviceError, FileDevice, RawDevice};
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+use std::fs::File;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+use stitch_base::sync::Arc;
+
+/// Name of the store in a directory that is given as one.
+pub const STORE_FILE_NAME: &str = "store.stitch";
+
+/// Sizes are multiples of this, in bytes.
+pub const LEN_UNIT_BYTES: u64 = 4096;
+
+/// How to open a path.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OpenOptions {
+    /// Only reads; shared with other readers.
+    pub read_only: bool,
+    /// Discards give space back to the medium below. Off by default.
+    pub discard: bool,
+    /// Fill the holes of a sparse file, so that its space is ours from now on. For `mkfs`.
+    pub reserve: bool,
+}
+
+/// Opens whatever is at `path`: a block device, a file, or a directory with a store in it.
+///
+/// # Errors
+/// [`DeviceError::Unsuitable`] for anything else, with what to do; [`DeviceError::Busy`] when another
+/// process has it; [`DeviceError::Io`] when it does not exist or cannot be opened.
+pub fn open_path(path: &Path, options: OpenOptions) -> Result<Arc<dyn Device>, DeviceError> {
+    let resolved = resolve(path);
+    let name = resolved.display().to_string();
+    match PathType::of(&resolved, &name)? {
+        PathType::BlockDevice => Ok(Arc::new(RawDevice::open(&resolved, options)?)),
+        PathType::File => Ok(Arc::new(FileDevice::open(&resolved, options)?)),
+    }
+}
+
+/// The path itself, or the store file inside if it is a directory.
+pub(crate) fn resolve(path: &Path) -> PathBuf {
+    if path.is_dir() {
+        path.join(STORE_FILE_NAME)
+    } else {
+        path.to_owned()
+    }
+}
+
+/// What can be a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PathType {
+    File,
+    BlockDevice,
+}
+
+impl PathType {
+    fn of(path: &Path, name: &str) -> Result<Self, DeviceError> {
+        let metadata = path
+            .metadata()
+            .map_err(|e| Request::new("open", 0, 0).failed(name, e))?;
+        let kind = metadata.file_type();
+        if kind.is_file() {
+            return Ok(Self::File);
+        }
+        if kind.is_block_device() {
+            return Ok(Self::BlockDevice);
+        }
+        let found = if kind.is_fifo() {
+            "a named pipe"
+        } else if kind.is_socket() {
+            "a socket"
+        } else if kind.is_char_device() {
+            "a character device"
+        } else {
+            "a directory"
+        };
+        Err(unsuitable(
+            name,
+            format!("is {found}; give a file, a directory or a block device"),
+        ))
+    }
+}
+
+/// Refuses a path of another type than `wanted` before it is opened: opening a pipe would wait.
+pub(crate) fn require_type(path: &Path, name: &str, wanted: PathType) -> Result<(), DeviceError> {
+    if PathType::of(path, name)? == wanted {
+        return Ok(());
+    }
+    let reason = match wanted {
+        PathType::File => "is a block device, not a file",
+        PathType::BlockDevice => "is a file, not a block device",
+    };
+    Err(unsuitable(name, reason.to_owned()))
+}
+
+/// A file's size can be a device's.
+pub(crate) fn check_len(name: &str, len_bytes: u64) -> Result<(), DeviceError> {
+    if len_bytes == 0 {
+        return Err(unsuitable(name, "is empty".to_owned()));
+    }
+    if !len_bytes.is_multiple_of(LEN_UNIT_BYTES) {
+        let reason = format!(
+            "size of {len_bytes} bytes is not a multiple of {LEN_UNIT_BYTES}; was it cut short?"
+        );
+        return Err(unsuitable(name, reason));
+    }
+    if i64::try_from(len_bytes).is_err() {
+        return Err(unsuitable(
+            name,
+            format!("size of {len_bytes} bytes is too large"),
+        ));
+    }
+    Ok(())
+}
+
+/// Takes the lock that keeps two writers apart, without waiting.
+pub(crate) fn lock(file: &File, name: &str, read_only: bool) -> Result<(), DeviceError> {
+    let operation = if read_only {
+        FlockOperation::NonBlockingLockShared
+    } else {
+        FlockOperation::NonBlockingLockExclusive
+    };
+    loop {
+        match flock(file, operation) {
+            Ok(()) => return Ok(()),
+            Err(Errno::INTR) => {}
+            Err(Errno::WOULDBLOCK) => {
+                return Err(DeviceError::Busy {
+                    name: name.to_owned(),
+                });
+            }
+            Err(errno) => return Err(Request::new("lock", 0, 0).failed(name, errno)),
+        }
+    }
+}
+
+pub(crate) fn unsuitable(name: &str, reason: String) -> DeviceError {
+    DeviceError::Unsuitable {
+        name: name.to_owned(),
+        reason,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+    use stitch_base::ErrorKind;
+
+    fn reason(path: &Path) -> String {
+        match open_path(path, OpenOptions::default()) {
+            Err(DeviceError::Unsuitable { reason, .. }) => reason,
+            other => panic!("expected a refusal, got {other:?}"),
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_a_device_is_refused_with_a_reason() {
+        let dir = tempfile::tempdir().unwrap();
+        let pipe = dir.path().join("pipe");
+        mknodat(CWD, &pipe, FileType::Fifo, Mode::RWXU, 0).unwrap();
+        assert!(reason(&pipe).contains("named pipe"));
+        assert!(reason(Path::new("/dev/null")).contains("character device"));
+        let file = dir.path().join("file");
+        std::fs::write(&file, b"").unwrap();
+        assert!(reason(&file).contains("empty"));
+        std::fs::write(&file, [0u8; 4097]).unwrap();
+        assert!(reason(&file).contains("4097 bytes is not a multiple of 4096"));
+    }
+
+    #[test]
+    fn a_missing_path_is_not_found() {
+        let dir = tempfile::tempdir().unwrap();
+        for path in [dir.path().join("none"), dir.path().to_owned()] {
+            let error = open_path(&path, OpenOptions::default()).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::NotFound);
+        }
+    }
+
+    #[test]
+    fn a_file_opens_by_its_path() {
+        let dir = tempfile::tempdir().unwrap();
+        drop(FileDevice::create(dir.path(), 65536).unwrap());
+        let device = open_path(dir.path(), OpenOptions::default()).unwrap();
+        assert_eq!(device.geometry().len_bytes, 65536);
+        assert!(!device.geometry().is_block_device);
+        assert!(device.geometry().name.ends_with(STORE_FILE_NAME));
+    }
+
+    #[test]
+    fn a_file_is_no_block_device() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("file");
+        std::fs::write(&file, [0u8; 4096]).unwrap();
+        let error = RawDevice::open(&file, OpenOptions::default()).unwrap_err();
+        assert!(matches!(error, DeviceError::Unsuitable { .. }));
+    }
+}

@@ -1,0 +1,76 @@
+//! Bytes in memory in shared 4 KiB pages: pages never written take no room, and a copy of the whole
+//! shares every page until one side writes it.
+
+use std::collections::BTreeMap;
+use stitch_base::sync::Arc;
+
+const PAGE_BYTES: usize = 4096;
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Pages {
+    pages: BTreeMap<u64, Arc<[u8; PAGE_BYTES]>>,
+}
+
+impl Pages {
+    /// Copies out; what was never written is zero.
+    pub(crate) fn read(&self, offset: u64, out: &mut [u8]) {
+        for_each_page(offset, out.len(), |page, within, span| {
+            match self.pages.get(&page) {
+                Some(bytes) => {
+                    out[span.clone()].copy_from_slice(&bytes[within..within + span.len()])
+                }
+                None => out[span].fill(0),
+            }
+        });
+    }
+
+    pub(crate) fn write(&mut self, offset: u64, bytes: &[u8]) {
+        for_each_page(offset, bytes.len(), |page, within, span| {
+            let len = span.len();
+            let slot = self
+                .pages
+                .entry(page)
+                .or_insert_with(|| Arc::new([0; PAGE_BYTES]));
+            Arc::make_mut(slot)[within..within + len].copy_from_slice(&bytes[span]);
+        });
+    }
+
+    /// Every byte of a range becomes `value`. Zeros give whole pages back.
+    pub(crate) fn fill(&mut self, offset: u64, len_bytes: u64, value: u8) {
+        let len = usize::try_from(len_bytes).expect("a range in memory");
+        for_each_page(offset, len, |page, within, span| {
+            if value == 0 && span.len() == PAGE_BYTES {
+                self.pages.remove(&page);
+                return;
+            }
+            let slot = self
+                .pages
+                .entry(page)
+                .or_insert_with(|| Arc::new([0; PAGE_BYTES]));
+            Arc::make_mut(slot)[within..within + span.len()].fill(value);
+        });
+    }
+
+    /// Start and bytes of every page that was written, in order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &[u8])> {
+        self.pages
+            .iter()
+            .map(|(page, bytes)| (page * PAGE_BYTES as u64, &bytes[..]))
+    }
+}
+
+/// Calls `body` with page number, offset in the page and the span of the request, page by page.
+fn for_each_page(
+    offset: u64,
+    len: usize,
+    mut body: impl FnMut(u64, usize, std::ops::Range<usize>),
+) {
+    let mut done = 0;
+    while done < len {
+        let at = offset + done as u64;
+        let within = usize::try_from(at % PAGE_BYTES as u64).expect("below a page");
+        let piece = (PAGE_BYTES - within).min(len - done);
+        body(at / PAGE_BYTES as u64, within, done..done + piece);
+        done += piece;
+    }
+}
