@@ -1,2 +1,70 @@
-//! Checks and chores of the workspace.
-fn main() {}
+//! Checks and chores of the workspace: `cargo xtask help` lists them.
+
+mod check;
+mod ci;
+mod sim;
+mod source;
+mod steps;
+mod tidy;
+mod tools;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+
+const HELP: &str = "\
+usage: cargo xtask <command>
+
+  check           what to run before every commit: fmt, clippy, tests, docs, tidy
+  tidy [--bless]  the house rules that no compiler checks; --bless lowers the ratchet of sizes
+  ci              everything: check, simulation, mounted tests; installs what it needs
+  e2e [ARGS]      mounted tests alone: `cargo xtask e2e list`, `cargo xtask e2e run users`
+  sim [ARGS]      crash simulation: --seed N replays one, --seeds N runs many
+  install-tools   the programs that the mounted tests need
+  hooks           installs a git hook that runs fmt and tidy before each commit
+";
+
+/// The root of the workspace.
+fn root() -> PathBuf {
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
+    manifest
+        .parent()
+        .expect("xtask lies in the root")
+        .to_path_buf()
+}
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Runs the command; whether everything passed.
+fn run() -> Result<bool> {
+    let mut args = std::env::args().skip(1);
+    let command = args.next().unwrap_or_default();
+    let rest: Vec<String> = args.collect();
+    let rest_str: Vec<&str> = rest.iter().map(String::as_str).collect();
+    let root = root();
+    match (command.as_str(), rest_str.as_slice()) {
+        ("check", []) => check::run(&root),
+        ("tidy", []) => tidy::run(&root, false),
+        ("tidy", ["--bless"]) => tidy::run(&root, true),
+        ("ci", []) => ci::run(&root),
+        ("e2e", args) => ci::run_e2e(&root, args),
+        ("sim", args) => sim::run(&root, args),
+        ("install-tools", []) => tools::install(&root).map(|()| true),
+        ("hooks", []) => check::install_hook(&root).map(|()| true),
+        ("help" | "--help" | "-h", _) => {
+            print!("{HELP}");
+            Ok(true)
+        }
+        _ => bail!("unknown command\n\n{HELP}"),
+    }
+}

@@ -1,0 +1,88 @@
+//! `check`: what to run before every commit.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::Result;
+
+use crate::steps::{Counts, Outcome, Steps, counting, libtest_counts};
+use crate::tidy;
+
+/// Runs all checks; whether they passed.
+pub(crate) fn run(root: &Path) -> Result<bool> {
+    let mut steps = Steps::new();
+    add_lints(&mut steps, root);
+    add_tests(&mut steps, root);
+    add_docs(&mut steps, root);
+    Ok(steps.finish())
+}
+
+/// `cargo` in the root of the workspace.
+pub(crate) fn cargo(root: &Path) -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(root);
+    command
+}
+
+/// Formatting, tidy and clippy.
+pub(crate) fn add_lints(steps: &mut Steps, root: &Path) {
+    steps.run("tidy", || {
+        Ok(Outcome::Ran(Counts::one(tidy::run(root, false)?)))
+    });
+    steps.command("fmt", cargo(root).args(["fmt", "--all", "--check"]));
+    steps.command(
+        "clippy",
+        cargo(root).args([
+            "clippy",
+            "--quiet",
+            "--workspace",
+            "--all-targets",
+            "--",
+            "-D",
+            "warnings",
+        ]),
+    );
+}
+
+/// Unit and integration tests of the workspace.
+pub(crate) fn add_tests(steps: &mut Steps, root: &Path) {
+    steps.run("tests", || {
+        counting(
+            cargo(root).args(["test", "--quiet", "--workspace"]),
+            libtest_counts,
+        )
+    });
+}
+
+/// The documentation builds without a warning.
+pub(crate) fn add_docs(steps: &mut Steps, root: &Path) {
+    let mut command = cargo(root);
+    command.args([
+        "doc",
+        "--quiet",
+        "--workspace",
+        "--no-deps",
+        "--document-private-items",
+    ]);
+    steps.command("docs", command.env("RUSTDOCFLAGS", "-D warnings"));
+}
+
+/// Installs a hook that runs fmt and tidy before each commit.
+pub(crate) fn install_hook(root: &Path) -> Result<()> {
+    let output = Command::new("git")
+        .current_dir(root)
+        .args(["rev-parse", "--git-path", "hooks/pre-commit"])
+        .output()?;
+    anyhow::ensure!(output.status.success(), "not a git repository");
+    let hook = root.join(String::from_utf8(output.stdout)?.trim_end());
+    fs::create_dir_all(hook.parent().expect("a file lies in a folder"))?;
+    fs::write(
+        &hook,
+        "#!/bin/sh\nset -e\ncargo fmt --all --check\ncargo xtask tidy\n",
+    )?;
+    fs::set_permissions(&hook, fs::Permissions::from_mode(0o755))?;
+    println!("installed {}", hook.display());
+    Ok(())
+}

@@ -1,0 +1,101 @@
+//! `ci`: everything, on a fresh machine, within 45 minutes on two cores.
+
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Result, ensure};
+
+use crate::steps::{Outcome, Steps, counting, plain_counts, succeeds};
+use crate::{check, sim, tools};
+
+/// Seconds that the simulation may take.
+const SIM_SECONDS: &str = "240";
+
+/// The mounted tests and the seconds that each may take.
+const SUITES: [(&str, u64); 9] = [
+    ("users", 120),
+    ("requests", 120),
+    ("differential", 300),
+    ("pjdfstest", 300),
+    ("fsx", 420),
+    ("enospc", 240),
+    ("amplification", 300),
+    ("kill9", 420),
+    ("realwork", 900),
+];
+
+/// Runs every step; whether all passed.
+pub(crate) fn run(root: &Path) -> Result<bool> {
+    let mut steps = Steps::new();
+    steps.run("install tools", || {
+        tools::install(root)?;
+        Ok(Outcome::Ran(Default::default()))
+    });
+    check::add_lints(&mut steps, root);
+    check::add_tests(&mut steps, root);
+    check::add_docs(&mut steps, root);
+    steps.command("build", &mut build(root));
+    steps.run("simulation", || {
+        counting(
+            &mut sim::command(root, &["--seconds", SIM_SECONDS]),
+            plain_counts,
+        )
+    });
+    for (suite, seconds) in SUITES {
+        steps.run(suite, || run_suite(root, suite, seconds));
+    }
+    Ok(steps.finish())
+}
+
+/// Builds what the mounted tests run.
+fn build(root: &Path) -> Command {
+    let mut command = check::cargo(root);
+    command.args([
+        "build",
+        "--quiet",
+        "--release",
+        "-p",
+        "stitchfs",
+        "-p",
+        "stitch-e2e",
+    ]);
+    command
+}
+
+/// The driver of the mounted tests.
+fn driver(root: &Path) -> Command {
+    let mut command = Command::new(root.join("target/release/stitch-e2e"));
+    command
+        .current_dir(root)
+        .env("STITCHFS", root.join("target/release/stitchfs"))
+        .env("STITCH_TOOLS", tools::bin_dir(root))
+        .env("STITCH_WORK", root.join("target/e2e"));
+    command
+}
+
+fn run_suite(root: &Path, suite: &str, seconds: u64) -> Result<Outcome> {
+    if let Some(reason) = why_not_mounted() {
+        return Ok(Outcome::Skipped(reason));
+    }
+    let mut command = driver(root);
+    command.args(["run", suite, "--seconds", &seconds.to_string()]);
+    counting(&mut command, plain_counts)
+}
+
+/// Why mounted tests cannot run here.
+fn why_not_mounted() -> Option<String> {
+    if !Path::new("/dev/fuse").exists() {
+        return Some("no /dev/fuse".to_owned());
+    }
+    let is_root = Command::new("id")
+        .arg("-u")
+        .output()
+        .is_ok_and(|id| id.stdout == b"0\n");
+    (!is_root).then(|| "not root".to_owned())
+}
+
+/// Builds and runs the driver of the mounted tests with these arguments; whether they passed.
+pub(crate) fn run_e2e(root: &Path, args: &[&str]) -> Result<bool> {
+    ensure!(succeeds(&mut build(root))?, "the build failed");
+    succeeds(driver(root).args(args))
+}

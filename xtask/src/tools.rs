@@ -1,0 +1,105 @@
+//! `install-tools`: the programs that the mounted tests need, in pinned versions.
+//!
+//! Debian packages go to the system, Rust programs to `target/tools/bin`. Everything that is there
+//! already is left alone, so a second run takes no time.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Result, ensure};
+
+use crate::check::cargo;
+use crate::steps::succeeds;
+
+/// A Debian package and a file by which it is known to be there.
+const PACKAGES: [(&str, &str); 13] = [
+    ("acl", "/usr/bin/setfacl"),
+    ("attr", "/usr/bin/setfattr"),
+    ("e2fsprogs", "/sbin/mkfs.ext4"),
+    ("fuse3", "/usr/bin/fusermount3"),
+    ("gcc", "/usr/bin/gcc"),
+    ("git", "/usr/bin/git"),
+    ("libacl1-dev", "/usr/include/sys/acl.h"),
+    ("linux-source-6.1", "/usr/src/linux-source-6.1.tar.xz"),
+    ("make", "/usr/bin/make"),
+    ("rsync", "/usr/bin/rsync"),
+    ("sqlite3", "/usr/bin/sqlite3"),
+    ("util-linux", "/usr/bin/unshare"),
+    ("xz-utils", "/usr/bin/xz"),
+];
+
+/// A program of crates.io and its version.
+const PROGRAMS: [(&str, &str); 2] = [("pjdfstest", "0.2.2"), ("fsx", "0.3.2")];
+
+/// Where the programs of crates.io are installed.
+pub(crate) fn bin_dir(root: &Path) -> PathBuf {
+    root.join("target/tools/bin")
+}
+
+/// Installs what is missing.
+pub(crate) fn install(root: &Path) -> Result<()> {
+    install_packages()?;
+    for (program, version) in PROGRAMS {
+        install_program(root, program, version)?;
+    }
+    Ok(())
+}
+
+fn install_packages() -> Result<()> {
+    let missing: Vec<&str> = PACKAGES
+        .into_iter()
+        .filter(|(_, witness)| !Path::new(witness).exists())
+        .map(|(package, _)| package)
+        .collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    println!("installing {}", missing.join(" "));
+    let apt = |args: &[&str]| {
+        let mut command = Command::new("apt-get");
+        succeeds(
+            command
+                .args(["-q", "-y"])
+                .args(args)
+                .env("DEBIAN_FRONTEND", "noninteractive"),
+        )
+    };
+    ensure!(apt(&["update"])?, "apt-get update failed");
+    let install = [&["install", "--no-install-recommends"], missing.as_slice()].concat();
+    ensure!(
+        apt(&install)?,
+        "apt-get install failed: {}",
+        missing.join(" ")
+    );
+    Ok(())
+}
+
+fn install_program(root: &Path, program: &str, version: &str) -> Result<()> {
+    let tools = root.join("target/tools");
+    let stamp = tools.join(format!("{program}-{version}.installed"));
+    if stamp.exists() && bin_dir(root).join(program).exists() {
+        return Ok(());
+    }
+    println!("installing {program} {version}");
+    let mut command = cargo(root);
+    command.args([
+        "install",
+        "--quiet",
+        "--locked",
+        "--force",
+        "--version",
+        version,
+    ]);
+    // One target folder for all of them, apart from the workspace's own.
+    command
+        .arg("--root")
+        .arg(&tools)
+        .env("CARGO_TARGET_DIR", tools.join("build"));
+    ensure!(
+        succeeds(command.arg(program))?,
+        "cargo install {program} failed"
+    );
+    fs::write(stamp, "")?;
+    Ok(())
+}
