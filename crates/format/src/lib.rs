@@ -8,5 +8,6 @@
 pub mod batch;
 pub mod codec;
 mod error;
+pub mod vt_manifest;
 
 pub use error::FormatError;

@@ -1,0 +1,374 @@
+//! What a version of a VT-tree store is made of, as the payload of a version log object: an edit.
+//!
+//! A delta holds the edit from the version before; a base holds the edit from nothing. One codec
+//! serves both. Numbers are varints unless said otherwise, keys and names byte strings.
+//!
+//! | part of an edit | layout |
+//! |---|---|
+//! | version | u8: 1 |
+//! | counters | last seqno, next table number, next tree number |
+//! | dropped trees | count, tree numbers; every table of theirs goes with them |
+//! | new trees | count, of each: number, name, block bytes, stitching threshold, compression (u8) |
+//! | removed tables | count, table numbers |
+//! | moved tables | count, of each: table number, new level (u8) |
+//! | added tables | count, of each: level (u8), table |
+//!
+//! Parts are applied in this order. Of a table: number, tree, smallest key, largest key, flags (u8,
+//! bit 0: the largest key itself is not in it), counts of entries, deletes and range deletes, bytes
+//! of data blocks, smallest and largest seqno, root block (address u64, length u32), count of runs,
+//! of each run: address u64, length.
+
+use crate::FormatError;
+use crate::codec::{Reader, put_bytes, put_varint};
+use stitch_base::{Seqno, TableId, TreeId};
+
+const VERSION: u8 = 1;
+const LARGEST_EXCLUDED: u8 = 1;
+/// Number of levels that a tree can have.
+pub const LEVEL_COUNT: u8 = 8;
+
+/// A contiguous piece of the device that belongs to one table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Run {
+    /// Offset on the device, in bytes.
+    pub addr: u64,
+    /// Length in bytes; not 0.
+    pub len_bytes: u64,
+}
+
+impl Run {
+    /// Offset after the last byte.
+    #[must_use]
+    pub const fn end(&self) -> u64 {
+        self.addr.saturating_add(self.len_bytes)
+    }
+}
+
+/// Everything about a table that is known without reading it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TableMeta {
+    /// Its number, never reused.
+    pub id: TableId,
+    /// The tree that it belongs to.
+    pub tree: TreeId,
+    /// Smallest key of any entry or range delete.
+    pub smallest: Vec<u8>,
+    /// Largest key of any entry, or end of a range delete beyond it.
+    pub largest: Vec<u8>,
+    /// True where `largest` is the end of a range delete, hence not in the table.
+    pub largest_excluded: bool,
+    /// Number of entries: versions of keys, of every kind.
+    pub entry_count: u64,
+    /// Number of those that are deletes.
+    pub delete_count: u64,
+    /// Number of range deletes.
+    pub range_delete_count: u64,
+    /// Bytes of its data blocks on the device.
+    pub data_bytes: u64,
+    /// Smallest sequence number in it.
+    pub min_seqno: Seqno,
+    /// Largest sequence number in it.
+    pub max_seqno: Seqno,
+    /// Address of the root block.
+    pub root_addr: u64,
+    /// Length of the root block on the device.
+    pub root_bytes: u32,
+    /// Every piece of the device that it owns, in order of addresses, not touching each other.
+    pub runs: Vec<Run>,
+}
+
+impl TableMeta {
+    /// Bytes of the device that it owns.
+    #[must_use]
+    pub fn owned_bytes(&self) -> u64 {
+        self.runs.iter().map(|run| run.len_bytes).sum()
+    }
+
+    /// True if any key of the table lies at or after `start` and before `end` (`None`: no end).
+    #[must_use]
+    pub fn overlaps(&self, start: &[u8], end: Option<&[u8]>) -> bool {
+        let begins_before_end = end.is_none_or(|end| self.smallest.as_slice() < end);
+        begins_before_end && self.reaches(start)
+    }
+
+    /// True if the table's range goes on at or after `key`.
+    #[must_use]
+    pub fn reaches(&self, key: &[u8]) -> bool {
+        if self.largest_excluded {
+            self.largest.as_slice() > key
+        } else {
+            self.largest.as_slice() >= key
+        }
+    }
+
+    /// True if the table's whole range lies before `other`'s.
+    #[must_use]
+    pub fn is_before(&self, other: &Self) -> bool {
+        !self.reaches(&other.smallest)
+    }
+}
+
+/// A tree as a version lists it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TreeRecord {
+    /// Its number, never reused.
+    pub id: TreeId,
+    /// Its name.
+    pub name: String,
+    /// Size of data blocks before compression.
+    pub block_bytes: u32,
+    /// Stitching threshold in bytes.
+    pub stitch_bytes: u64,
+    /// Compression of data blocks: 0 none, 1 LZ4. Do not renumber.
+    pub compression: u8,
+}
+
+/// The change from one version to the next.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct VersionEdit {
+    /// Every write up to this one is in the tables.
+    pub last_seqno: Seqno,
+    /// Number that the next table gets.
+    pub next_table: TableId,
+    /// Number that the next tree gets.
+    pub next_tree: TreeId,
+    /// Trees that go, with all their tables.
+    pub dropped_trees: Vec<TreeId>,
+    /// Trees that come.
+    pub new_trees: Vec<TreeRecord>,
+    /// Tables that go.
+    pub removed: Vec<TableId>,
+    /// Tables that stay as they are and change their level.
+    pub moved: Vec<(TableId, u8)>,
+    /// Tables that come, with their level.
+    pub added: Vec<(u8, TableMeta)>,
+}
+
+impl VersionEdit {
+    /// The edit as bytes.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = vec![VERSION];
+        put_varint(&mut out, self.last_seqno.0);
+        put_varint(&mut out, self.next_table.0);
+        put_varint(&mut out, u64::from(self.next_tree.0));
+        put_varint(&mut out, self.dropped_trees.len() as u64);
+        for tree in &self.dropped_trees {
+            put_varint(&mut out, u64::from(tree.0));
+        }
+        put_varint(&mut out, self.new_trees.len() as u64);
+        for tree in &self.new_trees {
+            put_tree(&mut out, tree);
+        }
+        put_varint(&mut out, self.removed.len() as u64);
+        for table in &self.removed {
+            put_varint(&mut out, table.0);
+        }
+        put_varint(&mut out, self.moved.len() as u64);
+        for (table, level) in &self.moved {
+            put_varint(&mut out, table.0);
+            out.push(*level);
+        }
+        put_varint(&mut out, self.added.len() as u64);
+        for (level, table) in &self.added {
+            out.push(*level);
+            put_table(&mut out, table);
+        }
+        out
+    }
+
+    /// Reads an edit.
+    ///
+    /// # Errors
+    /// [`FormatError`] says what is wrong.
+    pub fn decode(bytes: &[u8]) -> Result<Self, FormatError> {
+        let mut reader = Reader::new("version edit", bytes);
+        let version = reader.u8()?;
+        if version > VERSION {
+            return Err(FormatError::Newer {
+                record: "version edit",
+                found: u32::from(version),
+                supported: u32::from(VERSION),
+            });
+        }
+        if version != VERSION {
+            return Err(reader.field("version", "1", version.to_string()));
+        }
+        let r = &mut reader;
+        let edit = Self {
+            last_seqno: Seqno(r.varint()?),
+            next_table: TableId(r.varint()?),
+            next_tree: tree_id(r)?,
+            dropped_trees: list(r, tree_id)?,
+            new_trees: list(r, read_tree)?,
+            removed: list(r, |r| Ok(TableId(r.varint()?)))?,
+            moved: list(r, |r| Ok((TableId(r.varint()?), level(r)?)))?,
+            added: list(r, |r| Ok((level(r)?, read_table(r)?)))?,
+        };
+        reader.finish()?;
+        Ok(edit)
+    }
+}
+
+fn put_tree(out: &mut Vec<u8>, tree: &TreeRecord) {
+    put_varint(out, u64::from(tree.id.0));
+    put_bytes(out, tree.name.as_bytes());
+    put_varint(out, u64::from(tree.block_bytes));
+    put_varint(out, tree.stitch_bytes);
+    out.push(tree.compression);
+}
+
+fn put_table(out: &mut Vec<u8>, table: &TableMeta) {
+    put_varint(out, table.id.0);
+    put_varint(out, u64::from(table.tree.0));
+    put_bytes(out, &table.smallest);
+    put_bytes(out, &table.largest);
+    out.push(if table.largest_excluded {
+        LARGEST_EXCLUDED
+    } else {
+        0
+    });
+    for number in [
+        table.entry_count,
+        table.delete_count,
+        table.range_delete_count,
+        table.data_bytes,
+        table.min_seqno.0,
+        table.max_seqno.0,
+    ] {
+        put_varint(out, number);
+    }
+    out.extend_from_slice(&table.root_addr.to_le_bytes());
+    out.extend_from_slice(&table.root_bytes.to_le_bytes());
+    put_varint(out, table.runs.len() as u64);
+    for run in &table.runs {
+        out.extend_from_slice(&run.addr.to_le_bytes());
+        put_varint(out, run.len_bytes);
+    }
+}
+
+/// A counted list. The count is not trusted: memory grows only with what is really there.
+fn list<'a, T>(
+    r: &mut Reader<'a>,
+    mut item: impl FnMut(&mut Reader<'a>) -> Result<T, FormatError>,
+) -> Result<Vec<T>, FormatError> {
+    let count = r.varint()?;
+    let mut out = Vec::new();
+    for _ in 0..count {
+        out.push(item(r)?);
+    }
+    Ok(out)
+}
+
+fn tree_id(r: &mut Reader<'_>) -> Result<TreeId, FormatError> {
+    let number = narrow(r, "tree")?;
+    Ok(TreeId(number))
+}
+
+fn narrow(r: &mut Reader<'_>, field: &'static str) -> Result<u32, FormatError> {
+    let number = r.varint()?;
+    u32::try_from(number).map_err(|_| r.field(field, "at most 32 bits", number.to_string()))
+}
+
+fn level(r: &mut Reader<'_>) -> Result<u8, FormatError> {
+    let level = r.u8()?;
+    if level >= LEVEL_COUNT {
+        return Err(r.field("level", "at most 7", level.to_string()));
+    }
+    Ok(level)
+}
+
+fn read_tree(r: &mut Reader<'_>) -> Result<TreeRecord, FormatError> {
+    let id = tree_id(r)?;
+    if id.0 == 0 {
+        return Err(r.field("tree", "above 0", "0".to_owned()));
+    }
+    let name = r.bytes()?;
+    let name = std::str::from_utf8(name)
+        .map_err(|e| r.field("name", "UTF-8", e.to_string()))?
+        .to_owned();
+    let block_bytes = narrow(r, "block bytes")?;
+    let stitch_bytes = r.varint()?;
+    let compression = r.u8()?;
+    if compression > 1 {
+        return Err(r.field("compression", "0 or 1", compression.to_string()));
+    }
+    Ok(TreeRecord {
+        id,
+        name,
+        block_bytes,
+        stitch_bytes,
+        compression,
+    })
+}
+
+fn read_table(r: &mut Reader<'_>) -> Result<TableMeta, FormatError> {
+    let id = TableId(r.varint()?);
+    let tree = tree_id(r)?;
+    let smallest = r.bytes()?.to_vec();
+    let largest = r.bytes()?.to_vec();
+    let flags = r.u8()?;
+    if flags & !LARGEST_EXCLUDED != 0 {
+        return Err(r.field("flags", "0 or 1", flags.to_string()));
+    }
+    let table = TableMeta {
+        id,
+        tree,
+        smallest,
+        largest,
+        largest_excluded: flags & LARGEST_EXCLUDED != 0,
+        entry_count: r.varint()?,
+        delete_count: r.varint()?,
+        range_delete_count: r.varint()?,
+        data_bytes: r.varint()?,
+        min_seqno: Seqno(r.varint()?),
+        max_seqno: Seqno(r.varint()?),
+        root_addr: r.u64()?,
+        root_bytes: r.u32()?,
+        runs: list(r, read_run)?,
+    };
+    check_table(r, &table)?;
+    Ok(table)
+}
+
+fn read_run(r: &mut Reader<'_>) -> Result<Run, FormatError> {
+    let run = Run {
+        addr: r.u64()?,
+        len_bytes: r.varint()?,
+    };
+    if run.len_bytes == 0 || run.addr.checked_add(run.len_bytes).is_none() {
+        return Err(r.field("run", "a piece of the device", format!("{run:?}")));
+    }
+    Ok(run)
+}
+
+/// What holds for every table that was ever written.
+fn check_table(r: &Reader<'_>, table: &TableMeta) -> Result<(), FormatError> {
+    let is_range = if table.largest_excluded {
+        table.smallest < table.largest
+    } else {
+        table.smallest <= table.largest
+    };
+    if !is_range {
+        return Err(r.field("largest", "not before the smallest key", "before".into()));
+    }
+    if table.min_seqno > table.max_seqno || table.delete_count > table.entry_count {
+        let found = format!("{}..{}", table.min_seqno, table.max_seqno);
+        return Err(r.field("counts", "in order", found));
+    }
+    let apart = |pair: &[Run]| pair[0].end() < pair[1].addr;
+    if !table.runs.windows(2).all(apart) {
+        return Err(r.field("runs", "in order and apart", format!("{:?}", table.runs)));
+    }
+    let root_end = table.root_addr.checked_add(u64::from(table.root_bytes));
+    let owns_root =
+        |run: &Run| run.addr <= table.root_addr && root_end.is_some_and(|end| end <= run.end());
+    if table.root_bytes == 0 || !table.runs.iter().any(owns_root) {
+        return Err(r.field("root", "inside a run", table.root_addr.to_string()));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+#[path = "vt_manifest/tests.rs"]
+mod tests;

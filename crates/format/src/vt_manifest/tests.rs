@@ -1,0 +1,123 @@
+use super::*;
+
+fn sample_table() -> TableMeta {
+    TableMeta {
+        id: TableId(0x81),
+        tree: TreeId(2),
+        smallest: b"ab".to_vec(),
+        largest: b"c".to_vec(),
+        largest_excluded: true,
+        entry_count: 3,
+        delete_count: 1,
+        range_delete_count: 2,
+        data_bytes: 0x200,
+        min_seqno: Seqno(5),
+        max_seqno: Seqno(7),
+        root_addr: 0x0807_0605_0403_0201,
+        root_bytes: 0x0d0c_0b0a,
+        runs: vec![Run {
+            addr: 0x0807_0605_0403_0200,
+            len_bytes: 0x1000_0000,
+        }],
+    }
+}
+
+fn sample() -> VersionEdit {
+    VersionEdit {
+        last_seqno: Seqno(7),
+        next_table: TableId(0x82),
+        next_tree: TreeId(4),
+        dropped_trees: vec![TreeId(1)],
+        new_trees: vec![TreeRecord {
+            id: TreeId(3),
+            name: "meta".to_owned(),
+            block_bytes: 0x4000,
+            stitch_bytes: u64::MAX,
+            compression: 1,
+        }],
+        removed: vec![TableId(0x11)],
+        moved: vec![(TableId(0x12), 6)],
+        added: vec![(1, sample_table())],
+    }
+}
+
+#[test]
+fn bytes_are_pinned() {
+    #[rustfmt::skip]
+    let golden = [
+        1, // version
+        7, 0x82, 0x01, 4, // last seqno, next table, next tree
+        1, 1, // dropped trees
+        1, 3, 4, b'm', b'e', b't', b'a', 0x80, 0x80, 0x01, // new trees: number, name, block bytes
+        0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01, 1, // threshold, compression
+        1, 0x11, // removed
+        1, 0x12, 6, // moved
+        1, 1, 0x81, 0x01, 2, 2, b'a', b'b', 1, b'c', 1, // added: level, number, tree, keys, flags
+        3, 1, 2, 0x80, 0x04, 5, 7, // counts, bytes, seqnos
+        1, 2, 3, 4, 5, 6, 7, 8, 0x0a, 0x0b, 0x0c, 0x0d, // root
+        1, 0, 2, 3, 4, 5, 6, 7, 8, 0x80, 0x80, 0x80, 0x80, 0x01, // runs
+    ];
+    assert_eq!(sample().encode(), golden);
+}
+
+#[test]
+fn an_edit_comes_back() {
+    assert_eq!(VersionEdit::decode(&sample().encode()), Ok(sample()));
+    let empty = VersionEdit::default();
+    assert_eq!(VersionEdit::decode(&empty.encode()), Ok(empty));
+}
+
+#[test]
+fn every_cut_is_an_error() {
+    let bytes = sample().encode();
+    for cut in 0..bytes.len() {
+        assert!(VersionEdit::decode(&bytes[..cut]).is_err(), "cut at {cut}");
+    }
+    let mut longer = bytes;
+    longer.push(0);
+    assert!(VersionEdit::decode(&longer).is_err());
+}
+
+#[test]
+fn no_flipped_bit_panics_or_goes_unseen() {
+    let bytes = sample().encode();
+    for bit in 0..bytes.len() * 8 {
+        let mut flipped = bytes.clone();
+        flipped[bit / 8] ^= 1 << (bit % 8);
+        if let Ok(edit) = VersionEdit::decode(&flipped) {
+            assert_ne!(edit, sample(), "bit {bit} means nothing");
+        }
+    }
+}
+
+#[test]
+fn tables_that_cannot_be_are_refused() {
+    let refused = |change: fn(&mut TableMeta)| {
+        let mut edit = sample();
+        change(&mut edit.added[0].1);
+        assert!(VersionEdit::decode(&edit.encode()).is_err());
+    };
+    refused(|t| t.largest = b"aa".to_vec());
+    refused(|t| t.largest = t.smallest.clone());
+    refused(|t| t.min_seqno = Seqno(8));
+    refused(|t| t.root_addr = 0x100);
+    refused(|t| t.runs.push(t.runs[0]));
+    refused(|t| t.runs[0].len_bytes = 0);
+}
+
+#[test]
+fn a_huge_count_does_not_take_memory() {
+    let mut bytes = vec![VERSION, 0, 0, 0];
+    put_varint(&mut bytes, u64::MAX >> 1);
+    assert!(VersionEdit::decode(&bytes).is_err());
+}
+
+#[test]
+fn ranges_with_an_excluded_end_do_not_overlap_what_starts_there() {
+    let mut table = sample_table();
+    assert!(!table.overlaps(b"c", None));
+    assert!(table.overlaps(b"bz", Some(b"c")));
+    assert!(!table.overlaps(b"a", Some(b"ab")));
+    table.largest_excluded = false;
+    assert!(table.overlaps(b"c", None));
+}
