@@ -1,1 +1,28 @@
 //! FUSE wire protocol, transports and the adapter to the file system.
+//!
+//! ```text
+//!   kernel <-> transport (a queue per worker) -> dispatch -> Handler (a file system)
+//!                   ^                              |
+//!                   +------------ reply -----------+
+//! ```
+//!
+//! [`wire`] knows the bytes, [`transport`] moves them, [`dispatch`] calls the [`Handler`], and
+//! [`session`] and [`mount`] make a mount of it. Plain threads, blocking reads, one request buffer
+//! and one reply buffer for each worker.
+
+pub mod counts;
+pub mod dispatch;
+pub mod errno;
+pub mod handler;
+pub mod mount;
+pub mod notify;
+pub mod session;
+pub mod transport;
+pub mod wire;
+
+pub use counts::{CountsSnapshot, RequestCounts};
+pub use errno::Errno;
+pub use handler::{Caller, Context, Deferred, Handler};
+pub use mount::{MountError, MountOptions};
+pub use notify::Notifier;
+pub use session::{Negotiated, RunningSession, Session, SessionConfig, SessionError};

@@ -1,0 +1,286 @@
+//! Mounting and unmounting: by `mount(2)` as root, by `fusermount3` as a user.
+//!
+//! Invariants:
+//! - nothing here touches a file of the mount whose daemon may be this process and not be serving
+//!   yet: what is mounted where is read from `/proc/self/mountinfo` ([`table`]);
+//! - a mount that lost its daemon is told by `statfs`, which the kernel never answers from a cache.
+
+mod direct;
+mod error;
+mod helper;
+pub mod table;
+
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use rustix::io::Errno as OsError;
+use rustix::mount::{MountFlags, UnmountFlags};
+
+pub use error::MountError;
+use table::MountEntry;
+
+use crate::transport::dev::DEVICE_PATH;
+
+/// The type under which our mounts show.
+pub const SUBTYPE: &str = "stitchfs";
+
+/// How to mount.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MountOptions {
+    /// What shows as the mounted device.
+    pub source: String,
+    /// Nothing can be changed.
+    pub read_only: bool,
+    /// Set-id bits have no effect.
+    pub no_suid: bool,
+    /// Device files cannot be opened.
+    pub no_dev: bool,
+    /// Nothing can be executed.
+    pub no_exec: bool,
+    /// Access times are not kept.
+    pub no_atime: bool,
+    /// Access times of directories are not kept.
+    pub no_dir_atime: bool,
+    /// Writes are synchronous.
+    pub sync: bool,
+    /// Changes of directories are synchronous.
+    pub dir_sync: bool,
+    /// Users other than the one who mounts may enter.
+    pub allow_other: bool,
+    /// The kernel checks permissions by mode, owner and ACL.
+    pub default_permissions: bool,
+    /// Bytes in a READ at most; `None` leaves it to the kernel.
+    pub max_read: Option<u32>,
+}
+
+impl Default for MountOptions {
+    fn default() -> Self {
+        Self {
+            source: SUBTYPE.to_owned(),
+            read_only: false,
+            no_suid: false,
+            no_dev: false,
+            no_exec: false,
+            no_atime: false,
+            no_dir_atime: false,
+            sync: false,
+            dir_sync: false,
+            allow_other: false,
+            default_permissions: true,
+            max_read: None,
+        }
+    }
+}
+
+impl MountOptions {
+    /// What root mounts for everybody: `allow_other` and `default_permissions`.
+    #[must_use]
+    pub fn shared(source: &str) -> Self {
+        Self {
+            source: source.to_owned(),
+            allow_other: true,
+            ..Self::default()
+        }
+    }
+
+    fn flags(&self) -> MountFlags {
+        let pairs = [
+            (self.read_only, MountFlags::RDONLY),
+            (self.no_suid, MountFlags::NOSUID),
+            (self.no_dev, MountFlags::NODEV),
+            (self.no_exec, MountFlags::NOEXEC),
+            (self.no_atime, MountFlags::NOATIME),
+            (self.no_dir_atime, MountFlags::NODIRATIME),
+            (self.sync, MountFlags::SYNCHRONOUS),
+            (self.dir_sync, MountFlags::DIRSYNC),
+        ];
+        let set = pairs.into_iter().filter(|(wanted, _)| *wanted);
+        set.fold(MountFlags::empty(), |flags, (_, flag)| flags | flag)
+    }
+}
+
+/// A mount and its descriptor. Dropped, it is unmounted, also while somebody is in it.
+#[derive(Debug)]
+pub struct Mount {
+    path: PathBuf,
+    device: Option<(u32, u32)>,
+}
+
+impl Mount {
+    /// Mounts at `path` and gives the descriptor for the requests.
+    ///
+    /// # Errors
+    /// See [`MountError`].
+    pub fn new(path: &Path, options: &MountOptions) -> Result<(Self, OwnedFd), MountError> {
+        if !Path::new(DEVICE_PATH).exists() {
+            return Err(MountError::NoDevice);
+        }
+        let path = check_mount_point(path)?;
+        let is_root = rustix::process::geteuid().is_root();
+        let fd = if is_root {
+            direct::mount(&path, options)?
+        } else {
+            helper::mount(&path, options)?
+        };
+        let device = table::find(&path)?.map(|entry| entry.device);
+        Ok((Self { path, device }, fd))
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// True while it is mounted, and not covered by another mount.
+    #[must_use]
+    pub fn is_mounted(&self) -> bool {
+        let top = table::find(&self.path).ok().flatten();
+        top.is_some_and(|entry| Some(entry.device) == self.device)
+    }
+
+    /// Unmounts, if it is mounted still.
+    ///
+    /// # Errors
+    /// `Busy` when somebody is in it and `how` does not allow for that.
+    pub fn unmount(&self, how: Unmount) -> Result<(), MountError> {
+        if self.is_mounted() {
+            unmount(&self.path, how)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Ends the connection at once: who waits for an answer gets an error, and the workers end.
+    /// Then takes the mount away.
+    ///
+    /// # Errors
+    /// Those of unmounting.
+    pub fn abort(&self) -> Result<(), MountError> {
+        if let Some((_, minor)) = self.device {
+            // Works for the mount's owner too, where the control file system is mounted.
+            let control = format!("/sys/fs/fuse/connections/{minor}/abort");
+            if let Err(error) = std::fs::write(&control, "1") {
+                tracing::debug!(%error, control, "no control file: by force, then");
+            }
+        }
+        if rustix::process::geteuid().is_root() && self.is_mounted() {
+            // Aborts the connection even while the mount is busy. It says `EBUSY` then.
+            let force = UnmountFlags::FORCE | UnmountFlags::NOFOLLOW;
+            if rustix::mount::unmount(&self.path, force).is_ok() {
+                return Ok(());
+            }
+        }
+        self.unmount(Unmount::Lazy)
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        if let Err(error) = self.unmount(Unmount::Lazy) {
+            tracing::warn!(path = %self.path.display(), %error, "the mount was left behind");
+        }
+    }
+}
+
+/// How to unmount.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unmount {
+    /// Only if nobody is in it.
+    IfIdle,
+    /// At once out of sight; it ends when the last one leaves.
+    Lazy,
+}
+
+/// Unmounts whatever is mounted at `path`.
+///
+/// # Errors
+/// `Busy` when somebody is in it, `NotMounted` when nothing is there.
+pub fn unmount(path: &Path, how: Unmount) -> Result<(), MountError> {
+    if rustix::process::geteuid().is_root() {
+        direct::unmount(path, how)
+    } else {
+        helper::unmount(path, how)
+    }
+}
+
+/// True if what is mounted at `path` is a FUSE file system whose daemon is gone.
+///
+/// # Errors
+/// When the table of mounts cannot be read.
+pub fn is_dead(path: &Path) -> Result<bool, MountError> {
+    let path = absolute(path)?;
+    let is_fuse = table::find(&path)?.is_some_and(|entry| entry.is_fuse());
+    Ok(is_fuse && rustix::fs::statfs(&path).err() == Some(OsError::NOTCONN))
+}
+
+/// Takes away every FUSE mount at `path` that lost its daemon, and says how many there were.
+///
+/// # Errors
+/// Those of unmounting.
+pub fn detach_dead(path: &Path) -> Result<usize, MountError> {
+    let path = absolute(path)?;
+    let mut count = 0;
+    while is_dead(&path)? {
+        unmount(&path, Unmount::Lazy)?;
+        count += 1;
+    }
+    Ok(count)
+}
+
+/// The mount at `path`, if one is there.
+///
+/// # Errors
+/// When the table of mounts cannot be read.
+pub fn mounted_at(path: &Path) -> Result<Option<MountEntry>, MountError> {
+    table::find(&absolute(path)?)
+}
+
+/// The path without links, its last part untouched: that may be a mount which does not answer.
+fn absolute(path: &Path) -> Result<PathBuf, MountError> {
+    let failed = |source| MountError::Io {
+        op: "resolve",
+        path: path.to_owned(),
+        source,
+    };
+    if let (Some(name), Some(parent)) = (path.file_name(), path.parent()) {
+        let parent = if parent.as_os_str().is_empty() {
+            Path::new(".")
+        } else {
+            parent
+        };
+        let candidate = parent.canonicalize().map_err(failed)?.join(name);
+        let is_link = table::find(&candidate)?.is_none() && candidate.is_symlink();
+        if !is_link {
+            return Ok(candidate);
+        }
+    }
+    path.canonicalize().map_err(failed)
+}
+
+fn check_mount_point(path: &Path) -> Result<PathBuf, MountError> {
+    let absolute = match absolute(path) {
+        Ok(absolute) => absolute,
+        Err(MountError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
+            return Err(MountError::NoMountPoint {
+                path: path.to_owned(),
+            });
+        }
+        Err(other) => return Err(other),
+    };
+    if is_dead(&absolute)? {
+        return Err(MountError::Dead { path: absolute });
+    }
+    match std::fs::metadata(&absolute) {
+        Ok(metadata) if metadata.is_dir() => Ok(absolute),
+        Ok(_) => Err(MountError::NotADirectory { path: absolute }),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            Err(MountError::NoMountPoint { path: absolute })
+        }
+        Err(source) => Err(MountError::Io {
+            op: "stat",
+            path: absolute,
+            source,
+        }),
+    }
+}

@@ -1,0 +1,96 @@
+//! Telling the kernel that what it has cached changed other than by its own requests.
+
+use std::io;
+
+use rustix::io::Errno as OsError;
+use stitch_base::Ino;
+use stitch_base::sync::Arc;
+
+use crate::transport::ReplySender;
+use crate::wire::notice::Notice;
+
+/// Sends notices. Cheap to clone.
+///
+/// Not from inside a request: the kernel takes the lock of the directory or file that is named,
+/// which the caller of that request may hold.
+#[derive(Clone, Debug)]
+pub struct Notifier {
+    sender: Arc<dyn ReplySender>,
+    minor: u32,
+}
+
+impl Notifier {
+    pub(crate) const fn new(sender: Arc<dyn ReplySender>, minor: u32) -> Self {
+        Self { sender, minor }
+    }
+
+    /// Attributes of `ino` changed, and its bytes `[offset, offset + length)`; a length of 0 means
+    /// to the end.
+    ///
+    /// # Errors
+    /// When the mount is gone.
+    pub fn invalidate_data(&self, ino: Ino, offset: u64, length: u64) -> io::Result<()> {
+        let offset = i64::try_from(offset).unwrap_or(i64::MAX);
+        let length = i64::try_from(length).unwrap_or(i64::MAX);
+        self.send(&Notice::InvalidateInode {
+            ino,
+            offset,
+            length,
+        })
+    }
+
+    /// Attributes of `ino` changed, its data did not.
+    ///
+    /// # Errors
+    /// When the mount is gone.
+    pub fn invalidate_attr(&self, ino: Ino) -> io::Result<()> {
+        self.send(&Notice::InvalidateInode {
+            ino,
+            offset: -1,
+            length: 0,
+        })
+    }
+
+    /// What `name` stands for in `parent` changed, or it is there now, or is not any more.
+    ///
+    /// # Errors
+    /// When the mount is gone.
+    pub fn invalidate_entry(&self, parent: Ino, name: &[u8]) -> io::Result<()> {
+        self.send(&Notice::InvalidateEntry {
+            parent,
+            name,
+            expire_only: false,
+        })
+    }
+
+    /// `name` in `parent`, which was `child`, is gone: watchers of it are told so.
+    ///
+    /// # Errors
+    /// When the mount is gone.
+    pub fn removed(&self, parent: Ino, child: Ino, name: &[u8]) -> io::Result<()> {
+        self.send(&Notice::Delete {
+            parent,
+            child,
+            name,
+        })
+    }
+
+    /// Every name is asked for again at its next use. Tells whether the kernel can (7.44).
+    ///
+    /// # Errors
+    /// When the mount is gone.
+    pub fn increment_epoch(&self) -> io::Result<bool> {
+        if self.minor < 44 {
+            return Ok(false);
+        }
+        self.send(&Notice::IncrementEpoch).map(|()| true)
+    }
+
+    fn send(&self, notice: &Notice<'_>) -> io::Result<()> {
+        match self.sender.send(&notice.encode()) {
+            // The kernel does not have it: nothing is stale.
+            Err(error) if OsError::from_io_error(&error) == Some(OsError::NOENT) => Ok(()),
+            other => other,
+        }
+    }
+}

@@ -1,0 +1,422 @@
+//! A mounted file system, from the first request to the last.
+//!
+//! 1. Mount, and answer INIT ([`SessionConfig`] says what we want, [`negotiate`] what we get).
+//! 2. Start the workers, each with a cloned descriptor and its own buffers.
+//! 3. They end when the file system is unmounted. A worker that ends for a bad reason takes the
+//!    others with it, by aborting the connection.
+//!
+//! Invariants:
+//! - [`Handler::destroy`] is called once, after the last request;
+//! - however a session ends, also by a panic, its mount goes with it.
+
+mod negotiate;
+
+use std::io;
+use std::path::Path;
+use std::thread::JoinHandle;
+
+use stitch_base::ErrorKind;
+use stitch_base::sync::{Arc, Mutex};
+
+pub use negotiate::{Negotiated, SessionConfig, negotiate};
+
+use crate::counts::{CountsSnapshot, RequestCounts};
+use crate::dispatch::Dispatcher;
+use crate::errno::Errno;
+use crate::handler::Handler;
+use crate::mount::{Mount, MountError, MountOptions, Unmount};
+use crate::notify::Notifier;
+use crate::transport::dev::{DevQueue, DevSender, clone_device};
+use crate::transport::{End, Queue, ReplySender};
+use crate::wire::codec::WireError;
+use crate::wire::init::{InitReply, MAJOR};
+use crate::wire::reply::ReplyBuffer;
+use crate::wire::request::{Layout, Operation, Request};
+
+/// What can go wrong with a session.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SessionError {
+    /// Mounting or unmounting.
+    #[error(transparent)]
+    Mount(#[from] MountError),
+    /// The kernel's protocol is not ours.
+    #[error("the kernel speaks FUSE {major}.{minor}; 7.31 (linux 5.4) or newer is needed")]
+    Version {
+        /// Its major version.
+        major: u32,
+        /// Its minor version.
+        minor: u32,
+    },
+    /// The first request is not what it should be.
+    #[error("the kernel's first request is malformed")]
+    Malformed(#[from] WireError),
+    /// The file system was unmounted before it was served.
+    #[error("the file system was unmounted before it was served")]
+    UnmountedEarly,
+    /// The device failed.
+    #[error("cannot {op} /dev/fuse")]
+    Device {
+        /// What was tried.
+        op: &'static str,
+        /// Why not.
+        source: io::Error,
+    },
+    /// No thread could be started.
+    #[error("cannot start a worker")]
+    NoThread {
+        /// Why not.
+        source: io::Error,
+    },
+    /// A request hit a mistake in this program; the session was ended.
+    #[error("a request panicked, and the session was ended")]
+    Panicked,
+}
+
+impl SessionError {
+    /// What the caller can do about it.
+    #[must_use]
+    pub const fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Mount(error) => error.kind(),
+            Self::Version { .. } => ErrorKind::Unsupported,
+            Self::Malformed(_) | Self::Panicked => ErrorKind::Bug,
+            Self::UnmountedEarly => ErrorKind::Conflict,
+            Self::Device { .. } | Self::NoThread { .. } => ErrorKind::Io,
+        }
+    }
+}
+
+/// A file system that is mounted and has agreed on the protocol, but is not served yet.
+pub struct Session {
+    mount: Mount,
+    queues: Vec<DevQueue>,
+    handler: Arc<dyn Handler>,
+    counts: Arc<RequestCounts>,
+    negotiated: Negotiated,
+    notifier: Notifier,
+}
+
+impl std::fmt::Debug for Session {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Session")
+            .field("mount", &self.mount)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Session {
+    /// Mounts `handler` at `path` and agrees on the protocol.
+    ///
+    /// # Errors
+    /// See [`SessionError`].
+    pub fn mount(
+        handler: Arc<dyn Handler>,
+        path: &Path,
+        options: &MountOptions,
+        config: &SessionConfig,
+    ) -> Result<Self, SessionError> {
+        let (mount, fd) = Mount::new(path, options)?;
+        let counts = Arc::new(RequestCounts::default());
+        let mut first = DevQueue::new(fd, config.data_max());
+        let negotiated = greet(&mut first, config, options.default_permissions, &counts)?;
+        let mut queues = vec![first];
+        for _ in 1..config.workers.max(1) {
+            let clone = clone_device(queues[0].fd()).map_err(|source| SessionError::Device {
+                op: "clone",
+                source,
+            })?;
+            queues.push(DevQueue::new(clone, config.data_max()));
+        }
+        let sender = DevSender::new(Arc::clone(queues[0].fd()));
+        let notifier = Notifier::new(Arc::new(sender), negotiated.minor);
+        tracing::info!(
+            path = %mount.path().display(),
+            minor = negotiated.minor,
+            workers = queues.len(),
+            "mounted"
+        );
+        handler.init(&negotiated);
+        Ok(Self {
+            mount,
+            queues,
+            handler,
+            counts,
+            negotiated,
+            notifier,
+        })
+    }
+
+    /// What was agreed on.
+    #[must_use]
+    pub const fn negotiated(&self) -> &Negotiated {
+        &self.negotiated
+    }
+
+    /// Tells the kernel what changed.
+    #[must_use]
+    pub fn notifier(&self) -> Notifier {
+        self.notifier.clone()
+    }
+
+    /// The counters.
+    #[must_use]
+    pub fn counts(&self) -> Arc<RequestCounts> {
+        Arc::clone(&self.counts)
+    }
+
+    /// Serves until it is unmounted.
+    ///
+    /// # Errors
+    /// See [`SessionError`].
+    pub fn run(self) -> Result<(), SessionError> {
+        self.spawn()?.join()
+    }
+
+    /// Starts to serve.
+    ///
+    /// # Errors
+    /// `NoThread`
+    pub fn spawn(self) -> Result<RunningSession, SessionError> {
+        let Self {
+            mount,
+            queues,
+            handler,
+            counts,
+            negotiated,
+            notifier,
+        } = self;
+        let mount = Arc::new(mount);
+        let layout = Layout {
+            setxattr_ext: negotiated.setxattr_ext(),
+        };
+        let dispatcher = Arc::new(Dispatcher::new(
+            Arc::clone(&handler),
+            Arc::clone(&counts),
+            layout,
+        ));
+        let mut running = RunningSession {
+            workers: Mutex::new(Vec::with_capacity(queues.len())),
+            mount,
+            handler,
+            counts,
+            negotiated,
+            notifier,
+            is_ended: false,
+        };
+        for (index, queue) in queues.into_iter().enumerate() {
+            let worker = Worker {
+                queue,
+                dispatcher: Arc::clone(&dispatcher),
+                mount: Arc::clone(&running.mount),
+            };
+            let started =
+                stitch_base::thread::spawn(&format!("fuse-{index}"), move || worker.run())
+                    .map_err(|source| SessionError::NoThread { source })?;
+            running.workers.get_mut().push(started);
+        }
+        Ok(running)
+    }
+}
+
+/// One thread's part of a session.
+struct Worker {
+    queue: DevQueue,
+    dispatcher: Arc<Dispatcher>,
+    mount: Arc<Mount>,
+}
+
+impl Worker {
+    fn run(mut self) -> Result<(), SessionError> {
+        let served = self.queue.serve(&self.dispatcher);
+        let result = match served {
+            Ok(End::Unmounted) => return Ok(()),
+            Ok(End::Poisoned) => Err(SessionError::Panicked),
+            Err(source) => Err(SessionError::Device { op: "read", source }),
+        };
+        if let Err(error) = self.mount.abort() {
+            tracing::warn!(%error, "the connection was not aborted");
+        }
+        result
+    }
+}
+
+/// A file system that is being served. Dropped, it is ended as by [`Self::stop`].
+pub struct RunningSession {
+    workers: Mutex<Vec<JoinHandle<Result<(), SessionError>>>>,
+    mount: Arc<Mount>,
+    handler: Arc<dyn Handler>,
+    counts: Arc<RequestCounts>,
+    negotiated: Negotiated,
+    notifier: Notifier,
+    is_ended: bool,
+}
+
+impl std::fmt::Debug for RunningSession {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RunningSession")
+            .field("mount", &self.mount)
+            .finish_non_exhaustive()
+    }
+}
+
+impl RunningSession {
+    /// Where it is mounted.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        self.mount.path()
+    }
+
+    /// What was agreed on.
+    #[must_use]
+    pub const fn negotiated(&self) -> &Negotiated {
+        &self.negotiated
+    }
+
+    /// Tells the kernel what changed.
+    #[must_use]
+    pub fn notifier(&self) -> Notifier {
+        self.notifier.clone()
+    }
+
+    /// The counters of this moment.
+    #[must_use]
+    pub fn counts(&self) -> CountsSnapshot {
+        self.counts.snapshot()
+    }
+
+    /// The counters.
+    #[must_use]
+    pub fn counters(&self) -> Arc<RequestCounts> {
+        Arc::clone(&self.counts)
+    }
+
+    /// Something that can end this session from another thread, a signal's for example.
+    #[must_use]
+    pub fn stopper(&self) -> Stopper {
+        Stopper {
+            mount: Arc::clone(&self.mount),
+        }
+    }
+
+    /// Waits until it is unmounted.
+    ///
+    /// # Errors
+    /// See [`SessionError`].
+    pub fn join(mut self) -> Result<(), SessionError> {
+        self.end()
+    }
+
+    /// Unmounts, by force if somebody is in it, and waits until it is over.
+    ///
+    /// # Errors
+    /// See [`SessionError`].
+    pub fn stop(mut self) -> Result<(), SessionError> {
+        self.stopper().stop()?;
+        self.end()
+    }
+
+    fn end(&mut self) -> Result<(), SessionError> {
+        self.is_ended = true;
+        let mut result = Ok(());
+        for worker in self.workers.get_mut().drain(..) {
+            let ended = worker.join().unwrap_or(Err(SessionError::Panicked));
+            result = result.and(ended);
+        }
+        self.handler.destroy();
+        result
+    }
+}
+
+impl Drop for RunningSession {
+    fn drop(&mut self) {
+        if self.is_ended {
+            return;
+        }
+        let ended = self
+            .stopper()
+            .stop()
+            .map_err(SessionError::from)
+            .and_then(|()| self.end());
+        if let Err(error) = ended {
+            tracing::warn!(%error, "the session did not end well");
+        }
+    }
+}
+
+/// Ends a session from any thread.
+#[derive(Clone, Debug)]
+pub struct Stopper {
+    mount: Arc<Mount>,
+}
+
+impl Stopper {
+    /// Unmounts. If somebody is in it, what the kernel holds of their writes is written first, then
+    /// the connection is aborted, and they get errors.
+    ///
+    /// # Errors
+    /// Those of unmounting.
+    pub fn stop(&self) -> Result<(), MountError> {
+        match self.mount.unmount(Unmount::IfIdle) {
+            Err(MountError::Busy { .. }) => {}
+            other => return other,
+        }
+        tracing::info!(path = %self.mount.path().display(), "busy: aborted");
+        if let Err(error) = self.write_out() {
+            tracing::warn!(%error, "the kernel did not write everything out");
+        }
+        self.mount.abort()
+    }
+
+    fn write_out(&self) -> io::Result<()> {
+        let root = std::fs::File::open(self.mount.path())?;
+        Ok(rustix::fs::syncfs(&root)?)
+    }
+}
+
+/// Reads INIT and answers it.
+fn greet(
+    queue: &mut DevQueue,
+    config: &SessionConfig,
+    default_permissions: bool,
+    counts: &RequestCounts,
+) -> Result<Negotiated, SessionError> {
+    let sender = DevSender::new(Arc::clone(queue.fd()));
+    let mut buffer = ReplyBuffer::new(0);
+    loop {
+        let first = queue
+            .receive_first()
+            .map_err(|source| SessionError::Device { op: "read", source })?
+            .ok_or(SessionError::UnmountedEarly)?;
+        let request = Request::parse(first, Layout::default())?;
+        counts.count(request.header.opcode);
+        let unique = request.header.unique;
+        let Operation::Init(offer) = request.operation else {
+            return Err(SessionError::Malformed(WireError::BadValue));
+        };
+        let send = |message: &[u8]| {
+            sender.send(message).map_err(|source| SessionError::Device {
+                op: "write",
+                source,
+            })
+        };
+        if offer.major > MAJOR {
+            // The kernel asks again, with the version that we name.
+            buffer.clear();
+            buffer.put_init(&InitReply::version_only());
+            send(buffer.finish(unique, None))?;
+            continue;
+        }
+        let Some((negotiated, reply)) = negotiate(config, default_permissions, &offer) else {
+            send(buffer.finish(unique, Some(Errno::from_raw(libc::EPROTO))))?;
+            return Err(SessionError::Version {
+                major: offer.major,
+                minor: offer.minor,
+            });
+        };
+        buffer.clear();
+        buffer.put_init(&reply);
+        send(buffer.finish(unique, None))?;
+        return Ok(negotiated);
+    }
+}

@@ -1,0 +1,238 @@
+//! What we want of the kernel, and what comes of it.
+
+use crate::wire::flags::InitFlags;
+use crate::wire::init::{InitReply, InitRequest, MAJOR, MINOR, MINOR_MIN};
+
+/// Bytes in a page, as the protocol counts them.
+const PAGE_SIZE: usize = 4096;
+
+/// What a session wants. The defaults are those of a file system that only this daemon changes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionConfig {
+    /// Threads that serve.
+    pub workers: usize,
+    /// Pages in a request at most (256 are 1 MiB).
+    pub max_pages: u16,
+    /// Requests that the kernel may have in flight by itself (read-ahead, write-back, RELEASE).
+    pub max_background: u16,
+    /// The kernel keeps written pages and sends them later.
+    ///
+    /// Off: a small new file costs its creation and a WRITE; on, a SETATTR for its times too.
+    pub writeback_cache: bool,
+    /// READDIRPLUS in place of READDIR.
+    pub readdirplus: bool,
+    /// READDIRPLUS only where the kernel thinks that it is useful.
+    pub readdirplus_auto: bool,
+    /// The kernel enforces the POSIX ACLs that the handler stores. Implies the kernel's permission
+    /// checks, so it is not asked for in a mount without `default_permissions`.
+    pub posix_acl: bool,
+    /// POSIX locks come to the handler. Off, the kernel keeps them, which is right when nobody but
+    /// this kernel sees the files, and takes no request.
+    pub remote_posix_locks: bool,
+    /// flock comes to the handler. Off, as for POSIX locks.
+    pub remote_flock: bool,
+    /// LOOKUP of `.` and `..` is served, for file handles (NFS, `open_by_handle_at`).
+    pub export_support: bool,
+    /// `O_TRUNC` comes with OPEN. To be off for handlers that answer OPEN with `ENOSYS`: the
+    /// kernel would then send it with nothing.
+    pub atomic_truncate: bool,
+    /// Mounts with mapped ids may be made (needs `default_permissions`).
+    pub id_mapped_mounts: bool,
+}
+
+impl Default for SessionConfig {
+    fn default() -> Self {
+        Self {
+            workers: 2,
+            max_pages: 256,
+            max_background: 64,
+            writeback_cache: false,
+            readdirplus: true,
+            readdirplus_auto: false,
+            posix_acl: true,
+            remote_posix_locks: false,
+            remote_flock: false,
+            export_support: true,
+            atomic_truncate: false,
+            id_mapped_mounts: true,
+        }
+    }
+}
+
+impl SessionConfig {
+    /// Bytes of data in a request at most.
+    #[must_use]
+    pub fn data_max(&self) -> usize {
+        usize::from(self.max_pages.max(1)) * PAGE_SIZE
+    }
+
+    fn wanted(&self, default_permissions: bool) -> InitFlags {
+        // Without AUTO_INVAL_DATA, and with EXPLICIT_INVAL_DATA, cached pages go only when we say
+        // so: nobody else changes the files. ENOSYS to OPEN needs no flag from us.
+        let always = InitFlags::ASYNC_READ
+            | InitFlags::BIG_WRITES
+            | InitFlags::DONT_MASK
+            | InitFlags::HAS_IOCTL_DIR
+            | InitFlags::ASYNC_DIO
+            | InitFlags::PARALLEL_DIROPS
+            | InitFlags::MAX_PAGES
+            | InitFlags::CACHE_SYMLINKS
+            | InitFlags::NO_OPEN_SUPPORT
+            | InitFlags::NO_OPENDIR_SUPPORT
+            | InitFlags::EXPLICIT_INVAL_DATA
+            | InitFlags::HANDLE_KILLPRIV_V2
+            | InitFlags::SETXATTR_EXT
+            | InitFlags::INIT_EXT
+            | InitFlags::CREATE_SUPP_GROUP
+            | InitFlags::HAS_EXPIRE_ONLY
+            | InitFlags::DIRECT_IO_ALLOW_MMAP;
+        always
+            .with(InitFlags::POSIX_LOCKS, self.remote_posix_locks)
+            .with(InitFlags::FLOCK_LOCKS, self.remote_flock)
+            .with(InitFlags::ATOMIC_O_TRUNC, self.atomic_truncate)
+            .with(InitFlags::EXPORT_SUPPORT, self.export_support)
+            .with(InitFlags::DO_READDIRPLUS, self.readdirplus)
+            .with(
+                InitFlags::READDIRPLUS_AUTO,
+                self.readdirplus && self.readdirplus_auto,
+            )
+            .with(InitFlags::WRITEBACK_CACHE, self.writeback_cache)
+            .with(InitFlags::POSIX_ACL, self.posix_acl && default_permissions)
+            .with(
+                InitFlags::ALLOW_IDMAP,
+                self.id_mapped_mounts && default_permissions,
+            )
+    }
+}
+
+/// What was agreed on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Negotiated {
+    /// Minor version of the protocol (the major is 7).
+    pub minor: u32,
+    /// What both ends do.
+    pub flags: InitFlags,
+    /// What the kernel offered.
+    pub offered: InitFlags,
+    /// Bytes in a WRITE at most.
+    pub max_write: u32,
+    /// Bytes that are read ahead at most.
+    pub max_readahead: u32,
+}
+
+impl Negotiated {
+    /// SETXATTR has flags of its own.
+    #[must_use]
+    pub const fn setxattr_ext(&self) -> bool {
+        self.flags.contains(InitFlags::SETXATTR_EXT)
+    }
+}
+
+/// What comes of `config` and the kernel's offer; `None` if its version is not ours.
+#[must_use]
+pub fn negotiate(
+    config: &SessionConfig,
+    default_permissions: bool,
+    offer: &InitRequest,
+) -> Option<(Negotiated, InitReply)> {
+    if offer.major != MAJOR || offer.minor < MINOR_MIN {
+        return None;
+    }
+    let minor = offer.minor.min(MINOR);
+    let flags = config.wanted(default_permissions) & offer.flags;
+    let max_write = if flags.contains(InitFlags::MAX_PAGES) {
+        config.data_max()
+    } else {
+        // 32 pages are what a kernel without the flag sends.
+        config.data_max().min(32 * PAGE_SIZE)
+    };
+    let max_write = u32::try_from(max_write).expect("at most 65535 pages");
+    let reply = InitReply {
+        minor,
+        max_readahead: offer.max_readahead,
+        flags,
+        max_background: config.max_background,
+        congestion_threshold: config.max_background / 4 * 3,
+        max_write,
+        time_gran: 1,
+        max_pages: config.max_pages.max(1),
+    };
+    let negotiated = Negotiated {
+        minor,
+        flags,
+        offered: offer.flags,
+        max_write,
+        max_readahead: offer.max_readahead,
+    };
+    Some((negotiated, reply))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALL: InitFlags = InitFlags(u64::MAX);
+
+    fn offer(minor: u32, flags: InitFlags) -> InitRequest {
+        InitRequest {
+            major: MAJOR,
+            minor,
+            max_readahead: 131_072,
+            flags,
+        }
+    }
+
+    fn default_with(minor: u32, flags: InitFlags) -> (Negotiated, InitReply) {
+        negotiate(&SessionConfig::default(), true, &offer(minor, flags)).unwrap()
+    }
+
+    #[test]
+    fn only_what_is_offered_is_taken() {
+        let offered = InitFlags::ASYNC_READ | InitFlags::MAX_PAGES;
+        let (negotiated, reply) = default_with(31, offered);
+        assert_eq!(negotiated.flags, offered);
+        assert_eq!(reply.minor, 31);
+        assert_eq!(reply.max_write, 1 << 20);
+    }
+
+    #[test]
+    fn newer_kernels_get_our_version_and_older_ones_none() {
+        let config = SessionConfig::default();
+        assert_eq!(default_with(99, ALL).0.minor, MINOR);
+        assert_eq!(negotiate(&config, true, &offer(30, ALL)), None);
+        assert_eq!(
+            negotiate(
+                &config,
+                true,
+                &InitRequest {
+                    major: 8,
+                    ..offer(0, ALL)
+                }
+            ),
+            None
+        );
+    }
+
+    #[test]
+    fn the_page_cache_is_ours_to_invalidate() {
+        let (negotiated, _) = default_with(45, ALL);
+        assert!(negotiated.flags.contains(InitFlags::EXPLICIT_INVAL_DATA));
+        assert!(!negotiated.flags.contains(InitFlags::AUTO_INVAL_DATA));
+        assert!(!negotiated.flags.contains(InitFlags::WRITEBACK_CACHE));
+        assert!(!negotiated.flags.contains(InitFlags::POSIX_LOCKS));
+        assert!(!negotiated.flags.contains(InitFlags::SECURITY_CTX));
+    }
+
+    #[test]
+    fn a_mount_without_permission_checks_takes_nothing_that_needs_them() {
+        let (negotiated, _) = negotiate(&SessionConfig::default(), false, &offer(45, ALL)).unwrap();
+        assert!(!negotiated.flags.contains(InitFlags::POSIX_ACL));
+        assert!(!negotiated.flags.contains(InitFlags::ALLOW_IDMAP));
+    }
+
+    #[test]
+    fn kernels_without_max_pages_get_smaller_writes() {
+        let (negotiated, _) = default_with(45, ALL.without(InitFlags::MAX_PAGES));
+        assert_eq!(negotiated.max_write, 128 * 1024);
+    }
+}

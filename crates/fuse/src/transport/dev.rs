@@ -1,0 +1,171 @@
+//! Requests by `/dev/fuse`: read one, serve it, write the answer.
+//!
+//! Each worker has a descriptor of its own, cloned from the mount's, so that answers do not
+//! contend; the kernel hands a waiting request to one waiting reader. Answers go through the
+//! descriptor by which the request came.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno as OsError;
+use stitch_base::sync::Arc;
+
+use super::{End, Queue, ReplySender};
+use crate::dispatch::{Dispatcher, Outcome};
+use crate::wire::reply::ReplyBuffer;
+
+/// Where the device is.
+pub const DEVICE_PATH: &str = "/dev/fuse";
+/// Room for a request's header and arguments beside its data.
+const ARGUMENTS_SIZE: usize = 4096;
+
+/// Opens the device.
+///
+/// # Errors
+/// Those of open(2).
+pub fn open_device() -> io::Result<OwnedFd> {
+    Ok(rustix::fs::open(
+        DEVICE_PATH,
+        OFlags::RDWR | OFlags::CLOEXEC,
+        Mode::empty(),
+    )?)
+}
+
+/// A further descriptor of the same mount, with a queue of answers of its own.
+///
+/// # Errors
+/// Those of open(2) and ioctl(2).
+pub fn clone_device(mounted: &OwnedFd) -> io::Result<OwnedFd> {
+    let clone = open_device()?;
+    let number = u32::try_from(mounted.as_raw_fd()).expect("an open descriptor is not negative");
+    clone_ioctl(&clone, number)?;
+    Ok(clone)
+}
+
+#[expect(
+    unsafe_code,
+    reason = "the ioctl that joins a descriptor to a mount has no wrapper"
+)]
+fn clone_ioctl(clone: &OwnedFd, number: u32) -> io::Result<()> {
+    const CLONE: rustix::ioctl::Opcode = rustix::ioctl::opcode::read::<u32>(229, 0);
+    // SAFETY: FUSE_DEV_IOC_CLONE reads one u32 through its argument and writes nothing; `Setter`
+    // passes a pointer to one that lives through the call.
+    unsafe { rustix::ioctl::ioctl(clone, rustix::ioctl::Setter::<CLONE, u32>::new(number)) }?;
+    Ok(())
+}
+
+/// A descriptor, as what answers go through.
+#[derive(Debug)]
+pub struct DevSender {
+    fd: Arc<OwnedFd>,
+}
+
+impl DevSender {
+    /// Answers through this descriptor.
+    #[must_use]
+    pub const fn new(fd: Arc<OwnedFd>) -> Self {
+        Self { fd }
+    }
+}
+
+impl ReplySender for DevSender {
+    fn send(&self, message: &[u8]) -> io::Result<()> {
+        let written = rustix::io::retry_on_intr(|| rustix::io::write(self.fd.as_fd(), message))?;
+        debug_assert_eq!(written, message.len(), "the device takes whole answers");
+        Ok(())
+    }
+}
+
+/// What a read of the device gave.
+enum Received {
+    Request(usize),
+    Nothing,
+    Unmounted,
+}
+
+/// One worker's descriptor and buffers.
+#[derive(Debug)]
+pub struct DevQueue {
+    fd: Arc<OwnedFd>,
+    sender: Arc<dyn ReplySender>,
+    request: Box<[u8]>,
+    reply: ReplyBuffer,
+}
+
+impl DevQueue {
+    /// A worker on `fd` for requests and answers with up to `data_max` bytes of data.
+    #[must_use]
+    pub fn new(fd: OwnedFd, data_max: usize) -> Self {
+        let fd = Arc::new(fd);
+        let sender = Arc::new(DevSender::new(Arc::clone(&fd)));
+        // The kernel refuses to read into less than 8 KiB.
+        let request = vec![0; (data_max + ARGUMENTS_SIZE).max(8192)].into_boxed_slice();
+        Self {
+            fd,
+            sender,
+            request,
+            reply: ReplyBuffer::new(data_max),
+        }
+    }
+
+    /// The descriptor.
+    #[must_use]
+    pub const fn fd(&self) -> &Arc<OwnedFd> {
+        &self.fd
+    }
+
+    /// Reads one request and gives its bytes; `None` at the end.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub fn receive_first(&mut self) -> io::Result<Option<&[u8]>> {
+        loop {
+            match self.receive()? {
+                Received::Request(len_bytes) => return Ok(Some(&self.request[..len_bytes])),
+                Received::Nothing => {}
+                Received::Unmounted => return Ok(None),
+            }
+        }
+    }
+
+    fn receive(&mut self) -> io::Result<Received> {
+        match rustix::io::read(&*self.fd, &mut *self.request) {
+            Ok(len_bytes) => Ok(Received::Request(len_bytes)),
+            // The request was interrupted before it was read, we were, or there was none.
+            Err(OsError::NOENT | OsError::INTR | OsError::AGAIN) => Ok(Received::Nothing),
+            Err(OsError::NODEV | OsError::CONNABORTED) => Ok(Received::Unmounted),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+impl Queue for DevQueue {
+    fn serve(&mut self, dispatcher: &Dispatcher) -> io::Result<End> {
+        loop {
+            let len_bytes = match self.receive()? {
+                Received::Request(len_bytes) => len_bytes,
+                Received::Nothing => continue,
+                Received::Unmounted => return Ok(End::Unmounted),
+            };
+            let request = &self.request[..len_bytes];
+            let (message, poisoned) =
+                match dispatcher.dispatch(request, &mut self.reply, &self.sender) {
+                    Outcome::Reply(message) => (message, false),
+                    Outcome::Poisoned(message) => (message, true),
+                    Outcome::Silent => continue,
+                };
+            if let Err(error) = self.sender.send(message) {
+                match OsError::from_io_error(&error) {
+                    // The caller was killed: nobody waits for this answer.
+                    Some(OsError::NOENT) => {}
+                    Some(OsError::NODEV | OsError::CONNABORTED) => return Ok(End::Unmounted),
+                    _ => tracing::warn!(%error, "the kernel did not take an answer"),
+                }
+            }
+            if poisoned {
+                return Ok(End::Poisoned);
+            }
+        }
+    }
+}

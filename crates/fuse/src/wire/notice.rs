@@ -1,0 +1,124 @@
+//! What the kernel is told unasked.
+
+use stitch_base::Ino;
+
+use super::codec::Fields;
+use super::flags;
+
+/// A notice. The kernel answers by the result of the write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Notice<'a> {
+    /// Attributes of `ino` changed; its cached bytes `[offset, offset + length)` too. A negative
+    /// offset drops attributes only; a length of 0 means to the end.
+    InvalidateInode {
+        /// Which.
+        ino: Ino,
+        /// First byte.
+        offset: i64,
+        /// Bytes.
+        length: i64,
+    },
+    /// What `name` in `parent` stands for changed.
+    InvalidateEntry {
+        /// In which directory.
+        parent: Ino,
+        /// Which name.
+        name: &'a [u8],
+        /// Ask again at the next use, instead of dropping it now.
+        expire_only: bool,
+    },
+    /// `name` in `parent`, which was `child`, was removed.
+    Delete {
+        /// In which directory.
+        parent: Ino,
+        /// What it was.
+        child: Ino,
+        /// Which name.
+        name: &'a [u8],
+    },
+    /// Send again what is in flight (7.40).
+    Resend,
+    /// Every cached entry is to be asked for again (7.44).
+    IncrementEpoch,
+}
+
+impl Notice<'_> {
+    /// Number of the notice.
+    #[must_use]
+    pub const fn code(&self) -> i32 {
+        match self {
+            Self::InvalidateInode { .. } => 2,
+            Self::InvalidateEntry { .. } => 3,
+            Self::Delete { .. } => 6,
+            Self::Resend => 7,
+            Self::IncrementEpoch => 8,
+        }
+    }
+
+    /// The message, header included.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = vec![0; 16];
+        match *self {
+            Self::InvalidateInode {
+                ino,
+                offset,
+                length,
+            } => out.extend(
+                Fields::<24>::default()
+                    .u64(ino.0)
+                    .i64(offset)
+                    .i64(length)
+                    .done(),
+            ),
+            Self::InvalidateEntry {
+                parent,
+                name,
+                expire_only,
+            } => {
+                let flags = if expire_only { flags::EXPIRE_ONLY } else { 0 };
+                out.extend(
+                    Fields::<16>::default()
+                        .u64(parent.0)
+                        .u32(name_len(name))
+                        .u32(flags)
+                        .done(),
+                );
+                put_name(&mut out, name);
+            }
+            Self::Delete {
+                parent,
+                child,
+                name,
+            } => {
+                out.extend(
+                    Fields::<24>::default()
+                        .u64(parent.0)
+                        .u64(child.0)
+                        .u32(name_len(name))
+                        .u32(0)
+                        .done(),
+                );
+                put_name(&mut out, name);
+            }
+            Self::Resend | Self::IncrementEpoch => {}
+        }
+        let len_bytes = u32::try_from(out.len()).expect("a notice is short");
+        let header = Fields::<16>::default()
+            .u32(len_bytes)
+            .i32(self.code())
+            .u64(0)
+            .done();
+        out[..16].copy_from_slice(&header);
+        out
+    }
+}
+
+fn name_len(name: &[u8]) -> u32 {
+    u32::try_from(name.len()).expect("a name is short")
+}
+
+fn put_name(out: &mut Vec<u8>, name: &[u8]) {
+    out.extend_from_slice(name);
+    out.push(0);
+}
