@@ -7,9 +7,12 @@
 //! Nothing here knows how an engine works inside, and nothing above may know more than this.
 
 mod batch;
+#[cfg(any(test, feature = "conformance"))]
+pub mod conformance;
 pub mod counters;
 mod engine;
 mod error;
+mod model;
 mod snapshot;
 mod tree;
 mod upsert;
@@ -21,6 +24,7 @@ pub use engine::{
     Violation,
 };
 pub use error::KvError;
+pub use model::{Dump, ModelEngine};
 pub use snapshot::Snapshot;
 pub use stitch_format::batch::{Message, Messages};
 pub use tree::{Compression, TreeInfo, TreeOptions};

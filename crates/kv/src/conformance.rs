@@ -1,0 +1,258 @@
+//! The conformance suite: the same checks for every engine.
+//!
+//! An engine's tests implement [`Factory`] and [`Subject`] and call [`run`]. Each check makes its
+//! own fresh store, and ends with [`crate::Engine::check`]. The suite knows nothing of how an
+//! engine works, and compares with [`crate::ModelEngine`] where a sequence of operations is random.
+//!
+//! Compiled only for tests of this crate and under the feature `conformance`, which is for
+//! dev-dependencies.
+
+pub mod functions;
+mod limits;
+mod messages;
+pub mod random;
+mod reopen;
+mod scans;
+mod snapshots;
+mod space;
+mod threads;
+mod trees;
+
+use crate::{
+    Batch, CommitOptions, Direction, Dump, Engine, KeyRange, KvError, Scan, Snapshot, SpaceClass,
+    TreeInfo, TreeOptions, UpsertRegistry,
+};
+use stitch_base::TreeId;
+use stitch_base::sync::Arc;
+
+/// How a store's life ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// By `close`.
+    Closed,
+    /// The process was killed: no destructor of the engine has an effect on the medium, and what
+    /// was written to the device before stays.
+    Killed,
+    /// The power went: what was not synced is lost.
+    PowerCut,
+}
+
+/// Makes fresh stores.
+pub trait Factory {
+    /// A fresh, empty store, at least 64 MiB large.
+    fn create(&self, registry: UpsertRegistry) -> Box<dyn Subject>;
+
+    /// A fresh, empty store of about this many bytes, if the engine's stores have a size.
+    fn create_small(&self, _registry: UpsertRegistry, _len_bytes: u64) -> Option<Box<dyn Subject>> {
+        None
+    }
+}
+
+/// A store under test: an open engine and what it lives on.
+pub trait Subject {
+    /// The open engine. Whoever calls `reopen` has dropped its clones and snapshots before.
+    fn engine(&self) -> Arc<dyn Engine>;
+
+    /// Ends the engine's life and opens the store anew, with the same registry. False if this
+    /// ending cannot be had; the store is then still open.
+    fn reopen(&mut self, ending: Ending) -> bool;
+}
+
+/// One check of the suite.
+pub type Check = fn(&dyn Factory);
+
+/// The checks, by name.
+pub const CHECKS: &[(&str, Check)] = &[
+    ("messages", messages::every_kind),
+    ("messages_in_order", messages::order_within_a_batch),
+    ("messages_over_trees", messages::batches_over_trees),
+    ("messages_refused_whole", messages::refused_whole),
+    ("messages_upserts", messages::upserts),
+    ("messages_range_deletes", messages::range_deletes),
+    ("messages_edges", messages::empty_keys_and_values),
+    ("messages_big_values", messages::big_values),
+    ("snapshots", snapshots::isolation),
+    ("snapshots_settled", snapshots::survive_compaction),
+    ("snapshots_released", snapshots::released_in_any_order),
+    ("scans", scans::both_ways),
+    ("scans_ranges", scans::random_ranges),
+    ("scans_consistent", scans::unmoved_by_writes),
+    ("scans_range_deletes", scans::over_range_deletes),
+    ("trees", trees::create_list_drop),
+    ("trees_names_again", trees::name_used_again),
+    ("trees_apart", trees::apart),
+    ("limits", limits::refused),
+    ("limits_met", limits::met),
+    ("counters", limits::counters_grow),
+    ("space", space::full_store_recovers),
+    ("threads", threads::read_after_commit),
+    ("threads_whole_batches", threads::readers_see_whole_batches),
+    ("reopen_closed", reopen::closed),
+    ("reopen_killed", reopen::killed),
+    ("reopen_power_cut", reopen::power_cut_leaves_a_prefix),
+    ("reopen_trees", reopen::tree_numbers_are_not_reused),
+    ("random", random::short),
+];
+
+/// Runs every check.
+///
+/// # Panics
+/// At the first rule that the engine breaks.
+pub fn run(factory: &dyn Factory) {
+    for (_, check) in CHECKS {
+        check(factory);
+    }
+}
+
+/// Runs the check of this name, to have one test for each.
+///
+/// # Panics
+/// If the engine breaks the rule, or there is no such check.
+pub fn run_one(factory: &dyn Factory, name: &str) {
+    let found = CHECKS.iter().find(|(n, _)| *n == name);
+    let (_, check) = found.expect("the check exists");
+    check(factory);
+}
+
+/// Everything that a store holds, read by scans.
+///
+/// # Panics
+/// If a scan fails.
+#[must_use]
+pub fn dump(engine: &dyn Engine) -> Dump {
+    let of = |tree: TreeInfo| {
+        let rows = read_all(engine, tree.id, None).into_iter().collect();
+        (tree.name, rows)
+    };
+    engine.trees().into_iter().map(of).collect()
+}
+
+/// Rows of a scan, in its order.
+type Rows = Vec<(Vec<u8>, Vec<u8>)>;
+
+const NOW: Option<&Snapshot> = None;
+
+fn drain(mut scan: Box<dyn Scan + '_>) -> Rows {
+    let mut rows = Rows::new();
+    while let Some((key, value)) = scan.next().expect("the scan reads") {
+        rows.push((key.to_vec(), value.to_vec()));
+    }
+    rows
+}
+
+#[track_caller]
+fn read_all(engine: &dyn Engine, tree: TreeId, at: Option<&Snapshot>) -> Rows {
+    let scan = engine.scan(tree, KeyRange::all(), Direction::Forward, at);
+    drain(scan.expect("the scan begins"))
+}
+
+/// An open engine with trees, and short words for what checks do.
+struct Store {
+    subject: Box<dyn Subject>,
+    engine: Option<Arc<dyn Engine>>,
+}
+
+impl Store {
+    fn new(factory: &dyn Factory) -> Self {
+        Self::of(factory.create(functions::registry()))
+    }
+
+    fn of(subject: Box<dyn Subject>) -> Self {
+        let engine = Some(subject.engine());
+        Self { subject, engine }
+    }
+
+    fn with_tree(factory: &dyn Factory) -> (Self, TreeId) {
+        let store = Self::new(factory);
+        let tree = store.tree("tree");
+        (store, tree)
+    }
+
+    fn engine(&self) -> &dyn Engine {
+        self.engine.as_deref().expect("open between calls")
+    }
+
+    fn shared(&self) -> Arc<dyn Engine> {
+        Arc::clone(self.engine.as_ref().expect("open between calls"))
+    }
+
+    #[track_caller]
+    fn tree(&self, name: &str) -> TreeId {
+        let made = self.engine().create_tree(name, &TreeOptions::default());
+        made.expect("the tree is made")
+    }
+
+    #[track_caller]
+    fn commit(&self, build: impl FnOnce(&mut Batch)) {
+        self.try_commit(build).expect("the batch is committed");
+    }
+
+    fn try_commit(&self, build: impl FnOnce(&mut Batch)) -> Result<(), KvError> {
+        self.try_commit_from(SpaceClass::Normal, build)
+    }
+
+    fn try_commit_from(
+        &self,
+        space: SpaceClass,
+        build: impl FnOnce(&mut Batch),
+    ) -> Result<(), KvError> {
+        let mut batch = Batch::new();
+        build(&mut batch);
+        let options = CommitOptions { sync: false, space };
+        self.engine().commit(&batch, options).map(drop)
+    }
+
+    #[track_caller]
+    fn get(&self, tree: TreeId, key: &[u8]) -> Option<Vec<u8>> {
+        self.get_at(tree, key, None)
+    }
+
+    #[track_caller]
+    fn get_at(&self, tree: TreeId, key: &[u8], at: Option<&Snapshot>) -> Option<Vec<u8>> {
+        let value = self.engine().get(tree, key, at).expect("the read works");
+        value.map(|value| value.to_vec())
+    }
+
+    #[track_caller]
+    fn assert_value(&self, tree: TreeId, key: &[u8], value: Option<&[u8]>) {
+        assert_eq!(self.get(tree, key).as_deref(), value, "key {key:?}");
+    }
+
+    #[track_caller]
+    fn keys(&self, tree: TreeId, at: Option<&Snapshot>) -> Vec<Vec<u8>> {
+        let rows = read_all(self.engine(), tree, at);
+        rows.into_iter().map(|(key, _)| key).collect()
+    }
+
+    #[track_caller]
+    fn assert_keys(&self, tree: TreeId, keys: &[&[u8]]) {
+        assert_eq!(self.keys(tree, None), keys);
+    }
+
+    #[track_caller]
+    fn settle(&self) {
+        self.engine().settle().expect("background work succeeds");
+    }
+
+    fn reopen(&mut self, ending: Ending) -> bool {
+        self.engine = None;
+        let is_done = self.subject.reopen(ending);
+        self.engine = Some(self.subject.engine());
+        is_done
+    }
+
+    /// Every check ends with this.
+    #[track_caller]
+    fn finish(self) {
+        let mut last = 0;
+        let found = self.engine().check(&mut |done, total| {
+            assert!(done >= last, "progress goes forward");
+            assert!(done <= total, "progress ends at the total");
+            last = done;
+        });
+        assert_eq!(found.expect("the check runs"), []);
+    }
+}
+
+#[cfg(test)]
+mod tests;

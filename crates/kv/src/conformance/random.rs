@@ -1,0 +1,359 @@
+//! Random operations on an engine and on the model, with every answer compared.
+
+use super::functions::{self, ADD, APPEND, HASH, REMOVE_IF};
+use super::{Ending, Factory, Rows, Store, drain, dump};
+use crate::{
+    Batch, CommitOptions, Direction, Engine, KeyRange, ModelEngine, Snapshot, TreeOptions,
+};
+use stitch_base::TreeId;
+use stitch_base::random::Rng;
+
+/// What a random run does. The same parameters do the same on every engine.
+#[derive(Clone, Copy, Debug)]
+pub struct Params {
+    /// Seed of all choices.
+    pub seed: u64,
+    /// Number of operations.
+    pub ops: u64,
+    /// How many different keys there are.
+    pub keys: u64,
+    /// Trees at the same time.
+    pub trees: usize,
+    /// Most values are shorter than this.
+    pub value_bytes: u64,
+    /// One value in a hundred is up to this long.
+    pub long_value_bytes: u64,
+    /// One operation in so many waits for background work.
+    pub settle_one_in: u64,
+    /// One operation in so many closes or kills the store and opens it again.
+    pub reopen_one_in: u64,
+}
+
+impl Params {
+    /// A run that takes about a second in memory.
+    #[must_use]
+    pub const fn new(seed: u64) -> Self {
+        Self {
+            seed,
+            ops: 4000,
+            keys: 400,
+            trees: 3,
+            value_bytes: 120,
+            long_value_bytes: 40_000,
+            settle_one_in: 200,
+            reopen_one_in: 700,
+        }
+    }
+}
+
+/// The suite's own runs.
+pub(super) fn short(factory: &dyn Factory) {
+    for seed in 0..4 {
+        run(factory, Params::new(seed));
+    }
+    let many_keys = Params {
+        keys: 20_000,
+        value_bytes: 600,
+        ..Params::new(100)
+    };
+    run(factory, many_keys);
+    let few_keys = Params {
+        keys: 12,
+        ..Params::new(101)
+    };
+    run(factory, few_keys);
+}
+
+/// Runs one sequence.
+///
+/// # Panics
+/// At the first answer that differs from the model's; the message names the parameters and the
+/// operation.
+pub fn run(factory: &dyn Factory, params: Params) {
+    let mut run = Run {
+        rng: Rng::new(params.seed),
+        store: Store::new(factory),
+        model: ModelEngine::new(functions::registry()),
+        trees: Vec::new(),
+        names: 0,
+        snapshots: Vec::new(),
+        op: 0,
+        params,
+    };
+    for _ in 0..params.trees {
+        run.create_tree();
+    }
+    while run.op < params.ops {
+        run.step();
+        run.op += 1;
+    }
+    run.compare_all();
+    run.snapshots.clear();
+    run.store.finish();
+}
+
+struct Run {
+    params: Params,
+    rng: Rng,
+    store: Store,
+    model: ModelEngine,
+    trees: Vec<TreeId>,
+    names: u64,
+    /// Of the store and of the model, at the same moment.
+    snapshots: Vec<(Snapshot, Snapshot)>,
+    op: u64,
+}
+
+impl Run {
+    fn at(&self) -> String {
+        format!("operation {} of {:?}", self.op, self.params)
+    }
+
+    fn key(&mut self) -> Vec<u8> {
+        key_of(self.rng.below(self.params.keys))
+    }
+
+    fn value(&mut self) -> Vec<u8> {
+        let bound = if self.rng.one_in(100) {
+            self.params.long_value_bytes
+        } else {
+            self.params.value_bytes
+        };
+        let len = usize::try_from(self.rng.below(bound + 1)).unwrap_or(0);
+        let mut value = vec![0; len];
+        if self.rng.one_in(2) {
+            self.rng.fill(&mut value);
+        } else {
+            value.fill(u8::try_from(self.rng.below(256)).unwrap_or(0));
+        }
+        value
+    }
+
+    fn tree(&mut self) -> TreeId {
+        let count = u64::try_from(self.trees.len()).unwrap_or(1);
+        self.trees[usize::try_from(self.rng.below(count)).unwrap_or(0)]
+    }
+
+    fn step(&mut self) {
+        if self.rng.one_in(self.params.settle_one_in) {
+            self.store.settle();
+        }
+        if self.rng.one_in(self.params.reopen_one_in) {
+            self.reopen();
+        }
+        match self.rng.below(1000) {
+            0..500 => self.commit(),
+            500..750 => self.get(),
+            750..930 => self.scan(),
+            930..960 => self.take_snapshot(),
+            960..990 => self.release_snapshot(),
+            990..994 => self.replace_tree(),
+            994..997 => self.store.engine().sync().expect("the store syncs"),
+            _ => self.compare_all(),
+        }
+    }
+
+    fn commit(&mut self) {
+        let mut batch = Batch::new();
+        for _ in 0..=self.rng.below(6) {
+            self.message(&mut batch);
+        }
+        let options = CommitOptions {
+            sync: self.rng.one_in(20),
+            ..CommitOptions::default()
+        };
+        let done = self.store.engine().commit(&batch, options);
+        assert!(done.is_ok(), "{}: {done:?}", self.at());
+        let modelled = self.model.commit(&batch, options);
+        modelled.expect("the model takes all");
+    }
+
+    fn message(&mut self, batch: &mut Batch) {
+        let tree = self.tree();
+        let key = self.key();
+        match self.rng.below(100) {
+            0..45 => batch.put(tree, &key, &self.value()),
+            45..60 => batch.delete(tree, &key),
+            60..70 => {
+                let end = if self.rng.one_in(2) {
+                    key_of(self.rng.below(self.params.keys))
+                } else {
+                    let mut end = key.clone();
+                    end.push(u8::try_from(self.rng.below(256)).unwrap_or(0));
+                    end
+                };
+                // A huge range now and then, small ones mostly.
+                if self.rng.one_in(4) || common_prefix(&key, &end) > 0 {
+                    batch.delete_range(tree, &key, &end);
+                }
+            }
+            70..78 => {
+                let delta = self.rng.below(1000).to_le_bytes();
+                batch.upsert(tree, &key, APPEND, &delta[..3]);
+            }
+            78..86 => batch.upsert(tree, &key, ADD, &self.rng.next_u64().to_le_bytes()),
+            86..94 => batch.upsert(tree, &key, HASH, &self.rng.next_u64().to_le_bytes()),
+            _ => {
+                let len = usize::from(!self.rng.one_in(4));
+                let delta = [u8::try_from(self.rng.below(256)).unwrap_or(0)];
+                batch.upsert(tree, &key, REMOVE_IF, &delta[..len]);
+            }
+        }
+    }
+
+    /// Now, or one of the snapshots.
+    fn moment(&mut self) -> Option<(Snapshot, Snapshot)> {
+        if self.snapshots.is_empty() || self.rng.one_in(2) {
+            return None;
+        }
+        let count = u64::try_from(self.snapshots.len()).unwrap_or(1);
+        let index = usize::try_from(self.rng.below(count)).unwrap_or(0);
+        Some(self.snapshots[index].clone())
+    }
+
+    fn get(&mut self) {
+        let (tree, key, moment) = (self.tree(), self.key(), self.moment());
+        let (at, model_at) = moment.as_ref().map(|(a, b)| (a, b)).unzip();
+        let got = self.store.engine().get(tree, &key, at);
+        let got = got.unwrap_or_else(|e| panic!("{}: {e}", self.at()));
+        let expected = self.model.get(tree, &key, model_at);
+        let expected = expected.expect("the model reads");
+        assert_eq!(got, expected, "{}: key {key:?}", self.at());
+    }
+
+    fn scan(&mut self) {
+        let (tree, moment) = (self.tree(), self.moment());
+        let (start, end) = (self.key(), self.key());
+        let range = match self.rng.below(4) {
+            0 => KeyRange::all(),
+            1 => KeyRange::from(&start),
+            _ => KeyRange::new(&start, &end),
+        };
+        let direction = if self.rng.one_in(2) {
+            Direction::Forward
+        } else {
+            Direction::Backward
+        };
+        let rows_max = usize::try_from(1 + self.rng.below(200)).unwrap_or(1);
+        let (at, model_at) = moment.as_ref().map(|(a, b)| (a, b)).unzip();
+        let of = |engine: &dyn Engine, at| first_rows(engine, tree, range, direction, at, rows_max);
+        let got = of(self.store.engine(), at);
+        let expected = of(&self.model, model_at);
+        assert_eq!(got.len(), expected.len(), "{}: {range:?}", self.at());
+        for (got, expected) in got.iter().zip(&expected) {
+            assert_eq!(got, expected, "{}: {range:?} {direction:?}", self.at());
+        }
+    }
+
+    fn take_snapshot(&mut self) {
+        if self.snapshots.len() < 8 {
+            let pair = (self.store.engine().snapshot(), self.model.snapshot());
+            self.snapshots.push(pair);
+        }
+    }
+
+    fn release_snapshot(&mut self) {
+        if let Some(count) = u64::try_from(self.snapshots.len()).ok().filter(|n| *n > 0) {
+            let index = usize::try_from(self.rng.below(count)).unwrap_or(0);
+            self.snapshots.swap_remove(index);
+        }
+    }
+
+    fn create_tree(&mut self) {
+        let name = format!("tree {}", self.names);
+        self.names += 1;
+        let options = TreeOptions {
+            block_bytes: 4096 << self.rng.below(3),
+            stitch_bytes: [0, 16 << 10, 64 << 10, u64::MAX]
+                [usize::try_from(self.rng.below(4)).unwrap_or(0)],
+            ..TreeOptions::default()
+        };
+        let made = self.store.engine().create_tree(&name, &options);
+        let made = made.unwrap_or_else(|e| panic!("{}: {e}", self.at()));
+        let modelled = self.model.create_tree(&name, &options);
+        let modelled = modelled.expect("the model makes trees");
+        // So that one batch serves both.
+        assert_eq!(made, modelled, "trees are numbered one after the other");
+        self.trees.push(made);
+    }
+
+    fn replace_tree(&mut self) {
+        let tree = self.tree();
+        self.trees.retain(|other| *other != tree);
+        let dropped = self.store.engine().drop_tree(tree);
+        assert!(dropped.is_ok(), "{}: {dropped:?}", self.at());
+        self.model.drop_tree(tree).expect("the model drops trees");
+        self.create_tree();
+    }
+
+    fn reopen(&mut self) {
+        self.snapshots.clear();
+        let ending = if self.rng.one_in(2) {
+            Ending::Closed
+        } else {
+            Ending::Killed
+        };
+        self.store.reopen(ending);
+        self.model = self.model.reopened();
+        self.compare_all();
+    }
+
+    fn compare_all(&mut self) {
+        let (found, expected) = (dump(self.store.engine()), self.model.dump());
+        for (name, rows) in &expected {
+            let found = found.get(name);
+            assert!(found == Some(rows), "{}: {name} differs", self.at());
+        }
+        assert_eq!(found.len(), expected.len(), "{}: trees", self.at());
+    }
+}
+
+/// Keys of different lengths, dense enough for ranges to hold many, with zeros and 255s in them.
+fn key_of(number: u64) -> Vec<u8> {
+    let group = number % 16;
+    let mut key =
+        vec![[0, 1, b'a', b'b', 127, 128, 254, 255][usize::try_from(group / 2).unwrap_or(0)]];
+    match number % 5 {
+        0 => key.extend_from_slice(&number.to_be_bytes()),
+        1 => key.extend_from_slice(&(number / 16).to_be_bytes()[6..]),
+        2 => key.extend_from_slice(format!("{number:05}").as_bytes()),
+        3 => {
+            let len = usize::try_from(number / 16 % 12).unwrap_or(0);
+            key.extend(std::iter::repeat_n(
+                if group.is_multiple_of(2) { 0 } else { 255 },
+                len,
+            ));
+        }
+        _ if number < 16 => key.clear(),
+        _ => key.extend_from_slice(&number.to_be_bytes()[5..]),
+    }
+    key
+}
+
+fn common_prefix(a: &[u8], b: &[u8]) -> usize {
+    a.iter().zip(b).take_while(|(x, y)| x == y).count()
+}
+
+fn first_rows(
+    engine: &dyn Engine,
+    tree: TreeId,
+    range: KeyRange<'_>,
+    direction: Direction,
+    at: Option<&Snapshot>,
+    rows_max: usize,
+) -> Rows {
+    let begun = engine.scan(tree, range, direction, at);
+    let mut scan = begun.expect("the scan begins");
+    let mut rows = Rows::new();
+    while rows.len() < rows_max {
+        let row = scan.next().expect("the scan reads");
+        let Some((key, value)) = row else {
+            return rows;
+        };
+        rows.push((key.to_vec(), value.to_vec()));
+    }
+    if rows_max.is_multiple_of(3) {
+        rows.extend(drain(scan));
+    }
+    rows
+}

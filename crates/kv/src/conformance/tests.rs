@@ -1,0 +1,336 @@
+//! The suite on the model, and the suite on engines that are broken on purpose.
+
+use super::*;
+use crate::{Counters, Limits, Message, ModelEngine, SpaceUsage, Violation};
+use bytes::Bytes;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use stitch_base::Seqno;
+use stitch_base::sync::Mutex;
+
+struct Models;
+
+struct ModelSubject(Arc<ModelEngine>);
+
+impl Factory for Models {
+    fn create(&self, registry: UpsertRegistry) -> Box<dyn Subject> {
+        Box::new(ModelSubject(Arc::new(ModelEngine::new(registry))))
+    }
+
+    fn create_small(&self, registry: UpsertRegistry, bytes: u64) -> Option<Box<dyn Subject>> {
+        let engine = ModelEngine::with_space(registry, bytes);
+        Some(Box::new(ModelSubject(Arc::new(engine))))
+    }
+}
+
+impl Subject for ModelSubject {
+    fn engine(&self) -> Arc<dyn Engine> {
+        Arc::clone(&self.0) as Arc<dyn Engine>
+    }
+
+    fn reopen(&mut self, _ending: Ending) -> bool {
+        self.0 = Arc::new(self.0.reopened());
+        true
+    }
+}
+
+#[test]
+fn the_model_conforms() {
+    run(&Models);
+}
+
+#[test]
+fn every_check_can_be_run_by_its_name() {
+    run_one(&Models, "trees");
+    assert!(catch_unwind(|| run_one(&Models, "no such check")).is_err());
+}
+
+/// What a canary does wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    IgnoresRangeDeletes,
+    RangeDeletesTakeTheEnd,
+    UpsertsOnNothingAreLost,
+    SecondMessageIsLost,
+    SnapshotsSeeNow,
+    BackwardIsForward,
+    ScansMissTheLast,
+    DroppedTreesStay,
+    TreesShareRows,
+    BatchesAreTorn,
+    ForgetsOnReopen,
+    ForgetsSyncedOnPowerCut,
+    LosesTheMiddleOnPowerCut,
+    TakesLongKeys,
+    RefusedInPart,
+    EmptyValuesAreAbsent,
+    CountsNothing,
+    FullLosesRows,
+}
+
+const FAULTS: [(Fault, &str); 18] = [
+    (Fault::IgnoresRangeDeletes, "random"),
+    (Fault::RangeDeletesTakeTheEnd, "random"),
+    (Fault::UpsertsOnNothingAreLost, "random"),
+    (Fault::SecondMessageIsLost, "messages_in_order"),
+    (Fault::SnapshotsSeeNow, "snapshots"),
+    (Fault::BackwardIsForward, "scans"),
+    (Fault::ScansMissTheLast, "scans_ranges"),
+    (Fault::DroppedTreesStay, "trees"),
+    (Fault::TreesShareRows, "trees_apart"),
+    (Fault::BatchesAreTorn, "threads_whole_batches"),
+    (Fault::ForgetsOnReopen, "reopen_killed"),
+    (Fault::ForgetsSyncedOnPowerCut, "reopen_power_cut"),
+    (Fault::LosesTheMiddleOnPowerCut, "reopen_power_cut"),
+    (Fault::TakesLongKeys, "limits"),
+    (Fault::RefusedInPart, "messages_refused_whole"),
+    (Fault::EmptyValuesAreAbsent, "messages_edges"),
+    (Fault::CountsNothing, "counters"),
+    (Fault::FullLosesRows, "space"),
+];
+
+#[test]
+fn every_canary_is_caught() {
+    for (fault, check) in FAULTS {
+        let caught = catch_unwind(AssertUnwindSafe(|| run_one(&Canaries(fault), check)));
+        assert!(caught.is_err(), "{fault:?} passed {check}");
+    }
+}
+
+struct Canaries(Fault);
+
+struct CanarySubject {
+    canary: Arc<Canary>,
+}
+
+impl Factory for Canaries {
+    fn create(&self, registry: UpsertRegistry) -> Box<dyn Subject> {
+        Box::new(CanarySubject {
+            canary: Arc::new(Canary::new(self.0, ModelEngine::new(registry))),
+        })
+    }
+
+    fn create_small(&self, registry: UpsertRegistry, bytes: u64) -> Option<Box<dyn Subject>> {
+        let model = ModelEngine::with_space(registry, bytes);
+        Some(Box::new(CanarySubject {
+            canary: Arc::new(Canary::new(self.0, model)),
+        }))
+    }
+}
+
+impl Subject for CanarySubject {
+    fn engine(&self) -> Arc<dyn Engine> {
+        Arc::clone(&self.canary) as Arc<dyn Engine>
+    }
+
+    fn reopen(&mut self, ending: Ending) -> bool {
+        let old = &self.canary;
+        let lost = match (old.fault, ending) {
+            (Fault::ForgetsOnReopen, Ending::Killed) => 1,
+            (Fault::ForgetsSyncedOnPowerCut, Ending::PowerCut) => 100,
+            (Fault::LosesTheMiddleOnPowerCut, Ending::PowerCut) => 3,
+            _ => 0,
+        };
+        let model = if lost == 0 {
+            old.inner.reopened()
+        } else {
+            old.replayed(lost)
+        };
+        self.canary = Arc::new(Canary::new(old.fault, model));
+        true
+    }
+}
+
+/// The model with one fault. Keeps the batches of its life, to be able to forget some.
+struct Canary {
+    fault: Fault,
+    inner: ModelEngine,
+    birth: ModelEngine,
+    batches: Mutex<Vec<Batch>>,
+}
+
+impl Canary {
+    fn new(fault: Fault, inner: ModelEngine) -> Self {
+        Self {
+            fault,
+            birth: inner.reopened(),
+            inner,
+            batches: Mutex::default(),
+        }
+    }
+
+    fn replayed(&self, lost: usize) -> ModelEngine {
+        for tree in self.inner.trees() {
+            // Trees are made before anything else in the checks that forget.
+            let known = self.birth.trees().iter().any(|t| t.name == tree.name);
+            if !known {
+                let made = self.birth.create_tree(&tree.name, &tree.options);
+                assert_eq!(made.unwrap(), tree.id);
+            }
+        }
+        let batches = self.batches.lock();
+        let middle = self.fault == Fault::LosesTheMiddleOnPowerCut;
+        for (index, batch) in batches.iter().enumerate() {
+            let age = batches.len() - index;
+            let is_lost = if middle { age == lost } else { age <= lost };
+            if !is_lost {
+                self.birth.commit(batch, CommitOptions::default()).unwrap();
+            }
+        }
+        self.birth.reopened()
+    }
+
+    fn changed(&self, batch: &Batch) -> Batch {
+        let mut out = Batch::new();
+        let mut at = 0;
+        for (tree, message) in batch.messages() {
+            at += 1;
+            let tree = match self.fault {
+                Fault::TreesShareRows => TreeId(1),
+                _ => tree,
+            };
+            match (self.fault, message) {
+                (Fault::IgnoresRangeDeletes, Message::DeleteRange { .. }) => {}
+                (Fault::RangeDeletesTakeTheEnd, Message::DeleteRange { start, end }) => {
+                    let mut end = end.to_vec();
+                    end.push(0);
+                    out.delete_range(tree, start, &end);
+                }
+                (Fault::UpsertsOnNothingAreLost, Message::Upsert { key, .. })
+                    if self.inner.get(tree, key, None).is_ok_and(|v| v.is_none()) => {}
+                (Fault::SecondMessageIsLost, _) if at == 2 => {}
+                (Fault::EmptyValuesAreAbsent, Message::Put { key, value: b"" }) => {
+                    out.delete(tree, key);
+                }
+                (Fault::TakesLongKeys, message) if message.key().len() > 4096 => {}
+                (_, message) => out.push(tree, message),
+            }
+        }
+        out
+    }
+}
+
+struct ShortScan<'a>(
+    std::iter::Peekable<std::vec::IntoIter<(Vec<u8>, Vec<u8>)>>,
+    Option<(Vec<u8>, Vec<u8>)>,
+    std::marker::PhantomData<&'a ()>,
+);
+
+impl Scan for ShortScan<'_> {
+    fn next(&mut self) -> Result<Option<crate::Entry<'_>>, KvError> {
+        self.1 = self.0.next();
+        if self.0.peek().is_none() {
+            return Ok(None);
+        }
+        Ok(self.1.as_ref().map(|(k, v)| (k.as_slice(), v.as_slice())))
+    }
+}
+
+impl Engine for Canary {
+    fn limits(&self) -> Limits {
+        self.inner.limits()
+    }
+
+    fn trees(&self) -> Vec<TreeInfo> {
+        self.inner.trees()
+    }
+
+    fn create_tree(&self, name: &str, options: &TreeOptions) -> Result<TreeId, KvError> {
+        self.inner.create_tree(name, options)
+    }
+
+    fn drop_tree(&self, tree: TreeId) -> Result<(), KvError> {
+        match self.fault {
+            Fault::DroppedTreesStay => Ok(()),
+            _ => self.inner.drop_tree(tree),
+        }
+    }
+
+    fn commit(&self, batch: &Batch, options: CommitOptions) -> Result<Seqno, KvError> {
+        let batch = self.changed(batch);
+        if matches!(self.fault, Fault::BatchesAreTorn | Fault::RefusedInPart) {
+            let mut last = Ok(self.inner.snapshot().seqno());
+            for (tree, message) in batch.messages() {
+                let mut single = Batch::new();
+                single.push(tree, message);
+                last = self.inner.commit(&single, options);
+                if last.is_err() {
+                    break;
+                }
+            }
+            return last;
+        }
+        let done = self.inner.commit(&batch, options);
+        if done.is_ok() {
+            self.batches.lock().push(batch);
+        } else if self.fault == Fault::FullLosesRows {
+            let mut losing = Batch::new();
+            losing.delete(TreeId(1), &5u32.to_be_bytes());
+            let reserve = CommitOptions {
+                sync: false,
+                space: SpaceClass::Reserve,
+            };
+            self.inner.commit(&losing, reserve)?;
+        }
+        done
+    }
+
+    fn sync(&self) -> Result<(), KvError> {
+        self.inner.sync()
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        self.inner.snapshot()
+    }
+
+    fn get(
+        &self,
+        tree: TreeId,
+        key: &[u8],
+        at: Option<&Snapshot>,
+    ) -> Result<Option<Bytes>, KvError> {
+        let at = at.filter(|_| self.fault != Fault::SnapshotsSeeNow);
+        self.inner.get(tree, key, at)
+    }
+
+    fn scan(
+        &self,
+        tree: TreeId,
+        range: KeyRange<'_>,
+        direction: Direction,
+        at: Option<&Snapshot>,
+    ) -> Result<Box<dyn Scan + '_>, KvError> {
+        let direction = match self.fault {
+            Fault::BackwardIsForward => Direction::Forward,
+            _ => direction,
+        };
+        let scan = self.inner.scan(tree, range, direction, at)?;
+        if self.fault == Fault::ScansMissTheLast {
+            let rows = drain(scan).into_iter().peekable();
+            return Ok(Box::new(ShortScan(rows, None, std::marker::PhantomData)));
+        }
+        Ok(scan)
+    }
+
+    fn counters(&self) -> Counters {
+        match self.fault {
+            Fault::CountsNothing => Counters::default(),
+            _ => self.inner.counters(),
+        }
+    }
+
+    fn space(&self) -> SpaceUsage {
+        self.inner.space()
+    }
+
+    fn check(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<Vec<Violation>, KvError> {
+        self.inner.check(progress)
+    }
+
+    fn settle(&self) -> Result<(), KvError> {
+        self.inner.settle()
+    }
+
+    fn close(&self) -> Result<(), KvError> {
+        self.inner.close()
+    }
+}

@@ -1,0 +1,90 @@
+//! Trees: making, listing, dropping.
+
+use super::{Ending, Factory, NOW, Store};
+use crate::{Compression, Direction, KeyRange, KvError, TreeOptions};
+
+pub(super) fn create_list_drop(factory: &dyn Factory) {
+    let mut store = Store::new(factory);
+    assert_eq!(store.engine().trees(), []);
+    let options = TreeOptions {
+        block_bytes: 32 << 10,
+        stitch_bytes: 128 << 10,
+        compression: Compression::Lz4,
+    };
+    let made = store.engine().create_tree("second", &options);
+    let second = made.expect("the tree is made");
+    let first = store.tree("first");
+    assert!(second.0 > 0 && first > second);
+    for _ in 0..2 {
+        let trees = store.engine().trees();
+        let list: Vec<_> = trees.iter().map(|t| (t.id, t.name.as_str())).collect();
+        assert_eq!(list, [(second, "second"), (first, "first")]);
+        assert_eq!(trees[0].options, options);
+        assert_eq!(trees[1].options, TreeOptions::default());
+        store.reopen(Ending::Closed);
+    }
+    let twice = store.engine().create_tree("first", &options);
+    assert!(matches!(twice, Err(KvError::TreeExists(name)) if name == "first"));
+
+    store.commit(|b| b.put(first, b"k", b"v"));
+    let snapshot = store.engine().snapshot();
+    store.engine().drop_tree(first).expect("the tree goes");
+    let again = store.engine().drop_tree(first);
+    assert!(matches!(again, Err(KvError::NoTree(t)) if t == first));
+    let write = store.try_commit(|b| b.put(first, b"k", b"v"));
+    assert!(matches!(write, Err(KvError::NoTree(t)) if t == first));
+    for at in [NOW, Some(&snapshot)] {
+        let read = store.engine().get(first, b"k", at);
+        assert!(matches!(read, Err(KvError::NoTree(t)) if t == first));
+        let all = KeyRange::all();
+        let scan = store.engine().scan(first, all, Direction::Forward, at);
+        assert!(matches!(scan.map(drop), Err(KvError::NoTree(t)) if t == first));
+    }
+    assert_eq!(store.engine().trees().len(), 1);
+    drop(snapshot);
+    store.finish();
+}
+
+pub(super) fn name_used_again(factory: &dyn Factory) {
+    let (mut store, mut tree) = Store::with_tree(factory);
+    for round in 0..5u8 {
+        for key in 0..100u8 {
+            store.commit(|b| b.put(tree, &[round, key], &[round; 500]));
+        }
+        if round % 2 == 0 {
+            store.settle();
+        }
+        store.engine().drop_tree(tree).expect("the tree goes");
+        let new = store.tree("tree");
+        assert!(new > tree, "tree numbers are not reused");
+        tree = new;
+        store.assert_keys(tree, &[]);
+        if round == 3 {
+            store.reopen(Ending::Killed);
+            store.assert_keys(tree, &[]);
+        }
+    }
+    store.settle();
+    store.assert_keys(tree, &[]);
+    store.finish();
+}
+
+pub(super) fn apart(factory: &dyn Factory) {
+    let store = Store::new(factory);
+    let (left, right) = (store.tree("left"), store.tree("right"));
+    for key in 0..100u8 {
+        store.commit(|b| b.put(left, &[key], b"left"));
+        store.commit(|b| b.put(right, &[key, key], b"right"));
+    }
+    store.settle();
+    store.commit(|b| b.delete_range(left, b"", &[255]));
+    store.assert_keys(left, &[]);
+    assert_eq!(store.keys(right, None).len(), 100);
+    store.settle();
+    store.engine().drop_tree(left).expect("the tree goes");
+    store.settle();
+    assert_eq!(store.keys(right, None).len(), 100);
+    store.assert_value(right, &[7, 7], Some(b"right"));
+    store.assert_value(right, &[7], None);
+    store.finish();
+}

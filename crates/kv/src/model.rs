@@ -1,0 +1,420 @@
+//! The model engine: the contract in memory, as plainly as it can be said. It is the reference that
+//! every other engine is compared with, and the store under tests that need no device.
+//!
+//! 1. A tree is a sorted map from a key to its versions, oldest first; a version is a sequence
+//!    number and a value, or no value for a deleted key.
+//! 2. A commit checks the whole batch, then applies each message at once: a range delete visits
+//!    every key of the range, an upsert is folded when it is written.
+//! 3. A read takes the newest version that is not newer than its snapshot.
+//!
+//! Invariants:
+//! - versions of a key have rising sequence numbers;
+//! - a version that no living snapshot and no reader of the present can see is replaced by the next
+//!   write of its key, or dropped by `settle`.
+//!
+//! Locks: `state`, then `holds`, then one tree's rows.
+
+mod rows;
+mod scan;
+
+use crate::{
+    Batch, CommitOptions, Counters, Direction, Engine, KeyRange, KvError, Limits, Message, Scan,
+    Snapshot, SpaceClass, SpaceUsage, TreeInfo, TreeOptions, UpsertRegistry, Violation, counters,
+};
+use bytes::Bytes;
+use rows::Rows;
+use scan::ModelScan;
+use std::collections::BTreeMap;
+use stitch_base::sync::atomic::{AtomicU64, Ordering};
+use stitch_base::sync::{Arc, Mutex, RwLock};
+use stitch_base::{Seqno, TreeId};
+
+/// All that a store holds: for each tree by name, its keys and values.
+pub type Dump = BTreeMap<String, BTreeMap<Vec<u8>, Vec<u8>>>;
+
+/// The plain in-memory engine.
+#[derive(Debug)]
+pub struct ModelEngine {
+    state: RwLock<State>,
+    holds: Arc<Holds>,
+    registry: UpsertRegistry,
+    gets: AtomicU64,
+    scans: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    trees: BTreeMap<TreeId, Tree>,
+    last_tree: TreeId,
+    seqno: Seqno,
+    total_bytes: Option<u64>,
+    is_closed: bool,
+    commits: u64,
+    put_messages: u64,
+    put_bytes: u64,
+}
+
+#[derive(Debug)]
+struct Tree {
+    name: String,
+    options: TreeOptions,
+    rows: Arc<RwLock<Rows>>,
+}
+
+/// The sequence numbers that snapshots and scans hold open, each with how many hold it.
+#[derive(Debug, Default)]
+struct Holds(Mutex<BTreeMap<Seqno, usize>>);
+
+/// One snapshot's share of [`Holds`].
+#[derive(Debug)]
+struct Hold {
+    holds: Arc<Holds>,
+    seqno: Seqno,
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        let mut holds = self.holds.0.lock();
+        let count = holds.get_mut(&self.seqno).expect("a hold is counted");
+        *count -= 1;
+        if *count == 0 {
+            holds.remove(&self.seqno);
+        }
+    }
+}
+
+impl Holds {
+    fn hold(self: &Arc<Self>, seqno: Seqno) -> Hold {
+        *self.0.lock().entry(seqno).or_default() += 1;
+        Hold {
+            holds: Arc::clone(self),
+            seqno,
+        }
+    }
+
+    fn all(&self) -> Vec<Seqno> {
+        self.0.lock().keys().copied().collect()
+    }
+}
+
+const LIMITS: Limits = Limits {
+    key_bytes_max: 4 << 10,
+    value_bytes_max: 1 << 20,
+    batch_bytes_max: 8 << 20,
+};
+
+impl ModelEngine {
+    /// An empty store without a limit on space.
+    #[must_use]
+    pub fn new(registry: UpsertRegistry) -> Self {
+        Self {
+            state: RwLock::default(),
+            holds: Arc::default(),
+            registry,
+            gets: AtomicU64::new(0),
+            scans: AtomicU64::new(0),
+        }
+    }
+
+    /// An empty store of `total_bytes`, a sixteenth of which is the reserve.
+    #[must_use]
+    pub fn with_space(registry: UpsertRegistry, total_bytes: u64) -> Self {
+        let engine = Self::new(registry);
+        engine.state.write().total_bytes = Some(total_bytes);
+        engine
+    }
+
+    /// A new engine with what this one holds now, as if the store had been closed and opened.
+    #[must_use]
+    pub fn reopened(&self) -> Self {
+        let new = Self::new(self.registry.clone());
+        {
+            let old = self.state.read();
+            let mut state = new.state.write();
+            state.last_tree = old.last_tree;
+            state.seqno = old.seqno;
+            state.total_bytes = old.total_bytes;
+            for (id, tree) in &old.trees {
+                let mut rows = tree.rows.read().clone();
+                rows.prune(&[]);
+                state.trees.insert(
+                    *id,
+                    Tree {
+                        name: tree.name.clone(),
+                        options: tree.options.clone(),
+                        rows: Arc::new(RwLock::new(rows)),
+                    },
+                );
+            }
+        }
+        new
+    }
+
+    /// All that it holds now.
+    #[must_use]
+    pub fn dump(&self) -> Dump {
+        let state = self.state.read();
+        let of = |tree: &Tree| tree.rows.read().dump(state.seqno);
+        state
+            .trees
+            .values()
+            .map(|tree| (tree.name.clone(), of(tree)))
+            .collect()
+    }
+
+    fn rows(&self, state: &State, tree: TreeId) -> Result<Arc<RwLock<Rows>>, KvError> {
+        debug_assert!(tree.0 > 0, "tree 0 is never given out");
+        let found = state.trees.get(&tree).ok_or(KvError::NoTree(tree))?;
+        Ok(Arc::clone(&found.rows))
+    }
+
+    fn assert_own(&self, snapshot: &Snapshot) {
+        let hold = snapshot.hold().downcast_ref::<Hold>();
+        let is_own = hold.is_some_and(|hold| Arc::ptr_eq(&hold.holds, &self.holds));
+        assert!(is_own, "a snapshot is read in the store that it is of");
+    }
+
+    /// Everything that could refuse a batch, before any of it is applied.
+    fn admit(&self, state: &State, batch: &Batch, space: SpaceClass) -> Result<(), KvError> {
+        if state.is_closed {
+            return Err(KvError::ReadOnly);
+        }
+        let batch_bytes = len_u64(batch.as_bytes());
+        too_large("batch", batch_bytes, LIMITS.batch_bytes_max)?;
+        for (tree, message) in batch.messages() {
+            if !state.trees.contains_key(&tree) {
+                return Err(KvError::NoTree(tree));
+            }
+            self.admit_message(message)?;
+        }
+        let free_bytes = match space {
+            SpaceClass::Normal => state.space().free_bytes,
+            SpaceClass::Reserve => state.free_with_reserve(),
+        };
+        let needed_bytes = batch_bytes + state.overhead(batch);
+        if !batch.is_empty() && needed_bytes > free_bytes {
+            return Err(KvError::NoSpace {
+                needed_bytes,
+                free_bytes,
+            });
+        }
+        Ok(())
+    }
+
+    fn admit_message(&self, message: Message<'_>) -> Result<(), KvError> {
+        too_large("key", len_u64(message.key()), LIMITS.key_bytes_max)?;
+        match message {
+            Message::Put { value, .. } => {
+                too_large("value", len_u64(value), LIMITS.value_bytes_max)
+            }
+            Message::Delete { .. } => Ok(()),
+            Message::DeleteRange { end, .. } => {
+                too_large("key", len_u64(end), LIMITS.key_bytes_max)
+            }
+            Message::Upsert {
+                function, delta, ..
+            } => {
+                if self.registry.get(function).is_none() {
+                    let what = format!("there is no upsert function {function}");
+                    return Err(KvError::Invalid(what));
+                }
+                too_large("delta", len_u64(delta), LIMITS.value_bytes_max)
+            }
+        }
+    }
+}
+
+impl State {
+    fn used(&self) -> u64 {
+        self.trees.values().map(|t| t.rows.read().bytes()).sum()
+    }
+
+    /// Room that the rows of a batch take beside their bytes.
+    fn overhead(&self, batch: &Batch) -> u64 {
+        rows::ROW_BYTES * u64::try_from(batch.count()).unwrap_or(u64::MAX)
+    }
+
+    fn free_with_reserve(&self) -> u64 {
+        let total = self.total_bytes.unwrap_or(u64::MAX);
+        total.saturating_sub(self.used())
+    }
+
+    fn space(&self) -> SpaceUsage {
+        let Some(total) = self.total_bytes else {
+            let unlimited = 1 << 60;
+            return SpaceUsage {
+                total_bytes: unlimited,
+                free_bytes: unlimited - self.used(),
+            };
+        };
+        let user = total - total / 16;
+        SpaceUsage {
+            total_bytes: user,
+            free_bytes: user.saturating_sub(self.used()),
+        }
+    }
+}
+
+fn len_u64(bytes: &[u8]) -> u64 {
+    u64::try_from(bytes.len()).expect("lengths fit in 64 bits")
+}
+
+fn too_large(what: &'static str, len_bytes: u64, limit_bytes: u64) -> Result<(), KvError> {
+    if len_bytes > limit_bytes {
+        return Err(KvError::TooLarge {
+            what,
+            len_bytes,
+            limit_bytes,
+        });
+    }
+    Ok(())
+}
+
+impl Engine for ModelEngine {
+    fn limits(&self) -> Limits {
+        LIMITS
+    }
+
+    fn trees(&self) -> Vec<TreeInfo> {
+        let state = self.state.read();
+        let info = |(id, tree): (&TreeId, &Tree)| TreeInfo {
+            id: *id,
+            name: tree.name.clone(),
+            options: tree.options.clone(),
+        };
+        state.trees.iter().map(info).collect()
+    }
+
+    fn create_tree(&self, name: &str, options: &TreeOptions) -> Result<TreeId, KvError> {
+        let mut state = self.state.write();
+        if state.is_closed {
+            return Err(KvError::ReadOnly);
+        }
+        if state.trees.values().any(|tree| tree.name == name) {
+            return Err(KvError::TreeExists(name.to_owned()));
+        }
+        state.last_tree = state.last_tree.next();
+        let id = state.last_tree;
+        let tree = Tree {
+            name: name.to_owned(),
+            options: options.clone(),
+            rows: Arc::default(),
+        };
+        state.trees.insert(id, tree);
+        Ok(id)
+    }
+
+    fn drop_tree(&self, tree: TreeId) -> Result<(), KvError> {
+        let mut state = self.state.write();
+        if state.is_closed {
+            return Err(KvError::ReadOnly);
+        }
+        let removed = state.trees.remove(&tree);
+        removed.map(drop).ok_or(KvError::NoTree(tree))
+    }
+
+    fn commit(&self, batch: &Batch, options: CommitOptions) -> Result<Seqno, KvError> {
+        let mut state = self.state.write();
+        self.admit(&state, batch, options.space)?;
+        let holds = self.holds.all();
+        for (tree, message) in batch.messages() {
+            state.seqno = state.seqno.next();
+            let rows = self.rows(&state, tree)?;
+            let bytes = rows
+                .write()
+                .apply(message, state.seqno, &holds, &self.registry);
+            state.put_bytes += bytes;
+            state.put_messages += 1;
+        }
+        state.commits += 1;
+        Ok(state.seqno)
+    }
+
+    fn sync(&self) -> Result<(), KvError> {
+        Ok(())
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        // Under the state's lock, so that no commit prunes what this moment sees.
+        let state = self.state.read();
+        let hold = self.holds.hold(state.seqno);
+        Snapshot::new(state.seqno, Arc::new(hold))
+    }
+
+    fn get(
+        &self,
+        tree: TreeId,
+        key: &[u8],
+        at: Option<&Snapshot>,
+    ) -> Result<Option<Bytes>, KvError> {
+        self.gets.fetch_add(1, Ordering::Relaxed);
+        let state = self.state.read();
+        if let Some(snapshot) = at {
+            self.assert_own(snapshot);
+        }
+        let rows = self.rows(&state, tree)?;
+        let seqno = at.map_or(state.seqno, Snapshot::seqno);
+        let value = rows.read().get(key, seqno);
+        Ok(value)
+    }
+
+    fn scan(
+        &self,
+        tree: TreeId,
+        range: KeyRange<'_>,
+        direction: Direction,
+        at: Option<&Snapshot>,
+    ) -> Result<Box<dyn Scan + '_>, KvError> {
+        self.scans.fetch_add(1, Ordering::Relaxed);
+        let snapshot = at.cloned().unwrap_or_else(|| self.snapshot());
+        self.assert_own(&snapshot);
+        let rows = self.rows(&self.state.read(), tree)?;
+        Ok(Box::new(ModelScan::new(rows, range, direction, snapshot)))
+    }
+
+    fn counters(&self) -> Counters {
+        let state = self.state.read();
+        let mut out = Counters::default();
+        out.push(counters::PUT_MESSAGES, state.put_messages);
+        out.push(counters::PUT_BYTES, state.put_bytes);
+        out.push(counters::COMMITS, state.commits);
+        out.push(counters::GETS, self.gets.load(Ordering::Relaxed));
+        out.push(counters::SCANS, self.scans.load(Ordering::Relaxed));
+        out
+    }
+
+    fn space(&self) -> SpaceUsage {
+        self.state.read().space()
+    }
+
+    fn check(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<Vec<Violation>, KvError> {
+        let state = self.state.read();
+        let total = state.used();
+        let mut done = 0;
+        let mut found = Vec::new();
+        for tree in state.trees.values() {
+            let rows = tree.rows.read();
+            found.extend(rows.check(&tree.name, state.seqno));
+            done += rows.bytes();
+            progress(done, total);
+        }
+        Ok(found)
+    }
+
+    fn settle(&self) -> Result<(), KvError> {
+        let state = self.state.write();
+        let holds = self.holds.all();
+        for tree in state.trees.values() {
+            tree.rows.write().prune(&holds);
+        }
+        Ok(())
+    }
+
+    fn close(&self) -> Result<(), KvError> {
+        self.state.write().is_closed = true;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;
