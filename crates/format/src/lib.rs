@@ -6,8 +6,15 @@
 //! error, never a panic.
 
 pub mod batch;
+pub mod block;
 pub mod codec;
+mod document;
 mod error;
+pub mod log_record;
+pub mod superblock;
+pub mod table;
+pub mod version_object;
 pub mod vt_manifest;
 
+pub use document::{TABLES, document};
 pub use error::FormatError;

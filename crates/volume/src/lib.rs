@@ -1,1 +1,33 @@
 //! One formatted device: superblock, version log, backup log, zones, space.
+//!
+//! ```text
+//! superblock A | superblock B | version log (ring) | backup log (ring) | zones 0..N
+//! ```
+//!
+//! A volume knows no keys: versions, log records and blocks are bytes that belong to the engine.
+//! What it promises: a commit is atomic and durable; the backup log comes back as a prefix that
+//! holds everything synced; a block is what was written or an error; space that is live is never
+//! handed out.
+//!
+//! Paper: Mei et al., "LSM-Tree Managed Storage for Large-Scale Key-Value Store", 2019.
+
+mod backup_log;
+mod core;
+mod error;
+mod mkfs;
+mod signature;
+mod space;
+mod superblocks;
+mod version_log;
+mod volume;
+mod window;
+mod zones;
+
+pub use backup_log::{BackupLog, Durability, Visit};
+pub use error::VolumeError;
+pub use mkfs::{FormatOptions, VOLUME_BYTES_MIN};
+pub use signature::Signature;
+pub use space::{Class, Reservation, Space};
+pub use stitch_format::block::{BlockHeader, BlockKind};
+pub use volume::{Block, OpenOptions, Opened, Volume};
+pub use zones::{Extent, GRANULE_BYTES, PAGE_BYTES, Stream, Usage, Zones};

@@ -1,0 +1,229 @@
+//! Blocks: what tables are made of. A header of 32 bytes, a payload, and zeros to the next
+//! multiple of 512 bytes.
+//!
+//! A block says what it is, where it stands and when it was written, under one checksum: a block
+//! that was lost, torn, written to the wrong place or left by an earlier store is never taken for
+//! what should be there.
+
+use crate::FormatError;
+use crate::table::{checksum_with_hole, fields};
+use stitch_base::Generation;
+
+/// Length of the header, in bytes.
+pub const HEADER_BYTES: usize = 32;
+/// Blocks start at multiples of this and are padded to it, in bytes.
+pub const ALIGN: u64 = 512;
+/// Longest payload, in bytes.
+pub const PAYLOAD_BYTES_MAX: usize = 16 << 20;
+/// First bytes of a block.
+pub const MAGIC: [u8; 4] = *b"StBk";
+const VERSION: u8 = 1;
+
+fields! {
+    /// Layout of a block's header.
+    TABLE = "block", HEADER_BYTES,
+        "In zones, at multiples of 512; the payload follows, then zeros to the next.";
+    MAGIC_AT: [u8; 4] = 0, "ASCII `StBk`";
+    CHECKSUM: u32 = 4, "CRC-32C of the volume's salt, header and payload, this field as zeros";
+    ADDRESS: u64 = 8, "offset of the block on the device, in bytes";
+    GENERATION: u64 = 16, "generation of the volume that wrote this";
+    PAYLOAD_LEN: u32 = 24, "length of the payload in bytes, at most 16 MiB";
+    KIND: u8 = 28, "1 table data, 2 table index, 3 table root, 4 table filter, 5 range deletes";
+    VERSION_AT: u8 = 29, "version of this record: 1";
+    FLAGS: u8 = 30, "belongs to the writer of the payload: how it is compressed";
+    RESERVED: u8 = 31, "zero";
+}
+
+/// What a block holds. Do not renumber; 0 is never valid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum BlockKind {
+    /// Keys and values.
+    TableData = 1,
+    /// Keys and addresses of blocks.
+    TableIndex = 2,
+    /// The block that a version names: everything else of a table is found from it.
+    TableRoot = 3,
+    /// A part of a table's filter.
+    TableFilter = 4,
+    /// Deleted ranges of keys.
+    RangeDeletes = 5,
+}
+
+impl BlockKind {
+    /// All kinds, in order.
+    pub const ALL: [Self; 5] = [
+        Self::TableData,
+        Self::TableIndex,
+        Self::TableRoot,
+        Self::TableFilter,
+        Self::RangeDeletes,
+    ];
+
+    /// What people call it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::TableData => "table data block",
+            Self::TableIndex => "table index block",
+            Self::TableRoot => "table root block",
+            Self::TableFilter => "table filter block",
+            Self::RangeDeletes => "range delete block",
+        }
+    }
+
+    fn from_number(number: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| *kind as u8 == number)
+    }
+}
+
+/// Header of a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockHeader {
+    /// What the block holds.
+    pub kind: BlockKind,
+    /// Belongs to the writer of the payload.
+    pub flags: u8,
+    /// Offset on the device, in bytes.
+    pub addr: u64,
+    /// Generation that wrote it.
+    pub generation: Generation,
+    /// Length of the payload in bytes.
+    pub payload_len: u32,
+}
+
+fn field(field: &'static str, expected: &str, found: impl ToString) -> FormatError {
+    FormatError::Field {
+        record: TABLE.name,
+        field,
+        expected: expected.to_owned(),
+        found: found.to_string(),
+    }
+}
+
+/// Bytes that a block with this many bytes of payload takes on the device.
+#[must_use]
+pub const fn block_bytes(payload_len: u64) -> u64 {
+    (HEADER_BYTES as u64 + payload_len).next_multiple_of(ALIGN)
+}
+
+/// Writes the header of a block into its first [`HEADER_BYTES`] bytes, which the caller left free
+/// before the payload. `block` may be padded already.
+///
+/// # Panics
+/// If the block is shorter than its payload, not where a block may be, or padded with other than
+/// zeros.
+pub fn seal(block: &mut [u8], salt: u64, header: &BlockHeader) {
+    let covered = HEADER_BYTES + header.payload_len as usize;
+    assert!(
+        header.payload_len as usize <= PAYLOAD_BYTES_MAX,
+        "a block is bounded"
+    );
+    assert!(header.addr.is_multiple_of(ALIGN), "blocks start at sectors");
+    assert!(block[covered..].iter().all(|&b| b == 0), "padding is zeros");
+    MAGIC_AT.put(block, MAGIC);
+    ADDRESS.put(block, header.addr);
+    GENERATION.put(block, header.generation.0);
+    PAYLOAD_LEN.put(block, header.payload_len);
+    KIND.put(block, header.kind as u8);
+    VERSION_AT.put(block, VERSION);
+    FLAGS.put(block, header.flags);
+    RESERVED.put(block, 0);
+    let sum = checksum_with_hole(salt, &block[..covered], CHECKSUM.range());
+    CHECKSUM.put(block, sum);
+}
+
+/// Reads a block that should be of `kind` and stand at `addr`: its header and payload. `block` is
+/// what the device holds there, in its full padded length.
+///
+/// # Errors
+/// [`FormatError`] says what is wrong.
+pub fn open(
+    block: &[u8],
+    salt: u64,
+    kind: BlockKind,
+    addr: u64,
+) -> Result<(BlockHeader, &[u8]), FormatError> {
+    if block.len() < HEADER_BYTES {
+        return Err(truncated(block.len(), HEADER_BYTES, block.len()));
+    }
+    if MAGIC_AT.get(block) != MAGIC {
+        return Err(field(
+            "magic",
+            "StBk",
+            format!("{:02x?}", MAGIC_AT.get(block)),
+        ));
+    }
+    let payload_len = PAYLOAD_LEN.get(block);
+    let covered = HEADER_BYTES + payload_len as usize;
+    if covered > block.len() {
+        let left = block.len() - HEADER_BYTES;
+        return Err(truncated(HEADER_BYTES, payload_len as usize, left));
+    }
+    let expected = checksum_with_hole(salt, &block[..covered], CHECKSUM.range());
+    let found = CHECKSUM.get(block);
+    if expected != found {
+        let record = TABLE.name;
+        return Err(FormatError::Checksum {
+            record,
+            expected,
+            found,
+        });
+    }
+    let header = checked_header(block, kind, addr)?;
+    if block.len() as u64 != block_bytes(u64::from(payload_len)) {
+        return Err(field(
+            "payload_len",
+            &format!("a block of {}", block.len()),
+            payload_len,
+        ));
+    }
+    if block[covered..].iter().any(|&b| b != 0) {
+        return Err(field("padding", "zeros", "other bytes"));
+    }
+    Ok((header, &block[HEADER_BYTES..covered]))
+}
+
+fn checked_header(block: &[u8], kind: BlockKind, addr: u64) -> Result<BlockHeader, FormatError> {
+    let version = VERSION_AT.get(block);
+    if version > VERSION {
+        return Err(FormatError::Newer {
+            record: TABLE.name,
+            found: u32::from(version),
+            supported: u32::from(VERSION),
+        });
+    }
+    if version != VERSION || RESERVED.get(block) != 0 {
+        return Err(field("version", "1, and zero reserved", version));
+    }
+    let number = KIND.get(block);
+    if BlockKind::from_number(number) != Some(kind) {
+        let expected = format!("{} ({})", kind as u8, kind.name());
+        return Err(field("kind", &expected, number));
+    }
+    if ADDRESS.get(block) != addr {
+        return Err(field("address", &addr.to_string(), ADDRESS.get(block)));
+    }
+    if PAYLOAD_LEN.get(block) as usize > PAYLOAD_BYTES_MAX {
+        return Err(field(
+            "payload_len",
+            "at most 16 MiB",
+            PAYLOAD_LEN.get(block),
+        ));
+    }
+    Ok(BlockHeader {
+        kind,
+        flags: FLAGS.get(block),
+        addr,
+        generation: Generation(GENERATION.get(block)),
+        payload_len: PAYLOAD_LEN.get(block),
+    })
+}
+
+fn truncated(at: usize, needed: usize, left: usize) -> FormatError {
+    FormatError::Truncated {
+        record: TABLE.name,
+        at,
+        needed,
+        left,
+    }
+}

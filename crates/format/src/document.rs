@@ -1,0 +1,65 @@
+//! `docs/format.md`, rendered from the field tables.
+
+use crate::table::Table;
+use crate::{block, log_record, superblock, version_object};
+use std::fmt::Write;
+
+/// Every fixed record, in the order in which a reader meets them.
+pub const TABLES: [&Table; 4] = [
+    &superblock::TABLE,
+    &version_object::TABLE,
+    &log_record::TABLE,
+    &block::TABLE,
+];
+
+const HEAD: &str = "\
+# The format on the medium
+
+Generated from the field tables of `crates/format` by `cargo xtask format-doc`; do not edit.
+
+```
+superblock A | superblock B | version log (ring) | backup log (ring) | zones 0..N
+```
+
+Numbers are little-endian and of fixed width; offsets and lengths are in bytes. Reserved bytes and
+padding are zeros. Checksums are CRC-32C.
+";
+
+/// The text of `docs/format.md`.
+#[must_use]
+pub fn document() -> String {
+    let mut out = String::from(HEAD);
+    for table in TABLES {
+        let infallible = "a string takes what is written to it";
+        write!(out, "\n## {}\n\n{}\n\n", capital(table.name), table.about).expect(infallible);
+        writeln!(out, "{} bytes.\n", table.len_bytes).expect(infallible);
+        out.push_str("| offset | length | type | field | meaning |\n|---|---|---|---|---|\n");
+        for field in table.fields {
+            let name = field_name(field.name);
+            writeln!(
+                out,
+                "| {} | {} | {} | `{name}` | {} |",
+                field.offset, field.len_bytes, field.kind, field.meaning
+            )
+            .expect(infallible);
+        }
+    }
+    out
+}
+
+/// A field's name as readers see it. Some constants end in `_AT` only to be apart from a constant
+/// that is in everybody's sight.
+fn field_name(constant: &str) -> String {
+    match constant {
+        "MAGIC_AT" => "magic".to_owned(),
+        "VERSION_AT" => "version".to_owned(),
+        other => other.to_lowercase(),
+    }
+}
+
+fn capital(name: &str) -> String {
+    let mut chars = name.chars();
+    chars
+        .next()
+        .map_or_else(String::new, |c| c.to_uppercase().chain(chars).collect())
+}

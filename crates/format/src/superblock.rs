@@ -1,0 +1,309 @@
+//! The superblock: what a volume is, where its areas lie, and how often it was opened.
+//!
+//! Two copies, A and B, each in its own 4 KiB at the start of the device. A copy is one sector, so
+//! that no write of it can tear; the rest of its 4 KiB is zeros. The newest valid copy wins.
+
+use crate::FormatError;
+use crate::table::{checksum_with_hole, fields};
+use stitch_base::Generation;
+
+/// First bytes of a volume: what tools that identify devices look for, at offset 0.
+pub const MAGIC: [u8; 8] = *b"StitchFS";
+/// Offsets of the two copies.
+pub const COPIES: [u64; 2] = [0, 4096];
+/// Room that each copy has to itself, in bytes.
+pub const COPY_BYTES: usize = 4096;
+/// Length of the record, in bytes: one sector.
+pub const SUPERBLOCK_BYTES: usize = 512;
+/// Longest label, in bytes of UTF-8.
+pub const LABEL_BYTES_MAX: usize = 64;
+/// Version of the format that this program writes: major, minor.
+pub const VERSION: (u16, u16) = (1, 0);
+/// Features that this program knows; a volume with others is opened all the same.
+pub const FEATURES_COMPATIBLE: u64 = 0;
+/// Features that this program knows; a volume with others is opened for reading only.
+pub const FEATURES_READ_ONLY: u64 = 0;
+/// Features that this program knows; a volume with others is refused.
+pub const FEATURES_INCOMPATIBLE: u64 = 0;
+
+const ALIGN: u64 = 4096;
+
+fields! {
+    /// Layout of a superblock.
+    TABLE = "superblock", SUPERBLOCK_BYTES,
+        "Two copies, at offsets 0 and 4096; the valid one of the higher generation counts.";
+    MAGIC_AT: [u8; 8] = 0, "ASCII `StitchFS`";
+    CHECKSUM: u32 = 8, "CRC-32C of eight zero bytes and the record, this field as zeros";
+    MAJOR: u16 = 12, "major version of the format; a higher one than known is refused";
+    MINOR: u16 = 14, "minor version of the format; a higher one than known is accepted";
+    READABLE_MAJOR: u16 = 16, "oldest major version of a program that can read this volume";
+    READABLE_MINOR: u16 = 18, "oldest minor version of a program that can read this volume";
+    GENERATION: u32 = 20, "times that the volume was opened for writing; below 2^32 - 1";
+    ADDRESS: u64 = 24, "offset at which this copy stands: 0 or 4096";
+    UUID: [u8; 16] = 32, "identity of the volume";
+    LABEL: [u8; 64] = 48, "name given by the user: UTF-8, padded with zeros";
+    DEVICE_BYTES: u64 = 112, "length of the volume in bytes; a device may be longer, not shorter";
+    ZONE_BYTES: u64 = 120, "length of a zone in bytes: a power of two from 64 KiB to 1 GiB";
+    VERSION_LOG_AT: u64 = 128, "offset of the version log's area; a multiple of 4096";
+    VERSION_LOG_BYTES: u64 = 136, "length of the version log's area; a multiple of 4096";
+    BACKUP_LOG_AT: u64 = 144, "offset of the backup log's area; a multiple of 4096";
+    BACKUP_LOG_BYTES: u64 = 152, "length of the backup log's area; a multiple of 4096";
+    ZONES_AT: u64 = 160, "offset of the first zone; a multiple of 4096";
+    ZONES_BYTES: u64 = 168, "length of all zones; the last zone may be short";
+    COMPATIBLE: u64 = 176, "feature bits that a program may ignore";
+    READ_ONLY: u64 = 184, "feature bits that a program must know in order to write";
+    INCOMPATIBLE: u64 = 192, "feature bits that a program must know in order to open";
+    SALT: u64 = 200, "random number that starts every other checksum of the volume";
+    RESERVED: [u8; 304] = 208, "zeros";
+}
+
+/// Where the areas of a volume lie. All offsets and lengths in bytes, multiples of 4 KiB.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Areas {
+    /// Length of the volume.
+    pub device_bytes: u64,
+    /// Length of a zone; a power of two.
+    pub zone_bytes: u64,
+    /// Offset of the version log.
+    pub version_log_at: u64,
+    /// Length of the version log.
+    pub version_log_bytes: u64,
+    /// Offset of the backup log.
+    pub backup_log_at: u64,
+    /// Length of the backup log.
+    pub backup_log_bytes: u64,
+    /// Offset of the first zone.
+    pub zones_at: u64,
+    /// Length of all zones.
+    pub zones_bytes: u64,
+}
+
+/// A superblock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Superblock {
+    /// Version of the format: major, minor.
+    pub version: (u16, u16),
+    /// Oldest version of a program that can read it.
+    pub readable: (u16, u16),
+    /// Times that the volume was opened for writing.
+    pub generation: Generation,
+    /// Identity of the volume.
+    pub uuid: [u8; 16],
+    /// Name given by the user; at most [`LABEL_BYTES_MAX`] bytes.
+    pub label: String,
+    /// Where the areas lie.
+    pub areas: Areas,
+    /// Features that may be ignored.
+    pub compatible: u64,
+    /// Features that must be known in order to write.
+    pub read_only: u64,
+    /// Features that must be known in order to open.
+    pub incompatible: u64,
+    /// Start of every other checksum of the volume.
+    pub salt: u64,
+}
+
+fn field(field: &'static str, expected: &str, found: impl ToString) -> FormatError {
+    FormatError::Field {
+        record: TABLE.name,
+        field,
+        expected: expected.to_owned(),
+        found: found.to_string(),
+    }
+}
+
+impl Areas {
+    /// Checks that the areas are aligned, in order, apart, and within the device.
+    ///
+    /// # Errors
+    /// [`FormatError::Field`] names the first that is not.
+    pub fn check(&self) -> Result<(), FormatError> {
+        let zone = self.zone_bytes;
+        if !zone.is_power_of_two() || !(64 << 10..=1 << 30).contains(&zone) {
+            return Err(field("zone_bytes", "a power of two, 64 KiB to 1 GiB", zone));
+        }
+        if !self.device_bytes.is_multiple_of(ALIGN) {
+            return Err(field(
+                "device_bytes",
+                "a multiple of 4096",
+                self.device_bytes,
+            ));
+        }
+        let areas = [
+            (
+                "version_log_at",
+                self.version_log_at,
+                self.version_log_bytes,
+            ),
+            ("backup_log_at", self.backup_log_at, self.backup_log_bytes),
+            ("zones_at", self.zones_at, self.zones_bytes),
+        ];
+        let mut end = COPIES[1] + ALIGN;
+        for (name, at, len_bytes) in areas {
+            if !at.is_multiple_of(ALIGN) || !len_bytes.is_multiple_of(ALIGN) || len_bytes == 0 {
+                let found = format!("{at} of {len_bytes} bytes");
+                return Err(field(name, "multiples of 4096, not empty", found));
+            }
+            if at < end {
+                return Err(field(name, "after the area before it", at));
+            }
+            end = at
+                .checked_add(len_bytes)
+                .ok_or_else(|| field(name, "an area within 64 bits", at))?;
+        }
+        if end > self.device_bytes {
+            return Err(field("zones_bytes", "areas within the device", end));
+        }
+        Ok(())
+    }
+}
+
+impl Superblock {
+    /// The copy that stands at `address`, with zeros to the end of its 4 KiB.
+    ///
+    /// # Panics
+    /// If the label is too long or the areas are not in order: the caller checked them.
+    #[must_use]
+    pub fn encode(&self, address: u64) -> Vec<u8> {
+        assert!(COPIES.contains(&address), "a copy has its place");
+        assert!(self.label.len() <= LABEL_BYTES_MAX, "the label was checked");
+        assert_eq!(self.areas.check(), Ok(()), "the areas were checked");
+        let mut out = vec![0; COPY_BYTES];
+        let areas = &self.areas;
+        let generation = u32::try_from(self.generation.0).expect("the generation was checked");
+        assert!(generation < u32::MAX, "the generation was checked");
+        MAGIC_AT.put(&mut out, MAGIC);
+        MAJOR.put(&mut out, self.version.0);
+        MINOR.put(&mut out, self.version.1);
+        READABLE_MAJOR.put(&mut out, self.readable.0);
+        READABLE_MINOR.put(&mut out, self.readable.1);
+        GENERATION.put(&mut out, generation);
+        ADDRESS.put(&mut out, address);
+        UUID.put(&mut out, self.uuid);
+        let mut label = [0; LABEL_BYTES_MAX];
+        label[..self.label.len()].copy_from_slice(self.label.as_bytes());
+        LABEL.put(&mut out, label);
+        DEVICE_BYTES.put(&mut out, areas.device_bytes);
+        ZONE_BYTES.put(&mut out, areas.zone_bytes);
+        VERSION_LOG_AT.put(&mut out, areas.version_log_at);
+        VERSION_LOG_BYTES.put(&mut out, areas.version_log_bytes);
+        BACKUP_LOG_AT.put(&mut out, areas.backup_log_at);
+        BACKUP_LOG_BYTES.put(&mut out, areas.backup_log_bytes);
+        ZONES_AT.put(&mut out, areas.zones_at);
+        ZONES_BYTES.put(&mut out, areas.zones_bytes);
+        COMPATIBLE.put(&mut out, self.compatible);
+        READ_ONLY.put(&mut out, self.read_only);
+        INCOMPATIBLE.put(&mut out, self.incompatible);
+        SALT.put(&mut out, self.salt);
+        RESERVED.put(&mut out, [0; 304]);
+        let sum = checksum_with_hole(0, &out[..SUPERBLOCK_BYTES], CHECKSUM.range());
+        CHECKSUM.put(&mut out, sum);
+        out
+    }
+
+    /// Reads the copy at `address`; `Ok(None)` if there is no superblock at all.
+    ///
+    /// # Errors
+    /// [`FormatError::Newer`] if a newer program is needed, otherwise what is wrong with it.
+    pub fn decode(bytes: &[u8], address: u64) -> Result<Option<Self>, FormatError> {
+        if bytes.len() < SUPERBLOCK_BYTES {
+            return Err(FormatError::Truncated {
+                record: TABLE.name,
+                at: bytes.len(),
+                needed: SUPERBLOCK_BYTES,
+                left: bytes.len(),
+            });
+        }
+        let bytes = &bytes[..SUPERBLOCK_BYTES];
+        if MAGIC_AT.get(bytes) != MAGIC {
+            return Ok(None);
+        }
+        let expected = checksum_with_hole(0, bytes, CHECKSUM.range());
+        let found = CHECKSUM.get(bytes);
+        if expected != found {
+            let record = TABLE.name;
+            return Err(FormatError::Checksum {
+                record,
+                expected,
+                found,
+            });
+        }
+        let [version, readable] = Self::versions(bytes)?;
+        let found = ADDRESS.get(bytes);
+        if found != address {
+            return Err(field("address", &address.to_string(), found));
+        }
+        let generation = GENERATION.get(bytes);
+        if generation == u32::MAX {
+            return Err(field("generation", "below 2^32 - 1", generation));
+        }
+        let superblock = Self {
+            version,
+            readable,
+            generation: Generation(u64::from(generation)),
+            uuid: UUID.get(bytes),
+            label: Self::label(bytes)?,
+            areas: Self::areas(bytes),
+            compatible: COMPATIBLE.get(bytes),
+            read_only: READ_ONLY.get(bytes),
+            incompatible: INCOMPATIBLE.get(bytes),
+            salt: SALT.get(bytes),
+        };
+        superblock.areas.check()?;
+        let unknown = superblock.incompatible & !FEATURES_INCOMPATIBLE;
+        if unknown != 0 {
+            return Err(field(
+                "incompatible",
+                "features of this program",
+                format!("{unknown:#x}"),
+            ));
+        }
+        if version == VERSION && RESERVED.get(bytes) != [0; 304] {
+            return Err(field("reserved", "zeros", "other bytes"));
+        }
+        Ok(Some(superblock))
+    }
+
+    fn versions(bytes: &[u8]) -> Result<[(u16, u16); 2], FormatError> {
+        let version = (MAJOR.get(bytes), MINOR.get(bytes));
+        let readable = (READABLE_MAJOR.get(bytes), READABLE_MINOR.get(bytes));
+        if version.0 > VERSION.0 || readable > VERSION {
+            return Err(FormatError::Newer {
+                record: TABLE.name,
+                found: u32::from(version.0),
+                supported: u32::from(VERSION.0),
+            });
+        }
+        if version.0 == 0 || readable > version {
+            let found = format!("{}.{}", version.0, version.1);
+            return Err(field(
+                "major",
+                "1.0 or later, not below the readable",
+                found,
+            ));
+        }
+        Ok([version, readable])
+    }
+
+    fn label(bytes: &[u8]) -> Result<String, FormatError> {
+        let raw = LABEL.get(bytes);
+        let len = raw.iter().position(|&b| b == 0).unwrap_or(raw.len());
+        if raw[len..].iter().any(|&b| b != 0) {
+            return Err(field("label", "zeros after its end", "other bytes"));
+        }
+        String::from_utf8(raw[..len].to_vec()).map_err(|_| field("label", "UTF-8", "other bytes"))
+    }
+
+    fn areas(bytes: &[u8]) -> Areas {
+        Areas {
+            device_bytes: DEVICE_BYTES.get(bytes),
+            zone_bytes: ZONE_BYTES.get(bytes),
+            version_log_at: VERSION_LOG_AT.get(bytes),
+            version_log_bytes: VERSION_LOG_BYTES.get(bytes),
+            backup_log_at: BACKUP_LOG_AT.get(bytes),
+            backup_log_bytes: BACKUP_LOG_BYTES.get(bytes),
+            zones_at: ZONES_AT.get(bytes),
+            zones_bytes: ZONES_BYTES.get(bytes),
+        }
+    }
+}

@@ -1,0 +1,413 @@
+//! The backup log: what memtables hold, so that a crash loses none of it. One ring for all trees.
+//!
+//! A record is valid only if all before it are: replay stops at the first that is not. What makes
+//! a record valid is its checksum, its own position, and a generation that is not below that of
+//! the record before it.
+//!
+//! 1. An append goes to the end of the ring's live part, never across the ring's end.
+//! 2. A sync first fills the last sector with a skip record, so that no later append rewrites a
+//!    sector that was synced; then it syncs the device. One caller leads, the others wait for it.
+//! 3. Space comes back when a version with a later log start is durable.
+//!
+//! Invariants:
+//! - `start <= durable <= end <= start + ring` and all positions are multiples of eight;
+//! - within a generation, no position is written twice.
+//!
+//! Locks: `syncer`, then `writer`.
+//!
+//! Paper: Mei et al., "LSM-Tree Managed Storage for Large-Scale Key-Value Store", 2019, sections
+//! 3.3 and 5.1. Differs: generations, sector padding and group commit.
+
+mod replay;
+
+pub use replay::Visit;
+
+use crate::VolumeError;
+use crate::core::Core;
+use stitch_base::sync::{Arc, Condvar, Mutex, MutexGuard};
+use stitch_base::{Generation, Lsn};
+use stitch_device::SECTOR_BYTES;
+use stitch_format::log_record::{ALIGN, HEADER_BYTES, RecordHeader, RecordKind};
+
+/// What an acknowledged append survives.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Durability {
+    /// A power cut: every append is synced before it returns.
+    Device,
+    /// A killed process: every append is with the operating system before it returns.
+    #[default]
+    Os,
+    /// Nothing until the next sync: appends are collected in memory.
+    Application,
+}
+
+const HEADER: u64 = HEADER_BYTES as u64;
+/// Room that appends leave for the skip record of the sync that follows.
+const SLACK_BYTES: u64 = 1024;
+/// Most that application-level durability keeps in memory.
+const BUFFER_BYTES: usize = 64 << 10;
+/// Longest record, if the ring is large enough.
+const RECORD_BYTES_MAX: u64 = 8 << 20;
+
+/// The backup log of an open volume.
+#[derive(Debug)]
+pub struct BackupLog {
+    core: Arc<Core>,
+    durability: Durability,
+    ring_at: u64,
+    ring_bytes: u64,
+    writer: Mutex<Writer>,
+    syncer: Mutex<Syncer>,
+    synced: Condvar,
+}
+
+#[derive(Debug)]
+struct Writer {
+    /// Where live records start: as in the last durable version.
+    start: Lsn,
+    /// Where the next record goes; unknown until the log was read once.
+    end: Option<Lsn>,
+    /// From which position on records have at least which generation. Never empty.
+    generations: Vec<(Lsn, Generation)>,
+    /// Records that are not yet with the operating system; they end at `end`.
+    buffer: Vec<u8>,
+}
+
+#[derive(Debug)]
+struct Syncer {
+    durable: Lsn,
+    is_running: bool,
+}
+
+impl BackupLog {
+    pub(crate) fn new(
+        core: Arc<Core>,
+        durability: Durability,
+        start: Lsn,
+        generation: Generation,
+    ) -> Self {
+        assert!(start.0.is_multiple_of(ALIGN), "the version was checked");
+        let (ring_at, ring_bytes) = (core.areas.backup_log_at, core.areas.backup_log_bytes);
+        let writer = Writer {
+            start,
+            end: None,
+            generations: vec![(start, generation)],
+            buffer: Vec::new(),
+        };
+        let syncer = Syncer {
+            durable: start,
+            is_running: false,
+        };
+        Self {
+            core,
+            durability,
+            ring_at,
+            ring_bytes,
+            writer: Mutex::new(writer),
+            syncer: Mutex::new(syncer),
+            synced: Condvar::new(),
+        }
+    }
+
+    /// Longest payload of a record, in bytes.
+    #[must_use]
+    pub fn record_bytes_max(&self) -> u64 {
+        RECORD_BYTES_MAX.min(self.ring_bytes / 4) - HEADER
+    }
+
+    /// Length of the ring.
+    #[must_use]
+    pub const fn capacity_bytes(&self) -> u64 {
+        self.ring_bytes
+    }
+
+    /// Appends one record whose payload is all of `pieces`, and returns the position after it.
+    ///
+    /// # Errors
+    /// [`VolumeError::LogFull`] until a version with a later log start is committed;
+    /// [`VolumeError::Invalid`] if the record is too long; [`VolumeError::Poisoned`],
+    /// [`VolumeError::ReadOnly`], [`VolumeError::Device`].
+    ///
+    /// # Durability
+    /// As [`Durability`] says.
+    pub fn append(&self, pieces: &[&[u8]]) -> Result<Lsn, VolumeError> {
+        let payload_len: u64 = pieces.iter().map(|piece| piece.len() as u64).sum();
+        if payload_len > self.record_bytes_max() {
+            return Err(VolumeError::Invalid {
+                reason: format!(
+                    "a log record of {payload_len} bytes is too long; at most {} fit",
+                    self.record_bytes_max()
+                ),
+            });
+        }
+        let end = {
+            let mut writer = self.positioned()?;
+            self.core.check_writable()?;
+            self.append_record(&mut writer, payload_len, pieces)?
+        };
+        if self.durability == Durability::Device {
+            self.sync(end)?;
+        }
+        Ok(end)
+    }
+
+    /// Makes everything before `up_to` durable. Returns at once if it is.
+    ///
+    /// # Errors
+    /// [`VolumeError::Device`] for the caller whose sync failed, [`VolumeError::Poisoned`] for all
+    /// others and ever after.
+    ///
+    /// # Durability
+    /// When this returns, no power cut loses a record that ends at or before `up_to`.
+    pub fn sync(&self, up_to: Lsn) -> Result<(), VolumeError> {
+        if self.core.is_read_only {
+            return Ok(());
+        }
+        let mut syncer = self.syncer.lock();
+        loop {
+            if syncer.durable >= up_to {
+                return Ok(());
+            }
+            self.core.check_writable()?;
+            if !syncer.is_running {
+                break;
+            }
+            self.synced.wait(&mut syncer);
+        }
+        self.lead(syncer)
+    }
+
+    /// Makes everything durable that was written to the device before the call, the log included.
+    pub(crate) fn barrier(&self) -> Result<(), VolumeError> {
+        let mut syncer = self.syncer.lock();
+        while syncer.is_running {
+            self.synced.wait(&mut syncer);
+        }
+        self.core.check_writable()?;
+        self.lead(syncer)
+    }
+
+    /// Syncs the device for all who wait.
+    fn lead(&self, mut syncer: MutexGuard<'_, Syncer>) -> Result<(), VolumeError> {
+        assert!(!syncer.is_running, "one leader at a time");
+        syncer.is_running = true;
+        drop(syncer);
+        let result = self.sync_device();
+        let mut syncer = self.syncer.lock();
+        syncer.is_running = false;
+        if let Ok(durable) = &result {
+            assert!(*durable >= syncer.durable, "durability does not go back");
+            syncer.durable = *durable;
+        }
+        self.synced.notify_all();
+        result.map(|_| ())
+    }
+
+    fn sync_device(&self) -> Result<Lsn, VolumeError> {
+        let end = {
+            let mut writer = self.positioned()?;
+            let end = self.fill_sector(&mut writer)?;
+            self.write_buffer(&mut writer)?;
+            end
+        };
+        self.core.sync()?;
+        Ok(end)
+    }
+
+    /// Position after the last record.
+    ///
+    /// # Errors
+    /// [`VolumeError::Device`] if the log was not read yet and cannot be.
+    pub fn end(&self) -> Result<Lsn, VolumeError> {
+        Ok(self.positioned()?.end.expect("positioned"))
+    }
+
+    /// Position before which everything is durable.
+    #[must_use]
+    pub fn durable_end(&self) -> Lsn {
+        self.syncer.lock().durable
+    }
+
+    /// Bytes from the log start to the end.
+    ///
+    /// # Errors
+    /// As [`Self::end`].
+    pub fn used_bytes(&self) -> Result<u64, VolumeError> {
+        let writer = self.positioned()?;
+        Ok(writer.end.expect("positioned").0 - writer.start.0)
+    }
+
+    /// Bytes that can be appended before the log is full. A record at the ring's end takes up to
+    /// twice its length, so write memtables out well before this is 0.
+    ///
+    /// # Errors
+    /// As [`Self::end`].
+    pub fn room_bytes(&self) -> Result<u64, VolumeError> {
+        let used = self.used_bytes()?;
+        Ok((self.ring_bytes - SLACK_BYTES).saturating_sub(used))
+    }
+
+    /// The lowest generation that records at or after `lsn` can have.
+    pub(crate) fn generation_at(&self, lsn: Lsn) -> Result<Generation, VolumeError> {
+        let writer = self.positioned()?;
+        assert!(lsn >= writer.start, "log starts do not go back");
+        assert!(
+            lsn <= writer.end.expect("positioned"),
+            "a log start is not beyond the end"
+        );
+        let index = writer.generations.partition_point(|&(from, _)| from <= lsn);
+        Ok(writer.generations[index - 1].1)
+    }
+
+    /// Gives up the records before `start`: a version that starts there is durable.
+    pub(crate) fn advance(&self, start: Lsn) {
+        let mut writer = self.writer.lock();
+        assert!(start >= writer.start, "log starts do not go back");
+        assert!(
+            start.0.is_multiple_of(ALIGN),
+            "records start at multiples of eight"
+        );
+        writer.start = start;
+        let index = writer
+            .generations
+            .partition_point(|&(from, _)| from <= start);
+        writer.generations.drain(..index - 1);
+    }
+
+    /// The writer, after the log was read once to find its end.
+    fn positioned(&self) -> Result<MutexGuard<'_, Writer>, VolumeError> {
+        let writer = self.writer.lock();
+        if writer.end.is_some() {
+            return Ok(writer);
+        }
+        let from = writer.start;
+        drop(writer);
+        self.replay::<VolumeError>(from, &mut |_, _| Ok(()))?;
+        Ok(self.writer.lock())
+    }
+
+    fn offset(&self, lsn: Lsn) -> u64 {
+        lsn.0 % self.ring_bytes
+    }
+
+    fn append_record(
+        &self,
+        writer: &mut Writer,
+        payload_len: u64,
+        pieces: &[&[u8]],
+    ) -> Result<Lsn, VolumeError> {
+        let end = writer.end.expect("positioned");
+        let record_bytes = RecordHeader::record_bytes(payload_len);
+        let left = self.ring_bytes - self.offset(end);
+        let skipped = if record_bytes > left { left } else { 0 };
+        let used_bytes = end.0 - writer.start.0;
+        if used_bytes + skipped + record_bytes + SLACK_BYTES > self.ring_bytes {
+            return Err(VolumeError::LogFull {
+                used_bytes,
+                capacity_bytes: self.ring_bytes,
+            });
+        }
+        if skipped > 0 {
+            self.skip(writer, skipped)?;
+            self.write_buffer(writer)?;
+        }
+        let lsn = writer.end.expect("positioned");
+        let header = RecordHeader {
+            kind: RecordKind::Data,
+            payload_len: u32::try_from(payload_len).expect("the length was checked"),
+            lsn,
+            generation: self.core.generation,
+        };
+        let bytes = header.encode(self.core.salt, pieces);
+        let padding = &[0; 8][..usize::try_from(record_bytes - HEADER - payload_len).expect("< 8")];
+        let mut all = Vec::with_capacity(pieces.len() + 2);
+        all.push(&bytes[..]);
+        all.extend_from_slice(pieces);
+        all.push(padding);
+        self.emit(writer, &all, record_bytes)
+    }
+
+    /// Writes a skip record that reaches `bytes` further, or just goes on if that is too little
+    /// for a header, which is so only at the ring's end.
+    fn skip(&self, writer: &mut Writer, bytes: u64) -> Result<(), VolumeError> {
+        let lsn = writer.end.expect("positioned");
+        if bytes < HEADER {
+            assert_eq!(self.offset(lsn) + bytes, self.ring_bytes, "only at the end");
+            self.write_buffer(writer)?;
+            writer.end = Some(Lsn(lsn.0 + bytes));
+            return Ok(());
+        }
+        let header = RecordHeader {
+            kind: RecordKind::Skip,
+            payload_len: u32::try_from(bytes - HEADER).expect("a skip is shorter than a record"),
+            lsn,
+            generation: self.core.generation,
+        };
+        let encoded = header.encode(self.core.salt, &[]);
+        self.emit(writer, &[&encoded], HEADER)?;
+        if bytes > HEADER {
+            self.write_buffer(writer)?;
+        }
+        writer.end = Some(Lsn(lsn.0 + bytes));
+        Ok(())
+    }
+
+    /// Moves the end to the start of a sector, so that the sectors before it can be synced.
+    fn fill_sector(&self, writer: &mut Writer) -> Result<Lsn, VolumeError> {
+        let end = writer.end.expect("positioned");
+        let over = end.0 % SECTOR_BYTES;
+        if over > 0 {
+            let left = self.ring_bytes - self.offset(end);
+            let mut bytes = SECTOR_BYTES - over;
+            if bytes < HEADER && bytes < left {
+                bytes += SECTOR_BYTES;
+            }
+            self.skip(writer, bytes)?;
+        }
+        let end = writer.end.expect("positioned");
+        assert!(end.0.is_multiple_of(SECTOR_BYTES), "sectors are not shared");
+        assert!(
+            end.0 - writer.start.0 <= self.ring_bytes,
+            "appends leave slack"
+        );
+        Ok(end)
+    }
+
+    /// Writes or keeps the bytes of a record and moves the end after it.
+    fn emit(&self, writer: &mut Writer, pieces: &[&[u8]], len: u64) -> Result<Lsn, VolumeError> {
+        let end = writer.end.expect("positioned");
+        assert!(
+            self.offset(end) + len <= self.ring_bytes,
+            "records do not straddle"
+        );
+        let next = Lsn(end.0 + len);
+        if self.durability == Durability::Application {
+            for piece in pieces {
+                writer.buffer.extend_from_slice(piece);
+            }
+            writer.end = Some(next);
+            if writer.buffer.len() >= BUFFER_BYTES {
+                self.write_buffer(writer)?;
+            }
+        } else {
+            self.core.write(self.ring_at + self.offset(end), pieces)?;
+            writer.end = Some(next);
+        }
+        Ok(next)
+    }
+
+    /// Hands what is kept in memory to the operating system.
+    fn write_buffer(&self, writer: &mut Writer) -> Result<(), VolumeError> {
+        if writer.buffer.is_empty() {
+            return Ok(());
+        }
+        let end = writer.end.expect("positioned");
+        let from = self.offset(Lsn(end.0 - writer.buffer.len() as u64));
+        self.core.write(self.ring_at + from, &[&writer.buffer])?;
+        writer.buffer.clear();
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

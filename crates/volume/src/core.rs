@@ -1,0 +1,83 @@
+//! What all parts of an open volume share: the device, the identity, and the poison.
+
+use crate::VolumeError;
+use std::sync::atomic::{AtomicBool, Ordering};
+use stitch_base::Generation;
+use stitch_base::sync::Arc;
+use stitch_device::Device;
+use stitch_format::superblock::Areas;
+
+/// The device and what every write to it must respect.
+#[derive(Debug)]
+pub(crate) struct Core {
+    pub(crate) device: Arc<dyn Device>,
+    pub(crate) salt: u64,
+    pub(crate) generation: Generation,
+    pub(crate) areas: Areas,
+    pub(crate) is_read_only: bool,
+    /// Set by the first failed write or sync that durability depends on; never cleared.
+    poisoned: AtomicBool,
+}
+
+impl Core {
+    pub(crate) fn new(
+        device: Arc<dyn Device>,
+        salt: u64,
+        generation: Generation,
+        areas: Areas,
+        is_read_only: bool,
+    ) -> Self {
+        Self {
+            device,
+            salt,
+            generation,
+            areas,
+            is_read_only,
+            poisoned: AtomicBool::new(false),
+        }
+    }
+
+    pub(crate) fn check_writable(&self) -> Result<(), VolumeError> {
+        if self.is_read_only {
+            return Err(VolumeError::ReadOnly);
+        }
+        if self.is_poisoned() {
+            return Err(VolumeError::Poisoned);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn is_poisoned(&self) -> bool {
+        self.poisoned.load(Ordering::Acquire)
+    }
+
+    fn poison(&self, error: &VolumeError) {
+        if !self.poisoned.swap(true, Ordering::AcqRel) {
+            tracing::error!(%error, "the volume takes no more writes");
+        }
+    }
+
+    /// Writes to a log. A failure poisons the volume.
+    pub(crate) fn write(&self, at: u64, pieces: &[&[u8]]) -> Result<(), VolumeError> {
+        self.check_writable()?;
+        self.device.write_at(at, pieces).map_err(|error| {
+            let error = VolumeError::from(error);
+            self.poison(&error);
+            error
+        })
+    }
+
+    /// Syncs the device. A failure poisons the volume.
+    pub(crate) fn sync(&self) -> Result<(), VolumeError> {
+        self.check_writable()?;
+        self.device.sync().map_err(|error| {
+            let error = VolumeError::from(error);
+            self.poison(&error);
+            error
+        })
+    }
+
+    pub(crate) fn read(&self, at: u64, out: &mut [u8]) -> Result<(), VolumeError> {
+        Ok(self.device.read_at(at, out)?)
+    }
+}

@@ -1,0 +1,132 @@
+//! What can go wrong in a volume.
+
+use stitch_base::ErrorKind;
+use stitch_device::DeviceError;
+use stitch_format::FormatError;
+
+/// A failure of a volume.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum VolumeError {
+    /// The device failed.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// Stored bytes are not what was written.
+    #[error("{what} at byte {at} is damaged: found {found}, expected {expected}")]
+    Corrupt {
+        /// What should stand there.
+        what: String,
+        /// Offset on the device, in bytes.
+        at: u64,
+        /// What was expected.
+        expected: String,
+        /// What was found.
+        found: String,
+    },
+    /// The device holds no volume.
+    #[error("{name}: is not a StitchFS volume; make one with mkfs")]
+    NotAVolume {
+        /// The device.
+        name: String,
+    },
+    /// The volume needs another program.
+    #[error("{name}: {reason}")]
+    Unsupported {
+        /// The device.
+        name: String,
+        /// Why, and what to do.
+        reason: String,
+    },
+    /// A request that makes no sense.
+    #[error("{reason}")]
+    Invalid {
+        /// Why, and what would.
+        reason: String,
+    },
+    /// No room for data.
+    #[error("no space left: {wanted_bytes} bytes wanted, {free_bytes} free; delete something")]
+    NoSpace {
+        /// Bytes asked for.
+        wanted_bytes: u64,
+        /// Bytes that this caller could have had.
+        free_bytes: u64,
+    },
+    /// The backup log has no room until a version with a later log start is committed.
+    #[error(
+        "the backup log is full: {used_bytes} of {capacity_bytes} bytes are live; \
+         write the memtables out"
+    )]
+    LogFull {
+        /// Bytes from the log start to the end.
+        used_bytes: u64,
+        /// Length of the ring.
+        capacity_bytes: u64,
+    },
+    /// The version log has no room for this object.
+    #[error(
+        "the version log has no room for {wanted_bytes} bytes; commit a base \
+         of at most {base_bytes_max} bytes"
+    )]
+    VersionLogFull {
+        /// Bytes that the object takes.
+        wanted_bytes: u64,
+        /// Longest base that always fits.
+        base_bytes_max: u64,
+    },
+    /// An earlier write or sync failed, so nothing more is accepted.
+    #[error("an earlier write or sync failed; close and reopen the store")]
+    Poisoned,
+    /// Open for reading only.
+    #[error("the volume is open for reading only")]
+    ReadOnly,
+}
+
+impl VolumeError {
+    /// What a caller can do about it.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Device(source) => source.kind(),
+            Self::Corrupt { .. } => ErrorKind::Corrupt,
+            Self::NotAVolume { .. } | Self::Invalid { .. } => ErrorKind::Invalid,
+            Self::Unsupported { .. } => ErrorKind::Unsupported,
+            Self::NoSpace { .. } | Self::LogFull { .. } | Self::VersionLogFull { .. } => {
+                ErrorKind::NoSpace
+            }
+            Self::Poisoned => ErrorKind::Poisoned,
+            Self::ReadOnly => ErrorKind::ReadOnly,
+        }
+    }
+
+    /// What a decoder said about the bytes at an offset of the device.
+    pub(crate) fn from_format(what: &str, at: u64, error: FormatError) -> Self {
+        let what = what.to_owned();
+        let (expected, found) = match error {
+            FormatError::Truncated { needed, left, .. } => {
+                (format!("{needed} bytes"), format!("{left} bytes"))
+            }
+            FormatError::Field {
+                field,
+                expected,
+                found,
+                ..
+            } => (format!("{field} {expected}"), found),
+            FormatError::Checksum {
+                expected, found, ..
+            } => (
+                format!("checksum {found:#010x}"),
+                format!("{expected:#010x}"),
+            ),
+            other => (
+                "a version that this program knows".into(),
+                other.to_string(),
+            ),
+        };
+        Self::Corrupt {
+            what,
+            at,
+            expected,
+            found,
+        }
+    }
+}

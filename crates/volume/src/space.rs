@@ -1,0 +1,140 @@
+//! Space reservations: room that is promised before it is written.
+//!
+//! A user's request is refused while what it could fill is still needed by work that must never
+//! fail: writing memtables out, compaction, deletes. Promises are bytes, not places.
+
+use crate::{VolumeError, Zones};
+use stitch_base::sync::{Arc, Mutex};
+
+/// Share of the zones that only internal work may use: one part in this many.
+const RESERVE_PART: u64 = 25;
+const RESERVE_BYTES_MIN: u64 = 1 << 20;
+const RESERVE_BYTES_MAX: u64 = 256 << 20;
+
+/// Who asks for space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// New data of users: leaves the internal reserve alone.
+    User,
+    /// Work that makes space or must not fail: may use everything.
+    Internal,
+}
+
+/// The promises of a volume.
+#[derive(Debug)]
+pub struct Space {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    zones: Arc<Zones>,
+    reserve_bytes: u64,
+    promised_bytes: Mutex<u64>,
+}
+
+/// Bytes that are promised to its holder; given up when dropped.
+#[derive(Debug)]
+#[must_use = "a dropped reservation promises nothing"]
+pub struct Reservation {
+    shared: Arc<Shared>,
+    bytes: u64,
+}
+
+impl Space {
+    pub(crate) fn new(zones: Arc<Zones>) -> Self {
+        let reserve = zones.total_bytes() / RESERVE_PART;
+        let shared = Shared {
+            reserve_bytes: reserve.clamp(RESERVE_BYTES_MIN, RESERVE_BYTES_MAX),
+            promised_bytes: Mutex::new(0),
+            zones,
+        };
+        Self {
+            shared: Arc::new(shared),
+        }
+    }
+
+    /// Promises `bytes` to the caller.
+    ///
+    /// # Errors
+    /// [`VolumeError::NoSpace`] if they are not free, or promised to others, or (for users) kept
+    /// for internal work.
+    pub fn reserve(&self, bytes: u64, class: Class) -> Result<Reservation, VolumeError> {
+        let mut promised = self.shared.promised_bytes.lock();
+        let free_bytes = self.shared.available(*promised, class);
+        if bytes > free_bytes {
+            return Err(VolumeError::NoSpace {
+                wanted_bytes: bytes,
+                free_bytes,
+            });
+        }
+        *promised += bytes;
+        Ok(Reservation {
+            shared: Arc::clone(&self.shared),
+            bytes,
+        })
+    }
+
+    /// Bytes that [`Self::reserve`] would give to this class now.
+    #[must_use]
+    pub fn available_bytes(&self, class: Class) -> u64 {
+        let promised = self.shared.promised_bytes.lock();
+        self.shared.available(*promised, class)
+    }
+
+    /// Bytes that only internal work may use.
+    #[must_use]
+    pub fn reserve_bytes(&self) -> u64 {
+        self.shared.reserve_bytes
+    }
+
+    /// Bytes that are promised and not given up.
+    #[must_use]
+    pub fn promised_bytes(&self) -> u64 {
+        *self.shared.promised_bytes.lock()
+    }
+}
+
+impl Shared {
+    fn available(&self, promised: u64, class: Class) -> u64 {
+        let kept = match class {
+            Class::User => self.reserve_bytes,
+            Class::Internal => 0,
+        };
+        let usable = self.zones.usable_bytes();
+        usable.saturating_sub(promised).saturating_sub(kept)
+    }
+}
+
+impl Reservation {
+    /// Bytes still promised.
+    #[must_use]
+    pub const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Gives up a part, for example because it was allocated.
+    ///
+    /// # Panics
+    /// If that is more than what is promised.
+    pub fn release(&mut self, bytes: u64) {
+        assert!(bytes <= self.bytes, "no more is given up than was promised");
+        self.bytes -= bytes;
+        let mut promised = self.shared.promised_bytes.lock();
+        assert!(*promised >= bytes, "promises add up");
+        *promised -= bytes;
+    }
+
+    /// Joins another reservation of the same volume to this one.
+    pub fn absorb(&mut self, mut other: Self) {
+        assert!(Arc::ptr_eq(&self.shared, &other.shared), "one volume");
+        self.bytes += other.bytes;
+        other.bytes = 0;
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        self.release(self.bytes);
+    }
+}

@@ -1,0 +1,110 @@
+//! The two copies of the superblock: the newest valid one wins, and both are written anew at every
+//! open for writing, the older first, so that one is valid at any moment.
+
+use crate::VolumeError;
+use crate::window::usize_from;
+use stitch_base::Generation;
+use stitch_device::Device;
+use stitch_format::FormatError;
+use stitch_format::superblock::{COPIES, COPY_BYTES, FEATURES_READ_ONLY, Superblock};
+
+/// The newest valid superblock and the copy that it stands in.
+#[derive(Debug)]
+pub(crate) struct Chosen {
+    pub(crate) superblock: Superblock,
+    pub(crate) copy: usize,
+}
+
+/// Reads both copies.
+pub(crate) fn read(device: &dyn Device) -> Result<Chosen, VolumeError> {
+    let geometry = device.geometry();
+    let name = geometry.name;
+    if geometry.len_bytes < COPIES[1] + COPY_BYTES as u64 {
+        return Err(VolumeError::NotAVolume { name });
+    }
+    let mut best: Option<Chosen> = None;
+    let mut wrong = None;
+    for (copy, address) in COPIES.into_iter().enumerate() {
+        let mut bytes = vec![0; COPY_BYTES];
+        // One copy that cannot be read is as one that is damaged.
+        let decoded = match device.read_at(address, &mut bytes) {
+            Ok(()) => {
+                Superblock::decode(&bytes, address).map_err(|error| refusal(&name, address, error))
+            }
+            Err(error) => Err(error.into()),
+        };
+        match decoded {
+            Ok(Some(superblock)) => {
+                let is_newer = best
+                    .as_ref()
+                    .is_none_or(|b| superblock.generation > b.superblock.generation);
+                if is_newer {
+                    best = Some(Chosen { superblock, copy });
+                }
+            }
+            Ok(None) => {}
+            Err(error) => wrong = wrong.or(Some(error)),
+        }
+    }
+    let chosen = match (best, wrong) {
+        (Some(chosen), _) => chosen,
+        (None, Some(error)) => return Err(error),
+        (None, None) => return Err(VolumeError::NotAVolume { name }),
+    };
+    let needed = chosen.superblock.areas.device_bytes;
+    if geometry.len_bytes < needed {
+        return Err(VolumeError::Corrupt {
+            what: format!("{name}: the end of the device"),
+            at: geometry.len_bytes,
+            expected: format!("{needed} bytes"),
+            found: format!("{} bytes", geometry.len_bytes),
+        });
+    }
+    Ok(chosen)
+}
+
+fn refusal(name: &str, address: u64, error: FormatError) -> VolumeError {
+    match error {
+        FormatError::Newer { .. }
+        | FormatError::Field {
+            field: "incompatible",
+            ..
+        } => VolumeError::Unsupported {
+            name: name.to_owned(),
+            reason: error.to_string(),
+        },
+        other => VolumeError::from_format("superblock", address, other),
+    }
+}
+
+/// Refuses to write where an unknown feature forbids it.
+pub(crate) fn check_writable(name: &str, superblock: &Superblock) -> Result<(), VolumeError> {
+    let unknown = superblock.read_only & !FEATURES_READ_ONLY;
+    if unknown == 0 {
+        return Ok(());
+    }
+    Err(VolumeError::Unsupported {
+        name: name.to_owned(),
+        reason: format!("features {unknown:#x} are unknown: open it for reading only"),
+    })
+}
+
+/// Makes a new generation durable in both copies, the one that was not chosen first.
+pub(crate) fn write(
+    device: &dyn Device,
+    chosen: &mut Chosen,
+    generation: Generation,
+) -> Result<(), VolumeError> {
+    assert!(
+        generation > chosen.superblock.generation,
+        "generations go up"
+    );
+    chosen.superblock.generation = generation;
+    for copy in [1 - chosen.copy, chosen.copy] {
+        let bytes = chosen.superblock.encode(COPIES[copy]);
+        debug_assert_eq!(bytes.len(), usize_from(COPY_BYTES as u64));
+        device.write_at(COPIES[copy], &[&bytes])?;
+        device.sync()?;
+    }
+    Ok(())
+}

@@ -1,0 +1,295 @@
+//! The version log: the durable history of what the volume holds. Bases are complete versions,
+//! deltas are changes; a commit is one append between two syncs.
+//!
+//! 1. The device is synced: what the version names is durable before the version is.
+//! 2. If the object does not go after the last one, the log wraps: a wrapping object at the right
+//!    end says so, one at the left end names the live base; they are synced.
+//! 3. The object is appended and synced.
+//!
+//! A base goes to the left end whenever the live objects leave room there, so that recovery, which
+//! scans from the left end, reads little more than what is live.
+//!
+//! Invariants:
+//! - live objects (the last base and all after it) are never overwritten;
+//! - after every append there is room for a base of a fifth of the area, or a quarter longer than the last;
+//! - at most one object is not durable.
+//!
+//! Positions count bytes since ever: `round * area + offset`. A round ends where the log wraps.
+//!
+//! Paper: Mei et al., "LSM-Tree Managed Storage for Large-Scale Key-Value Store", 2019, sections
+//! 3.2 and 3.3.1.
+
+pub(crate) mod recover;
+
+use crate::core::Core;
+use crate::{BackupLog, VolumeError};
+use stitch_base::sync::{Arc, Mutex};
+use stitch_base::{Generation, Lsn};
+use stitch_format::version_object::{ALIGN, HEADER_BYTES, ObjectHeader, ObjectKind};
+
+/// Deltas are never asked to be trimmed before they take this much.
+const DELTAS_BYTES_MIN: u64 = 256 << 10;
+
+/// Where the log stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct State {
+    /// Position of the live base.
+    pub(crate) live: u64,
+    /// Position after the last object.
+    pub(crate) tail: u64,
+    /// Sequence number of the live base.
+    pub(crate) serial: u64,
+    /// Checksum of the last object.
+    pub(crate) previous: u32,
+    /// Bytes that the live base takes.
+    pub(crate) base_bytes: u64,
+    /// Bytes that the deltas after it take.
+    pub(crate) deltas_bytes: u64,
+    /// Where live records of the backup log start.
+    pub(crate) log_start: Lsn,
+    /// Lowest generation of records there.
+    pub(crate) log_generation: Generation,
+}
+
+/// Where an object goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Place {
+    position: u64,
+    wraps: bool,
+}
+
+/// The version log of an open volume.
+#[derive(Debug)]
+pub(crate) struct VersionLog {
+    core: Arc<Core>,
+    area_at: u64,
+    area_bytes: u64,
+    state: Mutex<State>,
+}
+
+/// Longest object of a base that always fits. A base of this length can stand anywhere: there is
+/// room for another one right of it or left of it.
+const fn base_room(area_bytes: u64) -> u64 {
+    area_bytes / 5 / ALIGN * ALIGN
+}
+
+impl State {
+    /// Offset in the area after the last object; the area's length if it ends there.
+    const fn tail_offset(&self, area: u64) -> u64 {
+        match self.tail % area {
+            0 => area,
+            offset => offset,
+        }
+    }
+
+    /// True if the last object is in a later round than the live base.
+    const fn is_wrapped(&self, area: u64) -> bool {
+        (self.tail - 1) / area != self.live / area
+    }
+
+    /// Where a delta of `len` bytes goes, so that a base of `keep` bytes still fits after it.
+    fn place_delta(&self, area: u64, len: u64, keep: u64) -> Option<Place> {
+        let (tail, live) = (self.tail_offset(area), self.live % area);
+        if self.is_wrapped(area) {
+            return (tail + len + keep <= live).then_some(self.here(area));
+        }
+        let base_fits_left = ALIGN + keep <= live;
+        if tail + len <= area && (tail + len + keep <= area || base_fits_left) {
+            return Some(self.here(area));
+        }
+        (ALIGN + len + keep <= live).then_some(self.left(area))
+    }
+
+    /// Where a base of `len` bytes goes, so that one of `keep` bytes fits after it.
+    fn place_base(&self, area: u64, len: u64, keep: u64) -> Option<Place> {
+        let (tail, live) = (self.tail_offset(area), self.live % area);
+        let next_fits = |at: u64| at + len + keep <= area || ALIGN + keep <= at;
+        let is_wrapped = self.is_wrapped(area);
+        if !is_wrapped && ALIGN + len <= live && next_fits(ALIGN) {
+            return Some(self.left(area));
+        }
+        let end = if is_wrapped { live } else { area };
+        (tail + len <= end && next_fits(tail)).then_some(self.here(area))
+    }
+
+    /// The place after the last object.
+    const fn here(&self, area: u64) -> Place {
+        let round = (self.tail - 1) / area;
+        Place {
+            position: round * area + self.tail_offset(area),
+            wraps: false,
+        }
+    }
+
+    /// The place after a wrapping object at the left end.
+    const fn left(&self, area: u64) -> Place {
+        let round = (self.tail - 1) / area + 1;
+        Place {
+            position: round * area + ALIGN,
+            wraps: true,
+        }
+    }
+}
+
+impl VersionLog {
+    pub(crate) fn new(core: Arc<Core>, state: State) -> Self {
+        let (area_at, area_bytes) = (core.areas.version_log_at, core.areas.version_log_bytes);
+        Self {
+            core,
+            area_at,
+            area_bytes,
+            state: Mutex::new(state),
+        }
+    }
+
+    /// Longest payload of a base that always fits.
+    pub(crate) fn base_bytes_max(&self) -> u64 {
+        base_room(self.area_bytes) - HEADER_BYTES as u64
+    }
+
+    /// True when a base should be committed soon.
+    pub(crate) fn wants_base(&self) -> bool {
+        let state = self.state.lock();
+        let patience = DELTAS_BYTES_MIN.min(self.area_bytes / 16);
+        let is_long = state.deltas_bytes >= patience.max(2 * state.base_bytes);
+        let keep = self.keep_bytes(state.base_bytes);
+        let has_room = state.place_delta(self.area_bytes, self.area_bytes / 16, keep);
+        is_long || has_room.is_none()
+    }
+
+    /// Bytes that the live objects take.
+    pub(crate) fn live_bytes(&self) -> u64 {
+        let state = self.state.lock();
+        state.base_bytes + state.deltas_bytes
+    }
+
+    /// Room that must stay free for a base, where the last one takes `base_bytes`.
+    fn keep_bytes(&self, base_bytes: u64) -> u64 {
+        let grown = (base_bytes + base_bytes / 4).next_multiple_of(ALIGN);
+        grown.max(base_room(self.area_bytes))
+    }
+
+    /// Commits one object, as the module's head says.
+    pub(crate) fn commit(
+        &self,
+        kind: ObjectKind,
+        payload: &[u8],
+        log_start: Lsn,
+        log: &BackupLog,
+    ) -> Result<(), VolumeError> {
+        let mut state = self.state.lock();
+        self.core.check_writable()?;
+        let is_base = kind == ObjectKind::Base;
+        let len = ObjectHeader::object_bytes(payload.len() as u64);
+        let full = VolumeError::VersionLogFull {
+            wanted_bytes: len,
+            base_bytes_max: self.base_bytes_max(),
+        };
+        let Ok(payload_len) = u32::try_from(payload.len()) else {
+            return Err(full);
+        };
+        let place = if is_base {
+            state.place_base(self.area_bytes, len, self.keep_bytes(len))
+        } else {
+            state.place_delta(self.area_bytes, len, self.keep_bytes(state.base_bytes))
+        };
+        let Some(place) = place else {
+            return Err(full);
+        };
+        assert!(log_start >= state.log_start, "log starts do not go back");
+        log.barrier()?;
+        state.log_generation = log.generation_at(log_start)?;
+        state.log_start = log_start;
+        if place.wraps {
+            self.wrap(&mut state, place.position - ALIGN)?;
+        }
+        let header = ObjectHeader {
+            kind,
+            payload_len,
+            previous: state.previous,
+            position: place.position,
+            serial: state.serial + u64::from(is_base),
+            log_start,
+            target: 0,
+            generation: self.core.generation,
+            log_generation: state.log_generation,
+        };
+        self.append(&mut state, &header, payload)?;
+        self.core.sync()?;
+        state.apply(&header);
+        log.advance(log_start);
+        Ok(())
+    }
+
+    /// Writes both wrapping objects and syncs them, so that what comes after the left one is
+    /// never found without it.
+    fn wrap(&self, state: &mut State, position: u64) -> Result<(), VolumeError> {
+        assert!(
+            position.is_multiple_of(self.area_bytes),
+            "a round starts at the left end"
+        );
+        assert!(
+            state.live % self.area_bytes >= ALIGN,
+            "the live base is not overwritten"
+        );
+        let tail_offset = state.tail_offset(self.area_bytes);
+        let mut header = ObjectHeader {
+            kind: ObjectKind::WrapRight,
+            payload_len: 0,
+            previous: state.previous,
+            position: state.tail,
+            serial: state.serial,
+            log_start: state.log_start,
+            target: 0,
+            generation: self.core.generation,
+            log_generation: state.log_generation,
+        };
+        if tail_offset < self.area_bytes {
+            let (bytes, _) = header.encode(self.core.salt, &[]);
+            self.core.write(self.area_at + tail_offset, &[&bytes])?;
+        }
+        header.kind = ObjectKind::WrapLeft;
+        header.position = position;
+        header.target = state.live;
+        self.append(state, &header, &[])?;
+        self.core.sync()
+    }
+
+    fn append(
+        &self,
+        state: &mut State,
+        header: &ObjectHeader,
+        payload: &[u8],
+    ) -> Result<(), VolumeError> {
+        let (bytes, checksum) = header.encode(self.core.salt, payload);
+        let offset = header.position % self.area_bytes;
+        assert!(
+            offset + bytes.len() as u64 <= self.area_bytes,
+            "objects do not straddle"
+        );
+        self.core.write(self.area_at + offset, &[&bytes])?;
+        state.previous = checksum;
+        state.tail = header.end();
+        Ok(())
+    }
+}
+
+impl State {
+    /// Takes note of a durable object.
+    fn apply(&mut self, header: &ObjectHeader) {
+        let len = header.end() - header.position;
+        match header.kind {
+            ObjectKind::Base => {
+                self.live = header.position;
+                self.serial = header.serial;
+                self.base_bytes = len;
+                self.deltas_bytes = 0;
+            }
+            ObjectKind::Delta => self.deltas_bytes += len,
+            ObjectKind::WrapLeft | ObjectKind::WrapRight => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,208 @@
+//! Finding the live version after a crash.
+//!
+//! 1. Scan from the left end of the area until an object does not follow the one before it.
+//! 2. If a base was met, the last one is live, with the deltas after it.
+//! 3. If not, all that was met are live deltas after a wrapping object, which names where the base
+//!    stands in the round before: scan from there to the object that the wrapping object follows.
+
+use super::State;
+use crate::VolumeError;
+use crate::window::Window;
+use stitch_base::{Generation, Lsn};
+use stitch_device::Device;
+use stitch_format::log_record;
+use stitch_format::superblock::Superblock;
+use stitch_format::version_object::{ALIGN, ObjectHeader, ObjectKind};
+
+/// A version that the log holds: where the log stands, and the payloads of base and deltas.
+#[derive(Debug)]
+pub(crate) struct Recovered {
+    pub(crate) state: State,
+    pub(crate) payloads: Vec<Vec<u8>>,
+    /// Highest generation that wrote any of it.
+    pub(crate) generation: Generation,
+}
+
+/// An object that follows the one before it.
+struct Found {
+    header: ObjectHeader,
+    checksum: u32,
+    payload: Vec<u8>,
+}
+
+struct Scan<'a> {
+    window: Window<'a>,
+    salt: u64,
+    area_at: u64,
+    area_bytes: u64,
+}
+
+impl Scan<'_> {
+    fn corrupt(&self, offset: u64, expected: &str, found: &str) -> VolumeError {
+        VolumeError::Corrupt {
+            what: "version log".to_owned(),
+            at: self.area_at + offset,
+            expected: expected.to_owned(),
+            found: found.to_owned(),
+        }
+    }
+
+    /// The object at an offset, if a valid one stands there.
+    fn object(&mut self, offset: u64) -> Result<Option<Found>, VolumeError> {
+        if offset >= self.area_bytes {
+            return Ok(None);
+        }
+        let Ok(header) = ObjectHeader::decode_header(self.window.bytes(offset, ALIGN)?) else {
+            return Ok(None);
+        };
+        let len = ObjectHeader::object_bytes(u64::from(header.payload_len));
+        if len > self.area_bytes - offset || header.position % self.area_bytes != offset {
+            return Ok(None);
+        }
+        let bytes = self.window.bytes(offset, len)?;
+        let Ok((header, payload, checksum)) = ObjectHeader::decode(self.salt, bytes) else {
+            return Ok(None);
+        };
+        let payload = payload.to_vec();
+        Ok(Some(Found {
+            header,
+            checksum,
+            payload,
+        }))
+    }
+
+    /// The last base met from `offset` on and all after it; without a base, all that was met.
+    /// Empty if nothing valid stands there.
+    fn run(&mut self, offset: u64) -> Result<Vec<Found>, VolumeError> {
+        let mut run: Vec<Found> = Vec::new();
+        let mut offset = offset;
+        while let Some(found) = self.object(offset)? {
+            if let Some(last) = run.last()
+                && !follows(last, &found)
+            {
+                break;
+            }
+            offset += found.header.end() - found.header.position;
+            if found.header.kind == ObjectKind::Base {
+                run.clear();
+            }
+            run.push(found);
+        }
+        Ok(run)
+    }
+}
+
+/// True if an object was written right after another one in the same round.
+fn follows(last: &Found, next: &Found) -> bool {
+    let (a, b) = (&last.header, &next.header);
+    let serial = match b.kind {
+        ObjectKind::Base => a.serial.checked_add(1),
+        ObjectKind::Delta => Some(a.serial),
+        ObjectKind::WrapLeft | ObjectKind::WrapRight => return false,
+    };
+    b.position == a.end()
+        && b.previous == last.checksum
+        && Some(b.serial) == serial
+        && b.generation >= a.generation
+        && b.log_start >= a.log_start
+}
+
+/// Reads the live version.
+pub(crate) fn recover(
+    device: &dyn Device,
+    superblock: &Superblock,
+) -> Result<Recovered, VolumeError> {
+    let areas = &superblock.areas;
+    let mut scan = Scan {
+        window: Window::new(device, areas.version_log_at, areas.version_log_bytes),
+        salt: superblock.salt,
+        area_at: areas.version_log_at,
+        area_bytes: areas.version_log_bytes,
+    };
+    let left = scan.run(0)?;
+    let Some(first) = left.first() else {
+        return Err(scan.corrupt(0, "an object", "none"));
+    };
+    let mut live = match first.header.kind {
+        ObjectKind::Base => Vec::new(),
+        ObjectKind::WrapLeft => right_of_wrap(&mut scan, first)?,
+        ObjectKind::Delta | ObjectKind::WrapRight => {
+            return Err(scan.corrupt(0, "a base or a wrapping object", "another object"));
+        }
+    };
+    live.extend(left);
+    summary(&scan, live)
+}
+
+/// The base that a wrapping object names and the deltas up to the wrap.
+fn right_of_wrap(scan: &mut Scan<'_>, wrap: &Found) -> Result<Vec<Found>, VolumeError> {
+    let target = wrap.header.target;
+    let is_round_before = target / scan.area_bytes + 1 == wrap.header.position / scan.area_bytes;
+    if !is_round_before {
+        let found = format!("position {target}");
+        return Err(scan.corrupt(0, "a base in the round before", &found));
+    }
+    let offset = target % scan.area_bytes;
+    let run = scan.run(offset)?;
+    let is_whole = run
+        .first()
+        .is_some_and(|base| base.header.kind == ObjectKind::Base && base.header.position == target);
+    let is_joined = run.last().is_some_and(|last| {
+        last.checksum == wrap.header.previous && last.header.serial == wrap.header.serial
+    });
+    if is_whole && is_joined {
+        return Ok(run);
+    }
+    Err(scan.corrupt(offset, "the live base and its deltas", "other objects"))
+}
+
+fn summary(scan: &Scan<'_>, live: Vec<Found>) -> Result<Recovered, VolumeError> {
+    let base = live.first().expect("a base is live").header;
+    let last = live.last().expect("a base is live");
+    assert_eq!(
+        base.kind,
+        ObjectKind::Base,
+        "live objects start with a base"
+    );
+    if !last.header.log_start.0.is_multiple_of(log_record::ALIGN) {
+        let found = last.header.log_start.to_string();
+        return Err(scan.corrupt(0, "a log start that is a multiple of eight", &found));
+    }
+    let is_object = |f: &&Found| f.header.kind == ObjectKind::Delta;
+    let deltas = live.iter().filter(is_object);
+    let state = State {
+        live: base.position,
+        tail: last.header.end(),
+        serial: base.serial,
+        previous: last.checksum,
+        base_bytes: base.end() - base.position,
+        deltas_bytes: deltas.map(|f| f.header.end() - f.header.position).sum(),
+        log_start: last.header.log_start,
+        log_generation: last.header.log_generation,
+    };
+    let generation = last.header.generation;
+    // The base that mkfs writes is of no bytes and not the engine's.
+    let is_engines = |f: &Found| match f.header.kind {
+        ObjectKind::Base => f.header.serial > 0,
+        ObjectKind::Delta => true,
+        ObjectKind::WrapLeft | ObjectKind::WrapRight => false,
+    };
+    let engines = live.into_iter().filter(is_engines);
+    let payloads = engines.map(|f| f.payload).collect();
+    check_positions(scan, &state)?;
+    Ok(Recovered {
+        state,
+        payloads,
+        generation,
+    })
+}
+
+/// Refuses positions so high that arithmetic with them could end.
+fn check_positions(scan: &Scan<'_>, state: &State) -> Result<(), VolumeError> {
+    const POSITION_MAX: u64 = 1 << 62;
+    let Lsn(log_start) = state.log_start;
+    if state.tail.max(log_start).max(state.serial) <= POSITION_MAX {
+        return Ok(());
+    }
+    Err(scan.corrupt(0, "positions below 2^62", "higher ones"))
+}

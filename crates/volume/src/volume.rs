@@ -1,0 +1,400 @@
+//! An open volume: its logs, its zones, its space, and blocks by address.
+
+use crate::core::Core;
+use crate::mkfs::{self, FormatOptions};
+use crate::signature::{self, Signature};
+use crate::superblocks;
+use crate::version_log::{VersionLog, recover};
+use crate::window::usize_from;
+use crate::{BackupLog, Durability, Space, VolumeError, Zones};
+use stitch_base::sync::Arc;
+use stitch_base::{Generation, Lsn};
+use stitch_device::Device;
+use stitch_format::block::{self, BlockHeader, BlockKind};
+use stitch_format::superblock::Superblock;
+use stitch_format::version_object::ObjectKind;
+
+/// How to open a volume.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct OpenOptions {
+    /// Write nothing at all.
+    pub read_only: bool,
+    /// What an acknowledged append to the backup log survives.
+    pub durability: Durability,
+}
+
+/// A volume as it was found.
+#[derive(Debug)]
+pub struct Opened {
+    /// The volume.
+    pub volume: Arc<Volume>,
+    /// What the engine gave to the commits that make the live version: the base, then its deltas,
+    /// in order. Empty on a fresh volume. Before the engine's first base there are only deltas.
+    pub versions: Vec<Vec<u8>>,
+    /// Where live records of the backup log start: replay from here.
+    pub log_start: Lsn,
+}
+
+/// A block that was read and checked.
+#[derive(Debug)]
+pub struct Block {
+    header: BlockHeader,
+    bytes: Vec<u8>,
+}
+
+impl Block {
+    /// What the block's header says.
+    #[must_use]
+    pub const fn header(&self) -> &BlockHeader {
+        &self.header
+    }
+
+    /// What the writer put into it.
+    #[must_use]
+    pub fn payload(&self) -> &[u8] {
+        &self.bytes[block::HEADER_BYTES..][..self.header.payload_len as usize]
+    }
+
+    /// As [`Self::payload`], without the rest.
+    #[must_use]
+    pub fn into_payload(mut self) -> Vec<u8> {
+        self.bytes
+            .truncate(block::HEADER_BYTES + self.header.payload_len as usize);
+        self.bytes.drain(..block::HEADER_BYTES);
+        self.bytes
+    }
+}
+
+/// An open volume. Shared by threads.
+#[derive(Debug)]
+pub struct Volume {
+    core: Arc<Core>,
+    superblock: Superblock,
+    versions: VersionLog,
+    log: BackupLog,
+    zones: Arc<Zones>,
+    space: Space,
+}
+
+impl Volume {
+    /// Makes a volume on a device, whatever it held; see [`Self::probe`] first. `progress` is told
+    /// bytes done and bytes to do.
+    ///
+    /// # Errors
+    /// [`VolumeError::Invalid`] if the device is too small or an option is out of its range;
+    /// [`VolumeError::Device`].
+    ///
+    /// # Durability
+    /// The volume is durable when this returns; a crash before leaves none.
+    pub fn format(
+        device: &dyn Device,
+        options: &FormatOptions,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<(), VolumeError> {
+        mkfs::format(device, options, progress)
+    }
+
+    /// What a device holds already, as far as that is known.
+    ///
+    /// # Errors
+    /// [`VolumeError::Device`] if it cannot be read.
+    pub fn probe(device: &dyn Device) -> Result<Option<Signature>, VolumeError> {
+        signature::probe(device)
+    }
+
+    /// Reads the superblock of a device, without opening the volume.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn identify(device: &dyn Device) -> Result<Superblock, VolumeError> {
+        Ok(superblocks::read(device)?.superblock)
+    }
+
+    /// Opens a volume: finds the live version and, unless for reading only, makes a new
+    /// generation durable.
+    ///
+    /// # Errors
+    /// [`VolumeError::NotAVolume`], [`VolumeError::Unsupported`], [`VolumeError::Corrupt`],
+    /// [`VolumeError::Device`].
+    pub fn open(device: Arc<dyn Device>, options: &OpenOptions) -> Result<Opened, VolumeError> {
+        let name = device.geometry().name;
+        let mut chosen = superblocks::read(&*device)?;
+        if !options.read_only {
+            superblocks::check_writable(&name, &chosen.superblock)?;
+        }
+        let recovered = recover::recover(&*device, &chosen.superblock)?;
+        let seen = chosen.superblock.generation.max(recovered.generation);
+        let mut generation = seen;
+        if !options.read_only {
+            generation = seen.next();
+            if generation.0 >= u64::from(u32::MAX) {
+                let reason = "was opened too often: copy it to a new one".to_owned();
+                return Err(VolumeError::Unsupported { name, reason });
+            }
+            superblocks::write(&*device, &mut chosen, generation)?;
+        }
+        let superblock = chosen.superblock;
+        let (salt, areas) = (superblock.salt, superblock.areas);
+        let core = Core::new(device, salt, generation, areas, options.read_only);
+        let core = Arc::new(core);
+        let state = recovered.state;
+        let log_start = state.log_start;
+        let log = BackupLog::new(
+            Arc::clone(&core),
+            options.durability,
+            log_start,
+            state.log_generation,
+        );
+        let zones = Arc::new(Zones::new(&areas));
+        let volume = Self {
+            versions: VersionLog::new(Arc::clone(&core), state),
+            log,
+            space: Space::new(Arc::clone(&zones)),
+            zones,
+            superblock,
+            core,
+        };
+        Ok(Opened {
+            volume: Arc::new(volume),
+            versions: recovered.payloads,
+            log_start,
+        })
+    }
+
+    /// Identity, label and geometry.
+    #[must_use]
+    pub const fn superblock(&self) -> &Superblock {
+        &self.superblock
+    }
+
+    /// Counts the times that the volume was opened for writing.
+    #[must_use]
+    pub fn generation(&self) -> Generation {
+        self.core.generation
+    }
+
+    /// True if nothing may be written.
+    #[must_use]
+    pub fn is_read_only(&self) -> bool {
+        self.core.is_read_only
+    }
+
+    /// True if an earlier write or sync failed.
+    #[must_use]
+    pub fn is_poisoned(&self) -> bool {
+        self.core.is_poisoned()
+    }
+
+    /// The device below.
+    #[must_use]
+    pub fn device(&self) -> &Arc<dyn Device> {
+        &self.core.device
+    }
+
+    /// The backup log.
+    #[must_use]
+    pub const fn log(&self) -> &BackupLog {
+        &self.log
+    }
+
+    /// The zones and the online-map.
+    #[must_use]
+    pub fn zones(&self) -> &Zones {
+        &self.zones
+    }
+
+    /// Space reservations.
+    #[must_use]
+    pub const fn space(&self) -> &Space {
+        &self.space
+    }
+
+    /// Makes everything durable that was written before the call, tables and log.
+    ///
+    /// # Errors
+    /// [`VolumeError::Device`]; then the volume is poisoned.
+    pub fn sync(&self) -> Result<(), VolumeError> {
+        if self.core.is_read_only {
+            return Ok(());
+        }
+        self.log.barrier()
+    }
+
+    /// Commits a change of the version. `log_start` is where live records of the backup log start
+    /// from now on: everything before it is in tables.
+    ///
+    /// # Errors
+    /// [`VolumeError::VersionLogFull`]: commit a base; [`VolumeError::Poisoned`],
+    /// [`VolumeError::ReadOnly`], [`VolumeError::Device`].
+    ///
+    /// # Durability
+    /// What was written to the device before is durable before the change is; the change is
+    /// durable when this returns. A crash leaves the old version or the new one.
+    ///
+    /// # Panics
+    /// If `log_start` goes back or is beyond the log's end.
+    pub fn commit_delta(&self, edit: &[u8], log_start: Lsn) -> Result<(), VolumeError> {
+        self.versions
+            .commit(ObjectKind::Delta, edit, log_start, &self.log)
+    }
+
+    /// Commits a complete version (a trim): the deltas before it are no longer needed.
+    ///
+    /// # Errors
+    /// As [`Self::commit_delta`]; a base of at most [`Self::base_bytes_max`] always fits.
+    ///
+    /// # Durability
+    /// As [`Self::commit_delta`].
+    ///
+    /// # Panics
+    /// As [`Self::commit_delta`].
+    pub fn commit_base(&self, base: &[u8], log_start: Lsn) -> Result<(), VolumeError> {
+        self.versions
+            .commit(ObjectKind::Base, base, log_start, &self.log)
+    }
+
+    /// True when the engine should commit a base soon: recovery gets long or room short.
+    #[must_use]
+    pub fn version_log_wants_base(&self) -> bool {
+        self.versions.wants_base()
+    }
+
+    /// Longest base that always fits, in bytes.
+    #[must_use]
+    pub fn base_bytes_max(&self) -> u64 {
+        self.versions.base_bytes_max()
+    }
+
+    /// Bytes that the live base and its deltas take in the version log.
+    #[must_use]
+    pub fn version_log_live_bytes(&self) -> u64 {
+        self.versions.live_bytes()
+    }
+
+    /// Makes a block of `buffer`, which holds [`block::HEADER_BYTES`] bytes of any content and
+    /// then the payload: fills in the header and pads with zeros to a multiple of 512. `addr` is
+    /// where it will be written.
+    ///
+    /// # Panics
+    /// If the buffer is shorter than a header or the payload too long.
+    pub fn seal_block(&self, buffer: &mut Vec<u8>, kind: BlockKind, flags: u8, addr: u64) {
+        assert!(buffer.len() >= block::HEADER_BYTES, "room for the header");
+        let payload_len = buffer.len() - block::HEADER_BYTES;
+        let padded = usize_from(block::block_bytes(payload_len as u64));
+        buffer.resize(padded, 0);
+        self.seal_block_in(buffer, payload_len, kind, flags, addr);
+    }
+
+    /// As [`Self::seal_block`], for a block inside a larger buffer: `block` is exactly the padded
+    /// block, its padding zeros.
+    ///
+    /// # Panics
+    /// If the length is not that of the padded block.
+    pub fn seal_block_in(
+        &self,
+        block: &mut [u8],
+        payload_len: usize,
+        kind: BlockKind,
+        flags: u8,
+        addr: u64,
+    ) {
+        let padded = block::block_bytes(payload_len as u64);
+        assert_eq!(block.len() as u64, padded, "the block is padded");
+        let header = BlockHeader {
+            kind,
+            flags,
+            addr,
+            generation: self.core.generation,
+            payload_len: u32::try_from(payload_len).expect("a block is bounded"),
+        };
+        block::seal(block, self.core.salt, &header);
+    }
+
+    /// Writes to an extent that was allocated. Durable with the next commit or [`Self::sync`].
+    ///
+    /// # Errors
+    /// [`VolumeError::Device`]; [`VolumeError::Poisoned`]; [`VolumeError::ReadOnly`]. A failed
+    /// write of data does not poison the volume: nothing refers to it yet.
+    ///
+    /// # Panics
+    /// If it does not start at a sector in the zones or leaves them.
+    pub fn write(&self, addr: u64, pieces: &[&[u8]]) -> Result<(), VolumeError> {
+        self.core.check_writable()?;
+        let len: u64 = pieces.iter().map(|piece| piece.len() as u64).sum();
+        let areas = &self.core.areas;
+        assert!(addr.is_multiple_of(block::ALIGN), "writes start at sectors");
+        assert!(addr >= areas.zones_at, "tables are in zones");
+        assert!(
+            addr + len <= areas.zones_at + areas.zones_bytes,
+            "tables are in zones"
+        );
+        Ok(self.core.device.write_at(addr, pieces)?)
+    }
+
+    /// Reads `len_bytes` at `addr`, which are one block of `kind`, and checks it.
+    ///
+    /// # Errors
+    /// [`VolumeError::Corrupt`] says what is wrong and where; [`VolumeError::Device`].
+    pub fn read_block(
+        &self,
+        addr: u64,
+        len_bytes: u64,
+        kind: BlockKind,
+    ) -> Result<Block, VolumeError> {
+        self.check_place(addr, len_bytes, kind)?;
+        let mut bytes = vec![0; usize_from(len_bytes)];
+        self.core.read(addr, &mut bytes)?;
+        let (header, _) = self.check_block(&bytes, addr, kind)?;
+        Ok(Block { header, bytes })
+    }
+
+    /// Reads bytes of the zones as they are, for several blocks at once; check each with
+    /// [`Self::check_block`].
+    ///
+    /// # Errors
+    /// [`VolumeError::Corrupt`] if that is not in the zones; [`VolumeError::Device`].
+    pub fn read(&self, addr: u64, out: &mut [u8]) -> Result<(), VolumeError> {
+        let areas = &self.core.areas;
+        let end = addr.saturating_add(out.len() as u64);
+        if addr < areas.zones_at || end > areas.zones_at + areas.zones_bytes {
+            return Err(outside("blocks", addr, out.len() as u64));
+        }
+        self.core.read(addr, out)
+    }
+
+    /// Checks a block that was read from `addr`: `bytes` is exactly the padded block.
+    ///
+    /// # Errors
+    /// [`VolumeError::Corrupt`] says what is wrong and where.
+    pub fn check_block<'a>(
+        &self,
+        bytes: &'a [u8],
+        addr: u64,
+        kind: BlockKind,
+    ) -> Result<(BlockHeader, &'a [u8]), VolumeError> {
+        block::open(bytes, self.core.salt, kind, addr)
+            .map_err(|error| VolumeError::from_format(kind.name(), addr, error))
+    }
+
+    fn check_place(&self, addr: u64, len_bytes: u64, kind: BlockKind) -> Result<(), VolumeError> {
+        let areas = &self.core.areas;
+        let len_max = block::block_bytes(block::PAYLOAD_BYTES_MAX as u64);
+        let end = addr.saturating_add(len_bytes);
+        let is_inside = addr >= areas.zones_at && end <= areas.zones_at + areas.zones_bytes;
+        let is_aligned =
+            addr.is_multiple_of(block::ALIGN) && len_bytes.is_multiple_of(block::ALIGN);
+        if is_inside && is_aligned && len_bytes > 0 && len_bytes <= len_max {
+            return Ok(());
+        }
+        Err(outside(kind.name(), addr, len_bytes))
+    }
+}
+
+fn outside(what: &str, addr: u64, len_bytes: u64) -> VolumeError {
+    VolumeError::Corrupt {
+        what: what.to_owned(),
+        at: addr,
+        expected: "sectors within the zones".to_owned(),
+        found: format!("{len_bytes} bytes there"),
+    }
+}

@@ -1,0 +1,441 @@
+//! Zones and the online-map: which bytes of the zones are free. In memory only; rebuilt at every
+//! open from the extents that the version's tables own.
+//!
+//! Space is accounted in granules of 512 bytes and handed out in runs that start at multiples of
+//! 4 KiB and lie in one zone. What is handed out never shares a page with live data: the edges of
+//! a hole are rounded inward, so bytes can be free and not usable until their neighbours are free
+//! too.
+//!
+//! Where an allocation comes from:
+//! 1. the end of the stream's open zone;
+//! 2. a wholly free zone, which becomes the stream's open zone; zones are taken in turn;
+//! 3. the smallest largest hole that is long enough, else the longest of all, so that the store
+//!    never jams while holes exist.
+//!
+//! Invariants:
+//! - every byte is live or in exactly one hole, and no two holes touch;
+//! - a byte is freed once: a second free, and a free of what was never handed out, are assertions.
+//!
+//! Paper: Mei et al., "LSM-Tree Managed Storage for Large-Scale Key-Value Store", 2019, section
+//! 3.2. Differs: runs of any length in place of slots of one length, since stitching leaves holes.
+
+mod hole;
+
+use crate::VolumeError;
+use crate::zones::hole::Zone;
+use std::collections::{BTreeMap, BTreeSet};
+use stitch_base::ZoneId;
+use stitch_base::sync::Mutex;
+use stitch_format::superblock::Areas;
+
+/// Space is accounted in multiples of this, in bytes.
+pub const GRANULE_BYTES: u64 = 512;
+/// Allocations start at multiples of this, in bytes.
+pub const PAGE_BYTES: u64 = 4096;
+
+/// A run of bytes on the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Extent {
+    /// Offset on the device, in bytes.
+    pub addr: u64,
+    /// Length in bytes.
+    pub len: u64,
+}
+
+impl Extent {
+    /// Offset after the run.
+    #[must_use]
+    pub const fn end(&self) -> u64 {
+        self.addr.saturating_add(self.len)
+    }
+}
+
+/// Who writes: allocations of one stream lie together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Stream(pub u8);
+
+/// How full the zones are, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Length of all zones.
+    pub total: u64,
+    /// Bytes handed out.
+    pub live: u64,
+    /// Bytes not handed out.
+    pub free: u64,
+    /// Free bytes in whole pages, which can be handed out.
+    pub usable: u64,
+    /// Longest run that can be handed out.
+    pub largest_free: u64,
+    /// Zones without a live byte.
+    pub zones_free: u64,
+    /// All zones.
+    pub zones: u64,
+}
+
+#[derive(Debug)]
+struct State {
+    zones: Vec<Zone>,
+    /// Zones without a live byte.
+    free_zones: BTreeSet<u32>,
+    /// Other zones by their longest usable hole, if any.
+    by_hole: BTreeSet<(u32, u32)>,
+    /// Zone to which a stream appends.
+    open: BTreeMap<Stream, u32>,
+    /// Where the search for a free zone goes on.
+    next_zone: u32,
+    free_bytes: u64,
+    usable_bytes: u64,
+}
+
+/// The zones of a volume and the online-map.
+#[derive(Debug)]
+pub struct Zones {
+    zones_at: u64,
+    zones_bytes: u64,
+    zone_bytes: u64,
+    state: Mutex<State>,
+}
+
+/// A part of an extent that lies in one zone, as offsets in it.
+struct Piece {
+    zone: u32,
+    start: u32,
+    len: u32,
+}
+
+fn narrow(value: u64) -> u32 {
+    u32::try_from(value).expect("offsets in a zone fit 32 bits")
+}
+
+impl Zones {
+    pub(crate) fn new(areas: &Areas) -> Self {
+        let count = areas.zones_bytes.div_ceil(areas.zone_bytes);
+        let zones: Vec<Zone> = (0..count)
+            .map(|zone| {
+                let at = zone * areas.zone_bytes;
+                Zone::new(narrow(areas.zone_bytes.min(areas.zones_bytes - at)))
+            })
+            .collect();
+        let count = u32::try_from(count).expect("the areas bound the number of zones");
+        let state = State {
+            zones,
+            free_zones: (0..count).collect(),
+            by_hole: BTreeSet::new(),
+            open: BTreeMap::new(),
+            next_zone: 0,
+            free_bytes: areas.zones_bytes,
+            usable_bytes: areas.zones_bytes,
+        };
+        Self {
+            zones_at: areas.zones_at,
+            zones_bytes: areas.zones_bytes,
+            zone_bytes: areas.zone_bytes,
+            state: Mutex::new(state),
+        }
+    }
+
+    /// Longest extent that an allocation can give, in bytes.
+    #[must_use]
+    pub const fn zone_bytes(&self) -> u64 {
+        self.zone_bytes
+    }
+
+    /// The zone in which a byte of the device lies; `None` if in none.
+    #[must_use]
+    pub fn zone_of(&self, addr: u64) -> Option<ZoneId> {
+        let offset = addr.checked_sub(self.zones_at)?;
+        (offset < self.zones_bytes).then(|| ZoneId(narrow(offset / self.zone_bytes)))
+    }
+
+    /// Marks extents that tables own as live. Called at open, before any allocation.
+    ///
+    /// # Errors
+    /// [`VolumeError::Corrupt`] if one lies outside the zones, is not aligned, or overlaps another:
+    /// the version cannot be trusted.
+    pub fn adopt(&self, extents: &[Extent]) -> Result<(), VolumeError> {
+        let mut state = self.state.lock();
+        for &extent in extents {
+            let pieces = self.pieces(extent).ok_or_else(|| VolumeError::Corrupt {
+                what: "version".to_owned(),
+                at: extent.addr,
+                expected: "an extent of sectors within the zones".to_owned(),
+                found: format!("{} bytes", extent.len),
+            })?;
+            for piece in pieces {
+                if !state.update(piece.zone, |zone| zone.take(piece.start, piece.len)) {
+                    return Err(VolumeError::Corrupt {
+                        what: "version".to_owned(),
+                        at: extent.addr,
+                        expected: "extents that do not overlap".to_owned(),
+                        found: format!("{} bytes owned twice in part", extent.len),
+                    });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Hands out one run of at least `min_bytes` and at most `want_bytes`, both rounded up to
+    /// 512 bytes. It starts at a multiple of 4 KiB and lies in one zone.
+    ///
+    /// # Errors
+    /// [`VolumeError::NoSpace`] if no hole is long enough.
+    ///
+    /// # Panics
+    /// If `min_bytes` is 0 or more than `want_bytes`.
+    pub fn allocate(
+        &self,
+        want_bytes: u64,
+        min_bytes: u64,
+        stream: Stream,
+    ) -> Result<Extent, VolumeError> {
+        assert!(min_bytes > 0, "an allocation is not empty");
+        assert!(min_bytes <= want_bytes, "the least is not above the most");
+        let min = min_bytes.next_multiple_of(GRANULE_BYTES);
+        let want = want_bytes
+            .next_multiple_of(GRANULE_BYTES)
+            .min(self.zone_bytes);
+        let mut state = self.state.lock();
+        let found = if min <= self.zone_bytes {
+            state.find(narrow(want), narrow(min), stream)
+        } else {
+            None
+        };
+        let Some((zone, start, len)) = found else {
+            return Err(VolumeError::NoSpace {
+                wanted_bytes: min,
+                free_bytes: state.largest_free(),
+            });
+        };
+        assert!(
+            u64::from(start).is_multiple_of(PAGE_BYTES),
+            "pages are not shared"
+        );
+        let taken = state.update(zone, |z| z.take(start, len));
+        assert!(taken, "what was found is free");
+        let addr = self.zones_at + u64::from(zone) * self.zone_bytes + u64::from(start);
+        let len = u64::from(len);
+        debug_assert!(len >= min && len <= want.max(min), "between least and most");
+        Ok(Extent { addr, len })
+    }
+
+    /// Gives back the unused tail of an allocation that nobody refers to yet.
+    ///
+    /// # Panics
+    /// As [`Self::free`].
+    pub fn give_back(&self, tail: Extent) {
+        if tail.len > 0 {
+            self.free(&[tail]);
+        }
+    }
+
+    /// Frees extents that a table owned. Only after the edit that freed them is durable and no
+    /// reader holds the old version: what is freed may be overwritten at once.
+    ///
+    /// # Panics
+    /// If any byte of them is free already, or lies outside the zones.
+    pub fn free(&self, extents: &[Extent]) {
+        let mut state = self.state.lock();
+        for &extent in extents {
+            let pieces = self.pieces(extent).expect("what is freed was handed out");
+            for piece in pieces {
+                state.update(piece.zone, |zone| zone.give(piece.start, piece.len));
+            }
+        }
+    }
+
+    /// Bytes of a zone that are handed out.
+    ///
+    /// # Panics
+    /// If there is no such zone.
+    #[must_use]
+    pub fn live_bytes(&self, zone: ZoneId) -> u64 {
+        let state = self.state.lock();
+        let zone = &state.zones[zone.0 as usize];
+        u64::from(zone.len() - zone.free_bytes())
+    }
+
+    /// The bytes of the device that a zone takes.
+    ///
+    /// # Panics
+    /// If there is no such zone.
+    #[must_use]
+    pub fn extent_of(&self, zone: ZoneId) -> Extent {
+        let offset = u64::from(zone.0) * self.zone_bytes;
+        assert!(offset < self.zones_bytes, "no such zone");
+        Extent {
+            addr: self.zones_at + offset,
+            len: self.zone_bytes.min(self.zones_bytes - offset),
+        }
+    }
+
+    /// Number of zones.
+    #[must_use]
+    pub fn count(&self) -> u32 {
+        narrow(self.zones_bytes.div_ceil(self.zone_bytes))
+    }
+
+    /// How full the zones are.
+    #[must_use]
+    pub fn usage(&self) -> Usage {
+        let state = self.state.lock();
+        Usage {
+            total: self.zones_bytes,
+            live: self.zones_bytes - state.free_bytes,
+            free: state.free_bytes,
+            usable: state.usable_bytes,
+            largest_free: state.largest_free(),
+            zones_free: state.free_zones.len() as u64,
+            zones: state.zones.len() as u64,
+        }
+    }
+
+    /// True if every byte of an extent is handed out.
+    #[must_use]
+    pub fn is_live(&self, extent: Extent) -> bool {
+        let state = self.state.lock();
+        self.pieces(extent).is_some_and(|mut pieces| {
+            pieces.all(|p| state.zones[p.zone as usize].is_live(p.start, p.len))
+        })
+    }
+
+    pub(crate) fn usable_bytes(&self) -> u64 {
+        self.state.lock().usable_bytes
+    }
+
+    pub(crate) const fn total_bytes(&self) -> u64 {
+        self.zones_bytes
+    }
+
+    /// Cuts an extent at zone borders; `None` if it is empty, not aligned or not in the zones.
+    fn pieces(&self, extent: Extent) -> Option<impl Iterator<Item = Piece> + use<>> {
+        let start = extent.addr.checked_sub(self.zones_at)?;
+        let end = start.checked_add(extent.len)?;
+        let is_aligned = start.is_multiple_of(GRANULE_BYTES) && end.is_multiple_of(GRANULE_BYTES);
+        if extent.len == 0 || end > self.zones_bytes || !is_aligned {
+            return None;
+        }
+        let zone_bytes = self.zone_bytes;
+        let mut at = start;
+        Some(std::iter::from_fn(move || {
+            if at == end {
+                return None;
+            }
+            let zone = at / zone_bytes;
+            let stop = end.min((zone + 1) * zone_bytes);
+            let piece = Piece {
+                zone: narrow(zone),
+                start: narrow(at % zone_bytes),
+                len: narrow(stop - at),
+            };
+            at = stop;
+            Some(piece)
+        }))
+    }
+
+    /// Walks the whole map and compares it with its sums and indexes.
+    ///
+    /// # Panics
+    /// If they differ.
+    pub fn check(&self) {
+        let state = self.state.lock();
+        let mut free = 0;
+        let mut usable = 0;
+        for (index, zone) in (0u32..).zip(&state.zones) {
+            zone.check();
+            free += u64::from(zone.free_bytes());
+            usable += u64::from(zone.usable_bytes());
+            let is_free = zone.free_bytes() == zone.len();
+            assert_eq!(state.free_zones.contains(&index), is_free, "free zones");
+            let largest = zone.largest_usable();
+            let is_indexed = state.by_hole.contains(&(largest, index));
+            assert_eq!(is_indexed, !is_free && largest > 0, "zones by hole");
+        }
+        assert_eq!(state.free_bytes, free, "the sum of the free bytes");
+        assert_eq!(state.usable_bytes, usable, "the sum of the usable bytes");
+    }
+}
+
+impl State {
+    /// Changes one zone and keeps the sums and indexes right.
+    fn update<T>(&mut self, index: u32, change: impl FnOnce(&mut Zone) -> T) -> T {
+        let zone = &mut self.zones[index as usize];
+        let (free, usable) = (zone.free_bytes(), zone.usable_bytes());
+        if free == zone.len() {
+            self.free_zones.remove(&index);
+        } else {
+            self.by_hole.remove(&(zone.largest_usable(), index));
+        }
+        let out = change(zone);
+        self.free_bytes = self.free_bytes - u64::from(free) + u64::from(zone.free_bytes());
+        self.usable_bytes = self.usable_bytes - u64::from(usable) + u64::from(zone.usable_bytes());
+        if zone.free_bytes() == zone.len() {
+            self.free_zones.insert(index);
+        } else if zone.largest_usable() > 0 {
+            self.by_hole.insert((zone.largest_usable(), index));
+        }
+        out
+    }
+
+    fn largest_free(&self) -> u64 {
+        let whole = self
+            .free_zones
+            .first()
+            .map(|&z| self.zones[z as usize].len());
+        let hole = self.by_hole.last().map(|&(len, _)| len);
+        u64::from(whole.max(hole).unwrap_or(0))
+    }
+
+    /// Zone, start and length of the run to hand out.
+    fn find(&mut self, want: u32, min: u32, stream: Stream) -> Option<(u32, u32, u32)> {
+        if let Some(&zone) = self.open.get(&stream)
+            && let Some((start, len)) = self.zones[zone as usize].tail()
+            && len >= min
+        {
+            return Some((zone, start, len.min(want)));
+        }
+        self.open.remove(&stream);
+        if let Some(zone) = self.next_free_zone(min) {
+            self.open.insert(stream, zone);
+            self.next_zone = zone + 1;
+            let len = self.zones[zone as usize].len();
+            return Some((zone, 0, len.min(want)));
+        }
+        let zone = self.zone_with_hole(want, min)?;
+        let (start, len) = self.zones[zone as usize].best_hole(want);
+        (len >= min).then(|| (zone, start, len.min(want)))
+    }
+
+    fn next_free_zone(&self, min: u32) -> Option<u32> {
+        let later = self.free_zones.range(self.next_zone..);
+        let earlier = self.free_zones.range(..self.next_zone);
+        later
+            .chain(earlier)
+            .copied()
+            .find(|&z| self.zones[z as usize].len() >= min && !self.open.values().any(|&o| o == z))
+    }
+
+    /// The zone whose longest hole is the shortest that is long enough, else the longest. Open
+    /// zones of other streams only if there is nothing else.
+    fn zone_with_hole(&self, want: u32, min: u32) -> Option<u32> {
+        let is_open = |zone: u32| self.open.values().any(|&open| open == zone);
+        let enough = || self.by_hole.range((want, 0)..).map(|&(_, zone)| zone);
+        let longest = || {
+            let long = self.by_hole.range((min, 0)..).rev();
+            long.map(|&(_, zone)| zone)
+        };
+        let open_but_free = || {
+            let mut free = self.free_zones.iter().copied();
+            free.find(|&z| self.zones[z as usize].len() >= min)
+        };
+        enough()
+            .find(|&z| !is_open(z))
+            .or_else(|| longest().find(|&z| !is_open(z)))
+            .or_else(|| longest().next())
+            .or_else(open_but_free)
+    }
+}
+
+#[cfg(test)]
+mod tests;

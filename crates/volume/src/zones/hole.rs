@@ -1,0 +1,181 @@
+//! One zone: its holes, as a map from start to length. Offsets are in bytes from the zone's start.
+
+use super::{GRANULE_BYTES, PAGE_BYTES};
+use std::collections::BTreeMap;
+
+const PAGE: u32 = PAGE_BYTES as u32;
+
+/// The holes of one zone. A wholly free zone keeps no map, so that an empty volume costs little.
+#[derive(Debug)]
+pub(super) struct Zone {
+    len: u32,
+    free_bytes: u32,
+    /// Free bytes in whole pages.
+    usable_bytes: u32,
+    /// Longest run of whole free pages.
+    largest_usable: u32,
+    /// Start to length; empty if the zone is wholly free or wholly live.
+    holes: BTreeMap<u32, u32>,
+}
+
+/// The whole pages of a hole: start and length, which may be 0.
+fn pages(start: u32, len: u32) -> (u32, u32) {
+    let first = start.next_multiple_of(PAGE);
+    let end = (start + len) / PAGE * PAGE;
+    (first, end.saturating_sub(first))
+}
+
+impl Zone {
+    pub(super) fn new(len: u32) -> Self {
+        assert!(len.is_multiple_of(PAGE), "zones are whole pages");
+        Self {
+            len,
+            free_bytes: len,
+            usable_bytes: len,
+            largest_usable: len,
+            holes: BTreeMap::new(),
+        }
+    }
+
+    pub(super) const fn len(&self) -> u32 {
+        self.len
+    }
+
+    pub(super) const fn free_bytes(&self) -> u32 {
+        self.free_bytes
+    }
+
+    pub(super) const fn usable_bytes(&self) -> u32 {
+        self.usable_bytes
+    }
+
+    pub(super) const fn largest_usable(&self) -> u32 {
+        self.largest_usable
+    }
+
+    /// The hole at or before `offset`.
+    fn hole_before(&self, offset: u32) -> Option<(u32, u32)> {
+        if self.free_bytes == self.len {
+            return Some((0, self.len));
+        }
+        let mut before = self.holes.range(..=offset);
+        before.next_back().map(|(&start, &len)| (start, len))
+    }
+
+    /// True if no byte of a run is free.
+    pub(super) fn is_live(&self, start: u32, len: u32) -> bool {
+        self.hole_before(start + len - 1)
+            .is_none_or(|(hole, hole_len)| hole + hole_len <= start)
+    }
+
+    /// Takes a run out of the holes. False, and nothing changed, if it is not wholly free.
+    pub(super) fn take(&mut self, start: u32, len: u32) -> bool {
+        debug_assert!(len > 0, "a run is not empty");
+        let Some((hole, hole_len)) = self.hole_before(start) else {
+            return false;
+        };
+        let (end, hole_end) = (start + len, hole + hole_len);
+        if end > hole_end {
+            return false;
+        }
+        self.remove_hole(hole, hole_len);
+        if hole < start {
+            self.insert_hole(hole, start - hole);
+        }
+        if end < hole_end {
+            self.insert_hole(end, hole_end - end);
+        }
+        self.refresh();
+        true
+    }
+
+    /// Gives a run to the holes.
+    pub(super) fn give(&mut self, start: u32, len: u32) {
+        assert!(len > 0, "a run is not empty");
+        assert!(start + len <= self.len, "a run lies in its zone");
+        assert!(self.is_live(start, len), "freed twice");
+        let (mut first, mut end) = (start, start + len);
+        if let Some((hole, hole_len)) = self.hole_before(start)
+            && hole + hole_len == start
+        {
+            first = hole;
+            self.remove_hole(hole, hole_len);
+        }
+        if let Some(&hole_len) = self.holes.get(&end) {
+            self.remove_hole(end, hole_len);
+            end += hole_len;
+        }
+        self.insert_hole(first, end - first);
+        self.refresh();
+    }
+
+    fn remove_hole(&mut self, start: u32, len: u32) {
+        self.holes.remove(&start);
+        self.free_bytes -= len;
+        self.usable_bytes -= pages(start, len).1;
+    }
+
+    fn insert_hole(&mut self, start: u32, len: u32) {
+        self.holes.insert(start, len);
+        self.free_bytes += len;
+        self.usable_bytes += pages(start, len).1;
+    }
+
+    fn refresh(&mut self) {
+        if self.free_bytes == self.len {
+            self.holes.clear();
+            self.largest_usable = self.len;
+            return;
+        }
+        let runs = self.holes.iter().map(|(&start, &len)| pages(start, len).1);
+        self.largest_usable = runs.max().unwrap_or(0);
+    }
+
+    /// Whole free pages at the zone's end: start and length.
+    pub(super) fn tail(&self) -> Option<(u32, u32)> {
+        let (start, len) = self.hole_before(self.len - 1)?;
+        (start + len == self.len).then(|| pages(start, len))
+    }
+
+    /// Whole pages of the shortest hole that has `want` bytes, else of the longest.
+    pub(super) fn best_hole(&self, want: u32) -> (u32, u32) {
+        if self.free_bytes == self.len {
+            return (0, self.len);
+        }
+        let runs = || self.holes.iter().map(|(&start, &len)| pages(start, len));
+        runs()
+            .filter(|&(_, len)| len >= want)
+            .min_by_key(|&(start, len)| (len, start))
+            .or_else(|| runs().max_by_key(|&(_, len)| len))
+            .unwrap_or((0, 0))
+    }
+
+    /// Compares the holes with the sums.
+    pub(super) fn check(&self) {
+        if self.free_bytes == self.len {
+            assert!(self.holes.is_empty(), "a free zone keeps no map");
+            return;
+        }
+        let mut end_before = None;
+        let (mut free, mut usable, mut largest) = (0, 0, 0);
+        for (&start, &len) in &self.holes {
+            assert!(len > 0, "holes are not empty");
+            assert!(
+                u64::from(start).is_multiple_of(GRANULE_BYTES),
+                "holes are of granules"
+            );
+            assert!(
+                end_before.is_none_or(|end| end < start),
+                "holes do not touch"
+            );
+            assert!(start + len <= self.len, "holes lie in the zone");
+            end_before = Some(start + len);
+            free += len;
+            usable += pages(start, len).1;
+            largest = largest.max(pages(start, len).1);
+        }
+        assert_eq!(self.free_bytes, free, "free bytes");
+        assert_eq!(self.usable_bytes, usable, "usable bytes");
+        assert_eq!(self.largest_usable, largest, "longest usable run");
+    }
+}
