@@ -1,0 +1,78 @@
+//! A view: what a user of a schema reads and writes through.
+
+use crate::{Changes, DbError, Dictionary};
+use bytes::Bytes;
+use stitch_base::Seqno;
+use stitch_base::sync::Arc;
+use stitch_kv::{CommitOptions, Direction, Engine, KeyRange, Scan, Snapshot};
+
+/// The present, which can be read and written, or one moment, which can be read. Cheap to clone.
+#[derive(Clone)]
+pub struct View {
+    engine: Arc<dyn Engine>,
+    at: Option<Snapshot>,
+}
+
+impl std::fmt::Debug for View {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("View")
+            .field("at", &self.at)
+            .finish_non_exhaustive()
+    }
+}
+
+impl View {
+    pub(crate) const fn new(engine: Arc<dyn Engine>, at: Option<Snapshot>) -> Self {
+        Self { engine, at }
+    }
+
+    /// The value of a key.
+    ///
+    /// # Errors
+    /// [`DbError::Kv`].
+    pub fn get(&self, dictionary: Dictionary, key: &[u8]) -> Result<Option<Bytes>, DbError> {
+        Ok(self.engine.get(dictionary.tree(), key, self.at.as_ref())?)
+    }
+
+    /// Walks a range in order. A walk of the present sees what was there when it began.
+    ///
+    /// # Errors
+    /// [`DbError::Kv`].
+    pub fn scan(
+        &self,
+        dictionary: Dictionary,
+        range: KeyRange<'_>,
+        direction: Direction,
+    ) -> Result<Box<dyn Scan + '_>, DbError> {
+        let at = self.at.as_ref();
+        Ok(self.engine.scan(dictionary.tree(), range, direction, at)?)
+    }
+
+    /// Applies changes, whole or not at all.
+    ///
+    /// # Errors
+    /// [`DbError::ReadOnlyView`] at a moment of the past; [`DbError::Kv`].
+    ///
+    /// # Durability
+    /// As of [`Engine::commit`].
+    pub fn commit(&self, changes: &Changes, options: CommitOptions) -> Result<Seqno, DbError> {
+        if self.at.is_some() {
+            return Err(DbError::ReadOnlyView);
+        }
+        Ok(self.engine.commit(changes.batch(), options)?)
+    }
+
+    /// The moment that it shows; `None` is the present.
+    #[must_use]
+    pub fn seqno(&self) -> Option<Seqno> {
+        self.at.as_ref().map(Snapshot::seqno)
+    }
+
+    /// This view's moment, held open: of the present, a new moment.
+    #[must_use]
+    pub fn snapshot(&self) -> Self {
+        let at = self.at.clone();
+        let at = at.unwrap_or_else(|| self.engine.snapshot());
+        Self::new(Arc::clone(&self.engine), Some(at))
+    }
+}
