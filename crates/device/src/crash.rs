@@ -6,7 +6,8 @@
 //! draws one such image. A killed process leaves everything written: [`CrashDevice::kill_image`].
 //!
 //! A [`CrashPlan`] stops the device at its n-th write or sync: that call and all later ones fail, so
-//! that a workload ends there, and every point of it can be visited by counting up.
+//! that a workload ends there, and every point of it can be visited by counting up. A watcher visits
+//! them all in one run: it may freeze the device as a [`CrashPoint`] at every write and sync.
 
 mod cut;
 
@@ -14,8 +15,9 @@ use crate::counter::{Counters, Request};
 use crate::pages::Pages;
 use crate::{Device, DeviceCounters, DeviceError, Geometry, MemDevice};
 use rustix::io::Errno;
+use std::fmt;
 use stitch_base::random::Rng;
-use stitch_base::sync::Mutex;
+use stitch_base::sync::{Arc, Mutex};
 
 const NAME: &str = "crash device";
 
@@ -60,19 +62,83 @@ impl CrashPlan {
 /// One change since the last sync.
 #[derive(Clone, Debug)]
 enum Change {
-    Write { at: u64, bytes: Vec<u8> },
+    Write { at: u64, bytes: Arc<[u8]> },
     Discard { at: u64, len_bytes: u64 },
 }
 
-#[derive(Debug)]
-struct State {
+/// What a device held at one moment: durable bytes, and the changes since.
+#[derive(Clone, Debug)]
+pub struct CrashPoint {
+    len_bytes: u64,
     durable: Pages,
     current: Pages,
     pending: Vec<Change>,
+}
+
+impl CrashPoint {
+    /// What the medium may hold if the power goes now. Other draws give other images.
+    #[must_use]
+    pub fn crash_image(&self, rng: &mut Rng) -> MemDevice {
+        let mut pages = self.durable.clone();
+        cut::apply(&mut pages, &self.pending, rng);
+        MemDevice::from_pages(self.len_bytes, pages)
+    }
+
+    /// What the medium holds if the process is killed now, and the machine lives on.
+    #[must_use]
+    pub fn kill_image(&self) -> MemDevice {
+        MemDevice::from_pages(self.len_bytes, self.current.clone())
+    }
+
+    /// A device that goes on from here, as the next process after a killed one finds it: what was
+    /// not durable still is not.
+    #[must_use]
+    pub fn resume(&self) -> CrashDevice {
+        CrashDevice::from_point(self.clone(), CrashPlan::NEVER)
+    }
+
+    /// Writes and discards since the last sync.
+    #[must_use]
+    pub fn pending_count(&self) -> usize {
+        self.pending.len()
+    }
+}
+
+/// A write that was just made, or a sync that is about to be.
+pub struct Moment<'a> {
+    /// True for a sync, which has made nothing durable yet.
+    pub is_sync: bool,
+    point: &'a CrashPoint,
+}
+
+impl Moment<'_> {
+    /// The device as it is now.
+    #[must_use]
+    pub fn freeze(&self) -> CrashPoint {
+        self.point.clone()
+    }
+}
+
+type Watcher = Box<dyn FnMut(&Moment<'_>) + Send>;
+
+struct State {
+    point: CrashPoint,
+    watcher: Option<Watcher>,
     plan: CrashPlan,
     writes: u64,
     syncs: u64,
     is_stopped: bool,
+}
+
+impl fmt::Debug for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("State")
+            .field("plan", &self.plan)
+            .field("writes", &self.writes)
+            .field("syncs", &self.syncs)
+            .field("is_stopped", &self.is_stopped)
+            .finish_non_exhaustive()
+    }
 }
 
 /// See the module.
@@ -97,12 +163,21 @@ impl CrashDevice {
     #[must_use]
     pub fn from_image(image: &MemDevice, plan: CrashPlan) -> Self {
         let pages = image.pages();
-        Self {
+        let point = CrashPoint {
             len_bytes: image.geometry().len_bytes,
+            durable: pages.clone(),
+            current: pages,
+            pending: Vec::new(),
+        };
+        Self::from_point(point, plan)
+    }
+
+    fn from_point(point: CrashPoint, plan: CrashPlan) -> Self {
+        Self {
+            len_bytes: point.len_bytes,
             state: Mutex::new(State {
-                durable: pages.clone(),
-                current: pages,
-                pending: Vec::new(),
+                point,
+                watcher: None,
                 plan,
                 writes: 0,
                 syncs: 0,
@@ -112,25 +187,38 @@ impl CrashDevice {
         }
     }
 
-    /// What the medium may hold if the power goes now. Other draws give other images.
+    /// The device as it is now.
+    #[must_use]
+    pub fn freeze(&self) -> CrashPoint {
+        self.state.lock().point.clone()
+    }
+
+    /// As [`CrashPoint::crash_image`], of now.
     #[must_use]
     pub fn crash_image(&self, rng: &mut Rng) -> MemDevice {
-        let state = self.state.lock();
-        let mut pages = state.durable.clone();
-        cut::apply(&mut pages, &state.pending, rng);
-        MemDevice::from_pages(self.len_bytes, pages)
+        self.freeze().crash_image(rng)
     }
 
-    /// What the medium holds if the process is killed now, and the machine lives on.
+    /// As [`CrashPoint::kill_image`], of now.
     #[must_use]
     pub fn kill_image(&self) -> MemDevice {
-        MemDevice::from_pages(self.len_bytes, self.state.lock().current.clone())
+        self.freeze().kill_image()
     }
 
-    /// Writes since the last sync.
+    /// Writes and discards since the last sync.
     #[must_use]
     pub fn pending_count(&self) -> usize {
-        self.state.lock().pending.len()
+        self.state.lock().point.pending_count()
+    }
+
+    /// Calls `watcher` after every write and before every sync, with the device held still.
+    pub fn watch(&self, watcher: impl FnMut(&Moment<'_>) + Send + 'static) {
+        self.state.lock().watcher = Some(Box::new(watcher));
+    }
+
+    /// Ends [`Self::watch`].
+    pub fn unwatch(&self) {
+        self.state.lock().watcher = None;
     }
 
     /// Stops the device now: every later call fails.
@@ -162,17 +250,27 @@ impl State {
     }
 
     fn write(&mut self, at: u64, pieces: &[&[u8]]) {
-        let bytes = pieces.concat();
-        self.current.write(at, &bytes);
-        self.pending.push(Change::Write { at, bytes });
+        let bytes: Arc<[u8]> = pieces.concat().into();
+        self.point.current.write(at, &bytes);
+        self.point.pending.push(Change::Write { at, bytes });
+        self.show(false);
     }
 
     fn sync(&mut self) {
-        for change in self.pending.drain(..) {
+        for change in self.point.pending.drain(..) {
             match change {
-                Change::Write { at, bytes } => self.durable.write(at, &bytes),
-                Change::Discard { at, len_bytes } => self.durable.fill(at, len_bytes, JUNK),
+                Change::Write { at, bytes } => self.point.durable.write(at, &bytes),
+                Change::Discard { at, len_bytes } => self.point.durable.fill(at, len_bytes, JUNK),
             }
+        }
+    }
+
+    fn show(&mut self, is_sync: bool) {
+        if let Some(watcher) = &mut self.watcher {
+            watcher(&Moment {
+                is_sync,
+                point: &self.point,
+            });
         }
     }
 }
@@ -191,7 +289,7 @@ impl Device for CrashDevice {
         request.check(NAME, self.len_bytes)?;
         let state = self.state.lock();
         state.check_running(request)?;
-        state.current.read(offset, out);
+        state.point.current.read(offset, out);
         self.counters.read(request.len_bytes);
         Ok(())
     }
@@ -213,6 +311,7 @@ impl Device for CrashDevice {
         state.check_running(Request::sync())?;
         self.counters.sync();
         state.syncs += 1;
+        state.show(true);
         state.is_stopped = state.plan.sync == Some(state.syncs);
         state.check_running(Request::sync())?;
         state.sync();
@@ -224,8 +323,8 @@ impl Device for CrashDevice {
         request.check(NAME, self.len_bytes)?;
         let mut state = self.state.lock();
         state.check_running(request)?;
-        state.current.fill(offset, len_bytes, JUNK);
-        state.pending.push(Change::Discard {
+        state.point.current.fill(offset, len_bytes, JUNK);
+        state.point.pending.push(Change::Discard {
             at: offset,
             len_bytes,
         });

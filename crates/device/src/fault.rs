@@ -86,6 +86,7 @@ struct State {
     calls: CallCounts,
     faults: Vec<Fault>,
     hits: u64,
+    last_hit: Option<FaultOp>,
 }
 
 /// A device that does what `inner` does, except where told otherwise. A call that fails does not
@@ -160,6 +161,11 @@ impl<D: Device> FaultDevice<D> {
         self.state.lock().hits
     }
 
+    /// The kind of the last call that a fault has hit; [`FaultOp::Any`] for a discard.
+    pub fn last_hit(&self) -> Option<FaultOp> {
+        self.state.lock().last_hit
+    }
+
     /// The device below.
     pub fn inner(&self) -> &D {
         &self.inner
@@ -182,6 +188,7 @@ impl<D: Device> FaultDevice<D> {
         });
         if is_hit {
             state.hits += 1;
+            state.last_hit = Some(op);
             return Err(request.failed(NAME, Errno::IO));
         }
         Ok(())
@@ -254,7 +261,10 @@ mod tests {
         device.read_at(0, &mut out).unwrap();
         assert_eq!(&out, b"a");
         device.write_at(0, &[b"c"]).unwrap();
-        assert_eq!(device.hits(), 1);
+        assert_eq!(
+            (device.hits(), device.last_hit()),
+            (1, Some(FaultOp::Write))
+        );
         assert_eq!(device.counters().writes, 2);
         assert_eq!(
             device.calls(),

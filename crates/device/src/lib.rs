@@ -20,7 +20,7 @@ mod pages;
 mod positioned;
 mod raw;
 
-pub use crash::{CrashDevice, CrashPlan};
+pub use crash::{CrashDevice, CrashPlan, CrashPoint, Moment};
 pub use error::DeviceError;
 pub use fault::{CallCounts, Fault, FaultDevice, FaultOp};
 pub use file::FileDevice;

@@ -1,1 +1,22 @@
-//! Tests of the whole: sim.
+//! Simulation: stores run seeded workloads on devices that lose power, fail and rot, and everything
+//! that is left is compared with what may be left.
+//!
+//! A thing under test is a [`System`]; [`crash`] cuts the power, [`fault`] lets calls fail,
+//! [`damage`] flips bits and hands over nonsense. The same seed gives the same run, as far as the
+//! system under test keeps to one thread. [`liar`] holds the canaries, [`toy`] a store on which the
+//! simulation itself is tested; [`campaign`] runs many seeds of many [`cases`].
+
+pub mod args;
+pub mod campaign;
+pub mod cases;
+pub mod crash;
+pub mod damage;
+pub mod fault;
+pub mod kv;
+pub mod liar;
+mod system;
+pub mod systems;
+mod timeline;
+pub mod toy;
+
+pub use system::{Ack, System, SystemError};

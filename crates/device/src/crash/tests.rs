@@ -125,3 +125,35 @@ fn a_run_can_go_on_from_an_image() {
     again.stop();
     assert!(again.sync().is_err());
 }
+
+#[test]
+fn a_watcher_sees_every_write_and_the_state_before_every_sync() {
+    let device = CrashDevice::new(4096, CrashPlan::NEVER);
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let sink = Arc::clone(&seen);
+    device.watch(move |moment| sink.lock().push((moment.is_sync, moment.freeze())));
+    device.write_at(0, &[&[1; SECTOR]]).unwrap();
+    device.sync().unwrap();
+    device.unwatch();
+    device.sync().unwrap();
+    let seen = seen.lock();
+    assert_eq!(
+        seen.iter().map(|(is_sync, _)| *is_sync).collect::<Vec<_>>(),
+        [false, true]
+    );
+    let before_sync = &seen[1].1;
+    assert_eq!(before_sync.pending_count(), 1);
+    assert_eq!(byte(&before_sync.kill_image(), 0), 1);
+    assert!((0..100).any(|seed| byte(&before_sync.crash_image(&mut Rng::new(seed)), 0) == 0));
+}
+
+#[test]
+fn what_a_killed_process_did_not_sync_can_still_be_lost_by_the_next() {
+    let device = CrashDevice::new(4096, CrashPlan::NEVER);
+    device.write_at(0, &[&[1; SECTOR]]).unwrap();
+    let next = device.freeze().resume();
+    assert_eq!(byte(&next.kill_image(), 0), 1);
+    assert!((0..100).any(|seed| byte(&next.crash_image(&mut Rng::new(seed)), 0) == 0));
+    next.sync().unwrap();
+    assert!((0..100).all(|seed| byte(&next.crash_image(&mut Rng::new(seed)), 0) == 1));
+}

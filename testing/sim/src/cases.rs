@@ -1,0 +1,157 @@
+//! The cases that the simulator runs: a system, a scenario, and how many times as often as others.
+
+use crate::crash::{self, Effort};
+use crate::liar::{Liar, Lie};
+use crate::{System, damage, fault};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use stitch_base::sync::Arc;
+
+/// What one seed of one case has done: numbers with names, for the summary.
+pub type Numbers = Vec<(&'static str, u64)>;
+
+type Run = Box<dyn Fn(u64) -> Result<Numbers, String> + Send + Sync>;
+
+/// A system in a scenario.
+pub struct Case {
+    /// `system/scenario`, as `--case` takes it.
+    pub name: String,
+    /// True if some seed of a few must fail: what runs is broken on purpose.
+    pub is_canary: bool,
+    run: Run,
+}
+
+impl std::fmt::Debug for Case {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Case")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
+    }
+}
+
+/// How much one seed of each scenario does.
+#[derive(Clone, Copy, Debug)]
+pub struct Size {
+    /// Most operations of one life.
+    pub ops_max: u64,
+    /// Points at which one life crashes.
+    pub points: usize,
+    /// Device calls that fail, one after the other.
+    pub faults: u64,
+    /// Ways in which one image is damaged.
+    pub damages: u64,
+}
+
+impl Case {
+    fn new(
+        name: String,
+        is_canary: bool,
+        run: impl Fn(u64) -> Result<Numbers, String> + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            name,
+            is_canary,
+            run: Box::new(run),
+        }
+    }
+
+    /// Runs one seed. A panic is a failure like any other.
+    ///
+    /// # Errors
+    /// What went wrong.
+    pub fn run(&self, seed: u64) -> Result<Numbers, String> {
+        match catch_unwind(AssertUnwindSafe(|| (self.run)(seed))) {
+            Ok(result) => result,
+            Err(panic) => Err(format!("panicked: {}", panic_text(&*panic))),
+        }
+    }
+}
+
+fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
+    if let Some(text) = panic.downcast_ref::<&str>() {
+        return (*text).to_owned();
+    }
+    panic
+        .downcast_ref::<String>()
+        .cloned()
+        .unwrap_or_else(|| "without a message".to_owned())
+}
+
+/// Every scenario for one system.
+pub fn of_system<S>(system: S, size: Size) -> Vec<Case>
+where
+    S: System + Send + Sync + 'static,
+{
+    let name = system.name();
+    let system = Arc::new(system);
+    let effort = Effort {
+        ops_max: size.ops_max,
+        points: size.points,
+        ..Effort::default()
+    };
+    let mut cases = Vec::new();
+    let shared = Arc::clone(&system);
+    cases.push(Case::new(format!("{name}/crash"), false, move |seed| {
+        crash_numbers(&*shared, seed, effort)
+    }));
+    let shared = Arc::clone(&system);
+    cases.push(Case::new(format!("{name}/fault"), false, move |seed| {
+        let stats = fault::explore(&*shared, seed, size.ops_max, size.faults)?;
+        Ok(vec![
+            ("faults", stats.runs),
+            ("met", stats.hits),
+            ("reported", stats.errors),
+        ])
+    }));
+    let shared = Arc::clone(&system);
+    cases.push(Case::new(format!("{name}/damage"), false, move |seed| {
+        let stats = damage::explore(&*shared, seed, size.ops_max, size.damages)?;
+        Ok(vec![
+            ("damaged", stats.images),
+            ("refused", stats.refused),
+            ("partly read", stats.unreadable),
+            ("whole", stats.whole),
+        ])
+    }));
+    let shared = Arc::clone(&system);
+    cases.push(Case::new(format!("{name}/nonsense"), false, move |seed| {
+        damage::nonsense(&*shared, seed).map(|()| vec![("media", 1)])
+    }));
+    for (scenario, wrap) in canaries() {
+        let shared = Arc::clone(&system);
+        let effort = Effort { wrap, ..effort };
+        cases.push(Case::new(format!("{name}/{scenario}"), true, move |seed| {
+            crash_numbers(&*shared, seed, effort)
+        }));
+    }
+    cases
+}
+
+fn canaries() -> [(&'static str, crash::Wrap); 2] {
+    [
+        ("canary-ignores-syncs", |device| {
+            Liar::wrap(device, Lie::IgnoresSyncs)
+        }),
+        ("canary-loses-writes", |device| {
+            Liar::wrap(device, Lie::LosesWrites)
+        }),
+    ]
+}
+
+fn crash_numbers<S: System>(system: &S, seed: u64, effort: Effort) -> Result<Numbers, String> {
+    let stats = crash::explore(system, seed, effort)?;
+    Ok(vec![
+        ("operations", stats.ops),
+        ("syncs", stats.syncs),
+        ("images", stats.images),
+        ("further lives", stats.lives),
+    ])
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    pub(crate) fn panicking() -> Case {
+        Case::new("panics".to_owned(), false, |_| panic!("on purpose"))
+    }
+}

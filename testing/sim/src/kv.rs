@@ -1,0 +1,342 @@
+//! Any engine as a system under test.
+
+mod functions;
+mod model;
+
+pub use functions::registry;
+pub use model::{KvOp, Map, Message, Model, Shape, Trees};
+
+use crate::{Ack, System, SystemError};
+use std::collections::BTreeMap;
+use stitch_base::random::Rng;
+use stitch_base::sync::Arc;
+use stitch_base::{ErrorKind, TreeId};
+use stitch_device::{Device, MemDevice};
+use stitch_kv::{
+    Batch, CommitOptions, Direction, Engine, KeyRange, KvError, Snapshot, SpaceClass, TreeOptions,
+};
+
+/// How engines of one kind come to be.
+pub trait Host {
+    /// The engine.
+    type Engine: Engine;
+
+    /// What it is called in reports.
+    fn name(&self) -> &'static str;
+
+    /// A freshly formatted medium, without trees.
+    fn image(&self) -> MemDevice;
+
+    /// Options of trees.
+    fn tree_options(&self) -> TreeOptions {
+        TreeOptions::default()
+    }
+
+    /// Opens, with [`registry`] as upsert functions.
+    ///
+    /// # Errors
+    /// Whatever it says.
+    fn open(&self, device: Arc<dyn Device>) -> Result<Self::Engine, SystemError>;
+}
+
+/// An engine with a workload.
+#[derive(Debug)]
+pub struct KvSystem<H> {
+    /// Opens engines.
+    pub host: H,
+    /// What is done to them.
+    pub shape: Shape,
+}
+
+/// An open engine, and what the workload holds of it.
+#[derive(Debug)]
+pub struct LiveKv<E> {
+    engine: E,
+    trees: BTreeMap<String, TreeId>,
+    held: Option<Held>,
+}
+
+/// A snapshot, and what it must hold as long as its trees live.
+#[derive(Debug)]
+struct Held {
+    snapshot: Snapshot,
+    trees: BTreeMap<String, (TreeId, Map)>,
+}
+
+fn error(e: KvError) -> SystemError {
+    SystemError::new(e.kind(), e)
+}
+
+fn wrong(message: String) -> SystemError {
+    SystemError::new(ErrorKind::Bug, message)
+}
+
+impl<E: Engine> LiveKv<E> {
+    fn batch(&self, messages: &[(String, Message)]) -> Batch {
+        let mut batch = Batch::new();
+        for (tree, message) in messages {
+            let tree = self.trees[tree];
+            match message {
+                Message::Put(key, value) => batch.put(tree, key, value),
+                Message::Delete(key) => batch.delete(tree, key),
+                Message::DeleteRange(start, end) => batch.delete_range(tree, start, end),
+                Message::Upsert(key, function, delta) => batch.upsert(tree, key, *function, delta),
+            }
+        }
+        batch
+    }
+
+    /// Takes a snapshot, or compares the one held with what it must hold.
+    fn snapshot(&mut self, now: &Trees) -> Result<(), SystemError> {
+        let Some(held) = self.held.take() else {
+            let with_id =
+                |(name, map): (&String, &Map)| (name.clone(), (self.trees[name], map.clone()));
+            let trees = now.iter().map(with_id).collect();
+            self.held = Some(Held {
+                snapshot: self.engine.snapshot(),
+                trees,
+            });
+            return Ok(());
+        };
+        for (name, (id, expected)) in held.trees {
+            // A snapshot loses sight of a tree that was dropped.
+            if self.trees.get(&name) != Some(&id) {
+                continue;
+            }
+            let map = scan(&self.engine, id, Direction::Forward, Some(&held.snapshot))?;
+            if map != expected {
+                let found = Trees::from([(name.clone(), map)]);
+                let difference = model::difference(&found, &Trees::from([(name, expected)]));
+                return Err(wrong(format!("the snapshot changed: {difference}")));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A whole tree.
+fn scan(
+    engine: &dyn Engine,
+    tree: TreeId,
+    direction: Direction,
+    at: Option<&Snapshot>,
+) -> Result<Map, SystemError> {
+    let mut map = Map::new();
+    let mut last: Option<Vec<u8>> = None;
+    let mut scan = engine
+        .scan(tree, KeyRange::all(), direction, at)
+        .map_err(error)?;
+    while let Some((key, value)) = scan.next().map_err(error)? {
+        let is_in_order = last.as_deref().is_none_or(|last| match direction {
+            Direction::Forward => last < key,
+            Direction::Backward => last > key,
+        });
+        if !is_in_order {
+            return Err(wrong(format!("a scan is out of order at {key:02x?}")));
+        }
+        last = Some(key.to_vec());
+        map.insert(key.to_vec(), value.into());
+    }
+    Ok(map)
+}
+
+/// A tree, read in both directions and by single keys, which must agree.
+fn read_tree(engine: &dyn Engine, name: &str, tree: TreeId) -> Result<Map, SystemError> {
+    let map = scan(engine, tree, Direction::Forward, None)?;
+    let back = scan(engine, tree, Direction::Backward, None)?;
+    if map != back {
+        let one = Trees::from([(name.to_owned(), back)]);
+        let other = Trees::from([(name.to_owned(), map)]);
+        let difference = model::difference(&one, &other);
+        return Err(wrong(format!("a backward scan differs: {difference}")));
+    }
+    for (key, value) in &map {
+        let got = engine.get(tree, key, None).map_err(error)?;
+        if got.as_deref() != Some(&value[..]) {
+            let got = got.map(|bytes| bytes.len());
+            return Err(wrong(format!(
+                "get of {key:02x?} differs from the scan: {got:?} bytes"
+            )));
+        }
+        let mut absent = key.clone();
+        absent.push(0);
+        if !map.contains_key(&absent) && engine.get(tree, &absent, None).map_err(error)?.is_some() {
+            return Err(wrong(format!(
+                "get of {absent:02x?} finds what the scan does not"
+            )));
+        }
+    }
+    Ok(map)
+}
+
+impl<H: Host> System for KvSystem<H> {
+    type Op = KvOp;
+    type State = Trees;
+    type Model = Model;
+    type Live = LiveKv<H::Engine>;
+
+    fn name(&self) -> &'static str {
+        self.host.name()
+    }
+
+    fn image(&self) -> MemDevice {
+        self.host.image()
+    }
+
+    fn model(&self) -> Model {
+        Model::default()
+    }
+
+    fn generate(&self, model: &Model, rng: &mut Rng) -> KvOp {
+        model::generate(model, self.shape, rng)
+    }
+
+    fn apply(&self, model: &mut Model, op: &KvOp) {
+        model.apply(op);
+    }
+
+    fn model_state(&self, model: &Model) -> Trees {
+        model.trees.clone()
+    }
+
+    fn open(&self, device: Arc<dyn Device>) -> Result<Self::Live, SystemError> {
+        let engine = self.host.open(device)?;
+        let trees = engine
+            .trees()
+            .into_iter()
+            .map(|tree| (tree.name, tree.id))
+            .collect();
+        Ok(LiveKv {
+            engine,
+            trees,
+            held: None,
+        })
+    }
+
+    fn run(&self, live: &mut Self::Live, op: &KvOp, model: &Model) -> Result<Ack, SystemError> {
+        let done = match op {
+            KvOp::Commit {
+                messages,
+                sync,
+                reserve,
+            } => {
+                let space = if *reserve {
+                    SpaceClass::Reserve
+                } else {
+                    SpaceClass::Normal
+                };
+                let options = CommitOptions { sync: *sync, space };
+                let ack = if *sync { Ack::Durable } else { Ack::Done };
+                live.engine
+                    .commit(&live.batch(messages), options)
+                    .map(|_| ack)
+            }
+            KvOp::Sync => live.engine.sync().map(|()| Ack::Durable),
+            KvOp::CreateTree(name) => live
+                .engine
+                .create_tree(name, &self.host.tree_options())
+                .map(|id| {
+                    live.trees.insert(name.clone(), id);
+                    Ack::Durable
+                }),
+            KvOp::DropTree(name) => {
+                let id = live.trees[name];
+                live.engine.drop_tree(id).map(|()| {
+                    live.trees.remove(name);
+                    Ack::Durable
+                })
+            }
+            KvOp::Settle => live.engine.settle().map(|()| Ack::Done),
+            KvOp::Snapshot => return live.snapshot(&model.trees).map(|()| Ack::Done),
+        };
+        let may_refuse = !matches!(op, KvOp::Commit { reserve: true, .. } | KvOp::Sync);
+        match done {
+            Err(KvError::NoSpace { .. }) if may_refuse => Ok(Ack::Refused),
+            other => other.map_err(error),
+        }
+    }
+
+    fn is_write(&self, op: &KvOp) -> bool {
+        match op {
+            KvOp::Commit { messages, .. } => !messages.is_empty(),
+            KvOp::CreateTree(_) | KvOp::DropTree(_) => true,
+            KvOp::Sync | KvOp::Settle | KvOp::Snapshot => false,
+        }
+    }
+
+    fn state(&self, live: &Self::Live) -> Result<Trees, SystemError> {
+        let mut trees = Trees::new();
+        for tree in live.engine.trees() {
+            let map = read_tree(&live.engine, &tree.name, tree.id)?;
+            trees.insert(tree.name, map);
+        }
+        Ok(trees)
+    }
+
+    fn compare_readable(&self, live: &Self::Live, expected: &Trees) -> Result<u64, String> {
+        let mut errors = 0;
+        let found: BTreeMap<String, TreeId> = live
+            .engine
+            .trees()
+            .into_iter()
+            .map(|tree| (tree.name, tree.id))
+            .collect();
+        if !found.keys().eq(expected.keys()) {
+            return Err(format!(
+                "trees are {:?}, not {:?}",
+                found.keys(),
+                expected.keys()
+            ));
+        }
+        for (name, map) in expected {
+            let tree = found[name];
+            for (key, value) in map {
+                match live.engine.get(tree, key, None) {
+                    Ok(Some(got)) if got == value[..] => {}
+                    Ok(_) => return Err(format!("get of {key:02x?} in {name:?} is wrong")),
+                    Err(_) => errors += 1,
+                }
+            }
+            errors += scan_readable(&live.engine, tree, map)?;
+        }
+        Ok(errors)
+    }
+
+    fn check(&self, live: &Self::Live) -> Result<Vec<String>, SystemError> {
+        let found = live.engine.check(&mut |_, _| {}).map_err(error)?;
+        Ok(found
+            .into_iter()
+            .map(|v| format!("{}: {}", v.rule, v.detail))
+            .collect())
+    }
+
+    fn close(&self, live: Self::Live) -> Result<(), SystemError> {
+        live.engine.close().map_err(error)
+    }
+
+    fn difference(&self, found: &Trees, expected: &Trees) -> String {
+        model::difference(found, expected)
+    }
+}
+
+/// What a scan gives before it fails is the start of `expected`, without a gap.
+fn scan_readable(engine: &dyn Engine, tree: TreeId, expected: &Map) -> Result<u64, String> {
+    let Ok(mut scan) = engine.scan(tree, KeyRange::all(), Direction::Forward, None) else {
+        return Ok(1);
+    };
+    let mut wanted = expected.iter();
+    loop {
+        match (scan.next(), wanted.next()) {
+            (Err(_), _) => return Ok(1),
+            (Ok(None), None) => return Ok(0),
+            (Ok(Some((key, value))), Some((k, v))) if key == k && *value == **v => {}
+            (Ok(found), wanted) => {
+                let found = found.map(|(key, _)| key.to_vec());
+                let wanted = wanted.map(|(key, _)| key);
+                return Err(format!(
+                    "a scan gives {found:02x?} in place of {wanted:02x?}"
+                ));
+            }
+        }
+    }
+}

@@ -1,0 +1,316 @@
+//! The key-value store as maps, and the operations on it.
+
+use super::functions::{ADD, APPEND, SHRINK, registry};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Bound;
+use std::sync::Arc;
+use stitch_base::random::Rng;
+use stitch_kv::{Folded, UpsertRegistry};
+
+/// Trees that may exist, by slot.
+const SLOTS: u64 = 3;
+
+/// One tree.
+pub type Map = BTreeMap<Vec<u8>, Arc<[u8]>>;
+/// All trees, by name.
+pub type Trees = BTreeMap<String, Map>;
+
+/// One message of a commit.
+#[derive(Clone)]
+pub enum Message {
+    /// Sets a key.
+    Put(Vec<u8>, Arc<[u8]>),
+    /// Removes a key.
+    Delete(Vec<u8>),
+    /// Removes a range.
+    DeleteRange(Vec<u8>, Vec<u8>),
+    /// Folds into a key.
+    Upsert(Vec<u8>, u32, Vec<u8>),
+}
+
+fn text(bytes: &[u8]) -> String {
+    let shown: String = bytes.iter().take(12).map(|b| format!("{b:02x}")).collect();
+    if bytes.len() > 12 {
+        format!("{shown}..({})", bytes.len())
+    } else {
+        shown
+    }
+}
+
+impl fmt::Debug for Message {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Put(key, value) => write!(f, "put {}={}", text(key), text(value)),
+            Self::Delete(key) => write!(f, "delete {}", text(key)),
+            Self::DeleteRange(start, end) => write!(f, "delete {}..{}", text(start), text(end)),
+            Self::Upsert(key, function, delta) => {
+                write!(f, "upsert {} {function} {}", text(key), text(delta))
+            }
+        }
+    }
+}
+
+/// One operation on a store.
+#[derive(Clone, Debug)]
+pub enum KvOp {
+    /// A batch.
+    Commit {
+        /// Its messages with the names of their trees.
+        messages: Vec<(String, Message)>,
+        /// Durable when it returns.
+        sync: bool,
+        /// May use the space kept back for getting out of a full store.
+        reserve: bool,
+    },
+    /// Makes everything durable.
+    Sync,
+    /// Makes a tree.
+    CreateTree(String),
+    /// Removes a tree.
+    DropTree(String),
+    /// Lets background work finish.
+    Settle,
+    /// Holds a snapshot, or compares and releases the one held.
+    Snapshot,
+}
+
+/// What the workload is like.
+#[derive(Clone, Copy, Debug)]
+pub struct Shape {
+    /// Number of different keys of a tree.
+    pub keys: u64,
+    /// Largest value, in bytes.
+    pub value_bytes_max: u64,
+    /// Most messages of one commit.
+    pub messages_max: u64,
+}
+
+/// The store in memory.
+#[derive(Clone)]
+pub struct Model {
+    /// What it holds.
+    pub trees: Trees,
+    functions: Arc<UpsertRegistry>,
+}
+
+impl fmt::Debug for Model {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Model")
+            .field("trees", &self.trees.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Default for Model {
+    fn default() -> Self {
+        Self {
+            trees: BTreeMap::new(),
+            functions: Arc::new(registry()),
+        }
+    }
+}
+
+impl Model {
+    pub(super) fn apply(&mut self, op: &KvOp) {
+        match op {
+            KvOp::Commit { messages, .. } => {
+                for (tree, message) in messages {
+                    let map = self
+                        .trees
+                        .get_mut(tree)
+                        .expect("generated for a living tree");
+                    apply(map, message, &self.functions);
+                }
+            }
+            KvOp::CreateTree(name) => {
+                let before = self.trees.insert(name.clone(), Map::new());
+                assert!(before.is_none(), "generated for a free name");
+            }
+            KvOp::DropTree(name) => {
+                self.trees
+                    .remove(name)
+                    .expect("generated for a living tree");
+            }
+            KvOp::Sync | KvOp::Settle | KvOp::Snapshot => {}
+        }
+    }
+}
+
+fn apply(map: &mut Map, message: &Message, functions: &UpsertRegistry) {
+    match message {
+        Message::Put(key, value) => {
+            map.insert(key.clone(), Arc::clone(value));
+        }
+        Message::Delete(key) => {
+            map.remove(key);
+        }
+        Message::DeleteRange(start, end) if start < end => {
+            let range = (Bound::Included(start.clone()), Bound::Excluded(end.clone()));
+            let doomed: Vec<Vec<u8>> = map.range(range).map(|(key, _)| key.clone()).collect();
+            for key in doomed {
+                map.remove(&key);
+            }
+        }
+        Message::DeleteRange(..) => {}
+        Message::Upsert(key, function, delta) => {
+            let function = functions.get(*function).expect("a registered function");
+            let mut out = Vec::new();
+            let old = map.get(key).map(|value| &value[..]);
+            match function.fold(key, old, delta, &mut out) {
+                Folded::Value => map.insert(key.clone(), out.into()),
+                Folded::Absent => map.remove(key),
+            };
+        }
+    }
+}
+
+/// A next operation.
+pub(super) fn generate(model: &Model, shape: Shape, rng: &mut Rng) -> KvOp {
+    let names: Vec<&String> = model.trees.keys().collect();
+    if names.is_empty() || (names.len() < 3 && rng.one_in(16)) {
+        let free = (0..SLOTS).map(|slot| format!("tree-{slot}"));
+        let mut free = free.filter(|name| !model.trees.contains_key(name));
+        return KvOp::CreateTree(free.next().expect("fewer trees than slots"));
+    }
+    let pick = |rng: &mut Rng| names[small(rng, names.len() as u64)].clone();
+    match rng.below(32) {
+        0..=3 => KvOp::Sync,
+        4 => KvOp::Settle,
+        5 | 6 => KvOp::Snapshot,
+        7 if names.len() > 1 => KvOp::DropTree(pick(rng)),
+        8 => delete_much(pick(rng), shape, rng),
+        9..=11 => sequential(pick(rng), shape, rng),
+        _ => {
+            let count = if rng.one_in(4) {
+                1 + rng.below(shape.messages_max)
+            } else {
+                1
+            };
+            let messages = (0..count)
+                .map(|_| (pick(rng), message(shape, rng)))
+                .collect();
+            KvOp::Commit {
+                messages,
+                sync: rng.one_in(8),
+                reserve: false,
+            }
+        }
+    }
+}
+
+/// Gives space back, so it must work on a full store too.
+fn delete_much(tree: String, shape: Shape, rng: &mut Rng) -> KvOp {
+    let (start, end) = (key(shape, rng), key(shape, rng));
+    let (start, end) = if start < end {
+        (start, end)
+    } else {
+        (end, start)
+    };
+    KvOp::Commit {
+        messages: vec![(tree, Message::DeleteRange(start, end))],
+        sync: rng.one_in(4),
+        reserve: true,
+    }
+}
+
+/// Neighbouring keys in order, as sequential writing makes them.
+fn sequential(tree: String, shape: Shape, rng: &mut Rng) -> KvOp {
+    let first = rng.below(shape.keys);
+    let count = 1 + rng.below(shape.messages_max);
+    let put = |i: u64, rng: &mut Rng| {
+        (
+            tree.clone(),
+            Message::Put(numbered(first + i), value(shape, rng)),
+        )
+    };
+    let messages = (0..count).map(|i| put(i, rng)).collect();
+    KvOp::Commit {
+        messages,
+        sync: rng.one_in(8),
+        reserve: false,
+    }
+}
+
+fn message(shape: Shape, rng: &mut Rng) -> Message {
+    let at = key(shape, rng);
+    match rng.below(16) {
+        0..=2 => Message::Delete(at),
+        3 => {
+            let end = key(shape, rng);
+            Message::DeleteRange(at, end)
+        }
+        4 | 5 => Message::Upsert(at, ADD, rng.below(1000).to_le_bytes().to_vec()),
+        6 => Message::Upsert(at, APPEND, bytes(rng, 40)),
+        7 => Message::Upsert(at, SHRINK, Vec::new()),
+        _ => Message::Put(at, value(shape, rng)),
+    }
+}
+
+fn numbered(number: u64) -> Vec<u8> {
+    let mut key = u16::try_from(number)
+        .expect("a small number of keys")
+        .to_be_bytes()
+        .to_vec();
+    // Keys of different lengths, some of them the start of others.
+    key.resize(2 + usize::from(key[1] % 4) * 9, b'.');
+    key
+}
+
+fn key(shape: Shape, rng: &mut Rng) -> Vec<u8> {
+    numbered(rng.below(shape.keys))
+}
+
+fn value(shape: Shape, rng: &mut Rng) -> Arc<[u8]> {
+    let bound = match rng.below(8) {
+        0 => 1,
+        1..=4 => 64,
+        5 | 6 => shape.value_bytes_max.min(1024),
+        _ => shape.value_bytes_max,
+    };
+    bytes(rng, bound).into()
+}
+
+/// Up to `bound` bytes; some repeat, so that compression has something to do.
+fn bytes(rng: &mut Rng, bound: u64) -> Vec<u8> {
+    let mut out = vec![0; small(rng, bound)];
+    if rng.one_in(2) {
+        rng.fill(&mut out);
+    } else {
+        let byte = rng.next_u64().to_le_bytes()[0];
+        out.fill(byte);
+        let head = out.len().min(8);
+        rng.fill(&mut out[..head]);
+    }
+    out
+}
+
+fn small(rng: &mut Rng, bound: u64) -> usize {
+    usize::try_from(rng.below(bound)).expect("a small number")
+}
+
+/// The first difference between two stores.
+pub(super) fn difference(found: &Trees, expected: &Trees) -> String {
+    if let Some(name) = found.keys().find(|name| !expected.contains_key(*name)) {
+        return format!("there is a tree {name:?} too many");
+    }
+    for (name, wanted) in expected {
+        let Some(map) = found.get(name) else {
+            return format!("tree {name:?} is missing");
+        };
+        if let Some((key, _)) = map.iter().find(|(key, _)| !wanted.contains_key(*key)) {
+            return format!("{name:?} has a key {} too many", text(key));
+        }
+        for (key, value) in wanted {
+            match map.get(key) {
+                None => return format!("{name:?} has no key {}", text(key)),
+                Some(other) if other != value => {
+                    let (other, value) = (text(other), text(value));
+                    return format!("{name:?} has {}={other}, not {value}", text(key));
+                }
+                Some(_) => {}
+            }
+        }
+    }
+    "no difference".to_owned()
+}

@@ -1,0 +1,122 @@
+//! What the simulation asks of a thing that it puts under test.
+
+use std::fmt;
+use stitch_base::ErrorKind;
+use stitch_base::random::Rng;
+use stitch_base::sync::Arc;
+use stitch_device::{Device, MemDevice};
+
+/// An error of a system, cut down to what the simulation looks at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SystemError {
+    /// What a caller can do about it.
+    pub kind: ErrorKind,
+    /// What it says to a person.
+    pub message: String,
+}
+
+impl SystemError {
+    /// From the parts.
+    pub fn new(kind: ErrorKind, message: impl fmt::Display) -> Self {
+        Self {
+            kind,
+            message: message.to_string(),
+        }
+    }
+}
+
+impl fmt::Display for SystemError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.message, self.kind)
+    }
+}
+
+/// What a system says when an operation returns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ack {
+    /// Done; survives a killed process.
+    Done,
+    /// Done; it and everything before it survive a power cut.
+    Durable,
+    /// Refused, without any effect.
+    Refused,
+}
+
+/// A store with operations that happen one after the other, each whole or not at all, and a state
+/// that can be compared.
+pub trait System {
+    /// One operation.
+    type Op: Clone + fmt::Debug;
+    /// All that a user can see, for comparison.
+    type State: Clone + PartialEq;
+    /// The same store in memory, trusted.
+    type Model;
+    /// The store, open.
+    type Live;
+
+    /// What it is called in reports.
+    fn name(&self) -> &'static str;
+
+    /// A freshly formatted medium.
+    fn image(&self) -> MemDevice;
+
+    /// What is on a freshly formatted medium.
+    fn model(&self) -> Self::Model;
+
+    /// A next operation that makes sense now.
+    fn generate(&self, model: &Self::Model, rng: &mut Rng) -> Self::Op;
+
+    /// What `op` does, in the model.
+    fn apply(&self, model: &mut Self::Model, op: &Self::Op);
+
+    /// What a user of the model sees.
+    fn model_state(&self, model: &Self::Model) -> Self::State;
+
+    /// Opens the store for writing, recovering what a crash has left.
+    ///
+    /// # Errors
+    /// Whatever it says.
+    fn open(&self, device: Arc<dyn Device>) -> Result<Self::Live, SystemError>;
+
+    /// Does one operation; `model` is as before it.
+    ///
+    /// # Errors
+    /// Whatever it says, but for refusals.
+    fn run(
+        &self,
+        live: &mut Self::Live,
+        op: &Self::Op,
+        model: &Self::Model,
+    ) -> Result<Ack, SystemError>;
+
+    /// True for an operation that changes or secures anything.
+    fn is_write(&self, op: &Self::Op) -> bool;
+
+    /// Reads everything.
+    ///
+    /// # Errors
+    /// Where something cannot be read.
+    fn state(&self, live: &Self::Live) -> Result<Self::State, SystemError>;
+
+    /// Reads whatever can be read, piece by piece, and compares it with `expected`: every piece is
+    /// right or gives an error. `Ok` holds the number of errors.
+    ///
+    /// # Errors
+    /// The first piece that is wrong.
+    fn compare_readable(&self, live: &Self::Live, expected: &Self::State) -> Result<u64, String>;
+
+    /// Checks every rule of the store; the broken ones.
+    ///
+    /// # Errors
+    /// Where the check cannot go on.
+    fn check(&self, live: &Self::Live) -> Result<Vec<String>, SystemError>;
+
+    /// Closes it in good order: everything is durable afterwards.
+    ///
+    /// # Errors
+    /// Whatever it says.
+    fn close(&self, live: Self::Live) -> Result<(), SystemError>;
+
+    /// The first difference, for a person.
+    fn difference(&self, found: &Self::State, expected: &Self::State) -> String;
+}
