@@ -73,6 +73,13 @@ impl CountsSnapshot {
         }
     }
 
+    /// The same, one kind left out.
+    #[must_use]
+    pub const fn without(mut self, opcode: Opcode) -> Self {
+        self.by_opcode[opcode as usize] = 0;
+        self
+    }
+
     /// The kinds that came, with their names and numbers, in the order of the opcodes.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
         let known = Opcode::ALL

@@ -340,3 +340,6 @@ fn fill_sized(
         Err(Errno::ERANGE)
     }
 }
+
+#[cfg(test)]
+mod tests;

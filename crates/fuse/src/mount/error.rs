@@ -14,8 +14,8 @@ pub enum MountError {
         "/dev/fuse is missing: load the kernel module `fuse`, or give the container the device"
     )]
     NoDevice,
-    /// Only root and members of some group may open the device.
-    #[error("/dev/fuse cannot be opened")]
+    /// The device may not be opened by everybody.
+    #[error("/dev/fuse cannot be opened; its mode should be 666 for users to mount")]
     DeviceRefused {
         /// Why.
         source: io::Error,

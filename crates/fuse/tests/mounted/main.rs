@@ -1,0 +1,12 @@
+//! Real mounts of a file system in memory. They need root and `/dev/fuse`, and say so if they are
+//! left out.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod counts;
+mod files;
+mod fixture;
+mod lifecycle;
+mod locks;
+#[path = "../support/memfs.rs"]
+mod memfs;
