@@ -155,6 +155,16 @@ mod tests {
     }
 
     #[test]
+    fn zeros_take_no_room() {
+        let device = MemDevice::new(16384);
+        device.write_at(100, &[&[0; 9000]]).unwrap();
+        assert_eq!(device.pages().iter().count(), 0);
+        device.write_at(100, &[&[1; 10]]).unwrap();
+        device.write_at(100, &[&[0; 10]]).unwrap();
+        assert!(device.written_pages().is_empty());
+    }
+
+    #[test]
     fn an_image_is_padded_to_whole_pages() {
         let device = MemDevice::from_image(&[1, 2, 3]);
         assert_eq!(device.geometry().len_bytes, 4096);

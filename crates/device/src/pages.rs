@@ -27,6 +27,9 @@ impl Pages {
     pub(crate) fn write(&mut self, offset: u64, bytes: &[u8]) {
         for_each_page(offset, bytes.len(), |page, within, span| {
             let len = span.len();
+            if !self.pages.contains_key(&page) && bytes[span.clone()].iter().all(|&b| b == 0) {
+                return;
+            }
             let slot = self
                 .pages
                 .entry(page)

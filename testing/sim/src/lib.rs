@@ -14,9 +14,11 @@ pub mod damage;
 pub mod fault;
 pub mod kv;
 pub mod liar;
+pub mod mini;
 mod system;
 pub mod systems;
 mod timeline;
+pub mod tiny;
 pub mod toy;
 
 pub use system::{Ack, System, SystemError};

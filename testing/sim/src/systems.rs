@@ -1,6 +1,7 @@
 //! The systems that the simulator knows.
 
 use crate::cases::{Case, Size, of_system};
+use crate::mini::Mini;
 use crate::toy::{Toy, ToyBug};
 
 /// Every case of every system.
@@ -12,9 +13,9 @@ pub fn cases() -> Vec<Case> {
         faults: 20,
         damages: 20,
     };
-    let toy = of_system(Toy { bug: ToyBug::None }, size);
+    let mut cases = of_system(Toy { bug: ToyBug::None }, size);
     // The toy has no defence against errors and damage: only its crashes are of use.
-    toy.into_iter()
-        .filter(|case| case.name == "toy/crash" || case.is_canary)
-        .collect()
+    cases.retain(|case| case.name == "toy/crash");
+    cases.extend(of_system(Mini::default(), size));
+    cases
 }

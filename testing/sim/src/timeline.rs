@@ -83,9 +83,10 @@ impl<S: System> Timeline<S> {
         }
         format!(
             "state is none that ever was (allowed: after {low} to {high} operations); against the \
-             last allowed: {}; against the first allowed: {}",
+             last allowed: {}; against the first allowed: {}; the last operations:{}",
             system.difference(state, &self.states[high]),
             system.difference(state, &self.states[low]),
+            self.tail(12),
         )
     }
 
