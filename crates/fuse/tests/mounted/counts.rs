@@ -74,6 +74,21 @@ fn a_new_file_costs_a_lookup_and_its_making() {
 }
 
 #[test]
+fn without_extended_attributes_a_new_file_costs_one_request_less() {
+    let options = MemOptions {
+        no_xattrs: true,
+        ..MemOptions::default()
+    };
+    let Some(mounted) = Mounted::new(options, &SessionConfig::default()) else {
+        return;
+    };
+    warm(&mounted);
+    fs::write(mounted.path("before"), b"x").unwrap();
+    let counts = mounted.requests_of(|| fs::write(mounted.path("small"), [7; 200]).unwrap());
+    assert_eq!(counts.to_string(), "LOOKUP 1, GETATTR 1, MKNOD 1, WRITE 1");
+}
+
+#[test]
 fn served_opens_cost_more() {
     let options = MemOptions {
         serve_open: true,

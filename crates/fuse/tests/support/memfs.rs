@@ -30,6 +30,8 @@ const S_ISGID: u32 = 0o2000;
 pub(crate) struct MemOptions {
     /// OPEN, CREATE and RELEASE are served; else they are refused, and not asked again.
     pub(crate) serve_open: bool,
+    /// GETXATTR is refused, and not asked again.
+    pub(crate) no_xattrs: bool,
     /// LOOKUP of a name `panic` panics.
     pub(crate) panics: bool,
 }
@@ -657,6 +659,9 @@ impl Handler for MemFs {
     }
 
     fn getxattr(&self, _: &Context<'_>, ino: Ino, name: &[u8], out: &mut Sink<'_>) -> Answer<()> {
+        if self.options.no_xattrs {
+            return Err(Errno::ENOSYS);
+        }
         let state = self.state.lock();
         let value = state.node(ino)?.xattrs.get(name).ok_or(Errno::ENODATA)?;
         if out.put(value) {
