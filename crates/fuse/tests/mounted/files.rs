@@ -202,11 +202,6 @@ fn others_are_let_in_and_kept_out_by_mode() {
     let Some(mounted) = Mounted::plain() else {
         return;
     };
-    fs::set_permissions(
-        mounted.path("").parent().unwrap(),
-        fs::Permissions::from_mode(0o755),
-    )
-    .ok();
     fs::write(mounted.path("open"), b"x").unwrap();
     fs::write(mounted.path("shut"), b"x").unwrap();
     fs::set_permissions(mounted.path("shut"), fs::Permissions::from_mode(0o600)).unwrap();
@@ -218,6 +213,28 @@ fn others_are_let_in_and_kept_out_by_mode() {
     };
     assert!(can_read("open"));
     assert!(!can_read("shut"));
+}
+
+#[test]
+fn a_file_that_its_maker_may_not_write_is_open_for_writing_once() {
+    let Some(mounted) = Mounted::plain() else {
+        return;
+    };
+    let dir = mounted.path("public");
+    fs::create_dir(&dir).unwrap();
+    fs::set_permissions(&dir, fs::Permissions::from_mode(0o777)).unwrap();
+    let mut command = std::process::Command::new("sh");
+    std::os::unix::process::CommandExt::uid(&mut command, 65534);
+    let script = "umask 777; echo x > \"$1/f\" || exit 1; echo y > \"$1/f\" && exit 2; \
+                  set -C; echo z > \"$1/g\" || exit 3; echo z > \"$1/g\" && exit 4; exit 0";
+    let output = command
+        .args(["-c", script, "sh"])
+        .arg(&dir)
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert_eq!(fs::read(dir.join("f")).unwrap(), b"x\n");
+    assert_eq!(fs::metadata(dir.join("f")).unwrap().mode() & 0o7777, 0);
 }
 
 #[test]
