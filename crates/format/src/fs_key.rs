@@ -1,0 +1,216 @@
+//! Keys of the file system's trees. Numbers are big-endian, so that byte order is their order.
+//!
+//! | tree | key | row |
+//! |---|---|---|
+//! | meta | parent ino (8), name hash (8), name (1 to 255) | inode or link, see `fs_inode` |
+//! | meta | ino (8) | inode with several links, orphan, root |
+//! | data | ino (8), chunk number (8) | up to 4 KiB of contents |
+//! | xattr | ino (8), name (1 to 255) | value |
+//! | sys | `h` | header |
+//! | sys | `i` | first inode number that was never handed out (u64) |
+//! | sys | `n` | number of inodes that have a name (u64) |
+//! | sys | `o`, ino (8) | nothing: the inode is an orphan |
+//!
+//! The hash of a name gives directories an order that does not depend on what else is in them, so
+//! that 63 bits name a place in a directory for ever: see [`name_hash`].
+
+use stitch_base::Ino;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+/// Longest name, in bytes.
+pub const NAME_BYTES_MAX: usize = 255;
+/// Bytes of contents in a row of the data tree.
+pub const CHUNK_BYTES: u64 = 4096;
+/// Largest hash of a name.
+pub const NAME_HASH_MAX: u64 = (1 << 59) - 2;
+/// Key of the header in the sys tree.
+pub const SYS_HEADER: &[u8] = b"h";
+/// Key of the first number never handed out in the sys tree.
+pub const SYS_NEXT_INO: &[u8] = b"i";
+/// Key of the count of named inodes in the sys tree.
+pub const SYS_INODE_COUNT: &[u8] = b"n";
+/// First byte of the keys of orphans in the sys tree.
+pub const SYS_ORPHAN: u8 = b'o';
+
+const KEY_BYTES_MAX: usize = 16 + NAME_BYTES_MAX;
+
+/// A key, built in place.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct FsKey {
+    bytes: [u8; KEY_BYTES_MAX],
+    len: u16,
+}
+
+impl FsKey {
+    fn new(parts: &[&[u8]]) -> Self {
+        let mut bytes = [0; KEY_BYTES_MAX];
+        let mut at = 0;
+        for part in parts {
+            bytes[at..at + part.len()].copy_from_slice(part);
+            at += part.len();
+        }
+        let len = u16::try_from(at).expect("at most 271 bytes");
+        Self { bytes, len }
+    }
+}
+
+impl std::ops::Deref for FsKey {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.len)]
+    }
+}
+
+impl std::fmt::Debug for FsKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", self.escape_ascii())
+    }
+}
+
+/// Place of a name in its directory's order: XXH3-64 under the file system's secret seed, cut to 59
+/// bits, never 0. Four bits more tell names of one hash apart in a position of a directory.
+#[must_use]
+pub fn name_hash(seed: u64, name: &[u8]) -> u64 {
+    (xxh3_64_with_seed(name, seed) >> 5).clamp(1, NAME_HASH_MAX)
+}
+
+/// Meta: a name in a directory.
+///
+/// # Panics
+/// If the name is empty or longer than [`NAME_BYTES_MAX`].
+#[must_use]
+pub fn dentry(seed: u64, parent: Ino, name: &[u8]) -> FsKey {
+    assert!(!name.is_empty(), "a dentry has a name");
+    assert!(name.len() <= NAME_BYTES_MAX, "names are checked before");
+    let hash = name_hash(seed, name);
+    FsKey::new(&[&parent.0.to_be_bytes(), &hash.to_be_bytes(), name])
+}
+
+/// Meta: first key that a name of this hash can have, after the directory's own row.
+#[must_use]
+pub fn dentry_start(parent: Ino, hash: u64) -> FsKey {
+    FsKey::new(&[&parent.0.to_be_bytes(), &hash.to_be_bytes()])
+}
+
+/// Meta: an inode under its own number. Sorts before the names in that directory.
+#[must_use]
+pub fn own(ino: Ino) -> FsKey {
+    FsKey::new(&[&ino.0.to_be_bytes()])
+}
+
+/// Data: a chunk.
+#[must_use]
+pub fn chunk(ino: Ino, number: u64) -> FsKey {
+    FsKey::new(&[&ino.0.to_be_bytes(), &number.to_be_bytes()])
+}
+
+/// Xattr: an attribute.
+///
+/// # Panics
+/// If the name is longer than [`NAME_BYTES_MAX`].
+#[must_use]
+pub fn xattr(ino: Ino, name: &[u8]) -> FsKey {
+    assert!(name.len() <= NAME_BYTES_MAX, "names are checked before");
+    FsKey::new(&[&ino.0.to_be_bytes(), name])
+}
+
+/// Sys: an orphan.
+#[must_use]
+pub fn orphan(ino: Ino) -> FsKey {
+    FsKey::new(&[&[SYS_ORPHAN], &ino.0.to_be_bytes()])
+}
+
+/// Any tree but sys: first key after all keys of an inode.
+///
+/// # Panics
+/// If the number is the last one, which is never handed out.
+#[must_use]
+pub fn after(ino: Ino) -> FsKey {
+    own(ino.next())
+}
+
+/// The number at the start of a key of any tree but sys.
+#[must_use]
+pub fn ino_of(key: &[u8]) -> Option<Ino> {
+    let bytes = key.first_chunk::<8>()?;
+    Some(Ino(u64::from_be_bytes(*bytes)))
+}
+
+/// Hash and name of a key of the meta tree; `None` for an inode's own row and for what is no key.
+#[must_use]
+pub fn name_of(key: &[u8]) -> Option<(u64, &[u8])> {
+    let hash = key.get(8..16)?.first_chunk::<8>()?;
+    let name = key.get(16..)?;
+    let fits = !name.is_empty() && name.len() <= NAME_BYTES_MAX;
+    fits.then(|| (u64::from_be_bytes(*hash), name))
+}
+
+/// Number of a chunk, from its key.
+#[must_use]
+pub fn chunk_of(key: &[u8]) -> Option<u64> {
+    let bytes: [u8; 8] = key.get(8..)?.try_into().ok()?;
+    Some(u64::from_be_bytes(bytes))
+}
+
+/// The number in an orphan's key.
+#[must_use]
+pub fn orphan_of(key: &[u8]) -> Option<Ino> {
+    let (&first, rest) = key.split_first()?;
+    let bytes: [u8; 8] = rest.try_into().ok()?;
+    (first == SYS_ORPHAN).then(|| Ino(u64::from_be_bytes(bytes)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn bytes_are_pinned() {
+        let ino = Ino(0x0102_0304_0506_0708);
+        let number = [1, 2, 3, 4, 5, 6, 7, 8];
+        assert_eq!(&own(ino)[..], number);
+        assert_eq!(&after(ino)[..], [1, 2, 3, 4, 5, 6, 7, 9]);
+        assert_eq!(
+            &chunk(Ino(9), 0x0a0b)[..],
+            [0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0x0a, 0x0b]
+        );
+        assert_eq!(&xattr(Ino(2), b"user.a")[7..], b"\x02user.a");
+        assert_eq!(&orphan(ino)[..], [b'o', 1, 2, 3, 4, 5, 6, 7, 8]);
+        assert_eq!(name_hash(0, b"name"), 0x0061_aa76_6e12_53be);
+        let key = dentry(0, ino, b"name");
+        assert_eq!(key[..8], number);
+        assert_eq!(&key[16..], b"name");
+    }
+
+    #[test]
+    fn parts_come_back() {
+        let key = dentry(7, Ino(5), b"x");
+        assert_eq!(ino_of(&key), Some(Ino(5)));
+        assert_eq!(name_of(&key), Some((name_hash(7, b"x"), &b"x"[..])));
+        assert_eq!(name_of(&own(Ino(5))), None);
+        assert_eq!(chunk_of(&chunk(Ino(5), 6)), Some(6));
+        assert_eq!(orphan_of(&orphan(Ino(3))), Some(Ino(3)));
+        for cut in 0..17 {
+            assert_eq!(name_of(&key[..cut.min(16)]), None);
+            assert_eq!(ino_of(&key[..cut]).is_some(), cut >= 8);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn chunks_sort_by_inode_and_number(a: (u64, u64), b: (u64, u64)) {
+            let (left, right) = (chunk(Ino(a.0), a.1), chunk(Ino(b.0), b.1));
+            prop_assert_eq!(left[..].cmp(&right[..]), a.cmp(&b));
+        }
+
+        #[test]
+        fn a_directory_is_one_range(parent in 1..u64::MAX, name in proptest::collection::vec(1u8.., 1..255)) {
+            let key = dentry(3, Ino(parent), &name);
+            prop_assert!(own(Ino(parent))[..] < key[..]);
+            prop_assert!(dentry_start(Ino(parent), 1)[..] < key[..]);
+            prop_assert!(key[..] < after(Ino(parent))[..]);
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! Header of a file system: what holds for all its rows. In the sys tree.
+//!
+//! | offset | type | field |
+//! |---|---|---|
+//! | 0 | u32 | magic `stfs` |
+//! | 4 | u32 | version: 1 |
+//! | 8 | u64 | seed of name hashes |
+//! | 16 | i64 | when it was made, ns since 1970 |
+
+use crate::FormatError;
+use crate::codec::Reader;
+
+/// Format version of the file system's rows. All of them change with it.
+pub const FS_VERSION: u32 = 1;
+const MAGIC: [u8; 4] = *b"stfs";
+
+/// Header of a file system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FsHeader {
+    /// Secret seed of name hashes.
+    pub name_seed: u64,
+    /// When it was made, in nanoseconds since 1970.
+    pub created_ns: i64,
+}
+
+impl FsHeader {
+    /// The header as bytes.
+    #[must_use]
+    pub fn encode(&self) -> [u8; 24] {
+        let mut out = [0; 24];
+        out[..4].copy_from_slice(&MAGIC);
+        out[4..8].copy_from_slice(&FS_VERSION.to_le_bytes());
+        out[8..16].copy_from_slice(&self.name_seed.to_le_bytes());
+        out[16..].copy_from_slice(&self.created_ns.to_le_bytes());
+        out
+    }
+
+    /// The header in `bytes`.
+    ///
+    /// # Errors
+    /// [`FormatError`]: not a header, or one of a newer version.
+    pub fn decode(bytes: &[u8]) -> Result<Self, FormatError> {
+        let mut reader = Reader::new("fs header", bytes);
+        let magic = reader.take(4)?;
+        if magic != MAGIC {
+            return Err(reader.field("magic", "stfs", magic.escape_ascii().to_string()));
+        }
+        let version = reader.u32()?;
+        if version > FS_VERSION {
+            return Err(FormatError::Newer {
+                record: "fs header",
+                found: version,
+                supported: FS_VERSION,
+            });
+        }
+        if version != FS_VERSION {
+            return Err(reader.field("version", "1", version.to_string()));
+        }
+        let header = Self {
+            name_seed: reader.u64()?,
+            created_ns: reader.i64()?,
+        };
+        reader.finish()?;
+        Ok(header)
+    }
+}
+
+/// A number of the sys tree as bytes.
+#[must_use]
+pub const fn encode_number(value: u64) -> [u8; 8] {
+    value.to_le_bytes()
+}
+
+/// A number of the sys tree.
+///
+/// # Errors
+/// [`FormatError`]: not eight bytes.
+pub fn decode_number(bytes: &[u8]) -> Result<u64, FormatError> {
+    let mut reader = Reader::new("fs number", bytes);
+    let value = reader.u64()?;
+    reader.finish()?;
+    Ok(value)
+}
+
+/// Upsert `add`: the delta (i64) is added to the number; what is no number counts as 0. A delta that
+/// is none changes nothing.
+pub fn fold_add(old: Option<&[u8]>, delta: &[u8], out: &mut Vec<u8>) {
+    let before = old.and_then(|old| decode_number(old).ok()).unwrap_or(0);
+    let by = delta.try_into().map_or(0, i64::from_le_bytes);
+    out.extend_from_slice(&before.saturating_add_signed(by).to_le_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOLDEN: [u8; 24] = [
+        b's', b't', b'f', b's', // magic
+        1, 0, 0, 0, // version
+        1, 2, 3, 4, 5, 6, 7, 8, // seed
+        9, 10, 11, 12, 13, 14, 15, 16, // created
+    ];
+
+    #[test]
+    fn bytes_are_pinned() {
+        let header = FsHeader {
+            name_seed: 0x0807_0605_0403_0201,
+            created_ns: 0x100f_0e0d_0c0b_0a09,
+        };
+        assert_eq!(header.encode(), GOLDEN);
+        assert_eq!(FsHeader::decode(&GOLDEN), Ok(header));
+    }
+
+    #[test]
+    fn cuts_and_flipped_bits_of_magic_and_version_are_errors() {
+        for cut in 0..GOLDEN.len() {
+            assert!(FsHeader::decode(&GOLDEN[..cut]).is_err());
+        }
+        for bit in 0..64 {
+            let mut bytes = GOLDEN;
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            assert!(FsHeader::decode(&bytes).is_err(), "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn add_saturates_and_takes_anything() {
+        let mut out = Vec::new();
+        fold_add(Some(&encode_number(5)), &(-2i64).to_le_bytes(), &mut out);
+        assert_eq!(decode_number(&out), Ok(3));
+        out.clear();
+        fold_add(Some(b"junk"), &(-2i64).to_le_bytes(), &mut out);
+        assert_eq!(decode_number(&out), Ok(0));
+        out.clear();
+        fold_add(None, b"", &mut out);
+        assert_eq!(decode_number(&out), Ok(0));
+    }
+}

@@ -1,0 +1,114 @@
+//! What the file system answers when it cannot do what it was asked.
+
+use stitch_base::{ErrorKind, Ino};
+use stitch_format::FormatError;
+use stitch_kv::KvError;
+
+/// An error of the file system. The words of POSIX, without its numbers.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum FsError {
+    /// No such name.
+    #[error("no such file or directory")]
+    NotFound,
+    /// The inode number is none that was looked up since the file system was opened.
+    #[error("inode {0} is not known any more")]
+    Stale(Ino),
+    /// The name exists already.
+    #[error("file exists")]
+    Exists,
+    /// A directory is needed.
+    #[error("not a directory")]
+    NotDir,
+    /// Not for a directory.
+    #[error("is a directory")]
+    IsDir,
+    /// The directory has entries.
+    #[error("directory not empty")]
+    NotEmpty,
+    /// A name or symlink target is too long.
+    #[error("name too long")]
+    NameTooLong,
+    /// The mode or the ACL does not allow it.
+    #[error("permission denied")]
+    Access,
+    /// Nobody may, or only the owner.
+    #[error("operation not permitted")]
+    Perm,
+    /// The store is full.
+    #[error("no space left")]
+    NoSpace,
+    /// The file system is open for reading only.
+    #[error("read-only file system")]
+    ReadOnly,
+    /// Beyond the largest offset.
+    #[error("file too large")]
+    FileTooBig,
+    /// The arguments make no sense.
+    #[error("invalid argument: {0}")]
+    Invalid(&'static str),
+    /// No such extended attribute.
+    #[error("no such attribute")]
+    NoData,
+    /// A value is larger than what may be stored.
+    #[error("too big")]
+    TooBig,
+    /// There is no data or hole after this offset.
+    #[error("no data or hole after this offset")]
+    NoSeekTarget,
+    /// Not offered, here or at all.
+    #[error("operation not supported")]
+    Unsupported,
+    /// The inode has as many names as it can have.
+    #[error("too many links")]
+    TooManyLinks,
+    /// Stored rows contradict each other: run `fsck`.
+    #[error("the file system is damaged: {0}")]
+    Corrupt(String),
+    /// A stored row does not decode: run `fsck`.
+    #[error("the file system is damaged: {0}")]
+    Format(#[from] FormatError),
+    /// The engine below failed.
+    #[error(transparent)]
+    Storage(KvError),
+}
+
+impl From<KvError> for FsError {
+    fn from(error: KvError) -> Self {
+        match error {
+            KvError::NoSpace { .. } => Self::NoSpace,
+            KvError::ReadOnly => Self::ReadOnly,
+            other => Self::Storage(other),
+        }
+    }
+}
+
+impl FsError {
+    /// What a caller can do about it.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::NotFound | Self::Stale(_) | Self::NoData | Self::NoSeekTarget => {
+                ErrorKind::NotFound
+            }
+            Self::Exists | Self::NotEmpty => ErrorKind::Exists,
+            Self::NotDir
+            | Self::IsDir
+            | Self::NameTooLong
+            | Self::Access
+            | Self::Perm
+            | Self::FileTooBig
+            | Self::Invalid(_)
+            | Self::TooBig
+            | Self::TooManyLinks => ErrorKind::Invalid,
+            Self::NoSpace => ErrorKind::NoSpace,
+            Self::ReadOnly => ErrorKind::ReadOnly,
+            Self::Unsupported => ErrorKind::Unsupported,
+            Self::Corrupt(_) => ErrorKind::Corrupt,
+            Self::Format(error) => error.kind(),
+            Self::Storage(error) => error.kind(),
+        }
+    }
+}
+
+/// Result of an operation.
+pub type FsResult<T> = Result<T, FsError>;
