@@ -18,6 +18,7 @@ pub mod log_record;
 pub mod superblock;
 pub mod table;
 pub mod version_object;
+pub mod vt_index;
 pub mod vt_manifest;
 
 pub use document::{TABLES, document};

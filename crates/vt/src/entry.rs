@@ -3,6 +3,7 @@
 //! Order of entries: by key, ascending; versions of one key by sequence number, newest first.
 
 use crate::error::VtError;
+use bytes::Bytes;
 use stitch_base::Seqno;
 
 /// What a version does to its key.
@@ -60,4 +61,47 @@ pub(crate) trait EntryIter {
 
     /// The entry it stands on; `None` beyond either end.
     fn current(&self) -> Option<EntryRef<'_>>;
+
+    /// The buffer in which the current entry's value lies, if it is shared; see [`to_bytes`].
+    fn owner(&self) -> Option<&Bytes> {
+        None
+    }
+}
+
+/// A boxed cursor. Moves between threads, and holds all that it needs.
+pub(crate) type BoxIter = Box<dyn EntryIter + Send>;
+
+impl<T: EntryIter + ?Sized> EntryIter for Box<T> {
+    fn seek(&mut self, key: &[u8], seqno: Seqno) -> Result<(), VtError> {
+        (**self).seek(key, seqno)
+    }
+
+    fn seek_before(&mut self, key: Option<&[u8]>) -> Result<(), VtError> {
+        (**self).seek_before(key)
+    }
+
+    fn next(&mut self) -> Result<(), VtError> {
+        (**self).next()
+    }
+
+    fn prev(&mut self) -> Result<(), VtError> {
+        (**self).prev()
+    }
+
+    fn current(&self) -> Option<EntryRef<'_>> {
+        (**self).current()
+    }
+
+    fn owner(&self) -> Option<&Bytes> {
+        (**self).owner()
+    }
+}
+
+/// A value to keep: a slice of its buffer, or a copy where sharing would hold on to much for
+/// little.
+pub(crate) fn to_bytes(value: &[u8], owner: Option<&Bytes>) -> Bytes {
+    match owner {
+        Some(owner) if value.len() >= owner.len() / 4 => owner.slice_ref(value),
+        _ => Bytes::copy_from_slice(value),
+    }
 }

@@ -3,6 +3,7 @@
 use stitch_base::ErrorKind;
 use stitch_format::FormatError;
 use stitch_kv::KvError;
+use stitch_volume::VolumeError;
 
 /// An error of the VT-tree engine.
 #[derive(Debug, thiserror::Error)]
@@ -17,6 +18,9 @@ pub enum VtError {
         #[source]
         source: FormatError,
     },
+    /// The volume failed, or is full.
+    #[error(transparent)]
+    Volume(#[from] VolumeError),
 }
 
 impl VtError {
@@ -25,6 +29,7 @@ impl VtError {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Format { source, .. } => source.kind(),
+            Self::Volume(source) => source.kind(),
         }
     }
 }

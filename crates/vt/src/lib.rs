@@ -4,9 +4,14 @@
 //! Paper: Shetty, Spillane, Malpani, Andrews, Seyster, Zadok, *Building Workload-Independent Storage
 //! with VT-Trees*, FAST 2013.
 
+#![expect(dead_code, reason = "the engine that uses these arrives next")]
+
+mod cache;
 mod entry;
 mod error;
+mod iter;
+mod memtable;
+mod range_delete;
+mod table;
 
-#[expect(unused_imports, reason = "the engine arrives next")]
-pub(crate) use entry::{EntryIter, EntryRef, Op, RangeDelete};
 pub use error::VtError;

@@ -1,0 +1,339 @@
+//! Deleted ranges of keys, and who is deleted by them.
+//!
+//! A set of range deletes is immutable; adding one makes a new set that shares most of the old.
+//!
+//! 1. A set is a list of layers of falling size. A new range delete is a layer of one; layers of
+//!    like size are joined, so there are O(log n) of them and each range delete is moved O(log n)
+//!    times.
+//! 2. A layer cuts the keys at the ends of its ranges. Over the pieces stands a segment tree: each
+//!    range delete is noted at the O(log n) nodes that make up its range, each node keeps its
+//!    sequence numbers newest first. A key is looked up on the way from its piece to the root.
+//!
+//! Invariants:
+//! - memory is O(n log n), however the ranges overlap;
+//! - a lookup is O(log^3 n) at worst, and mostly one layer.
+//!
+//! Differs: LSM-trees of today cut overlapping ranges into pieces that each list all sequence
+//! numbers, which takes quadratic memory for nested ranges (truncating a file again and again).
+
+use crate::entry::RangeDelete;
+use std::cmp::Reverse;
+use std::sync::Arc;
+use stitch_base::Seqno;
+
+/// A set of range deletes of one tree.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RangeDeletes {
+    /// Largest first.
+    layers: Vec<Arc<Layer>>,
+}
+
+/// What covers a key, and how far that answer holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Cover<'a> {
+    /// The newest range delete over the key, not newer than asked.
+    pub(crate) seqno: Option<Seqno>,
+    /// The first key after it for which the answer may be another; `None` if none.
+    pub(crate) until: Option<&'a [u8]>,
+}
+
+impl RangeDeletes {
+    /// The set of these.
+    pub(crate) fn new(deletes: Vec<RangeDelete>) -> Self {
+        let deletes: Vec<_> = deletes.into_iter().filter(is_range).map(Arc::new).collect();
+        if deletes.is_empty() {
+            return Self::default();
+        }
+        Self {
+            layers: vec![Arc::new(Layer::new(deletes))],
+        }
+    }
+
+    /// This set and one more.
+    pub(crate) fn with(&self, delete: RangeDelete) -> Self {
+        if !is_range(&delete) {
+            return self.clone();
+        }
+        let mut layers = self.layers.clone();
+        let mut newest = vec![Arc::new(delete)];
+        while let Some(layer) = layers.pop_if(|layer| layer.deletes.len() <= newest.len()) {
+            newest.extend(layer.deletes.iter().cloned());
+        }
+        layers.push(Arc::new(Layer::new(newest)));
+        Self { layers }
+    }
+
+    /// The set of all range deletes of several sets.
+    pub(crate) fn union<'a>(sets: impl IntoIterator<Item = &'a Self>) -> Self {
+        let mut layers: Vec<Arc<Layer>> = Vec::new();
+        for set in sets {
+            layers.extend(set.layers.iter().cloned());
+        }
+        if layers.len() <= 1 {
+            return Self { layers };
+        }
+        let all = layers
+            .iter()
+            .flat_map(|layer| layer.deletes.iter().cloned());
+        Self {
+            layers: vec![Arc::new(Layer::new(all.collect()))],
+        }
+    }
+
+    /// True if there is none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.layers.is_empty()
+    }
+
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.layers.iter().map(|layer| layer.deletes.len()).sum()
+    }
+
+    /// Bytes of memory.
+    pub(crate) fn bytes(&self) -> usize {
+        self.layers.iter().map(|layer| layer.bytes).sum()
+    }
+
+    /// The newest range delete over `key` that is not newer than `max_seqno`.
+    pub(crate) fn newest_covering(&self, key: &[u8], max_seqno: Seqno) -> Option<Seqno> {
+        let newest = |layer: &Arc<Layer>| layer.newest_at(layer.piece_of(key)?, max_seqno);
+        self.layers.iter().filter_map(newest).max()
+    }
+
+    /// As [`Self::newest_covering`], and up to which key that holds.
+    pub(crate) fn cover(&self, key: &[u8], max_seqno: Seqno) -> Cover<'_> {
+        Cover {
+            seqno: self.newest_covering(key, max_seqno),
+            until: self
+                .layers
+                .iter()
+                .filter_map(|layer| layer.bound_after(key))
+                .min(),
+        }
+    }
+
+    /// If every key from `first` to `last`, both included, is in a range delete not newer than
+    /// `max_seqno`: a sequence number such that all older entries there are deleted.
+    pub(crate) fn covers_range(
+        &self,
+        first: &[u8],
+        last: &[u8],
+        max_seqno: Seqno,
+    ) -> Option<Seqno> {
+        debug_assert!(first <= last, "a range of keys is in order");
+        let mut at = first;
+        let mut weakest: Option<Seqno> = None;
+        loop {
+            let cover = self.cover(at, max_seqno);
+            let seqno = cover.seqno?;
+            weakest = Some(weakest.map_or(seqno, |w| w.min(seqno)));
+            match cover.until {
+                Some(until) if until <= last => at = until,
+                _ => return weakest,
+            }
+        }
+    }
+
+    /// The range deletes that hold any key from `first` to `last`, both included.
+    pub(crate) fn touching<'a>(
+        &'a self,
+        first: &'a [u8],
+        last: &'a [u8],
+    ) -> impl Iterator<Item = &'a RangeDelete> {
+        let layers = self.layers.iter();
+        layers.flat_map(move |layer| layer.touching(first, last))
+    }
+
+    /// All of them, in no particular order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &RangeDelete> {
+        let layers = self.layers.iter();
+        layers.flat_map(|layer| layer.deletes.iter().map(|delete| &**delete))
+    }
+
+    /// All of them, by start, then newest first.
+    pub(crate) fn sorted(&self) -> Vec<&RangeDelete> {
+        let mut out: Vec<_> = self.iter().collect();
+        out.sort_by(|a, b| order(a).cmp(&order(b)));
+        out
+    }
+}
+
+fn is_range(delete: &RangeDelete) -> bool {
+    delete.start < delete.end
+}
+
+fn order(delete: &RangeDelete) -> (&[u8], Reverse<Seqno>, &[u8]) {
+    (&delete.start, Reverse(delete.seqno), &delete.end)
+}
+
+/// Range deletes that never change.
+#[derive(Debug)]
+struct Layer {
+    /// By start.
+    deletes: Vec<Arc<RangeDelete>>,
+    /// For each: which of those up to it ends last.
+    last_end: Vec<u32>,
+    /// Where pieces begin, in key order; the last is where the last piece ends.
+    bounds: Vec<Bound>,
+    /// Of each node of the segment tree: where its sequence numbers begin in `seqnos`.
+    node_starts: Vec<u32>,
+    seqnos: Vec<Seqno>,
+    bytes: usize,
+}
+
+/// An end of a range, found through its range delete.
+#[derive(Clone, Copy, Debug)]
+struct Bound {
+    delete: u32,
+    is_end: bool,
+}
+
+fn narrow(count: usize) -> u32 {
+    u32::try_from(count).expect("range deletes in memory are counted in 32 bits")
+}
+
+impl Layer {
+    fn new(mut deletes: Vec<Arc<RangeDelete>>) -> Self {
+        debug_assert!(!deletes.is_empty(), "a layer is not empty");
+        deletes.sort_by(|a, b| order(a).cmp(&order(b)));
+        let mut layer = Self {
+            last_end: last_ends(&deletes),
+            bounds: Vec::new(),
+            node_starts: Vec::new(),
+            seqnos: Vec::new(),
+            bytes: 0,
+            deletes,
+        };
+        layer.cut();
+        layer.plant();
+        layer.bytes = layer.weigh();
+        layer
+    }
+
+    fn bound(&self, bound: Bound) -> &[u8] {
+        let delete = &self.deletes[bound.delete as usize];
+        if bound.is_end {
+            &delete.end
+        } else {
+            &delete.start
+        }
+    }
+
+    /// Fills in the bounds.
+    fn cut(&mut self) {
+        let mut bounds: Vec<Bound> = (0..narrow(self.deletes.len()))
+            .flat_map(|delete| [false, true].map(|is_end| Bound { delete, is_end }))
+            .collect();
+        bounds.sort_by(|a, b| self.bound(*a).cmp(self.bound(*b)));
+        bounds.dedup_by(|a, b| self.bound(*a) == self.bound(*b));
+        debug_assert!(bounds.len() >= 2, "a range has two ends");
+        self.bounds = bounds;
+    }
+
+    fn piece_count(&self) -> usize {
+        self.bounds.len() - 1
+    }
+
+    /// Fills in the segment tree. Piece `i` is leaf `i + piece_count`; node `n` has the children
+    /// `2n` and `2n + 1`.
+    fn plant(&mut self) {
+        let mut notes: Vec<(u32, Reverse<Seqno>)> = Vec::new();
+        for delete in &self.deletes {
+            let piece = |key: &[u8]| self.bounds.partition_point(|b| self.bound(*b) < key);
+            let mut low = piece(&delete.start) + self.piece_count();
+            let mut high = piece(&delete.end) + self.piece_count();
+            while low < high {
+                if low % 2 == 1 {
+                    notes.push((narrow(low), Reverse(delete.seqno)));
+                    low += 1;
+                }
+                if high % 2 == 1 {
+                    high -= 1;
+                    notes.push((narrow(high), Reverse(delete.seqno)));
+                }
+                low /= 2;
+                high /= 2;
+            }
+        }
+        notes.sort_unstable();
+        notes.dedup();
+        let nodes = self.piece_count() * 2;
+        let mut at = 0;
+        self.node_starts = Vec::with_capacity(nodes + 1);
+        for node in 0..=nodes {
+            at += notes[at..]
+                .iter()
+                .take_while(|n| (n.0 as usize) < node)
+                .count();
+            self.node_starts.push(narrow(at));
+        }
+        self.seqnos = notes.into_iter().map(|(_, Reverse(seqno))| seqno).collect();
+    }
+
+    fn weigh(&self) -> usize {
+        let own = |d: &Arc<RangeDelete>| {
+            size_of::<Arc<RangeDelete>>() + size_of::<RangeDelete>() + d.start.len() + d.end.len()
+        };
+        self.deletes.iter().map(own).sum::<usize>()
+            + self.last_end.len() * size_of::<u32>()
+            + self.bounds.len() * size_of::<Bound>()
+            + self.node_starts.len() * size_of::<u32>()
+            + self.seqnos.len() * size_of::<Seqno>()
+            + size_of::<Self>()
+    }
+
+    /// The piece that holds a key; `None` before the first and after the last.
+    fn piece_of(&self, key: &[u8]) -> Option<usize> {
+        let after = self.bounds.partition_point(|b| self.bound(*b) <= key);
+        (after > 0 && after < self.bounds.len()).then(|| after - 1)
+    }
+
+    fn bound_after(&self, key: &[u8]) -> Option<&[u8]> {
+        let after = self.bounds.partition_point(|b| self.bound(*b) <= key);
+        self.bounds.get(after).map(|bound| self.bound(*bound))
+    }
+
+    /// The newest range delete over a piece that is not newer than `max_seqno`.
+    fn newest_at(&self, piece: usize, max_seqno: Seqno) -> Option<Seqno> {
+        let mut node = piece + self.piece_count();
+        let mut newest = None;
+        while node > 0 {
+            let seqnos = self.node_starts[node] as usize..self.node_starts[node + 1] as usize;
+            let seqnos = &self.seqnos[seqnos];
+            let first = seqnos.partition_point(|s| *s > max_seqno);
+            newest = newest.max(seqnos.get(first).copied());
+            node /= 2;
+        }
+        newest
+    }
+
+    fn touching<'a>(
+        &'a self,
+        first: &'a [u8],
+        last: &'a [u8],
+    ) -> impl Iterator<Item = &'a RangeDelete> {
+        let begun = self.deletes.partition_point(|d| d.start.as_slice() <= last);
+        let reaches = move |index: u32| self.deletes[index as usize].end.as_slice() > first;
+        (0..begun)
+            .rev()
+            .take_while(move |&index| reaches(self.last_end[index]))
+            .filter(move |&index| reaches(narrow(index)))
+            .map(|index| &*self.deletes[index])
+    }
+}
+
+fn last_ends(deletes: &[Arc<RangeDelete>]) -> Vec<u32> {
+    let mut out: Vec<u32> = Vec::with_capacity(deletes.len());
+    for (index, delete) in deletes.iter().enumerate() {
+        let before = out.last().copied();
+        out.push(match before {
+            Some(before) if deletes[before as usize].end >= delete.end => before,
+            _ => narrow(index),
+        });
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests;
