@@ -1,4 +1,4 @@
-//! Objects of the version log: a header of 64 bytes and a payload that belongs to the engine.
+//! Objects of the version log: a header of 72 bytes and a payload that belongs to the engine.
 //!
 //! Every object starts at a multiple of 4 KiB and is padded with zeros to the next. It says itself
 //! where it stands, what it follows and which base it belongs to, so that recovery needs no
@@ -15,7 +15,7 @@ use stitch_base::{Generation, Lsn};
 /// First bytes of an object.
 pub const MAGIC: [u8; 8] = *b"StitchVL";
 /// Length of the header, in bytes.
-pub const HEADER_BYTES: usize = 64;
+pub const HEADER_BYTES: usize = 72;
 /// Objects start at multiples of this, in bytes.
 pub const ALIGN: u64 = 4096;
 /// Version of this record.
@@ -38,6 +38,7 @@ fields! {
     TARGET: u64 = 48, "wrap left: position of the live base; others: 0";
     GENERATION: u32 = 56, "generation of the volume that wrote this";
     LOG_GENERATION: u32 = 60, "lowest generation of backup log records at or after the log start";
+    LOG_DURABLE: u64 = 64, "position up to which the backup log was durable when this was written";
 }
 
 /// What an object is. Do not renumber; 0 is never valid.
@@ -74,6 +75,9 @@ pub struct ObjectHeader {
     pub generation: Generation,
     /// Lowest generation of backup log records at or after `log_start`.
     pub log_generation: Generation,
+    /// Position up to which the backup log was durable: a replay that ends before it has met
+    /// damage, not the log's end.
+    pub log_durable: Lsn,
 }
 
 fn field(field: &'static str, expected: &str, found: impl ToString) -> FormatError {
@@ -127,6 +131,7 @@ impl ObjectHeader {
         TARGET.put(&mut out, self.target);
         GENERATION.put(&mut out, narrow(self.generation));
         LOG_GENERATION.put(&mut out, narrow(self.log_generation));
+        LOG_DURABLE.put(&mut out, self.log_durable.0);
         let sum = checksum_with_hole(salt, &out[..covered], CHECKSUM.range());
         CHECKSUM.put(&mut out, sum);
         (out, sum)
@@ -176,6 +181,7 @@ impl ObjectHeader {
             target: TARGET.get(bytes),
             generation: Generation(u64::from(GENERATION.get(bytes))),
             log_generation: Generation(u64::from(LOG_GENERATION.get(bytes))),
+            log_durable: Lsn(LOG_DURABLE.get(bytes)),
         })
     }
 

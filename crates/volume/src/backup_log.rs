@@ -24,6 +24,7 @@ pub use replay::Visit;
 
 use crate::VolumeError;
 use crate::core::Core;
+use crate::version_log::State;
 use stitch_base::sync::{Arc, Condvar, Mutex, MutexGuard};
 use stitch_base::{Generation, Lsn};
 use stitch_device::SECTOR_BYTES;
@@ -67,6 +68,8 @@ struct Writer {
     start: Lsn,
     /// Where the next record goes; unknown until the log was read once.
     end: Option<Lsn>,
+    /// Where the log ends at the earliest, unless it is damaged.
+    floor: Lsn,
     /// From which position on records have at least which generation. Never empty.
     generations: Vec<(Lsn, Generation)>,
     /// Records that are not yet with the operating system; they end at `end`.
@@ -80,18 +83,15 @@ struct Syncer {
 }
 
 impl BackupLog {
-    pub(crate) fn new(
-        core: Arc<Core>,
-        durability: Durability,
-        start: Lsn,
-        generation: Generation,
-    ) -> Self {
+    pub(crate) fn new(core: Arc<Core>, durability: Durability, version: &State) -> Self {
+        let start = version.log_start;
         assert!(start.0.is_multiple_of(ALIGN), "the version was checked");
         let (ring_at, ring_bytes) = (core.areas.backup_log_at, core.areas.backup_log_bytes);
         let writer = Writer {
             start,
             end: None,
-            generations: vec![(start, generation)],
+            floor: version.log_durable,
+            generations: vec![(start, version.log_generation)],
             buffer: Vec::new(),
         };
         let syncer = Syncer {
@@ -257,6 +257,13 @@ impl BackupLog {
         );
         let index = writer.generations.partition_point(|&(from, _)| from <= lsn);
         Ok(writer.generations[index - 1].1)
+    }
+
+    /// Lets the next replay end where the log is damaged, although more of it was durable. For
+    /// repair: what stood there is lost.
+    pub fn accept_loss(&self) {
+        let mut writer = self.writer.lock();
+        writer.floor = writer.start;
     }
 
     /// Gives up the records before `start`: a version that starts there is durable.

@@ -13,11 +13,15 @@
 
 mod backup_log;
 mod core;
+#[cfg(test)]
+mod crash_tests;
 mod error;
 mod mkfs;
 mod signature;
 mod space;
 mod superblocks;
+#[cfg(test)]
+mod testing;
 mod version_log;
 mod volume;
 mod window;

@@ -177,6 +177,7 @@ fn origin(salt: u64) -> Vec<u8> {
         target: 0,
         generation: Generation(0),
         log_generation: Generation(0),
+        log_durable: Lsn(0),
     };
     header.encode(salt, &[]).0
 }

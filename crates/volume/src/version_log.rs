@@ -6,7 +6,7 @@
 //!    end says so, one at the left end names the live base; they are synced.
 //! 3. The object is appended and synced.
 //!
-//! A base goes to the left end whenever the live objects leave room there, so that recovery, which
+//! A base goes to the left end whenever the live objects leave ample room there, so that recovery, which
 //! scans from the left end, reads little more than what is live.
 //!
 //! Invariants:
@@ -49,6 +49,8 @@ pub(crate) struct State {
     pub(crate) log_start: Lsn,
     /// Lowest generation of records there.
     pub(crate) log_generation: Generation,
+    /// Position up to which the backup log is known to be durable.
+    pub(crate) log_durable: Lsn,
 }
 
 /// Where an object goes.
@@ -100,12 +102,14 @@ impl State {
         (ALIGN + len + keep <= live).then_some(self.left(area))
     }
 
-    /// Where a base of `len` bytes goes, so that one of `keep` bytes fits after it.
+    /// Where a base of `len` bytes goes, so that one of `keep` bytes fits after it, and also after
+    /// a crash that leaves a wrapping object and no base.
     fn place_base(&self, area: u64, len: u64, keep: u64) -> Option<Place> {
         let (tail, live) = (self.tail_offset(area), self.live % area);
         let next_fits = |at: u64| at + len + keep <= area || ALIGN + keep <= at;
         let is_wrapped = self.is_wrapped(area);
-        if !is_wrapped && ALIGN + len <= live && next_fits(ALIGN) {
+        if !is_wrapped && ALIGN + keep <= live && next_fits(ALIGN) {
+            debug_assert!(len <= keep, "what is kept free is for a base as long");
             return Some(self.left(area));
         }
         let end = if is_wrapped { live } else { area };
@@ -189,7 +193,8 @@ impl VersionLog {
             return Err(full);
         };
         let place = if is_base {
-            state.place_base(self.area_bytes, len, self.keep_bytes(len))
+            let longer = len.max(state.base_bytes);
+            state.place_base(self.area_bytes, len, self.keep_bytes(longer))
         } else {
             state.place_delta(self.area_bytes, len, self.keep_bytes(state.base_bytes))
         };
@@ -198,8 +203,7 @@ impl VersionLog {
         };
         assert!(log_start >= state.log_start, "log starts do not go back");
         log.barrier()?;
-        state.log_generation = log.generation_at(log_start)?;
-        state.log_start = log_start;
+        // The wrapping objects repeat the last version, not this one: it may not come about.
         if place.wraps {
             self.wrap(&mut state, place.position - ALIGN)?;
         }
@@ -212,7 +216,8 @@ impl VersionLog {
             log_start,
             target: 0,
             generation: self.core.generation,
-            log_generation: state.log_generation,
+            log_generation: log.generation_at(log_start)?,
+            log_durable: log.durable_end(),
         };
         self.append(&mut state, &header, payload)?;
         self.core.sync()?;
@@ -243,6 +248,7 @@ impl VersionLog {
             target: 0,
             generation: self.core.generation,
             log_generation: state.log_generation,
+            log_durable: state.log_durable,
         };
         if tail_offset < self.area_bytes {
             let (bytes, _) = header.encode(self.core.salt, &[]);
@@ -278,6 +284,9 @@ impl State {
     /// Takes note of a durable object.
     fn apply(&mut self, header: &ObjectHeader) {
         let len = header.end() - header.position;
+        self.log_start = header.log_start;
+        self.log_generation = header.log_generation;
+        self.log_durable = header.log_durable;
         match header.kind {
             ObjectKind::Base => {
                 self.live = header.position;

@@ -139,12 +139,7 @@ impl Volume {
         let core = Arc::new(core);
         let state = recovered.state;
         let log_start = state.log_start;
-        let log = BackupLog::new(
-            Arc::clone(&core),
-            options.durability,
-            log_start,
-            state.log_generation,
-        );
+        let log = BackupLog::new(Arc::clone(&core), options.durability, &state);
         let zones = Arc::new(Zones::new(&areas));
         let volume = Self {
             versions: VersionLog::new(Arc::clone(&core), state),

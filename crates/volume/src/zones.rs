@@ -104,6 +104,14 @@ struct Piece {
     len: u32,
 }
 
+/// The pieces of each zone, in order of zones and offsets.
+fn by_zone(pieces: &mut [Piece]) -> impl Iterator<Item = (u32, &[Piece])> {
+    pieces.sort_unstable_by_key(|piece| (piece.zone, piece.start));
+    pieces
+        .chunk_by(|a, b| a.zone == b.zone)
+        .map(|chunk| (chunk[0].zone, chunk))
+}
+
 fn narrow(value: u64) -> u32 {
     u32::try_from(value).expect("offsets in a zone fit 32 bits")
 }
@@ -154,23 +162,28 @@ impl Zones {
     /// [`VolumeError::Corrupt`] if one lies outside the zones, is not aligned, or overlaps another:
     /// the version cannot be trusted.
     pub fn adopt(&self, extents: &[Extent]) -> Result<(), VolumeError> {
+        let corrupt = |at, len, expected: &str| VolumeError::Corrupt {
+            what: "version".to_owned(),
+            at,
+            expected: expected.to_owned(),
+            found: format!("an extent of {len} bytes"),
+        };
+        let mut all = Vec::new();
+        for &Extent { addr, len } in extents {
+            let pieces = self
+                .pieces(Extent { addr, len })
+                .ok_or_else(|| corrupt(addr, len, "an extent of sectors within the zones"))?;
+            all.extend(pieces);
+        }
         let mut state = self.state.lock();
-        for &extent in extents {
-            let pieces = self.pieces(extent).ok_or_else(|| VolumeError::Corrupt {
-                what: "version".to_owned(),
-                at: extent.addr,
-                expected: "an extent of sectors within the zones".to_owned(),
-                found: format!("{} bytes", extent.len),
-            })?;
-            for piece in pieces {
-                if !state.update(piece.zone, |zone| zone.take(piece.start, piece.len)) {
-                    return Err(VolumeError::Corrupt {
-                        what: "version".to_owned(),
-                        at: extent.addr,
-                        expected: "extents that do not overlap".to_owned(),
-                        found: format!("{} bytes owned twice in part", extent.len),
-                    });
-                }
+        for (zone, pieces) in by_zone(&mut all) {
+            let twice = state.update(zone, |zone| {
+                pieces.iter().find(|p| !zone.take(p.start, p.len))
+            });
+            if let Some(piece) = twice {
+                let offset = u64::from(zone) * self.zone_bytes + u64::from(piece.start);
+                let (addr, len) = (self.zones_at + offset, u64::from(piece.len));
+                return Err(corrupt(addr, len, "extents that do not overlap"));
             }
         }
         Ok(())
@@ -236,12 +249,17 @@ impl Zones {
     /// # Panics
     /// If any byte of them is free already, or lies outside the zones.
     pub fn free(&self, extents: &[Extent]) {
-        let mut state = self.state.lock();
+        let mut all = Vec::new();
         for &extent in extents {
-            let pieces = self.pieces(extent).expect("what is freed was handed out");
-            for piece in pieces {
-                state.update(piece.zone, |zone| zone.give(piece.start, piece.len));
-            }
+            all.extend(self.pieces(extent).expect("what is freed was handed out"));
+        }
+        let mut state = self.state.lock();
+        for (zone, pieces) in by_zone(&mut all) {
+            state.update(zone, |zone| {
+                for piece in pieces {
+                    zone.give(piece.start, piece.len);
+                }
+            });
         }
     }
 
@@ -368,6 +386,7 @@ impl State {
             self.by_hole.remove(&(zone.largest_usable(), index));
         }
         let out = change(zone);
+        zone.refresh();
         self.free_bytes = self.free_bytes - u64::from(free) + u64::from(zone.free_bytes());
         self.usable_bytes = self.usable_bytes - u64::from(usable) + u64::from(zone.usable_bytes());
         if zone.free_bytes() == zone.len() {

@@ -27,7 +27,8 @@ impl BackupLog {
     /// and returns the position after the last that is; from there appends go on.
     ///
     /// # Errors
-    /// [`VolumeError::Device`] if the log cannot be read; [`VolumeError::Invalid`] if `from` is
+    /// [`VolumeError::Device`] if the log cannot be read; [`VolumeError::Corrupt`] if it ends
+    /// before what is known to be durable (see [`Self::accept_loss`]); [`VolumeError::Invalid`] if `from` is
     /// not a position in the live part; what `visit` returns.
     pub fn replay<E: From<VolumeError>>(
         &self,
@@ -72,15 +73,26 @@ impl BackupLog {
                 visit(header.end(), payload)?;
             }
         }
-        self.set_end(walk.lsn, &steps);
+        self.set_end(walk.lsn, &steps)?;
         Ok(walk.lsn)
     }
 
     /// Takes note of where the log ends, if that was not known.
-    fn set_end(&self, end: Lsn, steps: &[(Lsn, Generation)]) {
+    fn set_end(&self, end: Lsn, steps: &[(Lsn, Generation)]) -> Result<(), VolumeError> {
         let mut writer = self.writer.lock();
         if writer.end.is_some() {
-            return;
+            return Ok(());
+        }
+        // Too little for a header before the ring's end counts as used: nothing can stand there.
+        let left = self.ring_bytes - self.offset(end);
+        let reached = if left < HEADER { end.0 + left } else { end.0 };
+        if reached < writer.floor.0 {
+            return Err(VolumeError::Corrupt {
+                what: "backup log".to_owned(),
+                at: self.ring_at + self.offset(end),
+                expected: format!("records up to position {}", writer.floor),
+                found: format!("none after position {end}"),
+            });
         }
         writer.end = Some(end);
         let own = (end, self.core.generation);
@@ -91,6 +103,7 @@ impl BackupLog {
             }
         }
         tracing::debug!(lsn = end.0, "found the backup log's end");
+        Ok(())
     }
 }
 

@@ -179,6 +179,7 @@ fn summary(scan: &Scan<'_>, live: Vec<Found>) -> Result<Recovered, VolumeError> 
         deltas_bytes: deltas.map(|f| f.header.end() - f.header.position).sum(),
         log_start: last.header.log_start,
         log_generation: last.header.log_generation,
+        log_durable: last.header.log_durable,
     };
     let generation = last.header.generation;
     // The base that mkfs writes is of no bytes and not the engine's.
@@ -200,8 +201,11 @@ fn summary(scan: &Scan<'_>, live: Vec<Found>) -> Result<Recovered, VolumeError> 
 /// Refuses positions so high that arithmetic with them could end.
 fn check_positions(scan: &Scan<'_>, state: &State) -> Result<(), VolumeError> {
     const POSITION_MAX: u64 = 1 << 62;
-    let Lsn(log_start) = state.log_start;
-    if state.tail.max(log_start).max(state.serial) <= POSITION_MAX {
+    let Lsn(log_durable) = state.log_durable;
+    if state.log_start > state.log_durable {
+        return Err(scan.corrupt(0, "a durable log start", "one that is not"));
+    }
+    if state.tail.max(log_durable).max(state.serial) <= POSITION_MAX {
         return Ok(());
     }
     Err(scan.corrupt(0, "positions below 2^62", "higher ones"))

@@ -55,7 +55,7 @@ impl Zone {
 
     /// The hole at or before `offset`.
     fn hole_before(&self, offset: u32) -> Option<(u32, u32)> {
-        if self.free_bytes == self.len {
+        if self.holes.is_empty() && self.free_bytes == self.len {
             return Some((0, self.len));
         }
         let mut before = self.holes.range(..=offset);
@@ -68,7 +68,7 @@ impl Zone {
             .is_none_or(|(hole, hole_len)| hole + hole_len <= start)
     }
 
-    /// Takes a run out of the holes. False, and nothing changed, if it is not wholly free.
+    /// Takes a run out of the holes; [`Self::refresh`] after the last change. False, and nothing changed, if it is not wholly free.
     pub(super) fn take(&mut self, start: u32, len: u32) -> bool {
         debug_assert!(len > 0, "a run is not empty");
         let Some((hole, hole_len)) = self.hole_before(start) else {
@@ -85,11 +85,10 @@ impl Zone {
         if end < hole_end {
             self.insert_hole(end, hole_end - end);
         }
-        self.refresh();
         true
     }
 
-    /// Gives a run to the holes.
+    /// Gives a run to the holes; [`Self::refresh`] after the last change.
     pub(super) fn give(&mut self, start: u32, len: u32) {
         assert!(len > 0, "a run is not empty");
         assert!(start + len <= self.len, "a run lies in its zone");
@@ -106,7 +105,6 @@ impl Zone {
             end += hole_len;
         }
         self.insert_hole(first, end - first);
-        self.refresh();
     }
 
     fn remove_hole(&mut self, start: u32, len: u32) {
@@ -121,7 +119,8 @@ impl Zone {
         self.usable_bytes += pages(start, len).1;
     }
 
-    fn refresh(&mut self) {
+    /// Brings the longest run up to date, after changes.
+    pub(super) fn refresh(&mut self) {
         if self.free_bytes == self.len {
             self.holes.clear();
             self.largest_usable = self.len;
