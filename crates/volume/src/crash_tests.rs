@@ -224,7 +224,7 @@ fn many_lives(durability: Durability, seeds: std::ops::Range<u64>) {
 
 #[test]
 fn crashes_leave_the_old_version_or_the_new_and_a_prefix_of_the_log() {
-    many_lives(Durability::Os, 0..3000);
+    many_lives(Durability::Os, 0..400);
 }
 
 #[test]

@@ -24,6 +24,8 @@ mod superblocks;
 mod testing;
 mod version_log;
 mod volume;
+#[cfg(test)]
+mod volume_tests;
 mod window;
 mod zones;
 

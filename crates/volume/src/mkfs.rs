@@ -83,7 +83,7 @@ impl FormatOptions {
         let version_log_at = COPIES[1] + COPY_BYTES as u64;
         let backup_log_at = version_log_at + version_log_bytes;
         let zones_at = backup_log_at + backup_log_bytes;
-        let needed = zones_at + zone_bytes.saturating_mul(16);
+        let needed = zones_at.saturating_add(zone_bytes.saturating_mul(16));
         if needed > device_bytes {
             return invalid(format!(
                 "the logs and 16 zones need {needed} bytes; the device has {device_bytes}"

@@ -90,3 +90,56 @@ fn probe_zfs(head: &[u8]) -> Option<Signature> {
         is_zfs.then_some(Signature { name: "ZFS", at })
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stitch_device::MemDevice;
+
+    #[test]
+    fn every_known_signature_is_found_wherever_it_can_be() {
+        for known in KNOWN {
+            for &at in known.at {
+                let device = MemDevice::new(1 << 20);
+                device.write_at(at, &[known.bytes]).unwrap();
+                let found = probe(&device).unwrap();
+                assert_eq!(
+                    found,
+                    Some(Signature {
+                        name: known.name,
+                        at
+                    })
+                );
+            }
+        }
+        let device = MemDevice::new(1 << 20);
+        device
+            .write_at(200 << 10, &[&ZFS_MAGIC.to_be_bytes()])
+            .unwrap();
+        assert_eq!(probe(&device).unwrap().unwrap().name, "ZFS");
+    }
+
+    #[test]
+    fn zeros_text_and_short_devices_are_nothing() {
+        assert_eq!(probe(&MemDevice::new(4096)).unwrap(), None);
+        assert_eq!(probe(&MemDevice::new(1 << 20)).unwrap(), None);
+        let device = MemDevice::from_image(&b"some text ".repeat(10_000));
+        assert_eq!(probe(&device).unwrap(), None);
+    }
+
+    #[test]
+    fn a_new_volume_is_told_from_what_was_there() {
+        let device = MemDevice::new(crate::VOLUME_BYTES_MIN);
+        for known in KNOWN {
+            for &at in known.at {
+                device.write_at(at, &[known.bytes]).unwrap();
+            }
+        }
+        let options = crate::FormatOptions::default();
+        crate::Volume::format(&device, &options, &mut |_, _| ()).unwrap();
+        assert_eq!(probe(&device).unwrap().unwrap().name, "StitchFS");
+        device.write_at(0, &[&[0; 8]]).unwrap();
+        device.write_at(4096, &[&[0; 8]]).unwrap();
+        assert_eq!(probe(&device).unwrap(), None, "nothing else was left");
+    }
+}

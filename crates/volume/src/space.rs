@@ -138,3 +138,43 @@ impl Drop for Reservation {
         self.release(self.bytes);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::{fresh, open};
+    use crate::{Class, Stream};
+    use stitch_base::ErrorKind;
+    use stitch_base::sync::Arc;
+
+    #[test]
+    fn users_leave_the_reserve_to_internal_work() {
+        let opened = open(&Arc::new(fresh())).unwrap();
+        let space = opened.volume.space();
+        let usable = opened.volume.zones().usage().usable;
+        assert_eq!(space.reserve_bytes(), 1 << 20);
+        assert_eq!(space.available_bytes(Class::User), usable - (1 << 20));
+        let mut user = space.reserve(usable - (1 << 20), Class::User).unwrap();
+        let error = space.reserve(1, Class::User).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NoSpace);
+        let internal = space.reserve(1 << 20, Class::Internal).unwrap();
+        let error = space.reserve(1, Class::Internal).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NoSpace);
+        user.release(4096);
+        assert_eq!(space.available_bytes(Class::Internal), 4096);
+        user.absorb(internal);
+        assert_eq!(user.bytes(), usable - 4096);
+        drop(user);
+        assert_eq!(space.promised_bytes(), 0);
+    }
+
+    #[test]
+    fn what_is_allocated_is_no_longer_there_to_promise() {
+        let opened = open(&Arc::new(fresh())).unwrap();
+        let (space, zones) = (opened.volume.space(), opened.volume.zones());
+        let before = space.available_bytes(Class::Internal);
+        let got = zones.allocate(65_536, 65_536, Stream(0)).unwrap();
+        assert_eq!(space.available_bytes(Class::Internal), before - 65_536);
+        zones.free(&[got]);
+        assert_eq!(space.available_bytes(Class::Internal), before);
+    }
+}

@@ -102,14 +102,13 @@ impl State {
         (ALIGN + len + keep <= live).then_some(self.left(area))
     }
 
-    /// Where a base of `len` bytes goes, so that one of `keep` bytes fits after it, and also after
-    /// a crash that leaves a wrapping object and no base.
-    fn place_base(&self, area: u64, len: u64, keep: u64) -> Option<Place> {
+    /// Where a base of `len` bytes goes, so that one of `keep_next` bytes fits after it. A crash
+    /// may leave a wrapping object and no base: one of `keep` bytes must fit then, too.
+    fn place_base(&self, area: u64, len: u64, keep: u64, keep_next: u64) -> Option<Place> {
         let (tail, live) = (self.tail_offset(area), self.live % area);
-        let next_fits = |at: u64| at + len + keep <= area || ALIGN + keep <= at;
+        let next_fits = |at: u64| at + len + keep_next <= area || ALIGN + keep_next <= at;
         let is_wrapped = self.is_wrapped(area);
-        if !is_wrapped && ALIGN + keep <= live && next_fits(ALIGN) {
-            debug_assert!(len <= keep, "what is kept free is for a base as long");
+        if !is_wrapped && ALIGN + len.max(keep) <= live && next_fits(ALIGN) {
             return Some(self.left(area));
         }
         let end = if is_wrapped { live } else { area };
@@ -192,11 +191,11 @@ impl VersionLog {
         let Ok(payload_len) = u32::try_from(payload.len()) else {
             return Err(full);
         };
+        let keep = self.keep_bytes(state.base_bytes);
         let place = if is_base {
-            let longer = len.max(state.base_bytes);
-            state.place_base(self.area_bytes, len, self.keep_bytes(longer))
+            state.place_base(self.area_bytes, len, keep, self.keep_bytes(len))
         } else {
-            state.place_delta(self.area_bytes, len, self.keep_bytes(state.base_bytes))
+            state.place_delta(self.area_bytes, len, keep)
         };
         let Some(place) = place else {
             return Err(full);

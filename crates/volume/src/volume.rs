@@ -70,7 +70,7 @@ impl Block {
 pub struct Volume {
     core: Arc<Core>,
     superblock: Superblock,
-    versions: VersionLog,
+    pub(crate) versions: VersionLog,
     log: BackupLog,
     zones: Arc<Zones>,
     space: Space,
