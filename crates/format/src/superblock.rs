@@ -27,7 +27,7 @@ pub const FEATURES_READ_ONLY: u64 = 0;
 pub const FEATURES_INCOMPATIBLE: u64 = 0;
 
 const ALIGN: u64 = 4096;
-const LOG_BYTES_MIN: u64 = 64 << 10;
+const LOG_BYTES_MIN: u64 = 32 << 10;
 
 fields! {
     /// Layout of a superblock.
@@ -146,7 +146,7 @@ impl Areas {
                 return Err(field(name, "multiples of 4096, not empty", found));
             }
             if len_bytes < LOG_BYTES_MIN && name != "zones_at" {
-                return Err(field(name, "a log of at least 64 KiB", len_bytes));
+                return Err(field(name, "a log of at least 32 KiB", len_bytes));
             }
             if at < end {
                 return Err(field(name, "after the area before it", at));

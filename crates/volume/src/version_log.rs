@@ -156,7 +156,8 @@ impl VersionLog {
         let patience = DELTAS_BYTES_MIN.min(self.area_bytes / 16);
         let is_long = state.deltas_bytes >= patience.max(2 * state.base_bytes);
         let keep = self.keep_bytes(state.base_bytes);
-        let has_room = state.place_delta(self.area_bytes, self.area_bytes / 16, keep);
+        let delta_bytes = (self.area_bytes / 16).next_multiple_of(ALIGN);
+        let has_room = state.place_delta(self.area_bytes, delta_bytes, keep);
         is_long || has_room.is_none()
     }
 

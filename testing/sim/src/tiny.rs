@@ -37,6 +37,7 @@ impl Tiny {
             target: 0,
             generation: Generation(0),
             log_generation: Generation(0),
+            log_durable: Lsn(0),
         };
         let superblock = Superblock {
             version: VERSION,
