@@ -127,8 +127,11 @@ impl<'a, S: System> Run<'a, S> {
         for _ in 0..ops {
             let op = self.system.generate(self.timeline.model(), rng);
             let ran = self.system.run(&mut live, &op, self.timeline.model());
-            self.timeline
-                .push(self.system, op.clone(), ran == Ok(Ack::Refused));
+            if let Err(error) = &ran {
+                self.refuses_more(&mut live, rng)
+                    .map_err(|e| format!("after {op:?} failed with {error}: {e}"))?;
+            }
+            self.timeline.push(self.system, op, ran == Ok(Ack::Refused));
             span.started = self.timeline.len();
             match ran {
                 Ok(ack) => {
@@ -140,8 +143,6 @@ impl<'a, S: System> Run<'a, S> {
                     };
                 }
                 Err(error) => {
-                    self.refuses_more(&mut live, rng)
-                        .map_err(|e| format!("after {op:?} failed with {error}: {e}"))?;
                     return Ok(Ended {
                         run: self,
                         span,

@@ -14,6 +14,7 @@ use stitch_base::{ErrorKind, TreeId};
 use stitch_device::{Device, MemDevice};
 use stitch_kv::{
     Batch, CommitOptions, Direction, Engine, KeyRange, KvError, Snapshot, SpaceClass, TreeOptions,
+    UpsertRegistry,
 };
 
 /// How engines of one kind come to be.
@@ -32,11 +33,15 @@ pub trait Host {
         TreeOptions::default()
     }
 
-    /// Opens, with [`registry`] as upsert functions.
+    /// Opens, with these upsert functions.
     ///
     /// # Errors
     /// Whatever it says.
-    fn open(&self, device: Arc<dyn Device>) -> Result<Self::Engine, SystemError>;
+    fn open(
+        &self,
+        device: Arc<dyn Device>,
+        functions: UpsertRegistry,
+    ) -> Result<Self::Engine, SystemError>;
 }
 
 /// An engine with a workload.
@@ -200,7 +205,7 @@ impl<H: Host> System for KvSystem<H> {
     }
 
     fn open(&self, device: Arc<dyn Device>) -> Result<Self::Live, SystemError> {
-        let engine = self.host.open(device)?;
+        let engine = self.host.open(device, registry())?;
         let trees = engine
             .trees()
             .into_iter()

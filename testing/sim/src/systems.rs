@@ -1,6 +1,8 @@
 //! The systems that the simulator knows.
 
 use crate::cases::{Case, Size, of_system};
+use crate::kv::{KvSystem, Shape};
+use crate::log_engine::LogHost;
 use crate::mini::Mini;
 use crate::toy::{Toy, ToyBug};
 
@@ -17,5 +19,22 @@ pub fn cases() -> Vec<Case> {
     // The toy has no defence against errors and damage: only its crashes are of use.
     cases.retain(|case| case.name == "toy/crash");
     cases.extend(of_system(Mini::default(), size));
+    let mut log = of_system(log_kv(), size);
+    // A log that is all there is cannot tell damage from its end.
+    log.retain(|case| !case.name.ends_with("/damage"));
+    cases.extend(log);
     cases
+}
+
+/// The contract of engines on the plainest of them.
+fn log_kv() -> KvSystem<LogHost> {
+    let shape = Shape {
+        keys: 200,
+        value_bytes_max: 3000,
+        messages_max: 12,
+    };
+    KvSystem {
+        host: LogHost::new("log", 1 << 20),
+        shape,
+    }
 }

@@ -1,0 +1,251 @@
+//! The file system on any engine as a system under test.
+
+mod ops;
+mod tree;
+
+pub use ops::{FsOp, What};
+pub use tree::{Node, Tree};
+
+use crate::kv::Host;
+use crate::{Ack, System, SystemError};
+use std::collections::BTreeMap;
+use std::time::Duration;
+use stitch_base::clock::{Clock, Timestamp};
+use stitch_base::random::Rng;
+use stitch_base::sync::Arc;
+use stitch_base::sync::atomic::{AtomicU64, Ordering};
+use stitch_base::{ErrorKind, Ino};
+use stitch_device::{CrashDevice, CrashPlan, Device, MemDevice};
+use stitch_fs::{AtimePolicy, FileSystem, FsError, FsOptions};
+use stitch_kv::{Engine, ModelEngine, UpsertRegistry};
+
+/// Most unlinked files that stay open at a time.
+const HELD_MAX: usize = 4;
+
+/// A file system on engines of one kind.
+pub struct FsSystem<H> {
+    host: H,
+    name: &'static str,
+    image: MemDevice,
+}
+
+impl<H> std::fmt::Debug for FsSystem<H> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FsSystem")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
+    }
+}
+
+/// An open file system.
+pub struct LiveFs {
+    fs: FileSystem,
+    clock: Arc<SetClock>,
+    held: Vec<Ino>,
+}
+
+/// The file system on the model engine.
+pub struct FsModel {
+    fs: FileSystem,
+    clock: Arc<SetClock>,
+    tree: Tree,
+    seconds: u64,
+}
+
+/// A clock that shows what it is told.
+#[derive(Debug, Default)]
+struct SetClock {
+    seconds: AtomicU64,
+}
+
+impl Clock for SetClock {
+    fn now(&self) -> Timestamp {
+        let seconds = self.seconds.load(Ordering::SeqCst);
+        Timestamp::from_parts(i64::try_from(seconds).expect("small"), 5)
+    }
+
+    fn monotonic(&self) -> Duration {
+        Duration::from_secs(self.seconds.load(Ordering::SeqCst))
+    }
+
+    fn sleep(&self, _duration: Duration) {}
+}
+
+fn options(clock: &Arc<SetClock>) -> FsOptions {
+    FsOptions {
+        clock: Arc::clone(clock) as Arc<dyn Clock>,
+        read_only: false,
+        atime: AtimePolicy::Noatime,
+    }
+}
+
+fn registry() -> UpsertRegistry {
+    let mut registry = UpsertRegistry::default();
+    stitch_fs::register_upserts(&mut registry);
+    registry
+}
+
+fn error(e: FsError) -> SystemError {
+    SystemError::new(e.kind(), e)
+}
+
+/// An error that says something about the request, not about the store.
+fn is_answer(kind: ErrorKind) -> bool {
+    matches!(
+        kind,
+        ErrorKind::NotFound | ErrorKind::Exists | ErrorKind::Invalid | ErrorKind::Unsupported
+    )
+}
+
+impl<H: Host> FsSystem<H>
+where
+    H::Engine: 'static,
+{
+    /// Formats a file system on an engine of `host`.
+    ///
+    /// # Panics
+    /// If that fails.
+    pub fn new(host: H, name: &'static str) -> Self {
+        let device = Arc::new(CrashDevice::from_image(&host.image(), CrashPlan::NEVER));
+        let engine = host
+            .open(Arc::clone(&device) as Arc<dyn Device>, registry())
+            .expect("a fresh medium opens");
+        let engine: Arc<dyn Engine> = Arc::new(engine);
+        let clock = Arc::new(SetClock::default());
+        FileSystem::format(&engine, &options(&clock), (0, 0)).expect("a fresh engine takes one");
+        engine.close().expect("a fresh engine closes");
+        let image = device.kill_image();
+        Self { host, name, image }
+    }
+}
+
+impl<H: Host> System for FsSystem<H>
+where
+    H::Engine: 'static,
+{
+    type Op = FsOp;
+    type State = Tree;
+    type Model = FsModel;
+    type Live = LiveFs;
+
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn image(&self) -> MemDevice {
+        self.image.clone()
+    }
+
+    fn model(&self) -> FsModel {
+        let engine: Arc<dyn Engine> = Arc::new(ModelEngine::new(registry()));
+        let clock = Arc::new(SetClock::default());
+        FileSystem::format(&engine, &options(&clock), (0, 0)).expect("the model takes one");
+        let fs = FileSystem::open(engine, options(&clock)).expect("the model opens");
+        let tree = tree::read(&fs).expect("the model can be read");
+        FsModel {
+            fs,
+            clock,
+            tree,
+            seconds: 0,
+        }
+    }
+
+    fn generate(&self, model: &FsModel, rng: &mut Rng) -> FsOp {
+        ops::generate(&model.tree, model.seconds + 1, rng)
+    }
+
+    fn apply(&self, model: &mut FsModel, op: &FsOp) {
+        model.seconds = op.at;
+        model.clock.seconds.store(op.at, Ordering::SeqCst);
+        let done = ops::run(&model.fs, op, &mut Vec::new());
+        if let Err(e) = done {
+            assert!(is_answer(e.kind()), "the model says {e} to {op:?}");
+        }
+        model.tree = tree::read(&model.fs).expect("the model can be read");
+    }
+
+    fn model_state(&self, model: &FsModel) -> Tree {
+        model.tree.clone()
+    }
+
+    fn open(&self, device: Arc<dyn Device>) -> Result<LiveFs, SystemError> {
+        let engine: Arc<dyn Engine> = Arc::new(self.host.open(device, registry())?);
+        let clock = Arc::new(SetClock::default());
+        let fs = FileSystem::open(engine, options(&clock)).map_err(error)?;
+        Ok(LiveFs {
+            fs,
+            clock,
+            held: Vec::new(),
+        })
+    }
+
+    fn run(&self, live: &mut LiveFs, op: &FsOp, _: &FsModel) -> Result<Ack, SystemError> {
+        live.clock.seconds.store(op.at, Ordering::SeqCst);
+        let done = ops::run(&live.fs, op, &mut live.held);
+        while live.held.len() > HELD_MAX {
+            live.fs.close_handle(live.held.remove(0));
+        }
+        match done {
+            Ok(()) if matches!(op.what, What::Sync | What::SyncFile { .. }) => Ok(Ack::Durable),
+            Ok(()) => Ok(Ack::Done),
+            // The model answers the same, or the states differ.
+            Err(e) if is_answer(e.kind()) => Ok(Ack::Done),
+            Err(FsError::NoSpace) => Ok(Ack::Refused),
+            Err(e) => Err(error(e)),
+        }
+    }
+
+    fn is_write(&self, op: &FsOp) -> bool {
+        // Others may be refused for reasons of their own, and be acknowledged without a write.
+        matches!(op.what, What::SetTimes { .. })
+    }
+
+    fn state(&self, live: &LiveFs) -> Result<Tree, SystemError> {
+        tree::read(&live.fs).map_err(error)
+    }
+
+    fn compare_readable(&self, live: &LiveFs, expected: &Tree) -> Result<u64, String> {
+        let mut errors = 0;
+        for (path, node) in expected {
+            let mut firsts = BTreeMap::new();
+            let found = tree::with_path(&live.fs, path, |ino| {
+                tree::node(&live.fs, ino, &node.first, &mut firsts)
+            });
+            match found {
+                Ok(found) if found == *node => {}
+                Ok(found) => return Err(format!("{path:?} is {found:?}, not {node:?}")),
+                Err(e) if matches!(e.kind(), ErrorKind::Corrupt | ErrorKind::Io) => errors += 1,
+                Err(e) => return Err(format!("{path:?}: {e}")),
+            }
+        }
+        Ok(errors)
+    }
+
+    fn check(&self, live: &LiveFs) -> Result<Vec<String>, SystemError> {
+        let engine = live.fs.engine();
+        let kv = |e: stitch_kv::KvError| SystemError::new(e.kind(), e);
+        let broken = engine.check(&mut |_, _| {}).map_err(kv)?;
+        let mut out: Vec<String> = broken
+            .into_iter()
+            .map(|v| format!("{}: {}", v.rule, v.detail))
+            .collect();
+        let issues = stitch_fs::fsck::check(engine, &mut |_| {}).map_err(error)?;
+        out.extend(issues.into_iter().map(|issue| issue.to_string()));
+        Ok(out)
+    }
+
+    fn close(&self, live: LiveFs) -> Result<(), SystemError> {
+        for ino in live.held {
+            live.fs.close_handle(ino);
+        }
+        live.fs.close().map_err(error)?;
+        live.fs
+            .engine()
+            .close()
+            .map_err(|e| SystemError::new(e.kind(), e))
+    }
+
+    fn difference(&self, found: &Tree, expected: &Tree) -> String {
+        tree::difference(found, expected)
+    }
+}

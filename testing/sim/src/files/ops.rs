@@ -1,0 +1,443 @@
+//! Operations on a file system: made from seeds, done on any [`FileSystem`].
+
+use super::tree::{Tree, join, with_name, with_path};
+use stitch_base::clock::Timestamp;
+use stitch_base::random::Rng;
+use stitch_fs::{
+    Caller, FallocateMode, FileKind, FileSystem, FsResult, NewNode, RenameMode, SetAttr, SetTime,
+    WriteOptions, XattrMode,
+};
+
+/// An operation and its time.
+#[derive(Clone, Debug)]
+pub struct FsOp {
+    /// Seconds on the clock.
+    pub at: u64,
+    /// What is done.
+    pub what: What,
+}
+
+/// What is done. Paths are from the root, without a slash before them.
+#[derive(Clone, Debug)]
+#[expect(missing_docs, reason = "the names are those of the operations")]
+pub enum What {
+    Create {
+        path: String,
+        perm: u32,
+    },
+    MakeDir {
+        path: String,
+    },
+    MakeNode {
+        path: String,
+        kind: FileKind,
+    },
+    Symlink {
+        path: String,
+        len: usize,
+    },
+    Link {
+        source: String,
+        target: String,
+    },
+    Unlink {
+        path: String,
+        is_open: bool,
+    },
+    RemoveDir {
+        path: String,
+    },
+    Rename {
+        source: String,
+        target: String,
+        mode: RenameMode,
+    },
+    Write {
+        path: String,
+        offset: u64,
+        len: usize,
+        seed: u64,
+        append: bool,
+    },
+    Truncate {
+        path: String,
+        size: u64,
+    },
+    SetMode {
+        path: String,
+        perm: u32,
+    },
+    SetOwner {
+        path: String,
+        uid: u32,
+        gid: u32,
+    },
+    SetTimes {
+        path: String,
+        seconds: i64,
+    },
+    SetXattr {
+        path: String,
+        name: String,
+        len: usize,
+        seed: u64,
+    },
+    RemoveXattr {
+        path: String,
+        name: String,
+    },
+    Fallocate {
+        path: String,
+        mode: FallocateMode,
+        offset: u64,
+        len: u64,
+    },
+    Copy {
+        source: String,
+        target: String,
+        offset: u64,
+        len: u64,
+    },
+    SyncFile {
+        path: String,
+    },
+    Sync,
+    Reclaim,
+}
+
+const NAMES: [&str; 7] = ["a", "b", "c", "d", "e", "f", LONG];
+const LONG: &str = "a name that is rather longer than others, as names of music and of papers are, \
+    so that keys of very different lengths meet in one directory, and blocks hold few of them";
+const XATTRS: [&str; 3] = ["user.one", "user.two", "trusted.three"];
+
+fn small(rng: &mut Rng, bound: u64) -> usize {
+    usize::try_from(rng.below(bound)).expect("a small number")
+}
+
+/// A number below one of these.
+fn one_of(bounds: &[u64], rng: &mut Rng) -> usize {
+    let bound = bounds[small(rng, bounds.len() as u64)];
+    small(rng, bound)
+}
+
+fn pick<'a>(items: &[&'a String], rng: &mut Rng) -> &'a String {
+    items[small(rng, items.len() as u64)]
+}
+
+/// A next operation; now and then one that must be refused.
+pub(super) fn generate(tree: &Tree, at: u64, rng: &mut Rng) -> FsOp {
+    let of = |kind: FileKind| -> Vec<&String> {
+        tree.iter()
+            .filter(|(_, node)| node.attr.kind == kind)
+            .map(|(path, _)| path)
+            .collect()
+    };
+    let dirs = of(FileKind::Directory);
+    let files = of(FileKind::Regular);
+    let all: Vec<&String> = tree.keys().filter(|path| !path.is_empty()).collect();
+    let new = join(pick(&dirs, rng), NAMES[small(rng, NAMES.len() as u64)]);
+    let what = if all.is_empty() || rng.one_in(4) {
+        make(new, rng)
+    } else if !files.is_empty() && rng.one_in(3) {
+        change_content(pick(&files, rng).clone(), pick(&files, rng).clone(), rng)
+    } else {
+        change_names(pick(&all, rng).clone(), pick(&all, rng).clone(), new, rng)
+    };
+    FsOp { at, what }
+}
+
+fn make(path: String, rng: &mut Rng) -> What {
+    match rng.below(8) {
+        0 | 1 => What::MakeDir { path },
+        2 => What::Symlink {
+            path,
+            len: 1 + one_of(&[60, 60, 60, 4095], rng),
+        },
+        3 => {
+            let kinds = [FileKind::Fifo, FileKind::Socket, FileKind::CharDevice];
+            What::MakeNode {
+                path,
+                kind: kinds[small(rng, 3)],
+            }
+        }
+        _ => What::Create {
+            path,
+            perm: 0o600 + u32::try_from(small(rng, 64)).expect("small"),
+        },
+    }
+}
+
+fn change_content(path: String, other: String, rng: &mut Rng) -> What {
+    let bound = [200, 5_000, 40_000, 300_000][small(rng, 4)];
+    let (offset, len) = (
+        rng.below(bound),
+        1 + one_of(&[100, 4096, 30_000], rng) as u64,
+    );
+    match rng.below(12) {
+        0 => What::Truncate {
+            path,
+            size: if rng.one_in(3) { 0 } else { rng.below(bound) },
+        },
+        1 if rng.one_in(4) => What::Truncate {
+            path,
+            size: 1 << (20 + rng.below(40)),
+        },
+        2 => {
+            let modes = [
+                FallocateMode::PunchHole,
+                FallocateMode::ZeroRange {
+                    keep_size: rng.one_in(2),
+                },
+                FallocateMode::Allocate {
+                    keep_size: rng.one_in(2),
+                },
+            ];
+            What::Fallocate {
+                path,
+                mode: modes[small(rng, 3)],
+                offset,
+                len,
+            }
+        }
+        3 => What::Copy {
+            source: other,
+            target: path,
+            offset,
+            len,
+        },
+        4 | 5 => What::SyncFile { path },
+        _ => {
+            let len = usize::try_from(len).expect("small");
+            What::Write {
+                path,
+                offset,
+                len,
+                seed: rng.next_u64(),
+                append: rng.one_in(4),
+            }
+        }
+    }
+}
+
+fn change_names(path: String, other: String, new: String, rng: &mut Rng) -> What {
+    let name = XATTRS[small(rng, 3)].to_owned();
+    match rng.below(16) {
+        0 | 1 => What::Unlink {
+            path,
+            is_open: rng.one_in(3),
+        },
+        2 => What::RemoveDir { path },
+        3 | 4 => {
+            let modes = [
+                RenameMode::Replace,
+                RenameMode::NoReplace,
+                RenameMode::Whiteout,
+            ];
+            What::Rename {
+                source: path,
+                target: new,
+                mode: modes[small(rng, 3)],
+            }
+        }
+        5 => What::Rename {
+            source: path,
+            target: other,
+            mode: RenameMode::Exchange,
+        },
+        6 => What::Rename {
+            source: path,
+            target: other,
+            mode: RenameMode::Replace,
+        },
+        7 => What::Link {
+            source: path,
+            target: new,
+        },
+        8 => What::SetMode {
+            path,
+            perm: u32::try_from(rng.below(0o10000)).expect("small"),
+        },
+        9 => What::SetOwner {
+            path,
+            uid: 1000,
+            gid: u32::try_from(rng.below(9)).expect("small"),
+        },
+        10 => What::SetTimes {
+            path,
+            seconds: i64::try_from(rng.below(1 << 40)).expect("small"),
+        },
+        11 | 12 => {
+            let len = one_of(&[40, 40, 40, 3000], rng);
+            What::SetXattr {
+                path,
+                name,
+                len,
+                seed: rng.next_u64(),
+            }
+        }
+        13 => What::RemoveXattr { path, name },
+        14 => What::Reclaim,
+        _ => What::Sync,
+    }
+}
+
+fn bytes(len: usize, seed: u64) -> Vec<u8> {
+    let mut out = vec![0; len];
+    // A third is random, the rest repeats.
+    let byte = seed.to_le_bytes()[0] | 1;
+    out.fill(byte);
+    Rng::new(seed).fill(&mut out[..len.div_ceil(3)]);
+    out
+}
+
+/// Does one operation. `held` takes the inodes that stay open.
+pub(super) fn run(fs: &FileSystem, op: &FsOp, held: &mut Vec<stitch_base::Ino>) -> FsResult<()> {
+    let root = &Caller::ROOT;
+    match &op.what {
+        What::Create { path, perm } => with_name(fs, path, |at| {
+            let new = NewNode {
+                perm: *perm,
+                umask: 0,
+            };
+            fs.create(root, at, &new).map(|attr| fs.forget(attr.ino, 1))
+        }),
+        What::MakeDir { path } => with_name(fs, path, |at| {
+            let new = NewNode {
+                perm: 0o755,
+                umask: 0o22,
+            };
+            fs.make_dir(root, at, &new)
+                .map(|attr| fs.forget(attr.ino, 1))
+        }),
+        What::MakeNode { path, kind } => with_name(fs, path, |at| {
+            let new = NewNode {
+                perm: 0o644,
+                umask: 0,
+            };
+            let rdev = if *kind == FileKind::CharDevice {
+                0x0105
+            } else {
+                0
+            };
+            fs.make_node(root, at, *kind, rdev, &new)
+                .map(|attr| fs.forget(attr.ino, 1))
+        }),
+        What::Symlink { path, len } => with_name(fs, path, |at| {
+            let target = vec![b't'; *len];
+            fs.make_symlink(root, at, &target)
+                .map(|attr| fs.forget(attr.ino, 1))
+        }),
+        What::Link { source, target } => with_path(fs, source, |ino| {
+            with_name(fs, target, |at| {
+                fs.link(ino, at).map(|attr| fs.forget(attr.ino, 1))
+            })
+        }),
+        What::Unlink { path, is_open } => with_path(fs, path, |ino| {
+            with_name(fs, path, |at| fs.unlink(root, at))?;
+            if *is_open {
+                fs.open_handle(ino)?;
+                held.push(ino);
+            }
+            Ok(())
+        }),
+        What::RemoveDir { path } => with_name(fs, path, |at| fs.remove_dir(root, at)),
+        What::Rename {
+            source,
+            target,
+            mode,
+        } => with_name(fs, source, |from| {
+            with_name(fs, target, |to| fs.rename(root, from, to, *mode))
+        }),
+        What::Sync => fs.sync(),
+        What::SyncFile { path } => with_path(fs, path, |ino| fs.sync_inode(ino)),
+        What::Reclaim => fs.reclaim().map(|_| ()),
+        what => change(fs, what),
+    }
+}
+
+fn change(fs: &FileSystem, what: &What) -> FsResult<()> {
+    let root = &Caller::ROOT;
+    let set = |path: &str, set: SetAttr| {
+        with_path(fs, path, |ino| fs.set_attr(root, ino, &set).map(|_| ()))
+    };
+    match what {
+        What::Write {
+            path,
+            offset,
+            len,
+            seed,
+            append,
+        } => with_path(fs, path, |ino| {
+            let options = WriteOptions {
+                append: *append,
+                kill_setid: false,
+            };
+            fs.write(ino, *offset, &bytes(*len, *seed), options)
+                .map(|_| ())
+        }),
+        What::Truncate { path, size } => set(
+            path,
+            SetAttr {
+                size: Some(*size),
+                ..SetAttr::default()
+            },
+        ),
+        What::SetMode { path, perm } => set(
+            path,
+            SetAttr {
+                perm: Some(*perm),
+                ..SetAttr::default()
+            },
+        ),
+        What::SetOwner { path, uid, gid } => set(
+            path,
+            SetAttr {
+                uid: Some(*uid),
+                gid: Some(*gid),
+                ..SetAttr::default()
+            },
+        ),
+        What::SetTimes { path, seconds } => {
+            let time = Some(SetTime::At(Timestamp::from_parts(*seconds, 7)));
+            set(
+                path,
+                SetAttr {
+                    atime: time,
+                    mtime: time,
+                    ..SetAttr::default()
+                },
+            )
+        }
+        What::SetXattr {
+            path,
+            name,
+            len,
+            seed,
+        } => with_path(fs, path, |ino| {
+            let value = bytes(*len, *seed);
+            fs.set_xattr(root, ino, name.as_bytes(), &value, XattrMode::Set, false)
+        }),
+        What::RemoveXattr { path, name } => {
+            with_path(fs, path, |ino| fs.remove_xattr(root, ino, name.as_bytes()))
+        }
+        What::Fallocate {
+            path,
+            mode,
+            offset,
+            len,
+        } => with_path(fs, path, |ino| {
+            fs.fallocate(ino, *mode, *offset, *len).map(|_| ())
+        }),
+        What::Copy {
+            source,
+            target,
+            offset,
+            len,
+        } => with_path(fs, source, |from| {
+            with_path(fs, target, |to| {
+                fs.copy_range((from, 0), (to, *offset), *len).map(|_| ())
+            })
+        }),
+        other => unreachable!("{other:?} is done by run"),
+    }
+}
