@@ -15,6 +15,7 @@ use crate::fixture::{Mounted, can_mount, wait_until};
 use crate::memfs::{MemFs, MemOptions};
 
 const HELPER_PATH: &str = "STITCH_FUSE_TEST_MOUNT";
+const HELPER_WRITE_BACK: &str = "STITCH_FUSE_TEST_WRITE_BACK";
 const HELPER_ALLOW_OTHER: &str = "STITCH_FUSE_TEST_ALLOW_OTHER";
 
 #[test]
@@ -176,7 +177,10 @@ fn helper_serves_until_it_is_killed() {
         allow_other,
         ..MountOptions::default()
     };
-    let config = SessionConfig::default();
+    let config = SessionConfig {
+        writeback_cache: std::env::var_os(HELPER_WRITE_BACK).is_some(),
+        ..SessionConfig::default()
+    };
     match Session::mount(fs, Path::new(&path), &options, &config) {
         Ok(session) => {
             let session = session.spawn().unwrap();

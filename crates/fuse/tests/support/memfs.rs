@@ -22,6 +22,8 @@ use stitch_fuse::wire::reply::{
 };
 use stitch_fuse::{Errno, Negotiated};
 
+/// `FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE`
+const PUNCH_HOLE: u32 = 3;
 const S_ISUID: u32 = 0o4000;
 const S_ISGID: u32 = 0o2000;
 
@@ -745,6 +747,13 @@ impl Handler for MemFs {
         let end = args.offset.checked_add(args.length).ok_or(Errno::EFBIG)?;
         match args.mode {
             0 => resize(node, end.max(node.attr.size), now),
+            PUNCH_HOLE => {
+                let clamp = |at: u64| usize::try_from(at.min(node.attr.size)).expect("in memory");
+                let (from, to) = (clamp(args.offset), clamp(end));
+                node.data[from..to].fill(0);
+                (node.attr.mtime, node.attr.ctime) = (now, now);
+                Ok(())
+            }
             _ => Err(Errno::ENOTSUP),
         }
     }
