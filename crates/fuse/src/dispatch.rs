@@ -16,13 +16,17 @@ use crate::transport::ReplySender;
 use crate::wire::args::{Create, Ioctl, Read};
 use crate::wire::codec::{Sink, WireError};
 use crate::wire::opcode::Opcode;
-use crate::wire::reply::{DirPlusSink, DirSink, ReplyBuffer, encode_ioctl_head};
+use crate::wire::reply::{DirPlusSink, DirSink, ReplyBuffer};
 use crate::wire::request::{Header, Layout, Operation, Request};
 
 /// Bytes of an extended attribute, or a list of them, at most (the kernel's own limit).
 const XATTR_SIZE_MAX: usize = 1 << 16;
 /// Bytes of a link's target at most: a page, less the terminating zero.
 const LINK_SIZE_MAX: usize = 4095;
+/// Bytes of a READ or a listing at most: far above what is negotiated.
+const READ_SIZE_MAX: usize = 16 << 20;
+/// Bytes that an ioctl takes at most: its command has 14 bits for their number.
+const IOCTL_SIZE_MAX: usize = 1 << 14;
 /// The largest count that COPY_FILE_RANGE can answer with.
 const COPY_COUNT_MAX: u64 = 0xffff_f000;
 
@@ -187,9 +191,7 @@ impl Call<'_> {
             }
             Operation::Statx(ref args) => reply.put_statx(&handler.statx(context, ino, args)?),
             Operation::ReadLink => {
-                fill(reply, LINK_SIZE_MAX, |out| {
-                    handler.readlink(context, ino, out)
-                })?;
+                handler.readlink(context, ino, &mut reply.body(LINK_SIZE_MAX))?;
             }
             Operation::Symlink { name, target } => {
                 reply.put_entry(&handler.symlink(context, ino, name, target)?);
@@ -209,9 +211,7 @@ impl Call<'_> {
             Operation::Create(ref args) => self.create(args, reply)?,
             Operation::TmpFile(ref args) => self.tmpfile(args, reply)?,
             Operation::Read(ref args) => {
-                fill(reply, size(args), |out| {
-                    handler.read(context, ino, args, out)
-                })?;
+                handler.read(context, ino, args, &mut reply.body(size(args)))?;
             }
             Operation::ReadDir(ref args) => self.readdir(args, reply)?,
             Operation::ReadDirPlus(ref args) => self.readdirplus(args, reply)?,
@@ -273,61 +273,40 @@ impl Call<'_> {
 
     fn readdir(&self, args: &Read, reply: &mut ReplyBuffer) -> Answer<()> {
         let mut out = DirSink::new(reply.body(size(args)));
-        self.handler
-            .readdir(self.context, self.ino, args, &mut out)?;
-        let used = out.len();
-        reply.set_body_len(used);
-        Ok(())
+        self.handler.readdir(self.context, self.ino, args, &mut out)
     }
 
     fn readdirplus(&self, args: &Read, reply: &mut ReplyBuffer) -> Answer<()> {
         let mut out = DirPlusSink::new(reply.body(size(args)));
         self.handler
-            .readdirplus(self.context, self.ino, args, &mut out)?;
-        let used = out.len();
-        reply.set_body_len(used);
-        Ok(())
+            .readdirplus(self.context, self.ino, args, &mut out)
     }
 
     fn ioctl(&self, args: &Ioctl<'_>, reply: &mut ReplyBuffer) -> Answer<()> {
-        let head_len = encode_ioctl_head(0).len();
-        let limit = head_len + usize::try_from(args.output_size).unwrap_or(usize::MAX - head_len);
-        let mut whole = reply.body(limit);
-        let space = whole.unfilled();
-        let (head, data) = space.split_at_mut(head_len);
-        let mut out = Sink::new(data);
+        reply.put_ioctl_head();
+        let limit = usize::try_from(args.output_size)
+            .unwrap_or(usize::MAX)
+            .min(IOCTL_SIZE_MAX);
+        let mut out = reply.ioctl_data(limit);
         let result = self.handler.ioctl(self.context, self.ino, args, &mut out)?;
-        let used = head_len + out.len();
-        head.copy_from_slice(&encode_ioctl_head(result));
-        reply.set_body_len(used);
+        reply.set_ioctl_result(result);
         Ok(())
     }
 }
 
 fn size(args: &Read) -> usize {
-    usize::try_from(args.size).unwrap_or(usize::MAX)
+    usize::try_from(args.size)
+        .unwrap_or(usize::MAX)
+        .min(READ_SIZE_MAX)
 }
 
-/// Lets `body` write up to `limit` bytes.
-fn fill(
-    reply: &mut ReplyBuffer,
-    limit: usize,
-    body: impl FnOnce(&mut Sink<'_>) -> Answer<()>,
-) -> Answer<()> {
-    let mut out = reply.body(limit);
-    body(&mut out)?;
-    let used = out.len();
-    reply.set_body_len(used);
-    Ok(())
-}
-
-/// The same for extended attributes: a `size` of 0 asks how much there is.
+/// Lets `body` write an extended attribute; a `size` of 0 asks how much there is.
 fn fill_sized(
     reply: &mut ReplyBuffer,
     size: u32,
     body: impl FnOnce(&mut Sink<'_>) -> Answer<()>,
 ) -> Answer<()> {
-    fill(reply, XATTR_SIZE_MAX, body)?;
+    body(&mut reply.body(XATTR_SIZE_MAX))?;
     let used = reply.body_len();
     if size == 0 {
         reply.clear();

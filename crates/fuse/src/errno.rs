@@ -1,5 +1,7 @@
 //! Error numbers, as the kernel takes them.
 
+mod table;
+
 use std::fmt;
 use std::num::NonZeroI32;
 

@@ -10,6 +10,7 @@
 //! [`session`] and [`mount`] make a mount of it. Plain threads, blocking reads, one request buffer
 //! and one reply buffer for each worker.
 
+pub mod adapter;
 pub mod counts;
 pub mod dispatch;
 pub mod errno;
@@ -20,6 +21,7 @@ pub mod session;
 pub mod transport;
 pub mod wire;
 
+pub use adapter::{Adapter, AdapterOptions};
 pub use counts::{CountsSnapshot, RequestCounts};
 pub use errno::Errno;
 pub use handler::{Caller, Context, Deferred, Handler};

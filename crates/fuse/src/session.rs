@@ -382,7 +382,7 @@ fn greet(
     counts: &RequestCounts,
 ) -> Result<Negotiated, SessionError> {
     let sender = DevSender::new(Arc::clone(queue.fd()));
-    let mut buffer = ReplyBuffer::new(0);
+    let mut buffer = ReplyBuffer::default();
     loop {
         let first = queue
             .receive_first()

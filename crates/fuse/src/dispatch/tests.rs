@@ -96,7 +96,7 @@ impl Bench {
             toy,
             dispatcher,
             sent: Arc::default(),
-            buffer: ReplyBuffer::new(0),
+            buffer: ReplyBuffer::default(),
         }
     }
 

@@ -105,7 +105,7 @@ impl DevQueue {
             fd,
             sender,
             request,
-            reply: ReplyBuffer::new(data_max),
+            reply: ReplyBuffer::default(),
         }
     }
 

@@ -131,62 +131,40 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Puts bytes into a bounded space, from its front.
+/// Appends bytes to a reusable buffer, up to a limit.
 ///
 /// What a handler is given to put a link's target, an attribute's value or a file's bytes into.
 #[derive(Debug)]
 pub struct Sink<'a> {
-    space: &'a mut [u8],
-    used: usize,
+    out: &'a mut Vec<u8>,
+    start: usize,
+    limit: usize,
 }
 
 impl<'a> Sink<'a> {
-    /// An empty sink over `space`.
+    /// Takes up to `limit` bytes, after what `out` has in it.
     #[must_use]
-    pub const fn new(space: &'a mut [u8]) -> Self {
-        Self { space, used: 0 }
+    pub const fn new(out: &'a mut Vec<u8>, limit: usize) -> Self {
+        let start = out.len();
+        Self { out, start, limit }
     }
 
     /// Bytes put so far.
     #[must_use]
     pub const fn len(&self) -> usize {
-        self.used
+        self.out.len() - self.start
     }
 
     /// True when nothing was put.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
-        self.used == 0
+        self.len() == 0
     }
 
     /// Bytes that still fit.
     #[must_use]
     pub const fn room(&self) -> usize {
-        self.space.len() - self.used
-    }
-
-    /// What was put.
-    #[must_use]
-    pub fn filled(&self) -> &[u8] {
-        &self.space[..self.used]
-    }
-
-    /// The space that is left, to write into; then call [`Self::advance`]. Its bytes are whatever
-    /// an earlier reply left there.
-    pub fn unfilled(&mut self) -> &mut [u8] {
-        &mut self.space[self.used..]
-    }
-
-    /// Counts `count` bytes of [`Self::unfilled`] as put.
-    ///
-    /// # Panics
-    /// If fewer are left.
-    pub fn advance(&mut self, count: usize) {
-        assert!(
-            count <= self.room(),
-            "more bytes were claimed than there was space for"
-        );
-        self.used += count;
+        self.limit - self.len()
     }
 
     /// Puts all of `bytes`, or nothing when they do not fit.
@@ -195,16 +173,14 @@ impl<'a> Sink<'a> {
         if bytes.len() > self.room() {
             return false;
         }
-        self.space[self.used..self.used + bytes.len()].copy_from_slice(bytes);
-        self.used += bytes.len();
+        self.out.extend_from_slice(bytes);
         true
     }
 
     /// Puts as much of `bytes` as fits and says how much.
     pub fn put_some(&mut self, bytes: &[u8]) -> usize {
         let count = bytes.len().min(self.room());
-        let done = self.put(&bytes[..count]);
-        debug_assert!(done, "cut to fit");
+        self.out.extend_from_slice(&bytes[..count]);
         count
     }
 
@@ -214,14 +190,28 @@ impl<'a> Sink<'a> {
         if count > self.room() {
             return false;
         }
-        self.space[self.used..self.used + count].fill(0);
-        self.used += count;
+        self.out.resize(self.out.len() + count, 0);
         true
+    }
+
+    /// Lets `append` append to the buffer itself.
+    ///
+    /// # Panics
+    /// If it appends more than there is room for, or takes away.
+    pub fn append<T>(&mut self, append: impl FnOnce(&mut Vec<u8>) -> T) -> T {
+        let before = self.out.len();
+        let result = append(self.out);
+        assert!(self.out.len() >= before, "bytes are appended, not taken");
+        assert!(
+            self.len() <= self.limit,
+            "no more is appended than there is room for"
+        );
+        result
     }
 
     /// Forgets what was put after the first `len` bytes.
     pub fn truncate(&mut self, len: usize) {
-        self.used = self.used.min(len);
+        self.out.truncate(self.start + len);
     }
 }
 

@@ -1,6 +1,6 @@
 //! Answers: what they say and how they are written.
 //!
-//! A worker has one [`ReplyBuffer`], made once and large enough for every answer. An answer is its
+//! A worker has one [`ReplyBuffer`] and uses it again for every answer. An answer is its
 //! header (16 bytes, written last, when the length is known) and a body.
 
 use std::time::Duration;
@@ -17,6 +17,8 @@ use crate::errno::Errno;
 pub const HEADER_SIZE: usize = 16;
 /// Bytes of attributes.
 const ATTR_SIZE: usize = 88;
+/// Bytes before the data of the reply to IOCTL.
+const IOCTL_HEAD_SIZE: usize = 16;
 /// Bytes of an entry.
 const ENTRY_SIZE: usize = 128;
 
@@ -330,68 +332,74 @@ impl<'a> DirPlusSink<'a> {
     }
 }
 
-/// Where a worker writes its answers, one at a time.
+/// Where a worker writes its answers, one at a time. It grows to the largest and stays so.
 #[derive(Debug)]
 pub struct ReplyBuffer {
-    bytes: Box<[u8]>,
-    used: usize,
+    bytes: Vec<u8>,
+}
+
+impl Default for ReplyBuffer {
+    fn default() -> Self {
+        Self {
+            bytes: vec![0; HEADER_SIZE],
+        }
+    }
 }
 
 impl ReplyBuffer {
-    /// A buffer for bodies of up to `body_len_bytes`, at least 64 KiB.
-    #[must_use]
-    pub fn new(body_len_bytes: usize) -> Self {
-        let len_bytes = HEADER_SIZE + body_len_bytes.max(1 << 16);
-        Self {
-            bytes: vec![0; len_bytes].into_boxed_slice(),
-            used: HEADER_SIZE,
-        }
-    }
-
     /// Starts a new answer.
     pub fn clear(&mut self) {
-        self.used = HEADER_SIZE;
+        self.bytes.clear();
+        self.bytes.resize(HEADER_SIZE, 0);
     }
 
-    /// Space for a body of at most `limit` bytes. Call [`Self::set_body_len`] with what was used.
+    /// Takes a body of at most `limit` bytes.
     pub fn body(&mut self, limit: usize) -> Sink<'_> {
-        let end = self.bytes.len().min(HEADER_SIZE.saturating_add(limit));
-        Sink::new(&mut self.bytes[HEADER_SIZE..end])
-    }
-
-    /// Says how long the body is that was written to [`Self::body`].
-    ///
-    /// # Panics
-    /// If that is longer than the buffer.
-    pub fn set_body_len(&mut self, len_bytes: usize) {
-        assert!(
-            HEADER_SIZE + len_bytes <= self.bytes.len(),
-            "a body fits its buffer"
-        );
-        self.used = HEADER_SIZE + len_bytes;
+        debug_assert_eq!(self.body_len(), 0, "an answer has one body");
+        Sink::new(&mut self.bytes, limit)
     }
 
     /// How long the body is so far.
     #[must_use]
     pub const fn body_len(&self) -> usize {
-        self.used - HEADER_SIZE
+        self.bytes.len() - HEADER_SIZE
     }
 
     fn put(&mut self, bytes: &[u8]) {
-        let end = self.used + bytes.len();
-        self.bytes[self.used..end].copy_from_slice(bytes);
-        self.used = end;
+        self.bytes.extend_from_slice(bytes);
     }
 
     /// Writes the header and gives the whole message. An error has no body.
     pub fn finish(&mut self, unique: u64, error: Option<Errno>) -> &[u8] {
         if error.is_some() {
-            self.used = HEADER_SIZE;
+            self.bytes.truncate(HEADER_SIZE);
         }
-        let len_bytes = u32::try_from(self.used).expect("a reply is below 4 GiB");
+        let len_bytes = u32::try_from(self.bytes.len()).expect("a reply is below 4 GiB");
         let header = encode_header(len_bytes, error, unique);
         self.bytes[..HEADER_SIZE].copy_from_slice(&header);
-        &self.bytes[..self.used]
+        &self.bytes
+    }
+
+    /// The head of the reply to IOCTL, before its data; its result comes by
+    /// [`Self::set_ioctl_result`].
+    pub fn put_ioctl_head(&mut self) {
+        self.put(&[0; IOCTL_HEAD_SIZE]);
+    }
+
+    /// Takes the data of the reply to IOCTL.
+    pub fn ioctl_data(&mut self, limit: usize) -> Sink<'_> {
+        debug_assert_eq!(
+            self.body_len(),
+            IOCTL_HEAD_SIZE,
+            "the data follows the head"
+        );
+        Sink::new(&mut self.bytes, limit)
+    }
+
+    /// What ioctl(2) returns.
+    pub fn set_ioctl_result(&mut self, result: i32) {
+        let head: [u8; IOCTL_HEAD_SIZE] = Fields::default().i32(result).zeros(12).done();
+        self.bytes[HEADER_SIZE..HEADER_SIZE + IOCTL_HEAD_SIZE].copy_from_slice(&head);
     }
 
     /// Body of INIT.
@@ -489,12 +497,6 @@ pub fn encode_header(len_bytes: u32, error: Option<Errno>, unique: u64) -> [u8; 
         .i32(code)
         .u64(unique)
         .done()
-}
-
-/// The head of the reply to IOCTL; the data follows.
-#[must_use]
-pub fn encode_ioctl_head(result: i32) -> [u8; 16] {
-    Fields::default().i32(result).zeros(12).done()
 }
 
 fn encode_statx(reply: &StatxReply) -> [u8; 288] {

@@ -411,14 +411,14 @@ fn entry_bytes() -> Vec<u8> {
 }
 
 fn body_of(fill: impl FnOnce(&mut ReplyBuffer)) -> Vec<u8> {
-    let mut buffer = ReplyBuffer::new(0);
+    let mut buffer = ReplyBuffer::default();
     fill(&mut buffer);
     buffer.finish(1, None)[16..].to_vec()
 }
 
 #[test]
 fn replies_have_a_header() {
-    let mut buffer = ReplyBuffer::new(0);
+    let mut buffer = ReplyBuffer::default();
     buffer.put_u32(0x51);
     let whole = Bytes::default().u32(24).u32(0).u64(0x77).u32(0x51).u32(0).0;
     assert_eq!(buffer.finish(0x77, None), whole);
@@ -520,8 +520,8 @@ fn opened_files_and_init_are_laid_out_as_the_kernel_has_them() {
 
 #[test]
 fn directory_entries_are_padded_and_stop_when_full() {
-    let mut space = [0xff; 100];
-    let mut out = DirSink::new(super::codec::Sink::new(&mut space));
+    let mut space = Vec::new();
+    let mut out = DirSink::new(super::codec::Sink::new(&mut space, 100));
     let entry = DirEntry {
         ino: Ino(3),
         next_offset: 9,
@@ -549,8 +549,8 @@ fn directory_entries_are_padded_and_stop_when_full() {
 
 #[test]
 fn a_listing_with_attributes_repeats_the_entry() {
-    let mut space = [0xff; 400];
-    let mut out = DirPlusSink::new(super::codec::Sink::new(&mut space));
+    let mut space = Vec::new();
+    let mut out = DirPlusSink::new(super::codec::Sink::new(&mut space, 400));
     let dot = DirEntry {
         ino: Ino(3),
         next_offset: 1,

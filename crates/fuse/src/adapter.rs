@@ -1,0 +1,440 @@
+//! The file system as a handler of requests.
+//!
+//! Thin: each method turns arguments, calls one operation, and turns the answer. What it decides:
+//!
+//! - OPEN, OPENDIR, CREATE, FLUSH are answered `ENOSYS` (the trait's defaults), so that the kernel
+//!   does without them and without RELEASE. Files live by their lookup counts, which the file
+//!   system keeps. See `docs/adr/0010-what-the-kernel-asks.md`.
+//! - Names, missing names and attributes stand for ever: nobody else changes them untold.
+//! - Locks are the kernel's.
+//! - With `default_permissions` the kernel has checked every right before it asks, with groups and
+//!   mapped ids that we do not know of; so operations run as the superuser, except that creations
+//!   say who the owner is to be, and that lists of attributes are made for who asks.
+//!
+//! Space of forgotten files is given back by a thread of its own, so that nobody waits for it.
+
+mod convert;
+mod flags;
+mod reclaim;
+
+use stitch_base::Ino;
+use stitch_base::sync::Arc;
+use stitch_fs::{DirName, FileSystem, FsError, SeekFor, Taken, WriteOptions, XattrMode};
+
+use crate::errno::Errno;
+use crate::handler::{Answer, Context, Handler};
+use crate::session::Negotiated;
+use crate::wire::args::{
+    CopyFileRange, Create, FSync, Fallocate, Fh, ForgetList, Ioctl, LSeek, MkDir, MkNod, Read,
+    Rename, SetAttr, SetXattr, Statx, Write,
+};
+use crate::wire::codec::Sink;
+use crate::wire::flags::{OpenFlags, WriteFlags};
+use crate::wire::reply::{
+    AttrReply, DirPlusSink, DirSink, Entry, FOREVER, Lookup, Opened, StatFs, StatxReply,
+};
+use convert::Owner;
+use reclaim::Reclaimer;
+
+/// Bytes that one COPY_FILE_RANGE copies at most: the caller asks again, and no worker is held up.
+const COPY_SIZE_MAX: u64 = 64 << 20;
+
+/// How a file system is served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AdapterOptions {
+    /// The mount has `default_permissions`: the kernel checks every right.
+    pub kernel_checks: bool,
+    /// Extended attributes are served. If not, the kernel asks one request less for every file
+    /// that is written, and there are none.
+    pub xattrs: bool,
+}
+
+impl Default for AdapterOptions {
+    fn default() -> Self {
+        Self {
+            kernel_checks: true,
+            xattrs: true,
+        }
+    }
+}
+
+/// A [`Handler`] that is a [`FileSystem`].
+pub struct Adapter {
+    fs: Arc<FileSystem>,
+    options: AdapterOptions,
+    reclaimer: Reclaimer,
+}
+
+impl std::fmt::Debug for Adapter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Adapter")
+            .field("options", &self.options)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Says what is wrong with the store, if that is what an error means, and gives its number.
+fn refused(error: &FsError) -> Errno {
+    let errno = Errno::from(error);
+    if errno == Errno::EIO {
+        tracing::error!(%error, "a request failed");
+    }
+    errno
+}
+
+/// Shorter than a closure at every call.
+trait OrErrno<T> {
+    fn or_errno(self) -> Answer<T>;
+}
+
+impl<T> OrErrno<T> for Result<T, FsError> {
+    fn or_errno(self) -> Answer<T> {
+        self.map_err(|error| refused(&error))
+    }
+}
+
+impl Adapter {
+    /// Serves `fs`.
+    #[must_use]
+    pub fn new(fs: Arc<FileSystem>, options: AdapterOptions) -> Self {
+        let reclaimer = Reclaimer::new(Arc::clone(&fs));
+        Self {
+            fs,
+            options,
+            reclaimer,
+        }
+    }
+
+    /// The file system.
+    #[must_use]
+    pub const fn fs(&self) -> &Arc<FileSystem> {
+        &self.fs
+    }
+
+    /// Who changes something: the kernel has said yes already, if it checks.
+    fn actor(&self, context: &Context<'_>) -> Owner {
+        if self.options.kernel_checks {
+            Owner::ROOT
+        } else {
+            Owner::new(context)
+        }
+    }
+
+    fn xattrs(&self) -> Answer<()> {
+        if self.options.xattrs {
+            Ok(())
+        } else {
+            Err(Errno::ENOSYS)
+        }
+    }
+}
+
+fn attr_reply(attr: &stitch_fs::Attr) -> AttrReply {
+    AttrReply {
+        attr: convert::attr(attr),
+        ttl: FOREVER,
+    }
+}
+
+impl Handler for Adapter {
+    fn init(&self, _: &Negotiated) {
+        self.reclaimer.start();
+    }
+
+    fn destroy(&self) {
+        self.reclaimer.stop();
+    }
+
+    fn lookup(&self, _: &Context<'_>, parent: Ino, name: &[u8]) -> Answer<Lookup> {
+        match self.fs.lookup(DirName::new(parent, name)) {
+            Ok(attr) => Ok(Lookup::Found(convert::entry(&attr))),
+            Err(FsError::NotFound) => Ok(Lookup::Missing { ttl: FOREVER }),
+            Err(error) => Err(refused(&error)),
+        }
+    }
+
+    fn forget(&self, ino: Ino, count: u64) {
+        self.fs.forget(ino, count);
+        self.reclaimer.note();
+    }
+
+    fn batch_forget(&self, list: ForgetList<'_>) {
+        for (ino, count) in list.iter() {
+            self.fs.forget(ino, count);
+        }
+        self.reclaimer.note();
+    }
+
+    fn getattr(&self, _: &Context<'_>, ino: Ino) -> Answer<AttrReply> {
+        self.fs
+            .get_attr(ino)
+            .map(|attr| attr_reply(&attr))
+            .or_errno()
+    }
+
+    fn statx(&self, _: &Context<'_>, ino: Ino, _: &Statx) -> Answer<StatxReply> {
+        let attr = self.fs.get_attr(ino).or_errno()?;
+        Ok(StatxReply {
+            attr: convert::attr(&attr),
+            ttl: FOREVER,
+            attributes: flags::statx_of(attr.iflags),
+            attributes_mask: flags::statx_of(stitch_fs::inode_flag::ALL),
+        })
+    }
+
+    fn setattr(&self, context: &Context<'_>, ino: Ino, args: &SetAttr) -> Answer<AttrReply> {
+        let set = convert::set_attr(args);
+        let actor = self.actor(context);
+        let attr = self.fs.set_attr(&actor.caller(), ino, &set).or_errno()?;
+        Ok(attr_reply(&attr))
+    }
+
+    fn access(&self, context: &Context<'_>, ino: Ino, mask: u32) -> Answer<()> {
+        // Sent only if the kernel does not check.
+        self.fs
+            .access(&Owner::new(context).caller(), ino, mask)
+            .or_errno()
+    }
+
+    fn readlink(&self, _: &Context<'_>, ino: Ino, out: &mut Sink<'_>) -> Answer<()> {
+        let target = self.fs.read_link(ino).or_errno()?;
+        if out.put(&target) {
+            Ok(())
+        } else {
+            Err(Errno::ENAMETOOLONG)
+        }
+    }
+
+    fn symlink(
+        &self,
+        context: &Context<'_>,
+        parent: Ino,
+        name: &[u8],
+        target: &[u8],
+    ) -> Answer<Entry> {
+        let at = DirName::new(parent, name);
+        let made = self
+            .fs
+            .make_symlink(&Owner::new(context).caller(), at, target);
+        made.map(|attr| convert::entry(&attr)).or_errno()
+    }
+
+    fn mknod(&self, context: &Context<'_>, parent: Ino, args: &MkNod<'_>) -> Answer<Entry> {
+        let kind = convert::kind_of_mode(args.mode)?;
+        let new = convert::new_node(args.mode, args.umask);
+        let at = DirName::new(parent, args.name);
+        let owner = Owner::new(context);
+        let made = self
+            .fs
+            .make_node(&owner.caller(), at, kind, args.rdev, &new);
+        made.map(|attr| convert::entry(&attr)).or_errno()
+    }
+
+    fn mkdir(&self, context: &Context<'_>, parent: Ino, args: &MkDir<'_>) -> Answer<Entry> {
+        let new = convert::new_node(args.mode, args.umask);
+        let at = DirName::new(parent, args.name);
+        let made = self.fs.make_dir(&Owner::new(context).caller(), at, &new);
+        made.map(|attr| convert::entry(&attr)).or_errno()
+    }
+
+    fn unlink(&self, context: &Context<'_>, parent: Ino, name: &[u8]) -> Answer<()> {
+        let at = DirName::new(parent, name);
+        self.fs.unlink(&self.actor(context).caller(), at).or_errno()
+    }
+
+    fn rmdir(&self, context: &Context<'_>, parent: Ino, name: &[u8]) -> Answer<()> {
+        let at = DirName::new(parent, name);
+        self.fs
+            .remove_dir(&self.actor(context).caller(), at)
+            .or_errno()
+    }
+
+    fn rename(&self, context: &Context<'_>, parent: Ino, args: &Rename<'_>) -> Answer<()> {
+        let mode = convert::rename_mode(args.flags)?;
+        let source = DirName::new(parent, args.source_name);
+        let target = DirName::new(args.target_parent, args.target_name);
+        let actor = self.actor(context);
+        self.fs
+            .rename(&actor.caller(), source, target, mode)
+            .or_errno()
+    }
+
+    fn link(&self, _: &Context<'_>, source: Ino, parent: Ino, name: &[u8]) -> Answer<Entry> {
+        let linked = self.fs.link(source, DirName::new(parent, name));
+        linked.map(|attr| convert::entry(&attr)).or_errno()
+    }
+
+    fn tmpfile(
+        &self,
+        context: &Context<'_>,
+        parent: Ino,
+        args: &Create<'_>,
+    ) -> Answer<(Entry, Opened)> {
+        let new = convert::new_node(args.mode, args.umask);
+        let owner = Owner::new(context);
+        let attr = self
+            .fs
+            .make_temp_file(&owner.caller(), parent, &new)
+            .or_errno()?;
+        let opened = Opened {
+            fh: Fh(0),
+            flags: OpenFlags::KEEP_CACHE,
+        };
+        Ok((convert::entry(&attr), opened))
+    }
+
+    fn read(&self, _: &Context<'_>, ino: Ino, args: &Read, out: &mut Sink<'_>) -> Answer<()> {
+        let len = out.room();
+        out.append(|bytes| self.fs.read(ino, args.offset, len, bytes))
+            .or_errno()?;
+        Ok(())
+    }
+
+    fn write(&self, _: &Context<'_>, ino: Ino, args: &Write<'_>) -> Answer<u32> {
+        // What comes from the cache has its place already, however the file was opened.
+        let is_late = args.write_flags.contains(WriteFlags::CACHE);
+        let options = WriteOptions {
+            append: args.flags & convert::O_APPEND != 0 && !is_late,
+            kill_setid: args.write_flags.contains(WriteFlags::KILL_SUIDGID),
+        };
+        self.fs
+            .write(ino, args.offset, args.data, options)
+            .or_errno()?;
+        Ok(u32::try_from(args.data.len()).expect("a request is below 4 GiB"))
+    }
+
+    fn fsync(&self, _: &Context<'_>, ino: Ino, _: &FSync) -> Answer<()> {
+        self.fs.sync_inode(ino).or_errno()
+    }
+
+    fn fsyncdir(&self, _: &Context<'_>, ino: Ino, _: &FSync) -> Answer<()> {
+        self.fs.sync_inode(ino).or_errno()
+    }
+
+    fn syncfs(&self, _: &Context<'_>) -> Answer<()> {
+        self.fs.sync().or_errno()
+    }
+
+    fn readdir(&self, _: &Context<'_>, ino: Ino, args: &Read, out: &mut DirSink<'_>) -> Answer<()> {
+        let mut take = |entry: &stitch_fs::DirEntry<'_>| match out.push(&convert::dir_entry(entry))
+        {
+            true => Taken::More,
+            false => Taken::Full,
+        };
+        self.fs.read_dir(ino, args.offset, &mut take).or_errno()
+    }
+
+    fn readdirplus(
+        &self,
+        _: &Context<'_>,
+        ino: Ino,
+        args: &Read,
+        out: &mut DirPlusSink<'_>,
+    ) -> Answer<()> {
+        let mut take = |entry: &stitch_fs::DirEntry<'_>| {
+            let looked_up = entry.attr.as_ref().map(convert::entry);
+            match out.push(&convert::dir_entry(entry), looked_up.as_ref()) {
+                true => Taken::More,
+                false => Taken::Full,
+            }
+        };
+        self.fs
+            .read_dir_plus(ino, args.offset, &mut take)
+            .or_errno()
+    }
+
+    fn statfs(&self, _: &Context<'_>, _: Ino) -> Answer<StatFs> {
+        self.fs
+            .stat_fs()
+            .map(|space| convert::stat_fs(&space))
+            .or_errno()
+    }
+
+    fn setxattr(&self, context: &Context<'_>, ino: Ino, args: &SetXattr<'_>) -> Answer<()> {
+        self.xattrs()?;
+        let mode = match args.flags {
+            0 => XattrMode::Set,
+            convert::XATTR_CREATE => XattrMode::Create,
+            convert::XATTR_REPLACE => XattrMode::Replace,
+            _ => return Err(Errno::EINVAL),
+        };
+        let actor = self.actor(context);
+        let caller = actor.caller();
+        self.fs
+            .set_xattr(&caller, ino, args.name, args.value, mode, args.kill_sgid)
+            .or_errno()
+    }
+
+    fn getxattr(
+        &self,
+        context: &Context<'_>,
+        ino: Ino,
+        name: &[u8],
+        out: &mut Sink<'_>,
+    ) -> Answer<()> {
+        self.xattrs()?;
+        let actor = self.actor(context);
+        let value = self.fs.get_xattr(&actor.caller(), ino, name).or_errno()?;
+        if out.put(&value) {
+            Ok(())
+        } else {
+            Err(Errno::E2BIG)
+        }
+    }
+
+    fn listxattr(&self, context: &Context<'_>, ino: Ino, out: &mut Sink<'_>) -> Answer<()> {
+        self.xattrs()?;
+        // The kernel does not hide from users what only root may see.
+        let owner = Owner::new(context);
+        let names = self.fs.list_xattr(&owner.caller(), ino).or_errno()?;
+        if out.put(&names) {
+            Ok(())
+        } else {
+            Err(Errno::E2BIG)
+        }
+    }
+
+    fn removexattr(&self, context: &Context<'_>, ino: Ino, name: &[u8]) -> Answer<()> {
+        self.xattrs()?;
+        let actor = self.actor(context);
+        self.fs.remove_xattr(&actor.caller(), ino, name).or_errno()
+    }
+
+    fn ioctl(
+        &self,
+        context: &Context<'_>,
+        ino: Ino,
+        args: &Ioctl<'_>,
+        out: &mut Sink<'_>,
+    ) -> Answer<i32> {
+        flags::serve(&self.fs, &self.actor(context), ino, args, out)
+    }
+
+    fn fallocate(&self, _: &Context<'_>, ino: Ino, args: &Fallocate) -> Answer<()> {
+        let mode = convert::fallocate_mode(args.mode)?;
+        self.fs
+            .fallocate(ino, mode, args.offset, args.length)
+            .map(|_| ())
+            .or_errno()
+    }
+
+    fn lseek(&self, _: &Context<'_>, ino: Ino, args: &LSeek) -> Answer<u64> {
+        let what = match args.whence {
+            convert::SEEK_DATA => SeekFor::Data,
+            convert::SEEK_HOLE => SeekFor::Hole,
+            _ => return Err(Errno::EINVAL),
+        };
+        self.fs.seek(ino, args.offset, what).or_errno()
+    }
+
+    fn copy_file_range(&self, _: &Context<'_>, ino: Ino, args: &CopyFileRange) -> Answer<u64> {
+        if args.flags != 0 {
+            return Err(Errno::EINVAL);
+        }
+        let source = (ino, args.source_offset);
+        let target = (args.target, args.target_offset);
+        self.fs
+            .copy_range(source, target, args.length.min(COPY_SIZE_MAX))
+            .or_errno()
+    }
+}

@@ -1,0 +1,118 @@
+//! The one map from what a file system answers to error numbers.
+
+use stitch_base::ErrorKind;
+use stitch_fs::FsError;
+
+use super::Errno;
+
+impl From<&FsError> for Errno {
+    /// Exhaustive on purpose: a new error forces a decision.
+    fn from(error: &FsError) -> Self {
+        match error {
+            FsError::NotFound => Self::ENOENT,
+            FsError::Stale(_) => Self::ESTALE,
+            FsError::Exists => Self::EEXIST,
+            FsError::NotDir => Self::ENOTDIR,
+            FsError::IsDir => Self::EISDIR,
+            FsError::NotEmpty => Self::ENOTEMPTY,
+            FsError::NameTooLong => Self::ENAMETOOLONG,
+            FsError::Access => Self::EACCES,
+            FsError::Perm => Self::EPERM,
+            FsError::NoSpace => Self::ENOSPC,
+            FsError::ReadOnly => Self::EROFS,
+            FsError::FileTooBig => Self::EFBIG,
+            FsError::Invalid(_) => Self::EINVAL,
+            FsError::NoData => Self::ENODATA,
+            FsError::TooBig => Self::E2BIG,
+            FsError::NoSeekTarget => Self::ENXIO,
+            // Not ENOSYS: to many operations that means "never ask again".
+            FsError::Unsupported => Self::ENOTSUP,
+            FsError::TooManyLinks => Self::EMLINK,
+            FsError::Corrupt(_) | FsError::Format(_) => Self::EIO,
+            FsError::Storage(error) => of_kind(error.kind()),
+        }
+    }
+}
+
+/// Errors of the engine that the file system could not give a meaning to.
+const fn of_kind(kind: ErrorKind) -> Errno {
+    match kind {
+        ErrorKind::NoSpace => Errno::ENOSPC,
+        ErrorKind::ReadOnly => Errno::EROFS,
+        ErrorKind::NotFound
+        | ErrorKind::Exists
+        | ErrorKind::Invalid
+        | ErrorKind::Conflict
+        | ErrorKind::Unsupported
+        | ErrorKind::Corrupt
+        | ErrorKind::Io
+        | ErrorKind::Poisoned
+        | ErrorKind::Bug => Errno::EIO,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stitch_base::Ino;
+    use stitch_format::FormatError;
+    use stitch_kv::KvError;
+
+    fn storage(kind: ErrorKind) -> FsError {
+        FsError::Storage(KvError::Storage {
+            kind,
+            message: String::new(),
+            source: None,
+        })
+    }
+
+    #[test]
+    fn every_error_has_its_number() {
+        let checksum = FormatError::Checksum {
+            record: "row",
+            expected: 1,
+            found: 2,
+        };
+        let table = [
+            (FsError::NotFound, libc::ENOENT),
+            (FsError::Stale(Ino(7)), libc::ESTALE),
+            (FsError::Exists, libc::EEXIST),
+            (FsError::NotDir, libc::ENOTDIR),
+            (FsError::IsDir, libc::EISDIR),
+            (FsError::NotEmpty, libc::ENOTEMPTY),
+            (FsError::NameTooLong, libc::ENAMETOOLONG),
+            (FsError::Access, libc::EACCES),
+            (FsError::Perm, libc::EPERM),
+            (FsError::NoSpace, libc::ENOSPC),
+            (FsError::ReadOnly, libc::EROFS),
+            (FsError::FileTooBig, libc::EFBIG),
+            (FsError::Invalid("x"), libc::EINVAL),
+            (FsError::NoData, libc::ENODATA),
+            (FsError::TooBig, libc::E2BIG),
+            (FsError::NoSeekTarget, libc::ENXIO),
+            (FsError::Unsupported, libc::EOPNOTSUPP),
+            (FsError::TooManyLinks, libc::EMLINK),
+            (FsError::Corrupt(String::new()), libc::EIO),
+            (FsError::Format(checksum), libc::EIO),
+            (storage(ErrorKind::NoSpace), libc::ENOSPC),
+            (storage(ErrorKind::ReadOnly), libc::EROFS),
+            (storage(ErrorKind::Corrupt), libc::EIO),
+            (storage(ErrorKind::Io), libc::EIO),
+            (storage(ErrorKind::Bug), libc::EIO),
+            (FsError::Storage(KvError::Poisoned), libc::EIO),
+            (FsError::Storage(KvError::Conflict), libc::EIO),
+            (FsError::Storage(KvError::Unknown), libc::EIO),
+            (FsError::from(KvError::ReadOnly), libc::EROFS),
+        ];
+        for (error, number) in table {
+            assert_eq!(Errno::from(&error).raw(), number, "{error:?}");
+        }
+    }
+
+    #[test]
+    fn no_error_makes_the_kernel_stop_asking() {
+        for error in [FsError::Unsupported, storage(ErrorKind::Unsupported)] {
+            assert_ne!(Errno::from(&error), Errno::ENOSYS);
+        }
+    }
+}
