@@ -227,3 +227,66 @@ fn truncated(at: usize, needed: usize, left: usize) -> FormatError {
         left,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::table::testing::{dump, refuses_damage};
+
+    const SALT: u64 = 7;
+    const ADDR: u64 = 0x0807_0605_0403_0200;
+
+    fn sample() -> (BlockHeader, Vec<u8>) {
+        let header = BlockHeader {
+            kind: BlockKind::TableIndex,
+            flags: 0x42,
+            addr: ADDR,
+            generation: Generation(0x1817_1615_1413_1211),
+            payload_len: 3,
+        };
+        let mut block = vec![0; 512];
+        block[HEADER_BYTES..HEADER_BYTES + 3].copy_from_slice(b"abc");
+        seal(&mut block, SALT, &header);
+        (header, block)
+    }
+
+    #[test]
+    fn bytes_are_pinned() {
+        let golden = "\
+magic_at 5374426b
+checksum dc4000fb
+address 0002030405060708
+generation 1112131415161718
+payload_len 03000000
+kind 02
+version_at 01
+flags 42
+reserved 00
+";
+        assert_eq!(dump(&TABLE, &sample().1), golden);
+    }
+
+    #[test]
+    fn it_comes_back_and_damage_is_refused() {
+        let (header, block) = sample();
+        let decoded = open(&block, SALT, BlockKind::TableIndex, ADDR);
+        assert_eq!(decoded, Ok((header, &b"abc"[..])));
+        refuses_damage(&block, |block| {
+            open(block, SALT, BlockKind::TableIndex, ADDR).is_ok()
+        });
+        for kind in BlockKind::ALL {
+            let is_right = open(&block, SALT, kind, ADDR).is_ok();
+            assert_eq!(is_right, kind == BlockKind::TableIndex);
+        }
+        assert!(open(&block, SALT, BlockKind::TableIndex, ADDR + 512).is_err());
+        assert!(open(&block, SALT + 1, BlockKind::TableIndex, ADDR).is_err());
+        let longer = [&block[..], &[0; 512]].concat();
+        assert!(open(&longer, SALT, BlockKind::TableIndex, ADDR).is_err());
+    }
+
+    #[test]
+    fn numbers_of_kinds_are_pinned() {
+        let numbers = BlockKind::ALL.map(|kind| kind as u8);
+        assert_eq!(numbers, [1, 2, 3, 4, 5]);
+    }
+}

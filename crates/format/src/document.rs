@@ -15,7 +15,8 @@ pub const TABLES: [&Table; 4] = [
 const HEAD: &str = "\
 # The format on the medium
 
-Generated from the field tables of `crates/format` by `cargo xtask format-doc`; do not edit.
+Generated from the field tables of `crates/format`; `UPDATE=1 cargo test -p stitch-format` writes it
+anew. Do not edit.
 
 ```
 superblock A | superblock B | version log (ring) | backup log (ring) | zones 0..N
@@ -62,4 +63,30 @@ fn capital(name: &str) -> String {
     chars
         .next()
         .map_or_else(String::new, |c| c.to_uppercase().chain(chars).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_document_is_up_to_date() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/format.md");
+        if std::env::var_os("UPDATE").is_some() {
+            std::fs::write(path, document()).unwrap();
+        }
+        let found = std::fs::read_to_string(path).unwrap_or_default();
+        assert_eq!(found, document(), "run with UPDATE=1 to write it anew");
+    }
+
+    #[test]
+    fn every_field_is_documented() {
+        for table in TABLES {
+            assert!(!table.about.is_empty());
+            for field in table.fields {
+                assert!(!field.meaning.is_empty(), "{}: {}", table.name, field.name);
+                assert!(!field.meaning.contains('|'), "a table's cell");
+            }
+        }
+    }
 }

@@ -166,3 +166,66 @@ impl RecordHeader {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::table::testing::{dump, refuses_damage};
+
+    const SALT: u64 = 7;
+
+    const SAMPLE: RecordHeader = RecordHeader {
+        kind: RecordKind::Data,
+        payload_len: 3,
+        lsn: Lsn(0x0807_0605_0403_0201),
+        generation: Generation(0x1413_1211),
+    };
+
+    fn is_valid(record: &[u8]) -> bool {
+        RecordHeader::decode(record).is_ok_and(|header| {
+            let payload = record.get(HEADER_BYTES..HEADER_BYTES + header.payload_len as usize);
+            payload.is_some_and(|payload| header.check(SALT, record, payload).is_ok())
+        })
+    }
+
+    #[test]
+    fn bytes_are_pinned() {
+        let bytes = SAMPLE.encode(SALT, &[b"a", b"", b"bc"]);
+        let golden = "\
+checksum 4d839f22
+payload_len 03000000
+lsn 0102030405060708
+generation 11121314
+magic_at 534c
+kind 01
+reserved 00
+";
+        assert_eq!(dump(&TABLE, &bytes), golden);
+        assert_eq!(SAMPLE.encode(SALT, &[b"abc"]), bytes, "however it is cut");
+    }
+
+    #[test]
+    fn it_comes_back_and_damage_is_refused() {
+        let mut record = SAMPLE.encode(SALT, &[b"abc"]).to_vec();
+        assert_eq!(RecordHeader::decode(&record), Ok(SAMPLE));
+        record.extend_from_slice(b"abc");
+        refuses_damage(&record, is_valid);
+        assert!(
+            SAMPLE.check(SALT + 1, &record, b"abc").is_err(),
+            "another volume's"
+        );
+    }
+
+    #[test]
+    fn the_payload_of_a_skip_record_does_not_matter() {
+        let skip = RecordHeader {
+            kind: RecordKind::Skip,
+            payload_len: 1000,
+            ..SAMPLE
+        };
+        let bytes = skip.encode(SALT, &[]);
+        assert_eq!(RecordHeader::decode(&bytes), Ok(skip));
+        assert!(skip.check(SALT, &bytes, b"anything").is_ok());
+        assert_eq!(skip.end(), Lsn(SAMPLE.lsn.0 + 1024));
+    }
+}

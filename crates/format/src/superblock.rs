@@ -36,7 +36,7 @@ fields! {
     MAGIC_AT: [u8; 8] = 0, "ASCII `StitchFS`";
     CHECKSUM: u32 = 8, "CRC-32C of eight zero bytes and the record, this field as zeros";
     MAJOR: u16 = 12, "major version of the format; a higher one than known is refused";
-    MINOR: u16 = 14, "minor version of the format; a higher one than known is accepted";
+    MINOR: u16 = 14, "minor version of the format; a higher one than known is opened for reading only";
     READABLE_MAJOR: u16 = 16, "oldest major version of a program that can read this volume";
     READABLE_MINOR: u16 = 18, "oldest minor version of a program that can read this volume";
     GENERATION: u32 = 20, "times that the volume was opened for writing; below 2^32 - 1";
@@ -309,5 +309,107 @@ impl Superblock {
             zones_at: ZONES_AT.get(bytes),
             zones_bytes: ZONES_BYTES.get(bytes),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::table::testing::{dump, refuses_damage};
+
+    fn sample() -> Superblock {
+        Superblock {
+            version: (1, 0),
+            readable: (1, 0),
+            generation: Generation(0x0403_0201),
+            uuid: *b"0123456789abcdef",
+            label: "home".to_owned(),
+            areas: Areas {
+                device_bytes: 0x0800_0000,
+                zone_bytes: 0x0010_0000,
+                version_log_at: 0x2000,
+                version_log_bytes: 0x0008_0000,
+                backup_log_at: 0x0008_2000,
+                backup_log_bytes: 0x0020_0000,
+                zones_at: 0x0028_2000,
+                zones_bytes: 0x0700_0000,
+            },
+            compatible: 0x11,
+            read_only: 0x22,
+            incompatible: 0,
+            salt: 0x0807_0605_0403_0201,
+        }
+    }
+
+    #[test]
+    fn bytes_are_pinned() {
+        let bytes = sample().encode(4096);
+        let golden = "\
+magic_at 5374697463684653
+checksum 35139f13
+major 0100
+minor 0000
+readable_major 0100
+readable_minor 0000
+generation 01020304
+address 0010000000000000
+uuid 30313233343536373839616263646566
+label 686f6d65000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000
+device_bytes 0000000800000000
+zone_bytes 0000100000000000
+version_log_at 0020000000000000
+version_log_bytes 0000080000000000
+backup_log_at 0020080000000000
+backup_log_bytes 0000200000000000
+zones_at 0020280000000000
+zones_bytes 0000000700000000
+compatible 1100000000000000
+read_only 2200000000000000
+incompatible 0000000000000000
+salt 0102030405060708
+reserved zeros
+";
+        assert_eq!(dump(&TABLE, &bytes), golden);
+        assert_eq!(bytes.len(), COPY_BYTES);
+        assert!(bytes[SUPERBLOCK_BYTES..].iter().all(|&b| b == 0));
+    }
+
+    #[test]
+    fn it_comes_back() {
+        for address in COPIES {
+            let decoded = Superblock::decode(&sample().encode(address), address);
+            assert_eq!(decoded, Ok(Some(sample())));
+        }
+    }
+
+    #[test]
+    fn damage_is_refused() {
+        let bytes = sample().encode(0);
+        refuses_damage(&bytes[..SUPERBLOCK_BYTES], |bytes| {
+            matches!(Superblock::decode(bytes, 0), Ok(Some(_)))
+        });
+        let misplaced = Superblock::decode(&bytes, 4096);
+        assert!(misplaced.is_err_and(|e| e.to_string().contains("address")));
+        assert_eq!(Superblock::decode(&[0; 512], 0), Ok(None));
+    }
+
+    #[test]
+    fn areas_that_cannot_be_are_named() {
+        let wrong = |change: fn(&mut Areas), name: &str| {
+            let mut areas = sample().areas;
+            change(&mut areas);
+            let error = areas.check().expect_err(name).to_string();
+            assert!(error.contains(name), "{error}");
+        };
+        wrong(|a| a.zone_bytes = 0x0018_0000, "zone_bytes");
+        wrong(|a| a.zone_bytes = 0, "zone_bytes");
+        wrong(|a| a.device_bytes += 1, "device_bytes");
+        wrong(|a| a.version_log_at = 4096, "version_log_at");
+        wrong(|a| a.version_log_bytes = 4096, "version_log_at");
+        wrong(|a| a.backup_log_at -= 4096, "backup_log_at");
+        wrong(|a| a.backup_log_bytes = 0, "backup_log_at");
+        wrong(|a| a.zones_at += 512, "zones_at");
+        wrong(|a| a.zones_at = u64::MAX - 4095, "zones_at");
+        wrong(|a| a.zones_bytes = 0x0800_0000, "zones_bytes");
     }
 }

@@ -149,3 +149,35 @@ pub(crate) fn checksum_with_hole(salt: u64, bytes: &[u8], hole: std::ops::Range<
     sum = crate::codec::checksum_append(sum, &[0; 4]);
     crate::codec::checksum_append(sum, &bytes[hole.end..])
 }
+
+/// What tests of fixed records share.
+#[cfg(test)]
+pub(crate) mod testing {
+    use super::Table;
+
+    /// A record as text: one line a field, in hexadecimal.
+    pub(crate) fn dump(table: &Table, record: &[u8]) -> String {
+        let line = |field: &super::Field| {
+            let bytes = &record[field.offset..field.offset + field.len_bytes];
+            let is_zeros = bytes.len() > 32 && bytes.iter().all(|&b| b == 0);
+            let hex: String = bytes.iter().map(|b| format!("{b:02x}")).collect();
+            let shown = if is_zeros { "zeros".into() } else { hex };
+            format!("{} {shown}", field.name.to_lowercase())
+        };
+        table.fields.iter().map(|f| line(f) + "\n").collect()
+    }
+
+    /// Every cut and every flipped bit of a record is refused, and none panics.
+    pub(crate) fn refuses_damage(record: &[u8], decode: impl Fn(&[u8]) -> bool) {
+        assert!(decode(record), "the record is valid");
+        for cut in 0..record.len() {
+            assert!(!decode(&record[..cut]), "cut at {cut}");
+        }
+        let mut bytes = record.to_vec();
+        for bit in 0..record.len() * 8 {
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            assert!(!decode(&bytes), "bit {bit}");
+            bytes[bit / 8] ^= 1 << (bit % 8);
+        }
+    }
+}

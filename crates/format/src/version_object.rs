@@ -224,3 +224,94 @@ impl ObjectHeader {
         Ok((header, &bytes[HEADER_BYTES..covered], found))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::table::testing::{dump, refuses_damage};
+
+    const SALT: u64 = 7;
+
+    fn sample(kind: ObjectKind, payload_len: u32) -> ObjectHeader {
+        ObjectHeader {
+            kind,
+            payload_len,
+            previous: 0x0403_0201,
+            position: 0x0010_0908_0706_0000,
+            serial: 0x1817_1615_1413_1211,
+            log_start: Lsn(0x2827_2625_2423_2221),
+            target: 0,
+            generation: Generation(0x3433_3231),
+            log_generation: Generation(0x4443_4241),
+            log_durable: Lsn(0x5857_5655_5453_5251),
+        }
+    }
+
+    #[test]
+    fn bytes_are_pinned() {
+        let (bytes, checksum) = sample(ObjectKind::Delta, 3).encode(SALT, b"abc");
+        let golden = "\
+magic_at 537469746368564c
+checksum 5b92cfbb
+kind 02
+version_at 01
+reserved 0000
+payload_len 03000000
+previous 01020304
+position 0000060708091000
+serial 1112131415161718
+log_start 2122232425262728
+target 0000000000000000
+generation 31323334
+log_generation 41424344
+log_durable 5152535455565758
+";
+        assert_eq!(dump(&TABLE, &bytes), golden);
+        assert_eq!(CHECKSUM.get(&bytes), checksum);
+        assert_eq!(&bytes[HEADER_BYTES..HEADER_BYTES + 3], b"abc");
+        assert_eq!(bytes.len() as u64, ALIGN);
+        assert!(bytes[HEADER_BYTES + 3..].iter().all(|&b| b == 0));
+    }
+
+    #[test]
+    fn it_comes_back() {
+        for kind in [ObjectKind::Base, ObjectKind::Delta] {
+            let payload = vec![9; 5000];
+            let header = sample(kind, 5000);
+            let (bytes, checksum) = header.encode(SALT, &payload);
+            assert_eq!(bytes.len() as u64, header.end() - header.position);
+            let decoded = ObjectHeader::decode(SALT, &bytes);
+            assert_eq!(decoded, Ok((header, &payload[..], checksum)));
+        }
+        let mut wrap = sample(ObjectKind::WrapLeft, 0);
+        wrap.target = 4096;
+        let (bytes, checksum) = wrap.encode(SALT, &[]);
+        assert_eq!(
+            ObjectHeader::decode(SALT, &bytes),
+            Ok((wrap, &[][..], checksum))
+        );
+    }
+
+    #[test]
+    fn damage_is_refused() {
+        let (bytes, _) = sample(ObjectKind::Base, 3).encode(SALT, b"abc");
+        let covered = &bytes[..HEADER_BYTES + 3];
+        refuses_damage(covered, |bytes| ObjectHeader::decode(SALT, bytes).is_ok());
+        assert!(
+            ObjectHeader::decode(SALT + 1, &bytes).is_err(),
+            "another volume's"
+        );
+        let (bytes, _) = sample(ObjectKind::WrapRight, 1).encode(SALT, b"x");
+        assert!(
+            ObjectHeader::decode(SALT, &bytes).is_err(),
+            "a wrap has no payload"
+        );
+        let mut header = sample(ObjectKind::Delta, 0);
+        header.target = 1;
+        let (bytes, _) = header.encode(SALT, &[]);
+        assert!(
+            ObjectHeader::decode(SALT, &bytes).is_err(),
+            "a delta has no target"
+        );
+    }
+}

@@ -6,7 +6,7 @@ use crate::window::usize_from;
 use stitch_base::Generation;
 use stitch_device::Device;
 use stitch_format::FormatError;
-use stitch_format::superblock::{COPIES, COPY_BYTES, FEATURES_READ_ONLY, Superblock};
+use stitch_format::superblock::{COPIES, COPY_BYTES, FEATURES_READ_ONLY, Superblock, VERSION};
 
 /// The newest valid superblock and the copy that it stands in.
 #[derive(Debug)]
@@ -77,16 +77,19 @@ fn refusal(name: &str, address: u64, error: FormatError) -> VolumeError {
     }
 }
 
-/// Refuses to write where an unknown feature forbids it.
+/// Refuses to write what this program would write back incomplete.
 pub(crate) fn check_writable(name: &str, superblock: &Superblock) -> Result<(), VolumeError> {
     let unknown = superblock.read_only & !FEATURES_READ_ONLY;
-    if unknown == 0 {
+    let (major, minor) = superblock.version;
+    let reason = if unknown != 0 {
+        format!("features {unknown:#x} are unknown: open it for reading only")
+    } else if superblock.version > VERSION {
+        format!("has format {major}.{minor}: use a newer stitchfs or open it for reading only")
+    } else {
         return Ok(());
-    }
-    Err(VolumeError::Unsupported {
-        name: name.to_owned(),
-        reason: format!("features {unknown:#x} are unknown: open it for reading only"),
-    })
+    };
+    let name = name.to_owned();
+    Err(VolumeError::Unsupported { name, reason })
 }
 
 /// Makes a new generation durable in both copies, the one that was not chosen first.

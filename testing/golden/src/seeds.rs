@@ -160,7 +160,7 @@ fn version_header(kind: ObjectKind, payload_len: u32) -> ObjectHeader {
         target: 0,
         generation: Generation(0),
         log_generation: Generation(0),
-        log_durable: Lsn(64),
+        log_durable: Lsn(0),
     }
 }
 
