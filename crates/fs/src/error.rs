@@ -1,6 +1,7 @@
 //! What the file system answers when it cannot do what it was asked.
 
 use stitch_base::{ErrorKind, Ino};
+use stitch_db::DbError;
 use stitch_format::FormatError;
 use stitch_kv::KvError;
 
@@ -78,6 +79,18 @@ impl From<KvError> for FsError {
             KvError::NoSpace { .. } => Self::NoSpace,
             KvError::ReadOnly => Self::ReadOnly,
             other => Self::Storage(other),
+        }
+    }
+}
+
+impl From<DbError> for FsError {
+    fn from(error: DbError) -> Self {
+        match error {
+            DbError::Kv(error) => error.into(),
+            DbError::NoSchema(_) => Self::NotFound,
+            DbError::SchemaExists(_) => Self::Exists,
+            DbError::ReadOnlyView => Self::ReadOnly,
+            other => Self::Corrupt(other.to_string()),
         }
     }
 }

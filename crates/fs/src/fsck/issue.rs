@@ -1,0 +1,162 @@
+//! What can be wrong with a file system, one variant for each broken rule.
+
+use stitch_base::Ino;
+
+/// A broken rule. Its `Display` is a line for a person.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Issue {
+    /// There is no header, or none that this version reads: nothing else can be checked.
+    #[error("the file system has no valid header: {detail}")]
+    NoHeader {
+        /// What is wrong with it.
+        detail: String,
+    },
+    /// A row of the meta tree does not decode or has no valid key.
+    #[error("meta row {} is damaged: {detail}", key.escape_ascii())]
+    BadMetaRow {
+        /// Its key.
+        key: Vec<u8>,
+        /// What is wrong.
+        detail: String,
+    },
+    /// The place of a name in its directory's order is not that of its hash: lookups miss it.
+    #[error(
+        "directory {parent}: {:?} is under the wrong hash",
+        String::from_utf8_lossy(name)
+    )]
+    WrongHash {
+        /// The directory.
+        parent: Ino,
+        /// The name.
+        name: Vec<u8>,
+        /// Key of the row.
+        key: Vec<u8>,
+    },
+    /// A row of another tree has no valid key or value.
+    #[error("{tree} row {} is damaged", key.escape_ascii())]
+    BadRow {
+        /// `data`, `xattr` or `sys`.
+        tree: &'static str,
+        /// Its key.
+        key: Vec<u8>,
+    },
+    /// There is no root directory.
+    #[error("there is no root directory")]
+    NoRoot,
+    /// Names point to an inode that does not exist.
+    #[error("name {} points to inode {ino}, which does not exist", key.escape_ascii())]
+    DanglingName {
+        /// Key of the row.
+        key: Vec<u8>,
+        /// The inode.
+        ino: Ino,
+    },
+    /// A name says another type than its inode.
+    #[error("name {} has another type than its inode {ino}", key.escape_ascii())]
+    WrongType {
+        /// Key of the row.
+        key: Vec<u8>,
+        /// The inode.
+        ino: Ino,
+    },
+    /// Two rows hold an inode of one number.
+    #[error("inode {ino} has a second row, {}", key.escape_ascii())]
+    TwoRows {
+        /// The inode.
+        ino: Ino,
+        /// Key of the second row.
+        key: Vec<u8>,
+    },
+    /// The number of links is not that of the names (of a directory: 2 and one for each directory
+    /// in it).
+    #[error("inode {ino} says {stored} links and has {counted}")]
+    LinkCount {
+        /// The inode.
+        ino: Ino,
+        /// Key of its row.
+        key: Vec<u8>,
+        /// What it says.
+        stored: u32,
+        /// What is right.
+        counted: u32,
+    },
+    /// An inode has links by its own account, but no name.
+    #[error("inode {ino} has no name")]
+    Nameless {
+        /// The inode.
+        ino: Ino,
+    },
+    /// An inode with no links is not in the list of orphans: its space would never come back.
+    #[error("inode {ino} has no links and is no orphan")]
+    UnlistedOrphan {
+        /// The inode.
+        ino: Ino,
+    },
+    /// The list of orphans names an inode that has names or does not exist.
+    #[error("inode {ino} is listed as an orphan and is none")]
+    FalseOrphan {
+        /// The inode.
+        ino: Ino,
+    },
+    /// Names are in a directory that does not exist.
+    #[error("directory {ino} has entries and does not exist")]
+    MissingDirectory {
+        /// The directory.
+        ino: Ino,
+    },
+    /// A directory cannot be reached from the root.
+    #[error("directory {ino} cannot be reached from the root")]
+    Unreachable {
+        /// The directory.
+        ino: Ino,
+        /// Key of its row.
+        key: Vec<u8>,
+    },
+    /// Contents of an inode that does not exist or has none.
+    #[error("inode {ino} has contents and does not exist, or holds them in its row")]
+    LooseData {
+        /// The inode.
+        ino: Ino,
+    },
+    /// Contents beyond the end of a file.
+    #[error("inode {ino} has contents beyond its end, from chunk {chunk} on")]
+    DataBeyondEnd {
+        /// The inode.
+        ino: Ino,
+        /// First chunk beyond the end.
+        chunk: u64,
+    },
+    /// Extended attributes of an inode that does not exist, or whose row says it has none.
+    #[error("inode {ino} has extended attributes that its row does not know of")]
+    LooseXattr {
+        /// The inode.
+        ino: Ino,
+        /// Key of the inode's row, if it exists.
+        key: Option<Vec<u8>>,
+    },
+    /// The inode's row holds more contents than its size allows.
+    #[error("inode {ino} holds more contents in its row than its size allows")]
+    LongInline {
+        /// The inode.
+        ino: Ino,
+        /// Key of its row.
+        key: Vec<u8>,
+    },
+    /// Numbers would be handed out a second time.
+    #[error("the next inode number is {stored}, and must be at least {needed}")]
+    NextIno {
+        /// What is stored.
+        stored: u64,
+        /// The least that is right.
+        needed: u64,
+    },
+    /// The count of inodes, which `df -i` shows, is wrong.
+    #[error("the number of inodes is stored as {stored} and is {counted}")]
+    InodeCount {
+        /// What is stored.
+        stored: u64,
+        /// What is right.
+        counted: u64,
+    },
+}

@@ -1,0 +1,138 @@
+//! Compares what the walk kept. Pure: the same findings give the same issues in the same order.
+
+use super::Issue;
+use super::scan::Found;
+use std::collections::{BTreeSet, HashMap};
+use stitch_base::Ino;
+use stitch_format::fs_inode::FileKind;
+
+/// All issues of a file system.
+pub(super) fn judge(mut found: Found) -> Vec<Issue> {
+    if !found.is_readable {
+        return found.issues;
+    }
+    names(&mut found);
+    if !found.inodes.contains_key(&Ino::ROOT) {
+        found.issues.push(Issue::NoRoot);
+    }
+    let mut issues = std::mem::take(&mut found.issues);
+    let mut order: Vec<Ino> = found.inodes.keys().copied().collect();
+    order.sort_unstable();
+    for ino in &order {
+        issues.extend(inode(&found, *ino));
+    }
+    issues.extend(directories(&found));
+    issues.extend(unreachable(&found, &order));
+    issues.extend(orphans(&found));
+    issues.extend(numbers(&found));
+    issues
+}
+
+/// Counts the names of inodes that have their own row.
+fn names(found: &mut Found) {
+    for link in std::mem::take(&mut found.links) {
+        let (key, ino) = (link.key, link.ino);
+        match found.inodes.get_mut(&ino) {
+            None => found.issues.push(Issue::DanglingName { key, ino }),
+            Some(inode) if inode.kind == FileKind::Directory || inode.place.is_some() => {
+                found.issues.push(Issue::TwoRows { ino, key });
+            }
+            Some(inode) => {
+                inode.names += 1;
+                if inode.kind != link.kind {
+                    found.issues.push(Issue::WrongType { key, ino });
+                }
+            }
+        }
+    }
+}
+
+fn inode(found: &Found, ino: Ino) -> Option<Issue> {
+    let inode = &found.inodes[&ino];
+    if inode.names == 0 && ino != Ino::ROOT {
+        if found.orphans.contains(&ino) {
+            return None;
+        }
+        return Some(if inode.nlink == 0 {
+            Issue::UnlistedOrphan { ino }
+        } else {
+            Issue::Nameless { ino }
+        });
+    }
+    let counted = match inode.kind {
+        FileKind::Directory => 2 + found.subdirs.get(&ino).copied().unwrap_or(0),
+        _ => inode.names,
+    };
+    (inode.nlink != counted).then(|| Issue::LinkCount {
+        ino,
+        key: inode.key.to_vec(),
+        stored: inode.nlink,
+        counted,
+    })
+}
+
+fn directories(found: &Found) -> Vec<Issue> {
+    let is_directory = |ino: &Ino| {
+        found
+            .inodes
+            .get(ino)
+            .is_some_and(|i| i.kind == FileKind::Directory)
+    };
+    let missing = found.parents.iter().filter(|ino| !is_directory(ino));
+    missing
+        .map(|&ino| Issue::MissingDirectory { ino })
+        .collect()
+}
+
+/// One directory of each ring of directories that hold each other. All others hang from the root,
+/// from a missing directory, or from a ring.
+fn unreachable(found: &Found, order: &[Ino]) -> Vec<Issue> {
+    let mut settled: HashMap<Ino, ()> = HashMap::new();
+    let mut issues = Vec::new();
+    for &start in order
+        .iter()
+        .filter(|ino| found.inodes[ino].kind == FileKind::Directory)
+    {
+        let mut path = BTreeSet::new();
+        let mut at = start;
+        loop {
+            if settled.contains_key(&at) {
+                break;
+            }
+            if !path.insert(at) {
+                let key = found.inodes[&at].key.to_vec();
+                issues.push(Issue::Unreachable { ino: at, key });
+                break;
+            }
+            match found.inodes.get(&at).and_then(|inode| inode.place) {
+                Some(parent) => at = parent,
+                None => break,
+            }
+        }
+        settled.extend(path.into_iter().map(|ino| (ino, ())));
+    }
+    issues
+}
+
+fn orphans(found: &Found) -> Vec<Issue> {
+    let is_orphan = |ino: &Ino| found.inodes.get(ino).is_some_and(|i| i.names == 0);
+    let wrong = found.orphans.iter().filter(|ino| !is_orphan(ino));
+    wrong.map(|&ino| Issue::FalseOrphan { ino }).collect()
+}
+
+fn numbers(found: &Found) -> Vec<Issue> {
+    let mut issues = Vec::new();
+    let needed = found.largest.max(Ino::ROOT.0) + 1;
+    let stored = found.next_ino.unwrap_or(0);
+    if stored < needed {
+        issues.push(Issue::NextIno { stored, needed });
+    }
+    let is_named =
+        |(ino, inode): &(&Ino, &super::scan::Inode)| inode.names > 0 || **ino == Ino::ROOT;
+    let counted = found.inodes.iter().filter(is_named).count() as u64;
+    let stored = found.inode_count.unwrap_or(0);
+    if stored != counted {
+        issues.push(Issue::InodeCount { stored, counted });
+    }
+    issues
+}

@@ -1,0 +1,276 @@
+//! Repairs, one small step for each issue. Each is a batch of its own, so that a repair that stops
+//! half-way leaves a file system that is no worse than before.
+
+use super::scan::own;
+use super::{Issue, Trees};
+use crate::{FsError, FsResult};
+use stitch_base::Ino;
+use stitch_db::{Changes, CommitOptions, Direction, KeyRange, SpaceClass};
+use stitch_format::fs_inode::{FileKind, InodeHead, MetaRow, encode_link, row_flag};
+use stitch_format::fs_key::{self, CHUNK_BYTES};
+use stitch_format::fs_sys::{FsHeader, decode_number, encode_number};
+
+/// Where what has lost its name goes.
+const LOST_AND_FOUND: &[u8] = b"lost+found";
+
+struct Repair<'a> {
+    trees: &'a Trees,
+    seed: u64,
+    changes: Changes,
+}
+
+/// Repairs issues in their order. Answers how many.
+pub(super) fn repair(trees: &Trees, issues: &[Issue]) -> FsResult<u64> {
+    let row = trees.schema.now().get(trees.sys, fs_key::SYS_HEADER)?;
+    let Some(Ok(header)) = row.map(|row| FsHeader::decode(&row)) else {
+        return Ok(0);
+    };
+    let mut repair = Repair {
+        trees,
+        seed: header.name_seed,
+        changes: Changes::new(),
+    };
+    // Numbers first: repairs below hand some out.
+    let is_number = |issue: &&Issue| matches!(issue, Issue::NextIno { .. } | Issue::NoRoot);
+    let (first, rest): (Vec<_>, Vec<_>) = issues.iter().partition(is_number);
+    let mut repaired = 0;
+    for issue in first.into_iter().chain(rest) {
+        repaired += u64::from(repair.one(issue)?);
+    }
+    Ok(repaired)
+}
+
+impl Repair<'_> {
+    fn one(&mut self, issue: &Issue) -> FsResult<bool> {
+        let trees = self.trees;
+        match issue {
+            Issue::NoHeader { .. } => return Ok(false),
+            Issue::BadMetaRow { key, .. }
+            | Issue::DanglingName { key, .. }
+            | Issue::TwoRows { key, .. } => self.changes.delete(trees.meta, key),
+            Issue::WrongHash { parent, name, key } => self.rehash(*parent, name, key)?,
+            Issue::BadRow { tree, key } => match *tree {
+                "data" => self.changes.delete(trees.data, key),
+                "xattr" => self.changes.delete(trees.xattr, key),
+                _ => self.changes.delete(trees.sys, key),
+            },
+            Issue::NoRoot => self.put_directory(&own(Ino::ROOT), Ino::ROOT, 0o755),
+            Issue::WrongType { key, ino } => {
+                if let Some(head) = self.head(&own(*ino))? {
+                    self.changes
+                        .put(trees.meta, key, &encode_link(*ino, head.kind));
+                }
+            }
+            Issue::LinkCount { key, counted, .. } => {
+                self.change(key, |head| head.nlink = *counted)?;
+            }
+            Issue::Nameless { ino } => self.rescue(*ino)?,
+            Issue::UnlistedOrphan { ino } => {
+                self.changes.put(trees.sys, &fs_key::orphan(*ino), &[]);
+            }
+            Issue::FalseOrphan { ino } => {
+                self.changes.delete(trees.sys, &fs_key::orphan(*ino));
+            }
+            Issue::MissingDirectory { ino } => self.remake(*ino)?,
+            Issue::Unreachable { ino, key } => self.rehang(*ino, key)?,
+            Issue::LooseData { ino } => {
+                self.changes
+                    .delete_range(trees.data, &own(*ino), &fs_key::after(*ino));
+            }
+            Issue::DataBeyondEnd { ino, chunk } => {
+                let start = fs_key::chunk(*ino, *chunk);
+                self.changes
+                    .delete_range(trees.data, &start, &fs_key::after(*ino));
+            }
+            Issue::LooseXattr { ino, key: None } => {
+                self.changes
+                    .delete_range(trees.xattr, &own(*ino), &fs_key::after(*ino));
+            }
+            Issue::LooseXattr { key: Some(key), .. } => {
+                self.change(key, |head| head.flags |= row_flag::XATTRS)?;
+            }
+            Issue::LongInline { key, .. } => self.cut_inline(key)?,
+            Issue::NextIno { needed, .. } => {
+                self.changes
+                    .put(trees.sys, fs_key::SYS_NEXT_INO, &encode_number(*needed));
+            }
+            Issue::InodeCount { counted, .. } => {
+                self.changes
+                    .put(trees.sys, fs_key::SYS_INODE_COUNT, &encode_number(*counted));
+            }
+        }
+        self.commit()?;
+        Ok(true)
+    }
+
+    fn commit(&mut self) -> FsResult<()> {
+        if !self.changes.is_empty() {
+            let options = CommitOptions {
+                space: SpaceClass::Reserve,
+                ..CommitOptions::default()
+            };
+            self.trees.schema.now().commit(&self.changes, options)?;
+            self.changes.clear();
+        }
+        Ok(())
+    }
+
+    fn row(&self, key: &[u8]) -> FsResult<Option<bytes::Bytes>> {
+        Ok(self.trees.schema.now().get(self.trees.meta, key)?)
+    }
+
+    fn head(&self, key: &[u8]) -> FsResult<Option<InodeHead>> {
+        let Some(row) = self.row(key)? else {
+            return Ok(None);
+        };
+        Ok(match MetaRow::decode(&row)? {
+            MetaRow::Inode(head, _) => Some(head),
+            MetaRow::Link { .. } => None,
+        })
+    }
+
+    fn put_inode(&mut self, key: &[u8], head: &InodeHead, tail: &[u8]) {
+        let mut row = head.encode().to_vec();
+        row.extend_from_slice(tail);
+        self.changes.put(self.trees.meta, key, &row);
+    }
+
+    /// Changes an inode's row. One that is gone meanwhile needs no change.
+    fn change(&mut self, key: &[u8], apply: impl FnOnce(&mut InodeHead)) -> FsResult<()> {
+        let Some(row) = self.row(key)? else {
+            return Ok(());
+        };
+        if let MetaRow::Inode(mut head, tail) = MetaRow::decode(&row)? {
+            apply(&mut head);
+            self.put_inode(key, &head, tail);
+        }
+        Ok(())
+    }
+
+    fn put_directory(&mut self, key: &[u8], ino: Ino, perm: u16) {
+        let head = InodeHead {
+            ino,
+            kind: FileKind::Directory,
+            perm,
+            flags: 0,
+            uid: 0,
+            gid: 0,
+            nlink: 2,
+            size: 0,
+            atime: 0,
+            mtime: 0,
+            ctime: 0,
+            btime: 0,
+            rdev: 0,
+            iflags: 0,
+            chunks: 0,
+        };
+        self.put_inode(key, &head, &[]);
+    }
+
+    fn rehash(&mut self, parent: Ino, name: &[u8], key: &[u8]) -> FsResult<()> {
+        let right = fs_key::dentry(self.seed, parent, name);
+        if let Some(row) = self.row(key)? {
+            self.changes.delete(self.trees.meta, key);
+            if self.row(&right)?.is_none() {
+                self.changes.put(self.trees.meta, &right, &row);
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives an inode under its own number a name in `lost+found`.
+    fn rescue(&mut self, ino: Ino) -> FsResult<()> {
+        let Some(row) = self.row(&own(ino))? else {
+            return Ok(());
+        };
+        let MetaRow::Inode(mut head, tail) = MetaRow::decode(&row)? else {
+            return Ok(());
+        };
+        let name = self.lost_name(ino)?;
+        if head.kind == FileKind::Directory {
+            self.put_inode(&name, &head, tail);
+            self.changes.delete(self.trees.meta, &own(ino));
+            return Ok(());
+        }
+        head.nlink = 1;
+        self.changes
+            .put(self.trees.meta, &name, &encode_link(ino, head.kind));
+        self.put_inode(&own(ino), &head, tail);
+        Ok(())
+    }
+
+    /// Makes a directory again whose entries are still there.
+    fn remake(&mut self, ino: Ino) -> FsResult<()> {
+        let name = self.lost_name(ino)?;
+        self.put_directory(&name, ino, 0o700);
+        Ok(())
+    }
+
+    /// Takes a directory out of a ring and names it in `lost+found`.
+    fn rehang(&mut self, ino: Ino, key: &[u8]) -> FsResult<()> {
+        let Some(row) = self.row(key)? else {
+            return Ok(());
+        };
+        let name = self.lost_name(ino)?;
+        self.changes.delete(self.trees.meta, key);
+        self.changes.put(self.trees.meta, &name, &row);
+        Ok(())
+    }
+
+    fn cut_inline(&mut self, key: &[u8]) -> FsResult<()> {
+        let Some(row) = self.row(key)? else {
+            return Ok(());
+        };
+        if let MetaRow::Inode(mut head, tail) = MetaRow::decode(&row)? {
+            let is_inline = head.kind == FileKind::Symlink || head.has(row_flag::INLINE);
+            if is_inline {
+                head.size = head.size.min(CHUNK_BYTES);
+            }
+            let most = if is_inline { head.size } else { 0 };
+            let len = tail
+                .len()
+                .min(usize::try_from(most).expect("at most a chunk"));
+            self.put_inode(key, &head, &tail[..len]);
+        }
+        Ok(())
+    }
+
+    /// Key of the name that an inode gets in `lost+found`, which is made if it does not exist.
+    fn lost_name(&mut self, ino: Ino) -> FsResult<fs_key::FsKey> {
+        let key = fs_key::dentry(self.seed, Ino::ROOT, LOST_AND_FOUND);
+        let directory = match self.row(&key)? {
+            Some(row) => match MetaRow::decode(&row)? {
+                MetaRow::Inode(head, _) if head.kind == FileKind::Directory => head.ino,
+                _ => return Err(FsError::Corrupt("lost+found is no directory".to_owned())),
+            },
+            None => self.make_lost_and_found(&key)?,
+        };
+        let name = format!("#{ino}");
+        Ok(fs_key::dentry(self.seed, directory, name.as_bytes()))
+    }
+
+    fn make_lost_and_found(&mut self, key: &[u8]) -> FsResult<Ino> {
+        let (view, sys) = (self.trees.schema.now(), self.trees.sys);
+        let stored = view.get(sys, fs_key::SYS_NEXT_INO)?;
+        let known = stored
+            .map(|row| decode_number(&row))
+            .transpose()?
+            .unwrap_or(0);
+        let ino = Ino(known.max(self.largest()? + 1));
+        self.changes
+            .put(sys, fs_key::SYS_NEXT_INO, &encode_number(ino.0 + 1));
+        self.put_directory(key, ino, 0o700);
+        self.commit()?;
+        Ok(ino)
+    }
+
+    /// Largest directory number that a name is in. No inode of a later number has names, so that a
+    /// number after it and after the stored one is new.
+    fn largest(&self) -> FsResult<u64> {
+        let view = self.trees.schema.now();
+        let mut rows = view.scan(self.trees.meta, KeyRange::all(), Direction::Backward)?;
+        let last = rows.next()?.and_then(|(key, _)| fs_key::ino_of(key));
+        Ok(last.unwrap_or(Ino::ROOT).0)
+    }
+}

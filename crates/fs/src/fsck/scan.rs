@@ -1,0 +1,296 @@
+//! The one walk over all rows, and what it keeps.
+
+use super::{Issue, Trees};
+use crate::FsResult;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use stitch_base::Ino;
+use stitch_db::{Dictionary, Direction, KeyRange};
+use stitch_format::fs_inode::{FileKind, InodeHead, MetaRow, row_flag};
+use stitch_format::fs_key::{self, CHUNK_BYTES, FsKey};
+use stitch_format::fs_sys::{FsHeader, decode_number};
+
+/// What is kept of an inode.
+pub(super) struct Inode {
+    pub(super) kind: FileKind,
+    pub(super) flags: u8,
+    pub(super) nlink: u32,
+    pub(super) size: u64,
+    /// Directory that the row is in; `None` where it is under its own number.
+    pub(super) place: Option<Ino>,
+    /// Names counted, the row's own place included.
+    pub(super) names: u32,
+    /// Key of the row.
+    pub(super) key: Box<[u8]>,
+}
+
+/// A name of an inode that has its own row.
+pub(super) struct Link {
+    pub(super) key: Vec<u8>,
+    pub(super) ino: Ino,
+    pub(super) kind: FileKind,
+}
+
+/// What the walk found.
+#[derive(Default)]
+pub(super) struct Found {
+    pub(super) issues: Vec<Issue>,
+    pub(super) is_readable: bool,
+    pub(super) inodes: HashMap<Ino, Inode>,
+    pub(super) links: Vec<Link>,
+    /// Directories that have entries.
+    pub(super) parents: BTreeSet<Ino>,
+    /// Of each directory, how many directories are in it.
+    pub(super) subdirs: BTreeMap<Ino, u32>,
+    pub(super) orphans: BTreeSet<Ino>,
+    pub(super) next_ino: Option<u64>,
+    pub(super) inode_count: Option<u64>,
+    /// Largest number seen anywhere.
+    pub(super) largest: u64,
+    rows: u64,
+}
+
+struct Walk<'a> {
+    trees: &'a Trees,
+    progress: &'a mut dyn FnMut(u64),
+    found: Found,
+}
+
+/// Walks all trees.
+pub(super) fn scan(trees: &Trees, progress: &mut dyn FnMut(u64)) -> FsResult<Found> {
+    let mut walk = Walk {
+        trees,
+        progress,
+        found: Found::default(),
+    };
+    let Some(header) = walk.header()? else {
+        return Ok(walk.found);
+    };
+    walk.found.is_readable = true;
+    walk.each(trees.meta, |found, key, value| {
+        found.meta(header.name_seed, key, value)
+    })?;
+    walk.each(trees.sys, |found, key, value| {
+        found.sys(key, value);
+    })?;
+    let mut contents = Contents::default();
+    walk.each(trees.data, |found, key, value| {
+        found.data(&mut contents, key, value)
+    })?;
+    let mut xattrs = Contents::default();
+    walk.each(trees.xattr, |found, key, _| found.xattr(&mut xattrs, key))?;
+    Ok(walk.found)
+}
+
+/// Which inode's rows are being walked, so that each issue is told once.
+#[derive(Default)]
+struct Contents {
+    ino: Ino,
+    is_told: bool,
+}
+
+impl Contents {
+    /// True if an issue of this inode was told already.
+    fn enter(&mut self, ino: Ino) -> bool {
+        if self.ino != ino {
+            *self = Self {
+                ino,
+                is_told: false,
+            };
+        }
+        self.is_told
+    }
+}
+
+impl Walk<'_> {
+    fn header(&mut self) -> FsResult<Option<FsHeader>> {
+        let row = self
+            .trees
+            .schema
+            .now()
+            .get(self.trees.sys, fs_key::SYS_HEADER)?;
+        let detail = match row.map(|row| FsHeader::decode(&row)) {
+            Some(Ok(header)) => return Ok(Some(header)),
+            Some(Err(error)) => error.to_string(),
+            None => "it is absent".to_owned(),
+        };
+        self.found.issues.push(Issue::NoHeader { detail });
+        Ok(None)
+    }
+
+    fn each(
+        &mut self,
+        dictionary: Dictionary,
+        mut visit: impl FnMut(&mut Found, &[u8], &[u8]),
+    ) -> FsResult<()> {
+        let view = self.trees.schema.now();
+        let mut rows = view.scan(dictionary, KeyRange::all(), Direction::Forward)?;
+        while let Some((key, value)) = rows.next()? {
+            visit(&mut self.found, key, value);
+            self.found.rows += 1;
+            if self.found.rows.is_multiple_of(4096) {
+                (self.progress)(self.found.rows);
+            }
+        }
+        (self.progress)(self.found.rows);
+        Ok(())
+    }
+}
+
+impl Found {
+    fn meta(&mut self, seed: u64, key: &[u8], value: &[u8]) {
+        let damaged = |detail: &str| Issue::BadMetaRow {
+            key: key.to_vec(),
+            detail: detail.to_owned(),
+        };
+        let Some(owner) = fs_key::ino_of(key).filter(|ino| ino.0 > 0) else {
+            return self.issues.push(damaged("the key has no inode number"));
+        };
+        self.largest = self.largest.max(owner.0);
+        let row = match MetaRow::decode(value) {
+            Ok(row) => row,
+            Err(error) => return self.issues.push(damaged(&error.to_string())),
+        };
+        self.largest = self.largest.max(row.ino().0);
+        let name = fs_key::name_of(key);
+        if name.is_none() && (key.len() != 8 || row.ino() != owner) {
+            return self
+                .issues
+                .push(damaged("the key is not that of its inode"));
+        }
+        let Some((_, name)) = name else {
+            return match row {
+                MetaRow::Inode(head, tail) => self.inode(key, None, &head, tail),
+                MetaRow::Link { .. } => self.issues.push(damaged("a link under a number")),
+            };
+        };
+        self.parents.insert(owner);
+        if fs_key::dentry(seed, owner, name)[..] != *key {
+            let (parent, name) = (owner, name.to_vec());
+            self.issues.push(Issue::WrongHash {
+                parent,
+                name,
+                key: key.to_vec(),
+            });
+        }
+        match row {
+            MetaRow::Inode(head, tail) => self.inode(key, Some(owner), &head, tail),
+            MetaRow::Link { ino, kind } => self.links.push(Link {
+                key: key.to_vec(),
+                ino,
+                kind,
+            }),
+        }
+    }
+
+    fn inode(&mut self, key: &[u8], place: Option<Ino>, head: &InodeHead, tail: &[u8]) {
+        let ino = head.ino;
+        if let Some(first) = self.inodes.get(&ino) {
+            // Links lead to the row under the number, so that is the one to keep.
+            let is_better = first.place.is_some() && place.is_none();
+            let key = if is_better { &first.key } else { key };
+            self.issues.push(Issue::TwoRows {
+                ino,
+                key: key.to_vec(),
+            });
+            if !is_better {
+                return;
+            }
+        }
+        let is_inline = head.kind == FileKind::Symlink || head.has(row_flag::INLINE);
+        let most = if is_inline {
+            head.size.min(CHUNK_BYTES)
+        } else {
+            0
+        };
+        let is_long = tail.len() as u64 > most || (is_inline && head.size > CHUNK_BYTES);
+        if is_long {
+            self.issues.push(Issue::LongInline {
+                ino,
+                key: key.to_vec(),
+            });
+        }
+        if let (FileKind::Directory, Some(parent)) = (head.kind, place) {
+            *self.subdirs.entry(parent).or_default() += 1;
+        }
+        let inode = Inode {
+            kind: head.kind,
+            flags: head.flags,
+            nlink: head.nlink,
+            size: head.size,
+            place,
+            names: u32::from(place.is_some()),
+            key: key.into(),
+        };
+        self.inodes.insert(ino, inode);
+    }
+
+    fn sys(&mut self, key: &[u8], value: &[u8]) {
+        let number = decode_number(value).ok();
+        match key {
+            fs_key::SYS_HEADER => {}
+            fs_key::SYS_NEXT_INO if number.is_some() => self.next_ino = number,
+            fs_key::SYS_INODE_COUNT if number.is_some() => self.inode_count = number,
+            _ => {
+                if let Some(ino) = fs_key::orphan_of(key) {
+                    self.largest = self.largest.max(ino.0);
+                    self.orphans.insert(ino);
+                    return;
+                }
+                self.issues.push(Issue::BadRow {
+                    tree: "sys",
+                    key: key.to_vec(),
+                });
+            }
+        }
+    }
+
+    fn data(&mut self, contents: &mut Contents, key: &[u8], value: &[u8]) {
+        let place = fs_key::ino_of(key).zip(fs_key::chunk_of(key));
+        let Some((ino, chunk)) = place.filter(|_| value.len() as u64 <= CHUNK_BYTES) else {
+            return self.issues.push(Issue::BadRow {
+                tree: "data",
+                key: key.to_vec(),
+            });
+        };
+        if contents.enter(ino) {
+            return;
+        }
+        let inode = self.inodes.get(&ino);
+        let holds =
+            |inode: &&Inode| inode.kind == FileKind::Regular && inode.flags & row_flag::INLINE == 0;
+        let Some(inode) = inode.filter(holds) else {
+            contents.is_told = true;
+            return self.issues.push(Issue::LooseData { ino });
+        };
+        let end = chunk
+            .saturating_mul(CHUNK_BYTES)
+            .saturating_add(value.len() as u64);
+        if end > inode.size.next_multiple_of(CHUNK_BYTES) {
+            contents.is_told = true;
+            self.issues.push(Issue::DataBeyondEnd { ino, chunk });
+        }
+    }
+
+    fn xattr(&mut self, contents: &mut Contents, key: &[u8]) {
+        let Some(ino) = fs_key::ino_of(key).filter(|_| key.len() > 8) else {
+            return self.issues.push(Issue::BadRow {
+                tree: "xattr",
+                key: key.to_vec(),
+            });
+        };
+        if contents.enter(ino) {
+            return;
+        }
+        let inode = self.inodes.get(&ino);
+        if inode.is_none_or(|inode| inode.flags & row_flag::XATTRS == 0) {
+            contents.is_told = true;
+            let key = inode.map(|inode| inode.key.to_vec());
+            self.issues.push(Issue::LooseXattr { ino, key });
+        }
+    }
+}
+
+/// Key of an inode's own row.
+pub(super) fn own(ino: Ino) -> FsKey {
+    fs_key::own(ino)
+}

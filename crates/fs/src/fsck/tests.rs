@@ -1,0 +1,372 @@
+//! One test for each issue: it is planted, found, and repaired.
+
+use super::{Issue, Trees, check, repair};
+use stitch_base::Ino;
+use stitch_base::sync::Arc;
+use stitch_db::{Changes, CommitOptions, Schema, TreeOptions};
+use stitch_format::fs_inode::{FileKind, InodeHead, MetaRow, encode_link, row_flag};
+use stitch_format::fs_key::{self, FsKey};
+use stitch_format::fs_sys::{FsHeader, encode_number};
+use stitch_kv::{Engine, ModelEngine, UpsertRegistry};
+
+const SEED: u64 = 7;
+
+struct Sample {
+    engine: Arc<dyn Engine>,
+    trees: Trees,
+}
+
+fn head(ino: u64, kind: FileKind, nlink: u32) -> InodeHead {
+    InodeHead {
+        ino: Ino(ino),
+        kind,
+        perm: 0o644,
+        flags: 0,
+        uid: 0,
+        gid: 0,
+        nlink,
+        size: 0,
+        atime: 0,
+        mtime: 0,
+        ctime: 0,
+        btime: 0,
+        rdev: 0,
+        iflags: 0,
+        chunks: 0,
+    }
+}
+
+fn name(parent: u64, name: &str) -> FsKey {
+    fs_key::dentry(SEED, Ino(parent), name.as_bytes())
+}
+
+impl Sample {
+    /// Root with directory 2 (`d`), in it file 3 (`f`) of two chunks with an attribute, file 4 with
+    /// names `d/a` and `b`, and orphan 5.
+    fn new() -> Self {
+        let engine: Arc<dyn Engine> = Arc::new(ModelEngine::new(UpsertRegistry::default()));
+        let names = ["meta", "data", "xattr", "sys"].map(|n| (n, TreeOptions::default()));
+        Schema::create(Arc::clone(&engine), "fs", &names).unwrap();
+        let trees = Trees::open(&engine).unwrap();
+        let sample = Self { engine, trees };
+        let header = FsHeader {
+            name_seed: SEED,
+            created_ns: 0,
+        };
+        let chunked = InodeHead {
+            size: 5000,
+            flags: row_flag::XATTRS,
+            ..head(3, FileKind::Regular, 1)
+        };
+        sample.put(&fs_key::own(Ino(1)), &head(1, FileKind::Directory, 3));
+        sample.put(&name(1, "d"), &head(2, FileKind::Directory, 2));
+        sample.put(&name(2, "f"), &chunked);
+        sample.put(&fs_key::own(Ino(4)), &head(4, FileKind::Regular, 2));
+        sample.put(&fs_key::own(Ino(5)), &head(5, FileKind::Regular, 0));
+        sample.edit(|trees, changes| {
+            let link = encode_link(Ino(4), FileKind::Regular);
+            changes.put(trees.meta, &name(2, "a"), &link);
+            changes.put(trees.meta, &name(1, "b"), &link);
+            changes.put(trees.data, &fs_key::chunk(Ino(3), 0), &[1; 4096]);
+            changes.put(trees.data, &fs_key::chunk(Ino(3), 1), &[1; 904]);
+            changes.put(trees.xattr, &fs_key::xattr(Ino(3), b"user.x"), b"v");
+            changes.put(trees.sys, fs_key::SYS_HEADER, &header.encode());
+            changes.put(trees.sys, fs_key::SYS_NEXT_INO, &encode_number(100));
+            changes.put(trees.sys, fs_key::SYS_INODE_COUNT, &encode_number(4));
+            changes.put(trees.sys, &fs_key::orphan(Ino(5)), b"");
+        });
+        assert_eq!(sample.check(), [], "the sample is sound");
+        sample
+    }
+
+    fn edit(&self, change: impl FnOnce(&Trees, &mut Changes)) {
+        let mut changes = Changes::new();
+        change(&self.trees, &mut changes);
+        self.trees
+            .schema
+            .now()
+            .commit(&changes, CommitOptions::default())
+            .unwrap();
+    }
+
+    fn put(&self, key: &[u8], head: &InodeHead) {
+        self.edit(|trees, changes| changes.put(trees.meta, key, &head.encode()));
+    }
+
+    fn delete(&self, key: &[u8]) {
+        self.edit(|trees, changes| changes.delete(trees.meta, key));
+    }
+
+    fn check(&self) -> Vec<Issue> {
+        check(&self.engine, &mut |_| {}).unwrap()
+    }
+
+    fn row(&self, key: &[u8]) -> Option<InodeHead> {
+        let row = self.trees.schema.now().get(self.trees.meta, key).unwrap()?;
+        match MetaRow::decode(&row).unwrap() {
+            MetaRow::Inode(head, _) => Some(head),
+            MetaRow::Link { .. } => None,
+        }
+    }
+
+    /// Expects `planted` among the issues, and a sound file system after a few rounds of repair.
+    fn expect(&self, planted: impl Fn(&Issue) -> bool) {
+        let mut issues = self.check();
+        assert!(issues.iter().any(planted), "not found: {issues:?}");
+        for _ in 0..4 {
+            repair(&self.engine, &issues).unwrap();
+            issues = self.check();
+            if issues.is_empty() {
+                return;
+            }
+        }
+        panic!("not repaired: {issues:?}");
+    }
+}
+
+#[test]
+fn no_header_is_found_and_left_alone() {
+    let sample = Sample::new();
+    sample.edit(|trees, changes| changes.put(trees.sys, fs_key::SYS_HEADER, b"junk"));
+    let issues = sample.check();
+    assert!(matches!(issues[..], [Issue::NoHeader { .. }]), "{issues:?}");
+    assert_eq!(repair(&sample.engine, &issues).unwrap(), 0);
+}
+
+#[test]
+fn a_damaged_meta_row_goes() {
+    let sample = Sample::new();
+    sample.edit(|trees, changes| changes.put(trees.meta, &name(1, "x"), b"junk"));
+    sample.edit(|trees, changes| changes.put(trees.meta, b"k", b"junk"));
+    sample.expect(|issue| matches!(issue, Issue::BadMetaRow { key, .. } if key == b"k"));
+}
+
+#[test]
+fn a_name_under_the_wrong_hash_is_moved() {
+    let sample = Sample::new();
+    let key = fs_key::dentry(SEED + 1, Ino(2), b"x");
+    sample.edit(|trees, changes| {
+        changes.put(trees.meta, &key, &head(6, FileKind::Fifo, 1).encode());
+        changes.put(trees.sys, fs_key::SYS_INODE_COUNT, &encode_number(5));
+    });
+    sample.expect(|issue| matches!(issue, Issue::WrongHash { name, .. } if name == b"x"));
+    assert!(sample.row(&name(2, "x")).is_some());
+}
+
+#[test]
+fn damaged_rows_of_other_trees_go() {
+    for tree in ["data", "xattr", "sys"] {
+        let sample = Sample::new();
+        sample.edit(|trees, changes| {
+            let dictionary = match tree {
+                "data" => trees.data,
+                "xattr" => trees.xattr,
+                _ => trees.sys,
+            };
+            changes.put(dictionary, b"?", b"junk");
+        });
+        sample.expect(|issue| matches!(issue, Issue::BadRow { tree: t, .. } if *t == tree));
+    }
+}
+
+#[test]
+fn a_lost_root_is_made_again() {
+    let sample = Sample::new();
+    sample.delete(&fs_key::own(Ino(1)));
+    sample.expect(|issue| *issue == Issue::NoRoot);
+    assert!(sample.row(&name(1, "d")).is_some());
+}
+
+#[test]
+fn a_name_without_inode_goes() {
+    let sample = Sample::new();
+    sample.delete(&fs_key::own(Ino(4)));
+    sample.expect(|issue| matches!(issue, Issue::DanglingName { ino: Ino(4), .. }));
+}
+
+#[test]
+fn a_name_of_the_wrong_type_is_corrected() {
+    let sample = Sample::new();
+    sample.edit(|trees, changes| {
+        changes.put(
+            trees.meta,
+            &name(1, "b"),
+            &encode_link(Ino(4), FileKind::Fifo),
+        );
+    });
+    sample.expect(|issue| matches!(issue, Issue::WrongType { ino: Ino(4), .. }));
+}
+
+#[test]
+fn a_second_row_of_an_inode_goes() {
+    let sample = Sample::new();
+    sample.put(&name(1, "x"), &head(4, FileKind::Regular, 1));
+    sample.expect(|issue| matches!(issue, Issue::TwoRows { ino: Ino(4), .. }));
+    assert_eq!(
+        sample.row(&fs_key::own(Ino(4))).map(|head| head.nlink),
+        Some(2)
+    );
+}
+
+#[test]
+fn wrong_link_counts_are_corrected() {
+    let sample = Sample::new();
+    sample.put(&name(1, "d"), &head(2, FileKind::Directory, 9));
+    sample.put(&fs_key::own(Ino(4)), &head(4, FileKind::Regular, 1));
+    let is_wrong = |issue: &&Issue| matches!(issue, Issue::LinkCount { .. });
+    assert_eq!(sample.check().iter().filter(is_wrong).count(), 2);
+    sample.expect(|issue| {
+        matches!(
+            issue,
+            Issue::LinkCount {
+                ino: Ino(2),
+                counted: 2,
+                ..
+            }
+        )
+    });
+}
+
+#[test]
+fn an_inode_without_a_name_gets_one() {
+    let sample = Sample::new();
+    sample.put(&fs_key::own(Ino(6)), &head(6, FileKind::Regular, 1));
+    sample.expect(|issue| *issue == Issue::Nameless { ino: Ino(6) });
+    let lost = sample.row(&name(1, "lost+found")).expect("made");
+    let key = fs_key::dentry(SEED, lost.ino, b"#6");
+    assert!(
+        sample
+            .trees
+            .schema
+            .now()
+            .get(sample.trees.meta, &key)
+            .unwrap()
+            .is_some()
+    );
+}
+
+#[test]
+fn an_orphan_that_is_not_listed_is_listed() {
+    let sample = Sample::new();
+    sample.edit(|trees, changes| changes.delete(trees.sys, &fs_key::orphan(Ino(5))));
+    sample.expect(|issue| *issue == Issue::UnlistedOrphan { ino: Ino(5) });
+}
+
+#[test]
+fn a_false_orphan_is_struck_off() {
+    let sample = Sample::new();
+    sample.edit(|trees, changes| {
+        changes.put(trees.sys, &fs_key::orphan(Ino(3)), b"");
+        changes.put(trees.sys, &fs_key::orphan(Ino(50)), b"");
+    });
+    sample.expect(|issue| *issue == Issue::FalseOrphan { ino: Ino(3) });
+    assert!(sample.row(&name(2, "f")).is_some());
+}
+
+#[test]
+fn a_missing_directory_is_made_again_with_its_entries() {
+    let sample = Sample::new();
+    sample.delete(&name(1, "d"));
+    sample.expect(|issue| *issue == Issue::MissingDirectory { ino: Ino(2) });
+    let lost = sample.row(&name(1, "lost+found")).expect("made");
+    let key = fs_key::dentry(SEED, lost.ino, b"#2");
+    assert_eq!(sample.row(&key).map(|head| head.ino), Some(Ino(2)));
+    assert!(sample.row(&name(2, "f")).is_some());
+}
+
+#[test]
+fn a_ring_of_directories_is_opened() {
+    let sample = Sample::new();
+    sample.delete(&name(1, "d"));
+    sample.put(&name(6, "x"), &head(2, FileKind::Directory, 3));
+    sample.put(&name(2, "y"), &head(6, FileKind::Directory, 3));
+    sample.expect(|issue| matches!(issue, Issue::Unreachable { .. }));
+    assert!(sample.row(&name(2, "f")).is_some());
+}
+
+#[test]
+fn contents_of_nothing_go() {
+    let sample = Sample::new();
+    sample.edit(|trees, changes| {
+        changes.put(trees.data, &fs_key::chunk(Ino(60), 3), b"x");
+        changes.put(trees.data, &fs_key::chunk(Ino(2), 0), b"x");
+    });
+    assert_eq!(sample.check().len(), 2);
+    sample.expect(|issue| *issue == Issue::LooseData { ino: Ino(60) });
+}
+
+#[test]
+fn contents_beyond_the_end_go() {
+    let sample = Sample::new();
+    sample.edit(|trees, changes| changes.put(trees.data, &fs_key::chunk(Ino(3), 2), b"x"));
+    sample.expect(|issue| {
+        *issue
+            == Issue::DataBeyondEnd {
+                ino: Ino(3),
+                chunk: 2,
+            }
+    });
+}
+
+#[test]
+fn attributes_of_nothing_go_and_others_are_found_again() {
+    let sample = Sample::new();
+    sample.edit(|trees, changes| {
+        changes.put(trees.xattr, &fs_key::xattr(Ino(70), b"user.x"), b"v");
+        changes.put(trees.xattr, &fs_key::xattr(Ino(4), b"user.x"), b"v");
+    });
+    assert_eq!(sample.check().len(), 2);
+    sample.expect(|issue| {
+        matches!(
+            issue,
+            Issue::LooseXattr {
+                ino: Ino(4),
+                key: Some(_)
+            }
+        )
+    });
+    let kept = sample.row(&fs_key::own(Ino(4))).expect("it is there");
+    assert!(kept.has(row_flag::XATTRS));
+}
+
+#[test]
+fn inline_contents_beyond_the_size_are_cut() {
+    let sample = Sample::new();
+    let inline = InodeHead {
+        flags: row_flag::INLINE,
+        size: 2,
+        ..head(4, FileKind::Regular, 2)
+    };
+    let mut row = inline.encode().to_vec();
+    row.extend_from_slice(b"long");
+    sample.edit(|trees, changes| changes.put(trees.meta, &fs_key::own(Ino(4)), &row));
+    sample.expect(|issue| matches!(issue, Issue::LongInline { ino: Ino(4), .. }));
+}
+
+#[test]
+fn the_next_number_is_raised() {
+    let sample = Sample::new();
+    sample.edit(|trees, changes| changes.put(trees.sys, fs_key::SYS_NEXT_INO, &encode_number(5)));
+    sample.expect(|issue| {
+        *issue
+            == Issue::NextIno {
+                stored: 5,
+                needed: 6,
+            }
+    });
+}
+
+#[test]
+fn the_count_of_inodes_is_corrected() {
+    let sample = Sample::new();
+    sample.edit(|trees, changes| {
+        changes.put(trees.sys, fs_key::SYS_INODE_COUNT, &encode_number(40));
+    });
+    sample.expect(|issue| {
+        *issue
+            == Issue::InodeCount {
+                stored: 40,
+                counted: 4,
+            }
+    });
+}
