@@ -13,7 +13,7 @@ use crate::counts::RequestCounts;
 use crate::errno::Errno;
 use crate::handler::{Answer, Caller, Context, Deferred, Handler};
 use crate::transport::ReplySender;
-use crate::wire::args::{Create, Ioctl, Read};
+use crate::wire::args::{CopyFileRange, Ioctl, Read};
 use crate::wire::codec::{Sink, WireError};
 use crate::wire::opcode::Opcode;
 use crate::wire::reply::{DirPlusSink, DirSink, ReplyBuffer};
@@ -176,75 +176,53 @@ impl Call<'_> {
     /// One arm for each operation; no wildcard. Long because there are many, not because it does
     /// much.
     fn answer(&self, operation: &Operation<'_>, reply: &mut ReplyBuffer) -> Answer<()> {
-        let Self {
-            handler,
-            context,
-            ino,
-        } = *self;
-        match *operation {
-            Operation::Lookup { name } => {
-                reply.put_lookup(&handler.lookup(context, ino, name)?);
-            }
-            Operation::GetAttr => reply.put_attr(&handler.getattr(context, ino)?),
-            Operation::SetAttr(ref args) => {
-                reply.put_attr(&handler.setattr(context, ino, args)?);
-            }
-            Operation::Statx(ref args) => reply.put_statx(&handler.statx(context, ino, args)?),
-            Operation::ReadLink => {
-                handler.readlink(context, ino, &mut reply.body(LINK_SIZE_MAX))?;
-            }
+        let (h, c, ino) = (self.handler, self.context, self.ino);
+        match operation {
+            Operation::Lookup { name } => reply.put_lookup(&h.lookup(c, ino, name)?),
+            Operation::GetAttr => reply.put_attr(&h.getattr(c, ino)?),
+            Operation::SetAttr(args) => reply.put_attr(&h.setattr(c, ino, args)?),
+            Operation::Statx(args) => reply.put_statx(&h.statx(c, ino, args)?),
+            Operation::ReadLink => h.readlink(c, ino, &mut reply.body(LINK_SIZE_MAX))?,
             Operation::Symlink { name, target } => {
-                reply.put_entry(&handler.symlink(context, ino, name, target)?);
+                reply.put_entry(&h.symlink(c, ino, name, target)?);
             }
-            Operation::MkNod(ref args) => reply.put_entry(&handler.mknod(context, ino, args)?),
-            Operation::MkDir(ref args) => reply.put_entry(&handler.mkdir(context, ino, args)?),
-            Operation::Unlink { name } => handler.unlink(context, ino, name)?,
-            Operation::RmDir { name } => handler.rmdir(context, ino, name)?,
-            Operation::Rename(ref args) => handler.rename(context, ino, args)?,
-            Operation::Link { source, name } => {
-                reply.put_entry(&handler.link(context, source, ino, name)?);
-            }
-            Operation::Open(ref args) => reply.put_opened(&handler.open(context, ino, args)?),
-            Operation::OpenDir(ref args) => {
-                reply.put_opened(&handler.opendir(context, ino, args)?);
-            }
-            Operation::Create(ref args) => self.create(args, reply)?,
-            Operation::TmpFile(ref args) => self.tmpfile(args, reply)?,
-            Operation::Read(ref args) => {
-                handler.read(context, ino, args, &mut reply.body(size(args)))?;
-            }
-            Operation::ReadDir(ref args) => self.readdir(args, reply)?,
-            Operation::ReadDirPlus(ref args) => self.readdirplus(args, reply)?,
-            Operation::Write(ref args) => reply.put_u32(handler.write(context, ino, args)?),
-            Operation::Flush(ref args) => handler.flush(context, ino, args)?,
-            Operation::Release(ref args) => handler.release(context, ino, args)?,
-            Operation::ReleaseDir(ref args) => handler.releasedir(context, ino, args)?,
-            Operation::FSync(ref args) => handler.fsync(context, ino, args)?,
-            Operation::FSyncDir(ref args) => handler.fsyncdir(context, ino, args)?,
-            Operation::StatFs => reply.put_statfs(&handler.statfs(context, ino)?),
-            Operation::SetXattr(ref args) => handler.setxattr(context, ino, args)?,
+            Operation::MkNod(args) => reply.put_entry(&h.mknod(c, ino, args)?),
+            Operation::MkDir(args) => reply.put_entry(&h.mkdir(c, ino, args)?),
+            Operation::Unlink { name } => h.unlink(c, ino, name)?,
+            Operation::RmDir { name } => h.rmdir(c, ino, name)?,
+            Operation::Rename(args) => h.rename(c, ino, args)?,
+            Operation::Link { source, name } => reply.put_entry(&h.link(c, *source, ino, name)?),
+            Operation::Open(args) => reply.put_opened(&h.open(c, ino, args)?),
+            Operation::OpenDir(args) => reply.put_opened(&h.opendir(c, ino, args)?),
+            Operation::Create(args) => reply.put_created(&h.create(c, ino, args)?),
+            Operation::TmpFile(args) => reply.put_created(&h.tmpfile(c, ino, args)?),
+            Operation::Read(args) => h.read(c, ino, args, &mut reply.body(size(args)))?,
+            Operation::ReadDir(args) => self.readdir(args, reply)?,
+            Operation::ReadDirPlus(args) => self.readdirplus(args, reply)?,
+            Operation::Write(args) => reply.put_u32(h.write(c, ino, args)?),
+            Operation::Flush(args) => h.flush(c, ino, args)?,
+            Operation::Release(args) => h.release(c, ino, args)?,
+            Operation::ReleaseDir(args) => h.releasedir(c, ino, args)?,
+            Operation::FSync(args) => h.fsync(c, ino, args)?,
+            Operation::FSyncDir(args) => h.fsyncdir(c, ino, args)?,
+            Operation::StatFs => reply.put_statfs(&h.statfs(c, ino)?),
+            Operation::SetXattr(args) => h.setxattr(c, ino, args)?,
             Operation::GetXattr { name, size } => {
-                fill_sized(reply, size, |out| handler.getxattr(context, ino, name, out))?;
+                fill_sized(reply, *size, |out| h.getxattr(c, ino, name, out))?;
             }
             Operation::ListXattr { size } => {
-                fill_sized(reply, size, |out| handler.listxattr(context, ino, out))?;
+                fill_sized(reply, *size, |out| h.listxattr(c, ino, out))?;
             }
-            Operation::RemoveXattr { name } => handler.removexattr(context, ino, name)?,
-            Operation::Access { mask } => handler.access(context, ino, mask)?,
-            Operation::GetLk(ref args) => reply.put_lock(&handler.getlk(context, ino, args)?),
-            Operation::SetLk(ref args) => handler.setlk(context, ino, args)?,
-            Operation::Ioctl(ref args) => self.ioctl(args, reply)?,
-            Operation::Fallocate(ref args) => handler.fallocate(context, ino, args)?,
-            Operation::LSeek(ref args) => reply.put_u64(handler.lseek(context, ino, args)?),
-            Operation::CopyFileRange(mut args) => {
-                args.length = args.length.min(COPY_COUNT_MAX);
-                let copied = handler.copy_file_range(context, ino, &args)?;
-                reply.put_u32(u32::try_from(copied).map_err(|_| Errno::EIO)?);
-            }
-            Operation::CopyFileRange64(ref args) => {
-                reply.put_u64(handler.copy_file_range(context, ino, args)?);
-            }
-            Operation::SyncFs => handler.syncfs(context)?,
+            Operation::RemoveXattr { name } => h.removexattr(c, ino, name)?,
+            Operation::Access { mask } => h.access(c, ino, *mask)?,
+            Operation::GetLk(args) => reply.put_lock(&h.getlk(c, ino, args)?),
+            Operation::SetLk(args) => h.setlk(c, ino, args)?,
+            Operation::Ioctl(args) => self.ioctl(args, reply)?,
+            Operation::Fallocate(args) => h.fallocate(c, ino, args)?,
+            Operation::LSeek(args) => reply.put_u64(h.lseek(c, ino, args)?),
+            Operation::CopyFileRange(args) => self.copy_small(args, reply)?,
+            Operation::CopyFileRange64(args) => reply.put_u64(h.copy_file_range(c, ino, args)?),
+            Operation::SyncFs => h.syncfs(c)?,
             // The session answers INIT before there is a dispatcher, and calls `destroy` itself.
             Operation::Init(_) => return Err(Errno::EIO),
             Operation::Destroy => {}
@@ -257,17 +235,14 @@ impl Call<'_> {
         Ok(())
     }
 
-    fn create(&self, args: &Create<'_>, reply: &mut ReplyBuffer) -> Answer<()> {
-        let (entry, opened) = self.handler.create(self.context, self.ino, args)?;
-        reply.put_entry(&entry);
-        reply.put_opened(&opened);
-        Ok(())
-    }
-
-    fn tmpfile(&self, args: &Create<'_>, reply: &mut ReplyBuffer) -> Answer<()> {
-        let (entry, opened) = self.handler.tmpfile(self.context, self.ino, args)?;
-        reply.put_entry(&entry);
-        reply.put_opened(&opened);
+    /// The answer has 32 bits for the count.
+    fn copy_small(&self, args: &CopyFileRange, reply: &mut ReplyBuffer) -> Answer<()> {
+        let length = args.length.min(COPY_COUNT_MAX);
+        let args = CopyFileRange { length, ..*args };
+        let copied = self
+            .handler
+            .copy_file_range(self.context, self.ino, &args)?;
+        reply.put_u32(u32::try_from(copied).map_err(|_| Errno::EIO)?);
         Ok(())
     }
 

@@ -440,7 +440,7 @@ impl ReplyBuffer {
         self.put(&encode_statx(reply));
     }
 
-    /// Body of OPEN and OPENDIR, second part of that of CREATE and TMPFILE.
+    /// Body of OPEN and OPENDIR.
     pub fn put_opened(&mut self, reply: &Opened) {
         let body = Fields::<16>::default()
             .u64(reply.fh.0)
@@ -448,6 +448,12 @@ impl ReplyBuffer {
             .u32(0)
             .done();
         self.put(&body);
+    }
+
+    /// Body of CREATE and TMPFILE.
+    pub fn put_created(&mut self, (entry, opened): &(Entry, Opened)) {
+        self.put_entry(entry);
+        self.put_opened(opened);
     }
 
     /// Body of WRITE and COPY_FILE_RANGE, and of a question for the size of an attribute.

@@ -190,7 +190,7 @@ impl<'a> Request<'a> {
         let (body, extensions) = body.split_at(cut.ok_or(WireError::BadLength)?);
         let groups = Groups::parse(extensions)?;
         let operation = match Opcode::from_raw(header.opcode) {
-            Some(opcode) => parse_operation(opcode, Reader::new(body), layout)?,
+            Some(opcode) => parse_operation(opcode, &mut Reader::new(body), layout)?,
             None => Operation::Unserved,
         };
         Ok(Self {
@@ -202,20 +202,16 @@ impl<'a> Request<'a> {
 }
 
 /// One arm for each opcode; no wildcard, so that a new one forces a decision.
-fn parse_operation(
+fn parse_operation<'a>(
     opcode: Opcode,
-    mut body: Reader<'_>,
+    body: &mut Reader<'a>,
     layout: Layout,
-) -> Result<Operation<'_>, WireError> {
-    let body = &mut body;
+) -> Result<Operation<'a>, WireError> {
     Ok(match opcode {
         Opcode::Lookup => Operation::Lookup { name: body.name()? },
         Opcode::Forget => Operation::Forget { count: body.u64()? },
         Opcode::BatchForget => Operation::BatchForget(ForgetList::parse(body)?),
-        Opcode::GetAttr => {
-            body.skip(16)?;
-            Operation::GetAttr
-        }
+        Opcode::GetAttr => body.skip(16).map(|()| Operation::GetAttr)?,
         Opcode::SetAttr => Operation::SetAttr(SetAttr::parse(body)?),
         Opcode::Statx => Operation::Statx(Statx::parse(body)?),
         Opcode::ReadLink => Operation::ReadLink,
@@ -248,13 +244,7 @@ fn parse_operation(
         Opcode::FSyncDir => Operation::FSyncDir(FSync::parse(body)?),
         Opcode::StatFs => Operation::StatFs,
         Opcode::SetXattr => Operation::SetXattr(SetXattr::parse(body, layout.setxattr_ext)?),
-        Opcode::GetXattr => {
-            let size = sized(body)?;
-            Operation::GetXattr {
-                name: body.name()?,
-                size,
-            }
-        }
+        Opcode::GetXattr => parse_getxattr(body)?,
         Opcode::ListXattr => Operation::ListXattr { size: sized(body)? },
         Opcode::RemoveXattr => Operation::RemoveXattr { name: body.name()? },
         Opcode::Access => Operation::Access { mask: sized(body)? },
@@ -278,6 +268,12 @@ fn parse_operation(
         | Opcode::SetupMapping
         | Opcode::RemoveMapping => Operation::Unserved,
     })
+}
+
+fn parse_getxattr<'a>(body: &mut Reader<'a>) -> Result<Operation<'a>, WireError> {
+    let size = sized(body)?;
+    let name = body.name()?;
+    Ok(Operation::GetXattr { name, size })
 }
 
 /// A 32-bit number and its padding.

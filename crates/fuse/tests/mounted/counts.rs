@@ -7,8 +7,16 @@ use std::os::unix::fs::FileExt;
 use rustix::fs::{AtFlags, CWD};
 use stitch_fuse::SessionConfig;
 
-use crate::fixture::Mounted;
+use crate::fixture::{Mounted, on_both};
 use crate::memfs::MemOptions;
+
+on_both! {
+    what_is_known_is_not_asked
+    a_new_file_costs_a_lookup_and_its_making
+    overwriting_costs_a_write
+    listing_brings_the_attributes
+    unlinking_costs_one_request_that_is_waited_for
+}
 
 /// stat(2) as C programs call it: without the birth time, which std asks for.
 fn stat(path: &std::path::Path) {
@@ -23,12 +31,8 @@ fn warm(mounted: &Mounted) {
     fs::remove_file(mounted.path("warm")).unwrap();
 }
 
-#[test]
-fn what_is_known_is_not_asked() {
-    let Some(mounted) = Mounted::plain() else {
-        return;
-    };
-    warm(&mounted);
+fn what_is_known_is_not_asked(mounted: &Mounted) {
+    warm(mounted);
     let path = mounted.path("file");
     fs::write(&path, vec![1; 200]).unwrap();
     fs::read(&path).unwrap();
@@ -50,12 +54,8 @@ fn what_is_known_is_not_asked() {
     );
 }
 
-#[test]
-fn a_new_file_costs_a_lookup_and_its_making() {
-    let Some(mounted) = Mounted::plain() else {
-        return;
-    };
-    warm(&mounted);
+fn a_new_file_costs_a_lookup_and_its_making(mounted: &Mounted) {
+    warm(mounted);
     fs::write(mounted.path("before"), b"x").unwrap();
     let counts = mounted.requests_of(|| drop(File::create(mounted.path("empty")).unwrap()));
     // The GETATTR is the parent's, by default_permissions after a change in it.
@@ -106,12 +106,8 @@ fn served_opens_cost_more() {
     );
 }
 
-#[test]
-fn overwriting_costs_a_write() {
-    let Some(mounted) = Mounted::plain() else {
-        return;
-    };
-    warm(&mounted);
+fn overwriting_costs_a_write(mounted: &Mounted) {
+    warm(mounted);
     let path = mounted.path("file");
     fs::write(&path, vec![1; 8192]).unwrap();
     let file = OpenOptions::new().write(true).open(&path).unwrap();
@@ -120,12 +116,8 @@ fn overwriting_costs_a_write() {
     assert_eq!(counts.to_string(), "WRITE 1");
 }
 
-#[test]
-fn listing_brings_the_attributes() {
-    let Some(mounted) = Mounted::plain() else {
-        return;
-    };
-    mounted.fs.populate(b"d", 1000);
+fn listing_brings_the_attributes(mounted: &Mounted) {
+    mounted.populate("d", 1000);
     let list = || {
         let mut seen = 0;
         for entry in fs::read_dir(mounted.path("d")).unwrap() {
@@ -146,12 +138,8 @@ fn listing_brings_the_attributes() {
     assert_eq!(counts.to_string(), "", "listed once more");
 }
 
-#[test]
-fn unlinking_costs_one_request_that_is_waited_for() {
-    let Some(mounted) = Mounted::plain() else {
-        return;
-    };
-    warm(&mounted);
+fn unlinking_costs_one_request_that_is_waited_for(mounted: &Mounted) {
+    warm(mounted);
     fs::write(mounted.path("a"), b"x").unwrap();
     fs::write(mounted.path("b"), b"x").unwrap();
     fs::remove_file(mounted.path("a")).unwrap();

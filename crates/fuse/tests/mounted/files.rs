@@ -6,7 +6,24 @@ use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags, XattrFlags};
 
-use crate::fixture::Mounted;
+use crate::fixture::{Mounted, on_both};
+
+on_both! {
+    what_is_written_is_read
+    large_writes_come_in_pieces_of_a_mebibyte
+    direct_reads_and_writes_work
+    names_come_and_go
+    rename_has_flags
+    an_unlinked_file_lives_while_it_is_open
+    a_file_without_a_name_can_get_one
+    a_large_directory_is_listed_once_each
+    modes_follow_the_umask_and_writes_clear_set_id_bits
+    others_are_let_in_and_kept_out_by_mode
+    a_file_that_its_maker_may_not_write_is_open_for_writing_once
+    extended_attributes_are_kept
+    ranges_are_allocated_sought_and_copied
+    special_files_and_space_are_reported
+}
 
 fn names(path: &std::path::Path) -> Vec<String> {
     let mut names: Vec<String> = fs::read_dir(path)
@@ -17,11 +34,7 @@ fn names(path: &std::path::Path) -> Vec<String> {
     names
 }
 
-#[test]
-fn what_is_written_is_read() {
-    let Some(mounted) = Mounted::plain() else {
-        return;
-    };
+fn what_is_written_is_read(mounted: &Mounted) {
     let path = mounted.path("file");
     fs::write(&path, b"hello").unwrap();
     assert_eq!(fs::read(&path).unwrap(), b"hello");
@@ -37,11 +50,7 @@ fn what_is_written_is_read() {
     assert_eq!(fs::metadata(&path).unwrap().len(), 0);
 }
 
-#[test]
-fn large_writes_come_in_pieces_of_a_mebibyte() {
-    let Some(mounted) = Mounted::plain() else {
-        return;
-    };
+fn large_writes_come_in_pieces_of_a_mebibyte(mounted: &Mounted) {
     let path = mounted.path("large");
     let data: Vec<u8> = (0..3_500_000u32).map(|i| (i % 251) as u8).collect();
     let counts = mounted.requests_of(|| fs::write(&path, &data).unwrap());
@@ -60,11 +69,7 @@ fn large_writes_come_in_pieces_of_a_mebibyte() {
     assert_eq!(piece[..], data[3_000_001..3_000_101]);
 }
 
-#[test]
-fn direct_reads_and_writes_work() {
-    let Some(mounted) = Mounted::plain() else {
-        return;
-    };
+fn direct_reads_and_writes_work(mounted: &Mounted) {
     let path = mounted.path("direct");
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::DIRECT;
     let fd = rustix::fs::open(&path, flags, Mode::from_raw_mode(0o600)).unwrap();
@@ -75,11 +80,7 @@ fn direct_reads_and_writes_work() {
     assert!(back[4096..12288].iter().all(|&byte| byte == 7));
 }
 
-#[test]
-fn names_come_and_go() {
-    let Some(mounted) = Mounted::plain() else {
-        return;
-    };
+fn names_come_and_go(mounted: &Mounted) {
     let root = mounted.path("");
     fs::create_dir(mounted.path("d")).unwrap();
     fs::write(mounted.path("d/a"), b"a").unwrap();
@@ -95,14 +96,10 @@ fn names_come_and_go() {
     fs::remove_dir_all(mounted.path("d")).unwrap();
     fs::remove_file(mounted.path("s")).unwrap();
     assert_eq!(names(&root), Vec::<String>::new());
-    crate::fixture::wait_until("inodes are forgotten", || mounted.fs.node_count() == 1);
+    crate::fixture::wait_until("inodes are forgotten", || mounted.inodes_used() == 1);
 }
 
-#[test]
-fn rename_has_flags() {
-    let Some(mounted) = Mounted::plain() else {
-        return;
-    };
+fn rename_has_flags(mounted: &Mounted) {
     let (a, b) = (mounted.path("a"), mounted.path("b"));
     fs::write(&a, b"a").unwrap();
     fs::write(&b, b"b").unwrap();
@@ -116,11 +113,7 @@ fn rename_has_flags() {
     assert_eq!(fs::read(&b).unwrap(), b"a");
 }
 
-#[test]
-fn an_unlinked_file_lives_while_it_is_open() {
-    let Some(mounted) = Mounted::plain() else {
-        return;
-    };
+fn an_unlinked_file_lives_while_it_is_open(mounted: &Mounted) {
     let path = mounted.path("gone");
     fs::write(&path, b"still here").unwrap();
     let mut file = OpenOptions::new()
@@ -134,16 +127,12 @@ fn an_unlinked_file_lives_while_it_is_open() {
     file.seek(SeekFrom::Start(0)).unwrap();
     file.read_to_string(&mut text).unwrap();
     assert_eq!(text, "STILL here");
-    assert_eq!(mounted.fs.node_count(), 2);
+    assert_eq!(mounted.inodes_used(), 2);
     drop(file);
-    crate::fixture::wait_until("the inode is forgotten", || mounted.fs.node_count() == 1);
+    crate::fixture::wait_until("the inode is forgotten", || mounted.inodes_used() == 1);
 }
 
-#[test]
-fn a_file_without_a_name_can_get_one() {
-    let Some(mounted) = Mounted::plain() else {
-        return;
-    };
+fn a_file_without_a_name_can_get_one(mounted: &Mounted) {
     let flags = OFlags::TMPFILE | OFlags::RDWR;
     let fd = rustix::fs::open(mounted.path(""), flags, Mode::from_raw_mode(0o640)).unwrap();
     rustix::io::write(&fd, b"from nowhere").unwrap();
@@ -152,11 +141,7 @@ fn a_file_without_a_name_can_get_one() {
     assert_eq!(fs::read(mounted.path("here")).unwrap(), b"from nowhere");
 }
 
-#[test]
-fn a_large_directory_is_listed_once_each() {
-    let Some(mounted) = Mounted::plain() else {
-        return;
-    };
+fn a_large_directory_is_listed_once_each(mounted: &Mounted) {
     let expected: Vec<String> = (0..3000).map(|i| format!("file-{i:05}")).collect();
     for name in &expected {
         File::create(mounted.path(name)).unwrap();
@@ -166,11 +151,7 @@ fn a_large_directory_is_listed_once_each() {
     assert_eq!(names(&mounted.path("")), expected);
 }
 
-#[test]
-fn modes_follow_the_umask_and_writes_clear_set_id_bits() {
-    let Some(mounted) = Mounted::plain() else {
-        return;
-    };
+fn modes_follow_the_umask_and_writes_clear_set_id_bits(mounted: &Mounted) {
     let path = mounted.path("suid");
     fs::write(&path, b"x").unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o6755)).unwrap();
@@ -197,11 +178,7 @@ fn modes_follow_the_umask_and_writes_clear_set_id_bits() {
     );
 }
 
-#[test]
-fn others_are_let_in_and_kept_out_by_mode() {
-    let Some(mounted) = Mounted::plain() else {
-        return;
-    };
+fn others_are_let_in_and_kept_out_by_mode(mounted: &Mounted) {
     fs::write(mounted.path("open"), b"x").unwrap();
     fs::write(mounted.path("shut"), b"x").unwrap();
     fs::set_permissions(mounted.path("shut"), fs::Permissions::from_mode(0o600)).unwrap();
@@ -215,11 +192,7 @@ fn others_are_let_in_and_kept_out_by_mode() {
     assert!(!can_read("shut"));
 }
 
-#[test]
-fn a_file_that_its_maker_may_not_write_is_open_for_writing_once() {
-    let Some(mounted) = Mounted::plain() else {
-        return;
-    };
+fn a_file_that_its_maker_may_not_write_is_open_for_writing_once(mounted: &Mounted) {
     let dir = mounted.path("public");
     fs::create_dir(&dir).unwrap();
     fs::set_permissions(&dir, fs::Permissions::from_mode(0o777)).unwrap();
@@ -237,11 +210,7 @@ fn a_file_that_its_maker_may_not_write_is_open_for_writing_once() {
     assert_eq!(fs::metadata(dir.join("f")).unwrap().mode() & 0o7777, 0);
 }
 
-#[test]
-fn extended_attributes_are_kept() {
-    let Some(mounted) = Mounted::plain() else {
-        return;
-    };
+fn extended_attributes_are_kept(mounted: &Mounted) {
     let path = mounted.path("file");
     fs::write(&path, b"").unwrap();
     rustix::fs::setxattr(&path, "user.color", b"green", XattrFlags::empty()).unwrap();
@@ -263,11 +232,7 @@ fn extended_attributes_are_kept() {
     assert_eq!(missing, Err(rustix::io::Errno::NODATA));
 }
 
-#[test]
-fn ranges_are_allocated_sought_and_copied() {
-    let Some(mounted) = Mounted::plain() else {
-        return;
-    };
+fn ranges_are_allocated_sought_and_copied(mounted: &Mounted) {
     let (a, b) = (mounted.path("a"), mounted.path("b"));
     fs::write(&a, vec![9; 10_000]).unwrap();
     let source = File::open(&a).unwrap();
@@ -286,11 +251,7 @@ fn ranges_are_allocated_sought_and_copied() {
     );
 }
 
-#[test]
-fn special_files_and_space_are_reported() {
-    let Some(mounted) = Mounted::plain() else {
-        return;
-    };
+fn special_files_and_space_are_reported(mounted: &Mounted) {
     let device = rustix::fs::makedev(259, 70_000);
     let node = mounted.path("node");
     rustix::fs::mknodat(
@@ -303,49 +264,8 @@ fn special_files_and_space_are_reported() {
     .unwrap();
     assert_eq!(fs::metadata(&node).unwrap().rdev(), device);
     let space = rustix::fs::statvfs(mounted.path("")).unwrap();
-    assert_eq!(
-        (space.f_blocks, space.f_bavail, space.f_namemax),
-        (1 << 20, 1 << 18, 255)
-    );
+    assert_eq!(space.f_namemax, 255);
+    assert!(space.f_bavail > 0 && space.f_bavail <= space.f_blocks);
     let born = fs::metadata(&node).unwrap().created().unwrap();
     assert!(born.elapsed().unwrap() < crate::memfs::SOON);
-}
-
-#[test]
-fn changes_behind_the_kernel_are_seen_after_a_notice() {
-    let Some(mounted) = Mounted::plain() else {
-        return;
-    };
-    let path = mounted.path("file");
-    fs::write(&path, b"old").unwrap();
-    assert_eq!(fs::read(&path).unwrap(), b"old");
-    let ino = stitch_base::Ino(fs::metadata(&path).unwrap().ino());
-    mounted.fs.overwrite(ino, b"brand new");
-    assert_eq!(
-        fs::read(&path).unwrap(),
-        b"old",
-        "from the cache, as it should"
-    );
-    let notifier = mounted.session.notifier();
-    notifier.invalidate_data(ino, 0, 0).unwrap();
-    assert_eq!(fs::read(&path).unwrap(), b"brand new");
-
-    assert!(!mounted.path("moved").exists());
-    mounted.fs.rename_in_root(b"file", b"moved");
-    assert!(
-        path.exists() && !mounted.path("moved").exists(),
-        "from the cache, as it should"
-    );
-    notifier
-        .invalidate_entry(stitch_base::Ino::ROOT, b"moved")
-        .unwrap();
-    notifier
-        .invalidate_entry(stitch_base::Ino::ROOT, b"file")
-        .unwrap();
-    assert!(!path.exists() && mounted.path("moved").exists());
-
-    mounted.fs.rename_in_root(b"moved", b"file");
-    if notifier.increment_epoch().unwrap() {
-        assert!(path.exists() && !mounted.path("moved").exists());
-    }
 }

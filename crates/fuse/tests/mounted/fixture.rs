@@ -3,10 +3,16 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use stitch_base::Ino;
 use stitch_base::clock::{Clock, SystemClock};
 use stitch_base::sync::Arc;
+use stitch_fs::{Caller, DirName, FileSystem, FsError, FsOptions, NewNode};
 use stitch_fuse::wire::opcode::Opcode;
-use stitch_fuse::{CountsSnapshot, MountOptions, RunningSession, Session, SessionConfig};
+use stitch_fuse::{
+    Adapter, AdapterOptions, CountsSnapshot, Handler, MountOptions, RunningSession, Session,
+    SessionConfig,
+};
+use stitch_kv::{Engine, ModelEngine, UpsertRegistry};
 
 use crate::memfs::{MemFs, MemOptions, SOON};
 
@@ -26,28 +32,90 @@ pub(crate) fn can_mount() -> bool {
     false
 }
 
+enum Backend {
+    Memory(Arc<MemFs>),
+    Store(Arc<FileSystem>),
+}
+
 pub(crate) struct Mounted {
     // Dropped first: the directory can go only when nothing is mounted on it.
     pub(crate) session: RunningSession,
-    pub(crate) fs: Arc<MemFs>,
+    backend: Backend,
     dir: tempfile::TempDir,
 }
 
 impl Mounted {
+    /// A file system in memory.
     pub(crate) fn new(options: MemOptions, config: &SessionConfig) -> Option<Self> {
-        if !can_mount() {
-            return None;
-        }
-        let dir = tempfile::tempdir().unwrap();
         let fs = Arc::new(MemFs::new(options));
-        let mount = MountOptions::shared("memfs");
-        let session = Session::mount(fs.clone(), dir.path(), &mount, config).unwrap();
-        let session = session.spawn().unwrap();
-        Some(Self { session, fs, dir })
+        Self::mount(fs.clone(), Backend::Memory(fs), config)
     }
 
     pub(crate) fn plain() -> Option<Self> {
         Self::new(MemOptions::default(), &SessionConfig::default())
+    }
+
+    /// The real file system, on an engine in memory.
+    pub(crate) fn store() -> Option<Self> {
+        let mut registry = UpsertRegistry::default();
+        stitch_fs::register_upserts(&mut registry);
+        let engine: Arc<dyn Engine> = Arc::new(ModelEngine::new(registry));
+        let options = FsOptions::default();
+        if let Err(FsError::Unsupported) = FileSystem::format(&engine, &options, (0, 0)) {
+            return None;
+        }
+        let fs = Arc::new(FileSystem::open(engine, options).unwrap());
+        let adapter = Arc::new(Adapter::new(Arc::clone(&fs), AdapterOptions::default()));
+        Self::mount(adapter, Backend::Store(fs), &SessionConfig::default())
+    }
+
+    fn mount(handler: Arc<dyn Handler>, backend: Backend, config: &SessionConfig) -> Option<Self> {
+        if !can_mount() {
+            return None;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let options = MountOptions::shared("memfs");
+        let session = Session::mount(handler, dir.path(), &options, config).unwrap();
+        let session = session.spawn().unwrap();
+        Some(Self {
+            session,
+            backend,
+            dir,
+        })
+    }
+
+    pub(crate) fn memory(&self) -> &Arc<MemFs> {
+        match &self.backend {
+            Backend::Memory(fs) => fs,
+            Backend::Store(_) => panic!("a test of the file system in memory"),
+        }
+    }
+
+    /// Makes a directory with empty files in it, unseen by the kernel.
+    pub(crate) fn populate(&self, name: &str, count: u32) {
+        let fs = match &self.backend {
+            Backend::Memory(fs) => return fs.populate(name.as_bytes(), count),
+            Backend::Store(fs) => fs,
+        };
+        let at = DirName::new(Ino::ROOT, name.as_bytes());
+        let new = NewNode {
+            perm: 0o755,
+            umask: 0,
+        };
+        let dir = fs.make_dir(&Caller::ROOT, at, &new).unwrap();
+        for i in 0..count {
+            let name = format!("file-{i}");
+            let at = DirName::new(dir.ino, name.as_bytes());
+            let file = fs.create(&Caller::ROOT, at, &new).unwrap();
+            fs.forget(file.ino, 1);
+        }
+        fs.forget(dir.ino, 1);
+    }
+
+    /// Inodes that are there, the root included.
+    pub(crate) fn inodes_used(&self) -> u64 {
+        let space = rustix::fs::statvfs(self.dir.path()).unwrap();
+        space.f_files - space.f_ffree
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -86,3 +154,26 @@ pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
         clock.sleep(Duration::from_millis(5));
     }
 }
+
+/// Runs each test on a file system in memory, and on the real one over an engine in memory.
+macro_rules! on_both {
+    ($($name:ident)*) => {
+        mod memory {
+            $(#[test]
+            fn $name() {
+                if let Some(mounted) = crate::fixture::Mounted::plain() {
+                    super::$name(&mounted);
+                }
+            })*
+        }
+        mod store {
+            $(#[test]
+            fn $name() {
+                if let Some(mounted) = crate::fixture::Mounted::store() {
+                    super::$name(&mounted);
+                }
+            })*
+        }
+    };
+}
+pub(crate) use on_both;

@@ -135,9 +135,10 @@ fn a_request_that_panics_ends_the_session() {
     };
     let refused = fs::metadata(mounted.path("panic")).unwrap_err();
     assert_eq!(refused.raw_os_error(), Some(libc::EIO));
+    let fs = Arc::clone(mounted.memory());
     let ended = mounted.session.join().unwrap_err();
     assert!(matches!(ended, SessionError::Panicked), "{ended}");
-    assert_eq!(mounted.fs.destroyed(), 1);
+    assert_eq!(fs.destroyed(), 1);
 }
 
 #[test]

@@ -8,5 +8,5 @@ mod files;
 mod fixture;
 mod lifecycle;
 mod locks;
-#[path = "../support/memfs.rs"]
 mod memfs;
+mod memory;
