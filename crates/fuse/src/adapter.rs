@@ -16,6 +16,7 @@
 mod convert;
 mod flags;
 mod reclaim;
+mod report;
 
 use stitch_base::Ino;
 use stitch_base::sync::Arc;
@@ -35,6 +36,7 @@ use crate::wire::reply::{
 };
 use convert::Owner;
 use reclaim::Reclaimer;
+pub use report::RootReport;
 
 /// Bytes that one COPY_FILE_RANGE copies at most: the caller asks again, and no worker is held up.
 const COPY_SIZE_MAX: u64 = 64 << 20;
@@ -63,6 +65,7 @@ pub struct Adapter {
     fs: Arc<FileSystem>,
     options: AdapterOptions,
     reclaimer: Reclaimer,
+    report: Option<RootReport>,
 }
 
 impl std::fmt::Debug for Adapter {
@@ -102,7 +105,15 @@ impl Adapter {
             fs,
             options,
             reclaimer,
+            report: None,
         }
+    }
+
+    /// Adds an attribute of the root directory that is not stored but made when it is asked for.
+    #[must_use]
+    pub fn with_report(mut self, report: RootReport) -> Self {
+        self.report = Some(report);
+        self
     }
 
     /// The file system.
@@ -372,6 +383,11 @@ impl Handler for Adapter {
         name: &[u8],
         out: &mut Sink<'_>,
     ) -> Answer<()> {
+        if let Some(report) = &self.report
+            && report.is_asked(ino, name)
+        {
+            return report.answer(context, out);
+        }
         self.xattrs()?;
         let actor = self.actor(context);
         let value = self.fs.get_xattr(&actor.caller(), ino, name).or_errno()?;

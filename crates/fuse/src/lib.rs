@@ -21,7 +21,7 @@ pub mod session;
 pub mod transport;
 pub mod wire;
 
-pub use adapter::{Adapter, AdapterOptions};
+pub use adapter::{Adapter, AdapterOptions, RootReport};
 pub use counts::{CountsSnapshot, RequestCounts};
 pub use errno::Errno;
 pub use handler::{Caller, Context, Deferred, Handler};
