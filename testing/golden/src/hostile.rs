@@ -5,6 +5,10 @@
 //! their checksum made right, so that what stands behind it is tested too. What decodes must be worth
 //! its bytes: encoding it again gives the same, or decodes to the same.
 
+mod files;
+
+pub use files::{fs_chunk, fs_row, fs_rows};
+
 use stitch_base::sync::Arc;
 use stitch_base::{Lsn, TreeId};
 use stitch_device::{Device, MemDevice};
@@ -51,6 +55,18 @@ pub const ENTRIES: &[Entry] = &[
     Entry {
         name: "filter",
         run: filter,
+    },
+    Entry {
+        name: "fs_chunk",
+        run: fs_chunk,
+    },
+    Entry {
+        name: "fs_row",
+        run: fs_row,
+    },
+    Entry {
+        name: "fs_rows",
+        run: fs_rows,
     },
     Entry {
         name: "fuse_request",

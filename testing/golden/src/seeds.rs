@@ -1,11 +1,13 @@
 //! Valid records of every kind, for mutation and as a fuzzer's first corpus.
 
 use crate::hostile::SALT;
-use stitch_base::{Generation, Lsn, Seqno, TableId, TreeId};
+use stitch_base::{Generation, Ino, Lsn, Seqno, TableId, TreeId};
 use stitch_device::{Device, MemDevice};
 use stitch_filter::QuotientFilter;
 use stitch_format::batch::{Message, put_message};
 use stitch_format::block::{self, BlockHeader, BlockKind};
+use stitch_format::fs_chunk::ChunkDelta;
+use stitch_format::fs_inode::{AttrDelta, FileKind, InodeHead, encode_link};
 use stitch_format::log_record::{self, RecordHeader, RecordKind};
 use stitch_format::superblock::{self, Areas, COPIES, Superblock, VERSION};
 use stitch_format::table::Table;
@@ -22,6 +24,9 @@ pub fn of(name: &str) -> Vec<Vec<u8>> {
         "batch" => vec![batch()],
         "block" => BlockKind::ALL.into_iter().map(block).collect(),
         "filter" => [0, 1, 100].into_iter().map(filter).collect(),
+        "fs_chunk" => fs_chunks(),
+        "fs_row" => fs_rows(),
+        "fs_rows" => [16, 32, 64, 192].map(|len| (0..len).collect()).to_vec(),
         "fuse_request" => fuse_requests(),
         "log_record" => vec![log_record(RecordKind::Data), log_record(RecordKind::Skip)],
         "superblock" => COPIES
@@ -85,6 +90,66 @@ fn filter(keys: u64) -> Vec<u8> {
     let mut out = Vec::new();
     QuotientFilter::build(&mut hashes, &mut out);
     out
+}
+
+fn fs_chunks() -> Vec<Vec<u8>> {
+    let deltas = [
+        ChunkDelta::Patch {
+            offset: 4000,
+            bytes: b"bytes",
+        },
+        ChunkDelta::Cut { len: 100 },
+        ChunkDelta::Zero {
+            start: 10,
+            end: 4096,
+        },
+    ];
+    deltas
+        .iter()
+        .map(|delta| {
+            let mut out = vec![b'c'; 5];
+            delta.encode(&mut out);
+            out
+        })
+        .collect()
+}
+
+fn fs_rows() -> Vec<Vec<u8>> {
+    let head = InodeHead {
+        ino: Ino(7),
+        kind: FileKind::Regular,
+        perm: 0o644,
+        flags: 0,
+        uid: 1,
+        gid: 2,
+        nlink: 1,
+        size: 6,
+        atime: 1,
+        mtime: 2,
+        ctime: 3,
+        btime: 4,
+        rdev: 0,
+        iflags: 0,
+        chunks: 0,
+    };
+    let row = [&head.encode()[..], b"inline"].concat();
+    let changed = InodeHead {
+        size: 9,
+        mtime: 8,
+        nlink: 2,
+        perm: 0o600,
+        ..head
+    };
+    let mut delta = vec![0];
+    AttrDelta::between(&head, &changed).encode(&mut delta);
+    delta[0] = u8::try_from(delta.len() - 1).expect("short");
+    let folded = [&delta[..], &row].concat();
+    vec![
+        row,
+        delta[1..].to_vec(),
+        folded,
+        encode_link(Ino(7), FileKind::Fifo).to_vec(),
+    ]
 }
 
 /// One of every operation number, with a body of names and numbers.
