@@ -21,6 +21,31 @@ pub enum VtError {
     /// The volume failed, or is full.
     #[error(transparent)]
     Volume(#[from] VolumeError),
+    /// The stored versions contradict themselves.
+    #[error("the stored version is damaged: {what}")]
+    Version {
+        /// What contradicts what.
+        what: String,
+    },
+    /// A stored upsert is of a function that this program does not know.
+    #[error("no upsert function has number {function}: the store was written by another program")]
+    UnknownUpsert {
+        /// Number of the function.
+        function: u32,
+    },
+    /// Background work failed before: the store takes no more writes.
+    #[error("an earlier write or sync failed; close and reopen the store")]
+    Poisoned,
+    /// The operating system gave no thread.
+    #[error("cannot start a thread")]
+    Thread {
+        /// What it said.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The store is being closed, and the work was given up.
+    #[error("the store is being closed")]
+    Closing,
 }
 
 impl VtError {
@@ -30,12 +55,29 @@ impl VtError {
         match self {
             Self::Format { source, .. } => source.kind(),
             Self::Volume(source) => source.kind(),
+            Self::Version { .. } => ErrorKind::Corrupt,
+            Self::UnknownUpsert { .. } => ErrorKind::Unsupported,
+            Self::Poisoned | Self::Closing => ErrorKind::Poisoned,
+            Self::Thread { .. } => ErrorKind::Io,
         }
     }
 }
 
 impl From<VtError> for KvError {
     fn from(error: VtError) -> Self {
-        Self::storage(error.kind(), error)
+        match error {
+            VtError::Poisoned | VtError::Closing | VtError::Volume(VolumeError::Poisoned) => {
+                Self::Poisoned
+            }
+            VtError::Volume(VolumeError::ReadOnly) => Self::ReadOnly,
+            VtError::Volume(VolumeError::NoSpace {
+                wanted_bytes,
+                free_bytes,
+            }) => Self::NoSpace {
+                needed_bytes: wanted_bytes,
+                free_bytes,
+            },
+            other => Self::storage(other.kind(), other),
+        }
     }
 }

@@ -12,3 +12,21 @@ impl MergeIter {
         Self { inputs }
     }
 }
+
+impl crate::entry::EntryIter for MergeIter {
+    fn seek(&mut self, _: &[u8], _: stitch_base::Seqno) -> Result<(), crate::VtError> {
+        unimplemented!()
+    }
+    fn seek_before(&mut self, _: Option<&[u8]>) -> Result<(), crate::VtError> {
+        unimplemented!()
+    }
+    fn next(&mut self) -> Result<(), crate::VtError> {
+        unimplemented!()
+    }
+    fn prev(&mut self) -> Result<(), crate::VtError> {
+        unimplemented!()
+    }
+    fn current(&self) -> Option<crate::entry::EntryRef<'_>> {
+        None
+    }
+}

@@ -6,12 +6,36 @@
 
 #![expect(dead_code, reason = "the engine that uses these arrives next")]
 
+mod background;
+mod buffer;
 mod cache;
+mod check;
+mod commit;
+mod compaction;
+mod counters;
+mod engine;
 mod entry;
 mod error;
+mod fold;
+mod install;
 mod iter;
 mod memtable;
+mod options;
+mod output;
+mod pace;
 mod range_delete;
+mod read;
+mod recovery;
+mod runs;
+mod snapshots;
+mod store;
 mod table;
+#[cfg(test)]
+mod testing;
+mod version;
+mod view;
+mod write_out;
 
+pub use engine::VtEngine;
 pub use error::VtError;
+pub use options::{MEMORY_BYTES_MIN, VtOptions};

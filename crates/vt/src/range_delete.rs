@@ -113,6 +113,15 @@ impl RangeDeletes {
         }
     }
 
+    /// The first key from which on the answer of [`Self::cover`] for `key` holds.
+    pub(crate) fn cover_start(&self, key: &[u8]) -> &[u8] {
+        self.layers
+            .iter()
+            .filter_map(|layer| layer.bound_before(key))
+            .max()
+            .unwrap_or_default()
+    }
+
     /// If every key from `first` to `last`, both included, is in a range delete not newer than
     /// `max_seqno`: a sequence number such that all older entries there are deleted.
     pub(crate) fn covers_range(
@@ -292,6 +301,12 @@ impl Layer {
     fn bound_after(&self, key: &[u8]) -> Option<&[u8]> {
         let after = self.bounds.partition_point(|b| self.bound(*b) <= key);
         self.bounds.get(after).map(|bound| self.bound(*bound))
+    }
+
+    /// The last bound that is not after `key`.
+    fn bound_before(&self, key: &[u8]) -> Option<&[u8]> {
+        let after = self.bounds.partition_point(|b| self.bound(*b) <= key);
+        Some(self.bound(self.bounds[after.checked_sub(1)?]))
     }
 
     /// The newest range delete over a piece that is not newer than `max_seqno`.

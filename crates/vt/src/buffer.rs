@@ -1,0 +1,94 @@
+//! A memtable with what belongs to it: where its records begin in the backup log, and the space
+//! that is promised to its write-out.
+
+use crate::memtable::Memtable;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use stitch_base::sync::Mutex;
+use stitch_base::{Lsn, Seqno, TreeId};
+use stitch_volume::Reservation;
+
+/// Space that a table takes beyond its entries: its root, and what rounding loses.
+pub(crate) const TABLE_OVERHEAD_BYTES: u64 = 16 << 10;
+
+/// A memtable, active or sealed.
+pub(crate) struct Buffer {
+    pub(crate) memtable: Arc<Memtable>,
+    /// Its records, and all later ones, are in the backup log from here.
+    pub(crate) log_start: Lsn,
+    state: Mutex<BufferState>,
+}
+
+#[derive(Default)]
+struct BufferState {
+    /// Space promised for the write-out.
+    room: Option<Reservation>,
+    /// How much of it commits have used up.
+    used_bytes: u64,
+    trees: BTreeSet<TreeId>,
+    last_seqno: Seqno,
+    has_deletes: bool,
+}
+
+impl Buffer {
+    pub(crate) fn new(memtable: Memtable, log_start: Lsn) -> Self {
+        Self {
+            memtable: Arc::new(memtable),
+            log_start,
+            state: Mutex::new(BufferState::default()),
+        }
+    }
+
+    /// Of the trees, how many have nothing in this buffer yet.
+    pub(crate) fn new_trees(&self, trees: &BTreeSet<TreeId>) -> u64 {
+        let state = self.state.lock();
+        trees.difference(&state.trees).count() as u64
+    }
+
+    /// Promised space that no commit has used up.
+    pub(crate) fn room_bytes(&self) -> u64 {
+        let state = self.state.lock();
+        let promised = state.room.as_ref().map_or(0, Reservation::bytes);
+        promised.saturating_sub(state.used_bytes)
+    }
+
+    /// Adds promised space.
+    pub(crate) fn add_room(&self, room: Reservation) {
+        let mut state = self.state.lock();
+        match &mut state.room {
+            Some(before) => before.absorb(room),
+            None => state.room = Some(room),
+        }
+    }
+
+    /// Notes a commit.
+    pub(crate) fn note(
+        &self,
+        trees: &BTreeSet<TreeId>,
+        room_bytes: u64,
+        deletes: bool,
+        last: Seqno,
+    ) {
+        let mut state = self.state.lock();
+        state.trees.extend(trees);
+        state.used_bytes += room_bytes;
+        state.has_deletes |= deletes;
+        debug_assert!(last > state.last_seqno, "sequence numbers rise");
+        state.last_seqno = last;
+    }
+
+    /// The newest write in it; 0 if there is none.
+    pub(crate) fn last_seqno(&self) -> Seqno {
+        self.state.lock().last_seqno
+    }
+
+    /// True if something in it removes something.
+    pub(crate) fn has_deletes(&self) -> bool {
+        self.state.lock().has_deletes
+    }
+
+    /// Gives up the promised space: its tables are written.
+    pub(crate) fn release_room(&self) {
+        drop(self.state.lock().room.take());
+    }
+}

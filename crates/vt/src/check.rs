@@ -1,0 +1,118 @@
+//! Checks every rule of a store: blocks, order, filters, and who owns which byte.
+
+use crate::VtError;
+use crate::store::Store;
+use crate::version::{Version, VersionBuilder, extents};
+use std::collections::BTreeMap;
+use stitch_base::{ErrorKind, ZoneId};
+use stitch_format::vt_manifest::Run;
+use stitch_kv::Violation;
+
+/// Adds what is found broken.
+type Report<'a> = dyn FnMut(&'static str, String) + 'a;
+
+impl Store {
+    /// Reads every table and checks every rule. `progress` is given bytes done and bytes to do.
+    ///
+    /// # Errors
+    /// [`VtError`] where the check cannot go on: the device fails.
+    pub(crate) fn check(
+        &self,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<Vec<Violation>, VtError> {
+        // Nothing is installed meanwhile, so that the online-map can be compared.
+        let installer = self.installer.lock();
+        let view = self.views.get();
+        let version = &view.version;
+        let mut found: Vec<Violation> = Vec::new();
+        let mut report = |rule, detail| found.push(Violation { rule, detail });
+        check_shape(version, &mut report);
+        check_owners(version, &mut report);
+        self.check_zones(version, &mut report);
+        drop(installer);
+        let total: u64 = version.tables().map(|(_, t)| t.owned_bytes()).sum();
+        let mut done = 0;
+        progress(done, total);
+        for (_, handle) in version.tables() {
+            let checked = self.table(handle).check(
+                &mut |bytes| progress((done + bytes).min(total), total),
+                &mut |violation| found.push(violation),
+            );
+            match checked {
+                Err(error) if error.kind() == ErrorKind::Corrupt => found.push(Violation {
+                    rule: "table-unreadable",
+                    detail: format!("table {}: {error}", handle.meta().id),
+                }),
+                other => other?,
+            }
+            done += handle.owned_bytes();
+            progress(done, total);
+        }
+        Ok(found)
+    }
+
+    /// Compares the online-map with what the tables own: every owned byte is live. Live bytes that
+    /// no table owns may belong to old readers and to tables being written.
+    fn check_zones(&self, version: &Version, report: &mut Report<'_>) {
+        let zones = self.volume.zones();
+        let mut owned: BTreeMap<ZoneId, u64> = BTreeMap::new();
+        for (_, table) in version.tables() {
+            for extent in extents(&table.meta().runs) {
+                if !zones.is_live(extent) {
+                    let detail = format!("table {} owns {extent:?}", table.meta().id);
+                    report("zone-live-bytes", detail);
+                }
+                if let Some(zone) = zones.zone_of(extent.addr) {
+                    *owned.entry(zone).or_default() += extent.len;
+                }
+            }
+        }
+        for (zone, bytes) in owned {
+            let live = zones.live_bytes(zone);
+            let whole = zones.extent_of(zone);
+            // A run may go on into the next zone; then this sum says nothing.
+            if live < bytes && bytes <= whole.len {
+                let detail = format!("zone {zone}: {live} bytes are live, tables own {bytes}");
+                report("zone-live-bytes", detail);
+            }
+        }
+    }
+}
+
+/// Levels in order and apart, numbers below the counters.
+fn check_shape(version: &Version, report: &mut Report<'_>) {
+    let mut builder = VersionBuilder::new(Version::empty());
+    let rebuilt = builder
+        .apply(&version.base())
+        .and_then(|()| builder.finish().map(drop));
+    if let Err(error) = rebuilt {
+        report("version-shape", error.to_string());
+    }
+    for (_, table) in version.tables() {
+        let meta = table.meta();
+        if meta.max_seqno > version.last_seqno {
+            let detail = format!(
+                "table {} holds write {}, the version goes to {}",
+                meta.id, meta.max_seqno, version.last_seqno
+            );
+            report("table-seqno", detail);
+        }
+    }
+}
+
+/// Every byte has one owner.
+fn check_owners(version: &Version, report: &mut Report<'_>) {
+    let mut all: Vec<(Run, u64)> = Vec::new();
+    for (_, table) in version.tables() {
+        let id = table.meta().id.0;
+        all.extend(table.meta().runs.iter().map(|run| (*run, id)));
+    }
+    all.sort_unstable();
+    for pair in all.windows(2) {
+        let ((run, owner), (next, other)) = (pair[0], pair[1]);
+        if run.end() > next.addr {
+            let detail = format!("tables {owner} and {other} both own byte {}", next.addr);
+            report("extent-owner", detail);
+        }
+    }
+}

@@ -1,0 +1,372 @@
+//! Commits.
+//!
+//! 1. The batch is checked: sizes, trees, upsert functions. The writer is slowed if it must be.
+//! 2. Under the committer's lock: room in the memtable and promised space are made sure of, the
+//!    messages get their sequence numbers, the batch is appended to the backup log, inserted into
+//!    the memtable, and published.
+//! 3. Outside the lock, where asked for: the log is synced. Syncs of several commits are one.
+//!
+//! A log record is the first sequence number (u64, little-endian) and the batch.
+
+use crate::VtError;
+use crate::buffer::{Buffer, TABLE_OVERHEAD_BYTES};
+use crate::compaction::Pressure;
+use crate::entry::{EntryRef, Op, RangeDelete};
+use crate::memtable::Memtable;
+use crate::options::SEALED_COUNT_MAX;
+use crate::store::{Committer, Store, Worker};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use stitch_base::sync::MutexGuard;
+use stitch_base::{Seqno, TreeId};
+use stitch_kv::{Batch, CommitOptions, KvError, Limits, Message, SpaceClass};
+use stitch_volume::{Class, VolumeError};
+
+/// Longest key, in bytes.
+pub(crate) const KEY_BYTES_MAX: u64 = 4 << 10;
+/// Longest value or delta, in bytes.
+pub(crate) const VALUE_BYTES_MAX: u64 = 1 << 20;
+/// Largest batch, in bytes, where the backup log can take it.
+const BATCH_BYTES_MAX: u64 = 8 << 20;
+/// Bytes of a log record before the batch.
+pub(crate) const RECORD_HEAD_BYTES: u64 = 8;
+/// Space is promised in pieces of this size, so that few commits have to ask.
+const ROOM_BYTES: u64 = 256 << 10;
+/// What a message takes in a table beyond its bytes.
+const MESSAGE_OVERHEAD_BYTES: u64 = 24;
+
+/// What a batch amounts to.
+struct Tally {
+    trees: BTreeSet<TreeId>,
+    data_bytes: u64,
+    has_deletes: bool,
+}
+
+impl Store {
+    /// What the engine takes.
+    pub(crate) fn limits(&self) -> Limits {
+        let record = self.volume.log().record_bytes_max();
+        let batch_bytes_max = BATCH_BYTES_MAX.min(record - RECORD_HEAD_BYTES);
+        Limits {
+            key_bytes_max: KEY_BYTES_MAX,
+            // Any one message fits a batch.
+            value_bytes_max: VALUE_BYTES_MAX.min(batch_bytes_max - KEY_BYTES_MAX - 64),
+            batch_bytes_max,
+        }
+    }
+
+    /// Commits a batch.
+    ///
+    /// # Errors
+    /// As [`stitch_kv::Engine::commit`].
+    pub(crate) fn commit(&self, batch: &Batch, options: CommitOptions) -> Result<Seqno, KvError> {
+        self.check_writable()?;
+        let tally = self.tally(batch)?;
+        if batch.is_empty() {
+            if options.sync {
+                self.sync()?;
+            }
+            return Ok(Seqno(self.visible.load(Ordering::Acquire)));
+        }
+        self.slow_down(batch.as_bytes().len() as u64);
+        let (seqno, end) = self.apply(batch, &tally, options.space)?;
+        self.counters.commits.add(1);
+        self.counters.put_messages.add(batch.count() as u64);
+        self.counters.put_bytes.add(tally.data_bytes);
+        if options.sync {
+            self.volume.log().sync(end).map_err(VtError::from)?;
+        }
+        Ok(seqno)
+    }
+
+    /// Makes every commit that returned before durable.
+    pub(crate) fn sync(&self) -> Result<(), VtError> {
+        if self.volume.is_read_only() {
+            return Ok(());
+        }
+        let end = self.volume.log().end()?;
+        Ok(self.volume.log().sync(end)?)
+    }
+
+    /// Checks everything that can be checked without a lock.
+    fn tally(&self, batch: &Batch) -> Result<Tally, KvError> {
+        let limits = self.limits();
+        let batch_bytes = batch.as_bytes().len() as u64;
+        within("batch", batch_bytes, limits.batch_bytes_max)?;
+        let mut tally = Tally {
+            trees: BTreeSet::new(),
+            data_bytes: 0,
+            has_deletes: false,
+        };
+        for (tree, message) in batch.messages() {
+            within("key", message.key().len() as u64, limits.key_bytes_max)?;
+            let operand = match message {
+                Message::Put { value, .. } => value,
+                Message::Delete { .. } => &[],
+                Message::DeleteRange { end, .. } => {
+                    within("key", end.len() as u64, limits.key_bytes_max)?;
+                    end
+                }
+                Message::Upsert {
+                    delta, function, ..
+                } => {
+                    if self.options.upserts.get(function).is_none() {
+                        let why = format!("no upsert function has number {function}");
+                        return Err(KvError::Invalid(why));
+                    }
+                    delta
+                }
+            };
+            let what = match message {
+                Message::Upsert { .. } => "delta",
+                _ => "value",
+            };
+            within(what, operand.len() as u64, limits.value_bytes_max)?;
+            tally.data_bytes += (message.key().len() + operand.len()) as u64;
+            tally.has_deletes |= matches!(
+                message,
+                Message::Delete { .. } | Message::DeleteRange { .. }
+            );
+            tally.trees.insert(tree);
+        }
+        Ok(tally)
+    }
+
+    fn slow_down(&self, bytes: u64) {
+        if !self.options.background {
+            return;
+        }
+        let delay = self.pace.delay(bytes, &self.views.get(), &self.sizes);
+        if !delay.is_zero() {
+            self.options.clock.sleep(delay);
+            let us = u64::try_from(delay.as_micros()).unwrap_or(u64::MAX);
+            self.counters.paced_us.add(us);
+        }
+    }
+
+    /// Appends, inserts and publishes. Answers the last sequence number and the log's end.
+    fn apply(
+        &self,
+        batch: &Batch,
+        tally: &Tally,
+        class: SpaceClass,
+    ) -> Result<(Seqno, stitch_base::Lsn), KvError> {
+        let batch_bytes = batch.as_bytes().len() as u64;
+        let mut committer = self.committer.lock();
+        loop {
+            if let Some(gone) = tally.trees.iter().find(|t| !committer.trees.contains(t)) {
+                return Err(KvError::NoTree(*gone));
+            }
+            self.make_room(&mut committer, batch_bytes)?;
+            let active = Arc::clone(self.views.get().active());
+            let room_bytes = self.promise(&active, batch, tally, class)?;
+            let first = committer.last_seqno.next();
+            let head = first.0.to_le_bytes();
+            let end = match self.volume.log().append(&[&head, batch.as_bytes()]) {
+                Ok(end) => end,
+                Err(VolumeError::LogFull { .. }) => {
+                    self.make_log_room(&mut committer)?;
+                    continue;
+                }
+                Err(other) => return Err(VtError::from(other).into()),
+            };
+            let last = insert(&active.memtable, first, batch);
+            active.note(&tally.trees, room_bytes, tally.has_deletes, last);
+            self.counters.log_bytes.add(RECORD_HEAD_BYTES + batch_bytes);
+            committer.last_seqno = last;
+            self.visible.store(last.0, Ordering::Release);
+            return Ok((last, end));
+        }
+    }
+
+    /// Makes sure that the write-out of what this batch adds will find space. Answers how much it
+    /// was promised.
+    fn promise(
+        &self,
+        active: &Buffer,
+        batch: &Batch,
+        tally: &Tally,
+        class: SpaceClass,
+    ) -> Result<u64, KvError> {
+        let bytes = batch.as_bytes().len() as u64;
+        let entries = bytes + bytes / 8 + batch.count() as u64 * MESSAGE_OVERHEAD_BYTES;
+        let needed = entries + active.new_trees(&tally.trees) * TABLE_OVERHEAD_BYTES;
+        let missing = needed.saturating_sub(active.room_bytes());
+        if missing == 0 {
+            return Ok(needed);
+        }
+        let space = self.volume.space();
+        let free_bytes = self.free_bytes(class);
+        let refused = KvError::NoSpace {
+            needed_bytes: missing,
+            free_bytes,
+        };
+        if missing > free_bytes {
+            return Err(refused);
+        }
+        let wanted = missing.max(ROOM_BYTES.min(free_bytes / 2));
+        let room = space
+            .reserve(wanted, Class::Internal)
+            .map_err(|_| refused)?;
+        active.add_room(room);
+        Ok(needed)
+    }
+
+    /// Bytes that commits of this class may still have promised to them.
+    pub(crate) fn free_bytes(&self, class: SpaceClass) -> u64 {
+        let space = self.volume.space();
+        let kept = self.sizes.reserve.max(space.reserve_bytes());
+        let kept = match class {
+            SpaceClass::Normal => kept,
+            // Deletes leave compactions half of the reserve to work with.
+            SpaceClass::Reserve => kept / 2,
+        };
+        space.available_bytes(Class::Internal).saturating_sub(kept)
+    }
+
+    /// Makes room for a batch in the active memtable: seals it if it is full, and waits while too
+    /// many sealed ones wait.
+    fn make_room(
+        &self,
+        committer: &mut MutexGuard<'_, Committer>,
+        batch_bytes: u64,
+    ) -> Result<(), VtError> {
+        loop {
+            self.check_writable()?;
+            let view = self.views.get();
+            let active = view.active();
+            let held = active.memtable.bytes() as u64;
+            let log_bytes = self.volume.log().end()?.0 - active.log_start.0;
+            let is_full =
+                held + batch_bytes > self.sizes.memtable || log_bytes > self.sizes.log_share;
+            if !is_full || active.memtable.is_empty() {
+                return Ok(());
+            }
+            if view.sealed_count() < SEALED_COUNT_MAX {
+                drop(view);
+                self.seal(committer)?;
+            } else {
+                drop(view);
+                self.wait_for_write_out(committer)?;
+            }
+        }
+    }
+
+    /// The log is full: its start must move on.
+    fn make_log_room(&self, committer: &mut MutexGuard<'_, Committer>) -> Result<(), VtError> {
+        self.check_writable()?;
+        let view = self.views.get();
+        if view.sealed_count() > 0 {
+            drop(view);
+            return self.wait_for_write_out(committer);
+        }
+        if view.active().memtable.is_empty() {
+            // Nothing is live in the log: only its start is behind.
+            let what = "the backup log is full without live records".to_owned();
+            return Err(VtError::Version { what });
+        }
+        drop(view);
+        self.seal(committer)
+    }
+
+    /// Seals the active memtable. The caller holds the committer's lock.
+    pub(crate) fn seal(&self, _committer: &mut Committer) -> Result<(), VtError> {
+        let end = self.volume.log().end()?;
+        let hint = usize::try_from(self.sizes.memtable).unwrap_or(usize::MAX);
+        let fresh = Arc::new(Buffer::new(Memtable::new(hint), end));
+        let view = self.views.change(|view| {
+            debug_assert!(!view.active().memtable.is_empty(), "something is sealed");
+            view.buffers.insert(0, fresh);
+        });
+        self.pace.update(&view, &self.sizes);
+        self.signals.wake(Worker::WriteOut);
+        Ok(())
+    }
+
+    /// What the threads would do, so that level 0 stays bounded without them.
+    fn work_inline(&self) -> Result<(), VtError> {
+        self.write_out_one()?;
+        let bound = 3 * self.sizes.pick.level0_tables;
+        let version = self.version();
+        if version
+            .trees
+            .values()
+            .any(|t| t.levels[0].tables.len() > bound)
+        {
+            self.compact_one(Pressure::Shape)?;
+        }
+        Ok(())
+    }
+
+    /// Waits until a sealed memtable was written out, or writes one out where no thread does.
+    fn wait_for_write_out(&self, committer: &mut MutexGuard<'_, Committer>) -> Result<(), VtError> {
+        if !self.options.background {
+            return MutexGuard::unlocked(committer, || self.work_inline());
+        }
+        let begin = self.options.clock.monotonic();
+        let before = self.views.get().sealed_count();
+        while self.views.get().sealed_count() >= before {
+            self.check_writable()?;
+            self.signals.wake(Worker::WriteOut);
+            self.room.wait_for(committer, Duration::from_millis(20));
+        }
+        let waited = self.options.clock.monotonic().saturating_sub(begin);
+        let us = u64::try_from(waited.as_micros()).unwrap_or(u64::MAX);
+        self.counters.waits.add(1);
+        self.counters.wait_us_max.raise_to(us);
+        Ok(())
+    }
+}
+
+/// Inserts the messages of a batch, the first with `first`. Answers the last sequence number.
+pub(crate) fn insert(memtable: &Memtable, first: Seqno, batch: &Batch) -> Seqno {
+    let mut seqno = first;
+    let mut last = first;
+    for (tree, message) in batch.messages() {
+        insert_message(memtable, tree, seqno, message);
+        last = seqno;
+        seqno = seqno.next();
+    }
+    last
+}
+
+/// Inserts one message.
+pub(crate) fn insert_message(
+    memtable: &Memtable,
+    tree: TreeId,
+    seqno: Seqno,
+    message: Message<'_>,
+) {
+    let (key, op) = match message {
+        Message::Put { key, value } => (key, Op::Put(value)),
+        Message::Delete { key } => (key, Op::Delete),
+        Message::Upsert {
+            key,
+            function,
+            delta,
+        } => (key, Op::Upsert { function, delta }),
+        Message::DeleteRange { start, end } => {
+            let delete = RangeDelete {
+                start: start.to_vec(),
+                end: end.to_vec(),
+                seqno,
+            };
+            memtable.insert_range_delete(tree, delete);
+            return;
+        }
+    };
+    memtable.insert(tree, &EntryRef { key, seqno, op });
+}
+
+fn within(what: &'static str, len_bytes: u64, limit_bytes: u64) -> Result<(), KvError> {
+    if len_bytes <= limit_bytes {
+        return Ok(());
+    }
+    Err(KvError::TooLarge {
+        what,
+        len_bytes,
+        limit_bytes,
+    })
+}

@@ -1,0 +1,19 @@
+//! Compaction: tables of one level become tables of the next.
+//!
+//! Plan, run, install: [`pick`] decides what to do from a version alone; running reads the inputs'
+//! indexes, plans the steps ([`stitch`]), and writes new tables to free space; one edit installs
+//! them. Writers and readers go on meanwhile.
+//!
+//! Paper: Shetty et al., VT-trees, FAST 2013, sections 2.2 and 3.1. Differs: levels of disjoint
+//! tables in place of whole-level tables, so that one compaction is bounded; filters belong to
+//! blocks (ADR 0003) and are stitched along.
+
+mod distill;
+mod picker;
+mod run;
+mod stitch;
+mod survive;
+
+pub(crate) use distill::{DistillRules, distill};
+pub(crate) use picker::{PickOptions, Pressure, debt, end_of};
+pub(crate) use survive::surviving;

@@ -1,0 +1,329 @@
+//! Keeps of each key what somebody can still see.
+//!
+//! Snapshots divide sequence numbers into stripes: nobody can tell apart two states within one.
+//! Of each stripe only its last state is kept:
+//!
+//! 1. Walk a key's versions from the oldest stripe to the newest, and know (where possible) the
+//!    value that the key has at the end of each.
+//! 2. In a stripe, the newest put, delete or range delete is the base; what is older goes.
+//!    Upserts over a base are folded into one put.
+//! 3. Upserts without a base stay, joined where their function can; where the base is known from
+//!    an older stripe they are folded too if there are many.
+//! 4. A delete with nothing below it, in the output or deeper, goes.
+
+use crate::entry::{EntryIter, EntryRef, Op};
+use crate::range_delete::RangeDeletes;
+use crate::{VtError, fold};
+use stitch_base::Seqno;
+use stitch_kv::UpsertRegistry;
+
+/// Most upserts of a stripe that stay as they are where their base is known.
+const CHAIN_COUNT_MAX: usize = 8;
+
+/// What distilling goes by.
+pub(crate) struct DistillRules<'a> {
+    /// Moments held open, in ascending order.
+    pub(crate) snapshots: &'a [Seqno],
+    /// Range deletes of all inputs.
+    pub(crate) range_deletes: &'a RangeDeletes,
+    /// True if nothing below the output holds this key.
+    pub(crate) is_bottom: &'a dyn Fn(&[u8]) -> bool,
+    /// Upsert functions.
+    pub(crate) upserts: &'a UpsertRegistry,
+}
+
+/// One version, owned.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Version {
+    seqno: Seqno,
+    op: OwnedOp,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum OwnedOp {
+    Put(Vec<u8>),
+    Delete,
+    Upsert { function: u32, delta: Vec<u8> },
+}
+
+impl Version {
+    fn of(entry: &EntryRef<'_>) -> Self {
+        let op = match entry.op {
+            Op::Put(value) => OwnedOp::Put(value.to_vec()),
+            Op::Delete => OwnedOp::Delete,
+            Op::Upsert { function, delta } => OwnedOp::Upsert {
+                function,
+                delta: delta.to_vec(),
+            },
+        };
+        Self {
+            seqno: entry.seqno,
+            op,
+        }
+    }
+
+    fn entry<'a>(&'a self, key: &'a [u8]) -> EntryRef<'a> {
+        let op = match &self.op {
+            OwnedOp::Put(value) => Op::Put(value),
+            OwnedOp::Delete => Op::Delete,
+            OwnedOp::Upsert { function, delta } => Op::Upsert {
+                function: *function,
+                delta,
+            },
+        };
+        EntryRef {
+            key,
+            seqno: self.seqno,
+            op,
+        }
+    }
+}
+
+/// The state of a key at the end of a stripe.
+#[derive(Clone, Debug)]
+enum Known {
+    No,
+    Absent,
+    Value(Vec<u8>),
+}
+
+impl Known {
+    fn value(&self) -> Option<Option<&[u8]>> {
+        match self {
+            Self::No => None,
+            Self::Absent => Some(None),
+            Self::Value(value) => Some(Some(value)),
+        }
+    }
+}
+
+/// What a stripe stands on.
+#[derive(Clone, Copy, Debug)]
+struct Below {
+    /// Nothing at all is below it.
+    is_clear: bool,
+    /// A range delete of the stripe hides what is below it.
+    is_deleted: bool,
+}
+
+/// Distills everything from where `source` stands on, and gives what is left to `sink`.
+///
+/// # Errors
+/// Those of the source and the sink; [`VtError::UnknownUpsert`].
+pub(crate) fn distill(
+    source: &mut dyn EntryIter,
+    rules: &DistillRules<'_>,
+    sink: &mut dyn FnMut(&EntryRef<'_>) -> Result<(), VtError>,
+) -> Result<(), VtError> {
+    let mut group = Group::new(rules);
+    while let Some(entry) = source.current() {
+        group.begin(&entry);
+        source.next()?;
+        while let Some(entry) = source.current()
+            && entry.key == group.key
+        {
+            group.add(&entry);
+            source.next()?;
+        }
+        group.finish(sink)?;
+    }
+    Ok(())
+}
+
+/// The versions of one key.
+struct Group<'a> {
+    rules: &'a DistillRules<'a>,
+    key: Vec<u8>,
+    /// Newest first; in each stripe, none older than its newest put or delete.
+    versions: Vec<Version>,
+}
+
+impl<'a> Group<'a> {
+    fn new(rules: &'a DistillRules<'a>) -> Self {
+        Self {
+            rules,
+            key: Vec::new(),
+            versions: Vec::new(),
+        }
+    }
+
+    fn begin(&mut self, entry: &EntryRef<'_>) {
+        self.key.clear();
+        self.key.extend_from_slice(entry.key);
+        self.versions.clear();
+        self.versions.push(Version::of(entry));
+    }
+
+    fn add(&mut self, entry: &EntryRef<'_>) {
+        let newer = self.versions.last().expect("a group has a version");
+        debug_assert!(entry.seqno < newer.seqno, "versions come newest first");
+        let is_based = !matches!(newer.op, OwnedOp::Upsert { .. });
+        if is_based && self.stripe(newer.seqno) == self.stripe(entry.seqno) {
+            return;
+        }
+        self.versions.push(Version::of(entry));
+    }
+
+    /// Number of the stripe that holds a sequence number.
+    fn stripe(&self, seqno: Seqno) -> usize {
+        self.rules.snapshots.partition_point(|s| *s < seqno)
+    }
+
+    /// The newest range delete over the key in a stripe.
+    fn range_delete(&self, stripe: usize) -> Option<Seqno> {
+        let last = self.rules.snapshots.get(stripe);
+        let last = last.copied().unwrap_or(Seqno(u64::MAX));
+        let newest = self.rules.range_deletes.newest_covering(&self.key, last)?;
+        (self.stripe(newest) == stripe).then_some(newest)
+    }
+
+    fn finish(
+        &mut self,
+        sink: &mut dyn FnMut(&EntryRef<'_>) -> Result<(), VtError>,
+    ) -> Result<(), VtError> {
+        if let [only] = self.versions.as_slice()
+            && matches!(only.op, OwnedOp::Put(_))
+            && self.rules.range_deletes.is_empty()
+        {
+            return sink(&only.entry(&self.key));
+        }
+        let kept = self.distilled()?;
+        for version in kept.iter().rev() {
+            sink(&version.entry(&self.key))?;
+        }
+        Ok(())
+    }
+
+    /// What is left, oldest first.
+    fn distilled(&mut self) -> Result<Vec<Version>, VtError> {
+        let mut versions = std::mem::take(&mut self.versions);
+        let mut out: Vec<Version> = Vec::new();
+        let mut known = if (self.rules.is_bottom)(&self.key) {
+            Known::Absent
+        } else {
+            Known::No
+        };
+        let is_bottom = matches!(known, Known::Absent);
+        // Range deletes in stripes without versions matter to newer stripes too.
+        let newest = self.stripe(versions[0].seqno);
+        for stripe in 0..=newest {
+            let mut chain: Vec<Version> = Vec::new();
+            while versions
+                .last()
+                .is_some_and(|v| self.stripe(v.seqno) == stripe)
+            {
+                chain.extend(versions.pop());
+            }
+            let hidden_by = self.range_delete(stripe);
+            if let Some(by) = hidden_by {
+                chain.retain(|v| v.seqno > by);
+                known = Known::Absent;
+            }
+            let below = Below {
+                is_clear: is_bottom && out.is_empty(),
+                is_deleted: hidden_by.is_some(),
+            };
+            self.last_state(chain, &mut known, below, &mut out)?;
+        }
+        Ok(out)
+    }
+
+    /// Adds the last state of a stripe to `out`. `chain` is oldest first.
+    fn last_state(
+        &self,
+        chain: Vec<Version>,
+        known: &mut Known,
+        below: Below,
+        out: &mut Vec<Version>,
+    ) -> Result<(), VtError> {
+        let mut upserts: Vec<Version> = Vec::new();
+        let mut base: Option<Seqno> = None;
+        for version in chain {
+            match version.op {
+                OwnedOp::Put(value) => {
+                    upserts.clear();
+                    base = Some(version.seqno);
+                    *known = Known::Value(value);
+                }
+                OwnedOp::Delete => {
+                    upserts.clear();
+                    base = Some(version.seqno);
+                    *known = Known::Absent;
+                }
+                OwnedOp::Upsert { .. } => upserts.push(version),
+            }
+        }
+        let newest = upserts.last().map(|v| v.seqno);
+        let has_base = base.is_some() || below.is_clear || below.is_deleted;
+        let must_fold = has_base || upserts.len() > CHAIN_COUNT_MAX;
+        if let (Some(_), Some(old), true) = (newest, known.value(), must_fold) {
+            let deltas = upserts.iter().map(|v| match &v.op {
+                OwnedOp::Upsert { function, delta } => (*function, delta.as_slice()),
+                _ => unreachable!("only upserts are in the chain"),
+            });
+            let folded = fold::fold(self.rules.upserts, &self.key, old, deltas)?;
+            *known = folded.map_or(Known::Absent, Known::Value);
+            upserts.clear();
+            base = newest;
+        }
+        if let Some(seqno) = base {
+            let op = match known {
+                Known::Value(value) => OwnedOp::Put(value.clone()),
+                _ => OwnedOp::Delete,
+            };
+            if !(below.is_clear && op == OwnedOp::Delete) {
+                out.push(Version { seqno, op });
+            }
+        }
+        if !upserts.is_empty() {
+            *known = Known::No;
+            out.extend(self.joined(upserts));
+        }
+        Ok(())
+    }
+
+    /// Upserts of one stripe, joined where their function can. Oldest first.
+    fn joined(&self, upserts: Vec<Version>) -> Vec<Version> {
+        let mut out: Vec<Version> = Vec::new();
+        for version in upserts {
+            if let Some(older) = out.last_mut()
+                && let Some(op) = self.join(&older.op, &version.op)
+            {
+                older.op = op;
+                older.seqno = version.seqno;
+            } else {
+                out.push(version);
+            }
+        }
+        out
+    }
+
+    fn join(&self, older: &OwnedOp, newer: &OwnedOp) -> Option<OwnedOp> {
+        let (
+            OwnedOp::Upsert { function, delta },
+            OwnedOp::Upsert {
+                function: newer_function,
+                delta: newer_delta,
+            },
+        ) = (older, newer)
+        else {
+            return None;
+        };
+        if function != newer_function {
+            return None;
+        }
+        let mut joined = Vec::new();
+        let is_joined = self
+            .rules
+            .upserts
+            .get(*function)?
+            .join(delta, newer_delta, &mut joined);
+        is_joined.then_some(OwnedOp::Upsert {
+            function: *function,
+            delta: joined,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

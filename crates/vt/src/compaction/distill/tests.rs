@@ -1,0 +1,135 @@
+use super::*;
+use crate::entry::RangeDelete;
+use crate::testing::run_script;
+use std::fmt::Write;
+use std::sync::Arc;
+use stitch_kv::{Folded, UpsertFn};
+
+/// Appends the delta; the delta `!` removes the value. Function 1 joins, function 2 does not.
+struct Append(u32);
+
+impl UpsertFn for Append {
+    fn id(&self) -> u32 {
+        self.0
+    }
+
+    fn name(&self) -> &'static str {
+        "append"
+    }
+
+    fn fold(&self, _key: &[u8], old: Option<&[u8]>, delta: &[u8], out: &mut Vec<u8>) -> Folded {
+        if delta == b"!" {
+            return Folded::Absent;
+        }
+        out.extend_from_slice(old.unwrap_or_default());
+        out.extend_from_slice(delta);
+        Folded::Value
+    }
+
+    fn join(&self, older: &[u8], newer: &[u8], out: &mut Vec<u8>) -> bool {
+        out.extend_from_slice(older);
+        out.extend_from_slice(newer);
+        self.0 == 1 && older != b"!" && newer != b"!"
+    }
+}
+
+/// Entries given in order.
+struct Listed {
+    entries: Vec<(Vec<u8>, Version)>,
+    at: usize,
+}
+
+impl EntryIter for Listed {
+    fn seek(&mut self, key: &[u8], _seqno: Seqno) -> Result<(), VtError> {
+        self.at = self.entries.partition_point(|(k, _)| k.as_slice() < key);
+        Ok(())
+    }
+
+    fn seek_before(&mut self, _key: Option<&[u8]>) -> Result<(), VtError> {
+        unreachable!("compactions go forward")
+    }
+
+    fn next(&mut self) -> Result<(), VtError> {
+        self.at += 1;
+        Ok(())
+    }
+
+    fn prev(&mut self) -> Result<(), VtError> {
+        unreachable!("compactions go forward")
+    }
+
+    fn current(&self) -> Option<EntryRef<'_>> {
+        let (key, version) = self.entries.get(self.at)?;
+        Some(version.entry(key))
+    }
+}
+
+fn version(op: &str, seqno: &str) -> Version {
+    let seqno = Seqno(seqno.parse().expect("a number"));
+    let op = match op.split_once('=') {
+        Some(("put", value)) => OwnedOp::Put(value.into()),
+        Some(("up", delta)) => OwnedOp::Upsert {
+            function: 1,
+            delta: delta.into(),
+        },
+        Some(("up2", delta)) => OwnedOp::Upsert {
+            function: 2,
+            delta: delta.into(),
+        },
+        _ => OwnedOp::Delete,
+    };
+    Version { seqno, op }
+}
+
+fn print(entry: &EntryRef<'_>, out: &mut String) {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let op = match entry.op {
+        Op::Put(value) => format!("put={}", text(value)),
+        Op::Delete => "del".to_owned(),
+        Op::Upsert { function: 1, delta } => format!("up={}", text(delta)),
+        Op::Upsert { delta, .. } => format!("up2={}", text(delta)),
+    };
+    writeln!(out, "{} {op} {}", text(entry.key), entry.seqno).expect("a string takes it");
+}
+
+/// Lines `<key> put=<v>|del|up=<d>|up2=<d> <seqno>`, `snapshot N`, `delete a b N`, `bottom`.
+fn run(text: &str) -> String {
+    let mut upserts = UpsertRegistry::default();
+    upserts.register(Arc::new(Append(1)));
+    upserts.register(Arc::new(Append(2)));
+    let mut entries = Vec::new();
+    let mut snapshots = Vec::new();
+    let mut deletes = Vec::new();
+    let mut bottom = false;
+    for line in text.lines() {
+        match line.split_whitespace().collect::<Vec<_>>().as_slice() {
+            ["bottom"] => bottom = true,
+            ["snapshot", at] => snapshots.push(Seqno(at.parse().expect("a number"))),
+            ["delete", start, end, at] => deletes.push(RangeDelete {
+                start: start.as_bytes().to_vec(),
+                end: end.as_bytes().to_vec(),
+                seqno: Seqno(at.parse().expect("a number")),
+            }),
+            [key, op, seqno] => entries.push((key.as_bytes().to_vec(), version(op, seqno))),
+            other => panic!("no such line: {other:?}"),
+        }
+    }
+    let rules = DistillRules {
+        snapshots: &snapshots,
+        range_deletes: &RangeDeletes::new(deletes),
+        is_bottom: &|_| bottom,
+        upserts: &upserts,
+    };
+    let mut out = String::new();
+    distill(&mut Listed { entries, at: 0 }, &rules, &mut |entry| {
+        print(entry, &mut out);
+        Ok(())
+    })
+    .expect("nothing fails");
+    out
+}
+
+#[test]
+fn what_is_left_is_as_written() {
+    run_script("distill.txt", run);
+}

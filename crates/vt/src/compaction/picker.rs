@@ -1,0 +1,472 @@
+//! Decides what to compact next. A pure function of a version: it reads nothing and changes
+//! nothing, and its plan can be printed.
+//!
+//! In order:
+//! 1. *Shape*: the level that is most over its target, of any tree. Level 0 counts tables, deeper
+//!    levels count bytes, each level having `fanout` times the target of the one above.
+//! 2. When the store is idle: tables rich in deletes, so that what they hide gives its space back.
+//! 3. When space is low: any table with deletes, then anything that overlaps what is below it.
+//!
+//! One plan takes one table and what it overlaps (of level 0: the oldest few). Where that is more
+//! than `input_bytes_max`, it takes a slice: the lower tables up to some key, and of the upper table
+//! what is before that key. So the time and the space that a compaction needs are bounded, however
+//! wide the range deletes are. Tables that overlap nothing below are moved, not copied; small ones
+//! are joined with a small neighbour first, so that the number of tables stays bounded.
+
+use crate::version::{LEVELS, Level, TableHandle, TreeVersion, Version};
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
+use stitch_base::{Seqno, TableId, TreeId};
+use stitch_format::vt_manifest::TableMeta;
+
+/// What the picker goes by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PickOptions {
+    /// Tables of level 0 that start a compaction.
+    pub(crate) level0_tables: usize,
+    /// Target size of level 1.
+    pub(crate) level1_bytes: u64,
+    /// Each deeper level's target is this many times larger.
+    pub(crate) fanout: u64,
+    /// Size at which a compaction ends a table and begins the next.
+    pub(crate) table_bytes: u64,
+    /// Most that one compaction takes in, where it can be sliced.
+    pub(crate) input_bytes_max: u64,
+}
+
+/// How hard to look for work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Pressure {
+    /// Only what keeps the shape.
+    Shape,
+    /// Also what gives space back, since nobody waits.
+    Idle,
+    /// Anything that may give space back.
+    Space,
+}
+
+/// What a compaction does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PlanKind {
+    /// The tables change their level, and nothing is read or written.
+    Move,
+    /// The tables are merged and stitched into new ones.
+    Compact,
+}
+
+/// A compaction to be run.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) tree: TreeId,
+    pub(crate) kind: PlanKind,
+    /// Why, for people.
+    pub(crate) reason: &'static str,
+    pub(crate) from_level: usize,
+    pub(crate) to_level: usize,
+    /// Tables of `from_level`; of level 0, newest first.
+    pub(crate) upper: Vec<Arc<TableHandle>>,
+    /// Tables of `to_level`, by key; none if it is the same level.
+    pub(crate) lower: Vec<Arc<TableHandle>>,
+    /// Of a slice: keys from this one on stay in `from_level`. Then there is one upper table.
+    pub(crate) until: Option<Vec<u8>>,
+}
+
+impl Plan {
+    /// All tables that go in.
+    pub(crate) fn inputs(&self) -> impl Iterator<Item = &Arc<TableHandle>> {
+        self.upper.iter().chain(&self.lower)
+    }
+
+    /// Bytes of the device that they own.
+    pub(crate) fn input_bytes(&self) -> u64 {
+        self.inputs().map(|t| t.owned_bytes()).sum()
+    }
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match self.kind {
+            PlanKind::Move => "move",
+            PlanKind::Compact => "compact",
+        };
+        write!(f, "{kind} tree {} L{}", self.tree, self.from_level)?;
+        for table in &self.upper {
+            write!(f, " {}", table.meta().id)?;
+        }
+        if !self.lower.is_empty() {
+            write!(f, " + L{}", self.to_level)?;
+            for table in &self.lower {
+                write!(f, " {}", table.meta().id)?;
+            }
+        }
+        write!(f, " -> L{}", self.to_level)?;
+        if let Some(until) = &self.until {
+            write!(f, " until {}", until.escape_ascii())?;
+        }
+        write!(f, " ({})", self.reason)
+    }
+}
+
+/// Picks what to do next. `snapshots` are held open, in ascending order. `avoid` are tables that a
+/// compaction has failed on.
+pub(crate) fn pick(
+    version: &Version,
+    options: &PickOptions,
+    snapshots: &[Seqno],
+    pressure: Pressure,
+    avoid: &BTreeSet<TableId>,
+) -> Option<Plan> {
+    let plan = pick_shape(version, options, avoid);
+    let plan = plan.or_else(|| match pressure {
+        Pressure::Shape => None,
+        Pressure::Idle => pick_deletes(version, options, snapshots, Pressure::Idle, avoid),
+        Pressure::Space => pick_deletes(version, options, snapshots, Pressure::Space, avoid)
+            .or_else(|| pick_overlap(version, options, avoid)),
+    });
+    debug_assert!(
+        plan.as_ref()
+            .is_none_or(|p| p.inputs().all(|t| !avoid.contains(&t.meta().id))),
+        "a plan avoids what it was told to"
+    );
+    plan
+}
+
+/// How far the tree is over its shape, as work still to do in bytes.
+pub(crate) fn debt(version: &Version, options: &PickOptions) -> u64 {
+    let mut debt = 0;
+    for tree in version.trees.values() {
+        let level0 = &tree.levels[0];
+        if level0.tables.len() >= options.level0_tables {
+            debt += level0.bytes;
+        }
+        for (n, level) in tree.levels.iter().enumerate().skip(1) {
+            debt += level.bytes.saturating_sub(target(options, n));
+        }
+    }
+    debt
+}
+
+/// Target size of a level below 0. The deepest has none.
+fn target(options: &PickOptions, level: usize) -> u64 {
+    if level + 1 >= LEVELS {
+        return u64::MAX;
+    }
+    let times = u32::try_from(level - 1).expect("there are 8 levels");
+    let factor = options.fanout.saturating_pow(times);
+    options.level1_bytes.saturating_mul(factor)
+}
+
+/// The level that is most over its target.
+fn pick_shape(version: &Version, options: &PickOptions, avoid: &BTreeSet<TableId>) -> Option<Plan> {
+    let mut due: Vec<(u64, &TreeVersion, usize)> = Vec::new();
+    for tree in version.trees.values() {
+        for (n, level) in tree.levels.iter().enumerate() {
+            // In thousandths of the target, so that levels compare without floating point.
+            let score = if n == 0 {
+                let trigger = u64::try_from(options.level0_tables.max(1)).unwrap_or(u64::MAX);
+                level.tables.len() as u64 * 1000 / trigger
+            } else {
+                let whole = u128::from(level.bytes) * 1000 / u128::from(target(options, n).max(1));
+                u64::try_from(whole).unwrap_or(u64::MAX)
+            };
+            let is_due = score > 1000 || (n == 0 && score == 1000);
+            if is_due && n + 1 < LEVELS {
+                due.push((score, tree, n));
+            }
+        }
+    }
+    due.sort_by_key(|(score, tree, n)| (std::cmp::Reverse(*score), tree.info.id, *n));
+    due.into_iter().find_map(|(_, tree, n)| {
+        if n == 0 {
+            plan_level0(tree, options, "shape", avoid)
+        } else {
+            let table = cheapest(tree, n, avoid, |_| true)?;
+            Some(Route::below(tree, n, "shape").down(table, options))
+        }
+    })
+}
+
+/// A plan for the oldest tables of level 0: as many as one compaction should take.
+fn plan_level0(
+    tree: &TreeVersion,
+    options: &PickOptions,
+    reason: &'static str,
+    avoid: &BTreeSet<TableId>,
+) -> Option<Plan> {
+    let level0 = &tree.levels[0].tables;
+    let below = &tree.levels[1];
+    let mut count = level0.len().min(options.level0_tables.max(1) * 2);
+    let route = Route {
+        tree,
+        reason,
+        from_level: 0,
+        to_level: 1,
+    };
+    loop {
+        let upper = level0[level0.len() - count..].to_vec();
+        let (start, end) = bounds(&upper)?;
+        let touched = below.overlapping(&start, Some(&end));
+        let all_large = upper.iter().all(|t| is_large(t, options));
+        let plan = if touched.is_empty() && all_large && are_disjoint(&upper) {
+            route.plan(PlanKind::Move, upper, Vec::new())
+        } else {
+            let lower = below.tables[with_small_neighbours(below, touched, options)].to_vec();
+            route.plan(PlanKind::Compact, upper, lower)
+        };
+        if plan.kind == PlanKind::Move || plan.input_bytes() <= options.input_bytes_max {
+            return without(avoid, plan);
+        }
+        if count == 1 {
+            return without(avoid, route.down(&level0[level0.len() - 1], options));
+        }
+        count = count.div_ceil(2);
+    }
+}
+
+/// A table whose deletes can vanish or go one level down.
+fn pick_deletes(
+    version: &Version,
+    options: &PickOptions,
+    snapshots: &[Seqno],
+    pressure: Pressure,
+    avoid: &BTreeSet<TableId>,
+) -> Option<Plan> {
+    let is_rich = |meta: &TableMeta| {
+        let many = match pressure {
+            Pressure::Space => meta.delete_count > 0,
+            _ => meta.delete_count > 0 && meta.delete_count * 8 >= meta.entry_count,
+        };
+        many || meta.range_delete_count > 0
+    };
+    for tree in version.trees.values() {
+        let in_level0 = tree.levels[0].tables.iter().any(|t| is_rich(t.meta()));
+        if in_level0 && let Some(plan) = plan_level0(tree, options, "deletes", avoid) {
+            return Some(as_copy(plan));
+        }
+        for n in 1..LEVELS {
+            let may_go = |t: &TableHandle| {
+                let below = has_below(tree, n, t.meta());
+                let is_seen = snapshots.first().is_some_and(|s| *s < t.meta().max_seqno);
+                is_rich(t.meta()) && (below || !is_seen)
+            };
+            let Some(table) = cheapest(tree, n, avoid, may_go) else {
+                continue;
+            };
+            if !has_below(tree, n, table.meta()) {
+                let route = Route {
+                    tree,
+                    reason: "deletes",
+                    from_level: n,
+                    to_level: n,
+                };
+                return Some(route.plan(PlanKind::Compact, vec![Arc::clone(table)], Vec::new()));
+            }
+            return Some(Route::below(tree, n, "deletes").down(table, options));
+        }
+    }
+    None
+}
+
+/// Moved tables keep their deletes, so that a plan which is about deletes copies.
+fn as_copy(plan: Plan) -> Plan {
+    Plan {
+        kind: PlanKind::Compact,
+        ..plan
+    }
+}
+
+/// Any table that overlaps what is below: what it hides there gives its space back.
+fn pick_overlap(
+    version: &Version,
+    options: &PickOptions,
+    avoid: &BTreeSet<TableId>,
+) -> Option<Plan> {
+    for tree in version.trees.values() {
+        if !tree.levels[0].tables.is_empty()
+            && let Some(plan) = plan_level0(tree, options, "space", avoid)
+        {
+            return Some(plan);
+        }
+        for n in 1..LEVELS - 1 {
+            let overlaps = |t: &TableHandle| has_below(tree, n, t.meta());
+            if let Some(table) = cheapest(tree, n, avoid, overlaps) {
+                return Some(Route::below(tree, n, "space").down(table, options));
+            }
+        }
+    }
+    None
+}
+
+/// True if any deeper level has something in the table's range.
+fn has_below(tree: &TreeVersion, level: usize, meta: &TableMeta) -> bool {
+    let end = end_of(meta);
+    tree.levels[level + 1..]
+        .iter()
+        .any(|deeper| !deeper.overlapping(&meta.smallest, Some(&end)).is_empty())
+}
+
+/// Of the tables that may go: the one with the least to rewrite below for what it carries.
+fn cheapest<'a>(
+    tree: &'a TreeVersion,
+    level: usize,
+    avoid: &BTreeSet<TableId>,
+    may_go: impl Fn(&TableHandle) -> bool,
+) -> Option<&'a Arc<TableHandle>> {
+    let below = tree.levels.get(level + 1);
+    let cost = |t: &TableHandle| {
+        let end = end_of(t.meta());
+        let touched = below.map_or(0..0, |b| b.overlapping(&t.meta().smallest, Some(&end)));
+        let tables = below.map_or(&[][..], |b| &b.tables[touched]);
+        let bytes: u64 = tables.iter().map(|t| t.owned_bytes()).sum();
+        let is_avoided = tables.iter().any(|t| avoid.contains(&t.meta().id));
+        let ratio = u128::from(bytes) * 1000 / u128::from(t.owned_bytes().max(1));
+        (is_avoided, ratio)
+    };
+    tree.levels[level]
+        .tables
+        .iter()
+        .filter(|t| !avoid.contains(&t.meta().id) && may_go(t))
+        .map(|t| (cost(t), t))
+        .filter(|((is_avoided, _), _)| !is_avoided)
+        .min_by_key(|((_, ratio), t)| (*ratio, t.meta().id))
+        .map(|(_, t)| t)
+}
+
+fn is_large(table: &TableHandle, options: &PickOptions) -> bool {
+    table.owned_bytes() >= options.table_bytes / 2
+}
+
+/// Adds the tables beside a range of them that are small, for joining.
+fn with_small_neighbours(
+    level: &Level,
+    mut range: std::ops::Range<usize>,
+    options: &PickOptions,
+) -> std::ops::Range<usize> {
+    if range.start > 0 && !is_large(&level.tables[range.start - 1], options) {
+        range.start -= 1;
+    }
+    if range.end < level.tables.len() && !is_large(&level.tables[range.end], options) {
+        range.end += 1;
+    }
+    range
+}
+
+/// First key of the tables, and a key after their last.
+fn bounds(tables: &[Arc<TableHandle>]) -> Option<(Vec<u8>, Vec<u8>)> {
+    let smallest = tables.iter().map(|t| &t.meta().smallest).min()?;
+    let end = tables.iter().map(|t| end_of(t.meta())).max()?;
+    Some((smallest.clone(), end))
+}
+
+/// The first key after a table's range.
+pub(crate) fn end_of(meta: &TableMeta) -> Vec<u8> {
+    let mut end = meta.largest.clone();
+    if !meta.largest_excluded {
+        end.push(0);
+    }
+    end
+}
+
+fn are_disjoint(tables: &[Arc<TableHandle>]) -> bool {
+    let mut by_key: Vec<&TableMeta> = tables.iter().map(|t| &**t.meta()).collect();
+    by_key.sort_by(|a, b| a.smallest.cmp(&b.smallest));
+    by_key.windows(2).all(|pair| pair[0].is_before(pair[1]))
+}
+
+fn without(avoid: &BTreeSet<TableId>, plan: Plan) -> Option<Plan> {
+    let is_clean = plan.inputs().all(|t| !avoid.contains(&t.meta().id));
+    is_clean.then_some(plan)
+}
+
+/// Where a plan leads, and why.
+struct Route<'a> {
+    tree: &'a TreeVersion,
+    reason: &'static str,
+    from_level: usize,
+    to_level: usize,
+}
+
+impl<'a> Route<'a> {
+    /// From a level to the next.
+    const fn below(tree: &'a TreeVersion, level: usize, reason: &'static str) -> Self {
+        Self {
+            tree,
+            reason,
+            from_level: level,
+            to_level: level + 1,
+        }
+    }
+
+    /// A plan that takes one table down, or a slice of it.
+    fn down(&self, table: &Arc<TableHandle>, options: &PickOptions) -> Plan {
+        let upper = vec![Arc::clone(table)];
+        let below = &self.tree.levels[self.to_level];
+        let end = end_of(table.meta());
+        let touched = below.overlapping(&table.meta().smallest, Some(&end));
+        if let Some(slice) = self.slice(table, &below.tables[touched.clone()], options) {
+            return slice;
+        }
+        let is_free = touched.is_empty();
+        let joined = if is_large(table, options) {
+            touched
+        } else {
+            with_small_neighbours(below, touched, options)
+        };
+        let kind = if is_free && joined.is_empty() {
+            PlanKind::Move
+        } else {
+            PlanKind::Compact
+        };
+        self.plan(kind, upper, below.tables[joined].to_vec())
+    }
+
+    /// A plan for the first of the tables that one touches, if all are too many.
+    fn slice(
+        &self,
+        table: &Arc<TableHandle>,
+        touched: &[Arc<TableHandle>],
+        options: &PickOptions,
+    ) -> Option<Plan> {
+        let mut bytes = table.owned_bytes();
+        let mut count = 0;
+        for lower in touched {
+            bytes += lower.owned_bytes();
+            if count > 0 && bytes > options.input_bytes_max {
+                break;
+            }
+            count += 1;
+        }
+        let next = touched.get(count)?;
+        let lower = touched[..count].to_vec();
+        let mut plan = self.plan(PlanKind::Compact, vec![Arc::clone(table)], lower);
+        debug_assert!(
+            table.meta().smallest < next.meta().smallest,
+            "something goes down"
+        );
+        plan.until = Some(next.meta().smallest.clone());
+        Some(plan)
+    }
+
+    fn plan(
+        &self,
+        kind: PlanKind,
+        upper: Vec<Arc<TableHandle>>,
+        lower: Vec<Arc<TableHandle>>,
+    ) -> Plan {
+        debug_assert!(!upper.is_empty(), "a plan takes something down");
+        Plan {
+            tree: self.tree.info.id,
+            kind,
+            reason: self.reason,
+            from_level: self.from_level,
+            to_level: self.to_level,
+            upper,
+            lower,
+            until: None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,42 @@
+use super::*;
+use crate::testing::{run_script, text_version};
+
+/// `pick <shape|idle|space> [snap N]... [max N] [avoid N]...` as the last line of a version.
+fn run(input: &str) -> String {
+    let (version, command) = input.rsplit_once('\n').expect("a version and a command");
+    let version = text_version(version);
+    let mut words = command.split_whitespace();
+    assert_eq!(words.next(), Some("pick"));
+    let pressure = match words.next() {
+        Some("shape") => Pressure::Shape,
+        Some("idle") => Pressure::Idle,
+        Some("space") => Pressure::Space,
+        other => panic!("no such pressure: {other:?}"),
+    };
+    let mut input_bytes_max = 2500;
+    let mut snapshots = Vec::new();
+    let mut avoid = BTreeSet::new();
+    while let Some(word) = words.next() {
+        let number: u64 = words.next().expect("a number").parse().expect("a number");
+        match word {
+            "max" => input_bytes_max = number,
+            "snap" => snapshots.push(Seqno(number)),
+            "avoid" => drop(avoid.insert(TableId(number))),
+            other => panic!("no such word: {other}"),
+        }
+    }
+    let options = PickOptions {
+        level0_tables: 4,
+        level1_bytes: 1000,
+        fanout: 8,
+        table_bytes: 200,
+        input_bytes_max,
+    };
+    pick(&version, &options, &snapshots, pressure, &avoid)
+        .map_or_else(|| "nothing".to_owned(), |plan| plan.to_string())
+}
+
+#[test]
+fn plans_are_as_written() {
+    run_script("picker.txt", run);
+}

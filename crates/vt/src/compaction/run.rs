@@ -1,0 +1,368 @@
+//! Runs a plan: writes its tables, and installs them.
+
+use super::distill::{DistillRules, distill};
+use super::picker::{PickOptions, Plan, PlanKind, Pressure, end_of, pick};
+use super::stitch::{BlockInfo, Piece, Step, StitchRules, holds_any, plan_steps};
+use super::survive::surviving;
+use crate::VtError;
+use crate::entry::{BoxIter, EntryIter, EntryRef, RangeDelete};
+use crate::install::Install;
+use crate::iter::MergeIter;
+use crate::output::{OutputRules, Outputs, discard};
+use crate::range_delete::RangeDeletes;
+use crate::runs::coalesce;
+use crate::store::Store;
+use crate::table::Table;
+use crate::version::{TreeVersion, Version};
+use std::sync::Arc;
+use stitch_base::ErrorKind;
+use stitch_base::Seqno;
+use stitch_format::vt_index::IndexEntry;
+use stitch_format::vt_manifest::{Run, TableMeta};
+use stitch_volume::{Class, Stream};
+
+/// Streams by output level: what is compacted together lies together.
+const fn stream(level: usize) -> Stream {
+    Stream(if level <= 1 { 1 } else { 2 })
+}
+
+impl Store {
+    /// Does the compaction that is most due. Answers false if none is.
+    ///
+    /// # Errors
+    /// [`VtError`]; then the store takes no more writes, unless it was only for want of space.
+    pub(crate) fn compact_one(&self, pressure: Pressure) -> Result<bool, VtError> {
+        let mut avoid = self.compaction.lock();
+        self.check_writable()?;
+        let snapshots = self.snapshots.held();
+        let version = self.version();
+        let options = self.pick_options();
+        let plan = pick(&version, &options, &snapshots, pressure, &avoid);
+        let Some(plan) = plan else {
+            return Ok(false);
+        };
+        tracing::debug!(%plan, "compaction");
+        match self.run_plan(&version, &plan, &snapshots) {
+            Ok(()) => {
+                avoid.clear();
+                Ok(true)
+            }
+            Err(VtError::Closing) => Err(VtError::Closing),
+            Err(error) if error.kind() == ErrorKind::NoSpace && !self.is_failed() => {
+                // Others may need less. Tried again when one of them has succeeded, or later.
+                tracing::warn!(%error, %plan, "a compaction found no space");
+                avoid.extend(plan.upper.iter().map(|t| t.meta().id));
+                Ok(true)
+            }
+            Err(error) => {
+                self.fail(&error);
+                Err(error)
+            }
+        }
+    }
+
+    /// What to pick by, with no more input than there is space for its output.
+    fn pick_options(&self) -> PickOptions {
+        let free = self.volume.space().available_bytes(Class::Internal);
+        let most = (free - free / 8).max(2 * self.sizes.pick.table_bytes);
+        PickOptions {
+            input_bytes_max: self.sizes.pick.input_bytes_max.min(most),
+            ..self.sizes.pick
+        }
+    }
+
+    /// Lets compactions that found no space be tried again.
+    pub(crate) fn forget_avoided(&self) {
+        self.compaction.lock().clear();
+    }
+
+    fn run_plan(&self, version: &Version, plan: &Plan, snapshots: &[Seqno]) -> Result<(), VtError> {
+        let tree = &version.trees[&plan.tree];
+        let tables = match plan.kind {
+            PlanKind::Move => Vec::new(),
+            PlanKind::Compact => Job::new(self, tree, plan, snapshots)?.run()?,
+        };
+        let mut installer = self.installer.lock();
+        let now = self.version();
+        if !now.trees.contains_key(&plan.tree) {
+            let metas: Vec<TableMeta> = tables.into_iter().map(|(_, t)| t).collect();
+            discard(self, &metas, &Job::input_runs(plan));
+            return Ok(());
+        }
+        let mut edit = now.edit();
+        drop(now);
+        match plan.kind {
+            PlanKind::Move => {
+                let moved = plan
+                    .upper
+                    .iter()
+                    .map(|t| (t.meta().id, level_number(plan.to_level)));
+                edit.moved = moved.collect();
+                self.counters.moved_tables.add(edit.moved.len() as u64);
+            }
+            PlanKind::Compact => {
+                edit.removed = plan.inputs().map(|t| t.meta().id).collect();
+                edit.added = tables;
+                self.counters.compactions.add(1);
+            }
+        }
+        let install = Install {
+            edit,
+            written: None,
+        };
+        self.install(&mut installer, install)?;
+        Ok(())
+    }
+}
+
+fn level_number(level: usize) -> u8 {
+    u8::try_from(level).expect("there are 8 levels")
+}
+
+/// A compaction under way.
+struct Job<'a> {
+    store: &'a Store,
+    tree: &'a TreeVersion,
+    plan: &'a Plan,
+    snapshots: &'a [Seqno],
+    range_deletes: RangeDeletes,
+    /// The inputs that are read, newest data first, with their indexes.
+    inputs: Vec<(Arc<Table>, Vec<IndexEntry>)>,
+}
+
+impl<'a> Job<'a> {
+    fn new(
+        store: &'a Store,
+        tree: &'a TreeVersion,
+        plan: &'a Plan,
+        snapshots: &'a [Seqno],
+    ) -> Result<Self, VtError> {
+        let mut deletes: Vec<Arc<RangeDeletes>> = Vec::new();
+        for handle in plan.inputs() {
+            if handle.meta().range_delete_count > 0 {
+                deletes.push(store.table(handle).range_deletes()?);
+            }
+        }
+        let range_deletes = RangeDeletes::union(deletes.iter().map(|set| &**set));
+        let mut inputs = Vec::new();
+        for handle in plan.inputs() {
+            if is_hidden(handle.meta(), &range_deletes, snapshots) {
+                store.counters.dropped_bytes.add(handle.meta().data_bytes);
+                continue;
+            }
+            let table = Arc::clone(store.table(handle));
+            let index = table.index_entries(&[], None)?;
+            inputs.push((table, index));
+        }
+        Ok(Self {
+            store,
+            tree,
+            plan,
+            snapshots,
+            range_deletes,
+            inputs,
+        })
+    }
+
+    /// Runs that belong to the inputs, sorted.
+    fn input_runs(plan: &Plan) -> Vec<Run> {
+        coalesce(plan.inputs().flat_map(|t| t.meta().runs.clone()).collect())
+    }
+
+    /// Makes the tables, with their levels.
+    fn run(&self) -> Result<Vec<(u8, TableMeta)>, VtError> {
+        let is_bottom = |start: &[u8], end: &[u8]| self.is_bottom(start, end);
+        let infos: Vec<Vec<BlockInfo<'_>>> = self
+            .inputs
+            .iter()
+            .map(|(_, index)| index.iter().map_while(|b| self.block_info(b)).collect())
+            .collect();
+        let steps = plan_steps(
+            &infos,
+            &StitchRules {
+                threshold: self.tree.info.options.stitch_bytes,
+                snapshots: self.snapshots,
+                range_deletes: &self.range_deletes,
+                is_bottom: &is_bottom,
+            },
+        );
+        let mut sinks = self.sinks();
+        for step in &steps {
+            if self.store.signals.is_stopped() {
+                return Err(VtError::Closing);
+            }
+            self.run_step(step, &mut sinks)?;
+        }
+        // Of a slice, what the one upper table has beyond it stays, stitched.
+        for ((_, index), taken) in self.inputs.iter().zip(&infos) {
+            sinks.rest.stitch(&index[taken.len()..])?;
+        }
+        let down = sinks.down.finish()?;
+        let rest = sinks.rest.finish()?;
+        self.count(&steps, &down);
+        let levels = [self.plan.to_level, self.plan.from_level].map(level_number);
+        let down = down.into_iter().map(|table| (levels[0], table));
+        let rest = rest.into_iter().map(|table| (levels[1], table));
+        Ok(down.chain(rest).collect())
+    }
+
+    /// Where the plan's keys go, and where those go that stay.
+    fn sinks(&self) -> Sinks<'_> {
+        let outputs = |level: usize, deletes: Vec<RangeDelete>, table_bytes: u64| {
+            let rules = OutputRules {
+                stream: stream(level),
+                table_bytes,
+                input_runs: Self::input_runs(self.plan),
+            };
+            Outputs::new(self.store, &self.tree.info, rules, deletes)
+        };
+        let (here, beyond) = self.split_range_deletes();
+        let is_bottom = |start: &[u8], end: &[u8]| self.is_bottom(start, end);
+        let here = surviving(&here, self.snapshots, &is_bottom);
+        let beyond = surviving(&beyond, self.snapshots, &|_, _| false);
+        let table_bytes = self.store.sizes.pick.table_bytes;
+        Sinks {
+            until: self.plan.until.as_deref(),
+            down: outputs(self.plan.to_level, here, table_bytes),
+            rest: outputs(self.plan.from_level, beyond, u64::MAX),
+        }
+    }
+
+    /// Range deletes before and from where the slice ends.
+    fn split_range_deletes(&self) -> (RangeDeletes, RangeDeletes) {
+        let Some(until) = &self.plan.until else {
+            return (self.range_deletes.clone(), RangeDeletes::default());
+        };
+        let clipped = |delete: &RangeDelete, start: &Vec<u8>, end: &Vec<u8>| RangeDelete {
+            start: start.clone(),
+            end: end.clone(),
+            seqno: delete.seqno,
+        };
+        // What is clipped to nothing is left out of the set.
+        let all = || self.range_deletes.iter();
+        let here = all().map(|d| clipped(d, &d.start, (&d.end).min(until)));
+        let beyond = all().map(|d| clipped(d, (&d.start).max(until), &d.end));
+        (
+            RangeDeletes::new(here.collect()),
+            RangeDeletes::new(beyond.collect()),
+        )
+    }
+
+    fn run_step(&self, step: &Step, sinks: &mut Sinks<'_>) -> Result<(), VtError> {
+        match step {
+            Step::Drop(_) => Ok(()),
+            Step::Stitch(piece) => {
+                let (_, index) = &self.inputs[piece.input];
+                sinks.down.stitch(&index[piece.blocks.clone()])
+            }
+            Step::Merge(pieces) => self.merge(pieces, sinks),
+        }
+    }
+
+    fn merge(&self, pieces: &[Piece], sinks: &mut Sinks<'_>) -> Result<(), VtError> {
+        let mut sources: Vec<BoxIter> = Vec::new();
+        for (input, (table, index)) in self.inputs.iter().enumerate() {
+            let blocks: Vec<IndexEntry> = pieces
+                .iter()
+                .filter(|p| p.input == input)
+                .flat_map(|p| index[p.blocks.clone()].iter().cloned())
+                .collect();
+            if !blocks.is_empty() {
+                sources.push(table.blocks_iter(blocks));
+            }
+        }
+        let mut source = MergeIter::new(sources);
+        source.seek(&[], Seqno(u64::MAX))?;
+        let rules = DistillRules {
+            snapshots: self.snapshots,
+            range_deletes: &self.range_deletes,
+            is_bottom: &|key| self.is_bottom(key, key),
+            upserts: &self.store.options.upserts,
+        };
+        distill(&mut source, &rules, &mut |entry| sinks.add(entry))
+    }
+
+    /// True if no level below the output has anything from `start` to `end`, both included.
+    fn is_bottom(&self, start: &[u8], end: &[u8]) -> bool {
+        if self.plan.until.as_deref().is_some_and(|until| end >= until) {
+            return false;
+        }
+        let mut after = end.to_vec();
+        after.push(0);
+        self.tree.levels[self.plan.to_level + 1..]
+            .iter()
+            .all(|level| level.overlapping(start, Some(&after)).is_empty())
+    }
+
+    /// A block of the inputs; `None` if it is beyond the slice.
+    fn block_info<'b>(&self, entry: &'b IndexEntry) -> Option<BlockInfo<'b>> {
+        let until = self.plan.until.as_deref();
+        if until.is_some_and(|until| entry.first.as_slice() >= until) {
+            return None;
+        }
+        Some(BlockInfo {
+            first: &entry.first,
+            last: &entry.last,
+            addr: entry.block.addr,
+            len_bytes: u64::from(entry.block.len_bytes),
+            min_seqno: entry.min_seqno,
+            max_seqno: entry.max_seqno,
+            has_deletes: entry.delete_count > 0,
+            has_versions: entry.has_versions,
+            is_cut: until.is_some_and(|until| entry.last.as_slice() >= until),
+        })
+    }
+
+    fn count(&self, steps: &[Step], tables: &[TableMeta]) {
+        let bytes_of = |piece: &Piece| -> u64 {
+            let (_, index) = &self.inputs[piece.input];
+            index[piece.blocks.clone()]
+                .iter()
+                .map(|b| u64::from(b.block.len_bytes))
+                .sum()
+        };
+        let mut stitched = 0;
+        let counters = &self.store.counters;
+        for step in steps {
+            match step {
+                Step::Stitch(piece) => stitched += bytes_of(piece),
+                Step::Drop(piece) => counters.dropped_bytes.add(bytes_of(piece)),
+                Step::Merge(_) => {}
+            }
+        }
+        let owned: u64 = tables.iter().map(TableMeta::owned_bytes).sum();
+        counters.stitched_bytes.add(stitched);
+        counters.merged_bytes.add(owned.saturating_sub(stitched));
+    }
+}
+
+/// Where entries go: down, or (beyond a slice) nowhere.
+struct Sinks<'a> {
+    until: Option<&'a [u8]>,
+    down: Outputs<'a>,
+    rest: Outputs<'a>,
+}
+
+impl Sinks<'_> {
+    fn add(&mut self, entry: &EntryRef<'_>) -> Result<(), VtError> {
+        if self.until.is_some_and(|until| entry.key >= until) {
+            return self.rest.add(entry);
+        }
+        self.down.add(entry)
+    }
+}
+
+/// True if a newer range delete hides a whole table from everyone.
+fn is_hidden(meta: &TableMeta, range_deletes: &RangeDeletes, snapshots: &[Seqno]) -> bool {
+    if meta.range_delete_count > 0 || range_deletes.is_empty() {
+        return false;
+    }
+    debug_assert!(
+        !meta.largest_excluded,
+        "without range deletes, keys are included"
+    );
+    debug_assert!(end_of(meta) > meta.smallest, "a table holds something");
+    range_deletes
+        .covers_range(&meta.smallest, &meta.largest, Seqno(u64::MAX))
+        .is_some_and(|by| by > meta.max_seqno && !holds_any(snapshots, meta.min_seqno, by))
+}

@@ -1,0 +1,74 @@
+//! What the engine counts.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use stitch_kv::{Counters, counters as names};
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $field:ident = $name:expr;)+) => {
+        /// Counters of an open store.
+        #[derive(Debug, Default)]
+        pub(crate) struct VtCounters {
+            $($(#[$doc])* pub(crate) $field: Counter,)+
+        }
+
+        impl VtCounters {
+            /// All of them, by name.
+            pub(crate) fn export(&self, out: &mut Counters) {
+                $(out.push($name, self.$field.get());)+
+            }
+        }
+    };
+}
+
+counters! {
+    /// Messages committed.
+    put_messages = names::PUT_MESSAGES;
+    /// Bytes of keys and values committed.
+    put_bytes = names::PUT_BYTES;
+    /// Batches committed.
+    commits = names::COMMITS;
+    /// Point reads.
+    gets = names::GETS;
+    /// Scans begun.
+    scans = names::SCANS;
+    /// Bytes appended to the backup log.
+    log_bytes = names::LOG_BYTES;
+    /// Bytes written by write-outs.
+    write_out_bytes = names::WRITE_OUT_BYTES;
+    /// Bytes of blocks re-referenced by compactions.
+    stitched_bytes = names::STITCHED_BYTES;
+    /// Bytes written by compactions.
+    merged_bytes = names::MERGED_BYTES;
+    /// Memtables written out.
+    write_outs = "vt.write_outs";
+    /// Compactions run.
+    compactions = "vt.compactions";
+    /// Tables moved a level down as they were.
+    moved_tables = "vt.moved_tables";
+    /// Bytes of blocks that compactions dropped without reading them.
+    dropped_bytes = "vt.dropped_bytes";
+    /// Time that writers were slowed, in microseconds.
+    paced_us = "vt.paced_us";
+    /// Longest time that a commit had to wait for room, in microseconds.
+    wait_us_max = "vt.wait_us_max";
+    /// Times that a commit had to wait for room.
+    waits = "vt.waits";
+}
+
+/// A number that only grows.
+#[derive(Debug, Default)]
+pub(crate) struct Counter(AtomicU64);
+
+impl Counter {
+    pub(crate) fn add(&self, by: u64) {
+        self.0.fetch_add(by, Ordering::Relaxed);
+    }
+
+    pub(crate) fn raise_to(&self, value: u64) {
+        self.0.fetch_max(value, Ordering::Relaxed);
+    }
+
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}

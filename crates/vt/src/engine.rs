@@ -1,0 +1,307 @@
+//! The engine: the contract of `stitch_kv`, over a store.
+
+use crate::VtError;
+use crate::background;
+use crate::install::Install;
+use crate::options::VtOptions;
+use crate::read::VtScan;
+use crate::store::Store;
+use crate::version::tree_record;
+use crate::view::View;
+use bytes::Bytes;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+use stitch_base::sync::Mutex;
+use stitch_base::{Seqno, TreeId};
+use stitch_kv::counters as names;
+use stitch_kv::{
+    Batch, CommitOptions, Counters, Direction, Engine, KeyRange, KvError, Limits, Scan, Snapshot,
+    SpaceClass, SpaceUsage, TreeInfo, TreeOptions, Violation,
+};
+use stitch_volume::{Opened, Volume};
+
+/// A VT-tree store, open. Dropping it stops its threads; what was not written out is in the backup
+/// log.
+pub struct VtEngine {
+    store: Arc<Store>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl std::fmt::Debug for VtEngine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("VtEngine")
+            .field("options", &self.store.options)
+            .finish_non_exhaustive()
+    }
+}
+
+impl VtEngine {
+    /// Opens the store that a volume holds; a fresh volume holds an empty one. On a volume that was
+    /// opened for reading only, nothing is written.
+    ///
+    /// # Errors
+    /// [`VtError`] if what is stored contradicts itself or cannot be read.
+    pub fn open(opened: Opened, options: VtOptions) -> Result<Arc<Self>, VtError> {
+        let has_threads = options.background && !opened.volume.is_read_only();
+        let store = Arc::new(Store::open(opened, options)?);
+        let threads = if has_threads {
+            background::start(&store)?
+        } else {
+            Vec::new()
+        };
+        Ok(Arc::new(Self {
+            store,
+            threads: Mutex::new(threads),
+        }))
+    }
+
+    /// The volume below.
+    #[must_use]
+    pub fn volume(&self) -> &Arc<Volume> {
+        &self.store.volume
+    }
+
+    /// Does one piece of the background work that is due to keep the shape: a write-out or a
+    /// compaction. Answers false if none is. For stores without threads.
+    ///
+    /// # Errors
+    /// Its failure.
+    pub fn step(&self) -> Result<bool, VtError> {
+        if self.store.write_out_one()? {
+            return Ok(true);
+        }
+        let pressure = self.store.pressure(false);
+        self.store.compact_one(pressure)
+    }
+
+    fn stop_threads(&self) {
+        self.store.signals.stop();
+        for thread in self.threads.lock().drain(..) {
+            // A thread that panicked has said so already.
+            drop(thread.join());
+        }
+    }
+
+    /// The view to read in, and the newest write to see. The view is taken first: what it holds is
+    /// then at least as old as the number, never newer than a compaction would keep for it.
+    fn reading(&self, tree: TreeId, at: Option<&Snapshot>) -> Result<(Arc<View>, Seqno), KvError> {
+        let view = self.store.views.get();
+        let seqno = match at {
+            None => Seqno(self.store.visible.load(Ordering::Acquire)),
+            Some(snapshot) if self.store.snapshots.is_ours(snapshot) => snapshot.seqno(),
+            Some(_) => {
+                return Err(KvError::Invalid("a snapshot of another store".to_owned()));
+            }
+        };
+        if !view.version.trees.contains_key(&tree) {
+            return Err(KvError::NoTree(tree));
+        }
+        Ok((view, seqno))
+    }
+}
+
+impl Drop for VtEngine {
+    fn drop(&mut self) {
+        self.stop_threads();
+    }
+}
+
+impl Engine for VtEngine {
+    fn limits(&self) -> Limits {
+        self.store.limits()
+    }
+
+    fn trees(&self) -> Vec<TreeInfo> {
+        let version = self.store.version();
+        version.trees.values().map(|t| t.info.clone()).collect()
+    }
+
+    fn create_tree(&self, name: &str, options: &TreeOptions) -> Result<TreeId, KvError> {
+        Ok(self.store.create_tree(name, options)?)
+    }
+
+    fn drop_tree(&self, tree: TreeId) -> Result<(), KvError> {
+        self.store.drop_tree(tree)
+    }
+
+    fn commit(&self, batch: &Batch, options: CommitOptions) -> Result<Seqno, KvError> {
+        self.store.commit(batch, options)
+    }
+
+    fn sync(&self) -> Result<(), KvError> {
+        Ok(self.store.sync()?)
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        self.store.snapshots.take(&self.store.visible)
+    }
+
+    fn get(
+        &self,
+        tree: TreeId,
+        key: &[u8],
+        at: Option<&Snapshot>,
+    ) -> Result<Option<Bytes>, KvError> {
+        let (view, seqno) = self.reading(tree, at)?;
+        self.store.counters.gets.add(1);
+        Ok(self.store.get_in(&view, tree, key, seqno)?)
+    }
+
+    fn scan(
+        &self,
+        tree: TreeId,
+        range: KeyRange<'_>,
+        direction: Direction,
+        at: Option<&Snapshot>,
+    ) -> Result<Box<dyn Scan + '_>, KvError> {
+        let (view, seqno) = self.reading(tree, at)?;
+        self.store.counters.scans.add(1);
+        let scan = VtScan::new(&self.store, view, tree, range, direction, seqno)?;
+        Ok(Box::new(scan))
+    }
+
+    fn counters(&self) -> Counters {
+        self.store.export_counters()
+    }
+
+    fn space(&self) -> SpaceUsage {
+        let usage = self.store.volume.zones().usage();
+        let kept = self.store.volume.space().reserve_bytes();
+        SpaceUsage {
+            total_bytes: usage
+                .total
+                .saturating_sub(kept.max(self.store.sizes.reserve)),
+            free_bytes: self.store.free_bytes(SpaceClass::Normal),
+        }
+    }
+
+    fn check(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<Vec<Violation>, KvError> {
+        Ok(self.store.check(progress)?)
+    }
+
+    fn settle(&self) -> Result<(), KvError> {
+        if self.store.volume.is_read_only() {
+            return Ok(());
+        }
+        self.store.settle().map_err(KvError::from)
+    }
+
+    fn close(&self) -> Result<(), KvError> {
+        let is_first = self.store.mark_closed();
+        self.stop_threads();
+        if !is_first || self.store.volume.is_read_only() {
+            return Ok(());
+        }
+        Ok(self.store.close()?)
+    }
+}
+
+impl Store {
+    fn create_tree(&self, name: &str, options: &TreeOptions) -> Result<TreeId, KvError> {
+        self.check_writable()?;
+        let mut installer = self.installer.lock();
+        let version = self.version();
+        if version.trees.values().any(|t| t.info.name == name) {
+            return Err(KvError::TreeExists(name.to_owned()));
+        }
+        // What is on the medium stays the state after some commit.
+        self.sync()?;
+        let id = version.next_tree;
+        let info = TreeInfo {
+            id,
+            name: name.to_owned(),
+            options: options.clone(),
+        };
+        let mut edit = version.edit();
+        edit.next_tree = id.next();
+        edit.new_trees.push(tree_record(&info));
+        drop(version);
+        let install = Install {
+            edit,
+            written: None,
+        };
+        self.install(&mut installer, install)?;
+        self.committer.lock().trees.insert(id);
+        Ok(id)
+    }
+
+    fn drop_tree(&self, tree: TreeId) -> Result<(), KvError> {
+        self.check_writable()?;
+        let mut installer = self.installer.lock();
+        if !self.committer.lock().trees.remove(&tree) {
+            return Err(KvError::NoTree(tree));
+        }
+        self.sync()?;
+        let mut edit = self.version().edit();
+        edit.dropped_trees.push(tree);
+        let install = Install {
+            edit,
+            written: None,
+        };
+        self.install(&mut installer, install)?;
+        Ok(())
+    }
+
+    /// Seals and writes out everything.
+    fn write_all_out(&self) -> Result<(), VtError> {
+        {
+            let mut committer = self.committer.lock();
+            if !self.views.get().active().memtable.is_empty() {
+                self.seal(&mut committer)?;
+            }
+        }
+        while self.write_out_one()? {}
+        Ok(())
+    }
+
+    /// Does all work that gives space back.
+    fn settle(&self) -> Result<(), VtError> {
+        self.write_all_out()?;
+        self.forget_avoided();
+        let pressure = self.pressure(true);
+        while self.compact_one(pressure)? {}
+        Ok(())
+    }
+
+    /// Writes everything out, and the whole version as one base.
+    fn close(&self) -> Result<(), VtError> {
+        if self.volume.is_poisoned() || self.is_failed() {
+            return Err(VtError::Poisoned);
+        }
+        self.write_all_out()?;
+        let installer = self.installer.lock();
+        let base = self.version().base().encode();
+        if base.len() as u64 <= self.volume.base_bytes_max() {
+            self.volume.commit_base(&base, installer.log_start)?;
+        }
+        Ok(())
+    }
+
+    fn export_counters(&self) -> Counters {
+        let mut out = Counters::default();
+        self.counters.export(&mut out);
+        let reads = self.cache.counters();
+        for (name, value) in [
+            (names::CACHE_HITS, &reads.hits),
+            (names::CACHE_MISSES, &reads.misses),
+            (names::DATA_BLOCKS_READ, &reads.data_blocks_read),
+            (names::FILTER_PROBES, &reads.filter_probes),
+            (names::FILTER_FALSE_POSITIVES, &reads.filter_false_positives),
+        ] {
+            out.push(name, value.load(Ordering::Relaxed));
+        }
+        let device = self.volume.device().counters();
+        for (name, value) in [
+            ("device.read_bytes", device.read_bytes),
+            ("device.reads", device.reads),
+            ("device.write_bytes", device.write_bytes),
+            ("device.writes", device.writes),
+            ("device.syncs", device.syncs),
+            ("device.discard_bytes", device.discard_bytes),
+        ] {
+            out.push(name, value);
+        }
+        out
+    }
+}

@@ -1,0 +1,117 @@
+//! Installing: one edit, appended to the version log and synced, makes a new version.
+//!
+//! 1. The edit is applied to the current version in memory.
+//! 2. The edit (or, when the version log wants one, the whole new version) is committed with the
+//!    start of the backup log. The volume makes the tables' blocks durable first.
+//! 3. The new version is published. Space of removed tables goes with their last reader.
+
+use crate::VtError;
+use crate::buffer::Buffer;
+use crate::runs::subtract;
+use crate::store::{Installer, Store, Worker};
+use crate::version::{TableHandle, Version, VersionBuilder};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use stitch_base::{Lsn, TableId};
+use stitch_format::vt_manifest::{Run, VersionEdit};
+use stitch_volume::VolumeError;
+
+/// What goes along with an edit.
+#[derive(Default)]
+pub(crate) struct Install {
+    /// The change.
+    pub(crate) edit: VersionEdit,
+    /// The memtable whose entries are in the edit's tables, and where the log goes on after it.
+    pub(crate) written: Option<(Arc<Buffer>, Lsn)>,
+}
+
+impl Store {
+    /// Installs an edit. The caller holds the installer's lock since it made the edit.
+    ///
+    /// # Errors
+    /// [`VtError`]; the outcome on the medium is unknown then, and the store takes no more writes.
+    pub(crate) fn install(
+        &self,
+        installer: &mut Installer,
+        mut install: Install,
+    ) -> Result<Arc<Version>, VtError> {
+        let before = self.version();
+        install.edit.next_table = self.next_table_id().max(before.next_table);
+        let version = self.applied(&before, &install.edit)?;
+        let log_start = install
+            .written
+            .as_ref()
+            .map_or(installer.log_start, |(_, log_start)| *log_start);
+        self.commit_version(&version, &install.edit, log_start)
+            .inspect_err(|error| self.fail(error))?;
+        installer.log_start = log_start;
+        self.retire(&before, &version, &install.edit);
+        let view = self.views.change(|view| {
+            view.version = Arc::clone(&version);
+            if let Some((written, _)) = &install.written {
+                let oldest = view.buffers.pop().expect("what was written out was there");
+                assert!(
+                    Arc::ptr_eq(&oldest, written),
+                    "the oldest is written out first"
+                );
+            }
+        });
+        if let Some((written, _)) = install.written {
+            written.release_room();
+        }
+        drop(before);
+        self.pace.update(&view, &self.sizes);
+        self.room.notify_all();
+        self.signals.wake(Worker::Compaction);
+        Ok(version)
+    }
+
+    fn applied(&self, before: &Version, edit: &VersionEdit) -> Result<Arc<Version>, VtError> {
+        let mut builder = VersionBuilder::new(before.clone());
+        builder.apply(edit)?;
+        Ok(Arc::new(builder.finish()?))
+    }
+
+    fn commit_version(
+        &self,
+        version: &Version,
+        edit: &VersionEdit,
+        log_start: Lsn,
+    ) -> Result<(), VtError> {
+        if !self.volume.version_log_wants_base() {
+            match self.volume.commit_delta(&edit.encode(), log_start) {
+                Err(VolumeError::VersionLogFull { .. }) => {}
+                other => return Ok(other?),
+            }
+        }
+        Ok(self
+            .volume
+            .commit_base(&version.base().encode(), log_start)?)
+    }
+
+    /// Tells the tables that are gone what they leave behind.
+    fn retire(&self, before: &Version, after: &Version, edit: &VersionEdit) {
+        let added: BTreeSet<TableId> = edit.added.iter().map(|(_, t)| t.id).collect();
+        let removed: BTreeSet<TableId> = edit.removed.iter().copied().collect();
+        let is_gone = |t: &TableHandle| {
+            removed.contains(&t.meta().id) || edit.dropped_trees.contains(&t.meta().tree)
+        };
+        let new: Vec<Arc<TableHandle>> = after
+            .tables()
+            .filter(|(_, t)| added.contains(&t.meta().id))
+            .map(|(_, t)| Arc::clone(t))
+            .collect();
+        let mut taken_over: Vec<Run> = new.iter().flat_map(|t| t.meta().runs.clone()).collect();
+        taken_over.sort();
+        for (_, table) in before.tables().filter(|(_, t)| is_gone(t)) {
+            let dead = subtract(&table.meta().runs, &taken_over);
+            let left: u64 = dead.iter().map(|run| run.len_bytes).sum();
+            let successors = if left == table.owned_bytes() {
+                Vec::new()
+            } else {
+                new.clone()
+            };
+            table.leave(&self.volume, dead, successors);
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! How a store is opened, and the sizes that follow from it.
+
+use crate::compaction::PickOptions;
+use std::sync::Arc;
+use std::time::Duration;
+use stitch_base::clock::{Clock, SystemClock};
+use stitch_kv::UpsertRegistry;
+
+/// Smallest memory budget, in bytes.
+pub const MEMORY_BYTES_MIN: u64 = 4 << 20;
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+/// Sealed memtables that may wait before writers do.
+pub(crate) const SEALED_COUNT_MAX: usize = 2;
+
+/// How to open a store.
+#[derive(Clone)]
+pub struct VtOptions {
+    /// Memory for memtables, blocks, indexes and filters together, in bytes.
+    pub memory_bytes: u64,
+    /// The upsert functions that the store may meet.
+    pub upserts: UpsertRegistry,
+    /// Time.
+    pub clock: Arc<dyn Clock>,
+    /// How often the backup log is synced.
+    pub sync_interval: Duration,
+    /// False: no threads; work is done by whoever needs it and by [`crate::VtEngine::step`], so
+    /// that a run can be repeated exactly.
+    pub background: bool,
+    /// Size at which a memtable is sealed; by default from the memory and the volume.
+    pub memtable_bytes: Option<u64>,
+    /// Size at which a compaction begins the next table; by default from the volume.
+    pub table_bytes: Option<u64>,
+    /// Target size of level 1; by default from the two above.
+    pub level1_bytes: Option<u64>,
+}
+
+impl Default for VtOptions {
+    fn default() -> Self {
+        Self {
+            memory_bytes: 64 * MIB,
+            upserts: UpsertRegistry::default(),
+            clock: Arc::new(SystemClock::default()),
+            sync_interval: Duration::from_secs(5),
+            background: true,
+            memtable_bytes: None,
+            table_bytes: None,
+            level1_bytes: None,
+        }
+    }
+}
+
+impl std::fmt::Debug for VtOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("VtOptions")
+            .field("memory_bytes", &self.memory_bytes)
+            .field("background", &self.background)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Sizes of an open store, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Sizes {
+    /// A memtable is sealed at this size.
+    pub(crate) memtable: u64,
+    /// A memtable is sealed when its records take this much of the backup log.
+    pub(crate) log_share: u64,
+    /// The block cache.
+    pub(crate) cache: u64,
+    /// Kept free for compactions, on top of nothing.
+    pub(crate) reserve: u64,
+    /// What compactions go by.
+    pub(crate) pick: PickOptions,
+}
+
+impl Sizes {
+    /// The sizes for a store on `zones_bytes` of zones with a backup log of `log_bytes`.
+    pub(crate) fn new(options: &VtOptions, zones_bytes: u64, log_bytes: u64) -> Self {
+        let memory = options.memory_bytes.max(MEMORY_BYTES_MIN);
+        let memtable = options.memtable_bytes.unwrap_or_else(|| {
+            let most = (memory / 8).min(zones_bytes / 96).min(log_bytes / 4);
+            most.clamp(128 * KIB, 32 * MIB)
+        });
+        let table = options
+            .table_bytes
+            .unwrap_or_else(|| (zones_bytes / 256).clamp(128 * KIB, 8 * MIB));
+        let level1 = options
+            .level1_bytes
+            .unwrap_or_else(|| (4 * memtable).max(4 * table));
+        let memtables = memtable * (SEALED_COUNT_MAX as u64 + 1);
+        let reserve = (8 * table + 4 * memtable).min(zones_bytes / 8);
+        Self {
+            memtable,
+            log_share: log_bytes / 4,
+            cache: memory.saturating_sub(memtables).max(memory / 4),
+            reserve,
+            pick: PickOptions {
+                level0_tables: 4,
+                level1_bytes: level1,
+                fanout: 8,
+                table_bytes: table,
+                input_bytes_max: (16 * table).max(10 * memtable),
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_fit_the_smallest_and_a_large_store() {
+        let options = VtOptions::default();
+        let small = Sizes::new(&options, 13 * MIB, 2 * MIB);
+        assert_eq!(small.pick.table_bytes, 128 * KIB);
+        assert!((128 * KIB..160 * KIB).contains(&small.memtable));
+        assert!(small.reserve <= 2 * MIB);
+        let large = Sizes::new(&options, 8 << 30, 256 * MIB);
+        assert_eq!((large.memtable, large.pick.table_bytes), (8 * MIB, 8 * MIB));
+        assert_eq!(large.cache, 40 * MIB);
+    }
+}

@@ -1,0 +1,204 @@
+//! The tables that a write-out or a compaction makes: cut by size, each with its part of the range
+//! deletes. What was not installed gives its space back.
+
+use crate::VtError;
+use crate::entry::{EntryRef, RangeDelete};
+use crate::runs::subtract;
+use crate::store::Store;
+use crate::table::{NewTable, TableWriter};
+use crate::version::extents;
+use std::collections::VecDeque;
+use stitch_format::vt_index::IndexEntry;
+use stitch_format::vt_manifest::{Run, TableMeta};
+use stitch_kv::TreeInfo;
+use stitch_volume::Stream;
+
+/// Makes tables of entries and blocks that come in key order: `(add | stitch)* finish`.
+pub(crate) struct Outputs<'a> {
+    store: &'a Store,
+    tree: &'a TreeInfo,
+    rules: OutputRules,
+    /// Range deletes that no table has yet, by start.
+    range_deletes: VecDeque<RangeDelete>,
+    writer: Option<TableWriter>,
+    /// Last key that the writer got.
+    last_key: Vec<u8>,
+    done: Vec<TableMeta>,
+}
+
+/// How outputs are made.
+pub(crate) struct OutputRules {
+    /// Where the volume puts them.
+    pub(crate) stream: Stream,
+    /// Size at which a table ends and the next begins.
+    pub(crate) table_bytes: u64,
+    /// Runs that belong to the inputs, sorted: not given back with outputs that stitched them.
+    pub(crate) input_runs: Vec<Run>,
+}
+
+impl<'a> Outputs<'a> {
+    /// Outputs for a tree, with the range deletes (by start) that they are to hold.
+    pub(crate) fn new(
+        store: &'a Store,
+        tree: &'a TreeInfo,
+        rules: OutputRules,
+        range_deletes: Vec<RangeDelete>,
+    ) -> Self {
+        debug_assert!(
+            range_deletes
+                .windows(2)
+                .all(|pair| pair[0].start <= pair[1].start),
+            "range deletes come by start"
+        );
+        Self {
+            store,
+            tree,
+            rules,
+            range_deletes: range_deletes.into(),
+            writer: None,
+            last_key: Vec::new(),
+            done: Vec::new(),
+        }
+    }
+
+    /// Adds an entry.
+    pub(crate) fn add(&mut self, entry: &EntryRef<'_>) -> Result<(), VtError> {
+        let is_new_key = self.writer.is_none() || self.last_key != entry.key;
+        if is_new_key {
+            self.cut_if_full(entry.key)?;
+            self.last_key.clear();
+            self.last_key.extend_from_slice(entry.key);
+        }
+        self.writer().add(entry)
+    }
+
+    /// Re-references blocks that follow each other on the medium.
+    pub(crate) fn stitch(&mut self, blocks: &[IndexEntry]) -> Result<(), VtError> {
+        for block in blocks {
+            self.cut_if_full(&block.first)?;
+            self.writer().stitch(std::slice::from_ref(block))?;
+            self.last_key.clear();
+            self.last_key.extend_from_slice(&block.last);
+        }
+        Ok(())
+    }
+
+    /// The tables.
+    pub(crate) fn finish(mut self) -> Result<Vec<TableMeta>, VtError> {
+        if self.writer.is_some() || !self.range_deletes.is_empty() {
+            self.cut(None)?;
+        }
+        Ok(std::mem::take(&mut self.done))
+    }
+
+    fn writer(&mut self) -> &mut TableWriter {
+        self.writer.get_or_insert_with(|| {
+            let table = NewTable {
+                id: self.store.new_table_id(),
+                tree: self.tree.id,
+                options: self.tree.options.clone(),
+                stream: self.rules.stream,
+            };
+            TableWriter::new(&self.store.volume, table)
+        })
+    }
+
+    fn cut_if_full(&mut self, next_key: &[u8]) -> Result<(), VtError> {
+        let is_full = self
+            .writer
+            .as_ref()
+            .is_some_and(|w| w.estimated_bytes() >= self.rules.table_bytes);
+        if is_full {
+            self.cut(Some(next_key))?;
+        }
+        Ok(())
+    }
+
+    /// Ends the current table: it gets what range deletes have before `next_key`.
+    fn cut(&mut self, next_key: Option<&[u8]>) -> Result<(), VtError> {
+        let mut later = VecDeque::new();
+        while let Some(delete) = self.range_deletes.pop_front() {
+            let (here, after) = split(delete, next_key);
+            if let Some(here) = here {
+                self.writer().add_range_delete(here);
+            }
+            later.extend(after);
+        }
+        self.range_deletes = later;
+        if let Some(writer) = self.writer.take() {
+            self.done.extend(writer.finish()?);
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Outputs<'_> {
+    fn drop(&mut self) {
+        discard(self.store, &self.done, &self.rules.input_runs);
+    }
+}
+
+/// Gives back the space of tables that were not installed.
+pub(crate) fn discard(store: &Store, tables: &[TableMeta], input_runs: &[Run]) {
+    for table in tables {
+        let own = subtract(&table.runs, input_runs);
+        store.volume.zones().free(&extents(&own));
+    }
+}
+
+/// The parts of a range delete before and from `at`.
+fn split(delete: RangeDelete, at: Option<&[u8]>) -> (Option<RangeDelete>, Option<RangeDelete>) {
+    let Some(at) = at else {
+        return (Some(delete), None);
+    };
+    if delete.start.as_slice() >= at {
+        return (None, Some(delete));
+    }
+    if delete.end.as_slice() <= at {
+        return (Some(delete), None);
+    }
+    let after = RangeDelete {
+        start: at.to_vec(),
+        ..delete.clone()
+    };
+    let here = RangeDelete {
+        end: at.to_vec(),
+        ..delete
+    };
+    (Some(here), Some(after))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stitch_base::Seqno;
+
+    fn delete(start: &str, end: &str) -> RangeDelete {
+        RangeDelete {
+            start: start.into(),
+            end: end.into(),
+            seqno: Seqno(5),
+        }
+    }
+
+    #[test]
+    fn range_deletes_are_cut_where_a_table_ends() {
+        assert_eq!(
+            split(delete("b", "d"), None),
+            (Some(delete("b", "d")), None)
+        );
+        assert_eq!(
+            split(delete("b", "d"), Some(b"b")),
+            (None, Some(delete("b", "d")))
+        );
+        assert_eq!(
+            split(delete("b", "d"), Some(b"d")),
+            (Some(delete("b", "d")), None)
+        );
+        let (here, after) = split(delete("b", "d"), Some(b"c"));
+        assert_eq!(
+            (here, after),
+            (Some(delete("b", "c")), Some(delete("c", "d")))
+        );
+    }
+}

@@ -1,0 +1,8 @@
+//! Reading: a view's memtables and tables as one ordered map.
+
+mod concat;
+mod get;
+mod scan;
+mod source;
+
+pub(crate) use scan::VtScan;

@@ -1,0 +1,133 @@
+//! Entries of several parts that follow each other: the tables of a level, the blocks of a table.
+
+use crate::VtError;
+use crate::entry::{BoxIter, EntryIter, EntryRef};
+use bytes::Bytes;
+use stitch_base::Seqno;
+
+/// Parts in key order. All versions of a key are in one part.
+pub(crate) trait Parts {
+    /// Number of parts.
+    fn count(&self) -> usize;
+    /// True if every key of the part is before `key`.
+    fn is_before(&self, part: usize, key: &[u8]) -> bool;
+    /// True if every key of the part is at or after `key`.
+    fn is_from(&self, part: usize, key: &[u8]) -> bool;
+    /// A cursor over the part.
+    fn open(&self, part: usize) -> Result<BoxIter, VtError>;
+}
+
+/// A cursor over parts. At most one of them is open.
+pub(crate) struct Concat<P> {
+    parts: P,
+    part: usize,
+    open: Option<BoxIter>,
+}
+
+impl<P: Parts> Concat<P> {
+    /// Stands nowhere until a seek.
+    pub(crate) const fn new(parts: P) -> Self {
+        Self {
+            parts,
+            part: 0,
+            open: None,
+        }
+    }
+
+    /// The first part for which `is_past` holds; it holds for all after it.
+    fn first_part(&self, is_past: impl Fn(&P, usize) -> bool) -> usize {
+        let (mut low, mut high) = (0, self.parts.count());
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if is_past(&self.parts, middle) {
+                high = middle;
+            } else {
+                low = middle + 1;
+            }
+        }
+        low
+    }
+
+    fn enter(&mut self, part: usize) -> Result<&mut BoxIter, VtError> {
+        debug_assert!(part < self.parts.count(), "there is such a part");
+        if self.part != part || self.open.is_none() {
+            self.open = Some(self.parts.open(part)?);
+            self.part = part;
+        }
+        Ok(self.open.as_mut().expect("just opened"))
+    }
+
+    fn is_on(&self) -> bool {
+        self.open
+            .as_ref()
+            .is_some_and(|open| open.current().is_some())
+    }
+
+    /// Goes on to the next part that has an entry.
+    fn forward(&mut self) -> Result<(), VtError> {
+        while !self.is_on() {
+            if self.part + 1 >= self.parts.count() {
+                self.open = None;
+                return Ok(());
+            }
+            let part = self.part + 1;
+            self.enter(part)?.seek(&[], Seqno(u64::MAX))?;
+        }
+        Ok(())
+    }
+
+    /// Goes back to the next part that has an entry.
+    fn backward(&mut self) -> Result<(), VtError> {
+        while !self.is_on() {
+            if self.part == 0 {
+                self.open = None;
+                return Ok(());
+            }
+            let part = self.part - 1;
+            self.enter(part)?.seek_before(None)?;
+        }
+        Ok(())
+    }
+}
+
+impl<P: Parts> EntryIter for Concat<P> {
+    fn seek(&mut self, key: &[u8], seqno: Seqno) -> Result<(), VtError> {
+        let part = self.first_part(|parts, part| !parts.is_before(part, key));
+        if part == self.parts.count() {
+            self.open = None;
+            return Ok(());
+        }
+        self.enter(part)?.seek(key, seqno)?;
+        self.forward()
+    }
+
+    fn seek_before(&mut self, key: Option<&[u8]>) -> Result<(), VtError> {
+        let end = key.map_or(self.parts.count(), |key| {
+            self.first_part(|parts, part| parts.is_from(part, key))
+        });
+        if end == 0 {
+            self.open = None;
+            return Ok(());
+        }
+        self.enter(end - 1)?.seek_before(key)?;
+        self.backward()
+    }
+
+    fn next(&mut self) -> Result<(), VtError> {
+        self.open.as_mut().expect("stands on an entry").next()?;
+        self.forward()
+    }
+
+    fn prev(&mut self) -> Result<(), VtError> {
+        self.open.as_mut().expect("stands on an entry").prev()?;
+        self.backward()
+    }
+
+    fn current(&self) -> Option<EntryRef<'_>> {
+        self.open.as_ref()?.current()
+    }
+
+    fn owner(&self) -> Option<&Bytes> {
+        self.open.as_ref()?.owner()
+    }
+}

@@ -1,0 +1,134 @@
+//! Point reads: sources from the newest to the oldest, until the key's state is known.
+
+use crate::VtError;
+use crate::entry::{EntryRef, Op, to_bytes};
+use crate::fold;
+use crate::store::Store;
+use crate::version::TableHandle;
+use crate::view::View;
+use bytes::Bytes;
+use std::ops::ControlFlow;
+use stitch_base::{Seqno, TreeId};
+
+/// A search under way.
+struct Lookup<'a> {
+    key: &'a [u8],
+    /// The newest write that the reader sees.
+    seqno: Seqno,
+    /// The newest range delete over the key, of the sources so far.
+    hidden_by: Option<Seqno>,
+    /// Upserts found so far, newest first.
+    upserts: Vec<(u32, Vec<u8>)>,
+    /// What they are over, when it is known.
+    base: Option<Option<Bytes>>,
+}
+
+impl Lookup<'_> {
+    fn hide(&mut self, by: Option<Seqno>) {
+        self.hidden_by = self.hidden_by.max(by);
+    }
+
+    /// Takes the next older version.
+    fn visit(&mut self, entry: &EntryRef<'_>, owner: Option<&Bytes>) -> ControlFlow<()> {
+        debug_assert!(entry.seqno <= self.seqno, "newer versions are not seen");
+        if self.hidden_by.is_some_and(|by| entry.seqno < by) {
+            self.base = Some(None);
+            return ControlFlow::Break(());
+        }
+        match entry.op {
+            Op::Put(value) => self.base = Some(Some(to_bytes(value, owner))),
+            Op::Delete => self.base = Some(None),
+            Op::Upsert { function, delta } => {
+                self.upserts.push((function, delta.to_vec()));
+                return ControlFlow::Continue(());
+            }
+        }
+        ControlFlow::Break(())
+    }
+
+    /// After a source: all that is older than a range delete in it is hidden.
+    fn end_source(&mut self) {
+        if self.base.is_none() && self.hidden_by.is_some() {
+            self.base = Some(None);
+        }
+    }
+}
+
+impl Store {
+    /// The value of a key in a view, as of `seqno`. The tree is in the view.
+    pub(crate) fn get_in(
+        &self,
+        view: &View,
+        tree: TreeId,
+        key: &[u8],
+        seqno: Seqno,
+    ) -> Result<Option<Bytes>, VtError> {
+        let mut lookup = Lookup {
+            key,
+            seqno,
+            hidden_by: None,
+            upserts: Vec::new(),
+            base: None,
+        };
+        self.search(view, tree, &mut lookup)?;
+        let base = lookup.base.flatten();
+        if lookup.upserts.is_empty() {
+            return Ok(base);
+        }
+        let deltas = lookup.upserts.iter().rev();
+        let deltas = deltas.map(|(function, delta)| (*function, delta.as_slice()));
+        let value = fold::fold(&self.options.upserts, key, base.as_deref(), deltas)?;
+        Ok(value.map(Bytes::from))
+    }
+
+    fn search(&self, view: &View, tree: TreeId, lookup: &mut Lookup<'_>) -> Result<(), VtError> {
+        for buffer in &view.buffers {
+            let memtable = &buffer.memtable;
+            lookup.hide(
+                memtable
+                    .range_deletes(tree)
+                    .newest_covering(lookup.key, lookup.seqno),
+            );
+            let (key, seqno) = (lookup.key, lookup.seqno);
+            memtable.versions_of(tree, key, seqno, &mut |entry, owner| {
+                lookup.visit(&entry, owner)
+            });
+            lookup.end_source();
+            if lookup.base.is_some() {
+                return Ok(());
+            }
+        }
+        let levels = &view.version.trees[&tree].levels;
+        for handle in &levels[0].tables {
+            let meta = handle.meta();
+            if meta.smallest.as_slice() <= lookup.key && meta.reaches(lookup.key) {
+                self.search_table(handle, lookup)?;
+                if lookup.base.is_some() {
+                    return Ok(());
+                }
+            }
+        }
+        for level in &levels[1..] {
+            if let Some(handle) = level.holding(lookup.key) {
+                self.search_table(handle, lookup)?;
+                if lookup.base.is_some() {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn search_table(&self, handle: &TableHandle, lookup: &mut Lookup<'_>) -> Result<(), VtError> {
+        let table = self.table(handle);
+        if handle.meta().range_delete_count > 0 {
+            let range_deletes = table.range_deletes()?;
+            lookup.hide(range_deletes.newest_covering(lookup.key, lookup.seqno));
+        }
+        let (key, seqno) = (lookup.key, lookup.seqno);
+        // Whether the table was asked to stop is in the lookup.
+        let _ = table.versions_of(key, seqno, &mut |entry, owner| lookup.visit(&entry, owner))?;
+        lookup.end_source();
+        Ok(())
+    }
+}

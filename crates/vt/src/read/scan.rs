@@ -1,0 +1,351 @@
+//! Scans: the sources of a view merged, versions resolved, range deletes skipped.
+//!
+//! Sources are ordered from the newest data to the oldest. Where a source's next key lies under a
+//! range delete of a newer source, everything up to the delete's end is older than it: the source
+//! and all older ones go there at once, without stepping through what is hidden.
+
+use super::source::Source;
+use crate::VtError;
+use crate::entry::{EntryIter, EntryRef, Op};
+use crate::fold;
+use crate::store::Store;
+use crate::view::View;
+use std::sync::Arc;
+use stitch_base::{Seqno, TreeId};
+use stitch_kv::{Direction, Entry, KeyRange, KvError, Scan, UpsertRegistry};
+
+/// A scan under way. Holds its view, and no lock.
+pub(crate) struct VtScan {
+    sources: Vec<Source>,
+    seqno: Seqno,
+    direction: Direction,
+    start: Vec<u8>,
+    end: Option<Vec<u8>>,
+    upserts: UpsertRegistry,
+    /// The key given last, and its value where it was folded or read backward.
+    key: Vec<u8>,
+    value: Vec<u8>,
+    /// Forward: the sources still stand on `key`.
+    stands_on_key: bool,
+    is_over: bool,
+    /// Keeps what the sources read. Dropped last.
+    _view: Arc<View>,
+}
+
+/// What was found for a key.
+enum State {
+    Absent,
+    /// The put on which this source stands.
+    InPlace(usize),
+    /// In the scan's value.
+    Built,
+}
+
+/// The versions of a key that matter, newest first.
+#[derive(Default)]
+struct Chain {
+    upserts: Vec<(u32, Vec<u8>)>,
+    base: Option<Option<Vec<u8>>>,
+}
+
+impl Chain {
+    /// Takes the next older version. Answers false when nothing older matters.
+    fn push(&mut self, op: Op<'_>) -> bool {
+        match op {
+            Op::Put(value) => self.base = Some(Some(value.to_vec())),
+            Op::Delete => self.base = Some(None),
+            Op::Upsert { function, delta } => {
+                self.upserts.push((function, delta.to_vec()));
+                return true;
+            }
+        }
+        false
+    }
+
+    fn fold(self, upserts: &UpsertRegistry, key: &[u8]) -> Result<Option<Vec<u8>>, VtError> {
+        let base = self.base.flatten();
+        if self.upserts.is_empty() {
+            return Ok(base);
+        }
+        let deltas = self.upserts.iter().rev();
+        let deltas = deltas.map(|(function, delta)| (*function, delta.as_slice()));
+        fold::fold(upserts, key, base.as_deref(), deltas)
+    }
+}
+
+impl VtScan {
+    /// Begins a scan of a tree that is in the view.
+    pub(crate) fn new(
+        store: &Store,
+        view: Arc<View>,
+        tree: TreeId,
+        range: KeyRange<'_>,
+        direction: Direction,
+        seqno: Seqno,
+    ) -> Result<Self, VtError> {
+        let mut scan = Self {
+            sources: store.sources(&view, tree, range.start, range.end)?,
+            seqno,
+            direction,
+            start: range.start.to_vec(),
+            end: range.end.map(<[u8]>::to_vec),
+            upserts: store.options.upserts.clone(),
+            key: Vec::new(),
+            value: Vec::new(),
+            stands_on_key: false,
+            is_over: range.end.is_some_and(|end| end <= range.start),
+            _view: view,
+        };
+        if !scan.is_over {
+            for source in &mut scan.sources {
+                match direction {
+                    Direction::Forward => {
+                        source.entries.seek(range.start, Seqno(u64::MAX))?;
+                    }
+                    Direction::Backward => source.entries.seek_before(range.end)?,
+                }
+            }
+        }
+        Ok(scan)
+    }
+
+    fn advance(&mut self) -> Result<Option<State>, VtError> {
+        loop {
+            let found = match self.direction {
+                Direction::Forward => self.forward()?,
+                Direction::Backward => self.backward()?,
+            };
+            match found {
+                Some(State::Absent) => {}
+                other => return Ok(other),
+            }
+        }
+    }
+
+    /// Resolves the next key upward. `None` at the end.
+    fn forward(&mut self) -> Result<Option<State>, VtError> {
+        if self.stands_on_key {
+            self.leave_key()?;
+        }
+        let next = self.sources.iter().filter_map(|s| s.entries.current());
+        let Some(next) = next.map(|entry| entry.key).min() else {
+            return Ok(None);
+        };
+        if self.end.as_deref().is_some_and(|end| next >= end) {
+            return Ok(None);
+        }
+        self.key.clear();
+        self.key.extend_from_slice(next);
+        self.stands_on_key = true;
+        self.resolve_forward().map(Some)
+    }
+
+    /// Steps every source that stands on the key beyond its versions.
+    fn leave_key(&mut self) -> Result<(), VtError> {
+        self.stands_on_key = false;
+        for source in &mut self.sources {
+            while source.entries.current().is_some_and(|e| e.key == self.key) {
+                source.entries.next()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn resolve_forward(&mut self) -> Result<State, VtError> {
+        let mut chain = Chain::default();
+        let mut hidden_by: Option<Seqno> = None;
+        for at in 0..self.sources.len() {
+            if hidden_by.is_some() {
+                // All that the sources from here on hold of the key is older than the delete.
+                self.skip_forward(at)?;
+                break;
+            }
+            let source = &mut self.sources[at];
+            let window = source.window(&self.key, self.seqno);
+            hidden_by = window.and_then(|w| w.hidden_by);
+            while let Some(entry) = source.entries.current()
+                && entry.key == self.key
+            {
+                if entry.seqno > self.seqno {
+                    source.entries.next()?;
+                    continue;
+                }
+                if hidden_by.is_some_and(|by| entry.seqno < by) {
+                    break;
+                }
+                if chain.upserts.is_empty() && matches!(entry.op, Op::Put(_)) {
+                    return Ok(State::InPlace(at));
+                }
+                if !chain.push(entry.op) {
+                    return self.built(chain);
+                }
+                source.entries.next()?;
+            }
+        }
+        self.built(chain)
+    }
+
+    /// Takes the sources from `first` on beyond the range delete of a newer one that hides `key`.
+    fn skip_forward(&mut self, first: usize) -> Result<(), VtError> {
+        let mut end: Option<&[u8]> = None;
+        let (newer, older) = self.sources.split_at_mut(first);
+        for source in newer {
+            let window = source.window(&self.key, self.seqno);
+            if let Some(window) = window.filter(|w| w.hidden_by.is_some()) {
+                match &window.end {
+                    Some(bound) => end = end.max(Some(bound)),
+                    None => unreachable!("a range delete has an end"),
+                }
+            }
+        }
+        let end = end.expect("a newer source hides the key");
+        for source in older {
+            if source.entries.current().is_some_and(|e| e.key < end) {
+                source.entries.seek(end, Seqno(u64::MAX))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn built(&mut self, chain: Chain) -> Result<State, VtError> {
+        Ok(match chain.fold(&self.upserts, &self.key)? {
+            Some(value) => {
+                self.value = value;
+                State::Built
+            }
+            None => State::Absent,
+        })
+    }
+
+    /// Resolves the next key downward. `None` at the end.
+    fn backward(&mut self) -> Result<Option<State>, VtError> {
+        let next = self.sources.iter().filter_map(|s| s.entries.current());
+        let Some(next) = next.map(|entry| entry.key).max() else {
+            return Ok(None);
+        };
+        if next < self.start.as_slice() {
+            return Ok(None);
+        }
+        self.key.clear();
+        self.key.extend_from_slice(next);
+        self.resolve_backward().map(Some)
+    }
+
+    fn resolve_backward(&mut self) -> Result<State, VtError> {
+        let mut chain = Chain::default();
+        let mut is_done = false;
+        for at in 0..self.sources.len() {
+            let source = &mut self.sources[at];
+            let window = source.window(&self.key, self.seqno);
+            let hidden_by = window.and_then(|w| w.hidden_by);
+            let versions = versions_backward(&mut *source.entries, &self.key, self.seqno)?;
+            for version in versions.iter().rev() {
+                if is_done || hidden_by.is_some_and(|by| version.0 < by) {
+                    break;
+                }
+                is_done = !chain.push(version.1.op());
+            }
+            if hidden_by.is_some() {
+                self.skip_backward(at + 1)?;
+                break;
+            }
+        }
+        self.built(chain)
+    }
+
+    /// Takes the sources from `first` on before the range delete of a newer one that hides `key`.
+    fn skip_backward(&mut self, first: usize) -> Result<(), VtError> {
+        let mut start: Option<&[u8]> = None;
+        let (newer, older) = self.sources.split_at_mut(first);
+        for source in newer {
+            let window = source.window(&self.key, self.seqno);
+            if let Some(window) = window.filter(|w| w.hidden_by.is_some()) {
+                start = Some(start.map_or(&window.start, |s| s.min(&window.start)));
+            }
+        }
+        let start = start.expect("a newer source hides the key");
+        for source in older {
+            if source.entries.current().is_some_and(|e| e.key >= start) {
+                source.entries.seek_before(Some(start))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A copied operation.
+enum OwnedOp {
+    Put(Vec<u8>),
+    Delete,
+    Upsert(u32, Vec<u8>),
+}
+
+impl OwnedOp {
+    fn of(op: Op<'_>) -> Self {
+        match op {
+            Op::Put(value) => Self::Put(value.to_vec()),
+            Op::Delete => Self::Delete,
+            Op::Upsert { function, delta } => Self::Upsert(function, delta.to_vec()),
+        }
+    }
+
+    fn op(&self) -> Op<'_> {
+        match self {
+            Self::Put(value) => Op::Put(value),
+            Self::Delete => Op::Delete,
+            Self::Upsert(function, delta) => Op::Upsert {
+                function: *function,
+                delta,
+            },
+        }
+    }
+}
+
+/// Steps back over the versions of a key. Those that a reader of `seqno` sees, oldest first; none
+/// before the newest put or delete.
+fn versions_backward(
+    entries: &mut dyn EntryIter,
+    key: &[u8],
+    seqno: Seqno,
+) -> Result<Vec<(Seqno, OwnedOp)>, VtError> {
+    let mut out = Vec::new();
+    while let Some(EntryRef {
+        key: at,
+        seqno: written,
+        op,
+    }) = entries.current()
+        && at == key
+    {
+        if written <= seqno {
+            if !matches!(op, Op::Upsert { .. }) {
+                out.clear();
+            }
+            out.push((written, OwnedOp::of(op)));
+        }
+        entries.prev()?;
+    }
+    Ok(out)
+}
+
+impl Scan for VtScan {
+    fn next(&mut self) -> Result<Option<Entry<'_>>, KvError> {
+        if self.is_over {
+            return Ok(None);
+        }
+        let found = self.advance().inspect_err(|_| self.is_over = true);
+        match found? {
+            None => {
+                self.is_over = true;
+                Ok(None)
+            }
+            Some(State::InPlace(at)) => {
+                let entry = self.sources[at].entries.current();
+                let Some(Op::Put(value)) = entry.map(|e| e.op) else {
+                    unreachable!("the source stands on a put");
+                };
+                Ok(Some((&self.key, value)))
+            }
+            Some(_) => Ok(Some((&self.key, &self.value))),
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! What a scan merges: memtables, tables of level 0, and levels; each with its range deletes.
+
+use super::concat::{Concat, Parts};
+use crate::VtError;
+use crate::compaction::end_of;
+use crate::entry::BoxIter;
+use crate::range_delete::RangeDeletes;
+use crate::store::Store;
+use crate::version::{Level, TableHandle};
+use crate::view::View;
+use std::sync::Arc;
+use stitch_base::{Seqno, TreeId};
+
+/// One source of a scan. Sources are ordered from the newest data to the oldest: of any key, what
+/// one says is newer than what the next says.
+pub(crate) struct Source {
+    pub(crate) entries: BoxIter,
+    range_deletes: SourceDeletes,
+    /// What the range deletes say around the key asked last.
+    window: Option<Window>,
+}
+
+enum SourceDeletes {
+    None,
+    All(Arc<RangeDeletes>),
+    /// Of a level: tables by key.
+    Level(Vec<(Arc<TableHandle>, Arc<RangeDeletes>)>),
+}
+
+/// Between `start` and `end` the newest visible range delete is the same.
+#[derive(Clone, Debug)]
+pub(crate) struct Window {
+    pub(crate) start: Vec<u8>,
+    /// First key after it; `None` for no end.
+    pub(crate) end: Option<Vec<u8>>,
+    pub(crate) hidden_by: Option<Seqno>,
+}
+
+impl Window {
+    fn holds(&self, key: &[u8]) -> bool {
+        self.start.as_slice() <= key && self.end.as_deref().is_none_or(|end| key < end)
+    }
+}
+
+impl Source {
+    fn new(entries: BoxIter, range_deletes: SourceDeletes) -> Self {
+        Self {
+            entries,
+            range_deletes,
+            window: None,
+        }
+    }
+
+    /// Where `key` lies among the range deletes that a reader of `seqno` sees. `None` if the source
+    /// has none at all.
+    pub(crate) fn window(&mut self, key: &[u8], seqno: Seqno) -> Option<&Window> {
+        if matches!(self.range_deletes, SourceDeletes::None) {
+            return None;
+        }
+        if !self.window.as_ref().is_some_and(|w| w.holds(key)) {
+            self.window = Some(self.range_deletes.window(key, seqno));
+        }
+        debug_assert!(
+            self.window.as_ref().is_some_and(|w| w.holds(key)),
+            "around the key"
+        );
+        self.window.as_ref()
+    }
+}
+
+impl SourceDeletes {
+    fn window(&self, key: &[u8], seqno: Seqno) -> Window {
+        match self {
+            Self::None => unreachable!("asked only where there are range deletes"),
+            Self::All(all) => window_of(all, key, seqno),
+            Self::Level(tables) => {
+                let at = tables.partition_point(|(t, _)| !t.meta().reaches(key));
+                let before = at.checked_sub(1).map(|at| &tables[at].0);
+                let gap_start = before.map(|t| end_of(t.meta())).unwrap_or_default();
+                let Some((table, all)) = tables.get(at) else {
+                    return gap(gap_start, None);
+                };
+                if table.meta().smallest.as_slice() > key {
+                    return gap(gap_start, Some(table.meta().smallest.clone()));
+                }
+                let mut window = window_of(all, key, seqno);
+                window.start = window.start.max(table.meta().smallest.clone());
+                let end = end_of(table.meta());
+                window.end = Some(window.end.map_or(end.clone(), |w| w.min(end)));
+                window
+            }
+        }
+    }
+}
+
+fn gap(start: Vec<u8>, end: Option<Vec<u8>>) -> Window {
+    Window {
+        start,
+        end,
+        hidden_by: None,
+    }
+}
+
+fn window_of(all: &RangeDeletes, key: &[u8], seqno: Seqno) -> Window {
+    let cover = all.cover(key, seqno);
+    Window {
+        start: all.cover_start(key).to_vec(),
+        end: cover.until.map(<[u8]>::to_vec),
+        hidden_by: cover.seqno,
+    }
+}
+
+impl Store {
+    /// The sources of a tree in a view that may hold keys in `[start, end)`.
+    pub(crate) fn sources(
+        &self,
+        view: &View,
+        tree: TreeId,
+        start: &[u8],
+        end: Option<&[u8]>,
+    ) -> Result<Vec<Source>, VtError> {
+        let mut out = Vec::new();
+        for buffer in &view.buffers {
+            let range_deletes = buffer.memtable.range_deletes(tree);
+            let deletes = if range_deletes.is_empty() {
+                SourceDeletes::None
+            } else {
+                SourceDeletes::All(range_deletes)
+            };
+            out.push(Source::new(buffer.memtable.iter(tree), deletes));
+        }
+        let levels = &view.version.trees[&tree].levels;
+        for handle in &levels[0].tables {
+            if handle.meta().overlaps(start, end) {
+                let table = self.table(handle);
+                let deletes = if handle.meta().range_delete_count > 0 {
+                    SourceDeletes::All(table.range_deletes()?)
+                } else {
+                    SourceDeletes::None
+                };
+                out.push(Source::new(table.iter(), deletes));
+            }
+        }
+        for level in &levels[1..] {
+            out.extend(self.level_source(level, start, end)?);
+        }
+        Ok(out)
+    }
+
+    fn level_source(
+        &self,
+        level: &Level,
+        start: &[u8],
+        end: Option<&[u8]>,
+    ) -> Result<Option<Source>, VtError> {
+        let touched = level.overlapping(start, end);
+        if touched.is_empty() {
+            return Ok(None);
+        }
+        let handles = level.tables[touched].to_vec();
+        let mut deletes = Vec::new();
+        if level.has_range_deletes {
+            for handle in handles.iter().filter(|h| h.meta().range_delete_count > 0) {
+                deletes.push((Arc::clone(handle), self.table(handle).range_deletes()?));
+            }
+        }
+        let deletes = if deletes.is_empty() {
+            SourceDeletes::None
+        } else {
+            SourceDeletes::Level(deletes)
+        };
+        let tables = handles.iter().map(|h| Arc::clone(self.table(h))).collect();
+        let parts = Tables { handles, tables };
+        Ok(Some(Source::new(Box::new(Concat::new(parts)), deletes)))
+    }
+}
+
+/// Tables of a level, as parts of a row of entries.
+struct Tables {
+    handles: Vec<Arc<TableHandle>>,
+    tables: Vec<Arc<crate::table::Table>>,
+}
+
+impl Parts for Tables {
+    fn count(&self) -> usize {
+        self.handles.len()
+    }
+
+    fn is_before(&self, part: usize, key: &[u8]) -> bool {
+        !self.handles[part].meta().reaches(key)
+    }
+
+    fn is_from(&self, part: usize, key: &[u8]) -> bool {
+        self.handles[part].meta().smallest.as_slice() >= key
+    }
+
+    fn open(&self, part: usize) -> Result<BoxIter, VtError> {
+        Ok(self.tables[part].iter())
+    }
+}

@@ -1,0 +1,97 @@
+//! Sets of runs: what is in some and not in others.
+
+use stitch_format::vt_manifest::Run;
+
+/// Sorts runs and joins those that touch.
+///
+/// # Panics
+/// If any two overlap: a byte of the device has one owner.
+pub(crate) fn coalesce(mut runs: Vec<Run>) -> Vec<Run> {
+    runs.sort();
+    let mut out: Vec<Run> = Vec::with_capacity(runs.len());
+    for run in runs {
+        match out.last_mut() {
+            Some(last) if last.end() == run.addr => last.len_bytes += run.len_bytes,
+            Some(last) => {
+                assert!(last.end() < run.addr, "a byte of the device has one owner");
+                out.push(run);
+            }
+            None => out.push(run),
+        }
+    }
+    out
+}
+
+/// What is in `all` and not in `kept`. Both sorted and apart.
+pub(crate) fn subtract(all: &[Run], kept: &[Run]) -> Vec<Run> {
+    let mut out = Vec::new();
+    let mut kept = kept.iter().peekable();
+    for run in all {
+        let mut at = run.addr;
+        while let Some(hole) = kept.peek() {
+            if hole.addr >= run.end() {
+                break;
+            }
+            if hole.addr > at {
+                out.push(piece(at, hole.addr));
+            }
+            at = at.max(hole.end());
+            if hole.end() > run.end() {
+                break;
+            }
+            kept.next();
+        }
+        if at < run.end() {
+            out.push(piece(at, run.end()));
+        }
+    }
+    debug_assert!(
+        out.windows(2).all(|pair| pair[0].end() <= pair[1].addr),
+        "in order"
+    );
+    out
+}
+
+fn piece(from: u64, to: u64) -> Run {
+    Run {
+        addr: from,
+        len_bytes: to - from,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn runs(pairs: &[(u64, u64)]) -> Vec<Run> {
+        pairs.iter().map(|&(from, to)| piece(from, to)).collect()
+    }
+
+    #[test]
+    fn touching_runs_are_joined() {
+        let joined = coalesce(runs(&[(30, 40), (0, 10), (10, 20)]));
+        assert_eq!(joined, runs(&[(0, 20), (30, 40)]));
+    }
+
+    #[test]
+    #[should_panic(expected = "one owner")]
+    fn overlaps_are_refused() {
+        coalesce(runs(&[(0, 10), (9, 12)]));
+    }
+
+    #[test]
+    fn what_is_kept_is_cut_out() {
+        let all = runs(&[(0, 100), (200, 300), (400, 500)]);
+        let kept = runs(&[(0, 10), (20, 30), (90, 120), (150, 210), (250, 450)]);
+        let left = runs(&[(10, 20), (30, 90), (210, 250), (450, 500)]);
+        assert_eq!(subtract(&all, &kept), left);
+        assert_eq!(subtract(&all, &[]), all);
+        assert!(subtract(&all, &runs(&[(0, 600)])).is_empty());
+    }
+
+    #[test]
+    fn one_hole_over_two_runs_cuts_both() {
+        let left = subtract(&runs(&[(0, 10), (20, 30)]), &runs(&[(5, 25)]));
+        assert_eq!(left, runs(&[(0, 5), (25, 30)]));
+    }
+}

@@ -1,0 +1,229 @@
+//! The state of an open store, shared by callers and background threads.
+//!
+//! Locks, in the order in which they may be taken:
+//! 1. `compaction`: one compaction at a time.
+//! 2. `write_out`: one write-out at a time.
+//! 3. `installer`: one version edit at a time.
+//! 4. `committer`: one commit at a time.
+//! 5. the view's own lock; those of a buffer, the snapshots and the volume are leaves.
+//!
+//! No lock above 3 is needed by commits, and none at all by reads.
+
+use crate::VtError;
+use crate::buffer::Buffer;
+use crate::cache::BlockCache;
+use crate::counters::VtCounters;
+use crate::options::{Sizes, VtOptions};
+use crate::pace::Pace;
+use crate::snapshots::Snapshots;
+use crate::version::{TableHandle, Version};
+use crate::view::{View, Views};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use stitch_base::sync::{Condvar, Mutex};
+use stitch_base::{Lsn, Seqno, TableId, TreeId};
+use stitch_volume::Volume;
+
+/// An open store.
+pub(crate) struct Store {
+    pub(crate) volume: Arc<Volume>,
+    pub(crate) cache: Arc<BlockCache>,
+    pub(crate) options: VtOptions,
+    pub(crate) sizes: Sizes,
+    pub(crate) counters: VtCounters,
+    pub(crate) snapshots: Arc<Snapshots>,
+    pub(crate) views: Views,
+    /// The newest write that readers may see.
+    pub(crate) visible: AtomicU64,
+    /// Number for the next table. Numbers of tables that were given up are skipped.
+    next_table: AtomicU64,
+    pub(crate) committer: Mutex<Committer>,
+    /// A commit that waits for room waits here, with `committer`.
+    pub(crate) room: Condvar,
+    pub(crate) installer: Mutex<Installer>,
+    pub(crate) write_out: Mutex<()>,
+    pub(crate) compaction: Mutex<BTreeSet<TableId>>,
+    pub(crate) pace: Pace,
+    pub(crate) signals: Signals,
+    is_failed: AtomicBool,
+    is_closed: AtomicBool,
+}
+
+/// What commits change.
+pub(crate) struct Committer {
+    /// The last sequence number given out.
+    pub(crate) last_seqno: Seqno,
+    /// Trees that take writes.
+    pub(crate) trees: BTreeSet<TreeId>,
+}
+
+/// What installations change.
+pub(crate) struct Installer {
+    /// Where live records of the backup log start.
+    pub(crate) log_start: Lsn,
+}
+
+/// Wakes background threads.
+#[derive(Default)]
+pub(crate) struct Signals {
+    state: Mutex<Wanted>,
+    write_out: Condvar,
+    compaction: Condvar,
+}
+
+#[derive(Default)]
+struct Wanted {
+    write_out: bool,
+    compaction: bool,
+    stop: bool,
+}
+
+/// Who waits for a signal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Worker {
+    WriteOut,
+    Compaction,
+}
+
+impl Signals {
+    pub(crate) fn wake(&self, worker: Worker) {
+        let mut state = self.state.lock();
+        match worker {
+            Worker::WriteOut => {
+                state.write_out = true;
+                self.write_out.notify_one();
+            }
+            Worker::Compaction => {
+                state.compaction = true;
+                self.compaction.notify_one();
+            }
+        }
+    }
+
+    pub(crate) fn stop(&self) {
+        self.state.lock().stop = true;
+        self.write_out.notify_all();
+        self.compaction.notify_all();
+    }
+
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.state.lock().stop
+    }
+
+    /// Waits until woken, stopped or timed out. Answers false when stopped.
+    pub(crate) fn wait(&self, worker: Worker, timeout: std::time::Duration) -> bool {
+        let mut state = self.state.lock();
+        let (wanted, condvar) = match worker {
+            Worker::WriteOut => (state.write_out, &self.write_out),
+            Worker::Compaction => (state.compaction, &self.compaction),
+        };
+        if !wanted && !state.stop {
+            condvar.wait_for(&mut state, timeout);
+        }
+        match worker {
+            Worker::WriteOut => state.write_out = false,
+            Worker::Compaction => state.compaction = false,
+        }
+        !state.stop
+    }
+}
+
+impl Store {
+    /// A store as recovery found it.
+    pub(crate) fn new(
+        volume: Arc<Volume>,
+        options: VtOptions,
+        sizes: Sizes,
+        view: View,
+        log_start: Lsn,
+    ) -> Self {
+        let version = Arc::clone(&view.version);
+        let cache = Arc::new(BlockCache::new(
+            usize::try_from(sizes.cache).unwrap_or(usize::MAX),
+        ));
+        Self {
+            cache,
+            sizes,
+            options,
+            counters: VtCounters::default(),
+            snapshots: Arc::new(Snapshots::default()),
+            visible: AtomicU64::new(version.last_seqno.0),
+            next_table: AtomicU64::new(version.next_table.0),
+            committer: Mutex::new(Committer {
+                last_seqno: version.last_seqno,
+                trees: version.trees.keys().copied().collect(),
+            }),
+            room: Condvar::new(),
+            installer: Mutex::new(Installer { log_start }),
+            write_out: Mutex::new(()),
+            compaction: Mutex::new(BTreeSet::new()),
+            pace: Pace::default(),
+            signals: Signals::default(),
+            is_failed: AtomicBool::new(false),
+            is_closed: AtomicBool::new(false),
+            views: Views::new(view),
+            volume,
+        }
+    }
+
+    /// A number for a new table.
+    pub(crate) fn new_table_id(&self) -> TableId {
+        TableId(self.next_table.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// A number that every table so far is below.
+    pub(crate) fn next_table_id(&self) -> TableId {
+        TableId(self.next_table.load(Ordering::Relaxed))
+    }
+
+    /// Refuses writes for a store that failed, was closed, or is for reading only.
+    pub(crate) fn check_writable(&self) -> Result<(), VtError> {
+        if self.volume.is_read_only() {
+            return Err(stitch_volume::VolumeError::ReadOnly.into());
+        }
+        let is_lost = self.is_failed.load(Ordering::Acquire) || self.volume.is_poisoned();
+        if is_lost || self.is_closed.load(Ordering::Acquire) {
+            return Err(VtError::Poisoned);
+        }
+        Ok(())
+    }
+
+    /// Refuses writes from now on: background work failed.
+    pub(crate) fn fail(&self, error: &VtError) {
+        if !self.is_failed.swap(true, Ordering::AcqRel) {
+            tracing::error!(%error, "the store takes no more writes");
+        }
+        self.room.notify_all();
+    }
+
+    /// True if background work failed.
+    pub(crate) fn is_failed(&self) -> bool {
+        self.is_failed.load(Ordering::Acquire)
+    }
+
+    /// Refuses writes from now on: the store is closed. Answers false if it was already.
+    pub(crate) fn mark_closed(&self) -> bool {
+        let was_closed = self.is_closed.swap(true, Ordering::AcqRel);
+        self.room.notify_all();
+        !was_closed
+    }
+
+    /// A table's reader.
+    pub(crate) fn table<'a>(&self, handle: &'a TableHandle) -> &'a Arc<crate::table::Table> {
+        handle.table(&self.volume, &self.cache)
+    }
+
+    /// The current version.
+    pub(crate) fn version(&self) -> Arc<Version> {
+        Arc::clone(&self.views.get().version)
+    }
+
+    /// The oldest sealed memtable, and where the log of the next one starts.
+    pub(crate) fn oldest_sealed(&self) -> Option<(Arc<Buffer>, Lsn)> {
+        let view = self.views.get();
+        let count = view.buffers.len();
+        let oldest = (count > 1).then(|| Arc::clone(&view.buffers[count - 1]))?;
+        Some((oldest, view.buffers[count - 2].log_start))
+    }
+}

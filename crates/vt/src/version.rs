@@ -1,0 +1,169 @@
+//! Versions: which tables a store is made of at a moment. Immutable; readers hold an `Arc` of one.
+//!
+//! A change is a [`VersionEdit`]: written to the version log first, then applied here. A base in
+//! the version log is the edit from the empty version.
+//!
+//! Invariants, checked whenever a version is built:
+//! - level 0 is ordered newest first; its tables may overlap;
+//! - tables of a deeper level are ordered by key and do not overlap;
+//! - what a level says about a key is newer than what any deeper level says about it.
+
+mod builder;
+mod handle;
+
+pub(crate) use builder::VersionBuilder;
+pub(crate) use handle::{TableHandle, extents};
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use stitch_base::{Seqno, TableId, TreeId};
+use stitch_format::vt_manifest::{LEVEL_COUNT, TableMeta, TreeRecord, VersionEdit};
+use stitch_kv::{Compression, TreeInfo, TreeOptions};
+
+/// Number of levels, level 0 included.
+pub(crate) const LEVELS: usize = LEVEL_COUNT as usize;
+
+/// The tables of one level of one tree.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Level {
+    /// Level 0: newest first. Deeper: by key.
+    pub(crate) tables: Vec<Arc<TableHandle>>,
+    /// Bytes of the device that they own.
+    pub(crate) bytes: u64,
+    /// True if any of them has range deletes.
+    pub(crate) has_range_deletes: bool,
+}
+
+impl Level {
+    fn new(tables: Vec<Arc<TableHandle>>) -> Self {
+        let bytes = tables.iter().map(|t| t.owned_bytes()).sum();
+        let has_range_deletes = tables.iter().any(|t| t.meta().range_delete_count > 0);
+        Self {
+            tables,
+            bytes,
+            has_range_deletes,
+        }
+    }
+
+    /// Of a level below 0: the tables that overlap `[start, end)`, as indices.
+    pub(crate) fn overlapping(&self, start: &[u8], end: Option<&[u8]>) -> std::ops::Range<usize> {
+        let first = self.tables.partition_point(|t| !t.meta().reaches(start));
+        let last = end.map_or(self.tables.len(), |end| {
+            self.tables
+                .partition_point(|t| t.meta().smallest.as_slice() < end)
+        });
+        first..last.max(first)
+    }
+
+    /// Of a level below 0: the table whose range holds `key`.
+    pub(crate) fn holding(&self, key: &[u8]) -> Option<&Arc<TableHandle>> {
+        let first = self.tables.partition_point(|t| !t.meta().reaches(key));
+        let table = self.tables.get(first)?;
+        (table.meta().smallest.as_slice() <= key).then_some(table)
+    }
+}
+
+/// One tree's tables.
+#[derive(Clone, Debug)]
+pub(crate) struct TreeVersion {
+    /// Name and options.
+    pub(crate) info: TreeInfo,
+    /// Its levels; always [`LEVELS`] of them.
+    pub(crate) levels: Vec<Level>,
+}
+
+impl TreeVersion {
+    /// Every table, newest data first.
+    pub(crate) fn tables(&self) -> impl Iterator<Item = (usize, &Arc<TableHandle>)> {
+        self.levels
+            .iter()
+            .enumerate()
+            .flat_map(|(n, level)| level.tables.iter().map(move |t| (n, t)))
+    }
+}
+
+/// Every tree's tables, and the store's counters.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Version {
+    /// Living trees.
+    pub(crate) trees: BTreeMap<TreeId, Arc<TreeVersion>>,
+    /// Every write up to this one is in the tables.
+    pub(crate) last_seqno: Seqno,
+    /// Number that the next table gets.
+    pub(crate) next_table: TableId,
+    /// Number that the next tree gets.
+    pub(crate) next_tree: TreeId,
+}
+
+impl Version {
+    /// The version of a store that nobody has written to.
+    pub(crate) fn empty() -> Self {
+        Self {
+            trees: BTreeMap::new(),
+            last_seqno: Seqno(0),
+            next_table: TableId(1),
+            next_tree: TreeId(1),
+        }
+    }
+
+    /// An edit that changes nothing yet, with this version's counters.
+    pub(crate) fn edit(&self) -> VersionEdit {
+        VersionEdit {
+            last_seqno: self.last_seqno,
+            next_table: self.next_table,
+            next_tree: self.next_tree,
+            ..VersionEdit::default()
+        }
+    }
+
+    /// The edit from the empty version to this one: what a base holds.
+    pub(crate) fn base(&self) -> VersionEdit {
+        let mut edit = self.edit();
+        for tree in self.trees.values() {
+            edit.new_trees.push(tree_record(&tree.info));
+            for (level, table) in tree.tables() {
+                let level = u8::try_from(level).expect("there are 8 levels");
+                edit.added.push((level, TableMeta::clone(table.meta())));
+            }
+        }
+        edit
+    }
+
+    /// Every table of every tree.
+    pub(crate) fn tables(&self) -> impl Iterator<Item = (usize, &Arc<TableHandle>)> {
+        self.trees.values().flat_map(|tree| tree.tables())
+    }
+}
+
+/// How a version stores a tree.
+pub(crate) fn tree_record(info: &TreeInfo) -> TreeRecord {
+    TreeRecord {
+        id: info.id,
+        name: info.name.clone(),
+        block_bytes: info.options.block_bytes,
+        stitch_bytes: info.options.stitch_bytes,
+        compression: match info.options.compression {
+            Compression::None => 0,
+            Compression::Lz4 => 1,
+        },
+    }
+}
+
+/// A tree as a version stores it.
+pub(crate) fn tree_info(record: &TreeRecord) -> TreeInfo {
+    TreeInfo {
+        id: record.id,
+        name: record.name.clone(),
+        options: TreeOptions {
+            block_bytes: record.block_bytes,
+            stitch_bytes: record.stitch_bytes,
+            compression: match record.compression {
+                1 => Compression::Lz4,
+                _ => Compression::None,
+            },
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests;

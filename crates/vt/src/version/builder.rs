@@ -1,0 +1,162 @@
+//! From one version to another, by edits.
+
+use super::{LEVELS, Level, TableHandle, TreeVersion, Version, tree_info};
+use crate::VtError;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use stitch_base::{TableId, TreeId};
+use stitch_format::vt_manifest::{TableMeta, VersionEdit};
+use stitch_kv::TreeInfo;
+
+/// Collects edits, and makes a version of them. Trees that no edit touches are shared.
+pub(crate) struct VersionBuilder {
+    base: Version,
+    infos: BTreeMap<TreeId, TreeInfo>,
+    tables: HashMap<TableId, (usize, Arc<TableHandle>)>,
+    touched: BTreeSet<TreeId>,
+}
+
+fn wrong(what: String) -> VtError {
+    VtError::Version { what }
+}
+
+impl VersionBuilder {
+    /// Starts from `base`.
+    pub(crate) fn new(base: Version) -> Self {
+        let infos = base.trees.iter().map(|(id, t)| (*id, t.info.clone()));
+        let tables = base
+            .tables()
+            .map(|(level, t)| (t.meta().id, (level, Arc::clone(t))));
+        Self {
+            infos: infos.collect(),
+            tables: tables.collect(),
+            touched: BTreeSet::new(),
+            base,
+        }
+    }
+
+    /// Applies an edit. Edits come from the medium: nothing in them is trusted.
+    ///
+    /// # Errors
+    /// [`VtError::Version`] for an edit that does not belong to this version.
+    pub(crate) fn apply(&mut self, edit: &VersionEdit) -> Result<(), VtError> {
+        let counters_rise = edit.last_seqno >= self.base.last_seqno
+            && edit.next_table >= self.base.next_table
+            && edit.next_tree >= self.base.next_tree;
+        if !counters_rise {
+            return Err(wrong("an edit's counters go back".to_owned()));
+        }
+        self.base.last_seqno = edit.last_seqno;
+        self.base.next_table = edit.next_table;
+        self.base.next_tree = edit.next_tree;
+        for tree in &edit.dropped_trees {
+            self.drop_tree(*tree)?;
+        }
+        for record in &edit.new_trees {
+            let taken = self.infos.insert(record.id, tree_info(record));
+            if taken.is_some() || record.id >= edit.next_tree {
+                return Err(wrong(format!("tree {} is made twice", record.id)));
+            }
+            self.touched.insert(record.id);
+        }
+        for id in &edit.removed {
+            let (_, table) = self.take(*id)?;
+            self.touched.insert(table.meta().tree);
+        }
+        for (id, level) in &edit.moved {
+            let (_, table) = self.take(*id)?;
+            self.touched.insert(table.meta().tree);
+            self.tables.insert(*id, (usize::from(*level), table));
+        }
+        for (level, meta) in &edit.added {
+            self.add(usize::from(*level), meta)?;
+        }
+        Ok(())
+    }
+
+    fn drop_tree(&mut self, tree: TreeId) -> Result<(), VtError> {
+        if self.infos.remove(&tree).is_none() {
+            return Err(wrong(format!("tree {tree} is dropped but not there")));
+        }
+        self.tables
+            .retain(|_, (_, table)| table.meta().tree != tree);
+        self.touched.insert(tree);
+        Ok(())
+    }
+
+    fn take(&mut self, id: TableId) -> Result<(usize, Arc<TableHandle>), VtError> {
+        self.tables
+            .remove(&id)
+            .ok_or_else(|| wrong(format!("table {id} is removed but not there")))
+    }
+
+    fn add(&mut self, level: usize, meta: &TableMeta) -> Result<(), VtError> {
+        let id = meta.id;
+        if !self.infos.contains_key(&meta.tree) {
+            return Err(wrong(format!("table {id} is of no tree")));
+        }
+        if id >= self.base.next_table {
+            return Err(wrong(format!("table {id} has a number not given out yet")));
+        }
+        let table = Arc::new(TableHandle::new(meta.clone()));
+        if self.tables.insert(id, (level, table)).is_some() {
+            return Err(wrong(format!("table {id} is added twice")));
+        }
+        self.touched.insert(meta.tree);
+        Ok(())
+    }
+
+    /// The version.
+    ///
+    /// # Errors
+    /// [`VtError::Version`] if tables of a level overlap.
+    pub(crate) fn finish(self) -> Result<Version, VtError> {
+        let mut version = self.base;
+        let mut levels: BTreeMap<TreeId, Vec<Vec<Arc<TableHandle>>>> = BTreeMap::new();
+        for (level, table) in self.tables.into_values() {
+            let tree = table.meta().tree;
+            if self.touched.contains(&tree) {
+                levels
+                    .entry(tree)
+                    .or_insert_with(|| vec![Vec::new(); LEVELS])[level]
+                    .push(table);
+            }
+        }
+        version.trees.retain(|id, _| self.infos.contains_key(id));
+        for tree in self.touched {
+            let Some(info) = self.infos.get(&tree) else {
+                continue;
+            };
+            let tables = levels
+                .remove(&tree)
+                .unwrap_or_else(|| vec![Vec::new(); LEVELS]);
+            let tree_version = TreeVersion {
+                info: info.clone(),
+                levels: sorted(tables)?,
+            };
+            version.trees.insert(tree, Arc::new(tree_version));
+        }
+        Ok(version)
+    }
+}
+
+fn sorted(mut levels: Vec<Vec<Arc<TableHandle>>>) -> Result<Vec<Level>, VtError> {
+    debug_assert_eq!(levels.len(), LEVELS, "a tree has all levels");
+    for (n, tables) in levels.iter_mut().enumerate() {
+        if n == 0 {
+            tables.sort_by_key(|t| std::cmp::Reverse((t.meta().max_seqno, t.meta().id)));
+            continue;
+        }
+        tables.sort_by(|a, b| a.meta().smallest.cmp(&b.meta().smallest));
+        for pair in tables.windows(2) {
+            if !pair[0].meta().is_before(pair[1].meta()) {
+                return Err(wrong(format!(
+                    "tables {} and {} of level {n} overlap",
+                    pair[0].meta().id,
+                    pair[1].meta().id
+                )));
+            }
+        }
+    }
+    Ok(levels.into_iter().map(Level::new).collect())
+}

@@ -1,0 +1,98 @@
+//! A table as versions hold it. The space that a table leaves behind is given back when the last
+//! version that knows it is gone, and with it the last reader.
+//!
+//! A stitched block is in the table that it came from and in the one that it went to. Readers of an
+//! old version may read it through the first. So a removed table holds the tables that took over
+//! its blocks: their space cannot be given back while it is in use.
+
+use crate::cache::BlockCache;
+use crate::table::Table;
+use std::sync::{Arc, OnceLock};
+use stitch_base::sync::Mutex;
+use stitch_format::vt_manifest::{Run, TableMeta};
+use stitch_volume::{Extent, Volume};
+
+/// A live table, or a removed one that an old reader still uses.
+pub(crate) struct TableHandle {
+    meta: Arc<TableMeta>,
+    owned_bytes: u64,
+    table: OnceLock<Arc<Table>>,
+    left_behind: Mutex<Option<LeftBehind>>,
+}
+
+/// What goes with a removed table.
+struct LeftBehind {
+    volume: Arc<Volume>,
+    runs: Vec<Run>,
+    /// Tables that took over blocks. Only to be dropped after this one.
+    successors: Vec<Arc<TableHandle>>,
+}
+
+impl TableHandle {
+    /// A handle of a live table. Reads nothing.
+    pub(crate) fn new(meta: TableMeta) -> Self {
+        Self {
+            owned_bytes: meta.owned_bytes(),
+            meta: Arc::new(meta),
+            table: OnceLock::new(),
+            left_behind: Mutex::new(None),
+        }
+    }
+
+    /// What is known of the table without reading it.
+    pub(crate) fn meta(&self) -> &Arc<TableMeta> {
+        &self.meta
+    }
+
+    /// Bytes of the device that it owns.
+    pub(crate) const fn owned_bytes(&self) -> u64 {
+        self.owned_bytes
+    }
+
+    /// The table itself.
+    pub(crate) fn table(&self, volume: &Arc<Volume>, cache: &Arc<BlockCache>) -> &Arc<Table> {
+        self.table.get_or_init(|| {
+            Table::open(
+                Arc::clone(volume),
+                Arc::clone(cache),
+                Arc::clone(&self.meta),
+            )
+        })
+    }
+
+    /// Says that the table is in no new version, durably: `runs` are nobody's when the handle is
+    /// dropped. `successors` took over the rest.
+    pub(crate) fn leave(&self, volume: &Arc<Volume>, runs: Vec<Run>, successors: Vec<Arc<Self>>) {
+        let left_behind = LeftBehind {
+            volume: Arc::clone(volume),
+            runs,
+            successors,
+        };
+        let before = self.left_behind.lock().replace(left_behind);
+        assert!(before.is_none(), "a table is removed once");
+    }
+}
+
+impl Drop for TableHandle {
+    fn drop(&mut self) {
+        if let Some(left_behind) = self.left_behind.get_mut().take() {
+            left_behind.volume.zones().free(&extents(&left_behind.runs));
+            drop(left_behind.successors);
+        }
+    }
+}
+
+/// Runs as the volume calls them.
+pub(crate) fn extents(runs: &[Run]) -> Vec<Extent> {
+    let extent = |run: &Run| Extent {
+        addr: run.addr,
+        len: run.len_bytes,
+    };
+    runs.iter().map(extent).collect()
+}
+
+impl std::fmt::Debug for TableHandle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "table {}", self.meta.id)
+    }
+}

@@ -1,0 +1,100 @@
+//! Writing out: the oldest sealed memtable becomes tables of level 0, one for each tree, installed
+//! with one edit that also moves the start of the backup log.
+
+use crate::VtError;
+use crate::buffer::Buffer;
+use crate::compaction::{DistillRules, distill, surviving};
+use crate::entry::EntryIter;
+use crate::install::Install;
+use crate::output::{OutputRules, Outputs, discard};
+use crate::store::Store;
+use stitch_base::Seqno;
+use stitch_format::vt_manifest::TableMeta;
+use stitch_kv::TreeInfo;
+use stitch_volume::Stream;
+
+/// Level 0 tables are short-lived and lie together.
+const STREAM: Stream = Stream(0);
+
+impl Store {
+    /// Writes out the oldest sealed memtable. Answers false if there is none.
+    ///
+    /// # Errors
+    /// [`VtError`]; then the store takes no more writes.
+    pub(crate) fn write_out_one(&self) -> Result<bool, VtError> {
+        let _one_at_a_time = self.write_out.lock();
+        self.write_out_oldest()
+            .inspect_err(|error| self.fail(error))
+    }
+
+    fn write_out_oldest(&self) -> Result<bool, VtError> {
+        let Some((buffer, log_start)) = self.oldest_sealed() else {
+            return Ok(false);
+        };
+        let tables = self.tables_of(&buffer)?;
+        let written: u64 = tables.iter().map(TableMeta::owned_bytes).sum();
+        let mut installer = self.installer.lock();
+        let version = self.version();
+        let (tables, dropped): (Vec<_>, Vec<_>) = tables
+            .into_iter()
+            .partition(|t| version.trees.contains_key(&t.tree));
+        discard(self, &dropped, &[]);
+        let mut edit = version.edit();
+        edit.last_seqno = edit.last_seqno.max(buffer.last_seqno());
+        edit.added = tables.into_iter().map(|t| (0, t)).collect();
+        drop(version);
+        let install = Install {
+            edit,
+            written: Some((buffer, log_start)),
+        };
+        self.install(&mut installer, install)?;
+        self.counters.write_outs.add(1);
+        self.counters.write_out_bytes.add(written);
+        Ok(true)
+    }
+
+    fn tables_of(&self, buffer: &Buffer) -> Result<Vec<TableMeta>, VtError> {
+        let version = self.version();
+        let snapshots = self.snapshots.held();
+        let mut tables = Vec::new();
+        for tree in buffer.memtable.trees() {
+            let Some(tree) = version.trees.get(&tree) else {
+                continue;
+            };
+            match self.table_of(buffer, &tree.info, &snapshots) {
+                Ok(table) => tables.extend(table),
+                Err(error) => {
+                    discard(self, &tables, &[]);
+                    return Err(error);
+                }
+            }
+        }
+        Ok(tables)
+    }
+
+    fn table_of(
+        &self,
+        buffer: &Buffer,
+        tree: &TreeInfo,
+        snapshots: &[Seqno],
+    ) -> Result<Vec<TableMeta>, VtError> {
+        let range_deletes = buffer.memtable.range_deletes(tree.id);
+        let rules = DistillRules {
+            snapshots,
+            range_deletes: &range_deletes,
+            is_bottom: &|_| false,
+            upserts: &self.options.upserts,
+        };
+        let output = OutputRules {
+            stream: STREAM,
+            table_bytes: u64::MAX,
+            input_runs: Vec::new(),
+        };
+        let kept = surviving(&range_deletes, snapshots, &|_, _| false);
+        let mut outputs = Outputs::new(self, tree, output, kept);
+        let mut source = buffer.memtable.iter(tree.id);
+        source.seek(&[], Seqno(u64::MAX))?;
+        distill(&mut source, &rules, &mut |entry| outputs.add(entry))?;
+        outputs.finish()
+    }
+}
