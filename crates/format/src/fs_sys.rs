@@ -6,6 +6,9 @@
 //! | 4 | u32 | version: 1 |
 //! | 8 | u64 | seed of name hashes |
 //! | 16 | i64 | when it was made, ns since 1970 |
+//!
+//! Numbers of the upsert functions of all the file system's rows: 16 `chunk` (data, see `fs_chunk`),
+//! 17 `attr` (meta, see `fs_inode`), 18 `add` (sys, see [`fold_add`]). Do not renumber.
 
 use crate::FormatError;
 use crate::codec::Reader;
@@ -13,6 +16,13 @@ use crate::codec::Reader;
 /// Format version of the file system's rows. All of them change with it.
 pub const FS_VERSION: u32 = 1;
 const MAGIC: [u8; 4] = *b"stfs";
+
+/// Upsert function that changes a chunk.
+pub const UPSERT_CHUNK: u32 = 16;
+/// Upsert function that changes an inode row.
+pub const UPSERT_ATTR: u32 = 17;
+/// Upsert function that adds to a number.
+pub const UPSERT_ADD: u32 = 18;
 
 /// Header of a file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

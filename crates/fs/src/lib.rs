@@ -12,15 +12,35 @@
 //!
 //! Locks: the rename lock, then directories, then inodes; see `lock`.
 
+mod access;
+mod acl;
+mod attr;
+mod change;
+mod data;
+mod dir;
 mod error;
 pub mod fsck;
+mod inode;
+mod lock;
+mod lookup;
+mod make;
+mod remove;
+mod rename;
+mod schema;
+mod statfs;
 mod system;
 mod types;
+mod upsert;
+mod xattr;
 
+pub use data::{FILE_BYTES_MAX, INLINE_BYTES_MAX};
 pub use error::{FsError, FsResult};
-pub use system::{FileSystem, register_upserts};
+pub use make::SYMLINK_BYTES_MAX;
+pub use system::FileSystem;
 pub use types::{
     AtimePolicy, Attr, Caller, DirEntry, DirName, FallocateMode, FileKind, FsOptions, NewNode,
     RenameMode, SeekFor, SetAttr, SetTime, StatFs, Taken, WriteOptions, XattrMode, access_mask,
     inode_flag,
 };
+pub use upsert::register_upserts;
+pub use xattr::XATTR_VALUE_BYTES_MAX;

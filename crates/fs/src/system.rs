@@ -1,19 +1,26 @@
-//! The file system as a whole.
+//! The file system as a whole: made, opened, synced, closed.
 
-use crate::{
-    Attr, Caller, DirEntry, DirName, FallocateMode, FsError, FsOptions, FsResult, NewNode,
-    RenameMode, SeekFor, SetAttr, StatFs, Taken, WriteOptions, XattrMode,
-};
-use stitch_base::Ino;
-use stitch_base::sync::Arc;
-use stitch_format::fs_inode::FileKind;
-use stitch_kv::{Engine, UpsertRegistry};
+use crate::change::Change;
+use crate::inode::{Hold, Inode, Inodes, Place};
+use crate::lock::Locks;
+use crate::schema::{FIRST_INO, Store};
+use crate::{Attr, FsError, FsOptions, FsResult};
+use bytes::Bytes;
+use stitch_base::sync::atomic::AtomicU64;
+use stitch_base::sync::{Arc, Mutex};
+use stitch_base::{Ino, random};
+use stitch_db::SpaceClass;
+use stitch_format::fs_inode::{FileKind, InodeHead, MetaRow};
+use stitch_format::fs_key::{self, SYS_INODE_COUNT, SYS_NEXT_INO};
+use stitch_format::fs_sys::{FsHeader, encode_number};
+use stitch_kv::Engine;
 
-/// Registers the upsert functions that the rows of a file system need. Every engine that is to hold
-/// one is opened with them.
-pub fn register_upserts(registry: &mut UpsertRegistry) {
-    let _ = registry;
-}
+/// Inode numbers set aside at a time.
+const INO_BATCH: u64 = 4096;
+/// Unlinked small files that may be in memory alone, each at most 4 KiB.
+const MEMORY_ORPHANS_MAX: usize = 2048;
+/// Orphans reclaimed in one batch.
+const RECLAIM_BATCH: usize = 64;
 
 /// A file system on an engine. Shared by threads.
 ///
@@ -21,22 +28,68 @@ pub fn register_upserts(registry: &mut UpsertRegistry) {
 /// forgotten as were counted; anything else is [`FsError::Stale`]. The root is always good.
 pub struct FileSystem {
     engine: Arc<dyn Engine>,
-    options: FsOptions,
+    pub(crate) options: FsOptions,
+    pub(crate) store: Store,
+    pub(crate) inodes: Inodes,
+    pub(crate) locks: Locks,
+    pub(crate) inode_count: AtomicU64,
+    numbers: Mutex<Numbers>,
+    forgotten: Mutex<Vec<InodeHead>>,
+}
+
+/// Inode numbers that may be handed out.
+#[derive(Debug)]
+struct Numbers {
+    next: u64,
+    end: u64,
+}
+
+impl std::fmt::Debug for FileSystem {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FileSystem")
+            .field("options", &self.options)
+            .field("inodes", &self.inodes.count())
+            .finish_non_exhaustive()
+    }
 }
 
 impl FileSystem {
-    /// Makes an empty file system in an engine: its trees, and a root directory owned by `owner`
-    /// (user, group) with mode 0755.
+    /// Makes an empty file system in an engine: its trees, and a root directory with mode 0755 that
+    /// belongs to `owner` (user, group).
     ///
     /// # Errors
     /// [`FsError::Exists`] if the engine holds one already.
+    ///
+    /// # Durability
+    /// On the medium when this returns.
     pub fn format(
         engine: &Arc<dyn Engine>,
         options: &FsOptions,
         owner: (u32, u32),
     ) -> FsResult<()> {
-        let _ = (engine, options, owner);
-        Err(FsError::Unsupported)
+        let now = options.clock.now().0;
+        let header = FsHeader {
+            name_seed: options.name_seed.map_or_else(random_seed, Ok)?,
+            created_ns: now,
+        };
+        let root = InodeHead {
+            ino: Ino::ROOT,
+            kind: FileKind::Directory,
+            perm: 0o755,
+            flags: 0,
+            uid: owner.0,
+            gid: owner.1,
+            nlink: 2,
+            size: 0,
+            atime: now,
+            mtime: now,
+            ctime: now,
+            btime: now,
+            rdev: 0,
+            iflags: 0,
+            chunks: 0,
+        };
+        Store::create(engine, &header, &root)
     }
 
     /// Opens the file system in an engine and removes what unlinked files a crash left behind.
@@ -44,12 +97,37 @@ impl FileSystem {
     /// # Errors
     /// [`FsError::NotFound`] if the engine holds none; [`FsError::Format`] if it is damaged or newer.
     pub fn open(engine: Arc<dyn Engine>, options: FsOptions) -> FsResult<Self> {
-        Ok(Self { engine, options })
+        let store = Store::open(&engine)?;
+        let Some((root, _)) = store.own_row(Ino::ROOT)? else {
+            return Err(FsError::Corrupt("there is no root directory".to_owned()));
+        };
+        if root.kind != FileKind::Directory || root.ino != Ino::ROOT {
+            return Err(FsError::Corrupt("the root is no directory".to_owned()));
+        }
+        let next = store.number(SYS_NEXT_INO)?;
+        if next < FIRST_INO {
+            return Err(FsError::Corrupt(format!("the next inode number is {next}")));
+        }
+        let inode_count = store.number(SYS_INODE_COUNT)?;
+        let fs = Self {
+            engine,
+            options,
+            store,
+            inodes: Inodes::new(root),
+            locks: Locks::default(),
+            inode_count: AtomicU64::new(inode_count),
+            numbers: Mutex::new(Numbers { next, end: next }),
+            forgotten: Mutex::default(),
+        };
+        if !fs.options.read_only {
+            fs.reclaim_after_crash()?;
+        }
+        Ok(fs)
     }
 
     /// The engine below.
     #[must_use]
-    pub fn engine(&self) -> &Arc<dyn Engine> {
+    pub const fn engine(&self) -> &Arc<dyn Engine> {
         &self.engine
     }
 
@@ -59,259 +137,216 @@ impl FileSystem {
         self.options.read_only
     }
 
-    /// Makes everything durable that was acknowledged.
+    /// Number of inodes that are known: looked up and not forgotten.
+    #[must_use]
+    pub fn known_inodes(&self) -> usize {
+        self.inodes.count()
+    }
+
+    /// Gives back the space of forgotten files, then makes everything durable that was acknowledged.
+    ///
+    /// # Errors
+    /// [`FsError::Storage`]: what was not durable may be lost; reopen.
     pub fn sync(&self) -> FsResult<()> {
-        Err(FsError::Unsupported)
+        if self.options.read_only {
+            return Ok(());
+        }
+        self.reclaim()?;
+        Ok(self.engine.sync()?)
     }
 
     /// Makes an inode durable, and with it everything acknowledged before.
+    ///
+    /// # Errors
+    /// As [`Self::sync`].
     pub fn sync_inode(&self, ino: Ino) -> FsResult<()> {
-        let _ = ino;
-        Err(FsError::Unsupported)
+        let inode = self.inodes.get(ino)?;
+        let is_kept = !matches!(inode.place, Place::Memory(_));
+        if is_kept && !self.options.read_only {
+            self.engine.sync()?;
+        }
+        Ok(())
     }
 
-    /// Reclaims what is left to reclaim and writes everything out. The engine stays open.
+    /// Reclaims what is left to reclaim and makes everything durable. The engine stays open.
+    ///
+    /// # Errors
+    /// As [`Self::sync`].
     pub fn close(&self) -> FsResult<()> {
-        Err(FsError::Unsupported)
+        if self.options.read_only {
+            return Ok(());
+        }
+        {
+            let mut numbers = self.numbers.lock();
+            let mut change = Change::giving_back(self);
+            let next = encode_number(numbers.next);
+            change.changes.put(self.store.sys, SYS_NEXT_INO, &next);
+            change.commit()?;
+            numbers.end = numbers.next;
+        }
+        self.sync()
     }
 
-    /// Gives back the space of forgotten unlinked files; `forget` leaves that to this. Called now and
-    /// then (with `sync`, every second, when idle). Answers how many were reclaimed.
-    pub fn reclaim(&self) -> FsResult<usize> {
-        Err(FsError::Unsupported)
+    /// Counts an open handle, which keeps an inode as a lookup does.
+    ///
+    /// # Errors
+    /// [`FsError::Stale`].
+    pub fn open_handle(&self, ino: Ino) -> FsResult<()> {
+        self.inodes.hold(ino, Hold::Handle)
     }
 
-    /// Space and inodes.
-    pub fn stat_fs(&self) -> FsResult<StatFs> {
-        Err(FsError::Unsupported)
-    }
-
-    /// The inode of a name (`.` and `..` too). Counts a lookup.
-    pub fn lookup(&self, at: DirName<'_>) -> FsResult<Attr> {
-        let _ = at;
-        Err(FsError::Unsupported)
+    /// Takes back an open handle.
+    pub fn close_handle(&self, ino: Ino) {
+        self.let_go(ino, Hold::Handle);
     }
 
     /// Takes back `count` lookups of an inode. With the last one, and without open handles, the
     /// number is good no more, and a file without names is queued for [`Self::reclaim`].
     pub fn forget(&self, ino: Ino, count: u64) {
-        let _ = (ino, count);
+        self.let_go(ino, Hold::Lookups(count));
     }
 
-    /// Counts an open handle, which keeps an inode as a lookup does.
-    pub fn open_handle(&self, ino: Ino) -> FsResult<()> {
-        let _ = ino;
-        Err(FsError::Unsupported)
+    fn let_go(&self, ino: Ino, hold: Hold) {
+        let Some(inode) = self.inodes.release(ino, hold) else {
+            return;
+        };
+        if inode.place == Place::Own && inode.head.nlink == 0 {
+            self.forgotten.lock().push(inode.head);
+        }
     }
 
-    /// Takes back an open handle.
-    pub fn close_handle(&self, ino: Ino) {
-        let _ = ino;
+    /// Gives back the space of forgotten files without names; `forget` leaves that to this. To be
+    /// called now and then, and when idle. Answers how many were reclaimed.
+    ///
+    /// # Errors
+    /// [`FsError::Storage`]; what was not reclaimed is still queued.
+    pub fn reclaim(&self) -> FsResult<usize> {
+        let mut done = 0;
+        loop {
+            let heads = {
+                let mut forgotten = self.forgotten.lock();
+                let keep = forgotten.len().saturating_sub(RECLAIM_BATCH);
+                forgotten.split_off(keep)
+            };
+            if heads.is_empty() {
+                return Ok(done);
+            }
+            if let Err(error) = self.purge_all(&heads) {
+                self.forgotten.lock().extend(heads);
+                return Err(error);
+            }
+            done += heads.len();
+        }
+    }
+
+    fn purge_all(&self, heads: &[InodeHead]) -> FsResult<()> {
+        let mut change = Change::giving_back(self);
+        for head in heads {
+            change.purge(head, true);
+            let key = fs_key::orphan(head.ino);
+            change.changes.delete(self.store.sys, &key);
+        }
+        change.commit()
+    }
+
+    fn reclaim_after_crash(&self) -> FsResult<()> {
+        let (start, end) = ([fs_key::SYS_ORPHAN], [fs_key::SYS_ORPHAN + 1]);
+        let mut orphans = Vec::new();
+        let mut scan = self.store.scan(self.store.sys, &start, &end)?;
+        while let Some((key, _)) = scan.next()? {
+            orphans.extend(fs_key::orphan_of(key));
+        }
+        drop(scan);
+        let mut found = 0;
+        for inos in orphans.chunks(RECLAIM_BATCH) {
+            let mut change = Change::giving_back(self);
+            for &ino in inos {
+                change.changes.delete(self.store.sys, &fs_key::orphan(ino));
+                if let Some((head, _)) = self.store.own_row(ino)?
+                    && head.nlink == 0
+                {
+                    change.purge(&head, true);
+                    found += 1;
+                }
+            }
+            change.commit()?;
+        }
+        if found > 0 {
+            tracing::info!(
+                found,
+                "removed files that were unlinked and open at the end"
+            );
+        }
+        Ok(())
+    }
+
+    /// A number that no inode ever had.
+    pub(crate) fn new_ino(&self) -> FsResult<Ino> {
+        let mut numbers = self.numbers.lock();
+        debug_assert!(numbers.next <= numbers.end, "numbers are set aside first");
+        if numbers.next == numbers.end {
+            let end = numbers.end + INO_BATCH;
+            let mut changes = stitch_db::Changes::new();
+            changes.put(self.store.sys, SYS_NEXT_INO, &encode_number(end));
+            self.store.commit(&changes, SpaceClass::Normal)?;
+            numbers.end = end;
+        }
+        let ino = Ino(numbers.next);
+        numbers.next += 1;
+        Ok(ino)
+    }
+
+    /// Whether one more unlinked file may be kept in memory alone.
+    pub(crate) fn keep_in_memory(&self) -> bool {
+        self.inodes.count_in_memory() < MEMORY_ORPHANS_MAX
+    }
+
+    /// Nanoseconds since 1970.
+    pub(crate) fn now(&self) -> i64 {
+        self.options.clock.now().0
+    }
+
+    pub(crate) const fn check_writable(&self) -> FsResult<()> {
+        if self.options.read_only {
+            return Err(FsError::ReadOnly);
+        }
+        Ok(())
+    }
+
+    /// What is in an inode's row behind the head: inline contents, or a symlink's target.
+    pub(crate) fn tail(&self, inode: &Inode) -> FsResult<Bytes> {
+        let key = match &inode.place {
+            Place::Memory(tail) => return Ok(tail.clone()),
+            _ if !inode.has_tail() => return Ok(Bytes::new()),
+            Place::Own => fs_key::own(inode.head.ino),
+            Place::Entry { parent, name } => self.store.dentry_key(*parent, name),
+        };
+        let ino = inode.head.ino;
+        let Some(row) = self.store.get(self.store.meta, &key)? else {
+            return Err(FsError::Corrupt(format!("inode {ino} has no row")));
+        };
+        match MetaRow::decode(&row)? {
+            MetaRow::Inode(head, tail) if head.ino == ino => Ok(row.slice_ref(tail)),
+            other => {
+                let found = other.ino();
+                Err(FsError::Corrupt(format!(
+                    "the row of inode {ino} is that of {found}"
+                )))
+            }
+        }
     }
 
     /// Attributes.
+    ///
+    /// # Errors
+    /// [`FsError::Stale`].
     pub fn get_attr(&self, ino: Ino) -> FsResult<Attr> {
-        let _ = ino;
-        Err(FsError::Unsupported)
+        Ok(Attr::of(&self.inodes.head(ino)?))
     }
+}
 
-    /// Changes attributes. Permission is the caller's business (see [`Self::access`]), except the
-    /// set-id rules.
-    pub fn set_attr(&self, caller: &Caller<'_>, ino: Ino, set: &SetAttr) -> FsResult<Attr> {
-        let _ = (caller, ino, set);
-        Err(FsError::Unsupported)
-    }
-
-    /// Whether the caller has all rights of `mask` (see [`crate::access_mask`]) by mode and ACL.
-    pub fn access(&self, caller: &Caller<'_>, ino: Ino, mask: u32) -> FsResult<()> {
-        let _ = (caller, ino, mask);
-        Err(FsError::Unsupported)
-    }
-
-    /// Makes a regular file; counts a lookup. An existing name is [`FsError::Exists`].
-    pub fn create(&self, caller: &Caller<'_>, at: DirName<'_>, new: &NewNode) -> FsResult<Attr> {
-        let _ = (caller, at, new);
-        Err(FsError::Unsupported)
-    }
-
-    /// Makes a directory; counts a lookup.
-    pub fn make_dir(&self, caller: &Caller<'_>, at: DirName<'_>, new: &NewNode) -> FsResult<Attr> {
-        let _ = (caller, at, new);
-        Err(FsError::Unsupported)
-    }
-
-    /// Makes a regular file, fifo, socket or device; counts a lookup.
-    pub fn make_node(
-        &self,
-        caller: &Caller<'_>,
-        at: DirName<'_>,
-        kind: FileKind,
-        rdev: u32,
-        new: &NewNode,
-    ) -> FsResult<Attr> {
-        let _ = (caller, at, kind, rdev, new);
-        Err(FsError::Unsupported)
-    }
-
-    /// Makes a symbolic link to `target` (1 to 4095 bytes); counts a lookup.
-    pub fn make_symlink(
-        &self,
-        caller: &Caller<'_>,
-        at: DirName<'_>,
-        target: &[u8],
-    ) -> FsResult<Attr> {
-        let _ = (caller, at, target);
-        Err(FsError::Unsupported)
-    }
-
-    /// Makes a regular file without a name, as of `O_TMPFILE`; counts a lookup. `link` can name it.
-    pub fn make_temp_file(
-        &self,
-        caller: &Caller<'_>,
-        parent: Ino,
-        new: &NewNode,
-    ) -> FsResult<Attr> {
-        let _ = (caller, parent, new);
-        Err(FsError::Unsupported)
-    }
-
-    /// The target of a symbolic link.
-    pub fn read_link(&self, ino: Ino) -> FsResult<bytes::Bytes> {
-        let _ = ino;
-        Err(FsError::Unsupported)
-    }
-
-    /// Gives an inode that is no directory another name; counts a lookup.
-    pub fn link(&self, ino: Ino, at: DirName<'_>) -> FsResult<Attr> {
-        let _ = (ino, at);
-        Err(FsError::Unsupported)
-    }
-
-    /// Removes a name of what is no directory.
-    pub fn unlink(&self, caller: &Caller<'_>, at: DirName<'_>) -> FsResult<()> {
-        let _ = (caller, at);
-        Err(FsError::Unsupported)
-    }
-
-    /// Removes an empty directory.
-    pub fn remove_dir(&self, caller: &Caller<'_>, at: DirName<'_>) -> FsResult<()> {
-        let _ = (caller, at);
-        Err(FsError::Unsupported)
-    }
-
-    /// Moves a name.
-    pub fn rename(
-        &self,
-        caller: &Caller<'_>,
-        source: DirName<'_>,
-        target: DirName<'_>,
-        mode: RenameMode,
-    ) -> FsResult<()> {
-        let _ = (caller, source, target, mode);
-        Err(FsError::Unsupported)
-    }
-
-    /// Hands the entries of a directory after `offset` (0: from the start) to `take`.
-    pub fn read_dir(
-        &self,
-        ino: Ino,
-        offset: u64,
-        take: &mut dyn FnMut(&DirEntry<'_>) -> Taken,
-    ) -> FsResult<()> {
-        let _ = (ino, offset, take);
-        Err(FsError::Unsupported)
-    }
-
-    /// As [`Self::read_dir`], with attributes and a lookup counted for each entry taken but `.` and `..`.
-    pub fn read_dir_plus(
-        &self,
-        ino: Ino,
-        offset: u64,
-        take: &mut dyn FnMut(&DirEntry<'_>) -> Taken,
-    ) -> FsResult<()> {
-        let _ = (ino, offset, take);
-        Err(FsError::Unsupported)
-    }
-
-    /// Appends up to `len` bytes from `offset` on to `out`; fewer only at the end of the file. Answers
-    /// how many.
-    pub fn read(&self, ino: Ino, offset: u64, len: usize, out: &mut Vec<u8>) -> FsResult<usize> {
-        let _ = (ino, offset, len, out);
-        Err(FsError::Unsupported)
-    }
-
-    /// Writes all of `data`. Answers the attributes afterwards.
-    pub fn write(
-        &self,
-        ino: Ino,
-        offset: u64,
-        data: &[u8],
-        options: WriteOptions,
-    ) -> FsResult<Attr> {
-        let _ = (ino, offset, data, options);
-        Err(FsError::Unsupported)
-    }
-
-    /// Makes, removes or zeroes a range of a file.
-    pub fn fallocate(
-        &self,
-        ino: Ino,
-        mode: FallocateMode,
-        offset: u64,
-        len: u64,
-    ) -> FsResult<Attr> {
-        let _ = (ino, mode, offset, len);
-        Err(FsError::Unsupported)
-    }
-
-    /// The next data or hole at or after `offset`.
-    pub fn seek(&self, ino: Ino, offset: u64, what: SeekFor) -> FsResult<u64> {
-        let _ = (ino, offset, what);
-        Err(FsError::Unsupported)
-    }
-
-    /// Copies bytes between files (or within one, where the ranges do not meet). Answers how many,
-    /// fewer only at the end of the source.
-    pub fn copy_range(&self, source: (Ino, u64), target: (Ino, u64), len: u64) -> FsResult<u64> {
-        let _ = (source, target, len);
-        Err(FsError::Unsupported)
-    }
-
-    /// The value of an extended attribute; [`FsError::NoData`] if there is none.
-    pub fn get_xattr(&self, caller: &Caller<'_>, ino: Ino, name: &[u8]) -> FsResult<bytes::Bytes> {
-        let _ = (caller, ino, name);
-        Err(FsError::Unsupported)
-    }
-
-    /// Sets an extended attribute. `kill_setgid`: setting an access ACL also clears set-gid.
-    pub fn set_xattr(
-        &self,
-        caller: &Caller<'_>,
-        ino: Ino,
-        name: &[u8],
-        value: &[u8],
-        mode: XattrMode,
-        kill_setgid: bool,
-    ) -> FsResult<()> {
-        let _ = (caller, ino, name, value, mode, kill_setgid);
-        Err(FsError::Unsupported)
-    }
-
-    /// Removes an extended attribute.
-    pub fn remove_xattr(&self, caller: &Caller<'_>, ino: Ino, name: &[u8]) -> FsResult<()> {
-        let _ = (caller, ino, name);
-        Err(FsError::Unsupported)
-    }
-
-    /// The names of the extended attributes, each with a zero byte after it.
-    pub fn list_xattr(&self, caller: &Caller<'_>, ino: Ino) -> FsResult<Vec<u8>> {
-        let _ = (caller, ino);
-        Err(FsError::Unsupported)
-    }
-
-    /// Flags as of `chattr`, see [`crate::inode_flag`].
-    pub fn set_inode_flags(&self, caller: &Caller<'_>, ino: Ino, flags: u32) -> FsResult<Attr> {
-        let _ = (caller, ino, flags);
-        Err(FsError::Unsupported)
-    }
+fn random_seed() -> FsResult<u64> {
+    let random = random::bytes16().map_err(|error| FsError::Corrupt(error.to_string()))?;
+    let seed = random.first_chunk().expect("sixteen bytes");
+    Ok(u64::from_le_bytes(*seed))
 }

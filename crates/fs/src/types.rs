@@ -29,6 +29,10 @@ pub struct FsOptions {
     pub read_only: bool,
     /// When reading changes the time of access.
     pub atime: AtimePolicy,
+    /// Check permissions of operations on names here: nobody above does.
+    pub check_permissions: bool,
+    /// For `format`: the seed of the order of names in directories; `None` is a secret random one.
+    pub name_seed: Option<u64>,
 }
 
 impl Default for FsOptions {
@@ -37,6 +41,8 @@ impl Default for FsOptions {
             clock: Arc::new(SystemClock::default()),
             read_only: false,
             atime: AtimePolicy::default(),
+            check_permissions: false,
+            name_seed: None,
         }
     }
 }

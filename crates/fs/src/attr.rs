@@ -1,0 +1,194 @@
+//! Changing attributes.
+
+use crate::change::Change;
+use crate::data::Staged;
+use crate::inode::Inode;
+use crate::make::{low_bits, without_setid};
+use crate::system::FileSystem;
+use crate::{AtimePolicy, Attr, Caller, FsError, FsResult, SetAttr, SetTime, inode_flag};
+use stitch_base::Ino;
+use stitch_format::fs_inode::{FileKind, InodeHead, row_flag};
+
+const SET_GID: u16 = 0o2000;
+const DAY_NS: i64 = 86_400_000_000_000;
+
+impl FileSystem {
+    /// Changes attributes. Whether the caller may is checked elsewhere (by the kernel, or see
+    /// [`Self::access`]), except for the rules of set-id bits.
+    ///
+    /// # Errors
+    /// [`FsError::Perm`] for what is immutable or append-only; with a size [`FsError::IsDir`],
+    /// [`FsError::Invalid`] for what has no size to set, [`FsError::FileTooBig`];
+    /// [`FsError::NoSpace`], [`FsError::ReadOnly`], [`FsError::Stale`].
+    ///
+    /// # Cost
+    /// One upsert that reads nothing; with a size a few messages more, whatever the sizes.
+    pub fn set_attr(&self, caller: &Caller<'_>, ino: Ino, set: &SetAttr) -> FsResult<Attr> {
+        self.check_writable()?;
+        let _inode = self.locks.inode_write(ino);
+        let inode = self.inodes.get(ino)?;
+        check_may_set(&inode, set)?;
+        if *set == SetAttr::default() {
+            return Ok(Attr::of(&inode.head));
+        }
+        let gives_back = set.size.is_some_and(|size| size < inode.head.size);
+        let mut change = if gives_back {
+            Change::giving_back(self)
+        } else {
+            Change::new(self)
+        };
+        let mut staged = Staged::new(inode);
+        if let Some(size) = set.size {
+            self.stage_size(&mut change, &mut staged, size, set.kill_setid)?;
+        }
+        self.set_owner(&mut change, caller, set, &mut staged.head);
+        self.set_perm(&mut change, caller, set, &mut staged.head)?;
+        self.set_times(set, &mut staged.head);
+        staged.finish(&mut change)?;
+        change.commit()?;
+        Ok(Attr::of(&staged.head))
+    }
+
+    /// A change of owner or group takes set-id bits and capabilities from what is no directory.
+    fn set_owner(
+        &self,
+        change: &mut Change<'_>,
+        caller: &Caller<'_>,
+        set: &SetAttr,
+        new: &mut InodeHead,
+    ) {
+        if set.uid.is_none() && set.gid.is_none() {
+            return;
+        }
+        new.uid = set.uid.unwrap_or(new.uid);
+        if new.kind != FileKind::Directory {
+            let is_outside = !caller.is_privileged() && !caller.is_in_group(new.gid);
+            new.perm = without_setid(new.perm);
+            if is_outside {
+                new.perm &= !SET_GID;
+            }
+            self.drop_capabilities(change, new);
+        }
+        new.gid = set.gid.unwrap_or(new.gid);
+    }
+
+    fn set_perm(
+        &self,
+        change: &mut Change<'_>,
+        caller: &Caller<'_>,
+        set: &SetAttr,
+        new: &mut InodeHead,
+    ) -> FsResult<()> {
+        let Some(perm) = set.perm else { return Ok(()) };
+        new.perm = low_bits(perm);
+        let keeps_group = caller.is_privileged() || caller.is_in_group(new.gid);
+        if self.options.check_permissions && new.kind != FileKind::Directory && !keeps_group {
+            new.perm &= !SET_GID;
+        }
+        if new.has(row_flag::ACCESS_ACL) {
+            self.mask_acl(change, new)?;
+        }
+        Ok(())
+    }
+
+    fn set_times(&self, set: &SetAttr, new: &mut InodeHead) {
+        let now = self.now();
+        let time = |time: SetTime| match time {
+            SetTime::Now => now,
+            SetTime::At(at) => at.0,
+        };
+        new.atime = set.atime.map_or(new.atime, time);
+        new.mtime = set.mtime.map_or(new.mtime, time);
+        new.ctime = set.ctime.map_or(now, |at| at.0);
+    }
+
+    /// Takes file capabilities from an inode, as every write and change of owner does.
+    pub(crate) fn drop_capabilities(&self, change: &mut Change<'_>, new: &mut InodeHead) {
+        if new.has(row_flag::CAPS) {
+            let key = stitch_format::fs_key::xattr(new.ino, crate::xattr::CAPABILITY);
+            change.changes.delete(self.store.xattr, &key);
+            new.flags &= !row_flag::CAPS;
+        }
+    }
+
+    /// Flags as of `chattr`, see [`crate::inode_flag`]; others are dropped.
+    ///
+    /// # Errors
+    /// [`FsError::Perm`] to change `IMMUTABLE` or `APPEND` without privilege, or as somebody else's;
+    /// [`FsError::Unsupported`] for what has no flags; [`FsError::ReadOnly`], [`FsError::Stale`].
+    pub fn set_inode_flags(&self, caller: &Caller<'_>, ino: Ino, flags: u32) -> FsResult<Attr> {
+        self.check_writable()?;
+        let _inode = self.locks.inode_write(ino);
+        let inode = self.inodes.get(ino)?;
+        if !matches!(inode.head.kind, FileKind::Regular | FileKind::Directory) {
+            return Err(FsError::Unsupported);
+        }
+        let fixed = inode_flag::IMMUTABLE | inode_flag::APPEND;
+        let changes_fixed = (flags ^ inode.head.iflags) & fixed != 0;
+        if !caller.is_privileged() && (changes_fixed || caller.uid != inode.head.uid) {
+            return Err(FsError::Perm);
+        }
+        let mut new = inode.head;
+        new.iflags = flags & inode_flag::ALL;
+        new.ctime = self.now();
+        let mut change = Change::new(self);
+        change.attrs(&inode, &new)?;
+        change.commit()?;
+        Ok(Attr::of(&new))
+    }
+
+    /// Notes that an inode was read, where the policy says so. Never fails: reading went well.
+    pub(crate) fn touch_atime(&self, ino: Ino) {
+        let Ok(head) = self.inodes.head(ino) else {
+            return;
+        };
+        if !self.wants_atime(&head) {
+            return;
+        }
+        let _inode = self.locks.inode_write(ino);
+        let Ok(inode) = self.inodes.get(ino) else {
+            return;
+        };
+        let mut new = inode.head;
+        new.atime = self.now();
+        let mut change = Change::new(self);
+        let committed = change.attrs(&inode, &new).and_then(|()| change.commit());
+        if let Err(error) = committed {
+            tracing::debug!(ino = ino.0, %error, "the time of access stays as it was");
+        }
+    }
+
+    fn wants_atime(&self, head: &InodeHead) -> bool {
+        if self.options.read_only || head.iflags & inode_flag::NOATIME != 0 {
+            return false;
+        }
+        match self.options.atime {
+            AtimePolicy::Noatime => false,
+            AtimePolicy::Strictatime => true,
+            AtimePolicy::Relatime => {
+                let is_old = self.now().saturating_sub(head.atime) >= DAY_NS;
+                head.atime <= head.mtime || head.atime <= head.ctime || is_old
+            }
+        }
+    }
+}
+
+/// Refuses changes of what is immutable, and of an append-only file more than its times to now.
+fn check_may_set(inode: &Inode, set: &SetAttr) -> FsResult<()> {
+    if inode.head.iflags & inode_flag::IMMUTABLE != 0 {
+        return Err(FsError::Perm);
+    }
+    if inode.head.iflags & inode_flag::APPEND != 0 {
+        let is_fixed_time = |time: Option<SetTime>| matches!(time, Some(SetTime::At(_)));
+        let changes = set.perm.is_some()
+            || set.uid.is_some()
+            || set.gid.is_some()
+            || set.size.is_some()
+            || is_fixed_time(set.atime)
+            || is_fixed_time(set.mtime);
+        if changes {
+            return Err(FsError::Perm);
+        }
+    }
+    Ok(())
+}

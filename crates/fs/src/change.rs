@@ -1,0 +1,262 @@
+//! One operation's changes: a batch for the trees, and what the inode table learns once it is
+//! committed.
+//!
+//! An inode's attributes change by an upsert that says what is different; after [`CHAIN_MAX`] of them
+//! the row is put whole, so that no reader folds long chains. An inode that is in memory alone changes
+//! there, without a batch.
+
+use crate::FsResult;
+use crate::inode::{Inode, Place};
+use crate::system::FileSystem;
+use bytes::Bytes;
+use stitch_base::Ino;
+use stitch_base::sync::Arc;
+use stitch_base::sync::atomic::Ordering;
+use stitch_db::{Changes, SpaceClass};
+use stitch_format::fs_chunk::ChunkDelta;
+use stitch_format::fs_inode::{AttrDelta, FileKind, InodeHead, encode_link, row_flag};
+use stitch_format::fs_key::{self, CHUNK_BYTES, FsKey, SYS_INODE_COUNT};
+use stitch_format::fs_sys::{UPSERT_ADD, UPSERT_ATTR, UPSERT_CHUNK};
+
+/// Upserts on one row before it is put whole.
+const CHAIN_MAX: u8 = 64;
+/// Chunks up to which contents are deleted one by one: cheaper to read after than a range.
+const POINT_DELETES_MAX: u64 = 16;
+
+pub(crate) struct Change<'fs> {
+    fs: &'fs FileSystem,
+    pub(crate) changes: Changes,
+    updates: Vec<Inode>,
+    space: SpaceClass,
+    scratch: Vec<u8>,
+    inodes_added: i64,
+}
+
+impl<'fs> Change<'fs> {
+    /// Changes that need space.
+    pub(crate) const fn new(fs: &'fs FileSystem) -> Self {
+        Self {
+            fs,
+            changes: Changes::new(),
+            updates: Vec::new(),
+            space: SpaceClass::Normal,
+            scratch: Vec::new(),
+            inodes_added: 0,
+        }
+    }
+
+    /// Changes that give space back, and so may use what is kept for that.
+    pub(crate) const fn giving_back(fs: &'fs FileSystem) -> Self {
+        let mut change = Self::new(fs);
+        change.space = SpaceClass::Reserve;
+        change
+    }
+
+    /// Key of the row of an inode that is not in memory alone.
+    fn key_of(&self, inode: &Inode) -> Option<FsKey> {
+        match &inode.place {
+            Place::Entry { parent, name } => Some(self.fs.store.dentry_key(*parent, name)),
+            Place::Own => Some(fs_key::own(inode.head.ino)),
+            Place::Memory(_) => None,
+        }
+    }
+
+    /// Changes attributes, not what is in the row behind them.
+    pub(crate) fn attrs(&mut self, inode: &Inode, new: &InodeHead) -> FsResult<()> {
+        let delta = AttrDelta::between(&inode.head, new);
+        if delta.is_empty() {
+            return Ok(());
+        }
+        let mut after = inode.clone();
+        after.head = *new;
+        if let Some(key) = self.key_of(inode) {
+            if inode.chain >= CHAIN_MAX {
+                let tail = self.fs.tail(inode)?;
+                self.put_row(&key, new, &tail);
+                after.chain = 0;
+            } else {
+                self.scratch.clear();
+                delta.encode(&mut self.scratch);
+                let meta = self.fs.store.meta;
+                self.changes.upsert(meta, &key, UPSERT_ATTR, &self.scratch);
+                after.chain += 1;
+            }
+        }
+        self.updates.push(after);
+        Ok(())
+    }
+
+    /// Puts the whole row of an inode where it is.
+    pub(crate) fn row(&mut self, inode: &Inode, new: &InodeHead, tail: &[u8]) {
+        let mut after = inode.clone();
+        after.head = *new;
+        after.chain = 0;
+        match self.key_of(inode) {
+            Some(key) => self.put_row(&key, new, tail),
+            None => after.place = Place::Memory(Bytes::copy_from_slice(tail)),
+        }
+        self.updates.push(after);
+    }
+
+    /// Puts the whole row of an inode at another place, where it is from then on.
+    pub(crate) fn move_row(&mut self, inode: &Inode, new: &InodeHead, tail: &[u8], place: Place) {
+        let after = Inode {
+            head: *new,
+            place,
+            chain: 0,
+            is_temp: inode.is_temp,
+        };
+        if let Some(key) = self.key_of(&after) {
+            self.put_row(&key, new, tail);
+        }
+        self.updates.push(after);
+    }
+
+    /// Makes an orphan in memory one in the trees, since more is to be kept of it than fits a row.
+    pub(crate) fn put_orphan(&mut self, inode: &Inode, tail: &[u8]) -> Inode {
+        debug_assert_eq!(inode.head.nlink, 0, "an orphan has no name");
+        self.changes
+            .put(self.fs.store.sys, &fs_key::orphan(inode.head.ino), &[]);
+        self.move_row(inode, &inode.head, tail, Place::Own);
+        let mut after = inode.clone();
+        after.place = Place::Own;
+        after.chain = 0;
+        after
+    }
+
+    fn put_row(&mut self, key: &[u8], head: &InodeHead, tail: &[u8]) {
+        self.scratch.clear();
+        self.scratch.extend_from_slice(&head.encode());
+        self.scratch.extend_from_slice(tail);
+        self.changes.put(self.fs.store.meta, key, &self.scratch);
+    }
+
+    /// Puts the row of an inode that nobody knows yet.
+    pub(crate) fn put_entry(&mut self, parent: Ino, name: &[u8], head: &InodeHead, tail: &[u8]) {
+        let key = self.fs.store.dentry_key(parent, name);
+        self.put_row(&key, head, tail);
+    }
+
+    /// Puts a name of an inode that has its own row.
+    pub(crate) fn put_link(&mut self, parent: Ino, name: &[u8], ino: Ino, kind: FileKind) {
+        let key = self.fs.store.dentry_key(parent, name);
+        let meta = self.fs.store.meta;
+        self.changes.put(meta, &key, &encode_link(ino, kind));
+    }
+
+    /// Deletes the row of a name.
+    pub(crate) fn delete_entry(&mut self, parent: Ino, name: &[u8]) {
+        let key = self.fs.store.dentry_key(parent, name);
+        self.changes.delete(self.fs.store.meta, &key);
+    }
+
+    /// Takes one name from an inode. The row of that name is somebody else's to delete or replace.
+    /// `tail` is what is in that row behind the head.
+    pub(crate) fn drop_name(&mut self, inode: &Inode, now: i64, tail: Bytes) -> FsResult<()> {
+        debug_assert!(inode.head.nlink > 0, "it has a name");
+        let mut new = inode.head;
+        new.ctime = now;
+        if !inode.is_dir() && inode.head.nlink > 1 {
+            new.nlink -= 1;
+            return self.attrs(inode, &new);
+        }
+        new.nlink = 0;
+        self.count_inodes(-1);
+        if self.fs.inodes.find(new.ino).is_none() {
+            self.purge(&inode.head, inode.place == Place::Own);
+            return Ok(());
+        }
+        let is_all_here = new.kind != FileKind::Regular || new.has(row_flag::INLINE);
+        if inode.place == Place::Own {
+            self.changes
+                .put(self.fs.store.sys, &fs_key::orphan(new.ino), &[]);
+            self.attrs(inode, &new)
+        } else if is_all_here && !new.has(row_flag::XATTRS) && self.fs.keep_in_memory() {
+            self.move_row(inode, &new, &tail, Place::Memory(tail.clone()));
+            Ok(())
+        } else {
+            let mut orphan = inode.clone();
+            orphan.head = new;
+            self.put_orphan(&orphan, &tail);
+            Ok(())
+        }
+    }
+
+    /// Deletes all rows of an inode but those of its names.
+    pub(crate) fn purge(&mut self, head: &InodeHead, has_own_row: bool) {
+        let ino = head.ino;
+        if has_own_row {
+            self.changes.delete(self.fs.store.meta, &fs_key::own(ino));
+        }
+        if head.kind == FileKind::Regular && !head.has(row_flag::INLINE) {
+            self.delete_chunks(ino, 0, head.size.div_ceil(CHUNK_BYTES));
+        }
+        if head.has(row_flag::XATTRS) {
+            let (start, end) = (fs_key::own(ino), fs_key::after(ino));
+            self.changes.delete_range(self.fs.store.xattr, &start, &end);
+        }
+    }
+
+    /// Deletes the chunks `[start, end)` of an inode.
+    pub(crate) fn delete_chunks(&mut self, ino: Ino, start: u64, end: u64) {
+        let data = self.fs.store.data;
+        if end.saturating_sub(start) <= POINT_DELETES_MAX {
+            for number in start..end {
+                self.changes.delete(data, &fs_key::chunk(ino, number));
+            }
+        } else {
+            let (start, end) = (fs_key::chunk(ino, start), fs_key::chunk(ino, end));
+            self.changes.delete_range(data, &start, &end);
+        }
+    }
+
+    /// Changes inside one chunk.
+    pub(crate) fn chunk(&mut self, ino: Ino, number: u64, delta: ChunkDelta<'_>) {
+        self.scratch.clear();
+        delta.encode(&mut self.scratch);
+        let key = fs_key::chunk(ino, number);
+        let data = self.fs.store.data;
+        self.changes.upsert(data, &key, UPSERT_CHUNK, &self.scratch);
+    }
+
+    /// Puts one chunk.
+    pub(crate) fn put_chunk(&mut self, ino: Ino, number: u64, bytes: &[u8]) {
+        debug_assert!(!bytes.is_empty(), "an empty chunk is absent");
+        let key = fs_key::chunk(ino, number);
+        self.changes.put(self.fs.store.data, &key, bytes);
+    }
+
+    /// Inodes that got a first name, or lost the last.
+    pub(crate) const fn count_inodes(&mut self, by: i64) {
+        self.inodes_added += by;
+    }
+
+    /// Commits all, and then tells the inode table.
+    pub(crate) fn commit(mut self) -> FsResult<()> {
+        if self.inodes_added != 0 {
+            let delta = self.inodes_added.to_le_bytes();
+            let sys = self.fs.store.sys;
+            self.changes
+                .upsert(sys, SYS_INODE_COUNT, UPSERT_ADD, &delta);
+        }
+        if !self.changes.is_empty() {
+            self.fs.store.commit(&self.changes, self.space)?;
+        }
+        let count = &self.fs.inode_count;
+        count.fetch_add(self.inodes_added.cast_unsigned(), Ordering::Relaxed);
+        for inode in self.updates {
+            self.fs.inodes.update(inode);
+        }
+        Ok(())
+    }
+}
+
+impl Place {
+    /// The place under a name.
+    pub(crate) fn entry(parent: Ino, name: &[u8]) -> Self {
+        Self::Entry {
+            parent,
+            name: Arc::from(name),
+        }
+    }
+}

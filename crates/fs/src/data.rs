@@ -1,0 +1,130 @@
+//! Contents of files.
+//!
+//! Up to [`INLINE_BYTES_MAX`] bytes are in the inode's row; more are chunks of 4 KiB in the `data` tree.
+//! A file changes over when it outgrows its row, and back only when it is cut to nothing.
+//!
+//! A write of a whole chunk is a put, of a part an upsert that patches it: neither reads. What is
+//! absent reads as zeros, and so does what lies behind the end of a short chunk.
+//!
+//! Invariants:
+//! - no chunk, and no byte of a chunk, lies at or beyond the size: cutting cuts the last chunk too, so
+//!   that growing again shows zeros;
+//! - without the row flag `HOLES` every chunk below the size exists; with it at most `chunks` do.
+
+mod allocate;
+mod copy;
+mod read;
+mod resize;
+mod seek;
+mod write;
+
+use crate::FsResult;
+use crate::change::Change;
+use crate::inode::{Inode, Place};
+use crate::system::FileSystem;
+use bytes::Bytes;
+use stitch_format::fs_inode::{InodeHead, row_flag};
+use stitch_format::fs_key::CHUNK_BYTES;
+
+/// Largest contents of a file that are in its row.
+pub const INLINE_BYTES_MAX: u64 = 4096;
+/// Largest size of a file, and end of any range of one.
+pub const FILE_BYTES_MAX: u64 = i64::MAX.unsigned_abs();
+
+/// An inode whose contents are changing, in one batch with its row.
+pub(crate) struct Staged {
+    pub(crate) inode: Inode,
+    pub(crate) head: InodeHead,
+    /// New inline contents.
+    tail: Option<Vec<u8>>,
+}
+
+impl Staged {
+    pub(crate) const fn new(inode: Inode) -> Self {
+        let head = inode.head;
+        Self {
+            inode,
+            head,
+            tail: None,
+        }
+    }
+
+    /// Puts the row, whole only where it must.
+    pub(crate) fn finish(&self, change: &mut Change<'_>) -> FsResult<()> {
+        match &self.tail {
+            Some(tail) => {
+                change.row(&self.inode, &self.head, tail);
+                Ok(())
+            }
+            None => change.attrs(&self.inode, &self.head),
+        }
+    }
+
+    /// Moves inline contents into the first chunk. `is_replaced`: the chunk is about to be put whole.
+    fn leave_row(
+        &mut self,
+        fs: &FileSystem,
+        change: &mut Change<'_>,
+        is_replaced: bool,
+    ) -> FsResult<()> {
+        if !self.head.has(row_flag::INLINE) {
+            return Ok(());
+        }
+        let tail = fs.tail(&self.inode)?;
+        if matches!(self.inode.place, Place::Memory(_)) {
+            self.inode = change.put_orphan(&self.inode, &[]);
+        }
+        if !tail.is_empty() && !is_replaced {
+            change.put_chunk(self.head.ino, 0, &tail);
+        }
+        self.head.flags &= !row_flag::INLINE;
+        if tail.is_empty() && self.head.size > 0 {
+            self.head.flags |= row_flag::HOLES;
+            self.head.chunks = 0;
+        }
+        self.tail = Some(Vec::new());
+        Ok(())
+    }
+
+    /// Notes that chunks below the size may be absent from now on.
+    fn note_holes(&mut self) {
+        if !self.head.has(row_flag::HOLES) {
+            self.head.flags |= row_flag::HOLES;
+            self.head.chunks = chunk_count(self.head.size);
+        }
+    }
+
+    /// Notes a new size, and absent chunks between the old one and `offset`.
+    fn grow(&mut self, size: u64, offset: u64) {
+        let is_chunked = !self.head.has(row_flag::INLINE);
+        if is_chunked && offset / CHUNK_BYTES > chunk_count(self.head.size) {
+            self.note_holes();
+        }
+        self.head.size = self.head.size.max(size);
+    }
+
+    /// Puts a new tail, without the zeros at its end.
+    fn set_tail(&mut self, mut tail: Vec<u8>) {
+        debug_assert!(tail.len() as u64 <= INLINE_BYTES_MAX, "it fits the row");
+        tail.truncate(usize::try_from(self.head.size).unwrap_or(usize::MAX));
+        self.tail = Some(tail);
+    }
+}
+
+/// Number of chunks of a file of this size without holes.
+pub(crate) const fn chunk_count(size: u64) -> u64 {
+    size.div_ceil(CHUNK_BYTES)
+}
+
+/// An offset within its chunk.
+fn within(offset: u64) -> u16 {
+    u16::try_from(offset % CHUNK_BYTES).expect("below 4096")
+}
+
+/// Appends what of `[offset, offset + len)` a row holds, and zeros for the rest.
+fn extend_padded(out: &mut Vec<u8>, bytes: &Bytes, offset: usize, len: usize) {
+    let start = offset.min(bytes.len());
+    let end = (offset + len).min(bytes.len());
+    out.extend_from_slice(&bytes[start..end]);
+    out.resize(out.len() + len - (end - start), 0);
+}

@@ -1,0 +1,48 @@
+//! Copying between files.
+
+use super::FILE_BYTES_MAX;
+use super::read::check_regular;
+use super::write::check_may_write;
+use crate::system::FileSystem;
+use crate::{FsError, FsResult};
+use stitch_base::Ino;
+
+impl FileSystem {
+    /// Copies bytes between files (or within one, where the ranges do not meet). Answers how many,
+    /// fewer only at the end of the source.
+    ///
+    /// # Errors
+    /// [`FsError::Invalid`] for ranges of one file that meet, and as [`Self::read`] and
+    /// [`Self::write`]; a part may have been copied then.
+    pub fn copy_range(&self, source: (Ino, u64), target: (Ino, u64), len: u64) -> FsResult<u64> {
+        self.check_writable()?;
+        let _inodes = self.locks.inodes_write(&[source.0, target.0]);
+        let from = self.inodes.get(source.0)?;
+        let to = self.inodes.get(target.0)?;
+        check_regular(&from)?;
+        check_regular(&to)?;
+        check_may_write(&to, target.1)?;
+        let len = len.min(from.head.size.saturating_sub(source.1));
+        let end = target.1.checked_add(len);
+        if end.is_none_or(|end| end > FILE_BYTES_MAX) {
+            return Err(FsError::FileTooBig);
+        }
+        if source.0 == target.0 && source.1.abs_diff(target.1) < len {
+            return Err(FsError::Invalid("the ranges meet"));
+        }
+        let piece_bytes = usize::try_from(self.piece_bytes()).expect("fits in memory");
+        let mut buffer = Vec::new();
+        let mut done = 0;
+        while done < len {
+            let left = usize::try_from(len - done).unwrap_or(usize::MAX);
+            buffer.clear();
+            let from = self.inodes.get(source.0)?;
+            let count = left.min(piece_bytes);
+            let count = self.read_locked(&from, source.1 + done, count, &mut buffer)?;
+            let to = self.inodes.get(target.0)?;
+            self.write_locked(to, target.1 + done, &buffer, false)?;
+            done += count as u64;
+        }
+        Ok(done)
+    }
+}

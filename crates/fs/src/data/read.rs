@@ -1,0 +1,105 @@
+//! Reading.
+
+use super::{FILE_BYTES_MAX, extend_padded};
+use crate::inode::Inode;
+use crate::system::FileSystem;
+use crate::{FsError, FsResult};
+use stitch_base::Ino;
+use stitch_format::fs_inode::{FileKind, row_flag};
+use stitch_format::fs_key::{self, CHUNK_BYTES};
+
+impl FileSystem {
+    /// Appends up to `len` bytes from `offset` on to `out`; fewer only at the end of the file. Answers
+    /// how many.
+    ///
+    /// # Errors
+    /// [`FsError::IsDir`], [`FsError::Invalid`] for what has no contents, [`FsError::Stale`],
+    /// [`FsError::Storage`]: `out` may have grown by a part.
+    ///
+    /// # Cost
+    /// One point read for a small file or one chunk, one scan otherwise.
+    pub fn read(&self, ino: Ino, offset: u64, len: usize, out: &mut Vec<u8>) -> FsResult<usize> {
+        let count = {
+            let _inode = self.locks.inode_read(ino);
+            let inode = self.inodes.get(ino)?;
+            check_regular(&inode)?;
+            self.read_locked(&inode, offset, len, out)?
+        };
+        if len > 0 {
+            self.touch_atime(ino);
+        }
+        Ok(count)
+    }
+
+    /// Reads from an inode that is locked.
+    pub(super) fn read_locked(
+        &self,
+        inode: &Inode,
+        offset: u64,
+        len: usize,
+        out: &mut Vec<u8>,
+    ) -> FsResult<usize> {
+        let head = &inode.head;
+        let left = head.size.saturating_sub(offset);
+        let len = len.min(usize::try_from(left).unwrap_or(usize::MAX));
+        if len == 0 {
+            return Ok(0);
+        }
+        debug_assert!(offset < FILE_BYTES_MAX, "below the size");
+        out.reserve(len);
+        if head.has(row_flag::INLINE) {
+            let tail = self.tail(inode)?;
+            let offset = usize::try_from(offset).expect("within a row");
+            extend_padded(out, &tail, offset, len);
+            return Ok(len);
+        }
+        let first = offset / CHUNK_BYTES;
+        let last = (offset + len as u64 - 1) / CHUNK_BYTES;
+        if first == last {
+            self.read_chunk(head.ino, offset, len, out)?;
+        } else {
+            self.read_chunks(head.ino, offset, len, out)?;
+        }
+        Ok(len)
+    }
+
+    fn read_chunk(&self, ino: Ino, offset: u64, len: usize, out: &mut Vec<u8>) -> FsResult<()> {
+        let key = fs_key::chunk(ino, offset / CHUNK_BYTES);
+        let chunk = self.store.get(self.store.data, &key)?.unwrap_or_default();
+        extend_padded(out, &chunk, usize::from(super::within(offset)), len);
+        Ok(())
+    }
+
+    fn read_chunks(&self, ino: Ino, offset: u64, len: usize, out: &mut Vec<u8>) -> FsResult<()> {
+        let base = out.len();
+        let end = offset + len as u64;
+        let start_key = fs_key::chunk(ino, offset / CHUNK_BYTES);
+        let end_key = fs_key::chunk(ino, super::chunk_count(end));
+        let mut scan = self.store.scan(self.store.data, &start_key, &end_key)?;
+        while let Some((key, bytes)) = scan.next()? {
+            let number = fs_key::chunk_of(key).ok_or_else(|| {
+                FsError::Corrupt(format!("inode {ino} has a chunk without number"))
+            })?;
+            let chunk_start = number * CHUNK_BYTES;
+            let skip = usize::try_from(offset.saturating_sub(chunk_start)).expect("in a chunk");
+            let to = chunk_start.max(offset) - offset;
+            let to = usize::try_from(to).expect("within the read");
+            let room = len - to;
+            let piece = bytes.get(skip..).unwrap_or_default();
+            let piece = &piece[..piece.len().min(room)];
+            out.resize(base + to, 0);
+            out.extend_from_slice(piece);
+        }
+        out.resize(base + len, 0);
+        Ok(())
+    }
+}
+
+/// Refuses what has no contents.
+pub(super) const fn check_regular(inode: &Inode) -> FsResult<()> {
+    match inode.head.kind {
+        FileKind::Regular => Ok(()),
+        FileKind::Directory => Err(FsError::IsDir),
+        _ => Err(FsError::Invalid("not a regular file")),
+    }
+}

@@ -1,0 +1,83 @@
+//! Cutting files and letting them grow.
+
+use super::read::check_regular;
+use super::{FILE_BYTES_MAX, INLINE_BYTES_MAX, Staged, chunk_count, within};
+use crate::change::Change;
+use crate::make::without_setid;
+use crate::system::FileSystem;
+use crate::{FsError, FsResult};
+use stitch_format::fs_chunk::ChunkDelta;
+use stitch_format::fs_inode::row_flag;
+use stitch_format::fs_key::CHUNK_BYTES;
+
+impl FileSystem {
+    /// Stages a new size, and what comes with it. The inode is locked.
+    pub(crate) fn stage_size(
+        &self,
+        change: &mut Change<'_>,
+        staged: &mut Staged,
+        size: u64,
+        kill_setid: bool,
+    ) -> FsResult<()> {
+        check_regular(&staged.inode)?;
+        if size > FILE_BYTES_MAX {
+            return Err(FsError::FileTooBig);
+        }
+        let now = self.now();
+        staged.head.mtime = now;
+        staged.head.ctime = now;
+        if kill_setid {
+            staged.head.perm = without_setid(staged.head.perm);
+        }
+        self.drop_capabilities(change, &mut staged.head);
+        if size > staged.head.size {
+            self.stage_growth(change, staged, size)
+        } else if size < staged.head.size {
+            self.stage_cut(change, staged, size)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Makes a file longer by a hole.
+    pub(super) fn stage_growth(
+        &self,
+        change: &mut Change<'_>,
+        staged: &mut Staged,
+        size: u64,
+    ) -> FsResult<()> {
+        debug_assert!(size > staged.head.size, "it grows");
+        if size > INLINE_BYTES_MAX {
+            staged.leave_row(self, change, false)?;
+        }
+        staged.grow(size, chunk_count(size) * CHUNK_BYTES);
+        Ok(())
+    }
+
+    fn stage_cut(&self, change: &mut Change<'_>, staged: &mut Staged, size: u64) -> FsResult<()> {
+        let ino = staged.head.ino;
+        let old_size = staged.head.size;
+        staged.head.size = size;
+        if staged.head.has(row_flag::INLINE) {
+            let tail = if size == 0 {
+                Vec::new()
+            } else {
+                Vec::from(self.tail(&staged.inode)?)
+            };
+            staged.set_tail(tail);
+            return Ok(());
+        }
+        change.delete_chunks(ino, chunk_count(size), chunk_count(old_size));
+        if size == 0 {
+            staged.head.flags = (staged.head.flags | row_flag::INLINE) & !row_flag::HOLES;
+            staged.head.chunks = 0;
+            return Ok(());
+        }
+        let len = within(size);
+        if len > 0 {
+            change.chunk(ino, size / CHUNK_BYTES, ChunkDelta::Cut { len });
+        }
+        staged.head.chunks = staged.head.chunks.min(chunk_count(size));
+        Ok(())
+    }
+}

@@ -1,0 +1,162 @@
+//! Writing.
+
+use super::read::check_regular;
+use super::{FILE_BYTES_MAX, INLINE_BYTES_MAX, Staged, chunk_count, within};
+use crate::change::Change;
+use crate::inode::Inode;
+use crate::make::without_setid;
+use crate::system::FileSystem;
+use crate::{Attr, FsError, FsResult, WriteOptions, inode_flag};
+use stitch_base::Ino;
+use stitch_format::fs_chunk::ChunkDelta;
+use stitch_format::fs_inode::row_flag;
+use stitch_format::fs_key::CHUNK_BYTES;
+
+/// Most bytes written in one batch.
+const PIECE_BYTES_MAX: u64 = 2 << 20;
+/// What a chunk takes in a batch beside its bytes.
+const MESSAGE_BYTES: u64 = 64;
+
+impl FileSystem {
+    /// Writes all of `data`. Answers the attributes afterwards.
+    ///
+    /// # Errors
+    /// [`FsError::FileTooBig`], [`FsError::Perm`] for what is immutable, or append-only and not written
+    /// at its end, [`FsError::IsDir`], [`FsError::Invalid`], [`FsError::NoSpace`],
+    /// [`FsError::ReadOnly`], [`FsError::Stale`].
+    ///
+    /// # Durability
+    /// One batch for each 2 MiB: of a longer write a crash may leave a beginning.
+    ///
+    /// # Cost
+    /// One message for each chunk, one for the row; reads nothing but the row of a small file.
+    pub fn write(
+        &self,
+        ino: Ino,
+        offset: u64,
+        data: &[u8],
+        options: WriteOptions,
+    ) -> FsResult<Attr> {
+        self.check_writable()?;
+        let _inode = self.locks.inode_write(ino);
+        let inode = self.inodes.get(ino)?;
+        check_regular(&inode)?;
+        let offset = if options.append {
+            inode.head.size
+        } else {
+            offset
+        };
+        check_may_write(&inode, offset)?;
+        let end = offset.checked_add(data.len() as u64);
+        if end.is_none_or(|end| end > FILE_BYTES_MAX) {
+            return Err(FsError::FileTooBig);
+        }
+        self.write_locked(inode, offset, data, options.kill_setid)
+    }
+
+    /// Writes to an inode that is locked, within the largest size.
+    pub(super) fn write_locked(
+        &self,
+        mut inode: Inode,
+        offset: u64,
+        data: &[u8],
+        kill_setid: bool,
+    ) -> FsResult<Attr> {
+        let ino = inode.head.ino;
+        let piece_bytes = self.piece_bytes();
+        let mut at = offset;
+        let mut rest = data;
+        while !rest.is_empty() {
+            // Pieces end where chunks end.
+            let len = usize::try_from(piece_bytes - at % CHUNK_BYTES).expect("fits in memory");
+            let (piece, after) = rest.split_at(len.min(rest.len()));
+            self.write_piece(inode, at, piece, kill_setid)?;
+            at += piece.len() as u64;
+            rest = after;
+            inode = self.inodes.get(ino)?;
+        }
+        Ok(Attr::of(&inode.head))
+    }
+
+    /// Bytes that fit a batch of the engine.
+    pub(super) fn piece_bytes(&self) -> u64 {
+        let batch = self.engine().limits().batch_bytes_max;
+        let chunks = batch / 2 / (CHUNK_BYTES + MESSAGE_BYTES);
+        (chunks.max(1) * CHUNK_BYTES).min(PIECE_BYTES_MAX)
+    }
+
+    fn write_piece(&self, inode: Inode, at: u64, piece: &[u8], kill_setid: bool) -> FsResult<()> {
+        let mut change = Change::new(self);
+        let mut staged = Staged::new(inode);
+        let end = at + piece.len() as u64;
+        let now = self.now();
+        staged.head.mtime = now;
+        staged.head.ctime = now;
+        if kill_setid {
+            staged.head.perm = without_setid(staged.head.perm);
+        }
+        self.drop_capabilities(&mut change, &mut staged.head);
+        if staged.head.has(row_flag::INLINE) && end.max(staged.head.size) <= INLINE_BYTES_MAX {
+            let mut tail = Vec::from(self.tail(&staged.inode)?);
+            let start = usize::try_from(at).expect("within a row");
+            tail.resize(tail.len().max(start + piece.len()), 0);
+            tail[start..start + piece.len()].copy_from_slice(piece);
+            staged.head.size = staged.head.size.max(end);
+            staged.set_tail(tail);
+        } else {
+            let is_first_whole = at == 0 && end >= staged.head.size.min(CHUNK_BYTES);
+            staged.leave_row(self, &mut change, is_first_whole)?;
+            stage_chunks(&mut change, &mut staged, at, piece);
+        }
+        staged.finish(&mut change)?;
+        change.commit()
+    }
+}
+
+/// Stages the chunks of a write: a put where nothing of the old chunk stays, a patch elsewhere.
+fn stage_chunks(change: &mut Change<'_>, staged: &mut Staged, at: u64, piece: &[u8]) {
+    let ino: Ino = staged.head.ino;
+    let old_size = staged.head.size;
+    let end = at + piece.len() as u64;
+    let mut rest = piece;
+    let mut offset = at;
+    let mut zeros_and_piece = Vec::new();
+    while !rest.is_empty() {
+        let number = offset / CHUNK_BYTES;
+        let skip = within(offset);
+        let room = usize::try_from(CHUNK_BYTES).expect("4096") - usize::from(skip);
+        let (bytes, after) = rest.split_at(room.min(rest.len()));
+        let chunk_start = number * CHUNK_BYTES;
+        let piece_end = offset + bytes.len() as u64;
+        let replaces_all = skip == 0 && (piece_end >= old_size || bytes.len() == room);
+        if replaces_all {
+            change.put_chunk(ino, number, bytes);
+        } else if chunk_start >= old_size {
+            zeros_and_piece.clear();
+            zeros_and_piece.resize(usize::from(skip), 0);
+            zeros_and_piece.extend_from_slice(bytes);
+            change.put_chunk(ino, number, &zeros_and_piece);
+        } else {
+            let offset = skip;
+            change.chunk(ino, number, ChunkDelta::Patch { offset, bytes });
+        }
+        offset = piece_end;
+        rest = after;
+    }
+    staged.grow(end, at);
+    if staged.head.has(row_flag::HOLES) {
+        let written = chunk_count(end) - at / CHUNK_BYTES;
+        let full = chunk_count(staged.head.size);
+        staged.head.chunks = (staged.head.chunks + written).min(full);
+    }
+}
+
+/// Refuses what may not be written, or only at its end.
+pub(super) const fn check_may_write(inode: &Inode, offset: u64) -> FsResult<()> {
+    let iflags = inode.head.iflags;
+    let only_grows = iflags & inode_flag::APPEND != 0 && offset != inode.head.size;
+    if iflags & inode_flag::IMMUTABLE != 0 || only_grows {
+        return Err(FsError::Perm);
+    }
+    Ok(())
+}

@@ -1,0 +1,168 @@
+//! Reading directories.
+//!
+//! Entries come in the order of their names' hashes, which is the order of their keys. A position is a
+//! number of 63 bits that says after which entry a walk goes on:
+//!
+//! ```text
+//! 0: the start    1: after `.`    2: after `..`    hash (59 bits) | rank (4 bits): after that name
+//! ```
+//!
+//! The rank counts the names of one hash in the order of their bytes. So a position needs no memory
+//! anywhere and is good for ever, over remounts too: entries that stay are met exactly once, whatever
+//! is made and removed meanwhile. (Two names of one hash are met once in 2^59 pairs; only if one of
+//! two is removed exactly between two reads that part them could the other be missed. A seventeenth
+//! name of one hash could be missed; the hash is seeded, so nobody can make them.)
+//!
+//! Differs: `TableFS` hashes names too, but keeps an open directory's position as a key in memory.
+
+use crate::inode::Inode;
+use crate::lookup::Dentry;
+use crate::system::FileSystem;
+use crate::{Attr, DirEntry, DirName, FsError, FsResult, Taken};
+use bytes::Bytes;
+use stitch_base::Ino;
+use stitch_format::fs_inode::FileKind;
+use stitch_format::fs_key::{self, NAME_HASH_MAX};
+
+const AFTER_DOT: u64 = 1;
+const AFTER_DOT_DOT: u64 = 2;
+const RANK_BITS: u32 = 4;
+const RANK_MAX: u64 = (1 << RANK_BITS) - 1;
+
+/// Consumer of entries.
+type Take<'a> = &'a mut dyn FnMut(&DirEntry<'_>) -> Taken;
+
+/// Where a walk goes on after a name.
+const fn position(hash: u64, rank: u64) -> u64 {
+    let rank = if rank < RANK_MAX { rank } else { RANK_MAX };
+    hash << RANK_BITS | rank
+}
+
+impl FileSystem {
+    /// Hands the entries of a directory after `offset` (0: from the start) to `take`, which must not
+    /// call the file system.
+    ///
+    /// # Errors
+    /// [`FsError::NotDir`], [`FsError::Stale`], [`FsError::Invalid`] for an offset that was never given.
+    ///
+    /// # Cost
+    /// One scan.
+    pub fn read_dir(&self, ino: Ino, offset: u64, take: Take<'_>) -> FsResult<()> {
+        self.walk(ino, offset, take, false)
+    }
+
+    /// As [`Self::read_dir`], with attributes and a lookup counted for each entry taken but `.` and
+    /// `..`.
+    ///
+    /// # Errors
+    /// As [`Self::read_dir`].
+    ///
+    /// # Cost
+    /// One scan, and one point read for each inode with several names that is not known.
+    pub fn read_dir_plus(&self, ino: Ino, offset: u64, take: Take<'_>) -> FsResult<()> {
+        self.walk(ino, offset, take, true)
+    }
+
+    fn walk(&self, ino: Ino, offset: u64, take: Take<'_>, is_plus: bool) -> FsResult<()> {
+        let dir = self.dir(ino)?;
+        if offset >> RANK_BITS > NAME_HASH_MAX {
+            return Err(FsError::Invalid("no position of a directory"));
+        }
+        let Some(parent) = dir.parent() else {
+            // It was removed: not even `.` is left.
+            return Ok(());
+        };
+        {
+            let _names = self.locks.dir_read(ino);
+            if take_dots(ino, parent, offset, take) == Taken::More {
+                self.walk_names(&dir, offset, take, is_plus)?;
+            }
+        }
+        self.touch_atime(ino);
+        Ok(())
+    }
+
+    fn walk_names(&self, dir: &Inode, offset: u64, take: Take<'_>, is_plus: bool) -> FsResult<()> {
+        let ino = dir.head.ino;
+        let (from_hash, done_rank) = (offset >> RANK_BITS, offset & RANK_MAX);
+        let moment = self.inodes.moment();
+        let start = fs_key::dentry_start(ino, from_hash.max(1));
+        let mut scan = self
+            .store
+            .scan(self.store.meta, &start, &fs_key::after(ino))?;
+        let (mut last_hash, mut rank) = (0, 0);
+        while let Some((key, row)) = scan.next()? {
+            let Some((hash, name)) = fs_key::name_of(key) else {
+                return Err(FsError::Corrupt(format!(
+                    "directory {ino} has a row without name"
+                )));
+            };
+            rank = if hash == last_hash { rank + 1 } else { 0 };
+            last_hash = hash;
+            if hash == from_hash && rank <= done_rank {
+                continue;
+            }
+            let row = Bytes::copy_from_slice(row);
+            let dentry = Dentry::decode(&row)?;
+            let at = DirName::new(ino, name);
+            let entry = DirEntry {
+                ino: dentry.ino,
+                kind: dentry.kind,
+                name,
+                offset: position(hash, rank),
+                attr: None,
+            };
+            if self.hand_over(at, &dentry, entry, moment, take, is_plus)? == Taken::Full {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    fn hand_over(
+        &self,
+        at: DirName<'_>,
+        dentry: &Dentry,
+        entry: DirEntry<'_>,
+        moment: u64,
+        take: Take<'_>,
+        is_plus: bool,
+    ) -> FsResult<Taken> {
+        if !is_plus {
+            return Ok(take(&entry));
+        }
+        let attr: Attr = self.learn(at, dentry, moment)?;
+        let taken = take(&DirEntry {
+            attr: Some(attr),
+            ..entry
+        });
+        if taken == Taken::Full {
+            self.forget(dentry.ino, 1);
+        }
+        Ok(taken)
+    }
+}
+
+fn take_dots(ino: Ino, parent: Ino, offset: u64, take: Take<'_>) -> Taken {
+    let dots: [(u64, &[u8], Ino); 2] = [(AFTER_DOT, b".", ino), (AFTER_DOT_DOT, b"..", parent)];
+    for (after, name, ino) in dots {
+        if offset >= after {
+            continue;
+        }
+        let entry = DirEntry {
+            ino,
+            kind: FileKind::Directory,
+            name,
+            offset: after,
+            attr: None,
+        };
+        if take(&entry) == Taken::Full {
+            return Taken::Full;
+        }
+    }
+    Taken::More
+}
+
+/// A position in a directory is never one of the first two.
+const _: () = assert!(position(1, 0) > AFTER_DOT_DOT);
+const _: () = assert!(position(NAME_HASH_MAX, RANK_MAX) <= i64::MAX as u64);

@@ -1,0 +1,336 @@
+//! The inodes that somebody knows: each since its first lookup, until the last one is forgotten.
+//!
+//! The kernel looks a name up before it does anything with an inode, so this table knows where the row
+//! of every inode in use is, and what is in it. It is written through: a change goes into the trees
+//! first, then here. So attributes are never read twice, and a write knows the size without reading.
+//!
+//! Invariants:
+//! - an entry has lookups, handles or pins; the root has one lookup that nobody can forget;
+//! - a directory pins its parent, so that the way up to the root is always known;
+//! - what an entry says is what the trees say, unless the inode is in memory alone.
+//!
+//! Differs: `TableFS` caches rows by key and reads them again after a while.
+
+use crate::{FsError, FsResult};
+use bytes::Bytes;
+use std::collections::HashMap;
+use stitch_base::Ino;
+use stitch_base::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use stitch_base::sync::{Arc, Mutex};
+use stitch_format::fs_inode::{FileKind, InodeHead, row_flag};
+
+const SHARDS: usize = 64;
+/// Upserts assumed on a row that was just read.
+const CHAIN_UNKNOWN: u8 = 32;
+
+/// Where the row of an inode is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// Under the only name that it has.
+    Entry {
+        /// The directory.
+        parent: Ino,
+        /// The name.
+        name: Arc<[u8]>,
+    },
+    /// Under its number: the root, inodes with several names, orphans.
+    Own,
+    /// Nowhere: it has no name, and these small contents go with the process.
+    Memory(Bytes),
+}
+
+/// An inode as it is at the moment; guarded by the inode's lock.
+#[derive(Clone, Debug)]
+pub(crate) struct Inode {
+    pub(crate) head: InodeHead,
+    pub(crate) place: Place,
+    /// Upserts on its row since the row was last put.
+    pub(crate) chain: u8,
+    /// Made without a name, so that it may be given one.
+    pub(crate) is_temp: bool,
+}
+
+impl Inode {
+    pub(crate) const fn is_dir(&self) -> bool {
+        matches!(self.head.kind, FileKind::Directory)
+    }
+
+    /// True if something is, or may be, behind the head in its row.
+    pub(crate) const fn has_tail(&self) -> bool {
+        match self.head.kind {
+            FileKind::Symlink => true,
+            _ => self.head.has(row_flag::INLINE) && self.head.size > 0,
+        }
+    }
+
+    /// The directory that a directory is in; the root is in itself.
+    pub(crate) const fn parent(&self) -> Option<Ino> {
+        match self.place {
+            Place::Entry { parent, .. } => Some(parent),
+            Place::Own if matches!(self.head.ino, Ino::ROOT) => Some(Ino::ROOT),
+            Place::Own | Place::Memory(_) => None,
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Node {
+    inode: Inode,
+    lookups: u64,
+    handles: u32,
+    pins: u32,
+    is_changed: bool,
+}
+
+impl Node {
+    const fn is_free(&self) -> bool {
+        self.lookups == 0 && self.handles == 0 && self.pins == 0
+    }
+}
+
+/// What keeps an inode.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Hold {
+    Lookups(u64),
+    Handle,
+    Pin,
+}
+
+#[derive(Debug)]
+pub(crate) struct Inodes {
+    shards: [Mutex<HashMap<Ino, Node>>; SHARDS],
+    /// Counts changed inodes that were let go: a row read before is not news after.
+    changes_forgotten: AtomicU64,
+    /// Inodes that are in memory alone.
+    in_memory: AtomicUsize,
+}
+
+impl Inodes {
+    /// A table that knows the root.
+    pub(crate) fn new(root: InodeHead) -> Self {
+        let inodes = Self {
+            shards: std::array::from_fn(|_| Mutex::default()),
+            changes_forgotten: AtomicU64::new(0),
+            in_memory: AtomicUsize::new(0),
+        };
+        let node = Node {
+            inode: Inode {
+                head: root,
+                place: Place::Own,
+                chain: 0,
+                is_temp: false,
+            },
+            lookups: 1,
+            handles: 0,
+            pins: 0,
+            is_changed: false,
+        };
+        inodes.shard(Ino::ROOT).lock().insert(Ino::ROOT, node);
+        inodes
+    }
+
+    fn shard(&self, ino: Ino) -> &Mutex<HashMap<Ino, Node>> {
+        let mixed = ino.0.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        &self.shards[usize::from(mixed.to_be_bytes()[0]) % SHARDS]
+    }
+
+    /// Number of inodes known.
+    pub(crate) fn count(&self) -> usize {
+        self.shards.iter().map(|shard| shard.lock().len()).sum()
+    }
+
+    /// Number of inodes that are in memory alone.
+    pub(crate) fn count_in_memory(&self) -> usize {
+        self.in_memory.load(Ordering::Relaxed)
+    }
+
+    fn count_move(&self, old: Option<&Place>, new: Option<&Place>) {
+        let is_in_memory = |place: Option<&Place>| matches!(place, Some(Place::Memory(_)));
+        match (is_in_memory(old), is_in_memory(new)) {
+            (false, true) => self.in_memory.fetch_add(1, Ordering::Relaxed),
+            (true, false) => self.in_memory.fetch_sub(1, Ordering::Relaxed),
+            _ => 0,
+        };
+    }
+
+    /// An inode that is known.
+    pub(crate) fn get(&self, ino: Ino) -> FsResult<Inode> {
+        self.find(ino).ok_or(FsError::Stale(ino))
+    }
+
+    /// An inode, if it is known.
+    pub(crate) fn find(&self, ino: Ino) -> Option<Inode> {
+        let shard = self.shard(ino).lock();
+        shard.get(&ino).map(|node| node.inode.clone())
+    }
+
+    /// Head of an inode that is known.
+    pub(crate) fn head(&self, ino: Ino) -> FsResult<InodeHead> {
+        let shard = self.shard(ino).lock();
+        let node = shard.get(&ino).ok_or(FsError::Stale(ino))?;
+        Ok(node.inode.head)
+    }
+
+    /// A moment; see [`Self::learn`].
+    pub(crate) fn moment(&self) -> u64 {
+        self.changes_forgotten.load(Ordering::Acquire)
+    }
+
+    /// Counts a lookup of an inode that is known.
+    pub(crate) fn look_up(&self, ino: Ino) -> Option<InodeHead> {
+        let mut shard = self.shard(ino).lock();
+        let node = shard.get_mut(&ino)?;
+        node.lookups += 1;
+        Some(node.inode.head)
+    }
+
+    /// Counts a lookup of an inode whose row was read after `moment`. `None` if the row may be old
+    /// by now: read it again.
+    pub(crate) fn learn(
+        &self,
+        head: &InodeHead,
+        place: Place,
+        moment: u64,
+    ) -> FsResult<Option<InodeHead>> {
+        if let Some(known) = self.look_up(head.ino) {
+            return Ok(Some(known));
+        }
+        let inode = Inode {
+            head: *head,
+            place,
+            chain: CHAIN_UNKNOWN,
+            is_temp: false,
+        };
+        let parent = if inode.is_dir() { inode.parent() } else { None };
+        if let Some(parent) = parent {
+            self.hold(parent, Hold::Pin)?;
+        }
+        let learned = self.insert_at(inode, moment);
+        if let Some(parent) = parent
+            && !matches!(learned, Some((_, true)))
+        {
+            self.release(parent, Hold::Pin);
+        }
+        Ok(learned.map(|(head, _)| head))
+    }
+
+    /// Inserts, unless the table has moved on. Answers the head, and whether it is new.
+    fn insert_at(&self, inode: Inode, moment: u64) -> Option<(InodeHead, bool)> {
+        let mut shard = self.shard(inode.head.ino).lock();
+        if let Some(node) = shard.get_mut(&inode.head.ino) {
+            node.lookups += 1;
+            return Some((node.inode.head, false));
+        }
+        if self.moment() != moment {
+            return None;
+        }
+        let head = inode.head;
+        let node = Node {
+            inode,
+            lookups: 1,
+            handles: 0,
+            pins: 0,
+            is_changed: false,
+        };
+        shard.insert(head.ino, node);
+        Some((head, true))
+    }
+
+    /// Adds an inode that was just made, with one lookup.
+    pub(crate) fn add(&self, inode: Inode) -> FsResult<()> {
+        if inode.is_dir()
+            && let Some(parent) = inode.parent()
+        {
+            self.hold(parent, Hold::Pin)?;
+        }
+        self.count_move(None, Some(&inode.place));
+        let ino = inode.head.ino;
+        let node = Node {
+            inode,
+            lookups: 1,
+            handles: 0,
+            pins: 0,
+            is_changed: true,
+        };
+        let before = self.shard(ino).lock().insert(ino, node);
+        debug_assert!(before.is_none(), "numbers are never reused");
+        Ok(())
+    }
+
+    /// Keeps an inode that is known.
+    pub(crate) fn hold(&self, ino: Ino, hold: Hold) -> FsResult<()> {
+        let mut shard = self.shard(ino).lock();
+        let node = shard.get_mut(&ino).ok_or(FsError::Stale(ino))?;
+        match hold {
+            Hold::Lookups(count) => node.lookups += count,
+            Hold::Handle => node.handles += 1,
+            Hold::Pin => node.pins += 1,
+        }
+        Ok(())
+    }
+
+    /// Lets go of an inode. Answers the inode if it is not known any more.
+    pub(crate) fn release(&self, ino: Ino, hold: Hold) -> Option<Inode> {
+        let removed = self.release_one(ino, hold)?;
+        let mut up = if removed.is_dir() {
+            removed.parent()
+        } else {
+            None
+        };
+        while let Some(parent) = up {
+            let gone = self.release_one(parent, Hold::Pin);
+            up = gone.and_then(|inode| inode.parent());
+        }
+        Some(removed)
+    }
+
+    fn release_one(&self, ino: Ino, hold: Hold) -> Option<Inode> {
+        let mut shard = self.shard(ino).lock();
+        let node = shard.get_mut(&ino)?;
+        match hold {
+            Hold::Lookups(count) => {
+                let floor = u64::from(ino == Ino::ROOT);
+                node.lookups = node.lookups.saturating_sub(count).max(floor);
+            }
+            Hold::Handle => node.handles = node.handles.saturating_sub(1),
+            Hold::Pin => {
+                debug_assert!(node.pins > 0, "a pin is taken back once");
+                node.pins = node.pins.saturating_sub(1);
+            }
+        }
+        if !node.is_free() {
+            return None;
+        }
+        let node = shard.remove(&ino)?;
+        if node.is_changed {
+            self.changes_forgotten.fetch_add(1, Ordering::Release);
+        }
+        self.count_move(Some(&node.inode.place), None);
+        Some(node.inode)
+    }
+
+    /// Takes over what was committed.
+    pub(crate) fn update(&self, new: Inode) {
+        let ino = new.head.ino;
+        let is_dir = new.is_dir();
+        let new_parent = new.parent();
+        let old_parent = {
+            let mut shard = self.shard(ino).lock();
+            let Some(node) = shard.get_mut(&ino) else {
+                return;
+            };
+            node.is_changed = true;
+            self.count_move(Some(&node.inode.place), Some(&new.place));
+            std::mem::replace(&mut node.inode, new).parent()
+        };
+        if is_dir && old_parent != new_parent {
+            if let Some(parent) = new_parent {
+                let held = self.hold(parent, Hold::Pin);
+                debug_assert!(held.is_ok(), "a directory moves into a known one");
+            }
+            if let Some(parent) = old_parent {
+                self.release(parent, Hold::Pin);
+            }
+        }
+    }
+}

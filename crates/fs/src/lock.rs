@@ -1,0 +1,148 @@
+//! Locks of the file system: striped by inode number, taken in one order.
+//!
+//! 1. `rename`: whoever takes more than one directory lock holds it. So two of them never wait for
+//!    each other's directories.
+//! 2. Directory locks guard which names a directory has: shared to look them up, exclusive to change
+//!    them.
+//! 3. Inode locks guard attributes, contents and location of an inode: all that an operation needs
+//!    are taken at once, in the order of their stripes.
+//!
+//! Nothing is held while the engine syncs.
+
+use stitch_base::Ino;
+use stitch_base::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+const STRIPES: usize = 256;
+/// Most inodes that one operation locks: two directories and two inodes in a rename.
+const HELD_MAX: usize = 4;
+
+#[derive(Debug)]
+pub(crate) struct Locks {
+    rename: Mutex<()>,
+    dirs: [RwLock<()>; STRIPES],
+    inodes: [RwLock<()>; STRIPES],
+}
+
+/// Exclusive locks of a few stripes.
+pub(crate) struct Held<'a> {
+    guards: [Option<RwLockWriteGuard<'a, ()>>; HELD_MAX],
+    stripes: [usize; HELD_MAX],
+}
+
+impl Default for Locks {
+    fn default() -> Self {
+        Self {
+            rename: Mutex::new(()),
+            dirs: [const { RwLock::new(()) }; STRIPES],
+            inodes: [const { RwLock::new(()) }; STRIPES],
+        }
+    }
+}
+
+fn stripe(ino: Ino) -> usize {
+    let mixed = ino.0.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    usize::from(mixed.to_be_bytes()[0])
+}
+
+impl Locks {
+    /// The right to take several directory locks.
+    pub(crate) fn rename(&self) -> MutexGuard<'_, ()> {
+        self.rename.lock()
+    }
+
+    /// The names of a directory, to look at.
+    pub(crate) fn dir_read(&self, ino: Ino) -> RwLockReadGuard<'_, ()> {
+        self.dirs[stripe(ino)].read()
+    }
+
+    /// The names of one directory, to change.
+    pub(crate) fn dir_write(&self, ino: Ino) -> RwLockWriteGuard<'_, ()> {
+        self.dirs[stripe(ino)].write()
+    }
+
+    /// The names of several directories, to change. Only under the rename lock.
+    pub(crate) fn dirs_write(&self, _proof: &MutexGuard<'_, ()>, inos: &[Ino]) -> Held<'_> {
+        lock_all(&self.dirs, inos)
+    }
+
+    /// One more directory. Only under the rename lock.
+    pub(crate) fn add_dir<'a>(
+        &'a self,
+        _proof: &MutexGuard<'_, ()>,
+        held: &mut Held<'a>,
+        ino: Ino,
+    ) {
+        let stripe = stripe(ino);
+        if held.stripes.contains(&stripe) {
+            return;
+        }
+        let free = held.stripes.iter().position(|&s| s == STRIPES);
+        let free = free.expect("a rename holds at most four directories");
+        held.guards[free] = Some(self.dirs[stripe].write());
+        held.stripes[free] = stripe;
+    }
+
+    /// Attributes and contents of an inode, to look at.
+    pub(crate) fn inode_read(&self, ino: Ino) -> RwLockReadGuard<'_, ()> {
+        self.inodes[stripe(ino)].read()
+    }
+
+    /// Attributes and contents of one inode, to change.
+    pub(crate) fn inode_write(&self, ino: Ino) -> RwLockWriteGuard<'_, ()> {
+        self.inodes[stripe(ino)].write()
+    }
+
+    /// Attributes and contents of several inodes, to change.
+    pub(crate) fn inodes_write(&self, inos: &[Ino]) -> Held<'_> {
+        lock_all(&self.inodes, inos)
+    }
+}
+
+fn lock_all<'a>(locks: &'a [RwLock<()>; STRIPES], inos: &[Ino]) -> Held<'a> {
+    debug_assert!(inos.len() <= HELD_MAX, "an operation locks few inodes");
+    let mut stripes = [STRIPES; HELD_MAX];
+    for (slot, &ino) in stripes.iter_mut().zip(inos) {
+        *slot = stripe(ino);
+    }
+    stripes.sort_unstable();
+    let mut held = Held {
+        guards: [const { None }; HELD_MAX],
+        stripes: [STRIPES; HELD_MAX],
+    };
+    for (index, &stripe) in stripes.iter().enumerate() {
+        if stripe < STRIPES && !held.stripes.contains(&stripe) {
+            held.guards[index] = Some(locks[stripe].write());
+            held.stripes[index] = stripe;
+        }
+    }
+    held
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_stripe_is_locked_once() {
+        let locks = Locks::default();
+        let same = (2..).map(Ino).find(|&ino| stripe(ino) == stripe(Ino(1)));
+        let same = same.expect("stripes repeat");
+        let proof = locks.rename();
+        let mut held = locks.dirs_write(&proof, &[Ino(1), same, Ino(1)]);
+        locks.add_dir(&proof, &mut held, same);
+        locks.add_dir(&proof, &mut held, Ino(2));
+        assert!(locks.dirs[stripe(Ino(1))].try_read().is_none());
+        assert!(locks.dirs[stripe(Ino(2))].try_read().is_none());
+        drop(held);
+        assert!(locks.dirs[stripe(Ino(1))].try_read().is_some());
+        assert!(locks.dirs[stripe(Ino(2))].try_read().is_some());
+    }
+
+    #[test]
+    fn inodes_are_locked_apart_from_directories() {
+        let locks = Locks::default();
+        let _dir = locks.dir_write(Ino(1));
+        let _inodes = locks.inodes_write(&[Ino(1), Ino(2), Ino(3), Ino(4)]);
+        assert!(locks.inodes[stripe(Ino(4))].try_read().is_none());
+    }
+}

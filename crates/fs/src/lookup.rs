@@ -1,0 +1,173 @@
+//! From names to inodes.
+
+use crate::inode::{Inode, Place};
+use crate::system::FileSystem;
+use crate::{Attr, DirName, FsError, FsResult};
+use bytes::Bytes;
+use stitch_base::Ino;
+use stitch_format::fs_inode::{FileKind, InodeHead, MetaRow};
+use stitch_format::fs_key::NAME_BYTES_MAX;
+
+/// A row under a name.
+#[derive(Clone, Debug)]
+pub(crate) struct Dentry {
+    pub(crate) ino: Ino,
+    pub(crate) kind: FileKind,
+    /// The inode and what is behind it, where this is its only name.
+    row: Option<(InodeHead, Bytes)>,
+}
+
+impl Dentry {
+    pub(crate) fn decode(row: &Bytes) -> FsResult<Self> {
+        Ok(match MetaRow::decode(row)? {
+            MetaRow::Inode(head, tail) => Self {
+                ino: head.ino,
+                kind: head.kind,
+                row: Some((head, row.slice_ref(tail))),
+            },
+            MetaRow::Link { ino, kind } => Self {
+                ino,
+                kind,
+                row: None,
+            },
+        })
+    }
+
+    /// What is behind the inode in this row.
+    pub(crate) fn tail(&self) -> Bytes {
+        let tail = self.row.as_ref().map(|(_, tail)| tail.clone());
+        tail.unwrap_or_default()
+    }
+}
+
+/// Checks a name that is to be made, removed or moved.
+pub(crate) fn check_name(name: &[u8]) -> FsResult<()> {
+    match name {
+        b"" => Err(FsError::NotFound),
+        b"." | b".." => Err(FsError::Invalid("`.` and `..` stay as they are")),
+        _ if name.len() > NAME_BYTES_MAX => Err(FsError::NameTooLong),
+        _ if name.iter().any(|&byte| byte == b'/' || byte == 0) => Err(FsError::Invalid(
+            "a name has no slash and no zero byte in it",
+        )),
+        _ => Ok(()),
+    }
+}
+
+impl FileSystem {
+    /// A directory that names can be looked up in.
+    pub(crate) fn dir(&self, ino: Ino) -> FsResult<Inode> {
+        let dir = self.inodes.get(ino)?;
+        if !dir.is_dir() {
+            return Err(FsError::NotDir);
+        }
+        Ok(dir)
+    }
+
+    /// The row of a name, if there is one. The directory is locked.
+    pub(crate) fn find_dentry(&self, at: DirName<'_>) -> FsResult<Option<Dentry>> {
+        let key = self.store.dentry_key(at.parent, at.name);
+        let row = self.store.get(self.store.meta, &key)?;
+        row.map(|row| Dentry::decode(&row)).transpose()
+    }
+
+    /// The row of a name.
+    pub(crate) fn dentry(&self, at: DirName<'_>) -> FsResult<Dentry> {
+        self.find_dentry(at)?.ok_or(FsError::NotFound)
+    }
+
+    /// The inode of a name, known or not. The directory and the inode are locked.
+    pub(crate) fn inode_of(&self, at: DirName<'_>, dentry: &Dentry) -> FsResult<Inode> {
+        if let Some(known) = self.inodes.find(dentry.ino) {
+            return Ok(known);
+        }
+        let (head, place) = self.row_of(at, dentry)?;
+        Ok(Inode {
+            head,
+            place,
+            chain: 0,
+            is_temp: false,
+        })
+    }
+
+    /// The inode of a name as its row says.
+    fn row_of(&self, at: DirName<'_>, dentry: &Dentry) -> FsResult<(InodeHead, Place)> {
+        if let Some((head, _)) = dentry.row {
+            return Ok((head, Place::entry(at.parent, at.name)));
+        }
+        let Some((head, _)) = self.store.own_row(dentry.ino)? else {
+            let ino = dentry.ino;
+            return Err(FsError::Corrupt(format!(
+                "a link names inode {ino}, which is not"
+            )));
+        };
+        Ok((head, Place::Own))
+    }
+
+    /// Counts a lookup of the inode of a name. The directory is locked.
+    pub(crate) fn learn(&self, at: DirName<'_>, dentry: &Dentry, moment: u64) -> FsResult<Attr> {
+        if let Some(head) = self.inodes.look_up(dentry.ino) {
+            return Ok(Attr::of(&head));
+        }
+        let (head, place) = self.row_of(at, dentry)?;
+        if let Some(head) = self.inodes.learn(&head, place, moment)? {
+            return Ok(Attr::of(&head));
+        }
+        self.learn_again(at)
+    }
+
+    /// Reads a name until nobody forgets a changed inode in between.
+    fn learn_again(&self, at: DirName<'_>) -> FsResult<Attr> {
+        loop {
+            let moment = self.inodes.moment();
+            let dentry = self.dentry(at)?;
+            let (head, place) = self.row_of(at, &dentry)?;
+            if let Some(head) = self.inodes.learn(&head, place, moment)? {
+                return Ok(Attr::of(&head));
+            }
+        }
+    }
+
+    /// The inode of a name (`.` and `..` too). Counts a lookup.
+    ///
+    /// # Errors
+    /// [`FsError::NotFound`], [`FsError::NotDir`], [`FsError::NameTooLong`], [`FsError::Stale`].
+    ///
+    /// # Cost
+    /// One point read; one more if the inode has several names.
+    pub fn lookup(&self, at: DirName<'_>) -> FsResult<Attr> {
+        let dir = self.dir(at.parent)?;
+        match at.name {
+            b"." => return self.look_up_known(at.parent),
+            b".." => return self.look_up_known(dir.parent().ok_or(FsError::NotFound)?),
+            b"" => return Err(FsError::NotFound),
+            _ if at.name.len() > NAME_BYTES_MAX => return Err(FsError::NameTooLong),
+            _ => {}
+        }
+        let _names = self.locks.dir_read(at.parent);
+        let moment = self.inodes.moment();
+        let dentry = self.dentry(at)?;
+        self.learn(at, &dentry, moment)
+    }
+
+    fn look_up_known(&self, ino: Ino) -> FsResult<Attr> {
+        let head = self.inodes.look_up(ino).ok_or(FsError::Stale(ino))?;
+        Ok(Attr::of(&head))
+    }
+
+    /// The target of a symbolic link.
+    ///
+    /// # Errors
+    /// [`FsError::Invalid`] if it is none; [`FsError::Stale`].
+    pub fn read_link(&self, ino: Ino) -> FsResult<Bytes> {
+        let target = {
+            let _inode = self.locks.inode_read(ino);
+            let inode = self.inodes.get(ino)?;
+            if inode.head.kind != FileKind::Symlink {
+                return Err(FsError::Invalid("not a symbolic link"));
+            }
+            self.tail(&inode)?
+        };
+        self.touch_atime(ino);
+        Ok(target)
+    }
+}

@@ -1,0 +1,312 @@
+//! Making inodes.
+
+use crate::acl::Acl;
+use crate::change::Change;
+use crate::inode::{Inode, Place};
+use crate::lookup::check_name;
+use crate::system::FileSystem;
+use crate::xattr::{ACL_ACCESS, ACL_DEFAULT};
+use crate::{Attr, Caller, DirName, FsError, FsResult, NewNode, inode_flag};
+use stitch_base::Ino;
+use stitch_format::fs_inode::{FileKind, InodeHead, row_flag};
+use stitch_format::fs_key;
+
+/// Most names that an inode can have, and directories that a directory can hold.
+pub(crate) const LINKS_MAX: u32 = 0x7fff_ffff;
+/// Longest target of a symbolic link, in bytes.
+pub const SYMLINK_BYTES_MAX: usize = 4095;
+const SET_UID: u16 = 0o4000;
+const SET_GID: u16 = 0o2000;
+const GROUP_EXECUTE: u16 = 0o010;
+
+/// What a new inode is, beyond what the caller asks for.
+struct Kind<'a> {
+    kind: FileKind,
+    rdev: u32,
+    target: &'a [u8],
+}
+
+impl<'a> Kind<'a> {
+    const fn of(kind: FileKind) -> Self {
+        Self {
+            kind,
+            rdev: 0,
+            target: &[],
+        }
+    }
+}
+
+/// A new inode with the ACLs that it inherits.
+struct Made {
+    head: InodeHead,
+    access: Option<Acl>,
+    default: Option<Acl>,
+}
+
+impl FileSystem {
+    /// Makes a regular file; counts a lookup.
+    ///
+    /// # Errors
+    /// [`FsError::Exists`], [`FsError::NameTooLong`], [`FsError::NotDir`], [`FsError::NotFound`] in a
+    /// directory that was removed, [`FsError::NoSpace`], [`FsError::ReadOnly`], [`FsError::Perm`] in a
+    /// directory that is immutable.
+    ///
+    /// # Cost
+    /// One point read of the name, one put, one upsert on the directory.
+    pub fn create(&self, caller: &Caller<'_>, at: DirName<'_>, new: &NewNode) -> FsResult<Attr> {
+        self.make(caller, at, new, &Kind::of(FileKind::Regular))
+    }
+
+    /// Makes a directory; counts a lookup.
+    ///
+    /// # Errors
+    /// As [`Self::create`]; [`FsError::TooManyLinks`].
+    pub fn make_dir(&self, caller: &Caller<'_>, at: DirName<'_>, new: &NewNode) -> FsResult<Attr> {
+        self.make(caller, at, new, &Kind::of(FileKind::Directory))
+    }
+
+    /// Makes a regular file, fifo, socket or device; counts a lookup.
+    ///
+    /// # Errors
+    /// As [`Self::create`]; [`FsError::Invalid`] for a kind that has its own operation.
+    pub fn make_node(
+        &self,
+        caller: &Caller<'_>,
+        at: DirName<'_>,
+        kind: FileKind,
+        rdev: u32,
+        new: &NewNode,
+    ) -> FsResult<Attr> {
+        let rdev = match kind {
+            FileKind::CharDevice | FileKind::BlockDevice => rdev,
+            FileKind::Regular | FileKind::Fifo | FileKind::Socket => 0,
+            FileKind::Directory | FileKind::Symlink => {
+                return Err(FsError::Invalid("not made by mknod"));
+            }
+        };
+        let kind = Kind {
+            kind,
+            rdev,
+            target: &[],
+        };
+        self.make(caller, at, new, &kind)
+    }
+
+    /// Makes a symbolic link to `target` (1 to 4095 bytes); counts a lookup.
+    ///
+    /// # Errors
+    /// As [`Self::create`]; [`FsError::NameTooLong`] for the target too.
+    pub fn make_symlink(
+        &self,
+        caller: &Caller<'_>,
+        at: DirName<'_>,
+        target: &[u8],
+    ) -> FsResult<Attr> {
+        match target {
+            b"" => return Err(FsError::NotFound),
+            _ if target.len() > SYMLINK_BYTES_MAX => return Err(FsError::NameTooLong),
+            _ if target.contains(&0) => return Err(FsError::Invalid("a target has no zero byte")),
+            _ => {}
+        }
+        let new = NewNode {
+            perm: 0o777,
+            umask: 0,
+        };
+        let kind = Kind {
+            kind: FileKind::Symlink,
+            rdev: 0,
+            target,
+        };
+        self.make(caller, at, &new, &kind)
+    }
+
+    fn make(
+        &self,
+        caller: &Caller<'_>,
+        at: DirName<'_>,
+        new: &NewNode,
+        kind: &Kind<'_>,
+    ) -> FsResult<Attr> {
+        self.check_writable()?;
+        self.dir(at.parent)?;
+        if matches!(at.name, b"." | b"..") {
+            return Err(FsError::Exists);
+        }
+        check_name(at.name)?;
+        let _names = self.locks.dir_write(at.parent);
+        let _inodes = self.locks.inode_write(at.parent);
+        let dir = self.dir_to_change(caller, at.parent)?;
+        if self.find_dentry(at)?.is_some() {
+            return Err(FsError::Exists);
+        }
+        let is_dir = kind.kind == FileKind::Directory;
+        if is_dir && dir.head.nlink >= LINKS_MAX {
+            return Err(FsError::TooManyLinks);
+        }
+        let made = self.new_inode(caller, &dir, new, kind)?;
+        let mut change = Change::new(self);
+        change.put_entry(at.parent, at.name, &made.head, kind.target);
+        self.put_acls(&mut change, &made);
+        change.count_inodes(1);
+        let mut parent = dir.head;
+        parent.nlink += u32::from(is_dir);
+        parent.mtime = made.head.ctime;
+        parent.ctime = made.head.ctime;
+        change.attrs(&dir, &parent)?;
+        change.commit()?;
+        self.inodes.add(Inode {
+            head: made.head,
+            place: Place::entry(at.parent, at.name),
+            chain: 0,
+            is_temp: false,
+        })?;
+        Ok(Attr::of(&made.head))
+    }
+
+    /// Makes a regular file without a name, as of `O_TMPFILE`; counts a lookup. `link` can name it.
+    ///
+    /// # Errors
+    /// As [`Self::create`], except for the name.
+    pub fn make_temp_file(
+        &self,
+        caller: &Caller<'_>,
+        parent: Ino,
+        new: &NewNode,
+    ) -> FsResult<Attr> {
+        self.check_writable()?;
+        let dir = self.dir_to_change(caller, parent)?;
+        let mut made = self.new_inode(caller, &dir, new, &Kind::of(FileKind::Regular))?;
+        made.head.nlink = 0;
+        let mut inode = Inode {
+            head: made.head,
+            place: Place::Memory(bytes::Bytes::new()),
+            chain: 0,
+            is_temp: true,
+        };
+        if made.access.is_some() {
+            let mut change = Change::new(self);
+            inode = change.put_orphan(&inode, &[]);
+            self.put_acls(&mut change, &made);
+            change.commit()?;
+        }
+        self.inodes.add(inode)?;
+        Ok(Attr::of(&made.head))
+    }
+
+    /// A directory whose names may be changed by this caller. It is locked.
+    pub(crate) fn dir_to_change(&self, caller: &Caller<'_>, ino: Ino) -> FsResult<Inode> {
+        let dir = self.dir(ino)?;
+        if dir.head.nlink == 0 {
+            return Err(FsError::NotFound);
+        }
+        if dir.head.iflags & inode_flag::IMMUTABLE != 0 {
+            return Err(FsError::Perm);
+        }
+        self.check_may_change(caller, &dir)?;
+        Ok(dir)
+    }
+
+    /// A new inode in a directory: its owner, group, mode and ACLs as it inherits them.
+    fn new_inode(
+        &self,
+        caller: &Caller<'_>,
+        dir: &Inode,
+        new: &NewNode,
+        kind: &Kind<'_>,
+    ) -> FsResult<Made> {
+        let is_dir = kind.kind == FileKind::Directory;
+        let inherits_group = dir.head.perm & SET_GID != 0;
+        let gid = if inherits_group {
+            dir.head.gid
+        } else {
+            caller.gid
+        };
+        let mut perm = low_bits(new.perm);
+        if !is_dir
+            && perm & (SET_GID | GROUP_EXECUTE) == SET_GID | GROUP_EXECUTE
+            && inherits_group
+            && !caller.is_privileged()
+            && !caller.is_in_group(gid)
+        {
+            perm &= !SET_GID;
+        }
+        let inherited = self.inherited_acl(dir, kind.kind)?;
+        let mut access = None;
+        if let Some(default) = &inherited {
+            let (acl, masked) = default.for_new_inode(perm);
+            perm = masked;
+            access = acl;
+        } else if kind.kind != FileKind::Symlink {
+            perm &= !low_bits(new.umask & 0o777);
+        }
+        if is_dir && inherits_group {
+            perm |= SET_GID;
+        }
+        let default = inherited.filter(|_| is_dir);
+        let now = self.now();
+        let mut flags = 0;
+        if kind.kind == FileKind::Regular {
+            flags |= row_flag::INLINE;
+        }
+        if access.is_some() {
+            flags |= row_flag::XATTRS | row_flag::ACCESS_ACL;
+        }
+        if default.is_some() {
+            flags |= row_flag::XATTRS | row_flag::DEFAULT_ACL;
+        }
+        let head = InodeHead {
+            ino: self.new_ino()?,
+            kind: kind.kind,
+            perm,
+            flags,
+            uid: caller.uid,
+            gid,
+            nlink: if is_dir { 2 } else { 1 },
+            size: kind.target.len() as u64,
+            atime: now,
+            mtime: now,
+            ctime: now,
+            btime: now,
+            rdev: kind.rdev,
+            iflags: 0,
+            chunks: 0,
+        };
+        Ok(Made {
+            head,
+            access,
+            default,
+        })
+    }
+
+    fn inherited_acl(&self, dir: &Inode, kind: FileKind) -> FsResult<Option<Acl>> {
+        if kind == FileKind::Symlink || !dir.head.has(row_flag::DEFAULT_ACL) {
+            return Ok(None);
+        }
+        self.read_acl(dir.head.ino, ACL_DEFAULT)
+    }
+
+    fn put_acls(&self, change: &mut Change<'_>, made: &Made) {
+        let ino = made.head.ino;
+        for (name, acl) in [(ACL_ACCESS, &made.access), (ACL_DEFAULT, &made.default)] {
+            if let Some(acl) = acl {
+                let key = fs_key::xattr(ino, name);
+                change.changes.put(self.store.xattr, &key, &acl.encode());
+            }
+        }
+    }
+}
+
+/// The twelve permission bits.
+pub(crate) fn low_bits(perm: u32) -> u16 {
+    u16::try_from(perm & 0o7777).expect("twelve bits")
+}
+
+/// Permissions after somebody without the right to keep set-id bits has changed the file.
+pub(crate) const fn without_setid(perm: u16) -> u16 {
+    let kept = perm & !SET_UID;
+    if kept & GROUP_EXECUTE != 0 {
+        kept & !SET_GID
+    } else {
+        kept
+    }
+}

@@ -1,0 +1,168 @@
+//! Removing names, and adding further ones.
+
+use crate::change::Change;
+use crate::inode::{Inode, Place};
+use crate::lookup::check_name;
+use crate::make::LINKS_MAX;
+use crate::system::FileSystem;
+use crate::{Attr, Caller, DirName, FsError, FsResult, inode_flag};
+use stitch_base::Ino;
+use stitch_format::fs_key;
+
+impl FileSystem {
+    /// Removes a name of what is no directory. Contents stay until the inode is forgotten.
+    ///
+    /// # Errors
+    /// [`FsError::NotFound`], [`FsError::IsDir`], [`FsError::Perm`] if the inode or the directory is
+    /// immutable or append-only, [`FsError::ReadOnly`].
+    ///
+    /// # Cost
+    /// One point read, at most one delete, two puts and one upsert, whatever the size.
+    pub fn unlink(&self, caller: &Caller<'_>, at: DirName<'_>) -> FsResult<()> {
+        self.check_writable()?;
+        self.dir(at.parent)?;
+        check_name(at.name)?;
+        let _names = self.locks.dir_write(at.parent);
+        let dentry = self.dentry(at)?;
+        let _inodes = self.locks.inodes_write(&[at.parent, dentry.ino]);
+        let dir = self.dir_to_change(caller, at.parent)?;
+        let inode = self.inode_of(at, &dentry)?;
+        if inode.is_dir() {
+            return Err(FsError::IsDir);
+        }
+        self.check_may_remove(caller, &dir, &inode)?;
+        let now = self.now();
+        let mut change = Change::giving_back(self);
+        change.delete_entry(at.parent, at.name);
+        change.drop_name(&inode, now, dentry.tail())?;
+        let mut parent = dir.head;
+        parent.mtime = now;
+        parent.ctime = now;
+        change.attrs(&dir, &parent)?;
+        change.commit()
+    }
+
+    /// Removes an empty directory.
+    ///
+    /// # Errors
+    /// [`FsError::NotFound`], [`FsError::NotDir`], [`FsError::NotEmpty`] (also for `..`),
+    /// [`FsError::Invalid`] for `.`, [`FsError::Perm`], [`FsError::ReadOnly`].
+    pub fn remove_dir(&self, caller: &Caller<'_>, at: DirName<'_>) -> FsResult<()> {
+        self.check_writable()?;
+        self.dir(at.parent)?;
+        if at.name == b".." {
+            return Err(FsError::NotEmpty);
+        }
+        check_name(at.name)?;
+        let rename = self.locks.rename();
+        let mut names = self.locks.dirs_write(&rename, &[at.parent]);
+        let dentry = self.dentry(at)?;
+        self.locks.add_dir(&rename, &mut names, dentry.ino);
+        let _inodes = self.locks.inodes_write(&[at.parent, dentry.ino]);
+        let dir = self.dir_to_change(caller, at.parent)?;
+        let inode = self.inode_of(at, &dentry)?;
+        if !inode.is_dir() {
+            return Err(FsError::NotDir);
+        }
+        self.check_may_remove(caller, &dir, &inode)?;
+        self.check_empty(inode.head.ino)?;
+        let now = self.now();
+        let mut change = Change::giving_back(self);
+        change.delete_entry(at.parent, at.name);
+        change.drop_name(&inode, now, dentry.tail())?;
+        let mut parent = dir.head;
+        parent.nlink = parent.nlink.saturating_sub(1);
+        parent.mtime = now;
+        parent.ctime = now;
+        change.attrs(&dir, &parent)?;
+        change.commit()
+    }
+
+    /// Refuses a directory with entries. It is locked.
+    pub(crate) fn check_empty(&self, dir: Ino) -> FsResult<()> {
+        let (start, end) = (fs_key::dentry_start(dir, 0), fs_key::after(dir));
+        let mut scan = self.store.scan(self.store.meta, &start, &end)?;
+        match scan.next()? {
+            Some(_) => Err(FsError::NotEmpty),
+            None => Ok(()),
+        }
+    }
+
+    /// Gives an inode that is no directory another name; counts a lookup.
+    ///
+    /// # Errors
+    /// [`FsError::Exists`], [`FsError::Perm`] for a directory or an immutable or append-only inode,
+    /// [`FsError::NotFound`] for one without names (unless it was made so), [`FsError::TooManyLinks`],
+    /// [`FsError::NameTooLong`], [`FsError::NoSpace`], [`FsError::ReadOnly`].
+    pub fn link(&self, caller: &Caller<'_>, ino: Ino, at: DirName<'_>) -> FsResult<Attr> {
+        self.check_writable()?;
+        self.dir(at.parent)?;
+        if matches!(at.name, b"." | b"..") {
+            return Err(FsError::Exists);
+        }
+        check_name(at.name)?;
+        let _names = self.locks.dir_write(at.parent);
+        let _inodes = self.locks.inodes_write(&[at.parent, ino]);
+        let dir = self.dir_to_change(caller, at.parent)?;
+        let inode = self.inodes.get(ino)?;
+        if inode.is_dir() || inode.head.iflags & (inode_flag::IMMUTABLE | inode_flag::APPEND) != 0 {
+            return Err(FsError::Perm);
+        }
+        if inode.head.nlink == 0 && !inode.is_temp {
+            return Err(FsError::NotFound);
+        }
+        if inode.head.nlink >= LINKS_MAX {
+            return Err(FsError::TooManyLinks);
+        }
+        if self.find_dentry(at)?.is_some() {
+            return Err(FsError::Exists);
+        }
+        let now = self.now();
+        let mut change = Change::new(self);
+        self.add_name(&mut change, &inode, at, now)?;
+        let mut parent = dir.head;
+        parent.mtime = now;
+        parent.ctime = now;
+        change.attrs(&dir, &parent)?;
+        change.commit()?;
+        let head = self.inodes.look_up(ino).ok_or(FsError::Stale(ino))?;
+        Ok(Attr::of(&head))
+    }
+
+    /// One name more: the row moves to the inode's own place with the second name, and out of memory
+    /// with the first.
+    fn add_name(
+        &self,
+        change: &mut Change<'_>,
+        inode: &Inode,
+        at: DirName<'_>,
+        now: i64,
+    ) -> FsResult<()> {
+        let mut new = inode.head;
+        new.nlink += 1;
+        new.ctime = now;
+        match &inode.place {
+            Place::Memory(tail) => {
+                let place = Place::entry(at.parent, at.name);
+                change.move_row(inode, &new, tail, place);
+                change.count_inodes(1);
+                return Ok(());
+            }
+            Place::Own => {
+                if inode.head.nlink == 0 {
+                    let key = fs_key::orphan(new.ino);
+                    change.changes.delete(self.store.sys, &key);
+                    change.count_inodes(1);
+                }
+                change.attrs(inode, &new)?;
+            }
+            Place::Entry { parent, name } => {
+                let tail = self.tail(inode)?;
+                change.move_row(inode, &new, &tail, Place::Own);
+                change.put_link(*parent, name, new.ino, new.kind);
+            }
+        }
+        change.put_link(at.parent, at.name, new.ino, new.kind);
+        Ok(())
+    }
+}

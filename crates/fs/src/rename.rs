@@ -1,0 +1,243 @@
+//! Moving names.
+//!
+//! 1. Lock: the rename lock, both directories, the replaced directory, then all inodes.
+//! 2. Check by the rules of POSIX: nothing moves into itself, directories replace empty directories
+//!    only, files replace files only, and two names of one inode stay as they are.
+//! 3. One batch: the target's name is taken from what it named, rows move, both directories change.
+//!
+//! A directory's entries are keyed by its number, so moving it moves one row.
+
+use crate::change::Change;
+use crate::inode::{Inode, Place};
+use crate::lookup::{Dentry, check_name};
+use crate::make::LINKS_MAX;
+use crate::system::FileSystem;
+use crate::{Caller, DirName, FsError, FsResult, RenameMode};
+use stitch_base::Ino;
+use stitch_format::fs_inode::{FileKind, InodeHead};
+
+/// One end of a rename.
+struct End<'a> {
+    at: DirName<'a>,
+    dir: Inode,
+    dentry: Dentry,
+    inode: Inode,
+}
+
+impl FileSystem {
+    /// Moves a name.
+    ///
+    /// # Errors
+    /// [`FsError::NotFound`], [`FsError::Exists`] (with `NoReplace`), [`FsError::NotDir`],
+    /// [`FsError::IsDir`], [`FsError::NotEmpty`], [`FsError::Invalid`] for a directory into itself or
+    /// for `.` and `..`, [`FsError::TooManyLinks`], [`FsError::Perm`] for what is immutable or
+    /// append-only, [`FsError::NameTooLong`], [`FsError::NoSpace`], [`FsError::ReadOnly`].
+    pub fn rename(
+        &self,
+        caller: &Caller<'_>,
+        source: DirName<'_>,
+        target: DirName<'_>,
+        mode: RenameMode,
+    ) -> FsResult<()> {
+        self.check_writable()?;
+        self.dir(source.parent)?;
+        self.dir(target.parent)?;
+        check_name(source.name)?;
+        check_name(target.name)?;
+        let rename = self.locks.rename();
+        let mut names = self
+            .locks
+            .dirs_write(&rename, &[source.parent, target.parent]);
+        let old = self.dentry(source)?;
+        let Some(new) = self.find_dentry(target)? else {
+            if mode == RenameMode::Exchange {
+                return Err(FsError::NotFound);
+            }
+            let _inodes = self
+                .locks
+                .inodes_write(&[source.parent, target.parent, old.ino]);
+            let dir = self.dir_to_change(caller, target.parent)?;
+            let source = self.end(caller, source, old)?;
+            return self.move_name(caller, &source, target, &dir, None, mode);
+        };
+        if mode == RenameMode::NoReplace {
+            return Err(FsError::Exists);
+        }
+        if old.ino == new.ino {
+            return Ok(());
+        }
+        self.locks.add_dir(&rename, &mut names, new.ino);
+        let held = [source.parent, target.parent, old.ino, new.ino];
+        let _inodes = self.locks.inodes_write(&held);
+        let source = self.end(caller, source, old)?;
+        let target = self.end(caller, target, new)?;
+        if mode == RenameMode::Exchange {
+            return self.exchange(&source, &target);
+        }
+        self.check_replaces(&source, &target)?;
+        let replaced = Some((&target.inode, target.dentry.tail()));
+        self.move_name(caller, &source, target.at, &target.dir, replaced, mode)
+    }
+
+    fn end<'a>(&self, caller: &Caller<'_>, at: DirName<'a>, dentry: Dentry) -> FsResult<End<'a>> {
+        let dir = self.dir_to_change(caller, at.parent)?;
+        let inode = self.inode_of(at, &dentry)?;
+        self.check_may_remove(caller, &dir, &inode)?;
+        Ok(End {
+            at,
+            dir,
+            dentry,
+            inode,
+        })
+    }
+
+    fn check_replaces(&self, source: &End<'_>, target: &End<'_>) -> FsResult<()> {
+        match (source.inode.is_dir(), target.inode.is_dir()) {
+            (false, false) => Ok(()),
+            (false, true) => Err(FsError::IsDir),
+            (true, false) => Err(FsError::NotDir),
+            (true, true) => {
+                self.check_not_inside(target.at.parent, source.inode.head.ino)?;
+                self.check_empty(target.inode.head.ino)
+            }
+        }
+    }
+
+    /// Refuses a directory that is `top` or lies below it. The rename lock holds the tree still.
+    fn check_not_inside(&self, dir: Ino, top: Ino) -> FsResult<()> {
+        let mut at = dir;
+        while at != Ino::ROOT {
+            if at == top {
+                return Err(FsError::Invalid("a directory cannot move into itself"));
+            }
+            let inode = self.inodes.get(at)?;
+            at = inode.parent().ok_or(FsError::NotFound)?;
+        }
+        if top == Ino::ROOT {
+            return Err(FsError::Invalid("the root cannot move"));
+        }
+        Ok(())
+    }
+
+    fn move_name(
+        &self,
+        caller: &Caller<'_>,
+        source: &End<'_>,
+        target: DirName<'_>,
+        target_dir: &Inode,
+        replaced: Option<(&Inode, bytes::Bytes)>,
+        mode: RenameMode,
+    ) -> FsResult<()> {
+        let is_dir = source.inode.is_dir();
+        let is_across = source.at.parent != target.parent;
+        if is_dir {
+            self.check_not_inside(target.parent, source.inode.head.ino)?;
+            let grows = is_across && replaced.is_none();
+            if grows && target_dir.head.nlink >= LINKS_MAX {
+                return Err(FsError::TooManyLinks);
+            }
+        }
+        let now = self.now();
+        let mut change = match replaced {
+            Some(_) if mode == RenameMode::Replace => Change::giving_back(self),
+            _ => Change::new(self),
+        };
+        let mut old_links = -i64::from(is_dir);
+        let mut new_links = i64::from(is_dir);
+        if let Some((inode, tail)) = replaced {
+            new_links -= i64::from(inode.is_dir());
+            change.drop_name(inode, now, tail)?;
+        }
+        self.put_name(&mut change, source, target, now)?;
+        if mode == RenameMode::Whiteout {
+            let head = self.whiteout(caller, &source.dir, now)?;
+            change.put_entry(source.at.parent, source.at.name, &head, &[]);
+            change.count_inodes(1);
+        } else {
+            change.delete_entry(source.at.parent, source.at.name);
+        }
+        if !is_across {
+            old_links += new_links;
+            new_links = 0;
+        }
+        change.attrs(&source.dir, &touched(&source.dir.head, old_links, now))?;
+        if is_across {
+            change.attrs(target_dir, &touched(&target_dir.head, new_links, now))?;
+        }
+        change.commit()
+    }
+
+    /// Puts the source's inode under the target's name.
+    fn put_name(
+        &self,
+        change: &mut Change<'_>,
+        source: &End<'_>,
+        target: DirName<'_>,
+        now: i64,
+    ) -> FsResult<()> {
+        let inode = &source.inode;
+        let mut head = inode.head;
+        head.ctime = now;
+        if inode.place == Place::Own {
+            change.put_link(target.parent, target.name, head.ino, head.kind);
+            return change.attrs(inode, &head);
+        }
+        let place = Place::entry(target.parent, target.name);
+        change.move_row(inode, &head, &source.dentry.tail(), place);
+        Ok(())
+    }
+
+    fn exchange(&self, source: &End<'_>, target: &End<'_>) -> FsResult<()> {
+        for (end, other) in [(source, target), (target, source)] {
+            if end.inode.is_dir() {
+                self.check_not_inside(other.at.parent, end.inode.head.ino)?;
+            }
+        }
+        let now = self.now();
+        let mut change = Change::new(self);
+        self.put_name(&mut change, source, target.at, now)?;
+        self.put_name(&mut change, target, source.at, now)?;
+        if source.at.parent == target.at.parent {
+            change.attrs(&source.dir, &touched(&source.dir.head, 0, now))?;
+        } else {
+            let gain = i64::from(target.inode.is_dir()) - i64::from(source.inode.is_dir());
+            change.attrs(&source.dir, &touched(&source.dir.head, gain, now))?;
+            change.attrs(&target.dir, &touched(&target.dir.head, -gain, now))?;
+        }
+        change.commit()
+    }
+
+    fn whiteout(&self, caller: &Caller<'_>, dir: &Inode, now: i64) -> FsResult<InodeHead> {
+        Ok(InodeHead {
+            ino: self.new_ino()?,
+            kind: FileKind::CharDevice,
+            perm: 0,
+            flags: 0,
+            uid: caller.uid,
+            gid: if dir.head.perm & 0o2000 != 0 {
+                dir.head.gid
+            } else {
+                caller.gid
+            },
+            nlink: 1,
+            size: 0,
+            atime: now,
+            mtime: now,
+            ctime: now,
+            btime: now,
+            rdev: 0,
+            iflags: 0,
+            chunks: 0,
+        })
+    }
+}
+
+/// A directory after names in it have changed.
+fn touched(dir: &InodeHead, links: i64, now: i64) -> InodeHead {
+    let mut new = *dir;
+    let links = i64::from(dir.nlink) + links;
+    new.nlink = u32::try_from(links.max(0)).unwrap_or(u32::MAX);
+    new.mtime = now;
+    new.ctime = now;
+    new
+}

@@ -1,0 +1,181 @@
+//! The trees of a file system, and how rows are read from them.
+//!
+//! | dictionary | holds | tuned for |
+//! |---|---|---|
+//! | `meta` | inodes and names | lookups and directory scans: small blocks, compressed |
+//! | `data` | chunks of contents | sequential reads: large blocks, not compressed |
+//! | `xattr` | extended attributes | as `meta` |
+//! | `sys` | header, counters, orphans | little |
+
+use crate::{FsError, FsResult};
+use bytes::Bytes;
+use stitch_base::Ino;
+use stitch_base::sync::Arc;
+use stitch_db::{
+    Changes, CommitOptions, DbError, Dictionary, Direction, KeyRange, Scan, Schema, SpaceClass,
+    TreeOptions, View,
+};
+use stitch_format::fs_inode::{InodeHead, MetaRow};
+use stitch_format::fs_key::{self, FsKey, SYS_HEADER, SYS_INODE_COUNT, SYS_NEXT_INO};
+use stitch_format::fs_sys::{FsHeader, decode_number, encode_number};
+use stitch_kv::{Compression, Engine};
+
+const SCHEMA: &str = "fs";
+/// The first number that is handed out; those between the root's and it are kept.
+pub(crate) const FIRST_INO: u64 = 16;
+
+/// The trees of an open file system.
+#[derive(Clone, Debug)]
+pub(crate) struct Store {
+    pub(crate) meta: Dictionary,
+    pub(crate) data: Dictionary,
+    pub(crate) xattr: Dictionary,
+    pub(crate) sys: Dictionary,
+    view: View,
+    seed: u64,
+}
+
+impl From<DbError> for FsError {
+    fn from(error: DbError) -> Self {
+        match error {
+            DbError::Kv(error) => error.into(),
+            DbError::NoSchema(_) => Self::NotFound,
+            DbError::SchemaExists(_) => Self::Exists,
+            DbError::ReadOnlyView => Self::ReadOnly,
+            other => Self::Corrupt(other.to_string()),
+        }
+    }
+}
+
+fn dictionaries() -> [(&'static str, TreeOptions); 4] {
+    let small = TreeOptions {
+        block_bytes: 16 << 10,
+        stitch_bytes: 64 << 10,
+        compression: Compression::Lz4,
+    };
+    let large = TreeOptions {
+        block_bytes: 64 << 10,
+        stitch_bytes: 64 << 10,
+        compression: Compression::None,
+    };
+    [
+        ("meta", small.clone()),
+        ("data", large),
+        ("xattr", small.clone()),
+        ("sys", small),
+    ]
+}
+
+impl Store {
+    /// Makes the trees, the header and the root directory.
+    pub(crate) fn create(
+        engine: &Arc<dyn Engine>,
+        header: &FsHeader,
+        root: &InodeHead,
+    ) -> FsResult<()> {
+        debug_assert_eq!(root.ino, Ino::ROOT, "the root has its number");
+        let schema = match Schema::create(Arc::clone(engine), SCHEMA, &dictionaries()) {
+            Err(DbError::SchemaExists(_)) => Self::start_over(engine)?,
+            other => other?,
+        };
+        let store = Self::of(&schema, header.name_seed)?;
+        let mut changes = Changes::new();
+        changes.put(store.meta, &fs_key::own(Ino::ROOT), &root.encode());
+        changes.put(store.sys, SYS_NEXT_INO, &encode_number(FIRST_INO));
+        changes.put(store.sys, SYS_INODE_COUNT, &encode_number(1));
+        changes.put(store.sys, SYS_HEADER, &header.encode());
+        let options = CommitOptions {
+            sync: true,
+            space: SpaceClass::Normal,
+        };
+        store.view.commit(&changes, options)?;
+        Ok(())
+    }
+
+    /// Takes away what a `create` that did not finish has left.
+    fn start_over(engine: &Arc<dyn Engine>) -> FsResult<Schema> {
+        let found = Schema::open(Arc::clone(engine), SCHEMA)?;
+        let is_whole = match found.dictionary("sys") {
+            Ok(sys) => found.now().get(sys, SYS_HEADER)?.is_some(),
+            Err(_) => false,
+        };
+        if is_whole {
+            return Err(FsError::Exists);
+        }
+        for (_, dictionary) in found.dictionaries() {
+            engine.drop_tree(dictionary.tree())?;
+        }
+        Ok(Schema::create(Arc::clone(engine), SCHEMA, &dictionaries())?)
+    }
+
+    fn of(schema: &Schema, seed: u64) -> FsResult<Self> {
+        Ok(Self {
+            meta: schema.dictionary("meta")?,
+            data: schema.dictionary("data")?,
+            xattr: schema.dictionary("xattr")?,
+            sys: schema.dictionary("sys")?,
+            view: schema.now(),
+            seed,
+        })
+    }
+
+    /// Opens the trees in an engine.
+    pub(crate) fn open(engine: &Arc<dyn Engine>) -> FsResult<Self> {
+        let schema = Schema::open(Arc::clone(engine), SCHEMA)?;
+        let mut store = Self::of(&schema, 0)?;
+        let Some(header) = store.view.get(store.sys, SYS_HEADER)? else {
+            return Err(FsError::NotFound);
+        };
+        store.seed = FsHeader::decode(&header)?.name_seed;
+        Ok(store)
+    }
+
+    /// Key of a name.
+    pub(crate) fn dentry_key(&self, parent: Ino, name: &[u8]) -> FsKey {
+        fs_key::dentry(self.seed, parent, name)
+    }
+
+    pub(crate) fn get(&self, dictionary: Dictionary, key: &[u8]) -> FsResult<Option<Bytes>> {
+        Ok(self.view.get(dictionary, key)?)
+    }
+
+    /// An inode and its inline contents, from its own row.
+    pub(crate) fn own_row(&self, ino: Ino) -> FsResult<Option<(InodeHead, Bytes)>> {
+        let Some(row) = self.get(self.meta, &fs_key::own(ino))? else {
+            return Ok(None);
+        };
+        match MetaRow::decode(&row)? {
+            MetaRow::Inode(head, tail) => Ok(Some((head, row.slice_ref(tail)))),
+            MetaRow::Link { .. } => Err(FsError::Corrupt(format!(
+                "the own row of inode {ino} is a link"
+            ))),
+        }
+    }
+
+    /// A number of the sys tree; 0 if it is not there.
+    pub(crate) fn number(&self, key: &[u8]) -> FsResult<u64> {
+        let row = self.get(self.sys, key)?;
+        Ok(row.map_or(Ok(0), |row| decode_number(&row))?)
+    }
+
+    pub(crate) fn scan(
+        &self,
+        dictionary: Dictionary,
+        start: &[u8],
+        end: &[u8],
+    ) -> FsResult<Box<dyn Scan + '_>> {
+        let range = KeyRange::new(start, end);
+        Ok(self.view.scan(dictionary, range, Direction::Forward)?)
+    }
+
+    pub(crate) fn scan_all(&self, dictionary: Dictionary) -> FsResult<Box<dyn Scan + '_>> {
+        let range = KeyRange::all();
+        Ok(self.view.scan(dictionary, range, Direction::Forward)?)
+    }
+
+    pub(crate) fn commit(&self, changes: &Changes, space: SpaceClass) -> FsResult<()> {
+        let options = CommitOptions { sync: false, space };
+        self.view.commit(changes, options)?;
+        Ok(())
+    }
+}

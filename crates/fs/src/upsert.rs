@@ -1,0 +1,92 @@
+//! The upsert functions of the file system, as an engine takes them. What they do is in `format`.
+
+use stitch_base::sync::Arc;
+use stitch_format::fs_sys::{UPSERT_ADD, UPSERT_ATTR, UPSERT_CHUNK};
+use stitch_format::{fs_chunk, fs_inode, fs_sys};
+use stitch_kv::{Folded, UpsertFn, UpsertRegistry};
+
+struct Chunk;
+struct Attr;
+struct Add;
+
+const fn folded(is_left: bool) -> Folded {
+    if is_left {
+        Folded::Value
+    } else {
+        Folded::Absent
+    }
+}
+
+impl UpsertFn for Chunk {
+    fn id(&self) -> u32 {
+        UPSERT_CHUNK
+    }
+
+    fn name(&self) -> &'static str {
+        "chunk"
+    }
+
+    fn fold(&self, _key: &[u8], old: Option<&[u8]>, delta: &[u8], out: &mut Vec<u8>) -> Folded {
+        folded(fs_chunk::fold(old, delta, out))
+    }
+
+    fn join(&self, older: &[u8], newer: &[u8], out: &mut Vec<u8>) -> bool {
+        fs_chunk::join(older, newer, out)
+    }
+}
+
+impl UpsertFn for Attr {
+    fn id(&self) -> u32 {
+        UPSERT_ATTR
+    }
+
+    fn name(&self) -> &'static str {
+        "attr"
+    }
+
+    fn fold(&self, _key: &[u8], old: Option<&[u8]>, delta: &[u8], out: &mut Vec<u8>) -> Folded {
+        folded(fs_inode::fold(old, delta, out))
+    }
+
+    fn join(&self, older: &[u8], newer: &[u8], out: &mut Vec<u8>) -> bool {
+        fs_inode::join(older, newer, out)
+    }
+}
+
+impl UpsertFn for Add {
+    fn id(&self) -> u32 {
+        UPSERT_ADD
+    }
+
+    fn name(&self) -> &'static str {
+        "add"
+    }
+
+    fn fold(&self, _key: &[u8], old: Option<&[u8]>, delta: &[u8], out: &mut Vec<u8>) -> Folded {
+        fs_sys::fold_add(old, delta, out);
+        Folded::Value
+    }
+}
+
+/// Registers the upsert functions that the rows of a file system need. Every engine that is to hold
+/// one is opened with them.
+pub fn register_upserts(registry: &mut UpsertRegistry) {
+    registry.register(Arc::new(Chunk));
+    registry.register(Arc::new(Attr));
+    registry.register(Arc::new(Add));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn functions_are_found_under_their_numbers() {
+        let mut registry = UpsertRegistry::default();
+        register_upserts(&mut registry);
+        for (id, name) in [(16, "chunk"), (17, "attr"), (18, "add")] {
+            let function = registry.get(id).expect("registered");
+            assert_eq!((function.id(), function.name()), (id, name));
+        }
+    }
+}

@@ -1,0 +1,266 @@
+//! Extended attributes.
+//!
+//! Each is a row of its own; a flag in the inode says whether there may be any, so that asking for one
+//! costs nothing where there is none. ACLs live here too, and change the mode along.
+
+use crate::acl::Acl;
+use crate::change::Change;
+use crate::inode::Place;
+use crate::system::FileSystem;
+use crate::{Caller, FsError, FsResult, XattrMode, inode_flag};
+use bytes::Bytes;
+use stitch_base::Ino;
+use stitch_format::fs_inode::{FileKind, InodeHead, row_flag};
+use stitch_format::fs_key::{self, NAME_BYTES_MAX};
+
+/// Largest value.
+pub const XATTR_VALUE_BYTES_MAX: usize = 64 << 10;
+/// Largest list of names.
+const LIST_BYTES_MAX: usize = 64 << 10;
+pub(crate) const ACL_ACCESS: &[u8] = b"system.posix_acl_access";
+pub(crate) const ACL_DEFAULT: &[u8] = b"system.posix_acl_default";
+pub(crate) const CAPABILITY: &[u8] = b"security.capability";
+const SET_GID: u16 = 0o2000;
+
+/// What a name is by its prefix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Class {
+    User,
+    Trusted,
+    Security,
+    AccessAcl,
+    DefaultAcl,
+}
+
+impl Class {
+    fn of(name: &[u8]) -> FsResult<Self> {
+        if name.is_empty() || name.len() > NAME_BYTES_MAX {
+            return Err(FsError::TooBig);
+        }
+        let class = match name {
+            ACL_ACCESS => return Ok(Self::AccessAcl),
+            ACL_DEFAULT => return Ok(Self::DefaultAcl),
+            _ if name.starts_with(b"user.") => (Self::User, 5),
+            _ if name.starts_with(b"trusted.") => (Self::Trusted, 8),
+            _ if name.starts_with(b"security.") => (Self::Security, 9),
+            _ => return Err(FsError::Unsupported),
+        };
+        if name.len() == class.1 {
+            return Err(FsError::Invalid("an attribute has a name after the prefix"));
+        }
+        Ok(class.0)
+    }
+
+    /// The row flag that says that this attribute is there.
+    fn row_flag(self, name: &[u8]) -> u8 {
+        match self {
+            Self::AccessAcl => row_flag::ACCESS_ACL,
+            Self::DefaultAcl => row_flag::DEFAULT_ACL,
+            Self::Security if name == CAPABILITY => row_flag::CAPS,
+            Self::Security | Self::User | Self::Trusted => row_flag::XATTRS,
+        }
+    }
+}
+
+/// Whether an inode can have an attribute of this class, and the caller may change it.
+fn check_may_change(class: Class, caller: &Caller<'_>, head: &InodeHead) -> FsResult<()> {
+    let has_contents = matches!(head.kind, FileKind::Regular | FileKind::Directory);
+    match class {
+        Class::User if !has_contents => Err(FsError::Perm),
+        Class::Trusted if !caller.is_privileged() => Err(FsError::Perm),
+        Class::AccessAcl | Class::DefaultAcl if head.kind == FileKind::Symlink => {
+            Err(FsError::Unsupported)
+        }
+        Class::DefaultAcl if head.kind != FileKind::Directory => Err(FsError::Access),
+        _ if head.iflags & (inode_flag::IMMUTABLE | inode_flag::APPEND) != 0 => Err(FsError::Perm),
+        _ => Ok(()),
+    }
+}
+
+impl FileSystem {
+    /// The value of an extended attribute.
+    ///
+    /// # Errors
+    /// [`FsError::NoData`] if there is none, or it is not the caller's to see; [`FsError::Unsupported`]
+    /// for a prefix that is not offered, or ACLs of symbolic links; [`FsError::Stale`].
+    pub fn get_xattr(&self, caller: &Caller<'_>, ino: Ino, name: &[u8]) -> FsResult<Bytes> {
+        let class = Class::of(name)?;
+        let _inode = self.locks.inode_read(ino);
+        let head = self.inodes.head(ino)?;
+        let is_acl = matches!(class, Class::AccessAcl | Class::DefaultAcl);
+        if is_acl && head.kind == FileKind::Symlink {
+            return Err(FsError::Unsupported);
+        }
+        let is_hidden = class == Class::Trusted && !caller.is_privileged();
+        if is_hidden || !head.has(class.row_flag(name)) {
+            return Err(FsError::NoData);
+        }
+        let key = fs_key::xattr(ino, name);
+        let value = self.store.get(self.store.xattr, &key)?;
+        value.ok_or(FsError::NoData)
+    }
+
+    /// The names of the extended attributes, each with a zero byte after it.
+    ///
+    /// # Errors
+    /// [`FsError::TooBig`] for more than 64 KiB of names; [`FsError::Stale`].
+    pub fn list_xattr(&self, caller: &Caller<'_>, ino: Ino) -> FsResult<Vec<u8>> {
+        let _inode = self.locks.inode_read(ino);
+        let head = self.inodes.head(ino)?;
+        let mut out = Vec::new();
+        if !head.has(row_flag::XATTRS) {
+            return Ok(out);
+        }
+        let (start, end) = (fs_key::own(ino), fs_key::after(ino));
+        let mut scan = self.store.scan(self.store.xattr, &start, &end)?;
+        while let Some((key, _)) = scan.next()? {
+            let name = key.get(8..).unwrap_or_default();
+            if name.starts_with(b"trusted.") && !caller.is_privileged() {
+                continue;
+            }
+            out.extend_from_slice(name);
+            out.push(0);
+            if out.len() > LIST_BYTES_MAX {
+                return Err(FsError::TooBig);
+            }
+        }
+        Ok(out)
+    }
+
+    /// Sets an extended attribute. `kill_setgid`: setting an access ACL also clears set-gid.
+    ///
+    /// # Errors
+    /// [`FsError::Exists`] and [`FsError::NoData`] by `mode`; [`FsError::TooBig`] beyond 255 bytes of
+    /// name or 64 KiB of value; [`FsError::Perm`] for `user.` on what is neither file nor directory,
+    /// `trusted.` without privilege, or what is immutable; [`FsError::Access`] for a default ACL on what
+    /// is no directory; [`FsError::Invalid`] for what is no ACL; [`FsError::Unsupported`] as above;
+    /// [`FsError::NoSpace`], [`FsError::ReadOnly`], [`FsError::Stale`].
+    pub fn set_xattr(
+        &self,
+        caller: &Caller<'_>,
+        ino: Ino,
+        name: &[u8],
+        value: &[u8],
+        mode: XattrMode,
+        kill_setgid: bool,
+    ) -> FsResult<()> {
+        self.check_writable()?;
+        let class = Class::of(name)?;
+        if value.len() > XATTR_VALUE_BYTES_MAX {
+            return Err(FsError::TooBig);
+        }
+        let _lock = self.locks.inode_write(ino);
+        let mut inode = self.inodes.get(ino)?;
+        check_may_change(class, caller, &inode.head)?;
+        self.check_mode(&inode.head, class, name, mode)?;
+        let mut change = Change::new(self);
+        if matches!(inode.place, Place::Memory(_)) {
+            let tail = self.tail(&inode)?;
+            inode = change.put_orphan(&inode, &tail);
+        }
+        let mut new = inode.head;
+        new.ctime = self.now();
+        let key = fs_key::xattr(ino, name);
+        let stored = match class {
+            Class::AccessAcl | Class::DefaultAcl => acl_to_store(class, value, &mut new)?,
+            Class::User | Class::Trusted | Class::Security => Some(Bytes::copy_from_slice(value)),
+        };
+        if class == Class::AccessAcl && kill_setgid {
+            new.perm &= !SET_GID;
+        }
+        if let Some(value) = stored {
+            new.flags |= row_flag::XATTRS | class.row_flag(name);
+            change.changes.put(self.store.xattr, &key, &value);
+        } else {
+            new.flags &= !class.row_flag(name);
+            change.changes.delete(self.store.xattr, &key);
+        }
+        change.attrs(&inode, &new)?;
+        change.commit()
+    }
+
+    fn check_mode(
+        &self,
+        head: &InodeHead,
+        class: Class,
+        name: &[u8],
+        mode: XattrMode,
+    ) -> FsResult<()> {
+        if mode == XattrMode::Set {
+            return Ok(());
+        }
+        let exists = head.has(class.row_flag(name)) && {
+            let key = fs_key::xattr(head.ino, name);
+            self.store.get(self.store.xattr, &key)?.is_some()
+        };
+        match mode {
+            XattrMode::Create if exists => Err(FsError::Exists),
+            XattrMode::Replace if !exists => Err(FsError::NoData),
+            _ => Ok(()),
+        }
+    }
+
+    /// Removes an extended attribute.
+    ///
+    /// # Errors
+    /// [`FsError::NoData`] if there is none, and as [`Self::set_xattr`]. Removing an ACL that is not
+    /// there is well.
+    pub fn remove_xattr(&self, caller: &Caller<'_>, ino: Ino, name: &[u8]) -> FsResult<()> {
+        self.check_writable()?;
+        let class = Class::of(name)?;
+        let _lock = self.locks.inode_write(ino);
+        let inode = self.inodes.get(ino)?;
+        check_may_change(class, caller, &inode.head)?;
+        let is_acl = matches!(class, Class::AccessAcl | Class::DefaultAcl);
+        let flag = class.row_flag(name);
+        let key = fs_key::xattr(ino, name);
+        let exists = inode.head.has(flag) && self.store.get(self.store.xattr, &key)?.is_some();
+        match (exists, is_acl) {
+            (true, _) => {}
+            (false, true) => return Ok(()),
+            (false, false) => return Err(FsError::NoData),
+        }
+        let mut new = inode.head;
+        new.ctime = self.now();
+        if flag != row_flag::XATTRS {
+            new.flags &= !flag;
+        }
+        let mut change = Change::giving_back(self);
+        change.changes.delete(self.store.xattr, &key);
+        change.attrs(&inode, &new)?;
+        change.commit()
+    }
+
+    /// An ACL of an inode that has one.
+    pub(crate) fn read_acl(&self, ino: Ino, name: &[u8]) -> FsResult<Option<Acl>> {
+        let key = fs_key::xattr(ino, name);
+        let value = self.store.get(self.store.xattr, &key)?;
+        value.map(|value| Acl::decode(&value)).transpose()
+    }
+
+    /// Changes the access ACL of an inode with its mode, as `chmod` does.
+    pub(crate) fn mask_acl(&self, change: &mut Change<'_>, new: &InodeHead) -> FsResult<()> {
+        let Some(mut acl) = self.read_acl(new.ino, ACL_ACCESS)? else {
+            return Ok(());
+        };
+        acl.set_mode(new.perm);
+        let key = fs_key::xattr(new.ino, ACL_ACCESS);
+        change.changes.put(self.store.xattr, &key, &acl.encode());
+        Ok(())
+    }
+}
+
+/// The ACL to store, if one is; an access ACL changes the mode.
+fn acl_to_store(class: Class, value: &[u8], new: &mut InodeHead) -> FsResult<Option<Bytes>> {
+    if value.is_empty() {
+        return Ok(None);
+    }
+    let acl = Acl::decode(value)?;
+    if class == Class::AccessAcl {
+        new.perm = new.perm & !0o777 | acl.mode_bits();
+        if acl.is_minimal() {
+            return Ok(None);
+        }
+    }
+    Ok(Some(Bytes::from(acl.encode())))
+}

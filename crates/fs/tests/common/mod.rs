@@ -1,0 +1,144 @@
+//! What the tests of the file system share.
+#![allow(dead_code, reason = "each test file uses a part")]
+
+use std::sync::Arc;
+use std::time::Duration;
+use stitch_base::Ino;
+use stitch_base::clock::ManualClock;
+use stitch_fs::{
+    Attr, Caller, DirName, FileSystem, FsError, FsOptions, FsResult, NewNode, Taken, WriteOptions,
+    register_upserts,
+};
+use stitch_kv::{Engine, ModelEngine, UpsertRegistry};
+
+pub(crate) const ROOT: Ino = Ino::ROOT;
+pub(crate) const SUPER: Caller<'static> = Caller::ROOT;
+pub(crate) const USER: Caller<'static> = Caller {
+    uid: 1000,
+    gid: 1000,
+    groups: &[],
+};
+
+/// A file system on the model engine, and a clock that the test moves.
+pub(crate) struct Setup {
+    pub(crate) engine: Arc<ModelEngine>,
+    pub(crate) clock: Arc<ManualClock>,
+    pub(crate) fs: FileSystem,
+}
+
+pub(crate) fn registry() -> UpsertRegistry {
+    let mut registry = UpsertRegistry::default();
+    register_upserts(&mut registry);
+    registry
+}
+
+pub(crate) fn setup() -> Setup {
+    setup_on(Arc::new(ModelEngine::new(registry())), |_| {})
+}
+
+pub(crate) fn setup_with(change: impl FnOnce(&mut FsOptions)) -> Setup {
+    setup_on(Arc::new(ModelEngine::new(registry())), change)
+}
+
+pub(crate) fn setup_on(engine: Arc<ModelEngine>, change: impl FnOnce(&mut FsOptions)) -> Setup {
+    let clock = Arc::new(ManualClock::default());
+    clock.advance(Duration::from_secs(1_000_000));
+    let mut options = FsOptions {
+        clock: clock.clone(),
+        name_seed: Some(7),
+        ..FsOptions::default()
+    };
+    let dynamic: Arc<dyn Engine> = engine.clone();
+    match FileSystem::format(&dynamic, &options, (0, 0)) {
+        Ok(()) | Err(FsError::Exists) => {}
+        Err(error) => panic!("format: {error}"),
+    }
+    change(&mut options);
+    let fs = FileSystem::open(dynamic, options).expect("opens");
+    Setup { engine, clock, fs }
+}
+
+pub(crate) fn at(parent: Ino, name: &str) -> DirName<'_> {
+    DirName::new(parent, name.as_bytes())
+}
+
+pub(crate) fn new(perm: u32) -> NewNode {
+    NewNode { perm, umask: 0 }
+}
+
+impl Setup {
+    /// What a killed process leaves, opened again.
+    pub(crate) fn reopened(self) -> Self {
+        let engine = Arc::new(self.engine.reopened());
+        drop(self.fs);
+        setup_on(engine, |_| {})
+    }
+
+    pub(crate) fn tick(&self) {
+        self.clock.advance(Duration::from_secs(1));
+    }
+
+    pub(crate) fn file(&self, parent: Ino, name: &str) -> Attr {
+        self.fs
+            .create(&SUPER, at(parent, name), &new(0o644))
+            .expect("creates")
+    }
+
+    pub(crate) fn dir(&self, parent: Ino, name: &str) -> Attr {
+        self.fs
+            .make_dir(&SUPER, at(parent, name), &new(0o755))
+            .expect("makes a directory")
+    }
+
+    pub(crate) fn write(&self, ino: Ino, offset: u64, data: &[u8]) -> Attr {
+        self.fs
+            .write(ino, offset, data, WriteOptions::default())
+            .expect("writes")
+    }
+
+    pub(crate) fn read(&self, ino: Ino, offset: u64, len: usize) -> Vec<u8> {
+        let mut out = Vec::new();
+        let count = self.fs.read(ino, offset, len, &mut out).expect("reads");
+        assert_eq!(count, out.len());
+        out
+    }
+
+    pub(crate) fn contents(&self, ino: Ino) -> Vec<u8> {
+        let size = self.attr(ino).size;
+        self.read(ino, 0, usize::try_from(size).unwrap())
+    }
+
+    pub(crate) fn attr(&self, ino: Ino) -> Attr {
+        self.fs.get_attr(ino).expect("is known")
+    }
+
+    pub(crate) fn lookup(&self, parent: Ino, name: &str) -> FsResult<Attr> {
+        self.fs.lookup(at(parent, name))
+    }
+
+    /// Names in a directory, sorted, without `.` and `..`.
+    pub(crate) fn names(&self, ino: Ino) -> Vec<String> {
+        let mut names = Vec::new();
+        self.fs
+            .read_dir(ino, 0, &mut |entry| {
+                names.push(String::from_utf8(entry.name.to_vec()).unwrap());
+                Taken::More
+            })
+            .expect("reads the directory");
+        names.retain(|name| name != "." && name != "..");
+        names.sort();
+        names
+    }
+
+    /// Refuses any broken rule.
+    pub(crate) fn check(&self) {
+        let dynamic: Arc<dyn Engine> = self.engine.clone();
+        let issues = stitch_fs::fsck::check(&dynamic, &mut |_| {}).expect("checks");
+        assert_eq!(issues, []);
+    }
+
+    /// All rows of a tree of the file system.
+    pub(crate) fn rows(&self, tree: &str) -> usize {
+        self.engine.dump()[&format!("fs/{tree}")].len()
+    }
+}
