@@ -35,18 +35,6 @@ pub(crate) struct Store {
     seed: u64,
 }
 
-impl From<DbError> for FsError {
-    fn from(error: DbError) -> Self {
-        match error {
-            DbError::Kv(error) => error.into(),
-            DbError::NoSchema(_) => Self::NotFound,
-            DbError::SchemaExists(_) => Self::Exists,
-            DbError::ReadOnlyView => Self::ReadOnly,
-            other => Self::Corrupt(other.to_string()),
-        }
-    }
-}
-
 fn dictionaries() -> [(&'static str, TreeOptions); 4] {
     let small = TreeOptions {
         block_bytes: 16 << 10,
@@ -165,11 +153,6 @@ impl Store {
         end: &[u8],
     ) -> FsResult<Box<dyn Scan + '_>> {
         let range = KeyRange::new(start, end);
-        Ok(self.view.scan(dictionary, range, Direction::Forward)?)
-    }
-
-    pub(crate) fn scan_all(&self, dictionary: Dictionary) -> FsResult<Box<dyn Scan + '_>> {
-        let range = KeyRange::all();
         Ok(self.view.scan(dictionary, range, Direction::Forward)?)
     }
 

@@ -270,8 +270,9 @@ impl Handler for Adapter {
             .or_errno()
     }
 
-    fn link(&self, _: &Context<'_>, source: Ino, parent: Ino, name: &[u8]) -> Answer<Entry> {
-        let linked = self.fs.link(source, DirName::new(parent, name));
+    fn link(&self, context: &Context<'_>, source: Ino, parent: Ino, name: &[u8]) -> Answer<Entry> {
+        let (actor, at) = (self.actor(context), DirName::new(parent, name));
+        let linked = self.fs.link(&actor.caller(), source, at);
         linked.map(|attr| convert::entry(&attr)).or_errno()
     }
 

@@ -76,6 +76,8 @@ fn options(clock: &Arc<SetClock>) -> FsOptions {
         clock: Arc::clone(clock) as Arc<dyn Clock>,
         read_only: false,
         atime: AtimePolicy::Noatime,
+        name_seed: Some(1),
+        ..FsOptions::default()
     }
 }
 

@@ -110,7 +110,8 @@ fn sample() -> Option<Arc<dyn Engine>> {
     let file = fs.create(root, at(dir, b"file"), &new).ok()?.ino;
     fs.write(file, 0, &[7; 9000], WriteOptions::default())
         .ok()?;
-    fs.link(file, at(Ino::ROOT, b"linked")).ok()?;
+    fs.link(&Caller::ROOT, file, at(Ino::ROOT, b"linked"))
+        .ok()?;
     fs.set_xattr(root, file, b"user.name", b"value", XattrMode::Set, false)
         .ok()?;
     let small = fs.create(root, at(dir, b"small"), &new).ok()?.ino;

@@ -329,7 +329,7 @@ pub(super) fn run(fs: &FileSystem, op: &FsOp, held: &mut Vec<stitch_base::Ino>) 
         }),
         What::Link { source, target } => with_path(fs, source, |ino| {
             with_name(fs, target, |at| {
-                fs.link(ino, at).map(|attr| fs.forget(attr.ino, 1))
+                fs.link(root, ino, at).map(|attr| fs.forget(attr.ino, 1))
             })
         }),
         What::Unlink { path, is_open } => with_path(fs, path, |ino| {
