@@ -74,9 +74,9 @@ fn the_source_of_linux(context: &Context) -> Result<()> {
     timed("untar", &mut || shell(mount.dir(), &untar).map(drop))?;
     expect_little_memory(&mount, "untar")?;
     let source = mount.dir().join(kernel_source::FOLDER);
-    let original = scan(&reference.dir().join(kernel_source::FOLDER), Rules::copy())?;
+    let original = scan(&reference.dir().join(kernel_source::FOLDER), rules)?;
     timed("compare", &mut || {
-        expect_equal(&scan(&source, Rules::copy())?, &original)
+        expect_equal(&scan(&source, rules)?, &original)
     })?;
 
     timed("git", &mut || version(&source))?;
@@ -98,7 +98,7 @@ fn the_source_of_linux(context: &Context) -> Result<()> {
     for copy in ["by-rsync", "by-cp"] {
         timed(copy, &mut || {
             expect_equal(
-                &scan_copy(&mount.dir().join(copy))?,
+                &without_root(&scan(&mount.dir().join(copy), rules)?),
                 &without_root(&original),
             )
         })?;
@@ -135,7 +135,7 @@ fn version(source: &Path) -> Result<()> {
          git config user.email tester@example.invalid
          git config gc.auto 0
          git config pack.window 1
-         git add -A
+         git add -A -f
          git commit -q -m everything
          test -z \"$(git status --porcelain)\"
          git gc -q
