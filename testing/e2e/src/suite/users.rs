@@ -135,25 +135,7 @@ fn modes_hold_for_other_users(context: &Context) -> Result<()> {
             fs::Permissions::from_mode(0o777),
         ))
     })?;
-    let run_script = || {
-        let mut command = Command::new("setpriv");
-        command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]);
-        // By way of a shell: `setpriv` itself still has capabilities.
-        output(
-            command
-                .args(["sh", "-c", "exec \"$0\""])
-                .arg(dir.join("script")),
-        )
-    };
-    ensure!(
-        !run_script()?.status.success(),
-        "a script without permission ran"
-    );
-    set_mode(&dir.join("script"), 0o755)?;
-    ensure!(
-        run_script()?.status.success(),
-        "a script with permission did not run"
-    );
+    scripts_need_permission(&dir.join("script"))?;
 
     // A right that is taken away is gone at once, also for what is cached.
     as_user(NOBODY, None, "read before", || {
@@ -163,6 +145,26 @@ fn modes_hold_for_other_users(context: &Context) -> Result<()> {
     as_user(NOBODY, denied, "read after", || {
         errno(fs::read(dir.join("public")))
     })
+}
+
+/// A script runs for another user only with permission.
+fn scripts_need_permission(script: &Path) -> Result<()> {
+    let run_script = || {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]);
+        // By way of a shell: `setpriv` itself still has capabilities.
+        output(command.args(["sh", "-c", "exec \"$0\""]).arg(script))
+    };
+    ensure!(
+        !run_script()?.status.success(),
+        "a script without permission ran"
+    );
+    set_mode(script, 0o755)?;
+    ensure!(
+        run_script()?.status.success(),
+        "a script with permission did not run"
+    );
+    Ok(())
 }
 
 /// In a sticky folder one removes only one's own; below a setgid folder the group is inherited.
