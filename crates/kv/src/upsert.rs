@@ -1,7 +1,7 @@
 //! Upserts: blind read-modify-writes. A message carries a delta; a registered pure function folds
 //! it over the old value when somebody reads the key or a compaction meets both.
 //!
-//! Paper: Jannen et al., BetrFS, ToS 2015, section 2.2 (upserts on a Bε-tree).
+//! Paper: Jannen et al., BetrFS, ToS 2015, section 2.2 (upserts on a B-epsilon-tree).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
