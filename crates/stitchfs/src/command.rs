@@ -1,0 +1,123 @@
+//! The command line: one file for each subcommand.
+//!
+//! `mkfs.stitchfs`, `mount.stitchfs` and `fsck.stitchfs` are names of the same program, with the
+//! arguments that mkfs(8), mount(8) and fsck(8) pass to their helpers. Exit codes are 0 for success,
+//! 1 for failure and 2 for a wrong command line, but for `fsck` ([`fsck`] has its own) and
+//! `mount.stitchfs` (32 for failure and 1 for a wrong command line, as mount(8) wants).
+
+mod daemon;
+mod fsck;
+mod info;
+mod live;
+mod log;
+mod mkfs;
+mod mount;
+mod options;
+mod output;
+mod size;
+mod stats;
+mod umount;
+
+use clap::{Parser, Subcommand};
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::ExitCode;
+
+const AFTER: &str = "\
+Exit codes: 0 success, 1 failure, 2 wrong command line; fsck has those of fsck(8).
+The environment variable STITCHFS_LOG chooses what is logged: warn, debug, stitch_vt=trace, ...";
+
+/// A durable POSIX file system on write-optimised trees.
+#[derive(Debug, Parser)]
+#[command(name = "stitchfs", version, after_help = AFTER)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Mkfs(mkfs::Args),
+    Mount(mount::Args),
+    Umount(umount::Args),
+    Fsck(fsck::Args),
+    Info(info::Args),
+    Stats(stats::Args),
+}
+
+/// Codes for what a personality's caller expects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Codes {
+    failure: u8,
+    usage: u8,
+}
+
+const OURS: Codes = Codes {
+    failure: 1,
+    usage: 2,
+};
+const MOUNT: Codes = Codes {
+    failure: 32,
+    usage: 1,
+};
+const FSCK: Codes = Codes {
+    failure: fsck::OPERATIONAL,
+    usage: fsck::USAGE,
+};
+
+/// Runs the command line; `args` begins with the name that the program was called by.
+pub(crate) fn run(args: Vec<OsString>) -> ExitCode {
+    let name = args.first().map(Path::new).and_then(Path::file_name);
+    let (parsed, codes) = match name.and_then(std::ffi::OsStr::to_str) {
+        Some("mkfs.stitchfs") => (mkfs::Args::try_parse_from(&args).map(Command::Mkfs), OURS),
+        Some("mount.stitchfs" | "mount.fuse.stitchfs") => {
+            let helper = mount::HelperArgs::try_parse_from(&args);
+            (helper.map(|helper| Command::Mount(helper.into())), MOUNT)
+        }
+        Some("fsck.stitchfs") => (fsck::Args::try_parse_from(&args).map(Command::Fsck), FSCK),
+        _ => {
+            let is_fsck = args.get(1).is_some_and(|word| word == "fsck");
+            let parsed = Cli::try_parse_from(&args).map(|cli| cli.command);
+            (parsed, if is_fsck { FSCK } else { OURS })
+        }
+    };
+    let command = match parsed {
+        Ok(command) => command,
+        Err(error) => {
+            // Help and version go to standard output and are a success.
+            let is_wrong = error.use_stderr();
+            let _ = error.print();
+            return ExitCode::from(if is_wrong { codes.usage } else { 0 });
+        }
+    };
+    let ended = match command {
+        Command::Mkfs(args) => mkfs::run(&args),
+        Command::Mount(given) => mount::run(&given, &args),
+        Command::Umount(args) => umount::run(&args),
+        Command::Fsck(args) => fsck::run(&args),
+        Command::Info(args) => info::run(&args),
+        Command::Stats(args) => stats::run(&args),
+    };
+    match ended {
+        // A child of ours that failed had our name, and so its code is right already.
+        Ok(code) => ExitCode::from(code),
+        Err(error) => {
+            output::note(&output::explain(&error));
+            ExitCode::from(codes.failure)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_lines_make_sense() {
+        Cli::command().debug_assert();
+        mkfs::Args::command().debug_assert();
+        mount::HelperArgs::command().debug_assert();
+        fsck::Args::command().debug_assert();
+    }
+}

@@ -1,0 +1,211 @@
+//! `stitchfs fsck`: checks a store, and repairs it.
+
+use super::output;
+use anyhow::{Context, Result};
+use clap::Parser;
+use serde_json::json;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use std::io::{self, BufRead, IsTerminal, Write};
+use std::path::PathBuf;
+use stitch_base::ErrorKind;
+use stitchfs::{Checked, Finding, Store, StoreError, StoreOptions};
+
+/// Errors were corrected.
+const CORRECTED: u8 = 1;
+/// Errors are left.
+const LEFT: u8 = 4;
+/// The check could not be done.
+pub(super) const OPERATIONAL: u8 = 8;
+/// The command line is wrong.
+pub(super) const USAGE: u8 = 16;
+/// The user ended it.
+const CANCELLED: i32 = 32;
+
+const AFTER: &str = "\
+Without -n, -y, -a or -p the terminal is asked before anything is repaired; without a terminal
+nothing is.
+Exit codes: 0 no errors, 1 errors corrected, 4 errors left, 8 could not check, 16 wrong command
+line, 32 ended by a signal.";
+
+/// Check a store that is not mounted: every block, row, link and count
+#[derive(Debug, Parser)]
+#[command(name = "fsck.stitchfs", version, after_help = AFTER)]
+pub(super) struct Args {
+    /// Change nothing
+    #[arg(short = 'n', conflicts_with_all = ["yes", "auto", "preen"])]
+    no: bool,
+
+    /// Repair without asking
+    #[arg(short = 'y', conflicts_with_all = ["auto", "preen"])]
+    yes: bool,
+
+    /// At boot: check only what opening the store does not check by itself, and repair
+    #[arg(short = 'a')]
+    auto: bool,
+
+    /// The same as -a
+    #[arg(short = 'p')]
+    preen: bool,
+
+    /// Check everything even with -a or -p
+    #[arg(short = 'f')]
+    full: bool,
+
+    /// Print what was found as JSON
+    #[arg(long)]
+    json: bool,
+
+    /// File, directory or block device
+    #[arg(value_name = "STORE")]
+    store: PathBuf,
+}
+
+pub(super) fn run(args: &Args) -> Result<u8> {
+    end_by_signals()?;
+    let is_boot = args.auto || args.preen;
+    let options = StoreOptions {
+        memory_bytes: stitchfs::memory::default_budget(),
+        // Nothing is written before the user has said yes.
+        read_only: args.no || !(args.yes || is_boot),
+        ..StoreOptions::default()
+    };
+    let store = match Store::open(&args.store, &options) {
+        Err(error) if error.kind() == ErrorKind::Corrupt => {
+            return unreadable(args, &error);
+        }
+        other => other?,
+    };
+    let name = store.path().display().to_string();
+    if is_boot && !args.full && opens_well(&store)? {
+        store.close()?;
+        return report(args, &name, &[], "opens well");
+    }
+    let checked = check(&store)?;
+    let found = &checked.findings;
+    if found.is_empty() {
+        store.close()?;
+        return report(args, &name, found, "no errors");
+    }
+    if args.no || (options.read_only && !ask(args, found)?) {
+        store.close()?;
+        report(args, &name, found, "errors are left")?;
+        return Ok(LEFT);
+    }
+    let left = repair(args, store, &options, &checked)?;
+    if left.is_empty() {
+        report(args, &name, found, "errors were corrected")?;
+        return Ok(CORRECTED);
+    }
+    report(args, &name, &left, "errors are left")?;
+    Ok(LEFT)
+}
+
+/// Repairs, opening the store for writing first if it is not, and says what is left.
+fn repair(
+    args: &Args,
+    store: Store,
+    options: &StoreOptions,
+    checked: &Checked,
+) -> Result<Vec<Finding>> {
+    let mut store = store;
+    if options.read_only {
+        store.close()?;
+        drop(store);
+        let options = StoreOptions {
+            read_only: false,
+            ..options.clone()
+        };
+        store = Store::open(&args.store, &options)?;
+    }
+    store.repair(checked)?;
+    let left = check(&store)?.findings;
+    store.close()?;
+    Ok(left)
+}
+
+/// Opening recovers whatever a crash left behind. False if the file system is damaged.
+fn opens_well(store: &Store) -> Result<bool> {
+    match store.file_system() {
+        Ok(fs) => fs.close()?,
+        Err(error) if error.kind() == ErrorKind::Corrupt => return Ok(false),
+        Err(error) => return Err(error.into()),
+    }
+    Ok(true)
+}
+
+/// The store is so damaged that it does not open.
+fn unreadable(args: &Args, error: &StoreError) -> Result<u8> {
+    let finding = Finding {
+        rule: "open".to_owned(),
+        detail: error.to_string(),
+        is_repairable: false,
+    };
+    let name = args.store.display().to_string();
+    report(args, &name, &[finding], "cannot be opened")?;
+    Ok(LEFT)
+}
+
+fn check(store: &Store) -> Result<Checked> {
+    let bar = output::progress("checking");
+    let found = store.check(&mut |done, total| output::advance(&bar, done, total));
+    bar.finish_and_clear();
+    Ok(found?)
+}
+
+fn report(args: &Args, name: &str, findings: &[Finding], summary: &str) -> Result<u8> {
+    if args.json {
+        let list = findings.iter().map(|finding| {
+            json!({
+                "rule": finding.rule,
+                "detail": finding.detail,
+                "repairable": finding.is_repairable,
+            })
+        });
+        let list: Vec<_> = list.collect();
+        output::print_json(&json!({
+            "store": name,
+            "summary": summary,
+            "findings": list,
+        }))?;
+        return Ok(0);
+    }
+    for finding in findings {
+        output::print(&format!("{}: {}", finding.rule, finding.detail))?;
+    }
+    output::print(&format!("{name}: {summary}"))?;
+    Ok(0)
+}
+
+/// Asks the terminal, if there is one.
+fn ask(args: &Args, found: &[Finding]) -> Result<bool> {
+    if args.json || !io::stdin().is_terminal() || !io::stderr().is_terminal() {
+        return Ok(false);
+    }
+    for finding in found {
+        output::note(&format!("{}: {}", finding.rule, finding.detail));
+    }
+    let mut terminal = io::stderr().lock();
+    write!(terminal, "{} errors; repair? [y/N] ", found.len())
+        .and_then(|()| terminal.flush())
+        .context("cannot ask")?;
+    let mut answer = String::new();
+    io::stdin()
+        .lock()
+        .read_line(&mut answer)
+        .context("cannot read the answer")?;
+    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+}
+
+/// Every repair is a commit of its own, so that ending at any moment is safe.
+fn end_by_signals() -> Result<()> {
+    let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot wait for signals")?;
+    let body = move || {
+        if signals.forever().next().is_some() {
+            output::note("ended by a signal");
+            std::process::exit(CANCELLED);
+        }
+    };
+    stitch_base::thread::spawn("signals", body).context("cannot start a thread")?;
+    Ok(())
+}

@@ -1,0 +1,70 @@
+//! Finding the mount that is meant, and asking its daemon.
+
+use anyhow::{Context, Result, bail};
+use rustix::io::Errno;
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use stitch_fuse::mount;
+use stitch_fuse::mount::table::{self, MountEntry};
+
+/// What a path on the command line stands for.
+#[derive(Debug)]
+pub(super) enum Place {
+    /// A mount of ours: the path is its mount point, or the store that it serves.
+    Mount(MountEntry),
+    /// Anything else: a store, perhaps.
+    Store(PathBuf),
+}
+
+impl Place {
+    /// Finds out.
+    pub(super) fn of(path: &Path) -> Result<Self> {
+        // A mount that lost its daemon answers no question about the path, so the table comes first.
+        if let Ok(Some(entry)) = mount::mounted_at(path)
+            && entry.is_ours()
+        {
+            return Ok(Self::Mount(entry));
+        }
+        let store = stitchfs::store_path(path);
+        Ok(match mount_of(&store)? {
+            Some(entry) => Self::Mount(entry),
+            None => Self::Store(store),
+        })
+    }
+}
+
+/// The living mount of this store, if there is one.
+pub(super) fn mount_of(store: &Path) -> Result<Option<MountEntry>> {
+    let Ok(store) = store.canonicalize() else {
+        return Ok(None);
+    };
+    let mounts = table::list()?;
+    let found = mounts
+        .into_iter()
+        .rev()
+        .find(|entry| entry.is_ours() && Path::new(&entry.source) == store);
+    Ok(found.filter(|entry| mount::is_dead(&entry.path).is_ok_and(|dead| !dead)))
+}
+
+/// Asks the daemon that serves `mount_point` what it is and has done.
+pub(super) fn ask(mount_point: &Path) -> Result<Value> {
+    let mut answer = vec![0u8; 64 << 10];
+    let len = match rustix::fs::getxattr(mount_point, stitchfs::STATS_XATTR, &mut answer) {
+        Ok(len) => len,
+        Err(Errno::NOTCONN) => bail!(
+            "{}: the mount has lost its daemon; `stitchfs mount` or `umount -l` clears it",
+            mount_point.display()
+        ),
+        Err(Errno::ACCESS | Errno::PERM) => bail!(
+            "{}: only root and the user who mounted it may ask",
+            mount_point.display()
+        ),
+        Err(error) => {
+            return Err(error)
+                .with_context(|| format!("{}: its daemon does not say", mount_point.display()));
+        }
+    };
+    let text = answer.get(..len).context("the answer is too long")?;
+    serde_json::from_slice(text)
+        .with_context(|| format!("{}: the answer makes no sense", mount_point.display()))
+}

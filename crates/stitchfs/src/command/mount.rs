@@ -1,0 +1,314 @@
+//! `stitchfs mount`: serves a store at a mount point.
+
+use super::daemon::{self, Started};
+use super::log::{self, Target};
+use super::options::{self, AccessTimes, MountOption, MountWords};
+use super::{live, output, size};
+use anyhow::{Context, Result, bail};
+use clap::Parser;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use stitch_base::ErrorKind;
+use stitch_fuse::mount;
+use stitch_fuse::session::Stopper;
+use stitch_fuse::{MountOptions, SessionConfig};
+use stitchfs::{
+    AtimePolicy, Durability, Host, MakeOptions, RootOwner, Store, StoreError, StoreOptions,
+};
+
+const AFTER: &str = "\
+Options after -o:
+  ro rw nosuid nodev noexec sync dirsync    as for mount(8)
+  noatime relatime strictatime nodiratime   when reading changes access times; relatime by default
+  allow_other default_permissions           both on when root mounts; off with `no` before
+  uid=N gid=N umask=OCTAL                   owner and mode of the root directory of a new store
+  commit=SECONDS                            unsynced work that a power cut may take; 5 by default
+  memory=SIZE                               as --memory
+  fsname=NAME                               what shows as the mounted device
+Words for mount(8) and systemd (defaults, noauto, user, nofail, _netdev, x-...) are passed over.
+
+Examples:
+  stitchfs mount --create 8G store.stitch mnt
+  stitchfs mount -o ro,allow_other /dev/sdb1 /srv
+In /etc/fstab, with mount.stitchfs in the path of mount(8):
+  /dev/sdb1  /srv  stitchfs  noatime,memory=512M  0  2";
+
+/// Mount a store; returns when the mount answers
+#[derive(Debug, Parser)]
+#[command(after_help = AFTER)]
+pub(super) struct Args {
+    /// Make the store first if it does not exist, with this size
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    create: Option<u64>,
+
+    /// Memory for buffers and caches; by default a quarter of the machine's or control group's,
+    /// at least 64M
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    memory: Option<u64>,
+
+    /// Stay in the foreground; ends by Ctrl-C or unmounting
+    #[arg(long, short)]
+    foreground: bool,
+
+    /// Append the log to this file, in place of the system's log
+    #[arg(long, value_name = "FILE")]
+    log: Option<PathBuf>,
+
+    /// Mount options, see below
+    #[arg(short = 'o', value_name = "OPTS", value_parser = option_list)]
+    options: Vec<OptionList>,
+
+    /// File, directory or block device
+    #[arg(value_name = "STORE")]
+    store: PathBuf,
+
+    /// Mount point; made if missing
+    #[arg(value_name = "MNT")]
+    mount_point: PathBuf,
+
+    #[arg(skip)]
+    fake: bool,
+}
+
+/// Mount a StitchFS store, as mount(8) asks for it
+#[derive(Debug, Parser)]
+#[command(name = "mount.stitchfs", version, after_help = AFTER)]
+pub(super) struct HelperArgs {
+    /// File, directory or block device
+    #[arg(value_name = "STORE")]
+    store: PathBuf,
+
+    /// Mount point
+    #[arg(value_name = "MNT")]
+    mount_point: PathBuf,
+
+    /// Mount options
+    #[arg(short = 'o', value_name = "OPTS", value_parser = option_list)]
+    options: Vec<OptionList>,
+
+    /// Check the command line only
+    #[arg(short = 'f')]
+    fake: bool,
+
+    /// Pass over options that are not known (accepted; none are)
+    #[arg(short = 's')]
+    sloppy: bool,
+
+    /// Do not write /etc/mtab (it never is)
+    #[arg(short = 'n')]
+    no_mtab: bool,
+
+    /// Say more
+    #[arg(short = 'v')]
+    verbose: bool,
+
+    /// Type of file system
+    #[arg(short = 't', value_name = "TYPE")]
+    kind: Option<String>,
+}
+
+/// What one `-o` brought.
+#[derive(Clone, Debug)]
+struct OptionList(Vec<MountOption>);
+
+fn option_list(text: &str) -> Result<OptionList, String> {
+    options::parse(text).map(OptionList)
+}
+
+impl From<HelperArgs> for Args {
+    fn from(helper: HelperArgs) -> Self {
+        Self {
+            create: None,
+            memory: None,
+            foreground: false,
+            log: None,
+            options: helper.options,
+            store: helper.store,
+            mount_point: helper.mount_point,
+            fake: helper.fake,
+        }
+    }
+}
+
+pub(super) fn run(args: &Args, command_line: &[OsString]) -> Result<u8> {
+    if args.fake {
+        return Ok(0);
+    }
+    if args.foreground {
+        serve(args, false)?;
+        return Ok(0);
+    }
+    if daemon::is_child() {
+        daemon::leave_terminal();
+        serve(args, true)?;
+        return Ok(0);
+    }
+    match daemon::start(command_line)? {
+        Started::Serving => {
+            daemon::await_answer(&args.mount_point)?;
+            Ok(0)
+        }
+        Started::Ended(code) => Ok(code),
+    }
+}
+
+/// Mounts and serves until it is unmounted.
+fn serve(args: &Args, in_background: bool) -> Result<()> {
+    let words = MountWords::new(args.options.iter().flat_map(|list| &list.0));
+    log::subscribe(match &args.log {
+        Some(path) => Target::File(path),
+        None if in_background => Target::System,
+        None => Target::Terminal,
+    })?;
+    clear_mount_point(&args.mount_point)?;
+    let is_new = create_if_missing(args, &words)?;
+    if !is_new && (words.uid.is_some() || words.gid.is_some() || words.umask.is_some()) {
+        output::note("uid, gid and umask are for new stores only; they change nothing here");
+    }
+    let store = open(args, &words)?;
+    if !args.mount_point.exists() {
+        std::fs::create_dir_all(&args.mount_point)
+            .with_context(|| format!("cannot make {}", args.mount_point.display()))?;
+    }
+    let options = mount_options(&words, &store);
+    let host = Host::mount(
+        store,
+        &args.mount_point,
+        &options,
+        &SessionConfig::default(),
+    )?;
+    end_by_signals(host.stopper())?;
+    if in_background {
+        // Nobody waits for the mount any more: it is undone as the host is dropped.
+        daemon::report_ready()?;
+    }
+    host.join()?;
+    Ok(())
+}
+
+/// Takes away what an earlier daemon left behind; refuses a mount of ours that lives.
+fn clear_mount_point(mount_point: &Path) -> Result<()> {
+    if mount::detach_dead(mount_point).unwrap_or(0) > 0 {
+        let shown = mount_point.display();
+        output::note(&format!(
+            "{shown}: an earlier mount had lost its daemon and is cleared"
+        ));
+    }
+    let entry = mount::mounted_at(mount_point).ok().flatten();
+    if let Some(entry) = entry.filter(mount::table::MountEntry::is_ours) {
+        bail!(
+            "{}: {} is mounted there already",
+            mount_point.display(),
+            entry.source.display()
+        );
+    }
+    Ok(())
+}
+
+/// True if a store was made.
+fn create_if_missing(args: &Args, words: &MountWords) -> Result<bool> {
+    let Some(len_bytes) = args.create else {
+        return Ok(false);
+    };
+    let path = stitchfs::store_path(&args.store);
+    if path.exists() {
+        return Ok(false);
+    }
+    let options = MakeOptions {
+        len_bytes: Some(len_bytes),
+        root: RootOwner {
+            uid: words
+                .uid
+                .unwrap_or_else(|| rustix::process::geteuid().as_raw()),
+            gid: words
+                .gid
+                .unwrap_or_else(|| rustix::process::getegid().as_raw()),
+            mode: 0o777 & !words.umask.unwrap_or(0o022),
+        },
+        ..MakeOptions::default()
+    };
+    let bar = output::progress("making the store");
+    let made = stitchfs::make(&path, &options, &mut |done, total| {
+        output::advance(&bar, done, total);
+    });
+    bar.finish_and_clear();
+    made?;
+    Ok(true)
+}
+
+fn open(args: &Args, words: &MountWords) -> Result<Store> {
+    let memory = args.memory.or(words.memory_bytes);
+    let options = StoreOptions {
+        read_only: words.read_only,
+        memory_bytes: memory.unwrap_or_else(stitchfs::memory::default_budget),
+        sync_interval: Duration::from_secs(u64::from(words.commit_s.unwrap_or(5))),
+        atime: match words.access_times {
+            AccessTimes::None => AtimePolicy::Noatime,
+            AccessTimes::Relative => AtimePolicy::Relatime,
+            AccessTimes::Strict => AtimePolicy::Strictatime,
+        },
+        // The kernel leaves `dirsync` to us, and `sync` in part.
+        durability: if words.sync || words.dir_sync {
+            Durability::Device
+        } else {
+            Durability::default()
+        },
+    };
+    match Store::open(&args.store, &options) {
+        Ok(store) => Ok(store),
+        Err(error) => Err(explain(&args.store, error)),
+    }
+}
+
+/// Adds what the user can do here.
+fn explain(store: &Path, error: StoreError) -> anyhow::Error {
+    let path = stitchfs::store_path(store);
+    if error.is_busy()
+        && let Ok(Some(entry)) = live::mount_of(&path)
+    {
+        let (path, at) = (path.display(), entry.path.display());
+        return anyhow::anyhow!("{path}: is mounted at {at} already");
+    }
+    if error.kind() == ErrorKind::NotFound && !path.exists() {
+        let path = path.display();
+        return anyhow::anyhow!("{path}: does not exist; to make it, add --create SIZE");
+    }
+    error.into()
+}
+
+fn mount_options(words: &MountWords, store: &Store) -> MountOptions {
+    let is_root = rustix::process::geteuid().is_root();
+    let source = words.fs_name.clone();
+    MountOptions {
+        source: source.unwrap_or_else(|| store.path().display().to_string()),
+        read_only: words.read_only,
+        no_suid: words.no_suid,
+        no_dev: words.no_dev,
+        no_exec: words.no_exec,
+        no_atime: words.access_times == AccessTimes::None,
+        no_dir_atime: words.no_dir_atime,
+        sync: words.sync,
+        dir_sync: words.dir_sync,
+        allow_other: words.allow_other.unwrap_or(is_root),
+        default_permissions: words.default_permissions.unwrap_or(true),
+        max_read: None,
+    }
+}
+
+/// Unmounts at SIGTERM, SIGINT and SIGHUP; a second signal finds the same work under way.
+fn end_by_signals(stopper: Stopper) -> Result<()> {
+    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).context("cannot wait for signals")?;
+    let body = move || {
+        for signal in signals.forever() {
+            tracing::info!(signal, "unmounting");
+            if let Err(error) = stopper.stop() {
+                tracing::warn!(%error, "cannot unmount");
+            }
+        }
+    };
+    stitch_base::thread::spawn("signals", body).context("cannot start a thread")?;
+    Ok(())
+}

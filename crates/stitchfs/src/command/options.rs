@@ -1,0 +1,247 @@
+//! The words after `-o`, as in fstab(5) and mount(8).
+
+use super::size;
+
+/// One word after `-o`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum MountOption {
+    /// `ro`, `rw`.
+    ReadOnly(bool),
+    /// `nosuid`, `suid`.
+    NoSuid(bool),
+    /// `nodev`, `dev`.
+    NoDev(bool),
+    /// `noexec`, `exec`.
+    NoExec(bool),
+    /// `noatime`, `relatime`, `strictatime`.
+    AccessTimes(AccessTimes),
+    /// `nodiratime`, `diratime`.
+    NoDirAtime(bool),
+    /// `sync`, `async`.
+    Sync(bool),
+    /// `dirsync`.
+    DirSync,
+    /// `allow_other`, `noallow_other`.
+    AllowOther(bool),
+    /// `default_permissions`, `nodefault_permissions`.
+    DefaultPermissions(bool),
+    /// `uid=`: owner of a new store's root directory.
+    Uid(u32),
+    /// `gid=`: group of a new store's root directory.
+    Gid(u32),
+    /// `umask=`: mode bits that a new store's root directory lacks.
+    Umask(u32),
+    /// `commit=`: seconds.
+    Commit(u32),
+    /// `memory=`: bytes.
+    Memory(u64),
+    /// `fsname=`.
+    FsName(String),
+    /// A word for others: for mount(8), systemd, the boot scripts.
+    Ignored,
+}
+
+/// When reading a file changes its access time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum AccessTimes {
+    /// Never.
+    None,
+    /// When it is older than the last change, or than a day.
+    #[default]
+    Relative,
+    /// Always.
+    Strict,
+}
+
+/// All the words together, the later ones winning.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct MountWords {
+    pub(super) read_only: bool,
+    pub(super) no_suid: bool,
+    pub(super) no_dev: bool,
+    pub(super) no_exec: bool,
+    pub(super) access_times: AccessTimes,
+    pub(super) no_dir_atime: bool,
+    pub(super) sync: bool,
+    pub(super) dir_sync: bool,
+    pub(super) allow_other: Option<bool>,
+    pub(super) default_permissions: Option<bool>,
+    pub(super) uid: Option<u32>,
+    pub(super) gid: Option<u32>,
+    pub(super) umask: Option<u32>,
+    pub(super) commit_s: Option<u32>,
+    pub(super) memory_bytes: Option<u64>,
+    pub(super) fs_name: Option<String>,
+}
+
+impl MountWords {
+    /// Folds the words.
+    pub(super) fn new<'a>(options: impl IntoIterator<Item = &'a MountOption>) -> Self {
+        let mut words = Self::default();
+        for option in options {
+            words.take(option.clone());
+        }
+        words
+    }
+
+    fn take(&mut self, option: MountOption) {
+        match option {
+            MountOption::ReadOnly(on) => self.read_only = on,
+            MountOption::NoSuid(on) => self.no_suid = on,
+            MountOption::NoDev(on) => self.no_dev = on,
+            MountOption::NoExec(on) => self.no_exec = on,
+            MountOption::AccessTimes(policy) => self.access_times = policy,
+            MountOption::NoDirAtime(on) => self.no_dir_atime = on,
+            MountOption::Sync(on) => self.sync = on,
+            MountOption::DirSync => self.dir_sync = true,
+            MountOption::AllowOther(on) => self.allow_other = Some(on),
+            MountOption::DefaultPermissions(on) => self.default_permissions = Some(on),
+            MountOption::Uid(uid) => self.uid = Some(uid),
+            MountOption::Gid(gid) => self.gid = Some(gid),
+            MountOption::Umask(umask) => self.umask = Some(umask),
+            MountOption::Commit(seconds) => self.commit_s = Some(seconds),
+            MountOption::Memory(bytes) => self.memory_bytes = Some(bytes),
+            MountOption::FsName(name) => self.fs_name = Some(name),
+            MountOption::Ignored => {}
+        }
+    }
+}
+
+/// Parses what stands after one `-o`: words with commas between them.
+pub(super) fn parse(list: &str) -> Result<Vec<MountOption>, String> {
+    let words = list.split(',').map(str::trim).filter(|w| !w.is_empty());
+    words.map(parse_word).collect()
+}
+
+fn parse_word(word: &str) -> Result<MountOption, String> {
+    if let Some((name, value)) = word.split_once('=') {
+        return parse_value(word, name, value);
+    }
+    Ok(match word {
+        "ro" => MountOption::ReadOnly(true),
+        "rw" => MountOption::ReadOnly(false),
+        "nosuid" => MountOption::NoSuid(true),
+        "suid" => MountOption::NoSuid(false),
+        "nodev" => MountOption::NoDev(true),
+        "dev" => MountOption::NoDev(false),
+        "noexec" => MountOption::NoExec(true),
+        "exec" => MountOption::NoExec(false),
+        "noatime" => MountOption::AccessTimes(AccessTimes::None),
+        "relatime" | "atime" => MountOption::AccessTimes(AccessTimes::Relative),
+        "strictatime" => MountOption::AccessTimes(AccessTimes::Strict),
+        "nodiratime" => MountOption::NoDirAtime(true),
+        "diratime" => MountOption::NoDirAtime(false),
+        "sync" => MountOption::Sync(true),
+        "async" => MountOption::Sync(false),
+        "dirsync" => MountOption::DirSync,
+        "allow_other" => MountOption::AllowOther(true),
+        "noallow_other" => MountOption::AllowOther(false),
+        "default_permissions" => MountOption::DefaultPermissions(true),
+        "nodefault_permissions" => MountOption::DefaultPermissions(false),
+        "remount" => {
+            return Err("remount is not offered: unmount, then mount with the new options".into());
+        }
+        _ if is_for_others(word) => MountOption::Ignored,
+        _ => return Err(format!("there is no mount option {word:?}")),
+    })
+}
+
+fn parse_value(word: &str, name: &str, value: &str) -> Result<MountOption, String> {
+    let number = |radix| {
+        u32::from_str_radix(value, radix).map_err(|_| format!("{word:?}: {value:?} is no number"))
+    };
+    Ok(match name {
+        "uid" => MountOption::Uid(number(10)?),
+        "gid" => MountOption::Gid(number(10)?),
+        "umask" => match number(8)? {
+            umask @ 0..=0o777 => MountOption::Umask(umask),
+            _ => return Err(format!("{word:?}: a umask is at most 777")),
+        },
+        "commit" => match number(10)? {
+            seconds @ 1..=3600 => MountOption::Commit(seconds),
+            _ => return Err(format!("{word:?}: give 1 to 3600 seconds")),
+        },
+        "memory" => MountOption::Memory(size::parse(value)?),
+        "fsname" if !value.is_empty() => MountOption::FsName(value.to_owned()),
+        "fsname" => return Err("fsname= needs a name".into()),
+        // Ours whatever it says; mount.fuse passes it.
+        "subtype" | "comment" => MountOption::Ignored,
+        _ if is_for_others(name) => MountOption::Ignored,
+        _ => return Err(format!("there is no mount option {name:?}")),
+    })
+}
+
+/// Words of fstab that speak to mount(8), systemd and boot scripts.
+fn is_for_others(name: &str) -> bool {
+    let words = [
+        "defaults",
+        "auto",
+        "noauto",
+        "user",
+        "nouser",
+        "users",
+        "owner",
+        "group",
+        "nofail",
+        "_netdev",
+        "silent",
+        "loud",
+        "norelatime",
+        "nostrictatime",
+        "lazytime",
+        "nolazytime",
+        "iversion",
+        "noiversion",
+        "mand",
+        "nomand",
+    ];
+    words.contains(&name) || name.starts_with("x-") || name.starts_with("X-")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(list: &str) -> MountWords {
+        MountWords::new(&parse(list).unwrap())
+    }
+
+    #[test]
+    fn later_words_win() {
+        let words = words("ro,noatime,nosuid,rw,strictatime,commit=7,memory=128M");
+        assert!(!words.read_only && words.no_suid);
+        assert_eq!(words.access_times, AccessTimes::Strict);
+        assert_eq!(words.commit_s, Some(7));
+        assert_eq!(words.memory_bytes, Some(128 << 20));
+    }
+
+    #[test]
+    fn an_fstab_line_passes() {
+        let line = "defaults,noauto,nofail,_netdev,x-systemd.automount,x-gvfs-show,user,,";
+        assert_eq!(words(line), MountWords::default());
+        let owner = words("uid=1000,gid=100,umask=027,fsname=disk,allow_other");
+        assert_eq!((owner.uid, owner.gid), (Some(1000), Some(100)));
+        assert_eq!(owner.umask, Some(0o27));
+        assert_eq!(owner.fs_name.as_deref(), Some("disk"));
+        assert_eq!(owner.allow_other, Some(true));
+    }
+
+    #[test]
+    fn unknown_words_and_bad_values_are_named() {
+        let cases = [
+            ("noatme", "noatme"),
+            ("data=ordered", "data"),
+            ("umask=1777", "777"),
+            ("umask=9", "number"),
+            ("commit=0", "3600"),
+            ("uid=nobody", "nobody"),
+            ("memory=lots", "lots"),
+            ("remount,ro", "unmount"),
+            ("fsname=", "name"),
+        ];
+        for (list, hint) in cases {
+            let error = parse(list).unwrap_err();
+            assert!(error.contains(hint), "{list}: {error}");
+        }
+    }
+}

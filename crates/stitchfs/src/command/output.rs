@@ -1,0 +1,79 @@
+//! What goes to the terminal: results to standard output, everything else to standard error.
+
+use anyhow::{Context, Result};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde_json::Value;
+use std::fmt::Write as _;
+use std::io::{self, IsTerminal, Write};
+
+/// Prints a result. A reader that has gone away is no failure of ours.
+pub(super) fn print(text: &str) -> Result<()> {
+    let mut out = io::stdout().lock();
+    let written = out
+        .write_all(text.as_bytes())
+        .and_then(|()| out.write_all(b"\n"))
+        .and_then(|()| out.flush());
+    match written {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        other => other.context("cannot write the result"),
+    }
+}
+
+/// Prints a result for programs.
+pub(super) fn print_json(value: &Value) -> Result<()> {
+    print(&serde_json::to_string_pretty(value).context("cannot write JSON")?)
+}
+
+/// Tells the user something that is no result.
+pub(super) fn note(text: &str) {
+    // Where standard error is closed, nobody wants to be told.
+    let _ = writeln!(io::stderr().lock(), "stitchfs: {text}");
+}
+
+/// An error with its causes on one line, each said once.
+pub(super) fn explain(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain() {
+        let cause = cause.to_string();
+        if text.is_empty() {
+            text = cause;
+        } else if !text.contains(&cause) {
+            // Writing to a string cannot fail.
+            let _ = write!(text, ": {cause}");
+        }
+    }
+    text
+}
+
+/// A progress bar in bytes: on a terminal only, and only if it takes a while.
+pub(super) fn progress(what: &'static str) -> ProgressBar {
+    let bar = ProgressBar::new(0).with_message(what);
+    if !io::stderr().is_terminal() {
+        bar.set_draw_target(ProgressDrawTarget::hidden());
+    }
+    let template = "{msg} {bar:40} {percent:>3}%  {binary_bytes} of {binary_total_bytes}";
+    let style = ProgressStyle::with_template(template);
+    bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+}
+
+/// Moves a bar.
+pub(super) fn advance(bar: &ProgressBar, done: u64, total: u64) {
+    bar.set_length(total.max(1));
+    bar.set_position(done);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anyhow::anyhow;
+
+    #[test]
+    fn causes_are_said_once() {
+        let inner = io::Error::other("no such thing");
+        let error = anyhow::Error::new(inner)
+            .context("reading failed: no such thing")
+            .context("a.stitch");
+        assert_eq!(explain(&error), "a.stitch: reading failed: no such thing");
+        assert_eq!(explain(&anyhow!("alone")), "alone");
+    }
+}

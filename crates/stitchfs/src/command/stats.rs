@@ -1,0 +1,41 @@
+//! `stitchfs stats`: what a daemon has done so far.
+
+use super::live::{self, Place};
+use super::output;
+use anyhow::{Context, Result, bail};
+use clap::Parser;
+use std::path::PathBuf;
+
+/// Show the counters of a mounted store, those that are not 0
+#[derive(Debug, Parser)]
+pub(super) struct Args {
+    /// Print all of them as JSON, and what else the daemon says
+    #[arg(long)]
+    json: bool,
+
+    /// Mount point, or the store that is mounted
+    #[arg(value_name = "MNT")]
+    path: PathBuf,
+}
+
+pub(super) fn run(args: &Args) -> Result<u8> {
+    let entry = match Place::of(&args.path)? {
+        Place::Mount(entry) => entry,
+        Place::Store(_) => bail!("{}: no StitchFS is mounted there", args.path.display()),
+    };
+    let document = live::ask(&entry.path)?;
+    if args.json {
+        output::print_json(&document)?;
+        return Ok(0);
+    }
+    let counters = document["counters"]
+        .as_object()
+        .context("the daemon's answer has no counters")?;
+    let width = counters.keys().map(String::len).max().unwrap_or(0);
+    let lines = counters
+        .iter()
+        .filter(|(_, value)| value.as_u64() != Some(0))
+        .map(|(name, value)| format!("{name:width$}  {value}"));
+    output::print(&lines.collect::<Vec<_>>().join("\n"))?;
+    Ok(0)
+}

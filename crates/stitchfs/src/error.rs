@@ -1,0 +1,104 @@
+//! What goes wrong with a store as a whole.
+
+use std::io;
+use std::path::PathBuf;
+use stitch_base::ErrorKind;
+use stitch_device::DeviceError;
+use stitch_fs::FsError;
+use stitch_fuse::SessionError;
+use stitch_kv::KvError;
+use stitch_volume::VolumeError;
+use stitch_vt::VtError;
+
+/// An error of a store. Each names the thing and what can be done.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// There is something already where a store was to be made.
+    #[error("{}: holds {what}; give --force to overwrite it", path.display())]
+    Occupied {
+        /// Where.
+        path: PathBuf,
+        /// What is there.
+        what: String,
+    },
+    /// The block device is in use.
+    #[error("{}: is mounted at {}; unmount it first", path.display(), at.display())]
+    Mounted {
+        /// The device.
+        path: PathBuf,
+        /// Its mount point.
+        at: PathBuf,
+    },
+    /// The size that was given, or not given, does not do.
+    #[error("{}: {reason}", path.display())]
+    Size {
+        /// The store.
+        path: PathBuf,
+        /// Why, and what would do.
+        reason: String,
+    },
+    /// The host's file system refuses.
+    #[error("{}: cannot {op}", path.display())]
+    Host {
+        /// What was tried.
+        op: &'static str,
+        /// With what.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// A volume without a file system: its making was interrupted.
+    #[error("{}: has no file system in it; make one with mkfs --force", path.display())]
+    NoFileSystem {
+        /// The store.
+        path: PathBuf,
+    },
+    /// From the device.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// From the volume.
+    #[error(transparent)]
+    Volume(#[from] VolumeError),
+    /// From the engine, at opening.
+    #[error(transparent)]
+    Vt(#[from] VtError),
+    /// From the engine.
+    #[error(transparent)]
+    Kv(#[from] KvError),
+    /// From the file system.
+    #[error(transparent)]
+    Fs(#[from] FsError),
+    /// From the mount.
+    #[error(transparent)]
+    Session(#[from] SessionError),
+}
+
+impl StoreError {
+    /// What a caller can do about it.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Occupied { .. } => ErrorKind::Exists,
+            Self::Mounted { .. } | Self::Size { .. } => ErrorKind::Invalid,
+            Self::Host { source, .. } => match source.kind() {
+                io::ErrorKind::NotFound => ErrorKind::NotFound,
+                io::ErrorKind::StorageFull => ErrorKind::NoSpace,
+                _ => ErrorKind::Io,
+            },
+            Self::Device(error) => error.kind(),
+            Self::NoFileSystem { .. } => ErrorKind::NotFound,
+            Self::Volume(error) => error.kind(),
+            Self::Vt(error) => error.kind(),
+            Self::Kv(error) => error.kind(),
+            Self::Fs(error) => error.kind(),
+            Self::Session(error) => error.kind(),
+        }
+    }
+
+    /// True if another process has the store.
+    #[must_use]
+    pub const fn is_busy(&self) -> bool {
+        matches!(self, Self::Device(DeviceError::Busy { .. }))
+    }
+}

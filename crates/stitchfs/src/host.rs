@@ -1,0 +1,168 @@
+//! A store, mounted: the session that serves it, and what its daemon says about itself.
+
+use crate::{Store, StoreError};
+use serde_json::{Map, Value, json};
+use std::path::Path;
+use stitch_base::clock::{Clock, SystemClock};
+use stitch_base::sync::{Arc, Mutex};
+use stitch_fs::FileSystem;
+use stitch_fuse::session::Stopper;
+use stitch_fuse::wire::opcode::Opcode;
+use stitch_fuse::{
+    Adapter, AdapterOptions, MountOptions, RequestCounts, RootReport, RunningSession, Session,
+    SessionConfig,
+};
+
+/// A mounted store. Dropped, it is unmounted, by force if need be, and closed.
+pub struct Host {
+    session: Option<RunningSession>,
+    rest: Rest,
+}
+
+/// What outlives the session.
+struct Rest {
+    store: Arc<Store>,
+    fs: Arc<FileSystem>,
+    is_ended: bool,
+}
+
+impl std::fmt::Debug for Host {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Host")
+            .field("session", &self.session)
+            .field("store", &self.rest.store)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Host {
+    /// Mounts the file system of a store and starts to serve it.
+    ///
+    /// # Errors
+    /// See [`StoreError`]; the store is closed then.
+    pub fn mount(
+        store: Store,
+        mount_point: &Path,
+        options: &MountOptions,
+        config: &SessionConfig,
+    ) -> Result<Self, StoreError> {
+        let store = Arc::new(store);
+        let fs = Arc::new(store.file_system()?);
+        let rest = Rest {
+            store: Arc::clone(&store),
+            fs: Arc::clone(&fs),
+            is_ended: false,
+        };
+        // From here on whatever fails drops the host, which closes the store.
+        let mut host = Self {
+            session: None,
+            rest,
+        };
+        let report = Arc::new(Report::new(store));
+        let asked = Arc::clone(&report);
+        let answer = Arc::new(move || asked.document().to_string().into_bytes());
+        let adapter_options = AdapterOptions {
+            kernel_checks: options.default_permissions,
+            ..AdapterOptions::default()
+        };
+        let adapter = Adapter::new(fs, adapter_options)
+            .with_report(RootReport::new(crate::STATS_XATTR, answer));
+        let session = Session::mount(Arc::new(adapter), mount_point, options, config)?;
+        *report.requests.lock() = Some(session.counts());
+        host.session = Some(session.spawn()?);
+        Ok(host)
+    }
+
+    /// Something that can unmount it from another thread.
+    ///
+    /// # Panics
+    /// Never: there is a session as long as there is a host.
+    #[must_use]
+    pub fn stopper(&self) -> Stopper {
+        let session = self.session.as_ref().expect("it is served until joined");
+        session.stopper()
+    }
+
+    /// Waits until it is unmounted, then writes everything out and closes the store.
+    ///
+    /// # Errors
+    /// The first failure; what was acknowledged may not be durable then.
+    pub fn join(mut self) -> Result<(), StoreError> {
+        let session = self.session.take().map(RunningSession::join);
+        let served = session.unwrap_or(Ok(()));
+        self.rest.end()?;
+        Ok(served?)
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        let session = self.session.take().map(RunningSession::stop);
+        if let Some(Err(error)) = session {
+            tracing::warn!(%error, "the mount did not end well");
+        }
+        // After `join` there is nothing left to do.
+        if let Err(error) = self.rest.end() {
+            tracing::error!(%error, "the store was not closed well");
+        }
+    }
+}
+
+impl Rest {
+    fn end(&mut self) -> Result<(), StoreError> {
+        if std::mem::replace(&mut self.is_ended, true) {
+            return Ok(());
+        }
+        let closed = self.fs.close();
+        self.store.close()?;
+        Ok(closed?)
+    }
+}
+
+/// What a daemon says about itself.
+pub(crate) struct Report {
+    store: Arc<Store>,
+    requests: Mutex<Option<Arc<RequestCounts>>>,
+    clock: SystemClock,
+}
+
+impl Report {
+    fn new(store: Arc<Store>) -> Self {
+        Self {
+            store,
+            requests: Mutex::new(None),
+            clock: SystemClock::default(),
+        }
+    }
+
+    /// The answer to [`crate::STATS_XATTR`].
+    fn document(&self) -> Value {
+        let mut counters: Map<String, Value> = Map::new();
+        for (name, value) in self.store.counters() {
+            counters.insert(name, json!(value));
+        }
+        if let Some(requests) = self.requests.lock().as_ref() {
+            let requests = requests.snapshot();
+            counters.insert("fuse.requests_total".to_owned(), json!(requests.total()));
+            for opcode in Opcode::ALL {
+                let name = format!("fuse.requests.{}", opcode.name().to_lowercase());
+                counters.insert(name, json!(requests.get(*opcode)));
+            }
+        }
+        let mut out = self.store.identity();
+        out["pid"] = json!(std::process::id());
+        out["uptime_s"] = json!(self.clock.monotonic().as_secs());
+        out["resident_bytes"] = json!(resident_bytes());
+        out["version"] = json!(env!("CARGO_PKG_VERSION"));
+        out["counters"] = Value::Object(counters);
+        out
+    }
+}
+
+/// Memory that this process has in use, as the system counts it; 0 where it does not say.
+fn resident_bytes() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib = line.and_then(|l| l.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
+    kib.unwrap_or(0) * 1024
+}

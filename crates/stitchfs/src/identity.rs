@@ -1,0 +1,23 @@
+//! What a store is, for `info` and `stats`.
+
+use serde_json::{Value, json};
+use std::path::Path;
+use stitch_format::superblock::Superblock;
+
+/// The facts of a store's superblock.
+#[must_use]
+pub fn identity(store: &Path, superblock: &Superblock) -> Value {
+    let areas = &superblock.areas;
+    let (major, minor) = superblock.version;
+    json!({
+        "store": store,
+        "label": superblock.label,
+        "uuid": uuid::Uuid::from_bytes(superblock.uuid).to_string(),
+        "format": format!("{major}.{minor}"),
+        "generation": superblock.generation.0,
+        "bytes": areas.device_bytes,
+        "zone_bytes": areas.zone_bytes,
+        "version_log_bytes": areas.version_log_bytes,
+        "backup_log_bytes": areas.backup_log_bytes,
+    })
+}

@@ -1,0 +1,294 @@
+//! A store, open: device, volume, engine and, on top, the file system.
+
+use crate::make::{self, MakeOptions, RootOwner};
+use crate::{StoreError, identity};
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use stitch_base::ErrorKind;
+use stitch_base::sync::Arc;
+use stitch_device::Device;
+use stitch_fs::{AtimePolicy, Caller, FileSystem, FsOptions, SetAttr, fsck};
+use stitch_kv::{Engine, UpsertRegistry, Violation};
+use stitch_volume::{Durability, Volume};
+use stitch_vt::{VtEngine, VtOptions};
+
+/// How to open a store.
+#[derive(Clone, Debug)]
+pub struct StoreOptions {
+    /// Write nothing at all.
+    pub read_only: bool,
+    /// Memory for buffers and caches together, in bytes.
+    pub memory_bytes: u64,
+    /// How often what was acknowledged is made durable: what a power cut may take.
+    pub sync_interval: Duration,
+    /// When reading a file changes its time of access.
+    pub atime: AtimePolicy,
+    /// What an operation survives when it returns.
+    pub durability: Durability,
+}
+
+impl Default for StoreOptions {
+    fn default() -> Self {
+        Self {
+            read_only: false,
+            memory_bytes: crate::memory::BUDGET_BYTES_MIN,
+            sync_interval: Duration::from_secs(5),
+            atime: AtimePolicy::default(),
+            durability: Durability::default(),
+        }
+    }
+}
+
+/// Makes a store at `path` with an empty file system in it. `progress` is told bytes done and bytes
+/// to do.
+///
+/// # Errors
+/// See [`StoreError`]. Nothing is left behind where there was nothing.
+///
+/// # Durability
+/// The store is durable when this returns.
+pub fn make(
+    path: &Path,
+    options: &MakeOptions,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<Made, StoreError> {
+    make::on_device(path, options, &mut |device| {
+        make::format_device(device.as_ref(), options, progress)?;
+        let made = Made {
+            path: PathBuf::from(device.geometry().name),
+            superblock: Volume::identify(device.as_ref())?,
+        };
+        let store = Store::on_device(Arc::clone(device), &StoreOptions::default())?;
+        store.format_file_system(options)?;
+        store.close()?;
+        Ok(made)
+    })
+}
+
+/// A store that was made.
+#[derive(Clone, Debug)]
+pub struct Made {
+    /// The file or device.
+    pub path: PathBuf,
+    /// What it is.
+    pub superblock: stitch_format::superblock::Superblock,
+}
+
+/// What is wrong with a store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// What is broken, as a short stable word.
+    pub rule: String,
+    /// Where and how, for a person.
+    pub detail: String,
+    /// Whether [`Store::repair`] can do something about it.
+    pub is_repairable: bool,
+}
+
+/// What a check found.
+#[derive(Debug, Default)]
+pub struct Checked {
+    /// All that is wrong.
+    pub findings: Vec<Finding>,
+    issues: Vec<fsck::Issue>,
+}
+
+/// An open store. Closing it writes everything out; dropping it is as safe, but the next open has
+/// more to do.
+pub struct Store {
+    path: PathBuf,
+    device: Arc<dyn Device>,
+    superblock: stitch_format::superblock::Superblock,
+    engine: Arc<dyn Engine>,
+    options: StoreOptions,
+}
+
+impl std::fmt::Debug for Store {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Store")
+            .field("path", &self.path)
+            .field("options", &self.options)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Store {
+    /// Opens the store at `path`: a file, a directory with a store in it, or a block device.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    pub fn open(path: &Path, options: &StoreOptions) -> Result<Self, StoreError> {
+        let device_options = stitch_device::OpenOptions {
+            read_only: options.read_only,
+            ..stitch_device::OpenOptions::default()
+        };
+        let device = stitch_device::open_path(path, device_options)?;
+        Self::on_device(device, options)
+    }
+
+    /// Opens the store on a device.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    pub fn on_device(device: Arc<dyn Device>, options: &StoreOptions) -> Result<Self, StoreError> {
+        let name = PathBuf::from(device.geometry().name);
+        let volume_options = stitch_volume::OpenOptions {
+            read_only: options.read_only,
+            durability: options.durability,
+        };
+        let opened = Volume::open(Arc::clone(&device), &volume_options)?;
+        let superblock = opened.volume.superblock().clone();
+        let mut upserts = UpsertRegistry::default();
+        stitch_fs::register_upserts(&mut upserts);
+        let vt_options = VtOptions {
+            memory_bytes: options.memory_bytes,
+            sync_interval: options.sync_interval,
+            upserts,
+            ..VtOptions::default()
+        };
+        let engine: Arc<dyn Engine> = VtEngine::open(opened, vt_options)?;
+        Ok(Self {
+            path: name.canonicalize().unwrap_or(name),
+            device,
+            superblock,
+            engine,
+            options: options.clone(),
+        })
+    }
+
+    fn format_file_system(&self, options: &MakeOptions) -> Result<(), StoreError> {
+        let fs_options = FsOptions::default();
+        let root = options.root;
+        FileSystem::format(&self.engine, &fs_options, (root.uid, root.gid))?;
+        if root.mode == RootOwner::default().mode {
+            return Ok(());
+        }
+        let set = SetAttr {
+            perm: Some(root.mode),
+            ..SetAttr::default()
+        };
+        let fs = FileSystem::open(Arc::clone(&self.engine), fs_options)?;
+        fs.set_attr(&Caller::ROOT, stitch_base::Ino::ROOT, &set)?;
+        Ok(fs.close()?)
+    }
+
+    /// Opens the file system in the store. Once at a time.
+    ///
+    /// # Errors
+    /// [`StoreError::NoFileSystem`]; see [`StoreError`].
+    pub fn file_system(&self) -> Result<FileSystem, StoreError> {
+        let options = FsOptions {
+            read_only: self.options.read_only,
+            atime: self.options.atime,
+            ..FsOptions::default()
+        };
+        match FileSystem::open(Arc::clone(&self.engine), options) {
+            Ok(fs) => Ok(fs),
+            Err(error) if error.kind() == ErrorKind::NotFound => Err(StoreError::NoFileSystem {
+                path: self.path.clone(),
+            }),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The file or device, with its full path.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The engine.
+    #[must_use]
+    pub fn engine(&self) -> &Arc<dyn Engine> {
+        &self.engine
+    }
+
+    /// What it is: path, label, uuid, sizes, space.
+    #[must_use]
+    pub fn identity(&self) -> Value {
+        let mut out = identity(&self.path, &self.superblock);
+        let space = self.engine.space();
+        out["space_total_bytes"] = json!(space.total_bytes);
+        out["space_free_bytes"] = json!(space.free_bytes);
+        out["memory_budget_bytes"] = json!(self.options.memory_bytes);
+        out["read_only"] = json!(self.options.read_only);
+        out
+    }
+
+    /// What device and engine have done since the store was opened, by name.
+    #[must_use]
+    pub fn counters(&self) -> Vec<(String, u64)> {
+        let device = self.device.counters();
+        let of_device = [
+            ("device.read_bytes", device.read_bytes),
+            ("device.reads", device.reads),
+            ("device.write_bytes", device.write_bytes),
+            ("device.writes", device.writes),
+            ("device.syncs", device.syncs),
+            ("device.discard_bytes", device.discard_bytes),
+        ];
+        let of_engine = self.engine.counters();
+        let all = of_device.into_iter().chain(of_engine.iter());
+        all.map(|(name, value)| (name.to_owned(), value)).collect()
+    }
+
+    /// Reads everything and checks every rule of the engine and of the file system. `progress` is
+    /// told bytes done and bytes to do, and that twice: first for blocks, then for rows.
+    ///
+    /// # Errors
+    /// Only where the check itself cannot go on.
+    pub fn check(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<Checked, StoreError> {
+        let mut checked = Checked::default();
+        let mut total_bytes = 0;
+        let violations = self.engine.check(&mut |done, total| {
+            total_bytes = total;
+            progress(done, total);
+        });
+        checked.findings = violations?.into_iter().map(of_engine).collect();
+        let mut rows = |_| progress(total_bytes, total_bytes);
+        match fsck::check(&self.engine, &mut rows) {
+            Ok(issues) => checked.issues = issues,
+            // A damaged block was found above already, with its place.
+            Err(error) if error.kind() == ErrorKind::Corrupt => checked.findings.push(Finding {
+                rule: "file-system".to_owned(),
+                detail: format!("cannot be checked: {error}"),
+                is_repairable: false,
+            }),
+            Err(error) => return Err(error.into()),
+        }
+        let of_issue = |issue: &fsck::Issue| Finding {
+            rule: "file-system".to_owned(),
+            detail: issue.to_string(),
+            is_repairable: true,
+        };
+        checked.findings.extend(checked.issues.iter().map(of_issue));
+        Ok(checked)
+    }
+
+    /// Repairs what can be repaired of what [`Self::check`] found. Check again afterwards.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    pub fn repair(&self, checked: &Checked) -> Result<u64, StoreError> {
+        let count = fsck::repair(&self.engine, &checked.issues)?;
+        self.engine.sync()?;
+        Ok(count)
+    }
+
+    /// Writes everything out and lets go of the device when the last owner of the engine does.
+    ///
+    /// # Errors
+    /// See [`StoreError`]; what was acknowledged may not be durable then.
+    pub fn close(&self) -> Result<(), StoreError> {
+        Ok(self.engine.close()?)
+    }
+}
+
+fn of_engine(violation: Violation) -> Finding {
+    Finding {
+        rule: violation.rule.to_owned(),
+        detail: violation.detail,
+        is_repairable: false,
+    }
+}

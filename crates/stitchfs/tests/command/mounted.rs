@@ -1,0 +1,315 @@
+//! Stores mounted by the command, in the background as users do it.
+
+use std::fs::{self, File};
+use std::io::ErrorKind;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use stitch_base::clock::{Clock, SystemClock};
+use stitch_fuse::mount::{self, Unmount};
+
+use crate::place::{Place, STITCHFS};
+
+/// A store `a` mounted at `mnt`. Dropped, the mount and its daemon are gone.
+struct Mounted {
+    place: Place,
+    pid: Option<Pid>,
+}
+
+impl Mounted {
+    /// `None` where nothing can be mounted.
+    fn new(options: &[&str]) -> Option<Self> {
+        if !can_mount() {
+            return None;
+        }
+        let mut mounted = Self {
+            place: Place::new(),
+            pid: None,
+        };
+        mounted.mount(&[&["--create", "64M"], options].concat());
+        Some(mounted)
+    }
+
+    #[track_caller]
+    fn mount(&mut self, options: &[&str]) {
+        let args = [&["mount"], options, &["a", "mnt"]].concat();
+        let ended = self.place.run(&args);
+        ended.code(0);
+        assert_eq!(ended.out(), "");
+        let stats = self.place.run(&["stats", "--json", "mnt"]).code(0).json();
+        let pid = stats["pid"].as_i64().and_then(|p| i32::try_from(p).ok());
+        self.pid = pid.and_then(Pid::from_raw);
+    }
+
+    #[track_caller]
+    fn umount(&self) {
+        self.place.run(&["umount", "mnt"]).code(0);
+        assert!(!self.is_mounted());
+        assert!(self.has_ended(), "the daemon let go of the store");
+        self.place.run(&["fsck", "-n", "a"]).code(0);
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.place.path("mnt").join(name)
+    }
+
+    fn is_mounted(&self) -> bool {
+        let entry = mount::mounted_at(&self.place.path("mnt"));
+        entry.is_ok_and(|entry| entry.is_some())
+    }
+
+    fn has_ended(&self) -> bool {
+        let pid = self.pid.expect("it was asked for");
+        wait_until(|| test_kill_process(pid).is_err())
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(self.pid.expect("it was asked for"), signal).unwrap();
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        // Most tests have unmounted already.
+        let _ = mount::unmount(&self.place.path("mnt"), Unmount::Lazy);
+        if let Some(pid) = self.pid {
+            let _ = kill_process(pid, Signal::TERM);
+        }
+    }
+}
+
+/// Says why a test was left out.
+fn can_mount() -> bool {
+    let reason = if !Path::new("/dev/fuse").exists() {
+        "/dev/fuse is missing"
+    } else if !rustix::process::geteuid().is_root() {
+        "not root"
+    } else {
+        return true;
+    };
+    #[expect(clippy::print_stderr, reason = "whoever runs the tests is to know")]
+    {
+        eprintln!("SKIP: {reason}");
+    }
+    false
+}
+
+fn wait_until(mut is_so: impl FnMut() -> bool) -> bool {
+    let clock = SystemClock::default();
+    while clock.monotonic() < Duration::from_secs(10) {
+        if is_so() {
+            return true;
+        }
+        clock.sleep(Duration::from_millis(5));
+    }
+    false
+}
+
+#[test]
+fn what_is_written_is_there_after_unmounting_and_mounting() {
+    let Some(mut mounted) = Mounted::new(&[]) else {
+        return;
+    };
+    fs::create_dir(mounted.path("dir")).unwrap();
+    fs::write(mounted.path("dir/file"), vec![7; 100_000]).unwrap();
+    mounted.umount();
+    assert!(!mounted.path("dir").exists());
+    mounted.mount(&[]);
+    assert!(fs::read(mounted.path("dir/file")).unwrap() == vec![7; 100_000]);
+    mounted.umount();
+}
+
+#[test]
+fn sigterm_writes_everything_out() {
+    let Some(mut mounted) = Mounted::new(&[]) else {
+        return;
+    };
+    fs::write(mounted.path("file"), b"kept").unwrap();
+    mounted.signal(Signal::TERM);
+    assert!(mounted.has_ended());
+    assert!(!mounted.is_mounted());
+    mounted.mount(&[]);
+    assert_eq!(fs::read(mounted.path("file")).unwrap(), b"kept");
+    mounted.umount();
+}
+
+#[test]
+fn a_killed_daemon_loses_nothing_and_the_next_mount_cleans_up() {
+    let Some(mut mounted) = Mounted::new(&[]) else {
+        return;
+    };
+    fs::write(mounted.path("file"), b"acknowledged").unwrap();
+    mounted.signal(Signal::KILL);
+    assert!(mounted.has_ended());
+    let dead = mounted.place.run(&["stats", "mnt"]);
+    dead.code(1).says("lost its daemon");
+    let args = ["mount", "a", "mnt"];
+    mounted.place.run(&args).code(0).says("cleared");
+    assert_eq!(fs::read(mounted.path("file")).unwrap(), b"acknowledged");
+    mounted.place.run(&["umount", "mnt"]).code(0);
+    assert!(!mounted.is_mounted(), "nothing is left below");
+    mounted.mount(&[]);
+    mounted.signal(Signal::KILL);
+    assert!(mounted.has_ended());
+    mounted
+        .place
+        .run(&["umount", "mnt"])
+        .code(0)
+        .says("cleared");
+    assert!(!mounted.is_mounted());
+    mounted.place.run(&["fsck", "-n", "a"]).code(0);
+}
+
+#[test]
+fn a_daemon_tells_what_it_is_and_has_done() {
+    let Some(mounted) = Mounted::new(&["--memory", "80M", "-o", "noatime"]) else {
+        return;
+    };
+    fs::write(mounted.path("file"), vec![1; 50_000]).unwrap();
+    let stats = mounted
+        .place
+        .run(&["stats", "--json", "mnt"])
+        .code(0)
+        .json();
+    let counters = &stats["counters"];
+    for name in [
+        "device.write_bytes",
+        "kv.put_messages",
+        "fuse.requests.write",
+    ] {
+        assert!(counters[name].as_u64().unwrap() > 0, "{name}: {counters}");
+    }
+    assert_eq!(stats["memory_budget_bytes"], 80 << 20);
+    let text = mounted.place.run(&["stats", "a"]).code(0).out();
+    assert!(text.contains("fuse.requests.write "), "{text}");
+    for path in ["mnt", "a"] {
+        let info = mounted.place.run(&["info", "--json", path]).code(0).json();
+        let at = mounted.place.path("mnt").canonicalize().unwrap();
+        assert_eq!(info["mounted_at"], at.to_str().unwrap());
+        assert_eq!(info["uuid"], stats["uuid"]);
+    }
+    mounted.umount();
+}
+
+#[test]
+fn a_mounted_store_is_left_alone() {
+    let Some(mounted) = Mounted::new(&[]) else {
+        return;
+    };
+    let place = &mounted.place;
+    place
+        .run(&["mount", "a", "other"])
+        .code(1)
+        .says("mounted at");
+    place
+        .run(&["mount", "a", "mnt"])
+        .code(1)
+        .says("mounted there already");
+    place.run(&["mkfs", "--force", "a"]).code(1).says("in use");
+    place.run(&["fsck", "-n", "a"]).code(8).says("in use");
+    assert!(!place.path("other").exists());
+    fs::write(mounted.path("file"), b"still here").unwrap();
+    mounted.umount();
+}
+
+#[test]
+fn a_read_only_mount_changes_nothing() {
+    let Some(mut mounted) = Mounted::new(&[]) else {
+        return;
+    };
+    fs::write(mounted.path("file"), b"content").unwrap();
+    // Killed, so that there is a log to be replayed.
+    mounted.signal(Signal::KILL);
+    assert!(mounted.has_ended());
+    mounted.place.run(&["umount", "mnt"]).code(0);
+    let before = fs::read(mounted.place.path("a")).unwrap();
+    mounted.mount(&["-o", "ro"]);
+    assert_eq!(fs::read(mounted.path("file")).unwrap(), b"content");
+    let refused = fs::write(mounted.path("file"), b"new").unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::ReadOnlyFilesystem);
+    mounted.umount();
+    assert!(fs::read(mounted.place.path("a")).unwrap() == before);
+}
+
+#[test]
+fn a_busy_mount_stays_unless_lazy() {
+    let Some(mounted) = Mounted::new(&[]) else {
+        return;
+    };
+    fs::write(mounted.path("file"), b"before").unwrap();
+    let file = File::options()
+        .append(true)
+        .open(mounted.path("file"))
+        .unwrap();
+    mounted.place.run(&["umount", "mnt"]).code(1).says("busy");
+    assert!(mounted.is_mounted());
+    mounted.place.run(&["umount", "--lazy", "mnt"]).code(0);
+    assert!(!mounted.is_mounted());
+    drop(file);
+    assert!(mounted.has_ended());
+    mounted.place.run(&["fsck", "-n", "a"]).code(0);
+}
+
+#[test]
+fn the_root_directory_of_a_new_store_has_the_owner_asked_for() {
+    let Some(mounted) = Mounted::new(&["-o", "uid=12,gid=34,umask=027"]) else {
+        return;
+    };
+    let root = fs::metadata(mounted.path("")).unwrap();
+    assert_eq!((root.uid(), root.gid()), (12, 34));
+    assert_eq!(root.permissions().mode() & 0o7777, 0o750);
+    mounted.umount();
+    let again = ["mount", "-o", "uid=1", "a", "mnt"];
+    mounted.place.run(&again).code(0).says("new stores only");
+    assert_eq!(fs::metadata(mounted.path("")).unwrap().uid(), 12);
+    mounted.place.run(&["umount", "mnt"]).code(0);
+}
+
+#[test]
+fn mounting_with_create_again_keeps_the_store() {
+    let Some(mut mounted) = Mounted::new(&[]) else {
+        return;
+    };
+    fs::write(mounted.path("file"), b"kept").unwrap();
+    mounted.umount();
+    mounted.mount(&["--create", "64M"]);
+    assert_eq!(fs::read(mounted.path("file")).unwrap(), b"kept");
+    mounted.umount();
+}
+
+#[test]
+fn in_the_foreground_it_ends_well_by_a_signal() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let mut child = Command::new(STITCHFS)
+        .args(["mount", "--foreground", "--create", "64M", "a", "mnt"])
+        .current_dir(place.path(""))
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mnt = place.path("mnt");
+    let is_up = wait_until(|| mount::mounted_at(&mnt).is_ok_and(|entry| entry.is_some()));
+    let pid = Pid::from_child(&child);
+    let file = fs::write(mnt.join("file"), b"kept");
+    kill_process(pid, Signal::INT).unwrap();
+    let status = child.wait().unwrap();
+    assert!(is_up);
+    file.unwrap();
+    assert!(status.success(), "{status}");
+    place.run(&["fsck", "-n", "a"]).code(0);
+}
+
+#[test]
+fn the_log_goes_to_a_file() {
+    let Some(mounted) = Mounted::new(&["--log", "log"]) else {
+        return;
+    };
+    mounted.umount();
+    let log = fs::read_to_string(mounted.place.path("log")).unwrap();
+    assert_eq!(log, "", "a mount in good health writes nothing");
+}
