@@ -68,8 +68,7 @@ fn driver(root: &Path) -> Command {
     command
         .current_dir(root)
         .env("STITCHFS", root.join("target/release/stitchfs"))
-        .env("STITCH_TOOLS", tools::bin_dir(root))
-        .env("STITCH_WORK", root.join("target/e2e"));
+        .env("STITCH_TOOLS", tools::bin_dir(root));
     command
 }
 

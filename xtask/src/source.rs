@@ -67,7 +67,41 @@ pub(crate) fn load(root: &Path) -> Result<Vec<Source>> {
         let text = fs::read_to_string(root.join(&path)).with_context(|| path.clone())?;
         sources.push(Source::new(&path, &text));
     }
+    blank_test_files(&mut sources);
     Ok(sources)
+}
+
+/// Leaves no product in files that only a `#[cfg(test)] mod x;` imports, and in those below.
+pub(crate) fn blank_test_files(sources: &mut [Source]) {
+    let stems: Vec<String> = sources.iter().flat_map(test_module_stems).collect();
+    for source in sources {
+        let below = |stem: &String| {
+            let rest = source.path.strip_prefix(stem.as_str());
+            rest.is_some_and(|rest| rest == ".rs" || rest.starts_with('/'))
+        };
+        if stems.iter().any(below) {
+            source.product.clear();
+        }
+    }
+}
+
+/// Paths, without `.rs`, of the modules that a file imports for tests only.
+fn test_module_stems(source: &Source) -> Vec<String> {
+    let (parent, file) = source.path.rsplit_once('/').unwrap_or(("", &source.path));
+    let folder = match file {
+        "lib.rs" | "main.rs" => parent.to_owned(),
+        _ => source.path.trim_end_matches(".rs").to_owned(),
+    };
+    let module = |(at, _): (usize, &str)| {
+        let item = &source.code[at..item_end(source.code.as_bytes(), at)];
+        let (_, name) = item.strip_suffix(';')?.rsplit_once("mod ")?;
+        Some(format!("{folder}/{}", name.trim()))
+    };
+    source
+        .code
+        .match_indices("#[cfg(test)]")
+        .filter_map(module)
+        .collect()
 }
 
 fn collect(root: &Path, dir: &Path, paths: &mut Vec<String>) -> Result<()> {
@@ -278,6 +312,26 @@ mod tests {
         assert!(source.product.contains("kept") && source.product.contains("last"));
         assert!(!source.product.contains("gone"));
         assert_eq!(source.product.lines().count(), source.text.lines().count());
+    }
+
+    #[test]
+    fn files_imported_for_tests_are_no_product() {
+        let mut sources = [
+            Source::new(
+                "crates/a/src/lib.rs",
+                "#[cfg(test)]\npub(crate) mod testing;\nmod b;\n",
+            ),
+            Source::new("crates/a/src/testing.rs", "mod more;"),
+            Source::new("crates/a/src/testing/more.rs", "fn f() {}"),
+            Source::new(
+                "crates/a/src/b.rs",
+                "#[cfg(test)]\nmod check;\nfn kept() {}",
+            ),
+            Source::new("crates/a/src/b/check.rs", "fn f() {}"),
+        ];
+        blank_test_files(&mut sources);
+        let products = sources.map(|source| !source.product.is_empty());
+        assert_eq!(products, [true, false, false, true, false]);
     }
 
     #[test]

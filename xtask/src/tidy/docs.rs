@@ -1,4 +1,5 @@
-//! Documents that make promises: decision records have a status, statements name their test.
+//! Documents that make promises: decision records have a status and name each dependency, statements
+//! name their test.
 //!
 //! A statement of `docs/semantics.md` is a list item. It ends with `test: <file>::<function>`; items
 //! under a heading that contains "limits" or "not offered" may go without.
@@ -6,6 +7,7 @@
 use super::Finding;
 use crate::source::Source;
 
+const DEPENDENCIES: &str = "docs/adr/0001-dependencies.md";
 const SEMANTICS: &str = "docs/semantics.md";
 /// What a decision record's status may be.
 const STATUSES: [&str; 4] = ["proposed", "accepted", "rejected", "superseded"];
@@ -16,6 +18,9 @@ pub(super) fn check(sources: &[Source]) -> Vec<Finding> {
     for source in sources {
         if source.path.starts_with("docs/adr/") && source.path.ends_with(".md") {
             check_status(source, &mut findings);
+        }
+        if source.path == DEPENDENCIES {
+            check_dependencies(source, sources, &mut findings);
         }
         if source.path == SEMANTICS {
             check_statements(source, sources, &mut findings);
@@ -42,6 +47,25 @@ fn check_status(record: &Source, findings: &mut Vec<Finding>) {
             findings.push(Finding::new(record, 0, what));
         }
         Some(_) => {}
+    }
+}
+
+/// Every dependency of the workspace stands in the record, in backquotes.
+fn check_dependencies(record: &Source, sources: &[Source], findings: &mut Vec<Finding>) {
+    let manifest = sources.iter().find(|source| source.path == "Cargo.toml");
+    let table = manifest.and_then(|manifest| manifest.text.parse::<toml::Table>().ok());
+    let dependencies = table
+        .as_ref()
+        .and_then(|table| table.get("workspace")?.get("dependencies")?.as_table());
+    for name in dependencies.into_iter().flat_map(toml::Table::keys) {
+        let ours = name.starts_with("stitch");
+        if !ours && !record.text.contains(&format!("`{name}`")) {
+            findings.push(Finding::new(
+                record,
+                0,
+                format!("dependency `{name}` is not explained"),
+            ));
+        }
     }
 }
 
@@ -127,6 +151,20 @@ mod tests {
         assert_eq!(findings(&[("docs/adr/0001-a.md", "# A\n")]).len(), 1);
         assert_eq!(
             findings(&[("docs/adr/0001-a.md", "Status: maybe\n")]).len(),
+            1
+        );
+    }
+
+    #[test]
+    fn a_dependency_without_a_reason_is_found() {
+        let manifest = (
+            "Cargo.toml",
+            "[workspace.dependencies]\nbytes = \"1\"\nstitch-fs = \"1\"\n",
+        );
+        let good = "Status: accepted\n| `bytes` | why |\n";
+        assert!(findings(&[manifest, (DEPENDENCIES, good)]).is_empty());
+        assert_eq!(
+            findings(&[manifest, (DEPENDENCIES, "Status: accepted\n")]).len(),
             1
         );
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use stitch_base::Ino;
 use stitch_base::clock::{Clock, SystemClock};
 use stitch_base::sync::Arc;
-use stitch_fs::{Caller, DirName, FileSystem, FsError, FsOptions, NewNode};
+use stitch_fs::{Caller, DirName, FileSystem, FsOptions, NewNode};
 use stitch_fuse::wire::opcode::Opcode;
 use stitch_fuse::{
     Adapter, AdapterOptions, CountsSnapshot, Handler, MountOptions, RunningSession, Session,
@@ -30,6 +30,18 @@ pub(crate) fn can_mount() -> bool {
         eprintln!("SKIP: {reason}");
     }
     false
+}
+
+/// The real file system on an engine in memory, as a handler and as it is.
+pub(crate) fn store_handler() -> (Arc<Adapter>, Arc<FileSystem>) {
+    let mut registry = UpsertRegistry::default();
+    stitch_fs::register_upserts(&mut registry);
+    let engine: Arc<dyn Engine> = Arc::new(ModelEngine::new(registry));
+    let options = FsOptions::default();
+    FileSystem::format(&engine, &options, (0, 0)).unwrap();
+    let fs = Arc::new(FileSystem::open(engine, options).unwrap());
+    let adapter = Arc::new(Adapter::new(Arc::clone(&fs), AdapterOptions::default()));
+    (adapter, fs)
 }
 
 enum Backend {
@@ -57,15 +69,7 @@ impl Mounted {
 
     /// The real file system, on an engine in memory.
     pub(crate) fn store() -> Option<Self> {
-        let mut registry = UpsertRegistry::default();
-        stitch_fs::register_upserts(&mut registry);
-        let engine: Arc<dyn Engine> = Arc::new(ModelEngine::new(registry));
-        let options = FsOptions::default();
-        if let Err(FsError::Unsupported) = FileSystem::format(&engine, &options, (0, 0)) {
-            return None;
-        }
-        let fs = Arc::new(FileSystem::open(engine, options).unwrap());
-        let adapter = Arc::new(Adapter::new(Arc::clone(&fs), AdapterOptions::default()));
+        let (adapter, fs) = store_handler();
         Self::mount(adapter, Backend::Store(fs), &SessionConfig::default())
     }
 

@@ -9,13 +9,14 @@ use std::process::{Child, Command, Stdio};
 use stitch_base::sync::Arc;
 use stitch_fuse::mount::{self, Unmount, mounted_at};
 use stitch_fuse::wire::flags::InitFlags;
-use stitch_fuse::{MountError, MountOptions, Session, SessionConfig, SessionError};
+use stitch_fuse::{Handler, MountError, MountOptions, Session, SessionConfig, SessionError};
 
-use crate::fixture::{Mounted, can_mount, wait_until};
+use crate::fixture::{Mounted, can_mount, store_handler, wait_until};
 use crate::memfs::{MemFs, MemOptions};
 
 const HELPER_PATH: &str = "STITCH_FUSE_TEST_MOUNT";
 const HELPER_WRITE_BACK: &str = "STITCH_FUSE_TEST_WRITE_BACK";
+const HELPER_STORE: &str = "STITCH_FUSE_TEST_STORE";
 const HELPER_ALLOW_OTHER: &str = "STITCH_FUSE_TEST_ALLOW_OTHER";
 
 #[test]
@@ -172,7 +173,10 @@ fn helper_serves_until_it_is_killed() {
     let Some(path) = std::env::var_os(HELPER_PATH) else {
         return;
     };
-    let fs = Arc::new(MemFs::new(MemOptions::default()));
+    let fs: Arc<dyn Handler> = match std::env::var_os(HELPER_STORE) {
+        Some(_) => store_handler().0,
+        None => Arc::new(MemFs::new(MemOptions::default())),
+    };
     let allow_other = std::env::var_os(HELPER_ALLOW_OTHER).is_some();
     let options = MountOptions {
         allow_other,

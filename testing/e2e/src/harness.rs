@@ -1,0 +1,10 @@
+//! What all suites share: mounts, processes, trees, counters, and cleaning up after them.
+
+pub(crate) mod context;
+pub(crate) mod guardian;
+pub(crate) mod mount;
+pub(crate) mod process;
+pub(crate) mod report;
+pub(crate) mod stats;
+pub(crate) mod tree;
+pub(crate) mod user;

@@ -1,0 +1,300 @@
+//! Mounts under test: a store of ours with its daemon, or ext4 on a loop device.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use rustix::mount::UnmountFlags;
+
+use super::context::{Context, Target};
+use super::guardian;
+use super::process::{command, output, run, tail};
+use super::stats::Stats;
+
+/// How long a mount may take to appear or to go.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// `f_type` of FUSE.
+const FUSE_MAGIC: i64 = 0x6573_5546;
+
+/// What to make.
+#[derive(Clone, Debug)]
+pub(crate) struct Spec {
+    /// Name of the store and of the mount point within the folder of the run.
+    pub(crate) name: String,
+    /// Size as `--create` takes it.
+    pub(crate) size: String,
+    /// `-o` options.
+    pub(crate) options: Vec<String>,
+    /// `--memory`.
+    pub(crate) memory: Option<String>,
+}
+
+impl Spec {
+    pub(crate) fn new(name: &str, size: &str) -> Self {
+        let (name, size) = (name.to_owned(), size.to_owned());
+        Self {
+            name,
+            size,
+            options: vec!["noatime".to_owned()],
+            memory: None,
+        }
+    }
+
+    pub(crate) fn memory(mut self, memory: &str) -> Self {
+        self.memory = Some(memory.to_owned());
+        self
+    }
+}
+
+/// A store or image that is mounted, was mounted, and can be mounted again. Gone when dropped.
+pub(crate) struct Mount<'a> {
+    context: &'a Context,
+    target: Target,
+    spec: Spec,
+    store: PathBuf,
+    dir: PathBuf,
+    daemon: Option<Child>,
+}
+
+impl<'a> Mount<'a> {
+    /// Makes and mounts what the run is about.
+    pub(crate) fn create(context: &'a Context, spec: &Spec) -> Result<Self> {
+        Self::create_as(context, context.target, spec)
+    }
+
+    /// Makes and mounts ext4 to compare with.
+    pub(crate) fn reference(context: &'a Context, spec: &Spec) -> Result<Self> {
+        Self::create_as(context, Target::Ext4, spec)
+    }
+
+    fn create_as(context: &'a Context, target: Target, spec: &Spec) -> Result<Self> {
+        let store = context.work.join(format!("{}.store", spec.name));
+        let dir = context.dir(&spec.name)?;
+        ensure!(!store.exists(), "the name {} is taken", spec.name);
+        let mut mount = Self {
+            context,
+            target,
+            spec: spec.clone(),
+            store,
+            dir,
+            daemon: None,
+        };
+        if target == Target::Ext4 {
+            let store = mount.store.display().to_string();
+            run(&mut command("truncate", &["-s", &spec.size, &store]))?;
+            run(&mut command("mkfs.ext4", &["-q", "-F", "-m", "0", &store]))?;
+        }
+        mount.mount(target == Target::Stitch)?;
+        Ok(mount)
+    }
+
+    /// Where it is mounted.
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Process id of the daemon.
+    pub(crate) fn daemon_id(&self) -> Result<u32> {
+        Ok(self.daemon.as_ref().context("no daemon is running")?.id())
+    }
+
+    /// Mounts it again after [`Self::unmount`] or [`Self::kill`].
+    pub(crate) fn mount_again(&mut self) -> Result<()> {
+        self.mount(false)
+    }
+
+    /// Unmounts and mounts.
+    pub(crate) fn remount(&mut self) -> Result<()> {
+        self.unmount()?;
+        self.mount_again()
+    }
+
+    fn mount(&mut self, create: bool) -> Result<()> {
+        guardian::watch_mount(&self.dir)?;
+        match self.target {
+            Target::Stitch => self.start_daemon(create),
+            Target::Ext4 => {
+                let options = [&["loop".to_owned()], self.spec.options.as_slice()].concat();
+                let mut command = Command::new("mount");
+                command
+                    .args(["-o", &options.join(",")])
+                    .arg(&self.store)
+                    .arg(&self.dir);
+                run(&mut command).map(drop)
+            }
+        }
+    }
+
+    fn start_daemon(&mut self, create: bool) -> Result<()> {
+        let log_path = self.log_path();
+        let log = File::options().create(true).append(true).open(&log_path)?;
+        let mut command = Command::new(&self.context.stitchfs);
+        command.arg("mount").arg("--foreground");
+        if create {
+            command.args(["--create", &self.spec.size]);
+        }
+        if let Some(memory) = &self.spec.memory {
+            command.args(["--memory", memory]);
+        }
+        if !self.spec.options.is_empty() {
+            command.args(["-o", &self.spec.options.join(",")]);
+        }
+        command.arg(&self.store).arg(&self.dir).stdin(Stdio::null());
+        command.stdout(log.try_clone()?).stderr(log);
+        let daemon = command
+            .spawn()
+            .with_context(|| format!("cannot run {command:?}"))?;
+        guardian::watch_process(daemon.id())?;
+        let daemon = self.daemon.insert(daemon);
+
+        let dir = &self.dir;
+        let up = self.context.wait_until(PATIENCE, || {
+            if let Some(status) = daemon.try_wait()? {
+                bail!("the daemon ended: {status}");
+            }
+            Ok(is_live_fuse(dir))
+        });
+        match up {
+            Ok(true) => Ok(()),
+            Ok(false) => bail!("no mount after {PATIENCE:?}\n{}", self.log_tail()),
+            Err(error) => Err(error.context(self.log_tail())),
+        }
+    }
+
+    fn log_path(&self) -> PathBuf {
+        self.context.work.join(format!("{}.log", self.spec.name))
+    }
+
+    /// The last lines that the daemon printed.
+    pub(crate) fn log_tail(&self) -> String {
+        tail(&fs::read(self.log_path()).unwrap_or_default())
+    }
+
+    /// Unmounts and waits until everything is written and the daemon has ended well.
+    pub(crate) fn unmount(&mut self) -> Result<()> {
+        match self.target {
+            Target::Stitch => {
+                run(Command::new(&self.context.stitchfs)
+                    .arg("umount")
+                    .arg(&self.dir))?;
+                self.wait_for_daemon()?;
+            }
+            Target::Ext4 => drop(run(Command::new("umount").arg(&self.dir))?),
+        }
+        ensure!(
+            !is_mount_point(&self.dir)?,
+            "{} is still mounted",
+            self.dir.display()
+        );
+        guardian::forget_mount(&self.dir);
+        Ok(())
+    }
+
+    fn wait_for_daemon(&mut self) -> Result<()> {
+        let Some(mut daemon) = self.daemon.take() else {
+            return Ok(());
+        };
+        let mut status = None;
+        let ended = self.context.wait_until(PATIENCE, || {
+            status = daemon.try_wait()?;
+            Ok(status.is_some())
+        })?;
+        if !ended {
+            guardian::kill(daemon.id());
+            daemon.wait()?;
+            bail!("the daemon did not end after the unmount");
+        }
+        let status = status.expect("ended");
+        ensure!(
+            status.success(),
+            "the daemon ended with {status}\n{}",
+            self.log_tail()
+        );
+        Ok(())
+    }
+
+    /// Kills the daemon as `kill -9` does. The dead mount stays, for the next mount to find.
+    pub(crate) fn kill(&mut self) -> Result<()> {
+        let mut daemon = self.daemon.take().context("no daemon is running")?;
+        daemon.kill()?;
+        daemon.wait()?;
+        Ok(())
+    }
+
+    /// Checks the store, which must not be mounted; anything wrong is an error.
+    pub(crate) fn fsck(&self) -> Result<()> {
+        match self.target {
+            Target::Stitch => {
+                let mut command = Command::new(&self.context.stitchfs);
+                run(command.args(["fsck", "-n"]).arg(&self.store)).map(drop)
+            }
+            Target::Ext4 => run(Command::new("e2fsck").arg("-fn").arg(&self.store)).map(drop),
+        }
+    }
+
+    /// Counters of the daemon.
+    pub(crate) fn stats(&self) -> Result<Stats> {
+        let mut command = Command::new(&self.context.stitchfs);
+        Stats::parse(&run(command.args(["stats", "--json"]).arg(&self.dir))?)
+    }
+
+    /// Makes everything durable.
+    pub(crate) fn sync(&self) -> Result<()> {
+        let dir = File::open(&self.dir)?;
+        rustix::fs::fsync(&dir)?;
+        if self.target == Target::Ext4 {
+            rustix::fs::syncfs(&dir)?;
+        }
+        Ok(())
+    }
+
+    /// Free bytes as `statfs` tells.
+    pub(crate) fn free_bytes(&self) -> Result<u64> {
+        let stat = rustix::fs::statvfs(&self.dir)?;
+        Ok(stat.f_bavail * stat.f_frsize)
+    }
+}
+
+impl Drop for Mount<'_> {
+    fn drop(&mut self) {
+        if self.daemon.is_some() {
+            let _ = self.unmount();
+        }
+        if let Some(mut daemon) = self.daemon.take() {
+            let _ = daemon.kill();
+            let _ = daemon.wait();
+        }
+        while is_mount_point(&self.dir).unwrap_or(false) {
+            if rustix::mount::unmount(&self.dir, UnmountFlags::DETACH).is_err() {
+                break;
+            }
+        }
+        guardian::forget_mount(&self.dir);
+        let _ = fs::remove_file(&self.store);
+        let _ = fs::remove_dir(&self.dir);
+    }
+}
+
+/// Whether a FUSE file system answers at `dir`.
+pub(crate) fn is_live_fuse(dir: &Path) -> bool {
+    rustix::fs::statfs(dir).is_ok_and(|stat| stat.f_type == FUSE_MAGIC)
+}
+
+/// Whether anything, alive or dead, is mounted at `dir`.
+pub(crate) fn is_mount_point(dir: &Path) -> Result<bool> {
+    let table = fs::read_to_string("/proc/self/mountinfo")?;
+    let dir = dir.display().to_string();
+    Ok(table
+        .lines()
+        .any(|line| line.split(' ').nth(4) == Some(&dir)))
+}
+
+/// Runs `stitchfs` with arguments and gives its exit code and all it printed.
+pub(crate) fn stitchfs(context: &Context, args: &[&str]) -> Result<(i32, String)> {
+    let output = output(Command::new(&context.stitchfs).args(args))?;
+    let text = [output.stdout, output.stderr].concat();
+    let code = output.status.code().context("stitchfs was killed")?;
+    Ok((code, String::from_utf8_lossy(&text).into_owned()))
+}

@@ -1,0 +1,27 @@
+//! The suites and their cases.
+
+mod amplification;
+mod differential;
+mod enospc;
+mod fsx;
+mod kernel_source;
+mod kill9;
+mod pjdfstest;
+mod realwork;
+mod requests;
+mod users;
+
+use crate::harness::report::Case;
+
+/// Every suite.
+pub(crate) const ALL: &[(&str, &[Case])] = &[
+    ("users", users::CASES),
+    ("requests", requests::CASES),
+    ("differential", differential::CASES),
+    ("pjdfstest", pjdfstest::CASES),
+    ("fsx", fsx::CASES),
+    ("enospc", enospc::CASES),
+    ("amplification", amplification::CASES),
+    ("kill9", kill9::CASES),
+    ("realwork", realwork::CASES),
+];

@@ -1,0 +1,78 @@
+//! The public exerciser `fsx`: random reads, writes, maps, holes and truncations of one file.
+
+use std::fs;
+use std::process::Command;
+
+use anyhow::{Context as _, Result, anyhow};
+use stitch_base::thread;
+
+use crate::harness::context::Context;
+use crate::harness::mount::{Mount, Spec};
+use crate::harness::process::run;
+use crate::harness::report::Case;
+
+pub(super) const CASES: &[Case] = &[Case {
+    name: "random",
+    run: random_data_is_kept,
+}];
+
+const SEEDS: u64 = 3;
+const OPS: u64 = 100_000;
+
+/// Every operation takes part; the tool's own default for most is never.
+const CONFIG: &str = "\
+flen = 262144
+nomsyncafterwrite = UNSYNCED
+[opsize]
+max = 65536
+[weights]
+close_open = 1.0
+invalidate = 1.0
+mapread = 10.0
+mapwrite = 10.0
+read = 10.0
+write = 10.0
+truncate = 5.0
+fsync = 0.5
+fdatasync = 0.5
+posix_fallocate = 5.0
+punch_hole = 5.0
+sendfile = 5.0
+posix_fadvise = 1.0
+copy_file_range = 5.0
+";
+
+/// 100,000 operations with every kind enabled, for three seeds at once; then a check of the store.
+fn random_data_is_kept(context: &Context) -> Result<()> {
+    let mut mount = Mount::create(context, &Spec::new("fsx", "512M"))?;
+    let ops = context.ops.unwrap_or(OPS).to_string();
+    let start = context.elapsed();
+    let mut runs = Vec::new();
+    for seed in context.seed_range(SEEDS) {
+        let config = context.work.join(format!("fsx{seed}.toml"));
+        // With an msync after each mapped write, and without, when the kernel decides.
+        fs::write(
+            &config,
+            CONFIG.replace("UNSYNCED", &(seed % 3 != 1).to_string()),
+        )?;
+        let mut command = Command::new(context.tools.join("fsx"));
+        command
+            .args(["-q", "-N", &ops, "-S", &seed.to_string(), "-f"])
+            .arg(&config);
+        command
+            .arg("-P")
+            .arg(&context.work)
+            .arg(mount.dir().join(format!("file{seed}")));
+        runs.push((seed, thread::spawn("fsx", move || run(&mut command))?));
+    }
+    for (seed, run) in runs {
+        let result = run.join().map_err(|_| anyhow!("panicked"))?;
+        result.with_context(|| format!("replay with: --seed {seed}"))?;
+        println!(
+            "      seed {seed}: {ops} operations, {:.0?}",
+            context.elapsed() - start
+        );
+    }
+    mount.unmount()?;
+    mount.fsck()
+}

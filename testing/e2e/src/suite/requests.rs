@@ -1,0 +1,196 @@
+//! How many requests the kernel sends for common operations: no more than it must.
+//!
+//! The expected counts are those of `docs/adr` and of what the kernel can be made to leave out; see
+//! the module for the reason of each. FORGET and RELEASE are not counted: nobody waits for them.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{Read as _, Write as _};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+
+use crate::harness::context::Context;
+use crate::harness::mount::{Mount, Spec};
+use crate::harness::report::Case;
+
+pub(super) const CASES: &[Case] = &[
+    Case {
+        name: "create-write-close",
+        run: create_write_close,
+    },
+    Case {
+        name: "stat-known",
+        run: stat_of_a_known_file_asks_nothing,
+    },
+    Case {
+        name: "read-cached",
+        run: reading_a_cached_file_asks_nothing,
+    },
+    Case {
+        name: "list-1000",
+        run: listing_a_folder,
+    },
+    Case {
+        name: "unlink",
+        run: unlink,
+    },
+];
+
+/// Rounds of each operation; the counts are per round.
+const ROUNDS: u64 = 100;
+/// Requests that nobody waits for.
+const UNAWAITED: [&str; 4] = ["forget", "batch_forget", "release", "releasedir"];
+
+/// Creates a file, writes 200 bytes, closes: a lookup, the creation, the parent's attributes for the
+/// permission check, and the write.
+fn create_write_close(context: &Context) -> Result<()> {
+    let mount = new_mount(context, "rq-create")?;
+    let counted = count(context, &mount, |dir, round| {
+        let mut file = File::create_new(dir.join(format!("new{round}")))?;
+        file.write_all(&[7; 200])?;
+        Ok(())
+    })?;
+    expect(
+        &counted,
+        &[("lookup", 1), ("create", 1), ("getattr", 1), ("write", 1)],
+    )
+}
+
+/// The kernel keeps names and attributes for ever.
+fn stat_of_a_known_file_asks_nothing(context: &Context) -> Result<()> {
+    let mount = new_mount(context, "rq-stat")?;
+    let path = mount.dir().join("known");
+    fs::write(&path, b"x")?;
+    fs::metadata(&path)?;
+    let counted = count(context, &mount, |_, _| {
+        ensure!(fs::metadata(&path)?.size() == 1);
+        Ok(())
+    })?;
+    expect(&counted, &[])
+}
+
+/// The kernel opens without asking and has the pages.
+fn reading_a_cached_file_asks_nothing(context: &Context) -> Result<()> {
+    let mount = new_mount(context, "rq-read")?;
+    let path = mount.dir().join("small");
+    fs::write(&path, [5; 4096])?;
+    ensure!(fs::read(&path)?.len() == 4096);
+    let counted = count(context, &mount, |_, _| {
+        let mut bytes = [0; 4096];
+        File::open(&path)?.read_exact(&mut bytes)?;
+        ensure!(bytes == [5; 4096]);
+        Ok(())
+    })?;
+    expect(&counted, &[])
+}
+
+/// `ls -l` of 1,000 files after a remount: a few READDIRPLUS, which bring the attributes along.
+fn listing_a_folder(context: &Context) -> Result<()> {
+    let mut mount = new_mount(context, "rq-list")?;
+    let dir = mount.dir().join("many");
+    fs::create_dir(&dir)?;
+    for index in 0..1000 {
+        fs::write(dir.join(format!("file{index}")), b"")?;
+    }
+    mount.remount()?;
+    fs::metadata(&dir)?;
+    let before = mount.stats()?;
+    list(&dir)?;
+    let counted = awaited(&mount.stats()?.changes(&before, "fuse.requests."));
+    println!("      cold: {counted:?}");
+    let readdirs: u64 = ["readdir", "readdirplus"]
+        .map(|name| counted.get(name).copied().unwrap_or(0))
+        .iter()
+        .sum();
+    let others: u64 = counted.values().sum::<u64>() - readdirs;
+    ensure!(
+        (1..=16).contains(&readdirs),
+        "{readdirs} listings of 1000 names"
+    );
+    // The kernel may ask about a few names when its first answer was a plain listing.
+    ensure!(others <= 4, "asked for single files: {counted:?}");
+
+    let before = mount.stats()?;
+    list(&dir)?;
+    let counted = awaited(&mount.stats()?.changes(&before, "fuse.requests."));
+    println!("      warm: {counted:?}");
+    ensure!(
+        counted.values().sum::<u64>() <= 2,
+        "listing it again: {counted:?}"
+    );
+    Ok(())
+}
+
+fn list(dir: &Path) -> Result<()> {
+    let mut count = 0;
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        ensure!(fs::symlink_metadata(entry.path())?.is_file());
+        count += 1;
+    }
+    ensure!(count == 1000, "{count} names");
+    Ok(())
+}
+
+/// The removal, and the parent's attributes for the permission check.
+fn unlink(context: &Context) -> Result<()> {
+    let mount = new_mount(context, "rq-unlink")?;
+    for round in 0..=ROUNDS {
+        fs::write(mount.dir().join(format!("old{round}")), b"x")?;
+    }
+    let counted = count(context, &mount, |dir, round| {
+        Ok(fs::remove_file(dir.join(format!("old{round}")))?)
+    })?;
+    expect(&counted, &[("unlink", 1), ("getattr", 1)])
+}
+
+fn new_mount<'a>(context: &'a Context, name: &str) -> Result<Mount<'a>> {
+    context.needs_stitch()?;
+    Mount::create(context, &Spec::new(name, "256M"))
+}
+
+/// Awaited requests by name during [`ROUNDS`] rounds, after one that warms up.
+fn count(
+    context: &Context,
+    mount: &Mount<'_>,
+    mut body: impl FnMut(&Path, u64) -> Result<()>,
+) -> Result<BTreeMap<String, u64>> {
+    body(mount.dir(), ROUNDS)?;
+    context.sleep(Duration::from_millis(100));
+    let before = mount.stats()?;
+    for round in 0..ROUNDS {
+        body(mount.dir(), round).with_context(|| format!("round {round}"))?;
+    }
+    let counted = awaited(&mount.stats()?.changes(&before, "fuse.requests."));
+    println!("      {ROUNDS} rounds: {counted:?}");
+    Ok(counted)
+}
+
+fn awaited(counted: &BTreeMap<String, u64>) -> BTreeMap<String, u64> {
+    let awaited = counted
+        .iter()
+        .filter(|(name, _)| !UNAWAITED.contains(&name.as_str()));
+    awaited
+        .map(|(name, count)| (name.clone(), *count))
+        .collect()
+}
+
+/// Fails if any request came more often than expected for each round. Asking for the counters may
+/// itself cost a few.
+fn expect(counted: &BTreeMap<String, u64>, expected: &[(&str, u64)]) -> Result<()> {
+    for (name, &count) in counted {
+        let per_round = expected
+            .iter()
+            .find(|(known, _)| known == name)
+            .map_or(0, |row| row.1);
+        ensure!(
+            count <= per_round * ROUNDS + 5,
+            "`{name}` came {count} times in {ROUNDS} rounds instead of {}: {counted:?}",
+            per_round * ROUNDS
+        );
+    }
+    Ok(())
+}
