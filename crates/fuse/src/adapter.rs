@@ -17,6 +17,7 @@ mod convert;
 mod flags;
 mod reclaim;
 mod report;
+mod setid;
 
 use stitch_base::Ino;
 use stitch_base::sync::Arc;
@@ -24,6 +25,7 @@ use stitch_fs::{DirName, FileSystem, FsError, SeekFor, Taken, WriteOptions, Xatt
 
 use crate::errno::Errno;
 use crate::handler::{Answer, Context, Handler};
+use crate::notify::Notifier;
 use crate::session::Negotiated;
 use crate::wire::args::{
     CopyFileRange, Create, FSync, Fallocate, Fh, ForgetList, Ioctl, LSeek, MkDir, MkNod, Read,
@@ -37,6 +39,7 @@ use crate::wire::reply::{
 use convert::Owner;
 use reclaim::Reclaimer;
 pub use report::RootReport;
+use setid::AttrCache;
 
 /// Bytes that one COPY_FILE_RANGE copies at most: the caller asks again, and no worker is held up.
 const COPY_SIZE_MAX: u64 = 64 << 20;
@@ -65,6 +68,7 @@ pub struct Adapter {
     fs: Arc<FileSystem>,
     options: AdapterOptions,
     reclaimer: Reclaimer,
+    attr_cache: AttrCache,
     report: Option<RootReport>,
 }
 
@@ -105,6 +109,7 @@ impl Adapter {
             fs,
             options,
             reclaimer,
+            attr_cache: AttrCache::default(),
             report: None,
         }
     }
@@ -148,7 +153,8 @@ fn attr_reply(attr: &stitch_fs::Attr) -> AttrReply {
 }
 
 impl Handler for Adapter {
-    fn init(&self, _: &Negotiated) {
+    fn init(&self, _: &Negotiated, notifier: &Notifier) {
+        self.attr_cache.connect(notifier);
         self.reclaimer.start();
     }
 
@@ -309,9 +315,13 @@ impl Handler for Adapter {
             append: args.flags & convert::O_APPEND != 0 && !is_late,
             kill_setid: args.write_flags.contains(WriteFlags::KILL_SUIDGID),
         };
+        let had_setid = options.kill_setid && setid::is_set(&self.fs, ino)?;
         self.fs
             .write(ino, args.offset, args.data, options)
             .or_errno()?;
+        if had_setid {
+            self.attr_cache.drop_attr(ino);
+        }
         Ok(u32::try_from(args.data.len()).expect("a request is below 4 GiB"))
     }
 
@@ -424,15 +434,20 @@ impl Handler for Adapter {
         args: &Ioctl<'_>,
         out: &mut Sink<'_>,
     ) -> Answer<i32> {
-        flags::serve(&self.fs, &self.actor(context), ino, args, out)
+        let result = flags::serve(&self.fs, &self.actor(context), ino, args, out)?;
+        if flags::is_change(args.command) {
+            // The time of change is another now, and the kernel does not look for that.
+            self.attr_cache.drop_attr(ino);
+        }
+        Ok(result)
     }
 
-    fn fallocate(&self, _: &Context<'_>, ino: Ino, args: &Fallocate) -> Answer<()> {
+    fn fallocate(&self, context: &Context<'_>, ino: Ino, args: &Fallocate) -> Answer<()> {
         let mode = convert::fallocate_mode(args.mode)?;
         self.fs
             .fallocate(ino, mode, args.offset, args.length)
-            .map(|_| ())
-            .or_errno()
+            .or_errno()?;
+        setid::clear(&self.fs, &self.attr_cache, context, ino)
     }
 
     fn lseek(&self, _: &Context<'_>, ino: Ino, args: &LSeek) -> Answer<u64> {
@@ -444,14 +459,20 @@ impl Handler for Adapter {
         self.fs.seek(ino, args.offset, what).or_errno()
     }
 
-    fn copy_file_range(&self, _: &Context<'_>, ino: Ino, args: &CopyFileRange) -> Answer<u64> {
+    fn copy_file_range(
+        &self,
+        context: &Context<'_>,
+        ino: Ino,
+        args: &CopyFileRange,
+    ) -> Answer<u64> {
         if args.flags != 0 {
             return Err(Errno::EINVAL);
         }
         let source = (ino, args.source_offset);
         let target = (args.target, args.target_offset);
-        self.fs
-            .copy_range(source, target, args.length.min(COPY_SIZE_MAX))
-            .or_errno()
+        let length = args.length.min(COPY_SIZE_MAX);
+        let copied = self.fs.copy_range(source, target, length).or_errno()?;
+        setid::clear(&self.fs, &self.attr_cache, context, args.target)?;
+        Ok(copied)
     }
 }

@@ -8,6 +8,7 @@ use stitch_base::Ino;
 use stitch_base::sync::Arc;
 
 use crate::errno::Errno;
+use crate::notify::Notifier;
 use crate::session::Negotiated;
 use crate::transport::ReplySender;
 use crate::wire::args::{
@@ -93,8 +94,9 @@ impl Drop for Deferred {
     reason = "default methods name their arguments for the reader"
 )]
 pub trait Handler: Send + Sync {
-    /// The protocol is agreed on; requests come from now on.
-    fn init(&self, negotiated: &Negotiated) {}
+    /// The protocol is agreed on; requests come from now on. `notifier` tells the kernel what
+    /// changes other than by its requests.
+    fn init(&self, negotiated: &Negotiated, notifier: &Notifier) {}
 
     /// No more requests come. Called once.
     fn destroy(&self) {}

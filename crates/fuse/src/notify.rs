@@ -11,8 +11,8 @@ use crate::wire::notice::Notice;
 
 /// Sends notices. Cheap to clone.
 ///
-/// Not from inside a request: the kernel takes the lock of the directory or file that is named,
-/// which the caller of that request may hold.
+/// Not from inside a request, except for [`Self::invalidate_attr`]: the kernel takes the lock of the
+/// directory that is named, or waits for pages, which the caller of that request may hold.
 #[derive(Clone, Debug)]
 pub struct Notifier {
     sender: Arc<dyn ReplySender>,
@@ -39,7 +39,8 @@ impl Notifier {
         })
     }
 
-    /// Attributes of `ino` changed, its data did not.
+    /// Attributes of `ino` changed, its data did not. Takes no lock of the inode, and may be sent
+    /// from inside a request.
     ///
     /// # Errors
     /// When the mount is gone.

@@ -136,7 +136,7 @@ impl Session {
             workers = queues.len(),
             "mounted"
         );
-        handler.init(&negotiated);
+        handler.init(&negotiated, &notifier);
         Ok(Self {
             mount,
             queues,

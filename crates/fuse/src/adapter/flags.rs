@@ -51,6 +51,11 @@ fn from_xflags(xflags: u32) -> Option<u32> {
     (xflags_of(flags) == xflags).then_some(flags)
 }
 
+/// Does this command change an inode?
+pub(super) const fn is_change(command: u32) -> bool {
+    matches!(command, SET_FLAGS | SET_XFLAGS)
+}
+
 pub(super) fn serve(
     fs: &FileSystem,
     actor: &Owner,

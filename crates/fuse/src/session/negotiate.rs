@@ -36,7 +36,9 @@ pub struct SessionConfig {
     /// `O_TRUNC` comes with OPEN. To be off for handlers that answer OPEN with `ENOSYS`: the
     /// kernel would then send it with nothing.
     pub atomic_truncate: bool,
-    /// Mounts with mapped ids may be made (needs `default_permissions`).
+    /// Mounts with mapped ids may be made (needs `default_permissions`). The kernel then says who
+    /// asks only with creations, on every mount, so that lists of attributes cannot be made for who
+    /// asks, and allocating cannot know whether set-id bits may stay.
     pub id_mapped_mounts: bool,
 }
 
@@ -54,7 +56,7 @@ impl Default for SessionConfig {
             remote_flock: false,
             export_support: true,
             atomic_truncate: false,
-            id_mapped_mounts: true,
+            id_mapped_mounts: false,
         }
     }
 }
@@ -225,7 +227,11 @@ mod tests {
 
     #[test]
     fn a_mount_without_permission_checks_takes_nothing_that_needs_them() {
-        let (negotiated, _) = negotiate(&SessionConfig::default(), false, &offer(45, ALL)).unwrap();
+        let config = SessionConfig {
+            id_mapped_mounts: true,
+            ..SessionConfig::default()
+        };
+        let (negotiated, _) = negotiate(&config, false, &offer(45, ALL)).unwrap();
         assert!(!negotiated.flags.contains(InitFlags::POSIX_ACL));
         assert!(!negotiated.flags.contains(InitFlags::ALLOW_IDMAP));
     }

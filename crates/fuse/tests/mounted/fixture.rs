@@ -95,6 +95,13 @@ impl Mounted {
         }
     }
 
+    pub(crate) fn fs(&self) -> &Arc<FileSystem> {
+        match &self.backend {
+            Backend::Store(fs) => fs,
+            Backend::Memory(_) => panic!("a test of the real file system"),
+        }
+    }
+
     /// Makes a directory with empty files in it, unseen by the kernel.
     pub(crate) fn populate(&self, name: &str, count: u32) {
         let fs = match &self.backend {

@@ -10,3 +10,4 @@ mod lifecycle;
 mod locks;
 mod memfs;
 mod memory;
+mod store;

@@ -20,7 +20,7 @@ use stitch_fuse::wire::reply::{
     Attr, AttrReply, DirEntry, DirPlusSink, DirSink, Entry, FOREVER, FileKind, Lookup, Opened,
     StatFs, StatxReply,
 };
-use stitch_fuse::{Errno, Negotiated};
+use stitch_fuse::{Errno, Negotiated, Notifier};
 
 /// `FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE`
 const PUNCH_HOLE: u32 = 3;
@@ -344,7 +344,7 @@ fn inherited(dir: &Attr, mode: u32, rdev: u32, context: &Context<'_>, now: Times
 }
 
 impl Handler for MemFs {
-    fn init(&self, negotiated: &Negotiated) {
+    fn init(&self, negotiated: &Negotiated, _: &Notifier) {
         assert!(negotiated.minor >= 31);
     }
 
