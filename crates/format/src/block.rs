@@ -132,6 +132,16 @@ pub fn seal(block: &mut [u8], salt: u64, header: &BlockHeader) {
     CHECKSUM.put(block, sum);
 }
 
+/// The checksum in the header of a sealed block: what a pointer to the block keeps, so that an older
+/// block at the same place is never taken for it.
+///
+/// # Panics
+/// If the block is shorter than a header.
+#[must_use]
+pub fn stored_checksum(block: &[u8]) -> u32 {
+    CHECKSUM.get(block)
+}
+
 /// Reads a block that should be of `kind` and stand at `addr`: its header and payload. `block` is
 /// what the device holds there, in its full padded length.
 ///

@@ -18,8 +18,11 @@ pub mod log_record;
 pub mod superblock;
 pub mod table;
 pub mod version_object;
+pub mod vt_data;
 pub mod vt_index;
 pub mod vt_manifest;
+pub mod vt_range_delete;
+pub mod vt_root;
 
 pub use document::{TABLES, document};
 pub use error::FormatError;

@@ -1,12 +1,37 @@
-//! stub
-use std::sync::atomic::AtomicU64;
+//! The block cache: blocks that were read, checked and unpacked, bounded in bytes.
+//!
+//! Sharded by key. Each shard is a clock: a block that is found again gets another round, up to
+//! three; the hand takes rounds away, and blocks without any. Blocks that a scan brings in come
+//! without a round, so a long scan pushes out mostly itself.
+//!
+//! A block's key is the table that it was written for and its address. Table numbers are never
+//! reused, so what is cached for a block can never be taken for a later block at the same place,
+//! and a stitched block stays cached under its old key.
 
-/// What reads through the cache have done.
+use crate::range_delete::RangeDeletes;
+use crate::table::{DataBlock, IndexBlock, Root};
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::Arc;
+use stitch_base::TableId;
+use stitch_base::sync::Mutex;
+use stitch_base::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+/// Most shards. A power of two.
+const SHARDS_MAX: usize = 16;
+/// A shard has at least so many bytes.
+const SHARD_BYTES_MIN: usize = 2 << 20;
+/// Most rounds that a block can have.
+const ROUNDS_MAX: u8 = 3;
+/// What a cached block costs beside its own bytes.
+const SLOT_BYTES: usize = 96;
+
+/// What reads have done. Counters only grow.
 #[derive(Debug, Default)]
 pub(crate) struct ReadCounters {
-    /// Blocks found.
+    /// Blocks found in the cache.
     pub(crate) hits: AtomicU64,
-    /// Blocks not found.
+    /// Blocks not found in the cache.
     pub(crate) misses: AtomicU64,
     /// Data blocks read from the device.
     pub(crate) data_blocks_read: AtomicU64,
@@ -16,25 +41,215 @@ pub(crate) struct ReadCounters {
     pub(crate) filter_false_positives: AtomicU64,
 }
 
-/// A cache of checked blocks.
+impl ReadCounters {
+    pub(crate) fn add(counter: &AtomicU64, count: u64) {
+        counter.fetch_add(count, Ordering::Relaxed);
+    }
+}
+
+/// Which block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct BlockKey {
+    /// The table that it was written for.
+    pub(crate) origin: TableId,
+    /// Its address on the device.
+    pub(crate) addr: u64,
+}
+
+/// A block in the cache.
+#[derive(Clone, Debug)]
+pub(crate) enum CachedBlock {
+    Data(Arc<DataBlock>),
+    Index(Arc<IndexBlock>),
+    Root(Arc<Root>),
+    RangeDeletes(Arc<RangeDeletes>),
+}
+
+impl CachedBlock {
+    fn bytes(&self) -> usize {
+        SLOT_BYTES
+            + match self {
+                Self::Data(block) => block.memory_bytes(),
+                Self::Index(block) => block.memory_bytes(),
+                Self::Root(root) => root.memory_bytes(),
+                Self::RangeDeletes(set) => set.bytes(),
+            }
+    }
+}
+
+/// How likely a block is wanted again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Expectation {
+    /// As likely as any.
+    Normal,
+    /// Less: a scan passes by.
+    Scan,
+}
+
+/// Mixes the few bits in which keys differ over the whole word.
 #[derive(Debug, Default)]
+struct KeyHasher(u64);
+
+impl Hasher for KeyHasher {
+    fn finish(&self) -> u64 {
+        self.0 ^ (self.0 >> 32)
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u64(u64::from(*byte));
+        }
+    }
+
+    fn write_u64(&mut self, value: u64) {
+        let mixed = (self.0.rotate_left(23) ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.0 = mixed ^ (mixed >> 29);
+    }
+}
+
+#[derive(Debug)]
+struct Slot {
+    key: BlockKey,
+    block: CachedBlock,
+    bytes: usize,
+    rounds: u8,
+}
+
+#[derive(Debug, Default)]
+struct Shard {
+    by_key: HashMap<BlockKey, usize, BuildHasherDefault<KeyHasher>>,
+    slots: Vec<Slot>,
+    hand: usize,
+    bytes: usize,
+}
+
+impl Shard {
+    fn remove(&mut self, at: usize) -> Slot {
+        let slot = self.slots.swap_remove(at);
+        self.by_key.remove(&slot.key);
+        if let Some(moved) = self.slots.get(at) {
+            self.by_key.insert(moved.key, at);
+        }
+        self.bytes -= slot.bytes;
+        slot
+    }
+
+    /// Takes blocks out until at most `bytes_max` are left, and hands them over, so that they are
+    /// dropped outside of the lock.
+    fn shrink(&mut self, bytes_max: usize, out: &mut Vec<Slot>) {
+        while self.bytes > bytes_max {
+            if self.hand >= self.slots.len() {
+                self.hand = 0;
+            }
+            let slot = &mut self.slots[self.hand];
+            if slot.rounds == 0 {
+                out.push(self.remove(self.hand));
+            } else {
+                slot.rounds -= 1;
+                self.hand += 1;
+            }
+        }
+    }
+}
+
+/// A cache of checked blocks, and the counters of all who read through it.
+#[derive(Debug)]
 pub(crate) struct BlockCache {
+    shards: Vec<Mutex<Shard>>,
+    shard_bytes_max: AtomicUsize,
     counters: ReadCounters,
 }
 
 impl BlockCache {
     /// A cache of at most so many bytes.
-    pub(crate) fn new(_capacity_bytes: usize) -> Self {
-        Self::default()
+    pub(crate) fn new(capacity_bytes: usize) -> Self {
+        let count = (capacity_bytes / SHARD_BYTES_MIN).clamp(1, SHARDS_MAX);
+        let count = if count.is_power_of_two() {
+            count
+        } else {
+            count.next_power_of_two() / 2
+        };
+        Self {
+            shards: (0..count).map(|_| Mutex::default()).collect(),
+            shard_bytes_max: AtomicUsize::new(capacity_bytes / count),
+            counters: ReadCounters::default(),
+        }
     }
-    /// Changes the bound.
-    pub(crate) fn set_capacity(&self, _capacity_bytes: usize) {}
+
+    /// Changes the bound; what is too much goes at once.
+    pub(crate) fn set_capacity(&self, capacity_bytes: usize) {
+        let bytes_max = capacity_bytes / self.shards.len();
+        self.shard_bytes_max.store(bytes_max, Ordering::Relaxed);
+        for shard in &self.shards {
+            let mut out = Vec::new();
+            shard.lock().shrink(bytes_max, &mut out);
+        }
+    }
+
     /// Bytes held now.
     pub(crate) fn bytes(&self) -> usize {
-        0
+        self.shards.iter().map(|shard| shard.lock().bytes).sum()
     }
+
     /// Counters of all readers.
-    pub(crate) fn counters(&self) -> &ReadCounters {
+    pub(crate) const fn counters(&self) -> &ReadCounters {
         &self.counters
     }
+
+    fn shard(&self, key: &BlockKey) -> &Mutex<Shard> {
+        let mut hasher = KeyHasher::default();
+        hasher.write_u64(key.addr);
+        hasher.write_u64(key.origin.0);
+        let mask = self.shards.len() as u64 - 1;
+        // The high half, since the map in the shard goes by the low one.
+        &self.shards[((hasher.0 >> 40) & mask) as usize]
+    }
+
+    /// A block, if it is here.
+    pub(crate) fn get(&self, key: &BlockKey) -> Option<CachedBlock> {
+        let found = self.peek(key);
+        let counter = match found {
+            Some(_) => &self.counters.hits,
+            None => &self.counters.misses,
+        };
+        ReadCounters::add(counter, 1);
+        found
+    }
+
+    fn peek(&self, key: &BlockKey) -> Option<CachedBlock> {
+        let mut shard = self.shard(key).lock();
+        let at = *shard.by_key.get(key)?;
+        let slot = &mut shard.slots[at];
+        slot.rounds = (slot.rounds + 1).min(ROUNDS_MAX);
+        Some(slot.block.clone())
+    }
+
+    /// Keeps a block. One that is too large for a shard is not kept.
+    pub(crate) fn insert(&self, key: BlockKey, block: CachedBlock, expectation: Expectation) {
+        let bytes = block.bytes();
+        let bytes_max = self.shard_bytes_max.load(Ordering::Relaxed);
+        if bytes > bytes_max / 2 {
+            return;
+        }
+        let mut out = Vec::new();
+        let mut shard = self.shard(&key).lock();
+        if shard.by_key.contains_key(&key) {
+            return;
+        }
+        shard.shrink(bytes_max - bytes, &mut out);
+        let at = shard.slots.len();
+        shard.by_key.insert(key, at);
+        shard.bytes += bytes;
+        let rounds = u8::from(expectation == Expectation::Normal);
+        shard.slots.push(Slot {
+            key,
+            block,
+            bytes,
+            rounds,
+        });
+        drop(shard);
+    }
 }
+
+#[cfg(test)]
+mod tests;

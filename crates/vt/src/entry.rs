@@ -6,21 +6,7 @@ use crate::error::VtError;
 use bytes::Bytes;
 use stitch_base::Seqno;
 
-/// What a version does to its key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Op<'a> {
-    /// Sets the value.
-    Put(&'a [u8]),
-    /// Removes the key.
-    Delete,
-    /// Folds a delta over the next older version's value.
-    Upsert {
-        /// Number of the fold function.
-        function: u32,
-        /// What it folds in.
-        delta: &'a [u8],
-    },
-}
+pub(crate) use stitch_format::vt_data::Op;
 
 /// One version of one key, borrowed from a memtable or a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,32 +1,173 @@
-//! stub
-use crate::entry::BoxIter;
+//! Several cursors as one.
+//!
+//! The cursors stand in a heap, the one with the next entry on top. Going the other way moves
+//! every cursor to its entry next to the current one on that side.
+//!
+//! - Entries come in entry order; of equal ones (same key and sequence number) that of the earlier
+//!   cursor first.
+
+use crate::VtError;
+use crate::entry::{BoxIter, EntryIter, EntryRef};
+use bytes::Bytes;
+use std::cmp::Ordering;
+use stitch_base::Seqno;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Heading {
+    Forward,
+    Backward,
+}
 
 /// Several cursors as one, in entry order.
 pub(crate) struct MergeIter {
     inputs: Vec<BoxIter>,
+    /// Inputs that stand on an entry; the next entry's on top.
+    heap: Vec<usize>,
+    heading: Heading,
+}
+
+/// Entry order.
+pub(crate) fn cmp_entries(a: &EntryRef<'_>, b: &EntryRef<'_>) -> Ordering {
+    a.key.cmp(b.key).then_with(|| b.seqno.cmp(&a.seqno))
 }
 
 impl MergeIter {
     /// A cursor over all of `inputs`, not yet positioned.
-    pub(crate) fn new(inputs: Vec<BoxIter>) -> Self {
-        Self { inputs }
+    pub(crate) const fn new(inputs: Vec<BoxIter>) -> Self {
+        Self {
+            inputs,
+            heap: Vec::new(),
+            heading: Heading::Forward,
+        }
+    }
+
+    fn entry(&self, input: usize) -> EntryRef<'_> {
+        let entry = self.inputs[input].current();
+        entry.expect("inputs in the heap stand on an entry")
+    }
+
+    /// True if input `a` comes before input `b` in the direction of travel.
+    fn leads(&self, a: usize, b: usize) -> bool {
+        let order = cmp_entries(&self.entry(a), &self.entry(b)).then(a.cmp(&b));
+        match self.heading {
+            Heading::Forward => order.is_lt(),
+            Heading::Backward => order.is_gt(),
+        }
+    }
+
+    fn sift_down(&mut self, mut at: usize) {
+        loop {
+            let (left, right) = (2 * at + 1, 2 * at + 2);
+            let mut first = at;
+            for child in [left, right] {
+                if child < self.heap.len() && self.leads(self.heap[child], self.heap[first]) {
+                    first = child;
+                }
+            }
+            if first == at {
+                return;
+            }
+            self.heap.swap(at, first);
+            at = first;
+        }
+    }
+
+    /// Makes the heap of where the inputs stand.
+    fn rebuild(&mut self, heading: Heading) {
+        self.heading = heading;
+        let inputs = &self.inputs;
+        self.heap.clear();
+        self.heap
+            .extend((0..inputs.len()).filter(|&i| inputs[i].current().is_some()));
+        for at in (0..self.heap.len() / 2).rev() {
+            self.sift_down(at);
+        }
+    }
+
+    /// Moves every input but the top one to its entry next to the current one on the other side.
+    fn turn(&mut self, heading: Heading) -> Result<(), VtError> {
+        let top = self.heap[0];
+        let entry = self.entry(top);
+        let (key, seqno) = (entry.key.to_vec(), entry.seqno);
+        self.heap.clear();
+        for (index, input) in self.inputs.iter_mut().enumerate() {
+            if index == top {
+                continue;
+            }
+            input.seek(&key, seqno)?;
+            let found = input.current();
+            let is_equal = found.is_some_and(|e| e.key == key && e.seqno == seqno);
+            match heading {
+                // An equal entry of an earlier input was before the current one.
+                Heading::Forward if is_equal && index < top => input.next()?,
+                Heading::Forward => {}
+                Heading::Backward if is_equal && index < top => {}
+                Heading::Backward if found.is_some() => input.prev()?,
+                Heading::Backward => input.seek_before(None)?,
+            }
+        }
+        self.rebuild(heading);
+        debug_assert_eq!(self.heap.first(), Some(&top), "the current entry stays");
+        Ok(())
+    }
+
+    fn step(&mut self, heading: Heading) -> Result<(), VtError> {
+        assert!(!self.heap.is_empty(), "stands on an entry");
+        if self.heading != heading {
+            self.turn(heading)?;
+        }
+        let top = self.heap[0];
+        let result = match heading {
+            Heading::Forward => self.inputs[top].next(),
+            Heading::Backward => self.inputs[top].prev(),
+        };
+        if result.is_err() {
+            self.heap.clear();
+            return result;
+        }
+        if self.inputs[top].current().is_none() {
+            self.heap.swap_remove(0);
+        }
+        self.sift_down(0);
+        Ok(())
     }
 }
 
-impl crate::entry::EntryIter for MergeIter {
-    fn seek(&mut self, _: &[u8], _: stitch_base::Seqno) -> Result<(), crate::VtError> {
-        unimplemented!()
+impl EntryIter for MergeIter {
+    fn seek(&mut self, key: &[u8], seqno: Seqno) -> Result<(), VtError> {
+        self.heap.clear();
+        for input in &mut self.inputs {
+            input.seek(key, seqno)?;
+        }
+        self.rebuild(Heading::Forward);
+        Ok(())
     }
-    fn seek_before(&mut self, _: Option<&[u8]>) -> Result<(), crate::VtError> {
-        unimplemented!()
+
+    fn seek_before(&mut self, key: Option<&[u8]>) -> Result<(), VtError> {
+        self.heap.clear();
+        for input in &mut self.inputs {
+            input.seek_before(key)?;
+        }
+        self.rebuild(Heading::Backward);
+        Ok(())
     }
-    fn next(&mut self) -> Result<(), crate::VtError> {
-        unimplemented!()
+
+    fn next(&mut self) -> Result<(), VtError> {
+        self.step(Heading::Forward)
     }
-    fn prev(&mut self) -> Result<(), crate::VtError> {
-        unimplemented!()
+
+    fn prev(&mut self) -> Result<(), VtError> {
+        self.step(Heading::Backward)
     }
-    fn current(&self) -> Option<crate::entry::EntryRef<'_>> {
-        None
+
+    fn current(&self) -> Option<EntryRef<'_>> {
+        self.heap.first().map(|&top| self.entry(top))
+    }
+
+    fn owner(&self) -> Option<&Bytes> {
+        self.inputs[*self.heap.first()?].owner()
     }
 }
+
+#[cfg(test)]
+pub(crate) mod tests;

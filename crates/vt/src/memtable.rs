@@ -1,51 +1,198 @@
-//! stub
-use crate::entry::{BoxIter, EntryRef, RangeDelete};
+//! The memtable: what was written and is not in tables yet, of all trees.
+//!
+//! Entries are in one skiplist, ordered by tree, key, and sequence number (newest first). Range
+//! deletes are beside it, for each tree an immutable set that is replaced when one is added.
+//!
+//! Writers come one at a time (a lock inside makes sure); readers of entries take no lock. What is
+//! being added may or may not be seen: readers pass over what is newer than they should see.
+
+mod arena;
+mod skiplist;
+
+use crate::VtError;
+use crate::entry::{BoxIter, EntryIter, EntryRef, RangeDelete};
 use crate::range_delete::RangeDeletes;
 use bytes::Bytes;
+use skiplist::{Cursor, Position, SkipList};
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use stitch_base::sync::RwLock;
+use stitch_base::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use stitch_base::{Seqno, TreeId};
+
+/// The arena grows by this part of the memtable.
+const CHUNK_PART: usize = 16;
+const CHUNK_BYTES: std::ops::RangeInclusive<usize> = (4 << 10)..=(256 << 10);
 
 /// A memtable.
 #[derive(Debug)]
-pub(crate) struct Memtable;
+pub(crate) struct Memtable {
+    entries: Arc<SkipList>,
+    range_deletes: RwLock<BTreeMap<TreeId, Arc<RangeDeletes>>>,
+    range_delete_bytes: AtomicUsize,
+    has_entries: AtomicBool,
+    has_range_deletes: AtomicBool,
+    no_range_deletes: Arc<RangeDeletes>,
+}
 
 impl Memtable {
-    /// One that is about to take `capacity_hint` bytes.
-    pub(crate) fn new(_capacity_hint: usize) -> Self {
-        Self
+    /// One that is about to take `capacity_hint` bytes. It may take more.
+    pub(crate) fn new(capacity_hint: usize) -> Self {
+        let chunk = capacity_hint / CHUNK_PART;
+        let chunk = chunk.clamp(*CHUNK_BYTES.start(), *CHUNK_BYTES.end());
+        Self {
+            entries: Arc::new(SkipList::new(chunk)),
+            range_deletes: RwLock::default(),
+            range_delete_bytes: AtomicUsize::new(0),
+            has_entries: AtomicBool::new(false),
+            has_range_deletes: AtomicBool::new(false),
+            no_range_deletes: Arc::default(),
+        }
     }
-    /// Adds an entry.
-    pub(crate) fn insert(&self, _tree: TreeId, _entry: &EntryRef<'_>) {}
+
+    /// Adds an entry. No entry has the same tree, key and sequence number yet.
+    pub(crate) fn insert(&self, tree: TreeId, entry: &EntryRef<'_>) {
+        self.entries.insert(tree, entry);
+        self.has_entries.store(true, Ordering::Release);
+    }
+
     /// Adds a range delete.
-    pub(crate) fn insert_range_delete(&self, _tree: TreeId, _delete: RangeDelete) {}
+    pub(crate) fn insert_range_delete(&self, tree: TreeId, delete: RangeDelete) {
+        let mut sets = self.range_deletes.write();
+        let set = sets.entry(tree).or_default();
+        let before = set.bytes();
+        *set = Arc::new(set.with(delete));
+        let after = set.bytes();
+        self.range_delete_bytes.fetch_add(after, Ordering::Relaxed);
+        self.range_delete_bytes.fetch_sub(before, Ordering::Relaxed);
+        self.has_range_deletes.store(true, Ordering::Release);
+    }
+
     /// Bytes of memory.
     pub(crate) fn bytes(&self) -> usize {
-        0
+        self.entries.bytes() + self.range_delete_bytes.load(Ordering::Relaxed)
     }
+
     /// True if nothing was added.
     pub(crate) fn is_empty(&self) -> bool {
-        true
+        let has_any = self.has_entries.load(Ordering::Acquire)
+            || self.has_range_deletes.load(Ordering::Acquire);
+        !has_any
     }
-    /// Trees with entries or range deletes.
+
+    /// Trees with entries or range deletes, in order.
     pub(crate) fn trees(&self) -> Vec<TreeId> {
-        Vec::new()
+        let mut trees: Vec<TreeId> = self.range_deletes.read().keys().copied().collect();
+        let mut cursor = Cursor::new(Arc::clone(&self.entries));
+        let mut from = Some(TreeId(0));
+        while let Some(tree) = from {
+            cursor.seek(&start_of(tree));
+            let found = cursor.current().map(|(tree, _)| tree);
+            trees.extend(found);
+            from = found.and_then(|tree| tree.0.checked_add(1)).map(TreeId);
+        }
+        trees.sort_unstable();
+        trees.dedup();
+        trees
     }
+
     /// A cursor over the entries of a tree.
-    pub(crate) fn iter(self: &Arc<Self>, _tree: TreeId) -> BoxIter {
-        unimplemented!()
+    pub(crate) fn iter(&self, tree: TreeId) -> BoxIter {
+        Box::new(MemtableIter {
+            cursor: Cursor::new(Arc::clone(&self.entries)),
+            tree,
+        })
     }
-    /// Versions of a key, newest first.
+
+    /// Visits the versions of a key that are not newer than `max_seqno`, newest first, until told
+    /// to stop.
     pub(crate) fn versions_of(
         &self,
-        _tree: TreeId,
-        _key: &[u8],
-        _max_seqno: Seqno,
-        _visit: &mut dyn FnMut(EntryRef<'_>, Option<&Bytes>) -> ControlFlow<()>,
-    ) {
+        tree: TreeId,
+        key: &[u8],
+        max_seqno: Seqno,
+        visit: &mut dyn FnMut(EntryRef<'_>, Option<&Bytes>) -> ControlFlow<()>,
+    ) -> ControlFlow<()> {
+        let mut cursor = Cursor::new(Arc::clone(&self.entries));
+        cursor.seek(&Position {
+            tree,
+            key,
+            seqno: max_seqno,
+        });
+        while let Some((found, entry)) = cursor.current()
+            && found == tree
+            && entry.key == key
+        {
+            visit(entry, None)?;
+            cursor.next();
+        }
+        ControlFlow::Continue(())
     }
+
     /// Range deletes of a tree.
-    pub(crate) fn range_deletes(&self, _tree: TreeId) -> Arc<RangeDeletes> {
-        Arc::default()
+    pub(crate) fn range_deletes(&self, tree: TreeId) -> Arc<RangeDeletes> {
+        if self.has_range_deletes.load(Ordering::Acquire)
+            && let Some(set) = self.range_deletes.read().get(&tree)
+        {
+            return Arc::clone(set);
+        }
+        Arc::clone(&self.no_range_deletes)
     }
 }
+
+/// Before every entry of a tree.
+const fn start_of(tree: TreeId) -> Position<'static> {
+    Position {
+        tree,
+        key: &[],
+        seqno: Seqno(u64::MAX),
+    }
+}
+
+/// A cursor over the entries of one tree.
+#[derive(Debug)]
+struct MemtableIter {
+    cursor: Cursor,
+    tree: TreeId,
+}
+
+impl EntryIter for MemtableIter {
+    fn seek(&mut self, key: &[u8], seqno: Seqno) -> Result<(), VtError> {
+        let tree = self.tree;
+        self.cursor.seek(&Position { tree, key, seqno });
+        Ok(())
+    }
+
+    fn seek_before(&mut self, key: Option<&[u8]>) -> Result<(), VtError> {
+        let at = match key {
+            Some(key) => Position {
+                key,
+                ..start_of(self.tree)
+            },
+            None => start_of(self.tree.next()),
+        };
+        self.cursor.seek_before(&at);
+        Ok(())
+    }
+
+    fn next(&mut self) -> Result<(), VtError> {
+        debug_assert!(self.current().is_some(), "stands on an entry");
+        self.cursor.next();
+        Ok(())
+    }
+
+    fn prev(&mut self) -> Result<(), VtError> {
+        debug_assert!(self.current().is_some(), "stands on an entry");
+        self.cursor.prev();
+        Ok(())
+    }
+
+    fn current(&self) -> Option<EntryRef<'_>> {
+        let (tree, entry) = self.cursor.current()?;
+        (tree == self.tree).then_some(entry)
+    }
+}
+
+#[cfg(test)]
+mod tests;

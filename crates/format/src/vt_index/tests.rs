@@ -1,0 +1,98 @@
+use super::*;
+
+fn entries() -> [IndexEntry; 2] {
+    let first = IndexEntry {
+        first: b"ab".to_vec(),
+        last: b"c".to_vec(),
+        block: BlockPtr {
+            addr: 0x0706_0504_0302_0200,
+            len_bytes: 0x0001_0200,
+            checksum: 0x0403_0201,
+        },
+        origin: TableId(0x81),
+        raw_bytes: 0x82,
+        entry_count: 5,
+        delete_count: 2,
+        has_versions: true,
+        min_seqno: Seqno(6),
+        max_seqno: Seqno(8),
+        filter: vec![7, 9],
+    };
+    let second = IndexEntry {
+        first: b"d".to_vec(),
+        last: b"d".to_vec(),
+        has_versions: false,
+        entry_count: 1,
+        delete_count: 0,
+        filter: vec![],
+        ..first.clone()
+    };
+    [first, second]
+}
+
+fn sample() -> Vec<u8> {
+    let mut builder = IndexBuilder::new();
+    for entry in &entries() {
+        builder.add(entry);
+    }
+    let len = builder.len_bytes();
+    let out = builder.finish();
+    assert_eq!(out.len(), len);
+    out
+}
+
+fn read_all(payload: &[u8]) -> Result<Vec<IndexEntry>, FormatError> {
+    let layout = IndexLayout::read(payload)?;
+    (0..layout.entry_count())
+        .map(|index| {
+            layout.last(payload, index)?;
+            Ok(layout.entry(payload, index)?.to_owned())
+        })
+        .collect()
+}
+
+#[test]
+fn bytes_are_pinned() {
+    #[rustfmt::skip]
+    let golden = [
+        1, b'c', 2, b'a', b'b', // last, first
+        0, 2, 2, 3, 4, 5, 6, 7, 0, 2, 1, 0, 1, 2, 3, 4, // block
+        0x81, 0x01, 0x82, 0x01, 5, 2, 1, 6, 2, // origin, raw, counts, flags, seqnos
+        2, 7, 9, // filter
+        1, b'd', 1, b'd',
+        0, 2, 2, 3, 4, 5, 6, 7, 0, 2, 1, 0, 1, 2, 3, 4,
+        0x81, 0x01, 0x82, 0x01, 1, 0, 0, 6, 2,
+        0,
+        0, 0, 0, 0, 33, 0, 0, 0, // offsets
+        2, 0, 0, 0, // count
+    ];
+    assert_eq!(sample(), golden);
+}
+
+#[test]
+fn entries_come_back() {
+    assert_eq!(read_all(&sample()).unwrap(), entries());
+}
+
+#[test]
+fn no_cut_is_taken_for_the_whole() {
+    let whole = sample();
+    for len in 0..whole.len() {
+        let cut = read_all(&whole[..len]);
+        assert!(cut.is_err() || cut.unwrap() != entries(), "cut at {len}");
+    }
+}
+
+#[test]
+fn any_bytes_give_a_value_or_an_error() {
+    let whole = sample();
+    for bit in 0..whole.len() * 8 {
+        let mut flipped = whole.clone();
+        flipped[bit / 8] ^= 1 << (bit % 8);
+        assert_ne!(
+            read_all(&flipped).ok(),
+            Some(entries().to_vec()),
+            "bit {bit}"
+        );
+    }
+}

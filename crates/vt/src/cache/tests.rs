@@ -1,0 +1,90 @@
+use super::*;
+
+fn key(n: u64) -> BlockKey {
+    BlockKey {
+        origin: TableId(1),
+        addr: n * 512,
+    }
+}
+
+fn block(len: usize) -> CachedBlock {
+    CachedBlock::Data(Arc::new(DataBlock::for_test(len)))
+}
+
+#[test]
+fn what_was_put_is_found() {
+    let cache = BlockCache::new(1 << 20);
+    assert!(cache.get(&key(1)).is_none());
+    cache.insert(key(1), block(1000), Expectation::Normal);
+    assert!(cache.get(&key(1)).is_some());
+    let other_table = BlockKey {
+        origin: TableId(2),
+        ..key(1)
+    };
+    assert!(cache.get(&other_table).is_none());
+    assert_eq!(cache.counters().hits.load(Ordering::Relaxed), 1);
+    assert_eq!(cache.counters().misses.load(Ordering::Relaxed), 2);
+}
+
+#[test]
+fn memory_stays_within_the_bound() {
+    for capacity in [100_000, 3 << 20, 40 << 20] {
+        let cache = BlockCache::new(capacity);
+        for n in 0..5000 {
+            cache.insert(key(n), block(16 << 10), Expectation::Normal);
+            assert!(cache.bytes() <= capacity);
+        }
+        assert!(
+            cache.bytes() > capacity / 2,
+            "{} of {capacity}",
+            cache.bytes()
+        );
+        cache.set_capacity(capacity / 4);
+        assert!(cache.bytes() <= capacity / 4);
+        cache.set_capacity(0);
+        assert_eq!(cache.bytes(), 0);
+        cache.insert(key(0), block(1), Expectation::Normal);
+        assert_eq!(cache.bytes(), 0);
+    }
+}
+
+#[test]
+fn a_block_in_use_outlives_a_scan() {
+    let cache = BlockCache::new(1 << 20);
+    cache.insert(key(0), block(10_000), Expectation::Normal);
+    for n in 1..2000 {
+        assert!(cache.get(&key(0)).is_some(), "after {n} blocks");
+        cache.insert(key(n), block(10_000), Expectation::Scan);
+    }
+}
+
+#[test]
+fn a_block_larger_than_a_shard_is_not_kept() {
+    let cache = BlockCache::new(1 << 20);
+    cache.insert(key(0), block(1 << 20), Expectation::Normal);
+    assert!(cache.get(&key(0)).is_none());
+    assert_eq!(cache.bytes(), 0);
+}
+
+#[test]
+fn threads_share_it() {
+    let cache = Arc::new(BlockCache::new(1 << 20));
+    let threads: Vec<_> = (0..4u64)
+        .map(|thread| {
+            let cache = Arc::clone(&cache);
+            stitch_base::thread::spawn("cache", move || {
+                for n in 0..2000 {
+                    let key = key((n * 7 + thread) % 300);
+                    if cache.get(&key).is_none() {
+                        cache.insert(key, block(5000), Expectation::Normal);
+                    }
+                }
+            })
+            .unwrap()
+        })
+        .collect();
+    for thread in threads {
+        thread.join().unwrap();
+    }
+    assert!(cache.bytes() <= 1 << 20);
+}

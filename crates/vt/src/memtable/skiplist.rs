@@ -1,0 +1,395 @@
+//! A skiplist in an arena: entries are added by one writer at a time and never change or go away
+//! before the list does; readers take no lock.
+//!
+//! A node lies in one piece of memory: its fixed part, its tower of links, its key, its value. A
+//! writer fills a node in completely, then links it level by level from the bottom with release
+//! stores; a reader that finds it (acquire loads) sees all of it. A node is on level `n + 1` with
+//! a probability of one in four.
+//!
+//! Inserts remember where they were (`Splice`): the next key looks there first, and climbs only as
+//! far as it must. Keys that come in order cost a few comparisons.
+//!
+//! Paper: Pugh, *Skip Lists: A Probabilistic Alternative to Balanced Trees*, 1990.
+#![expect(
+    unsafe_code,
+    reason = "nodes of variable length that are read while others are linked in"
+)]
+
+use super::arena::Arena;
+use crate::entry::{EntryRef, Op};
+use std::cmp::Ordering;
+use std::marker::PhantomData;
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+use stitch_base::random::Rng;
+use stitch_base::sync::Mutex;
+use stitch_base::sync::atomic::{AtomicPtr, AtomicUsize, Ordering as Memory};
+use stitch_base::{Seqno, TreeId};
+
+/// Most levels: enough for 4^12 entries.
+const HEIGHT_MAX: usize = 12;
+/// A node is on the next level once in this many times.
+const BRANCHING: u64 = 4;
+
+const PUT: u8 = 1;
+const DELETE: u8 = 2;
+const UPSERT: u8 = 3;
+
+/// Fixed part of a node. `height` links, the key and the value follow in memory.
+#[repr(C)]
+struct Node {
+    seqno: u64,
+    tree: u32,
+    function: u32,
+    key_len: u32,
+    value_len: u32,
+    kind: u8,
+    height: u8,
+}
+
+type Link = AtomicPtr<Node>;
+
+/// Offset of the tower in a node.
+const TOWER_AT: usize = size_of::<Node>().next_multiple_of(align_of::<Link>());
+
+/// Where an entry stands in the order of the list.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Position<'a> {
+    pub(super) tree: TreeId,
+    pub(super) key: &'a [u8],
+    pub(super) seqno: Seqno,
+}
+
+impl Position<'_> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let trees = self.tree.cmp(&other.tree);
+        let keys = trees.then_with(|| self.key.cmp(other.key));
+        keys.then_with(|| other.seqno.cmp(&self.seqno))
+    }
+}
+
+/// A node of a list that is alive as long as `'a`.
+#[derive(Clone, Copy)]
+struct NodeRef<'a> {
+    ptr: NonNull<Node>,
+    list: PhantomData<&'a SkipList>,
+}
+
+impl<'a> NodeRef<'a> {
+    /// # Safety
+    /// `ptr` is null or a completely filled node of a list that lives for `'a`, as it came out of
+    /// the arena.
+    unsafe fn new(ptr: *mut Node) -> Option<Self> {
+        let list = PhantomData;
+        NonNull::new(ptr).map(|ptr| Self { ptr, list })
+    }
+
+    const fn as_ptr(self) -> *mut Node {
+        self.ptr.as_ptr()
+    }
+
+    fn node(self) -> &'a Node {
+        // SAFETY: nodes are aligned, initialised, and their fixed part is never written again.
+        unsafe { self.ptr.as_ref() }
+    }
+
+    /// The first link of the tower.
+    fn tower(self) -> *const Link {
+        // SAFETY: the tower follows the fixed part in the same piece of memory.
+        unsafe { self.as_ptr().cast::<u8>().add(TOWER_AT).cast() }
+    }
+
+    fn bytes(self, at: usize, len: u32) -> &'a [u8] {
+        // SAFETY: key and value follow the tower in the same piece of memory, were written before
+        // the node was linked, and never change.
+        unsafe {
+            let after_tower = self.tower().add(usize::from(self.node().height));
+            std::slice::from_raw_parts(after_tower.cast::<u8>().add(at), len as usize)
+        }
+    }
+
+    fn key(self) -> &'a [u8] {
+        self.bytes(0, self.node().key_len)
+    }
+
+    fn value(self) -> &'a [u8] {
+        self.bytes(self.node().key_len as usize, self.node().value_len)
+    }
+
+    fn position(self) -> Position<'a> {
+        Position {
+            tree: TreeId(self.node().tree),
+            key: self.key(),
+            seqno: Seqno(self.node().seqno),
+        }
+    }
+
+    fn entry(self) -> EntryRef<'a> {
+        let value = self.value();
+        let op = match self.node().kind {
+            PUT => Op::Put(value),
+            DELETE => Op::Delete,
+            _ => Op::Upsert {
+                function: self.node().function,
+                delta: value,
+            },
+        };
+        EntryRef {
+            key: self.key(),
+            seqno: Seqno(self.node().seqno),
+            op,
+        }
+    }
+
+    /// The link of a level that the node is on.
+    fn link(self, level: usize) -> &'a Link {
+        debug_assert!(level < usize::from(self.node().height), "the node is on it");
+        // SAFETY: the tower has `height` links, initialised before the node was linked.
+        unsafe { &*self.tower().add(level) }
+    }
+
+    fn next(self, level: usize) -> Option<Self> {
+        // SAFETY: links lead to nodes of the same list, which lives for 'a.
+        unsafe { Self::new(self.link(level).load(Memory::Acquire)) }
+    }
+}
+
+/// What only the writer uses.
+struct Writer {
+    arena: Arena,
+    rng: Rng,
+    /// On each level the last node at or before the entry that was added last.
+    splice: [*mut Node; HEIGHT_MAX],
+}
+
+/// The list.
+pub(super) struct SkipList {
+    head: *mut Node,
+    height: AtomicUsize,
+    bytes: AtomicUsize,
+    writer: Mutex<Writer>,
+}
+
+// SAFETY: the pointers lead into the arena, which the list owns. Nodes are written before they are
+// published and only by the holder of the writer's lock; after that only their links change, which
+// are atomic.
+unsafe impl Send for SkipList {}
+// SAFETY: as above.
+unsafe impl Sync for SkipList {}
+
+impl std::fmt::Debug for SkipList {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "skiplist of {} bytes", self.bytes())
+    }
+}
+
+impl SkipList {
+    /// An empty list whose arena grows by `chunk_bytes`.
+    pub(super) fn new(chunk_bytes: usize) -> Self {
+        let mut arena = Arena::new(chunk_bytes);
+        let entry = EntryRef {
+            key: &[],
+            seqno: Seqno(u64::MAX),
+            op: Op::Delete,
+        };
+        let head = new_node(&mut arena, TreeId(0), &entry, HEIGHT_MAX);
+        Self {
+            head,
+            height: AtomicUsize::new(1),
+            bytes: AtomicUsize::new(arena.bytes()),
+            writer: Mutex::new(Writer {
+                arena,
+                rng: Rng::new(0x5717_c4f5),
+                splice: [head; HEIGHT_MAX],
+            }),
+        }
+    }
+
+    /// Bytes of memory.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes.load(Memory::Relaxed)
+    }
+
+    fn head(&self) -> NodeRef<'_> {
+        // SAFETY: the head was made with the list.
+        unsafe { NodeRef::new(self.head) }.expect("a list has a head")
+    }
+
+    /// Adds an entry. Its position is not taken yet.
+    pub(super) fn insert(&self, tree: TreeId, entry: &EntryRef<'_>) {
+        let mut writer = self.writer.lock();
+        let writer = &mut *writer;
+        let mut height = 1;
+        while height < HEIGHT_MAX && writer.rng.one_in(BRANCHING) {
+            height += 1;
+        }
+        let at = Position {
+            tree,
+            key: entry.key,
+            seqno: entry.seqno,
+        };
+        self.move_splice(&mut writer.splice, &at);
+        let node = new_node(&mut writer.arena, tree, entry, height);
+        // SAFETY: the node was just filled in.
+        let new = unsafe { NodeRef::new(node) }.expect("a node was made");
+        for level in 0..height {
+            // SAFETY: a splice holds nodes of this list.
+            let before = unsafe { NodeRef::new(writer.splice[level]) }.expect("a node");
+            let link = before.link(level);
+            new.link(level)
+                .store(link.load(Memory::Relaxed), Memory::Relaxed);
+            link.store(node, Memory::Release);
+            writer.splice[level] = node;
+        }
+        self.height.fetch_max(height, Memory::Relaxed);
+        self.bytes.store(writer.arena.bytes(), Memory::Relaxed);
+    }
+
+    /// Makes each level of the splice the last node before `at`.
+    ///
+    /// On every level the splice is the last node of that level at or before the splice of the
+    /// level below. So if `at` lies between a splice and its next node, it does on all levels
+    /// above too.
+    fn move_splice(&self, splice: &mut [*mut Node; HEIGHT_MAX], at: &Position<'_>) {
+        // SAFETY: a splice holds nodes of this list.
+        let node = |ptr: *mut Node| unsafe { NodeRef::new(ptr) }.expect("a node");
+        let fits = |ptr: *mut Node, level: usize| {
+            let is_after = ptr == self.head || node(ptr).position().cmp(at).is_lt();
+            is_after
+                && node(ptr)
+                    .next(level)
+                    .is_none_or(|next| next.position().cmp(at).is_gt())
+        };
+        let first_fit = (0..HEIGHT_MAX).find(|&level| fits(splice[level], level));
+        let first_fit = first_fit.unwrap_or(HEIGHT_MAX);
+        let mut before = splice.get(first_fit).map_or(self.head(), |&ptr| node(ptr));
+        for level in (0..first_fit).rev() {
+            before = self.last_before(before, level, at);
+            splice[level] = before.as_ptr();
+        }
+    }
+
+    /// The last node on a level that is before `at`, searched from `from` on.
+    fn last_before<'a>(
+        &'a self,
+        from: NodeRef<'a>,
+        level: usize,
+        at: &Position<'_>,
+    ) -> NodeRef<'a> {
+        let mut before = from;
+        while let Some(next) = before.next(level)
+            && next.position().cmp(at).is_lt()
+        {
+            before = next;
+        }
+        before
+    }
+
+    /// The last node before `at`; the head if none.
+    fn before(&self, at: &Position<'_>) -> NodeRef<'_> {
+        let mut before = self.head();
+        for level in (0..self.height.load(Memory::Relaxed)).rev() {
+            before = self.last_before(before, level, at);
+        }
+        before
+    }
+}
+
+/// A completely filled node that nobody knows yet.
+fn new_node(arena: &mut Arena, tree: TreeId, entry: &EntryRef<'_>, height: usize) -> *mut Node {
+    let (kind, function, value) = match entry.op {
+        Op::Put(value) => (PUT, 0, value),
+        Op::Delete => (DELETE, 0, &[][..]),
+        Op::Upsert { function, delta } => (UPSERT, function, delta),
+    };
+    let narrow = |len: usize| u32::try_from(len).expect("keys and values are bounded");
+    let fixed = Node {
+        seqno: entry.seqno.0,
+        tree: tree.0,
+        function,
+        key_len: narrow(entry.key.len()),
+        value_len: narrow(value.len()),
+        kind,
+        height: u8::try_from(height).expect("a height is small"),
+    };
+    let key_at = TOWER_AT + height * size_of::<Link>();
+    let value_at = key_at + entry.key.len();
+    let piece = arena.allocate(value_at + value.len());
+    assert!(piece.cast::<Node>().is_aligned(), "the arena aligns pieces");
+    // SAFETY: the piece is aligned, long enough for all parts, and nobody else's.
+    unsafe {
+        piece.cast::<Node>().write(fixed);
+        for level in 0..height {
+            let link = piece.add(TOWER_AT).cast::<Link>().add(level);
+            link.write(AtomicPtr::new(ptr::null_mut()));
+        }
+        let key = piece.add(key_at);
+        key.copy_from_nonoverlapping(entry.key.as_ptr(), entry.key.len());
+        let value_piece = piece.add(value_at);
+        value_piece.copy_from_nonoverlapping(value.as_ptr(), value.len());
+    }
+    piece.cast()
+}
+
+/// A place in a list, which it keeps alive.
+#[derive(Debug)]
+pub(super) struct Cursor {
+    list: Arc<SkipList>,
+    /// Null beyond either end.
+    node: *const Node,
+}
+
+// SAFETY: the node belongs to the list, which the cursor keeps alive; see the list.
+unsafe impl Send for Cursor {}
+// SAFETY: as above.
+unsafe impl Sync for Cursor {}
+
+impl Cursor {
+    /// A cursor beyond the end.
+    pub(super) fn new(list: Arc<SkipList>) -> Self {
+        Self {
+            list,
+            node: ptr::null(),
+        }
+    }
+
+    fn node(&self) -> Option<NodeRef<'_>> {
+        // SAFETY: the node belongs to the list, which lives as long as self.
+        unsafe { NodeRef::new(self.node.cast_mut()) }
+    }
+
+    fn set(node: Option<NodeRef<'_>>) -> *const Node {
+        node.map_or(ptr::null(), |node| node.as_ptr().cast_const())
+    }
+
+    /// Goes to the first entry at or after `at`.
+    pub(super) fn seek(&mut self, at: &Position<'_>) {
+        self.node = Self::set(self.list.before(at).next(0));
+    }
+
+    /// Goes to the last entry before `at`.
+    pub(super) fn seek_before(&mut self, at: &Position<'_>) {
+        let before = self.list.before(at);
+        let is_head = ptr::eq(before.as_ptr(), self.list.head);
+        self.node = Self::set((!is_head).then_some(before));
+    }
+
+    /// One entry on. Does nothing beyond the end.
+    pub(super) fn next(&mut self) {
+        self.node = Self::set(self.node().and_then(|node| node.next(0)));
+    }
+
+    /// One entry back. Does nothing beyond the end.
+    pub(super) fn prev(&mut self) {
+        let Some(node) = self.node() else { return };
+        let before = self.list.before(&node.position());
+        let is_head = ptr::eq(before.as_ptr(), self.list.head);
+        self.node = Self::set((!is_head).then_some(before));
+    }
+
+    /// The entry it stands on, and its tree.
+    pub(super) fn current(&self) -> Option<(TreeId, EntryRef<'_>)> {
+        self.node()
+            .map(|node| (TreeId(node.node().tree), node.entry()))
+    }
+}

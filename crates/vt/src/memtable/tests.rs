@@ -1,0 +1,171 @@
+use super::*;
+use crate::entry::Op;
+use proptest::prelude::*;
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+fn put<'a>(key: &'a [u8], seqno: u64, value: &'a [u8]) -> EntryRef<'a> {
+    EntryRef {
+        key,
+        seqno: Seqno(seqno),
+        op: Op::Put(value),
+    }
+}
+
+const TREE: TreeId = TreeId(7);
+
+#[test]
+fn an_empty_memtable_has_nothing() {
+    let memtable = Memtable::new(1 << 20);
+    assert!(memtable.is_empty());
+    assert!(memtable.trees().is_empty());
+    let mut iter = memtable.iter(TREE);
+    iter.seek(b"", Seqno(u64::MAX)).unwrap();
+    assert_eq!(iter.current(), None);
+    iter.seek_before(None).unwrap();
+    assert_eq!(iter.current(), None);
+}
+
+#[test]
+fn versions_come_newest_first() {
+    let memtable = Memtable::new(1 << 20);
+    for seqno in [3, 1, 2] {
+        memtable.insert(TREE, &put(b"k", seqno, &seqno.to_be_bytes()));
+    }
+    memtable.insert(TREE, &put(b"l", 9, b""));
+    memtable.insert(TreeId(8), &put(b"k", 5, b""));
+    let mut seen = Vec::new();
+    let flow = memtable.versions_of(TREE, b"k", Seqno(2), &mut |entry, _| {
+        seen.push(entry.seqno.0);
+        ControlFlow::Continue(())
+    });
+    assert_eq!(seen, [2, 1]);
+    assert!(flow.is_continue());
+    let flow = memtable.versions_of(TREE, b"k", Seqno(9), &mut |_, _| ControlFlow::Break(()));
+    assert!(flow.is_break());
+    assert_eq!(memtable.trees(), [TREE, TreeId(8)]);
+}
+
+#[test]
+fn all_kinds_come_back() {
+    let memtable = Memtable::new(0);
+    let big = vec![0xab; 1 << 20];
+    let ops = [
+        Op::Put(&big),
+        Op::Put(b""),
+        Op::Delete,
+        Op::Upsert {
+            function: 9,
+            delta: b"delta",
+        },
+    ];
+    for (seqno, op) in (1..).zip(ops) {
+        let seqno = Seqno(seqno);
+        memtable.insert(
+            TREE,
+            &EntryRef {
+                key: b"k",
+                seqno,
+                op,
+            },
+        );
+    }
+    let mut seen = 0;
+    let _ = memtable.versions_of(TREE, b"k", Seqno(9), &mut |entry, _| {
+        assert_eq!(entry.op, ops[usize::try_from(entry.seqno.0).unwrap() - 1]);
+        seen += 1;
+        ControlFlow::Continue(())
+    });
+    assert_eq!(seen, 4);
+}
+
+#[test]
+fn memory_is_counted() {
+    let memtable = Memtable::new(1 << 20);
+    let empty = memtable.bytes();
+    let value = [0; 100];
+    for n in 0..1000u64 {
+        memtable.insert(TREE, &put(&n.to_be_bytes(), n, &value));
+    }
+    let grown = memtable.bytes() - empty;
+    assert!(grown >= 108_000, "{grown}");
+    assert!(grown < 108_000 * 2, "{grown}");
+    let delete = RangeDelete {
+        start: vec![0; 1000],
+        end: vec![1; 1000],
+        seqno: Seqno(1),
+    };
+    let before = memtable.bytes();
+    memtable.insert_range_delete(TREE, delete);
+    assert!(memtable.bytes() >= before + 2000);
+    assert_eq!(memtable.range_deletes(TREE).len(), 1);
+    assert!(memtable.range_deletes(TreeId(8)).is_empty());
+}
+
+#[test]
+fn readers_see_order_while_a_writer_writes() {
+    let memtable = Arc::new(Memtable::new(1 << 20));
+    let count = 20_000u64;
+    let readers: Vec<_> = (0..2)
+        .map(|_| {
+            let memtable = Arc::clone(&memtable);
+            stitch_base::thread::spawn("reader", move || {
+                let mut seen = 0;
+                while seen < count {
+                    seen = 0;
+                    let mut iter = memtable.iter(TREE);
+                    iter.seek(b"", Seqno(u64::MAX)).unwrap();
+                    let mut last: Option<Vec<u8>> = None;
+                    while let Some(entry) = iter.current() {
+                        assert!(last.is_none_or(|last| last.as_slice() < entry.key));
+                        let Op::Put(value) = entry.op else {
+                            panic!("{entry:?}");
+                        };
+                        assert_eq!(value, entry.key);
+                        last = Some(entry.key.to_vec());
+                        iter.next().unwrap();
+                        seen += 1;
+                    }
+                }
+            })
+            .unwrap()
+        })
+        .collect();
+    for n in 0..count {
+        let key = n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes();
+        memtable.insert(TREE, &put(&key, n + 1, &key));
+    }
+    for reader in readers {
+        reader.join().unwrap();
+    }
+}
+
+type Model = BTreeMap<(u32, Vec<u8>, Reverse<u64>), Vec<u8>>;
+
+fn writes() -> impl Strategy<Value = Vec<(u32, Vec<u8>)>> {
+    let key = proptest::collection::vec(0u8..4, 0..5);
+    proptest::collection::vec((1u32..4, key), 0..200)
+}
+
+proptest! {
+    #[test]
+    fn order_is_that_of_a_map(
+        writes in writes(),
+        target in proptest::collection::vec(0u8..4, 0..5),
+        target_seqno in 0u64..200,
+        tree in 1u32..4,
+    ) {
+        let memtable = Memtable::new(0);
+        let mut model = Model::new();
+        for (seqno, (tree, key)) in (1u64..).zip(&writes) {
+            memtable.insert(TreeId(*tree), &put(key, seqno, &seqno.to_be_bytes()));
+            model.insert((*tree, key.clone(), Reverse(seqno)), seqno.to_be_bytes().to_vec());
+        }
+        let rows: Vec<(Vec<u8>, u64)> = model
+            .keys()
+            .filter(|row| row.0 == tree)
+            .map(|row| (row.1.clone(), row.2.0))
+            .collect();
+        crate::iter::tests::check_against(&mut memtable.iter(TreeId(tree)), &rows, &target, target_seqno);
+    }
+}

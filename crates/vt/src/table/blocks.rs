@@ -1,0 +1,238 @@
+//! A cursor over the data blocks of a table, by its index.
+
+use super::block::{IndexBlock, Root};
+use super::loader::{DataRef, Loader};
+use crate::VtError;
+use std::sync::Arc;
+use stitch_format::vt_index::{IndexEntry, IndexEntryRef};
+use stitch_format::vt_root::RootIndex;
+
+/// Data blocks in key order, and a place among them.
+pub(super) trait BlockList {
+    /// Goes to the first block whose last key is at or after `key`.
+    fn seek(&mut self, key: &[u8]) -> Result<(), VtError>;
+
+    /// Goes to the last block whose first key is before `key`; with `None` to the last.
+    fn seek_before(&mut self, key: Option<&[u8]>) -> Result<(), VtError>;
+
+    /// One block on.
+    fn next(&mut self) -> Result<(), VtError>;
+
+    /// One block back.
+    fn prev(&mut self) -> Result<(), VtError>;
+
+    /// What is known of the block it stands on; `None` beyond either end.
+    fn current(&self) -> Result<Option<IndexEntryRef<'_>>, VtError>;
+
+    /// The block `offset` blocks on, as far as that is known without reading.
+    fn ahead(&self, offset: usize) -> Result<Option<DataRef>, VtError>;
+}
+
+/// The blocks of a whole table.
+#[derive(Debug)]
+pub(super) struct TableBlocks {
+    loader: Loader,
+    root: Arc<Root>,
+    leaf_number: usize,
+    /// The index block it stands in; `None` beyond either end.
+    leaf: Option<Arc<IndexBlock>>,
+    entry: usize,
+}
+
+impl TableBlocks {
+    /// A cursor that stands nowhere yet.
+    pub(super) const fn new(loader: Loader, root: Arc<Root>) -> Self {
+        Self {
+            loader,
+            root,
+            leaf_number: 0,
+            leaf: None,
+            entry: 0,
+        }
+    }
+
+    fn leaf_count(&self) -> usize {
+        match &self.root.root.index {
+            RootIndex::None => 0,
+            RootIndex::Inside(_) => 1,
+            RootIndex::Leaves(leaves) => leaves.len(),
+        }
+    }
+
+    fn leaf_addr(&self) -> u64 {
+        match &self.root.root.index {
+            RootIndex::Leaves(leaves) => leaves.get(self.leaf_number).map_or(0, |l| l.block.addr),
+            _ => 0,
+        }
+    }
+
+    /// Goes into an index block; beyond the end if there is none of this number.
+    fn enter(&mut self, leaf_number: usize) -> Result<(), VtError> {
+        self.leaf = None;
+        self.leaf_number = leaf_number;
+        self.entry = 0;
+        self.leaf = match &self.root.root.index {
+            RootIndex::None => None,
+            RootIndex::Inside(_) => self.root.inside.clone().filter(|_| leaf_number == 0),
+            RootIndex::Leaves(leaves) => match leaves.get(leaf_number) {
+                Some(leaf) => Some(self.loader.index(&leaf.block)?),
+                None => None,
+            },
+        };
+        Ok(())
+    }
+
+    fn enter_last(&mut self, leaf_number: usize) -> Result<(), VtError> {
+        self.enter(leaf_number)?;
+        self.entry = self.leaf.as_ref().map_or(0, |leaf| leaf.len() - 1);
+        Ok(())
+    }
+
+    /// Number of the first index block whose last key is at or after `key`.
+    fn leaf_of(&self, key: &[u8]) -> usize {
+        match &self.root.root.index {
+            RootIndex::Leaves(leaves) => leaves.partition_point(|l| l.last.as_slice() < key),
+            _ => 0,
+        }
+    }
+}
+
+impl BlockList for TableBlocks {
+    fn seek(&mut self, key: &[u8]) -> Result<(), VtError> {
+        self.enter(self.leaf_of(key))?;
+        let Some(leaf) = self.leaf.clone() else {
+            return Ok(());
+        };
+        let addr = self.leaf_addr();
+        self.entry = leaf.find(key).map_err(|e| self.loader.damaged(addr, e))?;
+        if self.entry == leaf.len() {
+            // Only for the last, or where a leaf holds less than its root says.
+            return self.enter(self.leaf_number + 1);
+        }
+        Ok(())
+    }
+
+    fn seek_before(&mut self, key: Option<&[u8]>) -> Result<(), VtError> {
+        let Some(key) = key else {
+            return match self.leaf_count().checked_sub(1) {
+                Some(last) => self.enter_last(last),
+                None => Ok(()),
+            };
+        };
+        self.seek(key)?;
+        if self.leaf.is_none() {
+            return self.seek_before(None);
+        }
+        // Versions of one key may span blocks, so several can begin with it.
+        while let Some(entry) = self.current()?
+            && entry.first >= key
+        {
+            self.prev()?;
+        }
+        Ok(())
+    }
+
+    fn next(&mut self) -> Result<(), VtError> {
+        let Some(leaf) = &self.leaf else {
+            return Ok(());
+        };
+        self.entry += 1;
+        if self.entry == leaf.len() {
+            return self.enter(self.leaf_number + 1);
+        }
+        Ok(())
+    }
+
+    fn prev(&mut self) -> Result<(), VtError> {
+        if self.leaf.is_none() {
+            return Ok(());
+        }
+        if let Some(before) = self.entry.checked_sub(1) {
+            self.entry = before;
+            return Ok(());
+        }
+        match self.leaf_number.checked_sub(1) {
+            Some(before) => self.enter_last(before),
+            None => {
+                self.leaf = None;
+                Ok(())
+            }
+        }
+    }
+
+    fn current(&self) -> Result<Option<IndexEntryRef<'_>>, VtError> {
+        let Some(leaf) = &self.leaf else {
+            return Ok(None);
+        };
+        let entry = leaf.entry(self.entry);
+        let entry = entry.map_err(|e| self.loader.damaged(self.leaf_addr(), e))?;
+        Ok(Some(entry))
+    }
+
+    fn ahead(&self, offset: usize) -> Result<Option<DataRef>, VtError> {
+        let Some(leaf) = &self.leaf else {
+            return Ok(None);
+        };
+        if self.entry + offset >= leaf.len() {
+            return Ok(None);
+        }
+        let entry = leaf.entry(self.entry + offset);
+        let entry = entry.map_err(|e| self.loader.damaged(self.leaf_addr(), e))?;
+        Ok(Some(DataRef::of(&entry)))
+    }
+}
+
+/// Some blocks, given by their index entries.
+#[derive(Debug)]
+pub(super) struct ListedBlocks {
+    entries: Vec<IndexEntry>,
+    /// `None` beyond either end.
+    at: Option<usize>,
+}
+
+impl ListedBlocks {
+    /// A cursor over these, in key order, that stands nowhere yet.
+    pub(super) const fn new(entries: Vec<IndexEntry>) -> Self {
+        Self { entries, at: None }
+    }
+
+    fn set(&mut self, at: usize) {
+        self.at = (at < self.entries.len()).then_some(at);
+    }
+}
+
+impl BlockList for ListedBlocks {
+    fn seek(&mut self, key: &[u8]) -> Result<(), VtError> {
+        self.set(self.entries.partition_point(|e| e.last.as_slice() < key));
+        Ok(())
+    }
+
+    fn seek_before(&mut self, key: Option<&[u8]>) -> Result<(), VtError> {
+        let after = key.map_or(self.entries.len(), |key| {
+            self.entries.partition_point(|e| e.first.as_slice() < key)
+        });
+        self.at = after.checked_sub(1);
+        Ok(())
+    }
+
+    fn next(&mut self) -> Result<(), VtError> {
+        if let Some(at) = self.at {
+            self.set(at + 1);
+        }
+        Ok(())
+    }
+
+    fn prev(&mut self) -> Result<(), VtError> {
+        self.at = self.at.and_then(|at| at.checked_sub(1));
+        Ok(())
+    }
+
+    fn current(&self) -> Result<Option<IndexEntryRef<'_>>, VtError> {
+        Ok(self.at.map(|at| self.entries[at].borrow()))
+    }
+
+    fn ahead(&self, offset: usize) -> Result<Option<DataRef>, VtError> {
+        let entry = self.at.and_then(|at| self.entries.get(at + offset));
+        Ok(entry.map(|entry| DataRef::of(&entry.borrow())))
+    }
+}

@@ -1,0 +1,225 @@
+//! Checking a table: reads all of it and compares it with itself.
+
+use super::Table;
+use super::data_iter::DataIter;
+use super::key_hash;
+use super::loader::DataRef;
+use crate::VtError;
+use crate::entry::EntryRef;
+use crate::iter::cmp_entries;
+use std::cmp::Ordering;
+use stitch_base::{ErrorKind, Seqno};
+use stitch_filter::QuotientFilterRef;
+use stitch_format::vt_data::Op;
+use stitch_format::vt_index::{IndexEntry, IndexEntryRef};
+use stitch_kv::Violation;
+
+/// Sums over what was read.
+#[derive(Debug, Default)]
+struct Sums {
+    entries: u64,
+    deletes: u64,
+    data_bytes: u64,
+    seqnos: Option<(Seqno, Seqno)>,
+}
+
+impl Sums {
+    fn see(&mut self, seqno: Seqno) {
+        let (min, max) = self.seqnos.unwrap_or((seqno, seqno));
+        self.seqnos = Some((min.min(seqno), max.max(seqno)));
+    }
+}
+
+/// Collects violations of one table.
+struct Reporter<'a> {
+    name: String,
+    report: &'a mut dyn FnMut(Violation),
+}
+
+impl Reporter<'_> {
+    fn say(&mut self, rule: &'static str, what: &str) {
+        let detail = format!("{}: {what}", self.name);
+        (self.report)(Violation { rule, detail });
+    }
+
+    fn expect(&mut self, is_right: bool, rule: &'static str, what: impl FnOnce() -> String) {
+        if !is_right {
+            self.say(rule, &what());
+        }
+    }
+
+    /// Damage is reported; other failures end the check.
+    fn damage<T>(&mut self, result: Result<T, VtError>) -> Result<Option<T>, VtError> {
+        match result {
+            Ok(value) => Ok(Some(value)),
+            Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported) => {
+                self.say("block-damaged", &error.to_string());
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl Table {
+    /// Reads all of the table past the cache and reports what breaks a rule. `progress` is told the
+    /// bytes done since it was called last.
+    ///
+    /// # Errors
+    /// Where the device fails. Damage is reported.
+    pub(crate) fn check(
+        &self,
+        progress: &mut dyn FnMut(u64),
+        report: &mut dyn FnMut(Violation),
+    ) -> Result<(), VtError> {
+        let name = format!("tree {}, table {}", self.meta.tree, self.meta.id);
+        let mut reporter = Reporter { name, report };
+        let mut sums = Sums::default();
+        let entries = self.index_entries(&[], None);
+        let Some(entries) = reporter.damage(entries)? else {
+            return Ok(());
+        };
+        let mut last: Option<(Vec<u8>, Seqno)> = None;
+        let mut is_whole = true;
+        for entry in &entries {
+            self.check_owned(entry, &mut reporter);
+            let result = self.check_block(entry, &mut last, &mut sums, &mut reporter);
+            is_whole &= reporter.damage(result)?.is_some();
+            progress(u64::from(entry.block.len_bytes));
+        }
+        let deletes = self.range_deletes();
+        if let Some(deletes) = reporter.damage(deletes)? {
+            deletes.iter().for_each(|delete| sums.see(delete.seqno));
+            for delete in deletes.iter() {
+                let is_inside =
+                    self.meta.smallest <= delete.start && delete.end <= self.meta.largest;
+                reporter.expect(is_inside, "table-range", || {
+                    format!(
+                        "range delete {} is outside of the table's range",
+                        delete.seqno
+                    )
+                });
+            }
+        }
+        if let (Some(first), Some(last)) = (entries.first(), entries.last()) {
+            let is_inside = self.meta.smallest <= first.first && self.meta.reaches(&last.last);
+            reporter.expect(is_inside, "table-range", || {
+                "has keys outside of the table's range".to_owned()
+            });
+        }
+        if is_whole {
+            self.check_sums(&sums, &mut reporter);
+        }
+        Ok(())
+    }
+
+    /// The table owns every block that it refers to.
+    fn check_owned(&self, entry: &IndexEntry, reporter: &mut Reporter<'_>) {
+        let (addr, end) = (entry.block.addr, entry.block.end());
+        let after = self.meta.runs.partition_point(|run| run.addr <= addr);
+        let run = after.checked_sub(1).map(|at| &self.meta.runs[at]);
+        let is_owned = run.is_some_and(|run| end <= run.end());
+        reporter.expect(is_owned, "block-owner", || {
+            format!("block at byte {addr} is in none of the table's runs")
+        });
+    }
+
+    fn check_block(
+        &self,
+        index: &IndexEntry,
+        last: &mut Option<(Vec<u8>, Seqno)>,
+        sums: &mut Sums,
+        reporter: &mut Reporter<'_>,
+    ) -> Result<(), VtError> {
+        let addr = index.block.addr;
+        let index = index.borrow();
+        let damaged = |error| self.loader.damaged(addr, error);
+        let mut iter = DataIter::new(self.loader.read_data(&DataRef::of(&index))?);
+        iter.seek_first().map_err(damaged)?;
+        let first = iter.current().map(|entry| entry.key.to_vec());
+        let mut block = Sums::default();
+        let filter = QuotientFilterRef::new(index.filter).ok();
+        while let Some(entry) = iter.current() {
+            check_entry(&entry, last.as_ref(), reporter, addr);
+            let is_hit = filter.is_some_and(|f| f.may_contain(key_hash(entry.key)));
+            reporter.expect(is_hit, "filter-miss", || {
+                format!("block at byte {addr} holds a key that its filter denies")
+            });
+            block.entries += 1;
+            block.deletes += u64::from(entry.op == Op::Delete);
+            block.see(entry.seqno);
+            *last = Some((entry.key.to_vec(), entry.seqno));
+            iter.next().map_err(damaged)?;
+        }
+        let last = last.as_ref().map(|(key, _)| key.as_slice());
+        check_index_entry(&index, first.as_deref(), last, &block, reporter);
+        sums.entries += block.entries;
+        sums.deletes += block.deletes;
+        sums.data_bytes += u64::from(index.block.len_bytes);
+        if let Some((min, max)) = block.seqnos {
+            sums.see(min);
+            sums.see(max);
+        }
+        Ok(())
+    }
+
+    fn check_sums(&self, sums: &Sums, reporter: &mut Reporter<'_>) {
+        let meta = &self.meta;
+        let found = (sums.entries, sums.deletes, sums.data_bytes);
+        let expected = (meta.entry_count, meta.delete_count, meta.data_bytes);
+        reporter.expect(found == expected, "table-counts", || {
+            format!("entries, deletes and bytes are {found:?}, the version says {expected:?}")
+        });
+        let expected = Some((meta.min_seqno, meta.max_seqno));
+        reporter.expect(sums.seqnos == expected, "table-counts", || {
+            format!(
+                "sequence numbers are {:?}, the version says {expected:?}",
+                sums.seqnos
+            )
+        });
+    }
+}
+
+fn check_entry(
+    entry: &EntryRef<'_>,
+    last: Option<&(Vec<u8>, Seqno)>,
+    reporter: &mut Reporter<'_>,
+    addr: u64,
+) {
+    let Some((key, seqno)) = last else { return };
+    let before = EntryRef {
+        key,
+        seqno: *seqno,
+        op: Op::Delete,
+    };
+    reporter.expect(
+        cmp_entries(&before, entry) == Ordering::Less,
+        "table-order",
+        || format!("block at byte {addr} has entries out of order"),
+    );
+}
+
+fn check_index_entry(
+    index: &IndexEntryRef<'_>,
+    first: Option<&[u8]>,
+    last: Option<&[u8]>,
+    block: &Sums,
+    reporter: &mut Reporter<'_>,
+) {
+    let addr = index.block.addr;
+    reporter.expect(
+        first == Some(index.first) && last == Some(index.last),
+        "index-keys",
+        || format!("block at byte {addr} has other first and last keys than its index says"),
+    );
+    let expected = (u64::from(index.entry_count), u64::from(index.delete_count));
+    reporter.expect(
+        (block.entries, block.deletes) == expected,
+        "index-counts",
+        || format!("block at byte {addr} has other counts than its index says"),
+    );
+    let expected = Some((index.min_seqno, index.max_seqno));
+    reporter.expect(block.seqnos == expected, "index-counts", || {
+        format!("block at byte {addr} has other sequence numbers than its index says")
+    });
+}

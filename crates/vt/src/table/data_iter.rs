@@ -1,0 +1,201 @@
+//! A cursor over the entries of one data block.
+
+use super::block::DataBlock;
+use super::loader::contradiction;
+use crate::entry::EntryRef;
+use crate::iter::cmp_entries;
+use bytes::Bytes;
+use std::cmp::Ordering;
+use std::sync::Arc;
+use stitch_base::Seqno;
+use stitch_format::FormatError;
+use stitch_format::vt_data::{Op, RawEntry};
+
+/// A cursor over the entries of one data block.
+#[derive(Debug)]
+pub(super) struct DataIter {
+    block: Arc<DataBlock>,
+    key: Vec<u8>,
+    /// The entry that it stands on, and where that begins.
+    entry: Option<(usize, RawEntry)>,
+}
+
+impl DataIter {
+    /// A cursor that stands nowhere yet.
+    pub(super) const fn new(block: Arc<DataBlock>) -> Self {
+        Self {
+            block,
+            key: Vec::new(),
+            entry: None,
+        }
+    }
+
+    pub(super) fn current(&self) -> Option<EntryRef<'_>> {
+        let (_, raw) = self.entry.as_ref()?;
+        Some(EntryRef {
+            key: &self.key,
+            seqno: raw.seqno,
+            op: raw.op(self.block.payload()),
+        })
+    }
+
+    pub(super) fn owner(&self) -> &Bytes {
+        self.block.payload()
+    }
+
+    /// Goes to the entry at an offset; `self.key` is the key before it.
+    fn read(&mut self, at: usize) -> Result<(), FormatError> {
+        self.entry = None;
+        if at >= self.block.layout().entries_end() {
+            return Ok(());
+        }
+        let raw = self.block.layout().entry(self.block.payload(), at)?;
+        if raw.shared > self.key.len() {
+            let expected = format!("at most {}", self.key.len());
+            return Err(contradiction(
+                "shared prefix",
+                expected,
+                raw.shared.to_string(),
+            ));
+        }
+        self.key.truncate(raw.shared);
+        self.key
+            .extend_from_slice(&self.block.payload()[raw.suffix.clone()]);
+        self.entry = Some((at, raw));
+        Ok(())
+    }
+
+    fn read_restart(&mut self, index: usize) -> Result<(), FormatError> {
+        self.key.clear();
+        let at = self.block.layout().restart(self.block.payload(), index)?;
+        self.read(at)
+    }
+
+    pub(super) fn seek_first(&mut self) -> Result<(), FormatError> {
+        self.read_restart(0)
+    }
+
+    pub(super) fn seek_last(&mut self) -> Result<(), FormatError> {
+        let last = self.block.layout().restart_count() - 1;
+        self.read_last(last, |_| true)
+    }
+
+    pub(super) fn next(&mut self) -> Result<(), FormatError> {
+        match self.entry.take() {
+            Some((_, raw)) => self.read(raw.next),
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn prev(&mut self) -> Result<(), FormatError> {
+        let Some((at, _)) = self.entry.take() else {
+            return Ok(());
+        };
+        let block = Arc::clone(&self.block);
+        let after = partition(block.layout().restart_count(), |index| {
+            Ok(block.layout().restart(block.payload(), index)? < at)
+        })?;
+        let Some(restart) = after.checked_sub(1) else {
+            return Ok(());
+        };
+        self.read_restart(restart)?;
+        while let Some((_, raw)) = &self.entry
+            && raw.next < at
+        {
+            let next = raw.next;
+            self.read(next)?;
+        }
+        match &self.entry {
+            Some((_, raw)) if raw.next == at => Ok(()),
+            _ => Err(contradiction(
+                "restart",
+                "offset of an entry".to_owned(),
+                "another".to_owned(),
+            )),
+        }
+    }
+
+    /// Goes to the first entry at or after `(key, seqno)`.
+    pub(super) fn seek(&mut self, key: &[u8], seqno: Seqno) -> Result<(), FormatError> {
+        let op = Op::Delete;
+        let target = EntryRef { key, seqno, op };
+        let is_before = |key: &[u8], seqno| {
+            cmp_entries(&EntryRef { key, seqno, op }, &target) == Ordering::Less
+        };
+        let after = self.restarts_where(is_before)?;
+        self.read_restart(after.saturating_sub(1))?;
+        while let Some((_, raw)) = &self.entry
+            && is_before(&self.key, raw.seqno)
+        {
+            let next = raw.next;
+            self.read(next)?;
+        }
+        Ok(())
+    }
+
+    /// Goes to the last entry before every version of `key`.
+    pub(super) fn seek_before(&mut self, key: &[u8]) -> Result<(), FormatError> {
+        let after = self.restarts_where(|found, _| found < key)?;
+        let Some(restart) = after.checked_sub(1) else {
+            self.entry = None;
+            return Ok(());
+        };
+        self.read_last(restart, |found| found < key)
+    }
+
+    /// Goes to the last entry whose key, and that of every entry before it from the restart's on,
+    /// is as wanted. The restart's own is.
+    fn read_last(
+        &mut self,
+        restart: usize,
+        is_wanted: impl Fn(&[u8]) -> bool,
+    ) -> Result<(), FormatError> {
+        self.read_restart(restart)?;
+        let mut last = 0;
+        while let Some((at, raw)) = &self.entry
+            && is_wanted(&self.key)
+        {
+            last = *at;
+            let next = raw.next;
+            self.read(next)?;
+        }
+        // Keys cannot be unread, so walk again.
+        self.read_restart(restart)?;
+        while let Some((at, raw)) = &self.entry
+            && *at < last
+        {
+            let next = raw.next;
+            self.read(next)?;
+        }
+        Ok(())
+    }
+
+    /// Number of restarts, from the first on, whose entry is as wanted.
+    fn restarts_where(
+        &self,
+        is_wanted: impl Fn(&[u8], Seqno) -> bool,
+    ) -> Result<usize, FormatError> {
+        let (layout, payload) = (self.block.layout(), self.block.payload());
+        partition(layout.restart_count(), |index| {
+            let (key, seqno) = layout.restart_key(payload, index)?;
+            Ok(is_wanted(key, seqno))
+        })
+    }
+}
+
+/// The number of indices, from 0 on, for which `is_low` holds.
+fn partition(
+    count: usize,
+    is_low: impl Fn(usize) -> Result<bool, FormatError>,
+) -> Result<usize, FormatError> {
+    let (mut low, mut high) = (0, count);
+    while low < high {
+        let middle = low + (high - low) / 2;
+        if is_low(middle)? {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    Ok(low)
+}

@@ -1,0 +1,289 @@
+//! Reading blocks of tables: cache, device, checks, decompression.
+
+use super::block::{DataBlock, IndexBlock, Root};
+use crate::VtError;
+use crate::cache::{BlockCache, BlockKey, CachedBlock, Expectation, ReadCounters};
+use bytes::Bytes;
+use std::sync::Arc;
+use stitch_base::TableId;
+use stitch_format::FormatError;
+use stitch_format::block::{HEADER_BYTES, stored_checksum};
+use stitch_format::vt_data::FLAG_LZ4;
+use stitch_format::vt_index::{BlockPtr, IndexEntryRef};
+use stitch_format::vt_root::{RootIndex, TableRoot};
+use stitch_volume::{BlockKind, Volume};
+
+/// Which data block, and all that is needed to read it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct DataRef {
+    pub(super) block: BlockPtr,
+    pub(super) origin: TableId,
+    pub(super) raw_bytes: u32,
+}
+
+impl DataRef {
+    pub(super) const fn of(entry: &IndexEntryRef<'_>) -> Self {
+        Self {
+            block: entry.block,
+            origin: entry.origin,
+            raw_bytes: entry.raw_bytes,
+        }
+    }
+
+    pub(super) const fn key(&self) -> BlockKey {
+        BlockKey {
+            origin: self.origin,
+            addr: self.block.addr,
+        }
+    }
+}
+
+/// Reads blocks for one table.
+#[derive(Clone, Debug)]
+pub(super) struct Loader {
+    pub(super) volume: Arc<Volume>,
+    pub(super) cache: Arc<BlockCache>,
+    /// The table, for messages and for keys of its own blocks.
+    pub(super) id: TableId,
+}
+
+/// What a decoder says, as an error of the engine.
+pub(super) fn damaged(id: TableId, addr: u64, source: FormatError) -> VtError {
+    VtError::Format {
+        context: format!("table {id}, block at byte {addr}"),
+        source,
+    }
+}
+
+/// An error about something that contradicts something else.
+pub(super) fn contradiction(field: &'static str, expected: String, found: String) -> FormatError {
+    FormatError::Field {
+        record: "table",
+        field,
+        expected,
+        found,
+    }
+}
+
+/// A checked block's flags and payload, as a part of `buffer`.
+struct Content {
+    flags: u8,
+    payload: Bytes,
+}
+
+impl Loader {
+    pub(super) fn damaged(&self, addr: u64, source: FormatError) -> VtError {
+        damaged(self.id, addr, source)
+    }
+
+    /// Checks a block that was read: `buffer` is exactly the block.
+    fn check(&self, buffer: Vec<u8>, ptr: &BlockPtr, kind: BlockKind) -> Result<Content, VtError> {
+        assert_eq!(buffer.len(), ptr.len_bytes as usize, "exactly the block");
+        let (header, payload) = self.volume.check_block(&buffer, ptr.addr, kind)?;
+        let (flags, len) = (header.flags, payload.len());
+        let found = stored_checksum(&buffer);
+        if found != ptr.checksum {
+            // A sound block, but not the one that was written here last.
+            let error = FormatError::Checksum {
+                record: kind.name(),
+                expected: ptr.checksum,
+                found,
+            };
+            return Err(self.damaged(ptr.addr, error));
+        }
+        let payload = Bytes::from(buffer).slice(HEADER_BYTES..HEADER_BYTES + len);
+        Ok(Content { flags, payload })
+    }
+
+    fn read(&self, ptr: &BlockPtr, kind: BlockKind) -> Result<Content, VtError> {
+        let mut buffer = vec![0; ptr.len_bytes as usize];
+        self.volume.read(ptr.addr, &mut buffer)?;
+        self.check(buffer, ptr, kind)
+    }
+
+    /// Reads a block that is never compressed.
+    pub(super) fn read_plain(&self, ptr: &BlockPtr, kind: BlockKind) -> Result<Bytes, VtError> {
+        let content = self.read(ptr, kind)?;
+        if content.flags != 0 {
+            let found = content.flags.to_string();
+            let error = contradiction("block flags", "0".to_owned(), found);
+            return Err(self.damaged(ptr.addr, error));
+        }
+        Ok(content.payload)
+    }
+
+    fn own_key(&self, addr: u64) -> BlockKey {
+        let origin = self.id;
+        BlockKey { origin, addr }
+    }
+
+    /// The root block. A version knows its place, not its checksum: what is in it says whether it
+    /// is the right one.
+    pub(super) fn root(&self, addr: u64, len_bytes: u32) -> Result<Arc<Root>, VtError> {
+        let key = self.own_key(addr);
+        if let Some(CachedBlock::Root(root)) = self.cache.get(&key) {
+            return Ok(root);
+        }
+        let kind = BlockKind::TableRoot;
+        let block = self.volume.read_block(addr, u64::from(len_bytes), kind)?;
+        let payload = Bytes::from(block.into_payload());
+        let root = self
+            .decode_root(&payload)
+            .map_err(|e| self.damaged(addr, e))?;
+        let root = Arc::new(root);
+        let cached = CachedBlock::Root(Arc::clone(&root));
+        self.cache.insert(key, cached, Expectation::Normal);
+        Ok(root)
+    }
+
+    fn decode_root(&self, payload: &Bytes) -> Result<Root, FormatError> {
+        let root = TableRoot::decode(payload)?;
+        if root.id != self.id {
+            let (expected, found) = (self.id.to_string(), root.id.to_string());
+            return Err(contradiction("table number in the root", expected, found));
+        }
+        let mut memory_bytes =
+            size_of::<Root>() + root.range_deletes.len() * BlockPtr::ENCODED_BYTES;
+        let mut inside = None;
+        match &root.index {
+            RootIndex::None => {}
+            RootIndex::Inside(range) => {
+                let index = IndexBlock::new(payload.slice(range.clone()), payload.len())?;
+                memory_bytes += index.memory_bytes();
+                inside = Some(Arc::new(index));
+            }
+            RootIndex::Leaves(leaves) => {
+                memory_bytes += leaves
+                    .iter()
+                    .map(|l| size_of_val(l) + l.last.len())
+                    .sum::<usize>();
+            }
+        }
+        Ok(Root {
+            root,
+            inside,
+            memory_bytes,
+        })
+    }
+
+    /// An index block.
+    pub(super) fn index(&self, ptr: &BlockPtr) -> Result<Arc<IndexBlock>, VtError> {
+        let key = self.own_key(ptr.addr);
+        if let Some(CachedBlock::Index(index)) = self.cache.get(&key) {
+            return Ok(index);
+        }
+        let payload = self.read_plain(ptr, BlockKind::TableIndex)?;
+        let memory_bytes = ptr.len_bytes as usize;
+        let index = IndexBlock::new(payload, memory_bytes);
+        let index = Arc::new(index.map_err(|e| self.damaged(ptr.addr, e))?);
+        let cached = CachedBlock::Index(Arc::clone(&index));
+        self.cache.insert(key, cached, Expectation::Normal);
+        Ok(index)
+    }
+
+    /// A data block, for a point read.
+    pub(super) fn data(&self, data: &DataRef) -> Result<Arc<DataBlock>, VtError> {
+        if let Some(block) = self.cached_data(data) {
+            return Ok(block);
+        }
+        let block = self.read_data(data)?;
+        self.keep_data(data, &block, Expectation::Normal);
+        Ok(block)
+    }
+
+    /// A data block, if it is in the cache.
+    pub(super) fn cached_data(&self, data: &DataRef) -> Option<Arc<DataBlock>> {
+        match self.cache.get(&data.key()) {
+            Some(CachedBlock::Data(block)) => Some(block),
+            _ => None,
+        }
+    }
+
+    /// Puts a data block into the cache.
+    pub(super) fn keep_data(
+        &self,
+        data: &DataRef,
+        block: &Arc<DataBlock>,
+        expectation: Expectation,
+    ) {
+        let cached = CachedBlock::Data(Arc::clone(block));
+        self.cache.insert(data.key(), cached, expectation);
+    }
+
+    /// Reads a data block past the cache.
+    pub(super) fn read_data(&self, data: &DataRef) -> Result<Arc<DataBlock>, VtError> {
+        ReadCounters::add(&self.cache.counters().data_blocks_read, 1);
+        let content = self.read(&data.block, BlockKind::TableData)?;
+        self.unpack(data, content)
+    }
+
+    /// Reads data blocks that follow each other on the device with one request, past the cache.
+    pub(super) fn read_data_span(&self, span: &[DataRef]) -> Result<Vec<Arc<DataBlock>>, VtError> {
+        let len: usize = span.iter().map(|d| d.block.len_bytes as usize).sum();
+        let Some(first) = span.first() else {
+            return Ok(Vec::new());
+        };
+        let is_span = span.windows(2).all(|p| p[0].block.end() == p[1].block.addr);
+        assert!(is_span, "blocks of a span follow each other");
+        let mut buffer = vec![0; len];
+        self.volume.read(first.block.addr, &mut buffer)?;
+        ReadCounters::add(&self.cache.counters().data_blocks_read, span.len() as u64);
+        let mut rest = buffer.as_slice();
+        let mut out = Vec::with_capacity(span.len());
+        for data in span {
+            let (block, after) = rest.split_at(data.block.len_bytes as usize);
+            // Each block gets a buffer of its own, so that one does not keep all alive.
+            let content = self.check(block.to_vec(), &data.block, BlockKind::TableData)?;
+            out.push(self.unpack(data, content)?);
+            rest = after;
+        }
+        Ok(out)
+    }
+
+    fn unpack(&self, data: &DataRef, content: Content) -> Result<Arc<DataBlock>, VtError> {
+        let stored_bytes = data.block.len_bytes as usize;
+        let block = match content.flags {
+            0 => check_raw(content.payload, data, stored_bytes),
+            FLAG_LZ4 => decompress(&content.payload, data),
+            other => Err(contradiction(
+                "block flags",
+                "0 or 1".to_owned(),
+                other.to_string(),
+            )),
+        };
+        block
+            .map(Arc::new)
+            .map_err(|e| self.damaged(data.block.addr, e))
+    }
+}
+
+fn check_raw(
+    payload: Bytes,
+    data: &DataRef,
+    memory_bytes: usize,
+) -> Result<DataBlock, FormatError> {
+    if payload.len() != data.raw_bytes as usize {
+        let (expected, found) = (data.raw_bytes.to_string(), payload.len().to_string());
+        return Err(contradiction("block length", expected, found));
+    }
+    DataBlock::new(payload, memory_bytes)
+}
+
+fn decompress(payload: &[u8], data: &DataRef) -> Result<DataBlock, FormatError> {
+    let expected = data.raw_bytes as usize;
+    let mut out = vec![0; expected];
+    let unpacked = lz4_flex::block::decompress_into(payload, &mut out);
+    match unpacked {
+        Ok(len) if len == expected => DataBlock::new(Bytes::from(out), expected),
+        Ok(len) => Err(contradiction(
+            "length after LZ4",
+            expected.to_string(),
+            len.to_string(),
+        )),
+        Err(error) => Err(contradiction(
+            "LZ4",
+            "compressed data".to_owned(),
+            error.to_string(),
+        )),
+    }
+}

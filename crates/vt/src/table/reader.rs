@@ -1,0 +1,225 @@
+//! Reading a table.
+
+use super::block::Root;
+use super::blocks::{BlockList, ListedBlocks, TableBlocks};
+use super::data_iter::DataIter;
+use super::key_hash;
+use super::loader::{DataRef, Loader, contradiction};
+use super::run::{Keep, RunIter};
+use crate::VtError;
+use crate::cache::{BlockCache, BlockKey, CachedBlock, Expectation, ReadCounters};
+use crate::entry::{BoxIter, EntryRef, RangeDelete};
+use crate::range_delete::RangeDeletes;
+use bytes::Bytes;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use stitch_base::Seqno;
+use stitch_filter::QuotientFilterRef;
+use stitch_format::vt_index::{IndexEntry, IndexEntryRef};
+use stitch_format::vt_manifest::TableMeta;
+use stitch_format::vt_range_delete;
+use stitch_volume::{BlockKind, Volume};
+
+/// A table. Shared by threads.
+#[derive(Debug)]
+pub(crate) struct Table {
+    pub(super) meta: Arc<TableMeta>,
+    pub(super) loader: Loader,
+}
+
+/// What a filter says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Answer {
+    No,
+    Maybe,
+    /// The key is an end of the block's range.
+    Yes,
+}
+
+impl Table {
+    /// A table of the volume. Reads nothing yet.
+    pub(crate) fn open(
+        volume: Arc<Volume>,
+        cache: Arc<BlockCache>,
+        meta: Arc<TableMeta>,
+    ) -> Arc<Self> {
+        let id = meta.id;
+        let loader = Loader { volume, cache, id };
+        Arc::new(Self { meta, loader })
+    }
+
+    /// What is known without reading.
+    pub(crate) const fn meta(&self) -> &Arc<TableMeta> {
+        &self.meta
+    }
+
+    pub(super) fn root(&self) -> Result<Arc<Root>, VtError> {
+        let (addr, len) = (self.meta.root_addr, self.meta.root_bytes);
+        self.loader.root(addr, len)
+    }
+
+    pub(super) fn blocks(&self) -> Result<TableBlocks, VtError> {
+        Ok(TableBlocks::new(self.loader.clone(), self.root()?))
+    }
+
+    fn probe(&self, entry: &IndexEntryRef<'_>, key: &[u8]) -> Result<Answer, VtError> {
+        if entry.first == key || entry.last == key {
+            return Ok(Answer::Yes);
+        }
+        ReadCounters::add(&self.loader.cache.counters().filter_probes, 1);
+        let filter = QuotientFilterRef::new(entry.filter).map_err(|error| {
+            let found = error.to_string();
+            let error = contradiction("filter", "a quotient filter".to_owned(), found);
+            self.loader.damaged(entry.block.addr, error)
+        })?;
+        Ok(match filter.may_contain(key_hash(key)) {
+            true => Answer::Maybe,
+            false => Answer::No,
+        })
+    }
+
+    /// Visits the versions of a key that are not newer than `max_seqno`, newest first, until told
+    /// to stop. With each comes the buffer that its value lies in, for [`crate::entry::to_bytes`].
+    ///
+    /// # Cost
+    /// At most one data block read for most keys; none if the filter says no.
+    pub(crate) fn versions_of(
+        &self,
+        key: &[u8],
+        max_seqno: Seqno,
+        visit: &mut dyn FnMut(EntryRef<'_>, Option<&Bytes>) -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>, VtError> {
+        let mut blocks = self.blocks()?;
+        blocks.seek(key)?;
+        while let Some(entry) = blocks.current()?
+            && entry.first <= key
+        {
+            let goes_on = entry.last == key;
+            if entry.min_seqno <= max_seqno {
+                let answer = self.probe(&entry, key)?;
+                let data = DataRef::of(&entry);
+                if answer != Answer::No
+                    && self
+                        .visit_block(&data, answer, key, max_seqno, visit)?
+                        .is_break()
+                {
+                    return Ok(ControlFlow::Break(()));
+                }
+            }
+            if !goes_on {
+                break;
+            }
+            blocks.next()?;
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    fn visit_block(
+        &self,
+        data: &DataRef,
+        answer: Answer,
+        key: &[u8],
+        max_seqno: Seqno,
+        visit: &mut dyn FnMut(EntryRef<'_>, Option<&Bytes>) -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>, VtError> {
+        let damaged = |error| self.loader.damaged(data.block.addr, error);
+        let mut iter = DataIter::new(self.loader.data(data)?);
+        iter.seek(key, max_seqno).map_err(damaged)?;
+        let mut is_found = false;
+        while let Some(entry) = iter.current()
+            && entry.key == key
+        {
+            is_found = true;
+            if visit(entry, Some(iter.owner())).is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+            iter.next().map_err(damaged)?;
+        }
+        if !is_found && answer == Answer::Maybe {
+            // The key may be here in newer versions only.
+            iter.seek(key, Seqno(u64::MAX)).map_err(damaged)?;
+            if iter.current().is_none_or(|entry| entry.key != key) {
+                ReadCounters::add(&self.loader.cache.counters().filter_false_positives, 1);
+            }
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// A cursor over all entries. Blocks that it reads go into the cache.
+    pub(crate) fn iter(&self) -> Result<BoxIter, VtError> {
+        let blocks = self.blocks()?;
+        let loader = self.loader.clone();
+        Ok(Box::new(RunIter::new(loader, blocks, Keep::Cache)))
+    }
+
+    /// A cursor over the entries of some of the table's blocks, in their order. What it reads does
+    /// not go into the cache.
+    pub(crate) fn blocks_iter(&self, blocks: Vec<IndexEntry>) -> BoxIter {
+        let blocks = ListedBlocks::new(blocks);
+        let loader = self.loader.clone();
+        Box::new(RunIter::new(loader, blocks, Keep::Nothing))
+    }
+
+    /// Index entries of the blocks that hold any key of `[start, end)`, in order. Reads index
+    /// blocks only.
+    pub(crate) fn index_entries(
+        &self,
+        start: &[u8],
+        end: Option<&[u8]>,
+    ) -> Result<Vec<IndexEntry>, VtError> {
+        let mut blocks = self.blocks()?;
+        blocks.seek(start)?;
+        let mut out = Vec::new();
+        while let Some(entry) = blocks.current()?
+            && end.is_none_or(|end| entry.first < end)
+        {
+            out.push(entry.to_owned());
+            blocks.next()?;
+        }
+        Ok(out)
+    }
+
+    /// Its range deletes.
+    pub(crate) fn range_deletes(&self) -> Result<Arc<RangeDeletes>, VtError> {
+        if self.meta.range_delete_count == 0 {
+            return Ok(Arc::default());
+        }
+        let root = self.root()?;
+        let Some(first) = root.root.range_deletes.first() else {
+            let expected = self.meta.range_delete_count.to_string();
+            let error = contradiction("range deletes", expected, "0".to_owned());
+            return Err(self.loader.damaged(self.meta.root_addr, error));
+        };
+        // The whole set is cached under its first block.
+        let origin = self.meta.id;
+        let addr = first.addr;
+        let key = BlockKey { origin, addr };
+        if let Some(CachedBlock::RangeDeletes(set)) = self.loader.cache.get(&key) {
+            return Ok(set);
+        }
+        let set = Arc::new(self.read_range_deletes(&root)?);
+        let cached = CachedBlock::RangeDeletes(Arc::clone(&set));
+        self.loader.cache.insert(key, cached, Expectation::Normal);
+        Ok(set)
+    }
+
+    fn read_range_deletes(&self, root: &Root) -> Result<RangeDeletes, VtError> {
+        let mut deletes = Vec::new();
+        for block in &root.root.range_deletes {
+            let payload = self.loader.read_plain(block, BlockKind::RangeDeletes)?;
+            let stored = vt_range_delete::decode(&payload);
+            let stored = stored.map_err(|e| self.loader.damaged(block.addr, e))?;
+            deletes.extend(stored.iter().map(|delete| RangeDelete {
+                start: delete.start.to_vec(),
+                end: delete.end.to_vec(),
+                seqno: delete.seqno,
+            }));
+        }
+        if deletes.len() as u64 != self.meta.range_delete_count {
+            let expected = self.meta.range_delete_count.to_string();
+            let error = contradiction("range deletes", expected, deletes.len().to_string());
+            return Err(self.loader.damaged(self.meta.root_addr, error));
+        }
+        Ok(RangeDeletes::new(deletes))
+    }
+}

@@ -1,0 +1,208 @@
+//! A cursor over the entries of a list of data blocks, with read-ahead.
+//!
+//! When blocks are read one after the other, and lie one after the other on the device, several
+//! are read with one request: twice as many bytes each time, up to a bound.
+
+use super::block::DataBlock;
+use super::blocks::BlockList;
+use super::data_iter::DataIter;
+use super::loader::{DataRef, Loader};
+use crate::VtError;
+use crate::cache::Expectation;
+use crate::entry::{EntryIter, EntryRef};
+use bytes::Bytes;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use stitch_base::Seqno;
+
+/// Most bytes read with one request, unless one block is longer.
+const WINDOW_BYTES_MAX: u64 = 256 << 10;
+const WINDOW_BYTES_MIN: u64 = 32 << 10;
+
+/// What becomes of blocks that were read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Keep {
+    /// They go into the cache.
+    Cache,
+    /// They are forgotten: a compaction reads them for the last time.
+    Nothing,
+}
+
+/// A cursor over the entries of a list of data blocks.
+#[derive(Debug)]
+pub(super) struct RunIter<L> {
+    loader: Loader,
+    blocks: L,
+    keep: Keep,
+    /// The block that it stands in.
+    data: Option<DataIter>,
+    data_addr: u64,
+    /// Blocks that were read ahead, in order.
+    ahead: VecDeque<(DataRef, Arc<DataBlock>)>,
+    window_bytes: u64,
+    /// Address after the block that was read last.
+    last_end: u64,
+}
+
+impl<L: BlockList> RunIter<L> {
+    /// A cursor that stands nowhere yet.
+    pub(super) fn new(loader: Loader, blocks: L, keep: Keep) -> Self {
+        let window_bytes = match keep {
+            Keep::Cache => 0,
+            Keep::Nothing => WINDOW_BYTES_MAX,
+        };
+        Self {
+            loader,
+            blocks,
+            keep,
+            data: None,
+            data_addr: 0,
+            ahead: VecDeque::new(),
+            window_bytes,
+            last_end: 0,
+        }
+    }
+
+    /// Enters the block that the list stands on; false beyond either end.
+    fn enter(&mut self) -> Result<bool, VtError> {
+        self.data = None;
+        let Some(wanted) = self.blocks.ahead(0)? else {
+            return Ok(false);
+        };
+        let block = self.load(&wanted)?;
+        self.data_addr = wanted.block.addr;
+        self.data = Some(DataIter::new(block));
+        Ok(true)
+    }
+
+    fn load(&mut self, wanted: &DataRef) -> Result<Arc<DataBlock>, VtError> {
+        while let Some((found, block)) = self.ahead.pop_front() {
+            if found == *wanted {
+                return Ok(block);
+            }
+        }
+        if let Some(block) = self.loader.cached_data(wanted) {
+            self.last_end = wanted.block.end();
+            return Ok(block);
+        }
+        if self.keep == Keep::Cache {
+            self.window_bytes = if self.last_end == wanted.block.addr {
+                (self.window_bytes * 2).clamp(WINDOW_BYTES_MIN, WINDOW_BYTES_MAX)
+            } else {
+                0
+            };
+        }
+        let span = self.span(wanted)?;
+        let blocks = self.loader.read_data_span(&span)?;
+        for (data, block) in span.into_iter().zip(blocks) {
+            if self.keep == Keep::Cache {
+                let expectation = match self.window_bytes {
+                    0 => Expectation::Normal,
+                    _ => Expectation::Scan,
+                };
+                self.loader.keep_data(&data, &block, expectation);
+            }
+            self.last_end = data.block.end();
+            self.ahead.push_back((data, block));
+        }
+        let (_, block) = self.ahead.pop_front().expect("the span has the block");
+        Ok(block)
+    }
+
+    /// The wanted block and those after it that are read with it.
+    fn span(&self, wanted: &DataRef) -> Result<Vec<DataRef>, VtError> {
+        let mut span = vec![*wanted];
+        let mut bytes = u64::from(wanted.block.len_bytes);
+        let mut end = wanted.block.end();
+        while let Some(next) = self.blocks.ahead(span.len())? {
+            bytes += u64::from(next.block.len_bytes);
+            if next.block.addr != end || bytes > self.window_bytes {
+                break;
+            }
+            end = next.block.end();
+            span.push(next);
+        }
+        Ok(span)
+    }
+
+    /// Runs a step of the cursor in the block.
+    fn in_block(
+        &mut self,
+        step: impl FnOnce(&mut DataIter) -> Result<(), stitch_format::FormatError>,
+    ) -> Result<(), VtError> {
+        let Some(data) = &mut self.data else {
+            return Ok(());
+        };
+        let result = step(data);
+        result.map_err(|error| {
+            self.data = None;
+            self.loader.damaged(self.data_addr, error)
+        })
+    }
+
+    fn is_on_entry(&self) -> bool {
+        self.data
+            .as_ref()
+            .is_some_and(|data| data.current().is_some())
+    }
+}
+
+impl<L: BlockList> EntryIter for RunIter<L> {
+    fn seek(&mut self, key: &[u8], seqno: Seqno) -> Result<(), VtError> {
+        self.data = None;
+        self.blocks.seek(key)?;
+        // The versions wanted may only be in a later block.
+        while self.enter()? {
+            self.in_block(|data| data.seek(key, seqno))?;
+            if self.is_on_entry() {
+                return Ok(());
+            }
+            self.blocks.next()?;
+        }
+        Ok(())
+    }
+
+    fn seek_before(&mut self, key: Option<&[u8]>) -> Result<(), VtError> {
+        self.data = None;
+        self.blocks.seek_before(key)?;
+        if self.enter()? {
+            self.in_block(|data| match key {
+                Some(key) => data.seek_before(key),
+                None => data.seek_last(),
+            })?;
+        }
+        Ok(())
+    }
+
+    fn next(&mut self) -> Result<(), VtError> {
+        debug_assert!(self.is_on_entry(), "stands on an entry");
+        self.in_block(DataIter::next)?;
+        if self.data.is_some() && !self.is_on_entry() {
+            self.data = None;
+            self.blocks.next()?;
+            self.enter()?;
+            self.in_block(DataIter::seek_first)?;
+        }
+        Ok(())
+    }
+
+    fn prev(&mut self) -> Result<(), VtError> {
+        debug_assert!(self.is_on_entry(), "stands on an entry");
+        self.in_block(DataIter::prev)?;
+        if self.data.is_some() && !self.is_on_entry() {
+            self.data = None;
+            self.blocks.prev()?;
+            self.enter()?;
+            self.in_block(DataIter::seek_last)?;
+        }
+        Ok(())
+    }
+
+    fn current(&self) -> Option<EntryRef<'_>> {
+        self.data.as_ref()?.current()
+    }
+
+    fn owner(&self) -> Option<&Bytes> {
+        self.data.as_ref().map(DataIter::owner)
+    }
+}

@@ -1,0 +1,611 @@
+use super::*;
+use crate::cache::BlockCache;
+use crate::entry::{BoxIter, EntryIter, EntryRef, Op, RangeDelete, to_bytes};
+use crate::iter::tests::{Row, check_against};
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use stitch_base::random::Rng;
+use stitch_base::{ErrorKind, Seqno, TableId, TreeId};
+use stitch_device::{Device, MemDevice};
+use stitch_format::vt_index::IndexEntry;
+use stitch_format::vt_manifest::TableMeta;
+use stitch_kv::{Compression, TreeOptions, Violation};
+use stitch_volume::{Extent, FormatOptions, OpenOptions, Stream, Volume};
+
+const NOW: Seqno = Seqno(u64::MAX);
+
+/// A volume in memory, and a cache.
+struct Bed {
+    device: Arc<MemDevice>,
+    volume: Arc<Volume>,
+    cache: Arc<BlockCache>,
+    next_id: std::cell::Cell<u64>,
+}
+
+/// Newest first for each key: sequence number and value; `None` is a delete.
+type Model = BTreeMap<(Vec<u8>, std::cmp::Reverse<u64>), Option<Vec<u8>>>;
+
+impl Bed {
+    fn new(len_bytes: u64) -> Self {
+        let device = Arc::new(MemDevice::new(len_bytes));
+        let options = FormatOptions::default();
+        Volume::format(&*device, &options, &mut |_, _| {}).unwrap();
+        let open = OpenOptions::default();
+        let shared: Arc<dyn Device> = Arc::<MemDevice>::clone(&device);
+        let volume = Volume::open(shared, &open).unwrap().volume;
+        Self {
+            device,
+            volume,
+            cache: Arc::new(BlockCache::new(8 << 20)),
+            next_id: std::cell::Cell::new(1),
+        }
+    }
+
+    fn writer(&self, options: &TreeOptions) -> TableWriter {
+        let id = self.next_id.get();
+        self.next_id.set(id + 1);
+        let table = NewTable {
+            id: TableId(id),
+            tree: TreeId(3),
+            options: options.clone(),
+            stream: Stream(0),
+        };
+        TableWriter::new(&self.volume, table)
+    }
+
+    fn open(&self, meta: TableMeta) -> Arc<Table> {
+        let (volume, cache) = (Arc::clone(&self.volume), Arc::clone(&self.cache));
+        Table::open(volume, cache, Arc::new(meta))
+    }
+
+    fn table(&self, model: &Model, options: &TreeOptions) -> Arc<Table> {
+        let mut writer = self.writer(options);
+        add_all(&mut writer, model);
+        self.open(writer.finish().unwrap().unwrap())
+    }
+
+    fn live_bytes(&self) -> u64 {
+        self.volume.zones().check();
+        self.volume.zones().usage().live
+    }
+}
+
+fn add_all(writer: &mut TableWriter, model: &Model) {
+    for ((key, seqno), value) in model {
+        let op = value.as_ref().map_or(Op::Delete, |value| Op::Put(value));
+        let seqno = Seqno(seqno.0);
+        writer.add(&EntryRef { key, seqno, op }).unwrap();
+    }
+}
+
+fn options(block_bytes: u32) -> TreeOptions {
+    TreeOptions {
+        block_bytes,
+        ..TreeOptions::default()
+    }
+}
+
+fn numbered(range: std::ops::Range<u64>, value_len: usize) -> Model {
+    let row = |n: u64| {
+        let mut value = vec![0; value_len];
+        Rng::new(n).fill(&mut value);
+        (
+            (format!("key{n:08}").into_bytes(), std::cmp::Reverse(n + 1)),
+            Some(value),
+        )
+    };
+    range.map(row).collect()
+}
+
+fn rows(model: &Model) -> Vec<Row> {
+    model
+        .keys()
+        .map(|(key, seqno)| (key.clone(), seqno.0))
+        .collect()
+}
+
+fn violations(table: &Table) -> Vec<Violation> {
+    let mut found = Vec::new();
+    let mut done = 0;
+    table
+        .check(&mut |bytes| done += bytes, &mut |v| found.push(v))
+        .unwrap();
+    if found.is_empty() {
+        assert_eq!(done, table.meta().data_bytes);
+    }
+    found
+}
+
+fn newest(table: &Table, key: &[u8], max_seqno: Seqno) -> Option<(u64, Option<Vec<u8>>)> {
+    let mut found = None;
+    let flow = table.versions_of(key, max_seqno, &mut |entry, owner| {
+        assert_eq!(entry.key, key);
+        let value = match entry.op {
+            Op::Put(value) => Some(to_bytes(value, owner).to_vec()),
+            _ => None,
+        };
+        found = Some((entry.seqno.0, value));
+        ControlFlow::Break(())
+    });
+    assert_eq!(flow.unwrap().is_break(), found.is_some());
+    found
+}
+
+#[test]
+fn an_empty_table_is_none() {
+    let bed = Bed::new(16 << 20);
+    assert_eq!(bed.writer(&options(4096)).finish().unwrap(), None);
+    assert_eq!(bed.live_bytes(), 0);
+}
+
+#[test]
+fn a_table_gives_back_what_was_put() {
+    let bed = Bed::new(64 << 20);
+    let model = numbered(0..30_000, 100);
+    let table = bed.table(&model, &options(1024));
+    let meta = table.meta();
+    assert_eq!(meta.entry_count, 30_000);
+    assert_eq!(meta.smallest, b"key00000000");
+    assert_eq!(meta.largest, b"key00029999");
+    assert!(!meta.largest_excluded);
+    assert_eq!((meta.min_seqno, meta.max_seqno), (Seqno(1), Seqno(30_000)));
+    assert_eq!(bed.live_bytes(), meta.owned_bytes());
+    let mut iter = table.iter().unwrap();
+    check_against(&mut iter, &rows(&model), b"key00012345", 5);
+    assert_eq!(violations(&table), []);
+    for n in [0, 1, 500, 29_999] {
+        let key = format!("key{n:08}");
+        let value = model[&(key.clone().into_bytes(), std::cmp::Reverse(n + 1))].clone();
+        assert_eq!(newest(&table, key.as_bytes(), NOW), Some((n + 1, value)));
+        assert_eq!(newest(&table, key.as_bytes(), Seqno(n)), None);
+    }
+    assert_eq!(newest(&table, b"key", NOW), None);
+    assert_eq!(newest(&table, b"key00000000x", NOW), None);
+    assert_eq!(newest(&table, b"z", NOW), None);
+}
+
+#[test]
+fn a_scan_reads_many_blocks_with_one_request() {
+    let bed = Bed::new(64 << 20);
+    let table = bed.table(&numbered(0..2000, 1000), &options(4096));
+    let blocks = table.index_entries(b"", None).unwrap();
+    let run = |mut iter: BoxIter| {
+        let before = bed.device.counters().reads;
+        let mut count = 0;
+        iter.seek(b"", NOW).unwrap();
+        while iter.current().is_some() {
+            count += 1;
+            iter.next().unwrap();
+        }
+        assert_eq!(count, 2000);
+        bed.device.counters().reads - before
+    };
+    let merged = run(table.blocks_iter(blocks.clone()));
+    assert!(
+        merged * 30 < blocks.len() as u64,
+        "{merged} reads of {} blocks",
+        blocks.len()
+    );
+    let cached_before = bed.cache.bytes();
+    let scanned = run(table.iter().unwrap());
+    assert!(
+        scanned * 20 < blocks.len() as u64,
+        "{scanned} reads of {} blocks",
+        blocks.len()
+    );
+    assert!(
+        bed.cache.bytes() > cached_before + (1 << 20),
+        "a scan fills the cache"
+    );
+    assert_eq!(run(table.iter().unwrap()), 0);
+}
+
+#[test]
+fn filters_save_reads() {
+    let bed = Bed::new(64 << 20);
+    let table = bed.table(&numbered(0..10_000, 100), &options(4096));
+    newest(&table, b"key00000000", NOW).unwrap();
+    let counters = bed.cache.counters();
+    let read_before = counters.data_blocks_read.load(Ordering::Relaxed);
+    for n in 0..10_000 {
+        assert_eq!(newest(&table, format!("key{n:08}x").as_bytes(), NOW), None);
+    }
+    let probes = counters.filter_probes.load(Ordering::Relaxed);
+    let false_positives = counters.filter_false_positives.load(Ordering::Relaxed);
+    let read = counters.data_blocks_read.load(Ordering::Relaxed) - read_before;
+    assert!(probes > 9000, "{probes}");
+    assert!(false_positives > 0);
+    assert!(
+        false_positives * 100 < probes * 2,
+        "{false_positives} of {probes}"
+    );
+    assert!(read <= false_positives, "{read}");
+}
+
+#[test]
+fn versions_of_a_key_may_span_blocks() {
+    let bed = Bed::new(64 << 20);
+    let mut model = numbered(0..10, 100);
+    let key = b"key00000005".to_vec();
+    for seqno in 100..2100 {
+        model.insert((key.clone(), std::cmp::Reverse(seqno)), Some(vec![1; 100]));
+    }
+    let table = bed.table(&model, &options(1024));
+    let spanning = table.index_entries(&key, Some(b"key00000005\0")).unwrap();
+    assert!(spanning.len() > 10);
+    assert!(spanning.iter().all(|e| e.has_versions));
+    assert_eq!(violations(&table), []);
+    for seqno in [u64::MAX, 2099, 1500, 100] {
+        let expected = seqno.min(2099);
+        assert_eq!(newest(&table, &key, Seqno(seqno)).unwrap().0, expected);
+    }
+    assert_eq!(newest(&table, &key, Seqno(99)).unwrap().0, 6);
+    let mut all = Vec::new();
+    let _ = table.versions_of(&key, Seqno(1999), &mut |entry, _| {
+        all.push(entry.seqno.0);
+        ControlFlow::Continue(())
+    });
+    let expected: Vec<u64> = (100..2000).rev().chain([6]).collect();
+    assert_eq!(all, expected);
+    let rows = rows(&model);
+    for target in [2098, 1000, 50] {
+        check_against(&mut table.iter().unwrap(), &rows, &key, target);
+    }
+}
+
+#[test]
+fn large_values_come_back() {
+    let bed = Bed::new(256 << 20);
+    let model = numbered(0..5, 1 << 20);
+    let table = bed.table(&model, &options(16 << 10));
+    assert_eq!(table.index_entries(b"", None).unwrap().len(), 5);
+    check_against(&mut table.iter().unwrap(), &rows(&model), b"key00000003", 4);
+    assert_eq!(
+        newest(&table, b"key00000003", NOW)
+            .unwrap()
+            .1
+            .unwrap()
+            .len(),
+        1 << 20
+    );
+    let overhead = table.meta().owned_bytes() - (5 << 20);
+    assert!(overhead < 16 << 10, "{overhead}");
+}
+
+#[test]
+fn blocks_are_compressed_where_that_pays() {
+    let bed = Bed::new(64 << 20);
+    let lz4 = TreeOptions {
+        compression: Compression::Lz4,
+        ..options(16 << 10)
+    };
+    let mut dull = Model::new();
+    for n in 0..2000u64 {
+        let key = format!("key{n:08}").into_bytes();
+        dull.insert((key, std::cmp::Reverse(n + 1)), Some(vec![b'x'; 200]));
+    }
+    let random = numbered(0..2000, 200);
+    let sizes: Vec<u64> = [
+        (&dull, &lz4),
+        (&random, &lz4),
+        (&random, &options(16 << 10)),
+    ]
+    .into_iter()
+    .map(|(model, options)| {
+        let table = bed.table(model, options);
+        check_against(
+            &mut table.iter().unwrap(),
+            &rows(model),
+            b"key00000777",
+            778,
+        );
+        assert_eq!(violations(&table), []);
+        table.meta().data_bytes
+    })
+    .collect();
+    assert!(sizes[0] * 4 < sizes[1], "{sizes:?}");
+    assert_eq!(sizes[1], sizes[2]);
+}
+
+#[test]
+fn range_deletes_are_in_the_table_and_its_range() {
+    let bed = Bed::new(64 << 20);
+    let delete = |start: &[u8], end: &[u8], seqno| RangeDelete {
+        start: start.to_vec(),
+        end: end.to_vec(),
+        seqno: Seqno(seqno),
+    };
+    let mut writer = bed.writer(&options(4096));
+    writer.add_range_delete(delete(b"a", b"c", 70));
+    writer.add_range_delete(delete(b"x", b"x", 71));
+    add_all(&mut writer, &numbered(0..10, 10));
+    writer.add_range_delete(delete(b"k", b"z", 90));
+    let table = bed.open(writer.finish().unwrap().unwrap());
+    assert_eq!(table.meta().range_delete_count, 2);
+    assert_eq!(table.meta().smallest, b"a");
+    assert_eq!(table.meta().largest, b"z");
+    assert!(table.meta().largest_excluded);
+    assert_eq!(table.meta().max_seqno, Seqno(90));
+    let set = table.range_deletes().unwrap();
+    assert_eq!(set.newest_covering(b"b", NOW), Some(Seqno(70)));
+    assert_eq!(set.newest_covering(b"y", NOW), Some(Seqno(90)));
+    assert_eq!(violations(&table), []);
+
+    let mut alone = bed.writer(&options(4096));
+    for n in 0..5000u64 {
+        let start = n.to_be_bytes();
+        alone.add_range_delete(delete(&start, &[&start[..], &[1]].concat(), n + 1));
+    }
+    let alone = bed.open(alone.finish().unwrap().unwrap());
+    assert_eq!(alone.range_deletes().unwrap().len(), 5000);
+    assert_eq!(alone.meta().entry_count, 0);
+    assert_eq!(newest(&alone, b"a", NOW), None);
+    let mut iter = alone.iter().unwrap();
+    iter.seek_before(None).unwrap();
+    assert!(iter.current().is_none());
+    assert_eq!(violations(&alone), []);
+}
+
+/// Two tables of alternating spans of keys, stitched into one that copies nothing.
+fn stitched(bed: &Bed) -> (Arc<Table>, Model, [Arc<Table>; 2]) {
+    let even: Model = numbered(0..1000, 100)
+        .into_iter()
+        .chain(numbered(2000..3000, 100))
+        .collect();
+    let odd = numbered(1000..2000, 100);
+    let inputs = [&even, &odd].map(|model| bed.table(model, &options(4096)));
+    let blocks = |table: usize, from: u64, to: u64| -> Vec<IndexEntry> {
+        let (from, to) = (format!("key{from:08}"), format!("key{to:08}"));
+        let all = inputs[table].index_entries(b"", None).unwrap();
+        all.into_iter()
+            .filter(|e| e.first.as_slice() >= from.as_bytes() && e.last.as_slice() < to.as_bytes())
+            .collect()
+    };
+    let spans = [
+        blocks(0, 0, 1000),
+        blocks(1, 1000, 2000),
+        blocks(0, 2000, 3000),
+    ];
+    let mut model = Model::new();
+    let mut writer = bed.writer(&options(4096));
+    for (number, span) in spans.iter().enumerate() {
+        let (first, last) = (&span[0].first, &span[span.len() - 1].last);
+        let of_span = even
+            .iter()
+            .chain(&odd)
+            .filter(|((key, _), _)| first <= key && key <= last);
+        model.extend(of_span.map(|(k, v)| (k.clone(), v.clone())));
+        let live = bed.live_bytes();
+        writer.stitch(span).unwrap();
+        assert_eq!(bed.live_bytes(), live);
+        // Something of its own in between.
+        let own = format!("key{:08}~", number * 1000 + 999).into_bytes();
+        let own: Model = [((own, std::cmp::Reverse(5000)), None)].into();
+        add_all(&mut writer, &own);
+        model.extend(own);
+    }
+    let meta = writer.finish().unwrap().unwrap();
+    (bed.open(meta), model, inputs)
+}
+
+#[test]
+fn a_stitched_table_reads_blocks_of_others() {
+    let bed = Bed::new(64 << 20);
+    let (table, model, _) = stitched(&bed);
+    assert_eq!(table.meta().entry_count, model.len() as u64);
+    assert_eq!(table.meta().delete_count, 3);
+    check_against(&mut table.iter().unwrap(), &rows(&model), b"key00001500", 9);
+    for ((key, seqno), value) in &model {
+        assert_eq!(newest(&table, key, NOW), Some((seqno.0, value.clone())));
+    }
+    assert_eq!(violations(&table), []);
+}
+
+#[test]
+fn a_stitched_table_outlives_what_its_inputs_leave_behind() {
+    let bed = Bed::new(64 << 20);
+    let (table, model, inputs) = stitched(&bed);
+    // As an install does it: what the inputs own and the output does not is freed.
+    let kept = |addr: u64| {
+        let runs = &table.meta().runs;
+        runs.iter().any(|run| run.addr <= addr && addr < run.end())
+    };
+    for input in &inputs {
+        for run in &input.meta().runs {
+            for addr in (run.addr..run.end())
+                .step_by(512)
+                .filter(|addr| !kept(*addr))
+            {
+                bed.volume.zones().free(&[Extent { addr, len: 512 }]);
+            }
+        }
+    }
+    assert_eq!(bed.live_bytes(), table.meta().owned_bytes());
+    let mut filler = bed.writer(&options(4096));
+    add_all(&mut filler, &numbered(5000..20_000, 1000));
+    filler.finish().unwrap().unwrap();
+    let fresh = Table::open(
+        Arc::clone(&bed.volume),
+        Arc::new(BlockCache::new(1 << 20)),
+        Arc::clone(table.meta()),
+    );
+    check_against(&mut fresh.iter().unwrap(), &rows(&model), b"key00001500", 9);
+    assert_eq!(violations(&fresh), []);
+}
+
+#[test]
+fn a_writer_given_up_gives_its_space_back() {
+    let bed = Bed::new(64 << 20);
+    let mut writer = bed.writer(&options(4096));
+    add_all(&mut writer, &numbered(0..5000, 1000));
+    assert!(bed.live_bytes() > 4 << 20);
+    assert!(writer.written_bytes() > 4 << 20);
+    assert!(writer.estimated_bytes() > 5_000_000);
+    drop(writer);
+    assert_eq!(bed.live_bytes(), 0);
+}
+
+#[test]
+fn a_full_volume_is_an_error_and_loses_no_space() {
+    let bed = Bed::new(16 << 20);
+    let mut writer = bed.writer(&options(4096));
+    let mut failed = None;
+    for ((key, seqno), value) in &numbered(0..20_000, 1000) {
+        let seqno = Seqno(seqno.0);
+        let op = Op::Put(value.as_ref().unwrap());
+        if let Err(error) = writer.add(&EntryRef { key, seqno, op }) {
+            failed = Some(error);
+            break;
+        }
+    }
+    assert_eq!(failed.unwrap().kind(), ErrorKind::NoSpace);
+    drop(writer);
+    assert_eq!(bed.live_bytes(), 0);
+}
+
+#[test]
+fn a_table_fits_into_holes() {
+    let bed = Bed::new(16 << 20);
+    let zones = bed.volume.zones();
+    let mut taken = Vec::new();
+    while let Ok(extent) = zones.allocate(8192, 8192, Stream(9)) {
+        taken.push(extent);
+    }
+    let freed: Vec<Extent> = taken.iter().copied().step_by(2).collect();
+    zones.free(&freed);
+    let model = numbered(0..1000, 1000);
+    let table = bed.table(&model, &options(4096));
+    assert!(table.meta().runs.len() > 50);
+    assert_eq!(violations(&table), []);
+    check_against(&mut table.iter().unwrap(), &rows(&model), b"key00000500", 9);
+}
+
+/// Every key, or the first error.
+fn read_all(table: &Table) -> Result<Vec<Row>, crate::VtError> {
+    let mut out = Vec::new();
+    let mut iter = table.iter()?;
+    iter.seek(b"", NOW)?;
+    while let Some(entry) = iter.current() {
+        out.push((entry.key.to_vec(), entry.seqno.0));
+        iter.next()?;
+    }
+    table.range_deletes()?;
+    Ok(out)
+}
+
+#[test]
+fn a_flipped_bit_is_an_error_never_other_data() {
+    let bed = Bed::new(16 << 20);
+    let mut writer = bed.writer(&TreeOptions {
+        compression: Compression::Lz4,
+        ..options(1024)
+    });
+    let mut model = numbered(0..500, 20);
+    model.extend(numbered(0..3, 600));
+    add_all(&mut writer, &model);
+    writer.add_range_delete(RangeDelete {
+        start: b"a".to_vec(),
+        end: b"b".to_vec(),
+        seqno: Seqno(9),
+    });
+    let meta = Arc::new(writer.finish().unwrap().unwrap());
+    let mut rng = Rng::new(11);
+    for _ in 0..1500 {
+        let run = &meta.runs[usize::try_from(rng.below(meta.runs.len() as u64)).unwrap()];
+        let at = run.addr + rng.below(run.len_bytes);
+        let mut byte = [0];
+        bed.device.read_at(at, &mut byte).unwrap();
+        let flipped = [byte[0] ^ (1 << rng.below(8))];
+        bed.device.write_at(at, &[&flipped]).unwrap();
+        let cache = Arc::new(BlockCache::new(0));
+        let table = Table::open(Arc::clone(&bed.volume), cache, Arc::clone(&meta));
+        let error = read_all(&table).expect_err("the byte belongs to a block");
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+        assert!(!violations(&table).is_empty());
+        bed.device.write_at(at, &[&byte]).unwrap();
+    }
+    let table = bed.open((*meta).clone());
+    assert_eq!(read_all(&table).unwrap(), rows(&model));
+}
+
+#[test]
+fn a_sound_block_that_is_not_the_one_meant_is_an_error() {
+    let bed = Bed::new(16 << 20);
+    let table = bed.table(&numbered(0..100, 100), &options(4096));
+    let mut blocks = table.index_entries(b"", None).unwrap();
+    table.blocks_iter(blocks.clone()).seek(b"", NOW).unwrap();
+    // As if the block that the index means was never written over the one that stands there.
+    blocks[0].block.checksum ^= 1;
+    let error = table.blocks_iter(blocks).seek(b"", NOW);
+    assert_eq!(error.expect_err("another block").kind(), ErrorKind::Corrupt);
+}
+
+#[test]
+fn a_root_of_another_table_is_an_error() {
+    let bed = Bed::new(16 << 20);
+    let first = bed.table(&numbered(0..100, 100), &options(4096));
+    let other = bed.table(&numbered(0..100, 100), &options(4096));
+    let mixed = bed.open(TableMeta {
+        root_addr: other.meta().root_addr,
+        root_bytes: other.meta().root_bytes,
+        ..(**first.meta()).clone()
+    });
+    assert_eq!(
+        read_all(&mixed).expect_err("another root").kind(),
+        ErrorKind::Corrupt
+    );
+    let outside = bed.open(TableMeta {
+        root_addr: 1 << 50,
+        ..(**first.meta()).clone()
+    });
+    assert_eq!(
+        read_all(&outside).expect_err("no place").kind(),
+        ErrorKind::Corrupt
+    );
+}
+
+fn models() -> impl Strategy<Value = Model> {
+    let key = proptest::collection::vec(0u8..4, 0..5);
+    let value = proptest::option::of(0usize..300);
+    let row = (key, value);
+    proptest::collection::vec(row, 1..250).prop_map(|rows| {
+        let rows = (1u64..).zip(rows);
+        rows.map(|(n, (key, value))| ((key, std::cmp::Reverse(n)), value.map(|len| vec![1; len])))
+            .collect()
+    })
+}
+
+thread_local! {
+    static BED: Bed = Bed::new(16 << 20);
+}
+
+proptest! {
+    #[test]
+    fn a_table_is_a_map(
+        model in models(),
+        key in proptest::collection::vec(0u8..4, 0..5),
+        seqno in 0u64..250,
+        lz4 in any::<bool>(),
+    ) {
+        BED.with(|bed| {
+            let compression = if lz4 { Compression::Lz4 } else { Compression::None };
+            let options = TreeOptions { compression, ..options(1024) };
+            let table = bed.table(&model, &options);
+            let rows = rows(&model);
+            check_against(&mut table.iter().unwrap(), &rows, &key, seqno);
+            let blocks = table.index_entries(b"", None).unwrap();
+            check_against(&mut table.blocks_iter(blocks), &rows, &key, seqno);
+            let expected = model.iter().find(|((k, s), _)| *k == key && s.0 <= seqno);
+            let expected = expected.map(|((_, s), value)| (s.0, value.clone()));
+            assert_eq!(newest(&table, &key, Seqno(seqno)), expected);
+            assert_eq!(violations(&table), []);
+            let runs = table.meta().runs.iter();
+            let extents = runs.map(|r| Extent { addr: r.addr, len: r.len_bytes });
+            bed.volume.zones().free(&extents.collect::<Vec<_>>());
+            assert_eq!(bed.live_bytes(), 0);
+        });
+    }
+}

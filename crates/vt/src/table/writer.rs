@@ -1,0 +1,495 @@
+//! Writing a table.
+//!
+//! 1. Entries go into a data block until it is full; then it is packed, gets its filter and its
+//!    index entry, and waits in a buffer.
+//! 2. When the buffer is full, places are allocated for the blocks in it, and each run of places is
+//!    written with one request. Only then does a block have its address, which is in its header.
+//! 3. Stitched blocks only add their index entries.
+//! 4. At the end, index blocks, range deletes and the root are planned (their lengths do not depend
+//!    on addresses), placed together with what is left in the buffer, filled in and written.
+//!
+//! - Nothing refers to the table before its version edit is durable; a writer that is dropped gives
+//!   all its space back.
+
+use super::key_hash;
+use super::writer::facts::BlockFacts;
+use crate::VtError;
+use crate::entry::{EntryRef, RangeDelete};
+use places::Places;
+use std::ops::{Range, RangeInclusive};
+use std::sync::Arc;
+use stitch_base::{Seqno, TableId, TreeId};
+use stitch_format::block::{HEADER_BYTES, block_bytes, stored_checksum};
+use stitch_format::vt_data::{DataBuilder, FLAG_LZ4};
+use stitch_format::vt_index::{BlockPtr, IndexBuilder, IndexEntry};
+use stitch_format::vt_manifest::TableMeta;
+use stitch_format::vt_range_delete::{self, StoredRangeDelete};
+use stitch_format::vt_root::{Leaf, RootIndex, TableRoot};
+use stitch_kv::{Compression, TreeOptions};
+use stitch_volume::{BlockKind, Stream, Volume};
+
+mod facts;
+mod places;
+
+/// Blocks wait until there are so many bytes of them.
+const BUFFER_BYTES: usize = 1 << 20;
+/// A block may be so many times longer than asked for, so that versions of a key stay together.
+const STRETCH: usize = 4;
+const BLOCK_BYTES: RangeInclusive<usize> = (1 << 10)..=(1 << 20);
+/// Index blocks are cut at the length of data blocks, within these bounds: what has room for one
+/// has room for the other. A table with only one has it inside its root.
+const LEAF_BYTES: RangeInclusive<usize> = (4 << 10)..=(24 << 10);
+
+/// Who a new table is and where it goes.
+#[derive(Clone, Debug)]
+pub(crate) struct NewTable {
+    /// Its number, never used before, not even for a table that was given up.
+    pub(crate) id: TableId,
+    /// Its tree.
+    pub(crate) tree: TreeId,
+    /// The tree's options.
+    pub(crate) options: TreeOptions,
+    /// With which other writes it should lie together.
+    pub(crate) stream: Stream,
+}
+
+/// A block in the buffer.
+#[derive(Clone, Debug)]
+struct Pending {
+    /// Where it is in the buffer, padding included.
+    range: Range<usize>,
+    payload_len: usize,
+    kind: BlockKind,
+    flags: u8,
+}
+
+/// Makes a table: `(add | stitch | add_range_delete)* finish`; entries and blocks in order.
+#[derive(Debug)]
+pub(crate) struct TableWriter {
+    volume: Arc<Volume>,
+    table: NewTable,
+    block_bytes: usize,
+    buffer_bytes: usize,
+    data: DataBuilder,
+    facts: BlockFacts,
+    last: Vec<u8>,
+    last_seqno: Seqno,
+    buffer: Vec<u8>,
+    /// Data blocks in the buffer, each with its number in the index.
+    pending: Vec<(Pending, usize)>,
+    index: Vec<IndexEntry>,
+    range_deletes: Vec<RangeDelete>,
+    data_bytes: u64,
+    places: Places,
+}
+
+impl TableWriter {
+    /// A writer. Allocates nothing yet.
+    pub(crate) fn new(volume: &Arc<Volume>, table: NewTable) -> Self {
+        let zone_bytes = usize::try_from(volume.zones().zone_bytes()).unwrap_or(usize::MAX);
+        let most = (*BLOCK_BYTES.end()).min(zone_bytes / (2 * STRETCH));
+        let block_bytes = usize::try_from(table.options.block_bytes).unwrap_or(usize::MAX);
+        Self {
+            block_bytes: block_bytes.clamp(*BLOCK_BYTES.start(), most),
+            buffer_bytes: BUFFER_BYTES.min(zone_bytes),
+            data: DataBuilder::new(),
+            facts: BlockFacts::default(),
+            last: Vec::new(),
+            last_seqno: Seqno(0),
+            buffer: Vec::new(),
+            pending: Vec::new(),
+            index: Vec::new(),
+            range_deletes: Vec::new(),
+            data_bytes: 0,
+            places: Places::new(Arc::clone(volume), table.stream),
+            volume: Arc::clone(volume),
+            table,
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.data.is_empty() && self.index.is_empty() && self.range_deletes.is_empty()
+    }
+
+    /// True if a key was added before.
+    fn has_keys(&self) -> bool {
+        !self.data.is_empty() || !self.index.is_empty()
+    }
+
+    /// Adds an entry.
+    ///
+    /// # Panics
+    /// If it does not come after those before.
+    pub(crate) fn add(&mut self, entry: &EntryRef<'_>) -> Result<(), VtError> {
+        let is_version = self.has_keys() && self.last == entry.key;
+        if is_version {
+            assert!(entry.seqno < self.last_seqno, "versions come newest first");
+        } else {
+            assert!(
+                !self.has_keys() || self.last.as_slice() < entry.key,
+                "keys come in order"
+            );
+        }
+        if self.is_full_for(entry, is_version) {
+            self.cut()?;
+        }
+        if is_version {
+            self.facts.has_versions = true;
+            if self.data.is_empty()
+                && let Some(before) = self.index.last_mut()
+            {
+                before.has_versions = true;
+            }
+        } else {
+            self.last.clear();
+            self.last.extend_from_slice(entry.key);
+        }
+        self.last_seqno = entry.seqno;
+        self.facts.add(entry, is_version);
+        self.data.add(entry.key, entry.seqno, &entry.op);
+        Ok(())
+    }
+
+    /// True if the block should end before an entry.
+    fn is_full_for(&self, entry: &EntryRef<'_>, is_version: bool) -> bool {
+        if self.data.is_empty() {
+            return false;
+        }
+        let len = self.data.len_bytes() + DataBuilder::entry_bytes_max(entry.key, &entry.op);
+        let stretch = if is_version { STRETCH } else { 1 };
+        len > self.block_bytes * stretch
+    }
+
+    /// Adds a range delete, in any order. An empty range adds nothing.
+    pub(crate) fn add_range_delete(&mut self, delete: RangeDelete) {
+        if delete.start < delete.end {
+            self.range_deletes.push(delete);
+        }
+    }
+
+    /// Adds blocks of other tables.
+    ///
+    /// # Panics
+    /// If they do not come after what was added before.
+    pub(crate) fn stitch(&mut self, blocks: &[IndexEntry]) -> Result<(), VtError> {
+        self.cut()?;
+        for entry in blocks {
+            let is_in_order = match self.index.last() {
+                Some(before) if before.last == entry.first => {
+                    before.has_versions && entry.has_versions
+                }
+                Some(before) => before.last < entry.first,
+                None => true,
+            };
+            assert!(is_in_order, "blocks come in order");
+            self.data_bytes += u64::from(entry.block.len_bytes);
+            self.places.refer(&entry.block);
+            self.index.push(entry.clone());
+        }
+        if let Some(entry) = self.index.last() {
+            self.last.clone_from(&entry.last);
+            self.last_seqno = Seqno(0);
+        }
+        Ok(())
+    }
+
+    /// Bytes of data blocks so far, stitched ones included.
+    pub(crate) fn estimated_bytes(&self) -> u64 {
+        self.data_bytes + self.data.len_bytes() as u64
+    }
+
+    /// Bytes written to the device so far.
+    pub(crate) const fn written_bytes(&self) -> u64 {
+        self.places.written_bytes()
+    }
+
+    /// Ends the data block.
+    fn cut(&mut self) -> Result<(), VtError> {
+        if self.data.is_empty() {
+            return Ok(());
+        }
+        let start = self.buffer.len();
+        self.buffer.resize(start + HEADER_BYTES, 0);
+        self.data.finish(&mut self.buffer);
+        let raw_bytes = self.buffer.len() - start - HEADER_BYTES;
+        let flags = self.compress(start + HEADER_BYTES);
+        let pending = self.pad(start, BlockKind::TableData, flags);
+        let len_bytes = u32::try_from(pending.range.len()).expect("a block is bounded");
+        let block = BlockPtr {
+            len_bytes,
+            ..BlockPtr::default()
+        };
+        let raw_bytes = u32::try_from(raw_bytes).expect("a block is bounded");
+        let facts = std::mem::take(&mut self.facts);
+        let entry = facts.into_entry(self.table.id, &self.last, block, raw_bytes);
+        self.pending.push((pending, self.index.len()));
+        self.index.push(entry);
+        self.data_bytes += u64::from(len_bytes);
+        if self.buffer.len() >= self.buffer_bytes {
+            self.write_buffer()?;
+        }
+        Ok(())
+    }
+
+    /// Compresses the buffer from `start` on, if that pays. Gives the block's flags.
+    fn compress(&mut self, start: usize) -> u8 {
+        if self.table.options.compression == Compression::None {
+            return 0;
+        }
+        let raw = &self.buffer[start..];
+        let packed = lz4_flex::block::compress(raw);
+        let saves = packed.len() <= raw.len() - raw.len() / 8;
+        if !saves || block_bytes(packed.len() as u64) >= block_bytes(raw.len() as u64) {
+            return 0;
+        }
+        self.buffer.truncate(start);
+        self.buffer.extend_from_slice(&packed);
+        FLAG_LZ4
+    }
+
+    /// Pads the block from `start` to the buffer's end.
+    fn pad(&mut self, start: usize, kind: BlockKind, flags: u8) -> Pending {
+        let payload_len = self.buffer.len() - start - HEADER_BYTES;
+        let len = usize::try_from(block_bytes(payload_len as u64)).expect("a block is bounded");
+        self.buffer.resize(start + len, 0);
+        Pending {
+            range: start..start + len,
+            payload_len,
+            kind,
+            flags,
+        }
+    }
+
+    /// Seals a block of the buffer for its place.
+    fn seal(&mut self, pending: &Pending, addr: u64) -> BlockPtr {
+        let block = &mut self.buffer[pending.range.clone()];
+        let (len, kind, flags) = (pending.payload_len, pending.kind, pending.flags);
+        self.volume.seal_block_in(block, len, kind, flags, addr);
+        BlockPtr {
+            addr,
+            len_bytes: u32::try_from(block.len()).expect("a block is bounded"),
+            checksum: stored_checksum(block),
+        }
+    }
+
+    /// Seals the data blocks of the buffer for their places.
+    fn seal_data(&mut self, addrs: &[u64]) {
+        let pending = std::mem::take(&mut self.pending);
+        assert_eq!(pending.len(), addrs.len(), "every block has a place");
+        for ((pending, number), addr) in pending.iter().zip(addrs) {
+            self.index[*number].block = self.seal(pending, *addr);
+        }
+    }
+
+    fn pending_lens(&self) -> Vec<u64> {
+        let lens = self.pending.iter().map(|(p, _)| p.range.len() as u64);
+        lens.collect()
+    }
+
+    /// Writes all blocks of the buffer.
+    fn write_buffer(&mut self) -> Result<(), VtError> {
+        let lens = self.pending_lens();
+        let addrs = self.places.allocate(&lens)?;
+        self.seal_data(&addrs);
+        self.places.write(&addrs, &lens, &self.buffer)?;
+        self.buffer.clear();
+        Ok(())
+    }
+
+    /// Writes the rest and gives what a version must know of the table; `None` if nothing was
+    /// added.
+    ///
+    /// # Durability
+    /// None; the commit of the version makes it durable.
+    pub(crate) fn finish(mut self) -> Result<Option<TableMeta>, VtError> {
+        if self.is_empty() {
+            return Ok(None);
+        }
+        self.cut()?;
+        self.range_deletes
+            .sort_by(|a, b| (&a.start, &a.end, a.seqno).cmp(&(&b.start, &b.end, b.seqno)));
+        let leaves = self.plan_leaves();
+        let range_deletes = self.range_delete_payloads();
+        let mut root = self.root(leaves.len(), range_deletes.len());
+        let lens = self.tail_lens(&leaves, &range_deletes, &root);
+        let addrs = self.places.allocate(&lens)?;
+
+        let (data, rest) = addrs.split_at(self.pending.len());
+        let (leaf_addrs, rest) = rest.split_at(if leaves.len() > 1 { leaves.len() } else { 0 });
+        let (delete_addrs, root_addr) = rest.split_at(range_deletes.len());
+        self.seal_data(data);
+        let mut stored_leaves = Vec::new();
+        for (leaf, addr) in leaves.iter().zip(leaf_addrs) {
+            let payload = self.leaf_payload(leaf.clone());
+            let block = self.push(&payload, BlockKind::TableIndex, *addr);
+            let last = self.index[leaf.end - 1].last.clone();
+            stored_leaves.push(Leaf { last, block });
+        }
+        for (slot, (payload, addr)) in range_deletes.iter().zip(delete_addrs).enumerate() {
+            root.range_deletes[slot] = self.push(payload, BlockKind::RangeDeletes, *addr);
+        }
+        if leaves.len() > 1 {
+            root.index = RootIndex::Leaves(stored_leaves);
+        }
+        let payload = self.encode_root(&root, &leaves);
+        let root_block = self.push(&payload, BlockKind::TableRoot, root_addr[0]);
+        self.places.write(&addrs, &lens, &self.buffer)?;
+        Ok(Some(self.meta(&root, root_block)))
+    }
+
+    /// Appends a block to the buffer and seals it.
+    fn push(&mut self, payload: &[u8], kind: BlockKind, addr: u64) -> BlockPtr {
+        let start = self.buffer.len();
+        self.buffer.resize(start + HEADER_BYTES, 0);
+        self.buffer.extend_from_slice(payload);
+        let pending = self.pad(start, kind, 0);
+        self.seal(&pending, addr)
+    }
+
+    /// Where index blocks and range delete blocks are cut.
+    fn leaf_bytes(&self) -> usize {
+        self.block_bytes
+            .clamp(*LEAF_BYTES.start(), *LEAF_BYTES.end())
+    }
+
+    /// Cuts the index into index blocks. One that is small enough goes into the root; it has the
+    /// only leaf then.
+    fn plan_leaves(&self) -> Vec<Range<usize>> {
+        let mut leaves = Vec::new();
+        let (mut start, mut builder) = (0, IndexBuilder::new());
+        for (at, entry) in self.index.iter().enumerate() {
+            if builder.len_bytes() >= self.leaf_bytes() {
+                leaves.push(start..at);
+                (start, builder) = (at, IndexBuilder::new());
+            }
+            builder.add(entry);
+        }
+        if !builder.is_empty() {
+            leaves.push(start..self.index.len());
+        }
+        leaves
+    }
+
+    fn leaf_payload(&self, entries: Range<usize>) -> Vec<u8> {
+        let mut builder = IndexBuilder::new();
+        for entry in &self.index[entries] {
+            builder.add(entry);
+        }
+        builder.finish()
+    }
+
+    fn range_delete_payloads(&self) -> Vec<Vec<u8>> {
+        let mut out = Vec::new();
+        let mut batch: Vec<StoredRangeDelete<'_>> = Vec::new();
+        let mut bytes = 0;
+        for delete in &self.range_deletes {
+            let stored = StoredRangeDelete {
+                start: &delete.start,
+                end: &delete.end,
+                seqno: delete.seqno,
+            };
+            if !batch.is_empty() && bytes + stored.bytes_max() > self.leaf_bytes() {
+                out.push(vt_range_delete::encode(&batch));
+                batch.clear();
+                bytes = 0;
+            }
+            bytes += stored.bytes_max();
+            batch.push(stored);
+        }
+        if !batch.is_empty() {
+            out.push(vt_range_delete::encode(&batch));
+        }
+        out
+    }
+
+    /// The root, with pointers to nowhere yet.
+    fn root(&self, leaf_count: usize, range_delete_blocks: usize) -> TableRoot {
+        let sum = |count: fn(&IndexEntry) -> u32| {
+            let counts = self.index.iter().map(|e| u64::from(count(e)));
+            counts.sum::<u64>()
+        };
+        TableRoot {
+            id: self.table.id,
+            tree: self.table.tree,
+            entry_count: sum(|e| e.entry_count),
+            delete_count: sum(|e| e.delete_count),
+            range_delete_count: self.range_deletes.len() as u64,
+            data_bytes: self.data_bytes,
+            range_deletes: vec![BlockPtr::default(); range_delete_blocks],
+            index: match leaf_count {
+                0 => RootIndex::None,
+                _ => RootIndex::Inside(0..0),
+            },
+        }
+    }
+
+    fn encode_root(&self, root: &TableRoot, leaves: &[Range<usize>]) -> Vec<u8> {
+        match (&root.index, leaves) {
+            (RootIndex::Inside(_), [leaf]) => root.encode(&self.leaf_payload(leaf.clone())),
+            _ => root.encode(&[]),
+        }
+    }
+
+    /// Lengths on the device of all blocks that are still to be written.
+    fn tail_lens(
+        &self,
+        leaves: &[Range<usize>],
+        range_deletes: &[Vec<u8>],
+        root: &TableRoot,
+    ) -> Vec<u64> {
+        let padded = |payload: &Vec<u8>| block_bytes(payload.len() as u64);
+        let mut lens = self.pending_lens();
+        let mut root = root.clone();
+        if leaves.len() > 1 {
+            lens.extend(
+                leaves
+                    .iter()
+                    .map(|leaf| padded(&self.leaf_payload(leaf.clone()))),
+            );
+            let leaf = |leaf: &Range<usize>| Leaf {
+                last: self.index[leaf.end - 1].last.clone(),
+                block: BlockPtr::default(),
+            };
+            root.index = RootIndex::Leaves(leaves.iter().map(leaf).collect());
+        }
+        lens.extend(range_deletes.iter().map(padded));
+        lens.push(padded(&self.encode_root(&root, leaves)));
+        lens
+    }
+
+    fn meta(&mut self, root: &TableRoot, root_block: BlockPtr) -> TableMeta {
+        let keys = self.index.first().zip(self.index.last());
+        let starts = self.range_deletes.iter().map(|d| d.start.as_slice());
+        let ends = self.range_deletes.iter().map(|d| d.end.as_slice());
+        let first = keys.map(|(first, _)| first.first.as_slice());
+        let last = keys.map(|(_, last)| last.last.as_slice());
+        let smallest = first.into_iter().chain(starts).min();
+        let end = ends.max().filter(|end| last.is_none_or(|last| last < *end));
+        let largest = end.or(last);
+        let deletes = self.range_deletes.iter().map(|d| d.seqno);
+        let min = self
+            .index
+            .iter()
+            .map(|e| e.min_seqno)
+            .chain(deletes.clone())
+            .min();
+        let max = self.index.iter().map(|e| e.max_seqno).chain(deletes).max();
+        let not_empty = "the table is not empty";
+        TableMeta {
+            id: self.table.id,
+            tree: self.table.tree,
+            smallest: smallest.expect(not_empty).to_vec(),
+            largest: largest.expect(not_empty).to_vec(),
+            largest_excluded: end.is_some(),
+            entry_count: root.entry_count,
+            delete_count: root.delete_count,
+            range_delete_count: root.range_delete_count,
+            data_bytes: root.data_bytes,
+            min_seqno: min.expect(not_empty),
+            max_seqno: max.expect(not_empty),
+            root_addr: root_block.addr,
+            root_bytes: root_block.len_bytes,
+            runs: self.places.take_runs(),
+        }
+    }
+}

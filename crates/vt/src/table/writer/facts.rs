@@ -1,0 +1,57 @@
+//! What is noted about a data block while it is filled.
+
+use super::key_hash;
+use crate::entry::{EntryRef, Op};
+use stitch_base::{Seqno, TableId};
+use stitch_filter::QuotientFilter;
+use stitch_format::vt_index::{BlockPtr, IndexEntry};
+
+#[derive(Debug, Default)]
+pub(super) struct BlockFacts {
+    first: Option<Vec<u8>>,
+    hashes: Vec<u64>,
+    entry_count: u32,
+    delete_count: u32,
+    pub(super) has_versions: bool,
+    seqnos: Option<(Seqno, Seqno)>,
+}
+
+impl BlockFacts {
+    /// Notes an entry. `is_version`: its key is that of the entry before, in this block or not.
+    pub(super) fn add(&mut self, entry: &EntryRef<'_>, is_version: bool) {
+        if self.first.is_none() || !is_version {
+            self.hashes.push(key_hash(entry.key));
+        }
+        self.first.get_or_insert_with(|| entry.key.to_vec());
+        self.entry_count += 1;
+        self.delete_count += u32::from(entry.op == Op::Delete);
+        let (min, max) = self.seqnos.unwrap_or((entry.seqno, entry.seqno));
+        self.seqnos = Some((min.min(entry.seqno), max.max(entry.seqno)));
+    }
+
+    /// The index entry of the block.
+    pub(super) fn into_entry(
+        mut self,
+        origin: TableId,
+        last: &[u8],
+        block: BlockPtr,
+        raw_bytes: u32,
+    ) -> IndexEntry {
+        let (min_seqno, max_seqno) = self.seqnos.expect("a block holds an entry");
+        let mut filter = Vec::new();
+        QuotientFilter::build(&mut self.hashes, &mut filter);
+        IndexEntry {
+            first: self.first.expect("a block holds an entry"),
+            last: last.to_vec(),
+            block,
+            origin,
+            raw_bytes,
+            entry_count: self.entry_count,
+            delete_count: self.delete_count,
+            has_versions: self.has_versions,
+            min_seqno,
+            max_seqno,
+            filter,
+        }
+    }
+}

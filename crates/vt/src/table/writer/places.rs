@@ -1,0 +1,134 @@
+//! Where the blocks of a table being written go, and what it owns so far.
+
+use crate::VtError;
+use std::sync::Arc;
+use stitch_format::vt_index::BlockPtr;
+use stitch_format::vt_manifest::Run;
+use stitch_volume::{Extent, Stream, Volume};
+
+/// Space of a table being written. Given back when dropped before [`Self::take_runs`].
+#[derive(Debug)]
+pub(super) struct Places {
+    volume: Arc<Volume>,
+    stream: Stream,
+    /// Allocated for this table.
+    owned: Vec<Extent>,
+    /// Blocks of other tables.
+    stitched: Vec<Run>,
+    written_bytes: u64,
+}
+
+impl Places {
+    pub(super) const fn new(volume: Arc<Volume>, stream: Stream) -> Self {
+        Self {
+            volume,
+            stream,
+            owned: Vec::new(),
+            stitched: Vec::new(),
+            written_bytes: 0,
+        }
+    }
+
+    pub(super) const fn written_bytes(&self) -> u64 {
+        self.written_bytes
+    }
+
+    /// Notes a block of another table.
+    pub(super) fn refer(&mut self, block: &BlockPtr) {
+        let len_bytes = u64::from(block.len_bytes);
+        if let Some(run) = self.stitched.last_mut()
+            && run.end() == block.addr
+        {
+            run.len_bytes += len_bytes;
+            return;
+        }
+        let addr = block.addr;
+        self.stitched.push(Run { addr, len_bytes });
+    }
+
+    /// Places for blocks of these lengths: their addresses. Blocks follow each other as far as
+    /// there is room.
+    pub(super) fn allocate(&mut self, lens: &[u64]) -> Result<Vec<u64>, VtError> {
+        let mut addrs = Vec::with_capacity(lens.len());
+        while addrs.len() < lens.len() {
+            let left = &lens[addrs.len()..];
+            let (want, min) = (left.iter().sum(), left[0]);
+            let zones = self.volume.zones();
+            let extent = zones.allocate(want, min, self.stream)?;
+            let mut at = extent.addr;
+            for len in left {
+                if at + len > extent.end() {
+                    break;
+                }
+                addrs.push(at);
+                at += len;
+            }
+            assert!(at > extent.addr, "the first block fits");
+            zones.give_back(Extent {
+                addr: at,
+                len: extent.end() - at,
+            });
+            let len = at - extent.addr;
+            let addr = extent.addr;
+            self.owned.push(Extent { addr, len });
+        }
+        Ok(addrs)
+    }
+
+    /// Writes the blocks in `buffer`, which lie there one after the other, to their places: one
+    /// request for each run.
+    pub(super) fn write(
+        &mut self,
+        addrs: &[u64],
+        lens: &[u64],
+        buffer: &[u8],
+    ) -> Result<(), VtError> {
+        assert_eq!(addrs.len(), lens.len(), "every block has a place");
+        assert_eq!(
+            lens.iter().sum::<u64>(),
+            buffer.len() as u64,
+            "all blocks are in the buffer"
+        );
+        let mut rest = buffer;
+        let mut at = 0;
+        while at < addrs.len() {
+            let start = addrs[at];
+            let mut end = start;
+            while addrs.get(at) == Some(&end) {
+                end += lens[at];
+                at += 1;
+            }
+            let len = usize::try_from(end - start).expect("a run of the buffer");
+            let (run, after) = rest.split_at(len);
+            self.volume.write(start, &[run])?;
+            self.written_bytes += end - start;
+            rest = after;
+        }
+        Ok(())
+    }
+
+    /// Everything that the table owns, in order of addresses. It is the table's from now on.
+    pub(super) fn take_runs(&mut self) -> Vec<Run> {
+        let mut runs = std::mem::take(&mut self.stitched);
+        runs.extend(std::mem::take(&mut self.owned).into_iter().map(|e| Run {
+            addr: e.addr,
+            len_bytes: e.len,
+        }));
+        runs.sort_unstable();
+        runs.dedup_by(|next, before| {
+            assert!(before.end() <= next.addr, "no byte is owned twice");
+            let touches = before.end() == next.addr;
+            if touches {
+                before.len_bytes += next.len_bytes;
+            }
+            touches
+        });
+        runs
+    }
+}
+
+impl Drop for Places {
+    fn drop(&mut self) {
+        self.volume.zones().free(&self.owned);
+    }
+}
