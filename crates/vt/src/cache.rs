@@ -15,7 +15,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 use stitch_base::TableId;
 use stitch_base::sync::Mutex;
-use stitch_base::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use stitch_base::sync::atomic::{AtomicU64, Ordering};
 
 /// Most shards. A power of two.
 const SHARDS_MAX: usize = 16;
@@ -156,7 +156,7 @@ impl Shard {
 #[derive(Debug)]
 pub(crate) struct BlockCache {
     shards: Vec<Mutex<Shard>>,
-    shard_bytes_max: AtomicUsize,
+    shard_bytes_max: usize,
     counters: ReadCounters,
 }
 
@@ -171,22 +171,13 @@ impl BlockCache {
         };
         Self {
             shards: (0..count).map(|_| Mutex::default()).collect(),
-            shard_bytes_max: AtomicUsize::new(capacity_bytes / count),
+            shard_bytes_max: capacity_bytes / count,
             counters: ReadCounters::default(),
         }
     }
 
-    /// Changes the bound; what is too much goes at once.
-    pub(crate) fn set_capacity(&self, capacity_bytes: usize) {
-        let bytes_max = capacity_bytes / self.shards.len();
-        self.shard_bytes_max.store(bytes_max, Ordering::Relaxed);
-        for shard in &self.shards {
-            let mut out = Vec::new();
-            shard.lock().shrink(bytes_max, &mut out);
-        }
-    }
-
     /// Bytes held now.
+    #[cfg(test)]
     pub(crate) fn bytes(&self) -> usize {
         self.shards.iter().map(|shard| shard.lock().bytes).sum()
     }
@@ -227,7 +218,7 @@ impl BlockCache {
     /// Keeps a block. One that is too large for a shard is not kept.
     pub(crate) fn insert(&self, key: BlockKey, block: CachedBlock, expectation: Expectation) {
         let bytes = block.bytes();
-        let bytes_max = self.shard_bytes_max.load(Ordering::Relaxed);
+        let bytes_max = self.shard_bytes_max;
         if bytes > bytes_max / 2 {
             return;
         }

@@ -118,7 +118,7 @@ impl Engine for VtEngine {
     }
 
     fn create_tree(&self, name: &str, options: &TreeOptions) -> Result<TreeId, KvError> {
-        Ok(self.store.create_tree(name, options)?)
+        self.store.create_tree(name, options)
     }
 
     fn drop_tree(&self, tree: TreeId) -> Result<(), KvError> {

@@ -47,11 +47,6 @@ pub(crate) trait EntryIter {
 
     /// The entry it stands on; `None` beyond either end.
     fn current(&self) -> Option<EntryRef<'_>>;
-
-    /// The buffer in which the current entry's value lies, if it is shared; see [`to_bytes`].
-    fn owner(&self) -> Option<&Bytes> {
-        None
-    }
 }
 
 /// A boxed cursor. Moves between threads, and holds all that it needs.
@@ -76,10 +71,6 @@ impl<T: EntryIter + ?Sized> EntryIter for Box<T> {
 
     fn current(&self) -> Option<EntryRef<'_>> {
         (**self).current()
-    }
-
-    fn owner(&self) -> Option<&Bytes> {
-        (**self).owner()
     }
 }
 

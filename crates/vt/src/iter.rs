@@ -8,7 +8,6 @@
 
 use crate::VtError;
 use crate::entry::{BoxIter, EntryIter, EntryRef};
-use bytes::Bytes;
 use std::cmp::Ordering;
 use stitch_base::Seqno;
 
@@ -162,10 +161,6 @@ impl EntryIter for MergeIter {
 
     fn current(&self) -> Option<EntryRef<'_>> {
         self.heap.first().map(|&top| self.entry(top))
-    }
-
-    fn owner(&self) -> Option<&Bytes> {
-        self.inputs[*self.heap.first()?].owner()
     }
 }
 

@@ -4,8 +4,6 @@
 //! Paper: Shetty, Spillane, Malpani, Andrews, Seyster, Zadok, *Building Workload-Independent Storage
 //! with VT-Trees*, FAST 2013.
 
-#![expect(dead_code, reason = "the engine that uses these arrives next")]
-
 mod background;
 mod buffer;
 mod cache;

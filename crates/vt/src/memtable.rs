@@ -113,7 +113,7 @@ impl Memtable {
         key: &[u8],
         max_seqno: Seqno,
         visit: &mut dyn FnMut(EntryRef<'_>, Option<&Bytes>) -> ControlFlow<()>,
-    ) -> ControlFlow<()> {
+    ) {
         let mut cursor = Cursor::new(Arc::clone(&self.entries));
         cursor.seek(&Position {
             tree,
@@ -124,10 +124,11 @@ impl Memtable {
             && found == tree
             && entry.key == key
         {
-            visit(entry, None)?;
+            if visit(entry, None).is_break() {
+                return;
+            }
             cursor.next();
         }
-        ControlFlow::Continue(())
     }
 
     /// Range deletes of a tree.

@@ -86,6 +86,7 @@ impl RangeDeletes {
     }
 
     /// How many there are.
+    #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.layers.iter().map(|layer| layer.deletes.len()).sum()
     }

@@ -29,7 +29,6 @@ mod writer;
 
 pub(crate) use block::{DataBlock, IndexBlock, Root};
 pub(crate) use reader::Table;
-#[cfg_attr(not(test), expect(unused_imports, reason = "compactions arrive next"))]
 pub(crate) use writer::{NewTable, TableWriter};
 
 /// The hash of a key that filters go by. Part of the format: filters are stored.

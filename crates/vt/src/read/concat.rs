@@ -2,7 +2,6 @@
 
 use crate::VtError;
 use crate::entry::{BoxIter, EntryIter, EntryRef};
-use bytes::Bytes;
 use stitch_base::Seqno;
 
 /// Parts in key order. All versions of a key are in one part.
@@ -125,9 +124,5 @@ impl<P: Parts> EntryIter for Concat<P> {
 
     fn current(&self) -> Option<EntryRef<'_>> {
         self.open.as_ref()?.current()
-    }
-
-    fn owner(&self) -> Option<&Bytes> {
-        self.open.as_ref()?.owner()
     }
 }

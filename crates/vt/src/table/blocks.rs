@@ -5,6 +5,7 @@ use super::loader::{DataRef, Loader};
 use crate::VtError;
 use std::sync::Arc;
 use stitch_format::vt_index::{IndexEntry, IndexEntryRef};
+use stitch_format::vt_manifest::TableMeta;
 use stitch_format::vt_root::RootIndex;
 
 /// Data blocks in key order, and a place among them.
@@ -32,7 +33,9 @@ pub(super) trait BlockList {
 #[derive(Debug)]
 pub(super) struct TableBlocks {
     loader: Loader,
-    root: Arc<Root>,
+    meta: Arc<TableMeta>,
+    /// Read with the first seek.
+    root: Option<Arc<Root>>,
     leaf_number: usize,
     /// The index block it stands in; `None` beyond either end.
     leaf: Option<Arc<IndexBlock>>,
@@ -41,18 +44,32 @@ pub(super) struct TableBlocks {
 
 impl TableBlocks {
     /// A cursor that stands nowhere yet.
-    pub(super) const fn new(loader: Loader, root: Arc<Root>) -> Self {
+    pub(super) const fn new(loader: Loader, meta: Arc<TableMeta>) -> Self {
         Self {
             loader,
-            root,
+            meta,
+            root: None,
             leaf_number: 0,
             leaf: None,
             entry: 0,
         }
     }
 
+    fn open(&mut self) -> Result<(), VtError> {
+        self.leaf = None;
+        if self.root.is_none() {
+            self.root = Some(self.loader.root(&self.meta)?);
+        }
+        Ok(())
+    }
+
+    fn index(&self) -> &RootIndex {
+        let root = self.root.as_ref();
+        root.map_or(&RootIndex::None, |root| &root.root.index)
+    }
+
     fn leaf_count(&self) -> usize {
-        match &self.root.root.index {
+        match self.index() {
             RootIndex::None => 0,
             RootIndex::Inside(_) => 1,
             RootIndex::Leaves(leaves) => leaves.len(),
@@ -60,7 +77,7 @@ impl TableBlocks {
     }
 
     fn leaf_addr(&self) -> u64 {
-        match &self.root.root.index {
+        match self.index() {
             RootIndex::Leaves(leaves) => leaves.get(self.leaf_number).map_or(0, |l| l.block.addr),
             _ => 0,
         }
@@ -71,9 +88,12 @@ impl TableBlocks {
         self.leaf = None;
         self.leaf_number = leaf_number;
         self.entry = 0;
-        self.leaf = match &self.root.root.index {
+        self.leaf = match self.index() {
             RootIndex::None => None,
-            RootIndex::Inside(_) => self.root.inside.clone().filter(|_| leaf_number == 0),
+            RootIndex::Inside(_) if leaf_number == 0 => {
+                self.root.as_ref().and_then(|root| root.inside.clone())
+            }
+            RootIndex::Inside(_) => None,
             RootIndex::Leaves(leaves) => match leaves.get(leaf_number) {
                 Some(leaf) => Some(self.loader.index(&leaf.block)?),
                 None => None,
@@ -90,7 +110,7 @@ impl TableBlocks {
 
     /// Number of the first index block whose last key is at or after `key`.
     fn leaf_of(&self, key: &[u8]) -> usize {
-        match &self.root.root.index {
+        match self.index() {
             RootIndex::Leaves(leaves) => leaves.partition_point(|l| l.last.as_slice() < key),
             _ => 0,
         }
@@ -99,6 +119,7 @@ impl TableBlocks {
 
 impl BlockList for TableBlocks {
     fn seek(&mut self, key: &[u8]) -> Result<(), VtError> {
+        self.open()?;
         self.enter(self.leaf_of(key))?;
         let Some(leaf) = self.leaf.clone() else {
             return Ok(());
@@ -113,6 +134,7 @@ impl BlockList for TableBlocks {
     }
 
     fn seek_before(&mut self, key: Option<&[u8]>) -> Result<(), VtError> {
+        self.open()?;
         let Some(key) = key else {
             return match self.leaf_count().checked_sub(1) {
                 Some(last) => self.enter_last(last),

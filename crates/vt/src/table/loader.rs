@@ -10,6 +10,7 @@ use stitch_format::FormatError;
 use stitch_format::block::{HEADER_BYTES, stored_checksum};
 use stitch_format::vt_data::FLAG_LZ4;
 use stitch_format::vt_index::{BlockPtr, IndexEntryRef};
+use stitch_format::vt_manifest::TableMeta;
 use stitch_format::vt_root::{RootIndex, TableRoot};
 use stitch_volume::{BlockKind, Volume};
 
@@ -119,7 +120,9 @@ impl Loader {
 
     /// The root block. A version knows its place, not its checksum: what is in it says whether it
     /// is the right one.
-    pub(super) fn root(&self, addr: u64, len_bytes: u32) -> Result<Arc<Root>, VtError> {
+    pub(super) fn root(&self, meta: &TableMeta) -> Result<Arc<Root>, VtError> {
+        debug_assert_eq!(meta.id, self.id, "a loader is of one table");
+        let (addr, len_bytes) = (meta.root_addr, meta.root_bytes);
         let key = self.own_key(addr);
         if let Some(CachedBlock::Root(root)) = self.cache.get(&key) {
             return Ok(root);

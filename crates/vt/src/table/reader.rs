@@ -49,17 +49,13 @@ impl Table {
     }
 
     /// What is known without reading.
+    #[cfg(test)]
     pub(crate) const fn meta(&self) -> &Arc<TableMeta> {
         &self.meta
     }
 
-    pub(super) fn root(&self) -> Result<Arc<Root>, VtError> {
-        let (addr, len) = (self.meta.root_addr, self.meta.root_bytes);
-        self.loader.root(addr, len)
-    }
-
-    pub(super) fn blocks(&self) -> Result<TableBlocks, VtError> {
-        Ok(TableBlocks::new(self.loader.clone(), self.root()?))
+    fn blocks(&self) -> TableBlocks {
+        TableBlocks::new(self.loader.clone(), Arc::clone(&self.meta))
     }
 
     fn probe(&self, entry: &IndexEntryRef<'_>, key: &[u8]) -> Result<Answer, VtError> {
@@ -89,7 +85,7 @@ impl Table {
         max_seqno: Seqno,
         visit: &mut dyn FnMut(EntryRef<'_>, Option<&Bytes>) -> ControlFlow<()>,
     ) -> Result<ControlFlow<()>, VtError> {
-        let mut blocks = self.blocks()?;
+        let mut blocks = self.blocks();
         blocks.seek(key)?;
         while let Some(entry) = blocks.current()?
             && entry.first <= key
@@ -146,10 +142,10 @@ impl Table {
     }
 
     /// A cursor over all entries. Blocks that it reads go into the cache.
-    pub(crate) fn iter(&self) -> Result<BoxIter, VtError> {
-        let blocks = self.blocks()?;
+    pub(crate) fn iter(&self) -> BoxIter {
+        let blocks = self.blocks();
         let loader = self.loader.clone();
-        Ok(Box::new(RunIter::new(loader, blocks, Keep::Cache)))
+        Box::new(RunIter::new(loader, blocks, Keep::Cache))
     }
 
     /// A cursor over the entries of some of the table's blocks, in their order. What it reads does
@@ -167,7 +163,7 @@ impl Table {
         start: &[u8],
         end: Option<&[u8]>,
     ) -> Result<Vec<IndexEntry>, VtError> {
-        let mut blocks = self.blocks()?;
+        let mut blocks = self.blocks();
         blocks.seek(start)?;
         let mut out = Vec::new();
         while let Some(entry) = blocks.current()?
@@ -184,7 +180,7 @@ impl Table {
         if self.meta.range_delete_count == 0 {
             return Ok(Arc::default());
         }
-        let root = self.root()?;
+        let root = self.loader.root(&self.meta)?;
         let Some(first) = root.root.range_deletes.first() else {
             let expected = self.meta.range_delete_count.to_string();
             let error = contradiction("range deletes", expected, "0".to_owned());

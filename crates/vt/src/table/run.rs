@@ -10,7 +10,6 @@ use super::loader::{DataRef, Loader};
 use crate::VtError;
 use crate::cache::Expectation;
 use crate::entry::{EntryIter, EntryRef};
-use bytes::Bytes;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use stitch_base::Seqno;
@@ -200,9 +199,5 @@ impl<L: BlockList> EntryIter for RunIter<L> {
 
     fn current(&self) -> Option<EntryRef<'_>> {
         self.data.as_ref()?.current()
-    }
-
-    fn owner(&self) -> Option<&Bytes> {
-        self.data.as_ref().map(DataIter::owner)
     }
 }

@@ -198,11 +198,6 @@ impl TableWriter {
         self.data_bytes + self.data.len_bytes() as u64
     }
 
-    /// Bytes written to the device so far.
-    pub(crate) const fn written_bytes(&self) -> u64 {
-        self.places.written_bytes()
-    }
-
     /// Ends the data block.
     fn cut(&mut self) -> Result<(), VtError> {
         if self.data.is_empty() {

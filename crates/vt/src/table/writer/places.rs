@@ -15,7 +15,6 @@ pub(super) struct Places {
     owned: Vec<Extent>,
     /// Blocks of other tables.
     stitched: Vec<Run>,
-    written_bytes: u64,
 }
 
 impl Places {
@@ -25,12 +24,7 @@ impl Places {
             stream,
             owned: Vec::new(),
             stitched: Vec::new(),
-            written_bytes: 0,
         }
-    }
-
-    pub(super) const fn written_bytes(&self) -> u64 {
-        self.written_bytes
     }
 
     /// Notes a block of another table.
@@ -77,12 +71,7 @@ impl Places {
 
     /// Writes the blocks in `buffer`, which lie there one after the other, to their places: one
     /// request for each run.
-    pub(super) fn write(
-        &mut self,
-        addrs: &[u64],
-        lens: &[u64],
-        buffer: &[u8],
-    ) -> Result<(), VtError> {
+    pub(super) fn write(&self, addrs: &[u64], lens: &[u64], buffer: &[u8]) -> Result<(), VtError> {
         assert_eq!(addrs.len(), lens.len(), "every block has a place");
         assert_eq!(
             lens.iter().sum::<u64>(),
@@ -101,7 +90,6 @@ impl Places {
             let len = usize::try_from(end - start).expect("a run of the buffer");
             let (run, after) = rest.split_at(len);
             self.volume.write(start, &[run])?;
-            self.written_bytes += end - start;
             rest = after;
         }
         Ok(())
