@@ -74,9 +74,8 @@ impl Clock for SetClock {
 fn options(clock: &Arc<SetClock>) -> FsOptions {
     FsOptions {
         clock: Arc::clone(clock) as Arc<dyn Clock>,
-        read_only: false,
         atime: AtimePolicy::Noatime,
-        name_seed: Some(1),
+        name_seed: Some(7),
         ..FsOptions::default()
     }
 }

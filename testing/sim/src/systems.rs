@@ -1,28 +1,36 @@
 //! The systems that the simulator knows.
 
 use crate::cases::{Case, Size, of_system};
+use crate::files::FsSystem;
 use crate::kv::{KvSystem, Shape};
 use crate::log_engine::LogHost;
 use crate::mini::Mini;
 use crate::toy::{Toy, ToyBug};
 
+/// How much one seed does.
+const SIZE: Size = Size {
+    ops_max: 60,
+    points: 6,
+    faults: 20,
+    damages: 20,
+};
+
 /// Every case of every system.
 #[must_use]
 pub fn cases() -> Vec<Case> {
-    let size = Size {
-        ops_max: 60,
-        points: 6,
-        faults: 20,
-        damages: 20,
-    };
-    let mut cases = of_system(Toy { bug: ToyBug::None }, size);
+    let mut cases = of_system(Toy { bug: ToyBug::None }, SIZE);
     // The toy has no defence against errors and damage: only its crashes are of use.
     cases.retain(|case| case.name == "toy/crash");
-    cases.extend(of_system(Mini::default(), size));
-    let mut log = of_system(log_kv(), size);
-    // A log that is all there is cannot tell damage from its end.
-    log.retain(|case| !case.name.ends_with("/damage"));
-    cases.extend(log);
+    cases.extend(of_system(Mini::default(), SIZE));
+    cases.extend(without_damage(of_system(log_kv(), SIZE)));
+    let log = LogHost::new("log", 2 << 20);
+    cases.extend(without_damage(of_system(FsSystem::new(log, "fs-log"), SIZE)));
+    cases
+}
+
+/// A log that is all there is cannot tell damage from its end.
+fn without_damage(mut cases: Vec<Case>) -> Vec<Case> {
+    cases.retain(|case| !case.name.ends_with("/damage"));
     cases
 }
 

@@ -105,6 +105,12 @@ pub enum Issue {
         /// The directory.
         ino: Ino,
     },
+    /// Names are in an inode that is no directory.
+    #[error("inode {ino} has entries and is no directory")]
+    NotADirectory {
+        /// The inode.
+        ino: Ino,
+    },
     /// A directory cannot be reached from the root.
     #[error("directory {ino} cannot be reached from the root")]
     Unreachable {

@@ -72,16 +72,12 @@ fn inode(found: &Found, ino: Ino) -> Option<Issue> {
 }
 
 fn directories(found: &Found) -> Vec<Issue> {
-    let is_directory = |ino: &Ino| {
-        found
-            .inodes
-            .get(ino)
-            .is_some_and(|i| i.kind == FileKind::Directory)
+    let issue = |&ino: &Ino| match found.inodes.get(&ino) {
+        None => Some(Issue::MissingDirectory { ino }),
+        Some(inode) if inode.kind != FileKind::Directory => Some(Issue::NotADirectory { ino }),
+        Some(_) => None,
     };
-    let missing = found.parents.iter().filter(|ino| !is_directory(ino));
-    missing
-        .map(|&ino| Issue::MissingDirectory { ino })
-        .collect()
+    found.parents.iter().filter_map(issue).collect()
 }
 
 /// One directory of each ring of directories that hold each other. All others hang from the root,

@@ -72,6 +72,7 @@ impl Repair<'_> {
                 self.changes.delete(trees.sys, &fs_key::orphan(*ino));
             }
             Issue::MissingDirectory { ino } => self.remake(*ino)?,
+            Issue::NotADirectory { ino } => self.move_entries(*ino)?,
             Issue::Unreachable { ino, key } => self.rehang(*ino, key)?,
             Issue::LooseData { ino } => {
                 self.changes
@@ -207,6 +208,25 @@ impl Repair<'_> {
         Ok(())
     }
 
+    /// Moves the entries of what is no directory to a new one in `lost+found`.
+    fn move_entries(&mut self, ino: Ino) -> FsResult<()> {
+        let name = self.lost_name(ino)?;
+        let target = self.new_number()?;
+        self.put_directory(&name, target, 0o700);
+        let view = self.trees.schema.now();
+        let (start, end) = (own(ino), fs_key::after(ino));
+        let range = KeyRange::new(&start, &end);
+        let mut rows = view.scan(self.trees.meta, range, Direction::Forward)?;
+        while let Some((key, row)) = rows.next()? {
+            if let Some((_, entry)) = fs_key::name_of(key) {
+                let moved = fs_key::dentry(self.seed, target, entry);
+                self.changes.delete(self.trees.meta, key);
+                self.changes.put(self.trees.meta, &moved, row);
+            }
+        }
+        Ok(())
+    }
+
     /// Takes a directory out of a ring and names it in `lost+found`.
     fn rehang(&mut self, ino: Ino, key: &[u8]) -> FsResult<()> {
         let Some(row) = self.row(key)? else {
@@ -236,21 +256,34 @@ impl Repair<'_> {
         Ok(())
     }
 
-    /// Key of the name that an inode gets in `lost+found`, which is made if it does not exist.
+    /// Key of the name that an inode gets in `lost+found`, which is made if it does not exist. Where
+    /// something else has that name, another one is taken.
     fn lost_name(&mut self, ino: Ino) -> FsResult<fs_key::FsKey> {
-        let key = fs_key::dentry(self.seed, Ino::ROOT, LOST_AND_FOUND);
-        let directory = match self.row(&key)? {
-            Some(row) => match MetaRow::decode(&row)? {
-                MetaRow::Inode(head, _) if head.kind == FileKind::Directory => head.ino,
-                _ => return Err(FsError::Corrupt("lost+found is no directory".to_owned())),
-            },
-            None => self.make_lost_and_found(&key)?,
+        let mut name = LOST_AND_FOUND.to_vec();
+        let directory = loop {
+            let key = fs_key::dentry(self.seed, Ino::ROOT, &name);
+            match self.row(&key)?.as_deref().map(MetaRow::decode) {
+                None => break self.make_lost_and_found(&key)?,
+                Some(Ok(MetaRow::Inode(head, _))) if head.kind == FileKind::Directory => {
+                    break head.ino;
+                }
+                Some(_) if name.len() < fs_key::NAME_BYTES_MAX => name.push(b'+'),
+                Some(_) => return Err(FsError::Corrupt("lost+found is no directory".to_owned())),
+            }
         };
         let name = format!("#{ino}");
         Ok(fs_key::dentry(self.seed, directory, name.as_bytes()))
     }
 
     fn make_lost_and_found(&mut self, key: &[u8]) -> FsResult<Ino> {
+        let ino = self.new_number()?;
+        self.put_directory(key, ino, 0o700);
+        self.commit()?;
+        Ok(ino)
+    }
+
+    /// A number that no inode has, taken for good with the next commit.
+    fn new_number(&mut self) -> FsResult<Ino> {
         let (view, sys) = (self.trees.schema.now(), self.trees.sys);
         let stored = view.get(sys, fs_key::SYS_NEXT_INO)?;
         let known = stored
@@ -260,8 +293,6 @@ impl Repair<'_> {
         let ino = Ino(known.max(self.largest()? + 1));
         self.changes
             .put(sys, fs_key::SYS_NEXT_INO, &encode_number(ino.0 + 1));
-        self.put_directory(key, ino, 0o700);
-        self.commit()?;
         Ok(ino)
     }
 

@@ -184,6 +184,11 @@ impl Found {
 
     fn inode(&mut self, key: &[u8], place: Option<Ino>, head: &InodeHead, tail: &[u8]) {
         let ino = head.ino;
+        if ino == Ino::ROOT && (place.is_some() || head.kind != FileKind::Directory) {
+            let key = key.to_vec();
+            let detail = "the root is a directory without a name".to_owned();
+            return self.issues.push(Issue::BadMetaRow { key, detail });
+        }
         if let Some(first) = self.inodes.get(&ino) {
             // Links lead to the row under the number, so that is the one to keep.
             let is_better = first.place.is_some() && place.is_none();

@@ -275,6 +275,38 @@ fn a_missing_directory_is_made_again_with_its_entries() {
 }
 
 #[test]
+fn entries_of_a_file_get_a_directory_of_their_own() {
+    let sample = Sample::new();
+    sample.put(&name(1, "d"), &head(2, FileKind::Regular, 1));
+    sample.expect(|issue| *issue == Issue::NotADirectory { ino: Ino(2) });
+    let lost = sample.row(&name(1, "lost+found")).unwrap();
+    let home = sample.row(&name(lost.ino.0, "#2")).unwrap();
+    assert_eq!(home.kind, FileKind::Directory);
+    assert_eq!(sample.row(&name(home.ino.0, "f")).unwrap().ino, Ino(3));
+    assert_eq!(sample.row(&name(1, "d")).unwrap().kind, FileKind::Regular);
+}
+
+#[test]
+fn the_root_under_a_name_goes() {
+    let sample = Sample::new();
+    sample.put(&name(2, "f"), &head(1, FileKind::Directory, 3));
+    sample.delete(&fs_key::own(Ino(1)));
+    sample.expect(|issue| matches!(issue, Issue::BadMetaRow { .. }));
+    assert_eq!(sample.row(&fs_key::own(Ino(1))).unwrap().ino, Ino(1));
+}
+
+#[test]
+fn a_file_named_lost_and_found_is_left_alone() {
+    let sample = Sample::new();
+    sample.put(&name(1, "lost+found"), &head(8, FileKind::Regular, 1));
+    sample.delete(&name(1, "d"));
+    sample.expect(|issue| *issue == Issue::MissingDirectory { ino: Ino(2) });
+    assert_eq!(sample.row(&name(1, "lost+found")).unwrap().ino, Ino(8));
+    let lost = sample.row(&name(1, "lost+found+")).unwrap();
+    assert!(sample.row(&name(lost.ino.0, "#2")).is_some());
+}
+
+#[test]
 fn a_ring_of_directories_is_opened() {
     let sample = Sample::new();
     sample.delete(&name(1, "d"));
