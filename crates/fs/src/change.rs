@@ -69,6 +69,7 @@ impl<'fs> Change<'fs> {
         }
         let mut after = inode.clone();
         after.head = *new;
+        after.is_temp &= new.nlink == 0;
         if let Some(key) = self.key_of(inode) {
             if inode.chain >= CHAIN_MAX {
                 let tail = self.fs.tail(inode)?;
@@ -104,7 +105,7 @@ impl<'fs> Change<'fs> {
             head: *new,
             place,
             chain: 0,
-            is_temp: inode.is_temp,
+            is_temp: inode.is_temp && new.nlink == 0,
         };
         if let Some(key) = self.key_of(&after) {
             self.put_row(&key, new, tail);
