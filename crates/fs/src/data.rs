@@ -70,7 +70,10 @@ impl Staged {
         if !self.head.has(row_flag::INLINE) {
             return Ok(());
         }
-        let tail = fs.tail(&self.inode)?;
+        let tail = match self.tail.take() {
+            Some(staged) => Bytes::from(staged),
+            None => fs.tail(&self.inode)?,
+        };
         if matches!(self.inode.place, Place::Memory(_)) {
             self.inode = change.put_orphan(&self.inode, &[]);
         }

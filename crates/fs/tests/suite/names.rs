@@ -1,8 +1,6 @@
 //! Making, finding, removing, linking and moving names.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use stitch_base::Ino;
 use stitch_fs::{FileKind, FsError, RenameMode, SetAttr, Taken};
 

@@ -1,9 +1,7 @@
 //! Random operations on the file system and on its twin: the same results, errors and trees.
 
-mod common;
-mod twin;
-
-use common::*;
+use crate::common::*;
+use crate::twin::{self, Id, Twin};
 use std::collections::BTreeMap;
 use stitch_base::Ino;
 use stitch_base::clock::{Clock as _, Timestamp};
@@ -12,7 +10,6 @@ use stitch_fs::{
     FallocateMode, FileKind, FsResult, RenameMode, SeekFor, SetAttr, SetTime, Taken, WriteOptions,
     XattrMode,
 };
-use twin::{Id, Twin};
 
 const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
 const SIZES: [usize; 12] = [
@@ -44,7 +41,7 @@ impl Pair {
 
     fn any(&mut self) -> (Id, Ino) {
         let index = self.rng.below(self.held.len() as u64);
-        let index = usize::try_from(index).unwrap();
+        let index = usize::try_from(index).expect("small");
         let (id, (ino, _)) = self.held.iter().nth(index).expect("the root is held");
         (*id, *ino)
     }
@@ -61,7 +58,7 @@ impl Pair {
     }
 
     fn pick<T: Copy>(&mut self, of: &[T]) -> T {
-        of[usize::try_from(self.rng.below(of.len() as u64)).unwrap()]
+        of[usize::try_from(self.rng.below(of.len() as u64)).expect("small")]
     }
 
     fn name(&mut self) -> &'static str {
@@ -205,7 +202,7 @@ impl Pair {
 
     fn range(&mut self) -> (usize, usize) {
         let (offset, len) = (self.pick(&SIZES), self.pick(&SIZES));
-        let nudge = usize::try_from(self.rng.below(3)).unwrap();
+        let nudge = usize::try_from(self.rng.below(3)).expect("small");
         (offset + nudge, len / 2 + nudge)
     }
 
@@ -281,14 +278,14 @@ impl Pair {
             assert!(data.is_err() && hole.is_err(), "{:#?}", self.log);
             return;
         }
-        let data = data.map_or(size, |at| usize::try_from(at).unwrap());
+        let data = data.map_or(size, |at| usize::try_from(at).expect("small"));
         assert!(data >= offset && data <= size, "{:#?}", self.log);
         assert!(
             node.data[offset..data].iter().all(|&byte| byte == 0),
             "{:#?}",
             self.log
         );
-        let hole = usize::try_from(hole.expect("the end is a hole")).unwrap();
+        let hole = usize::try_from(hole.expect("the end is a hole")).expect("small");
         let end = size.min((hole / 4096 + 1) * 4096);
         assert!(hole >= offset && hole <= size, "{:#?}", self.log);
         assert!(
@@ -321,11 +318,11 @@ impl Pair {
         let (id, ino) = self.any();
         let set = match self.rng.below(4) {
             0 => SetAttr {
-                perm: Some(u32::try_from(self.rng.below(0o10000)).unwrap()),
+                perm: Some(u32::try_from(self.rng.below(0o10000)).expect("small")),
                 ..SetAttr::default()
             },
             1 => SetAttr {
-                uid: Some(u32::try_from(self.rng.below(9)).unwrap()),
+                uid: Some(u32::try_from(self.rng.below(9)).expect("small")),
                 gid: self.rng.one_in(2).then_some(5),
                 ..SetAttr::default()
             },
@@ -351,7 +348,7 @@ impl Pair {
         let name = format!("user.{}", self.name());
         let fs = &self.setup.fs;
         if self.rng.one_in(2) {
-            let value = vec![3; usize::try_from(self.rng.below(6000)).unwrap()];
+            let value = vec![3; usize::try_from(self.rng.below(6000)).expect("small")];
             let set = fs.set_xattr(&SUPER, ino, name.as_bytes(), &value, XattrMode::Set, false);
             let twin = self.twin.set_xattr(id, &name, &value);
             self.note(format!("setxattr {id} {name}"));
@@ -457,7 +454,7 @@ impl Pair {
             .fs
             .read_dir_plus(ino, 0, &mut |entry| {
                 if entry.attr.is_some() {
-                    let name = String::from_utf8(entry.name.to_vec()).unwrap();
+                    let name = String::from_utf8(entry.name.to_vec()).expect("small");
                     assert!(found.insert(name, entry.ino).is_none(), "once");
                 }
                 Taken::More
@@ -495,7 +492,7 @@ fn run(seed: u64, steps: u32) {
 
 #[test]
 fn random_operations_do_what_their_twin_does() {
-    for seed in 0..150 {
+    for seed in 0..400 {
         run(seed, 200);
     }
 }

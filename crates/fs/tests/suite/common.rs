@@ -1,5 +1,4 @@
 //! What the tests of the file system share.
-#![allow(dead_code, reason = "each test file uses a part")]
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -105,7 +104,7 @@ impl Setup {
 
     pub(crate) fn contents(&self, ino: Ino) -> Vec<u8> {
         let size = self.attr(ino).size;
-        self.read(ino, 0, usize::try_from(size).unwrap())
+        self.read(ino, 0, usize::try_from(size).expect("a small file"))
     }
 
     pub(crate) fn attr(&self, ino: Ino) -> Attr {
@@ -121,7 +120,7 @@ impl Setup {
         let mut names = Vec::new();
         self.fs
             .read_dir(ino, 0, &mut |entry| {
-                names.push(String::from_utf8(entry.name.to_vec()).unwrap());
+                names.push(String::from_utf8(entry.name.to_vec()).expect("ASCII"));
                 Taken::More
             })
             .expect("reads the directory");

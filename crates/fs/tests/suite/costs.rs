@@ -1,0 +1,189 @@
+//! What operations cost, by the counters of the engine.
+
+use crate::common::*;
+use stitch_base::Ino;
+use stitch_fs::{RenameMode, SetAttr, WriteOptions};
+use stitch_kv::{Engine as _, counters};
+
+/// Messages, commits, point reads and scans of an operation.
+fn cost(setup: &Setup, run: impl FnOnce()) -> [u64; 4] {
+    let names = [
+        counters::PUT_MESSAGES,
+        counters::COMMITS,
+        counters::GETS,
+        counters::SCANS,
+    ];
+    let read = || names.map(|name| setup.engine.counters().get(name));
+    setup.tick();
+    let before = read();
+    run();
+    let after = read();
+    std::array::from_fn(|index| after[index] - before[index])
+}
+
+fn large_file(setup: &Setup, name: &str, size: u64) -> Ino {
+    let file = setup.file(ROOT, name);
+    let piece = vec![1; 1 << 20];
+    let mut at = 0;
+    while at < size {
+        setup.write(file.ino, at, &piece);
+        at += piece.len() as u64;
+    }
+    file.ino
+}
+
+#[test]
+fn creating_is_a_put_and_an_upsert() {
+    let setup = setup();
+    setup.file(ROOT, "first");
+    let [messages, commits, gets, scans] = cost(&setup, || {
+        setup.file(ROOT, "f");
+    });
+    // The row, the directory's times, the count of inodes; one look for the name.
+    assert_eq!((messages, commits, gets, scans), (3, 1, 1, 0));
+}
+
+#[test]
+fn attributes_are_never_read_twice() {
+    let setup = setup();
+    let file = setup.file(ROOT, "f");
+    let [messages, _, gets, scans] = cost(&setup, || {
+        setup.attr(file.ino);
+        setup.lookup(ROOT, ".").unwrap();
+    });
+    assert_eq!((messages, gets, scans), (0, 0, 0));
+}
+
+#[test]
+fn overwriting_reads_nothing() {
+    let setup = setup();
+    large_file(&setup, "f", 4 << 20);
+    let setup = setup.reopened();
+    let file = setup.lookup(ROOT, "f").unwrap();
+    let [messages, commits, gets, scans] = cost(&setup, || {
+        setup.write(file.ino, 1_234_567, &[2; 100]);
+    });
+    // A patch and the row's times.
+    assert_eq!((messages, commits, gets, scans), (2, 1, 0, 0));
+    let [messages, commits, gets, scans] = cost(&setup, || {
+        setup.write(file.ino, 1 << 20, &vec![3; 1 << 20]);
+    });
+    assert_eq!((messages, commits, gets, scans), (257, 1, 0, 0));
+}
+
+#[test]
+fn unlinking_and_cutting_do_not_depend_on_the_size() {
+    let setup = setup();
+    let mut costs = Vec::new();
+    for mebibytes in [1, 16] {
+        let name = format!("f{mebibytes}");
+        let ino = large_file(&setup, &name, mebibytes << 20);
+        let set = SetAttr {
+            size: Some(0),
+            ..SetAttr::default()
+        };
+        let cut = cost(&setup, || {
+            setup.fs.set_attr(&SUPER, ino, &set).unwrap();
+        });
+        let ino = large_file(&setup, &format!("g{mebibytes}"), mebibytes << 20);
+        let unlink = cost(&setup, || {
+            setup
+                .fs
+                .unlink(&SUPER, at(ROOT, &format!("g{mebibytes}")))
+                .unwrap();
+            setup.fs.forget(ino, 1);
+            setup.fs.reclaim().unwrap();
+        });
+        assert_eq!(setup.rows("data"), 0);
+        costs.push((cut, unlink));
+    }
+    assert_eq!(costs[0], costs[1]);
+    let (cut, unlink) = costs[1];
+    assert!(cut[0] <= 2 && unlink[0] <= 10, "{costs:?}");
+}
+
+#[test]
+fn unlinking_a_small_file_is_a_delete_and_two_upserts() {
+    let setup = setup();
+    let file = setup.file(ROOT, "f");
+    setup.write(file.ino, 0, &[1; 200]);
+    let [messages, commits, gets, _] = cost(&setup, || {
+        setup.fs.unlink(&SUPER, at(ROOT, "f")).unwrap();
+        setup.fs.forget(file.ino, 1);
+        setup.fs.reclaim().unwrap();
+    });
+    assert_eq!((messages, commits, gets), (3, 1, 1));
+}
+
+#[test]
+fn renaming_a_directory_moves_one_row() {
+    let setup = setup();
+    let dir = setup.dir(ROOT, "d");
+    for index in 0..100 {
+        setup.file(dir.ino, &format!("f{index}"));
+    }
+    let [messages, commits, _, scans] = cost(&setup, || {
+        let mode = RenameMode::Replace;
+        setup
+            .fs
+            .rename(&SUPER, at(ROOT, "d"), at(ROOT, "e"), mode)
+            .unwrap();
+    });
+    assert_eq!((messages, commits, scans), (3, 1, 0));
+}
+
+#[test]
+fn attributes_that_are_not_there_cost_nothing() {
+    let setup = setup();
+    let file = setup.file(ROOT, "f");
+    let [_, _, gets, scans] = cost(&setup, || {
+        for name in [
+            &b"security.capability"[..],
+            b"system.posix_acl_access",
+            b"user.a",
+        ] {
+            assert!(setup.fs.get_xattr(&SUPER, file.ino, name).is_err());
+        }
+        assert!(setup.fs.list_xattr(&SUPER, file.ino).unwrap().is_empty());
+    });
+    assert_eq!((gets, scans), (0, 0));
+}
+
+#[test]
+fn listing_with_attributes_is_one_scan() {
+    let setup = setup();
+    for index in 0..1000 {
+        setup.file(ROOT, &format!("f{index}"));
+    }
+    let setup = setup.reopened();
+    let [_, _, gets, scans] = cost(&setup, || {
+        let mut count = 0;
+        setup
+            .fs
+            .read_dir_plus(ROOT, 0, &mut |_| {
+                count += 1;
+                stitch_fs::Taken::More
+            })
+            .unwrap();
+        assert_eq!(count, 1002);
+    });
+    assert_eq!((gets, scans), (0, 1));
+}
+
+#[test]
+fn a_row_is_put_whole_before_its_upserts_become_many() {
+    let setup = setup();
+    let file = setup.file(ROOT, "f");
+    setup.write(file.ino, 0, &[1; 5000]);
+    let options = WriteOptions::default();
+    let before = setup.engine.counters().get(counters::PUT_BYTES);
+    for _ in 0..1000 {
+        setup.fs.write(file.ino, 0, b"x", options).unwrap();
+    }
+    let bytes = setup.engine.counters().get(counters::PUT_BYTES) - before;
+    assert!(bytes < 1000 * 120, "{bytes} bytes for 1000 small writes");
+    assert_eq!(
+        setup.attr(file.ino),
+        setup.reopened().lookup(ROOT, "f").unwrap()
+    );
+}

@@ -1,0 +1,11 @@
+//! The file system on the model engine, without a mount.
+
+mod attributes;
+mod common;
+mod contents;
+mod costs;
+mod model;
+mod names;
+mod threads;
+mod twin;
+mod xattrs;
