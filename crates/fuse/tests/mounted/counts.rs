@@ -164,11 +164,9 @@ fn write_back_keeps_small_writes_until_they_are_synced() {
             file.write_all(&[1; 100]).unwrap();
         }
     });
-    assert_eq!(
-        counts.get(stitch_fuse::wire::opcode::Opcode::Write),
-        0,
-        "{counts}"
-    );
+    // None, unless somebody syncs the machine meanwhile.
+    let writes = counts.get(stitch_fuse::wire::opcode::Opcode::Write);
+    assert!(writes < 10, "{counts}");
     file.sync_all().unwrap();
     drop(file);
     assert_eq!(fs::read(mounted.path("file")).unwrap(), vec![1; 10_000]);
