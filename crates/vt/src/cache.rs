@@ -198,7 +198,7 @@ impl BlockCache {
 
     /// A block, if it is here.
     pub(crate) fn get(&self, key: &BlockKey) -> Option<CachedBlock> {
-        let found = self.peek(key);
+        let found = self.find(key, 1);
         let counter = match found {
             Some(_) => &self.counters.hits,
             None => &self.counters.misses,
@@ -207,11 +207,16 @@ impl BlockCache {
         found
     }
 
-    fn peek(&self, key: &BlockKey) -> Option<CachedBlock> {
+    /// A block, if it is here. It is not kept longer for that, and nothing is counted.
+    pub(crate) fn glance(&self, key: &BlockKey) -> Option<CachedBlock> {
+        self.find(key, 0)
+    }
+
+    fn find(&self, key: &BlockKey, rounds: u8) -> Option<CachedBlock> {
         let mut shard = self.shard(key).lock();
         let at = *shard.by_key.get(key)?;
         let slot = &mut shard.slots[at];
-        slot.rounds = (slot.rounds + 1).min(ROUNDS_MAX);
+        slot.rounds = (slot.rounds + rounds).min(ROUNDS_MAX);
         Some(slot.block.clone())
     }
 

@@ -1,6 +1,7 @@
 //! Checking a table: reads all of it and compares it with itself.
 
 use super::Table;
+use super::blocks::{BlockList, TableBlocks};
 use super::data_iter::DataIter;
 use super::key_hash;
 use super::loader::DataRef;
@@ -81,8 +82,16 @@ impl Table {
         };
         let mut last: Option<(Vec<u8>, Seqno)> = None;
         let mut is_whole = true;
+        let mut blocks = self.blocks();
         for entry in &entries {
             self.check_owned(entry, &mut reporter);
+            let found = reporter.damage(find_block(&mut blocks, entry))?;
+            reporter.expect(found != Some(false), "index-order", || {
+                format!(
+                    "block at byte {} is not found by its keys",
+                    entry.block.addr
+                )
+            });
             let result = self.check_block(entry, &mut last, &mut sums, &mut reporter);
             is_whole &= reporter.damage(result)?.is_some();
             progress(u64::from(entry.block.len_bytes));
@@ -105,6 +114,15 @@ impl Table {
             let is_inside = self.meta.smallest <= first.first && self.meta.reaches(&last.last);
             reporter.expect(is_inside, "table-range", || {
                 "has keys outside of the table's range".to_owned()
+            });
+        }
+        let root = self.loader.root(&self.meta);
+        if let Some(root) = reporter.damage(root)? {
+            let (root, meta) = (&root.root, &self.meta);
+            let found = (root.tree, root.entry_count, root.delete_count);
+            let expected = (meta.tree, meta.entry_count, meta.delete_count);
+            reporter.expect(found == expected, "table-counts", || {
+                format!("tree, entries and deletes are {found:?} in the root, {expected:?} in the version")
             });
         }
         if is_whole {
@@ -178,6 +196,14 @@ impl Table {
             )
         });
     }
+}
+
+/// True if a search for the block's last key comes to the block, or to one before it that holds
+/// versions of the same key.
+fn find_block(blocks: &mut TableBlocks, entry: &IndexEntry) -> Result<bool, VtError> {
+    blocks.seek(&entry.last)?;
+    let found = blocks.current()?;
+    Ok(found.is_some_and(|f| f.block == entry.block || f.last == entry.last))
 }
 
 fn check_entry(

@@ -48,12 +48,13 @@ pub(super) struct Loader {
     pub(super) id: TableId,
 }
 
-/// What a decoder says, as an error of the engine.
+/// What a decoder says about a block of a table, or (`addr` 0) about a table being made.
 pub(super) fn damaged(id: TableId, addr: u64, source: FormatError) -> VtError {
-    VtError::Format {
-        context: format!("table {id}, block at byte {addr}"),
-        source,
-    }
+    let context = match addr {
+        0 => format!("new table {id}"),
+        _ => format!("table {id}, block at byte {addr}"),
+    };
+    VtError::Format { context, source }
 }
 
 /// An error about something that contradicts something else.
@@ -197,6 +198,14 @@ impl Loader {
     /// A data block, if it is in the cache.
     pub(super) fn cached_data(&self, data: &DataRef) -> Option<Arc<DataBlock>> {
         match self.cache.get(&data.key()) {
+            Some(CachedBlock::Data(block)) => Some(block),
+            _ => None,
+        }
+    }
+
+    /// As [`Self::cached_data`], without a trace: for who will not come again.
+    pub(super) fn glance_data(&self, data: &DataRef) -> Option<Arc<DataBlock>> {
+        match self.cache.glance(&data.key()) {
             Some(CachedBlock::Data(block)) => Some(block),
             _ => None,
         }

@@ -54,7 +54,7 @@ impl Table {
         &self.meta
     }
 
-    fn blocks(&self) -> TableBlocks {
+    pub(super) fn blocks(&self) -> TableBlocks {
         TableBlocks::new(self.loader.clone(), Arc::clone(&self.meta))
     }
 

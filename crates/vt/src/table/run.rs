@@ -80,7 +80,11 @@ impl<L: BlockList> RunIter<L> {
                 return Ok(block);
             }
         }
-        if let Some(block) = self.loader.cached_data(wanted) {
+        let cached = match self.keep {
+            Keep::Cache => self.loader.cached_data(wanted),
+            Keep::Nothing => self.loader.glance_data(wanted),
+        };
+        if let Some(block) = cached {
             self.last_end = wanted.block.end();
             return Ok(block);
         }

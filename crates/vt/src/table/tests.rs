@@ -10,10 +10,11 @@ use std::sync::atomic::Ordering;
 use stitch_base::random::Rng;
 use stitch_base::{ErrorKind, Seqno, TableId, TreeId};
 use stitch_device::{Device, MemDevice};
+use stitch_format::block::{HEADER_BYTES, stored_checksum};
 use stitch_format::vt_index::IndexEntry;
 use stitch_format::vt_manifest::TableMeta;
 use stitch_kv::{Compression, TreeOptions, Violation};
-use stitch_volume::{Extent, FormatOptions, OpenOptions, Stream, Volume};
+use stitch_volume::{BlockKind, Extent, FormatOptions, OpenOptions, Stream, Volume};
 
 const NOW: Seqno = Seqno(u64::MAX);
 
@@ -559,6 +560,116 @@ fn a_root_of_another_table_is_an_error() {
         read_all(&outside).expect_err("no place").kind(),
         ErrorKind::Corrupt
     );
+}
+
+/// Changes a few bytes of a block's payload, and seals it again.
+fn forge(bed: &Bed, addr: u64, len_bytes: u32, kind: BlockKind, rng: &mut Rng) -> (Vec<u8>, u32) {
+    let mut block = vec![0; len_bytes as usize];
+    bed.device.read_at(addr, &mut block).unwrap();
+    let payload_len = bed.volume.check_block(&block, addr, kind).unwrap().1.len();
+    for _ in 0..=rng.below(3) {
+        let at = HEADER_BYTES + usize::try_from(rng.below(payload_len as u64)).unwrap();
+        block[at] = match rng.below(3) {
+            0 => 0xff,
+            1 => 0,
+            _ => block[at] ^ (1 << rng.below(8)),
+        };
+    }
+    bed.volume
+        .seal_block_in(&mut block, payload_len, kind, 0, addr);
+    let checksum = stored_checksum(&block);
+    (block, checksum)
+}
+
+/// Does all that can be done with a table; the results do not matter.
+fn try_everything(bed: &Bed, table: &Arc<Table>) {
+    let _ = read_all(table);
+    let keys: [&[u8]; 4] = [b"", b"key00000010", b"key00000099", b"z"];
+    for key in keys {
+        let _ = table.versions_of(key, NOW, &mut |_, _| ControlFlow::Continue(()));
+        let mut iter = table.iter();
+        let _ = iter.seek(key, Seqno(50));
+        let mut steps = 0;
+        let _ = iter.seek_before(Some(key));
+        while iter.current().is_some() && iter.prev().is_ok() && steps < 1000 {
+            steps += 1;
+        }
+    }
+    let mut found = Vec::new();
+    table.check(&mut |_| {}, &mut |v| found.push(v)).unwrap();
+    let Ok(blocks) = table.index_entries(b"", None) else {
+        return;
+    };
+    let mut writer = bed.writer(&options(1024));
+    let _ = writer.stitch(&blocks);
+    let mut writer = bed.writer(&options(1024));
+    let mut iter = table.blocks_iter(blocks);
+    let mut flow = iter.seek(b"", NOW);
+    while let (Ok(()), Some(entry)) = (&flow, iter.current()) {
+        flow = writer.add(&entry).and_then(|()| iter.next());
+    }
+}
+
+#[test]
+fn forged_blocks_never_panic() {
+    let bed = Bed::new(16 << 20);
+    let mut writer = bed.writer(&options(1024));
+    add_all(&mut writer, &numbered(0..100, 40));
+    writer.add_range_delete(RangeDelete {
+        start: b"a".to_vec(),
+        end: b"b".to_vec(),
+        seqno: Seqno(9),
+    });
+    let meta = Arc::new(writer.finish().unwrap().unwrap());
+    let sound = bed.open((*meta).clone());
+    let blocks = sound.index_entries(b"", None).unwrap();
+    let mut root = vec![0; meta.root_bytes as usize];
+    bed.device.read_at(meta.root_addr, &mut root).unwrap();
+    let mut rng = Rng::new(3);
+    let mut noticed = 0;
+    for round in 0..3000 {
+        let fresh = || {
+            let cache = Arc::new(BlockCache::new(1 << 20));
+            Table::open(Arc::clone(&bed.volume), cache, Arc::clone(&meta))
+        };
+        if round % 3 == 0 {
+            let kind = BlockKind::TableRoot;
+            let (forged, _) = forge(&bed, meta.root_addr, meta.root_bytes, kind, &mut rng);
+            bed.device.write_at(meta.root_addr, &[&forged]).unwrap();
+            try_everything(&bed, &fresh());
+            noticed += usize::from(!violations(&fresh()).is_empty());
+            bed.device.write_at(meta.root_addr, &[&root]).unwrap();
+            continue;
+        }
+        let old = blocks[usize::try_from(rng.below(blocks.len() as u64)).unwrap()].block;
+        let mut sound = vec![0; old.len_bytes as usize];
+        bed.device.read_at(old.addr, &mut sound).unwrap();
+        let kind = BlockKind::TableData;
+        let (forged, checksum) = forge(&bed, old.addr, old.len_bytes, kind, &mut rng);
+        // The index inside the root must agree.
+        let mut forged_root = root.clone();
+        let pointer = old.checksum.to_le_bytes();
+        let at = root.windows(4).position(|w| w == pointer).unwrap();
+        forged_root[at..at + 4].copy_from_slice(&checksum.to_le_bytes());
+        let kind = BlockKind::TableRoot;
+        let payload_len = bed
+            .volume
+            .check_block(&root, meta.root_addr, kind)
+            .unwrap()
+            .1
+            .len();
+        bed.volume
+            .seal_block_in(&mut forged_root, payload_len, kind, 0, meta.root_addr);
+        bed.device.write_at(old.addr, &[&forged]).unwrap();
+        bed.device
+            .write_at(meta.root_addr, &[&forged_root])
+            .unwrap();
+        try_everything(&bed, &fresh());
+        bed.device.write_at(old.addr, &[&sound]).unwrap();
+        bed.device.write_at(meta.root_addr, &[&root]).unwrap();
+    }
+    assert!(noticed > 800, "{noticed} of 1000 forged roots");
+    assert_eq!(violations(&bed.open((*meta).clone())), []);
 }
 
 fn models() -> impl Strategy<Value = Model> {

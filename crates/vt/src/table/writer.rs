@@ -12,6 +12,7 @@
 //!   all its space back.
 
 use super::key_hash;
+use super::loader::{contradiction, damaged};
 use super::writer::facts::BlockFacts;
 use crate::VtError;
 use crate::entry::{EntryRef, RangeDelete};
@@ -118,17 +119,17 @@ impl TableWriter {
 
     /// Adds an entry.
     ///
-    /// # Panics
-    /// If it does not come after those before.
+    /// # Errors
+    /// [`VtError::Format`] if it does not come after those before: the tables that it comes from
+    /// are damaged. [`VtError::Volume`].
     pub(crate) fn add(&mut self, entry: &EntryRef<'_>) -> Result<(), VtError> {
         let is_version = self.has_keys() && self.last == entry.key;
-        if is_version {
-            assert!(entry.seqno < self.last_seqno, "versions come newest first");
-        } else {
-            assert!(
-                !self.has_keys() || self.last.as_slice() < entry.key,
-                "keys come in order"
-            );
+        let is_in_order = match is_version {
+            true => entry.seqno < self.last_seqno,
+            false => !self.has_keys() || self.last.as_slice() < entry.key,
+        };
+        if !is_in_order {
+            return Err(self.out_of_order("entry"));
         }
         if self.is_full_for(entry, is_version) {
             self.cut()?;
@@ -150,6 +151,15 @@ impl TableWriter {
         Ok(())
     }
 
+    fn out_of_order(&self, what: &'static str) -> VtError {
+        let expected = format!("one after key {:?}", self.last);
+        damaged(
+            self.table.id,
+            0,
+            contradiction(what, expected, "another".to_owned()),
+        )
+    }
+
     /// True if the block should end before an entry.
     fn is_full_for(&self, entry: &EntryRef<'_>, is_version: bool) -> bool {
         if self.data.is_empty() {
@@ -169,8 +179,8 @@ impl TableWriter {
 
     /// Adds blocks of other tables.
     ///
-    /// # Panics
-    /// If they do not come after what was added before.
+    /// # Errors
+    /// As [`Self::add`].
     pub(crate) fn stitch(&mut self, blocks: &[IndexEntry]) -> Result<(), VtError> {
         self.cut()?;
         for entry in blocks {
@@ -181,7 +191,9 @@ impl TableWriter {
                 Some(before) => before.last < entry.first,
                 None => true,
             };
-            assert!(is_in_order, "blocks come in order");
+            if !is_in_order {
+                return Err(self.out_of_order("block"));
+            }
             self.data_bytes += u64::from(entry.block.len_bytes);
             self.places.refer(&entry.block);
             self.index.push(entry.clone());
