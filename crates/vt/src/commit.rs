@@ -249,7 +249,7 @@ impl Store {
                 self.seal(committer)?;
             } else {
                 drop(view);
-                self.wait_for_write_out(committer)?;
+                self.wait_for_write_out(committer, SEALED_COUNT_MAX)?;
             }
         }
     }
@@ -258,9 +258,10 @@ impl Store {
     fn make_log_room(&self, committer: &mut MutexGuard<'_, Committer>) -> Result<(), VtError> {
         self.check_writable()?;
         let view = self.views.get();
-        if view.sealed_count() > 0 {
+        let sealed = view.sealed_count();
+        if sealed > 0 {
             drop(view);
-            return self.wait_for_write_out(committer);
+            return self.wait_for_write_out(committer, sealed);
         }
         if view.active().memtable.is_empty() {
             // Nothing is live in the log: only its start is behind.
@@ -306,8 +307,8 @@ impl Store {
             return MutexGuard::unlocked(committer, || self.work_inline());
         }
         let begin = self.options.clock.monotonic();
-        let before = self.views.get().sealed_count();
-        while self.views.get().sealed_count() >= before {
+        debug_assert!(sealed > 0, "something is waited for");
+        while self.views.get().sealed_count() >= sealed {
             self.check_writable()?;
             self.signals.wake(Worker::WriteOut);
             self.room.wait_for(committer, Duration::from_millis(20));
