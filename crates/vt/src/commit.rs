@@ -301,8 +301,13 @@ impl Store {
         Ok(())
     }
 
-    /// Waits until a sealed memtable was written out, or writes one out where no thread does.
-    fn wait_for_write_out(&self, committer: &mut MutexGuard<'_, Committer>) -> Result<(), VtError> {
+    /// Waits until fewer than `sealed` sealed memtables are left, or writes one out where no thread
+    /// does.
+    fn wait_for_write_out(
+        &self,
+        committer: &mut MutexGuard<'_, Committer>,
+        sealed: usize,
+    ) -> Result<(), VtError> {
         if !self.options.background {
             return MutexGuard::unlocked(committer, || self.work_inline());
         }
