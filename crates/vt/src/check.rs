@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use stitch_base::{ErrorKind, ZoneId};
 use stitch_format::vt_manifest::Run;
 use stitch_kv::Violation;
+use stitch_volume::Extent;
 
 /// Adds what is found broken.
 type Report<'a> = dyn FnMut(&'static str, String) + 'a;
@@ -34,8 +35,12 @@ impl Store {
         let mut done = 0;
         progress(done, total);
         for (_, handle) in version.tables() {
+            let end = done + handle.owned_bytes();
             let checked = self.table(handle).check(
-                &mut |bytes| progress((done + bytes).min(total), total),
+                &mut |bytes| {
+                    done = (done + bytes).min(end);
+                    progress(done, total);
+                },
                 &mut |violation| found.push(violation),
             );
             match checked {
@@ -45,7 +50,7 @@ impl Store {
                 }),
                 other => other?,
             }
-            done += handle.owned_bytes();
+            done = end;
             progress(done, total);
         }
         Ok(found)
@@ -62,19 +67,28 @@ impl Store {
                     let detail = format!("table {} owns {extent:?}", table.meta().id);
                     report("zone-live-bytes", detail);
                 }
-                if let Some(zone) = zones.zone_of(extent.addr) {
-                    *owned.entry(zone).or_default() += extent.len;
-                }
+                self.add_owned(extent, &mut owned);
             }
         }
         for (zone, bytes) in owned {
             let live = zones.live_bytes(zone);
-            let whole = zones.extent_of(zone);
-            // A run may go on into the next zone; then this sum says nothing.
-            if live < bytes && bytes <= whole.len {
+            if live < bytes {
                 let detail = format!("zone {zone}: {live} bytes are live, tables own {bytes}");
                 report("zone-live-bytes", detail);
             }
+        }
+    }
+
+    /// Adds an extent to the sums of the zones that it lies in.
+    fn add_owned(&self, extent: Extent, owned: &mut BTreeMap<ZoneId, u64>) {
+        let zones = self.volume.zones();
+        let mut at = extent.addr;
+        while at < extent.end()
+            && let Some(zone) = zones.zone_of(at)
+        {
+            let end = extent.end().min(zones.extent_of(zone).end());
+            *owned.entry(zone).or_default() += end - at;
+            at = end;
         }
     }
 }
