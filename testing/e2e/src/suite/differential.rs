@@ -78,11 +78,8 @@ fn run_seed(
         let (result, expected) = (result?, expected?);
         history.push_back(format!("{index} {step:?}\n      = {expected}"));
         if result != expected {
-            bail!(
-                "{}\n      but {result}\n  history:\n    {}",
-                history.back().expect("just pushed"),
-                Vec::from(history.clone()).join("\n    ")
-            );
+            let earlier = Vec::from(history.clone()).join("\n    ");
+            bail!("operation {index}\n    {earlier}\n      but {result}");
         }
         successes += u64::from(result.starts_with("ok"));
         if (index + 1) % CHECKPOINT == 0 {

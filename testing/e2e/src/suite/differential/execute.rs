@@ -53,14 +53,11 @@ impl Side {
         }
         let mut text = match outcome {
             Ok(text) => format!("ok {text}"),
-            Err(errno) => format!("{errno:?}"),
+            Err(errno) => name(errno),
         };
         for path in paths_of(&step.op) {
             let stat = rustix::fs::lstat(self.root.join(path));
-            text += &format!(
-                " | {path}: {}",
-                stat.map_or_else(|e| format!("{e:?}"), |s| self.stat(&s))
-            );
+            text += &format!(" | {path}: {}", stat.map_or_else(name, |s| self.stat(&s)));
         }
         Ok(text)
     }
@@ -425,6 +422,10 @@ impl Side {
             time(stat.st_ctime, stat.st_ctime_nsec),
         )
     }
+}
+
+fn name(errno: Errno) -> String {
+    format!("{} ({errno})", errno.raw_os_error())
 }
 
 fn done(value: impl std::fmt::Debug) -> Outcome {
