@@ -14,7 +14,7 @@ use crate::harness::context::Context;
 use crate::harness::guardian;
 use crate::harness::mount::{Mount, Spec, is_live_fuse, is_mount_point, stitchfs};
 use crate::harness::process::{output, run, shell};
-use crate::harness::report::Case;
+use crate::harness::report::{Case, Skip};
 use crate::harness::user::{NOBODY, OTHER, User, acting_as};
 
 pub(super) const CASES: &[Case] = &[
@@ -515,6 +515,9 @@ fn mistakes_are_named(context: &Context) -> Result<()> {
 /// Without root: through fusermount3, for oneself; sharing needs a line in fuse.conf.
 fn a_user_can_mount(context: &Context) -> Result<()> {
     context.needs_stitch()?;
+    if fs::metadata("/dev/fuse")?.mode() & 0o006 != 0o006 {
+        return Err(Skip("/dev/fuse is for root only here".to_owned()).into());
+    }
     let program = command_as(context, "stitchfs")?;
     let home = context.dir("home")?;
     std::os::unix::fs::chown(&home, Some(NOBODY.uid), Some(NOBODY.gid))?;

@@ -247,7 +247,7 @@ impl Side {
             Op::SeekData { slot, at } => {
                 match rustix::fs::seek(self.fd(*slot)?, SeekFrom::Data(*at)) {
                     Err(Errno::NXIO) if !self.beyond_end(*slot, *at)? => done("anywhere"),
-                    other => other.map(|_| "anywhere".to_owned()),
+                    other => done(other.map(|_| "anywhere")?),
                 }
             }
             Op::SeekHole { slot, at } => {
