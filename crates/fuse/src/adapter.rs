@@ -21,7 +21,9 @@ mod setid;
 
 use stitch_base::Ino;
 use stitch_base::sync::Arc;
-use stitch_fs::{DirName, FileSystem, FsError, SeekFor, Taken, WriteOptions, XattrMode};
+use stitch_fs::{
+    DirName, FileSystem, FsError, RenameMode, SeekFor, Taken, WriteOptions, XattrMode,
+};
 
 use crate::errno::Errno;
 use crate::handler::{Answer, Context, Handler};
@@ -200,7 +202,11 @@ impl Handler for Adapter {
     }
 
     fn setattr(&self, context: &Context<'_>, ino: Ino, args: &SetAttr) -> Answer<AttrReply> {
-        let set = convert::set_attr(args);
+        let mut set = convert::set_attr(args);
+        if set == stitch_fs::SetAttr::default() {
+            // A change of owner that names neither owner nor group: set-id bits go all the same.
+            set.uid = Some(self.fs.get_attr(ino).or_errno()?.uid);
+        }
         let actor = self.actor(context);
         let attr = self.fs.set_attr(&actor.caller(), ino, &set).or_errno()?;
         Ok(attr_reply(&attr))
@@ -270,7 +276,11 @@ impl Handler for Adapter {
         let mode = convert::rename_mode(args.flags)?;
         let source = DirName::new(parent, args.source_name);
         let target = DirName::new(args.target_parent, args.target_name);
-        let actor = self.actor(context);
+        let actor = match mode {
+            // Makes something new, which belongs to who asks.
+            RenameMode::Whiteout => Owner::new(context),
+            _ => self.actor(context),
+        };
         self.fs
             .rename(&actor.caller(), source, target, mode)
             .or_errno()

@@ -124,16 +124,16 @@ fn listing_a_folder(context: &Context) -> Result<()> {
     list(&dir)?;
     let counted = awaited(&mount.stats()?.changes(&before, "fuse.requests."));
     println!("      warm: {counted:?}");
+    // The folder's attributes, and one each for `find` and for asking the counters.
     ensure!(
-        counted.values().sum::<u64>() <= 2,
+        counted.values().sum::<u64>() <= 3,
         "listing it again: {counted:?}"
     );
     Ok(())
 }
 
 fn list(dir: &Path) -> Result<()> {
-    // Only long listing of numbers: colours and access control lists would cost requests of their
-    // own on any file system.
+    // `ls -l` asks for the access control list of each file besides, which the kernel cannot know.
     let listing = run(&mut command(
         "find",
         &[&dir.display().to_string(), "-type", "f", "-size", "0"],

@@ -243,6 +243,10 @@ impl Side {
                 let mode = FallocateFlags::from_bits_retain(*mode);
                 done(rustix::fs::fallocate(self.fd(*slot)?, mode, *at, *len)?)
             }
+            // What a position in a folder or device means is everybody's own.
+            Op::SeekData { slot, .. } | Op::SeekHole { slot, .. } if !self.is_regular(*slot)? => {
+                done("no file")
+            }
             // Where data and holes are is the file system's choice; that there are none is not.
             Op::SeekData { slot, at } => {
                 match rustix::fs::seek(self.fd(*slot)?, SeekFrom::Data(*at)) {
@@ -280,6 +284,11 @@ impl Side {
         }
     }
 
+    fn is_regular(&self, slot: usize) -> rustix::io::Result<bool> {
+        let stat = rustix::fs::fstat(self.fd(slot)?)?;
+        Ok(FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile)
+    }
+
     fn beyond_end(&self, slot: usize, at: u64) -> rustix::io::Result<bool> {
         Ok(at >= rustix::fs::fstat(self.fd(slot)?)?.st_size.unsigned_abs())
     }
@@ -289,12 +298,8 @@ impl Side {
         let Ok(fd) = self.fd(slot) else { return Ok(()) };
         let stat = rustix::fs::fstat(fd)?;
         let size = stat.st_size.unsigned_abs();
-        let regular = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
-        let readable = rustix::fs::fcntl_getfl(fd)?.intersects(OFlags::RDWR | OFlags::WRONLY);
-        if !regular
-            || at >= size
-            || (readable && !rustix::fs::fcntl_getfl(fd)?.contains(OFlags::RDWR))
-        {
+        let write_only = rustix::fs::fcntl_getfl(fd)?.contains(OFlags::WRONLY);
+        if !self.is_regular(slot)? || at >= size || write_only {
             return Ok(());
         }
         let hole = rustix::fs::seek(fd, SeekFrom::Hole(at))?;
