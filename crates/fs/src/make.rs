@@ -193,6 +193,22 @@ impl FileSystem {
         Ok(Attr::of(&made.head))
     }
 
+    /// Puts a whiteout, a character device 0:0 that no bits allow, under a name.
+    pub(crate) fn put_whiteout(
+        &self,
+        change: &mut Change<'_>,
+        caller: &Caller<'_>,
+        dir: &Inode,
+        at: DirName<'_>,
+    ) -> FsResult<()> {
+        let new = NewNode { perm: 0, umask: 0 };
+        let made = self.new_inode(caller, dir, &new, &Kind::of(FileKind::CharDevice))?;
+        change.put_entry(at.parent, at.name, &made.head, &[]);
+        self.put_acls(change, &made);
+        change.count_inodes(1);
+        Ok(())
+    }
+
     /// A directory whose names may be changed by this caller. It is locked.
     pub(crate) fn dir_to_change(&self, caller: &Caller<'_>, ino: Ino) -> FsResult<Inode> {
         let dir = self.dir(ino)?;

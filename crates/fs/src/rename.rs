@@ -14,7 +14,7 @@ use crate::make::LINKS_MAX;
 use crate::system::FileSystem;
 use crate::{Caller, DirName, FsError, FsResult, RenameMode};
 use stitch_base::Ino;
-use stitch_format::fs_inode::{FileKind, InodeHead};
+use stitch_format::fs_inode::InodeHead;
 
 /// One end of a rename.
 struct End<'a> {
@@ -150,9 +150,7 @@ impl FileSystem {
         }
         self.put_name(&mut change, source, target, now)?;
         if mode == RenameMode::Whiteout {
-            let head = self.whiteout(caller, &source.dir, now)?;
-            change.put_entry(source.at.parent, source.at.name, &head, &[]);
-            change.count_inodes(1);
+            self.put_whiteout(&mut change, caller, &source.dir, source.at)?;
         } else {
             change.delete_entry(source.at.parent, source.at.name);
         }
@@ -205,30 +203,6 @@ impl FileSystem {
             change.attrs(&target.dir, &touched(&target.dir.head, -gain, now))?;
         }
         change.commit()
-    }
-
-    fn whiteout(&self, caller: &Caller<'_>, dir: &Inode, now: i64) -> FsResult<InodeHead> {
-        Ok(InodeHead {
-            ino: self.new_ino()?,
-            kind: FileKind::CharDevice,
-            perm: 0,
-            flags: 0,
-            uid: caller.uid,
-            gid: if dir.head.perm & 0o2000 != 0 {
-                dir.head.gid
-            } else {
-                caller.gid
-            },
-            nlink: 1,
-            size: 0,
-            atime: now,
-            mtime: now,
-            ctime: now,
-            btime: now,
-            rdev: 0,
-            iflags: 0,
-            chunks: 0,
-        })
     }
 }
 
