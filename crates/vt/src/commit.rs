@@ -49,10 +49,12 @@ impl Store {
     pub(crate) fn limits(&self) -> Limits {
         let record = self.volume.log().record_bytes_max();
         let batch_bytes_max = BATCH_BYTES_MAX.min(record - RECORD_HEAD_BYTES);
+        // Any one message fits a batch, and any one entry a block in a zone.
+        let in_batch = batch_bytes_max - KEY_BYTES_MAX - 64;
+        let in_zone = self.volume.zones().zone_bytes() / 2;
         Limits {
             key_bytes_max: KEY_BYTES_MAX,
-            // Any one message fits a batch.
-            value_bytes_max: VALUE_BYTES_MAX.min(batch_bytes_max - KEY_BYTES_MAX - 64),
+            value_bytes_max: VALUE_BYTES_MAX.min(in_batch).min(in_zone),
             batch_bytes_max,
         }
     }

@@ -194,6 +194,12 @@ impl TableWriter {
             if !is_in_order {
                 return Err(self.out_of_order("block"));
             }
+            if !self.places.is_live(&entry.block) {
+                let expected = "a block in use".to_owned();
+                let found = format!("{:?}", entry.block);
+                let error = contradiction("stitched block", expected, found);
+                return Err(damaged(self.table.id, 0, error));
+            }
             self.data_bytes += u64::from(entry.block.len_bytes);
             self.places.refer(&entry.block);
             self.index.push(entry.clone());
@@ -341,7 +347,7 @@ impl TableWriter {
         let payload = self.encode_root(&root, &leaves);
         let root_block = self.push(&payload, BlockKind::TableRoot, root_addr[0]);
         self.places.write(&addrs, &lens, &self.buffer)?;
-        Ok(Some(self.meta(&root, root_block)))
+        self.meta(&root, root_block).map(Some)
     }
 
     /// Appends a block to the buffer and seals it.
@@ -464,7 +470,12 @@ impl TableWriter {
         lens
     }
 
-    fn meta(&mut self, root: &TableRoot, root_block: BlockPtr) -> TableMeta {
+    fn meta(&mut self, root: &TableRoot, root_block: BlockPtr) -> Result<TableMeta, VtError> {
+        let runs = self.places.take_runs().map_err(|run| {
+            let expected = "blocks that do not overlap".to_owned();
+            let error = contradiction("stitched blocks", expected, format!("{run:?} twice"));
+            damaged(self.table.id, 0, error)
+        })?;
         let keys = self.index.first().zip(self.index.last());
         let starts = self.range_deletes.iter().map(|d| d.start.as_slice());
         let ends = self.range_deletes.iter().map(|d| d.end.as_slice());
@@ -482,7 +493,7 @@ impl TableWriter {
             .min();
         let max = self.index.iter().map(|e| e.max_seqno).chain(deletes).max();
         let not_empty = "the table is not empty";
-        TableMeta {
+        Ok(TableMeta {
             id: self.table.id,
             tree: self.table.tree,
             smallest: smallest.expect(not_empty).to_vec(),
@@ -496,7 +507,7 @@ impl TableWriter {
             max_seqno: max.expect(not_empty),
             root_addr: root_block.addr,
             root_bytes: root_block.len_bytes,
-            runs: self.places.take_runs(),
-        }
+            runs,
+        })
     }
 }

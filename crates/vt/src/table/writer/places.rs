@@ -27,6 +27,14 @@ impl Places {
         }
     }
 
+    /// True if every byte of a block is handed out.
+    pub(super) fn is_live(&self, block: &BlockPtr) -> bool {
+        self.volume.zones().is_live(Extent {
+            addr: block.addr,
+            len: u64::from(block.len_bytes),
+        })
+    }
+
     /// Notes a block of another table.
     pub(super) fn refer(&mut self, block: &BlockPtr) {
         let len_bytes = u64::from(block.len_bytes);
@@ -96,22 +104,26 @@ impl Places {
     }
 
     /// Everything that the table owns, in order of addresses. It is the table's from now on.
-    pub(super) fn take_runs(&mut self) -> Vec<Run> {
-        let mut runs = std::mem::take(&mut self.stitched);
-        runs.extend(std::mem::take(&mut self.owned).into_iter().map(|e| Run {
+    ///
+    /// # Errors
+    /// The extent that is owned twice: an index that blocks were stitched from is damaged.
+    pub(super) fn take_runs(&mut self) -> Result<Vec<Run>, Run> {
+        let own = self.owned.iter().map(|e| Run {
             addr: e.addr,
             len_bytes: e.len,
-        }));
-        runs.sort_unstable();
-        runs.dedup_by(|next, before| {
-            assert!(before.end() <= next.addr, "no byte is owned twice");
-            let touches = before.end() == next.addr;
-            if touches {
-                before.len_bytes += next.len_bytes;
-            }
-            touches
         });
-        runs
+        let mut all: Vec<Run> = self.stitched.iter().copied().chain(own).collect();
+        all.sort_unstable();
+        let mut runs: Vec<Run> = Vec::with_capacity(all.len());
+        for next in all {
+            match runs.last_mut() {
+                Some(before) if before.end() > next.addr => return Err(next),
+                Some(before) if before.end() == next.addr => before.len_bytes += next.len_bytes,
+                _ => runs.push(next),
+            }
+        }
+        self.owned.clear();
+        Ok(runs)
     }
 }
 
