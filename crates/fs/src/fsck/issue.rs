@@ -133,6 +133,26 @@ pub enum Issue {
         /// First chunk beyond the end.
         chunk: u64,
     },
+    /// The last chunk of a file reaches beyond its end: growing again would show what was cut off.
+    #[error("inode {ino} has contents beyond its end, in its last chunk {chunk}")]
+    LongChunk {
+        /// The inode.
+        ino: Ino,
+        /// The chunk.
+        chunk: u64,
+        /// How long it may be.
+        len_bytes: u64,
+    },
+    /// A file has holes that its row does not know of, or more chunks than its row says.
+    #[error("inode {ino} has {counted} chunks, which its row does not allow for")]
+    ChunkCount {
+        /// The inode.
+        ino: Ino,
+        /// Key of its row.
+        key: Vec<u8>,
+        /// What is right.
+        counted: u64,
+    },
     /// Extended attributes of an inode that does not exist, or whose row says it has none.
     #[error("inode {ino} has extended attributes that its row does not know of")]
     LooseXattr {

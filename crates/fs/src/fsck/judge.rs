@@ -4,7 +4,8 @@ use super::Issue;
 use super::scan::Found;
 use std::collections::{BTreeSet, HashMap};
 use stitch_base::Ino;
-use stitch_format::fs_inode::FileKind;
+use stitch_format::fs_inode::{FileKind, row_flag};
+use stitch_format::fs_key::CHUNK_BYTES;
 
 /// All issues of a file system.
 pub(super) fn judge(mut found: Found) -> Vec<Issue> {
@@ -20,6 +21,7 @@ pub(super) fn judge(mut found: Found) -> Vec<Issue> {
     order.sort_unstable();
     for ino in &order {
         issues.extend(inode(&found, *ino));
+        issues.extend(chunks(&found, *ino));
     }
     issues.extend(directories(&found));
     issues.extend(unreachable(&found, &order));
@@ -68,6 +70,21 @@ fn inode(found: &Found, ino: Ino) -> Option<Issue> {
         key: inode.key.to_vec(),
         stored: inode.nlink,
         counted,
+    })
+}
+
+/// What a row says of holes is what `SEEK_HOLE` and block counts are made of.
+fn chunks(found: &Found, ino: Ino) -> Option<Issue> {
+    let inode = &found.inodes[&ino];
+    let is_chunked = inode.kind == FileKind::Regular && inode.flags & row_flag::INLINE == 0;
+    let is_wrong = match inode.chunks_most {
+        Some(most) => inode.chunks > most,
+        None => inode.chunks < inode.size.div_ceil(CHUNK_BYTES),
+    };
+    (is_chunked && is_wrong && !inode.is_odd).then(|| Issue::ChunkCount {
+        ino,
+        key: inode.key.to_vec(),
+        counted: inode.chunks,
     })
 }
 

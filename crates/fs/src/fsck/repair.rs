@@ -83,6 +83,24 @@ impl Repair<'_> {
                 self.changes
                     .delete_range(trees.data, &start, &fs_key::after(*ino));
             }
+            Issue::LongChunk {
+                ino,
+                chunk,
+                len_bytes,
+            } => {
+                let key = fs_key::chunk(*ino, *chunk);
+                if let Some(bytes) = trees.schema.now().get(trees.data, &key)? {
+                    let len = usize::try_from(*len_bytes).unwrap_or(usize::MAX);
+                    let kept = &bytes[..len.min(bytes.len())];
+                    self.changes.put(trees.data, &key, kept);
+                }
+            }
+            Issue::ChunkCount { key, counted, .. } => {
+                self.change(key, |head| {
+                    head.flags |= row_flag::HOLES;
+                    head.chunks = *counted;
+                })?;
+            }
             Issue::LooseXattr { ino, key: None } => {
                 self.changes
                     .delete_range(trees.xattr, &own(*ino), &fs_key::after(*ino));

@@ -15,6 +15,12 @@ pub(super) struct Inode {
     pub(super) flags: u8,
     pub(super) nlink: u32,
     pub(super) size: u64,
+    /// Chunks that there may be by the row's account; `None` where there may be no holes.
+    pub(super) chunks_most: Option<u64>,
+    /// Chunks counted.
+    pub(super) chunks: u64,
+    /// Something is wrong with the chunks: they were not all counted.
+    pub(super) is_odd: bool,
     /// Directory that the row is in; `None` where it is under its own number.
     pub(super) place: Option<Ino>,
     /// Names counted, the row's own place included.
@@ -222,6 +228,9 @@ impl Found {
             flags: head.flags,
             nlink: head.nlink,
             size: head.size,
+            chunks_most: head.has(row_flag::HOLES).then_some(head.chunks),
+            chunks: 0,
+            is_odd: false,
             place,
             names: u32::from(place.is_some()),
             key: key.into(),
@@ -260,9 +269,10 @@ impl Found {
         if contents.enter(ino) {
             return;
         }
-        let inode = self.inodes.get(&ino);
-        let holds =
-            |inode: &&Inode| inode.kind == FileKind::Regular && inode.flags & row_flag::INLINE == 0;
+        let inode = self.inodes.get_mut(&ino);
+        let holds = |inode: &&mut Inode| {
+            inode.kind == FileKind::Regular && inode.flags & row_flag::INLINE == 0
+        };
         let Some(inode) = inode.filter(holds) else {
             contents.is_told = true;
             return self.issues.push(Issue::LooseData { ino });
@@ -270,10 +280,23 @@ impl Found {
         let end = chunk
             .saturating_mul(CHUNK_BYTES)
             .saturating_add(value.len() as u64);
-        if end > inode.size.next_multiple_of(CHUNK_BYTES) {
-            contents.is_told = true;
-            self.issues.push(Issue::DataBeyondEnd { ino, chunk });
+        inode.chunks += 1;
+        if end <= inode.size {
+            return;
         }
+        contents.is_told = true;
+        inode.is_odd = true;
+        let start = chunk.saturating_mul(CHUNK_BYTES);
+        self.issues.push(if start < inode.size {
+            let len_bytes = inode.size - start;
+            Issue::LongChunk {
+                ino,
+                chunk,
+                len_bytes,
+            }
+        } else {
+            Issue::DataBeyondEnd { ino, chunk }
+        });
     }
 
     fn xattr(&mut self, contents: &mut Contents, key: &[u8]) {

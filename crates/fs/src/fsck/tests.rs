@@ -341,6 +341,30 @@ fn contents_beyond_the_end_go() {
 }
 
 #[test]
+fn a_last_chunk_that_is_too_long_is_cut() {
+    let sample = Sample::new();
+    sample.edit(|trees, changes| changes.put(trees.data, &fs_key::chunk(Ino(3), 1), &[1; 905]));
+    sample.expect(|issue| {
+        *issue
+            == Issue::LongChunk {
+                ino: Ino(3),
+                chunk: 1,
+                len_bytes: 904,
+            }
+    });
+}
+
+#[test]
+fn holes_that_a_row_does_not_know_of_are_noted() {
+    let sample = Sample::new();
+    sample.edit(|trees, changes| changes.delete(trees.data, &fs_key::chunk(Ino(3), 0)));
+    let is_planted = |issue: &Issue| matches!(issue, Issue::ChunkCount { counted: 1, .. });
+    sample.expect(is_planted);
+    let head = sample.row(&name(2, "f")).unwrap();
+    assert!(head.has(row_flag::HOLES) && head.chunks == 1);
+}
+
+#[test]
 fn attributes_of_nothing_go_and_others_are_found_again() {
     let sample = Sample::new();
     sample.edit(|trees, changes| {
