@@ -6,8 +6,10 @@
 //! its bytes: encoding it again gives the same, or decodes to the same.
 
 mod files;
+mod tables;
 
 pub use files::{fs_chunk, fs_row, fs_rows};
+pub use tables::{vt_data, vt_index, vt_range_deletes, vt_root};
 
 use stitch_base::sync::Arc;
 use stitch_base::{Lsn, TreeId};
@@ -85,8 +87,24 @@ pub const ENTRIES: &[Entry] = &[
         run: version_object,
     },
     Entry {
+        name: "vt_data",
+        run: vt_data,
+    },
+    Entry {
+        name: "vt_index",
+        run: vt_index,
+    },
+    Entry {
         name: "vt_manifest",
         run: vt_manifest,
+    },
+    Entry {
+        name: "vt_range_deletes",
+        run: vt_range_deletes,
+    },
+    Entry {
+        name: "vt_root",
+        run: vt_root,
     },
     Entry {
         name: "volume",

@@ -1,5 +1,7 @@
 //! Valid records of every kind, for mutation and as a fuzzer's first corpus.
 
+mod tables;
+
 use crate::hostile::SALT;
 use stitch_base::{Generation, Ino, Lsn, Seqno, TableId, TreeId};
 use stitch_device::{Device, MemDevice};
@@ -37,7 +39,11 @@ pub fn of(name: &str) -> Vec<Vec<u8>> {
             version_object(ObjectKind::Base),
             version_object(ObjectKind::WrapLeft),
         ],
+        "vt_data" => tables::data(),
+        "vt_index" => vec![tables::index()],
         "vt_manifest" => vec![vt_manifest().encode(), VersionEdit::default().encode()],
+        "vt_range_deletes" => vec![tables::range_deletes()],
+        "vt_root" => tables::roots(),
         "volume" => vec![volume()],
         "volume_patched" => [12, 12, 24, 48, 192].map(|len| (0..len).collect()).to_vec(),
         other => panic!("there are no seeds for {other}"),
