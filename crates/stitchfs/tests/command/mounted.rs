@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use rustix::process::{Pid, Signal, kill_process};
 use stitch_base::clock::{Clock, SystemClock};
 use stitch_fuse::mount::{self, Unmount};
 
@@ -62,8 +62,10 @@ impl Mounted {
     }
 
     fn has_ended(&self) -> bool {
-        let pid = self.pid.expect("it was asked for");
-        wait_until(|| test_kill_process(pid).is_err())
+        let pid = self.pid.expect("it was asked for").as_raw_nonzero();
+        // A process that ended may stay listed, as a zombie, until somebody takes note.
+        let stat = PathBuf::from(format!("/proc/{pid}/stat"));
+        wait_until(|| fs::read_to_string(&stat).map_or(true, |stat| stat.contains(") Z ")))
     }
 
     fn signal(&self, signal: Signal) {
