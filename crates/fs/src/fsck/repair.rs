@@ -74,33 +74,14 @@ impl Repair<'_> {
             Issue::MissingDirectory { ino } => self.remake(*ino)?,
             Issue::NotADirectory { ino } => self.move_entries(*ino)?,
             Issue::Unreachable { ino, key } => self.rehang(*ino, key)?,
-            Issue::LooseData { ino } => {
-                self.changes
-                    .delete_range(trees.data, &own(*ino), &fs_key::after(*ino));
-            }
-            Issue::DataBeyondEnd { ino, chunk } => {
-                let start = fs_key::chunk(*ino, *chunk);
-                self.changes
-                    .delete_range(trees.data, &start, &fs_key::after(*ino));
-            }
+            Issue::LooseData { ino } => self.delete_chunks(*ino, 0),
+            Issue::DataBeyondEnd { ino, chunk } => self.delete_chunks(*ino, *chunk),
             Issue::LongChunk {
                 ino,
                 chunk,
                 len_bytes,
-            } => {
-                let key = fs_key::chunk(*ino, *chunk);
-                if let Some(bytes) = trees.schema.now().get(trees.data, &key)? {
-                    let len = usize::try_from(*len_bytes).unwrap_or(usize::MAX);
-                    let kept = &bytes[..len.min(bytes.len())];
-                    self.changes.put(trees.data, &key, kept);
-                }
-            }
-            Issue::ChunkCount { key, counted, .. } => {
-                self.change(key, |head| {
-                    head.flags |= row_flag::HOLES;
-                    head.chunks = *counted;
-                })?;
-            }
+            } => self.cut_chunk(&fs_key::chunk(*ino, *chunk), *len_bytes)?,
+            Issue::ChunkCount { key, counted, .. } => self.note_holes(key, *counted)?,
             Issue::LooseXattr { ino, key: None } => {
                 self.changes
                     .delete_range(trees.xattr, &own(*ino), &fs_key::after(*ino));
@@ -132,6 +113,28 @@ impl Repair<'_> {
             self.changes.clear();
         }
         Ok(())
+    }
+
+    /// Deletes the contents of an inode from a chunk on.
+    fn delete_chunks(&mut self, ino: Ino, chunk: u64) {
+        let (start, end) = (fs_key::chunk(ino, chunk), fs_key::after(ino));
+        self.changes.delete_range(self.trees.data, &start, &end);
+    }
+
+    fn cut_chunk(&mut self, key: &[u8], len_bytes: u64) -> FsResult<()> {
+        let data = self.trees.data;
+        if let Some(bytes) = self.trees.schema.now().get(data, key)? {
+            let len = usize::try_from(len_bytes).unwrap_or(usize::MAX);
+            self.changes.put(data, key, &bytes[..len.min(bytes.len())]);
+        }
+        Ok(())
+    }
+
+    fn note_holes(&mut self, key: &[u8], chunks: u64) -> FsResult<()> {
+        self.change(key, |head| {
+            head.flags |= row_flag::HOLES;
+            head.chunks = chunks;
+        })
     }
 
     fn row(&self, key: &[u8]) -> FsResult<Option<bytes::Bytes>> {
