@@ -1,15 +1,17 @@
 //! `docs/format.md`, rendered from the field tables.
 
 use crate::table::Table;
-use crate::{block, log_record, superblock, version_object};
+use crate::{block, fs_inode, fs_sys, log_record, superblock, version_object};
 use std::fmt::Write;
 
 /// Every fixed record, in the order in which a reader meets them.
-pub const TABLES: [&Table; 4] = [
+pub const TABLES: [&Table; 6] = [
     &superblock::TABLE,
     &version_object::TABLE,
     &log_record::TABLE,
     &block::TABLE,
+    &fs_sys::TABLE,
+    &fs_inode::TABLE,
 ];
 
 const HEAD: &str = "\

@@ -1,22 +1,7 @@
 //! Rows of the meta tree: inodes and links, and the deltas of the upsert `attr` on inodes.
 //!
-//! Inode row:
-//!
-//! | offset | type | field |
-//! |---|---|---|
-//! | 0 | u8 | kind of row: 1 |
-//! | 1 | u8 | row flags, see [`row_flag`] |
-//! | 2 | u16 | mode: type and permissions as in `st_mode` |
-//! | 4 | u32 | owner |
-//! | 8 | u32 | group |
-//! | 12 | u32 | links |
-//! | 16 | u64 | number |
-//! | 24 | u64 | size in bytes |
-//! | 32, 40, 48, 56 | i64 | times of access, content, attributes, birth: ns since 1970 |
-//! | 64 | u32 | device number of a device file |
-//! | 68 | u32 | inode flags as of `chattr` |
-//! | 72 | u64 | with flag `HOLES`: at most so many chunks exist |
-//! | 80 | bytes | inline contents (absent bytes up to the size are zeros), or target of a symlink |
+//! An inode row is a head of 80 bytes (see [`TABLE`]), then the inline contents (absent bytes up to the
+//! size are zeros) or the target of a symlink.
 //!
 //! Link row: u8 kind 2, u8 type of file ([`FileKind`]), u64 number. The inode is in its own row.
 //!
@@ -27,6 +12,7 @@
 
 use crate::FormatError;
 use crate::codec::Reader;
+use crate::table::fields;
 use stitch_base::Ino;
 
 /// Bytes of an inode row before its inline contents.
@@ -34,6 +20,28 @@ pub const INODE_HEAD_BYTES: usize = 80;
 const INODE: u8 = 1;
 const LINK: u8 = 2;
 const TYPE_MASK: u16 = 0o170_000;
+
+fields! {
+    /// Layout of an inode row's head.
+    TABLE = "inode row", INODE_HEAD_BYTES,
+        "In the meta tree; inline contents or a symlink's target follow.";
+    ROW_KIND: u8 = 0, "1";
+    FLAGS: u8 = 1, "1 inline contents, 2 extended attributes, 4 access ACL, 8 default ACL, \
+        16 capabilities, 32 holes";
+    MODE: u16 = 2, "type and permissions as in `st_mode`";
+    UID: u32 = 4, "owner";
+    GID: u32 = 8, "group";
+    NLINK: u32 = 12, "names; of a directory 2 and one for each directory in it";
+    INO: u64 = 16, "number, neither 0 nor the largest";
+    SIZE: u64 = 24, "size in bytes, below 2^63";
+    ATIME: i64 = 32, "last access, ns since 1970";
+    MTIME: i64 = 40, "last change of contents";
+    CTIME: i64 = 48, "last change of anything";
+    BTIME: i64 = 56, "birth";
+    RDEV: u32 = 64, "device number of a device file";
+    IFLAGS: u32 = 68, "flags as of `chattr`";
+    CHUNKS: u64 = 72, "with holes: no more chunks than this exist";
+}
 
 /// Flags of an inode row that say where else something of the inode is.
 pub mod row_flag {
@@ -162,61 +170,64 @@ impl InodeHead {
         assert!(self.perm <= 0o7777, "permissions have twelve bits");
         assert!(self.flags & !row_flag::ALL == 0, "row flags are known ones");
         let mut out = [0; INODE_HEAD_BYTES];
-        out[0] = INODE;
-        out[1] = self.flags;
-        out[2..4].copy_from_slice(&self.mode().to_le_bytes());
-        out[4..8].copy_from_slice(&self.uid.to_le_bytes());
-        out[8..12].copy_from_slice(&self.gid.to_le_bytes());
-        out[12..16].copy_from_slice(&self.nlink.to_le_bytes());
-        out[16..24].copy_from_slice(&self.ino.0.to_le_bytes());
-        out[24..32].copy_from_slice(&self.size.to_le_bytes());
-        out[32..40].copy_from_slice(&self.atime.to_le_bytes());
-        out[40..48].copy_from_slice(&self.mtime.to_le_bytes());
-        out[48..56].copy_from_slice(&self.ctime.to_le_bytes());
-        out[56..64].copy_from_slice(&self.btime.to_le_bytes());
-        out[64..68].copy_from_slice(&self.rdev.to_le_bytes());
-        out[68..72].copy_from_slice(&self.iflags.to_le_bytes());
-        out[72..80].copy_from_slice(&self.chunks.to_le_bytes());
+        ROW_KIND.put(&mut out, INODE);
+        FLAGS.put(&mut out, self.flags);
+        MODE.put(&mut out, self.mode());
+        UID.put(&mut out, self.uid);
+        GID.put(&mut out, self.gid);
+        NLINK.put(&mut out, self.nlink);
+        INO.put(&mut out, self.ino.0);
+        SIZE.put(&mut out, self.size);
+        ATIME.put(&mut out, self.atime);
+        MTIME.put(&mut out, self.mtime);
+        CTIME.put(&mut out, self.ctime);
+        BTIME.put(&mut out, self.btime);
+        RDEV.put(&mut out, self.rdev);
+        IFLAGS.put(&mut out, self.iflags);
+        CHUNKS.put(&mut out, self.chunks);
         out
     }
 
     fn decode(reader: &mut Reader<'_>) -> Result<Self, FormatError> {
-        let flags = reader.u8()?;
+        let head = reader.take(INODE_HEAD_BYTES)?;
+        let flags = FLAGS.get(head);
         if flags & !row_flag::ALL != 0 {
             return Err(reader.field("flags", "known ones", format!("{flags:#x}")));
         }
-        let mode = reader.u16()?;
+        let mode = MODE.get(head);
         let Some(kind) = FileKind::from_mode(mode) else {
             return Err(reader.field("mode", "a type of file", format!("{mode:#o}")));
         };
-        let (uid, gid, nlink) = (reader.u32()?, reader.u32()?, reader.u32()?);
-        let ino = read_ino(reader)?;
-        let size = reader.u64()?;
+        let size = SIZE.get(head);
         if i64::try_from(size).is_err() {
             return Err(reader.field("size", "below 8 EiB", size.to_string()));
         }
         Ok(Self {
-            ino,
+            ino: valid_ino(reader, INO.get(head))?,
             kind,
             perm: mode & !TYPE_MASK,
             flags,
-            uid,
-            gid,
-            nlink,
+            uid: UID.get(head),
+            gid: GID.get(head),
+            nlink: NLINK.get(head),
             size,
-            atime: reader.i64()?,
-            mtime: reader.i64()?,
-            ctime: reader.i64()?,
-            btime: reader.i64()?,
-            rdev: reader.u32()?,
-            iflags: reader.u32()?,
-            chunks: reader.u64()?,
+            atime: ATIME.get(head),
+            mtime: MTIME.get(head),
+            ctime: CTIME.get(head),
+            btime: BTIME.get(head),
+            rdev: RDEV.get(head),
+            iflags: IFLAGS.get(head),
+            chunks: CHUNKS.get(head),
         })
     }
 }
 
 fn read_ino(reader: &mut Reader<'_>) -> Result<Ino, FormatError> {
     let ino = reader.u64()?;
+    valid_ino(reader, ino)
+}
+
+fn valid_ino(reader: &Reader<'_>, ino: u64) -> Result<Ino, FormatError> {
     if ino == 0 || ino == u64::MAX {
         return Err(reader.field("ino", "1 to 2^64 - 2", ino.to_string()));
     }
@@ -244,13 +255,14 @@ impl<'a> MetaRow<'a> {
     /// [`FormatError`]: not a row.
     pub fn decode(bytes: &'a [u8]) -> Result<Self, FormatError> {
         let mut reader = Reader::new("meta row", bytes);
-        match reader.u8()? {
+        let kind = bytes.first().copied();
+        match kind.map_or_else(|| reader.u8(), Ok)? {
             INODE => {
                 let head = InodeHead::decode(&mut reader)?;
                 Ok(Self::Inode(head, reader.rest()))
             }
             LINK => {
-                let code = reader.u8()?;
+                let code = reader.take(2)?[1];
                 let Some(kind) = FileKind::from_code(code) else {
                     return Err(reader.field("type", "a type of file", code.to_string()));
                 };

@@ -1,21 +1,26 @@
 //! Header of a file system: what holds for all its rows. In the sys tree.
 //!
-//! | offset | type | field |
-//! |---|---|---|
-//! | 0 | u32 | magic `stfs` |
-//! | 4 | u32 | version: 1 |
-//! | 8 | u64 | seed of name hashes |
-//! | 16 | i64 | when it was made, ns since 1970 |
-//!
 //! Numbers of the upsert functions of all the file system's rows: 16 `chunk` (data, see `fs_chunk`),
 //! 17 `attr` (meta, see `fs_inode`), 18 `add` (sys, see [`fold_add`]). Do not renumber.
 
 use crate::FormatError;
 use crate::codec::Reader;
+use crate::table::fields;
 
 /// Format version of the file system's rows. All of them change with it.
 pub const FS_VERSION: u32 = 1;
 const MAGIC: [u8; 4] = *b"stfs";
+
+const HEADER_BYTES: usize = 24;
+
+fields! {
+    /// Layout of the header.
+    TABLE = "file system header", HEADER_BYTES, "In the sys tree, under the key `h`.";
+    MAGIC_AT: [u8; 4] = 0, "`stfs`";
+    VERSION_AT: u32 = 4, "format version of all rows: 1";
+    NAME_SEED: u64 = 8, "secret seed of the order of names";
+    CREATED: i64 = 16, "when it was made, ns since 1970";
+}
 
 /// Upsert function that changes a chunk.
 pub const UPSERT_CHUNK: u32 = 16;
@@ -36,12 +41,12 @@ pub struct FsHeader {
 impl FsHeader {
     /// The header as bytes.
     #[must_use]
-    pub fn encode(&self) -> [u8; 24] {
-        let mut out = [0; 24];
-        out[..4].copy_from_slice(&MAGIC);
-        out[4..8].copy_from_slice(&FS_VERSION.to_le_bytes());
-        out[8..16].copy_from_slice(&self.name_seed.to_le_bytes());
-        out[16..].copy_from_slice(&self.created_ns.to_le_bytes());
+    pub fn encode(&self) -> [u8; HEADER_BYTES] {
+        let mut out = [0; HEADER_BYTES];
+        MAGIC_AT.put(&mut out, MAGIC);
+        VERSION_AT.put(&mut out, FS_VERSION);
+        NAME_SEED.put(&mut out, self.name_seed);
+        CREATED.put(&mut out, self.created_ns);
         out
     }
 
@@ -50,15 +55,17 @@ impl FsHeader {
     /// # Errors
     /// [`FormatError`]: not a header, or one of a newer version.
     pub fn decode(bytes: &[u8]) -> Result<Self, FormatError> {
-        let mut reader = Reader::new("fs header", bytes);
-        let magic = reader.take(4)?;
+        let mut reader = Reader::new(TABLE.name, bytes);
+        let header = reader.take(HEADER_BYTES)?;
+        let magic = MAGIC_AT.get(header);
         if magic != MAGIC {
-            return Err(reader.field("magic", "stfs", magic.escape_ascii().to_string()));
+            let found = magic.escape_ascii().to_string();
+            return Err(reader.field("magic", "stfs", found));
         }
-        let version = reader.u32()?;
+        let version = VERSION_AT.get(header);
         if version > FS_VERSION {
             return Err(FormatError::Newer {
-                record: "fs header",
+                record: TABLE.name,
                 found: version,
                 supported: FS_VERSION,
             });
@@ -67,8 +74,8 @@ impl FsHeader {
             return Err(reader.field("version", "1", version.to_string()));
         }
         let header = Self {
-            name_seed: reader.u64()?,
-            created_ns: reader.i64()?,
+            name_seed: NAME_SEED.get(header),
+            created_ns: CREATED.get(header),
         };
         reader.finish()?;
         Ok(header)

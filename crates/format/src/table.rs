@@ -71,7 +71,7 @@ macro_rules! fixed_number {
     )+};
 }
 
-fixed_number!(u8 = 1, u16 = 2, u32 = 4, u64 = 8);
+fixed_number!(u8 = 1, u16 = 2, u32 = 4, u64 = 8, i64 = 8);
 
 impl<const N: usize> Fixed for [u8; N] {
     const LEN_BYTES: usize = N;
