@@ -8,7 +8,7 @@ use std::time::Duration;
 use stitch_base::ErrorKind;
 use stitch_base::sync::Arc;
 use stitch_device::Device;
-use stitch_fs::{AtimePolicy, Caller, FileSystem, FsOptions, SetAttr, fsck};
+use stitch_fs::{AtimePolicy, Caller, FileSystem, FsError, FsOptions, SetAttr, fsck};
 use stitch_kv::{Engine, UpsertRegistry, Violation};
 use stitch_volume::{Durability, Volume};
 use stitch_vt::{VtEngine, VtOptions};
@@ -183,12 +183,16 @@ impl Store {
             atime: self.options.atime,
             ..FsOptions::default()
         };
-        match FileSystem::open(Arc::clone(&self.engine), options) {
-            Ok(fs) => Ok(fs),
-            Err(error) if error.kind() == ErrorKind::NotFound => Err(StoreError::NoFileSystem {
+        let opened = FileSystem::open(Arc::clone(&self.engine), options);
+        opened.map_err(|error| self.explain(error))
+    }
+
+    fn explain(&self, error: FsError) -> StoreError {
+        match error.kind() {
+            ErrorKind::NotFound => StoreError::NoFileSystem {
                 path: self.path.clone(),
-            }),
-            Err(error) => Err(error.into()),
+            },
+            _ => error.into(),
         }
     }
 
@@ -255,7 +259,7 @@ impl Store {
                 detail: format!("cannot be checked: {error}"),
                 is_repairable: false,
             }),
-            Err(error) => return Err(error.into()),
+            Err(error) => return Err(self.explain(error)),
         }
         let of_issue = |issue: &fsck::Issue| Finding {
             rule: "file-system".to_owned(),
