@@ -7,12 +7,17 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use stitch_base::Ino;
+use stitch_base::sync::Mutex;
 use stitch_fs::{Caller, DirName, NewNode, WriteOptions};
 use stitch_kv::{Batch, CommitOptions, Direction, KeyRange};
 use stitchfs::{MakeOptions, Store, StoreOptions};
 
 const STITCHFS: &str = env!("CARGO_BIN_EXE_stitchfs");
 const FILE_BYTES: usize = 300_000;
+
+/// One test at a time: a program that is being started holds, for a moment, a copy of every file
+/// that this process has open, and with it the lock of a store that another test opens again.
+static TURN: Mutex<()> = Mutex::new(());
 
 /// A store with a file of two names and a directory in it, closed.
 fn store_in(dir: &Path) -> PathBuf {
@@ -53,6 +58,7 @@ fn fsck(flag: &str, path: &Path) -> (Option<i32>, String) {
 
 #[test]
 fn a_flipped_bit_in_a_block_is_found_and_not_repaired() {
+    let _turn = TURN.lock();
     let dir = tempfile::tempdir().unwrap();
     let path = store_in(dir.path());
     assert_eq!(fsck("-n", &path).0, Some(0));
@@ -75,6 +81,7 @@ fn a_flipped_bit_in_a_block_is_found_and_not_repaired() {
 
 #[test]
 fn a_lost_row_is_found_and_repaired() {
+    let _turn = TURN.lock();
     let dir = tempfile::tempdir().unwrap();
     let path = store_in(dir.path());
     let store = Store::open(&path, &StoreOptions::default()).unwrap();
@@ -107,6 +114,7 @@ fn a_lost_row_is_found_and_repaired() {
 
 #[test]
 fn a_store_whose_making_was_interrupted_says_so() {
+    let _turn = TURN.lock();
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("store");
     let device = stitch_device::FileDevice::create(&path, 16 << 20).unwrap();
