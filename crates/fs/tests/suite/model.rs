@@ -7,8 +7,8 @@ use stitch_base::Ino;
 use stitch_base::clock::{Clock as _, Timestamp};
 use stitch_base::random::Rng;
 use stitch_fs::{
-    FallocateMode, FileKind, FsResult, RenameMode, SeekFor, SetAttr, SetTime, Taken, WriteOptions,
-    XattrMode,
+    FallocateMode, FileKind, FsError, FsResult, RenameMode, SeekFor, SetAttr, SetTime, Taken,
+    WriteOptions, XattrMode,
 };
 
 const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
@@ -24,11 +24,13 @@ struct Pair {
     /// Lookups counted of each inode.
     held: BTreeMap<Id, (Ino, u64)>,
     log: Vec<String>,
+    /// The last operation found the store full.
+    was_full: std::cell::Cell<bool>,
+    refusals: u32,
 }
 
 impl Pair {
-    fn new(seed: u64) -> Self {
-        let setup = setup();
+    fn new(seed: u64, setup: Setup) -> Self {
         let twin = Twin::new(setup.clock.now().0);
         Self {
             setup,
@@ -36,6 +38,8 @@ impl Pair {
             rng: Rng::new(seed),
             held: BTreeMap::from([(twin::ROOT, (ROOT, 1))]),
             log: Vec::new(),
+            was_full: std::cell::Cell::new(false),
+            refusals: 0,
         }
     }
 
@@ -85,6 +89,10 @@ impl Pair {
 
     fn same<T: PartialEq + std::fmt::Debug>(&self, fs: FsResult<T>, twin: FsResult<T>) {
         let is_same = match (&fs, &twin) {
+            (Err(FsError::NoSpace), _) => {
+                self.was_full.set(true);
+                true
+            }
             (Ok(a), Ok(b)) => a == b,
             (Err(a), Err(b)) => std::mem::discriminant(a) == std::mem::discriminant(b),
             _ => false,
@@ -103,6 +111,15 @@ impl Pair {
     fn step(&mut self) {
         self.setup.tick();
         self.twin.now = self.setup.clock.now().0;
+        let before = self.twin.clone();
+        self.any_operation();
+        if self.was_full.take() {
+            self.twin = before;
+            self.refusals += 1;
+        }
+    }
+
+    fn any_operation(&mut self) {
         match self.rng.below(100) {
             0..14 => self.make(),
             14..20 => self.remove(),
@@ -481,25 +498,36 @@ impl Pair {
     }
 }
 
-fn run(seed: u64, steps: u32) {
-    let mut pair = Pair::new(seed);
+fn run(seed: u64, steps: u32, setup: Setup) -> u32 {
+    let mut pair = Pair::new(seed, setup);
     pair.note(format!("seed {seed}"));
     for _ in 0..steps {
         pair.step();
     }
     pair.reopen();
+    pair.refusals
 }
 
 #[test]
 fn random_operations_do_what_their_twin_does() {
     for seed in 0..400 {
-        run(seed, 200);
+        assert_eq!(run(seed, 200, setup()), 0);
     }
 }
 
 #[test]
 fn long_runs_do_what_their_twin_does() {
     for seed in 1000..1004 {
-        run(seed, 4000);
+        assert_eq!(run(seed, 4000, setup()), 0);
     }
+}
+
+#[test]
+fn operations_on_a_full_store_happen_whole_or_not_at_all() {
+    let mut refusals = 0;
+    for seed in 2000..2100 {
+        let engine = stitch_kv::ModelEngine::with_space(registry(), 96 << 10);
+        refusals += run(seed, 300, setup_on(std::sync::Arc::new(engine), |_| {}));
+    }
+    assert!(refusals > 100, "the store was hardly ever full: {refusals}");
 }
