@@ -6,7 +6,7 @@
 //! there, without a batch.
 
 use crate::FsResult;
-use crate::inode::{Inode, Place};
+use crate::inode::{Inode, Location};
 use crate::system::FileSystem;
 use bytes::Bytes;
 use stitch_base::Ino;
@@ -54,10 +54,10 @@ impl<'fs> Change<'fs> {
 
     /// Key of the row of an inode that is not in memory alone.
     fn key_of(&self, inode: &Inode) -> Option<FsKey> {
-        match &inode.place {
-            Place::Entry { parent, name } => Some(self.fs.store.dentry_key(*parent, name)),
-            Place::Own => Some(fs_key::own(inode.head.ino)),
-            Place::Memory(_) => None,
+        match &inode.location {
+            Location::Entry { parent, name } => Some(self.fs.store.dentry_key(*parent, name)),
+            Location::Own => Some(fs_key::own(inode.head.ino)),
+            Location::Memory(_) => None,
         }
     }
 
@@ -94,16 +94,22 @@ impl<'fs> Change<'fs> {
         after.chain = 0;
         match self.key_of(inode) {
             Some(key) => self.put_row(&key, new, tail),
-            None => after.place = Place::Memory(Bytes::copy_from_slice(tail)),
+            None => after.location = Location::Memory(Bytes::copy_from_slice(tail)),
         }
         self.updates.push(after);
     }
 
     /// Puts the whole row of an inode at another place, where it is from then on.
-    pub(crate) fn move_row(&mut self, inode: &Inode, new: &InodeHead, tail: &[u8], place: Place) {
+    pub(crate) fn move_row(
+        &mut self,
+        inode: &Inode,
+        new: &InodeHead,
+        tail: &[u8],
+        location: Location,
+    ) {
         let after = Inode {
             head: *new,
-            place,
+            location,
             chain: 0,
             is_temp: inode.is_temp && new.nlink == 0,
         };
@@ -118,9 +124,9 @@ impl<'fs> Change<'fs> {
         debug_assert_eq!(inode.head.nlink, 0, "an orphan has no name");
         self.changes
             .put(self.fs.store.sys, &fs_key::orphan(inode.head.ino), &[]);
-        self.move_row(inode, &inode.head, tail, Place::Own);
+        self.move_row(inode, &inode.head, tail, Location::Own);
         let mut after = inode.clone();
-        after.place = Place::Own;
+        after.location = Location::Own;
         after.chain = 0;
         after
     }
@@ -164,16 +170,16 @@ impl<'fs> Change<'fs> {
         new.nlink = 0;
         self.count_inodes(-1);
         if self.fs.inodes.find(new.ino).is_none() {
-            self.purge(&inode.head, inode.place == Place::Own);
+            self.purge(&inode.head, inode.location == Location::Own);
             return Ok(());
         }
         let is_all_here = new.kind != FileKind::Regular || new.has(row_flag::INLINE);
-        if inode.place == Place::Own {
+        if inode.location == Location::Own {
             self.changes
                 .put(self.fs.store.sys, &fs_key::orphan(new.ino), &[]);
             self.attrs(inode, &new)
         } else if is_all_here && !new.has(row_flag::XATTRS) && self.fs.keep_in_memory() {
-            self.move_row(inode, &new, &tail, Place::Memory(tail.clone()));
+            self.move_row(inode, &new, &tail, Location::Memory(tail.clone()));
             Ok(())
         } else {
             let mut orphan = inode.clone();
@@ -252,7 +258,7 @@ impl<'fs> Change<'fs> {
     }
 }
 
-impl Place {
+impl Location {
     /// The place under a name.
     pub(crate) fn entry(parent: Ino, name: &[u8]) -> Self {
         Self::Entry {

@@ -20,7 +20,7 @@ mod write;
 
 use crate::FsResult;
 use crate::change::Change;
-use crate::inode::{Inode, Place};
+use crate::inode::{Inode, Location};
 use crate::system::FileSystem;
 use bytes::Bytes;
 use stitch_format::fs_inode::{InodeHead, row_flag};
@@ -74,7 +74,7 @@ impl Staged {
             Some(staged) => Bytes::from(staged),
             None => fs.tail(&self.inode)?,
         };
-        if matches!(self.inode.place, Place::Memory(_)) {
+        if matches!(self.inode.location, Location::Memory(_)) {
             self.inode = change.put_orphan(&self.inode, &[]);
         }
         if !tail.is_empty() && !is_replaced {

@@ -25,7 +25,7 @@ const CHAIN_UNKNOWN: u8 = 32;
 
 /// Where the row of an inode is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum Location {
     /// Under the only name that it has.
     Entry {
         /// The directory.
@@ -43,7 +43,7 @@ pub(crate) enum Place {
 #[derive(Clone, Debug)]
 pub(crate) struct Inode {
     pub(crate) head: InodeHead,
-    pub(crate) place: Place,
+    pub(crate) location: Location,
     /// Upserts on its row since the row was last put.
     pub(crate) chain: u8,
     /// Made without a name, so that it may be given one.
@@ -65,10 +65,10 @@ impl Inode {
 
     /// The directory that a directory is in; the root is in itself.
     pub(crate) const fn parent(&self) -> Option<Ino> {
-        match self.place {
-            Place::Entry { parent, .. } => Some(parent),
-            Place::Own if matches!(self.head.ino, Ino::ROOT) => Some(Ino::ROOT),
-            Place::Own | Place::Memory(_) => None,
+        match self.location {
+            Location::Entry { parent, .. } => Some(parent),
+            Location::Own if matches!(self.head.ino, Ino::ROOT) => Some(Ino::ROOT),
+            Location::Own | Location::Memory(_) => None,
         }
     }
 }
@@ -116,7 +116,7 @@ impl Inodes {
         let node = Node {
             inode: Inode {
                 head: root,
-                place: Place::Own,
+                location: Location::Own,
                 chain: 0,
                 is_temp: false,
             },
@@ -144,8 +144,9 @@ impl Inodes {
         self.in_memory.load(Ordering::Relaxed)
     }
 
-    fn count_move(&self, old: Option<&Place>, new: Option<&Place>) {
-        let is_in_memory = |place: Option<&Place>| matches!(place, Some(Place::Memory(_)));
+    fn count_move(&self, old: Option<&Location>, new: Option<&Location>) {
+        let is_in_memory =
+            |location: Option<&Location>| matches!(location, Some(Location::Memory(_)));
         match (is_in_memory(old), is_in_memory(new)) {
             (false, true) => self.in_memory.fetch_add(1, Ordering::Relaxed),
             (true, false) => self.in_memory.fetch_sub(1, Ordering::Relaxed),
@@ -189,7 +190,7 @@ impl Inodes {
     pub(crate) fn learn(
         &self,
         head: &InodeHead,
-        place: Place,
+        location: Location,
         moment: u64,
     ) -> FsResult<Option<InodeHead>> {
         if let Some(known) = self.look_up(head.ino) {
@@ -197,7 +198,7 @@ impl Inodes {
         }
         let inode = Inode {
             head: *head,
-            place,
+            location,
             chain: CHAIN_UNKNOWN,
             is_temp: false,
         };
@@ -243,7 +244,7 @@ impl Inodes {
         {
             self.hold(parent, Hold::Pin)?;
         }
-        self.count_move(None, Some(&inode.place));
+        self.count_move(None, Some(&inode.location));
         let ino = inode.head.ino;
         let node = Node {
             inode,
@@ -305,7 +306,7 @@ impl Inodes {
         if node.is_changed {
             self.changes_forgotten.fetch_add(1, Ordering::Release);
         }
-        self.count_move(Some(&node.inode.place), None);
+        self.count_move(Some(&node.inode.location), None);
         Some(node.inode)
     }
 
@@ -320,7 +321,7 @@ impl Inodes {
                 return;
             };
             node.is_changed = true;
-            self.count_move(Some(&node.inode.place), Some(&new.place));
+            self.count_move(Some(&node.inode.location), Some(&new.location));
             std::mem::replace(&mut node.inode, new).parent()
         };
         if is_dir && old_parent != new_parent {

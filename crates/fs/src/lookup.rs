@@ -1,6 +1,6 @@
 //! From names to inodes.
 
-use crate::inode::{Inode, Place};
+use crate::inode::{Inode, Location};
 use crate::system::FileSystem;
 use crate::{Attr, DirName, FsError, FsResult};
 use bytes::Bytes;
@@ -80,19 +80,19 @@ impl FileSystem {
         if let Some(known) = self.inodes.find(dentry.ino) {
             return Ok(known);
         }
-        let (head, place) = self.row_of(at, dentry)?;
+        let (head, location) = self.row_of(at, dentry)?;
         Ok(Inode {
             head,
-            place,
+            location,
             chain: 0,
             is_temp: false,
         })
     }
 
     /// The inode of a name as its row says.
-    fn row_of(&self, at: DirName<'_>, dentry: &Dentry) -> FsResult<(InodeHead, Place)> {
+    fn row_of(&self, at: DirName<'_>, dentry: &Dentry) -> FsResult<(InodeHead, Location)> {
         if let Some((head, _)) = dentry.row {
-            return Ok((head, Place::entry(at.parent, at.name)));
+            return Ok((head, Location::entry(at.parent, at.name)));
         }
         let Some((head, _)) = self.store.own_row(dentry.ino)? else {
             let ino = dentry.ino;
@@ -100,7 +100,7 @@ impl FileSystem {
                 "a link names inode {ino}, which is not"
             )));
         };
-        Ok((head, Place::Own))
+        Ok((head, Location::Own))
     }
 
     /// Counts a lookup of the inode of a name. The directory is locked.
@@ -108,8 +108,8 @@ impl FileSystem {
         if let Some(head) = self.inodes.look_up(dentry.ino) {
             return Ok(Attr::of(&head));
         }
-        let (head, place) = self.row_of(at, dentry)?;
-        if let Some(head) = self.inodes.learn(&head, place, moment)? {
+        let (head, location) = self.row_of(at, dentry)?;
+        if let Some(head) = self.inodes.learn(&head, location, moment)? {
             return Ok(Attr::of(&head));
         }
         self.learn_again(at)
@@ -120,8 +120,8 @@ impl FileSystem {
         loop {
             let moment = self.inodes.moment();
             let dentry = self.dentry(at)?;
-            let (head, place) = self.row_of(at, &dentry)?;
-            if let Some(head) = self.inodes.learn(&head, place, moment)? {
+            let (head, location) = self.row_of(at, &dentry)?;
+            if let Some(head) = self.inodes.learn(&head, location, moment)? {
                 return Ok(Attr::of(&head));
             }
         }

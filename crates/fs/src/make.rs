@@ -2,7 +2,7 @@
 
 use crate::acl::Acl;
 use crate::change::Change;
-use crate::inode::{Inode, Place};
+use crate::inode::{Inode, Location};
 use crate::lookup::check_name;
 use crate::system::FileSystem;
 use crate::xattr::{ACL_ACCESS, ACL_DEFAULT};
@@ -156,7 +156,7 @@ impl FileSystem {
         change.commit()?;
         self.inodes.add(Inode {
             head: made.head,
-            place: Place::entry(at.parent, at.name),
+            location: Location::entry(at.parent, at.name),
             chain: 0,
             is_temp: false,
         })?;
@@ -179,7 +179,7 @@ impl FileSystem {
         made.head.nlink = 0;
         let mut inode = Inode {
             head: made.head,
-            place: Place::Memory(bytes::Bytes::new()),
+            location: Location::Memory(bytes::Bytes::new()),
             chain: 0,
             is_temp: true,
         };

@@ -1,7 +1,7 @@
 //! Removing names, and adding further ones.
 
 use crate::change::Change;
-use crate::inode::{Inode, Place};
+use crate::inode::{Inode, Location};
 use crate::lookup::check_name;
 use crate::make::LINKS_MAX;
 use crate::system::FileSystem;
@@ -141,14 +141,14 @@ impl FileSystem {
         let mut new = inode.head;
         new.nlink += 1;
         new.ctime = now;
-        match &inode.place {
-            Place::Memory(tail) => {
-                let place = Place::entry(at.parent, at.name);
-                change.move_row(inode, &new, tail, place);
+        match &inode.location {
+            Location::Memory(tail) => {
+                let location = Location::entry(at.parent, at.name);
+                change.move_row(inode, &new, tail, location);
                 change.count_inodes(1);
                 return Ok(());
             }
-            Place::Own => {
+            Location::Own => {
                 if inode.head.nlink == 0 {
                     let key = fs_key::orphan(new.ino);
                     change.changes.delete(self.store.sys, &key);
@@ -156,9 +156,9 @@ impl FileSystem {
                 }
                 change.attrs(inode, &new)?;
             }
-            Place::Entry { parent, name } => {
+            Location::Entry { parent, name } => {
                 let tail = self.tail(inode)?;
-                change.move_row(inode, &new, &tail, Place::Own);
+                change.move_row(inode, &new, &tail, Location::Own);
                 change.put_link(*parent, name, new.ino, new.kind);
             }
         }

@@ -8,7 +8,7 @@
 //! A directory's entries are keyed by its number, so moving it moves one row.
 
 use crate::change::Change;
-use crate::inode::{Inode, Place};
+use crate::inode::{Inode, Location};
 use crate::lookup::{Dentry, check_name};
 use crate::make::LINKS_MAX;
 use crate::system::FileSystem;
@@ -176,12 +176,12 @@ impl FileSystem {
         let inode = &source.inode;
         let mut head = inode.head;
         head.ctime = now;
-        if inode.place == Place::Own {
+        if inode.location == Location::Own {
             change.put_link(target.parent, target.name, head.ino, head.kind);
             return change.attrs(inode, &head);
         }
-        let place = Place::entry(target.parent, target.name);
-        change.move_row(inode, &head, &source.dentry.tail(), place);
+        let location = Location::entry(target.parent, target.name);
+        change.move_row(inode, &head, &source.dentry.tail(), location);
         Ok(())
     }
 

@@ -1,7 +1,7 @@
 //! The file system as a whole: made, opened, synced, closed.
 
 use crate::change::Change;
-use crate::inode::{Hold, Inode, Inodes, Place};
+use crate::inode::{Hold, Inode, Inodes, Location};
 use crate::lock::Locks;
 use crate::schema::{FIRST_INO, Store};
 use crate::{Attr, FsError, FsOptions, FsResult};
@@ -163,7 +163,7 @@ impl FileSystem {
     /// As [`Self::sync`].
     pub fn sync_inode(&self, ino: Ino) -> FsResult<()> {
         let inode = self.inodes.get(ino)?;
-        let is_kept = !matches!(inode.place, Place::Memory(_));
+        let is_kept = !matches!(inode.location, Location::Memory(_));
         if is_kept && !self.options.read_only {
             self.engine.sync()?;
         }
@@ -212,7 +212,7 @@ impl FileSystem {
         let Some(inode) = self.inodes.release(ino, hold) else {
             return;
         };
-        if inode.place == Place::Own && inode.head.nlink == 0 {
+        if inode.location == Location::Own && inode.head.nlink == 0 {
             self.forgotten.lock().push(inode.head);
         }
     }
@@ -317,11 +317,11 @@ impl FileSystem {
 
     /// What is in an inode's row behind the head: inline contents, or a symlink's target.
     pub(crate) fn tail(&self, inode: &Inode) -> FsResult<Bytes> {
-        let key = match &inode.place {
-            Place::Memory(tail) => return Ok(tail.clone()),
+        let key = match &inode.location {
+            Location::Memory(tail) => return Ok(tail.clone()),
             _ if !inode.has_tail() => return Ok(Bytes::new()),
-            Place::Own => fs_key::own(inode.head.ino),
-            Place::Entry { parent, name } => self.store.dentry_key(*parent, name),
+            Location::Own => fs_key::own(inode.head.ino),
+            Location::Entry { parent, name } => self.store.dentry_key(*parent, name),
         };
         let ino = inode.head.ino;
         let Some(row) = self.store.get(self.store.meta, &key)? else {

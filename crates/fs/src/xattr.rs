@@ -5,7 +5,7 @@
 
 use crate::acl::Acl;
 use crate::change::Change;
-use crate::inode::Place;
+use crate::inode::Location;
 use crate::system::FileSystem;
 use crate::{Caller, FsError, FsResult, XattrMode, inode_flag};
 use bytes::Bytes;
@@ -154,7 +154,7 @@ impl FileSystem {
         check_may_change(class, caller, &inode.head)?;
         self.check_mode(&inode.head, class, name, mode)?;
         let mut change = Change::new(self);
-        if matches!(inode.place, Place::Memory(_)) {
+        if matches!(inode.location, Location::Memory(_)) {
             let tail = self.tail(&inode)?;
             inode = change.put_orphan(&inode, &tail);
         }
