@@ -6,7 +6,7 @@ mod tree;
 pub use ops::{FsOp, What};
 pub use tree::{Node, Tree};
 
-use crate::kv::Host;
+use crate::kv::{Host, OpenEngine, Step};
 use crate::{Ack, System, SystemError};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -40,6 +40,7 @@ impl<H> std::fmt::Debug for FsSystem<H> {
 /// An open file system.
 pub struct LiveFs {
     fs: FileSystem,
+    step: Step,
     clock: Arc<SetClock>,
     held: Vec<Ino>,
 }
@@ -98,10 +99,7 @@ fn is_answer(kind: ErrorKind) -> bool {
     )
 }
 
-impl<H: Host> FsSystem<H>
-where
-    H::Engine: 'static,
-{
+impl<H: Host> FsSystem<H> {
     /// Formats a file system on an engine of `host`.
     ///
     /// # Panics
@@ -111,7 +109,7 @@ where
         let engine = host
             .open(Arc::clone(&device) as Arc<dyn Device>, registry())
             .expect("a fresh medium opens");
-        let engine: Arc<dyn Engine> = Arc::new(engine);
+        let engine = engine.engine;
         let clock = Arc::new(SetClock::default());
         FileSystem::format(&engine, &options(&clock), (0, 0)).expect("a fresh engine takes one");
         engine.close().expect("a fresh engine closes");
@@ -120,10 +118,7 @@ where
     }
 }
 
-impl<H: Host> System for FsSystem<H>
-where
-    H::Engine: 'static,
-{
+impl<H: Host> System for FsSystem<H> {
     type Op = FsOp;
     type State = Tree;
     type Model = FsModel;
@@ -170,11 +165,12 @@ where
     }
 
     fn open(&self, device: Arc<dyn Device>) -> Result<LiveFs, SystemError> {
-        let engine: Arc<dyn Engine> = Arc::new(self.host.open(device, registry())?);
+        let OpenEngine { engine, step } = self.host.open(device, registry())?;
         let clock = Arc::new(SetClock::default());
         let fs = FileSystem::open(engine, options(&clock)).map_err(error)?;
         Ok(LiveFs {
             fs,
+            step,
             clock,
             held: Vec::new(),
         })
@@ -182,6 +178,9 @@ where
 
     fn run(&self, live: &mut LiveFs, op: &FsOp, _: &FsModel) -> Result<Ack, SystemError> {
         live.clock.seconds.store(op.at, Ordering::SeqCst);
+        if matches!(op.what, What::Step) {
+            return (live.step)().map(|_| Ack::Done);
+        }
         let done = ops::run(&live.fs, op, &mut live.held);
         while live.held.len() > HELD_MAX {
             live.fs.close_handle(live.held.remove(0));

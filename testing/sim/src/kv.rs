@@ -17,19 +17,34 @@ use stitch_kv::{
     UpsertRegistry,
 };
 
+/// Does one piece of work that an engine without threads has put off; whether there was any.
+pub type Step = Box<dyn Fn() -> Result<bool, SystemError> + Send + Sync>;
+
+/// An engine, open.
+pub struct OpenEngine {
+    /// The engine.
+    pub engine: Arc<dyn Engine>,
+    /// Its work, where nobody else does it.
+    pub step: Step,
+}
+
+impl std::fmt::Debug for OpenEngine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("OpenEngine")
+    }
+}
+
 /// How engines of one kind come to be.
 pub trait Host {
-    /// The engine.
-    type Engine: Engine;
-
     /// What it is called in reports.
     fn name(&self) -> &'static str;
 
     /// A freshly formatted medium, without trees.
     fn image(&self) -> MemDevice;
 
-    /// Options of trees.
-    fn tree_options(&self) -> TreeOptions {
+    /// Options of a new tree.
+    fn tree_options(&self, name: &str) -> TreeOptions {
+        let _ = name;
         TreeOptions::default()
     }
 
@@ -41,7 +56,7 @@ pub trait Host {
         &self,
         device: Arc<dyn Device>,
         functions: UpsertRegistry,
-    ) -> Result<Self::Engine, SystemError>;
+    ) -> Result<OpenEngine, SystemError>;
 }
 
 /// An engine with a workload.
@@ -54,9 +69,9 @@ pub struct KvSystem<H> {
 }
 
 /// An open engine, and what the workload holds of it.
-#[derive(Debug)]
-pub struct LiveKv<E> {
-    engine: E,
+pub struct LiveKv {
+    engine: Arc<dyn Engine>,
+    step: Step,
     trees: BTreeMap<String, TreeId>,
     held: Option<Held>,
 }
@@ -76,7 +91,7 @@ fn wrong(message: String) -> SystemError {
     SystemError::new(ErrorKind::Bug, message)
 }
 
-impl<E: Engine> LiveKv<E> {
+impl LiveKv {
     fn batch(&self, messages: &[(String, Message)]) -> Batch {
         let mut batch = Batch::new();
         for (tree, message) in messages {
@@ -108,7 +123,7 @@ impl<E: Engine> LiveKv<E> {
             if self.trees.get(&name) != Some(&id) {
                 continue;
             }
-            let map = scan(&self.engine, id, Direction::Forward, Some(&held.snapshot))?;
+            let map = scan(&*self.engine, id, Direction::Forward, Some(&held.snapshot))?;
             if map != expected {
                 let found = Trees::from([(name.clone(), map)]);
                 let difference = model::difference(&found, &Trees::from([(name, expected)]));
@@ -178,7 +193,7 @@ impl<H: Host> System for KvSystem<H> {
     type Op = KvOp;
     type State = Trees;
     type Model = Model;
-    type Live = LiveKv<H::Engine>;
+    type Live = LiveKv;
 
     fn name(&self) -> &'static str {
         self.host.name()
@@ -205,7 +220,7 @@ impl<H: Host> System for KvSystem<H> {
     }
 
     fn open(&self, device: Arc<dyn Device>) -> Result<Self::Live, SystemError> {
-        let engine = self.host.open(device, registry())?;
+        let OpenEngine { engine, step } = self.host.open(device, registry())?;
         let trees = engine
             .trees()
             .into_iter()
@@ -213,6 +228,7 @@ impl<H: Host> System for KvSystem<H> {
             .collect();
         Ok(LiveKv {
             engine,
+            step,
             trees,
             held: None,
         })
@@ -239,7 +255,7 @@ impl<H: Host> System for KvSystem<H> {
             KvOp::Sync => live.engine.sync().map(|()| Ack::Durable),
             KvOp::CreateTree(name) => live
                 .engine
-                .create_tree(name, &self.host.tree_options())
+                .create_tree(name, &self.host.tree_options(name))
                 .map(|id| {
                     live.trees.insert(name.clone(), id);
                     Ack::Durable
@@ -252,6 +268,7 @@ impl<H: Host> System for KvSystem<H> {
                 })
             }
             KvOp::Settle => live.engine.settle().map(|()| Ack::Done),
+            KvOp::Step => return (live.step)().map(|_| Ack::Done),
             KvOp::Snapshot => return live.snapshot(&model.trees).map(|()| Ack::Done),
         };
         let may_refuse = !matches!(op, KvOp::Commit { reserve: true, .. } | KvOp::Sync);
@@ -265,14 +282,14 @@ impl<H: Host> System for KvSystem<H> {
         match op {
             KvOp::Commit { messages, .. } => !messages.is_empty(),
             KvOp::CreateTree(_) | KvOp::DropTree(_) => true,
-            KvOp::Sync | KvOp::Settle | KvOp::Snapshot => false,
+            KvOp::Sync | KvOp::Settle | KvOp::Step | KvOp::Snapshot => false,
         }
     }
 
     fn state(&self, live: &Self::Live) -> Result<Trees, SystemError> {
         let mut trees = Trees::new();
         for tree in live.engine.trees() {
-            let map = read_tree(&live.engine, &tree.name, tree.id)?;
+            let map = read_tree(&*live.engine, &tree.name, tree.id)?;
             trees.insert(tree.name, map);
         }
         Ok(trees)
@@ -302,7 +319,7 @@ impl<H: Host> System for KvSystem<H> {
                     Err(_) => errors += 1,
                 }
             }
-            errors += scan_readable(&live.engine, tree, map)?;
+            errors += scan_readable(&*live.engine, tree, map)?;
         }
         Ok(errors)
     }

@@ -22,5 +22,6 @@ pub mod systems;
 mod timeline;
 pub mod tiny;
 pub mod toy;
+pub mod vt;
 
 pub use system::{Ack, System, SystemError};

@@ -3,11 +3,11 @@
 //! an engine is tested on it without the mistakes of a better one.
 
 use crate::SystemError;
-use crate::kv::Host;
+use crate::kv::{Host, OpenEngine};
 use crate::tiny::Tiny;
 use bytes::Bytes;
 use stitch_base::sync::{Arc, Mutex};
-use stitch_base::{ErrorKind, Seqno, TreeId};
+use stitch_base::{Seqno, TreeId};
 use stitch_device::{Device, MemDevice};
 use stitch_kv::{
     Batch, CommitOptions, Compression, Counters, Direction, Engine, KeyRange, KvError, Limits,
@@ -243,8 +243,6 @@ impl LogHost {
 }
 
 impl Host for LogHost {
-    type Engine = LogEngine;
-
     fn name(&self) -> &'static str {
         self.name
     }
@@ -257,10 +255,12 @@ impl Host for LogHost {
         &self,
         device: Arc<dyn Device>,
         functions: UpsertRegistry,
-    ) -> Result<LogEngine, SystemError> {
-        LogEngine::open(device, functions).map_err(|e| {
-            let kind: ErrorKind = e.kind();
-            SystemError::new(kind, e)
+    ) -> Result<OpenEngine, SystemError> {
+        let engine = LogEngine::open(device, functions)
+            .map_err(|e: VolumeError| SystemError::new(e.kind(), e))?;
+        Ok(OpenEngine {
+            engine: Arc::new(engine),
+            step: Box::new(|| Ok(false)),
         })
     }
 }

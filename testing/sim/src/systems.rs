@@ -5,7 +5,9 @@ use crate::files::FsSystem;
 use crate::kv::{KvSystem, Shape};
 use crate::log_engine::LogHost;
 use crate::mini::Mini;
+use crate::tiny::Tiny;
 use crate::toy::{Toy, ToyBug};
+use crate::vt::VtHost;
 
 /// How much one seed does.
 const SIZE: Size = Size {
@@ -24,7 +26,16 @@ pub fn cases() -> Vec<Case> {
     cases.extend(of_system(Mini::default(), SIZE));
     cases.extend(without_damage(of_system(log_kv(), SIZE)));
     let log = LogHost::new("log", 2 << 20);
-    cases.extend(without_damage(of_system(FsSystem::new(log, "fs-log"), SIZE)));
+    cases.extend(without_damage(of_system(
+        FsSystem::new(log, "fs-log"),
+        SIZE,
+    )));
+    let small = VtHost::new("vt", SMALL, 16 << 10, 16 << 10);
+    cases.extend(of_system(vt_kv(small), SIZE));
+    let tight = VtHost::new("vt-full", TIGHT, 16 << 10, 16 << 10);
+    cases.extend(of_system(vt_kv(tight), SIZE));
+    let files = VtHost::new("fs", SMALL, 16 << 10, 16 << 10);
+    cases.extend(of_system(FsSystem::new(files, "fs"), SIZE));
     cases
 }
 
@@ -45,4 +56,24 @@ fn log_kv() -> KvSystem<LogHost> {
         host: LogHost::new("log", 1 << 20),
         shape,
     }
+}
+
+/// A volume on which both logs wrap and zones are evacuated within one life.
+const SMALL: Tiny = Tiny {
+    version_log_bytes: 128 << 10,
+    backup_log_bytes: 256 << 10,
+    zone_bytes: 64 << 10,
+    zones: 64,
+};
+
+/// A volume that is soon full.
+const TIGHT: Tiny = Tiny { zones: 20, ..SMALL };
+
+fn vt_kv(host: VtHost) -> KvSystem<VtHost> {
+    let shape = Shape {
+        keys: 300,
+        value_bytes_max: 3000,
+        messages_max: 12,
+    };
+    KvSystem { host, shape }
 }

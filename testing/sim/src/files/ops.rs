@@ -103,6 +103,7 @@ pub enum What {
     },
     Sync,
     Reclaim,
+    Step,
 }
 
 const NAMES: [&str; 7] = ["a", "b", "c", "d", "e", "f", LONG];
@@ -276,7 +277,8 @@ fn change_names(path: String, other: String, new: String, rng: &mut Rng) -> What
             }
         }
         13 => What::RemoveXattr { path, name },
-        14 => What::Reclaim,
+        14 if rng.one_in(2) => What::Reclaim,
+        14 => What::Step,
         _ => What::Sync,
     }
 }
@@ -351,6 +353,7 @@ pub(super) fn run(fs: &FileSystem, op: &FsOp, held: &mut Vec<stitch_base::Ino>) 
         What::Sync => fs.sync(),
         What::SyncFile { path } => with_path(fs, path, |ino| fs.sync_inode(ino)),
         What::Reclaim => fs.reclaim().map(|_| ()),
+        What::Step => Ok(()),
         what => change(fs, what),
     }
 }

@@ -71,6 +71,8 @@ pub enum KvOp {
     DropTree(String),
     /// Lets background work finish.
     Settle,
+    /// Does one piece of background work.
+    Step,
     /// Holds a snapshot, or compares and releases the one held.
     Snapshot,
 }
@@ -132,7 +134,7 @@ impl Model {
                     .remove(name)
                     .expect("generated for a living tree");
             }
-            KvOp::Sync | KvOp::Settle | KvOp::Snapshot => {}
+            KvOp::Sync | KvOp::Settle | KvOp::Step | KvOp::Snapshot => {}
         }
     }
 }
@@ -175,8 +177,10 @@ pub(super) fn generate(model: &Model, shape: Shape, rng: &mut Rng) -> KvOp {
     }
     let pick = |rng: &mut Rng| names[small(rng, names.len() as u64)].clone();
     match rng.below(32) {
-        0..=3 => KvOp::Sync,
-        4 => KvOp::Settle,
+        0..=2 => KvOp::Sync,
+        3 => KvOp::Step,
+        4 if rng.one_in(3) => KvOp::Settle,
+        4 => KvOp::Step,
         5 | 6 => KvOp::Snapshot,
         7 if names.len() > 1 => KvOp::DropTree(pick(rng)),
         8 => delete_much(pick(rng), shape, rng),

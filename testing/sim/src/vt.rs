@@ -1,0 +1,94 @@
+//! The VT-tree engine on tiny volumes, with tiny memtables, blocks and tables, so that write-outs,
+//! compactions at every level, wraps of both logs and a full volume come within a few dozen
+//! operations. Without threads: a seed gives the same run every time.
+
+use crate::SystemError;
+use crate::kv::{Host, OpenEngine};
+use crate::tiny::Tiny;
+use std::time::Duration;
+use stitch_base::sync::Arc;
+use stitch_device::{Device, MemDevice};
+use stitch_kv::{Compression, TreeOptions, UpsertRegistry};
+use stitch_volume::{OpenOptions, Volume};
+use stitch_vt::{MEMORY_BYTES_MIN, VtEngine, VtOptions};
+
+/// Makes and opens VT-tree stores.
+#[derive(Clone, Debug)]
+pub struct VtHost {
+    name: &'static str,
+    image: MemDevice,
+    memtable_bytes: u64,
+    table_bytes: u64,
+    has_threads: bool,
+}
+
+impl VtHost {
+    /// On a volume of this shape.
+    #[must_use]
+    pub fn new(name: &'static str, shape: Tiny, memtable_bytes: u64, table_bytes: u64) -> Self {
+        Self {
+            name,
+            image: shape.format(),
+            memtable_bytes,
+            table_bytes,
+            has_threads: false,
+        }
+    }
+
+    /// With threads for background work: runs differ from time to time.
+    #[must_use]
+    pub fn with_threads(mut self) -> Self {
+        self.has_threads = true;
+        self
+    }
+}
+
+impl Host for VtHost {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn image(&self) -> MemDevice {
+        self.image.clone()
+    }
+
+    /// Trees differ in everything that a tree can be told.
+    fn tree_options(&self, name: &str) -> TreeOptions {
+        let number = name.bytes().last().unwrap_or(0) % 3;
+        TreeOptions {
+            block_bytes: [512, 1024, 4096][usize::from(number)],
+            stitch_bytes: [2048, 0, u64::MAX][usize::from(number)],
+            compression: if number == 1 {
+                Compression::Lz4
+            } else {
+                Compression::None
+            },
+        }
+    }
+
+    fn open(
+        &self,
+        device: Arc<dyn Device>,
+        functions: UpsertRegistry,
+    ) -> Result<OpenEngine, SystemError> {
+        let opened = Volume::open(device, &OpenOptions::default())
+            .map_err(|e| SystemError::new(e.kind(), e))?;
+        let options = VtOptions {
+            memory_bytes: MEMORY_BYTES_MIN,
+            upserts: functions,
+            sync_interval: Duration::from_millis(20),
+            background: self.has_threads,
+            memtable_bytes: Some(self.memtable_bytes),
+            table_bytes: Some(self.table_bytes),
+            level1_bytes: Some(2 * self.table_bytes),
+            ..VtOptions::default()
+        };
+        let engine = VtEngine::open(opened, options).map_err(|e| SystemError::new(e.kind(), e))?;
+        let stepped = Arc::clone(&engine);
+        let step = move || stepped.step().map_err(|e| SystemError::new(e.kind(), e));
+        Ok(OpenEngine {
+            engine,
+            step: Box::new(step),
+        })
+    }
+}
