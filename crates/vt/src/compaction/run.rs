@@ -2,7 +2,7 @@
 
 use super::distill::{DistillRules, distill};
 use super::picker::{PickOptions, Plan, PlanKind, Pressure, end_of, pick};
-use super::stitch::{BlockInfo, Piece, Step, StitchRules, holds_any, plan_steps};
+use super::stitch::{BlockInfo, Piece, Step, StitchRules, are_hidden, plan_steps};
 use super::survive::surviving;
 use crate::VtError;
 use crate::entry::{BoxIter, EntryIter, EntryRef, RangeDelete};
@@ -352,7 +352,7 @@ impl Sinks<'_> {
     }
 }
 
-/// True if a newer range delete hides a whole table from everyone.
+/// True if newer range deletes hide a whole table from everyone.
 fn is_hidden(meta: &TableMeta, range_deletes: &RangeDeletes, snapshots: &[Seqno]) -> bool {
     if meta.range_delete_count > 0 || range_deletes.is_empty() {
         return false;
@@ -362,7 +362,7 @@ fn is_hidden(meta: &TableMeta, range_deletes: &RangeDeletes, snapshots: &[Seqno]
         "without range deletes, keys are included"
     );
     debug_assert!(end_of(meta) > meta.smallest, "a table holds something");
-    range_deletes
-        .covers_range(&meta.smallest, &meta.largest, Seqno(u64::MAX))
-        .is_some_and(|by| by > meta.max_seqno && !holds_any(snapshots, meta.min_seqno, by))
+    let keys = (meta.smallest.as_slice(), meta.largest.as_slice());
+    let seqnos = (meta.min_seqno, meta.max_seqno);
+    are_hidden(range_deletes, keys, seqnos, snapshots)
 }

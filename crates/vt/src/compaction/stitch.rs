@@ -239,13 +239,32 @@ impl Steps<'_> {
     }
 }
 
-/// True if a newer range delete hides every entry of a block from everyone.
+/// True if newer range deletes hide every entry of a block from everyone.
 fn is_hidden(block: &BlockInfo<'_>, rules: &StitchRules<'_>) -> bool {
-    let newest = Seqno(u64::MAX);
-    rules
-        .range_deletes
-        .covers_range(block.first, block.last, newest)
-        .is_some_and(|by| by > block.max_seqno && !holds_any(rules.snapshots, block.min_seqno, by))
+    let seqnos = (block.min_seqno, block.max_seqno);
+    are_hidden(
+        rules.range_deletes,
+        (block.first, block.last),
+        seqnos,
+        rules.snapshots,
+    )
+}
+
+/// True if `range_deletes` hide all entries with keys and sequence numbers in these ranges, ends
+/// included, from every reader that could see any of them. Which deletes cover a key differs from
+/// key to key, and a reader may see some of them only.
+pub(crate) fn are_hidden(
+    range_deletes: &RangeDeletes,
+    (first, last): (&[u8], &[u8]),
+    (min_seqno, max_seqno): (Seqno, Seqno),
+    snapshots: &[Seqno],
+) -> bool {
+    let hides = |reader: Seqno| {
+        let weakest = range_deletes.covers_range(first, last, reader);
+        weakest.is_some_and(|by| by > max_seqno)
+    };
+    let from = snapshots.partition_point(|s| *s < min_seqno);
+    hides(Seqno(u64::MAX)) && snapshots[from..].iter().all(|s| hides(*s))
 }
 
 /// What is to be done with a block that overlaps no other.
