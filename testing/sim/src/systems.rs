@@ -34,7 +34,7 @@ pub fn cases() -> Vec<Case> {
     cases.extend(of_system(vt_kv(small), SIZE));
     let tight = VtHost::new("vt-full", TIGHT, 16 << 10, 16 << 10);
     cases.extend(of_system(vt_kv(tight), SIZE));
-    let files = VtHost::new("fs", SMALL, 16 << 10, 16 << 10);
+    let files = VtHost::new("fs", FILES, 64 << 10, 32 << 10);
     cases.extend(of_system(FsSystem::new(files, "fs"), SIZE));
     cases
 }
@@ -64,6 +64,12 @@ const SMALL: Tiny = Tiny {
     backup_log_bytes: 256 << 10,
     zone_bytes: 64 << 10,
     zones: 64,
+};
+
+/// A volume whose log takes the writes of a file in one record.
+const FILES: Tiny = Tiny {
+    backup_log_bytes: 512 << 10,
+    ..SMALL
 };
 
 /// A volume that is soon full.
