@@ -12,12 +12,17 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use stitch_base::ErrorKind;
+use stitch_base::clock::{Clock, SystemClock};
 use stitch_fuse::mount;
 use stitch_fuse::session::Stopper;
 use stitch_fuse::{MountOptions, SessionConfig};
 use stitchfs::{
     AtimePolicy, Durability, Host, MakeOptions, RootOwner, Store, StoreError, StoreOptions,
 };
+
+/// How long to wait for a store that is in use but not mounted.
+const PATIENCE: Duration = Duration::from_secs(10);
+const POLL: Duration = Duration::from_millis(50);
 
 const AFTER: &str = "\
 Options after -o:
@@ -257,9 +262,24 @@ fn open(args: &Args, words: &MountWords) -> Result<Store> {
             Durability::default()
         },
     };
-    match Store::open(&args.store, &options) {
-        Ok(store) => Ok(store),
-        Err(error) => Err(explain(&args.store, error)),
+    open_patiently(&args.store, &options).map_err(|error| explain(&args.store, error))
+}
+
+/// A store that was unmounted a moment ago is in use until its daemon has written everything out;
+/// `umount` and `mount` one after the other are to work all the same.
+fn open_patiently(path: &Path, options: &StoreOptions) -> Result<Store, StoreError> {
+    let clock = SystemClock::default();
+    let store = stitchfs::store_path(path);
+    loop {
+        match Store::open(path, options) {
+            Err(error) if error.is_busy() && clock.monotonic() < PATIENCE => {
+                if live::mount_of(&store).is_ok_and(|entry| entry.is_some()) {
+                    return Err(error);
+                }
+            }
+            other => return other,
+        }
+        clock.sleep(POLL);
     }
 }
 

@@ -271,6 +271,21 @@ fn the_root_directory_of_a_new_store_has_the_owner_asked_for() {
 }
 
 #[test]
+fn umount_of_the_system_and_mount_follow_each_other() {
+    let Some(mut mounted) = Mounted::new(&[]) else {
+        return;
+    };
+    for round in 0..5u8 {
+        fs::write(mounted.path("file"), vec![round; 3 << 20]).unwrap();
+        // Returns before the daemon has written everything out.
+        mount::unmount(&mounted.place.path("mnt"), Unmount::IfIdle).unwrap();
+        mounted.mount(&[]);
+        assert!(fs::read(mounted.path("file")).unwrap() == vec![round; 3 << 20]);
+    }
+    mounted.umount();
+}
+
+#[test]
 fn mounting_with_create_again_keeps_the_store() {
     let Some(mut mounted) = Mounted::new(&[]) else {
         return;
