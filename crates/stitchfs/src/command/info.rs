@@ -76,7 +76,10 @@ fn for_people(document: &Value) -> Vec<String> {
         .chain(rest.filter(|name| !FIRST.contains(name)));
     let width = fields.keys().map(String::len).max().unwrap_or(0);
     names
-        .map(|name| format!("{name:width$}  {}", show(name, &fields[name])))
+        .map(|name| {
+            let line = format!("{name:width$}  {}", show(name, &fields[name]));
+            line.trim_end().to_owned()
+        })
         .collect()
 }
 
