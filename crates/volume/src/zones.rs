@@ -8,7 +8,8 @@
 //!
 //! Where an allocation comes from:
 //! 1. the end of the stream's open zone;
-//! 2. a wholly free zone, which becomes the stream's open zone; zones are taken in turn;
+//! 2. a wholly free zone, which becomes the stream's open zone; zones are taken in turn, those
+//!    that other streams have open last;
 //! 3. the smallest largest hole that is long enough, else the longest of all, so that the store
 //!    never jams while holes exist.
 //!
@@ -309,6 +310,36 @@ impl Zones {
         }
     }
 
+    /// Free bytes in runs of at least `run_bytes`, counting of each zone that is in use its longest
+    /// run only: what can be handed out in pieces of that length, for sure.
+    #[must_use]
+    pub fn roomy_bytes(&self, run_bytes: u64) -> u64 {
+        let state = self.state.lock();
+        let whole = state.free_zones.iter();
+        let whole = whole.map(|&zone| u64::from(state.zones[zone as usize].len()));
+        let least = u32::try_from(run_bytes).unwrap_or(u32::MAX);
+        let holes = state.by_hole.range((least, 0)..);
+        whole.sum::<u64>() + holes.map(|&(len, _)| u64::from(len)).sum::<u64>()
+    }
+
+    /// Zones in use that no stream appends to and that have no run of `run_bytes`, with their live
+    /// bytes, fewest first: what to move so that holes become room.
+    #[must_use]
+    pub fn scattered(&self, run_bytes: u64) -> Vec<(Extent, u64)> {
+        let state = self.state.lock();
+        let is_open = |zone: u32| state.open.values().any(|&open| open == zone);
+        let mut out = Vec::new();
+        for (index, zone) in (0..).zip(&state.zones) {
+            let live = u64::from(zone.len() - zone.free_bytes());
+            let is_roomy = u64::from(zone.largest_usable()) >= run_bytes;
+            if live > 0 && !is_roomy && !is_open(index) {
+                out.push((self.extent_of(ZoneId(index)), live));
+            }
+        }
+        out.sort_by_key(|&(extent, live)| (live, extent));
+        out
+    }
+
     /// True if every byte of an extent is handed out.
     #[must_use]
     pub fn is_live(&self, extent: Extent) -> bool {
@@ -416,6 +447,8 @@ impl State {
         }
         self.open.remove(&stream);
         if let Some(zone) = self.next_free_zone(min) {
+            // Another stream may have opened it; all that it put there is gone again.
+            self.open.retain(|_, open| *open != zone);
             self.open.insert(stream, zone);
             self.next_zone = zone + 1;
             let len = self.zones[zone as usize].len();
@@ -429,10 +462,11 @@ impl State {
     fn next_free_zone(&self, min: u32) -> Option<u32> {
         let later = self.free_zones.range(self.next_zone..);
         let earlier = self.free_zones.range(..self.next_zone);
-        later
-            .chain(earlier)
-            .copied()
-            .find(|&z| self.zones[z as usize].len() >= min && !self.open.values().any(|&o| o == z))
+        let is_long = |&zone: &u32| self.zones[zone as usize].len() >= min;
+        let is_open = |zone: u32| self.open.values().any(|&open| open == zone);
+        let mut all = later.chain(earlier).copied().filter(is_long);
+        let any = all.clone().next();
+        all.find(|&zone| !is_open(zone)).or(any)
     }
 
     /// The zone whose longest hole is the shortest that is long enough, else the longest. Open
@@ -444,15 +478,10 @@ impl State {
             let long = self.by_hole.range((min, 0)..).rev();
             long.map(|&(_, zone)| zone)
         };
-        let open_but_free = || {
-            let mut free = self.free_zones.iter().copied();
-            free.find(|&z| self.zones[z as usize].len() >= min)
-        };
         enough()
             .find(|&z| !is_open(z))
             .or_else(|| longest().find(|&z| !is_open(z)))
             .or_else(|| longest().next())
-            .or_else(open_but_free)
     }
 }
 

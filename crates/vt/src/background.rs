@@ -15,9 +15,6 @@ const IDLE_AFTER: Duration = Duration::from_millis(1500);
 const QUIET_AFTER: Duration = Duration::from_secs(2);
 /// How often an idle thread looks around.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// Below this share of the zones, space is low: one part in this many.
-const LOW_PART: u64 = 10;
-
 /// Starts the threads.
 pub(crate) fn start(store: &Arc<Store>) -> Result<Vec<JoinHandle<()>>, VtError> {
     let spawn = |name: &str, body: fn(&Store)| {
@@ -104,19 +101,6 @@ fn compaction_loop(store: &Store) {
 }
 
 impl Store {
-    /// How hard compaction should look for work.
-    pub(crate) fn pressure(&self, is_idle: bool) -> Pressure {
-        let total = self.volume.zones().usage().total;
-        let free = self.free_bytes(stitch_kv::SpaceClass::Normal);
-        if free < total / LOW_PART {
-            Pressure::Space
-        } else if is_idle {
-            Pressure::Idle
-        } else {
-            Pressure::Shape
-        }
-    }
-
     fn sync_if_needed(&self) -> Result<(), VtError> {
         if self.volume.log().end()? > self.volume.log().durable_end() {
             self.sync()?;

@@ -49,9 +49,9 @@ impl Store {
     pub(crate) fn limits(&self) -> Limits {
         let record = self.volume.log().record_bytes_max();
         let batch_bytes_max = BATCH_BYTES_MAX.min(record - RECORD_HEAD_BYTES);
-        // Any one message fits a batch, and any one entry a block in a zone.
+        // Any one message fits a batch, and any one entry a block in a run that is kept free.
         let in_batch = batch_bytes_max - KEY_BYTES_MAX - 64;
-        let in_zone = self.volume.zones().zone_bytes() / 2;
+        let in_zone = self.run_bytes() - 2 * KEY_BYTES_MAX;
         Limits {
             key_bytes_max: KEY_BYTES_MAX,
             value_bytes_max: VALUE_BYTES_MAX.min(in_batch).min(in_zone),
@@ -163,7 +163,10 @@ impl Store {
             }
             self.make_room(&mut committer, batch_bytes)?;
             let active = Arc::clone(self.views.get().active());
-            let room_bytes = self.promise(&active, batch, tally, class)?;
+            let Some(room_bytes) = self.promise(&mut committer, &active, batch, tally, class)?
+            else {
+                continue;
+            };
             let first = committer.last_seqno.next();
             let head = first.0.to_le_bytes();
             let end = match self.volume.log().append(&[&head, batch.as_bytes()]) {
@@ -184,22 +187,22 @@ impl Store {
     }
 
     /// Makes sure that the write-out of what this batch adds will find space. Answers how much it
-    /// was promised.
+    /// was promised; `None` if the lock was given up meanwhile to make some.
     fn promise(
         &self,
+        committer: &mut MutexGuard<'_, Committer>,
         active: &Buffer,
         batch: &Batch,
         tally: &Tally,
         class: SpaceClass,
-    ) -> Result<u64, KvError> {
+    ) -> Result<Option<u64>, KvError> {
         let bytes = batch.as_bytes().len() as u64;
         let entries = bytes + bytes / 8 + batch.count() as u64 * MESSAGE_OVERHEAD_BYTES;
         let needed = entries + active.new_trees(&tally.trees) * TABLE_OVERHEAD_BYTES;
         let missing = needed.saturating_sub(active.room_bytes());
         if missing == 0 {
-            return Ok(needed);
+            return Ok(Some(needed));
         }
-        let space = self.volume.space();
         let free_bytes = self.free_bytes(class);
         let refused = KvError::NoSpace {
             needed_bytes: missing,
@@ -208,24 +211,19 @@ impl Store {
         if missing > free_bytes {
             return Err(refused);
         }
-        let wanted = missing.max(ROOM_BYTES.min(free_bytes / 2));
+        let roomy_bytes = self.roomy_bytes(class);
+        if missing > roomy_bytes {
+            // The space is there, in holes.
+            let has_more = MutexGuard::unlocked(committer, || self.make_room_of_holes())?;
+            return has_more.then_some(None).ok_or(refused);
+        }
+        let wanted = missing.max(ROOM_BYTES.min(free_bytes.min(roomy_bytes) / 2));
+        let space = self.volume.space();
         let room = space
             .reserve(wanted, Class::Internal)
             .map_err(|_| refused)?;
         active.add_room(room);
-        Ok(needed)
-    }
-
-    /// Bytes that commits of this class may still have promised to them.
-    pub(crate) fn free_bytes(&self, class: SpaceClass) -> u64 {
-        let space = self.volume.space();
-        let kept = self.sizes.reserve.max(space.reserve_bytes());
-        let kept = match class {
-            SpaceClass::Normal => kept,
-            // Deletes leave compactions half of the reserve to work with.
-            SpaceClass::Reserve => kept / 2,
-        };
-        space.available_bytes(Class::Internal).saturating_sub(kept)
+        Ok(Some(needed))
     }
 
     /// Makes room for a batch in the active memtable: seals it if it is full, and waits while too

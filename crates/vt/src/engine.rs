@@ -17,7 +17,7 @@ use stitch_base::{Seqno, TreeId};
 use stitch_kv::counters as names;
 use stitch_kv::{
     Batch, CommitOptions, Counters, Direction, Engine, KeyRange, KvError, Limits, Scan, Snapshot,
-    SpaceClass, SpaceUsage, TreeInfo, TreeOptions, Violation,
+    SpaceUsage, TreeInfo, TreeOptions, Violation,
 };
 use stitch_volume::{Opened, Volume};
 
@@ -166,14 +166,7 @@ impl Engine for VtEngine {
     }
 
     fn space(&self) -> SpaceUsage {
-        let usage = self.store.volume.zones().usage();
-        let kept = self.store.volume.space().reserve_bytes();
-        SpaceUsage {
-            total_bytes: usage
-                .total
-                .saturating_sub(kept.max(self.store.sizes.reserve)),
-            free_bytes: self.store.free_bytes(SpaceClass::Normal),
-        }
+        self.store.space()
     }
 
     fn check(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<Vec<Violation>, KvError> {

@@ -26,6 +26,7 @@ mod read;
 mod recovery;
 mod runs;
 mod snapshots;
+mod space;
 mod store;
 mod table;
 #[cfg(test)]

@@ -3,12 +3,12 @@
 
 use crate::VtError;
 use crate::buffer::Buffer;
-use crate::compaction::{DistillRules, distill, surviving};
+use crate::compaction::{DistillRules, Pressure, distill, surviving};
 use crate::entry::EntryIter;
 use crate::install::Install;
 use crate::output::{OutputRules, Outputs, discard};
 use crate::store::Store;
-use stitch_base::Seqno;
+use stitch_base::{ErrorKind, Seqno};
 use stitch_format::vt_manifest::TableMeta;
 use stitch_kv::TreeInfo;
 use stitch_volume::Stream;
@@ -22,9 +22,26 @@ impl Store {
     /// # Errors
     /// [`VtError`]; then the store takes no more writes.
     pub(crate) fn write_out_one(&self) -> Result<bool, VtError> {
-        let _one_at_a_time = self.write_out.lock();
-        self.write_out_oldest()
-            .inspect_err(|error| self.fail(error))
+        loop {
+            let result = {
+                let _one_at_a_time = self.write_out.lock();
+                self.write_out_oldest()
+            };
+            match result {
+                Ok(done) => return Ok(done),
+                // It was promised space, but holes may be too short for its blocks.
+                Err(error) if error.kind() == ErrorKind::NoSpace && !self.is_failed() => {
+                    if !self.compact_one(Pressure::Space).unwrap_or(false) {
+                        self.fail(&error);
+                        return Err(error);
+                    }
+                }
+                Err(error) => {
+                    self.fail(&error);
+                    return Err(error);
+                }
+            }
+        }
     }
 
     fn write_out_oldest(&self) -> Result<bool, VtError> {

@@ -219,3 +219,40 @@ fn set(live: &mut [bool], extent: Extent, value: bool) {
         *granule = value;
     }
 }
+
+#[test]
+fn room_for_long_runs_leaves_short_holes_out() {
+    let zones = zones_of(3 * ZONE);
+    assert_eq!(zones.roomy_bytes(ZONE), 3 * ZONE);
+    let whole = zones.allocate(ZONE, ZONE, A).unwrap();
+    assert_eq!(zones.roomy_bytes(4096), 2 * ZONE);
+    let hole = |offset, len| Extent {
+        addr: whole.addr + offset,
+        len,
+    };
+    zones.free(&[hole(0, 8192), hole(65_536, 32_768)]);
+    assert_eq!(
+        zones.roomy_bytes(4096),
+        2 * ZONE + 32_768,
+        "the longest of each zone"
+    );
+    assert_eq!(zones.roomy_bytes(32_769), 2 * ZONE);
+    assert_eq!(zones.scattered(32_769), [], "the zone is open");
+    zones.allocate(4096, 4096, B).unwrap();
+    zones.allocate(ZONE, ZONE, A).unwrap();
+    let live = ZONE - 8192 - 32_768;
+    assert_eq!(zones.scattered(32_769), [(extent(0, ZONE), live)]);
+    assert_eq!(zones.scattered(32_768), []);
+}
+
+#[test]
+fn a_free_zone_is_taken_over_before_holes_are_filled() {
+    let zones = zones_of(2 * ZONE);
+    let first = zones.allocate(ZONE, ZONE, A).unwrap();
+    let second = zones.allocate(4096, 4096, B).unwrap();
+    zones.free(&[extent(0, 8192), second]);
+    assert_eq!(first.addr, AT);
+    let next = zones.allocate(4096, 4096, A).unwrap();
+    assert_eq!(next, extent(ZONE, 4096), "not in the hole");
+    zones.check();
+}

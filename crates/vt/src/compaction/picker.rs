@@ -18,7 +18,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 use stitch_base::{Seqno, TableId, TreeId};
-use stitch_format::vt_manifest::TableMeta;
+use stitch_format::vt_manifest::{Run, TableMeta};
 
 /// What the picker goes by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,12 +70,20 @@ pub(crate) struct Plan {
     pub(crate) lower: Vec<Arc<TableHandle>>,
     /// Of a slice: keys from this one on stay in `from_level`. Then there is one upper table.
     pub(crate) until: Option<Vec<u8>>,
+    /// Of an evacuation: no block may stay in this part of the device; all others are stitched.
+    pub(crate) evacuate: Option<Run>,
 }
 
 impl Plan {
     /// All tables that go in.
     pub(crate) fn inputs(&self) -> impl Iterator<Item = &Arc<TableHandle>> {
         self.upper.iter().chain(&self.lower)
+    }
+
+    /// True if a table owns anything where the plan is to leave nothing.
+    pub(crate) fn is_in_evacuated(&self, table: &TableMeta) -> bool {
+        self.evacuate
+            .is_some_and(|zone| table.runs.iter().any(|run| meet(run, &zone)))
     }
 
     /// Bytes of the device that they own.
@@ -104,6 +112,9 @@ impl fmt::Display for Plan {
         if let Some(until) = &self.until {
             write!(f, " until {}", until.escape_ascii())?;
         }
+        if let Some(zone) = &self.evacuate {
+            write!(f, " out of {}..{}", zone.addr, zone.end())?;
+        }
         write!(f, " ({})", self.reason)
     }
 }
@@ -130,6 +141,37 @@ pub(crate) fn pick(
         "a plan avoids what it was told to"
     );
     plan
+}
+
+/// Picks a table to be taken out of a zone, so that the zone's holes become a free zone. `zones`
+/// are those worth it, best first. The zones' other tables follow, one by one.
+///
+/// Paper: VT-trees, FAST 2013, section 3.1 (defragmentation). Differs: only the blocks in the zone
+/// are copied, the table's others are stitched.
+pub(crate) fn pick_evacuation(
+    version: &Version,
+    zones: &[Run],
+    avoid: &BTreeSet<TableId>,
+) -> Option<Plan> {
+    zones.iter().find_map(|zone| {
+        let is_in = |run: &Run| meet(run, zone);
+        let mut tables = version.tables();
+        let (level, table) = tables
+            .find(|(_, t)| !avoid.contains(&t.meta().id) && t.meta().runs.iter().any(is_in))?;
+        let route = Route {
+            tree: version.trees.get(&table.meta().tree)?,
+            reason: "evacuate",
+            from_level: level,
+            to_level: level,
+        };
+        let mut plan = route.plan(PlanKind::Compact, vec![Arc::clone(table)], Vec::new());
+        plan.evacuate = Some(*zone);
+        Some(plan)
+    })
+}
+
+fn meet(a: &Run, b: &Run) -> bool {
+    a.addr < b.end() && b.addr < a.end()
 }
 
 /// How far the tree is over its shape, as work still to do in bytes.
@@ -181,10 +223,42 @@ fn pick_shape(version: &Version, options: &PickOptions, avoid: &BTreeSet<TableId
         if n == 0 {
             plan_level0(tree, options, "shape", avoid)
         } else {
+            if let Some(plan) = move_down(tree, n, options, avoid) {
+                return Some(plan);
+            }
             let table = cheapest(tree, n, avoid, |_| true)?;
             Some(Route::below(tree, n, "shape").down(table, options))
         }
     })
+}
+
+/// Of a level over its target: the tables that overlap nothing in the next, as many as are too many.
+fn move_down(
+    tree: &TreeVersion,
+    level: usize,
+    options: &PickOptions,
+    avoid: &BTreeSet<TableId>,
+) -> Option<Plan> {
+    let mut excess = tree.levels[level]
+        .bytes
+        .saturating_sub(target(options, level));
+    let below = &tree.levels[level + 1];
+    let mut upper = Vec::new();
+    for table in &tree.levels[level].tables {
+        let end = end_of(table.meta());
+        let is_free = below
+            .overlapping(&table.meta().smallest, Some(&end))
+            .is_empty();
+        if is_free && is_large(table, options) && !avoid.contains(&table.meta().id) {
+            upper.push(Arc::clone(table));
+            excess = excess.saturating_sub(table.owned_bytes());
+        }
+        if excess == 0 {
+            break;
+        }
+    }
+    let route = Route::below(tree, level, "shape");
+    (!upper.is_empty()).then(|| route.plan(PlanKind::Move, upper, Vec::new()))
 }
 
 /// A plan for the oldest tables of level 0: as many as one compaction should take.
@@ -464,6 +538,7 @@ impl<'a> Route<'a> {
             upper,
             lower,
             until: None,
+            evacuate: None,
         }
     }
 }

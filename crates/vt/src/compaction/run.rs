@@ -1,7 +1,7 @@
 //! Runs a plan: writes its tables, and installs them.
 
 use super::distill::{DistillRules, distill};
-use super::picker::{PickOptions, Plan, PlanKind, Pressure, end_of, pick};
+use super::picker::{PickOptions, Plan, PlanKind, Pressure, end_of, pick, pick_evacuation};
 use super::stitch::{BlockInfo, Piece, Step, StitchRules, are_hidden, plan_steps};
 use super::survive::surviving;
 use crate::VtError;
@@ -14,12 +14,16 @@ use crate::runs::coalesce;
 use crate::store::Store;
 use crate::table::Table;
 use crate::version::{TreeVersion, Version};
+use std::collections::BTreeSet;
 use std::sync::Arc;
-use stitch_base::ErrorKind;
 use stitch_base::Seqno;
+use stitch_base::{ErrorKind, TableId};
 use stitch_format::vt_index::IndexEntry;
 use stitch_format::vt_manifest::{Run, TableMeta};
-use stitch_volume::{Class, Stream};
+use stitch_volume::{Class, Extent, Stream};
+
+/// Free zones below which evacuation could only move holes about.
+const EVACUATION_ZONES_MIN: u64 = 2;
 
 /// Streams by output level: what is compacted together lies together.
 const fn stream(level: usize) -> Stream {
@@ -37,14 +41,16 @@ impl Store {
         let snapshots = self.snapshots.held();
         let version = self.version();
         let options = self.pick_options();
-        let plan = pick(&version, &options, &snapshots, pressure, &avoid);
+        let plan = pick(&version, &options, &snapshots, pressure, &avoid)
+            .or_else(|| self.pick_evacuation(&version, pressure, &avoid));
         let Some(plan) = plan else {
             return Ok(false);
         };
         tracing::debug!(%plan, "compaction");
         match self.run_plan(&version, &plan, &snapshots) {
-            Ok(()) => {
+            Ok(futile) => {
                 avoid.clear();
+                avoid.extend(futile);
                 Ok(true)
             }
             Err(VtError::Closing) => Err(VtError::Closing),
@@ -71,12 +77,43 @@ impl Store {
         }
     }
 
+    /// When space is low: what to take out of the zone with the most in holes.
+    fn pick_evacuation(
+        &self,
+        version: &Version,
+        pressure: Pressure,
+        avoid: &BTreeSet<TableId>,
+    ) -> Option<Plan> {
+        let zones = self.volume.zones();
+        let is_possible = zones.usage().zones_free >= EVACUATION_ZONES_MIN;
+        if pressure < Pressure::Space || !is_possible {
+            return None;
+        }
+        let is_worth = |&(zone, live): &(Extent, u64)| live <= zone.len / 4 * 3;
+        let worth: Vec<Run> = zones
+            .scattered(self.run_bytes())
+            .into_iter()
+            .filter(is_worth)
+            .map(|(zone, _)| Run {
+                addr: zone.addr,
+                len_bytes: zone.len,
+            })
+            .collect();
+        pick_evacuation(version, &worth, avoid)
+    }
+
     /// Lets compactions that found no space be tried again.
     pub(crate) fn forget_avoided(&self) {
         self.compaction.lock().clear();
     }
 
-    fn run_plan(&self, version: &Version, plan: &Plan, snapshots: &[Seqno]) -> Result<(), VtError> {
+    /// Answers tables that are still where they should not be.
+    fn run_plan(
+        &self,
+        version: &Version,
+        plan: &Plan,
+        snapshots: &[Seqno],
+    ) -> Result<Vec<TableId>, VtError> {
         let tree = &version.trees[&plan.tree];
         let tables = match plan.kind {
             PlanKind::Move => Vec::new(),
@@ -87,8 +124,13 @@ impl Store {
         if !now.trees.contains_key(&plan.tree) {
             let metas: Vec<TableMeta> = tables.into_iter().map(|(_, t)| t).collect();
             discard(self, &metas, &Job::input_runs(plan));
-            return Ok(());
+            return Ok(Vec::new());
         }
+        let futile = tables
+            .iter()
+            .map(|(_, t)| t)
+            .filter(|t| plan.is_in_evacuated(t));
+        let futile = futile.map(|t| t.id).collect();
         let mut edit = now.edit();
         drop(now);
         match plan.kind {
@@ -111,7 +153,7 @@ impl Store {
             written: None,
         };
         self.install(&mut installer, install)?;
-        Ok(())
+        Ok(futile)
     }
 }
 
@@ -180,7 +222,11 @@ impl<'a> Job<'a> {
         let steps = plan_steps(
             &infos,
             &StitchRules {
-                threshold: self.tree.info.options.stitch_bytes,
+                threshold: match self.plan.evacuate {
+                    // Only what has to move does.
+                    Some(_) => 0,
+                    None => self.tree.info.options.stitch_bytes,
+                },
                 snapshots: self.snapshots,
                 range_deletes: &self.range_deletes,
                 is_bottom: &is_bottom,
@@ -287,6 +333,10 @@ impl<'a> Job<'a> {
         if self.plan.until.as_deref().is_some_and(|until| end >= until) {
             return false;
         }
+        // Level 0 in place: an older table of level 0 may hold the key.
+        if self.plan.to_level == 0 {
+            return false;
+        }
         let mut after = end.to_vec();
         after.push(0);
         self.tree.levels[self.plan.to_level + 1..]
@@ -309,7 +359,15 @@ impl<'a> Job<'a> {
             max_seqno: entry.max_seqno,
             has_deletes: entry.delete_count > 0,
             has_versions: entry.has_versions,
-            is_cut: until.is_some_and(|until| entry.last.as_slice() >= until),
+            is_cut: until.is_some_and(|until| entry.last.as_slice() >= until)
+                || self.is_evacuated(entry),
+        })
+    }
+
+    fn is_evacuated(&self, entry: &IndexEntry) -> bool {
+        let block = entry.block;
+        self.plan.evacuate.is_some_and(|zone| {
+            block.addr < zone.end() && block.addr + u64::from(block.len_bytes) > zone.addr
         })
     }
 

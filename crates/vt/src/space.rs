@@ -1,0 +1,82 @@
+//! Space: what commits may still be promised, and how more is made.
+//!
+//! What commits put into memtables will need space when it is written out, so it is promised to
+//! them beforehand. Some is kept back for compactions, without which nothing would ever come back.
+//!
+//! Free bytes are of use only in runs as long as a block. So two sums are kept apart: bytes that
+//! are free, and bytes in long runs. Where the first suffice and the second do not, holes are made
+//! into room: zones with many holes are evacuated.
+
+use crate::VtError;
+use crate::compaction::Pressure;
+use crate::store::Store;
+use stitch_kv::{SpaceClass, SpaceUsage};
+use stitch_volume::Class;
+
+/// Below this share of the zones, space is low: one part in this many.
+const LOW_PART: u64 = 10;
+
+impl Store {
+    /// Space of the store.
+    pub(crate) fn space(&self) -> SpaceUsage {
+        let total = self.volume.zones().usage().total;
+        SpaceUsage {
+            total_bytes: total.saturating_sub(self.kept_bytes(SpaceClass::Normal)),
+            free_bytes: self.free_bytes(SpaceClass::Normal),
+        }
+    }
+
+    /// Bytes that commits of this class may still have promised to them.
+    pub(crate) fn free_bytes(&self, class: SpaceClass) -> u64 {
+        let free = self.volume.space().available_bytes(Class::Internal);
+        free.saturating_sub(self.kept_bytes(class))
+    }
+
+    /// Of these, bytes that are in long runs now.
+    pub(crate) fn roomy_bytes(&self, class: SpaceClass) -> u64 {
+        let roomy = self.volume.zones().roomy_bytes(self.run_bytes());
+        let promised = self.volume.space().promised_bytes();
+        roomy.saturating_sub(promised + self.kept_bytes(class))
+    }
+
+    /// A run of this length holds any block.
+    pub(crate) fn run_bytes(&self) -> u64 {
+        self.volume.zones().zone_bytes() / 2
+    }
+
+    /// Bytes that this class leaves alone.
+    fn kept_bytes(&self, class: SpaceClass) -> u64 {
+        let kept = self.sizes.reserve.max(self.volume.space().reserve_bytes());
+        match class {
+            SpaceClass::Normal => kept,
+            // Deletes leave compactions half of the reserve to work with.
+            SpaceClass::Reserve => kept / 2,
+        }
+    }
+
+    /// How hard compaction should look for work.
+    pub(crate) fn pressure(&self, is_idle: bool) -> Pressure {
+        let total = self.volume.zones().usage().total;
+        let class = SpaceClass::Normal;
+        let free = self.free_bytes(class).min(self.roomy_bytes(class));
+        if free < total / LOW_PART {
+            Pressure::Space
+        } else if is_idle {
+            Pressure::Idle
+        } else {
+            Pressure::Shape
+        }
+    }
+
+    /// Compacts until there is more room in long runs. Answers false if nothing more can be made.
+    pub(crate) fn make_room_of_holes(&self) -> Result<bool, VtError> {
+        let before = self.roomy_bytes(SpaceClass::Reserve);
+        while self.roomy_bytes(SpaceClass::Reserve) <= before {
+            self.check_writable()?;
+            if !self.compact_one(Pressure::Space)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
