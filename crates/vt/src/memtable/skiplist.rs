@@ -364,7 +364,14 @@ impl Cursor {
 
     /// Goes to the first entry at or after `at`.
     pub(super) fn seek(&mut self, at: &Position<'_>) {
-        self.node = Self::set(self.list.before(at).next(0));
+        let mut node = self.list.before(at).next(0);
+        // Since the search looked, entries may have been linked in before `at`.
+        while let Some(found) = node
+            && found.position().cmp(at).is_lt()
+        {
+            node = found.next(0);
+        }
+        self.node = Self::set(node);
     }
 
     /// Goes to the last entry before `at`.

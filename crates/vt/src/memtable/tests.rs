@@ -172,3 +172,28 @@ proptest! {
         crate::iter::tests::check_against(&mut memtable.iter(TreeId(tree)), &rows, &target, target_seqno);
     }
 }
+
+#[test]
+fn a_reader_never_meets_versions_newer_than_it_asked_for() {
+    use std::sync::atomic::{AtomicU64, Ordering};
+    let memtable = Arc::new(Memtable::new(1 << 20));
+    let published = Arc::new(AtomicU64::new(0));
+    let (writes, until) = (Arc::clone(&memtable), Arc::clone(&published));
+    let writer = stitch_base::thread::spawn("writer", move || {
+        for seqno in 1..=200_000 {
+            writes.insert(TREE, &put(b"key", seqno, b""));
+            until.store(seqno, Ordering::Release);
+        }
+    })
+    .unwrap();
+    while !writer.is_finished() {
+        let now = Seqno(published.load(Ordering::Acquire));
+        let mut found = Seqno(0);
+        memtable.versions_of(TREE, b"key", now, &mut |entry, _| {
+            found = entry.seqno;
+            ControlFlow::Break(())
+        });
+        assert_eq!(found, now);
+    }
+    writer.join().unwrap();
+}
