@@ -75,18 +75,22 @@ impl FileSystem {
         self.find_dentry(at)?.ok_or(FsError::NotFound)
     }
 
-    /// The inode of a name, known or not. The directory and the inode are locked.
-    pub(crate) fn inode_of(&self, at: DirName<'_>, dentry: &Dentry) -> FsResult<Inode> {
+    /// The inode of a name, known or not, and the name's row. The directory and the inode are locked.
+    /// A row that was read before the inode was locked may be old: a write, or a link made elsewhere,
+    /// locks the inode and not this directory.
+    pub(crate) fn inode_of(&self, at: DirName<'_>) -> FsResult<(Inode, Dentry)> {
+        let dentry = self.dentry(at)?;
         if let Some(known) = self.inodes.find(dentry.ino) {
-            return Ok(known);
+            return Ok((known, dentry));
         }
-        let (head, location) = self.row_of(at, dentry)?;
-        Ok(Inode {
+        let (head, location) = self.row_of(at, &dentry)?;
+        let inode = Inode {
             head,
             location,
             chain: 0,
             is_temp: false,
-        })
+        };
+        Ok((inode, dentry))
     }
 
     /// The inode of a name as its row says.

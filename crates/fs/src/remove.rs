@@ -17,16 +17,16 @@ impl FileSystem {
     /// immutable or append-only, [`FsError::ReadOnly`].
     ///
     /// # Cost
-    /// One point read, at most one delete, two puts and one upsert, whatever the size.
+    /// Two point reads, at most one delete, two puts and one upsert, whatever the size.
     pub fn unlink(&self, caller: &Caller<'_>, at: DirName<'_>) -> FsResult<()> {
         self.check_writable()?;
         self.dir(at.parent)?;
         check_name(at.name)?;
         let _names = self.locks.dir_write(at.parent);
-        let dentry = self.dentry(at)?;
-        let _inodes = self.locks.inodes_write(&[at.parent, dentry.ino]);
+        let ino = self.dentry(at)?.ino;
+        let _inodes = self.locks.inodes_write(&[at.parent, ino]);
         let dir = self.dir_to_change(caller, at.parent)?;
-        let inode = self.inode_of(at, &dentry)?;
+        let (inode, dentry) = self.inode_of(at)?;
         if inode.is_dir() {
             return Err(FsError::IsDir);
         }
@@ -56,11 +56,11 @@ impl FileSystem {
         check_name(at.name)?;
         let rename = self.locks.rename();
         let mut names = self.locks.dirs_write(&rename, &[at.parent]);
-        let dentry = self.dentry(at)?;
-        self.locks.add_dir(&rename, &mut names, dentry.ino);
-        let _inodes = self.locks.inodes_write(&[at.parent, dentry.ino]);
+        let ino = self.dentry(at)?.ino;
+        self.locks.add_dir(&rename, &mut names, ino);
+        let _inodes = self.locks.inodes_write(&[at.parent, ino]);
         let dir = self.dir_to_change(caller, at.parent)?;
-        let inode = self.inode_of(at, &dentry)?;
+        let (inode, dentry) = self.inode_of(at)?;
         if !inode.is_dir() {
             return Err(FsError::NotDir);
         }

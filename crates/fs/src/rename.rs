@@ -57,7 +57,7 @@ impl FileSystem {
                 .locks
                 .inodes_write(&[source.parent, target.parent, old.ino]);
             let dir = self.dir_to_change(caller, target.parent)?;
-            let source = self.end(caller, source, old)?;
+            let source = self.end(caller, source)?;
             return self.move_name(caller, &source, target, &dir, None, mode);
         };
         if mode == RenameMode::NoReplace {
@@ -69,8 +69,8 @@ impl FileSystem {
         self.locks.add_dir(&rename, &mut names, new.ino);
         let held = [source.parent, target.parent, old.ino, new.ino];
         let _inodes = self.locks.inodes_write(&held);
-        let source = self.end(caller, source, old)?;
-        let target = self.end(caller, target, new)?;
+        let source = self.end(caller, source)?;
+        let target = self.end(caller, target)?;
         if mode == RenameMode::Exchange {
             return self.exchange(&source, &target);
         }
@@ -79,9 +79,9 @@ impl FileSystem {
         self.move_name(caller, &source, target.at, &target.dir, replaced, mode)
     }
 
-    fn end<'a>(&self, caller: &Caller<'_>, at: DirName<'a>, dentry: Dentry) -> FsResult<End<'a>> {
+    fn end<'a>(&self, caller: &Caller<'_>, at: DirName<'a>) -> FsResult<End<'a>> {
         let dir = self.dir_to_change(caller, at.parent)?;
-        let inode = self.inode_of(at, &dentry)?;
+        let (inode, dentry) = self.inode_of(at)?;
         self.check_may_remove(caller, &dir, &inode)?;
         Ok(End {
             at,

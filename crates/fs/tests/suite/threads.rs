@@ -115,3 +115,29 @@ fn writes_to_one_file_do_not_tear() {
     });
     setup.check();
 }
+
+#[test]
+fn moving_a_small_file_never_undoes_a_write() {
+    let setup = setup();
+    let file = setup.file(ROOT, "a");
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::SeqCst) {
+                let (a, b) = (at(ROOT, "a"), at(ROOT, "b"));
+                let moved = setup.fs.rename(&SUPER, a, b, RenameMode::NoReplace);
+                moved.expect("moves there");
+                let moved = setup.fs.rename(&SUPER, b, a, RenameMode::NoReplace);
+                moved.expect("moves back");
+            }
+        });
+        let lost = (0..20_000u32).find(|round| {
+            setup.write(file.ino, 0, &round.to_le_bytes());
+            thread::yield_now();
+            setup.read(file.ino, 0, 4) != round.to_le_bytes()
+        });
+        stop.store(true, Ordering::SeqCst);
+        assert_eq!(lost, None, "a write was undone");
+    });
+    setup.check();
+}
