@@ -68,7 +68,8 @@ pub(crate) fn watch_dir(path: &Path) -> Result<()> {
 
 /// Lets the guardian clean up, and waits for it.
 pub(crate) fn finish() {
-    if let Some((mut child, stdin)) = GUARDIAN.lock().take() {
+    let guardian = GUARDIAN.lock().take();
+    if let Some((mut child, stdin)) = guardian {
         drop(stdin);
         let _ = child.wait();
     }

@@ -56,6 +56,17 @@ impl Rules {
 /// A tree: entries by path relative to its root.
 pub(crate) type Tree = BTreeMap<PathBuf, String>;
 
+/// A mode without set-group-id on a file that its group may not execute. The bit means nothing
+/// there, and the kernel does not tell a FUSE file system whether a write is to take it.
+pub(crate) fn meaning_of(mode: u32) -> u32 {
+    let is_file = mode & 0o170_000 == 0o100_000;
+    if is_file && mode & 0o010 == 0 {
+        mode & !0o2000
+    } else {
+        mode
+    }
+}
+
 /// When `path` last changed, which for a new one is now.
 pub(crate) fn now_seconds(path: &Path) -> Result<i64> {
     Ok(fs::metadata(path)?.ctime())
@@ -139,7 +150,7 @@ impl Scan<'_> {
     fn describe(&mut self, path: &Path, relative: &Path) -> Result<String> {
         let meta = fs::symlink_metadata(path)?;
         let kind = meta.file_type();
-        let mut parts = vec![format!("mode {:o}", meta.mode())];
+        let mut parts = vec![format!("mode {:o}", meaning_of(meta.mode()))];
         if self.rules.owners {
             parts.push(format!("owner {}:{}", meta.uid(), meta.gid()));
         }

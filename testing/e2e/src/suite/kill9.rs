@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -14,8 +15,9 @@ use stitch_base::thread;
 
 use super::kernel_source;
 use crate::harness::context::Context;
+use crate::harness::guardian;
 use crate::harness::mount::{Mount, Spec};
-use crate::harness::process::{command, output};
+use crate::harness::process::shell;
 use crate::harness::report::Case;
 
 pub(super) const CASES: &[Case] = &[
@@ -31,36 +33,37 @@ pub(super) const CASES: &[Case] = &[
 
 const KILLS: u64 = 10;
 
-/// Files that `tar` reported as done before the kill are whole afterwards.
+/// Files that `tar` was done with before the kill are whole afterwards.
 fn killed_during_an_untar(context: &Context) -> Result<()> {
     context.needs_stitch()?;
     let tar = kernel_source::tar(context)?;
     let reference = context.dir("kill-reference")?;
-    crate::harness::process::shell(&reference, &format!("tar -xf {}", tar.display()))?;
+    shell(&reference, &format!("tar -xf {}", tar.display()))?;
     let mut rng = Rng::new(context.seed.unwrap_or(1));
     let mut mount = Mount::create(context, &Spec::new("kill-untar", "4G"))?;
     for kill in 0..KILLS {
         let dir = mount.dir().join(format!("round{kill}"));
         fs::create_dir(&dir)?;
         let delay = Duration::from_millis(50 + rng.below(1500));
-        let untar = {
-            let (tar, dir) = (tar.display().to_string(), dir.display().to_string());
-            thread::spawn("untar", move || {
-                output(&mut command("tar", &["-xvf", &tar, "-C", &dir]))
-            })?
-        };
+        let list = context.work.join(format!("list{kill}"));
+        let mut untar = Command::new("stdbuf")
+            .args(["-oL", "tar", "-xvf"])
+            .arg(&tar)
+            .arg("-C")
+            .arg(&dir)
+            .stdout(File::create(&list)?)
+            .stderr(Stdio::null())
+            .spawn()?;
+        guardian::watch_process(untar.id())?;
         context.sleep(delay);
+        let listed = fs::read_to_string(&list)?;
         mount.kill()?;
-        let output = untar.join().map_err(|_| anyhow!("the untar panicked"))??;
-        ensure!(
-            !output.status.success() || delay.as_secs() > 0,
-            "tar ended too early"
-        );
+        let _ = untar.kill();
+        untar.wait()?;
         mount
             .mount_again()
             .with_context(|| format!("kill {kill}"))?;
-        // `tar -v` names a member before it writes it: all but the last few are complete.
-        let listed = String::from_utf8_lossy(&output.stdout).into_owned();
+        // `tar -v` names a member, then writes it: all but the last are complete.
         let listed: Vec<&str> = listed.lines().collect();
         let done = listed.len().saturating_sub(1);
         compare(&reference, &dir, &listed[..done])

@@ -16,7 +16,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::generate::{SLOTS, at_flags};
 use super::op::{NewTime, Op, Step};
 use super::paths_of;
-use crate::harness::tree::hex;
+use crate::harness::tree::{hex, meaning_of};
 use crate::harness::user::acting_as;
 
 type Outcome = rustix::io::Result<String>;
@@ -417,7 +417,7 @@ impl Side {
         };
         format!(
             "{:o} {}:{} links {} size {size} device {:x} atime {} mtime {} ctime {}",
-            stat.st_mode,
+            meaning_of(stat.st_mode),
             stat.st_uid,
             stat.st_gid,
             stat.st_nlink,
