@@ -55,7 +55,8 @@ fields! {
     READ_ONLY: u64 = 184, "feature bits that a program must know in order to write";
     INCOMPATIBLE: u64 = 192, "feature bits that a program must know in order to open";
     SALT: u64 = 200, "random number that starts every other checksum of the volume";
-    RESERVED: [u8; 304] = 208, "zeros";
+    CLEAN_VERSION_END: u64 = 208, "after a clean close: position after the version log's last object; else 0";
+    RESERVED: [u8; 296] = 216, "zeros";
 }
 
 /// Where the areas of a volume lie. All offsets and lengths in bytes, multiples of 4 KiB.
@@ -102,6 +103,9 @@ pub struct Superblock {
     pub incompatible: u64,
     /// Start of every other checksum of the volume.
     pub salt: u64,
+    /// Position after the version log's last object, if the volume was closed in good order and not
+    /// opened for writing since; else 0. A log that ends earlier is damaged: no crash cut it.
+    pub clean_version_end: u64,
 }
 
 fn field(field: &'static str, expected: &str, found: impl ToString) -> FormatError {
@@ -199,7 +203,8 @@ impl Superblock {
         READ_ONLY.put(&mut out, self.read_only);
         INCOMPATIBLE.put(&mut out, self.incompatible);
         SALT.put(&mut out, self.salt);
-        RESERVED.put(&mut out, [0; 304]);
+        CLEAN_VERSION_END.put(&mut out, self.clean_version_end);
+        RESERVED.put(&mut out, [0; 296]);
         let sum = checksum_with_hole(0, &out[..SUPERBLOCK_BYTES], CHECKSUM.range());
         CHECKSUM.put(&mut out, sum);
         out
@@ -252,6 +257,7 @@ impl Superblock {
             read_only: READ_ONLY.get(bytes),
             incompatible: INCOMPATIBLE.get(bytes),
             salt: SALT.get(bytes),
+            clean_version_end: CLEAN_VERSION_END.get(bytes),
         };
         superblock.areas.check()?;
         let unknown = superblock.incompatible & !FEATURES_INCOMPATIBLE;
@@ -262,7 +268,7 @@ impl Superblock {
                 format!("{unknown:#x}"),
             ));
         }
-        if version == VERSION && RESERVED.get(bytes) != [0; 304] {
+        if version == VERSION && RESERVED.get(bytes) != [0; 296] {
             return Err(field("reserved", "zeros", "other bytes"));
         }
         Ok(Some(superblock))
@@ -338,6 +344,7 @@ mod tests {
             read_only: 0x22,
             incompatible: 0,
             salt: 0x0807_0605_0403_0201,
+            clean_version_end: 0x1817_1615_1413_1211,
         }
     }
 
@@ -346,7 +353,7 @@ mod tests {
         let bytes = sample().encode(4096);
         let golden = "\
 magic_at 5374697463684653
-checksum 35139f13
+checksum 84258338
 major 0100
 minor 0000
 readable_major 0100
@@ -367,6 +374,7 @@ compatible 1100000000000000
 read_only 2200000000000000
 incompatible 0000000000000000
 salt 0102030405060708
+clean_version_end 1112131415161718
 reserved zeros
 ";
         assert_eq!(dump(&TABLE, &bytes), golden);

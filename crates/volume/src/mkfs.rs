@@ -157,6 +157,7 @@ pub(crate) fn format(
         read_only: 0,
         incompatible: 0,
         salt,
+        clean_version_end: 0,
     };
     for address in COPIES {
         device.write_at(address, &[&superblock.encode(address)])?;

@@ -103,10 +103,26 @@ pub(crate) fn write(
         "generations go up"
     );
     chosen.superblock.generation = generation;
+    chosen.superblock.clean_version_end = 0;
     for copy in [1 - chosen.copy, chosen.copy] {
         let bytes = chosen.superblock.encode(COPIES[copy]);
         debug_assert_eq!(bytes.len(), usize_from(COPY_BYTES as u64));
         device.write_at(COPIES[copy], &[&bytes])?;
+        device.sync()?;
+    }
+    Ok(())
+}
+
+/// Makes durable in both copies where the version log ends.
+pub(crate) fn write_clean(
+    device: &dyn Device,
+    superblock: &Superblock,
+    version_end: u64,
+) -> Result<(), VolumeError> {
+    let mut superblock = superblock.clone();
+    superblock.clean_version_end = version_end;
+    for address in COPIES {
+        device.write_at(address, &[&superblock.encode(address)])?;
         device.sync()?;
     }
     Ok(())

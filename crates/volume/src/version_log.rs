@@ -161,6 +161,11 @@ impl VersionLog {
         is_long || has_room.is_none()
     }
 
+    /// Position after the last object.
+    pub(crate) fn end(&self) -> u64 {
+        self.state.lock().tail
+    }
+
     /// Bytes that the live objects take.
     pub(crate) fn live_bytes(&self) -> u64 {
         let state = self.state.lock();

@@ -123,6 +123,7 @@ impl Volume {
             superblocks::check_writable(&name, &chosen.superblock)?;
         }
         let recovered = recover::recover(&*device, &chosen.superblock)?;
+        recover::check_end(&chosen.superblock, &recovered.state)?;
         let seen = chosen.superblock.generation.max(recovered.generation);
         let mut generation = seen;
         if !options.read_only {
@@ -213,6 +214,17 @@ impl Volume {
             return Ok(());
         }
         self.log.barrier()
+    }
+
+    /// Makes everything durable and notes where the version log ends, so that the next open knows a
+    /// damaged log from one that a crash cut. Nothing forbids to write on: it only is not noted.
+    ///
+    /// # Errors
+    /// [`VolumeError::Device`], [`VolumeError::Poisoned`], [`VolumeError::ReadOnly`].
+    pub fn close(&self) -> Result<(), VolumeError> {
+        self.core.check_writable()?;
+        self.log.barrier()?;
+        superblocks::write_clean(&*self.core.device, &self.superblock, self.versions.end())
     }
 
     /// Commits a change of the version. `log_start` is where live records of the backup log start

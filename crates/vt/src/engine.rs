@@ -268,6 +268,7 @@ impl Store {
         if base.len() as u64 <= self.volume.base_bytes_max() {
             self.volume.commit_base(&base, installer.log_start)?;
         }
+        self.volume.close()?;
         Ok(())
     }
 

@@ -217,6 +217,7 @@ fn superblock() -> Superblock {
         read_only: 0,
         incompatible: 0,
         salt: SALT,
+        clean_version_end: 0,
     }
 }
 

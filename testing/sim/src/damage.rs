@@ -1,8 +1,8 @@
 //! Damage: bits that flip on the medium, media that are cut short, media full of nonsense.
 //!
 //! Rules:
-//! - a flipped bit gives an error or the right data, never wrong data; where it may be taken for the
-//!   torn end of a log, the state is one that was, no older than the last clean close;
+//! - a flipped bit gives an error or the right data, never wrong data. Only the logs of a store that
+//!   was not closed in good order are left alone: the last thing written may be taken for torn;
 //! - what is no store, or half of one, is refused with a message, and never a panic.
 
 use crate::timeline::Timeline;
@@ -73,7 +73,7 @@ impl<'a, S: System> Made<'a, S> {
         let device = Arc::new(CrashDevice::from_image(&system.image(), CrashPlan::NEVER));
         let mut timeline = Timeline::new(system);
         let fail = |e| format!("a healthy device: {e}");
-        let mut low = 0;
+        let (mut low, mut is_clean) = (0, true);
         for _ in 0..2 {
             let seen = Arc::clone(&device) as Arc<dyn Device>;
             let mut live = system.open(seen).map_err(fail)?;
@@ -84,17 +84,20 @@ impl<'a, S: System> Made<'a, S> {
             }
             if low > 0 && rng.one_in(2) {
                 drop(live);
+                is_clean = false;
                 break;
             }
             system.close(live).map_err(fail)?;
             low = timeline.len();
         }
         let image = device.kill_image();
-        let pages = image
-            .written_pages()
-            .into_iter()
-            .map(|(at, _)| at)
-            .collect();
+        let floor = if is_clean { 0 } else { system.logs_end() };
+        let pages = image.written_pages().into_iter().map(|(at, _)| at);
+        let mut pages: Vec<u64> = pages.filter(|at| *at >= floor).collect();
+        if pages.is_empty() {
+            // Nothing was ever written out.
+            pages.push(floor);
+        }
         Ok(Self {
             system,
             image,

@@ -162,7 +162,7 @@ impl System for Mini {
     }
 
     fn close(&self, mut live: LiveMini) -> Result<(), SystemError> {
-        live.engine.checkpoint_all().map_err(error)
+        live.engine.close().map_err(error)
     }
 
     fn difference(&self, found: &Map, expected: &Map) -> String {

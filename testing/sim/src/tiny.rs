@@ -50,6 +50,7 @@ impl Tiny {
             read_only: 0,
             incompatible: 0,
             salt: SALT,
+            clean_version_end: 0,
         };
         let origin = header.encode(SALT, &[]).0;
         write(&device, areas.version_log_at, &origin);
@@ -57,6 +58,12 @@ impl Tiny {
             write(&device, address, &superblock.encode(address));
         }
         device
+    }
+
+    /// Where the zones begin and the logs end.
+    #[must_use]
+    pub fn zones_at(&self) -> u64 {
+        self.areas().zones_at
     }
 
     fn areas(&self) -> Areas {

@@ -14,6 +14,9 @@ use stitch_format::log_record;
 use stitch_format::superblock::Superblock;
 use stitch_format::version_object::{ALIGN, ObjectHeader, ObjectKind};
 
+/// How far after the last valid object others are looked for, in bytes.
+const LOOK_AHEAD_BYTES: u64 = 512 << 10;
+
 /// A version that the log holds: where the log stands, and the payloads of base and deltas.
 #[derive(Debug)]
 pub(crate) struct Recovered {
@@ -92,6 +95,29 @@ impl Scan<'_> {
     }
 }
 
+impl Scan<'_> {
+    /// At most one object is not durable at a time, so what stands after one that is not valid says
+    /// that this one is damaged, not torn. Looks as far as most objects are long.
+    fn check_nothing_after(&mut self, tail: u64) -> Result<(), VolumeError> {
+        let from = tail % self.area_bytes;
+        let end = self.area_bytes.min(from + LOOK_AHEAD_BYTES);
+        let mut offset = from + ALIGN;
+        while from > 0 && offset + ALIGN <= end {
+            if let Some(found) = self.object(offset)?
+                && found.header.position > tail
+            {
+                let found = format!(
+                    "none, and a later one at position {}",
+                    found.header.position
+                );
+                return Err(self.corrupt(from, "an object", &found));
+            }
+            offset += ALIGN;
+        }
+        Ok(())
+    }
+}
+
 /// True if an object was written right after another one in the same round.
 fn follows(last: &Found, next: &Found) -> bool {
     let (a, b) = (&last.header, &next.header);
@@ -131,7 +157,23 @@ pub(crate) fn recover(
         }
     };
     live.extend(left);
-    summary(&scan, live)
+    let recovered = summary(&scan, live)?;
+    scan.check_nothing_after(recovered.state.tail)?;
+    Ok(recovered)
+}
+
+/// Refuses a log that ends before what was there when the volume was closed in good order.
+pub(crate) fn check_end(superblock: &Superblock, state: &State) -> Result<(), VolumeError> {
+    if state.tail >= superblock.clean_version_end {
+        return Ok(());
+    }
+    let areas = &superblock.areas;
+    Err(VolumeError::Corrupt {
+        what: "version log".to_owned(),
+        at: areas.version_log_at + state.tail % areas.version_log_bytes,
+        expected: format!("objects up to position {}", superblock.clean_version_end),
+        found: format!("objects up to position {}", state.tail),
+    })
 }
 
 /// The base that a wrapping object names and the deltas up to the wrap.

@@ -190,6 +190,11 @@ impl Engine {
         (0..SHARDS).try_for_each(|shard| self.checkpoint(shard))
     }
 
+    pub(super) fn close(&mut self) -> Result<(), VolumeError> {
+        self.checkpoint_all()?;
+        self.volume.close()
+    }
+
     /// Writes one shard out.
     pub(super) fn checkpoint(&mut self, shard: usize) -> Result<(), VolumeError> {
         let entries: Vec<_> = self
