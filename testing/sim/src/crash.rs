@@ -210,17 +210,24 @@ impl<S: System> Explorer<'_, S> {
             drop(live);
         }
         device.unwatch();
+        self.die_at_each(&sample, &timeline, &now, depth)
+    }
+
+    /// Dies at each of the moments that a life has kept.
+    fn die_at_each(
+        &mut self,
+        sample: &Mutex<Sample>,
+        before: &Timeline<S>,
+        now: &Timeline<S>,
+        depth: usize,
+    ) -> Result<(), String> {
         let (points, syncs) = {
             let mut sample = sample.lock();
             (std::mem::take(&mut sample.kept), sample.syncs)
         };
         self.stats.syncs += syncs;
         for frozen in points {
-            let history = if frozen.span.is_recovery {
-                &timeline
-            } else {
-                &now
-            };
+            let history = if frozen.span.is_recovery { before } else { now };
             self.die(&frozen, history, depth)?;
         }
         Ok(())

@@ -192,6 +192,10 @@ fn find_bare_matches(source: &Source, findings: &mut Vec<Finding>) {
 }
 
 fn find_crate_wide_allow(source: &Source, findings: &mut Vec<Finding>) {
+    // Shared by test binaries that each use a part: an expectation would fail in some of them.
+    if source.path.ends_with("/tests/common/mod.rs") {
+        return;
+    }
     for at in places(&source.code, "#![allow(") {
         findings.push(Finding::new(
             source,

@@ -358,11 +358,40 @@ pub(super) fn run(fs: &FileSystem, op: &FsOp, held: &mut Vec<stitch_base::Ino>) 
     }
 }
 
+/// What a change of attributes sets, and of which path; `None` for any other operation.
+fn attributes(what: &What) -> Option<(&str, SetAttr)> {
+    let none = SetAttr::default();
+    Some(match what {
+        What::Truncate { path, size } => {
+            let size = Some(*size);
+            (path, SetAttr { size, ..none })
+        }
+        What::SetMode { path, perm } => {
+            let perm = Some(*perm);
+            (path, SetAttr { perm, ..none })
+        }
+        What::SetOwner { path, uid, gid } => {
+            let (uid, gid) = (Some(*uid), Some(*gid));
+            (path, SetAttr { uid, gid, ..none })
+        }
+        What::SetTimes { path, seconds } => {
+            let time = Some(SetTime::At(Timestamp::from_parts(*seconds, 7)));
+            let set = SetAttr {
+                atime: time,
+                mtime: time,
+                ..none
+            };
+            (path, set)
+        }
+        _ => return None,
+    })
+}
+
 fn change(fs: &FileSystem, what: &What) -> FsResult<()> {
     let root = &Caller::ROOT;
-    let set = |path: &str, set: SetAttr| {
-        with_path(fs, path, |ino| fs.set_attr(root, ino, &set).map(|_| ()))
-    };
+    if let Some((path, set)) = attributes(what) {
+        return with_path(fs, path, |ino| fs.set_attr(root, ino, &set).map(|_| ()));
+    }
     match what {
         What::Write {
             path,
@@ -378,39 +407,6 @@ fn change(fs: &FileSystem, what: &What) -> FsResult<()> {
             fs.write(ino, *offset, &bytes(*len, *seed), options)
                 .map(|_| ())
         }),
-        What::Truncate { path, size } => set(
-            path,
-            SetAttr {
-                size: Some(*size),
-                ..SetAttr::default()
-            },
-        ),
-        What::SetMode { path, perm } => set(
-            path,
-            SetAttr {
-                perm: Some(*perm),
-                ..SetAttr::default()
-            },
-        ),
-        What::SetOwner { path, uid, gid } => set(
-            path,
-            SetAttr {
-                uid: Some(*uid),
-                gid: Some(*gid),
-                ..SetAttr::default()
-            },
-        ),
-        What::SetTimes { path, seconds } => {
-            let time = Some(SetTime::At(Timestamp::from_parts(*seconds, 7)));
-            set(
-                path,
-                SetAttr {
-                    atime: time,
-                    mtime: time,
-                    ..SetAttr::default()
-                },
-            )
-        }
         What::SetXattr {
             path,
             name,
