@@ -8,7 +8,7 @@ use stitch_base::ErrorKind;
 #[non_exhaustive]
 pub enum DeviceError {
     /// The medium or the operating system failed.
-    #[error("{name}: {op} of {len_bytes} bytes at offset {at} failed")]
+    #[error("{name}: {}", request(op, *at, *len_bytes))]
     Io {
         /// The device.
         name: String,
@@ -54,6 +54,15 @@ pub enum DeviceError {
     },
 }
 
+/// What failed, in words: opening and locking have no place and no length, making has no place.
+fn request(op: &str, at: u64, len_bytes: u64) -> String {
+    match op {
+        "open" | "lock" => format!("cannot {op}"),
+        "create" => format!("cannot {op} with {len_bytes} bytes"),
+        _ => format!("{op} of {len_bytes} bytes at offset {at} failed"),
+    }
+}
+
 impl DeviceError {
     /// What a caller can do about it.
     #[must_use]
@@ -68,5 +77,30 @@ impl DeviceError {
             Self::OutOfRange { .. } => ErrorKind::Bug,
             Self::Unsuitable { .. } | Self::Busy { .. } => ErrorKind::Invalid,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_named_only_where_there_is_one() {
+        let failed = |op| {
+            let error = DeviceError::Io {
+                name: "store".to_owned(),
+                op,
+                at: 0,
+                len_bytes: 4096,
+                source: io::ErrorKind::NotFound.into(),
+            };
+            error.to_string()
+        };
+        assert_eq!(failed("open"), "store: cannot open");
+        assert_eq!(failed("create"), "store: cannot create with 4096 bytes");
+        assert_eq!(
+            failed("read"),
+            "store: read of 4096 bytes at offset 0 failed"
+        );
     }
 }

@@ -99,7 +99,10 @@ pub(crate) fn require_type(path: &Path, name: &str, wanted: PathType) -> Result<
 /// A file's size can be a device's.
 pub(crate) fn check_len(name: &str, len_bytes: u64) -> Result<(), DeviceError> {
     if len_bytes == 0 {
-        return Err(unsuitable(name, "is empty".to_owned()));
+        return Err(unsuitable(
+            name,
+            "is empty; make a store in it with mkfs".to_owned(),
+        ));
     }
     if !len_bytes.is_multiple_of(LEN_UNIT_BYTES) {
         let reason = format!(

@@ -18,7 +18,7 @@ use stitch_base::sync::Arc;
 use stitch_device::{
     Device, FileDevice, LEN_UNIT_BYTES, OpenOptions, STORE_FILE_NAME, mounted_at, open_path,
 };
-use stitch_volume::{FormatOptions, VOLUME_BYTES_MIN, Volume};
+use stitch_volume::{FormatOptions, VOLUME_BYTES_MIN, Volume, VolumeError};
 
 /// How to make a store.
 #[derive(Clone, Debug, Default)]
@@ -105,7 +105,13 @@ pub(crate) fn format_device(
         zone_bytes: options.zone_bytes,
         ..FormatOptions::default()
     };
-    Ok(Volume::format(device, &format, progress)?)
+    Volume::format(device, &format, progress).map_err(|error| match error {
+        VolumeError::Invalid { reason } => StoreError::Size {
+            path: PathBuf::from(device.geometry().name),
+            reason,
+        },
+        other => other.into(),
+    })
 }
 
 /// What is at a path before a store is made there.

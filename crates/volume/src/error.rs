@@ -24,10 +24,12 @@ pub enum VolumeError {
         found: String,
     },
     /// The device holds no volume.
-    #[error("{name}: is not a StitchFS volume; make one with mkfs")]
+    #[error("{name}: {}", no_volume(*.holds))]
     NotAVolume {
         /// The device.
         name: String,
+        /// What it holds in place of a volume, if that is known.
+        holds: Option<&'static str>,
     },
     /// The volume needs another program.
     #[error("{name}: {reason}")]
@@ -79,6 +81,14 @@ pub enum VolumeError {
     /// Open for reading only.
     #[error("the volume is open for reading only")]
     ReadOnly,
+}
+
+/// Says nothing of mkfs where something else would be overwritten.
+fn no_volume(holds: Option<&str>) -> String {
+    match holds {
+        Some(what) => format!("holds {what}, not StitchFS"),
+        None => "is not a StitchFS volume; make one with mkfs, if nothing on it is needed".into(),
+    }
 }
 
 impl VolumeError {

@@ -2,6 +2,7 @@
 //! open for writing, the older first, so that one is valid at any moment.
 
 use crate::VolumeError;
+use crate::signature;
 use crate::window::usize_from;
 use stitch_base::Generation;
 use stitch_device::Device;
@@ -20,7 +21,7 @@ pub(crate) fn read(device: &dyn Device) -> Result<Chosen, VolumeError> {
     let geometry = device.geometry();
     let name = geometry.name;
     if geometry.len_bytes < COPIES[1] + COPY_BYTES as u64 {
-        return Err(VolumeError::NotAVolume { name });
+        return Err(VolumeError::NotAVolume { name, holds: None });
     }
     let mut best: Option<Chosen> = None;
     let mut wrong = None;
@@ -47,9 +48,18 @@ pub(crate) fn read(device: &dyn Device) -> Result<Chosen, VolumeError> {
         }
     }
     let chosen = match (best, wrong) {
-        (Some(chosen), _) => chosen,
+        (Some(chosen), wrong) => {
+            if let Some(error) = wrong {
+                tracing::warn!(%error, "one copy of the superblock is unusable: the other counts");
+            }
+            chosen
+        }
         (None, Some(error)) => return Err(error),
-        (None, None) => return Err(VolumeError::NotAVolume { name }),
+        (None, None) => {
+            // What cannot be told apart is as unknown as what has no signature.
+            let holds = signature::probe(device).ok().flatten().map(|s| s.name);
+            return Err(VolumeError::NotAVolume { name, holds });
+        }
     };
     let needed = chosen.superblock.areas.device_bytes;
     if geometry.len_bytes < needed {
@@ -57,7 +67,7 @@ pub(crate) fn read(device: &dyn Device) -> Result<Chosen, VolumeError> {
             what: format!("{name}: the end of the device"),
             at: geometry.len_bytes,
             expected: format!("{needed} bytes"),
-            found: format!("{} bytes", geometry.len_bytes),
+            found: format!("{} bytes, the rest is cut off", geometry.len_bytes),
         });
     }
     Ok(chosen)
@@ -73,7 +83,7 @@ fn refusal(name: &str, address: u64, error: FormatError) -> VolumeError {
             name: name.to_owned(),
             reason: error.to_string(),
         },
-        other => VolumeError::from_format("superblock", address, other),
+        other => VolumeError::from_format(&format!("{name}: superblock"), address, other),
     }
 }
 

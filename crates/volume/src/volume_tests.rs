@@ -144,8 +144,25 @@ fn one_damaged_superblock_is_repaired_and_two_are_refused() {
         }
         device.corrupt(COPIES[0] + 40, 1).unwrap();
         device.corrupt(COPIES[1] + 40, 1).unwrap();
-        assert_eq!(open(&device).unwrap_err().kind(), ErrorKind::Corrupt);
+        let error = open(&device).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corrupt);
+        let name = device.geometry().name;
+        assert!(error.to_string().starts_with(&name), "{error}");
     }
+}
+
+#[test]
+fn another_file_system_is_named_and_nobody_is_told_to_overwrite_it() {
+    let device = MemDevice::new(16 << 20);
+    device
+        .write_at(0, &[&[0; 1080], b"\x53\xef", &[0; 3014]])
+        .unwrap();
+    let error = Volume::identify(&device).unwrap_err().to_string();
+    assert!(
+        error.ends_with("holds ext2, ext3 or ext4, not StitchFS"),
+        "{error}"
+    );
+    assert!(!error.contains("mkfs"), "{error}");
 }
 
 #[test]

@@ -123,6 +123,10 @@ fn refused(output: &Output) -> MountError {
     if message.contains("user_allow_other") {
         return MountError::AllowOtherRefused;
     }
+    if message.contains("failed to open /dev/fuse: Permission denied") {
+        let source = io::ErrorKind::PermissionDenied.into();
+        return MountError::DeviceRefused { source };
+    }
     let message = message
         .trim()
         .trim_start_matches("fusermount3: ")

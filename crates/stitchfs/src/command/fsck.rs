@@ -142,7 +142,12 @@ fn unreadable(args: &Args, error: &StoreError) -> Result<u8> {
         is_repairable: false,
     };
     let name = args.store.display().to_string();
-    report(args, &name, &[finding], "cannot be opened")?;
+    report(
+        args,
+        &name,
+        &[finding],
+        "cannot be opened; restore it from a copy",
+    )?;
     Ok(LEFT)
 }
 

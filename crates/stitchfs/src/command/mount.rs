@@ -296,6 +296,10 @@ fn explain(store: &Path, error: StoreError) -> anyhow::Error {
         let path = path.display();
         return anyhow::anyhow!("{path}: does not exist; to make it, add --create SIZE");
     }
+    if error.kind() == ErrorKind::Corrupt {
+        let path = path.display();
+        return anyhow::anyhow!("{error}; see what `stitchfs fsck {path}` can do");
+    }
     error.into()
 }
 

@@ -87,6 +87,20 @@ fn mkfs_says_what_it_needs() {
 }
 
 #[test]
+fn a_store_that_is_not_there_or_too_small_is_named() {
+    let place = Place::new();
+    place.run(&["fsck", "a"]).code(8).says("a: cannot open: No");
+    place.run(&["info", "a"]).code(1).says("a: cannot open: No");
+    let small = File::create(place.path("small")).unwrap();
+    small.set_len(102_400).unwrap();
+    let small = place.run(&["mkfs", "small"]);
+    small.code(1).says("small: a volume needs at least 16 MiB");
+    fs::write(place.path("empty"), []).unwrap();
+    let empty = place.run(&["fsck", "empty"]);
+    empty.code(8).says("empty: is empty; make a store");
+}
+
+#[test]
 fn mkfs_makes_a_store_and_says_so() {
     let place = Place::new();
     let ended = place.run(&["mkfs", "--size", "16M", "-L", "photos", "a"]);
