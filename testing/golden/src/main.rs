@@ -1,11 +1,15 @@
 //! `stitch-golden`: writes what tests and fuzzers begin with.
 
+use std::error::Error;
 use std::path::Path;
 use std::process::ExitCode;
+use stitch_format::superblock::VERSION;
 use stitch_golden::hostile::ENTRIES;
-use stitch_golden::seeds;
+use stitch_golden::store::{self, Clean};
+use stitch_golden::{image, sample, seeds};
 
 const USAGE: &str = "\
+stitch-golden images           makes the images of the current version of the format
 stitch-golden corpus FOLDER    valid records of every kind, as a fuzzer's first corpus
 ";
 
@@ -13,6 +17,7 @@ fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let done = match words[..] {
+        ["images"] => images(),
         ["corpus", folder] => corpus(Path::new(folder)),
         _ => {
             eprint!("{USAGE}");
@@ -28,7 +33,21 @@ fn main() -> ExitCode {
     }
 }
 
-fn corpus(folder: &Path) -> std::io::Result<()> {
+fn images() -> Result<(), Box<dyn Error>> {
+    let (major, minor) = VERSION;
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("images");
+    for (clean, kind) in [(Clean::Closed, "closed"), (Clean::Killed, "killed")] {
+        let device = sample::make(clean)?;
+        let path = folder.join(format!("{major}.{minor}-{kind}.img"));
+        std::fs::write(&path, image::pack(&device))?;
+        let tree = store::exercise(&device)?;
+        std::fs::write(path.with_extension("tree"), store::text(&tree))?;
+        println!("{}", path.display());
+    }
+    Ok(())
+}
+
+fn corpus(folder: &Path) -> Result<(), Box<dyn Error>> {
     for entry in ENTRIES {
         let place = folder.join(entry.name);
         std::fs::create_dir_all(&place)?;

@@ -4,7 +4,7 @@ mod ops;
 mod tree;
 
 pub use ops::{FsOp, What};
-pub use tree::{Node, Tree};
+pub use tree::{Node, Tree, read};
 
 use crate::kv::{Host, OpenEngine, Step};
 use crate::{Ack, System, SystemError};

@@ -82,7 +82,10 @@ pub(super) fn with_name<T>(
 }
 
 /// Reads everything.
-pub(super) fn read(fs: &FileSystem) -> FsResult<Tree> {
+///
+/// # Errors
+/// What cannot be read.
+pub fn read(fs: &FileSystem) -> FsResult<Tree> {
     let mut tree = Tree::new();
     let mut firsts = BTreeMap::new();
     visit(fs, "", &mut tree, &mut firsts)?;

@@ -1,0 +1,111 @@
+//! A store with something of everything, as it is kept for each version of the format.
+
+use crate::store::{self, Clean};
+use stitch_base::Ino;
+use stitch_device::MemDevice;
+use stitch_fs::{
+    Caller, DirName, FallocateMode, FileKind, FileSystem, FsResult, NewNode, RenameMode, SetAttr,
+    WriteOptions, XattrMode,
+};
+
+const ROOT: &Caller<'static> = &Caller::ROOT;
+
+/// A new store with the sample in it, closed in good order or left as by a crash.
+///
+/// # Errors
+/// Whatever the store says.
+pub fn make(clean: Clean) -> Result<MemDevice, Box<dyn std::error::Error>> {
+    store::with_new(clean, |fs| {
+        first(fs)?;
+        fs.sync()?;
+        second(fs)
+    })
+}
+
+fn at(parent: Ino, name: &str) -> DirName<'_> {
+    DirName::new(parent, name.as_bytes())
+}
+
+fn text(len: usize) -> Vec<u8> {
+    b"What was stored once must open for ever. "
+        .iter()
+        .copied()
+        .cycle()
+        .take(len)
+        .collect()
+}
+
+fn first(fs: &FileSystem) -> FsResult<()> {
+    let new = NewNode {
+        perm: 0o644,
+        umask: 0,
+    };
+    let dir = fs
+        .make_dir(
+            ROOT,
+            at(Ino::ROOT, "directory"),
+            &NewNode {
+                perm: 0o1750,
+                umask: 0,
+            },
+        )?
+        .ino;
+    let small = fs.create(ROOT, at(dir, "small"), &new)?.ino;
+    fs.write(small, 0, &text(200), WriteOptions::default())?;
+    let large = fs.create(ROOT, at(dir, "large"), &new)?.ino;
+    fs.write(large, 0, &text(70_000), WriteOptions::default())?;
+    fs.write(large, 5_000, b"a patch", WriteOptions::default())?;
+    fs.fallocate(large, FallocateMode::PunchHole, 16_384, 8_192)?;
+    let sparse = fs.create(ROOT, at(dir, "sparse"), &new)?.ino;
+    fs.write(sparse, 1 << 40, b"far away", WriteOptions::default())?;
+    fs.link(ROOT, large, at(Ino::ROOT, "second name"))?;
+    fs.make_symlink(ROOT, at(Ino::ROOT, "symlink"), b"directory/large")?;
+    fs.make_node(ROOT, at(dir, "fifo"), FileKind::Fifo, 0, &new)?;
+    fs.make_node(ROOT, at(dir, "device"), FileKind::CharDevice, 0x0103, &new)?;
+    fs.set_xattr(ROOT, small, b"user.colour", b"green", XattrMode::Set, false)?;
+    let owner = SetAttr {
+        uid: Some(1000),
+        gid: Some(100),
+        perm: Some(0o4711),
+        ..SetAttr::default()
+    };
+    fs.set_attr(ROOT, small, &owner)?;
+    for i in 0..40 {
+        let name = format!("entry-{i:02}");
+        let ino = fs.create(ROOT, at(Ino::ROOT, &name), &new)?.ino;
+        fs.write(ino, 0, &text(i * 7), WriteOptions::default())?;
+    }
+    Ok(())
+}
+
+/// What is in the log only, if the store is left as by a crash.
+fn second(fs: &FileSystem) -> FsResult<()> {
+    let new = NewNode {
+        perm: 0o600,
+        umask: 0,
+    };
+    let dir = fs.lookup(at(Ino::ROOT, "directory"))?.ino;
+    let late = fs.create(ROOT, at(dir, "late"), &new)?.ino;
+    fs.write(late, 0, &text(9_000), WriteOptions::default())?;
+    fs.rename(
+        ROOT,
+        at(Ino::ROOT, "entry-07"),
+        at(dir, "moved"),
+        RenameMode::Replace,
+    )?;
+    fs.unlink(ROOT, at(Ino::ROOT, "entry-08"))?;
+    // Removed while it is open: a crash leaves it as an orphan.
+    let open = fs.lookup(at(Ino::ROOT, "entry-09"))?.ino;
+    fs.open_handle(open)?;
+    fs.unlink(ROOT, at(Ino::ROOT, "entry-09"))?;
+    let large = fs.lookup(at(dir, "large"))?.ino;
+    fs.set_attr(
+        ROOT,
+        large,
+        &SetAttr {
+            size: Some(60_000),
+            ..SetAttr::default()
+        },
+    )?;
+    Ok(())
+}

@@ -1,0 +1,122 @@
+//! Opening stores for golden tests: the engine and the file system as users get them, with a clock
+//! that stands still.
+
+use std::error::Error;
+use std::time::Duration;
+use stitch_base::clock::ManualClock;
+use stitch_base::sync::Arc;
+use stitch_device::{CrashDevice, CrashPlan, Device, MemDevice};
+use stitch_fs::{AtimePolicy, FileSystem, FsOptions, FsResult, fsck};
+use stitch_kv::{Engine, UpsertRegistry};
+use stitch_sim::files::{self, Tree};
+use stitch_volume::{FormatOptions, OpenOptions, VOLUME_BYTES_MIN, Volume};
+use stitch_vt::{VtEngine, VtOptions};
+
+/// Whether a store was closed in good order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Clean {
+    /// It was.
+    Closed,
+    /// Its process was killed.
+    Killed,
+}
+
+fn options() -> FsOptions {
+    let clock = ManualClock::default();
+    clock.advance(Duration::from_secs(1_000_000_000));
+    FsOptions {
+        clock: Arc::new(clock),
+        atime: AtimePolicy::Noatime,
+        name_seed: Some(0x5eed),
+        ..FsOptions::default()
+    }
+}
+
+fn engine(device: Arc<dyn Device>) -> Result<Arc<dyn Engine>, Box<dyn Error>> {
+    let opened = Volume::open(device, &OpenOptions::default())?;
+    let mut upserts = UpsertRegistry::default();
+    stitch_fs::register_upserts(&mut upserts);
+    let options = VtOptions {
+        upserts,
+        background: false,
+        ..VtOptions::default()
+    };
+    Ok(VtEngine::open(opened, options)?)
+}
+
+/// A new store of the smallest size, after `fill`.
+///
+/// # Errors
+/// Whatever the store says.
+pub fn with_new(
+    clean: Clean,
+    fill: impl FnOnce(&FileSystem) -> FsResult<()>,
+) -> Result<MemDevice, Box<dyn Error>> {
+    let medium = MemDevice::new(VOLUME_BYTES_MIN);
+    let format = FormatOptions {
+        label: "golden".to_owned(),
+        ..FormatOptions::default()
+    };
+    Volume::format(&medium, &format, &mut |_, _| ())?;
+    let device = Arc::new(CrashDevice::from_image(&medium, CrashPlan::NEVER));
+    let engine = engine(Arc::clone(&device) as Arc<dyn Device>)?;
+    FileSystem::format(&engine, &options(), (0, 0))?;
+    let fs = FileSystem::open(Arc::clone(&engine), options())?;
+    fill(&fs)?;
+    if clean == Clean::Closed {
+        fs.close()?;
+        engine.close()?;
+    }
+    Ok(device.kill_image())
+}
+
+/// Opens a store, checks every rule, reads everything, changes it, closes it and opens it again.
+///
+/// # Errors
+/// Whatever the store says, or what is wrong with it.
+pub fn exercise(medium: &MemDevice) -> Result<Tree, Box<dyn Error>> {
+    let device: Arc<dyn Device> = Arc::new(medium.clone());
+    let tree = {
+        let engine = engine(Arc::clone(&device))?;
+        let fs = FileSystem::open(Arc::clone(&engine), options())?;
+        check(&engine)?;
+        let tree = files::read(&fs)?;
+        let name = stitch_fs::DirName::new(stitch_base::Ino::ROOT, b"new");
+        fs.make_dir(
+            &stitch_fs::Caller::ROOT,
+            name,
+            &stitch_fs::NewNode {
+                perm: 0o700,
+                umask: 0,
+            },
+        )?;
+        fs.close()?;
+        engine.close()?;
+        tree
+    };
+    let engine = engine(device)?;
+    let fs = FileSystem::open(Arc::clone(&engine), options())?;
+    check(&engine)?;
+    let again = files::read(&fs)?;
+    if again.len() != tree.len() + 1 || !again.contains_key("new") {
+        return Err("what was made is not there when opened again".into());
+    }
+    Ok(tree)
+}
+
+fn check(engine: &Arc<dyn Engine>) -> Result<(), Box<dyn Error>> {
+    let broken = engine.check(&mut |_, _| ())?;
+    let issues = fsck::check(engine, &mut |_| ())?;
+    if broken.is_empty() && issues.is_empty() {
+        return Ok(());
+    }
+    Err(format!("{broken:?} {issues:?}").into())
+}
+
+/// A tree as text, a line for each path.
+#[must_use]
+pub fn text(tree: &Tree) -> String {
+    tree.iter()
+        .map(|(path, node)| format!("{path:?} {node:?}\n"))
+        .collect()
+}

@@ -1,0 +1,61 @@
+//! Every stored image opens, passes its checks, and holds what it held.
+
+use std::path::{Path, PathBuf};
+use stitch_format::superblock::VERSION;
+use stitch_golden::store::{self, Clean};
+use stitch_golden::{image, sample};
+
+/// Largest image that may be checked in, in bytes.
+const IMAGE_BYTES_MAX: usize = 20_000;
+
+fn images() -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("images");
+    let entries = std::fs::read_dir(folder).expect("the images are checked in");
+    let mut paths: Vec<PathBuf> = entries
+        .map(|entry| entry.expect("readable").path())
+        .collect();
+    paths.retain(|path| path.extension().is_some_and(|end| end == "img"));
+    paths.sort();
+    paths
+}
+
+#[test]
+fn every_image_opens_and_holds_what_it_held() {
+    assert!(!images().is_empty());
+    for path in images() {
+        let packed = std::fs::read(&path).unwrap();
+        assert!(
+            packed.len() <= IMAGE_BYTES_MAX,
+            "{} is too large",
+            path.display()
+        );
+        let device = image::unpack(&packed).unwrap();
+        let tree = store::exercise(&device).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        let expected = std::fs::read_to_string(path.with_extension("tree")).unwrap();
+        assert_eq!(store::text(&tree), expected, "{}", path.display());
+    }
+}
+
+#[test]
+fn the_current_version_has_its_images() {
+    let (major, minor) = VERSION;
+    for kind in ["closed", "killed"] {
+        let name = format!("{major}.{minor}-{kind}.img");
+        let is_there = images().iter().any(|path| path.ends_with(&name));
+        assert!(
+            is_there,
+            "{name} is missing: cargo run -p stitch-golden -- images"
+        );
+    }
+}
+
+#[test]
+fn a_new_sample_is_as_the_stored_one() {
+    for (clean, kind) in [(Clean::Closed, "closed"), (Clean::Killed, "killed")] {
+        let tree = store::exercise(&sample::make(clean).unwrap()).unwrap();
+        let (major, minor) = VERSION;
+        let name = format!("images/{major}.{minor}-{kind}.tree");
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(name);
+        assert_eq!(store::text(&tree), std::fs::read_to_string(path).unwrap());
+    }
+}
