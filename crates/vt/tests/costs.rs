@@ -1,0 +1,182 @@
+//! What operations cost, by the engine's own counters.
+
+mod common;
+
+use common::{MIB, Setup, Store};
+use stitch_base::TreeId;
+use stitch_base::random::Rng;
+use stitch_kv::conformance::functions::{APPEND, registry};
+use stitch_kv::{
+    Batch, CommitOptions, Counters, Direction, Engine, KeyRange, TreeOptions, counters,
+};
+use stitch_vt::VtEngine;
+
+const KIB: u64 = 1 << 10;
+
+fn store(stitch_bytes: u64) -> (Store, TreeId) {
+    let setup = Setup::sized(256 * KIB, 512 * KIB, false);
+    let store = Store::new(&setup, 128 * MIB, None, registry());
+    let options = TreeOptions {
+        block_bytes: 4096,
+        stitch_bytes,
+        ..TreeOptions::default()
+    };
+    let tree = store.engine().create_tree("tree", &options);
+    (store, tree.expect("the tree is made"))
+}
+
+fn value(seed: u64) -> Vec<u8> {
+    let mut out = vec![0; 1000];
+    Rng::new(seed).fill(&mut out);
+    out
+}
+
+fn put_all(engine: &VtEngine, tree: TreeId, keys: impl Iterator<Item = u64>) {
+    let mut batch = Batch::new();
+    for key in keys {
+        batch.clear();
+        batch.put(tree, &key.to_be_bytes(), &value(key));
+        let put = engine.commit(&batch, CommitOptions::default());
+        put.expect("there is space");
+        while engine.step().expect("background work succeeds") {}
+    }
+}
+
+/// What has happened since `before`, by name.
+fn since<'a>(engine: &VtEngine, before: &'a Counters) -> impl Fn(&str) -> u64 + use<'a> {
+    let now = engine.counters();
+    move |name| now.get(name) - before.get(name)
+}
+
+#[test]
+fn what_comes_in_order_is_written_once() {
+    let (store, tree) = store(64 * KIB);
+    let engine = store.engine();
+    let before = engine.counters();
+    put_all(engine, tree, 0..20_000);
+    engine.settle().expect("background work succeeds");
+    let grown = since(engine, &before);
+    let put = grown(counters::PUT_BYTES);
+    assert!(grown("vt.moved_tables") > 10);
+    assert!(grown(counters::MERGED_BYTES) < put / 20);
+    assert!(
+        grown("device.write_bytes") < put * 22 / 10,
+        "log and tables"
+    );
+}
+
+/// Fills every tenth range of keys, then what is between; answers the counters' growth in between.
+fn interleaved(stitch_bytes: u64) -> (u64, u64) {
+    let (store, tree) = store(stitch_bytes);
+    let engine = store.engine();
+    let ranges = |odd: bool| {
+        let ranges = (0..20).filter(move |range| (range % 2 == 1) == odd);
+        ranges.flat_map(|range: u64| range * 1000..(range + 1) * 1000)
+    };
+    put_all(engine, tree, ranges(false));
+    engine.settle().expect("background work succeeds");
+    let before = engine.counters();
+    put_all(engine, tree, ranges(true));
+    // A key in each table's range, so that nothing can just be moved.
+    put_all(engine, tree, (0..20).map(|range| range * 1000 + 500));
+    engine.settle().expect("background work succeeds");
+    let grown = since(engine, &before);
+    let check = engine.check(&mut |_, _| {}).expect("the check runs");
+    assert_eq!(check, []);
+    (
+        grown(counters::STITCHED_BYTES),
+        grown(counters::MERGED_BYTES),
+    )
+}
+
+#[test]
+fn the_threshold_decides_what_is_stitched() {
+    let (all, little) = interleaved(0);
+    let (most, some) = interleaved(64 * KIB);
+    let (none, everything) = interleaved(u64::MAX);
+    assert_eq!(none, 0);
+    assert!(little < everything / 4, "{little} of {everything} copied");
+    assert!(some < everything / 2, "{some} of {everything} copied");
+    assert!(all > 0 && most > 0, "{all} and {most} stitched");
+}
+
+#[test]
+fn an_upsert_reads_no_data_block() {
+    let (mut store, tree) = store(64 * KIB);
+    put_all(store.engine(), tree, 0..2000);
+    store.next_life(stitch_kv::conformance::Ending::Closed);
+    let engine = store.engine();
+    let before = engine.counters();
+    let mut batch = Batch::new();
+    batch.upsert(tree, &700u64.to_be_bytes(), APPEND, b"more");
+    let done = engine.commit(&batch, CommitOptions::default());
+    done.expect("there is space");
+    assert_eq!(since(engine, &before)(counters::DATA_BLOCKS_READ), 0);
+    let found = engine.get(tree, &700u64.to_be_bytes(), None);
+    let mut expected = value(700);
+    expected.extend_from_slice(b"more");
+    assert_eq!(found.expect("reads").as_deref(), Some(&expected[..]));
+}
+
+#[test]
+fn a_scan_skips_what_a_range_delete_hides() {
+    let (mut store, tree) = store(64 * KIB);
+    put_all(store.engine(), tree, 0..20_000);
+    store.next_life(stitch_kv::conformance::Ending::Closed);
+    let engine = store.engine();
+    let mut batch = Batch::new();
+    let (start, end) = (10u64.to_be_bytes(), 19_990u64.to_be_bytes());
+    batch.delete_range(tree, &start, &end);
+    let done = engine.commit(&batch, CommitOptions::default());
+    done.expect("there is space");
+    for direction in [Direction::Forward, Direction::Backward] {
+        let before = engine.counters();
+        let mut scan = engine
+            .scan(tree, KeyRange::all(), direction, None)
+            .expect("the scan begins");
+        let mut rows = 0;
+        while scan.next().expect("the scan reads").is_some() {
+            rows += 1;
+        }
+        drop(scan);
+        assert_eq!(rows, 20);
+        let read = since(engine, &before)(counters::DATA_BLOCKS_READ);
+        assert!(read < 20, "{read} blocks read");
+    }
+}
+
+#[test]
+fn what_a_range_delete_hides_is_dropped_unread() {
+    let (store, tree) = store(64 * KIB);
+    let engine = store.engine();
+    put_all(engine, tree, 0..10_000);
+    engine.settle().expect("background work succeeds");
+    let free = engine.space().free_bytes;
+    let before = engine.counters();
+    let mut batch = Batch::new();
+    batch.delete_range(tree, b"", &[255; 9]);
+    let done = engine.commit(&batch, CommitOptions::default());
+    done.expect("there is space");
+    engine.settle().expect("background work succeeds");
+    let grown = since(engine, &before);
+    assert!(engine.space().free_bytes > free + 9 * MIB);
+    assert!(grown("device.write_bytes") < MIB, "a few edits");
+    assert!(grown(counters::DATA_BLOCKS_READ) < 10);
+}
+
+#[test]
+fn a_missing_key_reads_hardly_any_data_block() {
+    let (mut store, tree) = store(64 * KIB);
+    put_all(store.engine(), tree, (0..10_000).map(|key| key * 2));
+    store.next_life(stitch_kv::conformance::Ending::Closed);
+    let engine = store.engine();
+    let before = engine.counters();
+    for key in 0..10_000u64 {
+        let found = engine.get(tree, &(key * 2 + 1).to_be_bytes(), None);
+        assert_eq!(found.expect("reads"), None);
+    }
+    let grown = since(engine, &before);
+    assert!(grown(counters::FILTER_PROBES) > 5000);
+    assert!(grown(counters::FILTER_FALSE_POSITIVES) < 200);
+    assert!(grown(counters::DATA_BLOCKS_READ) < 200);
+}
