@@ -101,4 +101,46 @@ impl StoreError {
     pub const fn is_busy(&self) -> bool {
         matches!(self, Self::Device(DeviceError::Busy { .. }))
     }
+
+    /// True if the medium takes no writes: a write-protected device, or a file in a read-only
+    /// file system.
+    #[must_use]
+    pub fn is_write_protected(&self) -> bool {
+        let (Self::Device(error) | Self::Volume(VolumeError::Device(error))) = self else {
+            return false;
+        };
+        match error {
+            DeviceError::Io { op, source, .. } => match source.kind() {
+                io::ErrorKind::ReadOnlyFilesystem => true,
+                // A write-protected block device can be opened for writing.
+                io::ErrorKind::PermissionDenied => *op == "write",
+                _ => false,
+            },
+            _ => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn write_protection_is_told_from_missing_rights() {
+        let failed = |op, kind: io::ErrorKind| DeviceError::Io {
+            name: "store".to_owned(),
+            op,
+            at: 4096,
+            len_bytes: 4096,
+            source: kind.into(),
+        };
+        let denied = io::ErrorKind::PermissionDenied;
+        let write = VolumeError::Device(failed("write", denied));
+        assert!(StoreError::Volume(write).is_write_protected());
+        assert!(!StoreError::Device(failed("open", denied)).is_write_protected());
+        let open = failed("open", io::ErrorKind::ReadOnlyFilesystem);
+        assert!(StoreError::Device(open).is_write_protected());
+        let broken = failed("write", io::ErrorKind::Other);
+        assert!(!StoreError::Device(broken).is_write_protected());
+    }
 }

@@ -296,6 +296,10 @@ fn explain(store: &Path, error: StoreError) -> anyhow::Error {
         let path = path.display();
         return anyhow::anyhow!("{path}: does not exist; to make it, add --create SIZE");
     }
+    if error.is_write_protected() {
+        let path = path.display();
+        return anyhow::anyhow!("{path}: is write-protected; mount it with -o ro");
+    }
     if error.kind() == ErrorKind::Corrupt {
         let path = path.display();
         return anyhow::anyhow!("{error}; see what `stitchfs fsck {path}` can do");
