@@ -1,6 +1,6 @@
 //! Field tables: the one place where the layout of a fixed record is written down.
 //!
-//! [`fields!`] takes offset, type, name and meaning of each field. From it come the typed
+//! `fields!` takes offset, type, name and meaning of each field. From it come the typed
 //! accessors that the codec uses, a compile-time check that the fields cover the record without
 //! gap or overlap, and the tables of `docs/format.md`.
 

@@ -1,6 +1,6 @@
 //! A mounted file system, from the first request to the last.
 //!
-//! 1. Mount, and answer INIT ([`SessionConfig`] says what we want, [`negotiate`] what we get).
+//! 1. Mount, and answer INIT ([`SessionConfig`] says what we want, [`negotiate()`] what we get).
 //! 2. Start the workers, each with a cloned descriptor and its own buffers.
 //! 3. They end when the file system is unmounted. A worker that ends for a bad reason takes the
 //!    others with it, by aborting the connection.

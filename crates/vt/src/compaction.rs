@@ -1,6 +1,6 @@
 //! Compaction: tables of one level become tables of the next.
 //!
-//! Plan, run, install: [`pick`] decides what to do from a version alone; running reads the inputs'
+//! Plan, run, install: `pick` decides what to do from a version alone; running reads the inputs'
 //! indexes, plans the steps ([`stitch`]), and writes new tables to free space; one edit installs
 //! them. Writers and readers go on meanwhile.
 //!
