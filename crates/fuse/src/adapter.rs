@@ -202,11 +202,7 @@ impl Handler for Adapter {
     }
 
     fn setattr(&self, context: &Context<'_>, ino: Ino, args: &SetAttr) -> Answer<AttrReply> {
-        let mut set = convert::set_attr(args);
-        if set == stitch_fs::SetAttr::default() {
-            // A change of owner that names neither owner nor group: set-id bits go all the same.
-            set.uid = Some(self.fs.get_attr(ino).or_errno()?.uid);
-        }
+        let set = convert::set_attr(args);
         let actor = self.actor(context);
         let attr = self.fs.set_attr(&actor.caller(), ino, &set).or_errno()?;
         Ok(attr_reply(&attr))

@@ -24,6 +24,7 @@ usage: stitch-e2e list
   --seed N        first seed of random sequences
   --seeds N       how many seeds
   --ops N         operations for each seed
+  --every N       operations between two comparisons of whole trees
   --target KIND   what is tested: stitch (default), or ext4, which tests the tests
 
 environment: STITCHFS (the command), STITCH_TOOLS (folder of pjdfstest and fsx),
@@ -83,6 +84,7 @@ fn run(suite: &str, args: &[&str]) -> Result<bool> {
             "--seed" => context.seed = Some(number()?),
             "--seeds" => context.seeds = Some(number()?),
             "--ops" => context.ops = Some(number()?),
+            "--every" => context.every = Some(number()?),
             "--target" => context.target = Target::parse(args.next().copied())?,
             name if cases.iter().any(|case| case.name == name) => wanted.push(name),
             _ => bail!("no case or option `{arg}` in suite `{suite}`"),

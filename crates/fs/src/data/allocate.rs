@@ -51,9 +51,6 @@ impl FileSystem {
         };
         let is_zeroing = !matches!(mode, FallocateMode::Allocate { .. });
         let grows = !keeps_size && end > staged.head.size;
-        if !is_zeroing && !grows {
-            return Ok(Attr::of(&staged.head));
-        }
         if is_zeroing {
             self.stage_zeros(&mut change, &mut staged, offset, end)?;
         }

@@ -357,9 +357,7 @@ impl Twin {
         if grows {
             node.data.resize(end, 0);
         }
-        if grows || is_zeroing {
-            self.touch(id);
-        }
+        self.touch(id);
         Ok(())
     }
 

@@ -43,6 +43,8 @@ pub(crate) struct Context {
     pub(crate) seed: Option<u64>,
     pub(crate) seeds: Option<u64>,
     pub(crate) ops: Option<u64>,
+    /// Operations between two comparisons of whole trees.
+    pub(crate) every: Option<u64>,
     clock: SystemClock,
 }
 
@@ -74,6 +76,7 @@ impl Context {
             seed: None,
             seeds: None,
             ops: None,
+            every: None,
             clock: SystemClock::default(),
         })
     }

@@ -82,7 +82,7 @@ fn run_seed(
             bail!("operation {index}\n    {earlier}\n      but {result}");
         }
         successes += u64::from(result.starts_with("ok"));
-        if (index + 1) % CHECKPOINT == 0 {
+        if (index + 1) % context.every.unwrap_or(CHECKPOINT) == 0 {
             compare(&roots, rules).with_context(|| {
                 let history = Vec::from(history.clone()).join("\n    ");
                 format!("trees after operation {index}\n  history:\n    {history}")
@@ -97,15 +97,17 @@ fn run_seed(
     tested.remount()?;
     compare(&roots, rules).context("trees after a remount")?;
     for root in &roots {
-        fs::remove_dir_all(root).with_context(|| root.display().to_string())?;
+        let outer = root.parent().expect("made in a folder");
+        fs::remove_dir_all(outer).with_context(|| outer.display().to_string())?;
     }
     Ok(())
 }
 
 /// A fresh folder that everybody may write to.
 fn new_root(mount: &Mount<'_>, seed: u64) -> Result<PathBuf> {
-    let root = mount.dir().join(format!("seed{seed}"));
-    fs::create_dir(&root)?;
+    // A path may lead out of the root by one step: what it finds there must be the same.
+    let root = mount.dir().join(format!("seed{seed}/tree"));
+    fs::create_dir_all(&root)?;
     fs::set_permissions(&root, fs::Permissions::from_mode(0o777))?;
     Ok(root)
 }

@@ -263,12 +263,7 @@ impl Generator {
                 slot: self.slot(),
                 mode: self.mode(),
             },
-            4..=6 => Op::Chown {
-                path,
-                uid: self.id(),
-                gid: self.id(),
-                follow: self.rng.one_in(2),
-            },
+            4..=6 => self.chown(path),
             7..=9 => Op::Utimens {
                 path,
                 atime: self.time(),
@@ -279,6 +274,22 @@ impl Generator {
                 path,
                 len: self.offset(),
             },
+        }
+    }
+
+    /// A change of owner, of group, or of both. One that names neither looks to a FUSE file system
+    /// like the kernel's question before a write, so what ext4 does then cannot be done.
+    fn chown(&mut self, path: String) -> Op {
+        let (uid, mut gid) = (self.id(), self.id());
+        if uid.is_none() && gid.is_none() {
+            gid = Some(NOBODY.gid);
+        }
+        let follow = self.rng.one_in(2);
+        Op::Chown {
+            path,
+            uid,
+            gid,
+            follow,
         }
     }
 
