@@ -141,6 +141,7 @@ fn crash_numbers<S: System>(system: &S, seed: u64, effort: Effort) -> Result<Num
     let stats = crash::explore(system, seed, effort)?;
     Ok(vec![
         ("operations", stats.ops),
+        ("refused", stats.refused),
         ("syncs", stats.syncs),
         ("images", stats.images),
         ("further lives", stats.lives),

@@ -51,6 +51,8 @@ impl Default for Effort {
 pub struct CrashStats {
     /// Operations run.
     pub ops: u64,
+    /// Of these, how many were refused for want of space.
+    pub refused: u64,
     /// Syncs that the device saw.
     pub syncs: u64,
     /// Images opened, compared and checked.
@@ -63,6 +65,7 @@ impl CrashStats {
     /// Adds another's.
     pub fn add(&mut self, other: Self) {
         self.ops += other.ops;
+        self.refused += other.refused;
         self.syncs += other.syncs;
         self.images += other.images;
         self.lives += other.lives;
@@ -165,6 +168,11 @@ impl<S: System> Explorer<'_, S> {
             ..span
         });
         let sample = self.watch(&device, &progress);
+        // The device before the sample, as the watcher locks them.
+        let keep = |what| {
+            let point = device.freeze();
+            sample.lock().offer(what, progress.span(), || point);
+        };
         let in_life = |message: String| format!("life {}: {message}", depth + 1);
 
         let seen_by_store = (self.effort.wrap)(Arc::clone(&device) as Arc<dyn Device>);
@@ -188,9 +196,7 @@ impl<S: System> Explorer<'_, S> {
         for _ in 0..count {
             self.step(&mut live, &mut now, &progress).map_err(in_life)?;
             if self.rng.one_in(8) {
-                sample
-                    .lock()
-                    .offer("between operations", progress.span(), || device.freeze());
+                keep("between operations");
             }
         }
         self.same(&live, now.last(), "before the end")
@@ -200,13 +206,9 @@ impl<S: System> Explorer<'_, S> {
                 .close(live)
                 .map_err(|e| in_life(format!("close failed: {e}")))?;
             progress.set(Span::at(now.len()));
-            sample
-                .lock()
-                .offer("after closing", progress.span(), || device.freeze());
+            keep("after closing");
         } else {
-            sample
-                .lock()
-                .offer("at the end", progress.span(), || device.freeze());
+            keep("at the end");
             drop(live);
         }
         device.unwatch();
@@ -267,6 +269,7 @@ impl<S: System> Explorer<'_, S> {
         self.stats.ops += 1;
         match self.system.run(live, &op, now.model()) {
             Ok(ack) => {
+                self.stats.refused += u64::from(ack == Ack::Refused);
                 now.push(self.system, op, ack == Ack::Refused);
                 progress.ack(ack == Ack::Durable);
                 Ok(())

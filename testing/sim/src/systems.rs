@@ -34,6 +34,10 @@ pub fn cases() -> Vec<Case> {
     cases.extend(of_system(vt_kv(small), SIZE));
     let tight = VtHost::new("vt-full", TIGHT, 16 << 10, 16 << 10);
     cases.extend(of_system(vt_kv(tight), SIZE));
+    let threads = VtHost::new("vt-threads", SMALL, 16 << 10, 16 << 10).with_threads();
+    let mut threads = of_system(vt_kv(threads), SIZE);
+    threads.retain(|case| case.name.ends_with("/crash") || case.name.ends_with("/fault"));
+    cases.extend(threads);
     let files = VtHost::new("fs", FILES, 64 << 10, 32 << 10);
     cases.extend(of_system(FsSystem::new(files, "fs"), SIZE));
     cases
