@@ -13,6 +13,8 @@ use stitch_base::thread;
 const IDLE_AFTER: Duration = Duration::from_millis(1500);
 /// How long deletes may lie in a memtable when nothing is written.
 const QUIET_AFTER: Duration = Duration::from_secs(2);
+/// How long they may lie there when something is.
+const DELETES_AFTER: Duration = Duration::from_secs(15);
 /// How often an idle thread looks around.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// Starts the threads.
@@ -38,6 +40,7 @@ fn write_out_loop(store: &Store) {
     let mut synced_at = clock.monotonic();
     let mut commits = store.counters.commits.get();
     let mut quiet_since = clock.monotonic();
+    let mut deletes_since: Option<Duration> = None;
     loop {
         let interval = store.options.sync_interval.min(LOOK_EVERY);
         let goes_on = store.signals.wait(Worker::WriteOut, interval);
@@ -61,8 +64,15 @@ fn write_out_loop(store: &Store) {
         if seen != commits {
             commits = seen;
             quiet_since = now;
-        } else if now.saturating_sub(quiet_since) >= QUIET_AFTER {
-            quiet_since = now;
+        }
+        if !store.views.get().active().has_deletes() {
+            deletes_since = None;
+            continue;
+        }
+        let since = *deletes_since.get_or_insert(now);
+        let is_quiet = now.saturating_sub(quiet_since) >= QUIET_AFTER;
+        if is_quiet || now.saturating_sub(since) >= DELETES_AFTER {
+            deletes_since = None;
             if let Err(error) = store.seal_deletes() {
                 store.fail(&error);
             }

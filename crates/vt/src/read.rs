@@ -1,8 +1,10 @@
 //! Reading: a view's memtables and tables as one ordered map.
 
 mod concat;
+mod folded;
 mod get;
 mod scan;
 mod source;
 
+pub(crate) use folded::FoldedValues;
 pub(crate) use scan::VtScan;

@@ -15,6 +15,7 @@ use crate::cache::BlockCache;
 use crate::counters::VtCounters;
 use crate::options::{Sizes, VtOptions};
 use crate::pace::Pace;
+use crate::read::FoldedValues;
 use crate::snapshots::Snapshots;
 use crate::version::{TableHandle, Version};
 use crate::view::{View, Views};
@@ -33,6 +34,7 @@ pub(crate) struct Store {
     pub(crate) sizes: Sizes,
     pub(crate) counters: VtCounters,
     pub(crate) snapshots: Arc<Snapshots>,
+    pub(crate) folded: FoldedValues,
     pub(crate) views: Views,
     /// The newest write that readers may see.
     pub(crate) visible: AtomicU64,
@@ -148,6 +150,7 @@ impl Store {
             options,
             counters: VtCounters::default(),
             snapshots: Arc::new(Snapshots::default()),
+            folded: FoldedValues::default(),
             visible: AtomicU64::new(version.last_seqno.0),
             next_table: AtomicU64::new(version.next_table.0),
             committer: Mutex::new(Committer {

@@ -180,3 +180,53 @@ fn a_missing_key_reads_hardly_any_data_block() {
     assert!(grown(counters::FILTER_FALSE_POSITIVES) < 200);
     assert!(grown(counters::DATA_BLOCKS_READ) < 200);
 }
+
+/// Counts how often it folds.
+#[derive(Debug, Default)]
+struct Counted(std::sync::atomic::AtomicU64);
+
+impl stitch_kv::UpsertFn for Counted {
+    fn id(&self) -> u32 {
+        77
+    }
+
+    fn name(&self) -> &'static str {
+        "counted"
+    }
+
+    fn fold(
+        &self,
+        _key: &[u8],
+        old: Option<&[u8]>,
+        delta: &[u8],
+        out: &mut Vec<u8>,
+    ) -> stitch_kv::Folded {
+        self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        out.extend_from_slice(old.unwrap_or_default());
+        out.extend_from_slice(delta);
+        stitch_kv::Folded::Value
+    }
+}
+
+#[test]
+fn reads_of_a_row_with_many_upserts_fold_each_about_once() {
+    let counted = std::sync::Arc::new(Counted::default());
+    let mut registry = registry();
+    registry.register(counted.clone());
+    let store = Store::new(&Setup::default(), 64 * MIB, None, registry);
+    let engine = store.engine();
+    let tree = engine.create_tree("tree", &TreeOptions::default());
+    let tree = tree.expect("the tree is made");
+    let mut expected = Vec::new();
+    for round in 0..2000u64 {
+        let mut batch = Batch::new();
+        batch.upsert(tree, b"row", 77, &round.to_be_bytes()[6..]);
+        let done = engine.commit(&batch, CommitOptions::default());
+        done.expect("there is space");
+        expected.extend_from_slice(&round.to_be_bytes()[6..]);
+        let found = engine.get(tree, b"row", None).expect("reads");
+        assert_eq!(found.as_deref(), Some(&expected[..]));
+    }
+    let folds = counted.0.load(std::sync::atomic::Ordering::Relaxed);
+    assert!(folds < 20 * 2000, "{folds} folds for 2,000 upserts");
+}

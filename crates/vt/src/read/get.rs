@@ -3,6 +3,7 @@
 use crate::VtError;
 use crate::entry::{EntryRef, Op, to_bytes};
 use crate::fold;
+use crate::read::folded::{CHAIN_COUNT_MIN, Folded};
 use crate::store::Store;
 use crate::version::TableHandle;
 use crate::view::View;
@@ -15,10 +16,14 @@ struct Lookup<'a> {
     key: &'a [u8],
     /// The newest write that the reader sees.
     seqno: Seqno,
+    /// What an earlier read has folded: it stands for all writes up to its own.
+    folded: Option<Folded>,
     /// The newest range delete over the key, of the sources so far.
     hidden_by: Option<Seqno>,
     /// Upserts found so far, newest first.
     upserts: Vec<(u32, Vec<u8>)>,
+    /// The newest of them.
+    newest: Option<Seqno>,
     /// What they are over, when it is known.
     base: Option<Option<Bytes>>,
 }
@@ -28,9 +33,23 @@ impl Lookup<'_> {
         self.hidden_by = self.hidden_by.max(by);
     }
 
+    /// What was folded, if no range delete is newer.
+    fn folded(&self) -> Option<&Folded> {
+        let folded = self.folded.as_ref()?;
+        self.hidden_by
+            .is_none_or(|by| by <= folded.seqno)
+            .then_some(folded)
+    }
+
     /// Takes the next older version.
     fn visit(&mut self, entry: &EntryRef<'_>, owner: Option<&Bytes>) -> ControlFlow<()> {
         debug_assert!(entry.seqno <= self.seqno, "newer versions are not seen");
+        if let Some(folded) = self.folded()
+            && entry.seqno <= folded.seqno
+        {
+            self.base = Some(folded.value.clone());
+            return ControlFlow::Break(());
+        }
         if self.hidden_by.is_some_and(|by| entry.seqno < by) {
             self.base = Some(None);
             return ControlFlow::Break(());
@@ -40,6 +59,7 @@ impl Lookup<'_> {
             Op::Delete => self.base = Some(None),
             Op::Upsert { function, delta } => {
                 self.upserts.push((function, delta.to_vec()));
+                self.newest = self.newest.max(Some(entry.seqno));
                 return ControlFlow::Continue(());
             }
         }
@@ -49,8 +69,14 @@ impl Lookup<'_> {
     /// After a source: all that is older than a range delete in it is hidden.
     fn end_source(&mut self) {
         if self.base.is_none() && self.hidden_by.is_some() {
-            self.base = Some(None);
+            self.base = Some(self.folded().and_then(|folded| folded.value.clone()));
         }
+    }
+
+    /// After the last source.
+    fn end(&mut self) -> Option<Bytes> {
+        let folded = self.folded().and_then(|folded| folded.value.clone());
+        self.base.take().unwrap_or(folded)
     }
 }
 
@@ -66,19 +92,26 @@ impl Store {
         let mut lookup = Lookup {
             key,
             seqno,
+            folded: self.folded.get(tree, key, seqno),
             hidden_by: None,
             upserts: Vec::new(),
+            newest: None,
             base: None,
         };
         self.search(view, tree, &mut lookup)?;
-        let base = lookup.base.flatten();
-        if lookup.upserts.is_empty() {
+        let base = lookup.end();
+        let Some(newest) = lookup.newest else {
             return Ok(base);
-        }
+        };
         let deltas = lookup.upserts.iter().rev();
         let deltas = deltas.map(|(function, delta)| (*function, delta.as_slice()));
         let value = fold::fold(&self.options.upserts, key, base.as_deref(), deltas)?;
-        Ok(value.map(Bytes::from))
+        let value = value.map(Bytes::from);
+        if lookup.upserts.len() >= CHAIN_COUNT_MIN {
+            // The newest write seen, not the newest visible one: the view may be older than that.
+            self.folded.put(tree, key, newest, value.as_ref());
+        }
+        Ok(value)
     }
 
     fn search(&self, view: &View, tree: TreeId, lookup: &mut Lookup<'_>) -> Result<(), VtError> {
