@@ -5,7 +5,7 @@ use std::process::Command;
 
 use anyhow::{Result, ensure};
 
-use crate::steps::{Outcome, Steps, counting, plain_counts, succeeds};
+use crate::steps::{Counts, Outcome, Steps, counting, plain_counts, succeeds};
 use crate::{check, sim, tools};
 
 /// Seconds that the simulation may take.
@@ -15,12 +15,12 @@ const SIM_SECONDS: &str = "240";
 const SUITES: [(&str, u64); 9] = [
     ("users", 120),
     ("requests", 120),
-    ("differential", 300),
-    ("pjdfstest", 300),
-    ("fsx", 420),
+    ("differential", 150),
+    ("pjdfstest", 120),
+    ("fsx", 480),
     ("enospc", 240),
     ("amplification", 300),
-    ("kill9", 420),
+    ("kill9", 300),
     ("realwork", 900),
 ];
 
@@ -29,7 +29,7 @@ pub(crate) fn run(root: &Path) -> Result<bool> {
     let mut steps = Steps::new();
     steps.run("install tools", || {
         tools::install(root)?;
-        Ok(Outcome::Ran(Default::default()))
+        Ok(Outcome::Ran(Counts::default()))
     });
     check::add_lints(&mut steps, root);
     check::add_tests(&mut steps, root);

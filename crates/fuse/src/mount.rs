@@ -204,6 +204,20 @@ pub fn unmount(path: &Path, how: Unmount) -> Result<(), MountError> {
     }
 }
 
+/// Changes what the kernel allows at the mount at `path`: the flags among the options, such as
+/// `read_only`. The daemon goes on as before. For root only.
+///
+/// # Errors
+/// `NotMounted` when nothing of ours is there, `Busy` when a file is open for writing and nothing
+/// is to be written any more.
+pub fn remount(path: &Path, options: &MountOptions) -> Result<(), MountError> {
+    let path = absolute(path)?;
+    if !table::find(&path)?.is_some_and(|entry| entry.is_ours()) {
+        return Err(MountError::NotMounted { path });
+    }
+    direct::remount(&path, options)
+}
+
 /// True if what is mounted at `path` is a FUSE file system whose daemon is gone.
 ///
 /// # Errors

@@ -2,6 +2,7 @@
 
 pub(crate) mod context;
 pub(crate) mod guardian;
+pub(crate) mod helper;
 pub(crate) mod mount;
 pub(crate) mod process;
 pub(crate) mod report;

@@ -27,6 +27,11 @@ pub(super) fn mount(path: &Path, options: &MountOptions) -> Result<OwnedFd, Moun
     Ok(fd)
 }
 
+pub(super) fn remount(path: &Path, options: &MountOptions) -> Result<(), MountError> {
+    rustix::mount::mount_remount(path, options.flags(), "")
+        .map_err(|error| failed(error, "remount", path))
+}
+
 /// The options that only FUSE has.
 fn data(fd: &OwnedFd, options: &MountOptions) -> String {
     let uid = rustix::process::getuid().as_raw();

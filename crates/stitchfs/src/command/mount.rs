@@ -33,6 +33,7 @@ Options after -o:
   commit=SECONDS                            unsynced work that a power cut may take; 5 by default
   memory=SIZE                               as --memory
   fsname=NAME                               what shows as the mounted device
+  remount                                   changes the flags (first two lines) of a mount in place
 Words for mount(8) and systemd (defaults, noauto, user, nofail, _netdev, x-...) are passed over.
 
 Examples:
@@ -142,6 +143,11 @@ pub(super) fn run(args: &Args, command_line: &[OsString]) -> Result<u8> {
     if args.fake {
         return Ok(0);
     }
+    let words = MountWords::new(args.options.iter().flat_map(|list| &list.0));
+    if words.remount {
+        mount::remount(&args.mount_point, &mount_options(&words, &args.store))?;
+        return Ok(0);
+    }
     if args.foreground {
         serve(args, false)?;
         return Ok(0);
@@ -178,7 +184,7 @@ fn serve(args: &Args, in_background: bool) -> Result<()> {
         std::fs::create_dir_all(&args.mount_point)
             .with_context(|| format!("cannot make {}", args.mount_point.display()))?;
     }
-    let options = mount_options(&words, &store);
+    let options = mount_options(&words, store.path());
     let host = Host::mount(
         store,
         &args.mount_point,
@@ -307,11 +313,11 @@ fn explain(store: &Path, error: StoreError) -> anyhow::Error {
     error.into()
 }
 
-fn mount_options(words: &MountWords, store: &Store) -> MountOptions {
+fn mount_options(words: &MountWords, store: &Path) -> MountOptions {
     let is_root = rustix::process::geteuid().is_root();
     let source = words.fs_name.clone();
     MountOptions {
-        source: source.unwrap_or_else(|| store.path().display().to_string()),
+        source: source.unwrap_or_else(|| store.display().to_string()),
         read_only: words.read_only,
         no_suid: words.no_suid,
         no_dev: words.no_dev,

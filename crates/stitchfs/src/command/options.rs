@@ -37,6 +37,8 @@ pub(super) enum MountOption {
     Memory(u64),
     /// `fsname=`.
     FsName(String),
+    /// `remount`: other flags for what is mounted.
+    Remount,
     /// A word for others: for mount(8), systemd, the boot scripts.
     Ignored,
 }
@@ -72,6 +74,7 @@ pub(super) struct MountWords {
     pub(super) commit_s: Option<u32>,
     pub(super) memory_bytes: Option<u64>,
     pub(super) fs_name: Option<String>,
+    pub(super) remount: bool,
 }
 
 impl MountWords {
@@ -102,6 +105,7 @@ impl MountWords {
             MountOption::Commit(seconds) => self.commit_s = Some(seconds),
             MountOption::Memory(bytes) => self.memory_bytes = Some(bytes),
             MountOption::FsName(name) => self.fs_name = Some(name),
+            MountOption::Remount => self.remount = true,
             MountOption::Ignored => {}
         }
     }
@@ -138,9 +142,7 @@ fn parse_word(word: &str) -> Result<MountOption, String> {
         "noallow_other" => MountOption::AllowOther(false),
         "default_permissions" => MountOption::DefaultPermissions(true),
         "nodefault_permissions" => MountOption::DefaultPermissions(false),
-        "remount" => {
-            return Err("remount is not offered: unmount, then mount with the new options".into());
-        }
+        "remount" => MountOption::Remount,
         _ if is_for_others(word) => MountOption::Ignored,
         _ => return Err(format!("there is no mount option {word:?}")),
     })
@@ -166,6 +168,8 @@ fn parse_value(word: &str, name: &str, value: &str) -> Result<MountOption, Strin
         "fsname" => return Err("fsname= needs a name".into()),
         // Ours whatever it says; mount.fuse passes it.
         "subtype" | "comment" => MountOption::Ignored,
+        // The kernel shows these, so a remount brings them back.
+        "user_id" | "group_id" | "rootmode" | "max_read" => MountOption::Ignored,
         _ if is_for_others(name) => MountOption::Ignored,
         _ => return Err(format!("there is no mount option {name:?}")),
     })
@@ -236,7 +240,6 @@ mod tests {
             ("commit=0", "3600"),
             ("uid=nobody", "nobody"),
             ("memory=lots", "lots"),
-            ("remount,ro", "unmount"),
             ("fsname=", "name"),
         ];
         for (list, hint) in cases {

@@ -11,6 +11,7 @@ use std::process::Command;
 use anyhow::{Context as _, Result, bail, ensure};
 
 use crate::harness::context::Context;
+use crate::harness::helper::Helper;
 use crate::harness::mount::{Mount, Spec};
 use crate::harness::process::{command, output, run};
 use crate::harness::report::Case;
@@ -66,8 +67,10 @@ fn everything_passes_but_the_listed(context: &Context) -> Result<()> {
     )
 }
 
-/// The cases about a mount that is read-only pass.
+/// The cases about a mount that is remounted read-only pass. `mount -o remount` asks the helper of the
+/// type that the kernel shows.
 fn read_only_passes(context: &Context) -> Result<()> {
+    let _helper = Helper::install(context, "mount.fuse.stitchfs")?;
     let results = run_suite(context, true, &["::erofs"])?;
     ensure!(results.len() >= 10, "only {} cases ran", results.len());
     judge(results.into_iter())

@@ -12,6 +12,7 @@ use rustix::io::Errno;
 
 use crate::harness::context::Context;
 use crate::harness::guardian;
+use crate::harness::helper::Helper;
 use crate::harness::mount::{Mount, Spec, is_live_fuse, is_mount_point, stitchfs};
 use crate::harness::process::{output, run, shell};
 use crate::harness::report::{Case, Skip};
@@ -370,11 +371,7 @@ fn a_line_in_fstab(context: &Context) -> Result<()> {
     let (store, dir) = (context.work.join("fstab.store"), context.dir("fstab")?);
     let (code, said) = stitchfs(context, &["mkfs", "--size", "64M", &text(&store)])?;
     ensure!(code == 0, "mkfs: {said}");
-    let helper = Path::new("/sbin/mount.stitchfs");
-    if !helper.exists() {
-        guardian::watch_file(helper)?;
-        symlink(&context.stitchfs, helper)?;
-    }
+    let helper = Helper::install(context, "mount.stitchfs")?;
     let fstab = context.work.join("fstab.txt");
     fs::write(
         &fstab,
@@ -399,7 +396,7 @@ fn a_line_in_fstab(context: &Context) -> Result<()> {
     );
     let mut command = Command::new("unshare");
     let said = run(command.args(["--mount", "bash", "-euc", &script]));
-    let _ = fs::remove_file(helper);
+    drop(helper);
     let said = said?;
     ensure!(said.contains("noatime") && said.contains("kept"), "{said}");
     // The daemon lets go of the store once all is written.
