@@ -4,6 +4,8 @@
 //! A statement of `docs/semantics.md` is a list item. It ends with `test: <file>::<function>`; items
 //! under a heading that contains "limits" or "not offered" may go without.
 
+use std::collections::BTreeSet;
+
 use super::Finding;
 use crate::source::Source;
 
@@ -50,14 +52,22 @@ fn check_status(record: &Source, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Every dependency of the workspace stands in the record, in backquotes.
+/// Every dependency of every crate stands in the record, in backquotes.
 fn check_dependencies(record: &Source, sources: &[Source], findings: &mut Vec<Finding>) {
-    let manifest = sources.iter().find(|source| source.path == "Cargo.toml");
-    let table = manifest.and_then(|manifest| manifest.text.parse::<toml::Table>().ok());
-    let dependencies = table
-        .as_ref()
-        .and_then(|table| table.get("workspace")?.get("dependencies")?.as_table());
-    for name in dependencies.into_iter().flat_map(toml::Table::keys) {
+    let manifests = sources
+        .iter()
+        .filter(|source| source.path.ends_with("Cargo.toml"));
+    let mut names = BTreeSet::new();
+    for table in manifests.filter_map(|manifest| manifest.text.parse::<toml::Table>().ok()) {
+        let workspace = table.get("workspace").and_then(toml::Value::as_table);
+        for owner in [Some(&table), workspace].into_iter().flatten() {
+            for section in ["dependencies", "dev-dependencies", "build-dependencies"] {
+                let section = owner.get(section).and_then(toml::Value::as_table);
+                names.extend(section.into_iter().flat_map(toml::Table::keys).cloned());
+            }
+        }
+    }
+    for name in names {
         let ours = name.starts_with("stitch");
         if !ours && !record.text.contains(&format!("`{name}`")) {
             findings.push(Finding::new(
