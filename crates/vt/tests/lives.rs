@@ -11,9 +11,11 @@ use stitch_base::{ErrorKind, TreeId};
 use stitch_device::{Device, Fault, FaultDevice, FaultOp, MemDevice};
 use stitch_kv::conformance::functions::registry;
 use stitch_kv::conformance::{Ending, dump};
-use stitch_kv::{Batch, CommitOptions, Engine, KvError, TreeOptions};
+use stitch_kv::{
+    Batch, CommitOptions, Direction, Engine, KeyRange, KvError, TreeOptions, counters,
+};
 use stitch_volume::{OpenOptions, Volume};
-use stitch_vt::{VtEngine, VtOptions};
+use stitch_vt::{MEMORY_BYTES_MIN, VtEngine, VtOptions};
 
 const KIB: u64 = 1 << 10;
 
@@ -213,4 +215,50 @@ fn a_flipped_bit_is_an_error_or_not_seen_never_another_value() {
         device.corrupt(at, mask).expect("it is on the device");
     }
     assert!(errors > 20, "{errors} of the flips hit a row");
+}
+
+#[test]
+fn a_scan_that_outlives_compactions_reads_what_it_began_with() {
+    let mut setup = setup(false);
+    setup.options.memory_bytes = MEMORY_BYTES_MIN;
+    let store = Store::new(&setup, 32 * MIB, None, registry());
+    let engine = store.engine();
+    let options = TreeOptions {
+        block_bytes: 4096,
+        stitch_bytes: 0,
+        ..TreeOptions::default()
+    };
+    let tree = engine.create_tree("tree", &options).expect("it is made");
+    let filler = engine.create_tree("filler", &options).expect("it is made");
+    put(&**engine, tree, 0..8000);
+    engine.settle().expect("background work succeeds");
+    let mut scans = Vec::new();
+    for round in 0..12u64 {
+        let scan = engine.scan(tree, KeyRange::all(), Direction::Forward, None);
+        scans.push(scan.expect("the scan begins"));
+        // Some blocks of each table are stitched on, some die.
+        for key in (round * 37..8000).step_by(400) {
+            try_put(&**engine, tree, key).expect("there is space");
+        }
+        engine.settle().expect("background work succeeds");
+    }
+    let stitched = engine.counters().get(counters::STITCHED_BYTES);
+    assert!(stitched > MIB, "{stitched} bytes stitched");
+    // The last version lets go of all, and every free byte is written over.
+    put(&**engine, tree, 0..8000);
+    engine.settle().expect("background work succeeds");
+    let mut key = 0;
+    while try_put(&**engine, filler, key).is_ok() {
+        key += 1;
+    }
+    for mut scan in scans {
+        let mut next = 0u64;
+        while let Some((key, value)) = scan.next().expect("the scan reads") {
+            assert_eq!(key, next.to_be_bytes());
+            assert_eq!(value, [next.to_be_bytes()[7]; 500]);
+            next += 1;
+        }
+        assert_eq!(next, 8000);
+    }
+    assert_eq!(engine.check(&mut |_, _| {}).expect("the check runs"), []);
 }
