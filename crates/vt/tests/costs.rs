@@ -209,6 +209,43 @@ impl stitch_kv::UpsertFn for Counted {
 }
 
 #[test]
+fn a_value_folded_before_a_write_out_is_not_folded_into_again() {
+    let (store, tree) = store(64 * KIB);
+    let engine = store.engine();
+    let mut batch = Batch::new();
+    batch.put(tree, b"row", b"base");
+    engine
+        .commit(&batch, CommitOptions::default())
+        .expect("there is space");
+    engine.settle().expect("background work succeeds");
+    let mut wanted = b"base".to_vec();
+    for round in 0..12u8 {
+        batch.clear();
+        batch.upsert(tree, b"row", APPEND, &[round]);
+        engine
+            .commit(&batch, CommitOptions::default())
+            .expect("there is space");
+        wanted.push(round);
+        if round == 9 {
+            let found = engine.get(tree, b"row", None).expect("it can be read");
+            assert_eq!(found.as_deref(), Some(&*wanted), "in the memtable");
+        }
+    }
+    // Other rows fill the memtable, and it is written out: the chain is joined into one upsert,
+    // whose newest write the folded value lacks.
+    for key in 0..300u64 {
+        batch.clear();
+        batch.put(tree, &key.to_be_bytes(), &value(key));
+        engine
+            .commit(&batch, CommitOptions::default())
+            .expect("there is space");
+    }
+    assert!(engine.step().expect("background work succeeds"));
+    let found = engine.get(tree, b"row", None).expect("it can be read");
+    assert_eq!(found.as_deref(), Some(&*wanted), "after the write-out");
+}
+
+#[test]
 fn reads_of_a_row_with_many_upserts_fold_each_about_once() {
     let counted = std::sync::Arc::new(Counted::default());
     let mut registry = registry();

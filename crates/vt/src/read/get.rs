@@ -92,7 +92,7 @@ impl Store {
         let mut lookup = Lookup {
             key,
             seqno,
-            folded: self.folded.get(tree, key, seqno),
+            folded: self.folded_value(view, tree, key, seqno),
             hidden_by: None,
             upserts: Vec::new(),
             newest: None,
@@ -112,6 +112,13 @@ impl Store {
             self.folded.put(tree, key, newest, value.as_ref());
         }
         Ok(value)
+    }
+
+    /// What an earlier read has folded, if all newer writes are still in memtables: those in tables
+    /// may be joined to one that stands for older ones too.
+    fn folded_value(&self, view: &View, tree: TreeId, key: &[u8], seqno: Seqno) -> Option<Folded> {
+        let folded = self.folded.get(tree, key, seqno)?;
+        (folded.seqno > view.version.last_seqno).then_some(folded)
     }
 
     fn search(&self, view: &View, tree: TreeId, lookup: &mut Lookup<'_>) -> Result<(), VtError> {
