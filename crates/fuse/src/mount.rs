@@ -225,7 +225,13 @@ pub fn remount(path: &Path, options: &MountOptions) -> Result<(), MountError> {
 pub fn is_dead(path: &Path) -> Result<bool, MountError> {
     let path = absolute(path)?;
     let is_fuse = table::find(&path)?.is_some_and(|entry| entry.is_fuse());
-    Ok(is_fuse && rustix::fs::statfs(&path).err() == Some(OsError::NOTCONN))
+    let gone = [
+        OsError::NOTCONN,
+        // It went while it was asked.
+        OsError::CONNABORTED,
+    ];
+    let error = rustix::fs::statfs(&path).err();
+    Ok(is_fuse && error.is_some_and(|error| gone.contains(&error)))
 }
 
 /// Takes away every FUSE mount at `path` that lost its daemon, and says how many there were.

@@ -13,8 +13,8 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
-use stitch_base::random;
 use stitch_base::sync::Arc;
+use stitch_base::{ErrorKind, random};
 use stitch_device::{
     Device, FileDevice, LEN_UNIT_BYTES, OpenOptions, STORE_FILE_NAME, mounted_at, open_path,
 };
@@ -176,7 +176,17 @@ fn create(path: &Path, len_bytes: Option<u64>) -> Result<Arc<dyn Device>, StoreE
             "does not exist; to make it, give its size, as --size 8G",
         ));
     };
-    Ok(Arc::new(FileDevice::create(path, len_bytes)?))
+    let created = FileDevice::create(path, len_bytes).map_err(|error| match error.kind() {
+        ErrorKind::NoSpace => size(
+            path,
+            &format!(
+                "the file system there has no room for {} MiB; give a smaller size, or free some",
+                len_bytes >> 20
+            ),
+        ),
+        _ => error.into(),
+    });
+    Ok(Arc::new(created?))
 }
 
 /// Checks that a file may be overwritten, and gives it the size that was asked for.
@@ -250,7 +260,10 @@ fn has_data(path: &Path) -> Result<bool, StoreError> {
 fn round_up(path: &Path, bytes: u64) -> Result<u64, StoreError> {
     if bytes < VOLUME_BYTES_MIN {
         let least = VOLUME_BYTES_MIN >> 20;
-        return Err(size(path, &format!("a store has at least {least} MiB")));
+        return Err(size(
+            path,
+            &format!("is too small for a store; give {least}M or more"),
+        ));
     }
     let rounded = bytes.checked_next_multiple_of(LEN_UNIT_BYTES);
     rounded.ok_or_else(|| size(path, "no file can be that large"))
@@ -274,7 +287,6 @@ fn host(op: &'static str, path: &Path, source: io::Error) -> StoreError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use stitch_base::ErrorKind;
 
     const SMALL: u64 = 16 << 20;
 

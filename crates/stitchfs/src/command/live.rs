@@ -7,6 +7,10 @@ use std::path::{Path, PathBuf};
 use stitch_fuse::mount;
 use stitch_fuse::mount::table::{self, MountEntry};
 
+/// What is wrong with a path where a mount is needed.
+pub(super) const NOT_MOUNTED: &str =
+    "no StitchFS is mounted there; `findmnt -t fuse.stitchfs` lists the mounts";
+
 /// What a path on the command line stands for.
 #[derive(Debug)]
 pub(super) enum Place {

@@ -52,7 +52,7 @@ pub(super) struct Args {
 
     /// Memory for buffers and caches; by default a quarter of the machine's or control group's,
     /// at least 64M
-    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse_memory)]
     memory: Option<u64>,
 
     /// Stay in the foreground; ends by Ctrl-C or unmounting
@@ -211,7 +211,7 @@ fn clear_mount_point(mount_point: &Path) -> Result<()> {
     let entry = mount::mounted_at(mount_point).ok().flatten();
     if let Some(entry) = entry.filter(mount::table::MountEntry::is_ours) {
         bail!(
-            "{}: {} is mounted there already",
+            "{}: {} is mounted there already; `stitchfs umount` takes it away",
             mount_point.display(),
             entry.source.display()
         );

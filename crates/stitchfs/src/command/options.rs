@@ -144,35 +144,49 @@ fn parse_word(word: &str) -> Result<MountOption, String> {
         "nodefault_permissions" => MountOption::DefaultPermissions(false),
         "remount" => MountOption::Remount,
         _ if is_for_others(word) => MountOption::Ignored,
-        _ => return Err(format!("there is no mount option {word:?}")),
+        _ => return Err(unknown(word)),
     })
 }
 
 fn parse_value(word: &str, name: &str, value: &str) -> Result<MountOption, String> {
     let number = |radix| {
-        u32::from_str_radix(value, radix).map_err(|_| format!("{word:?}: {value:?} is no number"))
+        u32::from_str_radix(value, radix).map_err(|_| match (name, radix) {
+            ("uid" | "gid", _) => {
+                format!("{word:?}: give a number; `id {value}` tells that of a name")
+            }
+            (_, 8) => format!("{word:?}: give an octal number up to 777, as umask=022"),
+            _ => format!("{word:?}: {value:?} is no number"),
+        })
     };
     Ok(match name {
         "uid" => MountOption::Uid(number(10)?),
         "gid" => MountOption::Gid(number(10)?),
         "umask" => match number(8)? {
             umask @ 0..=0o777 => MountOption::Umask(umask),
-            _ => return Err(format!("{word:?}: a umask is at most 777")),
+            _ => {
+                return Err(format!(
+                    "{word:?}: give an octal number up to 777, as umask=022"
+                ));
+            }
         },
         "commit" => match number(10)? {
             seconds @ 1..=3600 => MountOption::Commit(seconds),
             _ => return Err(format!("{word:?}: give 1 to 3600 seconds")),
         },
-        "memory" => MountOption::Memory(size::parse(value)?),
+        "memory" => MountOption::Memory(size::parse_memory(value)?),
         "fsname" if !value.is_empty() => MountOption::FsName(value.to_owned()),
-        "fsname" => return Err("fsname= needs a name".into()),
+        "fsname" => return Err("fsname= needs a name, as fsname=data".into()),
         // Ours whatever it says; mount.fuse passes it.
         "subtype" | "comment" => MountOption::Ignored,
         // The kernel shows these, so a remount brings them back.
         "user_id" | "group_id" | "rootmode" | "max_read" => MountOption::Ignored,
         _ if is_for_others(name) => MountOption::Ignored,
-        _ => return Err(format!("there is no mount option {name:?}")),
+        _ => return Err(unknown(name)),
     })
+}
+
+fn unknown(name: &str) -> String {
+    format!("there is no mount option {name:?}; `stitchfs mount --help` lists them")
 }
 
 /// Words of fstab that speak to mount(8), systemd and boot scripts.
@@ -240,6 +254,8 @@ mod tests {
             ("commit=0", "3600"),
             ("uid=nobody", "nobody"),
             ("memory=lots", "lots"),
+            ("memory=1M", "64M"),
+            ("mode=755", "--help"),
             ("fsname=", "name"),
         ];
         for (list, hint) in cases {

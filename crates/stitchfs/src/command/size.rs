@@ -1,5 +1,7 @@
 //! Sizes as people write them: `8G`, `256M`, `64KiB`, `1.5T`, `10GB`, `4096`.
 
+use stitchfs::memory::BUDGET_BYTES_MIN;
+
 /// Bytes of a size. `K M G T P` and `KiB MiB ...` are powers of 1024, `KB MB ...` of 1000, in either
 /// case.
 pub(super) fn parse(text: &str) -> Result<u64, String> {
@@ -17,6 +19,18 @@ pub(super) fn parse(text: &str) -> Result<u64, String> {
     let part = fraction_of(fraction, factor).ok_or_else(wrong)?;
     let bytes = whole.checked_mul(factor).and_then(|b| b.checked_add(part));
     bytes.ok_or_else(|| format!("{text:?} is more than any device has"))
+}
+
+/// Bytes of a memory budget: a size that is not too small to work with.
+pub(super) fn parse_memory(text: &str) -> Result<u64, String> {
+    let bytes = parse(text)?;
+    if bytes < BUDGET_BYTES_MIN {
+        let least = BUDGET_BYTES_MIN >> 20;
+        return Err(format!(
+            "{text:?} is too little memory: give {least}M or more"
+        ));
+    }
+    Ok(bytes)
 }
 
 fn factor(unit: &str) -> Option<u64> {
@@ -102,6 +116,15 @@ mod tests {
             "16E",
         ] {
             assert!(parse(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn too_little_memory_is_refused() {
+        assert_eq!(parse_memory("64M"), Ok(64 << 20));
+        for text in ["1M", "67108863", "0"] {
+            let error = parse_memory(text).unwrap_err();
+            assert!(error.contains("64M"), "{error}");
         }
     }
 

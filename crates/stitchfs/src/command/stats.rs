@@ -21,7 +21,7 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args) -> Result<u8> {
     let entry = match Place::of(&args.path)? {
         Place::Mount(entry) => entry,
-        Place::Store(_) => bail!("{}: no StitchFS is mounted there", args.path.display()),
+        Place::Store(_) => bail!("{}: {}", args.path.display(), live::NOT_MOUNTED),
     };
     let document = live::ask(&entry.path)?;
     if args.json {

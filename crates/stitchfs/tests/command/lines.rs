@@ -66,7 +66,7 @@ fn mkfs_says_what_it_needs() {
     place
         .run(&["mkfs", "--size", "15M", "a"])
         .code(1)
-        .says("16 MiB");
+        .says("give 16M or more");
     place
         .run(&["mkfs", "--size", "16M", "none/a"])
         .code(1)
@@ -84,6 +84,23 @@ fn mkfs_says_what_it_needs() {
         .run(&["mkfs", "--size", "16M", "--zone-size", "5000", "a"])
         .code(1);
     assert!(!place.path("a").exists());
+}
+
+#[test]
+fn wrong_mount_options_say_what_would_do() {
+    let place = Place::with_store("a");
+    for (args, hint) in [
+        (["--memory", "1M"], "64M or more"),
+        (["-o", "memory=1M"], "64M or more"),
+        (["-o", "umask=888"], "umask=022"),
+        (["-o", "uid=nobody"], "id nobody"),
+        (["-o", "noatme"], "--help"),
+    ] {
+        let args = [&["mount"], &args[..], &["a", "mnt"]].concat();
+        place.run(&args).code(2).says(hint);
+    }
+    place.run(&["stats", "a"]).code(1).says("findmnt");
+    assert!(!place.path("mnt").exists());
 }
 
 #[test]

@@ -166,6 +166,22 @@ fn a_killed_daemon_loses_nothing_and_the_next_mount_cleans_up() {
 }
 
 #[test]
+fn a_daemon_that_is_killed_while_it_is_asked_is_found_dead() {
+    let Some(mounted) = Mounted::new(&[]) else {
+        return;
+    };
+    mounted.signal(Signal::STOP);
+    std::thread::scope(|scope| {
+        let ended = scope.spawn(|| mounted.place.run(&["umount", "mnt"]));
+        // The question waits for an answer by now; if not, the test is only easier.
+        SystemClock::default().sleep(Duration::from_millis(300));
+        mounted.signal(Signal::KILL);
+        ended.join().unwrap().code(0).says("cleared");
+    });
+    assert!(!mounted.is_mounted());
+}
+
+#[test]
 fn a_daemon_tells_what_it_is_and_has_done() {
     let Some(mounted) = Mounted::new(&["--memory", "80M", "-o", "noatime"]) else {
         return;
