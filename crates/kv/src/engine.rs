@@ -99,6 +99,18 @@ pub trait Scan {
     fn next(&mut self) -> Result<Option<Entry<'_>>, KvError>;
 }
 
+/// Keys that [`Engine::check`] found unreadable, both ends included: a read of one of them may fail,
+/// or find what was written later.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LostKeys {
+    /// The tree that they are in.
+    pub tree: TreeId,
+    /// The first of them.
+    pub first: Vec<u8>,
+    /// The last of them.
+    pub last: Vec<u8>,
+}
+
 /// A broken rule that [`Engine::check`] found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
@@ -106,6 +118,8 @@ pub struct Violation {
     pub rule: &'static str,
     /// Where and how, for a person.
     pub detail: String,
+    /// What cannot be read because of it.
+    pub lost: Option<LostKeys>,
 }
 
 /// An ordered, transactional store of trees. Shared by threads.

@@ -20,8 +20,8 @@ mod upsert;
 pub use batch::Batch;
 pub use counters::Counters;
 pub use engine::{
-    CommitOptions, Direction, Engine, Entry, KeyRange, Limits, Scan, SpaceClass, SpaceUsage,
-    Violation,
+    CommitOptions, Direction, Engine, Entry, KeyRange, Limits, LostKeys, Scan, SpaceClass,
+    SpaceUsage, Violation,
 };
 pub use error::KvError;
 pub use model::{Dump, ModelEngine};

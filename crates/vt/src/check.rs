@@ -4,7 +4,7 @@ use crate::VtError;
 use crate::store::Store;
 use crate::version::{Version, VersionBuilder, extents};
 use std::collections::BTreeMap;
-use stitch_base::{ErrorKind, ZoneId};
+use stitch_base::ZoneId;
 use stitch_format::vt_manifest::Run;
 use stitch_kv::Violation;
 use stitch_volume::Extent;
@@ -26,7 +26,13 @@ impl Store {
         let view = self.views.get();
         let version = &view.version;
         let mut found: Vec<Violation> = Vec::new();
-        let mut report = |rule, detail| found.push(Violation { rule, detail });
+        let mut report = |rule, detail| {
+            found.push(Violation {
+                rule,
+                detail,
+                lost: None,
+            });
+        };
         check_shape(version, &mut report);
         check_owners(version, &mut report);
         self.check_zones(version, &mut report);
@@ -36,20 +42,13 @@ impl Store {
         progress(done, total);
         for (_, handle) in version.tables() {
             let end = done + handle.owned_bytes();
-            let checked = self.table(handle).check(
+            self.table(handle).check(
                 &mut |bytes| {
                     done = (done + bytes).min(end);
                     progress(done, total);
                 },
                 &mut |violation| found.push(violation),
-            );
-            match checked {
-                Err(error) if error.kind() == ErrorKind::Corrupt => found.push(Violation {
-                    rule: "table-unreadable",
-                    detail: format!("table {}: {error}", handle.meta().id),
-                }),
-                other => other?,
-            }
+            )?;
             done = end;
             progress(done, total);
         }

@@ -9,11 +9,16 @@
 //! blocks (ADR 0003) and are stitched along.
 
 mod distill;
+mod holds;
+mod obstacles;
+mod part;
 mod picker;
+mod probe;
 mod run;
 mod stitch;
 mod survive;
 
 pub(crate) use distill::{DistillRules, distill};
+pub(crate) use obstacles::Obstacles;
 pub(crate) use picker::{PickOptions, Pressure, debt, end_of};
 pub(crate) use survive::surviving;

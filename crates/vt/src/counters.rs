@@ -47,6 +47,10 @@ counters! {
     moved_tables = "vt.moved_tables";
     /// Bytes of blocks that compactions dropped without reading them.
     dropped_bytes = "vt.dropped_bytes";
+    /// Data blocks that compactions met and could not read.
+    unreadable_blocks = "vt.unreadable_blocks";
+    /// Tables whose index or range deletes compactions could not read.
+    unreadable_tables = "vt.unreadable_tables";
     /// Time that writers were slowed, in microseconds.
     paced_us = "vt.paced_us";
     /// Longest time that a commit had to wait for room, in microseconds.

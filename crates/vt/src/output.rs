@@ -21,6 +21,8 @@ pub(crate) struct Outputs<'a> {
     /// Range deletes that no table has yet, by start.
     range_deletes: VecDeque<RangeDelete>,
     writer: Option<TableWriter>,
+    /// How many of the rules' cuts were made.
+    cuts_made: usize,
     /// Last key that the writer got.
     last_key: Vec<u8>,
     done: Vec<TableMeta>,
@@ -32,6 +34,8 @@ pub(crate) struct OutputRules {
     pub(crate) stream: Stream,
     /// Size at which a table ends and the next begins.
     pub(crate) table_bytes: u64,
+    /// Keys, in order, that no table has keys on both sides of.
+    pub(crate) cuts: Vec<Vec<u8>>,
     /// Runs that belong to the inputs, sorted: not given back with outputs that stitched them.
     pub(crate) input_runs: Vec<Run>,
 }
@@ -56,6 +60,7 @@ impl<'a> Outputs<'a> {
             rules,
             range_deletes: range_deletes.into(),
             writer: None,
+            cuts_made: 0,
             last_key: Vec::new(),
             done: Vec::new(),
         }
@@ -65,6 +70,7 @@ impl<'a> Outputs<'a> {
     pub(crate) fn add(&mut self, entry: &EntryRef<'_>) -> Result<(), VtError> {
         let is_new_key = self.writer.is_none() || self.last_key != entry.key;
         if is_new_key {
+            self.cut_before(Some(entry.key))?;
             self.cut_if_full(entry.key)?;
             self.last_key.clear();
             self.last_key.extend_from_slice(entry.key);
@@ -75,6 +81,7 @@ impl<'a> Outputs<'a> {
     /// Re-references blocks that follow each other on the medium.
     pub(crate) fn stitch(&mut self, blocks: &[IndexEntry]) -> Result<(), VtError> {
         for block in blocks {
+            self.cut_before(Some(&block.first))?;
             self.cut_if_full(&block.first)?;
             self.writer().stitch(std::slice::from_ref(block))?;
             self.last_key.clear();
@@ -85,6 +92,7 @@ impl<'a> Outputs<'a> {
 
     /// The tables.
     pub(crate) fn finish(mut self) -> Result<Vec<TableMeta>, VtError> {
+        self.cut_before(None)?;
         if self.writer.is_some() || !self.range_deletes.is_empty() {
             self.cut(None)?;
         }
@@ -101,6 +109,18 @@ impl<'a> Outputs<'a> {
             };
             TableWriter::new(&self.store.volume, table)
         })
+    }
+
+    /// Makes the cuts up to a key; with `None`, all.
+    fn cut_before(&mut self, key: Option<&[u8]>) -> Result<(), VtError> {
+        while let Some(at) = self.rules.cuts.get(self.cuts_made)
+            && key.is_none_or(|key| at.as_slice() <= key)
+        {
+            let at = at.clone();
+            self.cuts_made += 1;
+            self.cut(Some(&at))?;
+        }
+        Ok(())
     }
 
     fn cut_if_full(&mut self, next_key: &[u8]) -> Result<(), VtError> {

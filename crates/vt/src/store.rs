@@ -12,6 +12,7 @@
 use crate::VtError;
 use crate::buffer::Buffer;
 use crate::cache::BlockCache;
+use crate::compaction::Obstacles;
 use crate::counters::VtCounters;
 use crate::options::{Sizes, VtOptions};
 use crate::pace::Pace;
@@ -45,7 +46,7 @@ pub(crate) struct Store {
     pub(crate) room: Condvar,
     pub(crate) installer: Mutex<Installer>,
     pub(crate) write_out: Mutex<()>,
-    pub(crate) compaction: Mutex<BTreeSet<TableId>>,
+    pub(crate) compaction: Mutex<Obstacles>,
     pub(crate) pace: Pace,
     pub(crate) signals: Signals,
     is_failed: AtomicBool,
@@ -160,7 +161,7 @@ impl Store {
             room: Condvar::new(),
             installer: Mutex::new(Installer { log_start }),
             write_out: Mutex::new(()),
-            compaction: Mutex::new(BTreeSet::new()),
+            compaction: Mutex::new(Obstacles::new()),
             pace: Pace::default(),
             signals: Signals::default(),
             is_failed: AtomicBool::new(false),

@@ -29,6 +29,7 @@ mod writer;
 
 pub(crate) use block::{DataBlock, IndexBlock, Root};
 pub(crate) use reader::Table;
+pub(crate) use run::Bounds;
 pub(crate) use writer::{NewTable, TableWriter};
 
 /// The hash of a key that filters go by. Part of the format: filters are stored.

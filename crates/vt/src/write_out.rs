@@ -105,6 +105,7 @@ impl Store {
         let output = OutputRules {
             stream: STREAM,
             table_bytes: u64::MAX,
+            cuts: Vec::new(),
             input_runs: Vec::new(),
         };
         let kept = surviving(&range_deletes, snapshots, &|_, _| false);

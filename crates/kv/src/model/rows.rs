@@ -171,6 +171,7 @@ impl Rows {
                 found.push(Violation {
                     rule: "model-order",
                     detail: format!("tree {tree:?}, key {key:?}: versions out of order"),
+                    lost: None,
                 });
             }
         }

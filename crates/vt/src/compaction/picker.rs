@@ -2,10 +2,12 @@
 //! nothing, and its plan can be printed.
 //!
 //! In order:
-//! 1. *Shape*: the level that is most over its target, of any tree. Level 0 counts tables, deeper
+//! 1. What cannot be read: tables are parted at unreadable blocks, and unreadable tables sink
+//!    ([`super::obstacles`]).
+//! 2. *Shape*: the level that is most over its target, of any tree. Level 0 counts tables, deeper
 //!    levels count bytes, each level having `fanout` times the target of the one above.
-//! 2. When the store is idle: tables rich in deletes, so that what they hide gives its space back.
-//! 3. When space is low: any table with deletes, then anything that overlaps what is below it.
+//! 3. When the store is idle: tables rich in deletes, so that what they hide gives its space back.
+//! 4. When space is low: any table with deletes, then anything that overlaps what is below it.
 //!
 //! One plan takes one table and what it overlaps (of level 0: the oldest few). Where that is more
 //! than `input_bytes_max`, it takes a slice: the lower tables up to some key, and of the upper table
@@ -13,11 +15,18 @@
 //! wide the range deletes are. Tables that overlap nothing below are moved, not copied; small ones
 //! are joined with a small neighbour first, so that the number of tables stays bounded.
 
+mod level0;
+mod route;
+mod sink;
+
+use super::obstacles::Obstacles;
 use crate::version::{LEVELS, Level, TableHandle, TreeVersion, Version};
-use std::collections::BTreeSet;
+use level0::plan_level0;
+use route::Route;
+use sink::{pick_part, pick_sinking};
 use std::fmt;
 use std::sync::Arc;
-use stitch_base::{Seqno, TableId, TreeId};
+use stitch_base::{Seqno, TreeId};
 use stitch_format::vt_manifest::{Run, TableMeta};
 
 /// What the picker goes by.
@@ -53,6 +62,8 @@ pub(crate) enum PlanKind {
     Move,
     /// The tables are merged and stitched into new ones.
     Compact,
+    /// The table is parted at its unreadable blocks, and nothing of it is read.
+    Part,
 }
 
 /// A compaction to be run.
@@ -68,6 +79,8 @@ pub(crate) struct Plan {
     pub(crate) upper: Vec<Arc<TableHandle>>,
     /// Tables of `to_level`, by key; none if it is the same level.
     pub(crate) lower: Vec<Arc<TableHandle>>,
+    /// Unreadable tables that are older than `upper`: what lies in their ranges stays above them.
+    pub(crate) around: Vec<Arc<TableHandle>>,
     /// Of a slice: keys from this one on stay in `from_level`. Then there is one upper table.
     pub(crate) until: Option<Vec<u8>>,
     /// Of an evacuation: no block may stay in this part of the device; all others are stitched.
@@ -97,6 +110,7 @@ impl fmt::Display for Plan {
         let kind = match self.kind {
             PlanKind::Move => "move",
             PlanKind::Compact => "compact",
+            PlanKind::Part => "part",
         };
         write!(f, "{kind} tree {} L{}", self.tree, self.from_level)?;
         for table in &self.upper {
@@ -109,6 +123,12 @@ impl fmt::Display for Plan {
             }
         }
         write!(f, " -> L{}", self.to_level)?;
+        if !self.around.is_empty() {
+            write!(f, " around")?;
+            for table in &self.around {
+                write!(f, " {}", table.meta().id)?;
+            }
+        }
         if let Some(until) = &self.until {
             write!(f, " until {}", until.escape_ascii())?;
         }
@@ -119,50 +139,61 @@ impl fmt::Display for Plan {
     }
 }
 
-/// Picks what to do next. `snapshots` are held open, in ascending order. `avoid` are tables that a
-/// compaction has failed on.
+/// Picks what to do next. `snapshots` are held open, in ascending order.
 pub(crate) fn pick(
     version: &Version,
     options: &PickOptions,
     snapshots: &[Seqno],
     pressure: Pressure,
-    avoid: &BTreeSet<TableId>,
+    obstacles: &Obstacles,
 ) -> Option<Plan> {
-    let plan = pick_shape(version, options, avoid);
+    let plan = pick_part(version, obstacles)
+        .or_else(|| pick_sinking(version, options, obstacles))
+        .or_else(|| pick_shape(version, options, obstacles));
     let plan = plan.or_else(|| match pressure {
         Pressure::Shape => None,
-        Pressure::Idle => pick_deletes(version, options, snapshots, Pressure::Idle, avoid),
-        Pressure::Space => pick_deletes(version, options, snapshots, Pressure::Space, avoid)
-            .or_else(|| pick_overlap(version, options, avoid)),
+        Pressure::Idle => pick_deletes(version, options, snapshots, Pressure::Idle, obstacles),
+        Pressure::Space => pick_deletes(version, options, snapshots, Pressure::Space, obstacles)
+            .or_else(|| pick_overlap(version, options, obstacles)),
     });
     debug_assert!(
         plan.as_ref()
-            .is_none_or(|p| p.inputs().all(|t| !avoid.contains(&t.meta().id))),
+            .is_none_or(|p| p.kind == PlanKind::Move || p.inputs().all(|t| !obstacles.stops(t))),
         "a plan avoids what it was told to"
     );
     plan
 }
 
 /// Picks a table to be taken out of a zone, so that the zone's holes become a free zone. `zones`
-/// are those worth it, best first. The zones' other tables follow, one by one.
+/// are those worth it, best first. The zones' other tables follow, one by one. A zone that an
+/// unreadable table is in would never be free.
 ///
 /// Paper: VT-trees, FAST 2013, section 3.1 (defragmentation). Differs: only the blocks in the zone
 /// are copied, the table's others are stitched.
 pub(crate) fn pick_evacuation(
     version: &Version,
     zones: &[Run],
-    avoid: &BTreeSet<TableId>,
+    obstacles: &Obstacles,
 ) -> Option<Plan> {
-    zones.iter().find_map(|zone| {
+    let stays = |zone: &Run| {
+        let mut tables = version.tables();
+        let is_in = |run: &Run| meet(run, zone);
+        tables.any(|(_, t)| obstacles.is_unreadable(t) && t.meta().runs.iter().any(is_in))
+    };
+    let zones = zones
+        .iter()
+        .filter(|zone| obstacles.unreadable.is_empty() || !stays(zone));
+    zones.into_iter().find_map(|zone| {
         let is_in = |run: &Run| meet(run, zone);
         let mut tables = version.tables();
-        let (level, table) = tables
-            .find(|(_, t)| !avoid.contains(&t.meta().id) && t.meta().runs.iter().any(is_in))?;
+        let (level, table) =
+            tables.find(|(_, t)| !obstacles.stops(t) && t.meta().runs.iter().any(is_in))?;
         let route = Route {
             tree: version.trees.get(&table.meta().tree)?,
             reason: "evacuate",
             from_level: level,
             to_level: level,
+            obstacles,
         };
         let mut plan = route.plan(PlanKind::Compact, vec![Arc::clone(table)], Vec::new());
         plan.evacuate = Some(*zone);
@@ -200,16 +231,17 @@ fn target(options: &PickOptions, level: usize) -> u64 {
 }
 
 /// The level that is most over its target.
-fn pick_shape(version: &Version, options: &PickOptions, avoid: &BTreeSet<TableId>) -> Option<Plan> {
+fn pick_shape(version: &Version, options: &PickOptions, obstacles: &Obstacles) -> Option<Plan> {
     let mut due: Vec<(u64, &TreeVersion, usize)> = Vec::new();
     for tree in version.trees.values() {
-        for (n, level) in tree.levels.iter().enumerate() {
+        for n in 0..LEVELS {
+            let (tables, bytes) = due_of(tree, n, obstacles);
             // In thousandths of the target, so that levels compare without floating point.
             let score = if n == 0 {
                 let trigger = u64::try_from(options.level0_tables.max(1)).unwrap_or(u64::MAX);
-                level.tables.len() as u64 * 1000 / trigger
+                tables * 1000 / trigger
             } else {
-                let whole = u128::from(level.bytes) * 1000 / u128::from(target(options, n).max(1));
+                let whole = u128::from(bytes) * 1000 / u128::from(target(options, n).max(1));
                 u64::try_from(whole).unwrap_or(u64::MAX)
             };
             let is_due = score > 1000 || (n == 0 && score == 1000);
@@ -221,15 +253,31 @@ fn pick_shape(version: &Version, options: &PickOptions, avoid: &BTreeSet<TableId
     due.sort_by_key(|(score, tree, n)| (std::cmp::Reverse(*score), tree.info.id, *n));
     due.into_iter().find_map(|(_, tree, n)| {
         if n == 0 {
-            plan_level0(tree, options, "shape", avoid)
+            plan_level0(tree, options, "shape", obstacles)
         } else {
-            if let Some(plan) = move_down(tree, n, options, avoid) {
+            if let Some(plan) = move_down(tree, n, options, obstacles) {
                 return Some(plan);
             }
-            let table = cheapest(tree, n, avoid, |_| true)?;
-            Some(Route::below(tree, n, "shape").down(table, options))
+            let table = cheapest(tree, n, obstacles, |_| true)?;
+            Some(Route::below(tree, n, "shape", obstacles).down(table, options))
         }
     })
+}
+
+/// Tables of a level that could go down, and their bytes.
+fn due_of(tree: &TreeVersion, level: usize, obstacles: &Obstacles) -> (u64, u64) {
+    let all = &tree.levels[level];
+    let (mut tables, mut bytes) = (all.tables.len() as u64, all.bytes);
+    if obstacles.unreadable.is_empty() {
+        return (tables, bytes);
+    }
+    for table in &all.tables {
+        if obstacles.is_unreadable(table) || obstacles.is_held(tree, level, table) {
+            tables -= 1;
+            bytes -= table.owned_bytes();
+        }
+    }
+    (tables, bytes)
 }
 
 /// Of a level over its target: the tables that overlap nothing in the next, as many as are too many.
@@ -237,7 +285,7 @@ fn move_down(
     tree: &TreeVersion,
     level: usize,
     options: &PickOptions,
-    avoid: &BTreeSet<TableId>,
+    obstacles: &Obstacles,
 ) -> Option<Plan> {
     let mut excess = tree.levels[level]
         .bytes
@@ -249,7 +297,7 @@ fn move_down(
         let is_free = below
             .overlapping(&table.meta().smallest, Some(&end))
             .is_empty();
-        if is_free && is_large(table, options) && !avoid.contains(&table.meta().id) {
+        if is_free && is_large(table, options) && !obstacles.stops(table) {
             upper.push(Arc::clone(table));
             excess = excess.saturating_sub(table.owned_bytes());
         }
@@ -257,45 +305,8 @@ fn move_down(
             break;
         }
     }
-    let route = Route::below(tree, level, "shape");
+    let route = Route::below(tree, level, "shape", obstacles);
     (!upper.is_empty()).then(|| route.plan(PlanKind::Move, upper, Vec::new()))
-}
-
-/// A plan for the oldest tables of level 0: as many as one compaction should take.
-fn plan_level0(
-    tree: &TreeVersion,
-    options: &PickOptions,
-    reason: &'static str,
-    avoid: &BTreeSet<TableId>,
-) -> Option<Plan> {
-    let level0 = &tree.levels[0].tables;
-    let below = &tree.levels[1];
-    let mut count = level0.len().min(options.level0_tables.max(1) * 2);
-    let route = Route {
-        tree,
-        reason,
-        from_level: 0,
-        to_level: 1,
-    };
-    loop {
-        let upper = level0[level0.len() - count..].to_vec();
-        let (start, end) = bounds(&upper)?;
-        let touched = below.overlapping(&start, Some(&end));
-        let all_large = upper.iter().all(|t| is_large(t, options));
-        let plan = if touched.is_empty() && all_large && are_disjoint(&upper) {
-            route.plan(PlanKind::Move, upper, Vec::new())
-        } else {
-            let lower = below.tables[with_small_neighbours(below, touched, options)].to_vec();
-            route.plan(PlanKind::Compact, upper, lower)
-        };
-        if plan.kind == PlanKind::Move || plan.input_bytes() <= options.input_bytes_max {
-            return without(avoid, plan);
-        }
-        if count == 1 {
-            return without(avoid, route.down(&level0[level0.len() - 1], options));
-        }
-        count = count.div_ceil(2);
-    }
 }
 
 /// A table whose deletes can vanish or go one level down.
@@ -304,7 +315,7 @@ fn pick_deletes(
     options: &PickOptions,
     snapshots: &[Seqno],
     pressure: Pressure,
-    avoid: &BTreeSet<TableId>,
+    obstacles: &Obstacles,
 ) -> Option<Plan> {
     let is_rich = |meta: &TableMeta| {
         let many = match pressure {
@@ -315,7 +326,7 @@ fn pick_deletes(
     };
     for tree in version.trees.values() {
         let in_level0 = tree.levels[0].tables.iter().any(|t| is_rich(t.meta()));
-        if in_level0 && let Some(plan) = plan_level0(tree, options, "deletes", avoid) {
+        if in_level0 && let Some(plan) = plan_level0(tree, options, "deletes", obstacles) {
             return Some(as_copy(plan));
         }
         for n in 1..LEVELS {
@@ -324,7 +335,7 @@ fn pick_deletes(
                 let is_seen = snapshots.first().is_some_and(|s| *s < t.meta().max_seqno);
                 is_rich(t.meta()) && (below || !is_seen)
             };
-            let Some(table) = cheapest(tree, n, avoid, may_go) else {
+            let Some(table) = cheapest(tree, n, obstacles, may_go) else {
                 continue;
             };
             if !has_below(tree, n, table.meta()) {
@@ -333,10 +344,11 @@ fn pick_deletes(
                     reason: "deletes",
                     from_level: n,
                     to_level: n,
+                    obstacles,
                 };
                 return Some(route.plan(PlanKind::Compact, vec![Arc::clone(table)], Vec::new()));
             }
-            return Some(Route::below(tree, n, "deletes").down(table, options));
+            return Some(Route::below(tree, n, "deletes", obstacles).down(table, options));
         }
     }
     None
@@ -351,21 +363,17 @@ fn as_copy(plan: Plan) -> Plan {
 }
 
 /// Any table that overlaps what is below: what it hides there gives its space back.
-fn pick_overlap(
-    version: &Version,
-    options: &PickOptions,
-    avoid: &BTreeSet<TableId>,
-) -> Option<Plan> {
+fn pick_overlap(version: &Version, options: &PickOptions, obstacles: &Obstacles) -> Option<Plan> {
     for tree in version.trees.values() {
         if !tree.levels[0].tables.is_empty()
-            && let Some(plan) = plan_level0(tree, options, "space", avoid)
+            && let Some(plan) = plan_level0(tree, options, "space", obstacles)
         {
             return Some(plan);
         }
         for n in 1..LEVELS - 1 {
             let overlaps = |t: &TableHandle| has_below(tree, n, t.meta());
-            if let Some(table) = cheapest(tree, n, avoid, overlaps) {
-                return Some(Route::below(tree, n, "space").down(table, options));
+            if let Some(table) = cheapest(tree, n, obstacles, overlaps) {
+                return Some(Route::below(tree, n, "space", obstacles).down(table, options));
             }
         }
     }
@@ -384,7 +392,7 @@ fn has_below(tree: &TreeVersion, level: usize, meta: &TableMeta) -> bool {
 fn cheapest<'a>(
     tree: &'a TreeVersion,
     level: usize,
-    avoid: &BTreeSet<TableId>,
+    obstacles: &Obstacles,
     may_go: impl Fn(&TableHandle) -> bool,
 ) -> Option<&'a Arc<TableHandle>> {
     let below = tree.levels.get(level + 1);
@@ -393,14 +401,16 @@ fn cheapest<'a>(
         let touched = below.map_or(0..0, |b| b.overlapping(&t.meta().smallest, Some(&end)));
         let tables = below.map_or(&[][..], |b| &b.tables[touched]);
         let bytes: u64 = tables.iter().map(|t| t.owned_bytes()).sum();
-        let is_avoided = tables.iter().any(|t| avoid.contains(&t.meta().id));
+        let is_avoided = tables
+            .iter()
+            .any(|t| obstacles.avoided.contains(&t.meta().id));
         let ratio = u128::from(bytes) * 1000 / u128::from(t.owned_bytes().max(1));
         (is_avoided, ratio)
     };
     tree.levels[level]
         .tables
         .iter()
-        .filter(|t| !avoid.contains(&t.meta().id) && may_go(t))
+        .filter(|t| !obstacles.stops(t) && may_go(t) && !obstacles.is_held(tree, level, t))
         .map(|t| (cost(t), t))
         .filter(|((is_avoided, _), _)| !is_avoided)
         .min_by_key(|((_, ratio), t)| (*ratio, t.meta().id))
@@ -448,99 +458,9 @@ fn are_disjoint(tables: &[Arc<TableHandle>]) -> bool {
     by_key.windows(2).all(|pair| pair[0].is_before(pair[1]))
 }
 
-fn without(avoid: &BTreeSet<TableId>, plan: Plan) -> Option<Plan> {
-    let is_clean = plan.inputs().all(|t| !avoid.contains(&t.meta().id));
+fn without(obstacles: &Obstacles, plan: Plan) -> Option<Plan> {
+    let is_clean = plan.inputs().all(|t| !obstacles.stops(t));
     is_clean.then_some(plan)
-}
-
-/// Where a plan leads, and why.
-struct Route<'a> {
-    tree: &'a TreeVersion,
-    reason: &'static str,
-    from_level: usize,
-    to_level: usize,
-}
-
-impl<'a> Route<'a> {
-    /// From a level to the next.
-    const fn below(tree: &'a TreeVersion, level: usize, reason: &'static str) -> Self {
-        Self {
-            tree,
-            reason,
-            from_level: level,
-            to_level: level + 1,
-        }
-    }
-
-    /// A plan that takes one table down, or a slice of it.
-    fn down(&self, table: &Arc<TableHandle>, options: &PickOptions) -> Plan {
-        let upper = vec![Arc::clone(table)];
-        let below = &self.tree.levels[self.to_level];
-        let end = end_of(table.meta());
-        let touched = below.overlapping(&table.meta().smallest, Some(&end));
-        if let Some(slice) = self.slice(table, &below.tables[touched.clone()], options) {
-            return slice;
-        }
-        let is_free = touched.is_empty();
-        let joined = if is_large(table, options) {
-            touched
-        } else {
-            with_small_neighbours(below, touched, options)
-        };
-        let kind = if is_free && joined.is_empty() {
-            PlanKind::Move
-        } else {
-            PlanKind::Compact
-        };
-        self.plan(kind, upper, below.tables[joined].to_vec())
-    }
-
-    /// A plan for the first of the tables that one touches, if all are too many.
-    fn slice(
-        &self,
-        table: &Arc<TableHandle>,
-        touched: &[Arc<TableHandle>],
-        options: &PickOptions,
-    ) -> Option<Plan> {
-        let mut bytes = table.owned_bytes();
-        let mut count = 0;
-        for lower in touched {
-            bytes += lower.owned_bytes();
-            if count > 0 && bytes > options.input_bytes_max {
-                break;
-            }
-            count += 1;
-        }
-        let next = touched.get(count)?;
-        let lower = touched[..count].to_vec();
-        let mut plan = self.plan(PlanKind::Compact, vec![Arc::clone(table)], lower);
-        debug_assert!(
-            table.meta().smallest < next.meta().smallest,
-            "something goes down"
-        );
-        plan.until = Some(next.meta().smallest.clone());
-        Some(plan)
-    }
-
-    fn plan(
-        &self,
-        kind: PlanKind,
-        upper: Vec<Arc<TableHandle>>,
-        lower: Vec<Arc<TableHandle>>,
-    ) -> Plan {
-        debug_assert!(!upper.is_empty(), "a plan takes something down");
-        Plan {
-            tree: self.tree.info.id,
-            kind,
-            reason: self.reason,
-            from_level: self.from_level,
-            to_level: self.to_level,
-            upper,
-            lower,
-            until: None,
-            evacuate: None,
-        }
-    }
 }
 
 #[cfg(test)]

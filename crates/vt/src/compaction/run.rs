@@ -1,6 +1,8 @@
 //! Runs a plan: writes its tables, and installs them.
 
 use super::distill::{DistillRules, distill};
+use super::holds::Holds;
+use super::obstacles::Obstacles;
 use super::picker::{PickOptions, Plan, PlanKind, Pressure, end_of, pick, pick_evacuation};
 use super::stitch::{BlockInfo, Piece, Step, StitchRules, are_hidden, plan_steps};
 use super::survive::surviving;
@@ -13,8 +15,7 @@ use crate::range_delete::RangeDeletes;
 use crate::runs::coalesce;
 use crate::store::Store;
 use crate::table::Table;
-use crate::version::{TreeVersion, Version};
-use std::collections::BTreeSet;
+use crate::version::{TableHandle, TreeVersion, Version};
 use std::sync::Arc;
 use stitch_base::Seqno;
 use stitch_base::{ErrorKind, TableId};
@@ -26,7 +27,7 @@ use stitch_volume::{Class, Extent, Stream};
 const EVACUATION_ZONES_MIN: u64 = 2;
 
 /// Streams by output level: what is compacted together lies together.
-const fn stream(level: usize) -> Stream {
+pub(super) const fn stream(level: usize) -> Stream {
     Stream(if level <= 1 { 1 } else { 2 })
 }
 
@@ -36,31 +37,46 @@ impl Store {
     /// # Errors
     /// [`VtError`]; then the store takes no more writes, unless it was only for want of space.
     pub(crate) fn compact_one(&self, pressure: Pressure) -> Result<bool, VtError> {
-        let mut avoid = self.compaction.lock();
+        let mut obstacles = self.compaction.lock();
         self.check_writable()?;
         let snapshots = self.snapshots.held();
         let version = self.version();
         let options = self.pick_options();
-        let plan = pick(&version, &options, &snapshots, pressure, &avoid)
-            .or_else(|| self.pick_evacuation(&version, pressure, &avoid));
+        let plan = pick(&version, &options, &snapshots, pressure, &obstacles)
+            .or_else(|| self.pick_evacuation(&version, pressure, &obstacles));
         let Some(plan) = plan else {
             return Ok(false);
         };
         tracing::debug!(%plan, "compaction");
-        match self.run_plan(&version, &plan, &snapshots) {
-            Ok(futile) => {
-                avoid.clear();
-                avoid.extend(futile);
+        match self.run_plan(&version, &plan, &snapshots, &obstacles) {
+            Ok(ran) => {
+                ran.note(&plan, &mut obstacles);
                 Ok(true)
             }
             Err(VtError::Closing) => Err(VtError::Closing),
             Err(error) if error.kind() == ErrorKind::NoSpace && !self.is_failed() => {
                 // Others may need less. Tried again when one of them has succeeded, or later.
                 tracing::warn!(%error, %plan, "a compaction found no space");
-                avoid.extend(plan.upper.iter().map(|t| t.meta().id));
+                obstacles
+                    .avoided
+                    .extend(plan.upper.iter().map(|t| t.meta().id));
                 Ok(true)
             }
             Err(error) => {
+                let is_found = !self.is_failed()
+                    && is_damage(&error)
+                    && self.find_unreadable(&plan, &mut obstacles)?;
+                if is_found {
+                    return Ok(true);
+                }
+                if error.kind() == ErrorKind::Io && self.check_writable().is_ok() {
+                    // All could be read now, and later it may be again.
+                    tracing::warn!(%error, %plan, "a compaction could not read");
+                    obstacles
+                        .avoided
+                        .extend(plan.upper.iter().map(|t| t.meta().id));
+                    return Ok(true);
+                }
                 self.fail(&error);
                 Err(error)
             }
@@ -82,7 +98,7 @@ impl Store {
         &self,
         version: &Version,
         pressure: Pressure,
-        avoid: &BTreeSet<TableId>,
+        obstacles: &Obstacles,
     ) -> Option<Plan> {
         let zones = self.volume.zones();
         let is_possible = zones.usage().zones_free >= EVACUATION_ZONES_MIN;
@@ -99,38 +115,48 @@ impl Store {
                 len_bytes: zone.len,
             })
             .collect();
-        pick_evacuation(version, &worth, avoid)
+        pick_evacuation(version, &worth, obstacles)
     }
 
     /// Lets compactions that found no space be tried again.
     pub(crate) fn forget_avoided(&self) {
-        self.compaction.lock().clear();
+        let mut obstacles = self.compaction.lock();
+        obstacles.forget(&self.version());
     }
 
-    /// Answers tables that are still where they should not be.
     fn run_plan(
         &self,
         version: &Version,
         plan: &Plan,
         snapshots: &[Seqno],
-    ) -> Result<Vec<TableId>, VtError> {
+        obstacles: &Obstacles,
+    ) -> Result<Ran, VtError> {
         let tree = &version.trees[&plan.tree];
-        let tables = match plan.kind {
-            PlanKind::Move => Vec::new(),
+        let made = match plan.kind {
+            PlanKind::Move => Made::default(),
             PlanKind::Compact => Job::new(self, tree, plan, snapshots)?.run()?,
+            PlanKind::Part => self.part(tree, plan, obstacles)?,
         };
+        if made.is_futile {
+            return Ok(Ran {
+                is_futile: true,
+                ..Ran::default()
+            });
+        }
         let mut installer = self.installer.lock();
         let now = self.version();
         if !now.trees.contains_key(&plan.tree) {
-            let metas: Vec<TableMeta> = tables.into_iter().map(|(_, t)| t).collect();
-            discard(self, &metas, &Job::input_runs(plan));
-            return Ok(Vec::new());
+            let metas: Vec<TableMeta> = made.tables.into_iter().map(|(_, t)| t).collect();
+            discard(self, &metas, &input_runs(plan));
+            return Ok(Ran::default());
         }
-        let futile = tables
-            .iter()
-            .map(|(_, t)| t)
-            .filter(|t| plan.is_in_evacuated(t));
-        let futile = futile.map(|t| t.id).collect();
+        let new = made.tables.iter().map(|(_, t)| t);
+        let left_in_zone = new.filter(|t| plan.is_in_evacuated(t)).map(|t| t.id);
+        let ran = Ran {
+            is_futile: false,
+            left_in_zone: left_in_zone.collect(),
+            unreadable: made.unreadable,
+        };
         let mut edit = now.edit();
         drop(now);
         match plan.kind {
@@ -142,9 +168,10 @@ impl Store {
                 edit.moved = moved.collect();
                 self.counters.moved_tables.add(edit.moved.len() as u64);
             }
-            PlanKind::Compact => {
+            PlanKind::Compact | PlanKind::Part => {
                 edit.removed = plan.inputs().map(|t| t.meta().id).collect();
-                edit.added = tables;
+                edit.removed.extend(made.dropped);
+                edit.added = made.tables;
                 self.counters.compactions.add(1);
             }
         }
@@ -153,11 +180,62 @@ impl Store {
             written: None,
         };
         self.install(&mut installer, install)?;
-        Ok(futile)
+        Ok(ran)
     }
 }
 
-fn level_number(level: usize) -> u8 {
+/// What a plan has made, not installed yet.
+#[derive(Default)]
+pub(super) struct Made {
+    /// New tables with their levels.
+    pub(super) tables: Vec<(u8, TableMeta)>,
+    /// Of these, those that hold nothing that can be read.
+    pub(super) unreadable: Vec<TableId>,
+    /// Unreadable tables that a range delete hides.
+    pub(super) dropped: Vec<TableId>,
+    /// There was nothing to be done.
+    pub(super) is_futile: bool,
+}
+
+/// What is to be noted of a plan that was run.
+#[derive(Default)]
+struct Ran {
+    is_futile: bool,
+    /// Tables that are still where they should not be.
+    left_in_zone: Vec<TableId>,
+    unreadable: Vec<TableId>,
+}
+
+impl Ran {
+    fn note(self, plan: &Plan, obstacles: &mut Obstacles) {
+        if self.is_futile {
+            obstacles
+                .tried
+                .extend(plan.upper.iter().map(|t| t.meta().id));
+            return;
+        }
+        obstacles.avoided.clear();
+        obstacles.avoided.extend(self.left_in_zone);
+        obstacles.unreadable.extend(self.unreadable);
+        if plan.kind == PlanKind::Part {
+            for table in &plan.upper {
+                obstacles.to_part.remove(&table.meta().id);
+            }
+        }
+    }
+}
+
+/// True for errors that may be of one block only.
+pub(super) fn is_damage(error: &VtError) -> bool {
+    matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Io)
+}
+
+/// Runs that belong to the inputs, sorted.
+pub(super) fn input_runs(plan: &Plan) -> Vec<Run> {
+    coalesce(plan.inputs().flat_map(|t| t.meta().runs.clone()).collect())
+}
+
+pub(super) fn level_number(level: usize) -> u8 {
     u8::try_from(level).expect("there are 8 levels")
 }
 
@@ -168,6 +246,10 @@ struct Job<'a> {
     plan: &'a Plan,
     snapshots: &'a [Seqno],
     range_deletes: RangeDeletes,
+    /// What stays in its level.
+    holds: Holds,
+    /// Unreadable tables that range deletes hide from everyone.
+    dropped: Vec<TableId>,
     /// The inputs that are read, newest data first, with their indexes.
     inputs: Vec<(Arc<Table>, Vec<IndexEntry>)>,
 }
@@ -186,6 +268,11 @@ impl<'a> Job<'a> {
             }
         }
         let range_deletes = RangeDeletes::union(deletes.iter().map(|set| &**set));
+        let (dropped, around): (Vec<_>, Vec<_>) = plan
+            .around
+            .iter()
+            .cloned()
+            .partition(|t| is_unreadable_hidden(t.meta(), &range_deletes, snapshots));
         let mut inputs = Vec::new();
         for handle in plan.inputs() {
             if is_hidden(handle.meta(), &range_deletes, snapshots) {
@@ -202,17 +289,29 @@ impl<'a> Job<'a> {
             plan,
             snapshots,
             range_deletes,
+            holds: Holds::new(plan, &around),
+            dropped: dropped.iter().map(|t| t.meta().id).collect(),
             inputs,
         })
     }
 
-    /// Runs that belong to the inputs, sorted.
-    fn input_runs(plan: &Plan) -> Vec<Run> {
-        coalesce(plan.inputs().flat_map(|t| t.meta().runs.clone()).collect())
+    /// True if nothing at all can go down.
+    fn is_futile(&self) -> bool {
+        let stays = |t: &Arc<TableHandle>| {
+            let (start, end) = (&t.meta().smallest, end_of(t.meta()));
+            self.holds.has(start) && !self.holds.cuts_before(start, &end)
+        };
+        !self.plan.around.is_empty() && self.dropped.is_empty() && self.plan.upper.iter().all(stays)
     }
 
-    /// Makes the tables, with their levels.
-    fn run(&self) -> Result<Vec<(u8, TableMeta)>, VtError> {
+    /// Makes the tables.
+    fn run(&self) -> Result<Made, VtError> {
+        if self.is_futile() {
+            return Ok(Made {
+                is_futile: true,
+                ..Made::default()
+            });
+        }
         let is_bottom = |start: &[u8], end: &[u8]| self.is_bottom(start, end);
         let infos: Vec<Vec<BlockInfo<'_>>> = self
             .inputs
@@ -249,7 +348,11 @@ impl<'a> Job<'a> {
         let levels = [self.plan.to_level, self.plan.from_level].map(level_number);
         let down = down.into_iter().map(|table| (levels[0], table));
         let rest = rest.into_iter().map(|table| (levels[1], table));
-        Ok(down.chain(rest).collect())
+        Ok(Made {
+            tables: down.chain(rest).collect(),
+            dropped: self.dropped.clone(),
+            ..Made::default()
+        })
     }
 
     /// Where the plan's keys go, and where those go that stay.
@@ -258,40 +361,22 @@ impl<'a> Job<'a> {
             let rules = OutputRules {
                 stream: stream(level),
                 table_bytes,
-                input_runs: Self::input_runs(self.plan),
+                cuts: self.holds.points().to_vec(),
+                input_runs: input_runs(self.plan),
             };
             Outputs::new(self.store, &self.tree.info, rules, deletes)
         };
-        let (here, beyond) = self.split_range_deletes();
-        let is_bottom = |start: &[u8], end: &[u8]| self.is_bottom(start, end);
-        let here = surviving(&here, self.snapshots, &is_bottom);
-        let beyond = surviving(&beyond, self.snapshots, &|_, _| false);
+        let is_bottom = |start: &[u8], end: &[u8]| self.is_bottom_before(start, end);
+        let down = self.holds.parts(&self.range_deletes, false);
+        let down = surviving(&down, self.snapshots, &is_bottom);
+        let rest = self.holds.parts(&self.range_deletes, true);
+        let rest = surviving(&rest, self.snapshots, &|_, _| false);
         let table_bytes = self.store.sizes.pick.table_bytes;
         Sinks {
-            until: self.plan.until.as_deref(),
-            down: outputs(self.plan.to_level, here, table_bytes),
-            rest: outputs(self.plan.from_level, beyond, u64::MAX),
+            holds: &self.holds,
+            down: outputs(self.plan.to_level, down, table_bytes),
+            rest: outputs(self.plan.from_level, rest, u64::MAX),
         }
-    }
-
-    /// Range deletes before and from where the slice ends.
-    fn split_range_deletes(&self) -> (RangeDeletes, RangeDeletes) {
-        let Some(until) = &self.plan.until else {
-            return (self.range_deletes.clone(), RangeDeletes::default());
-        };
-        let clipped = |delete: &RangeDelete, start: &Vec<u8>, end: &Vec<u8>| RangeDelete {
-            start: start.clone(),
-            end: end.clone(),
-            seqno: delete.seqno,
-        };
-        // What is clipped to nothing is left out of the set.
-        let all = || self.range_deletes.iter();
-        let here = all().map(|d| clipped(d, &d.start, (&d.end).min(until)));
-        let beyond = all().map(|d| clipped(d, (&d.start).max(until), &d.end));
-        (
-            RangeDeletes::new(here.collect()),
-            RangeDeletes::new(beyond.collect()),
-        )
     }
 
     fn run_step(&self, step: &Step, sinks: &mut Sinks<'_>) -> Result<(), VtError> {
@@ -299,7 +384,7 @@ impl<'a> Job<'a> {
             Step::Drop(_) => Ok(()),
             Step::Stitch(piece) => {
                 let (_, index) = &self.inputs[piece.input];
-                sinks.down.stitch(&index[piece.blocks.clone()])
+                sinks.stitch(&index[piece.blocks.clone()])
             }
             Step::Merge(pieces) => self.merge(pieces, sinks),
         }
@@ -330,18 +415,24 @@ impl<'a> Job<'a> {
 
     /// True if no level below the output has anything from `start` to `end`, both included.
     fn is_bottom(&self, start: &[u8], end: &[u8]) -> bool {
-        if self.plan.until.as_deref().is_some_and(|until| end >= until) {
-            return false;
-        }
+        let mut after = end.to_vec();
+        after.push(0);
+        !self.holds.has(end) && self.is_bottom_before(start, &after)
+    }
+
+    /// True if no level below the output has anything from `start` up to `end`.
+    fn is_bottom_before(&self, start: &[u8], end: &[u8]) -> bool {
         // Level 0 in place: an older table of level 0 may hold the key.
         if self.plan.to_level == 0 {
             return false;
         }
-        let mut after = end.to_vec();
-        after.push(0);
+        // Below what stays is what it is held by.
+        if self.holds.has(start) || self.holds.cuts_before(start, end) {
+            return false;
+        }
         self.tree.levels[self.plan.to_level + 1..]
             .iter()
-            .all(|level| level.overlapping(start, Some(&after)).is_empty())
+            .all(|level| level.overlapping(start, Some(end)).is_empty())
     }
 
     /// A block of the inputs; `None` if it is beyond the slice.
@@ -359,8 +450,7 @@ impl<'a> Job<'a> {
             max_seqno: entry.max_seqno,
             has_deletes: entry.delete_count > 0,
             has_versions: entry.has_versions,
-            is_cut: until.is_some_and(|until| entry.last.as_slice() >= until)
-                || self.is_evacuated(entry),
+            is_cut: self.holds.cuts(&entry.first, &entry.last) || self.is_evacuated(entry),
         })
     }
 
@@ -394,19 +484,32 @@ impl<'a> Job<'a> {
     }
 }
 
-/// Where entries go: down, or (beyond a slice) nowhere.
+/// Where entries go: down, or nowhere.
 struct Sinks<'a> {
-    until: Option<&'a [u8]>,
+    holds: &'a Holds,
     down: Outputs<'a>,
     rest: Outputs<'a>,
 }
 
 impl Sinks<'_> {
     fn add(&mut self, entry: &EntryRef<'_>) -> Result<(), VtError> {
-        if self.until.is_some_and(|until| entry.key >= until) {
+        if self.holds.has(entry.key) {
             return self.rest.add(entry);
         }
         self.down.add(entry)
+    }
+
+    /// Each block goes down whole, or stays whole.
+    fn stitch(&mut self, blocks: &[IndexEntry]) -> Result<(), VtError> {
+        for block in blocks {
+            let block = std::slice::from_ref(block);
+            if self.holds.has(&block[0].first) {
+                self.rest.stitch(block)?;
+            } else {
+                self.down.stitch(block)?;
+            }
+        }
+        Ok(())
     }
 }
 
@@ -421,6 +524,23 @@ fn is_hidden(meta: &TableMeta, range_deletes: &RangeDeletes, snapshots: &[Seqno]
     );
     debug_assert!(end_of(meta) > meta.smallest, "a table holds something");
     let keys = (meta.smallest.as_slice(), meta.largest.as_slice());
+    let seqnos = (meta.min_seqno, meta.max_seqno);
+    are_hidden(range_deletes, keys, seqnos, snapshots)
+}
+
+/// True if newer range deletes hide an unreadable table from everyone. They hide what is below it
+/// too, so its own range deletes are not missed.
+fn is_unreadable_hidden(
+    meta: &TableMeta,
+    range_deletes: &RangeDeletes,
+    snapshots: &[Seqno],
+) -> bool {
+    // The last key of a range that ends before the first key after it.
+    let last = match meta.largest.split_last() {
+        Some((0, last)) if meta.largest_excluded => last,
+        _ => &meta.largest,
+    };
+    let keys = (meta.smallest.as_slice(), last.max(&meta.smallest));
     let seqnos = (meta.min_seqno, meta.max_seqno);
     are_hidden(range_deletes, keys, seqnos, snapshots)
 }

@@ -6,6 +6,7 @@ use crate::compaction::end_of;
 use crate::entry::BoxIter;
 use crate::range_delete::RangeDeletes;
 use crate::store::Store;
+use crate::table::Bounds;
 use crate::version::{Level, TableHandle};
 use crate::view::View;
 use std::sync::Arc;
@@ -120,6 +121,10 @@ impl Store {
         end: Option<&[u8]>,
     ) -> Result<Vec<Source>, VtError> {
         let mut out = Vec::new();
+        let bounds = Arc::new(Bounds {
+            start: start.to_vec(),
+            end: end.map(<[u8]>::to_vec),
+        });
         for buffer in &view.buffers {
             let range_deletes = buffer.memtable.range_deletes(tree);
             let deletes = if range_deletes.is_empty() {
@@ -138,22 +143,17 @@ impl Store {
                 } else {
                     SourceDeletes::None
                 };
-                out.push(Source::new(table.iter(), deletes));
+                out.push(Source::new(table.iter(Arc::clone(&bounds)), deletes));
             }
         }
         for level in &levels[1..] {
-            out.extend(self.level_source(level, start, end)?);
+            out.extend(self.level_source(level, &bounds)?);
         }
         Ok(out)
     }
 
-    fn level_source(
-        &self,
-        level: &Level,
-        start: &[u8],
-        end: Option<&[u8]>,
-    ) -> Result<Option<Source>, VtError> {
-        let touched = level.overlapping(start, end);
+    fn level_source(&self, level: &Level, bounds: &Arc<Bounds>) -> Result<Option<Source>, VtError> {
+        let touched = level.overlapping(&bounds.start, bounds.end.as_deref());
         if touched.is_empty() {
             return Ok(None);
         }
@@ -170,7 +170,12 @@ impl Store {
             SourceDeletes::Level(deletes)
         };
         let tables = handles.iter().map(|h| Arc::clone(self.table(h))).collect();
-        let parts = Tables { handles, tables };
+        let bounds = Arc::clone(bounds);
+        let parts = Tables {
+            handles,
+            tables,
+            bounds,
+        };
         Ok(Some(Source::new(Box::new(Concat::new(parts)), deletes)))
     }
 }
@@ -179,6 +184,7 @@ impl Store {
 struct Tables {
     handles: Vec<Arc<TableHandle>>,
     tables: Vec<Arc<crate::table::Table>>,
+    bounds: Arc<Bounds>,
 }
 
 impl Parts for Tables {
@@ -195,6 +201,6 @@ impl Parts for Tables {
     }
 
     fn open(&self, part: usize) -> Result<BoxIter, VtError> {
-        Ok(self.tables[part].iter())
+        Ok(self.tables[part].iter(Arc::clone(&self.bounds)))
     }
 }

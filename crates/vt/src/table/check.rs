@@ -9,11 +9,11 @@ use crate::VtError;
 use crate::entry::EntryRef;
 use crate::iter::cmp_entries;
 use std::cmp::Ordering;
-use stitch_base::{ErrorKind, Seqno};
+use stitch_base::{ErrorKind, Seqno, TreeId};
 use stitch_filter::QuotientFilterRef;
 use stitch_format::vt_data::Op;
 use stitch_format::vt_index::{IndexEntry, IndexEntryRef};
-use stitch_kv::Violation;
+use stitch_kv::{LostKeys, Violation};
 
 /// Sums over what was read.
 #[derive(Debug, Default)]
@@ -34,13 +34,32 @@ impl Sums {
 /// Collects violations of one table.
 struct Reporter<'a> {
     name: String,
+    tree: TreeId,
     report: &'a mut dyn FnMut(Violation),
 }
 
 impl Reporter<'_> {
     fn say(&mut self, rule: &'static str, what: &str) {
         let detail = format!("{}: {what}", self.name);
-        (self.report)(Violation { rule, detail });
+        (self.report)(Violation {
+            rule,
+            detail,
+            lost: None,
+        });
+    }
+
+    /// Says that rows with these keys cannot be read.
+    fn lose(&mut self, rule: &'static str, error: &VtError, first: &[u8], last: &[u8]) {
+        let lost = LostKeys {
+            tree: self.tree,
+            first: first.to_vec(),
+            last: last.to_vec(),
+        };
+        (self.report)(Violation {
+            rule,
+            detail: format!("{}: {error}", self.name),
+            lost: Some(lost),
+        });
     }
 
     fn expect(&mut self, is_right: bool, rule: &'static str, what: impl FnOnce() -> String) {
@@ -53,7 +72,7 @@ impl Reporter<'_> {
     fn damage<T>(&mut self, result: Result<T, VtError>) -> Result<Option<T>, VtError> {
         match result {
             Ok(value) => Ok(Some(value)),
-            Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported) => {
+            Err(error) if is_damage(&error) => {
                 self.say("block-damaged", &error.to_string());
                 Ok(None)
             }
@@ -62,23 +81,38 @@ impl Reporter<'_> {
     }
 }
 
+/// True for errors that are of one block only.
+fn is_damage(error: &VtError) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::Corrupt | ErrorKind::Unsupported | ErrorKind::Io
+    )
+}
+
 impl Table {
     /// Reads all of the table past the cache and reports what breaks a rule. `progress` is told the
     /// bytes done since it was called last.
     ///
     /// # Errors
-    /// Where the device fails. Damage is reported.
+    /// Where the check itself cannot go on. What cannot be read is reported.
     pub(crate) fn check(
         &self,
         progress: &mut dyn FnMut(u64),
         report: &mut dyn FnMut(Violation),
     ) -> Result<(), VtError> {
         let name = format!("tree {}, table {}", self.meta.tree, self.meta.id);
-        let mut reporter = Reporter { name, report };
+        let tree = self.meta.tree;
+        let mut reporter = Reporter { name, tree, report };
         let mut sums = Sums::default();
-        let entries = self.index_entries(&[], None);
-        let Some(entries) = reporter.damage(entries)? else {
-            return Ok(());
+        let whole = self.range_deletes();
+        let whole = whole.and_then(|deletes| Ok((deletes, self.index_entries(&[], None)?)));
+        let (deletes, entries) = match whole {
+            Err(error) if is_damage(&error) => {
+                let meta = &self.meta;
+                reporter.lose("table-unreadable", &error, &meta.smallest, &meta.largest);
+                return Ok(());
+            }
+            other => other?,
         };
         let mut last: Option<(Vec<u8>, Seqno)> = None;
         let mut is_whole = true;
@@ -93,22 +127,24 @@ impl Table {
                 )
             });
             let result = self.check_block(entry, &mut last, &mut sums, &mut reporter);
-            is_whole &= reporter.damage(result)?.is_some();
+            match result {
+                Err(error) if is_damage(&error) => {
+                    reporter.lose("block-unreadable", &error, &entry.first, &entry.last);
+                    is_whole = false;
+                }
+                other => other?,
+            }
             progress(u64::from(entry.block.len_bytes));
         }
-        let deletes = self.range_deletes();
-        if let Some(deletes) = reporter.damage(deletes)? {
-            deletes.iter().for_each(|delete| sums.see(delete.seqno));
-            for delete in deletes.iter() {
-                let is_inside =
-                    self.meta.smallest <= delete.start && delete.end <= self.meta.largest;
-                reporter.expect(is_inside, "table-range", || {
-                    format!(
-                        "range delete {} is outside of the table's range",
-                        delete.seqno
-                    )
-                });
-            }
+        deletes.iter().for_each(|delete| sums.see(delete.seqno));
+        for delete in deletes.iter() {
+            let is_inside = self.meta.smallest <= delete.start && delete.end <= self.meta.largest;
+            reporter.expect(is_inside, "table-range", || {
+                format!(
+                    "range delete {} is outside of the table's range",
+                    delete.seqno
+                )
+            });
         }
         if let (Some(first), Some(last)) = (entries.first(), entries.last()) {
             let is_inside = self.meta.smallest <= first.first && self.meta.reaches(&last.last);
@@ -116,6 +152,15 @@ impl Table {
                 "has keys outside of the table's range".to_owned()
             });
         }
+        self.check_root(&mut reporter)?;
+        if is_whole {
+            self.check_sums(&sums, &mut reporter);
+        }
+        Ok(())
+    }
+
+    /// The root says what the version says.
+    fn check_root(&self, reporter: &mut Reporter<'_>) -> Result<(), VtError> {
         let root = self.loader.root(&self.meta);
         if let Some(root) = reporter.damage(root)? {
             let (root, meta) = (&root.root, &self.meta);
@@ -124,9 +169,6 @@ impl Table {
             reporter.expect(found == expected, "table-counts", || {
                 format!("tree, entries and deletes are {found:?} in the root, {expected:?} in the version")
             });
-        }
-        if is_whole {
-            self.check_sums(&sums, &mut reporter);
         }
         Ok(())
     }

@@ -5,7 +5,7 @@ use super::blocks::{BlockList, ListedBlocks, TableBlocks};
 use super::data_iter::DataIter;
 use super::key_hash;
 use super::loader::{DataRef, Loader, contradiction};
-use super::run::{Keep, RunIter};
+use super::run::{Bounds, Keep, RunIter};
 use crate::VtError;
 use crate::cache::{BlockCache, BlockKey, CachedBlock, Expectation, ReadCounters};
 use crate::entry::{BoxIter, EntryRef, RangeDelete};
@@ -141,11 +141,12 @@ impl Table {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// A cursor over all entries. Blocks that it reads go into the cache.
-    pub(crate) fn iter(&self) -> BoxIter {
+    /// A cursor over the entries with these keys, and maybe some others. Blocks that it reads go into
+    /// the cache.
+    pub(crate) fn iter(&self, bounds: Arc<Bounds>) -> BoxIter {
         let blocks = self.blocks();
         let loader = self.loader.clone();
-        Box::new(RunIter::new(loader, blocks, Keep::Cache))
+        Box::new(RunIter::new(loader, blocks, bounds, Keep::Cache))
     }
 
     /// A cursor over the entries of some of the table's blocks, in their order. What it reads does
@@ -153,7 +154,26 @@ impl Table {
     pub(crate) fn blocks_iter(&self, blocks: Vec<IndexEntry>) -> BoxIter {
         let blocks = ListedBlocks::new(blocks);
         let loader = self.loader.clone();
-        Box::new(RunIter::new(loader, blocks, Keep::Nothing))
+        Box::new(RunIter::new(loader, blocks, Arc::default(), Keep::Nothing))
+    }
+
+    /// Reads a data block and everything in it, unless it is in the cache.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub(crate) fn probe_block(&self, entry: &IndexEntry) -> Result<(), VtError> {
+        let data = DataRef::of(&entry.borrow());
+        let damaged = |error| self.loader.damaged(data.block.addr, error);
+        let block = match self.loader.glance_data(&data) {
+            Some(block) => block,
+            None => self.loader.read_data(&data)?,
+        };
+        let mut iter = DataIter::new(block);
+        iter.seek_first().map_err(damaged)?;
+        while iter.current().is_some() {
+            iter.next().map_err(damaged)?;
+        }
+        Ok(())
     }
 
     /// Index entries of the blocks that hold any key of `[start, end)`, in order. Reads index

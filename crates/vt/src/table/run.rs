@@ -1,5 +1,8 @@
 //! A cursor over the entries of a list of data blocks, with read-ahead.
 //!
+//! Blocks with no key that is asked for are not entered: that one of them cannot be read is nothing
+//! to the reader of its neighbour.
+//!
 //! When blocks are read one after the other, and lie one after the other on the device, several
 //! are read with one request: twice as many bytes each time, up to a bound.
 
@@ -27,11 +30,21 @@ pub(super) enum Keep {
     Nothing,
 }
 
+/// The keys that a cursor is asked for: `[start, end)`. It may give others too.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Bounds {
+    /// First key.
+    pub(crate) start: Vec<u8>,
+    /// First key after them; `None` for no end.
+    pub(crate) end: Option<Vec<u8>>,
+}
+
 /// A cursor over the entries of a list of data blocks.
 #[derive(Debug)]
 pub(super) struct RunIter<L> {
     loader: Loader,
     blocks: L,
+    bounds: Arc<Bounds>,
     keep: Keep,
     /// The block that it stands in.
     data: Option<DataIter>,
@@ -45,7 +58,7 @@ pub(super) struct RunIter<L> {
 
 impl<L: BlockList> RunIter<L> {
     /// A cursor that stands nowhere yet.
-    pub(super) fn new(loader: Loader, blocks: L, keep: Keep) -> Self {
+    pub(super) fn new(loader: Loader, blocks: L, bounds: Arc<Bounds>, keep: Keep) -> Self {
         let window_bytes = match keep {
             Keep::Cache => 0,
             Keep::Nothing => WINDOW_BYTES_MAX,
@@ -53,6 +66,7 @@ impl<L: BlockList> RunIter<L> {
         Self {
             loader,
             blocks,
+            bounds,
             keep,
             data: None,
             data_addr: 0,
@@ -62,9 +76,21 @@ impl<L: BlockList> RunIter<L> {
         }
     }
 
-    /// Enters the block that the list stands on; false beyond either end.
+    /// Enters the block that the list stands on; false beyond either end, and where it has none of
+    /// the keys that are asked for.
     fn enter(&mut self) -> Result<bool, VtError> {
         self.data = None;
+        let Some(entry) = self.blocks.current()? else {
+            return Ok(false);
+        };
+        let is_after = self
+            .bounds
+            .end
+            .as_deref()
+            .is_some_and(|end| entry.first >= end);
+        if is_after || entry.last < self.bounds.start.as_slice() {
+            return Ok(false);
+        }
         let Some(wanted) = self.blocks.ahead(0)? else {
             return Ok(false);
         };
@@ -95,8 +121,15 @@ impl<L: BlockList> RunIter<L> {
                 0
             };
         }
-        let span = self.span(wanted)?;
-        let blocks = self.loader.read_data_span(&span)?;
+        let mut span = self.span(wanted)?;
+        let blocks = match self.loader.read_data_span(&span) {
+            // It may be a block that nobody wants yet.
+            Err(_) if span.len() > 1 => {
+                span.truncate(1);
+                self.loader.read_data_span(&span)?
+            }
+            read => read?,
+        };
         for (data, block) in span.into_iter().zip(blocks) {
             if self.keep == Keep::Cache {
                 let expectation = match self.window_bytes {

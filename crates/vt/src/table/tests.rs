@@ -154,7 +154,7 @@ fn a_table_gives_back_what_was_put() {
     assert!(!meta.largest_excluded);
     assert_eq!((meta.min_seqno, meta.max_seqno), (Seqno(1), Seqno(30_000)));
     assert_eq!(bed.live_bytes(), meta.owned_bytes());
-    let mut iter = table.iter();
+    let mut iter = table.iter(Arc::default());
     check_against(&mut iter, &rows(&model), b"key00012345", 5);
     assert_eq!(violations(&table), []);
     for n in [0, 1, 500, 29_999] {
@@ -191,7 +191,7 @@ fn a_scan_reads_many_blocks_with_one_request() {
         blocks.len()
     );
     let cached_before = bed.cache.bytes();
-    let scanned = run(table.iter());
+    let scanned = run(table.iter(Arc::default()));
     assert!(
         scanned * 20 < blocks.len() as u64,
         "{scanned} reads of {} blocks",
@@ -201,7 +201,7 @@ fn a_scan_reads_many_blocks_with_one_request() {
         bed.cache.bytes() > cached_before + (1 << 20),
         "a scan fills the cache"
     );
-    assert_eq!(run(table.iter()), 0);
+    assert_eq!(run(table.iter(Arc::default())), 0);
 }
 
 #[test]
@@ -253,7 +253,7 @@ fn versions_of_a_key_may_span_blocks() {
     assert_eq!(all, expected);
     let rows = rows(&model);
     for target in [2098, 1000, 50] {
-        check_against(&mut table.iter(), &rows, &key, target);
+        check_against(&mut table.iter(Arc::default()), &rows, &key, target);
     }
 }
 
@@ -263,7 +263,12 @@ fn large_values_come_back() {
     let model = numbered(0..5, 1 << 20);
     let table = bed.table(&model, &options(16 << 10));
     assert_eq!(table.index_entries(b"", None).unwrap().len(), 5);
-    check_against(&mut table.iter(), &rows(&model), b"key00000003", 4);
+    check_against(
+        &mut table.iter(Arc::default()),
+        &rows(&model),
+        b"key00000003",
+        4,
+    );
     assert_eq!(
         newest(&table, b"key00000003", NOW)
             .unwrap()
@@ -282,7 +287,12 @@ fn the_longest_value_fits_the_smallest_store() {
     let len = usize::try_from(bed.volume.zones().zone_bytes() / 2).unwrap();
     let model = numbered(0..10, len);
     let table = bed.table(&model, &options(16 << 10));
-    check_against(&mut table.iter(), &rows(&model), b"key00000003", 4);
+    check_against(
+        &mut table.iter(Arc::default()),
+        &rows(&model),
+        b"key00000003",
+        4,
+    );
     assert_eq!(violations(&table), []);
 }
 
@@ -323,7 +333,12 @@ fn blocks_are_compressed_where_that_pays() {
     .into_iter()
     .map(|(model, options)| {
         let table = bed.table(model, options);
-        check_against(&mut table.iter(), &rows(model), b"key00000777", 778);
+        check_against(
+            &mut table.iter(Arc::default()),
+            &rows(model),
+            b"key00000777",
+            778,
+        );
         assert_eq!(violations(&table), []);
         table.meta().data_bytes
     })
@@ -365,7 +380,7 @@ fn range_deletes_are_in_the_table_and_its_range() {
     assert_eq!(alone.range_deletes().unwrap().len(), 5000);
     assert_eq!(alone.meta().entry_count, 0);
     assert_eq!(newest(&alone, b"a", NOW), None);
-    let mut iter = alone.iter();
+    let mut iter = alone.iter(Arc::default());
     iter.seek_before(None).unwrap();
     assert!(iter.current().is_none());
     assert_eq!(violations(&alone), []);
@@ -419,7 +434,12 @@ fn a_stitched_table_reads_blocks_of_others() {
     let (table, model, _) = stitched(&bed);
     assert_eq!(table.meta().entry_count, model.len() as u64);
     assert_eq!(table.meta().delete_count, 3);
-    check_against(&mut table.iter(), &rows(&model), b"key00001500", 9);
+    check_against(
+        &mut table.iter(Arc::default()),
+        &rows(&model),
+        b"key00001500",
+        9,
+    );
     for ((key, seqno), value) in &model {
         assert_eq!(newest(&table, key, NOW), Some((seqno.0, value.clone())));
     }
@@ -454,7 +474,12 @@ fn a_stitched_table_outlives_what_its_inputs_leave_behind() {
         Arc::new(BlockCache::new(1 << 20)),
         Arc::clone(table.meta()),
     );
-    check_against(&mut fresh.iter(), &rows(&model), b"key00001500", 9);
+    check_against(
+        &mut fresh.iter(Arc::default()),
+        &rows(&model),
+        b"key00001500",
+        9,
+    );
     assert_eq!(violations(&fresh), []);
 }
 
@@ -501,13 +526,18 @@ fn a_table_fits_into_holes() {
     let table = bed.table(&model, &options(4096));
     assert!(table.meta().runs.len() > 50);
     assert_eq!(violations(&table), []);
-    check_against(&mut table.iter(), &rows(&model), b"key00000500", 9);
+    check_against(
+        &mut table.iter(Arc::default()),
+        &rows(&model),
+        b"key00000500",
+        9,
+    );
 }
 
 /// Every key, or the first error.
 fn read_all(table: &Table) -> Result<Vec<Row>, crate::VtError> {
     let mut out = Vec::new();
-    let mut iter = table.iter();
+    let mut iter = table.iter(Arc::default());
     iter.seek(b"", NOW)?;
     while let Some(entry) = iter.current() {
         out.push((entry.key.to_vec(), entry.seqno.0));
@@ -613,7 +643,7 @@ fn try_everything(bed: &Bed, table: &Arc<Table>) {
     let keys: [&[u8]; 4] = [b"", b"key00000010", b"key00000099", b"z"];
     for key in keys {
         let _ = table.versions_of(key, NOW, &mut |_, _| ControlFlow::Continue(()));
-        let mut iter = table.iter();
+        let mut iter = table.iter(Arc::default());
         let _ = iter.seek(key, Seqno(50));
         let mut steps = 0;
         let _ = iter.seek_before(Some(key));
@@ -728,7 +758,7 @@ proptest! {
             let options = TreeOptions { compression, ..options(1024) };
             let table = bed.table(&model, &options);
             let rows = rows(&model);
-            check_against(&mut table.iter(), &rows, &key, seqno);
+            check_against(&mut table.iter(Arc::default()), &rows, &key, seqno);
             let blocks = table.index_entries(b"", None).unwrap();
             check_against(&mut table.blocks_iter(blocks), &rows, &key, seqno);
             let expected = model.iter().find(|((k, s), _)| *k == key && s.0 <= seqno);

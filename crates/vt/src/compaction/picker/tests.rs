@@ -1,7 +1,8 @@
 use super::*;
 use crate::testing::{run_script, text_version};
+use stitch_base::TableId;
 
-/// `pick <shape|idle|space> [snap N]... [max N] [avoid N]...` as the last line of a version.
+/// `pick <shape|idle|space> [snap N]... [max N] [avoid N]... [bad N]... [part N]...` as the last line of a version.
 fn run(input: &str) -> String {
     let (version, command) = input.rsplit_once('\n').expect("a version and a command");
     let version = text_version(version);
@@ -15,13 +16,15 @@ fn run(input: &str) -> String {
     };
     let mut input_bytes_max = 2500;
     let mut snapshots = Vec::new();
-    let mut avoid = BTreeSet::new();
+    let mut obstacles = Obstacles::new();
     while let Some(word) = words.next() {
         let number: u64 = words.next().expect("a number").parse().expect("a number");
         match word {
             "max" => input_bytes_max = number,
             "snap" => snapshots.push(Seqno(number)),
-            "avoid" => drop(avoid.insert(TableId(number))),
+            "avoid" => drop(obstacles.avoided.insert(TableId(number))),
+            "bad" => drop(obstacles.unreadable.insert(TableId(number))),
+            "part" => drop(obstacles.to_part.insert(TableId(number))),
             other => panic!("no such word: {other}"),
         }
     }
@@ -32,7 +35,7 @@ fn run(input: &str) -> String {
         table_bytes: 200,
         input_bytes_max,
     };
-    pick(&version, &options, &snapshots, pressure, &avoid)
+    pick(&version, &options, &snapshots, pressure, &obstacles)
         .map_or_else(|| "nothing".to_owned(), |plan| plan.to_string())
 }
 

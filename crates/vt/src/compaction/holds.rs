@@ -1,0 +1,170 @@
+//! Which keys of a compaction stay in the level that they are in: those beyond a slice, and those
+//! in the ranges of unreadable tables.
+
+use super::picker::{Plan, end_of};
+use crate::entry::RangeDelete;
+use crate::range_delete::RangeDeletes;
+use crate::version::TableHandle;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Keys that stay, as stretches between points.
+///
+/// - No output table has keys on both sides of a point: so the tables that go down lie beside the
+///   unreadable ones, and each of those that stay lies within one.
+#[derive(Debug, Default)]
+pub(crate) struct Holds {
+    /// In order.
+    points: Vec<Vec<u8>>,
+    /// For each point, whether the keys from it up to the next one stay.
+    is_held: Vec<bool>,
+}
+
+impl Holds {
+    /// What stays of a plan that goes around these tables.
+    pub(crate) fn new(plan: &Plan, around: &[Arc<TableHandle>]) -> Self {
+        let mut ranges: Vec<(Vec<u8>, Option<Vec<u8>>)> = Vec::new();
+        for table in around {
+            ranges.push((table.meta().smallest.clone(), Some(end_of(table.meta()))));
+        }
+        if let Some(until) = &plan.until {
+            // What is beyond is one stretch.
+            ranges.retain(|(start, _)| start < until);
+            for (_, end) in &mut ranges {
+                *end = end.take().filter(|end| end < until);
+                end.get_or_insert_with(|| until.clone());
+            }
+            ranges.push((until.clone(), None));
+        }
+        Self::of(&ranges)
+    }
+
+    /// Where one of these ranges is. One may have no end.
+    fn of(ranges: &[(Vec<u8>, Option<Vec<u8>>)]) -> Self {
+        let mut changes: BTreeMap<&[u8], i64> = BTreeMap::new();
+        for (start, end) in ranges {
+            *changes.entry(start).or_default() += 1;
+            if let Some(end) = end {
+                *changes.entry(end).or_default() -= 1;
+            }
+        }
+        let mut depth = 0;
+        let mut holds = Self::default();
+        for (point, change) in changes {
+            depth += change;
+            debug_assert!(depth >= 0, "a range begins before it ends");
+            holds.points.push(point.to_vec());
+            holds.is_held.push(depth > 0);
+        }
+        holds
+    }
+
+    /// Where output tables end.
+    pub(crate) fn points(&self) -> &[Vec<u8>] {
+        &self.points
+    }
+
+    /// Number of the points that are not after a key.
+    fn place(&self, key: &[u8]) -> usize {
+        self.points.partition_point(|p| p.as_slice() <= key)
+    }
+
+    fn is_held_at(&self, place: usize) -> bool {
+        place.checked_sub(1).is_some_and(|at| self.is_held[at])
+    }
+
+    /// True if a key stays.
+    pub(crate) fn has(&self, key: &[u8]) -> bool {
+        self.is_held_at(self.place(key))
+    }
+
+    /// True if there is a point within these keys, both included: some are on either side of it.
+    pub(crate) fn cuts(&self, first: &[u8], last: &[u8]) -> bool {
+        self.place(first) != self.place(last)
+    }
+
+    /// True if there is a point after `start` and before `end`.
+    pub(crate) fn cuts_before(&self, start: &[u8], end: &[u8]) -> bool {
+        let next = self.points.get(self.place(start));
+        next.is_some_and(|point| point.as_slice() < end)
+    }
+
+    /// The parts of range deletes whose keys stay, or those whose keys do not.
+    pub(crate) fn parts(&self, deletes: &RangeDeletes, staying: bool) -> RangeDeletes {
+        if self.points.is_empty() {
+            return if staying {
+                RangeDeletes::default()
+            } else {
+                deletes.clone()
+            };
+        }
+        let mut out = Vec::new();
+        for delete in deletes.iter() {
+            let mut start = delete.start.as_slice();
+            loop {
+                let place = self.place(start);
+                let next = self.points.get(place).map(Vec::as_slice);
+                let end = next.map_or(&*delete.end, |next| next.min(&delete.end));
+                if self.is_held_at(place) == staying {
+                    out.push(RangeDelete {
+                        start: start.to_vec(),
+                        end: end.to_vec(),
+                        seqno: delete.seqno,
+                    });
+                }
+                if end >= delete.end.as_slice() {
+                    break;
+                }
+                start = end;
+            }
+        }
+        RangeDeletes::new(out)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stitch_base::Seqno;
+
+    fn holds(ranges: &[(&str, &str)]) -> Holds {
+        let range = |&(start, end): &(&str, &str)| {
+            let end = (!end.is_empty()).then(|| end.as_bytes().to_vec());
+            (start.as_bytes().to_vec(), end)
+        };
+        Holds::of(&ranges.iter().map(range).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn keys_stay_in_any_of_the_ranges() {
+        let holds = holds(&[("c", "f"), ("e", "h"), ("p", "")]);
+        let staying = |key: &str| holds.has(key.as_bytes());
+        assert!(["c", "d", "e", "f", "g", "p", "z"].into_iter().all(staying));
+        assert!(!["a", "h", "o"].into_iter().any(staying));
+        assert!(holds.cuts(b"b", b"c") && holds.cuts(b"d", b"e"));
+        assert!(!holds.cuts(b"h", b"i") && !holds.cuts(b"c", b"d"));
+        assert!(holds.cuts_before(b"b", b"d") && holds.cuts_before(b"c", b"f"));
+        assert!(!holds.cuts_before(b"b", b"c") && !holds.cuts_before(b"c", b"e"));
+    }
+
+    #[test]
+    fn range_deletes_are_parted_at_every_point() {
+        let holds = holds(&[("c", "f"), ("f", "h")]);
+        let all = RangeDeletes::new(vec![RangeDelete {
+            start: b"a".to_vec(),
+            end: b"k".to_vec(),
+            seqno: Seqno(7),
+        }]);
+        let parts = |staying: bool| -> Vec<(Vec<u8>, Vec<u8>)> {
+            let parts = holds.parts(&all, staying);
+            let parts = parts.sorted().into_iter();
+            parts.map(|d| (d.start.clone(), d.end.clone())).collect()
+        };
+        let text = |parts: &[(&str, &str)]| -> Vec<(Vec<u8>, Vec<u8>)> {
+            let bytes = |&(start, end): &(&str, &str)| (start.into(), end.into());
+            parts.iter().map(bytes).collect()
+        };
+        assert_eq!(parts(true), text(&[("c", "f"), ("f", "h")]));
+        assert_eq!(parts(false), text(&[("a", "c"), ("h", "k")]));
+    }
+}
