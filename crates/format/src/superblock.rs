@@ -5,7 +5,7 @@
 
 use crate::FormatError;
 use crate::table::{checksum_with_hole, fields};
-use stitch_base::Generation;
+use stitch_base::{Generation, Lsn};
 
 /// First bytes of a volume: what tools that identify devices look for, at offset 0.
 pub const MAGIC: [u8; 8] = *b"StitchFS";
@@ -18,7 +18,7 @@ pub const SUPERBLOCK_BYTES: usize = 512;
 /// Longest label, in bytes of UTF-8.
 pub const LABEL_BYTES_MAX: usize = 64;
 /// Version of the format that this program writes: major, minor.
-pub const VERSION: (u16, u16) = (1, 0);
+pub const VERSION: (u16, u16) = (2, 0);
 /// Features that this program knows; a volume with others is opened all the same.
 pub const FEATURES_COMPATIBLE: u64 = 0;
 /// Features that this program knows; a volume with others is opened for reading only.
@@ -55,8 +55,10 @@ fields! {
     READ_ONLY: u64 = 184, "feature bits that a program must know in order to write";
     INCOMPATIBLE: u64 = 192, "feature bits that a program must know in order to open";
     SALT: u64 = 200, "random number that starts every other checksum of the volume";
-    CLEAN_VERSION_END: u64 = 208, "after a clean close: position after the version log's last object; else 0";
-    RESERVED: [u8; 296] = 216, "zeros";
+    CLOSED_VERSION_END: u64 = 208, "when it was last closed in good order: position after the version log's last object";
+    CLOSED_LOG_END: u64 = 216, "when it was last closed in good order: position after the backup log's last record";
+    CLOSED_GENERATION: u32 = 224, "generation that was last closed in good order; nothing was written since if it is `generation`";
+    RESERVED: [u8; 284] = 228, "zeros";
 }
 
 /// Where the areas of a volume lie. All offsets and lengths in bytes, multiples of 4 KiB.
@@ -103,9 +105,20 @@ pub struct Superblock {
     pub incompatible: u64,
     /// Start of every other checksum of the volume.
     pub salt: u64,
-    /// Position after the version log's last object, if the volume was closed in good order and not
-    /// opened for writing since; else 0. A log that ends earlier is damaged: no crash cut it.
-    pub clean_version_end: u64,
+    /// How the volume was last closed in good order.
+    pub closed: Closed,
+}
+
+/// What was known to be durable when a volume was closed in good order. Logs that end earlier are
+/// damaged: no crash cut them. All zeros before the first close.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Closed {
+    /// Position after the version log's last object.
+    pub version_end: u64,
+    /// Position after the backup log's last record.
+    pub log_end: Lsn,
+    /// Generation that closed it.
+    pub generation: Generation,
 }
 
 fn field(field: &'static str, expected: &str, found: impl ToString) -> FormatError {
@@ -203,8 +216,12 @@ impl Superblock {
         READ_ONLY.put(&mut out, self.read_only);
         INCOMPATIBLE.put(&mut out, self.incompatible);
         SALT.put(&mut out, self.salt);
-        CLEAN_VERSION_END.put(&mut out, self.clean_version_end);
-        RESERVED.put(&mut out, [0; 296]);
+        let closed = u32::try_from(self.closed.generation.0).expect("a generation of before");
+        assert!(closed <= generation, "a generation of before");
+        CLOSED_VERSION_END.put(&mut out, self.closed.version_end);
+        CLOSED_LOG_END.put(&mut out, self.closed.log_end.0);
+        CLOSED_GENERATION.put(&mut out, closed);
+        RESERVED.put(&mut out, [0; 284]);
         let sum = checksum_with_hole(0, &out[..SUPERBLOCK_BYTES], CHECKSUM.range());
         CHECKSUM.put(&mut out, sum);
         out
@@ -257,7 +274,7 @@ impl Superblock {
             read_only: READ_ONLY.get(bytes),
             incompatible: INCOMPATIBLE.get(bytes),
             salt: SALT.get(bytes),
-            clean_version_end: CLEAN_VERSION_END.get(bytes),
+            closed: Self::closed(bytes, generation)?,
         };
         superblock.areas.check()?;
         let unknown = superblock.incompatible & !FEATURES_INCOMPATIBLE;
@@ -268,7 +285,7 @@ impl Superblock {
                 format!("{unknown:#x}"),
             ));
         }
-        if version == VERSION && RESERVED.get(bytes) != [0; 296] {
+        if version == VERSION && RESERVED.get(bytes) != [0; 284] {
             return Err(field("reserved", "zeros", "other bytes"));
         }
         Ok(Some(superblock))
@@ -284,15 +301,26 @@ impl Superblock {
                 supported: u32::from(VERSION.0),
             });
         }
-        if version.0 == 0 || readable > version {
-            let found = format!("{}.{}", version.0, version.1);
-            return Err(field(
-                "major",
-                "1.0 or later, not below the readable",
-                found,
-            ));
+        let found = format!("{}.{}", version.0, version.1);
+        if version.0 < VERSION.0 {
+            return Err(field("major", "format 2.0 or later", found));
+        }
+        if readable > version {
+            return Err(field("readable_major", "not above the version", found));
         }
         Ok([version, readable])
+    }
+
+    fn closed(bytes: &[u8], generation: u32) -> Result<Closed, FormatError> {
+        let by = CLOSED_GENERATION.get(bytes);
+        if by > generation {
+            return Err(field("closed_generation", "at most the generation", by));
+        }
+        Ok(Closed {
+            version_end: CLOSED_VERSION_END.get(bytes),
+            log_end: Lsn(CLOSED_LOG_END.get(bytes)),
+            generation: Generation(u64::from(by)),
+        })
     }
 
     fn label(bytes: &[u8]) -> Result<String, FormatError> {
@@ -325,8 +353,8 @@ mod tests {
 
     fn sample() -> Superblock {
         Superblock {
-            version: (1, 0),
-            readable: (1, 0),
+            version: (2, 0),
+            readable: (2, 0),
             generation: Generation(0x0403_0201),
             uuid: *b"0123456789abcdef",
             label: "home".to_owned(),
@@ -344,7 +372,11 @@ mod tests {
             read_only: 0x22,
             incompatible: 0,
             salt: 0x0807_0605_0403_0201,
-            clean_version_end: 0x1817_1615_1413_1211,
+            closed: Closed {
+                version_end: 0x1817_1615_1413_1211,
+                log_end: Lsn(0x2827_2625_2423_2221),
+                generation: Generation(0x0303_0201),
+            },
         }
     }
 
@@ -353,10 +385,10 @@ mod tests {
         let bytes = sample().encode(4096);
         let golden = "\
 magic_at 5374697463684653
-checksum 84258338
-major 0100
+checksum bc71a86a
+major 0200
 minor 0000
-readable_major 0100
+readable_major 0200
 readable_minor 0000
 generation 01020304
 address 0010000000000000
@@ -374,7 +406,9 @@ compatible 1100000000000000
 read_only 2200000000000000
 incompatible 0000000000000000
 salt 0102030405060708
-clean_version_end 1112131415161718
+closed_version_end 1112131415161718
+closed_log_end 2122232425262728
+closed_generation 01020303
 reserved zeros
 ";
         assert_eq!(dump(&TABLE, &bytes), golden);

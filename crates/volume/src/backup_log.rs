@@ -7,17 +7,23 @@
 //! 1. An append goes to the end of the ring's live part, never across the ring's end.
 //! 2. A sync first fills the last sector with a skip record, so that no later append rewrites a
 //!    sector that was synced; then it syncs the device. One caller leads, the others wait for it.
-//! 3. Space comes back when a version with a later log start is durable.
+//! 3. Every record says how far this log and the version log were durable when it was written. So
+//!    that the last sync is told too, a mark is written after it where the next record will stand,
+//!    in the page that this record would write anyway, and not synced.
+//! 4. A replay that ends before a durable place that any valid record names is damage, not the end
+//!    that a power cut tore off; see `damage`.
+//! 5. Space comes back when a version with a later log start is durable.
 //!
 //! Invariants:
 //! - `start <= durable <= end <= start + ring` and all positions are multiples of eight;
-//! - within a generation, no position is written twice.
+//! - within a generation, no position is written twice, but for marks.
 //!
 //! Locks: `syncer`, then `writer`.
 //!
 //! Paper: Mei et al., "LSM-Tree Managed Storage for Large-Scale Key-Value Store", 2019, sections
-//! 3.3 and 5.1. Differs: generations, sector padding and group commit.
+//! 3.3 and 5.1. Differs: generations, sector padding, group commit and marks.
 
+mod damage;
 mod replay;
 
 pub use replay::Visit;
@@ -28,7 +34,8 @@ use crate::version_log::State;
 use stitch_base::sync::{Arc, Condvar, Mutex, MutexGuard};
 use stitch_base::{Generation, Lsn};
 use stitch_device::SECTOR_BYTES;
-use stitch_format::log_record::{ALIGN, HEADER_BYTES, RecordHeader, RecordKind};
+use stitch_format::log_record::{ALIGN, HEADER_BYTES, RecordHeader, RecordKind, VersionPage};
+use stitch_format::superblock::Closed;
 
 /// What an acknowledged append survives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -57,6 +64,8 @@ pub struct BackupLog {
     durability: Durability,
     ring_at: u64,
     ring_bytes: u64,
+    /// Where the volume says that the log ended when it was closed, if nothing was written since.
+    closed_end: Option<Lsn>,
     writer: Mutex<Writer>,
     syncer: Mutex<Syncer>,
     synced: Condvar,
@@ -69,11 +78,26 @@ struct Writer {
     /// Where the next record goes; unknown until the log was read once.
     end: Option<Lsn>,
     /// Where the log ends at the earliest, unless it is damaged.
-    floor: Lsn,
+    floors: [Floor; 2],
+    /// What is damaged may be given up.
+    accepts_loss: bool,
+    /// Everything before is durable, as far as records are told.
+    durable: Lsn,
+    /// Where the version log is durable to.
+    version_end: u64,
+    /// True if a record was written since these two changed.
+    is_told: bool,
     /// From which position on records have at least which generation. Never empty.
     generations: Vec<(Lsn, Generation)>,
     /// Records that are not yet with the operating system; they end at `end`.
     buffer: Vec<u8>,
+}
+
+/// Up to `end` the log was durable when `generation` noted it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Floor {
+    pub(crate) end: Lsn,
+    pub(crate) generation: Generation,
 }
 
 #[derive(Debug)]
@@ -83,14 +107,34 @@ struct Syncer {
 }
 
 impl BackupLog {
-    pub(crate) fn new(core: Arc<Core>, durability: Durability, version: &State) -> Self {
+    /// `version` is the live version, written by `writer_of_version`; `closed` is how the volume was
+    /// last closed, and `is_closed` says that it still is.
+    pub(crate) fn new(
+        core: Arc<Core>,
+        durability: Durability,
+        (version, writer_of_version): (&State, Generation),
+        (closed, is_closed): (&Closed, bool),
+    ) -> Self {
         let start = version.log_start;
         assert!(start.0.is_multiple_of(ALIGN), "the version was checked");
         let (ring_at, ring_bytes) = (core.areas.backup_log_at, core.areas.backup_log_bytes);
         let writer = Writer {
             start,
             end: None,
-            floor: version.log_durable,
+            floors: [
+                Floor {
+                    end: version.log_durable,
+                    generation: writer_of_version,
+                },
+                Floor {
+                    end: closed.log_end,
+                    generation: closed.generation,
+                },
+            ],
+            accepts_loss: false,
+            durable: start,
+            version_end: version.tail,
+            is_told: false,
             generations: vec![(start, version.log_generation)],
             buffer: Vec::new(),
         };
@@ -103,6 +147,7 @@ impl BackupLog {
             durability,
             ring_at,
             ring_bytes,
+            closed_end: is_closed.then_some(closed.log_end),
             writer: Mutex::new(writer),
             syncer: Mutex::new(syncer),
             synced: Condvar::new(),
@@ -192,7 +237,7 @@ impl BackupLog {
         assert!(!syncer.is_running, "one leader at a time");
         syncer.is_running = true;
         drop(syncer);
-        let result = self.sync_device();
+        let result = self.sync_device().and_then(|durable| self.tell(durable));
         let mut syncer = self.syncer.lock();
         syncer.is_running = false;
         if let Ok(durable) = &result {
@@ -212,6 +257,33 @@ impl BackupLog {
         };
         self.core.sync()?;
         Ok(end)
+    }
+
+    /// Takes note of what is durable, for the records to come, and leaves a mark.
+    fn tell(&self, durable: Lsn) -> Result<Lsn, VolumeError> {
+        let mut writer = self.writer.lock();
+        assert!(durable >= writer.durable, "durability does not go back");
+        writer.is_told &= durable == writer.durable;
+        writer.durable = durable;
+        self.mark(&mut writer)?;
+        Ok(durable)
+    }
+
+    /// Writes down what is durable where the next record will stand, unless a record has said it.
+    fn mark(&self, writer: &mut Writer) -> Result<(), VolumeError> {
+        let end = writer.end.expect("positioned");
+        let has_room = self.offset(end) + HEADER <= self.ring_bytes
+            && end.0 + HEADER - writer.start.0 <= self.ring_bytes;
+        if writer.is_told || !has_room || !writer.buffer.is_empty() {
+            return Ok(());
+        }
+        let encoded = self
+            .header(writer, RecordKind::Mark, 0)
+            .encode(self.core.salt, &[]);
+        self.core
+            .write(self.ring_at + self.offset(end), &[&encoded])?;
+        writer.is_told = true;
+        Ok(())
     }
 
     /// Position after the last record.
@@ -262,8 +334,17 @@ impl BackupLog {
     /// Lets the next replay end where the log is damaged, although more of it was durable. For
     /// repair: what stood there is lost.
     pub fn accept_loss(&self) {
+        self.writer.lock().accepts_loss = true;
+    }
+
+    /// Takes note of a durable version, which ends the version log at `version_end`, and gives up
+    /// the records before `start`.
+    pub(crate) fn committed(&self, start: Lsn, version_end: u64) -> Result<(), VolumeError> {
+        self.advance(start);
         let mut writer = self.writer.lock();
-        writer.floor = writer.start;
+        writer.is_told &= writer.version_end == version_end;
+        writer.version_end = version_end;
+        self.mark(&mut writer)
     }
 
     /// Gives up the records before `start`: a version that starts there is durable.
@@ -318,13 +399,7 @@ impl BackupLog {
             self.skip(writer, skipped)?;
             self.write_buffer(writer)?;
         }
-        let lsn = writer.end.expect("positioned");
-        let header = RecordHeader {
-            kind: RecordKind::Data,
-            payload_len: u32::try_from(payload_len).expect("the length was checked"),
-            lsn,
-            generation: self.core.generation,
-        };
+        let header = self.header(writer, RecordKind::Data, payload_len);
         let bytes = header.encode(self.core.salt, pieces);
         let padding = &[0; 8][..usize::try_from(record_bytes - HEADER - payload_len).expect("< 8")];
         let mut all = Vec::with_capacity(pieces.len() + 2);
@@ -344,12 +419,7 @@ impl BackupLog {
             writer.end = Some(Lsn(lsn.0 + bytes));
             return Ok(());
         }
-        let header = RecordHeader {
-            kind: RecordKind::Skip,
-            payload_len: u32::try_from(bytes - HEADER).expect("a skip is shorter than a record"),
-            lsn,
-            generation: self.core.generation,
-        };
+        let header = self.header(writer, RecordKind::Skip, bytes - HEADER);
         let encoded = header.encode(self.core.salt, &[]);
         self.emit(writer, &[&encoded], HEADER)?;
         if bytes > HEADER {
@@ -357,6 +427,18 @@ impl BackupLog {
         }
         writer.end = Some(Lsn(lsn.0 + bytes));
         Ok(())
+    }
+
+    /// The header of a record that would stand at the end.
+    fn header(&self, writer: &Writer, kind: RecordKind, payload_len: u64) -> RecordHeader {
+        RecordHeader {
+            kind,
+            payload_len: u32::try_from(payload_len).expect("a record's length is bounded"),
+            lsn: writer.end.expect("positioned"),
+            generation: self.core.generation,
+            durable: writer.durable,
+            versions: VersionPage::of(writer.version_end),
+        }
     }
 
     /// Moves the end to the start of a sector, so that the sectors before it can be synced.
@@ -400,6 +482,7 @@ impl BackupLog {
             self.core.write(self.ring_at + self.offset(end), pieces)?;
             writer.end = Some(next);
         }
+        writer.is_told = true;
         Ok(next)
     }
 

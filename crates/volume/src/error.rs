@@ -23,6 +23,17 @@ pub enum VolumeError {
         /// What was found.
         found: String,
     },
+    /// The backup log ends before what was synced to it.
+    #[error(
+        "the backup log at byte {at} is damaged: what was synced there cannot be read, and with it \
+         all that follows, {lost_bytes} bytes of log"
+    )]
+    LogDamaged {
+        /// Offset on the device of the first record that cannot be read, in bytes.
+        at: u64,
+        /// Bytes of log from there to the last place that is known to have been written.
+        lost_bytes: u64,
+    },
     /// The device holds no volume.
     #[error("{name}: {}", no_volume(*.holds))]
     NotAVolume {
@@ -97,7 +108,7 @@ impl VolumeError {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Device(source) => source.kind(),
-            Self::Corrupt { .. } => ErrorKind::Corrupt,
+            Self::Corrupt { .. } | Self::LogDamaged { .. } => ErrorKind::Corrupt,
             Self::NotAVolume { .. } | Self::Invalid { .. } => ErrorKind::Invalid,
             Self::Unsupported { .. } => ErrorKind::Unsupported,
             Self::NoSpace { .. } | Self::LogFull { .. } | Self::VersionLogFull { .. } => {

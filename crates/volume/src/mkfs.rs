@@ -10,7 +10,9 @@ use crate::VolumeError;
 use crate::window::usize_from;
 use stitch_base::{Generation, Lsn, random};
 use stitch_device::Device;
-use stitch_format::superblock::{Areas, COPIES, COPY_BYTES, LABEL_BYTES_MAX, Superblock, VERSION};
+use stitch_format::superblock::{
+    Areas, COPIES, COPY_BYTES, Closed, LABEL_BYTES_MAX, Superblock, VERSION,
+};
 use stitch_format::version_object::{ObjectHeader, ObjectKind};
 
 /// Smallest volume, in bytes.
@@ -157,7 +159,7 @@ pub(crate) fn format(
         read_only: 0,
         incompatible: 0,
         salt,
-        clean_version_end: 0,
+        closed: Closed::default(),
     };
     for address in COPIES {
         device.write_at(address, &[&superblock.encode(address)])?;

@@ -7,13 +7,17 @@ use crate::window::usize_from;
 use stitch_base::Generation;
 use stitch_device::Device;
 use stitch_format::FormatError;
-use stitch_format::superblock::{COPIES, COPY_BYTES, FEATURES_READ_ONLY, Superblock, VERSION};
+use stitch_format::superblock::{
+    COPIES, COPY_BYTES, Closed, FEATURES_READ_ONLY, Superblock, VERSION,
+};
 
 /// The newest valid superblock and the copy that it stands in.
 #[derive(Debug)]
 pub(crate) struct Chosen {
     pub(crate) superblock: Superblock,
     pub(crate) copy: usize,
+    /// What is wrong with the other copy.
+    pub(crate) damage: Option<VolumeError>,
 }
 
 /// Reads both copies.
@@ -23,44 +27,8 @@ pub(crate) fn read(device: &dyn Device) -> Result<Chosen, VolumeError> {
     if geometry.len_bytes < COPIES[1] + COPY_BYTES as u64 {
         return Err(VolumeError::NotAVolume { name, holds: None });
     }
-    let mut best: Option<Chosen> = None;
-    let mut wrong = None;
-    for (copy, address) in COPIES.into_iter().enumerate() {
-        let mut bytes = vec![0; COPY_BYTES];
-        // One copy that cannot be read is as one that is damaged.
-        let decoded = match device.read_at(address, &mut bytes) {
-            Ok(()) => {
-                Superblock::decode(&bytes, address).map_err(|error| refusal(&name, address, error))
-            }
-            Err(error) => Err(error.into()),
-        };
-        match decoded {
-            Ok(Some(superblock)) => {
-                let is_newer = best
-                    .as_ref()
-                    .is_none_or(|b| superblock.generation > b.superblock.generation);
-                if is_newer {
-                    best = Some(Chosen { superblock, copy });
-                }
-            }
-            Ok(None) => {}
-            Err(error) => wrong = wrong.or(Some(error)),
-        }
-    }
-    let chosen = match (best, wrong) {
-        (Some(chosen), wrong) => {
-            if let Some(error) = wrong {
-                tracing::warn!(%error, "one copy of the superblock is unusable: the other counts");
-            }
-            chosen
-        }
-        (None, Some(error)) => return Err(error),
-        (None, None) => {
-            // What cannot be told apart is as unknown as what has no signature.
-            let holds = signature::probe(device).ok().flatten().map(|s| s.name);
-            return Err(VolumeError::NotAVolume { name, holds });
-        }
-    };
+    let copies = [0, 1].map(|copy| read_copy(device, &name, copy));
+    let chosen = choose(device, &name, copies)?;
     let needed = chosen.superblock.areas.device_bytes;
     if geometry.len_bytes < needed {
         return Err(VolumeError::Corrupt {
@@ -73,11 +41,84 @@ pub(crate) fn read(device: &dyn Device) -> Result<Chosen, VolumeError> {
     Ok(chosen)
 }
 
+/// One copy. What cannot be read is as what is damaged.
+fn read_copy(
+    device: &dyn Device,
+    name: &str,
+    copy: usize,
+) -> Result<Option<Superblock>, VolumeError> {
+    let address = COPIES[copy];
+    let mut bytes = vec![0; COPY_BYTES];
+    device.read_at(address, &mut bytes)?;
+    Superblock::decode(&bytes, address).map_err(|error| refusal(name, address, error))
+}
+
+fn choose(
+    device: &dyn Device,
+    name: &str,
+    copies: [Result<Option<Superblock>, VolumeError>; 2],
+) -> Result<Chosen, VolumeError> {
+    let (copy, superblock, other) = match copies {
+        [Ok(Some(a)), Ok(Some(b))] => {
+            // Opening writes one after the other: both may count.
+            let copy = usize::from(b.generation > a.generation);
+            let [superblock, _] = if copy == 0 { [a, b] } else { [b, a] };
+            return Ok(Chosen {
+                superblock,
+                copy,
+                damage: None,
+            });
+        }
+        [Ok(Some(superblock)), other] => (0, superblock, other),
+        [other, Ok(Some(superblock))] => (1, superblock, other),
+        [Ok(None), Ok(None)] => {
+            // What cannot be told apart is as unknown as what has no signature.
+            let holds = signature::probe(device).ok().flatten().map(|s| s.name);
+            let name = name.to_owned();
+            return Err(VolumeError::NotAVolume { name, holds });
+        }
+        [Err(error), Ok(None)] | [Ok(None), Err(error)] => return Err(both(name, error)),
+        [Err(error), Err(_)] => return Err(both(name, error)),
+    };
+    let damage = other.err().unwrap_or_else(|| VolumeError::Corrupt {
+        what: format!("{name}: superblock"),
+        at: COPIES[1 - copy],
+        expected: "a copy of the other one".to_owned(),
+        found: "no superblock".to_owned(),
+    });
+    tracing::warn!(%damage, "one copy of the superblock is unusable: the other counts");
+    Ok(Chosen {
+        superblock,
+        copy,
+        damage: Some(damage),
+    })
+}
+
+/// The error for a volume of which no copy is of use: that of the first.
+fn both(name: &str, error: VolumeError) -> VolumeError {
+    match error {
+        VolumeError::Corrupt {
+            at,
+            expected,
+            found,
+            ..
+        } => VolumeError::Corrupt {
+            what: format!(
+                "{name}: superblock, in both copies (restore it from a copy of the store),"
+            ),
+            at,
+            expected,
+            found,
+        },
+        other => other,
+    }
+}
+
 fn refusal(name: &str, address: u64, error: FormatError) -> VolumeError {
     match error {
         FormatError::Newer { .. }
         | FormatError::Field {
-            field: "incompatible",
+            field: "incompatible" | "major",
             ..
         } => VolumeError::Unsupported {
             name: name.to_owned(),
@@ -113,7 +154,6 @@ pub(crate) fn write(
         "generations go up"
     );
     chosen.superblock.generation = generation;
-    chosen.superblock.clean_version_end = 0;
     for copy in [1 - chosen.copy, chosen.copy] {
         let bytes = chosen.superblock.encode(COPIES[copy]);
         debug_assert_eq!(bytes.len(), usize_from(COPY_BYTES as u64));
@@ -123,14 +163,14 @@ pub(crate) fn write(
     Ok(())
 }
 
-/// Makes durable in both copies where the version log ends.
-pub(crate) fn write_clean(
+/// Makes durable in both copies where the logs end.
+pub(crate) fn write_closed(
     device: &dyn Device,
     superblock: &Superblock,
-    version_end: u64,
+    closed: Closed,
 ) -> Result<(), VolumeError> {
     let mut superblock = superblock.clone();
-    superblock.clean_version_end = version_end;
+    superblock.closed = closed;
     for address in COPIES {
         device.write_at(address, &[&superblock.encode(address)])?;
         device.sync()?;

@@ -210,7 +210,7 @@ impl VersionLog {
         log.barrier()?;
         // The wrapping objects repeat the last version, not this one: it may not come about.
         if place.wraps {
-            self.wrap(&mut state, place.position - ALIGN)?;
+            self.wrap(&mut state, place.position - ALIGN, log.durable_end())?;
         }
         let header = ObjectHeader {
             kind,
@@ -227,13 +227,12 @@ impl VersionLog {
         self.append(&mut state, &header, payload)?;
         self.core.sync()?;
         state.apply(&header);
-        log.advance(log_start);
-        Ok(())
+        log.committed(log_start, state.tail)
     }
 
     /// Writes both wrapping objects and syncs them, so that what comes after the left one is
     /// never found without it.
-    fn wrap(&self, state: &mut State, position: u64) -> Result<(), VolumeError> {
+    fn wrap(&self, state: &mut State, position: u64, log_durable: Lsn) -> Result<(), VolumeError> {
         assert!(
             position.is_multiple_of(self.area_bytes),
             "a round starts at the left end"
@@ -253,7 +252,7 @@ impl VersionLog {
             target: 0,
             generation: self.core.generation,
             log_generation: state.log_generation,
-            log_durable: state.log_durable,
+            log_durable,
         };
         if tail_offset < self.area_bytes {
             let (bytes, _) = header.encode(self.core.salt, &[]);

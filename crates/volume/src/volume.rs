@@ -11,7 +11,7 @@ use stitch_base::sync::Arc;
 use stitch_base::{Generation, Lsn};
 use stitch_device::Device;
 use stitch_format::block::{self, BlockHeader, BlockKind};
-use stitch_format::superblock::Superblock;
+use stitch_format::superblock::{Closed, Superblock};
 use stitch_format::version_object::ObjectKind;
 
 /// How to open a volume.
@@ -74,6 +74,7 @@ pub struct Volume {
     log: BackupLog,
     zones: Arc<Zones>,
     space: Space,
+    superblock_damage: Option<VolumeError>,
 }
 
 impl Volume {
@@ -124,6 +125,7 @@ impl Volume {
         }
         let recovered = recover::recover(&*device, &chosen.superblock)?;
         recover::check_end(&chosen.superblock, &recovered.state)?;
+        let is_closed = chosen.superblock.closed.generation == chosen.superblock.generation;
         let seen = chosen.superblock.generation.max(recovered.generation);
         let mut generation = seen;
         if !options.read_only {
@@ -134,13 +136,19 @@ impl Volume {
             }
             superblocks::write(&*device, &mut chosen, generation)?;
         }
-        let superblock = chosen.superblock;
+        let (superblock, superblock_damage) = (chosen.superblock, chosen.damage);
         let (salt, areas) = (superblock.salt, superblock.areas);
+        let closed = superblock.closed;
         let core = Core::new(device, salt, generation, areas, options.read_only);
         let core = Arc::new(core);
         let state = recovered.state;
         let log_start = state.log_start;
-        let log = BackupLog::new(Arc::clone(&core), options.durability, &state);
+        let log = BackupLog::new(
+            Arc::clone(&core),
+            options.durability,
+            (&state, recovered.generation),
+            (&closed, is_closed),
+        );
         let zones = Arc::new(Zones::new(&areas));
         let volume = Self {
             versions: VersionLog::new(Arc::clone(&core), state),
@@ -148,6 +156,7 @@ impl Volume {
             space: Space::new(Arc::clone(&zones)),
             zones,
             superblock,
+            superblock_damage,
             core,
         };
         Ok(Opened {
@@ -161,6 +170,13 @@ impl Volume {
     #[must_use]
     pub const fn superblock(&self) -> &Superblock {
         &self.superblock
+    }
+
+    /// What was wrong with one copy of the superblock when the volume was opened. Opening for
+    /// writing has written it anew.
+    #[must_use]
+    pub const fn superblock_damage(&self) -> Option<&VolumeError> {
+        self.superblock_damage.as_ref()
     }
 
     /// Counts the times that the volume was opened for writing.
@@ -216,15 +232,20 @@ impl Volume {
         self.log.barrier()
     }
 
-    /// Makes everything durable and notes where the version log ends, so that the next open knows a
-    /// damaged log from one that a crash cut. Nothing forbids to write on: it only is not noted.
+    /// Makes everything durable and notes where the logs end, so that the next open knows a damaged
+    /// log from one that a crash cut. Nothing forbids to write on: it only is not noted.
     ///
     /// # Errors
     /// [`VolumeError::Device`], [`VolumeError::Poisoned`], [`VolumeError::ReadOnly`].
     pub fn close(&self) -> Result<(), VolumeError> {
         self.core.check_writable()?;
         self.log.barrier()?;
-        superblocks::write_clean(&*self.core.device, &self.superblock, self.versions.end())
+        let closed = Closed {
+            version_end: self.versions.end(),
+            log_end: self.log.durable_end(),
+            generation: self.core.generation,
+        };
+        superblocks::write_closed(&*self.core.device, &self.superblock, closed)
     }
 
     /// Commits a change of the version. `log_start` is where live records of the backup log start

@@ -216,17 +216,21 @@ fn features_decide_what_an_unknown_program_may_do() {
 
 #[test]
 fn versions_decide_who_may_read() {
-    let newer_minor = with_superblock(|s| s.version = (1, 9));
+    let newer_minor = with_superblock(|s| s.version = (2, 9));
     assert_eq!(
         open(&newer_minor).unwrap_err().kind(),
         ErrorKind::Unsupported
     );
     drop(open_read_only(&newer_minor).unwrap());
-    let newer_major = with_superblock(|s| s.version = (2, 0));
+    let newer_major = with_superblock(|s| s.version = (3, 0));
     let error = open_read_only(&newer_major).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);
     assert!(error.to_string().contains("newer"), "{error}");
-    let not_readable = with_superblock(|s| (s.version, s.readable) = ((1, 9), (1, 1)));
+    let older_major = with_superblock(|s| (s.version, s.readable) = ((1, 0), (1, 0)));
+    let error = open_read_only(&older_major).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert!(error.to_string().contains("1.0"), "{error}");
+    let not_readable = with_superblock(|s| (s.version, s.readable) = ((2, 9), (2, 1)));
     assert_eq!(
         open(&not_readable).unwrap_err().kind(),
         ErrorKind::Unsupported

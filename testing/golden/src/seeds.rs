@@ -10,8 +10,8 @@ use stitch_format::batch::{Message, put_message};
 use stitch_format::block::{self, BlockHeader, BlockKind};
 use stitch_format::fs_chunk::ChunkDelta;
 use stitch_format::fs_inode::{AttrDelta, FileKind, InodeHead, encode_link};
-use stitch_format::log_record::{self, RecordHeader, RecordKind};
-use stitch_format::superblock::{self, Areas, COPIES, Superblock, VERSION};
+use stitch_format::log_record::{self, RecordHeader, RecordKind, VersionPage};
+use stitch_format::superblock::{self, Areas, COPIES, Closed, Superblock, VERSION};
 use stitch_format::table::Table;
 use stitch_format::version_object::{self, ObjectHeader, ObjectKind};
 use stitch_format::vt_manifest::{Run, TableMeta, TreeRecord, VersionEdit};
@@ -186,6 +186,8 @@ fn log_record(kind: RecordKind) -> Vec<u8> {
         payload_len: u32::try_from(payload.len()).expect("short"),
         lsn: Lsn(512),
         generation: Generation(3),
+        durable: Lsn(512),
+        versions: VersionPage(1),
     };
     let mut out = header.encode(SALT, pieces).to_vec();
     out.extend_from_slice(payload);
@@ -217,7 +219,7 @@ fn superblock() -> Superblock {
         read_only: 0,
         incompatible: 0,
         salt: SALT,
-        clean_version_end: 0,
+        closed: Closed::default(),
     }
 }
 
@@ -315,9 +317,14 @@ fn volume() -> Vec<u8> {
         payload_len: 7,
         lsn: Lsn(0),
         generation: Generation(1),
+        durable: Lsn(0),
+        versions: VersionPage(1),
     };
     put(areas.backup_log_at, &header.encode(SALT, &[b"a batch"]));
-    put(areas.backup_log_at + 24, b"a batch");
+    put(
+        areas.backup_log_at + log_record::HEADER_BYTES as u64,
+        b"a batch",
+    );
     let mut image = vec![0; usize::try_from(areas.device_bytes).expect("small")];
     device.read_at(0, &mut image).expect("in memory");
     image

@@ -3,7 +3,7 @@
 
 use stitch_base::{Generation, Lsn};
 use stitch_device::{Device, MemDevice};
-use stitch_format::superblock::{Areas, COPIES, COPY_BYTES, Superblock, VERSION};
+use stitch_format::superblock::{Areas, COPIES, COPY_BYTES, Closed, Superblock, VERSION};
 use stitch_format::version_object::{ObjectHeader, ObjectKind};
 
 /// Lengths of the areas, in bytes; multiples of 4 KiB.
@@ -50,7 +50,7 @@ impl Tiny {
             read_only: 0,
             incompatible: 0,
             salt: SALT,
-            clean_version_end: 0,
+            closed: Closed::default(),
         };
         let origin = header.encode(SALT, &[]).0;
         write(&device, areas.version_log_at, &origin);

@@ -1,13 +1,26 @@
 //! Reading the backup log back.
 
-use super::{BackupLog, HEADER};
+use super::{BackupLog, HEADER, Writer};
 use crate::VolumeError;
 use crate::window::Window;
+use stitch_base::sync::MutexGuard;
 use stitch_base::{Generation, Lsn};
-use stitch_format::log_record::{ALIGN, HEADER_BYTES, RecordHeader, RecordKind};
+use stitch_device::SECTOR_BYTES;
+use stitch_format::log_record::{ALIGN, HEADER_BYTES, RecordHeader, RecordKind, VersionPage};
 
 /// What is shown a record: the position after it and its payload.
 pub type Visit<'a, E> = dyn FnMut(Lsn, &[u8]) -> Result<(), E> + 'a;
+
+/// Where a replay ended.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reached {
+    /// Position after the last valid record.
+    pub(super) end: Lsn,
+    /// Generation of that record.
+    pub(super) generation: Generation,
+    /// What the last record says of the version log.
+    pub(super) versions: Option<VersionPage>,
+}
 
 /// Walks the records of the ring.
 struct Walk<'a> {
@@ -27,9 +40,10 @@ impl BackupLog {
     /// and returns the position after the last that is; from there appends go on.
     ///
     /// # Errors
-    /// [`VolumeError::Device`] if the log cannot be read; [`VolumeError::Corrupt`] if it ends
-    /// before what is known to be durable (see [`Self::accept_loss`]); [`VolumeError::Invalid`] if `from` is
-    /// not a position in the live part; what `visit` returns.
+    /// [`VolumeError::Device`] if the log cannot be read; [`VolumeError::LogDamaged`] if it ends
+    /// before what is known to be durable (see [`Self::accept_loss`]); [`VolumeError::Corrupt`] if
+    /// it says that the last version is missing; [`VolumeError::Invalid`] if `from` is not a
+    /// position in the live part; what `visit` returns.
     pub fn replay<E: From<VolumeError>>(
         &self,
         from: Lsn,
@@ -59,6 +73,7 @@ impl BackupLog {
             generation,
         };
         let mut steps = Vec::new();
+        let mut versions = None;
         while let Some((header, offset)) = walk.step()? {
             if steps
                 .last()
@@ -66,6 +81,7 @@ impl BackupLog {
             {
                 steps.push((header.lsn, header.generation));
             }
+            versions = Some(header.versions);
             if header.kind == RecordKind::Data {
                 let payload = walk
                     .window
@@ -73,27 +89,30 @@ impl BackupLog {
                 visit(header.end(), payload)?;
             }
         }
-        self.set_end(walk.lsn, &steps)?;
+        let reached = Reached {
+            end: walk.lsn,
+            generation: walk.generation,
+            versions,
+        };
+        if end.is_none() {
+            self.set_end(&reached, &steps)?;
+        }
         Ok(walk.lsn)
     }
 
-    /// Takes note of where the log ends, if that was not known.
-    fn set_end(&self, end: Lsn, steps: &[(Lsn, Generation)]) -> Result<(), VolumeError> {
+    /// Takes note of where the log ends, if nobody did meanwhile.
+    fn set_end(&self, reached: &Reached, steps: &[(Lsn, Generation)]) -> Result<(), VolumeError> {
+        let end = reached.end;
+        let verdict = self.verdict(end, &self.evidence(reached)?);
         let mut writer = self.writer.lock();
         if writer.end.is_some() {
             return Ok(());
         }
-        // Too little for a header before the ring's end counts as used: nothing can stand there.
-        let left = self.ring_bytes - self.offset(end);
-        let reached = if left < HEADER { end.0 + left } else { end.0 };
-        if reached < writer.floor.0 {
-            return Err(VolumeError::Corrupt {
-                what: "backup log".to_owned(),
-                at: self.ring_at + self.offset(end),
-                expected: format!("records up to position {}", writer.floor),
-                found: format!("none after position {end}"),
-            });
-        }
+        let loss = match verdict {
+            Some(loss @ VolumeError::LogDamaged { .. }) if writer.accepts_loss => Some(loss),
+            Some(error) => return Err(error),
+            None => None,
+        };
         writer.end = Some(end);
         let own = (end, self.core.generation);
         for &(from, generation) in steps.iter().chain([&own]) {
@@ -102,8 +121,44 @@ impl BackupLog {
                 writer.generations.push((from, generation));
             }
         }
+        if let Some(loss) = loss {
+            tracing::warn!(%loss, "the damaged end of the backup log is given up");
+            self.cut(&mut writer)?;
+        }
+        let end = writer.end.expect("just set");
         tracing::debug!(lsn = end.0, "found the backup log's end");
+        if self.core.is_read_only {
+            return Ok(());
+        }
+        // Opening for writing has synced the device, and a cut does.
+        writer.durable = end;
+        self.mark(&mut writer)?;
+        drop(writer);
+        let mut syncer = self.syncer.lock();
+        syncer.durable = syncer.durable.max(end);
         Ok(())
+    }
+
+    /// Makes durable that the log ends here, whatever stands behind: a record of this generation.
+    fn cut(&self, writer: &mut MutexGuard<'_, Writer>) -> Result<(), VolumeError> {
+        if self.core.is_read_only {
+            return Ok(());
+        }
+        let left = self.ring_bytes - self.offset(writer.end.expect("positioned"));
+        if left < HEADER {
+            self.skip(writer, left)?;
+        }
+        if writer
+            .end
+            .expect("positioned")
+            .0
+            .is_multiple_of(SECTOR_BYTES)
+        {
+            self.skip(writer, SECTOR_BYTES)?;
+        }
+        self.fill_sector(writer)?;
+        self.write_buffer(writer)?;
+        self.core.sync()
     }
 }
 
@@ -147,6 +202,7 @@ impl Walk<'_> {
                 .window
                 .bytes(offset + HEADER, u64::from(header.payload_len))?,
             RecordKind::Skip => &[],
+            RecordKind::Mark => return Ok(None),
         };
         if header.check(self.log.core.salt, &encoded, payload).is_err() {
             return Ok(None);

@@ -162,16 +162,17 @@ pub(crate) fn recover(
     Ok(recovered)
 }
 
-/// Refuses a log that ends before what was there when the volume was closed in good order.
+/// Refuses a log that ends before what was there when the volume was last closed in good order.
 pub(crate) fn check_end(superblock: &Superblock, state: &State) -> Result<(), VolumeError> {
-    if state.tail >= superblock.clean_version_end {
+    let closed_end = superblock.closed.version_end;
+    if state.tail >= closed_end {
         return Ok(());
     }
     let areas = &superblock.areas;
     Err(VolumeError::Corrupt {
         what: "version log".to_owned(),
         at: areas.version_log_at + state.tail % areas.version_log_bytes,
-        expected: format!("objects up to position {}", superblock.clean_version_end),
+        expected: format!("objects up to position {}", closed_end),
         found: format!("objects up to position {}", state.tail),
     })
 }

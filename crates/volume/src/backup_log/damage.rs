@@ -1,0 +1,191 @@
+//! Telling a damaged log from one whose end a power cut tore off.
+//!
+//! A replay stops at the first record that is not valid. A power cut may leave any part of what was
+//! not synced, in any order, so nothing follows from a valid record further on, but for what it says:
+//! up to `durable` the log was on the medium when a generation wrote the record. From then on that
+//! stays so: whoever opens the volume later reads at least that far before it writes on. Hence, if a
+//! replay ends before `durable`, records were damaged, unless a later generation has written before
+//! that place: then somebody has accepted the loss ([`super::BackupLog::accept_loss`]).
+//!
+//! In the same way a record that says that the version log went further than it does now, or that
+//! stands where it can only after a later version was durable, proves damage of the version log.
+//!
+//! Such records are looked for from the replay's end on, at every place where one may stand, until
+//! [`QUIET_RECORDS`] times the longest record's length holds none. When the volume was closed in good
+//! order there is nothing to look for.
+
+use super::replay::Reached;
+use super::{BackupLog, HEADER};
+use crate::VolumeError;
+use crate::window::{Window, usize_from};
+use stitch_base::{Generation, Lsn};
+use stitch_format::log_record::{ALIGN, HEADER_BYTES, RecordHeader, RecordKind, VersionPage};
+
+/// How many of the longest records, without any valid one, end the search.
+const QUIET_RECORDS: u64 = 2;
+/// How much is searched at once, in bytes.
+const CHUNK_BYTES: u64 = 64 << 10;
+
+/// What must be there, by what is known.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Evidence {
+    /// The log was durable up to here.
+    pub(super) durable: Lsn,
+    /// The log was written up to here, durable or not.
+    pub(super) written: Lsn,
+    /// A later version than the one found was durable.
+    pub(super) has_later_version: bool,
+}
+
+/// A place in the log from which on records are looked for.
+struct Search<'a> {
+    log: &'a BackupLog,
+    headers: Window<'a>,
+    payloads: Window<'a>,
+    from: Lsn,
+    /// Records further on stand in a part of the ring that the version found still needs.
+    limit: Lsn,
+    /// Lowest generation that counts.
+    generation: Generation,
+    versions: VersionPage,
+    evidence: Evidence,
+}
+
+impl BackupLog {
+    /// What is known of the log beyond the end of a replay.
+    pub(super) fn evidence(&self, reached: &Reached) -> Result<Evidence, VolumeError> {
+        let (floors, start, version_end) = {
+            let writer = self.writer.lock();
+            (writer.floors, writer.start, writer.version_end)
+        };
+        let valid = floors.iter().filter(|f| f.generation >= reached.generation);
+        let floor = valid.map(|f| f.end).max().unwrap_or(Lsn(0));
+        let versions = VersionPage::of(version_end);
+        let evidence = Evidence {
+            durable: floor,
+            written: floor.max(reached.end),
+            has_later_version: reached
+                .versions
+                .is_some_and(|page| page.is_beyond(versions)),
+        };
+        if self.closed_end == Some(reached.end) {
+            return Ok(evidence);
+        }
+        let mut search = Search {
+            log: self,
+            headers: Window::new(&*self.core.device, self.ring_at, self.ring_bytes),
+            payloads: Window::new(&*self.core.device, self.ring_at, self.ring_bytes),
+            from: reached.end,
+            limit: Lsn(start.0.saturating_add(self.ring_bytes)),
+            generation: reached.generation,
+            versions,
+            evidence,
+        };
+        search.run()?;
+        Ok(search.evidence)
+    }
+
+    /// The error that evidence amounts to, if any, for a replay that ended at `end`.
+    pub(super) fn verdict(&self, end: Lsn, evidence: &Evidence) -> Option<VolumeError> {
+        if evidence.has_later_version {
+            let areas = &self.core.areas;
+            let tail = self.writer.lock().version_end;
+            return Some(VolumeError::Corrupt {
+                what: "version log".to_owned(),
+                at: areas.version_log_at + tail % areas.version_log_bytes,
+                expected: "the last version, which the backup log names".to_owned(),
+                found: format!("none after position {tail}"),
+            });
+        }
+        // Too little for a header before the ring's end counts as used: nothing can stand there.
+        let left = self.ring_bytes - self.offset(end);
+        let reached = if left < HEADER { end.0 + left } else { end.0 };
+        (reached < evidence.durable.0).then(|| VolumeError::LogDamaged {
+            at: self.ring_at + self.offset(end),
+            lost_bytes: evidence.durable.max(evidence.written).0 - end.0,
+        })
+    }
+}
+
+impl Search<'_> {
+    fn run(&mut self) -> Result<(), VolumeError> {
+        let ring_bytes = self.log.ring_bytes;
+        let quiet_bytes = QUIET_RECORDS * (self.log.record_bytes_max() + HEADER);
+        let last = self.from.0.saturating_add(ring_bytes);
+        let mut at = self.from.0;
+        let mut seen = at;
+        while at < last.min(seen.saturating_add(quiet_bytes)) {
+            let offset = self.log.offset(Lsn(at));
+            let len = CHUNK_BYTES.min(ring_bytes - offset);
+            if self.chunk(offset, len)? {
+                seen = at;
+            }
+            // A header may begin in this chunk and end in the next.
+            let overlap = if offset + len < ring_bytes {
+                HEADER - ALIGN
+            } else {
+                0
+            };
+            at += len - overlap;
+        }
+        Ok(())
+    }
+
+    /// Takes note of the records whose headers stand in a piece of the ring. True if there are any.
+    fn chunk(&mut self, offset: u64, len: u64) -> Result<bool, VolumeError> {
+        let bytes = self.headers.bytes(offset, len)?;
+        let places = (0..usize_from(len)).step_by(usize_from(ALIGN));
+        let headers = places.filter_map(|index| {
+            let bytes = bytes[index..].first_chunk::<HEADER_BYTES>()?;
+            if !RecordHeader::may_be_at(bytes) {
+                return None;
+            }
+            let header = RecordHeader::decode(bytes).ok()?;
+            Some((offset + index as u64, header, *bytes))
+        });
+        let candidates: Vec<_> = headers.collect();
+        let mut has_any = false;
+        for (offset, header, bytes) in candidates {
+            if self.is_valid(offset, &header, &bytes)? {
+                has_any = true;
+                self.note(&header);
+            }
+        }
+        Ok(has_any)
+    }
+
+    fn is_valid(
+        &mut self,
+        offset: u64,
+        header: &RecordHeader,
+        bytes: &[u8],
+    ) -> Result<bool, VolumeError> {
+        let core = &self.log.core;
+        let record_bytes = RecordHeader::record_bytes(u64::from(header.payload_len));
+        let is_ours = self.log.offset(header.lsn) == offset
+            && header.lsn >= self.from
+            && header.generation >= self.generation
+            && header.generation <= core.generation;
+        if !is_ours || record_bytes > self.log.ring_bytes - offset {
+            return Ok(false);
+        }
+        let payload = match header.kind {
+            RecordKind::Data => self
+                .payloads
+                .bytes(offset + HEADER, u64::from(header.payload_len))?,
+            RecordKind::Skip | RecordKind::Mark => &[],
+        };
+        Ok(header.check(core.salt, bytes, payload).is_ok())
+    }
+
+    fn note(&mut self, header: &RecordHeader) {
+        let evidence = &mut self.evidence;
+        evidence.durable = evidence.durable.max(header.durable);
+        evidence.written = evidence.written.max(match header.kind {
+            RecordKind::Mark => header.lsn,
+            RecordKind::Data | RecordKind::Skip => header.end(),
+        });
+        evidence.has_later_version |=
+            header.versions.is_beyond(self.versions) || header.lsn >= self.limit;
+    }
+}
