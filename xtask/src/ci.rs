@@ -12,7 +12,7 @@ use crate::{check, sim, tools};
 const SIM_SECONDS: &str = "240";
 
 /// The mounted tests and the seconds that each may take.
-const SUITES: [(&str, u64); 9] = [
+const SUITES: [(&str, u64); 10] = [
     ("users", 120),
     ("requests", 120),
     ("differential", 150),
@@ -20,6 +20,7 @@ const SUITES: [(&str, u64); 9] = [
     ("fsx", 480),
     ("enospc", 240),
     ("amplification", 300),
+    ("memory", 300),
     ("kill9", 300),
     ("realwork", 900),
 ];

@@ -94,7 +94,7 @@ impl<'fs> Change<'fs> {
         after.chain = 0;
         match self.key_of(inode) {
             Some(key) => self.put_row(&key, new, tail),
-            None => after.location = Location::Memory(Bytes::copy_from_slice(tail)),
+            None => after.location = Location::Memory(Arc::new(Bytes::copy_from_slice(tail))),
         }
         self.updates.push(after);
     }
@@ -179,7 +179,8 @@ impl<'fs> Change<'fs> {
                 .put(self.fs.store.sys, &fs_key::orphan(new.ino), &[]);
             self.attrs(inode, &new)
         } else if is_all_here && !new.has(row_flag::XATTRS) && self.fs.keep_in_memory() {
-            self.move_row(inode, &new, &tail, Location::Memory(tail.clone()));
+            let location = Location::Memory(Arc::new(tail.clone()));
+            self.move_row(inode, &new, &tail, location);
             Ok(())
         } else {
             let mut orphan = inode.clone();

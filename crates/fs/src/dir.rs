@@ -15,7 +15,7 @@
 //!
 //! Differs: `TableFS` hashes names too, but keeps an open directory's position as a key in memory.
 
-use crate::inode::Inode;
+use crate::inode::{Inode, Tick};
 use crate::lookup::Dentry;
 use crate::system::FileSystem;
 use crate::{Attr, DirEntry, DirName, FsError, FsResult, Taken};
@@ -124,7 +124,7 @@ impl FileSystem {
         at: DirName<'_>,
         dentry: &Dentry,
         entry: DirEntry<'_>,
-        moment: u64,
+        moment: Tick,
         take: Take<'_>,
         is_plus: bool,
     ) -> FsResult<Taken> {

@@ -6,10 +6,15 @@
 //!
 //! Invariants:
 //! - an entry has lookups, handles or pins; the root has one lookup that nobody can forget;
+//! - who looked them up is asked to forget entries beyond the bound (`unused`);
 //! - a directory pins its parent, so that the way up to the root is always known;
 //! - what an entry says is what the trees say, unless the inode is in memory alone.
 //!
 //! Differs: `TableFS` caches rows by key and reads them again after a while.
+
+mod unused;
+
+pub use unused::INODE_BYTES;
 
 use crate::{FsError, FsResult};
 use bytes::Bytes;
@@ -35,8 +40,9 @@ pub(crate) enum Location {
     },
     /// Under its number: the root, inodes with several names, orphans.
     Own,
-    /// Nowhere: it has no name, and these small contents go with the process.
-    Memory(Bytes),
+    /// Nowhere: it has no name, and these small contents go with the process. (Boxed: few are so,
+    /// and all would be larger.)
+    Memory(Arc<Bytes>),
 }
 
 /// An inode as it is at the moment; guarded by the inode's lock.
@@ -79,10 +85,28 @@ struct Node {
     lookups: u64,
     handles: u32,
     pins: u32,
-    is_changed: bool,
+    /// When it was last asked for.
+    seen: Tick,
+    /// When it was last changed; 0 if it was not since it is here.
+    changed: Tick,
 }
 
+/// A moment: how often inodes were asked for or changed before.
+pub(crate) type Tick = u64;
+
 impl Node {
+    /// An entry with one lookup, asked for now.
+    fn new(inode: Inode, seen: Tick) -> Box<Self> {
+        Box::new(Self {
+            inode,
+            lookups: 1,
+            handles: 0,
+            pins: 0,
+            seen,
+            changed: 0,
+        })
+    }
+
     const fn is_free(&self) -> bool {
         self.lookups == 0 && self.handles == 0 && self.pins == 0
     }
@@ -98,45 +122,67 @@ pub(crate) enum Hold {
 
 #[derive(Debug)]
 pub(crate) struct Inodes {
-    shards: [Mutex<HashMap<Ino, Node>>; SHARDS],
-    /// Counts changed inodes that were let go: a row read before is not news after.
-    changes_forgotten: AtomicU64,
+    /// Boxed: a table that grows moves pointers only.
+    shards: [Mutex<HashMap<Ino, Box<Node>>>; SHARDS],
+    clock: AtomicU64,
+    /// The last change of an inode that was let go: rows read before that may be old.
+    change_forgotten: AtomicU64,
+    /// Inodes known.
+    count: AtomicUsize,
     /// Inodes that are in memory alone.
     in_memory: AtomicUsize,
+    /// More are asked to be forgotten.
+    count_max: usize,
+    /// Where the search for unused inodes goes on.
+    next_shard: AtomicUsize,
 }
 
 impl Inodes {
-    /// A table that knows the root.
-    pub(crate) fn new(root: InodeHead) -> Self {
+    /// A table that knows the root, and is to know `count_max` inodes at most.
+    pub(crate) fn new(root: InodeHead, count_max: usize) -> Self {
         let inodes = Self {
             shards: std::array::from_fn(|_| Mutex::default()),
-            changes_forgotten: AtomicU64::new(0),
+            clock: AtomicU64::new(1),
+            change_forgotten: AtomicU64::new(0),
+            count: AtomicUsize::new(0),
             in_memory: AtomicUsize::new(0),
+            count_max: count_max.max(SHARDS),
+            next_shard: AtomicUsize::new(0),
         };
-        let node = Node {
-            inode: Inode {
-                head: root,
-                location: Location::Own,
-                chain: 0,
-                is_temp: false,
-            },
-            lookups: 1,
-            handles: 0,
-            pins: 0,
-            is_changed: false,
+        let root = Inode {
+            head: root,
+            location: Location::Own,
+            chain: 0,
+            is_temp: false,
         };
+        let node = Node::new(root, 0);
+        inodes.count_in(&node.inode);
         inodes.shard(Ino::ROOT).lock().insert(Ino::ROOT, node);
         inodes
     }
 
-    fn shard(&self, ino: Ino) -> &Mutex<HashMap<Ino, Node>> {
+    fn tick(&self) -> Tick {
+        self.clock.fetch_add(1, Ordering::AcqRel) + 1
+    }
+
+    fn count_in(&self, inode: &Inode) {
+        self.count.fetch_add(1, Ordering::Relaxed);
+        self.count_move(None, Some(&inode.location));
+    }
+
+    fn count_out(&self, inode: &Inode) {
+        self.count.fetch_sub(1, Ordering::Relaxed);
+        self.count_move(Some(&inode.location), None);
+    }
+
+    fn shard(&self, ino: Ino) -> &Mutex<HashMap<Ino, Box<Node>>> {
         let mixed = ino.0.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         &self.shards[usize::from(mixed.to_be_bytes()[0]) % SHARDS]
     }
 
     /// Number of inodes known.
     pub(crate) fn count(&self) -> usize {
-        self.shards.iter().map(|shard| shard.lock().len()).sum()
+        self.count.load(Ordering::Relaxed)
     }
 
     /// Number of inodes that are in memory alone.
@@ -154,9 +200,12 @@ impl Inodes {
         };
     }
 
-    /// An inode that is known.
+    /// An inode that is known, for somebody who asks for it.
     pub(crate) fn get(&self, ino: Ino) -> FsResult<Inode> {
-        self.find(ino).ok_or(FsError::Stale(ino))
+        let mut shard = self.shard(ino).lock();
+        let node = shard.get_mut(&ino).ok_or(FsError::Stale(ino))?;
+        node.seen = self.moment();
+        Ok(node.inode.clone())
     }
 
     /// An inode, if it is known.
@@ -172,9 +221,9 @@ impl Inodes {
         Ok(node.inode.head)
     }
 
-    /// A moment; see [`Self::learn`].
-    pub(crate) fn moment(&self) -> u64 {
-        self.changes_forgotten.load(Ordering::Acquire)
+    /// Now; see [`Self::learn`].
+    pub(crate) fn moment(&self) -> Tick {
+        self.clock.load(Ordering::Acquire)
     }
 
     /// Counts a lookup of an inode that is known.
@@ -182,7 +231,19 @@ impl Inodes {
         let mut shard = self.shard(ino).lock();
         let node = shard.get_mut(&ino)?;
         node.lookups += 1;
+        node.seen = self.tick();
         Some(node.inode.head)
+    }
+
+    /// A directory that names are looked up in: as recent as what is found there.
+    pub(crate) fn get_dir(&self, ino: Ino) -> FsResult<Inode> {
+        let mut shard = self.shard(ino).lock();
+        let node = shard.get_mut(&ino).ok_or(FsError::Stale(ino))?;
+        if !node.inode.is_dir() {
+            return Err(FsError::NotDir);
+        }
+        node.seen = self.tick();
+        Ok(node.inode.clone())
     }
 
     /// Counts a lookup of an inode whose row was read after `moment`. `None` if the row may be old
@@ -191,7 +252,7 @@ impl Inodes {
         &self,
         head: &InodeHead,
         location: Location,
-        moment: u64,
+        moment: Tick,
     ) -> FsResult<Option<InodeHead>> {
         if let Some(known) = self.look_up(head.ino) {
             return Ok(Some(known));
@@ -216,24 +277,19 @@ impl Inodes {
     }
 
     /// Inserts, unless the table has moved on. Answers the head, and whether it is new.
-    fn insert_at(&self, inode: Inode, moment: u64) -> Option<(InodeHead, bool)> {
+    fn insert_at(&self, inode: Inode, moment: Tick) -> Option<(InodeHead, bool)> {
         let mut shard = self.shard(inode.head.ino).lock();
         if let Some(node) = shard.get_mut(&inode.head.ino) {
             node.lookups += 1;
+            node.seen = self.tick();
             return Some((node.inode.head, false));
         }
-        if self.moment() != moment {
+        if self.change_forgotten.load(Ordering::Acquire) > moment {
             return None;
         }
         let head = inode.head;
-        let node = Node {
-            inode,
-            lookups: 1,
-            handles: 0,
-            pins: 0,
-            is_changed: false,
-        };
-        shard.insert(head.ino, node);
+        self.count_in(&inode);
+        shard.insert(head.ino, Node::new(inode, self.tick()));
         Some((head, true))
     }
 
@@ -244,15 +300,10 @@ impl Inodes {
         {
             self.hold(parent, Hold::Pin)?;
         }
-        self.count_move(None, Some(&inode.location));
+        self.count_in(&inode);
         let ino = inode.head.ino;
-        let node = Node {
-            inode,
-            lookups: 1,
-            handles: 0,
-            pins: 0,
-            is_changed: true,
-        };
+        let mut node = Node::new(inode, self.tick());
+        node.changed = node.seen;
         let before = self.shard(ino).lock().insert(ino, node);
         debug_assert!(before.is_none(), "numbers are never reused");
         Ok(())
@@ -303,10 +354,9 @@ impl Inodes {
             return None;
         }
         let node = shard.remove(&ino)?;
-        if node.is_changed {
-            self.changes_forgotten.fetch_add(1, Ordering::Release);
-        }
-        self.count_move(Some(&node.inode.location), None);
+        self.change_forgotten
+            .fetch_max(node.changed, Ordering::AcqRel);
+        self.count_out(&node.inode);
         Some(node.inode)
     }
 
@@ -320,7 +370,7 @@ impl Inodes {
             let Some(node) = shard.get_mut(&ino) else {
                 return;
             };
-            node.is_changed = true;
+            node.changed = self.tick();
             self.count_move(Some(&node.inode.location), Some(&new.location));
             std::mem::replace(&mut node.inode, new).parent()
         };

@@ -35,6 +35,7 @@ mod xattr;
 
 pub use data::{FILE_BYTES_MAX, INLINE_BYTES_MAX};
 pub use error::{FsError, FsResult};
+pub use inode::INODE_BYTES;
 pub use make::SYMLINK_BYTES_MAX;
 pub use system::FileSystem;
 pub use types::{

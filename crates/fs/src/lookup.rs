@@ -1,6 +1,6 @@
 //! From names to inodes.
 
-use crate::inode::{Inode, Location};
+use crate::inode::{Inode, Location, Tick};
 use crate::system::FileSystem;
 use crate::{Attr, DirName, FsError, FsResult};
 use bytes::Bytes;
@@ -56,11 +56,7 @@ pub(crate) fn check_name(name: &[u8]) -> FsResult<()> {
 impl FileSystem {
     /// A directory that names can be looked up in.
     pub(crate) fn dir(&self, ino: Ino) -> FsResult<Inode> {
-        let dir = self.inodes.get(ino)?;
-        if !dir.is_dir() {
-            return Err(FsError::NotDir);
-        }
-        Ok(dir)
+        self.inodes.get_dir(ino)
     }
 
     /// The row of a name, if there is one. The directory is locked.
@@ -108,7 +104,7 @@ impl FileSystem {
     }
 
     /// Counts a lookup of the inode of a name. The directory is locked.
-    pub(crate) fn learn(&self, at: DirName<'_>, dentry: &Dentry, moment: u64) -> FsResult<Attr> {
+    pub(crate) fn learn(&self, at: DirName<'_>, dentry: &Dentry, moment: Tick) -> FsResult<Attr> {
         if let Some(head) = self.inodes.look_up(dentry.ino) {
             return Ok(Attr::of(&head));
         }
@@ -119,7 +115,7 @@ impl FileSystem {
         self.learn_again(at)
     }
 
-    /// Reads a name until nobody forgets a changed inode in between.
+    /// Reads a name until no inode is changed and forgotten in between.
     fn learn_again(&self, at: DirName<'_>) -> FsResult<Attr> {
         loop {
             let moment = self.inodes.moment();

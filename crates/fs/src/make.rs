@@ -8,6 +8,7 @@ use crate::system::FileSystem;
 use crate::xattr::{ACL_ACCESS, ACL_DEFAULT};
 use crate::{Attr, Caller, DirName, FsError, FsResult, NewNode, inode_flag};
 use stitch_base::Ino;
+use stitch_base::sync::Arc;
 use stitch_format::fs_inode::{FileKind, InodeHead, row_flag};
 use stitch_format::fs_key;
 
@@ -179,7 +180,7 @@ impl FileSystem {
         made.head.nlink = 0;
         let mut inode = Inode {
             head: made.head,
-            location: Location::Memory(bytes::Bytes::new()),
+            location: Location::Memory(Arc::default()),
             chain: 0,
             is_temp: true,
         };

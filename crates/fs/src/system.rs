@@ -111,9 +111,9 @@ impl FileSystem {
         let inode_count = store.number(SYS_INODE_COUNT)?;
         let fs = Self {
             engine,
+            inodes: Inodes::new(root, options.inodes_max),
             options,
             store,
-            inodes: Inodes::new(root),
             locks: Locks::default(),
             inode_count: AtomicU64::new(inode_count),
             numbers: Mutex::new(Numbers { next, end: next }),
@@ -318,7 +318,7 @@ impl FileSystem {
     /// What is in an inode's row behind the head: inline contents, or a symlink's target.
     pub(crate) fn tail(&self, inode: &Inode) -> FsResult<Bytes> {
         let key = match &inode.location {
-            Location::Memory(tail) => return Ok(tail.clone()),
+            Location::Memory(tail) => return Ok(Bytes::clone(tail)),
             _ if !inode.has_tail() => return Ok(Bytes::new()),
             Location::Own => fs_key::own(inode.head.ino),
             Location::Entry { parent, name } => self.store.dentry_key(*parent, name),

@@ -31,6 +31,9 @@ pub struct FsOptions {
     pub atime: AtimePolicy,
     /// Check permissions of operations on names here: nobody above does.
     pub check_permissions: bool,
+    /// Inodes that may be known, above which [`crate::FileSystem::unused`] names those to forget;
+    /// each takes [`crate::INODE_BYTES`].
+    pub inodes_max: usize,
     /// For `format`: the seed of the order of names in directories; `None` is a secret random one.
     pub name_seed: Option<u64>,
 }
@@ -42,6 +45,7 @@ impl Default for FsOptions {
             read_only: false,
             atime: AtimePolicy::default(),
             check_permissions: false,
+            inodes_max: usize::MAX,
             name_seed: None,
         }
     }

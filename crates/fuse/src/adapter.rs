@@ -11,10 +11,13 @@
 //!   mapped ids that we do not know of; so operations run as the superuser, except that creations
 //!   say who the owner is to be, and that lists of attributes are made for who asks.
 //!
-//! Space of forgotten files is given back by a thread of its own, so that nobody waits for it.
+//! Space of forgotten files is given back, and the kernel asked to forget more, by threads of their
+//! own, so that nobody waits for it.
 
+mod chore;
 mod convert;
 mod flags;
+mod prune;
 mod reclaim;
 mod report;
 mod setid;
@@ -38,8 +41,8 @@ use crate::wire::flags::{OpenFlags, WriteFlags};
 use crate::wire::reply::{
     AttrReply, DirPlusSink, DirSink, Entry, FOREVER, Lookup, Opened, StatFs, StatxReply,
 };
+use chore::Chore;
 use convert::Owner;
-use reclaim::Reclaimer;
 pub use report::RootReport;
 use setid::AttrCache;
 
@@ -69,7 +72,8 @@ impl Default for AdapterOptions {
 pub struct Adapter {
     fs: Arc<FileSystem>,
     options: AdapterOptions,
-    reclaimer: Reclaimer,
+    reclaiming: Chore,
+    pruning: Chore,
     attr_cache: AttrCache,
     report: Option<RootReport>,
 }
@@ -106,11 +110,11 @@ impl Adapter {
     /// Serves `fs`.
     #[must_use]
     pub fn new(fs: Arc<FileSystem>, options: AdapterOptions) -> Self {
-        let reclaimer = Reclaimer::new(Arc::clone(&fs));
         Self {
             fs,
             options,
-            reclaimer,
+            reclaiming: reclaim::chore(),
+            pruning: prune::chore(),
             attr_cache: AttrCache::default(),
             report: None,
         }
@@ -138,6 +142,14 @@ impl Adapter {
         }
     }
 
+    /// An inode that the kernel knows from now on.
+    fn entry(&self, attr: &stitch_fs::Attr) -> Entry {
+        if self.fs.is_crowded() {
+            self.pruning.note();
+        }
+        convert::entry(attr)
+    }
+
     fn xattrs(&self) -> Answer<()> {
         if self.options.xattrs {
             Ok(())
@@ -157,16 +169,18 @@ fn attr_reply(attr: &stitch_fs::Attr) -> AttrReply {
 impl Handler for Adapter {
     fn init(&self, _: &Negotiated, notifier: &Notifier) {
         self.attr_cache.connect(notifier);
-        self.reclaimer.start();
+        reclaim::start(&self.reclaiming, &self.fs);
+        prune::start(&self.pruning, &self.fs, notifier);
     }
 
     fn destroy(&self) {
-        self.reclaimer.stop();
+        self.pruning.stop();
+        self.reclaiming.stop();
     }
 
     fn lookup(&self, _: &Context<'_>, parent: Ino, name: &[u8]) -> Answer<Lookup> {
         match self.fs.lookup(DirName::new(parent, name)) {
-            Ok(attr) => Ok(Lookup::Found(convert::entry(&attr))),
+            Ok(attr) => Ok(Lookup::Found(self.entry(&attr))),
             Err(FsError::NotFound) => Ok(Lookup::Missing { ttl: FOREVER }),
             Err(error) => Err(refused(&error)),
         }
@@ -174,14 +188,14 @@ impl Handler for Adapter {
 
     fn forget(&self, ino: Ino, count: u64) {
         self.fs.forget(ino, count);
-        self.reclaimer.note();
+        self.reclaiming.note();
     }
 
     fn batch_forget(&self, list: ForgetList<'_>) {
         for (ino, count) in list.iter() {
             self.fs.forget(ino, count);
         }
-        self.reclaimer.note();
+        self.reclaiming.note();
     }
 
     fn getattr(&self, _: &Context<'_>, ino: Ino) -> Answer<AttrReply> {
@@ -235,7 +249,7 @@ impl Handler for Adapter {
         let made = self
             .fs
             .make_symlink(&Owner::new(context).caller(), at, target);
-        made.map(|attr| convert::entry(&attr)).or_errno()
+        made.map(|attr| self.entry(&attr)).or_errno()
     }
 
     fn mknod(&self, context: &Context<'_>, parent: Ino, args: &MkNod<'_>) -> Answer<Entry> {
@@ -246,14 +260,14 @@ impl Handler for Adapter {
         let made = self
             .fs
             .make_node(&owner.caller(), at, kind, args.rdev, &new);
-        made.map(|attr| convert::entry(&attr)).or_errno()
+        made.map(|attr| self.entry(&attr)).or_errno()
     }
 
     fn mkdir(&self, context: &Context<'_>, parent: Ino, args: &MkDir<'_>) -> Answer<Entry> {
         let new = convert::new_node(args.mode, args.umask);
         let at = DirName::new(parent, args.name);
         let made = self.fs.make_dir(&Owner::new(context).caller(), at, &new);
-        made.map(|attr| convert::entry(&attr)).or_errno()
+        made.map(|attr| self.entry(&attr)).or_errno()
     }
 
     fn unlink(&self, context: &Context<'_>, parent: Ino, name: &[u8]) -> Answer<()> {
@@ -285,7 +299,7 @@ impl Handler for Adapter {
     fn link(&self, context: &Context<'_>, source: Ino, parent: Ino, name: &[u8]) -> Answer<Entry> {
         let (actor, at) = (self.actor(context), DirName::new(parent, name));
         let linked = self.fs.link(&actor.caller(), source, at);
-        linked.map(|attr| convert::entry(&attr)).or_errno()
+        linked.map(|attr| self.entry(&attr)).or_errno()
     }
 
     fn tmpfile(
@@ -304,7 +318,7 @@ impl Handler for Adapter {
             fh: Fh(0),
             flags: OpenFlags::KEEP_CACHE,
         };
-        Ok((convert::entry(&attr), opened))
+        Ok((self.entry(&attr), opened))
     }
 
     fn read(&self, _: &Context<'_>, ino: Ino, args: &Read, out: &mut Sink<'_>) -> Answer<()> {
@@ -366,9 +380,11 @@ impl Handler for Adapter {
                 false => Taken::Full,
             }
         };
-        self.fs
-            .read_dir_plus(ino, args.offset, &mut take)
-            .or_errno()
+        let read = self.fs.read_dir_plus(ino, args.offset, &mut take);
+        if self.fs.is_crowded() {
+            self.pruning.note();
+        }
+        read.or_errno()
     }
 
     fn statfs(&self, _: &Context<'_>, _: Ino) -> Answer<StatFs> {

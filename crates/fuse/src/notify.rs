@@ -64,6 +64,21 @@ impl Notifier {
         })
     }
 
+    /// Those of these inodes that nobody uses are dropped, with all their names; FORGET follows. At
+    /// most [`PRUNE_COUNT_MAX`](crate::wire::notice::PRUNE_COUNT_MAX), and if [`Self::can_prune`].
+    ///
+    /// # Errors
+    /// When the mount is gone.
+    pub fn prune(&self, inos: &[Ino]) -> io::Result<()> {
+        self.send(&Notice::Prune { inos })
+    }
+
+    /// Whether the kernel can be asked to drop what it does not use (7.45).
+    #[must_use]
+    pub const fn can_prune(&self) -> bool {
+        self.minor >= 45
+    }
+
     /// `name` in `parent`, which was `child`, is gone: watchers of it are told so.
     ///
     /// # Errors

@@ -58,7 +58,7 @@ impl Host {
             session: None,
             rest,
         };
-        let report = Arc::new(Report::new(store));
+        let report = Arc::new(Report::new(store, Arc::clone(&fs)));
         let asked = Arc::clone(&report);
         let answer = Arc::new(move || asked.document().to_string().into_bytes());
         let adapter_options = AdapterOptions {
@@ -122,14 +122,16 @@ impl Rest {
 /// What a daemon says about itself.
 pub(crate) struct Report {
     store: Arc<Store>,
+    fs: Arc<FileSystem>,
     requests: Mutex<Option<Arc<RequestCounts>>>,
     clock: SystemClock,
 }
 
 impl Report {
-    fn new(store: Arc<Store>) -> Self {
+    fn new(store: Arc<Store>, fs: Arc<FileSystem>) -> Self {
         Self {
             store,
+            fs,
             requests: Mutex::new(None),
             clock: SystemClock::default(),
         }
@@ -141,6 +143,8 @@ impl Report {
         for (name, value) in self.store.counters() {
             counters.insert(name, json!(value));
         }
+        let known = self.fs.known_inodes();
+        counters.insert("fs.known_inodes".to_owned(), json!(known));
         if let Some(requests) = self.requests.lock().as_ref() {
             let requests = requests.snapshot();
             counters.insert("fuse.requests_total".to_owned(), json!(requests.total()));

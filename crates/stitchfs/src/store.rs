@@ -142,7 +142,7 @@ impl Store {
         let mut upserts = UpsertRegistry::default();
         stitch_fs::register_upserts(&mut upserts);
         let vt_options = VtOptions {
-            memory_bytes: options.memory_bytes,
+            memory_bytes: options.memory_bytes - inode_bytes(options.memory_bytes),
             sync_interval: options.sync_interval,
             upserts,
             ..VtOptions::default()
@@ -181,6 +181,7 @@ impl Store {
         let options = FsOptions {
             read_only: self.options.read_only,
             atime: self.options.atime,
+            inodes_max: inodes_max(self.options.memory_bytes),
             ..FsOptions::default()
         };
         let opened = FileSystem::open(Arc::clone(&self.engine), options);
@@ -287,6 +288,17 @@ impl Store {
     pub fn close(&self) -> Result<(), StoreError> {
         Ok(self.engine.close()?)
     }
+}
+
+/// The part of a memory budget that inodes in use may take.
+const fn inode_bytes(memory_bytes: u64) -> u64 {
+    memory_bytes / 8
+}
+
+/// Inodes in use that fit their part of a memory budget.
+fn inodes_max(memory_bytes: u64) -> usize {
+    let count = inode_bytes(memory_bytes) / stitch_fs::INODE_BYTES as u64;
+    usize::try_from(count).unwrap_or(usize::MAX)
 }
 
 fn of_engine(violation: Violation) -> Finding {

@@ -6,6 +6,7 @@ mod enospc;
 mod fsx;
 mod kernel_source;
 mod kill9;
+mod memory;
 mod pjdfstest;
 mod realwork;
 mod requests;
@@ -22,6 +23,7 @@ pub(crate) const ALL: &[(&str, &[Case])] = &[
     ("fsx", fsx::CASES),
     ("enospc", enospc::CASES),
     ("amplification", amplification::CASES),
+    ("memory", memory::CASES),
     ("kill9", kill9::CASES),
     ("realwork", realwork::CASES),
 ];

@@ -5,6 +5,9 @@ use stitch_base::Ino;
 use super::codec::Fields;
 use super::flags;
 
+/// Inodes in one [`Notice::Prune`].
+pub const PRUNE_COUNT_MAX: usize = 512;
+
 /// A notice. The kernel answers by the result of the write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Notice<'a> {
@@ -40,6 +43,11 @@ pub enum Notice<'a> {
     Resend,
     /// Every cached entry is to be asked for again (7.44).
     IncrementEpoch,
+    /// Inodes that nobody uses are to be dropped, with their names (7.45).
+    Prune {
+        /// Which; at most [`PRUNE_COUNT_MAX`].
+        inos: &'a [Ino],
+    },
 }
 
 impl Notice<'_> {
@@ -52,6 +60,7 @@ impl Notice<'_> {
             Self::Delete { .. } => 6,
             Self::Resend => 7,
             Self::IncrementEpoch => 8,
+            Self::Prune { .. } => 9,
         }
     }
 
@@ -102,6 +111,14 @@ impl Notice<'_> {
                 put_name(&mut out, name);
             }
             Self::Resend | Self::IncrementEpoch => {}
+            Self::Prune { inos } => {
+                debug_assert!(inos.len() <= PRUNE_COUNT_MAX, "one step of the kernel's");
+                let count = u32::try_from(inos.len()).expect("a notice is short");
+                let head = Fields::<16>::default().u32(count).u32(0).u64(0);
+                out.extend(head.done());
+                let inos = inos.iter().map(|ino| Fields::<8>::default().u64(ino.0));
+                out.extend(inos.flat_map(Fields::done));
+            }
         }
         let len_bytes = u32::try_from(out.len()).expect("a notice is short");
         let header = Fields::<16>::default()

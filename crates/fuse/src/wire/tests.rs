@@ -601,4 +601,16 @@ fn notices_are_laid_out_as_the_kernel_has_them() {
     assert_eq!(entry.encode(), expected);
     let epoch = Bytes::default().u32(16).u32(8).u64(0).0;
     assert_eq!(Notice::IncrementEpoch.encode(), epoch);
+    let inos = [Ino(7), Ino(8)];
+    let prune = Bytes::default()
+        .u32(48)
+        .u32(9)
+        .u64(0)
+        .u32(2)
+        .u32(0)
+        .u64(0)
+        .u64(7)
+        .u64(8)
+        .0;
+    assert_eq!(Notice::Prune { inos: &inos }.encode(), prune);
 }

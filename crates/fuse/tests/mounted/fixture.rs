@@ -33,11 +33,10 @@ pub(crate) fn can_mount() -> bool {
 }
 
 /// The real file system on an engine in memory, as a handler and as it is.
-pub(crate) fn store_handler() -> (Arc<Adapter>, Arc<FileSystem>) {
+pub(crate) fn store_handler(options: FsOptions) -> (Arc<Adapter>, Arc<FileSystem>) {
     let mut registry = UpsertRegistry::default();
     stitch_fs::register_upserts(&mut registry);
     let engine: Arc<dyn Engine> = Arc::new(ModelEngine::new(registry));
-    let options = FsOptions::default();
     FileSystem::format(&engine, &options, (0, 0)).unwrap();
     let fs = Arc::new(FileSystem::open(engine, options).unwrap());
     let adapter = Arc::new(Adapter::new(Arc::clone(&fs), AdapterOptions::default()));
@@ -69,8 +68,12 @@ impl Mounted {
 
     /// The real file system, on an engine in memory.
     pub(crate) fn store() -> Option<Self> {
-        let (adapter, fs) = store_handler();
-        Self::mount(adapter, Backend::Store(fs), &SessionConfig::default())
+        Self::store_with(FsOptions::default(), &SessionConfig::default())
+    }
+
+    pub(crate) fn store_with(options: FsOptions, config: &SessionConfig) -> Option<Self> {
+        let (adapter, fs) = store_handler(options);
+        Self::mount(adapter, Backend::Store(fs), config)
     }
 
     fn mount(handler: Arc<dyn Handler>, backend: Backend, config: &SessionConfig) -> Option<Self> {

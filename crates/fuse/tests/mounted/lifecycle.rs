@@ -174,7 +174,7 @@ fn helper_serves_until_it_is_killed() {
         return;
     };
     let fs: Arc<dyn Handler> = match std::env::var_os(HELPER_STORE) {
-        Some(_) => store_handler().0,
+        Some(_) => store_handler(stitch_fs::FsOptions::default()).0,
         None => Arc::new(MemFs::new(MemOptions::default())),
     };
     let allow_other = std::env::var_os(HELPER_ALLOW_OTHER).is_some();

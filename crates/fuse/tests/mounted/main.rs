@@ -10,4 +10,5 @@ mod lifecycle;
 mod locks;
 mod memfs;
 mod memory;
+mod prune;
 mod store;

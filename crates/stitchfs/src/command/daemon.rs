@@ -1,12 +1,15 @@
 //! Going to the background, and saying so only when the mount answers.
 //!
-//! 1. The command starts itself again with [`STAGE`] in the environment, its standard output a pipe.
+//! 1. The command starts itself again with [`STAGE`] in the environment, its standard output a pipe,
+//!    and no other descriptor that the user's shell had open.
 //! 2. The child leaves the session of the terminal, does all the work, and prints its errors where
 //!    the user sees them: standard error is still the user's.
 //! 3. When it serves, it writes [`READY`] into the pipe and lets go of all three streams.
 //! 4. The parent looks at the mount with `statfs` and ends well; or it ends as the child did.
 //!
 //! If the parent is gone when the child is ready, the child undoes the mount.
+
+mod inherited;
 
 use anyhow::{Context, Result, bail};
 use std::ffi::OsString;
@@ -38,6 +41,7 @@ pub(super) fn start(args: &[OsString]) -> Result<Started> {
     let (name, rest) = args
         .split_first()
         .context("no name was given to run under")?;
+    inherited::keep_from_children();
     let mut child = Command::new(program)
         .arg0(name)
         .args(rest)

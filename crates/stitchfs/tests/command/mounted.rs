@@ -111,6 +111,31 @@ fn wait_until(mut is_so: impl FnMut() -> bool) -> bool {
 }
 
 #[test]
+fn the_daemon_keeps_no_descriptor_of_the_shell() {
+    let Some(mut mounted) = Mounted::new(&[]) else {
+        return;
+    };
+    mounted.umount();
+    // A reader of the pipe sees its end once everybody has closed it.
+    let script = "exec 9>held; { exec \"$0\" mount a mnt; } 8>&1 >said 2>&1 | cat; cat said";
+    let mut shell = Command::new("timeout");
+    shell.args(["20", "sh", "-c", script, STITCHFS]);
+    shell.current_dir(mounted.place.path("."));
+    let ended = shell.output().unwrap();
+    assert!(ended.status.success(), "the pipe has an end: {ended:?}");
+    assert_eq!(String::from_utf8(ended.stdout).unwrap(), "");
+    let stats = mounted.place.run(&["stats", "--json", "mnt"]);
+    let pid = stats.code(0).json()["pid"].as_i64().unwrap();
+    mounted.pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    let held = mounted.place.path("held");
+    for entry in fs::read_dir(format!("/proc/{pid}/fd")).unwrap() {
+        let target = fs::read_link(entry.unwrap().path()).unwrap_or_default();
+        assert_ne!(target, held);
+    }
+    mounted.umount();
+}
+
+#[test]
 fn what_is_written_is_there_after_unmounting_and_mounting() {
     let Some(mut mounted) = Mounted::new(&[]) else {
         return;

@@ -1,0 +1,143 @@
+//! Work that follows requests, in a thread of its own, so that nobody who asks waits for it.
+
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use stitch_base::sync::{Arc, Condvar, Mutex};
+
+/// When a round is run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Round {
+    /// There is something to do.
+    Due,
+    /// None follows.
+    Last,
+}
+
+/// What a round leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Left {
+    Nothing,
+    /// Another round is due at once.
+    More,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    is_due: bool,
+    is_stopped: bool,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+/// A thread that runs rounds when it is told that one is due; a little later, so that much is done in
+/// one round.
+#[derive(Debug)]
+pub(super) struct Chore {
+    name: &'static str,
+    gather: Duration,
+    shared: Arc<Shared>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Chore {
+    /// Not running yet. Between being told and the round passes `gather`.
+    pub(super) fn new(name: &'static str, gather: Duration) -> Self {
+        Self {
+            name,
+            gather,
+            shared: Arc::default(),
+            thread: Mutex::new(None),
+        }
+    }
+
+    /// Starts the thread.
+    pub(super) fn start(&self, mut round: impl FnMut(Round) -> Left + Send + 'static) {
+        let (shared, gather) = (Arc::clone(&self.shared), self.gather);
+        let body = move || {
+            while shared.wait(gather) {
+                if round(Round::Due) == Left::More {
+                    shared.state.lock().is_due = true;
+                }
+            }
+            round(Round::Last);
+        };
+        match stitch_base::thread::spawn(self.name, body) {
+            Ok(thread) => *self.thread.lock() = Some(thread),
+            Err(error) => tracing::warn!(%error, name = self.name, "no thread"),
+        }
+    }
+
+    /// A round is due.
+    pub(super) fn note(&self) {
+        let mut state = self.shared.state.lock();
+        if !state.is_due {
+            state.is_due = true;
+            self.shared.changed.notify_one();
+        }
+    }
+
+    /// Ends the thread, after a last round.
+    pub(super) fn stop(&self) {
+        self.shared.state.lock().is_stopped = true;
+        self.shared.changed.notify_one();
+        let thread = self.thread.lock().take();
+        if thread.is_some_and(|thread| thread.join().is_err()) {
+            tracing::error!(name = self.name, "a thread panicked");
+        }
+    }
+}
+
+impl Drop for Chore {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl Shared {
+    /// Waits until a round is due; `false` if it is the last.
+    fn wait(&self, gather: Duration) -> bool {
+        let mut state = self.state.lock();
+        while !(state.is_due || state.is_stopped) {
+            self.changed.wait(&mut state);
+        }
+        if !state.is_stopped {
+            self.changed.wait_for(&mut state, gather);
+        }
+        state.is_due = false;
+        !state.is_stopped
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+
+    #[test]
+    fn rounds_run_when_due_again_when_more_is_left_and_a_last_time() {
+        let chore = Chore::new("test", Duration::ZERO);
+        let (sender, receiver) = mpsc::channel();
+        let mut count = 0;
+        chore.start(move |round| {
+            count += 1;
+            sender.send((count, round)).expect("the test listens");
+            if count == 1 {
+                Left::More
+            } else {
+                Left::Nothing
+            }
+        });
+        assert!(receiver.try_recv().is_err(), "nothing is due");
+        chore.note();
+        assert_eq!(receiver.recv(), Ok((1, Round::Due)));
+        assert_eq!(receiver.recv(), Ok((2, Round::Due)));
+        chore.stop();
+        assert_eq!(receiver.recv(), Ok((3, Round::Last)));
+        assert!(receiver.recv().is_err(), "the thread has ended");
+    }
+}
