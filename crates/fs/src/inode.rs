@@ -127,8 +127,9 @@ pub(crate) struct Inodes {
     clock: AtomicU64,
     /// The last change of an inode that was let go: rows read before that may be old.
     change_forgotten: AtomicU64,
-    /// Inodes known.
+    /// Inodes known, and inodes ever let go.
     count: AtomicUsize,
+    gone: AtomicU64,
     /// Inodes that are in memory alone.
     in_memory: AtomicUsize,
     /// More are asked to be forgotten.
@@ -145,6 +146,7 @@ impl Inodes {
             clock: AtomicU64::new(1),
             change_forgotten: AtomicU64::new(0),
             count: AtomicUsize::new(0),
+            gone: AtomicU64::new(0),
             in_memory: AtomicUsize::new(0),
             count_max: count_max.max(SHARDS),
             next_shard: AtomicUsize::new(0),
@@ -172,6 +174,7 @@ impl Inodes {
 
     fn count_out(&self, inode: &Inode) {
         self.count.fetch_sub(1, Ordering::Relaxed);
+        self.gone.fetch_add(1, Ordering::Relaxed);
         self.count_move(Some(&inode.location), None);
     }
 

@@ -64,6 +64,12 @@ impl FileSystem {
         self.inodes.is_crowded()
     }
 
+    /// How many inodes were known once and are not any more.
+    #[must_use]
+    pub fn forgotten_inodes(&self) -> u64 {
+        self.inodes.gone.load(Ordering::Relaxed)
+    }
+
     /// While [`Self::is_crowded`], up to `count_max` inodes that were not asked for lately, those
     /// first that were not for longest. Whoever looked them up is to ask the kernel to let go of
     /// them, and [`Self::forget`] what it does.

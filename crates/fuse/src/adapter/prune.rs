@@ -38,7 +38,7 @@ pub(super) fn start(chore: &Chore, fs: &Arc<FileSystem>, notifier: &Notifier) {
     let mut pruner = Pruner {
         fs: Arc::clone(fs),
         notifier: notifier.clone(),
-        known_before: usize::MAX,
+        gone_before: 0,
         asked_in_vain: 0,
     };
     chore.start(move |round| match round {
@@ -50,7 +50,7 @@ pub(super) fn start(chore: &Chore, fs: &Arc<FileSystem>, notifier: &Notifier) {
 struct Pruner {
     fs: Arc<FileSystem>,
     notifier: Notifier,
-    known_before: usize,
+    gone_before: u64,
     /// Inodes asked for since the kernel last forgot any.
     asked_in_vain: usize,
 }
@@ -58,7 +58,8 @@ struct Pruner {
 impl Pruner {
     fn round(&mut self) -> Left {
         let known = self.fs.known_inodes();
-        if known < std::mem::replace(&mut self.known_before, known) {
+        let gone = self.fs.forgotten_inodes();
+        if gone > std::mem::replace(&mut self.gone_before, gone) {
             self.asked_in_vain = 0;
         }
         let unused = self.fs.unused(ROUND_COUNT);
