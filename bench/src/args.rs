@@ -1,0 +1,157 @@
+//! The command line.
+
+use crate::report::Scale;
+use clap::{Args, Parser, Subcommand};
+use std::path::PathBuf;
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+
+/// Measures StitchFS beside other stores: same machine, same run, sides alternating.
+#[derive(Debug, Parser)]
+#[command(name = "stitch-bench", version, about)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Workloads of the key-value engine.
+    Kv(KvArgs),
+    /// Lists workloads and sides.
+    List,
+    /// Makes the table and the HTML page again from a JSON file.
+    Report {
+        /// The file, as `kv` writes it.
+        file: PathBuf,
+    },
+    /// One step of a workload, told on standard input. For `kv`.
+    #[command(hide = true)]
+    Child,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct KvArgs {
+    /// Small amounts and a limit of time: ends within 5 minutes.
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Sides, separated by commas; by default all that are built in.
+    #[arg(long, value_delimiter = ',', value_name = "A,B")]
+    pub(crate) sides: Vec<String>,
+    /// Workloads, separated by commas; by default all. `random` means `random-4k` and `random-64`.
+    #[arg(long, value_delimiter = ',', value_name = "X,Y")]
+    pub(crate) workloads: Vec<String>,
+    /// Memory of each side: block cache and write buffers together [default: 512M; quick: 32M].
+    #[arg(long, value_parser = size, value_name = "SIZE")]
+    pub(crate) memory: Option<u64>,
+    /// User data of workloads with rows of 1 KiB or more [default: 2G; quick: 128M].
+    #[arg(long, value_parser = size, value_name = "SIZE")]
+    pub(crate) bytes: Option<u64>,
+    /// User data of workloads with smaller rows [default: as --bytes; quick: a quarter of it].
+    #[arg(long, value_parser = size, value_name = "SIZE")]
+    pub(crate) small_bytes: Option<u64>,
+    /// Point reads after a load [default: 100000; quick: 4000].
+    #[arg(long, value_name = "COUNT")]
+    pub(crate) gets: Option<u64>,
+    /// Puts in one batch.
+    #[arg(long, default_value_t = 1, value_name = "COUNT",
+          value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    pub(crate) batch: u64,
+    /// Repetitions; medians are reported [default: 3; quick: 1].
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub(crate) repeat: Option<u32>,
+    /// Cut each phase short after so many seconds [default: never; quick: 3].
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) cap: Option<f64>,
+    /// Wait at most so long for background work after a load; 0: not at all [default: 600; quick: 3].
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) settle: Option<f64>,
+    /// Limit the memory of every side, with its page cache, by a control group (root, version 1).
+    #[arg(long)]
+    pub(crate) cgroup: bool,
+    /// Folder for `kv.json` and `kv.html`.
+    #[arg(long, default_value = "target/bench", value_name = "DIR")]
+    pub(crate) out: PathBuf,
+    /// Folder for the stores, on the file system to measure [default: the one of --out].
+    #[arg(long, value_name = "DIR")]
+    pub(crate) dir: Option<PathBuf>,
+    /// Print the JSON in place of the table.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+impl KvArgs {
+    /// How much of everything.
+    ///
+    /// # Errors
+    /// What is too small to mean anything.
+    pub(crate) fn scale(&self) -> anyhow::Result<Scale> {
+        let quick = |quick: u64, full: u64| if self.quick { quick } else { full };
+        let bytes = self.bytes.unwrap_or_else(|| quick(128 * MIB, 2 * GIB));
+        let scale = Scale {
+            memory_bytes: self.memory.unwrap_or_else(|| quick(32 * MIB, 512 * MIB)),
+            bytes,
+            small_bytes: self.small_bytes.unwrap_or_else(|| quick(bytes / 4, bytes)),
+            gets: self.gets.unwrap_or_else(|| quick(4_000, 100_000)),
+            batch: self.batch,
+            cap_s: self.cap.or(self.quick.then_some(3.0)),
+            settle_s: self.settle.unwrap_or(if self.quick { 3.0 } else { 600.0 }),
+            repeat: self.repeat.unwrap_or(if self.quick { 1 } else { 3 }),
+            cgroup: self.cgroup,
+        };
+        anyhow::ensure!(scale.memory_bytes >= 4 * MIB, "--memory is at least 4M");
+        let least = scale.bytes.min(scale.small_bytes);
+        anyhow::ensure!(
+            least >= 64 * KIB,
+            "--bytes and --small-bytes are at least 64K"
+        );
+        let is_sane = scale.cap_s.is_none_or(|cap| (0.01..1e6).contains(&cap));
+        anyhow::ensure!(is_sane, "--cap is between 0.01 and 1000000 seconds");
+        let is_sane = (0.0..1e6).contains(&scale.settle_s);
+        anyhow::ensure!(is_sane, "--settle is between 0 and 1000000 seconds");
+        Ok(scale)
+    }
+}
+
+/// Reads `64K`, `512M`, `2G` or plain bytes.
+fn size(text: &str) -> Result<u64, String> {
+    let (number, unit) = match text.trim_end_matches(['B', 'b', 'i']) {
+        digits if digits.ends_with(|c: char| c.is_ascii_digit()) => (digits, 1),
+        with_unit => {
+            let unit = match with_unit.chars().last().map(|c| c.to_ascii_uppercase()) {
+                Some('K') => KIB,
+                Some('M') => MIB,
+                Some('G') => GIB,
+                _ => return Err("expected a size such as 64K, 512M or 2G".to_owned()),
+            };
+            (&with_unit[..with_unit.len() - 1], unit)
+        }
+    };
+    let number: u64 = number.parse().map_err(|error| format!("{error}"))?;
+    number
+        .checked_mul(unit)
+        .ok_or_else(|| "too large".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn sizes_have_units() {
+        assert_eq!(size("512M"), Ok(512 * MIB));
+        assert_eq!(size("2GiB"), Ok(2 * GIB));
+        assert_eq!(size("100"), Ok(100));
+        assert!(size("M").is_err());
+        assert!(size("12X").is_err());
+        assert!(size("99999999999G").is_err());
+    }
+}

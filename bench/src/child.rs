@@ -1,0 +1,136 @@
+//! The two ends of a step: a process of its own, so that what the kernel counts of it is what the
+//! side did, and so that it can end as if killed.
+//!
+//! The parent writes a [`Spec`] to its standard input; it answers with [`Message`]s, one a line, of
+//! which the last is `Done` or `Failed`.
+
+use crate::cgroup::Cgroup;
+use crate::context::{Context, Spec};
+use crate::kv;
+use crate::process;
+use crate::report::Phase;
+use anyhow::{Context as _, Result, bail, ensure};
+use rustix::process::{Signal, getpid, kill_process};
+use serde::{Deserialize, Serialize};
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::process::{Command, Stdio};
+
+/// What a child says.
+#[derive(Debug, Serialize, Deserialize)]
+enum Message {
+    Progress {
+        phase: String,
+        done: u64,
+        total: u64,
+    },
+    Done(Outcome),
+    Failed(String),
+}
+
+/// What a step measured.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Outcome {
+    /// Its phases.
+    pub(crate) phases: Vec<Phase>,
+    /// Most memory that the process had resident.
+    pub(crate) peak_rss_bytes: u64,
+}
+
+/// The child's end.
+pub(crate) fn run() -> Result<()> {
+    let spec: Spec = serde_json::from_reader(std::io::stdin()).context("expected a step")?;
+    let outcome = run_step(&spec);
+    let is_killed = outcome.as_ref().is_ok_and(|(_, is_killed)| *is_killed);
+    say(&match outcome {
+        Ok((outcome, _)) => Message::Done(outcome),
+        Err(error) => Message::Failed(format!("{error:#}")),
+    })?;
+    if is_killed {
+        kill_process(getpid(), Signal::KILL)?;
+    }
+    Ok(())
+}
+
+fn say(message: &Message) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    serde_json::to_writer(&mut out, message)?;
+    writeln!(out)?;
+    Ok(out.flush()?)
+}
+
+fn run_step(spec: &Spec) -> Result<(Outcome, bool)> {
+    if let Some(group) = &spec.cgroup {
+        Cgroup::enter(group)?;
+    }
+    let workloads = kv::all();
+    let workload = workloads.iter().find(|w| w.name == spec.workload);
+    let workload = workload.with_context(|| format!("no workload `{}`", spec.workload))?;
+    let progress = |phase: &str, done, total| {
+        // If nobody listens any more, the next answer will find out.
+        let _ = say(&Message::Progress {
+            phase: phase.to_owned(),
+            done,
+            total,
+        });
+    };
+    let mut context = Context::new(spec, &progress);
+    (workload.run)(&mut context, spec.step)?;
+    let is_killed = (workload.is_killed)(spec.step);
+    let phases = if is_killed {
+        context.leave()
+    } else {
+        context.finish()?
+    };
+    let peak_rss_bytes = process::peak_rss_bytes();
+    let outcome = Outcome {
+        phases,
+        peak_rss_bytes,
+    };
+    Ok((outcome, is_killed))
+}
+
+/// The parent's end: does a step and waits for it. `progress` is told phase, operations done and
+/// operations to do.
+pub(crate) fn spawn(spec: &Spec, progress: &mut dyn FnMut(&str, u64, u64)) -> Result<Outcome> {
+    let exe = std::env::current_exe().context("cannot find this program")?;
+    let mut child = Command::new(exe)
+        .arg("child")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .context("cannot start a child")?;
+    let stdin = child.stdin.take().expect("stdin is piped");
+    let stdout = child.stdout.take().expect("stdout is piped");
+    let told = serde_json::to_writer(stdin, spec);
+    let heard = told
+        .map_err(Into::into)
+        .and_then(|()| listen(stdout, progress));
+    let status = child.wait()?;
+    match heard? {
+        Some(outcome) => Ok(outcome),
+        None => bail!("ended without a result: {status}"),
+    }
+}
+
+fn listen(
+    stdout: impl std::io::Read,
+    progress: &mut dyn FnMut(&str, u64, u64),
+) -> Result<Option<Outcome>> {
+    for line in BufReader::new(stdout).lines() {
+        match serde_json::from_str(&line?).context("cannot read a child's answer")? {
+            Message::Progress { phase, done, total } => progress(&phase, done, total),
+            Message::Failed(error) => bail!(error),
+            Message::Done(outcome) => {
+                let mut names: Vec<&str> = outcome.phases.iter().map(|p| &*p.name).collect();
+                names.sort_unstable();
+                names.dedup();
+                ensure!(
+                    names.len() == outcome.phases.len(),
+                    "phases have their own names"
+                );
+                return Ok(Some(outcome));
+            }
+        }
+    }
+    Ok(None)
+}

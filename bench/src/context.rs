@@ -1,0 +1,261 @@
+//! What a workload works with: a side, opened when it asks, and phases that are measured.
+
+use crate::measure::{Limits, Recorder};
+use crate::process::{self, Traffic};
+use crate::report::{Phase, Scale};
+use crate::side::{self, OpenOptions, Side};
+use crate::values::Values;
+use anyhow::{Context as _, Result, ensure};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use stitch_base::clock::{Clock as _, SystemClock};
+
+/// What a child process is to do: one step of a workload on one side.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Spec {
+    /// The workload.
+    pub(crate) workload: String,
+    /// Its step, from 0.
+    pub(crate) step: u32,
+    /// The side.
+    pub(crate) side: String,
+    /// The folder of its store.
+    pub(crate) dir: PathBuf,
+    /// How much of everything.
+    pub(crate) scale: Scale,
+    /// Seed of all that is random; another one in each repetition.
+    pub(crate) seed: u64,
+    /// Control group to enter first.
+    pub(crate) cgroup: Option<PathBuf>,
+}
+
+/// What a phase does to the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Work {
+    /// Writes; ends with a sync, and waits for background work afterwards.
+    Load,
+    /// Writes; ends with a sync, and does not wait.
+    Write,
+    /// Reads.
+    Read,
+}
+
+/// Told the phase, operations done, and operations to do.
+pub(crate) type Progress<'a> = dyn Fn(&str, u64, u64) + Sync + 'a;
+
+/// The body of a phase.
+pub(crate) struct Bench<'a> {
+    /// The side, open.
+    pub(crate) side: &'a dyn Side,
+    /// Values.
+    pub(crate) values: &'a Values,
+    /// Puts in one batch.
+    pub(crate) batch: u64,
+}
+
+/// The state of a child process.
+pub(crate) struct Context<'a> {
+    spec: &'a Spec,
+    clock: Arc<SystemClock>,
+    values: Values,
+    progress: &'a Progress<'a>,
+    side: Option<Arc<dyn Side>>,
+    opened: Option<OpenOptions>,
+    phases: Vec<Phase>,
+    live_bytes: u64,
+    notes: BTreeMap<String, f64>,
+    cap: Option<Duration>,
+}
+
+impl<'a> Context<'a> {
+    /// Nothing is open yet.
+    pub(crate) fn new(spec: &'a Spec, progress: &'a Progress<'a>) -> Self {
+        Self {
+            spec,
+            clock: Arc::new(SystemClock::default()),
+            values: Values::new(spec.seed),
+            progress,
+            side: None,
+            opened: None,
+            phases: Vec::new(),
+            live_bytes: 0,
+            notes: BTreeMap::new(),
+            cap: spec.scale.cap_s.map(Duration::from_secs_f64),
+        }
+    }
+
+    /// How much of everything.
+    pub(crate) const fn scale(&self) -> &'a Scale {
+        &self.spec.scale
+    }
+
+    /// The seed.
+    pub(crate) const fn seed(&self) -> u64 {
+        self.spec.seed
+    }
+
+    /// Opens or makes the store, for this much user data in rows of this size.
+    pub(crate) fn open(&mut self, data_bytes: u64, row_bytes: u64) -> Result<()> {
+        self.open_with(self.options(data_bytes, row_bytes))
+    }
+
+    /// What [`Self::open`] opens with.
+    pub(crate) fn options(&self, data_bytes: u64, row_bytes: u64) -> OpenOptions {
+        // Room for twice the data, small rows with their headers, and the logs.
+        let overhead = if row_bytes < 256 { 2 } else { 1 };
+        OpenOptions {
+            dir: self.spec.dir.clone(),
+            scale: self.scale().clone(),
+            volume_bytes: (3 * overhead * data_bytes + (64 << 20)).next_multiple_of(1 << 20),
+            stitch_bytes: None,
+            has_large_values: row_bytes >= 1 << 10,
+        }
+    }
+
+    /// Opens or makes the store.
+    pub(crate) fn open_with(&mut self, options: OpenOptions) -> Result<()> {
+        assert!(self.side.is_none(), "one store at a time");
+        let before = self.clock.monotonic();
+        self.side = Some(side::open(&self.spec.side, &options).context("cannot open the store")?);
+        let open_s = (self.clock.monotonic() - before).as_secs_f64();
+        self.note("open_s", open_s);
+        self.opened = Some(options);
+        Ok(())
+    }
+
+    /// Closes the store, drops its files from the page cache, and opens it again.
+    pub(crate) fn reopen_cold(&mut self) -> Result<()> {
+        let options = self.opened.clone().expect("a store was opened");
+        self.close()?;
+        process::evict(&self.spec.dir)?;
+        self.open_with(options)
+    }
+
+    /// Closes the store.
+    pub(crate) fn close(&mut self) -> Result<()> {
+        let Some(side) = self.side.take() else {
+            return Ok(());
+        };
+        side.close().context("cannot close the store")?;
+        ensure!(Arc::strong_count(&side) == 1, "the store is still in use");
+        Ok(())
+    }
+
+    /// The open store.
+    pub(crate) fn side(&self) -> Arc<dyn Side> {
+        Arc::clone(self.side.as_ref().expect("a store is open"))
+    }
+
+    /// Says how much user data can be read from now on.
+    pub(crate) const fn set_live_bytes(&mut self, bytes: u64) {
+        self.live_bytes = bytes;
+    }
+
+    /// Adds a figure to the next phase.
+    pub(crate) fn note(&mut self, name: &str, value: f64) {
+        self.notes.insert(name.to_owned(), value);
+    }
+
+    /// Phases take the time that they need from now on.
+    pub(crate) const fn without_cap(&mut self) {
+        self.cap = None;
+    }
+
+    /// Adds a figure to all phases so far.
+    pub(crate) fn set_on_all(&mut self, name: &str, value: f64) {
+        for phase in &mut self.phases {
+            phase.values.insert(name.to_owned(), value);
+        }
+    }
+
+    /// The last phase.
+    pub(crate) fn last(&mut self) -> &mut Phase {
+        self.phases.last_mut().expect("a phase was run")
+    }
+
+    /// Runs and measures one phase of `total` operations.
+    pub(crate) fn phase<T>(
+        &mut self,
+        name: &str,
+        work: Work,
+        total: u64,
+        body: impl FnOnce(&Bench<'_>, &mut Recorder<'_>) -> Result<T>,
+    ) -> Result<T> {
+        let side = self.side();
+        let progress = |done: u64| (self.progress)(name, done, total);
+        progress(0);
+        let limits = Limits {
+            cap: self.cap,
+            progress: &progress,
+        };
+        let bench = Bench {
+            side: side.as_ref(),
+            values: &self.values,
+            batch: self.scale().batch,
+        };
+        let (traffic, counters) = (Traffic::now()?, side.counters());
+        let mut recorder = Recorder::new(&self.clock, &limits);
+        let done = body(&bench, &mut recorder).with_context(|| format!("phase {name}"))?;
+        if work != Work::Read {
+            side.sync()?;
+        }
+        let seconds = recorder.elapsed().as_secs_f64();
+        let (settle_s, is_settled) = self.settle(work)?;
+        let traffic = Traffic::now()?.since(traffic);
+        let space_bytes = match work {
+            Work::Read => None,
+            Work::Load | Work::Write => Some(side.space_bytes()?),
+        };
+        self.phases.push(Phase {
+            name: name.to_owned(),
+            ops: recorder.ops(),
+            user_bytes: recorder.user_bytes(),
+            seconds,
+            settle_s,
+            is_cut: recorder.is_over() || !is_settled,
+            device_write_bytes: traffic.write_bytes,
+            device_read_bytes: traffic.read_bytes,
+            space_bytes,
+            live_bytes: self.live_bytes,
+            latencies: recorder.latencies(),
+            series: recorder.series(),
+            counters: grown(&counters, side.counters()),
+            values: std::mem::take(&mut self.notes),
+        });
+        Ok(done)
+    }
+
+    fn settle(&self, work: Work) -> Result<(f64, bool)> {
+        if work != Work::Load || self.scale().settle_s == 0.0 {
+            return Ok((0.0, true));
+        }
+        let most = Duration::from_secs_f64(self.scale().settle_s);
+        let (busy, is_settled) = process::settle(&self.clock, most)?;
+        Ok((busy.as_secs_f64(), is_settled))
+    }
+
+    /// Closes the store and gives out what was measured.
+    pub(crate) fn finish(mut self) -> Result<Vec<Phase>> {
+        self.close()?;
+        Ok(self.phases)
+    }
+
+    /// Gives out what was measured and leaves the store open, as a process that is killed does.
+    pub(crate) fn leave(mut self) -> Vec<Phase> {
+        if let Some(side) = self.side.take() {
+            std::mem::forget(side);
+        }
+        self.phases
+    }
+}
+
+fn grown(before: &BTreeMap<String, u64>, after: BTreeMap<String, u64>) -> BTreeMap<String, u64> {
+    let growth = |(name, value): (String, u64)| {
+        let earlier = before.get(&name).copied().unwrap_or(0);
+        (name, value.saturating_sub(earlier))
+    };
+    after.into_iter().map(growth).collect()
+}

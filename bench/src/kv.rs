@@ -1,0 +1,117 @@
+//! Workloads of the key-value engine, in the order in which they run.
+
+mod append;
+mod fill;
+mod fill_sync;
+mod full;
+mod random;
+mod recovery;
+mod sequential;
+mod snapshot;
+mod sweep;
+mod tombstones;
+mod tuples;
+mod ycsb;
+
+use crate::context::Context;
+use crate::report::Scale;
+use anyhow::{Result, ensure};
+
+/// A workload.
+pub(crate) struct Workload {
+    /// Its name on the command line and in reports.
+    pub(crate) name: &'static str,
+    /// What it is, in a few words.
+    pub(crate) about: &'static str,
+    /// It asks for what only our side has.
+    pub(crate) is_ours_only: bool,
+    /// Number of steps; each runs in a process of its own.
+    pub(crate) steps: fn(&Scale) -> u32,
+    /// Whether a step begins with an empty folder.
+    pub(crate) is_fresh: fn(u32) -> bool,
+    /// Whether a step ends as if killed.
+    pub(crate) is_killed: fn(u32) -> bool,
+    /// Does a step.
+    pub(crate) run: fn(&mut Context<'_>, u32) -> Result<()>,
+}
+
+impl Workload {
+    /// A workload of one step on every side.
+    const fn new(
+        name: &'static str,
+        about: &'static str,
+        run: fn(&mut Context<'_>, u32) -> Result<()>,
+    ) -> Self {
+        Self {
+            name,
+            about,
+            is_ours_only: false,
+            steps: |_| 1,
+            is_fresh: |_| true,
+            is_killed: |_| false,
+            run,
+        }
+    }
+}
+
+/// All of them.
+pub(crate) fn all() -> Vec<Workload> {
+    let mut all = Vec::new();
+    all.extend(sequential::workloads());
+    all.extend(random::workloads());
+    all.extend(append::workloads());
+    all.extend(fill::workloads());
+    all.push(fill_sync::workload());
+    all.push(sweep::workload());
+    all.push(tombstones::workload());
+    all.push(snapshot::workload());
+    all.push(recovery::workload());
+    all.push(full::workload());
+    all.push(ycsb::workload());
+    all
+}
+
+/// The workloads that a list of names means; a name also means those that it begins, up to a `-`.
+pub(crate) fn choose(names: &[String]) -> Result<Vec<Workload>> {
+    if names.is_empty() {
+        return Ok(all());
+    }
+    for name in names {
+        let is_known = all().iter().any(|workload| is_meant(name, workload.name));
+        ensure!(
+            is_known,
+            "there is no workload `{name}`; see `stitch-bench list`"
+        );
+    }
+    let chosen = all().into_iter().filter(|workload| {
+        let mut names = names.iter();
+        names.any(|name| is_meant(name, workload.name))
+    });
+    Ok(chosen.collect())
+}
+
+fn is_meant(name: &str, workload: &str) -> bool {
+    let rest = workload.strip_prefix(name);
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn names_are_unique() {
+        let names: BTreeSet<&str> = all().iter().map(|workload| workload.name).collect();
+        assert_eq!(names.len(), all().len());
+    }
+
+    #[test]
+    fn a_name_means_its_variants_too() {
+        let chosen = |name: &str| choose(&[name.to_owned()]).map(|chosen| chosen.len());
+        assert_eq!(chosen("random").unwrap(), 2);
+        assert_eq!(chosen("random-64").unwrap(), 1);
+        assert_eq!(choose(&[]).unwrap().len(), all().len());
+        assert!(chosen("rand").is_err());
+    }
+}

@@ -1,0 +1,84 @@
+//! fill-sync: each put is durable before the next; 116-byte records. By one thread, and by eight
+//! that share the store.
+//!
+//! Paper: Mei et al., "LSM-Tree Managed Storage for Large-Scale Key-Value Store", 2019, section 5
+//! (figure 19: bytes written per byte, which is this workload's write amplification).
+
+use super::Workload;
+use super::fill::KEY_BYTES;
+use crate::context::{Bench, Context, Work};
+use crate::measure::{Op, Recorder};
+use crate::side::Write;
+use crate::values::{decimal_key, mix};
+use anyhow::{Error, Result};
+
+const VALUE_BYTES: usize = 100;
+const ROW_BYTES: u64 = KEY_BYTES + VALUE_BYTES as u64;
+const THREADS: [u64; 2] = [1, 8];
+/// One record in this many of what the other workloads of small rows write.
+const PUTS_SHARE: u64 = 64;
+
+pub(super) fn workload() -> Workload {
+    Workload::new(
+        "fill-sync",
+        "116 B records, each synced, by 1 and by 8 threads",
+        run,
+    )
+}
+
+fn run(context: &mut Context<'_>, _step: u32) -> Result<()> {
+    let count = (context.scale().small_bytes / ROW_BYTES / PUTS_SHARE).max(THREADS[1]);
+    context.open(count * ROW_BYTES * 16, ROW_BYTES)?;
+    let mut done = 0;
+    for threads in THREADS {
+        let puts = count * threads;
+        let name = format!("threads-{threads}");
+        done += context.phase(&name, Work::Load, puts, |bench, record| {
+            put_all(bench, record, threads, done..done + puts)
+        })?;
+        context.last().live_bytes = done * ROW_BYTES;
+    }
+    Ok(())
+}
+
+/// Puts these records, each thread an equal part. Answers how many.
+fn put_all(
+    bench: &Bench<'_>,
+    record: &mut Recorder<'_>,
+    threads: u64,
+    ids: std::ops::Range<u64>,
+) -> Result<u64> {
+    let before = record.ops();
+    let each = (ids.end - ids.start) / threads;
+    let parts: Vec<Result<Recorder<'_>>> = std::thread::scope(|scope| {
+        let spawn = |thread: u64| {
+            let mut part = record.part();
+            let first = ids.start + thread * each;
+            scope.spawn(move || {
+                put_part(bench, &mut part, first..first + each)?;
+                Ok::<_, Error>(part)
+            })
+        };
+        let spawned: Vec<_> = (0..threads).map(spawn).collect();
+        let joined = spawned.into_iter().map(|thread| thread.join());
+        joined
+            .map(|part| part.expect("a writer does not panic"))
+            .collect()
+    });
+    for part in parts {
+        record.absorb(&part?);
+    }
+    Ok(record.ops() - before)
+}
+
+fn put_part(bench: &Bench<'_>, record: &mut Recorder<'_>, ids: std::ops::Range<u64>) -> Result<()> {
+    for id in ids {
+        if record.is_over() {
+            break;
+        }
+        let key = decimal_key(mix(id) % 10_000_000_000_000_000);
+        let writes = [Write::Put(&key, bench.values.value(id, VALUE_BYTES))];
+        record.time(Op::Put, (1, ROW_BYTES), || bench.side.write(&writes, true))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,139 @@
+//! Deletes of a contiguous range, one by one and in one range delete, and how soon a scan that
+//! begins in front of them has its first row.
+//!
+//! Three rows in eight are deleted one by one, three by a range delete (one by one on sides that
+//! have none: `emulated`), two stay. Scans are started right after the deletes and again after
+//! background work had its time.
+
+use super::Workload;
+use crate::context::{Bench, Context, Work};
+use crate::measure::{Op, Recorder, TALLY};
+use crate::side::Write;
+use crate::values::decimal_key;
+use anyhow::{Result, ensure};
+use std::ops::Range;
+
+const VALUE_BYTES: usize = 100;
+const ROW_BYTES: u64 = 16 + VALUE_BYTES as u64;
+/// Scans started over each range.
+const SCANS: u64 = 20;
+
+pub(super) fn workload() -> Workload {
+    Workload::new(
+        "tombstones",
+        "delete a range; scans that begin before it",
+        run,
+    )
+}
+
+fn run(context: &mut Context<'_>, _step: u32) -> Result<()> {
+    let count = (context.scale().small_bytes / ROW_BYTES).max(64);
+    let (third, end) = (count * 3 / 8, count * 6 / 8);
+    context.open(count * ROW_BYTES, ROW_BYTES)?;
+    context.set_live_bytes(count * ROW_BYTES);
+    let loaded = context.phase("load", Work::Load, count, |bench, record| {
+        each(bench, record, 0..count, Op::Put)
+    })?;
+    // What follows needs the whole range: a slow side is not cut in the middle of it.
+    ensure!(
+        loaded == count,
+        "only {loaded} of {count} rows were loaded in the time"
+    );
+    context.set_live_bytes((count - third) * ROW_BYTES);
+    let deleted = context.phase("delete-each", Work::Write, third, |bench, record| {
+        each(bench, record, 0..third, Op::Delete)
+    })?;
+    ensure!(
+        deleted == third,
+        "only {deleted} of {third} rows were deleted in the time"
+    );
+    context.phase("scan-start-each", Work::Read, SCANS, |bench, record| {
+        first_rows(bench, record, 0, third)
+    })?;
+    context.set_live_bytes((count - end) * ROW_BYTES);
+    let is_emulated = context.phase("delete-range", Work::Write, 1, |bench, record| {
+        delete_range(bench, record, third..end)
+    })?;
+    context
+        .last()
+        .values
+        .insert("emulated".to_owned(), f64::from(u8::from(is_emulated)));
+    context.phase("scan-start-range", Work::Read, SCANS, |bench, record| {
+        first_rows(bench, record, third, end)
+    })?;
+    context.phase("settle", Work::Load, 0, |_, _| Ok(()))?;
+    context.phase("scan-start-later", Work::Read, SCANS, |bench, record| {
+        first_rows(bench, record, 0, end)
+    })?;
+    let left = count - end;
+    context.phase("scan-rest", Work::Read, left, |bench, record| {
+        let mut seen = 0;
+        bench.side.scan(&[], &mut |_, _| {
+            seen += 1;
+            if seen % TALLY == 0 {
+                record.tally(TALLY, TALLY * ROW_BYTES);
+            }
+            true
+        })?;
+        record.tally(seen % TALLY, seen % TALLY * ROW_BYTES);
+        ensure!(seen == left, "the scan saw {seen} rows of {left}");
+        Ok(())
+    })
+}
+
+/// Puts or deletes these rows one by one, in order.
+fn each(bench: &Bench<'_>, record: &mut Recorder<'_>, ids: Range<u64>, op: Op) -> Result<u64> {
+    let mut done = 0;
+    for id in ids {
+        if record.is_over() {
+            break;
+        }
+        let key = decimal_key(id);
+        let write = match op {
+            Op::Put => Write::Put(&key, bench.values.value(id, VALUE_BYTES)),
+            _ => Write::Delete(&key),
+        };
+        record.time(op, (1, ROW_BYTES), || bench.side.write(&[write], false))?;
+        done += 1;
+    }
+    Ok(done)
+}
+
+/// Answers whether the range had to be deleted row by row.
+fn delete_range(bench: &Bench<'_>, record: &mut Recorder<'_>, ids: Range<u64>) -> Result<bool> {
+    let (start, end) = (decimal_key(ids.start), decimal_key(ids.end));
+    let rows = ids.end - ids.start;
+    record.time(Op::Delete, (rows, rows * ROW_BYTES), || {
+        if bench.side.delete_range(&start, &end)? {
+            return Ok(false);
+        }
+        for id in ids {
+            bench
+                .side
+                .write(&[Write::Delete(&decimal_key(id))], false)?;
+        }
+        Ok(true)
+    })
+}
+
+/// Starts scans at one key and waits for the first row, which must be that of another.
+fn first_rows(bench: &Bench<'_>, record: &mut Recorder<'_>, from: u64, to: u64) -> Result<()> {
+    for _ in 0..SCANS {
+        if record.is_over() {
+            break;
+        }
+        let mut first = None;
+        record.time(Op::Scan, (1, ROW_BYTES), || {
+            bench.side.scan(&decimal_key(from), &mut |key, _| {
+                first = Some(key.to_vec());
+                false
+            })
+        })?;
+        let wanted = decimal_key(to);
+        ensure!(
+            first.as_deref() == Some(&wanted[..]),
+            "the scan began at the wrong row"
+        );
+    }
+    Ok(())
+}

@@ -1,0 +1,73 @@
+//! `stitch-bench`: measures our stores beside others.
+//!
+//! Every step of a workload runs in a process of its own ([`child`]); the parent ([`drive`])
+//! alternates sides, repeats, and makes one report of everything. See `docs/bench.md`.
+
+mod args;
+mod cgroup;
+mod child;
+mod context;
+mod drive;
+mod kv;
+mod measure;
+mod process;
+mod report;
+mod side;
+mod values;
+
+use anyhow::{Context as _, Result, ensure};
+use args::{Cli, Command};
+use clap::Parser as _;
+use std::path::Path;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let done = match Cli::parse().command {
+        Command::Kv(args) => drive::run(&args),
+        Command::List => {
+            list();
+            Ok(true)
+        }
+        Command::Report { file } => render(&file).map(|()| true),
+        Command::Child => child::run().map(|()| true),
+    };
+    match done {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("stitch-bench: {error:#}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn list() {
+    println!("workloads:");
+    for workload in kv::all() {
+        let ours = if workload.is_ours_only {
+            " (ours only)"
+        } else {
+            ""
+        };
+        println!("  {:<16} {}{ours}", workload.name, workload.about);
+    }
+    println!("sides:");
+    for name in side::NAMES {
+        let why = side::why_not(name).unwrap_or_else(|| "built in".to_owned());
+        println!("  {name:<16} {why}");
+    }
+}
+
+/// Makes table and page from a stored result.
+fn render(file: &Path) -> Result<()> {
+    let name = || file.display().to_string();
+    let text = std::fs::read_to_string(file).with_context(name)?;
+    let report: report::Report = serde_json::from_str(&text).with_context(name)?;
+    let format = report.format;
+    ensure!(format == report::FORMAT, "{} has format {format}", name());
+    let html = file.with_extension("html");
+    std::fs::write(&html, report::html(&report)).with_context(|| html.display().to_string())?;
+    print!("{}", report::table(&report));
+    println!("{}", html.display());
+    Ok(())
+}

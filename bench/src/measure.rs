@@ -1,0 +1,350 @@
+//! What one phase of a workload is measured with: latencies, and what happened when.
+//!
+//! Latencies go into a histogram per kind of operation, in nanoseconds with three digits. Beside it,
+//! time is cut into buckets of equal width, each with its number of operations and its slowest
+//! ones; when there are too many buckets, neighbours are joined, so that a phase of any length
+//! leaves a series of bounded length.
+
+use crate::report::{Latency, Point};
+use anyhow::Result;
+use hdrhistogram::Histogram;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use stitch_base::clock::{Clock as _, SystemClock};
+
+/// Most points of a series; beyond, neighbours are joined.
+const POINTS_MAX: usize = 400;
+/// Width of the first buckets.
+const BUCKET: Duration = Duration::from_millis(20);
+/// Digits that histograms keep.
+const DIGITS: u8 = 3;
+/// Operations between two looks at the clock where nothing is timed one by one.
+pub(crate) const TALLY: u64 = 1024;
+
+/// Kinds of operations whose latencies are kept apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Op {
+    /// A put, alone or in a batch.
+    Put,
+    /// A point read.
+    Get,
+    /// A delete or range delete.
+    Delete,
+    /// A scan of some rows, from the seek to the last row.
+    Scan,
+    /// A get and a put of what it gave.
+    Rmw,
+}
+
+impl Op {
+    /// What reports call it.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Put => "put",
+            Self::Get => "get",
+            Self::Delete => "delete",
+            Self::Scan => "scan",
+            Self::Rmw => "rmw",
+        }
+    }
+}
+
+/// How far a phase may go, and who is told how far it went.
+pub(crate) struct Limits<'a> {
+    /// It is cut short after this.
+    pub(crate) cap: Option<Duration>,
+    /// Told operations done.
+    pub(crate) progress: &'a (dyn Fn(u64) + Sync),
+}
+
+/// Records one phase, or one thread's part of it.
+pub(crate) struct Recorder<'a> {
+    clock: Arc<SystemClock>,
+    start: Duration,
+    limits: &'a Limits<'a>,
+    latencies: BTreeMap<Op, Histogram<u64>>,
+    series: Series,
+    ops: u64,
+    user_bytes: u64,
+    now: Duration,
+    told: Duration,
+}
+
+impl<'a> Recorder<'a> {
+    /// Starts now.
+    pub(crate) fn new(clock: &Arc<SystemClock>, limits: &'a Limits<'a>) -> Self {
+        let start = clock.monotonic();
+        Self {
+            clock: Arc::clone(clock),
+            start,
+            limits,
+            latencies: BTreeMap::new(),
+            series: Series::default(),
+            ops: 0,
+            user_bytes: 0,
+            now: Duration::ZERO,
+            told: Duration::ZERO,
+        }
+    }
+
+    /// A recorder for another thread, that starts when this one did.
+    pub(crate) fn part(&self) -> Self {
+        let mut part = Self::new(&self.clock, self.limits);
+        part.start = self.start;
+        part
+    }
+
+    /// Takes in what a part recorded.
+    pub(crate) fn absorb(&mut self, part: &Self) {
+        for (op, histogram) in &part.latencies {
+            let own = self.latencies.entry(*op).or_insert_with(histogram_new);
+            own.add(histogram)
+                .expect("a histogram that grows takes all");
+        }
+        self.series.absorb(&part.series);
+        self.ops += part.ops;
+        self.user_bytes += part.user_bytes;
+        self.now = self.now.max(part.now);
+    }
+
+    /// Does and times one operation that stands for `ops` operations on `bytes` bytes of user data.
+    pub(crate) fn time<T>(
+        &mut self,
+        op: Op,
+        (ops, bytes): (u64, u64),
+        body: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
+        let before = self.clock.monotonic();
+        let done = body()?;
+        let after = self.clock.monotonic();
+        let nanos = u64::try_from((after - before).as_nanos()).unwrap_or(u64::MAX);
+        let histogram = self.latencies.entry(op).or_insert_with(histogram_new);
+        histogram
+            .record(nanos.max(1))
+            .expect("a histogram that grows takes all");
+        self.now = after.saturating_sub(self.start);
+        self.count(ops, bytes);
+        self.series.add(self.now, ops, Some(nanos));
+        Ok(done)
+    }
+
+    /// Counts operations that are not timed one by one. To be called every [`TALLY`] of them.
+    pub(crate) fn tally(&mut self, ops: u64, bytes: u64) {
+        self.now = self.clock.monotonic().saturating_sub(self.start);
+        self.count(ops, bytes);
+        self.series.add(self.now, ops, None);
+    }
+
+    fn count(&mut self, ops: u64, bytes: u64) {
+        self.ops += ops;
+        self.user_bytes += bytes;
+        if self.now.saturating_sub(self.told) > Duration::from_millis(200) {
+            self.told = self.now;
+            (self.limits.progress)(self.ops);
+        }
+    }
+
+    /// Whether the phase has had its time.
+    pub(crate) fn is_over(&self) -> bool {
+        self.limits.cap.is_some_and(|cap| self.now >= cap)
+    }
+
+    /// Operations so far.
+    pub(crate) const fn ops(&self) -> u64 {
+        self.ops
+    }
+
+    /// Bytes of user data so far.
+    pub(crate) const fn user_bytes(&self) -> u64 {
+        self.user_bytes
+    }
+
+    /// Time since the start.
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.clock.monotonic().saturating_sub(self.start)
+    }
+
+    /// The latencies, by name.
+    pub(crate) fn latencies(&self) -> BTreeMap<String, Latency> {
+        let named = |(op, histogram): (&Op, &Histogram<u64>)| {
+            (op.name().to_owned(), Latency::of(histogram))
+        };
+        self.latencies.iter().map(named).collect()
+    }
+
+    /// The series.
+    pub(crate) fn series(&self) -> Vec<Point> {
+        self.series.points()
+    }
+}
+
+fn histogram_new() -> Histogram<u64> {
+    let mut histogram = Histogram::new(DIGITS).expect("the number of digits is valid");
+    histogram.auto(true);
+    histogram
+}
+
+impl Latency {
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "microseconds for people; the digits lost are below a nanosecond"
+    )]
+    fn of(histogram: &Histogram<u64>) -> Self {
+        let us = |nanos: u64| nanos as f64 / 1e3;
+        Self {
+            count: histogram.len(),
+            mean_us: histogram.mean() / 1e3,
+            p50_us: us(histogram.value_at_quantile(0.5)),
+            p99_us: us(histogram.value_at_quantile(0.99)),
+            p999_us: us(histogram.value_at_quantile(0.999)),
+            max_us: us(histogram.max()),
+        }
+    }
+}
+
+/// Operations and latencies over time.
+#[derive(Clone, Debug)]
+struct Series {
+    width: Duration,
+    buckets: Vec<Bucket>,
+}
+
+/// What happened within one bucket of time. Of the latencies, only sums and the largest are kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Bucket {
+    ops: u64,
+    timed: u64,
+    nanos: u64,
+    nanos_max: u64,
+}
+
+impl Bucket {
+    fn join(&mut self, other: Self) {
+        self.ops += other.ops;
+        self.timed += other.timed;
+        self.nanos += other.nanos;
+        self.nanos_max = self.nanos_max.max(other.nanos_max);
+    }
+}
+
+impl Default for Series {
+    fn default() -> Self {
+        Self {
+            width: BUCKET,
+            buckets: Vec::new(),
+        }
+    }
+}
+
+impl Series {
+    fn add(&mut self, at: Duration, ops: u64, nanos: Option<u64>) {
+        while self.index(at) >= POINTS_MAX {
+            self.widen();
+        }
+        let index = self.index(at);
+        if index >= self.buckets.len() {
+            self.buckets.resize(index + 1, Bucket::default());
+        }
+        self.buckets[index].join(Bucket {
+            ops,
+            timed: u64::from(nanos.is_some()),
+            nanos: nanos.unwrap_or(0),
+            nanos_max: nanos.unwrap_or(0),
+        });
+    }
+
+    fn index(&self, at: Duration) -> usize {
+        usize::try_from(at.as_nanos() / self.width.as_nanos()).unwrap_or(usize::MAX)
+    }
+
+    fn widen(&mut self) {
+        self.width *= 2;
+        let pairs = self.buckets.chunks(2).map(|pair| {
+            let mut joined = pair[0];
+            pair[1..].iter().for_each(|other| joined.join(*other));
+            joined
+        });
+        self.buckets = pairs.collect();
+    }
+
+    fn absorb(&mut self, other: &Self) {
+        let mut other = other.clone();
+        while self.width < other.width {
+            self.widen();
+        }
+        while other.width < self.width {
+            other.widen();
+        }
+        let len = self.buckets.len().max(other.buckets.len());
+        self.buckets.resize(len, Bucket::default());
+        for (own, theirs) in self.buckets.iter_mut().zip(&other.buckets) {
+            own.join(*theirs);
+        }
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "figures for a plot")]
+    fn points(&self) -> Vec<Point> {
+        let width_s = self.width.as_secs_f64();
+        let point = |(index, bucket): (usize, &Bucket)| Point {
+            at_s: (index as f64 + 0.5) * width_s,
+            ops_per_s: bucket.ops as f64 / width_s,
+            mean_us: bucket.nanos as f64 / 1e3 / (bucket.timed.max(1) as f64),
+            max_us: bucket.nanos_max as f64 / 1e3,
+        };
+        self.buckets.iter().enumerate().map(point).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_series_stays_bounded_and_loses_nothing() {
+        let mut series = Series::default();
+        for second in 0..3600 {
+            series.add(Duration::from_secs(second), 2, Some(second));
+        }
+        assert!(series.buckets.len() <= POINTS_MAX);
+        assert_eq!(series.buckets.iter().map(|b| b.ops).sum::<u64>(), 7200);
+        assert_eq!(series.buckets.iter().map(|b| b.nanos_max).max(), Some(3599));
+    }
+
+    #[test]
+    fn parts_of_different_width_are_joined() {
+        let (mut short, mut long) = (Series::default(), Series::default());
+        short.add(Duration::from_millis(1), 1, None);
+        long.add(Duration::from_secs(100), 1, None);
+        short.absorb(&long);
+        assert_eq!(short.width, long.width);
+        assert_eq!(short.buckets.iter().map(|b| b.ops).sum::<u64>(), 2);
+    }
+
+    #[test]
+    fn latencies_of_any_length_are_kept() {
+        let mut histogram = histogram_new();
+        for nanos in [1, 1_000, 5_000_000, 90_000_000_000] {
+            histogram.record(nanos).unwrap();
+        }
+        let latency = Latency::of(&histogram);
+        assert_eq!(latency.count, 4);
+        assert!((0.9..1.1).contains(&latency.p50_us), "{latency:?}");
+        assert!((89e6..91e6).contains(&latency.max_us), "{latency:?}");
+    }
+
+    #[test]
+    fn a_phase_is_over_after_its_time_and_not_before() {
+        let clock = Arc::new(SystemClock::default());
+        let limits = |cap| Limits {
+            cap: Some(cap),
+            progress: &|_| (),
+        };
+        let (long, none) = (limits(Duration::from_secs(3600)), limits(Duration::ZERO));
+        let (mut slow, mut fast) = (Recorder::new(&clock, &long), Recorder::new(&clock, &none));
+        slow.tally(1, 1);
+        fast.tally(1, 1);
+        assert!(!slow.is_over());
+        assert!(fast.is_over());
+    }
+}

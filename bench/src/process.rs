@@ -1,0 +1,152 @@
+//! What the kernel counts about this process, and the page cache.
+
+use anyhow::{Context as _, Result};
+use rustix::fs::Advice;
+use std::fs::{self, File};
+use std::path::Path;
+use std::time::Duration;
+use stitch_base::clock::{Clock as _, SystemClock};
+
+/// Bytes that this process caused to be read from and written to storage.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Traffic {
+    /// Read from storage, also ahead of need.
+    pub(crate) read_bytes: u64,
+    /// Pages made dirty and not thrown away before they were written.
+    pub(crate) write_bytes: u64,
+}
+
+impl Traffic {
+    /// Since the process began.
+    pub(crate) fn now() -> Result<Self> {
+        let text = fs::read_to_string("/proc/self/io").context("/proc/self/io")?;
+        let written = field(&text, "write_bytes:");
+        Ok(Self {
+            read_bytes: field(&text, "read_bytes:"),
+            write_bytes: written.saturating_sub(field(&text, "cancelled_write_bytes:")),
+        })
+    }
+
+    /// Since an earlier moment.
+    pub(crate) const fn since(self, earlier: Self) -> Self {
+        Self {
+            read_bytes: self.read_bytes.saturating_sub(earlier.read_bytes),
+            write_bytes: self.write_bytes.saturating_sub(earlier.write_bytes),
+        }
+    }
+}
+
+/// The number after a label at the start of a line; 0 without one.
+fn field(text: &str, label: &str) -> u64 {
+    let value = text.lines().find_map(|line| line.strip_prefix(label));
+    let number = value.and_then(|value| value.split_whitespace().next()?.parse().ok());
+    number.unwrap_or(0)
+}
+
+/// Most memory that this process ever had resident, in bytes.
+pub(crate) fn peak_rss_bytes() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    field(&status, "VmHWM:") * 1024
+}
+
+/// Processor time of this process, in clock ticks.
+fn cpu_ticks() -> u64 {
+    let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // The name before it is in brackets and may hold anything.
+    let after = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+    let tick = |index: usize| after.split_whitespace().nth(index)?.parse::<u64>().ok();
+    tick(11).unwrap_or(0) + tick(12).unwrap_or(0)
+}
+
+/// Waits until this process neither computes nor writes any more: its background work is done.
+/// Answers the time that it was busy, and whether it came to rest before `most`.
+pub(crate) fn settle(clock: &SystemClock, most: Duration) -> Result<(Duration, bool)> {
+    const WINDOW: Duration = Duration::from_millis(100);
+    const QUIET_WINDOWS: u32 = 2;
+    let start = clock.monotonic();
+    let (mut quiet, mut busy_until) = (0, start);
+    let mut last = (Traffic::now()?.write_bytes, cpu_ticks());
+    while quiet < QUIET_WINDOWS {
+        if clock.monotonic() - start > most {
+            return Ok((clock.monotonic() - start, false));
+        }
+        clock.sleep(WINDOW);
+        let now = (Traffic::now()?.write_bytes, cpu_ticks());
+        if now.0 == last.0 && now.1 <= last.1 + 1 {
+            quiet += 1;
+        } else {
+            quiet = 0;
+            busy_until = clock.monotonic();
+        }
+        last = now;
+    }
+    Ok((busy_until - start, true))
+}
+
+/// Makes every file below `path` durable and drops it from the page cache.
+pub(crate) fn evict(path: &Path) -> Result<()> {
+    for_each_file(path, &mut |file_path| {
+        let file = File::open(file_path)?;
+        rustix::fs::fdatasync(&file)?;
+        rustix::fs::fadvise(&file, 0, None, Advice::DontNeed)?;
+        Ok(())
+    })
+}
+
+/// Bytes that the files below `path` take on their file system.
+#[cfg(any(test, feature = "peers"))]
+pub(crate) fn allocated_bytes(path: &Path) -> Result<u64> {
+    use std::os::unix::fs::MetadataExt as _;
+    let mut total = 0;
+    for_each_file(path, &mut |file_path| {
+        // A background thread may remove it between the listing and the look.
+        total += fs::metadata(file_path).map_or(0, |metadata| metadata.blocks() * 512);
+        Ok(())
+    })?;
+    Ok(total)
+}
+
+fn for_each_file(path: &Path, visit: &mut dyn FnMut(&Path) -> Result<()>) -> Result<()> {
+    for entry in fs::read_dir(path).with_context(|| path.display().to_string())? {
+        let entry = entry?;
+        let kind = entry.file_type()?;
+        if kind.is_dir() {
+            for_each_file(&entry.path(), visit)?;
+        } else if kind.is_file() {
+            visit(&entry.path()).with_context(|| entry.path().display().to_string())?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_counted() {
+        let dir = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        let before = Traffic::now().unwrap();
+        fs::create_dir(dir.path().join("below")).unwrap();
+        fs::write(dir.path().join("below/file"), vec![1; 1 << 20]).unwrap();
+        evict(dir.path()).unwrap();
+        let traffic = Traffic::now().unwrap().since(before);
+        assert!(traffic.write_bytes >= 1 << 20, "{traffic:?}");
+        assert!(allocated_bytes(dir.path()).unwrap() >= 1 << 20);
+    }
+
+    #[test]
+    fn a_label_is_found_at_the_start_of_a_line_only() {
+        let text = "cancelled_write_bytes: 4\nwrite_bytes: 12\nVmHWM:\t 7 kB\n";
+        assert_eq!(field(text, "write_bytes:"), 12);
+        assert_eq!(field(text, "VmHWM:"), 7);
+        assert_eq!(field(text, "none:"), 0);
+    }
+
+    #[test]
+    fn a_process_at_rest_settles() {
+        let (_, at_rest) = settle(&SystemClock::default(), Duration::ZERO).unwrap();
+        assert!(!at_rest);
+        assert!(peak_rss_bytes() > 0);
+    }
+}

@@ -1,0 +1,188 @@
+//! Medians over the repetitions, and ratios between sides.
+
+use super::{Latency, Phase, Row, Run};
+use crate::side::OURS;
+
+/// Every phase of every workload on every side, in the order in which they were first run; sides
+/// of one phase together.
+pub(crate) fn summarise(runs: &[Run]) -> Vec<Row> {
+    let mut rows: Vec<Row> = Vec::new();
+    let mut keys: Vec<(&str, &str)> = Vec::new();
+    for run in runs {
+        for phase in &run.phases {
+            let key = (run.workload.as_str(), phase.name.as_str());
+            if !keys.contains(&key) {
+                keys.push(key);
+            }
+        }
+    }
+    let mut sides: Vec<&str> = Vec::new();
+    for run in runs {
+        if !sides.contains(&run.side.as_str()) {
+            sides.push(&run.side);
+        }
+    }
+    for (workload, phase) in keys {
+        let first = rows.len();
+        rows.extend(
+            sides
+                .iter()
+                .filter_map(|side| row(runs, workload, phase, side)),
+        );
+        compare(&mut rows[first..]);
+    }
+    rows
+}
+
+fn compare(rows: &mut [Row]) {
+    let ours = rows
+        .iter()
+        .find(|row| row.side == OURS)
+        .map(|row| row.ops_per_s);
+    for row in rows.iter_mut().filter(|row| row.side != OURS) {
+        let ours = ours.filter(|ours| *ours > 0.0 && row.ops_per_s > 0.0);
+        row.ours_over = ours.map(|ours| ours / row.ops_per_s);
+    }
+}
+
+fn row(runs: &[Run], workload: &str, phase: &str, side: &str) -> Option<Row> {
+    let of_side = runs
+        .iter()
+        .filter(|run| run.workload == workload && run.side == side);
+    let found: Vec<(&Run, &Phase)> = of_side
+        .filter_map(|run| Some((run, run.phases.iter().find(|p| p.name == phase)?)))
+        .collect();
+    let of = |figure: &dyn Fn(&Phase) -> f64| median(found.iter().map(|(_, p)| figure(p)));
+    let has_written = found.first()?.1.space_bytes.is_some();
+    let rates: Vec<f64> = found.iter().map(|(_, p)| per_second(p, p.ops)).collect();
+    let ops_per_s = median(rates.iter().copied());
+    let widest = rates.iter().copied().fold(0.0, f64::max)
+        - rates.iter().copied().fold(f64::INFINITY, f64::min);
+    let has_user_bytes = found.iter().all(|(_, p)| p.user_bytes > 0);
+    let is_live = found.iter().all(|(_, p)| p.live_bytes > 0);
+    Some(Row {
+        workload: workload.to_owned(),
+        phase: phase.to_owned(),
+        side: side.to_owned(),
+        runs: found.len() as u64,
+        ops_per_s,
+        spread: if ops_per_s > 0.0 {
+            widest / ops_per_s
+        } else {
+            0.0
+        },
+        mb_per_s: of(&|p| per_second(p, p.user_bytes) / 1e6),
+        ours_over: None,
+        write_amplification: (has_written && has_user_bytes)
+            .then(|| of(&|p| ratio(p.device_write_bytes, p.user_bytes))),
+        read_amplification: of(&|p| ratio(p.device_read_bytes, p.user_bytes)),
+        space_amplification: (has_written && is_live)
+            .then(|| of(&|p| ratio(p.space_bytes.unwrap_or(0), p.live_bytes))),
+        latency: latency(&found),
+        settle_s: of(&|p| p.settle_s),
+        peak_rss_bytes: found.iter().map(|(run, _)| run.peak_rss_bytes).max()?,
+        is_cut: found.iter().any(|(_, p)| p.is_cut),
+    })
+}
+
+/// Medians of the latencies of the operation that was done most.
+fn latency(found: &[(&Run, &Phase)]) -> Option<Latency> {
+    let most = found
+        .first()?
+        .1
+        .latencies
+        .iter()
+        .max_by_key(|(_, l)| l.count)?;
+    let of: Vec<&Latency> = found
+        .iter()
+        .filter_map(|(_, p)| p.latencies.get(most.0))
+        .collect();
+    let mid = |figure: fn(&Latency) -> f64| median(of.iter().map(|l| figure(l)));
+    Some(Latency {
+        count: most.1.count,
+        mean_us: mid(|l| l.mean_us),
+        p50_us: mid(|l| l.p50_us),
+        p99_us: mid(|l| l.p99_us),
+        p999_us: mid(|l| l.p999_us),
+        max_us: mid(|l| l.max_us),
+    })
+}
+
+#[expect(clippy::cast_precision_loss, reason = "rates for people")]
+fn per_second(phase: &Phase, count: u64) -> f64 {
+    if phase.seconds > 0.0 {
+        count as f64 / phase.seconds
+    } else {
+        0.0
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "ratios for people")]
+fn ratio(part: u64, whole: u64) -> f64 {
+    if whole == 0 {
+        return 0.0;
+    }
+    part as f64 / whole as f64
+}
+
+/// The middle one, or the mean of the middle two; 0 of nothing.
+fn median(figures: impl Iterator<Item = f64>) -> f64 {
+    let mut sorted: Vec<f64> = figures.collect();
+    sorted.sort_by(f64::total_cmp);
+    let half = sorted.len() / 2;
+    match sorted.len() {
+        0 => 0.0,
+        len if len % 2 == 1 => sorted[half],
+        _ => f64::midpoint(sorted[half - 1], sorted[half]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(side: &str, repeat: u32, ops: u64) -> Run {
+        Run {
+            workload: "w".to_owned(),
+            side: side.to_owned(),
+            repeat,
+            phases: vec![Phase {
+                name: "load".to_owned(),
+                ops,
+                user_bytes: 1000,
+                seconds: 1.0,
+                device_write_bytes: 2000,
+                space_bytes: Some(1500),
+                live_bytes: 1000,
+                ..Phase::default()
+            }],
+            peak_rss_bytes: 7,
+            error: None,
+        }
+    }
+
+    #[test]
+    fn rows_are_medians_and_ratios_are_of_ours() {
+        let runs = [
+            run("stitch", 0, 100),
+            run("lmdb", 0, 50),
+            run("stitch", 1, 300),
+            run("stitch", 2, 200),
+        ];
+        let rows = summarise(&runs);
+        assert_eq!(rows.len(), 2);
+        assert!((rows[0].ops_per_s - 200.0).abs() < 1e-9);
+        assert!((rows[0].spread - 1.0).abs() < 1e-9);
+        assert_eq!((rows[0].runs, rows[0].ours_over), (3, None));
+        assert_eq!(rows[1].ours_over, Some(4.0));
+        assert_eq!(rows[1].write_amplification, Some(2.0));
+        assert_eq!(rows[1].space_amplification, Some(1.5));
+    }
+
+    #[test]
+    fn a_median_is_in_the_middle() {
+        assert!((median([3.0, 1.0, 2.0].into_iter()) - 2.0).abs() < 1e-9);
+        assert!((median([4.0, 1.0].into_iter()) - 2.5).abs() < 1e-9);
+        assert!(median(std::iter::empty()).abs() < 1e-9);
+    }
+}

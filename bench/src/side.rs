@@ -1,0 +1,230 @@
+//! The stores that are compared, behind one contract.
+//!
+//! All promise the same when a put returns: it survives a killed process, and with `sync` a power
+//! cut. None compresses. Memory for block cache and write buffers together is the same figure for
+//! all (LMDB has none of its own: it lives in the page cache).
+
+#[cfg(any(feature = "rocksdb", feature = "leveldb"))]
+mod c_api;
+#[cfg(any(feature = "rocksdb", feature = "leveldb"))]
+mod c_engine;
+#[cfg(feature = "fjall")]
+mod fjall;
+#[cfg(feature = "lmdb")]
+mod lmdb;
+mod stitch;
+
+use crate::report::Scale;
+use anyhow::{Error, Result, bail};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Our own store, which every comparison is with.
+pub(crate) const OURS: &str = "stitch";
+/// Every side there is. What is not built in says so when asked for.
+pub(crate) const NAMES: [&str; 5] = [OURS, "rocksdb", "leveldb", "lmdb", "fjall"];
+
+/// One change of a batch.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Write<'a> {
+    /// Sets a key.
+    Put(&'a [u8], &'a [u8]),
+    /// Removes a key.
+    Delete(&'a [u8]),
+}
+
+/// Is given each row of a scan; answers whether to go on.
+pub(crate) type Rows<'a> = dyn FnMut(&[u8], &[u8]) -> bool + 'a;
+
+/// An open store.
+pub(crate) trait Side: Send + Sync {
+    /// Applies all changes or none, and makes them durable if `sync`.
+    fn write(&self, writes: &[Write<'_>], sync: bool) -> Result<()>;
+
+    /// Makes everything so far durable.
+    fn sync(&self) -> Result<()>;
+
+    /// Shows the value of a key; whether there is one.
+    fn get(&self, key: &[u8], see: &mut dyn FnMut(&[u8])) -> Result<bool>;
+
+    /// Walks the rows from `start` on, in order.
+    fn scan(&self, start: &[u8], rows: &mut Rows<'_>) -> Result<()>;
+
+    /// Removes all of `[start, end)` in one operation; false where there is no such operation.
+    fn delete_range(&self, _start: &[u8], _end: &[u8]) -> Result<bool> {
+        Ok(false)
+    }
+
+    /// Holds this moment open for reading.
+    fn snapshot(&self) -> Result<Box<dyn View + '_>>;
+
+    /// Space in use, in bytes.
+    fn space_bytes(&self) -> Result<u64>;
+
+    /// What the engine counted since it was opened.
+    fn counters(&self) -> BTreeMap<String, u64> {
+        BTreeMap::new()
+    }
+
+    /// Whether this error says that the store is full.
+    fn is_full(&self, _error: &Error) -> bool {
+        false
+    }
+
+    /// Writes out what a clean end writes out. The store is dropped after this.
+    fn close(&self) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// A moment of a store, held open.
+pub(crate) trait View {
+    /// Walks the rows that there were, from `start` on, in order.
+    fn scan(&self, start: &[u8], rows: &mut Rows<'_>) -> Result<()>;
+}
+
+/// How to open a side.
+#[derive(Clone, Debug)]
+pub(crate) struct OpenOptions {
+    /// A folder of its own.
+    pub(crate) dir: PathBuf,
+    /// Memory, mainly.
+    pub(crate) scale: Scale,
+    /// Room that the store may take, for those that must know it.
+    pub(crate) volume_bytes: u64,
+    /// Our stitching threshold, where it is not the default.
+    pub(crate) stitch_bytes: Option<u64>,
+    /// Values are 1 KiB or larger: sides that keep large values apart may do so.
+    #[cfg_attr(not(feature = "fjall"), expect(dead_code, reason = "only fjall asks"))]
+    pub(crate) has_large_values: bool,
+}
+
+/// Opens or makes a side's store.
+pub(crate) fn open(name: &str, options: &OpenOptions) -> Result<Arc<dyn Side>> {
+    match name {
+        OURS => Ok(Arc::new(stitch::Stitch::open(options)?)),
+        #[cfg(feature = "rocksdb")]
+        "rocksdb" => Ok(Arc::new(c_engine::CEngine::rocksdb(options)?)),
+        #[cfg(feature = "leveldb")]
+        "leveldb" => Ok(Arc::new(c_engine::CEngine::leveldb(options)?)),
+        #[cfg(feature = "lmdb")]
+        "lmdb" => Ok(Arc::new(lmdb::Lmdb::open(options)?)),
+        #[cfg(feature = "fjall")]
+        "fjall" => Ok(Arc::new(fjall::Fjall::open(options)?)),
+        other => bail!("side `{other}` is not built in"),
+    }
+}
+
+/// Why a side cannot be run; `None` if it can.
+pub(crate) fn why_not(name: &str) -> Option<String> {
+    let built = match name {
+        OURS => true,
+        "rocksdb" => cfg!(feature = "rocksdb"),
+        "leveldb" => cfg!(feature = "leveldb"),
+        "lmdb" => cfg!(feature = "lmdb"),
+        "fjall" => cfg!(feature = "fjall"),
+        _ => return Some(format!("there is no such side; there are {NAMES:?}")),
+    };
+    (!built).then(|| format!("not built in: add `--features {name}` (see docs/bench.md)"))
+}
+
+/// The names of the sides that are built in.
+pub(crate) fn built() -> Vec<String> {
+    let built = NAMES.iter().filter(|name| why_not(name).is_none());
+    built.map(|name| (*name).to_owned()).collect()
+}
+
+/// Space that a folder takes, for sides that are nothing but files.
+#[cfg(feature = "peers")]
+fn folder_bytes(dir: &Path) -> Result<u64> {
+    crate::process::allocated_bytes(dir)
+}
+
+/// Where a side's store lies.
+fn store_path(dir: &Path, name: &str) -> PathBuf {
+    dir.join(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(dir: &Path) -> OpenOptions {
+        OpenOptions {
+            dir: dir.to_owned(),
+            scale: Scale::tiny(),
+            volume_bytes: 32 << 20,
+            stitch_bytes: None,
+            has_large_values: false,
+        }
+    }
+
+    /// Every side that is built in keeps the contract that the workloads count on.
+    #[test]
+    fn sides_keep_the_contract() {
+        for name in built() {
+            let dir = tempfile::tempdir().unwrap();
+            let side = open(&name, &options(dir.path())).unwrap();
+            let put = [Write::Put(b"a", b"1"), Write::Put(b"b", b"2")];
+            side.write(&put, false).unwrap();
+            side.write(&[Write::Put(b"c", b"3")], true).unwrap();
+            {
+                let view = side.snapshot().unwrap();
+                side.write(&[Write::Delete(b"a")], false).unwrap();
+                let range = side.delete_range(b"b", b"c").unwrap();
+                assert_eq!(range, rows(&*side, b"").len() == 1, "{name}");
+                let mut seen = 0;
+                view.scan(b"", &mut |_, _| {
+                    seen += 1;
+                    true
+                })
+                .unwrap();
+                assert_eq!(seen, 3, "{name}");
+            }
+            assert!(!side.get(b"a", &mut |_| ()).unwrap(), "{name}");
+            side.sync().unwrap();
+            side.close().unwrap();
+            drop(side);
+            let side = open(&name, &options(dir.path())).unwrap();
+            let mut value: Vec<u8> = Vec::new();
+            assert!(side.get(b"c", &mut |v| value.extend(v)).unwrap(), "{name}");
+            assert_eq!(value, b"3", "{name}");
+            assert_eq!(rows(&*side, b"bb"), [b"c".to_vec()], "{name}");
+            assert!(side.space_bytes().unwrap() > 0, "{name}");
+        }
+    }
+
+    fn rows(side: &dyn Side, start: &[u8]) -> Vec<Vec<u8>> {
+        let mut keys = Vec::new();
+        side.scan(start, &mut |key, _| {
+            keys.push(key.to_vec());
+            true
+        })
+        .unwrap();
+        keys
+    }
+
+    #[test]
+    fn a_scan_stops_when_told() {
+        for name in built() {
+            let dir = tempfile::tempdir().unwrap();
+            let side = open(&name, &options(dir.path())).unwrap();
+            let put = [Write::Put(b"a", b"1"), Write::Put(b"b", b"2")];
+            side.write(&put, false).unwrap();
+            let mut seen = 0;
+            side.scan(b"", &mut |_, _| {
+                seen += 1;
+                false
+            })
+            .unwrap();
+            assert_eq!(seen, 1, "{name}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_there_is_explained() {
+        assert!(why_not("stitch").is_none());
+        assert!(why_not("abacus").unwrap().contains("no such side"));
+    }
+}

@@ -1,0 +1,193 @@
+//! Our store: the VT-tree engine on a preallocated file.
+
+use super::{OpenOptions, Rows, Side, View, Write, store_path};
+use anyhow::{Context as _, Error, Result};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use stitch_base::{ErrorKind, TreeId, random};
+use stitch_device::{Device, FileDevice};
+use stitch_kv::{
+    Batch, CommitOptions, Direction, Engine, KeyRange, KvError, Snapshot, SpaceClass, TreeOptions,
+};
+use stitch_volume::{FormatOptions, Volume};
+use stitch_vt::{VtEngine, VtOptions};
+
+const TREE: &str = "bench";
+const PAGE: u64 = 4096;
+
+thread_local! {
+    /// Kept by each thread, as a program that writes much would.
+    static BATCH: RefCell<Batch> = const { RefCell::new(Batch::new()) };
+}
+
+/// An open store of ours.
+pub(crate) struct Stitch {
+    device: Arc<dyn Device>,
+    engine: Arc<VtEngine>,
+    tree: TreeId,
+}
+
+impl Stitch {
+    pub(crate) fn open(options: &OpenOptions) -> Result<Self> {
+        let path = store_path(&options.dir, "store.stitch");
+        let device = open_device(&path, options.volume_bytes)?;
+        let opened = Volume::open(Arc::clone(&device), &stitch_volume::OpenOptions::default())?;
+        let vt_options = VtOptions {
+            memory_bytes: options.scale.memory_bytes,
+            ..VtOptions::default()
+        };
+        let engine = VtEngine::open(opened, vt_options)?;
+        let found = engine.trees().into_iter().find(|tree| tree.name == TREE);
+        let tree = match found {
+            Some(info) => info.id,
+            None => engine.create_tree(TREE, &tree_options(options))?,
+        };
+        Ok(Self {
+            device,
+            engine,
+            tree,
+        })
+    }
+
+    fn commit(&self, sync: bool, fill: impl FnOnce(&mut Batch)) -> Result<()> {
+        BATCH.with_borrow_mut(|batch| {
+            batch.clear();
+            fill(batch);
+            let options = CommitOptions {
+                sync,
+                space: if batch.messages().all(|(_, message)| is_delete(&message)) {
+                    SpaceClass::Reserve
+                } else {
+                    SpaceClass::Normal
+                },
+            };
+            self.engine.commit(batch, options)?;
+            Ok(())
+        })
+    }
+
+    fn scan_at(&self, start: &[u8], at: Option<&Snapshot>, rows: &mut Rows<'_>) -> Result<()> {
+        let range = KeyRange::from(start);
+        let mut scan = self.engine.scan(self.tree, range, Direction::Forward, at)?;
+        while let Some((key, value)) = scan.next()? {
+            if !rows(key, value) {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn is_delete(message: &stitch_kv::Message<'_>) -> bool {
+    use stitch_kv::Message;
+    matches!(
+        message,
+        Message::Delete { .. } | Message::DeleteRange { .. }
+    )
+}
+
+fn tree_options(options: &OpenOptions) -> TreeOptions {
+    let default = TreeOptions::default();
+    TreeOptions {
+        stitch_bytes: options.stitch_bytes.unwrap_or(default.stitch_bytes),
+        ..default
+    }
+}
+
+fn open_device(path: &Path, volume_bytes: u64) -> Result<Arc<dyn Device>> {
+    if path.exists() {
+        return Ok(stitch_device::open_path(
+            path,
+            stitch_device::OpenOptions::default(),
+        )?);
+    }
+    let len_bytes = volume_bytes.next_multiple_of(PAGE);
+    let device: Arc<dyn Device> = Arc::new(FileDevice::create(path, len_bytes)?);
+    let format = FormatOptions {
+        uuid: random::bytes16().context("no random numbers")?,
+        ..FormatOptions::default()
+    };
+    Volume::format(device.as_ref(), &format, &mut |_, _| ())?;
+    Ok(device)
+}
+
+impl Side for Stitch {
+    fn write(&self, writes: &[Write<'_>], sync: bool) -> Result<()> {
+        self.commit(sync, |batch| {
+            for write in writes {
+                match write {
+                    Write::Put(key, value) => batch.put(self.tree, key, value),
+                    Write::Delete(key) => batch.delete(self.tree, key),
+                }
+            }
+        })
+    }
+
+    fn sync(&self) -> Result<()> {
+        Ok(self.engine.sync()?)
+    }
+
+    fn get(&self, key: &[u8], see: &mut dyn FnMut(&[u8])) -> Result<bool> {
+        let found = self.engine.get(self.tree, key, None)?;
+        if let Some(value) = &found {
+            see(value);
+        }
+        Ok(found.is_some())
+    }
+
+    fn scan(&self, start: &[u8], rows: &mut Rows<'_>) -> Result<()> {
+        self.scan_at(start, None, rows)
+    }
+
+    fn delete_range(&self, start: &[u8], end: &[u8]) -> Result<bool> {
+        self.commit(false, |batch| batch.delete_range(self.tree, start, end))?;
+        Ok(true)
+    }
+
+    fn snapshot(&self) -> Result<Box<dyn View + '_>> {
+        Ok(Box::new(StitchView {
+            snapshot: self.engine.snapshot(),
+            side: self,
+        }))
+    }
+
+    fn space_bytes(&self) -> Result<u64> {
+        Ok(self.engine.volume().zones().usage().live)
+    }
+
+    fn counters(&self) -> BTreeMap<String, u64> {
+        let device = self.device.counters();
+        let of_device = [
+            ("device.read_bytes", device.read_bytes),
+            ("device.reads", device.reads),
+            ("device.write_bytes", device.write_bytes),
+            ("device.writes", device.writes),
+            ("device.syncs", device.syncs),
+        ];
+        let of_engine = self.engine.counters();
+        let all = of_device.into_iter().chain(of_engine.iter());
+        all.map(|(name, value)| (name.to_owned(), value)).collect()
+    }
+
+    fn is_full(&self, error: &Error) -> bool {
+        let kind = error.downcast_ref::<KvError>().map(KvError::kind);
+        kind == Some(ErrorKind::NoSpace)
+    }
+
+    fn close(&self) -> Result<()> {
+        Ok(self.engine.close()?)
+    }
+}
+
+struct StitchView<'a> {
+    side: &'a Stitch,
+    snapshot: Snapshot,
+}
+
+impl View for StitchView<'_> {
+    fn scan(&self, start: &[u8], rows: &mut Rows<'_>) -> Result<()> {
+        self.side.scan_at(start, Some(&self.snapshot), rows)
+    }
+}
