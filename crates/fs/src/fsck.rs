@@ -2,20 +2,23 @@
 //!
 //! 1. `scan` reads all rows once, in order, and keeps a few words for each inode (about 100 bytes).
 //! 2. `judge` compares what it kept and lists issues, each with all that its repair needs.
+//!    What may be so because rows cannot be read is not an issue; that they cannot be read is one.
 //! 3. `repair` makes each issue go away. What has no name any more gets one in `lost+found`; what
 //!    belongs to nothing goes. Repairs can bring new issues to light, so check again afterwards.
 
 mod issue;
 mod judge;
+mod lost;
 mod repair;
 mod scan;
 
-pub use issue::Issue;
+pub use issue::{Issue, Owner};
 
-use crate::FsResult;
+use crate::{FsError, FsResult};
 use stitch_base::sync::Arc;
+use stitch_base::{ErrorKind, TreeId};
 use stitch_db::{Dictionary, Schema};
-use stitch_kv::Engine;
+use stitch_kv::{Engine, LostKeys};
 
 /// The trees of a file system.
 struct Trees {
@@ -37,6 +40,22 @@ impl Trees {
             schema,
         })
     }
+
+    /// The dictionary of this tree, with its name.
+    fn named(&self, tree: TreeId) -> Option<(&'static str, Dictionary)> {
+        let all = [
+            ("meta", self.meta),
+            ("data", self.data),
+            ("xattr", self.xattr),
+            ("sys", self.sys),
+        ];
+        all.into_iter().find(|(_, d)| d.tree() == tree)
+    }
+}
+
+/// True for an error that is of some rows only.
+fn is_unreadable(error: &FsError) -> bool {
+    matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Io)
 }
 
 /// Reads all rows and lists what is wrong. `progress` is called with the number of rows done so far.
@@ -44,13 +63,29 @@ impl Trees {
 /// # Errors
 /// [`crate::FsError::NotFound`] if the engine holds no file system; what the engine cannot read.
 pub fn check(engine: &Arc<dyn Engine>, progress: &mut dyn FnMut(u64)) -> FsResult<Vec<Issue>> {
+    check_around(engine, &[], progress)
+}
+
+/// As [`check`], where the engine's own check has found that rows are lost: everything else is
+/// checked.
+///
+/// # Errors
+/// As [`check`].
+pub fn check_around(
+    engine: &Arc<dyn Engine>,
+    lost: &[LostKeys],
+    progress: &mut dyn FnMut(u64),
+) -> FsResult<Vec<Issue>> {
     let trees = Trees::open(engine)?;
-    let found = scan::scan(&trees, progress)?;
-    Ok(judge::judge(found))
+    let lost = lost::Lost::new(&trees, lost)?;
+    let found = scan::scan(&trees, &lost, progress)?;
+    let mut issues = lost.issues(&trees, &found)?;
+    issues.extend(judge::judge(found, &lost));
+    Ok(issues)
 }
 
 /// Repairs what `check` found. Answers how many issues it repaired; check again afterwards, since
-/// a repair can bring new issues to light.
+/// a repair can bring new issues to light. What cannot be read stays as it is.
 ///
 /// # Errors
 /// What the engine cannot write; issues before that are repaired.

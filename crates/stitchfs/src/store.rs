@@ -9,7 +9,7 @@ use stitch_base::ErrorKind;
 use stitch_base::sync::Arc;
 use stitch_device::Device;
 use stitch_fs::{AtimePolicy, Caller, FileSystem, FsError, FsOptions, SetAttr, fsck};
-use stitch_kv::{Engine, UpsertRegistry, Violation};
+use stitch_kv::{Engine, LostKeys, UpsertRegistry, Violation};
 use stitch_volume::{Durability, Volume};
 use stitch_vt::{VtEngine, VtOptions};
 
@@ -250,9 +250,11 @@ impl Store {
             total_bytes = total;
             progress(done, total);
         });
-        checked.findings = violations?.into_iter().map(of_engine).collect();
+        let violations = violations?;
+        let lost: Vec<LostKeys> = violations.iter().filter_map(|v| v.lost.clone()).collect();
+        checked.findings = violations.into_iter().map(of_engine).collect();
         let mut rows = |_| progress(total_bytes, total_bytes);
-        match fsck::check(&self.engine, &mut rows) {
+        match fsck::check_around(&self.engine, &lost, &mut rows) {
             Ok(issues) => checked.issues = issues,
             // A damaged block was found above already, with its place.
             Err(error) if error.kind() == ErrorKind::Corrupt => checked.findings.push(Finding {
@@ -265,7 +267,7 @@ impl Store {
         let of_issue = |issue: &fsck::Issue| Finding {
             rule: "file-system".to_owned(),
             detail: issue.to_string(),
-            is_repairable: true,
+            is_repairable: issue.is_repairable(),
         };
         checked.findings.extend(checked.issues.iter().map(of_issue));
         Ok(checked)

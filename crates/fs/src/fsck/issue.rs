@@ -1,6 +1,25 @@
 //! What can be wrong with a file system, one variant for each broken rule.
 
+use std::fmt;
 use stitch_base::Ino;
+
+/// An inode with rows that are lost.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Owner {
+    /// Its number.
+    pub ino: Ino,
+    /// One of its paths from the root; `None` if a name on the way is lost.
+    pub path: Option<String>,
+}
+
+impl fmt::Display for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.path {
+            Some(path) => write!(f, "{path:?}"),
+            None => write!(f, "inode {} (its path is lost too)", self.ino),
+        }
+    }
+}
 
 /// A broken rule. Its `Display` is a line for a person.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -177,6 +196,41 @@ pub enum Issue {
         /// The least that is right.
         needed: u64,
     },
+    /// Rows are in a block that cannot be read. What is newer in this range can be.
+    #[error("{}", lost_text(tree, first, end, owners))]
+    Lost {
+        /// `meta`, `data`, `xattr` or `sys`.
+        tree: &'static str,
+        /// First key of the range.
+        first: Vec<u8>,
+        /// First key after it.
+        end: Vec<u8>,
+        /// Of `data`, files with contents in it; of `meta`, directories with entries in it; of
+        /// `xattr`, what has attributes in it.
+        owners: Vec<Owner>,
+    },
+    /// A block cannot be read, but all that was in it was deleted or written again since.
+    #[error(
+        "a block of the {tree} tree cannot be read; nothing in it is in use any more, and later \
+         writes give its space back"
+    )]
+    LostUnused {
+        /// `meta`, `data`, `xattr` or `sys`.
+        tree: &'static str,
+        /// First key of the range.
+        first: Vec<u8>,
+        /// First key after it.
+        end: Vec<u8>,
+    },
+    /// Some of what looks wrong may be right: rows that would tell are lost.
+    #[error(
+        "{count} links, counts or owners cannot be checked, because rows that would tell are in \
+         the blocks that cannot be read"
+    )]
+    Unchecked {
+        /// How many issues are not listed for that reason.
+        count: usize,
+    },
     /// The count of inodes, which `df -i` shows, is wrong.
     #[error("the number of inodes is stored as {stored} and is {counted}")]
     InodeCount {
@@ -185,4 +239,44 @@ pub enum Issue {
         /// What is right.
         counted: u64,
     },
+}
+
+impl Issue {
+    /// False for what no repair can bring back.
+    #[must_use]
+    pub const fn is_repairable(&self) -> bool {
+        !matches!(
+            self,
+            Self::NoHeader { .. }
+                | Self::Lost { .. }
+                | Self::LostUnused { .. }
+                | Self::Unchecked { .. }
+        )
+    }
+}
+
+/// What is lost, and what can be done about it.
+fn lost_text(tree: &str, first: &[u8], end: &[u8], owners: &[Owner]) -> String {
+    let names: Vec<String> = owners.iter().map(Owner::to_string).collect();
+    let names = names.join(", ");
+    let what = match (tree, owners) {
+        ("sys", _) => "a block of counters and of the list of orphans cannot be read: restore the \
+             store from a copy"
+            .to_owned(),
+        (_, []) => format!("a block of the {tree} tree cannot be read; whose it is is not known"),
+        ("data", _) => format!(
+            "a block with contents of {names} cannot be read: restore that from a copy, or remove \
+             it"
+        ),
+        ("meta", _) => format!(
+            "a block with entries of the directory {names} cannot be read: restore what is missing \
+             there from a copy"
+        ),
+        (_, _) => format!(
+            "a block with extended attributes of {names} cannot be read: restore that from a copy, \
+             or remove it"
+        ),
+    };
+    let (first, end) = (first.escape_ascii(), end.escape_ascii());
+    format!("{what}; fsck -y cannot bring it back (keys {first} to {end} of the {tree} tree)")
 }

@@ -1,14 +1,15 @@
 //! Compares what the walk kept. Pure: the same findings give the same issues in the same order.
 
 use super::Issue;
+use super::lost::Lost;
 use super::scan::Found;
 use std::collections::{BTreeSet, HashMap};
 use stitch_base::Ino;
 use stitch_format::fs_inode::{FileKind, row_flag};
 use stitch_format::fs_key::CHUNK_BYTES;
 
-/// All issues of a file system.
-pub(super) fn judge(mut found: Found) -> Vec<Issue> {
+/// All issues of a file system that lost rows do not explain.
+pub(super) fn judge(mut found: Found, lost: &Lost) -> Vec<Issue> {
     if !found.is_readable {
         return found.issues;
     }
@@ -27,7 +28,7 @@ pub(super) fn judge(mut found: Found) -> Vec<Issue> {
     issues.extend(unreachable(&found, &order));
     issues.extend(orphans(&found));
     issues.extend(numbers(&found));
-    issues
+    lost.withhold(&found, issues)
 }
 
 /// Counts the names of inodes that have their own row.

@@ -2,7 +2,7 @@
 //! half-way leaves a file system that is no worse than before.
 
 use super::scan::own;
-use super::{Issue, Trees};
+use super::{Issue, Trees, is_unreadable};
 use crate::{FsError, FsResult};
 use stitch_base::Ino;
 use stitch_db::{Changes, CommitOptions, Direction, KeyRange, SpaceClass};
@@ -21,7 +21,11 @@ struct Repair<'a> {
 
 /// Repairs issues in their order. Answers how many.
 pub(super) fn repair(trees: &Trees, issues: &[Issue]) -> FsResult<u64> {
-    let row = trees.schema.now().get(trees.sys, fs_key::SYS_HEADER)?;
+    let row = match trees.schema.now().get(trees.sys, fs_key::SYS_HEADER) {
+        Ok(row) => row,
+        Err(error) if is_unreadable(&error.clone().into()) => return Ok(0),
+        Err(error) => return Err(error.into()),
+    };
     let Some(Ok(header)) = row.map(|row| FsHeader::decode(&row)) else {
         return Ok(0);
     };
@@ -35,7 +39,12 @@ pub(super) fn repair(trees: &Trees, issues: &[Issue]) -> FsResult<u64> {
     let (first, rest): (Vec<_>, Vec<_>) = issues.iter().partition(is_number);
     let mut repaired = 0;
     for issue in first.into_iter().chain(rest) {
-        repaired += u64::from(repair.one(issue)?);
+        match repair.one(issue) {
+            Ok(is_repaired) => repaired += u64::from(is_repaired),
+            // What it needs to read is lost; others may not need it.
+            Err(error) if is_unreadable(&error) => repair.changes.clear(),
+            Err(error) => return Err(error),
+        }
     }
     Ok(repaired)
 }
@@ -44,7 +53,10 @@ impl Repair<'_> {
     fn one(&mut self, issue: &Issue) -> FsResult<bool> {
         let trees = self.trees;
         match issue {
-            Issue::NoHeader { .. } => return Ok(false),
+            Issue::NoHeader { .. }
+            | Issue::Lost { .. }
+            | Issue::LostUnused { .. }
+            | Issue::Unchecked { .. } => return Ok(false),
             Issue::BadMetaRow { key, .. }
             | Issue::DanglingName { key, .. }
             | Issue::TwoRows { key, .. } => self.changes.delete(trees.meta, key),

@@ -1,7 +1,8 @@
 //! The one walk over all rows, and what it keeps.
 
-use super::{Issue, Trees};
-use crate::FsResult;
+use super::lost::Lost;
+use super::{Issue, Trees, is_unreadable};
+use crate::{FsError, FsResult};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use stitch_base::Ino;
 use stitch_db::{Dictionary, Direction, KeyRange};
@@ -57,14 +58,16 @@ pub(super) struct Found {
 
 struct Walk<'a> {
     trees: &'a Trees,
+    lost: &'a Lost,
     progress: &'a mut dyn FnMut(u64),
     found: Found,
 }
 
-/// Walks all trees.
-pub(super) fn scan(trees: &Trees, progress: &mut dyn FnMut(u64)) -> FsResult<Found> {
+/// Walks all trees, around what is lost.
+pub(super) fn scan(trees: &Trees, lost: &Lost, progress: &mut dyn FnMut(u64)) -> FsResult<Found> {
     let mut walk = Walk {
         trees,
+        lost,
         progress,
         found: Found::default(),
     };
@@ -113,11 +116,14 @@ impl Walk<'_> {
             .trees
             .schema
             .now()
-            .get(self.trees.sys, fs_key::SYS_HEADER)?;
-        let detail = match row.map(|row| FsHeader::decode(&row)) {
-            Some(Ok(header)) => return Ok(Some(header)),
-            Some(Err(error)) => error.to_string(),
-            None => "it is absent".to_owned(),
+            .get(self.trees.sys, fs_key::SYS_HEADER)
+            .map_err(FsError::from);
+        let detail = match row.map(|row| row.map(|row| FsHeader::decode(&row))) {
+            Ok(Some(Ok(header))) => return Ok(Some(header)),
+            Ok(Some(Err(error))) => error.to_string(),
+            Ok(None) => "it is absent".to_owned(),
+            Err(error) if is_unreadable(&error) => format!("it cannot be read: {error}"),
+            Err(error) => return Err(error),
         };
         self.found.issues.push(Issue::NoHeader { detail });
         Ok(None)
@@ -129,12 +135,18 @@ impl Walk<'_> {
         mut visit: impl FnMut(&mut Found, &[u8], &[u8]),
     ) -> FsResult<()> {
         let view = self.trees.schema.now();
-        let mut rows = view.scan(dictionary, KeyRange::all(), Direction::Forward)?;
-        while let Some((key, value)) = rows.next()? {
-            visit(&mut self.found, key, value);
-            self.found.rows += 1;
-            if self.found.rows.is_multiple_of(4096) {
-                (self.progress)(self.found.rows);
+        for (start, end) in self.lost.readable(dictionary) {
+            let range = KeyRange {
+                start: &start,
+                end: end.as_deref(),
+            };
+            let mut rows = view.scan(dictionary, range, Direction::Forward)?;
+            while let Some((key, value)) = rows.next()? {
+                visit(&mut self.found, key, value);
+                self.found.rows += 1;
+                if self.found.rows.is_multiple_of(4096) {
+                    (self.progress)(self.found.rows);
+                }
             }
         }
         (self.progress)(self.found.rows);
@@ -143,6 +155,12 @@ impl Walk<'_> {
 }
 
 impl Found {
+    /// True if an inode is known to be a directory.
+    pub(super) fn is_directory(&self, ino: Ino) -> bool {
+        let inode = self.inodes.get(&ino);
+        inode.is_some_and(|inode| inode.kind == FileKind::Directory)
+    }
+
     fn meta(&mut self, seed: u64, key: &[u8], value: &[u8]) {
         let damaged = |detail: &str| Issue::BadMetaRow {
             key: key.to_vec(),

@@ -11,8 +11,8 @@ use stitch_kv::{Engine, ModelEngine, UpsertRegistry};
 
 const SEED: u64 = 7;
 
-struct Sample {
-    engine: Arc<dyn Engine>,
+pub(super) struct Sample {
+    pub(super) engine: Arc<dyn Engine>,
     trees: Trees,
 }
 
@@ -36,14 +36,14 @@ fn head(ino: u64, kind: FileKind, nlink: u32) -> InodeHead {
     }
 }
 
-fn name(parent: u64, name: &str) -> FsKey {
+pub(super) fn name(parent: u64, name: &str) -> FsKey {
     fs_key::dentry(SEED, Ino(parent), name.as_bytes())
 }
 
 impl Sample {
     /// Root with directory 2 (`d`), in it file 3 (`f`) of two chunks with an attribute, file 4 with
     /// names `d/a` and `b`, and orphan 5.
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let engine: Arc<dyn Engine> = Arc::new(ModelEngine::new(UpsertRegistry::default()));
         let names = ["meta", "data", "xattr", "sys"].map(|n| (n, TreeOptions::default()));
         Schema::create(Arc::clone(&engine), "fs", &names).unwrap();

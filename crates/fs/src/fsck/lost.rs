@@ -1,0 +1,330 @@
+//! Rows that cannot be read: what they may have been, and what cannot be judged without them.
+//!
+//! 1. The engine says which ranges of keys are lost. Where all keys of one can be read after all,
+//!    newer writes hide what was in it.
+//! 2. The walk leaves the others out; what it kept then says whose rows are in them.
+//! 3. Of the issues, those are withheld that a lost row would explain.
+
+use super::Issue;
+use super::issue::Owner;
+use super::scan::{Found, Inode, own};
+use super::{Trees, is_unreadable};
+use crate::FsResult;
+use std::collections::HashMap;
+use stitch_base::Ino;
+use stitch_db::{Dictionary, Direction, KeyRange};
+use stitch_format::fs_inode::{FileKind, row_flag};
+use stitch_format::fs_key::{self, CHUNK_BYTES};
+use stitch_kv::LostKeys;
+
+/// Most chunks of a file that are tried, one by one.
+const CHUNKS_TRIED_MAX: u64 = 1 << 16;
+/// Deepest path that is spelled out.
+const DEPTH_MAX: usize = 1 << 12;
+
+/// One lost range, `[start, end)`.
+#[derive(Clone, Debug)]
+struct Range {
+    tree: &'static str,
+    dictionary: Dictionary,
+    start: Vec<u8>,
+    end: Vec<u8>,
+}
+
+/// All lost ranges of a file system.
+#[derive(Debug, Default)]
+pub(super) struct Lost {
+    ranges: Vec<Range>,
+    /// Ranges whose contents are hidden by newer writes.
+    hidden: Vec<Range>,
+}
+
+impl Lost {
+    /// Of the ranges that the engine reports, those of this file system.
+    pub(super) fn new(trees: &Trees, lost: &[LostKeys]) -> FsResult<Self> {
+        let mut out = Self::default();
+        for keys in lost {
+            let Some((tree, dictionary)) = trees.named(keys.tree) else {
+                continue;
+            };
+            let range = Range {
+                tree,
+                dictionary,
+                start: keys.first.clone(),
+                end: [&keys.last[..], &[0]].concat(),
+            };
+            if can_read(trees, dictionary, &range.start, &range.end)? {
+                out.hidden.push(range);
+            } else {
+                out.ranges.push(range);
+            }
+        }
+        out.ranges
+            .sort_by(|a, b| (a.tree, &a.start).cmp(&(b.tree, &b.start)));
+        Ok(out)
+    }
+
+    /// What is not lost of a tree, as ranges of which the last has no end.
+    pub(super) fn readable(&self, dictionary: Dictionary) -> Vec<(Vec<u8>, Option<Vec<u8>>)> {
+        let mut out = Vec::new();
+        let mut at = Vec::new();
+        for range in self.ranges.iter().filter(|r| r.dictionary == dictionary) {
+            if at < range.start {
+                out.push((at, Some(range.start.clone())));
+                at = range.end.clone();
+            } else {
+                at = at.max(range.end.clone());
+            }
+        }
+        out.push((at, None));
+        out
+    }
+
+    /// True if nothing is lost.
+    pub(super) fn is_empty(&self) -> bool {
+        self.ranges.is_empty()
+    }
+
+    fn of(&self, tree: &str) -> impl Iterator<Item = &Range> {
+        self.ranges.iter().filter(move |r| r.tree == tree)
+    }
+
+    /// True if any row of a tree from `start` up to `end` may be lost.
+    fn touches(&self, tree: &str, start: &[u8], end: &[u8]) -> bool {
+        self.of(tree)
+            .any(|r| r.start.as_slice() < end && start < r.end.as_slice())
+    }
+
+    /// True if a row of a tree may be lost.
+    fn has(&self, tree: &str, key: &[u8]) -> bool {
+        self.of(tree)
+            .any(|r| r.start.as_slice() <= key && key < r.end.as_slice())
+    }
+
+    /// True if any row of an inode (of the meta tree: the entries of a directory) may be lost.
+    fn touches_inode(&self, tree: &str, ino: Ino) -> bool {
+        self.touches(tree, &own(ino), &fs_key::after(ino))
+    }
+
+    /// One issue for each range, with whose rows are in it.
+    pub(super) fn issues(&self, trees: &Trees, found: &Found) -> FsResult<Vec<Issue>> {
+        if self.is_empty() && self.hidden.is_empty() {
+            return Ok(Vec::new());
+        }
+        let paths = Paths::new(found);
+        let mut out = Vec::new();
+        for range in &self.ranges {
+            out.push(Issue::Lost {
+                tree: range.tree,
+                first: range.start.clone(),
+                end: range.end.clone(),
+                owners: owners(trees, found, &paths, range)?,
+            });
+        }
+        for range in &self.hidden {
+            out.push(Issue::LostUnused {
+                tree: range.tree,
+                first: range.start.clone(),
+                end: range.end.clone(),
+            });
+        }
+        Ok(out)
+    }
+
+    /// Takes out of `issues` what rows that are lost may explain, and says how many they were.
+    pub(super) fn withhold(&self, found: &Found, issues: Vec<Issue>) -> Vec<Issue> {
+        if self.is_empty() {
+            return issues;
+        }
+        let explained = |issue: &Issue| self.explains(found, issue);
+        let (withheld, mut left): (Vec<_>, Vec<_>) = issues.into_iter().partition(explained);
+        // That a file's contents are lost says that they were not counted.
+        let is_untold = |issue: &&Issue| !matches!(issue, Issue::ChunkCount { .. });
+        let count = withheld.iter().filter(is_untold).count();
+        if count > 0 {
+            left.push(Issue::Unchecked { count });
+        }
+        left
+    }
+
+    /// True if a lost row may be all that is wrong.
+    fn explains(&self, found: &Found, issue: &Issue) -> bool {
+        let has_lost_names = self.of("meta").next().is_some();
+        match issue {
+            Issue::NoRoot => self.has("meta", &own(Ino::ROOT)),
+            Issue::DanglingName { ino, .. } => self.has("meta", &own(*ino)),
+            Issue::Nameless { .. } | Issue::MissingDirectory { .. } => has_lost_names,
+            Issue::LinkCount {
+                ino,
+                stored,
+                counted,
+                ..
+            } => {
+                let is_directory = found.is_directory(*ino);
+                let may_have_more = match is_directory {
+                    true => self.touches_inode("meta", *ino),
+                    false => has_lost_names,
+                };
+                may_have_more && counted < stored
+            }
+            Issue::UnlistedOrphan { ino } => self.has("sys", &fs_key::orphan(*ino)),
+            Issue::FalseOrphan { ino } => has_lost_names && !found.inodes.contains_key(ino),
+            Issue::LooseData { ino } | Issue::LooseXattr { ino, key: None } => {
+                has_lost_names && !found.inodes.contains_key(ino)
+            }
+            Issue::ChunkCount { ino, .. } => self.touches_inode("data", *ino),
+            Issue::NextIno { .. } => self.has("sys", fs_key::SYS_NEXT_INO),
+            Issue::InodeCount { .. } => has_lost_names || self.has("sys", fs_key::SYS_INODE_COUNT),
+            Issue::NoHeader { .. }
+            | Issue::BadMetaRow { .. }
+            | Issue::WrongHash { .. }
+            | Issue::BadRow { .. }
+            | Issue::WrongType { .. }
+            | Issue::TwoRows { .. }
+            | Issue::NotADirectory { .. }
+            | Issue::Unreachable { .. }
+            | Issue::DataBeyondEnd { .. }
+            | Issue::LongChunk { .. }
+            | Issue::LooseXattr { key: Some(_), .. }
+            | Issue::LongInline { .. }
+            | Issue::Lost { .. }
+            | Issue::LostUnused { .. }
+            | Issue::Unchecked { .. } => false,
+        }
+    }
+}
+
+/// True if all rows of a range can be read.
+fn can_read(trees: &Trees, dictionary: Dictionary, start: &[u8], end: &[u8]) -> FsResult<bool> {
+    let view = trees.schema.now();
+    let walk = || -> FsResult<()> {
+        let mut rows = view.scan(dictionary, KeyRange::new(start, end), Direction::Forward)?;
+        while rows.next()?.is_some() {}
+        Ok(())
+    };
+    match walk() {
+        Ok(()) => Ok(true),
+        Err(error) if is_unreadable(&error) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whose rows are in a range.
+fn owners(trees: &Trees, found: &Found, paths: &Paths<'_>, range: &Range) -> FsResult<Vec<Owner>> {
+    let first = fs_key::ino_of(&range.start).unwrap_or_default();
+    let last = fs_key::ino_of(&range.end).unwrap_or(Ino(u64::MAX));
+    let is_near = |(ino, _): &(&Ino, &Inode)| first <= **ino && **ino <= last;
+    let mut near: Vec<(Ino, &Inode)> = Vec::new();
+    if range.tree != "sys" {
+        near.extend(
+            found
+                .inodes
+                .iter()
+                .filter(is_near)
+                .map(|(ino, inode)| (*ino, inode)),
+        );
+        near.sort_unstable_by_key(|(ino, _)| *ino);
+    }
+    let mut owners = Vec::new();
+    for (ino, inode) in near {
+        let is_owner = match (range.tree, inode.kind) {
+            ("data", FileKind::Regular) if inode.flags & row_flag::INLINE == 0 => {
+                has_lost_chunk(trees, range, ino, inode)?
+            }
+            ("meta", FileKind::Directory) => has_lost_row(trees, range, ino)?,
+            ("xattr", _) if inode.flags & row_flag::XATTRS != 0 => has_lost_row(trees, range, ino)?,
+            _ => false,
+        };
+        if is_owner {
+            let path = paths.of(ino);
+            owners.push(Owner { ino, path });
+        }
+    }
+    Ok(owners)
+}
+
+/// True if the rows of an inode in a range cannot all be read.
+fn has_lost_row(trees: &Trees, range: &Range, ino: Ino) -> FsResult<bool> {
+    let (own, after) = (own(ino), fs_key::after(ino));
+    let (start, end) = (
+        range.start.as_slice().max(&own),
+        range.end.as_slice().min(&after),
+    );
+    Ok(start < end && !can_read(trees, range.dictionary, start, end)?)
+}
+
+/// True if a chunk of a file cannot be read. A filter may know of each that it was not in the block.
+fn has_lost_chunk(trees: &Trees, range: &Range, ino: Ino, inode: &Inode) -> FsResult<bool> {
+    let chunk_at = |key: &[u8]| {
+        let is_same = fs_key::ino_of(key) == Some(ino);
+        is_same
+            .then(|| fs_key::chunk_of(&key[..key.len().min(own(ino).len() + 8)]))
+            .flatten()
+    };
+    let first = chunk_at(&range.start).unwrap_or(0);
+    let count = inode.size.div_ceil(CHUNK_BYTES);
+    // The end is a key and a zero byte.
+    let end = chunk_at(&range.end).map_or(count, |last| count.min(last + 1));
+    if end.saturating_sub(first) > CHUNKS_TRIED_MAX {
+        return has_lost_row(trees, range, ino);
+    }
+    let view = trees.schema.now();
+    for chunk in first..end {
+        match view.get(range.dictionary, &fs_key::chunk(ino, chunk)) {
+            Ok(_) => {}
+            Err(error) => {
+                let error = error.into();
+                return if is_unreadable(&error) {
+                    Ok(true)
+                } else {
+                    Err(error)
+                };
+            }
+        }
+    }
+    Ok(false)
+}
+
+/// Finds paths of inodes.
+struct Paths<'a> {
+    found: &'a Found,
+    /// A name of each inode that has its own row.
+    links: HashMap<Ino, &'a [u8]>,
+}
+
+impl<'a> Paths<'a> {
+    fn new(found: &'a Found) -> Self {
+        let links = found
+            .links
+            .iter()
+            .map(|link| (link.ino, link.key.as_slice()));
+        Self {
+            found,
+            links: links.collect(),
+        }
+    }
+
+    /// A path from the root; `None` if a name on the way is not known.
+    fn of(&self, ino: Ino) -> Option<String> {
+        let mut names = Vec::new();
+        let mut at = ino;
+        while at != Ino::ROOT {
+            let inode = self.found.inodes.get(&at)?;
+            let key = match inode.place {
+                Some(_) => &*inode.key,
+                None => self.links.get(&at)?,
+            };
+            let (_, name) = fs_key::name_of(key)?;
+            names.push(String::from_utf8_lossy(name));
+            at = fs_key::ino_of(key)?;
+            if names.len() > DEPTH_MAX {
+                return None;
+            }
+        }
+        names.reverse();
+        Some(format!("/{}", names.join("/")))
+    }
+}
+
+#[cfg(test)]
+mod tests;
