@@ -28,7 +28,10 @@ pub const MAGIC: u16 = 0x4c53;
 fields! {
     /// Layout of a record's header.
     TABLE = "backup log record", HEADER_BYTES,
-        "In the backup log, at multiples of 8; the payload follows, then zeros to the next.";
+        "In the backup log, at multiples of 8; the payload follows, then zeros to the next. The log \
+        ends at the first place without a valid record. If a valid record of that generation or a \
+        later one says that the log was durable further than that, the log is damaged; if none does, \
+        what is missing was never durable, or what said so is missing too.";
     CHECKSUM: u32 = 0, "CRC-32C of the volume's salt, header and payload, this field as zeros; \
         a skip record's payload is not covered";
     PAYLOAD_LEN: u32 = 4, "length of the payload in bytes";

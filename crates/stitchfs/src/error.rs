@@ -102,6 +102,26 @@ impl StoreError {
         matches!(self, Self::Device(DeviceError::Busy { .. }))
     }
 
+    /// True if the end of the log is damaged, and the rest can be had by giving it up.
+    #[must_use]
+    pub const fn is_log_damaged(&self) -> bool {
+        matches!(
+            self,
+            Self::Volume(VolumeError::LogDamaged { .. })
+                | Self::Vt(VtError::Volume(VolumeError::LogDamaged { .. }))
+        )
+    }
+
+    /// True if this user, or anybody, may not open the store like that.
+    #[must_use]
+    pub fn is_denied(&self) -> bool {
+        matches!(
+            self,
+            Self::Device(DeviceError::Io { op: "open", source, .. })
+                if source.kind() == io::ErrorKind::PermissionDenied
+        )
+    }
+
     /// True if the medium takes no writes: a write-protected device, or a file in a read-only
     /// file system.
     #[must_use]

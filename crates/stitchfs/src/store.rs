@@ -26,6 +26,8 @@ pub struct StoreOptions {
     pub atime: AtimePolicy,
     /// What an operation survives when it returns.
     pub durability: Durability,
+    /// Gives up a damaged end of the log: the operations in it are lost, and all after them.
+    pub drop_log_tail: bool,
 }
 
 impl Default for StoreOptions {
@@ -36,6 +38,7 @@ impl Default for StoreOptions {
             sync_interval: Duration::from_secs(5),
             atime: AtimePolicy::default(),
             durability: Durability::default(),
+            drop_log_tail: false,
         }
     }
 }
@@ -102,6 +105,7 @@ pub struct Store {
     superblock: stitch_format::superblock::Superblock,
     engine: Arc<dyn Engine>,
     options: StoreOptions,
+    damage: Vec<Finding>,
 }
 
 impl std::fmt::Debug for Store {
@@ -138,7 +142,11 @@ impl Store {
             durability: options.durability,
         };
         let opened = Volume::open(Arc::clone(&device), &volume_options)?;
-        let superblock = opened.volume.superblock().clone();
+        let volume = Arc::clone(&opened.volume);
+        if options.drop_log_tail {
+            volume.log().accept_loss();
+        }
+        let superblock = volume.superblock().clone();
         let mut upserts = UpsertRegistry::default();
         stitch_fs::register_upserts(&mut upserts);
         let vt_options = VtOptions {
@@ -154,6 +162,7 @@ impl Store {
             superblock,
             engine,
             options: options.clone(),
+            damage: met_at_open(&volume),
         })
     }
 
@@ -201,6 +210,12 @@ impl Store {
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Damage that opening has met and got around. Opening for writing has repaired it.
+    #[must_use]
+    pub fn damage(&self) -> &[Finding] {
+        &self.damage
     }
 
     /// The engine.
@@ -301,6 +316,31 @@ const fn inode_bytes(memory_bytes: u64) -> u64 {
 fn inodes_max(memory_bytes: u64) -> usize {
     let count = inode_bytes(memory_bytes) / stitch_fs::INODE_BYTES as u64;
     usize::try_from(count).unwrap_or(usize::MAX)
+}
+
+fn met_at_open(volume: &Volume) -> Vec<Finding> {
+    let finding = |rule: &str, detail| Finding {
+        rule: rule.to_owned(),
+        detail,
+        is_repairable: true,
+    };
+    let is_written = !volume.is_read_only();
+    let superblock = volume.superblock_damage().map(|error| {
+        let rest = if is_written {
+            "it is written anew from the other copy"
+        } else {
+            "the other copy is whole"
+        };
+        finding("superblock", format!("{error}; {rest}"))
+    });
+    let loss = volume.log().loss().map(|loss| {
+        let (at, lost_bytes) = (loss.at, loss.lost_bytes);
+        let detail = format!(
+            "the damaged end of the backup log is given up: {lost_bytes} bytes from byte {at} on"
+        );
+        finding("log", detail)
+    });
+    superblock.into_iter().chain(loss).collect()
 }
 
 fn of_engine(violation: Violation) -> Finding {

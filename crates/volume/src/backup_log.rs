@@ -50,6 +50,8 @@ pub enum Durability {
 }
 
 const HEADER: u64 = HEADER_BYTES as u64;
+/// What a medium may lose at once.
+const PAGE_BYTES: u64 = 4096;
 /// Room that appends leave for the skip record of the sync that follows.
 const SLACK_BYTES: u64 = 1024;
 /// Most that application-level durability keeps in memory.
@@ -81,16 +83,29 @@ struct Writer {
     floors: [Floor; 2],
     /// What is damaged may be given up.
     accepts_loss: bool,
+    /// What was given up.
+    loss: Option<LogLoss>,
     /// Everything before is durable, as far as records are told.
     durable: Lsn,
     /// Where the version log is durable to.
     version_end: u64,
     /// True if a record was written since these two changed.
     is_told: bool,
+    /// True if [`BackupLog::mark_apart`] has said it, too.
+    is_told_apart: bool,
     /// From which position on records have at least which generation. Never empty.
     generations: Vec<(Lsn, Generation)>,
     /// Records that are not yet with the operating system; they end at `end`.
     buffer: Vec<u8>,
+}
+
+/// A damaged end of the log that was given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogLoss {
+    /// Offset on the device at which it began.
+    pub at: u64,
+    /// Bytes of log that are known to have been there.
+    pub lost_bytes: u64,
 }
 
 /// Up to `end` the log was durable when `generation` noted it.
@@ -132,9 +147,11 @@ impl BackupLog {
                 },
             ],
             accepts_loss: false,
+            loss: None,
             durable: start,
             version_end: version.tail,
             is_told: false,
+            is_told_apart: false,
             generations: vec![(start, version.log_generation)],
             buffer: Vec::new(),
         };
@@ -263,26 +280,61 @@ impl BackupLog {
     fn tell(&self, durable: Lsn) -> Result<Lsn, VolumeError> {
         let mut writer = self.writer.lock();
         assert!(durable >= writer.durable, "durability does not go back");
-        writer.is_told &= durable == writer.durable;
-        writer.durable = durable;
+        if durable > writer.durable {
+            (writer.is_told, writer.is_told_apart) = (false, false);
+            writer.durable = durable;
+        }
         self.mark(&mut writer)?;
         Ok(durable)
     }
 
     /// Writes down what is durable where the next record will stand, unless a record has said it.
     fn mark(&self, writer: &mut Writer) -> Result<(), VolumeError> {
-        let end = writer.end.expect("positioned");
-        let has_room = self.offset(end) + HEADER <= self.ring_bytes
-            && end.0 + HEADER - writer.start.0 <= self.ring_bytes;
-        if writer.is_told || !has_room || !writer.buffer.is_empty() {
-            return Ok(());
+        if !writer.is_told {
+            let end = writer.end.expect("positioned");
+            writer.is_told = self.mark_at(writer, end)?;
         }
-        let encoded = self
-            .header(writer, RecordKind::Mark, 0)
-            .encode(self.core.salt, &[]);
+        Ok(())
+    }
+
+    /// Writes a mark at a position at or after the end, if there is room. True if it did.
+    fn mark_at(&self, writer: &Writer, lsn: Lsn) -> Result<bool, VolumeError> {
+        let has_room = self.offset(lsn) + HEADER <= self.ring_bytes
+            && lsn.0 + HEADER - writer.start.0 <= self.ring_bytes;
+        if !has_room || !writer.buffer.is_empty() {
+            return Ok(false);
+        }
+        assert!(
+            Some(lsn) >= writer.end,
+            "what is written is not written over"
+        );
+        let header = RecordHeader {
+            lsn,
+            ..self.header(writer, RecordKind::Mark, 0)
+        };
+        let encoded = header.encode(self.core.salt, &[]);
         self.core
-            .write(self.ring_at + self.offset(end), &[&encoded])?;
-        writer.is_told = true;
+            .write(self.ring_at + self.offset(lsn), &[&encoded])?;
+        Ok(true)
+    }
+
+    /// For a log in which nothing happens: says once more what is durable, in a page that holds none
+    /// of it, so that the loss of a whole page is noticed too. Writes nothing if that was done.
+    ///
+    /// # Errors
+    /// [`VolumeError::Device`], [`VolumeError::Poisoned`], [`VolumeError::ReadOnly`].
+    ///
+    /// # Durability
+    /// None is needed.
+    pub fn mark_apart(&self) -> Result<(), VolumeError> {
+        let mut writer = self.positioned()?;
+        self.core.check_writable()?;
+        self.mark(&mut writer)?;
+        if !writer.is_told_apart {
+            let end = writer.end.expect("positioned");
+            let next_page = Lsn((end.0 / PAGE_BYTES + 1) * PAGE_BYTES);
+            writer.is_told_apart = self.mark_at(&writer, next_page)?;
+        }
         Ok(())
     }
 
@@ -337,13 +389,21 @@ impl BackupLog {
         self.writer.lock().accepts_loss = true;
     }
 
+    /// What was given up after [`Self::accept_loss`].
+    #[must_use]
+    pub fn loss(&self) -> Option<LogLoss> {
+        self.writer.lock().loss
+    }
+
     /// Takes note of a durable version, which ends the version log at `version_end`, and gives up
     /// the records before `start`.
     pub(crate) fn committed(&self, start: Lsn, version_end: u64) -> Result<(), VolumeError> {
         self.advance(start);
         let mut writer = self.writer.lock();
-        writer.is_told &= writer.version_end == version_end;
-        writer.version_end = version_end;
+        if version_end > writer.version_end {
+            (writer.is_told, writer.is_told_apart) = (false, false);
+            writer.version_end = version_end;
+        }
         self.mark(&mut writer)
     }
 

@@ -161,7 +161,10 @@ fn a_loss_that_was_accepted_stays_accepted() {
     drop(opened);
     let opened = open(&damaged);
     opened.volume.log().accept_loss();
+    assert_eq!(opened.volume.log().loss(), None);
     assert_eq!(records(&opened).unwrap().len(), 10);
+    let loss = opened.volume.log().loss().unwrap();
+    assert_eq!(loss.at, at + places[10].0);
     drop(opened);
     // Nothing was written since, and the old records are all there.
     let opened = open(&damaged);
@@ -178,6 +181,44 @@ fn a_loss_that_was_accepted_stays_accepted() {
         .unwrap();
     drop(opened);
     assert_eq!(records(&open(&damaged)).unwrap().len(), 12);
+}
+
+#[test]
+fn a_page_that_is_lost_at_the_end_is_missed_once_the_log_was_quiet() {
+    let device = Arc::new(fresh());
+    let opened = open(&device);
+    fill(&opened, 100);
+    sync(&opened);
+    let log = opened.volume.log();
+    log.mark_apart().unwrap();
+    let (writes, end) = (device.counters().writes, log.end().unwrap());
+    log.mark_apart().unwrap();
+    assert_eq!(device.counters().writes, writes, "once is enough");
+    let at = ring_at(&opened);
+    drop(opened);
+    assert_eq!(records(&open(&device)).unwrap().len(), 100);
+    let damaged = Arc::new(image(&device));
+    damaged
+        .write_at(at + end.0 / 4096 * 4096, &[&[0; 4096]])
+        .unwrap();
+    let error = records(&open(&damaged)).unwrap_err();
+    assert!(matches!(error, VolumeError::LogDamaged { .. }), "{error}");
+}
+
+#[test]
+fn a_mark_costs_no_sync_and_one_write_of_a_header() {
+    let device = Arc::new(fresh());
+    let opened = open(&device);
+    let log = opened.volume.log();
+    for _ in 0..10 {
+        let end = log.append(&[b"record"]).unwrap();
+        let before = device.counters();
+        log.sync(end).unwrap();
+        let after = device.counters();
+        assert_eq!(after.syncs - before.syncs, 1);
+        assert_eq!(after.writes - before.writes, 2, "a skip record and a mark");
+        assert_eq!(after.write_bytes - before.write_bytes, 64);
+    }
 }
 
 #[test]

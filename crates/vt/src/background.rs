@@ -112,10 +112,11 @@ fn compaction_loop(store: &Store) {
 
 impl Store {
     fn sync_if_needed(&self) -> Result<(), VtError> {
-        if self.volume.log().end()? > self.volume.log().durable_end() {
-            self.sync()?;
+        let log = self.volume.log();
+        if log.end()? > log.durable_end() {
+            return self.sync();
         }
-        Ok(())
+        Ok(log.mark_apart()?)
     }
 
     /// Seals the active memtable if something in it removes something: what that hides is given

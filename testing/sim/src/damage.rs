@@ -1,8 +1,10 @@
 //! Damage: bits that flip on the medium, media that are cut short, media full of nonsense.
 //!
 //! Rules:
-//! - a flipped bit gives an error or the right data, never wrong data. Only the logs of a store that
-//!   was not closed in good order are left alone: the last thing written may be taken for torn;
+//! - a flipped bit gives an error or the right data, never wrong data and never less than was synced;
+//! - so does a page that is lost or comes from elsewhere, but for the logs of a store that was not closed
+//!   in good order: the last page takes with it what says that it was there. What is left then is a
+//!   state of before, no older than the last close;
 //! - what is no store, or half of one, is refused with a message, and never a panic.
 
 use crate::timeline::Timeline;
@@ -64,8 +66,10 @@ struct Made<'a, S: System> {
     image: MemDevice,
     pages: Vec<u64>,
     timeline: Timeline<S>,
-    /// Shortest prefix that damage may leave.
-    low: usize,
+    /// Shortest prefix that a damaged page may leave.
+    closed: usize,
+    /// Shortest prefix that a flipped bit may leave.
+    synced: usize,
 }
 
 impl<'a, S: System> Made<'a, S> {
@@ -73,7 +77,7 @@ impl<'a, S: System> Made<'a, S> {
         let device = Arc::new(CrashDevice::from_image(&system.image(), CrashPlan::NEVER));
         let mut timeline = Timeline::new(system);
         let fail = |e| format!("a healthy device: {e}");
-        let (mut low, mut is_clean) = (0, true);
+        let (mut closed, mut synced) = (0, 0);
         for _ in 0..2 {
             let seen = Arc::clone(&device) as Arc<dyn Device>;
             let mut live = system.open(seen).map_err(fail)?;
@@ -81,29 +85,26 @@ impl<'a, S: System> Made<'a, S> {
                 let op = system.generate(timeline.model(), rng);
                 let ack = system.run(&mut live, &op, timeline.model()).map_err(fail)?;
                 timeline.push(system, op, ack == Ack::Refused);
+                if ack == Ack::Durable {
+                    synced = timeline.len();
+                }
             }
-            if low > 0 && rng.one_in(2) {
+            if closed > 0 && rng.one_in(2) {
                 drop(live);
-                is_clean = false;
                 break;
             }
             system.close(live).map_err(fail)?;
-            low = timeline.len();
+            closed = timeline.len();
         }
         let image = device.kill_image();
-        let floor = if is_clean { 0 } else { system.logs_end() };
         let pages = image.written_pages().into_iter().map(|(at, _)| at);
-        let mut pages: Vec<u64> = pages.filter(|at| *at >= floor).collect();
-        if pages.is_empty() {
-            // Nothing was ever written out.
-            pages.push(floor);
-        }
         Ok(Self {
             system,
             image,
-            pages,
+            pages: pages.collect(),
             timeline,
-            low,
+            closed,
+            synced: synced.max(closed),
         })
     }
 
@@ -118,10 +119,8 @@ impl<'a, S: System> Made<'a, S> {
             };
         let bit = 1u8 << rng.below(8);
         device.corrupt(at, bit).map_err(|e| e.to_string())?;
-        self.judge(
-            Arc::new(device),
-            &format!("bit {bit:#04x} flipped at byte {at}"),
-        )
+        let what = format!("bit {bit:#04x} flipped at byte {at}");
+        self.judge(Arc::new(device), self.synced, &what)
     }
 
     /// A whole sector is lost or comes from elsewhere.
@@ -142,7 +141,8 @@ impl<'a, S: System> Made<'a, S> {
         device
             .write_at(target, &[&bytes])
             .map_err(|e| e.to_string())?;
-        self.judge(Arc::new(device), &format!("page at {target} {what}"))
+        let what = format!("page at {target} {what}");
+        self.judge(Arc::new(device), self.closed, &what)
     }
 
     fn cut_short(&self, rng: &mut Rng) -> Result<DamageStats, String> {
@@ -163,7 +163,12 @@ impl<'a, S: System> Made<'a, S> {
         }
     }
 
-    fn judge(&self, device: Arc<dyn Device>, what: &str) -> Result<DamageStats, String> {
+    fn judge(
+        &self,
+        device: Arc<dyn Device>,
+        low: usize,
+        what: &str,
+    ) -> Result<DamageStats, String> {
         let mut stats = DamageStats {
             images: 1,
             ..DamageStats::default()
@@ -189,14 +194,10 @@ impl<'a, S: System> Made<'a, S> {
             .unwrap_or_else(|e| vec![e.to_string()]);
         let last = self.timeline.len();
         match self.system.state(&live) {
-            Ok(state) if self.timeline.find(&state, self.low, last).is_some() => stats.whole = 1,
+            Ok(state) if self.timeline.find(&state, low, last).is_some() => stats.whole = 1,
             Ok(state) => {
-                return Err(fail(self.timeline.explain(
-                    self.system,
-                    &state,
-                    self.low,
-                    last,
-                )));
+                let why = self.timeline.explain(self.system, &state, low, last);
+                return Err(fail(why));
             }
             Err(error) => {
                 if error.kind != ErrorKind::Corrupt {
@@ -208,16 +209,16 @@ impl<'a, S: System> Made<'a, S> {
                     )));
                 }
                 stats.unreadable = 1;
-                self.pieces_are_right(&live).map_err(fail)?;
+                self.pieces_are_right(&live, low).map_err(fail)?;
             }
         }
         Ok(stats)
     }
 
     /// Each piece that can be read is as in one of the allowed states.
-    fn pieces_are_right(&self, live: &S::Live) -> Result<(), String> {
+    fn pieces_are_right(&self, live: &S::Live, low: usize) -> Result<(), String> {
         let mut wrong = String::new();
-        for prefix in (self.low..=self.timeline.len()).rev() {
+        for prefix in (low..=self.timeline.len()).rev() {
             match self
                 .system
                 .compare_readable(live, self.timeline.state(prefix))

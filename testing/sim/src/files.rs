@@ -132,10 +132,6 @@ impl<H: Host> System for FsSystem<H> {
         self.image.clone()
     }
 
-    fn logs_end(&self) -> u64 {
-        self.host.logs_end()
-    }
-
     fn model(&self) -> FsModel {
         let engine: Arc<dyn Engine> = Arc::new(ModelEngine::new(registry()));
         let clock = Arc::new(SetClock::default());

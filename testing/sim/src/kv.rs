@@ -42,11 +42,6 @@ pub trait Host {
     /// A freshly formatted medium, without trees.
     fn image(&self) -> MemDevice;
 
-    /// As [`System::logs_end`].
-    fn logs_end(&self) -> u64 {
-        0
-    }
-
     /// Options of a new tree.
     fn tree_options(&self, name: &str) -> TreeOptions {
         let _ = name;
@@ -206,10 +201,6 @@ impl<H: Host> System for KvSystem<H> {
 
     fn image(&self) -> MemDevice {
         self.host.image()
-    }
-
-    fn logs_end(&self) -> u64 {
-        self.host.logs_end()
     }
 
     fn model(&self) -> Model {

@@ -213,7 +213,7 @@ impl Engine for LogEngine {
     }
 
     fn close(&self) -> Result<(), KvError> {
-        self.sync()?;
+        self.volume.close().map_err(storage)?;
         self.model.close()
     }
 }

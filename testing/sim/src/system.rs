@@ -60,12 +60,6 @@ pub trait System {
     /// A freshly formatted medium.
     fn image(&self) -> MemDevice;
 
-    /// Offset from which damage must be noticed even where the store was not closed in good order.
-    /// Before it, the last thing written may be taken for torn.
-    fn logs_end(&self) -> u64 {
-        0
-    }
-
     /// What is on a freshly formatted medium.
     fn model(&self) -> Self::Model;
 

@@ -24,12 +24,9 @@ pub fn cases() -> Vec<Case> {
     // The toy has no defence against errors and damage: only its crashes are of use.
     cases.retain(|case| case.name == "toy/crash");
     cases.extend(of_system(Mini::default(), SIZE));
-    cases.extend(without_damage(of_system(log_kv(), SIZE)));
+    cases.extend(of_system(log_kv(), SIZE));
     let log = LogHost::new("log", 2 << 20);
-    cases.extend(without_damage(of_system(
-        FsSystem::new(log, "fs-log"),
-        SIZE,
-    )));
+    cases.extend(of_system(FsSystem::new(log, "fs-log"), SIZE));
     let small = VtHost::new("vt", SMALL, 16 << 10, 16 << 10);
     cases.extend(of_system(vt_kv(small), SIZE));
     let tight = VtHost::new("vt-full", TIGHT, 16 << 10, 16 << 10);
@@ -40,12 +37,6 @@ pub fn cases() -> Vec<Case> {
     cases.extend(threads);
     let files = VtHost::new("fs", FILES, 64 << 10, 32 << 10);
     cases.extend(of_system(FsSystem::new(files, "fs"), SIZE));
-    cases
-}
-
-/// A log that is all there is cannot tell damage from its end.
-fn without_damage(mut cases: Vec<Case>) -> Vec<Case> {
-    cases.retain(|case| !case.name.ends_with("/damage"));
     cases
 }
 

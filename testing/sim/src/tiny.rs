@@ -60,12 +60,6 @@ impl Tiny {
         device
     }
 
-    /// Where the zones begin and the logs end.
-    #[must_use]
-    pub fn zones_at(&self) -> u64 {
-        self.areas().zones_at
-    }
-
     fn areas(&self) -> Areas {
         let version_log_at = COPIES[1] + COPY_BYTES as u64;
         let backup_log_at = version_log_at + self.version_log_bytes;

@@ -17,7 +17,6 @@ use stitch_vt::{MEMORY_BYTES_MIN, VtEngine, VtOptions};
 pub struct VtHost {
     name: &'static str,
     image: MemDevice,
-    logs_end: u64,
     memtable_bytes: u64,
     table_bytes: u64,
     has_threads: bool,
@@ -30,7 +29,6 @@ impl VtHost {
         Self {
             name,
             image: shape.format(),
-            logs_end: shape.zones_at(),
             memtable_bytes,
             table_bytes,
             has_threads: false,
@@ -52,10 +50,6 @@ impl Host for VtHost {
 
     fn image(&self) -> MemDevice {
         self.image.clone()
-    }
-
-    fn logs_end(&self) -> u64 {
-        self.logs_end
     }
 
     /// Trees differ in everything that a tree can be told.

@@ -15,6 +15,7 @@ use stitchfs::{Checked, Finding, Store, StoreError, StoreOptions};
 const CORRECTED: u8 = 1;
 /// Errors are left.
 const LEFT: u8 = 4;
+const CORRECTED_TEXT: &str = "errors were corrected";
 /// The check could not be done.
 pub(super) const OPERATIONAL: u8 = 8;
 /// The command line is wrong.
@@ -48,6 +49,10 @@ pub(super) struct Args {
     #[arg(short = 'p')]
     preen: bool,
 
+    /// With -y: where the end of the log is damaged, give it up, with all that was done since
+    #[arg(long, requires = "yes")]
+    drop_log_tail: bool,
+
     /// Check everything even with -a or -p
     #[arg(short = 'f')]
     full: bool,
@@ -68,21 +73,25 @@ pub(super) fn run(args: &Args) -> Result<u8> {
         memory_bytes: stitchfs::memory::default_budget(),
         // Nothing is written before the user has said yes.
         read_only: args.no || !(args.yes || is_boot),
+        drop_log_tail: args.drop_log_tail,
         ..StoreOptions::default()
     };
-    let store = match Store::open(&args.store, &options) {
-        Err(error) if error.kind() == ErrorKind::Corrupt => {
-            return unreadable(args, &error);
-        }
-        other => other?,
+    let store = match open(args, &options)? {
+        Ok(store) => store,
+        Err(error) => return unreadable(args, &error),
     };
     let name = store.path().display().to_string();
+    let damage = store.damage().to_vec();
     if is_boot && !args.full && opens_well(&store)? {
         store.close()?;
-        return report(args, &name, &[], "opens well");
+        if damage.is_empty() {
+            return report(args, &name, &[], "opens well");
+        }
+        report(args, &name, &damage, CORRECTED_TEXT)?;
+        return Ok(CORRECTED);
     }
     let checked = check(&store)?;
-    let found = &checked.findings;
+    let found = &[&damage[..], &checked.findings].concat();
     if found.is_empty() {
         store.close()?;
         return report(args, &name, found, "no errors");
@@ -94,7 +103,7 @@ pub(super) fn run(args: &Args) -> Result<u8> {
     }
     let left = repair(args, store, &options, &checked)?;
     if left.is_empty() {
-        report(args, &name, found, "errors were corrected")?;
+        report(args, &name, found, CORRECTED_TEXT)?;
         return Ok(CORRECTED);
     }
     report(args, &name, &left, "errors are left")?;
@@ -116,12 +125,35 @@ fn repair(
             read_only: false,
             ..options.clone()
         };
-        store = Store::open(&args.store, &options)?;
+        store = open(args, &options)??;
     }
     store.repair(checked)?;
     let left = check(&store)?.findings;
     store.close()?;
     Ok(left)
+}
+
+/// Opens the store. The inner error is for one that is so damaged that it does not open.
+fn open(args: &Args, options: &StoreOptions) -> Result<Result<Store, StoreError>> {
+    let error = match Store::open(&args.store, options) {
+        Err(error) if error.kind() != ErrorKind::Corrupt => error,
+        opened => return Ok(opened),
+    };
+    let for_reading = stitch_device::OpenOptions {
+        read_only: true,
+        ..stitch_device::OpenOptions::default()
+    };
+    let is_protected = !options.read_only
+        && (error.is_write_protected() || error.is_denied())
+        && stitch_device::open_path(&args.store, for_reading).is_ok();
+    if is_protected {
+        let path = args.store.display();
+        anyhow::bail!(
+            "{path}: is write-protected, so that nothing can be repaired; `stitchfs fsck -n {path}` \
+             only checks it"
+        );
+    }
+    Err(error.into())
 }
 
 /// Opening recovers whatever a crash left behind. False if the file system is damaged.
@@ -136,18 +168,22 @@ fn opens_well(store: &Store) -> Result<bool> {
 
 /// The store is so damaged that it does not open.
 fn unreadable(args: &Args, error: &StoreError) -> Result<u8> {
-    let finding = Finding {
-        rule: "open".to_owned(),
-        detail: error.to_string(),
-        is_repairable: false,
-    };
     let name = args.store.display().to_string();
-    report(
-        args,
-        &name,
-        &[finding],
-        "cannot be opened; restore it from a copy",
-    )?;
+    let is_repairable = error.is_log_damaged();
+    let finding = Finding {
+        rule: if is_repairable { "log" } else { "open" }.to_owned(),
+        detail: error.to_string(),
+        is_repairable,
+    };
+    let summary = if is_repairable {
+        format!(
+            "cannot be opened; restore it from a copy, or give that up and keep what was before it: \
+             stitchfs fsck -y --drop-log-tail {name}"
+        )
+    } else {
+        "cannot be opened; restore it from a copy".to_owned()
+    };
+    report(args, &name, &[finding], &summary)?;
     Ok(LEFT)
 }
 

@@ -180,6 +180,9 @@ fn serve(args: &Args, in_background: bool) -> Result<()> {
         output::note("uid, gid and umask are for new stores only; they change nothing here");
     }
     let store = open(args, &words)?;
+    for finding in store.damage() {
+        output::note(&format!("{}: {}", finding.rule, finding.detail));
+    }
     if !args.mount_point.exists() {
         std::fs::create_dir_all(&args.mount_point)
             .with_context(|| format!("cannot make {}", args.mount_point.display()))?;
@@ -267,6 +270,7 @@ fn open(args: &Args, words: &MountWords) -> Result<Store> {
         } else {
             Durability::default()
         },
+        drop_log_tail: false,
     };
     open_patiently(&args.store, &options).map_err(|error| explain(&args.store, error))
 }
@@ -305,6 +309,13 @@ fn explain(store: &Path, error: StoreError) -> anyhow::Error {
     if error.is_write_protected() {
         let path = path.display();
         return anyhow::anyhow!("{path}: is write-protected; mount it with -o ro");
+    }
+    if error.is_log_damaged() {
+        let path = path.display();
+        return anyhow::anyhow!(
+            "{path}: {error}; restore the store from a copy, or give that up and keep what was \
+             before it: stitchfs fsck -y --drop-log-tail {path}"
+        );
     }
     if error.kind() == ErrorKind::Corrupt {
         let path = path.display();

@@ -1,6 +1,6 @@
 //! Reading the backup log back.
 
-use super::{BackupLog, HEADER, Writer};
+use super::{BackupLog, HEADER, LogLoss, Writer};
 use crate::VolumeError;
 use crate::window::Window;
 use stitch_base::sync::MutexGuard;
@@ -109,7 +109,9 @@ impl BackupLog {
             return Ok(());
         }
         let loss = match verdict {
-            Some(loss @ VolumeError::LogDamaged { .. }) if writer.accepts_loss => Some(loss),
+            Some(VolumeError::LogDamaged { at, lost_bytes }) if writer.accepts_loss => {
+                Some(LogLoss { at, lost_bytes })
+            }
             Some(error) => return Err(error),
             None => None,
         };
@@ -122,7 +124,8 @@ impl BackupLog {
             }
         }
         if let Some(loss) = loss {
-            tracing::warn!(%loss, "the damaged end of the backup log is given up");
+            tracing::warn!(?loss, "the damaged end of the backup log is given up");
+            writer.loss = Some(loss);
             self.cut(&mut writer)?;
         }
         let end = writer.end.expect("just set");
