@@ -62,10 +62,10 @@ pub(crate) struct KvArgs {
     /// Repetitions; medians are reported [default: 3; quick: 1].
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=100))]
     pub(crate) repeat: Option<u32>,
-    /// Cut each phase short after so many seconds [default: never; quick: 3].
+    /// Cut each phase short after so many seconds [default: never; quick: 2].
     #[arg(long, value_name = "SECONDS")]
     pub(crate) cap: Option<f64>,
-    /// Wait at most so long for background work after a load; 0: not at all [default: 600; quick: 3].
+    /// Wait at most so long for background work after a load; 0: not at all [default: 600; quick: 2].
     #[arg(long, value_name = "SECONDS")]
     pub(crate) settle: Option<f64>,
     /// Limit the memory of every side, with its page cache, by a control group (root, version 1).
@@ -96,8 +96,8 @@ impl KvArgs {
             small_bytes: self.small_bytes.unwrap_or_else(|| quick(bytes / 4, bytes)),
             gets: self.gets.unwrap_or_else(|| quick(4_000, 100_000)),
             batch: self.batch,
-            cap_s: self.cap.or(self.quick.then_some(3.0)),
-            settle_s: self.settle.unwrap_or(if self.quick { 3.0 } else { 600.0 }),
+            cap_s: self.cap.or(self.quick.then_some(2.0)),
+            settle_s: self.settle.unwrap_or(if self.quick { 2.0 } else { 600.0 }),
             repeat: self.repeat.unwrap_or(if self.quick { 1 } else { 3 }),
             cgroup: self.cgroup,
         };

@@ -42,6 +42,11 @@ fn keyspace_options(options: &OpenOptions) -> KeyspaceCreateOptions {
         .with_kv_separation(options.has_large_values.then_some(blobs))
 }
 
+/// Every key from this one on.
+fn from(start: &[u8]) -> (Bound<&[u8]>, Bound<&[u8]>) {
+    (Bound::Included(start), Bound::Unbounded)
+}
+
 fn show(iter: fjall::Iter, rows: &mut Rows<'_>) -> Result<()> {
     for row in iter {
         let (key, value) = row.into_inner()?;
@@ -84,10 +89,7 @@ impl Side for Fjall {
     }
 
     fn scan(&self, start: &[u8], rows: &mut Rows<'_>) -> Result<()> {
-        show(
-            self.rows.range((Bound::Included(start), Bound::Unbounded)),
-            rows,
-        )
+        show(self.rows.range::<&[u8], _>(from(start)), rows)
     }
 
     fn snapshot(&self) -> Result<Box<dyn View + '_>> {
@@ -109,7 +111,10 @@ struct FjallView<'a> {
 
 impl View for FjallView<'_> {
     fn scan(&self, start: &[u8], rows: &mut Rows<'_>) -> Result<()> {
-        let range = (Bound::Included(start), Bound::Unbounded);
-        show(self.snapshot.range(&self.side.rows, range), rows)
+        show(
+            self.snapshot
+                .range::<&[u8], _>(&self.side.rows, from(start)),
+            rows,
+        )
     }
 }

@@ -8,7 +8,7 @@
 use super::{OpenOptions, Rows, Side, View, Write, folder_bytes, store_path};
 use anyhow::Result;
 use heed::types::Bytes;
-use heed::{AnyTls, Database, Env, EnvFlags, EnvOpenOptions, RoTxn, WithoutTls};
+use heed::{Database, Env, EnvFlags, EnvOpenOptions, RoTxn, WithoutTls};
 use std::fs;
 use std::ops::Bound;
 use std::path::PathBuf;
@@ -39,8 +39,19 @@ impl Lmdb {
         Ok(Self { env, rows, dir })
     }
 
-    fn scan_in(&self, txn: &RoTxn<'_, AnyTls>, start: &[u8], rows: &mut Rows<'_>) -> Result<()> {
-        let range = (Bound::Included(start), Bound::Unbounded);
+    fn scan_in(
+        &self,
+        txn: &RoTxn<'_, WithoutTls>,
+        start: &[u8],
+        rows: &mut Rows<'_>,
+    ) -> Result<()> {
+        // An empty key is no key here.
+        let from = if start.is_empty() {
+            Bound::Unbounded
+        } else {
+            Bound::Included(start)
+        };
+        let range = (from, Bound::Unbounded);
         for row in self.rows.range(txn, &range)? {
             let (key, value) = row?;
             if !rows(key, value) {
