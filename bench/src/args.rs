@@ -52,7 +52,7 @@ pub(crate) struct KvArgs {
     /// User data of workloads with smaller rows [default: as --bytes; quick: a quarter of it].
     #[arg(long, value_parser = size, value_name = "SIZE")]
     pub(crate) small_bytes: Option<u64>,
-    /// Point reads after a load [default: 100000; quick: 4000].
+    /// Point reads after a load [default: 100000; quick: 2000].
     #[arg(long, value_name = "COUNT")]
     pub(crate) gets: Option<u64>,
     /// Puts in one batch.
@@ -62,15 +62,20 @@ pub(crate) struct KvArgs {
     /// Repetitions; medians are reported [default: 3; quick: 1].
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=100))]
     pub(crate) repeat: Option<u32>,
-    /// Cut each phase short after so many seconds [default: never; quick: 2].
+    /// Cut each phase short after so many seconds [default: never; quick: 1].
     #[arg(long, value_name = "SECONDS")]
     pub(crate) cap: Option<f64>,
     /// Wait at most so long for background work after a load; 0: not at all [default: 600; quick: 2].
     #[arg(long, value_name = "SECONDS")]
     pub(crate) settle: Option<f64>,
-    /// Limit the memory of every side, with its page cache, by a control group (root, version 1).
+    /// Hold every side, with its page cache, to --memory by a control group (root, version 1). What
+    /// it may use for itself is half of it then.
     #[arg(long)]
     pub(crate) cgroup: bool,
+    /// Give every side a disk of its own, an ext4 on a loop device, and count what the device does
+    /// (root). The side `stitch-raw` needs it.
+    #[arg(long = "loop")]
+    pub(crate) is_on_disks: bool,
     /// Folder for `kv.json` and `kv.html`.
     #[arg(long, default_value = "target/bench", value_name = "DIR")]
     pub(crate) out: PathBuf,
@@ -94,14 +99,19 @@ impl KvArgs {
             memory_bytes: self.memory.unwrap_or_else(|| quick(32 * MIB, 512 * MIB)),
             bytes,
             small_bytes: self.small_bytes.unwrap_or_else(|| quick(bytes / 4, bytes)),
-            gets: self.gets.unwrap_or_else(|| quick(4_000, 100_000)),
+            gets: self.gets.unwrap_or_else(|| quick(2_000, 100_000)),
             batch: self.batch,
-            cap_s: self.cap.or(self.quick.then_some(2.0)),
+            cap_s: self.cap.or(self.quick.then_some(1.0)),
             settle_s: self.settle.unwrap_or(if self.quick { 2.0 } else { 600.0 }),
             repeat: self.repeat.unwrap_or(if self.quick { 1 } else { 3 }),
+            is_on_disks: self.is_on_disks,
             cgroup: self.cgroup,
         };
-        anyhow::ensure!(scale.memory_bytes >= 4 * MIB, "--memory is at least 4M");
+        let least = if self.cgroup { 128 } else { 4 };
+        anyhow::ensure!(
+            scale.memory_bytes >= least * MIB,
+            "--memory is at least 4M, with --cgroup at least 128M"
+        );
         let least = scale.bytes.min(scale.small_bytes);
         anyhow::ensure!(
             least >= 64 * KIB,

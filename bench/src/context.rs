@@ -1,7 +1,7 @@
 //! What a workload works with: a side, opened when it asks, and phases that are measured.
 
 use crate::measure::{Limits, Recorder};
-use crate::process::{self, Traffic};
+use crate::process::{self, Meter};
 use crate::report::{Phase, Scale};
 use crate::side::{self, OpenOptions, Side};
 use crate::values::Values;
@@ -13,6 +13,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use stitch_base::clock::{Clock as _, SystemClock};
 
+/// Our volume is at least this many times the memory, so that its size bounds no buffer.
+const MEMORY_ROOM: u64 = 16;
+
 /// What a child process is to do: one step of a workload on one side.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Spec {
@@ -22,8 +25,12 @@ pub(crate) struct Spec {
     pub(crate) step: u32,
     /// The side.
     pub(crate) side: String,
-    /// The folder of its store.
+    /// The folder of its store, or the device that is its store.
     pub(crate) dir: PathBuf,
+    /// Nothing is there yet.
+    pub(crate) is_fresh: bool,
+    /// Counters of the disk, where the side has one of its own.
+    pub(crate) disk_counters: Option<PathBuf>,
     /// How much of everything.
     pub(crate) scale: Scale,
     /// Seed of all that is random; another one in each repetition.
@@ -68,6 +75,7 @@ pub(crate) struct Context<'a> {
     live_bytes: u64,
     notes: BTreeMap<String, f64>,
     cap: Option<Duration>,
+    meter: Meter,
 }
 
 impl<'a> Context<'a> {
@@ -84,6 +92,10 @@ impl<'a> Context<'a> {
             live_bytes: 0,
             notes: BTreeMap::new(),
             cap: spec.scale.cap_s.map(Duration::from_secs_f64),
+            meter: match &spec.disk_counters {
+                Some(stat) => Meter::Disk(stat.clone(), spec.dir.clone()),
+                None => Meter::Process,
+            },
         }
     }
 
@@ -106,10 +118,12 @@ impl<'a> Context<'a> {
     pub(crate) fn options(&self, data_bytes: u64, row_bytes: u64) -> OpenOptions {
         // Room for twice the data, small rows with their headers, and the logs.
         let overhead = if row_bytes < 256 { 2 } else { 1 };
+        let data_room = (3 * overhead * data_bytes + (64 << 20)).next_multiple_of(1 << 20);
         OpenOptions {
             dir: self.spec.dir.clone(),
             scale: self.scale().clone(),
-            volume_bytes: (3 * overhead * data_bytes + (64 << 20)).next_multiple_of(1 << 20),
+            volume_bytes: data_room.max(MEMORY_ROOM * self.scale().memory_bytes),
+            is_fresh: self.spec.is_fresh,
             stitch_bytes: None,
             has_large_values: row_bytes >= 1 << 10,
         }
@@ -131,7 +145,10 @@ impl<'a> Context<'a> {
         let options = self.opened.clone().expect("a store was opened");
         self.close()?;
         process::evict(&self.spec.dir)?;
-        self.open_with(options)
+        self.open_with(OpenOptions {
+            is_fresh: false,
+            ..options
+        })
     }
 
     /// Closes the store.
@@ -196,7 +213,7 @@ impl<'a> Context<'a> {
             values: &self.values,
             batch: self.scale().batch,
         };
-        let (traffic, counters) = (Traffic::now()?, side.counters());
+        let (traffic, counters) = (self.meter.read()?, side.counters());
         let mut recorder = Recorder::new(&self.clock, &limits);
         let done = body(&bench, &mut recorder).with_context(|| format!("phase {name}"))?;
         if work != Work::Read {
@@ -204,7 +221,7 @@ impl<'a> Context<'a> {
         }
         let seconds = recorder.elapsed().as_secs_f64();
         let (settle_s, is_settled) = self.settle(work)?;
-        let traffic = Traffic::now()?.since(traffic);
+        let traffic = self.meter.read()?.since(traffic);
         let space_bytes = match work {
             Work::Read => None,
             Work::Load | Work::Write => Some(side.space_bytes()?),

@@ -4,39 +4,54 @@ use crate::args::KvArgs;
 use crate::cgroup::{self, Cgroup};
 use crate::child;
 use crate::context::Spec;
+use crate::disk::Disk;
 use crate::kv::{self, Workload};
+use crate::place::{Folder, Place};
 use crate::report::{self, FORMAT, Machine, Report, Run, Scale, Skipped};
 use crate::side;
 use anyhow::{Context as _, Result, ensure};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use stitch_base::clock::{Clock as _, SystemClock};
 
 /// With `--quick`, nothing is begun after this.
 const QUICK: Duration = Duration::from_secs(270);
+/// Seed of the first repetition; each has its own.
+const SEED: u64 = 0x5717_c4f5;
 
 /// Runs the command; whether all runs succeeded.
 pub(crate) fn run(args: &KvArgs) -> Result<bool> {
     let mut scale = args.scale()?;
     let workloads = kv::choose(&args.workloads)?;
     let mut skipped = Vec::new();
-    let sides = choose_sides(&args.sides, &mut skipped);
-    ensure!(
-        !sides.is_empty(),
-        "none of the sides asked for can run: {skipped:?}"
-    );
+    let mut sides = choose_sides(&args.sides, &mut skipped);
     if let Some(why) = scale.cgroup.then(cgroup::why_not).flatten() {
         scale.cgroup = false;
         skip(&mut skipped, "--cgroup", &why);
     }
+    let stop = stop_flag()?;
     fs::create_dir_all(&args.out).with_context(|| args.out.display().to_string())?;
     let folder = Folder::new(args.dir.as_deref().unwrap_or(&args.out))?;
+    let disk = make_disk(&mut scale, &folder, &mut skipped);
+    if disk.is_none() && sides.iter().any(|side| side == side::OURS_RAW) {
+        sides.retain(|side| side != side::OURS_RAW);
+        skip(
+            &mut skipped,
+            side::OURS_RAW,
+            "needs a disk of its own: --loop",
+        );
+    }
+    ensure!(!sides.is_empty(), "no side can run: {skipped:?}");
     let clock = SystemClock::default();
     let mut driver = Driver {
         scale: &scale,
         folder: &folder,
+        disk: disk.as_ref(),
+        stop: &stop,
         bar: bar(),
         clock: &clock,
         deadline: args.quick.then_some(QUICK),
@@ -52,7 +67,7 @@ pub(crate) fn run(args: &KvArgs) -> Result<bool> {
         format: FORMAT,
         started_unix_s: started.seconds(),
         seconds: clock.monotonic().as_secs_f64(),
-        machine: machine(&folder.path, load_before),
+        machine: machine(folder.path(), load_before),
         scale,
         runs,
         summary,
@@ -91,6 +106,33 @@ fn choose_sides(asked: &[String], skipped: &mut Vec<Skipped>) -> Vec<String> {
     sides
 }
 
+/// A disk with room for the largest workload on any side, if asked for.
+fn make_disk(scale: &mut Scale, folder: &Folder, skipped: &mut Vec<Skipped>) -> Option<Disk> {
+    if !scale.is_on_disks {
+        return None;
+    }
+    let data = scale.bytes.max(2 * scale.small_bytes);
+    let len_bytes = 6 * data + 16 * scale.memory_bytes + (2 << 30);
+    match Disk::new(folder.path(), len_bytes.next_multiple_of(1 << 20)) {
+        Ok(disk) => Some(disk),
+        Err(error) => {
+            scale.is_on_disks = false;
+            skip(skipped, "--loop", &format!("{error:#}"));
+            None
+        }
+    }
+}
+
+/// Set when somebody wants this to end: what was made is taken down then, and what was measured
+/// reported.
+fn stop_flag() -> Result<Arc<AtomicBool>> {
+    let flag = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&flag))?;
+    }
+    Ok(flag)
+}
+
 fn skip(skipped: &mut Vec<Skipped>, what: &str, why: &str) {
     skipped.push(Skipped {
         what: what.to_owned(),
@@ -102,6 +144,8 @@ fn skip(skipped: &mut Vec<Skipped>, what: &str, why: &str) {
 struct Driver<'a> {
     scale: &'a Scale,
     folder: &'a Folder,
+    disk: Option<&'a Disk>,
+    stop: &'a AtomicBool,
     bar: ProgressBar,
     clock: &'a SystemClock,
     deadline: Option<Duration>,
@@ -122,16 +166,23 @@ impl Driver<'_> {
         }
     }
 
+    /// Why nothing more is begun; `None` if it is.
+    fn why_over(&self) -> Option<&'static str> {
+        if self.stop.load(Ordering::Relaxed) {
+            return Some("stopped");
+        }
+        let is_late = |deadline| self.clock.monotonic() > deadline;
+        let is_over = self.deadline.is_some_and(is_late);
+        is_over.then_some("the time of --quick is over")
+    }
+
     fn run_one(&mut self, workload: &Workload, side: &str, repeat: u32) {
-        let what = format!("{} on {side}", workload.name);
-        if workload.is_ours_only && side != side::OURS {
+        if workload.is_ours_only && ![side::OURS, side::OURS_RAW].contains(&side) {
             return;
         }
-        if self
-            .deadline
-            .is_some_and(|deadline| self.clock.monotonic() > deadline)
-        {
-            return skip(&mut self.skipped, &what, "the time of --quick is over");
+        let what = format!("{} on {side}", workload.name);
+        if let Some(why) = self.why_over() {
+            return skip(&mut self.skipped, &what, why);
         }
         let mut run = Run {
             workload: workload.name.to_owned(),
@@ -141,18 +192,9 @@ impl Driver<'_> {
             peak_rss_bytes: 0,
             error: None,
         };
-        let dir = self.folder.path.join(side);
+        let mut place = None;
         for step in 0..(workload.steps)(self.scale) {
-            let spec = Spec {
-                workload: workload.name.to_owned(),
-                step,
-                side: side.to_owned(),
-                dir: dir.clone(),
-                scale: self.scale.clone(),
-                seed: 0x5717_c4f5 + u64::from(repeat),
-                cgroup: None,
-            };
-            match self.run_step(workload, spec) {
+            match self.run_step(workload, step, &run, &mut place) {
                 Ok(outcome) => {
                     run.phases.extend(outcome.phases);
                     run.peak_rss_bytes = run.peak_rss_bytes.max(outcome.peak_rss_bytes);
@@ -164,24 +206,36 @@ impl Driver<'_> {
                 }
             }
         }
-        // What is left is removed with the folder.
-        let _ = fs::remove_dir_all(&dir);
         self.runs.push(run);
     }
 
-    fn run_step(&self, workload: &Workload, mut spec: Spec) -> Result<child::Outcome> {
-        if (workload.is_fresh)(spec.step) {
-            if spec.dir.exists() {
-                fs::remove_dir_all(&spec.dir)?;
-            }
-            fs::create_dir_all(&spec.dir)?;
+    fn run_step(
+        &self,
+        workload: &Workload,
+        step: u32,
+        run: &Run,
+        place: &mut Option<Place>,
+    ) -> Result<child::Outcome> {
+        let is_fresh = (workload.is_fresh)(step);
+        if is_fresh {
+            // The old place goes before the new one comes: they have one path.
+            drop(place.take());
+            *place = Some(self.folder.place(&run.side, self.disk)?);
         }
-        let group = self
-            .scale
-            .cgroup
-            .then(|| Cgroup::new(self.scale.memory_bytes));
-        let group = group.transpose()?;
-        spec.cgroup = group.as_ref().map(|group| group.path().to_owned());
+        let place = place.as_ref().expect("the first step is fresh");
+        let limit = self.scale.memory_bytes;
+        let group = self.scale.cgroup.then(|| Cgroup::new(limit)).transpose()?;
+        let spec = Spec {
+            workload: run.workload.clone(),
+            step,
+            side: run.side.clone(),
+            dir: place.path().to_owned(),
+            is_fresh,
+            disk_counters: self.disk.map(Disk::counters),
+            scale: self.scale.clone(),
+            seed: SEED + u64::from(run.repeat),
+            cgroup: group.as_ref().map(|group| group.path().to_owned()),
+        };
         let name = format!("{} on {}", spec.workload, spec.side);
         child::spawn(&spec, &mut |phase, done, total| {
             self.bar.set_length(total.max(1));
@@ -195,49 +249,6 @@ impl Driver<'_> {
 fn bar() -> ProgressBar {
     let style = ProgressStyle::with_template("{msg:40} {bar:30} {human_pos} of {human_len}");
     ProgressBar::new(1).with_style(style.expect("the template is valid"))
-}
-
-/// A folder that goes when this does.
-struct Folder {
-    path: PathBuf,
-}
-
-const FOLDER_PREFIX: &str = "stitch-bench-";
-
-impl Folder {
-    fn new(parent: &Path) -> Result<Self> {
-        fs::create_dir_all(parent).with_context(|| parent.display().to_string())?;
-        remove_stale(parent)?;
-        let path = parent.join(format!("{FOLDER_PREFIX}{}", std::process::id()));
-        fs::create_dir(&path).with_context(|| path.display().to_string())?;
-        let path = path.canonicalize()?;
-        Ok(Self { path })
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        if let Err(error) = fs::remove_dir_all(&self.path) {
-            eprintln!("cannot remove {}: {error}", self.path.display());
-        }
-    }
-}
-
-/// Removes what earlier runs left that were stopped in the middle.
-fn remove_stale(parent: &Path) -> Result<()> {
-    for entry in fs::read_dir(parent)? {
-        let entry = entry?;
-        let name = entry.file_name().to_string_lossy().into_owned();
-        let pid = name
-            .strip_prefix(FOLDER_PREFIX)
-            .and_then(|pid| pid.parse::<u32>().ok());
-        if let Some(pid) = pid
-            && !Path::new(&format!("/proc/{pid}")).exists()
-        {
-            fs::remove_dir_all(entry.path())?;
-        }
-    }
-    Ok(())
 }
 
 fn load() -> String {

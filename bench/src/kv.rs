@@ -62,11 +62,11 @@ pub(crate) fn all() -> Vec<Workload> {
     all.extend(append::workloads());
     all.extend(fill::workloads());
     all.push(fill_sync::workload());
-    all.push(sweep::workload());
     all.push(tombstones::workload());
     all.push(snapshot::workload());
     all.push(recovery::workload());
     all.push(full::workload());
+    all.push(sweep::workload());
     all.push(ycsb::workload());
     all
 }

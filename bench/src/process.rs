@@ -1,9 +1,9 @@
 //! What the kernel counts about this process, and the page cache.
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use rustix::fs::Advice;
 use std::fs::{self, File};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use stitch_base::clock::{Clock as _, SystemClock};
 
@@ -16,9 +16,51 @@ pub(crate) struct Traffic {
     pub(crate) write_bytes: u64,
 }
 
+/// Who counts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Meter {
+    /// The kernel, what this process does.
+    Process,
+    /// The kernel, what a disk does that only this side uses: its `stat` file, and a folder on it.
+    Disk(PathBuf, PathBuf),
+}
+
+/// Unit of a disk's counters.
+const SECTOR_BYTES: u64 = 512;
+
+impl Meter {
+    /// Everything so far. A disk is first given what the page cache still holds for it.
+    pub(crate) fn read(&self) -> Result<Traffic> {
+        match self {
+            Self::Process => Traffic::of_process(),
+            Self::Disk(stat, folder) => {
+                let folder = File::open(folder)?;
+                // A raw device has no file system to sync, and no page cache of ours.
+                if folder.metadata()?.is_dir() {
+                    rustix::fs::syncfs(&folder)?;
+                }
+                Traffic::of_disk(&fs::read_to_string(stat)?)
+            }
+        }
+    }
+}
+
 impl Traffic {
-    /// Since the process began.
-    pub(crate) fn now() -> Result<Self> {
+    /// Of a disk: reads, reads joined, sectors read, time; the same for writes; and more.
+    fn of_disk(text: &str) -> Result<Self> {
+        let fields: Vec<u64> = text
+            .split_whitespace()
+            .filter_map(|f| f.parse().ok())
+            .collect();
+        ensure!(fields.len() > 6, "a disk has no counters: {text:?}");
+        Ok(Self {
+            read_bytes: fields[2] * SECTOR_BYTES,
+            write_bytes: fields[6] * SECTOR_BYTES,
+        })
+    }
+
+    /// Of this process since it began.
+    fn of_process() -> Result<Self> {
         let text = fs::read_to_string("/proc/self/io").context("/proc/self/io")?;
         let written = field(&text, "write_bytes:");
         Ok(Self {
@@ -65,13 +107,13 @@ pub(crate) fn settle(clock: &SystemClock, most: Duration) -> Result<(Duration, b
     const QUIET_WINDOWS: u32 = 2;
     let start = clock.monotonic();
     let (mut quiet, mut busy_until) = (0, start);
-    let mut last = (Traffic::now()?.write_bytes, cpu_ticks());
+    let mut last = (Traffic::of_process()?.write_bytes, cpu_ticks());
     while quiet < QUIET_WINDOWS {
         if clock.monotonic() - start > most {
             return Ok((clock.monotonic() - start, false));
         }
         clock.sleep(WINDOW);
-        let now = (Traffic::now()?.write_bytes, cpu_ticks());
+        let now = (Traffic::of_process()?.write_bytes, cpu_ticks());
         if now.0 == last.0 && now.1 <= last.1 + 1 {
             quiet += 1;
         } else {
@@ -83,14 +125,19 @@ pub(crate) fn settle(clock: &SystemClock, most: Duration) -> Result<(Duration, b
     Ok((busy_until - start, true))
 }
 
-/// Makes every file below `path` durable and drops it from the page cache.
+/// Makes every file below `path`, or the device there, durable and drops it from the page cache.
 pub(crate) fn evict(path: &Path) -> Result<()> {
-    for_each_file(path, &mut |file_path| {
+    let evict_one = |file_path: &Path| {
         let file = File::open(file_path)?;
         rustix::fs::fdatasync(&file)?;
         rustix::fs::fadvise(&file, 0, None, Advice::DontNeed)?;
         Ok(())
-    })
+    };
+    if path.is_dir() {
+        for_each_file(path, &mut |file_path| evict_one(file_path))
+    } else {
+        evict_one(path)
+    }
 }
 
 /// Bytes that the files below `path` take on their file system.
@@ -126,13 +173,21 @@ mod tests {
     #[test]
     fn what_is_written_is_counted() {
         let dir = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
-        let before = Traffic::now().unwrap();
+        let before = Meter::Process.read().unwrap();
         fs::create_dir(dir.path().join("below")).unwrap();
         fs::write(dir.path().join("below/file"), vec![1; 1 << 20]).unwrap();
         evict(dir.path()).unwrap();
-        let traffic = Traffic::now().unwrap().since(before);
+        let traffic = Meter::Process.read().unwrap().since(before);
         assert!(traffic.write_bytes >= 1 << 20, "{traffic:?}");
         assert!(allocated_bytes(dir.path()).unwrap() >= 1 << 20);
+    }
+
+    #[test]
+    fn sectors_of_a_disk_are_counted() {
+        let text = "    10    0     80    1    20    0    160    2    0    3    4\n";
+        let traffic = Traffic::of_disk(text).unwrap();
+        assert_eq!((traffic.read_bytes, traffic.write_bytes), (40960, 81920));
+        assert!(Traffic::of_disk("1 2 3").is_err());
     }
 
     #[test]

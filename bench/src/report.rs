@@ -60,7 +60,7 @@ pub(crate) struct Machine {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Scale {
-    /// Block cache and memtables together.
+    /// Block cache and memtables together; with `cgroup` twice that, and the limit of everything.
     pub(crate) memory_bytes: u64,
     /// User data of workloads with rows of 1 KiB and more.
     pub(crate) bytes: u64,
@@ -76,6 +76,8 @@ pub(crate) struct Scale {
     pub(crate) settle_s: f64,
     /// Repetitions.
     pub(crate) repeat: u32,
+    /// Whether every side has a disk of its own, whose counters are reported.
+    pub(crate) is_on_disks: bool,
     /// Whether a control group limits the memory of every side to `memory_bytes`.
     pub(crate) cgroup: bool,
 }
@@ -223,19 +225,30 @@ impl Scale {
             cap_s: None,
             settle_s: 1.0,
             repeat: 1,
+            is_on_disks: false,
             cgroup: false,
+        }
+    }
+
+    /// Block cache and memtables together. In a control group, half of it is left for the page
+    /// cache and for the program.
+    pub(crate) const fn budget_bytes(&self) -> u64 {
+        if self.cgroup {
+            self.memory_bytes / 2
+        } else {
+            self.memory_bytes
         }
     }
 
     /// Size of one write buffer, the same on all sides that have one. They have two.
     pub(crate) const fn write_buffer_bytes(&self) -> u64 {
-        let eighth = self.memory_bytes / 8;
+        let eighth = self.budget_bytes() / 8;
         if eighth < 64 << 10 { 64 << 10 } else { eighth }
     }
 
     /// What is left for the block cache beside two write buffers.
     #[cfg(feature = "peers")]
     pub(crate) const fn cache_bytes(&self) -> u64 {
-        self.memory_bytes - 2 * self.write_buffer_bytes()
+        self.budget_bytes() - 2 * self.write_buffer_bytes()
     }
 }

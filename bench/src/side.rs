@@ -22,8 +22,10 @@ use std::sync::Arc;
 
 /// Our own store, which every comparison is with.
 pub(crate) const OURS: &str = "stitch";
+/// Ours on a raw device, without a file system below.
+pub(crate) const OURS_RAW: &str = "stitch-raw";
 /// Every side there is. What is not built in says so when asked for.
-pub(crate) const NAMES: [&str; 5] = [OURS, "rocksdb", "leveldb", "lmdb", "fjall"];
+pub(crate) const NAMES: [&str; 6] = [OURS, "rocksdb", "leveldb", "lmdb", "fjall", OURS_RAW];
 
 /// One change of a batch.
 #[derive(Clone, Copy, Debug)]
@@ -87,8 +89,10 @@ pub(crate) trait View {
 /// How to open a side.
 #[derive(Clone, Debug)]
 pub(crate) struct OpenOptions {
-    /// A folder of its own.
+    /// A folder of its own, or the device that is its store.
     pub(crate) dir: PathBuf,
+    /// Nothing is there yet.
+    pub(crate) is_fresh: bool,
     /// Memory, mainly.
     pub(crate) scale: Scale,
     /// Room that the store may take, for those that must know it.
@@ -103,7 +107,7 @@ pub(crate) struct OpenOptions {
 /// Opens or makes a side's store.
 pub(crate) fn open(name: &str, options: &OpenOptions) -> Result<Arc<dyn Side>> {
     match name {
-        OURS => Ok(Arc::new(stitch::Stitch::open(options)?)),
+        OURS | OURS_RAW => Ok(Arc::new(stitch::Stitch::open(options)?)),
         #[cfg(feature = "rocksdb")]
         "rocksdb" => Ok(Arc::new(c_engine::CEngine::rocksdb(options)?)),
         #[cfg(feature = "leveldb")]
@@ -119,7 +123,7 @@ pub(crate) fn open(name: &str, options: &OpenOptions) -> Result<Arc<dyn Side>> {
 /// Why a side cannot be run; `None` if it can.
 pub(crate) fn why_not(name: &str) -> Option<String> {
     let built = match name {
-        OURS => true,
+        OURS | OURS_RAW => true,
         "rocksdb" => cfg!(feature = "rocksdb"),
         "leveldb" => cfg!(feature = "leveldb"),
         "lmdb" => cfg!(feature = "lmdb"),
@@ -129,9 +133,10 @@ pub(crate) fn why_not(name: &str) -> Option<String> {
     (!built).then(|| format!("not built in: add `--features {name}` (see docs/bench.md)"))
 }
 
-/// The names of the sides that are built in.
+/// The names of the sides that are built in and need no device of their own.
 pub(crate) fn built() -> Vec<String> {
     let built = NAMES.iter().filter(|name| why_not(name).is_none());
+    let built = built.filter(|name| **name != OURS_RAW);
     built.map(|name| (*name).to_owned()).collect()
 }
 
@@ -153,6 +158,7 @@ mod tests {
     fn options(dir: &Path) -> OpenOptions {
         OpenOptions {
             dir: dir.to_owned(),
+            is_fresh: !dir.join("store.stitch").exists(),
             scale: Scale::tiny(),
             volume_bytes: 32 << 20,
             stitch_bytes: None,

@@ -11,8 +11,8 @@ use anyhow::{Result, ensure};
 const KEY_BYTES: u64 = 8;
 const ROW_BYTES: u64 = 1024;
 const VALUE_BYTES: usize = (ROW_BYTES - KEY_BYTES) as usize;
-/// The data is this part of what the other workloads load: it is written three times.
-const SHARE: u64 = 2;
+/// The data is this part of what other workloads load: it is written three times.
+const SHARE: u64 = 4;
 
 pub(super) fn workload() -> Workload {
     Workload::new(
@@ -25,14 +25,12 @@ pub(super) fn workload() -> Workload {
 fn run(context: &mut Context<'_>, _step: u32) -> Result<()> {
     let count = (context.scale().bytes / SHARE / ROW_BYTES).max(1);
     context.open(2 * count * ROW_BYTES, ROW_BYTES)?;
+    // Without a limit of time: the snapshot is to show every row.
+    context.without_cap();
     context.set_live_bytes(count * ROW_BYTES);
-    let loaded = context.phase("load", Work::Load, count, |bench, record| {
+    context.phase("load", Work::Load, count, |bench, record| {
         put_all(bench, record, count, 0)
     })?;
-    ensure!(
-        loaded == count,
-        "only {loaded} of {count} rows were loaded in the time"
-    );
     context.phase("overwrite", Work::Load, count, |bench, record| {
         put_all(bench, record, count, 0)
     })?;

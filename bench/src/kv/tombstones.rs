@@ -15,6 +15,8 @@ use std::ops::Range;
 
 const VALUE_BYTES: usize = 100;
 const ROW_BYTES: u64 = 16 + VALUE_BYTES as u64;
+/// The data is this part of what other workloads of small rows load.
+const SHARE: u64 = 4;
 /// Scans started over each range.
 const SCANS: u64 = 20;
 
@@ -27,26 +29,19 @@ pub(super) fn workload() -> Workload {
 }
 
 fn run(context: &mut Context<'_>, _step: u32) -> Result<()> {
-    let count = (context.scale().small_bytes / ROW_BYTES).max(64);
+    let count = (context.scale().small_bytes / SHARE / ROW_BYTES).max(64);
+    // Without a limit of time: what follows needs the whole range.
+    context.without_cap();
     let (third, end) = (count * 3 / 8, count * 6 / 8);
     context.open(count * ROW_BYTES, ROW_BYTES)?;
     context.set_live_bytes(count * ROW_BYTES);
-    let loaded = context.phase("load", Work::Load, count, |bench, record| {
+    context.phase("load", Work::Load, count, |bench, record| {
         each(bench, record, 0..count, Op::Put)
     })?;
-    // What follows needs the whole range: a slow side is not cut in the middle of it.
-    ensure!(
-        loaded == count,
-        "only {loaded} of {count} rows were loaded in the time"
-    );
     context.set_live_bytes((count - third) * ROW_BYTES);
-    let deleted = context.phase("delete-each", Work::Write, third, |bench, record| {
+    context.phase("delete-each", Work::Write, third, |bench, record| {
         each(bench, record, 0..third, Op::Delete)
     })?;
-    ensure!(
-        deleted == third,
-        "only {deleted} of {third} rows were deleted in the time"
-    );
     context.phase("scan-start-each", Work::Read, SCANS, |bench, record| {
         first_rows(bench, record, 0, third)
     })?;
@@ -82,21 +77,16 @@ fn run(context: &mut Context<'_>, _step: u32) -> Result<()> {
 }
 
 /// Puts or deletes these rows one by one, in order.
-fn each(bench: &Bench<'_>, record: &mut Recorder<'_>, ids: Range<u64>, op: Op) -> Result<u64> {
-    let mut done = 0;
+fn each(bench: &Bench<'_>, record: &mut Recorder<'_>, ids: Range<u64>, op: Op) -> Result<()> {
     for id in ids {
-        if record.is_over() {
-            break;
-        }
         let key = decimal_key(id);
         let write = match op {
             Op::Put => Write::Put(&key, bench.values.value(id, VALUE_BYTES)),
             _ => Write::Delete(&key),
         };
         record.time(op, (1, ROW_BYTES), || bench.side.write(&[write], false))?;
-        done += 1;
     }
-    Ok(done)
+    Ok(())
 }
 
 /// Answers whether the range had to be deleted row by row.
@@ -119,9 +109,6 @@ fn delete_range(bench: &Bench<'_>, record: &mut Recorder<'_>, ids: Range<u64>) -
 /// Starts scans at one key and waits for the first row, which must be that of another.
 fn first_rows(bench: &Bench<'_>, record: &mut Recorder<'_>, from: u64, to: u64) -> Result<()> {
     for _ in 0..SCANS {
-        if record.is_over() {
-            break;
-        }
         let mut first = None;
         record.time(Op::Scan, (1, ROW_BYTES), || {
             bench.side.scan(&decimal_key(from), &mut |key, _| {

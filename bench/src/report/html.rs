@@ -7,7 +7,9 @@ use crate::side::NAMES;
 use std::fmt::Write as _;
 
 /// One colour per side, in the order of [`NAMES`].
-const COLOURS: [&str; 5] = ["#d9480f", "#1c7ed6", "#2b8a3e", "#862e9c", "#868e96"];
+const COLOURS: [&str; 6] = [
+    "#d9480f", "#1c7ed6", "#2b8a3e", "#862e9c", "#868e96", "#f08c00",
+];
 
 const STYLE: &str = "
 :root { color-scheme: light dark; --line: #8884; }
@@ -59,6 +61,11 @@ pub(crate) fn html(report: &Report) -> String {
 fn head(out: &mut String, report: &Report) {
     let (machine, scale) = (&report.machine, &report.scale);
     let mib = |bytes: u64| bytes >> 20;
+    let counted = if scale.is_on_disks {
+        "by a disk of its own"
+    } else {
+        "for its process"
+    };
     let memory = if scale.cgroup {
         "by control group"
     } else {
@@ -67,7 +74,7 @@ fn head(out: &mut String, report: &Report) {
     let _ = write!(
         out,
         "<p>{} processors, {} MiB of memory, kernel {}, file system {}; load {} before and {} \
-         after. Memory per side {} MiB ({memory}), data {} MiB, of small rows {} MiB, {} put(s) a \
+         after. Traffic counted {counted}. Memory per side {} MiB ({memory}), data {} MiB, of small rows {} MiB, {} put(s) a \
          batch, {} repetition(s), {:.0} s in all.</p><p>{LEGEND}</p>",
         machine.cpus,
         mib(machine.memory_bytes),

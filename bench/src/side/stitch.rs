@@ -4,7 +4,6 @@ use super::{OpenOptions, Rows, Side, View, Write, store_path};
 use anyhow::{Context as _, Error, Result};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::Arc;
 use stitch_base::{ErrorKind, TreeId, random};
 use stitch_device::{Device, FileDevice};
@@ -31,11 +30,10 @@ pub(crate) struct Stitch {
 
 impl Stitch {
     pub(crate) fn open(options: &OpenOptions) -> Result<Self> {
-        let path = store_path(&options.dir, "store.stitch");
-        let device = open_device(&path, options.volume_bytes)?;
+        let device = open_device(options)?;
         let opened = Volume::open(Arc::clone(&device), &stitch_volume::OpenOptions::default())?;
         let vt_options = VtOptions {
-            memory_bytes: options.scale.memory_bytes,
+            memory_bytes: options.scale.budget_bytes(),
             ..VtOptions::default()
         };
         let engine = VtEngine::open(opened, vt_options)?;
@@ -96,20 +94,27 @@ fn tree_options(options: &OpenOptions) -> TreeOptions {
     }
 }
 
-fn open_device(path: &Path, volume_bytes: u64) -> Result<Arc<dyn Device>> {
-    if path.exists() {
-        return Ok(stitch_device::open_path(
-            path,
-            stitch_device::OpenOptions::default(),
-        )?);
-    }
-    let len_bytes = volume_bytes.next_multiple_of(PAGE);
-    let device: Arc<dyn Device> = Arc::new(FileDevice::create(path, len_bytes)?);
-    let format = FormatOptions {
-        uuid: random::bytes16().context("no random numbers")?,
-        ..FormatOptions::default()
+/// A file in the folder, or the device, formatted where nothing is there yet.
+fn open_device(options: &OpenOptions) -> Result<Arc<dyn Device>> {
+    let is_folder = options.dir.is_dir();
+    let path = if is_folder {
+        store_path(&options.dir, "store.stitch")
+    } else {
+        options.dir.clone()
     };
-    Volume::format(device.as_ref(), &format, &mut |_, _| ())?;
+    let device: Arc<dyn Device> = if is_folder && options.is_fresh {
+        let len_bytes = options.volume_bytes.next_multiple_of(PAGE);
+        Arc::new(FileDevice::create(&path, len_bytes)?)
+    } else {
+        stitch_device::open_path(&path, stitch_device::OpenOptions::default())?
+    };
+    if options.is_fresh {
+        let format = FormatOptions {
+            uuid: random::bytes16().context("no random numbers")?,
+            ..FormatOptions::default()
+        };
+        Volume::format(device.as_ref(), &format, &mut |_, _| ())?;
+    }
     Ok(device)
 }
 

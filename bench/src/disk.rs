@@ -1,0 +1,109 @@
+//! A disk of a side's own: a loop device on a preallocated file, with a fresh ext4 on it.
+//!
+//! Its counters are exact: every sector that reached or left the device, whoever wrote it back and
+//! whenever. The loop device reads and writes the file below without the page cache of the host.
+
+use anyhow::{Context as _, Result, ensure};
+use rustix::fs::{FallocateFlags, fallocate};
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A loop device; detached when this goes.
+#[derive(Debug)]
+pub(crate) struct Disk {
+    image: PathBuf,
+    device: PathBuf,
+}
+
+/// A mounted file system; unmounted when this goes.
+#[derive(Debug)]
+pub(crate) struct Mount {
+    at: PathBuf,
+}
+
+impl Disk {
+    /// Makes the file in `folder` and attaches it.
+    pub(crate) fn new(folder: &Path, len_bytes: u64) -> Result<Self> {
+        let image = folder.join("disk.img");
+        let file = File::create(&image).with_context(|| image.display().to_string())?;
+        fallocate(&file, FallocateFlags::empty(), 0, len_bytes)
+            .with_context(|| format!("no room for a disk of {} MiB", len_bytes >> 20))?;
+        let attach = ["--find", "--show", "--direct-io=on"];
+        let shown = output(Command::new("losetup").args(attach).arg(&image))?;
+        let device = PathBuf::from(shown.trim());
+        Ok(Self { image, device })
+    }
+
+    /// The device.
+    pub(crate) fn device(&self) -> &Path {
+        &self.device
+    }
+
+    /// Where the kernel counts what the device did.
+    pub(crate) fn counters(&self) -> PathBuf {
+        let name = self.device.file_name().unwrap_or_default();
+        Path::new("/sys/block").join(name).join("stat")
+    }
+
+    /// Makes a file system, whatever was there, and mounts it.
+    pub(crate) fn mount(&self, at: &Path) -> Result<Mount> {
+        // Nothing is left for the kernel to initialize in the background.
+        let options = "lazy_itable_init=0,lazy_journal_init=0,nodiscard";
+        let make = ["-q", "-F", "-m", "0", "-T", "largefile4", "-E", options];
+        output(Command::new("mkfs.ext4").args(make).arg(&self.device))?;
+        fs::create_dir_all(at)?;
+        output(Command::new("mount").arg(&self.device).arg(at))?;
+        Ok(Mount { at: at.to_owned() })
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        if let Err(error) = output(Command::new("losetup").arg("-d").arg(&self.device)) {
+            eprintln!("{} stays attached: {error:#}", self.device.display());
+        }
+        // The folder that it is in is removed anyway.
+        let _ = fs::remove_file(&self.image);
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        if let Err(error) = output(Command::new("umount").arg(&self.at)) {
+            eprintln!("{} stays mounted: {error:#}", self.at.display());
+        }
+    }
+}
+
+/// Runs a command to its end; what it printed.
+fn output(command: &mut Command) -> Result<String> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let output = command
+        .output()
+        .with_context(|| format!("cannot run {name}"))?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{name}: {}", said.trim());
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// Unmounts and detaches what a run that was killed left in its folder.
+pub(crate) fn take_down(folder: &Path) -> Result<()> {
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    let mounted = mounts.lines().filter_map(|line| line.split(' ').nth(1));
+    for at in mounted.filter(|at| Path::new(at).starts_with(folder)) {
+        output(Command::new("umount").arg(at))?;
+    }
+    let image = folder.join("disk.img");
+    if image.exists() {
+        let devices = output(
+            Command::new("losetup")
+                .args(["--noheadings", "-O", "NAME", "-j"])
+                .arg(&image),
+        )?;
+        for device in devices.lines() {
+            output(Command::new("losetup").arg("-d").arg(device.trim()))?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,122 @@
+//! Where stores are put: a folder of this run, and in it one place at a time.
+
+use crate::disk::{self, Disk, Mount};
+use crate::side::OURS_RAW;
+use anyhow::{Context as _, Result};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+const FOLDER_PREFIX: &str = "stitch-bench-";
+
+/// A folder that goes when this does.
+#[derive(Debug)]
+pub(crate) struct Folder {
+    path: PathBuf,
+}
+
+impl Folder {
+    /// Makes one for this process in `parent`; removes what earlier ones left that were killed.
+    pub(crate) fn new(parent: &Path) -> Result<Self> {
+        fs::create_dir_all(parent).with_context(|| parent.display().to_string())?;
+        remove_stale(parent)?;
+        let path = parent.join(format!("{FOLDER_PREFIX}{}", std::process::id()));
+        fs::create_dir(&path).with_context(|| path.display().to_string())?;
+        let path = path.canonicalize()?;
+        Ok(Self { path })
+    }
+
+    /// Where it is.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// An empty place for a side's store: a folder, a file system on `disk`, or `disk` itself.
+    pub(crate) fn place(&self, side: &str, disk: Option<&Disk>) -> Result<Place> {
+        let path = self.path.join("store");
+        let Some(disk) = disk else {
+            fs::create_dir(&path).with_context(|| path.display().to_string())?;
+            return Ok(Place { path, mount: None });
+        };
+        if side == OURS_RAW {
+            let path = disk.device().to_owned();
+            return Ok(Place { path, mount: None });
+        }
+        let mount = Some(disk.mount(&path)?);
+        Ok(Place { path, mount })
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        if let Err(error) = fs::remove_dir_all(&self.path) {
+            eprintln!("cannot remove {}: {error}", self.path.display());
+        }
+    }
+}
+
+/// Where a side's store is; taken down when this goes.
+#[derive(Debug)]
+pub(crate) struct Place {
+    path: PathBuf,
+    mount: Option<Mount>,
+}
+
+impl Place {
+    /// A folder or a device.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        drop(self.mount.take());
+        // What a raw device holds, the next side overwrites.
+        if self.path.is_dir()
+            && let Err(error) = fs::remove_dir_all(&self.path)
+        {
+            eprintln!("cannot remove {}: {error}", self.path.display());
+        }
+    }
+}
+
+fn remove_stale(parent: &Path) -> Result<()> {
+    for entry in fs::read_dir(parent)? {
+        let entry = entry?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let pid = name.strip_prefix(FOLDER_PREFIX);
+        let pid = pid.and_then(|pid| pid.parse::<u32>().ok());
+        if let Some(pid) = pid
+            && !Path::new(&format!("/proc/{pid}")).exists()
+        {
+            let path = entry.path().canonicalize()?;
+            disk::take_down(&path)?;
+            fs::remove_dir_all(&path).with_context(|| path.display().to_string())?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_killed_run_left_is_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let gone = dir.path().join(format!("{FOLDER_PREFIX}4194305"));
+        let other = dir.path().join("stitch-bench-notes");
+        fs::create_dir_all(gone.join("store")).unwrap();
+        fs::create_dir(&other).unwrap();
+        let folder = Folder::new(dir.path()).unwrap();
+        assert!(!gone.exists());
+        assert!(other.exists());
+        let place = folder.place("stitch", None).unwrap();
+        fs::write(place.path().join("file"), b"x").unwrap();
+        let path = folder.path().to_owned();
+        drop(place);
+        assert_eq!(fs::read_dir(&path).unwrap().count(), 0);
+        drop(folder);
+        assert!(!path.exists());
+    }
+}
