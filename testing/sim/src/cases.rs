@@ -110,6 +110,7 @@ where
             ("refused", stats.refused),
             ("partly read", stats.unreadable),
             ("whole", stats.whole),
+            ("operations after it", stats.later_ops),
         ])
     }));
     let shared = Arc::clone(&system);

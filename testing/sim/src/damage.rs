@@ -5,6 +5,8 @@
 //! - so does a page that is lost or comes from elsewhere, but for the logs of a store that was not closed
 //!   in good order: the last page takes with it what says that it was there. What is left then is a
 //!   state of before, no older than the last close;
+//! - a store of which a part cannot be read takes writes as before, over several lives, and what
+//!   can be read stays right;
 //! - what is no store, or half of one, is refused with a message, and never a panic.
 
 use crate::timeline::Timeline;
@@ -25,6 +27,8 @@ pub struct DamageStats {
     pub unreadable: u64,
     /// Of these, how many held everything.
     pub whole: u64,
+    /// Operations done on stores that could not all be read.
+    pub later_ops: u64,
 }
 
 impl DamageStats {
@@ -34,6 +38,7 @@ impl DamageStats {
         self.refused += other.refused;
         self.unreadable += other.unreadable;
         self.whole += other.whole;
+        self.later_ops += other.later_ops;
     }
 }
 
@@ -70,6 +75,7 @@ struct Made<'a, S: System> {
     closed: usize,
     /// Shortest prefix that a flipped bit may leave.
     synced: usize,
+    ops_max: u64,
 }
 
 impl<'a, S: System> Made<'a, S> {
@@ -105,6 +111,7 @@ impl<'a, S: System> Made<'a, S> {
             timeline,
             closed,
             synced: synced.max(closed),
+            ops_max,
         })
     }
 
@@ -120,7 +127,7 @@ impl<'a, S: System> Made<'a, S> {
         let bit = 1u8 << rng.below(8);
         device.corrupt(at, bit).map_err(|e| e.to_string())?;
         let what = format!("bit {bit:#04x} flipped at byte {at}");
-        self.judge(Arc::new(device), self.synced, &what)
+        self.judge(Arc::new(device), self.synced, &what, rng)
     }
 
     /// A whole sector is lost or comes from elsewhere.
@@ -142,7 +149,7 @@ impl<'a, S: System> Made<'a, S> {
             .write_at(target, &[&bytes])
             .map_err(|e| e.to_string())?;
         let what = format!("page at {target} {what}");
-        self.judge(Arc::new(device), self.closed, &what)
+        self.judge(Arc::new(device), self.closed, &what, rng)
     }
 
     fn cut_short(&self, rng: &mut Rng) -> Result<DamageStats, String> {
@@ -168,13 +175,14 @@ impl<'a, S: System> Made<'a, S> {
         device: Arc<dyn Device>,
         low: usize,
         what: &str,
+        rng: &mut Rng,
     ) -> Result<DamageStats, String> {
         let mut stats = DamageStats {
             images: 1,
             ..DamageStats::default()
         };
         let fail = |e: String| format!("{what}: {e}");
-        let live = match self.system.open(device) {
+        let live = match self.system.open(Arc::clone(&device)) {
             Ok(live) => live,
             Err(error) => {
                 let is_honest = matches!(
@@ -209,21 +217,60 @@ impl<'a, S: System> Made<'a, S> {
                     )));
                 }
                 stats.unreadable = 1;
-                self.pieces_are_right(&live, low).map_err(fail)?;
+                let prefix = self.pieces_are_right(&live, low).map_err(fail)?;
+                // Where more states are possible, it is not known which one goes on.
+                if low == last {
+                    let later_ops = self.lives_on(live, &device, prefix, rng);
+                    stats.later_ops = later_ops.map_err(fail)?;
+                }
             }
         }
         Ok(stats)
     }
 
-    /// Each piece that can be read is as in one of the allowed states.
-    fn pieces_are_right(&self, live: &S::Live, low: usize) -> Result<(), String> {
+    /// More operations on a store that cannot all be read, and a life after them. One that needs
+    /// what cannot be read is refused. Answers how many were done.
+    fn lives_on(
+        &self,
+        mut live: S::Live,
+        device: &Arc<dyn Device>,
+        prefix: usize,
+        rng: &mut Rng,
+    ) -> Result<u64, String> {
+        let system = self.system;
+        let mut timeline = self.timeline.cut(system, prefix);
+        let mut done = 0;
+        for _ in 0..2 {
+            for _ in 0..1 + rng.below(2 * self.ops_max) {
+                let op = system.generate(timeline.model(), rng);
+                let is_refused = match system.run(&mut live, &op, timeline.model()) {
+                    Ok(ack) => ack == Ack::Refused,
+                    Err(error) if error.kind == ErrorKind::Corrupt => true,
+                    Err(error) => return Err(format!("later, {op:?} says: {error}")),
+                };
+                done += u64::from(!is_refused);
+                timeline.push(system, op, is_refused);
+            }
+            let said = |e: String| format!("after {done} more operations: {e}");
+            system
+                .compare_readable(&live, timeline.last())
+                .map_err(said)?;
+            let said = |e| format!("after {done} more operations: {e}");
+            system.close(live).map_err(said)?;
+            live = system.open(Arc::clone(device)).map_err(said)?;
+        }
+        Ok(done)
+    }
+
+    /// Each piece that can be read is as in one of the allowed states. Answers which.
+    fn pieces_are_right(&self, live: &S::Live, low: usize) -> Result<usize, String> {
         let mut wrong = String::new();
         for prefix in (low..=self.timeline.len()).rev() {
             match self
                 .system
                 .compare_readable(live, self.timeline.state(prefix))
             {
-                Ok(_) => return Ok(()),
+                Ok(_) => return Ok(prefix),
                 Err(e) if wrong.is_empty() => wrong = e,
                 Err(_) => {}
             }
