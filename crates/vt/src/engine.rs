@@ -299,3 +299,6 @@ impl Store {
         out
     }
 }
+
+#[cfg(test)]
+mod tests;

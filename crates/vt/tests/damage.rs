@@ -45,9 +45,9 @@ fn key(number: u64) -> Vec<u8> {
 }
 
 impl Life {
-    fn new(seed: u64) -> Self {
+    fn new(seed: u64, background: bool) -> Self {
         let mut rng = Rng::new(seed);
-        let mut setup = Setup::sized(8 * KIB, 16 * KIB, false);
+        let mut setup = Setup::sized(8 * KIB, 16 * KIB, background);
         setup.options.upserts = registry();
         let device = MemDevice::new(32 * MIB);
         common::format(&device, None);
@@ -82,7 +82,7 @@ impl Life {
     fn ops(&mut self, count: u64) {
         for _ in 0..count {
             self.op();
-            if self.rng.one_in(8) {
+            if !self.setup.options.background && self.rng.one_in(8) {
                 self.engine.step().expect("background work goes on");
             }
         }
@@ -260,10 +260,19 @@ fn seeds() -> std::ops::Range<u64> {
 
 #[test]
 fn life_goes_on_around_what_cannot_be_read() {
+    live(false);
+}
+
+#[test]
+fn life_goes_on_with_threads() {
+    live(true);
+}
+
+fn live(background: bool) {
     let mut lost = 0;
     let mut met = 0;
     for seed in seeds() {
-        let mut life = Life::new(seed);
+        let mut life = Life::new(seed, background);
         let empty = life.engine.space().free_bytes;
         let first = 500 + life.rng.below(3000);
         life.ops(first);

@@ -21,7 +21,7 @@ mod sink;
 
 use super::obstacles::Obstacles;
 use crate::version::{LEVELS, Level, TableHandle, TreeVersion, Version};
-use level0::plan_level0;
+use level0::{pick_held, plan_level0};
 use route::Route;
 use sink::{pick_part, pick_sinking};
 use std::fmt;
@@ -149,6 +149,7 @@ pub(crate) fn pick(
 ) -> Option<Plan> {
     let plan = pick_part(version, obstacles)
         .or_else(|| pick_sinking(version, options, obstacles))
+        .or_else(|| pick_held(version, options, obstacles))
         .or_else(|| pick_shape(version, options, obstacles));
     let plan = plan.or_else(|| match pressure {
         Pressure::Shape => None,

@@ -8,7 +8,7 @@ use super::{
     PickOptions, Plan, PlanKind, are_disjoint, bounds, is_large, with_small_neighbours, without,
 };
 use crate::compaction::obstacles::Obstacles;
-use crate::version::{TableHandle, TreeVersion};
+use crate::version::{TableHandle, TreeVersion, Version};
 use std::sync::Arc;
 
 /// A plan for the oldest tables of level 0: as many as one compaction should take.
@@ -82,4 +82,31 @@ fn level0_segment(tree: &TreeVersion, obstacles: &Obstacles) -> Option<Segment> 
         }
         end = before?;
     }
+}
+
+/// Held tables of level 0 that overlap, if there are too many: they are compacted where they are. Only
+/// where every level below has an unreadable table of the same range.
+pub(super) fn pick_held(
+    version: &Version,
+    options: &PickOptions,
+    obstacles: &Obstacles,
+) -> Option<Plan> {
+    if obstacles.unreadable.is_empty() {
+        return None;
+    }
+    version.trees.values().find_map(|tree| {
+        let level0 = &tree.levels[0].tables;
+        let is_held = |t: &Arc<TableHandle>| !obstacles.stops(t) && obstacles.is_held(tree, 0, t);
+        // Only neighbours may be joined: what is between two tables is between them in age.
+        let mut rows = level0.chunk_by(|a, b| is_held(a) && is_held(b));
+        let row = rows.find(|row| row.len() >= options.level0_tables && !are_disjoint(row))?;
+        let route = Route {
+            tree,
+            reason: "held",
+            from_level: 0,
+            to_level: 0,
+            obstacles,
+        };
+        Some(route.plan(PlanKind::Compact, row.to_vec(), Vec::new()))
+    })
 }
