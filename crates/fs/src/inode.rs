@@ -89,7 +89,13 @@ struct Node {
     seen: Tick,
     /// When it was last changed; 0 if it was not since it is here.
     changed: Tick,
+    /// A chunk of a file with holes that is there and was counted, for writes of less than a chunk
+    /// one after the other.
+    counted_chunk: u64,
 }
+
+/// No file has a chunk of this number.
+const NO_CHUNK: u64 = u64::MAX;
 
 /// A moment: how often inodes were asked for or changed before.
 pub(crate) type Tick = u64;
@@ -104,6 +110,7 @@ impl Node {
             pins: 0,
             seen,
             changed: 0,
+            counted_chunk: NO_CHUNK,
         })
     }
 
@@ -310,6 +317,21 @@ impl Inodes {
         let before = self.shard(ino).lock().insert(ino, node);
         debug_assert!(before.is_none(), "numbers are never reused");
         Ok(())
+    }
+
+    /// A chunk that is there and was counted, if one is known. The inode is locked.
+    pub(crate) fn counted_chunk(&self, ino: Ino) -> Option<u64> {
+        let shard = self.shard(ino).lock();
+        let number = shard.get(&ino).map(|node| node.counted_chunk);
+        number.filter(|&number| number != NO_CHUNK)
+    }
+
+    /// Notes a chunk that is there and was counted; `None` before chunks may go. The inode is locked.
+    pub(crate) fn note_counted(&self, ino: Ino, number: Option<u64>) {
+        let mut shard = self.shard(ino).lock();
+        if let Some(node) = shard.get_mut(&ino) {
+            node.counted_chunk = number.unwrap_or(NO_CHUNK);
+        }
     }
 
     /// Keeps an inode that is known.

@@ -19,6 +19,8 @@ use stitch_kv::Engine;
 const INO_BATCH: u64 = 4096;
 /// Unlinked small files that may be in memory alone, each at most 4 KiB.
 const MEMORY_ORPHANS_MAX: usize = 2048;
+/// Known inodes for each of them: so they take half as much memory as those, at most.
+const KNOWN_PER_ORPHAN: usize = 32;
 /// Orphans reclaimed in one batch.
 const RECLAIM_BATCH: usize = 64;
 
@@ -300,7 +302,8 @@ impl FileSystem {
 
     /// Whether one more unlinked file may be kept in memory alone.
     pub(crate) fn keep_in_memory(&self) -> bool {
-        self.inodes.count_in_memory() < MEMORY_ORPHANS_MAX
+        let count_max = MEMORY_ORPHANS_MAX.min(self.options.inodes_max / KNOWN_PER_ORPHAN);
+        self.inodes.count_in_memory() < count_max
     }
 
     /// Nanoseconds since 1970.

@@ -102,6 +102,7 @@ impl FileSystem {
             return Ok(());
         }
         let ino = staged.head.ino;
+        self.inodes.note_counted(ino, None);
         let first_whole = chunk_count(offset);
         let after_whole = if end == size {
             chunk_count(end)

@@ -57,6 +57,7 @@ impl FileSystem {
     fn stage_cut(&self, change: &mut Change<'_>, staged: &mut Staged, size: u64) -> FsResult<()> {
         let ino = staged.head.ino;
         let old_size = staged.head.size;
+        self.inodes.note_counted(ino, None);
         staged.head.size = size;
         if staged.head.has(row_flag::INLINE) {
             let tail = if size == 0 {

@@ -107,9 +107,29 @@ impl FileSystem {
             let is_first_whole = at == 0 && end >= staged.head.size.min(CHUNK_BYTES);
             staged.leave_row(self, &mut change, is_first_whole)?;
             stage_chunks(&mut change, &mut staged, at, piece);
+            self.count_chunks(&mut staged, at, end);
         }
         staged.finish(&mut change)?;
-        change.commit()
+        change.commit()?;
+        if staged.head.has(row_flag::HOLES) {
+            let last = chunk_count(end) - 1;
+            self.inodes.note_counted(staged.head.ino, Some(last));
+        }
+        Ok(())
+    }
+
+    /// Counts the chunks that a write may have added to a file with holes: all that it touches, but one
+    /// that is known to be counted.
+    fn count_chunks(&self, staged: &mut Staged, at: u64, end: u64) {
+        if !staged.head.has(row_flag::HOLES) {
+            return;
+        }
+        let touched = at / CHUNK_BYTES..chunk_count(end);
+        let counted = self.inodes.counted_chunk(staged.head.ino);
+        let is_there = counted.is_some_and(|number| touched.contains(&number));
+        let added = touched.end - touched.start - u64::from(is_there);
+        let full = chunk_count(staged.head.size);
+        staged.head.chunks = (staged.head.chunks + added).min(full);
     }
 }
 
@@ -144,11 +164,6 @@ fn stage_chunks(change: &mut Change<'_>, staged: &mut Staged, at: u64, piece: &[
         rest = after;
     }
     staged.grow(end, at);
-    if staged.head.has(row_flag::HOLES) {
-        let written = chunk_count(end) - at / CHUNK_BYTES;
-        let full = chunk_count(staged.head.size);
-        staged.head.chunks = (staged.head.chunks + written).min(full);
-    }
 }
 
 /// Refuses what may not be written, or only at its end.

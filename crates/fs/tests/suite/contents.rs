@@ -129,6 +129,28 @@ fn punched_ranges_are_holes() {
 }
 
 #[test]
+fn writes_one_after_the_other_count_each_chunk_once() {
+    let setup = setup();
+    let file = setup.file(ROOT, "f");
+    // A megabyte of nothing, then a log, piece by piece.
+    setup.write(file.ino, 1 << 20, b"x");
+    for index in 0..100_u64 {
+        setup.write(file.ino, 4096 * 10 + index * 100, &[7; 100]);
+    }
+    assert_eq!((setup.rows("data"), setup.attr(file.ino).blocks), (4, 32));
+    // What was punched and written again is there once more.
+    let punch = FallocateMode::PunchHole;
+    setup
+        .fs
+        .fallocate(file.ino, punch, 4096 * 12, 4096)
+        .expect("punches");
+    setup.write(file.ino, 4096 * 12 + 50, &[7; 100]);
+    setup.write(file.ino, 4096 * 12, &[7; 100]);
+    assert_eq!(setup.rows("data"), 4);
+    assert!((32..=40).contains(&setup.attr(file.ino).blocks));
+}
+
+#[test]
 fn allocating_grows_and_refuses_what_does_not_fit() {
     let engine = std::sync::Arc::new(stitch_kv::ModelEngine::with_space(registry(), 1 << 20));
     let setup = setup_on(engine, |_| {});
