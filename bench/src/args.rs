@@ -43,10 +43,10 @@ pub(crate) struct KvArgs {
     /// Workloads, separated by commas; by default all. `random` means `random-4k` and `random-64`.
     #[arg(long, value_delimiter = ',', value_name = "X,Y")]
     pub(crate) workloads: Vec<String>,
-    /// Memory of each side: block cache and write buffers together [default: 512M; quick: 32M].
+    /// Memory of each side: block cache and write buffers together [default: 512M; quick: 16M].
     #[arg(long, value_parser = size, value_name = "SIZE")]
     pub(crate) memory: Option<u64>,
-    /// User data of workloads with rows of 1 KiB or more [default: 2G; quick: 128M].
+    /// User data of workloads with rows of 1 KiB or more [default: 2G; quick: 64M].
     #[arg(long, value_parser = size, value_name = "SIZE")]
     pub(crate) bytes: Option<u64>,
     /// User data of workloads with smaller rows [default: as --bytes; quick: a quarter of it].
@@ -62,7 +62,7 @@ pub(crate) struct KvArgs {
     /// Repetitions; medians are reported [default: 3; quick: 1].
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=100))]
     pub(crate) repeat: Option<u32>,
-    /// Cut each phase short after so many seconds [default: never; quick: 1].
+    /// Cut each phase short after so many seconds [default: never; quick: 2].
     #[arg(long, value_name = "SECONDS")]
     pub(crate) cap: Option<f64>,
     /// Wait at most so long for background work after a load; 0: not at all [default: 600; quick: 2].
@@ -94,14 +94,14 @@ impl KvArgs {
     /// What is too small to mean anything.
     pub(crate) fn scale(&self) -> anyhow::Result<Scale> {
         let quick = |quick: u64, full: u64| if self.quick { quick } else { full };
-        let bytes = self.bytes.unwrap_or_else(|| quick(128 * MIB, 2 * GIB));
+        let bytes = self.bytes.unwrap_or_else(|| quick(64 * MIB, 2 * GIB));
         let scale = Scale {
-            memory_bytes: self.memory.unwrap_or_else(|| quick(32 * MIB, 512 * MIB)),
+            memory_bytes: self.memory.unwrap_or_else(|| quick(16 * MIB, 512 * MIB)),
             bytes,
             small_bytes: self.small_bytes.unwrap_or_else(|| quick(bytes / 4, bytes)),
             gets: self.gets.unwrap_or_else(|| quick(2_000, 100_000)),
             batch: self.batch,
-            cap_s: self.cap.or(self.quick.then_some(1.0)),
+            cap_s: self.cap.or(self.quick.then_some(2.0)),
             settle_s: self.settle.unwrap_or(if self.quick { 2.0 } else { 600.0 }),
             repeat: self.repeat.unwrap_or(if self.quick { 1 } else { 3 }),
             is_on_disks: self.is_on_disks,

@@ -73,7 +73,7 @@ pub(crate) struct Context<'a> {
     opened: Option<OpenOptions>,
     phases: Vec<Phase>,
     live_bytes: u64,
-    notes: BTreeMap<String, f64>,
+    open_time: Duration,
     cap: Option<Duration>,
     meter: Meter,
 }
@@ -90,7 +90,7 @@ impl<'a> Context<'a> {
             opened: None,
             phases: Vec::new(),
             live_bytes: 0,
-            notes: BTreeMap::new(),
+            open_time: Duration::ZERO,
             cap: spec.scale.cap_s.map(Duration::from_secs_f64),
             meter: match &spec.disk_counters {
                 Some(stat) => Meter::Disk(stat.clone(), spec.dir.clone()),
@@ -134,8 +134,7 @@ impl<'a> Context<'a> {
         assert!(self.side.is_none(), "one store at a time");
         let before = self.clock.monotonic();
         self.side = Some(side::open(&self.spec.side, &options).context("cannot open the store")?);
-        let open_s = (self.clock.monotonic() - before).as_secs_f64();
-        self.note("open_s", open_s);
+        self.open_time = self.clock.monotonic().saturating_sub(before);
         self.opened = Some(options);
         Ok(())
     }
@@ -166,14 +165,14 @@ impl<'a> Context<'a> {
         Arc::clone(self.side.as_ref().expect("a store is open"))
     }
 
+    /// How long it took to open the store.
+    pub(crate) const fn open_time(&self) -> Duration {
+        self.open_time
+    }
+
     /// Says how much user data can be read from now on.
     pub(crate) const fn set_live_bytes(&mut self, bytes: u64) {
         self.live_bytes = bytes;
-    }
-
-    /// Adds a figure to the next phase.
-    pub(crate) fn note(&mut self, name: &str, value: f64) {
-        self.notes.insert(name.to_owned(), value);
     }
 
     /// Phases take the time that they need from now on.
@@ -240,7 +239,7 @@ impl<'a> Context<'a> {
             latencies: recorder.latencies(),
             series: recorder.series(),
             counters: grown(&counters, side.counters()),
-            values: std::mem::take(&mut self.notes),
+            values: BTreeMap::from([("open_s".to_owned(), self.open_time.as_secs_f64())]),
         });
         Ok(done)
     }

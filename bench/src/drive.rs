@@ -19,7 +19,7 @@ use std::time::Duration;
 use stitch_base::clock::{Clock as _, SystemClock};
 
 /// With `--quick`, nothing is begun after this.
-const QUICK: Duration = Duration::from_secs(270);
+const QUICK: Duration = Duration::from_secs(240);
 /// Seed of the first repetition; each has its own.
 const SEED: u64 = 0x5717_c4f5;
 

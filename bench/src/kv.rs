@@ -66,8 +66,8 @@ pub(crate) fn all() -> Vec<Workload> {
     all.push(snapshot::workload());
     all.push(recovery::workload());
     all.push(full::workload());
-    all.push(sweep::workload());
     all.push(ycsb::workload());
+    all.push(sweep::workload());
     all
 }
 

@@ -35,6 +35,8 @@ pub(crate) enum Op {
     Scan,
     /// A get and a put of what it gave.
     Rmw,
+    /// Opening a store.
+    Open,
 }
 
 impl Op {
@@ -46,6 +48,7 @@ impl Op {
             Self::Delete => "delete",
             Self::Scan => "scan",
             Self::Rmw => "rmw",
+            Self::Open => "open",
         }
     }
 }
@@ -118,15 +121,20 @@ impl<'a> Recorder<'a> {
         let before = self.clock.monotonic();
         let done = body()?;
         let after = self.clock.monotonic();
-        let nanos = u64::try_from((after - before).as_nanos()).unwrap_or(u64::MAX);
+        self.now = after.saturating_sub(self.start);
+        self.took(op, (ops, bytes), after.saturating_sub(before));
+        Ok(done)
+    }
+
+    /// Takes in an operation that was timed elsewhere.
+    pub(crate) fn took(&mut self, op: Op, (ops, bytes): (u64, u64), time: Duration) {
+        let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let histogram = self.latencies.entry(op).or_insert_with(histogram_new);
         histogram
             .record(nanos.max(1))
             .expect("a histogram that grows takes all");
-        self.now = after.saturating_sub(self.start);
         self.count(ops, bytes);
         self.series.add(self.now, ops, Some(nanos));
-        Ok(done)
     }
 
     /// Counts operations that are not timed one by one. To be called every [`TALLY`] of them.

@@ -130,7 +130,8 @@ pub(crate) struct Phase {
     pub(crate) series: Vec<Point>,
     /// The engine's own counters: what they grew by. Only ours has them.
     pub(crate) counters: BTreeMap<String, u64>,
-    /// Further figures of the workload.
+    /// Further figures: `open_s` is how long the store took to open before, others are the
+    /// workload's.
     pub(crate) values: BTreeMap<String, f64>,
 }
 
@@ -196,6 +197,8 @@ pub(crate) struct Row {
     pub(crate) latency: Option<Latency>,
     /// Time of background work after the phase.
     pub(crate) settle_s: f64,
+    /// Further figures, as in [`Phase::values`].
+    pub(crate) values: BTreeMap<String, f64>,
     /// Most memory that the process had resident.
     pub(crate) peak_rss_bytes: u64,
     /// At least one repetition was cut short.

@@ -18,7 +18,7 @@ h2 { margin-top: 2.5rem; border-bottom: 1px solid var(--line); }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: 13px; }
 .wide { overflow-x: auto; }
 th, td { padding: .15rem .6rem; text-align: right; white-space: nowrap; }
-th:first-child, td:first-child, th:nth-child(2), td:nth-child(2) { text-align: left; }
+th:first-child, td:first-child, th:nth-child(2), td:nth-child(2), td:last-child { text-align: left; }
 tr.first td { border-top: 1px solid var(--line); }
 tr.ours td { font-weight: 600; }
 .plots { display: flex; flex-wrap: wrap; gap: 1rem; margin-top: 1rem; }

@@ -2,6 +2,7 @@
 
 use super::{Latency, Phase, Row, Run};
 use crate::side::OURS;
+use std::collections::BTreeMap;
 
 /// Every phase of every workload on every side, in the order in which they were first run; sides
 /// of one phase together.
@@ -80,9 +81,23 @@ fn row(runs: &[Run], workload: &str, phase: &str, side: &str) -> Option<Row> {
             .then(|| of(&|p| ratio(p.space_bytes.unwrap_or(0), p.live_bytes))),
         latency: latency(&found),
         settle_s: of(&|p| p.settle_s),
+        values: values(&found),
         peak_rss_bytes: found.iter().map(|(run, _)| run.peak_rss_bytes).max()?,
         is_cut: found.iter().any(|(_, p)| p.is_cut),
     })
+}
+
+/// Medians of the workload's own figures.
+fn values(found: &[(&Run, &Phase)]) -> BTreeMap<String, f64> {
+    let names = found.iter().flat_map(|(_, p)| p.values.keys());
+    let mid = |name: &String| {
+        median(
+            found
+                .iter()
+                .filter_map(|(_, p)| p.values.get(name).copied()),
+        )
+    };
+    names.map(|name| (name.clone(), mid(name))).collect()
 }
 
 /// Medians of the latencies of the operation that was done most.

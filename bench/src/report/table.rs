@@ -4,13 +4,13 @@ use super::{Report, Row};
 use std::fmt::Write as _;
 
 /// Heads of the columns; the page uses them too.
-pub(super) const HEADS: [&str; 14] = [
+pub(super) const HEADS: [&str; 15] = [
     "phase", "side", "ops/s", "MB/s", "spread", "ours", "write x", "read x", "space x", "p50",
-    "p99", "p99.9", "max", "settle",
+    "p99", "p99.9", "max", "settle", "more",
 ];
 
 /// The cells of a row, in the order of [`HEADS`].
-pub(super) fn cells(row: &Row) -> [String; 14] {
+pub(super) fn cells(row: &Row) -> [String; 15] {
     let some = |figure: Option<f64>, digits: usize| match figure {
         Some(figure) => format!("{figure:.digits$}"),
         None => "-".to_owned(),
@@ -52,6 +52,7 @@ pub(super) fn cells(row: &Row) -> [String; 14] {
         latency(|l| l.p999_us),
         latency(|l| l.max_us),
         format!("{:.1}s", row.settle_s),
+        more(row),
     ]
 }
 
@@ -59,6 +60,18 @@ pub(super) fn cells(row: &Row) -> [String; 14] {
 pub(super) const LEGEND: &str = "ours: our rate over this side's. write x, read x: bytes to and \
     from storage per user byte, background work included. space x: space in use per live byte. \
     settle: background work after the phase. *: cut short.";
+
+/// The workload's own figures.
+fn more(row: &Row) -> String {
+    let own = row
+        .values
+        .iter()
+        .filter(|(name, _)| *name != "open_s" && *name != "f_bytes");
+    let shown: Vec<String> = own
+        .map(|(name, value)| format!("{name} {value:.2}"))
+        .collect();
+    shown.join(", ")
+}
 
 fn count(figure: f64) -> String {
     match figure {
@@ -81,7 +94,7 @@ pub(super) fn micros(figure: f64) -> String {
 
 /// The summary, one block per workload.
 pub(crate) fn table(report: &Report) -> String {
-    let rows: Vec<[String; 14]> = report.summary.iter().map(cells).collect();
+    let rows: Vec<[String; 15]> = report.summary.iter().map(cells).collect();
     let width = |column: usize| {
         let cells = rows.iter().map(|row| row[column].len());
         cells.chain([HEADS[column].len()]).max().unwrap_or(0)
@@ -122,7 +135,7 @@ fn line<'a>(out: &mut String, widths: &[usize], cells: impl Iterator<Item = &'a 
     let mut text = String::from("  ");
     for (column, cell) in cells.enumerate() {
         let width = widths[column];
-        let _ = if column < 2 {
+        let _ = if column < 2 || column == widths.len() - 1 {
             write!(text, "{cell:<width$}  ")
         } else {
             write!(text, "{cell:>width$}  ")
