@@ -2,10 +2,12 @@
 
 use super::plot::{Chart, Line, escape};
 use super::table::{HEADS, LEGEND, cells};
-use super::{Phase, Report, Row};
+use super::{Phase, Point, Report, Row};
 use crate::side::NAMES;
 use std::fmt::Write as _;
 
+/// Most points of a line.
+const POINTS_MAX: usize = 100;
 /// One colour per side, in the order of [`NAMES`].
 const COLOURS: [&str; 6] = [
     "#d9480f", "#1c7ed6", "#2b8a3e", "#862e9c", "#868e96", "#f08c00",
@@ -170,15 +172,11 @@ fn over_time(out: &mut String, report: &Report, workload: &str, name: &str) {
     let phases: Vec<(&str, &Phase)> = first
         .filter_map(|run| Some((&*run.side, run.phases.iter().find(|p| p.name == name)?)))
         .collect();
-    let lines = |figure: &dyn Fn(&super::Point) -> f64| -> Vec<Line> {
+    let lines = |figure: &dyn Fn(&[Point]) -> Option<f64>| -> Vec<Line> {
         let line = |(side, phase): &(&str, &Phase)| Line {
             name: (*side).to_owned(),
             colour: colour(side),
-            points: phase
-                .series
-                .iter()
-                .map(|point| (point.at_s, figure(point)))
-                .collect(),
+            points: joined(&phase.series, figure),
         };
         phases.iter().map(line).collect()
     };
@@ -194,7 +192,7 @@ fn over_time(out: &mut String, report: &Report, workload: &str, name: &str) {
         };
         chart.svg()
     };
-    let rates = lines(&|point| point.ops_per_s);
+    let rates = lines(&mean_rate);
     out.push_str(&chart(
         &format!("{name}: throughput"),
         "operations/s",
@@ -202,7 +200,7 @@ fn over_time(out: &mut String, report: &Report, workload: &str, name: &str) {
         rates,
     ));
     if phases.iter().any(|(_, phase)| !phase.latencies.is_empty()) {
-        let slowest = lines(&|point| point.max_us);
+        let slowest = lines(&slowest_us);
         out.push_str(&chart(
             &format!("{name}: slowest operation"),
             "us",
@@ -210,6 +208,25 @@ fn over_time(out: &mut String, report: &Report, workload: &str, name: &str) {
             slowest,
         ));
     }
+}
+
+/// A series with few enough points to be looked at: neighbours are joined by `figure`.
+fn joined(series: &[Point], figure: &dyn Fn(&[Point]) -> Option<f64>) -> Vec<(f64, f64)> {
+    let width = series.len().div_ceil(POINTS_MAX).max(1);
+    let point = |group: &[Point]| Some((group[group.len() / 2].at_s, figure(group)?));
+    series.chunks(width).filter_map(point).collect()
+}
+
+#[expect(clippy::cast_precision_loss, reason = "few points")]
+fn mean_rate(group: &[Point]) -> Option<f64> {
+    let sum: f64 = group.iter().map(|point| point.ops_per_s).sum();
+    Some(sum / group.len() as f64)
+}
+
+/// Nothing where no operation ended.
+fn slowest_us(group: &[Point]) -> Option<f64> {
+    let slowest = group.iter().map(|point| point.max_us).fold(0.0, f64::max);
+    (slowest > 0.0).then_some(slowest)
 }
 
 /// Insert and scan rate by threshold, as figure 6 of the VT-tree paper.
@@ -294,4 +311,34 @@ fn recovery(out: &mut String, report: &Report) {
         lines: lines.collect(),
     };
     out.push_str(&chart.svg());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn series(len: u32) -> Vec<Point> {
+        let point = |index: u32| Point {
+            at_s: f64::from(index),
+            ops_per_s: 10.0,
+            mean_us: 1.0,
+            max_us: f64::from(index % 2),
+        };
+        (0..len).map(point).collect()
+    }
+
+    #[test]
+    fn long_series_are_joined_and_short_ones_kept() {
+        for (len, points) in [(0, 0), (7, 7), (100, 100), (400, 100), (399, 100)] {
+            let line = joined(&series(len), &mean_rate);
+            assert_eq!(line.len(), points, "{len}");
+            assert!(line.iter().all(|(_, rate)| (rate - 10.0).abs() < 1e-9));
+        }
+    }
+
+    #[test]
+    fn where_nothing_ended_nothing_is_drawn() {
+        assert_eq!(joined(&series(8), &slowest_us).len(), 4);
+        assert_eq!(joined(&series(200), &slowest_us).len(), 100);
+    }
 }

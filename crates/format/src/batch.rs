@@ -105,36 +105,49 @@ impl<'a> Messages<'a> {
         }
     }
 
-    fn message(&mut self) -> Result<(TreeId, Message<'a>), FormatError> {
-        let reader = &mut self.reader;
-        let kind = reader.u8()?;
-        let tree = read_u32(reader, "tree")?;
-        if tree == 0 {
-            return Err(reader.field("tree", "above 0", tree.to_string()));
-        }
-        let key = reader.bytes()?;
-        let message = match kind {
-            PUT => Message::Put {
-                key,
-                value: reader.bytes()?,
-            },
-            DELETE => Message::Delete { key },
-            DELETE_RANGE => Message::DeleteRange {
-                start: key,
-                end: reader.bytes()?,
-            },
-            UPSERT => {
-                let function = read_u32(reader, "function")?;
-                Message::Upsert {
-                    key,
-                    function,
-                    delta: reader.bytes()?,
-                }
-            }
-            other => return Err(reader.field("kind", "1 to 4", other.to_string())),
-        };
-        Ok((TreeId(tree), message))
+    /// Bytes that were not walked yet.
+    #[must_use]
+    pub fn left_bytes(&self) -> usize {
+        self.reader.rest().len()
     }
+}
+
+/// Reads a message, from its kind on.
+pub(crate) fn read_message<'a>(
+    reader: &mut Reader<'a>,
+) -> Result<(TreeId, Message<'a>), FormatError> {
+    let kind = reader.u8()?;
+    let tree = read_tree(reader)?;
+    let key = reader.bytes()?;
+    let message = match kind {
+        PUT => Message::Put {
+            key,
+            value: reader.bytes()?,
+        },
+        DELETE => Message::Delete { key },
+        DELETE_RANGE => Message::DeleteRange {
+            start: key,
+            end: reader.bytes()?,
+        },
+        UPSERT => {
+            let function = read_u32(reader, "function")?;
+            Message::Upsert {
+                key,
+                function,
+                delta: reader.bytes()?,
+            }
+        }
+        other => return Err(reader.field("kind", "1 to 4", other.to_string())),
+    };
+    Ok((tree, message))
+}
+
+pub(crate) fn read_tree(reader: &mut Reader<'_>) -> Result<TreeId, FormatError> {
+    let tree = read_u32(reader, "tree")?;
+    if tree == 0 {
+        return Err(reader.field("tree", "above 0", tree.to_string()));
+    }
+    Ok(TreeId(tree))
 }
 
 fn read_u32(reader: &mut Reader<'_>, field: &'static str) -> Result<u32, FormatError> {
@@ -149,7 +162,7 @@ impl<'a> Iterator for Messages<'a> {
         if self.failed || self.reader.is_empty() {
             return None;
         }
-        let message = self.message();
+        let message = read_message(&mut self.reader);
         self.failed = message.is_err();
         Some(message)
     }

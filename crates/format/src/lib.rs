@@ -15,6 +15,7 @@ pub mod fs_inode;
 pub mod fs_key;
 pub mod fs_sys;
 pub mod log_record;
+pub mod logged_commit;
 pub mod superblock;
 pub mod table;
 pub mod version_object;

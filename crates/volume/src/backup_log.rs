@@ -26,7 +26,7 @@
 mod damage;
 mod replay;
 
-pub use replay::Visit;
+pub use replay::{Replay, Visit};
 
 use crate::VolumeError;
 use crate::core::Core;
@@ -430,7 +430,7 @@ impl BackupLog {
         }
         let from = writer.start;
         drop(writer);
-        self.replay::<VolumeError>(from, &mut |_, _| Ok(()))?;
+        self.replay::<VolumeError, ()>(from, &mut |_, _| Ok(()))?;
         Ok(self.writer.lock())
     }
 

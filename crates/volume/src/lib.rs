@@ -29,7 +29,7 @@ mod volume_tests;
 mod window;
 mod zones;
 
-pub use backup_log::{BackupLog, Durability, LogLoss, Visit};
+pub use backup_log::{BackupLog, Durability, LogLoss, Replay, Visit};
 pub use error::VolumeError;
 pub use mkfs::{FormatOptions, VOLUME_BYTES_MIN};
 pub use signature::Signature;

@@ -1,7 +1,9 @@
 //! A memtable with what belongs to it: where its records begin in the backup log, and the space
 //! that is promised to its write-out.
 
+use crate::direct::{DirectRuns, RUN_COUNT_MAX};
 use crate::memtable::Memtable;
+use crate::options::Sizes;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use stitch_base::sync::Mutex;
@@ -14,6 +16,8 @@ pub(crate) const TABLE_OVERHEAD_BYTES: u64 = 16 << 10;
 /// A memtable, active or sealed.
 pub(crate) struct Buffer {
     pub(crate) memtable: Arc<Memtable>,
+    /// Values of its commits that are in their zones already.
+    pub(crate) direct: DirectRuns,
     /// Its records, and all later ones, are in the backup log from here.
     pub(crate) log_start: Lsn,
     state: Mutex<BufferState>,
@@ -34,9 +38,30 @@ impl Buffer {
     pub(crate) fn new(memtable: Memtable, log_start: Lsn) -> Self {
         Self {
             memtable: Arc::new(memtable),
+            direct: DirectRuns::default(),
             log_start,
             state: Mutex::new(BufferState::default()),
         }
+    }
+
+    /// True if nothing was added.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.memtable.is_empty() && self.direct.count() == 0
+    }
+
+    /// True if it should be sealed before `bytes` more go into the memtable.
+    pub(crate) fn is_full_for(&self, bytes: u64, sizes: &Sizes) -> bool {
+        let held = self.memtable.bytes() as u64;
+        held + bytes > sizes.memtable
+            || self.direct.bytes() >= sizes.direct
+            || self.direct.count() >= RUN_COUNT_MAX
+    }
+
+    /// Trees that have something in it, in order.
+    pub(crate) fn trees(&self) -> BTreeSet<TreeId> {
+        let mut trees = self.direct.trees();
+        trees.extend(self.memtable.trees());
+        trees
     }
 
     /// Of the trees, how many have nothing in this buffer yet.

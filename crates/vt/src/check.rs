@@ -52,6 +52,10 @@ impl Store {
             done = end;
             progress(done, total);
         }
+        for run in view.buffers.iter().flat_map(|buffer| buffer.direct.all()) {
+            run.blocks
+                .check(run.tree, &mut |violation| found.push(violation))?;
+        }
         Ok(found)
     }
 

@@ -6,23 +6,27 @@
 //!    the memtable, and published.
 //! 3. Outside the lock, where asked for: the log is synced. Syncs of several commits are one.
 //!
-//! A log record is the first sequence number (u64, little-endian) and the batch.
+//! Long runs of puts go to their zone at once, and the log holds where they are: see
+//! [`crate::direct`].
 
 use crate::VtError;
 use crate::buffer::{Buffer, TABLE_OVERHEAD_BYTES};
 use crate::compaction::Pressure;
+use crate::direct::{DirectRun, Part, divide};
 use crate::entry::{EntryRef, Op, RangeDelete};
 use crate::memtable::Memtable;
 use crate::options::SEALED_COUNT_MAX;
 use crate::store::{Committer, Store, Worker};
+use crate::table::{NewTable, TableWriter, WrittenBlocks};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use stitch_base::sync::MutexGuard;
-use stitch_base::{Seqno, TreeId};
-use stitch_kv::{Batch, CommitOptions, KvError, Limits, Message, SpaceClass};
-use stitch_volume::{Class, VolumeError};
+use stitch_base::{ErrorKind, Lsn, Seqno, TreeId};
+use stitch_format::logged_commit::{self, HEAD_BYTES, LoggedRun};
+use stitch_kv::{Batch, CommitOptions, KvError, Limits, Message, Messages, SpaceClass};
+use stitch_volume::{Class, Stream, VolumeError};
 
 /// Longest key, in bytes.
 pub(crate) const KEY_BYTES_MAX: u64 = 4 << 10;
@@ -30,10 +34,10 @@ pub(crate) const KEY_BYTES_MAX: u64 = 4 << 10;
 pub(crate) const VALUE_BYTES_MAX: u64 = 1 << 20;
 /// Largest batch, in bytes, where the backup log can take it.
 const BATCH_BYTES_MAX: u64 = 8 << 20;
-/// Bytes of a log record before the batch.
-pub(crate) const RECORD_HEAD_BYTES: u64 = 8;
 /// Space is promised in pieces of this size, so that few commits have to ask.
 const ROOM_BYTES: u64 = 256 << 10;
+/// What commits write at once lies together.
+const DIRECT_STREAM: Stream = Stream(3);
 /// What a message takes in a table beyond its bytes.
 const MESSAGE_OVERHEAD_BYTES: u64 = 24;
 
@@ -44,11 +48,53 @@ struct Tally {
     has_deletes: bool,
 }
 
+/// A batch in the form in which it is applied.
+struct Divided {
+    parts: Vec<Part>,
+    /// Bytes of the messages that go into the log and the memtable.
+    logged_bytes: u64,
+    /// How many these are.
+    logged_count: u64,
+    /// Bytes of the others.
+    direct_bytes: u64,
+}
+
+impl Divided {
+    fn new(batch: &Batch, direct_bytes_min: u64) -> Self {
+        let bytes = batch.as_bytes();
+        let parts = match bytes.len() as u64 >= direct_bytes_min {
+            true => divide(bytes, direct_bytes_min),
+            false => vec![Part {
+                bytes: 0..bytes.len(),
+                count: batch.count() as u64,
+                direct: None,
+            }],
+        };
+        let logged = || parts.iter().filter(|part| part.direct.is_none());
+        let logged_bytes = logged().map(|part| part.bytes.len() as u64).sum();
+        Self {
+            logged_bytes,
+            logged_count: logged().map(|part| part.count).sum(),
+            direct_bytes: bytes.len() as u64 - logged_bytes,
+            parts,
+        }
+    }
+
+    /// Most that the log record takes: index entries are short beside the values.
+    fn record_bytes_max(&self) -> u64 {
+        HEAD_BYTES as u64 + self.logged_bytes + self.index_bytes_max()
+    }
+
+    fn index_bytes_max(&self) -> u64 {
+        self.direct_bytes / 2
+    }
+}
+
 impl Store {
     /// What the engine takes.
     pub(crate) fn limits(&self) -> Limits {
         let record = self.volume.log().record_bytes_max();
-        let batch_bytes_max = BATCH_BYTES_MAX.min(record - RECORD_HEAD_BYTES);
+        let batch_bytes_max = BATCH_BYTES_MAX.min(record - HEAD_BYTES as u64);
         // Any one message fits a batch, and any one entry a block in a run that is kept free.
         let in_batch = batch_bytes_max - KEY_BYTES_MAX - 64;
         let in_zone = self.run_bytes() - 2 * KEY_BYTES_MAX;
@@ -154,36 +200,124 @@ impl Store {
         batch: &Batch,
         tally: &Tally,
         class: SpaceClass,
-    ) -> Result<(Seqno, stitch_base::Lsn), KvError> {
-        let batch_bytes = batch.as_bytes().len() as u64;
+    ) -> Result<(Seqno, Lsn), KvError> {
+        let mut divided = Divided::new(batch, self.options.direct_bytes_min);
         let mut committer = self.committer.lock();
         loop {
             if let Some(gone) = tally.trees.iter().find(|t| !committer.trees.contains(t)) {
                 return Err(KvError::NoTree(*gone));
             }
-            self.make_room(&mut committer, batch_bytes)?;
+            if divided.direct_bytes > 0 && !self.has_direct_room(&divided, class) {
+                divided = Divided::new(batch, u64::MAX);
+            }
+            self.make_room(&mut committer, divided.logged_bytes)?;
             let active = Arc::clone(self.views.get().active());
-            let Some(room_bytes) = self.promise(&mut committer, &active, batch, tally, class)?
-            else {
+            let promised = self.promise(&mut committer, &active, &divided, tally, class)?;
+            let Some(room_bytes) = promised else {
                 continue;
             };
             let first = committer.last_seqno.next();
-            let head = first.0.to_le_bytes();
-            let end = match self.volume.log().append(&[&head, batch.as_bytes()]) {
+            let runs = match self.write_runs(batch, &divided, first) {
+                Ok(runs) => runs,
+                Err(error) if error.kind() == ErrorKind::NoSpace => {
+                    // Through the log it needs no long hole now.
+                    divided = Divided::new(batch, u64::MAX);
+                    continue;
+                }
+                Err(other) => return Err(other.into()),
+            };
+            let end = match self.log_commit(batch, &divided, first, &runs) {
                 Ok(end) => end,
                 Err(VolumeError::LogFull { .. }) => {
+                    drop(runs);
                     self.make_log_room(&mut committer)?;
                     continue;
                 }
                 Err(other) => return Err(VtError::from(other).into()),
             };
-            let last = insert(&active.memtable, first, batch);
+            let last = self.insert(&active, first, batch, &divided, runs);
             active.note(&tally.trees, room_bytes, tally.has_deletes, last);
-            self.counters.log_bytes.add(RECORD_HEAD_BYTES + batch_bytes);
             committer.last_seqno = last;
             self.visible.store(last.0, Ordering::Release);
             return Ok((last, end));
         }
+    }
+
+    /// True if what goes to its zone at once finds long holes there, beside all that is promised.
+    fn has_direct_room(&self, divided: &Divided, class: SpaceClass) -> bool {
+        let needed = divided.direct_bytes + divided.direct_bytes / 8 + TABLE_OVERHEAD_BYTES;
+        needed <= self.roomy_bytes(class) && needed <= self.free_bytes(class)
+    }
+
+    /// Writes the runs of a batch to their zones.
+    fn write_runs(
+        &self,
+        batch: &Batch,
+        divided: &Divided,
+        first: Seqno,
+    ) -> Result<Vec<WrittenBlocks>, VtError> {
+        let mut runs = Vec::new();
+        let mut seqno = first;
+        let version = self.version();
+        for part in &divided.parts {
+            if let Some(tree) = part.direct {
+                let table = NewTable {
+                    id: self.new_table_id(),
+                    tree,
+                    options: version.trees[&tree].info.options.clone(),
+                    stream: DIRECT_STREAM,
+                };
+                let mut writer = TableWriter::new(&self.volume, table);
+                let messages = Messages::new(&batch.as_bytes()[part.bytes.clone()]);
+                for (message, seqno) in messages.zip(seqno.0..) {
+                    let (_, message) = message.expect("a batch encoded its own messages");
+                    let Message::Put { key, value } = message else {
+                        unreachable!("a run is of puts");
+                    };
+                    let (seqno, op) = (Seqno(seqno), Op::Put(value));
+                    writer.add(&EntryRef { key, seqno, op })?;
+                }
+                runs.push(writer.finish_blocks()?);
+            }
+            seqno = Seqno(seqno.0 + part.count);
+        }
+        Ok(runs)
+    }
+
+    /// Appends a batch to the log, with where the runs are in place of their values.
+    fn log_commit(
+        &self,
+        batch: &Batch,
+        divided: &Divided,
+        first: Seqno,
+        runs: &[WrittenBlocks],
+    ) -> Result<Lsn, VolumeError> {
+        let head = logged_commit::head(first);
+        let mut items: Vec<Vec<u8>> = Vec::with_capacity(runs.len());
+        let directs = divided
+            .parts
+            .iter()
+            .filter_map(|p| p.direct.map(|t| (t, p)));
+        for ((tree, part), run) in directs.zip(runs) {
+            let (count, index) = (part.count, &run.index_payload());
+            let mut item = Vec::new();
+            LoggedRun { tree, count, index }.put(&mut item);
+            items.push(item);
+        }
+        let mut items = items.iter();
+        let mut pieces: Vec<&[u8]> = Vec::with_capacity(divided.parts.len() + 1);
+        pieces.push(&head);
+        for part in &divided.parts {
+            pieces.push(match part.direct {
+                Some(_) => items.next().expect("each run has an item"),
+                None => &batch.as_bytes()[part.bytes.clone()],
+            });
+        }
+        let bytes: u64 = pieces.iter().map(|piece| piece.len() as u64).sum();
+        debug_assert!(bytes <= divided.record_bytes_max(), "as was foreseen");
+        let end = self.volume.log().append(&pieces)?;
+        self.counters.log_bytes.add(bytes);
+        Ok(end)
     }
 
     /// Makes sure that the write-out of what this batch adds will find space. Answers how much it
@@ -192,12 +326,15 @@ impl Store {
         &self,
         committer: &mut MutexGuard<'_, Committer>,
         active: &Buffer,
-        batch: &Batch,
+        divided: &Divided,
         tally: &Tally,
         class: SpaceClass,
     ) -> Result<Option<u64>, KvError> {
-        let bytes = batch.as_bytes().len() as u64;
-        let entries = bytes + bytes / 8 + batch.count() as u64 * MESSAGE_OVERHEAD_BYTES;
+        let bytes = divided.logged_bytes;
+        let entries = bytes
+            + bytes / 8
+            + divided.logged_count * MESSAGE_OVERHEAD_BYTES
+            + divided.index_bytes_max() / 8;
         let needed = entries + active.new_trees(&tally.trees) * TABLE_OVERHEAD_BYTES;
         let missing = needed.saturating_sub(active.room_bytes());
         if missing == 0 {
@@ -237,11 +374,10 @@ impl Store {
             self.check_writable()?;
             let view = self.views.get();
             let active = view.active();
-            let held = active.memtable.bytes() as u64;
             let log_bytes = self.volume.log().end()?.0 - active.log_start.0;
             let is_full =
-                held + batch_bytes > self.sizes.memtable || log_bytes > self.sizes.log_share;
-            if !is_full || active.memtable.is_empty() {
+                active.is_full_for(batch_bytes, &self.sizes) || log_bytes > self.sizes.log_share;
+            if !is_full || active.is_empty() {
                 return Ok(());
             }
             if view.sealed_count() < SEALED_COUNT_MAX {
@@ -263,7 +399,7 @@ impl Store {
             drop(view);
             return self.wait_for_write_out(committer, sealed);
         }
-        if view.active().memtable.is_empty() {
+        if view.active().is_empty() {
             // Nothing is live in the log: only its start is behind.
             let what = "the backup log is full without live records".to_owned();
             return Err(VtError::Version { what });
@@ -278,12 +414,42 @@ impl Store {
         let hint = usize::try_from(self.sizes.memtable).unwrap_or(usize::MAX);
         let fresh = Arc::new(Buffer::new(Memtable::new(hint), end));
         let view = self.views.change(|view| {
-            debug_assert!(!view.active().memtable.is_empty(), "something is sealed");
+            debug_assert!(!view.active().is_empty(), "something is sealed");
             view.buffers.insert(0, fresh);
         });
         self.pace.update(&view, &self.sizes);
         self.signals.wake(Worker::WriteOut);
         Ok(())
+    }
+
+    /// Inserts the messages of a batch, the first with `first`. Answers the last sequence number.
+    fn insert(
+        &self,
+        active: &Buffer,
+        first: Seqno,
+        batch: &Batch,
+        divided: &Divided,
+        runs: Vec<WrittenBlocks>,
+    ) -> Seqno {
+        let mut seqno = first;
+        let mut runs = runs.into_iter();
+        for part in &divided.parts {
+            if let Some(tree) = part.direct {
+                let entries = runs.next().expect("each run was written").keep();
+                let run = DirectRun::new(&self.volume, &self.cache, tree, entries);
+                self.counters.direct_bytes.add(run.bytes());
+                active.direct.add(run);
+            } else {
+                let messages = Messages::new(&batch.as_bytes()[part.bytes.clone()]);
+                for (message, seqno) in messages.zip(seqno.0..) {
+                    let (tree, message) = message.expect("a batch encoded its own messages");
+                    insert_message(&active.memtable, tree, Seqno(seqno), message);
+                }
+            }
+            seqno = Seqno(seqno.0 + part.count);
+        }
+        assert!(seqno > first, "a batch has messages");
+        Seqno(seqno.0 - 1)
     }
 
     /// What the threads would do, so that level 0 stays bounded without them.
@@ -324,18 +490,6 @@ impl Store {
         self.counters.wait_us_max.raise_to(us);
         Ok(())
     }
-}
-
-/// Inserts the messages of a batch, the first with `first`. Answers the last sequence number.
-pub(crate) fn insert(memtable: &Memtable, first: Seqno, batch: &Batch) -> Seqno {
-    let mut seqno = first;
-    let mut last = first;
-    for (tree, message) in batch.messages() {
-        insert_message(memtable, tree, seqno, message);
-        last = seqno;
-        seqno = seqno.next();
-    }
-    last
 }
 
 /// Inserts one message.

@@ -33,6 +33,8 @@ counters! {
     scans = names::SCANS;
     /// Bytes appended to the backup log.
     log_bytes = names::LOG_BYTES;
+    /// Bytes of values that commits wrote to their zones at once.
+    direct_bytes = "vt.direct_bytes";
     /// Bytes written by write-outs.
     write_out_bytes = names::WRITE_OUT_BYTES;
     /// Bytes of blocks re-referenced by compactions.

@@ -240,7 +240,7 @@ impl Store {
     fn write_all_out(&self) -> Result<(), VtError> {
         {
             let mut committer = self.committer.lock();
-            if !self.views.get().active().memtable.is_empty() {
+            if !self.views.get().active().is_empty() {
                 self.seal(&mut committer)?;
             }
         }

@@ -46,6 +46,9 @@ impl Store {
             .inspect_err(|error| self.fail(error))?;
         installer.log_start = log_start;
         self.retire(&before, &version, &install.edit);
+        if let Some((written, _)) = &install.written {
+            self.retire_runs(written, &version, &install.edit);
+        }
         let view = self.views.change(|view| {
             view.version = Arc::clone(&version);
             if let Some((written, _)) = &install.written {
@@ -87,6 +90,26 @@ impl Store {
         Ok(self
             .volume
             .commit_base(&version.base().encode(), log_start)?)
+    }
+
+    /// Tells the runs of a memtable that was written out what they leave behind.
+    fn retire_runs(&self, written: &Buffer, after: &Version, edit: &VersionEdit) {
+        if written.direct.count() == 0 {
+            return;
+        }
+        let added: BTreeSet<TableId> = edit.added.iter().map(|(_, t)| t.id).collect();
+        let is_new = |table: &&Arc<TableHandle>| added.contains(&table.meta().id);
+        let new: Vec<Arc<TableHandle>> = after
+            .tables()
+            .map(|(_, table)| table)
+            .filter(is_new)
+            .cloned()
+            .collect();
+        let mut taken: Vec<Run> = new.iter().flat_map(|t| t.meta().runs.clone()).collect();
+        taken.sort();
+        for run in written.direct.all() {
+            run.leave(&self.volume, &taken, &new);
+        }
     }
 
     /// Tells the tables that are gone what they leave behind.

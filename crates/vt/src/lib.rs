@@ -11,6 +11,7 @@ mod check;
 mod commit;
 mod compaction;
 mod counters;
+mod direct;
 mod engine;
 mod entry;
 mod error;

@@ -27,6 +27,9 @@ pub struct VtOptions {
     /// False: no threads; work is done by whoever needs it and by [`crate::VtEngine::step`], so
     /// that a run can be repeated exactly.
     pub background: bool,
+    /// Puts of a batch that follow each other, in one tree and in the order of their keys, with at
+    /// least so many bytes go to their zone at once, and not through the log. `u64::MAX`: none do.
+    pub direct_bytes_min: u64,
     /// Size at which a memtable is sealed; by default from the memory and the volume.
     pub memtable_bytes: Option<u64>,
     /// Size at which a compaction begins the next table; by default from the volume.
@@ -43,6 +46,7 @@ impl Default for VtOptions {
             clock: Arc::new(SystemClock::default()),
             sync_interval: Duration::from_secs(5),
             background: true,
+            direct_bytes_min: 64 * KIB,
             memtable_bytes: None,
             table_bytes: None,
             level1_bytes: None,
@@ -64,6 +68,8 @@ impl std::fmt::Debug for VtOptions {
 pub(crate) struct Sizes {
     /// A memtable is sealed at this size.
     pub(crate) memtable: u64,
+    /// A memtable is sealed when runs of so many bytes belong to it.
+    pub(crate) direct: u64,
     /// A memtable is sealed when its records take this much of the backup log.
     pub(crate) log_share: u64,
     /// The block cache.
@@ -92,6 +98,7 @@ impl Sizes {
         let reserve = (8 * table + 4 * memtable).min(zones_bytes / 8);
         Self {
             memtable,
+            direct: 4 * memtable,
             log_share: log_bytes / 4,
             cache: memory.saturating_sub(memtables).max(memory / 4),
             reserve,

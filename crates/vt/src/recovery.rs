@@ -2,7 +2,8 @@
 //!
 //! 1. The edits of the live base and its deltas give the version. No table is read.
 //! 2. The runs of its tables rebuild the online-map. A byte with two owners is damage.
-//! 3. The backup log is replayed into memtables; what is too much to hold is written out.
+//! 3. The backup log is replayed into memtables; what is too much to hold is written out. The log
+//!    ends before a record that no sync covered and whose values did not reach their zone.
 //!
 //! Tables that were being written when the last life ended are in no version: their space is free.
 //! Records of trees that were dropped since are skipped: tree numbers are never reused.
@@ -10,20 +11,23 @@
 use crate::VtError;
 use crate::buffer::Buffer;
 use crate::commit::insert_message;
+use crate::direct::DirectRun;
 use crate::memtable::Memtable;
 use crate::options::{SEALED_COUNT_MAX, Sizes, VtOptions};
 use crate::store::Store;
-use crate::version::{Version, VersionBuilder, extents};
+use crate::version::{TreeVersion, Version, VersionBuilder, extents};
 use crate::view::View;
-use std::collections::BTreeSet;
+use std::cell::OnceCell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use stitch_base::{Lsn, Seqno, TreeId};
+use stitch_base::{ErrorKind, Lsn, Seqno, TreeId};
 use stitch_format::FormatError;
-use stitch_format::codec::Reader;
+use stitch_format::logged_commit::{LogItem, LogItems, LoggedRun};
+use stitch_format::vt_index::{IndexEntry, IndexLayout};
 use stitch_format::vt_manifest::VersionEdit;
-use stitch_kv::{Message, Messages};
-use stitch_volume::{Class, Opened, Volume};
+use stitch_kv::Message;
+use stitch_volume::{Class, Opened, Replay, Volume};
 
 impl Store {
     /// Opens the store that a volume holds.
@@ -61,81 +65,189 @@ impl Store {
     fn replay(&self, volume: &Volume, log_start: Lsn) -> Result<u64, VtError> {
         let mut records = 0u64;
         let mut at = log_start;
+        let durable_end = OnceCell::new();
         volume.log().replay(log_start, &mut |end, payload: &[u8]| {
-            self.replay_record(at, payload)?;
+            let is_durable = || -> Result<bool, VtError> {
+                if durable_end.get().is_none() {
+                    let found = volume.log().known_durable()?;
+                    let _ = durable_end.set(found);
+                }
+                Ok(durable_end.get().is_some_and(|durable| end <= *durable))
+            };
+            if !self.replay_record(at, payload, &is_durable)? {
+                return Ok(Replay::EndsHere);
+            }
             at = end;
             records += 1;
-            Ok::<(), VtError>(())
+            Ok::<Replay, VtError>(Replay::Next)
         })?;
         Ok(records)
     }
 
-    fn replay_record(&self, at: Lsn, payload: &[u8]) -> Result<(), VtError> {
+    /// Replays a record. Answers false if it cannot count: it is not known to be durable, and a
+    /// value of it is not whole.
+    fn replay_record(
+        &self,
+        at: Lsn,
+        payload: &[u8],
+        is_durable: &dyn Fn() -> Result<bool, VtError>,
+    ) -> Result<bool, VtError> {
         let damaged = |source: FormatError| VtError::Format {
             context: format!("backup log record at {at}"),
             source,
         };
-        let mut reader = Reader::new("log record", payload);
-        let first = Seqno(reader.u64().map_err(damaged)?);
-        let bytes = reader.rest();
-        self.make_replay_room(at, bytes.len() as u64);
+        let (first, items) = LogItems::read(payload).map_err(damaged)?;
+        let items: Vec<LogItem<'_>> = items.collect::<Result<_, _>>().map_err(damaged)?;
+        self.make_replay_room(at, payload.len() as u64);
         let view = self.views.get();
+        let trees = &view.version.trees;
+        let Some(runs) = self.replayed_runs(trees, &items, is_durable, &damaged)? else {
+            return Ok(false);
+        };
         let mut committer = self.committer.lock();
         if first <= committer.last_seqno {
             let what = format!("log record at {at} goes back to write {first}");
             return Err(VtError::Version { what });
         }
-        let mut seqno = first;
-        let mut trees = BTreeSet::new();
-        let mut has_deletes = false;
-        for message in Messages::new(bytes) {
-            let (tree, message) = message.map_err(damaged)?;
+        let mut replayed = Replayed {
+            next: first,
+            trees: BTreeSet::new(),
+            has_deletes: false,
+        };
+        let mut runs = runs.into_iter();
+        for item in &items {
+            let (tree, count) = match item {
+                LogItem::Message(tree, _) => (*tree, 1),
+                LogItem::Run(run) => (run.tree, run.count),
+            };
             if tree >= view.version.next_tree {
                 let what = format!("log record at {at} is of tree {tree}, which never was");
                 return Err(VtError::Version { what });
             }
-            if view.version.trees.contains_key(&tree) {
-                insert_message(&view.active().memtable, tree, seqno, message);
-                trees.insert(tree);
-                has_deletes |= matches!(
-                    message,
-                    Message::Delete { .. } | Message::DeleteRange { .. }
-                );
+            if trees.contains_key(&tree) {
+                replayed.trees.insert(tree);
+                match item {
+                    LogItem::Message(_, message) => {
+                        insert_message(&view.active().memtable, tree, replayed.next, *message);
+                        replayed.has_deletes |= matches!(
+                            message,
+                            Message::Delete { .. } | Message::DeleteRange { .. }
+                        );
+                    }
+                    LogItem::Run(_) => {
+                        let run = runs.next().expect("each run was looked at");
+                        view.active().direct.add(run);
+                    }
+                }
             }
-            committer.last_seqno = seqno;
-            seqno = seqno.next();
+            replayed.next = Seqno(replayed.next.0.saturating_add(count));
         }
-        let last = committer.last_seqno;
-        self.visible.store(last.0, Ordering::Release);
-        self.note_replayed(view.active(), &trees, bytes.len() as u64, has_deletes, last);
-        Ok(())
+        if replayed.next > first {
+            committer.last_seqno = Seqno(replayed.next.0 - 1);
+        }
+        self.visible
+            .store(committer.last_seqno.0, Ordering::Release);
+        self.note_replayed(view.active(), &replayed, payload, committer.last_seqno);
+        Ok(true)
+    }
+
+    /// The runs of a record, of trees that are still there; `None` if one is not as it was written
+    /// and may never have been.
+    fn replayed_runs(
+        &self,
+        trees: &BTreeMap<TreeId, Arc<TreeVersion>>,
+        items: &[LogItem<'_>],
+        is_durable: &dyn Fn() -> Result<bool, VtError>,
+        damaged: &dyn Fn(FormatError) -> VtError,
+    ) -> Result<Option<Vec<DirectRun>>, VtError> {
+        let mut runs = Vec::new();
+        for item in items {
+            let LogItem::Run(logged) = item else {
+                continue;
+            };
+            if !trees.contains_key(&logged.tree) {
+                continue;
+            }
+            let entries = logged_entries(logged).map_err(damaged)?;
+            let origin = entries.iter().map(|entry| entry.origin).max();
+            self.skip_table_ids(origin.expect("an index is not empty"));
+            let run = DirectRun::new(&self.volume, &self.cache, logged.tree, entries);
+            // What is durable and damaged is an error for who reads it.
+            if !is_durable()?
+                && let Err(error) = run.blocks.verify()
+            {
+                if error.kind() != ErrorKind::Corrupt {
+                    return Err(error);
+                }
+                tracing::info!(%error, "a value that was never synced is lost");
+                return Ok(None);
+            }
+            runs.push(run);
+        }
+        for run in &runs {
+            self.volume.zones().adopt(&extents(&run.extents))?;
+        }
+        Ok(Some(runs))
     }
 
     /// Space for what is replayed was promised by the last life; it is promised again.
-    fn note_replayed(
-        &self,
-        active: &Buffer,
-        trees: &BTreeSet<TreeId>,
-        bytes: u64,
-        has_deletes: bool,
-        last: Seqno,
-    ) {
-        let overhead = active.new_trees(trees) * crate::buffer::TABLE_OVERHEAD_BYTES;
+    fn note_replayed(&self, active: &Buffer, replayed: &Replayed, payload: &[u8], last: Seqno) {
+        let overhead = active.new_trees(&replayed.trees) * crate::buffer::TABLE_OVERHEAD_BYTES;
+        let bytes = payload.len() as u64;
         let needed = bytes + bytes / 8 + overhead;
         if let Ok(room) = self.volume.space().reserve(needed, Class::Internal) {
             active.add_room(room);
         }
-        active.note(trees, needed, has_deletes, last);
+        active.note(&replayed.trees, needed, replayed.has_deletes, last);
     }
 
     fn make_replay_room(&self, at: Lsn, bytes: u64) {
         let view = self.views.get();
-        let memtable = &view.active().memtable;
-        let is_full = memtable.bytes() as u64 + bytes > self.sizes.memtable;
-        if is_full && !memtable.is_empty() {
+        let active = view.active();
+        if active.is_full_for(bytes, &self.sizes) && !active.is_empty() {
             let fresh = Arc::new(empty_buffer(&self.sizes, at));
             self.views.change(|view| view.buffers.insert(0, fresh));
         }
+    }
+}
+
+/// What a record amounted to.
+struct Replayed {
+    /// The sequence number after it.
+    next: Seqno,
+    trees: BTreeSet<TreeId>,
+    has_deletes: bool,
+}
+
+/// The index entries of a run, in order.
+fn logged_entries(logged: &LoggedRun<'_>) -> Result<Vec<IndexEntry>, FormatError> {
+    let layout = IndexLayout::read(logged.index)?;
+    let mut entries: Vec<IndexEntry> = Vec::with_capacity(layout.entry_count().min(1024));
+    let mut count = 0;
+    for number in 0..layout.entry_count() {
+        let entry = layout.entry(logged.index, number)?.to_owned();
+        if entries
+            .last()
+            .is_some_and(|before| before.last >= entry.first)
+        {
+            return Err(wrong_run("keys", "in order", "not"));
+        }
+        count += u64::from(entry.entry_count);
+        entries.push(entry);
+    }
+    if count != logged.count {
+        let (expected, found) = (logged.count.to_string(), count.to_string());
+        return Err(wrong_run("count", &expected, &found));
+    }
+    Ok(entries)
+}
+
+fn wrong_run(field: &'static str, expected: &str, found: &str) -> FormatError {
+    FormatError::Field {
+        record: "direct run",
+        field,
+        expected: expected.to_owned(),
+        found: found.to_owned(),
     }
 }
 

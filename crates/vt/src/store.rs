@@ -176,6 +176,12 @@ impl Store {
         TableId(self.next_table.fetch_add(1, Ordering::Relaxed))
     }
 
+    /// Gives out no number up to this one.
+    pub(crate) fn skip_table_ids(&self, last: TableId) {
+        self.next_table
+            .fetch_max(last.0.saturating_add(1), Ordering::Relaxed);
+    }
+
     /// A number that every table so far is below.
     pub(crate) fn next_table_id(&self) -> TableId {
         TableId(self.next_table.load(Ordering::Relaxed))

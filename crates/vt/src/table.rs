@@ -22,15 +22,17 @@ mod block;
 mod blocks;
 mod check;
 mod data_iter;
+mod direct;
 mod loader;
 mod reader;
 mod run;
 mod writer;
 
 pub(crate) use block::{DataBlock, IndexBlock, Root};
+pub(crate) use direct::DirectBlocks;
 pub(crate) use reader::Table;
 pub(crate) use run::Bounds;
-pub(crate) use writer::{NewTable, TableWriter};
+pub(crate) use writer::{NewTable, TableWriter, WrittenBlocks};
 
 /// The hash of a key that filters go by. Part of the format: filters are stored.
 fn key_hash(key: &[u8]) -> u64 {

@@ -12,7 +12,7 @@ mod builder;
 mod handle;
 
 pub(crate) use builder::VersionBuilder;
-pub(crate) use handle::{TableHandle, extents};
+pub(crate) use handle::{LeftBehind, TableHandle, extents};
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

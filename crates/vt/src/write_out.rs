@@ -1,17 +1,24 @@
 //! Writing out: the oldest sealed memtable becomes tables of level 0, one for each tree, installed
-//! with one edit that also moves the start of the backup log.
+//! with one edit that also moves the start of the backup log. Values that are in data blocks already
+//! are stitched into them.
 
 use crate::VtError;
 use crate::buffer::Buffer;
-use crate::compaction::{DistillRules, Pressure, distill, surviving};
-use crate::entry::EntryIter;
+use crate::compaction::{DistillRules, Pressure, surviving};
+use crate::direct::DirectRun;
 use crate::install::Install;
 use crate::output::{OutputRules, Outputs, discard};
+use crate::range_delete::RangeDeletes;
+use crate::runs::subtract;
 use crate::store::Store;
+use std::sync::Arc;
 use stitch_base::{ErrorKind, Seqno};
 use stitch_format::vt_manifest::TableMeta;
 use stitch_kv::TreeInfo;
 use stitch_volume::Stream;
+use stitched::Layer;
+
+mod stitched;
 
 /// Level 0 tables are short-lived and lie together.
 const STREAM: Stream = Stream(0);
@@ -49,13 +56,18 @@ impl Store {
             return Ok(false);
         };
         let tables = self.tables_of(&buffer)?;
-        let written: u64 = tables.iter().map(TableMeta::owned_bytes).sum();
+        let direct = buffer.direct.extents();
+        let written: u64 = tables
+            .iter()
+            .flat_map(|table| subtract(&table.runs, &direct))
+            .map(|run| run.len_bytes)
+            .sum();
         let mut installer = self.installer.lock();
         let version = self.version();
         let (tables, dropped): (Vec<_>, Vec<_>) = tables
             .into_iter()
             .partition(|t| version.trees.contains_key(&t.tree));
-        discard(self, &dropped, &[]);
+        discard(self, &dropped, &direct);
         let mut edit = version.edit();
         edit.last_seqno = edit.last_seqno.max(buffer.last_seqno());
         edit.added = tables.into_iter().map(|t| (0, t)).collect();
@@ -74,14 +86,14 @@ impl Store {
         let version = self.version();
         let snapshots = self.snapshots.held();
         let mut tables = Vec::new();
-        for tree in buffer.memtable.trees() {
+        for tree in buffer.trees() {
             let Some(tree) = version.trees.get(&tree) else {
                 continue;
             };
             match self.table_of(buffer, &tree.info, &snapshots) {
                 Ok(table) => tables.extend(table),
                 Err(error) => {
-                    discard(self, &tables, &[]);
+                    discard(self, &tables, &buffer.direct.extents());
                     return Err(error);
                 }
             }
@@ -95,6 +107,43 @@ impl Store {
         tree: &TreeInfo,
         snapshots: &[Seqno],
     ) -> Result<Vec<TableMeta>, VtError> {
+        let layer = Layer {
+            memtable: Arc::clone(&buffer.memtable),
+            tree: tree.id,
+            runs: buffer.direct.overlapping(tree.id, &[], None),
+            from: Seqno(0),
+            to: Seqno(u64::MAX),
+        };
+        let error = match self.table_of_layer(buffer, tree, snapshots, &layer) {
+            Err(error) if !layer.runs.is_empty() => error,
+            other => return other,
+        };
+        let is_bad = |run: &DirectRun| run.blocks.verify().is_err();
+        if self.volume.is_poisoned() || !layer.runs.iter().any(|run| is_bad(run)) {
+            return Err(error);
+        }
+        tracing::warn!(%error, "values that cannot be read keep their place");
+        let mut tables = Vec::new();
+        for layer in &layer.apart(is_bad) {
+            match self.table_of_layer(buffer, tree, snapshots, layer) {
+                Ok(table) => tables.extend(table),
+                Err(error) => {
+                    discard(self, &tables, &buffer.direct.extents());
+                    return Err(error);
+                }
+            }
+        }
+        Ok(tables)
+    }
+
+    /// The table of a layer, with the range deletes of its time.
+    fn table_of_layer(
+        &self,
+        buffer: &Buffer,
+        tree: &TreeInfo,
+        snapshots: &[Seqno],
+        layer: &Layer,
+    ) -> Result<Vec<TableMeta>, VtError> {
         let range_deletes = buffer.memtable.range_deletes(tree.id);
         let rules = DistillRules {
             snapshots,
@@ -106,13 +155,13 @@ impl Store {
             stream: STREAM,
             table_bytes: u64::MAX,
             cuts: Vec::new(),
-            input_runs: Vec::new(),
+            input_runs: buffer.direct.extents(),
         };
-        let kept = surviving(&range_deletes, snapshots, &|_, _| false);
+        let own = range_deletes.iter().filter(|d| layer.holds(d.seqno));
+        let own = RangeDeletes::new(own.cloned().collect());
+        let kept = surviving(&own, snapshots, &|_, _| false);
         let mut outputs = Outputs::new(self, tree, output, kept);
-        let mut source = buffer.memtable.iter(tree.id);
-        source.seek(&[], Seqno(u64::MAX))?;
-        distill(&mut source, &rules, &mut |entry| outputs.add(entry))?;
+        stitched::write(layer, &rules, &mut outputs)?;
         outputs.finish()
     }
 }

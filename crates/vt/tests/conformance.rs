@@ -31,3 +31,8 @@ fn tiny_memtables_with_threads() {
 fn tiny_memtables_without_threads() {
     run_all(&Setup::sized(16 * KIB, 32 * KIB, false));
 }
+
+#[test]
+fn values_written_at_once() {
+    run_all(&Setup::sized(16 * KIB, 32 * KIB, false).direct(300));
+}

@@ -65,6 +65,41 @@ fn what_comes_in_order_is_written_once() {
     );
 }
 
+#[test]
+fn long_runs_in_order_are_written_once_with_the_log() {
+    let setup = Setup::sized(256 * KIB, 512 * KIB, false).direct(64 * KIB);
+    let store = Store::new(&setup, 128 * MIB, None, registry());
+    let engine = store.engine();
+    let options = TreeOptions {
+        block_bytes: 64 << 10,
+        stitch_bytes: 64 * KIB,
+        ..TreeOptions::default()
+    };
+    let tree = engine.create_tree("tree", &options);
+    let tree = tree.expect("the tree is made");
+    let before = engine.counters();
+    let mut batch = Batch::new();
+    let chunk: Vec<u8> = (0..4).flat_map(value).chain([0; 96]).collect();
+    for round in 0..160u64 {
+        batch.clear();
+        for key in round * 128..(round + 1) * 128 {
+            batch.put(tree, &key.to_be_bytes(), &chunk);
+        }
+        let put = engine.commit(&batch, CommitOptions::default());
+        put.expect("there is space");
+        while engine.step().expect("background work succeeds") {}
+    }
+    engine.settle().expect("background work succeeds");
+    let grown = since(engine, &before);
+    let put = grown(counters::PUT_BYTES);
+    let direct = grown("vt.direct_bytes");
+    assert!(direct > put, "{direct} of {put} bytes");
+    let written = grown("device.write_bytes");
+    assert!(written < put * 105 / 100, "{written} bytes for {put}");
+    let found = engine.get(tree, &7000u64.to_be_bytes(), None);
+    assert_eq!(found.expect("reads").as_deref(), Some(&*chunk));
+}
+
 /// Fills every tenth range of keys, then what is between; answers the counters' growth in between.
 fn interleaved(stitch_bytes: u64) -> (u64, u64) {
     let (store, tree) = store(stitch_bytes);

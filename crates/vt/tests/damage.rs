@@ -322,3 +322,76 @@ fn live(background: bool) {
     }
     assert!(lost > 0 && met > 0, "the test tests something");
 }
+
+/// A run of long values is written to its zone at once, before it and after it other writes to its
+/// keys; then it cannot be read when the memtable is written out.
+#[test]
+fn values_written_at_once_that_cannot_be_read_keep_their_place() {
+    let mut setup = Setup::sized(64 * KIB, 64 * KIB, false).direct(8 * KIB);
+    setup.options.upserts = registry();
+    let device = MemDevice::new(32 * MIB);
+    common::format(&device, None);
+    let device = Arc::new(FaultDevice::new(device));
+    let engine = open(device.clone(), setup.options);
+    let options = TreeOptions {
+        block_bytes: 4096,
+        ..TreeOptions::default()
+    };
+    let tree = engine.create_tree("tree", &options).expect("it is made");
+    let put = |keys: &[u64], value: &[u8]| {
+        let mut batch = Batch::new();
+        for number in keys {
+            batch.put(tree, &key(*number), value);
+        }
+        let done = engine.commit(&batch, CommitOptions::default());
+        done.expect("writes go on");
+    };
+    let mut batch = Batch::new();
+    batch.delete_range(tree, &key(0), &key(70));
+    let done = engine.commit(&batch, CommitOptions::default());
+    done.expect("writes go on");
+    put(&[5, 20, 50, 51, 55], b"older");
+    let keys: Vec<u64> = (10..40).collect();
+    put(&keys, &[0xab; 1000]);
+    let mut batch = Batch::new();
+    batch.delete_range(tree, &key(50), &key(52));
+    let done = engine.commit(&batch, CommitOptions::default());
+    done.expect("writes go on");
+    put(&[12, 20, 60], b"newer");
+    let before = engine.counters().get("vt.direct_bytes");
+    assert!(before >= 30_000, "the long values are written at once");
+    // All of the run's blocks but the first: that with key 10.
+    let pages = device.inner().written_pages();
+    let of_run = |page: &[u8]| page.windows(64).any(|bytes| bytes == [0xab; 64]);
+    let mut places = pages.into_iter().filter(|(_, page)| of_run(&page[..]));
+    places.next().expect("the run is on the device");
+    places.next().expect("with its second page");
+    for (at, _) in places {
+        device.corrupt(at + 100, 1).expect("in the device");
+    }
+    engine.settle().expect("the write-out goes on");
+    let get = |number| engine.get(tree, &key(number), None);
+    for (number, value) in [
+        (5, "older"),
+        (55, "older"),
+        (12, "newer"),
+        (20, "newer"),
+        (60, "newer"),
+    ] {
+        let found = get(number).expect("it is in no damaged block");
+        assert_eq!(found.as_deref(), Some(value.as_bytes()), "key {number}");
+    }
+    assert_eq!(
+        get(10).expect("a whole block").as_deref(),
+        Some(&[0xab; 1000][..])
+    );
+    assert_eq!(get(30).expect_err("damaged").kind(), ErrorKind::Corrupt);
+    assert_eq!(get(50).expect("it was deleted"), None);
+    put(&[30], b"newest");
+    engine.settle().expect("the write-out goes on");
+    assert_eq!(
+        get(30).expect("written again").as_deref(),
+        Some(&b"newest"[..])
+    );
+    assert_eq!(get(31).expect_err("damaged").kind(), ErrorKind::Corrupt);
+}

@@ -47,3 +47,27 @@ fn with_large_memtables() {
         run(&Setup::default(), params(seed));
     }
 }
+
+/// Values of several blocks' length are in every other batch.
+fn long_values(seed: u64) -> Params {
+    Params {
+        value_bytes: [600, 3000, 9000][usize::try_from(seed % 3).expect("small")],
+        ..params(seed)
+    }
+}
+
+#[test]
+fn with_values_written_at_once() {
+    for seed in seeds() {
+        let setup = Setup::sized(8 * KIB, 16 * KIB, false).direct(300);
+        run(&setup, long_values(seed));
+    }
+}
+
+#[test]
+fn with_values_written_at_once_and_threads() {
+    for seed in seeds() {
+        let setup = Setup::sized(32 * KIB, 24 * KIB, true).direct(2 * KIB);
+        run(&setup, long_values(seed));
+    }
+}

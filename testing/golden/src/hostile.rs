@@ -19,6 +19,7 @@ use stitch_format::batch::{Messages, put_message};
 use stitch_format::block::{self, BlockKind};
 use stitch_format::codec::{checksum, checksum_append};
 use stitch_format::log_record::{self, RecordHeader};
+use stitch_format::logged_commit::{self, LogItem, LogItems};
 use stitch_format::superblock::{self, COPIES, Superblock};
 use stitch_format::table::Table;
 use stitch_format::version_object::{self, ObjectHeader};
@@ -77,6 +78,10 @@ pub const ENTRIES: &[Entry] = &[
     Entry {
         name: "log_record",
         run: log_record,
+    },
+    Entry {
+        name: "logged_commit",
+        run: logged_commit,
     },
     Entry {
         name: "superblock",
@@ -143,6 +148,28 @@ fn number(bytes: &[u8], table: &Table, name: &str) -> Option<usize> {
         .rev()
         .fold(0u64, |sum, byte| sum << 8 | u64::from(*byte));
     usize::try_from(value).ok()
+}
+
+/// A commit as the log holds it.
+pub fn logged_commit(bytes: &[u8]) {
+    let Ok((first, items)) = LogItems::read(bytes) else {
+        return;
+    };
+    let mut again = logged_commit::head(first).to_vec();
+    let mut decoded = Vec::new();
+    for item in items {
+        let Ok(item) = item else {
+            return;
+        };
+        match &item {
+            LogItem::Message(tree, message) => put_message(&mut again, *tree, *message),
+            LogItem::Run(run) => run.put(&mut again),
+        }
+        decoded.push(item);
+    }
+    let (_, items) = LogItems::read(&again).expect("just encoded");
+    let items: Result<Vec<_>, _> = items.collect();
+    assert_eq!(items.as_ref(), Ok(&decoded), "a commit is worth its bytes");
 }
 
 /// A batch of messages.
@@ -292,7 +319,7 @@ pub fn volume(bytes: &[u8]) {
             continue;
         };
         let log = opened.volume.log();
-        let _ = log.replay::<VolumeError>(opened.log_start, &mut |_, _| Ok(()));
+        let _ = log.replay::<VolumeError, ()>(opened.log_start, &mut |_, _| Ok(()));
         if !read_only {
             let _ = log.append(&[b"still alive"]).and_then(|end| log.sync(end));
         }

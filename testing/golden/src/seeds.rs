@@ -11,6 +11,7 @@ use stitch_format::block::{self, BlockHeader, BlockKind};
 use stitch_format::fs_chunk::ChunkDelta;
 use stitch_format::fs_inode::{AttrDelta, FileKind, InodeHead, encode_link};
 use stitch_format::log_record::{self, RecordHeader, RecordKind, VersionPage};
+use stitch_format::logged_commit::{self, LoggedRun};
 use stitch_format::superblock::{self, Areas, COPIES, Closed, Superblock, VERSION};
 use stitch_format::table::Table;
 use stitch_format::version_object::{self, ObjectHeader, ObjectKind};
@@ -31,6 +32,7 @@ pub fn of(name: &str) -> Vec<Vec<u8>> {
         "fs_rows" => [16, 32, 64, 192].map(|len| (0..len).collect()).to_vec(),
         "fuse_request" => fuse_requests(),
         "log_record" => vec![log_record(RecordKind::Data), log_record(RecordKind::Skip)],
+        "logged_commit" => vec![logged_commit()],
         "superblock" => COPIES
             .into_iter()
             .map(|at| superblock().encode(at)[..512].to_vec())
@@ -48,6 +50,19 @@ pub fn of(name: &str) -> Vec<Vec<u8>> {
         "volume_patched" => [12, 12, 24, 48, 192].map(|len| (0..len).collect()).to_vec(),
         other => panic!("there are no seeds for {other}"),
     }
+}
+
+fn logged_commit() -> Vec<u8> {
+    let mut out = logged_commit::head(Seqno(300)).to_vec();
+    out.extend_from_slice(&batch());
+    let run = LoggedRun {
+        tree: TreeId(200),
+        count: 300,
+        index: &tables::index(),
+    };
+    run.put(&mut out);
+    out.extend_from_slice(&batch());
+    out
 }
 
 fn batch() -> Vec<u8> {

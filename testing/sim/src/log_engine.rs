@@ -53,7 +53,7 @@ impl LogEngine {
         opened
             .volume
             .log()
-            .replay::<VolumeError>(opened.log_start, &mut |_, record| {
+            .replay::<VolumeError, ()>(opened.log_start, &mut |_, record| {
                 // What failed when it was new fails again.
                 let _ = replay(&model, record);
                 Ok(())

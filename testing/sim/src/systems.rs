@@ -29,13 +29,16 @@ pub fn cases() -> Vec<Case> {
     cases.extend(of_system(FsSystem::new(log, "fs-log"), SIZE));
     let small = VtHost::new("vt", SMALL, 16 << 10, 16 << 10);
     cases.extend(of_system(vt_kv(small), SIZE));
-    let tight = VtHost::new("vt-full", TIGHT, 16 << 10, 16 << 10);
+    let direct = VtHost::new("vt-direct", SMALL, 8 << 10, 16 << 10).with_direct(1 << 10);
+    cases.extend(of_system(vt_kv(direct), SIZE));
+    let tight = VtHost::new("vt-full", TIGHT, 16 << 10, 16 << 10).with_direct(2 << 10);
     cases.extend(of_system(vt_kv(tight), SIZE));
-    let threads = VtHost::new("vt-threads", SMALL, 16 << 10, 16 << 10).with_threads();
+    let threads = VtHost::new("vt-threads", SMALL, 16 << 10, 16 << 10).with_direct(2 << 10);
+    let threads = threads.with_threads();
     let mut threads = of_system(vt_kv(threads), SIZE);
     threads.retain(|case| case.name.ends_with("/crash") || case.name.ends_with("/fault"));
     cases.extend(threads);
-    let files = VtHost::new("fs", FILES, 64 << 10, 32 << 10);
+    let files = VtHost::new("fs", FILES, 64 << 10, 32 << 10).with_direct(8 << 10);
     cases.extend(of_system(FsSystem::new(files, "fs"), SIZE));
     cases
 }

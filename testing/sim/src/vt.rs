@@ -20,6 +20,7 @@ pub struct VtHost {
     memtable_bytes: u64,
     table_bytes: u64,
     has_threads: bool,
+    direct_bytes_min: u64,
 }
 
 impl VtHost {
@@ -32,6 +33,7 @@ impl VtHost {
             memtable_bytes,
             table_bytes,
             has_threads: false,
+            direct_bytes_min: u64::MAX,
         }
     }
 
@@ -39,6 +41,13 @@ impl VtHost {
     #[must_use]
     pub fn with_threads(mut self) -> Self {
         self.has_threads = true;
+        self
+    }
+
+    /// With runs of values of so many bytes written to their zones at once.
+    #[must_use]
+    pub fn with_direct(mut self, bytes_min: u64) -> Self {
+        self.direct_bytes_min = bytes_min;
         self
     }
 }
@@ -81,6 +90,7 @@ impl Host for VtHost {
             memtable_bytes: Some(self.memtable_bytes),
             table_bytes: Some(self.table_bytes),
             level1_bytes: Some(2 * self.table_bytes),
+            direct_bytes_min: self.direct_bytes_min,
             ..VtOptions::default()
         };
         let engine = VtEngine::open(opened, options).map_err(|e| SystemError::new(e.kind(), e))?;

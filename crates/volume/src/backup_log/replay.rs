@@ -8,8 +8,23 @@ use stitch_base::{Generation, Lsn};
 use stitch_device::SECTOR_BYTES;
 use stitch_format::log_record::{ALIGN, HEADER_BYTES, RecordHeader, RecordKind, VersionPage};
 
-/// What is shown a record: the position after it and its payload.
-pub type Visit<'a, E> = dyn FnMut(Lsn, &[u8]) -> Result<(), E> + 'a;
+/// What is shown a record: the position after it and its payload. It says [`Replay`], or nothing.
+pub type Visit<'a, E, R = ()> = dyn FnMut(Lsn, &[u8]) -> Result<R, E> + 'a;
+
+/// What who is shown a record says of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Replay {
+    /// The next one, please.
+    Next,
+    /// The log ends before it: what it refers to never reached the medium.
+    EndsHere,
+}
+
+impl From<()> for Replay {
+    fn from((): ()) -> Self {
+        Self::Next
+    }
+}
 
 /// Where a replay ended.
 #[derive(Clone, Copy, Debug)]
@@ -37,18 +52,80 @@ struct Walk<'a> {
 impl BackupLog {
     /// Shows every record from `from` on to `visit`, in order: the position after it (as
     /// [`Self::append`] returned it) and its payload. Stops at the first record that is not valid
-    /// and returns the position after the last that is; from there appends go on.
+    /// and returns the position after the last that is; from there appends go on. A visitor that says
+    /// [`Replay::EndsHere`] ends the log before the record that it was shown.
     ///
     /// # Errors
     /// [`VolumeError::Device`] if the log cannot be read; [`VolumeError::LogDamaged`] if it ends
     /// before what is known to be durable (see [`Self::accept_loss`]); [`VolumeError::Corrupt`] if
     /// it says that the last version is missing; [`VolumeError::Invalid`] if `from` is not a
     /// position in the live part; what `visit` returns.
-    pub fn replay<E: From<VolumeError>>(
+    pub fn replay<E: From<VolumeError>, R: Into<Replay>>(
         &self,
         from: Lsn,
-        visit: &mut Visit<'_, E>,
+        visit: &mut Visit<'_, E, R>,
     ) -> Result<Lsn, E> {
+        let (mut walk, end) = self.walk(from)?;
+        let mut steps = Vec::new();
+        let mut versions = None;
+        let mut before = walk.place();
+        while let Some((header, offset)) = walk.step()? {
+            if header.kind == RecordKind::Data {
+                let payload = walk
+                    .window
+                    .bytes(offset + HEADER, u64::from(header.payload_len))?;
+                if visit(header.end(), payload)?.into() == Replay::EndsHere {
+                    (walk.lsn, walk.generation) = before;
+                    break;
+                }
+            }
+            before = walk.place();
+            if steps
+                .last()
+                .is_none_or(|&(_, last)| last < header.generation)
+            {
+                steps.push((header.lsn, header.generation));
+            }
+            versions = Some(header.versions);
+        }
+        let reached = Reached {
+            end: walk.lsn,
+            generation: walk.generation,
+            versions,
+        };
+        if end.is_none() {
+            self.set_end(&reached, &steps)?;
+        }
+        Ok(walk.lsn)
+    }
+
+    /// Up to where the log is known to have been durable, by all that was written down: records,
+    /// marks, the version and the superblock. For a log that was not replayed yet.
+    ///
+    /// # Cost
+    /// Reads the log.
+    ///
+    /// # Errors
+    /// [`VolumeError::Device`] if it cannot be read.
+    pub fn known_durable(&self) -> Result<Lsn, VolumeError> {
+        let start = self.writer.lock().start;
+        let (mut walk, _) = self.walk(start)?;
+        let mut durable = start;
+        let mut versions = None;
+        while let Some((header, _)) = walk.step()? {
+            durable = durable.max(header.durable);
+            versions = Some(header.versions);
+        }
+        let reached = Reached {
+            end: walk.lsn,
+            generation: walk.generation,
+            versions,
+        };
+        Ok(durable.max(self.evidence(&reached)?.durable))
+    }
+
+    /// A walk that begins at `from`, and the log's end if it is known.
+    fn walk(&self, from: Lsn) -> Result<(Walk<'_>, Option<Lsn>), VolumeError> {
         let (start, end, generation) = {
             let mut writer = self.writer.lock();
             if writer.end.is_none() && from != writer.start {
@@ -63,41 +140,16 @@ impl BackupLog {
         let limit = end.unwrap_or(Lsn(start.0.saturating_add(self.ring_bytes)));
         if from < start || from > limit || !from.0.is_multiple_of(ALIGN) {
             let reason = format!("no log record starts at {from}; live ones start at {start}");
-            return Err(VolumeError::Invalid { reason }.into());
+            return Err(VolumeError::Invalid { reason });
         }
-        let mut walk = Walk {
+        let walk = Walk {
             log: self,
             window: Window::new(&*self.core.device, self.ring_at, self.ring_bytes),
             lsn: from,
             limit,
             generation,
         };
-        let mut steps = Vec::new();
-        let mut versions = None;
-        while let Some((header, offset)) = walk.step()? {
-            if steps
-                .last()
-                .is_none_or(|&(_, last)| last < header.generation)
-            {
-                steps.push((header.lsn, header.generation));
-            }
-            versions = Some(header.versions);
-            if header.kind == RecordKind::Data {
-                let payload = walk
-                    .window
-                    .bytes(offset + HEADER, u64::from(header.payload_len))?;
-                visit(header.end(), payload)?;
-            }
-        }
-        let reached = Reached {
-            end: walk.lsn,
-            generation: walk.generation,
-            versions,
-        };
-        if end.is_none() {
-            self.set_end(&reached, &steps)?;
-        }
-        Ok(walk.lsn)
+        Ok((walk, end))
     }
 
     /// Takes note of where the log ends, if nobody did meanwhile.
@@ -166,6 +218,11 @@ impl BackupLog {
 }
 
 impl Walk<'_> {
+    /// Where it stands.
+    const fn place(&self) -> (Lsn, Generation) {
+        (self.lsn, self.generation)
+    }
+
     /// The next valid record and its offset in the ring. `None` at the end of the log.
     fn step(&mut self) -> Result<Option<(RecordHeader, u64)>, VolumeError> {
         let ring_bytes = self.log.ring_bytes;

@@ -8,27 +8,42 @@ use crate::store::Store;
 use crate::version::TableHandle;
 use stitch_format::vt_index::IndexEntry;
 
+/// What of a plan's inputs cannot be read. The later, the more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Unreadable {
+    Nothing,
+    /// Only what was known before: going around it must have failed.
+    Known,
+    /// Something that was not known: the next plan will be another.
+    New,
+}
+
 impl Store {
-    /// Reads all that goes into a plan, block by block, and notes what cannot be read. Answers true
-    /// if there is anything: then the plan is not to be tried again as it is.
+    /// Reads all that goes into a plan, block by block, and notes what cannot be read.
     pub(super) fn find_unreadable(
         &self,
         plan: &Plan,
         obstacles: &mut Obstacles,
-    ) -> Result<bool, VtError> {
-        let mut is_found = false;
+    ) -> Result<Unreadable, VtError> {
+        let mut found = Unreadable::Nothing;
         for table in plan.inputs() {
-            is_found |= self.probe(table, obstacles)?;
+            found = found.max(self.probe(table, obstacles)?);
         }
-        Ok(is_found)
+        Ok(found)
     }
 
-    fn probe(&self, handle: &TableHandle, obstacles: &mut Obstacles) -> Result<bool, VtError> {
+    fn probe(
+        &self,
+        handle: &TableHandle,
+        obstacles: &mut Obstacles,
+    ) -> Result<Unreadable, VtError> {
         let index = match self.index_of(handle) {
             Ok(index) => index,
             Err(error) if is_damage(&error) => {
+                if !obstacles.unreadable.insert(handle.meta().id) {
+                    return Ok(Unreadable::Known);
+                }
                 self.counters.unreadable_tables.add(1);
-                obstacles.unreadable.insert(handle.meta().id);
                 let meta = handle.meta();
                 tracing::error!(
                     tree = %meta.tree,
@@ -39,11 +54,11 @@ impl Store {
                     "the index of a table cannot be read: none of its rows can; compactions go \
                      around it"
                 );
-                return Ok(true);
+                return Ok(Unreadable::New);
             }
             Err(error) => return Err(error),
         };
-        let mut is_found = false;
+        let mut found = Unreadable::Nothing;
         for block in index {
             if self.signals.is_stopped() {
                 return Err(VtError::Closing);
@@ -54,9 +69,13 @@ impl Store {
             if !is_damage(&error) {
                 return Err(error);
             }
-            is_found = true;
-            obstacles.to_part.insert(handle.meta().id);
+            let is_new = obstacles.to_part.insert(handle.meta().id);
+            found = found.max(match is_new {
+                true => Unreadable::New,
+                false => Unreadable::Known,
+            });
             if obstacles.add_block(&block) {
+                found = Unreadable::New;
                 self.counters.unreadable_blocks.add(1);
                 tracing::error!(
                     tree = %handle.meta().tree,
@@ -67,7 +86,7 @@ impl Store {
                 );
             }
         }
-        Ok(is_found)
+        Ok(found)
     }
 
     /// All of a table but its data blocks.

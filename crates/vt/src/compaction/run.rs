@@ -4,6 +4,7 @@ use super::distill::{DistillRules, distill};
 use super::holds::Holds;
 use super::obstacles::Obstacles;
 use super::picker::{PickOptions, Plan, PlanKind, Pressure, end_of, pick, pick_evacuation};
+use super::probe::Unreadable;
 use super::stitch::{BlockInfo, Piece, Step, StitchRules, are_hidden, plan_steps};
 use super::survive::surviving;
 use crate::VtError;
@@ -63,15 +64,17 @@ impl Store {
                 Ok(true)
             }
             Err(error) => {
-                let is_found = !self.is_failed()
-                    && is_damage(&error)
-                    && self.find_unreadable(&plan, &mut obstacles)?;
-                if is_found {
+                let found = match !self.is_failed() && is_damage(&error) {
+                    true => self.find_unreadable(&plan, &mut obstacles)?,
+                    false => Unreadable::Nothing,
+                };
+                if found == Unreadable::New {
                     return Ok(true);
                 }
-                if error.kind() == ErrorKind::Io && self.check_writable().is_ok() {
-                    // All could be read now, and later it may be again.
-                    tracing::warn!(%error, %plan, "a compaction could not read");
+                let may_pass = found == Unreadable::Known || error.kind() == ErrorKind::Io;
+                if may_pass && self.check_writable().is_ok() {
+                    // All could be read now, or going around what cannot be failed; later it may not.
+                    tracing::warn!(%error, %plan, "a compaction is put off");
                     obstacles
                         .avoided
                         .extend(plan.upper.iter().map(|t| t.meta().id));

@@ -1,6 +1,8 @@
 //! Point reads: sources from the newest to the oldest, until the key's state is known.
 
 use crate::VtError;
+use crate::buffer::Buffer;
+use crate::direct::DirectRun;
 use crate::entry::{EntryRef, Op, to_bytes};
 use crate::fold;
 use crate::read::folded::{CHAIN_COUNT_MIN, Folded};
@@ -129,10 +131,7 @@ impl Store {
                     .range_deletes(tree)
                     .newest_covering(lookup.key, lookup.seqno),
             );
-            let (key, seqno) = (lookup.key, lookup.seqno);
-            memtable.versions_of(tree, key, seqno, &mut |entry, owner| {
-                lookup.visit(&entry, owner)
-            });
+            search_buffer(buffer, tree, lookup)?;
             lookup.end_source();
             if lookup.base.is_some() {
                 return Ok(());
@@ -171,4 +170,38 @@ impl Store {
         lookup.end_source();
         Ok(())
     }
+}
+
+/// Looks into a memtable and the runs that belong to it, newest version first.
+fn search_buffer(buffer: &Buffer, tree: TreeId, lookup: &mut Lookup<'_>) -> Result<(), VtError> {
+    let (key, seqno) = (lookup.key, lookup.seqno);
+    let runs = buffer.direct.holding(tree, key);
+    let mut runs = runs.iter().peekable();
+    let mut result = Ok(());
+    buffer
+        .memtable
+        .versions_of(tree, key, seqno, &mut |entry, owner| {
+            while let Some(run) = runs.next_if(|run| run.min_seqno > entry.seqno) {
+                result = search_run(run, lookup);
+                if result.is_err() || lookup.base.is_some() {
+                    return ControlFlow::Break(());
+                }
+            }
+            lookup.visit(&entry, owner)
+        });
+    for run in runs {
+        if result.is_err() || lookup.base.is_some() {
+            break;
+        }
+        result = search_run(run, lookup);
+    }
+    result
+}
+
+fn search_run(run: &DirectRun, lookup: &mut Lookup<'_>) -> Result<(), VtError> {
+    let (key, seqno) = (lookup.key, lookup.seqno);
+    let visit = &mut |entry: EntryRef<'_>, owner: Option<&Bytes>| lookup.visit(&entry, owner);
+    // Whether it was asked to stop is in the lookup.
+    let _ = run.blocks.versions_of(key, seqno, visit)?;
+    Ok(())
 }

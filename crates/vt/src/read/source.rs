@@ -4,6 +4,7 @@ use super::concat::{Concat, Parts};
 use crate::VtError;
 use crate::compaction::end_of;
 use crate::entry::BoxIter;
+use crate::iter::MergeIter;
 use crate::range_delete::RangeDeletes;
 use crate::store::Store;
 use crate::table::Bounds;
@@ -132,7 +133,14 @@ impl Store {
             } else {
                 SourceDeletes::All(range_deletes)
             };
-            out.push(Source::new(buffer.memtable.iter(tree), deletes));
+            let mut entries = buffer.memtable.iter(tree);
+            let runs = buffer.direct.overlapping(tree, start, end);
+            if !runs.is_empty() {
+                let mut all = vec![entries];
+                all.extend(runs.iter().map(|run| run.blocks.iter(Arc::clone(&bounds))));
+                entries = Box::new(MergeIter::new(all));
+            }
+            out.push(Source::new(entries, deletes));
         }
         let levels = &view.version.trees[&tree].levels;
         for handle in &levels[0].tables {

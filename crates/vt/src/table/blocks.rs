@@ -207,14 +207,14 @@ impl BlockList for TableBlocks {
 /// Some blocks, given by their index entries.
 #[derive(Debug)]
 pub(super) struct ListedBlocks {
-    entries: Vec<IndexEntry>,
+    entries: Arc<[IndexEntry]>,
     /// `None` beyond either end.
     at: Option<usize>,
 }
 
 impl ListedBlocks {
     /// A cursor over these, in key order, that stands nowhere yet.
-    pub(super) const fn new(entries: Vec<IndexEntry>) -> Self {
+    pub(super) const fn new(entries: Arc<[IndexEntry]>) -> Self {
         Self { entries, at: None }
     }
 

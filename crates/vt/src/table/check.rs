@@ -1,10 +1,10 @@
 //! Checking a table: reads all of it and compares it with itself.
 
-use super::Table;
 use super::blocks::{BlockList, TableBlocks};
 use super::data_iter::DataIter;
 use super::key_hash;
 use super::loader::DataRef;
+use super::{DirectBlocks, Table};
 use crate::VtError;
 use crate::entry::EntryRef;
 use crate::iter::cmp_entries;
@@ -87,6 +87,30 @@ fn is_damage(error: &VtError) -> bool {
         error.kind(),
         ErrorKind::Corrupt | ErrorKind::Unsupported | ErrorKind::Io
     )
+}
+
+impl DirectBlocks {
+    /// Reads all blocks past the cache and reports those that are not as they were written.
+    ///
+    /// # Errors
+    /// Where the check itself cannot go on.
+    pub(crate) fn check(
+        &self,
+        tree: TreeId,
+        report: &mut dyn FnMut(Violation),
+    ) -> Result<(), VtError> {
+        let name = format!("tree {tree}, values written at once");
+        let mut reporter = Reporter { name, tree, report };
+        for entry in self.entries() {
+            match self.probe_block(entry) {
+                Err(error) if is_damage(&error) => {
+                    reporter.lose("block-unreadable", &error, &entry.first, &entry.last);
+                }
+                other => other?,
+            }
+        }
+        Ok(())
+    }
 }
 
 impl Table {

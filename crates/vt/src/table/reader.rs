@@ -58,22 +58,6 @@ impl Table {
         TableBlocks::new(self.loader.clone(), Arc::clone(&self.meta))
     }
 
-    fn probe(&self, entry: &IndexEntryRef<'_>, key: &[u8]) -> Result<Answer, VtError> {
-        if entry.first == key || entry.last == key {
-            return Ok(Answer::Yes);
-        }
-        ReadCounters::add(&self.loader.cache.counters().filter_probes, 1);
-        let filter = QuotientFilterRef::new(entry.filter).map_err(|error| {
-            let found = error.to_string();
-            let error = contradiction("filter", "a quotient filter".to_owned(), found);
-            self.loader.damaged(entry.block.addr, error)
-        })?;
-        Ok(match filter.may_contain(key_hash(key)) {
-            true => Answer::Maybe,
-            false => Answer::No,
-        })
-    }
-
     /// Visits the versions of a key that are not newer than `max_seqno`, newest first, until told
     /// to stop. With each comes the buffer that its value lies in, for [`crate::entry::to_bytes`].
     ///
@@ -83,62 +67,9 @@ impl Table {
         &self,
         key: &[u8],
         max_seqno: Seqno,
-        visit: &mut dyn FnMut(EntryRef<'_>, Option<&Bytes>) -> ControlFlow<()>,
+        visit: &mut Visit<'_>,
     ) -> Result<ControlFlow<()>, VtError> {
-        let mut blocks = self.blocks();
-        blocks.seek(key)?;
-        while let Some(entry) = blocks.current()?
-            && entry.first <= key
-        {
-            let goes_on = entry.last == key;
-            if entry.min_seqno <= max_seqno {
-                let answer = self.probe(&entry, key)?;
-                let data = DataRef::of(&entry);
-                if answer != Answer::No
-                    && self
-                        .visit_block(&data, answer, key, max_seqno, visit)?
-                        .is_break()
-                {
-                    return Ok(ControlFlow::Break(()));
-                }
-            }
-            if !goes_on {
-                break;
-            }
-            blocks.next()?;
-        }
-        Ok(ControlFlow::Continue(()))
-    }
-
-    fn visit_block(
-        &self,
-        data: &DataRef,
-        answer: Answer,
-        key: &[u8],
-        max_seqno: Seqno,
-        visit: &mut dyn FnMut(EntryRef<'_>, Option<&Bytes>) -> ControlFlow<()>,
-    ) -> Result<ControlFlow<()>, VtError> {
-        let damaged = |error| self.loader.damaged(data.block.addr, error);
-        let mut iter = DataIter::new(self.loader.data(data)?);
-        iter.seek(key, max_seqno).map_err(damaged)?;
-        let mut is_found = false;
-        while let Some(entry) = iter.current()
-            && entry.key == key
-        {
-            is_found = true;
-            if visit(entry, Some(iter.owner())).is_break() {
-                return Ok(ControlFlow::Break(()));
-            }
-            iter.next().map_err(damaged)?;
-        }
-        if !is_found && answer == Answer::Maybe {
-            // The key may be here in newer versions only.
-            iter.seek(key, Seqno(u64::MAX)).map_err(damaged)?;
-            if iter.current().is_none_or(|entry| entry.key != key) {
-                ReadCounters::add(&self.loader.cache.counters().filter_false_positives, 1);
-            }
-        }
-        Ok(ControlFlow::Continue(()))
+        versions_in(&self.loader, &mut self.blocks(), (key, max_seqno), visit)
     }
 
     /// A cursor over the entries with these keys, and maybe some others. Blocks that it reads go into
@@ -152,7 +83,7 @@ impl Table {
     /// A cursor over the entries of some of the table's blocks, in their order. What it reads does
     /// not go into the cache.
     pub(crate) fn blocks_iter(&self, blocks: Vec<IndexEntry>) -> BoxIter {
-        let blocks = ListedBlocks::new(blocks);
+        let blocks = ListedBlocks::new(blocks.into());
         let loader = self.loader.clone();
         Box::new(RunIter::new(loader, blocks, Arc::default(), Keep::Nothing))
     }
@@ -162,18 +93,7 @@ impl Table {
     /// # Errors
     /// What is wrong with it.
     pub(crate) fn probe_block(&self, entry: &IndexEntry) -> Result<(), VtError> {
-        let data = DataRef::of(&entry.borrow());
-        let damaged = |error| self.loader.damaged(data.block.addr, error);
-        let block = match self.loader.glance_data(&data) {
-            Some(block) => block,
-            None => self.loader.read_data(&data)?,
-        };
-        let mut iter = DataIter::new(block);
-        iter.seek_first().map_err(damaged)?;
-        while iter.current().is_some() {
-            iter.next().map_err(damaged)?;
-        }
-        Ok(())
+        probe_block(&self.loader, entry)
     }
 
     /// Index entries of the blocks that hold any key of `[start, end)`, in order. Reads index
@@ -238,4 +158,98 @@ impl Table {
         }
         Ok(RangeDeletes::new(deletes))
     }
+}
+
+/// What is shown the versions of a key, each with the buffer that its value lies in.
+pub(crate) type Visit<'a> = dyn FnMut(EntryRef<'_>, Option<&Bytes>) -> ControlFlow<()> + 'a;
+
+/// Visits the versions of a key in some blocks; see [`Table::versions_of`].
+pub(super) fn versions_in(
+    loader: &Loader,
+    blocks: &mut dyn BlockList,
+    (key, max_seqno): (&[u8], Seqno),
+    visit: &mut Visit<'_>,
+) -> Result<ControlFlow<()>, VtError> {
+    blocks.seek(key)?;
+    while let Some(entry) = blocks.current()?
+        && entry.first <= key
+    {
+        let goes_on = entry.last == key;
+        if entry.min_seqno <= max_seqno {
+            let answer = probe(loader, &entry, key)?;
+            let data = DataRef::of(&entry);
+            if answer != Answer::No
+                && visit_block(loader, &data, answer, (key, max_seqno), visit)?.is_break()
+            {
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+        if !goes_on {
+            break;
+        }
+        blocks.next()?;
+    }
+    Ok(ControlFlow::Continue(()))
+}
+
+fn probe(loader: &Loader, entry: &IndexEntryRef<'_>, key: &[u8]) -> Result<Answer, VtError> {
+    if entry.first == key || entry.last == key {
+        return Ok(Answer::Yes);
+    }
+    ReadCounters::add(&loader.cache.counters().filter_probes, 1);
+    let filter = QuotientFilterRef::new(entry.filter).map_err(|error| {
+        let found = error.to_string();
+        let error = contradiction("filter", "a quotient filter".to_owned(), found);
+        loader.damaged(entry.block.addr, error)
+    })?;
+    Ok(match filter.may_contain(key_hash(key)) {
+        true => Answer::Maybe,
+        false => Answer::No,
+    })
+}
+
+fn visit_block(
+    loader: &Loader,
+    data: &DataRef,
+    answer: Answer,
+    (key, max_seqno): (&[u8], Seqno),
+    visit: &mut Visit<'_>,
+) -> Result<ControlFlow<()>, VtError> {
+    let damaged = |error| loader.damaged(data.block.addr, error);
+    let mut iter = DataIter::new(loader.data(data)?);
+    iter.seek(key, max_seqno).map_err(damaged)?;
+    let mut is_found = false;
+    while let Some(entry) = iter.current()
+        && entry.key == key
+    {
+        is_found = true;
+        if visit(entry, Some(iter.owner())).is_break() {
+            return Ok(ControlFlow::Break(()));
+        }
+        iter.next().map_err(damaged)?;
+    }
+    if !is_found && answer == Answer::Maybe {
+        // The key may be here in newer versions only.
+        iter.seek(key, Seqno(u64::MAX)).map_err(damaged)?;
+        if iter.current().is_none_or(|entry| entry.key != key) {
+            ReadCounters::add(&loader.cache.counters().filter_false_positives, 1);
+        }
+    }
+    Ok(ControlFlow::Continue(()))
+}
+
+/// Reads a data block and everything in it, unless it is in the cache.
+pub(super) fn probe_block(loader: &Loader, entry: &IndexEntry) -> Result<(), VtError> {
+    let data = DataRef::of(&entry.borrow());
+    let damaged = |error| loader.damaged(data.block.addr, error);
+    let block = match loader.glance_data(&data) {
+        Some(block) => block,
+        None => loader.read_data(&data)?,
+    };
+    let mut iter = DataIter::new(block);
+    iter.seek_first().map_err(damaged)?;
+    while iter.current().is_some() {
+        iter.next().map_err(damaged)?;
+    }
+    Ok(())
 }

@@ -84,6 +84,30 @@ pub(crate) struct TableWriter {
     places: Places,
 }
 
+/// Data blocks that were written for themselves. Dropped, they give their space back.
+#[derive(Debug)]
+pub(crate) struct WrittenBlocks {
+    index: Vec<IndexEntry>,
+    places: Places,
+}
+
+impl WrittenBlocks {
+    /// What an index block holds of them.
+    pub(crate) fn index_payload(&self) -> Vec<u8> {
+        let mut builder = IndexBuilder::new();
+        for entry in &self.index {
+            builder.add(entry);
+        }
+        builder.finish()
+    }
+
+    /// Their index entries; their space is the caller's from now on.
+    pub(crate) fn keep(mut self) -> Vec<IndexEntry> {
+        self.places.take_runs().expect("blocks of their own");
+        self.index
+    }
+}
+
 impl TableWriter {
     /// A writer. Allocates nothing yet.
     pub(crate) fn new(volume: &Arc<Volume>, table: NewTable) -> Self {
@@ -307,6 +331,26 @@ impl TableWriter {
         self.places.write(&addrs, &lens, &self.buffer)?;
         self.buffer.clear();
         Ok(())
+    }
+
+    /// Writes the data blocks alone, without the index that makes a table of them.
+    ///
+    /// # Durability
+    /// None; the next sync of the device makes them durable.
+    ///
+    /// # Panics
+    /// If nothing was added.
+    pub(crate) fn finish_blocks(mut self) -> Result<WrittenBlocks, VtError> {
+        assert!(self.has_keys(), "something was added");
+        debug_assert!(self.range_deletes.is_empty(), "values only");
+        self.cut()?;
+        if !self.pending.is_empty() {
+            self.write_buffer()?;
+        }
+        Ok(WrittenBlocks {
+            index: self.index,
+            places: self.places,
+        })
     }
 
     /// Writes the rest and gives what a version must know of the table; `None` if nothing was

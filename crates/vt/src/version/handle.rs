@@ -20,12 +20,34 @@ pub(crate) struct TableHandle {
     left_behind: Mutex<Option<LeftBehind>>,
 }
 
-/// What goes with a removed table.
-struct LeftBehind {
+/// Space that nobody has any more once this is dropped.
+pub(crate) struct LeftBehind {
     volume: Arc<Volume>,
     runs: Vec<Run>,
-    /// Tables that took over blocks. Only to be dropped after this one.
+    /// Tables that took over the other blocks. Only to be dropped after the space is given back.
     successors: Vec<Arc<TableHandle>>,
+}
+
+impl LeftBehind {
+    pub(crate) fn new(
+        volume: &Arc<Volume>,
+        runs: Vec<Run>,
+        successors: Vec<Arc<TableHandle>>,
+    ) -> Self {
+        let volume = Arc::clone(volume);
+        Self {
+            volume,
+            runs,
+            successors,
+        }
+    }
+}
+
+impl Drop for LeftBehind {
+    fn drop(&mut self) {
+        self.volume.zones().free(&extents(&self.runs));
+        self.successors.clear();
+    }
 }
 
 impl TableHandle {
@@ -63,22 +85,9 @@ impl TableHandle {
     /// Says that the table is in no new version, durably: `runs` are nobody's when the handle is
     /// dropped. `successors` took over the rest.
     pub(crate) fn leave(&self, volume: &Arc<Volume>, runs: Vec<Run>, successors: Vec<Arc<Self>>) {
-        let left_behind = LeftBehind {
-            volume: Arc::clone(volume),
-            runs,
-            successors,
-        };
+        let left_behind = LeftBehind::new(volume, runs, successors);
         let before = self.left_behind.lock().replace(left_behind);
         assert!(before.is_none(), "a table is removed once");
-    }
-}
-
-impl Drop for TableHandle {
-    fn drop(&mut self) {
-        if let Some(left_behind) = self.left_behind.get_mut().take() {
-            left_behind.volume.zones().free(&extents(&left_behind.runs));
-            drop(left_behind.successors);
-        }
     }
 }
 

@@ -31,6 +31,12 @@ impl Setup {
         };
         Self { options }
     }
+
+    /// With runs of values of so many bytes written to their zones at once.
+    pub fn direct(mut self, bytes_min: u64) -> Self {
+        self.options.direct_bytes_min = bytes_min;
+        self
+    }
 }
 
 pub fn format(device: &dyn Device, backup_log_bytes: Option<u64>) {

@@ -104,15 +104,16 @@ impl Engine {
         }
         let volume = Arc::clone(&engine.volume);
         let mut before = opened.log_start;
-        let end = volume
-            .log()
-            .replay::<VolumeError>(opened.log_start, &mut |end, payload| {
-                engine
-                    .replay(before, payload)
-                    .ok_or_else(|| corrupt("record", before.0))?;
-                before = end;
-                Ok(())
-            })?;
+        let end =
+            volume
+                .log()
+                .replay::<VolumeError, ()>(opened.log_start, &mut |end, payload| {
+                    engine
+                        .replay(before, payload)
+                        .ok_or_else(|| corrupt("record", before.0))?;
+                    before = end;
+                    Ok(())
+                })?;
         if end < engine.log_end {
             return Err(corrupt("backup log", end.0));
         }

@@ -1,0 +1,265 @@
+//! Values that are written once: a long run of puts goes to data blocks in its zone at once.
+//!
+//! 1. Puts of a batch that follow each other, in one tree and in the order of their keys, with
+//!    enough bytes in all, are written as data blocks. The log record of the commit holds the index
+//!    entries of these blocks in place of the values.
+//! 2. Until its memtable is written out, a run is a part of it: reads look into both, and what is
+//!    newer is told by sequence numbers. The write-out stitches the blocks into its table.
+//! 3. A sync of the log makes the blocks durable too: they are on the same device, written before
+//!    the record. After a crash, a record that no sync covered counts only if its blocks are whole.
+//!
+//! Papers: Shetty et al., FAST 2013, section 3.1 (stitching); Mei et al., 2019, section 3.3.1 (one
+//! append for each commit). Differs: neither has values past the log.
+
+use crate::cache::BlockCache;
+use crate::runs::{coalesce, subtract};
+use crate::table::DirectBlocks;
+use crate::version::{LeftBehind, TableHandle};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use stitch_base::sync::{Mutex, RwLock};
+use stitch_base::{Seqno, TreeId};
+use stitch_format::vt_index::IndexEntry;
+use stitch_format::vt_manifest::Run;
+use stitch_kv::{Message, Messages};
+use stitch_volume::Volume;
+
+/// Most runs that belong to one memtable: a read may have to look at each one's keys.
+pub(crate) const RUN_COUNT_MAX: usize = 256;
+
+/// A value is long beside its key if it has four times its bytes, and these: then the index entry
+/// of a block is at most half as long as the messages in it.
+const VALUE_BYTES_MIN: usize = 256;
+
+/// A stretch of a batch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Part {
+    /// Where its messages are among the batch's bytes.
+    pub(crate) bytes: Range<usize>,
+    /// How many there are.
+    pub(crate) count: u64,
+    /// The tree, if they are puts that go to their zone at once.
+    pub(crate) direct: Option<TreeId>,
+}
+
+/// Divides a batch: runs of puts of long values with at least `bytes_min` bytes are parts of their own.
+pub(crate) fn divide(batch: &[u8], bytes_min: u64) -> Vec<Part> {
+    let mut divider = Divider {
+        parts: Vec::new(),
+        open: None,
+        bytes_min,
+    };
+    let mut messages = Messages::new(batch);
+    let mut start = 0;
+    while let Some(message) = messages.next() {
+        let (tree, message) = message.expect("a batch encoded its own messages");
+        let end = batch.len() - messages.left_bytes();
+        divider.add(tree, &message, start..end);
+        start = end;
+    }
+    divider.close();
+    divider.parts
+}
+
+/// Puts that may become a run.
+struct OpenRun<'a> {
+    tree: TreeId,
+    last: &'a [u8],
+    bytes: Range<usize>,
+    count: u64,
+}
+
+struct Divider<'a> {
+    parts: Vec<Part>,
+    open: Option<OpenRun<'a>>,
+    bytes_min: u64,
+}
+
+impl<'a> Divider<'a> {
+    fn add(&mut self, tree: TreeId, message: &Message<'a>, bytes: Range<usize>) {
+        let key = match *message {
+            Message::Put { key, value } if value.len() >= 4 * key.len() + VALUE_BYTES_MIN => key,
+            _ => {
+                self.close();
+                self.push(bytes, 1, None);
+                return;
+            }
+        };
+        if let Some(open) = &mut self.open
+            && open.tree == tree
+            && open.last < key
+        {
+            open.last = key;
+            open.bytes.end = bytes.end;
+            open.count += 1;
+            return;
+        }
+        self.close();
+        self.open = Some(OpenRun {
+            tree,
+            last: key,
+            bytes,
+            count: 1,
+        });
+    }
+
+    fn close(&mut self) {
+        if let Some(open) = self.open.take() {
+            let is_long = open.bytes.len() as u64 >= self.bytes_min;
+            self.push(open.bytes, open.count, is_long.then_some(open.tree));
+        }
+    }
+
+    fn push(&mut self, bytes: Range<usize>, count: u64, direct: Option<TreeId>) {
+        if let Some(last) = self.parts.last_mut()
+            && last.direct.is_none()
+            && direct.is_none()
+        {
+            debug_assert_eq!(last.bytes.end, bytes.start, "parts follow each other");
+            last.bytes.end = bytes.end;
+            last.count += count;
+            return;
+        }
+        self.parts.push(Part {
+            bytes,
+            count,
+            direct,
+        });
+    }
+}
+
+/// Puts of a commit that lie in data blocks of their own.
+pub(crate) struct DirectRun {
+    pub(crate) tree: TreeId,
+    pub(crate) blocks: DirectBlocks,
+    /// What it owns of the device, sorted.
+    pub(crate) extents: Vec<Run>,
+    pub(crate) min_seqno: Seqno,
+    left_behind: Mutex<Option<LeftBehind>>,
+}
+
+impl DirectRun {
+    /// A run whose blocks belong to it.
+    pub(crate) fn new(
+        volume: &Arc<Volume>,
+        cache: &Arc<BlockCache>,
+        tree: TreeId,
+        entries: Vec<IndexEntry>,
+    ) -> Self {
+        let extent = |entry: &IndexEntry| Run {
+            addr: entry.block.addr,
+            len_bytes: u64::from(entry.block.len_bytes),
+        };
+        let extents = coalesce(entries.iter().map(extent).collect());
+        let min_seqno = entries.iter().map(|e| e.min_seqno).min();
+        Self {
+            tree,
+            min_seqno: min_seqno.expect("at least one block"),
+            blocks: DirectBlocks::new(Arc::clone(volume), Arc::clone(cache), entries),
+            extents,
+            left_behind: Mutex::new(None),
+        }
+    }
+
+    /// Bytes of the device that it owns.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.extents.iter().map(|run| run.len_bytes).sum()
+    }
+
+    /// Says that it was written out, durably: `taken` (sorted) has what `successors` took over. The
+    /// rest is given back when the last reader is gone.
+    pub(crate) fn leave(
+        &self,
+        volume: &Arc<Volume>,
+        taken: &[Run],
+        successors: &[Arc<TableHandle>],
+    ) {
+        let left = subtract(&self.extents, taken);
+        let left_behind = LeftBehind::new(volume, left, successors.to_vec());
+        let before = self.left_behind.lock().replace(left_behind);
+        assert!(before.is_none(), "a run is written out once");
+    }
+}
+
+/// The runs that belong to a memtable.
+#[derive(Default)]
+pub(crate) struct DirectRuns {
+    /// By tree, oldest first.
+    runs: RwLock<BTreeMap<TreeId, Vec<Arc<DirectRun>>>>,
+    count: AtomicUsize,
+    bytes: AtomicUsize,
+}
+
+impl DirectRuns {
+    /// Adds a run that is newer than all before.
+    pub(crate) fn add(&self, run: DirectRun) {
+        let bytes = usize::try_from(run.bytes()).unwrap_or(usize::MAX);
+        let mut runs = self.runs.write();
+        let of_tree = runs.entry(run.tree).or_default();
+        debug_assert!(
+            of_tree
+                .last()
+                .is_none_or(|last| last.min_seqno < run.min_seqno),
+            "newer than all before"
+        );
+        of_tree.push(Arc::new(run));
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.count.fetch_add(1, Ordering::Release);
+    }
+
+    /// How many there are.
+    pub(crate) fn count(&self) -> usize {
+        self.count.load(Ordering::Acquire)
+    }
+
+    /// Bytes of the device that they own.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed) as u64
+    }
+
+    /// Trees that have any.
+    pub(crate) fn trees(&self) -> BTreeSet<TreeId> {
+        self.runs.read().keys().copied().collect()
+    }
+
+    /// Those of a tree that may hold keys in `[start, end)`, newest first.
+    pub(crate) fn overlapping(
+        &self,
+        tree: TreeId,
+        start: &[u8],
+        end: Option<&[u8]>,
+    ) -> Vec<Arc<DirectRun>> {
+        self.those(tree, |run| run.blocks.overlaps(start, end))
+    }
+
+    /// Those of a tree that may hold `key`, newest first.
+    pub(crate) fn holding(&self, tree: TreeId, key: &[u8]) -> Vec<Arc<DirectRun>> {
+        self.those(tree, |run| run.blocks.reach(key))
+    }
+
+    fn those(&self, tree: TreeId, is_wanted: impl Fn(&DirectRun) -> bool) -> Vec<Arc<DirectRun>> {
+        if self.count() == 0 {
+            return Vec::new();
+        }
+        let runs = self.runs.read();
+        let of_tree = runs.get(&tree).map_or(&[][..], Vec::as_slice);
+        let found = of_tree.iter().rev().filter(|run| is_wanted(run));
+        found.cloned().collect()
+    }
+
+    /// All of them.
+    pub(crate) fn all(&self) -> Vec<Arc<DirectRun>> {
+        self.runs.read().values().flatten().cloned().collect()
+    }
+
+    /// What they own of the device, sorted.
+    pub(crate) fn extents(&self) -> Vec<Run> {
+        let runs = self.all();
+        coalesce(runs.iter().flat_map(|run| run.extents.clone()).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,69 @@
+//! How batches are divided.
+
+use super::*;
+use stitch_kv::Batch;
+
+const A: TreeId = TreeId(1);
+const B: TreeId = TreeId(2);
+
+/// Parts as text: `3` for messages, `d2` for a run of two puts.
+fn parts(batch: &Batch, bytes_min: u64) -> String {
+    let parts = divide(batch.as_bytes(), bytes_min);
+    let mut at = 0;
+    let mut count = 0;
+    for part in &parts {
+        assert_eq!(part.bytes.start, at, "parts follow each other");
+        at = part.bytes.end;
+        count += part.count;
+    }
+    assert_eq!(at, batch.as_bytes().len(), "all bytes are in a part");
+    assert_eq!(count, batch.count() as u64, "all messages are in a part");
+    let name = |part: &Part| {
+        format!(
+            "{}{}",
+            if part.direct.is_some() { "d" } else { "" },
+            part.count
+        )
+    };
+    parts.iter().map(name).collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn long_runs_of_puts_are_parts_of_their_own() {
+    let value = [7; 300];
+    let mut batch = Batch::new();
+    batch.delete(A, b"x");
+    batch.put(A, b"a", &value);
+    batch.put(A, b"b", &value);
+    batch.put(A, b"b", &value);
+    batch.put(B, b"c", &value);
+    batch.delete(B, b"d");
+    batch.put(B, b"e", &value);
+    assert_eq!(parts(&batch, u64::MAX), "7");
+    assert_eq!(parts(&batch, 400), "1 d2 4");
+    assert_eq!(parts(&batch, 200), "1 d2 d1 d1 1 d1");
+}
+
+#[test]
+fn an_empty_batch_has_no_parts() {
+    assert_eq!(parts(&Batch::new(), 0), "");
+}
+
+#[test]
+fn keys_that_go_back_end_a_run() {
+    let mut batch = Batch::new();
+    for key in [b"a", b"b", b"a", b"c"] {
+        batch.put(A, key, &[0; 260]);
+    }
+    assert_eq!(parts(&batch, 520), "d2 d2");
+    assert_eq!(parts(&batch, 560), "4");
+}
+
+#[test]
+fn values_that_are_short_beside_their_keys_go_through_the_log() {
+    let mut batch = Batch::new();
+    batch.put(A, b"a", &[0; 300]);
+    batch.put(A, &[b'b'; 100], &[0; 300]);
+    batch.put(A, b"c", &[0; 300]);
+    assert_eq!(parts(&batch, 0), "d1 1 d1");
+}

@@ -1,0 +1,103 @@
+//! Data blocks that belong to no table yet: their index entries are in memory and in the log.
+
+use super::blocks::ListedBlocks;
+use super::loader::Loader;
+use super::reader::{Visit, probe_block, versions_in};
+use super::run::{Bounds, Keep, RunIter};
+use crate::VtError;
+use crate::cache::BlockCache;
+use crate::entry::BoxIter;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use stitch_base::Seqno;
+use stitch_format::vt_index::IndexEntry;
+use stitch_volume::Volume;
+
+/// Data blocks in key order, at least one. Shared by threads.
+#[derive(Debug)]
+pub(crate) struct DirectBlocks {
+    loader: Loader,
+    entries: Arc<[IndexEntry]>,
+}
+
+impl DirectBlocks {
+    /// Blocks of the volume. Reads nothing yet.
+    pub(crate) fn new(
+        volume: Arc<Volume>,
+        cache: Arc<BlockCache>,
+        entries: Vec<IndexEntry>,
+    ) -> Self {
+        let id = entries.first().expect("at least one block").origin;
+        debug_assert!(
+            entries.windows(2).all(|pair| pair[0].last < pair[1].first),
+            "in key order"
+        );
+        Self {
+            loader: Loader { volume, cache, id },
+            entries: entries.into(),
+        }
+    }
+
+    /// Their index entries.
+    pub(crate) fn entries(&self) -> &[IndexEntry] {
+        &self.entries
+    }
+
+    /// True if any key from `start` on, before `end`, may be in them.
+    pub(crate) fn overlaps(&self, start: &[u8], end: Option<&[u8]>) -> bool {
+        let (first, last) = (&self.entries[0], &self.entries[self.entries.len() - 1]);
+        last.last.as_slice() >= start && end.is_none_or(|end| first.first.as_slice() < end)
+    }
+
+    /// True if `key` may be in them.
+    pub(crate) fn reach(&self, key: &[u8]) -> bool {
+        let (first, last) = (&self.entries[0], &self.entries[self.entries.len() - 1]);
+        first.first.as_slice() <= key && key <= last.last.as_slice()
+    }
+
+    /// As [`super::Table::versions_of`].
+    pub(crate) fn versions_of(
+        &self,
+        key: &[u8],
+        max_seqno: Seqno,
+        visit: &mut Visit<'_>,
+    ) -> Result<ControlFlow<()>, VtError> {
+        let mut blocks = ListedBlocks::new(Arc::clone(&self.entries));
+        versions_in(&self.loader, &mut blocks, (key, max_seqno), visit)
+    }
+
+    /// A cursor over the entries with these keys, and maybe some others. Blocks that it reads go into
+    /// the cache.
+    pub(crate) fn iter(&self, bounds: Arc<Bounds>) -> BoxIter {
+        let blocks = ListedBlocks::new(Arc::clone(&self.entries));
+        Box::new(RunIter::new(
+            self.loader.clone(),
+            blocks,
+            bounds,
+            Keep::Cache,
+        ))
+    }
+
+    /// A cursor over the entries of some of the blocks. What it reads does not go into the cache.
+    pub(crate) fn blocks_iter(&self, blocks: Vec<IndexEntry>) -> BoxIter {
+        let blocks = ListedBlocks::new(blocks.into());
+        let loader = self.loader.clone();
+        Box::new(RunIter::new(loader, blocks, Arc::default(), Keep::Nothing))
+    }
+
+    /// Reads a block and everything in it, unless it is in the cache.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub(crate) fn probe_block(&self, entry: &IndexEntry) -> Result<(), VtError> {
+        probe_block(&self.loader, entry)
+    }
+
+    /// Reads every block.
+    ///
+    /// # Errors
+    /// What is wrong with the first that is not as it was written.
+    pub(crate) fn verify(&self) -> Result<(), VtError> {
+        self.entries().iter().try_for_each(|e| self.probe_block(e))
+    }
+}

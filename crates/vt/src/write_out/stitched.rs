@@ -1,0 +1,279 @@
+//! The write-out of a memtable to which runs belong: what overlaps is merged, the other blocks of
+//! the runs are stitched in.
+//!
+//! For the plan, the memtable's keys are cut into chunks that overlap the same blocks, each of them.
+//!
+//! A run that cannot be read cannot be merged with what overlaps it. Then the write-out makes several
+//! tables, as layers: what is newer than the run, the run alone, what is older.
+
+use crate::VtError;
+use crate::compaction::{BlockInfo, DistillRules, Piece, Step, StitchRules, distill, plan_steps};
+use crate::direct::DirectRun;
+use crate::entry::{BoxIter, EntryIter, EntryRef};
+use crate::iter::MergeIter;
+use crate::memtable::Memtable;
+use crate::output::Outputs;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use stitch_base::{Seqno, TreeId};
+use stitch_format::vt_index::IndexEntry;
+
+/// Keys of the memtable that follow each other and overlap the same blocks.
+struct Chunk {
+    first: Vec<u8>,
+    last: Vec<u8>,
+    min_seqno: Seqno,
+    max_seqno: Seqno,
+}
+
+/// What a write-out has of a tree, between two sequence numbers.
+#[derive(Clone)]
+pub(super) struct Layer {
+    pub(super) memtable: Arc<Memtable>,
+    pub(super) tree: TreeId,
+    /// Newest first.
+    pub(super) runs: Vec<Arc<DirectRun>>,
+    /// Older entries of the memtable are not in it.
+    pub(super) from: Seqno,
+    /// Newer ones are not in it.
+    pub(super) to: Seqno,
+}
+
+impl Layer {
+    /// The layers, newest first, in which each run that `is_bad` is alone.
+    pub(super) fn apart(&self, is_bad: impl Fn(&DirectRun) -> bool) -> Vec<Self> {
+        let mut layers = Vec::new();
+        let mut rest = Self {
+            runs: Vec::new(),
+            ..self.clone()
+        };
+        for run in &self.runs {
+            if !is_bad(run) {
+                rest.runs.push(Arc::clone(run));
+                continue;
+            }
+            let older = Self {
+                runs: Vec::new(),
+                to: run.min_seqno,
+                ..self.clone()
+            };
+            rest.from = run.min_seqno;
+            layers.push(std::mem::replace(&mut rest, older));
+            layers.push(Self {
+                runs: vec![Arc::clone(run)],
+                from: run.min_seqno,
+                to: run.min_seqno,
+                ..self.clone()
+            });
+        }
+        layers.push(rest);
+        layers
+    }
+
+    /// True if writes with this number belong to it.
+    pub(super) fn holds(&self, seqno: Seqno) -> bool {
+        self.from <= seqno && seqno <= self.to
+    }
+
+    fn entries(&self) -> BoxIter {
+        Box::new(Forward {
+            inner: self.memtable.iter(self.tree),
+            first: Vec::new(),
+            last: None,
+            seqnos: self.from..=self.to,
+        })
+    }
+}
+
+/// Writes a layer in the order of keys.
+pub(super) fn write(
+    layer: &Layer,
+    rules: &DistillRules<'_>,
+    outputs: &mut Outputs<'_>,
+) -> Result<(), VtError> {
+    let runs = &layer.runs;
+    if runs.is_empty() {
+        let mut source = layer.entries();
+        source.seek(&[], Seqno(u64::MAX))?;
+        return distill(&mut source, rules, &mut |entry| outputs.add(entry));
+    }
+    let chunks = chunks(layer)?;
+    let mut infos = vec![chunks.iter().map(chunk_info).collect()];
+    infos.extend(
+        runs.iter()
+            .map(|run| run.blocks.entries().iter().map(block_info).collect()),
+    );
+    let steps = plan_steps(
+        &infos,
+        &StitchRules {
+            // Nothing is written twice.
+            threshold: 0,
+            snapshots: rules.snapshots,
+            range_deletes: rules.range_deletes,
+            is_bottom: &|_, _| false,
+        },
+    );
+    for step in &steps {
+        match step {
+            Step::Drop(_) => {}
+            Step::Stitch(piece) => {
+                let run = &runs[piece.input - 1];
+                outputs.stitch(&run.blocks.entries()[piece.blocks.clone()])?;
+            }
+            Step::Merge(pieces) => {
+                let mut source = source(layer, &chunks, pieces);
+                source.seek(&[], Seqno(u64::MAX))?;
+                distill(&mut source, rules, &mut |entry| outputs.add(entry))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn source(layer: &Layer, chunks: &[Chunk], pieces: &[Piece]) -> MergeIter {
+    let mut sources: Vec<BoxIter> = Vec::new();
+    for piece in pieces {
+        let blocks = piece.blocks.clone();
+        let Some(run) = piece.input.checked_sub(1) else {
+            sources.push(Box::new(Forward {
+                inner: layer.memtable.iter(layer.tree),
+                first: chunks[blocks.start].first.clone(),
+                last: Some(chunks[blocks.end - 1].last.clone()),
+                seqnos: layer.from..=layer.to,
+            }));
+            continue;
+        };
+        let run = &layer.runs[run].blocks;
+        sources.push(run.blocks_iter(run.entries()[blocks].to_vec()));
+    }
+    MergeIter::new(sources)
+}
+
+/// Cuts the memtable's keys where a block of the runs begins or ends.
+fn chunks(layer: &Layer) -> Result<Vec<Chunk>, VtError> {
+    let blocks = || layer.runs.iter().flat_map(|run| run.blocks.entries());
+    let mut firsts: Vec<&[u8]> = blocks().map(|block| block.first.as_slice()).collect();
+    let mut lasts: Vec<&[u8]> = blocks().map(|block| block.last.as_slice()).collect();
+    firsts.sort_unstable();
+    lasts.sort_unstable();
+    // Keys with the same number of beginnings and ends before them overlap the same blocks.
+    let (mut begun, mut ended) = (0, 0);
+    let mut out: Vec<Chunk> = Vec::new();
+    let mut source = layer.entries();
+    source.seek(&[], Seqno(u64::MAX))?;
+    while let Some(entry) = source.current() {
+        let before = (begun, ended);
+        while firsts.get(begun).is_some_and(|first| *first <= entry.key) {
+            begun += 1;
+        }
+        while lasts.get(ended).is_some_and(|last| *last < entry.key) {
+            ended += 1;
+        }
+        match out.last_mut() {
+            Some(chunk) if before == (begun, ended) => chunk.add(&entry),
+            _ => out.push(Chunk::of(&entry)),
+        }
+        source.next()?;
+    }
+    Ok(out)
+}
+
+impl Chunk {
+    fn of(entry: &EntryRef<'_>) -> Self {
+        Self {
+            first: entry.key.to_vec(),
+            last: entry.key.to_vec(),
+            min_seqno: entry.seqno,
+            max_seqno: entry.seqno,
+        }
+    }
+
+    fn add(&mut self, entry: &EntryRef<'_>) {
+        debug_assert!(self.last.as_slice() <= entry.key, "keys come in order");
+        if self.last != entry.key {
+            self.last.clear();
+            self.last.extend_from_slice(entry.key);
+        }
+        self.min_seqno = self.min_seqno.min(entry.seqno);
+        self.max_seqno = self.max_seqno.max(entry.seqno);
+    }
+}
+
+fn chunk_info(chunk: &Chunk) -> BlockInfo<'_> {
+    BlockInfo {
+        first: &chunk.first,
+        last: &chunk.last,
+        addr: 0,
+        len_bytes: 0,
+        min_seqno: chunk.min_seqno,
+        max_seqno: chunk.max_seqno,
+        has_deletes: false,
+        has_versions: false,
+        // There is no block that could be stitched.
+        is_cut: true,
+    }
+}
+
+fn block_info(entry: &IndexEntry) -> BlockInfo<'_> {
+    BlockInfo {
+        first: &entry.first,
+        last: &entry.last,
+        addr: entry.block.addr,
+        len_bytes: u64::from(entry.block.len_bytes),
+        min_seqno: entry.min_seqno,
+        max_seqno: entry.max_seqno,
+        has_deletes: entry.delete_count > 0,
+        has_versions: entry.has_versions,
+        is_cut: false,
+    }
+}
+
+/// A cursor over the keys from `first` to `last`, both included, and the versions with these
+/// sequence numbers. It goes forward only.
+struct Forward {
+    inner: BoxIter,
+    first: Vec<u8>,
+    last: Option<Vec<u8>>,
+    seqnos: RangeInclusive<Seqno>,
+}
+
+impl Forward {
+    fn skip(&mut self) -> Result<(), VtError> {
+        while let Some(entry) = self.inner.current()
+            && !self.seqnos.contains(&entry.seqno)
+        {
+            self.inner.next()?;
+        }
+        Ok(())
+    }
+}
+
+impl EntryIter for Forward {
+    fn seek(&mut self, key: &[u8], seqno: Seqno) -> Result<(), VtError> {
+        if key < self.first.as_slice() {
+            self.inner.seek(&self.first, Seqno(u64::MAX))?;
+        } else {
+            self.inner.seek(key, seqno)?;
+        }
+        self.skip()
+    }
+
+    fn seek_before(&mut self, _key: Option<&[u8]>) -> Result<(), VtError> {
+        unreachable!("a write-out goes forward");
+    }
+
+    fn next(&mut self) -> Result<(), VtError> {
+        self.inner.next()?;
+        self.skip()
+    }
+
+    fn prev(&mut self) -> Result<(), VtError> {
+        unreachable!("a write-out goes forward");
+    }
+
+    fn current(&self) -> Option<EntryRef<'_>> {
+        let entry = self.inner.current()?;
+        let is_in = self.last.as_deref().is_none_or(|last| entry.key <= last);
+        is_in.then_some(entry)
+    }
+}
