@@ -17,12 +17,12 @@ const SUITES: [(&str, u64); 10] = [
     ("requests", 120),
     ("differential", 150),
     ("pjdfstest", 120),
-    ("fsx", 480),
+    ("fsx", 600),
     ("enospc", 240),
     ("amplification", 300),
     ("memory", 300),
     ("kill9", 300),
-    ("realwork", 900),
+    ("realwork", 1500),
 ];
 
 /// Runs every step; whether all passed.
