@@ -148,6 +148,7 @@ impl Store {
             data_bytes: 0,
             has_deletes: false,
         };
+        let (mut longest_key, mut longest_operand) = (0, 0);
         for (tree, message) in batch.messages() {
             within("key", message.key().len() as u64, limits.key_bytes_max)?;
             let operand = match message {
@@ -172,6 +173,9 @@ impl Store {
                 _ => "value",
             };
             within(what, operand.len() as u64, limits.value_bytes_max)?;
+            let key_bytes = message.key().len() as u64;
+            longest_key = longest_key.max(key_bytes);
+            longest_operand = longest_operand.max(operand.len() as u64);
             tally.data_bytes += (message.key().len() + operand.len()) as u64;
             tally.has_deletes |= matches!(
                 message,
@@ -179,6 +183,7 @@ impl Store {
             );
             tally.trees.insert(tree);
         }
+        self.note_longest(longest_key, longest_operand);
         Ok(tally)
     }
 

@@ -206,6 +206,7 @@ impl Store {
             name: name.to_owned(),
             options: options.clone(),
         };
+        self.note_tree(options);
         let mut edit = version.edit();
         edit.next_tree = id.next();
         edit.new_trees.push(tree_record(&info));

@@ -49,6 +49,9 @@ impl Store {
             version: Arc::new(version),
         };
         let store = Self::new(Arc::clone(&volume), options, sizes, view, log_start);
+        for tree in store.version().trees.values() {
+            store.note_tree(&tree.info.options);
+        }
         let records = store.replay(&volume, log_start)?;
         if !volume.is_read_only() {
             while store.views.get().sealed_count() > SEALED_COUNT_MAX {
@@ -128,6 +131,12 @@ impl Store {
                 replayed.trees.insert(tree);
                 match item {
                     LogItem::Message(_, message) => {
+                        let operand_bytes = match message {
+                            Message::Put { value, .. } => value.len(),
+                            Message::Upsert { delta, .. } => delta.len(),
+                            Message::Delete { .. } | Message::DeleteRange { .. } => 0,
+                        };
+                        self.note_longest(message.key().len() as u64, operand_bytes as u64);
                         insert_message(&view.active().memtable, tree, replayed.next, *message);
                         replayed.has_deletes |= matches!(
                             message,

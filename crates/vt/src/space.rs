@@ -10,11 +10,14 @@
 use crate::VtError;
 use crate::compaction::Pressure;
 use crate::store::Store;
-use stitch_kv::{SpaceClass, SpaceUsage};
+use std::sync::atomic::Ordering;
+use stitch_kv::{SpaceClass, SpaceUsage, TreeOptions};
 use stitch_volume::Class;
 
 /// Below this share of the zones, space is low: one part in this many.
 const LOW_PART: u64 = 10;
+/// What a block takes beyond its longest entry.
+const BLOCK_MARGIN_BYTES: u64 = 16 << 10;
 
 impl Store {
     /// Space of the store.
@@ -34,7 +37,7 @@ impl Store {
 
     /// Of these, bytes that are in long runs now.
     pub(crate) fn roomy_bytes(&self, class: SpaceClass) -> u64 {
-        let roomy = self.volume.zones().roomy_bytes(self.run_bytes());
+        let roomy = self.volume.zones().roomy_bytes(self.room_run_bytes());
         let promised = self.volume.space().promised_bytes();
         roomy.saturating_sub(promised + self.kept_bytes(class))
     }
@@ -42,6 +45,26 @@ impl Store {
     /// A run of this length holds any block.
     pub(crate) fn run_bytes(&self) -> u64 {
         self.volume.zones().zone_bytes() / 2
+    }
+
+    /// A run of this length holds any block that may have to be written now: of messages like those
+    /// committed so far.
+    pub(crate) fn room_run_bytes(&self) -> u64 {
+        let longest = self.longest_run.load(Ordering::Relaxed);
+        longest.min(self.run_bytes())
+    }
+
+    /// Takes note of messages that are to be committed.
+    pub(crate) fn note_longest(&self, key_bytes: u64, value_bytes: u64) {
+        // An index block's keys and a root's may be as long as those of its table.
+        let needed = (64 * key_bytes).max(key_bytes + value_bytes + BLOCK_MARGIN_BYTES);
+        self.longest_run.fetch_max(needed, Ordering::Relaxed);
+    }
+
+    /// Takes note of a tree.
+    pub(crate) fn note_tree(&self, options: &TreeOptions) {
+        let block_bytes = 4 * u64::from(options.block_bytes) + BLOCK_MARGIN_BYTES;
+        self.longest_run.fetch_max(block_bytes, Ordering::Relaxed);
     }
 
     /// Bytes that this class leaves alone.
@@ -73,7 +96,12 @@ impl Store {
         let before = self.roomy_bytes(SpaceClass::Reserve);
         while self.roomy_bytes(SpaceClass::Reserve) <= before {
             self.check_writable()?;
-            if !self.compact_one(Pressure::Space)? {
+            if self.compact_one(Pressure::Space)? {
+                continue;
+            }
+            // What was deleted since the last write-out may be worth something.
+            self.seal_deletes()?;
+            if !self.write_out_one()? {
                 return Ok(false);
             }
         }

@@ -48,6 +48,8 @@ pub(crate) struct Store {
     pub(crate) write_out: Mutex<()>,
     pub(crate) compaction: Mutex<Obstacles>,
     pub(crate) pace: Pace,
+    /// Length of a run that holds any block which may have to be written now, in bytes.
+    pub(crate) longest_run: AtomicU64,
     pub(crate) signals: Signals,
     is_failed: AtomicBool,
     is_closed: AtomicBool,
@@ -163,6 +165,7 @@ impl Store {
             write_out: Mutex::new(()),
             compaction: Mutex::new(Obstacles::new()),
             pace: Pace::default(),
+            longest_run: AtomicU64::new(0),
             signals: Signals::default(),
             is_failed: AtomicBool::new(false),
             is_closed: AtomicBool::new(false),

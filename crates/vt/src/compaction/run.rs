@@ -110,7 +110,7 @@ impl Store {
         }
         let is_worth = |&(zone, live): &(Extent, u64)| live <= zone.len / 4 * 3;
         let worth: Vec<Run> = zones
-            .scattered(self.run_bytes())
+            .scattered(self.room_run_bytes())
             .into_iter()
             .filter(is_worth)
             .map(|(zone, _)| Run {
