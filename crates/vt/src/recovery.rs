@@ -244,6 +244,14 @@ fn logged_entries(logged: &LoggedRun<'_>) -> Result<Vec<IndexEntry>, FormatError
         count += u64::from(entry.entry_count);
         entries.push(entry);
     }
+    let mut places: Vec<(u64, u64)> = entries
+        .iter()
+        .map(|entry| (entry.block.addr, entry.block.end()))
+        .collect();
+    places.sort_unstable();
+    if places.windows(2).any(|pair| pair[0].1 > pair[1].0) {
+        return Err(wrong_run("blocks", "apart", "one inside another"));
+    }
     if count != logged.count {
         let (expected, found) = (logged.count.to_string(), count.to_string());
         return Err(wrong_run("count", &expected, &found));
@@ -283,3 +291,6 @@ fn adopt(volume: &Volume, version: &Version) -> Result<(), VtError> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;
