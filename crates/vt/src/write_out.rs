@@ -144,7 +144,10 @@ impl Store {
         snapshots: &[Seqno],
         layer: &Layer,
     ) -> Result<Vec<TableMeta>, VtError> {
-        let range_deletes = buffer.memtable.range_deletes(tree.id);
+        // What older ones hide may lie between this layer and them.
+        let all = buffer.memtable.range_deletes(tree.id);
+        let newer = all.iter().filter(|d| d.seqno >= layer.from);
+        let range_deletes = RangeDeletes::new(newer.cloned().collect());
         let rules = DistillRules {
             snapshots,
             range_deletes: &range_deletes,

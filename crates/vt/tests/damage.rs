@@ -358,6 +358,10 @@ fn values_written_at_once_that_cannot_be_read_keep_their_place() {
     let done = engine.commit(&batch, CommitOptions::default());
     done.expect("writes go on");
     put(&[12, 20, 60], b"newer");
+    let mut batch = Batch::new();
+    batch.upsert(tree, &key(31), APPEND, b"more");
+    let done = engine.commit(&batch, CommitOptions::default());
+    done.expect("writes go on");
     let before = engine.counters().get("vt.direct_bytes");
     assert!(before >= 30_000, "the long values are written at once");
     // All of the run's blocks but the first: that with key 10.
