@@ -23,7 +23,6 @@ thread_local! {
 
 /// An open store of ours.
 pub(crate) struct Stitch {
-    device: Arc<dyn Device>,
     engine: Arc<VtEngine>,
     tree: TreeId,
 }
@@ -31,7 +30,7 @@ pub(crate) struct Stitch {
 impl Stitch {
     pub(crate) fn open(options: &OpenOptions) -> Result<Self> {
         let device = open_device(options)?;
-        let opened = Volume::open(Arc::clone(&device), &stitch_volume::OpenOptions::default())?;
+        let opened = Volume::open(device, &stitch_volume::OpenOptions::default())?;
         let vt_options = VtOptions {
             memory_bytes: options.scale.budget_bytes(),
             ..VtOptions::default()
@@ -42,11 +41,7 @@ impl Stitch {
             Some(info) => info.id,
             None => engine.create_tree(TREE, &tree_options(options))?,
         };
-        Ok(Self {
-            device,
-            engine,
-            tree,
-        })
+        Ok(Self { engine, tree })
     }
 
     fn commit(&self, sync: bool, fill: impl FnOnce(&mut Batch)) -> Result<()> {
@@ -163,17 +158,11 @@ impl Side for Stitch {
     }
 
     fn counters(&self) -> BTreeMap<String, u64> {
-        let device = self.device.counters();
-        let of_device = [
-            ("device.read_bytes", device.read_bytes),
-            ("device.reads", device.reads),
-            ("device.write_bytes", device.write_bytes),
-            ("device.writes", device.writes),
-            ("device.syncs", device.syncs),
-        ];
-        let of_engine = self.engine.counters();
-        let all = of_device.into_iter().chain(of_engine.iter());
-        all.map(|(name, value)| (name.to_owned(), value)).collect()
+        let counters = self.engine.counters();
+        let named = counters.iter();
+        named
+            .map(|(name, value)| (name.to_owned(), value))
+            .collect()
     }
 
     fn is_full(&self, error: &Error) -> bool {

@@ -101,7 +101,6 @@ pub struct Checked {
 /// more to do.
 pub struct Store {
     path: PathBuf,
-    device: Arc<dyn Device>,
     superblock: stitch_format::superblock::Superblock,
     engine: Arc<dyn Engine>,
     options: StoreOptions,
@@ -141,7 +140,7 @@ impl Store {
             read_only: options.read_only,
             durability: options.durability,
         };
-        let opened = Volume::open(Arc::clone(&device), &volume_options)?;
+        let opened = Volume::open(device, &volume_options)?;
         let volume = Arc::clone(&opened.volume);
         if options.drop_log_tail {
             volume.log().accept_loss();
@@ -158,7 +157,6 @@ impl Store {
         let engine: Arc<dyn Engine> = VtEngine::open(opened, vt_options)?;
         Ok(Self {
             path: name.canonicalize().unwrap_or(name),
-            device,
             superblock,
             engine,
             options: options.clone(),
@@ -239,18 +237,11 @@ impl Store {
     /// What device and engine have done since the store was opened, by name.
     #[must_use]
     pub fn counters(&self) -> Vec<(String, u64)> {
-        let device = self.device.counters();
-        let of_device = [
-            ("device.read_bytes", device.read_bytes),
-            ("device.reads", device.reads),
-            ("device.write_bytes", device.write_bytes),
-            ("device.writes", device.writes),
-            ("device.syncs", device.syncs),
-            ("device.discard_bytes", device.discard_bytes),
-        ];
-        let of_engine = self.engine.counters();
-        let all = of_device.into_iter().chain(of_engine.iter());
-        all.map(|(name, value)| (name.to_owned(), value)).collect()
+        let counters = self.engine.counters();
+        let named = counters.iter();
+        named
+            .map(|(name, value)| (name.to_owned(), value))
+            .collect()
     }
 
     /// Reads everything and checks every rule of the engine and of the file system. `progress` is

@@ -25,6 +25,27 @@ pub(crate) struct Install {
     pub(crate) written: Option<(Arc<Buffer>, Lsn)>,
 }
 
+/// The tables that an edit brings.
+struct Successors {
+    tables: Vec<Arc<TableHandle>>,
+    /// What they own, sorted.
+    runs: Vec<Run>,
+}
+
+impl Successors {
+    fn of(after: &Version, edit: &VersionEdit) -> Self {
+        let added: BTreeSet<TableId> = edit.added.iter().map(|(_, t)| t.id).collect();
+        let tables: Vec<Arc<TableHandle>> = after
+            .tables()
+            .filter(|(_, t)| added.contains(&t.meta().id))
+            .map(|(_, t)| Arc::clone(t))
+            .collect();
+        let mut runs: Vec<Run> = tables.iter().flat_map(|t| t.meta().runs.clone()).collect();
+        runs.sort();
+        Self { tables, runs }
+    }
+}
+
 impl Store {
     /// Installs an edit. The caller holds the installer's lock since it made the edit.
     ///
@@ -45,9 +66,12 @@ impl Store {
         self.commit_version(&version, &install.edit, log_start)
             .inspect_err(|error| self.fail(error))?;
         installer.log_start = log_start;
-        self.retire(&before, &version, &install.edit);
+        let new = Successors::of(&version, &install.edit);
+        self.retire(&before, &new, &install.edit);
         if let Some((written, _)) = &install.written {
-            self.retire_runs(written, &version, &install.edit);
+            for run in written.direct.all() {
+                run.leave(&self.volume, &new.runs, &new.tables);
+            }
         }
         let view = self.views.change(|view| {
             view.version = Arc::clone(&version);
@@ -92,47 +116,19 @@ impl Store {
             .commit_base(&version.base().encode(), log_start)?)
     }
 
-    /// Tells the runs of a memtable that was written out what they leave behind.
-    fn retire_runs(&self, written: &Buffer, after: &Version, edit: &VersionEdit) {
-        if written.direct.count() == 0 {
-            return;
-        }
-        let added: BTreeSet<TableId> = edit.added.iter().map(|(_, t)| t.id).collect();
-        let is_new = |table: &&Arc<TableHandle>| added.contains(&table.meta().id);
-        let new: Vec<Arc<TableHandle>> = after
-            .tables()
-            .map(|(_, table)| table)
-            .filter(is_new)
-            .cloned()
-            .collect();
-        let mut taken: Vec<Run> = new.iter().flat_map(|t| t.meta().runs.clone()).collect();
-        taken.sort();
-        for run in written.direct.all() {
-            run.leave(&self.volume, &taken, &new);
-        }
-    }
-
     /// Tells the tables that are gone what they leave behind.
-    fn retire(&self, before: &Version, after: &Version, edit: &VersionEdit) {
-        let added: BTreeSet<TableId> = edit.added.iter().map(|(_, t)| t.id).collect();
+    fn retire(&self, before: &Version, new: &Successors, edit: &VersionEdit) {
         let removed: BTreeSet<TableId> = edit.removed.iter().copied().collect();
         let is_gone = |t: &TableHandle| {
             removed.contains(&t.meta().id) || edit.dropped_trees.contains(&t.meta().tree)
         };
-        let new: Vec<Arc<TableHandle>> = after
-            .tables()
-            .filter(|(_, t)| added.contains(&t.meta().id))
-            .map(|(_, t)| Arc::clone(t))
-            .collect();
-        let mut taken_over: Vec<Run> = new.iter().flat_map(|t| t.meta().runs.clone()).collect();
-        taken_over.sort();
         for (_, table) in before.tables().filter(|(_, t)| is_gone(t)) {
-            let dead = subtract(&table.meta().runs, &taken_over);
+            let dead = subtract(&table.meta().runs, &new.runs);
             let left: u64 = dead.iter().map(|run| run.len_bytes).sum();
             let successors = if left == table.owned_bytes() {
                 Vec::new()
             } else {
-                new.clone()
+                new.tables.clone()
             };
             table.leave(&self.volume, dead, successors);
         }

@@ -8,7 +8,6 @@ use crate::compaction::{DistillRules, Pressure, surviving};
 use crate::direct::DirectRun;
 use crate::install::Install;
 use crate::output::{OutputRules, Outputs, discard};
-use crate::range_delete::RangeDeletes;
 use crate::runs::subtract;
 use crate::store::Store;
 use std::sync::Arc;
@@ -85,20 +84,12 @@ impl Store {
     fn tables_of(&self, buffer: &Buffer) -> Result<Vec<TableMeta>, VtError> {
         let version = self.version();
         let snapshots = self.snapshots.held();
-        let mut tables = Vec::new();
-        for tree in buffer.trees() {
-            let Some(tree) = version.trees.get(&tree) else {
-                continue;
-            };
-            match self.table_of(buffer, &tree.info, &snapshots) {
-                Ok(table) => tables.extend(table),
-                Err(error) => {
-                    discard(self, &tables, &buffer.direct.extents());
-                    return Err(error);
-                }
-            }
-        }
-        Ok(tables)
+        let trees = buffer.trees();
+        let living = trees.iter().filter_map(|tree| version.trees.get(tree));
+        self.all_or_none(
+            buffer,
+            living.map(|tree| self.table_of(buffer, &tree.info, &snapshots)),
+        )
     }
 
     fn table_of(
@@ -123,10 +114,23 @@ impl Store {
             return Err(error);
         }
         tracing::warn!(%error, "values that cannot be read keep their place");
+        let layers = layer.apart(is_bad);
+        let tables = layers
+            .iter()
+            .map(|layer| self.table_of_layer(buffer, tree, snapshots, layer));
+        self.all_or_none(buffer, tables)
+    }
+
+    /// All tables; at the first failure, the space of those before is given back.
+    fn all_or_none(
+        &self,
+        buffer: &Buffer,
+        made: impl Iterator<Item = Result<Vec<TableMeta>, VtError>>,
+    ) -> Result<Vec<TableMeta>, VtError> {
         let mut tables = Vec::new();
-        for layer in &layer.apart(is_bad) {
-            match self.table_of_layer(buffer, tree, snapshots, layer) {
-                Ok(table) => tables.extend(table),
+        for some in made {
+            match some {
+                Ok(some) => tables.extend(some),
                 Err(error) => {
                     discard(self, &tables, &buffer.direct.extents());
                     return Err(error);
@@ -144,10 +148,7 @@ impl Store {
         snapshots: &[Seqno],
         layer: &Layer,
     ) -> Result<Vec<TableMeta>, VtError> {
-        // What older ones hide may lie between this layer and them.
-        let all = buffer.memtable.range_deletes(tree.id);
-        let newer = all.iter().filter(|d| d.seqno >= layer.from);
-        let range_deletes = RangeDeletes::new(newer.cloned().collect());
+        let (range_deletes, own) = layer.range_deletes();
         let rules = DistillRules {
             snapshots,
             range_deletes: &range_deletes,
@@ -160,8 +161,6 @@ impl Store {
             cuts: Vec::new(),
             input_runs: buffer.direct.extents(),
         };
-        let own = range_deletes.iter().filter(|d| layer.holds(d.seqno));
-        let own = RangeDeletes::new(own.cloned().collect());
         let kept = surviving(&own, snapshots, &|_, _| false);
         let mut outputs = Outputs::new(self, tree, output, kept);
         stitched::write(layer, &rules, &mut outputs)?;

@@ -58,9 +58,7 @@ impl Store {
             Err(error) if error.kind() == ErrorKind::NoSpace && !self.is_failed() => {
                 // Others may need less. Tried again when one of them has succeeded, or later.
                 tracing::warn!(%error, %plan, "a compaction found no space");
-                obstacles
-                    .avoided
-                    .extend(plan.upper.iter().map(|t| t.meta().id));
+                obstacles.avoided.extend(upper_ids(&plan));
                 Ok(true)
             }
             Err(error) => {
@@ -75,9 +73,7 @@ impl Store {
                 if may_pass && self.check_writable().is_ok() {
                     // All could be read now, or going around what cannot be failed; later it may not.
                     tracing::warn!(%error, %plan, "a compaction is put off");
-                    obstacles
-                        .avoided
-                        .extend(plan.upper.iter().map(|t| t.meta().id));
+                    obstacles.avoided.extend(upper_ids(&plan));
                     return Ok(true);
                 }
                 self.fail(&error);
@@ -212,9 +208,7 @@ struct Ran {
 impl Ran {
     fn note(self, plan: &Plan, obstacles: &mut Obstacles) {
         if self.is_futile {
-            obstacles
-                .tried
-                .extend(plan.upper.iter().map(|t| t.meta().id));
+            obstacles.tried.extend(upper_ids(plan));
             return;
         }
         obstacles.avoided.clear();
@@ -226,6 +220,10 @@ impl Ran {
             }
         }
     }
+}
+
+fn upper_ids(plan: &Plan) -> impl Iterator<Item = TableId> {
+    plan.upper.iter().map(|table| table.meta().id)
 }
 
 /// True for errors that may be of one block only.
@@ -445,15 +443,8 @@ impl<'a> Job<'a> {
             return None;
         }
         Some(BlockInfo {
-            first: &entry.first,
-            last: &entry.last,
-            addr: entry.block.addr,
-            len_bytes: u64::from(entry.block.len_bytes),
-            min_seqno: entry.min_seqno,
-            max_seqno: entry.max_seqno,
-            has_deletes: entry.delete_count > 0,
-            has_versions: entry.has_versions,
             is_cut: self.holds.cuts(&entry.first, &entry.last) || self.is_evacuated(entry),
+            ..BlockInfo::of(entry)
         })
     }
 

@@ -21,6 +21,7 @@ use crate::range_delete::RangeDeletes;
 use std::fmt;
 use std::ops::Range;
 use stitch_base::Seqno;
+use stitch_format::vt_index::IndexEntry;
 
 /// What an input's index says about one of its data blocks.
 #[derive(Clone, Copy, Debug)]
@@ -43,6 +44,23 @@ pub(crate) struct BlockInfo<'a> {
     pub(crate) has_versions: bool,
     /// True if only a part of it takes part.
     pub(crate) is_cut: bool,
+}
+
+impl<'a> BlockInfo<'a> {
+    /// A block that takes part whole.
+    pub(crate) fn of(entry: &'a IndexEntry) -> Self {
+        Self {
+            first: &entry.first,
+            last: &entry.last,
+            addr: entry.block.addr,
+            len_bytes: u64::from(entry.block.len_bytes),
+            min_seqno: entry.min_seqno,
+            max_seqno: entry.max_seqno,
+            has_deletes: entry.delete_count > 0,
+            has_versions: entry.has_versions,
+            is_cut: false,
+        }
+    }
 }
 
 /// Blocks of one input that follow each other.

@@ -13,10 +13,10 @@ use crate::entry::{BoxIter, EntryIter, EntryRef};
 use crate::iter::MergeIter;
 use crate::memtable::Memtable;
 use crate::output::Outputs;
+use crate::range_delete::RangeDeletes;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use stitch_base::{Seqno, TreeId};
-use stitch_format::vt_index::IndexEntry;
 
 /// Keys of the memtable that follow each other and overlap the same blocks.
 struct Chunk {
@@ -70,9 +70,21 @@ impl Layer {
         layers
     }
 
-    /// True if writes with this number belong to it.
-    pub(super) fn holds(&self, seqno: Seqno) -> bool {
-        self.from <= seqno && seqno <= self.to
+    /// Its range deletes with all newer ones, and its own alone. What older ones hide may lie
+    /// between this layer and them.
+    pub(super) fn range_deletes(&self) -> (Arc<RangeDeletes>, Arc<RangeDeletes>) {
+        let all = self.memtable.range_deletes(self.tree);
+        let between = |from: Seqno, to: Seqno| {
+            if (from, to) == (Seqno(0), Seqno(u64::MAX)) {
+                return Arc::clone(&all);
+            }
+            let some = all.iter().filter(|d| from <= d.seqno && d.seqno <= to);
+            Arc::new(RangeDeletes::new(some.cloned().collect()))
+        };
+        (
+            between(self.from, Seqno(u64::MAX)),
+            between(self.from, self.to),
+        )
     }
 
     fn entries(&self) -> BoxIter {
@@ -101,7 +113,7 @@ pub(super) fn write(
     let mut infos = vec![chunks.iter().map(chunk_info).collect()];
     infos.extend(
         runs.iter()
-            .map(|run| run.blocks.entries().iter().map(block_info).collect()),
+            .map(|run| run.blocks.entries().iter().map(BlockInfo::of).collect()),
     );
     let steps = plan_steps(
         &infos,
@@ -211,20 +223,6 @@ fn chunk_info(chunk: &Chunk) -> BlockInfo<'_> {
         has_versions: false,
         // There is no block that could be stitched.
         is_cut: true,
-    }
-}
-
-fn block_info(entry: &IndexEntry) -> BlockInfo<'_> {
-    BlockInfo {
-        first: &entry.first,
-        last: &entry.last,
-        addr: entry.block.addr,
-        len_bytes: u64::from(entry.block.len_bytes),
-        min_seqno: entry.min_seqno,
-        max_seqno: entry.max_seqno,
-        has_deletes: entry.delete_count > 0,
-        has_versions: entry.has_versions,
-        is_cut: false,
     }
 }
 
