@@ -5,6 +5,7 @@
 //! the record before it.
 //!
 //! 1. An append goes to the end of the ring's live part, never across the ring's end.
+//!    Every write takes whole pages, the last of which is kept in memory; see `tail`.
 //! 2. A sync first fills the last sector with a skip record, so that no later append rewrites a
 //!    sector that was synced; then it syncs the device. One caller leads, the others wait for it.
 //! 3. Every record says how far this log and the version log were durable when it was written. So
@@ -25,6 +26,7 @@
 
 mod damage;
 mod replay;
+mod tail;
 
 pub use replay::{Replay, Visit};
 
@@ -36,6 +38,7 @@ use stitch_base::{Generation, Lsn};
 use stitch_device::SECTOR_BYTES;
 use stitch_format::log_record::{ALIGN, HEADER_BYTES, RecordHeader, RecordKind, VersionPage};
 use stitch_format::superblock::Closed;
+use tail::{Ring, Tail, page_of};
 
 /// What an acknowledged append survives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -97,6 +100,8 @@ struct Writer {
     generations: Vec<(Lsn, Generation)>,
     /// Records that are not yet with the operating system; they end at `end`.
     buffer: Vec<u8>,
+    /// The page of `end`, as the operating system has it.
+    tail: Tail,
 }
 
 /// A damaged end of the log that was given up.
@@ -154,6 +159,7 @@ impl BackupLog {
             is_told_apart: false,
             generations: vec![(start, version.log_generation)],
             buffer: Vec::new(),
+            tail: Tail::default(),
         };
         let syncer = Syncer {
             durable: start,
@@ -292,17 +298,23 @@ impl BackupLog {
     fn mark(&self, writer: &mut Writer) -> Result<(), VolumeError> {
         if !writer.is_told {
             let end = writer.end.expect("positioned");
-            writer.is_told = self.mark_at(writer, end)?;
+            if let Some(encoded) = self.mark_for(writer, end) {
+                let mut tail = std::mem::take(&mut writer.tail);
+                let written = tail.write_over(&self.ring(writer), end, &[&encoded]);
+                writer.tail = tail;
+                written?;
+                writer.is_told = true;
+            }
         }
         Ok(())
     }
 
-    /// Writes a mark at a position at or after the end, if there is room. True if it did.
-    fn mark_at(&self, writer: &Writer, lsn: Lsn) -> Result<bool, VolumeError> {
+    /// A mark for a position at or after the end, if there is room.
+    fn mark_for(&self, writer: &Writer, lsn: Lsn) -> Option<[u8; HEADER_BYTES]> {
         let has_room = self.offset(lsn) + HEADER <= self.ring_bytes
             && lsn.0 + HEADER - writer.start.0 <= self.ring_bytes;
         if !has_room || !writer.buffer.is_empty() {
-            return Ok(false);
+            return None;
         }
         assert!(
             Some(lsn) >= writer.end,
@@ -312,10 +324,7 @@ impl BackupLog {
             lsn,
             ..self.header(writer, RecordKind::Mark, 0)
         };
-        let encoded = header.encode(self.core.salt, &[]);
-        self.core
-            .write(self.ring_at + self.offset(lsn), &[&encoded])?;
-        Ok(true)
+        Some(header.encode(self.core.salt, &[]))
     }
 
     /// For a log in which nothing happens: says once more what is durable, in a page that holds none
@@ -332,8 +341,16 @@ impl BackupLog {
         self.mark(&mut writer)?;
         if !writer.is_told_apart {
             let end = writer.end.expect("positioned");
-            let next_page = Lsn((end.0 / PAGE_BYTES + 1) * PAGE_BYTES);
-            writer.is_told_apart = self.mark_at(&writer, next_page)?;
+            let next_page = Lsn(page_of(end).0 + PAGE_BYTES);
+            let ring = self.ring(&writer);
+            if !ring.is_shared(next_page)
+                && let Some(encoded) = self.mark_for(&writer, next_page)
+            {
+                let rest = [0; PAGE_BYTES as usize - HEADER_BYTES];
+                let at = self.ring_at + self.offset(next_page);
+                self.core.write(at, &[&encoded, &rest])?;
+                writer.is_told_apart = true;
+            }
         }
         Ok(())
     }
@@ -359,6 +376,13 @@ impl BackupLog {
     pub fn used_bytes(&self) -> Result<u64, VolumeError> {
         let writer = self.positioned()?;
         Ok(writer.end.expect("positioned").0 - writer.start.0)
+    }
+
+    /// Bytes that were handed to the device beside records, since every write takes whole pages. While
+    /// a page cache gathers writes, most of these never reach the medium.
+    #[must_use]
+    pub fn padding_bytes(&self) -> u64 {
+        self.writer.lock().tail.padding_bytes()
     }
 
     /// Bytes that can be appended before the log is full. A record at the ring's end takes up to
@@ -539,11 +563,28 @@ impl BackupLog {
                 self.write_buffer(writer)?;
             }
         } else {
-            self.core.write(self.ring_at + self.offset(end), pieces)?;
+            self.put(writer, end, pieces)?;
             writer.end = Some(next);
         }
         writer.is_told = true;
         Ok(next)
+    }
+
+    /// Hands bytes to the operating system, in whole pages.
+    fn put(&self, writer: &mut Writer, lsn: Lsn, pieces: &[&[u8]]) -> Result<(), VolumeError> {
+        let mut tail = std::mem::take(&mut writer.tail);
+        let written = tail.write(&self.ring(writer), lsn, pieces);
+        writer.tail = tail;
+        written
+    }
+
+    fn ring(&self, writer: &Writer) -> Ring<'_> {
+        Ring {
+            core: &self.core,
+            at: self.ring_at,
+            len_bytes: self.ring_bytes,
+            start: writer.start,
+        }
     }
 
     /// Hands what is kept in memory to the operating system.
@@ -552,10 +593,14 @@ impl BackupLog {
             return Ok(());
         }
         let end = writer.end.expect("positioned");
-        let from = self.offset(Lsn(end.0 - writer.buffer.len() as u64));
-        self.core.write(self.ring_at + from, &[&writer.buffer])?;
-        writer.buffer.clear();
-        Ok(())
+        let mut buffer = std::mem::take(&mut writer.buffer);
+        let from = Lsn(end.0 - buffer.len() as u64);
+        let written = self.put(writer, from, &[&buffer]);
+        if written.is_ok() {
+            buffer.clear();
+        }
+        writer.buffer = buffer;
+        written
     }
 }
 

@@ -206,7 +206,7 @@ fn a_page_that_is_lost_at_the_end_is_missed_once_the_log_was_quiet() {
 }
 
 #[test]
-fn a_mark_costs_no_sync_and_one_write_of_a_header() {
+fn a_mark_costs_no_sync_and_one_write_of_a_page() {
     let device = Arc::new(fresh());
     let opened = open(&device);
     let log = opened.volume.log();
@@ -217,7 +217,7 @@ fn a_mark_costs_no_sync_and_one_write_of_a_header() {
         let after = device.counters();
         assert_eq!(after.syncs - before.syncs, 1);
         assert_eq!(after.writes - before.writes, 2, "a skip record and a mark");
-        assert_eq!(after.write_bytes - before.write_bytes, 64);
+        assert_eq!(after.write_bytes - before.write_bytes, 2 * 4096);
     }
 }
 

@@ -294,6 +294,7 @@ impl Store {
             ("device.writes", device.writes),
             ("device.syncs", device.syncs),
             ("device.discard_bytes", device.discard_bytes),
+            ("log.padding_bytes", self.volume.log().padding_bytes()),
         ] {
             out.push(name, value);
         }

@@ -59,10 +59,9 @@ fn what_comes_in_order_is_written_once() {
     let put = grown(counters::PUT_BYTES);
     assert!(grown("vt.moved_tables") > 10);
     assert!(grown(counters::MERGED_BYTES) < put / 20);
-    assert!(
-        grown("device.write_bytes") < put * 22 / 10,
-        "log and tables"
-    );
+    // The page that the log ends in is written again and again, but not to the medium.
+    let written = grown("device.write_bytes") - grown("log.padding_bytes");
+    assert!(written < put * 22 / 10, "log and tables");
 }
 
 #[test]

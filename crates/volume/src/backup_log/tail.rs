@@ -1,0 +1,162 @@
+//! The log's last page, kept in memory, so that the log is written in whole pages.
+//!
+//! An append that writes a few bytes into a page that the page cache has dropped would have to wait
+//! until the page is read; and a device without a page cache takes whole sectors only. So every
+//! write begins and ends with a page, and repeats what the page holds already.
+//!
+//! That harms nothing that was synced, although those sectors are written again:
+//! - the bytes before the log's end are the same in memory, on the medium and in the write;
+//! - a sector comes out old or new ([`stitch_device::SECTOR_BYTES`], or a multiple), and where a
+//!   sync has filled it both are the same, so any mix of sectors holds all that was synced;
+//! - beyond the end a page holds what stood there, or zeros: never less than the live records that
+//!   a ring which is nearly full has there.
+//!
+//! A page cache above a file or a disk writes whole pages back in any case.
+
+use super::PAGE_BYTES;
+use crate::VolumeError;
+use crate::core::Core;
+use crate::window::usize_from;
+use stitch_base::Lsn;
+
+const PAGE: usize = 4096;
+
+type Page = Box<[u8; PAGE]>;
+
+/// Where the pages are.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ring<'a> {
+    pub(super) core: &'a Core,
+    pub(super) at: u64,
+    pub(super) len_bytes: u64,
+    /// Where live records start: from one ring further on, pages hold them.
+    pub(super) start: Lsn,
+}
+
+impl Ring<'_> {
+    fn addr(&self, page: Lsn) -> u64 {
+        debug_assert!(page.0.is_multiple_of(PAGE_BYTES), "the start of a page");
+        self.at + page.0 % self.len_bytes
+    }
+
+    /// True if a page has live records beyond the log's end in it.
+    pub(super) fn is_shared(&self, page: Lsn) -> bool {
+        page.0 + PAGE_BYTES > self.start.0 + self.len_bytes
+    }
+
+    fn read(&self, page: Lsn) -> Result<Page, VolumeError> {
+        let mut bytes = Box::new([0; PAGE]);
+        self.core.read(self.addr(page), &mut bytes[..])?;
+        Ok(bytes)
+    }
+
+    /// A page that no record of this life begins in: its bytes behind the log's end do not matter,
+    /// unless they are live.
+    fn next(&self, page: Lsn) -> Result<Page, VolumeError> {
+        match self.is_shared(page) {
+            true => self.read(page),
+            false => Ok(Box::new([0; PAGE])),
+        }
+    }
+}
+
+/// The page that the log ends in.
+#[derive(Debug, Default)]
+pub(super) struct Tail {
+    /// Where the page begins, and what is in it; `None` until it was needed once.
+    page: Option<(Lsn, Page)>,
+    /// Bytes written beside those that were given: the rest of their pages.
+    padding_bytes: u64,
+}
+
+impl Tail {
+    /// Writes `pieces` at `lsn`, in whole pages. What was written before stands before `lsn`; what
+    /// stands in the last page behind the pieces stays or becomes zeros.
+    pub(super) fn write(
+        &mut self,
+        ring: &Ring<'_>,
+        lsn: Lsn,
+        pieces: &[&[u8]],
+    ) -> Result<(), VolumeError> {
+        let later = self.write_over(ring, lsn, pieces)?;
+        self.page = later.or(self.page.take());
+        let (page, bytes) = self.page.as_mut().expect("just written");
+        let end = usize_from(lsn.0 + bytes_of(pieces) - page.0);
+        let begin = usize_from(lsn.0.max(page.0) - page.0);
+        copy_end(pieces, &mut bytes[begin..end]);
+        Ok(())
+    }
+
+    /// As [`Self::write`], for what the next write will go over: the log's end stays. Answers the
+    /// last page if it is not the first, as it was before.
+    pub(super) fn write_over(
+        &mut self,
+        ring: &Ring<'_>,
+        lsn: Lsn,
+        pieces: &[&[u8]],
+    ) -> Result<Option<(Lsn, Page)>, VolumeError> {
+        let len = bytes_of(pieces);
+        let end = lsn.0 + len;
+        assert!(len > 0, "something is written");
+        assert!(
+            lsn.0 % ring.len_bytes + len <= ring.len_bytes,
+            "records do not straddle"
+        );
+        let (first, last) = (page_of(lsn), page_of(Lsn(end - 1)));
+        self.hold(ring, first)?;
+        let (_, before) = self.page.as_ref().expect("just read");
+        let later = match last == first {
+            true => None,
+            false => Some((last, ring.next(last)?)),
+        };
+        let after = later.as_ref().map_or(before, |(_, bytes)| bytes);
+        let mut all = Vec::with_capacity(pieces.len() + 2);
+        all.push(&before[..usize_from(lsn.0 - first.0)]);
+        all.extend_from_slice(pieces);
+        all.push(&after[usize_from(end - last.0)..]);
+        ring.core.write(ring.addr(first), &all)?;
+        self.padding_bytes += bytes_of(&all) - len;
+        Ok(later)
+    }
+
+    pub(super) const fn padding_bytes(&self) -> u64 {
+        self.padding_bytes
+    }
+
+    /// Makes the page at `first` the one in memory.
+    fn hold(&mut self, ring: &Ring<'_>, first: Lsn) -> Result<(), VolumeError> {
+        let bytes = match &self.page {
+            Some((page, _)) if *page == first => return Ok(()),
+            Some((page, _)) => {
+                assert!(*page < first, "the log's end does not go back");
+                ring.next(first)?
+            }
+            None => ring.read(first)?,
+        };
+        self.page = Some((first, bytes));
+        Ok(())
+    }
+}
+
+fn bytes_of(pieces: &[&[u8]]) -> u64 {
+    pieces.iter().map(|piece| piece.len() as u64).sum()
+}
+
+/// Where the page of a position begins.
+pub(super) const fn page_of(lsn: Lsn) -> Lsn {
+    Lsn(lsn.0 - lsn.0 % PAGE_BYTES)
+}
+
+/// Copies the end of all `pieces` to `out`.
+fn copy_end(pieces: &[&[u8]], out: &mut [u8]) {
+    let mut left = out.len();
+    for piece in pieces.iter().rev() {
+        let len = piece.len().min(left);
+        out[left - len..left].copy_from_slice(&piece[piece.len() - len..]);
+        left -= len;
+    }
+    debug_assert_eq!(left, 0, "the pieces are at least as long");
+}
+
+#[cfg(test)]
+mod tests;
