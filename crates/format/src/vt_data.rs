@@ -20,7 +20,7 @@
 //! | suffix, value | bytes |
 //!
 //! Entries are ordered by key, versions of a key newest first. Blocks compressed as a whole have
-//! [`FLAG_LZ4`] in their header; the length before compression stands in the index.
+//! [`FLAG_LZ4`] or [`FLAG_ZSTD`] in their header; the length before compression stands in the index.
 
 use crate::FormatError;
 use crate::codec::{Reader, put_varint};
@@ -29,6 +29,8 @@ use stitch_base::Seqno;
 
 /// Flag in the block's header: the payload is LZ4, without a frame or a length.
 pub const FLAG_LZ4: u8 = 1;
+/// Flag in the block's header: the payload is one frame of Zstandard. Since format 2.1.
+pub const FLAG_ZSTD: u8 = 2;
 /// Every how many entries a key is stored whole.
 pub const RESTART_INTERVAL: usize = 16;
 

@@ -5,10 +5,11 @@
 //!
 //! | part of an edit | layout |
 //! |---|---|
-//! | version | u8: 1 |
+//! | version | u8: 1, or 2 if there are altered trees or one is compressed by Zstandard |
 //! | counters | last seqno, next table number, next tree number |
 //! | dropped trees | count, tree numbers; every table of theirs goes with them |
 //! | new trees | count, of each: number, name, block bytes, stitching threshold, compression (u8) |
+//! | altered trees | as new trees, of living trees whose options change; version 2 only |
 //! | removed tables | count, table numbers |
 //! | moved tables | count, of each: table number, new level (u8) |
 //! | added tables | count, of each: level (u8), table |
@@ -22,8 +23,13 @@ use crate::FormatError;
 use crate::codec::{Reader, put_bytes, put_varint};
 use stitch_base::{Seqno, TableId, TreeId};
 
+/// The layout of every edit that needs no other.
 const VERSION: u8 = 1;
+/// With altered trees.
+const VERSION_ALTERED: u8 = 2;
 const LARGEST_EXCLUDED: u8 = 1;
+const COMPRESSION_MAX_VERSION_1: u8 = 1;
+const COMPRESSION_MAX: u8 = 2;
 /// Number of levels that a tree can have.
 pub const LEVEL_COUNT: u8 = 8;
 
@@ -119,7 +125,7 @@ pub struct TreeRecord {
     pub block_bytes: u32,
     /// Stitching threshold in bytes.
     pub stitch_bytes: u64,
-    /// Compression of data blocks: 0 none, 1 LZ4. Do not renumber.
+    /// Compression of data blocks: 0 none, 1 LZ4, 2 Zstandard. Do not renumber.
     pub compression: u8,
 }
 
@@ -136,6 +142,8 @@ pub struct VersionEdit {
     pub dropped_trees: Vec<TreeId>,
     /// Trees that come.
     pub new_trees: Vec<TreeRecord>,
+    /// Trees that are there and have other options from now on. Their names do not change.
+    pub altered_trees: Vec<TreeRecord>,
     /// Tables that go.
     pub removed: Vec<TableId>,
     /// Tables that stay as they are and change their level.
@@ -148,7 +156,12 @@ impl VersionEdit {
     /// The edit as bytes.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
-        let mut out = vec![VERSION];
+        let version = if self.is_of_version_1() {
+            VERSION
+        } else {
+            VERSION_ALTERED
+        };
+        let mut out = vec![version];
         put_varint(&mut out, self.last_seqno.0);
         put_varint(&mut out, self.next_table.0);
         put_varint(&mut out, u64::from(self.next_tree.0));
@@ -159,6 +172,12 @@ impl VersionEdit {
         put_varint(&mut out, self.new_trees.len() as u64);
         for tree in &self.new_trees {
             put_tree(&mut out, tree);
+        }
+        if version >= VERSION_ALTERED {
+            put_varint(&mut out, self.altered_trees.len() as u64);
+            for tree in &self.altered_trees {
+                put_tree(&mut out, tree);
+            }
         }
         put_varint(&mut out, self.removed.len() as u64);
         for table in &self.removed {
@@ -177,6 +196,13 @@ impl VersionEdit {
         out
     }
 
+    /// True if programs that know only format 2.0 read it.
+    #[must_use]
+    pub fn is_of_version_1(&self) -> bool {
+        let is_old = |tree: &TreeRecord| tree.compression <= COMPRESSION_MAX_VERSION_1;
+        self.altered_trees.is_empty() && self.new_trees.iter().all(is_old)
+    }
+
     /// Reads an edit.
     ///
     /// # Errors
@@ -184,23 +210,32 @@ impl VersionEdit {
     pub fn decode(bytes: &[u8]) -> Result<Self, FormatError> {
         let mut reader = Reader::new("version edit", bytes);
         let version = reader.u8()?;
-        if version > VERSION {
+        if version > VERSION_ALTERED {
             return Err(FormatError::Newer {
                 record: "version edit",
                 found: u32::from(version),
-                supported: u32::from(VERSION),
+                supported: u32::from(VERSION_ALTERED),
             });
         }
-        if version != VERSION {
-            return Err(reader.field("version", "1", version.to_string()));
+        if version < VERSION {
+            return Err(reader.field("version", "1 or 2", version.to_string()));
         }
+        let compression_max = match version {
+            VERSION => COMPRESSION_MAX_VERSION_1,
+            _ => COMPRESSION_MAX,
+        };
+        let tree = |r: &mut Reader<'_>| read_tree(r, compression_max);
         let r = &mut reader;
         let edit = Self {
             last_seqno: Seqno(r.varint()?),
             next_table: TableId(r.varint()?),
             next_tree: tree_id(r)?,
             dropped_trees: list(r, tree_id)?,
-            new_trees: list(r, read_tree)?,
+            new_trees: list(r, tree)?,
+            altered_trees: match version {
+                VERSION => Vec::new(),
+                _ => list(r, tree)?,
+            },
             removed: list(r, |r| Ok(TableId(r.varint()?)))?,
             moved: list(r, |r| Ok((TableId(r.varint()?), level(r)?)))?,
             added: list(r, |r| Ok((level(r)?, read_table(r)?)))?,
@@ -278,7 +313,7 @@ fn level(r: &mut Reader<'_>) -> Result<u8, FormatError> {
     Ok(level)
 }
 
-fn read_tree(r: &mut Reader<'_>) -> Result<TreeRecord, FormatError> {
+fn read_tree(r: &mut Reader<'_>, compression_max: u8) -> Result<TreeRecord, FormatError> {
     let id = tree_id(r)?;
     if id.0 == 0 {
         return Err(r.field("tree", "above 0", "0".to_owned()));
@@ -290,8 +325,9 @@ fn read_tree(r: &mut Reader<'_>) -> Result<TreeRecord, FormatError> {
     let block_bytes = narrow(r, "block bytes")?;
     let stitch_bytes = r.varint()?;
     let compression = r.u8()?;
-    if compression > 1 {
-        return Err(r.field("compression", "0 or 1", compression.to_string()));
+    if compression > compression_max {
+        let expected = format!("at most {compression_max}");
+        return Err(r.field("compression", &expected, compression.to_string()));
     }
     Ok(TreeRecord {
         id,

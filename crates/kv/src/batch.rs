@@ -24,28 +24,28 @@ impl Batch {
     }
 
     /// Sets a key.
-    pub fn put(&mut self, tree: TreeId, key: &[u8], value: &[u8]) {
-        self.push(tree, Message::Put { key, value });
+    pub fn put(&mut self, tree: impl Into<TreeId>, key: &[u8], value: &[u8]) {
+        self.push(tree.into(), Message::Put { key, value });
     }
 
     /// Removes a key, present or not.
-    pub fn delete(&mut self, tree: TreeId, key: &[u8]) {
-        self.push(tree, Message::Delete { key });
+    pub fn delete(&mut self, tree: impl Into<TreeId>, key: &[u8]) {
+        self.push(tree.into(), Message::Delete { key });
     }
 
     /// Removes every key in `[start, end)`, at a cost that does not depend on how many there are.
     /// An empty range does nothing.
-    pub fn delete_range(&mut self, tree: TreeId, start: &[u8], end: &[u8]) {
+    pub fn delete_range(&mut self, tree: impl Into<TreeId>, start: &[u8], end: &[u8]) {
         if start < end {
-            self.push(tree, Message::DeleteRange { start, end });
+            self.push(tree.into(), Message::DeleteRange { start, end });
         }
     }
 
     /// Folds `delta` into the key's value by the function registered under `function`, without
     /// reading the value now.
-    pub fn upsert(&mut self, tree: TreeId, key: &[u8], function: u32, delta: &[u8]) {
+    pub fn upsert(&mut self, tree: impl Into<TreeId>, key: &[u8], function: u32, delta: &[u8]) {
         self.push(
-            tree,
+            tree.into(),
             Message::Upsert {
                 key,
                 function,

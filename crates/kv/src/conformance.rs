@@ -81,6 +81,7 @@ pub const CHECKS: &[(&str, Check)] = &[
     ("trees", trees::create_list_drop),
     ("trees_names_again", trees::name_used_again),
     ("trees_apart", trees::apart),
+    ("trees_altered", trees::altered),
     ("limits", limits::refused),
     ("limits_met", limits::met),
     ("counters", limits::counters_grow),

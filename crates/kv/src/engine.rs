@@ -77,6 +77,15 @@ impl<'a> KeyRange<'a> {
     }
 }
 
+/// The first key after all that begin with `prefix`; `None` if there is no key after them.
+#[must_use]
+pub fn prefix_end(prefix: &[u8]) -> Option<Vec<u8>> {
+    let last = prefix.iter().rposition(|byte| *byte < u8::MAX)?;
+    let mut end = prefix[..=last].to_vec();
+    end[last] += 1;
+    Some(end)
+}
+
 /// Order of a scan.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Direction {
@@ -152,6 +161,16 @@ pub trait Engine: Send + Sync {
     /// On the medium when this returns.
     fn drop_tree(&self, tree: TreeId) -> Result<(), KvError>;
 
+    /// Gives a tree other options. They hold for what is written from now on, by commits and by
+    /// background work; what is stored stays as it is until it is rewritten.
+    ///
+    /// # Errors
+    /// [`KvError::NoTree`] and as [`Self::create_tree`].
+    ///
+    /// # Durability
+    /// On the medium when this returns: a tree keeps its options when the store is opened again.
+    fn alter_tree(&self, tree: TreeId, options: &TreeOptions) -> Result<(), KvError>;
+
     /// Applies a batch, whole or not at all, after every batch that returned before.
     ///
     /// # Errors
@@ -223,4 +242,17 @@ pub trait Engine: Send + Sync {
     /// # Errors
     /// As [`Self::sync`].
     fn close(&self) -> Result<(), KvError>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_a_prefix_is_the_next_key_that_lacks_it() {
+        assert_eq!(prefix_end(b"ab").as_deref(), Some(&b"ac"[..]));
+        assert_eq!(prefix_end(&[1, 255, 255]).as_deref(), Some(&[2][..]));
+        assert_eq!(prefix_end(&[255, 255]), None);
+        assert_eq!(prefix_end(b""), None);
+    }
 }

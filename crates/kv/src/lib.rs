@@ -21,11 +21,11 @@ pub use batch::Batch;
 pub use counters::Counters;
 pub use engine::{
     CommitOptions, Direction, Engine, Entry, KeyRange, Limits, LostKeys, Scan, SpaceClass,
-    SpaceUsage, Violation,
+    SpaceUsage, Violation, prefix_end,
 };
 pub use error::KvError;
 pub use model::{Dump, ModelEngine};
 pub use snapshot::Snapshot;
 pub use stitch_format::batch::{Message, Messages};
 pub use tree::{Compression, TreeInfo, TreeOptions};
-pub use upsert::{Folded, UpsertFn, UpsertRegistry};
+pub use upsert::{Folded, UpsertFn, UpsertRegistry, upsert_fn};

@@ -313,6 +313,16 @@ impl Engine for ModelEngine {
         removed.map(drop).ok_or(KvError::NoTree(tree))
     }
 
+    fn alter_tree(&self, tree: TreeId, options: &TreeOptions) -> Result<(), KvError> {
+        let mut state = self.state.write();
+        if state.is_closed {
+            return Err(KvError::ReadOnly);
+        }
+        let found = state.trees.get_mut(&tree).ok_or(KvError::NoTree(tree))?;
+        found.options = options.clone();
+        Ok(())
+    }
+
     fn commit(&self, batch: &Batch, options: CommitOptions) -> Result<Seqno, KvError> {
         let mut state = self.state.write();
         self.admit(&state, batch, options.space)?;

@@ -6,6 +6,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+/// The first number for functions of programs.
+const NUMBER_MIN: u32 = 1024;
+
 /// What a fold leaves behind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Folded {
@@ -35,6 +38,52 @@ pub trait UpsertFn: Send + Sync {
     }
 }
 
+/// An upsert function of a closure: of key, old value and delta it makes the new value, or `None` to
+/// remove the key. See [`UpsertFn`] for what it must keep to. Programs take numbers from 1024 on;
+/// those below are kept.
+///
+/// # Panics
+/// If the number is kept.
+pub fn upsert_fn<F>(id: u32, name: &'static str, fold: F) -> Arc<dyn UpsertFn>
+where
+    F: Fn(&[u8], Option<&[u8]>, &[u8]) -> Option<Vec<u8>> + Send + Sync + 'static,
+{
+    assert!(
+        id >= NUMBER_MIN,
+        "upsert functions below {NUMBER_MIN} are kept"
+    );
+    Arc::new(OfClosure { id, name, fold })
+}
+
+struct OfClosure<F> {
+    id: u32,
+    name: &'static str,
+    fold: F,
+}
+
+impl<F> UpsertFn for OfClosure<F>
+where
+    F: Fn(&[u8], Option<&[u8]>, &[u8]) -> Option<Vec<u8>> + Send + Sync,
+{
+    fn id(&self) -> u32 {
+        self.id
+    }
+
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn fold(&self, key: &[u8], old: Option<&[u8]>, delta: &[u8], out: &mut Vec<u8>) -> Folded {
+        match (self.fold)(key, old, delta) {
+            Some(value) => {
+                *out = value;
+                Folded::Value
+            }
+            None => Folded::Absent,
+        }
+    }
+}
+
 /// The functions that a store knows. Given to an engine when it opens a store.
 #[derive(Clone, Default)]
 pub struct UpsertRegistry {
@@ -56,6 +105,16 @@ impl UpsertRegistry {
         assert!(function.id() != 0, "upsert function 0 is never valid");
         let taken = self.functions.insert(function.id(), function);
         assert!(taken.is_none(), "upsert function numbers are unique");
+    }
+
+    /// Adds all functions of another registry.
+    ///
+    /// # Panics
+    /// If one of their numbers is taken.
+    pub fn register_all(&mut self, other: &Self) {
+        for function in other.functions.values() {
+            self.register(Arc::clone(function));
+        }
     }
 
     /// The function of this number.

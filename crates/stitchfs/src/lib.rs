@@ -1,7 +1,36 @@
-//! The stitchfs library: stores from the device up to the file system, in one piece.
+//! StitchFS as a library: an embedded, ordered, transactional key-value store, and a POSIX file system,
+//! in one file or device.
 //!
-//! The command `stitchfs` is made of it.
+//! - [`Database`]: trees of records. Begin there.
+//! - [`Store`]: a file system with its checks, which [`Host`] mounts; [`Store::database`] gives the
+//!   records beside it.
+//!
+//! What is promised, what it costs and what goes wrong is on one page, with examples that run as
+//! tests: `docs/library.md`. The command `stitchfs` is made of this library; `default-features = false`
+//! leaves out what only the command needs.
+//!
+//! ```
+//! use stitchfs::{Batch, Database, Direction, KeyRange, StoreOptions, TreeOptions};
+//!
+//! # fn main() -> Result<(), stitchfs::StoreError> {
+//! let db = Database::in_memory(16 << 20, &StoreOptions::default())?;
+//! let people = db.create_tree("people", &TreeOptions::default())?;
+//! let by_city = db.create_tree("people by city", &TreeOptions::default())?;
+//!
+//! let mut batch = Batch::new();
+//! batch.put(&people, b"7", b"Ada, London");
+//! batch.put(&by_city, b"London/7", b"");
+//! db.commit(&batch)?;
+//!
+//! for row in by_city.scan(KeyRange::new(b"London/", b"London0"), Direction::Forward)? {
+//!     let (key, _) = row?;
+//!     assert_eq!(key, b"London/7");
+//! }
+//! # Ok(())
+//! # }
+//! ```
 
+mod database;
 mod error;
 mod host;
 mod identity;
@@ -9,14 +38,28 @@ mod make;
 pub mod memory;
 mod store;
 
+pub use bytes::Bytes;
+pub use database::{Database, Rows, Tree};
 pub use error::StoreError;
 pub use host::Host;
 pub use identity::identity;
 pub use make::{MakeOptions, RootOwner, store_path};
+pub use stitch_base::{ErrorKind, Seqno, TreeId};
 pub use stitch_fs::AtimePolicy;
+pub use stitch_kv::{
+    Batch, CommitOptions, Compression, Counters, Direction, Entry, Folded, KeyRange, KvError,
+    Limits, Snapshot, SpaceClass, SpaceUsage, TreeInfo, TreeOptions, UpsertFn, UpsertRegistry,
+    Violation, counters, prefix_end, upsert_fn,
+};
 pub use stitch_volume::Durability;
+pub use stitch_vt::StitchByKey;
 pub use store::{Checked, Finding, Made, Store, StoreOptions, make};
 
 /// Name of the extended attribute of a mount's root directory that its daemon answers with what it
 /// has done so far, as JSON. To be read by root and by whoever mounted.
 pub const STATS_XATTR: &str = "stitchfs.stats";
+
+/// The examples of the library's page run as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/library.md")]
+pub struct LibraryPage;

@@ -10,8 +10,8 @@ use stitch_base::sync::Arc;
 use stitch_device::Device;
 use stitch_fs::{AtimePolicy, Caller, FileSystem, FsError, FsOptions, SetAttr, fsck};
 use stitch_kv::{Engine, LostKeys, UpsertRegistry, Violation};
-use stitch_volume::{Durability, Volume};
-use stitch_vt::{VtEngine, VtOptions};
+use stitch_volume::{Durability, Opened, Volume};
+use stitch_vt::{StitchByKey, VtEngine, VtOptions};
 
 /// How to open a store.
 #[derive(Clone, Debug)]
@@ -28,6 +28,11 @@ pub struct StoreOptions {
     pub durability: Durability,
     /// Gives up a damaged end of the log: the operations in it are lost, and all after them.
     pub drop_log_tail: bool,
+    /// Upsert functions of the program's own trees, by numbers from 1024 on. To be given at every
+    /// opening: a value cannot be read while a function that is to be folded into it is missing.
+    pub upserts: UpsertRegistry,
+    /// Stitching thresholds by key, for trees that are not alike all over.
+    pub stitch_by_key: Option<StitchByKey>,
 }
 
 impl Default for StoreOptions {
@@ -39,6 +44,8 @@ impl Default for StoreOptions {
             atime: AtimePolicy::default(),
             durability: Durability::default(),
             drop_log_tail: false,
+            upserts: UpsertRegistry::default(),
+            stitch_by_key: None,
         }
     }
 }
@@ -146,15 +153,8 @@ impl Store {
             volume.log().accept_loss();
         }
         let superblock = volume.superblock().clone();
-        let mut upserts = UpsertRegistry::default();
-        stitch_fs::register_upserts(&mut upserts);
-        let vt_options = VtOptions {
-            memory_bytes: options.memory_bytes - inode_bytes(options.memory_bytes),
-            sync_interval: options.sync_interval,
-            upserts,
-            ..VtOptions::default()
-        };
-        let engine: Arc<dyn Engine> = VtEngine::open(opened, vt_options)?;
+        let memory_bytes = options.memory_bytes - inode_bytes(options.memory_bytes);
+        let engine = open_engine(opened, options, memory_bytes)?;
         Ok(Self {
             path: name.canonicalize().unwrap_or(name),
             superblock,
@@ -296,6 +296,25 @@ impl Store {
     pub fn close(&self) -> Result<(), StoreError> {
         Ok(self.engine.close()?)
     }
+}
+
+/// Opens the engine of a volume, for files and for records.
+pub(crate) fn open_engine(
+    opened: Opened,
+    options: &StoreOptions,
+    memory_bytes: u64,
+) -> Result<Arc<dyn Engine>, StoreError> {
+    let mut upserts = UpsertRegistry::default();
+    stitch_fs::register_upserts(&mut upserts);
+    upserts.register_all(&options.upserts);
+    let vt_options = VtOptions {
+        memory_bytes,
+        sync_interval: options.sync_interval,
+        upserts,
+        stitch_by_key: options.stitch_by_key.clone(),
+        ..VtOptions::default()
+    };
+    Ok(VtEngine::open(opened, vt_options)?)
 }
 
 /// The part of a memory budget that inodes in use may take.

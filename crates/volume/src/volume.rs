@@ -7,11 +7,11 @@ use crate::superblocks;
 use crate::version_log::{VersionLog, recover};
 use crate::window::usize_from;
 use crate::{BackupLog, Durability, Space, VolumeError, Zones};
-use stitch_base::sync::Arc;
+use stitch_base::sync::{Arc, Mutex};
 use stitch_base::{Generation, Lsn};
 use stitch_device::Device;
 use stitch_format::block::{self, BlockHeader, BlockKind};
-use stitch_format::superblock::{Closed, Superblock};
+use stitch_format::superblock::{COPIES, Closed, Superblock, VERSION};
 use stitch_format::version_object::ObjectKind;
 
 /// How to open a volume.
@@ -70,6 +70,8 @@ impl Block {
 pub struct Volume {
     core: Arc<Core>,
     superblock: Superblock,
+    /// The format that the superblock names by now: its version, and the oldest that can read it.
+    format: Mutex<[(u16, u16); 2]>,
     pub(crate) versions: VersionLog,
     log: BackupLog,
     zones: Arc<Zones>,
@@ -155,6 +157,7 @@ impl Volume {
             log,
             space: Space::new(Arc::clone(&zones)),
             zones,
+            format: Mutex::new([superblock.version, superblock.readable]),
             superblock,
             superblock_damage,
             core,
@@ -245,7 +248,38 @@ impl Volume {
             log_end: self.log.durable_end(),
             generation: self.core.generation,
         };
-        superblocks::write_closed(&*self.core.device, &self.superblock, closed)
+        let format = self.format.lock();
+        let mut superblock = self.superblock.clone();
+        [superblock.version, superblock.readable] = *format;
+        superblocks::write_closed(&*self.core.device, &superblock, closed)
+    }
+
+    /// Makes sure that programs which do not know `version` of the format refuse the volume: to be
+    /// called before anything is written that they could not read.
+    ///
+    /// # Errors
+    /// [`VolumeError::Device`]; then the volume is poisoned.
+    ///
+    /// # Durability
+    /// On the medium when this returns. A crash before leaves the format as it was, or raised.
+    ///
+    /// # Panics
+    /// If this program does not know the version either.
+    pub fn require_format(&self, version: (u16, u16)) -> Result<(), VolumeError> {
+        assert!(version <= VERSION, "what is written is known");
+        let mut format = self.format.lock();
+        let raised = format.map(|known| known.max(version));
+        if raised == *format {
+            return Ok(());
+        }
+        let mut superblock = self.superblock.clone();
+        [superblock.version, superblock.readable] = raised;
+        for address in COPIES {
+            self.core.write(address, &[&superblock.encode(address)])?;
+            self.core.sync()?;
+        }
+        *format = raised;
+        Ok(())
     }
 
     /// Commits a change of the version. `log_start` is where live records of the backup log start

@@ -230,7 +230,7 @@ fn versions_decide_who_may_read() {
     let error = open_read_only(&older_major).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);
     assert!(error.to_string().contains("1.0"), "{error}");
-    let not_readable = with_superblock(|s| (s.version, s.readable) = ((2, 9), (2, 1)));
+    let not_readable = with_superblock(|s| (s.version, s.readable) = ((2, 9), (2, 9)));
     assert_eq!(
         open(&not_readable).unwrap_err().kind(),
         ErrorKind::Unsupported
@@ -331,4 +331,33 @@ fn a_failed_write_of_data_is_told_and_does_not_poison() {
     assert_eq!(error.kind(), ErrorKind::Io);
     assert!(!volume.is_poisoned());
     volume.write(addr, &[&[1; 4096]]).unwrap();
+}
+
+#[test]
+fn a_format_is_raised_when_it_is_needed_and_for_good() {
+    let device = with_superblock(|s| (s.version, s.readable) = ((2, 0), (2, 0)));
+    let format = || {
+        let found = Volume::identify(&*device).unwrap();
+        (found.version, found.readable)
+    };
+    let opened = open(&device).unwrap();
+    opened.volume.close().unwrap();
+    drop(opened);
+    assert_eq!(format(), ((2, 0), (2, 0)), "nobody needed another");
+    let opened = open(&device).unwrap();
+    opened.volume.require_format((2, 0)).unwrap();
+    assert_eq!(format(), ((2, 0), (2, 0)));
+    opened.volume.require_format((2, 1)).unwrap();
+    for address in COPIES {
+        let mut bytes = vec![0; 4096];
+        device.read_at(address, &mut bytes).unwrap();
+        let copy = Superblock::decode(&bytes, address).unwrap().unwrap();
+        assert_eq!((copy.version, copy.readable), ((2, 1), (2, 1)));
+    }
+    opened.volume.close().unwrap();
+    drop(opened);
+    drop(open(&device).unwrap());
+    assert_eq!(format(), ((2, 1), (2, 1)));
+    let opened = open_read_only(&device).unwrap();
+    opened.volume.require_format((2, 1)).unwrap();
 }

@@ -5,7 +5,7 @@ use crate::background;
 use crate::install::Install;
 use crate::options::VtOptions;
 use crate::read::VtScan;
-use crate::store::Store;
+use crate::store::{Installer, Store};
 use crate::version::tree_record;
 use crate::view::View;
 use bytes::Bytes;
@@ -14,12 +14,16 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use stitch_base::sync::Mutex;
 use stitch_base::{Seqno, TreeId};
+use stitch_format::vt_manifest::VersionEdit;
 use stitch_kv::counters as names;
 use stitch_kv::{
     Batch, CommitOptions, Counters, Direction, Engine, KeyRange, KvError, Limits, Scan, Snapshot,
     SpaceUsage, TreeInfo, TreeOptions, Violation,
 };
 use stitch_volume::{Opened, Volume};
+
+/// The first format that has altered trees and Zstandard.
+const FORMAT_OF_ALTERED_TREES: (u16, u16) = (2, 1);
 
 /// A VT-tree store, open. Dropping it stops its threads; what was not written out is in the backup
 /// log.
@@ -125,6 +129,10 @@ impl Engine for VtEngine {
         self.store.drop_tree(tree)
     }
 
+    fn alter_tree(&self, tree: TreeId, options: &TreeOptions) -> Result<(), KvError> {
+        self.store.alter_tree(tree, options)
+    }
+
     fn commit(&self, batch: &Batch, options: CommitOptions) -> Result<Seqno, KvError> {
         self.store.commit(batch, options)
     }
@@ -211,11 +219,7 @@ impl Store {
         edit.next_tree = id.next();
         edit.new_trees.push(tree_record(&info));
         drop(version);
-        let install = Install {
-            edit,
-            written: None,
-        };
-        self.install(&mut installer, install)?;
+        self.install_trees(&mut installer, edit)?;
         self.committer.lock().trees.insert(id);
         Ok(id)
     }
@@ -229,11 +233,39 @@ impl Store {
         self.sync()?;
         let mut edit = self.version().edit();
         edit.dropped_trees.push(tree);
+        self.install_trees(&mut installer, edit)
+    }
+
+    fn alter_tree(&self, tree: TreeId, options: &TreeOptions) -> Result<(), KvError> {
+        self.check_writable()?;
+        let mut installer = self.installer.lock();
+        let version = self.version();
+        let found = version.trees.get(&tree).ok_or(KvError::NoTree(tree))?;
+        if found.info.options == *options {
+            return Ok(());
+        }
+        self.sync()?;
+        self.note_tree(options);
+        let mut edit = version.edit();
+        edit.altered_trees.push(tree_record(&TreeInfo {
+            options: options.clone(),
+            ..found.info.clone()
+        }));
+        drop(version);
+        self.install_trees(&mut installer, edit)
+    }
+
+    /// Installs an edit that changes trees and no tables.
+    fn install_trees(&self, installer: &mut Installer, edit: VersionEdit) -> Result<(), KvError> {
+        if !edit.is_of_version_1() {
+            let required = self.volume.require_format(FORMAT_OF_ALTERED_TREES);
+            required.map_err(VtError::from)?;
+        }
         let install = Install {
             edit,
             written: None,
         };
-        self.install(&mut installer, install)?;
+        self.install(installer, install)?;
         Ok(())
     }
 

@@ -38,4 +38,4 @@ mod write_out;
 
 pub use engine::VtEngine;
 pub use error::VtError;
-pub use options::{MEMORY_BYTES_MIN, VtOptions};
+pub use options::{MEMORY_BYTES_MIN, StitchByKey, VtOptions};

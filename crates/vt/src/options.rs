@@ -4,7 +4,7 @@ use crate::compaction::PickOptions;
 use std::sync::Arc;
 use std::time::Duration;
 use stitch_base::clock::{Clock, SystemClock};
-use stitch_kv::UpsertRegistry;
+use stitch_kv::{TreeInfo, UpsertRegistry};
 
 /// Smallest memory budget, in bytes.
 pub const MEMORY_BYTES_MIN: u64 = 4 << 20;
@@ -12,6 +12,35 @@ const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 /// Sealed memtables that may wait before writers do.
 pub(crate) const SEALED_COUNT_MAX: usize = 2;
+
+/// A stitching threshold by key, in bytes: asked while a compaction is planned, for each block that
+/// could be stitched, with its tree and its first key. `None` leaves it to the tree's own. It may
+/// answer otherwise at any time; spans of blocks end where the answer changes.
+#[derive(Clone)]
+pub struct StitchByKey(Arc<Threshold>);
+
+/// Of a tree and a key, a threshold.
+type Threshold = dyn Fn(&TreeInfo, &[u8]) -> Option<u64> + Send + Sync;
+
+impl StitchByKey {
+    /// Thresholds as a closure gives them.
+    #[must_use]
+    pub fn new(
+        threshold: impl Fn(&TreeInfo, &[u8]) -> Option<u64> + Send + Sync + 'static,
+    ) -> Self {
+        Self(Arc::new(threshold))
+    }
+
+    pub(crate) fn threshold(&self, tree: &TreeInfo, first: &[u8]) -> Option<u64> {
+        (self.0)(tree, first)
+    }
+}
+
+impl std::fmt::Debug for StitchByKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("StitchByKey")
+    }
+}
 
 /// How to open a store.
 #[derive(Clone)]
@@ -30,6 +59,8 @@ pub struct VtOptions {
     /// Puts of a batch that follow each other, in one tree and in the order of their keys, with at
     /// least so many bytes go to their zone at once, and not through the log. `u64::MAX`: none do.
     pub direct_bytes_min: u64,
+    /// Stitching thresholds by key, for trees that are not alike all over.
+    pub stitch_by_key: Option<StitchByKey>,
     /// Size at which a memtable is sealed; by default from the memory and the volume.
     pub memtable_bytes: Option<u64>,
     /// Size at which a compaction begins the next table; by default from the volume.
@@ -47,6 +78,7 @@ impl Default for VtOptions {
             sync_interval: Duration::from_secs(5),
             background: true,
             direct_bytes_min: 64 * KIB,
+            stitch_by_key: None,
             memtable_bytes: None,
             table_bytes: None,
             level1_bytes: None,

@@ -21,6 +21,7 @@
 mod block;
 mod blocks;
 mod check;
+mod compress;
 mod data_iter;
 mod direct;
 mod loader;

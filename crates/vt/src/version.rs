@@ -145,6 +145,7 @@ pub(crate) fn tree_record(info: &TreeInfo) -> TreeRecord {
         compression: match info.options.compression {
             Compression::None => 0,
             Compression::Lz4 => 1,
+            Compression::Zstd => 2,
         },
     }
 }
@@ -159,6 +160,7 @@ pub(crate) fn tree_info(record: &TreeRecord) -> TreeInfo {
             stitch_bytes: record.stitch_bytes,
             compression: match record.compression {
                 1 => Compression::Lz4,
+                2 => Compression::Zstd,
                 _ => Compression::None,
             },
         },

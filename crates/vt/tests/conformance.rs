@@ -36,3 +36,12 @@ fn tiny_memtables_without_threads() {
 fn values_written_at_once() {
     run_all(&Setup::sized(16 * KIB, 32 * KIB, false).direct(300));
 }
+
+/// From a tree that copies nothing that does not overlap to a plain LSM-tree.
+#[test]
+fn every_stitching_threshold() {
+    for bytes_min in [0, 4 * KIB, 64 * KIB, u64::MAX] {
+        println!("threshold {bytes_min}");
+        run_all(&Setup::sized(16 * KIB, 32 * KIB, false).stitching(bytes_min));
+    }
+}

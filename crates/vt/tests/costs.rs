@@ -3,13 +3,15 @@
 mod common;
 
 use common::{MIB, Setup, Store};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use stitch_base::TreeId;
 use stitch_base::random::Rng;
 use stitch_kv::conformance::functions::{APPEND, registry};
 use stitch_kv::{
     Batch, CommitOptions, Counters, Direction, Engine, KeyRange, TreeOptions, counters,
 };
-use stitch_vt::VtEngine;
+use stitch_vt::{StitchByKey, VtEngine};
 
 const KIB: u64 = 1 << 10;
 
@@ -132,6 +134,105 @@ fn the_threshold_decides_what_is_stitched() {
     assert!(little < everything / 4, "{little} of {everything} copied");
     assert!(some < everything / 2, "{some} of {everything} copied");
     assert!(all > 0 && most > 0, "{all} and {most} stitched");
+}
+
+/// Puts whole ranges of 1000 keys, each written out for itself.
+fn put_ranges(engine: &VtEngine, tree: TreeId, ranges: impl Iterator<Item = u64>) {
+    for range in ranges {
+        put_all(engine, tree, range * 1000..(range + 1) * 1000);
+        engine.settle().expect("background work succeeds");
+    }
+}
+
+/// Bytes stitched and data blocks read by putting ranges between ranges, none of which overlap.
+fn between(engine: &VtEngine, tree: TreeId, ranges: std::ops::Range<u64>) -> (u64, u64) {
+    put_ranges(engine, tree, ranges.clone().filter(|range| range % 2 == 0));
+    let before = engine.counters();
+    put_ranges(engine, tree, ranges.filter(|range| range % 2 == 1));
+    let grown = since(engine, &before);
+    assert!(grown("vt.compactions") > 0, "tables overlap, blocks do not");
+    (
+        grown(counters::STITCHED_BYTES),
+        grown(counters::DATA_BLOCKS_READ),
+    )
+}
+
+#[test]
+fn threshold_0_copies_nothing_that_does_not_overlap() {
+    let (store, tree) = store(0);
+    let (stitched, read) = between(store.engine(), tree, 0..20);
+    assert!(stitched > 0);
+    assert_eq!(read, 0, "data blocks read");
+}
+
+#[test]
+fn an_infinite_threshold_stitches_nothing() {
+    let (store, tree) = store(u64::MAX);
+    let (stitched, read) = between(store.engine(), tree, 0..20);
+    assert_eq!(stitched, 0);
+    assert!(read > 1000, "{read} data blocks read");
+}
+
+#[test]
+fn the_threshold_of_a_living_tree_changes_and_is_kept() {
+    let (mut store, tree) = store(u64::MAX);
+    let set = |store: &Store, stitch_bytes| {
+        let engine = store.engine();
+        let options = TreeOptions {
+            stitch_bytes,
+            ..engine.trees()[0].options.clone()
+        };
+        let altered = engine.alter_tree(tree, &options);
+        altered.expect("the tree takes other options");
+    };
+    assert_eq!(between(store.engine(), tree, 0..8).0, 0);
+    set(&store, 0);
+    // What came before may have blocks over the gaps between ranges: they are merged now.
+    assert!(between(store.engine(), tree, 8..16).0 > 0);
+    assert_eq!(between(store.engine(), tree, 32..40).1, 0);
+    store.next_life(stitch_kv::conformance::Ending::PowerCut);
+    assert_eq!(between(store.engine(), tree, 16..24).1, 0);
+    set(&store, u64::MAX);
+    store.next_life(stitch_kv::conformance::Ending::Closed);
+    assert_eq!(between(store.engine(), tree, 24..32).0, 0);
+    let check = store.engine().check(&mut |_, _| {});
+    assert_eq!(check.expect("the check runs"), []);
+}
+
+#[test]
+fn the_threshold_goes_by_key_and_may_change_at_any_time() {
+    let (flag, asked) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let mut setup = Setup::sized(256 * KIB, 512 * KIB, false);
+    let by_key = {
+        let (flag, asked) = (Arc::clone(&flag), Arc::clone(&asked));
+        StitchByKey::new(move |tree, first| {
+            assert_eq!(tree.name, "tree");
+            asked.fetch_add(1, Ordering::Relaxed);
+            // Keys are numbers of 8 bytes; the tree's own threshold says never.
+            let is_even_part = first[6] / 64 % 2 == 0;
+            is_even_part.then(|| flag.load(Ordering::Relaxed))
+        })
+    };
+    setup.options.stitch_by_key = Some(by_key);
+    let store = Store::new(&setup, 128 * MIB, None, registry());
+    let engine = store.engine();
+    let options = TreeOptions {
+        block_bytes: 4096,
+        stitch_bytes: u64::MAX,
+        ..TreeOptions::default()
+    };
+    let tree = engine.create_tree("tree", &options);
+    let tree = tree.expect("the tree is made");
+    let (some_stitched, some_read) = between(engine, tree, 0..20);
+    assert!(
+        some_stitched > 0 && some_read > 0,
+        "the one here, the other there"
+    );
+    assert!(asked.load(Ordering::Relaxed) > 100);
+    flag.store(u64::MAX, Ordering::Relaxed);
+    let (stitched, read) = between(engine, tree, 20..40);
+    assert_eq!(stitched, 0);
+    assert!(read > some_read, "{read} and {some_read} data blocks read");
 }
 
 #[test]

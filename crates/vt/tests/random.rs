@@ -71,3 +71,11 @@ fn with_values_written_at_once_and_threads() {
         run(&setup, long_values(seed));
     }
 }
+
+#[test]
+fn with_every_stitching_threshold() {
+    for (seed, bytes_min) in seeds().zip([0, 4 * KIB, 64 * KIB, u64::MAX].into_iter().cycle()) {
+        let setup = Setup::sized(8 * KIB, 16 * KIB, false).stitching(bytes_min);
+        run(&setup, params(seed));
+    }
+}

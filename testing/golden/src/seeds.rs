@@ -43,7 +43,15 @@ pub fn of(name: &str) -> Vec<Vec<u8>> {
         ],
         "vt_data" => tables::data(),
         "vt_index" => vec![tables::index()],
-        "vt_manifest" => vec![vt_manifest().encode(), VersionEdit::default().encode()],
+        "vt_manifest" => {
+            let altered = VersionEdit {
+                altered_trees: vt_manifest().new_trees,
+                ..vt_manifest()
+            };
+            [vt_manifest(), altered, VersionEdit::default()]
+                .map(|edit| edit.encode())
+                .to_vec()
+        }
         "vt_range_deletes" => vec![tables::range_deletes()],
         "vt_root" => tables::roots(),
         "volume" => vec![volume()],
@@ -296,6 +304,7 @@ fn vt_manifest() -> VersionEdit {
         next_tree: TreeId(2),
         dropped_trees: vec![TreeId(5)],
         new_trees: vec![tree],
+        altered_trees: Vec::new(),
         removed: vec![TableId(3)],
         moved: vec![(TableId(4), 2)],
         added: vec![(1, table)],

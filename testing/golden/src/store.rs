@@ -7,7 +7,7 @@ use stitch_base::clock::ManualClock;
 use stitch_base::sync::Arc;
 use stitch_device::{CrashDevice, CrashPlan, Device, MemDevice};
 use stitch_fs::{AtimePolicy, FileSystem, FsOptions, FsResult, fsck};
-use stitch_kv::{Engine, UpsertRegistry};
+use stitch_kv::{Compression, Engine, TreeOptions, UpsertRegistry};
 use stitch_sim::files::{self, Tree};
 use stitch_volume::{FormatOptions, OpenOptions, VOLUME_BYTES_MIN, Volume};
 use stitch_vt::{VtEngine, VtOptions};
@@ -44,6 +44,19 @@ fn engine(device: Arc<dyn Device>) -> Result<Arc<dyn Engine>, Box<dyn Error>> {
     Ok(VtEngine::open(opened, options)?)
 }
 
+/// Gives the tree of contents other options, as a mount option does.
+fn alter(engine: &dyn Engine) -> Result<(), Box<dyn Error>> {
+    let trees = engine.trees();
+    let data = trees.iter().find(|tree| tree.name == "fs/data");
+    let data = data.ok_or("the file system has a tree of contents")?;
+    let options = TreeOptions {
+        compression: Compression::Zstd,
+        stitch_bytes: 32 << 10,
+        ..data.options.clone()
+    };
+    Ok(engine.alter_tree(data.id, &options)?)
+}
+
 /// A new store of the smallest size, after `fill`.
 ///
 /// # Errors
@@ -61,6 +74,7 @@ pub fn with_new(
     let device = Arc::new(CrashDevice::from_image(&medium, CrashPlan::NEVER));
     let engine = engine(Arc::clone(&device) as Arc<dyn Device>)?;
     FileSystem::format(&engine, &options(), (0, 0))?;
+    alter(&*engine)?;
     let fs = FileSystem::open(Arc::clone(&engine), options())?;
     fill(&fs)?;
     if clean == Clean::Closed {

@@ -48,6 +48,12 @@ pub trait Host {
         TreeOptions::default()
     }
 
+    /// Other options for a tree, by any number.
+    fn other_options(&self, name: &str, number: u64) -> TreeOptions {
+        let _ = number;
+        self.tree_options(name)
+    }
+
     /// Opens, with these upsert functions.
     ///
     /// # Errors
@@ -267,6 +273,11 @@ impl<H: Host> System for KvSystem<H> {
                     Ack::Durable
                 })
             }
+            KvOp::AlterTree(name, number) => {
+                let options = self.host.other_options(name, *number);
+                let altered = live.engine.alter_tree(live.trees[name], &options);
+                altered.map(|()| Ack::Done)
+            }
             KvOp::Settle => live.engine.settle().map(|()| Ack::Done),
             KvOp::Step => return (live.step)().map(|_| Ack::Done),
             KvOp::Snapshot => return live.snapshot(&model.trees).map(|()| Ack::Done),
@@ -282,6 +293,8 @@ impl<H: Host> System for KvSystem<H> {
         match op {
             KvOp::Commit { messages, .. } => !messages.is_empty(),
             KvOp::CreateTree(_) | KvOp::DropTree(_) => true,
+            // One that changes nothing writes nothing.
+            KvOp::AlterTree(..) => false,
             KvOp::Sync | KvOp::Settle | KvOp::Step | KvOp::Snapshot => false,
         }
     }

@@ -156,6 +156,11 @@ impl Engine for LogEngine {
         self.model.drop_tree(tree)
     }
 
+    /// Of no effect here: not even logged.
+    fn alter_tree(&self, tree: TreeId, options: &TreeOptions) -> Result<(), KvError> {
+        self.model.alter_tree(tree, options)
+    }
+
     fn commit(&self, batch: &Batch, options: CommitOptions) -> Result<Seqno, KvError> {
         let _order = self.order.lock();
         self.append(&[&[BATCH], batch.as_bytes()], options.space)?;

@@ -67,11 +67,19 @@ impl Host for VtHost {
         TreeOptions {
             block_bytes: [512, 1024, 4096][usize::from(number)],
             stitch_bytes: [2048, 0, u64::MAX][usize::from(number)],
-            compression: if number == 1 {
-                Compression::Lz4
-            } else {
-                Compression::None
-            },
+            compression: [Compression::None, Compression::Lz4, Compression::Zstd]
+                [usize::from(number)],
+        }
+    }
+
+    fn other_options(&self, _name: &str, number: u64) -> TreeOptions {
+        let choice = |part: u32, count: u64| {
+            usize::try_from((number >> (8 * part)) % count).expect("a small number")
+        };
+        TreeOptions {
+            block_bytes: [512, 1024, 2048, 4096][choice(0, 4)],
+            stitch_bytes: [0, 512, 2048, u64::MAX][choice(1, 4)],
+            compression: [Compression::None, Compression::Lz4, Compression::Zstd][choice(2, 3)],
         }
     }
 

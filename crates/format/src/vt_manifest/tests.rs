@@ -35,6 +35,7 @@ fn sample() -> VersionEdit {
             stitch_bytes: u64::MAX,
             compression: 1,
         }],
+        altered_trees: Vec::new(),
         removed: vec![TableId(0x11)],
         moved: vec![(TableId(0x12), 6)],
         added: vec![(1, sample_table())],
@@ -60,32 +61,79 @@ fn bytes_are_pinned() {
     assert_eq!(sample().encode(), golden);
 }
 
+fn altered_sample() -> VersionEdit {
+    VersionEdit {
+        altered_trees: vec![TreeRecord {
+            id: TreeId(2),
+            name: "kv".to_owned(),
+            block_bytes: 0x1000,
+            stitch_bytes: 0,
+            compression: 2,
+        }],
+        ..sample()
+    }
+}
+
+#[test]
+fn bytes_of_altered_trees_are_pinned() {
+    let (old, new) = (sample().encode(), altered_sample().encode());
+    // After the new trees.
+    let at = 28;
+    #[rustfmt::skip]
+    let altered = [1, 2, 2, b'k', b'v', 0x80, 0x20, 0, 2];
+    assert_eq!(new[0], 2);
+    assert_eq!(&new[1..at], &old[1..at]);
+    assert_eq!(&new[at..at + altered.len()], altered);
+    assert_eq!(&new[at + altered.len()..], &old[at..]);
+}
+
+#[test]
+fn version_2_is_written_only_where_it_is_needed() {
+    assert!(sample().is_of_version_1() && !altered_sample().is_of_version_1());
+    let mut zstd = sample();
+    zstd.new_trees[0].compression = 2;
+    assert!(!zstd.is_of_version_1());
+    let mut bytes = zstd.encode();
+    assert_eq!(VersionEdit::decode(&bytes), Ok(zstd));
+    bytes[0] = 1;
+    assert!(VersionEdit::decode(&bytes).is_err());
+    bytes[0] = 3;
+    let newer = VersionEdit::decode(&bytes);
+    assert!(matches!(newer, Err(FormatError::Newer { found: 3, .. })));
+}
+
 #[test]
 fn an_edit_comes_back() {
     assert_eq!(VersionEdit::decode(&sample().encode()), Ok(sample()));
+    let altered = altered_sample();
+    assert_eq!(VersionEdit::decode(&altered.encode()), Ok(altered));
     let empty = VersionEdit::default();
     assert_eq!(VersionEdit::decode(&empty.encode()), Ok(empty));
 }
 
 #[test]
 fn every_cut_is_an_error() {
-    let bytes = sample().encode();
-    for cut in 0..bytes.len() {
-        assert!(VersionEdit::decode(&bytes[..cut]).is_err(), "cut at {cut}");
+    for sample in [sample(), altered_sample()] {
+        let bytes = sample.encode();
+        for cut in 0..bytes.len() {
+            assert!(VersionEdit::decode(&bytes[..cut]).is_err(), "cut at {cut}");
+        }
     }
-    let mut longer = bytes;
+    let mut longer = sample().encode();
     longer.push(0);
     assert!(VersionEdit::decode(&longer).is_err());
 }
 
 #[test]
 fn no_flipped_bit_panics_or_goes_unseen() {
-    let bytes = sample().encode();
-    for bit in 0..bytes.len() * 8 {
-        let mut flipped = bytes.clone();
-        flipped[bit / 8] ^= 1 << (bit % 8);
-        if let Ok(edit) = VersionEdit::decode(&flipped) {
-            assert_ne!(edit, sample(), "bit {bit} means nothing");
+    for sample in [sample(), altered_sample()] {
+        let bytes = sample.encode();
+        for bit in 0..bytes.len() * 8 {
+            let mut flipped = bytes.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            if let Ok(edit) = VersionEdit::decode(&flipped) {
+                assert_ne!(edit, sample, "bit {bit} means nothing");
+            }
         }
     }
 }

@@ -245,6 +245,10 @@ impl Engine for Canary {
         }
     }
 
+    fn alter_tree(&self, tree: TreeId, options: &TreeOptions) -> Result<(), KvError> {
+        self.inner.alter_tree(tree, options)
+    }
+
     fn commit(&self, batch: &Batch, options: CommitOptions) -> Result<Seqno, KvError> {
         let batch = self.changed(batch);
         if matches!(self.fault, Fault::BatchesAreTorn | Fault::RefusedInPart) {

@@ -88,3 +88,45 @@ pub(super) fn apart(factory: &dyn Factory) {
     store.assert_value(right, &[7], None);
     store.finish();
 }
+
+pub(super) fn altered(factory: &dyn Factory) {
+    let (mut store, tree) = Store::with_tree(factory);
+    let other = store.tree("other");
+    let fill = |store: &Store, round: u8| {
+        for key in 0..200u8 {
+            store.commit(|b| b.put(tree, &[key], &[round; 300]));
+        }
+    };
+    let compressions = [Compression::None, Compression::Lz4];
+    let thresholds = [0, 4 << 10, 64 << 10, u64::MAX];
+    let mut options = TreeOptions::default();
+    for (round, stitch_bytes) in (0u8..).zip(thresholds) {
+        fill(&store, round);
+        options = TreeOptions {
+            block_bytes: 4 << 10,
+            stitch_bytes,
+            compression: compressions[usize::from(round % 2)],
+        };
+        let altered = store.engine().alter_tree(tree, &options);
+        altered.expect("the tree takes other options");
+        assert_eq!(store.engine().trees()[0].options, options);
+        if round % 2 == 0 {
+            store.settle();
+        }
+        store.assert_value(tree, &[7], Some(&[round; 300]));
+        if round == 2 {
+            store.reopen(Ending::Killed);
+        }
+    }
+    for _ in 0..2 {
+        let trees = store.engine().trees();
+        assert_eq!(trees[0].options, options);
+        assert_eq!(trees[1].options, TreeOptions::default());
+        store.assert_value(tree, &[199], Some(&[3; 300]));
+        store.reopen(Ending::Closed);
+    }
+    store.engine().drop_tree(other).expect("the tree goes");
+    let gone = store.engine().alter_tree(other, &options);
+    assert!(matches!(gone, Err(KvError::NoTree(t)) if t == other));
+    store.finish();
+}

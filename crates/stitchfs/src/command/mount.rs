@@ -270,7 +270,7 @@ fn open(args: &Args, words: &MountWords) -> Result<Store> {
         } else {
             Durability::default()
         },
-        drop_log_tail: false,
+        ..StoreOptions::default()
     };
     open_patiently(&args.store, &options).map_err(|error| explain(&args.store, error))
 }

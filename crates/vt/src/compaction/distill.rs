@@ -9,6 +9,7 @@
 //!    Upserts over a base are folded into one put.
 //! 3. Upserts without a base stay, joined where their function can; where the base is known from
 //!    an older stripe they are folded too if there are many.
+//!    Where a function is unknown, base and upserts both stay.
 //! 4. A delete with nothing below it, in the output or deeper, goes.
 
 use crate::entry::{EntryIter, EntryRef, Op};
@@ -256,7 +257,8 @@ impl<'a> Group<'a> {
         let newest = upserts.last().map(|v| v.seqno);
         let has_base = base.is_some() || below.is_clear || below.is_deleted;
         let must_fold = has_base || upserts.len() > CHAIN_COUNT_MAX;
-        if let (Some(_), Some(old), true) = (newest, known.value(), must_fold) {
+        let can_fold = must_fold && self.are_known(&upserts);
+        if let (Some(_), Some(old), true) = (newest, known.value(), can_fold) {
             let deltas = upserts.iter().map(|v| match &v.op {
                 OwnedOp::Upsert { function, delta } => (*function, delta.as_slice()),
                 _ => unreachable!("only upserts are in the chain"),
@@ -280,6 +282,16 @@ impl<'a> Group<'a> {
             out.extend(self.joined(upserts));
         }
         Ok(())
+    }
+
+    /// True if the function of each is known. A program may open a store without those of another:
+    /// then upserts stay as they are, over their base.
+    fn are_known(&self, upserts: &[Version]) -> bool {
+        let is_known = |version: &Version| match version.op {
+            OwnedOp::Upsert { function, .. } => self.rules.upserts.get(function).is_some(),
+            _ => true,
+        };
+        upserts.iter().all(is_known)
     }
 
     /// Upserts of one stripe, joined where their function can. Oldest first.

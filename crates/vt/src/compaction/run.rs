@@ -322,11 +322,7 @@ impl<'a> Job<'a> {
         let steps = plan_steps(
             &infos,
             &StitchRules {
-                threshold: match self.plan.evacuate {
-                    // Only what has to move does.
-                    Some(_) => 0,
-                    None => self.tree.info.options.stitch_bytes,
-                },
+                threshold: &|first| self.stitch_bytes(first),
                 snapshots: self.snapshots,
                 range_deletes: &self.range_deletes,
                 is_bottom: &is_bottom,
@@ -354,6 +350,18 @@ impl<'a> Job<'a> {
             dropped: self.dropped.clone(),
             ..Made::default()
         })
+    }
+
+    /// The stitching threshold for a block that begins with `first`.
+    fn stitch_bytes(&self, first: &[u8]) -> u64 {
+        if self.plan.evacuate.is_some() {
+            // Only what has to move does.
+            return 0;
+        }
+        let info = &self.tree.info;
+        let by_key = self.store.options.stitch_by_key.as_ref();
+        let given = by_key.and_then(|by_key| by_key.threshold(info, first));
+        given.unwrap_or(info.options.stitch_bytes)
     }
 
     /// Where the plan's keys go, and where those go that stay.

@@ -12,8 +12,8 @@
 //! 2. Blocks whose key ranges overlap, directly or through others, form a group. Groups are in key
 //!    order and share no key.
 //! 3. A group of one block is a candidate for stitching where nothing in it can vanish now.
-//! 4. Candidates that follow each other in key order and on the medium form a span. A span of at
-//!    least the stitching threshold is stitched; what is left is merged.
+//! 4. Candidates that follow each other in key order and on the medium, and have the same stitching
+//!    threshold, form a span. A span of at least the threshold is stitched; what is left is merged.
 //!
 //! Paper: VT-trees, FAST 2013, section 2.2 (stitching, the stitching threshold).
 
@@ -85,8 +85,9 @@ pub(crate) enum Step {
 
 /// What stitching goes by.
 pub(crate) struct StitchRules<'a> {
-    /// Shortest span that is stitched, in bytes. `u64::MAX`: stitch nothing.
-    pub(crate) threshold: u64,
+    /// Shortest span that is stitched, in bytes, for a block that begins with this key.
+    /// `u64::MAX`: stitch nothing.
+    pub(crate) threshold: &'a dyn Fn(&[u8]) -> u64,
     /// Moments held open, in ascending order.
     pub(crate) snapshots: &'a [Seqno],
     /// Range deletes of all inputs.
@@ -108,6 +109,7 @@ pub(crate) fn plan_steps(inputs: &[Vec<BlockInfo<'_>>], rules: &StitchRules<'_>)
         inputs,
         rules,
         span: None,
+        threshold: 0,
         out: Vec::new(),
     };
     for group in groups(inputs, &mut |input, block| {
@@ -179,6 +181,8 @@ struct Steps<'a> {
     inputs: &'a [Vec<BlockInfo<'a>>],
     rules: &'a StitchRules<'a>,
     span: Option<Piece>,
+    /// Of the blocks in the span.
+    threshold: u64,
     out: Vec<Step>,
 }
 
@@ -205,10 +209,12 @@ impl Steps<'_> {
     }
 
     fn extend_span(&mut self, input: usize, block: usize) {
+        let threshold = (self.rules.threshold)(self.inputs[input][block].first);
         if let Some(span) = &mut self.span {
             let before = &self.inputs[span.input][span.blocks.end - 1];
             let follows = span.input == input
                 && span.blocks.end == block
+                && self.threshold == threshold
                 && before.addr + before.len_bytes == self.inputs[input][block].addr;
             if follows {
                 span.blocks.end += 1;
@@ -218,13 +224,14 @@ impl Steps<'_> {
         self.end_span();
         let blocks = block..block + 1;
         self.span = Some(Piece { input, blocks });
+        self.threshold = threshold;
     }
 
     fn end_span(&mut self) {
         let Some(span) = self.span.take() else { return };
         let blocks = &self.inputs[span.input][span.blocks.clone()];
         let bytes: u64 = blocks.iter().map(|b| b.len_bytes).sum();
-        if self.rules.threshold < u64::MAX && bytes >= self.rules.threshold {
+        if self.threshold < u64::MAX && bytes >= self.threshold {
             self.out.push(Step::Stitch(span));
         } else {
             let all: Vec<_> = span.blocks.map(|block| (span.input, block)).collect();

@@ -1,6 +1,7 @@
 //! Reading blocks of tables: cache, device, checks, decompression.
 
 use super::block::{DataBlock, IndexBlock, Root};
+use super::compress;
 use crate::VtError;
 use crate::cache::{BlockCache, BlockKey, CachedBlock, Expectation, ReadCounters};
 use bytes::Bytes;
@@ -8,7 +9,6 @@ use std::sync::Arc;
 use stitch_base::TableId;
 use stitch_format::FormatError;
 use stitch_format::block::{HEADER_BYTES, stored_checksum};
-use stitch_format::vt_data::FLAG_LZ4;
 use stitch_format::vt_index::{BlockPtr, IndexEntryRef};
 use stitch_format::vt_manifest::TableMeta;
 use stitch_format::vt_root::{RootIndex, TableRoot};
@@ -256,12 +256,7 @@ impl Loader {
         let stored_bytes = data.block.len_bytes as usize;
         let block = match content.flags {
             0 => check_raw(content.payload, data, stored_bytes),
-            FLAG_LZ4 => decompress(&content.payload, data),
-            other => Err(contradiction(
-                "block flags",
-                "0 or 1".to_owned(),
-                other.to_string(),
-            )),
+            flags => decompress(flags, &content.payload, data),
         };
         block
             .map(Arc::new)
@@ -281,21 +276,8 @@ fn check_raw(
     DataBlock::new(payload, memory_bytes)
 }
 
-fn decompress(payload: &[u8], data: &DataRef) -> Result<DataBlock, FormatError> {
+fn decompress(flags: u8, payload: &[u8], data: &DataRef) -> Result<DataBlock, FormatError> {
     let expected = data.raw_bytes as usize;
-    let mut out = vec![0; expected];
-    let unpacked = lz4_flex::block::decompress_into(payload, &mut out);
-    match unpacked {
-        Ok(len) if len == expected => DataBlock::new(Bytes::from(out), expected),
-        Ok(len) => Err(contradiction(
-            "length after LZ4",
-            expected.to_string(),
-            len.to_string(),
-        )),
-        Err(error) => Err(contradiction(
-            "LZ4",
-            "compressed data".to_owned(),
-            error.to_string(),
-        )),
-    }
+    let out = compress::unpack(flags, payload, expected)?;
+    DataBlock::new(Bytes::from(out), expected)
 }

@@ -11,6 +11,7 @@
 //! - Nothing refers to the table before its version edit is durable; a writer that is dropped gives
 //!   all its space back.
 
+use super::compress::Packer;
 use super::key_hash;
 use super::loader::{contradiction, damaged};
 use super::writer::facts::BlockFacts;
@@ -21,12 +22,12 @@ use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
 use stitch_base::{Seqno, TableId, TreeId};
 use stitch_format::block::{HEADER_BYTES, block_bytes, stored_checksum};
-use stitch_format::vt_data::{DataBuilder, FLAG_LZ4};
+use stitch_format::vt_data::DataBuilder;
 use stitch_format::vt_index::{BlockPtr, IndexBuilder, IndexEntry};
 use stitch_format::vt_manifest::TableMeta;
 use stitch_format::vt_range_delete::{self, StoredRangeDelete};
 use stitch_format::vt_root::{Leaf, RootIndex, TableRoot};
-use stitch_kv::{Compression, TreeOptions};
+use stitch_kv::TreeOptions;
 use stitch_volume::{BlockKind, Stream, Volume};
 
 mod facts;
@@ -72,6 +73,7 @@ pub(crate) struct TableWriter {
     block_bytes: usize,
     buffer_bytes: usize,
     data: DataBuilder,
+    packer: Packer,
     facts: BlockFacts,
     last: Vec<u8>,
     last_seqno: Seqno,
@@ -118,6 +120,7 @@ impl TableWriter {
             block_bytes: block_bytes.clamp(*BLOCK_BYTES.start(), most),
             buffer_bytes: BUFFER_BYTES.min(zone_bytes),
             data: DataBuilder::new(),
+            packer: Packer::default(),
             facts: BlockFacts::default(),
             last: Vec::new(),
             last_seqno: Seqno(0),
@@ -270,18 +273,13 @@ impl TableWriter {
 
     /// Compresses the buffer from `start` on, if that pays. Gives the block's flags.
     fn compress(&mut self, start: usize) -> u8 {
-        if self.table.options.compression == Compression::None {
-            return 0;
-        }
         let raw = &self.buffer[start..];
-        let packed = lz4_flex::block::compress(raw);
-        let saves = packed.len() <= raw.len() - raw.len() / 8;
-        if !saves || block_bytes(packed.len() as u64) >= block_bytes(raw.len() as u64) {
+        let Some((flag, packed)) = self.packer.pack(self.table.options.compression, raw) else {
             return 0;
-        }
+        };
         self.buffer.truncate(start);
-        self.buffer.extend_from_slice(&packed);
-        FLAG_LZ4
+        self.buffer.extend_from_slice(packed);
+        flag
     }
 
     /// Pads the block from `start` to the buffer's end.

@@ -5,7 +5,7 @@ use crate::VtError;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use stitch_base::{TableId, TreeId};
-use stitch_format::vt_manifest::{TableMeta, VersionEdit};
+use stitch_format::vt_manifest::{TableMeta, TreeRecord, VersionEdit};
 use stitch_kv::TreeInfo;
 
 /// Collects edits, and makes a version of them. Trees that no edit touches are shared.
@@ -59,6 +59,9 @@ impl VersionBuilder {
             }
             self.touched.insert(record.id);
         }
+        for record in &edit.altered_trees {
+            self.alter(record)?;
+        }
         for id in &edit.removed {
             let (_, table) = self.take(*id)?;
             self.touched.insert(table.meta().tree);
@@ -81,6 +84,15 @@ impl VersionBuilder {
         self.tables
             .retain(|_, (_, table)| table.meta().tree != tree);
         self.touched.insert(tree);
+        Ok(())
+    }
+
+    fn alter(&mut self, record: &TreeRecord) -> Result<(), VtError> {
+        let id = record.id;
+        let info = self.infos.get_mut(&id).filter(|i| i.name == record.name);
+        let info = info.ok_or_else(|| wrong(format!("tree {id} is altered but not there")))?;
+        *info = tree_info(record);
+        self.touched.insert(id);
         Ok(())
     }
 

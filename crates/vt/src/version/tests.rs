@@ -34,12 +34,39 @@ fn edits_that_do_not_belong_are_refused() {
     };
     refused(&|e| e.removed.push(TableId(7)));
     refused(&|e| e.dropped_trees.push(TreeId(9)));
+    refused(&|e| e.altered_trees.push(record(9, "t9")));
+    refused(&|e| e.altered_trees.push(record(1, "another")));
     refused(&|e| e.next_table = TableId(0));
     refused(&|e| e.added.push((1, meta(TreeId(1), 3, "f", "g"))));
     refused(&|e| e.added.push((1, meta(TreeId(9), 2, "f", "g"))));
     refused(&|e| e.added.push((1, meta(TreeId(1), 2, "b", "g"))));
     refused(&|e| e.added.push((1, meta(TreeId(1), 2000, "f", "g"))));
     refused(&|e| e.moved.push((TableId(8), 2)));
+}
+
+fn record(id: u32, name: &str) -> TreeRecord {
+    TreeRecord {
+        id: TreeId(id),
+        name: name.to_owned(),
+        block_bytes: 8192,
+        stitch_bytes: 7,
+        compression: 2,
+    }
+}
+
+#[test]
+fn an_altered_tree_keeps_its_tables() {
+    let version = text_version("tree 1\nL1 3 a..c 100\ntree 2\nL1 4 d..e 100");
+    let mut edit = version.edit();
+    edit.altered_trees.push(record(1, "t1"));
+    let mut builder = VersionBuilder::new(version);
+    builder.apply(&edit).expect("belongs");
+    let version = builder.finish().expect("valid");
+    assert_eq!(version.tables().count(), 2);
+    let options = |tree| &version.trees[&TreeId(tree)].info.options;
+    assert_eq!(options(1).stitch_bytes, 7);
+    assert_eq!(options(1).compression, Compression::Zstd);
+    assert_eq!(options(2).stitch_bytes, 0);
 }
 
 #[test]

@@ -119,7 +119,7 @@ pub(super) fn write(
         &infos,
         &StitchRules {
             // Nothing is written twice.
-            threshold: 0,
+            threshold: &|_| 0,
             snapshots: rules.snapshots,
             range_deletes: rules.range_deletes,
             is_bottom: &|_, _| false,

@@ -9,7 +9,7 @@ use stitch_device::{CrashDevice, CrashPlan, Device, MemDevice};
 use stitch_kv::conformance::{Ending, Factory, Subject};
 use stitch_kv::{Engine, UpsertRegistry};
 use stitch_volume::{FormatOptions, OpenOptions, Volume};
-use stitch_vt::{VtEngine, VtOptions};
+use stitch_vt::{StitchByKey, VtEngine, VtOptions};
 
 pub const MIB: u64 = 1 << 20;
 
@@ -30,6 +30,13 @@ impl Setup {
             ..VtOptions::default()
         };
         Self { options }
+    }
+
+    /// With this stitching threshold in all trees.
+    pub fn stitching(mut self, bytes_min: u64) -> Self {
+        let by_key = StitchByKey::new(move |_, _| Some(bytes_min));
+        self.options.stitch_by_key = Some(by_key);
+        self
     }
 
     /// With runs of values of so many bytes written to their zones at once.

@@ -69,6 +69,8 @@ pub enum KvOp {
     CreateTree(String),
     /// Removes a tree.
     DropTree(String),
+    /// Gives a tree other options, chosen by the number.
+    AlterTree(String, u64),
     /// Lets background work finish.
     Settle,
     /// Does one piece of background work.
@@ -134,7 +136,7 @@ impl Model {
                     .remove(name)
                     .expect("generated for a living tree");
             }
-            KvOp::Sync | KvOp::Settle | KvOp::Step | KvOp::Snapshot => {}
+            KvOp::AlterTree(..) | KvOp::Sync | KvOp::Settle | KvOp::Step | KvOp::Snapshot => {}
         }
     }
 }
@@ -183,6 +185,8 @@ pub(super) fn generate(model: &Model, shape: Shape, rng: &mut Rng) -> KvOp {
         4 => KvOp::Step,
         5 | 6 => KvOp::Snapshot,
         7 if names.len() > 1 => KvOp::DropTree(pick(rng)),
+        7 => KvOp::AlterTree(pick(rng), rng.next_u64()),
+        8 if rng.one_in(2) => KvOp::AlterTree(pick(rng), rng.next_u64()),
         8 => delete_much(pick(rng), shape, rng),
         9..=11 => sequential(pick(rng), shape, rng),
         _ => {

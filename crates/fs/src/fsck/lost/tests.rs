@@ -36,6 +36,10 @@ impl Engine for Holed {
         self.inner.drop_tree(tree)
     }
 
+    fn alter_tree(&self, tree: TreeId, options: &TreeOptions) -> Result<(), KvError> {
+        self.inner.alter_tree(tree, options)
+    }
+
     fn commit(&self, batch: &Batch, options: CommitOptions) -> Result<Seqno, KvError> {
         self.inner.commit(batch, options)
     }

@@ -72,6 +72,10 @@ fn version(op: &str, seqno: &str) -> Version {
             function: 1,
             delta: delta.into(),
         },
+        Some(("up3", delta)) => OwnedOp::Upsert {
+            function: 3,
+            delta: delta.into(),
+        },
         Some(("up2", delta)) => OwnedOp::Upsert {
             function: 2,
             delta: delta.into(),
@@ -87,12 +91,12 @@ fn print(entry: &EntryRef<'_>, out: &mut String) {
         Op::Put(value) => format!("put={}", text(value)),
         Op::Delete => "del".to_owned(),
         Op::Upsert { function: 1, delta } => format!("up={}", text(delta)),
-        Op::Upsert { delta, .. } => format!("up2={}", text(delta)),
+        Op::Upsert { function, delta } => format!("up{function}={}", text(delta)),
     };
     writeln!(out, "{} {op} {}", text(entry.key), entry.seqno).expect("a string takes it");
 }
 
-/// Lines `<key> put=<v>|del|up=<d>|up2=<d> <seqno>`, `snapshot N`, `delete a b N`, `bottom`.
+/// Lines `<key> put=<v>|del|up=<d>|up2=<d>|up3=<d> <seqno>` (function 3 is unknown), `snapshot N`, `delete a b N`, `bottom`.
 fn run(text: &str) -> String {
     let mut upserts = UpsertRegistry::default();
     upserts.register(Arc::new(Append(1)));

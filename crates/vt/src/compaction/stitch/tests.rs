@@ -47,6 +47,7 @@ fn run(text: &str) -> String {
     let mut snapshots = Vec::new();
     let mut bottom = false;
     let mut threshold = 0;
+    let mut by_key: Vec<(&[u8], u64)> = Vec::new();
     for line in text.lines() {
         let words: Vec<&str> = line.split_whitespace().collect();
         match words.as_slice() {
@@ -58,6 +59,9 @@ fn run(text: &str) -> String {
                 end: end.as_bytes().to_vec(),
                 seqno: Seqno(at.parse().expect("a number")),
             }),
+            ["from", key, "threshold", bytes] => {
+                by_key.push((key.as_bytes(), bytes.parse().expect("a number")));
+            }
             ["steps", "max"] => threshold = u64::MAX,
             ["steps", bytes] => threshold = bytes.parse().expect("a number"),
             _ => inputs.last_mut().expect("an input").push(block(line)),
@@ -68,7 +72,10 @@ fn run(text: &str) -> String {
         .map(|blocks| blocks.iter().map(info).collect())
         .collect();
     let rules = StitchRules {
-        threshold,
+        threshold: &|first| {
+            let given = by_key.iter().rfind(|(from, _)| *from <= first);
+            given.map_or(threshold, |(_, bytes)| *bytes)
+        },
         snapshots: &snapshots,
         range_deletes: &RangeDeletes::new(deletes),
         is_bottom: &|_, _| bottom,

@@ -1,0 +1,343 @@
+//! The embedded database: trees of records in a store.
+
+mod rows;
+mod tree;
+
+pub use rows::Rows;
+pub use tree::Tree;
+
+use crate::make::{self, MakeOptions};
+use crate::store::{Store, StoreOptions, open_engine};
+use crate::{Batch, CommitOptions, Counters, Limits, Seqno, Snapshot, SpaceUsage};
+use crate::{StoreError, TreeInfo, TreeOptions, Violation};
+use std::path::Path;
+use stitch_base::sync::Arc;
+use stitch_device::{Device, MemDevice};
+use stitch_kv::{Engine, KvError, Message, SpaceClass};
+use stitch_volume::Volume;
+
+/// Trees whose names begin so are those of the file system in a store.
+const FILE_SYSTEM: &str = "fs/";
+
+/// An ordered, transactional key-value store: any number of [`Tree`]s that are changed together by
+/// [`Batch`]es. A handle: cheap to clone, to be shared by threads.
+///
+/// It lives in a file of fixed size, a directory with such a file, or a block device. One process has
+/// it open at a time.
+///
+/// ```
+/// use stitchfs::{Batch, Database, MakeOptions, StoreOptions, TreeOptions};
+/// # let dir = tempfile::tempdir()?;
+/// # let path = dir.path().join("shop.stitch");
+/// let size = MakeOptions { len_bytes: Some(64 << 20), ..MakeOptions::default() };
+/// let db = Database::open_or_create(&path, &size, &StoreOptions::default())?;
+/// let stock = db.tree_or_create("stock", &TreeOptions::default())?;
+/// let orders = db.tree_or_create("orders", &TreeOptions::default())?;
+///
+/// // Both or neither, whatever happens.
+/// let mut batch = Batch::new();
+/// batch.put(&stock, b"apples", b"11");
+/// batch.put(&orders, b"2026-11-21/1", b"one apple");
+/// db.commit(&batch)?;
+///
+/// assert_eq!(stock.get(b"apples")?.as_deref(), Some(&b"11"[..]));
+/// db.close()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct Database {
+    engine: Arc<dyn Engine>,
+}
+
+impl std::fmt::Debug for Database {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let names: Vec<String> = self.trees().into_iter().map(|tree| tree.name).collect();
+        f.debug_struct("Database")
+            .field("trees", &names)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Database {
+    /// Makes an empty store at `path` and opens it. `make.len_bytes` is the size of a new file, all
+    /// of which is allocated at once; a block device is used whole.
+    ///
+    /// # Errors
+    /// [`StoreError::Occupied`] where there is something already and `make.force` is not set;
+    /// [`StoreError::Size`], [`StoreError::Host`]; see [`StoreError`]. Nothing is left behind where
+    /// there was nothing.
+    ///
+    /// # Durability
+    /// The store is durable when this returns.
+    ///
+    /// # Cost
+    /// The logs, 1/32 of the size or so, are written once.
+    pub fn create(
+        path: impl AsRef<Path>,
+        make: &MakeOptions,
+        options: &StoreOptions,
+    ) -> Result<Self, StoreError> {
+        make::on_device(path.as_ref(), make, &mut |device| {
+            make::format_device(device.as_ref(), make, &mut |_, _| {})?;
+            Self::on_device(Arc::clone(device), options)
+        })
+    }
+
+    /// Opens the store at `path`: a file, a directory with a store in it, or a block device.
+    ///
+    /// # Errors
+    /// [`StoreError::Device`] if it is missing, not to be read, or open in another process
+    /// ([`StoreError::is_busy`]); [`StoreError::Volume`] and [`StoreError::Vt`] if it is no store,
+    /// needs a newer program, or is damaged.
+    ///
+    /// # Cost
+    /// Reads the list of tables and the log's live part, and no table.
+    pub fn open(path: impl AsRef<Path>, options: &StoreOptions) -> Result<Self, StoreError> {
+        let device_options = stitch_device::OpenOptions {
+            read_only: options.read_only,
+            ..stitch_device::OpenOptions::default()
+        };
+        let device = stitch_device::open_path(path.as_ref(), device_options)?;
+        Self::on_device(device, options)
+    }
+
+    /// Opens the store at `path`; where there is nothing, makes one first.
+    ///
+    /// # Errors
+    /// As [`Self::open`] and [`Self::create`].
+    pub fn open_or_create(
+        path: impl AsRef<Path>,
+        make: &MakeOptions,
+        options: &StoreOptions,
+    ) -> Result<Self, StoreError> {
+        let path = path.as_ref();
+        if crate::store_path(path).exists() {
+            return Self::open(path, options);
+        }
+        Self::create(path, make, options)
+    }
+
+    /// A store in memory that is gone with its last handle: for tests of programs.
+    ///
+    /// # Errors
+    /// [`StoreError::Volume`] if it is smaller than 16 MiB.
+    ///
+    /// ```
+    /// use stitchfs::{Database, StoreOptions, TreeOptions};
+    /// let db = Database::in_memory(16 << 20, &StoreOptions::default())?;
+    /// let tree = db.create_tree("words", &TreeOptions::default())?;
+    /// tree.put(b"key", b"value")?;
+    /// # Ok::<(), stitchfs::StoreError>(())
+    /// ```
+    pub fn in_memory(len_bytes: u64, options: &StoreOptions) -> Result<Self, StoreError> {
+        let device: Arc<dyn Device> = Arc::new(MemDevice::new(len_bytes));
+        make::format_device(device.as_ref(), &MakeOptions::default(), &mut |_, _| {})?;
+        Self::on_device(device, options)
+    }
+
+    fn on_device(device: Arc<dyn Device>, options: &StoreOptions) -> Result<Self, StoreError> {
+        let volume_options = stitch_volume::OpenOptions {
+            read_only: options.read_only,
+            durability: options.durability,
+        };
+        let opened = Volume::open(device, &volume_options)?;
+        Ok(Self {
+            engine: open_engine(opened, options, options.memory_bytes)?,
+        })
+    }
+
+    /// The trees of records, by number. Those of a file system in the store are not among them.
+    #[must_use]
+    pub fn trees(&self) -> Vec<TreeInfo> {
+        let mut trees = self.engine.trees();
+        trees.retain(|tree| !tree.name.starts_with(FILE_SYSTEM));
+        trees
+    }
+
+    /// The tree of this name; `None` if there is none.
+    #[must_use]
+    pub fn tree(&self, name: &str) -> Option<Tree> {
+        let found = self.trees().into_iter().find(|tree| tree.name == name)?;
+        Some(Tree::new(Arc::clone(&self.engine), found.id))
+    }
+
+    /// Makes an empty tree. Trees are few: tables, indexes, queues; not one for each user.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Exists`](crate::ErrorKind::Exists) if there is one of this name,
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) for a name that begins with `fs/`,
+    /// which is kept for file systems; those of [`Self::commit`].
+    ///
+    /// # Durability
+    /// On the medium when this returns.
+    pub fn create_tree(&self, name: &str, options: &TreeOptions) -> Result<Tree, StoreError> {
+        if name.starts_with(FILE_SYSTEM) {
+            let what = format!("{name:?}: names that begin with {FILE_SYSTEM:?} are kept");
+            return Err(KvError::Invalid(what).into());
+        }
+        let id = self.engine.create_tree(name, options)?;
+        Ok(Tree::new(Arc::clone(&self.engine), id))
+    }
+
+    /// The tree of this name, made with these options if there is none. The options of one that is
+    /// there stay as they are.
+    ///
+    /// # Errors
+    /// As [`Self::create_tree`].
+    pub fn tree_or_create(&self, name: &str, options: &TreeOptions) -> Result<Tree, StoreError> {
+        match self.tree(name) {
+            Some(tree) => Ok(tree),
+            None => self.create_tree(name, options),
+        }
+    }
+
+    /// Removes a tree and all that is in it, at a cost that does not depend on its size. Snapshots
+    /// lose sight of it too.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`](crate::ErrorKind::NotFound) if it is gone already.
+    ///
+    /// # Durability
+    /// On the medium when this returns.
+    pub fn drop_tree(&self, tree: &Tree) -> Result<(), StoreError> {
+        Ok(self.engine.drop_tree(tree.id())?)
+    }
+
+    /// Applies a batch, whole or not at all, after every batch that was committed before.
+    ///
+    /// A batch of nothing but deletes may use the space that is kept back for them, so that a full
+    /// store can be emptied.
+    ///
+    /// # Errors
+    /// Nothing is applied if the kind is
+    /// [`NotFound`](crate::ErrorKind::NotFound) (a tree that is gone),
+    /// [`Invalid`](crate::ErrorKind::Invalid) (over [`Self::limits`], or an upsert function that was
+    /// not registered), [`NoSpace`](crate::ErrorKind::NoSpace) (delete something, then go on) or
+    /// [`ReadOnly`](crate::ErrorKind::ReadOnly). After
+    /// [`Io`](crate::ErrorKind::Io) or [`Poisoned`](crate::ErrorKind::Poisoned) it may be there or
+    /// not after the next open; nothing more is taken until then.
+    ///
+    /// # Durability
+    /// By [`StoreOptions::durability`]. By default it survives that this process is killed, and a
+    /// power cut after the next [`Self::sync`], or after [`StoreOptions::sync_interval`].
+    ///
+    /// # Cost
+    /// One append to the log; no read. A run of 64 KiB and more of values, in the order of their keys,
+    /// goes to its place at once, and the log holds where that is.
+    pub fn commit(&self, batch: &Batch) -> Result<Seqno, StoreError> {
+        let options = CommitOptions {
+            sync: false,
+            space: space_of(batch),
+        };
+        self.commit_with(batch, options)
+    }
+
+    /// As [`Self::commit`], and returns when the batch and all before it are on the medium. Threads
+    /// that do so at the same time share syncs.
+    ///
+    /// # Errors
+    /// As [`Self::commit`].
+    pub fn commit_sync(&self, batch: &Batch) -> Result<Seqno, StoreError> {
+        let options = CommitOptions {
+            sync: true,
+            space: space_of(batch),
+        };
+        self.commit_with(batch, options)
+    }
+
+    /// As [`Self::commit`], with everything chosen by the caller.
+    ///
+    /// # Errors
+    /// As [`Self::commit`].
+    pub fn commit_with(&self, batch: &Batch, options: CommitOptions) -> Result<Seqno, StoreError> {
+        Ok(self.engine.commit(batch, options)?)
+    }
+
+    /// Makes every commit that returned before durable, those of other threads too.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Io`](crate::ErrorKind::Io), [`ErrorKind::Poisoned`](crate::ErrorKind::Poisoned):
+    /// what was not durable may be lost; open the store anew.
+    pub fn sync(&self) -> Result<(), StoreError> {
+        Ok(self.engine.sync()?)
+    }
+
+    /// This moment of all trees, held open until the last clone of it is dropped. O(1). What it sees
+    /// and the present does not takes space meanwhile.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        self.engine.snapshot()
+    }
+
+    /// What a key, a value and a batch may be.
+    #[must_use]
+    pub fn limits(&self) -> Limits {
+        self.engine.limits()
+    }
+
+    /// Space of the store, in bytes: that of its file system too, if it has one.
+    #[must_use]
+    pub fn space(&self) -> SpaceUsage {
+        self.engine.space()
+    }
+
+    /// What was done since the store was opened: bytes put, written, stitched, merged, read.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        self.engine.counters()
+    }
+
+    /// Reads everything and checks every rule: checksums, order, filters, space. `progress` is told
+    /// bytes done and bytes to do. An empty answer means that all is well.
+    ///
+    /// # Errors
+    /// Only where the check itself cannot go on.
+    pub fn check(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<Vec<Violation>, StoreError> {
+        Ok(self.engine.check(progress)?)
+    }
+
+    /// Waits until background work has nothing left to do: memory is written out, tables are in
+    /// shape, and space of what was deleted is free. For tests, benchmarks and tools.
+    ///
+    /// # Errors
+    /// The first failure of that work.
+    pub fn settle(&self) -> Result<(), StoreError> {
+        Ok(self.engine.settle()?)
+    }
+
+    /// Writes everything out and ends background work: nothing more is taken afterwards. Dropping
+    /// the last handle without it is as safe; the next open has more to do.
+    ///
+    /// # Errors
+    /// As [`Self::sync`].
+    pub fn close(&self) -> Result<(), StoreError> {
+        Ok(self.engine.close()?)
+    }
+}
+
+impl Store {
+    /// The records in the same store as the file system: see [`Database`]. Commits of records and
+    /// operations on files are in one order; after a crash the store is as it was after one of them,
+    /// so what is older than something that is there is there too.
+    #[must_use]
+    pub fn database(&self) -> Database {
+        Database {
+            engine: Arc::clone(self.engine()),
+        }
+    }
+}
+
+/// Which space a batch may use: only what gives space back may take of the reserve.
+pub(crate) fn space_of(batch: &Batch) -> SpaceClass {
+    let removes = |message: Message<'_>| {
+        matches!(
+            message,
+            Message::Delete { .. } | Message::DeleteRange { .. }
+        )
+    };
+    if batch.messages().all(|(_, message)| removes(message)) {
+        SpaceClass::Reserve
+    } else {
+        SpaceClass::Normal
+    }
+}
