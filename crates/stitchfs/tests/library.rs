@@ -1,0 +1,153 @@
+//! The library as a program has it, over several lives of a store.
+
+use std::path::Path;
+use stitchfs::{
+    Batch, Compression, Database, Direction, ErrorKind, KeyRange, MakeOptions, Store, StoreOptions,
+    TreeOptions, UpsertRegistry, upsert_fn,
+};
+
+const APPEND: u32 = 1024;
+
+fn size() -> MakeOptions {
+    MakeOptions {
+        len_bytes: Some(32 << 20),
+        ..MakeOptions::default()
+    }
+}
+
+fn with_append() -> StoreOptions {
+    let mut upserts = UpsertRegistry::default();
+    upserts.register(upsert_fn(APPEND, "append", |_, old, delta| {
+        Some([old.unwrap_or_default(), delta].concat())
+    }));
+    StoreOptions {
+        upserts,
+        ..StoreOptions::default()
+    }
+}
+
+fn open(path: &Path) -> Database {
+    Database::open_or_create(path, &size(), &with_append()).unwrap()
+}
+
+#[test]
+fn records_and_options_outlive_their_program() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("records");
+    let options = TreeOptions {
+        stitch_bytes: 0,
+        compression: Compression::Zstd,
+        ..TreeOptions::default()
+    };
+    for life in 0..4u8 {
+        let db = open(&path);
+        let tree = db.tree_or_create("tree", &TreeOptions::default()).unwrap();
+        tree.put(&[life], &[life; 100]).unwrap();
+        tree.upsert(b"all", APPEND, &[life]).unwrap();
+        if life == 1 {
+            tree.set_options(&options).unwrap();
+        }
+        // Every other life ends without a close.
+        if life % 2 == 0 {
+            db.close().unwrap();
+        }
+    }
+    let db = open(&path);
+    let tree = db.tree("tree").unwrap();
+    assert_eq!(tree.info().unwrap().options, options);
+    assert_eq!(
+        tree.get(b"all").unwrap().as_deref(),
+        Some(&[0, 1, 2, 3][..])
+    );
+    let rows = tree.scan(KeyRange::all(), Direction::Forward).unwrap();
+    assert_eq!(rows.count(), 5);
+    assert_eq!(db.check(&mut |_, _| {}).unwrap(), []);
+}
+
+#[test]
+fn errors_say_what_to_do() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("records");
+    let missing = Database::open(&path, &StoreOptions::default()).unwrap_err();
+    assert_eq!(missing.kind(), ErrorKind::NotFound);
+    let db = open(&path);
+    let busy = Database::open(&path, &StoreOptions::default()).unwrap_err();
+    assert!(busy.is_busy());
+    let again = Database::create(&path, &size(), &StoreOptions::default()).unwrap_err();
+    assert!(again.is_busy(), "{again}");
+
+    let tree = db.create_tree("tree", &TreeOptions::default()).unwrap();
+    let kind = |result: Result<stitchfs::Seqno, stitchfs::StoreError>| result.unwrap_err().kind();
+    let twice = db.create_tree("tree", &TreeOptions::default());
+    assert_eq!(twice.unwrap_err().kind(), ErrorKind::Exists);
+    let kept = db.create_tree("fs/data", &TreeOptions::default());
+    assert_eq!(kept.unwrap_err().kind(), ErrorKind::Invalid);
+    assert_eq!(kind(tree.put(&[0; 5000], b"")), ErrorKind::Invalid);
+    assert_eq!(kind(tree.upsert(b"k", 77_777, b"")), ErrorKind::Invalid);
+    let other = Database::in_memory(16 << 20, &StoreOptions::default()).unwrap();
+    let elsewhere = tree.get_at(&other.snapshot(), b"k").unwrap_err();
+    assert_eq!(elsewhere.kind(), ErrorKind::Invalid);
+    db.drop_tree(&tree).unwrap();
+    assert_eq!(kind(tree.put(b"k", b"v")), ErrorKind::NotFound);
+    assert_eq!(tree.info().unwrap_err().kind(), ErrorKind::NotFound);
+    db.close().unwrap();
+    drop((tree, db));
+    let occupied = Database::create(&path, &size(), &StoreOptions::default()).unwrap_err();
+    assert_eq!(occupied.kind(), ErrorKind::Exists);
+}
+
+#[test]
+fn a_full_store_takes_deletes_and_then_puts() {
+    let db = Database::in_memory(16 << 20, &StoreOptions::default()).unwrap();
+    let tree = db.create_tree("tree", &TreeOptions::default()).unwrap();
+    let full = (0u32..).find_map(|n| {
+        let done = tree.put(&n.to_be_bytes(), &vec![n.to_le_bytes()[0]; 10_000]);
+        done.err()
+    });
+    assert_eq!(full.unwrap().kind(), ErrorKind::NoSpace);
+    tree.delete_range(b"", &[255]).unwrap();
+    db.settle().unwrap();
+    tree.put(b"again", &[1; 10_000]).unwrap();
+    let mut mixed = Batch::new();
+    mixed.delete(&tree, b"again");
+    mixed.put(&tree, b"more", b"");
+    db.commit_sync(&mixed).unwrap();
+}
+
+#[test]
+fn files_and_records_share_a_store() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("both");
+    stitchfs::make(&path, &size(), &mut |_, _| {}).unwrap();
+    {
+        let store = Store::open(&path, &with_append()).unwrap();
+        let db = store.database();
+        assert!(db.trees().is_empty() && db.tree("fs/meta").is_none());
+        let notes = db.create_tree("notes", &TreeOptions::default()).unwrap();
+        notes.put(b"k", b"v").unwrap();
+        store.file_system().unwrap().close().unwrap();
+        store.close().unwrap();
+    }
+    {
+        let db = open(&path);
+        let notes = db.tree("notes").unwrap();
+        notes.upsert(b"k", APPEND, b"w").unwrap();
+        // Ends without a close: the upsert is in the log.
+    }
+    // The mount knows nothing of the program's functions, and works on all the same.
+    {
+        let store = Store::open(&path, &StoreOptions::default()).unwrap();
+        let notes = store.database().tree("notes").unwrap();
+        let unknown = notes.get(b"k").unwrap_err();
+        assert_eq!(unknown.kind(), ErrorKind::Unsupported, "{unknown}");
+        for n in 0..20_000u32 {
+            notes.put(&n.to_be_bytes(), &[7; 100]).unwrap();
+        }
+        store.database().settle().unwrap();
+        assert!(store.check(&mut |_, _| {}).unwrap().findings.is_empty());
+        store.close().unwrap();
+    }
+    let db = open(&path);
+    let notes = db.tree("notes").unwrap();
+    assert_eq!(notes.get(b"k").unwrap().as_deref(), Some(&b"vw"[..]));
+}
