@@ -27,7 +27,7 @@ fn with_append() -> StoreOptions {
 }
 
 fn open(path: &Path) -> Database {
-    Database::open_or_create(path, &size(), &with_append()).unwrap()
+    Database::open_or_create(path, &size(), &with_append()).expect("the store opens")
 }
 
 #[test]
