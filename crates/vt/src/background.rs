@@ -1,5 +1,6 @@
-//! Background work: one thread writes memtables out and syncs the log by the clock, one compacts.
-//! Two threads, so that a long compaction never delays a write-out.
+//! Background work: one thread writes memtables out and syncs the log by the clock, one compacts, one
+//! looks at rows of deletes. Several threads, so that a long compaction never delays a write-out, and
+//! neither of them delays a look of a millisecond.
 
 use crate::VtError;
 use crate::compaction::Pressure;
@@ -17,20 +18,48 @@ const QUIET_AFTER: Duration = Duration::from_secs(2);
 const DELETES_AFTER: Duration = Duration::from_secs(15);
 /// How often an idle thread looks around.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// How long a thread waits that has nothing to do by the clock.
+const IDLE_LOOK: Duration = Duration::from_secs(3600);
+
 /// Starts the threads.
 pub(crate) fn start(store: &Arc<Store>) -> Result<Vec<JoinHandle<()>>, VtError> {
     let spawn = |name: &str, body: fn(&Store)| {
         let store = Arc::clone(store);
         thread::spawn(name, move || body(&store)).map_err(|source| VtError::Thread { source })
     };
-    let write_out = spawn("stitch-write-out", write_out_loop)?;
-    match spawn("stitch-compact", compaction_loop) {
-        Ok(compaction) => Ok(vec![write_out, compaction]),
-        Err(error) => {
-            store.signals.stop();
-            // The thread ends at once; it has nothing to say.
-            drop(write_out.join());
-            Err(error)
+    let started = [
+        spawn("stitch-write-out", write_out_loop),
+        spawn("stitch-compact", compaction_loop),
+        spawn("stitch-gaps", gap_loop),
+    ];
+    let mut threads = Vec::new();
+    let mut failed = None;
+    for thread in started {
+        match thread {
+            Ok(thread) => threads.push(thread),
+            Err(error) => failed = Some(error),
+        }
+    }
+    let Some(error) = failed else {
+        return Ok(threads);
+    };
+    store.signals.stop();
+    for thread in threads {
+        // It ends at once, and has nothing to say.
+        drop(thread.join());
+    }
+    Err(error)
+}
+
+fn gap_loop(store: &Store) {
+    while store.signals.wait(Worker::Gaps, IDLE_LOOK) {
+        loop {
+            match store.look_for_gaps() {
+                Ok(true) if !store.signals.is_stopped() => {}
+                Ok(_) => break,
+                // Whoever reads there is told.
+                Err(error) => tracing::debug!(%error, "a look at deleted rows ends"),
+            }
         }
     }
 }

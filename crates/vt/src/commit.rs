@@ -242,9 +242,33 @@ impl Store {
             };
             let last = self.insert(&active, first, batch, &divided, runs);
             active.note(&tally.trees, room_bytes, tally.has_deletes, last);
+            self.note_gaps(&mut committer, batch, tally);
             committer.last_seqno = last;
             self.visible.store(last.0, Ordering::Release);
             return Ok((last, end));
+        }
+    }
+
+    /// Parts gaps that the batch puts something into, and follows rows of deletes.
+    fn note_gaps(&self, committer: &mut Committer, batch: &Batch, tally: &Tally) {
+        let puts = batch
+            .messages()
+            .filter_map(|(tree, message)| match message {
+                Message::Put { key, .. } | Message::Upsert { key, .. } => Some((tree, key)),
+                Message::Delete { .. } | Message::DeleteRange { .. } => None,
+            });
+        self.gaps.put(puts);
+        if !tally.has_deletes {
+            return;
+        }
+        let long = self.gap_run_count();
+        for (tree, message) in batch.messages() {
+            if let Message::Delete { key } = message
+                && let Some(hint) = committer.deletes.delete(tree, key, long)
+            {
+                self.gaps.hint(hint);
+                self.signals.wake(Worker::Gaps);
+            }
         }
     }
 

@@ -59,6 +59,12 @@ counters! {
     wait_us_max = "vt.wait_us_max";
     /// Times that a commit had to wait for room.
     waits = "vt.waits";
+    /// Keys that scans stepped over because they were deleted.
+    passed_keys = "vt.passed_keys";
+    /// Ranges that scans have found to be empty, and noted.
+    gaps_learned = "vt.gaps_learned";
+    /// Times that a scan went over one in one step.
+    gaps_jumped = "vt.gaps_jumped";
 }
 
 /// A number that only grows.

@@ -76,7 +76,11 @@ impl VtEngine {
             return Ok(true);
         }
         let pressure = self.store.pressure(false);
-        self.store.compact_one(pressure)
+        if self.store.compact_one(pressure)? {
+            return Ok(true);
+        }
+        // What cannot be read is told to whoever scans there.
+        Ok(self.store.look_for_gaps().unwrap_or(true))
     }
 
     fn stop_threads(&self) {
@@ -163,9 +167,11 @@ impl Engine for VtEngine {
         direction: Direction,
         at: Option<&Snapshot>,
     ) -> Result<Box<dyn Scan + '_>, KvError> {
+        let complete = Seqno(self.store.visible.load(Ordering::Acquire));
         let (view, seqno) = self.reading(tree, at)?;
         self.store.counters.scans.add(1);
-        let scan = VtScan::new(&self.store, view, tree, range, direction, seqno)?;
+        let seqnos = (seqno, complete);
+        let scan = VtScan::new(&self.store, view, tree, range, direction, seqnos)?;
         Ok(Box::new(scan))
     }
 
@@ -233,7 +239,9 @@ impl Store {
         self.sync()?;
         let mut edit = self.version().edit();
         edit.dropped_trees.push(tree);
-        self.install_trees(&mut installer, edit)
+        self.install_trees(&mut installer, edit)?;
+        self.gaps.forget(tree);
+        Ok(())
     }
 
     fn alter_tree(&self, tree: TreeId, options: &TreeOptions) -> Result<(), KvError> {

@@ -47,6 +47,22 @@ pub(crate) trait EntryIter {
 
     /// The entry it stands on; `None` beyond either end.
     fn current(&self) -> Option<EntryRef<'_>>;
+
+    /// Goes on to the first entry at or after `key`, unless it is there already.
+    fn seek_on(&mut self, key: &[u8]) -> Result<(), VtError> {
+        if self.current().is_some_and(|entry| entry.key < key) {
+            self.seek(key, Seqno(u64::MAX))?;
+        }
+        Ok(())
+    }
+
+    /// Goes back to the last entry before every version of `key`, unless it is there already.
+    fn seek_back(&mut self, key: &[u8]) -> Result<(), VtError> {
+        if self.current().is_some_and(|entry| entry.key >= key) {
+            self.seek_before(Some(key))?;
+        }
+        Ok(())
+    }
 }
 
 /// A boxed cursor. Moves between threads, and holds all that it needs.

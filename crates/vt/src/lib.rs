@@ -16,6 +16,7 @@ mod engine;
 mod entry;
 mod error;
 mod fold;
+mod gaps;
 mod install;
 mod iter;
 mod memtable;

@@ -3,6 +3,7 @@
 mod concat;
 mod folded;
 mod get;
+mod learn;
 mod scan;
 mod source;
 

@@ -14,6 +14,7 @@ use crate::buffer::Buffer;
 use crate::cache::BlockCache;
 use crate::compaction::Obstacles;
 use crate::counters::VtCounters;
+use crate::gaps::{DeleteRuns, Gaps};
 use crate::options::{Sizes, VtOptions};
 use crate::pace::Pace;
 use crate::read::FoldedValues;
@@ -36,6 +37,7 @@ pub(crate) struct Store {
     pub(crate) counters: VtCounters,
     pub(crate) snapshots: Arc<Snapshots>,
     pub(crate) folded: FoldedValues,
+    pub(crate) gaps: Gaps,
     pub(crate) views: Views,
     /// The newest write that readers may see.
     pub(crate) visible: AtomicU64,
@@ -61,6 +63,8 @@ pub(crate) struct Committer {
     pub(crate) last_seqno: Seqno,
     /// Trees that take writes.
     pub(crate) trees: BTreeSet<TreeId>,
+    /// Rows of deletes.
+    pub(crate) deletes: DeleteRuns,
 }
 
 /// What installations change.
@@ -75,12 +79,14 @@ pub(crate) struct Signals {
     state: Mutex<Wanted>,
     write_out: Condvar,
     compaction: Condvar,
+    gaps: Condvar,
 }
 
 #[derive(Default)]
 struct Wanted {
     write_out: bool,
     compaction: bool,
+    gaps: bool,
     stop: bool,
 }
 
@@ -89,6 +95,7 @@ struct Wanted {
 pub(crate) enum Worker {
     WriteOut,
     Compaction,
+    Gaps,
 }
 
 impl Signals {
@@ -103,6 +110,10 @@ impl Signals {
                 state.compaction = true;
                 self.compaction.notify_one();
             }
+            Worker::Gaps => {
+                state.gaps = true;
+                self.gaps.notify_one();
+            }
         }
     }
 
@@ -110,6 +121,7 @@ impl Signals {
         self.state.lock().stop = true;
         self.write_out.notify_all();
         self.compaction.notify_all();
+        self.gaps.notify_all();
     }
 
     pub(crate) fn is_stopped(&self) -> bool {
@@ -122,6 +134,7 @@ impl Signals {
         let (wanted, condvar) = match worker {
             Worker::WriteOut => (state.write_out, &self.write_out),
             Worker::Compaction => (state.compaction, &self.compaction),
+            Worker::Gaps => (state.gaps, &self.gaps),
         };
         if !wanted && !state.stop {
             condvar.wait_for(&mut state, timeout);
@@ -129,6 +142,7 @@ impl Signals {
         match worker {
             Worker::WriteOut => state.write_out = false,
             Worker::Compaction => state.compaction = false,
+            Worker::Gaps => state.gaps = false,
         }
         !state.stop
     }
@@ -154,11 +168,13 @@ impl Store {
             counters: VtCounters::default(),
             snapshots: Arc::new(Snapshots::default()),
             folded: FoldedValues::default(),
+            gaps: Gaps::default(),
             visible: AtomicU64::new(version.last_seqno.0),
             next_table: AtomicU64::new(version.next_table.0),
             committer: Mutex::new(Committer {
                 last_seqno: version.last_seqno,
                 trees: version.trees.keys().copied().collect(),
+                deletes: DeleteRuns::default(),
             }),
             room: Condvar::new(),
             installer: Mutex::new(Installer { log_start }),

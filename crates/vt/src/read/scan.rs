@@ -2,12 +2,15 @@
 //!
 //! Sources are ordered from the newest data to the oldest. Where a source's next key lies under a
 //! range delete of a newer source, everything up to the delete's end is older than it: the source
-//! and all older ones go there at once, without stepping through what is hidden.
+//! and all older ones go there at once, without stepping through what is hidden. In the same way all
+//! sources go to the end of a gap ([`crate::gaps`]); a scan that had to step through one notes it.
 
+use super::learn::Passed;
 use super::source::Source;
 use crate::VtError;
 use crate::entry::{EntryIter, EntryRef, Op};
 use crate::fold;
+use crate::gaps::{Gap, successor};
 use crate::store::Store;
 use crate::view::View;
 use std::sync::Arc;
@@ -15,13 +18,17 @@ use stitch_base::{Seqno, TreeId};
 use stitch_kv::{Direction, Entry, KeyRange, KvError, Scan, UpsertRegistry};
 
 /// A scan under way. Holds its view, and no lock.
-pub(crate) struct VtScan {
+pub(crate) struct VtScan<'a> {
+    store: &'a Store,
+    tree: TreeId,
     sources: Vec<Source>,
     seqno: Seqno,
     direction: Direction,
     start: Vec<u8>,
     end: Option<Vec<u8>>,
-    upserts: UpsertRegistry,
+    passed: Passed,
+    /// It waits for a commit that is under way, if that is needed to note a gap.
+    waits_to_learn: bool,
     /// The key given last, and its value where it was folded or read backward.
     key: Vec<u8>,
     value: Vec<u8>,
@@ -33,7 +40,7 @@ pub(crate) struct VtScan {
 }
 
 /// What was found for a key.
-enum State {
+pub(super) enum State {
     Absent,
     /// The put on which this source stands.
     InPlace(usize),
@@ -73,23 +80,27 @@ impl Chain {
     }
 }
 
-impl VtScan {
-    /// Begins a scan of a tree that is in the view.
+impl<'a> VtScan<'a> {
+    /// Begins a scan of a tree that is in the view. It sees what is not newer than `seqno`; the view
+    /// holds at least all commits up to `complete`.
     pub(crate) fn new(
-        store: &Store,
+        store: &'a Store,
         view: Arc<View>,
         tree: TreeId,
         range: KeyRange<'_>,
         direction: Direction,
-        seqno: Seqno,
+        (seqno, complete): (Seqno, Seqno),
     ) -> Result<Self, VtError> {
         let mut scan = Self {
+            store,
+            tree,
+            passed: Passed::new(store, tree, range, direction, complete),
+            waits_to_learn: false,
             sources: store.sources(&view, tree, range.start, range.end)?,
             seqno,
             direction,
             start: range.start.to_vec(),
             end: range.end.map(<[u8]>::to_vec),
-            upserts: store.options.upserts.clone(),
             key: Vec::new(),
             value: Vec::new(),
             stands_on_key: false,
@@ -109,17 +120,92 @@ impl VtScan {
         Ok(scan)
     }
 
-    fn advance(&mut self) -> Result<Option<State>, VtError> {
+    /// Lets the scan wait for commits where that is needed to note a gap.
+    pub(super) fn wait_to_learn(&mut self) {
+        self.waits_to_learn = true;
+    }
+
+    pub(super) fn advance(&mut self) -> Result<Option<State>, VtError> {
         loop {
             let found = match self.direction {
                 Direction::Forward => self.forward()?,
                 Direction::Backward => self.backward()?,
             };
             match found {
-                Some(State::Absent) => {}
-                other => return Ok(other),
+                Some(State::Absent) => {
+                    let gap = self.passed.absent(&self.key, self.direction, self.seqno);
+                    if let Some(gap) = gap
+                        && !self.jump(&gap)?
+                    {
+                        return Ok(None);
+                    }
+                }
+                other => {
+                    self.learn(other.is_some())?;
+                    let passed = self.passed.row();
+                    if passed > 0 {
+                        self.store.counters.passed_keys.add(passed);
+                    }
+                    return Ok(other);
+                }
             }
         }
+    }
+
+    /// Notes what the scan has passed without a row, up to the row that it stands on or to its end.
+    fn learn(&mut self, is_row: bool) -> Result<(), VtError> {
+        let key_after;
+        let to = match (self.direction, is_row) {
+            (Direction::Forward, true) => Some(self.key.as_slice()),
+            (Direction::Forward, false) => self.end.as_deref(),
+            (Direction::Backward, true) => {
+                key_after = successor(&self.key);
+                Some(key_after.as_slice())
+            }
+            (Direction::Backward, false) => Some(self.start.as_slice()),
+        };
+        self.learn_to(to)
+    }
+
+    fn learn_to(&self, to: Option<&[u8]>) -> Result<(), VtError> {
+        let count_min = self.store.gap_count_min();
+        let gap = self.passed.gap(to, self.direction, self.seqno, count_min);
+        let Some(gap) = gap else {
+            return Ok(());
+        };
+        let complete = self.passed.complete();
+        self.store
+            .learn_gap(self.tree, &gap, complete, self.waits_to_learn)
+    }
+
+    /// Takes all sources to the other end of a gap that holds the key. Answers false if nothing can
+    /// be there.
+    fn jump(&mut self, gap: &Gap) -> Result<bool, VtError> {
+        debug_assert!(gap.holds(&self.key), "it is in the gap");
+        self.store.counters.gaps_jumped.add(1);
+        match self.direction {
+            Direction::Forward => {
+                self.learn_to(Some(&gap.start))?;
+                self.stands_on_key = false;
+                let Some(end) = &gap.end else {
+                    return Ok(false);
+                };
+                for source in &mut self.sources {
+                    source.entries.seek_on(end)?;
+                }
+                self.passed.jumped(end);
+            }
+            Direction::Backward => {
+                if let Some(end) = &gap.end {
+                    self.learn_to(Some(end))?;
+                }
+                for source in &mut self.sources {
+                    source.entries.seek_back(&gap.start)?;
+                }
+                self.passed.jumped(&gap.start);
+            }
+        }
+        Ok(true)
     }
 
     /// Resolves the next key upward. `None` at the end.
@@ -200,15 +286,13 @@ impl VtScan {
         }
         let end = end.expect("a newer source hides the key");
         for source in older {
-            if source.entries.current().is_some_and(|e| e.key < end) {
-                source.entries.seek(end, Seqno(u64::MAX))?;
-            }
+            source.entries.seek_on(end)?;
         }
         Ok(())
     }
 
     fn built(&mut self, chain: Chain) -> Result<State, VtError> {
-        Ok(match chain.fold(&self.upserts, &self.key)? {
+        Ok(match chain.fold(&self.store.options.upserts, &self.key)? {
             Some(value) => {
                 self.value = value;
                 State::Built
@@ -265,9 +349,7 @@ impl VtScan {
         }
         let start = start.expect("a newer source hides the key");
         for source in older {
-            if source.entries.current().is_some_and(|e| e.key >= start) {
-                source.entries.seek_before(Some(start))?;
-            }
+            source.entries.seek_back(start)?;
         }
         Ok(())
     }
@@ -327,7 +409,7 @@ fn versions_backward(
     Ok(out)
 }
 
-impl Scan for VtScan {
+impl Scan for VtScan<'_> {
     fn next(&mut self) -> Result<Option<Entry<'_>>, KvError> {
         if self.is_over {
             return Ok(None);

@@ -1,0 +1,253 @@
+//! What a scan learns of gaps, and how it uses them; see [`crate::gaps`].
+
+use crate::VtError;
+use crate::entry::{EntryIter, Op};
+use crate::gaps::{Gap, Hint, TreeGaps, gap_at, successor};
+use crate::read::VtScan;
+use crate::store::Store;
+use crate::version::TreeVersion;
+use std::sync::atomic::Ordering;
+use stitch_base::{Seqno, TreeId};
+use stitch_kv::{Direction, KeyRange};
+
+/// Deleted keys without a row between them that make a gap, in a store of ordinary size.
+const LEARN_COUNT: u64 = 32;
+/// A smaller memtable makes gaps of fewer.
+const LEARN_MEMTABLE_BYTES: u64 = 64 << 10;
+/// Deletes in a row that are worth a look, in a store of ordinary size.
+const RUN_COUNT: u64 = 1024;
+/// A smaller memtable makes a row of fewer.
+const RUN_MEMTABLE_BYTES: u64 = 4 << 10;
+/// Nobody looks, unless asked to scan, where rows are longer than this on average.
+const LOOK_ROW_BYTES_MAX: u64 = 1024;
+/// A look at a row of deletes ends after so many rows that are none.
+const LOOK_ROWS_MAX: u64 = 1024;
+
+/// What a scan has passed since its last row.
+pub(super) struct Passed {
+    /// The gaps as the scan may use them.
+    gaps: Option<TreeGaps>,
+    /// All commits up to this one were there to be read.
+    complete: Seqno,
+    /// Keys without a row, since the last row.
+    total: u64,
+    /// The same, since the last jump.
+    count: u64,
+    /// Where that began. Forward: the first key; backward: the first key after it, or no end.
+    from: From,
+}
+
+enum From {
+    /// Not beyond the row given last.
+    Row,
+    Key(Vec<u8>),
+    End,
+}
+
+impl Passed {
+    /// At the beginning of a scan that sees `seqno`.
+    pub(super) fn new(
+        store: &Store,
+        tree: TreeId,
+        range: KeyRange<'_>,
+        direction: Direction,
+        complete: Seqno,
+    ) -> Self {
+        let from = match (direction, range.end) {
+            (Direction::Forward, _) => From::Key(range.start.to_vec()),
+            (Direction::Backward, Some(end)) => From::Key(end.to_vec()),
+            (Direction::Backward, None) => From::End,
+        };
+        Self {
+            gaps: store.gaps.of(tree),
+            complete,
+            total: 0,
+            count: 0,
+            from,
+        }
+    }
+
+    /// A row was found. Answers how many keys without one came before it.
+    pub(super) fn row(&mut self) -> u64 {
+        self.count = 0;
+        self.from = From::Row;
+        std::mem::take(&mut self.total)
+    }
+
+    /// A key without a row was passed. Answers the gap to jump over, if it is in one.
+    pub(super) fn absent(&mut self, key: &[u8], direction: Direction, seqno: Seqno) -> Option<Gap> {
+        if matches!(self.from, From::Row) {
+            self.from = From::Key(match direction {
+                Direction::Forward => key.to_vec(),
+                Direction::Backward => successor(key),
+            });
+        }
+        self.count += 1;
+        self.total += 1;
+        let gaps = self.gaps.as_ref()?;
+        let is_due = self.count.is_power_of_two() || self.count.is_multiple_of(64);
+        if !is_due {
+            return None;
+        }
+        gap_at(gaps, key, seqno).cloned()
+    }
+
+    /// The gap up to `to` (forward: the first key that is not in it; backward: the first that is), if
+    /// it is worth it.
+    pub(super) fn gap(
+        &self,
+        to: Option<&[u8]>,
+        direction: Direction,
+        seqno: Seqno,
+        count_min: u64,
+    ) -> Option<Gap> {
+        if self.count < count_min {
+            return None;
+        }
+        let from = match &self.from {
+            From::Row => return None,
+            From::Key(key) => Some(key.as_slice()),
+            From::End => None,
+        };
+        let (start, end) = match direction {
+            Direction::Forward => (from?, to),
+            Direction::Backward => (to?, from),
+        };
+        let is_range = end.is_none_or(|end| start < end);
+        is_range.then(|| Gap::new(start, end, seqno))
+    }
+
+    /// After a jump over a gap that ended there.
+    pub(super) fn jumped(&mut self, to: &[u8]) {
+        self.count = 0;
+        self.from = From::Key(to.to_vec());
+    }
+
+    pub(super) const fn complete(&self) -> Seqno {
+        self.complete
+    }
+}
+
+/// True if a look at deleted rows of a tree does not read much.
+fn has_short_rows(tree: &TreeVersion) -> bool {
+    let levels = tree.levels.iter();
+    let metas = levels.flat_map(|level| level.tables.iter().map(|table| table.meta()));
+    let (mut bytes, mut rows) = (0, 0);
+    for meta in metas {
+        bytes += meta.data_bytes;
+        rows += meta.entry_count;
+    }
+    bytes <= rows.saturating_mul(LOOK_ROW_BYTES_MAX)
+}
+
+impl Store {
+    /// How many deletes in a row are worth a look.
+    pub(crate) fn gap_run_count(&self) -> u64 {
+        (self.sizes.memtable / RUN_MEMTABLE_BYTES).clamp(16, RUN_COUNT)
+    }
+
+    /// How many deleted keys in a row make a gap.
+    pub(crate) fn gap_count_min(&self) -> u64 {
+        (self.sizes.memtable / LEARN_MEMTABLE_BYTES).clamp(2, LEARN_COUNT)
+    }
+
+    /// Takes note of a gap that a scan has found, unless something was put there since. All commits
+    /// up to `complete` were there to be read. Where the scan is not to wait for a commit that is under
+    /// way, nothing is learned then.
+    pub(super) fn learn_gap(
+        &self,
+        tree: TreeId,
+        gap: &Gap,
+        complete: Seqno,
+        waits: bool,
+    ) -> Result<(), VtError> {
+        let seen = complete.min(gap.seqno);
+        let (number, is_quiet) = {
+            let committer = match waits {
+                true => Some(self.committer.lock()),
+                false => self.committer.try_lock(),
+            };
+            let Some(committer) = committer else {
+                return Ok(());
+            };
+            let number = self.gaps.announce(tree, gap.clone());
+            (number, committer.last_seqno == seen)
+        };
+        let is_gap = match is_quiet {
+            true => Ok(true),
+            false => self.is_unwritten(tree, gap, seen),
+        };
+        if matches!(is_gap, Ok(true)) {
+            self.gaps.confirm(number);
+            self.counters.gaps_learned.add(1);
+        } else {
+            self.gaps.withdraw(number);
+        }
+        is_gap.map(|_| ())
+    }
+
+    /// True if nothing was put into a gap after `seen`.
+    fn is_unwritten(&self, tree: TreeId, gap: &Gap, seen: Seqno) -> Result<bool, VtError> {
+        let view = self.views.get();
+        if view.version.last_seqno > seen {
+            // It may be in a table by now.
+            return Ok(false);
+        }
+        let end = gap.end.as_deref();
+        for buffer in view.buffers.iter().filter(|b| b.last_seqno() > seen) {
+            let runs = buffer.direct.overlapping(tree, &gap.start, end);
+            if !runs.is_empty() {
+                return Ok(false);
+            }
+            let mut entries = buffer.memtable.iter(tree);
+            entries.seek(&gap.start, Seqno(u64::MAX))?;
+            while let Some(entry) = entries.current()
+                && end.is_none_or(|end| entry.key < end)
+            {
+                if entry.seqno > seen && !matches!(entry.op, Op::Delete) {
+                    return Ok(false);
+                }
+                entries.next()?;
+            }
+        }
+        Ok(true)
+    }
+
+    /// Looks at one row of deletes that commits have noted. Answers false if there is none.
+    pub(crate) fn look_for_gaps(&self) -> Result<bool, VtError> {
+        let Some(Hint { tree, first, last }) = self.gaps.next_hint() else {
+            return Ok(false);
+        };
+        let complete = Seqno(self.visible.load(Ordering::Acquire));
+        let view = self.views.get();
+        let is_worth_it = view
+            .version
+            .trees
+            .get(&tree)
+            .is_some_and(|t| has_short_rows(t));
+        if !is_worth_it {
+            return Ok(true);
+        }
+        let end = successor(&last);
+        let range = KeyRange {
+            start: &first,
+            end: Some(&end),
+        };
+        let seqno = complete;
+        let mut scan = VtScan::new(
+            self,
+            view,
+            tree,
+            range,
+            Direction::Forward,
+            (seqno, complete),
+        )?;
+        scan.wait_to_learn();
+        for _ in 0..LOOK_ROWS_MAX {
+            if self.signals.is_stopped() || scan.advance()?.is_none() {
+                break;
+            }
+        }
+        Ok(true)
+    }
+}
