@@ -102,6 +102,26 @@ impl CrashPoint {
     pub fn pending_count(&self) -> usize {
         self.pending.len()
     }
+
+    /// Drops all from `end` on.
+    fn cut(&mut self, end: u64) {
+        self.len_bytes = self.len_bytes.min(end);
+        self.durable.cut(end);
+        self.current.cut(end);
+        self.pending.retain_mut(|change| match change {
+            Change::Write { at, bytes } => {
+                let kept = usize::try_from(end.saturating_sub(*at)).unwrap_or(usize::MAX);
+                if kept < bytes.len() {
+                    *bytes = bytes[..kept].into();
+                }
+                kept > 0
+            }
+            Change::Discard { at, len_bytes } => {
+                *len_bytes = (*len_bytes).min(end.saturating_sub(*at));
+                *len_bytes > 0
+            }
+        });
+    }
 }
 
 /// A write that was just made, or a sync that is about to be.
@@ -144,7 +164,6 @@ impl fmt::Debug for State {
 /// See the module.
 #[derive(Debug)]
 pub struct CrashDevice {
-    len_bytes: u64,
     state: Mutex<State>,
     counters: Counters,
 }
@@ -174,7 +193,6 @@ impl CrashDevice {
 
     fn from_point(point: CrashPoint, plan: CrashPlan) -> Self {
         Self {
-            len_bytes: point.len_bytes,
             state: Mutex::new(State {
                 point,
                 watcher: None,
@@ -278,7 +296,7 @@ impl State {
 impl Device for CrashDevice {
     fn geometry(&self) -> Geometry {
         Geometry {
-            len_bytes: self.len_bytes,
+            len_bytes: self.state.lock().point.len_bytes,
             name: NAME.to_owned(),
             is_block_device: false,
         }
@@ -286,8 +304,8 @@ impl Device for CrashDevice {
 
     fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<(), DeviceError> {
         let request = Request::read(offset, out);
-        request.check(NAME, self.len_bytes)?;
         let state = self.state.lock();
+        request.check(NAME, state.point.len_bytes)?;
         state.check_running(request)?;
         state.point.current.read(offset, out);
         self.counters.read(request.len_bytes);
@@ -296,8 +314,8 @@ impl Device for CrashDevice {
 
     fn write_at(&self, offset: u64, pieces: &[&[u8]]) -> Result<(), DeviceError> {
         let request = Request::write(offset, pieces);
-        request.check(NAME, self.len_bytes)?;
         let mut state = self.state.lock();
+        request.check(NAME, state.point.len_bytes)?;
         state.check_running(request)?;
         state.write(offset, pieces);
         state.writes += 1;
@@ -320,8 +338,8 @@ impl Device for CrashDevice {
 
     fn discard(&self, offset: u64, len_bytes: u64) -> Result<(), DeviceError> {
         let request = Request::new("discard", offset, len_bytes);
-        request.check(NAME, self.len_bytes)?;
         let mut state = self.state.lock();
+        request.check(NAME, state.point.len_bytes)?;
         state.check_running(request)?;
         state.point.current.fill(offset, len_bytes, JUNK);
         state.point.pending.push(Change::Discard {
@@ -329,6 +347,23 @@ impl Device for CrashDevice {
             len_bytes,
         });
         self.counters.discard(len_bytes);
+        Ok(())
+    }
+
+    fn grow(&self, _from: u64, to: u64) -> Result<(), DeviceError> {
+        crate::open::check_len(NAME, to)?;
+        let mut state = self.state.lock();
+        state.check_running(Request::new("grow", to, 0))?;
+        state.point.len_bytes = state.point.len_bytes.max(to);
+        Ok(())
+    }
+
+    /// What is cut off is gone at once: nobody can count on a cut that waits.
+    fn shrink(&self, to: u64) -> Result<(), DeviceError> {
+        crate::open::check_len(NAME, to)?;
+        let mut state = self.state.lock();
+        state.check_running(Request::new("shrink", to, 0))?;
+        state.point.cut(to);
         Ok(())
     }
 

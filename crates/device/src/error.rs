@@ -12,7 +12,7 @@ pub enum DeviceError {
     Io {
         /// The device.
         name: String,
-        /// `read`, `write`, `sync`, `discard`, `open`, `create`, `lock`.
+        /// `read`, `write`, `sync`, `discard`, `open`, `create`, `lock`, `grow`, `shrink`.
         op: &'static str,
         /// Offset in bytes.
         at: u64,
@@ -59,6 +59,8 @@ fn request(op: &str, at: u64, len_bytes: u64) -> String {
     match op {
         "open" | "lock" => format!("cannot {op}"),
         "create" => format!("cannot {op} with {len_bytes} bytes"),
+        "grow" => format!("cannot {op} by {len_bytes} bytes"),
+        "shrink" => format!("cannot {op} to {at} bytes"),
         _ => format!("{op} of {len_bytes} bytes at offset {at} failed"),
     }
 }

@@ -4,13 +4,14 @@ use crate::counter::{Counters, Request};
 use crate::{Device, DeviceCounters, DeviceError, Geometry, LEN_UNIT_BYTES};
 use rustix::io::Errno;
 use stitch_base::sync::Mutex;
+use stitch_base::sync::atomic::{AtomicU64, Ordering};
 
 /// Which calls a fault counts and hits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultOp {
     /// Reads.
     Read,
-    /// Writes.
+    /// Writes, and changes of the length.
     Write,
     /// Syncs.
     Sync,
@@ -94,7 +95,7 @@ struct State {
 #[derive(Debug)]
 pub struct FaultDevice<D> {
     inner: D,
-    len_bytes: u64,
+    len_bytes: AtomicU64,
     state: Mutex<State>,
     counters: Counters,
 }
@@ -123,7 +124,7 @@ impl<D: Device> FaultDevice<D> {
         );
         Self {
             inner,
-            len_bytes,
+            len_bytes: AtomicU64::new(len_bytes),
             state: Mutex::default(),
             counters: Counters::default(),
         }
@@ -172,7 +173,7 @@ impl<D: Device> FaultDevice<D> {
     }
 
     fn enter(&self, op: FaultOp, request: Request) -> Result<(), DeviceError> {
-        request.check(NAME, self.len_bytes)?;
+        request.check(NAME, self.len_bytes.load(Ordering::Acquire))?;
         let mut state = self.state.lock();
         match op {
             FaultOp::Read => state.calls.reads += 1,
@@ -198,7 +199,7 @@ impl<D: Device> FaultDevice<D> {
 impl<D: Device> Device for FaultDevice<D> {
     fn geometry(&self) -> Geometry {
         Geometry {
-            len_bytes: self.len_bytes,
+            len_bytes: self.len_bytes.load(Ordering::Acquire),
             name: NAME.to_owned(),
             is_block_device: self.inner.geometry().is_block_device,
         }
@@ -232,6 +233,19 @@ impl<D: Device> Device for FaultDevice<D> {
         self.inner.discard(offset, len_bytes)?;
         self.counters.discard(len_bytes);
         Ok(())
+    }
+
+    fn grow(&self, from: u64, to: u64) -> Result<(), DeviceError> {
+        self.enter(FaultOp::Write, Request::new("grow", 0, 0))?;
+        self.inner.grow(from, to)?;
+        self.len_bytes.fetch_max(to, Ordering::AcqRel);
+        Ok(())
+    }
+
+    fn shrink(&self, to: u64) -> Result<(), DeviceError> {
+        self.enter(FaultOp::Write, Request::new("shrink", 0, 0))?;
+        self.len_bytes.fetch_min(to, Ordering::AcqRel);
+        self.inner.shrink(to)
     }
 
     fn counters(&self) -> DeviceCounters {

@@ -1,20 +1,21 @@
 //! A preallocated file as a device.
 //!
-//! Its space is taken from the host's file system when it is created, so that no later write finds
-//! the host full and no sync has metadata of the host's to write. Hence it gives nothing back: a
-//! discard does nothing unless asked for when opening.
+//! Its space is taken from the host's file system when it is created or grows, so that no later write
+//! finds the host full and no sync has metadata of the host's to write. A discard punches a hole and
+//! gives up both: a write into the hole takes space anew, and fails if the host has none.
 //!
 //! One process at a time has it open for writing; any number may have it open for reading while
 //! nobody writes. The lock belongs to the open file: it goes when the process does.
 
 use crate::counter::{Counters, Request};
-use crate::open::{self, OpenOptions};
+use crate::open::{self, LEN_UNIT_BYTES, OpenOptions};
 use crate::{Device, DeviceCounters, DeviceError, Geometry, positioned};
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
+use stitch_base::sync::atomic::{AtomicU64, Ordering};
 
 /// Zeros written at once where the host cannot preallocate.
 const ZEROS_BYTES: usize = 1 << 20;
@@ -24,8 +25,7 @@ const ZEROS_BYTES: usize = 1 << 20;
 pub struct FileDevice {
     file: File,
     name: String,
-    len_bytes: u64,
-    discard: bool,
+    len_bytes: AtomicU64,
     counters: Counters,
 }
 
@@ -48,7 +48,7 @@ impl FileDevice {
             .open(&path)
             .map_err(|e| request.failed(&name, e))?;
         let made = open::lock(&file, &name, false).and_then(|()| {
-            allocate(&file, len_bytes)
+            allocate(&file, 0, len_bytes)
                 .and_then(|()| file.sync_all())
                 .and_then(|()| sync_parent(&path))
                 .map_err(|e| request.failed(&name, e))
@@ -61,8 +61,7 @@ impl FileDevice {
         Ok(Self {
             file,
             name,
-            len_bytes,
-            discard: false,
+            len_bytes: AtomicU64::new(len_bytes),
             counters: Counters::default(),
         })
     }
@@ -91,17 +90,22 @@ impl FileDevice {
         Ok(Self {
             file,
             name,
-            len_bytes: metadata.len(),
-            discard: options.discard,
+            len_bytes: AtomicU64::new(metadata.len()),
             counters: Counters::default(),
         })
+    }
+}
+
+impl FileDevice {
+    fn len_bytes(&self) -> u64 {
+        self.len_bytes.load(Ordering::Acquire)
     }
 }
 
 impl Device for FileDevice {
     fn geometry(&self) -> Geometry {
         Geometry {
-            len_bytes: self.len_bytes,
+            len_bytes: self.len_bytes(),
             name: self.name.clone(),
             is_block_device: false,
         }
@@ -109,7 +113,7 @@ impl Device for FileDevice {
 
     fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<(), DeviceError> {
         let request = Request::read(offset, out);
-        request.check(&self.name, self.len_bytes)?;
+        request.check(&self.name, self.len_bytes())?;
         positioned::read_exact(&self.file, offset, out)
             .map_err(|e| request.failed(&self.name, e))?;
         self.counters.read(request.len_bytes);
@@ -118,7 +122,7 @@ impl Device for FileDevice {
 
     fn write_at(&self, offset: u64, pieces: &[&[u8]]) -> Result<(), DeviceError> {
         let request = Request::write(offset, pieces);
-        request.check(&self.name, self.len_bytes)?;
+        request.check(&self.name, self.len_bytes())?;
         positioned::write_all(&self.file, offset, pieces)
             .map_err(|e| request.failed(&self.name, e))?;
         self.counters.write(request.len_bytes);
@@ -134,8 +138,8 @@ impl Device for FileDevice {
 
     fn discard(&self, offset: u64, len_bytes: u64) -> Result<(), DeviceError> {
         let request = Request::new("discard", offset, len_bytes);
-        request.check(&self.name, self.len_bytes)?;
-        if !self.discard || len_bytes == 0 {
+        request.check(&self.name, self.len_bytes())?;
+        if len_bytes == 0 {
             return Ok(());
         }
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
@@ -147,42 +151,77 @@ impl Device for FileDevice {
         Ok(())
     }
 
+    fn medium_bytes(&self) -> Result<u64, DeviceError> {
+        let metadata = self.file.metadata();
+        let found = metadata.map_err(|e| Request::new("open", 0, 0).failed(&self.name, e))?;
+        Ok(found.len() - found.len() % LEN_UNIT_BYTES)
+    }
+
+    fn grow(&self, from: u64, to: u64) -> Result<(), DeviceError> {
+        open::check_len(&self.name, to)?;
+        let request = Request::new("grow", from, to.saturating_sub(from));
+        let failed = |e: io::Error| request.failed(&self.name, e);
+        let before = self.file.metadata().map_err(failed)?.len();
+        let grown = allocate(&self.file, from.min(to), to).and_then(|()| self.file.sync_all());
+        if let Err(error) = grown {
+            // The error that stopped us says more than a failed clean-up would.
+            let _ = self.file.set_len(before);
+            return Err(failed(error));
+        }
+        self.len_bytes.fetch_max(to, Ordering::AcqRel);
+        Ok(())
+    }
+
+    fn shrink(&self, to: u64) -> Result<(), DeviceError> {
+        open::check_len(&self.name, to)?;
+        if to >= self.len_bytes() {
+            return Ok(());
+        }
+        let request = Request::new("shrink", to, 0);
+        self.len_bytes.store(to, Ordering::Release);
+        let cut = self.file.set_len(to).and_then(|()| self.file.sync_all());
+        cut.map_err(|e| request.failed(&self.name, e))
+    }
+
     fn counters(&self) -> DeviceCounters {
         self.counters.load()
     }
 }
 
-/// Gives a new, empty file its size and all of its space.
-fn allocate(file: &File, len_bytes: u64) -> io::Result<()> {
-    match fallocate_all(file, len_bytes) {
-        Err(Errno::OPNOTSUPP | Errno::NOSYS) => write_zeros(file, len_bytes),
+/// Gives a file, which ends at `from` or has nothing of worth after it, all its space up to `to`.
+fn allocate(file: &File, from: u64, to: u64) -> io::Result<()> {
+    if from == to {
+        return Ok(());
+    }
+    match fallocate_range(file, from, to - from) {
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) => write_zeros(file, from, to),
         other => other.map_err(io::Error::from),
     }
 }
 
 /// Fills the holes of an existing file without touching what it holds.
 fn reserve(file: &File, len_bytes: u64) -> io::Result<()> {
-    match fallocate_all(file, len_bytes) {
+    match fallocate_range(file, 0, len_bytes) {
         // Zeros would destroy what is there: such a host keeps its holes.
         Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => file.sync_all(),
         Err(errno) => Err(errno.into()),
     }
 }
 
-fn fallocate_all(file: &File, len_bytes: u64) -> Result<(), Errno> {
+fn fallocate_range(file: &File, from: u64, len_bytes: u64) -> Result<(), Errno> {
     loop {
-        match fallocate(file, FallocateFlags::empty(), 0, len_bytes) {
+        match fallocate(file, FallocateFlags::empty(), from, len_bytes) {
             Err(Errno::INTR) => {}
             other => return other,
         }
     }
 }
 
-fn write_zeros(file: &File, len_bytes: u64) -> io::Result<()> {
+fn write_zeros(file: &File, from: u64, to: u64) -> io::Result<()> {
     let zeros = vec![0u8; ZEROS_BYTES];
-    let mut at = 0;
-    while at < len_bytes {
-        let piece = usize::try_from(len_bytes - at).map_or(ZEROS_BYTES, |n| n.min(ZEROS_BYTES));
+    let mut at = from;
+    while at < to {
+        let piece = usize::try_from(to - at).map_or(ZEROS_BYTES, |n| n.min(ZEROS_BYTES));
         positioned::write_all(file, at, &[&zeros[..piece]])?;
         at += piece as u64;
     }

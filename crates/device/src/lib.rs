@@ -65,7 +65,7 @@ pub struct DeviceCounters {
 
 /// A row of bytes that survives the process. Shared by threads without locks of the caller's.
 pub trait Device: Send + Sync + Debug {
-    /// Size and kind. Does not change while open.
+    /// Size and kind. Changes only by [`Self::grow`] and [`Self::shrink`] while open.
     fn geometry(&self) -> Geometry;
 
     /// Reads exactly `out.len()` bytes from `offset`.
@@ -90,14 +90,62 @@ pub trait Device: Send + Sync + Debug {
     fn sync(&self) -> Result<(), DeviceError>;
 
     /// Tells the device that a range holds nothing of worth. What it reads back afterwards is
-    /// undefined.
+    /// undefined. A file gives the space back to its host, so that a later write there may find the
+    /// host full.
     ///
     /// # Errors
     /// [`DeviceError::Io`]; a device that cannot discard answers `Ok` and does nothing.
+    ///
+    /// # Durability
+    /// None until [`Self::sync`]: after a crash the range may read as before, as zeros, or as junk.
     fn discard(&self, offset: u64, len_bytes: u64) -> Result<(), DeviceError>;
+
+    /// How long the medium below is now, in bytes: a block device or a file may have been given
+    /// another length since it was opened.
+    ///
+    /// # Errors
+    /// [`DeviceError::Io`].
+    fn medium_bytes(&self) -> Result<u64, DeviceError> {
+        Ok(self.geometry().len_bytes)
+    }
+
+    /// Makes the device at least `to` bytes long, with all its space from `from` on: what stands
+    /// there is worth nothing. A block device cannot be made longer, but may have become so.
+    ///
+    /// # Errors
+    /// [`DeviceError::Unsuitable`] if it cannot be that long, [`DeviceError::Io`] if its host has no
+    /// room: then it is as long as before.
+    ///
+    /// # Durability
+    /// The length is durable when this returns.
+    fn grow(&self, from: u64, to: u64) -> Result<(), DeviceError> {
+        let _ = from;
+        cannot_be_resized(&self.geometry(), to)
+    }
+
+    /// Gives up what lies after the first `to` bytes. A block device stays as long as it is.
+    ///
+    /// # Errors
+    /// [`DeviceError::Io`]; then it may be as long as before, or not.
+    fn shrink(&self, to: u64) -> Result<(), DeviceError> {
+        cannot_be_resized(&self.geometry(), to)
+    }
 
     /// What it has done so far.
     fn counters(&self) -> DeviceCounters;
+}
+
+/// Without a way to give it another length, a device has the one that it has.
+fn cannot_be_resized(geometry: &Geometry, to: u64) -> Result<(), DeviceError> {
+    if geometry.len_bytes >= to {
+        return Ok(());
+    }
+    Err(too_short(&geometry.name, geometry.len_bytes, to))
+}
+
+fn too_short(name: &str, len_bytes: u64, wanted_bytes: u64) -> DeviceError {
+    let reason = format!("has {len_bytes} bytes only, not {wanted_bytes}");
+    open::unsuitable(name, reason)
 }
 
 impl<D: Device + ?Sized> Device for Arc<D> {
@@ -119,6 +167,18 @@ impl<D: Device + ?Sized> Device for Arc<D> {
 
     fn discard(&self, offset: u64, len_bytes: u64) -> Result<(), DeviceError> {
         (**self).discard(offset, len_bytes)
+    }
+
+    fn medium_bytes(&self) -> Result<u64, DeviceError> {
+        (**self).medium_bytes()
+    }
+
+    fn grow(&self, from: u64, to: u64) -> Result<(), DeviceError> {
+        (**self).grow(from, to)
+    }
+
+    fn shrink(&self, to: u64) -> Result<(), DeviceError> {
+        (**self).shrink(to)
     }
 
     fn counters(&self) -> DeviceCounters {

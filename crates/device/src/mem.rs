@@ -4,11 +4,12 @@ use crate::counter::{Counters, Request};
 use crate::pages::Pages;
 use crate::{Device, DeviceCounters, DeviceError, Geometry};
 use stitch_base::sync::RwLock;
+use stitch_base::sync::atomic::{AtomicU64, Ordering};
 
 /// A device in memory. A clone is an independent device with the same bytes.
 #[derive(Debug)]
 pub struct MemDevice {
-    len_bytes: u64,
+    len_bytes: AtomicU64,
     pages: RwLock<Pages>,
     counters: Counters,
 }
@@ -40,10 +41,14 @@ impl MemDevice {
             "a device's size is a multiple of 4 KiB"
         );
         Self {
-            len_bytes,
+            len_bytes: AtomicU64::new(len_bytes),
             pages: RwLock::new(pages),
             counters: Counters::default(),
         }
+    }
+
+    fn len_bytes(&self) -> u64 {
+        self.len_bytes.load(Ordering::Acquire)
     }
 
     pub(crate) fn pages(&self) -> Pages {
@@ -63,14 +68,14 @@ impl MemDevice {
 
 impl Clone for MemDevice {
     fn clone(&self) -> Self {
-        Self::from_pages(self.len_bytes, self.pages())
+        Self::from_pages(self.len_bytes(), self.pages())
     }
 }
 
 impl Device for MemDevice {
     fn geometry(&self) -> Geometry {
         Geometry {
-            len_bytes: self.len_bytes,
+            len_bytes: self.len_bytes(),
             name: NAME.to_owned(),
             is_block_device: false,
         }
@@ -78,7 +83,7 @@ impl Device for MemDevice {
 
     fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<(), DeviceError> {
         let request = Request::read(offset, out);
-        request.check(NAME, self.len_bytes)?;
+        request.check(NAME, self.len_bytes())?;
         self.pages.read().read(offset, out);
         self.counters.read(request.len_bytes);
         Ok(())
@@ -86,7 +91,7 @@ impl Device for MemDevice {
 
     fn write_at(&self, offset: u64, pieces: &[&[u8]]) -> Result<(), DeviceError> {
         let request = Request::write(offset, pieces);
-        request.check(NAME, self.len_bytes)?;
+        request.check(NAME, self.len_bytes())?;
         let mut pages = self.pages.write();
         let mut at = offset;
         for piece in pieces {
@@ -104,9 +109,23 @@ impl Device for MemDevice {
 
     fn discard(&self, offset: u64, len_bytes: u64) -> Result<(), DeviceError> {
         let request = Request::new("discard", offset, len_bytes);
-        request.check(NAME, self.len_bytes)?;
+        request.check(NAME, self.len_bytes())?;
         self.pages.write().fill(offset, len_bytes, 0);
         self.counters.discard(len_bytes);
+        Ok(())
+    }
+
+    fn grow(&self, _from: u64, to: u64) -> Result<(), DeviceError> {
+        crate::open::check_len(NAME, to)?;
+        self.len_bytes.fetch_max(to, Ordering::AcqRel);
+        Ok(())
+    }
+
+    fn shrink(&self, to: u64) -> Result<(), DeviceError> {
+        crate::open::check_len(NAME, to)?;
+        let mut pages = self.pages.write();
+        self.len_bytes.fetch_min(to, Ordering::AcqRel);
+        pages.cut(to);
         Ok(())
     }
 
@@ -152,6 +171,19 @@ mod tests {
         assert_eq!(device.written_pages().len(), 3);
         assert_eq!(device.counters().discard_bytes, 10_000);
         assert!(device.discard(16384, 1).is_err());
+    }
+
+    #[test]
+    fn what_is_cut_off_comes_back_as_zeros() {
+        let device = MemDevice::new(16384);
+        device.write_at(0, &[&[7; 16384]]).unwrap();
+        device.shrink(8192).unwrap();
+        assert!(device.write_at(8192, &[&[1]]).is_err());
+        device.grow(8192, 20480).unwrap();
+        assert_eq!(device.geometry().len_bytes, 20480);
+        let mut out = [1u8; 2];
+        device.read_at(8191, &mut out).unwrap();
+        assert_eq!(out, [7, 0]);
     }
 
     #[test]

@@ -20,8 +20,6 @@ pub const LEN_UNIT_BYTES: u64 = 4096;
 pub struct OpenOptions {
     /// Only reads; shared with other readers.
     pub read_only: bool,
-    /// Discards give space back to the medium below. Off by default.
-    pub discard: bool,
     /// Fill the holes of a sparse file, so that its space is ours from now on. For `mkfs`.
     pub reserve: bool,
 }

@@ -54,6 +54,12 @@ impl Pages {
         });
     }
 
+    /// Drops all from `end` on, a multiple of the page's length.
+    pub(crate) fn cut(&mut self, end: u64) {
+        assert!(end.is_multiple_of(PAGE_BYTES as u64), "cut between pages");
+        self.pages.split_off(&(end / PAGE_BYTES as u64));
+    }
+
     /// Start and bytes of every page that was written, in order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &[u8])> {
         self.pages

@@ -157,3 +157,25 @@ fn what_a_killed_process_did_not_sync_can_still_be_lost_by_the_next() {
     next.sync().unwrap();
     assert!((0..100).all(|seed| byte(&next.crash_image(&mut Rng::new(seed)), 0) == 1));
 }
+
+#[test]
+fn what_is_cut_off_is_gone_and_what_is_not_may_still_be_torn() {
+    let device = CrashDevice::new(16384, CrashPlan::NEVER);
+    device.write_at(0, &[&[1; 16384]]).unwrap();
+    device.sync().unwrap();
+    device.write_at(4096, &[&[2; 8192]]).unwrap();
+    device.shrink(8192).unwrap();
+    assert_eq!(device.pending_count(), 1);
+    let mut rng = Rng::new(7);
+    for _ in 0..20 {
+        let image = device.crash_image(&mut rng);
+        assert_eq!(image.geometry().len_bytes, 8192);
+        let mut out = [0u8; 8192];
+        image.read_at(0, &mut out).unwrap();
+        assert!(out[4096..].iter().all(|&b| b == 1 || b == 2));
+    }
+    device.grow(8192, 12288).unwrap();
+    let mut out = [9u8; 4096];
+    device.read_at(8192, &mut out).unwrap();
+    assert_eq!(out, [0; 4096]);
+}

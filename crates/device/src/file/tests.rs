@@ -24,7 +24,7 @@ fn a_created_file_has_all_its_space_and_reads_zeros() {
 #[test]
 fn zeros_stand_in_for_preallocation() {
     let file = tempfile::tempfile().unwrap();
-    write_zeros(&file, LEN + 4096).unwrap();
+    write_zeros(&file, 0, LEN + 4096).unwrap();
     assert_eq!(file.metadata().unwrap().len(), LEN + 4096);
     assert!(file.metadata().unwrap().blocks() * 512 > LEN);
 }
@@ -123,24 +123,69 @@ fn a_read_only_device_refuses_writes() {
 }
 
 #[test]
-fn discards_keep_the_space_unless_asked_for() {
+fn a_discard_gives_the_space_back() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("store");
     let blocks = || path.metadata().unwrap().blocks() * 512;
     let device = FileDevice::create(&path, LEN).unwrap();
-    device.discard(0, LEN).unwrap();
     assert!(blocks() >= LEN);
-    assert_eq!(device.counters().discard_bytes, 0);
-    drop(device);
-    let options = OpenOptions {
-        discard: true,
-        ..OpenOptions::default()
-    };
-    let device = FileDevice::open(&path, options).unwrap();
-    device.discard(0, LEN).unwrap();
+    device.write_at(0, &[&[7; 4096]]).unwrap();
+    device.discard(4096, LEN - 4096).unwrap();
     if device.counters().discard_bytes > 0 {
         assert!(blocks() < LEN);
     }
+    assert_eq!(path.metadata().unwrap().len(), LEN);
+    let mut out = [0u8; 4096];
+    device.read_at(0, &mut out).unwrap();
+    assert_eq!(out, [7; 4096]);
+}
+
+#[test]
+fn a_file_grows_with_its_space_and_shrinks() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store");
+    let device = FileDevice::create(&path, LEN).unwrap();
+    device.write_at(LEN - 4, &[b"kept"]).unwrap();
+    device.grow(LEN, 3 * LEN).unwrap();
+    assert_eq!(device.geometry().len_bytes, 3 * LEN);
+    assert!(path.metadata().unwrap().blocks() * 512 >= 3 * LEN);
+    let mut out = [0u8; 4];
+    device.read_at(LEN - 4, &mut out).unwrap();
+    assert_eq!(&out, b"kept");
+    device.write_at(3 * LEN - 1, &[&[1]]).unwrap();
+    device.shrink(2 * LEN).unwrap();
+    assert_eq!(path.metadata().unwrap().len(), 2 * LEN);
+    assert!(device.write_at(2 * LEN, &[&[1]]).is_err());
+    assert!(device.grow(2 * LEN, 2 * LEN + 1).is_err());
+}
+
+#[test]
+fn a_file_that_its_host_has_no_room_for_stays_as_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store");
+    let device = FileDevice::create(&path, LEN).unwrap();
+    // No file can be that long.
+    let error = device
+        .grow(LEN, (i64::MAX as u64) / 4096 * 4096)
+        .unwrap_err();
+    assert!(error.to_string().contains("cannot grow"), "{error}");
+    assert_eq!(path.metadata().unwrap().len(), LEN);
+    assert_eq!(device.geometry().len_bytes, LEN);
+}
+
+#[test]
+fn a_file_that_was_made_longer_by_others_is_known_to_be() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store");
+    let device = FileDevice::create(&path, LEN).unwrap();
+    std::fs::File::options()
+        .write(true)
+        .open(&path)
+        .unwrap()
+        .set_len(2 * LEN + 5)
+        .unwrap();
+    assert_eq!(device.medium_bytes().unwrap(), 2 * LEN);
+    assert_eq!(device.geometry().len_bytes, LEN);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::process::Command;
 /// A loop device over a temporary file, detached when dropped. None without the right to have one.
 struct Loop {
     path: PathBuf,
-    _backing: tempfile::NamedTempFile,
+    backing: tempfile::NamedTempFile,
 }
 
 impl Loop {
@@ -21,7 +21,7 @@ impl Loop {
         let path = String::from_utf8(out.stdout).unwrap().trim().to_owned();
         (out.status.success() && !path.is_empty()).then(|| Self {
             path: path.into(),
-            _backing: backing,
+            backing,
         })
     }
 }
@@ -38,10 +38,7 @@ fn a_block_device_is_opened_once_for_writing_and_keeps_its_bytes() {
         eprintln!("skipped: no loop device to be had here");
         return;
     };
-    let options = OpenOptions {
-        discard: true,
-        ..OpenOptions::default()
-    };
+    let options = OpenOptions::default();
     let device = RawDevice::open(&disk.path, options).unwrap();
     assert_eq!(device.geometry().len_bytes, 1 << 20);
     assert!(device.geometry().is_block_device);
@@ -67,4 +64,23 @@ fn a_block_device_is_opened_once_for_writing_and_keeps_its_bytes() {
     device.discard(0, 1 << 20).unwrap();
     assert!(device.read_at(1 << 20, &mut out).is_err());
     assert_eq!(mounted_at(&disk.path).unwrap(), None);
+}
+
+#[test]
+fn a_block_device_takes_note_of_its_new_length() {
+    let Some(disk) = Loop::attach(1 << 20) else {
+        eprintln!("skipped: no loop device to be had here");
+        return;
+    };
+    let device = RawDevice::open(&disk.path, OpenOptions::default()).unwrap();
+    let error = device.grow(1 << 20, 2 << 20).unwrap_err();
+    assert!(error.to_string().contains("1048576 bytes only"), "{error}");
+    disk.backing.as_file().set_len(2 << 20).unwrap();
+    let status = Command::new("losetup").arg("-c").arg(&disk.path).status();
+    assert!(status.unwrap().success());
+    assert_eq!(device.medium_bytes().unwrap(), 2 << 20);
+    device.grow(1 << 20, 2 << 20).unwrap();
+    assert_eq!(device.geometry().len_bytes, 2 << 20);
+    device.write_at((2 << 20) - 1, &[&[1]]).unwrap();
+    device.shrink(1 << 20).unwrap();
 }
