@@ -1,7 +1,7 @@
 //! What all parts of an open volume share: the device, the identity, and the poison.
 
 use crate::VolumeError;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use stitch_base::Generation;
 use stitch_base::sync::Arc;
 use stitch_device::Device;
@@ -13,7 +13,10 @@ pub(crate) struct Core {
     pub(crate) device: Arc<dyn Device>,
     pub(crate) salt: u64,
     pub(crate) generation: Generation,
+    /// As they were at open: the length of the zones may be another by now.
     pub(crate) areas: Areas,
+    /// Offset after the last zone.
+    zones_end: AtomicU64,
     pub(crate) is_read_only: bool,
     /// Set by the first failed write or sync that durability depends on; never cleared.
     poisoned: AtomicBool,
@@ -31,10 +34,21 @@ impl Core {
             device,
             salt,
             generation,
+            zones_end: AtomicU64::new(areas.zones_at + areas.zones_bytes),
             areas,
             is_read_only,
             poisoned: AtomicBool::new(false),
         }
+    }
+
+    /// Offset after the last zone.
+    pub(crate) fn zones_end(&self) -> u64 {
+        self.zones_end.load(Ordering::Acquire)
+    }
+
+    /// The volume has become longer or shorter.
+    pub(crate) fn set_zones_end(&self, end: u64) {
+        self.zones_end.store(end, Ordering::Release);
     }
 
     pub(crate) fn check_writable(&self) -> Result<(), VolumeError> {

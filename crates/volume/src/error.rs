@@ -64,6 +64,17 @@ pub enum VolumeError {
         /// Bytes that this caller could have had.
         free_bytes: u64,
     },
+    /// A volume cannot be made as small as it was to be.
+    #[error(
+        "{wanted_bytes} bytes are too few for what is in it: {least_bytes} are the least now; \
+         delete something, or give a larger size"
+    )]
+    TooSmall {
+        /// Length asked for.
+        wanted_bytes: u64,
+        /// Length that might do.
+        least_bytes: u64,
+    },
     /// The backup log has no room until a version with a later log start is committed.
     #[error(
         "the backup log is full: {used_bytes} of {capacity_bytes} bytes are live; \
@@ -111,9 +122,10 @@ impl VolumeError {
             Self::Corrupt { .. } | Self::LogDamaged { .. } => ErrorKind::Corrupt,
             Self::NotAVolume { .. } | Self::Invalid { .. } => ErrorKind::Invalid,
             Self::Unsupported { .. } => ErrorKind::Unsupported,
-            Self::NoSpace { .. } | Self::LogFull { .. } | Self::VersionLogFull { .. } => {
-                ErrorKind::NoSpace
-            }
+            Self::NoSpace { .. }
+            | Self::TooSmall { .. }
+            | Self::LogFull { .. }
+            | Self::VersionLogFull { .. } => ErrorKind::NoSpace,
             Self::Poisoned => ErrorKind::Poisoned,
             Self::ReadOnly => ErrorKind::ReadOnly,
         }

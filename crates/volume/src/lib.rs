@@ -17,11 +17,15 @@ mod core;
 mod crash_tests;
 mod error;
 mod mkfs;
+mod resize;
+#[cfg(test)]
+mod resize_tests;
 mod signature;
 mod space;
 mod superblocks;
 #[cfg(test)]
 mod testing;
+mod trim;
 mod version_log;
 mod volume;
 #[cfg(test)]
@@ -32,8 +36,9 @@ mod zones;
 pub use backup_log::{BackupLog, Durability, LogLoss, Replay, Visit};
 pub use error::VolumeError;
 pub use mkfs::{FormatOptions, VOLUME_BYTES_MIN};
+pub use resize::Shrinking;
 pub use signature::Signature;
 pub use space::{Class, Reservation, Space};
 pub use stitch_format::block::{BlockHeader, BlockKind};
 pub use volume::{Block, OpenOptions, Opened, Volume};
-pub use zones::{Extent, GRANULE_BYTES, PAGE_BYTES, Stream, Usage, Zones};
+pub use zones::{Candidate, Extent, GRANULE_BYTES, PAGE_BYTES, Stream, Usage, Zones};

@@ -18,13 +18,15 @@ use stitch_format::version_object::{ObjectHeader, ObjectKind};
 /// Smallest volume, in bytes.
 pub const VOLUME_BYTES_MIN: u64 = 16 << 20;
 
-const PAGE: u64 = 4096;
-const VERSION_LOG_BYTES: std::ops::RangeInclusive<u64> = (512 << 10)..=(64 << 20);
+pub(crate) const PAGE: u64 = 4096;
+pub(crate) const VERSION_LOG_BYTES: std::ops::RangeInclusive<u64> = (512 << 10)..=(64 << 20);
 const BACKUP_LOG_BYTES: std::ops::RangeInclusive<u64> = (2 << 20)..=(256 << 20);
 const ZONE_BYTES: std::ops::RangeInclusive<u64> = (256 << 10)..=(8 << 20);
+/// Fewest zones of a volume.
+pub(crate) const ZONES_MIN: u64 = 16;
 const WRITE_BYTES: u64 = 1 << 20;
 /// Some formats keep a second signature at the end of the device; it is wiped too.
-const TAIL_BYTES: u64 = 512 << 10;
+pub(crate) const TAIL_BYTES: u64 = 512 << 10;
 
 /// How to make a volume.
 #[derive(Clone, Debug, Default)]
@@ -85,10 +87,10 @@ impl FormatOptions {
         let version_log_at = COPIES[1] + COPY_BYTES as u64;
         let backup_log_at = version_log_at + version_log_bytes;
         let zones_at = backup_log_at + backup_log_bytes;
-        let needed = zones_at.saturating_add(zone_bytes.saturating_mul(16));
+        let needed = zones_at.saturating_add(zone_bytes.saturating_mul(ZONES_MIN));
         if needed > device_bytes {
             return invalid(format!(
-                "the logs and 16 zones need {needed} bytes; the device has {device_bytes}"
+                "the logs and {ZONES_MIN} zones need {needed} bytes; the device has {device_bytes}"
             ));
         }
         let areas = Areas {
@@ -207,7 +209,7 @@ fn zero_areas(
     )
 }
 
-fn zero(
+pub(crate) fn zero(
     device: &dyn Device,
     at: u64,
     len_bytes: u64,

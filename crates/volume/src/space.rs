@@ -29,7 +29,6 @@ pub struct Space {
 #[derive(Debug)]
 struct Shared {
     zones: Arc<Zones>,
-    reserve_bytes: u64,
     promised_bytes: Mutex<u64>,
 }
 
@@ -43,9 +42,7 @@ pub struct Reservation {
 
 impl Space {
     pub(crate) fn new(zones: Arc<Zones>) -> Self {
-        let reserve = zones.total_bytes() / RESERVE_PART;
         let shared = Shared {
-            reserve_bytes: reserve.clamp(RESERVE_BYTES_MIN, RESERVE_BYTES_MAX),
             promised_bytes: Mutex::new(0),
             zones,
         };
@@ -85,7 +82,13 @@ impl Space {
     /// Bytes that only internal work may use.
     #[must_use]
     pub fn reserve_bytes(&self) -> u64 {
-        self.shared.reserve_bytes
+        self.shared.reserve_bytes()
+    }
+
+    /// Calls `with` with the bytes that are promised; nothing is promised meanwhile.
+    pub(crate) fn with_promised<T>(&self, with: impl FnOnce(u64) -> T) -> T {
+        let promised = self.shared.promised_bytes.lock();
+        with(*promised)
     }
 
     /// Bytes that are promised and not given up.
@@ -96,9 +99,14 @@ impl Space {
 }
 
 impl Shared {
+    fn reserve_bytes(&self) -> u64 {
+        let reserve = self.zones.total_bytes() / RESERVE_PART;
+        reserve.clamp(RESERVE_BYTES_MIN, RESERVE_BYTES_MAX)
+    }
+
     fn available(&self, promised: u64, class: Class) -> u64 {
         let kept = match class {
-            Class::User => self.reserve_bytes,
+            Class::User => self.reserve_bytes(),
             Class::Internal => 0,
         };
         let usable = self.zones.usable_bytes();

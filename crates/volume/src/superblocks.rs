@@ -2,6 +2,7 @@
 //! open for writing, the older first, so that one is valid at any moment.
 
 use crate::VolumeError;
+use crate::core::Core;
 use crate::signature;
 use crate::window::usize_from;
 use stitch_base::Generation;
@@ -159,6 +160,16 @@ pub(crate) fn write(
         debug_assert_eq!(bytes.len(), usize_from(COPY_BYTES as u64));
         device.write_at(COPIES[copy], &[&bytes])?;
         device.sync()?;
+    }
+    Ok(())
+}
+
+/// Makes another superblock of the same generation durable in both copies, one after the other. A crash between leaves
+/// either: of two of the same generation, the first copy counts.
+pub(crate) fn write_both(core: &Core, superblock: &Superblock) -> Result<(), VolumeError> {
+    for address in COPIES {
+        core.write(address, &[&superblock.encode(address)])?;
+        core.sync()?;
     }
     Ok(())
 }

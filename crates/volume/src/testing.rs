@@ -35,6 +35,7 @@ pub(crate) fn open_with(
     let options = OpenOptions {
         read_only: false,
         durability,
+        ..OpenOptions::default()
     };
     Volume::open(device, &options)
 }
@@ -45,6 +46,7 @@ pub(crate) fn open_read_only(device: &Arc<impl Device + 'static>) -> Result<Open
     let options = OpenOptions {
         read_only: true,
         durability: Durability::Os,
+        ..OpenOptions::default()
     };
     Volume::open(device, &options)
 }

@@ -7,11 +7,12 @@ use crate::superblocks;
 use crate::version_log::{VersionLog, recover};
 use crate::window::usize_from;
 use crate::{BackupLog, Durability, Space, VolumeError, Zones};
+use stitch_base::sync::atomic::AtomicBool;
 use stitch_base::sync::{Arc, Mutex};
 use stitch_base::{Generation, Lsn};
 use stitch_device::Device;
 use stitch_format::block::{self, BlockHeader, BlockKind};
-use stitch_format::superblock::{COPIES, Closed, Superblock, VERSION};
+use stitch_format::superblock::{Closed, Superblock, VERSION};
 use stitch_format::version_object::ObjectKind;
 
 /// How to open a volume.
@@ -21,6 +22,8 @@ pub struct OpenOptions {
     pub read_only: bool,
     /// What an acknowledged append to the backup log survives.
     pub durability: Durability,
+    /// The device is told of zones that become free ([`Volume::discard_freed`]).
+    pub discard: bool,
 }
 
 /// A volume as it was found.
@@ -68,15 +71,15 @@ impl Block {
 /// An open volume. Shared by threads.
 #[derive(Debug)]
 pub struct Volume {
-    core: Arc<Core>,
-    superblock: Superblock,
-    /// The format that the superblock names by now: its version, and the oldest that can read it.
-    format: Mutex<[(u16, u16); 2]>,
+    pub(crate) core: Arc<Core>,
+    pub(crate) superblock: Mutex<Superblock>,
     pub(crate) versions: VersionLog,
     log: BackupLog,
-    zones: Arc<Zones>,
-    space: Space,
+    pub(crate) zones: Arc<Zones>,
+    pub(crate) space: Space,
     superblock_damage: Option<VolumeError>,
+    /// Freed zones are discarded. Cleared when the device fails to.
+    pub(crate) discards: AtomicBool,
 }
 
 impl Volume {
@@ -157,9 +160,9 @@ impl Volume {
             log,
             space: Space::new(Arc::clone(&zones)),
             zones,
-            format: Mutex::new([superblock.version, superblock.readable]),
-            superblock,
+            superblock: Mutex::new(superblock),
             superblock_damage,
+            discards: AtomicBool::new(options.discard && !options.read_only),
             core,
         };
         Ok(Opened {
@@ -169,10 +172,10 @@ impl Volume {
         })
     }
 
-    /// Identity, label and geometry.
+    /// Identity, label and geometry, as they are now.
     #[must_use]
-    pub const fn superblock(&self) -> &Superblock {
-        &self.superblock
+    pub fn superblock(&self) -> Superblock {
+        self.superblock.lock().clone()
     }
 
     /// What was wrong with one copy of the superblock when the volume was opened. Opening for
@@ -248,9 +251,7 @@ impl Volume {
             log_end: self.log.durable_end(),
             generation: self.core.generation,
         };
-        let format = self.format.lock();
-        let mut superblock = self.superblock.clone();
-        [superblock.version, superblock.readable] = *format;
+        let superblock = self.superblock.lock();
         superblocks::write_closed(&*self.core.device, &superblock, closed)
     }
 
@@ -267,19 +268,14 @@ impl Volume {
     /// If this program does not know the version either.
     pub fn require_format(&self, version: (u16, u16)) -> Result<(), VolumeError> {
         assert!(version <= VERSION, "what is written is known");
-        let mut format = self.format.lock();
-        let raised = format.map(|known| known.max(version));
-        if raised == *format {
+        let mut superblock = self.superblock.lock();
+        let known = [superblock.version, superblock.readable];
+        let raised = known.map(|known| known.max(version));
+        if raised == known {
             return Ok(());
         }
-        let mut superblock = self.superblock.clone();
         [superblock.version, superblock.readable] = raised;
-        for address in COPIES {
-            self.core.write(address, &[&superblock.encode(address)])?;
-            self.core.sync()?;
-        }
-        *format = raised;
-        Ok(())
+        superblocks::write_both(&self.core, &superblock)
     }
 
     /// Commits a change of the version. `log_start` is where live records of the backup log start
@@ -386,10 +382,7 @@ impl Volume {
         let areas = &self.core.areas;
         assert!(addr.is_multiple_of(block::ALIGN), "writes start at sectors");
         assert!(addr >= areas.zones_at, "tables are in zones");
-        assert!(
-            addr + len <= areas.zones_at + areas.zones_bytes,
-            "tables are in zones"
-        );
+        assert!(addr + len <= self.core.zones_end(), "tables are in zones");
         Ok(self.core.device.write_at(addr, pieces)?)
     }
 
@@ -418,7 +411,7 @@ impl Volume {
     pub fn read(&self, addr: u64, out: &mut [u8]) -> Result<(), VolumeError> {
         let areas = &self.core.areas;
         let end = addr.saturating_add(out.len() as u64);
-        if addr < areas.zones_at || end > areas.zones_at + areas.zones_bytes {
+        if addr < areas.zones_at || end > self.core.zones_end() {
             return Err(outside("blocks", addr, out.len() as u64));
         }
         self.core.read(addr, out)
@@ -442,7 +435,7 @@ impl Volume {
         let areas = &self.core.areas;
         let len_max = block::block_bytes(block::PAYLOAD_BYTES_MAX as u64);
         let end = addr.saturating_add(len_bytes);
-        let is_inside = addr >= areas.zones_at && end <= areas.zones_at + areas.zones_bytes;
+        let is_inside = addr >= areas.zones_at && end <= self.core.zones_end();
         let is_aligned =
             addr.is_multiple_of(block::ALIGN) && len_bytes.is_multiple_of(block::ALIGN);
         if is_inside && is_aligned && len_bytes > 0 && len_bytes <= len_max {

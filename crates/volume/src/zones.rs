@@ -13,6 +13,10 @@
 //! 3. the smallest largest hole that is long enough, else the longest of all, so that the store
 //!    never jams while holes exist.
 //!
+//! Zones that are to be given up (the end of a volume that shrinks, zones that are evacuated, a zone
+//! of which the device is told that it is free) are not listed: nothing is handed out of them. See
+//! [`close`].
+//!
 //! Invariants:
 //! - every byte is live or in exactly one hole, and no two holes touch;
 //! - a byte is freed once: a second free, and a free of what was never handed out, are assertions.
@@ -20,13 +24,16 @@
 //! Paper: Mei et al., "LSM-Tree Managed Storage for Large-Scale Key-Value Store", 2019, section
 //! 3.2. Differs: runs of any length in place of slots of one length, since stitching leaves holes.
 
+mod close;
 mod hole;
 
 use crate::VolumeError;
+pub(crate) use crate::zones::close::Held;
 use crate::zones::hole::Zone;
 use std::collections::{BTreeMap, BTreeSet};
 use stitch_base::ZoneId;
-use stitch_base::sync::Mutex;
+use stitch_base::sync::atomic::{AtomicU64, Ordering};
+use stitch_base::sync::{Condvar, Mutex};
 use stitch_format::superblock::Areas;
 
 /// Space is accounted in multiples of this, in bytes.
@@ -54,6 +61,17 @@ impl Extent {
 /// Who writes: allocations of one stream lie together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Stream(pub u8);
+
+/// A zone that is partly live, as a candidate for evacuation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    /// Where it is.
+    pub zone: Extent,
+    /// Bytes handed out.
+    pub live: u64,
+    /// Runs of live bytes.
+    pub spans: u32,
+}
 
 /// How full the zones are, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -85,17 +103,30 @@ struct State {
     open: BTreeMap<Stream, u32>,
     /// Where the search for a free zone goes on.
     next_zone: u32,
+    /// Free bytes of all zones.
     free_bytes: u64,
+    /// Free bytes in whole pages, of zones before the fence.
     usable_bytes: u64,
+    /// Zones from this one on are to be cut off.
+    fence: Option<u32>,
+    /// Zones that are being evacuated.
+    closed: BTreeSet<u32>,
+    /// The zone of which the device is being told.
+    held: Option<u32>,
+    /// Free zones of which something was freed since the device was told.
+    dirty: BTreeSet<u32>,
 }
 
 /// The zones of a volume and the online-map.
 #[derive(Debug)]
 pub struct Zones {
     zones_at: u64,
-    zones_bytes: u64,
+    /// Changes with `state` held.
+    zones_bytes: AtomicU64,
     zone_bytes: u64,
     state: Mutex<State>,
+    /// A zone that was held is no longer.
+    released: Condvar,
 }
 
 /// A part of an extent that lies in one zone, as offsets in it.
@@ -135,12 +166,17 @@ impl Zones {
             next_zone: 0,
             free_bytes: areas.zones_bytes,
             usable_bytes: areas.zones_bytes,
+            fence: None,
+            closed: BTreeSet::new(),
+            held: None,
+            dirty: BTreeSet::new(),
         };
         Self {
             zones_at: areas.zones_at,
-            zones_bytes: areas.zones_bytes,
+            zones_bytes: AtomicU64::new(areas.zones_bytes),
             zone_bytes: areas.zone_bytes,
             state: Mutex::new(state),
+            released: Condvar::new(),
         }
     }
 
@@ -154,7 +190,7 @@ impl Zones {
     #[must_use]
     pub fn zone_of(&self, addr: u64) -> Option<ZoneId> {
         let offset = addr.checked_sub(self.zones_at)?;
-        (offset < self.zones_bytes).then(|| ZoneId(narrow(offset / self.zone_bytes)))
+        (offset < self.total_bytes()).then(|| ZoneId(narrow(offset / self.zone_bytes)))
     }
 
     /// Marks extents that tables own as live. Called at open, before any allocation.
@@ -211,10 +247,16 @@ impl Zones {
             .next_multiple_of(GRANULE_BYTES)
             .min(self.zone_bytes);
         let mut state = self.state.lock();
-        let found = if min <= self.zone_bytes {
-            state.find(narrow(want), narrow(min), stream)
-        } else {
-            None
+        let found = loop {
+            if min > self.zone_bytes {
+                break None;
+            }
+            match state.find(narrow(want), narrow(min), stream) {
+                // Whoever gives up a zone can wait; whoever writes cannot.
+                None if state.held.is_some() => self.released.wait(&mut state),
+                None if state.reopen() => {}
+                found => break found,
+            }
         };
         let Some((zone, start, len)) = found else {
             return Err(VolumeError::NoSpace {
@@ -282,26 +324,28 @@ impl Zones {
     #[must_use]
     pub fn extent_of(&self, zone: ZoneId) -> Extent {
         let offset = u64::from(zone.0) * self.zone_bytes;
-        assert!(offset < self.zones_bytes, "no such zone");
+        let zones_bytes = self.total_bytes();
+        assert!(offset < zones_bytes, "no such zone");
         Extent {
             addr: self.zones_at + offset,
-            len: self.zone_bytes.min(self.zones_bytes - offset),
+            len: self.zone_bytes.min(zones_bytes - offset),
         }
     }
 
     /// Number of zones.
     #[must_use]
     pub fn count(&self) -> u32 {
-        narrow(self.zones_bytes.div_ceil(self.zone_bytes))
+        narrow(self.total_bytes().div_ceil(self.zone_bytes))
     }
 
     /// How full the zones are.
     #[must_use]
     pub fn usage(&self) -> Usage {
         let state = self.state.lock();
+        let total = self.total_bytes();
         Usage {
-            total: self.zones_bytes,
-            live: self.zones_bytes - state.free_bytes,
+            total,
+            live: total - state.free_bytes,
             free: state.free_bytes,
             usable: state.usable_bytes,
             largest_free: state.largest_free(),
@@ -319,25 +363,12 @@ impl Zones {
         let whole = whole.map(|&zone| u64::from(state.zones[zone as usize].len()));
         let least = u32::try_from(run_bytes).unwrap_or(u32::MAX);
         let holes = state.by_hole.range((least, 0)..);
-        whole.sum::<u64>() + holes.map(|&(len, _)| u64::from(len)).sum::<u64>()
-    }
-
-    /// Zones in use that no stream appends to and that have no run of `run_bytes`, with their live
-    /// bytes, fewest first: what to move so that holes become room.
-    #[must_use]
-    pub fn scattered(&self, run_bytes: u64) -> Vec<(Extent, u64)> {
-        let state = self.state.lock();
-        let is_open = |zone: u32| state.open.values().any(|&open| open == zone);
-        let mut out = Vec::new();
-        for (index, zone) in (0..).zip(&state.zones) {
-            let live = u64::from(zone.len() - zone.free_bytes());
-            let is_roomy = u64::from(zone.largest_usable()) >= run_bytes;
-            if live > 0 && !is_roomy && !is_open(index) {
-                out.push((self.extent_of(ZoneId(index)), live));
-            }
-        }
-        out.sort_by_key(|&(extent, live)| (live, extent));
-        out
+        let held = state
+            .held
+            .map(|zone| state.zones[zone as usize].largest_usable());
+        let held = held.filter(|&len| len >= least).unwrap_or(0);
+        let holes = holes.map(|&(len, _)| u64::from(len)).sum::<u64>();
+        whole.sum::<u64>() + holes + u64::from(held)
     }
 
     /// True if every byte of an extent is handed out.
@@ -353,8 +384,8 @@ impl Zones {
         self.state.lock().usable_bytes
     }
 
-    pub(crate) const fn total_bytes(&self) -> u64 {
-        self.zones_bytes
+    pub(crate) fn total_bytes(&self) -> u64 {
+        self.zones_bytes.load(Ordering::Acquire)
     }
 
     /// Cuts an extent at zone borders; `None` if it is empty, not aligned or not in the zones.
@@ -362,7 +393,7 @@ impl Zones {
         let start = extent.addr.checked_sub(self.zones_at)?;
         let end = start.checked_add(extent.len)?;
         let is_aligned = start.is_multiple_of(GRANULE_BYTES) && end.is_multiple_of(GRANULE_BYTES);
-        if extent.len == 0 || end > self.zones_bytes || !is_aligned {
+        if extent.len == 0 || end > self.total_bytes() || !is_aligned {
             return None;
         }
         let zone_bytes = self.zone_bytes;
@@ -394,12 +425,19 @@ impl Zones {
         for (index, zone) in (0u32..).zip(&state.zones) {
             zone.check();
             free += u64::from(zone.free_bytes());
-            usable += u64::from(zone.usable_bytes());
+            if !state.is_fenced(index) {
+                usable += u64::from(zone.usable_bytes());
+            }
+            let is_listed = state.is_listed(index);
             let is_free = zone.free_bytes() == zone.len();
-            assert_eq!(state.free_zones.contains(&index), is_free, "free zones");
+            let is_found = state.free_zones.contains(&index);
+            assert_eq!(is_found, is_free && is_listed, "free zones");
             let largest = zone.largest_usable();
             let is_indexed = state.by_hole.contains(&(largest, index));
-            assert_eq!(is_indexed, !is_free && largest > 0, "zones by hole");
+            let has_hole = !is_free && largest > 0;
+            assert_eq!(is_indexed, has_hole && is_listed, "zones by hole");
+            let is_told = !state.dirty.contains(&index);
+            assert_eq!(is_told, !(is_found && zone.is_dirty()), "dirty zones");
         }
         assert_eq!(state.free_bytes, free, "the sum of the free bytes");
         assert_eq!(state.usable_bytes, usable, "the sum of the usable bytes");
@@ -409,23 +447,54 @@ impl Zones {
 impl State {
     /// Changes one zone and keeps the sums and indexes right.
     fn update<T>(&mut self, index: u32, change: impl FnOnce(&mut Zone) -> T) -> T {
+        self.unlist(index);
         let zone = &mut self.zones[index as usize];
-        let (free, usable) = (zone.free_bytes(), zone.usable_bytes());
-        if free == zone.len() {
-            self.free_zones.remove(&index);
-        } else {
-            self.by_hole.remove(&(zone.largest_usable(), index));
-        }
         let out = change(zone);
         zone.refresh();
-        self.free_bytes = self.free_bytes - u64::from(free) + u64::from(zone.free_bytes());
-        self.usable_bytes = self.usable_bytes - u64::from(usable) + u64::from(zone.usable_bytes());
+        self.list(index);
+        out
+    }
+
+    /// True if the zone is to be cut off.
+    fn is_fenced(&self, index: u32) -> bool {
+        self.fence.is_some_and(|fence| index >= fence)
+    }
+
+    /// True if space may be handed out of the zone.
+    fn is_listed(&self, index: u32) -> bool {
+        !self.is_fenced(index) && self.held != Some(index) && !self.closed.contains(&index)
+    }
+
+    /// Takes a zone out of the sums and indexes, before it changes.
+    fn unlist(&mut self, index: u32) {
+        let zone = &self.zones[index as usize];
+        self.free_bytes -= u64::from(zone.free_bytes());
+        if !self.is_fenced(index) {
+            self.usable_bytes -= u64::from(zone.usable_bytes());
+        }
+        self.free_zones.remove(&index);
+        self.dirty.remove(&index);
+        self.by_hole.remove(&(zone.largest_usable(), index));
+    }
+
+    /// Puts a zone into the sums and indexes, after it changed.
+    fn list(&mut self, index: u32) {
+        let zone = &self.zones[index as usize];
+        self.free_bytes += u64::from(zone.free_bytes());
+        if !self.is_fenced(index) {
+            self.usable_bytes += u64::from(zone.usable_bytes());
+        }
+        if !self.is_listed(index) {
+            return;
+        }
         if zone.free_bytes() == zone.len() {
             self.free_zones.insert(index);
+            if zone.is_dirty() {
+                self.dirty.insert(index);
+            }
         } else if zone.largest_usable() > 0 {
             self.by_hole.insert((zone.largest_usable(), index));
         }
-        out
     }
 
     fn largest_free(&self) -> u64 {

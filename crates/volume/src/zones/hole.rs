@@ -16,6 +16,8 @@ pub(super) struct Zone {
     largest_usable: u32,
     /// Start to length; empty if the zone is wholly free or wholly live.
     holes: BTreeMap<u32, u32>,
+    /// Something was freed since the device was last told.
+    is_dirty: bool,
 }
 
 /// The whole pages of a hole: start and length, which may be 0.
@@ -34,6 +36,7 @@ impl Zone {
             usable_bytes: len,
             largest_usable: len,
             holes: BTreeMap::new(),
+            is_dirty: false,
         }
     }
 
@@ -93,6 +96,7 @@ impl Zone {
         assert!(len > 0, "a run is not empty");
         assert!(start + len <= self.len, "a run lies in its zone");
         assert!(self.is_live(start, len), "freed twice");
+        self.is_dirty = true;
         let (mut first, mut end) = (start, start + len);
         if let Some((hole, hole_len)) = self.hole_before(start)
             && hole + hole_len == start
@@ -128,6 +132,65 @@ impl Zone {
         }
         let runs = self.holes.iter().map(|(&start, &len)| pages(start, len).1);
         self.largest_usable = runs.max().unwrap_or(0);
+    }
+
+    /// True if something was freed that the device was not told of.
+    pub(super) const fn is_dirty(&self) -> bool {
+        self.is_dirty
+    }
+
+    /// The device is told of all that is free.
+    pub(super) const fn clean(&mut self) {
+        self.is_dirty = false;
+    }
+
+    /// Makes the zone longer; what is added is free.
+    pub(super) fn lengthen(&mut self, len: u32) {
+        assert!(len.is_multiple_of(PAGE), "zones are whole pages");
+        assert!(len >= self.len, "a zone gets longer");
+        let (before, was_free) = (self.len, self.free_bytes == self.len);
+        self.len = len;
+        if was_free {
+            (self.free_bytes, self.usable_bytes) = (len, len);
+        } else if len > before {
+            let was_dirty = self.is_dirty;
+            self.give(before, len - before);
+            self.is_dirty = was_dirty;
+        }
+        self.refresh();
+    }
+
+    /// Makes the zone shorter. False, and nothing changed, if something after its new end is live.
+    pub(super) fn shorten(&mut self, len: u32) -> bool {
+        assert!(len.is_multiple_of(PAGE), "zones are whole pages");
+        assert!(len > 0 && len <= self.len, "a zone gets shorter");
+        if len < self.len && !self.take(len, self.len - len) {
+            return false;
+        }
+        self.len = len;
+        self.refresh();
+        true
+    }
+
+    /// Runs of whole free pages, as start and length.
+    pub(super) fn free_runs(&self) -> Vec<(u32, u32)> {
+        if self.free_bytes == self.len {
+            return vec![(0, self.len)];
+        }
+        let runs = self.holes.iter().map(|(&start, &len)| pages(start, len));
+        runs.filter(|&(_, len)| len > 0).collect()
+    }
+
+    /// Number of runs of live bytes.
+    pub(super) fn span_count(&self) -> u32 {
+        if self.free_bytes == self.len {
+            return 0;
+        }
+        let at_start = self.holes.contains_key(&0);
+        let last = self.holes.last_key_value();
+        let at_end = last.is_some_and(|(start, len)| start + len == self.len);
+        let holes = u32::try_from(self.holes.len()).expect("fewer holes than bytes");
+        holes + 1 - u32::from(at_start) - u32::from(at_end)
     }
 
     /// Whole free pages at the zone's end: start and length.

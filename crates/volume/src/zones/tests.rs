@@ -1,6 +1,7 @@
 use super::*;
 use stitch_base::ErrorKind;
 use stitch_base::random::Rng;
+use stitch_base::sync::Arc;
 
 const AT: u64 = 1 << 20;
 const ZONE: u64 = 256 << 10;
@@ -195,10 +196,29 @@ fn the_map_agrees_with_a_plain_one() {
                 }
             }
             zones.check();
-            largest = zones.usage().largest_free;
+            match rng.below(8) {
+                0 => zones.close(&[extent(rng.below(4) * ZONE, ZONE)]),
+                1 => zones.close(&[]),
+                2 if zones.fenced().is_none() => {
+                    // Refused where too much is live.
+                    let _ = zones.fence((1 + rng.below(3)) * ZONE, 0, 0);
+                }
+                3 => zones.lift_fence(),
+                4 => drop(zones.hold_zone(0)),
+                _ => {}
+            }
+            zones.check();
+            let is_limited = zones.is_closed() || zones.fenced().is_some();
+            largest = if is_limited {
+                0
+            } else {
+                zones.usage().largest_free
+            };
             let count = live.iter().filter(|&&l| l).count() as u64;
             assert_eq!(zones.usage().live, count * GRANULE_BYTES, "seed {seed}");
         }
+        zones.lift_fence();
+        zones.close(&[]);
         let again = zones_of(zones.total_bytes());
         again.adopt(&owned).unwrap();
         again.check();
@@ -241,7 +261,12 @@ fn room_for_long_runs_leaves_short_holes_out() {
     zones.allocate(4096, 4096, B).unwrap();
     zones.allocate(ZONE, ZONE, A).unwrap();
     let live = ZONE - 8192 - 32_768;
-    assert_eq!(zones.scattered(32_769), [(extent(0, ZONE), live)]);
+    let candidate = Candidate {
+        zone: extent(0, ZONE),
+        live,
+        spans: 2,
+    };
+    assert_eq!(zones.scattered(32_769), [candidate]);
     assert_eq!(zones.scattered(32_768), []);
 }
 
@@ -255,4 +280,129 @@ fn a_free_zone_is_taken_over_before_holes_are_filled() {
     let next = zones.allocate(4096, 4096, A).unwrap();
     assert_eq!(next, extent(ZONE, 4096), "not in the hole");
     zones.check();
+}
+
+#[test]
+fn nothing_is_handed_out_of_a_closed_zone_until_nothing_else_is_left() {
+    let zones = zones_of(3 * ZONE);
+    zones.close(&[extent(0, ZONE), extent(ZONE, 1)]);
+    zones.check();
+    let usable = zones.usage().usable;
+    assert_eq!(usable, 3 * ZONE, "what is closed is still promised");
+    assert_eq!(
+        zones.allocate(ZONE, ZONE, A).unwrap(),
+        extent(2 * ZONE, ZONE)
+    );
+    assert!(zones.is_closed());
+    assert_eq!(zones.allocate(4096, 512, B).unwrap(), extent(0, 4096));
+    assert!(!zones.is_closed(), "the evacuation is told");
+    zones.check();
+    zones.close(&[extent(0, ZONE)]);
+    zones.close(&[]);
+    assert_eq!(zones.allocate(4096, 512, B).unwrap(), extent(ZONE, 4096));
+    zones.check();
+}
+
+#[test]
+fn what_is_behind_the_fence_is_cut_off_when_it_is_empty() {
+    let zones = zones_of(4 * ZONE);
+    let low = zones.allocate(ZONE, ZONE, A).unwrap();
+    zones.allocate(ZONE, ZONE, A).unwrap();
+    let high = zones.allocate(8192, 512, A).unwrap();
+    zones.free(&[low]);
+    let error = zones.fence(ZONE + 8192, 0, 0).unwrap_err();
+    assert!(matches!(error, VolumeError::TooSmall { .. }), "{error}");
+    assert!(
+        zones.fence(3 * ZONE - 4096, ZONE, 0).is_err(),
+        "promised to others"
+    );
+    zones.fence(3 * ZONE - 4096, 0, 0).unwrap();
+    zones.check();
+    assert_eq!(zones.usable_bytes(), ZONE);
+    assert_eq!(zones.fenced(), Some(extent(2 * ZONE, 2 * ZONE)));
+    assert_eq!(zones.fenced_live_bytes(), Some(8192));
+    let moved = zones.allocate(8192, 512, A).unwrap();
+    assert_eq!(moved, extent(0, 8192));
+    zones.free(&[high]);
+    assert_eq!(zones.fenced_live_bytes(), Some(0));
+    zones.cut(3 * ZONE - 4096);
+    zones.check();
+    assert_eq!((zones.count(), zones.usage().total), (3, 3 * ZONE - 4096));
+    assert_eq!(zones.extent_of(ZoneId(2)), extent(2 * ZONE, ZONE - 4096));
+    assert!(zones.adopt(&[extent(3 * ZONE - 4096, 512)]).is_err());
+    zones.grow(4 * ZONE + 4096);
+    zones.check();
+    assert_eq!(zones.count(), 5);
+    assert_eq!(zones.usage().free, 4 * ZONE + 4096 - ZONE - 8192);
+    assert_eq!(
+        zones.allocate(ZONE, ZONE, B).unwrap(),
+        extent(2 * ZONE, ZONE)
+    );
+}
+
+#[test]
+fn who_writes_wins_over_the_fence() {
+    let zones = zones_of(2 * ZONE);
+    zones.fence(ZONE, 0, 0).unwrap();
+    assert_eq!(zones.allocate(ZONE, ZONE, A).unwrap(), extent(0, ZONE));
+    assert_eq!(zones.allocate(512, 512, A).unwrap(), extent(ZONE, 512));
+    assert_eq!(zones.fenced_live_bytes(), None, "the shrink is told");
+    zones.check();
+}
+
+#[test]
+fn zones_that_were_freed_are_told_of_once() {
+    let zones = zones_of(3 * ZONE);
+    assert!(zones.hold_dirty().is_none(), "nothing was freed yet");
+    let whole = zones.allocate(2 * ZONE, ZONE, A).unwrap();
+    let next = zones.allocate(4096, 512, A).unwrap();
+    zones.free(&[whole]);
+    let mut held = zones.hold_dirty().unwrap();
+    assert_eq!(held.free, [whole]);
+    assert!(zones.hold_dirty().is_none(), "one at a time");
+    assert_eq!(
+        zones.allocate(ZONE, ZONE, B).unwrap(),
+        extent(2 * ZONE, ZONE)
+    );
+    assert_eq!(zones.roomy_bytes(8192), ZONE + (ZONE - 4096));
+    held.is_told = true;
+    drop(held);
+    zones.check();
+    assert!(zones.hold_dirty().is_none(), "it was told");
+    zones.free(&[next]);
+    assert_eq!(zones.hold_dirty().unwrap().free, [extent(ZONE, ZONE)]);
+    assert!(zones.hold_dirty().is_some(), "it was not told");
+    zones.check();
+    let partly = zones.hold_zone(2).unwrap();
+    assert_eq!(partly.free, []);
+    drop(partly);
+    assert!(zones.hold_zone(3).is_none());
+}
+
+#[test]
+fn an_allocation_waits_for_a_zone_that_is_held() {
+    let zones = Arc::new(zones_of(ZONE));
+    let held = zones.hold_zone(0).unwrap();
+    let other = Arc::clone(&zones);
+    let waiting = stitch_base::thread::spawn("waits", move || other.allocate(ZONE, ZONE, A));
+    drop(held);
+    let got = waiting.unwrap().join().unwrap();
+    assert_eq!(got.unwrap(), extent(0, ZONE));
+}
+
+#[test]
+fn spans_are_runs_of_live_bytes() {
+    let zones = zones_of(2 * ZONE);
+    zones.allocate(ZONE, ZONE, A).unwrap();
+    let spans = |zones: &Zones| zones.state.lock().zones[0].span_count();
+    assert_eq!(spans(&zones), 1);
+    zones.free(&[extent(8192, 512), extent(65_536, 4096)]);
+    assert_eq!(spans(&zones), 3);
+    zones.free(&[extent(0, 8192), extent(ZONE - 512, 512)]);
+    assert_eq!(spans(&zones), 2);
+    zones.free(&[
+        extent(8704, 65_536 - 8704),
+        extent(69_632, ZONE - 512 - 69_632),
+    ]);
+    assert_eq!(spans(&zones), 0);
 }
