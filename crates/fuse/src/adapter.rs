@@ -75,7 +75,7 @@ pub struct Adapter {
     reclaiming: Chore,
     pruning: Chore,
     attr_cache: AttrCache,
-    report: Option<RootReport>,
+    reports: Vec<RootReport>,
 }
 
 impl std::fmt::Debug for Adapter {
@@ -116,15 +116,21 @@ impl Adapter {
             reclaiming: reclaim::chore(),
             pruning: prune::chore(),
             attr_cache: AttrCache::default(),
-            report: None,
+            reports: Vec::new(),
         }
     }
 
     /// Adds an attribute of the root directory that is not stored but made when it is asked for.
     #[must_use]
     pub fn with_report(mut self, report: RootReport) -> Self {
-        self.report = Some(report);
+        self.reports.push(report);
         self
+    }
+
+    fn report(&self, ino: Ino, name: &[u8]) -> Option<&RootReport> {
+        self.reports
+            .iter()
+            .find(|report| report.is_asked(ino, name))
     }
 
     /// The file system.
@@ -395,6 +401,9 @@ impl Handler for Adapter {
     }
 
     fn setxattr(&self, context: &Context<'_>, ino: Ino, args: &SetXattr<'_>) -> Answer<()> {
+        if let Some(report) = self.report(ino, args.name) {
+            return report.request(context, args.value);
+        }
         self.xattrs()?;
         let mode = match args.flags {
             0 => XattrMode::Set,
@@ -416,9 +425,7 @@ impl Handler for Adapter {
         name: &[u8],
         out: &mut Sink<'_>,
     ) -> Answer<()> {
-        if let Some(report) = &self.report
-            && report.is_asked(ino, name)
-        {
+        if let Some(report) = self.report(ino, name) {
             return report.answer(context, out);
         }
         self.xattrs()?;

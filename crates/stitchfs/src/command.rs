@@ -6,7 +6,9 @@
 //! `mount.stitchfs` (32 for failure and 1 for a wrong command line, as mount(8) wants).
 
 mod daemon;
+mod defrag;
 mod fsck;
+mod grow;
 mod info;
 mod live;
 mod log;
@@ -14,8 +16,11 @@ mod mkfs;
 mod mount;
 mod options;
 mod output;
+mod shrink;
 mod size;
 mod stats;
+mod task;
+mod trim;
 mod umount;
 
 use clap::{Parser, Subcommand};
@@ -43,6 +48,10 @@ enum Command {
     Fsck(fsck::Args),
     Info(info::Args),
     Stats(stats::Args),
+    Defrag(defrag::Args),
+    Trim(trim::Args),
+    Grow(grow::Args),
+    Shrink(shrink::Args),
 }
 
 /// Codes for what a personality's caller expects.
@@ -97,6 +106,10 @@ pub(crate) fn run(args: Vec<OsString>) -> ExitCode {
         Command::Fsck(args) => fsck::run(&args),
         Command::Info(args) => info::run(&args),
         Command::Stats(args) => stats::run(&args),
+        Command::Defrag(args) => defrag::run(&args),
+        Command::Trim(args) => trim::run(&args),
+        Command::Grow(args) => grow::run(&args),
+        Command::Shrink(args) => shrink::run(&args),
     };
     match ended {
         // A child of ours that failed had our name, and so its code is right already.

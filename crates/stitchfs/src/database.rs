@@ -139,6 +139,7 @@ impl Database {
         let volume_options = stitch_volume::OpenOptions {
             read_only: options.read_only,
             durability: options.durability,
+            discard: options.discard,
         };
         let opened = Volume::open(device, &volume_options)?;
         Ok(Self {

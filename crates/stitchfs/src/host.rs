@@ -1,5 +1,6 @@
 //! A store, mounted: the session that serves it, and what its daemon says about itself.
 
+use crate::jobs::Jobs;
 use crate::{Store, StoreError};
 use serde_json::{Map, Value, json};
 use std::path::Path;
@@ -23,6 +24,7 @@ pub struct Host {
 struct Rest {
     store: Arc<Store>,
     fs: Arc<FileSystem>,
+    jobs: Arc<Jobs>,
     is_ended: bool,
 }
 
@@ -48,9 +50,11 @@ impl Host {
     ) -> Result<Self, StoreError> {
         let store = Arc::new(store);
         let fs = Arc::new(store.file_system()?);
+        let jobs = Arc::new(Jobs::new(Arc::clone(&store)));
         let rest = Rest {
             store: Arc::clone(&store),
             fs: Arc::clone(&fs),
+            jobs: Arc::clone(&jobs),
             is_ended: false,
         };
         // From here on whatever fails drops the host, which closes the store.
@@ -66,7 +70,8 @@ impl Host {
             ..AdapterOptions::default()
         };
         let adapter = Adapter::new(fs, adapter_options)
-            .with_report(RootReport::new(crate::STATS_XATTR, answer));
+            .with_report(RootReport::new(crate::STATS_XATTR, answer))
+            .with_report(job_report(jobs));
         let session = Session::mount(Arc::new(adapter), mount_point, options, config)?;
         *report.requests.lock() = Some(session.counts());
         host.session = Some(session.spawn()?);
@@ -113,10 +118,19 @@ impl Rest {
         if std::mem::replace(&mut self.is_ended, true) {
             return Ok(());
         }
+        self.jobs.stop();
         let closed = self.fs.close();
         self.store.close()?;
         Ok(closed?)
     }
+}
+
+/// The attribute through which a daemon is asked to do something.
+fn job_report(jobs: Arc<Jobs>) -> RootReport {
+    let asked = Arc::clone(&jobs);
+    let answer = Arc::new(move || asked.report().to_string().into_bytes());
+    let take = Arc::new(move |request: &[u8]| jobs.request(request));
+    RootReport::new(crate::JOB_XATTR, answer).with_requests(take)
 }
 
 /// What a daemon says about itself.

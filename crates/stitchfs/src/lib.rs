@@ -34,9 +34,11 @@ mod database;
 mod error;
 mod host;
 mod identity;
+mod jobs;
 mod make;
 pub mod memory;
 mod store;
+mod task;
 
 pub use bytes::Bytes;
 pub use database::{Database, Rows, Tree};
@@ -52,8 +54,9 @@ pub use stitch_kv::{
     Violation, counters, prefix_end, upsert_fn,
 };
 pub use stitch_volume::Durability;
-pub use stitch_vt::StitchByKey;
-pub use store::{Checked, Finding, Made, Store, StoreOptions, make};
+pub use stitch_vt::{Defragged, StitchByKey, Watch};
+pub use store::{Checked, Finding, Made, Resized, Store, StoreOptions, make};
+pub use task::Task;
 
 /// Name of the extended attribute of a mount's root directory that its daemon answers with what it
 /// has done so far, as JSON. To be read by root and by whoever mounted.
@@ -63,3 +66,7 @@ pub const STATS_XATTR: &str = "stitchfs.stats";
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/library.md")]
 pub struct LibraryPage;
+
+/// Name of the extended attribute of a mount's root directory that takes requests to work on the
+/// space of the store, as JSON, and answers how the last one goes. For the same callers.
+pub const JOB_XATTR: &str = "stitchfs.job";

@@ -10,8 +10,8 @@ use stitch_base::sync::Arc;
 use stitch_device::Device;
 use stitch_fs::{AtimePolicy, Caller, FileSystem, FsError, FsOptions, SetAttr, fsck};
 use stitch_kv::{Engine, LostKeys, UpsertRegistry, Violation};
-use stitch_volume::{Durability, Opened, Volume};
-use stitch_vt::{StitchByKey, VtEngine, VtOptions};
+use stitch_volume::{Durability, Opened, VOLUME_BYTES_MIN, Volume, VolumeError};
+use stitch_vt::{Defragged, StitchByKey, VtEngine, VtError, VtOptions, Watch};
 
 /// How to open a store.
 #[derive(Clone, Debug)]
@@ -33,6 +33,8 @@ pub struct StoreOptions {
     pub upserts: UpsertRegistry,
     /// Stitching thresholds by key, for trees that are not alike all over.
     pub stitch_by_key: Option<StitchByKey>,
+    /// Tells the device of zones as they become free.
+    pub discard: bool,
 }
 
 impl Default for StoreOptions {
@@ -46,6 +48,7 @@ impl Default for StoreOptions {
             drop_log_tail: false,
             upserts: UpsertRegistry::default(),
             stitch_by_key: None,
+            discard: false,
         }
     }
 }
@@ -85,6 +88,15 @@ pub struct Made {
     pub superblock: stitch_format::superblock::Superblock,
 }
 
+/// Lengths of a store, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Resized {
+    /// Before.
+    pub before: u64,
+    /// After.
+    pub after: u64,
+}
+
 /// What is wrong with a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
@@ -108,7 +120,7 @@ pub struct Checked {
 /// more to do.
 pub struct Store {
     path: PathBuf,
-    superblock: stitch_format::superblock::Superblock,
+    vt: Arc<VtEngine>,
     engine: Arc<dyn Engine>,
     options: StoreOptions,
     damage: Vec<Finding>,
@@ -146,19 +158,19 @@ impl Store {
         let volume_options = stitch_volume::OpenOptions {
             read_only: options.read_only,
             durability: options.durability,
+            discard: options.discard,
         };
         let opened = Volume::open(device, &volume_options)?;
         let volume = Arc::clone(&opened.volume);
         if options.drop_log_tail {
             volume.log().accept_loss();
         }
-        let superblock = volume.superblock().clone();
         let memory_bytes = options.memory_bytes - inode_bytes(options.memory_bytes);
-        let engine = open_engine(opened, options, memory_bytes)?;
+        let vt = open_engine(opened, options, memory_bytes)?;
         Ok(Self {
             path: name.canonicalize().unwrap_or(name),
-            superblock,
-            engine,
+            engine: Arc::clone(&vt) as Arc<dyn Engine>,
+            vt,
             options: options.clone(),
             damage: met_at_open(&volume),
         })
@@ -225,7 +237,7 @@ impl Store {
     /// What it is: path, label, uuid, sizes, space.
     #[must_use]
     pub fn identity(&self) -> Value {
-        let mut out = identity(&self.path, &self.superblock);
+        let mut out = identity(&self.path, &self.vt.volume().superblock());
         let space = self.engine.space();
         out["space_total_bytes"] = json!(space.total_bytes);
         out["space_free_bytes"] = json!(space.free_bytes);
@@ -289,6 +301,103 @@ impl Store {
         Ok(count)
     }
 
+    /// Evacuates zones with holes, so that the holes become free zones. Reads and writes go on.
+    /// `watch` is told bytes done and bytes to do, and ends it by answering false.
+    ///
+    /// # Errors
+    /// See [`StoreError`]. What was moved stays moved.
+    pub fn defrag(&self, watch: &mut Watch<'_>) -> Result<Defragged, StoreError> {
+        Ok(self.vt.defrag(watch)?)
+    }
+
+    /// Tells the device of all that is free. Answers the bytes. The space of a file goes back to its
+    /// host: later writes fail if the host has none by then.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    pub fn trim(&self, watch: &mut Watch<'_>) -> Result<u64, StoreError> {
+        let zone_bytes = self.vt.volume().zones().zone_bytes();
+        let mut in_bytes = |done, total| watch(done * zone_bytes, total * zone_bytes);
+        Ok(self.vt.trim(&mut in_bytes)?)
+    }
+
+    /// Makes the store longer: `bytes`, or as long as its device is by now. A file gets all of its
+    /// space at once. Reads and writes go on.
+    ///
+    /// # Errors
+    /// [`StoreError::Size`] if that is not longer, or more than there is; see [`StoreError`]. Nothing
+    /// has changed then.
+    ///
+    /// # Durability
+    /// Durable when this returns; a crash leaves the old length or the new one.
+    pub fn grow(&self, bytes: Option<u64>) -> Result<Resized, StoreError> {
+        let volume = self.vt.volume();
+        let before = volume.device_bytes();
+        let medium = volume.device().medium_bytes()?;
+        let is_block_device = volume.device().geometry().is_block_device;
+        let wanted = match bytes {
+            Some(bytes) if is_block_device && bytes > medium => {
+                let reason = format!("the device has {medium} bytes only; make it larger first");
+                return Err(self.wrong_size(reason));
+            }
+            Some(bytes) => bytes,
+            None if medium > before => medium,
+            None if is_block_device => {
+                let reason =
+                    format!("fills its device already, {before} bytes; make it larger first");
+                return Err(self.wrong_size(reason));
+            }
+            None => return Err(self.wrong_size("give the new size, as 16G".to_owned())),
+        };
+        self.vt
+            .grow(wanted)
+            .map_err(|error| self.explain_size(error))?;
+        Ok(self.resized(before))
+    }
+
+    /// Makes the store `bytes` long: moves what is behind that, and gives the rest of a file back to
+    /// its host. Reads and writes go on. If `watch` ends it, nothing has changed.
+    ///
+    /// # Errors
+    /// [`StoreError::Size`] if that is not shorter, or too short for what is in it; see
+    /// [`StoreError`]. Nothing has changed then.
+    ///
+    /// # Durability
+    /// Durable when this returns; a crash leaves the old length or the new one.
+    pub fn shrink(&self, bytes: u64, watch: &mut Watch<'_>) -> Result<Resized, StoreError> {
+        if bytes < VOLUME_BYTES_MIN {
+            let least = VOLUME_BYTES_MIN >> 20;
+            return Err(self.wrong_size(format!("is too small for a store; give {least}M or more")));
+        }
+        let before = self.vt.volume().device_bytes();
+        let shrunk = self.vt.shrink(bytes, watch);
+        shrunk.map_err(|error| self.explain_size(error))?;
+        Ok(self.resized(before))
+    }
+
+    fn resized(&self, before: u64) -> Resized {
+        Resized {
+            before,
+            after: self.vt.volume().device_bytes(),
+        }
+    }
+
+    fn wrong_size(&self, reason: String) -> StoreError {
+        StoreError::Size {
+            path: self.path.clone(),
+            reason,
+        }
+    }
+
+    fn explain_size(&self, error: VtError) -> StoreError {
+        match error {
+            VtError::Volume(
+                error @ (VolumeError::Invalid { .. } | VolumeError::TooSmall { .. }),
+            ) => self.wrong_size(error.to_string()),
+            other => other.into(),
+        }
+    }
+
     /// Writes everything out and lets go of the device when the last owner of the engine does.
     ///
     /// # Errors
@@ -303,7 +412,7 @@ pub(crate) fn open_engine(
     opened: Opened,
     options: &StoreOptions,
     memory_bytes: u64,
-) -> Result<Arc<dyn Engine>, StoreError> {
+) -> Result<Arc<VtEngine>, StoreError> {
     let mut upserts = UpsertRegistry::default();
     stitch_fs::register_upserts(&mut upserts);
     upserts.register_all(&options.upserts);

@@ -88,6 +88,8 @@ pub struct Usage {
     pub largest_free: u64,
     /// Zones without a live byte.
     pub zones_free: u64,
+    /// Bytes of zones without a live byte.
+    pub zones_free_bytes: u64,
     /// All zones.
     pub zones: u64,
 }
@@ -350,6 +352,7 @@ impl Zones {
             usable: state.usable_bytes,
             largest_free: state.largest_free(),
             zones_free: state.free_zones.len() as u64,
+            zones_free_bytes: state.free_zone_bytes(self.zone_bytes),
             zones: state.zones.len() as u64,
         }
     }
@@ -384,7 +387,9 @@ impl Zones {
         self.state.lock().usable_bytes
     }
 
-    pub(crate) fn total_bytes(&self) -> u64 {
+    /// Length of all zones, in bytes.
+    #[must_use]
+    pub fn total_bytes(&self) -> u64 {
         self.zones_bytes.load(Ordering::Acquire)
     }
 
@@ -495,6 +500,17 @@ impl State {
         } else if zone.largest_usable() > 0 {
             self.by_hole.insert((zone.largest_usable(), index));
         }
+    }
+
+    fn free_zone_bytes(&self, zone_bytes: u64) -> u64 {
+        let whole = self.free_zones.len() as u64 * zone_bytes;
+        let last = self.zones.last().expect("a volume has zones");
+        // The last zone may be short.
+        let is_last_free = self
+            .free_zones
+            .contains(&narrow(self.zones.len() as u64 - 1));
+        let short = zone_bytes - u64::from(last.len());
+        whole - if is_last_free { short } else { 0 }
     }
 
     fn largest_free(&self) -> u64 {

@@ -1,9 +1,13 @@
 //! Background work: one thread writes memtables out and syncs the log by the clock, one compacts, one
 //! looks at rows of deletes. Several threads, so that a long compaction never delays a write-out, and
 //! neither of them delays a look of a millisecond.
+//!
+//! The first two have a duty each: a state, and a look that does what is due. Tests call the looks
+//! themselves, by a clock of their own.
 
 use crate::VtError;
 use crate::compaction::Pressure;
+use crate::defrag::IdleDefrag;
 use crate::store::{Store, Worker};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -18,6 +22,8 @@ const QUIET_AFTER: Duration = Duration::from_secs(2);
 const DELETES_AFTER: Duration = Duration::from_secs(15);
 /// How often an idle thread looks around.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// Most zones that the device is told of at one look.
+const DISCARD_ZONES: usize = 64;
 /// How long a thread waits that has nothing to do by the clock.
 const IDLE_LOOK: Duration = Duration::from_secs(3600);
 
@@ -65,43 +71,67 @@ fn gap_loop(store: &Store) {
 }
 
 fn write_out_loop(store: &Store) {
-    let clock = &store.options.clock;
-    let mut synced_at = clock.monotonic();
-    let mut commits = store.counters.commits.get();
-    let mut quiet_since = clock.monotonic();
-    let mut deletes_since: Option<Duration> = None;
-    loop {
-        let interval = store.options.sync_interval.min(LOOK_EVERY);
-        let goes_on = store.signals.wait(Worker::WriteOut, interval);
-        if !goes_on || store.is_failed() {
-            return;
+    let mut duty = WriteOutDuty::new(store);
+    let interval = store.options.sync_interval.min(LOOK_EVERY);
+    while store.signals.wait(Worker::WriteOut, interval) && !store.is_failed() {
+        duty.look(store);
+    }
+}
+
+fn compaction_loop(store: &Store) {
+    let mut duty = CompactionDuty::new(store);
+    while store.signals.wait(Worker::Compaction, LOOK_EVERY) && !store.is_failed() {
+        duty.look(store);
+    }
+}
+
+/// What is written out and synced by the clock.
+pub(crate) struct WriteOutDuty {
+    synced_at: Duration,
+    commits: u64,
+    quiet_since: Duration,
+    deletes_since: Option<Duration>,
+}
+
+impl WriteOutDuty {
+    pub(crate) fn new(store: &Store) -> Self {
+        let now = store.options.clock.monotonic();
+        Self {
+            synced_at: now,
+            commits: store.counters.commits.get(),
+            quiet_since: now,
+            deletes_since: None,
         }
+    }
+
+    /// Does what is due.
+    pub(crate) fn look(&mut self, store: &Store) {
         // A failure has poisoned the store; whoever calls next is told.
         while let Ok(true) = store.write_out_one() {
             if store.signals.is_stopped() {
                 return;
             }
         }
-        let now = clock.monotonic();
-        if now.saturating_sub(synced_at) >= store.options.sync_interval {
-            synced_at = now;
+        let now = store.options.clock.monotonic();
+        if now.saturating_sub(self.synced_at) >= store.options.sync_interval {
+            self.synced_at = now;
             if let Err(error) = store.sync_if_needed() {
                 store.fail(&error);
             }
         }
         let seen = store.counters.commits.get();
-        if seen != commits {
-            commits = seen;
-            quiet_since = now;
+        if seen != self.commits {
+            self.commits = seen;
+            self.quiet_since = now;
         }
         if !store.views.get().active().has_deletes() {
-            deletes_since = None;
-            continue;
+            self.deletes_since = None;
+            return;
         }
-        let since = *deletes_since.get_or_insert(now);
-        let is_quiet = now.saturating_sub(quiet_since) >= QUIET_AFTER;
+        let since = *self.deletes_since.get_or_insert(now);
+        let is_quiet = now.saturating_sub(self.quiet_since) >= QUIET_AFTER;
         if is_quiet || now.saturating_sub(since) >= DELETES_AFTER {
-            deletes_since = None;
+            self.deletes_since = None;
             if let Err(error) = store.seal_deletes() {
                 store.fail(&error);
             }
@@ -109,21 +139,33 @@ fn write_out_loop(store: &Store) {
     }
 }
 
-fn compaction_loop(store: &Store) {
-    let clock = &store.options.clock;
-    let mut in_order_since = clock.monotonic();
-    let mut looked_again_at = clock.monotonic();
-    loop {
-        let goes_on = store.signals.wait(Worker::Compaction, LOOK_EVERY);
-        if !goes_on || store.is_failed() {
-            return;
+/// What keeps the shape, and gives space back when nobody waits.
+pub(crate) struct CompactionDuty {
+    in_order_since: Duration,
+    looked_again_at: Duration,
+    defrag: IdleDefrag,
+}
+
+impl CompactionDuty {
+    pub(crate) fn new(store: &Store) -> Self {
+        let now = store.options.clock.monotonic();
+        Self {
+            in_order_since: now,
+            looked_again_at: now,
+            defrag: IdleDefrag::default(),
         }
+    }
+
+    /// Does what is due.
+    pub(crate) fn look(&mut self, store: &Store) {
+        let clock = &store.options.clock;
         let now = clock.monotonic();
-        if now.saturating_sub(looked_again_at) >= 10 * IDLE_AFTER {
-            looked_again_at = now;
+        if now.saturating_sub(self.looked_again_at) >= 10 * IDLE_AFTER {
+            self.looked_again_at = now;
+            self.defrag.forget();
             store.forget_avoided();
         }
-        let is_idle = now.saturating_sub(in_order_since) >= IDLE_AFTER;
+        let is_idle = now.saturating_sub(self.in_order_since) >= IDLE_AFTER;
         let pressure = store.pressure(is_idle);
         // A failure has poisoned the store, or it is being closed.
         let mut has_worked = false;
@@ -134,8 +176,13 @@ fn compaction_loop(store: &Store) {
             }
         }
         if has_worked && pressure == Pressure::Shape {
-            in_order_since = clock.monotonic();
+            self.in_order_since = clock.monotonic();
         }
+        if pressure == Pressure::Idle && !has_worked {
+            // As above.
+            drop(self.defrag.look(store));
+        }
+        store.volume.discard_freed(DISCARD_ZONES);
     }
 }
 
@@ -160,3 +207,6 @@ impl Store {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -446,7 +446,7 @@ impl Store {
             debug_assert!(!view.active().is_empty(), "something is sealed");
             view.buffers.insert(0, fresh);
         });
-        self.pace.update(&view, &self.sizes);
+        self.pace.update(&view, &self.sizes_now());
         self.signals.wake(Worker::WriteOut);
         Ok(())
     }

@@ -20,6 +20,6 @@ mod survive;
 
 pub(crate) use distill::{DistillRules, distill};
 pub(crate) use obstacles::Obstacles;
-pub(crate) use picker::{PickOptions, Pressure, debt, end_of};
+pub(crate) use picker::{PickOptions, Pressure, debt, end_of, is_in};
 pub(crate) use stitch::{BlockInfo, Piece, Step, StitchRules, plan_steps};
 pub(crate) use survive::surviving;

@@ -49,6 +49,8 @@ counters! {
     moved_tables = "vt.moved_tables";
     /// Bytes of blocks that compactions dropped without reading them.
     dropped_bytes = "vt.dropped_bytes";
+    /// Bytes that were moved out of zones with holes.
+    evacuated_bytes = "vt.evacuated_bytes";
     /// Data blocks that compactions met and could not read.
     unreadable_blocks = "vt.unreadable_blocks";
     /// Tables whose index or range deletes compactions could not read.

@@ -28,7 +28,7 @@ const FORMAT_OF_ALTERED_TREES: (u16, u16) = (2, 1);
 /// A VT-tree store, open. Dropping it stops its threads; what was not written out is in the backup
 /// log.
 pub struct VtEngine {
-    store: Arc<Store>,
+    pub(crate) store: Arc<Store>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -72,6 +72,7 @@ impl VtEngine {
     /// # Errors
     /// Its failure.
     pub fn step(&self) -> Result<bool, VtError> {
+        self.store.volume.discard_freed(1);
         if self.store.write_out_one()? {
             return Ok(true);
         }
@@ -278,7 +279,7 @@ impl Store {
     }
 
     /// Seals and writes out everything.
-    fn write_all_out(&self) -> Result<(), VtError> {
+    pub(crate) fn write_all_out(&self) -> Result<(), VtError> {
         {
             let mut committer = self.committer.lock();
             if !self.views.get().active().is_empty() {

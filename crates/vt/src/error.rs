@@ -43,6 +43,14 @@ pub enum VtError {
         #[source]
         source: std::io::Error,
     },
+    /// What is at the volume's end cannot be moved, so that it cannot be cut off.
+    #[error("{what}")]
+    Unmovable {
+        /// What is in the way, and what to do.
+        what: String,
+        /// What a caller can do about it.
+        kind: ErrorKind,
+    },
     /// The store is being closed, and the work was given up.
     #[error("the store is being closed")]
     Closing,
@@ -59,6 +67,7 @@ impl VtError {
             Self::UnknownUpsert { .. } => ErrorKind::Unsupported,
             Self::Poisoned | Self::Closing => ErrorKind::Poisoned,
             Self::Thread { .. } => ErrorKind::Io,
+            Self::Unmovable { kind, .. } => *kind,
         }
     }
 }

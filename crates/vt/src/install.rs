@@ -87,7 +87,7 @@ impl Store {
             written.release_room();
         }
         drop(before);
-        self.pace.update(&view, &self.sizes);
+        self.pace.update(&view, &self.sizes_now());
         self.room.notify_all();
         self.signals.wake(Worker::Compaction);
         Ok(version)

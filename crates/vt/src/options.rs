@@ -145,6 +145,20 @@ impl Sizes {
     }
 }
 
+impl Sizes {
+    /// These sizes on `zones_bytes` of zones: a volume that has grown has more to divide, and one
+    /// that has shrunk less. What memory decides stays.
+    pub(crate) fn resized(self, options: &VtOptions, zones_bytes: u64, log_bytes: u64) -> Self {
+        let fresh = Self::new(options, zones_bytes, log_bytes);
+        let reserve = 8 * fresh.pick.table_bytes + 4 * self.memtable;
+        Self {
+            reserve: reserve.min(zones_bytes / 8),
+            pick: fresh.pick,
+            ..self
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

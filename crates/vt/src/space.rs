@@ -69,7 +69,8 @@ impl Store {
 
     /// Bytes that this class leaves alone.
     fn kept_bytes(&self, class: SpaceClass) -> u64 {
-        let kept = self.sizes.reserve.max(self.volume.space().reserve_bytes());
+        let kept = self.sizes_now().reserve;
+        let kept = kept.max(self.volume.space().reserve_bytes());
         match class {
             SpaceClass::Normal => kept,
             // Deletes leave compactions half of the reserve to work with.

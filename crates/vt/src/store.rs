@@ -1,6 +1,7 @@
 //! The state of an open store, shared by callers and background threads.
 //!
 //! Locks, in the order in which they may be taken:
+//! 0. `evacuation`: one evacuation of many zones at a time.
 //! 1. `compaction`: one compaction at a time.
 //! 2. `write_out`: one write-out at a time.
 //! 3. `installer`: one version edit at a time.
@@ -33,7 +34,10 @@ pub(crate) struct Store {
     pub(crate) volume: Arc<Volume>,
     pub(crate) cache: Arc<BlockCache>,
     pub(crate) options: VtOptions,
+    /// As the store was opened; see [`Store::sizes_now`].
     pub(crate) sizes: Sizes,
+    /// Length of the zones when it was.
+    pub(crate) opened_zones_bytes: u64,
     pub(crate) counters: VtCounters,
     pub(crate) snapshots: Arc<Snapshots>,
     pub(crate) folded: FoldedValues,
@@ -49,6 +53,8 @@ pub(crate) struct Store {
     pub(crate) installer: Mutex<Installer>,
     pub(crate) write_out: Mutex<()>,
     pub(crate) compaction: Mutex<Obstacles>,
+    /// One evacuation of many zones at a time.
+    pub(crate) evacuation: Mutex<()>,
     pub(crate) pace: Pace,
     /// Length of a run that holds any block which may have to be written now, in bytes.
     pub(crate) longest_run: AtomicU64,
@@ -164,6 +170,7 @@ impl Store {
         Self {
             cache,
             sizes,
+            opened_zones_bytes: volume.zones().total_bytes(),
             options,
             counters: VtCounters::default(),
             snapshots: Arc::new(Snapshots::default()),
@@ -180,6 +187,7 @@ impl Store {
             installer: Mutex::new(Installer { log_start }),
             write_out: Mutex::new(()),
             compaction: Mutex::new(Obstacles::new()),
+            evacuation: Mutex::new(()),
             pace: Pace::default(),
             longest_run: AtomicU64::new(0),
             signals: Signals::default(),

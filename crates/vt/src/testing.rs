@@ -1,9 +1,18 @@
 //! For tests: versions and scripts written as text.
 
+use crate::engine::VtEngine;
+use crate::options::VtOptions;
 use crate::version::{Version, VersionBuilder};
+use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::sync::Arc;
+use stitch_base::clock::ManualClock;
+use stitch_base::random::Rng;
 use stitch_base::{Seqno, TableId, TreeId};
+use stitch_device::{Device, MemDevice};
 use stitch_format::vt_manifest::{Run, TableMeta, TreeRecord, VersionEdit};
+use stitch_kv::{Batch, CommitOptions, Direction, Engine, KeyRange, SpaceClass, TreeOptions};
+use stitch_volume::{FormatOptions, OpenOptions, Volume};
 
 /// A table of 100 bytes.
 pub(crate) fn meta(tree: TreeId, id: u64, smallest: &str, largest: &str) -> TableMeta {
@@ -99,5 +108,152 @@ pub(crate) fn run_script(path: &str, run: impl Fn(&str) -> String) {
     assert!(cases > 0, "a script has cases");
     if std::env::var_os("UPDATE").is_some() {
         std::fs::write(&file, out.trim_end().to_owned() + "\n").expect("the script is writable");
+    }
+}
+
+pub(crate) const MIB: u64 = 1 << 20;
+
+/// A store in memory without threads, whose time stands still, and what it must hold.
+pub(crate) struct Small {
+    pub(crate) device: Arc<MemDevice>,
+    pub(crate) clock: Arc<ManualClock>,
+    pub(crate) engine: Arc<VtEngine>,
+    pub(crate) tree: TreeId,
+    pub(crate) rows: BTreeMap<u64, Vec<u8>>,
+    pub(crate) rng: Rng,
+}
+
+impl Small {
+    /// An empty store of this length. Blocks that do not overlap are always stitched.
+    pub(crate) fn new(len_bytes: u64) -> Self {
+        let device = Arc::new(MemDevice::new(len_bytes));
+        let options = FormatOptions::default();
+        Volume::format(&*device, &options, &mut |_, _| {}).expect("the device is large enough");
+        let clock = Arc::new(ManualClock::default());
+        let engine = Self::open(&device, &clock);
+        let options = TreeOptions {
+            stitch_bytes: 0,
+            ..TreeOptions::default()
+        };
+        Self {
+            tree: engine.create_tree("tree", &options).expect("it is made"),
+            device,
+            clock,
+            engine,
+            rows: BTreeMap::new(),
+            rng: Rng::new(len_bytes),
+        }
+    }
+
+    fn open(device: &Arc<MemDevice>, clock: &Arc<ManualClock>) -> Arc<VtEngine> {
+        let options = VtOptions {
+            background: false,
+            clock: Arc::clone(clock) as Arc<dyn stitch_base::clock::Clock>,
+            ..VtOptions::default()
+        };
+        let volume = OpenOptions {
+            discard: true,
+            ..OpenOptions::default()
+        };
+        let device = Arc::clone(device) as Arc<dyn Device>;
+        let opened = Volume::open(device, &volume).expect("the volume opens");
+        VtEngine::open(opened, options).expect("the store opens")
+    }
+
+    pub(crate) fn reopen(&mut self) {
+        self.engine.close().expect("it closes");
+        self.engine = Self::open(&self.device, &self.clock);
+    }
+
+    pub(crate) fn commit(&self, batch: &Batch) {
+        let options = CommitOptions {
+            space: SpaceClass::Reserve,
+            ..CommitOptions::default()
+        };
+        self.engine.commit(batch, options).expect("there is room");
+    }
+
+    /// Writes `count` rows from `first` on, some at a time.
+    pub(crate) fn put(&mut self, first: u64, count: u64, value_bytes: usize) {
+        let mut batch = Batch::new();
+        for (number, key) in (first..first + count).enumerate() {
+            let mut value = vec![0; value_bytes];
+            self.rng.fill(&mut value);
+            batch.put(self.tree, &key.to_be_bytes(), &value);
+            self.rows.insert(key, value);
+            if number % 64 == 63 {
+                self.commit(&std::mem::take(&mut batch));
+            }
+        }
+        self.commit(&batch);
+    }
+
+    /// Writes single rows with keys below `keys`, in random order.
+    pub(crate) fn scatter(&mut self, count: u64, keys: u64, value_bytes: usize) {
+        for _ in 0..count {
+            let key = self.rng.below(keys);
+            self.put(key, 1, value_bytes);
+        }
+    }
+
+    pub(crate) fn delete(&mut self, keys: impl Iterator<Item = u64>) {
+        for key in keys {
+            let mut batch = Batch::new();
+            batch.delete(self.tree, &key.to_be_bytes());
+            self.commit(&batch);
+            self.rows.remove(&key);
+        }
+    }
+
+    pub(crate) fn live_bytes(&self) -> u64 {
+        self.engine.volume().zones().usage().live
+    }
+
+    pub(crate) fn counter(&self, name: &str) -> u64 {
+        self.engine.counters().get(name)
+    }
+
+    /// It holds what it must, breaks no rule, and every live byte of the zones has an owner.
+    pub(crate) fn check(&self) {
+        let found = self
+            .engine
+            .check(&mut |_, _| {})
+            .expect("the check goes on");
+        assert_eq!(found, []);
+        let mut scan = self
+            .engine
+            .scan(self.tree, KeyRange::all(), Direction::Forward, None)
+            .expect("it scans");
+        for (key, value) in &self.rows {
+            let row = scan.next().expect("it is read");
+            assert_eq!(row, Some((&key.to_be_bytes()[..], &value[..])));
+        }
+        assert_eq!(scan.next().expect("it is read"), None);
+        drop(scan);
+        self.check_live_bytes();
+    }
+
+    /// The live bytes of each zone are those that tables and runs of values own there.
+    pub(crate) fn check_live_bytes(&self) {
+        let zones = self.engine.volume().zones();
+        zones.check();
+        let view = self.engine.store.views.get();
+        let tables = view.version.tables();
+        let mut owned: Vec<Run> = tables.flat_map(|(_, t)| t.meta().runs.clone()).collect();
+        let direct = view
+            .buffers
+            .iter()
+            .flat_map(|buffer| buffer.direct.extents());
+        owned.extend(direct);
+        for zone in 0..zones.count() {
+            let zone = stitch_base::ZoneId(zone);
+            let extent = zones.extent_of(zone);
+            let within = |run: &Run| {
+                let end = run.end().min(extent.end());
+                end.saturating_sub(run.addr.max(extent.addr))
+            };
+            let expected: u64 = owned.iter().map(within).sum();
+            assert_eq!(zones.live_bytes(zone), expected, "{zone:?}");
+        }
     }
 }

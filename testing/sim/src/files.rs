@@ -165,7 +165,7 @@ impl<H: Host> System for FsSystem<H> {
     }
 
     fn open(&self, device: Arc<dyn Device>) -> Result<LiveFs, SystemError> {
-        let OpenEngine { engine, step } = self.host.open(device, registry())?;
+        let OpenEngine { engine, step, .. } = self.host.open(device, registry())?;
         let clock = Arc::new(SetClock::default());
         let fs = FileSystem::open(engine, options(&clock)).map_err(error)?;
         Ok(LiveFs {

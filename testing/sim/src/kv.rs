@@ -4,7 +4,7 @@ mod functions;
 mod model;
 
 pub use functions::registry;
-pub use model::{KvOp, Map, Message, Model, Shape, Trees};
+pub use model::{Chore, KvOp, Map, Message, Model, Shape, Trees};
 
 use crate::{Ack, System, SystemError};
 use std::collections::BTreeMap;
@@ -20,12 +20,17 @@ use stitch_kv::{
 /// Does one piece of work that an engine without threads has put off; whether there was any.
 pub type Step = Box<dyn Fn() -> Result<bool, SystemError> + Send + Sync>;
 
+/// Does something to the space of a store. Nothing that it holds changes.
+pub type Chores = Box<dyn Fn(Chore) -> Result<(), SystemError> + Send + Sync>;
+
 /// An engine, open.
 pub struct OpenEngine {
     /// The engine.
     pub engine: Arc<dyn Engine>,
     /// Its work, where nobody else does it.
     pub step: Step,
+    /// What else can be asked of it.
+    pub chores: Option<Chores>,
 }
 
 impl std::fmt::Debug for OpenEngine {
@@ -78,6 +83,7 @@ pub struct KvSystem<H> {
 pub struct LiveKv {
     engine: Arc<dyn Engine>,
     step: Step,
+    chores: Option<Chores>,
     trees: BTreeMap<String, TreeId>,
     held: Option<Held>,
 }
@@ -110,6 +116,17 @@ impl LiveKv {
             }
         }
         batch
+    }
+
+    /// Does a chore, or is told that it cannot be done now.
+    fn chore(&self, chore: Chore) -> Result<Ack, SystemError> {
+        let Some(chores) = &self.chores else {
+            return Ok(Ack::Refused);
+        };
+        match chores(chore) {
+            Err(e) if matches!(e.kind, ErrorKind::NoSpace | ErrorKind::Invalid) => Ok(Ack::Refused),
+            other => other.map(|()| Ack::Done),
+        }
     }
 
     /// Takes a snapshot, or compares the one held with what it must hold.
@@ -226,7 +243,11 @@ impl<H: Host> System for KvSystem<H> {
     }
 
     fn open(&self, device: Arc<dyn Device>) -> Result<Self::Live, SystemError> {
-        let OpenEngine { engine, step } = self.host.open(device, registry())?;
+        let OpenEngine {
+            engine,
+            step,
+            chores,
+        } = self.host.open(device, registry())?;
         let trees = engine
             .trees()
             .into_iter()
@@ -235,6 +256,7 @@ impl<H: Host> System for KvSystem<H> {
         Ok(LiveKv {
             engine,
             step,
+            chores,
             trees,
             held: None,
         })
@@ -281,6 +303,7 @@ impl<H: Host> System for KvSystem<H> {
             KvOp::Settle => live.engine.settle().map(|()| Ack::Done),
             KvOp::Step => return (live.step)().map(|_| Ack::Done),
             KvOp::Snapshot => return live.snapshot(&model.trees).map(|()| Ack::Done),
+            KvOp::Chore(chore) => return live.chore(*chore),
         };
         let may_refuse = !matches!(op, KvOp::Commit { reserve: true, .. } | KvOp::Sync);
         match done {
@@ -295,7 +318,7 @@ impl<H: Host> System for KvSystem<H> {
             KvOp::CreateTree(_) | KvOp::DropTree(_) => true,
             // One that changes nothing writes nothing.
             KvOp::AlterTree(..) => false,
-            KvOp::Sync | KvOp::Settle | KvOp::Step | KvOp::Snapshot => false,
+            KvOp::Sync | KvOp::Settle | KvOp::Step | KvOp::Snapshot | KvOp::Chore(_) => false,
         }
     }
 

@@ -65,6 +65,18 @@ impl Device for Liar {
         self.inner.discard(offset, len_bytes)
     }
 
+    fn medium_bytes(&self) -> Result<u64, DeviceError> {
+        self.inner.medium_bytes()
+    }
+
+    fn grow(&self, from: u64, to: u64) -> Result<(), DeviceError> {
+        self.inner.grow(from, to)
+    }
+
+    fn shrink(&self, to: u64) -> Result<(), DeviceError> {
+        self.inner.shrink(to)
+    }
+
     fn counters(&self) -> DeviceCounters {
         self.inner.counters()
     }

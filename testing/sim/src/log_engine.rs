@@ -266,6 +266,7 @@ impl Host for LogHost {
         Ok(OpenEngine {
             engine: Arc::new(engine),
             step: Box::new(|| Ok(false)),
+            chores: None,
         })
     }
 }

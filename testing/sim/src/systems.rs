@@ -38,6 +38,16 @@ pub fn cases() -> Vec<Case> {
     let mut threads = of_system(vt_kv(threads), SIZE);
     threads.retain(|case| case.name.ends_with("/crash") || case.name.ends_with("/fault"));
     cases.extend(threads);
+    let space = VtHost::new("vt-space", SMALL, 16 << 10, 16 << 10).with_direct(2 << 10);
+    cases.extend(of_system(worked_on(space), SIZE));
+    let tight = VtHost::new("vt-space-full", TIGHT, 16 << 10, 16 << 10).with_direct(2 << 10);
+    let mut tight = of_system(worked_on(tight), SIZE);
+    tight.retain(|case| case.name.ends_with("/crash") || case.name.ends_with("/fault"));
+    cases.extend(tight);
+    let threads = VtHost::new("vt-space-threads", SMALL, 16 << 10, 16 << 10).with_direct(2 << 10);
+    let mut threads = of_system(worked_on(threads.with_threads()), SIZE);
+    threads.retain(|case| case.name.ends_with("/crash"));
+    cases.extend(threads);
     let files = VtHost::new("fs", FILES, 64 << 10, 32 << 10).with_direct(8 << 10);
     cases.extend(of_system(FsSystem::new(files, "fs"), SIZE));
     cases
@@ -49,6 +59,7 @@ fn log_kv() -> KvSystem<LogHost> {
         keys: 200,
         value_bytes_max: 3000,
         messages_max: 12,
+        has_chores: false,
     };
     KvSystem {
         host: LogHost::new("log", 1 << 20),
@@ -78,6 +89,14 @@ fn vt_kv(host: VtHost) -> KvSystem<VtHost> {
         keys: 300,
         value_bytes_max: 3000,
         messages_max: 12,
+        has_chores: false,
     };
     KvSystem { host, shape }
+}
+
+/// With evacuations, discards, and changes of the length.
+fn worked_on(host: VtHost) -> KvSystem<VtHost> {
+    let mut system = vt_kv(host.with_discard());
+    system.shape.has_chores = true;
+    system
 }

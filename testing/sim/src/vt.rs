@@ -3,14 +3,14 @@
 //! operations. Without threads: a seed gives the same run every time.
 
 use crate::SystemError;
-use crate::kv::{Host, OpenEngine};
+use crate::kv::{Chore, Host, OpenEngine};
 use crate::tiny::Tiny;
 use std::time::Duration;
 use stitch_base::sync::Arc;
 use stitch_device::{Device, MemDevice};
 use stitch_kv::{Compression, TreeOptions, UpsertRegistry};
 use stitch_volume::{OpenOptions, Volume};
-use stitch_vt::{MEMORY_BYTES_MIN, VtEngine, VtOptions};
+use stitch_vt::{MEMORY_BYTES_MIN, VtEngine, VtError, VtOptions};
 
 /// Makes and opens VT-tree stores.
 #[derive(Clone, Debug)]
@@ -21,6 +21,7 @@ pub struct VtHost {
     table_bytes: u64,
     has_threads: bool,
     direct_bytes_min: u64,
+    discard: bool,
 }
 
 impl VtHost {
@@ -34,6 +35,7 @@ impl VtHost {
             table_bytes,
             has_threads: false,
             direct_bytes_min: u64::MAX,
+            discard: false,
         }
     }
 
@@ -41,6 +43,13 @@ impl VtHost {
     #[must_use]
     pub fn with_threads(mut self) -> Self {
         self.has_threads = true;
+        self
+    }
+
+    /// With freed zones discarded.
+    #[must_use]
+    pub fn with_discard(mut self) -> Self {
+        self.discard = true;
         self
     }
 
@@ -88,8 +97,12 @@ impl Host for VtHost {
         device: Arc<dyn Device>,
         functions: UpsertRegistry,
     ) -> Result<OpenEngine, SystemError> {
-        let opened = Volume::open(device, &OpenOptions::default())
-            .map_err(|e| SystemError::new(e.kind(), e))?;
+        let volume_options = OpenOptions {
+            discard: self.discard,
+            ..OpenOptions::default()
+        };
+        let opened =
+            Volume::open(device, &volume_options).map_err(|e| SystemError::new(e.kind(), e))?;
         let options = VtOptions {
             memory_bytes: MEMORY_BYTES_MIN,
             upserts: functions,
@@ -104,9 +117,32 @@ impl Host for VtHost {
         let engine = VtEngine::open(opened, options).map_err(|e| SystemError::new(e.kind(), e))?;
         let stepped = Arc::clone(&engine);
         let step = move || stepped.step().map_err(|e| SystemError::new(e.kind(), e));
+        let worked = Arc::clone(&engine);
+        let chores =
+            move |chore| do_chore(&worked, chore).map_err(|e| SystemError::new(e.kind(), e));
         Ok(OpenEngine {
             engine,
             step: Box::new(step),
+            chores: Some(Box::new(chores)),
         })
+    }
+}
+
+fn do_chore(engine: &VtEngine, chore: Chore) -> Result<(), VtError> {
+    let now = engine.volume().device_bytes();
+    match chore {
+        Chore::Defrag(most) => {
+            let mut steps = 0;
+            let mut watch = |_, _| {
+                steps += 1;
+                steps <= most
+            };
+            engine.defrag(&mut watch).map(drop)
+        }
+        Chore::Trim => engine.trim(&mut |_, _| true).map(drop),
+        Chore::Grow(bytes) => engine.grow(now + bytes),
+        Chore::Shrink(bytes) => engine
+            .shrink(now.saturating_sub(bytes), &mut |_, _| true)
+            .map(drop),
     }
 }

@@ -1,5 +1,5 @@
-//! What the daemon says about itself: an attribute of the root directory that is not stored, not
-//! listed, and for root and the user of the daemon only.
+//! What the daemon says about itself, and what it is asked to do: attributes of the root directory
+//! that are not stored, not listed, and for root and the user of the daemon only.
 
 use stitch_base::Ino;
 use stitch_base::sync::Arc;
@@ -8,29 +8,46 @@ use crate::errno::Errno;
 use crate::handler::{Answer, Context};
 use crate::wire::codec::Sink;
 
+/// What takes a value that somebody gives to the attribute.
+type Take = Arc<dyn Fn(&[u8]) -> Result<(), Errno> + Send + Sync>;
+
 /// An attribute that is made when it is asked for.
 #[derive(Clone)]
 pub struct RootReport {
     name: &'static str,
     make: Arc<dyn Fn() -> Vec<u8> + Send + Sync>,
+    take: Option<Take>,
 }
 
 impl RootReport {
     /// The attribute `name`, with the value that `make` gives.
     #[must_use]
     pub fn new(name: &'static str, make: Arc<dyn Fn() -> Vec<u8> + Send + Sync>) -> Self {
-        Self { name, make }
+        Self {
+            name,
+            make,
+            take: None,
+        }
+    }
+
+    /// With something that takes the values that the attribute is given: a request to the daemon.
+    #[must_use]
+    pub fn with_requests(mut self, take: Take) -> Self {
+        self.take = Some(take);
+        self
     }
 
     pub(super) fn is_asked(&self, ino: Ino, name: &[u8]) -> bool {
         ino == Ino::ROOT && name == self.name.as_bytes()
     }
 
+    pub(super) fn request(&self, context: &Context<'_>, value: &[u8]) -> Answer<()> {
+        check_caller(context)?;
+        self.take.as_ref().ok_or(Errno::EPERM)?(value)
+    }
+
     pub(super) fn answer(&self, context: &Context<'_>, out: &mut Sink<'_>) -> Answer<()> {
-        let uid = context.caller.uid;
-        if uid != 0 && uid != rustix::process::geteuid().as_raw() {
-            return Err(Errno::EACCES);
-        }
+        check_caller(context)?;
         if out.put(&(self.make)()) {
             Ok(())
         } else {
@@ -39,24 +56,36 @@ impl RootReport {
     }
 }
 
+fn check_caller(context: &Context<'_>) -> Answer<()> {
+    let uid = context.caller.uid;
+    if uid != 0 && uid != rustix::process::geteuid().as_raw() {
+        return Err(Errno::EACCES);
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::handler::Caller;
     use crate::wire::args::Groups;
 
-    fn ask(uid: u32, limit: usize) -> Result<Vec<u8>, Errno> {
-        let report = RootReport::new("a.b", Arc::new(|| b"value".to_vec()));
+    fn context(uid: u32) -> Context<'static> {
         let caller = Caller {
             uid,
             gid: 0,
             pid: 1,
         };
-        let context = Context {
+        Context {
             caller,
             unique: 1,
             groups: Groups::default(),
-        };
+        }
+    }
+
+    fn ask(uid: u32, limit: usize) -> Result<Vec<u8>, Errno> {
+        let report = RootReport::new("a.b", Arc::new(|| b"value".to_vec()));
+        let context = context(uid);
         let mut out = Vec::new();
         report.answer(&context, &mut Sink::new(&mut out, limit))?;
         Ok(out)
@@ -69,6 +98,21 @@ mod tests {
         assert_eq!(ask(me, 64), Ok(b"value".to_vec()));
         assert_eq!(ask(me.wrapping_add(1000), 64), Err(Errno::EACCES));
         assert_eq!(ask(0, 2), Err(Errno::E2BIG));
+    }
+
+    #[test]
+    fn requests_are_taken_from_them_only_and_where_they_are_wanted() {
+        let report = RootReport::new("a.b", Arc::new(Vec::new));
+        assert_eq!(report.request(&context(0), b"do"), Err(Errno::EPERM));
+        let take: Take = Arc::new(|value| match value {
+            b"do" => Ok(()),
+            _ => Err(Errno::EINVAL),
+        });
+        let report = report.with_requests(take);
+        assert_eq!(report.request(&context(0), b"do"), Ok(()));
+        assert_eq!(report.request(&context(0), b"don't"), Err(Errno::EINVAL));
+        let other = rustix::process::geteuid().as_raw().wrapping_add(1000);
+        assert_eq!(report.request(&context(other), b"do"), Err(Errno::EACCES));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Finding the mount that is meant, and asking its daemon.
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow};
 use rustix::io::Errno;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -52,23 +52,29 @@ pub(super) fn mount_of(store: &Path) -> Result<Option<MountEntry>> {
 
 /// Asks the daemon that serves `mount_point` what it is and has done.
 pub(super) fn ask(mount_point: &Path) -> Result<Value> {
+    ask_for(mount_point, stitchfs::STATS_XATTR)
+}
+
+/// What a daemon answers to one of its attributes.
+pub(super) fn ask_for(mount_point: &Path, name: &str) -> Result<Value> {
     let mut answer = vec![0u8; 64 << 10];
-    let len = match rustix::fs::getxattr(mount_point, stitchfs::STATS_XATTR, &mut answer) {
-        Ok(len) => len,
-        Err(Errno::NOTCONN) => bail!(
-            "{}: the mount has lost its daemon; `stitchfs mount` or `umount -l` clears it",
-            mount_point.display()
-        ),
-        Err(Errno::ACCESS | Errno::PERM) => bail!(
-            "{}: only root and the user who mounted it may ask",
-            mount_point.display()
-        ),
-        Err(error) => {
-            return Err(error)
-                .with_context(|| format!("{}: its daemon does not say", mount_point.display()));
-        }
-    };
+    let asked = rustix::fs::getxattr(mount_point, name, &mut answer);
+    let len = asked.map_err(|error| refusal(mount_point, error))?;
     let text = answer.get(..len).context("the answer is too long")?;
     serde_json::from_slice(text)
         .with_context(|| format!("{}: the answer makes no sense", mount_point.display()))
+}
+
+/// Why a daemon does not answer.
+pub(super) fn refusal(mount_point: &Path, error: Errno) -> anyhow::Error {
+    let shown = mount_point.display();
+    match error {
+        Errno::NOTCONN => anyhow!(
+            "{shown}: the mount has lost its daemon; `stitchfs mount` or `umount -l` clears it"
+        ),
+        Errno::ACCESS | Errno::PERM => {
+            anyhow!("{shown}: only root and the user who mounted it may ask")
+        }
+        error => anyhow::Error::new(error).context(format!("{shown}: its daemon does not say")),
+    }
 }

@@ -32,6 +32,7 @@ Options after -o:
   uid=N gid=N umask=OCTAL                   owner and mode of the root directory of a new store
   commit=SECONDS                            unsynced work that a power cut may take; 5 by default
   memory=SIZE                               as --memory
+  discard                                   tell the device of space as it becomes free
   fsname=NAME                               what shows as the mounted device
   remount                                   changes the flags (first two lines) of a mount in place
 Words for mount(8) and systemd (defaults, noauto, user, nofail, _netdev, x-...) are passed over.
@@ -270,6 +271,7 @@ fn open(args: &Args, words: &MountWords) -> Result<Store> {
         } else {
             Durability::default()
         },
+        discard: words.discard,
         ..StoreOptions::default()
     };
     open_patiently(&args.store, &options).map_err(|error| explain(&args.store, error))

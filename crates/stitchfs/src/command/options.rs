@@ -35,6 +35,8 @@ pub(super) enum MountOption {
     Commit(u32),
     /// `memory=`: bytes.
     Memory(u64),
+    /// `discard`, `nodiscard`.
+    Discard(bool),
     /// `fsname=`.
     FsName(String),
     /// `remount`: other flags for what is mounted.
@@ -73,6 +75,7 @@ pub(super) struct MountWords {
     pub(super) umask: Option<u32>,
     pub(super) commit_s: Option<u32>,
     pub(super) memory_bytes: Option<u64>,
+    pub(super) discard: bool,
     pub(super) fs_name: Option<String>,
     pub(super) remount: bool,
 }
@@ -104,6 +107,7 @@ impl MountWords {
             MountOption::Umask(umask) => self.umask = Some(umask),
             MountOption::Commit(seconds) => self.commit_s = Some(seconds),
             MountOption::Memory(bytes) => self.memory_bytes = Some(bytes),
+            MountOption::Discard(on) => self.discard = on,
             MountOption::FsName(name) => self.fs_name = Some(name),
             MountOption::Remount => self.remount = true,
             MountOption::Ignored => {}
@@ -142,6 +146,8 @@ fn parse_word(word: &str) -> Result<MountOption, String> {
         "noallow_other" => MountOption::AllowOther(false),
         "default_permissions" => MountOption::DefaultPermissions(true),
         "nodefault_permissions" => MountOption::DefaultPermissions(false),
+        "discard" => MountOption::Discard(true),
+        "nodiscard" => MountOption::Discard(false),
         "remount" => MountOption::Remount,
         _ if is_for_others(word) => MountOption::Ignored,
         _ => return Err(unknown(word)),

@@ -81,6 +81,11 @@ impl Obstacles {
         !self.unreadable.is_empty() && self.unreadable.contains(&table.meta().id)
     }
 
+    /// True if something of a table is known to be unreadable.
+    pub(crate) fn has_unreadable(&self, table: &TableHandle) -> bool {
+        self.is_unreadable(table) || self.to_part.contains(&table.meta().id)
+    }
+
     /// True if nothing of a table can go a level down: it lies in the range of an unreadable table
     /// that is older. One that may hide the unreadable table is not held, until it was tried.
     pub(crate) fn is_held(&self, tree: &TreeVersion, level: usize, table: &TableHandle) -> bool {

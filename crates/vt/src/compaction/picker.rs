@@ -83,8 +83,8 @@ pub(crate) struct Plan {
     pub(crate) around: Vec<Arc<TableHandle>>,
     /// Of a slice: keys from this one on stay in `from_level`. Then there is one upper table.
     pub(crate) until: Option<Vec<u8>>,
-    /// Of an evacuation: no block may stay in this part of the device; all others are stitched.
-    pub(crate) evacuate: Option<Run>,
+    /// Of an evacuation: no block may stay in these parts of the device; all others are stitched.
+    pub(crate) evacuate: Vec<Run>,
 }
 
 impl Plan {
@@ -95,8 +95,7 @@ impl Plan {
 
     /// True if a table owns anything where the plan is to leave nothing.
     pub(crate) fn is_in_evacuated(&self, table: &TableMeta) -> bool {
-        self.evacuate
-            .is_some_and(|zone| table.runs.iter().any(|run| meet(run, &zone)))
+        is_in(table, &self.evacuate)
     }
 
     /// Bytes of the device that they own.
@@ -132,7 +131,7 @@ impl fmt::Display for Plan {
         if let Some(until) = &self.until {
             write!(f, " until {}", until.escape_ascii())?;
         }
-        if let Some(zone) = &self.evacuate {
+        for zone in &self.evacuate {
             write!(f, " out of {}..{}", zone.addr, zone.end())?;
         }
         write!(f, " ({})", self.reason)
@@ -165,11 +164,10 @@ pub(crate) fn pick(
     plan
 }
 
-/// Picks a table to be taken out of a zone, so that the zone's holes become a free zone. `zones`
-/// are those worth it, best first. The zones' other tables follow, one by one. A zone that an
-/// unreadable table is in would never be free.
+/// Picks a table to be taken out of zones, so that their holes become free zones. The zones' other
+/// tables follow, one by one. A zone that an unreadable table is in would never be free.
 ///
-/// Paper: VT-trees, FAST 2013, section 3.1 (defragmentation). Differs: only the blocks in the zone
+/// Paper: VT-trees, FAST 2013, section 3.1 (defragmentation). Differs: only the blocks in the zones
 /// are copied, the table's others are stitched.
 pub(crate) fn pick_evacuation(
     version: &Version,
@@ -178,28 +176,32 @@ pub(crate) fn pick_evacuation(
 ) -> Option<Plan> {
     let stays = |zone: &Run| {
         let mut tables = version.tables();
-        let is_in = |run: &Run| meet(run, zone);
-        tables.any(|(_, t)| obstacles.is_unreadable(t) && t.meta().runs.iter().any(is_in))
+        let zone = std::slice::from_ref(zone);
+        tables.any(|(_, t)| obstacles.is_unreadable(t) && is_in(t.meta(), zone))
     };
+    let is_any_unreadable = !obstacles.unreadable.is_empty();
     let zones = zones
         .iter()
-        .filter(|zone| obstacles.unreadable.is_empty() || !stays(zone));
-    zones.into_iter().find_map(|zone| {
-        let is_in = |run: &Run| meet(run, zone);
-        let mut tables = version.tables();
-        let (level, table) =
-            tables.find(|(_, t)| !obstacles.stops(t) && t.meta().runs.iter().any(is_in))?;
-        let route = Route {
-            tree: version.trees.get(&table.meta().tree)?,
-            reason: "evacuate",
-            from_level: level,
-            to_level: level,
-            obstacles,
-        };
-        let mut plan = route.plan(PlanKind::Compact, vec![Arc::clone(table)], Vec::new());
-        plan.evacuate = Some(*zone);
-        Some(plan)
-    })
+        .filter(|zone| !is_any_unreadable || !stays(zone));
+    let zones: Vec<Run> = zones.copied().collect();
+    let mut tables = version.tables();
+    let (level, table) = tables.find(|(_, t)| !obstacles.stops(t) && is_in(t.meta(), &zones))?;
+    let route = Route {
+        tree: version.trees.get(&table.meta().tree)?,
+        reason: "evacuate",
+        from_level: level,
+        to_level: level,
+        obstacles,
+    };
+    let mut plan = route.plan(PlanKind::Compact, vec![Arc::clone(table)], Vec::new());
+    plan.evacuate = zones;
+    Some(plan)
+}
+
+/// True if a table owns anything in one of these parts of the device.
+pub(crate) fn is_in(table: &TableMeta, zones: &[Run]) -> bool {
+    let meets = |run: &Run| zones.iter().any(|zone| meet(run, zone));
+    !zones.is_empty() && table.runs.iter().any(meets)
 }
 
 fn meet(a: &Run, b: &Run) -> bool {

@@ -3,11 +3,12 @@
 use super::distill::{DistillRules, distill};
 use super::holds::Holds;
 use super::obstacles::Obstacles;
-use super::picker::{PickOptions, Plan, PlanKind, Pressure, end_of, pick, pick_evacuation};
+use super::picker::{PickOptions, Plan, PlanKind, Pressure, end_of, is_in, pick, pick_evacuation};
 use super::probe::Unreadable;
 use super::stitch::{BlockInfo, Piece, Step, StitchRules, are_hidden, plan_steps};
 use super::survive::surviving;
 use crate::VtError;
+use crate::defrag::{is_worth, run_of, weight};
 use crate::entry::{BoxIter, EntryIter, EntryRef, RangeDelete};
 use crate::install::Install;
 use crate::iter::MergeIter;
@@ -22,7 +23,7 @@ use stitch_base::Seqno;
 use stitch_base::{ErrorKind, TableId};
 use stitch_format::vt_index::IndexEntry;
 use stitch_format::vt_manifest::{Run, TableMeta};
-use stitch_volume::{Class, Extent, Stream};
+use stitch_volume::{Class, Stream};
 
 /// Free zones below which evacuation could only move holes about.
 const EVACUATION_ZONES_MIN: u64 = 2;
@@ -48,33 +49,61 @@ impl Store {
         let Some(plan) = plan else {
             return Ok(false);
         };
+        self.carry_out(&version, &plan, &snapshots, &mut obstacles)?;
+        Ok(true)
+    }
+
+    /// Takes one table out of parts of the device. Answers false if none is left there that can be.
+    ///
+    /// # Errors
+    /// As [`Self::compact_one`].
+    pub(crate) fn evacuate_one(&self, zones: &[Run]) -> Result<bool, VtError> {
+        let mut obstacles = self.compaction.lock();
+        self.check_writable()?;
+        let snapshots = self.snapshots.held();
+        let version = self.version();
+        let Some(plan) = pick_evacuation(&version, zones, &obstacles) else {
+            return Ok(false);
+        };
+        self.carry_out(&version, &plan, &snapshots, &mut obstacles)?;
+        Ok(true)
+    }
+
+    /// Runs a plan and takes note of what came of it.
+    fn carry_out(
+        &self,
+        version: &Version,
+        plan: &Plan,
+        snapshots: &[Seqno],
+        obstacles: &mut Obstacles,
+    ) -> Result<(), VtError> {
         tracing::debug!(%plan, "compaction");
-        match self.run_plan(&version, &plan, &snapshots, &obstacles) {
+        match self.run_plan(version, plan, snapshots, obstacles) {
             Ok(ran) => {
-                ran.note(&plan, &mut obstacles);
-                Ok(true)
+                ran.note(plan, obstacles);
+                Ok(())
             }
             Err(VtError::Closing) => Err(VtError::Closing),
             Err(error) if error.kind() == ErrorKind::NoSpace && !self.is_failed() => {
                 // Others may need less. Tried again when one of them has succeeded, or later.
                 tracing::warn!(%error, %plan, "a compaction found no space");
-                obstacles.avoided.extend(upper_ids(&plan));
-                Ok(true)
+                obstacles.avoided.extend(upper_ids(plan));
+                Ok(())
             }
             Err(error) => {
                 let found = match !self.is_failed() && is_damage(&error) {
-                    true => self.find_unreadable(&plan, &mut obstacles)?,
+                    true => self.find_unreadable(plan, obstacles)?,
                     false => Unreadable::Nothing,
                 };
                 if found == Unreadable::New {
-                    return Ok(true);
+                    return Ok(());
                 }
                 let may_pass = found == Unreadable::Known || error.kind() == ErrorKind::Io;
                 if may_pass && self.check_writable().is_ok() {
                     // All could be read now, or going around what cannot be failed; later it may not.
                     tracing::warn!(%error, %plan, "a compaction is put off");
-                    obstacles.avoided.extend(upper_ids(&plan));
-                    return Ok(true);
+                    obstacles.avoided.extend(upper_ids(plan));
+                    return Ok(());
                 }
                 self.fail(&error);
                 Err(error)
@@ -85,10 +114,11 @@ impl Store {
     /// What to pick by, with no more input than there is space for its output.
     fn pick_options(&self) -> PickOptions {
         let free = self.volume.space().available_bytes(Class::Internal);
-        let most = (free - free / 8).max(2 * self.sizes.pick.table_bytes);
+        let pick = self.sizes_now().pick;
+        let most = (free - free / 8).max(2 * pick.table_bytes);
         PickOptions {
-            input_bytes_max: self.sizes.pick.input_bytes_max.min(most),
-            ..self.sizes.pick
+            input_bytes_max: pick.input_bytes_max.min(most),
+            ..pick
         }
     }
 
@@ -104,17 +134,19 @@ impl Store {
         if pressure < Pressure::Space || !is_possible {
             return None;
         }
-        let is_worth = |&(zone, live): &(Extent, u64)| live <= zone.len / 4 * 3;
-        let worth: Vec<Run> = zones
-            .scattered(self.room_run_bytes())
-            .into_iter()
-            .filter(is_worth)
-            .map(|(zone, _)| Run {
-                addr: zone.addr,
-                len_bytes: zone.len,
-            })
-            .collect();
-        pick_evacuation(version, &worth, obstacles)
+        let mut worth = zones.scattered(self.room_run_bytes());
+        worth.retain(|candidate| is_worth(candidate, 4));
+        worth.sort_by_key(weight);
+        let mut worth = worth.iter().map(|candidate| run_of(candidate.zone));
+        worth.find_map(|zone| pick_evacuation(version, &[zone], obstacles))
+    }
+
+    /// True if a table that cannot be read owns anything in a part of the device.
+    pub(crate) fn has_unreadable_in(&self, part: Run) -> bool {
+        let obstacles = self.compaction.lock();
+        let version = self.version();
+        let mut tables = version.tables();
+        tables.any(|(_, t)| obstacles.has_unreadable(t) && is_in(t.meta(), &[part]))
     }
 
     /// Lets compactions that found no space be tried again.
@@ -354,7 +386,7 @@ impl<'a> Job<'a> {
 
     /// The stitching threshold for a block that begins with `first`.
     fn stitch_bytes(&self, first: &[u8]) -> u64 {
-        if self.plan.evacuate.is_some() {
+        if !self.plan.evacuate.is_empty() {
             // Only what has to move does.
             return 0;
         }
@@ -380,7 +412,7 @@ impl<'a> Job<'a> {
         let down = surviving(&down, self.snapshots, &is_bottom);
         let rest = self.holds.parts(&self.range_deletes, true);
         let rest = surviving(&rest, self.snapshots, &|_, _| false);
-        let table_bytes = self.store.sizes.pick.table_bytes;
+        let table_bytes = self.store.sizes_now().pick.table_bytes;
         Sinks {
             holds: &self.holds,
             down: outputs(self.plan.to_level, down, table_bytes),
@@ -458,9 +490,9 @@ impl<'a> Job<'a> {
 
     fn is_evacuated(&self, entry: &IndexEntry) -> bool {
         let block = entry.block;
-        self.plan.evacuate.is_some_and(|zone| {
-            block.addr < zone.end() && block.addr + u64::from(block.len_bytes) > zone.addr
-        })
+        let end = block.addr + u64::from(block.len_bytes);
+        let mut zones = self.plan.evacuate.iter();
+        zones.any(|zone| block.addr < zone.end() && end > zone.addr)
     }
 
     fn count(&self, steps: &[Step], tables: &[TableMeta]) {
@@ -483,6 +515,9 @@ impl<'a> Job<'a> {
         let owned: u64 = tables.iter().map(TableMeta::owned_bytes).sum();
         counters.stitched_bytes.add(stitched);
         counters.merged_bytes.add(owned.saturating_sub(stitched));
+        if !self.plan.evacuate.is_empty() {
+            counters.evacuated_bytes.add(owned.saturating_sub(stitched));
+        }
     }
 }
 

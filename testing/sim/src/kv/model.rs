@@ -77,6 +77,21 @@ pub enum KvOp {
     Step,
     /// Holds a snapshot, or compares and releases the one held.
     Snapshot,
+    /// Does something to the space of the store.
+    Chore(Chore),
+}
+
+/// What can be done to the space of a store. Nothing that it holds changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Chore {
+    /// Evacuates zones with holes, for so many steps.
+    Defrag(u64),
+    /// Tells the device of all that is free.
+    Trim,
+    /// Makes the store longer by so many bytes.
+    Grow(u64),
+    /// Makes the store shorter by so many bytes.
+    Shrink(u64),
 }
 
 /// What the workload is like.
@@ -88,6 +103,8 @@ pub struct Shape {
     pub value_bytes_max: u64,
     /// Most messages of one commit.
     pub messages_max: u64,
+    /// The space of the store is worked on, too.
+    pub has_chores: bool,
 }
 
 /// The store in memory.
@@ -136,7 +153,8 @@ impl Model {
                     .remove(name)
                     .expect("generated for a living tree");
             }
-            KvOp::AlterTree(..) | KvOp::Sync | KvOp::Settle | KvOp::Step | KvOp::Snapshot => {}
+            KvOp::AlterTree(..) | KvOp::Chore(_) => {}
+            KvOp::Sync | KvOp::Settle | KvOp::Step | KvOp::Snapshot => {}
         }
     }
 }
@@ -178,6 +196,9 @@ pub(super) fn generate(model: &Model, shape: Shape, rng: &mut Rng) -> KvOp {
         return KvOp::CreateTree(free.next().expect("fewer trees than slots"));
     }
     let pick = |rng: &mut Rng| names[small(rng, names.len() as u64)].clone();
+    if shape.has_chores && rng.one_in(8) {
+        return KvOp::Chore(chore(rng));
+    }
     match rng.below(32) {
         0..=2 => KvOp::Sync,
         3 => KvOp::Step,
@@ -204,6 +225,17 @@ pub(super) fn generate(model: &Model, shape: Shape, rng: &mut Rng) -> KvOp {
                 reserve: false,
             }
         }
+    }
+}
+
+/// Whole zones, and some pages more.
+fn chore(rng: &mut Rng) -> Chore {
+    let bytes = (1 + rng.below(12)) * (32 << 10) + rng.below(4) * 4096;
+    match rng.below(8) {
+        0 | 1 => Chore::Defrag(1 + rng.below(20)),
+        2 => Chore::Trim,
+        3 | 4 => Chore::Grow(bytes),
+        _ => Chore::Shrink(bytes),
     }
 }
 

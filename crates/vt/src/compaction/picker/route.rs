@@ -111,7 +111,7 @@ impl<'a> Route<'a> {
             lower,
             around,
             until: None,
-            evacuate: None,
+            evacuate: Vec::new(),
         }
     }
 

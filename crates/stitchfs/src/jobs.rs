@@ -1,0 +1,128 @@
+//! What a daemon does when it is asked to: one task at a time, in a thread of its own, so that no
+//! request to the file system waits for it.
+//!
+//! The attribute [`crate::JOB_XATTR`] takes `{"do": ..., "token": ...}` and answers how the last
+//! task goes, with its token, so that who asked knows it again.
+
+use crate::{Store, StoreError, Task};
+use serde_json::{Value, json};
+use std::thread::JoinHandle;
+use stitch_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use stitch_base::sync::{Arc, Mutex};
+use stitch_fuse::errno::Errno;
+
+/// The tasks of a daemon.
+pub(crate) struct Jobs {
+    store: Arc<Store>,
+    last: Mutex<Option<Running>>,
+}
+
+/// The last task, perhaps still under way.
+struct Running {
+    job: Arc<Job>,
+    thread: Option<JoinHandle<()>>,
+}
+
+struct Job {
+    task: Task,
+    token: Value,
+    done: AtomicU64,
+    total: AtomicU64,
+    is_cancelled: AtomicBool,
+    outcome: Mutex<Option<Result<Value, StoreError>>>,
+}
+
+impl Job {
+    fn run(&self, store: &Store) {
+        let mut watch = |done, total| {
+            self.done.store(done, Ordering::Relaxed);
+            self.total.store(total, Ordering::Relaxed);
+            !self.is_cancelled.load(Ordering::Relaxed)
+        };
+        let outcome = self.task.run(store, &mut watch);
+        if let Err(error) = &outcome {
+            tracing::warn!(%error, task = self.task.name(), "a task failed");
+        }
+        *self.outcome.lock() = Some(outcome);
+    }
+
+    fn is_over(&self) -> bool {
+        self.outcome.lock().is_some()
+    }
+
+    fn report(&self) -> Value {
+        let mut out = json!({
+            "do": self.task.name(),
+            "token": self.token,
+            "done": self.done.load(Ordering::Relaxed),
+            "total": self.total.load(Ordering::Relaxed),
+        });
+        match &*self.outcome.lock() {
+            None => {}
+            Some(Ok(result)) => out["result"] = result.clone(),
+            Some(Err(error)) => out["error"] = json!(error.to_string()),
+        }
+        out
+    }
+}
+
+impl Jobs {
+    /// None yet.
+    pub(crate) fn new(store: Arc<Store>) -> Self {
+        Self {
+            store,
+            last: Mutex::new(None),
+        }
+    }
+
+    /// What the attribute is given.
+    pub(crate) fn request(&self, text: &[u8]) -> Result<(), Errno> {
+        let request: Value = serde_json::from_slice(text).map_err(|_| Errno::EINVAL)?;
+        let mut last = self.last.lock();
+        if request["do"] == "cancel" {
+            if let Some(running) = last.as_ref().filter(|r| r.job.token == request["token"]) {
+                running.job.is_cancelled.store(true, Ordering::Relaxed);
+            }
+            return Ok(());
+        }
+        let task = Task::from_json(&request).ok_or(Errno::EINVAL)?;
+        if last.as_ref().is_some_and(|running| !running.job.is_over()) {
+            return Err(Errno::EBUSY);
+        }
+        let job = Arc::new(Job {
+            task,
+            token: request["token"].clone(),
+            done: AtomicU64::new(0),
+            total: AtomicU64::new(0),
+            is_cancelled: AtomicBool::new(false),
+            outcome: Mutex::new(None),
+        });
+        let (shared, store) = (Arc::clone(&job), Arc::clone(&self.store));
+        let body = move || shared.run(&store);
+        let thread = stitch_base::thread::spawn("stitch-task", body).map_err(|_| Errno::EAGAIN)?;
+        *last = Some(Running {
+            job,
+            thread: Some(thread),
+        });
+        Ok(())
+    }
+
+    /// What the attribute answers.
+    pub(crate) fn report(&self) -> Value {
+        let last = self.last.lock();
+        last.as_ref()
+            .map_or_else(|| json!({}), |running| running.job.report())
+    }
+
+    /// Ends the task that is under way, and waits until it has.
+    pub(crate) fn stop(&self) {
+        let thread = self.last.lock().as_mut().and_then(|running| {
+            running.job.is_cancelled.store(true, Ordering::Relaxed);
+            running.thread.take()
+        });
+        if let Some(thread) = thread {
+            // A thread that panicked has said so already.
+            drop(thread.join());
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! Work on the space of a store, as commands and daemons tell each other of it.
+
+use crate::{Store, StoreError};
+use serde_json::{Value, json};
+use stitch_vt::Watch;
+
+/// Something to be done about the space of a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Task {
+    /// Evacuate zones with holes.
+    Defrag,
+    /// Tell the device what is free.
+    Trim,
+    /// Make it longer; by default as long as the device.
+    Grow(Option<u64>),
+    /// Make it shorter.
+    Shrink(u64),
+}
+
+impl Task {
+    /// What it is called.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Defrag => "defrag",
+            Self::Trim => "trim",
+            Self::Grow(_) => "grow",
+            Self::Shrink(_) => "shrink",
+        }
+    }
+
+    /// As it is told to a daemon.
+    #[must_use]
+    pub fn to_json(&self) -> Value {
+        let bytes = match *self {
+            Self::Defrag | Self::Trim => None,
+            Self::Grow(bytes) => bytes,
+            Self::Shrink(bytes) => Some(bytes),
+        };
+        json!({ "do": self.name(), "bytes": bytes })
+    }
+
+    /// From what a daemon was told; `None` if that makes no sense.
+    #[must_use]
+    pub fn from_json(value: &Value) -> Option<Self> {
+        let bytes = &value["bytes"];
+        match value["do"].as_str()? {
+            "defrag" => Some(Self::Defrag),
+            "trim" => Some(Self::Trim),
+            "grow" if bytes.is_null() => Some(Self::Grow(None)),
+            "grow" => bytes.as_u64().map(|bytes| Self::Grow(Some(bytes))),
+            "shrink" => bytes.as_u64().map(Self::Shrink),
+            _ => None,
+        }
+    }
+
+    /// Does it. Answers what came of it; `is_stopped` in it is true if `watch` ended it early.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    pub fn run(&self, store: &Store, watch: &mut Watch<'_>) -> Result<Value, StoreError> {
+        let mut is_stopped = false;
+        let mut watch = |done, total| {
+            let goes_on = watch(done, total);
+            is_stopped |= !goes_on;
+            goes_on
+        };
+        let mut out = match *self {
+            Self::Defrag => {
+                let done = store.defrag(&mut watch)?;
+                json!({
+                    "moved_bytes": done.moved_bytes,
+                    "freed_bytes": done.freed_bytes,
+                    "holes_before_bytes": done.holes_before_bytes,
+                    "holes_after_bytes": done.holes_after_bytes,
+                })
+            }
+            Self::Trim => json!({ "discarded_bytes": store.trim(&mut watch)? }),
+            Self::Grow(bytes) => {
+                let resized = store.grow(bytes)?;
+                json!({ "bytes_before": resized.before, "bytes": resized.after })
+            }
+            Self::Shrink(bytes) => {
+                let resized = store.shrink(bytes, &mut watch)?;
+                json!({ "bytes_before": resized.before, "bytes": resized.after })
+            }
+        };
+        out["store"] = json!(store.path());
+        out["is_stopped"] = json!(is_stopped);
+        Ok(out)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tasks_come_back_from_what_a_daemon_is_told() {
+        for task in [
+            Task::Defrag,
+            Task::Trim,
+            Task::Grow(None),
+            Task::Grow(Some(1 << 40)),
+            Task::Shrink(16 << 20),
+        ] {
+            assert_eq!(Task::from_json(&task.to_json()), Some(task));
+        }
+        for nonsense in [
+            json!({}),
+            json!({ "do": "shrink" }),
+            json!({ "do": "grow", "bytes": -1 }),
+            json!({ "do": "format" }),
+            json!([1]),
+        ] {
+            assert_eq!(Task::from_json(&nonsense), None);
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! Space that comes back by itself, by a clock that stands still.
+
+use super::*;
+use crate::testing::{MIB, Small};
+use stitch_base::random::Rng;
+use stitch_kv::{Batch, Engine};
+
+/// What the threads do in a minute.
+fn a_minute(store: &Small) {
+    let engine = &store.engine.store;
+    let mut writing = WriteOutDuty::new(engine);
+    let mut compacting = CompactionDuty::new(engine);
+    for _ in 0..120 {
+        store.clock.advance(LOOK_EVERY);
+        writing.look(engine);
+        compacting.look(engine);
+        assert!(!engine.is_failed());
+    }
+}
+
+fn filled() -> Small {
+    let mut store = Small::new(64 * MIB);
+    for first in (0..8192).step_by(512) {
+        store.put(first, 512, 4000);
+    }
+    store.scatter(2000, 8192, 2000);
+    store.check();
+    assert!(store.live_bytes() > 30 * MIB);
+    store
+}
+
+/// Within 5 % of empty, told by the online-map and by what users are told.
+fn assert_empty(store: &Small) {
+    let usage = store.engine.volume().zones().usage();
+    assert!(usage.live <= usage.total / 20, "{usage:?}");
+    let space = store.engine.space();
+    assert!(space.free_bytes >= space.total_bytes / 20 * 19, "{space:?}");
+}
+
+#[test]
+fn what_a_range_delete_hides_comes_back_within_a_minute_and_unread() {
+    let mut store = filled();
+    a_minute(&store);
+    let before = store.counter("device.read_bytes");
+    let mut batch = Batch::new();
+    batch.delete_range(store.tree, &[], &[255; 9]);
+    store.commit(&batch);
+    store.rows.clear();
+    a_minute(&store);
+    assert_empty(&store);
+    let read = store.counter("device.read_bytes") - before;
+    assert!(read < 256 << 10, "{read} bytes were read to drop 30 MiB");
+    store.check();
+    let dropped = store.counter("vt.dropped_bytes");
+    assert!(dropped > 30 * MIB, "{dropped}");
+}
+
+#[test]
+fn what_was_deleted_row_by_row_comes_back_within_a_minute() {
+    let mut store = filled();
+    let mut keys: Vec<u64> = store.rows.keys().copied().collect();
+    let mut rng = Rng::new(7);
+    for i in (1..keys.len()).rev() {
+        keys.swap(i, usize::try_from(rng.below(i as u64 + 1)).unwrap());
+    }
+    store.delete(keys.into_iter());
+    a_minute(&store);
+    assert_empty(&store);
+    store.check();
+}
+
+#[test]
+fn what_a_dropped_tree_held_comes_back_at_once() {
+    let store = filled();
+    store.engine.drop_tree(store.tree).unwrap();
+    a_minute(&store);
+    assert_empty(&store);
+    store.check_live_bytes();
+}
+
+#[test]
+fn zones_that_become_free_are_discarded() {
+    let mut store = filled();
+    a_minute(&store);
+    let before = store.counter("device.discard_bytes");
+    let mut batch = Batch::new();
+    batch.delete_range(store.tree, &[], &[255; 9]);
+    store.commit(&batch);
+    store.rows.clear();
+    a_minute(&store);
+    let discarded = store.counter("device.discard_bytes") - before;
+    assert!(discarded > 30 * MIB, "{discarded}");
+    store.reopen();
+    store.check();
+}

@@ -1,0 +1,265 @@
+//! Defragmentation: zones with holes are evacuated, so that the holes become free zones.
+//!
+//! 1. What was deleted is given back first: it need not be moved.
+//! 2. Zones with holes are weighed: by unused space, in sixteenths of a zone, and then by the
+//!    number of live spans, since short ones find a place more easily.
+//! 3. The best few are closed, so that nothing new goes into them, and taken apart table by table:
+//!    their blocks are copied, all others stitched. A copy goes to a free zone, or to the holes of
+//!    zones that stay.
+//! 4. Each zone is tried once, so that it ends.
+//!
+//! In the background, one zone at a time when nobody waits, and only while much is in holes; the
+//! device rests in between, so that it is busy with this for a quarter of the time at most.
+//!
+//! Paper: VT-trees, FAST 2013, section 3.1 (defragmentation). Differs: online.
+
+use crate::VtError;
+use crate::compaction::Pressure;
+use crate::engine::VtEngine;
+use crate::store::Store;
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+use std::time::Duration;
+use stitch_format::vt_manifest::Run;
+use stitch_volume::{Candidate, Extent, Zones};
+
+/// Most zones that are evacuated together: a table that is in several is written once.
+const BATCH_ZONES: usize = 16;
+/// A zone is worth moving if it is empty by one part in this many.
+const WORTH_PART: u64 = 8;
+/// The same, where nobody asked for it.
+const WORTH_PART_IDLE: u64 = 4;
+/// In the background: while more than one part in this many of the volume is in holes.
+const HOLES_PART: u64 = 8;
+/// In the background: rest for this many times as long as a step took.
+const REST_TIMES: u32 = 3;
+
+/// Called with bytes done and bytes to do; false ends the work early.
+pub type Watch<'a> = dyn FnMut(u64, u64) -> bool + 'a;
+
+/// What a defragmentation has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Defragged {
+    /// Bytes that were copied to other zones.
+    pub moved_bytes: u64,
+    /// Bytes of zones that are free now and were not.
+    pub freed_bytes: u64,
+    /// Bytes in holes of zones in use, before.
+    pub holes_before_bytes: u64,
+    /// The same, after.
+    pub holes_after_bytes: u64,
+    /// True if it was ended early.
+    pub is_stopped: bool,
+}
+
+/// Order of evacuation: the smallest first.
+pub(crate) fn weight(candidate: &Candidate) -> (Reverse<u64>, u64, Extent) {
+    let unused = candidate.zone.len - candidate.live;
+    let span_bytes = candidate.live / u64::from(candidate.spans.max(1));
+    (
+        Reverse(unused * 16 / candidate.zone.len),
+        span_bytes,
+        candidate.zone,
+    )
+}
+
+/// True if a zone is empty by one part in `part`.
+pub(crate) fn is_worth(candidate: &Candidate, part: u64) -> bool {
+    candidate.live <= candidate.zone.len - candidate.zone.len / part
+}
+
+pub(crate) fn run_of(extent: Extent) -> Run {
+    Run {
+        addr: extent.addr,
+        len_bytes: extent.len,
+    }
+}
+
+/// Closed zones, which are opened again when this is dropped.
+struct Closed<'a>(&'a Zones);
+
+impl<'a> Closed<'a> {
+    fn new(zones: &'a Zones, which: &[Extent]) -> Self {
+        zones.close(which);
+        Self(zones)
+    }
+}
+
+impl Drop for Closed<'_> {
+    fn drop(&mut self) {
+        self.0.close(&[]);
+    }
+}
+
+impl VtEngine {
+    /// Evacuates every zone that has enough in holes. Reads and writes go on meanwhile. `watch` is
+    /// called between steps.
+    ///
+    /// # Errors
+    /// [`VtError`]; what was moved before stays moved.
+    pub fn defrag(&self, watch: &mut Watch<'_>) -> Result<Defragged, VtError> {
+        self.store.defrag(watch)
+    }
+
+    /// Tells the device of all that is free. Answers the bytes. `watch` is called with zones.
+    ///
+    /// # Errors
+    /// [`VtError`].
+    pub fn trim(&self, watch: &mut Watch<'_>) -> Result<u64, VtError> {
+        self.store.check_writable()?;
+        Ok(self.store.volume.trim(watch)?)
+    }
+}
+
+impl Store {
+    fn defrag(&self, watch: &mut Watch<'_>) -> Result<Defragged, VtError> {
+        let _one_at_a_time = self.evacuation.lock();
+        self.check_writable()?;
+        let moved_before = self.counters.evacuated_bytes.get();
+        let mut out = Defragged {
+            holes_before_bytes: self.hole_bytes(),
+            ..Defragged::default()
+        };
+        let free_before = self.volume.zones().usage().zones_free_bytes;
+        out.is_stopped = !self.give_back(watch)? || !self.evacuate_all(watch)?;
+        out.moved_bytes = self.counters.evacuated_bytes.get() - moved_before;
+        out.freed_bytes = self.volume.zones().usage().zones_free_bytes;
+        out.freed_bytes = out.freed_bytes.saturating_sub(free_before);
+        out.holes_after_bytes = self.hole_bytes();
+        Ok(out)
+    }
+
+    /// Does the compactions that give back what was deleted. Answers false if it was ended early.
+    fn give_back(&self, watch: &mut Watch<'_>) -> Result<bool, VtError> {
+        self.write_all_out()?;
+        self.forget_avoided();
+        while watch(0, 1) {
+            if !self.compact_one(Pressure::Idle)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn evacuate_all(&self, watch: &mut Watch<'_>) -> Result<bool, VtError> {
+        let mut tried = BTreeSet::new();
+        let mut done = 0;
+        loop {
+            let worth = self.worth(WORTH_PART, &tried);
+            let left: u64 = worth.iter().map(|candidate| candidate.live).sum();
+            let batch = self.batch(&worth);
+            if batch.is_empty() {
+                return Ok(true);
+            }
+            tried.extend(batch.iter().map(|candidate| candidate.zone));
+            let live: u64 = batch.iter().map(|candidate| candidate.live).sum();
+            if !self.evacuate(&batch, &mut || watch(done, done + left))? {
+                return Ok(false);
+            }
+            done += live;
+        }
+    }
+
+    /// Zones that are worth moving, best first.
+    fn worth(&self, part: u64, tried: &BTreeSet<Extent>) -> Vec<Candidate> {
+        let mut worth = self.volume.zones().candidates();
+        worth.retain(|candidate| is_worth(candidate, part) && !tried.contains(&candidate.zone));
+        worth.sort_by_key(weight);
+        worth
+    }
+
+    /// The best of them, as many as there is room for elsewhere.
+    fn batch(&self, worth: &[Candidate]) -> Vec<Candidate> {
+        let mut room = self.volume.zones().usage().usable / 2;
+        room = room.saturating_sub(self.volume.space().promised_bytes());
+        let mut batch = Vec::new();
+        for candidate in worth.iter().take(BATCH_ZONES) {
+            // What is free in the zone itself is of no use.
+            let needed = candidate.zone.len;
+            if needed > room {
+                break;
+            }
+            room -= needed;
+            batch.push(*candidate);
+        }
+        batch
+    }
+
+    /// Takes all tables out of these zones. Answers false if `goes_on` does.
+    fn evacuate(
+        &self,
+        batch: &[Candidate],
+        goes_on: &mut dyn FnMut() -> bool,
+    ) -> Result<bool, VtError> {
+        let zones = self.volume.zones();
+        let extents: Vec<Extent> = batch.iter().map(|candidate| candidate.zone).collect();
+        let runs: Vec<Run> = extents.iter().copied().map(run_of).collect();
+        let _closed = Closed::new(zones, &extents);
+        while goes_on() {
+            // Somebody needed room that was nowhere else.
+            if !zones.is_closed() || !self.evacuate_one(&runs)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Free bytes in zones that are in use.
+    fn hole_bytes(&self) -> u64 {
+        let usage = self.volume.zones().usage();
+        usage.free - usage.zones_free_bytes
+    }
+}
+
+/// Evacuation in the background.
+#[derive(Debug, Default)]
+pub(crate) struct IdleDefrag {
+    rest_until: Duration,
+    tried: BTreeSet<Extent>,
+}
+
+impl IdleDefrag {
+    /// Lets zones be tried again.
+    pub(crate) fn forget(&mut self) {
+        self.tried.clear();
+    }
+
+    /// Evacuates one zone, if it is time to and one is worth it.
+    pub(crate) fn look(&mut self, store: &Store) -> Result<(), VtError> {
+        let clock = &store.options.clock;
+        let begin = clock.monotonic();
+        if begin < self.rest_until {
+            return Ok(());
+        }
+        let total = store.volume.zones().usage().total;
+        if store.hole_bytes() <= total / HOLES_PART {
+            return Ok(());
+        }
+        let Some(_one_at_a_time) = store.evacuation.try_lock() else {
+            return Ok(());
+        };
+        let worth = store.worth(WORTH_PART_IDLE, &self.tried);
+        let batch = store.batch(&worth[..worth.len().min(1)]);
+        let Some(candidate) = batch.first() else {
+            return Ok(());
+        };
+        self.tried.insert(candidate.zone);
+        let mut goes_on = || {
+            // A table at a time, with a rest after each.
+            !store.signals.is_stopped() && clock.monotonic() < begin + MOST_AT_ONCE
+        };
+        let is_whole = store.evacuate(&batch, &mut goes_on)?;
+        if !is_whole {
+            self.tried.remove(&candidate.zone);
+        }
+        let end = clock.monotonic();
+        self.rest_until = end + (end.saturating_sub(begin)) * REST_TIMES;
+        Ok(())
+    }
+}
+
+/// Longest that the background evacuates without a rest.
+const MOST_AT_ONCE: Duration = Duration::from_millis(250);
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,100 @@
+use super::*;
+use crate::testing::{MIB, Small};
+use stitch_kv::{Batch, Engine};
+
+/// A store of which two thirds were deleted, in pieces that are longer than blocks.
+fn full_of_holes() -> Small {
+    let mut store = Small::new(64 * MIB);
+    store.put(0, 8192, 4000);
+    store.engine.settle().unwrap();
+    for first in (0..8192u64).step_by(96) {
+        let end = first + 64;
+        let mut batch = Batch::new();
+        batch.delete_range(store.tree, &first.to_be_bytes(), &end.to_be_bytes());
+        store.commit(&batch);
+        store.rows.retain(|key, _| !(first..end).contains(key));
+    }
+    store.engine.settle().unwrap();
+    store
+}
+
+#[test]
+fn the_emptiest_zone_goes_first_then_the_one_in_small_pieces() {
+    let candidate = |number: u64, live, spans| Candidate {
+        zone: Extent {
+            addr: number * 1000,
+            len: 1600,
+        },
+        live,
+        spans,
+    };
+    let mut all = [
+        candidate(1, 1550, 1),
+        candidate(2, 800, 2),
+        candidate(3, 100, 1),
+        candidate(4, 810, 8),
+    ];
+    all.sort_by_key(weight);
+    assert_eq!(all.map(|c| c.zone.addr / 1000), [3, 2, 4, 1]);
+    assert!(is_worth(&all[2], 8) && !is_worth(&all[3], 8));
+}
+
+#[test]
+fn holes_become_free_zones_and_nothing_else_changes() {
+    let mut store = full_of_holes();
+    store.check();
+    let holes = store.engine.store.hole_bytes();
+    assert!(holes > 4 * MIB, "{holes} bytes in holes");
+    let mut seen = Vec::new();
+    let done = store.engine.defrag(&mut |done, total| {
+        seen.push((done, total));
+        true
+    });
+    let done = done.unwrap();
+    assert!(!done.is_stopped);
+    assert!(
+        done.moved_bytes > 0 && done.freed_bytes > holes / 2,
+        "{done:?}"
+    );
+    assert!(done.holes_after_bytes < holes / 3, "{done:?}");
+    assert!(seen.iter().all(|(done, total)| done <= total), "{seen:?}");
+    store.check();
+    store.reopen();
+    store.check();
+    let again = store.engine.defrag(&mut |_, _| true).unwrap();
+    assert!(again.moved_bytes < done.moved_bytes / 4, "{again:?}");
+    store.check();
+}
+
+#[test]
+fn it_stops_when_told_to() {
+    let store = full_of_holes();
+    let mut steps = 0;
+    let done = store.engine.defrag(&mut |_, _| {
+        steps += 1;
+        steps < 3
+    });
+    assert!(done.unwrap().is_stopped);
+    assert!(!store.engine.volume().zones().is_closed());
+    store.check();
+}
+
+#[test]
+fn the_background_evacuates_a_zone_at_a_time_while_much_is_in_holes() {
+    let store = full_of_holes();
+    let engine = &store.engine.store;
+    let total = store.engine.volume().zones().usage().total;
+    let mut idle = IdleDefrag::default();
+    assert!(engine.hole_bytes() > total / HOLES_PART);
+    for _ in 0..200 {
+        let before = store.counter("vt.evacuated_bytes");
+        idle.look(engine).unwrap();
+        let moved = store.counter("vt.evacuated_bytes") - before;
+        assert!(moved <= 2 * store.engine.volume().zones().zone_bytes());
+    }
+    assert!(engine.hole_bytes() <= total / HOLES_PART);
+    store.check();
+    let before = store.counter("vt.evacuated_bytes");
+    idle.look(engine).unwrap();
+    assert_eq!(store.counter("vt.evacuated_bytes"), before, "it is enough");
+}

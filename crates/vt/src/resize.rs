@@ -1,0 +1,148 @@
+//! A store that becomes longer or shorter while it is open.
+//!
+//! Shrinking: the zones behind the new end are set aside, so that nothing new goes there; what is in
+//! them gets into tables (values that commits wrote to zones at once), tables are evacuated, and when
+//! the last reader of the old ones is gone the volume is cut. Until then nothing has changed that a
+//! crash would have to undo.
+
+use crate::VtError;
+use crate::defrag::{Watch, run_of};
+use crate::engine::VtEngine;
+use crate::options::Sizes;
+use crate::store::{Store, Worker};
+use std::time::Duration;
+use stitch_base::ErrorKind;
+use stitch_volume::Shrinking;
+
+/// How long readers of what was moved are waited for.
+const PATIENCE: Duration = Duration::from_secs(30);
+const POLL: Duration = Duration::from_millis(10);
+
+impl VtEngine {
+    /// Makes the store `device_bytes` long, and its device with it. Reads and writes go on.
+    ///
+    /// # Errors
+    /// As [`stitch_volume::Volume::grow`].
+    ///
+    /// # Durability
+    /// Durable when this returns; a crash leaves the old length or the new one.
+    pub fn grow(&self, device_bytes: u64) -> Result<(), VtError> {
+        self.store.check_writable()?;
+        self.store.volume.grow(device_bytes)?;
+        self.store.room.notify_all();
+        self.store.signals.wake(Worker::Compaction);
+        Ok(())
+    }
+
+    /// Makes the store `device_bytes` long: moves what is behind that, and cuts the volume and its
+    /// device. Reads and writes go on. Answers false if `watch` did, and nothing has changed then.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NoSpace`] if what is in use does not fit; [`ErrorKind::Invalid`] if that is not
+    /// shorter or too short for any store; [`ErrorKind::Corrupt`] if something there cannot be read;
+    /// [`ErrorKind::Conflict`] if a reader holds on to what was moved. Nothing has changed then.
+    /// Others as [`stitch_volume::Shrinking::commit`].
+    ///
+    /// # Durability
+    /// Durable when this returns; a crash leaves the old length or the new one.
+    pub fn shrink(&self, device_bytes: u64, watch: &mut Watch<'_>) -> Result<bool, VtError> {
+        self.store.shrink(device_bytes, watch)
+    }
+}
+
+impl Store {
+    /// The sizes for the volume as it is now.
+    pub(crate) fn sizes_now(&self) -> Sizes {
+        let zones_bytes = self.volume.zones().total_bytes();
+        if zones_bytes == self.opened_zones_bytes {
+            return self.sizes;
+        }
+        self.sizes_on(zones_bytes)
+    }
+
+    fn sizes_on(&self, zones_bytes: u64) -> Sizes {
+        let log_bytes = self.volume.log().capacity_bytes();
+        self.sizes.resized(&self.options, zones_bytes, log_bytes)
+    }
+
+    fn shrink(&self, device_bytes: u64, watch: &mut Watch<'_>) -> Result<bool, VtError> {
+        let _one_at_a_time = self.evacuation.lock();
+        self.check_writable()?;
+        let areas = self.volume.superblock().areas;
+        let kept = self
+            .sizes_on(device_bytes.saturating_sub(areas.zones_at))
+            .reserve;
+        let mut shrinking = self.volume.begin_shrink(device_bytes, kept)?;
+        self.forget_avoided();
+        let total = shrinking.live_bytes()?;
+        if !self.empty(&mut shrinking, total, watch)? {
+            return Ok(false);
+        }
+        let committed = shrinking.commit().map_err(VtError::from);
+        committed.inspect_err(|error| self.fail(error))?;
+        self.signals.wake(Worker::Compaction);
+        Ok(true)
+    }
+
+    /// Moves all that is in the part that is to be cut off.
+    fn empty(
+        &self,
+        shrinking: &mut Shrinking<'_>,
+        total: u64,
+        watch: &mut Watch<'_>,
+    ) -> Result<bool, VtError> {
+        let clock = &self.options.clock;
+        let tail = run_of(shrinking.tail()?);
+        let mut moved_at = clock.monotonic();
+        let mut left = total;
+        loop {
+            let live = shrinking.note_moved()?;
+            if live == 0 {
+                return Ok(true);
+            }
+            if live < left {
+                (left, moved_at) = (live, clock.monotonic());
+            }
+            if !watch(total - live.min(total), total) {
+                return Ok(false);
+            }
+            if self.evacuate_one(&[tail])? {
+                continue;
+            }
+            // Values that were written at once, and what write-outs have under way.
+            self.write_all_out()?;
+            if self.evacuate_one(&[tail])? {
+                continue;
+            }
+            let version = self.version();
+            let is_in = |meta| crate::compaction::is_in(meta, &[tail]);
+            if version.tables().any(|(_, table)| is_in(table.meta())) {
+                return Err(self.stuck(shrinking, tail));
+            }
+            drop(version);
+            if clock.monotonic().saturating_sub(moved_at) >= PATIENCE {
+                return Err(VtError::Unmovable {
+                    what: format!("{live} bytes that were moved are still being read; try again"),
+                    kind: ErrorKind::Conflict,
+                });
+            }
+            clock.sleep(POLL);
+        }
+    }
+
+    /// Why tables are left there.
+    fn stuck(&self, shrinking: &Shrinking<'_>, tail: stitch_format::vt_manifest::Run) -> VtError {
+        if self.has_unreadable_in(tail) {
+            let what = "there is data at the end of the volume that cannot be read, and so not \
+                        moved; `stitchfs fsck` says whose it is";
+            return VtError::Unmovable {
+                what: what.to_owned(),
+                kind: ErrorKind::Corrupt,
+            };
+        }
+        shrinking.too_small().into()
+    }
+}
+
+#[cfg(test)]
+mod tests;
