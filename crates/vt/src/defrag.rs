@@ -6,7 +6,7 @@
 //! 3. The best few are closed, so that nothing new goes into them, and taken apart table by table:
 //!    their blocks are copied, all others stitched. A copy goes to a free zone, or to the holes of
 //!    zones that stay.
-//! 4. Each zone is tried once, so that it ends.
+//! 4. Each zone is tried once, and nothing is moved that could not free a zone, so that it ends.
 //!
 //! In the background, one zone at a time when nobody waits, and only while much is in holes; the
 //! device rests in between, so that it is busy with this for a quarter of the time at most.
@@ -130,7 +130,7 @@ impl Store {
     }
 
     /// Does the compactions that give back what was deleted. Answers false if it was ended early.
-    fn give_back(&self, watch: &mut Watch<'_>) -> Result<bool, VtError> {
+    pub(crate) fn give_back(&self, watch: &mut Watch<'_>) -> Result<bool, VtError> {
         self.write_all_out()?;
         self.forget_avoided();
         while watch(0, 1) {
@@ -148,7 +148,7 @@ impl Store {
             let worth = self.worth(WORTH_PART, &tried);
             let left: u64 = worth.iter().map(|candidate| candidate.live).sum();
             let batch = self.batch(&worth);
-            if batch.is_empty() {
+            if batch.is_empty() || !self.can_free_any(&worth) {
                 return Ok(true);
             }
             tried.extend(batch.iter().map(|candidate| candidate.zone));
@@ -166,6 +166,12 @@ impl Store {
         worth.retain(|candidate| is_worth(candidate, part) && !tried.contains(&candidate.zone));
         worth.sort_by_key(weight);
         worth
+    }
+
+    /// True if what is unused in these zones makes up a zone.
+    fn can_free_any(&self, worth: &[Candidate]) -> bool {
+        let unused: u64 = worth.iter().map(|c| c.zone.len - c.live).sum();
+        unused >= self.volume.zones().zone_bytes()
     }
 
     /// The best of them, as many as there is room for elsewhere.
@@ -240,7 +246,7 @@ impl IdleDefrag {
         };
         let worth = store.worth(WORTH_PART_IDLE, &self.tried);
         let batch = store.batch(&worth[..worth.len().min(1)]);
-        let Some(candidate) = batch.first() else {
+        let Some(candidate) = batch.first().filter(|_| store.can_free_any(&worth)) else {
             return Ok(());
         };
         self.tried.insert(candidate.zone);

@@ -72,6 +72,10 @@ impl Store {
         let kept = self
             .sizes_on(device_bytes.saturating_sub(areas.zones_at))
             .reserve;
+        // What was deleted need not be moved.
+        if !self.give_back(watch)? {
+            return Ok(false);
+        }
         let mut shrinking = self.volume.begin_shrink(device_bytes, kept)?;
         self.forget_avoided();
         let total = shrinking.live_bytes()?;

@@ -25,7 +25,9 @@ fn help_and_version_are_a_success() {
 #[test]
 fn every_subcommand_explains_itself() {
     let place = Place::new();
-    for command in ["mkfs", "mount", "umount", "fsck", "info", "stats"] {
+    for command in [
+        "mkfs", "mount", "umount", "fsck", "info", "stats", "defrag", "trim", "grow", "shrink",
+    ] {
         let help = place.run(&[command, "--help"]).code(0).out();
         assert!(help.contains("Arguments:"), "{command}");
     }

@@ -6,3 +6,4 @@
 mod lines;
 mod mounted;
 mod place;
+mod space;

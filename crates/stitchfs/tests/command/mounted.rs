@@ -14,14 +14,14 @@ use stitch_fuse::mount::{self, Unmount};
 use crate::place::{Place, STITCHFS};
 
 /// A store `a` mounted at `mnt`. Dropped, the mount and its daemon are gone.
-struct Mounted {
-    place: Place,
+pub(crate) struct Mounted {
+    pub(crate) place: Place,
     pid: Option<Pid>,
 }
 
 impl Mounted {
     /// `None` where nothing can be mounted.
-    fn new(options: &[&str]) -> Option<Self> {
+    pub(crate) fn new(options: &[&str]) -> Option<Self> {
         if !can_mount() {
             return None;
         }
@@ -34,7 +34,7 @@ impl Mounted {
     }
 
     #[track_caller]
-    fn mount(&mut self, options: &[&str]) {
+    pub(crate) fn mount(&mut self, options: &[&str]) {
         let args = [&["mount"], options, &["a", "mnt"]].concat();
         let ended = self.place.run(&args);
         ended.code(0);
@@ -45,14 +45,14 @@ impl Mounted {
     }
 
     #[track_caller]
-    fn umount(&self) {
+    pub(crate) fn umount(&self) {
         self.place.run(&["umount", "mnt"]).code(0);
         assert!(!self.is_mounted());
         assert!(self.has_ended(), "the daemon let go of the store");
         self.place.run(&["fsck", "-n", "a"]).code(0);
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.place.path("mnt").join(name)
     }
 
@@ -99,7 +99,7 @@ fn can_mount() -> bool {
     false
 }
 
-fn wait_until(mut is_so: impl FnMut() -> bool) -> bool {
+pub(crate) fn wait_until(mut is_so: impl FnMut() -> bool) -> bool {
     let clock = SystemClock::default();
     while clock.monotonic() < Duration::from_secs(10) {
         if is_so() {
