@@ -240,6 +240,13 @@ mod tests {
     }
 
     #[test]
+    fn discards_are_off_unless_asked_for() {
+        assert!(!words("rw").discard);
+        assert!(words("nodiscard,discard").discard);
+        assert!(!words("discard,nodiscard").discard);
+    }
+
+    #[test]
     fn an_fstab_line_passes() {
         let line = "defaults,noauto,nofail,_netdev,x-systemd.automount,x-gvfs-show,user,,";
         assert_eq!(words(line), MountWords::default());
@@ -263,6 +270,7 @@ mod tests {
             ("memory=1M", "64M"),
             ("mode=755", "--help"),
             ("fsname=", "name"),
+            ("discard=1", "discard"),
         ];
         for (list, hint) in cases {
             let error = parse(list).unwrap_err();
