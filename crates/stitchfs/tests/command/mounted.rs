@@ -84,7 +84,7 @@ impl Drop for Mounted {
 }
 
 /// Says why a test was left out.
-fn can_mount() -> bool {
+pub(crate) fn can_mount() -> bool {
     let reason = if !Path::new("/dev/fuse").exists() {
         "/dev/fuse is missing"
     } else if !rustix::process::geteuid().is_root() {

@@ -1,12 +1,14 @@
 //! `defrag`, `trim`, `grow` and `shrink`, on a store at rest and on one that is mounted.
 
 use std::fs::{self, File};
+use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::process::{Command, Stdio};
 
 use stitch_base::clock::{Clock, SystemClock};
 
-use crate::mounted::{Mounted, wait_until};
+use crate::mounted::{Mounted, can_mount, wait_until};
 use crate::place::Place;
 
 const MIB: u64 = 1 << 20;
@@ -203,4 +205,71 @@ fn what_is_deleted_comes_back_by_itself_also_to_the_host() {
         "{now} of {free} bytes are free, the host gives {held}"
     );
     mounted.umount();
+}
+
+/// A file system of 48 MiB at `host`; taken away when dropped.
+struct SmallHost<'a>(&'a Place);
+
+impl<'a> SmallHost<'a> {
+    fn new(place: &'a Place) -> Self {
+        let dir = place.path("host");
+        fs::create_dir(&dir).unwrap();
+        let mut mount = Command::new("mount");
+        mount
+            .args(["-t", "tmpfs", "-o", "size=48M", "tmpfs"])
+            .arg(&dir);
+        assert!(mount.status().unwrap().success());
+        Self(place)
+    }
+}
+
+impl Drop for SmallHost<'_> {
+    fn drop(&mut self) {
+        for name in ["mnt", "host"] {
+            let mut umount = Command::new("umount");
+            umount
+                .arg("-l")
+                .arg(self.0.path(name))
+                .stderr(Stdio::null());
+            let _ = umount.status();
+        }
+    }
+}
+
+#[test]
+fn a_host_that_is_full_by_then_is_a_device_that_fails() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let host = SmallHost::new(&place);
+    place.run(&["mkfs", "--size", "40M", "host/a"]).code(0);
+    place.run(&["mount", "host/a", "mnt"]).code(0);
+    write_files(&place.path("mnt"), 0..4);
+    place.run(&["trim", "mnt"]).code(0);
+    let mut filler = File::create(place.path("host/filler")).unwrap();
+    while filler.write_all(&[1; 65_536]).is_ok() {}
+    // Free as the store knows it; but there is nothing behind it.
+    let mut failed = None;
+    for number in 4..30 {
+        let file = place.path("mnt").join(format!("file{number}"));
+        let written = fs::write(&file, content(number)).and_then(|()| File::open(file)?.sync_all());
+        if let Err(error) = written {
+            failed = Some(error);
+            break;
+        }
+    }
+    assert!(failed.is_some(), "the host has no room");
+    expect_files(&place.path("mnt"), 0..4);
+    // It cannot write everything out, and says so in its log.
+    place.run(&["umount", "mnt"]);
+    place.run(&["fsck", "-n", "host/a"]).code(0);
+    drop(filler);
+    fs::remove_file(place.path("host/filler")).unwrap();
+    place.run(&["mount", "host/a", "mnt"]).code(0);
+    expect_files(&place.path("mnt"), 0..4);
+    write_files(&place.path("mnt"), 4..20);
+    place.run(&["umount", "mnt"]).code(0);
+    place.run(&["fsck", "-n", "host/a"]).code(0);
+    drop(host);
 }
