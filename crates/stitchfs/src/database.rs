@@ -7,14 +7,16 @@ pub use rows::Rows;
 pub use tree::Tree;
 
 use crate::make::{self, MakeOptions};
+use crate::space::{self, Resized};
 use crate::store::{Store, StoreOptions, open_engine};
 use crate::{Batch, CommitOptions, Counters, Limits, Seqno, Snapshot, SpaceUsage};
 use crate::{StoreError, TreeInfo, TreeOptions, Violation};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use stitch_base::sync::Arc;
 use stitch_device::{Device, MemDevice};
 use stitch_kv::{Engine, KvError, Message, SpaceClass};
 use stitch_volume::Volume;
+use stitch_vt::{Defragged, VtEngine, Watch};
 
 /// Trees whose names begin so are those of the file system in a store.
 const FILE_SYSTEM: &str = "fs/";
@@ -47,6 +49,7 @@ const FILE_SYSTEM: &str = "fs/";
 #[derive(Clone)]
 pub struct Database {
     engine: Arc<dyn Engine>,
+    vt: Arc<VtEngine>,
 }
 
 impl std::fmt::Debug for Database {
@@ -142,8 +145,10 @@ impl Database {
             discard: options.discard,
         };
         let opened = Volume::open(device, &volume_options)?;
+        let vt = open_engine(opened, options, options.memory_bytes)?;
         Ok(Self {
-            engine: open_engine(opened, options, options.memory_bytes)?,
+            engine: Arc::clone(&vt) as Arc<dyn Engine>,
+            vt,
         })
     }
 
@@ -306,6 +311,65 @@ impl Database {
         Ok(self.engine.settle()?)
     }
 
+    /// Evacuates zones with holes, so that the holes become free zones. Reads and writes go on.
+    /// `watch` is told bytes done and bytes to do, and ends it by answering false. The background does
+    /// so by itself while much is in holes.
+    ///
+    /// # Errors
+    /// See [`StoreError`]. What was moved stays moved.
+    pub fn defrag(&self, watch: &mut Watch<'_>) -> Result<Defragged, StoreError> {
+        Ok(self.vt.defrag(watch)?)
+    }
+
+    /// Tells the device of all that is free. Answers the bytes. The space of a file goes back to its
+    /// host: later writes fail if the host has none by then. See [`StoreOptions::discard`], too.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    pub fn trim(&self, watch: &mut Watch<'_>) -> Result<u64, StoreError> {
+        space::trim(&self.vt, watch)
+    }
+
+    /// Makes the store longer: `bytes`, or as long as its device is by now. A file gets all of its
+    /// space at once. Reads and writes go on.
+    ///
+    /// # Errors
+    /// [`StoreError::Size`] if that is not longer, or more than there is; see [`StoreError`]. Nothing
+    /// has changed then.
+    ///
+    /// # Durability
+    /// Durable when this returns; a crash leaves the old length or the new one.
+    pub fn grow(&self, bytes: Option<u64>) -> Result<Resized, StoreError> {
+        space::grow(&self.vt, &self.name(), bytes)
+    }
+
+    /// Makes the store `bytes` long: moves what is behind that, and gives the rest of a file back to
+    /// its host. Reads and writes go on, but a scan that is held open for 30 s makes it fail. If
+    /// `watch` ends it, nothing has changed.
+    ///
+    /// # Errors
+    /// [`StoreError::Size`] if that is not shorter, or too short for what is in it; see
+    /// [`StoreError`]. Nothing has changed then.
+    ///
+    /// # Durability
+    /// Durable when this returns; a crash leaves the old length or the new one.
+    ///
+    /// ```
+    /// use stitchfs::{Database, StoreOptions};
+    /// let db = Database::in_memory(64 << 20, &StoreOptions::default())?;
+    /// let done = db.shrink(32 << 20, &mut |_done, _total| true)?;
+    /// assert_eq!((done.before, done.after), (64 << 20, 32 << 20));
+    /// db.grow(Some(128 << 20))?;
+    /// # Ok::<(), stitchfs::StoreError>(())
+    /// ```
+    pub fn shrink(&self, bytes: u64, watch: &mut Watch<'_>) -> Result<Resized, StoreError> {
+        space::shrink(&self.vt, &self.name(), bytes, watch)
+    }
+
+    fn name(&self) -> PathBuf {
+        PathBuf::from(self.vt.volume().device().geometry().name)
+    }
+
     /// Writes everything out and ends background work: nothing more is taken afterwards. Dropping
     /// the last handle without it is as safe; the next open has more to do.
     ///
@@ -324,6 +388,7 @@ impl Store {
     pub fn database(&self) -> Database {
         Database {
             engine: Arc::clone(self.engine()),
+            vt: Arc::clone(&self.vt),
         }
     }
 }

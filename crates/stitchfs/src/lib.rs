@@ -37,6 +37,7 @@ mod identity;
 mod jobs;
 mod make;
 pub mod memory;
+mod space;
 mod store;
 mod task;
 
@@ -46,6 +47,7 @@ pub use error::StoreError;
 pub use host::Host;
 pub use identity::identity;
 pub use make::{MakeOptions, RootOwner, store_path};
+pub use space::Resized;
 pub use stitch_base::{ErrorKind, Seqno, TreeId};
 pub use stitch_fs::AtimePolicy;
 pub use stitch_kv::{
@@ -55,7 +57,7 @@ pub use stitch_kv::{
 };
 pub use stitch_volume::Durability;
 pub use stitch_vt::{Defragged, StitchByKey, Watch};
-pub use store::{Checked, Finding, Made, Resized, Store, StoreOptions, make};
+pub use store::{Checked, Finding, Made, Store, StoreOptions, make};
 pub use task::Task;
 
 /// Name of the extended attribute of a mount's root directory that its daemon answers with what it

@@ -1,6 +1,7 @@
 //! A store, open: device, volume, engine and, on top, the file system.
 
 use crate::make::{self, MakeOptions, RootOwner};
+use crate::space::{self, Resized};
 use crate::{StoreError, identity};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -10,8 +11,8 @@ use stitch_base::sync::Arc;
 use stitch_device::Device;
 use stitch_fs::{AtimePolicy, Caller, FileSystem, FsError, FsOptions, SetAttr, fsck};
 use stitch_kv::{Engine, LostKeys, UpsertRegistry, Violation};
-use stitch_volume::{Durability, Opened, VOLUME_BYTES_MIN, Volume, VolumeError};
-use stitch_vt::{Defragged, StitchByKey, VtEngine, VtError, VtOptions, Watch};
+use stitch_volume::{Durability, Opened, Volume};
+use stitch_vt::{Defragged, StitchByKey, VtEngine, VtOptions, Watch};
 
 /// How to open a store.
 #[derive(Clone, Debug)]
@@ -88,15 +89,6 @@ pub struct Made {
     pub superblock: stitch_format::superblock::Superblock,
 }
 
-/// Lengths of a store, in bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Resized {
-    /// Before.
-    pub before: u64,
-    /// After.
-    pub after: u64,
-}
-
 /// What is wrong with a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
@@ -120,7 +112,7 @@ pub struct Checked {
 /// more to do.
 pub struct Store {
     path: PathBuf,
-    vt: Arc<VtEngine>,
+    pub(crate) vt: Arc<VtEngine>,
     engine: Arc<dyn Engine>,
     options: StoreOptions,
     damage: Vec<Finding>,
@@ -301,8 +293,7 @@ impl Store {
         Ok(count)
     }
 
-    /// Evacuates zones with holes, so that the holes become free zones. Reads and writes go on.
-    /// `watch` is told bytes done and bytes to do, and ends it by answering false.
+    /// As [`Database::defrag`](crate::Database::defrag).
     ///
     /// # Errors
     /// See [`StoreError`]. What was moved stays moved.
@@ -310,92 +301,28 @@ impl Store {
         Ok(self.vt.defrag(watch)?)
     }
 
-    /// Tells the device of all that is free. Answers the bytes. The space of a file goes back to its
-    /// host: later writes fail if the host has none by then.
+    /// As [`Database::trim`](crate::Database::trim).
     ///
     /// # Errors
     /// See [`StoreError`].
     pub fn trim(&self, watch: &mut Watch<'_>) -> Result<u64, StoreError> {
-        let zone_bytes = self.vt.volume().zones().zone_bytes();
-        let mut in_bytes = |done, total| watch(done * zone_bytes, total * zone_bytes);
-        Ok(self.vt.trim(&mut in_bytes)?)
+        space::trim(&self.vt, watch)
     }
 
-    /// Makes the store longer: `bytes`, or as long as its device is by now. A file gets all of its
-    /// space at once. Reads and writes go on.
+    /// As [`Database::grow`](crate::Database::grow).
     ///
     /// # Errors
-    /// [`StoreError::Size`] if that is not longer, or more than there is; see [`StoreError`]. Nothing
-    /// has changed then.
-    ///
-    /// # Durability
-    /// Durable when this returns; a crash leaves the old length or the new one.
+    /// [`StoreError::Size`]; see [`StoreError`].
     pub fn grow(&self, bytes: Option<u64>) -> Result<Resized, StoreError> {
-        let volume = self.vt.volume();
-        let before = volume.device_bytes();
-        let medium = volume.device().medium_bytes()?;
-        let is_block_device = volume.device().geometry().is_block_device;
-        let wanted = match bytes {
-            Some(bytes) if is_block_device && bytes > medium => {
-                let reason = format!("the device has {medium} bytes only; make it larger first");
-                return Err(self.wrong_size(reason));
-            }
-            Some(bytes) => bytes,
-            None if medium > before => medium,
-            None if is_block_device => {
-                let reason =
-                    format!("fills its device already, {before} bytes; make it larger first");
-                return Err(self.wrong_size(reason));
-            }
-            None => return Err(self.wrong_size("give the new size, as 16G".to_owned())),
-        };
-        self.vt
-            .grow(wanted)
-            .map_err(|error| self.explain_size(error))?;
-        Ok(self.resized(before))
+        space::grow(&self.vt, &self.path, bytes)
     }
 
-    /// Makes the store `bytes` long: moves what is behind that, and gives the rest of a file back to
-    /// its host. Reads and writes go on. If `watch` ends it, nothing has changed.
+    /// As [`Database::shrink`](crate::Database::shrink).
     ///
     /// # Errors
-    /// [`StoreError::Size`] if that is not shorter, or too short for what is in it; see
-    /// [`StoreError`]. Nothing has changed then.
-    ///
-    /// # Durability
-    /// Durable when this returns; a crash leaves the old length or the new one.
+    /// [`StoreError::Size`]; see [`StoreError`].
     pub fn shrink(&self, bytes: u64, watch: &mut Watch<'_>) -> Result<Resized, StoreError> {
-        if bytes < VOLUME_BYTES_MIN {
-            let least = VOLUME_BYTES_MIN >> 20;
-            return Err(self.wrong_size(format!("is too small for a store; give {least}M or more")));
-        }
-        let before = self.vt.volume().device_bytes();
-        let shrunk = self.vt.shrink(bytes, watch);
-        shrunk.map_err(|error| self.explain_size(error))?;
-        Ok(self.resized(before))
-    }
-
-    fn resized(&self, before: u64) -> Resized {
-        Resized {
-            before,
-            after: self.vt.volume().device_bytes(),
-        }
-    }
-
-    fn wrong_size(&self, reason: String) -> StoreError {
-        StoreError::Size {
-            path: self.path.clone(),
-            reason,
-        }
-    }
-
-    fn explain_size(&self, error: VtError) -> StoreError {
-        match error {
-            VtError::Volume(
-                error @ (VolumeError::Invalid { .. } | VolumeError::TooSmall { .. }),
-            ) => self.wrong_size(error.to_string()),
-            other => other.into(),
-        }
+        space::shrink(&self.vt, &self.path, bytes, watch)
     }
 
     /// Writes everything out and lets go of the device when the last owner of the engine does.

@@ -27,6 +27,12 @@ fn space(path: &Path) -> (u64, u64) {
     )
 }
 
+/// The store `a`, as its host knows it.
+fn file_of(place: &Place) -> File {
+    let options = File::options().write(true).open(place.path("a"));
+    options.unwrap()
+}
+
 /// Files of 1 MiB, number by number.
 fn write_files(dir: &Path, numbers: std::ops::Range<u8>) {
     for number in numbers {
@@ -58,13 +64,16 @@ fn a_store_at_rest_grows_and_shrinks() {
     place.run(&["fsck", "-n", "a"]).code(0);
     let info = place.run(&["info", "--json", "a"]).code(0).json();
     assert_eq!(info["bytes"], 40 * MIB);
+    // As if a crash had come before the file was cut.
+    file_of(&place).set_len(48 * MIB).unwrap();
+    place.run(&["shrink", "a", "40M"]).code(0);
+    assert_eq!(fs::metadata(place.path("a")).unwrap().len(), 40 * MIB);
     let text = place.run(&["shrink", "a", "20M"]).code(0).out();
     assert!(text.contains("20 MiB, before 40 MiB"), "{text}");
     assert_eq!(fs::metadata(place.path("a")).unwrap().len(), 20 * MIB);
     place.run(&["fsck", "-n", "a"]).code(0);
     // As long as the file has become.
-    let file = File::options().write(true).open(place.path("a")).unwrap();
-    file.set_len(24 * MIB).unwrap();
+    file_of(&place).set_len(24 * MIB).unwrap();
     let done = place.run(&["grow", "--json", "a"]).code(0).json();
     assert_eq!(done["bytes"], 24 * MIB);
     assert!(allocated(&place.path("a")) >= 24 * MIB);
