@@ -6,7 +6,7 @@ use crate::version::{Version, VersionBuilder};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::Arc;
-use stitch_base::clock::ManualClock;
+use stitch_base::clock::{Clock, ManualClock};
 use stitch_base::random::Rng;
 use stitch_base::{Seqno, TableId, TreeId};
 use stitch_device::{Device, MemDevice};
@@ -130,7 +130,7 @@ impl Small {
         let options = FormatOptions::default();
         Volume::format(&*device, &options, &mut |_, _| {}).expect("the device is large enough");
         let clock = Arc::new(ManualClock::default());
-        let engine = Self::open(&device, &clock);
+        let engine = Self::open(&device, Arc::clone(&clock) as Arc<dyn Clock>);
         let options = TreeOptions {
             stitch_bytes: 0,
             ..TreeOptions::default()
@@ -145,10 +145,10 @@ impl Small {
         }
     }
 
-    fn open(device: &Arc<MemDevice>, clock: &Arc<ManualClock>) -> Arc<VtEngine> {
+    fn open(device: &Arc<MemDevice>, clock: Arc<dyn Clock>) -> Arc<VtEngine> {
         let options = VtOptions {
             background: false,
-            clock: Arc::clone(clock) as Arc<dyn stitch_base::clock::Clock>,
+            clock,
             ..VtOptions::default()
         };
         let volume = OpenOptions {
@@ -161,8 +161,12 @@ impl Small {
     }
 
     pub(crate) fn reopen(&mut self) {
+        self.reopen_with(Arc::clone(&self.clock) as Arc<dyn Clock>);
+    }
+
+    pub(crate) fn reopen_with(&mut self, clock: Arc<dyn Clock>) {
         self.engine.close().expect("it closes");
-        self.engine = Self::open(&self.device, &self.clock);
+        self.engine = Self::open(&self.device, clock);
     }
 
     pub(crate) fn commit(&self, batch: &Batch) {

@@ -93,3 +93,22 @@ fn zones_that_become_free_are_discarded() {
     store.reopen();
     store.check();
 }
+
+#[test]
+fn what_was_overwritten_comes_back_but_for_the_upper_levels() {
+    for (keys, bytes) in [(3072, 4000), (12_288, 1000)] {
+        let mut store = Small::new(64 * MIB);
+        store.put(0, keys, bytes);
+        a_minute(&store);
+        let first = store.live_bytes();
+        store.scatter(2 * keys, keys, bytes);
+        assert!(store.live_bytes() > first / 2 * 3);
+        a_minute(&store);
+        let after = store.live_bytes();
+        assert!(
+            after < first / 20 * 27,
+            "{first} bytes before, {after} after"
+        );
+        store.check();
+    }
+}

@@ -1,5 +1,7 @@
 use super::*;
 use crate::testing::{MIB, Small};
+use std::sync::Arc;
+use stitch_base::clock::{Clock, ManualClock, Timestamp};
 use stitch_kv::{Batch, Engine};
 
 /// A store of which two thirds were deleted, in pieces that are longer than blocks.
@@ -97,4 +99,51 @@ fn the_background_evacuates_a_zone_at_a_time_while_much_is_in_holes() {
     let before = store.counter("vt.evacuated_bytes");
     idle.look(engine).unwrap();
     assert_eq!(store.counter("vt.evacuated_bytes"), before, "it is enough");
+}
+
+/// A clock on which every look at it takes some time.
+#[derive(Debug, Default)]
+struct Busy(ManualClock);
+
+impl Clock for Busy {
+    fn now(&self) -> Timestamp {
+        self.0.now()
+    }
+
+    fn monotonic(&self) -> Duration {
+        self.0.advance(Duration::from_millis(10));
+        self.0.monotonic()
+    }
+
+    fn sleep(&self, duration: Duration) {
+        self.0.sleep(duration);
+    }
+}
+
+#[test]
+fn the_background_rests_three_times_as_long_as_it_works() {
+    let clock = Arc::new(Busy::default());
+    let mut store = full_of_holes();
+    store.reopen_with(Arc::clone(&clock) as Arc<dyn Clock>);
+    let engine = &store.engine.store;
+    let mut idle = IdleDefrag::default();
+    let moved = || store.counter("vt.evacuated_bytes");
+    let (mut working, mut resting) = (Duration::ZERO, Duration::ZERO);
+    for _ in 0..2000 {
+        let (before, begin) = (moved(), clock.0.monotonic());
+        idle.look(engine).unwrap();
+        let took = clock.0.monotonic() - begin;
+        if moved() > before {
+            assert!(took <= 2 * MOST_AT_ONCE, "{took:?}");
+            working += took;
+        } else if !working.is_zero() {
+            resting += took;
+        }
+        if engine.hole_bytes() <= engine.volume.zones().usage().total / HOLES_PART {
+            break;
+        }
+    }
+    assert!(working > Duration::from_millis(100), "{working:?}");
+    assert!(resting >= 2 * working, "{resting:?} after {working:?}");
+    store.check();
 }
