@@ -49,6 +49,7 @@ pub fn cases() -> Vec<Case> {
     threads.retain(|case| case.name.ends_with("/crash"));
     cases.extend(threads);
     let files = VtHost::new("fs", FILES, 64 << 10, 32 << 10).with_direct(8 << 10);
+    let files = files.with_discard();
     cases.extend(of_system(FsSystem::new(files, "fs"), SIZE));
     cases
 }

@@ -3,7 +3,7 @@
 
 use super::live::{self, Place};
 use super::{output, size};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use indicatif::ProgressBar;
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use stitch_base::clock::{Clock, SystemClock};
 use stitch_base::random;
+use stitch_fuse::mount;
 use stitchfs::{JOB_XATTR, Store, StoreOptions, Task};
 
 const POLL_MIN: Duration = Duration::from_millis(2);
@@ -91,7 +92,14 @@ fn in_daemon(
     let mut poll = POLL_MIN;
     let mut has_cancelled = false;
     loop {
-        let report = live::ask_for(mount_point, JOB_XATTR)?;
+        let asked = live::ask_for(mount_point, JOB_XATTR);
+        let report = asked.map_err(|error| match mount::mounted_at(mount_point) {
+            Ok(Some(_)) => error,
+            _ => anyhow!(
+                "{}: was unmounted before it was done",
+                mount_point.display()
+            ),
+        })?;
         if report["token"] != token {
             bail!(
                 "{}: its daemon does something else by now; `stitchfs info` shows the store",
