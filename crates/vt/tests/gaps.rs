@@ -16,6 +16,8 @@ use stitch_kv::{
 };
 use stitch_vt::VtEngine;
 
+type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+
 const KIB: u64 = 1 << 10;
 type Rows = Vec<(Vec<u8>, Vec<u8>)>;
 
@@ -135,8 +137,8 @@ fn rows_are_what_a_model_has_under_snapshots_and_in_both_directions() {
         let memtable = [128 * KIB, 16 * KIB, 4 * MIB][usize::try_from(seed).unwrap() % 3];
         let (store, tree) = store(memtable, seed % 4 == 3, registry());
         let engine = store.engine();
-        let mut model: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
-        let mut held: Vec<(Snapshot, BTreeMap<Vec<u8>, Vec<u8>>)> = Vec::new();
+        let mut model: Model = BTreeMap::new();
+        let mut held: Vec<(Snapshot, Model)> = Vec::new();
         let key = |n: u64| (n / 3).to_be_bytes()[5..].to_vec();
         for step in 0..1500u64 {
             let at = rng.below(6000);
