@@ -1,6 +1,6 @@
 //! The command line.
 
-use crate::report::Scale;
+use crate::report::{Io, Scale};
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
 
@@ -76,6 +76,9 @@ pub(crate) struct KvArgs {
     /// (root). The side `stitch-raw` needs it.
     #[arg(long = "loop")]
     pub(crate) is_on_disks: bool,
+    /// How `stitch-raw` reads and writes its device.
+    #[arg(long, value_enum, default_value = "auto")]
+    pub(crate) io: Io,
     /// Folder for `kv.json` and `kv.html`.
     #[arg(long, default_value = "target/bench", value_name = "DIR")]
     pub(crate) out: PathBuf,
@@ -105,6 +108,7 @@ impl KvArgs {
             settle_s: self.settle.unwrap_or(if self.quick { 2.0 } else { 600.0 }),
             repeat: self.repeat.unwrap_or(if self.quick { 1 } else { 3 }),
             is_on_disks: self.is_on_disks,
+            io: self.io,
             cgroup: self.cgroup,
         };
         let least = if self.cgroup { 128 } else { 4 };

@@ -80,6 +80,24 @@ pub(crate) struct Scale {
     pub(crate) is_on_disks: bool,
     /// Whether a control group limits the memory of every side to `memory_bytes`.
     pub(crate) cgroup: bool,
+    /// The way of `stitch-raw` to its device.
+    #[serde(default)]
+    pub(crate) io: Io,
+}
+
+/// How a block device is read and written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Io {
+    /// The best that there is.
+    #[default]
+    Auto,
+    /// Through the page cache.
+    Buffered,
+    /// Past it.
+    Direct,
+    /// Past it, several reads at a time.
+    Ring,
 }
 
 /// One workload on one side, once.
@@ -229,6 +247,7 @@ impl Scale {
             settle_s: 1.0,
             repeat: 1,
             is_on_disks: false,
+            io: Io::Auto,
             cgroup: false,
         }
     }

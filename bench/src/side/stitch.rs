@@ -1,12 +1,13 @@
 //! Our store: the VT-tree engine on a preallocated file.
 
 use super::{OpenOptions, Rows, Side, View, Write, store_path};
+use crate::report::Io;
 use anyhow::{Context as _, Error, Result};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use stitch_base::{ErrorKind, TreeId, random};
-use stitch_device::{Device, FileDevice};
+use stitch_device::{Device, FileDevice, IoMode};
 use stitch_kv::{
     Batch, CommitOptions, Direction, Engine, KeyRange, KvError, Snapshot, SpaceClass, TreeOptions,
 };
@@ -101,7 +102,17 @@ fn open_device(options: &OpenOptions) -> Result<Arc<dyn Device>> {
         let len_bytes = options.volume_bytes.next_multiple_of(PAGE);
         Arc::new(FileDevice::create(&path, len_bytes)?)
     } else {
-        stitch_device::open_path(&path, stitch_device::OpenOptions::default())?
+        let io = match options.scale.io {
+            Io::Auto => IoMode::Auto,
+            Io::Buffered => IoMode::Buffered,
+            Io::Direct => IoMode::Direct,
+            Io::Ring => IoMode::Ring,
+        };
+        let device_options = stitch_device::OpenOptions {
+            io,
+            ..stitch_device::OpenOptions::default()
+        };
+        stitch_device::open_path(&path, device_options)?
     };
     if options.is_fresh {
         let format = FormatOptions {

@@ -12,6 +12,7 @@ pub(crate) struct Counters {
     writes: AtomicU64,
     syncs: AtomicU64,
     discard_bytes: AtomicU64,
+    prefetch_bytes: AtomicU64,
 }
 
 impl Counters {
@@ -33,6 +34,10 @@ impl Counters {
         self.discard_bytes.fetch_add(len_bytes, Ordering::Relaxed);
     }
 
+    pub(crate) fn prefetch(&self, len_bytes: u64) {
+        self.prefetch_bytes.fetch_add(len_bytes, Ordering::Relaxed);
+    }
+
     pub(crate) fn load(&self) -> DeviceCounters {
         DeviceCounters {
             read_bytes: self.read_bytes.load(Ordering::Relaxed),
@@ -41,6 +46,7 @@ impl Counters {
             writes: self.writes.load(Ordering::Relaxed),
             syncs: self.syncs.load(Ordering::Relaxed),
             discard_bytes: self.discard_bytes.load(Ordering::Relaxed),
+            prefetch_bytes: self.prefetch_bytes.load(Ordering::Relaxed),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! A wrapper that fails on purpose: errors at chosen calls, wrong bytes, a shorter device.
 
 use crate::counter::{Counters, Request};
-use crate::{Device, DeviceCounters, DeviceError, Geometry, LEN_UNIT_BYTES};
+use crate::{Device, DeviceCounters, DeviceError, Geometry, LEN_UNIT_BYTES, Wanted};
 use rustix::io::Errno;
 use stitch_base::sync::Mutex;
 use stitch_base::sync::atomic::{AtomicU64, Ordering};
@@ -217,6 +217,24 @@ impl<D: Device> Device for FaultDevice<D> {
         let request = Request::write(offset, pieces);
         self.enter(FaultOp::Write, request)?;
         self.inner.write_at(offset, pieces)?;
+        self.counters.write(request.len_bytes);
+        Ok(())
+    }
+
+    fn read_each(&self, pieces: &mut [Wanted<'_>]) -> Result<(), DeviceError> {
+        for piece in &*pieces {
+            self.enter(FaultOp::Read, Request::read(piece.offset, piece.out))?;
+        }
+        let whole = Wanted::request(pieces, NAME, self.len_bytes.load(Ordering::Acquire))?;
+        self.inner.read_each(pieces)?;
+        self.counters.read(whole.len_bytes);
+        Ok(())
+    }
+
+    fn write_blocks(&self, offset: u64, pieces: &[&[u8]]) -> Result<(), DeviceError> {
+        let request = Request::write(offset, pieces);
+        self.enter(FaultOp::Write, request)?;
+        self.inner.write_blocks(offset, pieces)?;
         self.counters.write(request.len_bytes);
         Ok(())
     }

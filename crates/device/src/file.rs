@@ -9,7 +9,7 @@
 
 use crate::counter::{Counters, Request};
 use crate::open::{self, LEN_UNIT_BYTES, OpenOptions};
-use crate::{Device, DeviceCounters, DeviceError, Geometry, positioned};
+use crate::{Device, DeviceCounters, DeviceError, Geometry, Wanted, positioned};
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
 use std::fs::File;
@@ -58,6 +58,7 @@ impl FileDevice {
             let _ = std::fs::remove_file(&path);
             return Err(error);
         }
+        positioned::expect_any_order(&file);
         Ok(Self {
             file,
             name,
@@ -87,6 +88,7 @@ impl FileDevice {
         if options.reserve && !options.read_only {
             reserve(&file, metadata.len()).map_err(|e| request.failed(&name, e))?;
         }
+        positioned::expect_any_order(&file);
         Ok(Self {
             file,
             name,
@@ -118,6 +120,18 @@ impl Device for FileDevice {
             .map_err(|e| request.failed(&self.name, e))?;
         self.counters.read(request.len_bytes);
         Ok(())
+    }
+
+    fn read_each(&self, pieces: &mut [Wanted<'_>]) -> Result<(), DeviceError> {
+        let whole = Wanted::request(pieces, &self.name, self.len_bytes())?;
+        positioned::read_each(&self.file, pieces).map_err(|e| whole.failed(&self.name, e))?;
+        self.counters.read(whole.len_bytes);
+        Ok(())
+    }
+
+    fn prefetch(&self, offset: u64, len_bytes: u64) {
+        positioned::prefetch(&self.file, offset, len_bytes);
+        self.counters.prefetch(len_bytes);
     }
 
     fn write_at(&self, offset: u64, pieces: &[&[u8]]) -> Result<(), DeviceError> {

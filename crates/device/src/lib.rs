@@ -26,9 +26,10 @@ pub use fault::{CallCounts, Fault, FaultDevice, FaultOp};
 pub use file::FileDevice;
 pub use mem::MemDevice;
 pub use mounts::mounted_at;
-pub use open::{LEN_UNIT_BYTES, OpenOptions, STORE_FILE_NAME, open_path};
+pub use open::{IoMode, LEN_UNIT_BYTES, OpenOptions, STORE_FILE_NAME, open_path};
 pub use raw::RawDevice;
 
+use counter::Request;
 use std::fmt::Debug;
 use stitch_base::sync::Arc;
 
@@ -61,6 +62,41 @@ pub struct DeviceCounters {
     pub syncs: u64,
     /// Bytes discarded.
     pub discard_bytes: u64,
+    /// Bytes that were asked for ahead of their reads.
+    pub prefetch_bytes: u64,
+}
+
+/// A piece of a device that is to be read.
+#[derive(Debug)]
+pub struct Wanted<'a> {
+    /// Where it begins.
+    pub offset: u64,
+    /// Where its bytes go, and how many they are.
+    pub out: &'a mut [u8],
+}
+
+impl Wanted<'_> {
+    /// One request for all of them, as errors name it, after each was checked.
+    pub(crate) fn request(
+        pieces: &[Self],
+        name: &str,
+        device_bytes: u64,
+    ) -> Result<Request, DeviceError> {
+        let at = pieces.first().map_or(0, |first| first.offset);
+        let mut len_bytes = 0;
+        for piece in pieces {
+            let request = Request::read(piece.offset, piece.out);
+            request.check(name, device_bytes)?;
+            len_bytes += request.len_bytes;
+        }
+        Ok(Request::new("read", at, len_bytes))
+    }
+
+    /// Offset of the first byte after it.
+    #[must_use]
+    pub fn end(&self) -> u64 {
+        self.offset + self.out.len() as u64
+    }
 }
 
 /// A row of bytes that survives the process. Shared by threads without locks of the caller's.
@@ -74,6 +110,20 @@ pub trait Device: Send + Sync + Debug {
     /// [`DeviceError::OutOfRange`] beyond the end, [`DeviceError::Io`] where the medium fails.
     fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<(), DeviceError>;
 
+    /// Reads several pieces. A device that can, reads them at the same time.
+    ///
+    /// # Errors
+    /// As [`Self::read_at`]; then nothing is known of what the pieces hold.
+    fn read_each(&self, pieces: &mut [Wanted<'_>]) -> Result<(), DeviceError> {
+        for piece in pieces {
+            self.read_at(piece.offset, piece.out)?;
+        }
+        Ok(())
+    }
+
+    /// Says that a range will be read soon. Returns at once, and promises nothing.
+    fn prefetch(&self, _offset: u64, _len_bytes: u64) {}
+
     /// Writes all of `pieces`, one after the other, from `offset`.
     ///
     /// # Errors
@@ -82,6 +132,17 @@ pub trait Device: Send + Sync + Debug {
     /// # Durability
     /// None until [`Self::sync`]; a killed process loses nothing that this call accepted.
     fn write_at(&self, offset: u64, pieces: &[&[u8]]) -> Result<(), DeviceError>;
+
+    /// As [`Self::write_at`], for what nobody will write to again soon and nobody has to wait for.
+    ///
+    /// # Errors
+    /// As [`Self::write_at`].
+    ///
+    /// # Durability
+    /// As [`Self::write_at`].
+    fn write_blocks(&self, offset: u64, pieces: &[&[u8]]) -> Result<(), DeviceError> {
+        self.write_at(offset, pieces)
+    }
 
     /// Makes every write that returned before this call durable.
     ///
@@ -157,8 +218,20 @@ impl<D: Device + ?Sized> Device for Arc<D> {
         (**self).read_at(offset, out)
     }
 
+    fn read_each(&self, pieces: &mut [Wanted<'_>]) -> Result<(), DeviceError> {
+        (**self).read_each(pieces)
+    }
+
+    fn prefetch(&self, offset: u64, len_bytes: u64) {
+        (**self).prefetch(offset, len_bytes);
+    }
+
     fn write_at(&self, offset: u64, pieces: &[&[u8]]) -> Result<(), DeviceError> {
         (**self).write_at(offset, pieces)
+    }
+
+    fn write_blocks(&self, offset: u64, pieces: &[&[u8]]) -> Result<(), DeviceError> {
+        (**self).write_blocks(offset, pieces)
     }
 
     fn sync(&self) -> Result<(), DeviceError> {

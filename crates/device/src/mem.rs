@@ -2,7 +2,7 @@
 
 use crate::counter::{Counters, Request};
 use crate::pages::Pages;
-use crate::{Device, DeviceCounters, DeviceError, Geometry};
+use crate::{Device, DeviceCounters, DeviceError, Geometry, Wanted};
 use stitch_base::sync::RwLock;
 use stitch_base::sync::atomic::{AtomicU64, Ordering};
 
@@ -86,6 +86,16 @@ impl Device for MemDevice {
         request.check(NAME, self.len_bytes())?;
         self.pages.read().read(offset, out);
         self.counters.read(request.len_bytes);
+        Ok(())
+    }
+
+    fn read_each(&self, pieces: &mut [Wanted<'_>]) -> Result<(), DeviceError> {
+        let whole = Wanted::request(pieces, NAME, self.len_bytes())?;
+        let pages = self.pages.read();
+        for piece in pieces {
+            pages.read(piece.offset, piece.out);
+        }
+        self.counters.read(whole.len_bytes);
         Ok(())
     }
 

@@ -22,6 +22,23 @@ pub struct OpenOptions {
     pub read_only: bool,
     /// Fill the holes of a sparse file, so that its space is ours from now on. For `mkfs`.
     pub reserve: bool,
+    /// The way to a block device.
+    pub io: IoMode,
+}
+
+/// How a block device is read and written. A file goes through the page cache.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum IoMode {
+    /// Blocks are written, and single ones read, past the page cache; what is read in order is read
+    /// ahead into it. All goes through the page cache where the device cannot be used otherwise.
+    #[default]
+    Auto,
+    /// Through the page cache.
+    Buffered,
+    /// What is in whole sectors goes past the page cache (`O_DIRECT`).
+    Direct,
+    /// The same, and several reads at the same time are handed over together (`io_uring`).
+    Ring,
 }
 
 /// Opens whatever is at `path`: a block device, a file, or a directory with a store in it.

@@ -1,9 +1,15 @@
 //! Whole reads and writes at an offset of a descriptor: retried when interrupted, continued when
 //! short.
+//!
+//! Descriptors are told that reads come in no order, so that the kernel reads what is asked for and
+//! nothing around it: who reads in order knows better what comes next ([`prefetch`]).
 
+use crate::Wanted;
+use rustix::fs::{Advice, fadvise};
 use rustix::io::Errno;
 use std::fs::File;
-use std::io::{self, IoSlice};
+use std::io::{self, IoSlice, IoSliceMut};
+use std::num::NonZeroU64;
 use std::os::unix::fs::FileExt;
 
 /// Most pieces that one `pwritev` takes.
@@ -12,6 +18,58 @@ const PIECES_MAX: usize = 1024;
 /// Reads exactly `out.len()` bytes. A file that ends early is an error.
 pub(crate) fn read_exact(file: &File, offset: u64, out: &mut [u8]) -> io::Result<()> {
     file.read_exact_at(out, offset)
+}
+
+/// Reads all pieces. Those that follow each other are read with one call, and of the others the
+/// kernel is told before, so that they are read at the same time.
+pub(crate) fn read_each(file: &File, pieces: &mut [Wanted<'_>]) -> io::Result<()> {
+    let mut rows: Vec<&mut [Wanted<'_>]> = pieces
+        .chunk_by_mut(|before, after| before.end() == after.offset)
+        .collect();
+    for row in rows.iter().skip(1) {
+        let end = row.last().map_or(row[0].offset, Wanted::end);
+        prefetch(file, row[0].offset, end - row[0].offset);
+    }
+    rows.iter_mut().try_for_each(|row| read_row(file, row))
+}
+
+/// Reads pieces that follow each other.
+fn read_row(file: &File, row: &mut [Wanted<'_>]) -> io::Result<()> {
+    if let [only] = row {
+        return read_exact(file, only.offset, only.out);
+    }
+    let mut at = row.first().map_or(0, |first| first.offset);
+    let outs = row.iter_mut().map(|piece| IoSliceMut::new(piece.out));
+    let mut slices: Vec<IoSliceMut<'_>> = outs.collect();
+    let mut left = &mut slices[..];
+    IoSliceMut::advance_slices(&mut left, 0);
+    while !left.is_empty() {
+        let batch = left.len().min(PIECES_MAX);
+        match rustix::io::preadv(file, &mut left[..batch], at) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(read) => {
+                at += read as u64;
+                IoSliceMut::advance_slices(&mut left, read);
+            }
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    Ok(())
+}
+
+/// Reads come in no order.
+pub(crate) fn expect_any_order(file: &File) {
+    // It is advice: a file system that takes none reads more than is needed.
+    let _ = fadvise(file, 0, None, Advice::Random);
+}
+
+/// A range will be read soon.
+pub(crate) fn prefetch(file: &File, offset: u64, len_bytes: u64) {
+    if let Some(len) = NonZeroU64::new(len_bytes) {
+        // It is advice: without it, the read itself waits.
+        let _ = fadvise(file, offset, Some(len), Advice::WillNeed);
+    }
 }
 
 /// Writes all of `pieces` from `offset`.
@@ -53,6 +111,39 @@ mod tests {
         let mut back = vec![0u8; bytes.len()];
         read_exact(&file, 4096, &mut back).unwrap();
         assert_eq!(back, bytes);
+    }
+
+    #[test]
+    fn pieces_are_read_wherever_they_lie() {
+        let file = tempfile::tempfile().unwrap();
+        let bytes: Vec<u8> = (0..100_000u32).map(|i| (i % 251) as u8).collect();
+        write_all(&file, 0, &[&bytes]).unwrap();
+        let places: Vec<(u64, usize)> = (0..2000)
+            .map(|i| (i * 10, 10))
+            .chain([
+                (50_000, 7),
+                (50_007, 0),
+                (50_007, 9000),
+                (20_000, 5),
+                (99_999, 1),
+            ])
+            .collect();
+        let mut outs: Vec<Vec<u8>> = places.iter().map(|(_, len)| vec![0; *len]).collect();
+        let wanted = |outs: &mut [Vec<u8>]| {
+            let pieces = places.iter().zip(outs);
+            let mut pieces: Vec<Wanted<'_>> = pieces
+                .map(|(&(offset, _), out)| Wanted { offset, out })
+                .collect();
+            read_each(&file, &mut pieces)
+        };
+        wanted(&mut outs).unwrap();
+        for ((offset, len), out) in places.iter().zip(&outs) {
+            let offset = usize::try_from(*offset).unwrap();
+            assert_eq!(*out, bytes[offset..offset + len]);
+        }
+        file.set_len(99_999).unwrap();
+        assert!(wanted(&mut outs).is_err(), "the last piece is gone");
+        read_each(&file, &mut []).unwrap();
     }
 
     #[test]

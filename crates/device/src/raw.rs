@@ -2,13 +2,21 @@
 //!
 //! Opened with `O_EXCL`, which the kernel refuses while the device is mounted or part of something
 //! else, and locked like a file, which keeps readers out while somebody writes.
+//!
+//! What is read, and blocks that are written, go past the page cache where they are whole sectors
+//! ([`IoMode`]): what is above has a cache of its own. Other writes go through it: a log's appends must
+//! only survive the process.
 
+mod direct;
 mod ioctl;
+mod ring;
 
 use crate::counter::{Counters, Request};
 use crate::open::{self, LEN_UNIT_BYTES, OpenOptions, PathType};
-use crate::{Device, DeviceCounters, DeviceError, Geometry, positioned};
-use rustix::fs::OFlags;
+use crate::{Device, DeviceCounters, DeviceError, Geometry, IoMode, Wanted, positioned};
+use direct::Direct;
+use ring::Rings;
+use rustix::fs::{OFlags, fstat, ioctl_blksszget};
 use rustix::io::Errno;
 use std::fs::File;
 use std::io::{Seek, SeekFrom};
@@ -23,6 +31,9 @@ pub struct RawDevice {
     name: String,
     len_bytes: AtomicU64,
     counters: Counters,
+    /// The same past the page cache.
+    direct: Option<Direct>,
+    io: IoMode,
 }
 
 impl RawDevice {
@@ -56,7 +67,11 @@ impl RawDevice {
         open::lock(&file, &name, options.read_only)?;
         let len_bytes = length(&file).map_err(|e| request.failed(&name, e))?;
         open::check_len(&name, len_bytes)?;
+        positioned::expect_any_order(&file);
+        let direct = open_direct(path, &name, &file, options)?;
         Ok(Self {
+            direct,
+            io: options.io,
             file,
             name,
             len_bytes: AtomicU64::new(len_bytes),
@@ -77,6 +92,65 @@ fn length(mut file: &File) -> std::io::Result<u64> {
     Ok(end - end % LEN_UNIT_BYTES)
 }
 
+/// The device once more, past the page cache, as far as the options ask for it and it can be.
+fn open_direct(
+    path: &Path,
+    name: &str,
+    file: &File,
+    options: OpenOptions,
+) -> Result<Option<Direct>, DeviceError> {
+    if options.io == IoMode::Buffered {
+        return Ok(None);
+    }
+    let refused = |what: &str, error: std::io::Error| {
+        open::unsuitable(name, format!("cannot be used with {what}: {error}"))
+    };
+    let flags = i32::try_from(OFlags::DIRECT.bits()).expect("a flag of open(2)");
+    let again = File::options()
+        .read(true)
+        .write(!options.read_only)
+        .custom_flags(flags)
+        .open(path);
+    let again = match again {
+        Err(error) if options.io != IoMode::Auto => return Err(refused("O_DIRECT", error)),
+        Err(_) => return Ok(None),
+        Ok(again) => again,
+    };
+    let failed = |errno: Errno| Request::new("open", 0, 0).failed(name, errno);
+    let (first, second) = (fstat(file).map_err(failed)?, fstat(&again).map_err(failed)?);
+    if first.st_rdev != second.st_rdev {
+        let reason = "was replaced while it was opened".to_owned();
+        return Err(open::unsuitable(name, reason));
+    }
+    let sector_bytes = ioctl_blksszget(file).map_err(failed)?;
+    let rings = match options.io {
+        IoMode::Ring => Some(Rings::new().map_err(|e| refused("io_uring", e))?),
+        IoMode::Auto | IoMode::Direct | IoMode::Buffered => None,
+    };
+    Ok(Some(Direct::new(again, u64::from(sector_bytes), rings)))
+}
+
+impl RawDevice {
+    /// The way that it is read and written.
+    #[must_use]
+    pub const fn io_mode(&self) -> IoMode {
+        match self.direct {
+            Some(_) => self.io,
+            None => IoMode::Buffered,
+        }
+    }
+
+    /// True if what is read in order is read ahead into the page cache.
+    fn reads_ahead(&self) -> bool {
+        matches!(self.io_mode(), IoMode::Auto | IoMode::Buffered)
+    }
+
+    /// The way past the page cache, if a piece can go there.
+    fn direct(&self, offset: u64, len: usize) -> Option<&Direct> {
+        self.direct.as_ref().filter(|d| d.fits(offset, len))
+    }
+}
+
 impl Device for RawDevice {
     fn geometry(&self) -> Geometry {
         Geometry {
@@ -89,16 +163,52 @@ impl Device for RawDevice {
     fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<(), DeviceError> {
         let request = Request::read(offset, out);
         request.check(&self.name, self.len_bytes())?;
-        positioned::read_exact(&self.file, offset, out)
-            .map_err(|e| request.failed(&self.name, e))?;
+        match self.direct(offset, out.len()) {
+            Some(direct) => direct.read(offset, out),
+            None => positioned::read_exact(&self.file, offset, out),
+        }
+        .map_err(|e| request.failed(&self.name, e))?;
         self.counters.read(request.len_bytes);
         Ok(())
+    }
+
+    fn read_each(&self, pieces: &mut [Wanted<'_>]) -> Result<(), DeviceError> {
+        let whole = Wanted::request(pieces, &self.name, self.len_bytes())?;
+        let fit = |direct: &&Direct| pieces.iter().all(|p| direct.fits(p.offset, p.out.len()));
+        match self.direct.as_ref().filter(fit) {
+            Some(direct) if !self.reads_ahead() => direct.read_each(pieces),
+            _ => positioned::read_each(&self.file, pieces),
+        }
+        .map_err(|e| whole.failed(&self.name, e))?;
+        self.counters.read(whole.len_bytes);
+        Ok(())
+    }
+
+    fn prefetch(&self, offset: u64, len_bytes: u64) {
+        if self.reads_ahead() {
+            positioned::prefetch(&self.file, offset, len_bytes);
+            self.counters.prefetch(len_bytes);
+        }
     }
 
     fn write_at(&self, offset: u64, pieces: &[&[u8]]) -> Result<(), DeviceError> {
         let request = Request::write(offset, pieces);
         request.check(&self.name, self.len_bytes())?;
         positioned::write_all(&self.file, offset, pieces)
+            .map_err(|e| request.failed(&self.name, e))?;
+        self.counters.write(request.len_bytes);
+        Ok(())
+    }
+
+    fn write_blocks(&self, offset: u64, pieces: &[&[u8]]) -> Result<(), DeviceError> {
+        let request = Request::write(offset, pieces);
+        let len = usize::try_from(request.len_bytes).unwrap_or(0);
+        let Some(direct) = self.direct(offset, len) else {
+            return self.write_at(offset, pieces);
+        };
+        request.check(&self.name, self.len_bytes())?;
+        direct
+            .write(offset, pieces)
             .map_err(|e| request.failed(&self.name, e))?;
         self.counters.write(request.len_bytes);
         Ok(())

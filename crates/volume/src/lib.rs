@@ -39,6 +39,7 @@ pub use mkfs::{FormatOptions, VOLUME_BYTES_MIN};
 pub use resize::Shrinking;
 pub use signature::Signature;
 pub use space::{Class, Reservation, Space};
+pub use stitch_device::Wanted;
 pub use stitch_format::block::{BlockHeader, BlockKind};
 pub use volume::{Block, OpenOptions, Opened, Volume};
 pub use zones::{Candidate, Extent, GRANULE_BYTES, PAGE_BYTES, Stream, Usage, Zones};

@@ -10,7 +10,7 @@ use crate::{BackupLog, Durability, Space, VolumeError, Zones};
 use stitch_base::sync::atomic::AtomicBool;
 use stitch_base::sync::{Arc, Mutex};
 use stitch_base::{Generation, Lsn};
-use stitch_device::Device;
+use stitch_device::{Device, Wanted};
 use stitch_format::block::{self, BlockHeader, BlockKind};
 use stitch_format::superblock::{Closed, Superblock, VERSION};
 use stitch_format::version_object::ObjectKind;
@@ -383,7 +383,7 @@ impl Volume {
         assert!(addr.is_multiple_of(block::ALIGN), "writes start at sectors");
         assert!(addr >= areas.zones_at, "tables are in zones");
         assert!(addr + len <= self.core.zones_end(), "tables are in zones");
-        Ok(self.core.device.write_at(addr, pieces)?)
+        Ok(self.core.device.write_blocks(addr, pieces)?)
     }
 
     /// Reads `len_bytes` at `addr`, which are one block of `kind`, and checks it.
@@ -409,12 +409,35 @@ impl Volume {
     /// # Errors
     /// [`VolumeError::Corrupt`] if that is not in the zones; [`VolumeError::Device`].
     pub fn read(&self, addr: u64, out: &mut [u8]) -> Result<(), VolumeError> {
-        let areas = &self.core.areas;
-        let end = addr.saturating_add(out.len() as u64);
-        if addr < areas.zones_at || end > self.core.zones_end() {
-            return Err(outside("blocks", addr, out.len() as u64));
-        }
+        self.check_in_zones(addr, out.len() as u64)?;
         self.core.read(addr, out)
+    }
+
+    /// As [`Self::read`], for several places at once.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub fn read_each(&self, pieces: &mut [Wanted<'_>]) -> Result<(), VolumeError> {
+        for piece in &*pieces {
+            self.check_in_zones(piece.offset, piece.out.len() as u64)?;
+        }
+        Ok(self.core.device.read_each(pieces)?)
+    }
+
+    /// Says that bytes of the zones will be read soon. Returns at once, and promises nothing.
+    pub fn prefetch(&self, addr: u64, len_bytes: u64) {
+        if self.check_in_zones(addr, len_bytes).is_ok() {
+            self.core.device.prefetch(addr, len_bytes);
+        }
+    }
+
+    fn check_in_zones(&self, addr: u64, len_bytes: u64) -> Result<(), VolumeError> {
+        let areas = &self.core.areas;
+        let end = addr.saturating_add(len_bytes);
+        if addr < areas.zones_at || end > self.core.zones_end() {
+            return Err(outside("blocks", addr, len_bytes));
+        }
+        Ok(())
     }
 
     /// Checks a block that was read from `addr`: `bytes` is exactly the padded block.

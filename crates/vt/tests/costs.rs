@@ -402,3 +402,28 @@ fn reads_of_a_row_with_many_upserts_fold_each_about_once() {
     let folds = counted.0.load(std::sync::atomic::Ordering::Relaxed);
     assert!(folds < 20 * 2000, "{folds} folds for 2,000 upserts");
 }
+
+#[test]
+fn a_hit_reads_one_data_block_and_hardly_ever_another() {
+    const ROWS: u64 = 20_000;
+    let (store, tree) = store(64 * KIB);
+    let engine = store.engine();
+    let key = |n: u64| n * 7919 % ROWS;
+    put_all(engine, tree, (0..ROWS).map(key));
+    engine.settle().expect("background work succeeds");
+    put_all(engine, tree, (0..ROWS / 3).map(|n| key(n * 3)));
+    let before = engine.counters();
+    let gets = 8000;
+    let mut hits = 0;
+    for n in 0..gets {
+        let found = engine.get(tree, &key(n * 7 + 1).to_be_bytes(), None);
+        hits += u64::from(found.expect("reads").is_some());
+    }
+    assert!(hits * 2 > gets, "{hits} of {gets} are there");
+    let grown = since(engine, &before);
+    let read = grown(counters::DATA_BLOCKS_READ);
+    assert!(read * 100 <= hits * 105, "{read} blocks for {hits} hits");
+    // Also where all of them would be cold: a second block is read only where a filter is wrong.
+    let wrong = grown(counters::FILTER_FALSE_POSITIVES);
+    assert!(wrong * 100 <= hits * 5, "{wrong} false for {hits} hits");
+}

@@ -84,3 +84,126 @@ fn a_block_device_takes_note_of_its_new_length() {
     device.write_at((2 << 20) - 1, &[&[1]]).unwrap();
     device.shrink(1 << 20).unwrap();
 }
+
+/// A device opened in each way that there is here.
+fn each_mode(disk: &Loop, mut check: impl FnMut(&RawDevice, IoMode)) {
+    for io in [IoMode::Buffered, IoMode::Direct, IoMode::Ring, IoMode::Auto] {
+        let options = OpenOptions {
+            io,
+            ..OpenOptions::default()
+        };
+        match RawDevice::open(&disk.path, options) {
+            Ok(device) => {
+                assert!(io == IoMode::Auto || device.io_mode() == io, "as forced");
+                check(&device, io);
+            }
+            Err(DeviceError::Unsuitable { reason, .. }) if io != IoMode::Auto => {
+                eprintln!("skipped: {io:?}: {reason}");
+            }
+            Err(error) => panic!("{io:?}: {error}"),
+        }
+    }
+}
+
+#[test]
+fn all_ways_to_a_device_give_the_same_bytes() {
+    const LEN: usize = 4 << 20;
+    let Some(disk) = Loop::attach(LEN as u64) else {
+        eprintln!("skipped: no loop device to be had here");
+        return;
+    };
+    let mut model = vec![0u8; LEN];
+    let rng = &mut stitch_base::random::Rng::new(3);
+    let below = |bound: usize, rng: &mut stitch_base::random::Rng| {
+        usize::try_from(rng.below(bound as u64)).unwrap()
+    };
+    each_mode(&disk, |device, io| {
+        for step in 0..300 {
+            // Whole sectors, or any bytes; next to what was written in another way just now.
+            let unit = [1, 512, 4096][below(3, rng)];
+            let longest = if rng.one_in(10) { 700 << 10 } else { 20_000 };
+            let len = below(longest / unit, rng) * unit;
+            let at = below((LEN - len) / unit, rng) * unit;
+            let mut bytes = vec![0; len];
+            rng.fill(&mut bytes);
+            let (a, b) = bytes.split_at(below(len + 1, rng));
+            let offset = at as u64;
+            match rng.one_in(2) {
+                true => device.write_at(offset, &[a, b]).unwrap(),
+                false => device.write_blocks(offset, &[a, &[], b]).unwrap(),
+            }
+            model[at..at + len].copy_from_slice(&bytes);
+            if rng.one_in(20) {
+                device.sync().unwrap();
+            }
+            let mut places: Vec<(usize, usize)> = Vec::new();
+            for _ in 0..below(50, rng) + 1 {
+                let unit = [512, 512, 512, 7][below(4, rng)];
+                let len = below(40_000 / unit, rng) * unit;
+                let after = places.last().map_or(0, |(at, len)| at + len);
+                let at = match rng.one_in(2) && after + len <= LEN {
+                    true => after,
+                    false => below((LEN - len) / unit, rng) * unit,
+                };
+                places.push((at, len));
+            }
+            let mut outs: Vec<Vec<u8>> = places.iter().map(|(_, len)| vec![1; *len]).collect();
+            let wanted = places.iter().zip(&mut outs);
+            let mut wanted: Vec<Wanted<'_>> = wanted
+                .map(|(&(at, _), out)| Wanted {
+                    offset: at as u64,
+                    out,
+                })
+                .collect();
+            device.read_each(&mut wanted).unwrap();
+            for ((at, len), out) in places.iter().zip(&outs) {
+                assert!(*out == model[*at..at + len], "{io:?} step {step}");
+                let mut again = vec![0; *len];
+                device.read_at(*at as u64, &mut again).unwrap();
+                assert!(again == *out, "{io:?} step {step}");
+            }
+        }
+        device.sync().unwrap();
+    });
+    let device = open_path(&disk.path, OpenOptions::default()).unwrap();
+    let mut all = vec![0; LEN];
+    device.read_at(0, &mut all).unwrap();
+    assert!(all == model, "what every way has written is there");
+}
+
+#[test]
+fn threads_read_at_the_same_time() {
+    const LEN: u64 = 8 << 20;
+    let Some(disk) = Loop::attach(LEN) else {
+        eprintln!("skipped: no loop device to be had here");
+        return;
+    };
+    each_mode(&disk, |device, io| {
+        let page = |number: u64| number.to_le_bytes().repeat(512);
+        for number in 0..LEN / 4096 {
+            device.write_at(number * 4096, &[&page(number)]).unwrap();
+        }
+        std::thread::scope(|scope| {
+            for seed in 0..4 {
+                scope.spawn(move || {
+                    let rng = &mut stitch_base::random::Rng::new(seed);
+                    for _ in 0..60 {
+                        let numbers: Vec<u64> = (0..70).map(|_| rng.below(LEN / 4096)).collect();
+                        let mut outs = vec![vec![0; 4096]; numbers.len()];
+                        let pieces = numbers.iter().zip(&mut outs);
+                        let mut pieces: Vec<Wanted<'_>> = pieces
+                            .map(|(number, out)| Wanted {
+                                offset: number * 4096,
+                                out,
+                            })
+                            .collect();
+                        device.read_each(&mut pieces).unwrap();
+                        for (number, out) in numbers.iter().zip(outs) {
+                            assert!(out == page(*number), "{io:?}");
+                        }
+                    }
+                });
+            }
+        });
+    });
+}

@@ -160,6 +160,11 @@ impl BlockList for TableBlocks {
         };
         self.entry += 1;
         if self.entry == leaf.len() {
+            if let RootIndex::Leaves(leaves) = self.index()
+                && let Some(leaf) = leaves.get(self.leaf_number + 2)
+            {
+                self.loader.prefetch_index(&leaf.block);
+            }
             return self.enter(self.leaf_number + 1);
         }
         Ok(())

@@ -12,7 +12,7 @@ use stitch_format::block::{HEADER_BYTES, stored_checksum};
 use stitch_format::vt_index::{BlockPtr, IndexEntryRef};
 use stitch_format::vt_manifest::TableMeta;
 use stitch_format::vt_root::{RootIndex, TableRoot};
-use stitch_volume::{BlockKind, Volume};
+use stitch_volume::{BlockKind, Volume, Wanted};
 
 /// Which data block, and all that is needed to read it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -185,6 +185,13 @@ impl Loader {
         Ok(index)
     }
 
+    /// Says that an index block will be wanted soon.
+    pub(super) fn prefetch_index(&self, ptr: &BlockPtr) {
+        if self.cache.glance(&self.own_key(ptr.addr)).is_none() {
+            self.volume.prefetch(ptr.addr, u64::from(ptr.len_bytes));
+        }
+    }
+
     /// A data block, for a point read.
     pub(super) fn data(&self, data: &DataRef) -> Result<Arc<DataBlock>, VtError> {
         if let Some(block) = self.cached_data(data) {
@@ -229,25 +236,21 @@ impl Loader {
         self.unpack(data, content)
     }
 
-    /// Reads data blocks that follow each other on the device with one request, past the cache.
-    pub(super) fn read_data_span(&self, span: &[DataRef]) -> Result<Vec<Arc<DataBlock>>, VtError> {
-        let len: usize = span.iter().map(|d| d.block.len_bytes as usize).sum();
-        let Some(first) = span.first() else {
-            return Ok(Vec::new());
-        };
-        let is_span = span.windows(2).all(|p| p[0].block.end() == p[1].block.addr);
-        assert!(is_span, "blocks of a span follow each other");
-        let mut buffer = vec![0; len];
-        self.volume.read(first.block.addr, &mut buffer)?;
-        ReadCounters::add(&self.cache.counters().data_blocks_read, span.len() as u64);
-        let mut rest = buffer.as_slice();
-        let mut out = Vec::with_capacity(span.len());
-        for data in span {
-            let (block, after) = rest.split_at(data.block.len_bytes as usize);
-            // Each block gets a buffer of its own, so that one does not keep all alive.
-            let content = self.check(block.to_vec(), &data.block, BlockKind::TableData)?;
+    /// Reads data blocks, wherever they are, with as few requests as possible, past the cache.
+    pub(super) fn read_data_each(&self, all: &[DataRef]) -> Result<Vec<Arc<DataBlock>>, VtError> {
+        ReadCounters::add(&self.cache.counters().data_blocks_read, all.len() as u64);
+        // Each block gets a buffer of its own, so that one does not keep all alive.
+        let buffer = |data: &DataRef| vec![0; data.block.len_bytes as usize];
+        let mut buffers: Vec<Vec<u8>> = all.iter().map(buffer).collect();
+        let wanted = all.iter().zip(&mut buffers).map(|(data, out)| Wanted {
+            offset: data.block.addr,
+            out,
+        });
+        self.volume.read_each(&mut wanted.collect::<Vec<_>>())?;
+        let mut out = Vec::with_capacity(all.len());
+        for (data, buffer) in all.iter().zip(buffers) {
+            let content = self.check(buffer, &data.block, BlockKind::TableData)?;
             out.push(self.unpack(data, content)?);
-            rest = after;
         }
         Ok(out)
     }

@@ -3,8 +3,9 @@
 //! Blocks with no key that is asked for are not entered: that one of them cannot be read is nothing
 //! to the reader of its neighbour.
 //!
-//! When blocks are read one after the other, and lie one after the other on the device, several
-//! are read with one request: twice as many bytes each time, up to a bound.
+//! When blocks are read in their order, several are read at a time: twice as many bytes each time, up
+//! to a bound. Those that lie one after the other on the device, as most do, are one request; the
+//! others are read at the same time. And the device is told which ones come after them.
 
 use super::block::DataBlock;
 use super::blocks::BlockList;
@@ -20,6 +21,8 @@ use stitch_base::Seqno;
 /// Most bytes read with one request, unless one block is longer.
 const WINDOW_BYTES_MAX: u64 = 256 << 10;
 const WINDOW_BYTES_MIN: u64 = 32 << 10;
+/// So many times the window are asked for ahead.
+const PREFETCH_WINDOWS: u64 = 3;
 
 /// What becomes of blocks that were read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,8 +55,10 @@ pub(super) struct RunIter<L> {
     /// Blocks that were read ahead, in order.
     ahead: VecDeque<(DataRef, Arc<DataBlock>)>,
     window_bytes: u64,
-    /// Address after the block that was read last.
-    last_end: u64,
+    /// It has come to the block that it stands on from the one before.
+    is_going_on: bool,
+    /// Number of blocks, from the one it stands on, that the device was told of.
+    told: usize,
 }
 
 impl<L: BlockList> RunIter<L> {
@@ -72,7 +77,8 @@ impl<L: BlockList> RunIter<L> {
             data_addr: 0,
             ahead: VecDeque::new(),
             window_bytes,
-            last_end: 0,
+            is_going_on: false,
+            told: 0,
         }
     }
 
@@ -111,22 +117,21 @@ impl<L: BlockList> RunIter<L> {
             Keep::Nothing => self.loader.glance_data(wanted),
         };
         if let Some(block) = cached {
-            self.last_end = wanted.block.end();
             return Ok(block);
         }
         if self.keep == Keep::Cache {
-            self.window_bytes = if self.last_end == wanted.block.addr {
-                (self.window_bytes * 2).clamp(WINDOW_BYTES_MIN, WINDOW_BYTES_MAX)
-            } else {
-                0
+            self.window_bytes = match self.is_going_on {
+                true => (self.window_bytes * 2).clamp(WINDOW_BYTES_MIN, WINDOW_BYTES_MAX),
+                false => 0,
             };
         }
         let mut span = self.span(wanted)?;
-        let blocks = match self.loader.read_data_span(&span) {
+        self.tell(span.len())?;
+        let blocks = match self.loader.read_data_each(&span) {
             // It may be a block that nobody wants yet.
             Err(_) if span.len() > 1 => {
                 span.truncate(1);
-                self.loader.read_data_span(&span)?
+                self.loader.read_data_each(&span)?
             }
             read => read?,
         };
@@ -138,7 +143,6 @@ impl<L: BlockList> RunIter<L> {
                 };
                 self.loader.keep_data(&data, &block, expectation);
             }
-            self.last_end = data.block.end();
             self.ahead.push_back((data, block));
         }
         let (_, block) = self.ahead.pop_front().expect("the span has the block");
@@ -149,16 +153,64 @@ impl<L: BlockList> RunIter<L> {
     fn span(&self, wanted: &DataRef) -> Result<Vec<DataRef>, VtError> {
         let mut span = vec![*wanted];
         let mut bytes = u64::from(wanted.block.len_bytes);
-        let mut end = wanted.block.end();
         while let Some(next) = self.blocks.ahead(span.len())? {
             bytes += u64::from(next.block.len_bytes);
-            if next.block.addr != end || bytes > self.window_bytes {
+            if bytes > self.window_bytes || self.is_cached(&next) {
                 break;
             }
-            end = next.block.end();
             span.push(next);
         }
         Ok(span)
+    }
+
+    fn is_cached(&self, data: &DataRef) -> bool {
+        self.loader.glance_data(data).is_some()
+    }
+
+    /// Tells the device which blocks come after the `count` that are about to be read.
+    fn tell(&mut self, count: usize) -> Result<(), VtError> {
+        if self.window_bytes < WINDOW_BYTES_MAX {
+            return Ok(());
+        }
+        let mut at = self.told.max(count);
+        let mut bytes = 0;
+        let mut row: Option<(u64, u64)> = None;
+        for offset in count.. {
+            let Some(next) = self.blocks.ahead(offset)? else {
+                break;
+            };
+            bytes += u64::from(next.block.len_bytes);
+            if bytes > PREFETCH_WINDOWS * self.window_bytes {
+                break;
+            }
+            if offset < at {
+                continue;
+            }
+            at = offset + 1;
+            row = match row {
+                Some((start, end)) if end == next.block.addr => Some((start, next.block.end())),
+                before => {
+                    self.prefetch(before);
+                    Some((next.block.addr, next.block.end()))
+                }
+            };
+        }
+        self.prefetch(row);
+        self.told = at;
+        Ok(())
+    }
+
+    fn prefetch(&self, row: Option<(u64, u64)>) {
+        if let Some((start, end)) = row {
+            self.loader.volume.prefetch(start, end - start);
+        }
+    }
+
+    /// To the next block.
+    fn go_on(&mut self) -> Result<(), VtError> {
+        self.is_going_on = true;
+        self.told = self.told.saturating_sub(1);
+        self.blocks.next()
     }
 
     /// Runs a step of the cursor in the block.
@@ -186,6 +238,7 @@ impl<L: BlockList> RunIter<L> {
 impl<L: BlockList> EntryIter for RunIter<L> {
     fn seek(&mut self, key: &[u8], seqno: Seqno) -> Result<(), VtError> {
         self.data = None;
+        (self.is_going_on, self.told) = (false, 0);
         self.blocks.seek(key)?;
         // The versions wanted may only be in a later block.
         while self.enter()? {
@@ -193,13 +246,14 @@ impl<L: BlockList> EntryIter for RunIter<L> {
             if self.is_on_entry() {
                 return Ok(());
             }
-            self.blocks.next()?;
+            self.go_on()?;
         }
         Ok(())
     }
 
     fn seek_before(&mut self, key: Option<&[u8]>) -> Result<(), VtError> {
         self.data = None;
+        (self.is_going_on, self.told) = (false, 0);
         self.blocks.seek_before(key)?;
         if self.enter()? {
             self.in_block(|data| match key {
@@ -215,7 +269,7 @@ impl<L: BlockList> EntryIter for RunIter<L> {
         self.in_block(DataIter::next)?;
         if self.data.is_some() && !self.is_on_entry() {
             self.data = None;
-            self.blocks.next()?;
+            self.go_on()?;
             self.enter()?;
             self.in_block(DataIter::seek_first)?;
         }
@@ -227,6 +281,7 @@ impl<L: BlockList> EntryIter for RunIter<L> {
         self.in_block(DataIter::prev)?;
         if self.data.is_some() && !self.is_on_entry() {
             self.data = None;
+            (self.is_going_on, self.told) = (false, 0);
             self.blocks.prev()?;
             self.enter()?;
             self.in_block(DataIter::seek_last)?;

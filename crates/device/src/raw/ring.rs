@@ -1,0 +1,129 @@
+//! Several reads at the same time, by io_uring.
+//!
+//! A ring belongs to one caller at a time. A call hands over all its requests and waits for every one
+//! of them, whatever becomes of some: no buffer is given up while the kernel may write to it.
+
+#![expect(
+    unsafe_code,
+    reason = "the kernel is given addresses of buffers, and writes to them on its own"
+)]
+
+use super::direct::Part;
+use crate::positioned;
+use io_uring::{IoUring, Probe, opcode, types};
+use rustix::io::Errno;
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use stitch_base::sync::Mutex;
+
+/// Requests under way at a time, of one caller.
+const DEPTH: u32 = 32;
+/// Rings that are kept for the next caller.
+const KEPT_MAX: usize = 8;
+
+/// Rings, each used by one caller at a time.
+pub(super) struct Rings {
+    kept: Mutex<Vec<IoUring>>,
+}
+
+impl std::fmt::Debug for Rings {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Rings").finish_non_exhaustive()
+    }
+}
+
+impl Rings {
+    /// Rings, if the kernel has them and lets us.
+    ///
+    /// # Errors
+    /// What the kernel says if not.
+    pub(super) fn new() -> io::Result<Self> {
+        let ring = IoUring::new(DEPTH)?;
+        let mut probe = Probe::new();
+        ring.submitter().register_probe(&mut probe)?;
+        if !probe.is_supported(opcode::Read::CODE) {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        Ok(Self {
+            kept: Mutex::new(vec![ring]),
+        })
+    }
+
+    /// Reads all parts into their buffers.
+    pub(super) fn read(&self, file: &File, parts: &mut [Part]) -> io::Result<()> {
+        let kept = self.kept.lock().pop();
+        let mut ring = match kept {
+            Some(ring) => ring,
+            None => IoUring::new(DEPTH)?,
+        };
+        for some in parts.chunks_mut(DEPTH as usize) {
+            read_some(&mut ring, file, some)?;
+        }
+        let mut kept = self.kept.lock();
+        if kept.len() < KEPT_MAX {
+            kept.push(ring);
+        }
+        Ok(())
+    }
+}
+
+/// Reads at most [`DEPTH`] parts.
+fn read_some(ring: &mut IoUring, file: &File, parts: &mut [Part]) -> io::Result<()> {
+    assert!(parts.len() <= DEPTH as usize, "they fit the ring");
+    for (number, part) in parts.iter_mut().enumerate() {
+        let len = u32::try_from(part.len).expect("a request is bounded");
+        let to = part.buffer.get(part.len).as_mut_ptr();
+        let entry = opcode::Read::new(types::Fd(file.as_raw_fd()), to, len)
+            .offset(part.offset)
+            .build()
+            .user_data(number as u64);
+        // SAFETY: the buffer is `len` bytes long, is borrowed by nobody else, and outlives the
+        // request: this function does not return, not even by an error, before the kernel has
+        // answered all of them (`wait_for_all`).
+        let pushed = unsafe { ring.submission().push(&entry) };
+        pushed.expect("the ring has room for them");
+    }
+    let results = wait_for_all(ring, parts.len());
+    for (part, result) in parts.iter_mut().zip(results) {
+        let done = match result {
+            Ok(done) => done,
+            // Both mean: ask again.
+            Err(Errno::AGAIN | Errno::INTR) => 0,
+            Err(errno) => return Err(errno.into()),
+        };
+        if done < part.len {
+            // As short reads are: go on where it stopped.
+            let rest = &mut part.buffer.get(part.len)[done..];
+            positioned::read_exact(file, part.offset + done as u64, rest)?;
+        }
+    }
+    Ok(())
+}
+
+/// Submits what was pushed and waits until all `count` requests are answered: how many bytes each
+/// has read.
+fn wait_for_all(ring: &mut IoUring, count: usize) -> Vec<Result<usize, Errno>> {
+    let mut results = vec![Ok(0); count];
+    let mut left = count;
+    while left > 0 {
+        if let Err(error) = ring.submit_and_wait(left) {
+            let is_passing = [Errno::INTR, Errno::AGAIN, Errno::BUSY]
+                .iter()
+                .any(|errno| error.raw_os_error() == Some(errno.raw_os_error()));
+            if !is_passing {
+                // The kernel holds addresses of memory that any other way on would free, an
+                // unwinding panic too. It does not happen with a ring that is whole.
+                std::process::abort();
+            }
+        }
+        for answer in ring.completion() {
+            let number = usize::try_from(answer.user_data()).expect("as was given");
+            let result = answer.result();
+            results[number] =
+                usize::try_from(result).map_err(|_| Errno::from_raw_os_error(-result));
+            left -= 1;
+        }
+    }
+    results
+}
