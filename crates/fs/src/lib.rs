@@ -37,6 +37,7 @@ pub use data::{FILE_BYTES_MAX, INLINE_BYTES_MAX};
 pub use error::{FsError, FsResult};
 pub use inode::INODE_BYTES;
 pub use make::SYMLINK_BYTES_MAX;
+pub use schema::{CompressOptions, set_compression};
 pub use system::FileSystem;
 pub use types::{
     AtimePolicy, Attr, Caller, DirEntry, DirName, FallocateMode, FileKind, FsOptions, NewNode,

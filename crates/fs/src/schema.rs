@@ -54,6 +54,46 @@ fn dictionaries() -> [(&'static str, TreeOptions); 4] {
     ]
 }
 
+/// How the trees of a file system are compressed. `None` leaves one as it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CompressOptions {
+    /// Contents of files. Not compressed in a new file system.
+    pub data: Option<Compression>,
+    /// Names, attributes and extended attributes, and contents of files up to
+    /// [`INLINE_BYTES_MAX`](crate::INLINE_BYTES_MAX). [`Compression::Lz4`] in a new file system.
+    pub meta: Option<Compression>,
+}
+
+/// Sets how a file system is compressed. It holds for what is written from now on, and for good.
+///
+/// # Errors
+/// [`FsError::NotFound`] if there is no file system; those of the engine.
+///
+/// # Durability
+/// On the medium when this returns.
+pub fn set_compression(engine: &Arc<dyn Engine>, wanted: CompressOptions) -> FsResult<()> {
+    let schema = match Schema::open(Arc::clone(engine), SCHEMA) {
+        Err(DbError::NoSchema(_)) => return Err(FsError::NotFound),
+        other => other?,
+    };
+    for (name, dictionary) in schema.dictionaries() {
+        let wanted = match name.as_str() {
+            "data" => wanted.data,
+            _ => wanted.meta,
+        };
+        let infos = engine.trees();
+        let info = infos.iter().find(|info| info.id == dictionary.tree());
+        if let (Some(compression), Some(info)) = (wanted, info) {
+            let options = TreeOptions {
+                compression,
+                ..info.options.clone()
+            };
+            engine.alter_tree(info.id, &options)?;
+        }
+    }
+    Ok(())
+}
+
 impl Store {
     /// Makes the trees, the header and the root directory.
     pub(crate) fn create(

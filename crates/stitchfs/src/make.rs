@@ -18,6 +18,7 @@ use stitch_base::{ErrorKind, random};
 use stitch_device::{
     Device, FileDevice, LEN_UNIT_BYTES, OpenOptions, STORE_FILE_NAME, mounted_at, open_path,
 };
+use stitch_fs::CompressOptions;
 use stitch_volume::{FormatOptions, VOLUME_BYTES_MIN, Volume, VolumeError};
 
 /// How to make a store.
@@ -33,6 +34,8 @@ pub struct MakeOptions {
     pub zone_bytes: Option<u64>,
     /// Owner and mode of the root directory.
     pub root: RootOwner,
+    /// How the file system is compressed.
+    pub compress: CompressOptions,
 }
 
 /// Whose the root directory of a new store is.

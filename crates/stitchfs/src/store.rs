@@ -9,7 +9,9 @@ use std::time::Duration;
 use stitch_base::ErrorKind;
 use stitch_base::sync::Arc;
 use stitch_device::Device;
-use stitch_fs::{AtimePolicy, Caller, FileSystem, FsError, FsOptions, SetAttr, fsck};
+use stitch_fs::{
+    AtimePolicy, Caller, CompressOptions, FileSystem, FsError, FsOptions, SetAttr, fsck,
+};
 use stitch_kv::{Engine, LostKeys, UpsertRegistry, Violation};
 use stitch_volume::{Durability, Opened, Volume};
 use stitch_vt::{Defragged, StitchByKey, VtEngine, VtOptions, Watch};
@@ -29,6 +31,8 @@ pub struct StoreOptions {
     pub durability: Durability,
     /// Gives up a damaged end of the log: the operations in it are lost, and all after them.
     pub drop_log_tail: bool,
+    /// How the file system is compressed from now on; by default as it was. Kept in the store.
+    pub compress: CompressOptions,
     /// Upsert functions of the program's own trees, by numbers from 1024 on. To be given at every
     /// opening: a value cannot be read while a function that is to be folded into it is missing.
     pub upserts: UpsertRegistry,
@@ -47,6 +51,7 @@ impl Default for StoreOptions {
             atime: AtimePolicy::default(),
             durability: Durability::default(),
             drop_log_tail: false,
+            compress: CompressOptions::default(),
             upserts: UpsertRegistry::default(),
             stitch_by_key: None,
             discard: false,
@@ -172,6 +177,7 @@ impl Store {
         let fs_options = FsOptions::default();
         let root = options.root;
         FileSystem::format(&self.engine, &fs_options, (root.uid, root.gid))?;
+        stitch_fs::set_compression(&self.engine, options.compress)?;
         if root.mode == RootOwner::default().mode {
             return Ok(());
         }
@@ -195,6 +201,10 @@ impl Store {
             inodes_max: inodes_max(self.options.memory_bytes),
             ..FsOptions::default()
         };
+        if !self.options.read_only {
+            let set = stitch_fs::set_compression(&self.engine, self.options.compress);
+            set.map_err(|error| self.explain(error))?;
+        }
         let opened = FileSystem::open(Arc::clone(&self.engine), options);
         opened.map_err(|error| self.explain(error))
     }

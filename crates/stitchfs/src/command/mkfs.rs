@@ -1,11 +1,11 @@
 //! `stitchfs mkfs`: makes a store.
 
-use super::{output, size};
+use super::{compress, output, size};
 use anyhow::Result;
 use clap::Parser;
 use serde_json::json;
 use std::path::PathBuf;
-use stitchfs::{Made, MakeOptions, RootOwner};
+use stitchfs::{CompressOptions, Compression, Made, MakeOptions, RootOwner};
 
 const AFTER: &str = "\
 Examples:
@@ -33,6 +33,10 @@ pub(super) struct Args {
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     zone_size: Option<u64>,
 
+    /// Compress contents of files: none, lz4 or zstd. Holds until a mount says otherwise
+    #[arg(long, value_name = "HOW", default_value = "none", value_parser = compress::parse)]
+    compress: Compression,
+
     /// Print what was made as JSON
     #[arg(long)]
     json: bool,
@@ -52,6 +56,10 @@ pub(super) fn run(args: &Args) -> Result<u8> {
             uid: rustix::process::geteuid().as_raw(),
             gid: rustix::process::getegid().as_raw(),
             mode: 0o755,
+        },
+        compress: CompressOptions {
+            data: Some(args.compress),
+            meta: None,
         },
     };
     let bar = output::progress("making");

@@ -17,7 +17,8 @@ use stitch_fuse::mount;
 use stitch_fuse::session::Stopper;
 use stitch_fuse::{MountOptions, SessionConfig};
 use stitchfs::{
-    AtimePolicy, Durability, Host, MakeOptions, RootOwner, Store, StoreError, StoreOptions,
+    AtimePolicy, CompressOptions, Durability, Host, MakeOptions, RootOwner, Store, StoreError,
+    StoreOptions,
 };
 
 /// How long to wait for a store that is in use but not mounted.
@@ -33,6 +34,8 @@ Options after -o:
   commit=SECONDS                            unsynced work that a power cut may take; 5 by default
   memory=SIZE                               as --memory
   discard                                   tell the device of space as it becomes free
+  compress=none|lz4|zstd                    contents of files that are written from now on; kept
+  compress_meta=none|lz4|zstd               names, attributes and small files; lz4 in a new store
   fsname=NAME                               what shows as the mounted device
   remount                                   changes the flags (first two lines) of a mount in place
 Words for mount(8) and systemd (defaults, noauto, user, nofail, _netdev, x-...) are passed over.
@@ -272,6 +275,10 @@ fn open(args: &Args, words: &MountWords) -> Result<Store> {
             Durability::default()
         },
         discard: words.discard,
+        compress: CompressOptions {
+            data: words.compress,
+            meta: words.compress_meta,
+        },
         ..StoreOptions::default()
     };
     open_patiently(&args.store, &options).map_err(|error| explain(&args.store, error))

@@ -1,6 +1,7 @@
 //! The words after `-o`, as in fstab(5) and mount(8).
 
-use super::size;
+use super::{compress, size};
+use stitchfs::Compression;
 
 /// One word after `-o`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,6 +38,10 @@ pub(super) enum MountOption {
     Memory(u64),
     /// `discard`, `nodiscard`.
     Discard(bool),
+    /// `compress=`: contents of files.
+    Compress(Compression),
+    /// `compress_meta=`: names and attributes.
+    CompressMeta(Compression),
     /// `fsname=`.
     FsName(String),
     /// `remount`: other flags for what is mounted.
@@ -76,6 +81,8 @@ pub(super) struct MountWords {
     pub(super) commit_s: Option<u32>,
     pub(super) memory_bytes: Option<u64>,
     pub(super) discard: bool,
+    pub(super) compress: Option<Compression>,
+    pub(super) compress_meta: Option<Compression>,
     pub(super) fs_name: Option<String>,
     pub(super) remount: bool,
 }
@@ -108,6 +115,8 @@ impl MountWords {
             MountOption::Commit(seconds) => self.commit_s = Some(seconds),
             MountOption::Memory(bytes) => self.memory_bytes = Some(bytes),
             MountOption::Discard(on) => self.discard = on,
+            MountOption::Compress(how) => self.compress = Some(how),
+            MountOption::CompressMeta(how) => self.compress_meta = Some(how),
             MountOption::FsName(name) => self.fs_name = Some(name),
             MountOption::Remount => self.remount = true,
             MountOption::Ignored => {}
@@ -180,6 +189,8 @@ fn parse_value(word: &str, name: &str, value: &str) -> Result<MountOption, Strin
             _ => return Err(format!("{word:?}: give 1 to 3600 seconds")),
         },
         "memory" => MountOption::Memory(size::parse_memory(value)?),
+        "compress" => MountOption::Compress(compression(word, value)?),
+        "compress_meta" => MountOption::CompressMeta(compression(word, value)?),
         "fsname" if !value.is_empty() => MountOption::FsName(value.to_owned()),
         "fsname" => return Err("fsname= needs a name, as fsname=data".into()),
         // Ours whatever it says; mount.fuse passes it.
@@ -189,6 +200,10 @@ fn parse_value(word: &str, name: &str, value: &str) -> Result<MountOption, Strin
         _ if is_for_others(name) => MountOption::Ignored,
         _ => return Err(unknown(name)),
     })
+}
+
+fn compression(word: &str, value: &str) -> Result<Compression, String> {
+    compress::parse(value).map_err(|_| format!("{word:?}: give none, lz4 or zstd"))
 }
 
 fn unknown(name: &str) -> String {
@@ -236,6 +251,9 @@ mod tests {
         assert!(!words.read_only && words.no_suid);
         assert_eq!(words.access_times, AccessTimes::Strict);
         assert_eq!(words.commit_s, Some(7));
+        let packed = self::words("compress=lz4,compress_meta=none,compress=zstd");
+        assert_eq!(packed.compress, Some(Compression::Zstd));
+        assert_eq!(packed.compress_meta, Some(Compression::None));
         assert_eq!(words.memory_bytes, Some(128 << 20));
     }
 
@@ -266,6 +284,8 @@ mod tests {
             ("umask=9", "number"),
             ("commit=0", "3600"),
             ("uid=nobody", "nobody"),
+            ("compress=gzip", "zstd"),
+            ("compress", "--help"),
             ("memory=lots", "lots"),
             ("memory=1M", "64M"),
             ("mode=755", "--help"),

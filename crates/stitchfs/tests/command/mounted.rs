@@ -371,3 +371,51 @@ fn the_log_goes_to_a_file() {
     let log = fs::read_to_string(mounted.place.path("log")).unwrap();
     assert_eq!(log, "", "a mount in good health writes nothing");
 }
+
+/// Bytes of the mounted store that are in use, once all of it is written out.
+fn used_bytes(mounted: &mut Mounted, options: &[&str]) -> u64 {
+    mounted.umount();
+    mounted.mount(options);
+    let stat = rustix::fs::statvfs(mounted.place.path("mnt")).unwrap();
+    (stat.f_blocks - stat.f_bfree) * stat.f_frsize
+}
+
+#[test]
+fn contents_are_compressed_where_a_mount_said_so_and_it_pays() {
+    const MIB: u64 = 1 << 20;
+    let Some(mut mounted) = Mounted::new(&["-o", "compress=zstd"]) else {
+        return;
+    };
+    let text: Vec<u8> = (0..)
+        .flat_map(|n: u32| format!("line {n}\n").into_bytes())
+        .take(8 << 20)
+        .collect();
+    let mut noise = vec![0; 4 << 20];
+    stitch_base::random::Rng::new(7).fill(&mut noise);
+    fs::write(mounted.path("text"), &text).unwrap();
+    let first = used_bytes(&mut mounted, &[]);
+    assert!(first < 4 * MIB, "{first} bytes for 8 MiB of text");
+    fs::write(mounted.path("more text"), &text).unwrap();
+    let kept = used_bytes(&mut mounted, &[]);
+    assert!(
+        kept < 2 * first,
+        "a mount keeps what an earlier one said: {kept} bytes"
+    );
+    fs::write(mounted.path("noise"), &noise).unwrap();
+    let incompressible = used_bytes(&mut mounted, &["-o", "compress=none"]) - kept;
+    assert!(
+        (4 * MIB..4 * MIB + MIB / 4).contains(&incompressible),
+        "{incompressible}"
+    );
+    fs::write(mounted.path("plain text"), &text).unwrap();
+    let plain = used_bytes(&mut mounted, &["-o", "compress=lz4"]) - kept - incompressible;
+    assert!(
+        (8 * MIB..9 * MIB).contains(&plain),
+        "{plain} bytes for 8 MiB"
+    );
+    for name in ["text", "more text", "plain text"] {
+        assert!(fs::read(mounted.path(name)).unwrap() == text, "{name}");
+    }
+    assert!(fs::read(mounted.path("noise")).unwrap() == noise);
+    mounted.umount();
+}
