@@ -15,6 +15,7 @@ pub(crate) fn run(root: &Path) -> Result<bool> {
     let mut steps = Steps::new();
     add_lints(&mut steps, root);
     add_tests(&mut steps, root);
+    add_interleavings(&mut steps, root);
     add_docs(&mut steps, root);
     Ok(steps.finish())
 }
@@ -53,6 +54,23 @@ pub(crate) fn add_tests(steps: &mut Steps, root: &Path) {
             cargo(root).args(["test", "--quiet", "--workspace"]),
             libtest_counts,
         )
+    });
+}
+
+/// Orders in which threads can meet (ADR 0072).
+pub(crate) fn add_interleavings(steps: &mut Steps, root: &Path) {
+    let args = [
+        "test",
+        "--quiet",
+        "-p",
+        "stitch-vt",
+        "--features",
+        "shuttle",
+        "--lib",
+        "interleavings",
+    ];
+    steps.run("interleavings", || {
+        counting(cargo(root).args(args), libtest_counts)
     });
 }
 

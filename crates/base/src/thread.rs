@@ -1,7 +1,16 @@
 //! The one place that starts threads.
 
 use std::io;
-use std::thread::{Builder, JoinHandle};
+
+#[cfg(feature = "shuttle")]
+pub use shuttle::thread::JoinHandle;
+#[cfg(not(feature = "shuttle"))]
+pub use std::thread::JoinHandle;
+
+#[cfg(feature = "shuttle")]
+use shuttle::thread::Builder;
+#[cfg(not(feature = "shuttle"))]
+use std::thread::Builder;
 
 /// Starts a thread with a name that shows in debuggers and in `/proc`.
 ///

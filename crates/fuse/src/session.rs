@@ -13,7 +13,7 @@ mod negotiate;
 
 use std::io;
 use std::path::Path;
-use std::thread::JoinHandle;
+use stitch_base::thread::JoinHandle;
 
 use stitch_base::ErrorKind;
 use stitch_base::sync::{Arc, Mutex};

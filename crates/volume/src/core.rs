@@ -1,9 +1,9 @@
 //! What all parts of an open volume share: the device, the identity, and the poison.
 
 use crate::VolumeError;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use stitch_base::Generation;
 use stitch_base::sync::Arc;
+use stitch_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use stitch_device::Device;
 use stitch_format::superblock::Areas;
 

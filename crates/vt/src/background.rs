@@ -10,9 +10,9 @@ use crate::compaction::Pressure;
 use crate::defrag::IdleDefrag;
 use crate::store::{Store, Worker};
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::Duration;
 use stitch_base::thread;
+use stitch_base::thread::JoinHandle;
 
 /// How long the shape must have been in order before work that nobody waits for begins.
 const IDLE_AFTER: Duration = Duration::from_millis(1500);

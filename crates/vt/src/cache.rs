@@ -182,6 +182,28 @@ impl BlockCache {
         self.shards.iter().map(|shard| shard.lock().bytes).sum()
     }
 
+    /// Panics unless each block is found once, and all bytes are counted.
+    #[cfg(all(test, feature = "shuttle"))]
+    pub(crate) fn assert_sound(&self) {
+        for shard in &self.shards {
+            let shard = shard.lock();
+            assert_eq!(
+                shard.by_key.len(),
+                shard.slots.len(),
+                "a block is there twice"
+            );
+            for (at, slot) in shard.slots.iter().enumerate() {
+                assert_eq!(
+                    shard.by_key.get(&slot.key),
+                    Some(&at),
+                    "a block is not found"
+                );
+            }
+            let bytes: usize = shard.slots.iter().map(|slot| slot.bytes).sum();
+            assert_eq!(bytes, shard.bytes, "bytes are counted");
+        }
+    }
+
     /// Counters of all readers.
     pub(crate) const fn counters(&self) -> &ReadCounters {
         &self.counters

@@ -1,6 +1,6 @@
 //! What the engine counts.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use stitch_base::sync::atomic::{AtomicU64, Ordering};
 use stitch_kv::{Counters, counters as names};
 
 macro_rules! counters {

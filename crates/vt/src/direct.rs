@@ -18,7 +18,7 @@ use crate::version::{LeftBehind, TableHandle};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use stitch_base::sync::atomic::{AtomicUsize, Ordering};
 use stitch_base::sync::{Mutex, RwLock};
 use stitch_base::{Seqno, TreeId};
 use stitch_format::vt_index::IndexEntry;

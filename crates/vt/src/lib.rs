@@ -19,6 +19,9 @@ mod error;
 mod fold;
 mod gaps;
 mod install;
+#[cfg(test)]
+#[cfg(feature = "shuttle")]
+mod interleavings;
 mod iter;
 mod memtable;
 mod options;

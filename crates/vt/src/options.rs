@@ -67,6 +67,8 @@ pub struct VtOptions {
     pub table_bytes: Option<u64>,
     /// Target size of level 1; by default from the two above.
     pub level1_bytes: Option<u64>,
+    /// Each deeper level's target is this many times larger; at least 2.
+    pub fanout: u64,
 }
 
 impl Default for VtOptions {
@@ -82,6 +84,7 @@ impl Default for VtOptions {
             memtable_bytes: None,
             table_bytes: None,
             level1_bytes: None,
+            fanout: 8,
         }
     }
 }
@@ -137,7 +140,7 @@ impl Sizes {
             pick: PickOptions {
                 level0_tables: 4,
                 level1_bytes: level1,
-                fanout: 8,
+                fanout: options.fanout.max(2),
                 table_bytes: table,
                 input_bytes_max: (16 * table).max(10 * memtable),
             },

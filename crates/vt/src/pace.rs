@@ -8,8 +8,8 @@
 use crate::compaction::debt;
 use crate::options::{SEALED_COUNT_MAX, Sizes};
 use crate::view::View;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+use stitch_base::sync::atomic::{AtomicU64, Ordering};
 
 /// Longest sleep of one commit.
 pub(crate) const SLEEP_MAX: Duration = Duration::from_millis(40);

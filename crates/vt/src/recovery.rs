@@ -20,7 +20,7 @@ use crate::view::View;
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use stitch_base::sync::atomic::Ordering;
 use stitch_base::{ErrorKind, Lsn, Seqno, TreeId};
 use stitch_format::FormatError;
 use stitch_format::logged_commit::{LogItem, LogItems, LoggedRun};

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use stitch_base::Seqno;
 use stitch_base::sync::Mutex;
+use stitch_base::sync::atomic::{AtomicU64, Ordering};
 use stitch_kv::Snapshot;
 
 /// The snapshots of a store, by what they see.

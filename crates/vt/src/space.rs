@@ -10,7 +10,7 @@
 use crate::VtError;
 use crate::compaction::Pressure;
 use crate::store::Store;
-use std::sync::atomic::Ordering;
+use stitch_base::sync::atomic::Ordering;
 use stitch_kv::{SpaceClass, SpaceUsage, TreeOptions};
 use stitch_volume::Class;
 

@@ -24,7 +24,7 @@ use crate::version::{TableHandle, Version};
 use crate::view::{View, Views};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use stitch_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use stitch_base::sync::{Condvar, Mutex};
 use stitch_base::{Lsn, Seqno, TableId, TreeId};
 use stitch_volume::Volume;

@@ -31,6 +31,8 @@ pub fn cases() -> Vec<Case> {
     cases.extend(of_system(vt_kv(small), SIZE));
     let direct = VtHost::new("vt-direct", SMALL, 8 << 10, 16 << 10).with_direct(1 << 10);
     cases.extend(of_system(vt_kv(direct), SIZE));
+    let varied = VtHost::new("vt-varied", SMALL, 8 << 10, 16 << 10).with_varied_options();
+    cases.extend(of_system(vt_kv(varied), SIZE));
     let tight = VtHost::new("vt-full", TIGHT, 16 << 10, 16 << 10).with_direct(2 << 10);
     cases.extend(of_system(vt_kv(tight), SIZE));
     let threads = VtHost::new("vt-threads", SMALL, 16 << 10, 16 << 10).with_direct(2 << 10);

@@ -3,7 +3,7 @@
 
 use stitch_base::{Generation, Lsn};
 use stitch_device::{Device, MemDevice};
-use stitch_format::superblock::{Areas, COPIES, COPY_BYTES, Closed, Superblock, VERSION};
+use stitch_format::superblock::{Areas, COPIES, COPY_BYTES, Closed, Superblock};
 use stitch_format::version_object::{ObjectHeader, ObjectKind};
 
 /// Lengths of the areas, in bytes; multiples of 4 KiB.
@@ -19,6 +19,8 @@ pub struct Tiny {
     pub zones: u64,
 }
 
+/// The oldest format that is read.
+const VERSION_MIN: (u16, u16) = (2, 0);
 const SALT: u64 = 0x0123_4567_89ab_cdef;
 
 impl Tiny {
@@ -40,8 +42,9 @@ impl Tiny {
             log_durable: Lsn(0),
         };
         let superblock = Superblock {
-            version: VERSION,
-            readable: VERSION,
+            // The oldest: what needs a newer format raises it, crashes and all.
+            version: VERSION_MIN,
+            readable: VERSION_MIN,
             generation: Generation(0),
             uuid: *b"a tiny volume...",
             label: "tiny".to_owned(),

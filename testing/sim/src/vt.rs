@@ -6,11 +6,12 @@ use crate::SystemError;
 use crate::kv::{Chore, Host, OpenEngine};
 use crate::tiny::Tiny;
 use std::time::Duration;
+use stitch_base::random::Rng;
 use stitch_base::sync::Arc;
 use stitch_device::{Device, MemDevice};
 use stitch_kv::{Compression, TreeOptions, UpsertRegistry};
 use stitch_volume::{OpenOptions, Volume};
-use stitch_vt::{MEMORY_BYTES_MIN, VtEngine, VtError, VtOptions};
+use stitch_vt::{MEMORY_BYTES_MIN, StitchByKey, VtEngine, VtError, VtOptions};
 
 /// Makes and opens VT-tree stores.
 #[derive(Clone, Debug)]
@@ -22,6 +23,7 @@ pub struct VtHost {
     has_threads: bool,
     direct_bytes_min: u64,
     discard: bool,
+    is_varied: bool,
 }
 
 impl VtHost {
@@ -36,6 +38,31 @@ impl VtHost {
             has_threads: false,
             direct_bytes_min: u64::MAX,
             discard: false,
+            is_varied: false,
+        }
+    }
+
+    /// With other options in each life: what one has written, others read with theirs.
+    #[must_use]
+    pub fn with_varied_options(mut self) -> Self {
+        self.is_varied = true;
+        self
+    }
+
+    /// The options of a life, by its generation.
+    fn vary(options: &mut VtOptions, generation: u64) {
+        let mut rng = Rng::new(generation);
+        let mut choose = |choices: [u64; 4]| choices[usize::try_from(rng.below(4)).unwrap_or(0)];
+        let table_bytes = choose([8 << 10, 16 << 10, 32 << 10, 64 << 10]);
+        options.memtable_bytes = Some(choose([4 << 10, 8 << 10, 16 << 10, 32 << 10]));
+        options.table_bytes = Some(table_bytes);
+        options.level1_bytes = Some(table_bytes * choose([1, 2, 4, 8]));
+        options.fanout = choose([2, 3, 8, 16]);
+        options.direct_bytes_min = choose([300, 1 << 10, 4 << 10, u64::MAX]);
+        let threshold = choose([0, 512, 4 << 10, u64::MAX]);
+        if choose([0, 1, 2, 3]) == 0 {
+            let by_key = StitchByKey::new(move |_, _| Some(threshold));
+            options.stitch_by_key = Some(by_key);
         }
     }
 
@@ -103,7 +130,8 @@ impl Host for VtHost {
         };
         let opened =
             Volume::open(device, &volume_options).map_err(|e| SystemError::new(e.kind(), e))?;
-        let options = VtOptions {
+        let generation = opened.volume.generation();
+        let mut options = VtOptions {
             memory_bytes: MEMORY_BYTES_MIN,
             upserts: functions,
             sync_interval: Duration::from_millis(20),
@@ -114,6 +142,9 @@ impl Host for VtHost {
             direct_bytes_min: self.direct_bytes_min,
             ..VtOptions::default()
         };
+        if self.is_varied {
+            Self::vary(&mut options, generation.0);
+        }
         let engine = VtEngine::open(opened, options).map_err(|e| SystemError::new(e.kind(), e))?;
         let stepped = Arc::clone(&engine);
         let step = move || stepped.step().map_err(|e| SystemError::new(e.kind(), e));

@@ -1,7 +1,7 @@
 //! Work that follows requests, in a thread of its own, so that nobody who asks waits for it.
 
-use std::thread::JoinHandle;
 use std::time::Duration;
+use stitch_base::thread::JoinHandle;
 
 use stitch_base::sync::{Arc, Condvar, Mutex};
 

@@ -3,16 +3,24 @@
 use super::functions::{self, ADD, APPEND, HASH, REMOVE_IF};
 use super::{Ending, Factory, Rows, Store, drain, dump};
 use crate::{
-    Batch, CommitOptions, Direction, Engine, KeyRange, ModelEngine, Snapshot, TreeOptions,
+    Batch, CommitOptions, Compression, Direction, Engine, KeyRange, ModelEngine, Snapshot,
+    TreeOptions,
 };
 use stitch_base::TreeId;
 use stitch_base::random::Rng;
 
 /// What a random run does. The same parameters do the same on every engine.
+///
+/// `seed` chooses what is written and read, and `tuning_seed` what must make no difference to that:
+/// options of trees and their changes, when background work is waited for, when the store is opened
+/// anew and how it ended before. So runs with the same seed and different tuning must give the same
+/// answers.
 #[derive(Clone, Copy, Debug)]
 pub struct Params {
     /// Seed of all choices.
     pub seed: u64,
+    /// Seed of all that must make no difference.
+    pub tuning_seed: u64,
     /// Number of operations.
     pub ops: u64,
     /// How many different keys there are.
@@ -27,6 +35,8 @@ pub struct Params {
     pub settle_one_in: u64,
     /// One operation in so many closes or kills the store and opens it again.
     pub reopen_one_in: u64,
+    /// One operation in so many gives a tree other options.
+    pub alter_one_in: u64,
 }
 
 impl Params {
@@ -35,6 +45,7 @@ impl Params {
     pub const fn new(seed: u64) -> Self {
         Self {
             seed,
+            tuning_seed: seed,
             ops: 4000,
             keys: 400,
             trees: 3,
@@ -42,6 +53,7 @@ impl Params {
             long_value_bytes: 40_000,
             settle_one_in: 200,
             reopen_one_in: 700,
+            alter_one_in: 250,
         }
     }
 }
@@ -64,14 +76,16 @@ pub(super) fn short(factory: &dyn Factory) {
     run(factory, few_keys);
 }
 
-/// Runs one sequence.
+/// Runs one sequence. Answers a digest of all that was read of the present.
 ///
 /// # Panics
 /// At the first answer that differs from the model's; the message names the parameters and the
 /// operation.
-pub fn run(factory: &dyn Factory, params: Params) {
+pub fn run(factory: &dyn Factory, params: Params) -> u64 {
     let mut run = Run {
         rng: Rng::new(params.seed),
+        tuning: Rng::new(params.tuning_seed ^ 0x7e57),
+        digest: 0,
         store: Store::new(factory),
         model: ModelEngine::new(functions::registry()),
         trees: Vec::new(),
@@ -90,17 +104,41 @@ pub fn run(factory: &dyn Factory, params: Params) {
     run.compare_all();
     run.snapshots.clear();
     run.store.finish();
+    run.digest
+}
+
+/// When something is read.
+enum Moment {
+    Now,
+    /// Of the store and of the model.
+    Then(Snapshot, Snapshot),
+    /// A snapshot that the store has lost.
+    Lost,
+}
+
+impl Moment {
+    /// What the store and the model are to be asked with; `None` if they cannot.
+    fn both(&self) -> Option<(Option<&Snapshot>, Option<&Snapshot>)> {
+        match self {
+            Self::Now => Some((None, None)),
+            Self::Then(store, model) => Some((Some(store), Some(model))),
+            Self::Lost => None,
+        }
+    }
 }
 
 struct Run {
     params: Params,
     rng: Rng,
+    /// For what must make no difference.
+    tuning: Rng,
+    digest: u64,
     store: Store,
     model: ModelEngine,
     trees: Vec<TreeId>,
     names: u64,
-    /// Of the store and of the model, at the same moment.
-    snapshots: Vec<(Snapshot, Snapshot)>,
+    /// Of the store and of the model, at the same moment. `None` once the store was opened anew.
+    snapshots: Vec<Option<(Snapshot, Snapshot)>>,
     op: u64,
 }
 
@@ -135,11 +173,14 @@ impl Run {
     }
 
     fn step(&mut self) {
-        if self.rng.one_in(self.params.settle_one_in) {
+        if self.tuning.one_in(self.params.settle_one_in) {
             self.store.settle();
         }
-        if self.rng.one_in(self.params.reopen_one_in) {
+        if self.tuning.one_in(self.params.reopen_one_in) {
             self.reopen();
+        }
+        if self.tuning.one_in(self.params.alter_one_in) {
+            self.alter_tree();
         }
         match self.rng.below(1000) {
             0..500 => self.commit(),
@@ -202,23 +243,40 @@ impl Run {
     }
 
     /// Now, or one of the snapshots.
-    fn moment(&mut self) -> Option<(Snapshot, Snapshot)> {
+    fn moment(&mut self) -> Moment {
         if self.snapshots.is_empty() || self.rng.one_in(2) {
-            return None;
+            return Moment::Now;
         }
         let count = u64::try_from(self.snapshots.len()).unwrap_or(1);
         let index = usize::try_from(self.rng.below(count)).unwrap_or(0);
-        Some(self.snapshots[index].clone())
+        match self.snapshots[index].clone() {
+            Some((store, model)) => Moment::Then(store, model),
+            None => Moment::Lost,
+        }
+    }
+
+    /// Takes what was read into the digest, if it is of the present.
+    fn note(&mut self, moment: &Moment, bytes: &[u8]) {
+        if matches!(moment, Moment::Now) {
+            let len = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
+            self.digest = (self.digest ^ len).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            for byte in bytes {
+                self.digest = (self.digest ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+            }
+        }
     }
 
     fn get(&mut self) {
         let (tree, key, moment) = (self.tree(), self.key(), self.moment());
-        let (at, model_at) = moment.as_ref().map(|(a, b)| (a, b)).unzip();
+        let Some((at, model_at)) = moment.both() else {
+            return;
+        };
         let got = self.store.engine().get(tree, &key, at);
         let got = got.unwrap_or_else(|e| panic!("{}: {e}", self.at()));
         let expected = self.model.get(tree, &key, model_at);
         let expected = expected.expect("the model reads");
         assert_eq!(got, expected, "{}: key {key:?}", self.at());
+        self.note(&moment, got.as_deref().unwrap_or(b"none"));
     }
 
     fn scan(&mut self) {
@@ -235,7 +293,9 @@ impl Run {
             Direction::Backward
         };
         let rows_max = usize::try_from(1 + self.rng.below(200)).unwrap_or(1);
-        let (at, model_at) = moment.as_ref().map(|(a, b)| (a, b)).unzip();
+        let Some((at, model_at)) = moment.both() else {
+            return;
+        };
         let of = |engine: &dyn Engine, at| first_rows(engine, tree, range, direction, at, rows_max);
         let got = of(self.store.engine(), at);
         let expected = of(&self.model, model_at);
@@ -243,12 +303,16 @@ impl Run {
         for (got, expected) in got.iter().zip(&expected) {
             assert_eq!(got, expected, "{}: {range:?} {direction:?}", self.at());
         }
+        for (key, value) in &got {
+            self.note(&moment, key);
+            self.note(&moment, value);
+        }
     }
 
     fn take_snapshot(&mut self) {
         if self.snapshots.len() < 8 {
             let pair = (self.store.engine().snapshot(), self.model.snapshot());
-            self.snapshots.push(pair);
+            self.snapshots.push(Some(pair));
         }
     }
 
@@ -262,12 +326,7 @@ impl Run {
     fn create_tree(&mut self) {
         let name = format!("tree {}", self.names);
         self.names += 1;
-        let options = TreeOptions {
-            block_bytes: 4096 << self.rng.below(3),
-            stitch_bytes: [0, 16 << 10, 64 << 10, u64::MAX]
-                [usize::try_from(self.rng.below(4)).unwrap_or(0)],
-            ..TreeOptions::default()
-        };
+        let options = self.tree_options();
         let made = self.store.engine().create_tree(&name, &options);
         let made = made.unwrap_or_else(|e| panic!("{}: {e}", self.at()));
         let modelled = self.model.create_tree(&name, &options);
@@ -275,6 +334,25 @@ impl Run {
         // So that one batch serves both.
         assert_eq!(made, modelled, "trees are numbered one after the other");
         self.trees.push(made);
+    }
+
+    fn tree_options(&mut self) -> TreeOptions {
+        let mut choose = |count| usize::try_from(self.tuning.below(count)).unwrap_or(0);
+        TreeOptions {
+            block_bytes: [1 << 10, 4 << 10, 16 << 10, 64 << 10][choose(4)],
+            stitch_bytes: [0, 4 << 10, 64 << 10, u64::MAX][choose(4)],
+            compression: [Compression::None, Compression::Lz4, Compression::Zstd][choose(3)],
+        }
+    }
+
+    fn alter_tree(&mut self) {
+        let options = self.tree_options();
+        let count = u64::try_from(self.trees.len()).unwrap_or(1);
+        let tree = self.trees[usize::try_from(self.tuning.below(count)).unwrap_or(0)];
+        let altered = self.store.engine().alter_tree(tree, &options);
+        assert!(altered.is_ok(), "{}: {altered:?}", self.at());
+        let modelled = self.model.alter_tree(tree, &options);
+        modelled.expect("the model alters trees");
     }
 
     fn replace_tree(&mut self) {
@@ -287,14 +365,18 @@ impl Run {
     }
 
     fn reopen(&mut self) {
-        self.snapshots.clear();
-        let ending = if self.rng.one_in(2) {
-            Ending::Closed
-        } else {
-            Ending::Killed
+        self.snapshots.fill(None);
+        let ending = match self.tuning.below(3) {
+            0 => Ending::Closed,
+            1 => Ending::Killed,
+            _ => {
+                self.store.engine().sync().expect("the store syncs");
+                Ending::PowerCut
+            }
         };
-        self.store.reopen(ending);
-        self.model = self.model.reopened();
+        if self.store.reopen(ending) {
+            self.model = self.model.reopened();
+        }
         self.compare_all();
     }
 

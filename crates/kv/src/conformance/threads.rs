@@ -119,7 +119,7 @@ pub(super) fn readers_see_whole_batches(factory: &dyn Factory) {
     }
     let ends: Vec<_> = threads
         .into_iter()
-        .map(std::thread::JoinHandle::join)
+        .map(stitch_base::thread::JoinHandle::join)
         .collect();
     assert!(ends.iter().all(Result::is_ok), "a thread failed");
     let count = store.get(trees[0], b"count").unwrap_or_default();

@@ -41,8 +41,9 @@ impl Store {
     pub(crate) fn compact_one(&self, pressure: Pressure) -> Result<bool, VtError> {
         let mut obstacles = self.compaction.lock();
         self.check_writable()?;
-        let snapshots = self.snapshots.held();
+        // In this order: a snapshot that is taken after the list sees all that is in the version.
         let version = self.version();
+        let snapshots = self.snapshots.held();
         let options = self.pick_options();
         let plan = pick(&version, &options, &snapshots, pressure, &obstacles)
             .or_else(|| self.pick_evacuation(&version, pressure, &obstacles));

@@ -173,9 +173,10 @@ proptest! {
     }
 }
 
+#[cfg(not(feature = "shuttle"))]
 #[test]
 fn a_reader_never_meets_versions_newer_than_it_asked_for() {
-    use std::sync::atomic::{AtomicU64, Ordering};
+    use stitch_base::sync::atomic::{AtomicU64, Ordering};
     let memtable = Arc::new(Memtable::new(1 << 20));
     let published = Arc::new(AtomicU64::new(0));
     let (writes, until) = (Arc::clone(&memtable), Arc::clone(&published));

@@ -6,7 +6,7 @@ use crate::gaps::{Gap, Hint, TreeGaps, gap_at, successor};
 use crate::read::VtScan;
 use crate::store::Store;
 use crate::version::TreeVersion;
-use std::sync::atomic::Ordering;
+use stitch_base::sync::atomic::Ordering;
 use stitch_base::{Seqno, TreeId};
 use stitch_kv::{Direction, KeyRange};
 

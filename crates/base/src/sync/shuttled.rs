@@ -1,0 +1,149 @@
+//! Locks whose every step is a choice of the model checker, with the interface of the real ones.
+
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::sync::PoisonError;
+use std::time::Duration;
+
+/// A lock for one.
+#[derive(Default)]
+pub struct Mutex<T: ?Sized>(shuttle::sync::Mutex<T>);
+
+/// A lock, held.
+pub struct MutexGuard<'a, T: ?Sized> {
+    mutex: &'a Mutex<T>,
+    /// `None` only while the lock is given up for a moment.
+    guard: Option<shuttle::sync::MutexGuard<'a, T>>,
+}
+
+const HELD: &str = "the lock is held";
+
+impl<T> Mutex<T> {
+    /// A lock around a value.
+    pub const fn new(value: T) -> Self {
+        Self(shuttle::sync::Mutex::new(value))
+    }
+
+    /// The value.
+    pub fn into_inner(self) -> T {
+        self.0.into_inner().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<T: ?Sized> Mutex<T> {
+    /// Waits for the lock.
+    pub fn lock(&self) -> MutexGuard<'_, T> {
+        MutexGuard {
+            mutex: self,
+            guard: Some(self.lock_inner()),
+        }
+    }
+
+    fn lock_inner(&self) -> shuttle::sync::MutexGuard<'_, T> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<T: ?Sized> fmt::Debug for Mutex<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Mutex")
+    }
+}
+
+impl<T: ?Sized> MutexGuard<'_, T> {
+    /// Gives the lock up while `work` is done, and takes it again.
+    pub fn unlocked<U>(this: &mut Self, work: impl FnOnce() -> U) -> U {
+        drop(this.guard.take());
+        let done = work();
+        this.guard = Some(this.mutex.lock_inner());
+        done
+    }
+}
+
+impl<T: ?Sized> Deref for MutexGuard<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        self.guard.as_ref().expect(HELD)
+    }
+}
+
+impl<T: ?Sized> DerefMut for MutexGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        self.guard.as_mut().expect(HELD)
+    }
+}
+
+impl<T: ?Sized> fmt::Debug for MutexGuard<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("MutexGuard")
+    }
+}
+
+/// What to wait at, with a lock.
+#[derive(Debug, Default)]
+pub struct Condvar(shuttle::sync::Condvar);
+
+impl Condvar {
+    /// Nobody waits yet.
+    pub const fn new() -> Self {
+        Self(shuttle::sync::Condvar::new())
+    }
+
+    /// Gives the lock up until notified.
+    pub fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
+        let inner = guard.guard.take().expect(HELD);
+        let woken = self.0.wait(inner).unwrap_or_else(PoisonError::into_inner);
+        guard.guard = Some(woken);
+    }
+
+    /// As [`Self::wait`]. There is no time here: the timeout never comes, so that a wake-up that
+    /// somebody forgot is a deadlock, and found.
+    pub fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, _timeout: Duration) {
+        self.wait(guard);
+    }
+
+    /// Wakes one.
+    pub fn notify_one(&self) {
+        self.0.notify_one();
+    }
+
+    /// Wakes all.
+    pub fn notify_all(&self) {
+        self.0.notify_all();
+    }
+}
+
+/// A lock for many readers or one writer.
+#[derive(Default)]
+pub struct RwLock<T: ?Sized>(shuttle::sync::RwLock<T>);
+
+/// A lock, held for reading.
+pub type RwLockReadGuard<'a, T> = shuttle::sync::RwLockReadGuard<'a, T>;
+/// A lock, held for writing.
+pub type RwLockWriteGuard<'a, T> = shuttle::sync::RwLockWriteGuard<'a, T>;
+
+impl<T> RwLock<T> {
+    /// A lock around a value.
+    pub const fn new(value: T) -> Self {
+        Self(shuttle::sync::RwLock::new(value))
+    }
+}
+
+impl<T: ?Sized> RwLock<T> {
+    /// Waits for the lock, to read.
+    pub fn read(&self) -> RwLockReadGuard<'_, T> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for the lock, to write.
+    pub fn write(&self) -> RwLockWriteGuard<'_, T> {
+        self.0.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<T: ?Sized> fmt::Debug for RwLock<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("RwLock")
+    }
+}
