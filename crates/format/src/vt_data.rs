@@ -81,8 +81,9 @@ fn narrow(offset: usize) -> u32 {
 }
 
 /// Builds a data block's payload: `add+ finish`, and again.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct DataBuilder {
+    interval: usize,
     out: Vec<u8>,
     restarts: Vec<u32>,
     last_key: Vec<u8>,
@@ -90,11 +91,35 @@ pub struct DataBuilder {
     base: u64,
 }
 
+impl Default for DataBuilder {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl DataBuilder {
     /// An empty block.
     #[must_use]
     pub fn new() -> Self {
-        Self::default()
+        Self::with_interval(RESTART_INTERVAL)
+    }
+
+    /// An empty block that stores every so-manyth key whole; readers take any. 1: no key shares
+    /// anything.
+    ///
+    /// # Panics
+    /// If it is 0.
+    #[must_use]
+    pub fn with_interval(interval: usize) -> Self {
+        assert!(interval > 0, "the first key is stored whole");
+        Self {
+            interval,
+            out: Vec::new(),
+            restarts: Vec::new(),
+            last_key: Vec::new(),
+            entry_count: 0,
+            base: 0,
+        }
     }
 
     /// True if nothing was added.
@@ -133,7 +158,7 @@ impl DataBuilder {
             self.out.extend_from_slice(&self.base.to_le_bytes());
         }
         let mut shared = 0;
-        if self.entry_count.is_multiple_of(RESTART_INTERVAL) {
+        if self.entry_count.is_multiple_of(self.interval) {
             self.restarts.push(narrow(self.out.len()));
         } else {
             debug_assert!(self.last_key.as_slice() <= key, "entries are in order");

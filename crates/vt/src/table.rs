@@ -41,4 +41,6 @@ fn key_hash(key: &[u8]) -> u64 {
 }
 
 #[cfg(test)]
+mod prefix_cost;
+#[cfg(test)]
 mod tests;

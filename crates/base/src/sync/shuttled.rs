@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
-use std::sync::PoisonError;
+use std::sync::{PoisonError, TryLockError};
 use std::time::Duration;
 
 /// A lock for one.
@@ -37,6 +37,19 @@ impl<T: ?Sized> Mutex<T> {
             mutex: self,
             guard: Some(self.lock_inner()),
         }
+    }
+
+    /// The lock, if nobody holds it.
+    pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        let guard = match self.0.try_lock() {
+            Ok(guard) => guard,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        Some(MutexGuard {
+            mutex: self,
+            guard: Some(guard),
+        })
     }
 
     fn lock_inner(&self) -> shuttle::sync::MutexGuard<'_, T> {
