@@ -244,7 +244,10 @@ impl Ran {
             obstacles.tried.extend(upper_ids(plan));
             return;
         }
-        obstacles.avoided.clear();
+        if self.left_in_zone.is_empty() {
+            obstacles.avoided.clear();
+        }
+        // Two of them would take turns for ever if each let the other be tried again.
         obstacles.avoided.extend(self.left_in_zone);
         obstacles.unreadable.extend(self.unreadable);
         if plan.kind == PlanKind::Part {
