@@ -19,8 +19,8 @@ pub const SUPERBLOCK_BYTES: usize = 512;
 pub const LABEL_BYTES_MAX: usize = 64;
 /// Version of the format that this program writes: major, minor.
 ///
-/// 2.1: trees whose options change, and blocks compressed by Zstandard. A store of format 2.0 stays
-/// one until it has either.
+/// 2.1: trees whose options change, value blocks, and blocks compressed by Zstandard. A store of format 2.0 stays
+/// one until it has any.
 pub const VERSION: (u16, u16) = (2, 1);
 /// Features that this program knows; a volume with others is opened all the same.
 pub const FEATURES_COMPATIBLE: u64 = 0;

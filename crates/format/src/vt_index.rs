@@ -10,17 +10,23 @@
 //! Of an entry, numbers are varints unless said otherwise, keys and filter byte strings:
 //! last key, first key, block (see [`BlockPtr`]), number of the table that it was written for,
 //! length before compression, count of entries, count of deletes, flags (u8, bit 0: has several
-//! versions of a key), smallest sequence number, largest minus smallest, quotient filter.
+//! versions of a key, bit 1: a value block), smallest sequence number, largest minus smallest, quotient
+//! filter.
+//!
+//! A *value block* is the bytes of one put's value and zeros to the next sector; it has no header. All else
+//! stands here: the key is the last key (the first is stored empty), there is one entry and no filter, the
+//! length before compression is the value's, and the checksum is that of [`value_checksum`].
 //!
 //! A block is reused in another table by copying its entry.
 
 use crate::FormatError;
 use crate::block::{ALIGN, PAYLOAD_BYTES_MAX, block_bytes};
-use crate::codec::{Reader, put_bytes, put_varint};
+use crate::codec::{Reader, checksum, checksum_append, put_bytes, put_varint};
 use stitch_base::{Seqno, TableId};
 
 const RECORD: &str = "table index block";
 const HAS_VERSIONS: u8 = 1;
+const IS_VALUE: u8 = 2;
 const NUMBER_BYTES: usize = 4;
 
 /// Where a block is, and how to know that it is the right one. Stored as address u64, length u32,
@@ -67,6 +73,20 @@ impl BlockPtr {
     }
 }
 
+/// Checksum of a value block: CRC-32C of the volume's salt, the address and the value.
+#[must_use]
+pub fn value_checksum(salt: u64, addr: u64, value: &[u8]) -> u32 {
+    let mut sum = checksum(&salt.to_le_bytes());
+    sum = checksum_append(sum, &addr.to_le_bytes());
+    checksum_append(sum, value)
+}
+
+/// Bytes that the block of a value takes on the device.
+#[must_use]
+pub const fn value_block_bytes(value_len: u64) -> u64 {
+    value_len.next_multiple_of(ALIGN)
+}
+
 /// What a table's index says about a data block.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct IndexEntry {
@@ -86,11 +106,13 @@ pub struct IndexEntry {
     pub delete_count: u32,
     /// True if it holds several versions of a key, or a key of which other blocks hold versions.
     pub has_versions: bool,
+    /// True if it is a value block.
+    pub is_value: bool,
     /// Smallest sequence number in it.
     pub min_seqno: Seqno,
     /// Largest sequence number in it.
     pub max_seqno: Seqno,
-    /// Quotient filter of its keys.
+    /// Quotient filter of its keys; none for a value block.
     pub filter: Vec<u8>,
 }
 
@@ -107,6 +129,7 @@ impl IndexEntry {
             entry_count: self.entry_count,
             delete_count: self.delete_count,
             has_versions: self.has_versions,
+            is_value: self.is_value,
             min_seqno: self.min_seqno,
             max_seqno: self.max_seqno,
             filter: &self.filter,
@@ -139,11 +162,13 @@ pub struct IndexEntryRef<'a> {
     pub delete_count: u32,
     /// True if it holds several versions of a key, or a key of which other blocks hold versions.
     pub has_versions: bool,
+    /// True if it is a value block.
+    pub is_value: bool,
     /// Smallest sequence number in it.
     pub min_seqno: Seqno,
     /// Largest sequence number in it.
     pub max_seqno: Seqno,
-    /// Quotient filter of its keys.
+    /// Quotient filter of its keys; none for a value block.
     pub filter: &'a [u8],
 }
 
@@ -160,6 +185,7 @@ impl IndexEntryRef<'_> {
             entry_count: self.entry_count,
             delete_count: self.delete_count,
             has_versions: self.has_versions,
+            is_value: self.is_value,
             min_seqno: self.min_seqno,
             max_seqno: self.max_seqno,
             filter: self.filter.to_vec(),
@@ -168,13 +194,14 @@ impl IndexEntryRef<'_> {
 
     fn put(&self, out: &mut Vec<u8>) {
         put_bytes(out, self.last);
-        put_bytes(out, self.first);
+        put_bytes(out, if self.is_value { &[] } else { self.first });
         self.block.put(out);
         put_varint(out, self.origin.0);
         put_varint(out, u64::from(self.raw_bytes));
         put_varint(out, u64::from(self.entry_count));
         put_varint(out, u64::from(self.delete_count));
-        out.push(if self.has_versions { HAS_VERSIONS } else { 0 });
+        let flag = |is_set: bool, bit: u8| if is_set { bit } else { 0 };
+        out.push(flag(self.has_versions, HAS_VERSIONS) | flag(self.is_value, IS_VALUE));
         put_varint(out, self.min_seqno.0);
         put_varint(out, self.max_seqno.0 - self.min_seqno.0);
         put_bytes(out, self.filter);
@@ -305,8 +332,8 @@ impl IndexLayout {
         let entry_count = number(&mut r, "entry count", u64::from(raw_bytes))?;
         let delete_count = number(&mut r, "delete count", u64::from(entry_count))?;
         let flags = r.u8()?;
-        if flags & !HAS_VERSIONS != 0 {
-            return Err(r.field("flags", "0 or 1", flags.to_string()));
+        if flags & !(HAS_VERSIONS | IS_VALUE) != 0 {
+            return Err(r.field("flags", "0 to 3", flags.to_string()));
         }
         let min_seqno = r.varint()?;
         let spread = r.varint()?;
@@ -317,7 +344,7 @@ impl IndexLayout {
         if first > last || entry_count == 0 {
             return Err(r.field("keys", "in order and some", format!("{entry_count} keys")));
         }
-        Ok(IndexEntryRef {
+        let entry = IndexEntryRef {
             first,
             last,
             block,
@@ -326,11 +353,34 @@ impl IndexLayout {
             entry_count,
             delete_count,
             has_versions: flags & HAS_VERSIONS != 0,
+            is_value: flags & IS_VALUE != 0,
             min_seqno: Seqno(min_seqno),
             max_seqno: Seqno(max_seqno),
             filter,
-        })
+        };
+        if entry.is_value {
+            return as_value(&r, entry);
+        }
+        Ok(entry)
     }
+}
+
+/// The entry of a value block: one put, and nothing left to say about it.
+fn as_value<'a>(
+    r: &Reader<'_>,
+    entry: IndexEntryRef<'a>,
+) -> Result<IndexEntryRef<'a>, FormatError> {
+    let is_one = (entry.entry_count, entry.delete_count) == (1, 0);
+    let is_bare = entry.first.is_empty() && entry.filter.is_empty();
+    let is_whole =
+        u64::from(entry.block.len_bytes) == value_block_bytes(u64::from(entry.raw_bytes));
+    if !(is_one && is_bare && is_whole && entry.min_seqno == entry.max_seqno) {
+        return Err(r.field("value block", "one put", format!("{:?}", entry.block)));
+    }
+    Ok(IndexEntryRef {
+        first: entry.last,
+        ..entry
+    })
 }
 
 fn number(r: &mut Reader<'_>, field: &'static str, max: u64) -> Result<u32, FormatError> {

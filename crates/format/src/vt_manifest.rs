@@ -5,10 +5,10 @@
 //!
 //! | part of an edit | layout |
 //! |---|---|
-//! | version | u8: 1, or 2 if there are altered trees or one is compressed by Zstandard |
+//! | version | u8: 1, or 2 if there are altered trees, value blocks or a tree compressed by Zstandard |
 //! | counters | last seqno, next table number, next tree number |
 //! | dropped trees | count, tree numbers; every table of theirs goes with them |
-//! | new trees | count, of each: number, name, block bytes, stitching threshold, compression (u8) |
+//! | new trees | count, of each: number, name, block bytes, stitching threshold, compression (u8), and in version 2 value block threshold |
 //! | altered trees | as new trees, of living trees whose options change; version 2 only |
 //! | removed tables | count, table numbers |
 //! | moved tables | count, of each: table number, new level (u8) |
@@ -17,16 +17,20 @@
 //! Parts are applied in this order. Of a table: number, tree, smallest key, largest key, flags (u8,
 //! bit 0: the largest key itself is not in it), counts of entries, deletes and range deletes, bytes
 //! of data blocks, smallest and largest seqno, root block (address u64, length u32), count of runs,
-//! of each run: address u64, length.
+//! of each run: address u64, length. From version 2 on the bytes of value blocks follow those of data
+//! blocks, and runs are stored as sectors of 512 bytes: how many lie between the end of the run before
+//! (of the first: the beginning of the device) and this one, and how many it has.
 
 use crate::FormatError;
+use crate::block::ALIGN;
 use crate::codec::{Reader, put_bytes, put_varint};
 use stitch_base::{Seqno, TableId, TreeId};
 
 /// The layout of every edit that needs no other.
-const VERSION: u8 = 1;
-/// With altered trees.
-const VERSION_ALTERED: u8 = 2;
+const VERSION_PLAIN: u8 = 1;
+/// With altered trees and value blocks.
+const VERSION: u8 = 2;
+const SECTOR_BYTES: u64 = ALIGN;
 const LARGEST_EXCLUDED: u8 = 1;
 const COMPRESSION_MAX_VERSION_1: u8 = 1;
 const COMPRESSION_MAX: u8 = 2;
@@ -71,6 +75,8 @@ pub struct TableMeta {
     pub range_delete_count: u64,
     /// Bytes of its data blocks on the device.
     pub data_bytes: u64,
+    /// Of these, bytes of value blocks, which no compaction copies.
+    pub value_bytes: u64,
     /// Smallest sequence number in it.
     pub min_seqno: Seqno,
     /// Largest sequence number in it.
@@ -84,6 +90,12 @@ pub struct TableMeta {
 }
 
 impl TableMeta {
+    /// What it weighs in a compaction, in bytes: see [`weight`].
+    #[must_use]
+    pub fn weight(&self) -> u64 {
+        weight(self.owned_bytes(), self.value_bytes)
+    }
+
     /// Bytes of the device that it owns.
     #[must_use]
     pub fn owned_bytes(&self) -> u64 {
@@ -114,6 +126,13 @@ impl TableMeta {
     }
 }
 
+/// What `bytes` weigh in a compaction if `value_bytes` of them are value blocks, which cost it their index
+/// entries only: a quarter.
+#[must_use]
+pub const fn weight(bytes: u64, value_bytes: u64) -> u64 {
+    bytes - value_bytes / 4 * 3
+}
+
 /// A tree as a version lists it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TreeRecord {
@@ -127,6 +146,8 @@ pub struct TreeRecord {
     pub stitch_bytes: u64,
     /// Compression of data blocks: 0 none, 1 LZ4, 2 Zstandard. Do not renumber.
     pub compression: u8,
+    /// Shortest value that gets a block of its own, in bytes; 0: none does.
+    pub value_block_bytes: u32,
 }
 
 /// The change from one version to the next.
@@ -157,9 +178,9 @@ impl VersionEdit {
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let version = if self.is_of_version_1() {
-            VERSION
+            VERSION_PLAIN
         } else {
-            VERSION_ALTERED
+            VERSION
         };
         let mut out = vec![version];
         put_varint(&mut out, self.last_seqno.0);
@@ -171,12 +192,12 @@ impl VersionEdit {
         }
         put_varint(&mut out, self.new_trees.len() as u64);
         for tree in &self.new_trees {
-            put_tree(&mut out, tree);
+            put_tree(&mut out, tree, version);
         }
-        if version >= VERSION_ALTERED {
+        if version > VERSION_PLAIN {
             put_varint(&mut out, self.altered_trees.len() as u64);
             for tree in &self.altered_trees {
-                put_tree(&mut out, tree);
+                put_tree(&mut out, tree, version);
             }
         }
         put_varint(&mut out, self.removed.len() as u64);
@@ -191,7 +212,7 @@ impl VersionEdit {
         put_varint(&mut out, self.added.len() as u64);
         for (level, table) in &self.added {
             out.push(*level);
-            put_table(&mut out, table);
+            put_table(&mut out, table, version);
         }
         out
     }
@@ -199,8 +220,12 @@ impl VersionEdit {
     /// True if programs that know only format 2.0 read it.
     #[must_use]
     pub fn is_of_version_1(&self) -> bool {
-        let is_old = |tree: &TreeRecord| tree.compression <= COMPRESSION_MAX_VERSION_1;
-        self.altered_trees.is_empty() && self.new_trees.iter().all(is_old)
+        let is_old = |tree: &TreeRecord| {
+            tree.compression <= COMPRESSION_MAX_VERSION_1 && tree.value_block_bytes == 0
+        };
+        self.altered_trees.is_empty()
+            && self.new_trees.iter().all(is_old)
+            && self.added.iter().all(|(_, table)| table.value_bytes == 0)
     }
 
     /// Reads an edit.
@@ -210,21 +235,17 @@ impl VersionEdit {
     pub fn decode(bytes: &[u8]) -> Result<Self, FormatError> {
         let mut reader = Reader::new("version edit", bytes);
         let version = reader.u8()?;
-        if version > VERSION_ALTERED {
+        if version > VERSION {
             return Err(FormatError::Newer {
                 record: "version edit",
                 found: u32::from(version),
-                supported: u32::from(VERSION_ALTERED),
+                supported: u32::from(VERSION),
             });
         }
-        if version < VERSION {
+        if version < VERSION_PLAIN {
             return Err(reader.field("version", "1 or 2", version.to_string()));
         }
-        let compression_max = match version {
-            VERSION => COMPRESSION_MAX_VERSION_1,
-            _ => COMPRESSION_MAX,
-        };
-        let tree = |r: &mut Reader<'_>| read_tree(r, compression_max);
+        let tree = |r: &mut Reader<'_>| read_tree(r, version);
         let r = &mut reader;
         let edit = Self {
             last_seqno: Seqno(r.varint()?),
@@ -233,27 +254,30 @@ impl VersionEdit {
             dropped_trees: list(r, tree_id)?,
             new_trees: list(r, tree)?,
             altered_trees: match version {
-                VERSION => Vec::new(),
+                VERSION_PLAIN => Vec::new(),
                 _ => list(r, tree)?,
             },
             removed: list(r, |r| Ok(TableId(r.varint()?)))?,
             moved: list(r, |r| Ok((TableId(r.varint()?), level(r)?)))?,
-            added: list(r, |r| Ok((level(r)?, read_table(r)?)))?,
+            added: list(r, |r| Ok((level(r)?, read_table(r, version)?)))?,
         };
         reader.finish()?;
         Ok(edit)
     }
 }
 
-fn put_tree(out: &mut Vec<u8>, tree: &TreeRecord) {
+fn put_tree(out: &mut Vec<u8>, tree: &TreeRecord, version: u8) {
     put_varint(out, u64::from(tree.id.0));
     put_bytes(out, tree.name.as_bytes());
     put_varint(out, u64::from(tree.block_bytes));
     put_varint(out, tree.stitch_bytes);
     out.push(tree.compression);
+    if version > VERSION_PLAIN {
+        put_varint(out, u64::from(tree.value_block_bytes));
+    }
 }
 
-fn put_table(out: &mut Vec<u8>, table: &TableMeta) {
+fn put_table(out: &mut Vec<u8>, table: &TableMeta, version: u8) {
     put_varint(out, table.id.0);
     put_varint(out, u64::from(table.tree.0));
     put_bytes(out, &table.smallest);
@@ -268,17 +292,35 @@ fn put_table(out: &mut Vec<u8>, table: &TableMeta) {
         table.delete_count,
         table.range_delete_count,
         table.data_bytes,
-        table.min_seqno.0,
-        table.max_seqno.0,
     ] {
         put_varint(out, number);
     }
+    if version > VERSION_PLAIN {
+        put_varint(out, table.value_bytes);
+    }
+    put_varint(out, table.min_seqno.0);
+    put_varint(out, table.max_seqno.0);
     out.extend_from_slice(&table.root_addr.to_le_bytes());
     out.extend_from_slice(&table.root_bytes.to_le_bytes());
     put_varint(out, table.runs.len() as u64);
+    if version == VERSION_PLAIN {
+        for run in &table.runs {
+            out.extend_from_slice(&run.addr.to_le_bytes());
+            put_varint(out, run.len_bytes);
+        }
+        return;
+    }
+    let mut end = 0;
     for run in &table.runs {
-        out.extend_from_slice(&run.addr.to_le_bytes());
-        put_varint(out, run.len_bytes);
+        let is_aligned = run.addr.is_multiple_of(SECTOR_BYTES);
+        assert!(
+            is_aligned && run.len_bytes.is_multiple_of(SECTOR_BYTES),
+            "runs are of sectors"
+        );
+        assert!(run.addr >= end, "runs are in order");
+        put_varint(out, (run.addr - end) / SECTOR_BYTES);
+        put_varint(out, run.len_bytes / SECTOR_BYTES);
+        end = run.end();
     }
 }
 
@@ -313,7 +355,7 @@ fn level(r: &mut Reader<'_>) -> Result<u8, FormatError> {
     Ok(level)
 }
 
-fn read_tree(r: &mut Reader<'_>, compression_max: u8) -> Result<TreeRecord, FormatError> {
+fn read_tree(r: &mut Reader<'_>, version: u8) -> Result<TreeRecord, FormatError> {
     let id = tree_id(r)?;
     if id.0 == 0 {
         return Err(r.field("tree", "above 0", "0".to_owned()));
@@ -325,20 +367,29 @@ fn read_tree(r: &mut Reader<'_>, compression_max: u8) -> Result<TreeRecord, Form
     let block_bytes = narrow(r, "block bytes")?;
     let stitch_bytes = r.varint()?;
     let compression = r.u8()?;
+    let compression_max = match version {
+        VERSION_PLAIN => COMPRESSION_MAX_VERSION_1,
+        _ => COMPRESSION_MAX,
+    };
     if compression > compression_max {
         let expected = format!("at most {compression_max}");
         return Err(r.field("compression", &expected, compression.to_string()));
     }
+    let value_block_bytes = match version {
+        VERSION_PLAIN => 0,
+        _ => narrow(r, "value block bytes")?,
+    };
     Ok(TreeRecord {
         id,
         name,
         block_bytes,
         stitch_bytes,
         compression,
+        value_block_bytes,
     })
 }
 
-fn read_table(r: &mut Reader<'_>) -> Result<TableMeta, FormatError> {
+fn read_table(r: &mut Reader<'_>, version: u8) -> Result<TableMeta, FormatError> {
     let id = TableId(r.varint()?);
     let tree = tree_id(r)?;
     let smallest = r.bytes()?.to_vec();
@@ -357,14 +408,39 @@ fn read_table(r: &mut Reader<'_>) -> Result<TableMeta, FormatError> {
         delete_count: r.varint()?,
         range_delete_count: r.varint()?,
         data_bytes: r.varint()?,
+        value_bytes: match version {
+            VERSION_PLAIN => 0,
+            _ => r.varint()?,
+        },
         min_seqno: Seqno(r.varint()?),
         max_seqno: Seqno(r.varint()?),
         root_addr: r.u64()?,
         root_bytes: r.u32()?,
-        runs: list(r, read_run)?,
+        runs: read_runs(r, version)?,
     };
     check_table(r, &table)?;
     Ok(table)
+}
+
+fn read_runs(r: &mut Reader<'_>, version: u8) -> Result<Vec<Run>, FormatError> {
+    if version == VERSION_PLAIN {
+        return list(r, read_run);
+    }
+    let mut end = 0u64;
+    list(r, |r| {
+        let (gap, sectors) = (r.varint()?, r.varint()?);
+        let addr = gap
+            .checked_mul(SECTOR_BYTES)
+            .and_then(|gap| end.checked_add(gap));
+        let len_bytes = sectors.checked_mul(SECTOR_BYTES);
+        let (Some(addr), Some(len_bytes)) = (addr, len_bytes) else {
+            return Err(r.field("run", "a piece of the device", gap.to_string()));
+        };
+        let run = Run { addr, len_bytes };
+        check_run(r, &run)?;
+        end = run.end();
+        Ok(run)
+    })
 }
 
 fn read_run(r: &mut Reader<'_>) -> Result<Run, FormatError> {
@@ -372,10 +448,15 @@ fn read_run(r: &mut Reader<'_>) -> Result<Run, FormatError> {
         addr: r.u64()?,
         len_bytes: r.varint()?,
     };
+    check_run(r, &run)?;
+    Ok(run)
+}
+
+fn check_run(r: &Reader<'_>, run: &Run) -> Result<(), FormatError> {
     if run.len_bytes == 0 || run.addr.checked_add(run.len_bytes).is_none() {
         return Err(r.field("run", "a piece of the device", format!("{run:?}")));
     }
-    Ok(run)
+    Ok(())
 }
 
 /// What holds for every table that was ever written.
@@ -387,6 +468,10 @@ fn check_table(r: &Reader<'_>, table: &TableMeta) -> Result<(), FormatError> {
     };
     if !is_range {
         return Err(r.field("largest", "not before the smallest key", "before".into()));
+    }
+    if table.value_bytes > table.data_bytes {
+        let found = table.value_bytes.to_string();
+        return Err(r.field("value bytes", "at most those of data blocks", found));
     }
     if table.min_seqno > table.max_seqno || table.delete_count > table.entry_count {
         let found = format!("{}..{}", table.min_seqno, table.max_seqno);

@@ -40,11 +40,13 @@ fn dictionaries() -> [(&'static str, TreeOptions); 4] {
         block_bytes: 16 << 10,
         stitch_bytes: 64 << 10,
         compression: Compression::Lz4,
+        value_block_bytes: 0,
     };
     let large = TreeOptions {
         block_bytes: 64 << 10,
         stitch_bytes: 64 << 10,
         compression: Compression::None,
+        value_block_bytes: 2 << 10,
     };
     [
         ("meta", small.clone()),

@@ -26,6 +26,22 @@ pub struct TreeOptions {
     pub stitch_bytes: u64,
     /// Compression of data blocks.
     pub compression: Compression,
+    /// Shortest value, in bytes, that gets a *value block*: a block of its own, without anything else
+    /// in it, which compactions carry over and never copy, whatever `stitch_bytes` says (other than
+    /// `u64::MAX`). A random overwrite then costs the device the value and a few dozen bytes for each
+    /// level; a scan reads values in the order of their arrival, memtable by memtable. Its place
+    /// is a multiple of 512 bytes. Not in trees with compression. 0: no value does.
+    pub value_block_bytes: u32,
+}
+
+impl TreeOptions {
+    /// True if a value of `len` bytes gets a value block.
+    #[must_use]
+    pub fn has_value_block(&self, len: usize) -> bool {
+        self.value_block_bytes > 0
+            && len as u64 >= u64::from(self.value_block_bytes)
+            && self.compression == Compression::None
+    }
 }
 
 impl Default for TreeOptions {
@@ -34,6 +50,7 @@ impl Default for TreeOptions {
             block_bytes: 16 << 10,
             stitch_bytes: 64 << 10,
             compression: Compression::None,
+            value_block_bytes: 2 << 10,
         }
     }
 }

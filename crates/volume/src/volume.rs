@@ -14,6 +14,7 @@ use stitch_device::{Device, Wanted};
 use stitch_format::block::{self, BlockHeader, BlockKind};
 use stitch_format::superblock::{Closed, Superblock, VERSION};
 use stitch_format::version_object::ObjectKind;
+use stitch_format::vt_index;
 
 /// How to open a volume.
 #[derive(Clone, Copy, Debug, Default)]
@@ -366,6 +367,12 @@ impl Volume {
             payload_len: u32::try_from(payload_len).expect("a block is bounded"),
         };
         block::seal(block, self.core.salt, &header);
+    }
+
+    /// Checksum of a value that stands at `addr` without a header.
+    #[must_use]
+    pub fn value_checksum(&self, addr: u64, value: &[u8]) -> u32 {
+        vt_index::value_checksum(self.core.salt, addr, value)
     }
 
     /// Writes to an extent that was allocated. Durable with the next commit or [`Self::sync`].

@@ -278,6 +278,35 @@ impl Zones {
         Ok(Extent { addr, len })
     }
 
+    /// As [`Self::allocate`], of holes only, the shortest that will do first: for blocks that need not
+    /// lie together, so that long runs are left to others. `None` if there is no hole long enough.
+    ///
+    /// # Panics
+    /// As [`Self::allocate`].
+    pub fn allocate_hole(&self, want_bytes: u64, min_bytes: u64) -> Option<Extent> {
+        assert!(min_bytes > 0, "an allocation is not empty");
+        assert!(min_bytes <= want_bytes, "the least is not above the most");
+        let min = min_bytes.next_multiple_of(GRANULE_BYTES);
+        let want = want_bytes
+            .next_multiple_of(GRANULE_BYTES)
+            .min(self.zone_bytes);
+        let mut state = self.state.lock();
+        let least = u32::try_from(min).ok()?;
+        let is_open = |zone: u32| state.open.values().any(|&open| open == zone);
+        let fits = state.by_hole.range((least, 0)..);
+        let zone = fits.map(|&(_, zone)| zone).find(|&zone| !is_open(zone))?;
+        let (start, len) = state.zones[zone as usize].best_hole(narrow(want));
+        let len = len.min(narrow(want));
+        assert!(u64::from(len) >= min, "the longest hole is long enough");
+        let taken = state.update(zone, |z| z.take(start, len));
+        assert!(taken, "what was found is free");
+        let addr = self.zones_at + u64::from(zone) * self.zone_bytes + u64::from(start);
+        Some(Extent {
+            addr,
+            len: u64::from(len),
+        })
+    }
+
     /// Gives back the unused tail of an allocation that nobody refers to yet.
     ///
     /// # Panics

@@ -13,6 +13,14 @@ use stitch_volume::Reservation;
 /// Space that a table takes beyond its entries: its root, and what rounding loses.
 pub(crate) const TABLE_OVERHEAD_BYTES: u64 = 16 << 10;
 
+/// Space that a commit uses up of what is promised.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Room {
+    pub(crate) bytes: u64,
+    /// Of these, for value blocks of a page each: they need no long run.
+    pub(crate) page_bytes: u64,
+}
+
 /// A memtable, active or sealed.
 pub(crate) struct Buffer {
     pub(crate) memtable: Arc<Memtable>,
@@ -29,6 +37,8 @@ struct BufferState {
     room: Option<Reservation>,
     /// How much of it commits have used up.
     used_bytes: u64,
+    /// Of these, for value blocks of a page each.
+    page_bytes: u64,
     trees: BTreeSet<TreeId>,
     last_seqno: Seqno,
     has_deletes: bool,
@@ -77,6 +87,11 @@ impl Buffer {
         promised.saturating_sub(state.used_bytes)
     }
 
+    /// Promised space that commits have used up for value blocks of a page each.
+    pub(crate) fn page_bytes(&self) -> u64 {
+        self.state.lock().page_bytes
+    }
+
     /// Adds promised space.
     pub(crate) fn add_room(&self, room: Reservation) {
         let mut state = self.state.lock();
@@ -87,16 +102,11 @@ impl Buffer {
     }
 
     /// Notes a commit.
-    pub(crate) fn note(
-        &self,
-        trees: &BTreeSet<TreeId>,
-        room_bytes: u64,
-        deletes: bool,
-        last: Seqno,
-    ) {
+    pub(crate) fn note(&self, trees: &BTreeSet<TreeId>, room: Room, deletes: bool, last: Seqno) {
         let mut state = self.state.lock();
         state.trees.extend(trees);
-        state.used_bytes += room_bytes;
+        state.used_bytes += room.bytes;
+        state.page_bytes += room.page_bytes;
         state.has_deletes |= deletes;
         debug_assert!(last > state.last_seqno, "sequence numbers rise");
         state.last_seqno = last;
@@ -114,6 +124,8 @@ impl Buffer {
 
     /// Gives up the promised space: its tables are written.
     pub(crate) fn release_room(&self) {
-        drop(self.state.lock().room.take());
+        let mut state = self.state.lock();
+        state.page_bytes = 0;
+        drop(state.room.take());
     }
 }

@@ -10,7 +10,7 @@
 //! [`crate::direct`].
 
 use crate::VtError;
-use crate::buffer::{Buffer, TABLE_OVERHEAD_BYTES};
+use crate::buffer::{Buffer, Room, TABLE_OVERHEAD_BYTES};
 use crate::compaction::Pressure;
 use crate::direct::{DirectRun, Part, divide};
 use crate::entry::{EntryRef, Op, RangeDelete};
@@ -18,6 +18,7 @@ use crate::memtable::Memtable;
 use crate::options::SEALED_COUNT_MAX;
 use crate::store::{Committer, Store, Worker};
 use crate::table::{NewTable, TableWriter, WrittenBlocks};
+use crate::version::Version;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,8 +26,9 @@ use stitch_base::sync::MutexGuard;
 use stitch_base::sync::atomic::Ordering;
 use stitch_base::{ErrorKind, Lsn, Seqno, TreeId};
 use stitch_format::logged_commit::{self, HEAD_BYTES, LoggedRun};
+use stitch_format::vt_index::value_block_bytes;
 use stitch_kv::{Batch, CommitOptions, KvError, Limits, Message, Messages, SpaceClass};
-use stitch_volume::{Class, Stream, VolumeError};
+use stitch_volume::{Class, PAGE_BYTES, Stream, VolumeError};
 
 /// Longest key, in bytes.
 pub(crate) const KEY_BYTES_MAX: u64 = 4 << 10;
@@ -40,12 +42,18 @@ const ROOM_BYTES: u64 = 256 << 10;
 const DIRECT_STREAM: Stream = Stream(3);
 /// What a message takes in a table beyond its bytes.
 const MESSAGE_OVERHEAD_BYTES: u64 = 24;
+/// What a value block takes beyond its value: padding, and an index entry without the key.
+const VALUE_BLOCK_OVERHEAD_BYTES: u64 = 512 + 64;
 
 /// What a batch amounts to.
 struct Tally {
     trees: BTreeSet<TreeId>,
     data_bytes: u64,
     has_deletes: bool,
+    /// Bytes that value blocks will take beyond what is put.
+    overhead_bytes: u64,
+    /// Bytes of value blocks that are a page each: they need no long run.
+    page_bytes: u64,
 }
 
 /// A batch in the form in which it is applied.
@@ -147,7 +155,10 @@ impl Store {
             trees: BTreeSet::new(),
             data_bytes: 0,
             has_deletes: false,
+            overhead_bytes: 0,
+            page_bytes: 0,
         };
+        let version = self.version();
         let (mut longest_key, mut longest_operand) = (0, 0);
         for (tree, message) in batch.messages() {
             within("key", message.key().len() as u64, limits.key_bytes_max)?;
@@ -181,6 +192,12 @@ impl Store {
                 message,
                 Message::Delete { .. } | Message::DeleteRange { .. }
             );
+            if is_value_block(&version, tree, &message) {
+                tally.overhead_bytes += key_bytes + VALUE_BLOCK_OVERHEAD_BYTES;
+                if value_block_bytes(operand.len() as u64) == PAGE_BYTES {
+                    tally.page_bytes += operand.len() as u64;
+                }
+            }
             tally.trees.insert(tree);
         }
         self.note_longest(longest_key, longest_operand);
@@ -218,7 +235,7 @@ impl Store {
             self.make_room(&mut committer, divided.logged_bytes)?;
             let active = Arc::clone(self.views.get().active());
             let promised = self.promise(&mut committer, &active, &divided, tally, class)?;
-            let Some(room_bytes) = promised else {
+            let Some(room) = promised else {
                 continue;
             };
             let first = committer.last_seqno.next();
@@ -241,7 +258,7 @@ impl Store {
                 Err(other) => return Err(VtError::from(other).into()),
             };
             let last = self.insert(&active, first, batch, &divided, runs);
-            active.note(&tally.trees, room_bytes, tally.has_deletes, last);
+            active.note(&tally.trees, room, tally.has_deletes, last);
             self.note_gaps(&mut committer, batch, tally);
             committer.last_seqno = last;
             self.visible.store(last.0, Ordering::Release);
@@ -358,16 +375,25 @@ impl Store {
         divided: &Divided,
         tally: &Tally,
         class: SpaceClass,
-    ) -> Result<Option<u64>, KvError> {
+    ) -> Result<Option<Room>, KvError> {
         let bytes = divided.logged_bytes;
         let entries = bytes
             + bytes / 8
             + divided.logged_count * MESSAGE_OVERHEAD_BYTES
-            + divided.index_bytes_max() / 8;
+            + divided.index_bytes_max() / 8
+            + tally.overhead_bytes;
         let needed = entries + active.new_trees(&tally.trees) * TABLE_OVERHEAD_BYTES;
+        let used = Room {
+            bytes: needed,
+            page_bytes: if divided.direct_bytes > 0 {
+                0
+            } else {
+                tally.page_bytes
+            },
+        };
         let missing = needed.saturating_sub(active.room_bytes());
         if missing == 0 {
-            return Ok(Some(needed));
+            return Ok(Some(used));
         }
         let free_bytes = self.free_bytes(class);
         let refused = KvError::NoSpace {
@@ -378,7 +404,7 @@ impl Store {
             return Err(refused);
         }
         let roomy_bytes = self.roomy_bytes(class);
-        if missing > roomy_bytes {
+        if missing.saturating_sub(used.page_bytes) > roomy_bytes {
             // The space is there, in holes.
             let has_more = MutexGuard::unlocked(committer, || self.make_room_of_holes())?;
             return has_more.then_some(None).ok_or(refused);
@@ -389,7 +415,7 @@ impl Store {
             .reserve(wanted, Class::Internal)
             .map_err(|_| refused)?;
         active.add_room(room);
-        Ok(Some(needed))
+        Ok(Some(used))
     }
 
     /// Makes room for a batch in the active memtable: seals it if it is full, and waits while too
@@ -547,6 +573,15 @@ pub(crate) fn insert_message(
         }
     };
     memtable.insert(tree, &EntryRef { key, seqno, op });
+}
+
+/// True if a message is a put whose value gets a block of its own.
+fn is_value_block(version: &Version, tree: TreeId, message: &Message<'_>) -> bool {
+    let Message::Put { value, .. } = message else {
+        return false;
+    };
+    let options = version.trees.get(&tree).map(|tree| &tree.info.options);
+    options.is_some_and(|options| options.has_value_block(value.len()))
 }
 
 fn within(what: &'static str, len_bytes: u64, limit_bytes: u64) -> Result<(), KvError> {

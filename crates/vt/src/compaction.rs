@@ -18,7 +18,7 @@ mod run;
 mod stitch;
 mod survive;
 
-pub(crate) use distill::{DistillRules, distill};
+pub(crate) use distill::{DistillRules, Kept, distill};
 pub(crate) use obstacles::Obstacles;
 pub(crate) use picker::{PickOptions, Pressure, debt, end_of, is_in};
 pub(crate) use stitch::{BlockInfo, Piece, Step, StitchRules, plan_steps};

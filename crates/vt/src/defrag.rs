@@ -141,7 +141,8 @@ impl Store {
         Ok(false)
     }
 
-    fn evacuate_all(&self, watch: &mut Watch<'_>) -> Result<bool, VtError> {
+    /// Evacuates every zone that is worth it. Answers false if it was ended early.
+    pub(crate) fn evacuate_all(&self, watch: &mut Watch<'_>) -> Result<bool, VtError> {
         let mut tried = BTreeSet::new();
         let mut done = 0;
         loop {

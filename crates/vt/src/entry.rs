@@ -5,6 +5,7 @@
 use crate::error::VtError;
 use bytes::Bytes;
 use stitch_base::Seqno;
+use stitch_format::vt_index::IndexEntry;
 
 pub(crate) use stitch_format::vt_data::Op;
 
@@ -63,6 +64,12 @@ pub(crate) trait EntryIter {
         }
         Ok(())
     }
+
+    /// The value block of the entry it stands on, of a cursor that carries such blocks over unread:
+    /// the entry is a put then, and its value is not the one in [`Self::current`].
+    fn carried(&self) -> Option<&IndexEntry> {
+        None
+    }
 }
 
 /// A boxed cursor. Moves between threads, and holds all that it needs.
@@ -87,6 +94,10 @@ impl<T: EntryIter + ?Sized> EntryIter for Box<T> {
 
     fn current(&self) -> Option<EntryRef<'_>> {
         (**self).current()
+    }
+
+    fn carried(&self) -> Option<&IndexEntry> {
+        (**self).carried()
     }
 }
 

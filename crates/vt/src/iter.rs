@@ -10,6 +10,7 @@ use crate::VtError;
 use crate::entry::{BoxIter, EntryIter, EntryRef};
 use std::cmp::Ordering;
 use stitch_base::Seqno;
+use stitch_format::vt_index::IndexEntry;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Heading {
@@ -161,6 +162,10 @@ impl EntryIter for MergeIter {
 
     fn current(&self) -> Option<EntryRef<'_>> {
         self.heap.first().map(|&top| self.entry(top))
+    }
+
+    fn carried(&self) -> Option<&IndexEntry> {
+        self.inputs[*self.heap.first()?].carried()
     }
 }
 

@@ -32,7 +32,7 @@ pub(crate) struct Outputs<'a> {
 pub(crate) struct OutputRules {
     /// Where the volume puts them.
     pub(crate) stream: Stream,
-    /// Size at which a table ends and the next begins.
+    /// Weight at which a table ends and the next begins.
     pub(crate) table_bytes: u64,
     /// Keys, in order, that no table has keys on both sides of.
     pub(crate) cuts: Vec<Vec<u8>>,
@@ -68,14 +68,26 @@ impl<'a> Outputs<'a> {
 
     /// Adds an entry.
     pub(crate) fn add(&mut self, entry: &EntryRef<'_>) -> Result<(), VtError> {
-        let is_new_key = self.writer.is_none() || self.last_key != entry.key;
-        if is_new_key {
-            self.cut_before(Some(entry.key))?;
-            self.cut_if_full(entry.key)?;
-            self.last_key.clear();
-            self.last_key.extend_from_slice(entry.key);
-        }
+        self.begin_key(entry.key)?;
         self.writer().add(entry)
+    }
+
+    /// Re-references a value block, as the entry that it is.
+    pub(crate) fn carry(&mut self, block: &IndexEntry) -> Result<(), VtError> {
+        self.begin_key(&block.last)?;
+        self.writer().carry(block)
+    }
+
+    /// Cuts where versions of a key before this one end, if a cut is due.
+    fn begin_key(&mut self, key: &[u8]) -> Result<(), VtError> {
+        if self.writer.is_some() && self.last_key == key {
+            return Ok(());
+        }
+        self.cut_before(Some(key))?;
+        self.cut_if_full(key)?;
+        self.last_key.clear();
+        self.last_key.extend_from_slice(key);
+        Ok(())
     }
 
     /// Re-references blocks that follow each other on the medium.
@@ -127,7 +139,7 @@ impl<'a> Outputs<'a> {
         let is_full = self
             .writer
             .as_ref()
-            .is_some_and(|w| w.estimated_bytes() >= self.rules.table_bytes);
+            .is_some_and(|w| w.estimated_weight() >= self.rules.table_bytes);
         if is_full {
             self.cut(Some(next_key))?;
         }

@@ -9,7 +9,7 @@
 //! Records of trees that were dropped since are skipped: tree numbers are never reused.
 
 use crate::VtError;
-use crate::buffer::Buffer;
+use crate::buffer::{Buffer, Room};
 use crate::commit::insert_message;
 use crate::direct::DirectRun;
 use crate::memtable::Memtable;
@@ -207,7 +207,11 @@ impl Store {
         if let Ok(room) = self.volume.space().reserve(needed, Class::Internal) {
             active.add_room(room);
         }
-        active.note(&replayed.trees, needed, replayed.has_deletes, last);
+        let used = Room {
+            bytes: needed,
+            page_bytes: 0,
+        };
+        active.note(&replayed.trees, used, replayed.has_deletes, last);
     }
 
     fn make_replay_room(&self, at: Lsn, bytes: u64) {

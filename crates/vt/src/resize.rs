@@ -76,6 +76,12 @@ impl Store {
         if !self.give_back(watch)? {
             return Ok(false);
         }
+        // Room in long runs must be left, and it is made while there is some.
+        let cut_bytes = areas.device_bytes.saturating_sub(device_bytes);
+        let is_tight = self.volume.zones().usage().zones_free_bytes < cut_bytes + 2 * kept;
+        if is_tight && !self.evacuate_all(watch)? {
+            return Ok(false);
+        }
         let mut shrinking = self.volume.begin_shrink(device_bytes, kept)?;
         self.forget_avoided();
         let total = shrinking.live_bytes()?;

@@ -35,11 +35,18 @@ impl Store {
         free.saturating_sub(self.kept_bytes(class))
     }
 
-    /// Of these, bytes that are in long runs now.
+    /// Of these, bytes that are in long runs now. Value blocks of a page need none.
     pub(crate) fn roomy_bytes(&self, class: SpaceClass) -> u64 {
         let roomy = self.volume.zones().roomy_bytes(self.room_run_bytes());
         let promised = self.volume.space().promised_bytes();
-        roomy.saturating_sub(promised + self.kept_bytes(class))
+        let pages: u64 = self
+            .views
+            .get()
+            .buffers
+            .iter()
+            .map(|b| b.page_bytes())
+            .sum();
+        roomy.saturating_sub(promised.saturating_sub(pages) + self.kept_bytes(class))
     }
 
     /// A run of this length holds any block.
@@ -97,7 +104,7 @@ impl Store {
         let before = self.roomy_bytes(SpaceClass::Reserve);
         while self.roomy_bytes(SpaceClass::Reserve) <= before {
             self.check_writable()?;
-            if self.compact_one(Pressure::Space)? {
+            if self.compact_one(Pressure::Room)? {
                 continue;
             }
             // What was deleted since the last write-out may be worth something.

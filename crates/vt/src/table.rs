@@ -19,6 +19,7 @@
 //! 2.2 and 3.1. Differs: filters are kept for each block and not for each table.
 
 mod block;
+mod block_iter;
 mod blocks;
 mod check;
 mod compress;
@@ -32,7 +33,7 @@ mod writer;
 pub(crate) use block::{DataBlock, IndexBlock, Root};
 pub(crate) use direct::DirectBlocks;
 pub(crate) use reader::Table;
-pub(crate) use run::Bounds;
+pub(crate) use run::{Bounds, Carry};
 pub(crate) use writer::{NewTable, TableWriter, WrittenBlocks};
 
 /// The hash of a key that filters go by. Part of the format: filters are stored.

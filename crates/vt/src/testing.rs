@@ -26,6 +26,7 @@ pub(crate) fn meta(tree: TreeId, id: u64, smallest: &str, largest: &str) -> Tabl
         delete_count: 0,
         range_delete_count: 0,
         data_bytes: 100,
+        value_bytes: 0,
         min_seqno: Seqno(1),
         max_seqno: Seqno(id),
         root_addr: id * 1_000_000,
@@ -59,6 +60,7 @@ pub(crate) fn text_version(text: &str) -> Version {
                 block_bytes: 4096,
                 stitch_bytes: 0,
                 compression: 0,
+                value_block_bytes: 0,
             });
             continue;
         }

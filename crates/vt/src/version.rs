@@ -28,19 +28,19 @@ pub(crate) const LEVELS: usize = LEVEL_COUNT as usize;
 pub(crate) struct Level {
     /// Level 0: newest first. Deeper: by key.
     pub(crate) tables: Vec<Arc<TableHandle>>,
-    /// Bytes of the device that they own.
-    pub(crate) bytes: u64,
+    /// What they weigh in a compaction, together.
+    pub(crate) weight: u64,
     /// True if any of them has range deletes.
     pub(crate) has_range_deletes: bool,
 }
 
 impl Level {
     fn new(tables: Vec<Arc<TableHandle>>) -> Self {
-        let bytes = tables.iter().map(|t| t.owned_bytes()).sum();
+        let weight = tables.iter().map(|t| t.weight()).sum();
         let has_range_deletes = tables.iter().any(|t| t.meta().range_delete_count > 0);
         Self {
             tables,
-            bytes,
+            weight,
             has_range_deletes,
         }
     }
@@ -147,6 +147,7 @@ pub(crate) fn tree_record(info: &TreeInfo) -> TreeRecord {
             Compression::Lz4 => 1,
             Compression::Zstd => 2,
         },
+        value_block_bytes: info.options.value_block_bytes,
     }
 }
 
@@ -163,6 +164,7 @@ pub(crate) fn tree_info(record: &TreeRecord) -> TreeInfo {
                 2 => Compression::Zstd,
                 _ => Compression::None,
             },
+            value_block_bytes: record.value_block_bytes,
         },
     }
 }

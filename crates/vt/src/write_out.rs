@@ -154,6 +154,10 @@ impl Store {
             range_deletes: &range_deletes,
             is_bottom: &|_| false,
             upserts: &self.options.upserts,
+            load: &|block| match layer.runs.first() {
+                Some(run) => run.blocks.value_of(block),
+                None => unreachable!("a memtable carries no blocks"),
+            },
         };
         let output = OutputRules {
             stream: STREAM,

@@ -61,7 +61,10 @@ impl Varied {
             ..VtOptions::default()
         };
         Self {
-            setup: Setup { options },
+            setup: Setup {
+                options,
+                version_log_bytes: None,
+            },
             len_bytes: pick(rng, &[64, 96, 256]) * MIB,
             log_bytes: pick(rng, &[2, 8, 16]) * MIB,
         }

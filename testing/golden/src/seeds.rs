@@ -282,6 +282,7 @@ fn vt_manifest() -> VersionEdit {
         delete_count: 3,
         range_delete_count: 1,
         data_bytes: 4096,
+        value_bytes: 512,
         min_seqno: Seqno(1),
         max_seqno: Seqno(9),
         root_addr: 4096,
@@ -297,6 +298,7 @@ fn vt_manifest() -> VersionEdit {
         block_bytes: 16 << 10,
         stitch_bytes: 64 << 10,
         compression: 1,
+        value_block_bytes: 2048,
     };
     VersionEdit {
         last_seqno: Seqno(9),

@@ -105,6 +105,7 @@ impl Host for VtHost {
             stitch_bytes: [2048, 0, u64::MAX][usize::from(number)],
             compression: [Compression::None, Compression::Lz4, Compression::Zstd]
                 [usize::from(number)],
+            value_block_bytes: [64, 0, 100][usize::from(number)],
         }
     }
 
@@ -116,6 +117,7 @@ impl Host for VtHost {
             block_bytes: [512, 1024, 2048, 4096][choice(0, 4)],
             stitch_bytes: [0, 512, 2048, u64::MAX][choice(1, 4)],
             compression: [Compression::None, Compression::Lz4, Compression::Zstd][choice(2, 3)],
+            value_block_bytes: [0, 50, 200][choice(3, 3)],
         }
     }
 

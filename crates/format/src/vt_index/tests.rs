@@ -14,6 +14,7 @@ fn entries() -> [IndexEntry; 2] {
         entry_count: 5,
         delete_count: 2,
         has_versions: true,
+        is_value: false,
         min_seqno: Seqno(6),
         max_seqno: Seqno(8),
         filter: vec![7, 9],
@@ -67,6 +68,64 @@ fn bytes_are_pinned() {
         2, 0, 0, 0, // count
     ];
     assert_eq!(sample(), golden);
+}
+
+fn value_entry() -> IndexEntry {
+    IndexEntry {
+        first: b"key".to_vec(),
+        last: b"key".to_vec(),
+        block: BlockPtr {
+            addr: 0x1200,
+            len_bytes: 0x600,
+            checksum: 0x0403_0201,
+        },
+        origin: TableId(9),
+        raw_bytes: 0x401,
+        entry_count: 1,
+        has_versions: true,
+        is_value: true,
+        min_seqno: Seqno(6),
+        max_seqno: Seqno(6),
+        ..IndexEntry::default()
+    }
+}
+
+fn index_of(entry: &IndexEntry) -> Vec<u8> {
+    let mut builder = IndexBuilder::new();
+    builder.add(entry);
+    builder.finish()
+}
+
+#[test]
+fn bytes_of_a_value_block_are_pinned() {
+    #[rustfmt::skip]
+    let golden = [
+        3, b'k', b'e', b'y', 0, // last, first
+        0, 0x12, 0, 0, 0, 0, 0, 0, 0, 6, 0, 0, 1, 2, 3, 4, // block
+        9, 0x81, 0x08, 1, 0, 3, 6, 0, // origin, raw, counts, flags, seqnos
+        0, // filter
+        0, 0, 0, 0, // offsets
+        1, 0, 0, 0, // count
+    ];
+    assert_eq!(index_of(&value_entry()), golden);
+    assert_eq!(read_all(&golden).unwrap(), [value_entry()]);
+    assert_eq!(value_checksum(1, 0x1200, b"value"), 0x1c08_1859);
+    assert_ne!(value_checksum(1, 0x1400, b"value"), 0x1c08_1859);
+}
+
+#[test]
+fn value_blocks_that_cannot_be_are_refused() {
+    let refused = |change: fn(&mut IndexEntry)| {
+        let mut entry = value_entry();
+        change(&mut entry);
+        assert!(read_all(&index_of(&entry)).is_err(), "{entry:?}");
+    };
+    refused(|e| e.block.len_bytes = 0x800);
+    refused(|e| e.raw_bytes = 0x400);
+    refused(|e| e.entry_count = 2);
+    refused(|e| e.delete_count = 1);
+    refused(|e| e.max_seqno = Seqno(7));
+    refused(|e| e.filter = vec![1]);
 }
 
 #[test]

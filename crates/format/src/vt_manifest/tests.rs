@@ -11,6 +11,7 @@ fn sample_table() -> TableMeta {
         delete_count: 1,
         range_delete_count: 2,
         data_bytes: 0x200,
+        value_bytes: 0,
         min_seqno: Seqno(5),
         max_seqno: Seqno(7),
         root_addr: 0x0807_0605_0403_0201,
@@ -34,6 +35,7 @@ fn sample() -> VersionEdit {
             block_bytes: 0x4000,
             stitch_bytes: u64::MAX,
             compression: 1,
+            value_block_bytes: 0,
         }],
         altered_trees: Vec::new(),
         removed: vec![TableId(0x11)],
@@ -69,6 +71,7 @@ fn altered_sample() -> VersionEdit {
             block_bytes: 0x1000,
             stitch_bytes: 0,
             compression: 2,
+            value_block_bytes: 0,
         }],
         ..sample()
     }
@@ -76,21 +79,29 @@ fn altered_sample() -> VersionEdit {
 
 #[test]
 fn bytes_of_altered_trees_are_pinned() {
-    let (old, new) = (sample().encode(), altered_sample().encode());
-    // After the new trees.
-    let at = 28;
     #[rustfmt::skip]
-    let altered = [1, 2, 2, b'k', b'v', 0x80, 0x20, 0, 2];
-    assert_eq!(new[0], 2);
-    assert_eq!(&new[1..at], &old[1..at]);
-    assert_eq!(&new[at..at + altered.len()], altered);
-    assert_eq!(&new[at + altered.len()..], &old[at..]);
+    let golden = [
+        2, // version
+        7, 0x82, 0x01, 4,
+        1, 1,
+        1, 3, 4, b'm', b'e', b't', b'a', 0x80, 0x80, 0x01,
+        0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01, 1, 0,
+        1, 2, 2, b'k', b'v', 0x80, 0x20, 0, 2, 0, // altered trees
+        1, 0x11,
+        1, 0x12, 6,
+        0,
+    ];
+    let mut edit = altered_sample();
+    edit.added.clear();
+    assert_eq!(edit.encode(), golden);
+    assert_eq!(VersionEdit::decode(&golden), Ok(edit));
 }
 
 #[test]
 fn version_2_is_written_only_where_it_is_needed() {
     assert!(sample().is_of_version_1() && !altered_sample().is_of_version_1());
     let mut zstd = sample();
+    zstd.added.clear();
     zstd.new_trees[0].compression = 2;
     assert!(!zstd.is_of_version_1());
     let mut bytes = zstd.encode();
@@ -100,6 +111,51 @@ fn version_2_is_written_only_where_it_is_needed() {
     bytes[0] = 3;
     let newer = VersionEdit::decode(&bytes);
     assert!(matches!(newer, Err(FormatError::Newer { found: 3, .. })));
+}
+
+fn sample_with_values() -> VersionEdit {
+    let mut edit = sample();
+    edit.new_trees[0].value_block_bytes = 0x800;
+    let table = &mut edit.added[0].1;
+    table.value_bytes = 0x180;
+    table.root_addr = 0x2200;
+    table.root_bytes = 0x200;
+    let run = |addr, len_bytes| Run { addr, len_bytes };
+    table.runs = vec![run(0x1000, 0x400), run(0x2200, 0x1_0000)];
+    edit
+}
+
+#[test]
+fn bytes_with_value_blocks_are_pinned() {
+    #[rustfmt::skip]
+    let golden = [
+        2, // version
+        7, 0x82, 0x01, 4,
+        1, 1,
+        1, 3, 4, b'm', b'e', b't', b'a', 0x80, 0x80, 0x01,
+        0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01, 1,
+        0x80, 0x10, // value block bytes
+        0, // altered trees
+        1, 0x11,
+        1, 0x12, 6,
+        1, 1, 0x81, 0x01, 2, 2, b'a', b'b', 1, b'c', 1,
+        3, 1, 2, 0x80, 0x04, 0x80, 0x03, 5, 7, // counts, bytes, value bytes, seqnos
+        0, 0x22, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, // root
+        2, 8, 2, 7, 0x80, 0x01, // runs
+    ];
+    let edit = sample_with_values();
+    assert_eq!(edit.encode(), golden);
+    assert_eq!(VersionEdit::decode(&golden), Ok(edit));
+    for cut in 0..golden.len() {
+        assert!(VersionEdit::decode(&golden[..cut]).is_err(), "cut at {cut}");
+    }
+    for bit in 0..golden.len() * 8 {
+        let mut flipped = golden.to_vec();
+        flipped[bit / 8] ^= 1 << (bit % 8);
+        if let Ok(edit) = VersionEdit::decode(&flipped) {
+            assert_ne!(edit, sample_with_values(), "bit {bit} means nothing");
+        }
+    }
 }
 
 #[test]
@@ -148,6 +204,7 @@ fn tables_that_cannot_be_are_refused() {
     refused(|t| t.largest = b"aa".to_vec());
     refused(|t| t.largest = t.smallest.clone());
     refused(|t| t.min_seqno = Seqno(8));
+    refused(|t| t.value_bytes = t.data_bytes + 1);
     refused(|t| t.root_addr = 0x100);
     refused(|t| t.runs.push(t.runs[0]));
     refused(|t| t.runs[0].len_bytes = 0);

@@ -342,6 +342,7 @@ impl Run {
             block_bytes: [1 << 10, 4 << 10, 16 << 10, 64 << 10][choose(4)],
             stitch_bytes: [0, 4 << 10, 64 << 10, u64::MAX][choose(4)],
             compression: [Compression::None, Compression::Lz4, Compression::Zstd][choose(3)],
+            value_block_bytes: [0, 64, 2 << 10][choose(3)],
         }
     }
 

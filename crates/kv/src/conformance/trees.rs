@@ -10,6 +10,7 @@ pub(super) fn create_list_drop(factory: &dyn Factory) {
         block_bytes: 32 << 10,
         stitch_bytes: 128 << 10,
         compression: Compression::Lz4,
+        value_block_bytes: 3 << 10,
     };
     let made = store.engine().create_tree("second", &options);
     let second = made.expect("the tree is made");
@@ -106,6 +107,7 @@ pub(super) fn altered(factory: &dyn Factory) {
             block_bytes: 4 << 10,
             stitch_bytes,
             compression: compressions[usize::from(round % 2)],
+            value_block_bytes: 1 << 10,
         };
         let altered = store.engine().alter_tree(tree, &options);
         altered.expect("the tree takes other options");

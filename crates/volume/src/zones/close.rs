@@ -127,7 +127,8 @@ impl Zones {
     }
 
     /// What lies behind the fence.
-    pub(crate) fn fenced(&self) -> Option<Extent> {
+    #[must_use]
+    pub fn fenced(&self) -> Option<Extent> {
         let first = self.state.lock().fence?;
         let offset = u64::from(first) * self.zone_bytes;
         Some(Extent {

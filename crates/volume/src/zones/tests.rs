@@ -406,3 +406,27 @@ fn spans_are_runs_of_live_bytes() {
     ]);
     assert_eq!(spans(&zones), 0);
 }
+
+#[test]
+fn the_shortest_hole_that_will_do_is_filled_first() {
+    let zones = zones_of(3 * ZONE);
+    assert_eq!(
+        zones.allocate_hole(4096, 4096),
+        None,
+        "free zones are no holes"
+    );
+    let first = zones.allocate(ZONE, ZONE, A).unwrap();
+    let second = zones.allocate(ZONE, ZONE, A).unwrap();
+    zones.allocate(ZONE, ZONE, A).unwrap();
+    let hole = |zone: Extent, offset, len| Extent {
+        addr: zone.addr + offset,
+        len,
+    };
+    zones.free(&[hole(first, 8192, 4096), hole(second, 0, 16_384)]);
+    let one = zones.allocate_hole(65_536, 512).unwrap();
+    assert_eq!(one, hole(first, 8192, 4096), "as much as there is");
+    let two = zones.allocate_hole(4096, 4096).unwrap();
+    assert_eq!(two, hole(second, 0, 4096));
+    assert_eq!(zones.allocate_hole(65_536, 16_384), None);
+    zones.check();
+}

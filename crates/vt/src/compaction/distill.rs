@@ -11,11 +11,16 @@
 //!    an older stripe they are folded too if there are many.
 //!    Where a function is unknown, base and upserts both stay.
 //! 4. A delete with nothing below it, in the output or deeper, goes.
+//!
+//! Puts whose value blocks the source carries stay where they are; one is read only to fold upserts
+//! over it.
 
 use crate::entry::{EntryIter, EntryRef, Op};
 use crate::range_delete::RangeDeletes;
 use crate::{VtError, fold};
+use bytes::Bytes;
 use stitch_base::Seqno;
+use stitch_format::vt_index::IndexEntry;
 use stitch_kv::UpsertRegistry;
 
 /// Most upserts of a stripe that stay as they are where their base is known.
@@ -31,6 +36,17 @@ pub(crate) struct DistillRules<'a> {
     pub(crate) is_bottom: &'a dyn Fn(&[u8]) -> bool,
     /// Upsert functions.
     pub(crate) upserts: &'a UpsertRegistry,
+    /// Reads a value block that the source carries, where upserts are folded over it.
+    pub(crate) load: &'a dyn Fn(&IndexEntry) -> Result<Bytes, VtError>,
+}
+
+/// What is left of an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kept<'a> {
+    /// An entry to be written.
+    Entry(EntryRef<'a>),
+    /// A put whose value stays in the block where it is.
+    Carried(&'a IndexEntry),
 }
 
 /// One version, owned.
@@ -43,16 +59,22 @@ struct Version {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum OwnedOp {
     Put(Vec<u8>),
+    /// A put in a value block.
+    Carried(Box<IndexEntry>),
     Delete,
-    Upsert { function: u32, delta: Vec<u8> },
+    Upsert {
+        function: u32,
+        delta: Vec<u8>,
+    },
 }
 
 impl Version {
-    fn of(entry: &EntryRef<'_>) -> Self {
-        let op = match entry.op {
-            Op::Put(value) => OwnedOp::Put(value.to_vec()),
-            Op::Delete => OwnedOp::Delete,
-            Op::Upsert { function, delta } => OwnedOp::Upsert {
+    fn of(entry: &EntryRef<'_>, carried: Option<&IndexEntry>) -> Self {
+        let op = match (carried, entry.op) {
+            (Some(block), _) => OwnedOp::Carried(Box::new(block.clone())),
+            (None, Op::Put(value)) => OwnedOp::Put(value.to_vec()),
+            (None, Op::Delete) => OwnedOp::Delete,
+            (None, Op::Upsert { function, delta }) => OwnedOp::Upsert {
                 function,
                 delta: delta.to_vec(),
             },
@@ -63,20 +85,18 @@ impl Version {
         }
     }
 
-    fn entry<'a>(&'a self, key: &'a [u8]) -> EntryRef<'a> {
+    fn kept<'a>(&'a self, key: &'a [u8]) -> Kept<'a> {
         let op = match &self.op {
             OwnedOp::Put(value) => Op::Put(value),
+            OwnedOp::Carried(block) => return Kept::Carried(block),
             OwnedOp::Delete => Op::Delete,
             OwnedOp::Upsert { function, delta } => Op::Upsert {
                 function: *function,
                 delta,
             },
         };
-        EntryRef {
-            key,
-            seqno: self.seqno,
-            op,
-        }
+        let seqno = self.seqno;
+        Kept::Entry(EntryRef { key, seqno, op })
     }
 }
 
@@ -86,15 +106,19 @@ enum Known {
     No,
     Absent,
     Value(Vec<u8>),
+    /// The value in a value block.
+    Carried(Box<IndexEntry>),
 }
 
 impl Known {
-    fn value(&self) -> Option<Option<&[u8]>> {
-        match self {
+    /// The value, read where it has to be; `None` if it is not known.
+    fn value(&self, rules: &DistillRules<'_>) -> Result<Option<Option<Bytes>>, VtError> {
+        Ok(match self {
             Self::No => None,
             Self::Absent => Some(None),
-            Self::Value(value) => Some(Some(value)),
-        }
+            Self::Value(value) => Some(Some(Bytes::copy_from_slice(value))),
+            Self::Carried(block) => Some(Some((rules.load)(block)?)),
+        })
     }
 }
 
@@ -114,16 +138,16 @@ struct Below {
 pub(crate) fn distill(
     source: &mut dyn EntryIter,
     rules: &DistillRules<'_>,
-    sink: &mut dyn FnMut(&EntryRef<'_>) -> Result<(), VtError>,
+    sink: &mut dyn FnMut(Kept<'_>) -> Result<(), VtError>,
 ) -> Result<(), VtError> {
     let mut group = Group::new(rules);
     while let Some(entry) = source.current() {
-        group.begin(&entry);
+        group.begin(&entry, source.carried());
         source.next()?;
         while let Some(entry) = source.current()
             && entry.key == group.key
         {
-            group.add(&entry);
+            group.add(&entry, source.carried());
             source.next()?;
         }
         group.finish(sink)?;
@@ -148,21 +172,21 @@ impl<'a> Group<'a> {
         }
     }
 
-    fn begin(&mut self, entry: &EntryRef<'_>) {
+    fn begin(&mut self, entry: &EntryRef<'_>, carried: Option<&IndexEntry>) {
         self.key.clear();
         self.key.extend_from_slice(entry.key);
         self.versions.clear();
-        self.versions.push(Version::of(entry));
+        self.versions.push(Version::of(entry, carried));
     }
 
-    fn add(&mut self, entry: &EntryRef<'_>) {
+    fn add(&mut self, entry: &EntryRef<'_>, carried: Option<&IndexEntry>) {
         let newer = self.versions.last().expect("a group has a version");
         debug_assert!(entry.seqno < newer.seqno, "versions come newest first");
         let is_based = !matches!(newer.op, OwnedOp::Upsert { .. });
         if is_based && self.stripe(newer.seqno) == self.stripe(entry.seqno) {
             return;
         }
-        self.versions.push(Version::of(entry));
+        self.versions.push(Version::of(entry, carried));
     }
 
     /// Number of the stripe that holds a sequence number.
@@ -180,17 +204,17 @@ impl<'a> Group<'a> {
 
     fn finish(
         &mut self,
-        sink: &mut dyn FnMut(&EntryRef<'_>) -> Result<(), VtError>,
+        sink: &mut dyn FnMut(Kept<'_>) -> Result<(), VtError>,
     ) -> Result<(), VtError> {
         if let [only] = self.versions.as_slice()
-            && matches!(only.op, OwnedOp::Put(_))
+            && matches!(only.op, OwnedOp::Put(_) | OwnedOp::Carried(_))
             && self.rules.range_deletes.is_empty()
         {
-            return sink(&only.entry(&self.key));
+            return sink(only.kept(&self.key));
         }
         let kept = self.distilled()?;
         for version in kept.iter().rev() {
-            sink(&version.entry(&self.key))?;
+            sink(version.kept(&self.key))?;
         }
         Ok(())
     }
@@ -246,6 +270,11 @@ impl<'a> Group<'a> {
                     base = Some(version.seqno);
                     *known = Known::Value(value);
                 }
+                OwnedOp::Carried(block) => {
+                    upserts.clear();
+                    base = Some(version.seqno);
+                    *known = Known::Carried(block);
+                }
                 OwnedOp::Delete => {
                     upserts.clear();
                     base = Some(version.seqno);
@@ -258,7 +287,11 @@ impl<'a> Group<'a> {
         let has_base = base.is_some() || below.is_clear || below.is_deleted;
         let must_fold = has_base || upserts.len() > CHAIN_COUNT_MAX;
         let can_fold = must_fold && self.are_known(&upserts);
-        if let (Some(_), Some(old), true) = (newest, known.value(), can_fold) {
+        if newest.is_some()
+            && can_fold
+            && let Some(old) = known.value(self.rules)?
+        {
+            let old = old.as_deref();
             let deltas = upserts.iter().map(|v| match &v.op {
                 OwnedOp::Upsert { function, delta } => (*function, delta.as_slice()),
                 _ => unreachable!("only upserts are in the chain"),
@@ -271,6 +304,7 @@ impl<'a> Group<'a> {
         if let Some(seqno) = base {
             let op = match known {
                 Known::Value(value) => OwnedOp::Put(value.clone()),
+                Known::Carried(block) => OwnedOp::Carried(block.clone()),
                 _ => OwnedOp::Delete,
             };
             if !(below.is_clear && op == OwnedOp::Delete) {

@@ -114,6 +114,7 @@ mod tests {
             min_seqno: Seqno(1),
             max_seqno: Seqno(1),
             has_versions: false,
+            is_value: false,
             filter: Vec::new(),
         }
     }

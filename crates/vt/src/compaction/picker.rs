@@ -9,6 +9,8 @@
 //! 3. When the store is idle: tables rich in deletes, so that what they hide gives its space back.
 //! 4. When space is low: any table with deletes, then anything that overlaps what is below it.
 //!
+//! All sizes are weights: value blocks, which are carried over and not copied, count for a quarter.
+//!
 //! One plan takes one table and what it overlaps (of level 0: the oldest few). Where that is more
 //! than `input_bytes_max`, it takes a slice: the lower tables up to some key, and of the upper table
 //! what is before that key. So the time and the space that a compaction needs are bounded, however
@@ -53,6 +55,8 @@ pub(crate) enum Pressure {
     Idle,
     /// Anything that may give space back.
     Space,
+    /// The same, and a commit waits for it.
+    Room,
 }
 
 /// What a compaction does.
@@ -98,9 +102,9 @@ impl Plan {
         is_in(table, &self.evacuate)
     }
 
-    /// Bytes of the device that they own.
-    pub(crate) fn input_bytes(&self) -> u64 {
-        self.inputs().map(|t| t.owned_bytes()).sum()
+    /// What they weigh.
+    fn input_weight(&self) -> u64 {
+        self.inputs().map(|t| t.weight()).sum()
     }
 }
 
@@ -153,8 +157,10 @@ pub(crate) fn pick(
     let plan = plan.or_else(|| match pressure {
         Pressure::Shape => None,
         Pressure::Idle => pick_deletes(version, options, snapshots, Pressure::Idle, obstacles),
-        Pressure::Space => pick_deletes(version, options, snapshots, Pressure::Space, obstacles)
-            .or_else(|| pick_overlap(version, options, obstacles)),
+        Pressure::Space | Pressure::Room => {
+            pick_deletes(version, options, snapshots, pressure, obstacles)
+                .or_else(|| pick_overlap(version, options, obstacles))
+        }
     });
     debug_assert!(
         plan.as_ref()
@@ -214,10 +220,10 @@ pub(crate) fn debt(version: &Version, options: &PickOptions) -> u64 {
     for tree in version.trees.values() {
         let level0 = &tree.levels[0];
         if level0.tables.len() >= options.level0_tables {
-            debt += level0.bytes;
+            debt += level0.weight;
         }
         for (n, level) in tree.levels.iter().enumerate().skip(1) {
-            debt += level.bytes.saturating_sub(target(options, n));
+            debt += level.weight.saturating_sub(target(options, n));
         }
     }
     debt
@@ -270,14 +276,14 @@ fn pick_shape(version: &Version, options: &PickOptions, obstacles: &Obstacles) -
 /// Tables of a level that could go down, and their bytes.
 fn due_of(tree: &TreeVersion, level: usize, obstacles: &Obstacles) -> (u64, u64) {
     let all = &tree.levels[level];
-    let (mut tables, mut bytes) = (all.tables.len() as u64, all.bytes);
+    let (mut tables, mut bytes) = (all.tables.len() as u64, all.weight);
     if obstacles.unreadable.is_empty() {
         return (tables, bytes);
     }
     for table in &all.tables {
         if obstacles.is_unreadable(table) || obstacles.is_held(tree, level, table) {
             tables -= 1;
-            bytes -= table.owned_bytes();
+            bytes -= table.weight();
         }
     }
     (tables, bytes)
@@ -291,7 +297,7 @@ fn move_down(
     obstacles: &Obstacles,
 ) -> Option<Plan> {
     let mut excess = tree.levels[level]
-        .bytes
+        .weight
         .saturating_sub(target(options, level));
     let below = &tree.levels[level + 1];
     let mut upper = Vec::new();
@@ -302,7 +308,7 @@ fn move_down(
             .is_empty();
         if is_free && is_large(table, options) && !obstacles.stops(table) {
             upper.push(Arc::clone(table));
-            excess = excess.saturating_sub(table.owned_bytes());
+            excess = excess.saturating_sub(table.weight());
         }
         if excess == 0 {
             break;
@@ -322,7 +328,7 @@ fn pick_deletes(
 ) -> Option<Plan> {
     let is_rich = |meta: &TableMeta| {
         let many = match pressure {
-            Pressure::Space => meta.delete_count > 0,
+            Pressure::Space | Pressure::Room => meta.delete_count > 0,
             _ => meta.delete_count > 0 && meta.delete_count * 8 >= meta.entry_count,
         };
         many || meta.range_delete_count > 0
@@ -403,11 +409,11 @@ fn cheapest<'a>(
         let end = end_of(t.meta());
         let touched = below.map_or(0..0, |b| b.overlapping(&t.meta().smallest, Some(&end)));
         let tables = below.map_or(&[][..], |b| &b.tables[touched]);
-        let bytes: u64 = tables.iter().map(|t| t.owned_bytes()).sum();
+        let bytes: u64 = tables.iter().map(|t| t.weight()).sum();
         let is_avoided = tables
             .iter()
             .any(|t| obstacles.avoided.contains(&t.meta().id));
-        let ratio = u128::from(bytes) * 1000 / u128::from(t.owned_bytes().max(1));
+        let ratio = u128::from(bytes) * 1000 / u128::from(t.weight().max(1));
         (is_avoided, ratio)
     };
     tree.levels[level]
@@ -421,7 +427,7 @@ fn cheapest<'a>(
 }
 
 fn is_large(table: &TableHandle, options: &PickOptions) -> bool {
-    table.owned_bytes() >= options.table_bytes / 2
+    table.weight() >= options.table_bytes / 2
 }
 
 /// Adds the tables beside a range of them that are small, for joining.

@@ -1,6 +1,6 @@
 //! Runs a plan: writes its tables, and installs them.
 
-use super::distill::{DistillRules, distill};
+use super::distill::{DistillRules, Kept, distill};
 use super::holds::Holds;
 use super::obstacles::Obstacles;
 use super::picker::{PickOptions, Plan, PlanKind, Pressure, end_of, is_in, pick, pick_evacuation};
@@ -9,14 +9,14 @@ use super::stitch::{BlockInfo, Piece, Step, StitchRules, are_hidden, plan_steps}
 use super::survive::surviving;
 use crate::VtError;
 use crate::defrag::{is_worth, run_of, weight};
-use crate::entry::{BoxIter, EntryIter, EntryRef, RangeDelete};
+use crate::entry::{BoxIter, EntryIter, RangeDelete};
 use crate::install::Install;
 use crate::iter::MergeIter;
 use crate::output::{OutputRules, Outputs, discard};
 use crate::range_delete::RangeDeletes;
 use crate::runs::coalesce;
 use crate::store::Store;
-use crate::table::Table;
+use crate::table::{Carry, Table};
 use crate::version::{TableHandle, TreeVersion, Version};
 use std::sync::Arc;
 use stitch_base::Seqno;
@@ -27,6 +27,9 @@ use stitch_volume::{Class, Stream};
 
 /// Free zones below which evacuation could only move holes about.
 const EVACUATION_ZONES_MIN: u64 = 2;
+
+/// What a version stores of a piece of the device that a table owns, at most in nearly all cases.
+const RUN_BYTES: u64 = 8;
 
 /// Streams by output level: what is compacted together lies together.
 pub(super) const fn stream(level: usize) -> Stream {
@@ -135,8 +138,10 @@ impl Store {
         if pressure < Pressure::Space || !is_possible {
             return None;
         }
+        // What is moved for a page: up to four pages unasked, more where a commit waits for it.
+        let parts = if pressure == Pressure::Room { 16 } else { 4 };
         let mut worth = zones.scattered(self.room_run_bytes());
-        worth.retain(|candidate| is_worth(candidate, 4));
+        worth.retain(|candidate| is_worth(candidate, parts));
         worth.sort_by_key(weight);
         let mut worth = worth.iter().map(|candidate| run_of(candidate.zone));
         worth.find_map(|zone| pick_evacuation(version, &[zone], obstacles))
@@ -148,6 +153,12 @@ impl Store {
         let version = self.version();
         let mut tables = version.tables();
         tables.any(|(_, t)| obstacles.has_unreadable(t) && is_in(t.meta(), &[part]))
+    }
+
+    /// True if a base version would take half of the room that it has for listing what tables own.
+    fn is_in_pieces(&self, version: &Version) -> bool {
+        let runs: usize = version.tables().map(|(_, t)| t.meta().runs.len()).sum();
+        runs as u64 * RUN_BYTES > self.volume.base_bytes_max() / 2
     }
 
     /// Lets compactions that found no space be tried again.
@@ -166,7 +177,11 @@ impl Store {
         let tree = &version.trees[&plan.tree];
         let made = match plan.kind {
             PlanKind::Move => Made::default(),
-            PlanKind::Compact => Job::new(self, tree, plan, snapshots)?.run()?,
+            PlanKind::Compact => Job {
+                is_in_pieces: self.is_in_pieces(version),
+                ..Job::new(self, tree, plan, snapshots)?
+            }
+            .run()?,
             PlanKind::Part => self.part(tree, plan, obstacles)?,
         };
         if made.is_futile {
@@ -283,6 +298,8 @@ struct Job<'a> {
     plan: &'a Plan,
     snapshots: &'a [Seqno],
     range_deletes: RangeDeletes,
+    /// The version could not list many more pieces of the device.
+    is_in_pieces: bool,
     /// What stays in its level.
     holds: Holds,
     /// Unreadable tables that range deletes hide from everyone.
@@ -326,6 +343,7 @@ impl<'a> Job<'a> {
             plan,
             snapshots,
             range_deletes,
+            is_in_pieces: false,
             holds: Holds::new(plan, &around),
             dropped: dropped.iter().map(|t| t.meta().id).collect(),
             inputs,
@@ -375,9 +393,10 @@ impl<'a> Job<'a> {
         for ((_, index), taken) in self.inputs.iter().zip(&infos) {
             sinks.rest.stitch(&index[taken.len()..])?;
         }
+        let carried_bytes = sinks.carried_bytes;
         let down = sinks.down.finish()?;
         let rest = sinks.rest.finish()?;
-        self.count(&steps, &down);
+        self.count(&steps, carried_bytes, &down);
         let levels = [self.plan.to_level, self.plan.from_level].map(level_number);
         let down = down.into_iter().map(|table| (levels[0], table));
         let rest = rest.into_iter().map(|table| (levels[1], table));
@@ -421,6 +440,7 @@ impl<'a> Job<'a> {
             holds: &self.holds,
             down: outputs(self.plan.to_level, down, table_bytes),
             rest: outputs(self.plan.from_level, rest, u64::MAX),
+            carried_bytes: 0,
         }
     }
 
@@ -444,7 +464,7 @@ impl<'a> Job<'a> {
                 .flat_map(|p| index[p.blocks.clone()].iter().cloned())
                 .collect();
             if !blocks.is_empty() {
-                sources.push(table.blocks_iter(blocks));
+                sources.push(table.blocks_iter(blocks, self.carry()));
             }
         }
         let mut source = MergeIter::new(sources);
@@ -454,8 +474,9 @@ impl<'a> Job<'a> {
             range_deletes: &self.range_deletes,
             is_bottom: &|key| self.is_bottom(key, key),
             upserts: &self.store.options.upserts,
+            load: &|block| self.inputs[0].0.value_of(block),
         };
-        distill(&mut source, &rules, &mut |entry| sinks.add(entry))
+        distill(&mut source, &rules, &mut |kept| sinks.add(kept))
     }
 
     /// True if no level below the output has anything from `start` to `end`, both included.
@@ -492,6 +513,18 @@ impl<'a> Job<'a> {
         })
     }
 
+    /// Value blocks stay where they are, unless the tree copies all, they are to move, or the store is in
+    /// too many pieces.
+    fn carry(&self) -> Carry {
+        let copies_all = self.tree.info.options.stitch_bytes == u64::MAX;
+        if copies_all || self.is_in_pieces {
+            return Carry::Nothing;
+        }
+        Carry::Values {
+            out_of: self.plan.evacuate.as_slice().into(),
+        }
+    }
+
     fn is_evacuated(&self, entry: &IndexEntry) -> bool {
         let block = entry.block;
         let end = block.addr + u64::from(block.len_bytes);
@@ -499,7 +532,7 @@ impl<'a> Job<'a> {
         zones.any(|zone| block.addr < zone.end() && end > zone.addr)
     }
 
-    fn count(&self, steps: &[Step], tables: &[TableMeta]) {
+    fn count(&self, steps: &[Step], carried_bytes: u64, tables: &[TableMeta]) {
         let bytes_of = |piece: &Piece| -> u64 {
             let (_, index) = &self.inputs[piece.input];
             index[piece.blocks.clone()]
@@ -507,7 +540,7 @@ impl<'a> Job<'a> {
                 .map(|b| u64::from(b.block.len_bytes))
                 .sum()
         };
-        let mut stitched = 0;
+        let mut stitched = carried_bytes;
         let counters = &self.store.counters;
         for step in steps {
             match step {
@@ -530,14 +563,31 @@ struct Sinks<'a> {
     holds: &'a Holds,
     down: Outputs<'a>,
     rest: Outputs<'a>,
+    /// Of the value blocks that were carried down.
+    carried_bytes: u64,
 }
 
 impl Sinks<'_> {
-    fn add(&mut self, entry: &EntryRef<'_>) -> Result<(), VtError> {
-        if self.holds.has(entry.key) {
-            return self.rest.add(entry);
+    fn add(&mut self, kept: Kept<'_>) -> Result<(), VtError> {
+        let key = match kept {
+            Kept::Entry(entry) => entry.key,
+            Kept::Carried(block) => &block.last,
+        };
+        let is_down = !self.holds.has(key);
+        let outputs = if is_down {
+            &mut self.down
+        } else {
+            &mut self.rest
+        };
+        match kept {
+            Kept::Entry(entry) => outputs.add(&entry),
+            Kept::Carried(block) => {
+                if is_down {
+                    self.carried_bytes += u64::from(block.block.len_bytes);
+                }
+                outputs.carry(block)
+            }
         }
-        self.down.add(entry)
     }
 
     /// Each block goes down whole, or stays whole.

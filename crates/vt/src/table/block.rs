@@ -11,7 +11,8 @@ use stitch_format::vt_root::TableRoot;
 #[derive(Debug)]
 pub(crate) struct DataBlock {
     payload: Bytes,
-    layout: DataLayout,
+    /// `None` for a value block: all of the payload is the value.
+    layout: Option<DataLayout>,
     memory_bytes: usize,
 }
 
@@ -23,18 +24,32 @@ impl DataBlock {
             "the buffer holds the payload"
         );
         Ok(Self {
-            layout: DataLayout::read(&payload)?,
+            layout: Some(DataLayout::read(&payload)?),
             payload,
             memory_bytes: memory_bytes + size_of::<Self>(),
         })
+    }
+
+    /// A value block.
+    pub(super) fn value(payload: Bytes, memory_bytes: usize) -> Self {
+        debug_assert!(payload.len() <= memory_bytes, "the buffer holds the value");
+        Self {
+            payload,
+            layout: None,
+            memory_bytes: memory_bytes + size_of::<Self>(),
+        }
     }
 
     pub(super) const fn payload(&self) -> &Bytes {
         &self.payload
     }
 
+    /// Where its entries are.
+    ///
+    /// # Panics
+    /// If it is a value block.
     pub(super) const fn layout(&self) -> &DataLayout {
-        &self.layout
+        self.layout.as_ref().expect("a block of entries")
     }
 
     pub(crate) const fn memory_bytes(&self) -> usize {

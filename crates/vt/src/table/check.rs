@@ -1,5 +1,6 @@
 //! Checking a table: reads all of it and compares it with itself.
 
+use super::block_iter::BlockIter;
 use super::blocks::{BlockList, TableBlocks};
 use super::data_iter::DataIter;
 use super::key_hash;
@@ -21,6 +22,7 @@ struct Sums {
     entries: u64,
     deletes: u64,
     data_bytes: u64,
+    value_bytes: u64,
     seqnos: Option<(Seqno, Seqno)>,
 }
 
@@ -218,14 +220,19 @@ impl Table {
         let addr = index.block.addr;
         let index = index.borrow();
         let damaged = |error| self.loader.damaged(addr, error);
-        let mut iter = DataIter::new(self.loader.read_data(&DataRef::of(&index))?);
+        let data = self.loader.read_data(&DataRef::of(&index))?;
+        let mut iter = match index.is_value {
+            true => BlockIter::value(index.last.to_vec(), index.max_seqno, data),
+            false => BlockIter::Entries(DataIter::new(data)),
+        };
         iter.seek_first().map_err(damaged)?;
         let first = iter.current().map(|entry| entry.key.to_vec());
         let mut block = Sums::default();
         let filter = QuotientFilterRef::new(index.filter).ok();
         while let Some(entry) = iter.current() {
             check_entry(&entry, last.as_ref(), reporter, addr);
-            let is_hit = filter.is_some_and(|f| f.may_contain(key_hash(entry.key)));
+            let is_hit =
+                index.is_value || filter.is_some_and(|f| f.may_contain(key_hash(entry.key)));
             reporter.expect(is_hit, "filter-miss", || {
                 format!("block at byte {addr} holds a key that its filter denies")
             });
@@ -240,6 +247,9 @@ impl Table {
         sums.entries += block.entries;
         sums.deletes += block.deletes;
         sums.data_bytes += u64::from(index.block.len_bytes);
+        if index.is_value {
+            sums.value_bytes += u64::from(index.block.len_bytes);
+        }
         if let Some((min, max)) = block.seqnos {
             sums.see(min);
             sums.see(max);
@@ -249,8 +259,10 @@ impl Table {
 
     fn check_sums(&self, sums: &Sums, reporter: &mut Reporter<'_>) {
         let meta = &self.meta;
-        let found = (sums.entries, sums.deletes, sums.data_bytes);
-        let expected = (meta.entry_count, meta.delete_count, meta.data_bytes);
+        let (data, values) = (sums.data_bytes, sums.value_bytes);
+        let found = (sums.entries, sums.deletes, data, values);
+        let counts = (meta.entry_count, meta.delete_count);
+        let expected = (counts.0, counts.1, meta.data_bytes, meta.value_bytes);
         reporter.expect(found == expected, "table-counts", || {
             format!("entries, deletes and bytes are {found:?}, the version says {expected:?}")
         });

@@ -2,11 +2,12 @@
 
 use super::blocks::ListedBlocks;
 use super::loader::Loader;
-use super::reader::{Visit, probe_block, versions_in};
-use super::run::{Bounds, Keep, RunIter};
+use super::reader::{Visit, blocks_iter, probe_block, value_of, versions_in};
+use super::run::{Bounds, Carry, Keep, RunIter};
 use crate::VtError;
 use crate::cache::BlockCache;
 use crate::entry::BoxIter;
+use bytes::Bytes;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use stitch_base::Seqno;
@@ -78,11 +79,14 @@ impl DirectBlocks {
         ))
     }
 
-    /// A cursor over the entries of some of the blocks. What it reads does not go into the cache.
-    pub(crate) fn blocks_iter(&self, blocks: Vec<IndexEntry>) -> BoxIter {
-        let blocks = ListedBlocks::new(blocks.into());
-        let loader = self.loader.clone();
-        Box::new(RunIter::new(loader, blocks, Arc::default(), Keep::Nothing))
+    /// As [`super::Table::blocks_iter`].
+    pub(crate) fn blocks_iter(&self, blocks: Vec<IndexEntry>, carry: Carry) -> BoxIter {
+        blocks_iter(&self.loader, blocks, carry)
+    }
+
+    /// As [`super::Table::value_of`].
+    pub(crate) fn value_of(&self, entry: &IndexEntry) -> Result<Bytes, VtError> {
+        value_of(&self.loader, entry)
     }
 
     /// Reads a block and everything in it, unless it is in the cache.

@@ -5,10 +5,10 @@ use super::blocks::{BlockList, ListedBlocks, TableBlocks};
 use super::data_iter::DataIter;
 use super::key_hash;
 use super::loader::{DataRef, Loader, contradiction};
-use super::run::{Bounds, Keep, RunIter};
+use super::run::{Bounds, Carry, Keep, RunIter};
 use crate::VtError;
 use crate::cache::{BlockCache, BlockKey, CachedBlock, Expectation, ReadCounters};
-use crate::entry::{BoxIter, EntryRef, RangeDelete};
+use crate::entry::{BoxIter, EntryRef, Op, RangeDelete};
 use crate::range_delete::RangeDeletes;
 use bytes::Bytes;
 use std::ops::ControlFlow;
@@ -81,11 +81,14 @@ impl Table {
     }
 
     /// A cursor over the entries of some of the table's blocks, in their order. What it reads does
-    /// not go into the cache.
-    pub(crate) fn blocks_iter(&self, blocks: Vec<IndexEntry>) -> BoxIter {
-        let blocks = ListedBlocks::new(blocks.into());
-        let loader = self.loader.clone();
-        Box::new(RunIter::new(loader, blocks, Arc::default(), Keep::Nothing))
+    /// not go into the cache, and the value blocks that it carries are not read.
+    pub(crate) fn blocks_iter(&self, blocks: Vec<IndexEntry>, carry: Carry) -> BoxIter {
+        blocks_iter(&self.loader, blocks, carry)
+    }
+
+    /// The value in a value block.
+    pub(crate) fn value_of(&self, entry: &IndexEntry) -> Result<Bytes, VtError> {
+        value_of(&self.loader, entry)
     }
 
     /// Reads a data block and everything in it, unless it is in the cache.
@@ -160,6 +163,24 @@ impl Table {
     }
 }
 
+/// See [`Table::blocks_iter`].
+pub(super) fn blocks_iter(loader: &Loader, blocks: Vec<IndexEntry>, carry: Carry) -> BoxIter {
+    let blocks = ListedBlocks::new(blocks.into());
+    let iter = RunIter::new(loader.clone(), blocks, Arc::default(), Keep::Nothing);
+    Box::new(iter.carrying(carry))
+}
+
+/// See [`Table::value_of`].
+pub(super) fn value_of(loader: &Loader, entry: &IndexEntry) -> Result<Bytes, VtError> {
+    debug_assert!(entry.is_value, "a value block");
+    let data = DataRef::of(&entry.borrow());
+    let block = match loader.glance_data(&data) {
+        Some(block) => block,
+        None => loader.read_data(&data)?,
+    };
+    Ok(block.payload().clone())
+}
+
 /// What is shown the versions of a key, each with the buffer that its value lies in.
 pub(crate) type Visit<'a> = dyn FnMut(EntryRef<'_>, Option<&Bytes>) -> ControlFlow<()> + 'a;
 
@@ -175,7 +196,16 @@ pub(super) fn versions_in(
         && entry.first <= key
     {
         let goes_on = entry.last == key;
-        if entry.min_seqno <= max_seqno {
+        if entry.is_value {
+            if entry.last == key && entry.max_seqno <= max_seqno {
+                let block = loader.data(&DataRef::of(&entry))?;
+                let value = block.payload();
+                let (seqno, op) = (entry.max_seqno, Op::Put(value));
+                if visit(EntryRef { key, seqno, op }, Some(value)).is_break() {
+                    return Ok(ControlFlow::Break(()));
+                }
+            }
+        } else if entry.min_seqno <= max_seqno {
             let answer = probe(loader, &entry, key)?;
             let data = DataRef::of(&entry);
             if answer != Answer::No
@@ -246,6 +276,9 @@ pub(super) fn probe_block(loader: &Loader, entry: &IndexEntry) -> Result<(), VtE
         Some(block) => block,
         None => loader.read_data(&data)?,
     };
+    if entry.is_value {
+        return Ok(());
+    }
     let mut iter = DataIter::new(block);
     iter.seek_first().map_err(damaged)?;
     while iter.current().is_some() {

@@ -8,6 +8,7 @@
 //! others are read at the same time. And the device is told which ones come after them.
 
 use super::block::DataBlock;
+use super::block_iter::BlockIter;
 use super::blocks::BlockList;
 use super::data_iter::DataIter;
 use super::loader::{DataRef, Loader};
@@ -17,6 +18,8 @@ use crate::entry::{EntryIter, EntryRef};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use stitch_base::Seqno;
+use stitch_format::vt_index::{IndexEntry, IndexEntryRef};
+use stitch_format::vt_manifest::Run;
 
 /// Most bytes read with one request, unless one block is longer.
 const WINDOW_BYTES_MAX: u64 = 256 << 10;
@@ -42,6 +45,31 @@ pub(crate) struct Bounds {
     pub(crate) end: Option<Vec<u8>>,
 }
 
+/// Which value blocks a cursor carries over unread.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Carry {
+    /// None.
+    Nothing,
+    /// All, other than those in parts of the device that are to be left.
+    Values {
+        /// Those parts.
+        out_of: Arc<[Run]>,
+    },
+}
+
+impl Carry {
+    fn has(&self, entry: &IndexEntryRef<'_>) -> bool {
+        match self {
+            Self::Nothing => false,
+            Self::Values { out_of } => {
+                let block = entry.block;
+                let is_left = |run: &Run| block.addr < run.end() && block.end() > run.addr;
+                entry.is_value && !out_of.iter().any(is_left)
+            }
+        }
+    }
+}
+
 /// A cursor over the entries of a list of data blocks.
 #[derive(Debug)]
 pub(super) struct RunIter<L> {
@@ -49,8 +77,9 @@ pub(super) struct RunIter<L> {
     blocks: L,
     bounds: Arc<Bounds>,
     keep: Keep,
+    carry: Carry,
     /// The block that it stands in.
-    data: Option<DataIter>,
+    data: Option<BlockIter>,
     data_addr: u64,
     /// Blocks that were read ahead, in order.
     ahead: VecDeque<(DataRef, Arc<DataBlock>)>,
@@ -73,6 +102,7 @@ impl<L: BlockList> RunIter<L> {
             blocks,
             bounds,
             keep,
+            carry: Carry::Nothing,
             data: None,
             data_addr: 0,
             ahead: VecDeque::new(),
@@ -80,6 +110,12 @@ impl<L: BlockList> RunIter<L> {
             is_going_on: false,
             told: 0,
         }
+    }
+
+    /// The same, carrying value blocks over.
+    pub(super) fn carrying(mut self, carry: Carry) -> Self {
+        self.carry = carry;
+        self
     }
 
     /// Enters the block that the list stands on; false beyond either end, and where it has none of
@@ -97,12 +133,21 @@ impl<L: BlockList> RunIter<L> {
         if is_after || entry.last < self.bounds.start.as_slice() {
             return Ok(false);
         }
-        let Some(wanted) = self.blocks.ahead(0)? else {
-            return Ok(false);
-        };
+        if self.carry.has(&entry) {
+            let entry = entry.to_owned();
+            self.data = Some(BlockIter::carried(entry));
+            return Ok(true);
+        }
+        let put = entry
+            .is_value
+            .then(|| (entry.last.to_vec(), entry.max_seqno));
+        let wanted = DataRef::of(&entry);
         let block = self.load(&wanted)?;
         self.data_addr = wanted.block.addr;
-        self.data = Some(DataIter::new(block));
+        self.data = Some(match put {
+            Some((key, seqno)) => BlockIter::value(key, seqno, block),
+            None => BlockIter::Entries(DataIter::new(block)),
+        });
         Ok(true)
     }
 
@@ -216,7 +261,7 @@ impl<L: BlockList> RunIter<L> {
     /// Runs a step of the cursor in the block.
     fn in_block(
         &mut self,
-        step: impl FnOnce(&mut DataIter) -> Result<(), stitch_format::FormatError>,
+        step: impl FnOnce(&mut BlockIter) -> Result<(), stitch_format::FormatError>,
     ) -> Result<(), VtError> {
         let Some(data) = &mut self.data else {
             return Ok(());
@@ -266,30 +311,34 @@ impl<L: BlockList> EntryIter for RunIter<L> {
 
     fn next(&mut self) -> Result<(), VtError> {
         debug_assert!(self.is_on_entry(), "stands on an entry");
-        self.in_block(DataIter::next)?;
+        self.in_block(BlockIter::next)?;
         if self.data.is_some() && !self.is_on_entry() {
             self.data = None;
             self.go_on()?;
             self.enter()?;
-            self.in_block(DataIter::seek_first)?;
+            self.in_block(BlockIter::seek_first)?;
         }
         Ok(())
     }
 
     fn prev(&mut self) -> Result<(), VtError> {
         debug_assert!(self.is_on_entry(), "stands on an entry");
-        self.in_block(DataIter::prev)?;
+        self.in_block(BlockIter::prev)?;
         if self.data.is_some() && !self.is_on_entry() {
             self.data = None;
             (self.is_going_on, self.told) = (false, 0);
             self.blocks.prev()?;
             self.enter()?;
-            self.in_block(DataIter::seek_last)?;
+            self.in_block(BlockIter::seek_last)?;
         }
         Ok(())
     }
 
     fn current(&self) -> Option<EntryRef<'_>> {
         self.data.as_ref()?.current()
+    }
+
+    fn carried(&self) -> Option<&IndexEntry> {
+        self.data.as_ref()?.carried_block()
     }
 }

@@ -184,7 +184,7 @@ fn a_scan_reads_many_blocks_with_one_request() {
         assert_eq!(count, 2000);
         bed.device.counters().reads - before
     };
-    let merged = run(table.blocks_iter(blocks.clone()));
+    let merged = run(table.blocks_iter(blocks.clone(), Carry::Nothing));
     assert!(
         merged * 30 < blocks.len() as u64,
         "{merged} reads of {} blocks",
@@ -489,7 +489,7 @@ fn a_writer_given_up_gives_its_space_back() {
     let mut writer = bed.writer(&options(4096));
     add_all(&mut writer, &numbered(0..5000, 1000));
     assert!(bed.live_bytes() > 4 << 20);
-    assert!(writer.estimated_bytes() > 5_000_000);
+    assert!(writer.estimated_weight() > 5_000_000);
     drop(writer);
     assert_eq!(bed.live_bytes(), 0);
 }
@@ -587,10 +587,13 @@ fn a_sound_block_that_is_not_the_one_meant_is_an_error() {
     let bed = Bed::new(16 << 20);
     let table = bed.table(&numbered(0..100, 100), &options(4096));
     let mut blocks = table.index_entries(b"", None).unwrap();
-    table.blocks_iter(blocks.clone()).seek(b"", NOW).unwrap();
+    table
+        .blocks_iter(blocks.clone(), Carry::Nothing)
+        .seek(b"", NOW)
+        .unwrap();
     // As if the block that the index means was never written over the one that stands there.
     blocks[0].block.checksum ^= 1;
-    let error = table.blocks_iter(blocks).seek(b"", NOW);
+    let error = table.blocks_iter(blocks, Carry::Nothing).seek(b"", NOW);
     assert_eq!(error.expect_err("another block").kind(), ErrorKind::Corrupt);
 }
 
@@ -661,7 +664,7 @@ fn try_everything(bed: &Bed, table: &Arc<Table>) {
         let _ = writer.finish();
     }
     let mut writer = bed.writer(&options(1024));
-    let mut iter = table.blocks_iter(blocks);
+    let mut iter = table.blocks_iter(blocks, Carry::Nothing);
     let mut flow = iter.seek(b"", NOW);
     while let (Ok(()), Some(entry)) = (&flow, iter.current()) {
         flow = writer.add(&entry).and_then(|()| iter.next());
@@ -752,15 +755,16 @@ proptest! {
         key in proptest::collection::vec(0u8..4, 0..5),
         seqno in 0u64..250,
         lz4 in any::<bool>(),
+        value_block_bytes in prop::sample::select(vec![0u32, 1, 100]),
     ) {
         BED.with(|bed| {
             let compression = if lz4 { Compression::Lz4 } else { Compression::None };
-            let options = TreeOptions { compression, ..options(1024) };
+            let options = TreeOptions { compression, value_block_bytes, ..options(1024) };
             let table = bed.table(&model, &options);
             let rows = rows(&model);
             check_against(&mut table.iter(Arc::default()), &rows, &key, seqno);
             let blocks = table.index_entries(b"", None).unwrap();
-            check_against(&mut table.blocks_iter(blocks), &rows, &key, seqno);
+            check_against(&mut table.blocks_iter(blocks, Carry::Nothing), &rows, &key, seqno);
             let expected = model.iter().find(|((k, s), _)| *k == key && s.0 <= seqno);
             let expected = expected.map(|((_, s), value)| (s.0, value.clone()));
             assert_eq!(newest(&table, &key, Seqno(seqno)), expected);

@@ -4,6 +4,9 @@
 //!    index entry, and waits in a buffer.
 //! 2. When the buffer is full, places are allocated for the blocks in it, and each run of places is
 //!    written with one request. Only then does a block have its address, which is in its header.
+//!    Value blocks wait in a buffer of their own and lie in zones of their own, page by page where they
+//!    are as long as pages: when one is overwritten, its page is of use at once, and the index blocks of
+//!    removed tables leave no holes between them that are none.
 //! 3. Stitched blocks only add their index entries.
 //! 4. At the end, index blocks, range deletes and the root are planned (their lengths do not depend
 //!    on addresses), placed together with what is left in the buffer, filled in and written.
@@ -16,7 +19,7 @@ use super::key_hash;
 use super::loader::{contradiction, damaged};
 use super::writer::facts::BlockFacts;
 use crate::VtError;
-use crate::entry::{EntryRef, RangeDelete};
+use crate::entry::{EntryRef, Op, RangeDelete};
 use places::Places;
 use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
@@ -24,14 +27,16 @@ use stitch_base::{Seqno, TableId, TreeId};
 use stitch_format::block::{HEADER_BYTES, block_bytes, stored_checksum};
 use stitch_format::vt_data::DataBuilder;
 use stitch_format::vt_index::{BlockPtr, IndexBuilder, IndexEntry};
-use stitch_format::vt_manifest::TableMeta;
+use stitch_format::vt_manifest::{TableMeta, weight};
 use stitch_format::vt_range_delete::{self, StoredRangeDelete};
 use stitch_format::vt_root::{Leaf, RootIndex, TableRoot};
 use stitch_kv::TreeOptions;
 use stitch_volume::{BlockKind, Stream, Volume};
+use values::Values;
 
 mod facts;
 mod places;
+mod values;
 
 /// Blocks wait until there are so many bytes of them.
 const BUFFER_BYTES: usize = 1 << 20;
@@ -83,6 +88,9 @@ pub(crate) struct TableWriter {
     index: Vec<IndexEntry>,
     range_deletes: Vec<RangeDelete>,
     data_bytes: u64,
+    /// Of these, bytes of value blocks.
+    value_bytes: u64,
+    values: Values,
     places: Places,
 }
 
@@ -129,6 +137,8 @@ impl TableWriter {
             index: Vec::new(),
             range_deletes: Vec::new(),
             data_bytes: 0,
+            value_bytes: 0,
+            values: Values::default(),
             places: Places::new(Arc::clone(volume), table.stream),
             volume: Arc::clone(volume),
             table,
@@ -158,6 +168,11 @@ impl TableWriter {
         if !is_in_order {
             return Err(self.out_of_order("entry"));
         }
+        if let Op::Put(value) = entry.op
+            && self.table.options.has_value_block(value.len())
+        {
+            return self.add_value(entry, value, is_version);
+        }
         if self.is_full_for(entry, is_version) {
             self.cut()?;
         }
@@ -175,6 +190,100 @@ impl TableWriter {
         self.last_seqno = entry.seqno;
         self.facts.add(entry, is_version);
         self.data.add(entry.key, entry.seqno, &entry.op);
+        Ok(())
+    }
+
+    fn add_value(
+        &mut self,
+        entry: &EntryRef<'_>,
+        value: &[u8],
+        is_version: bool,
+    ) -> Result<(), VtError> {
+        self.cut()?;
+        let len_bytes = self.values.add(value, self.index.len());
+        let block = BlockPtr {
+            len_bytes,
+            ..BlockPtr::default()
+        };
+        self.push_value(IndexEntry {
+            first: entry.key.to_vec(),
+            last: entry.key.to_vec(),
+            block,
+            origin: self.table.id,
+            raw_bytes: u32::try_from(value.len()).expect("a value is bounded"),
+            entry_count: 1,
+            delete_count: 0,
+            has_versions: is_version,
+            is_value: true,
+            min_seqno: entry.seqno,
+            max_seqno: entry.seqno,
+            filter: Vec::new(),
+        });
+        if self.values.len_bytes() >= self.buffer_bytes {
+            self.write_values()?;
+        }
+        Ok(())
+    }
+
+    /// Adds a value block of another table, as the entry that it is.
+    ///
+    /// # Errors
+    /// As [`Self::add`].
+    pub(crate) fn carry(&mut self, entry: &IndexEntry) -> Result<(), VtError> {
+        debug_assert!(entry.is_value, "a value block");
+        let is_version = self.has_keys() && self.last == entry.last;
+        let is_in_order = match is_version {
+            true => entry.max_seqno < self.last_seqno,
+            false => !self.has_keys() || self.last < entry.last,
+        };
+        if !is_in_order {
+            return Err(self.out_of_order("entry"));
+        }
+        self.cut()?;
+        self.check_live(entry)?;
+        self.places.refer(&entry.block);
+        self.push_value(IndexEntry {
+            has_versions: is_version,
+            ..entry.clone()
+        });
+        Ok(())
+    }
+
+    /// Adds the index entry of a value block. No data block is open.
+    fn push_value(&mut self, entry: IndexEntry) {
+        debug_assert!(self.data.is_empty(), "it has no other entries");
+        if entry.has_versions
+            && let Some(before) = self.index.last_mut()
+        {
+            before.has_versions = true;
+        }
+        self.last.clear();
+        self.last.extend_from_slice(&entry.last);
+        self.last_seqno = entry.max_seqno;
+        self.data_bytes += u64::from(entry.block.len_bytes);
+        self.value_bytes += u64::from(entry.block.len_bytes);
+        self.index.push(entry);
+    }
+
+    /// Writes the value blocks that wait.
+    fn write_values(&mut self) -> Result<(), VtError> {
+        if self.values.is_empty() {
+            return Ok(());
+        }
+        let lens: Vec<u64> = self.values.lens().collect();
+        let addrs = self.places.allocate_values(&lens)?;
+        self.put_values(&addrs, &lens)
+    }
+
+    /// Writes the value blocks to their places.
+    fn put_values(&mut self, addrs: &[u64], lens: &[u64]) -> Result<(), VtError> {
+        for ((number, value), addr) in self.values.iter().zip(addrs) {
+            let block = &mut self.index[number].block;
+            block.addr = *addr;
+            block.checksum = self.volume.value_checksum(*addr, value);
+        }
+        self.places.write(addrs, lens, self.values.bytes())?;
+        self.values.clear();
         Ok(())
     }
 
@@ -221,13 +330,11 @@ impl TableWriter {
             if !is_in_order {
                 return Err(self.out_of_order("block"));
             }
-            if !self.places.is_live(&entry.block) {
-                let expected = "a block in use".to_owned();
-                let found = format!("{:?}", entry.block);
-                let error = contradiction("stitched block", expected, found);
-                return Err(damaged(self.table.id, 0, error));
-            }
+            self.check_live(entry)?;
             self.data_bytes += u64::from(entry.block.len_bytes);
+            if entry.is_value {
+                self.value_bytes += u64::from(entry.block.len_bytes);
+            }
             self.places.refer(&entry.block);
             self.index.push(entry.clone());
         }
@@ -238,9 +345,19 @@ impl TableWriter {
         Ok(())
     }
 
-    /// Bytes of data blocks so far, stitched ones included.
-    pub(crate) fn estimated_bytes(&self) -> u64 {
-        self.data_bytes + self.data.len_bytes() as u64
+    fn check_live(&self, entry: &IndexEntry) -> Result<(), VtError> {
+        if self.places.is_live(&entry.block) {
+            return Ok(());
+        }
+        let expected = "a block in use".to_owned();
+        let found = format!("{:?}", entry.block);
+        let error = contradiction("stitched block", expected, found);
+        Err(damaged(self.table.id, 0, error))
+    }
+
+    /// What the table weighs so far, stitched blocks included; see [`TableMeta::weight`].
+    pub(crate) fn estimated_weight(&self) -> u64 {
+        weight(self.data_bytes, self.value_bytes) + self.data.len_bytes() as u64
     }
 
     /// Ends the data block.
@@ -342,6 +459,7 @@ impl TableWriter {
         assert!(self.has_keys(), "something was added");
         debug_assert!(self.range_deletes.is_empty(), "values only");
         self.cut()?;
+        self.write_values()?;
         if !self.pending.is_empty() {
             self.write_buffer()?;
         }
@@ -367,7 +485,15 @@ impl TableWriter {
         let range_deletes = self.range_delete_payloads();
         let mut root = self.root(leaves.len(), range_deletes.len());
         let lens = self.tail_lens(&leaves, &range_deletes, &root);
-        let addrs = self.places.allocate(&lens)?;
+        if self.values.are_pages() {
+            self.write_values()?;
+        }
+        // Other value blocks first: the run begins at a page.
+        let value_lens: Vec<u64> = self.values.lens().collect();
+        let all: Vec<u64> = value_lens.iter().chain(&lens).copied().collect();
+        let addrs = self.places.allocate(&all)?;
+        let (value_addrs, addrs) = addrs.split_at(value_lens.len());
+        self.put_values(value_addrs, &value_lens)?;
 
         let (data, rest) = addrs.split_at(self.pending.len());
         let (leaf_addrs, rest) = rest.split_at(if leaves.len() > 1 { leaves.len() } else { 0 });
@@ -388,7 +514,7 @@ impl TableWriter {
         }
         let payload = self.encode_root(&root, &leaves);
         let root_block = self.push(&payload, BlockKind::TableRoot, root_addr[0]);
-        self.places.write(&addrs, &lens, &self.buffer)?;
+        self.places.write(addrs, &lens, &self.buffer)?;
         self.meta(&root, root_block).map(Some)
     }
 
@@ -545,6 +671,7 @@ impl TableWriter {
             delete_count: root.delete_count,
             range_delete_count: root.range_delete_count,
             data_bytes: root.data_bytes,
+            value_bytes: self.value_bytes,
             min_seqno: min.expect(not_empty),
             max_seqno: max.expect(not_empty),
             root_addr: root_block.addr,

@@ -16,6 +16,7 @@ use stitch_volume::{Extent, Volume};
 pub(crate) struct TableHandle {
     meta: Arc<TableMeta>,
     owned_bytes: u64,
+    weight: u64,
     table: OnceLock<Arc<Table>>,
     left_behind: Mutex<Option<LeftBehind>>,
 }
@@ -55,6 +56,7 @@ impl TableHandle {
     pub(crate) fn new(meta: TableMeta) -> Self {
         Self {
             owned_bytes: meta.owned_bytes(),
+            weight: meta.weight(),
             meta: Arc::new(meta),
             table: OnceLock::new(),
             left_behind: Mutex::new(None),
@@ -69,6 +71,11 @@ impl TableHandle {
     /// Bytes of the device that it owns.
     pub(crate) const fn owned_bytes(&self) -> u64 {
         self.owned_bytes
+    }
+
+    /// What it weighs in a compaction; see [`TableMeta::weight`].
+    pub(crate) const fn weight(&self) -> u64 {
+        self.weight
     }
 
     /// The table itself.

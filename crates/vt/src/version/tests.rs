@@ -51,6 +51,7 @@ fn record(id: u32, name: &str) -> TreeRecord {
         block_bytes: 8192,
         stitch_bytes: 7,
         compression: 2,
+        value_block_bytes: 0,
     }
 }
 

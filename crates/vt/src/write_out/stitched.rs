@@ -7,13 +7,16 @@
 //! tables, as layers: what is newer than the run, the run alone, what is older.
 
 use crate::VtError;
-use crate::compaction::{BlockInfo, DistillRules, Piece, Step, StitchRules, distill, plan_steps};
+use crate::compaction::{
+    BlockInfo, DistillRules, Kept, Piece, Step, StitchRules, distill, plan_steps,
+};
 use crate::direct::DirectRun;
 use crate::entry::{BoxIter, EntryIter, EntryRef};
 use crate::iter::MergeIter;
 use crate::memtable::Memtable;
 use crate::output::Outputs;
 use crate::range_delete::RangeDeletes;
+use crate::table::Carry;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use stitch_base::{Seqno, TreeId};
@@ -107,7 +110,7 @@ pub(super) fn write(
     if runs.is_empty() {
         let mut source = layer.entries();
         source.seek(&[], Seqno(u64::MAX))?;
-        return distill(&mut source, rules, &mut |entry| outputs.add(entry));
+        return distill(&mut source, rules, &mut |kept| add(outputs, kept));
     }
     let chunks = chunks(layer)?;
     let mut infos = vec![chunks.iter().map(chunk_info).collect()];
@@ -135,11 +138,18 @@ pub(super) fn write(
             Step::Merge(pieces) => {
                 let mut source = source(layer, &chunks, pieces);
                 source.seek(&[], Seqno(u64::MAX))?;
-                distill(&mut source, rules, &mut |entry| outputs.add(entry))?;
+                distill(&mut source, rules, &mut |kept| add(outputs, kept))?;
             }
         }
     }
     Ok(())
+}
+
+fn add(outputs: &mut Outputs<'_>, kept: Kept<'_>) -> Result<(), VtError> {
+    match kept {
+        Kept::Entry(entry) => outputs.add(&entry),
+        Kept::Carried(block) => outputs.carry(block),
+    }
 }
 
 fn source(layer: &Layer, chunks: &[Chunk], pieces: &[Piece]) -> MergeIter {
@@ -156,7 +166,10 @@ fn source(layer: &Layer, chunks: &[Chunk], pieces: &[Piece]) -> MergeIter {
             continue;
         };
         let run = &layer.runs[run].blocks;
-        sources.push(run.blocks_iter(run.entries()[blocks].to_vec()));
+        let carry = Carry::Values {
+            out_of: Arc::default(),
+        };
+        sources.push(run.blocks_iter(run.entries()[blocks].to_vec(), carry));
     }
     MergeIter::new(sources)
 }

@@ -17,6 +17,8 @@ pub const MIB: u64 = 1 << 20;
 #[derive(Clone, Default)]
 pub struct Setup {
     pub options: VtOptions,
+    /// Length of the version log; by default from the device.
+    pub version_log_bytes: Option<u64>,
 }
 
 impl Setup {
@@ -29,7 +31,10 @@ impl Setup {
             background,
             ..VtOptions::default()
         };
-        Self { options }
+        Self {
+            options,
+            version_log_bytes: None,
+        }
     }
 
     /// With this stitching threshold in all trees.
@@ -47,9 +52,18 @@ impl Setup {
 }
 
 pub fn format(device: &dyn Device, backup_log_bytes: Option<u64>) {
+    format_with_logs(device, backup_log_bytes, None);
+}
+
+fn format_with_logs(
+    device: &dyn Device,
+    backup_log_bytes: Option<u64>,
+    version_log_bytes: Option<u64>,
+) {
     let options = FormatOptions {
         uuid: bytes16().expect("the system has randomness"),
         backup_log_bytes,
+        version_log_bytes,
         ..FormatOptions::default()
     };
     Volume::format(device, &options, &mut |_, _| {}).expect("the device is large enough");
@@ -78,7 +92,7 @@ impl Store {
         let mut setup = setup.clone();
         setup.options.upserts = registry;
         let device = Arc::new(CrashDevice::new(len_bytes, CrashPlan::default()));
-        format(&*device, log_bytes);
+        format_with_logs(&*device, log_bytes, setup.version_log_bytes);
         device.sync().expect("the device syncs");
         let engine = Some(open(device.clone(), setup.options.clone()));
         Self {

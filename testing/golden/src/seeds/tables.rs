@@ -52,11 +52,24 @@ pub(super) fn index() -> Vec<u8> {
             entry_count: 3,
             delete_count: 1,
             has_versions: n % 2 == 0,
+            is_value: false,
             min_seqno: Seqno(5),
             max_seqno: Seqno(700),
             filter,
         });
     }
+    builder.add(&IndexEntry {
+        first: b"value".to_vec(),
+        last: b"value".to_vec(),
+        block: block(8192),
+        origin: TableId(300),
+        raw_bytes: 1000,
+        entry_count: 1,
+        is_value: true,
+        min_seqno: Seqno(6),
+        max_seqno: Seqno(6),
+        ..IndexEntry::default()
+    });
     builder.finish()
 }
 

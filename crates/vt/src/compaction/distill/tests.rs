@@ -60,14 +60,43 @@ impl EntryIter for Listed {
 
     fn current(&self) -> Option<EntryRef<'_>> {
         let (key, version) = self.entries.get(self.at)?;
-        Some(version.entry(key))
+        let op = match &version.op {
+            OwnedOp::Carried(_) => Op::Put(&[]),
+            _ => match version.kept(key) {
+                Kept::Entry(entry) => entry.op,
+                Kept::Carried(_) => unreachable!("told apart before"),
+            },
+        };
+        let seqno = version.seqno;
+        Some(EntryRef { key, seqno, op })
+    }
+
+    fn carried(&self) -> Option<&IndexEntry> {
+        match &self.entries.get(self.at)?.1.op {
+            OwnedOp::Carried(block) => Some(block),
+            _ => None,
+        }
     }
 }
 
-fn version(op: &str, seqno: &str) -> Version {
+/// A value block; for these tests, its filter is its value.
+fn carried(key: &str, value: &str, seqno: Seqno) -> OwnedOp {
+    OwnedOp::Carried(Box::new(IndexEntry {
+        first: key.into(),
+        last: key.into(),
+        is_value: true,
+        min_seqno: seqno,
+        max_seqno: seqno,
+        filter: value.into(),
+        ..IndexEntry::default()
+    }))
+}
+
+fn version(key: &str, op: &str, seqno: &str) -> Version {
     let seqno = Seqno(seqno.parse().expect("a number"));
     let op = match op.split_once('=') {
         Some(("put", value)) => OwnedOp::Put(value.into()),
+        Some(("block", value)) => carried(key, value, seqno),
         Some(("up", delta)) => OwnedOp::Upsert {
             function: 1,
             delta: delta.into(),
@@ -85,8 +114,16 @@ fn version(op: &str, seqno: &str) -> Version {
     Version { seqno, op }
 }
 
-fn print(entry: &EntryRef<'_>, out: &mut String) {
+fn print(kept: Kept<'_>, out: &mut String) {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let entry = match kept {
+        Kept::Entry(entry) => entry,
+        Kept::Carried(block) => {
+            let (key, value) = (text(&block.last), text(&block.filter));
+            writeln!(out, "{key} block={value} {}", block.max_seqno).expect("a string takes it");
+            return;
+        }
+    };
     let op = match entry.op {
         Op::Put(value) => format!("put={}", text(value)),
         Op::Delete => "del".to_owned(),
@@ -96,7 +133,8 @@ fn print(entry: &EntryRef<'_>, out: &mut String) {
     writeln!(out, "{} {op} {}", text(entry.key), entry.seqno).expect("a string takes it");
 }
 
-/// Lines `<key> put=<v>|del|up=<d>|up2=<d>|up3=<d> <seqno>` (function 3 is unknown), `snapshot N`, `delete a b N`, `bottom`.
+/// Lines `<key> put=<v>|block=<v>|del|up=<d>|up2=<d>|up3=<d> <seqno>` (function 3 is unknown), `snapshot N`,
+/// `delete a b N`, `bottom`.
 fn run(text: &str) -> String {
     let mut upserts = UpsertRegistry::default();
     upserts.register(Arc::new(Append(1)));
@@ -114,7 +152,7 @@ fn run(text: &str) -> String {
                 end: end.as_bytes().to_vec(),
                 seqno: Seqno(at.parse().expect("a number")),
             }),
-            [key, op, seqno] => entries.push((key.as_bytes().to_vec(), version(op, seqno))),
+            [key, op, seqno] => entries.push((key.as_bytes().to_vec(), version(key, op, seqno))),
             other => panic!("no such line: {other:?}"),
         }
     }
@@ -123,6 +161,7 @@ fn run(text: &str) -> String {
         range_deletes: &RangeDeletes::new(deletes),
         is_bottom: &|_| bottom,
         upserts: &upserts,
+        load: &|block| Ok(Bytes::from(block.filter.clone())),
     };
     let mut out = String::new();
     distill(&mut Listed { entries, at: 0 }, &rules, &mut |entry| {

@@ -42,7 +42,7 @@ pub(super) fn plan_level0(
             let lower = below.tables[with_small_neighbours(below, touched, options)].to_vec();
             route.plan(PlanKind::Compact, upper, lower)
         };
-        if plan.kind == PlanKind::Move || plan.input_bytes() <= options.input_bytes_max {
+        if plan.kind == PlanKind::Move || plan.input_weight() <= options.input_bytes_max {
             return without(obstacles, plan);
         }
         if count == 1 {

@@ -63,13 +63,13 @@ impl<'a> Route<'a> {
     ) -> Option<Plan> {
         // Unreadable ones are not read, and cost nothing.
         let is_read = |t: &Arc<TableHandle>| !self.obstacles.is_unreadable(t);
-        let mut bytes = table.owned_bytes();
+        let mut bytes = table.weight();
         let mut has_any = false;
         let is_too_much = |lower: &Arc<TableHandle>| {
             if !is_read(lower) {
                 return false;
             }
-            bytes += lower.owned_bytes();
+            bytes += lower.weight();
             std::mem::replace(&mut has_any, true) && bytes > options.input_bytes_max
         };
         let count = touched.iter().position(is_too_much)?;

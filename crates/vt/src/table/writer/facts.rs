@@ -49,6 +49,7 @@ impl BlockFacts {
             entry_count: self.entry_count,
             delete_count: self.delete_count,
             has_versions: self.has_versions,
+            is_value: false,
             min_seqno,
             max_seqno,
             filter,

@@ -6,6 +6,12 @@ use stitch_format::vt_index::BlockPtr;
 use stitch_format::vt_manifest::Run;
 use stitch_volume::{Extent, Stream, Volume};
 
+/// Where value blocks lie together.
+const VALUE_STREAM: Stream = Stream(4);
+/// With less free zones than one of so many, value blocks fill holes, and leave long runs to blocks that
+/// need them.
+const FREE_ZONES_PART: u64 = 8;
+
 /// Space of a table being written. Given back when dropped before [`Self::take_runs`].
 #[derive(Debug)]
 pub(super) struct Places {
@@ -51,12 +57,34 @@ impl Places {
     /// Places for blocks of these lengths: their addresses. Blocks follow each other as far as
     /// there is room.
     pub(super) fn allocate(&mut self, lens: &[u64]) -> Result<Vec<u64>, VtError> {
+        self.allocate_in(self.stream, false, lens)
+    }
+
+    /// Places for value blocks. When few zones are free, or some are to become free, they fill holes.
+    pub(super) fn allocate_values(&mut self, lens: &[u64]) -> Result<Vec<u64>, VtError> {
+        let zones = self.volume.zones();
+        let usage = zones.usage();
+        let is_low = usage.zones_free < usage.zones / FREE_ZONES_PART;
+        let fills = is_low || zones.is_closed() || zones.fenced().is_some();
+        self.allocate_in(VALUE_STREAM, fills, lens)
+    }
+
+    fn allocate_in(
+        &mut self,
+        stream: Stream,
+        fills: bool,
+        lens: &[u64],
+    ) -> Result<Vec<u64>, VtError> {
         let mut addrs = Vec::with_capacity(lens.len());
         while addrs.len() < lens.len() {
             let left = &lens[addrs.len()..];
             let (want, min) = (left.iter().sum(), left[0]);
             let zones = self.volume.zones();
-            let extent = zones.allocate(want, min, self.stream)?;
+            let hole = fills.then(|| zones.allocate_hole(want, min)).flatten();
+            let extent = match hole {
+                Some(hole) => hole,
+                None => zones.allocate(want, min, stream)?,
+            };
             let mut at = extent.addr;
             for len in left {
                 if at + len > extent.end() {

@@ -1,0 +1,138 @@
+//! A cursor over the entries of one block, of whatever kind.
+
+use super::block::DataBlock;
+use super::data_iter::DataIter;
+use crate::entry::{EntryRef, Op};
+use crate::iter::cmp_entries;
+use std::sync::Arc;
+use stitch_base::Seqno;
+use stitch_format::FormatError;
+use stitch_format::vt_index::IndexEntry;
+
+/// A cursor over the entries of one block.
+#[derive(Debug)]
+pub(super) enum BlockIter {
+    /// A block of entries.
+    Entries(DataIter),
+    /// A value block.
+    Value(ValueIter),
+}
+
+/// A cursor over the one entry of a value block.
+#[derive(Debug)]
+pub(super) struct ValueIter {
+    put: Put,
+    /// False beyond either end.
+    is_here: bool,
+}
+
+#[derive(Debug)]
+enum Put {
+    Read {
+        key: Vec<u8>,
+        seqno: Seqno,
+        block: Arc<DataBlock>,
+    },
+    Carried(IndexEntry),
+}
+
+impl BlockIter {
+    /// A cursor over a value block that was read; stands nowhere yet.
+    pub(super) const fn value(key: Vec<u8>, seqno: Seqno, block: Arc<DataBlock>) -> Self {
+        Self::Value(ValueIter {
+            put: Put::Read { key, seqno, block },
+            is_here: false,
+        })
+    }
+
+    /// A cursor over a value block that is not read.
+    pub(super) const fn carried(entry: IndexEntry) -> Self {
+        Self::Value(ValueIter {
+            put: Put::Carried(entry),
+            is_here: false,
+        })
+    }
+
+    pub(super) fn current(&self) -> Option<EntryRef<'_>> {
+        match self {
+            Self::Entries(iter) => iter.current(),
+            Self::Value(iter) => iter.is_here.then(|| iter.entry()),
+        }
+    }
+
+    /// The block, if it is a value block that was not read and the cursor stands on its entry.
+    pub(super) fn carried_block(&self) -> Option<&IndexEntry> {
+        match self {
+            Self::Value(ValueIter {
+                put: Put::Carried(entry),
+                is_here: true,
+            }) => Some(entry),
+            _ => None,
+        }
+    }
+
+    pub(super) fn seek_first(&mut self) -> Result<(), FormatError> {
+        match self {
+            Self::Entries(iter) => iter.seek_first(),
+            Self::Value(iter) => iter.stand(true),
+        }
+    }
+
+    pub(super) fn seek_last(&mut self) -> Result<(), FormatError> {
+        match self {
+            Self::Entries(iter) => iter.seek_last(),
+            Self::Value(iter) => iter.stand(true),
+        }
+    }
+
+    pub(super) fn next(&mut self) -> Result<(), FormatError> {
+        match self {
+            Self::Entries(iter) => iter.next(),
+            Self::Value(iter) => iter.stand(false),
+        }
+    }
+
+    pub(super) fn prev(&mut self) -> Result<(), FormatError> {
+        match self {
+            Self::Entries(iter) => iter.prev(),
+            Self::Value(iter) => iter.stand(false),
+        }
+    }
+
+    /// Goes to the first entry at or after `(key, seqno)`.
+    pub(super) fn seek(&mut self, key: &[u8], seqno: Seqno) -> Result<(), FormatError> {
+        match self {
+            Self::Entries(iter) => iter.seek(key, seqno),
+            Self::Value(iter) => {
+                let op = Op::Delete;
+                let target = EntryRef { key, seqno, op };
+                iter.stand(cmp_entries(&iter.entry(), &target).is_ge())
+            }
+        }
+    }
+
+    /// Goes to the last entry before every version of `key`.
+    pub(super) fn seek_before(&mut self, key: &[u8]) -> Result<(), FormatError> {
+        match self {
+            Self::Entries(iter) => iter.seek_before(key),
+            Self::Value(iter) => iter.stand(iter.entry().key < key),
+        }
+    }
+}
+
+impl ValueIter {
+    fn entry(&self) -> EntryRef<'_> {
+        let (key, seqno, value): (&[u8], _, &[u8]) = match &self.put {
+            Put::Read { key, seqno, block } => (key, *seqno, block.payload()),
+            Put::Carried(entry) => (&entry.last, entry.max_seqno, &[]),
+        };
+        let op = Op::Put(value);
+        EntryRef { key, seqno, op }
+    }
+
+    #[expect(clippy::unnecessary_wraps, reason = "as blocks of entries answer")]
+    const fn stand(&mut self, is_here: bool) -> Result<(), FormatError> {
+        self.is_here = is_here;
+        Ok(())
+    }
+}
