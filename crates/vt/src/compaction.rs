@@ -15,6 +15,7 @@ mod part;
 mod picker;
 mod probe;
 mod run;
+mod sinks;
 mod stitch;
 mod survive;
 

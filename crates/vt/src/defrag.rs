@@ -29,6 +29,8 @@ const BATCH_ZONES: usize = 16;
 const WORTH_PART: u64 = 8;
 /// The same, where nobody asked for it.
 const WORTH_PART_IDLE: u64 = 4;
+/// The same, where a commit waits for room.
+const WORTH_PART_ROOM: u64 = 16;
 /// In the background: while more than one part in this many of the volume is in holes.
 const HOLES_PART: u64 = 8;
 /// In the background: rest for this many times as long as a step took.
@@ -159,6 +161,21 @@ impl Store {
             }
             done += live;
         }
+    }
+
+    /// Evacuates the best zone that was not tried yet, for a commit that waits for room: also one of which
+    /// little is unused. Answers false if there is none.
+    pub(crate) fn evacuate_best(&self, tried: &mut BTreeSet<Extent>) -> Result<bool, VtError> {
+        let _one_at_a_time = self.evacuation.lock();
+        let worth = self.worth(WORTH_PART_ROOM, tried);
+        let usable = self.volume.zones().usage().usable;
+        // What is free in the zone itself is of no use.
+        let has_place = |c: &&Candidate| usable.saturating_sub(c.zone.len - c.live) >= c.live;
+        let Some(best) = worth.iter().find(has_place) else {
+            return Ok(false);
+        };
+        tried.insert(best.zone);
+        self.evacuate(&[*best], &mut || true)
     }
 
     /// Zones that are worth moving, best first.

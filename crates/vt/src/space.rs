@@ -10,6 +10,7 @@
 use crate::VtError;
 use crate::compaction::Pressure;
 use crate::store::Store;
+use std::collections::BTreeSet;
 use stitch_base::sync::atomic::Ordering;
 use stitch_kv::{SpaceClass, SpaceUsage, TreeOptions};
 use stitch_volume::Class;
@@ -102,6 +103,7 @@ impl Store {
     /// Compacts until there is more room in long runs. Answers false if nothing more can be made.
     pub(crate) fn make_room_of_holes(&self) -> Result<bool, VtError> {
         let before = self.roomy_bytes(SpaceClass::Reserve);
+        let mut tried = BTreeSet::new();
         while self.roomy_bytes(SpaceClass::Reserve) <= before {
             self.check_writable()?;
             if self.compact_one(Pressure::Room)? {
@@ -109,8 +111,9 @@ impl Store {
             }
             // What was deleted since the last write-out may be worth something.
             self.seal_deletes()?;
-            if !self.write_out_one()? {
-                return Ok(false);
+            if !self.write_out_one()? && !self.evacuate_best(&mut tried)? {
+                // Another thread may have made some meanwhile.
+                return Ok(self.roomy_bytes(SpaceClass::Reserve) > before);
             }
         }
         Ok(true)

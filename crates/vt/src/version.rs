@@ -20,6 +20,8 @@ use stitch_base::{Seqno, TableId, TreeId};
 use stitch_format::vt_manifest::{LEVEL_COUNT, TableMeta, TreeRecord, VersionEdit};
 use stitch_kv::{Compression, TreeInfo, TreeOptions};
 
+/// What a base stores of a piece of the device that a table owns, at most in nearly all cases.
+const RUN_BYTES: u64 = 8;
 /// Number of levels, level 0 included.
 pub(crate) const LEVELS: usize = LEVEL_COUNT as usize;
 
@@ -127,6 +129,12 @@ impl Version {
             }
         }
         edit
+    }
+
+    /// About the most that a base takes for the pieces of the device that tables own, in bytes.
+    pub(crate) fn runs_bytes_max(&self) -> u64 {
+        let runs: usize = self.tables().map(|(_, t)| t.meta().runs.len()).sum();
+        runs as u64 * RUN_BYTES
     }
 
     /// Every table of every tree.

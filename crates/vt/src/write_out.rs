@@ -37,7 +37,7 @@ impl Store {
                 Ok(done) => return Ok(done),
                 // It was promised space, but holes may be too short for its blocks.
                 Err(error) if error.kind() == ErrorKind::NoSpace && !self.is_failed() => {
-                    if !self.compact_one(Pressure::Space).unwrap_or(false) {
+                    if !self.compact_one(Pressure::Room).unwrap_or(false) {
                         self.fail(&error);
                         return Err(error);
                     }

@@ -1,10 +1,11 @@
 //! Runs a plan: writes its tables, and installs them.
 
-use super::distill::{DistillRules, Kept, distill};
+use super::distill::{DistillRules, distill};
 use super::holds::Holds;
 use super::obstacles::Obstacles;
 use super::picker::{PickOptions, Plan, PlanKind, Pressure, end_of, is_in, pick, pick_evacuation};
 use super::probe::Unreadable;
+use super::sinks::Sinks;
 use super::stitch::{BlockInfo, Piece, Step, StitchRules, are_hidden, plan_steps};
 use super::survive::surviving;
 use crate::VtError;
@@ -27,9 +28,6 @@ use stitch_volume::{Class, Stream};
 
 /// Free zones below which evacuation could only move holes about.
 const EVACUATION_ZONES_MIN: u64 = 2;
-
-/// What a version stores of a piece of the device that a table owns, at most in nearly all cases.
-const RUN_BYTES: u64 = 8;
 
 /// Streams by output level: what is compacted together lies together.
 pub(super) const fn stream(level: usize) -> Stream {
@@ -155,12 +153,6 @@ impl Store {
         tables.any(|(_, t)| obstacles.has_unreadable(t) && is_in(t.meta(), &[part]))
     }
 
-    /// True if a base version would take half of the room that it has for listing what tables own.
-    fn is_in_pieces(&self, version: &Version) -> bool {
-        let runs: usize = version.tables().map(|(_, t)| t.meta().runs.len()).sum();
-        runs as u64 * RUN_BYTES > self.volume.base_bytes_max() / 2
-    }
-
     /// Lets compactions that found no space be tried again.
     pub(crate) fn forget_avoided(&self) {
         let mut obstacles = self.compaction.lock();
@@ -178,7 +170,7 @@ impl Store {
         let made = match plan.kind {
             PlanKind::Move => Made::default(),
             PlanKind::Compact => Job {
-                is_in_pieces: self.is_in_pieces(version),
+                is_in_pieces: version.runs_bytes_max() > self.volume.base_bytes_max() / 2,
                 ..Job::new(self, tree, plan, snapshots)?
             }
             .run()?,
@@ -298,7 +290,7 @@ struct Job<'a> {
     plan: &'a Plan,
     snapshots: &'a [Seqno],
     range_deletes: RangeDeletes,
-    /// The version could not list many more pieces of the device.
+    /// A base version would take half of its room to list what tables own.
     is_in_pieces: bool,
     /// What stays in its level.
     holds: Holds,
@@ -555,52 +547,6 @@ impl<'a> Job<'a> {
         if !self.plan.evacuate.is_empty() {
             counters.evacuated_bytes.add(owned.saturating_sub(stitched));
         }
-    }
-}
-
-/// Where entries go: down, or nowhere.
-struct Sinks<'a> {
-    holds: &'a Holds,
-    down: Outputs<'a>,
-    rest: Outputs<'a>,
-    /// Of the value blocks that were carried down.
-    carried_bytes: u64,
-}
-
-impl Sinks<'_> {
-    fn add(&mut self, kept: Kept<'_>) -> Result<(), VtError> {
-        let key = match kept {
-            Kept::Entry(entry) => entry.key,
-            Kept::Carried(block) => &block.last,
-        };
-        let is_down = !self.holds.has(key);
-        let outputs = if is_down {
-            &mut self.down
-        } else {
-            &mut self.rest
-        };
-        match kept {
-            Kept::Entry(entry) => outputs.add(&entry),
-            Kept::Carried(block) => {
-                if is_down {
-                    self.carried_bytes += u64::from(block.block.len_bytes);
-                }
-                outputs.carry(block)
-            }
-        }
-    }
-
-    /// Each block goes down whole, or stays whole.
-    fn stitch(&mut self, blocks: &[IndexEntry]) -> Result<(), VtError> {
-        for block in blocks {
-            let block = std::slice::from_ref(block);
-            if self.holds.has(&block[0].first) {
-                self.rest.stitch(block)?;
-            } else {
-                self.down.stitch(block)?;
-            }
-        }
-        Ok(())
     }
 }
 

@@ -1,7 +1,10 @@
-//! Value blocks that wait to be written.
+//! Value blocks: those that wait to be written, and those that are carried over.
 
+use super::TableWriter;
+use crate::VtError;
+use crate::entry::EntryRef;
 use std::ops::Range;
-use stitch_format::vt_index::value_block_bytes;
+use stitch_format::vt_index::{BlockPtr, IndexEntry, value_block_bytes};
 use stitch_volume::PAGE_BYTES;
 
 /// Value blocks, one after the other, each padded.
@@ -57,5 +60,101 @@ impl Values {
     pub(super) fn clear(&mut self) {
         self.bytes.clear();
         self.waiting.clear();
+    }
+}
+
+impl TableWriter {
+    pub(super) fn add_value(
+        &mut self,
+        entry: &EntryRef<'_>,
+        value: &[u8],
+        is_version: bool,
+    ) -> Result<(), VtError> {
+        self.cut()?;
+        let len_bytes = self.values.add(value, self.index.len());
+        let block = BlockPtr {
+            len_bytes,
+            ..BlockPtr::default()
+        };
+        self.push_value(IndexEntry {
+            first: entry.key.to_vec(),
+            last: entry.key.to_vec(),
+            block,
+            origin: self.table.id,
+            raw_bytes: u32::try_from(value.len()).expect("a value is bounded"),
+            entry_count: 1,
+            delete_count: 0,
+            has_versions: is_version,
+            is_value: true,
+            min_seqno: entry.seqno,
+            max_seqno: entry.seqno,
+            filter: Vec::new(),
+        });
+        if self.values.len_bytes() >= self.buffer_bytes {
+            self.write_values()?;
+        }
+        Ok(())
+    }
+
+    /// Adds a value block of another table, as the entry that it is.
+    ///
+    /// # Errors
+    /// As [`Self::add`].
+    pub(crate) fn carry(&mut self, entry: &IndexEntry) -> Result<(), VtError> {
+        debug_assert!(entry.is_value, "a value block");
+        let is_version = self.has_keys() && self.last == entry.last;
+        let is_in_order = match is_version {
+            true => entry.max_seqno < self.last_seqno,
+            false => !self.has_keys() || self.last < entry.last,
+        };
+        if !is_in_order {
+            return Err(self.out_of_order("entry"));
+        }
+        self.cut()?;
+        self.check_live(entry)?;
+        self.places.refer(&entry.block);
+        self.push_value(IndexEntry {
+            has_versions: is_version,
+            ..entry.clone()
+        });
+        Ok(())
+    }
+
+    /// Adds the index entry of a value block. No data block is open.
+    fn push_value(&mut self, entry: IndexEntry) {
+        debug_assert!(self.data.is_empty(), "it has no other entries");
+        if entry.has_versions
+            && let Some(before) = self.index.last_mut()
+        {
+            before.has_versions = true;
+        }
+        self.last.clear();
+        self.last.extend_from_slice(&entry.last);
+        self.last_seqno = entry.max_seqno;
+        self.data_bytes += u64::from(entry.block.len_bytes);
+        self.value_bytes += u64::from(entry.block.len_bytes);
+        self.index.push(entry);
+    }
+
+    /// Writes the value blocks that wait.
+    pub(super) fn write_values(&mut self) -> Result<(), VtError> {
+        if self.values.is_empty() {
+            return Ok(());
+        }
+        let lens: Vec<u64> = self.values.lens().collect();
+        let addrs = self.places.allocate_values(&lens)?;
+        self.put_values(&addrs, &lens)
+    }
+
+    /// Writes the value blocks to their places.
+    pub(super) fn put_values(&mut self, addrs: &[u64], lens: &[u64]) -> Result<(), VtError> {
+        for ((number, value), addr) in self.values.iter().zip(addrs) {
+            let block = &mut self.index[number].block;
+            block.addr = *addr;
+            block.checksum = self.volume.value_checksum(*addr, value);
+        }
+        self.places.write(addrs, lens, self.values.bytes())?;
+        self.values.clear();
+        Ok(())
     }
 }

@@ -1,0 +1,128 @@
+//! Room for a commit: in the memtable, in the log, and in the zones once it is written out.
+
+use super::{Divided, Tally};
+use crate::VtError;
+use crate::buffer::{Buffer, Room, TABLE_OVERHEAD_BYTES};
+use crate::options::SEALED_COUNT_MAX;
+use crate::store::{Committer, Store};
+use stitch_base::sync::MutexGuard;
+use stitch_kv::{KvError, SpaceClass};
+use stitch_volume::Class;
+
+/// Space is promised in pieces of this size, so that few commits have to ask.
+const ROOM_BYTES: u64 = 256 << 10;
+/// What a message takes in a table beyond its bytes.
+const MESSAGE_OVERHEAD_BYTES: u64 = 24;
+
+impl Store {
+    /// Makes sure that the write-out of what this batch adds will find space. Answers how much it
+    /// was promised; `None` if the lock was given up meanwhile to make some.
+    pub(super) fn promise(
+        &self,
+        committer: &mut MutexGuard<'_, Committer>,
+        active: &Buffer,
+        divided: &Divided,
+        tally: &Tally,
+        class: SpaceClass,
+    ) -> Result<Option<Room>, KvError> {
+        let bytes = divided.logged_bytes;
+        let entries = bytes
+            + bytes / 8
+            + divided.logged_count * MESSAGE_OVERHEAD_BYTES
+            + divided.index_bytes_max() / 8
+            + tally.overhead_bytes;
+        let needed = entries + active.new_trees(&tally.trees) * TABLE_OVERHEAD_BYTES;
+        let used = Room {
+            bytes: needed,
+            page_bytes: if divided.direct_bytes > 0 {
+                0
+            } else {
+                tally.page_bytes
+            },
+        };
+        let missing = needed.saturating_sub(active.room_bytes());
+        if missing == 0 {
+            return Ok(Some(used));
+        }
+        let free_bytes = self.free_bytes(class);
+        let refused = KvError::NoSpace {
+            needed_bytes: missing,
+            free_bytes,
+        };
+        if missing > free_bytes {
+            // What waits to be written out may take less than was promised to it.
+            let has_more = MutexGuard::unlocked(committer, || self.finish_write_outs())?;
+            return has_more.then_some(None).ok_or(refused);
+        }
+        let roomy_bytes = self.roomy_bytes(class);
+        if missing.saturating_sub(used.page_bytes) > roomy_bytes {
+            // The space is there, in holes.
+            let has_more = MutexGuard::unlocked(committer, || self.make_room_of_holes())?;
+            return has_more.then_some(None).ok_or(refused);
+        }
+        let wanted = missing.max(ROOM_BYTES.min(free_bytes.min(roomy_bytes) / 2));
+        let space = self.volume.space();
+        let room = space
+            .reserve(wanted, Class::Internal)
+            .map_err(|_| refused)?;
+        active.add_room(room);
+        Ok(Some(used))
+    }
+
+    /// Makes room for a batch in the active memtable: seals it if it is full, and waits while too
+    /// many sealed ones wait.
+    pub(super) fn make_room(
+        &self,
+        committer: &mut MutexGuard<'_, Committer>,
+        batch_bytes: u64,
+    ) -> Result<(), VtError> {
+        loop {
+            self.check_writable()?;
+            let view = self.views.get();
+            let active = view.active();
+            let log_bytes = self.volume.log().end()?.0 - active.log_start.0;
+            let is_full =
+                active.is_full_for(batch_bytes, &self.sizes) || log_bytes > self.sizes.log_share;
+            if !is_full || active.is_empty() {
+                return Ok(());
+            }
+            if view.sealed_count() < SEALED_COUNT_MAX {
+                drop(view);
+                self.seal(committer)?;
+            } else {
+                drop(view);
+                self.wait_for_write_out(committer, SEALED_COUNT_MAX)?;
+            }
+        }
+    }
+
+    /// The log is full: its start must move on.
+    pub(super) fn make_log_room(
+        &self,
+        committer: &mut MutexGuard<'_, Committer>,
+    ) -> Result<(), VtError> {
+        self.check_writable()?;
+        let view = self.views.get();
+        let sealed = view.sealed_count();
+        if sealed > 0 {
+            drop(view);
+            return self.wait_for_write_out(committer, sealed);
+        }
+        if view.active().is_empty() {
+            // Nothing is live in the log: only its start is behind.
+            let what = "the backup log is full without live records".to_owned();
+            return Err(VtError::Version { what });
+        }
+        drop(view);
+        self.seal(committer)
+    }
+
+    /// Writes out what is sealed. Answers false if nothing was.
+    fn finish_write_outs(&self) -> Result<bool, VtError> {
+        if self.views.get().sealed_count() == 0 {
+            return Ok(false);
+        }
+        while self.write_out_one()? {}
+        Ok(true)
+    }
+}

@@ -1,0 +1,53 @@
+//! Where a compaction puts what is left: one level down, or where it was.
+
+use super::distill::Kept;
+use super::holds::Holds;
+use crate::VtError;
+use crate::output::Outputs;
+use stitch_format::vt_index::IndexEntry;
+
+/// The tables of a compaction that are under way.
+pub(super) struct Sinks<'a> {
+    pub(super) holds: &'a Holds,
+    pub(super) down: Outputs<'a>,
+    pub(super) rest: Outputs<'a>,
+    /// Of the value blocks that were carried down.
+    pub(super) carried_bytes: u64,
+}
+
+impl Sinks<'_> {
+    pub(super) fn add(&mut self, kept: Kept<'_>) -> Result<(), VtError> {
+        let key = match kept {
+            Kept::Entry(entry) => entry.key,
+            Kept::Carried(block) => &block.last,
+        };
+        let is_down = !self.holds.has(key);
+        let outputs = if is_down {
+            &mut self.down
+        } else {
+            &mut self.rest
+        };
+        match kept {
+            Kept::Entry(entry) => outputs.add(&entry),
+            Kept::Carried(block) => {
+                if is_down {
+                    self.carried_bytes += u64::from(block.block.len_bytes);
+                }
+                outputs.carry(block)
+            }
+        }
+    }
+
+    /// Each block goes down whole, or stays whole.
+    pub(super) fn stitch(&mut self, blocks: &[IndexEntry]) -> Result<(), VtError> {
+        for block in blocks {
+            let block = std::slice::from_ref(block);
+            if self.holds.has(&block[0].first) {
+                self.rest.stitch(block)?;
+            } else {
+                self.down.stitch(block)?;
+            }
+        }
+        Ok(())
+    }
+}
