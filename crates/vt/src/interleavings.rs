@@ -1,7 +1,7 @@
 //! The orders in which threads can meet, gone through by a model checker: every lock, atomic and
 //! wake-up is a choice of who goes on. `cargo test -p stitch-vt --features shuttle --lib interleavings`;
-//! `VT_INTERLEAVINGS=N` runs N times as many. A failure prints its schedule, to be replayed with
-//! `shuttle::replay`.
+//! `VT_INTERLEAVINGS=N` runs N times as many, `VT_INTERLEAVINGS_SEED=S` others (by default the same each
+//! time). A failure prints its schedule, to be replayed with `shuttle::replay`.
 //!
 //! The checker knows one memory, in which every write is seen at once: it finds wrong locking, not
 //! missing fences. For those the memtable's own tests run under sanitizers (ADR 0040).
@@ -25,11 +25,13 @@ const TREE: TreeId = TreeId(3);
 /// Runs `body` under many schedules: half of them random, half such that few changes of thread come
 /// at unlucky places.
 fn explore(rounds: usize, body: impl Fn() + Send + Sync + Clone + 'static) {
-    let times = std::env::var("VT_INTERLEAVINGS").ok();
-    let times = times.and_then(|n| n.parse().ok()).unwrap_or(1);
-    let half = (rounds * times).div_ceil(2);
-    run(RandomScheduler::new(half), body.clone());
-    run(PctScheduler::new(3, half), body);
+    let number = |name| std::env::var(name).ok().and_then(|n| n.parse::<u64>().ok());
+    let times = number("VT_INTERLEAVINGS").unwrap_or(1);
+    let seed = number("VT_INTERLEAVINGS_SEED").unwrap_or(1);
+    let rounds = rounds * usize::try_from(times).expect("a small number");
+    let half = rounds.div_ceil(2);
+    run(RandomScheduler::new_from_seed(seed, half), body.clone());
+    run(PctScheduler::new_from_seed(seed, 3, half), body);
 }
 
 fn run(scheduler: impl Scheduler + 'static, body: impl Fn() + Send + Sync + 'static) {

@@ -62,8 +62,9 @@ impl Store {
     pub(crate) fn evacuate_one(&self, zones: &[Run]) -> Result<bool, VtError> {
         let mut obstacles = self.compaction.lock();
         self.check_writable()?;
-        let snapshots = self.snapshots.held();
+        // In this order, as above.
         let version = self.version();
+        let snapshots = self.snapshots.held();
         let Some(plan) = pick_evacuation(&version, zones, &obstacles) else {
             return Ok(false);
         };
