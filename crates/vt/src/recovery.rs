@@ -290,10 +290,9 @@ fn version_of(edits: &[Vec<u8>]) -> Result<Version, VtError> {
 }
 
 fn adopt(volume: &Volume, version: &Version) -> Result<(), VtError> {
-    for (_, table) in version.tables() {
-        volume.zones().adopt(&extents(&table.meta().runs))?;
-    }
-    Ok(())
+    // All at once, so that each zone is gone through in order, and once.
+    let runs = version.tables().flat_map(|(_, t)| extents(&t.meta().runs));
+    Ok(volume.zones().adopt(&runs.collect::<Vec<_>>())?)
 }
 
 #[cfg(test)]

@@ -39,7 +39,7 @@ pub(crate) fn meta(tree: TreeId, id: u64, smallest: &str, largest: &str) -> Tabl
 }
 
 /// A version from lines `tree N` and `L<level> <table> <smallest>..<largest> <bytes>` with, at
-/// their end, `d<deletes of 100 entries>`, `r<range deletes>`, `s<largest seqno>`.
+/// their end, `d<deletes of 100 entries>`, `r<range deletes>`, `v<bytes of value blocks>`, `s<largest seqno>`.
 pub(crate) fn text_version(text: &str) -> Version {
     let mut edit = VersionEdit {
         last_seqno: Seqno(1000),
@@ -76,6 +76,7 @@ pub(crate) fn text_version(text: &str) -> Version {
             match &word[..1] {
                 "d" => table.delete_count = number,
                 "r" => table.range_delete_count = number,
+                "v" => table.value_bytes = number,
                 "s" => table.max_seqno = Seqno(number),
                 other => panic!("no such word: {other}"),
             }

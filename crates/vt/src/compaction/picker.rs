@@ -6,7 +6,8 @@
 //!    ([`super::obstacles`]).
 //! 2. *Shape*: the level that is most over its target, of any tree. Level 0 counts tables, deeper
 //!    levels count bytes, each level having `fanout` times the target of the one above.
-//! 3. When the store is idle: tables rich in deletes, so that what they hide gives its space back.
+//! 3. When the store is idle: tables rich in deletes, then tables of value blocks, so that what they hide
+//!    gives its space back.
 //! 4. When space is low: any table with deletes, then anything that overlaps what is below it.
 //!
 //! All sizes are weights: value blocks, which are carried over and not copied, count for a quarter.
@@ -30,6 +31,10 @@ use std::fmt;
 use std::sync::Arc;
 use stitch_base::{Seqno, TreeId};
 use stitch_format::vt_manifest::{Run, TableMeta};
+
+/// What may be rewritten below a table of value blocks, in multiples of its weight, to give back what it
+/// hides there when the store is idle.
+const VALUES_COST_MAX: u64 = 4;
 
 /// What the picker goes by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -156,7 +161,8 @@ pub(crate) fn pick(
         .or_else(|| pick_shape(version, options, obstacles));
     let plan = plan.or_else(|| match pressure {
         Pressure::Shape => None,
-        Pressure::Idle => pick_deletes(version, options, snapshots, Pressure::Idle, obstacles),
+        Pressure::Idle => pick_deletes(version, options, snapshots, Pressure::Idle, obstacles)
+            .or_else(|| pick_values(version, options, obstacles)),
         Pressure::Space | Pressure::Room => {
             pick_deletes(version, options, snapshots, pressure, obstacles)
                 .or_else(|| pick_overlap(version, options, obstacles))
@@ -369,6 +375,32 @@ fn as_copy(plan: Plan) -> Plan {
         kind: PlanKind::Compact,
         ..plan
     }
+}
+
+/// A table of value blocks that overlaps not too much of what is below: what it hides there gives its
+/// space back, for the price of index entries.
+fn pick_values(version: &Version, options: &PickOptions, obstacles: &Obstacles) -> Option<Plan> {
+    let weight = |tables: &[Arc<TableHandle>]| tables.iter().map(|t| t.weight()).sum::<u64>();
+    let is_cheap =
+        |plan: &Plan| weight(&plan.lower) <= weight(&plan.upper).saturating_mul(VALUES_COST_MAX);
+    let has_values = |t: &TableHandle| t.meta().value_bytes >= t.owned_bytes() / 2;
+    for tree in version.trees.values() {
+        if tree.levels[0].tables.iter().any(|t| has_values(t))
+            && let Some(plan) = plan_level0(tree, options, "values", obstacles)
+            && is_cheap(&plan)
+        {
+            return Some(plan);
+        }
+        for n in 1..LEVELS - 1 {
+            let may_go = |t: &TableHandle| has_values(t) && has_below(tree, n, t.meta());
+            let plan = cheapest(tree, n, obstacles, may_go)
+                .map(|table| Route::below(tree, n, "values", obstacles).down(table, options));
+            if let Some(plan) = plan.filter(is_cheap) {
+                return Some(plan);
+            }
+        }
+    }
+    None
 }
 
 /// Any table that overlaps what is below: what it hides there gives its space back.
