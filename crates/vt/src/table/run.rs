@@ -24,8 +24,9 @@ use stitch_format::vt_manifest::Run;
 /// Most bytes read with one request, unless one block is longer.
 const WINDOW_BYTES_MAX: u64 = 256 << 10;
 const WINDOW_BYTES_MIN: u64 = 32 << 10;
-/// So many times the window are asked for ahead.
-const PREFETCH_WINDOWS: u64 = 3;
+/// So many bytes are asked for ahead, once less than the least of them are left.
+const PREFETCH_BYTES: u64 = 4 << 20;
+const PREFETCH_BYTES_MIN: u64 = 768 << 10;
 
 /// What becomes of blocks that were read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -212,36 +213,40 @@ impl<L: BlockList> RunIter<L> {
         self.loader.glance_data(data).is_some()
     }
 
-    /// Tells the device which blocks come after the `count` that are about to be read.
+    /// Tells the device which blocks come after the `count` that are about to be read: many at a time and
+    /// in the order of their places, since neighbours in the order of keys need not be neighbours there.
     fn tell(&mut self, count: usize) -> Result<(), VtError> {
         if self.window_bytes < WINDOW_BYTES_MAX {
             return Ok(());
         }
-        let mut at = self.told.max(count);
+        let mut rows: Vec<(u64, u64)> = Vec::new();
         let mut bytes = 0;
-        let mut row: Option<(u64, u64)> = None;
-        for offset in count.. {
-            let Some(next) = self.blocks.ahead(offset)? else {
-                break;
-            };
+        let mut at = count;
+        while let Some(next) = self.blocks.ahead(at)?
+            && bytes < PREFETCH_BYTES
+        {
             bytes += u64::from(next.block.len_bytes);
-            if bytes > PREFETCH_WINDOWS * self.window_bytes {
-                break;
+            if at < self.told && bytes >= PREFETCH_BYTES_MIN {
+                return Ok(());
             }
-            if offset < at {
-                continue;
+            if at >= self.told {
+                rows.push((next.block.addr, next.block.end()));
             }
-            at = offset + 1;
+            at += 1;
+        }
+        self.told = at;
+        rows.sort_unstable();
+        let mut row = None;
+        for (start, end) in rows {
             row = match row {
-                Some((start, end)) if end == next.block.addr => Some((start, next.block.end())),
-                before => {
-                    self.prefetch(before);
-                    Some((next.block.addr, next.block.end()))
+                Some((first, before)) if before == start => Some((first, end)),
+                other => {
+                    self.prefetch(other);
+                    Some((start, end))
                 }
             };
         }
         self.prefetch(row);
-        self.told = at;
         Ok(())
     }
 
