@@ -22,6 +22,7 @@
 use crate::FormatError;
 use crate::block::{ALIGN, PAYLOAD_BYTES_MAX, block_bytes};
 use crate::codec::{Reader, checksum, checksum_append, put_bytes, put_varint};
+use crate::vt_manifest::Run;
 use stitch_base::{Seqno, TableId};
 
 const RECORD: &str = "table index block";
@@ -44,6 +45,15 @@ pub struct BlockPtr {
 impl BlockPtr {
     /// Bytes that a pointer takes.
     pub const ENCODED_BYTES: usize = 16;
+
+    /// The piece of the device that it takes.
+    #[must_use]
+    pub const fn run(&self) -> Run {
+        Run {
+            addr: self.addr,
+            len_bytes: self.len_bytes as u64,
+        }
+    }
 
     /// Offset after the block.
     #[must_use]

@@ -52,6 +52,12 @@ impl Run {
     pub const fn end(&self) -> u64 {
         self.addr.saturating_add(self.len_bytes)
     }
+
+    /// True if they share any byte.
+    #[must_use]
+    pub const fn meets(&self, other: &Self) -> bool {
+        self.addr < other.end() && other.addr < self.end()
+    }
 }
 
 /// Everything about a table that is known without reading it.

@@ -28,9 +28,9 @@ const BATCH_ZONES: usize = 16;
 /// A zone is worth moving if it is empty by one part in this many.
 const WORTH_PART: u64 = 8;
 /// The same, where nobody asked for it.
-const WORTH_PART_IDLE: u64 = 4;
+pub(crate) const WORTH_PART_IDLE: u64 = 4;
 /// The same, where a commit waits for room.
-const WORTH_PART_ROOM: u64 = 16;
+pub(crate) const WORTH_PART_ROOM: u64 = 16;
 /// In the background: while more than one part in this many of the volume is in holes.
 const HOLES_PART: u64 = 8;
 /// In the background: rest for this many times as long as a step took.

@@ -2,6 +2,7 @@
 //! deletes. What was not installed gives its space back.
 
 use crate::VtError;
+use crate::compaction::Kept;
 use crate::entry::{EntryRef, RangeDelete};
 use crate::runs::subtract;
 use crate::store::Store;
@@ -66,6 +67,14 @@ impl<'a> Outputs<'a> {
         }
     }
 
+    /// Adds what distilling left.
+    pub(crate) fn keep(&mut self, kept: Kept<'_>) -> Result<(), VtError> {
+        match kept {
+            Kept::Entry(entry) => self.add(&entry),
+            Kept::Carried(block) => self.carry(block),
+        }
+    }
+
     /// Adds an entry.
     pub(crate) fn add(&mut self, entry: &EntryRef<'_>) -> Result<(), VtError> {
         self.begin_key(entry.key)?;
@@ -73,7 +82,7 @@ impl<'a> Outputs<'a> {
     }
 
     /// Re-references a value block, as the entry that it is.
-    pub(crate) fn carry(&mut self, block: &IndexEntry) -> Result<(), VtError> {
+    fn carry(&mut self, block: &IndexEntry) -> Result<(), VtError> {
         self.begin_key(&block.last)?;
         self.writer().carry(block)
     }

@@ -112,12 +112,15 @@ enum Known {
 
 impl Known {
     /// The value, read where it has to be; `None` if it is not known.
-    fn value(&self, rules: &DistillRules<'_>) -> Result<Option<Option<Bytes>>, VtError> {
+    fn value(&mut self, rules: &DistillRules<'_>) -> Result<Option<Option<&[u8]>>, VtError> {
+        if let Self::Carried(block) = self {
+            *self = Self::Value((rules.load)(block)?.into());
+        }
         Ok(match self {
             Self::No => None,
             Self::Absent => Some(None),
-            Self::Value(value) => Some(Some(Bytes::copy_from_slice(value))),
-            Self::Carried(block) => Some(Some((rules.load)(block)?)),
+            Self::Value(value) => Some(Some(value)),
+            Self::Carried(_) => unreachable!("it was read"),
         })
     }
 }
@@ -291,7 +294,6 @@ impl<'a> Group<'a> {
             && can_fold
             && let Some(old) = known.value(self.rules)?
         {
-            let old = old.as_deref();
             let deltas = upserts.iter().map(|v| match &v.op {
                 OwnedOp::Upsert { function, delta } => (*function, delta.as_slice()),
                 _ => unreachable!("only upserts are in the chain"),

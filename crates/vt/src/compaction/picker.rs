@@ -212,12 +212,8 @@ pub(crate) fn pick_evacuation(
 
 /// True if a table owns anything in one of these parts of the device.
 pub(crate) fn is_in(table: &TableMeta, zones: &[Run]) -> bool {
-    let meets = |run: &Run| zones.iter().any(|zone| meet(run, zone));
+    let meets = |run: &Run| zones.iter().any(|zone| run.meets(zone));
     !zones.is_empty() && table.runs.iter().any(meets)
-}
-
-fn meet(a: &Run, b: &Run) -> bool {
-    a.addr < b.end() && b.addr < a.end()
 }
 
 /// How far the tree is over its shape, as work still to do in bytes.

@@ -9,7 +9,7 @@ use super::sinks::Sinks;
 use super::stitch::{BlockInfo, Piece, Step, StitchRules, are_hidden, plan_steps};
 use super::survive::surviving;
 use crate::VtError;
-use crate::defrag::{is_worth, run_of, weight};
+use crate::defrag::{WORTH_PART_IDLE, WORTH_PART_ROOM, is_worth, run_of, weight};
 use crate::entry::{BoxIter, EntryIter, RangeDelete};
 use crate::install::Install;
 use crate::iter::MergeIter;
@@ -138,9 +138,12 @@ impl Store {
             return None;
         }
         // What is moved for a page: up to four pages unasked, more where a commit waits for it.
-        let parts = if pressure == Pressure::Room { 16 } else { 4 };
+        let part = match pressure {
+            Pressure::Room => WORTH_PART_ROOM,
+            _ => WORTH_PART_IDLE,
+        };
         let mut worth = zones.scattered(self.room_run_bytes());
-        worth.retain(|candidate| is_worth(candidate, parts));
+        worth.retain(|candidate| is_worth(candidate, part));
         worth.sort_by_key(weight);
         let mut worth = worth.iter().map(|candidate| run_of(candidate.zone));
         worth.find_map(|zone| pick_evacuation(version, &[zone], obstacles))
@@ -519,10 +522,8 @@ impl<'a> Job<'a> {
     }
 
     fn is_evacuated(&self, entry: &IndexEntry) -> bool {
-        let block = entry.block;
-        let end = block.addr + u64::from(block.len_bytes);
-        let mut zones = self.plan.evacuate.iter();
-        zones.any(|zone| block.addr < zone.end() && end > zone.addr)
+        let block = entry.block.run();
+        self.plan.evacuate.iter().any(|zone| block.meets(zone))
     }
 
     fn count(&self, steps: &[Step], carried_bytes: u64, tables: &[TableMeta]) {

@@ -21,21 +21,13 @@ impl Sinks<'_> {
             Kept::Entry(entry) => entry.key,
             Kept::Carried(block) => &block.last,
         };
-        let is_down = !self.holds.has(key);
-        let outputs = if is_down {
-            &mut self.down
-        } else {
-            &mut self.rest
-        };
-        match kept {
-            Kept::Entry(entry) => outputs.add(&entry),
-            Kept::Carried(block) => {
-                if is_down {
-                    self.carried_bytes += u64::from(block.block.len_bytes);
-                }
-                outputs.carry(block)
-            }
+        if self.holds.has(key) {
+            return self.rest.keep(kept);
         }
+        if let Kept::Carried(block) = kept {
+            self.carried_bytes += u64::from(block.block.len_bytes);
+        }
+        self.down.keep(kept)
     }
 
     /// Each block goes down whole, or stays whole.

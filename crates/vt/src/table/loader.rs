@@ -220,6 +220,14 @@ impl Loader {
         }
     }
 
+    /// A data block, for who will not come again: from the cache, without a trace, or past it.
+    pub(super) fn data_once(&self, data: &DataRef) -> Result<Arc<DataBlock>, VtError> {
+        match self.glance_data(data) {
+            Some(block) => Ok(block),
+            None => self.read_data(data),
+        }
+    }
+
     /// Puts a data block into the cache.
     pub(super) fn keep_data(
         &self,

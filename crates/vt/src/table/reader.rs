@@ -174,10 +174,7 @@ pub(super) fn blocks_iter(loader: &Loader, blocks: Vec<IndexEntry>, carry: Carry
 pub(super) fn value_of(loader: &Loader, entry: &IndexEntry) -> Result<Bytes, VtError> {
     debug_assert!(entry.is_value, "a value block");
     let data = DataRef::of(&entry.borrow());
-    let block = match loader.glance_data(&data) {
-        Some(block) => block,
-        None => loader.read_data(&data)?,
-    };
+    let block = loader.data_once(&data)?;
     Ok(block.payload().clone())
 }
 
@@ -272,10 +269,7 @@ fn visit_block(
 pub(super) fn probe_block(loader: &Loader, entry: &IndexEntry) -> Result<(), VtError> {
     let data = DataRef::of(&entry.borrow());
     let damaged = |error| loader.damaged(data.block.addr, error);
-    let block = match loader.glance_data(&data) {
-        Some(block) => block,
-        None => loader.read_data(&data)?,
-    };
+    let block = loader.data_once(&data)?;
     if entry.is_value {
         return Ok(());
     }

@@ -63,9 +63,8 @@ impl Carry {
         match self {
             Self::Nothing => false,
             Self::Values { out_of } => {
-                let block = entry.block;
-                let is_left = |run: &Run| block.addr < run.end() && block.end() > run.addr;
-                entry.is_value && !out_of.iter().any(is_left)
+                let block = entry.block.run();
+                entry.is_value && !out_of.iter().any(|run| block.meets(run))
             }
         }
     }

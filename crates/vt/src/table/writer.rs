@@ -160,14 +160,7 @@ impl TableWriter {
     /// [`VtError::Format`] if it does not come after those before: the tables that it comes from
     /// are damaged. [`VtError::Volume`].
     pub(crate) fn add(&mut self, entry: &EntryRef<'_>) -> Result<(), VtError> {
-        let is_version = self.has_keys() && self.last == entry.key;
-        let is_in_order = match is_version {
-            true => entry.seqno < self.last_seqno,
-            false => !self.has_keys() || self.last.as_slice() < entry.key,
-        };
-        if !is_in_order {
-            return Err(self.out_of_order("entry"));
-        }
+        let is_version = self.is_version(entry.key, entry.seqno)?;
         if let Op::Put(value) = entry.op
             && self.table.options.has_value_block(value.len())
         {
@@ -191,6 +184,22 @@ impl TableWriter {
         self.facts.add(entry, is_version);
         self.data.add(entry.key, entry.seqno, &entry.op);
         Ok(())
+    }
+
+    /// True if an entry is a version of the key before.
+    ///
+    /// # Errors
+    /// [`VtError::Format`] if it does not come after those before.
+    fn is_version(&self, key: &[u8], seqno: Seqno) -> Result<bool, VtError> {
+        let is_version = self.has_keys() && self.last == key;
+        let is_in_order = match is_version {
+            true => seqno < self.last_seqno,
+            false => !self.has_keys() || self.last.as_slice() < key,
+        };
+        match is_in_order {
+            true => Ok(is_version),
+            false => Err(self.out_of_order("entry")),
+        }
     }
 
     fn out_of_order(&self, what: &'static str) -> VtError {

@@ -7,9 +7,7 @@
 //! tables, as layers: what is newer than the run, the run alone, what is older.
 
 use crate::VtError;
-use crate::compaction::{
-    BlockInfo, DistillRules, Kept, Piece, Step, StitchRules, distill, plan_steps,
-};
+use crate::compaction::{BlockInfo, DistillRules, Piece, Step, StitchRules, distill, plan_steps};
 use crate::direct::DirectRun;
 use crate::entry::{BoxIter, EntryIter, EntryRef};
 use crate::iter::MergeIter;
@@ -110,7 +108,7 @@ pub(super) fn write(
     if runs.is_empty() {
         let mut source = layer.entries();
         source.seek(&[], Seqno(u64::MAX))?;
-        return distill(&mut source, rules, &mut |kept| add(outputs, kept));
+        return distill(&mut source, rules, &mut |kept| outputs.keep(kept));
     }
     let chunks = chunks(layer)?;
     let mut infos = vec![chunks.iter().map(chunk_info).collect()];
@@ -138,18 +136,11 @@ pub(super) fn write(
             Step::Merge(pieces) => {
                 let mut source = source(layer, &chunks, pieces);
                 source.seek(&[], Seqno(u64::MAX))?;
-                distill(&mut source, rules, &mut |kept| add(outputs, kept))?;
+                distill(&mut source, rules, &mut |kept| outputs.keep(kept))?;
             }
         }
     }
     Ok(())
-}
-
-fn add(outputs: &mut Outputs<'_>, kept: Kept<'_>) -> Result<(), VtError> {
-    match kept {
-        Kept::Entry(entry) => outputs.add(&entry),
-        Kept::Carried(block) => outputs.carry(block),
-    }
 }
 
 fn source(layer: &Layer, chunks: &[Chunk], pieces: &[Piece]) -> MergeIter {

@@ -102,14 +102,7 @@ impl TableWriter {
     /// As [`Self::add`].
     pub(crate) fn carry(&mut self, entry: &IndexEntry) -> Result<(), VtError> {
         debug_assert!(entry.is_value, "a value block");
-        let is_version = self.has_keys() && self.last == entry.last;
-        let is_in_order = match is_version {
-            true => entry.max_seqno < self.last_seqno,
-            false => !self.has_keys() || self.last < entry.last,
-        };
-        if !is_in_order {
-            return Err(self.out_of_order("entry"));
-        }
+        let is_version = self.is_version(&entry.last, entry.max_seqno)?;
         self.cut()?;
         self.check_live(entry)?;
         self.places.refer(&entry.block);
