@@ -85,6 +85,19 @@ pub struct Areas {
     pub zones_bytes: u64,
 }
 
+/// Where the two logs of an instance lie. Bytes, multiples of 4 KiB.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogAreas {
+    /// Offset of the version log.
+    pub version_log_at: u64,
+    /// Length of the version log.
+    pub version_log_bytes: u64,
+    /// Offset of the backup log.
+    pub backup_log_at: u64,
+    /// Length of the backup log.
+    pub backup_log_bytes: u64,
+}
+
 /// A superblock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Superblock {
@@ -134,6 +147,17 @@ fn field(field: &'static str, expected: &str, found: impl ToString) -> FormatErr
 }
 
 impl Areas {
+    /// The logs of the volume's first instance.
+    #[must_use]
+    pub const fn logs(&self) -> LogAreas {
+        LogAreas {
+            version_log_at: self.version_log_at,
+            version_log_bytes: self.version_log_bytes,
+            backup_log_at: self.backup_log_at,
+            backup_log_bytes: self.backup_log_bytes,
+        }
+    }
+
     /// Checks that the areas are aligned, in order, apart, and within the device.
     ///
     /// # Errors

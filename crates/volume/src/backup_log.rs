@@ -33,11 +33,12 @@ pub use replay::{Replay, Visit};
 use crate::VolumeError;
 use crate::core::Core;
 use crate::version_log::State;
+use stitch_base::sync::atomic::{AtomicU64, Ordering};
 use stitch_base::sync::{Arc, Condvar, Mutex, MutexGuard};
 use stitch_base::{Generation, Lsn};
 use stitch_device::SECTOR_BYTES;
 use stitch_format::log_record::{ALIGN, HEADER_BYTES, RecordHeader, RecordKind, VersionPage};
-use stitch_format::superblock::Closed;
+use stitch_format::superblock::{Closed, LogAreas};
 use tail::{Ring, Tail, page_of};
 
 /// What an acknowledged append survives.
@@ -67,8 +68,11 @@ const RECORD_BYTES_MAX: u64 = 8 << 20;
 pub struct BackupLog {
     core: Arc<Core>,
     durability: Durability,
-    ring_at: u64,
+    /// Where the logs lie; the places change with `writer` held.
+    ring_at: AtomicU64,
     ring_bytes: u64,
+    version_log_at: AtomicU64,
+    version_log_bytes: u64,
     /// Where the volume says that the log ended when it was closed, if nothing was written since.
     closed_end: Option<Lsn>,
     writer: Mutex<Writer>,
@@ -131,13 +135,13 @@ impl BackupLog {
     /// last closed, and `is_closed` says that it still is.
     pub(crate) fn new(
         core: Arc<Core>,
+        logs: &LogAreas,
         durability: Durability,
         (version, writer_of_version): (&State, Generation),
         (closed, is_closed): (&Closed, bool),
     ) -> Self {
         let start = version.log_start;
         assert!(start.0.is_multiple_of(ALIGN), "the version was checked");
-        let (ring_at, ring_bytes) = (core.areas.backup_log_at, core.areas.backup_log_bytes);
         let writer = Writer {
             start,
             end: None,
@@ -168,13 +172,20 @@ impl BackupLog {
         Self {
             core,
             durability,
-            ring_at,
-            ring_bytes,
+            ring_at: AtomicU64::new(logs.backup_log_at),
+            ring_bytes: logs.backup_log_bytes,
+            version_log_at: AtomicU64::new(logs.version_log_at),
+            version_log_bytes: logs.version_log_bytes,
             closed_end: is_closed.then_some(closed.log_end),
             writer: Mutex::new(writer),
             syncer: Mutex::new(syncer),
             synced: Condvar::new(),
         }
+    }
+
+    /// Where the ring lies.
+    fn ring_at(&self) -> u64 {
+        self.ring_at.load(Ordering::Acquire)
     }
 
     /// Longest payload of a record, in bytes.
@@ -347,7 +358,7 @@ impl BackupLog {
                 && let Some(encoded) = self.mark_for(&writer, next_page)
             {
                 let rest = [0; PAGE_BYTES as usize - HEADER_BYTES];
-                let at = self.ring_at + self.offset(next_page);
+                let at = self.ring_at() + self.offset(next_page);
                 self.core.write(at, &[&encoded, &rest])?;
                 writer.is_told_apart = true;
             }
@@ -581,7 +592,7 @@ impl BackupLog {
     fn ring(&self, writer: &Writer) -> Ring<'_> {
         Ring {
             core: &self.core,
-            at: self.ring_at,
+            at: self.ring_at(),
             len_bytes: self.ring_bytes,
             start: writer.start,
         }

@@ -57,8 +57,8 @@ impl Volume {
     /// # Durability
     /// The new length is durable when this returns. A crash leaves the old one or the new one.
     pub fn grow(&self, device_bytes: u64) -> Result<(), VolumeError> {
-        self.core.check_writable()?;
-        let mut superblock = self.superblock.lock();
+        self.shared.core.check_writable()?;
+        let mut superblock = self.shared.superblock.lock();
         let before = superblock.areas;
         let areas = resized(&before, device_bytes);
         if areas.device_bytes <= before.device_bytes {
@@ -73,17 +73,19 @@ impl Volume {
                 longest(&before)
             ));
         }
-        let device = &*self.core.device;
+        let device = &*self.shared.core.device;
         device.grow(before.device_bytes, areas.device_bytes)?;
         // What some other format has left at the end is not to be taken for it.
         let tail_bytes = TAIL_BYTES.min(areas.device_bytes - before.device_bytes);
         let tail_at = areas.device_bytes - tail_bytes;
         zero(device, tail_at, tail_bytes, &mut |_| ())?;
-        self.core.sync()?;
+        self.shared.core.sync()?;
         superblock.areas = areas;
-        superblocks::write_both(&self.core, &superblock)?;
-        self.core.set_zones_end(areas.zones_at + areas.zones_bytes);
-        self.zones.grow(areas.zones_bytes);
+        superblocks::write_both(&self.shared.core, &superblock)?;
+        self.shared
+            .core
+            .set_zones_end(areas.zones_at + areas.zones_bytes);
+        self.shared.zones.grow(areas.zones_bytes);
         Ok(())
     }
 
@@ -99,7 +101,7 @@ impl Volume {
         device_bytes: u64,
         kept_bytes: u64,
     ) -> Result<Shrinking<'_>, VolumeError> {
-        self.core.check_writable()?;
+        self.shared.core.check_writable()?;
         let before = self.superblock().areas;
         let areas = resized(&before, device_bytes);
         if areas.device_bytes >= before.device_bytes {
@@ -114,11 +116,15 @@ impl Volume {
                 "its logs and {ZONES_MIN} zones need {least} bytes; give that or more"
             ));
         }
-        if self.zones.fenced().is_some() {
+        if self.shared.zones.fenced().is_some() {
             return invalid("is being made smaller already".to_owned());
         }
-        let fence = |promised| self.zones.fence(areas.zones_bytes, promised, kept_bytes);
-        self.space.with_promised(fence)?;
+        let fence = |promised| {
+            self.shared
+                .zones
+                .fence(areas.zones_bytes, promised, kept_bytes)
+        };
+        self.shared.space.with_promised(fence)?;
         let mut shrinking = Shrinking {
             volume: self,
             areas,
@@ -126,14 +132,14 @@ impl Volume {
         };
         // What is moved takes room before it gives any.
         let live = shrinking.live_bytes()?;
-        shrinking.room = Some(self.space.reserve(live, Class::Internal)?);
+        shrinking.room = Some(self.shared.space.reserve(live, Class::Internal)?);
         Ok(shrinking)
     }
 
     /// Length of the volume, in bytes.
     #[must_use]
     pub fn device_bytes(&self) -> u64 {
-        self.superblock.lock().areas.device_bytes
+        self.shared.superblock.lock().areas.device_bytes
     }
 }
 
@@ -153,7 +159,11 @@ impl Shrinking<'_> {
     /// # Errors
     /// As [`Self::live_bytes`].
     pub fn tail(&self) -> Result<Extent, VolumeError> {
-        self.volume.zones.fenced().ok_or_else(|| self.too_small())
+        self.volume
+            .shared
+            .zones
+            .fenced()
+            .ok_or_else(|| self.too_small())
     }
 
     /// Bytes that are still in use there.
@@ -161,7 +171,7 @@ impl Shrinking<'_> {
     /// # Errors
     /// [`VolumeError::TooSmall`] if room was to be had nowhere else meanwhile: the shrink is off.
     pub fn live_bytes(&self) -> Result<u64, VolumeError> {
-        let live = self.volume.zones.fenced_live_bytes();
+        let live = self.volume.shared.zones.fenced_live_bytes();
         live.ok_or_else(|| self.too_small())
     }
 
@@ -180,8 +190,8 @@ impl Shrinking<'_> {
     /// The error that says that what is in use does not fit.
     #[must_use]
     pub fn too_small(&self) -> VolumeError {
-        let usage = self.volume.zones.usage();
-        let needed = usage.live + self.volume.space.reserve_bytes();
+        let usage = self.volume.shared.zones.usage();
+        let needed = usage.live + self.volume.shared.space.reserve_bytes();
         let zones = needed.div_ceil(self.areas.zone_bytes) + 1;
         let least_bytes = self.areas.zones_at + zones * self.areas.zone_bytes;
         VolumeError::TooSmall {
@@ -203,12 +213,12 @@ impl Shrinking<'_> {
     /// If something is left.
     pub fn commit(mut self) -> Result<(), VolumeError> {
         assert_eq!(self.note_moved()?, 0, "what is cut off is not in use");
-        let core = &self.volume.core;
-        let mut superblock = self.volume.superblock.lock();
+        let core = &self.volume.shared.core;
+        let mut superblock = self.volume.shared.superblock.lock();
         superblock.areas = self.areas;
         superblocks::write_both(core, &superblock)?;
         core.set_zones_end(self.areas.zones_at + self.areas.zones_bytes);
-        self.volume.zones.cut(self.areas.zones_bytes);
+        self.volume.shared.zones.cut(self.areas.zones_bytes);
         // The volume is shorter whether the device is or not.
         if let Err(error) = core.device.shrink(self.areas.device_bytes) {
             tracing::warn!(%error, "the device keeps its length");
@@ -219,6 +229,6 @@ impl Shrinking<'_> {
 
 impl Drop for Shrinking<'_> {
     fn drop(&mut self) {
-        self.volume.zones.lift_fence();
+        self.volume.shared.zones.lift_fence();
     }
 }

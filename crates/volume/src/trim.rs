@@ -15,17 +15,19 @@ impl Volume {
     pub fn discard_freed(&self, zones_max: usize) -> u64 {
         let mut bytes = 0;
         for _ in 0..zones_max {
-            if !self.discards.load(Ordering::Relaxed) || self.core.check_writable().is_err() {
+            if !self.shared.discards.load(Ordering::Relaxed)
+                || self.shared.core.check_writable().is_err()
+            {
                 break;
             }
-            let Some(held) = self.zones.hold_dirty() else {
+            let Some(held) = self.shared.zones.hold_dirty() else {
                 break;
             };
             match self.discard(held) {
                 Ok(told) => bytes += told,
                 Err(error) => {
                     tracing::warn!(%error, "discards are off until the next mount");
-                    self.discards.store(false, Ordering::Relaxed);
+                    self.shared.discards.store(false, Ordering::Relaxed);
                 }
             }
         }
@@ -40,9 +42,11 @@ impl Volume {
     pub fn trim(&self, watch: &mut dyn FnMut(u64, u64) -> bool) -> Result<u64, VolumeError> {
         let mut bytes = 0;
         let mut zone = 0;
-        while zone < self.zones.count() && watch(u64::from(zone), u64::from(self.zones.count())) {
-            self.core.check_writable()?;
-            if let Some(held) = self.zones.hold_zone(zone) {
+        while zone < self.shared.zones.count()
+            && watch(u64::from(zone), u64::from(self.shared.zones.count()))
+        {
+            self.shared.core.check_writable()?;
+            if let Some(held) = self.shared.zones.hold_zone(zone) {
                 bytes += self.discard(held)?;
             }
             zone += 1;
@@ -53,7 +57,7 @@ impl Volume {
     fn discard(&self, mut held: Held<'_>) -> Result<u64, VolumeError> {
         let mut bytes = 0;
         for run in &held.free {
-            self.core.device.discard(run.addr, run.len)?;
+            self.shared.core.device.discard(run.addr, run.len)?;
             bytes += run.len;
         }
         held.is_told = true;

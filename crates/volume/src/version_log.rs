@@ -23,8 +23,10 @@ pub(crate) mod recover;
 
 use crate::core::Core;
 use crate::{BackupLog, VolumeError};
+use stitch_base::sync::atomic::{AtomicU64, Ordering};
 use stitch_base::sync::{Arc, Mutex};
 use stitch_base::{Generation, Lsn};
+use stitch_format::superblock::LogAreas;
 use stitch_format::version_object::{ALIGN, HEADER_BYTES, ObjectHeader, ObjectKind};
 
 /// Deltas are never asked to be trimmed before they take this much.
@@ -64,7 +66,8 @@ struct Place {
 #[derive(Debug)]
 pub(crate) struct VersionLog {
     core: Arc<Core>,
-    area_at: u64,
+    /// Changes with `state` held.
+    area_at: AtomicU64,
     area_bytes: u64,
     state: Mutex<State>,
 }
@@ -135,12 +138,11 @@ impl State {
 }
 
 impl VersionLog {
-    pub(crate) fn new(core: Arc<Core>, state: State) -> Self {
-        let (area_at, area_bytes) = (core.areas.version_log_at, core.areas.version_log_bytes);
+    pub(crate) fn new(core: Arc<Core>, logs: &LogAreas, state: State) -> Self {
         Self {
             core,
-            area_at,
-            area_bytes,
+            area_at: AtomicU64::new(logs.version_log_at),
+            area_bytes: logs.version_log_bytes,
             state: Mutex::new(state),
         }
     }
@@ -170,6 +172,11 @@ impl VersionLog {
     pub(crate) fn live_bytes(&self) -> u64 {
         let state = self.state.lock();
         state.base_bytes + state.deltas_bytes
+    }
+
+    /// Where the log lies.
+    pub(crate) fn area_at(&self) -> u64 {
+        self.area_at.load(Ordering::Acquire)
     }
 
     /// Room that must stay free for a base, where the last one takes `base_bytes`.
@@ -256,7 +263,7 @@ impl VersionLog {
         };
         if tail_offset < self.area_bytes {
             let (bytes, _) = header.encode(self.core.salt, &[]);
-            self.core.write(self.area_at + tail_offset, &[&bytes])?;
+            self.core.write(self.area_at() + tail_offset, &[&bytes])?;
         }
         header.kind = ObjectKind::WrapLeft;
         header.position = position;
@@ -277,7 +284,7 @@ impl VersionLog {
             offset + bytes.len() as u64 <= self.area_bytes,
             "objects do not straddle"
         );
-        self.core.write(self.area_at + offset, &[&bytes])?;
+        self.core.write(self.area_at() + offset, &[&bytes])?;
         state.previous = checksum;
         state.tail = header.end();
         Ok(())

@@ -72,10 +72,16 @@ impl Block {
 /// An open volume. Shared by threads.
 #[derive(Debug)]
 pub struct Volume {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) versions: VersionLog,
+    pub(crate) log: BackupLog,
+}
+
+/// What all instances of an open volume share.
+#[derive(Debug)]
+pub(crate) struct Shared {
     pub(crate) core: Arc<Core>,
     pub(crate) superblock: Mutex<Superblock>,
-    pub(crate) versions: VersionLog,
-    log: BackupLog,
     pub(crate) zones: Arc<Zones>,
     pub(crate) space: Space,
     superblock_damage: Option<VolumeError>,
@@ -129,8 +135,9 @@ impl Volume {
         if !options.read_only {
             superblocks::check_writable(&name, &chosen.superblock)?;
         }
-        let recovered = recover::recover(&*device, &chosen.superblock)?;
-        recover::check_end(&chosen.superblock, &recovered.state)?;
+        let logs = chosen.superblock.areas.logs();
+        let recovered = recover::recover(&*device, chosen.superblock.salt, &logs)?;
+        recover::check_end(&chosen.superblock.closed, &logs, &recovered.state)?;
         let is_closed = chosen.superblock.closed.generation == chosen.superblock.generation;
         let seen = chosen.superblock.generation.max(recovered.generation);
         let mut generation = seen;
@@ -151,20 +158,25 @@ impl Volume {
         let log_start = state.log_start;
         let log = BackupLog::new(
             Arc::clone(&core),
+            &logs,
             options.durability,
             (&state, recovered.generation),
             (&closed, is_closed),
         );
         let zones = Arc::new(Zones::new(&areas));
-        let volume = Self {
-            versions: VersionLog::new(Arc::clone(&core), state),
-            log,
+        let versions = VersionLog::new(Arc::clone(&core), &logs, state);
+        let shared = Shared {
             space: Space::new(Arc::clone(&zones)),
             zones,
             superblock: Mutex::new(superblock),
             superblock_damage,
             discards: AtomicBool::new(options.discard && !options.read_only),
             core,
+        };
+        let volume = Self {
+            shared: Arc::new(shared),
+            versions,
+            log,
         };
         Ok(Opened {
             volume: Arc::new(volume),
@@ -176,38 +188,38 @@ impl Volume {
     /// Identity, label and geometry, as they are now.
     #[must_use]
     pub fn superblock(&self) -> Superblock {
-        self.superblock.lock().clone()
+        self.shared.superblock.lock().clone()
     }
 
     /// What was wrong with one copy of the superblock when the volume was opened. Opening for
     /// writing has written it anew.
     #[must_use]
-    pub const fn superblock_damage(&self) -> Option<&VolumeError> {
-        self.superblock_damage.as_ref()
+    pub fn superblock_damage(&self) -> Option<&VolumeError> {
+        self.shared.superblock_damage.as_ref()
     }
 
     /// Counts the times that the volume was opened for writing.
     #[must_use]
     pub fn generation(&self) -> Generation {
-        self.core.generation
+        self.shared.core.generation
     }
 
     /// True if nothing may be written.
     #[must_use]
     pub fn is_read_only(&self) -> bool {
-        self.core.is_read_only
+        self.shared.core.is_read_only
     }
 
     /// True if an earlier write or sync failed.
     #[must_use]
     pub fn is_poisoned(&self) -> bool {
-        self.core.is_poisoned()
+        self.shared.core.is_poisoned()
     }
 
     /// The device below.
     #[must_use]
     pub fn device(&self) -> &Arc<dyn Device> {
-        &self.core.device
+        &self.shared.core.device
     }
 
     /// The backup log.
@@ -219,13 +231,13 @@ impl Volume {
     /// The zones and the online-map.
     #[must_use]
     pub fn zones(&self) -> &Zones {
-        &self.zones
+        &self.shared.zones
     }
 
     /// Space reservations.
     #[must_use]
-    pub const fn space(&self) -> &Space {
-        &self.space
+    pub fn space(&self) -> &Space {
+        &self.shared.space
     }
 
     /// Makes everything durable that was written before the call, tables and log.
@@ -233,7 +245,7 @@ impl Volume {
     /// # Errors
     /// [`VolumeError::Device`]; then the volume is poisoned.
     pub fn sync(&self) -> Result<(), VolumeError> {
-        if self.core.is_read_only {
+        if self.shared.core.is_read_only {
             return Ok(());
         }
         self.log.barrier()
@@ -245,15 +257,15 @@ impl Volume {
     /// # Errors
     /// [`VolumeError::Device`], [`VolumeError::Poisoned`], [`VolumeError::ReadOnly`].
     pub fn close(&self) -> Result<(), VolumeError> {
-        self.core.check_writable()?;
+        self.shared.core.check_writable()?;
         self.log.barrier()?;
         let closed = Closed {
             version_end: self.versions.end(),
             log_end: self.log.durable_end(),
-            generation: self.core.generation,
+            generation: self.shared.core.generation,
         };
-        let superblock = self.superblock.lock();
-        superblocks::write_closed(&*self.core.device, &superblock, closed)
+        let superblock = self.shared.superblock.lock();
+        superblocks::write_closed(&*self.shared.core.device, &superblock, closed)
     }
 
     /// Makes sure that programs which do not know `version` of the format refuse the volume: to be
@@ -269,14 +281,14 @@ impl Volume {
     /// If this program does not know the version either.
     pub fn require_format(&self, version: (u16, u16)) -> Result<(), VolumeError> {
         assert!(version <= VERSION, "what is written is known");
-        let mut superblock = self.superblock.lock();
+        let mut superblock = self.shared.superblock.lock();
         let known = [superblock.version, superblock.readable];
         let raised = known.map(|known| known.max(version));
         if raised == known {
             return Ok(());
         }
         [superblock.version, superblock.readable] = raised;
-        superblocks::write_both(&self.core, &superblock)
+        superblocks::write_both(&self.shared.core, &superblock)
     }
 
     /// Commits a change of the version. `log_start` is where live records of the backup log start
@@ -363,16 +375,16 @@ impl Volume {
             kind,
             flags,
             addr,
-            generation: self.core.generation,
+            generation: self.shared.core.generation,
             payload_len: u32::try_from(payload_len).expect("a block is bounded"),
         };
-        block::seal(block, self.core.salt, &header);
+        block::seal(block, self.shared.core.salt, &header);
     }
 
     /// Checksum of a value that stands at `addr` without a header.
     #[must_use]
     pub fn value_checksum(&self, addr: u64, value: &[u8]) -> u32 {
-        vt_index::value_checksum(self.core.salt, addr, value)
+        vt_index::value_checksum(self.shared.core.salt, addr, value)
     }
 
     /// Writes to an extent that was allocated. Durable with the next commit or [`Self::sync`].
@@ -384,13 +396,16 @@ impl Volume {
     /// # Panics
     /// If it does not start at a sector in the zones or leaves them.
     pub fn write(&self, addr: u64, pieces: &[&[u8]]) -> Result<(), VolumeError> {
-        self.core.check_writable()?;
+        self.shared.core.check_writable()?;
         let len: u64 = pieces.iter().map(|piece| piece.len() as u64).sum();
-        let areas = &self.core.areas;
+        let areas = &self.shared.core.areas;
         assert!(addr.is_multiple_of(block::ALIGN), "writes start at sectors");
         assert!(addr >= areas.zones_at, "tables are in zones");
-        assert!(addr + len <= self.core.zones_end(), "tables are in zones");
-        Ok(self.core.device.write_blocks(addr, pieces)?)
+        assert!(
+            addr + len <= self.shared.core.zones_end(),
+            "tables are in zones"
+        );
+        Ok(self.shared.core.device.write_blocks(addr, pieces)?)
     }
 
     /// Reads `len_bytes` at `addr`, which are one block of `kind`, and checks it.
@@ -405,7 +420,7 @@ impl Volume {
     ) -> Result<Block, VolumeError> {
         self.check_place(addr, len_bytes, kind)?;
         let mut bytes = vec![0; usize_from(len_bytes)];
-        self.core.read(addr, &mut bytes)?;
+        self.shared.core.read(addr, &mut bytes)?;
         let (header, _) = self.check_block(&bytes, addr, kind)?;
         Ok(Block { header, bytes })
     }
@@ -417,7 +432,7 @@ impl Volume {
     /// [`VolumeError::Corrupt`] if that is not in the zones; [`VolumeError::Device`].
     pub fn read(&self, addr: u64, out: &mut [u8]) -> Result<(), VolumeError> {
         self.check_in_zones(addr, out.len() as u64)?;
-        self.core.read(addr, out)
+        self.shared.core.read(addr, out)
     }
 
     /// As [`Self::read`], for several places at once.
@@ -428,20 +443,20 @@ impl Volume {
         for piece in &*pieces {
             self.check_in_zones(piece.offset, piece.out.len() as u64)?;
         }
-        Ok(self.core.device.read_each(pieces)?)
+        Ok(self.shared.core.device.read_each(pieces)?)
     }
 
     /// Says that bytes of the zones will be read soon. Returns at once, and promises nothing.
     pub fn prefetch(&self, addr: u64, len_bytes: u64) {
         if self.check_in_zones(addr, len_bytes).is_ok() {
-            self.core.device.prefetch(addr, len_bytes);
+            self.shared.core.device.prefetch(addr, len_bytes);
         }
     }
 
     fn check_in_zones(&self, addr: u64, len_bytes: u64) -> Result<(), VolumeError> {
-        let areas = &self.core.areas;
+        let areas = &self.shared.core.areas;
         let end = addr.saturating_add(len_bytes);
-        if addr < areas.zones_at || end > self.core.zones_end() {
+        if addr < areas.zones_at || end > self.shared.core.zones_end() {
             return Err(outside("blocks", addr, len_bytes));
         }
         Ok(())
@@ -457,15 +472,15 @@ impl Volume {
         addr: u64,
         kind: BlockKind,
     ) -> Result<(BlockHeader, &'a [u8]), VolumeError> {
-        block::open(bytes, self.core.salt, kind, addr)
+        block::open(bytes, self.shared.core.salt, kind, addr)
             .map_err(|error| VolumeError::from_format(kind.name(), addr, error))
     }
 
     fn check_place(&self, addr: u64, len_bytes: u64, kind: BlockKind) -> Result<(), VolumeError> {
-        let areas = &self.core.areas;
+        let areas = &self.shared.core.areas;
         let len_max = block::block_bytes(block::PAYLOAD_BYTES_MAX as u64);
         let end = addr.saturating_add(len_bytes);
-        let is_inside = addr >= areas.zones_at && end <= self.core.zones_end();
+        let is_inside = addr >= areas.zones_at && end <= self.shared.core.zones_end();
         let is_aligned =
             addr.is_multiple_of(block::ALIGN) && len_bytes.is_multiple_of(block::ALIGN);
         if is_inside && is_aligned && len_bytes > 0 && len_bytes <= len_max {

@@ -48,7 +48,8 @@ impl VtEngine {
     /// [`VtError`] if what is stored contradicts itself or cannot be read.
     pub fn open(opened: Opened, options: VtOptions) -> Result<Arc<Self>, VtError> {
         let has_threads = options.background && !opened.volume.is_read_only();
-        let store = Arc::new(Store::open(opened, options)?);
+        let store = Arc::new(Store::prepare(opened, options)?);
+        store.begin()?;
         let threads = if has_threads {
             background::start(&store)?
         } else {

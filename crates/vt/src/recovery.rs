@@ -2,8 +2,9 @@
 //!
 //! 1. The edits of the live base and its deltas give the version. No table is read.
 //! 2. The runs of its tables rebuild the online-map. A byte with two owners is damage.
-//! 3. The backup log is replayed into memtables; what is too much to hold is written out. The log
-//!    ends before a record that no sync covered and whose values did not reach their zone.
+//! 3. The backup log is replayed into memtables. It ends before a record that no sync covered and
+//!    whose values did not reach their zone.
+//! 4. What is too much to hold is written out. Not before: first all that is in use must be known.
 //!
 //! Tables that were being written when the last life ended are in no version: their space is free.
 //! Records of trees that were dropped since are skipped: tree numbers are never reused.
@@ -30,11 +31,12 @@ use stitch_kv::Message;
 use stitch_volume::{Class, Opened, Replay, Volume};
 
 impl Store {
-    /// Opens the store that a volume holds.
+    /// Finds what a volume holds, and writes nothing: nothing may be allocated before all that is
+    /// in use is known. To be followed by [`Self::begin`].
     ///
     /// # Errors
     /// [`VtError`] if what is stored contradicts itself, or cannot be read.
-    pub(crate) fn open(opened: Opened, options: VtOptions) -> Result<Self, VtError> {
+    pub(crate) fn prepare(opened: Opened, options: VtOptions) -> Result<Self, VtError> {
         let Opened {
             volume,
             versions,
@@ -53,15 +55,23 @@ impl Store {
             store.note_tree(&tree.info.options);
         }
         let records = store.replay(&volume, log_start)?;
-        if !volume.is_read_only() {
-            while store.views.get().sealed_count() > SEALED_COUNT_MAX {
-                store.write_out_one()?;
+        let last_seqno = store.committer.lock().last_seqno;
+        tracing::info!(records, %last_seqno, "store found");
+        Ok(store)
+    }
+
+    /// Writes out what of the log is too much to hold. From now on space is handed out.
+    ///
+    /// # Errors
+    /// [`VtError`]; then the store takes no more writes.
+    pub(crate) fn begin(&self) -> Result<(), VtError> {
+        if !self.volume.is_read_only() {
+            while self.views.get().sealed_count() > SEALED_COUNT_MAX {
+                self.write_out_one()?;
             }
         }
-        store.pace.update(&store.views.get(), &store.sizes);
-        let last_seqno = store.committer.lock().last_seqno;
-        tracing::info!(records, %last_seqno, "store opened");
-        Ok(store)
+        self.pace.update(&self.views.get(), &self.sizes);
+        Ok(())
     }
 
     /// Replays the backup log. Answers the number of records.

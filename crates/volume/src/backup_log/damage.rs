@@ -18,6 +18,7 @@ use super::replay::Reached;
 use super::{BackupLog, HEADER};
 use crate::VolumeError;
 use crate::window::{Window, usize_from};
+use stitch_base::sync::atomic::Ordering;
 use stitch_base::{Generation, Lsn};
 use stitch_format::log_record::{ALIGN, HEADER_BYTES, RecordHeader, RecordKind, VersionPage};
 
@@ -73,8 +74,8 @@ impl BackupLog {
         }
         let mut search = Search {
             log: self,
-            headers: Window::new(&*self.core.device, self.ring_at, self.ring_bytes),
-            payloads: Window::new(&*self.core.device, self.ring_at, self.ring_bytes),
+            headers: Window::new(&*self.core.device, self.ring_at(), self.ring_bytes),
+            payloads: Window::new(&*self.core.device, self.ring_at(), self.ring_bytes),
             from: reached.end,
             limit: Lsn(start.0.saturating_add(self.ring_bytes)),
             generation: reached.generation,
@@ -88,11 +89,10 @@ impl BackupLog {
     /// The error that evidence amounts to, if any, for a replay that ended at `end`.
     pub(super) fn verdict(&self, end: Lsn, evidence: &Evidence) -> Option<VolumeError> {
         if evidence.has_later_version {
-            let areas = &self.core.areas;
             let tail = self.writer.lock().version_end;
             return Some(VolumeError::Corrupt {
                 what: "version log".to_owned(),
-                at: areas.version_log_at + tail % areas.version_log_bytes,
+                at: self.version_log_at.load(Ordering::Acquire) + tail % self.version_log_bytes,
                 expected: "the last version, which the backup log names".to_owned(),
                 found: format!("none after position {tail}"),
             });
@@ -101,7 +101,7 @@ impl BackupLog {
         let left = self.ring_bytes - self.offset(end);
         let reached = if left < HEADER { end.0 + left } else { end.0 };
         (reached < evidence.durable.0).then(|| VolumeError::LogDamaged {
-            at: self.ring_at + self.offset(end),
+            at: self.ring_at() + self.offset(end),
             lost_bytes: evidence.durable.max(evidence.written).0 - end.0,
         })
     }

@@ -144,7 +144,7 @@ impl BackupLog {
         }
         let walk = Walk {
             log: self,
-            window: Window::new(&*self.core.device, self.ring_at, self.ring_bytes),
+            window: Window::new(&*self.core.device, self.ring_at(), self.ring_bytes),
             lsn: from,
             limit,
             generation,

@@ -11,7 +11,7 @@ use crate::window::Window;
 use stitch_base::{Generation, Lsn};
 use stitch_device::Device;
 use stitch_format::log_record;
-use stitch_format::superblock::Superblock;
+use stitch_format::superblock::{Closed, LogAreas};
 use stitch_format::version_object::{ALIGN, ObjectHeader, ObjectKind};
 
 /// How far after the last valid object others are looked for, in bytes.
@@ -136,14 +136,14 @@ fn follows(last: &Found, next: &Found) -> bool {
 /// Reads the live version.
 pub(crate) fn recover(
     device: &dyn Device,
-    superblock: &Superblock,
+    salt: u64,
+    logs: &LogAreas,
 ) -> Result<Recovered, VolumeError> {
-    let areas = &superblock.areas;
     let mut scan = Scan {
-        window: Window::new(device, areas.version_log_at, areas.version_log_bytes),
-        salt: superblock.salt,
-        area_at: areas.version_log_at,
-        area_bytes: areas.version_log_bytes,
+        window: Window::new(device, logs.version_log_at, logs.version_log_bytes),
+        salt,
+        area_at: logs.version_log_at,
+        area_bytes: logs.version_log_bytes,
     };
     let left = scan.run(0)?;
     let Some(first) = left.first() else {
@@ -163,15 +163,18 @@ pub(crate) fn recover(
 }
 
 /// Refuses a log that ends before what was there when the volume was last closed in good order.
-pub(crate) fn check_end(superblock: &Superblock, state: &State) -> Result<(), VolumeError> {
-    let closed_end = superblock.closed.version_end;
+pub(crate) fn check_end(
+    closed: &Closed,
+    logs: &LogAreas,
+    state: &State,
+) -> Result<(), VolumeError> {
+    let closed_end = closed.version_end;
     if state.tail >= closed_end {
         return Ok(());
     }
-    let areas = &superblock.areas;
     Err(VolumeError::Corrupt {
         what: "version log".to_owned(),
-        at: areas.version_log_at + state.tail % areas.version_log_bytes,
+        at: logs.version_log_at + state.tail % logs.version_log_bytes,
         expected: format!("objects up to position {}", closed_end),
         found: format!("objects up to position {}", state.tail),
     })
