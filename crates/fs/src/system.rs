@@ -156,7 +156,11 @@ impl FileSystem {
         // What cannot be reclaimed now is later; what was acknowledged is durable in any case.
         let reclaimed = self.reclaim();
         self.engine.sync()?;
-        reclaimed.map(drop)
+        match reclaimed {
+            // Nothing is lost, and nobody asked for it.
+            Ok(_) | Err(FsError::NoSpace) => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 
     /// Makes an inode durable, and with it everything acknowledged before.
@@ -185,8 +189,12 @@ impl FileSystem {
             let mut change = Change::giving_back(self);
             let next = encode_number(numbers.next);
             change.changes.put(self.store.sys, SYS_NEXT_INO, &next);
-            change.commit()?;
-            numbers.end = numbers.next;
+            match change.commit() {
+                Ok(()) => numbers.end = numbers.next,
+                // The numbers that were set aside are skipped by the next life.
+                Err(FsError::NoSpace) => {}
+                Err(error) => return Err(error),
+            }
         }
         self.sync()
     }
@@ -264,16 +272,22 @@ impl FileSystem {
         let mut found = 0;
         for inos in orphans.chunks(RECLAIM_BATCH) {
             let mut change = Change::giving_back(self);
+            let mut heads = Vec::new();
             for &ino in inos {
                 change.changes.delete(self.store.sys, &fs_key::orphan(ino));
                 if let Some((head, _)) = self.store.own_row(ino)?
                     && head.nlink == 0
                 {
                     change.purge(&head, true);
-                    found += 1;
+                    heads.push(head);
                 }
             }
-            change.commit()?;
+            match change.commit() {
+                Ok(()) => found += heads.len(),
+                // There may be some later; a full file system opens, so that something can be deleted.
+                Err(FsError::NoSpace) => self.forgotten.lock().extend(heads),
+                Err(error) => return Err(error),
+            }
         }
         if found > 0 {
             tracing::info!(

@@ -58,7 +58,10 @@ impl Space {
     /// for internal work.
     pub fn reserve(&self, bytes: u64, class: Class) -> Result<Reservation, VolumeError> {
         let mut promised = self.shared.promised_bytes.lock();
-        let free_bytes = self.shared.available(*promised, class);
+        let mut free_bytes = self.shared.available(*promised, class);
+        if self.shared.zones.is_promise_refused() {
+            free_bytes = 0;
+        }
         if bytes > free_bytes {
             return Err(VolumeError::NoSpace {
                 wanted_bytes: bytes,

@@ -26,14 +26,17 @@
 
 mod close;
 mod hole;
+mod refusals;
 
 use crate::VolumeError;
 pub(crate) use crate::zones::close::Held;
 use crate::zones::hole::Zone;
+pub use crate::zones::refusals::Refusals;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::OnceLock;
 use stitch_base::ZoneId;
 use stitch_base::sync::atomic::{AtomicU64, Ordering};
-use stitch_base::sync::{Condvar, Mutex};
+use stitch_base::sync::{Arc, Condvar, Mutex};
 use stitch_format::superblock::Areas;
 
 /// Space is accounted in multiples of this, in bytes.
@@ -129,6 +132,8 @@ pub struct Zones {
     state: Mutex<State>,
     /// A zone that was held is no longer.
     released: Condvar,
+    /// What a simulation refuses.
+    refusals: OnceLock<Arc<Refusals>>,
 }
 
 /// A part of an extent that lies in one zone, as offsets in it.
@@ -179,7 +184,29 @@ impl Zones {
             zone_bytes: areas.zone_bytes,
             state: Mutex::new(state),
             released: Condvar::new(),
+            refusals: OnceLock::new(),
         }
+    }
+
+    /// From now on some of what is asked for is refused, for simulations. Called once, before anything is
+    /// asked for.
+    ///
+    /// # Panics
+    /// If it is called again.
+    pub fn refuse_by(&self, refusals: Arc<Refusals>) {
+        assert!(self.refusals.set(refusals).is_ok(), "called once");
+    }
+
+    /// True if the allocation that is asked for now is to be refused.
+    fn is_refused(&self) -> bool {
+        let refusals = self.refusals.get();
+        refusals.is_some_and(|refusals| refusals.refuse())
+    }
+
+    /// True if the promise that is asked for now is to be refused.
+    pub(crate) fn is_promise_refused(&self) -> bool {
+        let refusals = self.refusals.get();
+        refusals.is_some_and(|refusals| refusals.refuse_promise())
     }
 
     /// Longest extent that an allocation can give, in bytes.
@@ -248,6 +275,12 @@ impl Zones {
         let want = want_bytes
             .next_multiple_of(GRANULE_BYTES)
             .min(self.zone_bytes);
+        if self.is_refused() {
+            return Err(VolumeError::NoSpace {
+                wanted_bytes: min,
+                free_bytes: 0,
+            });
+        }
         let mut state = self.state.lock();
         let found = loop {
             if min > self.zone_bytes {
@@ -290,6 +323,9 @@ impl Zones {
         let want = want_bytes
             .next_multiple_of(GRANULE_BYTES)
             .min(self.zone_bytes);
+        if self.is_refused() {
+            return None;
+        }
         let mut state = self.state.lock();
         let least = u32::try_from(min).ok()?;
         let is_open = |zone: u32| state.open.values().any(|&open| open == zone);

@@ -106,7 +106,8 @@ impl WriteOutDuty {
 
     /// Does what is due.
     pub(crate) fn look(&mut self, store: &Store) {
-        // A failure has poisoned the store; whoever calls next is told.
+        // A failure has poisoned the store, and whoever calls next is told; or there was no space, and
+        // it is tried again.
         while let Ok(true) = store.write_out_one() {
             if store.signals.is_stopped() {
                 return;

@@ -80,6 +80,12 @@ impl Buffer {
         trees.difference(&state.trees).count() as u64
     }
 
+    /// Promised space, used up or not.
+    pub(crate) fn promised_bytes(&self) -> u64 {
+        let state = self.state.lock();
+        state.room.as_ref().map_or(0, Reservation::bytes)
+    }
+
     /// Promised space that no commit has used up.
     pub(crate) fn room_bytes(&self) -> u64 {
         let state = self.state.lock();

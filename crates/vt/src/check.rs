@@ -1,6 +1,7 @@
 //! Checks every rule of a store: blocks, order, filters, and who owns which byte.
 
 use crate::VtError;
+use crate::engine::VtEngine;
 use crate::store::Store;
 use crate::version::{Version, VersionBuilder, extents};
 use std::collections::BTreeMap;
@@ -8,6 +9,32 @@ use stitch_base::ZoneId;
 use stitch_format::vt_manifest::Run;
 use stitch_kv::Violation;
 use stitch_volume::Extent;
+
+/// What a store holds of the space of its volume.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Holdings {
+    /// Bytes of its tables, and of values that commits have written to zones at once. What only old
+    /// readers hold, and what is being written, is not among them.
+    pub owned_bytes: u64,
+    /// Bytes that are promised to the write-outs of its memtables.
+    pub promised_bytes: u64,
+}
+
+impl VtEngine {
+    /// What the store holds of the space of its volume: all of it, while nobody reads and nothing is being
+    /// written.
+    #[must_use]
+    pub fn holdings(&self) -> Holdings {
+        let view = self.store.views.get();
+        let tables = view.version.tables().map(|(_, t)| t.owned_bytes());
+        let direct = view.buffers.iter().map(|buffer| buffer.direct.bytes());
+        let promised = view.buffers.iter().map(|buffer| buffer.promised_bytes());
+        Holdings {
+            owned_bytes: tables.sum::<u64>() + direct.sum::<u64>(),
+            promised_bytes: promised.sum(),
+        }
+    }
+}
 
 /// Adds what is found broken.
 type Report<'a> = dyn FnMut(&'static str, String) + 'a;

@@ -436,6 +436,11 @@ impl Store {
         debug_assert!(sealed > 0, "something is waited for");
         while self.views.get().sealed_count() >= sealed {
             self.check_writable()?;
+            if self.lacks_space.load(Ordering::Relaxed) {
+                // Not for ever: this succeeds, or says that there is none.
+                MutexGuard::unlocked(committer, || self.write_out_one())?;
+                continue;
+            }
             self.signals.wake(Worker::WriteOut);
             self.room.wait_for(committer, Duration::from_millis(20));
         }

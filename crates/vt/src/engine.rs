@@ -13,7 +13,7 @@ use std::sync::Arc;
 use stitch_base::sync::Mutex;
 use stitch_base::sync::atomic::Ordering;
 use stitch_base::thread::JoinHandle;
-use stitch_base::{Seqno, TreeId};
+use stitch_base::{ErrorKind, Seqno, TreeId};
 use stitch_format::vt_manifest::VersionEdit;
 use stitch_kv::counters as names;
 use stitch_kv::{
@@ -305,7 +305,11 @@ impl Store {
         if self.volume.is_poisoned() || self.is_failed() {
             return Err(VtError::Poisoned);
         }
-        self.write_all_out()?;
+        match self.write_all_out() {
+            // What finds no space is in the log.
+            Err(error) if error.kind() == ErrorKind::NoSpace && !self.is_failed() => {}
+            other => other?,
+        }
         let installer = self.installer.lock();
         let base = self.version().base().encode();
         if base.len() as u64 <= self.volume.base_bytes_max() {

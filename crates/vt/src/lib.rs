@@ -42,6 +42,7 @@ mod version;
 mod view;
 mod write_out;
 
+pub use check::Holdings;
 pub use defrag::{Defragged, Watch};
 pub use engine::VtEngine;
 pub use error::VtError;

@@ -67,7 +67,11 @@ impl Store {
     pub(crate) fn begin(&self) -> Result<(), VtError> {
         if !self.volume.is_read_only() {
             while self.views.get().sealed_count() > SEALED_COUNT_MAX {
-                self.write_out_one()?;
+                match self.write_out_one() {
+                    // They stay in memory and in the log, until something is deleted.
+                    Err(error) if error.kind() == ErrorKind::NoSpace && !self.is_failed() => break,
+                    other => other?,
+                };
             }
         }
         self.pace.update(&self.views.get(), &self.sizes);

@@ -59,6 +59,8 @@ pub(crate) struct Store {
     /// Length of a run that holds any block which may have to be written now, in bytes.
     pub(crate) longest_run: AtomicU64,
     pub(crate) signals: Signals,
+    /// The last write-out found no space.
+    pub(crate) lacks_space: AtomicBool,
     is_failed: AtomicBool,
     is_closed: AtomicBool,
 }
@@ -191,6 +193,7 @@ impl Store {
             pace: Pace::default(),
             longest_run: AtomicU64::new(0),
             signals: Signals::default(),
+            lacks_space: AtomicBool::new(false),
             is_failed: AtomicBool::new(false),
             is_closed: AtomicBool::new(false),
             views: Views::new(view),

@@ -11,6 +11,7 @@ use crate::output::{OutputRules, Outputs, discard};
 use crate::runs::subtract;
 use crate::store::Store;
 use std::sync::Arc;
+use stitch_base::sync::atomic::Ordering;
 use stitch_base::{ErrorKind, Seqno};
 use stitch_format::vt_manifest::TableMeta;
 use stitch_kv::TreeInfo;
@@ -26,7 +27,7 @@ impl Store {
     /// Writes out the oldest sealed memtable. Answers false if there is none.
     ///
     /// # Errors
-    /// [`VtError`]; then the store takes no more writes.
+    /// [`VtError`]; then the store takes no more writes, unless it was only for want of space.
     pub(crate) fn write_out_one(&self) -> Result<bool, VtError> {
         loop {
             let result = {
@@ -34,11 +35,17 @@ impl Store {
                 self.write_out_oldest()
             };
             match result {
-                Ok(done) => return Ok(done),
+                Ok(done) => {
+                    self.lacks_space.store(false, Ordering::Relaxed);
+                    return Ok(done);
+                }
                 // It was promised space, but holes may be too short for its blocks.
                 Err(error) if error.kind() == ErrorKind::NoSpace && !self.is_failed() => {
                     if !self.compact_one(Pressure::Room).unwrap_or(false) {
-                        self.fail(&error);
+                        // The log has all of it, so it can be tried again. Whoever waits for it is told.
+                        if !self.lacks_space.swap(true, Ordering::Relaxed) {
+                            tracing::warn!(%error, "a memtable finds no space to be written out");
+                        }
                         return Err(error);
                     }
                 }

@@ -2,9 +2,10 @@
 
 use crate::crash::{self, Effort};
 use crate::liar::{Liar, Lie};
-use crate::{System, damage, fault};
+use crate::{System, damage, fault, nospace};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use stitch_base::sync::Arc;
+use stitch_volume::Refusals;
 
 /// What one seed of one case has done: numbers with names, for the summary.
 pub type Numbers = Vec<(&'static str, u64)>;
@@ -125,6 +126,31 @@ where
         }));
     }
     cases
+}
+
+/// A system whose volume refuses space.
+pub fn of_short<S: System + 'static>(
+    name: &str,
+    size: Size,
+    make: impl Fn(Arc<Refusals>) -> S + Send + Sync + 'static,
+) -> Case {
+    let effort = Effort {
+        // Few operations ask for space.
+        ops_max: 3 * size.ops_max,
+        points: 2,
+        depth_max: 1,
+        ..Effort::default()
+    };
+    Case::new(format!("{name}/nospace"), false, move |seed| {
+        let stats = nospace::explore(&make, seed, effort, size.faults / 2)?;
+        Ok(vec![
+            ("asked for space", stats.asked),
+            ("runs", stats.runs),
+            ("refused", stats.refused),
+            ("told", stats.told),
+            ("images", stats.crashes.images),
+        ])
+    })
 }
 
 fn canaries() -> [(&'static str, crash::Wrap); 2] {

@@ -6,7 +6,7 @@ mod tree;
 pub use ops::{FsOp, What};
 pub use tree::{Node, Tree, read};
 
-use crate::kv::{Host, OpenEngine, Step};
+use crate::kv::{Audit, Host, OpenEngine, Step};
 use crate::{Ack, System, SystemError};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -41,6 +41,7 @@ impl<H> std::fmt::Debug for FsSystem<H> {
 pub struct LiveFs {
     fs: FileSystem,
     step: Step,
+    audit: Option<Audit>,
     clock: Arc<SetClock>,
     held: Vec<Ino>,
 }
@@ -165,12 +166,18 @@ impl<H: Host> System for FsSystem<H> {
     }
 
     fn open(&self, device: Arc<dyn Device>) -> Result<LiveFs, SystemError> {
-        let OpenEngine { engine, step, .. } = self.host.open(device, registry())?;
+        let OpenEngine {
+            engine,
+            step,
+            audit,
+            ..
+        } = self.host.open(device, registry())?;
         let clock = Arc::new(SetClock::default());
         let fs = FileSystem::open(engine, options(&clock)).map_err(error)?;
         Ok(LiveFs {
             fs,
             step,
+            audit,
             clock,
             held: Vec::new(),
         })
@@ -231,7 +238,13 @@ impl<H: Host> System for FsSystem<H> {
             .collect();
         let issues = stitch_fs::fsck::check(engine, &mut |_| {}).map_err(error)?;
         out.extend(issues.into_iter().map(|issue| issue.to_string()));
+        out.extend(live.audit.iter().flat_map(|audit| audit()));
         Ok(out)
+    }
+
+    fn settle(&self, live: &LiveFs) -> Result<(), SystemError> {
+        let settled = live.fs.engine().settle();
+        settled.map_err(|e| SystemError::new(e.kind(), e))
     }
 
     fn close(&self, live: LiveFs) -> Result<(), SystemError> {

@@ -23,6 +23,9 @@ pub type Step = Box<dyn Fn() -> Result<bool, SystemError> + Send + Sync>;
 /// Does something to the space of a store. Nothing that it holds changes.
 pub type Chores = Box<dyn Fn(Chore) -> Result<(), SystemError> + Send + Sync>;
 
+/// What is wrong with the sums of an engine that nobody reads and that writes nothing.
+pub type Audit = Box<dyn Fn() -> Vec<String> + Send + Sync>;
+
 /// An engine, open.
 pub struct OpenEngine {
     /// The engine.
@@ -31,6 +34,8 @@ pub struct OpenEngine {
     pub step: Step,
     /// What else can be asked of it.
     pub chores: Option<Chores>,
+    /// Compares what is taken of the medium with what the engine owns, where nothing else goes on.
+    pub audit: Option<Audit>,
 }
 
 impl std::fmt::Debug for OpenEngine {
@@ -84,6 +89,7 @@ pub struct LiveKv {
     engine: Arc<dyn Engine>,
     step: Step,
     chores: Option<Chores>,
+    audit: Option<Audit>,
     trees: BTreeMap<String, TreeId>,
     held: Option<Held>,
 }
@@ -247,6 +253,7 @@ impl<H: Host> System for KvSystem<H> {
             engine,
             step,
             chores,
+            audit,
         } = self.host.open(device, registry())?;
         let trees = engine
             .trees()
@@ -257,6 +264,7 @@ impl<H: Host> System for KvSystem<H> {
             engine,
             step,
             chores,
+            audit,
             trees,
             held: None,
         })
@@ -362,10 +370,15 @@ impl<H: Host> System for KvSystem<H> {
 
     fn check(&self, live: &Self::Live) -> Result<Vec<String>, SystemError> {
         let found = live.engine.check(&mut |_, _| {}).map_err(error)?;
-        Ok(found
+        let broken = found
             .into_iter()
-            .map(|v| format!("{}: {}", v.rule, v.detail))
-            .collect())
+            .map(|v| format!("{}: {}", v.rule, v.detail));
+        let sums = live.audit.as_ref().map(|audit| audit());
+        Ok(broken.chain(sums.into_iter().flatten()).collect())
+    }
+
+    fn settle(&self, live: &Self::Live) -> Result<(), SystemError> {
+        live.engine.settle().map_err(error)
     }
 
     fn close(&self, live: Self::Live) -> Result<(), SystemError> {

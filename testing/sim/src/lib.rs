@@ -17,6 +17,7 @@ pub mod kv;
 pub mod liar;
 pub mod log_engine;
 pub mod mini;
+pub mod nospace;
 mod system;
 pub mod systems;
 mod timeline;

@@ -267,6 +267,7 @@ impl Host for LogHost {
             engine: Arc::new(engine),
             step: Box::new(|| Ok(false)),
             chores: None,
+            audit: None,
         })
     }
 }

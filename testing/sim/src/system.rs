@@ -111,6 +111,15 @@ pub trait System {
     /// Where the check cannot go on.
     fn check(&self, live: &Self::Live) -> Result<Vec<String>, SystemError>;
 
+    /// Lets all work that it has put off be done.
+    ///
+    /// # Errors
+    /// Whatever it says.
+    fn settle(&self, live: &Self::Live) -> Result<(), SystemError> {
+        let _ = live;
+        Ok(())
+    }
+
     /// Closes it in good order: everything is durable afterwards.
     ///
     /// # Errors

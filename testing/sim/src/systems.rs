@@ -1,8 +1,8 @@
 //! The systems that the simulator knows.
 
-use crate::cases::{Case, Size, of_system};
+use crate::cases::{Case, Size, of_short, of_system};
 use crate::files::FsSystem;
-use crate::kv::{KvSystem, Shape};
+use crate::kv::{Host, KvSystem, Shape};
 use crate::log_engine::LogHost;
 use crate::mini::Mini;
 use crate::tiny::Tiny;
@@ -52,7 +52,31 @@ pub fn cases() -> Vec<Case> {
     cases.extend(threads);
     let files = VtHost::new("fs", FILES, 64 << 10, 32 << 10).with_direct(8 << 10);
     let files = files.with_discard();
+    let short = files.clone();
     cases.extend(of_system(FsSystem::new(files, "fs"), SIZE));
+    cases.push(of_short("fs", SIZE, move |refusals| {
+        FsSystem::new(short.clone().with_refusals(refusals), "fs")
+    }));
+    cases.extend(short_of_space());
+    cases
+}
+
+/// Engines whose volume refuses space.
+fn short_of_space() -> Vec<Case> {
+    let plain = VtHost::new("vt", SMALL, 16 << 10, 16 << 10);
+    let direct = VtHost::new("vt-direct", SMALL, 8 << 10, 16 << 10).with_direct(1 << 10);
+    let varied = VtHost::new("vt-varied", SMALL, 8 << 10, 16 << 10).with_varied_options();
+    let tight = VtHost::new("vt-full", TIGHT, 16 << 10, 16 << 10).with_direct(2 << 10);
+    let space = VtHost::new("vt-space", SMALL, 16 << 10, 16 << 10).with_direct(2 << 10);
+    let mut cases = Vec::new();
+    for host in [plain, direct, varied, tight] {
+        cases.push(of_short(host.name(), SIZE, move |refusals| {
+            vt_kv(host.clone().with_refusals(refusals))
+        }));
+    }
+    cases.push(of_short(space.name(), SIZE, move |refusals| {
+        worked_on(space.clone().with_refusals(refusals))
+    }));
     cases
 }
 

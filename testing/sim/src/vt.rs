@@ -3,14 +3,14 @@
 //! operations. Without threads: a seed gives the same run every time.
 
 use crate::SystemError;
-use crate::kv::{Chore, Host, OpenEngine};
+use crate::kv::{Audit, Chore, Host, OpenEngine};
 use crate::tiny::Tiny;
 use std::time::Duration;
 use stitch_base::random::Rng;
 use stitch_base::sync::Arc;
 use stitch_device::{Device, MemDevice};
 use stitch_kv::{Compression, TreeOptions, UpsertRegistry};
-use stitch_volume::{OpenOptions, Volume};
+use stitch_volume::{OpenOptions, Refusals, Volume};
 use stitch_vt::{MEMORY_BYTES_MIN, StitchByKey, VtEngine, VtError, VtOptions};
 
 /// Makes and opens VT-tree stores.
@@ -24,6 +24,7 @@ pub struct VtHost {
     direct_bytes_min: u64,
     discard: bool,
     is_varied: bool,
+    refusals: Option<Arc<Refusals>>,
 }
 
 impl VtHost {
@@ -39,6 +40,7 @@ impl VtHost {
             direct_bytes_min: u64::MAX,
             discard: false,
             is_varied: false,
+            refusals: None,
         }
     }
 
@@ -70,6 +72,13 @@ impl VtHost {
     #[must_use]
     pub fn with_threads(mut self) -> Self {
         self.has_threads = true;
+        self
+    }
+
+    /// With space that is refused at times.
+    #[must_use]
+    pub fn with_refusals(mut self, refusals: Arc<Refusals>) -> Self {
+        self.refusals = Some(refusals);
         self
     }
 
@@ -132,6 +141,9 @@ impl Host for VtHost {
         };
         let opened =
             Volume::open(device, &volume_options).map_err(|e| SystemError::new(e.kind(), e))?;
+        if let Some(refusals) = &self.refusals {
+            opened.volume.zones().refuse_by(Arc::clone(refusals));
+        }
         let generation = opened.volume.generation();
         let mut options = VtOptions {
             memory_bytes: MEMORY_BYTES_MIN,
@@ -153,12 +165,31 @@ impl Host for VtHost {
         let worked = Arc::clone(&engine);
         let chores =
             move |chore| do_chore(&worked, chore).map_err(|e| SystemError::new(e.kind(), e));
+        let audited = Arc::clone(&engine);
+        let audit: Audit = Box::new(move || audit(&audited));
         Ok(OpenEngine {
             engine,
             step: Box::new(step),
             chores: Some(Box::new(chores)),
+            audit: (!self.has_threads).then_some(audit),
         })
     }
+}
+
+/// Compares the online-map and the promises with what the tables and the memtables own.
+fn audit(engine: &VtEngine) -> Vec<String> {
+    let (volume, held) = (engine.volume(), engine.holdings());
+    let live = volume.zones().usage().live;
+    let promised = volume.space().promised_bytes();
+    volume.zones().check();
+    let sums = [
+        ("live-bytes", live, held.owned_bytes),
+        ("promised-bytes", promised, held.promised_bytes),
+    ];
+    let wrong = sums.into_iter().filter(|(_, found, owned)| found != owned);
+    wrong
+        .map(|(rule, found, owned)| format!("{rule}: {found} are counted, {owned} have an owner"))
+        .collect()
 }
 
 fn do_chore(engine: &VtEngine, chore: Chore) -> Result<(), VtError> {
@@ -177,5 +208,36 @@ fn do_chore(engine: &VtEngine, chore: Chore) -> Result<(), VtError> {
         Chore::Shrink(bytes) => engine
             .shrink(now.saturating_sub(bytes), &mut |_, _| true)
             .map(drop),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stitch_volume::Stream;
+
+    #[test]
+    fn a_byte_without_an_owner_is_found() {
+        let shape = Tiny {
+            version_log_bytes: 128 << 10,
+            backup_log_bytes: 256 << 10,
+            zone_bytes: 64 << 10,
+            zones: 16,
+        };
+        let opened = Volume::open(Arc::new(shape.format()), &OpenOptions::default()).unwrap();
+        let options = VtOptions {
+            background: false,
+            ..VtOptions::default()
+        };
+        let engine = VtEngine::open(opened, options).unwrap();
+        assert_eq!(audit(&engine), Vec::<String>::new());
+        let zones = engine.volume().zones();
+        let lost = zones.allocate(512, 512, Stream(0)).unwrap();
+        assert_eq!(
+            audit(&engine),
+            ["live-bytes: 512 are counted, 0 have an owner"]
+        );
+        zones.free(&[lost]);
+        assert_eq!(audit(&engine), Vec::<String>::new());
     }
 }

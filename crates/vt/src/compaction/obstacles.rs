@@ -20,7 +20,7 @@ use crate::version::{TableHandle, TreeVersion, Version};
 use std::collections::BTreeSet;
 use stitch_base::TableId;
 use stitch_format::vt_index::IndexEntry;
-use stitch_format::vt_manifest::TableMeta;
+use stitch_format::vt_manifest::{Run, TableMeta};
 
 /// What is known to be in the way of compactions.
 #[derive(Debug, Default)]
@@ -35,6 +35,47 @@ pub(crate) struct Obstacles {
     blocks: BTreeSet<(TableId, u64)>,
     /// Held tables that were found not to hide what they are held by.
     pub(crate) tried: BTreeSet<TableId>,
+    /// Zones that were evacuated for space.
+    pub(crate) evacuated: Evacuated,
+}
+
+/// Zones that were chosen since the last write-out: what goes out of one makes holes in another, so that
+/// choosing them again could go on for ever, and gain nothing.
+#[derive(Debug, Default)]
+pub(crate) struct Evacuated {
+    zones: BTreeSet<u64>,
+    /// Where it is under way.
+    current: Option<u64>,
+    /// Write-outs when the first was chosen.
+    write_outs: u64,
+}
+
+impl Evacuated {
+    /// Lets all be chosen again, if something was written out since.
+    pub(crate) fn renew(&mut self, write_outs: u64) {
+        if self.write_outs != write_outs {
+            self.write_outs = write_outs;
+            self.clear();
+        }
+    }
+
+    /// True if a zone may be chosen.
+    pub(crate) fn allows(&self, addr: u64) -> bool {
+        self.current == Some(addr) || !self.zones.contains(&addr)
+    }
+
+    /// A zone is chosen, if any.
+    pub(crate) fn note(&mut self, zones: &[Run]) {
+        for zone in zones {
+            self.current = Some(zone.addr);
+            self.zones.insert(zone.addr);
+        }
+    }
+
+    fn clear(&mut self) {
+        self.zones.clear();
+        self.current = None;
+    }
 }
 
 impl Obstacles {
@@ -46,6 +87,11 @@ impl Obstacles {
             to_part: BTreeSet::new(),
             blocks: BTreeSet::new(),
             tried: BTreeSet::new(),
+            evacuated: Evacuated {
+                zones: BTreeSet::new(),
+                current: None,
+                write_outs: 0,
+            },
         }
     }
 
@@ -53,6 +99,7 @@ impl Obstacles {
     pub(crate) fn forget(&mut self, version: &Version) {
         self.avoided.clear();
         self.tried.clear();
+        self.evacuated.clear();
         if self.unreadable.is_empty() && self.to_part.is_empty() {
             return;
         }

@@ -24,7 +24,7 @@ use stitch_base::Seqno;
 use stitch_base::{ErrorKind, TableId};
 use stitch_format::vt_index::IndexEntry;
 use stitch_format::vt_manifest::{Run, TableMeta};
-use stitch_volume::{Class, Stream};
+use stitch_volume::{Candidate, Class, Stream};
 
 /// Free zones below which evacuation could only move holes about.
 const EVACUATION_ZONES_MIN: u64 = 2;
@@ -46,11 +46,13 @@ impl Store {
         let version = self.version();
         let snapshots = self.snapshots.held();
         let options = self.pick_options();
+        obstacles.evacuated.renew(self.counters.write_outs.get());
         let plan = pick(&version, &options, &snapshots, pressure, &obstacles)
             .or_else(|| self.pick_evacuation(&version, pressure, &obstacles));
         let Some(plan) = plan else {
             return Ok(false);
         };
+        obstacles.evacuated.note(&plan.evacuate);
         self.carry_out(&version, &plan, &snapshots, &mut obstacles)?;
         Ok(true)
     }
@@ -143,7 +145,8 @@ impl Store {
             _ => WORTH_PART_IDLE,
         };
         let mut worth = zones.scattered(self.room_run_bytes());
-        worth.retain(|candidate| is_worth(candidate, part));
+        let may_go = |c: &Candidate| obstacles.evacuated.allows(c.zone.addr);
+        worth.retain(|candidate| is_worth(candidate, part) && may_go(candidate));
         worth.sort_by_key(weight);
         let mut worth = worth.iter().map(|candidate| run_of(candidate.zone));
         worth.find_map(|zone| pick_evacuation(version, &[zone], obstacles))
