@@ -4,7 +4,7 @@
 //! time). A failure prints its schedule, to be replayed with `shuttle::replay`.
 //!
 //! The checker knows one memory, in which every write is seen at once: it finds wrong locking, not
-//! missing fences. For those the memtable's own tests run under sanitizers (ADR 0040).
+//! missing fences. For those the memtable's sources are tested in `testing/orders` (ADR 0074).
 
 mod engine;
 
