@@ -7,8 +7,8 @@
 //! ```
 //!
 //! [`wire`] knows the bytes, [`transport`] moves them, [`dispatch`] calls the [`Handler`], and
-//! [`session`] and [`mount`] make a mount of it. Plain threads, blocking reads, one request buffer
-//! and one reply buffer for each worker.
+//! [`session`] and [`mount`] make a mount of it. Plain threads that wait in the kernel, one request at a
+//! time and buffers of its own for each worker.
 
 pub mod adapter;
 pub mod counts;
@@ -28,3 +28,4 @@ pub use handler::{Caller, Context, Deferred, Handler};
 pub use mount::{MountError, MountOptions};
 pub use notify::Notifier;
 pub use session::{Negotiated, RunningSession, Session, SessionConfig, SessionError};
+pub use transport::{Transport, TransportChoice};

@@ -1,7 +1,8 @@
 //! A mounted file system, from the first request to the last.
 //!
 //! 1. Mount, and answer INIT ([`SessionConfig`] says what we want, [`negotiate()`] what we get).
-//! 2. Start the workers, each with a cloned descriptor and its own buffers.
+//! 2. Start the workers, each with a cloned descriptor and its own buffers, or each with an entry of a
+//!    ring. Where the kernel does not take the ring after all, the others start.
 //! 3. They end when the file system is unmounted. A worker that ends for a bad reason takes the
 //!    others with it, by aborting the connection.
 //!
@@ -27,8 +28,10 @@ use crate::handler::Handler;
 use crate::mount::{Mount, MountError, MountOptions, Unmount};
 use crate::notify::Notifier;
 use crate::transport::dev::{DevQueue, DevSender, clone_device};
-use crate::transport::{End, Queue, ReplySender};
+use crate::transport::uring::{self, Plan, Refusal};
+use crate::transport::{End, Queue, ReplySender, Transport, TransportChoice, choose, fall_back};
 use crate::wire::codec::WireError;
+use crate::wire::flags::InitFlags;
 use crate::wire::init::{InitReply, MAJOR};
 use crate::wire::reply::ReplyBuffer;
 use crate::wire::request::{Layout, Operation, Request};
@@ -62,6 +65,9 @@ pub enum SessionError {
         /// Why not.
         source: io::Error,
     },
+    /// FUSE over `io_uring` was asked for and cannot be had.
+    #[error("transport=uring cannot be had: {0}")]
+    NoRing(Refusal),
     /// No thread could be started.
     #[error("cannot start a worker")]
     NoThread {
@@ -79,7 +85,7 @@ impl SessionError {
     pub const fn kind(&self) -> ErrorKind {
         match self {
             Self::Mount(error) => error.kind(),
-            Self::Version { .. } => ErrorKind::Unsupported,
+            Self::Version { .. } | Self::NoRing(_) => ErrorKind::Unsupported,
             Self::Malformed(_) | Self::Panicked => ErrorKind::Bug,
             Self::UnmountedEarly => ErrorKind::Conflict,
             Self::Device { .. } | Self::NoThread { .. } => ErrorKind::Io,
@@ -95,6 +101,68 @@ pub struct Session {
     counts: Arc<RequestCounts>,
     negotiated: Negotiated,
     notifier: Notifier,
+    route: Route,
+}
+
+/// How requests are to come.
+#[derive(Debug)]
+struct Route {
+    choice: TransportChoice,
+    /// The ring's, if it is one.
+    plan: Option<Plan>,
+    /// Why it is not, if that was wanted.
+    refusal: Option<Refusal>,
+    data_max: usize,
+}
+
+impl Route {
+    /// What `config` wants and the machine has; `config` is changed to ask the kernel for it.
+    fn new(config: &mut SessionConfig) -> Result<Self, SessionError> {
+        let choice = config.transport;
+        let has_remote_locks = config.remote_posix_locks || config.remote_flock;
+        let probe = || match has_remote_locks {
+            true => Err(Refusal::RemoteLocks),
+            false => uring::probe(),
+        };
+        let (transport, refusal) = choose(choice, probe).map_err(SessionError::NoRing)?;
+        config.transport = TransportChoice::Only(transport);
+        let mut plan = None;
+        if transport == Transport::Uring {
+            let made = Plan::of_machine(config.max_pages);
+            let made = made.map_err(|source| SessionError::Device { op: "plan", source })?;
+            config.max_pages = made.pages;
+            plan = Some(made);
+        }
+        Ok(Self {
+            choice,
+            plan,
+            refusal,
+            data_max: config.data_max(),
+        })
+    }
+
+    /// The kernel has answered: it may not have offered a ring.
+    fn settle(&mut self, negotiated: &Negotiated) -> Result<(), SessionError> {
+        let is_offered = negotiated.flags.contains(InitFlags::OVER_IO_URING);
+        if self.plan.is_some() && !is_offered {
+            self.refuse(Refusal::NotOffered)?;
+        }
+        Ok(())
+    }
+
+    fn refuse(&mut self, refusal: Refusal) -> Result<(), SessionError> {
+        self.plan = None;
+        let (_, refusal) = fall_back(self.choice, refusal).map_err(SessionError::NoRing)?;
+        self.refusal = refusal;
+        Ok(())
+    }
+
+    fn transport(&self) -> Transport {
+        match self.plan {
+            Some(_) => Transport::Uring,
+            None => Transport::Dev,
+        }
+    }
 }
 
 impl std::fmt::Debug for Session {
@@ -116,10 +184,13 @@ impl Session {
         options: &MountOptions,
         config: &SessionConfig,
     ) -> Result<Self, SessionError> {
+        let mut config = config.clone();
+        let mut route = Route::new(&mut config)?;
         let (mount, fd) = Mount::new(path, options)?;
         let counts = Arc::new(RequestCounts::default());
         let mut first = DevQueue::new(fd, config.data_max());
-        let negotiated = greet(&mut first, config, options.default_permissions, &counts)?;
+        let negotiated = greet(&mut first, &config, options.default_permissions, &counts)?;
+        route.settle(&negotiated)?;
         let mut queues = vec![first];
         for _ in 1..config.workers.max(1) {
             let clone = clone_device(queues[0].fd()).map_err(|source| SessionError::Device {
@@ -133,7 +204,7 @@ impl Session {
         tracing::info!(
             path = %mount.path().display(),
             minor = negotiated.minor,
-            workers = queues.len(),
+            transport = route.transport().name(),
             "mounted"
         );
         handler.init(&negotiated, &notifier);
@@ -144,6 +215,7 @@ impl Session {
             counts,
             negotiated,
             notifier,
+            route,
         })
     }
 
@@ -176,7 +248,7 @@ impl Session {
     /// Starts to serve.
     ///
     /// # Errors
-    /// `NoThread`
+    /// `NoThread`, or `NoRing` where nothing but a ring was wanted.
     pub fn spawn(self) -> Result<RunningSession, SessionError> {
         let Self {
             mount,
@@ -185,6 +257,7 @@ impl Session {
             counts,
             negotiated,
             notifier,
+            route,
         } = self;
         let mount = Arc::new(mount);
         let layout = Layout {
@@ -197,36 +270,36 @@ impl Session {
         ));
         let mut running = RunningSession {
             workers: Mutex::new(Vec::with_capacity(queues.len())),
+            dispatcher,
             mount,
             handler,
             counts,
             negotiated,
             notifier,
+            route,
             is_ended: false,
         };
-        for (index, queue) in queues.into_iter().enumerate() {
-            let worker = Worker {
-                queue,
-                dispatcher: Arc::clone(&dispatcher),
-                mount: Arc::clone(&running.mount),
-            };
-            let started =
-                stitch_base::thread::spawn(&format!("fuse-{index}"), move || worker.run())
-                    .map_err(|source| SessionError::NoThread { source })?;
-            running.workers.get_mut().push(started);
+        let has_ring = running.start_ring(queues[0].fd())?;
+        let mut queues = queues.into_iter();
+        if has_ring && let Some(first) = queues.next() {
+            running.start("fuse-dev".to_owned(), first.beside_a_ring())?;
+            return Ok(running);
+        }
+        for (index, queue) in queues.enumerate() {
+            running.start(format!("fuse-{index}"), queue)?;
         }
         Ok(running)
     }
 }
 
 /// One thread's part of a session.
-struct Worker {
-    queue: DevQueue,
+struct Worker<Q> {
+    queue: Q,
     dispatcher: Arc<Dispatcher>,
     mount: Arc<Mount>,
 }
 
-impl Worker {
+impl<Q: Queue> Worker<Q> {
     fn run(mut self) -> Result<(), SessionError> {
         let served = self.queue.serve(&self.dispatcher);
         let result = match served {
@@ -244,11 +317,13 @@ impl Worker {
 /// A file system that is being served. Dropped, it is ended as by [`Self::stop`].
 pub struct RunningSession {
     workers: Mutex<Vec<JoinHandle<Result<(), SessionError>>>>,
+    dispatcher: Arc<Dispatcher>,
     mount: Arc<Mount>,
     handler: Arc<dyn Handler>,
     counts: Arc<RequestCounts>,
     negotiated: Negotiated,
     notifier: Notifier,
+    route: Route,
     is_ended: bool,
 }
 
@@ -261,6 +336,50 @@ impl std::fmt::Debug for RunningSession {
 }
 
 impl RunningSession {
+    /// Starts the threads of a ring, if there is to be one; whether it works.
+    fn start_ring(&mut self, device: &Arc<std::os::fd::OwnedFd>) -> Result<bool, SessionError> {
+        let Some(plan) = &self.route.plan else {
+            return Ok(false);
+        };
+        let (queues, roll) = uring::queues(plan, device, self.route.data_max);
+        for (index, queue) in queues.into_iter().enumerate() {
+            self.start(format!("fuse-ring-{index}"), queue)?;
+        }
+        let Err(refusal) = roll.wait() else {
+            return Ok(true);
+        };
+        uring::give_up(device).map_err(|source| SessionError::Device {
+            op: "go back to",
+            source,
+        })?;
+        self.route.refuse(refusal)?;
+        Ok(false)
+    }
+
+    fn start(&mut self, name: String, queue: impl Queue + 'static) -> Result<(), SessionError> {
+        let worker = Worker {
+            queue,
+            dispatcher: Arc::clone(&self.dispatcher),
+            mount: Arc::clone(&self.mount),
+        };
+        let started = stitch_base::thread::spawn(&name, move || worker.run())
+            .map_err(|source| SessionError::NoThread { source })?;
+        self.workers.get_mut().push(started);
+        Ok(())
+    }
+
+    /// How requests come.
+    #[must_use]
+    pub fn transport(&self) -> Transport {
+        self.route.transport()
+    }
+
+    /// Why they do not come by `io_uring`, if that was wanted.
+    #[must_use]
+    pub const fn refusal(&self) -> Option<&Refusal> {
+        self.route.refusal.as_ref()
+    }
+
     /// Where it is mounted.
     #[must_use]
     pub fn path(&self) -> &Path {

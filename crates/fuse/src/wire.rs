@@ -18,6 +18,7 @@ pub mod notice;
 pub mod opcode;
 pub mod reply;
 pub mod request;
+pub mod ring;
 
 #[cfg(test)]
 mod tests;

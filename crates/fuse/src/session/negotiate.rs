@@ -1,5 +1,6 @@
 //! What we want of the kernel, and what comes of it.
 
+use crate::transport::{Transport, TransportChoice};
 use crate::wire::flags::InitFlags;
 use crate::wire::init::{InitReply, InitRequest, MAJOR, MINOR, MINOR_MIN};
 
@@ -9,7 +10,9 @@ const PAGE_SIZE: usize = 4096;
 /// What a session wants. The defaults are those of a file system that only this daemon changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionConfig {
-    /// Threads that serve.
+    /// How requests come.
+    pub transport: TransportChoice,
+    /// Threads that serve, where requests come by `/dev/fuse`.
     pub workers: usize,
     /// Pages in a request at most (256 are 1 MiB).
     pub max_pages: u16,
@@ -45,6 +48,7 @@ pub struct SessionConfig {
 impl Default for SessionConfig {
     fn default() -> Self {
         Self {
+            transport: TransportChoice::Auto,
             workers: 2,
             max_pages: 256,
             max_background: 64,
@@ -99,6 +103,10 @@ impl SessionConfig {
                 self.readdirplus && self.readdirplus_auto,
             )
             .with(InitFlags::WRITEBACK_CACHE, self.writeback_cache)
+            .with(
+                InitFlags::OVER_IO_URING,
+                self.transport != TransportChoice::Only(Transport::Dev),
+            )
             .with(InitFlags::POSIX_ACL, self.posix_acl && default_permissions)
             .with(
                 InitFlags::ALLOW_IDMAP,
@@ -223,6 +231,19 @@ mod tests {
         assert!(!negotiated.flags.contains(InitFlags::WRITEBACK_CACHE));
         assert!(!negotiated.flags.contains(InitFlags::POSIX_LOCKS));
         assert!(!negotiated.flags.contains(InitFlags::SECURITY_CTX));
+    }
+
+    #[test]
+    fn the_ring_is_asked_for_unless_it_is_not_to_be() {
+        let flag = InitFlags::OVER_IO_URING;
+        assert!(default_with(45, ALL).0.flags.contains(flag));
+        assert!(!default_with(45, ALL.without(flag)).0.flags.contains(flag));
+        let config = SessionConfig {
+            transport: TransportChoice::Only(Transport::Dev),
+            ..SessionConfig::default()
+        };
+        let (negotiated, _) = negotiate(&config, true, &offer(45, ALL)).unwrap();
+        assert!(!negotiated.flags.contains(flag));
     }
 
     #[test]

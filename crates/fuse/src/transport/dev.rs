@@ -3,22 +3,31 @@
 //! Each worker has a descriptor of its own, cloned from the mount's, so that answers do not
 //! contend; the kernel hands a waiting request to one waiting reader. Answers go through the
 //! descriptor by which the request came.
+//!
+//! Beside a ring ([`super::uring`]) one worker is left here, for FORGET and INTERRUPT. Nobody waits for
+//! FORGET, so after one it lets more of them gather, which then come in one request.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno as OsError;
+use stitch_base::clock::{Clock, SystemClock};
 use stitch_base::sync::Arc;
 
 use super::{End, Queue, ReplySender};
 use crate::dispatch::{Dispatcher, Outcome};
+use crate::wire::opcode::Opcode;
 use crate::wire::reply::ReplyBuffer;
+use crate::wire::request::Header;
 
 /// Where the device is.
 pub const DEVICE_PATH: &str = "/dev/fuse";
 /// Room for a request's header and arguments beside its data.
 const ARGUMENTS_SIZE: usize = 4096;
+/// For how long forgets gather where they are all that comes. An INTERRUPT waits as long at most.
+const GATHERING: Duration = Duration::from_millis(2);
 
 /// Opens the device.
 ///
@@ -91,6 +100,7 @@ pub struct DevQueue {
     sender: Arc<dyn ReplySender>,
     request: Box<[u8]>,
     reply: ReplyBuffer,
+    gathers: bool,
 }
 
 impl DevQueue {
@@ -106,7 +116,14 @@ impl DevQueue {
             sender,
             request,
             reply: ReplyBuffer::default(),
+            gathers: false,
         }
+    }
+
+    /// Is the one that is left beside a ring.
+    pub(crate) const fn beside_a_ring(mut self) -> Self {
+        self.gathers = true;
+        self
     }
 
     /// The descriptor.
@@ -153,7 +170,12 @@ impl Queue for DevQueue {
                 match dispatcher.dispatch(request, &mut self.reply, &self.sender) {
                     Outcome::Reply(message) => (message, false),
                     Outcome::Poisoned(message) => (message, true),
-                    Outcome::Silent => continue,
+                    Outcome::Silent => {
+                        if self.gathers && is_forget(request) {
+                            SystemClock::default().sleep(GATHERING);
+                        }
+                        continue;
+                    }
                 };
             if let Err(error) = self.sender.send(message) {
                 match OsError::from_io_error(&error) {
@@ -168,4 +190,9 @@ impl Queue for DevQueue {
             }
         }
     }
+}
+
+fn is_forget(request: &[u8]) -> bool {
+    let forgets = [Opcode::Forget as u32, Opcode::BatchForget as u32];
+    Header::parse(request).is_ok_and(|header| forgets.contains(&header.opcode))
 }

@@ -336,21 +336,39 @@ impl<'a> DirPlusSink<'a> {
 #[derive(Debug)]
 pub struct ReplyBuffer {
     bytes: Vec<u8>,
+    start: usize,
 }
 
 impl Default for ReplyBuffer {
     fn default() -> Self {
-        Self {
-            bytes: vec![0; HEADER_SIZE],
-        }
+        Self::over(vec![0; HEADER_SIZE], HEADER_SIZE)
     }
 }
 
 impl ReplyBuffer {
+    /// Writes into `bytes` from now on, the bodies of answers from `body_at` on, each header right
+    /// before.
+    ///
+    /// # Panics
+    /// If there is no room for the header, or `bytes` ends before `body_at`.
+    #[must_use]
+    pub fn over(mut bytes: Vec<u8>, body_at: usize) -> Self {
+        assert!(bytes.len() >= body_at, "the body begins where bytes are");
+        let start = body_at.checked_sub(HEADER_SIZE);
+        let start = start.expect("a header fits before the body");
+        bytes.truncate(body_at);
+        Self { bytes, start }
+    }
+
+    /// The bytes, up to the end of the answer that was written last.
+    #[must_use]
+    pub fn into_bytes(self) -> Vec<u8> {
+        self.bytes
+    }
+
     /// Starts a new answer.
     pub fn clear(&mut self) {
-        self.bytes.clear();
-        self.bytes.resize(HEADER_SIZE, 0);
+        self.bytes.truncate(self.start + HEADER_SIZE);
     }
 
     /// Takes a body of at most `limit` bytes.
@@ -362,7 +380,7 @@ impl ReplyBuffer {
     /// How long the body is so far.
     #[must_use]
     pub const fn body_len(&self) -> usize {
-        self.bytes.len() - HEADER_SIZE
+        self.bytes.len() - HEADER_SIZE - self.start
     }
 
     fn put(&mut self, bytes: &[u8]) {
@@ -372,12 +390,13 @@ impl ReplyBuffer {
     /// Writes the header and gives the whole message. An error has no body.
     pub fn finish(&mut self, unique: u64, error: Option<Errno>) -> &[u8] {
         if error.is_some() {
-            self.bytes.truncate(HEADER_SIZE);
+            self.clear();
         }
-        let len_bytes = u32::try_from(self.bytes.len()).expect("a reply is below 4 GiB");
+        let message = &mut self.bytes[self.start..];
+        let len_bytes = u32::try_from(message.len()).expect("a reply is below 4 GiB");
         let header = encode_header(len_bytes, error, unique);
-        self.bytes[..HEADER_SIZE].copy_from_slice(&header);
-        &self.bytes
+        message[..HEADER_SIZE].copy_from_slice(&header);
+        message
     }
 
     /// The head of the reply to IOCTL, before its data; its result comes by
@@ -399,7 +418,8 @@ impl ReplyBuffer {
     /// What ioctl(2) returns.
     pub fn set_ioctl_result(&mut self, result: i32) {
         let head: [u8; IOCTL_HEAD_SIZE] = Fields::default().i32(result).zeros(12).done();
-        self.bytes[HEADER_SIZE..HEADER_SIZE + IOCTL_HEAD_SIZE].copy_from_slice(&head);
+        let body = &mut self.bytes[self.start + HEADER_SIZE..];
+        body[..IOCTL_HEAD_SIZE].copy_from_slice(&head);
     }
 
     /// Body of INIT.

@@ -10,11 +10,12 @@ use stitch_fs::{Caller, DirName, FileSystem, FsOptions, NewNode};
 use stitch_fuse::wire::opcode::Opcode;
 use stitch_fuse::{
     Adapter, AdapterOptions, CountsSnapshot, Handler, MountOptions, RunningSession, Session,
-    SessionConfig,
+    SessionConfig, Transport, TransportChoice,
 };
 use stitch_kv::{Engine, ModelEngine, UpsertRegistry};
 
 use crate::memfs::{MemFs, MemOptions, SOON};
+use crate::switch::Turned;
 
 /// Says why a test was left out.
 pub(crate) fn can_mount() -> bool {
@@ -66,6 +67,21 @@ impl Mounted {
         Self::new(MemOptions::default(), &SessionConfig::default())
     }
 
+    /// A file system in memory whose requests come by `io_uring`, if this kernel can.
+    pub(crate) fn ring(options: MemOptions) -> Option<Self> {
+        if !can_mount() {
+            return None;
+        }
+        let _on = Turned::to(true)?;
+        let config = SessionConfig {
+            transport: TransportChoice::Only(Transport::Uring),
+            ..SessionConfig::default()
+        };
+        let mounted = Self::new(options, &config)?;
+        assert_eq!(mounted.session.transport(), Transport::Uring);
+        Some(mounted)
+    }
+
     /// The real file system, on an engine in memory.
     pub(crate) fn store() -> Option<Self> {
         Self::store_with(FsOptions::default(), &SessionConfig::default())
@@ -82,7 +98,12 @@ impl Mounted {
         }
         let dir = tempfile::tempdir().unwrap();
         let options = MountOptions::shared("memfs");
-        let session = Session::mount(handler, dir.path(), &options, config).unwrap();
+        let mut config = config.clone();
+        if config.transport == TransportChoice::Auto {
+            // Not what the switch happens to say while other tests turn it.
+            config.transport = TransportChoice::Only(Transport::Dev);
+        }
+        let session = Session::mount(handler, dir.path(), &options, &config).unwrap();
         let session = session.spawn().unwrap();
         Some(Self {
             session,
@@ -169,13 +190,23 @@ pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Runs each test on a file system in memory, and on the real one over an engine in memory.
+/// Runs each test on a file system in memory, by both transports, and on the real one over an engine in
+/// memory.
 macro_rules! on_both {
     ($($name:ident)*) => {
         mod memory {
             $(#[test]
             fn $name() {
                 if let Some(mounted) = crate::fixture::Mounted::plain() {
+                    super::$name(&mounted);
+                }
+            })*
+        }
+        mod ring {
+            $(#[test]
+            fn $name() {
+                let options = crate::memfs::MemOptions::default();
+                if let Some(mounted) = crate::fixture::Mounted::ring(options) {
                     super::$name(&mounted);
                 }
             })*

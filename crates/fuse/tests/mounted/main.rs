@@ -11,4 +11,6 @@ mod locks;
 mod memfs;
 mod memory;
 mod prune;
+mod ring;
 mod store;
+mod switch;

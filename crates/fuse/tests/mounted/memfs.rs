@@ -9,6 +9,7 @@ use std::time::Duration;
 use stitch_base::Ino;
 use stitch_base::clock::{Clock, SystemClock, Timestamp};
 use stitch_base::sync::Mutex;
+use stitch_base::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use stitch_fuse::handler::{Answer, Context, Deferred, Handler};
 use stitch_fuse::wire::args::{
     CopyFileRange, Create, FSync, Fallocate, Fh, LSeek, Lock, LockKind, MkDir, MkNod, Open, Read,
@@ -36,12 +37,16 @@ pub(crate) struct MemOptions {
     pub(crate) no_xattrs: bool,
     /// LOOKUP of a name `panic` panics.
     pub(crate) panics: bool,
+    /// LOOKUP of a name `wait-...` takes until [`MemFs::end_waits`].
+    pub(crate) waits: bool,
 }
 
 pub(crate) struct MemFs {
     options: MemOptions,
     clock: SystemClock,
     state: Mutex<State>,
+    waiting_count: AtomicUsize,
+    has_waited: AtomicBool,
 }
 
 struct State {
@@ -238,7 +243,27 @@ impl MemFs {
             options,
             clock,
             state: Mutex::new(state),
+            waiting_count: AtomicUsize::new(0),
+            has_waited: AtomicBool::new(false),
         }
+    }
+
+    /// Requests that wait.
+    pub(crate) fn waiting_count(&self) -> usize {
+        self.waiting_count.load(Ordering::SeqCst)
+    }
+
+    /// Lets them go on.
+    pub(crate) fn end_waits(&self) {
+        self.has_waited.store(true, Ordering::SeqCst);
+    }
+
+    fn wait(&self) {
+        self.waiting_count.fetch_add(1, Ordering::SeqCst);
+        while !self.has_waited.load(Ordering::SeqCst) && self.clock.monotonic() < SOON {
+            self.clock.sleep(Duration::from_millis(5));
+        }
+        self.waiting_count.fetch_sub(1, Ordering::SeqCst);
     }
 
     /// How often `destroy` was called.
@@ -357,6 +382,9 @@ impl Handler for MemFs {
             !(self.options.panics && name == b"panic"),
             "a test asked for it"
         );
+        if self.options.waits && name.starts_with(b"wait-") {
+            self.wait();
+        }
         let mut state = self.state.lock();
         let found = match name {
             b"." => Some(parent),
