@@ -25,6 +25,18 @@ const SUITES: [(&str, u64); 10] = [
     ("realwork", 1500),
 ];
 
+/// What runs once more with requests by `io_uring`: what depends on how they come, and is short. A
+/// suite, the seconds that it may take, and more arguments.
+const RING_SUITES: [(&str, u64, &[&str]); 7] = [
+    ("users", 120, &[]),
+    ("requests", 120, &[]),
+    ("differential", 150, &["--seeds", "1"]),
+    ("pjdfstest", 120, &[]),
+    ("fsx", 300, &["--seeds", "1", "--ops", "20000"]),
+    ("enospc", 120, &["large-files", "smallest-store"]),
+    ("kill9", 120, &["commits"]),
+];
+
 /// Runs every step; whether all passed.
 pub(crate) fn run(root: &Path) -> Result<bool> {
     let mut steps = Steps::new();
@@ -44,7 +56,12 @@ pub(crate) fn run(root: &Path) -> Result<bool> {
         )
     });
     for (suite, seconds) in SUITES {
-        steps.run(suite, || run_suite(root, suite, seconds));
+        steps.run(suite, || run_suite(root, suite, seconds, &[]));
+    }
+    for (suite, seconds, more) in RING_SUITES {
+        let more = [&["--transport", "uring"], more].concat();
+        let name = format!("{suite} by io_uring");
+        steps.run(&name, || run_suite(root, suite, seconds, &more));
     }
     Ok(steps.finish())
 }
@@ -74,12 +91,13 @@ fn driver(root: &Path) -> Command {
     command
 }
 
-fn run_suite(root: &Path, suite: &str, seconds: u64) -> Result<Outcome> {
+fn run_suite(root: &Path, suite: &str, seconds: u64, more: &[&str]) -> Result<Outcome> {
     if let Some(reason) = why_not_mounted() {
         return Ok(Outcome::Skipped(reason));
     }
     let mut command = driver(root);
     command.args(["run", suite, "--seconds", &seconds.to_string()]);
+    command.args(more);
     counting(&mut command, plain_counts)
 }
 

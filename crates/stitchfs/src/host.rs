@@ -8,10 +8,11 @@ use stitch_base::clock::{Clock, SystemClock};
 use stitch_base::sync::{Arc, Mutex};
 use stitch_fs::FileSystem;
 use stitch_fuse::session::Stopper;
+use stitch_fuse::transport::uring::Refusal;
 use stitch_fuse::wire::opcode::Opcode;
 use stitch_fuse::{
     Adapter, AdapterOptions, MountOptions, RequestCounts, RootReport, RunningSession, Session,
-    SessionConfig,
+    SessionConfig, Transport,
 };
 
 /// A mounted store. Dropped, it is unmounted, by force if need be, and closed.
@@ -73,9 +74,20 @@ impl Host {
             .with_report(RootReport::new(crate::STATS_XATTR, answer))
             .with_report(job_report(jobs));
         let session = Session::mount(Arc::new(adapter), mount_point, options, config)?;
-        *report.requests.lock() = Some(session.counts());
-        host.session = Some(session.spawn()?);
+        let session = session.spawn()?;
+        *report.served.lock() = Some((session.counters(), session.transport()));
+        host.session = Some(session);
         Ok(host)
+    }
+
+    /// How requests come, and why not by `io_uring` if that was wanted.
+    ///
+    /// # Panics
+    /// Never: there is a session as long as there is a host.
+    #[must_use]
+    pub fn transport(&self) -> (Transport, Option<&Refusal>) {
+        let session = self.session.as_ref().expect("it is served until joined");
+        (session.transport(), session.refusal())
     }
 
     /// Something that can unmount it from another thread.
@@ -137,7 +149,8 @@ fn job_report(jobs: Arc<Jobs>) -> RootReport {
 pub(crate) struct Report {
     store: Arc<Store>,
     fs: Arc<FileSystem>,
-    requests: Mutex<Option<Arc<RequestCounts>>>,
+    /// What the session counts, and how its requests come; once there is one.
+    served: Mutex<Option<(Arc<RequestCounts>, Transport)>>,
     clock: SystemClock,
 }
 
@@ -146,7 +159,7 @@ impl Report {
         Self {
             store,
             fs,
-            requests: Mutex::new(None),
+            served: Mutex::new(None),
             clock: SystemClock::default(),
         }
     }
@@ -159,7 +172,8 @@ impl Report {
         }
         let known = self.fs.known_inodes();
         counters.insert("fs.known_inodes".to_owned(), json!(known));
-        if let Some(requests) = self.requests.lock().as_ref() {
+        let served = self.served.lock().clone();
+        if let Some((requests, _)) = &served {
             let requests = requests.snapshot();
             counters.insert("fuse.requests_total".to_owned(), json!(requests.total()));
             for opcode in Opcode::ALL {
@@ -171,6 +185,9 @@ impl Report {
         out["pid"] = json!(std::process::id());
         out["uptime_s"] = json!(self.clock.monotonic().as_secs());
         out["resident_bytes"] = json!(resident_bytes());
+        if let Some((_, transport)) = served {
+            out["transport"] = json!(transport.name());
+        }
         out["version"] = json!(env!("CARGO_PKG_VERSION"));
         out["counters"] = Value::Object(counters);
         out

@@ -7,5 +7,6 @@ pub(crate) mod mount;
 pub(crate) mod process;
 pub(crate) mod report;
 pub(crate) mod stats;
+pub(crate) mod transport;
 pub(crate) mod tree;
 pub(crate) mod user;

@@ -15,6 +15,7 @@ use anyhow::{Context as _, Result, bail};
 use crate::harness::context::{Context, Target};
 use crate::harness::guardian;
 use crate::harness::report;
+use crate::harness::transport::Transport;
 
 const HELP: &str = "\
 usage: stitch-e2e list
@@ -26,6 +27,7 @@ usage: stitch-e2e list
   --ops N         operations for each seed
   --every N       operations between two comparisons of whole trees
   --target KIND   what is tested: stitch (default), or ext4, which tests the tests
+  --transport T   how requests come: dev (default) or uring
 
 environment: STITCHFS (the command), STITCH_TOOLS (folder of pjdfstest and fsx),
              STITCH_WORK (folder for images and mounts, which other users must be able to enter)
@@ -86,6 +88,7 @@ fn run(suite: &str, args: &[&str]) -> Result<bool> {
             "--ops" => context.ops = Some(number()?),
             "--every" => context.every = Some(number()?),
             "--target" => context.target = Target::parse(args.next().copied())?,
+            "--transport" => context.transport = Transport::parse(args.next().copied())?,
             name if cases.iter().any(|case| case.name == name) => wanted.push(name),
             _ => bail!("no case or option `{arg}` in suite `{suite}`"),
         }

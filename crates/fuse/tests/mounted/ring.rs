@@ -8,9 +8,7 @@ use std::time::Duration;
 use stitch_base::clock::{Clock, SystemClock};
 use stitch_base::sync::Arc;
 use stitch_fuse::mount::mounted_at;
-use stitch_fuse::{
-    MountOptions, Session, SessionConfig, SessionError, Transport, TransportChoice,
-};
+use stitch_fuse::{MountOptions, Session, SessionConfig, SessionError, Transport, TransportChoice};
 
 use crate::fixture::{Mounted, can_mount};
 use crate::memfs::{MemFs, MemOptions};
@@ -150,25 +148,54 @@ fn a_request_that_waits_holds_up_nobody() {
         return;
     };
     fs::create_dir(mounted.path("slow")).unwrap();
+    // So many as the plan for this machine leaves room for.
+    let cpus = std::thread::available_parallelism().unwrap().get();
+    let count = if cpus <= 8 { 7 } else { 1 };
     // All on one processor, and so by one queue. Threads get it from the one that starts them.
     let mut one = rustix::thread::CpuSet::new();
     let all = rustix::thread::sched_getaffinity(None).unwrap();
     let cpu = (0..rustix::thread::CpuSet::MAX_CPU).find(|cpu| all.is_set(*cpu));
     one.set(cpu.unwrap());
     rustix::thread::sched_setaffinity(None, &one).unwrap();
-    let waiting: Vec<_> = (0..3)
+    let waiting: Vec<_> = (0..count)
         .map(|number| {
             let path = mounted.path(&format!("slow/wait-{number}"));
             stitch_base::thread::spawn("waiter", move || path.exists()).unwrap()
         })
         .collect();
-    crate::fixture::wait_until("they wait", || mounted.memory().waiting_count() == 3);
+    crate::fixture::wait_until("they wait", || mounted.memory().waiting_count() == count);
     for number in 0..100 {
         fs::write(mounted.path(&format!("other-{number}")), b"y").unwrap();
     }
-    assert_eq!(mounted.memory().waiting_count(), 3, "they wait still");
+    assert_eq!(mounted.memory().waiting_count(), count, "they wait still");
     mounted.memory().end_waits();
     for waiter in waiting {
         assert!(!waiter.join().unwrap());
     }
+}
+
+#[test]
+fn a_busy_ring_can_be_stopped() {
+    let Some(mounted) = Mounted::ring(MemOptions::default()) else {
+        return;
+    };
+    let mut file = fs::File::create(mounted.path("file")).unwrap();
+    mounted.session.stopper().stop().unwrap();
+    assert!(file.write_all(b"x").is_err(), "the connection is gone");
+    let Mounted { session, .. } = mounted;
+    session.join().unwrap();
+}
+
+#[test]
+fn a_panic_by_a_ring_is_answered_and_ends_the_session() {
+    let Some(mounted) = Mounted::ring(MemOptions {
+        panics: true,
+        ..MemOptions::default()
+    }) else {
+        return;
+    };
+    let error = fs::metadata(mounted.path("panic")).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(libc::EIO));
+    let Mounted { session, .. } = mounted;
+    assert!(matches!(session.join(), Err(SessionError::Panicked)));
 }

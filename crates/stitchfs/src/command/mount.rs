@@ -15,6 +15,7 @@ use stitch_base::ErrorKind;
 use stitch_base::clock::{Clock, SystemClock};
 use stitch_fuse::mount;
 use stitch_fuse::session::Stopper;
+use stitch_fuse::transport::uring::{SWITCH_PATH, Switch};
 use stitch_fuse::{MountOptions, SessionConfig};
 use stitchfs::{
     AtimePolicy, CompressOptions, Durability, Host, MakeOptions, RootOwner, Store, StoreError,
@@ -36,6 +37,9 @@ Options after -o:
   discard                                   tell the device of space as it becomes free
   compress=none|lz4|zstd                    contents of files that are written from now on; kept
   compress_meta=none|lz4|zstd               names, attributes and small files; lz4 in a new store
+  transport=auto|uring|dev                  how requests come: by io_uring, where the kernel has it
+                                            switched on, or by /dev/fuse; uring: so or not at all
+  enable-uring                              as root, switch FUSE over io_uring on, for all mounts
   fsname=NAME                               what shows as the mounted device
   remount                                   changes the flags (first two lines) of a mount in place
 Words for mount(8) and systemd (defaults, noauto, user, nofail, _netdev, x-...) are passed over.
@@ -179,6 +183,11 @@ fn serve(args: &Args, in_background: bool) -> Result<()> {
         None => Target::Terminal,
     })?;
     clear_mount_point(&args.mount_point)?;
+    if words.enable_uring {
+        Switch::turn_on().with_context(|| {
+            format!("enable-uring: only root can write to {SWITCH_PATH}, from Linux 6.14 on")
+        })?;
+    }
     let is_new = create_if_missing(args, &words)?;
     if !is_new && (words.uid.is_some() || words.gid.is_some() || words.umask.is_some()) {
         output::note("uid, gid and umask are for new stores only; they change nothing here");
@@ -192,12 +201,14 @@ fn serve(args: &Args, in_background: bool) -> Result<()> {
             .with_context(|| format!("cannot make {}", args.mount_point.display()))?;
     }
     let options = mount_options(&words, store.path());
-    let host = Host::mount(
-        store,
-        &args.mount_point,
-        &options,
-        &SessionConfig::default(),
-    )?;
+    let config = SessionConfig {
+        transport: words.transport,
+        ..SessionConfig::default()
+    };
+    let host = Host::mount(store, &args.mount_point, &options, &config)?;
+    if let Some(reason) = host.transport().1 {
+        output::note(&format!("{reason}; requests come by /dev/fuse"));
+    }
     end_by_signals(host.stopper())?;
     if in_background {
         // Nobody waits for the mount any more: it is undone as the host is dropped.

@@ -1,6 +1,7 @@
 //! The words after `-o`, as in fstab(5) and mount(8).
 
 use super::{compress, size};
+use stitch_fuse::{Transport, TransportChoice};
 use stitchfs::Compression;
 
 /// One word after `-o`.
@@ -42,6 +43,10 @@ pub(super) enum MountOption {
     Compress(Compression),
     /// `compress_meta=`: names and attributes.
     CompressMeta(Compression),
+    /// `transport=`: how requests come.
+    Transport(TransportChoice),
+    /// `enable-uring`: turns the kernel's switch.
+    EnableUring,
     /// `fsname=`.
     FsName(String),
     /// `remount`: other flags for what is mounted.
@@ -83,6 +88,8 @@ pub(super) struct MountWords {
     pub(super) discard: bool,
     pub(super) compress: Option<Compression>,
     pub(super) compress_meta: Option<Compression>,
+    pub(super) transport: TransportChoice,
+    pub(super) enable_uring: bool,
     pub(super) fs_name: Option<String>,
     pub(super) remount: bool,
 }
@@ -117,6 +124,8 @@ impl MountWords {
             MountOption::Discard(on) => self.discard = on,
             MountOption::Compress(how) => self.compress = Some(how),
             MountOption::CompressMeta(how) => self.compress_meta = Some(how),
+            MountOption::Transport(choice) => self.transport = choice,
+            MountOption::EnableUring => self.enable_uring = true,
             MountOption::FsName(name) => self.fs_name = Some(name),
             MountOption::Remount => self.remount = true,
             MountOption::Ignored => {}
@@ -157,6 +166,7 @@ fn parse_word(word: &str) -> Result<MountOption, String> {
         "nodefault_permissions" => MountOption::DefaultPermissions(false),
         "discard" => MountOption::Discard(true),
         "nodiscard" => MountOption::Discard(false),
+        "enable-uring" => MountOption::EnableUring,
         "remount" => MountOption::Remount,
         _ if is_for_others(word) => MountOption::Ignored,
         _ => return Err(unknown(word)),
@@ -191,6 +201,7 @@ fn parse_value(word: &str, name: &str, value: &str) -> Result<MountOption, Strin
         "memory" => MountOption::Memory(size::parse_memory(value)?),
         "compress" => MountOption::Compress(compression(word, value)?),
         "compress_meta" => MountOption::CompressMeta(compression(word, value)?),
+        "transport" => MountOption::Transport(transport(word, value)?),
         "fsname" if !value.is_empty() => MountOption::FsName(value.to_owned()),
         "fsname" => return Err("fsname= needs a name, as fsname=data".into()),
         // Ours whatever it says; mount.fuse passes it.
@@ -204,6 +215,15 @@ fn parse_value(word: &str, name: &str, value: &str) -> Result<MountOption, Strin
 
 fn compression(word: &str, value: &str) -> Result<Compression, String> {
     compress::parse(value).map_err(|_| format!("{word:?}: give none, lz4 or zstd"))
+}
+
+fn transport(word: &str, value: &str) -> Result<TransportChoice, String> {
+    match value {
+        "auto" => Ok(TransportChoice::Auto),
+        "uring" => Ok(TransportChoice::Only(Transport::Uring)),
+        "dev" => Ok(TransportChoice::Only(Transport::Dev)),
+        _ => Err(format!("{word:?}: give auto, uring or dev")),
+    }
 }
 
 fn unknown(name: &str) -> String {
@@ -265,6 +285,16 @@ mod tests {
     }
 
     #[test]
+    fn the_transport_is_chosen_by_name() {
+        assert_eq!(words("rw").transport, TransportChoice::Auto);
+        let device = words("enable-uring,transport=uring,transport=dev");
+        let dev = TransportChoice::Only(Transport::Dev);
+        assert_eq!((device.transport, device.enable_uring), (dev, true));
+        let uring = TransportChoice::Only(Transport::Uring);
+        assert_eq!(words("transport=uring").transport, uring);
+    }
+
+    #[test]
     fn an_fstab_line_passes() {
         let line = "defaults,noauto,nofail,_netdev,x-systemd.automount,x-gvfs-show,user,,";
         assert_eq!(words(line), MountWords::default());
@@ -286,6 +316,8 @@ mod tests {
             ("uid=nobody", "nobody"),
             ("compress=gzip", "zstd"),
             ("compress", "--help"),
+            ("transport=tcp", "uring"),
+            ("enable-uring=1", "enable-uring"),
             ("memory=lots", "lots"),
             ("memory=1M", "64M"),
             ("mode=755", "--help"),

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail};
 use clap::Parser;
 use std::path::PathBuf;
 
-/// Show the counters of a mounted store, those that are not 0
+/// Show the counters of a mounted store, those that are not 0, and how its requests come
 #[derive(Debug, Parser)]
 pub(super) struct Args {
     /// Print all of them as JSON, and what else the daemon says
@@ -32,10 +32,14 @@ pub(super) fn run(args: &Args) -> Result<u8> {
         .as_object()
         .context("the daemon's answer has no counters")?;
     let width = counters.keys().map(String::len).max().unwrap_or(0);
-    let lines = counters
+    let mut lines: Vec<String> = counters
         .iter()
         .filter(|(_, value)| value.as_u64() != Some(0))
-        .map(|(name, value)| format!("{name:width$}  {value}"));
-    output::print(&lines.collect::<Vec<_>>().join("\n"))?;
+        .map(|(name, value)| format!("{name:width$}  {value}"))
+        .collect();
+    if let Some(transport) = document["transport"].as_str() {
+        lines.push(format!("{:width$}  {transport}", "transport"));
+    }
+    output::print(&lines.join("\n"))?;
     Ok(0)
 }

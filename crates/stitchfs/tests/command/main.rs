@@ -7,3 +7,6 @@ mod lines;
 mod mounted;
 mod place;
 mod space;
+#[path = "../../../fuse/tests/mounted/switch.rs"]
+mod switch;
+mod transport;

@@ -10,6 +10,7 @@ use stitch_base::clock::{Clock as _, SystemClock};
 
 use super::guardian;
 use super::report::Skip;
+use super::transport::Transport;
 
 /// What is mounted and tested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +40,7 @@ pub(crate) struct Context {
     /// Folder of this run, which other users can enter; removed at the end.
     pub(crate) work: PathBuf,
     pub(crate) target: Target,
+    pub(crate) transport: Transport,
     pub(crate) time_limit: Option<Duration>,
     pub(crate) seed: Option<u64>,
     pub(crate) seeds: Option<u64>,
@@ -72,6 +74,7 @@ impl Context {
             tools: absolute(&path("STITCH_TOOLS", "target/tools/bin"))?,
             work,
             target: Target::Stitch,
+            transport: Transport::Dev,
             time_limit: None,
             seed: None,
             seeds: None,

@@ -1,7 +1,7 @@
 //! The guardian: a child process that undoes what a run leaves behind.
 //!
-//! The run tells it, through a pipe, of every mount, process, link and folder before making it, and
-//! again when it is gone. When the pipe closes, for whatever reason (the end, a panic, `kill -9`),
+//! The run tells it, through a pipe, of every mount, process, switch of the kernel, link and folder before
+//! making it, and again when it is gone. When the pipe closes, for whatever reason (the end, a panic, `kill -9`),
 //! the guardian kills, unmounts and removes what is still on its list, newest first.
 //!
 //! A process is named by id and start time, so an id that was used again is never killed.
@@ -66,6 +66,16 @@ pub(crate) fn watch_dir(path: &Path) -> Result<()> {
     tell('+', "dir", &path.display().to_string())
 }
 
+/// Before a switch of the kernel is turned that stood at `was`.
+pub(crate) fn watch_switch(path: &str, was: &str) -> Result<()> {
+    tell('+', "switch", &format!("{was} {path}"))
+}
+
+/// After it was turned back.
+pub(crate) fn forget_switch(path: &str, was: &str) {
+    let _ = tell('-', "switch", &format!("{was} {path}"));
+}
+
 /// Lets the guardian clean up, and waits for it.
 pub(crate) fn finish() {
     let guardian = GUARDIAN.lock().take();
@@ -87,7 +97,7 @@ pub(crate) fn serve() -> Result<()> {
         }
     }
     // Kill first: a busy mount becomes free, and a daemon does not come back to a folder.
-    for kind in ["process", "mount", "file", "dir"] {
+    for kind in ["switch", "process", "mount", "file", "dir"] {
         for watched in list.iter().rev() {
             if let Some((watched_kind, what)) = watched.split_once(' ')
                 && watched_kind == kind
@@ -101,6 +111,11 @@ pub(crate) fn serve() -> Result<()> {
 
 fn undo(kind: &str, what: &str) {
     match kind {
+        "switch" => {
+            if let Some((was, path)) = what.split_once(' ') {
+                let _ = fs::write(path, was);
+            }
+        }
         "process" => kill_by_name(what),
         "mount" => detach(Path::new(what)),
         "file" => drop(fs::remove_file(what)),

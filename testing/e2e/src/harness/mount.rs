@@ -128,6 +128,7 @@ impl<'a> Mount<'a> {
     }
 
     fn start_daemon(&mut self, create: bool) -> Result<()> {
+        let _turned = self.context.transport.prepare()?;
         let log_path = self.log_path();
         let log = File::options().create(true).append(true).open(&log_path)?;
         let mut command = Command::new(&self.context.stitchfs);
@@ -138,6 +139,7 @@ impl<'a> Mount<'a> {
         if let Some(memory) = &self.spec.memory {
             command.args(["--memory", memory]);
         }
+        command.args(["-o", self.context.transport.option()]);
         if !self.spec.options.is_empty() {
             command.args(["-o", &self.spec.options.join(",")]);
         }

@@ -96,7 +96,10 @@ impl Shared {
         assert_eq!(head[8..16], 9u64.to_le_bytes());
         let len = u32::from_le_bytes(head[272..276].try_into().unwrap());
         let at = self.entry.body_at;
-        (error, &self.entry.bytes[at..][..usize::try_from(len).unwrap()])
+        (
+            error,
+            &self.entry.bytes[at..][..usize::try_from(len).unwrap()],
+        )
     }
 }
 
