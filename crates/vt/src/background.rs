@@ -125,12 +125,15 @@ impl WriteOutDuty {
             self.commits = seen;
             self.quiet_since = now;
         }
+        let is_quiet = now.saturating_sub(self.quiet_since) >= QUIET_AFTER;
+        if is_quiet {
+            store.committer.lock().rows.give_back();
+        }
         if !store.views.get().active().has_deletes() {
             self.deletes_since = None;
             return;
         }
         let since = *self.deletes_since.get_or_insert(now);
-        let is_quiet = now.saturating_sub(self.quiet_since) >= QUIET_AFTER;
         if is_quiet || now.saturating_sub(since) >= DELETES_AFTER {
             self.deletes_since = None;
             if let Err(error) = store.seal_deletes() {

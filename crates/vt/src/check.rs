@@ -2,10 +2,12 @@
 
 use crate::VtError;
 use crate::engine::VtEngine;
+use crate::entry::EntryIter;
+use crate::memtable::Memtable;
 use crate::store::Store;
 use crate::version::{Version, VersionBuilder, extents};
 use std::collections::BTreeMap;
-use stitch_base::ZoneId;
+use stitch_base::{Seqno, ZoneId};
 use stitch_format::vt_manifest::Run;
 use stitch_kv::Violation;
 use stitch_volume::Extent;
@@ -83,7 +85,30 @@ impl Store {
             run.blocks
                 .check(run.tree, &mut |violation| found.push(violation))?;
         }
+        for buffer in &view.buffers {
+            self.check_placed(&buffer.memtable, &mut |violation| found.push(violation))?;
+        }
         Ok(found)
+    }
+
+    /// Reads the values that a memtable has the places of.
+    fn check_placed(
+        &self,
+        memtable: &Memtable,
+        report: &mut dyn FnMut(Violation),
+    ) -> Result<(), VtError> {
+        let values = self.values();
+        for tree in memtable.trees() {
+            let mut entries = memtable.iter(tree);
+            entries.seek(&[], Seqno(u64::MAX))?;
+            while entries.current().is_some() {
+                if let Some(entry) = entries.carried() {
+                    values.check(tree, entry, report)?;
+                }
+                entries.next()?;
+            }
+        }
+        Ok(())
     }
 
     /// Compares the online-map with what the tables own: every owned byte is live. Live bytes that

@@ -10,11 +10,12 @@
 //! [`crate::direct`].
 
 mod room;
+mod row;
 
 use crate::VtError;
 use crate::buffer::{Buffer, TABLE_OVERHEAD_BYTES};
 use crate::compaction::Pressure;
-use crate::direct::{DirectRun, Part, divide};
+use crate::direct::{DirectRun, Part, Puts, divide};
 use crate::entry::{EntryRef, Op, RangeDelete};
 use crate::memtable::Memtable;
 use crate::store::{Committer, Store, Worker};
@@ -28,7 +29,9 @@ use stitch_base::sync::atomic::Ordering;
 use stitch_base::{ErrorKind, Lsn, Seqno, TreeId};
 use stitch_format::logged_commit::{self, HEAD_BYTES, LoggedRun};
 use stitch_format::vt_index::value_block_bytes;
-use stitch_kv::{Batch, CommitOptions, KvError, Limits, Message, Messages, SpaceClass};
+use stitch_kv::{
+    Batch, CommitOptions, KvError, Limits, Message, Messages, SpaceClass, TreeOptions,
+};
 use stitch_volume::{PAGE_BYTES, Stream, VolumeError};
 
 /// Longest key, in bytes.
@@ -65,16 +68,23 @@ struct Divided {
 }
 
 impl Divided {
-    fn new(batch: &Batch, direct_bytes_min: u64) -> Self {
-        let bytes = batch.as_bytes();
-        let parts = match bytes.len() as u64 >= direct_bytes_min {
-            true => divide(bytes, direct_bytes_min),
-            false => vec![Part {
-                bytes: 0..bytes.len(),
-                count: batch.count() as u64,
-                direct: None,
+    /// Everything goes through the log.
+    fn whole(batch: &Batch) -> Self {
+        let bytes = 0..batch.as_bytes().len();
+        let count = batch.count() as u64;
+        let direct = None;
+        Self::of(
+            batch,
+            vec![Part {
+                bytes,
+                count,
+                direct,
             }],
-        };
+        )
+    }
+
+    fn of(batch: &Batch, parts: Vec<Part>) -> Self {
+        let bytes = batch.as_bytes();
         let logged = || parts.iter().filter(|part| part.direct.is_none());
         let logged_bytes = logged().map(|part| part.bytes.len() as u64).sum();
         Self {
@@ -124,7 +134,7 @@ impl Store {
             return Ok(Seqno(self.visible.load(Ordering::Acquire)));
         }
         self.slow_down(batch.as_bytes().len() as u64);
-        let (seqno, end) = self.apply(batch, &tally, options.space)?;
+        let (seqno, end) = self.apply(batch, &tally, options)?;
         self.counters.commits.add(1);
         self.counters.put_messages.add(batch.count() as u64);
         self.counters.put_bytes.add(tally.data_bytes);
@@ -218,16 +228,17 @@ impl Store {
         &self,
         batch: &Batch,
         tally: &Tally,
-        class: SpaceClass,
+        options: CommitOptions,
     ) -> Result<(Seqno, Lsn), KvError> {
-        let mut divided = Divided::new(batch, self.options.direct_bytes_min);
+        let class = options.space;
         let mut committer = self.committer.lock();
+        let mut divided = self.divided(&mut committer, batch, tally, options);
         loop {
             if let Some(gone) = tally.trees.iter().find(|t| !committer.trees.contains(t)) {
                 return Err(KvError::NoTree(*gone));
             }
             if divided.direct_bytes > 0 && !self.has_direct_room(&divided, class) {
-                divided = Divided::new(batch, u64::MAX);
+                divided = Divided::whole(batch);
             }
             self.make_room(&mut committer, divided.logged_bytes)?;
             let active = Arc::clone(self.views.get().active());
@@ -236,11 +247,11 @@ impl Store {
                 continue;
             };
             let first = committer.last_seqno.next();
-            let runs = match self.write_runs(batch, &divided, first) {
+            let runs = match self.write_runs(&mut committer, batch, &divided, first) {
                 Ok(runs) => runs,
                 Err(error) if error.kind() == ErrorKind::NoSpace => {
                     // Through the log it needs no long hole now.
-                    divided = Divided::new(batch, u64::MAX);
+                    divided = Divided::whole(batch);
                     continue;
                 }
                 Err(other) => return Err(other.into()),
@@ -261,6 +272,31 @@ impl Store {
             self.visible.store(last.0, Ordering::Release);
             return Ok((last, end));
         }
+    }
+
+    /// Decides what of a batch goes to its zone at once.
+    fn divided(
+        &self,
+        committer: &mut Committer,
+        batch: &Batch,
+        tally: &Tally,
+        options: CommitOptions,
+    ) -> Divided {
+        let bytes = batch.as_bytes();
+        let bytes_min = self.options.direct_bytes_min;
+        // Who waits for a sync of a little waits for one write less where it is in the log.
+        let follows_rows = tally.overhead_bytes > 0 && bytes_min < u64::MAX && !options.sync;
+        if !follows_rows && (bytes.len() as u64) < bytes_min {
+            return Divided::whole(batch);
+        }
+        let view = self.views.get();
+        let memtable = &view.active().memtable;
+        let mut follow = |puts: &Puts<'_>| {
+            let options = view.version.trees.get(&puts.tree).map(|t| &t.info.options);
+            let are_blocks = options.is_some_and(|o| o.has_value_block(puts.value_bytes_min));
+            follows_rows && are_blocks && committer.rows.follow(puts, memtable) >= bytes_min
+        };
+        Divided::of(batch, divide(bytes, bytes_min, &mut follow))
     }
 
     /// Parts gaps that the batch puts something into, and follows rows of deletes.
@@ -295,6 +331,7 @@ impl Store {
     /// Writes the runs of a batch to their zones.
     fn write_runs(
         &self,
+        committer: &mut Committer,
         batch: &Batch,
         divided: &Divided,
         first: Seqno,
@@ -303,28 +340,43 @@ impl Store {
         let mut seqno = first;
         let version = self.version();
         for part in &divided.parts {
-            if let Some(tree) = part.direct {
-                let table = NewTable {
-                    id: self.new_table_id(),
-                    tree,
-                    options: version.trees[&tree].info.options.clone(),
-                    stream: DIRECT_STREAM,
-                };
-                let mut writer = TableWriter::new(&self.volume, table);
-                let messages = Messages::new(&batch.as_bytes()[part.bytes.clone()]);
-                for (message, seqno) in messages.zip(seqno.0..) {
-                    let (_, message) = message.expect("a batch encoded its own messages");
-                    let Message::Put { key, value } = message else {
-                        unreachable!("a run is of puts");
-                    };
-                    let (seqno, op) = (Seqno(seqno), Op::Put(value));
-                    writer.add(&EntryRef { key, seqno, op })?;
+            let messages = &batch.as_bytes()[part.bytes.clone()];
+            match part.direct {
+                Some(direct) if direct.in_row => {
+                    runs.push(self.write_row(committer, direct.tree, messages, seqno)?);
                 }
-                runs.push(writer.finish_blocks()?);
+                Some(direct) => {
+                    let options = version.trees[&direct.tree].info.options.clone();
+                    runs.push(self.write_run(direct.tree, options, messages, seqno)?);
+                }
+                None => {}
             }
             seqno = Seqno(seqno.0 + part.count);
         }
         Ok(runs)
+    }
+
+    /// Writes puts as the data blocks of a table.
+    fn write_run(
+        &self,
+        tree: TreeId,
+        options: TreeOptions,
+        messages: &[u8],
+        first: Seqno,
+    ) -> Result<WrittenBlocks, VtError> {
+        let table = NewTable {
+            id: self.new_table_id(),
+            tree,
+            options,
+            stream: DIRECT_STREAM,
+        };
+        let mut writer = TableWriter::new(&self.volume, table);
+        for (put, seqno) in puts(messages).zip(first.0..) {
+            let (key, value) = put;
+            let (seqno, op) = (Seqno(seqno), Op::Put(value));
+            writer.add(&EntryRef { key, seqno, op })?;
+        }
+        writer.finish_blocks()
     }
 
     /// Appends a batch to the log, with where the runs are in place of their values.
@@ -340,7 +392,7 @@ impl Store {
         let directs = divided
             .parts
             .iter()
-            .filter_map(|p| p.direct.map(|t| (t, p)));
+            .filter_map(|p| p.direct.map(|direct| (direct.tree, p)));
         for ((tree, part), run) in directs.zip(runs) {
             let (count, index) = (part.count, &run.index_payload());
             let mut item = Vec::new();
@@ -389,11 +441,11 @@ impl Store {
         let mut seqno = first;
         let mut runs = runs.into_iter();
         for part in &divided.parts {
-            if let Some(tree) = part.direct {
+            if let Some(direct) = part.direct {
                 let entries = runs.next().expect("each run was written").keep();
-                let run = DirectRun::new(&self.volume, &self.cache, tree, entries);
+                let run = DirectRun::new(&self.volume, &self.cache, direct.tree, entries);
                 self.counters.direct_bytes.add(run.bytes());
-                active.direct.add(run);
+                active.direct.add(&active.memtable, run);
             } else {
                 let messages = Messages::new(&batch.as_bytes()[part.bytes.clone()]);
                 for (message, seqno) in messages.zip(seqno.0..) {
@@ -450,6 +502,16 @@ impl Store {
         self.counters.wait_us_max.raise_to(us);
         Ok(())
     }
+}
+
+/// The puts of a run, which are nothing else.
+fn puts(messages: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
+    Messages::new(messages).map(|message| {
+        match message.expect("a batch encoded its own messages") {
+            (_, Message::Put { key, value }) => (key, value),
+            _ => unreachable!("a run is of puts"),
+        }
+    })
 }
 
 /// Inserts one message.

@@ -3,15 +3,21 @@
 //! 1. Puts of a batch that follow each other, in one tree and in the order of their keys, with
 //!    enough bytes in all, are written as data blocks. The log record of the commit holds the index
 //!    entries of these blocks in place of the values.
+//!    Puts that go on with a long row of them, commit after commit, do the same: see [`rows`].
 //! 2. Until its memtable is written out, a run is a part of it: reads look into both, and what is
-//!    newer is told by sequence numbers. The write-out stitches the blocks into its table.
+//!    newer is told by sequence numbers. Of a few value blocks the memtable has the places instead,
+//!    as puts. The write-out stitches the blocks into its table.
 //! 3. A sync of the log makes the blocks durable too: they are on the same device, written before
 //!    the record. After a crash, a record that no sync covered counts only if its blocks are whole.
 //!
 //! Papers: Shetty et al., FAST 2013, section 3.1 (stitching); Mei et al., 2019, section 3.3.1 (one
 //! append for each commit). Differs: neither has values past the log.
 
+mod rows;
+
 use crate::cache::BlockCache;
+pub(crate) use crate::direct::rows::{Puts, Rows};
+use crate::memtable::Memtable;
 use crate::runs::{coalesce, subtract};
 use crate::table::DirectBlocks;
 use crate::version::{LeftBehind, TableHandle};
@@ -29,6 +35,9 @@ use stitch_volume::Volume;
 /// Most runs that belong to one memtable: a read may have to look at each one's keys.
 pub(crate) const RUN_COUNT_MAX: usize = 256;
 
+/// A run of at most so many value blocks is as many puts of the memtable.
+const PLACED_COUNT_MAX: usize = 32;
+
 /// A value is long beside its key if it has four times its bytes, and these: then the index entry
 /// of a block is at most half as long as the messages in it.
 const VALUE_BYTES_MIN: usize = 256;
@@ -40,16 +49,30 @@ pub(crate) struct Part {
     pub(crate) bytes: Range<usize>,
     /// How many there are.
     pub(crate) count: u64,
-    /// The tree, if they are puts that go to their zone at once.
-    pub(crate) direct: Option<TreeId>,
+    /// What they are, if they go to their zone at once.
+    pub(crate) direct: Option<Direct>,
 }
 
-/// Divides a batch: runs of puts of long values with at least `bytes_min` bytes are parts of their own.
-pub(crate) fn divide(batch: &[u8], bytes_min: u64) -> Vec<Part> {
+/// Puts that go to their zone at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Direct {
+    pub(crate) tree: TreeId,
+    /// They go on with a row.
+    pub(crate) in_row: bool,
+}
+
+/// Divides a batch: runs of puts of long values with at least `bytes_min` bytes are parts of their own,
+/// and so are shorter ones that `follow` says to go on with a row. It is told of all.
+pub(crate) fn divide(
+    batch: &[u8],
+    bytes_min: u64,
+    follow: &mut dyn FnMut(&Puts<'_>) -> bool,
+) -> Vec<Part> {
     let mut divider = Divider {
         parts: Vec::new(),
         open: None,
         bytes_min,
+        follow,
     };
     let mut messages = Messages::new(batch);
     let mut start = 0;
@@ -65,22 +88,24 @@ pub(crate) fn divide(batch: &[u8], bytes_min: u64) -> Vec<Part> {
 
 /// Puts that may become a run.
 struct OpenRun<'a> {
-    tree: TreeId,
-    last: &'a [u8],
+    puts: Puts<'a>,
     bytes: Range<usize>,
     count: u64,
 }
 
-struct Divider<'a> {
+struct Divider<'a, 'f> {
     parts: Vec<Part>,
     open: Option<OpenRun<'a>>,
     bytes_min: u64,
+    follow: &'f mut dyn FnMut(&Puts<'_>) -> bool,
 }
 
-impl<'a> Divider<'a> {
+impl<'a> Divider<'a, '_> {
     fn add(&mut self, tree: TreeId, message: &Message<'a>, bytes: Range<usize>) {
-        let key = match *message {
-            Message::Put { key, value } if value.len() >= 4 * key.len() + VALUE_BYTES_MIN => key,
+        let (key, len) = match *message {
+            Message::Put { key, value } if value.len() >= 4 * key.len() + VALUE_BYTES_MIN => {
+                (key, value.len())
+            }
             _ => {
                 self.close();
                 self.push(bytes, 1, None);
@@ -88,31 +113,43 @@ impl<'a> Divider<'a> {
             }
         };
         if let Some(open) = &mut self.open
-            && open.tree == tree
-            && open.last < key
+            && open.puts.tree == tree
+            && open.puts.last < key
         {
-            open.last = key;
+            open.puts.last = key;
+            open.puts.value_bytes_min = open.puts.value_bytes_min.min(len);
             open.bytes.end = bytes.end;
             open.count += 1;
             return;
         }
         self.close();
-        self.open = Some(OpenRun {
+        let puts = Puts {
             tree,
+            first: key,
             last: key,
+            bytes: 0,
+            value_bytes_min: len,
+        };
+        self.open = Some(OpenRun {
+            puts,
             bytes,
             count: 1,
         });
     }
 
     fn close(&mut self) {
-        if let Some(open) = self.open.take() {
-            let is_long = open.bytes.len() as u64 >= self.bytes_min;
-            self.push(open.bytes, open.count, is_long.then_some(open.tree));
+        if let Some(mut open) = self.open.take() {
+            let (tree, bytes) = (open.puts.tree, open.bytes.len() as u64);
+            open.puts.bytes = bytes;
+            let goes_on = (self.follow)(&open.puts);
+            let is_long = bytes >= self.bytes_min;
+            let in_row = goes_on && !is_long;
+            let direct = (is_long || goes_on).then_some(Direct { tree, in_row });
+            self.push(open.bytes, open.count, direct);
         }
     }
 
-    fn push(&mut self, bytes: Range<usize>, count: u64, direct: Option<TreeId>) {
+    fn push(&mut self, bytes: Range<usize>, count: u64, direct: Option<Direct>) {
         if let Some(last) = self.parts.last_mut()
             && last.direct.is_none()
             && direct.is_none()
@@ -170,12 +207,7 @@ impl DirectRun {
 
     /// Says that it was written out, durably: `taken` (sorted) has what `successors` took over. The
     /// rest is given back when the last reader is gone.
-    pub(crate) fn leave(
-        &self,
-        volume: &Arc<Volume>,
-        taken: &[Run],
-        successors: &[Arc<TableHandle>],
-    ) {
+    fn leave(&self, volume: &Arc<Volume>, taken: &[Run], successors: &[Arc<TableHandle>]) {
         let left = subtract(&self.extents, taken);
         let left_behind = LeftBehind::new(volume, left, successors.to_vec());
         let before = self.left_behind.lock().replace(left_behind);
@@ -190,11 +222,33 @@ pub(crate) struct DirectRuns {
     runs: RwLock<BTreeMap<TreeId, Vec<Arc<DirectRun>>>>,
     count: AtomicUsize,
     bytes: AtomicUsize,
+    /// What puts of the memtable own of the device.
+    placed: Mutex<Vec<Run>>,
+    left_behind: Mutex<Option<LeftBehind>>,
 }
 
 impl DirectRuns {
-    /// Adds a run that is newer than all before.
-    pub(crate) fn add(&self, run: DirectRun) {
+    /// Adds a run that is newer than all before. What is short goes into the memtable.
+    pub(crate) fn add(&self, memtable: &Memtable, run: DirectRun) {
+        let entries = run.blocks.entries();
+        if entries.len() > PLACED_COUNT_MAX || !entries.iter().all(|entry| entry.is_value) {
+            return self.add_run(run);
+        }
+        let bytes = usize::try_from(run.bytes()).unwrap_or(usize::MAX);
+        for entry in entries {
+            memtable.insert_placed(run.tree, entry);
+        }
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        let mut placed = self.placed.lock();
+        for extent in run.extents {
+            match placed.last_mut() {
+                Some(last) if last.end() == extent.addr => last.len_bytes += extent.len_bytes,
+                _ => placed.push(extent),
+            }
+        }
+    }
+
+    fn add_run(&self, run: DirectRun) {
         let bytes = usize::try_from(run.bytes()).unwrap_or(usize::MAX);
         let mut runs = self.runs.write();
         let of_tree = runs.entry(run.tree).or_default();
@@ -209,12 +263,12 @@ impl DirectRuns {
         self.count.fetch_add(1, Ordering::Release);
     }
 
-    /// How many there are.
+    /// How many there are beside the memtable.
     pub(crate) fn count(&self) -> usize {
         self.count.load(Ordering::Acquire)
     }
 
-    /// Bytes of the device that they own.
+    /// Bytes of the device that they own, with those in the memtable.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed) as u64
     }
@@ -254,10 +308,28 @@ impl DirectRuns {
         self.runs.read().values().flatten().cloned().collect()
     }
 
-    /// What they own of the device, sorted.
+    /// What they own of the device, sorted, with what puts of the memtable own.
     pub(crate) fn extents(&self) -> Vec<Run> {
-        let runs = self.all();
-        coalesce(runs.iter().flat_map(|run| run.extents.clone()).collect())
+        let mut extents = self.placed.lock().clone();
+        extents.extend(self.all().iter().flat_map(|run| run.extents.clone()));
+        coalesce(extents)
+    }
+
+    /// Says that they were written out, durably: `taken` (sorted) has what `successors` took over.
+    /// The rest is given back when the last reader is gone.
+    pub(crate) fn leave(
+        &self,
+        volume: &Arc<Volume>,
+        taken: &[Run],
+        successors: &[Arc<TableHandle>],
+    ) {
+        let left = subtract(&coalesce(self.placed.lock().clone()), taken);
+        let left_behind = LeftBehind::new(volume, left, successors.to_vec());
+        let before = self.left_behind.lock().replace(left_behind);
+        assert!(before.is_none(), "a memtable is written out once");
+        for run in self.all() {
+            run.leave(volume, taken, successors);
+        }
     }
 }
 

@@ -69,9 +69,7 @@ impl Store {
         let new = Successors::of(&version, &install.edit);
         self.retire(&before, &new, &install.edit);
         if let Some((written, _)) = &install.written {
-            for run in written.direct.all() {
-                run.leave(&self.volume, &new.runs, &new.tables);
-            }
+            written.direct.leave(&self.volume, &new.runs, &new.tables);
         }
         let view = self.views.change(|view| {
             view.version = Arc::clone(&version);

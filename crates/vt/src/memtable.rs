@@ -3,16 +3,19 @@
 //! Entries are in one skiplist, ordered by tree, key, and sequence number (newest first). Range
 //! deletes are beside it, for each tree an immutable set that is replaced when one is added.
 //!
+//! A put whose value went to its zone at once has its place in the list, not its value.
+//!
 //! Writers come one at a time (a lock inside makes sure); readers of entries take no lock. What is
 //! being added may or may not be seen: readers pass over what is newer than they should see.
 
 mod arena;
+mod place;
 mod skiplist;
 
 use crate::VtError;
 use crate::entry::{BoxIter, EntryIter, EntryRef, RangeDelete};
 use crate::range_delete::RangeDeletes;
-use bytes::Bytes;
+pub(crate) use place::Place;
 use skiplist::{Cursor, Position, SkipList};
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -20,6 +23,7 @@ use std::sync::Arc;
 use stitch_base::sync::RwLock;
 use stitch_base::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use stitch_base::{Seqno, TreeId};
+use stitch_format::vt_index::IndexEntry;
 
 /// The arena grows by this part of the memtable.
 const CHUNK_PART: usize = 16;
@@ -55,6 +59,26 @@ impl Memtable {
     pub(crate) fn insert(&self, tree: TreeId, entry: &EntryRef<'_>) {
         self.entries.insert(tree, entry);
         self.has_entries.store(true, Ordering::Release);
+    }
+
+    /// Adds a put whose value lies in a value block; see [`Self::insert`].
+    pub(crate) fn insert_placed(&self, tree: TreeId, entry: &IndexEntry) {
+        let place = Place::of(entry);
+        self.entries
+            .insert_placed(tree, &entry.last, entry.max_seqno, &place);
+        self.has_entries.store(true, Ordering::Release);
+    }
+
+    /// True if a key after `from` and before `to` is in it.
+    pub(crate) fn has_between(&self, tree: TreeId, from: &[u8], to: &[u8]) -> bool {
+        debug_assert!(from < to, "a range");
+        let mut cursor = Cursor::new(Arc::clone(&self.entries));
+        let (key, seqno) = (from, Seqno(0));
+        cursor.seek(&Position { tree, key, seqno });
+        cursor.current().is_some_and(|(found, entry)| {
+            let is_between = entry.key > from && entry.key < to;
+            found == tree && is_between
+        })
     }
 
     /// Adds a range delete.
@@ -97,22 +121,23 @@ impl Memtable {
         trees
     }
 
-    /// A cursor over the entries of a tree.
+    /// A cursor over the entries of a tree. It carries values that are not in the memtable.
     pub(crate) fn iter(&self, tree: TreeId) -> BoxIter {
         Box::new(MemtableIter {
             cursor: Cursor::new(Arc::clone(&self.entries)),
             tree,
+            carried: None,
         })
     }
 
     /// Visits the versions of a key that are not newer than `max_seqno`, newest first, until told
-    /// to stop.
+    /// to stop: each with the place of its value, if that is not in the memtable.
     pub(crate) fn versions_of(
         &self,
         tree: TreeId,
         key: &[u8],
         max_seqno: Seqno,
-        visit: &mut dyn FnMut(EntryRef<'_>, Option<&Bytes>) -> ControlFlow<()>,
+        visit: &mut dyn FnMut(EntryRef<'_>, Option<Place>) -> ControlFlow<()>,
     ) {
         let mut cursor = Cursor::new(Arc::clone(&self.entries));
         cursor.seek(&Position {
@@ -124,7 +149,7 @@ impl Memtable {
             && found == tree
             && entry.key == key
         {
-            if visit(entry, None).is_break() {
+            if visit(entry, cursor.place()).is_break() {
                 return;
             }
             cursor.next();
@@ -156,13 +181,26 @@ const fn start_of(tree: TreeId) -> Position<'static> {
 struct MemtableIter {
     cursor: Cursor,
     tree: TreeId,
+    /// The value block of the entry that it stands on.
+    carried: Option<IndexEntry>,
+}
+
+impl MemtableIter {
+    #[expect(clippy::unnecessary_wraps, reason = "as cursors answer")]
+    fn arrive(&mut self) -> Result<(), VtError> {
+        self.carried = self
+            .cursor
+            .place()
+            .and_then(|place| Some(place.entry(&self.current()?)));
+        Ok(())
+    }
 }
 
 impl EntryIter for MemtableIter {
     fn seek(&mut self, key: &[u8], seqno: Seqno) -> Result<(), VtError> {
         let tree = self.tree;
         self.cursor.seek(&Position { tree, key, seqno });
-        Ok(())
+        self.arrive()
     }
 
     fn seek_before(&mut self, key: Option<&[u8]>) -> Result<(), VtError> {
@@ -174,24 +212,28 @@ impl EntryIter for MemtableIter {
             None => start_of(self.tree.next()),
         };
         self.cursor.seek_before(&at);
-        Ok(())
+        self.arrive()
     }
 
     fn next(&mut self) -> Result<(), VtError> {
         debug_assert!(self.current().is_some(), "stands on an entry");
         self.cursor.next();
-        Ok(())
+        self.arrive()
     }
 
     fn prev(&mut self) -> Result<(), VtError> {
         debug_assert!(self.current().is_some(), "stands on an entry");
         self.cursor.prev();
-        Ok(())
+        self.arrive()
     }
 
     fn current(&self) -> Option<EntryRef<'_>> {
         let (tree, entry) = self.cursor.current()?;
         (tree == self.tree).then_some(entry)
+    }
+
+    fn carried(&self) -> Option<&IndexEntry> {
+        self.carried.as_ref()
     }
 }
 

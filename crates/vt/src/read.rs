@@ -4,6 +4,7 @@ mod concat;
 mod folded;
 mod get;
 mod learn;
+mod loading;
 mod scan;
 mod source;
 

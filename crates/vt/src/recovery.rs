@@ -159,7 +159,8 @@ impl Store {
                     }
                     LogItem::Run(_) => {
                         let run = runs.next().expect("each run was looked at");
-                        view.active().direct.add(run);
+                        let active = view.active();
+                        active.direct.add(&active.memtable, run);
                     }
                 }
             }

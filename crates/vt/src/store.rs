@@ -15,11 +15,13 @@ use crate::buffer::Buffer;
 use crate::cache::BlockCache;
 use crate::compaction::Obstacles;
 use crate::counters::VtCounters;
+use crate::direct::Rows;
 use crate::gaps::{DeleteRuns, Gaps};
 use crate::options::{Sizes, VtOptions};
 use crate::pace::Pace;
 use crate::read::FoldedValues;
 use crate::snapshots::Snapshots;
+use crate::table::ValueReader;
 use crate::version::{TableHandle, Version};
 use crate::view::{View, Views};
 use std::collections::BTreeSet;
@@ -73,6 +75,8 @@ pub(crate) struct Committer {
     pub(crate) trees: BTreeSet<TreeId>,
     /// Rows of deletes.
     pub(crate) deletes: DeleteRuns,
+    /// Rows of puts.
+    pub(crate) rows: Rows,
 }
 
 /// What installations change.
@@ -184,6 +188,7 @@ impl Store {
                 last_seqno: version.last_seqno,
                 trees: version.trees.keys().copied().collect(),
                 deletes: DeleteRuns::default(),
+                rows: Rows::default(),
             }),
             room: Condvar::new(),
             installer: Mutex::new(Installer { log_start }),
@@ -252,6 +257,11 @@ impl Store {
     /// A table's reader.
     pub(crate) fn table<'a>(&self, handle: &'a TableHandle) -> &'a Arc<crate::table::Table> {
         handle.table(&self.volume, &self.cache)
+    }
+
+    /// Reads values that no table has yet.
+    pub(crate) fn values(&self) -> ValueReader {
+        ValueReader::new(Arc::clone(&self.volume), Arc::clone(&self.cache))
     }
 
     /// The current version.

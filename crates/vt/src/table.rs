@@ -31,7 +31,7 @@ mod run;
 mod writer;
 
 pub(crate) use block::{DataBlock, IndexBlock, Root};
-pub(crate) use direct::DirectBlocks;
+pub(crate) use direct::{DirectBlocks, ValueReader};
 pub(crate) use reader::Table;
 pub(crate) use run::{Bounds, Carry};
 pub(crate) use writer::{NewTable, TableWriter, WrittenBlocks};

@@ -252,6 +252,12 @@ impl Small {
             .iter()
             .flat_map(|buffer| buffer.direct.extents());
         owned.extend(direct);
+        let committer = self.engine.store.committer.lock();
+        owned.extend(committer.rows.rooms().map(|room| Run {
+            addr: room.addr,
+            len_bytes: room.len,
+        }));
+        drop(committer);
         for zone in 0..zones.count() {
             let zone = stitch_base::ZoneId(zone);
             let extent = zones.extent_of(zone);

@@ -10,9 +10,11 @@ use crate::install::Install;
 use crate::output::{OutputRules, Outputs, discard};
 use crate::runs::subtract;
 use crate::store::Store;
+use bytes::Bytes;
 use std::sync::Arc;
 use stitch_base::sync::atomic::Ordering;
 use stitch_base::{ErrorKind, Seqno};
+use stitch_format::vt_index::IndexEntry;
 use stitch_format::vt_manifest::TableMeta;
 use stitch_kv::TreeInfo;
 use stitch_volume::Stream;
@@ -147,6 +149,18 @@ impl Store {
         Ok(tables)
     }
 
+    /// A value that upserts stand on; `None` if it cannot be read: then they stay beside it.
+    fn value_or_none(&self, block: &IndexEntry) -> Result<Option<Bytes>, VtError> {
+        match self.values().get_once(block) {
+            Ok(value) => Ok(Some(value)),
+            Err(error) if self.volume.is_poisoned() => Err(error),
+            Err(error) => {
+                tracing::warn!(%error, "a value that cannot be read keeps its place");
+                Ok(None)
+            }
+        }
+    }
+
     /// The table of a layer, with the range deletes of its time.
     fn table_of_layer(
         &self,
@@ -161,10 +175,7 @@ impl Store {
             range_deletes: &range_deletes,
             is_bottom: &|_| false,
             upserts: &self.options.upserts,
-            load: &|block| match layer.runs.first() {
-                Some(run) => run.blocks.value_of(block),
-                None => unreachable!("a memtable carries no blocks"),
-            },
+            load: &|block| self.value_or_none(block),
         };
         let output = OutputRules {
             stream: STREAM,

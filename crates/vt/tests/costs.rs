@@ -119,6 +119,49 @@ fn put_pages(engine: &VtEngine, tree: TreeId, keys: impl Iterator<Item = u64>) {
     engine.settle().expect("background work succeeds");
 }
 
+/// Puts pages with the log and rows as they are by default. Answers bytes written to the medium for
+/// each byte that was put.
+fn cost_of_pages(keys: &[u64]) -> f64 {
+    let setup = Setup::sized(256 * KIB, 512 * KIB, false).direct(64 * KIB);
+    let store = Store::new(&setup, 128 * MIB, None, registry());
+    let engine = store.engine();
+    let tree = engine.create_tree("tree", &TreeOptions::default());
+    let tree = tree.expect("the tree is made");
+    let before = engine.counters();
+    put_pages(engine, tree, keys.iter().copied());
+    let grown = since(engine, &before);
+    let put = grown(counters::PUT_BYTES);
+    let written = grown("device.write_bytes") - grown("log.padding_bytes");
+    for (seed, key) in (0..).zip(keys).step_by(7) {
+        let found = engine.get(tree, &key.to_be_bytes(), None).expect("reads");
+        assert_eq!(found.as_deref(), Some(&*page(seed)), "key {key}");
+    }
+    written as f64 / put as f64
+}
+
+#[test]
+fn pages_in_order_are_written_once_with_the_log() {
+    let keys: Vec<u64> = (0..16_000).collect();
+    let cost = cost_of_pages(&keys);
+    assert!(cost < 1.05, "{cost} bytes for one");
+}
+
+#[test]
+fn pages_that_are_appended_to_ranges_are_written_once_after_the_first() {
+    let mut rng = Rng::new(2);
+    let mut ends = vec![0; 64];
+    let keys: Vec<u64> = (0..16_000)
+        .map(|_| {
+            let range = rng.below(64);
+            let end: &mut u64 = &mut ends[range as usize];
+            *end += 1;
+            (range << 32) + *end
+        })
+        .collect();
+    let cost = cost_of_pages(&keys);
+    assert!(cost < 1.2, "{cost} bytes for one");
+}
+
 #[test]
 fn long_values_in_random_order_are_written_to_the_log_and_once_more() {
     let (store, tree) = store(64 * KIB);

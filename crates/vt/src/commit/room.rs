@@ -49,6 +49,9 @@ impl Store {
             needed_bytes: missing,
             free_bytes,
         };
+        if missing > free_bytes.min(self.roomy_bytes(class)) && committer.rows.give_back() {
+            return Ok(None);
+        }
         if missing > free_bytes {
             // What waits to be written out may take less than was promised to it.
             let has_more = MutexGuard::unlocked(committer, || self.finish_write_outs())?;

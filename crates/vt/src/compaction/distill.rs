@@ -36,8 +36,9 @@ pub(crate) struct DistillRules<'a> {
     pub(crate) is_bottom: &'a dyn Fn(&[u8]) -> bool,
     /// Upsert functions.
     pub(crate) upserts: &'a UpsertRegistry,
-    /// Reads a value block that the source carries, where upserts are folded over it.
-    pub(crate) load: &'a dyn Fn(&IndexEntry) -> Result<Bytes, VtError>,
+    /// Reads a value block that the source carries, where upserts are folded over it. With `None`,
+    /// block and upserts stay.
+    pub(crate) load: &'a dyn Fn(&IndexEntry) -> Result<Option<Bytes>, VtError>,
 }
 
 /// What is left of an entry.
@@ -113,14 +114,15 @@ enum Known {
 impl Known {
     /// The value, read where it has to be; `None` if it is not known.
     fn value(&mut self, rules: &DistillRules<'_>) -> Result<Option<Option<&[u8]>>, VtError> {
-        if let Self::Carried(block) = self {
-            *self = Self::Value((rules.load)(block)?.into());
+        if let Self::Carried(block) = self
+            && let Some(value) = (rules.load)(block)?
+        {
+            *self = Self::Value(value.into());
         }
         Ok(match self {
-            Self::No => None,
+            Self::No | Self::Carried(_) => None,
             Self::Absent => Some(None),
             Self::Value(value) => Some(Some(value)),
-            Self::Carried(_) => unreachable!("it was read"),
         })
     }
 }

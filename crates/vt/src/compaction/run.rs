@@ -473,7 +473,7 @@ impl<'a> Job<'a> {
             range_deletes: &self.range_deletes,
             is_bottom: &|key| self.is_bottom(key, key),
             upserts: &self.store.options.upserts,
-            load: &|block| self.inputs[0].0.value_of(block),
+            load: &|block| self.inputs[0].0.value_of(block).map(Some),
         };
         distill(&mut source, &rules, &mut |kept| sinks.add(kept))
     }

@@ -16,6 +16,7 @@
 )]
 
 use super::arena::Arena;
+use super::place::Place;
 use crate::entry::{EntryRef, Op};
 use std::cmp::Ordering;
 use std::marker::PhantomData;
@@ -34,6 +35,8 @@ const BRANCHING: u64 = 4;
 const PUT: u8 = 1;
 const DELETE: u8 = 2;
 const UPSERT: u8 = 3;
+/// A put whose value lies in a value block: the node holds its place.
+const PLACED: u8 = 4;
 
 /// Fixed part of a node. `height` links, the key and the value follow in memory.
 #[repr(C)]
@@ -128,6 +131,7 @@ impl<'a> NodeRef<'a> {
         let value = self.value();
         let op = match self.node().kind {
             PUT => Op::Put(value),
+            PLACED => Op::Put(&[]),
             DELETE => Op::Delete,
             _ => Op::Upsert {
                 function: self.node().function,
@@ -139,6 +143,10 @@ impl<'a> NodeRef<'a> {
             seqno: Seqno(self.node().seqno),
             op,
         }
+    }
+
+    fn place(self) -> Option<Place> {
+        (self.node().kind == PLACED).then(|| Place::decode(self.value()))
     }
 
     /// The link of a level that the node is on.
@@ -192,7 +200,7 @@ impl SkipList {
             seqno: Seqno(u64::MAX),
             op: Op::Delete,
         };
-        let head = new_node(&mut arena, TreeId(0), &entry, HEIGHT_MAX);
+        let head = new_node(&mut arena, TreeId(0), &Content::of(&entry), HEIGHT_MAX);
         Self {
             head,
             height: AtomicUsize::new(1),
@@ -217,6 +225,22 @@ impl SkipList {
 
     /// Adds an entry. Its position is not taken yet.
     pub(super) fn insert(&self, tree: TreeId, entry: &EntryRef<'_>) {
+        self.insert_content(tree, &Content::of(entry));
+    }
+
+    /// Adds a put whose value lies in a value block.
+    pub(super) fn insert_placed(&self, tree: TreeId, key: &[u8], seqno: Seqno, place: &Place) {
+        let content = Content {
+            key,
+            seqno,
+            kind: PLACED,
+            function: 0,
+            value: &place.encode(),
+        };
+        self.insert_content(tree, &content);
+    }
+
+    fn insert_content(&self, tree: TreeId, entry: &Content<'_>) {
         let mut writer = self.writer.lock();
         let writer = &mut *writer;
         let mut height = 1;
@@ -295,21 +319,43 @@ impl SkipList {
     }
 }
 
+/// What a node is made of.
+struct Content<'a> {
+    key: &'a [u8],
+    seqno: Seqno,
+    kind: u8,
+    function: u32,
+    value: &'a [u8],
+}
+
+impl<'a> Content<'a> {
+    fn of(entry: &EntryRef<'a>) -> Self {
+        let (kind, function, value) = match entry.op {
+            Op::Put(value) => (PUT, 0, value),
+            Op::Delete => (DELETE, 0, &[][..]),
+            Op::Upsert { function, delta } => (UPSERT, function, delta),
+        };
+        Self {
+            key: entry.key,
+            seqno: entry.seqno,
+            kind,
+            function,
+            value,
+        }
+    }
+}
+
 /// A completely filled node that nobody knows yet.
-fn new_node(arena: &mut Arena, tree: TreeId, entry: &EntryRef<'_>, height: usize) -> *mut Node {
-    let (kind, function, value) = match entry.op {
-        Op::Put(value) => (PUT, 0, value),
-        Op::Delete => (DELETE, 0, &[][..]),
-        Op::Upsert { function, delta } => (UPSERT, function, delta),
-    };
+fn new_node(arena: &mut Arena, tree: TreeId, entry: &Content<'_>, height: usize) -> *mut Node {
+    let value = entry.value;
     let narrow = |len: usize| u32::try_from(len).expect("keys and values are bounded");
     let fixed = Node {
         seqno: entry.seqno.0,
         tree: tree.0,
-        function,
+        function: entry.function,
         key_len: narrow(entry.key.len()),
         value_len: narrow(value.len()),
-        kind,
+        kind: entry.kind,
         height: u8::try_from(height).expect("a height is small"),
     };
     let key_at = TOWER_AT + height * size_of::<Link>();
@@ -398,5 +444,10 @@ impl Cursor {
     pub(super) fn current(&self) -> Option<(TreeId, EntryRef<'_>)> {
         self.node()
             .map(|node| (TreeId(node.node().tree), node.entry()))
+    }
+
+    /// Where the value of the entry lies, if that is not in the list.
+    pub(super) fn place(&self) -> Option<Place> {
+        self.node()?.place()
     }
 }

@@ -131,7 +131,7 @@ impl Store {
                     .range_deletes(tree)
                     .newest_covering(lookup.key, lookup.seqno),
             );
-            search_buffer(buffer, tree, lookup)?;
+            self.search_buffer(buffer, tree, lookup)?;
             lookup.end_source();
             if lookup.base.is_some() {
                 return Ok(());
@@ -170,32 +170,48 @@ impl Store {
         lookup.end_source();
         Ok(())
     }
-}
 
-/// Looks into a memtable and the runs that belong to it, newest version first.
-fn search_buffer(buffer: &Buffer, tree: TreeId, lookup: &mut Lookup<'_>) -> Result<(), VtError> {
-    let (key, seqno) = (lookup.key, lookup.seqno);
-    let runs = buffer.direct.holding(tree, key);
-    let mut runs = runs.iter().peekable();
-    let mut result = Ok(());
-    buffer
-        .memtable
-        .versions_of(tree, key, seqno, &mut |entry, owner| {
+    /// Looks into a memtable and the runs that belong to it, newest version first.
+    fn search_buffer(
+        &self,
+        buffer: &Buffer,
+        tree: TreeId,
+        lookup: &mut Lookup<'_>,
+    ) -> Result<(), VtError> {
+        let (key, seqno) = (lookup.key, lookup.seqno);
+        let runs = buffer.direct.holding(tree, key);
+        let mut runs = runs.iter().peekable();
+        let mut result = Ok(());
+        let memtable = &buffer.memtable;
+        memtable.versions_of(tree, key, seqno, &mut |entry, place| {
             while let Some(run) = runs.next_if(|run| run.min_seqno > entry.seqno) {
                 result = search_run(run, lookup);
                 if result.is_err() || lookup.base.is_some() {
                     return ControlFlow::Break(());
                 }
             }
-            lookup.visit(&entry, owner)
+            let Some(place) = place else {
+                return lookup.visit(&entry, None);
+            };
+            match self.values().get(&place.entry(&entry)) {
+                Ok(value) => {
+                    let op = Op::Put(&value);
+                    lookup.visit(&EntryRef { op, ..entry }, Some(&value))
+                }
+                Err(error) => {
+                    result = Err(error);
+                    ControlFlow::Break(())
+                }
+            }
         });
-    for run in runs {
-        if result.is_err() || lookup.base.is_some() {
-            break;
+        for run in runs {
+            if result.is_err() || lookup.base.is_some() {
+                break;
+            }
+            result = search_run(run, lookup);
         }
-        result = search_run(run, lookup);
+        result
     }
-    result
 }
 
 fn search_run(run: &DirectRun, lookup: &mut Lookup<'_>) -> Result<(), VtError> {

@@ -1,6 +1,7 @@
 //! What a scan merges: memtables, tables of level 0, and levels; each with its range deletes.
 
 use super::concat::{Concat, Parts};
+use super::loading::Loading;
 use crate::VtError;
 use crate::compaction::end_of;
 use crate::entry::BoxIter;
@@ -133,7 +134,9 @@ impl Store {
             } else {
                 SourceDeletes::All(range_deletes)
             };
-            let mut entries = buffer.memtable.iter(tree);
+            let entries = buffer.memtable.iter(tree);
+            let mut entries: BoxIter =
+                Box::new(Loading::new(entries, self.values(), Arc::clone(&bounds)));
             let runs = buffer.direct.overlapping(tree, start, end);
             if !runs.is_empty() {
                 let mut all = vec![entries];

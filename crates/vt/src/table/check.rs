@@ -5,7 +5,7 @@ use super::blocks::{BlockList, TableBlocks};
 use super::data_iter::DataIter;
 use super::key_hash;
 use super::loader::DataRef;
-use super::{DirectBlocks, Table};
+use super::{DirectBlocks, Table, ValueReader};
 use crate::VtError;
 use crate::entry::EntryRef;
 use crate::iter::cmp_entries;
@@ -101,17 +101,42 @@ impl DirectBlocks {
         tree: TreeId,
         report: &mut dyn FnMut(Violation),
     ) -> Result<(), VtError> {
-        let name = format!("tree {tree}, values written at once");
-        let mut reporter = Reporter { name, tree, report };
         for entry in self.entries() {
-            match self.probe_block(entry) {
-                Err(error) if is_damage(&error) => {
-                    reporter.lose("block-unreadable", &error, &entry.first, &entry.last);
-                }
-                other => other?,
-            }
+            report_block(tree, entry, self.probe_block(entry), report)?;
         }
         Ok(())
+    }
+}
+
+impl ValueReader {
+    /// As [`DirectBlocks::check`], of one value block.
+    ///
+    /// # Errors
+    /// As [`DirectBlocks::check`].
+    pub(crate) fn check(
+        &self,
+        tree: TreeId,
+        entry: &IndexEntry,
+        report: &mut dyn FnMut(Violation),
+    ) -> Result<(), VtError> {
+        report_block(tree, entry, self.get_once(entry).map(drop), report)
+    }
+}
+
+fn report_block(
+    tree: TreeId,
+    entry: &IndexEntry,
+    found: Result<(), VtError>,
+    report: &mut dyn FnMut(Violation),
+) -> Result<(), VtError> {
+    let name = format!("tree {tree}, values written at once");
+    let mut reporter = Reporter { name, tree, report };
+    match found {
+        Err(error) if is_damage(&error) => {
+            reporter.lose("block-unreadable", &error, &entry.first, &entry.last);
+            Ok(())
+        }
+        other => other,
     }
 }
 

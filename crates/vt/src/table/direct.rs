@@ -1,7 +1,7 @@
 //! Data blocks that belong to no table yet: their index entries are in memory and in the log.
 
 use super::blocks::ListedBlocks;
-use super::loader::Loader;
+use super::loader::{DataRef, Loader};
 use super::reader::{Visit, blocks_iter, probe_block, value_of, versions_in};
 use super::run::{Bounds, Carry, Keep, RunIter};
 use crate::VtError;
@@ -84,11 +84,6 @@ impl DirectBlocks {
         blocks_iter(&self.loader, blocks, carry)
     }
 
-    /// As [`super::Table::value_of`].
-    pub(crate) fn value_of(&self, entry: &IndexEntry) -> Result<Bytes, VtError> {
-        value_of(&self.loader, entry)
-    }
-
     /// Reads a block and everything in it, unless it is in the cache.
     ///
     /// # Errors
@@ -103,5 +98,45 @@ impl DirectBlocks {
     /// What is wrong with the first that is not as it was written.
     pub(crate) fn verify(&self) -> Result<(), VtError> {
         self.entries().iter().try_for_each(|e| self.probe_block(e))
+    }
+}
+
+/// Reads value blocks that belong to no table yet. Shared by threads.
+#[derive(Clone, Debug)]
+pub(crate) struct ValueReader {
+    volume: Arc<Volume>,
+    cache: Arc<BlockCache>,
+}
+
+impl ValueReader {
+    /// One for the value blocks of a volume.
+    pub(crate) const fn new(volume: Arc<Volume>, cache: Arc<BlockCache>) -> Self {
+        Self { volume, cache }
+    }
+
+    fn loader(&self, entry: &IndexEntry) -> Loader {
+        Loader {
+            volume: Arc::clone(&self.volume),
+            cache: Arc::clone(&self.cache),
+            id: entry.origin,
+        }
+    }
+
+    /// The value in a block, for a reader: it stays in the cache.
+    ///
+    /// # Errors
+    /// What is wrong with the block.
+    pub(crate) fn get(&self, entry: &IndexEntry) -> Result<Bytes, VtError> {
+        debug_assert!(entry.is_value, "a value block");
+        let block = self.loader(entry).data(&DataRef::of(&entry.borrow()))?;
+        Ok(block.payload().clone())
+    }
+
+    /// As [`Self::get`], for who will not come again.
+    ///
+    /// # Errors
+    /// As [`Self::get`].
+    pub(crate) fn get_once(&self, entry: &IndexEntry) -> Result<Bytes, VtError> {
+        value_of(&self.loader(entry), entry)
     }
 }

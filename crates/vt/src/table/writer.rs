@@ -31,7 +31,7 @@ use stitch_format::vt_manifest::{TableMeta, weight};
 use stitch_format::vt_range_delete::{self, StoredRangeDelete};
 use stitch_format::vt_root::{Leaf, RootIndex, TableRoot};
 use stitch_kv::TreeOptions;
-use stitch_volume::{BlockKind, Stream, Volume};
+use stitch_volume::{BlockKind, Extent, Stream, Volume};
 use values::Values;
 
 mod facts;
@@ -102,6 +102,20 @@ pub(crate) struct WrittenBlocks {
 }
 
 impl WrittenBlocks {
+    /// None yet.
+    pub(crate) fn new(volume: &Arc<Volume>) -> Self {
+        Self {
+            index: Vec::new(),
+            places: Places::new(Arc::clone(volume), Stream(0)),
+        }
+    }
+
+    /// Adds a block, and the space that it is in.
+    pub(crate) fn add(&mut self, entry: IndexEntry, extent: Extent) {
+        self.places.own(extent);
+        self.index.push(entry);
+    }
+
     /// What an index block holds of them.
     pub(crate) fn index_payload(&self) -> Vec<u8> {
         let mut builder = IndexBuilder::new();

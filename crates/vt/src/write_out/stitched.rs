@@ -18,6 +18,7 @@ use crate::table::Carry;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use stitch_base::{Seqno, TreeId};
+use stitch_format::vt_index::IndexEntry;
 
 /// Keys of the memtable that follow each other and overlap the same blocks.
 struct Chunk {
@@ -277,5 +278,10 @@ impl EntryIter for Forward {
         let entry = self.inner.current()?;
         let is_in = self.last.as_deref().is_none_or(|last| entry.key <= last);
         is_in.then_some(entry)
+    }
+
+    fn carried(&self) -> Option<&IndexEntry> {
+        self.current()?;
+        self.inner.carried()
     }
 }

@@ -161,7 +161,7 @@ fn run(text: &str) -> String {
         range_deletes: &RangeDeletes::new(deletes),
         is_bottom: &|_| bottom,
         upserts: &upserts,
-        load: &|block| Ok(Bytes::from(block.filter.clone())),
+        load: &|block| Ok(Some(Bytes::from(block.filter.clone()))),
     };
     let mut out = String::new();
     distill(&mut Listed { entries, at: 0 }, &rules, &mut |entry| {

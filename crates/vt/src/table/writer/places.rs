@@ -33,6 +33,11 @@ impl Places {
         }
     }
 
+    /// Takes over space that was allocated elsewhere.
+    pub(super) fn own(&mut self, extent: Extent) {
+        self.owned.push(extent);
+    }
+
     /// True if every byte of a block is handed out.
     pub(super) fn is_live(&self, block: &BlockPtr) -> bool {
         self.volume.zones().is_live(Extent {

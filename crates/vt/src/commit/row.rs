@@ -1,0 +1,94 @@
+//! Puts that go on with a row: their values are written to the row's room, one block each.
+
+use super::puts;
+use crate::VtError;
+use crate::store::{Committer, Store};
+use crate::table::WrittenBlocks;
+use stitch_base::{Seqno, TableId, TreeId};
+use stitch_format::vt_index::{BlockPtr, IndexEntry, value_block_bytes};
+use stitch_volume::Extent;
+
+/// What fills up a block whose length is no multiple of this.
+const PADDING: [u8; 4096] = [0; 4096];
+
+/// Blocks that follow each other on the device and are written with one request.
+#[derive(Default)]
+struct Strip<'a> {
+    start: u64,
+    end: u64,
+    pieces: Vec<&'a [u8]>,
+}
+
+impl Store {
+    /// Writes the puts of a part of a batch, the first of which is `first`. The row was followed to
+    /// its last key.
+    pub(super) fn write_row(
+        &self,
+        committer: &mut Committer,
+        tree: TreeId,
+        messages: &[u8],
+        first: Seqno,
+    ) -> Result<WrittenBlocks, VtError> {
+        let last = puts(messages).last().map(|(key, _)| key);
+        let row = (tree, last.expect("a part has a message"));
+        let mut written = WrittenBlocks::new(&self.volume);
+        let mut strip = Strip::default();
+        for ((key, value), seqno) in puts(messages).zip(first.0..) {
+            let len = value_block_bytes(value.len() as u64);
+            let new_id = || self.new_table_id();
+            let place = committer.rows.place(&self.volume, row, len, new_id)?;
+            let entry = self.value_entry((key, value), Seqno(seqno), place);
+            written.add(entry, Extent { addr: place.0, len });
+            if strip.end != place.0 {
+                self.write_strip(&std::mem::take(&mut strip))?;
+                (strip.start, strip.end) = (place.0, place.0);
+            }
+            strip.end += len;
+            let padding = usize::try_from(len).expect("a value is bounded") - value.len();
+            strip.pieces.extend([value, &PADDING[..padding]]);
+        }
+        self.write_strip(&strip)?;
+        Ok(written)
+    }
+
+    fn write_strip(&self, strip: &Strip<'_>) -> Result<(), VtError> {
+        if strip.pieces.is_empty() {
+            return Ok(());
+        }
+        debug_assert_eq!(
+            strip.pieces.iter().map(|p| p.len() as u64).sum::<u64>(),
+            strip.end - strip.start,
+            "the blocks follow each other"
+        );
+        Ok(self.volume.write(strip.start, &strip.pieces)?)
+    }
+
+    /// The index entry of a value at its place.
+    fn value_entry(
+        &self,
+        (key, value): (&[u8], &[u8]),
+        seqno: Seqno,
+        (addr, origin): (u64, TableId),
+    ) -> IndexEntry {
+        let narrow = |len: u64| u32::try_from(len).expect("a value is bounded");
+        let raw_bytes = value.len() as u64;
+        IndexEntry {
+            first: key.to_vec(),
+            last: key.to_vec(),
+            block: BlockPtr {
+                addr,
+                len_bytes: narrow(value_block_bytes(raw_bytes)),
+                checksum: self.volume.value_checksum(addr, value),
+            },
+            origin,
+            raw_bytes: narrow(raw_bytes),
+            entry_count: 1,
+            delete_count: 0,
+            has_versions: false,
+            is_value: true,
+            min_seqno: seqno,
+            max_seqno: seqno,
+            filter: Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! Which puts go on with a row, and the room of a row.
+
+use super::*;
+use crate::entry::{EntryRef, Op};
+use stitch_base::Seqno;
+use stitch_base::random::Rng;
+use stitch_device::{Device, MemDevice};
+use stitch_volume::{FormatOptions, OpenOptions};
+
+const TREE: TreeId = TreeId(7);
+
+/// Rows with the memtable into which their puts go.
+struct Writer {
+    rows: Rows,
+    memtable: Memtable,
+    seqno: Seqno,
+}
+
+impl Writer {
+    fn new() -> Self {
+        Self {
+            rows: Rows::default(),
+            memtable: Memtable::new(1 << 20),
+            seqno: Seqno(0),
+        }
+    }
+
+    /// Puts a key with 4 KiB. Answers how many bytes were in its row.
+    fn put(&mut self, tree: TreeId, key: u64) -> u64 {
+        let key = key.to_be_bytes();
+        let puts = Puts {
+            tree,
+            first: &key,
+            last: &key,
+            bytes: 4096,
+            value_bytes_min: 4096,
+        };
+        let before = self.rows.follow(&puts, &self.memtable);
+        self.seqno = self.seqno.next();
+        let entry = EntryRef {
+            key: &key,
+            seqno: self.seqno,
+            op: Op::Put(b""),
+        };
+        self.memtable.insert(tree, &entry);
+        before
+    }
+}
+
+#[test]
+fn keys_in_order_are_a_row_also_from_one_memtable_to_the_next() {
+    let mut writer = Writer::new();
+    for key in 0..100 {
+        if key == 50 {
+            writer.memtable = Memtable::new(1 << 20);
+        }
+        assert_eq!(writer.put(TREE, key * 10), key * 4096);
+    }
+    assert_eq!(writer.put(TREE, 5), 0, "a row has one end");
+    assert_eq!(writer.put(TREE, 1000), 100 * 4096);
+    assert_eq!(writer.put(TreeId(8), 1010), 0, "another tree");
+}
+
+#[test]
+fn appends_to_many_ranges_are_as_many_rows() {
+    let mut writer = Writer::new();
+    let mut rng = Rng::new(5);
+    let mut ends = vec![0; 500];
+    for range in 0..500 {
+        writer.put(TREE, range << 32);
+    }
+    for _ in 0..20_000 {
+        let range = rng.below(500);
+        let end = &mut ends[usize::try_from(range).expect("small")];
+        *end += 1;
+        let before = writer.put(TREE, (range << 32) + *end);
+        assert!(before >= (*end - 1) * 4096, "the range's own row goes on");
+    }
+}
+
+#[test]
+fn random_keys_make_few_long_rows() {
+    let mut writer = Writer::new();
+    let mut rng = Rng::new(6);
+    let mut long = 0;
+    for turn in 0..50_000 {
+        if turn % 8000 == 0 {
+            writer.memtable = Memtable::new(1 << 20);
+        }
+        long += u64::from(writer.put(TREE, rng.next_u64()) >= 64 << 10);
+        assert!(writer.rows.rows.len() <= ROWS_MAX);
+    }
+    assert!(long < 50, "{long} of 50,000");
+}
+
+fn volume() -> Arc<Volume> {
+    let device: Arc<dyn Device> = Arc::new(MemDevice::new(64 << 20));
+    Volume::format(&*device, &FormatOptions::default(), &mut |_, _| {}).expect("it formats");
+    let opened = Volume::open(device, &OpenOptions::default());
+    opened.expect("it opens").volume
+}
+
+#[test]
+fn values_of_a_row_follow_each_other_and_the_rest_is_given_back() {
+    let volume = volume();
+    let mut writer = Writer::new();
+    let before = volume.zones().usage().live;
+    let mut end: Option<u64> = None;
+    for key in 0..16u64 {
+        writer.put(TREE, key);
+        let last = key.to_be_bytes();
+        let place = writer
+            .rows
+            .place(&volume, (TREE, &last), 4096, || TableId(9));
+        let (addr, origin) = place.expect("there is space");
+        assert_eq!(origin, TableId(9));
+        assert!(end.is_none_or(|end| end == addr), "one after the other");
+        end = Some(addr + 4096);
+    }
+    let taken = volume.zones().usage().live - before;
+    assert_eq!(taken, *ROOM_BYTES.start(), "just used up");
+    let row = (TREE, &15u64.to_be_bytes()[..]);
+    let more = writer.rows.place(&volume, row, 512, || TableId(10));
+    assert_eq!(more.expect("there is space").1, TableId(10), "new room");
+    let unused: u64 = writer.rows.rooms().map(|room| room.len).sum();
+    assert_eq!(unused, *ROOM_BYTES.start() - 512);
+    writer.rows.give_back();
+    let left = volume.zones().usage().live - before;
+    assert_eq!(left, *ROOM_BYTES.start() + 512, "what was placed stays");
+}
+
+#[test]
+fn rooms_take_a_small_part_of_the_space() {
+    let volume = volume();
+    let mut writer = Writer::new();
+    for key in 0..500u64 {
+        let key = key << 32;
+        writer.put(TREE, key);
+        let row = (TREE, &key.to_be_bytes()[..]);
+        let place = writer.rows.place(&volume, row, 4096, || TableId(1));
+        place.expect("there is space");
+    }
+    let rooms: u64 = writer.rows.rooms().map(|room| room.len).sum();
+    let total = volume.zones().usage().total;
+    assert!(rooms <= total / ROOMS_PART, "{rooms} of {total}");
+}

@@ -1,0 +1,76 @@
+//! A cursor that reads the values which the cursor below it carries unread.
+
+use crate::VtError;
+use crate::entry::{BoxIter, EntryIter, EntryRef, Op};
+use crate::table::{Bounds, ValueReader};
+use bytes::Bytes;
+use std::sync::Arc;
+use stitch_base::Seqno;
+
+/// A cursor over entries whose values are all there. Beyond the bounds it ends: what nobody asks for
+/// is not read.
+pub(super) struct Loading {
+    inner: BoxIter,
+    values: ValueReader,
+    bounds: Arc<Bounds>,
+    /// The value of the entry that it stands on, if the cursor below carries it.
+    value: Option<Bytes>,
+}
+
+impl Loading {
+    pub(super) fn new(inner: BoxIter, values: ValueReader, bounds: Arc<Bounds>) -> Self {
+        Self {
+            inner,
+            values,
+            bounds,
+            value: None,
+        }
+    }
+
+    fn is_wanted(&self, key: &[u8]) -> bool {
+        let end = self.bounds.end.as_deref();
+        self.bounds.start.as_slice() <= key && end.is_none_or(|end| key < end)
+    }
+
+    fn arrive(&mut self) -> Result<(), VtError> {
+        self.value = match self.inner.carried() {
+            Some(block) if self.is_wanted(&block.last) => Some(self.values.get(block)?),
+            _ => None,
+        };
+        Ok(())
+    }
+}
+
+impl EntryIter for Loading {
+    fn seek(&mut self, key: &[u8], seqno: Seqno) -> Result<(), VtError> {
+        self.inner.seek(key, seqno)?;
+        self.arrive()
+    }
+
+    fn seek_before(&mut self, key: Option<&[u8]>) -> Result<(), VtError> {
+        self.inner.seek_before(key)?;
+        self.arrive()
+    }
+
+    fn next(&mut self) -> Result<(), VtError> {
+        self.inner.next()?;
+        self.arrive()
+    }
+
+    fn prev(&mut self) -> Result<(), VtError> {
+        self.inner.prev()?;
+        self.arrive()
+    }
+
+    fn current(&self) -> Option<EntryRef<'_>> {
+        let entry = self.inner.current()?;
+        match (&self.value, self.inner.carried()) {
+            (Some(value), _) => {
+                let op = Op::Put(value);
+                Some(EntryRef { op, ..entry })
+            }
+            (None, Some(_)) => None,
+            (None, None) => Some(entry),
+        }
+    }
+}
