@@ -127,7 +127,7 @@ impl WriteOutDuty {
         }
         let is_quiet = now.saturating_sub(self.quiet_since) >= QUIET_AFTER;
         if is_quiet {
-            store.committer.lock().rows.give_back();
+            store.committer.lock().streaks.give_back();
         }
         if !store.views.get().active().has_deletes() {
             self.deletes_since = None;

@@ -10,7 +10,7 @@
 //! [`crate::direct`].
 
 mod room;
-mod row;
+mod streak;
 
 use crate::VtError;
 use crate::buffer::{Buffer, TABLE_OVERHEAD_BYTES};
@@ -285,8 +285,8 @@ impl Store {
         let bytes = batch.as_bytes();
         let bytes_min = self.options.direct_bytes_min;
         // Who waits for a sync of a little waits for one write less where it is in the log.
-        let follows_rows = tally.overhead_bytes > 0 && bytes_min < u64::MAX && !options.sync;
-        if !follows_rows && (bytes.len() as u64) < bytes_min {
+        let follows_streaks = tally.overhead_bytes > 0 && bytes_min < u64::MAX && !options.sync;
+        if !follows_streaks && (bytes.len() as u64) < bytes_min {
             return Divided::whole(batch);
         }
         let view = self.views.get();
@@ -294,7 +294,7 @@ impl Store {
         let mut follow = |puts: &Puts<'_>| {
             let options = view.version.trees.get(&puts.tree).map(|t| &t.info.options);
             let are_blocks = options.is_some_and(|o| o.has_value_block(puts.value_bytes_min));
-            follows_rows && are_blocks && committer.rows.follow(puts, memtable) >= bytes_min
+            follows_streaks && are_blocks && committer.streaks.follow(puts, memtable) >= bytes_min
         };
         Divided::of(batch, divide(bytes, bytes_min, &mut follow))
     }
@@ -342,8 +342,8 @@ impl Store {
         for part in &divided.parts {
             let messages = &batch.as_bytes()[part.bytes.clone()];
             match part.direct {
-                Some(direct) if direct.in_row => {
-                    runs.push(self.write_row(committer, direct.tree, messages, seqno)?);
+                Some(direct) if direct.in_streak => {
+                    runs.push(self.write_streak(committer, direct.tree, messages, seqno)?);
                 }
                 Some(direct) => {
                     let options = version.trees[&direct.tree].info.options.clone();

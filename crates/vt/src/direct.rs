@@ -3,7 +3,7 @@
 //! 1. Puts of a batch that follow each other, in one tree and in the order of their keys, with
 //!    enough bytes in all, are written as data blocks. The log record of the commit holds the index
 //!    entries of these blocks in place of the values.
-//!    Puts that go on with a long row of them, commit after commit, do the same: see [`rows`].
+//!    Puts that go on with a long streak of them, commit after commit, do the same: see [`streaks`].
 //! 2. Until its memtable is written out, a run is a part of it: reads look into both, and what is
 //!    newer is told by sequence numbers. Of a few value blocks the memtable has the places instead,
 //!    as puts. The write-out stitches the blocks into its table.
@@ -13,10 +13,10 @@
 //! Papers: Shetty et al., FAST 2013, section 3.1 (stitching); Mei et al., 2019, section 3.3.1 (one
 //! append for each commit). Differs: neither has values past the log.
 
-mod rows;
+mod streaks;
 
 use crate::cache::BlockCache;
-pub(crate) use crate::direct::rows::{Puts, Rows};
+pub(crate) use crate::direct::streaks::{Puts, Streaks};
 use crate::memtable::Memtable;
 use crate::runs::{coalesce, subtract};
 use crate::table::DirectBlocks;
@@ -57,12 +57,12 @@ pub(crate) struct Part {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Direct {
     pub(crate) tree: TreeId,
-    /// They go on with a row.
-    pub(crate) in_row: bool,
+    /// They go on with a streak.
+    pub(crate) in_streak: bool,
 }
 
 /// Divides a batch: runs of puts of long values with at least `bytes_min` bytes are parts of their own,
-/// and so are shorter ones that `follow` says to go on with a row. It is told of all.
+/// and so are shorter ones that `follow` says to go on with a streak. It is told of all.
 pub(crate) fn divide(
     batch: &[u8],
     bytes_min: u64,
@@ -143,8 +143,8 @@ impl<'a> Divider<'a, '_> {
             open.puts.bytes = bytes;
             let goes_on = (self.follow)(&open.puts);
             let is_long = bytes >= self.bytes_min;
-            let in_row = goes_on && !is_long;
-            let direct = (is_long || goes_on).then_some(Direct { tree, in_row });
+            let in_streak = goes_on && !is_long;
+            let direct = (is_long || goes_on).then_some(Direct { tree, in_streak });
             self.push(open.bytes, open.count, direct);
         }
     }

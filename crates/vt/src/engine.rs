@@ -283,7 +283,7 @@ impl Store {
     pub(crate) fn write_all_out(&self) -> Result<(), VtError> {
         {
             let mut committer = self.committer.lock();
-            committer.rows.give_back();
+            committer.streaks.give_back();
             if !self.views.get().active().is_empty() {
                 self.seal(&mut committer)?;
             }

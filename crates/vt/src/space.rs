@@ -102,7 +102,7 @@ impl Store {
 
     /// Compacts until there is more room in long runs. Answers false if nothing more can be made.
     pub(crate) fn make_room_of_holes(&self) -> Result<bool, VtError> {
-        self.committer.lock().rows.give_back();
+        self.committer.lock().streaks.give_back();
         let before = self.roomy_bytes(SpaceClass::Reserve);
         let mut tried = BTreeSet::new();
         while self.roomy_bytes(SpaceClass::Reserve) <= before {

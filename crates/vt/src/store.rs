@@ -15,7 +15,7 @@ use crate::buffer::Buffer;
 use crate::cache::BlockCache;
 use crate::compaction::Obstacles;
 use crate::counters::VtCounters;
-use crate::direct::Rows;
+use crate::direct::Streaks;
 use crate::gaps::{DeleteRuns, Gaps};
 use crate::options::{Sizes, VtOptions};
 use crate::pace::Pace;
@@ -75,8 +75,8 @@ pub(crate) struct Committer {
     pub(crate) trees: BTreeSet<TreeId>,
     /// Rows of deletes.
     pub(crate) deletes: DeleteRuns,
-    /// Rows of puts.
-    pub(crate) rows: Rows,
+    /// Streaks of puts.
+    pub(crate) streaks: Streaks,
 }
 
 /// What installations change.
@@ -188,7 +188,7 @@ impl Store {
                 last_seqno: version.last_seqno,
                 trees: version.trees.keys().copied().collect(),
                 deletes: DeleteRuns::default(),
-                rows: Rows::default(),
+                streaks: Streaks::default(),
             }),
             room: Condvar::new(),
             installer: Mutex::new(Installer { log_start }),

@@ -253,9 +253,9 @@ impl Small {
             .flat_map(|buffer| buffer.direct.extents());
         owned.extend(direct);
         let committer = self.engine.store.committer.lock();
-        owned.extend(committer.rows.rooms().map(|room| Run {
-            addr: room.addr,
-            len_bytes: room.len,
+        owned.extend(committer.streaks.lanes().map(|lane| Run {
+            addr: lane.addr,
+            len_bytes: lane.len,
         }));
         drop(committer);
         for zone in 0..zones.count() {

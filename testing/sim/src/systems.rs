@@ -31,8 +31,8 @@ pub fn cases() -> Vec<Case> {
     cases.extend(of_system(vt_kv(small), SIZE));
     let direct = VtHost::new("vt-direct", SMALL, 8 << 10, 16 << 10).with_direct(1 << 10);
     cases.extend(of_system(vt_kv(direct), SIZE));
-    let rows = VtHost::new("vt-rows", SMALL, 8 << 10, 16 << 10).with_direct(6 << 10);
-    cases.extend(of_system(in_rows(rows), SIZE));
+    let streaks = VtHost::new("vt-streaks", SMALL, 8 << 10, 16 << 10).with_direct(6 << 10);
+    cases.extend(of_system(in_streaks(streaks), SIZE));
     let varied = VtHost::new("vt-varied", SMALL, 8 << 10, 16 << 10).with_varied_options();
     cases.extend(of_system(vt_kv(varied), SIZE));
     let tight = VtHost::new("vt-full", TIGHT, 16 << 10, 16 << 10).with_direct(2 << 10);
@@ -48,10 +48,10 @@ pub fn cases() -> Vec<Case> {
     let mut tight = of_system(worked_on(tight), SIZE);
     tight.retain(|case| case.name.ends_with("/crash") || case.name.ends_with("/fault"));
     cases.extend(tight);
-    let rows = VtHost::new("vt-rows-full", TIGHT, 16 << 10, 16 << 10).with_direct(6 << 10);
-    let mut rows = of_system(in_rows(rows), SIZE);
-    rows.retain(|case| case.name.ends_with("/crash") || case.name.ends_with("/fault"));
-    cases.extend(rows);
+    let streaks = VtHost::new("vt-streaks-full", TIGHT, 16 << 10, 16 << 10).with_direct(6 << 10);
+    let mut streaks = of_system(in_streaks(streaks), SIZE);
+    streaks.retain(|case| case.name.ends_with("/crash") || case.name.ends_with("/fault"));
+    cases.extend(streaks);
     let threads = VtHost::new("vt-space-threads", SMALL, 16 << 10, 16 << 10).with_direct(2 << 10);
     let mut threads = of_system(worked_on(threads.with_threads()), SIZE);
     threads.retain(|case| case.name.ends_with("/crash"));
@@ -93,7 +93,7 @@ fn log_kv() -> KvSystem<LogHost> {
         value_bytes_max: 3000,
         messages_max: 12,
         has_chores: false,
-        has_rows: false,
+        has_streaks: false,
     };
     KvSystem {
         host: LogHost::new("log", 1 << 20),
@@ -124,15 +124,15 @@ fn vt_kv(host: VtHost) -> KvSystem<VtHost> {
         value_bytes_max: 3000,
         messages_max: 12,
         has_chores: false,
-        has_rows: false,
+        has_streaks: false,
     };
     KvSystem { host, shape }
 }
 
 /// Puts that follow each other, commit after commit, among others, and with what [`worked_on`] does.
-fn in_rows(host: VtHost) -> KvSystem<VtHost> {
+fn in_streaks(host: VtHost) -> KvSystem<VtHost> {
     let mut system = worked_on(host);
-    system.shape.has_rows = true;
+    system.shape.has_streaks = true;
     system
 }
 

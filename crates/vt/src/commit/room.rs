@@ -49,7 +49,7 @@ impl Store {
             needed_bytes: missing,
             free_bytes,
         };
-        if missing > free_bytes.min(self.roomy_bytes(class)) && committer.rows.give_back() {
+        if missing > free_bytes.min(self.roomy_bytes(class)) && committer.streaks.give_back() {
             return Ok(None);
         }
         if missing > free_bytes {

@@ -11,8 +11,8 @@ use stitch_kv::{Folded, UpsertRegistry};
 /// Trees that may exist, by slot.
 const SLOTS: u64 = 3;
 
-/// Number of the first key of a row.
-const ROWS_AT: u64 = 10_000;
+/// Number of the first key of a streak.
+const STREAKS_AT: u64 = 10_000;
 
 /// One tree.
 pub type Map = BTreeMap<Vec<u8>, Arc<[u8]>>;
@@ -109,7 +109,7 @@ pub struct Shape {
     /// The space of the store is worked on, too.
     pub has_chores: bool,
     /// Half of all commits put the key after the last one of a tree.
-    pub has_rows: bool,
+    pub has_streaks: bool,
 }
 
 /// The store in memory.
@@ -204,8 +204,8 @@ pub(super) fn generate(model: &Model, shape: Shape, rng: &mut Rng) -> KvOp {
     if shape.has_chores && rng.one_in(8) {
         return KvOp::Chore(chore(rng));
     }
-    if shape.has_rows && rng.one_in(2) {
-        return next_of_row(model, pick(rng), shape, rng);
+    if shape.has_streaks && rng.one_in(2) {
+        return next_of_streak(model, pick(rng), shape, rng);
     }
     match rng.below(32) {
         0..=2 => KvOp::Sync,
@@ -281,11 +281,11 @@ fn sequential(tree: String, shape: Shape, rng: &mut Rng) -> KvOp {
 }
 
 /// Puts a few keys after the last one of a tree, beyond those that are written at random.
-fn next_of_row(model: &Model, tree: String, shape: Shape, rng: &mut Rng) -> KvOp {
+fn next_of_streak(model: &Model, tree: String, shape: Shape, rng: &mut Rng) -> KvOp {
     let last = model.trees[&tree].keys().next_back();
     let last = last.and_then(|key| key.first_chunk::<2>());
     let next = last.map_or(0, |number| u64::from(u16::from_be_bytes(*number)) + 1);
-    let next = next.max(ROWS_AT);
+    let next = next.max(STREAKS_AT);
     let count = if rng.one_in(4) { 1 + rng.below(3) } else { 1 };
     let put = |number: u64, rng: &mut Rng| {
         let mut value = vec![0; 300 + small(rng, shape.value_bytes_max - 300)];
@@ -325,8 +325,8 @@ fn numbered(number: u64) -> Vec<u8> {
 }
 
 fn key(shape: Shape, rng: &mut Rng) -> Vec<u8> {
-    if shape.has_rows && rng.one_in(8) {
-        return numbered(ROWS_AT + rng.below(64));
+    if shape.has_streaks && rng.one_in(8) {
+        return numbered(STREAKS_AT + rng.below(64));
     }
     numbered(rng.below(shape.keys))
 }

@@ -1,4 +1,4 @@
-//! Which puts go on with a row, and the room of a row.
+//! Which puts go on with a streak, and the lane of a streak.
 
 use super::*;
 use crate::entry::{EntryRef, Op};
@@ -9,9 +9,9 @@ use stitch_volume::{FormatOptions, OpenOptions};
 
 const TREE: TreeId = TreeId(7);
 
-/// Rows with the memtable into which their puts go.
+/// Streaks with the memtable into which their puts go.
 struct Writer {
-    rows: Rows,
+    streaks: Streaks,
     memtable: Memtable,
     seqno: Seqno,
 }
@@ -19,13 +19,13 @@ struct Writer {
 impl Writer {
     fn new() -> Self {
         Self {
-            rows: Rows::default(),
+            streaks: Streaks::default(),
             memtable: Memtable::new(1 << 20),
             seqno: Seqno(0),
         }
     }
 
-    /// Puts a key with 4 KiB. Answers how many bytes were in its row.
+    /// Puts a key with 4 KiB. Answers how many bytes were in its streak.
     fn put(&mut self, tree: TreeId, key: u64) -> u64 {
         let key = key.to_be_bytes();
         let puts = Puts {
@@ -35,7 +35,7 @@ impl Writer {
             bytes: 4096,
             value_bytes_min: 4096,
         };
-        let before = self.rows.follow(&puts, &self.memtable);
+        let before = self.streaks.follow(&puts, &self.memtable);
         self.seqno = self.seqno.next();
         let entry = EntryRef {
             key: &key,
@@ -56,7 +56,7 @@ fn keys_in_order_are_a_row_also_from_one_memtable_to_the_next() {
         }
         assert_eq!(writer.put(TREE, key * 10), key * 4096);
     }
-    assert_eq!(writer.put(TREE, 5), 0, "a row has one end");
+    assert_eq!(writer.put(TREE, 5), 0, "a streak has one end");
     assert_eq!(writer.put(TREE, 1000), 100 * 4096);
     assert_eq!(writer.put(TreeId(8), 1010), 0, "another tree");
 }
@@ -74,12 +74,15 @@ fn appends_to_many_ranges_are_as_many_rows() {
         let end = &mut ends[usize::try_from(range).expect("small")];
         *end += 1;
         let before = writer.put(TREE, (range << 32) + *end);
-        assert!(before >= (*end - 1) * 4096, "the range's own row goes on");
+        assert!(
+            before >= (*end - 1) * 4096,
+            "the range's own streak goes on"
+        );
     }
 }
 
 #[test]
-fn random_keys_make_few_long_rows() {
+fn random_keys_make_few_long_streaks() {
     let mut writer = Writer::new();
     let mut rng = Rng::new(6);
     let mut long = 0;
@@ -88,7 +91,7 @@ fn random_keys_make_few_long_rows() {
             writer.memtable = Memtable::new(1 << 20);
         }
         long += u64::from(writer.put(TREE, rng.next_u64()) >= 64 << 10);
-        assert!(writer.rows.rows.len() <= ROWS_MAX);
+        assert!(writer.streaks.streaks.len() <= STREAKS_MAX);
     }
     assert!(long < 50, "{long} of 50,000");
 }
@@ -110,7 +113,7 @@ fn values_of_a_row_follow_each_other_and_the_rest_is_given_back() {
         writer.put(TREE, key);
         let last = key.to_be_bytes();
         let place = writer
-            .rows
+            .streaks
             .place(&volume, (TREE, &last), 4096, || TableId(9));
         let (addr, origin) = place.expect("there is space");
         assert_eq!(origin, TableId(9));
@@ -118,15 +121,15 @@ fn values_of_a_row_follow_each_other_and_the_rest_is_given_back() {
         end = Some(addr + 4096);
     }
     let taken = volume.zones().usage().live - before;
-    assert_eq!(taken, *ROOM_BYTES.start(), "just used up");
-    let row = (TREE, &15u64.to_be_bytes()[..]);
-    let more = writer.rows.place(&volume, row, 512, || TableId(10));
-    assert_eq!(more.expect("there is space").1, TableId(10), "new room");
-    let unused: u64 = writer.rows.rooms().map(|room| room.len).sum();
-    assert_eq!(unused, *ROOM_BYTES.start() - 512);
-    writer.rows.give_back();
+    assert_eq!(taken, *LANE_BYTES.start(), "just used up");
+    let streak = (TREE, &15u64.to_be_bytes()[..]);
+    let more = writer.streaks.place(&volume, streak, 512, || TableId(10));
+    assert_eq!(more.expect("there is space").1, TableId(10), "new lane");
+    let unused: u64 = writer.streaks.lanes().map(|lane| lane.len).sum();
+    assert_eq!(unused, *LANE_BYTES.start() - 512);
+    writer.streaks.give_back();
     let left = volume.zones().usage().live - before;
-    assert_eq!(left, *ROOM_BYTES.start() + 512, "what was placed stays");
+    assert_eq!(left, *LANE_BYTES.start() + 512, "what was placed stays");
 }
 
 #[test]
@@ -136,11 +139,11 @@ fn rooms_take_a_small_part_of_the_space() {
     for key in 0..500u64 {
         let key = key << 32;
         writer.put(TREE, key);
-        let row = (TREE, &key.to_be_bytes()[..]);
-        let place = writer.rows.place(&volume, row, 4096, || TableId(1));
+        let streak = (TREE, &key.to_be_bytes()[..]);
+        let place = writer.streaks.place(&volume, streak, 4096, || TableId(1));
         place.expect("there is space");
     }
-    let rooms: u64 = writer.rows.rooms().map(|room| room.len).sum();
+    let lanes: u64 = writer.streaks.lanes().map(|lane| lane.len).sum();
     let total = volume.zones().usage().total;
-    assert!(rooms <= total / ROOMS_PART, "{rooms} of {total}");
+    assert!(lanes <= total / LANES_PART, "{lanes} of {total}");
 }

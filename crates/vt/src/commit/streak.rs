@@ -1,4 +1,4 @@
-//! Puts that go on with a row: their values are written to the row's room, one block each.
+//! Puts that go on with a streak: their values are written to the streak's lane, one block each.
 
 use super::puts;
 use crate::VtError;
@@ -20,9 +20,9 @@ struct Strip<'a> {
 }
 
 impl Store {
-    /// Writes the puts of a part of a batch, the first of which is `first`. The row was followed to
+    /// Writes the puts of a part of a batch, the first of which is `first`. The streak was followed to
     /// its last key.
-    pub(super) fn write_row(
+    pub(super) fn write_streak(
         &self,
         committer: &mut Committer,
         tree: TreeId,
@@ -30,13 +30,13 @@ impl Store {
         first: Seqno,
     ) -> Result<WrittenBlocks, VtError> {
         let last = puts(messages).last().map(|(key, _)| key);
-        let row = (tree, last.expect("a part has a message"));
+        let streak = (tree, last.expect("a part has a message"));
         let mut written = WrittenBlocks::new(&self.volume);
         let mut strip = Strip::default();
         for ((key, value), seqno) in puts(messages).zip(first.0..) {
             let len = value_block_bytes(value.len() as u64);
             let new_id = || self.new_table_id();
-            let place = committer.rows.place(&self.volume, row, len, new_id)?;
+            let place = committer.streaks.place(&self.volume, streak, len, new_id)?;
             let entry = self.value_entry((key, value), Seqno(seqno), place);
             written.add(entry, Extent { addr: place.0, len });
             if strip.end != place.0 {
