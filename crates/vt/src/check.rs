@@ -15,7 +15,8 @@ use stitch_volume::Extent;
 /// What a store holds of the space of its volume.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Holdings {
-    /// Bytes of its tables, and of values that commits have written to zones at once. What only old
+    /// Bytes of its tables, of values that commits have written to zones at once, and of what is taken
+    /// for the next such values. What only old
     /// readers hold, and what is being written, is not among them.
     pub owned_bytes: u64,
     /// Bytes that are promised to the write-outs of its memtables.
@@ -31,8 +32,10 @@ impl VtEngine {
         let tables = view.version.tables().map(|(_, t)| t.owned_bytes());
         let direct = view.buffers.iter().map(|buffer| buffer.direct.bytes());
         let promised = view.buffers.iter().map(|buffer| buffer.promised_bytes());
+        let committer = self.store.committer.lock();
+        let lanes = committer.streaks.lanes().map(|lane| lane.len);
         Holdings {
-            owned_bytes: tables.sum::<u64>() + direct.sum::<u64>(),
+            owned_bytes: tables.sum::<u64>() + direct.sum::<u64>() + lanes.sum::<u64>(),
             promised_bytes: promised.sum(),
         }
     }

@@ -83,6 +83,10 @@ fn short_of_space() -> Vec<Case> {
     cases.push(of_short(space.name(), SIZE, move |refusals| {
         worked_on(space.clone().with_refusals(refusals))
     }));
+    let streaks = VtHost::new("vt-streaks", SMALL, 8 << 10, 16 << 10).with_direct(6 << 10);
+    cases.push(of_short(streaks.name(), SIZE, move |refusals| {
+        in_streaks(streaks.clone().with_refusals(refusals))
+    }));
     cases
 }
 
