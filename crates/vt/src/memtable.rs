@@ -63,7 +63,7 @@ impl Memtable {
 
     /// Adds a put whose value lies in a value block; see [`Self::insert`].
     pub(crate) fn insert_placed(&self, tree: TreeId, entry: &IndexEntry) {
-        let place = Place::of(entry);
+        let place = Place::of(entry).encode();
         self.entries
             .insert_placed(tree, &entry.last, entry.max_seqno, &place);
         self.has_entries.store(true, Ordering::Release);
@@ -149,7 +149,7 @@ impl Memtable {
             && found == tree
             && entry.key == key
         {
-            if visit(entry, cursor.place()).is_break() {
+            if visit(entry, cursor.place().map(Place::decode)).is_break() {
                 return;
             }
             cursor.next();
@@ -191,7 +191,7 @@ impl MemtableIter {
         self.carried = self
             .cursor
             .place()
-            .and_then(|place| Some(place.entry(&self.current()?)));
+            .and_then(|place| Some(Place::decode(place).entry(&self.current()?)));
         Ok(())
     }
 }

@@ -10,7 +10,11 @@ use std::sync::Arc;
 
 const TREE: TreeId = TreeId(1);
 
+/// Puts a key with itself as value; every third one has it elsewhere.
 fn put(list: &SkipList, key: &[u8], seqno: u64) {
+    if seqno % 3 == 0 {
+        return list.insert_placed(TREE, key, Seqno(seqno), key);
+    }
     let entry = EntryRef {
         key,
         seqno: Seqno(seqno),
@@ -34,7 +38,10 @@ fn keys(list: &Arc<SkipList>) -> Vec<Vec<u8>> {
     cursor.seek(&at(b""));
     while let Some((tree, entry)) = cursor.current() {
         assert_eq!(tree, TREE);
-        assert_eq!(entry.op, Op::Put(entry.key), "an entry is whole");
+        match cursor.place() {
+            Some(place) => assert_eq!(place, entry.key, "a place is whole"),
+            None => assert_eq!(entry.op, Op::Put(entry.key), "an entry is whole"),
+        }
         keys.push(entry.key.to_vec());
         cursor.next();
     }

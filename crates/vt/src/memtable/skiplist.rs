@@ -16,7 +16,6 @@
 )]
 
 use super::arena::Arena;
-use super::place::Place;
 use crate::entry::{EntryRef, Op};
 use std::cmp::Ordering;
 use std::marker::PhantomData;
@@ -35,7 +34,7 @@ const BRANCHING: u64 = 4;
 const PUT: u8 = 1;
 const DELETE: u8 = 2;
 const UPSERT: u8 = 3;
-/// A put whose value lies in a value block: the node holds its place.
+/// A put whose value lies elsewhere: the node holds its place.
 const PLACED: u8 = 4;
 
 /// Fixed part of a node. `height` links, the key and the value follow in memory.
@@ -145,8 +144,8 @@ impl<'a> NodeRef<'a> {
         }
     }
 
-    fn place(self) -> Option<Place> {
-        (self.node().kind == PLACED).then(|| Place::decode(self.value()))
+    fn place(self) -> Option<&'a [u8]> {
+        (self.node().kind == PLACED).then(|| self.value())
     }
 
     /// The link of a level that the node is on.
@@ -228,14 +227,14 @@ impl SkipList {
         self.insert_content(tree, &Content::of(entry));
     }
 
-    /// Adds a put whose value lies in a value block.
-    pub(super) fn insert_placed(&self, tree: TreeId, key: &[u8], seqno: Seqno, place: &Place) {
+    /// Adds a put whose value lies elsewhere, at a place that these bytes tell.
+    pub(super) fn insert_placed(&self, tree: TreeId, key: &[u8], seqno: Seqno, place: &[u8]) {
         let content = Content {
             key,
             seqno,
             kind: PLACED,
             function: 0,
-            value: &place.encode(),
+            value: place,
         };
         self.insert_content(tree, &content);
     }
@@ -446,8 +445,8 @@ impl Cursor {
             .map(|node| (TreeId(node.node().tree), node.entry()))
     }
 
-    /// Where the value of the entry lies, if that is not in the list.
-    pub(super) fn place(&self) -> Option<Place> {
+    /// What tells where the value of the entry lies, if that is not in the list.
+    pub(super) fn place(&self) -> Option<&[u8]> {
         self.node()?.place()
     }
 }
