@@ -1,7 +1,7 @@
 //! A memtable with what belongs to it: where its records begin in the backup log, and the space
 //! that is promised to its write-out.
 
-use crate::direct::{DirectRuns, RUN_COUNT_MAX};
+use crate::direct::{DirectRun, DirectRuns, RUN_COUNT_MAX};
 use crate::memtable::Memtable;
 use crate::options::Sizes;
 use std::collections::BTreeSet;
@@ -57,6 +57,11 @@ impl Buffer {
     /// True if nothing was added.
     pub(crate) fn is_empty(&self) -> bool {
         self.memtable.is_empty() && self.direct.count() == 0
+    }
+
+    /// Adds a run that is newer than all before.
+    pub(crate) fn add_run(&self, run: DirectRun) {
+        self.direct.add(&self.memtable, run);
     }
 
     /// True if it should be sealed before `bytes` more go into the memtable.

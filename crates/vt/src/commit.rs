@@ -445,7 +445,7 @@ impl Store {
                 let entries = runs.next().expect("each run was written").keep();
                 let run = DirectRun::new(&self.volume, &self.cache, direct.tree, entries);
                 self.counters.direct_bytes.add(run.bytes());
-                active.direct.add(&active.memtable, run);
+                active.add_run(run);
             } else {
                 let messages = Messages::new(&batch.as_bytes()[part.bytes.clone()]);
                 for (message, seqno) in messages.zip(seqno.0..) {

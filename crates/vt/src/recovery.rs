@@ -159,8 +159,7 @@ impl Store {
                     }
                     LogItem::Run(_) => {
                         let run = runs.next().expect("each run was looked at");
-                        let active = view.active();
-                        active.direct.add(&active.memtable, run);
+                        view.active().add_run(run);
                     }
                 }
             }

@@ -12,7 +12,7 @@ const TREE: TreeId = TreeId(1);
 
 /// Puts a key with itself as value; every third one has it elsewhere.
 fn put(list: &SkipList, key: &[u8], seqno: u64) {
-    if seqno % 3 == 0 {
+    if seqno.is_multiple_of(3) {
         return list.insert_placed(TREE, key, Seqno(seqno), key);
     }
     let entry = EntryRef {
