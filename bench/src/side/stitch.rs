@@ -103,6 +103,8 @@ fn open_device(options: &OpenOptions) -> Result<Arc<dyn Device>> {
         Arc::new(FileDevice::create(&path, len_bytes)?)
     } else {
         let io = match options.scale.io {
+            // A file has but one way.
+            _ if is_folder => IoMode::Auto,
             Io::Auto => IoMode::Auto,
             Io::Buffered => IoMode::Buffered,
             Io::Direct => IoMode::Direct,

@@ -7,6 +7,7 @@ use rustix::io::Errno;
 use std::fs::File;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use stitch_base::sync::Arc;
 
 /// Name of the store in a directory that is given as one.
@@ -22,7 +23,7 @@ pub struct OpenOptions {
     pub read_only: bool,
     /// Fill the holes of a sparse file, so that its space is ours from now on. For `mkfs`.
     pub reserve: bool,
-    /// The way to a block device.
+    /// The way to a block device. A file has only the one through the page cache.
     pub io: IoMode,
 }
 
@@ -41,6 +42,50 @@ pub enum IoMode {
     Ring,
 }
 
+impl IoMode {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Auto, Self::Buffered, Self::Direct, Self::Ring];
+
+    /// The word for it in options.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Buffered => "buffered",
+            Self::Direct => "direct",
+            Self::Ring => "uring",
+        }
+    }
+
+    /// Whether a file can be read and written this way.
+    ///
+    /// # Errors
+    /// [`DeviceError::Unsuitable`] if not, with what can be given instead.
+    pub fn check_for_file(self, name: &str) -> Result<(), DeviceError> {
+        match self {
+            Self::Auto | Self::Buffered => Ok(()),
+            Self::Direct | Self::Ring => {
+                let way = self.name();
+                let reason = format!(
+                    "is a file, which is read and written through the page cache; io={way} is for \
+                     block devices, give io=auto or io=buffered"
+                );
+                Err(unsuitable(name, reason))
+            }
+        }
+    }
+}
+
+impl FromStr for IoMode {
+    type Err = String;
+
+    fn from_str(word: &str) -> Result<Self, String> {
+        let mut all = Self::ALL.into_iter();
+        all.find(|mode| mode.name() == word)
+            .ok_or_else(|| format!("{word:?}: give auto, buffered, direct or uring"))
+    }
+}
+
 /// Opens whatever is at `path`: a block device, a file, or a directory with a store in it.
 ///
 /// # Errors
@@ -51,7 +96,10 @@ pub fn open_path(path: &Path, options: OpenOptions) -> Result<Arc<dyn Device>, D
     let name = resolved.display().to_string();
     match PathType::of(&resolved, &name)? {
         PathType::BlockDevice => Ok(Arc::new(RawDevice::open(&resolved, options)?)),
-        PathType::File => Ok(Arc::new(FileDevice::open(&resolved, options)?)),
+        PathType::File => {
+            options.io.check_for_file(&name)?;
+            Ok(Arc::new(FileDevice::open(&resolved, options)?))
+        }
     }
 }
 
@@ -206,6 +254,31 @@ mod tests {
         assert_eq!(device.geometry().len_bytes, 65536);
         assert!(!device.geometry().is_block_device);
         assert!(device.geometry().name.ends_with(STORE_FILE_NAME));
+    }
+
+    #[test]
+    fn ways_have_words_and_a_file_has_one_way() {
+        for io in IoMode::ALL {
+            assert_eq!(io.name().parse(), Ok(io));
+        }
+        let error = "io_uring".parse::<IoMode>().unwrap_err();
+        assert!(error.contains("auto, buffered, direct or uring"), "{error}");
+        let dir = tempfile::tempdir().unwrap();
+        drop(FileDevice::create(dir.path(), 65536).unwrap());
+        for (io, is_possible) in IoMode::ALL.into_iter().zip([true, true, false, false]) {
+            let options = OpenOptions {
+                io,
+                ..OpenOptions::default()
+            };
+            match open_path(dir.path(), options) {
+                Ok(_) => assert!(is_possible, "{io:?}"),
+                Err(error) => {
+                    assert!(!is_possible, "{error}");
+                    assert_eq!(error.kind(), ErrorKind::Invalid);
+                    assert!(error.to_string().contains("give io=auto or io=buffered"));
+                }
+            }
+        }
     }
 
     #[test]

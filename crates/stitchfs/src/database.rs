@@ -80,7 +80,7 @@ impl Database {
         make: &MakeOptions,
         options: &StoreOptions,
     ) -> Result<Self, StoreError> {
-        make::on_device(path.as_ref(), make, &mut |device| {
+        make::on_device(path.as_ref(), make, options.io, &mut |device| {
             make::format_device(device.as_ref(), make, &mut |_, _| {})?;
             Self::on_device(Arc::clone(device), options)
         })
@@ -98,6 +98,7 @@ impl Database {
     pub fn open(path: impl AsRef<Path>, options: &StoreOptions) -> Result<Self, StoreError> {
         let device_options = stitch_device::OpenOptions {
             read_only: options.read_only,
+            io: options.io,
             ..stitch_device::OpenOptions::default()
         };
         let device = stitch_device::open_path(path.as_ref(), device_options)?;

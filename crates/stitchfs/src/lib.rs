@@ -49,6 +49,7 @@ pub use identity::identity;
 pub use make::{MakeOptions, RootOwner, store_path};
 pub use space::Resized;
 pub use stitch_base::{ErrorKind, Seqno, TreeId};
+pub use stitch_device::IoMode;
 pub use stitch_fs::{AtimePolicy, CompressOptions};
 pub use stitch_kv::{
     Batch, CommitOptions, Compression, Counters, Direction, Entry, Folded, KeyRange, KvError,

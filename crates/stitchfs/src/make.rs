@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use stitch_base::sync::Arc;
 use stitch_base::{ErrorKind, random};
 use stitch_device::{
-    Device, FileDevice, LEN_UNIT_BYTES, OpenOptions, STORE_FILE_NAME, mounted_at, open_path,
+    Device, FileDevice, IoMode, LEN_UNIT_BYTES, OpenOptions, STORE_FILE_NAME, mounted_at, open_path,
 };
 use stitch_fs::CompressOptions;
 use stitch_volume::{FormatOptions, VOLUME_BYTES_MIN, Volume, VolumeError};
@@ -78,11 +78,12 @@ type Work<'a, T> = dyn FnMut(&Arc<dyn Device>) -> Result<T, StoreError> + 'a;
 pub(crate) fn on_device<T>(
     path: &Path,
     options: &MakeOptions,
+    io: IoMode,
     make: &mut Work<'_, T>,
 ) -> Result<T, StoreError> {
     let path = store_path(path);
     let target = Target::find(&path)?;
-    let device = target.prepare(&path, options)?;
+    let device = target.prepare(&path, options, io)?;
     let made = make(&device);
     if let (Err(_), Target::Nothing) = (&made, &target) {
         // The error that stopped us says more than a failed clean-up would.
@@ -145,28 +146,37 @@ impl Target {
         })
     }
 
-    fn prepare(self, path: &Path, options: &MakeOptions) -> Result<Arc<dyn Device>, StoreError> {
+    fn prepare(
+        self,
+        path: &Path,
+        options: &MakeOptions,
+        io: IoMode,
+    ) -> Result<Arc<dyn Device>, StoreError> {
+        if !matches!(self, Self::BlockDevice) {
+            io.check_for_file(&path.display().to_string())?;
+        }
         let len_bytes = options.len_bytes.map(|bytes| round_up(path, bytes));
         let len_bytes = len_bytes.transpose()?;
         match self {
             Self::Nothing => create(path, len_bytes),
             Self::File { len_bytes: old } => {
                 reuse_file(path, old, len_bytes, options.force)?;
-                open(path)
+                open(path, io)
             }
             Self::BlockDevice => {
                 reuse_device(path, len_bytes, options.force)?;
-                open(path)
+                open(path, io)
             }
             // Says what it is and what to give instead.
-            Self::Unfit => open(path),
+            Self::Unfit => open(path, io),
         }
     }
 }
 
-fn open(path: &Path) -> Result<Arc<dyn Device>, StoreError> {
+fn open(path: &Path, io: IoMode) -> Result<Arc<dyn Device>, StoreError> {
     let options = OpenOptions {
         reserve: true,
+        io,
         ..OpenOptions::default()
     };
     Ok(open_path(path, options)?)
@@ -301,7 +311,7 @@ mod tests {
     }
 
     fn make(path: &Path, options: &MakeOptions) -> Result<u64, StoreError> {
-        on_device(path, options, &mut |device| {
+        on_device(path, options, IoMode::Auto, &mut |device| {
             format_device(device.as_ref(), options, &mut |_, _| {})?;
             Ok(device.geometry().len_bytes)
         })

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use stitch_base::ErrorKind;
 use stitch_base::sync::Arc;
-use stitch_device::Device;
+use stitch_device::{Device, IoMode};
 use stitch_fs::{
     AtimePolicy, Caller, CompressOptions, FileSystem, FsError, FsOptions, SetAttr, fsck,
 };
@@ -40,6 +40,9 @@ pub struct StoreOptions {
     pub stitch_by_key: Option<StitchByKey>,
     /// Tells the device of zones as they become free.
     pub discard: bool,
+    /// How a block device is read and written. A file goes through the page cache; `Direct` and `Ring`
+    /// are errors there.
+    pub io: IoMode,
 }
 
 impl Default for StoreOptions {
@@ -55,6 +58,7 @@ impl Default for StoreOptions {
             upserts: UpsertRegistry::default(),
             stitch_by_key: None,
             discard: false,
+            io: IoMode::default(),
         }
     }
 }
@@ -72,7 +76,7 @@ pub fn make(
     options: &MakeOptions,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Made, StoreError> {
-    make::on_device(path, options, &mut |device| {
+    make::on_device(path, options, IoMode::Auto, &mut |device| {
         make::format_device(device.as_ref(), options, progress)?;
         let made = Made {
             path: PathBuf::from(device.geometry().name),
@@ -140,6 +144,7 @@ impl Store {
     pub fn open(path: &Path, options: &StoreOptions) -> Result<Self, StoreError> {
         let device_options = stitch_device::OpenOptions {
             read_only: options.read_only,
+            io: options.io,
             ..stitch_device::OpenOptions::default()
         };
         let device = stitch_device::open_path(path, device_options)?;

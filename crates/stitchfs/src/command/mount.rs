@@ -35,6 +35,8 @@ Options after -o:
   commit=SECONDS                            unsynced work that a power cut may take; 5 by default
   memory=SIZE                               as --memory
   discard                                   tell the device of space as it becomes free
+  io=auto|buffered|direct|uring             the way to a block device: past the page cache where that
+                                            is faster, never, always, and by io_uring; auto by default
   compress=none|lz4|zstd                    contents of files that are written from now on; kept
   compress_meta=none|lz4|zstd               names, attributes and small files; lz4 in a new store
   transport=auto|uring|dev                  how requests come: by io_uring, where the kernel has it
@@ -246,6 +248,7 @@ fn create_if_missing(args: &Args, words: &MountWords) -> Result<bool> {
     if path.exists() {
         return Ok(false);
     }
+    words.io.check_for_file(&path.display().to_string())?;
     let options = MakeOptions {
         len_bytes: Some(len_bytes),
         root: RootOwner {
@@ -286,6 +289,7 @@ fn open(args: &Args, words: &MountWords) -> Result<Store> {
             Durability::default()
         },
         discard: words.discard,
+        io: words.io,
         compress: CompressOptions {
             data: words.compress,
             meta: words.compress_meta,

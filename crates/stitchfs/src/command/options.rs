@@ -2,7 +2,7 @@
 
 use super::{compress, size};
 use stitch_fuse::{Transport, TransportChoice};
-use stitchfs::Compression;
+use stitchfs::{Compression, IoMode};
 
 /// One word after `-o`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,6 +39,8 @@ pub(super) enum MountOption {
     Memory(u64),
     /// `discard`, `nodiscard`.
     Discard(bool),
+    /// `io=`: the way to a block device.
+    Io(IoMode),
     /// `compress=`: contents of files.
     Compress(Compression),
     /// `compress_meta=`: names and attributes.
@@ -86,6 +88,7 @@ pub(super) struct MountWords {
     pub(super) commit_s: Option<u32>,
     pub(super) memory_bytes: Option<u64>,
     pub(super) discard: bool,
+    pub(super) io: IoMode,
     pub(super) compress: Option<Compression>,
     pub(super) compress_meta: Option<Compression>,
     pub(super) transport: TransportChoice,
@@ -122,6 +125,7 @@ impl MountWords {
             MountOption::Commit(seconds) => self.commit_s = Some(seconds),
             MountOption::Memory(bytes) => self.memory_bytes = Some(bytes),
             MountOption::Discard(on) => self.discard = on,
+            MountOption::Io(way) => self.io = way,
             MountOption::Compress(how) => self.compress = Some(how),
             MountOption::CompressMeta(how) => self.compress_meta = Some(how),
             MountOption::Transport(choice) => self.transport = choice,
@@ -199,6 +203,11 @@ fn parse_value(word: &str, name: &str, value: &str) -> Result<MountOption, Strin
             _ => return Err(format!("{word:?}: give 1 to 3600 seconds")),
         },
         "memory" => MountOption::Memory(size::parse_memory(value)?),
+        "io" => {
+            MountOption::Io(value.parse().map_err(|_| {
+                format!("{word:?}: give io=auto, io=buffered, io=direct or io=uring")
+            })?)
+        }
         "compress" => MountOption::Compress(compression(word, value)?),
         "compress_meta" => MountOption::CompressMeta(compression(word, value)?),
         "transport" => MountOption::Transport(transport(word, value)?),
@@ -295,6 +304,13 @@ mod tests {
     }
 
     #[test]
+    fn the_way_to_a_device_has_words() {
+        assert_eq!(words("rw").io, IoMode::Auto);
+        assert_eq!(words("io=direct,io=uring").io, IoMode::Ring);
+        assert_eq!(words("io=buffered").io, IoMode::Buffered);
+    }
+
+    #[test]
     fn an_fstab_line_passes() {
         let line = "defaults,noauto,nofail,_netdev,x-systemd.automount,x-gvfs-show,user,,";
         assert_eq!(words(line), MountWords::default());
@@ -318,6 +334,8 @@ mod tests {
             ("compress", "--help"),
             ("transport=tcp", "uring"),
             ("enable-uring=1", "enable-uring"),
+            ("io=mmap", "io=auto, io=buffered, io=direct or io=uring"),
+            ("io", "--help"),
             ("memory=lots", "lots"),
             ("memory=1M", "64M"),
             ("mode=755", "--help"),
