@@ -65,6 +65,8 @@ struct Divided {
     logged_count: u64,
     /// Bytes of the others.
     direct_bytes: u64,
+    /// Of these, bytes that go on with no streak.
+    run_bytes: u64,
 }
 
 impl Divided {
@@ -87,7 +89,10 @@ impl Divided {
         let bytes = batch.as_bytes();
         let logged = || parts.iter().filter(|part| part.direct.is_none());
         let logged_bytes = logged().map(|part| part.bytes.len() as u64).sum();
+        let is_run = |part: &&Part| part.direct.is_some_and(|direct| !direct.in_streak);
+        let runs = parts.iter().filter(is_run);
         Self {
+            run_bytes: runs.map(|part| part.bytes.len() as u64).sum(),
             logged_bytes,
             logged_count: logged().map(|part| part.count).sum(),
             direct_bytes: bytes.len() as u64 - logged_bytes,
@@ -237,7 +242,7 @@ impl Store {
             if let Some(gone) = tally.trees.iter().find(|t| !committer.trees.contains(t)) {
                 return Err(KvError::NoTree(*gone));
             }
-            if divided.direct_bytes > 0 && !self.has_direct_room(&divided, class) {
+            if divided.run_bytes > 0 && !self.has_direct_room(divided.run_bytes, class) {
                 divided = Divided::whole(batch);
             }
             self.make_room(&mut committer, divided.logged_bytes)?;
@@ -247,7 +252,7 @@ impl Store {
                 continue;
             };
             let first = committer.last_seqno.next();
-            let runs = match self.write_runs(&mut committer, batch, &divided, first) {
+            let runs = match self.write_runs(&mut committer, batch, &divided, (first, class)) {
                 Ok(runs) => runs,
                 Err(error) if error.kind() == ErrorKind::NoSpace => {
                     // Through the log it needs no long hole now.
@@ -323,8 +328,8 @@ impl Store {
     }
 
     /// True if what goes to its zone at once finds long holes there, beside all that is promised.
-    fn has_direct_room(&self, divided: &Divided, class: SpaceClass) -> bool {
-        let needed = divided.direct_bytes + divided.direct_bytes / 8 + TABLE_OVERHEAD_BYTES;
+    fn has_direct_room(&self, bytes: u64, class: SpaceClass) -> bool {
+        let needed = bytes + bytes / 8 + TABLE_OVERHEAD_BYTES;
         needed <= self.roomy_bytes(class) && needed <= self.free_bytes(class)
     }
 
@@ -334,7 +339,7 @@ impl Store {
         committer: &mut Committer,
         batch: &Batch,
         divided: &Divided,
-        first: Seqno,
+        (first, class): (Seqno, SpaceClass),
     ) -> Result<Vec<WrittenBlocks>, VtError> {
         let mut runs = Vec::new();
         let mut seqno = first;
@@ -343,7 +348,12 @@ impl Store {
             let messages = &batch.as_bytes()[part.bytes.clone()];
             match part.direct {
                 Some(direct) if direct.in_streak => {
-                    runs.push(self.write_streak(committer, direct.tree, messages, seqno)?);
+                    runs.push(self.write_streak(
+                        committer,
+                        direct.tree,
+                        messages,
+                        (seqno, class),
+                    )?);
                 }
                 Some(direct) => {
                     let options = version.trees[&direct.tree].info.options.clone();

@@ -6,6 +6,7 @@ use crate::store::{Committer, Store};
 use crate::table::WrittenBlocks;
 use stitch_base::{Seqno, TableId, TreeId};
 use stitch_format::vt_index::{BlockPtr, IndexEntry, value_block_bytes};
+use stitch_kv::SpaceClass;
 use stitch_volume::Extent;
 
 /// What fills up a block whose length is no multiple of this.
@@ -21,13 +22,13 @@ struct Strip<'a> {
 
 impl Store {
     /// Writes the puts of a part of a batch, the first of which is `first`. The streak was followed to
-    /// its last key.
+    /// its last key. Space is asked for where a lane ends.
     pub(super) fn write_streak(
         &self,
         committer: &mut Committer,
         tree: TreeId,
         messages: &[u8],
-        first: Seqno,
+        (first, class): (Seqno, SpaceClass),
     ) -> Result<WrittenBlocks, VtError> {
         let last = puts(messages).last().map(|(key, _)| key);
         let streak = (tree, last.expect("a part has a message"));
@@ -36,7 +37,10 @@ impl Store {
         for ((key, value), seqno) in puts(messages).zip(first.0..) {
             let len = value_block_bytes(value.len() as u64);
             let new_id = || self.new_table_id();
-            let place = committer.streaks.place(&self.volume, streak, len, new_id)?;
+            let has_room = |bytes| self.has_direct_room(bytes, class);
+            let place = committer
+                .streaks
+                .place(&self.volume, streak, len, (&has_room, &new_id))?;
             let entry = self.value_entry((key, value), Seqno(seqno), place);
             written.add(entry, Extent { addr: place.0, len });
             if strip.end != place.0 {

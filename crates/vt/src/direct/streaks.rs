@@ -99,7 +99,7 @@ impl Streaks {
     }
 
     /// A place for a block of `len` bytes in the streak that ends with `last`, and the number of the
-    /// table that it is of.
+    /// table that it is of. For a new lane `has_room` is asked whether so many bytes may be taken.
     ///
     /// # Errors
     /// [`VolumeError::NoSpace`].
@@ -108,7 +108,7 @@ impl Streaks {
         volume: &Arc<Volume>,
         (tree, last): (TreeId, &[u8]),
         len: u64,
-        new_id: impl FnOnce() -> TableId,
+        (has_room, new_id): (&dyn Fn(u64) -> bool, &dyn Fn() -> TableId),
     ) -> Result<(u64, TableId), VolumeError> {
         let key = (tree, last.to_vec());
         let fits = |streak: &Streak| {
@@ -118,7 +118,7 @@ impl Streaks {
                 .is_some_and(|lane| lane.left.len >= len)
         };
         if !self.streaks.get(&key).is_some_and(fits) {
-            let left = self.allocate(volume, &key, len)?;
+            let left = self.allocate(volume, &key, len, has_room)?;
             let lane = Lane {
                 volume: Arc::clone(volume),
                 left,
@@ -143,6 +143,7 @@ impl Streaks {
         volume: &Volume,
         key: &(TreeId, Vec<u8>),
         len: u64,
+        has_room: &dyn Fn(u64) -> bool,
     ) -> Result<Extent, VolumeError> {
         let bytes = self.streaks.get_mut(key).map_or(0, |streak| {
             streak.lane = None;
@@ -152,6 +153,12 @@ impl Streaks {
         let taken: u64 = self.lanes().map(|lane| lane.len).sum();
         let most = volume.zones().usage().usable / LANES_PART;
         let wanted = wanted.min(most.saturating_sub(taken)).max(len);
+        if !has_room(wanted) {
+            return Err(VolumeError::NoSpace {
+                wanted_bytes: wanted,
+                free_bytes: volume.zones().usage().largest_free,
+            });
+        }
         volume.zones().allocate(wanted, len, STREAM)
     }
 

@@ -114,7 +114,7 @@ fn values_of_a_row_follow_each_other_and_the_rest_is_given_back() {
         let last = key.to_be_bytes();
         let place = writer
             .streaks
-            .place(&volume, (TREE, &last), 4096, || TableId(9));
+            .place(&volume, (TREE, &last), 4096, (&|_| true, &|| TableId(9)));
         let (addr, origin) = place.expect("there is space");
         assert_eq!(origin, TableId(9));
         assert!(end.is_none_or(|end| end == addr), "one after the other");
@@ -123,7 +123,9 @@ fn values_of_a_row_follow_each_other_and_the_rest_is_given_back() {
     let taken = volume.zones().usage().live - before;
     assert_eq!(taken, *LANE_BYTES.start(), "just used up");
     let streak = (TREE, &15u64.to_be_bytes()[..]);
-    let more = writer.streaks.place(&volume, streak, 512, || TableId(10));
+    let more = writer
+        .streaks
+        .place(&volume, streak, 512, (&|_| true, &|| TableId(10)));
     assert_eq!(more.expect("there is space").1, TableId(10), "new lane");
     let unused: u64 = writer.streaks.lanes().map(|lane| lane.len).sum();
     assert_eq!(unused, *LANE_BYTES.start() - 512);
@@ -140,7 +142,9 @@ fn rooms_take_a_small_part_of_the_space() {
         let key = key << 32;
         writer.put(TREE, key);
         let streak = (TREE, &key.to_be_bytes()[..]);
-        let place = writer.streaks.place(&volume, streak, 4096, || TableId(1));
+        let place = writer
+            .streaks
+            .place(&volume, streak, 4096, (&|_| true, &|| TableId(1)));
         place.expect("there is space");
     }
     let lanes: u64 = writer.streaks.lanes().map(|lane| lane.len).sum();
