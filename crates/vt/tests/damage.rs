@@ -399,3 +399,73 @@ fn values_written_at_once_that_cannot_be_read_keep_their_place() {
     );
     assert_eq!(get(31).expect_err("damaged").kind(), ErrorKind::Corrupt);
 }
+
+/// Pages are put one by one, in a streak; one of them cannot be read any more when the memtable is
+/// written out, and an upsert is over it.
+#[test]
+fn a_page_of_a_streak_that_cannot_be_read_keeps_its_place() {
+    let mut setup = Setup::sized(64 * KIB, 64 * KIB, false).direct(8 * KIB);
+    setup.options.upserts = registry();
+    let device = MemDevice::new(32 * MIB);
+    common::format(&device, None);
+    let device = Arc::new(FaultDevice::new(device));
+    let engine = open(device.clone(), setup.options);
+    let tree = engine.create_tree("tree", &TreeOptions::default());
+    let tree = tree.expect("it is made");
+    let commit = |change: &dyn Fn(&mut Batch)| {
+        let mut batch = Batch::new();
+        change(&mut batch);
+        let done = engine.commit(&batch, CommitOptions::default());
+        done.expect("writes go on");
+    };
+    for number in 0..10 {
+        let fill = u8::try_from(number).expect("small");
+        commit(&|batch| batch.put(tree, &key(number), &[fill; 4096]));
+    }
+    let direct = engine.counters().get("vt.direct_bytes");
+    assert_eq!(direct, 8 * 4096, "all but the first two");
+    commit(&|batch| batch.upsert(tree, &key(5), APPEND, b"more"));
+    commit(&|batch| batch.upsert(tree, &key(6), APPEND, b"more"));
+    commit(&|batch| batch.put(tree, &key(8), b"newer"));
+    let pages = device.inner().written_pages();
+    let of_key = |fill: u8| {
+        pages
+            .iter()
+            .filter(move |(_, page)| page[..] == [fill; 4096])
+    };
+    for fill in [5, 8] {
+        assert_eq!(of_key(fill).count(), 1, "it was written once");
+        let (at, _) = of_key(fill).next().expect("it is on the device");
+        device.corrupt(at + 100, 1).expect("in the device");
+    }
+    let check = || {
+        let get = |number| engine.get(tree, &key(number), None);
+        assert_eq!(get(4).expect("whole").as_deref(), Some(&[4; 4096][..]));
+        assert_eq!(get(5).expect_err("damaged").kind(), ErrorKind::Corrupt);
+        let appended = get(6).expect("whole").expect("it is there");
+        assert_eq!(&appended[..4096], &[6; 4096]);
+        assert_eq!(&appended[4096..], b"more");
+        assert_eq!(get(8).expect("put again").as_deref(), Some(&b"newer"[..]));
+        let (start, end) = (key(0), key(5));
+        let range = KeyRange {
+            start: &start,
+            end: Some(&end),
+        };
+        let scan = engine.scan(tree, range, Direction::Backward, None);
+        let mut scan = scan.expect("it scans");
+        for number in (0..5).rev() {
+            let (found, _) = scan.next().expect("whole").expect("a row");
+            assert_eq!(found, key(number));
+        }
+    };
+    check();
+    let report = engine.check(&mut |_, _| {}).expect("the check goes on");
+    let damaged: Vec<&str> = report.iter().map(|violation| violation.rule).collect();
+    assert_eq!(damaged, ["block-unreadable"; 2]);
+    engine.settle().expect("the write-out goes on");
+    check();
+    commit(&|batch| batch.put(tree, &key(5), b"newest"));
+    engine.settle().expect("the write-out goes on");
+    let found = engine.get(tree, &key(5), None).expect("put again");
+    assert_eq!(found.as_deref(), Some(&b"newest"[..]));
+}
