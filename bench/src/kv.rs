@@ -1,6 +1,7 @@
 //! Workloads of the key-value engine, in the order in which they run.
 
 mod append;
+mod defrag;
 mod fill;
 mod fill_sync;
 mod full;
@@ -11,6 +12,7 @@ mod snapshot;
 mod sweep;
 mod tombstones;
 mod tuples;
+mod versions;
 mod ycsb;
 
 use crate::context::Context;
@@ -65,9 +67,11 @@ pub(crate) fn all() -> Vec<Workload> {
     all.push(tombstones::workload());
     all.push(snapshot::workload());
     all.push(recovery::workload());
+    all.push(versions::workload());
     all.push(full::workload());
     all.push(ycsb::workload());
     all.push(sweep::workload());
+    all.push(defrag::workload());
     all
 }
 

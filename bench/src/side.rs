@@ -13,12 +13,14 @@ mod fjall;
 #[cfg(feature = "lmdb")]
 mod lmdb;
 mod stitch;
+mod versions;
 
 use crate::report::Scale;
 use anyhow::{Error, Result, bail};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+pub(crate) use versions::make_versions;
 
 /// Our own store, which every comparison is with.
 pub(crate) const OURS: &str = "stitch";
@@ -55,6 +57,11 @@ pub(crate) trait Side: Send + Sync {
 
     /// Removes all of `[start, end)` in one operation; false where there is no such operation.
     fn delete_range(&self, _start: &[u8], _end: &[u8]) -> Result<bool> {
+        Ok(false)
+    }
+
+    /// Moves what lies among holes together; false where there is no such operation.
+    fn defrag(&self) -> Result<bool> {
         Ok(false)
     }
 

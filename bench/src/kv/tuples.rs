@@ -61,23 +61,7 @@ impl Tuples {
         pattern: &mut dyn Pattern,
         suffix: &str,
     ) -> Result<()> {
-        let count = self.count(context);
-        context.set_live_bytes(count * self.tuple_bytes);
-        let loaded = context.phase(
-            &format!("load{suffix}"),
-            Work::Load,
-            count,
-            |bench, record| self.load(bench, record, pattern, count),
-        )?;
-        context.set_live_bytes(loaded * self.tuple_bytes);
-        context.last().live_bytes = loaded * self.tuple_bytes;
-        context.reopen_cold()?;
-        context.phase(
-            &format!("scan{suffix}"),
-            Work::Read,
-            loaded,
-            |bench, record| self.scan(bench, record, loaded),
-        )?;
+        let loaded = self.load_and_scan(context, pattern, suffix)?;
         context.reopen_cold()?;
         let gets = context.scale().gets.min(loaded);
         let mut rng = Rng::new(context.seed() ^ 1);
@@ -95,6 +79,35 @@ impl Tuples {
                 Ok(())
             },
         )
+    }
+
+    /// The load, and the scan of it from a cold start; how many were loaded.
+    pub(crate) fn load_and_scan(
+        self,
+        context: &mut Context<'_>,
+        pattern: &mut dyn Pattern,
+        suffix: &str,
+    ) -> Result<u64> {
+        let count = self.count(context);
+        context.set_live_bytes(count * self.tuple_bytes);
+        let loaded = context.phase(
+            &format!("load{suffix}"),
+            Work::Load,
+            count,
+            |bench, record| self.load(bench, record, pattern, count),
+        )?;
+        context.set_live_bytes(loaded * self.tuple_bytes);
+        context.last().live_bytes = loaded * self.tuple_bytes;
+        context.reopen_cold()?;
+        self.scan_all(context, &format!("scan{suffix}"), loaded)?;
+        Ok(loaded)
+    }
+
+    /// A phase that walks everything.
+    pub(crate) fn scan_all(self, context: &mut Context<'_>, name: &str, count: u64) -> Result<()> {
+        context.phase(name, Work::Read, count, |bench, record| {
+            self.scan(bench, record, count)
+        })
     }
 
     /// Inserts up to `count` tuples in batches; answers how many.

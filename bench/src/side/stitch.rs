@@ -14,7 +14,7 @@ use stitch_kv::{
 use stitch_volume::{FormatOptions, Volume};
 use stitch_vt::{VtEngine, VtOptions};
 
-const TREE: &str = "bench";
+pub(super) const TREE: &str = "bench";
 const PAGE: u64 = 4096;
 
 thread_local! {
@@ -30,7 +30,7 @@ pub(crate) struct Stitch {
 
 impl Stitch {
     pub(crate) fn open(options: &OpenOptions) -> Result<Self> {
-        let device = open_device(options)?;
+        let device = open_device(options, None)?;
         let opened = Volume::open(device, &stitch_volume::OpenOptions::default())?;
         let vt_options = VtOptions {
             memory_bytes: options.scale.budget_bytes(),
@@ -91,7 +91,10 @@ fn tree_options(options: &OpenOptions) -> TreeOptions {
 }
 
 /// A file in the folder, or the device, formatted where nothing is there yet.
-fn open_device(options: &OpenOptions) -> Result<Arc<dyn Device>> {
+pub(super) fn open_device(
+    options: &OpenOptions,
+    version_log_bytes: Option<u64>,
+) -> Result<Arc<dyn Device>> {
     let is_folder = options.dir.is_dir();
     let path = if is_folder {
         store_path(&options.dir, "store.stitch")
@@ -119,6 +122,7 @@ fn open_device(options: &OpenOptions) -> Result<Arc<dyn Device>> {
     if options.is_fresh {
         let format = FormatOptions {
             uuid: random::bytes16().context("no random numbers")?,
+            version_log_bytes,
             ..FormatOptions::default()
         };
         Volume::format(device.as_ref(), &format, &mut |_, _| ())?;
@@ -156,6 +160,11 @@ impl Side for Stitch {
 
     fn delete_range(&self, start: &[u8], end: &[u8]) -> Result<bool> {
         self.commit(false, |batch| batch.delete_range(self.tree, start, end))?;
+        Ok(true)
+    }
+
+    fn defrag(&self) -> Result<bool> {
+        self.engine.defrag(&mut |_, _| true)?;
         Ok(true)
     }
 

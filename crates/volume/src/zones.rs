@@ -137,6 +137,7 @@ pub struct Zones {
 }
 
 /// A part of an extent that lies in one zone, as offsets in it.
+#[derive(Debug)]
 struct Piece {
     zone: u32,
     start: u32,
@@ -243,9 +244,7 @@ impl Zones {
         }
         let mut state = self.state.lock();
         for (zone, pieces) in by_zone(&mut all) {
-            let twice = state.update(zone, |zone| {
-                pieces.iter().find(|p| !zone.take(p.start, p.len))
-            });
+            let twice = state.update(zone, |zone| zone.take_all(pieces));
             if let Some(piece) = twice {
                 let offset = u64::from(zone) * self.zone_bytes + u64::from(piece.start);
                 let (addr, len) = (self.zones_at + offset, u64::from(piece.len));

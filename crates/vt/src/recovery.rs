@@ -298,7 +298,7 @@ fn version_of(edits: &[Vec<u8>]) -> Result<Version, VtError> {
             context: format!("edit {index} of the live version"),
             source,
         })?;
-        builder.apply(&edit)?;
+        builder.take_over(edit)?;
     }
     builder.finish()
 }

@@ -1,6 +1,6 @@
 //! One zone: its holes, as a map from start to length. Offsets are in bytes from the zone's start.
 
-use super::{GRANULE_BYTES, PAGE_BYTES};
+use super::{GRANULE_BYTES, PAGE_BYTES, Piece};
 use std::collections::BTreeMap;
 
 const PAGE: u32 = PAGE_BYTES as u32;
@@ -89,6 +89,34 @@ impl Zone {
             self.insert_hole(end, hole_end - end);
         }
         true
+    }
+
+    /// Takes many runs, in order of their starts, as [`Self::take`] does each; the first that is not
+    /// wholly free, if any, ends it. Of a wholly free zone the map of holes is built at once.
+    pub(super) fn take_all<'a>(&mut self, pieces: &'a [Piece]) -> Option<&'a Piece> {
+        let is_whole = self.free_bytes == self.len && self.holes.is_empty();
+        if !is_whole {
+            return pieces.iter().find(|p| !self.take(p.start, p.len));
+        }
+        let mut holes = Vec::with_capacity(pieces.len() + 1);
+        let mut end = 0;
+        for piece in pieces {
+            if piece.start < end || piece.start + piece.len > self.len {
+                return Some(piece);
+            }
+            if piece.start > end {
+                holes.push((end, piece.start - end));
+            }
+            end = piece.start + piece.len;
+        }
+        if end < self.len {
+            holes.push((end, self.len - end));
+        }
+        self.free_bytes = holes.iter().map(|&(_, len)| len).sum();
+        let usable = holes.iter().map(|&(start, len)| pages(start, len).1);
+        self.usable_bytes = usable.sum();
+        self.holes = holes.into_iter().collect();
+        None
     }
 
     /// Gives a run to the holes; [`Self::refresh`] after the last change.

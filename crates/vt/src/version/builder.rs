@@ -72,7 +72,21 @@ impl VersionBuilder {
             self.tables.insert(*id, (usize::from(*level), table));
         }
         for (level, meta) in &edit.added {
-            self.add(usize::from(*level), meta)?;
+            self.add(usize::from(*level), meta.clone())?;
+        }
+        Ok(())
+    }
+
+    /// As [`Self::apply`], of an edit that nobody else needs.
+    ///
+    /// # Errors
+    /// As [`Self::apply`].
+    pub(crate) fn take_over(&mut self, mut edit: VersionEdit) -> Result<(), VtError> {
+        let added = std::mem::take(&mut edit.added);
+        self.apply(&edit)?;
+        self.tables.reserve(added.len());
+        for (level, meta) in added {
+            self.add(usize::from(level), meta)?;
         }
         Ok(())
     }
@@ -102,19 +116,19 @@ impl VersionBuilder {
             .ok_or_else(|| wrong(format!("table {id} is removed but not there")))
     }
 
-    fn add(&mut self, level: usize, meta: &TableMeta) -> Result<(), VtError> {
-        let id = meta.id;
-        if !self.infos.contains_key(&meta.tree) {
+    fn add(&mut self, level: usize, meta: TableMeta) -> Result<(), VtError> {
+        let (id, tree) = (meta.id, meta.tree);
+        if !self.infos.contains_key(&tree) {
             return Err(wrong(format!("table {id} is of no tree")));
         }
         if id >= self.base.next_table {
             return Err(wrong(format!("table {id} has a number not given out yet")));
         }
-        let table = Arc::new(TableHandle::new(meta.clone()));
+        let table = Arc::new(TableHandle::new(meta));
         if self.tables.insert(id, (level, table)).is_some() {
             return Err(wrong(format!("table {id} is added twice")));
         }
-        self.touched.insert(meta.tree);
+        self.touched.insert(tree);
         Ok(())
     }
 
