@@ -1,12 +1,13 @@
 //! `docs/format.md`, rendered from the field tables.
 
 use crate::table::Table;
-use crate::{block, fs_inode, fs_sys, log_record, superblock, version_object};
+use crate::{block, fs_inode, fs_sys, instance, log_record, superblock, version_object};
 use std::fmt::Write;
 
 /// Every fixed record, in the order in which a reader meets them.
-pub const TABLES: [&Table; 6] = [
+pub const TABLES: [&Table; 7] = [
     &superblock::TABLE,
+    &instance::TABLE,
     &version_object::TABLE,
     &log_record::TABLE,
     &block::TABLE,

@@ -1,9 +1,12 @@
 //! The superblock: what a volume is, where its areas lie, and how often it was opened.
 //!
 //! Two copies, A and B, each in its own 4 KiB at the start of the device. A copy is one sector, so
-//! that no write of it can tear; the rest of its 4 KiB is zeros. The newest valid copy wins.
+//! that no write of it can tear; the rest of its 4 KiB is zeros, or holds further instances, whose
+//! checksum the sector has. The newest valid copy wins.
 
 use crate::FormatError;
+use crate::codec::{checksum, checksum_append};
+use crate::instance::{self, INSTANCE_BYTES, INSTANCES_MAX, Instance};
 use crate::table::{checksum_with_hole, fields};
 use stitch_base::{Generation, Lsn};
 
@@ -27,7 +30,9 @@ pub const FEATURES_COMPATIBLE: u64 = 0;
 /// Features that this program knows; a volume with others is opened for reading only.
 pub const FEATURES_READ_ONLY: u64 = 0;
 /// Features that this program knows; a volume with others is refused.
-pub const FEATURES_INCOMPATIBLE: u64 = 0;
+pub const FEATURES_INCOMPATIBLE: u64 = FEATURE_INSTANCES;
+/// The volume has further instances: engines with logs of their own in the same zones.
+pub const FEATURE_INSTANCES: u64 = 1;
 
 const ALIGN: u64 = 4096;
 const LOG_BYTES_MIN: u64 = 32 << 10;
@@ -61,7 +66,9 @@ fields! {
     CLOSED_VERSION_END: u64 = 208, "when it was last closed in good order: position after the version log's last object";
     CLOSED_LOG_END: u64 = 216, "when it was last closed in good order: position after the backup log's last record";
     CLOSED_GENERATION: u32 = 224, "generation that was last closed in good order; nothing was written since if it is `generation`";
-    RESERVED: [u8; 284] = 228, "zeros";
+    INSTANCES: u32 = 228, "number of further instances, whose records follow from byte 512 of this copy on; 0 without feature bit 0 of `incompatible`";
+    INSTANCES_CHECKSUM: u32 = 232, "CRC-32C of eight zero bytes and these records; 0 if there are none";
+    RESERVED: [u8; 276] = 236, "zeros";
 }
 
 /// Where the areas of a volume lie. All offsets and lengths in bytes, multiples of 4 KiB.
@@ -121,8 +128,11 @@ pub struct Superblock {
     pub incompatible: u64,
     /// Start of every other checksum of the volume.
     pub salt: u64,
-    /// How the volume was last closed in good order.
+    /// How the volume was last closed in good order: its first instance.
     pub closed: Closed,
+    /// Further instances, in order of their names. There are some if, and only if, the features
+    /// have [`FEATURE_INSTANCES`].
+    pub instances: Vec<Instance>,
 }
 
 /// What was known to be durable when a volume was closed in good order. Logs that end earlier are
@@ -248,7 +258,8 @@ impl Superblock {
         CLOSED_VERSION_END.put(&mut out, self.closed.version_end);
         CLOSED_LOG_END.put(&mut out, self.closed.log_end.0);
         CLOSED_GENERATION.put(&mut out, closed);
-        RESERVED.put(&mut out, [0; 284]);
+        RESERVED.put(&mut out, [0; 276]);
+        self.put_instances(&mut out);
         let sum = checksum_with_hole(0, &out[..SUPERBLOCK_BYTES], CHECKSUM.range());
         CHECKSUM.put(&mut out, sum);
         out
@@ -267,7 +278,7 @@ impl Superblock {
                 left: bytes.len(),
             });
         }
-        let bytes = &bytes[..SUPERBLOCK_BYTES];
+        let (copy, bytes) = (bytes, &bytes[..SUPERBLOCK_BYTES]);
         if MAGIC_AT.get(bytes) != MAGIC {
             return Ok(None);
         }
@@ -290,7 +301,7 @@ impl Superblock {
         if generation == u32::MAX {
             return Err(field("generation", "below 2^32 - 1", generation));
         }
-        let superblock = Self {
+        let mut superblock = Self {
             version,
             readable,
             generation: Generation(u64::from(generation)),
@@ -302,6 +313,7 @@ impl Superblock {
             incompatible: INCOMPATIBLE.get(bytes),
             salt: SALT.get(bytes),
             closed: Self::closed(bytes, generation)?,
+            instances: Vec::new(),
         };
         superblock.areas.check()?;
         let unknown = superblock.incompatible & !FEATURES_INCOMPATIBLE;
@@ -312,10 +324,60 @@ impl Superblock {
                 format!("{unknown:#x}"),
             ));
         }
-        if version == VERSION && RESERVED.get(bytes) != [0; 284] {
+        if version == VERSION && RESERVED.get(bytes) != [0; 276] {
             return Err(field("reserved", "zeros", "other bytes"));
         }
+        superblock.instances = Self::get_instances(copy, &superblock.areas)?;
         Ok(Some(superblock))
+    }
+
+    /// Puts the further instances behind the sector, and what tells of them into it.
+    fn put_instances(&self, out: &mut [u8]) {
+        let has_any = self.incompatible & FEATURE_INSTANCES != 0;
+        assert_eq!(has_any, !self.instances.is_empty(), "a feature says so");
+        if !has_any {
+            return;
+        }
+        let checked = instance::check_all(&self.instances, &self.areas);
+        assert_eq!(checked, Ok(()), "the instances were checked");
+        let records = instance::encode_all(&self.instances);
+        let count = u32::try_from(self.instances.len()).expect("their number was checked");
+        INSTANCES.put(out, count);
+        INSTANCES_CHECKSUM.put(out, checksum_append(checksum(&[0; 8]), &records));
+        out[SUPERBLOCK_BYTES..][..records.len()].copy_from_slice(&records);
+    }
+
+    /// The further instances behind the sector of a copy.
+    fn get_instances(copy: &[u8], areas: &Areas) -> Result<Vec<Instance>, FormatError> {
+        let count = INSTANCES.get(copy);
+        let has_any = INCOMPATIBLE.get(copy) & FEATURE_INSTANCES != 0;
+        let len_bytes = (count as usize).saturating_mul(INSTANCE_BYTES);
+        let is_possible = count as usize <= INSTANCES_MAX && has_any == (count > 0);
+        if !is_possible {
+            return Err(field("instances", "as many as the features say", count));
+        }
+        let Some(records) = copy.get(SUPERBLOCK_BYTES..SUPERBLOCK_BYTES + len_bytes) else {
+            return Err(FormatError::Truncated {
+                record: TABLE.name,
+                at: copy.len(),
+                needed: SUPERBLOCK_BYTES + len_bytes,
+                left: copy.len(),
+            });
+        };
+        let expected = match has_any {
+            true => checksum_append(checksum(&[0; 8]), records),
+            false => 0,
+        };
+        let found = INSTANCES_CHECKSUM.get(copy);
+        if expected != found {
+            let record = instance::TABLE.name;
+            return Err(FormatError::Checksum {
+                record,
+                expected,
+                found,
+            });
+        }
+        instance::decode_all(records, areas, GENERATION.get(copy))
     }
 
     fn versions(bytes: &[u8]) -> Result<[(u16, u16); 2], FormatError> {
@@ -404,6 +466,7 @@ mod tests {
                 log_end: Lsn(0x2827_2625_2423_2221),
                 generation: Generation(0x0303_0201),
             },
+            instances: Vec::new(),
         }
     }
 
@@ -436,6 +499,8 @@ salt 0102030405060708
 closed_version_end 1112131415161718
 closed_log_end 2122232425262728
 closed_generation 01020303
+instances 00000000
+instances_checksum 00000000
 reserved zeros
 ";
         assert_eq!(dump(&TABLE, &bytes), golden);
@@ -460,6 +525,55 @@ reserved zeros
         let misplaced = Superblock::decode(&bytes, 4096);
         assert!(misplaced.is_err_and(|e| e.to_string().contains("address")));
         assert_eq!(Superblock::decode(&[0; 512], 0), Ok(None));
+    }
+
+    fn shared() -> Superblock {
+        let instance = |name: &str, at: u64| Instance {
+            name: name.to_owned(),
+            logs: LogAreas {
+                version_log_at: at,
+                version_log_bytes: 0x0008_0000,
+                backup_log_at: at + 0x0008_0000,
+                backup_log_bytes: 0x0028_0000,
+            },
+            closed: Closed::default(),
+        };
+        Superblock {
+            incompatible: FEATURE_INSTANCES,
+            instances: vec![instance("a", 0x0128_2000), instance("b", 0x0168_2000)],
+            ..sample()
+        }
+    }
+
+    #[test]
+    fn further_instances_come_back_and_their_damage_is_refused() {
+        for address in COPIES {
+            let decoded = Superblock::decode(&shared().encode(address), address);
+            assert_eq!(decoded, Ok(Some(shared())));
+        }
+        let bytes = shared().encode(0);
+        refuses_damage(&bytes[..SUPERBLOCK_BYTES + 2 * INSTANCE_BYTES], |bytes| {
+            matches!(Superblock::decode(bytes, 0), Ok(Some(_)))
+        });
+        assert_eq!(bytes[192], 1, "older programs refuse the feature");
+    }
+
+    #[test]
+    fn a_torn_write_of_instances_is_seen() {
+        let (before, after) = (sample().encode(0), shared().encode(0));
+        let mut other = shared();
+        other.instances.remove(0);
+        let fewer = other.encode(0);
+        for (one, two) in [(&before, &after), (&after, &fewer), (&fewer, &after)] {
+            let torn = [&one[..SUPERBLOCK_BYTES], &two[SUPERBLOCK_BYTES..]].concat();
+            let whole = Superblock::decode(one, 0).unwrap();
+            // Without instances, what follows the sector does not matter.
+            let found = Superblock::decode(&torn, 0);
+            assert!(
+                found.is_err() || found.unwrap() == whole,
+                "neither one nor the other"
+            );
+        }
     }
 
     #[test]

@@ -188,6 +188,26 @@ impl BackupLog {
         self.ring_at.load(Ordering::Acquire)
     }
 
+    /// What an acknowledged append survives.
+    pub(crate) const fn durability(&self) -> Durability {
+        self.durability
+    }
+
+    /// Goes on at another place when `copy`, which makes both logs be there, is done. Nothing is
+    /// appended meanwhile.
+    pub(crate) fn relocate(
+        &self,
+        logs: &LogAreas,
+        copy: impl FnOnce() -> Result<(), VolumeError>,
+    ) -> Result<(), VolumeError> {
+        let _no_append = self.positioned()?;
+        copy()?;
+        self.ring_at.store(logs.backup_log_at, Ordering::Release);
+        self.version_log_at
+            .store(logs.version_log_at, Ordering::Release);
+        Ok(())
+    }
+
     /// Longest payload of a record, in bytes.
     #[must_use]
     pub fn record_bytes_max(&self) -> u64 {

@@ -97,6 +97,29 @@ pub enum VolumeError {
         /// Longest base that always fits.
         base_bytes_max: u64,
     },
+    /// An instance of this name is there.
+    #[error("instance {name} exists already; give another name")]
+    InstanceExists {
+        /// Its name.
+        name: String,
+    },
+    /// There is no such instance.
+    #[error("there is no instance {name}; see `stitchfs instance list`")]
+    NoInstance {
+        /// The name asked for.
+        name: String,
+    },
+    /// No zones lie side by side that are free.
+    #[error(
+        "no {count} free zones lie side by side, {wanted_bytes} bytes, as the logs of an instance \
+         need; delete something, run `stitchfs defrag`, or grow the store"
+    )]
+    NoZones {
+        /// Bytes asked for.
+        wanted_bytes: u64,
+        /// Zones that these are.
+        count: u64,
+    },
     /// An earlier write or sync failed, so nothing more is accepted.
     #[error("an earlier write or sync failed; close and reopen the store")]
     Poisoned,
@@ -122,7 +145,10 @@ impl VolumeError {
             Self::Corrupt { .. } | Self::LogDamaged { .. } => ErrorKind::Corrupt,
             Self::NotAVolume { .. } | Self::Invalid { .. } => ErrorKind::Invalid,
             Self::Unsupported { .. } => ErrorKind::Unsupported,
+            Self::InstanceExists { .. } => ErrorKind::Exists,
+            Self::NoInstance { .. } => ErrorKind::NotFound,
             Self::NoSpace { .. }
+            | Self::NoZones { .. }
             | Self::TooSmall { .. }
             | Self::LogFull { .. }
             | Self::VersionLogFull { .. } => ErrorKind::NoSpace,

@@ -1,4 +1,5 @@
-//! One formatted device: superblock, version log, backup log, zones, space.
+//! One formatted device: superblock, version log, backup log, zones, space; and further instances
+//! with logs of their own in the same zones.
 //!
 //! ```text
 //! superblock A | superblock B | version log (ring) | backup log (ring) | zones 0..N
@@ -16,6 +17,9 @@ mod core;
 #[cfg(test)]
 mod crash_tests;
 mod error;
+mod instances;
+#[cfg(test)]
+mod instances_tests;
 mod mkfs;
 mod resize;
 #[cfg(test)]
@@ -35,6 +39,7 @@ mod zones;
 
 pub use backup_log::{BackupLog, Durability, LogLoss, Replay, Visit};
 pub use error::VolumeError;
+pub use instances::InstanceOptions;
 pub use mkfs::{FormatOptions, VOLUME_BYTES_MIN};
 pub use resize::Shrinking;
 pub use signature::Signature;

@@ -162,6 +162,7 @@ pub(crate) fn format(
         incompatible: 0,
         salt,
         closed: Closed::default(),
+        instances: Vec::new(),
     };
     for address in COPIES {
         device.write_at(address, &[&superblock.encode(address)])?;
@@ -171,7 +172,7 @@ pub(crate) fn format(
 }
 
 /// The version log's first object: a base of nothing.
-fn origin(salt: u64) -> Vec<u8> {
+pub(crate) fn origin(salt: u64) -> Vec<u8> {
     let header = ObjectHeader {
         kind: ObjectKind::Base,
         payload_len: 0,

@@ -9,6 +9,7 @@
 //! what is in them, both copies of the superblock are written, each synced; only then is the device
 //! cut. Nothing that a version names has been behind the new end since before the first write.
 
+use crate::instances;
 use crate::mkfs::{PAGE, TAIL_BYTES, VERSION_LOG_BYTES, ZONES_MIN, zero};
 use crate::superblocks;
 use crate::{Class, Extent, Reservation, Volume, VolumeError};
@@ -34,13 +35,12 @@ fn resized(areas: &Areas, device_bytes: u64) -> Areas {
     }
 }
 
-/// Longest that a volume with these logs may become.
-fn longest(areas: &Areas) -> u64 {
-    let by_log = areas
-        .version_log_bytes
-        .saturating_mul(VERSION_LOG_PART * GROWTH_MAX);
+/// Longest that a volume with these logs may become. `version_log_bytes` is the length of the
+/// shortest version log.
+fn longest(areas: &Areas, version_log_bytes: u64) -> u64 {
+    let by_log = version_log_bytes.saturating_mul(VERSION_LOG_PART * GROWTH_MAX);
     let by_zones = (u64::from(u32::MAX) - 1).saturating_mul(areas.zone_bytes);
-    if areas.version_log_bytes >= *VERSION_LOG_BYTES.end() {
+    if version_log_bytes >= *VERSION_LOG_BYTES.end() {
         return by_zones;
     }
     by_zones.min(by_log)
@@ -67,10 +67,13 @@ impl Volume {
                 before.device_bytes
             ));
         }
-        if areas.device_bytes > longest(&before) {
+        let logs = instances::records(&superblock).into_iter();
+        let shortest = logs.map(|record| record.logs.version_log_bytes).min();
+        let shortest = shortest.expect("a volume has a first instance");
+        if areas.device_bytes > longest(&before, shortest) {
             return invalid(format!(
                 "its logs are made for {} bytes at most; make a new store of that size and copy",
-                longest(&before)
+                longest(&before, shortest)
             ));
         }
         let device = &*self.shared.core.device;

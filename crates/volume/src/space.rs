@@ -88,6 +88,12 @@ impl Space {
         self.shared.reserve_bytes()
     }
 
+    /// The same, with so many bytes of zones.
+    #[must_use]
+    pub fn reserve_bytes_on(zones_bytes: u64) -> u64 {
+        (zones_bytes / RESERVE_PART).clamp(RESERVE_BYTES_MIN, RESERVE_BYTES_MAX)
+    }
+
     /// Calls `with` with the bytes that are promised; nothing is promised meanwhile.
     pub(crate) fn with_promised<T>(&self, with: impl FnOnce(u64) -> T) -> T {
         let promised = self.shared.promised_bytes.lock();
@@ -103,8 +109,7 @@ impl Space {
 
 impl Shared {
     fn reserve_bytes(&self) -> u64 {
-        let reserve = self.zones.total_bytes() / RESERVE_PART;
-        reserve.clamp(RESERVE_BYTES_MIN, RESERVE_BYTES_MAX)
+        Space::reserve_bytes_on(self.zones.total_bytes())
     }
 
     fn available(&self, promised: u64, class: Class) -> u64 {

@@ -8,9 +8,7 @@ use crate::window::usize_from;
 use stitch_base::Generation;
 use stitch_device::Device;
 use stitch_format::FormatError;
-use stitch_format::superblock::{
-    COPIES, COPY_BYTES, Closed, FEATURES_READ_ONLY, Superblock, VERSION,
-};
+use stitch_format::superblock::{COPIES, COPY_BYTES, FEATURES_READ_ONLY, Superblock, VERSION};
 
 /// The newest valid superblock and the copy that it stands in.
 #[derive(Debug)]
@@ -174,14 +172,11 @@ pub(crate) fn write_both(core: &Core, superblock: &Superblock) -> Result<(), Vol
     Ok(())
 }
 
-/// Makes durable in both copies where the logs end.
+/// Makes durable in both copies where logs end.
 pub(crate) fn write_closed(
     device: &dyn Device,
     superblock: &Superblock,
-    closed: Closed,
 ) -> Result<(), VolumeError> {
-    let mut superblock = superblock.clone();
-    superblock.closed = closed;
     for address in COPIES {
         device.write_at(address, &[&superblock.encode(address)])?;
         device.sync()?;

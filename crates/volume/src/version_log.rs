@@ -179,6 +179,19 @@ impl VersionLog {
         self.area_at.load(Ordering::Acquire)
     }
 
+    /// Goes on at another place when `copy`, which makes the log be there, is done. Nothing is
+    /// appended meanwhile.
+    pub(crate) fn relocate(
+        &self,
+        area_at: u64,
+        copy: impl FnOnce() -> Result<(), VolumeError>,
+    ) -> Result<(), VolumeError> {
+        let _no_commit = self.state.lock();
+        copy()?;
+        self.area_at.store(area_at, Ordering::Release);
+        Ok(())
+    }
+
     /// Room that must stay free for a base, where the last one takes `base_bytes`.
     fn keep_bytes(&self, base_bytes: u64) -> u64 {
         let grown = (base_bytes + base_bytes / 4).next_multiple_of(ALIGN);

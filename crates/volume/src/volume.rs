@@ -1,12 +1,13 @@
 //! An open volume: its logs, its zones, its space, and blocks by address.
 
 use crate::core::Core;
+use crate::instances::{self, Found};
 use crate::mkfs::{self, FormatOptions};
 use crate::signature::{self, Signature};
 use crate::superblocks;
-use crate::version_log::{VersionLog, recover};
+use crate::version_log::VersionLog;
 use crate::window::usize_from;
-use crate::{BackupLog, Durability, Space, VolumeError, Zones};
+use crate::{BackupLog, Durability, Extent, Space, VolumeError, Zones};
 use stitch_base::sync::atomic::AtomicBool;
 use stitch_base::sync::{Arc, Mutex};
 use stitch_base::{Generation, Lsn};
@@ -37,6 +38,9 @@ pub struct Opened {
     pub versions: Vec<Vec<u8>>,
     /// Where live records of the backup log start: replay from here.
     pub log_start: Lsn,
+    /// The volume's further instances, of its first. Nothing may be allocated before all that any
+    /// of them uses is known to [`Zones::adopt`].
+    pub further: Vec<Opened>,
 }
 
 /// A block that was read and checked.
@@ -69,9 +73,12 @@ impl Block {
     }
 }
 
-/// An open volume. Shared by threads.
+/// An open volume, as one of its instances has it. Shared by threads.
 #[derive(Debug)]
 pub struct Volume {
+    pub(crate) name: String,
+    /// How many instances were opened before.
+    pub(crate) number: u8,
     pub(crate) shared: Arc<Shared>,
     pub(crate) versions: VersionLog,
     pub(crate) log: BackupLog,
@@ -123,7 +130,7 @@ impl Volume {
         Ok(superblocks::read(device)?.superblock)
     }
 
-    /// Opens a volume: finds the live version and, unless for reading only, makes a new
+    /// Opens a volume: finds the live versions of all its instances and, unless for reading only, makes a new
     /// generation durable.
     ///
     /// # Errors
@@ -135,11 +142,12 @@ impl Volume {
         if !options.read_only {
             superblocks::check_writable(&name, &chosen.superblock)?;
         }
-        let logs = chosen.superblock.areas.logs();
-        let recovered = recover::recover(&*device, chosen.superblock.salt, &logs)?;
-        recover::check_end(&chosen.superblock.closed, &logs, &recovered.state)?;
-        let is_closed = chosen.superblock.closed.generation == chosen.superblock.generation;
-        let seen = chosen.superblock.generation.max(recovered.generation);
+        let mut found = Vec::new();
+        for record in instances::records(&chosen.superblock) {
+            found.push(Found::read(&*device, &chosen.superblock, record)?);
+        }
+        let written = found.iter().map(Found::generation);
+        let seen = written.fold(chosen.superblock.generation, Generation::max);
         let mut generation = seen;
         if !options.read_only {
             generation = seen.next();
@@ -149,40 +157,32 @@ impl Volume {
             }
             superblocks::write(&*device, &mut chosen, generation)?;
         }
-        let (superblock, superblock_damage) = (chosen.superblock, chosen.damage);
-        let (salt, areas) = (superblock.salt, superblock.areas);
-        let closed = superblock.closed;
-        let core = Core::new(device, salt, generation, areas, options.read_only);
-        let core = Arc::new(core);
-        let state = recovered.state;
-        let log_start = state.log_start;
-        let log = BackupLog::new(
-            Arc::clone(&core),
-            &logs,
-            options.durability,
-            (&state, recovered.generation),
-            (&closed, is_closed),
+        let superblock = chosen.superblock;
+        let areas = superblock.areas;
+        let core = Core::new(
+            device,
+            superblock.salt,
+            generation,
+            areas,
+            options.read_only,
         );
         let zones = Arc::new(Zones::new(&areas));
-        let versions = VersionLog::new(Arc::clone(&core), &logs, state);
-        let shared = Shared {
+        let logs = superblock.instances.iter().map(|instance| &instance.logs);
+        let logs: Vec<Extent> = logs.flat_map(instances::extents).collect();
+        zones.adopt(&logs)?;
+        let shared = Arc::new(Shared {
+            core: Arc::new(core),
             space: Space::new(Arc::clone(&zones)),
             zones,
             superblock: Mutex::new(superblock),
-            superblock_damage,
+            superblock_damage: chosen.damage,
             discards: AtomicBool::new(options.discard && !options.read_only),
-            core,
-        };
-        let volume = Self {
-            shared: Arc::new(shared),
-            versions,
-            log,
-        };
-        Ok(Opened {
-            volume: Arc::new(volume),
-            versions: recovered.payloads,
-            log_start,
-        })
+        });
+        let all = (0u8..).zip(found);
+        let mut all = all.map(|(number, found)| found.open(&shared, options.durability, number));
+        let mut first = all.next().expect("a volume has a first instance");
+        first.further = all.collect();
+        Ok(first)
     }
 
     /// Identity, label and geometry, as they are now.
@@ -264,8 +264,9 @@ impl Volume {
             log_end: self.log.durable_end(),
             generation: self.shared.core.generation,
         };
-        let superblock = self.shared.superblock.lock();
-        superblocks::write_closed(&*self.shared.core.device, &superblock, closed)
+        let mut superblock = self.shared.superblock.lock();
+        self.note_closed(&mut superblock, closed);
+        superblocks::write_closed(&*self.shared.core.device, &superblock)
     }
 
     /// Makes sure that programs which do not know `version` of the format refuse the volume: to be

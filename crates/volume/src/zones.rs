@@ -310,6 +310,29 @@ impl Zones {
         Ok(Extent { addr, len })
     }
 
+    /// Takes `count` free zones that lie side by side, the first that do. `None` if there are none.
+    ///
+    /// # Panics
+    /// If `count` is 0.
+    pub(crate) fn allocate_zones(&self, count: u64) -> Option<Extent> {
+        assert!(count > 0, "an allocation is not empty");
+        let mut state = self.state.lock();
+        while state.held.is_some() {
+            self.released.wait(&mut state);
+        }
+        let first = state.free_row(count, narrow(self.zone_bytes))?;
+        let end = first + narrow(count);
+        for zone in first..end {
+            let taken = state.update(zone, |z| z.take(0, z.len()));
+            assert!(taken, "what was found is free");
+        }
+        state.open.retain(|_, open| !(first..end).contains(open));
+        Some(Extent {
+            addr: self.zones_at + u64::from(first) * self.zone_bytes,
+            len: count * self.zone_bytes,
+        })
+    }
+
     /// As [`Self::allocate`], of holes only, the shortest that will do first: for blocks that need not
     /// lie together, so that long runs are left to others. `None` if there is no hole long enough.
     ///
@@ -606,6 +629,21 @@ impl State {
         let zone = self.zone_with_hole(want, min)?;
         let (start, len) = self.zones[zone as usize].best_hole(want);
         (len >= min).then(|| (zone, start, len.min(want)))
+    }
+
+    /// The first of `count` free zones of full length that lie side by side.
+    fn free_row(&self, count: u64, zone_bytes: u32) -> Option<u32> {
+        let is_whole = |zone: u32| self.zones[zone as usize].len() == zone_bytes;
+        let mut row = 0;
+        let mut next = 0;
+        for &zone in self.free_zones.iter().filter(|&&zone| is_whole(zone)) {
+            row = if zone == next && row > 0 { row + 1 } else { 1 };
+            next = zone + 1;
+            if row == count {
+                return Some(next - narrow(count));
+            }
+        }
+        None
     }
 
     fn next_free_zone(&self, min: u32) -> Option<u32> {

@@ -54,7 +54,13 @@ impl Store {
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Vec<Violation>, VtError> {
         // Nothing is installed meanwhile, so that the online-map can be compared.
+        let stores = match self.volume.is_first() {
+            true => self.peers.all(),
+            false => Vec::new(),
+        };
+        let others = stores.iter().filter(|s| !s.volume.is_first());
         let installer = self.installer.lock();
+        let installers: Vec<_> = others.map(|store| store.installer.lock()).collect();
         let view = self.views.get();
         let version = &view.version;
         let mut found: Vec<Violation> = Vec::new();
@@ -68,7 +74,10 @@ impl Store {
         check_shape(version, &mut report);
         check_owners(version, &mut report);
         self.check_zones(version, &mut report);
-        drop(installer);
+        for detail in Self::shared_bytes(&stores) {
+            report("extent-owner", detail);
+        }
+        drop((installer, installers));
         let total: u64 = version.tables().map(|(_, t)| t.owned_bytes()).sum();
         let mut done = 0;
         progress(done, total);

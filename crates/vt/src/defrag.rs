@@ -115,7 +115,7 @@ impl VtEngine {
 
 impl Store {
     fn defrag(&self, watch: &mut Watch<'_>) -> Result<Defragged, VtError> {
-        let _one_at_a_time = self.evacuation.lock();
+        let _one_at_a_time = self.peers.evacuation.lock();
         self.check_writable()?;
         let moved_before = self.counters.evacuated_bytes.get();
         let mut out = Defragged {
@@ -133,14 +133,19 @@ impl Store {
 
     /// Does the compactions that give back what was deleted. Answers false if it was ended early.
     pub(crate) fn give_back(&self, watch: &mut Watch<'_>) -> Result<bool, VtError> {
-        self.write_all_out()?;
-        self.forget_avoided();
-        while watch(0, 1) {
-            if !self.compact_one(Pressure::Idle)? {
-                return Ok(true);
+        for store in self.with_others() {
+            store.write_all_out()?;
+            store.forget_avoided();
+            loop {
+                if !watch(0, 1) {
+                    return Ok(false);
+                }
+                if !store.compact_one(Pressure::Idle)? {
+                    break;
+                }
             }
         }
-        Ok(false)
+        Ok(true)
     }
 
     /// Evacuates every zone that is worth it. Answers false if it was ended early.
@@ -156,7 +161,7 @@ impl Store {
             }
             tried.extend(batch.iter().map(|candidate| candidate.zone));
             let live: u64 = batch.iter().map(|candidate| candidate.live).sum();
-            if !self.evacuate(&batch, &mut || watch(done, done + left))? {
+            if !self.evacuate(&batch, true, &mut || watch(done, done + left))? {
                 return Ok(false);
             }
             done += live;
@@ -166,7 +171,7 @@ impl Store {
     /// Evacuates the best zone that was not tried yet, for a commit that waits for room: also one of which
     /// little is unused. Answers false if there is none.
     pub(crate) fn evacuate_best(&self, tried: &mut BTreeSet<Extent>) -> Result<bool, VtError> {
-        let _one_at_a_time = self.evacuation.lock();
+        let _one_at_a_time = self.peers.evacuation.lock();
         let worth = self.worth(WORTH_PART_ROOM, tried);
         let usable = self.volume.zones().usage().usable;
         // What is free in the zone itself is of no use.
@@ -175,7 +180,7 @@ impl Store {
             return Ok(false);
         };
         tried.insert(best.zone);
-        self.evacuate(&[*best], &mut || true)
+        self.evacuate(&[*best], true, &mut || true)
     }
 
     /// Zones that are worth moving, best first.
@@ -209,10 +214,12 @@ impl Store {
         batch
     }
 
-    /// Takes all tables out of these zones. Answers false if `goes_on` does.
+    /// Takes all tables, of any store on the volume, out of these zones. Unless `waits`, those of other
+    /// stores that compact now stay. Answers false if `goes_on` does.
     fn evacuate(
         &self,
         batch: &[Candidate],
+        waits: bool,
         goes_on: &mut dyn FnMut() -> bool,
     ) -> Result<bool, VtError> {
         let zones = self.volume.zones();
@@ -221,7 +228,7 @@ impl Store {
         let _closed = Closed::new(zones, &extents);
         while goes_on() {
             // Somebody needed room that was nowhere else.
-            if !zones.is_closed() || !self.evacuate_one(&runs)? {
+            if !zones.is_closed() || !self.evacuate_any(&runs, waits)? {
                 return Ok(true);
             }
         }
@@ -259,7 +266,7 @@ impl IdleDefrag {
         if store.hole_bytes() <= total / HOLES_PART {
             return Ok(());
         }
-        let Some(_one_at_a_time) = store.evacuation.try_lock() else {
+        let Some(_one_at_a_time) = store.peers.evacuation.try_lock() else {
             return Ok(());
         };
         let worth = store.worth(WORTH_PART_IDLE, &self.tried);
@@ -272,7 +279,7 @@ impl IdleDefrag {
             // A table at a time, with a rest after each.
             !store.signals.is_stopped() && clock.monotonic() < begin + MOST_AT_ONCE
         };
-        let is_whole = store.evacuate(&batch, &mut goes_on)?;
+        let is_whole = store.evacuate(&batch, false, &mut goes_on)?;
         if !is_whole {
             self.tried.remove(&candidate.zone);
         }

@@ -1,8 +1,8 @@
 //! The engine: the contract of `stitch_kv`, over a store.
 
 use crate::VtError;
-use crate::background;
 use crate::install::Install;
+use crate::instances;
 use crate::options::VtOptions;
 use crate::read::VtScan;
 use crate::store::{Installer, Store};
@@ -30,6 +30,8 @@ const FORMAT_OF_ALTERED_TREES: (u16, u16) = (2, 1);
 pub struct VtEngine {
     pub(crate) store: Arc<Store>,
     threads: Mutex<Vec<JoinHandle<()>>>,
+    /// The volume's other engines, if this is the first.
+    pub(crate) further: Mutex<Vec<Arc<Self>>>,
 }
 
 impl std::fmt::Debug for VtEngine {
@@ -41,24 +43,22 @@ impl std::fmt::Debug for VtEngine {
 }
 
 impl VtEngine {
-    /// Opens the store that a volume holds; a fresh volume holds an empty one. On a volume that was
+    /// Opens the store that a volume holds; a fresh volume holds an empty one. Where a volume has
+    /// further instances, all are opened, and share the memory: see [`Self::further`]. On a volume that was
     /// opened for reading only, nothing is written.
     ///
     /// # Errors
     /// [`VtError`] if what is stored contradicts itself or cannot be read.
     pub fn open(opened: Opened, options: VtOptions) -> Result<Arc<Self>, VtError> {
-        let has_threads = options.background && !opened.volume.is_read_only();
-        let store = Arc::new(Store::prepare(opened, options)?);
-        store.begin()?;
-        let threads = if has_threads {
-            background::start(&store)?
-        } else {
-            Vec::new()
-        };
-        Ok(Arc::new(Self {
+        instances::open(opened, &options)
+    }
+
+    pub(crate) fn new(store: Arc<Store>, threads: Vec<JoinHandle<()>>) -> Self {
+        Self {
             store,
             threads: Mutex::new(threads),
-        }))
+            further: Mutex::new(Vec::new()),
+        }
     }
 
     /// The volume below.
@@ -85,12 +85,22 @@ impl VtEngine {
         Ok(self.store.look_for_gaps().unwrap_or(true))
     }
 
-    fn stop_threads(&self) {
+    pub(crate) fn stop_threads(&self) {
         self.store.signals.stop();
         for thread in self.threads.lock().drain(..) {
             // A thread that panicked has said so already.
             drop(thread.join());
         }
+    }
+
+    /// Closes this instance and no other.
+    pub(crate) fn close_one(&self) -> Result<(), VtError> {
+        let is_first_time = self.store.mark_closed();
+        self.stop_threads();
+        if !is_first_time || self.store.volume.is_read_only() {
+            return Ok(());
+        }
+        self.store.close()
     }
 
     /// The view to read in, and the newest write to see. The view is taken first: what it holds is
@@ -197,12 +207,8 @@ impl Engine for VtEngine {
     }
 
     fn close(&self) -> Result<(), KvError> {
-        let is_first = self.store.mark_closed();
-        self.stop_threads();
-        if !is_first || self.store.volume.is_read_only() {
-            return Ok(());
-        }
-        Ok(self.store.close()?)
+        let further = self.close_further();
+        self.close_one().and(further).map_err(KvError::from)
     }
 }
 

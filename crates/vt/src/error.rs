@@ -33,6 +33,15 @@ pub enum VtError {
         /// Number of the function.
         function: u32,
     },
+    /// What went wrong with an instance other than the volume's first.
+    #[error("instance {name}: {source}")]
+    Instance {
+        /// Its name.
+        name: String,
+        /// What went wrong.
+        #[source]
+        source: Box<VtError>,
+    },
     /// Background work failed before: the store takes no more writes.
     #[error("an earlier write or sync failed; close and reopen the store")]
     Poisoned,
@@ -68,6 +77,7 @@ impl VtError {
             Self::Poisoned | Self::Closing => ErrorKind::Poisoned,
             Self::Thread { .. } => ErrorKind::Io,
             Self::Unmovable { kind, .. } => *kind,
+            Self::Instance { source, .. } => source.kind(),
         }
     }
 }

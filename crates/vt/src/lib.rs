@@ -19,6 +19,7 @@ mod error;
 mod fold;
 mod gaps;
 mod install;
+mod instances;
 #[cfg(test)]
 #[cfg(feature = "shuttle")]
 mod interleavings;

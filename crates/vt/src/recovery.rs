@@ -13,6 +13,7 @@ use crate::VtError;
 use crate::buffer::{Buffer, Room};
 use crate::commit::insert_message;
 use crate::direct::DirectRun;
+use crate::instances::Peers;
 use crate::memtable::Memtable;
 use crate::options::{SEALED_COUNT_MAX, Sizes, VtOptions};
 use crate::store::Store;
@@ -36,21 +37,26 @@ impl Store {
     ///
     /// # Errors
     /// [`VtError`] if what is stored contradicts itself, or cannot be read.
-    pub(crate) fn prepare(opened: Opened, options: VtOptions) -> Result<Self, VtError> {
+    pub(crate) fn prepare(
+        opened: Opened,
+        options: VtOptions,
+        peers: Arc<Peers>,
+    ) -> Result<Self, VtError> {
         let Opened {
             volume,
             versions,
             log_start,
+            ..
         } = opened;
         let version = version_of(&versions)?;
-        adopt(&volume, &version)?;
+        adopt(&volume, &version, &peers)?;
         let zones_bytes = volume.zones().usage().total;
         let sizes = Sizes::new(&options, zones_bytes, volume.log().capacity_bytes());
         let view = View {
             buffers: vec![Arc::new(empty_buffer(&sizes, log_start))],
             version: Arc::new(version),
         };
-        let store = Self::new(Arc::clone(&volume), options, sizes, view, log_start);
+        let store = Self::new(Arc::clone(&volume), options, sizes, view, log_start, peers);
         for tree in store.version().trees.values() {
             store.note_tree(&tree.info.options);
         }
@@ -208,7 +214,9 @@ impl Store {
             runs.push(run);
         }
         for run in &runs {
-            self.volume.zones().adopt(&extents(&run.extents))?;
+            let wanted = extents(&run.extents);
+            let adopted = self.volume.zones().adopt(&wanted).map_err(VtError::from);
+            adopted.map_err(|e| self.peers.explain(e, self.volume.name(), &wanted))?;
         }
         Ok(Some(runs))
     }
@@ -303,10 +311,12 @@ fn version_of(edits: &[Vec<u8>]) -> Result<Version, VtError> {
     builder.finish()
 }
 
-fn adopt(volume: &Volume, version: &Version) -> Result<(), VtError> {
+fn adopt(volume: &Volume, version: &Version, peers: &Peers) -> Result<(), VtError> {
     // All at once, so that each zone is gone through in order, and once.
     let runs = version.tables().flat_map(|(_, t)| extents(&t.meta().runs));
-    Ok(volume.zones().adopt(&runs.collect::<Vec<_>>())?)
+    let wanted = runs.collect::<Vec<_>>();
+    let adopted = volume.zones().adopt(&wanted).map_err(VtError::from);
+    adopted.map_err(|error| peers.explain(error, volume.name(), &wanted))
 }
 
 #[cfg(test)]

@@ -10,9 +10,10 @@ use crate::defrag::{Watch, run_of};
 use crate::engine::VtEngine;
 use crate::options::Sizes;
 use crate::store::{Store, Worker};
+use std::sync::Arc;
 use std::time::Duration;
 use stitch_base::ErrorKind;
-use stitch_volume::Shrinking;
+use stitch_volume::{Shrinking, Space, VolumeError};
 
 /// How long readers of what was moved are waited for.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -29,8 +30,10 @@ impl VtEngine {
     pub fn grow(&self, device_bytes: u64) -> Result<(), VtError> {
         self.store.check_writable()?;
         self.store.volume.grow(device_bytes)?;
-        self.store.room.notify_all();
-        self.store.signals.wake(Worker::Compaction);
+        for store in self.store.peers.all() {
+            store.room.notify_all();
+            store.signals.wake(Worker::Compaction);
+        }
         Ok(())
     }
 
@@ -66,12 +69,13 @@ impl Store {
     }
 
     fn shrink(&self, device_bytes: u64, watch: &mut Watch<'_>) -> Result<bool, VtError> {
-        let _one_at_a_time = self.evacuation.lock();
+        let _one_at_a_time = self.peers.evacuation.lock();
         self.check_writable()?;
         let areas = self.volume.superblock().areas;
-        let kept = self
-            .sizes_on(device_bytes.saturating_sub(areas.zones_at))
-            .reserve;
+        let zones_bytes = device_bytes.saturating_sub(areas.zones_at);
+        let kept = self.reserves(zones_bytes, &|store| store.sizes_on(zones_bytes).reserve);
+        // Deletes are taken afterwards, too.
+        let kept = kept.max(Space::reserve_bytes_on(zones_bytes));
         // What was deleted need not be moved.
         if !self.give_back(watch)? {
             return Ok(false);
@@ -83,14 +87,25 @@ impl Store {
             return Ok(false);
         }
         let mut shrinking = self.volume.begin_shrink(device_bytes, kept)?;
-        self.forget_avoided();
+        let stores = self.with_others();
+        for store in &stores {
+            store.forget_avoided();
+        }
         let total = shrinking.live_bytes()?;
+        // They need zones that lie side by side, so before all else; if there are none, once more
+        // when all else was moved.
+        match move_logs(&mut shrinking, &stores) {
+            Err(VtError::Volume(VolumeError::NoZones { .. })) => {}
+            other => other?,
+        }
         if !self.empty(&mut shrinking, total, watch)? {
             return Ok(false);
         }
         let committed = shrinking.commit().map_err(VtError::from);
         committed.inspect_err(|error| self.fail(error))?;
-        self.signals.wake(Worker::Compaction);
+        for store in &stores {
+            store.signals.wake(Worker::Compaction);
+        }
         Ok(true)
     }
 
@@ -116,20 +131,21 @@ impl Store {
             if !watch(total - live.min(total), total) {
                 return Ok(false);
             }
-            if self.evacuate_one(&[tail])? {
+            if self.evacuate_any(&[tail], true)? {
                 continue;
             }
             // Values that were written at once, and what write-outs have under way.
-            self.write_all_out()?;
-            if self.evacuate_one(&[tail])? {
+            for store in self.with_others() {
+                store.write_all_out()?;
+            }
+            if self.evacuate_any(&[tail], true)? {
                 continue;
             }
-            let version = self.version();
-            let is_in = |meta| crate::compaction::is_in(meta, &[tail]);
-            if version.tables().any(|(_, table)| is_in(table.meta())) {
+            move_logs(shrinking, &self.with_others())?;
+            let stores = self.peers.all();
+            if stores.iter().any(|store| store.has_tables_in(tail)) {
                 return Err(self.stuck(shrinking, tail));
             }
-            drop(version);
             if clock.monotonic().saturating_sub(moved_at) >= PATIENCE {
                 return Err(VtError::Unmovable {
                     what: format!("{live} bytes that were moved are still being read; try again"),
@@ -140,9 +156,22 @@ impl Store {
         }
     }
 
+    /// True if a table owns anything in a part of the device.
+    fn has_tables_in(&self, part: stitch_format::vt_manifest::Run) -> bool {
+        let version = self.version();
+        let is_in = |meta| crate::compaction::is_in(meta, &[part]);
+        version.tables().any(|(_, table)| is_in(table.meta()))
+    }
+
     /// Why tables are left there.
     fn stuck(&self, shrinking: &Shrinking<'_>, tail: stitch_format::vt_manifest::Run) -> VtError {
-        if self.has_unreadable_in(tail) {
+        if let Some(name) = self.closed_in(tail) {
+            return VtError::Unmovable {
+                what: format!("instance {name} was closed and has data there; open the store anew"),
+                kind: ErrorKind::Conflict,
+            };
+        }
+        if self.with_others().iter().any(|s| s.has_unreadable_in(tail)) {
             let what = "there is data at the end of the volume that cannot be read, and so not \
                         moved; `stitchfs fsck` says whose it is";
             return VtError::Unmovable {
@@ -152,6 +181,14 @@ impl Store {
         }
         shrinking.too_small().into()
     }
+}
+
+/// Moves the logs of all instances out of what is to be cut off.
+fn move_logs(shrinking: &mut Shrinking<'_>, stores: &[Arc<Store>]) -> Result<(), VtError> {
+    for store in stores {
+        shrinking.move_logs(&store.volume)?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -77,7 +77,8 @@ impl Store {
 
     /// Bytes that this class leaves alone.
     fn kept_bytes(&self, class: SpaceClass) -> u64 {
-        let kept = self.sizes_now().reserve;
+        let zones_bytes = self.volume.zones().total_bytes();
+        let kept = self.reserves(zones_bytes, &|store| store.sizes_now().reserve);
         let kept = kept.max(self.volume.space().reserve_bytes());
         match class {
             SpaceClass::Normal => kept,
@@ -112,7 +113,10 @@ impl Store {
             }
             // What was deleted since the last write-out may be worth something.
             self.seal_deletes()?;
-            if !self.write_out_one()? && !self.evacuate_best(&mut tried)? {
+            let has_more = self.write_out_one()?
+                || self.make_room_in_others()
+                || self.evacuate_best(&mut tried)?;
+            if !has_more {
                 // Another thread may have made some meanwhile.
                 return Ok(self.roomy_bytes(SpaceClass::Reserve) > before);
             }

@@ -1,7 +1,7 @@
 //! The state of an open store, shared by callers and background threads.
 //!
 //! Locks, in the order in which they may be taken:
-//! 0. `evacuation`: one evacuation of many zones at a time.
+//! 0. `peers.evacuation`: one evacuation of many zones at a time, on one volume.
 //! 1. `compaction`: one compaction at a time.
 //! 2. `write_out`: one write-out at a time.
 //! 3. `installer`: one version edit at a time.
@@ -17,6 +17,7 @@ use crate::compaction::Obstacles;
 use crate::counters::VtCounters;
 use crate::direct::Streaks;
 use crate::gaps::{DeleteRuns, Gaps};
+use crate::instances::Peers;
 use crate::options::{Sizes, VtOptions};
 use crate::pace::Pace;
 use crate::read::FoldedValues;
@@ -55,8 +56,8 @@ pub(crate) struct Store {
     pub(crate) installer: Mutex<Installer>,
     pub(crate) write_out: Mutex<()>,
     pub(crate) compaction: Mutex<Obstacles>,
-    /// One evacuation of many zones at a time.
-    pub(crate) evacuation: Mutex<()>,
+    /// The stores on the same volume, this one among them.
+    pub(crate) peers: Arc<Peers>,
     pub(crate) pace: Pace,
     /// Length of a run that holds any block which may have to be written now, in bytes.
     pub(crate) longest_run: AtomicU64,
@@ -168,6 +169,7 @@ impl Store {
         sizes: Sizes,
         view: View,
         log_start: Lsn,
+        peers: Arc<Peers>,
     ) -> Self {
         let version = Arc::clone(&view.version);
         let cache = Arc::new(BlockCache::new(
@@ -194,7 +196,7 @@ impl Store {
             installer: Mutex::new(Installer { log_start }),
             write_out: Mutex::new(()),
             compaction: Mutex::new(Obstacles::new()),
-            evacuation: Mutex::new(()),
+            peers,
             pace: Pace::default(),
             longest_run: AtomicU64::new(0),
             signals: Signals::default(),

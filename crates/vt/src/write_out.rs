@@ -43,7 +43,8 @@ impl Store {
                 }
                 // It was promised space, but holes may be too short for its blocks.
                 Err(error) if error.kind() == ErrorKind::NoSpace && !self.is_failed() => {
-                    if !self.compact_one(Pressure::Room).unwrap_or(false) {
+                    let has_room = self.compact_one(Pressure::Room).unwrap_or(false);
+                    if !has_room && !self.compact_others() {
                         // The log has all of it, so it can be tried again. Whoever waits for it is told.
                         if !self.lacks_space.swap(true, Ordering::Relaxed) {
                             tracing::warn!(%error, "a memtable finds no space to be written out");

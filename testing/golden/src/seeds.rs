@@ -243,6 +243,7 @@ fn superblock() -> Superblock {
         incompatible: 0,
         salt: SALT,
         closed: Closed::default(),
+        instances: Vec::new(),
     }
 }
 

@@ -54,6 +54,7 @@ impl Tiny {
             incompatible: 0,
             salt: SALT,
             closed: Closed::default(),
+            instances: Vec::new(),
         };
         let origin = header.encode(SALT, &[]).0;
         write(&device, areas.version_log_at, &origin);

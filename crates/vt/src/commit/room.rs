@@ -44,6 +44,8 @@ impl Store {
         if missing == 0 {
             return Ok(Some(used));
         }
+        // Others on the volume ask, too.
+        let one_at_a_time = self.peers.promising.lock();
         let free_bytes = self.free_bytes(class);
         let refused = KvError::NoSpace {
             needed_bytes: missing,
@@ -53,12 +55,14 @@ impl Store {
             return Ok(None);
         }
         if missing > free_bytes {
+            drop(one_at_a_time);
             // What waits to be written out may take less than was promised to it.
             let has_more = MutexGuard::unlocked(committer, || self.finish_write_outs())?;
             return has_more.then_some(None).ok_or(refused);
         }
         let roomy_bytes = self.roomy_bytes(class);
         if missing.saturating_sub(used.page_bytes) > roomy_bytes {
+            drop(one_at_a_time);
             // The space is there, in holes.
             let has_more = MutexGuard::unlocked(committer, || self.make_room_of_holes())?;
             return has_more.then_some(None).ok_or(refused);
@@ -123,7 +127,7 @@ impl Store {
     /// Writes out what is sealed. Answers false if nothing was.
     fn finish_write_outs(&self) -> Result<bool, VtError> {
         if self.views.get().sealed_count() == 0 {
-            return Ok(false);
+            return Ok(self.finish_others());
         }
         while self.write_out_one()? {}
         Ok(true)

@@ -88,7 +88,7 @@ impl Places {
             let hole = fills.then(|| zones.allocate_hole(want, min)).flatten();
             let extent = match hole {
                 Some(hole) => hole,
-                None => zones.allocate(want, min, stream)?,
+                None => zones.allocate(want, min, self.volume.stream(stream))?,
             };
             let mut at = extent.addr;
             for len in left {

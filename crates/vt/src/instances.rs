@@ -1,0 +1,347 @@
+//! Several stores on one volume.
+//!
+//! The first instance's engine opens all, and holds the engines of the others. Each has its version,
+//! its memtables, its log and its threads; zones and space are one. So what is done for the zones is
+//! done for all stores together: a zone is empty when what any of them has in it was moved, what is
+//! kept back for compactions is the sum of what each needs, and a store that finds no room looks for
+//! what others can give back.
+//!
+//! Opening: first all that is in use is found, of every store, and nothing is written; only then does
+//! any of them begin.
+//!
+//! Locks: [`Peers::evacuation`] stands first in the order of `store`; [`Peers::promising`] is taken
+//! with a committer's lock held; the list is a leaf. No lock of one store is taken with one of another
+//! held, but for the installers' in [`Store::check`], in the order of the list.
+
+use crate::VtError;
+use crate::background;
+use crate::compaction::Pressure;
+use crate::engine::VtEngine;
+use crate::options::VtOptions;
+use crate::store::Store;
+use crate::version::extents;
+use std::sync::{Arc, Weak};
+use stitch_base::sync::Mutex;
+use stitch_format::vt_manifest::Run;
+use stitch_volume::{Class, Extent, InstanceOptions, Opened, Volume, VolumeError};
+
+/// What the stores of one volume know of each other.
+#[derive(Default)]
+pub(crate) struct Peers {
+    /// One evacuation of many zones at a time.
+    pub(crate) evacuation: Mutex<()>,
+    /// One promise of space to a commit at a time.
+    pub(crate) promising: Mutex<()>,
+    stores: Mutex<Vec<Weak<Store>>>,
+}
+
+impl Peers {
+    /// All stores that are open, the first one first.
+    pub(crate) fn all(&self) -> Vec<Arc<Store>> {
+        self.stores
+            .lock()
+            .iter()
+            .filter_map(Weak::upgrade)
+            .collect()
+    }
+
+    fn add(&self, store: &Arc<Store>) {
+        self.stores.lock().push(Arc::downgrade(store));
+    }
+
+    /// Says who else owns a byte that cannot be owned again.
+    pub(crate) fn explain(&self, error: VtError, name: &str, wanted: &[Extent]) -> VtError {
+        let owned = |store: &Store| {
+            let mut owned = store.owned();
+            owned.retain(|own| {
+                let is_shared = |e: &Extent| e.addr < own.end() && own.addr < e.end();
+                wanted.iter().any(is_shared)
+            });
+            let shared = owned.first().copied()?;
+            Some((shared, store.volume.name().to_owned()))
+        };
+        let found = self.all().iter().find_map(|store| owned(store));
+        found.map_or(error, |(shared, other)| VtError::Version {
+            what: format!(
+                "instance {other} and instance {name} both own bytes from {} to {}",
+                shared.addr,
+                shared.end()
+            ),
+        })
+    }
+}
+
+/// Opens all instances of a volume.
+pub(crate) fn open(mut opened: Opened, options: &VtOptions) -> Result<Arc<VtEngine>, VtError> {
+    let further = std::mem::take(&mut opened.further);
+    let options = VtOptions {
+        memory_bytes: options.memory_bytes / (further.len() as u64 + 1),
+        ..options.clone()
+    };
+    let peers = Arc::new(Peers::default());
+    let mut stores = Vec::new();
+    for opened in std::iter::once(opened).chain(further) {
+        stores.push(prepare(opened, &options, &peers)?);
+    }
+    for store in &stores {
+        store
+            .begin()
+            .map_err(|error| of_instance(&store.volume, error))?;
+    }
+    let mut engines = Vec::new();
+    for store in stores {
+        engines.push(start(store)?);
+    }
+    let first = engines.remove(0);
+    *first.further.lock() = engines;
+    Ok(first)
+}
+
+fn prepare(opened: Opened, options: &VtOptions, peers: &Arc<Peers>) -> Result<Arc<Store>, VtError> {
+    let volume = Arc::clone(&opened.volume);
+    let store = Store::prepare(opened, options.clone(), Arc::clone(peers));
+    let store = store.map_err(|error| of_instance(&volume, error))?;
+    let store = Arc::new(store);
+    peers.add(&store);
+    Ok(store)
+}
+
+fn of_instance(volume: &Volume, error: VtError) -> VtError {
+    match volume.is_first() {
+        true => error,
+        false => VtError::Instance {
+            name: volume.name().to_owned(),
+            source: Box::new(error),
+        },
+    }
+}
+
+/// Starts the threads of a store, if it is to have any.
+fn start(store: Arc<Store>) -> Result<Arc<VtEngine>, VtError> {
+    let has_threads = store.options.background && !store.volume.is_read_only();
+    let threads = match has_threads {
+        true => background::start(&store)?,
+        false => Vec::new(),
+    };
+    Ok(Arc::new(VtEngine::new(store, threads)))
+}
+
+impl VtEngine {
+    /// Which instance of the volume this is.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.store.volume.name()
+    }
+
+    /// The engines of the volume's further instances, in order of their names. They are the first
+    /// engine's: closing it closes them, and dropping it lets go of them. Empty for all others.
+    #[must_use]
+    pub fn further(&self) -> Vec<Arc<Self>> {
+        self.further.lock().clone()
+    }
+
+    /// Makes another instance on the volume, which is empty, and opens it. For the first engine.
+    ///
+    /// # Errors
+    /// As [`stitch_volume::Volume::create_instance`]; [`VolumeError::Invalid`] if this is not the first.
+    ///
+    /// # Durability
+    /// It is durable when this returns. A crash leaves all of it or nothing.
+    pub fn create_instance(
+        &self,
+        name: &str,
+        options: &InstanceOptions,
+    ) -> Result<Arc<Self>, VtError> {
+        self.check_first()?;
+        self.store.check_writable()?;
+        let mut further = self.further.lock();
+        // What the others keep free stays so.
+        let one_at_a_time = self.store.peers.promising.lock();
+        self.store.check_room_for_another(options)?;
+        let opened = self.store.volume.create_instance(name, options)?;
+        drop(one_at_a_time);
+        let vt_options = &self.store.options;
+        let store = prepare(opened, vt_options, &self.store.peers)?;
+        store.begin()?;
+        let made = start(store)?;
+        further.push(Arc::clone(&made));
+        further.sort_by(|a, b| a.name().cmp(b.name()));
+        Ok(made)
+    }
+
+    /// Removes an instance with all that is in it. Its engine takes no more writes. Its space is free
+    /// when the volume is opened next. For the first engine.
+    ///
+    /// # Errors
+    /// As [`stitch_volume::Volume::remove_instance`]; [`VolumeError::Invalid`] if this is not the first.
+    ///
+    /// # Durability
+    /// It is gone when this returns. A crash leaves all of it or nothing.
+    pub fn remove_instance(&self, name: &str) -> Result<(), VtError> {
+        self.check_first()?;
+        self.store.check_writable()?;
+        let mut further = self.further.lock();
+        let index = further.iter().position(|engine| engine.name() == name);
+        if let Some(index) = index {
+            let engine = &further[index];
+            engine.store.mark_closed();
+            engine.stop_threads();
+        }
+        self.store.volume.remove_instance(name)?;
+        if let Some(index) = index {
+            further.remove(index);
+        }
+        Ok(())
+    }
+
+    fn check_first(&self) -> Result<(), VtError> {
+        if self.store.volume.is_first() {
+            return Ok(());
+        }
+        let reason = "instances are made and removed by the first one".to_owned();
+        Err(VolumeError::Invalid { reason }.into())
+    }
+
+    /// Closes the further instances. The first failure is told, when all were tried.
+    pub(crate) fn close_further(&self) -> Result<(), VtError> {
+        let mut result = Ok(());
+        for engine in self.further() {
+            let closed = engine.close_one();
+            result = result.and(closed.map_err(|e| of_instance(engine.volume(), e)));
+        }
+        result
+    }
+}
+
+impl Store {
+    /// What tables and runs of this store own.
+    fn owned(&self) -> Vec<Extent> {
+        let view = self.views.get();
+        let tables = view.version.tables();
+        let mut owned: Vec<Extent> = tables.flat_map(|(_, t)| extents(&t.meta().runs)).collect();
+        let runs = view.buffers.iter().flat_map(|b| b.direct.all());
+        owned.extend(runs.flat_map(|run| extents(&run.extents)));
+        owned
+    }
+
+    /// The other stores of the volume that take writes.
+    fn others(&self) -> impl Iterator<Item = Arc<Self>> {
+        let all = self.peers.all().into_iter();
+        all.filter(|s| !std::ptr::eq(&raw const **s, self) && s.check_writable().is_ok())
+    }
+
+    /// All stores of the volume that take writes.
+    pub(crate) fn with_others(&self) -> Vec<Arc<Self>> {
+        let mut all = self.peers.all();
+        all.retain(|store| store.check_writable().is_ok());
+        all
+    }
+
+    /// What all stores keep free for compactions on so many bytes of zones: what each needs, but of
+    /// many stores no more than a quarter. A compaction that finds no space is tried again.
+    pub(crate) fn reserves(&self, zones_bytes: u64, of: &dyn Fn(&Self) -> u64) -> u64 {
+        let all = self.peers.all();
+        let sum: u64 = all.iter().map(|store| of(store)).sum();
+        sum.min(zones_bytes / 4).max(of(self))
+    }
+
+    /// Refuses another store where there is no room for its logs, and for what all keep free then.
+    fn check_room_for_another(&self, options: &InstanceOptions) -> Result<(), VtError> {
+        let volume = &self.volume;
+        let reserve = self.sizes_now().reserve;
+        let zones_bytes = volume.zones().total_bytes();
+        let all: u64 = self.peers.all().iter().map(|s| s.sizes_now().reserve).sum();
+        let kept = (all + reserve).min(zones_bytes / 4).max(reserve);
+        let kept = kept.max(volume.space().reserve_bytes());
+        let wanted_bytes = volume.instance_bytes(options)? + kept;
+        let free_bytes = volume.space().available_bytes(Class::Internal);
+        if wanted_bytes <= free_bytes {
+            return Ok(());
+        }
+        Err(VtError::Volume(VolumeError::NoSpace {
+            wanted_bytes,
+            free_bytes,
+        }))
+    }
+
+    /// Takes one table of any store out of parts of the device. Answers false if none is left there
+    /// that can be. Unless `waits`, other stores that compact now are passed over.
+    ///
+    /// # Errors
+    /// As [`Self::evacuate_one`].
+    pub(crate) fn evacuate_any(&self, zones: &[Run], waits: bool) -> Result<bool, VtError> {
+        for store in self.with_others() {
+            let is_own = std::ptr::eq(&raw const *store, self);
+            if !waits && !is_own && store.compaction.try_lock().is_none() {
+                continue;
+            }
+            let evacuated = store.evacuate_one(zones);
+            if evacuated.map_err(|error| of_instance(&store.volume, error))? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Makes room in another store. Answers false if there is nothing to be done.
+    pub(crate) fn make_room_in_others(&self) -> bool {
+        self.others().any(|store| {
+            let made = store.compact_one(Pressure::Room).and_then(|has_worked| {
+                if has_worked {
+                    return Ok(true);
+                }
+                store.seal_deletes()?;
+                store.write_out_one()
+            });
+            // A failure is told to whoever uses that store.
+            made.unwrap_or(false)
+        })
+    }
+
+    /// Compacts another store to make room. Answers false if there is nothing to be done.
+    pub(crate) fn compact_others(&self) -> bool {
+        self.others()
+            .any(|store| store.compact_one(Pressure::Room).unwrap_or(false))
+    }
+
+    /// Writes out what is sealed in other stores. Answers false if nothing was.
+    pub(crate) fn finish_others(&self) -> bool {
+        let mut has_any = false;
+        for store in self.others() {
+            while store.write_out_one().unwrap_or(false) {
+                has_any = true;
+            }
+        }
+        has_any
+    }
+
+    /// The instance that was closed with data in a part of the device, if any.
+    pub(crate) fn closed_in(&self, part: Run) -> Option<String> {
+        let is_in = |e: &Extent| e.addr < part.end() && part.addr < e.end();
+        let all = self.peers.all().into_iter();
+        let mut closed = all.filter(|store| store.check_writable().is_err());
+        let found = closed.find(|store| store.owned().iter().any(is_in));
+        found.map(|store| store.volume.name().to_owned())
+    }
+
+    /// What two stores own, as text; each pair once.
+    pub(crate) fn shared_bytes(stores: &[Arc<Self>]) -> Vec<String> {
+        let mut all: Vec<(Extent, usize)> = Vec::new();
+        for (index, store) in stores.iter().enumerate() {
+            all.extend(store.owned().into_iter().map(|extent| (extent, index)));
+        }
+        all.sort_unstable();
+        let pairs = all.windows(2).filter(|pair| {
+            let ((a, owner), (b, other)) = (pair[0], pair[1]);
+            owner != other && a.end() > b.addr
+        });
+        let name = |index: usize| stores[index].volume.name();
+        pairs
+            .map(|pair| {
+                let ((_, owner), (b, other)) = (pair[0], pair[1]);
+                let (owner, other) = (name(owner), name(other));
+                format!("instances {owner} and {other} both own byte {}", b.addr)
+            })
+            .collect()
+    }
+}
