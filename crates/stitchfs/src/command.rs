@@ -11,6 +11,7 @@ mod defrag;
 mod fsck;
 mod grow;
 mod info;
+mod instance;
 mod live;
 mod log;
 mod mkfs;
@@ -48,6 +49,7 @@ enum Command {
     Umount(umount::Args),
     Fsck(fsck::Args),
     Info(info::Args),
+    Instance(instance::Args),
     Stats(stats::Args),
     Defrag(defrag::Args),
     Trim(trim::Args),
@@ -106,6 +108,7 @@ pub(crate) fn run(args: Vec<OsString>) -> ExitCode {
         Command::Umount(args) => umount::run(&args),
         Command::Fsck(args) => fsck::run(&args),
         Command::Info(args) => info::run(&args),
+        Command::Instance(args) => instance::run(&args),
         Command::Stats(args) => stats::run(&args),
         Command::Defrag(args) => defrag::run(&args),
         Command::Trim(args) => trim::run(&args),

@@ -6,6 +6,7 @@ mod tree;
 pub use rows::Rows;
 pub use tree::Tree;
 
+use crate::instances;
 use crate::make::{self, MakeOptions};
 use crate::space::{self, Resized};
 use crate::store::{Store, StoreOptions, open_engine};
@@ -19,7 +20,7 @@ use stitch_volume::Volume;
 use stitch_vt::{Defragged, VtEngine, Watch};
 
 /// Trees whose names begin so are those of the file system in a store.
-const FILE_SYSTEM: &str = "fs/";
+pub(crate) const FILE_SYSTEM: &str = "fs/";
 
 /// An ordered, transactional key-value store: any number of [`Tree`]s that are changed together by
 /// [`Batch`]es. A handle: cheap to clone, to be shared by threads.
@@ -48,8 +49,10 @@ const FILE_SYSTEM: &str = "fs/";
 /// ```
 #[derive(Clone)]
 pub struct Database {
-    engine: Arc<dyn Engine>,
-    vt: Arc<VtEngine>,
+    /// The engine of the first instance, which has those of the others.
+    pub(crate) first: Arc<VtEngine>,
+    pub(crate) engine: Arc<dyn Engine>,
+    pub(crate) vt: Arc<VtEngine>,
 }
 
 impl std::fmt::Debug for Database {
@@ -146,8 +149,10 @@ impl Database {
             discard: options.discard,
         };
         let opened = Volume::open(device, &volume_options)?;
-        let vt = open_engine(opened, options, options.memory_bytes)?;
+        let first = open_engine(opened, options, options.memory_bytes)?;
+        let vt = instances::choose(&first, options.instance.as_deref())?;
         Ok(Self {
+            first,
             engine: Arc::clone(&vt) as Arc<dyn Engine>,
             vt,
         })
@@ -282,7 +287,8 @@ impl Database {
         self.engine.limits()
     }
 
-    /// Space of the store, in bytes: that of its file system too, if it has one.
+    /// Space of the store, in bytes: that of its file system too, if it has one, and of all
+    /// instances.
     #[must_use]
     pub fn space(&self) -> SpaceUsage {
         self.engine.space()
@@ -319,7 +325,7 @@ impl Database {
     /// # Errors
     /// See [`StoreError`]. What was moved stays moved.
     pub fn defrag(&self, watch: &mut Watch<'_>) -> Result<Defragged, StoreError> {
-        Ok(self.vt.defrag(watch)?)
+        Ok(self.first.defrag(watch)?)
     }
 
     /// Tells the device of all that is free. Answers the bytes. The space of a file goes back to its
@@ -328,7 +334,7 @@ impl Database {
     /// # Errors
     /// See [`StoreError`].
     pub fn trim(&self, watch: &mut Watch<'_>) -> Result<u64, StoreError> {
-        space::trim(&self.vt, watch)
+        space::trim(&self.first, watch)
     }
 
     /// Makes the store longer: `bytes`, or as long as its device is by now. A file gets all of its
@@ -341,7 +347,7 @@ impl Database {
     /// # Durability
     /// Durable when this returns; a crash leaves the old length or the new one.
     pub fn grow(&self, bytes: Option<u64>) -> Result<Resized, StoreError> {
-        space::grow(&self.vt, &self.name(), bytes)
+        space::grow(&self.first, &self.name(), bytes)
     }
 
     /// Makes the store `bytes` long: moves what is behind that, and gives the rest of a file back to
@@ -364,20 +370,21 @@ impl Database {
     /// # Ok::<(), stitchfs::StoreError>(())
     /// ```
     pub fn shrink(&self, bytes: u64, watch: &mut Watch<'_>) -> Result<Resized, StoreError> {
-        space::shrink(&self.vt, &self.name(), bytes, watch)
+        space::shrink(&self.first, &self.name(), bytes, watch)
     }
 
     fn name(&self) -> PathBuf {
         PathBuf::from(self.vt.volume().device().geometry().name)
     }
 
-    /// Writes everything out and ends background work: nothing more is taken afterwards. Dropping
+    /// Writes everything out and ends background work, in all instances of the store: nothing more is
+    /// taken afterwards. Dropping
     /// the last handle without it is as safe; the next open has more to do.
     ///
     /// # Errors
     /// As [`Self::sync`].
     pub fn close(&self) -> Result<(), StoreError> {
-        Ok(self.engine.close()?)
+        Ok(self.first.close()?)
     }
 }
 
@@ -388,6 +395,7 @@ impl Store {
     #[must_use]
     pub fn database(&self) -> Database {
         Database {
+            first: Arc::clone(&self.first),
             engine: Arc::clone(self.engine()),
             vt: Arc::clone(&self.vt),
         }

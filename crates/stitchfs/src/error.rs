@@ -54,6 +54,18 @@ pub enum StoreError {
         /// The store.
         path: PathBuf,
     },
+    /// An instance without a file system.
+    #[error(
+        "{}: instance {instance} has no file system in it; programs use it, or it was not created \
+         with --fs",
+        path.display()
+    )]
+    NoFileSystemIn {
+        /// The store.
+        path: PathBuf,
+        /// The instance's name.
+        instance: String,
+    },
     /// From the device.
     #[error(transparent)]
     Device(#[from] DeviceError),
@@ -87,7 +99,7 @@ impl StoreError {
                 _ => ErrorKind::Io,
             },
             Self::Device(error) => error.kind(),
-            Self::NoFileSystem { .. } => ErrorKind::NotFound,
+            Self::NoFileSystem { .. } | Self::NoFileSystemIn { .. } => ErrorKind::NotFound,
             Self::Volume(error) => error.kind(),
             Self::Vt(error) => error.kind(),
             Self::Kv(error) => error.kind(),
@@ -104,12 +116,12 @@ impl StoreError {
 
     /// True if the end of the log is damaged, and the rest can be had by giving it up.
     #[must_use]
-    pub const fn is_log_damaged(&self) -> bool {
-        matches!(
-            self,
-            Self::Volume(VolumeError::LogDamaged { .. })
-                | Self::Vt(VtError::Volume(VolumeError::LogDamaged { .. }))
-        )
+    pub fn is_log_damaged(&self) -> bool {
+        match self {
+            Self::Volume(VolumeError::LogDamaged { .. }) => true,
+            Self::Vt(error) => is_log_damaged(error),
+            _ => false,
+        }
     }
 
     /// True if this user, or anybody, may not open the store like that.
@@ -138,6 +150,14 @@ impl StoreError {
             },
             _ => false,
         }
+    }
+}
+
+fn is_log_damaged(error: &VtError) -> bool {
+    match error {
+        VtError::Volume(VolumeError::LogDamaged { .. }) => true,
+        VtError::Instance { source, .. } => is_log_damaged(source),
+        _ => false,
     }
 }
 

@@ -2,14 +2,22 @@
 
 use serde_json::{Value, json};
 use std::path::Path;
+use stitch_format::instance::FIRST;
 use stitch_format::superblock::Superblock;
+
+/// Names of all instances of a store, `main` first.
+#[must_use]
+pub fn instances(superblock: &Superblock) -> Vec<String> {
+    let further = superblock.instances.iter().map(|i| i.name.clone());
+    std::iter::once(FIRST.to_owned()).chain(further).collect()
+}
 
 /// The facts of a store's superblock.
 #[must_use]
 pub fn identity(store: &Path, superblock: &Superblock) -> Value {
     let areas = &superblock.areas;
     let (major, minor) = superblock.version;
-    json!({
+    let mut out = json!({
         "store": store,
         "label": superblock.label,
         "uuid": uuid::Uuid::from_bytes(superblock.uuid).to_string(),
@@ -19,5 +27,9 @@ pub fn identity(store: &Path, superblock: &Superblock) -> Value {
         "zone_bytes": areas.zone_bytes,
         "version_log_bytes": areas.version_log_bytes,
         "backup_log_bytes": areas.backup_log_bytes,
-    })
+    });
+    if !superblock.instances.is_empty() {
+        out["instances"] = json!(instances(superblock));
+    }
+    out
 }

@@ -34,6 +34,7 @@ mod database;
 mod error;
 mod host;
 mod identity;
+mod instances;
 mod jobs;
 mod make;
 pub mod memory;
@@ -45,7 +46,7 @@ pub use bytes::Bytes;
 pub use database::{Database, Rows, Tree};
 pub use error::StoreError;
 pub use host::Host;
-pub use identity::identity;
+pub use identity::{identity, instances as instance_names};
 pub use make::{MakeOptions, RootOwner, store_path};
 pub use space::Resized;
 pub use stitch_base::{ErrorKind, Seqno, TreeId};
@@ -56,7 +57,7 @@ pub use stitch_kv::{
     Limits, Snapshot, SpaceClass, SpaceUsage, TreeInfo, TreeOptions, UpsertFn, UpsertRegistry,
     Violation, counters, prefix_end, upsert_fn,
 };
-pub use stitch_volume::Durability;
+pub use stitch_volume::{Durability, InstanceOptions};
 pub use stitch_vt::{Defragged, StitchByKey, Watch};
 pub use store::{Checked, Finding, Made, Store, StoreOptions, make};
 pub use task::Task;

@@ -2,7 +2,7 @@
 
 use crate::make::{self, MakeOptions, RootOwner};
 use crate::space::{self, Resized};
-use crate::{StoreError, identity};
+use crate::{StoreError, identity, instances};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use stitch_device::{Device, IoMode};
 use stitch_fs::{
     AtimePolicy, Caller, CompressOptions, FileSystem, FsError, FsOptions, SetAttr, fsck,
 };
-use stitch_kv::{Engine, LostKeys, UpsertRegistry, Violation};
+use stitch_kv::{Engine, LostKeys, UpsertRegistry};
 use stitch_volume::{Durability, Opened, Volume};
 use stitch_vt::{Defragged, StitchByKey, VtEngine, VtOptions, Watch};
 
@@ -43,6 +43,9 @@ pub struct StoreOptions {
     /// How a block device is read and written. A file goes through the page cache; `Direct` and `Ring`
     /// are errors there.
     pub io: IoMode,
+    /// Which instance of the store is meant; by default the one that every store has, `main`. All
+    /// are opened, and share the memory.
+    pub instance: Option<String>,
 }
 
 impl Default for StoreOptions {
@@ -59,6 +62,7 @@ impl Default for StoreOptions {
             stitch_by_key: None,
             discard: false,
             io: IoMode::default(),
+            instance: None,
         }
     }
 }
@@ -83,7 +87,7 @@ pub fn make(
             superblock: Volume::identify(device.as_ref())?,
         };
         let store = Store::on_device(Arc::clone(device), &StoreOptions::default())?;
-        store.format_file_system(options)?;
+        format_file_system(&store.engine, options)?;
         store.close()?;
         Ok(made)
     })
@@ -114,13 +118,16 @@ pub struct Finding {
 pub struct Checked {
     /// All that is wrong.
     pub findings: Vec<Finding>,
-    issues: Vec<fsck::Issue>,
+    /// Of file systems, with the instances that they are in.
+    issues: Vec<(String, Vec<fsck::Issue>)>,
 }
 
 /// An open store. Closing it writes everything out; dropping it is as safe, but the next open has
 /// more to do.
 pub struct Store {
     path: PathBuf,
+    /// The engine of the first instance, which has those of the others.
+    pub(crate) first: Arc<VtEngine>,
     pub(crate) vt: Arc<VtEngine>,
     engine: Arc<dyn Engine>,
     options: StoreOptions,
@@ -163,36 +170,21 @@ impl Store {
             discard: options.discard,
         };
         let opened = Volume::open(device, &volume_options)?;
-        let volume = Arc::clone(&opened.volume);
+        let volumes = volumes(&opened);
         if options.drop_log_tail {
-            volume.log().accept_loss();
+            volumes.iter().for_each(|volume| volume.log().accept_loss());
         }
         let memory_bytes = options.memory_bytes - inode_bytes(options.memory_bytes);
-        let vt = open_engine(opened, options, memory_bytes)?;
+        let first = open_engine(opened, options, memory_bytes)?;
+        let vt = instances::choose(&first, options.instance.as_deref())?;
         Ok(Self {
             path: name.canonicalize().unwrap_or(name),
             engine: Arc::clone(&vt) as Arc<dyn Engine>,
+            first,
             vt,
             options: options.clone(),
-            damage: met_at_open(&volume),
+            damage: volumes.iter().flat_map(|v| met_at_open(v)).collect(),
         })
-    }
-
-    fn format_file_system(&self, options: &MakeOptions) -> Result<(), StoreError> {
-        let fs_options = FsOptions::default();
-        let root = options.root;
-        FileSystem::format(&self.engine, &fs_options, (root.uid, root.gid))?;
-        stitch_fs::set_compression(&self.engine, options.compress)?;
-        if root.mode == RootOwner::default().mode {
-            return Ok(());
-        }
-        let set = SetAttr {
-            perm: Some(root.mode),
-            ..SetAttr::default()
-        };
-        let fs = FileSystem::open(Arc::clone(&self.engine), fs_options)?;
-        fs.set_attr(&Caller::ROOT, stitch_base::Ino::ROOT, &set)?;
-        Ok(fs.close()?)
     }
 
     /// Opens the file system in the store. Once at a time.
@@ -216,6 +208,10 @@ impl Store {
 
     fn explain(&self, error: FsError) -> StoreError {
         match error.kind() {
+            ErrorKind::NotFound if !self.vt.volume().is_first() => StoreError::NoFileSystemIn {
+                path: self.path.clone(),
+                instance: self.vt.name().to_owned(),
+            },
             ErrorKind::NotFound => StoreError::NoFileSystem {
                 path: self.path.clone(),
             },
@@ -245,6 +241,7 @@ impl Store {
     #[must_use]
     pub fn identity(&self) -> Value {
         let mut out = identity(&self.path, &self.vt.volume().superblock());
+        out["instance"] = json!(self.vt.name());
         let space = self.engine.space();
         out["space_total_bytes"] = json!(space.total_bytes);
         out["space_free_bytes"] = json!(space.free_bytes);
@@ -263,39 +260,72 @@ impl Store {
             .collect()
     }
 
-    /// Reads everything and checks every rule of the engine and of the file system. `progress` is
-    /// told bytes done and bytes to do, and that twice: first for blocks, then for rows.
+    /// Reads everything and checks every rule of the engine and of the file system, in all
+    /// instances. `progress` is told bytes done and bytes to do, and that twice: first for blocks,
+    /// then for rows.
     ///
     /// # Errors
     /// Only where the check itself cannot go on.
     pub fn check(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<Checked, StoreError> {
         let mut checked = Checked::default();
+        let further = self.first.further();
+        for vt in std::iter::once(&self.first).chain(&further) {
+            self.check_instance(vt, progress, &mut checked)?;
+        }
+        Ok(checked)
+    }
+
+    fn check_instance(
+        &self,
+        vt: &Arc<VtEngine>,
+        progress: &mut dyn FnMut(u64, u64),
+        checked: &mut Checked,
+    ) -> Result<(), StoreError> {
+        let engine = Arc::clone(vt) as Arc<dyn Engine>;
+        let is_first = vt.volume().is_first();
+        let named = |detail: String| match is_first {
+            true => detail,
+            false => format!("instance {}: {detail}", vt.name()),
+        };
         let mut total_bytes = 0;
-        let violations = self.engine.check(&mut |done, total| {
+        let violations = engine.check(&mut |done, total| {
             total_bytes = total;
             progress(done, total);
         });
         let violations = violations?;
         let lost: Vec<LostKeys> = violations.iter().filter_map(|v| v.lost.clone()).collect();
-        checked.findings = violations.into_iter().map(of_engine).collect();
-        let mut rows = |_| progress(total_bytes, total_bytes);
-        match fsck::check_around(&self.engine, &lost, &mut rows) {
-            Ok(issues) => checked.issues = issues,
-            // A damaged block was found above already, with its place.
-            Err(error) if error.kind() == ErrorKind::Corrupt => checked.findings.push(Finding {
-                rule: "file-system".to_owned(),
-                detail: format!("cannot be checked: {error}"),
+        checked
+            .findings
+            .extend(violations.into_iter().map(|violation| Finding {
+                rule: violation.rule.to_owned(),
+                detail: named(violation.detail),
                 is_repairable: false,
-            }),
-            Err(error) => return Err(self.explain(error)),
+            }));
+        if !is_first && !instances::has_file_system(&engine) {
+            return Ok(());
         }
+        let mut rows = |_| progress(total_bytes, total_bytes);
+        let issues = match fsck::check_around(&engine, &lost, &mut rows) {
+            Ok(issues) => issues,
+            // A damaged block was found above already, with its place.
+            Err(error) if error.kind() == ErrorKind::Corrupt => {
+                checked.findings.push(Finding {
+                    rule: "file-system".to_owned(),
+                    detail: named(format!("cannot be checked: {error}")),
+                    is_repairable: false,
+                });
+                return Ok(());
+            }
+            Err(error) => return Err(self.explain(error)),
+        };
         let of_issue = |issue: &fsck::Issue| Finding {
             rule: "file-system".to_owned(),
-            detail: issue.to_string(),
+            detail: named(issue.to_string()),
             is_repairable: issue.is_repairable(),
         };
-        checked.findings.extend(checked.issues.iter().map(of_issue));
-        Ok(checked)
+        checked.findings.extend(issues.iter().map(of_issue));
+        checked.issues.push((vt.name().to_owned(), issues));
+        Ok(())
     }
 
     /// Repairs what can be repaired of what [`Self::check`] found. Check again afterwards.
@@ -303,8 +333,13 @@ impl Store {
     /// # Errors
     /// See [`StoreError`].
     pub fn repair(&self, checked: &Checked) -> Result<u64, StoreError> {
-        let count = fsck::repair(&self.engine, &checked.issues)?;
-        self.engine.sync()?;
+        let mut count = 0;
+        for (name, issues) in &checked.issues {
+            let vt = instances::choose(&self.first, Some(name))?;
+            let engine = vt as Arc<dyn Engine>;
+            count += fsck::repair(&engine, issues)?;
+            engine.sync()?;
+        }
         Ok(count)
     }
 
@@ -313,7 +348,7 @@ impl Store {
     /// # Errors
     /// See [`StoreError`]. What was moved stays moved.
     pub fn defrag(&self, watch: &mut Watch<'_>) -> Result<Defragged, StoreError> {
-        Ok(self.vt.defrag(watch)?)
+        Ok(self.first.defrag(watch)?)
     }
 
     /// As [`Database::trim`](crate::Database::trim).
@@ -321,7 +356,7 @@ impl Store {
     /// # Errors
     /// See [`StoreError`].
     pub fn trim(&self, watch: &mut Watch<'_>) -> Result<u64, StoreError> {
-        space::trim(&self.vt, watch)
+        space::trim(&self.first, watch)
     }
 
     /// As [`Database::grow`](crate::Database::grow).
@@ -329,7 +364,7 @@ impl Store {
     /// # Errors
     /// [`StoreError::Size`]; see [`StoreError`].
     pub fn grow(&self, bytes: Option<u64>) -> Result<Resized, StoreError> {
-        space::grow(&self.vt, &self.path, bytes)
+        space::grow(&self.first, &self.path, bytes)
     }
 
     /// As [`Database::shrink`](crate::Database::shrink).
@@ -337,16 +372,43 @@ impl Store {
     /// # Errors
     /// [`StoreError::Size`]; see [`StoreError`].
     pub fn shrink(&self, bytes: u64, watch: &mut Watch<'_>) -> Result<Resized, StoreError> {
-        space::shrink(&self.vt, &self.path, bytes, watch)
+        space::shrink(&self.first, &self.path, bytes, watch)
     }
 
-    /// Writes everything out and lets go of the device when the last owner of the engine does.
+    /// Writes everything out, of all instances, and lets go of the device when the last owner of the engine does.
     ///
     /// # Errors
     /// See [`StoreError`]; what was acknowledged may not be durable then.
     pub fn close(&self) -> Result<(), StoreError> {
-        Ok(self.engine.close()?)
+        Ok(self.first.close()?)
     }
+}
+
+/// Makes an empty file system in an engine.
+pub(crate) fn format_file_system(
+    engine: &Arc<dyn Engine>,
+    options: &MakeOptions,
+) -> Result<(), StoreError> {
+    let fs_options = FsOptions::default();
+    let root = options.root;
+    FileSystem::format(engine, &fs_options, (root.uid, root.gid))?;
+    stitch_fs::set_compression(engine, options.compress)?;
+    if root.mode == RootOwner::default().mode {
+        return Ok(());
+    }
+    let set = SetAttr {
+        perm: Some(root.mode),
+        ..SetAttr::default()
+    };
+    let fs = FileSystem::open(Arc::clone(engine), fs_options)?;
+    fs.set_attr(&Caller::ROOT, stitch_base::Ino::ROOT, &set)?;
+    Ok(fs.close()?)
+}
+
+/// What each instance has of a volume that was opened.
+fn volumes(opened: &Opened) -> Vec<Arc<Volume>> {
+    let all = std::iter::once(opened).chain(&opened.further);
+    all.map(|opened| Arc::clone(&opened.volume)).collect()
 }
 
 /// Opens the engine of a volume, for files and for records.
@@ -386,7 +448,8 @@ fn met_at_open(volume: &Volume) -> Vec<Finding> {
         is_repairable: true,
     };
     let is_written = !volume.is_read_only();
-    let superblock = volume.superblock_damage().map(|error| {
+    let damage = volume.superblock_damage().filter(|_| volume.is_first());
+    let superblock = damage.map(|error| {
         let rest = if is_written {
             "it is written anew from the other copy"
         } else {
@@ -402,12 +465,4 @@ fn met_at_open(volume: &Volume) -> Vec<Finding> {
         finding("log", detail)
     });
     superblock.into_iter().chain(loss).collect()
-}
-
-fn of_engine(violation: Violation) -> Finding {
-    Finding {
-        rule: violation.rule.to_owned(),
-        detail: violation.detail,
-        is_repairable: false,
-    }
 }

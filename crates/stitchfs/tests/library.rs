@@ -2,8 +2,8 @@
 
 use std::path::Path;
 use stitchfs::{
-    Batch, Compression, Database, Direction, ErrorKind, KeyRange, MakeOptions, Store, StoreOptions,
-    TreeOptions, UpsertRegistry, upsert_fn,
+    Batch, Compression, Database, Direction, ErrorKind, InstanceOptions, KeyRange, MakeOptions,
+    Store, StoreOptions, TreeOptions, UpsertRegistry, upsert_fn,
 };
 
 const APPEND: u32 = 1024;
@@ -150,4 +150,51 @@ fn files_and_records_share_a_store() {
     let db = open(&path);
     let notes = db.tree("notes").unwrap();
     assert_eq!(notes.get(b"k").unwrap().as_deref(), Some(&b"vw"[..]));
+}
+
+#[test]
+fn instances_are_databases_of_their_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("several");
+    let db = open(&path);
+    let plain = TreeOptions::default();
+    let logs = InstanceOptions::default();
+    db.create_tree("rows", &plain).unwrap();
+    for name in ["b", "a"] {
+        let made = db.create_instance(name, &logs).unwrap();
+        let rows = made.create_tree("rows", &plain).unwrap();
+        rows.put(b"name", name.as_bytes()).unwrap();
+        rows.upsert(b"name", APPEND, b"!").unwrap();
+    }
+    assert_eq!(db.instances(), ["main", "a", "b"]);
+    assert_eq!(db.tree("rows").unwrap().get(b"name").unwrap(), None);
+    let error = db.create_instance("a", &logs).map(drop).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Exists);
+    // As if the program had been killed.
+    drop(db);
+    let options = StoreOptions {
+        instance: Some("b".to_owned()),
+        ..with_append()
+    };
+    let b = Database::open(&path, &options).unwrap();
+    let rows = b.tree("rows").unwrap();
+    assert_eq!(rows.get(b"name").unwrap().as_deref(), Some(&b"b!"[..]));
+    let a = b.instance("a").unwrap();
+    let of_a = a.tree("rows").unwrap();
+    assert_eq!(of_a.get(b"name").unwrap().as_deref(), Some(&b"a!"[..]));
+    assert_eq!(
+        b.instance("c").map(drop).unwrap_err().kind(),
+        ErrorKind::NotFound
+    );
+    b.remove_instance("a").unwrap();
+    assert!(of_a.put(b"more", b"").is_err(), "it is gone");
+    rows.put(b"more", b"here").unwrap();
+    b.close().unwrap();
+    assert!(rows.put(b"more", b"").is_err(), "all are closed");
+    drop((a, of_a, b, rows));
+    let b = Database::open(&path, &options).unwrap();
+    assert_eq!(b.instances(), ["main", "b"]);
+    assert!(b.check(&mut |_, _| {}).unwrap().is_empty());
+    let rows = b.tree("rows").unwrap();
+    assert_eq!(rows.get(b"more").unwrap().as_deref(), Some(&b"here"[..]));
 }

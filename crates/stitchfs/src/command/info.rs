@@ -86,6 +86,10 @@ fn for_people(document: &Value) -> Vec<String> {
 fn show(name: &str, value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
+        Value::Array(items) => {
+            let words = items.iter().filter_map(Value::as_str);
+            words.collect::<Vec<_>>().join(", ")
+        }
         Value::Number(number) if name.ends_with("bytes") => {
             let bytes = number.as_u64().unwrap_or_default();
             format!("{bytes} ({})", size::show(bytes))

@@ -42,6 +42,7 @@ Options after -o:
   transport=auto|uring|dev                  how requests come: by io_uring, where the kernel has it
                                             switched on, or by /dev/fuse; uring: so or not at all
   enable-uring                              as root, switch FUSE over io_uring on, for all mounts
+  instance=NAME                             the instance to mount; see `stitchfs instance`
   fsname=NAME                               what shows as the mounted device
   remount                                   changes the flags (first two lines) of a mount in place
 Words for mount(8) and systemd (defaults, noauto, user, nofail, _netdev, x-...) are passed over.
@@ -290,6 +291,7 @@ fn open(args: &Args, words: &MountWords) -> Result<Store> {
         },
         discard: words.discard,
         io: words.io,
+        instance: words.instance.clone(),
         compress: CompressOptions {
             data: words.compress,
             meta: words.compress_meta,

@@ -49,6 +49,8 @@ pub(super) enum MountOption {
     Transport(TransportChoice),
     /// `enable-uring`: turns the kernel's switch.
     EnableUring,
+    /// `instance=`.
+    Instance(String),
     /// `fsname=`.
     FsName(String),
     /// `remount`: other flags for what is mounted.
@@ -93,6 +95,7 @@ pub(super) struct MountWords {
     pub(super) compress_meta: Option<Compression>,
     pub(super) transport: TransportChoice,
     pub(super) enable_uring: bool,
+    pub(super) instance: Option<String>,
     pub(super) fs_name: Option<String>,
     pub(super) remount: bool,
 }
@@ -130,6 +133,7 @@ impl MountWords {
             MountOption::CompressMeta(how) => self.compress_meta = Some(how),
             MountOption::Transport(choice) => self.transport = choice,
             MountOption::EnableUring => self.enable_uring = true,
+            MountOption::Instance(name) => self.instance = Some(name),
             MountOption::FsName(name) => self.fs_name = Some(name),
             MountOption::Remount => self.remount = true,
             MountOption::Ignored => {}
@@ -211,6 +215,8 @@ fn parse_value(word: &str, name: &str, value: &str) -> Result<MountOption, Strin
         "compress" => MountOption::Compress(compression(word, value)?),
         "compress_meta" => MountOption::CompressMeta(compression(word, value)?),
         "transport" => MountOption::Transport(transport(word, value)?),
+        "instance" if !value.is_empty() => MountOption::Instance(value.to_owned()),
+        "instance" => return Err("instance= needs a name, as instance=mail".into()),
         "fsname" if !value.is_empty() => MountOption::FsName(value.to_owned()),
         "fsname" => return Err("fsname= needs a name, as fsname=data".into()),
         // Ours whatever it says; mount.fuse passes it.
@@ -317,6 +323,7 @@ mod tests {
         let owner = words("uid=1000,gid=100,umask=027,fsname=disk,allow_other");
         assert_eq!((owner.uid, owner.gid), (Some(1000), Some(100)));
         assert_eq!(owner.umask, Some(0o27));
+        assert_eq!(words("instance=mail").instance.as_deref(), Some("mail"));
         assert_eq!(owner.fs_name.as_deref(), Some("disk"));
         assert_eq!(owner.allow_other, Some(true));
     }
@@ -340,6 +347,7 @@ mod tests {
             ("memory=1M", "64M"),
             ("mode=755", "--help"),
             ("fsname=", "name"),
+            ("instance=", "name"),
             ("discard=1", "discard"),
         ];
         for (list, hint) in cases {

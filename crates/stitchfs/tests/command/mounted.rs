@@ -419,3 +419,41 @@ fn contents_are_compressed_where_a_mount_said_so_and_it_pays() {
     assert!(fs::read(mounted.path("noise")).unwrap() == noise);
     mounted.umount();
 }
+
+#[test]
+fn an_instance_is_mounted_by_its_name() {
+    let Some(mut mounted) = Mounted::new(&[]) else {
+        return;
+    };
+    fs::write(mounted.path("of-main"), b"main").unwrap();
+    let busy = mounted
+        .place
+        .run(&["instance", "create", "--fs", "a", "mail"]);
+    busy.code(1).says("unmount");
+    let list = mounted
+        .place
+        .run(&["instance", "list", "mnt"])
+        .code(0)
+        .out();
+    assert_eq!(list, "main\n");
+    mounted.umount();
+    let create = ["instance", "create", "--fs", "a", "mail"];
+    mounted.place.run(&create).code(0);
+    mounted.mount(&["-o", "instance=mail"]);
+    assert!(!mounted.path("of-main").exists());
+    fs::write(mounted.path("of-mail"), vec![7; 1 << 20]).unwrap();
+    let info = mounted.place.run(&["info", "--json", "mnt"]).code(0).json();
+    assert_eq!(info["instance"], "mail");
+    let list = mounted.place.run(&["instance", "list", "a"]).code(0).out();
+    assert_eq!(list, "main\nmail\n");
+    mounted.place.run(&["shrink", "mnt", "48M"]).code(0);
+    mounted.place.run(&["defrag", "mnt"]).code(0);
+    mounted.umount();
+    mounted.mount(&[]);
+    assert_eq!(fs::read(mounted.path("of-main")).unwrap(), b"main");
+    assert!(!mounted.path("of-mail").exists());
+    mounted.umount();
+    mounted.mount(&["-o", "instance=mail"]);
+    assert_eq!(fs::read(mounted.path("of-mail")).unwrap(), vec![7; 1 << 20]);
+    mounted.umount();
+}

@@ -1,0 +1,156 @@
+//! Instances of a store: further databases, or file systems, on the same volume.
+
+use crate::make::MakeOptions;
+use crate::store::{Store, format_file_system};
+use crate::{Database, StoreError};
+use stitch_base::sync::Arc;
+use stitch_kv::Engine;
+use stitch_volume::{InstanceOptions, VolumeError};
+use stitch_vt::VtEngine;
+
+/// The instance of this name, by default the first; `first` is the first one.
+pub(crate) fn choose(
+    first: &Arc<VtEngine>,
+    name: Option<&str>,
+) -> Result<Arc<VtEngine>, StoreError> {
+    let Some(name) = name.filter(|name| *name != first.name()) else {
+        return Ok(Arc::clone(first));
+    };
+    let mut further = first.further().into_iter();
+    let found = further.find(|engine| engine.name() == name);
+    let none = || VolumeError::NoInstance {
+        name: name.to_owned(),
+    };
+    Ok(found.ok_or_else(none)?)
+}
+
+/// Names of all instances, `main` first.
+pub(crate) fn names(first: &VtEngine) -> Vec<String> {
+    let further = first.further();
+    let further = further.iter().map(|engine| engine.name().to_owned());
+    std::iter::once(first.name().to_owned())
+        .chain(further)
+        .collect()
+}
+
+/// True if there is a file system in an engine.
+pub(crate) fn has_file_system(engine: &Arc<dyn Engine>) -> bool {
+    let trees = engine.trees();
+    let mut trees = trees.iter();
+    trees.any(|tree| tree.name.starts_with(crate::database::FILE_SYSTEM))
+}
+
+impl Store {
+    /// Names of all instances, `main` first.
+    #[must_use]
+    pub fn instances(&self) -> Vec<String> {
+        names(&self.first)
+    }
+
+    /// As [`Database::create_instance`]; with `make`, there is an empty file system in it, whose
+    /// root directory and compression are as that says.
+    ///
+    /// # Errors
+    /// As [`Database::create_instance`].
+    pub fn create_instance(
+        &self,
+        name: &str,
+        options: &InstanceOptions,
+        make: Option<&MakeOptions>,
+    ) -> Result<(), StoreError> {
+        let vt = self.first.create_instance(name, options)?;
+        if let Some(make) = make {
+            format_file_system(&(vt as Arc<dyn Engine>), make)?;
+        }
+        Ok(())
+    }
+
+    /// True if an instance holds nothing: no tree and no file system.
+    ///
+    /// # Errors
+    /// [`NotFound`](crate::ErrorKind::NotFound) if there is no such instance.
+    pub fn is_instance_empty(&self, name: &str) -> Result<bool, StoreError> {
+        Ok(choose(&self.first, Some(name))?.trees().is_empty())
+    }
+
+    /// As [`Database::remove_instance`].
+    ///
+    /// # Errors
+    /// As [`Database::remove_instance`].
+    pub fn remove_instance(&self, name: &str) -> Result<(), StoreError> {
+        Ok(self.first.remove_instance(name)?)
+    }
+}
+
+impl Database {
+    /// Names of all instances of the store, `main` first. Each is a database of its own, with its own
+    /// trees, log and background work; they share the space, and the memory that the store was opened
+    /// with.
+    #[must_use]
+    pub fn instances(&self) -> Vec<String> {
+        names(&self.first)
+    }
+
+    /// Another instance of the same store, which stays open as long as any of them is. Commits to two
+    /// instances are not in one order: after a power cut each is as it was after one of its own.
+    ///
+    /// # Errors
+    /// [`NotFound`](crate::ErrorKind::NotFound) if there is none of this name.
+    pub fn instance(&self, name: &str) -> Result<Self, StoreError> {
+        Ok(self.with(choose(&self.first, Some(name))?))
+    }
+
+    /// Makes another instance, which is empty.
+    ///
+    /// ```
+    /// use stitchfs::{Database, InstanceOptions, StoreOptions, TreeOptions};
+    /// let db = Database::in_memory(32 << 20, &StoreOptions::default())?;
+    /// let cache = db.create_instance("cache", &InstanceOptions::default())?;
+    /// let pages = cache.create_tree("pages", &TreeOptions::default())?;
+    /// pages.put(b"/", b"<html>")?;
+    /// assert!(db.tree("pages").is_none(), "each has its own trees");
+    /// assert_eq!(db.instances(), ["main", "cache"]);
+    /// # Ok::<(), stitchfs::StoreError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Exists`](crate::ErrorKind::Exists) if there is one of this name;
+    /// [`Invalid`](crate::ErrorKind::Invalid) for what is no name (1 to 32 letters, digits, and, but
+    /// for the first, `-`, `_`, `.`), and for one more than 28 beside `main`;
+    /// [`NoSpace`](crate::ErrorKind::NoSpace) if no free zones lie side by side for its logs.
+    ///
+    /// # Durability
+    /// On the medium when this returns; a crash leaves all of it or nothing. Older programs refuse a
+    /// store with further instances.
+    ///
+    /// # Cost
+    /// Its logs, as long as those of the store by default, are written once.
+    pub fn create_instance(
+        &self,
+        name: &str,
+        options: &InstanceOptions,
+    ) -> Result<Self, StoreError> {
+        Ok(self.with(self.first.create_instance(name, options)?))
+    }
+
+    /// Removes an instance with all that is in it. Handles of it take no more writes. Its space is
+    /// free when the store is opened next.
+    ///
+    /// # Errors
+    /// [`NotFound`](crate::ErrorKind::NotFound) if there is none of this name,
+    /// [`Invalid`](crate::ErrorKind::Invalid) for `main`.
+    ///
+    /// # Durability
+    /// Gone from the medium when this returns; a crash leaves all of it or nothing.
+    pub fn remove_instance(&self, name: &str) -> Result<(), StoreError> {
+        Ok(self.first.remove_instance(name)?)
+    }
+
+    fn with(&self, vt: Arc<VtEngine>) -> Self {
+        Self {
+            first: Arc::clone(&self.first),
+            engine: Arc::clone(&vt) as Arc<dyn Engine>,
+            vt,
+        }
+    }
+}
