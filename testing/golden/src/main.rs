@@ -36,8 +36,16 @@ fn main() -> ExitCode {
 fn images() -> Result<(), Box<dyn Error>> {
     let (major, minor) = VERSION;
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("images");
-    for (clean, kind) in [(Clean::Closed, "closed"), (Clean::Killed, "killed")] {
-        let device = sample::make(clean)?;
+    for (clean, kind) in [
+        (Clean::Closed, "closed"),
+        (Clean::Killed, "killed"),
+        (Clean::Closed, "instances-closed"),
+        (Clean::Killed, "instances-killed"),
+    ] {
+        let device = match kind.starts_with("instances") {
+            true => sample::make_instances(clean)?,
+            false => sample::make(clean)?,
+        };
         let path = folder.join(format!("{major}.{minor}-{kind}.img"));
         std::fs::write(&path, image::pack(&device))?;
         let tree = store::exercise(&device)?;

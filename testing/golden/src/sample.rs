@@ -15,11 +15,33 @@ const ROOT: &Caller<'static> = &Caller::ROOT;
 /// # Errors
 /// Whatever the store says.
 pub fn make(clean: Clean) -> Result<MemDevice, Box<dyn std::error::Error>> {
-    store::with_new(clean, |fs| {
+    store::with_new(clean, &[], |fs| {
         first(fs)?;
         fs.sync()?;
         second(fs)
     })
+}
+
+/// A new store of several instances, closed in good order or left as by a crash.
+///
+/// # Errors
+/// Whatever the store says.
+pub fn make_instances(clean: Clean) -> Result<MemDevice, Box<dyn std::error::Error>> {
+    store::with_new(clean, &["mail", "cache"], |fs| brief(fs, "main"))
+}
+
+/// Little enough to be stored several times over.
+pub(crate) fn brief(fs: &FileSystem, name: &str) -> FsResult<()> {
+    let new = NewNode {
+        perm: 0o644,
+        umask: 0,
+    };
+    let ino = fs.create(ROOT, at(Ino::ROOT, name), &new)?.ino;
+    fs.write(ino, 0, &text(6_000), WriteOptions::default())?;
+    fs.sync()?;
+    let late = fs.create(ROOT, at(Ino::ROOT, "late"), &new)?.ino;
+    fs.write(late, 0, name.as_bytes(), WriteOptions::default())?;
+    Ok(())
 }
 
 fn at(parent: Ino, name: &str) -> DirName<'_> {

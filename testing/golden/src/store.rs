@@ -9,7 +9,7 @@ use stitch_device::{CrashDevice, CrashPlan, Device, MemDevice};
 use stitch_fs::{AtimePolicy, FileSystem, FsOptions, FsResult, fsck};
 use stitch_kv::{Compression, Engine, TreeOptions, UpsertRegistry};
 use stitch_sim::files::{self, Tree};
-use stitch_volume::{FormatOptions, OpenOptions, VOLUME_BYTES_MIN, Volume};
+use stitch_volume::{FormatOptions, InstanceOptions, OpenOptions, VOLUME_BYTES_MIN, Volume};
 use stitch_vt::{VtEngine, VtOptions};
 
 /// Whether a store was closed in good order.
@@ -32,7 +32,7 @@ fn options() -> FsOptions {
     }
 }
 
-fn engine(device: Arc<dyn Device>) -> Result<Arc<dyn Engine>, Box<dyn Error>> {
+fn engine(device: Arc<dyn Device>) -> Result<Arc<VtEngine>, Box<dyn Error>> {
     let opened = Volume::open(device, &OpenOptions::default())?;
     let mut upserts = UpsertRegistry::default();
     stitch_fs::register_upserts(&mut upserts);
@@ -57,12 +57,13 @@ fn alter(engine: &dyn Engine) -> Result<(), Box<dyn Error>> {
     Ok(engine.alter_tree(data.id, &options)?)
 }
 
-/// A new store of the smallest size, after `fill`.
+/// A new store of the smallest size, after `fill`, with these further instances.
 ///
 /// # Errors
 /// Whatever the store says.
 pub fn with_new(
     clean: Clean,
+    further: &[&str],
     fill: impl FnOnce(&FileSystem) -> FsResult<()>,
 ) -> Result<MemDevice, Box<dyn Error>> {
     let medium = MemDevice::new(VOLUME_BYTES_MIN);
@@ -72,11 +73,22 @@ pub fn with_new(
     };
     Volume::format(&medium, &format, &mut |_, _| ())?;
     let device = Arc::new(CrashDevice::from_image(&medium, CrashPlan::NEVER));
-    let engine = engine(Arc::clone(&device) as Arc<dyn Device>)?;
+    let first = engine(Arc::clone(&device) as Arc<dyn Device>)?;
+    let engine = Arc::clone(&first) as Arc<dyn Engine>;
     FileSystem::format(&engine, &options(), (0, 0))?;
     alter(&*engine)?;
     let fs = FileSystem::open(Arc::clone(&engine), options())?;
     fill(&fs)?;
+    for name in further {
+        let made = first.create_instance(name, &InstanceOptions::default())?;
+        let made = made as Arc<dyn Engine>;
+        FileSystem::format(&made, &options(), (0, 0))?;
+        let fs = FileSystem::open(made, options())?;
+        crate::sample::brief(&fs, name)?;
+        if clean == Clean::Closed {
+            fs.close()?;
+        }
+    }
     if clean == Clean::Closed {
         fs.close()?;
         engine.close()?;
@@ -84,37 +96,75 @@ pub fn with_new(
     Ok(device.kill_image())
 }
 
-/// Opens a store, checks every rule, reads everything, changes it, closes it and opens it again.
+/// Opens a store, checks every rule, reads everything, changes it, closes it and opens it again: all
+/// its instances. Paths of further ones have their names before them.
 ///
 /// # Errors
 /// Whatever the store says, or what is wrong with it.
 pub fn exercise(medium: &MemDevice) -> Result<Tree, Box<dyn Error>> {
     let device: Arc<dyn Device> = Arc::new(medium.clone());
-    let tree = {
-        let engine = engine(Arc::clone(&device))?;
-        let fs = FileSystem::open(Arc::clone(&engine), options())?;
-        check(&engine)?;
-        let tree = files::read(&fs)?;
-        let name = stitch_fs::DirName::new(stitch_base::Ino::ROOT, b"new");
-        fs.make_dir(
-            &stitch_fs::Caller::ROOT,
-            name,
-            &stitch_fs::NewNode {
-                perm: 0o700,
-                umask: 0,
-            },
-        )?;
-        fs.close()?;
-        engine.close()?;
-        tree
-    };
-    let engine = engine(device)?;
-    let fs = FileSystem::open(Arc::clone(&engine), options())?;
-    check(&engine)?;
-    let again = files::read(&fs)?;
-    if again.len() != tree.len() + 1 || !again.contains_key("new") {
-        return Err("what was made is not there when opened again".into());
+    let first = engine(Arc::clone(&device))?;
+    let mut all = Tree::new();
+    for vt in with_further(&first) {
+        let prefix = prefix(&vt);
+        let tree = change(&(vt as Arc<dyn Engine>))?;
+        all.extend(
+            tree.into_iter()
+                .map(|(path, node)| (format!("{prefix}{path}"), node)),
+        );
     }
+    first.close()?;
+    drop(first);
+    let first = engine(device)?;
+    let engines = with_further(&first);
+    let count = engines.len();
+    let mut found = 0;
+    for vt in engines {
+        let prefix = prefix(&vt);
+        let engine = vt as Arc<dyn Engine>;
+        check(&engine)?;
+        let again = files::read(&FileSystem::open(engine, options())?)?;
+        if !again.contains_key("new") {
+            return Err("what was made is not there when opened again".into());
+        }
+        let is_known =
+            |path: &String| path == "new" || all.contains_key(&format!("{prefix}{path}"));
+        if !again.keys().all(is_known) {
+            return Err("there is more when opened again".into());
+        }
+        found += again.len();
+    }
+    if found != all.len() + count {
+        return Err("something is gone when opened again".into());
+    }
+    Ok(all)
+}
+
+fn with_further(first: &Arc<VtEngine>) -> Vec<Arc<VtEngine>> {
+    let mut all = vec![Arc::clone(first)];
+    all.extend(first.further());
+    all
+}
+
+fn prefix(vt: &VtEngine) -> String {
+    match vt.volume().is_first() {
+        true => String::new(),
+        false => format!("{}:", vt.name()),
+    }
+}
+
+/// What a file system holds, before a directory is made in it.
+fn change(engine: &Arc<dyn Engine>) -> Result<Tree, Box<dyn Error>> {
+    let fs = FileSystem::open(Arc::clone(engine), options())?;
+    check(engine)?;
+    let tree = files::read(&fs)?;
+    let name = stitch_fs::DirName::new(stitch_base::Ino::ROOT, b"new");
+    let new = stitch_fs::NewNode {
+        perm: 0o700,
+        umask: 0,
+    };
+    fs.make_dir(&stitch_fs::Caller::ROOT, name, &new)?;
+    fs.close()?;
     Ok(tree)
 }
 

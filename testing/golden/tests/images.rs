@@ -39,7 +39,7 @@ fn every_image_opens_and_holds_what_it_held() {
 #[test]
 fn the_current_version_has_its_images() {
     let (major, minor) = VERSION;
-    for kind in ["closed", "killed"] {
+    for kind in ["closed", "killed", "instances-closed", "instances-killed"] {
         let name = format!("{major}.{minor}-{kind}.img");
         let is_there = images().iter().any(|path| path.ends_with(&name));
         assert!(
@@ -55,6 +55,18 @@ fn a_new_sample_is_as_the_stored_one() {
         let tree = store::exercise(&sample::make(clean).unwrap()).unwrap();
         let (major, minor) = VERSION;
         let name = format!("images/{major}.{minor}-{kind}.tree");
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(name);
+        assert_eq!(store::text(&tree), std::fs::read_to_string(path).unwrap());
+    }
+}
+
+#[test]
+fn a_new_sample_of_instances_is_as_the_stored_one() {
+    for (clean, kind) in [(Clean::Closed, "closed"), (Clean::Killed, "killed")] {
+        let tree = store::exercise(&sample::make_instances(clean).unwrap()).unwrap();
+        assert!(tree.contains_key("mail:mail") && tree.contains_key("main"));
+        let (major, minor) = VERSION;
+        let name = format!("images/{major}.{minor}-instances-{kind}.tree");
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(name);
         assert_eq!(store::text(&tree), std::fs::read_to_string(path).unwrap());
     }

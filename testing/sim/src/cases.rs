@@ -1,5 +1,6 @@
 //! The cases that the simulator runs: a system, a scenario, and how many times as often as others.
 
+use crate::beside::Beside;
 use crate::crash::{self, Effort};
 use crate::liar::{Liar, Lie};
 use crate::{System, damage, fault, nospace};
@@ -75,6 +76,27 @@ fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
         .downcast_ref::<String>()
         .cloned()
         .unwrap_or_else(|| "without a message".to_owned())
+}
+
+/// Several instances on one volume, and their crashes.
+pub fn of_instances(name: &str, beside: &Beside) -> Vec<Case> {
+    let case = |scenario: &str, is_canary, beside: Beside| {
+        Case::new(format!("{name}/{scenario}"), is_canary, move |seed| {
+            let stats = beside.explore(seed)?;
+            Ok(vec![
+                ("operations", stats.ops),
+                ("refused", stats.refused),
+                ("instances made", stats.created),
+                ("removed", stats.removed),
+                ("images", stats.images),
+            ])
+        })
+    };
+    let canaries = canaries().into_iter();
+    let canaries = canaries.map(|(s, wrap)| case(s, true, beside.clone().with_wrap(wrap)));
+    std::iter::once(case("crash", false, beside.clone()))
+        .chain(canaries)
+        .collect()
 }
 
 /// Every scenario for one system.

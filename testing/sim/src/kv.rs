@@ -76,7 +76,7 @@ pub trait Host {
 }
 
 /// An engine with a workload.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct KvSystem<H> {
     /// Opens engines.
     pub host: H,
@@ -110,6 +110,31 @@ fn wrong(message: String) -> SystemError {
 }
 
 impl LiveKv {
+    /// An engine that was opened.
+    pub(crate) fn new(opened: OpenEngine) -> Self {
+        let OpenEngine {
+            engine,
+            step,
+            chores,
+            audit,
+        } = opened;
+        let trees = engine.trees().into_iter();
+        let trees = trees.map(|tree| (tree.name, tree.id)).collect();
+        Self {
+            engine,
+            step,
+            chores,
+            audit,
+            trees,
+            held: None,
+        }
+    }
+
+    /// Closes the engine, which stays there for readers.
+    pub(crate) fn close_engine(&self) -> Result<(), SystemError> {
+        self.engine.close().map_err(error)
+    }
+
     fn batch(&self, messages: &[(String, Message)]) -> Batch {
         let mut batch = Batch::new();
         for (tree, message) in messages {
@@ -249,25 +274,7 @@ impl<H: Host> System for KvSystem<H> {
     }
 
     fn open(&self, device: Arc<dyn Device>) -> Result<Self::Live, SystemError> {
-        let OpenEngine {
-            engine,
-            step,
-            chores,
-            audit,
-        } = self.host.open(device, registry())?;
-        let trees = engine
-            .trees()
-            .into_iter()
-            .map(|tree| (tree.name, tree.id))
-            .collect();
-        Ok(LiveKv {
-            engine,
-            step,
-            chores,
-            audit,
-            trees,
-            held: None,
-        })
+        Ok(LiveKv::new(self.host.open(device, registry())?))
     }
 
     fn run(&self, live: &mut Self::Live, op: &KvOp, model: &Model) -> Result<Ack, SystemError> {

@@ -1,6 +1,7 @@
 //! The systems that the simulator knows.
 
-use crate::cases::{Case, Size, of_short, of_system};
+use crate::beside::Beside;
+use crate::cases::{Case, Size, of_instances, of_short, of_system};
 use crate::files::FsSystem;
 use crate::kv::{Host, KvSystem, Shape};
 use crate::log_engine::LogHost;
@@ -56,6 +57,14 @@ pub fn cases() -> Vec<Case> {
     let mut threads = of_system(worked_on(threads.with_threads()), SIZE);
     threads.retain(|case| case.name.ends_with("/crash"));
     cases.extend(threads);
+    for (name, shape) in [("vt-beside", SMALL), ("vt-beside-full", TIGHT_BESIDE)] {
+        let host = VtHost::new(name, shape, 16 << 10, 16 << 10).with_direct(2 << 10);
+        cases.extend(of_instances(name, &beside(host)));
+    }
+    let threads = VtHost::new("vt-beside-threads", SMALL, 16 << 10, 16 << 10).with_direct(2 << 10);
+    let threads = beside(threads.with_threads());
+    let threads = of_instances("vt-beside-threads", &threads).into_iter();
+    cases.extend(threads.filter(|case| !case.is_canary));
     let files = VtHost::new("fs", FILES, 64 << 10, 32 << 10).with_direct(8 << 10);
     let files = files.with_discard();
     let short = files.clone();
@@ -121,6 +130,20 @@ const FILES: Tiny = Tiny {
 
 /// A volume that is soon full.
 const TIGHT: Tiny = Tiny { zones: 20, ..SMALL };
+
+/// A volume that is soon full with a few instances.
+const TIGHT_BESIDE: Tiny = Tiny { zones: 44, ..SMALL };
+
+fn beside(host: VtHost) -> Beside {
+    let shape = Shape {
+        keys: 200,
+        value_bytes_max: 3000,
+        messages_max: 12,
+        has_chores: false,
+        has_streaks: false,
+    };
+    Beside::new(host.with_discard(), shape, 2 * SIZE.ops_max, SIZE.points)
+}
 
 fn vt_kv(host: VtHost) -> KvSystem<VtHost> {
     let shape = Shape {

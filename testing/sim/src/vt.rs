@@ -135,6 +135,18 @@ impl Host for VtHost {
         device: Arc<dyn Device>,
         functions: UpsertRegistry,
     ) -> Result<OpenEngine, SystemError> {
+        let engine = self.open_engine(device, functions)?;
+        Ok(Self::opened(engine, !self.has_threads))
+    }
+}
+
+impl VtHost {
+    /// Opens the engine of the first instance.
+    pub(crate) fn open_engine(
+        &self,
+        device: Arc<dyn Device>,
+        functions: UpsertRegistry,
+    ) -> Result<Arc<VtEngine>, SystemError> {
         let volume_options = OpenOptions {
             discard: self.discard,
             ..OpenOptions::default()
@@ -159,7 +171,16 @@ impl Host for VtHost {
         if self.is_varied {
             Self::vary(&mut options, generation.0);
         }
-        let engine = VtEngine::open(opened, options).map_err(|e| SystemError::new(e.kind(), e))?;
+        VtEngine::open(opened, options).map_err(|e| SystemError::new(e.kind(), e))
+    }
+
+    /// True if background work has threads.
+    pub(crate) const fn has_threads(&self) -> bool {
+        self.has_threads
+    }
+
+    /// An engine with what can be asked of it; `has_audit` if it has the volume to itself.
+    pub(crate) fn opened(engine: Arc<VtEngine>, has_audit: bool) -> OpenEngine {
         let stepped = Arc::clone(&engine);
         let step = move || stepped.step().map_err(|e| SystemError::new(e.kind(), e));
         let worked = Arc::clone(&engine);
@@ -167,12 +188,12 @@ impl Host for VtHost {
             move |chore| do_chore(&worked, chore).map_err(|e| SystemError::new(e.kind(), e));
         let audited = Arc::clone(&engine);
         let audit: Audit = Box::new(move || audit(&audited));
-        Ok(OpenEngine {
+        OpenEngine {
             engine,
             step: Box::new(step),
             chores: Some(Box::new(chores)),
-            audit: (!self.has_threads).then_some(audit),
-        })
+            audit: has_audit.then_some(audit),
+        }
     }
 }
 
@@ -192,7 +213,7 @@ fn audit(engine: &VtEngine) -> Vec<String> {
         .collect()
 }
 
-fn do_chore(engine: &VtEngine, chore: Chore) -> Result<(), VtError> {
+pub(crate) fn do_chore(engine: &VtEngine, chore: Chore) -> Result<(), VtError> {
     let now = engine.volume().device_bytes();
     match chore {
         Chore::Defrag(most) => {
