@@ -128,6 +128,7 @@ impl WriteOutDuty {
         let is_quiet = now.saturating_sub(self.quiet_since) >= QUIET_AFTER;
         if is_quiet {
             store.committer.lock().streaks.give_back();
+            store.level0.set_quiet(true);
         }
         if !store.views.get().active().has_deletes() {
             self.deletes_since = None;

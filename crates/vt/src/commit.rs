@@ -138,6 +138,7 @@ impl Store {
             }
             return Ok(Seqno(self.visible.load(Ordering::Acquire)));
         }
+        self.level0.set_quiet(false);
         self.slow_down(batch.as_bytes().len() as u64);
         let (seqno, end) = self.apply(batch, &tally, options)?;
         self.counters.commits.add(1);
@@ -472,7 +473,7 @@ impl Store {
     /// What the threads would do, so that level 0 stays bounded without them.
     fn work_inline(&self) -> Result<(), VtError> {
         self.write_out_one()?;
-        let bound = 3 * self.sizes.pick.level0_tables;
+        let bound = 2 * self.sizes.pick.level0_tables + self.sizes.level0_tables_max;
         let version = self.version();
         if version
             .trees

@@ -10,6 +10,7 @@
 
 mod distill;
 mod holds;
+mod lazy;
 mod obstacles;
 mod part;
 mod picker;
@@ -20,6 +21,7 @@ mod stitch;
 mod survive;
 
 pub(crate) use distill::{DistillRules, Kept, distill};
+pub(crate) use lazy::Level0Debt;
 pub(crate) use obstacles::Obstacles;
 pub(crate) use picker::{PickOptions, Pressure, debt, end_of, is_in};
 pub(crate) use stitch::{BlockInfo, Piece, Step, StitchRules, plan_steps};

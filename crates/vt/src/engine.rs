@@ -302,6 +302,7 @@ impl Store {
     fn settle(&self) -> Result<(), VtError> {
         self.write_all_out()?;
         self.forget_avoided();
+        self.level0.set_quiet(true);
         let pressure = self.pressure(true);
         while self.compact_one(pressure)? {}
         Ok(())

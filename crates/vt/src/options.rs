@@ -69,7 +69,12 @@ pub struct VtOptions {
     pub level1_bytes: Option<u64>,
     /// Each deeper level's target is this many times larger; at least 2.
     pub fanout: u64,
+    /// Tables of level 0 that a tree may have while it is written to and seldom read; at least 4.
+    pub level0_tables_max: usize,
 }
+
+/// Tables of level 0 that start a compaction where reads meet them.
+pub(crate) const LEVEL0_TABLES: usize = 4;
 
 impl Default for VtOptions {
     fn default() -> Self {
@@ -85,6 +90,7 @@ impl Default for VtOptions {
             table_bytes: None,
             level1_bytes: None,
             fanout: 8,
+            level0_tables_max: 16,
         }
     }
 }
@@ -111,6 +117,8 @@ pub(crate) struct Sizes {
     pub(crate) cache: u64,
     /// Kept free for compactions, on top of nothing.
     pub(crate) reserve: u64,
+    /// Tables of level 0 that a tree may have while it is written to and seldom read.
+    pub(crate) level0_tables_max: usize,
     /// What compactions go by.
     pub(crate) pick: PickOptions,
 }
@@ -126,9 +134,11 @@ impl Sizes {
         let table = options
             .table_bytes
             .unwrap_or_else(|| (zones_bytes / 256).clamp(128 * KIB, 8 * MIB));
+        let level0_tables_max = options.level0_tables_max.max(LEVEL0_TABLES);
+        // As long as what comes down at a time: then each of its blocks is merged with one.
         let level1 = options
             .level1_bytes
-            .unwrap_or_else(|| (4 * memtable).max(4 * table));
+            .unwrap_or_else(|| (level0_tables_max as u64 * memtable).max(4 * table));
         let memtables = memtable * (SEALED_COUNT_MAX as u64 + 1);
         let reserve = (8 * table + 4 * memtable).min(zones_bytes / 8);
         Self {
@@ -137,8 +147,10 @@ impl Sizes {
             log_share: log_bytes / 4,
             cache: memory.saturating_sub(memtables).max(memory / 4),
             reserve,
+            level0_tables_max,
             pick: PickOptions {
-                level0_tables: 4,
+                level0_tables: LEVEL0_TABLES,
+                level0_batch: 2 * level0_tables_max,
                 level1_bytes: level1,
                 fanout: options.fanout.max(2),
                 table_bytes: table,

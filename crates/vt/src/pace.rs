@@ -36,8 +36,9 @@ impl Pace {
             .values()
             .map(|t| t.levels[0].tables.len());
         let level0 = most.max().unwrap_or(0) as u64;
+        let lazy = (sizes.level0_tables_max - sizes.pick.level0_tables) as u64;
         let trigger = sizes.pick.level0_tables as u64;
-        let tables = share(level0, 2 * trigger, 8 * trigger);
+        let tables = share(level0, 2 * trigger + lazy, 8 * trigger + 2 * lazy);
         let bytes = debt(&view.version, &sizes.pick);
         let levels = share(
             bytes,

@@ -13,7 +13,7 @@
 use crate::VtError;
 use crate::buffer::Buffer;
 use crate::cache::BlockCache;
-use crate::compaction::Obstacles;
+use crate::compaction::{Level0Debt, Obstacles};
 use crate::counters::VtCounters;
 use crate::direct::Streaks;
 use crate::gaps::{DeleteRuns, Gaps};
@@ -56,6 +56,8 @@ pub(crate) struct Store {
     pub(crate) installer: Mutex<Installer>,
     pub(crate) write_out: Mutex<()>,
     pub(crate) compaction: Mutex<Obstacles>,
+    /// What reads pay for level 0.
+    pub(crate) level0: Level0Debt,
     /// The stores on the same volume, this one among them.
     pub(crate) peers: Arc<Peers>,
     pub(crate) pace: Pace,
@@ -196,6 +198,7 @@ impl Store {
             installer: Mutex::new(Installer { log_start }),
             write_out: Mutex::new(()),
             compaction: Mutex::new(Obstacles::new()),
+            level0: Level0Debt::default(),
             peers,
             pace: Pace::default(),
             longest_run: AtomicU64::new(0),

@@ -61,6 +61,7 @@ impl VtHost {
         options.level1_bytes = Some(table_bytes * choose([1, 2, 4, 8]));
         options.fanout = choose([2, 3, 8, 16]);
         options.direct_bytes_min = choose([300, 1 << 10, 4 << 10, u64::MAX]);
+        options.level0_tables_max = usize::try_from(choose([4, 6, 10, 16])).unwrap_or(4);
         let threshold = choose([0, 512, 4 << 10, u64::MAX]);
         if choose([0, 1, 2, 3]) == 0 {
             let by_key = StitchByKey::new(move |_, _| Some(threshold));
@@ -166,6 +167,7 @@ impl VtHost {
             table_bytes: Some(self.table_bytes),
             level1_bytes: Some(2 * self.table_bytes),
             direct_bytes_min: self.direct_bytes_min,
+            level0_tables_max: 4,
             ..VtOptions::default()
         };
         if self.is_varied {

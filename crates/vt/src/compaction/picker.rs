@@ -41,6 +41,8 @@ const VALUES_COST_MAX: u64 = 4;
 pub(crate) struct PickOptions {
     /// Tables of level 0 that start a compaction.
     pub(crate) level0_tables: usize,
+    /// Most tables of level 0 that one compaction takes.
+    pub(crate) level0_batch: usize,
     /// Target size of level 1.
     pub(crate) level1_bytes: u64,
     /// Each deeper level's target is this many times larger.

@@ -2,6 +2,7 @@
 
 use super::distill::{DistillRules, distill};
 use super::holds::Holds;
+use super::lazy::{batch_bytes, lazy_tables};
 use super::obstacles::Obstacles;
 use super::picker::{PickOptions, Plan, PlanKind, Pressure, end_of, is_in, pick, pick_evacuation};
 use super::probe::Unreadable;
@@ -45,7 +46,7 @@ impl Store {
         // In this order: a snapshot that is taken after the list sees all that is in the version.
         let version = self.version();
         let snapshots = self.snapshots.held();
-        let options = self.pick_options();
+        let options = self.pick_options(&version, pressure);
         obstacles.evacuated.renew(self.counters.write_outs.get());
         let plan = pick(&version, &options, &snapshots, pressure, &obstacles)
             .or_else(|| self.pick_evacuation(&version, pressure, &obstacles));
@@ -53,6 +54,9 @@ impl Store {
             return Ok(false);
         };
         obstacles.evacuated.note(&plan.evacuate);
+        if plan.from_level == 0 {
+            self.level0.pay();
+        }
         self.carry_out(&version, &plan, &snapshots, &mut obstacles)?;
         Ok(true)
     }
@@ -117,12 +121,18 @@ impl Store {
     }
 
     /// What to pick by, with no more input than there is space for its output.
-    fn pick_options(&self) -> PickOptions {
+    fn pick_options(&self, version: &Version, pressure: Pressure) -> PickOptions {
         let free = self.volume.space().available_bytes(Class::Internal);
-        let pick = self.sizes_now().pick;
+        let sizes = self.sizes_now();
+        let pick = sizes.pick;
         let most = (free - free / 8).max(2 * pick.table_bytes);
+        let level0 = match pressure < Pressure::Space && !self.level0.is_due(version) {
+            true => lazy_tables(&sizes, free),
+            false => pick.level0_tables,
+        };
         PickOptions {
-            input_bytes_max: pick.input_bytes_max.min(most),
+            level0_tables: level0,
+            input_bytes_max: pick.input_bytes_max.max(batch_bytes(&sizes)).min(most),
             ..pick
         }
     }

@@ -7,10 +7,11 @@ use crate::entry::{EntryRef, Op, to_bytes};
 use crate::fold;
 use crate::read::folded::{CHAIN_COUNT_MIN, Folded};
 use crate::store::Store;
-use crate::version::TableHandle;
+use crate::version::{Level, TableHandle};
 use crate::view::View;
 use bytes::Bytes;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 use stitch_base::{Seqno, TreeId};
 
 /// A search under way.
@@ -138,14 +139,9 @@ impl Store {
             }
         }
         let levels = &view.version.trees[&tree].levels;
-        for handle in &levels[0].tables {
-            let meta = handle.meta();
-            if meta.smallest.as_slice() <= lookup.key && meta.reaches(lookup.key) {
-                self.search_table(handle, lookup)?;
-                if lookup.base.is_some() {
-                    return Ok(());
-                }
-            }
+        self.search_level0(&levels[0], lookup)?;
+        if lookup.base.is_some() {
+            return Ok(());
         }
         for level in &levels[1..] {
             if let Some(handle) = level.holding(lookup.key) {
@@ -155,6 +151,24 @@ impl Store {
                 }
             }
         }
+        Ok(())
+    }
+
+    fn search_level0(&self, level: &Level, lookup: &mut Lookup<'_>) -> Result<(), VtError> {
+        let key = lookup.key;
+        let reaches = |handle: &&Arc<TableHandle>| {
+            let meta = handle.meta();
+            meta.smallest.as_slice() <= key && meta.reaches(key)
+        };
+        let mut count = 0;
+        for handle in level.tables.iter().filter(reaches) {
+            count += 1;
+            self.search_table(handle, lookup)?;
+            if lookup.base.is_some() {
+                break;
+            }
+        }
+        self.level0.note_get(count);
         Ok(())
     }
 

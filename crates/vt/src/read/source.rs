@@ -146,6 +146,7 @@ impl Store {
             out.push(Source::new(entries, deletes));
         }
         let levels = &view.version.trees[&tree].levels;
+        let before = out.len();
         for handle in &levels[0].tables {
             if handle.meta().overlaps(start, end) {
                 let table = self.table(handle);
@@ -157,6 +158,7 @@ impl Store {
                 out.push(Source::new(table.iter(Arc::clone(&bounds)), deletes));
             }
         }
+        self.level0.note_scan(out.len() - before);
         for level in &levels[1..] {
             out.extend(self.level_source(level, &bounds)?);
         }

@@ -29,6 +29,7 @@ impl Setup {
             table_bytes: Some(table),
             level1_bytes: Some(4 * table),
             background,
+            level0_tables_max: 4,
             ..VtOptions::default()
         };
         Self {

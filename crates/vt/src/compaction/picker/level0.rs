@@ -22,7 +22,7 @@ pub(super) fn plan_level0(
     let level0 = &tree.levels[0].tables[segment.start..segment.end];
     let below = &tree.levels[1];
     let least = level0.len() - segment.oldest_due;
-    let most = options.level0_tables.max(1) * 2;
+    let most = options.level0_batch.max(1);
     let mut count = level0.len().min(most.max(least));
     let route = Route {
         tree,

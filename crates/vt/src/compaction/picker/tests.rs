@@ -30,6 +30,7 @@ fn run(input: &str) -> String {
     }
     let options = PickOptions {
         level0_tables: 4,
+        level0_batch: 2 * 4,
         level1_bytes: 1000,
         fanout: 8,
         table_bytes: 200,

@@ -1,0 +1,89 @@
+//! How long tables of level 0 are left alone.
+//!
+//! Merging a few small tables with all that is below them costs many times their bytes. While a tree is
+//! only written to, its tables of level 0 wait until there are many of them (*lazy*). Reads pay for
+//! that: each has to look into all of them. What they pay is counted, and once it comes up to what
+//! the merging would cost, it is done, as it is when the store is quiet or space is short. So
+//! neither side ever pays more than twice what would have been best (rent or buy).
+
+use crate::options::{LEVEL0_TABLES, Sizes};
+use crate::version::Version;
+use stitch_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// Looking into one table more costs as much as compacting so many bytes.
+const PROBE_BYTES: u64 = 256;
+/// Beginning a scan in one table more costs as many of these.
+const PROBES_OF_SCAN: u64 = 4;
+
+/// What reads have paid for tables in level 0.
+#[derive(Debug, Default)]
+pub(crate) struct Level0Debt {
+    probes: AtomicU64,
+    is_quiet: AtomicBool,
+}
+
+impl Level0Debt {
+    /// A read has looked into so many tables of level 0.
+    pub(crate) fn note_get(&self, tables: usize) {
+        self.note(tables, 1);
+    }
+
+    /// A scan has begun in so many tables of level 0.
+    pub(crate) fn note_scan(&self, tables: usize) {
+        self.note(tables, PROBES_OF_SCAN);
+    }
+
+    fn note(&self, tables: usize, each: u64) {
+        if tables > LEVEL0_TABLES {
+            let more = (tables - LEVEL0_TABLES) as u64;
+            self.probes.fetch_add(more * each, Ordering::Relaxed);
+        }
+    }
+
+    /// Takes note of whether anybody writes.
+    pub(crate) fn set_quiet(&self, is_quiet: bool) {
+        if self.is_quiet.load(Ordering::Relaxed) != is_quiet {
+            self.is_quiet.store(is_quiet, Ordering::Relaxed);
+        }
+    }
+
+    /// True if level 0 should be compacted as soon as it has a few tables.
+    pub(super) fn is_due(&self, version: &Version) -> bool {
+        if self.is_quiet.load(Ordering::Relaxed) {
+            return true;
+        }
+        let paid = self
+            .probes
+            .load(Ordering::Relaxed)
+            .saturating_mul(PROBE_BYTES);
+        let trees = version.trees.values();
+        let full = trees.filter(|tree| tree.levels[0].tables.len() >= LEVEL0_TABLES);
+        let cost: u64 = full
+            .map(|tree| tree.levels[0].weight + tree.levels[1].weight)
+            .sum();
+        paid >= cost.max(1)
+    }
+
+    /// Level 0 is being compacted.
+    pub(super) fn pay(&self) {
+        self.probes.store(0, Ordering::Relaxed);
+    }
+}
+
+/// Tables that level 0 may have while it is not due. No more than what can be compacted at once.
+pub(super) fn lazy_tables(sizes: &Sizes, free_bytes: u64) -> usize {
+    let fit = free_bytes / (4 * sizes.memtable).max(1);
+    let fit = usize::try_from(fit).unwrap_or(usize::MAX);
+    fit.clamp(LEVEL0_TABLES, sizes.level0_tables_max)
+}
+
+/// Bytes that a full level 0 is compacted with at once, with as much below it.
+pub(super) fn batch_bytes(sizes: &Sizes) -> u64 {
+    match sizes.level0_tables_max {
+        LEVEL0_TABLES => 0,
+        most => (2 * most as u64 + 4) * sizes.memtable,
+    }
+}
+
+#[cfg(test)]
+mod tests;
