@@ -159,7 +159,7 @@ impl Streaks {
                 free_bytes: volume.zones().usage().largest_free,
             });
         }
-        volume.zones().allocate(wanted, len, STREAM)
+        volume.zones().allocate(wanted, len, volume.stream(STREAM))
     }
 
     /// Space that is taken for streaks and not used.
