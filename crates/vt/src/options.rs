@@ -135,10 +135,12 @@ impl Sizes {
             .table_bytes
             .unwrap_or_else(|| (zones_bytes / 256).clamp(128 * KIB, 8 * MIB));
         let level0_tables_max = options.level0_tables_max.max(LEVEL0_TABLES);
-        // As long as what comes down at a time: then each of its blocks is merged with one.
-        let level1 = options
-            .level1_bytes
-            .unwrap_or_else(|| (level0_tables_max as u64 * memtable).max(4 * table));
+        // Half as long as what comes down at a time: ADR 0058.
+        let level1 = options.level1_bytes.unwrap_or_else(|| {
+            (level0_tables_max as u64 / 2 * memtable)
+                .max(4 * table)
+                .max(4 * memtable)
+        });
         let memtables = memtable * (SEALED_COUNT_MAX as u64 + 1);
         let reserve = (8 * table + 4 * memtable).min(zones_bytes / 8);
         Self {

@@ -90,6 +90,7 @@ fn open(device: &Arc<BadSectors>) -> Arc<VtEngine> {
         table_bytes: Some(16 << 10),
         level1_bytes: Some(64 << 10),
         background: false,
+        level0_tables_max: 4,
         ..VtOptions::default()
     };
     let device = Arc::clone(device) as Arc<dyn Device>;
