@@ -6,9 +6,12 @@
 //! the merging would cost, it is done, as it is when the store is quiet or space is short. So
 //! neither side ever pays more than twice what would have been best (rent or buy).
 
+use super::picker::{PickOptions, Pressure};
 use crate::options::{LEVEL0_TABLES, Sizes};
+use crate::store::Store;
 use crate::version::Version;
 use stitch_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use stitch_volume::Class;
 
 /// Looking into one table more costs as much as compacting so many bytes.
 const PROBE_BYTES: u64 = 256;
@@ -48,7 +51,7 @@ impl Level0Debt {
     }
 
     /// True if level 0 should be compacted as soon as it has a few tables.
-    pub(super) fn is_due(&self, version: &Version) -> bool {
+    fn is_due(&self, version: &Version) -> bool {
         if self.is_quiet.load(Ordering::Relaxed) {
             return true;
         }
@@ -70,15 +73,34 @@ impl Level0Debt {
     }
 }
 
+impl Store {
+    /// What to pick by, with no more input than there is space for its output.
+    pub(super) fn pick_options(&self, version: &Version, pressure: Pressure) -> PickOptions {
+        let free = self.volume.space().available_bytes(Class::Internal);
+        let sizes = self.sizes_now();
+        let pick = sizes.pick;
+        let most = (free - free / 8).max(2 * pick.table_bytes);
+        let level0 = match pressure < Pressure::Space && !self.level0.is_due(version) {
+            true => lazy_tables(&sizes, free),
+            false => pick.level0_tables,
+        };
+        PickOptions {
+            level0_tables: level0,
+            input_bytes_max: pick.input_bytes_max.max(batch_bytes(&sizes)).min(most),
+            ..pick
+        }
+    }
+}
+
 /// Tables that level 0 may have while it is not due. No more than what can be compacted at once.
-pub(super) fn lazy_tables(sizes: &Sizes, free_bytes: u64) -> usize {
+fn lazy_tables(sizes: &Sizes, free_bytes: u64) -> usize {
     let fit = free_bytes / (4 * sizes.memtable).max(1);
     let fit = usize::try_from(fit).unwrap_or(usize::MAX);
     fit.clamp(LEVEL0_TABLES, sizes.level0_tables_max)
 }
 
 /// Bytes that a full level 0 is compacted with at once, with as much below it.
-pub(super) fn batch_bytes(sizes: &Sizes) -> u64 {
+fn batch_bytes(sizes: &Sizes) -> u64 {
     match sizes.level0_tables_max {
         LEVEL0_TABLES => 0,
         most => (2 * most as u64 + 4) * sizes.memtable,

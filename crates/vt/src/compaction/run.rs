@@ -2,7 +2,6 @@
 
 use super::distill::{DistillRules, distill};
 use super::holds::Holds;
-use super::lazy::{batch_bytes, lazy_tables};
 use super::obstacles::Obstacles;
 use super::picker::{PickOptions, Plan, PlanKind, Pressure, end_of, is_in, pick, pick_evacuation};
 use super::probe::Unreadable;
@@ -117,23 +116,6 @@ impl Store {
                 self.fail(&error);
                 Err(error)
             }
-        }
-    }
-
-    /// What to pick by, with no more input than there is space for its output.
-    fn pick_options(&self, version: &Version, pressure: Pressure) -> PickOptions {
-        let free = self.volume.space().available_bytes(Class::Internal);
-        let sizes = self.sizes_now();
-        let pick = sizes.pick;
-        let most = (free - free / 8).max(2 * pick.table_bytes);
-        let level0 = match pressure < Pressure::Space && !self.level0.is_due(version) {
-            true => lazy_tables(&sizes, free),
-            false => pick.level0_tables,
-        };
-        PickOptions {
-            level0_tables: level0,
-            input_bytes_max: pick.input_bytes_max.max(batch_bytes(&sizes)).min(most),
-            ..pick
         }
     }
 
