@@ -3,7 +3,7 @@
 use super::distill::{DistillRules, distill};
 use super::holds::Holds;
 use super::obstacles::Obstacles;
-use super::picker::{PickOptions, Plan, PlanKind, Pressure, end_of, is_in, pick, pick_evacuation};
+use super::picker::{Plan, PlanKind, Pressure, end_of, is_in, pick, pick_evacuation};
 use super::probe::Unreadable;
 use super::sinks::Sinks;
 use super::stitch::{BlockInfo, Piece, Step, StitchRules, are_hidden, plan_steps};
@@ -24,7 +24,7 @@ use stitch_base::Seqno;
 use stitch_base::{ErrorKind, TableId};
 use stitch_format::vt_index::IndexEntry;
 use stitch_format::vt_manifest::{Run, TableMeta};
-use stitch_volume::{Candidate, Class, Stream};
+use stitch_volume::{Candidate, Stream};
 
 /// Free zones below which evacuation could only move holes about.
 const EVACUATION_ZONES_MIN: u64 = 2;
