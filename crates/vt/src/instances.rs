@@ -214,13 +214,13 @@ impl VtEngine {
 }
 
 impl Store {
-    /// What tables and runs of this store own.
+    /// What tables of this store own, and values that commits have written at once.
     fn owned(&self) -> Vec<Extent> {
         let view = self.views.get();
         let tables = view.version.tables();
         let mut owned: Vec<Extent> = tables.flat_map(|(_, t)| extents(&t.meta().runs)).collect();
-        let runs = view.buffers.iter().flat_map(|b| b.direct.all());
-        owned.extend(runs.flat_map(|run| extents(&run.extents)));
+        let direct = view.buffers.iter().map(|b| b.direct.extents());
+        owned.extend(direct.flat_map(|runs| extents(&runs)));
         owned
     }
 
@@ -286,6 +286,9 @@ impl Store {
     /// Makes room in another store. Answers false if there is nothing to be done.
     pub(crate) fn make_room_in_others(&self) -> bool {
         self.others().any(|store| {
+            if store.committer.lock().streaks.give_back() {
+                return true;
+            }
             let made = store.compact_one(Pressure::Room).and_then(|has_worked| {
                 if has_worked {
                     return Ok(true);

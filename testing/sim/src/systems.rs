@@ -58,7 +58,7 @@ pub fn cases() -> Vec<Case> {
     threads.retain(|case| case.name.ends_with("/crash"));
     cases.extend(threads);
     for (name, shape) in [("vt-beside", SMALL), ("vt-beside-full", TIGHT_BESIDE)] {
-        let host = VtHost::new(name, shape, 16 << 10, 16 << 10).with_direct(2 << 10);
+        let host = VtHost::new(name, shape, 16 << 10, 16 << 10).with_direct(4 << 10);
         cases.extend(of_instances(name, &beside(host)));
     }
     let threads = VtHost::new("vt-beside-threads", SMALL, 16 << 10, 16 << 10).with_direct(2 << 10);
@@ -140,7 +140,7 @@ fn beside(host: VtHost) -> Beside {
         value_bytes_max: 3000,
         messages_max: 12,
         has_chores: false,
-        has_streaks: false,
+        has_streaks: true,
     };
     Beside::new(host.with_discard(), shape, 2 * SIZE.ops_max, SIZE.points)
 }
