@@ -2,7 +2,7 @@
 //! a worker one request after the other, and takes an answer for each.
 //!
 //! Which one is decided when a session begins: what the user wants, what the machine has, and what the
-//! kernel then does ([`choose`]).
+//! kernel then does (`choose`).
 
 pub mod dev;
 pub mod uring;

@@ -6,7 +6,7 @@
 //! is written when the node is made and read when the link is, so that a reader that comes to a node
 //! without being ordered after its making is a race, and found.
 //!
-//! That it can fail is shown with the same sources: [`sync::weakened`] makes their stores or their loads
+//! That it can fail is shown with the same sources: `sync::weakened` makes their stores or their loads
 //! relaxed. See ADR 0074.
 #![cfg(test)]
 
