@@ -74,8 +74,10 @@ impl Host {
             .with_report(RootReport::new(crate::STATS_XATTR, answer))
             .with_report(job_report(jobs));
         let session = Session::mount(Arc::new(adapter), mount_point, options, config)?;
+        // Before the first request, which may ask for them.
+        report.served.lock().requests = Some(session.counts());
         let session = session.spawn()?;
-        *report.served.lock() = Some((session.counters(), session.transport()));
+        report.served.lock().transport = Some(session.transport());
         host.session = Some(session);
         Ok(host)
     }
@@ -149,9 +151,16 @@ fn job_report(jobs: Arc<Jobs>) -> RootReport {
 pub(crate) struct Report {
     store: Arc<Store>,
     fs: Arc<FileSystem>,
-    /// What the session counts, and how its requests come; once there is one.
-    served: Mutex<Option<(Arc<RequestCounts>, Transport)>>,
+    served: Mutex<Served>,
     clock: SystemClock,
+}
+
+/// What is known of the session, once there is one.
+#[derive(Clone, Default)]
+struct Served {
+    requests: Option<Arc<RequestCounts>>,
+    /// How requests come; once that is settled.
+    transport: Option<Transport>,
 }
 
 impl Report {
@@ -159,7 +168,7 @@ impl Report {
         Self {
             store,
             fs,
-            served: Mutex::new(None),
+            served: Mutex::default(),
             clock: SystemClock::default(),
         }
     }
@@ -173,7 +182,7 @@ impl Report {
         let known = self.fs.known_inodes();
         counters.insert("fs.known_inodes".to_owned(), json!(known));
         let served = self.served.lock().clone();
-        if let Some((requests, _)) = &served {
+        if let Some(requests) = &served.requests {
             let requests = requests.snapshot();
             counters.insert("fuse.requests_total".to_owned(), json!(requests.total()));
             for opcode in Opcode::ALL {
@@ -185,7 +194,7 @@ impl Report {
         out["pid"] = json!(std::process::id());
         out["uptime_s"] = json!(self.clock.monotonic().as_secs());
         out["resident_bytes"] = json!(resident_bytes());
-        if let Some((_, transport)) = served {
+        if let Some(transport) = served.transport {
             out["transport"] = json!(transport.name());
         }
         out["version"] = json!(env!("CARGO_PKG_VERSION"));
