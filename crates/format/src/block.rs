@@ -91,15 +91,6 @@ pub struct BlockHeader {
     pub payload_len: u32,
 }
 
-fn field(field: &'static str, expected: &str, found: impl ToString) -> FormatError {
-    FormatError::Field {
-        record: TABLE.name,
-        field,
-        expected: expected.to_owned(),
-        found: found.to_string(),
-    }
-}
-
 /// Bytes that a block with this many bytes of payload takes on the device.
 #[must_use]
 pub const fn block_bytes(payload_len: u64) -> u64 {
@@ -157,11 +148,7 @@ pub fn open(
         return Err(truncated(block.len(), HEADER_BYTES, block.len()));
     }
     if MAGIC_AT.get(block) != MAGIC {
-        return Err(field(
-            "magic",
-            "StBk",
-            format!("{:02x?}", MAGIC_AT.get(block)),
-        ));
+        return Err(TABLE.wrong("magic", "StBk", format!("{:02x?}", MAGIC_AT.get(block))));
     }
     let payload_len = PAYLOAD_LEN.get(block);
     let covered = HEADER_BYTES + payload_len as usize;
@@ -181,14 +168,14 @@ pub fn open(
     }
     let header = checked_header(block, kind, addr)?;
     if block.len() as u64 != block_bytes(u64::from(payload_len)) {
-        return Err(field(
+        return Err(TABLE.wrong(
             "payload_len",
             &format!("a block of {}", block.len()),
             payload_len,
         ));
     }
     if block[covered..].iter().any(|&b| b != 0) {
-        return Err(field("padding", "zeros", "other bytes"));
+        return Err(TABLE.wrong("padding", "zeros", "other bytes"));
     }
     Ok((header, &block[HEADER_BYTES..covered]))
 }
@@ -203,22 +190,18 @@ fn checked_header(block: &[u8], kind: BlockKind, addr: u64) -> Result<BlockHeade
         });
     }
     if version != VERSION || RESERVED.get(block) != 0 {
-        return Err(field("version", "1, and zero reserved", version));
+        return Err(TABLE.wrong("version", "1, and zero reserved", version));
     }
     let number = KIND.get(block);
     if BlockKind::from_number(number) != Some(kind) {
         let expected = format!("{} ({})", kind as u8, kind.name());
-        return Err(field("kind", &expected, number));
+        return Err(TABLE.wrong("kind", &expected, number));
     }
     if ADDRESS.get(block) != addr {
-        return Err(field("address", &addr.to_string(), ADDRESS.get(block)));
+        return Err(TABLE.wrong("address", &addr.to_string(), ADDRESS.get(block)));
     }
     if PAYLOAD_LEN.get(block) as usize > PAYLOAD_BYTES_MAX {
-        return Err(field(
-            "payload_len",
-            "at most 16 MiB",
-            PAYLOAD_LEN.get(block),
-        ));
+        return Err(TABLE.wrong("payload_len", "at most 16 MiB", PAYLOAD_LEN.get(block)));
     }
     Ok(BlockHeader {
         kind,

@@ -60,15 +60,6 @@ pub fn is_name(name: &str) -> bool {
         && name.bytes().all(is_within)
 }
 
-fn field(field: &'static str, expected: &str, found: impl ToString) -> FormatError {
-    FormatError::Field {
-        record: TABLE.name,
-        field,
-        expected: expected.to_owned(),
-        found: found.to_string(),
-    }
-}
-
 /// The records of all further instances, in order.
 ///
 /// # Panics
@@ -100,14 +91,14 @@ pub(crate) fn decode_all(
 pub fn check_all(instances: &[Instance], areas: &Areas) -> Result<(), FormatError> {
     for instance in instances {
         if !is_name(&instance.name) || instance.name == FIRST {
-            return Err(field("name", "a name", format!("{:?}", instance.name)));
+            return Err(TABLE.wrong("name", "a name", format!("{:?}", instance.name)));
         }
     }
     if let Some(pair) = instances
         .windows(2)
         .find(|pair| pair[0].name >= pair[1].name)
     {
-        return Err(field("name", "names in order", &pair[1].name));
+        return Err(TABLE.wrong("name", "names in order", &pair[1].name));
     }
     let zones_end = areas.zones_at + areas.zones_bytes;
     let mut all = Vec::new();
@@ -118,14 +109,14 @@ pub fn check_all(instances: &[Instance], areas: &Areas) -> Result<(), FormatErro
             let is_inside = at >= areas.zones_at && end.is_some_and(|end| end <= zones_end);
             if !is_aligned || !is_inside || len_bytes < LOG_BYTES_MIN {
                 let found = format!("{at} of {len_bytes} bytes");
-                return Err(field(name, "a log of whole pages in the zones", found));
+                return Err(TABLE.wrong(name, "a log of whole pages in the zones", found));
             }
             all.push((at, at + len_bytes));
         }
     }
     all.sort_unstable();
     if let Some(pair) = all.windows(2).find(|pair| pair[0].1 > pair[1].0) {
-        return Err(field("version_log_at", "logs that are apart", pair[1].0));
+        return Err(TABLE.wrong("version_log_at", "logs that are apart", pair[1].0));
     }
     Ok(())
 }
@@ -174,18 +165,18 @@ impl Instance {
         let raw = NAME.get(bytes);
         let len = raw.iter().position(|&b| b == 0).unwrap_or(raw.len());
         if raw[len..].iter().any(|&b| b != 0) {
-            return Err(field("name", "zeros after its end", "other bytes"));
+            return Err(TABLE.wrong("name", "zeros after its end", "other bytes"));
         }
         let name = String::from_utf8(raw[..len].to_vec());
         let by = CLOSED_GENERATION.get(bytes);
         if by > generation {
-            return Err(field("closed_generation", "at most the generation", by));
+            return Err(TABLE.wrong("closed_generation", "at most the generation", by));
         }
         if RESERVED.get(bytes) != [0; 44] {
-            return Err(field("reserved", "zeros", "other bytes"));
+            return Err(TABLE.wrong("reserved", "zeros", "other bytes"));
         }
         Ok(Self {
-            name: name.map_err(|_| field("name", "ASCII", "other bytes"))?,
+            name: name.map_err(|_| TABLE.wrong("name", "ASCII", "other bytes"))?,
             logs: LogAreas {
                 version_log_at: VERSION_LOG_AT.get(bytes),
                 version_log_bytes: VERSION_LOG_BYTES.get(bytes),

@@ -96,15 +96,6 @@ pub struct RecordHeader {
     pub versions: VersionPage,
 }
 
-fn field(field: &'static str, expected: &str, found: impl ToString) -> FormatError {
-    FormatError::Field {
-        record: TABLE.name,
-        field,
-        expected: expected.to_owned(),
-        found: found.to_string(),
-    }
-}
-
 impl RecordHeader {
     /// Bytes that a record with this many bytes of payload takes in the log.
     #[must_use]
@@ -184,20 +175,16 @@ impl RecordHeader {
             });
         }
         if MAGIC_AT.get(bytes) != MAGIC || RESERVED.get(bytes) != 0 {
-            return Err(field(
-                "magic",
-                "0x4c53, and zero reserved",
-                MAGIC_AT.get(bytes),
-            ));
+            return Err(TABLE.wrong("magic", "0x4c53, and zero reserved", MAGIC_AT.get(bytes)));
         }
         let kind = match KIND.get(bytes) {
             1 => RecordKind::Data,
             2 => RecordKind::Skip,
             3 => RecordKind::Mark,
-            other => return Err(field("kind", "1 to 3", other)),
+            other => return Err(TABLE.wrong("kind", "1 to 3", other)),
         };
         if kind == RecordKind::Mark && PAYLOAD_LEN.get(bytes) != 0 {
-            return Err(field("payload_len", "0 in a mark", PAYLOAD_LEN.get(bytes)));
+            return Err(TABLE.wrong("payload_len", "0 in a mark", PAYLOAD_LEN.get(bytes)));
         }
         let lsn = Lsn(LSN.get(bytes));
         let durable = match DURABLE_BACK.get(bytes) {

@@ -147,15 +147,6 @@ pub struct Closed {
     pub generation: Generation,
 }
 
-fn field(field: &'static str, expected: &str, found: impl ToString) -> FormatError {
-    FormatError::Field {
-        record: TABLE.name,
-        field,
-        expected: expected.to_owned(),
-        found: found.to_string(),
-    }
-}
-
 impl Areas {
     /// The logs of the volume's first instance.
     #[must_use]
@@ -175,14 +166,10 @@ impl Areas {
     pub fn check(&self) -> Result<(), FormatError> {
         let zone = self.zone_bytes;
         if !zone.is_power_of_two() || !(64 << 10..=1 << 30).contains(&zone) {
-            return Err(field("zone_bytes", "a power of two, 64 KiB to 1 GiB", zone));
+            return Err(TABLE.wrong("zone_bytes", "a power of two, 64 KiB to 1 GiB", zone));
         }
         if !self.device_bytes.is_multiple_of(ALIGN) {
-            return Err(field(
-                "device_bytes",
-                "a multiple of 4096",
-                self.device_bytes,
-            ));
+            return Err(TABLE.wrong("device_bytes", "a multiple of 4096", self.device_bytes));
         }
         let areas = [
             (
@@ -197,20 +184,20 @@ impl Areas {
         for (name, at, len_bytes) in areas {
             if !at.is_multiple_of(ALIGN) || !len_bytes.is_multiple_of(ALIGN) || len_bytes == 0 {
                 let found = format!("{at} of {len_bytes} bytes");
-                return Err(field(name, "multiples of 4096, not empty", found));
+                return Err(TABLE.wrong(name, "multiples of 4096, not empty", found));
             }
             if len_bytes < LOG_BYTES_MIN && name != "zones_at" {
-                return Err(field(name, "a log of at least 32 KiB", len_bytes));
+                return Err(TABLE.wrong(name, "a log of at least 32 KiB", len_bytes));
             }
             if at < end {
-                return Err(field(name, "after the area before it", at));
+                return Err(TABLE.wrong(name, "after the area before it", at));
             }
             end = at
                 .checked_add(len_bytes)
-                .ok_or_else(|| field(name, "an area within 64 bits", at))?;
+                .ok_or_else(|| TABLE.wrong(name, "an area within 64 bits", at))?;
         }
         if end > self.device_bytes {
-            return Err(field("zones_bytes", "areas within the device", end));
+            return Err(TABLE.wrong("zones_bytes", "areas within the device", end));
         }
         Ok(())
     }
@@ -295,11 +282,11 @@ impl Superblock {
         let [version, readable] = Self::versions(bytes)?;
         let found = ADDRESS.get(bytes);
         if found != address {
-            return Err(field("address", &address.to_string(), found));
+            return Err(TABLE.wrong("address", &address.to_string(), found));
         }
         let generation = GENERATION.get(bytes);
         if generation == u32::MAX {
-            return Err(field("generation", "below 2^32 - 1", generation));
+            return Err(TABLE.wrong("generation", "below 2^32 - 1", generation));
         }
         let mut superblock = Self {
             version,
@@ -318,14 +305,14 @@ impl Superblock {
         superblock.areas.check()?;
         let unknown = superblock.incompatible & !FEATURES_INCOMPATIBLE;
         if unknown != 0 {
-            return Err(field(
+            return Err(TABLE.wrong(
                 "incompatible",
                 "features of this program",
                 format!("{unknown:#x}"),
             ));
         }
         if version == VERSION && RESERVED.get(bytes) != [0; 276] {
-            return Err(field("reserved", "zeros", "other bytes"));
+            return Err(TABLE.wrong("reserved", "zeros", "other bytes"));
         }
         superblock.instances = Self::get_instances(copy, &superblock.areas)?;
         Ok(Some(superblock))
@@ -354,7 +341,7 @@ impl Superblock {
         let len_bytes = (count as usize).saturating_mul(INSTANCE_BYTES);
         let is_possible = count as usize <= INSTANCES_MAX && has_any == (count > 0);
         if !is_possible {
-            return Err(field("instances", "as many as the features say", count));
+            return Err(TABLE.wrong("instances", "as many as the features say", count));
         }
         let Some(records) = copy.get(SUPERBLOCK_BYTES..SUPERBLOCK_BYTES + len_bytes) else {
             return Err(FormatError::Truncated {
@@ -392,10 +379,10 @@ impl Superblock {
         }
         let found = format!("{}.{}", version.0, version.1);
         if version.0 < VERSION.0 {
-            return Err(field("major", "format 2.0 or later", found));
+            return Err(TABLE.wrong("major", "format 2.0 or later", found));
         }
         if readable > version {
-            return Err(field("readable_major", "not above the version", found));
+            return Err(TABLE.wrong("readable_major", "not above the version", found));
         }
         Ok([version, readable])
     }
@@ -403,7 +390,7 @@ impl Superblock {
     fn closed(bytes: &[u8], generation: u32) -> Result<Closed, FormatError> {
         let by = CLOSED_GENERATION.get(bytes);
         if by > generation {
-            return Err(field("closed_generation", "at most the generation", by));
+            return Err(TABLE.wrong("closed_generation", "at most the generation", by));
         }
         Ok(Closed {
             version_end: CLOSED_VERSION_END.get(bytes),
@@ -416,9 +403,10 @@ impl Superblock {
         let raw = LABEL.get(bytes);
         let len = raw.iter().position(|&b| b == 0).unwrap_or(raw.len());
         if raw[len..].iter().any(|&b| b != 0) {
-            return Err(field("label", "zeros after its end", "other bytes"));
+            return Err(TABLE.wrong("label", "zeros after its end", "other bytes"));
         }
-        String::from_utf8(raw[..len].to_vec()).map_err(|_| field("label", "UTF-8", "other bytes"))
+        String::from_utf8(raw[..len].to_vec())
+            .map_err(|_| TABLE.wrong("label", "UTF-8", "other bytes"))
     }
 
     fn areas(bytes: &[u8]) -> Areas {

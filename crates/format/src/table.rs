@@ -4,6 +4,8 @@
 //! accessors that the codec uses, a compile-time check that the fields cover the record without
 //! gap or overlap, and the tables of `docs/format.md`.
 
+use crate::FormatError;
+
 /// One field of a fixed record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Field {
@@ -33,6 +35,21 @@ pub struct Table {
 }
 
 impl Table {
+    /// The error that says that a field of the record is not what it must be.
+    pub(crate) fn wrong(
+        &self,
+        field: &'static str,
+        expected: &str,
+        found: impl ToString,
+    ) -> FormatError {
+        FormatError::Field {
+            record: self.name,
+            field,
+            expected: expected.to_owned(),
+            found: found.to_string(),
+        }
+    }
+
     /// Fails the build unless the fields cover the record without gap or overlap.
     pub(crate) const fn check(&self) {
         let mut index = 0;

@@ -80,15 +80,6 @@ pub struct ObjectHeader {
     pub log_durable: Lsn,
 }
 
-fn field(field: &'static str, expected: &str, found: impl ToString) -> FormatError {
-    FormatError::Field {
-        record: TABLE.name,
-        field,
-        expected: expected.to_owned(),
-        found: found.to_string(),
-    }
-}
-
 fn narrow(generation: Generation) -> u32 {
     u32::try_from(generation.0).expect("the superblock bounds generations")
 }
@@ -152,7 +143,7 @@ impl ObjectHeader {
             });
         }
         if MAGIC_AT.get(bytes) != MAGIC {
-            return Err(field("magic", "StitchVL", "other bytes"));
+            return Err(TABLE.wrong("magic", "StitchVL", "other bytes"));
         }
         if VERSION_AT.get(bytes) > VERSION {
             return Err(FormatError::Newer {
@@ -162,14 +153,14 @@ impl ObjectHeader {
             });
         }
         if VERSION_AT.get(bytes) != VERSION || RESERVED.get(bytes) != 0 {
-            return Err(field("version", "1, and zeros reserved", "other bytes"));
+            return Err(TABLE.wrong("version", "1, and zeros reserved", "other bytes"));
         }
         let kind = match KIND.get(bytes) {
             1 => ObjectKind::Base,
             2 => ObjectKind::Delta,
             3 => ObjectKind::WrapLeft,
             4 => ObjectKind::WrapRight,
-            other => return Err(field("kind", "1 to 4", other)),
+            other => return Err(TABLE.wrong("kind", "1 to 4", other)),
         };
         Ok(Self {
             kind,
@@ -212,14 +203,10 @@ impl ObjectHeader {
         }
         let is_wrap = matches!(header.kind, ObjectKind::WrapLeft | ObjectKind::WrapRight);
         if is_wrap && header.payload_len != 0 {
-            return Err(field(
-                "payload_len",
-                "0 in a wrapping object",
-                header.payload_len,
-            ));
+            return Err(TABLE.wrong("payload_len", "0 in a wrapping object", header.payload_len));
         }
         if header.kind != ObjectKind::WrapLeft && header.target != 0 {
-            return Err(field("target", "0", header.target));
+            return Err(TABLE.wrong("target", "0", header.target));
         }
         Ok((header, &bytes[HEADER_BYTES..covered], found))
     }

@@ -127,6 +127,29 @@ pub struct IndexEntry {
 }
 
 impl IndexEntry {
+    /// That of a value block: one put, of `key` at `seqno`, with `raw_bytes` of value.
+    #[must_use]
+    pub fn value(
+        key: &[u8],
+        seqno: Seqno,
+        block: BlockPtr,
+        origin: TableId,
+        raw_bytes: u32,
+    ) -> Self {
+        Self {
+            first: key.to_vec(),
+            last: key.to_vec(),
+            block,
+            origin,
+            raw_bytes,
+            entry_count: 1,
+            is_value: true,
+            min_seqno: seqno,
+            max_seqno: seqno,
+            ..Self::default()
+        }
+    }
+
     /// The same, borrowed.
     #[must_use]
     pub fn borrow(&self) -> IndexEntryRef<'_> {

@@ -53,33 +53,21 @@ pub struct InstanceOptions {
     pub backup_log_bytes: Option<u64>,
 }
 
-/// What is recorded of an instance.
-#[derive(Clone, Debug)]
-pub(crate) struct Record {
-    pub(crate) name: String,
-    pub(crate) logs: LogAreas,
-    pub(crate) closed: Closed,
-}
-
 /// All instances of a volume, the first one first.
-pub(crate) fn records(superblock: &Superblock) -> Vec<Record> {
-    let first = Record {
+pub(crate) fn records(superblock: &Superblock) -> Vec<Instance> {
+    let first = Instance {
         name: FIRST.to_owned(),
         logs: superblock.areas.logs(),
         closed: superblock.closed,
     };
-    let further = superblock.instances.iter().map(|instance| Record {
-        name: instance.name.clone(),
-        logs: instance.logs,
-        closed: instance.closed,
-    });
+    let further = superblock.instances.iter().cloned();
     std::iter::once(first).chain(further).collect()
 }
 
 /// An instance whose live version was found.
 #[derive(Debug)]
 pub(crate) struct Found {
-    record: Record,
+    record: Instance,
     recovered: recover::Recovered,
     /// Nothing was written since it was closed.
     is_closed: bool,
@@ -95,7 +83,7 @@ impl Found {
     pub(crate) fn read(
         device: &dyn Device,
         superblock: &Superblock,
-        record: Record,
+        record: Instance,
     ) -> Result<Self, VolumeError> {
         let read = || {
             let found = recover::recover(device, superblock.salt, &record.logs)?;
@@ -252,19 +240,15 @@ impl Volume {
         }
         let mut after = superblock.clone();
         after.incompatible |= FEATURE_INSTANCES;
-        after.instances.push(Instance {
-            name: name.to_owned(),
-            logs,
-            closed: Closed::default(),
-        });
-        after.instances.sort_by(|a, b| a.name.cmp(&b.name));
-        superblocks::write_both(&shared.core, &after)?;
-        *superblock = after;
-        let record = Record {
+        let record = Instance {
             name: name.to_owned(),
             logs,
             closed: Closed::default(),
         };
+        after.instances.push(record.clone());
+        after.instances.sort_by(|a, b| a.name.cmp(&b.name));
+        superblocks::write_both(&shared.core, &after)?;
+        *superblock = after;
         let found = Found::read(&*shared.core.device, &superblock, record)?;
         let count = u8::try_from(superblock.instances.len()).expect("their number was checked");
         Ok(found.open(shared, self.log.durability(), count))

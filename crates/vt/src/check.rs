@@ -16,8 +16,8 @@ use stitch_volume::Extent;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Holdings {
     /// Bytes of its tables, of values that commits have written to zones at once, and of what is taken
-    /// for the next such values. What only old
-    /// readers hold, and what is being written, is not among them.
+    /// for the next such values. What only old readers hold, and what is being written, is not
+    /// among them.
     pub owned_bytes: u64,
     /// Bytes that are promised to the write-outs of its memtables.
     pub promised_bytes: u64,

@@ -323,16 +323,22 @@ fn live(background: bool) {
     assert!(lost > 0 && met > 0, "the test tests something");
 }
 
-/// A run of long values is written to its zone at once, before it and after it other writes to its
-/// keys; then it cannot be read when the memtable is written out.
-#[test]
-fn values_written_at_once_that_cannot_be_read_keep_their_place() {
+/// An empty store that writes values to their zone at once, from 8 KiB on, and its device.
+fn writing_at_once() -> (Arc<FaultDevice<MemDevice>>, Arc<VtEngine>) {
     let mut setup = Setup::sized(64 * KIB, 64 * KIB, false).direct(8 * KIB);
     setup.options.upserts = registry();
     let device = MemDevice::new(32 * MIB);
     common::format(&device, None);
     let device = Arc::new(FaultDevice::new(device));
     let engine = open(device.clone(), setup.options);
+    (device, engine)
+}
+
+/// A run of long values is written to its zone at once, before it and after it other writes to its
+/// keys; then it cannot be read when the memtable is written out.
+#[test]
+fn values_written_at_once_that_cannot_be_read_keep_their_place() {
+    let (device, engine) = writing_at_once();
     let options = TreeOptions {
         block_bytes: 4096,
         ..TreeOptions::default()
@@ -404,12 +410,7 @@ fn values_written_at_once_that_cannot_be_read_keep_their_place() {
 /// written out, and an upsert is over it.
 #[test]
 fn a_page_of_a_streak_that_cannot_be_read_keeps_its_place() {
-    let mut setup = Setup::sized(64 * KIB, 64 * KIB, false).direct(8 * KIB);
-    setup.options.upserts = registry();
-    let device = MemDevice::new(32 * MIB);
-    common::format(&device, None);
-    let device = Arc::new(FaultDevice::new(device));
-    let engine = open(device.clone(), setup.options);
+    let (device, engine) = writing_at_once();
     let tree = engine.create_tree("tree", &TreeOptions::default());
     let tree = tree.expect("it is made");
     let commit = |change: &dyn Fn(&mut Batch)| {

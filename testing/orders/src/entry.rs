@@ -2,21 +2,7 @@
 
 use crate::Seqno;
 
-/// What an entry does to its key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Op<'a> {
-    /// Sets it.
-    Put(&'a [u8]),
-    /// Removes it.
-    Delete,
-    /// Folds into it.
-    Upsert {
-        /// Number of the function.
-        function: u32,
-        /// What is folded in.
-        delta: &'a [u8],
-    },
-}
+pub(crate) use stitch_format::vt_data::Op;
 
 /// An entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -76,23 +76,11 @@ impl Store {
     ) -> IndexEntry {
         let narrow = |len: u64| u32::try_from(len).expect("a value is bounded");
         let raw_bytes = value.len() as u64;
-        IndexEntry {
-            first: key.to_vec(),
-            last: key.to_vec(),
-            block: BlockPtr {
-                addr,
-                len_bytes: narrow(value_block_bytes(raw_bytes)),
-                checksum: self.volume.value_checksum(addr, value),
-            },
-            origin,
-            raw_bytes: narrow(raw_bytes),
-            entry_count: 1,
-            delete_count: 0,
-            has_versions: false,
-            is_value: true,
-            min_seqno: seqno,
-            max_seqno: seqno,
-            filter: Vec::new(),
-        }
+        let block = BlockPtr {
+            addr,
+            len_bytes: narrow(value_block_bytes(raw_bytes)),
+            checksum: self.volume.value_checksum(addr, value),
+        };
+        IndexEntry::value(key, seqno, block, origin, narrow(raw_bytes))
     }
 }

@@ -28,20 +28,7 @@ impl Place {
 
     /// The index entry of the block; `put` says whose it is.
     pub(crate) fn entry(&self, put: &EntryRef<'_>) -> IndexEntry {
-        IndexEntry {
-            first: put.key.to_vec(),
-            last: put.key.to_vec(),
-            block: self.block,
-            origin: self.origin,
-            raw_bytes: self.raw_bytes,
-            entry_count: 1,
-            delete_count: 0,
-            has_versions: false,
-            is_value: true,
-            min_seqno: put.seqno,
-            max_seqno: put.seqno,
-            filter: Vec::new(),
-        }
+        IndexEntry::value(put.key, put.seqno, self.block, self.origin, self.raw_bytes)
     }
 
     pub(super) fn encode(&self) -> [u8; BYTES] {

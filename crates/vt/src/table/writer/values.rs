@@ -76,19 +76,11 @@ impl TableWriter {
             len_bytes,
             ..BlockPtr::default()
         };
+        let raw_bytes = u32::try_from(value.len()).expect("a value is bounded");
+        let put = IndexEntry::value(entry.key, entry.seqno, block, self.table.id, raw_bytes);
         self.push_value(IndexEntry {
-            first: entry.key.to_vec(),
-            last: entry.key.to_vec(),
-            block,
-            origin: self.table.id,
-            raw_bytes: u32::try_from(value.len()).expect("a value is bounded"),
-            entry_count: 1,
-            delete_count: 0,
             has_versions: is_version,
-            is_value: true,
-            min_seqno: entry.seqno,
-            max_seqno: entry.seqno,
-            filter: Vec::new(),
+            ..put
         });
         if self.values.len_bytes() >= self.buffer_bytes {
             self.write_values()?;
