@@ -115,7 +115,19 @@ impl<'a> Reader<'a> {
     /// # Errors
     /// [`FormatError::Truncated`]; [`FormatError::Field`] if it does not fit 64 bits or is not in
     /// its shortest form.
+    #[inline]
     pub fn varint(&mut self) -> Result<u64, FormatError> {
+        match self.bytes.get(self.at) {
+            // Most take one byte.
+            Some(&byte) if byte < 0x80 => {
+                self.at += 1;
+                Ok(u64::from(byte))
+            }
+            _ => self.long_varint(),
+        }
+    }
+
+    fn long_varint(&mut self) -> Result<u64, FormatError> {
         let mut value = 0u64;
         for index in 0..VARINT_BYTES_MAX {
             let byte = self.u8()?;

@@ -49,6 +49,11 @@ pub(crate) trait EntryIter {
     /// The entry it stands on; `None` beyond either end.
     fn current(&self) -> Option<EntryRef<'_>>;
 
+    /// True if it stands on an entry.
+    fn is_on(&self) -> bool {
+        self.current().is_some()
+    }
+
     /// Goes on to the first entry at or after `key`, unless it is there already.
     fn seek_on(&mut self, key: &[u8]) -> Result<(), VtError> {
         if self.current().is_some_and(|entry| entry.key < key) {
@@ -94,6 +99,10 @@ impl<T: EntryIter + ?Sized> EntryIter for Box<T> {
 
     fn current(&self) -> Option<EntryRef<'_>> {
         (**self).current()
+    }
+
+    fn is_on(&self) -> bool {
+        (**self).is_on()
     }
 
     fn carried(&self) -> Option<&IndexEntry> {

@@ -78,7 +78,7 @@ impl MergeIter {
         let inputs = &self.inputs;
         self.heap.clear();
         self.heap
-            .extend((0..inputs.len()).filter(|&i| inputs[i].current().is_some()));
+            .extend((0..inputs.len()).filter(|&i| inputs[i].is_on()));
         for at in (0..self.heap.len() / 2).rev() {
             self.sift_down(at);
         }
@@ -125,7 +125,7 @@ impl MergeIter {
             self.heap.clear();
             return result;
         }
-        if self.inputs[top].current().is_none() {
+        if !self.inputs[top].is_on() {
             self.heap.swap_remove(0);
         }
         self.sift_down(0);
@@ -162,6 +162,10 @@ impl EntryIter for MergeIter {
 
     fn current(&self) -> Option<EntryRef<'_>> {
         self.heap.first().map(|&top| self.entry(top))
+    }
+
+    fn is_on(&self) -> bool {
+        !self.heap.is_empty()
     }
 
     fn carried(&self) -> Option<&IndexEntry> {

@@ -3,6 +3,7 @@
 mod concat;
 mod folded;
 mod get;
+mod heads;
 mod learn;
 mod loading;
 mod scan;

@@ -56,15 +56,13 @@ impl<P: Parts> Concat<P> {
         Ok(self.open.as_mut().expect("just opened"))
     }
 
-    fn is_on(&self) -> bool {
-        self.open
-            .as_ref()
-            .is_some_and(|open| open.current().is_some())
+    fn is_in(&self) -> bool {
+        self.open.as_ref().is_some_and(|open| open.is_on())
     }
 
     /// Goes on to the next part that has an entry.
     fn forward(&mut self) -> Result<(), VtError> {
-        while !self.is_on() {
+        while !self.is_in() {
             if self.part + 1 >= self.parts.count() {
                 self.open = None;
                 return Ok(());
@@ -77,7 +75,7 @@ impl<P: Parts> Concat<P> {
 
     /// Goes back to the next part that has an entry.
     fn backward(&mut self) -> Result<(), VtError> {
-        while !self.is_on() {
+        while !self.is_in() {
             if self.part == 0 {
                 self.open = None;
                 return Ok(());
@@ -124,5 +122,9 @@ impl<P: Parts> EntryIter for Concat<P> {
 
     fn current(&self) -> Option<EntryRef<'_>> {
         self.open.as_ref()?.current()
+    }
+
+    fn is_on(&self) -> bool {
+        self.is_in()
     }
 }

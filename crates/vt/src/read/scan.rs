@@ -5,6 +5,7 @@
 //! and all older ones go there at once, without stepping through what is hidden. In the same way all
 //! sources go to the end of a gap ([`crate::gaps`]); a scan that had to step through one notes it.
 
+use super::heads::Heads;
 use super::learn::Passed;
 use super::source::Source;
 use crate::VtError;
@@ -22,6 +23,9 @@ pub(crate) struct VtScan<'a> {
     store: &'a Store,
     tree: TreeId,
     sources: Vec<Source>,
+    /// Upward: which of them is next.
+    heads: Heads,
+    has_range_deletes: bool,
     seqno: Seqno,
     direction: Direction,
     start: Vec<u8>,
@@ -91,12 +95,15 @@ impl<'a> VtScan<'a> {
         direction: Direction,
         (seqno, complete): (Seqno, Seqno),
     ) -> Result<Self, VtError> {
+        let sources = store.sources(&view, tree, range.start, range.end)?;
         let mut scan = Self {
             store,
             tree,
+            heads: Heads::new(),
+            has_range_deletes: sources.iter().any(Source::has_range_deletes),
             passed: Passed::new(store, tree, range, direction, complete),
             waits_to_learn: false,
-            sources: store.sources(&view, tree, range.start, range.end)?,
+            sources,
             seqno,
             direction,
             start: range.start.to_vec(),
@@ -187,6 +194,7 @@ impl<'a> VtScan<'a> {
             Direction::Forward => {
                 self.learn_to(Some(&gap.start))?;
                 self.stands_on_key = false;
+                self.heads.forget();
                 let Some(end) = &gap.end else {
                     return Ok(false);
                 };
@@ -213,26 +221,37 @@ impl<'a> VtScan<'a> {
         if self.stands_on_key {
             self.leave_key()?;
         }
-        let next = self.sources.iter().filter_map(|s| s.entries.current());
-        let Some(next) = next.map(|entry| entry.key).min() else {
+        let Some(top) = self.heads.top(&self.sources) else {
             return Ok(None);
         };
-        if self.end.as_deref().is_some_and(|end| next >= end) {
+        let next = self.sources[top].entries.current();
+        let next = next.expect("the top stands on an entry");
+        if self.end.as_deref().is_some_and(|end| next.key >= end) {
             return Ok(None);
         }
         self.key.clear();
-        self.key.extend_from_slice(next);
+        self.key.extend_from_slice(next.key);
         self.stands_on_key = true;
+        let is_seen = next.seqno <= self.seqno && matches!(next.op, Op::Put(_));
+        if is_seen && !self.has_range_deletes {
+            return Ok(Some(State::InPlace(top)));
+        }
         self.resolve_forward().map(Some)
     }
 
     /// Steps every source that stands on the key beyond its versions.
     fn leave_key(&mut self) -> Result<(), VtError> {
         self.stands_on_key = false;
-        for source in &mut self.sources {
-            while source.entries.current().is_some_and(|e| e.key == self.key) {
-                source.entries.next()?;
+        while let Some(top) = self.heads.top(&self.sources) {
+            let entries = &mut self.sources[top].entries;
+            if entries.current().is_none_or(|e| e.key != self.key) {
+                break;
             }
+            if let Err(error) = entries.next() {
+                self.heads.forget();
+                return Err(error);
+            }
+            self.heads.moved(&self.sources);
         }
         Ok(())
     }
@@ -253,6 +272,7 @@ impl<'a> VtScan<'a> {
                 && entry.key == self.key
             {
                 if entry.seqno > self.seqno {
+                    self.heads.forget();
                     source.entries.next()?;
                     continue;
                 }
@@ -265,6 +285,7 @@ impl<'a> VtScan<'a> {
                 if !chain.push(entry.op) {
                     return self.built(chain);
                 }
+                self.heads.forget();
                 source.entries.next()?;
             }
         }
@@ -285,6 +306,7 @@ impl<'a> VtScan<'a> {
             }
         }
         let end = end.expect("a newer source hides the key");
+        self.heads.forget();
         for source in older {
             source.entries.seek_on(end)?;
         }

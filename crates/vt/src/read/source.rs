@@ -54,10 +54,15 @@ impl Source {
         }
     }
 
+    /// True if any of its keys may be under a range delete of its own, or hide older ones.
+    pub(crate) const fn has_range_deletes(&self) -> bool {
+        !matches!(self.range_deletes, SourceDeletes::None)
+    }
+
     /// Where `key` lies among the range deletes that a reader of `seqno` sees. `None` if the source
     /// has none at all.
     pub(crate) fn window(&mut self, key: &[u8], seqno: Seqno) -> Option<&Window> {
-        if matches!(self.range_deletes, SourceDeletes::None) {
+        if !self.has_range_deletes() {
             return None;
         }
         if !self.window.as_ref().is_some_and(|w| w.holds(key)) {

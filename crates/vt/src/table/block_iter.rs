@@ -60,6 +60,13 @@ impl BlockIter {
         }
     }
 
+    pub(super) const fn is_on(&self) -> bool {
+        match self {
+            Self::Entries(iter) => iter.is_on(),
+            Self::Value(iter) => iter.is_here,
+        }
+    }
+
     /// The block, if it is a value block that was not read and the cursor stands on its entry.
     pub(super) fn carried_block(&self) -> Option<&IndexEntry> {
         match self {

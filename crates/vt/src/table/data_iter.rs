@@ -39,6 +39,10 @@ impl DataIter {
         })
     }
 
+    pub(super) const fn is_on(&self) -> bool {
+        self.entry.is_some()
+    }
+
     pub(super) fn owner(&self) -> &Bytes {
         self.block.payload()
     }

@@ -278,9 +278,7 @@ impl<L: BlockList> RunIter<L> {
     }
 
     fn is_on_entry(&self) -> bool {
-        self.data
-            .as_ref()
-            .is_some_and(|data| data.current().is_some())
+        self.data.as_ref().is_some_and(BlockIter::is_on)
     }
 }
 
@@ -340,6 +338,10 @@ impl<L: BlockList> EntryIter for RunIter<L> {
 
     fn current(&self) -> Option<EntryRef<'_>> {
         self.data.as_ref()?.current()
+    }
+
+    fn is_on(&self) -> bool {
+        self.is_on_entry()
     }
 
     fn carried(&self) -> Option<&IndexEntry> {
