@@ -1,6 +1,8 @@
 //! A mounted file system that goes away with its test.
 
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 use stitch_base::Ino;
@@ -35,13 +37,17 @@ pub(crate) fn can_mount() -> bool {
 
 /// The real file system on an engine in memory, as a handler and as it is.
 pub(crate) fn store_handler(options: FsOptions) -> (Arc<Adapter>, Arc<FileSystem>) {
+    let fs = store(options);
+    let adapter = Arc::new(Adapter::new(Arc::clone(&fs), AdapterOptions::default()));
+    (adapter, fs)
+}
+
+fn store(options: FsOptions) -> Arc<FileSystem> {
     let mut registry = UpsertRegistry::default();
     stitch_fs::register_upserts(&mut registry);
     let engine: Arc<dyn Engine> = Arc::new(ModelEngine::new(registry));
     FileSystem::format(&engine, &options, (0, 0)).unwrap();
-    let fs = Arc::new(FileSystem::open(engine, options).unwrap());
-    let adapter = Arc::new(Adapter::new(Arc::clone(&fs), AdapterOptions::default()));
-    (adapter, fs)
+    Arc::new(FileSystem::open(engine, options).unwrap())
 }
 
 enum Backend {
@@ -92,18 +98,43 @@ impl Mounted {
         Self::mount(adapter, Backend::Store(fs), config)
     }
 
+    /// The real file system on an engine in memory, for root alone.
+    pub(crate) fn private() -> Option<Self> {
+        let fs = store(FsOptions::default());
+        let unchecked = AdapterOptions {
+            kernel_checks: false,
+            ..AdapterOptions::default()
+        };
+        let adapter = Arc::new(Adapter::new(Arc::clone(&fs), unchecked));
+        let options = MountOptions {
+            default_permissions: false,
+            ..MountOptions::default()
+        };
+        let config = SessionConfig::default();
+        Self::mount_as(adapter, Backend::Store(fs), &options, &config)
+    }
+
     fn mount(handler: Arc<dyn Handler>, backend: Backend, config: &SessionConfig) -> Option<Self> {
+        let options = MountOptions::shared("memfs");
+        Self::mount_as(handler, backend, &options, config)
+    }
+
+    fn mount_as(
+        handler: Arc<dyn Handler>,
+        backend: Backend,
+        options: &MountOptions,
+        config: &SessionConfig,
+    ) -> Option<Self> {
         if !can_mount() {
             return None;
         }
         let dir = tempfile::tempdir().unwrap();
-        let options = MountOptions::shared("memfs");
         let mut config = config.clone();
         if config.transport == TransportChoice::Auto {
             // Not what the switch happens to say while other tests turn it.
             config.transport = TransportChoice::Only(Transport::Dev);
         }
-        let session = Session::mount(handler, dir.path(), &options, &config).unwrap();
+        let session = Session::mount(handler, dir.path(), options, &config).unwrap();
         let session = session.spawn().unwrap();
         Some(Self {
             session,
@@ -188,6 +219,17 @@ pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
         assert!(clock.monotonic() < SOON, "waited in vain for: {what}");
         clock.sleep(Duration::from_millis(5));
     }
+}
+
+/// Runs a shell script as a user, the path as its first argument.
+pub(crate) fn run_as(uid: u32, script: &str, path: &Path) -> bool {
+    let mut command = Command::new("sh");
+    command
+        .uid(uid)
+        .gid(uid)
+        .args(["-c", script, "sh"])
+        .arg(path);
+    command.output().unwrap().status.success()
 }
 
 /// Runs each test on a file system in memory, by both transports, and on the real one over an engine in

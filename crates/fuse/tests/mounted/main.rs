@@ -10,6 +10,7 @@ mod lifecycle;
 mod locks;
 mod memfs;
 mod memory;
+mod private;
 mod prune;
 mod ring;
 mod store;

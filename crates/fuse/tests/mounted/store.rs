@@ -2,29 +2,17 @@
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
 use rustix::fs::{AtFlags, CWD, StatxFlags, XattrFlags};
 
-use crate::fixture::{Mounted, wait_until};
+use crate::fixture::{Mounted, run_as, wait_until};
 
 /// The mode as programs ask for it that ask for nothing else.
 fn mode(path: &Path) -> u32 {
     let stat = rustix::fs::statx(CWD, path, AtFlags::empty(), StatxFlags::MODE).unwrap();
     u32::from(stat.stx_mode) & 0o7777
-}
-
-/// Runs a shell script as a user, the path as its first argument.
-fn run_as(uid: u32, script: &str, path: &Path) -> bool {
-    let mut command = Command::new("sh");
-    command
-        .uid(uid)
-        .gid(uid)
-        .args(["-c", script, "sh"])
-        .arg(path);
-    command.output().unwrap().status.success()
 }
 
 fn setid_file(mounted: &Mounted, name: &str) -> std::path::PathBuf {

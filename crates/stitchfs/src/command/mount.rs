@@ -30,7 +30,9 @@ const AFTER: &str = "\
 Options after -o:
   ro rw nosuid nodev noexec sync dirsync    as for mount(8)
   noatime relatime strictatime nodiratime   when reading changes access times; relatime by default
-  allow_other default_permissions           both on when root mounts; off with `no` before
+  allow_other                               on when root mounts; off with `no` before: then
+                                            only who mounts can enter
+  default_permissions                       on but where root mounts for root alone
   uid=N gid=N umask=OCTAL                   owner and mode of the root directory of a new store
   commit=SECONDS                            unsynced work that a power cut may take; 5 by default
   memory=SIZE                               as --memory
@@ -156,7 +158,8 @@ pub(super) fn run(args: &Args, command_line: &[OsString]) -> Result<u8> {
     }
     let words = MountWords::new(args.options.iter().flat_map(|list| &list.0));
     if words.remount {
-        mount::remount(&args.mount_point, &mount_options(&words, &args.store))?;
+        let options = mount_options(&words, Rights::of(&words)?, &args.store);
+        mount::remount(&args.mount_point, &options)?;
         return Ok(0);
     }
     if args.foreground {
@@ -185,6 +188,7 @@ fn serve(args: &Args, in_background: bool) -> Result<()> {
         None if in_background => Target::System,
         None => Target::Terminal,
     })?;
+    let rights = Rights::of(&words)?;
     clear_mount_point(&args.mount_point)?;
     if words.enable_uring {
         Switch::turn_on().with_context(|| {
@@ -203,7 +207,7 @@ fn serve(args: &Args, in_background: bool) -> Result<()> {
         std::fs::create_dir_all(&args.mount_point)
             .with_context(|| format!("cannot make {}", args.mount_point.display()))?;
     }
-    let options = mount_options(&words, store.path());
+    let options = mount_options(&words, rights, store.path());
     let config = SessionConfig {
         transport: words.transport,
         ..SessionConfig::default()
@@ -350,8 +354,7 @@ fn explain(store: &Path, error: StoreError) -> anyhow::Error {
     error.into()
 }
 
-fn mount_options(words: &MountWords, store: &Path) -> MountOptions {
-    let is_root = rustix::process::geteuid().is_root();
+fn mount_options(words: &MountWords, rights: Rights, store: &Path) -> MountOptions {
     let source = words.fs_name.clone();
     MountOptions {
         source: source.unwrap_or_else(|| store.display().to_string()),
@@ -363,9 +366,39 @@ fn mount_options(words: &MountWords, store: &Path) -> MountOptions {
         no_dir_atime: words.no_dir_atime,
         sync: words.sync,
         dir_sync: words.dir_sync,
-        allow_other: words.allow_other.unwrap_or(is_root),
-        default_permissions: words.default_permissions.unwrap_or(true),
+        allow_other: rights.allow_other,
+        default_permissions: rights.default_permissions,
         max_read: None,
+    }
+}
+
+/// Who can enter a mount, and whether the kernel checks modes for them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Rights {
+    allow_other: bool,
+    default_permissions: bool,
+}
+
+impl Rights {
+    /// What the words say, and what is best where they say nothing: root alone may do everything, so
+    /// the kernel need not ask for what modes are. A user's modes bind the user, too.
+    fn of(words: &MountWords) -> Result<Self> {
+        Self::for_user(words, rustix::process::geteuid().is_root())
+    }
+
+    fn for_user(words: &MountWords, is_root: bool) -> Result<Self> {
+        let allow_other = words.allow_other.unwrap_or(is_root);
+        let is_roots_alone = is_root && !allow_other;
+        let default_permissions = words.default_permissions.unwrap_or(!is_roots_alone);
+        anyhow::ensure!(
+            default_permissions || !allow_other,
+            "nodefault_permissions lets everybody who can enter do everything; give noallow_other \
+             as well, so that only who mounts can enter"
+        );
+        Ok(Self {
+            allow_other,
+            default_permissions,
+        })
     }
 }
 
@@ -382,4 +415,41 @@ fn end_by_signals(stopper: Stopper) -> Result<()> {
     };
     stitch_base::thread::spawn("signals", body).context("cannot start a thread")?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rights(list: &str, is_root: bool) -> Result<(bool, bool)> {
+        let words = MountWords::new(&options::parse(list).unwrap());
+        let rights = Rights::for_user(&words, is_root)?;
+        Ok((rights.allow_other, rights.default_permissions))
+    }
+
+    #[test]
+    fn only_what_root_mounts_for_root_alone_does_without_checks() {
+        let cases = [
+            ("", true, (true, true)),
+            ("noallow_other", true, (false, false)),
+            ("noallow_other,default_permissions", true, (false, true)),
+            ("", false, (false, true)),
+            ("allow_other", false, (true, true)),
+            ("nodefault_permissions", false, (false, false)),
+        ];
+        for (list, is_root, expected) in cases {
+            assert_eq!(rights(list, is_root).unwrap(), expected, "{list} {is_root}");
+        }
+    }
+
+    #[test]
+    fn a_shared_mount_without_checks_is_refused() {
+        for (list, is_root) in [
+            ("nodefault_permissions", true),
+            ("allow_other,nodefault_permissions", false),
+        ] {
+            let error = rights(list, is_root).unwrap_err().to_string();
+            assert!(error.contains("noallow_other"), "{error}");
+        }
+    }
 }

@@ -23,6 +23,10 @@ pub(super) const CASES: &[Case] = &[
         run: create_write_close,
     },
     Case {
+        name: "for-root-alone",
+        run: for_root_alone,
+    },
+    Case {
         name: "stat-known",
         run: stat_of_a_known_file_asks_nothing,
     },
@@ -62,6 +66,31 @@ fn create_write_close(context: &Context) -> Result<()> {
             ("getattr", 1),
             ("getxattr", 1),
             ("write", 1),
+        ],
+    )
+}
+
+/// The same and a removal where nobody but root can enter: nothing is asked about the folder.
+fn for_root_alone(context: &Context) -> Result<()> {
+    let mut spec = Spec::new("rq-alone", "128M");
+    spec.options.push("noallow_other".to_owned());
+    let mount = Mount::create(context, &spec)?;
+    let counted = count(context, &mount, |dir, round| {
+        let path = dir.join(format!("new{round}"));
+        let mut file = File::create_new(&path)?;
+        file.write_all(&[7; 200])?;
+        drop(file);
+        fs::remove_file(path)?;
+        Ok(())
+    })?;
+    expect(
+        &counted,
+        &[
+            ("lookup", 1),
+            ("mknod", 1),
+            ("getxattr", 1),
+            ("write", 1),
+            ("unlink", 1),
         ],
     )
 }
