@@ -1,6 +1,6 @@
 //! The command line.
 
-use crate::report::{Io, Scale};
+use crate::report::{FsScale, Io, Scale};
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
 
@@ -20,16 +20,21 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Workloads of the key-value engine.
     Kv(KvArgs),
+    /// Workloads of file systems: our mount and library beside others.
+    Fs(FsArgs),
     /// Lists workloads and sides.
     List,
     /// Makes the table and the HTML page again from a JSON file.
     Report {
-        /// The file, as `kv` writes it.
+        /// The file, as `kv` and `fs` write it.
         file: PathBuf,
     },
-    /// One step of a workload, told on standard input. For `kv`.
+    /// One step of a workload, told on standard input. For `kv` and `fs`.
     #[command(hide = true)]
     Child,
+    /// A mount, told on standard input. For `fs`.
+    #[command(hide = true)]
+    Serve,
 }
 
 #[derive(Debug, Args)]
@@ -110,6 +115,7 @@ impl KvArgs {
             is_on_disks: self.is_on_disks,
             io: self.io,
             cgroup: self.cgroup,
+            fs: None,
         };
         let least = if self.cgroup { 128 } else { 4 };
         anyhow::ensure!(
@@ -126,6 +132,100 @@ impl KvArgs {
         let is_sane = (0.0..1e6).contains(&scale.settle_s);
         anyhow::ensure!(is_sane, "--settle is between 0 and 1000000 seconds");
         Ok(scale)
+    }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct FsArgs {
+    /// Small amounts and a limit of time: ends within 10 minutes.
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Sides, separated by commas; by default all that can run here.
+    #[arg(long, value_delimiter = ',', value_name = "A,B")]
+    pub(crate) sides: Vec<String>,
+    /// Workloads, separated by commas; by default all. `meta` means `meta-1` and `meta-2`.
+    #[arg(long, value_delimiter = ',', value_name = "X,Y")]
+    pub(crate) workloads: Vec<String>,
+    /// Memory of the store that is mounted or opened; with --cgroup twice that, and of every side
+    /// [default: 512M; quick: 128M].
+    #[arg(long, value_parser = size, value_name = "SIZE")]
+    pub(crate) memory: Option<u64>,
+    /// Empty files of `tree-random`; other workloads have a share of it [default: 1000000; quick:
+    /// 20000].
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(100..=100_000_000))]
+    pub(crate) files: Option<u64>,
+    /// Size of the large file [default: 1G; quick: 128M].
+    #[arg(long, value_parser = size, value_name = "SIZE")]
+    pub(crate) bytes: Option<u64>,
+    /// A tarball of a source tree; by default one of the shape of the kernel's is made.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) tree: Option<PathBuf>,
+    /// Files of the source tree that is made [default: 47000; quick: 3000].
+    #[arg(long, value_name = "COUNT")]
+    pub(crate) tree_files: Option<u64>,
+    /// Repetitions; medians are reported [default: 3; quick: 1].
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub(crate) repeat: Option<u32>,
+    /// Cut phases of single operations short after so many seconds [default: never; quick: 2].
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) cap: Option<f64>,
+    /// Hold every side, with its daemon and its page cache, to --memory by a control group (root,
+    /// version 1).
+    #[arg(long)]
+    pub(crate) cgroup: bool,
+    /// Switch FUSE over `io_uring` on for the run, and back as it was. Other mounts that are made
+    /// meanwhile have it too.
+    #[arg(long)]
+    pub(crate) enable_uring: bool,
+    /// Size of the disk that every side is given [default: as much as the workloads need].
+    #[arg(long, value_parser = size, value_name = "SIZE")]
+    pub(crate) disk: Option<u64>,
+    /// Folder for `fs.json` and `fs.html`.
+    #[arg(long, default_value = "target/bench", value_name = "DIR")]
+    pub(crate) out: PathBuf,
+    /// Folder for the disk image [default: the one of --out].
+    #[arg(long, value_name = "DIR")]
+    pub(crate) dir: Option<PathBuf>,
+    /// Print the JSON in place of the table.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+impl FsArgs {
+    /// How much of everything.
+    ///
+    /// # Errors
+    /// What is too small to mean anything.
+    pub(crate) fn scale(&self) -> anyhow::Result<Scale> {
+        let quick = |quick: u64, full: u64| if self.quick { quick } else { full };
+        let bytes = self.bytes.unwrap_or_else(|| quick(128 * MIB, GIB));
+        anyhow::ensure!(bytes >= MIB, "--bytes is at least 1M");
+        let memory_bytes = self.memory.unwrap_or_else(|| quick(128 * MIB, 512 * MIB));
+        let least = if self.cgroup { 128 } else { 64 };
+        anyhow::ensure!(
+            memory_bytes >= least * MIB,
+            "--memory is at least 64M, with --cgroup at least 128M"
+        );
+        let is_sane = self.cap.is_none_or(|cap| (0.01..1e6).contains(&cap));
+        anyhow::ensure!(is_sane, "--cap is between 0.01 and 1000000 seconds");
+        Ok(Scale {
+            memory_bytes,
+            bytes,
+            small_bytes: bytes,
+            gets: 0,
+            batch: 1,
+            cap_s: self.cap.or(self.quick.then_some(2.0)),
+            settle_s: 0.0,
+            repeat: self.repeat.unwrap_or(if self.quick { 1 } else { 3 }),
+            is_on_disks: true,
+            cgroup: self.cgroup,
+            io: Io::Auto,
+            fs: Some(FsScale {
+                files: self.files.unwrap_or_else(|| quick(20_000, 1_000_000)),
+                tree_files: self.tree_files.unwrap_or_else(|| quick(3_000, 47_000)),
+                tree: self.tree.clone(),
+            }),
+        })
     }
 }
 

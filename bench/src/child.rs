@@ -6,6 +6,7 @@
 
 use crate::cgroup::Cgroup;
 use crate::context::{Context, Spec};
+use crate::fs;
 use crate::kv;
 use crate::process;
 use crate::report::Phase;
@@ -34,12 +35,27 @@ pub(crate) struct Outcome {
     pub(crate) phases: Vec<Phase>,
     /// Most memory that the process had resident.
     pub(crate) peak_rss_bytes: u64,
+    /// Told to the next step of the workload.
+    #[serde(default)]
+    pub(crate) carry: u64,
+}
+
+/// A step of either suite.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Task {
+    /// Of a key-value workload.
+    Kv(Spec),
+    /// Of a workload of file systems.
+    Fs(fs::stage::Spec),
 }
 
 /// The child's end.
 pub(crate) fn run() -> Result<()> {
-    let spec: Spec = serde_json::from_reader(std::io::stdin()).context("expected a step")?;
-    let outcome = run_step(&spec);
+    let task: Task = serde_json::from_reader(std::io::stdin()).context("expected a step")?;
+    let outcome = match &task {
+        Task::Kv(spec) => run_step(spec),
+        Task::Fs(spec) => fs::run_step(spec, &tell).map(|outcome| (outcome, false)),
+    };
     let is_killed = outcome.as_ref().is_ok_and(|(_, is_killed)| *is_killed);
     say(&match outcome {
         Ok((outcome, _)) => Message::Done(outcome),
@@ -58,6 +74,15 @@ fn say(message: &Message) -> Result<()> {
     Ok(out.flush()?)
 }
 
+fn tell(phase: &str, done: u64, total: u64) {
+    // If nobody listens any more, the next answer will find out.
+    let _ = say(&Message::Progress {
+        phase: phase.to_owned(),
+        done,
+        total,
+    });
+}
+
 fn run_step(spec: &Spec) -> Result<(Outcome, bool)> {
     if let Some(group) = &spec.cgroup {
         Cgroup::enter(group)?;
@@ -65,15 +90,7 @@ fn run_step(spec: &Spec) -> Result<(Outcome, bool)> {
     let workloads = kv::all();
     let workload = workloads.iter().find(|w| w.name == spec.workload);
     let workload = workload.with_context(|| format!("no workload `{}`", spec.workload))?;
-    let progress = |phase: &str, done, total| {
-        // If nobody listens any more, the next answer will find out.
-        let _ = say(&Message::Progress {
-            phase: phase.to_owned(),
-            done,
-            total,
-        });
-    };
-    let mut context = Context::new(spec, &progress);
+    let mut context = Context::new(spec, &tell);
     (workload.run)(&mut context, spec.step)?;
     let is_killed = (workload.is_killed)(spec.step);
     let phases = if is_killed {
@@ -85,13 +102,14 @@ fn run_step(spec: &Spec) -> Result<(Outcome, bool)> {
     let outcome = Outcome {
         phases,
         peak_rss_bytes,
+        carry: 0,
     };
     Ok((outcome, is_killed))
 }
 
 /// The parent's end: does a step and waits for it. `progress` is told phase, operations done and
 /// operations to do.
-pub(crate) fn spawn(spec: &Spec, progress: &mut dyn FnMut(&str, u64, u64)) -> Result<Outcome> {
+pub(crate) fn spawn(task: &Task, progress: &mut dyn FnMut(&str, u64, u64)) -> Result<Outcome> {
     let exe = std::env::current_exe().context("cannot find this program")?;
     let mut child = Command::new(exe)
         .arg("child")
@@ -101,7 +119,7 @@ pub(crate) fn spawn(spec: &Spec, progress: &mut dyn FnMut(&str, u64, u64)) -> Re
         .context("cannot start a child")?;
     let stdin = child.stdin.take().expect("stdin is piped");
     let stdout = child.stdout.take().expect("stdout is piped");
-    let told = serde_json::to_writer(stdin, spec);
+    let told = serde_json::to_writer(stdin, task);
     let heard = told
         .map_err(Into::into)
         .and_then(|()| listen(stdout, progress));

@@ -6,6 +6,7 @@
 use anyhow::{Context as _, Result, ensure};
 use rustix::fs::{FallocateFlags, fallocate};
 use std::fs::{self, File};
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -46,6 +47,27 @@ impl Disk {
         Path::new("/sys/block").join(name).join("stat")
     }
 
+    /// Writes all of it once, so that no side is the first to touch a block of the file below.
+    pub(crate) fn wear_in(&self) -> Result<()> {
+        let zeros = vec![0; 1 << 20];
+        let mut file = File::options().write(true).open(&self.device)?;
+        let len_bytes = fs::metadata(&self.image)?.len();
+        let mut left = len_bytes;
+        while left > 0 {
+            let piece = usize::try_from(left).unwrap_or(usize::MAX).min(zeros.len());
+            file.write_all(&zeros[..piece])?;
+            left -= piece as u64;
+        }
+        Ok(file.sync_all()?)
+    }
+
+    /// Makes a file system by a command, whatever was there, and mounts it.
+    pub(crate) fn mount_as(&self, make: &[&str], at: &Path) -> Result<Mount> {
+        output(Command::new(make[0]).args(&make[1..]).arg(&self.device))?;
+        fs::create_dir_all(at)?;
+        Mount::new(&self.device, at)
+    }
+
     /// Makes a file system, whatever was there, and mounts it.
     pub(crate) fn mount(&self, at: &Path) -> Result<Mount> {
         // Nothing is left for the kernel to initialize in the background.
@@ -53,8 +75,15 @@ impl Disk {
         let make = ["-q", "-F", "-m", "0", "-T", "largefile4", "-E", options];
         output(Command::new("mkfs.ext4").args(make).arg(&self.device))?;
         fs::create_dir_all(at)?;
-        output(Command::new("mount").arg(&self.device).arg(at))?;
-        Ok(Mount { at: at.to_owned() })
+        Mount::new(&self.device, at)
+    }
+}
+
+impl Mount {
+    /// Mounts a device with a file system on it.
+    pub(crate) fn new(device: &Path, at: &Path) -> Result<Self> {
+        output(Command::new("mount").arg(device).arg(at))?;
+        Ok(Self { at: at.to_owned() })
     }
 }
 
@@ -77,7 +106,7 @@ impl Drop for Mount {
 }
 
 /// Runs a command to its end; what it printed.
-fn output(command: &mut Command) -> Result<String> {
+pub(crate) fn output(command: &mut Command) -> Result<String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output = command
         .output()

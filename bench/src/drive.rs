@@ -2,12 +2,12 @@
 
 use crate::args::KvArgs;
 use crate::cgroup::{self, Cgroup};
-use crate::child;
+use crate::child::{self, Task};
 use crate::context::Spec;
 use crate::disk::Disk;
 use crate::kv::{self, Workload};
 use crate::place::{Folder, Place};
-use crate::report::{self, FORMAT, Machine, Report, Run, Scale, Skipped};
+use crate::report::{self, FORMAT, Machine, Report, Run, Scale, Skipped, Suite};
 use crate::side;
 use anyhow::{Context as _, Result, ensure};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -62,9 +62,10 @@ pub(crate) fn run(args: &KvArgs) -> Result<bool> {
     driver.run_all(&workloads, &sides);
     driver.bar.finish_and_clear();
     let Driver { runs, skipped, .. } = driver;
-    let summary = report::summarise(&runs);
+    let summary = report::summarise(Suite::Kv, &runs);
     let report = Report {
         format: FORMAT,
+        suite: Suite::Kv,
         started_unix_s: started.seconds(),
         seconds: clock.monotonic().as_secs_f64(),
         machine: machine(folder.path(), load_before),
@@ -73,16 +74,17 @@ pub(crate) fn run(args: &KvArgs) -> Result<bool> {
         summary,
         skipped,
     };
-    write(&report, args)
+    write(&report, &args.out, args.json)
 }
 
 /// Writes the files and prints; whether all runs succeeded.
-fn write(report: &Report, args: &KvArgs) -> Result<bool> {
+pub(crate) fn write(report: &Report, out: &Path, is_json: bool) -> Result<bool> {
     let json = serde_json::to_string_pretty(report)?;
-    let (json_path, html_path) = (args.out.join("kv.json"), args.out.join("kv.html"));
+    let file = |extension: &str| out.join(format!("{}.{extension}", report.suite.name()));
+    let (json_path, html_path) = (file("json"), file("html"));
     fs::write(&json_path, &json).with_context(|| json_path.display().to_string())?;
     fs::write(&html_path, report::html(report)).with_context(|| html_path.display().to_string())?;
-    if args.json {
+    if is_json {
         println!("{json}");
     } else {
         print!("{}", report::table(report));
@@ -125,7 +127,7 @@ fn make_disk(scale: &mut Scale, folder: &Folder, skipped: &mut Vec<Skipped>) -> 
 
 /// Set when somebody wants this to end: what was made is taken down then, and what was measured
 /// reported.
-fn stop_flag() -> Result<Arc<AtomicBool>> {
+pub(crate) fn stop_flag() -> Result<Arc<AtomicBool>> {
     let flag = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         signal_hook::flag::register(signal, Arc::clone(&flag))?;
@@ -133,7 +135,7 @@ fn stop_flag() -> Result<Arc<AtomicBool>> {
     Ok(flag)
 }
 
-fn skip(skipped: &mut Vec<Skipped>, what: &str, why: &str) {
+pub(crate) fn skip(skipped: &mut Vec<Skipped>, what: &str, why: &str) {
     skipped.push(Skipped {
         what: what.to_owned(),
         why: why.to_owned(),
@@ -237,7 +239,7 @@ impl Driver<'_> {
             cgroup: group.as_ref().map(|group| group.path().to_owned()),
         };
         let name = format!("{} on {}", spec.workload, spec.side);
-        child::spawn(&spec, &mut |phase, done, total| {
+        child::spawn(&Task::Kv(spec), &mut |phase, done, total| {
             self.bar.set_length(total.max(1));
             self.bar.set_position(done);
             self.bar.set_message(format!("{name}: {phase}"));
@@ -246,12 +248,12 @@ impl Driver<'_> {
 }
 
 /// Hidden unless standard error is a terminal.
-fn bar() -> ProgressBar {
+pub(crate) fn bar() -> ProgressBar {
     let style = ProgressStyle::with_template("{msg:40} {bar:30} {human_pos} of {human_len}");
     ProgressBar::new(1).with_style(style.expect("the template is valid"))
 }
 
-fn load() -> String {
+pub(crate) fn load() -> String {
     let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
     text.split_whitespace()
         .take(3)
@@ -259,7 +261,7 @@ fn load() -> String {
         .join(" ")
 }
 
-fn machine(folder: &Path, load_before: String) -> Machine {
+pub(crate) fn machine(folder: &Path, load_before: String) -> Machine {
     let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let memory = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let total = memory

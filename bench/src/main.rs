@@ -9,6 +9,7 @@ mod child;
 mod context;
 mod disk;
 mod drive;
+mod fs;
 mod kv;
 mod measure;
 mod place;
@@ -23,15 +24,21 @@ use clap::Parser as _;
 use std::path::Path;
 use std::process::ExitCode;
 
+// As the `stitchfs` command has it (ADR 0030): our mounts are served by this program.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Kv(args) => drive::run(&args),
+        Command::Fs(args) => fs::drive::run(&args),
         Command::List => {
             list();
             Ok(true)
         }
         Command::Report { file } => render(&file).map(|()| true),
         Command::Child => child::run().map(|()| true),
+        Command::Serve => fs::serve::run().map(|()| true),
     };
     match done {
         Ok(true) => ExitCode::SUCCESS,
@@ -44,7 +51,7 @@ fn main() -> ExitCode {
 }
 
 fn list() {
-    println!("workloads:");
+    println!("workloads of kv:");
     for workload in kv::all() {
         let ours = if workload.is_ours_only {
             " (ours only)"
@@ -53,10 +60,18 @@ fn list() {
         };
         println!("  {:<16} {}{ours}", workload.name, workload.about);
     }
-    println!("sides:");
+    println!("sides of kv:");
     for name in side::NAMES {
         let why = side::why_not(name).unwrap_or_else(|| "built in".to_owned());
         println!("  {name:<16} {why}");
+    }
+    println!("workloads of fs:");
+    for workload in fs::all() {
+        println!("  {:<16} {}", workload.name, workload.about);
+    }
+    println!("sides of fs:");
+    for name in fs::side::NAMES {
+        println!("  {name:<16} {}", fs::side::about(name));
     }
 }
 

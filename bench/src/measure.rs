@@ -37,6 +37,24 @@ pub(crate) enum Op {
     Rmw,
     /// Opening a store.
     Open,
+    /// Making a file or directory.
+    Make,
+    /// Looking a name up, or its attributes.
+    Stat,
+    /// Changing attributes.
+    SetAttr,
+    /// Renaming.
+    Rename,
+    /// Removing a name.
+    Remove,
+    /// Listing a directory.
+    List,
+    /// Reading from a file.
+    Read,
+    /// Writing to a file.
+    Write,
+    /// Writing to a file and syncing it.
+    Sync,
 }
 
 impl Op {
@@ -49,6 +67,15 @@ impl Op {
             Self::Scan => "scan",
             Self::Rmw => "rmw",
             Self::Open => "open",
+            Self::Make => "make",
+            Self::Stat => "stat",
+            Self::SetAttr => "set-attr",
+            Self::Rename => "rename",
+            Self::Remove => "remove",
+            Self::List => "list",
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Sync => "sync",
         }
     }
 }

@@ -23,6 +23,8 @@ pub(crate) enum Meter {
     Process,
     /// The kernel, what a disk does that only this side uses: its `stat` file, and a folder on it.
     Disk(PathBuf, PathBuf),
+    /// The kernel, what a device did so far: its `stat` file. Nothing is written back for it.
+    Device(PathBuf),
 }
 
 /// Unit of a disk's counters.
@@ -33,6 +35,7 @@ impl Meter {
     pub(crate) fn read(&self) -> Result<Traffic> {
         match self {
             Self::Process => Traffic::of_process(),
+            Self::Device(stat) => Traffic::of_disk(&fs::read_to_string(stat)?),
             Self::Disk(stat, folder) => {
                 let folder = File::open(folder)?;
                 // A raw device has no file system to sync, and no page cache of ours.

@@ -1,6 +1,7 @@
 //! The result of a run, as it is stored: every field has its place here, and a file with another
 //! field, or without one, is refused.
 
+mod bars;
 mod html;
 mod plot;
 mod summary;
@@ -22,6 +23,9 @@ pub(crate) const FORMAT: u32 = 1;
 pub(crate) struct Report {
     /// [`FORMAT`].
     pub(crate) format: u32,
+    /// What was measured.
+    #[serde(default)]
+    pub(crate) suite: Suite,
     /// When it began, in seconds since 1970.
     pub(crate) started_unix_s: i64,
     /// How long it took.
@@ -36,6 +40,27 @@ pub(crate) struct Report {
     pub(crate) summary: Vec<Row>,
     /// What was not run, and why.
     pub(crate) skipped: Vec<Skipped>,
+}
+
+/// What a run of the command measures.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Suite {
+    /// Key-value stores.
+    #[default]
+    Kv,
+    /// File systems.
+    Fs,
+}
+
+impl Suite {
+    /// Its command, and the name of its files.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Kv => "kv",
+            Self::Fs => "fs",
+        }
+    }
 }
 
 /// The machine.
@@ -83,6 +108,21 @@ pub(crate) struct Scale {
     /// The way of `stitch-raw` to its device.
     #[serde(default)]
     pub(crate) io: Io,
+    /// Counts that only file systems have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) fs: Option<FsScale>,
+}
+
+/// How much of what file systems are given.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct FsScale {
+    /// Empty files of `tree-random`; others take a share of it.
+    pub(crate) files: u64,
+    /// Files of the generated source tree.
+    pub(crate) tree_files: u64,
+    /// A tarball in place of the generated one.
+    pub(crate) tree: Option<std::path::PathBuf>,
 }
 
 /// How a block device is read and written.
@@ -205,6 +245,12 @@ pub(crate) struct Row {
     pub(crate) mb_per_s: f64,
     /// Our rate over this side's.
     pub(crate) ours_over: Option<f64>,
+    /// This side's rate over that of ext4.
+    #[serde(default)]
+    pub(crate) of_ext4: Option<f64>,
+    /// A mount's rate over that of the file system that does nothing, by the same transport.
+    #[serde(default)]
+    pub(crate) of_floor: Option<f64>,
     /// Bytes written to storage per user byte, in phases that write.
     pub(crate) write_amplification: Option<f64>,
     /// Bytes read from storage per user byte.
@@ -249,6 +295,7 @@ impl Scale {
             is_on_disks: false,
             io: Io::Auto,
             cgroup: false,
+            fs: None,
         }
     }
 

@@ -54,7 +54,7 @@ fn every_workload_runs_on_our_side() {
     assert!(output.stderr.is_empty(), "quiet in a pipe");
     assert_eq!(report["format"], 1);
     let listed = String::from_utf8(bench(&["list"]).stdout).unwrap();
-    let workloads = listed.split("sides:").next().unwrap().lines().skip(1);
+    let workloads = listed.split("sides").next().unwrap().lines().skip(1);
     let mut count = 0;
     for line in workloads {
         let name = line.split_whitespace().next().unwrap();

@@ -1,16 +1,17 @@
 //! The report as one page that needs nothing else.
 
 use super::plot::{Chart, Line, escape};
-use super::table::{HEADS, LEGEND, cells};
-use super::{Phase, Point, Report, Row};
+use super::table::{columns, legend};
+use super::{Phase, Point, Report, Row, Suite, bars};
+use crate::fs;
 use crate::side::NAMES;
 use std::fmt::Write as _;
 
 /// Most points of a line.
 const POINTS_MAX: usize = 100;
-/// One colour per side, in the order of [`NAMES`].
-const COLOURS: [&str; 6] = [
-    "#d9480f", "#1c7ed6", "#2b8a3e", "#862e9c", "#868e96", "#f08c00",
+/// One colour per side of a suite, in the order of its names.
+const COLOURS: [&str; 8] = [
+    "#d9480f", "#1c7ed6", "#2b8a3e", "#862e9c", "#868e96", "#f08c00", "#0b7285", "#5c940d",
 ];
 
 const STYLE: &str = "
@@ -28,6 +29,9 @@ tr.ours td { font-weight: 600; }
 svg text { fill: currentColor; } svg .a { font-size: 10.5px; } svg .t { font-size: 12.5px; \
  font-weight: 600; }
 svg .g { stroke: var(--line); stroke-width: 1; }
+.bars { display: grid; grid-template-columns: max-content max-content 1fr; gap: 1px .8rem; \
+ font-size: 12px; max-width: 44rem; margin-bottom: 1rem; }
+.bars i { display: block; height: .7rem; margin-top: .25rem; }
 .key span { display: inline-block; margin-right: 1.2rem; }
 .key i { display: inline-block; width: 1rem; height: .25rem; margin-right: .35rem; \
  vertical-align: middle; }
@@ -38,8 +42,13 @@ pub(crate) fn html(report: &Report) -> String {
     let mut out = String::from("<!doctype html><html lang=\"en\"><meta charset=\"utf-8\">");
     let _ = write!(
         out,
-        "<meta name=\"viewport\" content=\"width=device-width\"><title>stitch-bench kv</title>\
-         <style>{STYLE}</style><h1>Key-value stores, side by side</h1>"
+        "<meta name=\"viewport\" content=\"width=device-width\"><title>stitch-bench {}</title>\
+         <style>{STYLE}</style><h1>{}, side by side</h1>",
+        report.suite.name(),
+        match report.suite {
+            Suite::Kv => "Key-value stores",
+            Suite::Fs => "File systems",
+        }
     );
     head(&mut out, report);
     let mut workloads: Vec<&str> = Vec::new();
@@ -51,7 +60,11 @@ pub(crate) fn html(report: &Report) -> String {
     for workload in workloads {
         let _ = write!(out, "<h2 id=\"{0}\">{0}</h2>", escape(workload));
         let rows = report.summary.iter().filter(|row| row.workload == workload);
-        rows_table(&mut out, &rows.collect::<Vec<_>>());
+        let rows: Vec<&Row> = rows.collect();
+        if report.suite == Suite::Fs {
+            bars::bars(&mut out, &rows);
+        }
+        rows_table(&mut out, report.suite, &rows);
         out.push_str("<div class=\"plots\">");
         plots(&mut out, report, workload);
         out.push_str("</div>");
@@ -77,7 +90,7 @@ fn head(out: &mut String, report: &Report) {
         out,
         "<p>{} processors, {} MiB of memory, kernel {}, file system {}; load {} before and {} \
          after. Traffic counted {counted}. Memory per side {} MiB ({memory}), data {} MiB, of small rows {} MiB, {} put(s) a \
-         batch, {} repetition(s), {:.0} s in all.</p><p>{LEGEND}</p>",
+         batch, {} repetition(s), {:.0} s in all.</p><p>{}</p>",
         machine.cpus,
         mib(machine.memory_bytes),
         escape(&machine.kernel),
@@ -90,12 +103,11 @@ fn head(out: &mut String, report: &Report) {
         scale.batch,
         scale.repeat,
         report.seconds,
+        legend(report.suite),
     );
     out.push_str("<p class=\"key\">");
-    for name in NAMES
-        .iter()
-        .filter(|name| report.runs.iter().any(|run| run.side == **name))
-    {
+    let names = NAMES.iter().chain(&fs::side::NAMES);
+    for name in names.filter(|name| report.runs.iter().any(|run| run.side == **name)) {
         let colour = colour(name);
         let _ = write!(
             out,
@@ -116,20 +128,22 @@ fn head(out: &mut String, report: &Report) {
     }
 }
 
-fn rows_table(out: &mut String, rows: &[&Row]) {
+fn rows_table(out: &mut String, suite: Suite, rows: &[&Row]) {
     out.push_str("<div class=\"wide\"><table><tr>");
-    for head in HEADS {
-        let _ = write!(out, "<th>{head}</th>");
+    for column in columns(suite) {
+        let _ = write!(out, "<th>{}</th>", column.head);
     }
     out.push_str("</tr>");
     let mut last = "";
     for row in rows {
         let is_first = row.phase != last;
         let first = if is_first { "first" } else { "" };
-        let ours = if row.side == NAMES[0] { "ours" } else { "" };
+        let is_ours = row.side == NAMES[0] || row.side.starts_with("stitchfs-");
+        let ours = if is_ours { "ours" } else { "" };
         let _ = write!(out, "<tr class=\"{first} {ours}\">");
-        for (index, cell) in cells(row).iter().enumerate() {
-            let shown = if index == 0 && !is_first { "" } else { cell };
+        for (index, column) in columns(suite).iter().enumerate() {
+            let cell = (column.cell)(row);
+            let shown = if index == 0 && !is_first { "" } else { &cell };
             let _ = write!(out, "<td>{}</td>", escape(shown));
         }
         out.push_str("</tr>");
@@ -138,9 +152,10 @@ fn rows_table(out: &mut String, rows: &[&Row]) {
     out.push_str("</table></div>");
 }
 
-fn colour(side: &str) -> &'static str {
-    let index = NAMES.iter().position(|name| *name == side).unwrap_or(0);
-    COLOURS[index]
+pub(super) fn colour(side: &str) -> &'static str {
+    let place = |names: &[&str]| names.iter().position(|name| *name == side);
+    let index = place(&NAMES).or_else(|| place(&fs::side::NAMES));
+    COLOURS[index.unwrap_or(0) % COLOURS.len()]
 }
 
 fn plots(out: &mut String, report: &Report, workload: &str) {

@@ -1,12 +1,13 @@
 //! Medians over the repetitions, and ratios between sides.
 
-use super::{Latency, Phase, Row, Run};
+use super::{Latency, Phase, Row, Run, Suite};
+use crate::fs;
 use crate::side::OURS;
 use std::collections::BTreeMap;
 
 /// Every phase of every workload on every side, in the order in which they were first run; sides
 /// of one phase together.
-pub(crate) fn summarise(runs: &[Run]) -> Vec<Row> {
+pub(crate) fn summarise(suite: Suite, runs: &[Run]) -> Vec<Row> {
     let mut rows: Vec<Row> = Vec::new();
     let mut keys: Vec<(&str, &str)> = Vec::new();
     for run in runs {
@@ -30,7 +31,10 @@ pub(crate) fn summarise(runs: &[Run]) -> Vec<Row> {
                 .iter()
                 .filter_map(|side| row(runs, workload, phase, side)),
         );
-        compare(&mut rows[first..]);
+        match suite {
+            Suite::Kv => compare(&mut rows[first..]),
+            Suite::Fs => compare_mounts(&mut rows[first..]),
+        }
     }
     rows
 }
@@ -43,6 +47,21 @@ fn compare(rows: &mut [Row]) {
     for row in rows.iter_mut().filter(|row| row.side != OURS) {
         let ours = ours.filter(|ours| *ours > 0.0 && row.ops_per_s > 0.0);
         row.ours_over = ours.map(|ours| ours / row.ops_per_s);
+    }
+}
+
+/// What each side is of ext4, and each mount of its floor.
+fn compare_mounts(rows: &mut [Row]) {
+    let rates: BTreeMap<String, f64> = rows
+        .iter()
+        .map(|row| (row.side.clone(), row.ops_per_s))
+        .collect();
+    let rate_of = |side: &str| rates.get(side).copied().filter(|rate| *rate > 0.0);
+    for row in rows {
+        let own = Some(row.ops_per_s).filter(|rate| *rate > 0.0);
+        let over = |other: &str| Some(own? / rate_of(other)?);
+        row.of_ext4 = over("ext4").filter(|_| row.side != "ext4");
+        row.of_floor = fs::side::floor_of(&row.side).and_then(over);
     }
 }
 
@@ -74,6 +93,8 @@ fn row(runs: &[Run], workload: &str, phase: &str, side: &str) -> Option<Row> {
         },
         mb_per_s: of(&|p| per_second(p, p.user_bytes) / 1e6),
         ours_over: None,
+        of_ext4: None,
+        of_floor: None,
         write_amplification: (has_written && has_user_bytes)
             .then(|| of(&|p| ratio(p.device_write_bytes, p.user_bytes))),
         read_amplification: of(&|p| ratio(p.device_read_bytes, p.user_bytes)),
@@ -184,7 +205,7 @@ mod tests {
             run("stitch", 1, 300),
             run("stitch", 2, 200),
         ];
-        let rows = summarise(&runs);
+        let rows = summarise(Suite::Kv, &runs);
         assert_eq!(rows.len(), 2);
         assert!((rows[0].ops_per_s - 200.0).abs() < 1e-9);
         assert!((rows[0].spread - 1.0).abs() < 1e-9);
@@ -192,6 +213,19 @@ mod tests {
         assert_eq!(rows[1].ours_over, Some(4.0));
         assert_eq!(rows[1].write_amplification, Some(2.0));
         assert_eq!(rows[1].space_amplification, Some(1.5));
+    }
+
+    #[test]
+    fn mounts_are_compared_with_ext4_and_with_their_floor() {
+        let runs = [
+            run("stitchfs-uring", 0, 60),
+            run("null-uring", 0, 80),
+            run("ext4", 0, 120),
+        ];
+        let rows = summarise(Suite::Fs, &runs);
+        assert_eq!((rows[0].of_ext4, rows[0].of_floor), (Some(0.5), Some(0.75)));
+        assert_eq!(rows[1].of_floor, None);
+        assert_eq!((rows[2].of_ext4, rows[2].ours_over), (None, None));
     }
 
     #[test]

@@ -1,65 +1,107 @@
 //! The summary as text.
 
-use super::{Report, Row};
+use super::{Report, Row, Suite};
 use std::fmt::Write as _;
 
-/// Heads of the columns; the page uses them too.
-pub(super) const HEADS: [&str; 15] = [
-    "phase", "side", "ops/s", "MB/s", "spread", "ours", "write x", "read x", "space x", "p50",
-    "p99", "p99.9", "max", "settle", "more",
+/// A column: its head, and what a row has in it.
+pub(super) struct Column {
+    pub(super) head: &'static str,
+    pub(super) cell: fn(&Row) -> String,
+}
+
+const fn column(head: &'static str, cell: fn(&Row) -> String) -> Column {
+    Column { head, cell }
+}
+
+const KV: [Column; 15] = [
+    column("phase", |row| row.phase.clone()),
+    column("side", |row| row.side.clone()),
+    column("ops/s", rate),
+    column("MB/s", |row| some(timed(row, row.mb_per_s), 1)),
+    column("spread", spread),
+    column("ours", |row| times(row.ours_over)),
+    column("write x", |row| some(row.write_amplification, 2)),
+    column("read x", |row| some(timed(row, row.read_amplification), 2)),
+    column("space x", |row| some(row.space_amplification, 2)),
+    column("p50", |row| latency(row, |l| l.p50_us)),
+    column("p99", |row| latency(row, |l| l.p99_us)),
+    column("p99.9", |row| latency(row, |l| l.p999_us)),
+    column("max", |row| latency(row, |l| l.max_us)),
+    column("settle", |row| format!("{:.1}s", row.settle_s)),
+    column("more", more),
 ];
 
-/// The cells of a row, in the order of [`HEADS`].
-pub(super) fn cells(row: &Row) -> [String; 15] {
-    let some = |figure: Option<f64>, digits: usize| match figure {
-        Some(figure) => format!("{figure:.digits$}"),
-        None => "-".to_owned(),
-    };
-    let latency = |figure: fn(&super::Latency) -> f64| {
-        let found = row.latency.as_ref().map(figure);
-        found.map_or_else(|| "-".to_owned(), micros)
-    };
-    let is_timed = row.ops_per_s > 0.0;
-    [
-        row.phase.clone(),
-        row.side.clone(),
-        if is_timed {
-            count(row.ops_per_s) + if row.is_cut { "*" } else { "" }
-        } else {
-            "-".to_owned()
-        },
-        if is_timed {
-            format!("{:.1}", row.mb_per_s)
-        } else {
-            "-".to_owned()
-        },
-        if row.runs > 1 {
-            format!("{:.0}%", row.spread * 100.0)
-        } else {
-            "-".to_owned()
-        },
-        row.ours_over
-            .map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}x")),
-        some(row.write_amplification, 2),
-        if is_timed {
-            format!("{:.2}", row.read_amplification)
-        } else {
-            "-".to_owned()
-        },
-        some(row.space_amplification, 2),
-        latency(|l| l.p50_us),
-        latency(|l| l.p99_us),
-        latency(|l| l.p999_us),
-        latency(|l| l.max_us),
-        format!("{:.1}s", row.settle_s),
-        more(row),
-    ]
+const FS: [Column; 12] = [
+    column("phase", |row| row.phase.clone()),
+    column("side", |row| row.side.clone()),
+    column("ops/s", rate),
+    column("MB/s", |row| {
+        some(timed(row, row.mb_per_s).filter(|mb| *mb > 0.0), 1)
+    }),
+    column("spread", spread),
+    column("of ext4", |row| times(row.of_ext4)),
+    column("of floor", |row| times(row.of_floor)),
+    column("p50", |row| latency(row, |l| l.p50_us)),
+    column("p99", |row| latency(row, |l| l.p99_us)),
+    column("p99.9", |row| latency(row, |l| l.p999_us)),
+    column("max", |row| latency(row, |l| l.max_us)),
+    column("more", more),
+];
+
+/// The columns of a suite; the page uses them too. Names are in the first two and the last.
+pub(super) const fn columns(suite: Suite) -> &'static [Column] {
+    match suite {
+        Suite::Kv => &KV,
+        Suite::Fs => &FS,
+    }
+}
+
+fn some(figure: Option<f64>, digits: usize) -> String {
+    figure.map_or_else(|| "-".to_owned(), |figure| format!("{figure:.digits$}"))
+}
+
+fn times(ratio: Option<f64>) -> String {
+    ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}x"))
+}
+
+/// Nothing where nothing was timed.
+fn timed(row: &Row, figure: f64) -> Option<f64> {
+    (row.ops_per_s > 0.0).then_some(figure)
+}
+
+fn rate(row: &Row) -> String {
+    let cut = if row.is_cut { "*" } else { "" };
+    timed(row, row.ops_per_s).map_or_else(|| "-".to_owned(), |rate| count(rate) + cut)
+}
+
+fn spread(row: &Row) -> String {
+    if row.runs > 1 {
+        format!("{:.0}%", row.spread * 100.0)
+    } else {
+        "-".to_owned()
+    }
+}
+
+fn latency(row: &Row, figure: fn(&super::Latency) -> f64) -> String {
+    let found = row.latency.as_ref().map(figure);
+    found.map_or_else(|| "-".to_owned(), micros)
 }
 
 /// What the columns mean.
-pub(super) const LEGEND: &str = "ours: our rate over this side's. write x, read x: bytes to and \
-    from storage per user byte, background work included. space x: space in use per live byte. \
-    settle: background work after the phase. *: cut short.";
+pub(super) const fn legend(suite: Suite) -> &'static str {
+    match suite {
+        Suite::Kv => {
+            "ours: our rate over this side's. write x, read x: bytes to and from storage per user \
+             byte, background work included. space x: space in use per live byte. settle: \
+             background work after the phase. *: cut short."
+        }
+        Suite::Fs => {
+            "of ext4: this side's rate over that of ext4. of floor: a mount's rate over that of the \
+             file system that does nothing, by the same transport. MB read, written: by the disk. \
+             *: cut short."
+        }
+    }
+}
 
 /// The workload's own figures.
 fn more(row: &Row) -> String {
@@ -77,6 +119,7 @@ fn count(figure: f64) -> String {
     match figure {
         f if f >= 1e6 => format!("{:.2}M", f / 1e6),
         f if f >= 1e4 => format!("{:.1}k", f / 1e3),
+        f if f < 10.0 => format!("{f:.2}"),
         f => format!("{f:.0}"),
     }
 }
@@ -94,18 +137,20 @@ pub(super) fn micros(figure: f64) -> String {
 
 /// The summary, one block per workload.
 pub(crate) fn table(report: &Report) -> String {
-    let rows: Vec<[String; 15]> = report.summary.iter().map(cells).collect();
+    let columns = columns(report.suite);
+    let cells = |row: &Row| -> Vec<String> { columns.iter().map(|c| (c.cell)(row)).collect() };
+    let rows: Vec<Vec<String>> = report.summary.iter().map(cells).collect();
     let width = |column: usize| {
         let cells = rows.iter().map(|row| row[column].len());
-        cells.chain([HEADS[column].len()]).max().unwrap_or(0)
+        cells.chain([columns[column].head.len()]).max().unwrap_or(0)
     };
-    let widths: Vec<usize> = (0..HEADS.len()).map(width).collect();
+    let widths: Vec<usize> = (0..columns.len()).map(width).collect();
     let mut out = String::new();
     let mut last = ("", "");
     for (row, cells) in report.summary.iter().zip(&rows) {
         if row.workload != last.0 {
             let _ = writeln!(out, "\n{}", row.workload);
-            line(&mut out, &widths, HEADS.iter().copied());
+            line(&mut out, &widths, columns.iter().map(|c| c.head));
         }
         let is_same = (row.workload.as_str(), row.phase.as_str()) == last;
         let name = if is_same { "" } else { cells[0].as_str() };
@@ -113,7 +158,7 @@ pub(crate) fn table(report: &Report) -> String {
         line(&mut out, &widths, [name].into_iter().chain(rest));
         last = (&row.workload, &row.phase);
     }
-    let _ = writeln!(out, "\n{LEGEND}");
+    let _ = writeln!(out, "\n{}", legend(report.suite));
     for run in report.runs.iter().filter(|run| run.error.is_some()) {
         let why = run.error.as_deref().unwrap_or_default();
         let _ = writeln!(out, "FAILED {} on {}: {why}", run.workload, run.side);

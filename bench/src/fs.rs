@@ -1,0 +1,128 @@
+//! Workloads of file systems, in the order in which they run.
+//!
+//! The parent ([`drive`]) gives a side an empty disk and mounts it ([`ground`]); each step of a
+//! workload runs in a process of its own ([`stage`]) and asks for file operations ([`target`]),
+//! which are system calls in the mount.
+
+mod append_sync;
+pub(crate) mod drive;
+mod ground;
+mod large;
+mod meta;
+mod null;
+pub(crate) mod serve;
+pub(crate) mod side;
+mod small;
+pub(crate) mod stage;
+mod target;
+mod tree_random;
+
+use crate::child::Outcome;
+use crate::process;
+use anyhow::{Context as _, Result, ensure};
+use side::Side;
+use stage::{Spec, Stage};
+
+/// A workload.
+pub(crate) struct Workload {
+    /// Its name on the command line and in reports.
+    pub(crate) name: &'static str,
+    /// What it is, in a few words.
+    pub(crate) about: &'static str,
+    /// Whether each of its steps begins with nothing in the caches.
+    pub(crate) steps: &'static [Caches],
+    /// Why a side cannot do it; `None` if it can.
+    pub(crate) why_not: fn(&Side) -> Option<String>,
+    /// Does a step.
+    pub(crate) run: fn(&mut Stage<'_>, u32) -> Result<()>,
+}
+
+/// What a step finds in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Caches {
+    /// What the step before left there.
+    Warm,
+    /// Nothing: the file system was unmounted and mounted again.
+    Cold,
+}
+
+impl Workload {
+    /// A workload that every side can do.
+    const fn new(
+        name: &'static str,
+        about: &'static str,
+        steps: &'static [Caches],
+        run: fn(&mut Stage<'_>, u32) -> Result<()>,
+    ) -> Self {
+        Self {
+            name,
+            about,
+            steps,
+            why_not: |_| None,
+            run,
+        }
+    }
+}
+
+/// All of them.
+pub(crate) fn all() -> Vec<Workload> {
+    let mut all = Vec::new();
+    all.extend(meta::workloads());
+    all.push(small::workload());
+    all.push(append_sync::workload());
+    all.push(large::workload());
+    all.push(tree_random::workload());
+    all
+}
+
+/// The workloads that a list of names means; a name also means those that it begins, up to a `-`.
+fn choose(names: &[String]) -> Result<Vec<Workload>> {
+    let is_meant = |name: &str, workload: &str| {
+        let rest = workload.strip_prefix(name);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+    };
+    for name in names {
+        let is_known = all().iter().any(|workload| is_meant(name, workload.name));
+        ensure!(
+            is_known,
+            "there is no workload `{name}`; see `stitch-bench list`"
+        );
+    }
+    let chosen = all().into_iter().filter(|workload| {
+        let mut names_left = names.iter();
+        names.is_empty() || names_left.any(|name| is_meant(name, workload.name))
+    });
+    Ok(chosen.collect())
+}
+
+/// Does a step, in the process that was started for it.
+pub(crate) fn run_step(spec: &Spec, progress: &stage::Progress<'_>) -> Result<Outcome> {
+    let workloads = all();
+    let workload = workloads.iter().find(|w| w.name == spec.workload);
+    let workload = workload.with_context(|| format!("no workload `{}`", spec.workload))?;
+    let mut stage = Stage::open(spec, progress)?;
+    (workload.run)(&mut stage, spec.step)?;
+    let (phases, carry) = stage.finish()?;
+    Ok(Outcome {
+        phases,
+        peak_rss_bytes: process::peak_rss_bytes(),
+        carry,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn names_are_unique_and_mean_their_variants() {
+        let names: BTreeSet<&str> = all().iter().map(|workload| workload.name).collect();
+        assert_eq!(names.len(), all().len());
+        let chosen = |name: &str| choose(&[name.to_owned()]).map(|chosen| chosen.len());
+        assert_eq!(chosen("meta").unwrap(), 2);
+        assert_eq!(chosen("meta-1").unwrap(), 1);
+        assert!(chosen("met").is_err());
+        assert_eq!(choose(&[]).unwrap().len(), all().len());
+    }
+}

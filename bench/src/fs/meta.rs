@@ -1,0 +1,171 @@
+//! Metadata operations one by one, by one and by two threads.
+//!
+//! Each thread has directories of its own, of 1,000 names each. A name that is asked for is known to
+//! the kernel, unless the phase says otherwise.
+
+use super::stage::{Ends, Stage, by_threads};
+use super::target::Target;
+use super::{Caches, Workload};
+use crate::measure::{Op, Recorder};
+use anyhow::{Result, ensure};
+
+/// Names in a directory.
+const DIR_NAMES: u64 = 1000;
+const PERM: u32 = 0o600;
+const MTIME_S: i64 = 1_000_000_000;
+
+pub(super) fn workloads() -> Vec<Workload> {
+    const STEPS: &[Caches] = &[Caches::Warm, Caches::Cold];
+    vec![
+        Workload::new(
+            "meta-1",
+            "metadata operations, one thread",
+            STEPS,
+            |s, n| run(s, n, 1),
+        ),
+        Workload::new(
+            "meta-2",
+            "metadata operations, two threads",
+            STEPS,
+            |s, n| run(s, n, 2),
+        ),
+    ]
+}
+
+/// What the phases of a step need.
+struct Meta<'a, 'b> {
+    stage: &'a mut Stage<'b>,
+    threads: u64,
+    /// Files of each thread.
+    each: u64,
+}
+
+/// One operation: a side, a thread and a number.
+type Step<'a> = dyn Fn(&dyn Target, u64, u64) -> Result<()> + Sync + 'a;
+
+fn run(stage: &mut Stage<'_>, step: u32, threads: u64) -> Result<()> {
+    stage.without_cap();
+    let each = (stage.fs_scale().files / 5).clamp(100, 50_000);
+    let mut meta = Meta {
+        stage,
+        threads,
+        each,
+    };
+    if step == 0 {
+        meta.make_and_change()
+    } else {
+        meta.list_and_remove()
+    }
+}
+
+fn dir(thread: u64, number: u64) -> String {
+    format!("t{thread}-{}", number / DIR_NAMES)
+}
+
+fn file(thread: u64, number: u64) -> String {
+    format!("{}/file-{number}", dir(thread, number))
+}
+
+fn renamed(thread: u64, number: u64) -> String {
+    format!("{}/renamed-{number}", dir(thread, number))
+}
+
+fn subdir(thread: u64, number: u64) -> String {
+    format!("{}/dir-{number}", dir(thread, number))
+}
+
+impl Meta<'_, '_> {
+    fn make_and_change(&mut self) -> Result<()> {
+        for thread in 0..self.threads {
+            for number in (0..self.each).step_by(DIR_NAMES as usize) {
+                self.stage.target().make_dir(&dir(thread, number))?;
+            }
+        }
+        self.phase("create", Op::Make, &|target, thread, number| {
+            target.create(&file(thread, number))
+        })?;
+        self.phase("lookup-missing", Op::Stat, &|target, thread, number| {
+            let found = target.stat(&renamed(thread, number))?;
+            ensure!(found.is_none(), "what was not made is there");
+            Ok(())
+        })?;
+        self.phase("stat", Op::Stat, &|target, thread, number| {
+            let found = target.stat(&file(thread, number))?;
+            ensure!(found.is_some_and(|stat| stat.size == 0), "a file is gone");
+            Ok(())
+        })?;
+        self.phase("chmod", Op::SetAttr, &|target, thread, number| {
+            target.set_perm(&file(thread, number), PERM)
+        })?;
+        self.phase("utime", Op::SetAttr, &|target, thread, number| {
+            target.set_times(&file(thread, number), MTIME_S)
+        })?;
+        self.phase("rename", Op::Rename, &|target, thread, number| {
+            target.rename(&file(thread, number), &renamed(thread, number))
+        })
+    }
+
+    fn list_and_remove(&mut self) -> Result<()> {
+        self.list("readdir-stat-cold", true)?;
+        self.list("readdir-stat", true)?;
+        self.list("readdir", false)?;
+        self.phase("unlink", Op::Remove, &|target, thread, number| {
+            target.unlink(&renamed(thread, number))
+        })?;
+        self.phase("mkdir", Op::Make, &|target, thread, number| {
+            target.make_dir(&subdir(thread, number))
+        })?;
+        self.phase("rmdir", Op::Remove, &|target, thread, number| {
+            target.remove_dir(&subdir(thread, number))
+        })
+    }
+
+    /// The operation on each file of each thread.
+    fn phase(&mut self, name: &str, op: Op, step: &Step<'_>) -> Result<()> {
+        let (target, threads, each) = (self.stage.target(), self.threads, self.each);
+        self.stage
+            .phase(name, threads * each, Ends::Returned, |record| {
+                by_threads(record, threads, |thread, record| {
+                    for number in 0..each {
+                        record.time(op, (1, 0), || step(&*target, thread, number))?;
+                    }
+                    Ok(())
+                })
+            })
+    }
+
+    /// Lists every directory; an operation is an entry.
+    fn list(&mut self, name: &str, is_plus: bool) -> Result<()> {
+        let (target, threads, each) = (self.stage.target(), self.threads, self.each);
+        self.stage
+            .phase(name, threads * each, Ends::Returned, |record| {
+                by_threads(record, threads, |thread, record| {
+                    for number in (0..each).step_by(DIR_NAMES as usize) {
+                        let names = DIR_NAMES.min(each - number);
+                        let path = dir(thread, number);
+                        list_one(record, &*target, (&path, names), is_plus)?;
+                    }
+                    Ok(())
+                })
+            })
+    }
+}
+
+fn list_one(
+    record: &mut Recorder<'_>,
+    target: &dyn Target,
+    (path, names): (&str, u64),
+    is_plus: bool,
+) -> Result<()> {
+    let (mut found, mut changed) = (0, 0);
+    record.time(Op::List, (names, 0), || {
+        target.list(path, is_plus, &mut |name, stat| {
+            found += u64::from(name.starts_with(b"renamed-"));
+            let is_changed = stat.is_some_and(|s| s.perm == PERM && s.mtime_s == MTIME_S);
+            changed += u64::from(is_changed);
+        })
+    })?;
+    ensure!(found == names, "{path}: {found} names of {names}");
+    ensure!(!is_plus || changed == names, "{path}: attributes were lost");
+    Ok(())
+}

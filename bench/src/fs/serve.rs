@@ -1,0 +1,165 @@
+//! A mount of ours, served by a process of its own: the store as `stitchfs mount` serves it, or the
+//! file system that does nothing.
+
+use super::null::NullFs;
+use crate::cgroup::Cgroup;
+use crate::disk;
+use anyhow::{Context as _, Result, ensure};
+use serde::{Deserialize, Serialize};
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+use stitch_base::clock::{Clock as _, SystemClock};
+use stitch_fuse::{MountOptions, Session, SessionConfig, Transport, TransportChoice};
+use stitchfs::{Host, Store, StoreOptions};
+
+const READY: &str = "ready";
+/// A daemon that was unmounted has so long to write everything out.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// What a daemon is told.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Serve {
+    /// What it serves.
+    pub(crate) what: What,
+    /// Where it mounts.
+    pub(crate) at: PathBuf,
+    /// How requests come.
+    pub(crate) transport: String,
+    /// Control group to enter first.
+    pub(crate) cgroup: Option<PathBuf>,
+}
+
+/// What is served.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) enum What {
+    /// The store on a device.
+    Store {
+        /// The device.
+        device: PathBuf,
+        /// Memory for buffers and caches.
+        memory_bytes: u64,
+    },
+    /// A file system in memory that does nothing else.
+    Null,
+}
+
+/// The daemon's end: serves until it is unmounted.
+pub(crate) fn run() -> Result<()> {
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line)?;
+    let spec: Serve = serde_json::from_str(&line).context("expected what to serve")?;
+    if let Some(group) = &spec.cgroup {
+        Cgroup::enter(group)?;
+    }
+    let transport = [Transport::Uring, Transport::Dev]
+        .into_iter()
+        .find(|transport| transport.name() == spec.transport);
+    let config = SessionConfig {
+        transport: TransportChoice::Only(transport.context("no such transport")?),
+        ..SessionConfig::default()
+    };
+    match &spec.what {
+        What::Store {
+            device,
+            memory_bytes,
+        } => {
+            let options = StoreOptions {
+                memory_bytes: *memory_bytes,
+                ..StoreOptions::default()
+            };
+            let store = Store::open(device, &options)?;
+            let mount = MountOptions::shared(&device.display().to_string());
+            let host = Host::mount(store, &spec.at, &mount, &config)?;
+            say_ready()?;
+            Ok(host.join()?)
+        }
+        What::Null => {
+            let mount = MountOptions::shared("null");
+            let session = Session::mount(Arc::new(NullFs::new()), &spec.at, &mount, &config)?;
+            let session = session.spawn()?;
+            say_ready()?;
+            Ok(session.join()?)
+        }
+    }
+}
+
+fn say_ready() -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{READY}")?;
+    Ok(out.flush()?)
+}
+
+/// The parent's end: a daemon that serves. Dropped, it is unmounted and has ended.
+#[derive(Debug)]
+pub(crate) struct Daemon {
+    child: Child,
+    at: PathBuf,
+}
+
+impl Daemon {
+    /// Starts one and waits until its mount answers.
+    pub(crate) fn start(spec: &Serve) -> Result<Self> {
+        let exe = std::env::current_exe().context("cannot find this program")?;
+        // In a group of its own: an interrupt is for the parent, which unmounts.
+        let mut child = Command::new(exe)
+            .arg("serve")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .process_group(0)
+            .spawn()
+            .context("cannot start a daemon")?;
+        let mut stdin = child.stdin.take().expect("stdin is piped");
+        let stdout = child.stdout.take().expect("stdout is piped");
+        let daemon = Self {
+            child,
+            at: spec.at.clone(),
+        };
+        writeln!(stdin, "{}", serde_json::to_string(spec)?)?;
+        let mut line = String::new();
+        BufReader::new(stdout).read_line(&mut line)?;
+        ensure!(line.trim() == READY, "the daemon did not mount");
+        Ok(daemon)
+    }
+
+    /// Whether it has ended within the time that it has for that.
+    fn has_ended(&mut self) -> bool {
+        let clock = SystemClock::default();
+        while clock.monotonic() < PATIENCE {
+            match self.child.try_wait() {
+                Ok(None) => clock.sleep(Duration::from_millis(5)),
+                Ok(Some(_)) | Err(_) => return true,
+            }
+        }
+        false
+    }
+
+    fn unmount(&self) -> Result<()> {
+        let gently = disk::output(Command::new("umount").arg(&self.at));
+        if gently.is_ok() || !is_mounted(&self.at) {
+            return Ok(());
+        }
+        disk::output(Command::new("umount").arg("-l").arg(&self.at)).map(|_| ())
+    }
+}
+
+fn is_mounted(at: &std::path::Path) -> bool {
+    stitch_fuse::mount::mounted_at(at).is_ok_and(|entry| entry.is_some())
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        if let Err(error) = self.unmount() {
+            eprintln!("{} stays mounted: {error:#}", self.at.display());
+        }
+        if !self.has_ended() {
+            eprintln!("the daemon of {} does not end: killed", self.at.display());
+            // If it ended meanwhile, that is well too.
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+}

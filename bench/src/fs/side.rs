@@ -1,0 +1,174 @@
+//! The file systems that are measured.
+
+use crate::disk;
+use std::path::Path;
+use std::process::Command;
+use stitch_fuse::Transport;
+use stitch_fuse::transport::uring::Switch;
+
+/// What a side is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Our store, mounted.
+    Store(Transport),
+    /// A file system in memory that does nothing else, mounted: what FUSE itself costs.
+    Null(Transport),
+    /// The kernel's, made by this command on a device.
+    Kernel(&'static [&'static str]),
+}
+
+/// A side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Side {
+    /// Its name on the command line and in reports.
+    pub(crate) name: &'static str,
+    /// What it is.
+    pub(crate) kind: Kind,
+}
+
+/// Nothing is left for the kernel to initialize in the background; room for many small files.
+const EXT4: &[&str] = &[
+    "mkfs.ext4",
+    "-q",
+    "-F",
+    "-m",
+    "0",
+    "-i",
+    "4096",
+    "-E",
+    "lazy_itable_init=0,lazy_journal_init=0,nodiscard",
+];
+const XFS: &[&str] = &["mkfs.xfs", "-q", "-f", "-K"];
+const BTRFS: &[&str] = &["mkfs.btrfs", "-q", "-f", "-K"];
+
+const ALL: [Side; 7] = [
+    side("stitchfs-uring", Kind::Store(Transport::Uring)),
+    side("stitchfs-dev", Kind::Store(Transport::Dev)),
+    side("null-uring", Kind::Null(Transport::Uring)),
+    side("null-dev", Kind::Null(Transport::Dev)),
+    side("ext4", Kind::Kernel(EXT4)),
+    side("xfs", Kind::Kernel(XFS)),
+    side("btrfs", Kind::Kernel(BTRFS)),
+];
+
+/// The names of all sides.
+pub(crate) const NAMES: [&str; ALL.len()] = names();
+
+const fn side(name: &'static str, kind: Kind) -> Side {
+    Side { name, kind }
+}
+
+const fn names() -> [&'static str; ALL.len()] {
+    let mut names = [""; ALL.len()];
+    let mut index = 0;
+    while index < ALL.len() {
+        names[index] = ALL[index].name;
+        index += 1;
+    }
+    names
+}
+
+impl Side {
+    /// The side of this name.
+    pub(crate) fn find(name: &str) -> Option<Self> {
+        ALL.into_iter().find(|side| side.name == name)
+    }
+
+    /// Its transport, if it is a mount of ours.
+    pub(crate) const fn transport(&self) -> Option<Transport> {
+        match self.kind {
+            Kind::Store(transport) | Kind::Null(transport) => Some(transport),
+            Kind::Kernel(_) => None,
+        }
+    }
+
+    /// Why it cannot run here; `None` if it can.
+    fn why_not(&self, may_enable_uring: bool) -> Option<String> {
+        match self.kind {
+            Kind::Kernel(make) => kernel_why_not(self.name, make[0]),
+            Kind::Store(transport) | Kind::Null(transport) => {
+                let is_missing = !Path::new("/dev/fuse").exists();
+                if is_missing {
+                    return Some("/dev/fuse is missing".to_owned());
+                }
+                (transport == Transport::Uring)
+                    .then(|| uring_why_not(may_enable_uring))
+                    .flatten()
+            }
+        }
+    }
+}
+
+fn uring_why_not(may_enable: bool) -> Option<String> {
+    match Switch::read() {
+        Switch::On => None,
+        Switch::Off if may_enable => None,
+        Switch::Off => Some("FUSE over io_uring is off: --enable-uring".to_owned()),
+        Switch::Missing => Some("this kernel has no FUSE over io_uring".to_owned()),
+    }
+}
+
+fn kernel_why_not(name: &str, make: &str) -> Option<String> {
+    let known = std::fs::read_to_string("/proc/filesystems").unwrap_or_default();
+    if !known.split_whitespace().any(|word| word == name) {
+        return Some(format!("this kernel has no {name}"));
+    }
+    let version = Command::new(make).arg("-V").output();
+    version.err().map(|error| format!("{make}: {error}"))
+}
+
+/// Why no side can run here: all need a disk of their own and a mount.
+pub(crate) fn why_none() -> Option<String> {
+    if !rustix::process::geteuid().is_root() {
+        return Some("mounting needs root".to_owned());
+    }
+    let losetup = disk::output(Command::new("losetup").arg("--find"));
+    losetup
+        .err()
+        .map(|error| format!("no loop device: {error:#}"))
+}
+
+/// Why a side cannot run here; `None` if it can.
+pub(crate) fn why_not(name: &str, may_enable_uring: bool) -> Option<String> {
+    match Side::find(name) {
+        None => Some("there is no such side".to_owned()),
+        Some(side) => why_none().or_else(|| side.why_not(may_enable_uring)),
+    }
+}
+
+/// Whether it can run, in a few words.
+pub(crate) fn about(name: &str) -> String {
+    why_not(name, false).unwrap_or_else(|| "can run here".to_owned())
+}
+
+/// The side that does nothing by the same transport.
+pub(crate) fn floor_of(name: &str) -> Option<&'static str> {
+    match Side::find(name)?.kind {
+        Kind::Store(Transport::Uring) => Some("null-uring"),
+        Kind::Store(Transport::Dev) => Some("null-dev"),
+        Kind::Null(_) | Kind::Kernel(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_is_found_and_no_other() {
+        for name in NAMES {
+            assert_eq!(Side::find(name).unwrap().name, name);
+        }
+        assert!(why_not("zfs", false).unwrap().contains("no such side"));
+    }
+
+    #[test]
+    fn the_floor_of_a_mount_has_its_transport() {
+        for name in ["stitchfs-uring", "stitchfs-dev"] {
+            let floor = floor_of(name).unwrap();
+            let transport = |name: &str| Side::find(name).unwrap().transport();
+            assert_eq!(transport(floor), transport(name));
+        }
+        assert_eq!(floor_of("ext4"), None);
+    }
+}

@@ -1,0 +1,102 @@
+//! Many files of 200 bytes by two threads, until all of it is durable (TokuBench of the BetrFS paper,
+//! section 7.2); then all of them are read, cold and from memory.
+//!
+//! Directories have at most 128 entries.
+
+use super::stage::{Ends, Stage, by_threads};
+use super::{Caches, Workload};
+use crate::measure::Op;
+use crate::values::mix;
+use anyhow::{Result, ensure};
+
+const LEN_BYTES: usize = 200;
+const FANOUT: u64 = 128;
+const THREADS: u64 = 2;
+
+pub(super) fn workload() -> Workload {
+    Workload::new(
+        "small-files",
+        "files of 200 B by two threads until sync; read cold; open, read, close from memory",
+        &[Caches::Warm, Caches::Cold],
+        run,
+    )
+}
+
+fn path(thread: u64, number: u64) -> String {
+    format!("{}/f{number}", dir(thread, number))
+}
+
+fn dir(thread: u64, number: u64) -> String {
+    let upper = number / (FANOUT * FANOUT);
+    format!("t{thread}/u{upper}/d{}", number / FANOUT)
+}
+
+fn run(stage: &mut Stage<'_>, step: u32) -> Result<()> {
+    if step == 0 {
+        return write(stage);
+    }
+    let written = stage.carry;
+    // Cold, a share of them will do; the same ones are then in memory.
+    let reads = (written / 10).max(written.min(1000));
+    read(stage, "read-cold", (written, reads), 1)?;
+    read(stage, "read-cached", (written, reads), 1)?;
+    read(stage, "read-cached-2", (written, reads), THREADS)
+}
+
+fn write(stage: &mut Stage<'_>) -> Result<()> {
+    stage.without_cap();
+    let each = (stage.fs_scale().files / 4).max(100);
+    let (target, values) = (stage.target(), stage.values().clone());
+    stage.phase("create", THREADS * each, Ends::Synced, |record| {
+        by_threads(record, THREADS, |thread, record| {
+            target.make_dir(&format!("t{thread}"))?;
+            for number in 0..each {
+                if number % (FANOUT * FANOUT) == 0 {
+                    target.make_dir(&format!("t{thread}/u{}", number / (FANOUT * FANOUT)))?;
+                }
+                if number % FANOUT == 0 {
+                    target.make_dir(&dir(thread, number))?;
+                }
+                let value = values.value(thread * each + number, LEN_BYTES);
+                record.time(Op::Write, (1, LEN_BYTES as u64), || {
+                    target.put(&path(thread, number), value)
+                })?;
+            }
+            Ok(())
+        })
+    })?;
+    stage.carry = THREADS * each;
+    Ok(())
+}
+
+/// Opens, reads and closes files in random order.
+fn read(
+    stage: &mut Stage<'_>,
+    name: &str,
+    (written, reads): (u64, u64),
+    threads: u64,
+) -> Result<()> {
+    let (target, values, seed) = (stage.target(), stage.values().clone(), stage.seed());
+    let each = written / THREADS;
+    stage.phase(name, reads, Ends::Returned, |record| {
+        by_threads(record, threads, |thread, record| {
+            let mut found = Vec::new();
+            let share = reads / threads;
+            for read in thread * share..(thread + 1) * share {
+                if record.is_over() {
+                    break;
+                }
+                let id = mix(seed + read) % written;
+                let path = path(id / each, id % each);
+                record.time(Op::Read, (1, LEN_BYTES as u64), || {
+                    target.read(&path, &mut found)
+                })?;
+                ensure!(
+                    values.is_value(id, LEN_BYTES, &found),
+                    "{path} is not what was written"
+                );
+            }
+            Ok(())
+        })
+    })
+}

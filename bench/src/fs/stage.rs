@@ -1,0 +1,212 @@
+//! What a workload of file systems works with: a side, and phases that are measured.
+
+use super::side::Side;
+use super::target::{Kernel, Target};
+use crate::cgroup::Cgroup;
+use crate::measure::{Limits, Recorder};
+use crate::process::{Meter, Traffic};
+use crate::report::{FsScale, Phase, Scale};
+use crate::values::Values;
+use anyhow::{Context as _, Error, Result};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use stitch_base::clock::SystemClock;
+
+/// What a child process is to do: one step of a workload on one side.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Spec {
+    /// The workload.
+    pub(crate) workload: String,
+    /// Its step, from 0.
+    pub(crate) step: u32,
+    /// The side.
+    pub(crate) side: String,
+    /// Where it is mounted.
+    pub(crate) at: PathBuf,
+    /// Counters of the side's disk, if it has one.
+    pub(crate) disk_counters: Option<PathBuf>,
+    /// How much of everything.
+    pub(crate) scale: Scale,
+    /// Seed of all that is random; another one in each repetition.
+    pub(crate) seed: u64,
+    /// Control group to enter first.
+    pub(crate) cgroup: Option<PathBuf>,
+    /// What the step before handed on.
+    pub(crate) carry: u64,
+}
+
+/// When a phase is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ends {
+    /// With its last operation.
+    Returned,
+    /// When all of it is durable.
+    Synced,
+}
+
+/// Told the phase, operations done, and operations to do.
+pub(crate) type Progress<'a> = dyn Fn(&str, u64, u64) + Sync + 'a;
+
+/// The state of a child process.
+pub(crate) struct Stage<'a> {
+    spec: &'a Spec,
+    clock: Arc<SystemClock>,
+    values: Arc<Values>,
+    progress: &'a Progress<'a>,
+    target: Arc<dyn Target>,
+    meter: Option<Meter>,
+    cap: Option<Duration>,
+    phases: Vec<Phase>,
+    /// Handed to the next step.
+    pub(crate) carry: u64,
+}
+
+impl<'a> Stage<'a> {
+    /// Opens the side.
+    pub(crate) fn open(spec: &'a Spec, progress: &'a Progress<'a>) -> Result<Self> {
+        if let Some(group) = &spec.cgroup {
+            Cgroup::enter(group)?;
+        }
+        let side = Side::find(&spec.side).with_context(|| format!("no side `{}`", spec.side))?;
+        Ok(Self {
+            spec,
+            clock: Arc::new(SystemClock::default()),
+            values: Arc::new(Values::new(spec.seed)),
+            progress,
+            target: open_target(&side, spec)?,
+            meter: spec.disk_counters.clone().map(Meter::Device),
+            cap: spec.scale.cap_s.map(Duration::from_secs_f64),
+            phases: Vec::new(),
+            carry: spec.carry,
+        })
+    }
+
+    /// How much of everything.
+    pub(crate) const fn scale(&self) -> &Scale {
+        &self.spec.scale
+    }
+
+    /// How much of what only file systems are given.
+    pub(crate) fn fs_scale(&self) -> FsScale {
+        self.spec.scale.fs.clone().unwrap_or_default()
+    }
+
+    /// The seed.
+    pub(crate) const fn seed(&self) -> u64 {
+        self.spec.seed
+    }
+
+    /// The side.
+    pub(crate) fn target(&self) -> Arc<dyn Target> {
+        Arc::clone(&self.target)
+    }
+
+    /// Contents.
+    pub(crate) fn values(&self) -> Arc<Values> {
+        Arc::clone(&self.values)
+    }
+
+    /// Phases take the time that they need from now on: what comes later counts on what they do.
+    pub(crate) const fn without_cap(&mut self) {
+        self.cap = None;
+    }
+
+    /// Runs and measures one phase of `total` operations.
+    pub(crate) fn phase<T>(
+        &mut self,
+        name: &str,
+        total: u64,
+        ends: Ends,
+        body: impl FnOnce(&mut Recorder<'_>) -> Result<T>,
+    ) -> Result<T> {
+        let progress = |done: u64| (self.progress)(name, done, total);
+        progress(0);
+        let limits = Limits {
+            cap: self.cap,
+            progress: &progress,
+        };
+        let before = self.traffic()?;
+        let mut record = Recorder::new(&self.clock, &limits);
+        let done = body(&mut record).with_context(|| format!("phase {name}"))?;
+        if ends == Ends::Synced {
+            self.target.sync()?;
+        }
+        let seconds = record.elapsed().as_secs_f64();
+        let traffic = self.traffic()?.since(before);
+        self.phases.push(Phase {
+            name: name.to_owned(),
+            ops: record.ops(),
+            user_bytes: record.user_bytes(),
+            seconds,
+            is_cut: record.is_over(),
+            device_write_bytes: traffic.write_bytes,
+            device_read_bytes: traffic.read_bytes,
+            latencies: record.latencies(),
+            series: record.series(),
+            values: figures(traffic),
+            ..Phase::default()
+        });
+        Ok(done)
+    }
+
+    fn traffic(&self) -> Result<Traffic> {
+        self.meter
+            .as_ref()
+            .map_or_else(|| Ok(Traffic::default()), Meter::read)
+    }
+
+    /// Ends the use of the side; what was measured, and what the next step is told.
+    pub(crate) fn finish(self) -> Result<(Vec<Phase>, u64)> {
+        self.target.close()?;
+        Ok((self.phases, self.carry))
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "megabytes for people")]
+fn figures(traffic: Traffic) -> BTreeMap<String, f64> {
+    let pairs = [
+        ("MB written", traffic.write_bytes),
+        ("MB read", traffic.read_bytes),
+    ];
+    let moved = pairs.into_iter().filter(|(_, bytes)| *bytes > 0);
+    moved
+        .map(|(name, bytes)| (name.to_owned(), bytes as f64 / 1e6))
+        .collect()
+}
+
+fn open_target(side: &Side, spec: &Spec) -> Result<Arc<dyn Target>> {
+    let _ = side;
+    Ok(Arc::new(Kernel::open(&spec.at)?))
+}
+
+/// Does a phase's work by several threads; each is told its number.
+pub(crate) fn by_threads(
+    record: &mut Recorder<'_>,
+    threads: u64,
+    body: impl Fn(u64, &mut Recorder<'_>) -> Result<()> + Sync,
+) -> Result<()> {
+    if threads == 1 {
+        return body(0, record);
+    }
+    let parts: Vec<Result<Recorder<'_>>> = std::thread::scope(|scope| {
+        let spawn = |thread: u64| {
+            let (mut part, body) = (record.part(), &body);
+            scope.spawn(move || {
+                body(thread, &mut part)?;
+                Ok::<_, Error>(part)
+            })
+        };
+        let spawned: Vec<_> = (0..threads).map(spawn).collect();
+        let joined = spawned.into_iter().map(|thread| thread.join());
+        joined
+            .map(|part| part.expect("a worker does not panic"))
+            .collect()
+    });
+    for part in parts {
+        record.absorb(&part?);
+    }
+    Ok(())
+}

@@ -1,0 +1,174 @@
+//! Every workload of file systems runs on every side that can be had here; each of them compares what
+//! it reads with what it wrote.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use serde_json::Value;
+use std::fs::File;
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn bench(args: &[&str]) -> Output {
+    let exe = env!("CARGO_BIN_EXE_stitch-bench");
+    Command::new(exe).args(args).output().unwrap()
+}
+
+/// Says why a test was left out.
+fn can_mount() -> bool {
+    let can = Path::new("/dev/fuse").exists() && rustix::process::geteuid().is_root();
+    if !can {
+        #[expect(clippy::print_stderr, reason = "whoever runs the tests is to know")]
+        {
+            eprintln!("SKIP: not root, or /dev/fuse is missing");
+        }
+    }
+    can
+}
+
+/// Held while the kernel's switch for FUSE over `io_uring` is turned: tests take turns.
+fn turn() -> File {
+    let path = std::env::temp_dir().join("stitchfs-enable-uring.lock");
+    let lock = File::options()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(path)
+        .unwrap();
+    lock.lock().unwrap();
+    lock
+}
+
+fn listed(suite: &str, what: &str) -> Vec<String> {
+    let text = String::from_utf8(bench(&["list"]).stdout).unwrap();
+    let part = text.split(&format!("{what} of {suite}:\n")).nth(1).unwrap();
+    let lines = part.lines().take_while(|line| line.starts_with(' '));
+    lines
+        .map(|line| line.split_whitespace().next().unwrap().to_owned())
+        .collect()
+}
+
+fn run(out: &Path, more: &[&str]) -> Value {
+    let small = [
+        "fs",
+        "--quick",
+        "--files",
+        "200",
+        "--bytes",
+        "2M",
+        "--tree-files",
+        "60",
+        "--disk",
+        "400M",
+        "--enable-uring",
+        "--json",
+        "--out",
+    ];
+    let args: Vec<&str> = [&small[..], &[out.to_str().unwrap()], more].concat();
+    let output = bench(&args);
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    let json = serde_json::from_slice(&output.stdout);
+    let report: Value = json.unwrap_or_else(|error| panic!("{error}: {text}"));
+    assert!(output.status.success(), "{text}");
+    report
+}
+
+#[test]
+fn every_workload_runs_on_every_side() {
+    if !can_mount() {
+        return;
+    }
+    let _turn = turn();
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let report = run(dir.path(), &[]);
+    assert_eq!(report["suite"], "fs");
+    let skipped = report["skipped"].as_array().unwrap();
+    let is_skipped = |what: &str| skipped.iter().any(|entry| entry["what"] == what);
+    for side in listed("fs", "sides") {
+        for workload in listed("fs", "workloads") {
+            let what = format!("{workload} on {side}");
+            let runs = report["runs"].as_array().unwrap();
+            let is_it = |run: &&Value| run["workload"] == *workload && run["side"] == *side;
+            match runs.iter().find(is_it) {
+                Some(run) => check_run(&what, run),
+                None => assert!(is_skipped(&what) || is_skipped(&side), "{what} was not run"),
+            }
+        }
+    }
+    check_left(dir.path());
+}
+
+fn check_run(what: &str, run: &Value) {
+    assert!(run["error"].is_null(), "{what}: {run}");
+    let phases = run["phases"].as_array().unwrap();
+    assert!(!phases.is_empty(), "{what}");
+    for phase in phases {
+        assert!(phase["ops"].as_u64().unwrap() > 0, "{what}: {phase}");
+        assert!(phase["seconds"].as_f64().unwrap() > 0.0, "{what}: {phase}");
+    }
+}
+
+/// Nothing is left but the two files, which hold the same.
+fn check_left(dir: &Path) {
+    let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
+    assert!(!mounts.contains(dir.to_str().unwrap()), "a mount was left");
+    let json = dir.join("fs.json");
+    let again = bench(&["report", json.to_str().unwrap()]);
+    let table = String::from_utf8(again.stdout).unwrap();
+    assert!(table.contains("of floor"), "{table}");
+    let page = std::fs::read_to_string(dir.join("fs.html")).unwrap();
+    assert!(page.contains("class=\"bars\""));
+    assert_eq!(std::fs::read_dir(dir).unwrap().count(), 2);
+}
+
+#[test]
+fn a_daemon_in_a_control_group_serves() {
+    if !can_mount() {
+        return;
+    }
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let more = [
+        "--sides",
+        "stitchfs-dev,null-dev",
+        "--workloads",
+        "meta-1",
+        "--cgroup",
+    ];
+    let report = run(dir.path(), &more);
+    assert_eq!(report["runs"].as_array().unwrap().len(), 2);
+    assert!(report["runs"][0]["error"].is_null(), "{report}");
+}
+
+#[test]
+fn an_interrupted_run_leaves_nothing() {
+    if !can_mount() {
+        return;
+    }
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let exe = env!("CARGO_BIN_EXE_stitch-bench");
+    let sides = ["--sides", "stitchfs-dev", "--workloads", "tree-random"];
+    let mut child = Command::new(exe)
+        .args([
+            "fs", "--quick", "--files", "50000", "--disk", "400M", "--json", "--out",
+        ])
+        .arg(dir.path())
+        .args(sides)
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let path = dir.path().to_str().unwrap().to_owned();
+    let is_mounted = || {
+        let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
+        mounts.contains(&path)
+    };
+    while !is_mounted() {
+        assert!(
+            child.try_wait().unwrap().is_none(),
+            "it ended before it mounted"
+        );
+    }
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    child.wait().unwrap();
+    assert!(!is_mounted());
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2);
+}
