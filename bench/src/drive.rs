@@ -37,13 +37,10 @@ pub(crate) fn run(args: &KvArgs) -> Result<bool> {
     fs::create_dir_all(&args.out).with_context(|| args.out.display().to_string())?;
     let folder = Folder::new(args.dir.as_deref().unwrap_or(&args.out))?;
     let disk = make_disk(&mut scale, &folder, &mut skipped);
-    if disk.is_none() && sides.iter().any(|side| side == side::OURS_RAW) {
-        sides.retain(|side| side != side::OURS_RAW);
-        skip(
-            &mut skipped,
-            side::OURS_RAW,
-            "needs a disk of its own: --loop",
-        );
+    if disk.is_none() {
+        for raw in sides.extract_if(.., |side| side::is_raw(side)) {
+            skip(&mut skipped, &raw, "needs a disk of its own: --loop");
+        }
     }
     ensure!(!sides.is_empty(), "no side can run: {skipped:?}");
     let clock = SystemClock::default();
@@ -179,7 +176,9 @@ impl Driver<'_> {
     }
 
     fn run_one(&mut self, workload: &Workload, side: &str, repeat: u32) {
-        if workload.is_ours_only && ![side::OURS, side::OURS_RAW].contains(&side) {
+        let is_ours = [side::OURS, side::OURS_RAW].contains(&side);
+        let is_beyond = side == side::RAW_APPEND && !workload.is_append;
+        if (workload.is_ours_only && !is_ours) || is_beyond {
             return;
         }
         let what = format!("{} on {side}", workload.name);

@@ -10,6 +10,7 @@ mod recovery;
 mod sequential;
 mod snapshot;
 mod sweep;
+mod sync_sizes;
 mod tombstones;
 mod tuples;
 mod versions;
@@ -27,6 +28,8 @@ pub(crate) struct Workload {
     pub(crate) about: &'static str,
     /// It asks for what only our side has.
     pub(crate) is_ours_only: bool,
+    /// It only puts, and syncs each put, so that a bare append can do it.
+    pub(crate) is_append: bool,
     /// Number of steps; each runs in a process of its own.
     pub(crate) steps: fn(&Scale) -> u32,
     /// Whether a step begins with an empty folder.
@@ -48,6 +51,7 @@ impl Workload {
             name,
             about,
             is_ours_only: false,
+            is_append: false,
             steps: |_| 1,
             is_fresh: |_| true,
             is_killed: |_| false,
@@ -64,6 +68,7 @@ pub(crate) fn all() -> Vec<Workload> {
     all.extend(append::workloads());
     all.extend(fill::workloads());
     all.push(fill_sync::workload());
+    all.push(sync_sizes::workload());
     all.push(tombstones::workload());
     all.push(snapshot::workload());
     all.push(recovery::workload());

@@ -1,7 +1,7 @@
 //! Where stores are put: a folder of this run, and in it one place at a time.
 
 use crate::disk::{self, Disk, Mount};
-use crate::side::OURS_RAW;
+use crate::side;
 use anyhow::{Context as _, Result};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -37,7 +37,7 @@ impl Folder {
             fs::create_dir(&path).with_context(|| path.display().to_string())?;
             return Ok(Place { path, mount: None });
         };
-        if side == OURS_RAW {
+        if side::is_raw(side) {
             let path = disk.device().to_owned();
             return Ok(Place { path, mount: None });
         }

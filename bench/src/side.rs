@@ -4,6 +4,7 @@
 //! cut. None compresses. Memory for block cache and write buffers together is the same figure for
 //! all (LMDB has none of its own: it lives in the page cache).
 
+mod append;
 #[cfg(any(feature = "rocksdb", feature = "leveldb"))]
 mod c_api;
 #[cfg(any(feature = "rocksdb", feature = "leveldb"))]
@@ -26,8 +27,17 @@ pub(crate) use versions::make_versions;
 pub(crate) const OURS: &str = "stitch";
 /// Ours on a raw device, without a file system below.
 pub(crate) const OURS_RAW: &str = "stitch-raw";
+/// Nothing but writes and flushes of a raw device.
+pub(crate) const RAW_APPEND: &str = "raw-append";
 /// Every side there is. What is not built in says so when asked for.
-pub(crate) const NAMES: [&str; 6] = [OURS, "rocksdb", "leveldb", "lmdb", "fjall", OURS_RAW];
+pub(crate) const NAMES: [&str; 7] = [
+    OURS, "rocksdb", "leveldb", "lmdb", "fjall", OURS_RAW, RAW_APPEND,
+];
+
+/// Whether a side's store is a device.
+pub(crate) fn is_raw(name: &str) -> bool {
+    [OURS_RAW, RAW_APPEND].contains(&name)
+}
 
 /// One change of a batch.
 #[derive(Clone, Copy, Debug)]
@@ -115,6 +125,7 @@ pub(crate) struct OpenOptions {
 pub(crate) fn open(name: &str, options: &OpenOptions) -> Result<Arc<dyn Side>> {
     match name {
         OURS | OURS_RAW => Ok(Arc::new(stitch::Stitch::open(options)?)),
+        RAW_APPEND => Ok(Arc::new(append::Append::open(options)?)),
         #[cfg(feature = "rocksdb")]
         "rocksdb" => Ok(Arc::new(c_engine::CEngine::rocksdb(options)?)),
         #[cfg(feature = "leveldb")]
@@ -130,7 +141,7 @@ pub(crate) fn open(name: &str, options: &OpenOptions) -> Result<Arc<dyn Side>> {
 /// Why a side cannot be run; `None` if it can.
 pub(crate) fn why_not(name: &str) -> Option<String> {
     let built = match name {
-        OURS | OURS_RAW => true,
+        OURS | OURS_RAW | RAW_APPEND => true,
         "rocksdb" => cfg!(feature = "rocksdb"),
         "leveldb" => cfg!(feature = "leveldb"),
         "lmdb" => cfg!(feature = "lmdb"),
@@ -143,7 +154,7 @@ pub(crate) fn why_not(name: &str) -> Option<String> {
 /// The names of the sides that are built in and need no device of their own.
 pub(crate) fn built() -> Vec<String> {
     let built = NAMES.iter().filter(|name| why_not(name).is_none());
-    let built = built.filter(|name| **name != OURS_RAW);
+    let built = built.filter(|name| !is_raw(name));
     built.map(|name| (*name).to_owned()).collect()
 }
 

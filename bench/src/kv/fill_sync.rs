@@ -1,8 +1,7 @@
 //! fill-sync: each put is durable before the next; 116-byte records. By one thread, and by eight
 //! that share the store.
 //!
-//! Paper: Mei et al., "LSM-Tree Managed Storage for Large-Scale Key-Value Store", 2019, section 5
-//! (figure 19: bytes written per byte, which is this workload's write amplification).
+//! Paper: Mei et al., "LSM-Tree Managed Storage for Large-Scale Key-Value Store", 2019, section 5.
 
 use super::Workload;
 use super::fill::KEY_BYTES;
@@ -19,11 +18,14 @@ const THREADS: [u64; 2] = [1, 8];
 const PUTS_SHARE: u64 = 64;
 
 pub(super) fn workload() -> Workload {
-    Workload::new(
-        "fill-sync",
-        "116 B records, each synced, by 1 and by 8 threads",
-        run,
-    )
+    Workload {
+        is_append: true,
+        ..Workload::new(
+            "fill-sync",
+            "116 B records, each synced, by 1 and by 8 threads",
+            run,
+        )
+    }
 }
 
 fn run(context: &mut Context<'_>, _step: u32) -> Result<()> {
@@ -55,7 +57,7 @@ fn put_all(
             let mut part = record.part();
             let first = ids.start + thread * each;
             scope.spawn(move || {
-                put_part(bench, &mut part, first..first + each)?;
+                put_synced(bench, &mut part, first..first + each, VALUE_BYTES)?;
                 Ok::<_, Error>(part)
             })
         };
@@ -71,14 +73,22 @@ fn put_all(
     Ok(record.ops() - before)
 }
 
-fn put_part(bench: &Bench<'_>, record: &mut Recorder<'_>, ids: std::ops::Range<u64>) -> Result<()> {
+/// Puts these records, each synced, until the time is over. Answers how many.
+pub(super) fn put_synced(
+    bench: &Bench<'_>,
+    record: &mut Recorder<'_>,
+    ids: std::ops::Range<u64>,
+    value_bytes: usize,
+) -> Result<u64> {
+    let before = record.ops();
+    let row_bytes = KEY_BYTES + value_bytes as u64;
     for id in ids {
         if record.is_over() {
             break;
         }
         let key = decimal_key(mix(id) % 10_000_000_000_000_000);
-        let writes = [Write::Put(&key, bench.values.value(id, VALUE_BYTES))];
-        record.time(Op::Put, (1, ROW_BYTES), || bench.side.write(&writes, true))?;
+        let writes = [Write::Put(&key, bench.values.value(id, value_bytes))];
+        record.time(Op::Put, (1, row_bytes), || bench.side.write(&writes, true))?;
     }
-    Ok(())
+    Ok(record.ops() - before)
 }
