@@ -2,6 +2,7 @@
 //! in one file or device.
 //!
 //! - [`Database`]: trees of records. Begin there.
+//! - [`fs::Files`]: files and directories, by calls in place of a mount.
 //! - [`Store`]: a file system with its checks, which [`Host`] mounts; [`Store::database`] gives the
 //!   records beside it.
 //!
@@ -32,6 +33,7 @@
 
 mod database;
 mod error;
+pub mod fs;
 mod host;
 mod identity;
 mod instances;
