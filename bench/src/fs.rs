@@ -5,6 +5,7 @@
 //! which are system calls in the mount.
 
 mod append_sync;
+mod command;
 pub(crate) mod drive;
 mod ground;
 mod large;
@@ -13,6 +14,8 @@ mod null;
 pub(crate) mod serve;
 pub(crate) mod side;
 mod small;
+mod source_tree;
+mod sqlite;
 pub(crate) mod stage;
 mod target;
 mod tree_random;
@@ -71,6 +74,8 @@ pub(crate) fn all() -> Vec<Workload> {
     all.push(small::workload());
     all.push(append_sync::workload());
     all.push(large::workload());
+    all.push(sqlite::workload());
+    all.push(source_tree::workload());
     all.push(tree_random::workload());
     all
 }

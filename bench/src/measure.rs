@@ -55,6 +55,8 @@ pub(crate) enum Op {
     Write,
     /// Writing to a file and syncing it.
     Sync,
+    /// Running a command.
+    Command,
 }
 
 impl Op {
@@ -76,6 +78,7 @@ impl Op {
             Self::Read => "read",
             Self::Write => "write",
             Self::Sync => "sync",
+            Self::Command => "command",
         }
     }
 }

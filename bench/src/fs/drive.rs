@@ -14,6 +14,7 @@ use crate::report::{self, FORMAT, Report, Run, Scale, Skipped, Suite};
 use anyhow::{Context as _, Result, ensure};
 use indicatif::ProgressBar;
 use std::fs;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use stitch_base::clock::{Clock as _, SystemClock};
@@ -44,10 +45,13 @@ pub(crate) fn run(args: &FsArgs) -> Result<bool> {
         args.disk.unwrap_or_else(|| disk_bytes(&scale)),
     )?;
     disk.wear_in().context("cannot write to the disk")?;
+    let scratch = folder.path().join("scratch");
+    fs::create_dir(&scratch)?;
     let clock = SystemClock::default();
     let mut driver = Driver {
         scale: &scale,
         folder: &folder,
+        scratch: &scratch,
         disk: &disk,
         stop: &stop,
         bar: bar(),
@@ -128,6 +132,7 @@ impl Drop for Turned {
 struct Driver<'a> {
     scale: &'a Scale,
     folder: &'a Folder,
+    scratch: &'a Path,
     disk: &'a Disk,
     stop: &'a AtomicBool,
     bar: ProgressBar,
@@ -206,6 +211,7 @@ impl Driver<'_> {
                 step,
                 side: run.side.clone(),
                 at: ground.path().to_owned(),
+                scratch: self.scratch.to_owned(),
                 disk_counters: ground.counters(),
                 scale: self.scale.clone(),
                 seed: SEED + u64::from(run.repeat),

@@ -47,30 +47,34 @@ impl<'a> Ground<'a> {
             cgroup,
             held: None,
         };
-        if let Kind::Store(_) = side.kind {
+        if matches!(side.kind, Kind::Store(_) | Kind::Library) {
             let options = MakeOptions {
                 force: true,
                 ..MakeOptions::default()
             };
             stitchfs::make(disk.device(), &options, &mut |_, _| ())?;
         }
-        ground.held = Some(match side.kind {
-            Kind::Kernel(make) => Held::Mount(disk.mount_as(make, &ground.at)?),
-            Kind::Store(_) | Kind::Null(_) => Held::Daemon(ground.serve()?),
-        });
+        ground.held = match side.kind {
+            Kind::Kernel(make) => Some(Held::Mount(disk.mount_as(make, &ground.at)?)),
+            Kind::Store(_) | Kind::Null(_) => Some(Held::Daemon(ground.serve()?)),
+            Kind::Library => None,
+        };
         Ok(ground)
     }
 
-    /// Where it is mounted.
+    /// Where it is mounted, or its device.
     pub(crate) fn path(&self) -> &Path {
-        &self.at
+        match self.side.kind {
+            Kind::Library => self.disk.device(),
+            _ => &self.at,
+        }
     }
 
     /// Where the kernel counts what its disk did, if it has one.
     pub(crate) fn counters(&self) -> Option<PathBuf> {
         match self.side.kind {
             Kind::Null(_) => None,
-            Kind::Store(_) | Kind::Kernel(_) => Some(self.disk.counters()),
+            _ => Some(self.disk.counters()),
         }
     }
 
@@ -82,10 +86,12 @@ impl<'a> Ground<'a> {
                 .context("cannot empty the kernel's caches");
         }
         drop(self.held.take());
-        self.held = Some(match self.side.kind {
-            Kind::Kernel(_) => Held::Mount(Mount::new(self.disk.device(), &self.at)?),
-            Kind::Store(_) | Kind::Null(_) => Held::Daemon(self.serve()?),
-        });
+        self.held = match self.side.kind {
+            Kind::Kernel(_) => Some(Held::Mount(Mount::new(self.disk.device(), &self.at)?)),
+            Kind::Store(_) | Kind::Null(_) => Some(Held::Daemon(self.serve()?)),
+            // Each step opens it anew.
+            Kind::Library => None,
+        };
         Ok(())
     }
 
@@ -95,7 +101,7 @@ impl<'a> Ground<'a> {
                 device: self.disk.device().to_owned(),
                 memory_bytes: self.memory_bytes,
             },
-            Kind::Null(_) | Kind::Kernel(_) => What::Null,
+            _ => What::Null,
         };
         let transport = self.side.transport().context("it is not served")?;
         Daemon::start(&Serve {

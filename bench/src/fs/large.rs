@@ -52,16 +52,14 @@ fn write(stage: &mut Stage<'_>, file: &dyn OpenFile, pieces: u64) -> Result<()> 
 fn read(stage: &mut Stage<'_>, file: &dyn OpenFile, pieces: u64) -> Result<()> {
     let values = stage.values().clone();
     stage.phase("read-cold", pieces, Ends::Returned, |record| {
-        let mut found = vec![0; PIECE_BYTES];
+        let mut found = Vec::new();
         for piece in 0..pieces {
             let offset = piece * PIECE_BYTES as u64;
-            let len = record.time(Op::Read, (1, PIECE_BYTES as u64), || {
-                file.read_at(&mut found, offset)
+            record.time(Op::Read, (1, PIECE_BYTES as u64), || {
+                file.read_at(&mut found, PIECE_BYTES, offset)
             })?;
-            ensure!(
-                values.is_value(piece, PIECE_BYTES, &found[..len]),
-                "piece {piece}"
-            );
+            let is_it = values.is_value(piece, PIECE_BYTES, &found);
+            ensure!(is_it, "piece {piece} is not what was written");
         }
         Ok(())
     })
@@ -111,11 +109,8 @@ fn check_piece(
     for (offset, byte) in bytes.range(start..start + PIECE_BYTES as u64) {
         expected[usize::try_from(offset - start)?] = *byte;
     }
-    let mut found = vec![0; PIECE_BYTES];
-    let len = file.read_at(&mut found, start)?;
-    ensure!(
-        found[..len] == expected[..],
-        "piece {piece} is not what was written"
-    );
+    let mut found = Vec::new();
+    file.read_at(&mut found, PIECE_BYTES, start)?;
+    ensure!(found == expected, "piece {piece} is not what was written");
     Ok(())
 }

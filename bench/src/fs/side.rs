@@ -11,6 +11,8 @@ use stitch_fuse::transport::uring::Switch;
 pub(crate) enum Kind {
     /// Our store, mounted.
     Store(Transport),
+    /// Our store, by the library.
+    Library,
     /// A file system in memory that does nothing else, mounted: what FUSE itself costs.
     Null(Transport),
     /// The kernel's, made by this command on a device.
@@ -41,9 +43,10 @@ const EXT4: &[&str] = &[
 const XFS: &[&str] = &["mkfs.xfs", "-q", "-f", "-K"];
 const BTRFS: &[&str] = &["mkfs.btrfs", "-q", "-f", "-K"];
 
-const ALL: [Side; 7] = [
+const ALL: [Side; 8] = [
     side("stitchfs-uring", Kind::Store(Transport::Uring)),
     side("stitchfs-dev", Kind::Store(Transport::Dev)),
+    side("library", Kind::Library),
     side("null-uring", Kind::Null(Transport::Uring)),
     side("null-dev", Kind::Null(Transport::Dev)),
     side("ext4", Kind::Kernel(EXT4)),
@@ -78,13 +81,14 @@ impl Side {
     pub(crate) const fn transport(&self) -> Option<Transport> {
         match self.kind {
             Kind::Store(transport) | Kind::Null(transport) => Some(transport),
-            Kind::Kernel(_) => None,
+            Kind::Library | Kind::Kernel(_) => None,
         }
     }
 
     /// Why it cannot run here; `None` if it can.
     fn why_not(&self, may_enable_uring: bool) -> Option<String> {
         match self.kind {
+            Kind::Library => None,
             Kind::Kernel(make) => kernel_why_not(self.name, make[0]),
             Kind::Store(transport) | Kind::Null(transport) => {
                 let is_missing = !Path::new("/dev/fuse").exists();
@@ -146,7 +150,7 @@ pub(crate) fn floor_of(name: &str) -> Option<&'static str> {
     match Side::find(name)?.kind {
         Kind::Store(Transport::Uring) => Some("null-uring"),
         Kind::Store(Transport::Dev) => Some("null-dev"),
-        Kind::Null(_) | Kind::Kernel(_) => None,
+        Kind::Library | Kind::Null(_) | Kind::Kernel(_) => None,
     }
 }
 

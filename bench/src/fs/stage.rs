@@ -1,16 +1,16 @@
 //! What a workload of file systems works with: a side, and phases that are measured.
 
-use super::side::Side;
-use super::target::{Kernel, Target};
+use super::side::{Kind, Side};
+use super::target::{Kernel, Library, Target};
 use crate::cgroup::Cgroup;
 use crate::measure::{Limits, Recorder};
 use crate::process::{Meter, Traffic};
 use crate::report::{FsScale, Phase, Scale};
 use crate::values::Values;
-use anyhow::{Context as _, Error, Result};
+use anyhow::{Context as _, Error, Result, ensure};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use stitch_base::clock::SystemClock;
@@ -24,8 +24,10 @@ pub(crate) struct Spec {
     pub(crate) step: u32,
     /// The side.
     pub(crate) side: String,
-    /// Where it is mounted.
+    /// Where it is mounted, or its device.
     pub(crate) at: PathBuf,
+    /// A folder that is not on any side, for what a run keeps between steps and sides.
+    pub(crate) scratch: PathBuf,
     /// Counters of the side's disk, if it has one.
     pub(crate) disk_counters: Option<PathBuf>,
     /// How much of everything.
@@ -104,6 +106,17 @@ impl<'a> Stage<'a> {
         Arc::clone(&self.target)
     }
 
+    /// Where the side is mounted, for programs.
+    pub(crate) fn root(&self) -> Result<PathBuf> {
+        ensure!(self.spec.at.is_dir(), "{} has no mount", self.spec.side);
+        Ok(self.spec.at.clone())
+    }
+
+    /// A folder that is not on any side.
+    pub(crate) fn scratch(&self) -> &Path {
+        &self.spec.scratch
+    }
+
     /// Contents.
     pub(crate) fn values(&self) -> Arc<Values> {
         Arc::clone(&self.values)
@@ -178,8 +191,10 @@ fn figures(traffic: Traffic) -> BTreeMap<String, f64> {
 }
 
 fn open_target(side: &Side, spec: &Spec) -> Result<Arc<dyn Target>> {
-    let _ = side;
-    Ok(Arc::new(Kernel::open(&spec.at)?))
+    Ok(match side.kind {
+        Kind::Library => Arc::new(Library::open(&spec.at, spec.scale.budget_bytes())?),
+        _ => Arc::new(Kernel::open(&spec.at)?),
+    })
 }
 
 /// Does a phase's work by several threads; each is told its number.

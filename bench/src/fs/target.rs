@@ -1,8 +1,10 @@
 //! What workloads ask of a side: file operations by paths relative to its root.
 
 mod kernel;
+mod library;
 
 pub(crate) use kernel::Kernel;
+pub(crate) use library::Library;
 
 use anyhow::Result;
 
@@ -54,8 +56,8 @@ pub(crate) trait Target: Send + Sync {
 
 /// An open file.
 pub(crate) trait OpenFile: Send + Sync {
-    /// Reads up to the end of `out` or of the file.
-    fn read_at(&self, out: &mut [u8], offset: u64) -> Result<usize>;
+    /// Replaces what is in `out` by up to `len` bytes; fewer only at the end of the file.
+    fn read_at(&self, out: &mut Vec<u8>, len: usize, offset: u64) -> Result<()>;
     /// Writes all of it.
     fn write_at(&self, data: &[u8], offset: u64) -> Result<()>;
     /// Makes the file durable.

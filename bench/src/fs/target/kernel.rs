@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::FileExt as _;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 /// A mounted file system. Paths are walked from its root, which is held open.
@@ -149,17 +149,19 @@ impl Target for Kernel {
 }
 
 impl OpenFile for File {
-    fn read_at(&self, out: &mut [u8], offset: u64) -> Result<usize> {
+    fn read_at(&self, out: &mut Vec<u8>, len: usize, offset: u64) -> Result<()> {
+        // It keeps its length from one call to the next: nothing is cleared.
+        out.resize(len, 0);
         let mut done = 0;
-        while done < out.len() {
-            let len =
-                std::os::unix::fs::FileExt::read_at(self, &mut out[done..], offset + done as u64)?;
-            if len == 0 {
-                break;
+        while done < len {
+            let at = offset + done as u64;
+            match FileExt::read_at(self, &mut out[done..], at)? {
+                0 => break,
+                more => done += more,
             }
-            done += len;
         }
-        Ok(done)
+        out.truncate(done);
+        Ok(())
     }
 
     fn write_at(&self, data: &[u8], offset: u64) -> Result<()> {
