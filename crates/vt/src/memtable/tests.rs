@@ -198,3 +198,26 @@ fn a_reader_never_meets_versions_newer_than_it_asked_for() {
     }
     writer.join().unwrap();
 }
+
+#[test]
+fn keys_that_differ_by_zeros_only_are_in_order() {
+    let memtable = Memtable::new(0);
+    let zeros = [0; 20];
+    let mut keys: Vec<Vec<u8>> = (0..zeros.len()).map(|len| zeros[..len].to_vec()).collect();
+    keys.extend((0..zeros.len()).map(|len| [b"prefix", &zeros[..len]].concat()));
+    keys.extend((0..3).map(|last| [b"long pre", &zeros[..5], &[last]].concat()));
+    for (key, seqno) in keys.iter().rev().zip(1..) {
+        memtable.insert(TREE, &put(key, seqno, key));
+    }
+    keys.sort();
+    let mut iter = memtable.iter(TREE);
+    iter.seek(b"", Seqno(u64::MAX)).unwrap();
+    for key in &keys {
+        assert_eq!(iter.current().map(|entry| entry.key), Some(&key[..]));
+        iter.next().unwrap();
+    }
+    for key in &keys {
+        iter.seek(key, Seqno(u64::MAX)).unwrap();
+        assert_eq!(iter.current().map(|entry| entry.key), Some(&key[..]));
+    }
+}
