@@ -9,6 +9,7 @@
 
 use crate::counter::{Counters, Request};
 use crate::open::{self, LEN_UNIT_BYTES, OpenOptions};
+use crate::past::Past;
 use crate::{Device, DeviceCounters, DeviceError, Geometry, Wanted, positioned};
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
@@ -24,6 +25,8 @@ const ZEROS_BYTES: usize = 1 << 20;
 #[derive(Debug)]
 pub struct FileDevice {
     file: File,
+    /// The same past the page cache, where that can be.
+    past: Option<Past>,
     name: String,
     len_bytes: AtomicU64,
     counters: Counters,
@@ -60,6 +63,7 @@ impl FileDevice {
         }
         positioned::expect_any_order(&file);
         Ok(Self {
+            past: Past::open(&path, &file),
             file,
             name,
             len_bytes: AtomicU64::new(len_bytes),
@@ -90,6 +94,7 @@ impl FileDevice {
         }
         positioned::expect_any_order(&file);
         Ok(Self {
+            past: Past::open(&path, &file),
             file,
             name,
             len_bytes: AtomicU64::new(metadata.len()),
@@ -125,6 +130,17 @@ impl Device for FileDevice {
     fn read_each(&self, pieces: &mut [Wanted<'_>]) -> Result<(), DeviceError> {
         let whole = Wanted::request(pieces, &self.name, self.len_bytes())?;
         positioned::read_each(&self.file, pieces).map_err(|e| whole.failed(&self.name, e))?;
+        self.counters.read(whole.len_bytes);
+        Ok(())
+    }
+
+    fn read_once(&self, pieces: &mut [Wanted<'_>]) -> Result<(), DeviceError> {
+        let Some(past) = &self.past else {
+            return self.read_each(pieces);
+        };
+        let whole = Wanted::request(pieces, &self.name, self.len_bytes())?;
+        past.read_each(&self.file, pieces)
+            .map_err(|e| whole.failed(&self.name, e))?;
         self.counters.read(whole.len_bytes);
         Ok(())
     }

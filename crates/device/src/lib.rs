@@ -17,8 +17,10 @@ mod mem;
 mod mounts;
 mod open;
 mod pages;
+mod past;
 mod positioned;
 mod raw;
+mod resident;
 
 pub use crash::{CrashDevice, CrashPlan, CrashPoint, Moment};
 pub use error::DeviceError;
@@ -121,6 +123,15 @@ pub trait Device: Send + Sync + Debug {
         Ok(())
     }
 
+    /// As [`Self::read_each`], for long pieces that are read in order and not soon again: a device that
+    /// can, reads what the page cache does not have past it.
+    ///
+    /// # Errors
+    /// As [`Self::read_each`].
+    fn read_once(&self, pieces: &mut [Wanted<'_>]) -> Result<(), DeviceError> {
+        self.read_each(pieces)
+    }
+
     /// Says that a range will be read soon. Returns at once, and promises nothing.
     fn prefetch(&self, _offset: u64, _len_bytes: u64) {}
 
@@ -220,6 +231,10 @@ impl<D: Device + ?Sized> Device for Arc<D> {
 
     fn read_each(&self, pieces: &mut [Wanted<'_>]) -> Result<(), DeviceError> {
         (**self).read_each(pieces)
+    }
+
+    fn read_once(&self, pieces: &mut [Wanted<'_>]) -> Result<(), DeviceError> {
+        (**self).read_once(pieces)
     }
 
     fn prefetch(&self, offset: u64, len_bytes: u64) {

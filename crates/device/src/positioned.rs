@@ -4,7 +4,7 @@
 //! Descriptors are told that reads come in no order, so that the kernel reads what is asked for and
 //! nothing around it: who reads in order knows better what comes next ([`prefetch`]).
 
-use crate::Wanted;
+use crate::{Wanted, resident};
 use rustix::fs::{Advice, fadvise};
 use rustix::io::Errno;
 use std::fs::File;
@@ -14,6 +14,8 @@ use std::os::unix::fs::FileExt;
 
 /// Most pieces that one `pwritev` takes.
 const PIECES_MAX: usize = 1024;
+/// Smallest page of any machine: with larger ones less counts as resident than is.
+const PAGE_BYTES: u64 = 4096;
 
 /// Reads exactly `out.len()` bytes. A file that ends early is an error.
 pub(crate) fn read_exact(file: &File, offset: u64, out: &mut [u8]) -> io::Result<()> {
@@ -70,6 +72,12 @@ pub(crate) fn prefetch(file: &File, offset: u64, len_bytes: u64) {
         // It is advice: without it, the read itself waits.
         let _ = fadvise(file, offset, Some(len), Advice::WillNeed);
     }
+}
+
+/// True if the page cache has at least half of a range, as far as the kernel tells.
+pub(crate) fn is_resident(file: &File, offset: u64, len_bytes: u64) -> bool {
+    let pages = resident::pages(file, offset, len_bytes).unwrap_or(0);
+    pages * PAGE_BYTES * 2 >= len_bytes
 }
 
 /// Writes all of `pieces` from `offset`.

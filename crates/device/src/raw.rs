@@ -13,7 +13,7 @@ mod ring;
 
 use crate::counter::{Counters, Request};
 use crate::open::{self, LEN_UNIT_BYTES, OpenOptions, PathType};
-use crate::{Device, DeviceCounters, DeviceError, Geometry, IoMode, Wanted, positioned};
+use crate::{Device, DeviceCounters, DeviceError, Geometry, IoMode, Wanted, past, positioned};
 use direct::Direct;
 use ring::Rings;
 use rustix::fs::{OFlags, fstat, ioctl_blksszget};
@@ -180,6 +180,21 @@ impl Device for RawDevice {
             _ => positioned::read_each(&self.file, pieces),
         }
         .map_err(|e| whole.failed(&self.name, e))?;
+        self.counters.read(whole.len_bytes);
+        Ok(())
+    }
+
+    fn read_once(&self, pieces: &mut [Wanted<'_>]) -> Result<(), DeviceError> {
+        let fit = |direct: &&Direct| {
+            past::are_long(pieces) && pieces.iter().all(|p| direct.fits_memory(p))
+        };
+        let Some(direct) = self.direct.as_ref().filter(fit) else {
+            return self.read_each(pieces);
+        };
+        let whole = Wanted::request(pieces, &self.name, self.len_bytes())?;
+        direct
+            .read_into(&self.file, pieces)
+            .map_err(|e| whole.failed(&self.name, e))?;
         self.counters.read(whole.len_bytes);
         Ok(())
     }

@@ -447,6 +447,17 @@ impl Volume {
         Ok(self.shared.core.device.read_each(pieces)?)
     }
 
+    /// As [`Self::read_each`], for what is read in order and not soon again.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub fn read_once(&self, pieces: &mut [Wanted<'_>]) -> Result<(), VolumeError> {
+        for piece in &*pieces {
+            self.check_in_zones(piece.offset, piece.out.len() as u64)?;
+        }
+        Ok(self.shared.core.device.read_once(pieces)?)
+    }
+
     /// Says that bytes of the zones will be read soon. Returns at once, and promises nothing.
     pub fn prefetch(&self, addr: u64, len_bytes: u64) {
         if self.check_in_zones(addr, len_bytes).is_ok() {

@@ -9,6 +9,7 @@
 //! and a stitched block stays cached under its old key.
 
 use crate::range_delete::RangeDeletes;
+use crate::readers::Readers;
 use crate::table::{DataBlock, IndexBlock, Root};
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -158,6 +159,7 @@ pub(crate) struct BlockCache {
     shards: Vec<Mutex<Shard>>,
     shard_bytes_max: usize,
     counters: ReadCounters,
+    readers: Readers,
 }
 
 impl BlockCache {
@@ -173,7 +175,19 @@ impl BlockCache {
             shards: (0..count).map(|_| Mutex::default()).collect(),
             shard_bytes_max: capacity_bytes / count,
             counters: ReadCounters::default(),
+            readers: Readers::new(0),
         }
+    }
+
+    /// The same, where what is read ahead may take `bytes_max`.
+    pub(crate) fn with_readers(mut self, bytes_max: u64) -> Self {
+        self.readers = Readers::new(bytes_max);
+        self
+    }
+
+    /// Who reads ahead.
+    pub(crate) const fn readers(&self) -> &Readers {
+        &self.readers
     }
 
     /// Bytes held now.
@@ -240,6 +254,13 @@ impl BlockCache {
         let slot = &mut shard.slots[at];
         slot.rounds = (slot.rounds + rounds).min(ROUNDS_MAX);
         Some(slot.block.clone())
+    }
+
+    /// True if a block of so many bytes is not there, and would push out none.
+    pub(crate) fn has_room(&self, key: &BlockKey, bytes: usize) -> bool {
+        let shard = self.shard(key).lock();
+        let bytes = shard.bytes + bytes + SLOT_BYTES;
+        bytes <= self.shard_bytes_max && !shard.by_key.contains_key(key)
     }
 
     /// Keeps a block. One that is too large for a shard is not kept.

@@ -30,6 +30,7 @@ mod output;
 mod pace;
 mod range_delete;
 mod read;
+mod readers;
 mod recovery;
 mod resize;
 mod runs;

@@ -115,6 +115,8 @@ pub(crate) struct Sizes {
     pub(crate) log_share: u64,
     /// The block cache.
     pub(crate) cache: u64,
+    /// What is read ahead of long scans.
+    pub(crate) ahead: u64,
     /// Kept free for compactions, on top of nothing.
     pub(crate) reserve: u64,
     /// Tables of level 0 that a tree may have while it is written to and seldom read.
@@ -142,12 +144,16 @@ impl Sizes {
                 .max(4 * memtable)
         });
         let memtables = memtable * (SEALED_COUNT_MAX as u64 + 1);
+        let cache = memory.saturating_sub(memtables).max(memory / 4);
+        // Without threads, nobody reads ahead.
+        let ahead = if options.background { memory / 16 } else { 0 };
         let reserve = (8 * table + 4 * memtable).min(zones_bytes / 8);
         Self {
             memtable,
             direct: 4 * memtable,
             log_share: log_bytes / 4,
-            cache: memory.saturating_sub(memtables).max(memory / 4),
+            cache: cache - ahead,
+            ahead,
             reserve,
             level0_tables_max,
             pick: PickOptions {
@@ -189,6 +195,6 @@ mod tests {
         assert!(small.reserve <= 2 * MIB);
         let large = Sizes::new(&options, 8 << 30, 256 * MIB);
         assert_eq!((large.memtable, large.pick.table_bytes), (8 * MIB, 8 * MIB));
-        assert_eq!(large.cache, 40 * MIB);
+        assert_eq!(large.cache, 36 * MIB);
     }
 }

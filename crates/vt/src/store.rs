@@ -174,9 +174,8 @@ impl Store {
         peers: Arc<Peers>,
     ) -> Self {
         let version = Arc::clone(&view.version);
-        let cache = Arc::new(BlockCache::new(
-            usize::try_from(sizes.cache).unwrap_or(usize::MAX),
-        ));
+        let cache = BlockCache::new(usize::try_from(sizes.cache).unwrap_or(usize::MAX));
+        let cache = Arc::new(cache.with_readers(sizes.ahead));
         Self {
             cache,
             sizes,

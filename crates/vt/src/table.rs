@@ -28,6 +28,7 @@ mod direct;
 mod loader;
 mod reader;
 mod run;
+mod stream;
 mod writer;
 
 pub(crate) use block::{DataBlock, IndexBlock, Root};

@@ -215,3 +215,43 @@ fn a_file_cut_short_while_open_is_an_io_error() {
     let error = device.read_at(8192, &mut [0; 512]).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Io);
 }
+
+#[test]
+fn long_reads_give_what_was_written_last() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store");
+    let device = FileDevice::create(&path, LEN).unwrap();
+    let mut memory = vec![0u8; (256 << 10) + 4096];
+    let start = memory.as_ptr().align_offset(4096);
+    for (round, is_synced) in [(1u8, false), (2, true), (3, false)] {
+        device.write_at(8192, &[&[round; 100 << 10]]).unwrap();
+        if is_synced {
+            device.sync().unwrap();
+            let all = rustix::fs::Advice::DontNeed;
+            rustix::fs::fadvise(&device.file, 0, None, all).unwrap();
+        }
+        for (offset, len) in [(8192u64, 64usize << 10), (8704, 66 << 10), (8193, 64 << 10)] {
+            let out = &mut memory[start..start + len];
+            out.fill(0);
+            device.read_once(&mut [Wanted { offset, out }]).unwrap();
+            let found = &memory[start..start + len];
+            assert!(found.iter().all(|&byte| byte == round), "{round} {offset}");
+        }
+    }
+    let out = &mut memory[start..start + 4096];
+    let offset = LEN;
+    assert!(device.read_once(&mut [Wanted { offset, out }]).is_err());
+}
+
+#[test]
+fn the_page_cache_is_asked_what_it_has() {
+    let dir = tempfile::tempdir().unwrap();
+    let device = FileDevice::create(&dir.path().join("store"), LEN).unwrap();
+    device.write_at(0, &[&[1; 128 << 10]]).unwrap();
+    let Ok(pages) = crate::resident::pages(&device.file, 0, 128 << 10) else {
+        return; // A kernel before 6.5.
+    };
+    assert_eq!(pages, 32);
+    assert!(positioned::is_resident(&device.file, 0, 256 << 10));
+    assert!(!positioned::is_resident(&device.file, 512 << 10, 128 << 10));
+}

@@ -8,7 +8,7 @@
 //! Buffers must begin at a page: bytes are copied once, as the page cache would.
 
 use super::ring::Rings;
-use crate::{Wanted, positioned};
+use crate::{Wanted, past, positioned};
 use std::fs::File;
 use std::io;
 use stitch_base::sync::Mutex;
@@ -73,6 +73,26 @@ impl Direct {
     pub(super) fn fits(&self, offset: u64, len: usize) -> bool {
         let is_whole = |bytes: u64| bytes.is_multiple_of(self.sector_bytes);
         len > 0 && is_whole(offset) && is_whole(len as u64)
+    }
+
+    /// True if a piece is whole sectors, and the memory for it is as the device wants it.
+    pub(super) fn fits_memory(&self, piece: &Wanted<'_>) -> bool {
+        past::fits(piece) && self.fits(piece.offset, piece.out.len())
+    }
+
+    /// Reads pieces that are as the device wants them into their own memory; those that the page cache
+    /// has from there, by `buffered`.
+    pub(super) fn read_into(&self, buffered: &File, pieces: &mut [Wanted<'_>]) -> io::Result<()> {
+        for piece in pieces {
+            debug_assert!(self.fits_memory(piece), "whole sectors");
+            let len_bytes = piece.out.len() as u64;
+            let file = match positioned::is_resident(buffered, piece.offset, len_bytes) {
+                true => buffered,
+                false => &self.file,
+            };
+            positioned::read_exact(file, piece.offset, piece.out)?;
+        }
+        Ok(())
     }
 
     pub(super) fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {

@@ -44,6 +44,15 @@ impl DataBlock {
         &self.payload
     }
 
+    /// The same block in a buffer of its own.
+    pub(super) fn detached(&self) -> Self {
+        Self {
+            payload: Bytes::copy_from_slice(&self.payload),
+            layout: self.layout,
+            memory_bytes: self.payload.len() + size_of::<Self>(),
+        }
+    }
+
     /// Where its entries are.
     ///
     /// # Panics

@@ -30,7 +30,7 @@ pub(super) trait BlockList {
 }
 
 /// The blocks of a whole table.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct TableBlocks {
     loader: Loader,
     meta: Arc<TableMeta>,
@@ -210,7 +210,7 @@ impl BlockList for TableBlocks {
 }
 
 /// Some blocks, given by their index entries.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct ListedBlocks {
     entries: Arc<[IndexEntry]>,
     /// `None` beyond either end.

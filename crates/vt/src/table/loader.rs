@@ -69,6 +69,45 @@ pub(super) fn contradiction(field: &'static str, expected: String, found: String
     }
 }
 
+/// Where buffers for long reads begin, so that a device can write to them itself.
+const PAGE_BYTES: usize = 4096;
+
+/// Memory that begins at a page, for a row of blocks.
+struct PageBuffer {
+    offset: u64,
+    bytes: Vec<u8>,
+    start: usize,
+}
+
+impl PageBuffer {
+    /// For what lies at `offset`.
+    fn new(offset: u64, len_bytes: u64) -> Self {
+        let len = usize::try_from(len_bytes).expect("a window is bounded");
+        let bytes = vec![0; len + PAGE_BYTES];
+        let start = bytes.as_ptr().align_offset(PAGE_BYTES);
+        assert!(start < PAGE_BYTES, "memory has addresses");
+        Self {
+            offset,
+            bytes,
+            start,
+        }
+    }
+
+    fn wanted(&mut self) -> Wanted<'_> {
+        let end = self.bytes.len() - PAGE_BYTES + self.start;
+        Wanted {
+            offset: self.offset,
+            out: &mut self.bytes[self.start..end],
+        }
+    }
+
+    /// Its offset and its bytes.
+    fn finish(self) -> (u64, Bytes) {
+        let end = self.bytes.len() - PAGE_BYTES + self.start;
+        (self.offset, Bytes::from(self.bytes).slice(self.start..end))
+    }
+}
+
 /// A checked block's flags and payload, as a part of `buffer`.
 struct Content {
     flags: u8,
@@ -81,7 +120,7 @@ impl Loader {
     }
 
     /// Checks a block that was read: `buffer` is exactly the block.
-    fn check(&self, buffer: Vec<u8>, ptr: &BlockPtr, kind: BlockKind) -> Result<Content, VtError> {
+    fn check(&self, buffer: Bytes, ptr: &BlockPtr, kind: BlockKind) -> Result<Content, VtError> {
         assert_eq!(buffer.len(), ptr.len_bytes as usize, "exactly the block");
         let (header, payload) = self.volume.check_block(&buffer, ptr.addr, kind)?;
         let (flags, len) = (header.flags, payload.len());
@@ -95,14 +134,14 @@ impl Loader {
             };
             return Err(self.damaged(ptr.addr, error));
         }
-        let payload = Bytes::from(buffer).slice(HEADER_BYTES..HEADER_BYTES + len);
+        let payload = buffer.slice(HEADER_BYTES..HEADER_BYTES + len);
         Ok(Content { flags, payload })
     }
 
     fn read(&self, ptr: &BlockPtr, kind: BlockKind) -> Result<Content, VtError> {
         let mut buffer = vec![0; ptr.len_bytes as usize];
         self.volume.read(ptr.addr, &mut buffer)?;
-        self.check(buffer, ptr, kind)
+        self.check(buffer.into(), ptr, kind)
     }
 
     /// Reads a block that is never compressed.
@@ -244,11 +283,11 @@ impl Loader {
         ReadCounters::add(&self.cache.counters().data_blocks_read, 1);
         let mut buffer = vec![0; data.block.len_bytes as usize];
         self.volume.read(data.block.addr, &mut buffer)?;
-        self.open_data(data, buffer)
+        self.open_data(data, buffer.into())
     }
 
     /// Checks and unpacks a data block that was read: `buffer` is exactly the block.
-    fn open_data(&self, data: &DataRef, buffer: Vec<u8>) -> Result<Arc<DataBlock>, VtError> {
+    fn open_data(&self, data: &DataRef, buffer: Bytes) -> Result<Arc<DataBlock>, VtError> {
         if data.is_value {
             return self.open_value(data, buffer);
         }
@@ -256,7 +295,7 @@ impl Loader {
         self.unpack(data, content)
     }
 
-    fn open_value(&self, data: &DataRef, buffer: Vec<u8>) -> Result<Arc<DataBlock>, VtError> {
+    fn open_value(&self, data: &DataRef, buffer: Bytes) -> Result<Arc<DataBlock>, VtError> {
         let (len, memory_bytes) = (data.raw_bytes as usize, buffer.len());
         assert!(len <= memory_bytes, "the index entry was checked");
         let found = self.volume.value_checksum(data.block.addr, &buffer[..len]);
@@ -268,7 +307,7 @@ impl Loader {
             };
             return Err(self.damaged(data.block.addr, error));
         }
-        let value = Bytes::from(buffer).slice(..len);
+        let value = buffer.slice(..len);
         Ok(Arc::new(DataBlock::value(value, memory_bytes)))
     }
 
@@ -285,9 +324,41 @@ impl Loader {
         self.volume.read_each(&mut wanted.collect::<Vec<_>>())?;
         let mut out = Vec::with_capacity(all.len());
         for (data, buffer) in all.iter().zip(buffers) {
-            out.push(self.open_data(data, buffer)?);
+            out.push(self.open_data(data, buffer.into())?);
         }
         Ok(out)
+    }
+
+    /// Reads data blocks that are wanted once, in order: those that lie one after the other with one
+    /// request, into one buffer, which they share from then on.
+    pub(super) fn read_data_once(&self, all: &[DataRef]) -> Result<Vec<Arc<DataBlock>>, VtError> {
+        ReadCounters::add(&self.cache.counters().data_blocks_read, all.len() as u64);
+        let mut places: Vec<usize> = (0..all.len()).collect();
+        places.sort_unstable_by_key(|&at| all[at].block.addr);
+        let mut rows: Vec<PageBuffer> = Vec::new();
+        for row in places.chunk_by(|&a, &b| all[a].block.end() == all[b].block.addr) {
+            let (first, last) = (row[0], row[row.len() - 1]);
+            let offset = all[first].block.addr;
+            rows.push(PageBuffer::new(offset, all[last].block.end() - offset));
+        }
+        let mut wanted: Vec<Wanted<'_>> = rows.iter_mut().map(PageBuffer::wanted).collect();
+        self.volume.read_once(&mut wanted)?;
+        let rows: Vec<(u64, Bytes)> = rows.into_iter().map(PageBuffer::finish).collect();
+        let open = |data: &DataRef| {
+            let row = rows.partition_point(|(offset, _)| *offset <= data.block.addr) - 1;
+            let (offset, bytes) = &rows[row];
+            let start = usize::try_from(data.block.addr - offset).expect("within a buffer");
+            let block = bytes.slice(start..start + data.block.len_bytes as usize);
+            self.open_data(data, block)
+        };
+        all.iter().map(open).collect()
+    }
+
+    /// Puts a data block into the cache if it has room, in a buffer of its own.
+    pub(super) fn keep_if_room(&self, data: &DataRef, block: &Arc<DataBlock>) {
+        if self.cache.has_room(&data.key(), block.memory_bytes()) {
+            self.keep_data(data, &Arc::new(block.detached()), Expectation::Scan);
+        }
     }
 
     fn unpack(&self, data: &DataRef, content: Content) -> Result<Arc<DataBlock>, VtError> {

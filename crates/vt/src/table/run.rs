@@ -12,6 +12,7 @@ use super::block_iter::BlockIter;
 use super::blocks::BlockList;
 use super::data_iter::DataIter;
 use super::loader::{DataRef, Loader};
+use super::stream::{Found, Stream};
 use crate::VtError;
 use crate::cache::Expectation;
 use crate::entry::{EntryIter, EntryRef};
@@ -82,7 +83,9 @@ pub(super) struct RunIter<L> {
     data: Option<BlockIter>,
     data_addr: u64,
     /// Blocks that were read ahead, in order.
-    ahead: VecDeque<(DataRef, Arc<DataBlock>)>,
+    ahead: VecDeque<Found>,
+    /// What comes after them, if it is read far ahead.
+    stream: Option<Stream<L>>,
     window_bytes: u64,
     /// It has come to the block that it stands on from the one before.
     is_going_on: bool,
@@ -90,7 +93,7 @@ pub(super) struct RunIter<L> {
     told: usize,
 }
 
-impl<L: BlockList> RunIter<L> {
+impl<L: BlockList + Clone> RunIter<L> {
     /// A cursor that stands nowhere yet.
     pub(super) fn new(loader: Loader, blocks: L, bounds: Arc<Bounds>, keep: Keep) -> Self {
         let window_bytes = match keep {
@@ -106,6 +109,7 @@ impl<L: BlockList> RunIter<L> {
             data: None,
             data_addr: 0,
             ahead: VecDeque::new(),
+            stream: None,
             window_bytes,
             is_going_on: false,
             told: 0,
@@ -123,6 +127,7 @@ impl<L: BlockList> RunIter<L> {
     fn enter(&mut self) -> Result<bool, VtError> {
         self.data = None;
         let Some(entry) = self.blocks.current()? else {
+            self.stream = None;
             return Ok(false);
         };
         let is_after = self
@@ -152,10 +157,8 @@ impl<L: BlockList> RunIter<L> {
     }
 
     fn load(&mut self, wanted: &DataRef) -> Result<Arc<DataBlock>, VtError> {
-        while let Some((found, block)) = self.ahead.pop_front() {
-            if found == *wanted {
-                return Ok(block);
-            }
+        if let Some(block) = self.read_ahead(wanted) {
+            return Ok(block);
         }
         let cached = match self.keep {
             Keep::Cache => self.loader.cached_data(wanted),
@@ -169,6 +172,11 @@ impl<L: BlockList> RunIter<L> {
                 true => (self.window_bytes * 2).clamp(WINDOW_BYTES_MIN, WINDOW_BYTES_MAX),
                 false => 0,
             };
+            if self.window_bytes == WINDOW_BYTES_MAX
+                && let Some(block) = self.stream_from(wanted)
+            {
+                return Ok(block);
+            }
         }
         let mut span = self.span(wanted)?;
         self.tell(span.len())?;
@@ -192,6 +200,36 @@ impl<L: BlockList> RunIter<L> {
         }
         let (_, block) = self.ahead.pop_front().expect("the span has the block");
         Ok(block)
+    }
+
+    /// A block that was read ahead; `None` if it was not, or could not be read.
+    fn read_ahead(&mut self, wanted: &DataRef) -> Option<Arc<DataBlock>> {
+        loop {
+            while let Some((found, block)) = self.ahead.pop_front() {
+                if found == *wanted {
+                    return Some(block);
+                }
+            }
+            match self.stream.as_mut()?.next() {
+                Some(Ok(window)) => self.ahead = window.into(),
+                // What is wrong is told to who comes to it.
+                Some(Err(_)) | None => self.stream = None,
+            }
+        }
+    }
+
+    /// Begins to read far ahead, with the block that it stands on.
+    fn stream_from(&mut self, wanted: &DataRef) -> Option<Arc<DataBlock>> {
+        let scout = self.blocks.clone();
+        self.stream = Stream::begin(&self.loader, scout, &self.bounds);
+        self.read_ahead(wanted)
+    }
+
+    /// It no longer goes from block to block in their order.
+    fn turn(&mut self) {
+        self.data = None;
+        self.stream = None;
+        (self.is_going_on, self.told) = (false, 0);
     }
 
     /// The wanted block and those after it that are read with it.
@@ -282,10 +320,9 @@ impl<L: BlockList> RunIter<L> {
     }
 }
 
-impl<L: BlockList> EntryIter for RunIter<L> {
+impl<L: BlockList + Clone> EntryIter for RunIter<L> {
     fn seek(&mut self, key: &[u8], seqno: Seqno) -> Result<(), VtError> {
-        self.data = None;
-        (self.is_going_on, self.told) = (false, 0);
+        self.turn();
         self.blocks.seek(key)?;
         // The versions wanted may only be in a later block.
         while self.enter()? {
@@ -299,8 +336,7 @@ impl<L: BlockList> EntryIter for RunIter<L> {
     }
 
     fn seek_before(&mut self, key: Option<&[u8]>) -> Result<(), VtError> {
-        self.data = None;
-        (self.is_going_on, self.told) = (false, 0);
+        self.turn();
         self.blocks.seek_before(key)?;
         if self.enter()? {
             self.in_block(|data| match key {
@@ -327,8 +363,7 @@ impl<L: BlockList> EntryIter for RunIter<L> {
         debug_assert!(self.is_on_entry(), "stands on an entry");
         self.in_block(BlockIter::prev)?;
         if self.data.is_some() && !self.is_on_entry() {
-            self.data = None;
-            (self.is_going_on, self.told) = (false, 0);
+            self.turn();
             self.blocks.prev()?;
             self.enter()?;
             self.in_block(BlockIter::seek_last)?;

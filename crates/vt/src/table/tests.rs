@@ -19,18 +19,18 @@ use stitch_volume::{BlockKind, Extent, FormatOptions, OpenOptions, Stream, Volum
 const NOW: Seqno = Seqno(u64::MAX);
 
 /// A volume in memory, and a cache.
-struct Bed {
-    device: Arc<MemDevice>,
-    volume: Arc<Volume>,
+pub(super) struct Bed {
+    pub(super) device: Arc<MemDevice>,
+    pub(super) volume: Arc<Volume>,
     cache: Arc<BlockCache>,
     next_id: std::cell::Cell<u64>,
 }
 
 /// Newest first for each key: sequence number and value; `None` is a delete.
-type Model = BTreeMap<(Vec<u8>, std::cmp::Reverse<u64>), Option<Vec<u8>>>;
+pub(super) type Model = BTreeMap<(Vec<u8>, std::cmp::Reverse<u64>), Option<Vec<u8>>>;
 
 impl Bed {
-    fn new(len_bytes: u64) -> Self {
+    pub(super) fn new(len_bytes: u64) -> Self {
         let device = Arc::new(MemDevice::new(len_bytes));
         let options = FormatOptions::default();
         Volume::format(&*device, &options, &mut |_, _| {}).unwrap();
@@ -62,7 +62,7 @@ impl Bed {
         Table::open(volume, cache, Arc::new(meta))
     }
 
-    fn table(&self, model: &Model, options: &TreeOptions) -> Arc<Table> {
+    pub(super) fn table(&self, model: &Model, options: &TreeOptions) -> Arc<Table> {
         let mut writer = self.writer(options);
         add_all(&mut writer, model);
         self.open(writer.finish().unwrap().unwrap())
@@ -82,14 +82,14 @@ fn add_all(writer: &mut TableWriter, model: &Model) {
     }
 }
 
-fn options(block_bytes: u32) -> TreeOptions {
+pub(super) fn options(block_bytes: u32) -> TreeOptions {
     TreeOptions {
         block_bytes,
         ..TreeOptions::default()
     }
 }
 
-fn numbered(range: std::ops::Range<u64>, value_len: usize) -> Model {
+pub(super) fn numbered(range: std::ops::Range<u64>, value_len: usize) -> Model {
     let row = |n: u64| {
         let mut value = vec![0; value_len];
         Rng::new(n).fill(&mut value);
@@ -101,7 +101,7 @@ fn numbered(range: std::ops::Range<u64>, value_len: usize) -> Model {
     range.map(row).collect()
 }
 
-fn rows(model: &Model) -> Vec<Row> {
+pub(super) fn rows(model: &Model) -> Vec<Row> {
     model
         .keys()
         .map(|(key, seqno)| (key.clone(), seqno.0))

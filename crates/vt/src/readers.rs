@@ -1,0 +1,260 @@
+//! Threads that read ahead.
+//!
+//! Who reads in order hands over what comes next, in pieces ([`Task`]), and takes them back in that order.
+//! A task that no thread has begun is done by whoever takes it, so that nobody ever waits for a thread
+//! that is not there. Threads start with the first tasks, and end when there are none for a while.
+//!
+//! - A task that is dropped is not under way any more: nothing of the store is held by a thread that
+//!   nobody waits for.
+
+use std::collections::VecDeque;
+use std::fmt::Debug;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+use stitch_base::sync::atomic::{AtomicUsize, Ordering};
+use stitch_base::sync::{Condvar, Mutex};
+use stitch_base::thread;
+
+/// Most threads: reads that are under way at the same time, for the device; two of them can unpack.
+const THREADS_MAX: usize = 4;
+/// A thread without tasks ends after so long.
+const IDLE_AFTER: Duration = Duration::from_secs(2);
+
+/// What can be done ahead.
+pub(crate) trait Work: Send + 'static {
+    /// What it gives.
+    type Answer: Send + 'static;
+
+    /// Does it, and lets go of all that it needed.
+    fn run(self) -> Self::Answer;
+}
+
+enum State<W: Work> {
+    Waiting(W),
+    Running,
+    Done(W::Answer),
+    Taken,
+}
+
+/// A piece of work, which is done once.
+pub(crate) struct Task<W: Work> {
+    state: Mutex<State<W>>,
+    is_done: Condvar,
+}
+
+impl<W: Work> Debug for Task<W> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Task").finish_non_exhaustive()
+    }
+}
+
+/// A task as threads see it.
+trait Runnable: Send + Sync {
+    /// Does it, unless somebody has begun.
+    fn run(&self);
+}
+
+impl<W: Work> Runnable for Task<W> {
+    fn run(&self) {
+        let mut state = self.state.lock();
+        if !matches!(*state, State::Waiting(_)) {
+            return;
+        }
+        let State::Waiting(work) = std::mem::replace(&mut *state, State::Running) else {
+            unreachable!("it waits");
+        };
+        drop(state);
+        let ending = Ending(self);
+        let answer = work.run();
+        *self.state.lock() = State::Done(answer);
+        drop(ending);
+    }
+}
+
+/// Ends a task, also where its work panics.
+struct Ending<'a, W: Work>(&'a Task<W>);
+
+impl<W: Work> Drop for Ending<'_, W> {
+    fn drop(&mut self) {
+        let mut state = self.0.state.lock();
+        if matches!(*state, State::Running) {
+            *state = State::Taken;
+        }
+        self.0.is_done.notify_all();
+    }
+}
+
+impl<W: Work> Task<W> {
+    /// The answer, as soon as it is there.
+    fn take(&self) -> W::Answer {
+        self.run();
+        let mut state = self.state.lock();
+        loop {
+            match std::mem::replace(&mut *state, State::Taken) {
+                State::Done(answer) => return answer,
+                State::Taken => panic!("whoever read ahead has panicked"),
+                other => *state = other,
+            }
+            self.is_done.wait(&mut state);
+        }
+    }
+
+    /// Nobody wants it any more. Waits if it is under way.
+    fn give_up(&self) {
+        let mut state = self.state.lock();
+        while matches!(*state, State::Running) {
+            self.is_done.wait(&mut state);
+        }
+        *state = State::Taken;
+    }
+}
+
+/// Work that was handed over.
+#[derive(Debug)]
+pub(crate) struct Ahead<W: Work>(Arc<Task<W>>);
+
+impl<W: Work> Ahead<W> {
+    /// The answer, as soon as it is there.
+    pub(crate) fn take(self) -> W::Answer {
+        self.0.take()
+    }
+}
+
+impl<W: Work> Drop for Ahead<W> {
+    fn drop(&mut self) {
+        self.0.give_up();
+    }
+}
+
+#[derive(Default)]
+struct Queue {
+    tasks: VecDeque<Weak<dyn Runnable>>,
+    threads: usize,
+    idle: usize,
+}
+
+struct Shared {
+    queue: Mutex<Queue>,
+    has_tasks: Condvar,
+}
+
+/// How blocks that follow each other in the order of keys lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Layout {
+    /// Most have their neighbour beside them.
+    Rows,
+    /// In many places.
+    Scattered,
+}
+
+/// The threads of a store that read ahead.
+pub(crate) struct Readers {
+    shared: Arc<Shared>,
+    /// Bytes that all who read ahead may hold together; 0: nobody reads ahead.
+    bytes_max: u64,
+    /// How many do.
+    users: AtomicUsize,
+    /// How many of them read what lies in many places.
+    scattered: AtomicUsize,
+}
+
+impl Debug for Readers {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Readers")
+            .field("bytes_max", &self.bytes_max)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Readers {
+    /// Readers that hold at most about `bytes_max`.
+    pub(crate) fn new(bytes_max: u64) -> Self {
+        Self {
+            shared: Arc::new(Shared {
+                queue: Mutex::default(),
+                has_tasks: Condvar::new(),
+            }),
+            bytes_max,
+            users: AtomicUsize::new(0),
+            scattered: AtomicUsize::new(0),
+        }
+    }
+
+    fn count(&self, layout: Layout) -> &AtomicUsize {
+        match layout {
+            Layout::Rows => &self.users,
+            Layout::Scattered => &self.scattered,
+        }
+    }
+
+    /// Somebody begins to read ahead what lies so.
+    pub(crate) fn enter(&self, layout: Layout) {
+        self.count(layout).fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Somebody who began has ended.
+    pub(crate) fn leave(&self, layout: Layout) {
+        let before = self.count(layout).fetch_sub(1, Ordering::Relaxed);
+        debug_assert!(before > 0, "who ends has begun");
+    }
+
+    /// How much each of those who read so, or the first, may hold. What is scattered gets half of all:
+    /// it needs long windows, and is mostly the level with most of the data.
+    pub(crate) fn share_bytes(&self, layout: Layout) -> u64 {
+        let count = self.count(layout).load(Ordering::Relaxed);
+        self.bytes_max / 2 / count.max(1) as u64
+    }
+
+    /// Hands work over.
+    pub(crate) fn hand<W: Work>(&self, work: W) -> Ahead<W> {
+        let task = Arc::new(Task {
+            state: Mutex::new(State::Waiting(work)),
+            is_done: Condvar::new(),
+        });
+        let weak: Weak<Task<W>> = Arc::downgrade(&task);
+        let mut queue = self.shared.queue.lock();
+        queue.tasks.push_back(weak);
+        let needs_thread = queue.idle < queue.tasks.len() && queue.threads < THREADS_MAX;
+        if needs_thread {
+            queue.threads += 1;
+        }
+        drop(queue);
+        self.shared.has_tasks.notify_one();
+        if needs_thread {
+            let shared = Arc::clone(&self.shared);
+            if thread::spawn("stitch-read", move || shared.work()).is_err() {
+                // Whoever takes the task does it.
+                self.shared.queue.lock().threads -= 1;
+            }
+        }
+        Ahead(task)
+    }
+}
+
+impl Shared {
+    fn work(&self) {
+        while let Some(task) = self.next() {
+            if let Some(task) = task.upgrade() {
+                task.run();
+            }
+        }
+    }
+
+    /// The next task; `None` when there was none for a while.
+    fn next(&self) -> Option<Weak<dyn Runnable>> {
+        let mut queue = self.queue.lock();
+        if queue.tasks.is_empty() {
+            queue.idle += 1;
+            self.has_tasks.wait_for(&mut queue, IDLE_AFTER);
+            queue.idle -= 1;
+        }
+        let task = queue.tasks.pop_front();
+        if task.is_none() {
+            queue.threads -= 1;
+        }
+        task
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,180 @@
+//! Reading far ahead of a cursor that goes from block to block in their order.
+//!
+//! A scout goes through the index before the cursor, and hands what comes next over to the store's
+//! readers ([`crate::readers`]), a window at a time: reading, checking and unpacking go on while rows
+//! are given out. Blocks of a window that lie one after the other are one request, past the page cache
+//! where the device can, and stay in the buffer that it went to.
+//!
+//! - What is wrong with a block, or with the index, is told to the cursor that comes there, not before: a
+//!   window that cannot be read ends the stream, and the cursor reads on its own.
+
+use super::block::DataBlock;
+use super::blocks::BlockList;
+use super::loader::{DataRef, Loader};
+use super::run::Bounds;
+use crate::VtError;
+use crate::readers::{Ahead, Layout, Readers, Work};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// Windows that are read or waiting, beside the one whose rows are given out.
+const WINDOWS: usize = 2;
+/// Sizes of a window. The first is small, so that somebody soon has a row.
+const WINDOW_BYTES_MIN: u64 = 64 << 10;
+const WINDOW_BYTES_MAX: u64 = 1 << 20;
+/// The same where blocks lie in many places: a window is as many pieces as there are places, and they
+/// should not be short.
+const SCATTERED_BYTES_MIN: u64 = 512 << 10;
+const SCATTERED_BYTES_MAX: u64 = 4 << 20;
+/// Blocks are scattered if pieces are shorter than this on average.
+const PIECE_BYTES_MIN: u64 = 32 << 10;
+/// Most blocks of one window.
+const WINDOW_BLOCKS_MAX: usize = 2048;
+
+/// A block of a window, and itself where it was in the cache.
+type Item = (DataRef, Option<Arc<DataBlock>>);
+/// A block that was read.
+pub(super) type Found = (DataRef, Arc<DataBlock>);
+
+/// Blocks that are read together.
+#[derive(Debug)]
+pub(super) struct Window {
+    loader: Loader,
+    items: Vec<Item>,
+}
+
+impl Work for Window {
+    type Answer = Result<Vec<Found>, VtError>;
+
+    fn run(self) -> Self::Answer {
+        let wanted = self.items.iter().filter(|(_, cached)| cached.is_none());
+        let wanted: Vec<DataRef> = wanted.map(|(data, _)| *data).collect();
+        let read = self.loader.read_data_once(&wanted)?;
+        for (data, block) in wanted.iter().zip(&read) {
+            self.loader.keep_if_room(data, block);
+        }
+        let mut read = read.into_iter();
+        let found = self.items.into_iter().map(|(data, cached)| {
+            let block = cached.or_else(|| read.next());
+            (data, block.expect("all that were not cached were read"))
+        });
+        Ok(found.collect())
+    }
+}
+
+/// What is read ahead of a cursor.
+#[derive(Debug)]
+pub(super) struct Stream<L> {
+    loader: Loader,
+    /// Stands on the first block of the next window.
+    scout: L,
+    bounds: Arc<Bounds>,
+    layout: Layout,
+    is_at_end: bool,
+    window_bytes: u64,
+    windows: VecDeque<Ahead<Window>>,
+}
+
+fn readers(loader: &Loader) -> &Readers {
+    loader.cache.readers()
+}
+
+/// How long a window may be now.
+fn share(loader: &Loader, layout: Layout) -> u64 {
+    readers(loader).share_bytes(layout) / (WINDOWS as u64 + 1)
+}
+
+impl<L: BlockList> Stream<L> {
+    /// A stream that begins with the block on which `scout` stands; `None` where there is no memory
+    /// for it.
+    pub(super) fn begin(loader: &Loader, scout: L, bounds: &Arc<Bounds>) -> Option<Self> {
+        if share(loader, Layout::Scattered) < SCATTERED_BYTES_MIN {
+            return None;
+        }
+        readers(loader).enter(Layout::Rows);
+        Some(Self {
+            loader: loader.clone(),
+            scout,
+            bounds: Arc::clone(bounds),
+            layout: Layout::Rows,
+            is_at_end: false,
+            window_bytes: WINDOW_BYTES_MIN,
+            windows: VecDeque::new(),
+        })
+    }
+
+    /// The next window's blocks, in order; `None` at the end.
+    pub(super) fn next(&mut self) -> Option<Result<Vec<Found>, VtError>> {
+        self.fill();
+        let next = self.windows.pop_front()?;
+        self.fill();
+        Some(next.take())
+    }
+
+    fn fill(&mut self) {
+        while self.windows.len() < WINDOWS && !self.is_at_end {
+            let (least, most) = match self.layout {
+                Layout::Rows => (WINDOW_BYTES_MIN, WINDOW_BYTES_MAX),
+                Layout::Scattered => (SCATTERED_BYTES_MIN, SCATTERED_BYTES_MAX),
+            };
+            let share = share(&self.loader, self.layout);
+            self.window_bytes = (self.window_bytes * 2).min(share).clamp(least, most);
+            let mut items = Vec::new();
+            // The cursor will come to the same error.
+            self.is_at_end = self.collect(&mut items).unwrap_or(true);
+            if items.is_empty() {
+                return;
+            }
+            self.look_at(&items);
+            let loader = self.loader.clone();
+            let window = Window { loader, items };
+            self.windows.push_back(readers(&self.loader).hand(window));
+        }
+    }
+
+    /// The items of a window. Answers true if nothing comes after them.
+    fn collect(&mut self, items: &mut Vec<Item>) -> Result<bool, VtError> {
+        let mut bytes = 0;
+        while bytes < self.window_bytes && items.len() < WINDOW_BLOCKS_MAX {
+            let Some(entry) = self.scout.current()? else {
+                return Ok(true);
+            };
+            let end = self.bounds.end.as_deref();
+            if end.is_some_and(|end| entry.first >= end) {
+                return Ok(true);
+            }
+            let data = DataRef::of(&entry);
+            bytes += u64::from(data.block.len_bytes);
+            items.push((data, self.loader.glance_data(&data)));
+            self.scout.next()?;
+        }
+        Ok(false)
+    }
+
+    /// Takes note if blocks lie in many places.
+    fn look_at(&mut self, items: &[Item]) {
+        if self.layout == Layout::Scattered || self.window_bytes < 4 * PIECE_BYTES_MIN {
+            return;
+        }
+        let pairs = items.windows(2);
+        let breaks = pairs.filter(|pair| pair[0].0.block.end() != pair[1].0.block.addr);
+        let bytes: u64 = items
+            .iter()
+            .map(|(d, _)| u64::from(d.block.len_bytes))
+            .sum();
+        if bytes / (breaks.count() as u64 + 1) < PIECE_BYTES_MIN {
+            readers(&self.loader).leave(self.layout);
+            self.layout = Layout::Scattered;
+            readers(&self.loader).enter(self.layout);
+        }
+    }
+}
+
+impl<L> Drop for Stream<L> {
+    fn drop(&mut self) {
+        readers(&self.loader).leave(self.layout);
+    }
+}
+
+#[cfg(test)]
+mod tests;

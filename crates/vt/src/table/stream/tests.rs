@@ -1,0 +1,126 @@
+use super::*;
+use crate::cache::BlockCache;
+use crate::entry::EntryIter;
+use crate::iter::tests::Row;
+use crate::table::Table;
+use crate::table::blocks::ListedBlocks;
+use crate::table::tests::{Bed, Model, numbered, options, rows};
+use stitch_base::sync::atomic::Ordering;
+use stitch_base::{ErrorKind, Seqno};
+use stitch_device::Device;
+
+/// Enough for streams.
+const AHEAD_BYTES: u64 = 8 << 20;
+
+/// A table of the bed's, read with a cache of `cache_bytes` and what may be read ahead.
+fn reopened(bed: &Bed, table: &Table, cache_bytes: usize, ahead_bytes: u64) -> Arc<Table> {
+    let cache = BlockCache::new(cache_bytes).with_readers(ahead_bytes);
+    let volume = Arc::clone(&bed.volume);
+    Table::open(volume, Arc::new(cache), Arc::clone(table.meta()))
+}
+
+/// The rows that a cursor gives from its first on, until it ends or fails.
+fn walk(table: &Table, bounds: Bounds) -> (Vec<Row>, Result<(), VtError>) {
+    let start = bounds.start.clone();
+    let mut iter = table.iter(Arc::new(bounds));
+    let mut out = Vec::new();
+    let mut step = iter.seek(&start, Seqno(u64::MAX));
+    while step.is_ok()
+        && let Some(entry) = iter.current()
+    {
+        out.push((entry.key.to_vec(), entry.seqno.0));
+        step = iter.next();
+    }
+    (out, step)
+}
+
+fn model() -> Model {
+    numbered(0..8000, 500)
+}
+
+#[test]
+fn what_is_read_ahead_is_what_is_there() {
+    let bed = Bed::new(64 << 20);
+    let model = model();
+    let written = bed.table(&model, &options(16 << 10));
+    for (cache_bytes, ahead_bytes) in [(0, AHEAD_BYTES), (8 << 20, AHEAD_BYTES), (0, 0)] {
+        let table = reopened(&bed, &written, cache_bytes, ahead_bytes);
+        let (found, end) = walk(&table, Bounds::default());
+        end.unwrap();
+        assert_eq!(found, rows(&model));
+        let blocks = table.index_entries(&[], None).unwrap().len() as u64;
+        let counters = table.loader.cache.counters();
+        assert_eq!(counters.data_blocks_read.load(Ordering::Relaxed), blocks);
+    }
+}
+
+#[test]
+fn nothing_after_the_end_is_read_far_ahead() {
+    let bed = Bed::new(64 << 20);
+    let written = bed.table(&model(), &options(16 << 10));
+    let table = reopened(&bed, &written, 0, AHEAD_BYTES);
+    let end = b"key00004000".to_vec();
+    let blocks = table.index_entries(&[], Some(&end)).unwrap().len() as u64;
+    let (found, walked) = walk(
+        &table,
+        Bounds {
+            start: Vec::new(),
+            end: Some(end),
+        },
+    );
+    walked.unwrap();
+    assert!((4000..4100).contains(&found.len()), "{}", found.len());
+    let counters = table.loader.cache.counters();
+    let read = counters.data_blocks_read.load(Ordering::Relaxed);
+    assert!(read <= blocks + 16, "{read} of {blocks}");
+}
+
+#[test]
+fn a_damaged_block_is_told_to_who_comes_to_it() {
+    let bed = Bed::new(64 << 20);
+    let model = model();
+    let written = bed.table(&model, &options(16 << 10));
+    let blocks = written.index_entries(&[], None).unwrap();
+    let bad = &blocks[blocks.len() * 3 / 4];
+    let at = bad.block.addr + 100;
+    let mut byte = [0; 1];
+    bed.device.read_at(at, &mut byte).unwrap();
+    bed.device.write_at(at, &[&[byte[0] ^ 1]]).unwrap();
+    let table = reopened(&bed, &written, 0, AHEAD_BYTES);
+    let (found, end) = walk(&table, Bounds::default());
+    let before = rows(&model);
+    let before = before.partition_point(|(key, _)| key.as_slice() < bad.first.as_slice());
+    assert_eq!(found.len(), before, "all rows before it");
+    let error = end.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt);
+    let place = bad.block.addr.to_string();
+    assert!(error.to_string().contains(&place), "{error}");
+}
+
+#[test]
+fn blocks_in_many_places_come_in_their_order() {
+    let bed = Bed::new(64 << 20);
+    let written = bed.table(&numbered(0..1500, 3000), &options(16 << 10));
+    let table = reopened(&bed, &written, 0, AHEAD_BYTES);
+    let entries = table.index_entries(&[], None).unwrap();
+    // No neighbour is beside its neighbour.
+    let count = entries.len();
+    let shuffled: Vec<_> = (0..count).map(|n| entries[n * 7 % count].clone()).collect();
+    assert!(!count.is_multiple_of(7), "each comes once");
+    let mut scout = ListedBlocks::new(shuffled.clone().into());
+    scout.seek(&[]).unwrap();
+    let mut stream = Stream::begin(&table.loader, scout, &Arc::default()).unwrap();
+    let mut found = Vec::new();
+    while let Some(window) = stream.next() {
+        found.extend(window.unwrap().into_iter().map(|(data, _)| data));
+    }
+    let expected: Vec<DataRef> = shuffled
+        .iter()
+        .map(|entry| DataRef::of(&entry.borrow()))
+        .collect();
+    assert_eq!(found, expected);
+    assert_eq!(stream.layout, Layout::Scattered);
+    drop(stream);
+    let readers = table.loader.cache.readers();
+    assert_eq!(readers.share_bytes(Layout::Scattered), AHEAD_BYTES / 2);
+}
