@@ -6,12 +6,14 @@
 
 mod append_sync;
 mod command;
+mod delete_sizes;
 pub(crate) mod drive;
 mod ground;
 mod large;
 mod meta;
 mod null;
 pub(crate) mod serve;
+mod server;
 pub(crate) mod side;
 mod small;
 mod source_tree;
@@ -74,8 +76,10 @@ pub(crate) fn all() -> Vec<Workload> {
     all.push(small::workload());
     all.push(append_sync::workload());
     all.push(large::workload());
+    all.extend(delete_sizes::workloads());
     all.push(sqlite::workload());
     all.push(source_tree::workload());
+    all.extend(server::workloads());
     all.push(tree_random::workload());
     all
 }
