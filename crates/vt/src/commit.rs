@@ -15,7 +15,7 @@ mod streak;
 use crate::VtError;
 use crate::buffer::{Buffer, TABLE_OVERHEAD_BYTES};
 use crate::compaction::Pressure;
-use crate::direct::{DirectRun, Part, Puts, divide};
+use crate::direct::{Direct, DirectRun, Part, Puts, divide};
 use crate::entry::{EntryRef, Op, RangeDelete};
 use crate::memtable::Memtable;
 use crate::store::{Committer, Store, Worker};
@@ -89,7 +89,7 @@ impl Divided {
         let bytes = batch.as_bytes();
         let logged = || parts.iter().filter(|part| part.direct.is_none());
         let logged_bytes = logged().map(|part| part.bytes.len() as u64).sum();
-        let is_run = |part: &&Part| part.direct.is_some_and(|direct| !direct.in_streak);
+        let is_run = |part: &&Part| part.direct.is_some_and(|direct| direct.streak.is_none());
         let runs = parts.iter().filter(is_run);
         Self {
             run_bytes: runs.map(|part| part.bytes.len() as u64).sum(),
@@ -272,6 +272,7 @@ impl Store {
                 Err(other) => return Err(VtError::from(other).into()),
             };
             let last = self.insert(&active, first, batch, &divided, runs);
+            committer.streaks.settle(&active.memtable);
             active.note(&tally.trees, room, tally.has_deletes, last);
             self.note_gaps(&mut committer, batch, tally);
             committer.last_seqno = last;
@@ -288,6 +289,7 @@ impl Store {
         tally: &Tally,
         options: CommitOptions,
     ) -> Divided {
+        committer.streaks.begin();
         let bytes = batch.as_bytes();
         let bytes_min = self.options.direct_bytes_min;
         // Who waits for a sync of a little waits for one write less where it is in the log.
@@ -300,7 +302,11 @@ impl Store {
         let mut follow = |puts: &Puts<'_>| {
             let options = view.version.trees.get(&puts.tree).map(|t| &t.info.options);
             let are_blocks = options.is_some_and(|o| o.has_value_block(puts.value_bytes_min));
-            follows_streaks && are_blocks && committer.streaks.follow(puts, memtable) >= bytes_min
+            if !follows_streaks || !are_blocks {
+                return None;
+            }
+            let (streak, before) = committer.streaks.follow(puts, memtable)?;
+            (before >= bytes_min).then_some(streak)
         };
         Divided::of(batch, divide(bytes, bytes_min, &mut follow))
     }
@@ -348,13 +354,11 @@ impl Store {
         for part in &divided.parts {
             let messages = &batch.as_bytes()[part.bytes.clone()];
             match part.direct {
-                Some(direct) if direct.in_streak => {
-                    runs.push(self.write_streak(
-                        committer,
-                        direct.tree,
-                        messages,
-                        (seqno, class),
-                    )?);
+                Some(Direct {
+                    streak: Some(streak),
+                    ..
+                }) => {
+                    runs.push(self.write_streak(committer, streak, messages, (seqno, class))?);
                 }
                 Some(direct) => {
                     let options = version.trees[&direct.tree].info.options.clone();
@@ -427,8 +431,9 @@ impl Store {
     }
 
     /// Seals the active memtable. The caller holds the committer's lock.
-    pub(crate) fn seal(&self, _committer: &mut Committer) -> Result<(), VtError> {
+    pub(crate) fn seal(&self, committer: &mut Committer) -> Result<(), VtError> {
         let end = self.volume.log().end()?;
+        committer.streaks.seal(&self.views.get().active().memtable);
         let hint = usize::try_from(self.sizes.memtable).unwrap_or(usize::MAX);
         let fresh = Arc::new(Buffer::new(Memtable::new(hint), end));
         let view = self.views.change(|view| {

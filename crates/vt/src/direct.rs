@@ -16,7 +16,7 @@
 mod streaks;
 
 use crate::cache::BlockCache;
-pub(crate) use crate::direct::streaks::{Puts, Streaks};
+pub(crate) use crate::direct::streaks::{Puts, StreakId, Streaks};
 use crate::memtable::Memtable;
 use crate::runs::{coalesce, subtract};
 use crate::table::DirectBlocks;
@@ -57,8 +57,8 @@ pub(crate) struct Part {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Direct {
     pub(crate) tree: TreeId,
-    /// They go on with a streak.
-    pub(crate) in_streak: bool,
+    /// The streak with which they go on.
+    pub(crate) streak: Option<StreakId>,
 }
 
 /// Divides a batch: runs of puts of long values with at least `bytes_min` bytes are parts of their own,
@@ -66,7 +66,7 @@ pub(crate) struct Direct {
 pub(crate) fn divide(
     batch: &[u8],
     bytes_min: u64,
-    follow: &mut dyn FnMut(&Puts<'_>) -> bool,
+    follow: &mut dyn FnMut(&Puts<'_>) -> Option<StreakId>,
 ) -> Vec<Part> {
     let mut divider = Divider {
         parts: Vec::new(),
@@ -97,7 +97,7 @@ struct Divider<'a, 'f> {
     parts: Vec<Part>,
     open: Option<OpenRun<'a>>,
     bytes_min: u64,
-    follow: &'f mut dyn FnMut(&Puts<'_>) -> bool,
+    follow: &'f mut dyn FnMut(&Puts<'_>) -> Option<StreakId>,
 }
 
 impl<'a> Divider<'a, '_> {
@@ -143,8 +143,9 @@ impl<'a> Divider<'a, '_> {
             open.puts.bytes = bytes;
             let goes_on = (self.follow)(&open.puts);
             let is_long = bytes >= self.bytes_min;
-            let in_streak = goes_on && !is_long;
-            let direct = (is_long || goes_on).then_some(Direct { tree, in_streak });
+            let is_direct = is_long || goes_on.is_some();
+            let streak = goes_on.filter(|_| !is_long);
+            let direct = is_direct.then_some(Direct { tree, streak });
             self.push(open.bytes, open.count, direct);
         }
     }

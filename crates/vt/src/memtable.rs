@@ -16,6 +16,7 @@ use crate::VtError;
 use crate::entry::{BoxIter, EntryIter, EntryRef, RangeDelete};
 use crate::range_delete::RangeDeletes;
 pub(crate) use place::Place;
+pub(crate) use skiplist::{Around, Neighbour};
 use skiplist::{Cursor, Position, SkipList};
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -69,16 +70,19 @@ impl Memtable {
         self.has_entries.store(true, Ordering::Release);
     }
 
-    /// True if a key after `from` and before `to` is in it.
-    pub(crate) fn has_between(&self, tree: TreeId, from: &[u8], to: &[u8]) -> bool {
-        debug_assert!(from < to, "a range");
-        let mut cursor = Cursor::new(Arc::clone(&self.entries));
-        let (key, seqno) = (from, Seqno(0));
-        cursor.seek(&Position { tree, key, seqno });
-        cursor.current().is_some_and(|(found, entry)| {
-            let is_between = entry.key > from && entry.key < to;
-            found == tree && is_between
-        })
+    /// What stands around the place of a key. Who inserts the key next does not search again.
+    pub(crate) fn around(&self, tree: TreeId, key: &[u8]) -> Around<'_> {
+        self.entries.around(tree, key)
+    }
+
+    /// The oldest entry of a key: the one that [`Self::around`] finds before the next key.
+    pub(crate) fn oldest(&self, tree: TreeId, key: &[u8]) -> Option<Neighbour<'_>> {
+        self.entries.oldest(tree, key)
+    }
+
+    /// The entry next after all of a key.
+    pub(crate) fn after(&self, tree: TreeId, key: &[u8]) -> Option<Neighbour<'_>> {
+        self.entries.after(tree, key)
     }
 
     /// Adds a range delete.

@@ -108,6 +108,34 @@ fn reader_goes_back() {
     writer.join().expect("the writer ends");
 }
 
+/// A writer looks around and notes something of an entry while a reader goes along.
+fn reader_meets_notes() {
+    let list = Arc::new(SkipList::new(4096));
+    put(&list, b"b", 1);
+    let writer = {
+        let list = Arc::clone(&list);
+        thread::spawn(move || {
+            let around = list.around(TREE, b"c");
+            let before = around.before.expect("an entry is before it");
+            assert!(around.is_new, "the key is not there");
+            assert_eq!((before.key(), before.bytes()), (&b"b"[..], 2));
+            assert_eq!(before.note(), Some(0), "nothing is noted at first");
+            before.set_note(7);
+            put(&list, b"c", 2);
+            let noted = list.oldest(TREE, b"b").and_then(|entry| entry.note());
+            assert_eq!(noted, Some(7), "the note stays");
+            let after = list.after(TREE, b"b").map(|entry| entry.key());
+            assert_eq!(after, Some(&b"c"[..]));
+        })
+    };
+    assert!(
+        keys(&list).contains(&b"b".to_vec()),
+        "what was there is found"
+    );
+    writer.join().expect("the writer ends");
+    assert_eq!(keys(&list), [b"b".to_vec(), b"c".to_vec()]);
+}
+
 /// Two writers and no reader but the last.
 fn writers_meet() {
     let list = Arc::new(SkipList::new(4096));
@@ -151,6 +179,11 @@ fn readers_meet_two_inserts() {
 #[test]
 fn readers_go_back_while_nodes_are_linked() {
     weakened(Weakened::Nothing, reader_goes_back);
+}
+
+#[test]
+fn readers_meet_notes() {
+    weakened(Weakened::Nothing, reader_meets_notes);
 }
 
 #[test]

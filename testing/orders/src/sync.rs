@@ -46,7 +46,7 @@ pub(crate) mod atomic {
     use loom::sync::atomic as checked;
     pub(crate) use std::sync::atomic::Ordering;
 
-    pub(crate) use checked::AtomicUsize;
+    pub(crate) use checked::{AtomicU32, AtomicUsize};
 
     fn for_store(order: Ordering) -> Ordering {
         match WEAKENED.get() {

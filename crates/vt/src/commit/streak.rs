@@ -2,9 +2,10 @@
 
 use super::puts;
 use crate::VtError;
+use crate::direct::StreakId;
 use crate::store::{Committer, Store};
 use crate::table::WrittenBlocks;
-use stitch_base::{Seqno, TableId, TreeId};
+use stitch_base::{Seqno, TableId};
 use stitch_format::vt_index::{BlockPtr, IndexEntry, value_block_bytes};
 use stitch_kv::SpaceClass;
 use stitch_volume::Extent;
@@ -21,17 +22,15 @@ struct Strip<'a> {
 }
 
 impl Store {
-    /// Writes the puts of a part of a batch, the first of which is `first`. The streak was followed to
-    /// its last key. Space is asked for where a lane ends.
+    /// Writes the puts of a part of a batch, the first of which is `first`, which go on with a streak.
+    /// Space is asked for where a lane ends.
     pub(super) fn write_streak(
         &self,
         committer: &mut Committer,
-        tree: TreeId,
+        streak: StreakId,
         messages: &[u8],
         (first, class): (Seqno, SpaceClass),
     ) -> Result<WrittenBlocks, VtError> {
-        let last = puts(messages).last().map(|(key, _)| key);
-        let streak = (tree, last.expect("a part has a message"));
         let mut written = WrittenBlocks::new(&self.volume);
         let mut strip = Strip::default();
         for ((key, value), seqno) in puts(messages).zip(first.0..) {

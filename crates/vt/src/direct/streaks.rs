@@ -5,10 +5,17 @@
 //! zone at once, and follow each other there in lane that is taken for the streak alone. Keys in random
 //! order make no long streaks, so their values wait for the write-out, which puts them in order.
 //!
+//! Nearly every put is the end of a streak of one. So that these cost nothing, an end is known by the
+//! entry of its key in the memtable, which the insert has to find in any case: a note there says whether
+//! something went on with it, and with which streak it goes on. Only what went on once has a number and
+//! a row here. When the memtable is sealed, the ends in it are remembered by key, with the next
+//! key there; if they are many, only those of streaks that went on twice in it.
+//!
 //! What is known here is a guess and costs only speed when it is wrong.
 
-use crate::memtable::Memtable;
+use crate::memtable::{Memtable, Neighbour};
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::Arc;
 use stitch_base::{TableId, TreeId};
 use stitch_volume::{Extent, Stream, Volume, VolumeError};
@@ -16,6 +23,13 @@ use stitch_volume::{Extent, Stream, Volume, VolumeError};
 /// Most streaks that are followed. When there are more, those that went on in the last half as many turns
 /// stay.
 const STREAKS_MAX: usize = 8192;
+/// Most ends that are remembered when their memtable is sealed, unless they went on in it so often.
+const ENDS_MAX: usize = 1024;
+const KEPT_TIMES_MIN: u32 = 2;
+/// Note of an entry with which nothing went on; others say which streak goes on with it, from 1.
+const ALONE: u32 = 0;
+/// Note of an entry with which something went on.
+const PASSED: u32 = u32::MAX;
 /// Lane for a streak, in bytes: an eighth of what is in it, within these bounds.
 const LANE_BYTES: std::ops::RangeInclusive<u64> = (64 << 10)..=(1 << 20);
 /// All lanes together take no more of the usable space than one part of so many.
@@ -34,10 +48,33 @@ pub(crate) struct Puts<'a> {
     pub(crate) value_bytes_min: usize,
 }
 
+/// Number of a streak. It is given to another one when too many are followed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct StreakId(u32);
+
+impl StreakId {
+    /// The note that an entry gets which is the end.
+    const fn note(self) -> u32 {
+        self.0 + 1
+    }
+
+    const fn of_note(note: u32) -> Option<Self> {
+        match note {
+            ALONE | PASSED => None,
+            note => Some(Self(note - 1)),
+        }
+    }
+}
+
 /// A streak of puts.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Streak {
+    tree: TreeId,
+    /// The last key.
+    end: Vec<u8>,
     bytes: u64,
+    /// How often it went on in the active memtable.
+    times: u32,
     /// The turn in which it went on last.
     turn: u64,
     lane: Option<Lane>,
@@ -58,77 +95,212 @@ impl Drop for Lane {
     }
 }
 
-/// The streaks that are followed, by tree and last key.
+/// An end in the memtable that was sealed last.
+#[derive(Debug)]
+struct End {
+    id: StreakId,
+    /// The next key in that memtable.
+    next: Option<Vec<u8>>,
+}
+
+/// The streaks that are followed.
 #[derive(Debug, Default)]
 pub(crate) struct Streaks {
-    streaks: BTreeMap<(TreeId, Vec<u8>), Streak>,
+    /// By number.
+    streaks: Vec<Streak>,
+    /// Where the next one that is given up is looked for.
+    hand: usize,
     turn: u64,
+    /// Ends that are not in the active memtable, by key.
+    ends: BTreeMap<TreeId, BTreeMap<Vec<u8>, End>>,
+    /// Those that the commit which is being made went on with: its puts have no entry yet.
+    followed: Vec<StreakId>,
+    /// Keys that went on with nothing since a memtable was sealed last. The first of them only.
+    begun: Vec<(TreeId, Vec<u8>)>,
 }
 
 impl Streaks {
-    /// Takes note of puts. Answers how many bytes were in the streak with which they go on: 0 for a new
-    /// one.
-    pub(crate) fn follow(&mut self, puts: &Puts<'_>, memtable: &Memtable) -> u64 {
-        self.turn += 1;
-        let mut streak = self.going_on(puts, memtable).unwrap_or_default();
-        let before = streak.bytes;
-        streak.bytes += puts.bytes;
-        streak.turn = self.turn;
-        self.streaks.insert((puts.tree, puts.last.to_vec()), streak);
-        if self.streaks.len() > STREAKS_MAX {
-            let oldest = self.turn - STREAKS_MAX as u64 / 2;
-            self.streaks.retain(|_, streak| streak.turn > oldest);
-        }
-        debug_assert!(self.streaks.len() <= STREAKS_MAX, "streaks are bounded");
-        before
+    /// A commit begins. What another one followed that came to nothing is forgotten.
+    pub(crate) fn begin(&mut self) {
+        self.followed.clear();
     }
 
-    /// The streak that ends before the puts, if nothing lies between.
-    fn going_on(&mut self, puts: &Puts<'_>, memtable: &Memtable) -> Option<Streak> {
-        let tree = puts.tree;
-        let nearest = self
-            .streaks
-            .range(..(tree, puts.first.to_vec()))
-            .next_back();
-        let (end, _) = nearest.filter(|((of, _), _)| *of == tree)?;
-        if memtable.has_between(tree, &end.1, puts.first) {
+    /// Takes note of puts that are to be inserted into the memtable. Answers the streak with which they go
+    /// on, and how many bytes were in it.
+    pub(crate) fn follow(
+        &mut self,
+        puts: &Puts<'_>,
+        memtable: &Memtable,
+    ) -> Option<(StreakId, u64)> {
+        self.turn += 1;
+        let around = memtable.around(puts.tree, puts.first);
+        if (!around.is_new || puts.first != puts.last)
+            && let Some(again) = memtable.oldest(puts.tree, puts.last)
+        {
+            again.set_note(ALONE);
+        }
+        let id = self
+            .remembered(puts, around.before)
+            .or_else(|| self.passed(puts, around.before?));
+        let Some(id) = id else {
+            if self.begun.len() <= ENDS_MAX {
+                self.begun.push((puts.tree, puts.last.to_vec()));
+            }
+            return None;
+        };
+        let streak = &mut self.streaks[id.0 as usize];
+        let before = streak.bytes;
+        streak.end.clear();
+        streak.end.extend_from_slice(puts.last);
+        streak.bytes += puts.bytes;
+        streak.times += 1;
+        streak.turn = self.turn;
+        self.followed.push(id);
+        Some((id, before))
+    }
+
+    /// The streak that ended before the puts in the memtable before, if nothing lies between in either.
+    fn remembered(&mut self, puts: &Puts<'_>, before: Option<Neighbour<'_>>) -> Option<StreakId> {
+        let ends = self.ends.get_mut(&puts.tree)?;
+        let from = before.map_or(Bound::Unbounded, |before| Bound::Excluded(before.key()));
+        let range = (from, Bound::Excluded(puts.first));
+        let (key, end) = ends.range::<[u8], _>(range).next_back()?;
+        if end.next.as_deref().is_some_and(|next| next < puts.first) {
             return None;
         }
-        let end = end.clone();
-        self.streaks.remove(&end)
+        let key = key.clone();
+        let id = ends.remove(&key)?.id;
+        self.ends_with(id, puts.tree, &key).then_some(id)
     }
 
-    /// A place for a block of `len` bytes in the streak that ends with `last`, and the number of the
-    /// table that it is of. For a new lane `has_room` is asked whether so many bytes may be taken.
+    /// The streak that ends with the entry next before the puts: one of two, if it is alone.
+    fn passed(&mut self, puts: &Puts<'_>, before: Neighbour<'_>) -> Option<StreakId> {
+        let note = before.note().filter(|note| *note != PASSED)?;
+        before.set_note(PASSED);
+        let known = StreakId::of_note(note);
+        known
+            .filter(|id| self.ends_with(*id, puts.tree, before.key()))
+            .or_else(|| self.new_streak(puts.tree, before.bytes()))
+    }
+
+    fn ends_with(&self, id: StreakId, tree: TreeId, end: &[u8]) -> bool {
+        let streak = self.streaks.get(id.0 as usize);
+        streak.is_some_and(|streak| streak.tree == tree && streak.end == end)
+    }
+
+    /// A streak of one put. If there are too many, one that did not go on lately makes way.
+    fn new_streak(&mut self, tree: TreeId, bytes: u64) -> Option<StreakId> {
+        let (times, turn) = (0, self.turn);
+        if self.streaks.len() < STREAKS_MAX {
+            self.streaks.push(Streak {
+                tree,
+                end: Vec::new(),
+                bytes,
+                times,
+                turn,
+                lane: None,
+            });
+            return Some(StreakId(u32::try_from(self.streaks.len() - 1).ok()?));
+        }
+        // In each turn one streak goes on at most, so at least half of them are older.
+        let oldest = self.turn - STREAKS_MAX as u64 / 2;
+        while self.streaks[self.hand].turn > oldest {
+            self.hand = (self.hand + 1) % STREAKS_MAX;
+        }
+        let id = StreakId(u32::try_from(self.hand).ok()?);
+        let streak = &mut self.streaks[self.hand];
+        let end = std::mem::take(&mut streak.end);
+        *streak = Streak {
+            tree,
+            end,
+            bytes,
+            times,
+            turn,
+            lane: None,
+        };
+        Some(id)
+    }
+
+    /// What was followed is in the memtable now.
+    pub(crate) fn settle(&mut self, memtable: &Memtable) {
+        for id in self.followed.drain(..) {
+            let streak = &self.streaks[id.0 as usize];
+            if let Some(entry) = memtable.oldest(streak.tree, &streak.end) {
+                entry.set_note(id.note());
+            }
+        }
+    }
+
+    /// The memtable is about to be sealed: its entries tell nothing any more.
+    pub(crate) fn seal(&mut self, memtable: &Memtable) {
+        self.number_begun(memtable);
+        let before = std::mem::take(&mut self.ends);
+        let is_near = |streak: &Streak| {
+            let ends = before.get(&streak.tree);
+            streak.times > 0 || ends.is_some_and(|ends| ends.contains_key(&streak.end))
+        };
+        let is_kept = match self.streaks.iter().filter(|s| is_near(s)).count() > ENDS_MAX {
+            true => |streak: &Streak, _: bool| streak.times >= KEPT_TIMES_MIN,
+            false => |_: &Streak, is_near: bool| is_near,
+        };
+        for (id, streak) in (0..).map(StreakId).zip(&self.streaks) {
+            if !is_kept(streak, is_near(streak)) {
+                continue;
+            }
+            let known = before.get(&streak.tree).and_then(|e| e.get(&streak.end));
+            let next = memtable.after(streak.tree, &streak.end);
+            let next = next.map(|next| next.key().to_vec());
+            let next = [next, known.and_then(|end| end.next.clone())];
+            let next = next.into_iter().flatten().min();
+            let ends = self.ends.entry(streak.tree).or_default();
+            ends.insert(streak.end.clone(), End { id, next });
+        }
+        for streak in &mut self.streaks {
+            streak.times = 0;
+        }
+        debug_assert!(self.streaks.len() <= STREAKS_MAX, "streaks are bounded");
+    }
+
+    /// Makes streaks of the keys with which nothing went on, unless they are many.
+    fn number_begun(&mut self, memtable: &Memtable) {
+        let begun = std::mem::take(&mut self.begun);
+        if begun.len() > ENDS_MAX {
+            return;
+        }
+        for (tree, key) in begun {
+            let alone = memtable.oldest(tree, &key);
+            if let Some(alone) = alone.filter(|entry| entry.note() == Some(ALONE))
+                && let Some(id) = self.new_streak(tree, alone.bytes())
+            {
+                let streak = &mut self.streaks[id.0 as usize];
+                streak.end = key;
+                streak.times = 1;
+            }
+        }
+    }
+
+    /// A place for a block of `len` bytes in a streak, and the number of the table that it is of. For a
+    /// new lane `has_room` is asked whether so many bytes may be taken.
     ///
     /// # Errors
     /// [`VolumeError::NoSpace`].
     pub(crate) fn place(
         &mut self,
         volume: &Arc<Volume>,
-        (tree, last): (TreeId, &[u8]),
+        id: StreakId,
         len: u64,
         (has_room, new_id): (&dyn Fn(u64) -> bool, &dyn Fn() -> TableId),
     ) -> Result<(u64, TableId), VolumeError> {
-        let key = (tree, last.to_vec());
-        let fits = |streak: &Streak| {
-            streak
-                .lane
-                .as_ref()
-                .is_some_and(|lane| lane.left.len >= len)
-        };
-        if !self.streaks.get(&key).is_some_and(fits) {
-            let left = self.allocate(volume, &key, len, has_room)?;
-            let lane = Lane {
+        let fits = |lane: &Lane| lane.left.len >= len;
+        if !self.streaks[id.0 as usize].lane.as_ref().is_some_and(fits) {
+            let left = self.allocate(volume, id, len, has_room)?;
+            self.streaks[id.0 as usize].lane = Some(Lane {
                 volume: Arc::clone(volume),
                 left,
                 origin: new_id(),
-            };
-            // While the commit waited, another one may have gone on with the streak.
-            self.streaks.entry(key.clone()).or_default().lane = Some(lane);
+            });
         }
-        let streak = self.streaks.get_mut(&key);
-        let lane = streak.and_then(|streak| streak.lane.as_mut());
+        let lane = self.streaks[id.0 as usize].lane.as_mut();
         let lane = lane.expect("the streak has lane");
         debug_assert!(lane.left.len >= len, "the block fits");
         let addr = lane.left.addr;
@@ -137,19 +309,17 @@ impl Streaks {
         Ok((addr, lane.origin))
     }
 
-    /// New a lane for a streak, with at least `len` bytes.
+    /// New lane for a streak, with at least `len` bytes.
     fn allocate(
         &mut self,
         volume: &Volume,
-        key: &(TreeId, Vec<u8>),
+        id: StreakId,
         len: u64,
         has_room: &dyn Fn(u64) -> bool,
     ) -> Result<Extent, VolumeError> {
-        let bytes = self.streaks.get_mut(key).map_or(0, |streak| {
-            streak.lane = None;
-            streak.bytes
-        });
-        let wanted = (bytes / 8).clamp(*LANE_BYTES.start(), *LANE_BYTES.end());
+        let streak = &mut self.streaks[id.0 as usize];
+        streak.lane = None;
+        let wanted = (streak.bytes / 8).clamp(*LANE_BYTES.start(), *LANE_BYTES.end());
         let taken: u64 = self.lanes().map(|lane| lane.len).sum();
         let most = volume.zones().usage().usable / LANES_PART;
         let wanted = wanted.min(most.saturating_sub(taken)).max(len);
@@ -166,7 +336,7 @@ impl Streaks {
     pub(crate) fn lanes(&self) -> impl Iterator<Item = Extent> {
         let lanes = self
             .streaks
-            .values()
+            .iter()
             .filter_map(|streak| streak.lane.as_ref());
         lanes.map(|lane| lane.left).filter(|left| left.len > 0)
     }
@@ -174,7 +344,7 @@ impl Streaks {
     /// Gives back the space that is taken and not used. Answers false if there is none.
     pub(crate) fn give_back(&mut self) -> bool {
         let has_any = self.lanes().next().is_some();
-        for streak in self.streaks.values_mut() {
+        for streak in &mut self.streaks {
             streak.lane = None;
         }
         has_any

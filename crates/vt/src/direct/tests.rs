@@ -8,7 +8,7 @@ const B: TreeId = TreeId(2);
 
 /// Parts as text: `3` for messages, `d2` for a run of two puts.
 fn parts(batch: &Batch, bytes_min: u64) -> String {
-    let parts = divide(batch.as_bytes(), bytes_min, &mut |_| false);
+    let parts = divide(batch.as_bytes(), bytes_min, &mut |_| None);
     let mut at = 0;
     let mut count = 0;
     for part in &parts {

@@ -6,6 +6,8 @@
 //! stores; a reader that finds it (acquire loads) sees all of it. A node is on level `n + 1` with
 //! a probability of one in four.
 //!
+//! Of entries that are no upserts the writer may note something; readers do not look at that.
+//!
 //! A search that comes to a node waits for memory, most of the time. So the fixed part ends with what
 //! nearly always decides, the tree and the first eight bytes of the key as a number, next to the links;
 //! and the memory of the node after the next is asked for while the next is compared.
@@ -27,7 +29,7 @@ use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use stitch_base::random::Rng;
 use stitch_base::sync::Mutex;
-use stitch_base::sync::atomic::{AtomicPtr, AtomicUsize, Ordering as Memory};
+use stitch_base::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering as Memory};
 use stitch_base::{Seqno, TreeId};
 
 /// Most levels: enough for 4^12 entries.
@@ -49,7 +51,8 @@ const PLACED: u8 = 4;
 #[repr(C)]
 struct Node {
     seqno: u64,
-    function: u32,
+    /// Of an upsert its function, of others what the writer notes of them.
+    function_or_note: AtomicU32,
     value_len: u32,
     key_len: u16,
     kind: u8,
@@ -57,8 +60,6 @@ struct Node {
     tree: u32,
     prefix: u64,
 }
-
-const _: () = assert!(size_of::<Node>() == 32, "no byte is lost");
 
 type Link = AtomicPtr<Node>;
 
@@ -200,7 +201,7 @@ impl<'a> NodeRef<'a> {
             PLACED => Op::Put(&[]),
             DELETE => Op::Delete,
             _ => Op::Upsert {
-                function: self.node().function,
+                function: self.node().function_or_note.load(Memory::Relaxed),
                 delta: value,
             },
         };
@@ -339,6 +340,44 @@ impl SkipList {
         self.bytes.store(writer.arena.bytes(), Memory::Relaxed);
     }
 
+    /// What stands around the place of a key. An insert of this key finds its place at once.
+    pub(super) fn around(&self, tree: TreeId, key: &[u8]) -> Around<'_> {
+        let seqno = Seqno(u64::MAX);
+        let at = Sought::new(&Position { tree, key, seqno });
+        let mut writer = self.writer.lock();
+        self.move_splice(&mut writer.splice, &at);
+        // SAFETY: a splice holds nodes of this list.
+        let before = unsafe { NodeRef::new(writer.splice[0]) }.expect("a node");
+        let next = before.next(0);
+        let is_head = ptr::eq(before.as_ptr(), self.head);
+        Around {
+            before: (!is_head && before.node().tree == tree.0).then_some(Neighbour(before)),
+            is_new: next.is_none_or(|next| next.node().tree != tree.0 || next.key() != key),
+        }
+    }
+
+    /// The oldest entry of a key.
+    pub(super) fn oldest(&self, tree: TreeId, key: &[u8]) -> Option<Neighbour<'_>> {
+        let is_it = |node: &NodeRef<'_>| node.node().tree == tree.0 && node.key() == key;
+        // SAFETY: a splice holds nodes of this list.
+        let newest = unsafe { NodeRef::new(self.writer.lock().splice[0]) };
+        let only = newest.filter(|node| is_it(node) && !node.next(0).is_some_and(|n| is_it(&n)));
+        let found = only.unwrap_or_else(|| {
+            let seqno = Seqno(0);
+            self.before(&Sought::new(&Position { tree, key, seqno }))
+        });
+        let is_head = ptr::eq(found.as_ptr(), self.head);
+        (!is_head && is_it(&found)).then_some(Neighbour(found))
+    }
+
+    /// The entry next after all of a key, in the same tree.
+    pub(super) fn after(&self, tree: TreeId, key: &[u8]) -> Option<Neighbour<'_>> {
+        let seqno = Seqno(0);
+        let last = self.before(&Sought::new(&Position { tree, key, seqno }));
+        let next = last.next(0).filter(|next| next.node().tree == tree.0);
+        next.map(Neighbour)
+    }
+
     /// Makes each level of the splice the last node before `at`.
     ///
     /// On every level the splice is the last node of that level at or before the splice of the
@@ -403,6 +442,43 @@ impl SkipList {
     }
 }
 
+/// An entry, for the writer.
+#[derive(Clone, Copy)]
+pub(crate) struct Neighbour<'a>(NodeRef<'a>);
+
+impl<'a> Neighbour<'a> {
+    pub(crate) fn key(self) -> &'a [u8] {
+        self.0.key()
+    }
+
+    /// Bytes of key and value.
+    pub(crate) fn bytes(self) -> u64 {
+        self.0.key().len() as u64 + self.0.value().len() as u64
+    }
+
+    /// What the writer noted of it; 0 at first. Nothing can be noted of an upsert.
+    pub(crate) fn note(self) -> Option<u32> {
+        let node = self.0.node();
+        (node.kind != UPSERT).then(|| node.function_or_note.load(Memory::Relaxed))
+    }
+
+    /// Notes something. Only writers look at it.
+    pub(crate) fn set_note(self, note: u32) {
+        let node = self.0.node();
+        if node.kind != UPSERT {
+            node.function_or_note.store(note, Memory::Relaxed);
+        }
+    }
+}
+
+/// What stands around the place of a key.
+pub(crate) struct Around<'a> {
+    /// The entry next before it, in the same tree.
+    pub(crate) before: Option<Neighbour<'a>>,
+    /// No entry is of the key itself.
+    pub(crate) is_new: bool,
+}
+
 /// What a node is made of.
 struct Content<'a> {
     key: &'a [u8],
@@ -434,7 +510,7 @@ fn new_node(arena: &mut Arena, tree: TreeId, entry: &Content<'_>, height: usize)
     let value = entry.value;
     let fixed = Node {
         seqno: entry.seqno.0,
-        function: entry.function,
+        function_or_note: AtomicU32::new(entry.function),
         value_len: u32::try_from(value.len()).expect("values are bounded"),
         key_len: u16::try_from(entry.key.len()).expect("keys are bounded"),
         kind: entry.kind,

@@ -8,6 +8,7 @@ use stitch_device::{Device, MemDevice};
 use stitch_volume::{FormatOptions, OpenOptions};
 
 const TREE: TreeId = TreeId(7);
+const VALUE: [u8; 4088] = [0; 4088];
 
 /// Streaks with the memtable into which their puts go.
 struct Writer {
@@ -25,8 +26,13 @@ impl Writer {
         }
     }
 
-    /// Puts a key with 4 KiB. Answers how many bytes were in its streak.
+    /// Puts a key, 4 KiB with its value. Answers how many bytes were in its streak.
     fn put(&mut self, tree: TreeId, key: u64) -> u64 {
+        self.follow(tree, key).map_or(0, |(_, bytes)| bytes)
+    }
+
+    /// As [`Self::put`], with the streak.
+    fn follow(&mut self, tree: TreeId, key: u64) -> Option<(StreakId, u64)> {
         let key = key.to_be_bytes();
         let puts = Puts {
             tree,
@@ -35,15 +41,22 @@ impl Writer {
             bytes: 4096,
             value_bytes_min: 4096,
         };
+        self.streaks.begin();
         let before = self.streaks.follow(&puts, &self.memtable);
         self.seqno = self.seqno.next();
         let entry = EntryRef {
             key: &key,
             seqno: self.seqno,
-            op: Op::Put(b""),
+            op: Op::Put(&VALUE),
         };
         self.memtable.insert(tree, &entry);
+        self.streaks.settle(&self.memtable);
         before
+    }
+
+    fn seal(&mut self) {
+        self.streaks.seal(&self.memtable);
+        self.memtable = Memtable::new(1 << 20);
     }
 }
 
@@ -52,11 +65,17 @@ fn keys_in_order_are_a_row_also_from_one_memtable_to_the_next() {
     let mut writer = Writer::new();
     for key in 0..100 {
         if key == 50 {
-            writer.memtable = Memtable::new(1 << 20);
+            writer.seal();
         }
         assert_eq!(writer.put(TREE, key * 10), key * 4096);
     }
-    assert_eq!(writer.put(TREE, 5), 0, "a streak has one end");
+    writer.put(TREE, 500);
+    assert_eq!(
+        writer.put(TREE, 505),
+        4096,
+        "the last key of a memtable has one end"
+    );
+    assert_eq!(writer.put(TREE, 504), 0, "a streak has one end");
     assert_eq!(writer.put(TREE, 1000), 100 * 4096);
     assert_eq!(writer.put(TreeId(8), 1010), 0, "another tree");
 }
@@ -88,12 +107,40 @@ fn random_keys_make_few_long_streaks() {
     let mut long = 0;
     for turn in 0..50_000 {
         if turn % 8000 == 0 {
-            writer.memtable = Memtable::new(1 << 20);
+            writer.seal();
         }
         long += u64::from(writer.put(TREE, rng.next_u64()) >= 64 << 10);
         assert!(writer.streaks.streaks.len() <= STREAKS_MAX);
     }
-    assert!(long < 50, "{long} of 50,000");
+    assert!(long < 250, "{long} of 50,000");
+}
+
+#[test]
+fn keys_put_again_in_order_are_a_streak_again() {
+    let mut writer = Writer::new();
+    for _ in 0..3 {
+        let bytes: Vec<u64> = (0..20).map(|key| writer.put(TREE, key)).collect();
+        assert_eq!(bytes[0], 0, "nothing is before the first");
+        assert!(
+            bytes.windows(2).all(|pair| pair[0] + 4096 == pair[1]),
+            "{bytes:?}"
+        );
+    }
+}
+
+#[test]
+fn a_streak_that_makes_way_is_not_taken_for_another() {
+    let mut writer = Writer::new();
+    for key in 0..20_000u64 {
+        // Each second put goes on with the one before it, and is never seen again.
+        let (range, step) = (10_000 - key / 2, key % 2);
+        assert_eq!(writer.put(TREE, (range << 32) + step * 9), step * 4096);
+    }
+    assert_eq!(writer.streaks.streaks.len(), STREAKS_MAX);
+    let before = writer.put(TREE, (1 << 32) + 10);
+    assert_eq!(before, 2 * 4096, "one of the last");
+    let before = writer.put(TREE, (10_000 << 32) + 10);
+    assert!(before <= 4096, "the first are forgotten");
 }
 
 fn volume() -> Arc<Volume> {
@@ -109,12 +156,14 @@ fn values_of_a_row_follow_each_other_and_the_rest_is_given_back() {
     let mut writer = Writer::new();
     let before = volume.zones().usage().live;
     let mut end: Option<u64> = None;
-    for key in 0..16u64 {
-        writer.put(TREE, key);
-        let last = key.to_be_bytes();
+    for key in 0..17u64 {
+        let Some((streak, _)) = writer.follow(TREE, key) else {
+            assert_eq!(key, 0, "the first begins it");
+            continue;
+        };
         let place = writer
             .streaks
-            .place(&volume, (TREE, &last), 4096, (&|_| true, &|| TableId(9)));
+            .place(&volume, streak, 4096, (&|_| true, &|| TableId(9)));
         let (addr, origin) = place.expect("there is space");
         assert_eq!(origin, TableId(9));
         assert!(end.is_none_or(|end| end == addr), "one after the other");
@@ -122,7 +171,7 @@ fn values_of_a_row_follow_each_other_and_the_rest_is_given_back() {
     }
     let taken = volume.zones().usage().live - before;
     assert_eq!(taken, *LANE_BYTES.start(), "just used up");
-    let streak = (TREE, &15u64.to_be_bytes()[..]);
+    let streak = writer.follow(TREE, 17).expect("it goes on").0;
     let more = writer
         .streaks
         .place(&volume, streak, 512, (&|_| true, &|| TableId(10)));
@@ -141,7 +190,7 @@ fn rooms_take_a_small_part_of_the_space() {
     for key in 0..500u64 {
         let key = key << 32;
         writer.put(TREE, key);
-        let streak = (TREE, &key.to_be_bytes()[..]);
+        let (streak, _) = writer.follow(TREE, key + 1).expect("it goes on");
         let place = writer
             .streaks
             .place(&volume, streak, 4096, (&|_| true, &|| TableId(1)));
