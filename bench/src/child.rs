@@ -11,7 +11,7 @@ use crate::kv;
 use crate::process;
 use crate::report::Phase;
 use anyhow::{Context as _, Result, bail, ensure};
-use rustix::process::{Signal, getpid, kill_process};
+use rustix::process::{Signal, getpid, kill_process, set_parent_process_death_signal};
 use serde::{Deserialize, Serialize};
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Command, Stdio};
@@ -51,6 +51,8 @@ pub(crate) enum Task {
 
 /// The child's end.
 pub(crate) fn run() -> Result<()> {
+    // What nobody waits for would keep its mount busy.
+    set_parent_process_death_signal(Some(Signal::KILL))?;
     let task: Task = serde_json::from_reader(std::io::stdin()).context("expected a step")?;
     let outcome = match &task {
         Task::Kv(spec) => run_step(spec),

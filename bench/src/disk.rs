@@ -121,7 +121,10 @@ pub(crate) fn take_down(folder: &Path) -> Result<()> {
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
     let mounted = mounts.lines().filter_map(|line| line.split(' ').nth(1));
     for at in mounted.filter(|at| Path::new(at).starts_with(folder)) {
-        output(Command::new("umount").arg(at))?;
+        if output(Command::new("umount").arg(at)).is_err() {
+            // Somebody is still in it. It ends when they leave.
+            output(Command::new("umount").arg("-l").arg(at))?;
+        }
     }
     let image = folder.join("disk.img");
     if image.exists() {

@@ -3,10 +3,11 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use rustix::process::Signal;
 use serde_json::Value;
 use std::fs::File;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output, Stdio};
 
 fn bench(args: &[&str]) -> Output {
     let exe = env!("CARGO_BIN_EXE_stitch-bench");
@@ -138,37 +139,69 @@ fn a_daemon_in_a_control_group_serves() {
     assert!(report["runs"][0]["error"].is_null(), "{report}");
 }
 
+/// A run that takes long, in the middle of it.
+struct Running {
+    child: Child,
+    dir: tempfile::TempDir,
+}
+
+impl Running {
+    fn start() -> Self {
+        let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let exe = env!("CARGO_BIN_EXE_stitch-bench");
+        let child = Command::new(exe)
+            .args(["fs", "--quick", "--files", "50000", "--disk", "400M"])
+            .args(["--sides", "stitchfs-dev", "--workloads", "tree-random"])
+            .args(["--json", "--out"])
+            .arg(dir.path())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut running = Self { child, dir };
+        while !running.is_mounted() {
+            let ended = running.child.try_wait().unwrap();
+            assert!(ended.is_none(), "it ended before it mounted");
+        }
+        running
+    }
+
+    fn is_mounted(&self) -> bool {
+        let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
+        mounts.contains(self.dir.path().to_str().unwrap())
+    }
+
+    fn end(&mut self, signal: Signal) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, signal).unwrap();
+        self.child.wait().unwrap();
+    }
+
+    fn files(&self) -> usize {
+        std::fs::read_dir(self.dir.path()).unwrap().count()
+    }
+}
+
 #[test]
 fn an_interrupted_run_leaves_nothing() {
     if !can_mount() {
         return;
     }
-    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let exe = env!("CARGO_BIN_EXE_stitch-bench");
-    let sides = ["--sides", "stitchfs-dev", "--workloads", "tree-random"];
-    let mut child = Command::new(exe)
-        .args([
-            "fs", "--quick", "--files", "50000", "--disk", "400M", "--json", "--out",
-        ])
-        .arg(dir.path())
-        .args(sides)
-        .stdout(std::process::Stdio::null())
-        .spawn()
-        .unwrap();
-    let path = dir.path().to_str().unwrap().to_owned();
-    let is_mounted = || {
-        let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
-        mounts.contains(&path)
-    };
-    while !is_mounted() {
-        assert!(
-            child.try_wait().unwrap().is_none(),
-            "it ended before it mounted"
-        );
+    let mut running = Running::start();
+    running.end(Signal::INT);
+    assert!(!running.is_mounted());
+    assert_eq!(running.files(), 2);
+}
+
+#[test]
+fn what_a_killed_run_left_the_next_one_takes_down() {
+    if !can_mount() {
+        return;
     }
-    let pid = rustix::process::Pid::from_child(&child);
-    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
-    child.wait().unwrap();
-    assert!(!is_mounted());
-    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2);
+    let mut running = Running::start();
+    running.end(Signal::KILL);
+    assert!(running.is_mounted());
+    let next = ["--sides", "null-dev", "--workloads", "append-fsync"];
+    run(running.dir.path(), &next);
+    assert!(!running.is_mounted());
+    assert_eq!(running.files(), 2);
 }
