@@ -11,6 +11,7 @@ use crate::defrag::IdleDefrag;
 use crate::store::{Store, Worker};
 use std::sync::Arc;
 use std::time::Duration;
+use stitch_base::sync::atomic::Ordering;
 use stitch_base::thread;
 use stitch_base::thread::JoinHandle;
 
@@ -18,6 +19,10 @@ use stitch_base::thread::JoinHandle;
 const IDLE_AFTER: Duration = Duration::from_millis(1500);
 /// How long deletes may lie in a memtable when nothing is written.
 const QUIET_AFTER: Duration = Duration::from_secs(2);
+/// How much longer level 0 waits while the store is read: merging it would slow these reads.
+const READ_WAIT_MAX: Duration = Duration::from_secs(10);
+/// Blocks that readers missed in the cache between two looks, if the store is being read.
+const READ_MISSES_MIN: u64 = 16;
 /// How long they may lie there when something is.
 const DELETES_AFTER: Duration = Duration::from_secs(15);
 /// How often an idle thread looks around.
@@ -90,6 +95,7 @@ pub(crate) struct WriteOutDuty {
     synced_at: Duration,
     commits: u64,
     quiet_since: Duration,
+    misses: u64,
     deletes_since: Option<Duration>,
 }
 
@@ -100,6 +106,7 @@ impl WriteOutDuty {
             synced_at: now,
             commits: store.counters.commits.get(),
             quiet_since: now,
+            misses: 0,
             deletes_since: None,
         }
     }
@@ -125,10 +132,14 @@ impl WriteOutDuty {
             self.commits = seen;
             self.quiet_since = now;
         }
-        let is_quiet = now.saturating_sub(self.quiet_since) >= QUIET_AFTER;
+        let quiet_for = now.saturating_sub(self.quiet_since);
+        let is_quiet = quiet_for >= QUIET_AFTER;
+        let is_read = self.is_read(store);
         if is_quiet {
             store.committer.lock().streaks.give_back();
-            store.level0.set_quiet(true);
+            if !is_read || quiet_for >= QUIET_AFTER + READ_WAIT_MAX {
+                store.level0.set_quiet(true);
+            }
         }
         if !store.views.get().active().has_deletes() {
             self.deletes_since = None;
@@ -141,6 +152,15 @@ impl WriteOutDuty {
                 store.fail(&error);
             }
         }
+    }
+}
+
+impl WriteOutDuty {
+    /// True if the store was read from the device since the last look.
+    fn is_read(&mut self, store: &Store) -> bool {
+        let misses = store.cache.counters().misses.load(Ordering::Relaxed);
+        let before = std::mem::replace(&mut self.misses, misses);
+        misses - before >= READ_MISSES_MIN
     }
 }
 

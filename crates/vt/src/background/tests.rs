@@ -1,6 +1,7 @@
 //! Space that comes back by itself, by a clock that stands still.
 
 use super::*;
+use crate::cache::ReadCounters;
 use crate::testing::{MIB, Small};
 use stitch_base::random::Rng;
 use stitch_kv::{Batch, Engine};
@@ -111,4 +112,32 @@ fn what_was_overwritten_comes_back_but_for_the_upper_levels() {
         );
         store.check();
     }
+}
+
+/// Looks at a store every so often that is read between two looks, or not. Answers when level 0 is
+/// taken for quiet.
+fn quiet_after(is_read_for: Duration) -> Duration {
+    let mut store = Small::new(64 * MIB);
+    store.put(0, 512, 4000);
+    let engine = &store.engine.store;
+    let mut writing = WriteOutDuty::new(engine);
+    let mut passed = Duration::ZERO;
+    while !engine.level0.is_quiet() {
+        store.clock.advance(LOOK_EVERY);
+        passed += LOOK_EVERY;
+        if passed <= is_read_for {
+            ReadCounters::add(&engine.cache.counters().misses, READ_MISSES_MIN);
+        }
+        writing.look(engine);
+        assert!(passed < 3 * READ_WAIT_MAX, "it does not wait for ever");
+    }
+    passed
+}
+
+#[test]
+fn level_0_waits_until_reads_are_over_but_not_for_ever() {
+    assert_eq!(quiet_after(Duration::ZERO), QUIET_AFTER);
+    let reading = Duration::from_secs(5);
+    assert_eq!(quiet_after(reading), reading + LOOK_EVERY);
+    assert_eq!(quiet_after(2 * READ_WAIT_MAX), QUIET_AFTER + READ_WAIT_MAX);
 }

@@ -50,6 +50,12 @@ impl Level0Debt {
         }
     }
 
+    /// True if nobody needs it to wait.
+    #[cfg(test)]
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.is_quiet.load(Ordering::Relaxed)
+    }
+
     /// True if level 0 should be compacted as soon as it has a few tables.
     fn is_due(&self, version: &Version) -> bool {
         if self.is_quiet.load(Ordering::Relaxed) {
