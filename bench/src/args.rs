@@ -109,9 +109,9 @@ impl KvArgs {
             small_bytes: self.small_bytes.unwrap_or_else(|| quick(bytes / 4, bytes)),
             gets: self.gets.unwrap_or_else(|| quick(2_000, 100_000)),
             batch: self.batch,
-            cap_s: self.cap.or(self.quick.then_some(2.0)),
+            cap_s: cap_s(self.cap, self.quick)?,
             settle_s: self.settle.unwrap_or(if self.quick { 2.0 } else { 600.0 }),
-            repeat: self.repeat.unwrap_or(if self.quick { 1 } else { 3 }),
+            repeat: repeats(self.repeat, self.quick),
             is_on_disks: self.is_on_disks,
             io: self.io,
             cgroup: self.cgroup,
@@ -127,8 +127,6 @@ impl KvArgs {
             least >= 64 * KIB,
             "--bytes and --small-bytes are at least 64K"
         );
-        let is_sane = scale.cap_s.is_none_or(|cap| (0.01..1e6).contains(&cap));
-        anyhow::ensure!(is_sane, "--cap is between 0.01 and 1000000 seconds");
         let is_sane = (0.0..1e6).contains(&scale.settle_s);
         anyhow::ensure!(is_sane, "--settle is between 0 and 1000000 seconds");
         Ok(scale)
@@ -206,17 +204,15 @@ impl FsArgs {
             memory_bytes >= least * MIB,
             "--memory is at least 64M, with --cgroup at least 128M"
         );
-        let is_sane = self.cap.is_none_or(|cap| (0.01..1e6).contains(&cap));
-        anyhow::ensure!(is_sane, "--cap is between 0.01 and 1000000 seconds");
         Ok(Scale {
             memory_bytes,
             bytes,
             small_bytes: bytes,
             gets: 0,
             batch: 1,
-            cap_s: self.cap.or(self.quick.then_some(2.0)),
+            cap_s: cap_s(self.cap, self.quick)?,
             settle_s: 0.0,
-            repeat: self.repeat.unwrap_or(if self.quick { 1 } else { 3 }),
+            repeat: repeats(self.repeat, self.quick),
             is_on_disks: true,
             cgroup: self.cgroup,
             io: Io::Auto,
@@ -227,6 +223,17 @@ impl FsArgs {
             }),
         })
     }
+}
+
+/// Seconds after which a phase is cut short, checked.
+fn cap_s(asked: Option<f64>, is_quick: bool) -> anyhow::Result<Option<f64>> {
+    let is_sane = asked.is_none_or(|cap| (0.01..1e6).contains(&cap));
+    anyhow::ensure!(is_sane, "--cap is between 0.01 and 1000000 seconds");
+    Ok(asked.or(is_quick.then_some(2.0)))
+}
+
+fn repeats(asked: Option<u32>, is_quick: bool) -> u32 {
+    asked.unwrap_or(if is_quick { 1 } else { 3 })
 }
 
 /// Reads `64K`, `512M`, `2G` or plain bytes.

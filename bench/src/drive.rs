@@ -2,21 +2,17 @@
 
 use crate::args::KvArgs;
 use crate::cgroup::{self, Cgroup};
-use crate::child::{self, Task};
+use crate::child::Task;
 use crate::context::Spec;
 use crate::disk::Disk;
 use crate::kv::{self, Workload};
 use crate::place::{Folder, Place};
-use crate::report::{self, FORMAT, Machine, Report, Run, Scale, Skipped, Suite};
+use crate::report::{Run, Scale, Skipped, Suite};
+use crate::runs::{Runs, in_turn, skip, stop_flag, write};
 use crate::side;
 use anyhow::{Context as _, Result, ensure};
-use indicatif::{ProgressBar, ProgressStyle};
 use std::fs;
-use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use stitch_base::clock::{Clock as _, SystemClock};
 
 /// With `--quick`, nothing is begun after this.
 const QUICK: Duration = Duration::from_secs(240);
@@ -43,51 +39,16 @@ pub(crate) fn run(args: &KvArgs) -> Result<bool> {
         }
     }
     ensure!(!sides.is_empty(), "no side can run: {skipped:?}");
-    let clock = SystemClock::default();
     let mut driver = Driver {
         scale: &scale,
         folder: &folder,
         disk: disk.as_ref(),
-        stop: &stop,
-        bar: bar(),
-        clock: &clock,
-        deadline: args.quick.then_some(QUICK),
-        skipped,
-        runs: Vec::new(),
+        runs: Runs::new(stop, args.quick.then_some(QUICK), skipped),
     };
-    let (started, load_before) = (clock.now(), load());
     driver.run_all(&workloads, &sides);
-    driver.bar.finish_and_clear();
-    let Driver { runs, skipped, .. } = driver;
-    let summary = report::summarise(Suite::Kv, &runs);
-    let report = Report {
-        format: FORMAT,
-        suite: Suite::Kv,
-        started_unix_s: started.seconds(),
-        seconds: clock.monotonic().as_secs_f64(),
-        machine: machine(folder.path(), load_before),
-        scale,
-        runs,
-        summary,
-        skipped,
-    };
+    let runs = driver.runs;
+    let report = runs.report(Suite::Kv, scale, folder.path());
     write(&report, &args.out, args.json)
-}
-
-/// Writes the files and prints; whether all runs succeeded.
-pub(crate) fn write(report: &Report, out: &Path, is_json: bool) -> Result<bool> {
-    let json = serde_json::to_string_pretty(report)?;
-    let file = |extension: &str| out.join(format!("{}.{extension}", report.suite.name()));
-    let (json_path, html_path) = (file("json"), file("html"));
-    fs::write(&json_path, &json).with_context(|| json_path.display().to_string())?;
-    fs::write(&html_path, report::html(report)).with_context(|| html_path.display().to_string())?;
-    if is_json {
-        println!("{json}");
-    } else {
-        print!("{}", report::table(report));
-        println!("{}\n{}", json_path.display(), html_path.display());
-    }
-    Ok(report.runs.iter().all(|run| run.error.is_none()))
 }
 
 fn choose_sides(asked: &[String], skipped: &mut Vec<Skipped>) -> Vec<String> {
@@ -122,57 +83,23 @@ fn make_disk(scale: &mut Scale, folder: &Folder, skipped: &mut Vec<Skipped>) -> 
     }
 }
 
-/// Set when somebody wants this to end: what was made is taken down then, and what was measured
-/// reported.
-pub(crate) fn stop_flag() -> Result<Arc<AtomicBool>> {
-    let flag = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        signal_hook::flag::register(signal, Arc::clone(&flag))?;
-    }
-    Ok(flag)
-}
-
-pub(crate) fn skip(skipped: &mut Vec<Skipped>, what: &str, why: &str) {
-    skipped.push(Skipped {
-        what: what.to_owned(),
-        why: why.to_owned(),
-    });
-}
-
 /// What is needed for every run.
 struct Driver<'a> {
     scale: &'a Scale,
     folder: &'a Folder,
     disk: Option<&'a Disk>,
-    stop: &'a AtomicBool,
-    bar: ProgressBar,
-    clock: &'a SystemClock,
-    deadline: Option<Duration>,
-    skipped: Vec<Skipped>,
-    runs: Vec<Run>,
+    runs: Runs,
 }
 
 impl Driver<'_> {
     fn run_all(&mut self, workloads: &[Workload], sides: &[String]) {
         for workload in workloads {
             for repeat in 0..self.scale.repeat {
-                // Another side begins each time.
-                let first = repeat as usize % sides.len();
-                for side in sides[first..].iter().chain(&sides[..first]) {
+                for side in in_turn(sides, repeat) {
                     self.run_one(workload, side, repeat);
                 }
             }
         }
-    }
-
-    /// Why nothing more is begun; `None` if it is.
-    fn why_over(&self) -> Option<&'static str> {
-        if self.stop.load(Ordering::Relaxed) {
-            return Some("stopped");
-        }
-        let is_late = |deadline| self.clock.monotonic() > deadline;
-        let is_over = self.deadline.is_some_and(is_late);
-        is_over.then_some("the time of --quick is over")
     }
 
     fn run_one(&mut self, workload: &Workload, side: &str, repeat: u32) {
@@ -181,99 +108,45 @@ impl Driver<'_> {
         if (workload.is_ours_only && !is_ours) || is_beyond {
             return;
         }
-        let what = format!("{} on {side}", workload.name);
-        if let Some(why) = self.why_over() {
-            return skip(&mut self.skipped, &what, why);
+        if let Some(why) = self.runs.why_over() {
+            return self.runs.skip(&format!("{} on {side}", workload.name), why);
         }
-        let mut run = Run {
-            workload: workload.name.to_owned(),
-            side: side.to_owned(),
-            repeat,
-            phases: Vec::new(),
-            peak_rss_bytes: 0,
-            error: None,
-        };
-        let mut place = None;
-        for step in 0..(workload.steps)(self.scale) {
-            match self.run_step(workload, step, &run, &mut place) {
-                Ok(outcome) => {
-                    run.phases.extend(outcome.phases);
-                    run.peak_rss_bytes = run.peak_rss_bytes.max(outcome.peak_rss_bytes);
+        let (scale, folder, disk) = (self.scale, self.folder, self.disk);
+        self.runs.run((workload.name, side, repeat), |runs, run| {
+            let mut place = None;
+            for step in 0..(workload.steps)(scale) {
+                let is_fresh = (workload.is_fresh)(step);
+                if is_fresh {
+                    // The old place goes before the new one comes: they have one path.
+                    drop(place.take());
+                    place = Some(folder.place(side, disk)?);
                 }
-                Err(error) => {
-                    self.bar.suspend(|| eprintln!("{what}: {error:#}"));
-                    run.error = Some(format!("{error:#}"));
-                    break;
-                }
+                let place = place.as_ref().expect("the first step is fresh");
+                run_step(runs, run, (scale, disk), (step, is_fresh, place))?;
             }
-        }
-        self.runs.push(run);
-    }
-
-    fn run_step(
-        &self,
-        workload: &Workload,
-        step: u32,
-        run: &Run,
-        place: &mut Option<Place>,
-    ) -> Result<child::Outcome> {
-        let is_fresh = (workload.is_fresh)(step);
-        if is_fresh {
-            // The old place goes before the new one comes: they have one path.
-            drop(place.take());
-            *place = Some(self.folder.place(&run.side, self.disk)?);
-        }
-        let place = place.as_ref().expect("the first step is fresh");
-        let limit = self.scale.memory_bytes;
-        let group = self.scale.cgroup.then(|| Cgroup::new(limit)).transpose()?;
-        let spec = Spec {
-            workload: run.workload.clone(),
-            step,
-            side: run.side.clone(),
-            dir: place.path().to_owned(),
-            is_fresh,
-            disk_counters: self.disk.map(Disk::counters),
-            scale: self.scale.clone(),
-            seed: SEED + u64::from(run.repeat),
-            cgroup: group.as_ref().map(|group| group.path().to_owned()),
-        };
-        let name = format!("{} on {}", spec.workload, spec.side);
-        child::spawn(&Task::Kv(spec), &mut |phase, done, total| {
-            self.bar.set_length(total.max(1));
-            self.bar.set_position(done);
-            self.bar.set_message(format!("{name}: {phase}"));
-        })
+            Ok(())
+        });
     }
 }
 
-/// Hidden unless standard error is a terminal.
-pub(crate) fn bar() -> ProgressBar {
-    let style = ProgressStyle::with_template("{msg:40} {bar:30} {human_pos} of {human_len}");
-    ProgressBar::new(1).with_style(style.expect("the template is valid"))
-}
-
-pub(crate) fn load() -> String {
-    let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    text.split_whitespace()
-        .take(3)
-        .collect::<Vec<_>>()
-        .join(" ")
-}
-
-pub(crate) fn machine(folder: &Path, load_before: String) -> Machine {
-    let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    let memory = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let total = memory
-        .lines()
-        .find_map(|line| line.strip_prefix("MemTotal:"));
-    let kib = total.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());
-    let file_system = rustix::fs::statfs(folder).map(|stat| format!("{:#x}", stat.f_type));
-    Machine {
-        cpus: std::thread::available_parallelism().map_or(0, |count| count.get() as u64),
-        memory_bytes: kib.unwrap_or(0) * 1024,
-        kernel: kernel.trim().to_owned(),
-        file_system: file_system.unwrap_or_default(),
-        load_before,
-        load_after: load(),
-    }
+fn run_step(
+    runs: &Runs,
+    run: &mut Run,
+    (scale, disk): (&Scale, Option<&Disk>),
+    (step, is_fresh, place): (u32, bool, &Place),
+) -> Result<()> {
+    let limit = scale.memory_bytes;
+    let group = scale.cgroup.then(|| Cgroup::new(limit)).transpose()?;
+    let spec = Spec {
+        workload: run.workload.clone(),
+        step,
+        side: run.side.clone(),
+        dir: place.path().to_owned(),
+        is_fresh,
+        disk_counters: disk.map(Disk::counters),
+        scale: scale.clone(),
+        seed: SEED + u64::from(run.repeat),
+        cgroup: group.as_ref().map(|group| group.path().to_owned()),
+    };
+    runs.step(run, &Task::Kv(spec)).map(drop)
 }

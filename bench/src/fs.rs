@@ -23,8 +23,9 @@ mod target;
 mod tree_random;
 
 use crate::child::Outcome;
+use crate::names;
 use crate::process;
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result};
 use side::Side;
 use stage::{Spec, Stage};
 
@@ -84,24 +85,9 @@ pub(crate) fn all() -> Vec<Workload> {
     all
 }
 
-/// The workloads that a list of names means; a name also means those that it begins, up to a `-`.
+/// The workloads that a list of names means; see [`names::choose`].
 fn choose(names: &[String]) -> Result<Vec<Workload>> {
-    let is_meant = |name: &str, workload: &str| {
-        let rest = workload.strip_prefix(name);
-        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
-    };
-    for name in names {
-        let is_known = all().iter().any(|workload| is_meant(name, workload.name));
-        ensure!(
-            is_known,
-            "there is no workload `{name}`; see `stitch-bench list`"
-        );
-    }
-    let chosen = all().into_iter().filter(|workload| {
-        let mut names_left = names.iter();
-        names.is_empty() || names_left.any(|name| is_meant(name, workload.name))
-    });
-    Ok(chosen.collect())
+    names::choose(all(), |workload| workload.name, names)
 }
 
 /// Does a step, in the process that was started for it.

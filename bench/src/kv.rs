@@ -17,8 +17,9 @@ mod versions;
 mod ycsb;
 
 use crate::context::Context;
+use crate::names;
 use crate::report::Scale;
-use anyhow::{Result, ensure};
+use anyhow::Result;
 
 /// A workload.
 pub(crate) struct Workload {
@@ -80,28 +81,9 @@ pub(crate) fn all() -> Vec<Workload> {
     all
 }
 
-/// The workloads that a list of names means; a name also means those that it begins, up to a `-`.
+/// The workloads that a list of names means; see [`names::choose`].
 pub(crate) fn choose(names: &[String]) -> Result<Vec<Workload>> {
-    if names.is_empty() {
-        return Ok(all());
-    }
-    for name in names {
-        let is_known = all().iter().any(|workload| is_meant(name, workload.name));
-        ensure!(
-            is_known,
-            "there is no workload `{name}`; see `stitch-bench list`"
-        );
-    }
-    let chosen = all().into_iter().filter(|workload| {
-        let mut names = names.iter();
-        names.any(|name| is_meant(name, workload.name))
-    });
-    Ok(chosen.collect())
-}
-
-fn is_meant(name: &str, workload: &str) -> bool {
-    let rest = workload.strip_prefix(name);
-    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+    names::choose(all(), |workload| workload.name, names)
 }
 
 #[cfg(test)]

@@ -12,9 +12,11 @@ mod drive;
 mod fs;
 mod kv;
 mod measure;
+mod names;
 mod place;
 mod process;
 mod report;
+mod runs;
 mod side;
 mod values;
 

@@ -6,7 +6,7 @@
 //! leaves a series of bounded length.
 
 use crate::report::{Latency, Point};
-use anyhow::Result;
+use anyhow::{Error, Result};
 use hdrhistogram::Histogram;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -215,6 +215,35 @@ impl<'a> Recorder<'a> {
     pub(crate) fn series(&self) -> Vec<Point> {
         self.series.points()
     }
+}
+
+/// Does a phase's work by several threads; each is told its number.
+pub(crate) fn by_threads(
+    record: &mut Recorder<'_>,
+    threads: u64,
+    body: impl Fn(u64, &mut Recorder<'_>) -> Result<()> + Sync,
+) -> Result<()> {
+    if threads == 1 {
+        return body(0, record);
+    }
+    let parts: Vec<Result<Recorder<'_>>> = std::thread::scope(|scope| {
+        let spawn = |thread: u64| {
+            let (mut part, body) = (record.part(), &body);
+            scope.spawn(move || {
+                body(thread, &mut part)?;
+                Ok::<_, Error>(part)
+            })
+        };
+        let spawned: Vec<_> = (0..threads).map(spawn).collect();
+        let joined = spawned.into_iter().map(|thread| thread.join());
+        joined
+            .map(|part| part.expect("a worker does not panic"))
+            .collect()
+    });
+    for part in parts {
+        record.absorb(&part?);
+    }
+    Ok(())
 }
 
 fn histogram_new() -> Histogram<u64> {

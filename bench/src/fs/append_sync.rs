@@ -1,8 +1,8 @@
 //! 4 KiB appended and synced, by one and by eight threads, each with a file of its own.
 
-use super::stage::{Ends, Stage, by_threads};
+use super::stage::{Ends, Stage};
 use super::{Caches, Workload};
-use crate::measure::Op;
+use crate::measure::{Op, by_threads};
 use anyhow::{Result, ensure};
 
 const LEN_BYTES: usize = 4096;

@@ -1,18 +1,11 @@
 //! Programs that a workload runs in a mount.
 
 use super::side::{Kind, Side};
-use anyhow::{Context as _, Result};
 use std::process::Command;
 
 /// Why a side cannot be used by programs.
 pub(super) fn why_not(side: &Side) -> Option<String> {
     (side.kind == Kind::Library).then(|| "programs need a mount".to_owned())
-}
-
-/// Runs a command to its end; what it printed.
-pub(super) fn output(run: &mut Command) -> Result<String> {
-    let name = run.get_program().to_string_lossy().into_owned();
-    crate::disk::output(run).with_context(|| format!("cannot run {name}"))
 }
 
 /// Why this program cannot be run; `None` if it can.

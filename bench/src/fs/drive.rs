@@ -6,18 +6,15 @@ use super::stage::Spec;
 use super::{Caches, Workload, choose};
 use crate::args::FsArgs;
 use crate::cgroup::{self, Cgroup};
-use crate::child::{self, Task};
+use crate::child::Task;
 use crate::disk::Disk;
-use crate::drive::{bar, load, machine, skip, stop_flag, write};
 use crate::place::Folder;
-use crate::report::{self, FORMAT, Report, Run, Scale, Skipped, Suite};
+use crate::report::{Run, Scale, Skipped, Suite};
+use crate::runs::{Runs, in_turn, skip, stop_flag, write};
 use anyhow::{Context as _, Result, ensure};
-use indicatif::ProgressBar;
 use std::fs;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use stitch_base::clock::{Clock as _, SystemClock};
 use stitch_fuse::Transport;
 use stitch_fuse::transport::uring::{SWITCH_PATH, Switch};
 
@@ -47,36 +44,20 @@ pub(crate) fn run(args: &FsArgs) -> Result<bool> {
     disk.wear_in().context("cannot write to the disk")?;
     let scratch = folder.path().join("scratch");
     fs::create_dir(&scratch)?;
-    let clock = SystemClock::default();
     let mut driver = Driver {
-        scale: &scale,
-        folder: &folder,
-        scratch: &scratch,
-        disk: &disk,
-        stop: &stop,
-        bar: bar(),
-        clock: &clock,
-        deadline: args.quick.then_some(QUICK),
-        skipped,
-        runs: Vec::new(),
+        setting: Setting {
+            scale: &scale,
+            folder: &folder,
+            scratch: &scratch,
+            disk: &disk,
+        },
+        runs: Runs::new(stop, args.quick.then_some(QUICK), skipped),
     };
-    let (started, load_before) = (clock.now(), load());
     let switch = args.enable_uring.then(Turned::on).transpose()?;
     driver.run_all(&workloads, &sides);
     drop(switch);
-    driver.bar.finish_and_clear();
-    let Driver { runs, skipped, .. } = driver;
-    let report = Report {
-        format: FORMAT,
-        suite: Suite::Fs,
-        started_unix_s: started.seconds(),
-        seconds: clock.monotonic().as_secs_f64(),
-        machine: machine(folder.path(), load_before),
-        summary: report::summarise(Suite::Fs, &runs),
-        scale,
-        runs,
-        skipped,
-    };
+    let runs = driver.runs;
+    let report = runs.report(Suite::Fs, scale, folder.path());
     write(&report, &args.out, args.json)
 }
 
@@ -129,26 +110,25 @@ impl Drop for Turned {
 }
 
 /// What is needed for every run.
-struct Driver<'a> {
+#[derive(Clone, Copy)]
+struct Setting<'a> {
     scale: &'a Scale,
     folder: &'a Folder,
     scratch: &'a Path,
     disk: &'a Disk,
-    stop: &'a AtomicBool,
-    bar: ProgressBar,
-    clock: &'a SystemClock,
-    deadline: Option<Duration>,
-    skipped: Vec<Skipped>,
-    runs: Vec<Run>,
+}
+
+/// The runs, one after the other.
+struct Driver<'a> {
+    setting: Setting<'a>,
+    runs: Runs,
 }
 
 impl Driver<'_> {
     fn run_all(&mut self, workloads: &[Workload], sides: &[Side]) {
         for workload in workloads {
-            for repeat in 0..self.scale.repeat {
-                // Another side begins each time.
-                let first = repeat as usize % sides.len();
-                for side in sides[first..].iter().chain(&sides[..first]) {
+            for repeat in 0..self.setting.scale.repeat {
+                for side in in_turn(sides, repeat) {
                     self.run_one(workload, *side, repeat);
                 }
             }
@@ -157,41 +137,34 @@ impl Driver<'_> {
 
     /// Why it is not begun; `None` if it is.
     fn why_not(&self, workload: &Workload, side: &Side) -> Option<String> {
-        if self.stop.load(Ordering::Relaxed) {
-            return Some("stopped".to_owned());
-        }
-        let is_late = |deadline| self.clock.monotonic() > deadline;
-        if self.deadline.is_some_and(is_late) {
-            return Some("the time of --quick is over".to_owned());
-        }
-        (workload.why_not)(side)
+        let why_over = self.runs.why_over().map(str::to_owned);
+        why_over.or_else(|| (workload.why_not)(side))
     }
 
     fn run_one(&mut self, workload: &Workload, side: Side, repeat: u32) {
-        let what = format!("{} on {}", workload.name, side.name);
         if let Some(why) = self.why_not(workload, &side) {
-            if repeat == 0 || self.stop.load(Ordering::Relaxed) {
-                skip(&mut self.skipped, &what, &why);
+            if repeat == 0 || self.runs.is_stopped() {
+                let what = format!("{} on {}", workload.name, side.name);
+                self.runs.skip(&what, &why);
             }
             return;
         }
-        let mut run = Run {
-            workload: workload.name.to_owned(),
-            side: side.name.to_owned(),
-            repeat,
-            phases: Vec::new(),
-            peak_rss_bytes: 0,
-            error: None,
-        };
-        if let Err(error) = self.run_steps(workload, side, &mut run) {
-            self.bar.suspend(|| eprintln!("{what}: {error:#}"));
-            run.error = Some(format!("{error:#}"));
-        }
-        self.runs.push(run);
+        let setting = self.setting;
+        self.runs
+            .run((workload.name, side.name, repeat), |runs, run| {
+                setting.run_steps(runs, run, (workload, side))
+            });
     }
+}
 
+impl Setting<'_> {
     /// All steps of a workload on one empty disk. What was measured before a failure is kept.
-    fn run_steps(&self, workload: &Workload, side: Side, run: &mut Run) -> Result<()> {
+    fn run_steps(
+        &self,
+        runs: &Runs,
+        run: &mut Run,
+        (workload, side): (&Workload, Side),
+    ) -> Result<()> {
         if side.transport() == Some(Transport::Uring) {
             // Somebody else may have turned it off since this run began.
             ensure!(Switch::read() == Switch::On, "FUSE over io_uring is off");
@@ -218,15 +191,7 @@ impl Driver<'_> {
                 cgroup: group_path.clone(),
                 carry,
             };
-            let name = format!("{} on {}", run.workload, run.side);
-            let outcome = child::spawn(&Task::Fs(spec), &mut |phase, done, total| {
-                self.bar.set_length(total.max(1));
-                self.bar.set_position(done);
-                self.bar.set_message(format!("{name}: {phase}"));
-            })?;
-            run.phases.extend(outcome.phases);
-            run.peak_rss_bytes = run.peak_rss_bytes.max(outcome.peak_rss_bytes);
-            carry = outcome.carry;
+            carry = runs.step(run, &Task::Fs(spec))?;
         }
         Ok(())
     }

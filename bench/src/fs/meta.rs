@@ -3,10 +3,10 @@
 //! Each thread has directories of its own, of 1,000 names each. A name that is asked for is known to
 //! the kernel, unless the phase says otherwise.
 
-use super::stage::{Ends, Stage, by_threads};
+use super::stage::{Ends, Stage};
 use super::target::Target;
 use super::{Caches, Workload};
-use crate::measure::{Op, Recorder};
+use crate::measure::{Op, Recorder, by_threads};
 use anyhow::{Result, ensure};
 
 /// Names in a directory.

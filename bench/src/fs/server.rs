@@ -5,10 +5,10 @@
 //! - Web server: each thread opens, reads and closes ten files of 16 KiB on average, which all share, then
 //!   appends 16 KiB to a log of its own.
 
-use super::stage::{Ends, Stage, by_threads};
+use super::stage::{Ends, Stage};
 use super::target::Target;
 use super::{Caches, Workload};
-use crate::measure::{Op, Recorder};
+use crate::measure::{Op, Recorder, by_threads};
 use crate::values::{Values, mix};
 use anyhow::{Context as _, Result, ensure};
 use std::collections::VecDeque;

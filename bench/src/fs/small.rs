@@ -3,9 +3,9 @@
 //!
 //! Directories have at most 128 entries.
 
-use super::stage::{Ends, Stage, by_threads};
+use super::stage::{Ends, Stage};
 use super::{Caches, Workload};
-use crate::measure::Op;
+use crate::measure::{Op, by_threads};
 use crate::values::mix;
 use anyhow::{Result, ensure};
 

@@ -8,6 +8,7 @@ mod shape;
 
 use super::stage::{Ends, Stage};
 use super::{Caches, Workload, command};
+use crate::disk::output;
 use crate::measure::Op;
 use anyhow::{Result, ensure};
 use std::path::{Path, PathBuf};
@@ -61,7 +62,7 @@ fn tarball(stage: &Stage<'_>) -> Result<PathBuf> {
 /// One command as a phase; an operation is a run of it.
 fn phase(stage: &mut Stage<'_>, name: &str, ends: Ends, run: &mut Command) -> Result<String> {
     stage.phase(name, 1, ends, |record| {
-        record.time(Op::Command, (1, 0), || command::output(run))
+        record.time(Op::Command, (1, 0), || output(run))
     })
 }
 
@@ -82,11 +83,11 @@ fn untar(stage: &mut Stage<'_>, tree: &Path) -> Result<()> {
         .arg(&tarball)
         .arg("-C")
         .arg(tree);
-    command::output(&mut diff).map(drop)
+    output(&mut diff).map(drop)
 }
 
 fn count(tree: &Path) -> Result<u64> {
-    let found = command::output(Command::new("find").arg(tree))?;
+    let found = output(Command::new("find").arg(tree))?;
     Ok(found.lines().count() as u64)
 }
 

@@ -7,7 +7,7 @@ use crate::measure::{Limits, Recorder};
 use crate::process::{Meter, Traffic};
 use crate::report::{FsScale, Phase, Scale};
 use crate::values::Values;
-use anyhow::{Context as _, Error, Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -195,33 +195,4 @@ fn open_target(side: &Side, spec: &Spec) -> Result<Arc<dyn Target>> {
         Kind::Library => Arc::new(Library::open(&spec.at, spec.scale.budget_bytes())?),
         _ => Arc::new(Kernel::open(&spec.at)?),
     })
-}
-
-/// Does a phase's work by several threads; each is told its number.
-pub(crate) fn by_threads(
-    record: &mut Recorder<'_>,
-    threads: u64,
-    body: impl Fn(u64, &mut Recorder<'_>) -> Result<()> + Sync,
-) -> Result<()> {
-    if threads == 1 {
-        return body(0, record);
-    }
-    let parts: Vec<Result<Recorder<'_>>> = std::thread::scope(|scope| {
-        let spawn = |thread: u64| {
-            let (mut part, body) = (record.part(), &body);
-            scope.spawn(move || {
-                body(thread, &mut part)?;
-                Ok::<_, Error>(part)
-            })
-        };
-        let spawned: Vec<_> = (0..threads).map(spawn).collect();
-        let joined = spawned.into_iter().map(|thread| thread.join());
-        joined
-            .map(|part| part.expect("a worker does not panic"))
-            .collect()
-    });
-    for part in parts {
-        record.absorb(&part?);
-    }
-    Ok(())
 }

@@ -6,10 +6,10 @@
 use super::Workload;
 use super::fill::KEY_BYTES;
 use crate::context::{Bench, Context, Work};
-use crate::measure::{Op, Recorder};
+use crate::measure::{Op, Recorder, by_threads};
 use crate::side::Write;
 use crate::values::{decimal_key, mix};
-use anyhow::{Error, Result};
+use anyhow::Result;
 
 const VALUE_BYTES: usize = 100;
 const ROW_BYTES: u64 = KEY_BYTES + VALUE_BYTES as u64;
@@ -52,24 +52,10 @@ fn put_all(
 ) -> Result<u64> {
     let before = record.ops();
     let each = (ids.end - ids.start) / threads;
-    let parts: Vec<Result<Recorder<'_>>> = std::thread::scope(|scope| {
-        let spawn = |thread: u64| {
-            let mut part = record.part();
-            let first = ids.start + thread * each;
-            scope.spawn(move || {
-                put_synced(bench, &mut part, first..first + each, VALUE_BYTES)?;
-                Ok::<_, Error>(part)
-            })
-        };
-        let spawned: Vec<_> = (0..threads).map(spawn).collect();
-        let joined = spawned.into_iter().map(|thread| thread.join());
-        joined
-            .map(|part| part.expect("a writer does not panic"))
-            .collect()
-    });
-    for part in parts {
-        record.absorb(&part?);
-    }
+    by_threads(record, threads, |thread, record| {
+        let first = ids.start + thread * each;
+        put_synced(bench, record, first..first + each, VALUE_BYTES).map(drop)
+    })?;
     Ok(record.ops() - before)
 }
 

@@ -54,11 +54,8 @@ impl Past {
     }
 
     fn read(&self, buffered: &File, piece: &mut Wanted<'_>) -> io::Result<()> {
-        let is_direct = fits(piece)
-            && !self.is_refused.load(Ordering::Relaxed)
-            && !positioned::is_resident(buffered, piece.offset, piece.out.len() as u64);
-        if is_direct {
-            match positioned::read_exact(&self.file, piece.offset, piece.out) {
+        if fits(piece) && !self.is_refused.load(Ordering::Relaxed) {
+            match read_by_best(&self.file, buffered, piece) {
                 Err(error) if error.raw_os_error() == Some(REFUSED) => {
                     self.is_refused.store(true, Ordering::Relaxed);
                 }
@@ -67,6 +64,20 @@ impl Past {
         }
         positioned::read_exact(buffered, piece.offset, piece.out)
     }
+}
+
+/// Reads a piece that fits from the page cache, if that has most of it, else past it.
+pub(crate) fn read_by_best(
+    direct: &File,
+    buffered: &File,
+    piece: &mut Wanted<'_>,
+) -> io::Result<()> {
+    let len_bytes = piece.out.len() as u64;
+    let file = match positioned::is_resident(buffered, piece.offset, len_bytes) {
+        true => buffered,
+        false => direct,
+    };
+    positioned::read_exact(file, piece.offset, piece.out)
 }
 
 /// True if pieces are long enough to be read one after the other. Many short ones are better asked for all at

@@ -153,9 +153,7 @@ impl WriteOutDuty {
             }
         }
     }
-}
 
-impl WriteOutDuty {
     /// True if the store was read from the device since the last look.
     fn is_read(&mut self, store: &Store) -> bool {
         let misses = store.cache.counters().misses.load(Ordering::Relaxed);

@@ -152,9 +152,8 @@ pub(crate) struct Readers {
     shared: Arc<Shared>,
     /// Bytes that all who read ahead may hold together; 0: nobody reads ahead.
     bytes_max: u64,
-    /// How many do.
-    users: AtomicUsize,
-    /// How many of them read what lies in many places.
+    /// How many read ahead what lies in rows, and what lies in many places.
+    rows: AtomicUsize,
     scattered: AtomicUsize,
 }
 
@@ -175,14 +174,14 @@ impl Readers {
                 has_tasks: Condvar::new(),
             }),
             bytes_max,
-            users: AtomicUsize::new(0),
+            rows: AtomicUsize::new(0),
             scattered: AtomicUsize::new(0),
         }
     }
 
     fn count(&self, layout: Layout) -> &AtomicUsize {
         match layout {
-            Layout::Rows => &self.users,
+            Layout::Rows => &self.rows,
             Layout::Scattered => &self.scattered,
         }
     }

@@ -4,7 +4,7 @@
 //! 1 KB times a power of two that is drawn, 13 KB on average; 15 files in a directory; text of words,
 //! which compresses as text does.
 
-use crate::fs::command;
+use crate::disk::output;
 use anyhow::Result;
 use std::fs;
 use std::io::Write as _;
@@ -33,7 +33,7 @@ pub(super) fn tarball(folder: &Path, files: u64) -> Result<PathBuf> {
     make(&tree, files)?;
     let begun = folder.join("tree.tar.begun");
     let mut tar = Command::new("tar");
-    command::output(tar.arg("-cf").arg(&begun).arg("-C").arg(&tree).arg("."))?;
+    output(tar.arg("-cf").arg(&begun).arg("-C").arg(&tree).arg("."))?;
     fs::remove_dir_all(&tree)?;
     fs::rename(&begun, &path)?;
     Ok(path)

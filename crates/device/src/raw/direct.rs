@@ -85,12 +85,7 @@ impl Direct {
     pub(super) fn read_into(&self, buffered: &File, pieces: &mut [Wanted<'_>]) -> io::Result<()> {
         for piece in pieces {
             debug_assert!(self.fits_memory(piece), "whole sectors");
-            let len_bytes = piece.out.len() as u64;
-            let file = match positioned::is_resident(buffered, piece.offset, len_bytes) {
-                true => buffered,
-                false => &self.file,
-            };
-            positioned::read_exact(file, piece.offset, piece.out)?;
+            past::read_by_best(&self.file, buffered, piece)?;
         }
         Ok(())
     }

@@ -190,16 +190,16 @@ impl Streaks {
 
     /// A streak of one put. If there are too many, one that did not go on lately makes way.
     fn new_streak(&mut self, tree: TreeId, bytes: u64) -> Option<StreakId> {
-        let (times, turn) = (0, self.turn);
+        let fresh = Streak {
+            tree,
+            end: Vec::new(),
+            bytes,
+            times: 0,
+            turn: self.turn,
+            lane: None,
+        };
         if self.streaks.len() < STREAKS_MAX {
-            self.streaks.push(Streak {
-                tree,
-                end: Vec::new(),
-                bytes,
-                times,
-                turn,
-                lane: None,
-            });
+            self.streaks.push(fresh);
             return Some(StreakId(u32::try_from(self.streaks.len() - 1).ok()?));
         }
         // In each turn one streak goes on at most, so at least half of them are older.
@@ -207,18 +207,8 @@ impl Streaks {
         while self.streaks[self.hand].turn > oldest {
             self.hand = (self.hand + 1) % STREAKS_MAX;
         }
-        let id = StreakId(u32::try_from(self.hand).ok()?);
-        let streak = &mut self.streaks[self.hand];
-        let end = std::mem::take(&mut streak.end);
-        *streak = Streak {
-            tree,
-            end,
-            bytes,
-            times,
-            turn,
-            lane: None,
-        };
-        Some(id)
+        self.streaks[self.hand] = fresh;
+        Some(StreakId(u32::try_from(self.hand).ok()?))
     }
 
     /// What was followed is in the memtable now.
@@ -239,12 +229,13 @@ impl Streaks {
             let ends = before.get(&streak.tree);
             streak.times > 0 || ends.is_some_and(|ends| ends.contains_key(&streak.end))
         };
-        let is_kept = match self.streaks.iter().filter(|s| is_near(s)).count() > ENDS_MAX {
-            true => |streak: &Streak, _: bool| streak.times >= KEPT_TIMES_MIN,
-            false => |_: &Streak, is_near: bool| is_near,
+        let are_many = self.streaks.iter().filter(|s| is_near(s)).count() > ENDS_MAX;
+        let is_kept = |streak: &Streak| match are_many {
+            true => streak.times >= KEPT_TIMES_MIN,
+            false => is_near(streak),
         };
         for (id, streak) in (0..).map(StreakId).zip(&self.streaks) {
-            if !is_kept(streak, is_near(streak)) {
+            if !is_kept(streak) {
                 continue;
             }
             let known = before.get(&streak.tree).and_then(|e| e.get(&streak.end));

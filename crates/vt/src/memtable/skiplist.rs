@@ -23,6 +23,7 @@
 
 use super::arena::Arena;
 use crate::entry::{EntryRef, Op};
+use crate::prefix::{PREFIX_BYTES, prefix_of};
 use std::cmp::Ordering;
 use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
@@ -38,8 +39,6 @@ const HEIGHT_MAX: usize = 12;
 const BRANCHING: u64 = 4;
 /// An insert looks near the one before it on so many levels. Beyond them it begins at the top.
 const CLIMB_MAX: usize = 3;
-/// Bytes of a key that are compared as a number.
-const PREFIX_BYTES: usize = 8;
 
 const PUT: u8 = 1;
 const DELETE: u8 = 2;
@@ -88,18 +87,6 @@ impl<'a> Sought<'a> {
             front: (at.tree.0, prefix_of(at.key)),
             key: at.key,
             seqno: at.seqno.0,
-        }
-    }
-}
-
-/// The first bytes of a key as a number. Keys whose numbers differ are in the order of these.
-fn prefix_of(key: &[u8]) -> u64 {
-    match key.first_chunk::<PREFIX_BYTES>() {
-        Some(first) => u64::from_be_bytes(*first),
-        None => {
-            let mut first = [0; PREFIX_BYTES];
-            first[..key.len()].copy_from_slice(key);
-            u64::from_be_bytes(first)
         }
     }
 }

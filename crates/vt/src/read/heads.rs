@@ -8,14 +8,12 @@
 
 use super::source::Source;
 use crate::entry::EntryIter;
-
-/// Bytes of a key that are kept.
-const PREFIX_BYTES: usize = size_of::<u64>();
+use crate::prefix::prefix_of;
 
 /// A source that stands on an entry.
 #[derive(Clone, Copy, Debug)]
 struct Head {
-    /// The key's first bytes, zeros after its end: orders as keys do, other than where it is equal.
+    /// Of the key.
     prefix: u64,
     source: usize,
 }
@@ -26,15 +24,6 @@ pub(super) struct Heads {
     heap: Vec<Head>,
     /// Sources have moved without a word.
     is_stale: bool,
-}
-
-fn prefix(key: &[u8]) -> u64 {
-    if let Some(first) = key.first_chunk::<PREFIX_BYTES>() {
-        return u64::from_be_bytes(*first);
-    }
-    let mut first = [0; PREFIX_BYTES];
-    first[..key.len()].copy_from_slice(key);
-    u64::from_be_bytes(first)
 }
 
 fn key_of(sources: &[Source], source: usize) -> &[u8] {
@@ -69,7 +58,7 @@ impl Heads {
         self.heap.clear();
         for (source, from) in sources.iter().enumerate() {
             if let Some(entry) = from.entries.current() {
-                let prefix = prefix(entry.key);
+                let prefix = prefix_of(entry.key);
                 self.heap.push(Head { prefix, source });
             }
         }
@@ -83,7 +72,7 @@ impl Heads {
         debug_assert!(!self.is_stale, "the top is known");
         let top = &mut self.heap[0];
         match sources[top.source].entries.current() {
-            Some(entry) => top.prefix = prefix(entry.key),
+            Some(entry) => top.prefix = prefix_of(entry.key),
             None => {
                 self.heap.swap_remove(0);
             }
@@ -115,27 +104,4 @@ fn leads(sources: &[Source], a: &Head, b: &Head) -> bool {
     }
     let order = key_of(sources, a.source).cmp(key_of(sources, b.source));
     order.then(a.source.cmp(&b.source)).is_lt()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn prefixes_order_as_keys_do() {
-        let keys: [&[u8]; 8] = [
-            b"",
-            b"\0",
-            b"\0a",
-            b"a",
-            b"a\0",
-            b"abcdefgh",
-            b"abcdefghi",
-            b"b",
-        ];
-        for pair in keys.windows(2) {
-            assert!(prefix(pair[0]) <= prefix(pair[1]), "{pair:?}");
-        }
-        assert!(prefix(b"abcdefgh") < prefix(b"b"));
-    }
 }

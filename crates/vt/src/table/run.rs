@@ -273,24 +273,11 @@ impl<L: BlockList + Clone> RunIter<L> {
         }
         self.told = at;
         rows.sort_unstable();
-        let mut row = None;
-        for (start, end) in rows {
-            row = match row {
-                Some((first, before)) if before == start => Some((first, end)),
-                other => {
-                    self.prefetch(other);
-                    Some((start, end))
-                }
-            };
-        }
-        self.prefetch(row);
-        Ok(())
-    }
-
-    fn prefetch(&self, row: Option<(u64, u64)>) {
-        if let Some((start, end)) = row {
+        for row in rows.chunk_by(|before, after| before.1 == after.0) {
+            let (start, end) = (row[0].0, row[row.len() - 1].1);
             self.loader.volume.prefetch(start, end - start);
         }
+        Ok(())
     }
 
     /// To the next block.
