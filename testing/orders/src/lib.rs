@@ -17,6 +17,10 @@ mod sync;
 
 use real_base::{Seqno, TreeId, random};
 
+/// The beginnings of keys, by which the list compares.
+#[path = "../../../crates/vt/src/prefix.rs"]
+mod prefix;
+
 /// The memtable's own sources.
 #[path = "../../../crates/vt/src/memtable"]
 mod memtable {
