@@ -2,7 +2,8 @@
 //!
 //! Sharded by key. Each shard is a clock: a block that is found again gets another round, up to
 //! three; the hand takes rounds away, and blocks without any. Blocks that a scan brings in come
-//! without a round, so a long scan pushes out mostly itself.
+//! without a round, so a long scan pushes out mostly itself. Index blocks come with all three: each
+//! leads to dozens of data blocks.
 //!
 //! A block's key is the table that it was written for and its address. Table numbers are never
 //! reused, so what is cached for a block can never be taken for a later block at the same place,
@@ -81,6 +82,8 @@ impl CachedBlock {
 /// How likely a block is wanted again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Expectation {
+    /// More than others: an index leads to many blocks.
+    Often,
     /// As likely as any.
     Normal,
     /// Less: a scan passes by.
@@ -279,7 +282,11 @@ impl BlockCache {
         let at = shard.slots.len();
         shard.by_key.insert(key, at);
         shard.bytes += bytes;
-        let rounds = u8::from(expectation == Expectation::Normal);
+        let rounds = match expectation {
+            Expectation::Often => ROUNDS_MAX,
+            Expectation::Normal => 1,
+            Expectation::Scan => 0,
+        };
         shard.slots.push(Slot {
             key,
             block,

@@ -25,6 +25,7 @@ mod check;
 mod compress;
 mod data_iter;
 mod direct;
+mod leaves;
 mod loader;
 mod reader;
 mod run;

@@ -546,3 +546,32 @@ fn a_hit_reads_one_data_block_and_hardly_ever_another() {
     let wrong = grown(counters::FILTER_FALSE_POSITIVES);
     assert!(wrong * 100 <= hits * 5, "{wrong} false for {hits} hits");
 }
+
+#[test]
+fn a_cold_get_waits_for_one_block_and_hardly_ever_for_an_index() {
+    const ROWS: u64 = 12_000;
+    let setup = Setup::sized(MIB, 2 * MIB, false);
+    let mut store = Store::new(&setup, 192 * MIB, None, registry());
+    let options = TreeOptions {
+        block_bytes: 4096,
+        ..TreeOptions::default()
+    };
+    let tree = store.engine().create_tree("tree", &options);
+    let tree = tree.expect("the tree is made");
+    put_pages(store.engine(), tree, (0..ROWS).map(|n| n * 7919 % ROWS));
+    store.next_life(stitch_kv::conformance::Ending::Closed);
+    let engine = store.engine();
+    let before = engine.counters();
+    let gets = 1000;
+    for n in 0..gets {
+        let key = (n * 6151 % ROWS).to_be_bytes();
+        assert!(engine.get(tree, &key, None).expect("reads").is_some());
+    }
+    let grown = since(engine, &before);
+    assert_eq!(grown(counters::DATA_BLOCKS_READ), gets);
+    let index = grown("device.reads") - gets;
+    assert!(
+        index * 100 <= gets * 5,
+        "{index} reads of indexes for {gets} rows"
+    );
+}

@@ -60,6 +60,27 @@ fn a_block_in_use_outlives_a_scan() {
 }
 
 #[test]
+fn what_is_wanted_often_outlives_what_was_read_once() {
+    let cache = BlockCache::new(1 << 20);
+    let mut kept = [0, 0];
+    for (slot, expectation) in [Expectation::Normal, Expectation::Often]
+        .into_iter()
+        .enumerate()
+    {
+        let first = slot as u64 * 10_000;
+        cache.insert(key(first), block(10_000), expectation);
+        for n in first + 1..first + 2000 {
+            cache.insert(key(n), block(10_000), Expectation::Normal);
+            if cache.glance(&key(first)).is_some() {
+                kept[slot] = n - first;
+            }
+        }
+    }
+    assert!(kept[1] > 2 * kept[0], "{kept:?}");
+    assert!(kept[1] < 1900, "not for ever: {kept:?}");
+}
+
+#[test]
 fn a_block_larger_than_a_shard_is_not_kept() {
     let cache = BlockCache::new(1 << 20);
     cache.insert(key(0), block(1 << 20), Expectation::Normal);

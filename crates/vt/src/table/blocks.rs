@@ -94,10 +94,10 @@ impl TableBlocks {
                 self.root.as_ref().and_then(|root| root.inside.clone())
             }
             RootIndex::Inside(_) => None,
-            RootIndex::Leaves(leaves) => match leaves.get(leaf_number) {
-                Some(leaf) => Some(self.loader.index(&leaf.block)?),
-                None => None,
-            },
+            RootIndex::Leaves(leaves) if leaf_number < leaves.len() => {
+                Some(self.loader.index(leaves, leaf_number)?)
+            }
+            RootIndex::Leaves(_) => None,
         };
         Ok(())
     }
@@ -161,9 +161,9 @@ impl BlockList for TableBlocks {
         self.entry += 1;
         if self.entry == leaf.len() {
             if let RootIndex::Leaves(leaves) = self.index()
-                && let Some(leaf) = leaves.get(self.leaf_number + 2)
+                && self.leaf_number + 2 < leaves.len()
             {
-                self.loader.prefetch_index(&leaf.block);
+                self.loader.prefetch_index(leaves, self.leaf_number + 2);
             }
             return self.enter(self.leaf_number + 1);
         }

@@ -73,7 +73,7 @@ pub(super) fn contradiction(field: &'static str, expected: String, found: String
 const PAGE_BYTES: usize = 4096;
 
 /// Memory that begins at a page, for a row of blocks.
-struct PageBuffer {
+pub(super) struct PageBuffer {
     offset: u64,
     bytes: Vec<u8>,
     start: usize,
@@ -81,7 +81,7 @@ struct PageBuffer {
 
 impl PageBuffer {
     /// For what lies at `offset`.
-    fn new(offset: u64, len_bytes: u64) -> Self {
+    pub(super) fn new(offset: u64, len_bytes: u64) -> Self {
         let len = usize::try_from(len_bytes).expect("a window is bounded");
         let bytes = vec![0; len + PAGE_BYTES];
         let start = bytes.as_ptr().align_offset(PAGE_BYTES);
@@ -93,7 +93,7 @@ impl PageBuffer {
         }
     }
 
-    fn wanted(&mut self) -> Wanted<'_> {
+    pub(super) fn wanted(&mut self) -> Wanted<'_> {
         let end = self.bytes.len() - PAGE_BYTES + self.start;
         Wanted {
             offset: self.offset,
@@ -102,7 +102,7 @@ impl PageBuffer {
     }
 
     /// Its offset and its bytes.
-    fn finish(self) -> (u64, Bytes) {
+    pub(super) fn finish(self) -> (u64, Bytes) {
         let end = self.bytes.len() - PAGE_BYTES + self.start;
         (self.offset, Bytes::from(self.bytes).slice(self.start..end))
     }
@@ -138,15 +138,21 @@ impl Loader {
         Ok(Content { flags, payload })
     }
 
-    fn read(&self, ptr: &BlockPtr, kind: BlockKind) -> Result<Content, VtError> {
-        let mut buffer = vec![0; ptr.len_bytes as usize];
-        self.volume.read(ptr.addr, &mut buffer)?;
-        self.check(buffer.into(), ptr, kind)
-    }
-
     /// Reads a block that is never compressed.
     pub(super) fn read_plain(&self, ptr: &BlockPtr, kind: BlockKind) -> Result<Bytes, VtError> {
-        let content = self.read(ptr, kind)?;
+        let mut buffer = vec![0; ptr.len_bytes as usize];
+        self.volume.read(ptr.addr, &mut buffer)?;
+        self.open_plain(buffer.into(), ptr, kind)
+    }
+
+    /// Checks a block that is never compressed: `buffer` is exactly the block.
+    pub(super) fn open_plain(
+        &self,
+        buffer: Bytes,
+        ptr: &BlockPtr,
+        kind: BlockKind,
+    ) -> Result<Bytes, VtError> {
+        let content = self.check(buffer, ptr, kind)?;
         if content.flags != 0 {
             let found = content.flags.to_string();
             let error = contradiction("block flags", "0".to_owned(), found);
@@ -155,7 +161,7 @@ impl Loader {
         Ok(content.payload)
     }
 
-    fn own_key(&self, addr: u64) -> BlockKey {
+    pub(super) fn own_key(&self, addr: u64) -> BlockKey {
         let origin = self.id;
         BlockKey { origin, addr }
     }
@@ -177,7 +183,7 @@ impl Loader {
             .map_err(|e| self.damaged(addr, e))?;
         let root = Arc::new(root);
         let cached = CachedBlock::Root(Arc::clone(&root));
-        self.cache.insert(key, cached, Expectation::Normal);
+        self.cache.insert(key, cached, Expectation::Often);
         Ok(root)
     }
 
@@ -209,28 +215,6 @@ impl Loader {
             inside,
             memory_bytes,
         })
-    }
-
-    /// An index block.
-    pub(super) fn index(&self, ptr: &BlockPtr) -> Result<Arc<IndexBlock>, VtError> {
-        let key = self.own_key(ptr.addr);
-        if let Some(CachedBlock::Index(index)) = self.cache.get(&key) {
-            return Ok(index);
-        }
-        let payload = self.read_plain(ptr, BlockKind::TableIndex)?;
-        let memory_bytes = ptr.len_bytes as usize;
-        let index = IndexBlock::new(payload, memory_bytes);
-        let index = Arc::new(index.map_err(|e| self.damaged(ptr.addr, e))?);
-        let cached = CachedBlock::Index(Arc::clone(&index));
-        self.cache.insert(key, cached, Expectation::Normal);
-        Ok(index)
-    }
-
-    /// Says that an index block will be wanted soon.
-    pub(super) fn prefetch_index(&self, ptr: &BlockPtr) {
-        if self.cache.glance(&self.own_key(ptr.addr)).is_none() {
-            self.volume.prefetch(ptr.addr, u64::from(ptr.len_bytes));
-        }
     }
 
     /// A data block, for a point read.

@@ -1,0 +1,109 @@
+//! Reading index blocks: with one that is missing come those beside it.
+//!
+//! The index blocks of a table lie one after the other, and lead to far more bytes than they have. So a cold
+//! store soon has its index in the cache, while it has room, and a point read has one block to wait for
+//! and not two.
+
+use super::block::IndexBlock;
+use super::loader::{Loader, PageBuffer};
+use crate::VtError;
+use crate::cache::{CachedBlock, Expectation};
+use bytes::Bytes;
+use std::ops::Range;
+use std::sync::Arc;
+use stitch_format::vt_index::BlockPtr;
+use stitch_format::vt_root::Leaf;
+use stitch_volume::BlockKind;
+
+/// Index blocks within so many bytes are read together. It takes a disk less than twice as long as one of
+/// them.
+const GROUP_BYTES: u64 = 128 << 10;
+
+impl Loader {
+    /// An index block of the table, whose index blocks are `leaves`.
+    ///
+    /// # Panics
+    /// If there is no block `at`.
+    pub(super) fn index(&self, leaves: &[Leaf], at: usize) -> Result<Arc<IndexBlock>, VtError> {
+        let ptr = &leaves[at].block;
+        if let Some(CachedBlock::Index(index)) = self.cache.get(&self.own_key(ptr.addr)) {
+            return Ok(index);
+        }
+        let group = self.group(leaves, at);
+        // What is wrong with a neighbour is nothing to who wants this one.
+        if group.len() > 1
+            && let Some(index) = self.read_group(&leaves[group.clone()], at - group.start)
+        {
+            return Ok(index);
+        }
+        let payload = self.read_plain(ptr, BlockKind::TableIndex)?;
+        self.keep_index(ptr, payload)
+    }
+
+    /// Says that an index block will be wanted soon.
+    pub(super) fn prefetch_index(&self, leaves: &[Leaf], at: usize) {
+        if self
+            .cache
+            .glance(&self.own_key(leaves[at].block.addr))
+            .is_none()
+        {
+            let group = &leaves[self.group(leaves, at)];
+            let (start, end) = (group[0].block.addr, group[group.len() - 1].block.end());
+            self.volume.prefetch(start, end - start);
+        }
+    }
+
+    /// The index blocks that are read with one: those beside it that push nothing out of the cache. A
+    /// table is divided into groups once for all, so that no group is read for another's sake.
+    fn group(&self, leaves: &[Leaf], at: usize) -> Range<usize> {
+        let number = |leaf: &Leaf| leaf.block.addr.wrapping_sub(leaves[0].block.addr) / GROUP_BYTES;
+        let belongs = |other: &Leaf| {
+            let bytes = other.block.len_bytes as usize + size_of::<IndexBlock>();
+            number(other) == number(&leaves[at])
+                && self.cache.has_room(&self.own_key(other.block.addr), bytes)
+        };
+        let follow = |pair: &[Leaf]| pair[0].block.end() == pair[1].block.addr;
+        let (mut start, mut end) = (at, at + 1);
+        while end < leaves.len() && follow(&leaves[end - 1..=end]) && belongs(&leaves[end]) {
+            end += 1;
+        }
+        while start > 0 && follow(&leaves[start - 1..=start]) && belongs(&leaves[start - 1]) {
+            start -= 1;
+        }
+        start..end
+    }
+
+    /// Reads index blocks that lie one after the other, and keeps those that are sound. Answers the one
+    /// that is wanted, if it is.
+    fn read_group(&self, group: &[Leaf], wanted: usize) -> Option<Arc<IndexBlock>> {
+        let (first, last) = (&group[0].block, &group[group.len() - 1].block);
+        let mut buffer = PageBuffer::new(first.addr, last.end() - first.addr);
+        self.volume.read_once(&mut [buffer.wanted()]).ok()?;
+        let (offset, bytes) = buffer.finish();
+        let mut found = None;
+        for (number, leaf) in group.iter().enumerate() {
+            let ptr = &leaf.block;
+            let start = usize::try_from(ptr.addr - offset).expect("within a group");
+            // Each has a buffer of its own, so that one does not keep all alive.
+            let block = Bytes::copy_from_slice(&bytes[start..start + ptr.len_bytes as usize]);
+            let payload = self.open_plain(block, ptr, BlockKind::TableIndex);
+            let index = payload.and_then(|payload| self.keep_index(ptr, payload));
+            if number == wanted {
+                found = index.ok();
+            }
+        }
+        found
+    }
+
+    fn keep_index(&self, ptr: &BlockPtr, payload: Bytes) -> Result<Arc<IndexBlock>, VtError> {
+        let index = IndexBlock::new(payload, ptr.len_bytes as usize);
+        let index = Arc::new(index.map_err(|e| self.damaged(ptr.addr, e))?);
+        let cached = CachedBlock::Index(Arc::clone(&index));
+        self.cache
+            .insert(self.own_key(ptr.addr), cached, Expectation::Often);
+        Ok(index)
+    }
+}
+
+#[cfg(test)]
+mod tests;
