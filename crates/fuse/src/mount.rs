@@ -229,6 +229,8 @@ pub fn is_dead(path: &Path) -> Result<bool, MountError> {
         OsError::NOTCONN,
         // It went while it was asked.
         OsError::CONNABORTED,
+        // The same, where requests come by `io_uring`.
+        OsError::CANCELED,
     ];
     let error = rustix::fs::statfs(&path).err();
     Ok(is_fuse && error.is_some_and(|error| gone.contains(&error)))
