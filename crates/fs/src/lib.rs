@@ -17,6 +17,7 @@ mod acl;
 mod attr;
 mod change;
 mod data;
+mod detach;
 mod dir;
 mod error;
 pub mod fsck;

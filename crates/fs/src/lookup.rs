@@ -137,6 +137,7 @@ impl FileSystem {
     pub fn lookup(&self, at: DirName<'_>) -> FsResult<Attr> {
         let dir = self.dir(at.parent)?;
         match at.name {
+            _ if dir.head.nlink == 0 && at.name != b"." => return Err(FsError::NotFound),
             b"." => return self.look_up_known(at.parent),
             b".." => return self.look_up_known(dir.parent().ok_or(FsError::NotFound)?),
             b"" => return Err(FsError::NotFound),

@@ -1,6 +1,7 @@
 //! The file system as a whole: made, opened, synced, closed.
 
 use crate::change::Change;
+use crate::detach::Detached;
 use crate::inode::{Hold, Inode, Inodes, Location};
 use crate::lock::Locks;
 use crate::schema::{FIRST_INO, Store};
@@ -37,6 +38,7 @@ pub struct FileSystem {
     pub(crate) inode_count: AtomicU64,
     numbers: Mutex<Numbers>,
     forgotten: Mutex<Vec<InodeHead>>,
+    pub(crate) detached: Detached,
 }
 
 /// Inode numbers that may be handed out.
@@ -120,6 +122,7 @@ impl FileSystem {
             inode_count: AtomicU64::new(inode_count),
             numbers: Mutex::new(Numbers { next, end: next }),
             forgotten: Mutex::default(),
+            detached: Detached::default(),
         };
         if !fs.options.read_only {
             fs.reclaim_after_crash()?;
@@ -243,22 +246,29 @@ impl FileSystem {
             if heads.is_empty() {
                 return Ok(done);
             }
-            if let Err(error) = self.purge_all(&heads) {
-                self.forgotten.lock().extend(heads);
-                return Err(error);
+            match self.purge_all(&heads) {
+                Ok(count) => done += count,
+                Err(error) => {
+                    self.forgotten.lock().extend(heads);
+                    return Err(error);
+                }
             }
-            done += heads.len();
         }
     }
 
-    fn purge_all(&self, heads: &[InodeHead]) -> FsResult<()> {
+    fn purge_all(&self, heads: &[InodeHead]) -> FsResult<usize> {
         let mut change = Change::giving_back(self);
+        let mut count = 0;
         for head in heads {
-            change.purge(head, true);
-            let key = fs_key::orphan(head.ino);
-            change.changes.delete(self.store.sys, &key);
+            if self.is_bare(head)? {
+                change.purge(head, true);
+                let key = fs_key::orphan(head.ino);
+                change.changes.delete(self.store.sys, &key);
+                count += 1;
+            }
         }
-        change.commit()
+        change.commit()?;
+        Ok(count)
     }
 
     fn reclaim_after_crash(&self) -> FsResult<()> {
@@ -274,13 +284,15 @@ impl FileSystem {
             let mut change = Change::giving_back(self);
             let mut heads = Vec::new();
             for &ino in inos {
-                change.changes.delete(self.store.sys, &fs_key::orphan(ino));
-                if let Some((head, _)) = self.store.own_row(ino)?
-                    && head.nlink == 0
-                {
+                let row = self.store.own_row(ino)?.map(|(head, _)| head);
+                if let Some(head) = row.filter(|head| head.nlink == 0) {
+                    if !self.is_bare(&head)? {
+                        continue;
+                    }
                     change.purge(&head, true);
                     heads.push(head);
                 }
+                change.changes.delete(self.store.sys, &fs_key::orphan(ino));
             }
             match change.commit() {
                 Ok(()) => found += heads.len(),

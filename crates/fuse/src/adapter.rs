@@ -21,6 +21,7 @@ mod prune;
 mod reclaim;
 mod report;
 mod setid;
+mod trees;
 
 use stitch_base::Ino;
 use stitch_base::sync::Arc;
@@ -45,6 +46,8 @@ use chore::Chore;
 use convert::Owner;
 pub use report::RootReport;
 use setid::AttrCache;
+pub use trees::REMOVE_TREE_XATTR;
+use trees::Trees;
 
 /// Bytes that one COPY_FILE_RANGE copies at most: the caller asks again, and no worker is held up.
 const COPY_SIZE_MAX: u64 = 64 << 20;
@@ -74,6 +77,7 @@ pub struct Adapter {
     options: AdapterOptions,
     reclaiming: Chore,
     pruning: Chore,
+    trees: Trees,
     attr_cache: AttrCache,
     reports: Vec<RootReport>,
 }
@@ -115,6 +119,7 @@ impl Adapter {
             options,
             reclaiming: reclaim::chore(),
             pruning: prune::chore(),
+            trees: Trees::new(),
             attr_cache: AttrCache::default(),
             reports: Vec::new(),
         }
@@ -177,9 +182,13 @@ impl Handler for Adapter {
         self.attr_cache.connect(notifier);
         reclaim::start(&self.reclaiming, &self.fs);
         prune::start(&self.pruning, &self.fs, notifier);
+        if !self.fs.is_read_only() {
+            self.trees.start(&self.fs);
+        }
     }
 
     fn destroy(&self) {
+        self.trees.stop();
         self.pruning.stop();
         self.reclaiming.stop();
     }
@@ -283,9 +292,18 @@ impl Handler for Adapter {
 
     fn rmdir(&self, context: &Context<'_>, parent: Ino, name: &[u8]) -> Answer<()> {
         let at = DirName::new(parent, name);
-        self.fs
-            .remove_dir(&self.actor(context).caller(), at)
-            .or_errno()
+        let actor = self.actor(context);
+        if let Some(announced) = self.trees.take(context) {
+            match self.fs.remove_tree(&actor.caller(), at, Some(announced)) {
+                // Another directory has that name by now.
+                Err(FsError::NotFound) => {}
+                removed => {
+                    self.trees.note();
+                    return removed.or_errno();
+                }
+            }
+        }
+        self.fs.remove_dir(&actor.caller(), at).or_errno()
     }
 
     fn rename(&self, context: &Context<'_>, parent: Ino, args: &Rename<'_>) -> Answer<()> {
@@ -403,6 +421,9 @@ impl Handler for Adapter {
     fn setxattr(&self, context: &Context<'_>, ino: Ino, args: &SetXattr<'_>) -> Answer<()> {
         if let Some(report) = self.report(ino, args.name) {
             return report.request(context, args.value);
+        }
+        if args.name == REMOVE_TREE_XATTR.as_bytes() {
+            return self.trees.announce(context, ino);
         }
         self.xattrs()?;
         let mode = match args.flags {

@@ -18,6 +18,7 @@ mod mkfs;
 mod mount;
 mod options;
 mod output;
+mod rmtree;
 mod shrink;
 mod size;
 mod stats;
@@ -53,6 +54,7 @@ enum Command {
     Stats(stats::Args),
     Defrag(defrag::Args),
     Trim(trim::Args),
+    Rmtree(rmtree::Args),
     Grow(grow::Args),
     Shrink(shrink::Args),
 }
@@ -112,6 +114,7 @@ pub(crate) fn run(args: Vec<OsString>) -> ExitCode {
         Command::Stats(args) => stats::run(&args),
         Command::Defrag(args) => defrag::run(&args),
         Command::Trim(args) => trim::run(&args),
+        Command::Rmtree(args) => rmtree::run(&args),
         Command::Grow(args) => grow::run(&args),
         Command::Shrink(args) => shrink::run(&args),
     };

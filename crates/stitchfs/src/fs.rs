@@ -85,12 +85,19 @@ impl std::fmt::Debug for Files {
 }
 
 impl Files {
-    /// The file system of a store that is open.
+    /// The file system of a store that is open. Goes on with the removal of trees that an earlier life has
+    /// not ended.
     ///
     /// # Errors
     /// [`StoreError::NoFileSystem`]; see [`StoreError`].
     pub fn of(store: Store) -> Result<Self, StoreError> {
         let fs = store.file_system()?;
+        if fs.detached_dirs() > 0
+            && let Err(error) = fs.empty_detached(u64::MAX)
+        {
+            // Nobody has asked for it; it is there to be used all the same.
+            tracing::warn!(%error, "a removed tree gives no space back; tried again at the next open");
+        }
         let open = Arc::new(Open { fs, store });
         Ok(Self { open })
     }

@@ -179,8 +179,13 @@ impl Report {
         for (name, value) in self.store.counters() {
             counters.insert(name, json!(value));
         }
-        let known = self.fs.known_inodes();
-        counters.insert("fs.known_inodes".to_owned(), json!(known));
+        for (name, value) in [
+            ("fs.known_inodes", self.fs.known_inodes() as u64),
+            (crate::DETACHED_DIRS, self.fs.detached_dirs() as u64),
+            (crate::DETACHED_REMOVED, self.fs.detached_removed()),
+        ] {
+            counters.insert(name.to_owned(), json!(value));
+        }
         let served = self.served.lock().clone();
         if let Some(requests) = &served.requests {
             let requests = requests.snapshot();

@@ -76,3 +76,9 @@ pub struct LibraryPage;
 /// Name of the extended attribute of a mount's root directory that takes requests to work on the
 /// space of the store, as JSON, and answers how the last one goes. For the same callers.
 pub const JOB_XATTR: &str = "stitchfs.job";
+
+/// Counter of a daemon: directories of removed trees that are not empty yet, as far as they are known. With
+/// 0, the space of all removed trees was given back.
+pub const DETACHED_DIRS: &str = "fs.detached_dirs";
+/// Counter of a daemon: entries of removed trees that are gone since the store was mounted.
+pub const DETACHED_REMOVED: &str = "fs.detached_removed";

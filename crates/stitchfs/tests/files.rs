@@ -182,3 +182,28 @@ fn threads_share_a_directory() {
         assert_eq!(files.root().read(&name).unwrap(), name.as_bytes());
     }
 }
+
+#[test]
+fn trees_are_removed_with_all_that_is_in_them() {
+    let files = files();
+    let root = files.root();
+    let used = |files: &Files| {
+        let stat = files.space().unwrap();
+        stat.inodes - stat.inodes_free
+    };
+    let before = used(&files);
+    root.make_dir("top").unwrap();
+    root.make_dir("top/in").unwrap();
+    root.write("top/in/file", &[7; 100_000]).unwrap();
+    let open = root.open("top/in/file").unwrap();
+    assert_eq!(kind(root.remove_tree("top/in/file")), ErrorKind::Invalid);
+    root.remove_tree("top").unwrap();
+    assert_eq!(kind(root.stat("top")), ErrorKind::NotFound);
+    let mut out = Vec::new();
+    assert_eq!(open.read_at(0, 200_000, &mut out).unwrap(), 100_000);
+    drop(open);
+    files.sync().unwrap();
+    assert_eq!(used(&files), before);
+    let checked = files.store().check(&mut |_, _| ()).unwrap();
+    assert!(checked.findings.is_empty(), "{:?}", checked.findings);
+}

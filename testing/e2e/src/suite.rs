@@ -10,6 +10,7 @@ mod memory;
 mod pjdfstest;
 mod realwork;
 mod requests;
+mod rmtree;
 mod users;
 
 use crate::harness::report::Case;
@@ -18,6 +19,7 @@ use crate::harness::report::Case;
 pub(crate) const ALL: &[(&str, &[Case])] = &[
     ("users", users::CASES),
     ("requests", requests::CASES),
+    ("rmtree", rmtree::CASES),
     ("differential", differential::CASES),
     ("pjdfstest", pjdfstest::CASES),
     ("fsx", fsx::CASES),

@@ -7,5 +7,6 @@ mod costs;
 mod model;
 mod names;
 mod threads;
+mod trees;
 mod twin;
 mod xattrs;

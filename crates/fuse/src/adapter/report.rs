@@ -56,7 +56,8 @@ impl RootReport {
     }
 }
 
-fn check_caller(context: &Context<'_>) -> Answer<()> {
+/// Root and the user of the daemon may, nobody else.
+pub(super) fn check_caller(context: &Context<'_>) -> Answer<()> {
     let uid = context.caller.uid;
     if uid != 0 && uid != rustix::process::geteuid().as_raw() {
         return Err(Errno::EACCES);

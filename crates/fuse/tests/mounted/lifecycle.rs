@@ -91,7 +91,10 @@ fn a_busy_session_can_be_stopped() {
     session.stop().unwrap();
     assert_eq!(mounted_at(dir.path()).unwrap(), None);
     let refused = std::io::Write::write(&mut file, b"x").unwrap_err();
-    assert!([libc::ENOTCONN, libc::ECONNABORTED, libc::ECANCELED].contains(&refused.raw_os_error().unwrap()));
+    assert!(
+        [libc::ENOTCONN, libc::ECONNABORTED, libc::ECANCELED]
+            .contains(&refused.raw_os_error().unwrap())
+    );
 }
 
 #[test]

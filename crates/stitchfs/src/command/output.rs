@@ -56,6 +56,19 @@ pub(super) fn progress(what: &'static str) -> ProgressBar {
     bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }
 
+/// A count that grows, where nobody knows how far: on a terminal only.
+pub(super) fn spinner(what: &'static str) -> ProgressBar {
+    let bar = progress(what);
+    let style = ProgressStyle::with_template("{spinner} {msg} {human_pos}");
+    bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()))
+}
+
+/// Moves a count.
+pub(super) fn advance_count(bar: &ProgressBar, count: u64) {
+    bar.set_position(count);
+    bar.tick();
+}
+
 /// Moves a bar.
 pub(super) fn advance(bar: &ProgressBar, done: u64, total: u64) {
     bar.set_length(total.max(1));

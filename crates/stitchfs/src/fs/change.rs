@@ -136,6 +136,25 @@ impl Dir {
         Ok(self.hold.open().fs.remove_dir(&Caller::ROOT, end.at()?)?)
     }
 
+    /// Removes a directory with all that is in it.
+    ///
+    /// The name goes in one step, whatever the size; then what was below it is removed, which takes as long
+    /// as the tree is large. If that ends early, by a crash or an error, the next [`Files::open`] or
+    /// mount goes on with it.
+    ///
+    /// [`Files::open`]: super::Files::open
+    ///
+    /// # Errors
+    /// [`NotFound`](crate::ErrorKind::NotFound), [`Invalid`](crate::ErrorKind::Invalid) for what is no
+    /// directory.
+    pub fn remove_tree(&self, path: impl AsRef<Path>) -> Result<(), StoreError> {
+        let fs = &self.hold.open().fs;
+        let end = self.hold.parent_of(path.as_ref())?;
+        fs.remove_tree(&Caller::ROOT, end.at()?, None)?;
+        fs.empty_detached(u64::MAX)?;
+        Ok(())
+    }
+
     /// Sets permission bits.
     ///
     /// # Errors

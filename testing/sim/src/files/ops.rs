@@ -47,6 +47,9 @@ pub enum What {
     RemoveDir {
         path: String,
     },
+    RemoveTree {
+        path: String,
+    },
     Rename {
         source: String,
         target: String,
@@ -109,6 +112,8 @@ pub enum What {
 const NAMES: [&str; 7] = ["a", "b", "c", "d", "e", "f", LONG];
 const LONG: &str = "a name that is rather longer than others, as names of music and of papers are, \
     so that keys of very different lengths meet in one directory, and blocks hold few of them";
+/// Entries of removed trees that one `Reclaim` removes, about: so that crashes find some left.
+const EMPTIED: u64 = 2;
 const XATTRS: [&str; 3] = ["user.one", "user.two", "trusted.three"];
 
 fn small(rng: &mut Rng, bound: u64) -> usize {
@@ -227,6 +232,7 @@ fn change_names(path: String, other: String, new: String, rng: &mut Rng) -> What
             path,
             is_open: rng.one_in(3),
         },
+        2 if rng.one_in(3) => What::RemoveTree { path },
         2 => What::RemoveDir { path },
         3 | 4 => {
             let modes = [
@@ -343,6 +349,7 @@ pub(super) fn run(fs: &FileSystem, op: &FsOp, held: &mut Vec<stitch_base::Ino>) 
             Ok(())
         }),
         What::RemoveDir { path } => with_name(fs, path, |at| fs.remove_dir(root, at)),
+        What::RemoveTree { path } => with_name(fs, path, |at| fs.remove_tree(root, at, None)),
         What::Rename {
             source,
             target,
@@ -352,7 +359,10 @@ pub(super) fn run(fs: &FileSystem, op: &FsOp, held: &mut Vec<stitch_base::Ino>) 
         }),
         What::Sync => fs.sync(),
         What::SyncFile { path } => with_path(fs, path, |ino| fs.sync_inode(ino)),
-        What::Reclaim => fs.reclaim().map(|_| ()),
+        What::Reclaim => {
+            fs.reclaim()?;
+            fs.empty_detached(EMPTIED).map(drop)
+        }
         What::Step => Ok(()),
         what => change(fs, what),
     }

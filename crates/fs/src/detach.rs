@@ -1,0 +1,261 @@
+//! Removing whole trees: the tree's name goes in one step, what was below it afterwards.
+//!
+//! 1. *Detach*: one batch takes the name away, and makes the directory an orphan whose entries are still
+//!    there. It costs the same for any tree. Nobody can come to the tree any more; who is inside finds
+//!    the detached directory empty.
+//! 2. *Empty*: entry by entry, each in a batch of its own as an `unlink` is. A directory in it is detached
+//!    in its turn, so that how far the work has come is in the list of orphans, and a crash loses
+//!    nothing of it.
+//!
+//! Invariant: a directory in the list of orphans has no name and takes no new entries. It stays in the list
+//! until it is empty.
+
+use crate::change::Change;
+use crate::inode::{Inode, Location};
+use crate::lookup::check_name;
+use crate::system::FileSystem;
+use crate::{Caller, DirName, FsError, FsResult};
+use bytes::Bytes;
+use stitch_base::Ino;
+use stitch_base::sync::Mutex;
+use stitch_base::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use stitch_format::fs_inode::{FileKind, InodeHead};
+use stitch_format::fs_key;
+
+/// Entries that are looked at with one scan.
+const SLICE: usize = 128;
+
+/// The directories that are to be emptied.
+///
+/// The last one goes first, so that a tree is worked off from below, and the list is at most a slice
+/// for each level of it.
+#[derive(Debug, Default)]
+pub(crate) struct Detached {
+    waiting: Mutex<Vec<Ino>>,
+    /// Taken from the list, and not done.
+    busy: AtomicUsize,
+    removed: AtomicU64,
+}
+
+impl Detached {
+    pub(crate) fn push(&self, ino: Ino) {
+        self.waiting.lock().push(ino);
+    }
+
+    fn take(&self) -> Option<Ino> {
+        let mut waiting = self.waiting.lock();
+        let ino = waiting.pop()?;
+        self.busy.fetch_add(1, Ordering::Relaxed);
+        Some(ino)
+    }
+
+    fn done(&self) {
+        let before = self.busy.fetch_sub(1, Ordering::Relaxed);
+        debug_assert!(before > 0, "it was taken");
+    }
+
+    /// Directories that are not empty yet, as far as is known.
+    fn count(&self) -> usize {
+        let waiting = self.waiting.lock();
+        waiting.len() + self.busy.load(Ordering::Relaxed)
+    }
+}
+
+impl FileSystem {
+    /// Removes a directory and all that is in it. If `expected` is given and the name stands for another
+    /// inode, nothing is done.
+    ///
+    /// Only the rights on the directory that the name is in are looked at: who may remove the name takes
+    /// all below it along, also what belongs to others or is immutable.
+    ///
+    /// # Errors
+    /// [`FsError::NotFound`], also where another inode was expected; [`FsError::NotDir`],
+    /// [`FsError::Invalid`] for `.` and `..`, [`FsError::Perm`], [`FsError::ReadOnly`].
+    ///
+    /// # Cost
+    /// As one [`Self::remove_dir`], whatever the size. The space comes back with
+    /// [`Self::empty_detached`].
+    ///
+    /// # Durability
+    /// The removal as a whole is as durable as any operation: after a crash the tree is there, or it is gone
+    /// and the next life goes on with giving back its space.
+    pub fn remove_tree(
+        &self,
+        caller: &Caller<'_>,
+        at: DirName<'_>,
+        expected: Option<Ino>,
+    ) -> FsResult<()> {
+        self.check_writable()?;
+        self.dir(at.parent)?;
+        check_name(at.name)?;
+        let rename = self.locks.rename();
+        let mut names = self.locks.dirs_write(&rename, &[at.parent]);
+        let ino = self.dentry(at)?.ino;
+        if expected.is_some_and(|expected| expected != ino) {
+            return Err(FsError::NotFound);
+        }
+        self.locks.add_dir(&rename, &mut names, ino);
+        let _inodes = self.locks.inodes_write(&[at.parent, ino]);
+        let dir = self.dir_to_change(caller, at.parent)?;
+        let (inode, _) = self.inode_of(at)?;
+        if !inode.is_dir() {
+            return Err(FsError::NotDir);
+        }
+        self.check_may_remove(caller, &dir, &inode)?;
+        let now = self.now();
+        let mut change = Change::giving_back(self);
+        change.delete_entry(at.parent, at.name);
+        change.detach(&inode, now);
+        let mut parent = dir.head;
+        parent.nlink = parent.nlink.saturating_sub(1);
+        parent.mtime = now;
+        parent.ctime = now;
+        change.attrs(&dir, &parent)?;
+        change.commit()?;
+        self.detached.push(ino);
+        Ok(())
+    }
+
+    /// Directories of removed trees that are still to be emptied, as far as they are known yet; 0 if all
+    /// space of removed trees was given back.
+    #[must_use]
+    pub fn detached_dirs(&self) -> usize {
+        self.detached.count()
+    }
+
+    /// How many entries of removed trees are gone since the file system was opened.
+    #[must_use]
+    pub fn detached_removed(&self) -> u64 {
+        self.detached.removed.load(Ordering::Relaxed)
+    }
+
+    /// Goes on with what is below removed directories, for at most about `count_max` entries. To be called by
+    /// a thread of its own while [`Self::detached_dirs`] says that there is something to do. Answers
+    /// how many entries are gone.
+    ///
+    /// # Errors
+    /// [`FsError::Storage`], [`FsError::NoSpace`], [`FsError::Corrupt`]: what is not done is still queued,
+    /// the next call goes on with it.
+    pub fn empty_detached(&self, count_max: u64) -> FsResult<u64> {
+        let mut gone = 0;
+        while gone < count_max {
+            let Some(ino) = self.detached.take() else {
+                break;
+            };
+            let slice = self.empty_slice(ino);
+            if slice.is_err() {
+                // Perhaps once more than it was; whoever finds it gone has nothing to do.
+                self.detached.push(ino);
+            }
+            self.detached.done();
+            let count = slice? as u64;
+            self.detached.removed.fetch_add(count, Ordering::Relaxed);
+            gone += count;
+        }
+        Ok(gone)
+    }
+
+    /// Removes some entries of a detached directory, or the directory if there are none. Answers how many
+    /// entries. What is left is queued.
+    fn empty_slice(&self, dir: Ino) -> FsResult<usize> {
+        let names = self.some_names(dir)?;
+        if names.is_empty() {
+            self.end_detached(dir)?;
+            return Ok(0);
+        }
+        // Below the directories that are found now.
+        self.detached.push(dir);
+        for name in &names {
+            self.take_entry(DirName::new(dir, name))?;
+        }
+        Ok(names.len())
+    }
+
+    fn some_names(&self, dir: Ino) -> FsResult<Vec<Box<[u8]>>> {
+        let (start, end) = (fs_key::dentry_start(dir, 0), fs_key::after(dir));
+        let mut scan = self.store.scan(self.store.meta, &start, &end)?;
+        let mut names = Vec::new();
+        while names.len() < SLICE
+            && let Some((key, _)) = scan.next()?
+        {
+            let Some((_, name)) = fs_key::name_of(key) else {
+                return Err(FsError::Corrupt(format!(
+                    "directory {dir} has a row without name"
+                )));
+            };
+            names.push(Box::from(name));
+        }
+        Ok(names)
+    }
+
+    /// Removes one entry of a detached directory. A directory is detached and queued.
+    fn take_entry(&self, at: DirName<'_>) -> FsResult<()> {
+        let _names = self.locks.dir_write(at.parent);
+        let Some(dentry) = self.find_dentry(at)? else {
+            // Somebody inside has moved it away.
+            return Ok(());
+        };
+        let _inodes = self.locks.inodes_write(&[at.parent, dentry.ino]);
+        let (inode, dentry) = self.inode_of(at)?;
+        let now = self.now();
+        let mut change = Change::giving_back(self);
+        change.delete_entry(at.parent, at.name);
+        if inode.is_dir() {
+            change.detach(&inode, now);
+            change.commit()?;
+            self.detached.push(inode.head.ino);
+            return Ok(());
+        }
+        change.drop_name(&inode, now, dentry.tail())?;
+        change.commit()
+    }
+
+    /// Removes what is left of a detached directory without entries. If somebody knows it, it goes when it is
+    /// forgotten, as others do.
+    fn end_detached(&self, dir: Ino) -> FsResult<()> {
+        let _inode = self.locks.inode_write(dir);
+        if self.inodes.find(dir).is_some() {
+            return Ok(());
+        }
+        let mut change = Change::giving_back(self);
+        change.changes.delete(self.store.sys, &fs_key::orphan(dir));
+        if let Some((head, _)) = self.store.own_row(dir)? {
+            debug_assert_eq!(head.nlink, 0, "it has no name");
+            change.purge(&head, true);
+        }
+        change.commit()
+    }
+
+    /// Whether an orphan that nobody knows can go at once. A directory with entries is queued to be
+    /// emptied first.
+    pub(crate) fn is_bare(&self, head: &InodeHead) -> FsResult<bool> {
+        if head.kind != FileKind::Directory {
+            return Ok(true);
+        }
+        match self.check_empty(head.ino) {
+            Ok(()) => Ok(true),
+            Err(FsError::NotEmpty) => {
+                self.detached.push(head.ino);
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl Change<'_> {
+    /// Takes the name from a directory, whatever is in it, and makes it an orphan. The row of the name is
+    /// somebody else's to delete.
+    fn detach(&mut self, dir: &Inode, now: i64) {
+        debug_assert!(dir.is_dir(), "only directories have entries");
+        debug_assert!(
+            matches!(dir.location, Location::Entry { .. }),
+            "it has a name"
+        );
+        let mut orphan = dir.clone();
+        orphan.head.ctime = now;
+        orphan.head.nlink = 0;
+        self.count_inodes(-1);
+        self.put_orphan(&orphan, &Bytes::new());
+    }
+}

@@ -1,0 +1,159 @@
+//! Removing whole trees: announced by an attribute, done by RMDIR.
+//!
+//! Who wants a directory to be removed with all that is in it sets the attribute
+//! [`REMOVE_TREE_XATTR`] on it, which is not stored, and then calls `rmdir`. So the kernel does what it
+//! does for any `rmdir`: it checks the rights on the parent and that nothing is mounted there, forgets the
+//! names, and tells watchers. An announcement is good for the next RMDIR of the same thread, and for
+//! nothing else.
+//!
+//! What was in the tree is removed by a thread of its own, which works half of the time at most.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use stitch_base::Ino;
+use stitch_base::sync::{Arc, Mutex};
+use stitch_fs::FileSystem;
+
+use super::chore::{Chore, Left, Round};
+use super::report::check_caller;
+use crate::handler::{Answer, Context};
+
+/// Name of the attribute of a directory that announces that its next `rmdir` takes all below it along. For
+/// root and for the user of the daemon.
+pub const REMOVE_TREE_XATTR: &str = "stitchfs.rmtree";
+
+/// Announcements that are remembered.
+const ANNOUNCED_MAX: usize = 64;
+/// Entries removed in one go, about: some 10 ms.
+const SLICE: u64 = 1024;
+/// Between two slices.
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// What was announced: by which thread of which user, for what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Announced {
+    uid: u32,
+    thread: u32,
+    ino: Ino,
+}
+
+/// Trees that are to be removed.
+#[derive(Debug)]
+pub(super) struct Trees {
+    announced: Mutex<VecDeque<Announced>>,
+    emptying: Chore,
+}
+
+impl Trees {
+    /// No thread runs yet.
+    pub(super) fn new() -> Self {
+        Self {
+            announced: Mutex::default(),
+            emptying: Chore::new("fuse-trees", PAUSE),
+        }
+    }
+
+    /// Starts the thread, which goes on with what an earlier life has left.
+    pub(super) fn start(&self, fs: &Arc<FileSystem>) {
+        let shared = Arc::clone(fs);
+        self.emptying.start(move |round| empty(&shared, round));
+        if fs.detached_dirs() > 0 {
+            self.emptying.note();
+        }
+    }
+
+    pub(super) fn stop(&self) {
+        self.emptying.stop();
+    }
+
+    /// A tree was removed.
+    pub(super) fn note(&self) {
+        self.emptying.note();
+    }
+
+    /// Takes note of an announcement.
+    pub(super) fn announce(&self, context: &Context<'_>, ino: Ino) -> Answer<()> {
+        check_caller(context)?;
+        let mut announced = self.announced.lock();
+        let new = Announced {
+            uid: context.caller.uid,
+            thread: context.caller.pid,
+            ino,
+        };
+        announced.retain(|old| (old.uid, old.thread) != (new.uid, new.thread));
+        if announced.len() == ANNOUNCED_MAX {
+            announced.pop_front();
+        }
+        announced.push_back(new);
+        Ok(())
+    }
+
+    /// What this caller has announced; it is not announced any more.
+    pub(super) fn take(&self, context: &Context<'_>) -> Option<Ino> {
+        let mut announced = self.announced.lock();
+        let (uid, thread) = (context.caller.uid, context.caller.pid);
+        let found = announced
+            .iter()
+            .position(|old| (old.uid, old.thread) == (uid, thread))?;
+        announced.remove(found).map(|found| found.ino)
+    }
+}
+
+fn empty(fs: &FileSystem, round: Round) -> Left {
+    if round == Round::Last {
+        return Left::Nothing;
+    }
+    match fs.empty_detached(SLICE) {
+        Ok(_) if fs.detached_dirs() > 0 => Left::More,
+        Ok(_) => Left::Nothing,
+        Err(error) => {
+            tracing::warn!(%error, "a removed tree gives no space back; tried again after the next one");
+            Left::Nothing
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::errno::Errno;
+    use crate::handler::Caller;
+    use crate::wire::args::Groups;
+
+    fn context(uid: u32, pid: u32) -> Context<'static> {
+        Context {
+            caller: Caller { uid, gid: 0, pid },
+            unique: 1,
+            groups: Groups::default(),
+        }
+    }
+
+    #[test]
+    fn an_announcement_is_for_one_removal_by_one_thread() {
+        let trees = Trees::new();
+        trees.announce(&context(0, 10), Ino(5)).unwrap();
+        trees.announce(&context(0, 10), Ino(6)).unwrap();
+        trees.announce(&context(0, 11), Ino(7)).unwrap();
+        assert_eq!(trees.take(&context(1000, 10)), None);
+        assert_eq!(trees.take(&context(0, 10)), Some(Ino(6)));
+        assert_eq!(trees.take(&context(0, 10)), None);
+        assert_eq!(trees.take(&context(0, 11)), Some(Ino(7)));
+    }
+
+    #[test]
+    fn others_announce_nothing_and_few_are_remembered() {
+        let trees = Trees::new();
+        let other = rustix::process::geteuid().as_raw().wrapping_add(1000);
+        assert_eq!(
+            trees.announce(&context(other, 1), Ino(5)),
+            Err(Errno::EACCES)
+        );
+        for pid in 0..100 {
+            trees.announce(&context(0, pid), Ino(5)).unwrap();
+        }
+        assert_eq!(trees.announced.lock().len(), ANNOUNCED_MAX);
+        assert_eq!(trees.take(&context(0, 0)), None);
+        assert_eq!(trees.take(&context(0, 99)), Some(Ino(5)));
+    }
+}

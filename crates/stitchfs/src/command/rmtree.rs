@@ -1,0 +1,215 @@
+//! `stitchfs rmtree`: removes directories with all that is in them, each in one step.
+
+use super::{live, output};
+use anyhow::{Context, Result, anyhow, bail};
+use clap::Parser;
+use rustix::fs::XattrFlags;
+use rustix::io::Errno;
+use serde_json::json;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use stitch_base::clock::{Clock, SystemClock};
+use stitch_fuse::adapter::REMOVE_TREE_XATTR;
+use stitch_fuse::mount::table::{self, MountEntry};
+use stitchfs::{DETACHED_DIRS, DETACHED_REMOVED};
+
+const POLL: Duration = Duration::from_millis(50);
+/// How often it is tried again if another command of the same user comes between.
+const TRIES: usize = 5;
+
+const AFTER: &str = "\
+It takes as long for a million files as for one: the name goes at once, and the space comes back in the
+background, also after an unmount or a crash. Who may remove the directory itself takes all below it along,
+also what belongs to others or is immutable. Only root and the user who mounted may do this; `rm -r` is for
+everybody.";
+
+/// Remove directories with all that is in them, in one step each
+#[derive(Debug, Parser)]
+#[command(after_help = AFTER)]
+pub(super) struct Args {
+    /// Wait until the space has come back
+    #[arg(long)]
+    wait: bool,
+
+    /// Print what was removed as JSON
+    #[arg(long)]
+    json: bool,
+
+    /// Directories in a mount of StitchFS
+    #[arg(value_name = "DIR", required = true)]
+    paths: Vec<PathBuf>,
+}
+
+pub(super) fn run(args: &Args) -> Result<u8> {
+    // All are looked at before the first goes.
+    let mut trees = Vec::new();
+    for path in &args.paths {
+        trees.push(Tree::find(path)?);
+    }
+    let mut removed_before = Vec::new();
+    for tree in &trees {
+        if args.wait && !removed_before.iter().any(|(mount, _)| *mount == tree.mount) {
+            let (_, removed) = left(&tree.mount)?;
+            removed_before.push((tree.mount.clone(), removed));
+        }
+        tree.remove()?;
+    }
+    let mut entries = 0;
+    for (mount, before) in &removed_before {
+        entries += wait(mount, *before)?;
+    }
+    if args.json {
+        let paths: Vec<_> = trees
+            .iter()
+            .map(|tree| tree.path.to_string_lossy())
+            .collect();
+        let mut out = json!({ "removed": paths });
+        if args.wait {
+            out["entries"] = json!(entries);
+        }
+        output::print_json(&out)?;
+    }
+    Ok(0)
+}
+
+/// A directory that is to be removed.
+#[derive(Debug)]
+struct Tree {
+    /// Absolute, without links before the last name.
+    path: PathBuf,
+    /// Where its file system is mounted.
+    mount: PathBuf,
+}
+
+impl Tree {
+    fn find(given: &Path) -> Result<Self> {
+        let shown = given.display();
+        let Some(name) = given.file_name() else {
+            bail!("{shown}: has no name of its own to be removed; give it as DIR/NAME");
+        };
+        let parent = match given.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent,
+            _ => Path::new("."),
+        };
+        let parent = parent.canonicalize();
+        let path = parent.with_context(|| shown.to_string())?.join(name);
+        let found = path.symlink_metadata().with_context(|| shown.to_string())?;
+        if !found.is_dir() {
+            bail!("{shown}: is no directory; `rm` removes it");
+        }
+        let mount = mount_for(&path, &table::list()?).with_context(|| shown.to_string())?;
+        Ok(Self { path, mount })
+    }
+
+    /// Announces it, and has the kernel remove it.
+    fn remove(&self) -> Result<()> {
+        let shown = self.path.display();
+        for _ in 0..TRIES {
+            let announced =
+                rustix::fs::lsetxattr(&self.path, REMOVE_TREE_XATTR, b"1", XattrFlags::empty());
+            announced.map_err(|error| self.refused(error))?;
+            match std::fs::remove_dir(&self.path) {
+                Err(error) if error.kind() == ErrorKind::DirectoryNotEmpty => {}
+                other => return other.with_context(|| format!("{shown}: cannot be removed")),
+            }
+        }
+        bail!("{shown}: others remove trees at the same time; try again")
+    }
+
+    fn refused(&self, error: Errno) -> anyhow::Error {
+        let shown = self.path.display();
+        match error {
+            Errno::OPNOTSUPP => {
+                anyhow!(
+                    "{shown}: its daemon is of an older stitchfs; unmount it and mount it again"
+                )
+            }
+            Errno::ACCESS | Errno::PERM => {
+                anyhow!("{shown}: only root and the user who mounted it may; `rm -r` removes it")
+            }
+            error => anyhow::Error::new(error).context(format!("{shown}: cannot be removed")),
+        }
+    }
+}
+
+/// Where the file system of a directory is mounted. It is one of ours, and nothing is mounted on the
+/// directory or below it.
+fn mount_for(path: &Path, mounts: &[MountEntry]) -> Result<PathBuf> {
+    if let Some(entry) = mounts.iter().find(|entry| entry.path.starts_with(path)) {
+        bail!(
+            "{} is a mount point; unmount it first",
+            entry.path.display()
+        );
+    }
+    let longest = |entry: &&MountEntry| entry.path.as_os_str().len();
+    // Of two at one place the later one is on top.
+    let around = mounts.iter().filter(|entry| path.starts_with(&entry.path));
+    match around.max_by_key(longest) {
+        Some(entry) if entry.is_ours() => Ok(entry.path.clone()),
+        _ => bail!("is not in a mount of StitchFS; `rm -r` removes it"),
+    }
+}
+
+/// Directories of removed trees that are left, and entries that are gone.
+fn left(mount: &Path) -> Result<(u64, u64)> {
+    let document = live::ask(mount)?;
+    let counter = |name: &str| document["counters"][name].as_u64().unwrap_or_default();
+    Ok((counter(DETACHED_DIRS), counter(DETACHED_REMOVED)))
+}
+
+/// Waits until nothing is left. Answers how many entries went since there were `before`.
+fn wait(mount: &Path, before: u64) -> Result<u64> {
+    let bar = output::spinner("removing");
+    let clock = SystemClock::default();
+    loop {
+        let (dirs, removed) = left(mount)?;
+        output::advance_count(&bar, removed.saturating_sub(before));
+        if dirs == 0 {
+            bar.finish_and_clear();
+            return Ok(removed.saturating_sub(before));
+        }
+        clock.sleep(POLL);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(path: &str, kind: &str) -> MountEntry {
+        MountEntry {
+            path: path.into(),
+            device: (0, 0),
+            kind: kind.to_owned(),
+            source: "x".into(),
+            options: String::new(),
+            super_options: String::new(),
+        }
+    }
+
+    #[test]
+    fn the_mount_around_a_directory_is_found() {
+        let mounts = [
+            entry("/", "ext4"),
+            entry("/m", "fuse.stitchfs"),
+            entry("/m/in", "ext4"),
+            entry("/over", "ext4"),
+            entry("/over", "fuse.stitchfs"),
+        ];
+        let of = |path: &str| mount_for(Path::new(path), &mounts);
+        assert_eq!(of("/m/a/b").unwrap(), Path::new("/m"));
+        assert_eq!(of("/over/a").unwrap(), Path::new("/over"));
+        for (path, reason) in [
+            ("/m", "is a mount point"),
+            ("/m/in/a", "not in a mount of StitchFS"),
+            ("/a", "not in a mount of StitchFS"),
+            ("/", "is a mount point"),
+        ] {
+            let error = of(path).unwrap_err().to_string();
+            assert!(error.contains(reason), "{path}: {error}");
+        }
+        let below = mount_for(Path::new("/m"), &[entry("/m/a/in", "ext4")]);
+        assert!(below.unwrap_err().to_string().contains("/m/a/in"));
+    }
+}
