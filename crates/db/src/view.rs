@@ -48,6 +48,25 @@ impl View {
         Ok(self.engine.scan(dictionary.tree(), range, direction, at)?)
     }
 
+    /// As [`Self::scan`] upward, for who will read all of a bounded range.
+    ///
+    /// # Errors
+    /// [`DbError::Kv`].
+    pub fn scan_whole(
+        &self,
+        dictionary: Dictionary,
+        range: KeyRange<'_>,
+    ) -> Result<Box<dyn Scan + '_>, DbError> {
+        let at = self.at.as_ref();
+        Ok(self.engine.scan_whole(dictionary.tree(), range, at)?)
+    }
+
+    /// Says that [`Self::scan_whole`] will soon be asked for a range of about a megabyte; see
+    /// [`Engine::read_ahead`].
+    pub fn read_ahead(&self, dictionary: Dictionary, range: KeyRange<'_>) {
+        self.engine.read_ahead(dictionary.tree(), range);
+    }
+
     /// Applies changes, whole or not at all.
     ///
     /// # Errors

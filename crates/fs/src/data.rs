@@ -11,12 +11,15 @@
 //!   that growing again shows zeros;
 //! - without the row flag `HOLES` every chunk below the size exists; with it at most `chunks` do.
 
+mod ahead;
 mod allocate;
 mod copy;
 mod read;
 mod resize;
 mod seek;
 mod write;
+
+pub(crate) use ahead::LastReads;
 
 use crate::FsResult;
 use crate::change::Change;

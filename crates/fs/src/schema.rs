@@ -198,6 +198,23 @@ impl Store {
         Ok(self.view.scan(dictionary, range, Direction::Forward)?)
     }
 
+    /// As [`Self::scan`], for who will read all of it.
+    pub(crate) fn scan_whole(
+        &self,
+        dictionary: Dictionary,
+        start: &[u8],
+        end: &[u8],
+    ) -> FsResult<Box<dyn Scan + '_>> {
+        Ok(self
+            .view
+            .scan_whole(dictionary, KeyRange::new(start, end))?)
+    }
+
+    /// Says that [`Self::scan_whole`] will soon be asked for a range.
+    pub(crate) fn read_ahead(&self, dictionary: Dictionary, start: &[u8], end: &[u8]) {
+        self.view.read_ahead(dictionary, KeyRange::new(start, end));
+    }
+
     pub(crate) fn commit(&self, changes: &Changes, space: SpaceClass) -> FsResult<()> {
         let options = CommitOptions { sync: false, space };
         self.view.commit(changes, options)?;

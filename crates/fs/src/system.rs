@@ -1,6 +1,7 @@
 //! The file system as a whole: made, opened, synced, closed.
 
 use crate::change::Change;
+use crate::data::LastReads;
 use crate::detach::Detached;
 use crate::inode::{Hold, Inode, Inodes, Location};
 use crate::lock::Locks;
@@ -35,6 +36,7 @@ pub struct FileSystem {
     pub(crate) store: Store,
     pub(crate) inodes: Inodes,
     pub(crate) locks: Locks,
+    pub(crate) last_reads: LastReads,
     pub(crate) inode_count: AtomicU64,
     numbers: Mutex<Numbers>,
     forgotten: Mutex<Vec<InodeHead>>,
@@ -119,6 +121,7 @@ impl FileSystem {
             options,
             store,
             locks: Locks::default(),
+            last_reads: LastReads::default(),
             inode_count: AtomicU64::new(inode_count),
             numbers: Mutex::new(Numbers { next, end: next }),
             forgotten: Mutex::default(),

@@ -216,6 +216,26 @@ pub trait Engine: Send + Sync {
         at: Option<&Snapshot>,
     ) -> Result<Box<dyn Scan + '_>, KvError>;
 
+    /// As [`Self::scan`] upward, for who will read all of a bounded range: what it needs may be read
+    /// together.
+    ///
+    /// # Errors
+    /// As [`Self::scan`].
+    fn scan_whole(
+        &self,
+        tree: TreeId,
+        range: KeyRange<'_>,
+        at: Option<&Snapshot>,
+    ) -> Result<Box<dyn Scan + '_>, KvError> {
+        self.scan(tree, range, Direction::Forward, at)
+    }
+
+    /// Says that [`Self::scan_whole`] will soon be asked for a range, at most about a megabyte at a time
+    /// and each part once. Returns at once, and promises nothing.
+    fn read_ahead(&self, tree: TreeId, range: KeyRange<'_>) {
+        let _ = (tree, range);
+    }
+
     /// What the engine has done since it was opened.
     fn counters(&self) -> Counters;
 

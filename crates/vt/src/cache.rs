@@ -9,9 +9,10 @@
 //! reused, so what is cached for a block can never be taken for a later block at the same place,
 //! and a stitched block stays cached under its old key.
 
+use crate::page_buffers::PageBuffers;
 use crate::range_delete::RangeDeletes;
 use crate::readers::Readers;
-use crate::table::{DataBlock, IndexBlock, Root};
+use crate::table::{DataBlock, Foreseen, IndexBlock, Root};
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
@@ -163,6 +164,8 @@ pub(crate) struct BlockCache {
     shard_bytes_max: usize,
     counters: ReadCounters,
     readers: Readers,
+    foreseen: Foreseen,
+    buffers: PageBuffers,
 }
 
 impl BlockCache {
@@ -179,6 +182,8 @@ impl BlockCache {
             shard_bytes_max: capacity_bytes / count,
             counters: ReadCounters::default(),
             readers: Readers::new(0),
+            foreseen: Foreseen::default(),
+            buffers: PageBuffers::default(),
         }
     }
 
@@ -191,6 +196,16 @@ impl BlockCache {
     /// Who reads ahead.
     pub(crate) const fn readers(&self) -> &Readers {
         &self.readers
+    }
+
+    /// What was read before anybody came for it.
+    pub(crate) const fn foreseen(&self) -> &Foreseen {
+        &self.foreseen
+    }
+
+    /// Memory for long reads.
+    pub(crate) const fn buffers(&self) -> &PageBuffers {
+        &self.buffers
     }
 
     /// Bytes held now.

@@ -6,6 +6,7 @@ use crate::instances;
 use crate::options::VtOptions;
 use crate::read::VtScan;
 use crate::store::{Installer, Store};
+use crate::table::Bounds;
 use crate::version::tree_record;
 use crate::view::View;
 use bytes::Bytes;
@@ -91,6 +92,8 @@ impl VtEngine {
             // A thread that panicked has said so already.
             drop(thread.join());
         }
+        let cache = &self.store.cache;
+        cache.foreseen().clear(cache.readers());
     }
 
     /// Closes this instance and no other.
@@ -118,6 +121,23 @@ impl VtEngine {
             return Err(KvError::NoTree(tree));
         }
         Ok((view, seqno))
+    }
+}
+
+impl VtEngine {
+    fn begin_scan(
+        &self,
+        tree: TreeId,
+        range: KeyRange<'_>,
+        way: (Direction, bool),
+        at: Option<&Snapshot>,
+    ) -> Result<Box<dyn Scan + '_>, KvError> {
+        let complete = Seqno(self.store.visible.load(Ordering::Acquire));
+        let (view, seqno) = self.reading(tree, at)?;
+        self.store.counters.scans.add(1);
+        let seqnos = (seqno, complete);
+        let scan = VtScan::new(&self.store, view, tree, range, way, seqnos)?;
+        Ok(Box::new(scan))
     }
 }
 
@@ -179,12 +199,25 @@ impl Engine for VtEngine {
         direction: Direction,
         at: Option<&Snapshot>,
     ) -> Result<Box<dyn Scan + '_>, KvError> {
-        let complete = Seqno(self.store.visible.load(Ordering::Acquire));
-        let (view, seqno) = self.reading(tree, at)?;
-        self.store.counters.scans.add(1);
-        let seqnos = (seqno, complete);
-        let scan = VtScan::new(&self.store, view, tree, range, direction, seqnos)?;
-        Ok(Box::new(scan))
+        self.begin_scan(tree, range, (direction, false), at)
+    }
+
+    fn scan_whole(
+        &self,
+        tree: TreeId,
+        range: KeyRange<'_>,
+        at: Option<&Snapshot>,
+    ) -> Result<Box<dyn Scan + '_>, KvError> {
+        self.begin_scan(tree, range, (Direction::Forward, true), at)
+    }
+
+    fn read_ahead(&self, tree: TreeId, range: KeyRange<'_>) {
+        if self.store.cache.readers().may_read_ahead()
+            && let Ok((view, _)) = self.reading(tree, None)
+        {
+            let bounds = Bounds::of(range, true);
+            self.store.read_ahead(&view, tree, bounds);
+        }
     }
 
     fn counters(&self) -> Counters {

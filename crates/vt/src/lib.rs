@@ -28,6 +28,7 @@ mod memtable;
 mod options;
 mod output;
 mod pace;
+mod page_buffers;
 mod prefix;
 mod range_delete;
 mod read;

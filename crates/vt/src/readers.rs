@@ -179,6 +179,11 @@ impl Readers {
         }
     }
 
+    /// True if anybody may.
+    pub(crate) const fn may_read_ahead(&self) -> bool {
+        self.bytes_max > 0
+    }
+
     fn count(&self, layout: Layout) -> &AtomicUsize {
         match layout {
             Layout::Rows => &self.rows,

@@ -25,6 +25,7 @@ mod check;
 mod compress;
 mod data_iter;
 mod direct;
+mod foreseen;
 mod leaves;
 mod loader;
 mod reader;
@@ -34,6 +35,7 @@ mod writer;
 
 pub(crate) use block::{DataBlock, IndexBlock, Root};
 pub(crate) use direct::{DirectBlocks, ValueReader};
+pub(crate) use foreseen::Foreseen;
 pub(crate) use reader::Table;
 pub(crate) use run::{Bounds, Carry};
 pub(crate) use writer::{NewTable, TableWriter, WrittenBlocks};

@@ -1,6 +1,6 @@
 //! Reading.
 
-use super::{FILE_BYTES_MAX, extend_padded};
+use super::{FILE_BYTES_MAX, LastReads, extend_padded};
 use crate::inode::Inode;
 use crate::system::FileSystem;
 use crate::{FsError, FsResult};
@@ -58,6 +58,7 @@ impl FileSystem {
         if first == last {
             self.read_chunk(head.ino, offset, len, out)?;
         } else {
+            self.read_ahead(head.ino, offset, len as u64, head.size);
             self.read_chunks(head.ino, offset, len, out)?;
         }
         Ok(len)
@@ -70,12 +71,24 @@ impl FileSystem {
         Ok(())
     }
 
+    /// Has the engine read what comes next, if reads of the file are in order.
+    fn read_ahead(&self, ino: Ino, offset: u64, len: u64, size: u64) {
+        let ahead = self.last_reads.note(ino, offset, len, size);
+        for piece in LastReads::pieces(ahead) {
+            let start = fs_key::chunk(ino, piece.start / CHUNK_BYTES);
+            let end = fs_key::chunk(ino, super::chunk_count(piece.end));
+            self.store.read_ahead(self.store.data, &start, &end);
+        }
+    }
+
     fn read_chunks(&self, ino: Ino, offset: u64, len: usize, out: &mut Vec<u8>) -> FsResult<()> {
         let base = out.len();
         let end = offset + len as u64;
         let start_key = fs_key::chunk(ino, offset / CHUNK_BYTES);
         let end_key = fs_key::chunk(ino, super::chunk_count(end));
-        let mut scan = self.store.scan(self.store.data, &start_key, &end_key)?;
+        let mut scan = self
+            .store
+            .scan_whole(self.store.data, &start_key, &end_key)?;
         while let Some((key, bytes)) = scan.next()? {
             let number = fs_key::chunk_of(key).ok_or_else(|| {
                 FsError::Corrupt(format!("inode {ino} has a chunk without number"))

@@ -425,7 +425,14 @@ fn first_rows(
     at: Option<&Snapshot>,
     rows_max: usize,
 ) -> Rows {
-    let begun = engine.scan(tree, range, direction, at);
+    let is_bounded = direction == Direction::Forward && range.end.is_some();
+    let begun = match is_bounded && rows_max.is_multiple_of(2) {
+        true => {
+            engine.read_ahead(tree, range);
+            engine.scan_whole(tree, range, at)
+        }
+        false => engine.scan(tree, range, direction, at),
+    };
     let mut scan = begun.expect("the scan begins");
     let mut rows = Rows::new();
     while rows.len() < rows_max {

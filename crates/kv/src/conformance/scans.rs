@@ -19,6 +19,14 @@ fn assert_scans(store: &Store, tree: TreeId, range: KeyRange<'_>, expected: &Row
     let mut backward = scan(store, tree, range, Direction::Backward);
     backward.reverse();
     assert!(backward == *expected, "backward over {range:?}");
+    if range.end.is_some() {
+        for _ in 0..2 {
+            let whole = store.engine().scan_whole(tree, range, None);
+            let whole = drain(whole.expect("the scan begins"));
+            assert!(whole == *expected, "whole {range:?}");
+            store.engine().read_ahead(tree, range);
+        }
+    }
 }
 
 pub(super) fn both_ways(factory: &dyn Factory) {

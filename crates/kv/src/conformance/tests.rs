@@ -54,6 +54,7 @@ enum Fault {
     SnapshotsSeeNow,
     BackwardIsForward,
     ScansMissTheLast,
+    WholeScansMissTheLast,
     DroppedTreesStay,
     TreesShareRows,
     BatchesAreTorn,
@@ -67,7 +68,7 @@ enum Fault {
     FullLosesRows,
 }
 
-const FAULTS: [(Fault, &str); 18] = [
+const FAULTS: [(Fault, &str); 19] = [
     (Fault::IgnoresRangeDeletes, "random"),
     (Fault::RangeDeletesTakeTheEnd, "random"),
     (Fault::UpsertsOnNothingAreLost, "random"),
@@ -75,6 +76,7 @@ const FAULTS: [(Fault, &str); 18] = [
     (Fault::SnapshotsSeeNow, "snapshots"),
     (Fault::BackwardIsForward, "scans"),
     (Fault::ScansMissTheLast, "scans_ranges"),
+    (Fault::WholeScansMissTheLast, "scans"),
     (Fault::DroppedTreesStay, "trees"),
     (Fault::TreesShareRows, "trees_apart"),
     (Fault::BatchesAreTorn, "threads_whole_batches"),
@@ -309,6 +311,20 @@ impl Engine for Canary {
         };
         let scan = self.inner.scan(tree, range, direction, at)?;
         if self.fault == Fault::ScansMissTheLast {
+            let rows = drain(scan).into_iter().peekable();
+            return Ok(Box::new(ShortScan(rows, None, std::marker::PhantomData)));
+        }
+        Ok(scan)
+    }
+
+    fn scan_whole(
+        &self,
+        tree: TreeId,
+        range: KeyRange<'_>,
+        at: Option<&Snapshot>,
+    ) -> Result<Box<dyn Scan + '_>, KvError> {
+        let scan = self.scan(tree, range, Direction::Forward, at)?;
+        if self.fault == Fault::WholeScansMissTheLast {
             let rows = drain(scan).into_iter().peekable();
             return Ok(Box::new(ShortScan(rows, None, std::marker::PhantomData)));
         }

@@ -239,7 +239,7 @@ impl Store {
             view,
             tree,
             range,
-            Direction::Forward,
+            (Direction::Forward, false),
             (seqno, complete),
         )?;
         scan.wait_to_learn();

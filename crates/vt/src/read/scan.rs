@@ -13,6 +13,7 @@ use crate::entry::{EntryIter, EntryRef, Op};
 use crate::fold;
 use crate::gaps::{Gap, successor};
 use crate::store::Store;
+use crate::table::Bounds;
 use crate::view::View;
 use std::sync::Arc;
 use stitch_base::{Seqno, TreeId};
@@ -92,10 +93,11 @@ impl<'a> VtScan<'a> {
         view: Arc<View>,
         tree: TreeId,
         range: KeyRange<'_>,
-        direction: Direction,
+        (direction, is_whole): (Direction, bool),
         (seqno, complete): (Seqno, Seqno),
     ) -> Result<Self, VtError> {
-        let sources = store.sources(&view, tree, range.start, range.end)?;
+        let bounds = Bounds::of(range, is_whole);
+        let sources = store.sources(&view, tree, bounds)?;
         let mut scan = Self {
             store,
             tree,

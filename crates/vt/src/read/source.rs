@@ -119,19 +119,38 @@ fn window_of(all: &RangeDeletes, key: &[u8], seqno: Seqno) -> Window {
 }
 
 impl Store {
-    /// The sources of a tree in a view that may hold keys in `[start, end)`.
+    /// Has what is in a range of keys read by the readers, as far as there is memory for it.
+    pub(crate) fn read_ahead(&self, view: &Arc<View>, tree: TreeId, bounds: Bounds) {
+        let bounds = Arc::new(bounds);
+        let (start, end) = (bounds.start.as_slice(), bounds.end.as_deref());
+        for buffer in &view.buffers {
+            for run in buffer.direct.overlapping(tree, start, end) {
+                run.blocks.read_ahead(&bounds, Arc::clone(view) as _);
+            }
+        }
+        let levels = &view.version.trees[&tree].levels;
+        let level0 = levels[0].tables.iter();
+        let level0 = level0.filter(|handle| handle.meta().overlaps(start, end));
+        let below = levels[1..].iter().flat_map(|level| {
+            let touched = level.overlapping(start, end);
+            &level.tables[touched]
+        });
+        for handle in level0.chain(below) {
+            self.table(handle)
+                .read_ahead(&bounds, Arc::clone(view) as _);
+        }
+    }
+
+    /// The sources of a tree in a view that may hold keys within bounds.
     pub(crate) fn sources(
         &self,
         view: &View,
         tree: TreeId,
-        start: &[u8],
-        end: Option<&[u8]>,
+        bounds: Bounds,
     ) -> Result<Vec<Source>, VtError> {
         let mut out = Vec::new();
-        let bounds = Arc::new(Bounds {
-            start: start.to_vec(),
-            end: end.map(<[u8]>::to_vec),
-        });
+        let bounds = Arc::new(bounds);
+        let (start, end) = (bounds.start.as_slice(), bounds.end.as_deref());
         for buffer in &view.buffers {
             let range_deletes = buffer.memtable.range_deletes(tree);
             let deletes = if range_deletes.is_empty() {

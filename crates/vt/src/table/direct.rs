@@ -1,6 +1,7 @@
 //! Data blocks that belong to no table yet: their index entries are in memory and in the log.
 
 use super::blocks::ListedBlocks;
+use super::foreseen::foresee;
 use super::loader::{DataRef, Loader};
 use super::reader::{Visit, blocks_iter, probe_block, value_of, versions_in};
 use super::run::{Bounds, Carry, Keep, RunIter};
@@ -8,6 +9,7 @@ use crate::VtError;
 use crate::cache::BlockCache;
 use crate::entry::BoxIter;
 use bytes::Bytes;
+use std::any::Any;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use stitch_base::Seqno;
@@ -77,6 +79,12 @@ impl DirectBlocks {
             bounds,
             Keep::Cache,
         ))
+    }
+
+    /// As [`super::Table::read_ahead`].
+    pub(crate) fn read_ahead(&self, bounds: &Arc<Bounds>, holder: Arc<dyn Any + Send + Sync>) {
+        let blocks = ListedBlocks::new(Arc::clone(&self.entries));
+        foresee(&self.loader, blocks, bounds, holder);
     }
 
     /// As [`super::Table::blocks_iter`].

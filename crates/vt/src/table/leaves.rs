@@ -5,7 +5,7 @@
 //! and not two.
 
 use super::block::IndexBlock;
-use super::loader::{Loader, PageBuffer};
+use super::loader::Loader;
 use crate::VtError;
 use crate::cache::{CachedBlock, Expectation};
 use bytes::Bytes;
@@ -13,7 +13,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use stitch_format::vt_index::BlockPtr;
 use stitch_format::vt_root::Leaf;
-use stitch_volume::BlockKind;
+use stitch_volume::{BlockKind, Wanted};
 
 /// Index blocks within so many bytes are read together. It takes a disk less than twice as long as one of
 /// them.
@@ -77,9 +77,12 @@ impl Loader {
     /// that is wanted, if it is.
     fn read_group(&self, group: &[Leaf], wanted: usize) -> Option<Arc<IndexBlock>> {
         let (first, last) = (&group[0].block, &group[group.len() - 1].block);
-        let mut buffer = PageBuffer::new(first.addr, last.end() - first.addr);
-        self.volume.read_once(&mut [buffer.wanted()]).ok()?;
-        let (offset, bytes) = buffer.finish();
+        let offset = first.addr;
+        let len = usize::try_from(last.end() - offset).expect("a group is bounded");
+        let mut buffer = self.cache.buffers().take(len);
+        let out = buffer.as_mut();
+        self.volume.read_once(&mut [Wanted { offset, out }]).ok()?;
+        let bytes = buffer.as_ref();
         let mut found = None;
         for (number, leaf) in group.iter().enumerate() {
             let ptr = &leaf.block;

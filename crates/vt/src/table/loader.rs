@@ -4,6 +4,7 @@ use super::block::{DataBlock, IndexBlock, Root};
 use super::compress;
 use crate::VtError;
 use crate::cache::{BlockCache, BlockKey, CachedBlock, Expectation, ReadCounters};
+use crate::page_buffers::PageBuffer;
 use bytes::Bytes;
 use std::sync::Arc;
 use stitch_base::TableId;
@@ -66,45 +67,6 @@ pub(super) fn contradiction(field: &'static str, expected: String, found: String
         field,
         expected,
         found,
-    }
-}
-
-/// Where buffers for long reads begin, so that a device can write to them itself.
-const PAGE_BYTES: usize = 4096;
-
-/// Memory that begins at a page, for a row of blocks.
-pub(super) struct PageBuffer {
-    offset: u64,
-    bytes: Vec<u8>,
-    start: usize,
-}
-
-impl PageBuffer {
-    /// For what lies at `offset`.
-    pub(super) fn new(offset: u64, len_bytes: u64) -> Self {
-        let len = usize::try_from(len_bytes).expect("a window is bounded");
-        let bytes = vec![0; len + PAGE_BYTES];
-        let start = bytes.as_ptr().align_offset(PAGE_BYTES);
-        assert!(start < PAGE_BYTES, "memory has addresses");
-        Self {
-            offset,
-            bytes,
-            start,
-        }
-    }
-
-    pub(super) fn wanted(&mut self) -> Wanted<'_> {
-        let end = self.bytes.len() - PAGE_BYTES + self.start;
-        Wanted {
-            offset: self.offset,
-            out: &mut self.bytes[self.start..end],
-        }
-    }
-
-    /// Its offset and its bytes.
-    pub(super) fn finish(self) -> (u64, Bytes) {
-        let end = self.bytes.len() - PAGE_BYTES + self.start;
-        (self.offset, Bytes::from(self.bytes).slice(self.start..end))
     }
 }
 
@@ -319,15 +281,23 @@ impl Loader {
         ReadCounters::add(&self.cache.counters().data_blocks_read, all.len() as u64);
         let mut places: Vec<usize> = (0..all.len()).collect();
         places.sort_unstable_by_key(|&at| all[at].block.addr);
-        let mut rows: Vec<PageBuffer> = Vec::new();
+        let mut rows: Vec<(u64, PageBuffer)> = Vec::new();
         for row in places.chunk_by(|&a, &b| all[a].block.end() == all[b].block.addr) {
             let (first, last) = (row[0], row[row.len() - 1]);
             let offset = all[first].block.addr;
-            rows.push(PageBuffer::new(offset, all[last].block.end() - offset));
+            let len = usize::try_from(all[last].block.end() - offset);
+            let len = len.expect("a window is bounded");
+            rows.push((offset, self.cache.buffers().take(len)));
         }
-        let mut wanted: Vec<Wanted<'_>> = rows.iter_mut().map(PageBuffer::wanted).collect();
-        self.volume.read_once(&mut wanted)?;
-        let rows: Vec<(u64, Bytes)> = rows.into_iter().map(PageBuffer::finish).collect();
+        let wanted = rows.iter_mut().map(|(offset, buffer)| Wanted {
+            offset: *offset,
+            out: buffer.as_mut(),
+        });
+        self.volume.read_once(&mut wanted.collect::<Vec<_>>())?;
+        let rows = rows.into_iter();
+        let rows: Vec<(u64, Bytes)> = rows
+            .map(|(offset, buffer)| (offset, Bytes::from_owner(buffer)))
+            .collect();
         let open = |data: &DataRef| {
             let row = rows.partition_point(|(offset, _)| *offset <= data.block.addr) - 1;
             let (offset, bytes) = &rows[row];

@@ -3,6 +3,7 @@
 use super::block::Root;
 use super::blocks::{BlockList, ListedBlocks, TableBlocks};
 use super::data_iter::DataIter;
+use super::foreseen::foresee;
 use super::key_hash;
 use super::loader::{DataRef, Loader, contradiction};
 use super::run::{Bounds, Carry, Keep, RunIter};
@@ -11,6 +12,7 @@ use crate::cache::{BlockCache, BlockKey, CachedBlock, Expectation, ReadCounters}
 use crate::entry::{BoxIter, EntryRef, Op, RangeDelete};
 use crate::range_delete::RangeDeletes;
 use bytes::Bytes;
+use std::any::Any;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use stitch_base::Seqno;
@@ -78,6 +80,12 @@ impl Table {
         let blocks = self.blocks();
         let loader = self.loader.clone();
         Box::new(RunIter::new(loader, blocks, bounds, Keep::Cache))
+    }
+
+    /// Has blocks with these keys read, as far as there is memory for them. `holder` keeps them where
+    /// they are until they were read. Returns at once.
+    pub(crate) fn read_ahead(&self, bounds: &Arc<Bounds>, holder: Arc<dyn Any + Send + Sync>) {
+        foresee(&self.loader, self.blocks(), bounds, holder);
     }
 
     /// A cursor over the entries of some of the table's blocks, in their order. What it reads does

@@ -21,6 +21,9 @@ use std::sync::Arc;
 use stitch_base::Seqno;
 use stitch_format::vt_index::{IndexEntry, IndexEntryRef};
 use stitch_format::vt_manifest::Run;
+use stitch_kv::KeyRange;
+
+mod whole;
 
 /// Most bytes read with one request, unless one block is longer.
 const WINDOW_BYTES_MAX: u64 = 256 << 10;
@@ -45,6 +48,19 @@ pub(crate) struct Bounds {
     pub(crate) start: Vec<u8>,
     /// First key after them; `None` for no end.
     pub(crate) end: Option<Vec<u8>>,
+    /// All of them will be read: blocks are asked for together.
+    pub(crate) is_whole: bool,
+}
+
+impl Bounds {
+    /// Those of a range.
+    pub(crate) fn of(range: KeyRange<'_>, is_whole: bool) -> Self {
+        Self {
+            start: range.start.to_vec(),
+            end: range.end.map(<[u8]>::to_vec),
+            is_whole,
+        }
+    }
 }
 
 /// Which value blocks a cursor carries over unread.
@@ -160,12 +176,20 @@ impl<L: BlockList + Clone> RunIter<L> {
         if let Some(block) = self.read_ahead(wanted) {
             return Ok(block);
         }
+        if self.bounds.is_whole
+            && let Some(block) = self.foreseen(wanted)?
+        {
+            return Ok(block);
+        }
         let cached = match self.keep {
             Keep::Cache => self.loader.cached_data(wanted),
             Keep::Nothing => self.loader.glance_data(wanted),
         };
         if let Some(block) = cached {
             return Ok(block);
+        }
+        if self.bounds.is_whole {
+            return self.load_whole(wanted);
         }
         if self.keep == Keep::Cache {
             self.window_bytes = match self.is_going_on {

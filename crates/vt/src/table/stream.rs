@@ -22,7 +22,7 @@ use std::sync::Arc;
 const WINDOWS: usize = 2;
 /// Sizes of a window. The first is small, so that somebody soon has a row.
 const WINDOW_BYTES_MIN: u64 = 64 << 10;
-const WINDOW_BYTES_MAX: u64 = 1 << 20;
+pub(super) const WINDOW_BYTES_MAX: u64 = 1 << 20;
 /// The same where blocks lie in many places: a window is as many pieces as there are places, and they
 /// should not be short.
 const SCATTERED_BYTES_MIN: u64 = 512 << 10;
@@ -33,7 +33,7 @@ const PIECE_BYTES_MIN: u64 = 32 << 10;
 const WINDOW_BLOCKS_MAX: usize = 2048;
 
 /// A block of a window, and itself where it was in the cache.
-type Item = (DataRef, Option<Arc<DataBlock>>);
+pub(super) type Item = (DataRef, Option<Arc<DataBlock>>);
 /// A block that was read.
 pub(super) type Found = (DataRef, Arc<DataBlock>);
 
@@ -42,6 +42,13 @@ pub(super) type Found = (DataRef, Arc<DataBlock>);
 pub(super) struct Window {
     loader: Loader,
     items: Vec<Item>,
+}
+
+impl Window {
+    /// These blocks.
+    pub(super) const fn new(loader: Loader, items: Vec<Item>) -> Self {
+        Self { loader, items }
+    }
 }
 
 impl Work for Window {
@@ -123,34 +130,22 @@ impl<L: BlockList> Stream<L> {
             self.window_bytes = (self.window_bytes * 2).min(share).clamp(least, most);
             let mut items = Vec::new();
             // The cursor will come to the same error.
-            self.is_at_end = self.collect(&mut items).unwrap_or(true);
+            let bytes_max = self.window_bytes;
+            let collected = collect(
+                &mut self.scout,
+                &self.loader,
+                &self.bounds,
+                bytes_max,
+                &mut items,
+            );
+            self.is_at_end = collected.unwrap_or(true);
             if items.is_empty() {
                 return;
             }
             self.look_at(&items);
-            let loader = self.loader.clone();
-            let window = Window { loader, items };
+            let window = Window::new(self.loader.clone(), items);
             self.windows.push_back(readers(&self.loader).hand(window));
         }
-    }
-
-    /// The items of a window. Answers true if nothing comes after them.
-    fn collect(&mut self, items: &mut Vec<Item>) -> Result<bool, VtError> {
-        let mut bytes = 0;
-        while bytes < self.window_bytes && items.len() < WINDOW_BLOCKS_MAX {
-            let Some(entry) = self.scout.current()? else {
-                return Ok(true);
-            };
-            let end = self.bounds.end.as_deref();
-            if end.is_some_and(|end| entry.first >= end) {
-                return Ok(true);
-            }
-            let data = DataRef::of(&entry);
-            bytes += u64::from(data.block.len_bytes);
-            items.push((data, self.loader.glance_data(&data)));
-            self.scout.next()?;
-        }
-        Ok(false)
     }
 
     /// Takes note if blocks lie in many places.
@@ -170,6 +165,32 @@ impl<L: BlockList> Stream<L> {
             readers(&self.loader).enter(self.layout);
         }
     }
+}
+
+/// The items of a window, from the block on which `scout` stands. Answers true if nothing comes after
+/// them.
+pub(super) fn collect(
+    scout: &mut impl BlockList,
+    loader: &Loader,
+    bounds: &Bounds,
+    bytes_max: u64,
+    items: &mut Vec<Item>,
+) -> Result<bool, VtError> {
+    let mut bytes = 0;
+    while bytes < bytes_max && items.len() < WINDOW_BLOCKS_MAX {
+        let Some(entry) = scout.current()? else {
+            return Ok(true);
+        };
+        let end = bounds.end.as_deref();
+        if end.is_some_and(|end| entry.first >= end) {
+            return Ok(true);
+        }
+        let data = DataRef::of(&entry);
+        bytes += u64::from(data.block.len_bytes);
+        items.push((data, loader.glance_data(&data)));
+        scout.next()?;
+    }
+    Ok(false)
 }
 
 impl<L> Drop for Stream<L> {

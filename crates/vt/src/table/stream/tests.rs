@@ -66,6 +66,7 @@ fn nothing_after_the_end_is_read_far_ahead() {
         Bounds {
             start: Vec::new(),
             end: Some(end),
+            is_whole: false,
         },
     );
     walked.unwrap();

@@ -1,0 +1,163 @@
+//! Which files are read in order, and what of them comes next.
+//!
+//! Each request reads its part with a scan of its own, and so no scan goes on for long. What was read last
+//! is remembered for a few files; where requests follow each other, the engine is told of the next
+//! megabytes, a piece at a time, each once.
+//!
+//! - Nothing is asked for ahead before half a megabyte was read in order, and nothing at all after a
+//!   request that does not follow the one before it.
+//! - Requests that are served at the same time may come in the wrong order: one that lies within two of its
+//!   lengths of where the last one ended follows it.
+
+use std::ops::Range;
+use stitch_base::Ino;
+use stitch_base::sync::Mutex;
+
+/// Files of which the last read is known. A power of two.
+const SLOTS: usize = 64;
+/// What the engine is told of at a time, from a multiple of it on.
+const PIECE_BYTES: u64 = 1 << 20;
+/// So much must have been read in order.
+const IN_ORDER_BYTES_MIN: u64 = 512 << 10;
+/// Most that is asked for ahead of one file.
+const AHEAD_BYTES_MAX: u64 = 4 * PIECE_BYTES;
+
+#[derive(Clone, Copy, Debug, Default)]
+struct LastRead {
+    ino: u64,
+    /// Where it ended.
+    end: u64,
+    /// Bytes that were read in order up to there.
+    in_order_bytes: u64,
+    /// The engine was told of all up to here.
+    told: u64,
+}
+
+/// The last reads of some files.
+#[derive(Debug)]
+pub(crate) struct LastReads {
+    slots: Vec<Mutex<LastRead>>,
+}
+
+impl Default for LastReads {
+    fn default() -> Self {
+        let slots = (0..SLOTS).map(|_| Mutex::default()).collect();
+        Self { slots }
+    }
+}
+
+impl LastReads {
+    /// Notes a read of `[offset, offset + len)` of a file. Answers what should be read ahead: whole pieces
+    /// below `size`, or nothing.
+    pub(crate) fn note(&self, ino: Ino, offset: u64, len: u64, size: u64) -> Range<u64> {
+        let index = usize::try_from(ino.0 % SLOTS as u64).expect("a small number");
+        let mut last = self.slots[index].lock();
+        let end = offset + len;
+        let follows = last.ino == ino.0 && last.end.abs_diff(offset) <= 2 * len;
+        if !follows {
+            // The first bytes of a file are in order.
+            let in_order_bytes = if offset == 0 { len } else { 0 };
+            *last = LastRead {
+                ino: ino.0,
+                end,
+                in_order_bytes,
+                told: 0,
+            };
+            return 0..0;
+        }
+        last.end = last.end.max(end);
+        last.in_order_bytes = last.in_order_bytes.saturating_add(len);
+        if last.in_order_bytes < IN_ORDER_BYTES_MIN {
+            return 0..0;
+        }
+        let depth = last.in_order_bytes.clamp(PIECE_BYTES, AHEAD_BYTES_MAX);
+        let start = last.told.max(last.end.next_multiple_of(PIECE_BYTES));
+        let until = last.end.saturating_add(depth).min(size);
+        let until = until.next_multiple_of(PIECE_BYTES);
+        if start >= until {
+            return 0..0;
+        }
+        last.told = until;
+        debug_assert!(until - start <= AHEAD_BYTES_MAX + PIECE_BYTES, "bounded");
+        start..until
+    }
+
+    /// The pieces of what should be read ahead.
+    pub(crate) fn pieces(ahead: Range<u64>) -> impl Iterator<Item = Range<u64>> {
+        let count = (ahead.end - ahead.start) / PIECE_BYTES;
+        (0..count).map(move |number| {
+            let start = ahead.start + number * PIECE_BYTES;
+            start..start + PIECE_BYTES
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const INO: Ino = Ino(7);
+    const MIB: u64 = 1 << 20;
+    const SIZE: u64 = 64 * MIB;
+
+    #[test]
+    fn each_piece_is_asked_for_once_and_before_its_read() {
+        for len in [16 << 10, 128 << 10, MIB] {
+            let reads = LastReads::default();
+            let mut told = Vec::new();
+            for offset in (0..SIZE / len).map(|number| number * len) {
+                let ahead = reads.note(INO, offset, len, SIZE);
+                assert!(ahead.is_empty() || ahead.start >= offset + len, "ahead");
+                assert!(ahead.end <= offset + len + AHEAD_BYTES_MAX + PIECE_BYTES);
+                told.extend(LastReads::pieces(ahead).map(|piece| piece.start / PIECE_BYTES));
+            }
+            let first = told[0];
+            assert!(first <= 2, "{first}");
+            let expected: Vec<u64> = (first..SIZE / PIECE_BYTES).collect();
+            assert_eq!(told, expected);
+        }
+    }
+
+    #[test]
+    fn reads_here_and_there_ask_for_nothing() {
+        let reads = LastReads::default();
+        let mut at = 1u64;
+        for _ in 0..20_000 {
+            at = at.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let offset = (at >> 33) % (SIZE / 8192) * 8192;
+            assert_eq!(reads.note(INO, offset, 8192, SIZE), 0..0);
+        }
+    }
+
+    #[test]
+    fn a_seek_begins_anew() {
+        let reads = LastReads::default();
+        for offset in 0..8 {
+            reads.note(INO, offset * MIB, MIB, SIZE);
+        }
+        assert_eq!(reads.note(INO, 40 * MIB, MIB, SIZE), 0..0);
+        let ahead = reads.note(INO, 41 * MIB, MIB, SIZE);
+        assert_eq!(ahead, 42 * MIB..43 * MIB);
+    }
+
+    #[test]
+    fn requests_that_overtake_each_other_are_in_order() {
+        let reads = LastReads::default();
+        let mut asked = 0;
+        for pair in (0..40).step_by(2) {
+            for number in [pair + 1, pair] {
+                let ahead = reads.note(INO, number * MIB, MIB, SIZE);
+                asked += (ahead.end - ahead.start) / PIECE_BYTES;
+            }
+        }
+        assert!(asked >= 38, "{asked}");
+    }
+
+    #[test]
+    fn nothing_beyond_the_end_is_asked_for() {
+        let reads = LastReads::default();
+        reads.note(INO, 0, MIB, 3 * MIB + 5);
+        assert_eq!(reads.note(INO, MIB, MIB, 3 * MIB + 5), 2 * MIB..4 * MIB);
+        assert_eq!(reads.note(INO, 2 * MIB, MIB, 3 * MIB + 5), 0..0);
+    }
+}

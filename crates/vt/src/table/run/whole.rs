@@ -1,0 +1,81 @@
+//! Cursors of which it is known that all of their keys will be read.
+//!
+//! What was foreseen ([`super::super::foreseen`]) is taken from there; all else up to the end of the
+//! range is read together, into one buffer where blocks are neighbours.
+
+use super::RunIter;
+use crate::VtError;
+use crate::cache::Expectation;
+use crate::table::block::DataBlock;
+use crate::table::blocks::BlockList;
+use crate::table::loader::DataRef;
+use crate::table::stream::collect;
+use std::sync::Arc;
+
+/// Of cursors that read all, those with no more blocks than this leave them in the cache.
+const WHOLE_KEPT_MAX: usize = 32;
+/// Most bytes that they read at a time.
+const WHOLE_BYTES_MAX: u64 = 1 << 20;
+
+impl<L: BlockList + Clone> RunIter<L> {
+    /// A block that was read before this cursor began, and those after it.
+    pub(super) fn foreseen(&mut self, wanted: &DataRef) -> Result<Option<Arc<DataBlock>>, VtError> {
+        let cache = &self.loader.cache;
+        let Some(entry) = self.blocks.current()? else {
+            return Ok(None);
+        };
+        let end = self.bounds.end.as_deref();
+        let row = cache
+            .foreseen()
+            .find(self.loader.id, entry.first, end, cache.readers());
+        let Some(row) = row else {
+            return Ok(None);
+        };
+        let blocks = row.blocks();
+        let at = blocks.iter().position(|(data, _)| data == wanted);
+        let rest = at.map_or(&[][..], |at| &blocks[at..]);
+        self.ahead.extend(rest.iter().cloned());
+        Ok(self.ahead.pop_front().map(|(_, block)| block))
+    }
+
+    /// Reads a block, and with it all that the cursor is asked for after it.
+    pub(super) fn load_whole(&mut self, wanted: &DataRef) -> Result<Arc<DataBlock>, VtError> {
+        let mut items = Vec::new();
+        let mut scout = self.blocks.clone();
+        // What is wrong with the index is told to who comes to it.
+        let _ = collect(
+            &mut scout,
+            &self.loader,
+            &self.bounds,
+            WHOLE_BYTES_MAX,
+            &mut items,
+        );
+        let wanted_all = items.into_iter().take_while(|(_, cached)| cached.is_none());
+        let mut span: Vec<DataRef> = wanted_all.map(|(data, _)| data).collect();
+        if span.first() != Some(wanted) {
+            span = vec![*wanted];
+        }
+        let is_long = span.len() > WHOLE_KEPT_MAX;
+        let read = match is_long {
+            true => self.loader.read_data_once(&span),
+            false => self.loader.read_data_each(&span),
+        };
+        let blocks = match read {
+            // It may be a block that nobody wants yet.
+            Err(_) if span.len() > 1 => {
+                span.truncate(1);
+                self.loader.read_data_each(&span)?
+            }
+            read => read?,
+        };
+        for (data, block) in span.into_iter().zip(blocks) {
+            match is_long {
+                true => self.loader.keep_if_room(&data, &block),
+                false => self.loader.keep_data(&data, &block, Expectation::Scan),
+            }
+            self.ahead.push_back((data, block));
+        }
+        let (_, block) = self.ahead.pop_front().expect("the span has the block");
+        Ok(block)
+    }
+}
