@@ -4,6 +4,10 @@
 //! Three debts count: memtables that wait to be written out, tables in level 0, and bytes by which
 //! levels are over their targets. The largest of them, as a share of what is bearable, sets a rate
 //! at which commits may go on; a commit sleeps for its share, at most [`SLEEP_MAX`] at a time.
+//!
+//! The first debt comes and goes by whole memtables, so it counts only from where as many wait as
+//! may: while there are fewer, the write-out keeps up. And what is owed is paid in proportion: a
+//! small debt is hardly felt, or a write-out that is as fast as its writer would slow it, too.
 
 use crate::compaction::debt;
 use crate::options::{SEALED_COUNT_MAX, Sizes};
@@ -15,8 +19,8 @@ use stitch_base::sync::atomic::{AtomicU64, Ordering};
 pub(crate) const SLEEP_MAX: Duration = Duration::from_millis(40);
 /// Slowest that pacing makes writers, in bytes a second.
 const RATE_MIN: u64 = 1 << 20;
-/// Where pacing begins, in bytes a second: hardly felt.
-const RATE_MAX: u64 = 512 << 20;
+/// What the rates follow from, in bytes a second: with half of what is bearable, half of this.
+const RATE: u64 = 256 << 20;
 
 /// How fast writers may go.
 #[derive(Debug, Default)]
@@ -55,8 +59,8 @@ impl Pace {
         let mut debt = self.table_debt.load(Ordering::Relaxed);
         if sealed > 0 {
             let waiting = sealed * sizes.memtable + view.active().memtable.bytes() as u64;
-            let most = (SEALED_COUNT_MAX as u64 + 1) * sizes.memtable;
-            debt = debt.max(share(waiting, most * 6 / 10, most));
+            let bearable = SEALED_COUNT_MAX as u64 * sizes.memtable;
+            debt = debt.max(share(waiting, bearable, bearable + sizes.memtable));
         }
         if debt == 0 {
             return Duration::ZERO;
@@ -77,10 +81,12 @@ fn share(value: u64, from: u64, to: u64) -> u64 {
     value.saturating_sub(from).saturating_mul(1000) / (to - from).max(1)
 }
 
-/// The rate for a debt, in bytes a second: falls steeply at first, then slowly.
+/// The rate for a debt, in bytes a second: without bound for the smallest, halved as debts double,
+/// and falling ever more slowly towards the end, which a debt that still rises comes to late.
 fn rate(debt: u64) -> u64 {
-    let left = 1000u64.saturating_sub(debt.min(1000));
-    (RATE_MAX / 1_000_000 * left * left / 4).max(RATE_MIN)
+    debug_assert!(debt > 0, "who owes nothing is not slowed");
+    let left = 1000u64.saturating_sub(debt);
+    (RATE / 1000 * left * left / debt.max(1)).max(RATE_MIN)
 }
 
 #[cfg(test)]
@@ -95,9 +101,13 @@ mod tests {
     }
 
     #[test]
-    fn more_debt_is_slower() {
-        assert!(rate(1) > 100 << 20);
-        assert!(rate(500) > rate(900));
+    fn a_small_debt_is_hardly_felt_and_a_large_one_stops_nobody() {
+        assert!(rate(1) > 100 << 30, "what is owed begins with nothing");
+        for debt in 2..=1000 {
+            assert!(rate(debt) <= rate(debt - 1), "{debt}");
+            // The dearest step between two thousandths, before the floor.
+            assert!(rate(debt) >= rate(debt - 1) / 3, "no cliff: {debt}");
+        }
         assert_eq!(rate(1000), RATE_MIN);
         assert_eq!(rate(5000), RATE_MIN);
     }
