@@ -433,9 +433,9 @@ impl Store {
     /// Seals the active memtable. The caller holds the committer's lock.
     pub(crate) fn seal(&self, committer: &mut Committer) -> Result<(), VtError> {
         let end = self.volume.log().end()?;
-        committer.streaks.seal(&self.views.get().active().memtable);
-        let hint = usize::try_from(self.sizes.memtable).unwrap_or(usize::MAX);
-        let fresh = Arc::new(Buffer::new(Memtable::new(hint), end));
+        let active = Arc::clone(self.views.get().active());
+        committer.streaks.seal(&active.memtable);
+        let fresh = Arc::new(Buffer::new(active.memtable.fresh(), end));
         let view = self.views.change(|view| {
             debug_assert!(!view.active().is_empty(), "something is sealed");
             view.buffers.insert(0, fresh);

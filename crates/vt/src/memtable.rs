@@ -9,12 +9,15 @@
 //! being added may or may not be seen: readers pass over what is newer than they should see.
 
 mod arena;
+mod chunks;
 mod place;
 mod skiplist;
 
 use crate::VtError;
 use crate::entry::{BoxIter, EntryIter, EntryRef, RangeDelete};
+use crate::options::SEALED_COUNT_MAX;
 use crate::range_delete::RangeDeletes;
+use chunks::Chunks;
 pub(crate) use place::Place;
 pub(crate) use skiplist::{Around, Neighbour};
 use skiplist::{Cursor, Position, SkipList};
@@ -34,6 +37,8 @@ const CHUNK_BYTES: std::ops::RangeInclusive<usize> = (4 << 10)..=(256 << 10);
 #[derive(Debug)]
 pub(crate) struct Memtable {
     entries: Arc<SkipList>,
+    /// Where its memory comes from.
+    chunks: Arc<Chunks>,
     range_deletes: RwLock<BTreeMap<TreeId, Arc<RangeDeletes>>>,
     range_delete_bytes: AtomicUsize,
     has_entries: AtomicBool,
@@ -46,8 +51,24 @@ impl Memtable {
     pub(crate) fn new(capacity_hint: usize) -> Self {
         let chunk = capacity_hint / CHUNK_PART;
         let chunk = chunk.clamp(*CHUNK_BYTES.start(), *CHUNK_BYTES.end());
+        let budget = capacity_hint.saturating_mul(SEALED_COUNT_MAX + 1);
+        Self::on(Arc::new(Chunks::new(chunk, budget)))
+    }
+
+    /// An empty one, in the memory that this one and those before it have left and will leave.
+    pub(crate) fn fresh(&self) -> Self {
+        Self::on(Arc::clone(&self.chunks))
+    }
+
+    /// Gives back the memory that is kept for the next one.
+    pub(crate) fn give_back(&self) {
+        self.chunks.give_back();
+    }
+
+    fn on(chunks: Arc<Chunks>) -> Self {
         Self {
-            entries: Arc::new(SkipList::new(chunk)),
+            entries: Arc::new(SkipList::new(Arc::clone(&chunks))),
+            chunks,
             range_deletes: RwLock::default(),
             range_delete_bytes: AtomicUsize::new(0),
             has_entries: AtomicBool::new(false),

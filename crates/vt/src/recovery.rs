@@ -240,7 +240,7 @@ impl Store {
         let view = self.views.get();
         let active = view.active();
         if active.is_full_for(bytes, &self.sizes) && !active.is_empty() {
-            let fresh = Arc::new(empty_buffer(&self.sizes, at));
+            let fresh = Arc::new(Buffer::new(active.memtable.fresh(), at));
             self.views.change(|view| view.buffers.insert(0, fresh));
         }
     }

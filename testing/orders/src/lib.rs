@@ -25,6 +25,8 @@ mod prefix;
 #[path = "../../../crates/vt/src/memtable"]
 mod memtable {
     mod arena;
+    #[expect(dead_code, reason = "no store is quiet here")]
+    mod chunks;
     mod skiplist;
 
     #[path = "../../../../testing/orders/src/list.rs"]

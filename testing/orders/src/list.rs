@@ -1,5 +1,6 @@
 //! Models: a few threads at a list.
 
+use super::chunks::Chunks;
 use super::skiplist::{Cursor, Position, SkipList};
 use crate::entry::{EntryRef, Op};
 use crate::sync::atomic::{AtomicU64, Ordering};
@@ -9,6 +10,10 @@ use loom::thread;
 use std::sync::Arc;
 
 const TREE: TreeId = TreeId(1);
+
+fn new_list() -> Arc<SkipList> {
+    Arc::new(SkipList::new(Arc::new(Chunks::new(4096, 0))))
+}
 
 /// Puts a key with itself as value; every third one has it elsewhere.
 fn put(list: &SkipList, key: &[u8], seqno: u64) {
@@ -51,7 +56,7 @@ fn keys(list: &Arc<SkipList>) -> Vec<Vec<u8>> {
 
 /// A reader meets a node while it is linked in before another one.
 fn reader_meets_insert() {
-    let list = Arc::new(SkipList::new(4096));
+    let list = new_list();
     put(&list, b"c", 1);
     let writer = {
         let list = Arc::clone(&list);
@@ -66,7 +71,7 @@ fn reader_meets_insert() {
 
 /// A reader goes along while one node is linked in before, and one behind, what was there.
 fn reader_meets_two_inserts() {
-    let list = Arc::new(SkipList::new(4096));
+    let list = new_list();
     put(&list, b"c", 1);
     let writer = {
         let list = Arc::clone(&list);
@@ -89,7 +94,7 @@ fn reader_meets_two_inserts() {
 
 /// A reader goes back from a node while others are linked in.
 fn reader_goes_back() {
-    let list = Arc::new(SkipList::new(4096));
+    let list = new_list();
     put(&list, b"c", 1);
     let writer = {
         let list = Arc::clone(&list);
@@ -110,7 +115,7 @@ fn reader_goes_back() {
 
 /// A writer looks around and notes something of an entry while a reader goes along.
 fn reader_meets_notes() {
-    let list = Arc::new(SkipList::new(4096));
+    let list = new_list();
     put(&list, b"b", 1);
     let writer = {
         let list = Arc::clone(&list);
@@ -138,7 +143,7 @@ fn reader_meets_notes() {
 
 /// Two writers and no reader but the last.
 fn writers_meet() {
-    let list = Arc::new(SkipList::new(4096));
+    let list = new_list();
     let writers = [b"a", b"b"].map(|key: &'static [u8; 1]| {
         let list = Arc::clone(&list);
         thread::spawn(move || put(&list, key, u64::from(key[0])))
@@ -151,7 +156,7 @@ fn writers_meet() {
 
 /// As commits do: what is inserted is published by its number, and a reader of that number finds it.
 fn what_is_published_is_found() {
-    let list = Arc::new(SkipList::new(4096));
+    let list = new_list();
     let visible = Arc::new(AtomicU64::new(0));
     let writer = {
         let (list, visible) = (Arc::clone(&list), Arc::clone(&visible));

@@ -22,6 +22,7 @@
 )]
 
 use super::arena::Arena;
+use super::chunks::Chunks;
 use crate::entry::{EntryRef, Op};
 use crate::prefix::{PREFIX_BYTES, prefix_of};
 use std::cmp::Ordering;
@@ -250,9 +251,9 @@ impl std::fmt::Debug for SkipList {
 }
 
 impl SkipList {
-    /// An empty list whose arena grows by `chunk_bytes`.
-    pub(super) fn new(chunk_bytes: usize) -> Self {
-        let mut arena = Arena::new(chunk_bytes);
+    /// An empty list in these chunks.
+    pub(super) fn new(chunks: Arc<Chunks>) -> Self {
+        let mut arena = Arena::new(chunks);
         let entry = EntryRef {
             key: &[],
             seqno: Seqno(u64::MAX),

@@ -1,3 +1,5 @@
+use super::arena::Arena;
+use super::chunks::{ALIGN, Chunk};
 use super::*;
 use crate::entry::Op;
 use proptest::prelude::*;
@@ -24,6 +26,32 @@ fn an_empty_memtable_has_nothing() {
     assert_eq!(iter.current(), None);
     iter.seek_before(None).unwrap();
     assert_eq!(iter.current(), None);
+}
+
+#[test]
+fn a_memtable_takes_the_memory_of_one_before_it() {
+    let first = Memtable::new(64 << 10);
+    let fill = |memtable: &Memtable| {
+        for seqno in 1..100 {
+            memtable.insert(TREE, &put(b"k", seqno, &[7; 500]));
+        }
+    };
+    fill(&first);
+    let second = first.fresh();
+    let mut iter = first.iter(TREE);
+    drop(first);
+    assert_eq!(second.chunks.kept_bytes(), 0, "a reader has it still");
+    iter.seek(b"k", Seqno(1)).unwrap();
+    assert_eq!(iter.current(), Some(put(b"k", 1, &[7; 500])));
+    drop(iter);
+    let kept = second.chunks.kept_bytes();
+    assert!(kept >= 99 * 500, "{kept}");
+    fill(&second);
+    assert!(second.chunks.kept_bytes() < 16 << 10, "it was taken");
+    let third = second.fresh();
+    drop(second);
+    third.give_back();
+    assert_eq!(third.chunks.kept_bytes(), 0);
 }
 
 #[test]
@@ -220,4 +248,60 @@ fn keys_that_differ_by_zeros_only_are_in_order() {
         iter.seek(key, Seqno(u64::MAX)).unwrap();
         assert_eq!(iter.current().map(|entry| entry.key), Some(&key[..]));
     }
+}
+
+#[test]
+fn pieces_are_aligned_and_apart() {
+    let mut arena = Arena::new(Arc::new(Chunks::new(256, 0)));
+    let mut taken: Vec<(usize, usize)> = Vec::new();
+    for len in [1, 8, 9, 60, 64, 65, 1000, 3, 255] {
+        let at = arena.allocate(len).addr();
+        assert!(at.is_multiple_of(ALIGN));
+        let apart = |&(start, end): &(usize, usize)| at + len <= start || end <= at;
+        assert!(taken.iter().all(apart));
+        taken.push((at, at + len));
+    }
+}
+
+#[test]
+fn memory_of_an_arena_is_counted() {
+    let mut arena = Arena::new(Arc::new(Chunks::new(4096, 0)));
+    let empty = arena.bytes();
+    arena.allocate(100);
+    let one_chunk = arena.bytes();
+    assert!(one_chunk >= empty + 4096);
+    arena.allocate(100);
+    assert_eq!(arena.bytes(), one_chunk);
+    arena.allocate(1 << 20);
+    assert!(arena.bytes() >= one_chunk + (1 << 20));
+}
+
+#[test]
+fn chunks_are_kept_within_the_budget() {
+    let chunks = Chunks::new(64, 256);
+    let taken: Vec<_> = (0..6).map(|_| chunks.take(64)).collect();
+    let at = taken.iter().map(Chunk::as_ptr).collect::<Vec<_>>();
+    let large = chunks.take(100);
+    chunks.leave(taken);
+    assert_eq!(chunks.kept_bytes(), 128, "two beside the large one");
+    chunks.leave(vec![large]);
+    assert_eq!(chunks.kept_bytes(), 128, "no other length is kept");
+    let again = chunks.take(64);
+    assert!(at.contains(&again.as_ptr()), "it is one of them");
+    assert_eq!(chunks.kept_bytes(), 64);
+    chunks.leave(vec![again]);
+    chunks.give_back();
+    assert_eq!(chunks.kept_bytes(), 0);
+}
+
+#[test]
+fn who_holds_much_leaves_room_for_nothing() {
+    let chunks = Chunks::new(64, 256);
+    let kept = chunks.take(64);
+    chunks.leave(vec![kept]);
+    let large = chunks.take(1 << 10);
+    let one = chunks.take(64);
+    chunks.leave(vec![one]);
+    assert_eq!(chunks.kept_bytes(), 0);
+    chunks.leave(vec![large]);
 }
