@@ -11,6 +11,7 @@
 mod arena;
 mod chunks;
 mod place;
+mod posts;
 mod skiplist;
 
 use crate::VtError;

@@ -13,7 +13,8 @@
 //! and the memory of the node after the next is asked for while the next is compared.
 //!
 //! Inserts remember where they were (`Splice`): the next key looks there first, and climbs only as
-//! far as it must. Keys that come in order cost a few comparisons.
+//! far as it must. Keys that come in order cost a few comparisons. Other keys begin at a signpost
+//! (`posts`) on a middle level; only what is taller than that is searched from the top.
 //!
 //! Paper: Pugh, *Skip Lists: A Probabilistic Alternative to Balanced Trees*, 1990.
 #![expect(
@@ -23,6 +24,7 @@
 
 use super::arena::Arena;
 use super::chunks::Chunks;
+use super::posts::Posts;
 use crate::entry::{EntryRef, Op};
 use crate::prefix::{PREFIX_BYTES, prefix_of};
 use std::cmp::Ordering;
@@ -38,8 +40,10 @@ use stitch_base::{Seqno, TreeId};
 const HEIGHT_MAX: usize = 12;
 /// A node is on the next level once in this many times.
 const BRANCHING: u64 = 4;
-/// An insert looks near the one before it on so many levels. Beyond them it begins at the top.
+/// An insert looks near the one before it on so many levels. Beyond them it begins at a signpost.
 const CLIMB_MAX: usize = 3;
+/// Nodes on this level, one in sixteen, have signposts: few enough for the processor's caches.
+const POST_LEVEL: usize = 2;
 
 const PUT: u8 = 1;
 const DELETE: u8 = 2;
@@ -225,8 +229,12 @@ impl<'a> NodeRef<'a> {
 struct Writer {
     arena: Arena,
     rng: Rng,
-    /// On each level the last node at or before the entry that was added last.
+    /// On each level, up to `spliced`, the last node at or before the entry that was added last.
     splice: [*mut Node; HEIGHT_MAX],
+    /// Levels on which the splice is that: all, or those up to that of the signposts.
+    spliced: usize,
+    /// The nodes of [`POST_LEVEL`].
+    posts: Posts<*mut Node>,
 }
 
 /// The list.
@@ -268,6 +276,8 @@ impl SkipList {
                 arena,
                 rng: Rng::new(0x5717_c4f5),
                 splice: [head; HEIGHT_MAX],
+                spliced: HEIGHT_MAX,
+                posts: Posts::new(),
             }),
         }
     }
@@ -311,7 +321,8 @@ impl SkipList {
             key: entry.key,
             seqno: entry.seqno,
         };
-        self.move_splice(&mut writer.splice, &Sought::new(&at));
+        let sought = Sought::new(&at);
+        self.move_splice(writer, &sought, height);
         let node = new_node(&mut writer.arena, tree, entry, height);
         // SAFETY: the node was just filled in.
         let new = unsafe { NodeRef::new(node) }.expect("a node was made");
@@ -324,8 +335,13 @@ impl SkipList {
             link.store(node, Memory::Release);
             writer.splice[level] = node;
         }
+        if height > POST_LEVEL {
+            let is_before = |other| is_before(other, &sought);
+            writer.posts.add(sought.front, node, is_before);
+        }
         self.height.fetch_max(height, Memory::Relaxed);
-        self.bytes.store(writer.arena.bytes(), Memory::Relaxed);
+        let bytes = writer.arena.bytes() + writer.posts.bytes();
+        self.bytes.store(bytes, Memory::Relaxed);
     }
 
     /// What stands around the place of a key. An insert of this key finds its place at once.
@@ -333,7 +349,7 @@ impl SkipList {
         let seqno = Seqno(u64::MAX);
         let at = Sought::new(&Position { tree, key, seqno });
         let mut writer = self.writer.lock();
-        self.move_splice(&mut writer.splice, &at);
+        self.move_splice(&mut writer, &at, 1);
         // SAFETY: a splice holds nodes of this list.
         let before = unsafe { NodeRef::new(writer.splice[0]) }.expect("a node");
         let next = before.next(0);
@@ -366,12 +382,18 @@ impl SkipList {
         next.map(Neighbour)
     }
 
-    /// Makes each level of the splice the last node before `at`.
+    /// Makes each level of the splice below `height`, and perhaps more, the last node before `at`.
     ///
     /// On every level the splice is the last node of that level at or before the splice of the
     /// level below. So if `at` lies between a splice and its next node, it does on all levels
-    /// above too.
-    fn move_splice(&self, splice: &mut [*mut Node; HEIGHT_MAX], at: &Sought<'_>) {
+    /// above too, as far as there is a splice.
+    fn move_splice(&self, writer: &mut Writer, at: &Sought<'_>, height: usize) {
+        let Writer {
+            splice,
+            spliced,
+            posts,
+            ..
+        } = writer;
         // SAFETY: a splice holds nodes of this list.
         let node = |ptr: *mut Node| unsafe { NodeRef::new(ptr) }.expect("a node");
         let fits = |ptr: *mut Node, level: usize| {
@@ -381,10 +403,22 @@ impl SkipList {
                     .next(level)
                     .is_none_or(|next| next.cmp(at).is_gt())
         };
-        let first_fit = (0..CLIMB_MAX).find(|&level| fits(splice[level], level));
+        debug_assert!(*spliced >= CLIMB_MAX, "these levels always have one");
+        let is_enough = height <= *spliced;
+        let first_fit = (0..CLIMB_MAX).find(|&level| is_enough && fits(splice[level], level));
         let (mut before, levels) = match first_fit {
             Some(level) => (node(splice[level]), level),
-            None => (self.head(), self.height.load(Memory::Relaxed)),
+            None if height <= POST_LEVEL + 1 => {
+                let post = posts.last_before(at.front, |other| is_before(other, at));
+                splice[POST_LEVEL] = post.unwrap_or(self.head);
+                *spliced = POST_LEVEL + 1;
+                debug_assert!(fits(splice[POST_LEVEL], POST_LEVEL), "all have one");
+                (node(splice[POST_LEVEL]), POST_LEVEL)
+            }
+            None => {
+                *spliced = HEIGHT_MAX;
+                (self.head(), self.height.load(Memory::Relaxed))
+            }
         };
         let mut after = ptr::null_mut();
         for level in (0..levels).rev() {
@@ -428,6 +462,13 @@ impl SkipList {
         }
         before
     }
+}
+
+/// True if a node, which is of a list that is alive, is before a position.
+fn is_before(node: *mut Node, at: &Sought<'_>) -> bool {
+    // SAFETY: signposts stand for nodes of the list that they belong to.
+    let node = unsafe { NodeRef::new(node) }.expect("a node");
+    node.cmp(at).is_lt()
 }
 
 /// An entry, for the writer.

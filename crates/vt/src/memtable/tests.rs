@@ -1,10 +1,11 @@
 use super::arena::Arena;
 use super::chunks::{ALIGN, Chunk};
+use super::posts::Posts;
 use super::*;
 use crate::entry::Op;
 use proptest::prelude::*;
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 fn put<'a>(key: &'a [u8], seqno: u64, value: &'a [u8]) -> EntryRef<'a> {
     EntryRef {
@@ -304,4 +305,75 @@ fn who_holds_much_leaves_room_for_nothing() {
     chunks.leave(vec![one]);
     assert_eq!(chunks.kept_bytes(), 0);
     chunks.leave(vec![large]);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    #[test]
+    fn posts_are_a_set_in_order(numbers in prop::collection::vec(0u64..3000, 1..1500)) {
+        let mut set = BTreeSet::new();
+        let mut posts = Posts::new();
+        // Many have the same front.
+        let front = |number: u64| (1, number / 7);
+        for number in numbers {
+            let found = posts.last_before(front(number), |n: u64| n < number);
+            prop_assert_eq!(found, set.range(..number).next_back().copied());
+            if set.insert(number) {
+                posts.add(front(number), number, |n| n < number);
+            }
+        }
+        for number in 0..3000 {
+            let found = posts.last_before(front(number), |n| n < number);
+            prop_assert_eq!(found, set.range(..number).next_back().copied());
+        }
+    }
+}
+
+/// Most keys of the file system begin alike, and many come in rows.
+#[test]
+fn lists_of_any_shape_are_in_order() {
+    let mut rng = stitch_base::random::Rng::new(7);
+    for shape in 0..4u64 {
+        let memtable = Memtable::new(1 << 20);
+        let mut model = BTreeSet::new();
+        let mut row = 0u64;
+        for seqno in 1..6000u64 {
+            let random = rng.next_u64();
+            row = if rng.one_in(10) {
+                random
+            } else {
+                row.wrapping_add(1)
+            };
+            let number = if shape.is_multiple_of(2) { random } else { row };
+            let mut key = if shape < 2 {
+                Vec::new()
+            } else {
+                b"all alike".to_vec()
+            };
+            key.extend((number % 5000).to_be_bytes());
+            if rng.one_in(3) {
+                memtable.around(TREE, &(random % 5000).to_be_bytes());
+            }
+            if rng.one_in(3) {
+                let around = memtable.around(TREE, &key);
+                let from = (key.clone(), Reverse(u64::MAX));
+                let found: Option<&(Vec<u8>, _)> = model.range(from..).next();
+                let is_new = found.is_none_or(|(found, _)| *found != key);
+                assert_eq!(around.is_new, is_new);
+            }
+            memtable.insert(TREE, &put(&key, seqno, b""));
+            model.insert((key, Reverse(seqno)));
+        }
+        let mut iter = memtable.iter(TREE);
+        iter.seek(b"", Seqno(u64::MAX)).unwrap();
+        for (key, Reverse(seqno)) in &model {
+            assert_eq!(iter.current(), Some(put(key, *seqno, b"")), "shape {shape}");
+            iter.next().unwrap();
+        }
+        assert_eq!(iter.current(), None);
+        for (key, Reverse(seqno)) in model.iter().step_by(7) {
+            iter.seek(key, Seqno(*seqno)).unwrap();
+            assert_eq!(iter.current(), Some(put(key, *seqno, b"")), "shape {shape}");
+        }
+    }
 }
