@@ -47,7 +47,7 @@ impl<'a> Ground<'a> {
             cgroup,
             held: None,
         };
-        if matches!(side.kind, Kind::Store(_) | Kind::Library) {
+        if matches!(side.kind, Kind::Store(_) | Kind::Owned(_) | Kind::Library) {
             let options = MakeOptions {
                 force: true,
                 ..MakeOptions::default()
@@ -56,7 +56,7 @@ impl<'a> Ground<'a> {
         }
         ground.held = match side.kind {
             Kind::Kernel(make) => Some(Held::Mount(disk.mount_as(make, &ground.at)?)),
-            Kind::Store(_) | Kind::Null(_) => Some(Held::Daemon(ground.serve()?)),
+            Kind::Store(_) | Kind::Owned(_) | Kind::Null(_) => Some(Held::Daemon(ground.serve()?)),
             Kind::Library => None,
         };
         Ok(ground)
@@ -88,7 +88,7 @@ impl<'a> Ground<'a> {
         drop(self.held.take());
         self.held = match self.side.kind {
             Kind::Kernel(_) => Some(Held::Mount(Mount::new(self.disk.device(), &self.at)?)),
-            Kind::Store(_) | Kind::Null(_) => Some(Held::Daemon(self.serve()?)),
+            Kind::Store(_) | Kind::Owned(_) | Kind::Null(_) => Some(Held::Daemon(self.serve()?)),
             // Each step opens it anew.
             Kind::Library => None,
         };
@@ -97,9 +97,10 @@ impl<'a> Ground<'a> {
 
     fn serve(&self) -> Result<Daemon> {
         let what = match self.side.kind {
-            Kind::Store(_) => What::Store {
+            Kind::Store(_) | Kind::Owned(_) => What::Store {
                 device: self.disk.device().to_owned(),
                 memory_bytes: self.memory_bytes,
+                is_shared: matches!(self.side.kind, Kind::Store(_)),
             },
             _ => What::Null,
         };

@@ -42,6 +42,8 @@ pub(crate) enum What {
         device: PathBuf,
         /// Memory for buffers and caches.
         memory_bytes: u64,
+        /// For everybody, as root mounts by default; else for root alone.
+        is_shared: bool,
     },
     /// A file system in memory that does nothing else.
     Null,
@@ -66,13 +68,18 @@ pub(crate) fn run() -> Result<()> {
         What::Store {
             device,
             memory_bytes,
+            is_shared,
         } => {
             let options = StoreOptions {
                 memory_bytes: *memory_bytes,
                 ..StoreOptions::default()
             };
             let store = Store::open(device, &options)?;
-            let mount = MountOptions::shared(&device.display().to_string());
+            let mount = MountOptions {
+                allow_other: *is_shared,
+                default_permissions: *is_shared,
+                ..MountOptions::shared(&device.display().to_string())
+            };
             let host = Host::mount(store, &spec.at, &mount, &config)?;
             say_ready()?;
             Ok(host.join()?)

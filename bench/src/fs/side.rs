@@ -9,8 +9,10 @@ use stitch_fuse::transport::uring::Switch;
 /// What a side is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Our store, mounted.
+    /// Our store, mounted for everybody.
     Store(Transport),
+    /// Our store, mounted for root alone: the kernel checks no rights.
+    Owned(Transport),
     /// Our store, by the library.
     Library,
     /// A file system in memory that does nothing else, mounted: what FUSE itself costs.
@@ -43,9 +45,11 @@ const EXT4: &[&str] = &[
 const XFS: &[&str] = &["mkfs.xfs", "-q", "-f", "-K"];
 const BTRFS: &[&str] = &["mkfs.btrfs", "-q", "-f", "-K"];
 
-const ALL: [Side; 8] = [
+const ALL: [Side; 10] = [
     side("stitchfs-uring", Kind::Store(Transport::Uring)),
     side("stitchfs-dev", Kind::Store(Transport::Dev)),
+    side("owned-uring", Kind::Owned(Transport::Uring)),
+    side("owned-dev", Kind::Owned(Transport::Dev)),
     side("library", Kind::Library),
     side("null-uring", Kind::Null(Transport::Uring)),
     side("null-dev", Kind::Null(Transport::Dev)),
@@ -80,7 +84,9 @@ impl Side {
     /// Its transport, if it is a mount of ours.
     pub(crate) const fn transport(&self) -> Option<Transport> {
         match self.kind {
-            Kind::Store(transport) | Kind::Null(transport) => Some(transport),
+            Kind::Store(transport) | Kind::Owned(transport) | Kind::Null(transport) => {
+                Some(transport)
+            }
             Kind::Library | Kind::Kernel(_) => None,
         }
     }
@@ -90,7 +96,7 @@ impl Side {
         match self.kind {
             Kind::Library => None,
             Kind::Kernel(make) => kernel_why_not(self.name, make[0]),
-            Kind::Store(transport) | Kind::Null(transport) => {
+            Kind::Store(transport) | Kind::Owned(transport) | Kind::Null(transport) => {
                 let is_missing = !Path::new("/dev/fuse").exists();
                 if is_missing {
                     return Some("/dev/fuse is missing".to_owned());
@@ -148,8 +154,8 @@ pub(crate) fn about(name: &str) -> String {
 /// The side that does nothing by the same transport.
 pub(crate) fn floor_of(name: &str) -> Option<&'static str> {
     match Side::find(name)?.kind {
-        Kind::Store(Transport::Uring) => Some("null-uring"),
-        Kind::Store(Transport::Dev) => Some("null-dev"),
+        Kind::Store(Transport::Uring) | Kind::Owned(Transport::Uring) => Some("null-uring"),
+        Kind::Store(Transport::Dev) | Kind::Owned(Transport::Dev) => Some("null-dev"),
         Kind::Library | Kind::Null(_) | Kind::Kernel(_) => None,
     }
 }
@@ -168,7 +174,7 @@ mod tests {
 
     #[test]
     fn the_floor_of_a_mount_has_its_transport() {
-        for name in ["stitchfs-uring", "stitchfs-dev"] {
+        for name in ["stitchfs-uring", "stitchfs-dev", "owned-uring", "owned-dev"] {
             let floor = floor_of(name).unwrap();
             let transport = |name: &str| Side::find(name).unwrap().transport();
             assert_eq!(transport(floor), transport(name));

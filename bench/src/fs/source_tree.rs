@@ -11,13 +11,16 @@ use super::{Caches, Workload, command};
 use crate::disk::output;
 use crate::measure::Op;
 use anyhow::{Result, ensure};
+use rustix::fs::XattrFlags;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use stitch_fuse::adapter::REMOVE_TREE_XATTR;
 
 /// What `grep` looks for: it is nowhere, so everything is read.
 const PATTERN: &str = "no-such-word-anywhere";
 const STEPS: &[Caches] = &[
     Caches::Warm,
+    Caches::Cold,
     Caches::Cold,
     Caches::Cold,
     Caches::Cold,
@@ -30,7 +33,7 @@ pub(super) fn workload() -> Workload {
         why_not: command::why_not,
         ..Workload::new(
             "source-tree",
-            "a source tree: untar until sync; cold: find, grep -r, tar, cp -a until sync, rm -rf until sync",
+            "a source tree: untar until sync; cold: find, grep -r, tar, cp -a until sync, rm -rf until sync, and of the copy rmtree (elsewhere rm -rf) until sync",
             STEPS,
             run,
         )
@@ -46,7 +49,8 @@ fn run(stage: &mut Stage<'_>, step: u32) -> Result<()> {
         2 => grep(stage, &tree),
         3 => tar(stage, &tree),
         4 => copy(stage, &tree),
-        _ => remove(stage, &tree),
+        5 => remove(stage, &tree),
+        _ => remove_tree(stage, &tree),
     }
 }
 
@@ -134,5 +138,21 @@ fn remove(stage: &mut Stage<'_>, tree: &Path) -> Result<()> {
     run.arg("-rf").arg(tree);
     phase(stage, "rm-rf-cold", Ends::Synced, &mut run)?;
     ensure!(!tree.exists(), "rm left something");
+    Ok(())
+}
+
+/// As `stitchfs rmtree` does it; where there is no such thing, by `rm -rf`.
+fn remove_tree(stage: &mut Stage<'_>, tree: &Path) -> Result<()> {
+    let copied = tree.with_file_name("copy");
+    stage.phase("rmtree-cold", 1, Ends::Synced, |record| {
+        record.time(Op::Command, (1, 0), || {
+            let flags = XattrFlags::empty();
+            match rustix::fs::lsetxattr(&copied, REMOVE_TREE_XATTR, b"1", flags) {
+                Ok(()) => Ok(std::fs::remove_dir(&copied)?),
+                Err(_) => output(Command::new("rm").arg("-rf").arg(&copied)).map(drop),
+            }
+        })
+    })?;
+    ensure!(!copied.exists(), "a tree was left");
     Ok(())
 }
