@@ -39,6 +39,11 @@ impl Changes {
         self.batch.upsert(dictionary.tree(), key, function, delta);
     }
 
+    /// Makes room for so many bytes of changes.
+    pub fn reserve(&mut self, bytes: usize) {
+        self.batch.reserve(bytes);
+    }
+
     /// Number of changes.
     #[must_use]
     pub const fn count(&self) -> usize {

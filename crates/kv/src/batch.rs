@@ -61,6 +61,11 @@ impl Batch {
         self.count += 1;
     }
 
+    /// Makes room for so many bytes of messages, so that a long batch does not move while it grows.
+    pub fn reserve(&mut self, bytes: usize) {
+        self.bytes.reserve(bytes);
+    }
+
     /// Number of messages.
     #[must_use]
     pub const fn count(&self) -> usize {

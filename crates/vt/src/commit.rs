@@ -385,7 +385,8 @@ impl Store {
             options,
             stream: DIRECT_STREAM,
         };
-        let mut writer = TableWriter::new(&self.volume, table);
+        let writer = TableWriter::new(&self.volume, table);
+        let mut writer = writer.reusing(self.cache.buffers());
         for (put, seqno) in puts(messages).zip(first.0..) {
             let (key, value) = put;
             let (seqno, op) = (Seqno(seqno), Op::Put(value));

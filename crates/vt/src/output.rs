@@ -128,7 +128,7 @@ impl<'a> Outputs<'a> {
                 options: self.tree.options.clone(),
                 stream: self.rules.stream,
             };
-            TableWriter::new(&self.store.volume, table)
+            TableWriter::new(&self.store.volume, table).reusing(self.store.cache.buffers())
         })
     }
 

@@ -1,4 +1,4 @@
-//! Memory for long reads: begins at a page, so that a device can write to it itself, and is used again.
+//! Memory for long reads and writes: begins at a page, so that a device can write to it itself, and is used again.
 //!
 //! Fresh memory of this size comes from the kernel, which clears it first: that takes as long as reading
 //! it from a fast device.
@@ -8,7 +8,7 @@ use stitch_base::sync::Mutex;
 
 const PAGE_BYTES: usize = 4096;
 /// Buffers that are kept are as long as this, and all others are made anew.
-const KEPT_BYTES: usize = 1 << 20;
+pub(crate) const KEPT_BYTES: usize = 1 << 20;
 const KEPT_BYTES_MIN: usize = 256 << 10;
 /// Most buffers that wait to be used.
 const KEPT_MAX: usize = 8;
@@ -16,7 +16,7 @@ const KEPT_MAX: usize = 8;
 type Kept = Arc<Mutex<Vec<Vec<u8>>>>;
 
 /// Buffers that were used, and will be again.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct PageBuffers(Kept);
 
 /// Memory that begins at a page.

@@ -5,7 +5,8 @@
 //! writes before such a read, and what such a write goes over, it forgets. So each request may take
 //! the way that suits it. Requests that are not whole sectors are not for here ([`Direct::fits`]).
 //!
-//! Buffers must begin at a page: bytes are copied once, as the page cache would.
+//! Buffers must begin at a page: bytes are copied once, as the page cache would, unless what is written is
+//! one piece that begins so.
 
 use super::ring::Rings;
 use crate::{Wanted, past, positioned};
@@ -164,6 +165,11 @@ impl Direct {
 
     /// Writes all of `pieces` from `offset`, which together are whole sectors.
     pub(super) fn write(&self, offset: u64, pieces: &[&[u8]]) -> io::Result<()> {
+        if let [only] = pieces
+            && only.as_ptr().align_offset(ALIGN) == 0
+        {
+            return positioned::write_all(&self.file, offset, pieces);
+        }
         let mut buffer = self.buffer();
         let (mut at, mut filled) = (offset, 0);
         for mut piece in pieces.iter().copied() {

@@ -106,6 +106,9 @@ impl FileSystem {
         } else {
             let is_first_whole = at == 0 && end >= staged.head.size.min(CHUNK_BYTES);
             staged.leave_row(self, &mut change, is_first_whole)?;
+            let chunks = piece.len() as u64 / CHUNK_BYTES + 2;
+            let messages = usize::try_from(chunks * MESSAGE_BYTES).expect("a piece is bounded");
+            change.changes.reserve(piece.len() + messages);
             stage_chunks(&mut change, &mut staged, at, piece);
             self.count_chunks(&mut staged, at, end);
         }

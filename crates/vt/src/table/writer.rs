@@ -20,6 +20,7 @@ use super::loader::{contradiction, damaged};
 use super::writer::facts::BlockFacts;
 use crate::VtError;
 use crate::entry::{EntryRef, Op, RangeDelete};
+use crate::page_buffers::PageBuffers;
 use places::Places;
 use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
@@ -157,6 +158,13 @@ impl TableWriter {
             volume: Arc::clone(volume),
             table,
         }
+    }
+
+    /// The same, in memory that was used before.
+    pub(crate) fn reusing(mut self, buffers: &PageBuffers) -> Self {
+        debug_assert!(self.is_empty(), "nothing was added yet");
+        self.values = Values::new(buffers.clone());
+        self
     }
 
     fn is_empty(&self) -> bool {

@@ -3,6 +3,7 @@
 use super::TableWriter;
 use crate::VtError;
 use crate::entry::EntryRef;
+use crate::page_buffers::{KEPT_BYTES, PageBuffer, PageBuffers};
 use std::ops::Range;
 use stitch_format::vt_index::{BlockPtr, IndexEntry, value_block_bytes};
 use stitch_volume::PAGE_BYTES;
@@ -10,20 +11,46 @@ use stitch_volume::PAGE_BYTES;
 /// Value blocks, one after the other, each padded.
 #[derive(Debug, Default)]
 pub(super) struct Values {
-    bytes: Vec<u8>,
+    buffers: PageBuffers,
+    buffer: Option<PageBuffer>,
+    /// How much of the buffer they fill.
+    len_bytes: usize,
     /// Where each value is, without padding, and its number in the index.
     waiting: Vec<(Range<usize>, usize)>,
 }
 
 impl Values {
+    /// None yet, in memory of these.
+    pub(super) fn new(buffers: PageBuffers) -> Self {
+        Self {
+            buffers,
+            ..Self::default()
+        }
+    }
+
+    /// The buffer, with room for so many bytes.
+    fn with_room(&mut self, len_bytes: usize) -> &mut [u8] {
+        let has = self.buffer.as_ref().map_or(0, |b| b.as_ref().len());
+        if has < len_bytes {
+            let room = len_bytes.next_power_of_two().max(KEPT_BYTES);
+            let mut longer = self.buffers.take(room);
+            longer.as_mut()[..self.len_bytes].copy_from_slice(self.bytes());
+            self.buffer = Some(longer);
+        }
+        let buffer = self.buffer.as_mut().expect("just made sure of");
+        buffer.as_mut()
+    }
+
     /// Adds a value. Answers the length of its block.
     pub(super) fn add(&mut self, value: &[u8], number: usize) -> u32 {
-        let start = self.bytes.len();
-        self.bytes.extend_from_slice(value);
-        self.waiting.push((start..self.bytes.len(), number));
-        let len_bytes = value_block_bytes(value.len() as u64);
-        let len = usize::try_from(len_bytes).expect("a value is bounded");
-        self.bytes.resize(start + len, 0);
+        let (start, len_bytes) = (self.len_bytes, value_block_bytes(value.len() as u64));
+        let end = start + usize::try_from(len_bytes).expect("a value is bounded");
+        let block = &mut self.with_room(end)[start..end];
+        let (head, padding) = block.split_at_mut(value.len());
+        head.copy_from_slice(value);
+        padding.fill(0);
+        self.len_bytes = end;
+        self.waiting.push((start..start + value.len(), number));
         u32::try_from(len_bytes).expect("a value is bounded")
     }
 
@@ -33,16 +60,17 @@ impl Values {
 
     /// True if they fill whole pages.
     pub(super) fn are_pages(&self) -> bool {
-        (self.bytes.len() as u64).is_multiple_of(PAGE_BYTES)
+        (self.len_bytes as u64).is_multiple_of(PAGE_BYTES)
     }
 
     pub(super) const fn len_bytes(&self) -> usize {
-        self.bytes.len()
+        self.len_bytes
     }
 
     /// The blocks as they are to be written.
     pub(super) fn bytes(&self) -> &[u8] {
-        &self.bytes
+        let buffer = self.buffer.as_ref();
+        buffer.map_or(&[], |buffer| &buffer.as_ref()[..self.len_bytes])
     }
 
     /// Lengths of the blocks.
@@ -53,12 +81,12 @@ impl Values {
 
     /// The numbers in the index, and the values.
     pub(super) fn iter(&self) -> impl Iterator<Item = (usize, &[u8])> {
-        let values = self.waiting.iter();
-        values.map(|(value, number)| (*number, &self.bytes[value.clone()]))
+        let (values, bytes) = (self.waiting.iter(), self.bytes());
+        values.map(|(value, number)| (*number, &bytes[value.clone()]))
     }
 
     pub(super) fn clear(&mut self) {
-        self.bytes.clear();
+        self.len_bytes = 0;
         self.waiting.clear();
     }
 }
@@ -141,5 +169,30 @@ impl TableWriter {
         self.places.write(addrs, lens, self.values.bytes())?;
         self.values.clear();
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_buffer_held_before_is_no_padding() {
+        let buffers = PageBuffers::default();
+        buffers.take(KEPT_BYTES).as_mut().fill(0xee);
+        let mut values = Values::new(buffers);
+        assert_eq!(values.add(&[1; 1000], 0), 1024);
+        assert_eq!(values.add(&[2; 512], 1), 512);
+        let expected = [&[1; 1000][..], &[0; 24], &[2; 512]].concat();
+        assert_eq!(values.bytes(), expected);
+        // More than a kept buffer has room for.
+        let long = vec![3; KEPT_BYTES - 300];
+        values.add(&long, 2);
+        assert_eq!(values.bytes()[..1536], expected);
+        assert_eq!(values.bytes()[1536..1536 + long.len()], long);
+        assert!(values.bytes()[1536 + long.len()..].iter().all(|b| *b == 0));
+        assert_eq!(values.len_bytes(), values.lens().sum::<u64>() as usize);
+        let found: Vec<usize> = values.iter().map(|(number, _)| number).collect();
+        assert_eq!(found, [0, 1, 2]);
     }
 }
