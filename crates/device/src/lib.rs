@@ -21,6 +21,7 @@ mod past;
 mod positioned;
 mod raw;
 mod resident;
+mod ring;
 
 pub use crash::{CrashDevice, CrashPlan, CrashPoint, Moment};
 pub use error::DeviceError;

@@ -9,13 +9,12 @@
 
 mod direct;
 mod ioctl;
-mod ring;
 
 use crate::counter::{Counters, Request};
 use crate::open::{self, LEN_UNIT_BYTES, OpenOptions, PathType};
+use crate::ring::Rings;
 use crate::{Device, DeviceCounters, DeviceError, Geometry, IoMode, Wanted, past, positioned};
 use direct::Direct;
-use ring::Rings;
 use rustix::fs::{OFlags, fstat, ioctl_blksszget};
 use rustix::io::Errno;
 use std::fs::File;

@@ -38,6 +38,7 @@ pub(crate) use direct::{DirectBlocks, ValueReader};
 pub(crate) use foreseen::Foreseen;
 pub(crate) use reader::Table;
 pub(crate) use run::{Bounds, Carry};
+pub(crate) use stream::Pace;
 pub(crate) use writer::{NewTable, TableWriter, WrittenBlocks};
 
 /// The hash of a key that filters go by. Part of the format: filters are stored.

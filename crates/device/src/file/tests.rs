@@ -244,6 +244,47 @@ fn long_reads_give_what_was_written_last() {
 }
 
 #[test]
+fn short_pieces_in_many_places_are_read_together() {
+    const PIECE: usize = 12 << 10;
+    let dir = tempfile::tempdir().unwrap();
+    let device = FileDevice::create(&dir.path().join("store"), LEN).unwrap();
+    let bytes: Vec<u8> = (0..LEN).map(|i| (i / 512 % 251) as u8).collect();
+    device.write_at(0, &[&bytes]).unwrap();
+    device.sync().unwrap();
+    let all = rustix::fs::Advice::DontNeed;
+    rustix::fs::fadvise(&device.file, 0, None, all).unwrap();
+    // What was written last is in the page cache only: of one piece a part, of others all.
+    device.write_at(248 << 10, &[&[255; 64 << 10]]).unwrap();
+    let expected = |offset: usize| match offset {
+        at if (248 << 10..312 << 10).contains(&at) => 255,
+        at => bytes[at],
+    };
+    let mut memory = vec![0u8; 50 * PIECE + 4096];
+    for is_refused in [false, true] {
+        let past = device.past.as_ref();
+        past.inspect(|past| past.refuse(is_refused));
+        for first in [512usize, 513] {
+            let start = memory.as_ptr().align_offset(4096);
+            memory.fill(0);
+            let outs = memory[start..].chunks_exact_mut(PIECE).take(50);
+            let pieces = outs.enumerate().map(|(n, out)| Wanted {
+                offset: (first + n * (20 << 10)) as u64,
+                out,
+            });
+            let mut pieces: Vec<Wanted<'_>> = pieces.collect();
+            device.read_once(&mut pieces).unwrap();
+            for piece in &pieces {
+                let at = usize::try_from(piece.offset).unwrap();
+                let is_right = |(n, byte): (usize, &u8)| *byte == expected(at + n);
+                assert!(piece.out.iter().enumerate().all(is_right), "at {at}");
+            }
+            pieces[7].offset = LEN - 4096;
+            assert!(device.read_once(&mut pieces).is_err(), "beyond the end");
+        }
+    }
+}
+
+#[test]
 fn the_page_cache_is_asked_what_it_has() {
     let dir = tempfile::tempdir().unwrap();
     let device = FileDevice::create(&dir.path().join("store"), LEN).unwrap();

@@ -8,7 +8,7 @@
 //! Buffers must begin at a page: bytes are copied once, as the page cache would, unless what is written is
 //! one piece that begins so.
 
-use super::ring::Rings;
+use crate::ring::Rings;
 use crate::{Wanted, past, positioned};
 use std::fs::File;
 use std::io;
@@ -33,7 +33,7 @@ pub(super) struct Direct {
 
 /// Memory that the device may use.
 #[derive(Debug)]
-pub(super) struct Buffer {
+struct Buffer {
     bytes: Vec<u8>,
     start: usize,
 }
@@ -46,17 +46,26 @@ impl Buffer {
         Self { bytes, start }
     }
 
-    pub(super) fn get(&mut self, len: usize) -> &mut [u8] {
+    fn get(&mut self, len: usize) -> &mut [u8] {
         assert!(len <= REQUEST_BYTES_MAX, "a request is bounded");
         &mut self.bytes[self.start..self.start + len]
     }
 }
 
 /// A part of a request: a piece of the device, and one buffer.
-pub(super) struct Part {
-    pub(super) offset: u64,
-    pub(super) len: usize,
-    pub(super) buffer: Buffer,
+struct Part {
+    offset: u64,
+    len: usize,
+    buffer: Buffer,
+}
+
+impl Part {
+    fn wanted(&mut self) -> Wanted<'_> {
+        Wanted {
+            offset: self.offset,
+            out: self.buffer.get(self.len),
+        }
+    }
 }
 
 impl Direct {
@@ -110,7 +119,10 @@ impl Direct {
         }
         let mut parts = self.parts(pieces);
         match &self.rings {
-            Some(rings) if parts.len() > 1 => rings.read(&self.file, &mut parts)?,
+            Some(rings) if parts.len() > 1 => {
+                let wanted = parts.iter_mut().map(Part::wanted);
+                rings.read(&self.file, &mut wanted.collect::<Vec<_>>())?;
+            }
             _ => {
                 for part in &mut parts {
                     let bytes = part.buffer.get(part.len);

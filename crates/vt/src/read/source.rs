@@ -8,7 +8,7 @@ use crate::entry::BoxIter;
 use crate::iter::MergeIter;
 use crate::range_delete::RangeDeletes;
 use crate::store::Store;
-use crate::table::Bounds;
+use crate::table::{Bounds, Pace};
 use crate::version::{Level, TableHandle};
 use crate::view::View;
 use std::sync::Arc;
@@ -212,6 +212,7 @@ impl Store {
             handles,
             tables,
             bounds,
+            pace: Arc::default(),
         };
         Ok(Some(Source::new(Box::new(Concat::new(parts)), deletes)))
     }
@@ -222,6 +223,7 @@ struct Tables {
     handles: Vec<Arc<TableHandle>>,
     tables: Vec<Arc<crate::table::Table>>,
     bounds: Arc<Bounds>,
+    pace: Arc<Pace>,
 }
 
 impl Parts for Tables {
@@ -238,6 +240,6 @@ impl Parts for Tables {
     }
 
     fn open(&self, part: usize) -> Result<BoxIter, VtError> {
-        Ok(self.tables[part].iter(Arc::clone(&self.bounds)))
+        Ok(self.tables[part].iter_at(Arc::clone(&self.bounds), Arc::clone(&self.pace)))
     }
 }

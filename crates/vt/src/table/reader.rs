@@ -7,6 +7,7 @@ use super::foreseen::foresee;
 use super::key_hash;
 use super::loader::{DataRef, Loader, contradiction};
 use super::run::{Bounds, Carry, Keep, RunIter};
+use super::stream::Pace;
 use crate::VtError;
 use crate::cache::{BlockCache, BlockKey, CachedBlock, Expectation, ReadCounters};
 use crate::entry::{BoxIter, EntryRef, Op, RangeDelete};
@@ -77,9 +78,14 @@ impl Table {
     /// A cursor over the entries with these keys, and maybe some others. Blocks that it reads go into
     /// the cache.
     pub(crate) fn iter(&self, bounds: Arc<Bounds>) -> BoxIter {
+        self.iter_at(bounds, Arc::default())
+    }
+
+    /// The same, for one of several tables that are read one after the other.
+    pub(crate) fn iter_at(&self, bounds: Arc<Bounds>, pace: Arc<Pace>) -> BoxIter {
         let blocks = self.blocks();
         let loader = self.loader.clone();
-        Box::new(RunIter::new(loader, blocks, bounds, Keep::Cache))
+        Box::new(RunIter::new(loader, blocks, bounds, Keep::Cache).at_pace(pace))
     }
 
     /// Has blocks with these keys read, as far as there is memory for them. `holder` keeps them where

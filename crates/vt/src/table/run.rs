@@ -12,7 +12,7 @@ use super::block_iter::BlockIter;
 use super::blocks::BlockList;
 use super::data_iter::DataIter;
 use super::loader::{DataRef, Loader};
-use super::stream::{Found, Stream};
+use super::stream::{Found, Pace, Start, Stream};
 use crate::VtError;
 use crate::cache::Expectation;
 use crate::entry::{EntryIter, EntryRef};
@@ -102,6 +102,10 @@ pub(super) struct RunIter<L> {
     ahead: VecDeque<Found>,
     /// What comes after them, if it is read far ahead.
     stream: Option<Stream<L>>,
+    /// Shared with those who read what lies before and after.
+    pace: Arc<Pace>,
+    /// How to begin, where somebody has read up to here.
+    start: Option<Start>,
     window_bytes: u64,
     /// It has come to the block that it stands on from the one before.
     is_going_on: bool,
@@ -126,6 +130,8 @@ impl<L: BlockList + Clone> RunIter<L> {
             data_addr: 0,
             ahead: VecDeque::new(),
             stream: None,
+            pace: Arc::default(),
+            start: None,
             window_bytes,
             is_going_on: false,
             told: 0,
@@ -138,12 +144,20 @@ impl<L: BlockList + Clone> RunIter<L> {
         self
     }
 
+    /// The same, going on from and to others of this pace.
+    pub(super) fn at_pace(mut self, pace: Arc<Pace>) -> Self {
+        self.pace = pace;
+        self
+    }
+
     /// Enters the block that the list stands on; false beyond either end, and where it has none of
     /// the keys that are asked for.
     fn enter(&mut self) -> Result<bool, VtError> {
         self.data = None;
         let Some(entry) = self.blocks.current()? else {
-            self.stream = None;
+            if let Some(stream) = self.stream.take() {
+                stream.end(&self.pace);
+            }
             return Ok(false);
         };
         let is_after = self
@@ -191,13 +205,18 @@ impl<L: BlockList + Clone> RunIter<L> {
         if self.bounds.is_whole {
             return self.load_whole(wanted);
         }
+        if let Some(start) = self.start.take()
+            && let Some(block) = self.stream_from(wanted, start)
+        {
+            return Ok(block);
+        }
         if self.keep == Keep::Cache {
             self.window_bytes = match self.is_going_on {
                 true => (self.window_bytes * 2).clamp(WINDOW_BYTES_MIN, WINDOW_BYTES_MAX),
                 false => 0,
             };
             if self.window_bytes == WINDOW_BYTES_MAX
-                && let Some(block) = self.stream_from(wanted)
+                && let Some(block) = self.stream_from(wanted, Start::SMALL)
             {
                 return Ok(block);
             }
@@ -243,16 +262,16 @@ impl<L: BlockList + Clone> RunIter<L> {
     }
 
     /// Begins to read far ahead, with the block that it stands on.
-    fn stream_from(&mut self, wanted: &DataRef) -> Option<Arc<DataBlock>> {
+    fn stream_from(&mut self, wanted: &DataRef, start: Start) -> Option<Arc<DataBlock>> {
         let scout = self.blocks.clone();
-        self.stream = Stream::begin(&self.loader, scout, &self.bounds);
+        self.stream = Stream::begin(&self.loader, scout, &self.bounds, start);
         self.read_ahead(wanted)
     }
 
     /// It no longer goes from block to block in their order.
     fn turn(&mut self) {
         self.data = None;
-        self.stream = None;
+        (self.stream, self.start) = (None, None);
         (self.is_going_on, self.told) = (false, 0);
     }
 
@@ -334,6 +353,9 @@ impl<L: BlockList + Clone> RunIter<L> {
 impl<L: BlockList + Clone> EntryIter for RunIter<L> {
     fn seek(&mut self, key: &[u8], seqno: Seqno) -> Result<(), VtError> {
         self.turn();
+        if key.is_empty() {
+            self.start = self.pace.take();
+        }
         self.blocks.seek(key)?;
         // The versions wanted may only be in a later block.
         while self.enter()? {

@@ -17,6 +17,7 @@ use crate::cache::ReadCounters;
 use crate::readers::{Ahead, Layout, Readers, Work};
 use std::collections::VecDeque;
 use std::sync::Arc;
+use stitch_base::sync::atomic::{AtomicU64, Ordering};
 
 /// Windows that are read or waiting, beside the one whose rows are given out.
 const WINDOWS: usize = 2;
@@ -71,6 +72,54 @@ impl Work for Window {
     }
 }
 
+/// How far streams have grown, for those that go on where others end: the tables of a level are read one after
+/// the other.
+#[derive(Debug, Default)]
+pub(crate) struct Pace(AtomicU64);
+
+impl Pace {
+    /// Marks scattered blocks, beside a window's length in whole sectors.
+    const SCATTERED: u64 = 1;
+
+    /// A stream has come to its end.
+    fn leave(&self, layout: Layout, window_bytes: u64) {
+        let mark = match layout {
+            Layout::Rows => 0,
+            Layout::Scattered => Self::SCATTERED,
+        };
+        self.0
+            .store(window_bytes & !Self::SCATTERED | mark, Ordering::Relaxed);
+    }
+
+    /// What the last stream has left; taken by one.
+    pub(super) fn take(&self) -> Option<Start> {
+        let left = self.0.swap(0, Ordering::Relaxed);
+        let layout = match left & Self::SCATTERED {
+            0 => Layout::Rows,
+            _ => Layout::Scattered,
+        };
+        (left != 0).then_some(Start {
+            layout,
+            window_bytes: left & !Self::SCATTERED,
+        })
+    }
+}
+
+/// How a stream begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Start {
+    layout: Layout,
+    window_bytes: u64,
+}
+
+impl Start {
+    /// Where nothing is known.
+    pub(super) const SMALL: Self = Self {
+        layout: Layout::Rows,
+        window_bytes: 2 * WINDOW_BYTES_MIN,
+    };
+}
+
 /// What is read ahead of a cursor.
 #[derive(Debug)]
 pub(super) struct Stream<L> {
@@ -96,20 +145,30 @@ fn share(loader: &Loader, layout: Layout) -> u64 {
 impl<L: BlockList> Stream<L> {
     /// A stream that begins with the block on which `scout` stands; `None` where there is no memory
     /// for it.
-    pub(super) fn begin(loader: &Loader, scout: L, bounds: &Arc<Bounds>) -> Option<Self> {
+    pub(super) fn begin(
+        loader: &Loader,
+        scout: L,
+        bounds: &Arc<Bounds>,
+        start: Start,
+    ) -> Option<Self> {
         if share(loader, Layout::Scattered) < SCATTERED_BYTES_MIN {
             return None;
         }
-        readers(loader).enter(Layout::Rows);
+        readers(loader).enter(start.layout);
         Some(Self {
             loader: loader.clone(),
             scout,
             bounds: Arc::clone(bounds),
-            layout: Layout::Rows,
+            layout: start.layout,
             is_at_end: false,
-            window_bytes: WINDOW_BYTES_MIN,
+            window_bytes: start.window_bytes / 2,
             windows: VecDeque::new(),
         })
+    }
+
+    /// Notes how far it has come, for the stream that goes on after it.
+    pub(super) fn end(self, pace: &Pace) {
+        pace.leave(self.layout, self.window_bytes);
     }
 
     /// The next window's blocks, in order; `None` at the end.

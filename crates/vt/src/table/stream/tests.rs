@@ -110,7 +110,7 @@ fn blocks_in_many_places_come_in_their_order() {
     assert!(!count.is_multiple_of(7), "each comes once");
     let mut scout = ListedBlocks::new(shuffled.clone().into());
     scout.seek(&[]).unwrap();
-    let mut stream = Stream::begin(&table.loader, scout, &Arc::default()).unwrap();
+    let mut stream = Stream::begin(&table.loader, scout, &Arc::default(), Start::SMALL).unwrap();
     let mut found = Vec::new();
     while let Some(window) = stream.next() {
         found.extend(window.unwrap().into_iter().map(|(data, _)| data));
@@ -124,4 +124,51 @@ fn blocks_in_many_places_come_in_their_order() {
     drop(stream);
     let readers = table.loader.cache.readers();
     assert_eq!(readers.share_bytes(Layout::Scattered), AHEAD_BYTES / 2);
+}
+
+#[test]
+fn a_stream_goes_on_as_the_last_one_ended() {
+    let bed = Bed::new(64 << 20);
+    let written = bed.table(&model(), &options(16 << 10));
+    let pace = Arc::new(Pace::default());
+    let mut reads = Vec::new();
+    for _ in 0..3 {
+        let table = reopened(&bed, &written, 1 << 20, AHEAD_BYTES);
+        let before = bed.device.counters().reads;
+        let mut iter = table.iter_at(Arc::default(), Arc::clone(&pace));
+        iter.seek(&[], Seqno(u64::MAX)).unwrap();
+        let mut count = 0;
+        while iter.current().is_some() {
+            count += 1;
+            iter.next().unwrap();
+        }
+        assert_eq!(count, 8000);
+        reads.push(bed.device.counters().reads - before);
+    }
+    assert_eq!(reads[1], reads[2]);
+    assert!(reads[1] + 4 <= reads[0], "{reads:?}");
+    // Who comes to a place of his own begins anew.
+    let table = reopened(&bed, &written, 1 << 20, AHEAD_BYTES);
+    let mut iter = table.iter_at(Arc::default(), Arc::clone(&pace));
+    let counters = table.loader.cache.counters();
+    iter.seek(b"key00004000", Seqno(u64::MAX)).unwrap();
+    assert_eq!(counters.data_blocks_read.load(Ordering::Relaxed), 1);
+}
+
+#[test]
+fn a_pace_is_taken_once() {
+    let pace = Pace::default();
+    assert_eq!(pace.take(), None);
+    for layout in [Layout::Rows, Layout::Scattered] {
+        let window_bytes = 1 << 20;
+        pace.leave(layout, window_bytes);
+        assert_eq!(
+            pace.take(),
+            Some(Start {
+                layout,
+                window_bytes
+            })
+        );
+        assert_eq!(pace.take(), None);
+    }
 }

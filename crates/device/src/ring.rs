@@ -8,8 +8,7 @@
     reason = "the kernel is given addresses of buffers, and writes to them on its own"
 )]
 
-use super::direct::Part;
-use crate::positioned;
+use crate::{Wanted, positioned};
 use io_uring::{IoUring, Probe, opcode, types};
 use rustix::io::Errno;
 use std::fs::File;
@@ -23,7 +22,7 @@ const DEPTH: u32 = 32;
 const KEPT_MAX: usize = 8;
 
 /// Rings, each used by one caller at a time.
-pub(super) struct Rings {
+pub(crate) struct Rings {
     kept: Mutex<Vec<IoUring>>,
 }
 
@@ -38,20 +37,22 @@ impl Rings {
     ///
     /// # Errors
     /// What the kernel says if not.
-    pub(super) fn new() -> io::Result<Self> {
+    pub(crate) fn new() -> io::Result<Self> {
         let ring = IoUring::new(DEPTH)?;
         let mut probe = Probe::new();
         ring.submitter().register_probe(&mut probe)?;
         if !probe.is_supported(opcode::Read::CODE) {
             return Err(io::ErrorKind::Unsupported.into());
         }
+        // Asking for nothing: a filter of system calls may let rings be made, and not used.
+        ring.submit()?;
         Ok(Self {
             kept: Mutex::new(vec![ring]),
         })
     }
 
-    /// Reads all parts into their buffers.
-    pub(super) fn read(&self, file: &File, parts: &mut [Part]) -> io::Result<()> {
+    /// Reads all parts. After an error some may have been read.
+    pub(crate) fn read(&self, file: &File, parts: &mut [Wanted<'_>]) -> io::Result<()> {
         let kept = self.kept.lock().pop();
         let mut ring = match kept {
             Some(ring) => ring,
@@ -69,11 +70,11 @@ impl Rings {
 }
 
 /// Reads at most [`DEPTH`] parts.
-fn read_some(ring: &mut IoUring, file: &File, parts: &mut [Part]) -> io::Result<()> {
+fn read_some(ring: &mut IoUring, file: &File, parts: &mut [Wanted<'_>]) -> io::Result<()> {
     assert!(parts.len() <= DEPTH as usize, "they fit the ring");
     for (number, part) in parts.iter_mut().enumerate() {
-        let len = u32::try_from(part.len).expect("a request is bounded");
-        let to = part.buffer.get(part.len).as_mut_ptr();
+        let len = u32::try_from(part.out.len()).expect("a request is bounded");
+        let to = part.out.as_mut_ptr();
         let entry = opcode::Read::new(types::Fd(file.as_raw_fd()), to, len)
             .offset(part.offset)
             .build()
@@ -92,9 +93,9 @@ fn read_some(ring: &mut IoUring, file: &File, parts: &mut [Part]) -> io::Result<
             Err(Errno::AGAIN | Errno::INTR) => 0,
             Err(errno) => return Err(errno.into()),
         };
-        if done < part.len {
+        if done < part.out.len() {
             // As short reads are: go on where it stopped.
-            let rest = &mut part.buffer.get(part.len)[done..];
+            let rest = &mut part.out[done..];
             positioned::read_exact(file, part.offset + done as u64, rest)?;
         }
     }
