@@ -195,6 +195,8 @@ fn serve(args: &Args, in_background: bool) -> Result<()> {
             format!("enable-uring: only root can write to {SWITCH_PATH}, from Linux 6.14 on")
         })?;
     }
+    // Before anything is made.
+    words.transport.check().context("transport=uring")?;
     let is_new = create_if_missing(args, &words)?;
     if !is_new && (words.uid.is_some() || words.gid.is_some() || words.umask.is_some()) {
         output::note("uid, gid and umask are for new stores only; they change nothing here");

@@ -47,6 +47,11 @@ impl Transport {
     }
 }
 
+/// Whether the kernel's switch is on at the moment.
+pub(crate) fn is_ring_on() -> bool {
+    fs::read_to_string(SWITCH_PATH).is_ok_and(|text| text.trim() == "Y")
+}
+
 /// The switch, on. Dropped, it is as it was.
 pub(crate) struct Turned {
     was: String,

@@ -17,6 +17,7 @@ use crate::harness::helper::Helper;
 use crate::harness::mount::{Mount, Spec, is_live_fuse, is_mount_point, stitchfs};
 use crate::harness::process::{output, run};
 use crate::harness::report::{Case, Skip};
+use crate::harness::transport;
 use crate::harness::user::{NOBODY, acting_as};
 
 pub(super) const CASES: &[Case] = &[
@@ -291,6 +292,22 @@ fn mistakes_are_named(context: &Context) -> Result<()> {
             "{arguments:?} says too little: {said:?}"
         );
     }
+    a_missing_ring_is_said_before_a_store_is_made(context, &dir_text)
+}
+
+fn a_missing_ring_is_said_before_a_store_is_made(context: &Context, dir: &str) -> Result<()> {
+    if transport::is_ring_on() {
+        return Ok(());
+    }
+    let store = context.work.join("none.store");
+    let (ring, path) = ("transport=uring", text(&store));
+    let arguments = ["mount", "--create", "64M", "-o", ring, &path, dir];
+    let (code, said) = stitchfs(context, &arguments)?;
+    ensure!(code == 1 && said.contains("io_uring"), "{code} {said}");
+    ensure!(
+        !store.exists(),
+        "a store was made for a mount that cannot be"
+    );
     Ok(())
 }
 
