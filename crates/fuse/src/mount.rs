@@ -132,6 +132,18 @@ impl Mount {
         &self.path
     }
 
+    /// Sets how far the kernel reads ahead of who reads a file in order. It begins with 128 KiB, which also
+    /// keeps the requests of such reads short, and INIT can only make it less. Only root may; others keep that.
+    pub(crate) fn set_read_ahead(&self, len_bytes: u64) {
+        let Some((major, minor)) = self.device else {
+            return;
+        };
+        let path = format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb");
+        if let Err(error) = std::fs::write(&path, (len_bytes >> 10).to_string()) {
+            tracing::debug!(%error, path, "the kernel reads ahead as it does by default");
+        }
+    }
+
     /// True while it is mounted, and not covered by another mount.
     #[must_use]
     pub fn is_mounted(&self) -> bool {

@@ -36,6 +36,10 @@ use crate::wire::init::{InitReply, MAJOR};
 use crate::wire::reply::ReplyBuffer;
 use crate::wire::request::{Layout, Operation, Request};
 
+/// The kernel reads ahead so many requests of the largest size: one is answered while the one before it is
+/// used.
+const READ_AHEAD_REQUESTS: u64 = 2;
+
 /// What can go wrong with a session.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -191,6 +195,7 @@ impl Session {
         let mut first = DevQueue::new(fd, config.data_max());
         let negotiated = greet(&mut first, &config, options.default_permissions, &counts)?;
         route.settle(&negotiated)?;
+        mount.set_read_ahead(READ_AHEAD_REQUESTS * config.data_max() as u64);
         let mut queues = vec![first];
         for _ in 1..config.workers.max(1) {
             let clone = clone_device(queues[0].fd()).map_err(|source| SessionError::Device {

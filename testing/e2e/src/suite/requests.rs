@@ -35,6 +35,10 @@ pub(super) const CASES: &[Case] = &[
         run: reading_a_cached_file_asks_nothing,
     },
     Case {
+        name: "read-in-order",
+        run: reading_in_order,
+    },
+    Case {
         name: "list-1000",
         run: listing_a_folder,
     },
@@ -121,6 +125,28 @@ fn reading_a_cached_file_asks_nothing(context: &Context) -> Result<()> {
         Ok(())
     })?;
     expect(&counted, &[])
+}
+
+/// A file read cold and in order, a little at a time: the kernel asks for megabytes, ahead of the reader.
+fn reading_in_order(context: &Context) -> Result<()> {
+    const MIB: usize = 1 << 20;
+    const COUNT: usize = 32;
+    let mut mount = new_mount(context, "rq-order")?;
+    let path = mount.dir().join("large");
+    fs::write(&path, vec![5; COUNT * MIB])?;
+    mount.remount()?;
+    let before = mount.stats()?;
+    let mut file = File::open(&path)?;
+    let mut piece = vec![0; 64 << 10];
+    for _ in 0..COUNT * MIB / piece.len() {
+        file.read_exact(&mut piece)?;
+        ensure!(piece.iter().all(|&byte| byte == 5), "other bytes");
+    }
+    let reads = mount.stats()?.since(&before, "fuse.requests.read")?;
+    println!("      {reads} reads for {COUNT} MiB");
+    // The first ones are shorter. Without root the kernel's 128 KiB hold.
+    ensure!(reads <= COUNT as u64 + 8, "{reads} requests");
+    Ok(())
 }
 
 /// `ls -l` of 1,000 files after a remount: a few READDIRPLUS, which bring the attributes along.
