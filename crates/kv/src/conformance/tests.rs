@@ -4,7 +4,9 @@ use super::*;
 use crate::{Counters, Limits, Message, ModelEngine, SpaceUsage, Violation};
 use bytes::Bytes;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
 use stitch_base::Seqno;
+use stitch_base::clock::{Clock as _, SystemClock};
 use stitch_base::sync::Mutex;
 
 struct Models;
@@ -261,6 +263,10 @@ impl Engine for Canary {
                 last = self.inner.commit(&single, options);
                 if last.is_err() {
                     break;
+                }
+                // Others get to see it so, also where they have to wait for a processor.
+                if self.fault == Fault::BatchesAreTorn {
+                    SystemClock::default().sleep(Duration::from_micros(20));
                 }
             }
             return last;

@@ -3,7 +3,7 @@
 //! A file is read by one request after the other, each with a scan of its own: what no scan reads ahead
 //! is foreseen by who sees the requests ([`stitch_kv::Engine::read_ahead`]). A row is the blocks of one
 //! table, or run, with certain keys. The store's readers find and read them ([`crate::readers`]), and
-//! scans that read all of their keys take blocks from here ([`super::RunIter`]).
+//! scans that read all of their keys take blocks from here ([`super::run::RunIter`]).
 //!
 //! - A block is known by its reference, checksum included: what was written over meanwhile is taken by
 //!   nobody, however old the row is.
