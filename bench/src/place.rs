@@ -4,9 +4,14 @@ use crate::disk::{self, Disk, Mount};
 use crate::side;
 use anyhow::{Context as _, Result};
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+use stitch_base::clock::{Clock as _, SystemClock};
 
 const FOLDER_PREFIX: &str = "stitch-bench-";
+/// Children of a run that was killed have so long to notice.
+const CHILDREN_END: Duration = Duration::from_secs(10);
 
 /// A folder that goes when this does.
 #[derive(Debug)]
@@ -91,10 +96,27 @@ fn remove_stale(parent: &Path) -> Result<()> {
         {
             let path = entry.path().canonicalize()?;
             disk::take_down(&path)?;
-            fs::remove_dir_all(&path).with_context(|| path.display().to_string())?;
+            remove_all(&path)?;
         }
     }
     Ok(())
+}
+
+/// Removes a folder. A child of the run that was killed may still make files in it, where its mount was,
+/// until it notices that nobody listens any more.
+fn remove_all(path: &Path) -> Result<()> {
+    let clock = SystemClock::default();
+    loop {
+        match fs::remove_dir_all(path) {
+            Err(error)
+                if error.kind() == ErrorKind::DirectoryNotEmpty
+                    && clock.monotonic() < CHILDREN_END =>
+            {
+                clock.sleep(Duration::from_millis(20));
+            }
+            other => return other.with_context(|| path.display().to_string()),
+        }
+    }
 }
 
 #[cfg(test)]
