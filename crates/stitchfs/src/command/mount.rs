@@ -196,7 +196,10 @@ fn serve(args: &Args, in_background: bool) -> Result<()> {
         })?;
     }
     // Before anything is made.
-    words.transport.check().context("transport=uring")?;
+    words
+        .transport
+        .check()
+        .context("transport=uring cannot be had")?;
     let is_new = create_if_missing(args, &words)?;
     if !is_new && (words.uid.is_some() || words.gid.is_some() || words.umask.is_some()) {
         output::note("uid, gid and umask are for new stores only; they change nothing here");
