@@ -4,7 +4,7 @@
 //! killed, the next one takes down (`disk::take_down`).
 
 use super::serve::{Daemon, Serve, What};
-use super::side::{Kind, Side};
+use super::side::{Kind, Side, Users};
 use crate::disk::{Disk, Mount};
 use anyhow::{Context as _, Result};
 use std::fs;
@@ -47,7 +47,7 @@ impl<'a> Ground<'a> {
             cgroup,
             held: None,
         };
-        if matches!(side.kind, Kind::Store(_) | Kind::Owned(_) | Kind::Library) {
+        if matches!(side.kind, Kind::Store(..) | Kind::Library) {
             let options = MakeOptions {
                 force: true,
                 ..MakeOptions::default()
@@ -56,7 +56,7 @@ impl<'a> Ground<'a> {
         }
         ground.held = match side.kind {
             Kind::Kernel(make) => Some(Held::Mount(disk.mount_as(make, &ground.at)?)),
-            Kind::Store(_) | Kind::Owned(_) | Kind::Null(_) => Some(Held::Daemon(ground.serve()?)),
+            Kind::Store(..) | Kind::Null(_) => Some(Held::Daemon(ground.serve()?)),
             Kind::Library => None,
         };
         Ok(ground)
@@ -88,7 +88,7 @@ impl<'a> Ground<'a> {
         drop(self.held.take());
         self.held = match self.side.kind {
             Kind::Kernel(_) => Some(Held::Mount(Mount::new(self.disk.device(), &self.at)?)),
-            Kind::Store(_) | Kind::Owned(_) | Kind::Null(_) => Some(Held::Daemon(self.serve()?)),
+            Kind::Store(..) | Kind::Null(_) => Some(Held::Daemon(self.serve()?)),
             // Each step opens it anew.
             Kind::Library => None,
         };
@@ -97,10 +97,10 @@ impl<'a> Ground<'a> {
 
     fn serve(&self) -> Result<Daemon> {
         let what = match self.side.kind {
-            Kind::Store(_) | Kind::Owned(_) => What::Store {
+            Kind::Store(_, users) => What::Store {
                 device: self.disk.device().to_owned(),
                 memory_bytes: self.memory_bytes,
-                is_shared: matches!(self.side.kind, Kind::Store(_)),
+                is_shared: users == Users::All,
             },
             _ => What::Null,
         };

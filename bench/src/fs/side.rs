@@ -6,13 +6,20 @@ use std::process::Command;
 use stitch_fuse::Transport;
 use stitch_fuse::transport::uring::Switch;
 
+/// For whom a store is mounted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Users {
+    /// Everybody, as root mounts by default.
+    All,
+    /// Root alone: the kernel checks no rights.
+    Root,
+}
+
 /// What a side is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Our store, mounted for everybody.
-    Store(Transport),
-    /// Our store, mounted for root alone: the kernel checks no rights.
-    Owned(Transport),
+    /// Our store, mounted.
+    Store(Transport, Users),
     /// Our store, by the library.
     Library,
     /// A file system in memory that does nothing else, mounted: what FUSE itself costs.
@@ -46,10 +53,10 @@ const XFS: &[&str] = &["mkfs.xfs", "-q", "-f", "-K"];
 const BTRFS: &[&str] = &["mkfs.btrfs", "-q", "-f", "-K"];
 
 const ALL: [Side; 10] = [
-    side("stitchfs-uring", Kind::Store(Transport::Uring)),
-    side("stitchfs-dev", Kind::Store(Transport::Dev)),
-    side("owned-uring", Kind::Owned(Transport::Uring)),
-    side("owned-dev", Kind::Owned(Transport::Dev)),
+    side("stitchfs-uring", Kind::Store(Transport::Uring, Users::All)),
+    side("stitchfs-dev", Kind::Store(Transport::Dev, Users::All)),
+    side("owned-uring", Kind::Store(Transport::Uring, Users::Root)),
+    side("owned-dev", Kind::Store(Transport::Dev, Users::Root)),
     side("library", Kind::Library),
     side("null-uring", Kind::Null(Transport::Uring)),
     side("null-dev", Kind::Null(Transport::Dev)),
@@ -84,9 +91,7 @@ impl Side {
     /// Its transport, if it is a mount of ours.
     pub(crate) const fn transport(&self) -> Option<Transport> {
         match self.kind {
-            Kind::Store(transport) | Kind::Owned(transport) | Kind::Null(transport) => {
-                Some(transport)
-            }
+            Kind::Store(transport, _) | Kind::Null(transport) => Some(transport),
             Kind::Library | Kind::Kernel(_) => None,
         }
     }
@@ -96,7 +101,7 @@ impl Side {
         match self.kind {
             Kind::Library => None,
             Kind::Kernel(make) => kernel_why_not(self.name, make[0]),
-            Kind::Store(transport) | Kind::Owned(transport) | Kind::Null(transport) => {
+            Kind::Store(transport, _) | Kind::Null(transport) => {
                 let is_missing = !Path::new("/dev/fuse").exists();
                 if is_missing {
                     return Some("/dev/fuse is missing".to_owned());
@@ -154,8 +159,8 @@ pub(crate) fn about(name: &str) -> String {
 /// The side that does nothing by the same transport.
 pub(crate) fn floor_of(name: &str) -> Option<&'static str> {
     match Side::find(name)?.kind {
-        Kind::Store(Transport::Uring) | Kind::Owned(Transport::Uring) => Some("null-uring"),
-        Kind::Store(Transport::Dev) | Kind::Owned(Transport::Dev) => Some("null-dev"),
+        Kind::Store(Transport::Uring, _) => Some("null-uring"),
+        Kind::Store(Transport::Dev, _) => Some("null-dev"),
         Kind::Library | Kind::Null(_) | Kind::Kernel(_) => None,
     }
 }

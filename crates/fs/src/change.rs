@@ -87,6 +87,17 @@ impl<'fs> Change<'fs> {
         Ok(())
     }
 
+    /// A directory in which names have changed, with so many directories more in it.
+    pub(crate) fn touch_dir(&mut self, dir: &Inode, links: i64, now: i64) -> FsResult<()> {
+        debug_assert!(dir.is_dir(), "names are in directories");
+        let mut new = dir.head;
+        let links = i64::from(new.nlink) + links;
+        new.nlink = u32::try_from(links.max(0)).unwrap_or(u32::MAX);
+        new.mtime = now;
+        new.ctime = now;
+        self.attrs(dir, &new)
+    }
+
     /// Puts the whole row of an inode where it is.
     pub(crate) fn row(&mut self, inode: &Inode, new: &InodeHead, tail: &[u8]) {
         let mut after = inode.clone();

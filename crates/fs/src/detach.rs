@@ -12,7 +12,6 @@
 
 use crate::change::Change;
 use crate::inode::{Inode, Location};
-use crate::lookup::check_name;
 use crate::system::FileSystem;
 use crate::{Caller, DirName, FsError, FsResult};
 use bytes::Bytes;
@@ -87,31 +86,11 @@ impl FileSystem {
     ) -> FsResult<()> {
         self.check_writable()?;
         self.dir(at.parent)?;
-        check_name(at.name)?;
-        let rename = self.locks.rename();
-        let mut names = self.locks.dirs_write(&rename, &[at.parent]);
-        let ino = self.dentry(at)?.ino;
-        if expected.is_some_and(|expected| expected != ino) {
-            return Err(FsError::NotFound);
-        }
-        self.locks.add_dir(&rename, &mut names, ino);
-        let _inodes = self.locks.inodes_write(&[at.parent, ino]);
-        let dir = self.dir_to_change(caller, at.parent)?;
-        let (inode, _) = self.inode_of(at)?;
-        if !inode.is_dir() {
-            return Err(FsError::NotDir);
-        }
-        self.check_may_remove(caller, &dir, &inode)?;
-        let now = self.now();
-        let mut change = Change::giving_back(self);
-        change.delete_entry(at.parent, at.name);
-        change.detach(&inode, now);
-        let mut parent = dir.head;
-        parent.nlink = parent.nlink.saturating_sub(1);
-        parent.mtime = now;
-        parent.ctime = now;
-        change.attrs(&dir, &parent)?;
-        change.commit()?;
+        let detach = |change: &mut Change<'_>, inode: &Inode, now: i64| {
+            change.detach(inode, now);
+            Ok(())
+        };
+        let ino = self.take_dir(caller, at, expected, detach)?;
         self.detached.push(ino);
         Ok(())
     }

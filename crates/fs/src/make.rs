@@ -149,11 +149,7 @@ impl FileSystem {
         change.put_entry(at.parent, at.name, &made.head, kind.target);
         self.put_acls(&mut change, &made);
         change.count_inodes(1);
-        let mut parent = dir.head;
-        parent.nlink += u32::from(is_dir);
-        parent.mtime = made.head.ctime;
-        parent.ctime = made.head.ctime;
-        change.attrs(&dir, &parent)?;
+        change.touch_dir(&dir, i64::from(is_dir), made.head.ctime)?;
         change.commit()?;
         self.inodes.add(Inode {
             head: made.head,

@@ -6,6 +6,7 @@ use crate::lookup::check_name;
 use crate::make::LINKS_MAX;
 use crate::system::FileSystem;
 use crate::{Attr, Caller, DirName, FsError, FsResult, inode_flag};
+use bytes::Bytes;
 use stitch_base::Ino;
 use stitch_format::fs_key;
 
@@ -35,10 +36,7 @@ impl FileSystem {
         let mut change = Change::giving_back(self);
         change.delete_entry(at.parent, at.name);
         change.drop_name(&inode, now, dentry.tail())?;
-        let mut parent = dir.head;
-        parent.mtime = now;
-        parent.ctime = now;
-        change.attrs(&dir, &parent)?;
+        change.touch_dir(&dir, 0, now)?;
         change.commit()
     }
 
@@ -53,29 +51,45 @@ impl FileSystem {
         if at.name == b".." {
             return Err(FsError::NotEmpty);
         }
+        let drop_empty = |change: &mut Change<'_>, inode: &Inode, now: i64| {
+            self.check_empty(inode.head.ino)?;
+            // A directory has nothing in its row but itself.
+            change.drop_name(inode, now, Bytes::new())
+        };
+        self.take_dir(caller, at, None, drop_empty).map(drop)
+    }
+
+    /// Removes the name of a directory, which is `expected` if that is given; `take` says what becomes of
+    /// the directory. Answers which it was.
+    pub(crate) fn take_dir(
+        &self,
+        caller: &Caller<'_>,
+        at: DirName<'_>,
+        expected: Option<Ino>,
+        take: impl FnOnce(&mut Change<'_>, &Inode, i64) -> FsResult<()>,
+    ) -> FsResult<Ino> {
         check_name(at.name)?;
         let rename = self.locks.rename();
         let mut names = self.locks.dirs_write(&rename, &[at.parent]);
         let ino = self.dentry(at)?.ino;
+        if expected.is_some_and(|expected| expected != ino) {
+            return Err(FsError::NotFound);
+        }
         self.locks.add_dir(&rename, &mut names, ino);
         let _inodes = self.locks.inodes_write(&[at.parent, ino]);
         let dir = self.dir_to_change(caller, at.parent)?;
-        let (inode, dentry) = self.inode_of(at)?;
+        let (inode, _) = self.inode_of(at)?;
         if !inode.is_dir() {
             return Err(FsError::NotDir);
         }
         self.check_may_remove(caller, &dir, &inode)?;
-        self.check_empty(inode.head.ino)?;
         let now = self.now();
         let mut change = Change::giving_back(self);
         change.delete_entry(at.parent, at.name);
-        change.drop_name(&inode, now, dentry.tail())?;
-        let mut parent = dir.head;
-        parent.nlink = parent.nlink.saturating_sub(1);
-        parent.mtime = now;
-        parent.ctime = now;
-        change.attrs(&dir, &parent)?;
-        change.commit()
+        take(&mut change, &inode, now)?;
+        change.touch_dir(&dir, -1, now)?;
+        change.commit()?;
+        Ok(ino)
     }
 
     /// Refuses a directory with entries. It is locked.
@@ -120,10 +134,7 @@ impl FileSystem {
         let now = self.now();
         let mut change = Change::new(self);
         self.add_name(&mut change, &inode, at, now)?;
-        let mut parent = dir.head;
-        parent.mtime = now;
-        parent.ctime = now;
-        change.attrs(&dir, &parent)?;
+        change.touch_dir(&dir, 0, now)?;
         change.commit()?;
         let head = self.inodes.look_up(ino).ok_or(FsError::Stale(ino))?;
         Ok(Attr::of(&head))

@@ -14,7 +14,6 @@ use crate::make::LINKS_MAX;
 use crate::system::FileSystem;
 use crate::{Caller, DirName, FsError, FsResult, RenameMode};
 use stitch_base::Ino;
-use stitch_format::fs_inode::InodeHead;
 
 /// One end of a rename.
 struct End<'a> {
@@ -158,9 +157,9 @@ impl FileSystem {
             old_links += new_links;
             new_links = 0;
         }
-        change.attrs(&source.dir, &touched(&source.dir.head, old_links, now))?;
+        change.touch_dir(&source.dir, old_links, now)?;
         if is_across {
-            change.attrs(target_dir, &touched(&target_dir.head, new_links, now))?;
+            change.touch_dir(target_dir, new_links, now)?;
         }
         change.commit()
     }
@@ -196,22 +195,12 @@ impl FileSystem {
         self.put_name(&mut change, source, target.at, now)?;
         self.put_name(&mut change, target, source.at, now)?;
         if source.at.parent == target.at.parent {
-            change.attrs(&source.dir, &touched(&source.dir.head, 0, now))?;
+            change.touch_dir(&source.dir, 0, now)?;
         } else {
             let gain = i64::from(target.inode.is_dir()) - i64::from(source.inode.is_dir());
-            change.attrs(&source.dir, &touched(&source.dir.head, gain, now))?;
-            change.attrs(&target.dir, &touched(&target.dir.head, -gain, now))?;
+            change.touch_dir(&source.dir, gain, now)?;
+            change.touch_dir(&target.dir, -gain, now)?;
         }
         change.commit()
     }
-}
-
-/// A directory after names in it have changed.
-fn touched(dir: &InodeHead, links: i64, now: i64) -> InodeHead {
-    let mut new = *dir;
-    let links = i64::from(dir.nlink) + links;
-    new.nlink = u32::try_from(links.max(0)).unwrap_or(u32::MAX);
-    new.mtime = now;
-    new.ctime = now;
-    new
 }

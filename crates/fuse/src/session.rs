@@ -169,6 +169,20 @@ impl Route {
     }
 }
 
+impl SessionConfig {
+    /// Whether a mount can have the transport that is asked for. What the kernel refuses later, as it is mounted,
+    /// is not known yet.
+    ///
+    /// # Errors
+    /// As [`Session::mount`] gives them before it mounts; none where there is a way out.
+    pub fn check(&self) -> Result<(), SessionError> {
+        match self.transport {
+            TransportChoice::Auto => Ok(()),
+            TransportChoice::Only(_) => Route::new(&mut self.clone()).map(drop),
+        }
+    }
+}
+
 impl std::fmt::Debug for Session {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Session")

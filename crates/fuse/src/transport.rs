@@ -43,17 +43,6 @@ pub enum TransportChoice {
     Only(Transport),
 }
 
-impl TransportChoice {
-    /// Whether a mount can have what it asks for on this machine. What the kernel refuses later, as it is
-    /// mounted, is not known yet.
-    ///
-    /// # Errors
-    /// Why not; never where there is a way out.
-    pub fn check(self) -> Result<(), Refusal> {
-        choose(self, uring::probe).map(drop)
-    }
-}
-
 /// Settles how requests are to come; `probe` says whether the machine has `io_uring` for us. With
 /// [`Transport::Dev`] comes why it is not the other, if that was wanted.
 ///

@@ -47,6 +47,12 @@ fn grow(setup: &Setup) -> Ino {
     top.ino
 }
 
+/// Removes all that is left of removed trees.
+fn empty_all(setup: &Setup) {
+    setup.fs.empty_detached(u64::MAX).expect("it is removed");
+    assert_eq!(setup.fs.detached_dirs(), 0, "nothing is left");
+}
+
 /// What a file system has that never had the tree.
 fn check_kept_alone(setup: &Setup) {
     let kept = setup.lookup(ROOT, "kept").expect("is kept");
@@ -104,9 +110,7 @@ fn the_next_life_goes_on_where_a_crash_has_stopped_it() {
         }
         setup = setup.reopened();
         assert_eq!(setup.names(ROOT), ["kept"]);
-        while setup.fs.detached_dirs() > 0 {
-            setup.fs.empty_detached(u64::MAX).unwrap();
-        }
+        empty_all(&setup);
         check_kept_alone(&setup.reopened());
     }
 }
@@ -129,9 +133,7 @@ fn who_is_inside_finds_nothing_and_open_files_live() {
     assert_eq!(setup.names(top), [""; 0]);
     // Deeper down nobody has noticed yet.
     setup.file(inner.ino, "late");
-    while setup.fs.detached_dirs() > 0 {
-        setup.fs.empty_detached(u64::MAX).unwrap();
-    }
+    empty_all(&setup);
     let refused = setup.fs.create(&SUPER, at(inner.ino, "new"), &new(0o644));
     assert!(matches!(refused, Err(FsError::NotFound)));
     assert_eq!(setup.contents(open.ino), vec![9; LARGE]);
@@ -142,9 +144,7 @@ fn who_is_inside_finds_nothing_and_open_files_live() {
         setup.fs.forget(ino, 1);
     }
     setup.fs.reclaim().unwrap();
-    while setup.fs.detached_dirs() > 0 {
-        setup.fs.empty_detached(u64::MAX).unwrap();
-    }
+    empty_all(&setup);
     check_kept_alone(&setup.reopened());
 }
 
@@ -157,9 +157,7 @@ fn a_directory_forgotten_before_it_is_empty_is_emptied_all_the_same() {
     setup.fs.forget(top, 1);
     assert_eq!(setup.fs.reclaim().unwrap(), 0, "it is not empty");
     setup.check();
-    while setup.fs.detached_dirs() > 0 {
-        setup.fs.empty_detached(u64::MAX).unwrap();
-    }
+    empty_all(&setup);
     check_kept_alone(&setup);
 }
 

@@ -195,11 +195,12 @@ fn serve(args: &Args, in_background: bool) -> Result<()> {
             format!("enable-uring: only root can write to {SWITCH_PATH}, from Linux 6.14 on")
         })?;
     }
+    let config = SessionConfig {
+        transport: words.transport,
+        ..SessionConfig::default()
+    };
     // Before anything is made.
-    words
-        .transport
-        .check()
-        .context("transport=uring cannot be had")?;
+    config.check()?;
     let is_new = create_if_missing(args, &words)?;
     if !is_new && (words.uid.is_some() || words.gid.is_some() || words.umask.is_some()) {
         output::note("uid, gid and umask are for new stores only; they change nothing here");
@@ -213,10 +214,6 @@ fn serve(args: &Args, in_background: bool) -> Result<()> {
             .with_context(|| format!("cannot make {}", args.mount_point.display()))?;
     }
     let options = mount_options(&words, rights, store.path());
-    let config = SessionConfig {
-        transport: words.transport,
-        ..SessionConfig::default()
-    };
     let host = Host::mount(store, &args.mount_point, &options, &config)?;
     if let Some(reason) = host.transport().1 {
         output::note(&format!("{reason}; requests come by /dev/fuse"));

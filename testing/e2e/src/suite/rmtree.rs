@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
@@ -58,6 +58,13 @@ fn grow(top: &Path, linked: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Where a tree will be, and beside it the file that has a second name in it.
+fn names(mount: &Mount<'_>) -> Result<(PathBuf, PathBuf)> {
+    let linked = mount.dir().join("linked");
+    fs::write(&linked, b"linked")?;
+    Ok((mount.dir().join("top"), linked))
+}
+
 fn inodes_used(mount: &Mount<'_>) -> Result<u64> {
     let stat = rustix::fs::statvfs(mount.dir())?;
     Ok(stat.f_files - stat.f_ffree)
@@ -78,8 +85,7 @@ fn wait_for_inodes(context: &Context, mount: &Mount<'_>, used: u64) -> Result<()
 fn a_tree_goes_and_its_space_comes_back(context: &Context) -> Result<()> {
     context.needs_stitch()?;
     let mut mount = Mount::create(context, &Spec::new("rmtree", "512M"))?;
-    let (top, linked) = (mount.dir().join("top"), mount.dir().join("linked"));
-    fs::write(&linked, b"linked")?;
+    let (top, linked) = names(&mount)?;
     let used = inodes_used(&mount)?;
     grow(&top, &linked)?;
     let open = File::open(top.join("d0/d1/large"))?;
@@ -114,8 +120,7 @@ fn a_tree_goes_and_its_space_comes_back(context: &Context) -> Result<()> {
 fn a_kill_right_after_it(context: &Context) -> Result<()> {
     context.needs_stitch()?;
     let mut mount = Mount::create(context, &Spec::new("rmtree-kill", "512M"))?;
-    let (top, linked) = (mount.dir().join("top"), mount.dir().join("linked"));
-    fs::write(&linked, b"linked")?;
+    let (top, linked) = names(&mount)?;
     let used = inodes_used(&mount)?;
     for round in 0..4 {
         grow(&top, &linked)?;
