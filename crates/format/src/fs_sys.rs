@@ -107,6 +107,21 @@ pub fn fold_add(old: Option<&[u8]>, delta: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(&before.saturating_add_signed(by).to_le_bytes());
 }
 
+/// One delta of the upsert `add` with the effect of two, `older` first, into `out`. Answers false if one
+/// of them is none, or the sum is too large. A number that two deltas took below 0 in between is the only
+/// one that differs; what is counted never does.
+pub fn join_add(older: &[u8], newer: &[u8], out: &mut Vec<u8>) -> bool {
+    let delta = |bytes: &[u8]| bytes.try_into().ok().map(i64::from_le_bytes);
+    let (Some(older), Some(newer)) = (delta(older), delta(newer)) else {
+        return false;
+    };
+    let Some(sum) = older.checked_add(newer) else {
+        return false;
+    };
+    out.extend_from_slice(&sum.to_le_bytes());
+    true
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -151,5 +166,24 @@ mod tests {
         out.clear();
         fold_add(None, b"", &mut out);
         assert_eq!(decode_number(&out), Ok(0));
+    }
+
+    #[test]
+    fn joined_deltas_have_the_effect_of_both() {
+        let mut out = Vec::new();
+        assert!(join_add(
+            &7i64.to_le_bytes(),
+            &(-9i64).to_le_bytes(),
+            &mut out
+        ));
+        assert_eq!(out, (-2i64).to_le_bytes());
+        out.clear();
+        assert!(!join_add(
+            &i64::MAX.to_le_bytes(),
+            &1i64.to_le_bytes(),
+            &mut out
+        ));
+        assert!(!join_add(b"short", &1i64.to_le_bytes(), &mut out));
+        assert!(out.is_empty());
     }
 }

@@ -66,6 +66,10 @@ impl UpsertFn for Add {
         fs_sys::fold_add(old, delta, out);
         Folded::Value
     }
+
+    fn join(&self, older: &[u8], newer: &[u8], out: &mut Vec<u8>) -> bool {
+        fs_sys::join_add(older, newer, out)
+    }
 }
 
 /// Registers the upsert functions that the rows of a file system need. Every engine that is to hold

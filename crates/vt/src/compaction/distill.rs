@@ -164,7 +164,8 @@ pub(crate) fn distill(
 struct Group<'a> {
     rules: &'a DistillRules<'a>,
     key: Vec<u8>,
-    /// Newest first; in each stripe, none older than its newest put or delete.
+    /// Newest first; in each stripe, none older than its newest put or delete. Upserts that follow each other
+    /// in a stripe are joined where their function can.
     versions: Vec<Version>,
 }
 
@@ -187,11 +188,25 @@ impl<'a> Group<'a> {
     fn add(&mut self, entry: &EntryRef<'_>, carried: Option<&IndexEntry>) {
         let newer = self.versions.last().expect("a group has a version");
         debug_assert!(entry.seqno < newer.seqno, "versions come newest first");
+        let stripe = self.stripe(entry.seqno);
+        let is_one_stripe = self.stripe(newer.seqno) == stripe;
         let is_based = !matches!(newer.op, OwnedOp::Upsert { .. });
-        if is_based && self.stripe(newer.seqno) == self.stripe(entry.seqno) {
+        if is_one_stripe && (is_based || self.is_hidden(entry.seqno, stripe)) {
             return;
         }
-        self.versions.push(Version::of(entry, carried));
+        let version = Version::of(entry, carried);
+        // At once, so that the upserts of a busy key do not all lie in memory.
+        let joined = is_one_stripe.then(|| self.join(&version.op, &newer.op));
+        match joined.flatten() {
+            Some(op) => self.versions.last_mut().expect("a newer one").op = op,
+            None => self.versions.push(version),
+        }
+    }
+
+    /// True if a range delete of the stripe hides what is as old as this.
+    fn is_hidden(&self, seqno: Seqno, stripe: usize) -> bool {
+        !self.rules.range_deletes.is_empty()
+            && self.range_delete(stripe).is_some_and(|by| by >= seqno)
     }
 
     /// Number of the stripe that holds a sequence number.

@@ -176,3 +176,40 @@ fn run(text: &str) -> String {
 fn what_is_left_is_as_written() {
     run_script("distill.txt", run);
 }
+
+#[test]
+fn upserts_of_a_busy_key_are_joined_as_they_come() {
+    let mut upserts = UpsertRegistry::default();
+    upserts.register(Arc::new(Append(1)));
+    let rules = DistillRules {
+        snapshots: &[Seqno(500)],
+        range_deletes: &RangeDeletes::new(vec![RangeDelete {
+            start: b"a".to_vec(),
+            end: b"b".to_vec(),
+            seqno: Seqno(200),
+        }]),
+        is_bottom: &|_| false,
+        upserts: &upserts,
+        load: &|_| Ok(None),
+    };
+    let mut group = Group::new(&rules);
+    let entry = |seqno: u64| EntryRef {
+        key: b"a",
+        seqno: Seqno(seqno),
+        op: Op::Upsert {
+            function: 1,
+            delta: b".",
+        },
+    };
+    group.begin(&entry(1000), None);
+    for seqno in (1..1000).rev() {
+        group.add(&entry(seqno), None);
+    }
+    // One on each side of the snapshot; what the range delete hides is gone.
+    let kept = |v: &Version| match &v.op {
+        OwnedOp::Upsert { delta, .. } => (v.seqno.0, delta.len()),
+        other => panic!("{other:?}"),
+    };
+    let kept: Vec<_> = group.versions.iter().map(kept).collect();
+    assert_eq!(kept, [(1000, 500), (500, 300)]);
+}
