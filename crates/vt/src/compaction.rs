@@ -10,6 +10,7 @@
 
 mod distill;
 mod holds;
+mod inputs;
 mod lazy;
 mod obstacles;
 mod part;

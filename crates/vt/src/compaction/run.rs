@@ -2,11 +2,12 @@
 
 use super::distill::{DistillRules, distill};
 use super::holds::Holds;
+use super::inputs::Inputs;
 use super::obstacles::Obstacles;
 use super::picker::{Plan, PlanKind, Pressure, end_of, is_in, pick, pick_evacuation};
 use super::probe::Unreadable;
-use super::sinks::Sinks;
-use super::stitch::{BlockInfo, Piece, Step, StitchRules, are_hidden, plan_steps};
+use super::sinks::{Bytes, Sinks};
+use super::stitch::{BlockInfo, Piece, Planner, Step, StitchRules, are_hidden};
 use super::survive::surviving;
 use crate::VtError;
 use crate::defrag::{WORTH_PART_IDLE, WORTH_PART_ROOM, is_worth, run_of, weight};
@@ -28,6 +29,10 @@ use stitch_volume::{Candidate, Stream};
 
 /// Free zones below which evacuation could only move holes about.
 const EVACUATION_ZONES_MIN: u64 = 2;
+
+/// Blocks that a step takes, where it may be parted: so many index entries are in memory, about a megabyte.
+/// Few while debugging, so that tests have parted steps.
+const STEP_BLOCKS: usize = if cfg!(debug_assertions) { 32 } else { 4096 };
 
 /// Streams by output level: what is compacted together lies together.
 pub(super) const fn stream(level: usize) -> Stream {
@@ -295,8 +300,8 @@ struct Job<'a> {
     holds: Holds,
     /// Unreadable tables that range deletes hide from everyone.
     dropped: Vec<TableId>,
-    /// The inputs that are read, newest data first, with their indexes.
-    inputs: Vec<(Arc<Table>, Vec<IndexEntry>)>,
+    /// The inputs that are read, newest data first.
+    tables: Vec<Arc<Table>>,
 }
 
 impl<'a> Job<'a> {
@@ -318,15 +323,13 @@ impl<'a> Job<'a> {
             .iter()
             .cloned()
             .partition(|t| is_unreadable_hidden(t.meta(), &range_deletes, snapshots));
-        let mut inputs = Vec::new();
+        let mut tables = Vec::new();
         for handle in plan.inputs() {
             if is_hidden(handle.meta(), &range_deletes, snapshots) {
                 store.counters.dropped_bytes.add(handle.meta().data_bytes);
                 continue;
             }
-            let table = Arc::clone(store.table(handle));
-            let index = table.index_entries(&[], None)?;
-            inputs.push((table, index));
+            tables.push(Arc::clone(store.table(handle)));
         }
         Ok(Self {
             store,
@@ -337,7 +340,7 @@ impl<'a> Job<'a> {
             is_in_pieces: false,
             holds: Holds::new(plan, &around),
             dropped: dropped.iter().map(|t| t.meta().id).collect(),
-            inputs,
+            tables,
         })
     }
 
@@ -359,35 +362,29 @@ impl<'a> Job<'a> {
             });
         }
         let is_bottom = |start: &[u8], end: &[u8]| self.is_bottom(start, end);
-        let infos: Vec<Vec<BlockInfo<'_>>> = self
-            .inputs
-            .iter()
-            .map(|(_, index)| index.iter().map_while(|b| self.block_info(b)).collect())
-            .collect();
-        let steps = plan_steps(
-            &infos,
-            &StitchRules {
-                threshold: &|first| self.stitch_bytes(first),
-                snapshots: self.snapshots,
-                range_deletes: &self.range_deletes,
-                is_bottom: &is_bottom,
-            },
-        );
+        let rules = StitchRules {
+            threshold: &|first| self.stitch_bytes(first),
+            snapshots: self.snapshots,
+            range_deletes: &self.range_deletes,
+            is_bottom: &is_bottom,
+        };
+        let mut planner = Planner::new(&rules, STEP_BLOCKS);
+        let mut inputs = Inputs::new(&self.tables, self.plan.until.as_deref())?;
         let mut sinks = self.sinks();
-        for step in &steps {
-            if self.store.signals.is_stopped() {
-                return Err(VtError::Closing);
-            }
-            self.run_step(step, &mut sinks)?;
+        while let Some((input, number)) = inputs.next()? {
+            planner.push(input, number, &self.block_info(inputs.block(input, number)));
+            self.run_steps(&mut planner, &mut inputs, &mut sinks)?;
         }
+        planner.finish();
+        self.run_steps(&mut planner, &mut inputs, &mut sinks)?;
         // Of a slice, what the one upper table has beyond it stays, stitched.
-        for ((_, index), taken) in self.inputs.iter().zip(&infos) {
-            sinks.rest.stitch(&index[taken.len()..])?;
+        while let Some(block) = inputs.next_beyond()? {
+            sinks.rest.stitch(std::slice::from_ref(&block))?;
         }
-        let carried_bytes = sinks.carried_bytes;
+        let bytes = sinks.bytes;
         let down = sinks.down.finish()?;
         let rest = sinks.rest.finish()?;
-        self.count(&steps, carried_bytes, &down);
+        self.count(bytes, &down);
         let levels = [self.plan.to_level, self.plan.from_level].map(level_number);
         let down = down.into_iter().map(|table| (levels[0], table));
         let rest = rest.into_iter().map(|table| (levels[1], table));
@@ -431,29 +428,40 @@ impl<'a> Job<'a> {
             holds: &self.holds,
             down: outputs(self.plan.to_level, down, table_bytes),
             rest: outputs(self.plan.from_level, rest, u64::MAX),
-            carried_bytes: 0,
+            bytes: Bytes::default(),
         }
     }
 
-    fn run_step(&self, step: &Step, sinks: &mut Sinks<'_>) -> Result<(), VtError> {
-        match step {
-            Step::Drop(_) => Ok(()),
-            Step::Stitch(piece) => {
-                let (_, index) = &self.inputs[piece.input];
-                sinks.stitch(&index[piece.blocks.clone()])
+    /// Runs the steps that are certain.
+    fn run_steps(
+        &self,
+        planner: &mut Planner<'_>,
+        inputs: &mut Inputs<'_>,
+        sinks: &mut Sinks<'_>,
+    ) -> Result<(), VtError> {
+        while let Some(step) = planner.pop() {
+            if self.store.signals.is_stopped() {
+                return Err(VtError::Closing);
             }
-            Step::Merge(pieces) => self.merge(pieces, sinks),
+            match step {
+                Step::Drop(piece) => sinks.bytes.dropped += inputs.forget(&piece),
+                Step::Stitch(piece) => sinks.stitch(&inputs.take(&piece))?,
+                Step::Merge(pieces) => self.merge(&pieces, inputs, sinks)?,
+            }
         }
+        Ok(())
     }
 
-    fn merge(&self, pieces: &[Piece], sinks: &mut Sinks<'_>) -> Result<(), VtError> {
+    fn merge(
+        &self,
+        pieces: &[Piece],
+        inputs: &mut Inputs<'_>,
+        sinks: &mut Sinks<'_>,
+    ) -> Result<(), VtError> {
         let mut sources: Vec<BoxIter> = Vec::new();
-        for (input, (table, index)) in self.inputs.iter().enumerate() {
-            let blocks: Vec<IndexEntry> = pieces
-                .iter()
-                .filter(|p| p.input == input)
-                .flat_map(|p| index[p.blocks.clone()].iter().cloned())
-                .collect();
+        for (input, table) in self.tables.iter().enumerate() {
+            let pieces = pieces.iter().filter(|p| p.input == input);
+            let blocks: Vec<IndexEntry> = pieces.flat_map(|p| inputs.take(p)).collect();
             if !blocks.is_empty() {
                 sources.push(table.blocks_iter(blocks, self.carry()));
             }
@@ -465,7 +473,7 @@ impl<'a> Job<'a> {
             range_deletes: &self.range_deletes,
             is_bottom: &|key| self.is_bottom(key, key),
             upserts: &self.store.options.upserts,
-            load: &|block| self.inputs[0].0.value_of(block).map(Some),
+            load: &|block| self.tables[0].value_of(block).map(Some),
         };
         distill(&mut source, &rules, &mut |kept| sinks.add(kept))
     }
@@ -492,16 +500,12 @@ impl<'a> Job<'a> {
             .all(|level| level.overlapping(start, Some(end)).is_empty())
     }
 
-    /// A block of the inputs; `None` if it is beyond the slice.
-    fn block_info<'b>(&self, entry: &'b IndexEntry) -> Option<BlockInfo<'b>> {
-        let until = self.plan.until.as_deref();
-        if until.is_some_and(|until| entry.first.as_slice() >= until) {
-            return None;
-        }
-        Some(BlockInfo {
+    /// A block of the inputs.
+    fn block_info<'b>(&self, entry: &'b IndexEntry) -> BlockInfo<'b> {
+        BlockInfo {
             is_cut: self.holds.cuts(&entry.first, &entry.last) || self.is_evacuated(entry),
             ..BlockInfo::of(entry)
-        })
+        }
     }
 
     /// Value blocks stay where they are, unless the tree copies all, they are to move, or the store is in
@@ -521,28 +525,18 @@ impl<'a> Job<'a> {
         self.plan.evacuate.iter().any(|zone| block.meets(zone))
     }
 
-    fn count(&self, steps: &[Step], carried_bytes: u64, tables: &[TableMeta]) {
-        let bytes_of = |piece: &Piece| -> u64 {
-            let (_, index) = &self.inputs[piece.input];
-            index[piece.blocks.clone()]
-                .iter()
-                .map(|b| u64::from(b.block.len_bytes))
-                .sum()
-        };
-        let mut stitched = carried_bytes;
+    fn count(&self, bytes: Bytes, tables: &[TableMeta]) {
         let counters = &self.store.counters;
-        for step in steps {
-            match step {
-                Step::Stitch(piece) => stitched += bytes_of(piece),
-                Step::Drop(piece) => counters.dropped_bytes.add(bytes_of(piece)),
-                Step::Merge(_) => {}
-            }
-        }
         let owned: u64 = tables.iter().map(TableMeta::owned_bytes).sum();
-        counters.stitched_bytes.add(stitched);
-        counters.merged_bytes.add(owned.saturating_sub(stitched));
+        counters.dropped_bytes.add(bytes.dropped);
+        counters.stitched_bytes.add(bytes.stitched);
+        counters
+            .merged_bytes
+            .add(owned.saturating_sub(bytes.stitched));
         if !self.plan.evacuate.is_empty() {
-            counters.evacuated_bytes.add(owned.saturating_sub(stitched));
+            counters
+                .evacuated_bytes
+                .add(owned.saturating_sub(bytes.stitched));
         }
     }
 }

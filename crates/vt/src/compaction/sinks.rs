@@ -11,8 +11,16 @@ pub(super) struct Sinks<'a> {
     pub(super) holds: &'a Holds,
     pub(super) down: Outputs<'a>,
     pub(super) rest: Outputs<'a>,
-    /// Of the value blocks that were carried down.
-    pub(super) carried_bytes: u64,
+    pub(super) bytes: Bytes,
+}
+
+/// What a compaction did without copying.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Bytes {
+    /// Of blocks that were stitched, and of value blocks that were carried down.
+    pub(super) stitched: u64,
+    /// Of blocks that nobody can see.
+    pub(super) dropped: u64,
 }
 
 impl Sinks<'_> {
@@ -25,7 +33,7 @@ impl Sinks<'_> {
             return self.rest.keep(kept);
         }
         if let Kept::Carried(block) = kept {
-            self.carried_bytes += u64::from(block.block.len_bytes);
+            self.bytes.stitched += u64::from(block.block.len_bytes);
         }
         self.down.keep(kept)
     }
@@ -33,6 +41,7 @@ impl Sinks<'_> {
     /// Each block goes down whole, or stays whole.
     pub(super) fn stitch(&mut self, blocks: &[IndexEntry]) -> Result<(), VtError> {
         for block in blocks {
+            self.bytes.stitched += u64::from(block.block.len_bytes);
             let block = std::slice::from_ref(block);
             if self.holds.has(&block[0].first) {
                 self.rest.stitch(block)?;

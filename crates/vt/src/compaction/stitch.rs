@@ -15,7 +15,14 @@
 //! 4. Candidates that follow each other in key order and on the medium, and have the same stitching
 //!    threshold, form a span. A span of at least the threshold is stitched; what is left is merged.
 //!
+//! Blocks come in key order and steps go out as they are certain, so that no more of the indexes is in
+//! memory than one step needs.
+//!
 //! Paper: VT-trees, FAST 2013, section 2.2 (stitching, the stitching threshold).
+
+mod planner;
+
+pub(crate) use planner::Planner;
 
 use crate::range_delete::RangeDeletes;
 use std::fmt;
@@ -72,7 +79,7 @@ pub(crate) struct Piece {
     pub(crate) blocks: Range<usize>,
 }
 
-/// One step of a compaction. Steps are in key order and share no key.
+/// One step of a compaction. Stitches and merges are in key order and share no key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     /// Re-reference these blocks: they follow each other on the medium.
@@ -105,27 +112,24 @@ enum Fate {
 
 /// Plans the steps for the blocks of the inputs; `inputs[i]` in key order.
 pub(crate) fn plan_steps(inputs: &[Vec<BlockInfo<'_>>], rules: &StitchRules<'_>) -> Vec<Step> {
-    let mut steps = Steps {
-        inputs,
-        rules,
-        span: None,
-        threshold: 0,
-        out: Vec::new(),
-    };
-    for group in groups(inputs, &mut |input, block| {
-        let is_hidden = is_hidden(&inputs[input][block], rules);
-        if is_hidden {
-            steps.push_drop(input, block);
-        }
-        is_hidden
-    }) {
-        match group.as_slice() {
-            [(input, block)] => steps.single(*input, *block),
-            many => steps.merge(many),
-        }
+    plan_in_batches(inputs, rules, usize::MAX)
+}
+
+/// The same, in steps of not much more than `batch` blocks.
+fn plan_in_batches(
+    inputs: &[Vec<BlockInfo<'_>>],
+    rules: &StitchRules<'_>,
+    batch: usize,
+) -> Vec<Step> {
+    let numbered = |(input, blocks): (usize, &Vec<_>)| (0..blocks.len()).map(move |b| (input, b));
+    let mut order: Vec<(usize, usize)> = inputs.iter().enumerate().flat_map(numbered).collect();
+    order.sort_by_key(|&(input, block)| (inputs[input][block].first, input, block));
+    let mut planner = Planner::new(rules, batch);
+    for (input, block) in order {
+        planner.push(input, block, &inputs[input][block]);
     }
-    steps.end_span();
-    let steps = steps.out;
+    planner.finish();
+    let steps: Vec<Step> = std::iter::from_fn(|| planner.pop()).collect();
     debug_assert_eq!(
         steps
             .iter()
@@ -136,132 +140,6 @@ pub(crate) fn plan_steps(inputs: &[Vec<BlockInfo<'_>>], rules: &StitchRules<'_>)
         "every block has one step"
     );
     steps
-}
-
-/// Groups of overlapping blocks, in key order; in a group, by first key. Leaves out what `skip`
-/// says.
-fn groups(
-    inputs: &[Vec<BlockInfo<'_>>],
-    skip: &mut dyn FnMut(usize, usize) -> bool,
-) -> Vec<Vec<(usize, usize)>> {
-    let mut order: Vec<(usize, usize)> = Vec::new();
-    for (input, blocks) in inputs.iter().enumerate() {
-        order.extend(
-            (0..blocks.len())
-                .filter(|b| !skip(input, *b))
-                .map(|b| (input, b)),
-        );
-    }
-    order.sort_by(|a, b| {
-        inputs[a.0][a.1]
-            .first
-            .cmp(inputs[b.0][b.1].first)
-            .then(a.cmp(b))
-    });
-    let mut out: Vec<Vec<(usize, usize)>> = Vec::new();
-    let mut last: &[u8] = &[];
-    for at in order {
-        let block = &inputs[at.0][at.1];
-        debug_assert!(block.first <= block.last, "a block's keys are in order");
-        match out.last_mut() {
-            Some(group) if block.first <= last => {
-                group.push(at);
-                last = last.max(block.last);
-            }
-            _ => {
-                out.push(vec![at]);
-                last = block.last;
-            }
-        }
-    }
-    out
-}
-
-struct Steps<'a> {
-    inputs: &'a [Vec<BlockInfo<'a>>],
-    rules: &'a StitchRules<'a>,
-    span: Option<Piece>,
-    /// Of the blocks in the span.
-    threshold: u64,
-    out: Vec<Step>,
-}
-
-impl Steps<'_> {
-    fn single(&mut self, input: usize, block: usize) {
-        let info = &self.inputs[input][block];
-        match fate(info, self.rules) {
-            Fate::Stitch => self.extend_span(input, block),
-            Fate::Merge => self.merge(&[(input, block)]),
-        }
-    }
-
-    /// Drops come first, block by block in the order of the inputs.
-    fn push_drop(&mut self, input: usize, block: usize) {
-        if let Some(Step::Drop(piece)) = self.out.last_mut()
-            && piece.input == input
-            && piece.blocks.end == block
-        {
-            piece.blocks.end += 1;
-            return;
-        }
-        let blocks = block..block + 1;
-        self.out.push(Step::Drop(Piece { input, blocks }));
-    }
-
-    fn extend_span(&mut self, input: usize, block: usize) {
-        let threshold = (self.rules.threshold)(self.inputs[input][block].first);
-        if let Some(span) = &mut self.span {
-            let before = &self.inputs[span.input][span.blocks.end - 1];
-            let follows = span.input == input
-                && span.blocks.end == block
-                && self.threshold == threshold
-                && before.addr + before.len_bytes == self.inputs[input][block].addr;
-            if follows {
-                span.blocks.end += 1;
-                return;
-            }
-        }
-        self.end_span();
-        let blocks = block..block + 1;
-        self.span = Some(Piece { input, blocks });
-        self.threshold = threshold;
-    }
-
-    fn end_span(&mut self) {
-        let Some(span) = self.span.take() else { return };
-        let blocks = &self.inputs[span.input][span.blocks.clone()];
-        let bytes: u64 = blocks.iter().map(|b| b.len_bytes).sum();
-        if self.threshold < u64::MAX && bytes >= self.threshold {
-            self.out.push(Step::Stitch(span));
-        } else {
-            let all: Vec<_> = span.blocks.map(|block| (span.input, block)).collect();
-            self.push_merge(&all);
-        }
-    }
-
-    fn merge(&mut self, group: &[(usize, usize)]) {
-        self.end_span();
-        self.push_merge(group);
-    }
-
-    /// Merges go on in one step until something is stitched in between.
-    fn push_merge(&mut self, group: &[(usize, usize)]) {
-        if !matches!(self.out.last(), Some(Step::Merge(_))) {
-            self.out.push(Step::Merge(Vec::new()));
-        }
-        let Some(Step::Merge(pieces)) = self.out.last_mut() else {
-            unreachable!("a merge was just pushed");
-        };
-        for &(input, block) in group {
-            match pieces.iter_mut().rfind(|p| p.input == input) {
-                Some(piece) if piece.blocks.end == block => piece.blocks.end += 1,
-                _ => pieces.push(Piece {
-                    input,
-                    blocks: block..block + 1,
-                }),
-            }
-        }
-    }
 }
 
 /// True if newer range deletes hide every entry of a block from everyone.

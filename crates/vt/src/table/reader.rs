@@ -132,6 +132,13 @@ impl Table {
         Ok(out)
     }
 
+    /// The index entries of all blocks, one by one. Reads index blocks only, as they are wanted.
+    pub(crate) fn index_cursor(&self) -> Result<IndexCursor, VtError> {
+        let mut blocks = self.blocks();
+        blocks.seek(&[])?;
+        Ok(IndexCursor { blocks })
+    }
+
     /// Its range deletes.
     pub(crate) fn range_deletes(&self) -> Result<Arc<RangeDeletes>, VtError> {
         if self.meta.range_delete_count == 0 {
@@ -174,6 +181,23 @@ impl Table {
             return Err(self.loader.damaged(self.meta.root_addr, error));
         }
         Ok(RangeDeletes::new(deletes))
+    }
+}
+
+/// See [`Table::index_cursor`].
+#[derive(Debug)]
+pub(crate) struct IndexCursor {
+    blocks: TableBlocks,
+}
+
+impl IndexCursor {
+    /// The next entry, in key order.
+    pub(crate) fn next(&mut self) -> Result<Option<IndexEntry>, VtError> {
+        let entry = self.blocks.current()?.map(|entry| entry.to_owned());
+        if entry.is_some() {
+            self.blocks.next()?;
+        }
+        Ok(entry)
     }
 }
 

@@ -81,7 +81,37 @@ fn run(text: &str) -> String {
         is_bottom: &|_, _| bottom,
     };
     let steps = plan_steps(&infos, &rules);
+    for batch in [1, 2, 5] {
+        let parted = plan_in_batches(&infos, &rules, batch);
+        assert_eq!(fates(&parted), fates(&steps), "in batches of {batch}");
+    }
     steps.iter().map(|step| format!("{step}\n")).collect()
+}
+
+/// What becomes of each block, however it is divided into steps: what is written, in the order that it is
+/// written in; then what is dropped, whenever that is.
+fn fates(steps: &[Step]) -> Vec<(&'static str, usize, usize)> {
+    let blocks = |name: &'static str, step: &Step| {
+        let pieces = step.pieces().iter();
+        let blocks = pieces.flat_map(|p| p.blocks.clone().map(move |b| (name, p.input, b)));
+        blocks.collect::<Vec<_>>()
+    };
+    let (mut out, mut merged, mut dropped) = (Vec::new(), Vec::new(), Vec::new());
+    for step in steps {
+        match step {
+            Step::Drop(_) => dropped.extend(blocks("drop", step)),
+            Step::Merge(_) => merged.extend(blocks("merge", step)),
+            Step::Stitch(_) => {
+                // Blocks of a merge are in the order of their keys, whatever their input.
+                merged.sort_unstable();
+                out.append(&mut merged);
+                out.extend(blocks("stitch", step));
+            }
+        }
+    }
+    merged.sort_unstable();
+    dropped.sort_unstable();
+    [out, merged, dropped].concat()
 }
 
 fn info(block: &TextBlock) -> BlockInfo<'_> {
@@ -110,4 +140,47 @@ fn snapshots_between_are_found() {
     assert!(!holds_any(&held, Seqno(4), Seqno(7)));
     assert!(holds_any(&held, Seqno(4), Seqno(8)));
     assert!(!holds_any(&held, Seqno(8), Seqno(9)));
+}
+
+/// Two inputs of many blocks that take turns, then a long run: no step waits for the end.
+#[test]
+fn steps_go_out_when_they_are_large() {
+    let rules = StitchRules {
+        threshold: &|_| 50,
+        snapshots: &[],
+        range_deletes: &RangeDeletes::default(),
+        is_bottom: &|_, _| false,
+    };
+    let mut planner = Planner::new(&rules, 16);
+    let mut waiting = 0;
+    let mut most = 0;
+    for number in 0..3000_usize {
+        let key = format!("{number:06}");
+        // The first 1000 take turns, far apart; the others follow each other.
+        let (input, block) = match number {
+            0..1000 => (number % 2, number / 2),
+            _ => (0, number - 500),
+        };
+        planner.push(
+            input,
+            block,
+            &BlockInfo {
+                first: key.as_bytes(),
+                last: key.as_bytes(),
+                addr: u64::try_from(number * 10).expect("small"),
+                len_bytes: 10,
+                min_seqno: Seqno(1),
+                max_seqno: Seqno(1),
+                has_deletes: false,
+                has_versions: false,
+                is_cut: false,
+            },
+        );
+        waiting += 1;
+        while let Some(step) = planner.pop() {
+            waiting -= step.pieces().iter().map(|p| p.blocks.len()).sum::<usize>();
+        }
+        most = most.max(waiting);
+    }
+    assert!((10..40).contains(&most), "{most} blocks waited");
 }
