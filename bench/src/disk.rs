@@ -61,11 +61,9 @@ impl Disk {
         Ok(file.sync_all()?)
     }
 
-    /// Makes a file system by a command, whatever was there, and mounts it.
-    pub(crate) fn mount_as(&self, make: &[&str], at: &Path) -> Result<Mount> {
-        output(Command::new(make[0]).args(&make[1..]).arg(&self.device))?;
-        fs::create_dir_all(at)?;
-        Mount::new(&self.device, at)
+    /// Makes a file system by a command, whatever was there.
+    pub(crate) fn make(&self, make: &[&str]) -> Result<()> {
+        output(Command::new(make[0]).args(&make[1..]).arg(&self.device)).map(drop)
     }
 
     /// Makes a file system, whatever was there, and mounts it.
@@ -119,7 +117,9 @@ pub(crate) fn output(command: &mut Command) -> Result<String> {
 /// Unmounts and detaches what a run that was killed left in its folder.
 pub(crate) fn take_down(folder: &Path) -> Result<()> {
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
-    let mounted = mounts.lines().filter_map(|line| line.split(' ').nth(1));
+    // What was mounted last goes first: it may stand on another.
+    let mounted = mounts.lines().rev();
+    let mounted = mounted.filter_map(|line| line.split(' ').nth(1));
     for at in mounted.filter(|at| Path::new(at).starts_with(folder)) {
         if output(Command::new("umount").arg(at)).is_err() {
             // Somebody is still in it. It ends when they leave.

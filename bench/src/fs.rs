@@ -12,6 +12,7 @@ mod ground;
 mod large;
 mod meta;
 mod null;
+mod passthrough;
 pub(crate) mod serve;
 mod server;
 pub(crate) mod side;

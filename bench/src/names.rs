@@ -23,7 +23,8 @@ pub(crate) fn choose<T>(
     Ok(all.into_iter().filter(is_chosen).collect())
 }
 
-fn is_meant(name: &str, workload: &str) -> bool {
-    let rest = workload.strip_prefix(name);
+/// Whether a name means this one.
+pub(crate) fn is_meant(name: &str, one: &str) -> bool {
+    let rest = one.strip_prefix(name);
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
 }

@@ -90,7 +90,12 @@ fn field(text: &str, label: &str) -> u64 {
 
 /// Most memory that this process ever had resident, in bytes.
 pub(crate) fn peak_rss_bytes() -> u64 {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    peak_rss_bytes_of(std::process::id())
+}
+
+/// Most memory that another process ever had resident, in bytes; 0 if it is gone.
+pub(crate) fn peak_rss_bytes_of(pid: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     field(&status, "VmHWM:") * 1024
 }
 

@@ -154,6 +154,9 @@ pub(crate) struct Run {
     pub(crate) phases: Vec<Phase>,
     /// Most memory that the process had resident.
     pub(crate) peak_rss_bytes: u64,
+    /// Most memory that the daemon of the mount had resident, if it has one.
+    #[serde(default)]
+    pub(crate) daemon_peak_bytes: Option<u64>,
     /// Why it ended early.
     pub(crate) error: Option<String>,
 }
@@ -251,6 +254,10 @@ pub(crate) struct Row {
     /// A mount's rate over that of the file system that does nothing, by the same transport.
     #[serde(default)]
     pub(crate) of_floor: Option<f64>,
+    /// A mount's rate over that of the file system that hands every request on to ext4, by the same
+    /// transport.
+    #[serde(default)]
+    pub(crate) of_passthrough: Option<f64>,
     /// Bytes written to storage per user byte, in phases that write.
     pub(crate) write_amplification: Option<f64>,
     /// Bytes read from storage per user byte.
@@ -265,6 +272,9 @@ pub(crate) struct Row {
     pub(crate) values: BTreeMap<String, f64>,
     /// Most memory that the process had resident.
     pub(crate) peak_rss_bytes: u64,
+    /// Most memory that the daemon of the mount had resident in any phase of the workload.
+    #[serde(default)]
+    pub(crate) daemon_peak_bytes: Option<u64>,
     /// At least one repetition was cut short.
     pub(crate) is_cut: bool,
 }

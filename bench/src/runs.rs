@@ -76,6 +76,7 @@ impl Runs {
             repeat,
             phases: Vec::new(),
             peak_rss_bytes: 0,
+            daemon_peak_bytes: None,
             error: None,
         };
         if let Err(error) = body(self, &mut run) {

@@ -80,7 +80,8 @@ fn every_workload_runs_on_every_side() {
     }
     let _turn = turn();
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let report = run(dir.path(), &[]);
+    let sides = listed("fs", "sides").join(",");
+    let report = run(dir.path(), &["--sides", &sides]);
     assert_eq!(report["suite"], "fs");
     let skipped = report["skipped"].as_array().unwrap();
     let is_skipped = |what: &str| skipped.iter().any(|entry| entry["what"] == what);
@@ -100,6 +101,10 @@ fn every_workload_runs_on_every_side() {
 
 fn check_run(what: &str, run: &Value) {
     assert!(run["error"].is_null(), "{what}: {run}");
+    let is_served = run["side"].as_str().unwrap().contains('-');
+    let peak_bytes = run["daemon_peak_bytes"].as_u64();
+    assert_eq!(peak_bytes.is_some(), is_served, "{what}");
+    assert!(peak_bytes.is_none_or(|bytes| bytes > 1 << 20), "{what}");
     let phases = run["phases"].as_array().unwrap();
     assert!(!phases.is_empty(), "{what}");
     for phase in phases {
@@ -115,7 +120,9 @@ fn check_left(dir: &Path) {
     let json = dir.join("fs.json");
     let again = bench(&["report", json.to_str().unwrap()]);
     let table = String::from_utf8(again.stdout).unwrap();
-    assert!(table.contains("of floor"), "{table}");
+    for head in ["of floor", "of pass", "daemon"] {
+        assert!(table.contains(head), "{head}: {table}");
+    }
     let page = std::fs::read_to_string(dir.join("fs.html")).unwrap();
     assert!(page.contains("class=\"bars\""));
     assert_eq!(std::fs::read_dir(dir).unwrap().count(), 2);

@@ -71,20 +71,18 @@ fn disk_bytes(scale: &Scale) -> u64 {
 }
 
 fn choose_sides(args: &FsArgs, skipped: &mut Vec<Skipped>) -> Vec<Side> {
-    let all: Vec<String> = side::NAMES.iter().map(|name| (*name).to_owned()).collect();
-    let asked = if args.sides.is_empty() {
-        &all
-    } else {
-        &args.sides
+    let asked: Vec<String> = match &args.sides[..] {
+        [] => side::defaults().map(str::to_owned).collect(),
+        some => some.iter().flat_map(|name| side::meant(name)).collect(),
     };
     let mut sides: Vec<Side> = Vec::new();
-    for name in asked {
+    for name in &asked {
         match side::why_not(name, args.enable_uring) {
             Some(why) => skip(skipped, name, &why),
+            None if sides.iter().any(|side| side.name == name) => {}
             None => sides.extend(Side::find(name)),
         }
     }
-    sides.dedup();
     sides
 }
 
@@ -185,13 +183,16 @@ impl Setting<'_> {
                 side: run.side.clone(),
                 at: ground.path().to_owned(),
                 scratch: self.scratch.to_owned(),
+                below: ground.below().map(Path::to_owned),
                 disk_counters: ground.counters(),
                 scale: self.scale.clone(),
                 seed: SEED + u64::from(run.repeat),
                 cgroup: group_path.clone(),
                 carry,
             };
-            carry = runs.step(run, &Task::Fs(spec))?;
+            let done = runs.step(run, &Task::Fs(spec));
+            run.daemon_peak_bytes = run.daemon_peak_bytes.max(ground.daemon_peak_bytes());
+            carry = done?;
         }
         Ok(())
     }

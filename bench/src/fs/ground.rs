@@ -4,7 +4,7 @@
 //! killed, the next one takes down (`disk::take_down`).
 
 use super::serve::{Daemon, Serve, What};
-use super::side::{Kind, Side, Users};
+use super::side::{self, Kind, Side, Users};
 use crate::disk::{Disk, Mount};
 use anyhow::{Context as _, Result};
 use std::fs;
@@ -17,16 +17,16 @@ pub(crate) struct Ground<'a> {
     side: Side,
     disk: &'a Disk,
     at: PathBuf,
+    below: PathBuf,
     memory_bytes: u64,
     cgroup: Option<PathBuf>,
     held: Option<Held>,
 }
 
-/// What is to be taken down.
-#[expect(dead_code, reason = "held until it is dropped")]
-enum Held {
-    Mount(Mount),
-    Daemon(Daemon),
+/// What is to be taken down: the daemon first.
+struct Held {
+    daemon: Option<Daemon>,
+    _mount: Option<Mount>,
 }
 
 impl<'a> Ground<'a> {
@@ -38,28 +38,55 @@ impl<'a> Ground<'a> {
         (memory_bytes, cgroup): (u64, Option<PathBuf>),
     ) -> Result<Self> {
         let at = folder.join("mnt");
+        let below = folder.join("below");
         fs::create_dir_all(&at)?;
+        fs::create_dir_all(&below)?;
         let mut ground = Self {
             side,
             disk,
             at,
+            below,
             memory_bytes,
             cgroup,
             held: None,
         };
-        if matches!(side.kind, Kind::Store(..) | Kind::Library) {
-            let options = MakeOptions {
-                force: true,
-                ..MakeOptions::default()
-            };
-            stitchfs::make(disk.device(), &options, &mut |_, _| ())?;
-        }
-        ground.held = match side.kind {
-            Kind::Kernel(make) => Some(Held::Mount(disk.mount_as(make, &ground.at)?)),
-            Kind::Store(..) | Kind::Null(_) => Some(Held::Daemon(ground.serve()?)),
-            Kind::Library => None,
-        };
+        ground.make()?;
+        ground.held = ground.set_up()?;
         Ok(ground)
+    }
+
+    /// Makes an empty file system.
+    fn make(&self) -> Result<()> {
+        match self.side.kind {
+            Kind::Store(..) | Kind::Library => {
+                let options = MakeOptions {
+                    force: true,
+                    ..MakeOptions::default()
+                };
+                stitchfs::make(self.disk.device(), &options, &mut |_, _| ())?;
+                Ok(())
+            }
+            Kind::Kernel(make) => self.disk.make(make),
+            Kind::Passthrough(_) => self.disk.make(side::EXT4),
+            Kind::Null(_) => Ok(()),
+        }
+    }
+
+    /// Mounts what was made.
+    fn set_up(&self) -> Result<Option<Held>> {
+        let mount = match self.side.kind {
+            Kind::Kernel(_) => Some(Mount::new(self.disk.device(), &self.at)?),
+            Kind::Passthrough(_) => Some(Mount::new(self.disk.device(), &self.below)?),
+            // Each step opens it anew.
+            Kind::Library => return Ok(None),
+            Kind::Store(..) | Kind::Null(_) => None,
+        };
+        let is_served = self.side.transport().is_some();
+        let daemon = is_served.then(|| self.serve()).transpose()?;
+        Ok(Some(Held {
+            daemon,
+            _mount: mount,
+        }))
     }
 
     /// Where it is mounted, or its device.
@@ -70,12 +97,23 @@ impl<'a> Ground<'a> {
         }
     }
 
+    /// The file system that keeps what the mount is given, if that is another.
+    pub(crate) fn below(&self) -> Option<&Path> {
+        matches!(self.side.kind, Kind::Passthrough(_)).then_some(&*self.below)
+    }
+
     /// Where the kernel counts what its disk did, if it has one.
     pub(crate) fn counters(&self) -> Option<PathBuf> {
         match self.side.kind {
             Kind::Null(_) => None,
             _ => Some(self.disk.counters()),
         }
+    }
+
+    /// Most memory that its daemon had resident so far, if it has one.
+    pub(crate) fn daemon_peak_bytes(&self) -> Option<u64> {
+        let daemon = self.held.as_ref()?.daemon.as_ref()?;
+        Some(daemon.peak_bytes())
     }
 
     /// Leaves nothing of it in memory.
@@ -86,12 +124,7 @@ impl<'a> Ground<'a> {
                 .context("cannot empty the kernel's caches");
         }
         drop(self.held.take());
-        self.held = match self.side.kind {
-            Kind::Kernel(_) => Some(Held::Mount(Mount::new(self.disk.device(), &self.at)?)),
-            Kind::Store(..) | Kind::Null(_) => Some(Held::Daemon(self.serve()?)),
-            // Each step opens it anew.
-            Kind::Library => None,
-        };
+        self.held = self.set_up()?;
         Ok(())
     }
 
@@ -102,6 +135,7 @@ impl<'a> Ground<'a> {
                 memory_bytes: self.memory_bytes,
                 is_shared: users == Users::All,
             },
+            Kind::Passthrough(_) => What::Passthrough(self.below.clone()),
             _ => What::Null,
         };
         let transport = self.side.transport().context("it is not served")?;

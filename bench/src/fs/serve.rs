@@ -1,9 +1,10 @@
-//! A mount of ours, served by a process of its own: the store as `stitchfs mount` serves it, or the
-//! file system that does nothing.
+//! A mount of ours, served by a process of its own: the store as `stitchfs mount` serves it, the
+//! file system that does nothing, or the one that hands on.
 
 use super::null::NullFs;
+use super::passthrough::{self, Passthrough};
 use crate::cgroup::Cgroup;
-use crate::disk;
+use crate::{disk, process};
 use anyhow::{Context as _, Result, ensure};
 use serde::{Deserialize, Serialize};
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -13,7 +14,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 use stitch_base::clock::{Clock as _, SystemClock};
-use stitch_fuse::{MountOptions, Session, SessionConfig, Transport, TransportChoice};
+use stitch_fuse::{Handler, MountOptions, Session, SessionConfig, Transport, TransportChoice};
 use stitchfs::{Host, Store, StoreOptions};
 
 const READY: &str = "ready";
@@ -47,6 +48,8 @@ pub(crate) enum What {
     },
     /// A file system in memory that does nothing else.
     Null,
+    /// A file system that hands every request on to this directory.
+    Passthrough(PathBuf),
 }
 
 /// The daemon's end: serves until it is unmounted.
@@ -64,6 +67,10 @@ pub(crate) fn run() -> Result<()> {
         transport: TransportChoice::Only(transport.context("no such transport")?),
         ..SessionConfig::default()
     };
+    serve_what(&spec, config)
+}
+
+fn serve_what(spec: &Serve, config: SessionConfig) -> Result<()> {
     match &spec.what {
         What::Store {
             device,
@@ -86,12 +93,25 @@ pub(crate) fn run() -> Result<()> {
         }
         What::Null => {
             let mount = MountOptions::shared("null");
-            let session = Session::mount(Arc::new(NullFs::new()), &spec.at, &mount, &config)?;
-            let session = session.spawn()?;
-            say_ready()?;
-            Ok(session.join()?)
+            serve(Arc::new(NullFs::new()), spec, (&mount, &config))
+        }
+        What::Passthrough(below) => {
+            let handler = Arc::new(Passthrough::new(below)?);
+            let config = passthrough::config(config);
+            serve(handler, spec, (&passthrough::mount_options(), &config))
         }
     }
+}
+
+/// Serves a file system that is not our store.
+fn serve(
+    handler: Arc<dyn Handler>,
+    spec: &Serve,
+    (mount, config): (&MountOptions, &SessionConfig),
+) -> Result<()> {
+    let session = Session::mount(handler, &spec.at, mount, config)?.spawn()?;
+    say_ready()?;
+    Ok(session.join()?)
 }
 
 fn say_ready() -> Result<()> {
@@ -130,6 +150,11 @@ impl Daemon {
         BufReader::new(stdout).read_line(&mut line)?;
         ensure!(line.trim() == READY, "the daemon did not mount");
         Ok(daemon)
+    }
+
+    /// Most memory that it had resident so far.
+    pub(crate) fn peak_bytes(&self) -> u64 {
+        process::peak_rss_bytes_of(self.child.id())
     }
 
     /// Whether it has ended within the time that it has for that.

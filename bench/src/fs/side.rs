@@ -1,6 +1,6 @@
 //! The file systems that are measured.
 
-use crate::disk;
+use crate::{disk, names};
 use std::path::Path;
 use std::process::Command;
 use stitch_fuse::Transport;
@@ -24,6 +24,8 @@ pub(crate) enum Kind {
     Library,
     /// A file system in memory that does nothing else, mounted: what FUSE itself costs.
     Null(Transport),
+    /// ext4, through a FUSE file system of ours that hands every request on to it.
+    Passthrough(Transport),
     /// The kernel's, made by this command on a device.
     Kernel(&'static [&'static str]),
 }
@@ -38,7 +40,7 @@ pub(crate) struct Side {
 }
 
 /// Nothing is left for the kernel to initialize in the background; room for many small files.
-const EXT4: &[&str] = &[
+pub(super) const EXT4: &[&str] = &[
     "mkfs.ext4",
     "-q",
     "-F",
@@ -52,7 +54,7 @@ const EXT4: &[&str] = &[
 const XFS: &[&str] = &["mkfs.xfs", "-q", "-f", "-K"];
 const BTRFS: &[&str] = &["mkfs.btrfs", "-q", "-f", "-K"];
 
-const ALL: [Side; 10] = [
+const ALL: [Side; 12] = [
     side("stitchfs-uring", Kind::Store(Transport::Uring, Users::All)),
     side("stitchfs-dev", Kind::Store(Transport::Dev, Users::All)),
     side("owned-uring", Kind::Store(Transport::Uring, Users::Root)),
@@ -63,10 +65,18 @@ const ALL: [Side; 10] = [
     side("ext4", Kind::Kernel(EXT4)),
     side("xfs", Kind::Kernel(XFS)),
     side("btrfs", Kind::Kernel(BTRFS)),
+    side("passthrough-uring", Kind::Passthrough(Transport::Uring)),
+    side("passthrough-dev", Kind::Passthrough(Transport::Dev)),
 ];
 
 /// The names of all sides.
 pub(crate) const NAMES: [&str; ALL.len()] = names();
+
+/// The names of those that run where none is named.
+pub(crate) fn defaults() -> impl Iterator<Item = &'static str> {
+    let sides = ALL.iter().filter(|side| side.is_default());
+    sides.map(|side| side.name)
+}
 
 const fn side(name: &'static str, kind: Kind) -> Side {
     Side { name, kind }
@@ -91,9 +101,16 @@ impl Side {
     /// Its transport, if it is a mount of ours.
     pub(crate) const fn transport(&self) -> Option<Transport> {
         match self.kind {
-            Kind::Store(transport, _) | Kind::Null(transport) => Some(transport),
+            Kind::Store(transport, _) | Kind::Null(transport) | Kind::Passthrough(transport) => {
+                Some(transport)
+            }
             Kind::Library | Kind::Kernel(_) => None,
         }
+    }
+
+    /// Whether it runs where no sides are named.
+    const fn is_default(&self) -> bool {
+        !matches!(self.kind, Kind::Passthrough(_))
     }
 
     /// Why it cannot run here; `None` if it can.
@@ -101,7 +118,7 @@ impl Side {
         match self.kind {
             Kind::Library => None,
             Kind::Kernel(make) => kernel_why_not(self.name, make[0]),
-            Kind::Store(transport, _) | Kind::Null(transport) => {
+            Kind::Store(transport, _) | Kind::Null(transport) | Kind::Passthrough(transport) => {
                 let is_missing = !Path::new("/dev/fuse").exists();
                 if is_missing {
                     return Some("/dev/fuse is missing".to_owned());
@@ -153,16 +170,48 @@ pub(crate) fn why_not(name: &str, may_enable_uring: bool) -> Option<String> {
 
 /// Whether it can run, in a few words.
 pub(crate) fn about(name: &str) -> String {
-    why_not(name, false).unwrap_or_else(|| "can run here".to_owned())
+    let is_asked = Side::find(name).is_some_and(|side| !side.is_default());
+    let when = if is_asked { ", when asked for" } else { "" };
+    why_not(name, false).unwrap_or_else(|| format!("can run here{when}"))
+}
+
+/// The names that a name means: itself, or those that it begins, up to a `-`. One that is not known
+/// means itself.
+pub(crate) fn meant(asked: &str) -> Vec<String> {
+    let is_meant = |name: &&str| names::is_meant(asked, name);
+    let meant: Vec<String> = NAMES
+        .iter()
+        .copied()
+        .filter(is_meant)
+        .map(str::to_owned)
+        .collect();
+    if meant.is_empty() {
+        vec![asked.to_owned()]
+    } else {
+        meant
+    }
 }
 
 /// The side that does nothing by the same transport.
 pub(crate) fn floor_of(name: &str) -> Option<&'static str> {
-    match Side::find(name)?.kind {
-        Kind::Store(Transport::Uring, _) => Some("null-uring"),
-        Kind::Store(Transport::Dev, _) => Some("null-dev"),
+    let side = Side::find(name)?;
+    let null = |transport| move |other: &Side| other.kind == Kind::Null(transport);
+    match side.kind {
+        Kind::Store(transport, _) | Kind::Passthrough(transport) => name_of(null(transport)),
         Kind::Library | Kind::Null(_) | Kind::Kernel(_) => None,
     }
+}
+
+/// The side that hands on to ext4 by the same transport.
+pub(crate) fn passthrough_of(name: &str) -> Option<&'static str> {
+    match Side::find(name)?.kind {
+        Kind::Store(transport, _) => name_of(|other| other.kind == Kind::Passthrough(transport)),
+        Kind::Passthrough(_) | Kind::Library | Kind::Null(_) | Kind::Kernel(_) => None,
+    }
+}
+
+fn name_of(is_it: impl Fn(&Side) -> bool) -> Option<&'static str> {
+    ALL.iter().find(|side| is_it(side)).map(|side| side.name)
 }
 
 #[cfg(test)]
@@ -183,7 +232,23 @@ mod tests {
             let floor = floor_of(name).unwrap();
             let transport = |name: &str| Side::find(name).unwrap().transport();
             assert_eq!(transport(floor), transport(name));
+            assert!(floor.starts_with("null-"), "{floor}");
+            let below = passthrough_of(name).unwrap();
+            assert_eq!(transport(below), transport(name));
+            assert!(below.starts_with("passthrough-"), "{below}");
         }
-        assert_eq!(floor_of("ext4"), None);
+        assert_eq!(floor_of("passthrough-dev"), Some("null-dev"));
+        assert_eq!((floor_of("ext4"), passthrough_of("ext4")), (None, None));
+        assert_eq!(passthrough_of("passthrough-dev"), None);
+    }
+
+    #[test]
+    fn a_name_means_those_that_it_begins() {
+        assert_eq!(
+            meant("passthrough"),
+            ["passthrough-uring", "passthrough-dev"]
+        );
+        assert_eq!(meant("null-dev"), ["null-dev"]);
+        assert_eq!(meant("pass"), ["pass"]);
     }
 }

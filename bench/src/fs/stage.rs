@@ -28,6 +28,8 @@ pub(crate) struct Spec {
     pub(crate) at: PathBuf,
     /// A folder that is not on any side, for what a run keeps between steps and sides.
     pub(crate) scratch: PathBuf,
+    /// The file system that keeps what the mount is given, if that is another.
+    pub(crate) below: Option<PathBuf>,
     /// Counters of the side's disk, if it has one.
     pub(crate) disk_counters: Option<PathBuf>,
     /// How much of everything.
@@ -193,6 +195,6 @@ fn figures(traffic: Traffic) -> BTreeMap<String, f64> {
 fn open_target(side: &Side, spec: &Spec) -> Result<Arc<dyn Target>> {
     Ok(match side.kind {
         Kind::Library => Arc::new(Library::open(&spec.at, spec.scale.budget_bytes())?),
-        _ => Arc::new(Kernel::open(&spec.at)?),
+        _ => Arc::new(Kernel::open(&spec.at, spec.below.as_deref())?),
     })
 }

@@ -48,6 +48,7 @@ mod tests {
             repeat: 0,
             phases: vec![phase],
             peak_rss_bytes: 0,
+            daemon_peak_bytes: None,
             error: None,
         }
     }

@@ -50,7 +50,7 @@ fn compare(rows: &mut [Row]) {
     }
 }
 
-/// What each side is of ext4, and each mount of its floor.
+/// What each side is of ext4, and each mount of its floor and of a passthrough on ext4.
 fn compare_mounts(rows: &mut [Row]) {
     let rates: BTreeMap<String, f64> = rows
         .iter()
@@ -62,6 +62,7 @@ fn compare_mounts(rows: &mut [Row]) {
         let over = |other: &str| Some(own? / rate_of(other)?);
         row.of_ext4 = over("ext4").filter(|_| row.side != "ext4");
         row.of_floor = fs::side::floor_of(&row.side).and_then(over);
+        row.of_passthrough = fs::side::passthrough_of(&row.side).and_then(over);
     }
 }
 
@@ -95,6 +96,7 @@ fn row(runs: &[Run], workload: &str, phase: &str, side: &str) -> Option<Row> {
         ours_over: None,
         of_ext4: None,
         of_floor: None,
+        of_passthrough: None,
         write_amplification: (has_written && has_user_bytes)
             .then(|| of(&|p| ratio(p.device_write_bytes, p.user_bytes))),
         read_amplification: of(&|p| ratio(p.device_read_bytes, p.user_bytes)),
@@ -104,6 +106,10 @@ fn row(runs: &[Run], workload: &str, phase: &str, side: &str) -> Option<Row> {
         settle_s: of(&|p| p.settle_s),
         values: values(&found),
         peak_rss_bytes: found.iter().map(|(run, _)| run.peak_rss_bytes).max()?,
+        daemon_peak_bytes: found
+            .iter()
+            .filter_map(|(run, _)| run.daemon_peak_bytes)
+            .max(),
         is_cut: found.iter().any(|(_, p)| p.is_cut),
     })
 }
@@ -193,6 +199,7 @@ mod tests {
                 ..Phase::default()
             }],
             peak_rss_bytes: 7,
+            daemon_peak_bytes: Some(ops << 20),
             error: None,
         }
     }
@@ -210,6 +217,7 @@ mod tests {
         assert!((rows[0].ops_per_s - 200.0).abs() < 1e-9);
         assert!((rows[0].spread - 1.0).abs() < 1e-9);
         assert_eq!((rows[0].runs, rows[0].ours_over), (3, None));
+        assert_eq!(rows[0].daemon_peak_bytes, Some(300 << 20));
         assert_eq!(rows[1].ours_over, Some(4.0));
         assert_eq!(rows[1].write_amplification, Some(2.0));
         assert_eq!(rows[1].space_amplification, Some(1.5));
@@ -221,11 +229,18 @@ mod tests {
             run("stitchfs-uring", 0, 60),
             run("null-uring", 0, 80),
             run("ext4", 0, 120),
+            run("passthrough-uring", 0, 40),
+            run("passthrough-dev", 0, 20),
         ];
         let rows = summarise(Suite::Fs, &runs);
         assert_eq!((rows[0].of_ext4, rows[0].of_floor), (Some(0.5), Some(0.75)));
+        assert_eq!(rows[0].of_passthrough, Some(1.5));
         assert_eq!(rows[1].of_floor, None);
         assert_eq!((rows[2].of_ext4, rows[2].ours_over), (None, None));
+        assert_eq!(
+            (rows[3].of_floor, rows[3].of_passthrough),
+            (Some(0.5), None)
+        );
     }
 
     #[test]

@@ -31,7 +31,7 @@ const KV: [Column; 15] = [
     column("more", more),
 ];
 
-const FS: [Column; 12] = [
+const FS: [Column; 14] = [
     column("phase", |row| row.phase.clone()),
     column("side", |row| row.side.clone()),
     column("ops/s", rate),
@@ -41,10 +41,12 @@ const FS: [Column; 12] = [
     column("spread", spread),
     column("of ext4", |row| times(row.of_ext4)),
     column("of floor", |row| times(row.of_floor)),
+    column("of pass", |row| times(row.of_passthrough)),
     column("p50", |row| latency(row, |l| l.p50_us)),
     column("p99", |row| latency(row, |l| l.p99_us)),
     column("p99.9", |row| latency(row, |l| l.p999_us)),
     column("max", |row| latency(row, |l| l.max_us)),
+    column("daemon", |row| mib(row.daemon_peak_bytes)),
     column("more", more),
 ];
 
@@ -62,6 +64,10 @@ fn some(figure: Option<f64>, digits: usize) -> String {
 
 fn times(ratio: Option<f64>) -> String {
     ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}x"))
+}
+
+fn mib(bytes: Option<u64>) -> String {
+    bytes.map_or_else(|| "-".to_owned(), |bytes| format!("{}M", bytes >> 20))
 }
 
 /// Nothing where nothing was timed.
@@ -97,8 +103,9 @@ pub(super) const fn legend(suite: Suite) -> &'static str {
         }
         Suite::Fs => {
             "of ext4: this side's rate over that of ext4. of floor: a mount's rate over that of the \
-             file system that does nothing, by the same transport. MB read, written: by the disk. \
-             *: cut short."
+             file system that does nothing, of pass: over that of the one that hands on to ext4, by \
+             the same transport. daemon: most memory that the mount's daemon had resident in the \
+             workload. MB read, written: by the disk. *: cut short."
         }
     }
 }

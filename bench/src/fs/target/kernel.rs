@@ -14,15 +14,22 @@ use std::path::Path;
 #[derive(Debug)]
 pub(crate) struct Kernel {
     root: OwnedFd,
+    /// The file system that keeps what it is given, if that is another.
+    below: Option<OwnedFd>,
 }
 
 impl Kernel {
-    /// The file system that is mounted at `path`.
-    pub(crate) fn open(path: &Path) -> Result<Self> {
+    /// The file system that is mounted at `path`, over the one at `below` if there is one.
+    pub(crate) fn open(path: &Path, below: Option<&Path>) -> Result<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let root = sys::openat(CWD, path, flags, Mode::empty())
-            .with_context(|| path.display().to_string())?;
-        Ok(Self { root })
+        let open = |path: &Path| {
+            let fd = sys::openat(CWD, path, flags, Mode::empty());
+            fd.with_context(|| path.display().to_string())
+        };
+        Ok(Self {
+            root: open(path)?,
+            below: below.map(open).transpose()?,
+        })
     }
 
     fn open_file(&self, path: &str, flags: OFlags) -> Result<File> {
@@ -140,7 +147,8 @@ impl Target for Kernel {
     fn sync(&self) -> Result<()> {
         // FUSE mounts are told of the second only.
         sys::syncfs(&self.root)?;
-        Ok(sys::fsync(&self.root)?)
+        sys::fsync(&self.root)?;
+        Ok(self.below.as_ref().map_or(Ok(()), sys::syncfs)?)
     }
 
     fn close(&self) -> Result<()> {
