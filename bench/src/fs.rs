@@ -8,11 +8,14 @@ mod append_sync;
 mod command;
 mod delete_sizes;
 pub(crate) mod drive;
+mod git;
 mod ground;
 mod large;
+mod maildir;
 mod meta;
 mod null;
 mod passthrough;
+mod rsync;
 pub(crate) mod serve;
 mod server;
 pub(crate) mod side;
@@ -75,12 +78,15 @@ impl Workload {
 pub(crate) fn all() -> Vec<Workload> {
     let mut all = Vec::new();
     all.extend(meta::workloads());
-    all.push(small::workload());
+    all.extend(small::workloads());
     all.push(append_sync::workload());
     all.push(large::workload());
     all.extend(delete_sizes::workloads());
+    all.push(maildir::workload());
     all.push(sqlite::workload());
     all.push(source_tree::workload());
+    all.push(git::workload());
+    all.push(rsync::workload());
     all.extend(server::workloads());
     all.push(tree_random::workload());
     all

@@ -40,6 +40,17 @@ struct Meta<'a, 'b> {
     each: u64,
 }
 
+/// What is done with each name that is listed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum List {
+    /// Nothing.
+    Names,
+    /// Its attributes are asked for.
+    Stat,
+    /// The file is opened, read and closed. It is empty.
+    Read,
+}
+
 /// One operation: a side, a thread and a number.
 type Step<'a> = dyn Fn(&dyn Target, u64, u64) -> Result<()> + Sync + 'a;
 
@@ -106,14 +117,26 @@ impl Meta<'_, '_> {
     }
 
     fn list_and_remove(&mut self) -> Result<()> {
-        self.list("readdir-stat-cold", true)?;
-        self.list("readdir-stat", true)?;
-        self.list("readdir", false)?;
+        self.list("readdir-stat-cold", List::Stat)?;
+        self.list("readdir-stat", List::Stat)?;
+        self.list("readdir", List::Names)?;
+        self.list("readdir-read", List::Read)?;
         self.phase("unlink", Op::Remove, &|target, thread, number| {
             target.unlink(&renamed(thread, number))
         })?;
         self.phase("mkdir", Op::Make, &|target, thread, number| {
             target.make_dir(&subdir(thread, number))
+        })?;
+        self.phase("stat-dir", Op::Stat, &|target, thread, number| {
+            let found = target.stat(&subdir(thread, number))?;
+            ensure!(found.is_some(), "a directory is gone");
+            Ok(())
+        })?;
+        self.phase("readdir-empty", Op::List, &|target, thread, number| {
+            let mut found = 0;
+            target.list(&subdir(thread, number), false, &mut |_, _| found += 1)?;
+            ensure!(found == 0, "an empty directory has {found} names");
+            Ok(())
         })?;
         self.phase("rmdir", Op::Remove, &|target, thread, number| {
             target.remove_dir(&subdir(thread, number))
@@ -135,7 +158,7 @@ impl Meta<'_, '_> {
     }
 
     /// Lists every directory; an operation is an entry.
-    fn list(&mut self, name: &str, is_plus: bool) -> Result<()> {
+    fn list(&mut self, name: &str, how: List) -> Result<()> {
         let (target, threads, each) = (self.stage.target(), self.threads, self.each);
         self.stage
             .phase(name, threads * each, Ends::Returned, |record| {
@@ -143,7 +166,7 @@ impl Meta<'_, '_> {
                     for number in (0..each).step_by(DIR_NAMES as usize) {
                         let names = DIR_NAMES.min(each - number);
                         let path = dir(thread, number);
-                        list_one(record, &*target, (&path, names), is_plus)?;
+                        list_one(record, &*target, (&path, names), how)?;
                     }
                     Ok(())
                 })
@@ -155,17 +178,27 @@ fn list_one(
     record: &mut Recorder<'_>,
     target: &dyn Target,
     (path, names): (&str, u64),
-    is_plus: bool,
+    how: List,
 ) -> Result<()> {
-    let (mut found, mut changed) = (0, 0);
+    let (mut found, mut changed) = (Vec::new(), 0);
+    let mut bytes = Vec::new();
     record.time(Op::List, (names, 0), || {
-        target.list(path, is_plus, &mut |name, stat| {
-            found += u64::from(name.starts_with(b"renamed-"));
+        target.list(path, how == List::Stat, &mut |name, stat| {
+            if name.starts_with(b"renamed-") {
+                found.push(String::from_utf8_lossy(name).into_owned());
+            }
             let is_changed = stat.is_some_and(|s| s.perm == PERM && s.mtime_s == MTIME_S);
             changed += u64::from(is_changed);
-        })
+        })?;
+        for name in found.iter().filter(|_| how == List::Read) {
+            target.read(&format!("{path}/{name}"), &mut bytes)?;
+            ensure!(bytes.is_empty(), "{path}/{name} is not empty");
+        }
+        Ok(())
     })?;
-    ensure!(found == names, "{path}: {found} names of {names}");
-    ensure!(!is_plus || changed == names, "{path}: attributes were lost");
+    let count = found.len() as u64;
+    ensure!(count == names, "{path}: {count} names of {names}");
+    let is_whole = how != List::Stat || changed == names;
+    ensure!(is_whole, "{path}: attributes were lost");
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Many files of 200 bytes by two threads, until all of it is durable (TokuBench of the BetrFS paper,
+//! Many files of 200 bytes by two or four threads, until all of it is durable (TokuBench of the BetrFS paper,
 //! section 7.2); then all of them are read, cold and from memory.
 //!
 //! Directories have at most 128 entries.
@@ -11,15 +11,25 @@ use anyhow::{Result, ensure};
 
 const LEN_BYTES: usize = 200;
 const FANOUT: u64 = 128;
-const THREADS: u64 = 2;
+/// Threads that read from memory, at most.
+const READERS: u64 = 2;
 
-pub(super) fn workload() -> Workload {
-    Workload::new(
-        "small-files",
-        "files of 200 B by two threads until sync; read cold; open, read, close from memory",
-        &[Caches::Warm, Caches::Cold],
-        run,
-    )
+pub(super) fn workloads() -> Vec<Workload> {
+    const STEPS: &[Caches] = &[Caches::Warm, Caches::Cold];
+    vec![
+        Workload::new(
+            "small-files",
+            "files of 200 B by two threads until sync; read cold; open, read, close from memory",
+            STEPS,
+            |stage, step| run(stage, step, 2),
+        ),
+        Workload::new(
+            "small-files-4",
+            "the same by four threads, as in TokuBench",
+            STEPS,
+            |stage, step| run(stage, step, 4),
+        ),
+    ]
 }
 
 fn path(thread: u64, number: u64) -> String {
@@ -31,24 +41,25 @@ fn dir(thread: u64, number: u64) -> String {
     format!("t{thread}/u{upper}/d{}", number / FANOUT)
 }
 
-fn run(stage: &mut Stage<'_>, step: u32) -> Result<()> {
+fn run(stage: &mut Stage<'_>, step: u32, threads: u64) -> Result<()> {
     if step == 0 {
-        return write(stage);
+        return write(stage, threads);
     }
     let written = stage.carry;
     // Cold, a share of them will do; the same ones are then in memory.
     let reads = (written / 10).max(written.min(1000));
-    read(stage, "read-cold", (written, reads), 1)?;
-    read(stage, "read-cached", (written, reads), 1)?;
-    read(stage, "read-cached-2", (written, reads), THREADS)
+    let each = written / threads;
+    read(stage, "read-cold", (each, written, reads), 1)?;
+    read(stage, "read-cached", (each, written, reads), 1)?;
+    read(stage, "read-cached-2", (each, written, reads), READERS)
 }
 
-fn write(stage: &mut Stage<'_>) -> Result<()> {
+fn write(stage: &mut Stage<'_>, threads: u64) -> Result<()> {
     stage.without_cap();
-    let each = (stage.fs_scale().files / 4).max(100);
+    let each = (stage.fs_scale().files / 2 / threads).max(100);
     let (target, values) = (stage.target(), stage.values().clone());
-    stage.phase("create", THREADS * each, Ends::Synced, |record| {
-        by_threads(record, THREADS, |thread, record| {
+    stage.phase("create", threads * each, Ends::Synced, |record| {
+        by_threads(record, threads, |thread, record| {
             target.make_dir(&format!("t{thread}"))?;
             for number in 0..each {
                 if number % (FANOUT * FANOUT) == 0 {
@@ -65,7 +76,7 @@ fn write(stage: &mut Stage<'_>) -> Result<()> {
             Ok(())
         })
     })?;
-    stage.carry = THREADS * each;
+    stage.carry = threads * each;
     Ok(())
 }
 
@@ -73,11 +84,10 @@ fn write(stage: &mut Stage<'_>) -> Result<()> {
 fn read(
     stage: &mut Stage<'_>,
     name: &str,
-    (written, reads): (u64, u64),
+    (each, written, reads): (u64, u64, u64),
     threads: u64,
 ) -> Result<()> {
     let (target, values, seed) = (stage.target(), stage.values().clone(), stage.seed());
-    let each = written / THREADS;
     stage.phase(name, reads, Ends::Returned, |record| {
         by_threads(record, threads, |thread, record| {
             let mut found = Vec::new();

@@ -6,12 +6,14 @@
 
 mod shape;
 
+use super::command::{self, phase};
 use super::stage::{Ends, Stage};
-use super::{Caches, Workload, command};
+use super::{Caches, Workload};
 use crate::disk::output;
 use crate::measure::Op;
 use anyhow::{Result, ensure};
 use rustix::fs::XattrFlags;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use stitch_fuse::adapter::REMOVE_TREE_XATTR;
@@ -26,6 +28,7 @@ const STEPS: &[Caches] = &[
     Caches::Cold,
     Caches::Cold,
     Caches::Cold,
+    Caches::Cold,
 ];
 
 pub(super) fn workload() -> Workload {
@@ -33,7 +36,7 @@ pub(super) fn workload() -> Workload {
         why_not: command::why_not,
         ..Workload::new(
             "source-tree",
-            "a source tree: untar until sync; cold: find, grep -r, tar, cp -a until sync, rm -rf until sync, and of the copy rmtree (elsewhere rm -rf) until sync",
+            "a source tree: untar until sync; cold: find, grep -r, tar, mv of all directories and back until sync, cp -a until sync, rm -rf until sync, and of the copy rmtree (elsewhere rm -rf) until sync",
             STEPS,
             run,
         )
@@ -48,8 +51,9 @@ fn run(stage: &mut Stage<'_>, step: u32) -> Result<()> {
         1 => find(stage, &tree),
         2 => grep(stage, &tree),
         3 => tar(stage, &tree),
-        4 => copy(stage, &tree),
-        5 => remove(stage, &tree),
+        4 => move_all(stage, &tree),
+        5 => copy(stage, &tree),
+        6 => remove(stage, &tree),
         _ => remove_tree(stage, &tree),
     }
 }
@@ -63,18 +67,47 @@ fn tarball(stage: &Stage<'_>) -> Result<PathBuf> {
     }
 }
 
-/// One command as a phase; an operation is a run of it.
-fn phase(stage: &mut Stage<'_>, name: &str, ends: Ends, run: &mut Command) -> Result<String> {
-    stage.phase(name, 1, ends, |record| {
-        record.time(Op::Command, (1, 0), || output(run))
-    })
+/// The tree itself, off the sides, unpacked if need be. Nobody changes it.
+pub(super) fn unpacked(stage: &Stage<'_>) -> Result<PathBuf> {
+    let path = stage.scratch().join("unpacked");
+    if path.exists() {
+        return Ok(path);
+    }
+    let tarball = tarball(stage)?;
+    let begun = stage.scratch().join("unpacked.begun");
+    fs::create_dir(&begun)?;
+    let mut run = Command::new("tar");
+    output(run.arg("-xf").arg(&tarball).arg("-C").arg(&begun))?;
+    fs::rename(&begun, &path)?;
+    Ok(path)
+}
+
+/// The plain files of a tree, by their paths within it, in order.
+pub(super) fn files(tree: &Path) -> Result<Vec<PathBuf>> {
+    let mut run = Command::new("find");
+    let found = output(run.arg(tree).args(["-type", "f", "-printf", "%P\n"]))?;
+    let mut files: Vec<PathBuf> = found.lines().map(PathBuf::from).collect();
+    files.sort();
+    Ok(files)
+}
+
+/// Every tenth of them.
+pub(super) fn every_tenth(tree: &Path) -> Result<impl Iterator<Item = PathBuf>> {
+    Ok(files(tree)?.into_iter().step_by(10))
+}
+
+/// Fails if two trees are not the same. What git keeps of its own is left out.
+pub(super) fn check_same(one: &Path, other: &Path) -> Result<()> {
+    let mut run = Command::new("diff");
+    run.args(["-r", "-q", "--no-dereference", "-x", ".git"]);
+    output(run.arg(one).arg(other)).map(drop)
 }
 
 fn untar(stage: &mut Stage<'_>, tree: &Path) -> Result<()> {
     let tarball = tarball(stage)?;
     // Read once, so that it is in memory whichever side is first.
-    std::io::copy(&mut std::fs::File::open(&tarball)?, &mut std::io::sink())?;
-    std::fs::create_dir(tree)?;
+    std::io::copy(&mut fs::File::open(&tarball)?, &mut std::io::sink())?;
+    fs::create_dir(tree)?;
     let mut run = Command::new("tar");
     run.arg("-xf").arg(&tarball).arg("-C").arg(tree);
     phase(stage, "untar", Ends::Synced, &mut run)?;
@@ -87,7 +120,43 @@ fn untar(stage: &mut Stage<'_>, tree: &Path) -> Result<()> {
         .arg(&tarball)
         .arg("-C")
         .arg(tree);
-    output(&mut diff).map(drop)
+    output(&mut diff)?;
+    keep_dirs(stage, tree)
+}
+
+/// Where the directories of the tree are kept for [`move_all`], the deepest first, each a line.
+fn dirs_path(stage: &Stage<'_>) -> PathBuf {
+    stage.scratch().join("tree.dirs")
+}
+
+fn keep_dirs(stage: &Stage<'_>, tree: &Path) -> Result<()> {
+    let mut run = Command::new("find");
+    run.arg(tree).args(["-mindepth", "1", "-depth"]);
+    let found = output(run.args(["-type", "d", "-printf", "tree/%P\n"]))?;
+    Ok(fs::write(dirs_path(stage), found)?)
+}
+
+/// Every directory gets another name, and then its own again.
+fn move_all(stage: &mut Stage<'_>, tree: &Path) -> Result<()> {
+    let text = fs::read_to_string(dirs_path(stage))?;
+    let (target, count) = (stage.target(), text.lines().count() as u64);
+    ensure!(count > 0, "the tree has no directories");
+    let moved = |dir: &str| format!("{dir}.moved");
+    stage.phase("mv-cold", count, Ends::Synced, |record| {
+        text.lines()
+            .try_for_each(|dir| record.time(Op::Rename, (1, 0), || target.rename(dir, &moved(dir))))
+    })?;
+    let left = text.lines().find(|dir| tree.with_file_name(dir).exists());
+    ensure!(left.is_none(), "{left:?} is still there");
+    // From the top: a parent has its name again before its children.
+    stage.phase("mv-back", count, Ends::Synced, |record| {
+        text.lines()
+            .rev()
+            .try_for_each(|dir| record.time(Op::Rename, (1, 0), || target.rename(&moved(dir), dir)))
+    })?;
+    let (found, expected) = (self::count(tree)?, stage.carry);
+    ensure!(found == expected, "mv left {found} of {expected}");
+    check_same(&unpacked(stage)?, tree)
 }
 
 fn count(tree: &Path) -> Result<u64> {
@@ -148,7 +217,7 @@ fn remove_tree(stage: &mut Stage<'_>, tree: &Path) -> Result<()> {
         record.time(Op::Command, (1, 0), || {
             let flags = XattrFlags::empty();
             match rustix::fs::lsetxattr(&copied, REMOVE_TREE_XATTR, b"1", flags) {
-                Ok(()) => Ok(std::fs::remove_dir(&copied)?),
+                Ok(()) => Ok(fs::remove_dir(&copied)?),
                 Err(_) => output(Command::new("rm").arg("-rf").arg(&copied)).map(drop),
             }
         })

@@ -1,5 +1,5 @@
-//! SQLite: inserts, each a transaction that is synced, with a rollback journal and with a write-ahead
-//! log. By the command `sqlite3`, which is told all of them at once.
+//! SQLite: inserts, each a transaction, with a rollback journal and with a write-ahead log; each transaction
+//! synced (`FULL`), or as SQLite syncs to stay whole without being durable (`NORMAL`). By the command `sqlite3`, which is told all of them at once.
 
 use super::stage::{Ends, Stage};
 use super::{Caches, Workload, command};
@@ -10,7 +10,13 @@ use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-const MODES: [&str; 2] = ["delete", "wal"];
+/// Phases: a journal mode, and when it syncs.
+const MODES: [(&str, &str, &str); 4] = [
+    ("rollback", "delete", "FULL"),
+    ("wal", "wal", "FULL"),
+    ("rollback-normal", "delete", "NORMAL"),
+    ("wal-normal", "wal", "NORMAL"),
+];
 const ROW_BYTES: usize = 100;
 
 pub(super) fn workload() -> Workload {
@@ -18,7 +24,7 @@ pub(super) fn workload() -> Workload {
         why_not: |side| command::why_not(side).or_else(|| command::why_missing("sqlite3")),
         ..Workload::new(
             "sqlite",
-            "inserts by sqlite3, synchronous=FULL, each a transaction: rollback journal, WAL",
+            "inserts by sqlite3, each a transaction, synchronous=FULL and NORMAL: rollback journal, WAL",
             &[Caches::Warm],
             run,
         )
@@ -28,12 +34,11 @@ pub(super) fn workload() -> Workload {
 fn run(stage: &mut Stage<'_>, _step: u32) -> Result<()> {
     let rows = (stage.fs_scale().files / 100).clamp(50, 5_000);
     let root = stage.root()?;
-    for mode in MODES {
-        let path = root.join(format!("{mode}.db"));
+    for (name, mode, synchronous) in MODES {
+        let path = root.join(format!("{name}.db"));
         let set_up = "CREATE TABLE t (id INTEGER PRIMARY KEY, name TEXT);\n";
         sqlite(&path, &format!("PRAGMA journal_mode={mode};\n{set_up}"))?;
-        let inserts = inserts(rows);
-        let name = if mode == "wal" { "wal" } else { "rollback" };
+        let inserts = inserts(rows, synchronous);
         stage.phase(name, rows, Ends::Returned, |record| {
             record.time(Op::Sync, (rows, rows * ROW_BYTES as u64), || {
                 sqlite(&path, &inserts)
@@ -44,13 +49,13 @@ fn run(stage: &mut Stage<'_>, _step: u32) -> Result<()> {
             "SELECT count(*), max(id) FROM t; PRAGMA integrity_check;\n",
         )?;
         let expected = format!("{rows}|{rows}\nok\n");
-        ensure!(found == expected, "{mode}: {found:?} is not {expected:?}");
+        ensure!(found == expected, "{name}: {found:?} is not {expected:?}");
     }
     Ok(())
 }
 
-fn inserts(rows: u64) -> String {
-    let mut text = "PRAGMA synchronous=FULL;\n".to_owned();
+fn inserts(rows: u64, synchronous: &str) -> String {
+    let mut text = format!("PRAGMA synchronous={synchronous};\n");
     let name = "n".repeat(ROW_BYTES);
     for id in 1..=rows {
         let _ = writeln!(text, "INSERT INTO t VALUES ({id}, '{name}');");

@@ -21,9 +21,10 @@ pub(super) fn workload() -> Workload {
     Workload::new(
         "tree-random",
         "empty files in a tree in random order: create until sync; stat, chmod, utime mix, rename, \
-         readdir+stat, delete, each cold",
+         readdir+stat, readdir+read, delete, each cold",
         &[
             Caches::Warm,
+            Caches::Cold,
             Caches::Cold,
             Caches::Cold,
             Caches::Cold,
@@ -98,6 +99,7 @@ fn run(stage: &mut Stage<'_>, step: u32) -> Result<()> {
         1 => change(stage, &tree),
         2 => rename(stage, &tree),
         3 => list(stage, &tree),
+        4 => read(stage, &tree),
         _ => delete(stage, &tree),
     }
 }
@@ -167,6 +169,32 @@ fn list(stage: &mut Stage<'_>, tree: &Tree) -> Result<()> {
         Ok((names, perms))
     })?;
     ensure!(found == expected, "found {found:?} of {expected:?}");
+    Ok(())
+}
+
+/// Each file of each directory is opened, read and closed. It is empty.
+fn read(stage: &mut Stage<'_>, tree: &Tree) -> Result<()> {
+    let target = stage.target();
+    let found = stage.phase("readdir-read-cold", tree.files, Ends::Returned, |record| {
+        let (mut found, mut bytes) = (0, Vec::new());
+        for dir in &tree.dirs {
+            let mut names = Vec::new();
+            record.time(Op::List, (0, 0), || {
+                target.list(dir, false, &mut |name, _| {
+                    names.push(String::from_utf8_lossy(name).into_owned());
+                })
+            })?;
+            for name in names.iter().filter(|name| name.starts_with("moved")) {
+                let path = format!("{dir}/{name}");
+                record.time(Op::Read, (1, 0), || target.read(&path, &mut bytes))?;
+                ensure!(bytes.is_empty(), "{path} is not empty");
+                found += 1;
+            }
+        }
+        Ok(found)
+    })?;
+    let expected = tree.files;
+    ensure!(found == expected, "read {found} of {expected}");
     Ok(())
 }
 
