@@ -10,6 +10,7 @@ mod delete_sizes;
 pub(crate) mod drive;
 mod git;
 mod ground;
+mod juicefs;
 mod large;
 mod maildir;
 mod meta;
@@ -82,13 +83,13 @@ pub(crate) fn all() -> Vec<Workload> {
     all.push(append_sync::workload());
     all.push(large::workload());
     all.extend(delete_sizes::workloads());
-    all.push(maildir::workload());
     all.push(sqlite::workload());
     all.push(source_tree::workload());
-    all.push(git::workload());
-    all.push(rsync::workload());
     all.extend(server::workloads());
     all.push(tree_random::workload());
+    all.push(maildir::workload());
+    all.push(rsync::workload());
+    all.push(git::workload());
     all
 }
 

@@ -99,6 +99,23 @@ pub(crate) fn peak_rss_bytes_of(pid: u32) -> u64 {
     field(&status, "VmHWM:") * 1024
 }
 
+/// The sum of [`peak_rss_bytes_of`] over a group of processes.
+pub(crate) fn peak_rss_bytes_of_group(group: u32) -> u64 {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let is_in = |pid: &u32| {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        group_of(&stat) == Some(group)
+    };
+    pids.filter(is_in).map(peak_rss_bytes_of).sum()
+}
+
+/// The group of a process, as its `stat` says. The name before it is in brackets and may hold anything.
+fn group_of(stat: &str) -> Option<u32> {
+    let (_, after) = stat.rsplit_once(')')?;
+    after.split_whitespace().nth(2)?.parse().ok()
+}
+
 /// Processor time of this process, in clock ticks.
 fn cpu_ticks() -> u64 {
     let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
@@ -177,6 +194,9 @@ fn for_each_file(path: &Path, visit: &mut dyn FnMut(&Path) -> Result<()>) -> Res
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::{Read as _, Write as _};
+    use std::os::unix::process::CommandExt as _;
+    use std::process::Stdio;
 
     #[test]
     fn what_is_written_is_counted() {
@@ -204,6 +224,35 @@ mod tests {
         assert_eq!(field(text, "write_bytes:"), 12);
         assert_eq!(field(text, "VmHWM:"), 7);
         assert_eq!(field(text, "none:"), 0);
+    }
+
+    #[test]
+    fn a_group_has_the_memory_of_all_that_are_in_it() {
+        assert_eq!(group_of("7 (a) b) S 1 42 42 0"), Some(42));
+        let mut run = std::process::Command::new("sh");
+        // The first waits for the second, which ends with its input.
+        run.args(["-c", "cat; true"]).process_group(0);
+        let mut child = run
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut input = child.stdin.take().unwrap();
+        input.write_all(b"x").unwrap();
+        let mut byte = [0];
+        child
+            .stdout
+            .as_mut()
+            .unwrap()
+            .read_exact(&mut byte)
+            .unwrap();
+        let (one, all) = (
+            peak_rss_bytes_of(child.id()),
+            peak_rss_bytes_of_group(child.id()),
+        );
+        drop(input);
+        child.wait().unwrap();
+        assert!(one > 0 && all > one, "{all} of {one}");
     }
 
     #[test]

@@ -28,6 +28,7 @@ pub(super) fn workload() -> Workload {
 }
 
 fn run(stage: &mut Stage<'_>, step: u32) -> Result<()> {
+    stage.without_cap();
     let clone = stage.root()?.join("clone");
     match step {
         0 => make_clone(stage, &clone),

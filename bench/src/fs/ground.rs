@@ -3,13 +3,14 @@
 //! Whatever was set up is taken down as this goes, also after a failure; what a run leaves that was
 //! killed, the next one takes down (`disk::take_down`).
 
+use super::juicefs;
 use super::serve::{Daemon, Serve, What};
 use super::side::{self, Kind, Side, Users};
 use crate::disk::{Disk, Mount};
 use anyhow::{Context as _, Result};
 use std::fs;
 use std::path::{Path, PathBuf};
-use stitch_fuse::{MountOptions, mount};
+use stitch_fuse::{MountOptions, Transport, mount};
 use stitchfs::MakeOptions;
 
 /// A side, mounted.
@@ -68,6 +69,11 @@ impl<'a> Ground<'a> {
             }
             Kind::Kernel(make) => self.disk.make(make),
             Kind::Passthrough(_) => self.disk.make(side::EXT4),
+            Kind::JuiceFs => {
+                self.disk.make(side::EXT4)?;
+                let _mount = Mount::new(self.disk.device(), &self.below)?;
+                juicefs::make(&self.below)
+            }
             Kind::Null(_) => Ok(()),
         }
     }
@@ -76,12 +82,14 @@ impl<'a> Ground<'a> {
     fn set_up(&self) -> Result<Option<Held>> {
         let mount = match self.side.kind {
             Kind::Kernel(_) => Some(Mount::new(self.disk.device(), &self.at)?),
-            Kind::Passthrough(_) => Some(Mount::new(self.disk.device(), &self.below)?),
+            Kind::Passthrough(_) | Kind::JuiceFs => {
+                Some(Mount::new(self.disk.device(), &self.below)?)
+            }
             // Each step opens it anew.
             Kind::Library => return Ok(None),
             Kind::Store(..) | Kind::Null(_) => None,
         };
-        let is_served = self.side.transport().is_some();
+        let is_served = !matches!(self.side.kind, Kind::Kernel(_));
         let daemon = is_served.then(|| self.serve()).transpose()?;
         Ok(Some(Held {
             daemon,
@@ -99,7 +107,8 @@ impl<'a> Ground<'a> {
 
     /// The file system that keeps what the mount is given, if that is another.
     pub(crate) fn below(&self) -> Option<&Path> {
-        matches!(self.side.kind, Kind::Passthrough(_)).then_some(&*self.below)
+        let has_below = matches!(self.side.kind, Kind::Passthrough(_) | Kind::JuiceFs);
+        has_below.then_some(&*self.below)
     }
 
     /// Where the kernel counts what its disk did, if it has one.
@@ -136,9 +145,13 @@ impl<'a> Ground<'a> {
                 is_shared: users == Users::All,
             },
             Kind::Passthrough(_) => What::Passthrough(self.below.clone()),
+            Kind::JuiceFs => What::Program {
+                words: juicefs::mount_command(&self.below, &self.at, self.memory_bytes),
+                log: self.below.with_extension("log"),
+            },
             _ => What::Null,
         };
-        let transport = self.side.transport().context("it is not served")?;
+        let transport = self.side.transport().unwrap_or(Transport::Dev);
         Daemon::start(&Serve {
             what,
             at: self.at.clone(),

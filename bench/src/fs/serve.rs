@@ -1,15 +1,17 @@
 //! A mount of ours, served by a process of its own: the store as `stitchfs mount` serves it, the
-//! file system that does nothing, or the one that hands on.
+//! file system that does nothing, or the one that hands on; or another program's.
 
 use super::null::NullFs;
 use super::passthrough::{self, Passthrough};
 use crate::cgroup::Cgroup;
 use crate::{disk, process};
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
+use rustix::process::{Pid, Signal, kill_process_group};
 use serde::{Deserialize, Serialize};
+use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::process::CommandExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
@@ -50,6 +52,13 @@ pub(crate) enum What {
     Null,
     /// A file system that hands every request on to this directory.
     Passthrough(PathBuf),
+    /// Whatever this command mounts. What it says goes to the end of the file.
+    Program {
+        /// The command.
+        words: Vec<String>,
+        /// The file.
+        log: PathBuf,
+    },
 }
 
 /// The daemon's end: serves until it is unmounted.
@@ -59,6 +68,9 @@ pub(crate) fn run() -> Result<()> {
     let spec: Serve = serde_json::from_str(&line).context("expected what to serve")?;
     if let Some(group) = &spec.cgroup {
         Cgroup::enter(group)?;
+    }
+    if let What::Program { words, log } = &spec.what {
+        return become_program(words, log);
     }
     let transport = [Transport::Uring, Transport::Dev]
         .into_iter()
@@ -100,7 +112,18 @@ fn serve_what(spec: &Serve, config: SessionConfig) -> Result<()> {
             let config = passthrough::config(config);
             serve(handler, spec, (&passthrough::mount_options(), &config))
         }
+        What::Program { .. } => bail!("a program mounts by itself"),
     }
+}
+
+/// Goes on as another program.
+fn become_program(words: &[String], log: &Path) -> Result<()> {
+    let (name, arguments) = words.split_first().context("expected a command")?;
+    let log = File::options().create(true).append(true).open(log)?;
+    let mut run = Command::new(name);
+    run.args(arguments).stdin(Stdio::null());
+    run.stdout(log.try_clone()?).stderr(log);
+    Err(run.exec()).with_context(|| format!("cannot run {name}"))
 }
 
 /// Serves a file system that is not our store.
@@ -141,20 +164,43 @@ impl Daemon {
             .context("cannot start a daemon")?;
         let mut stdin = child.stdin.take().expect("stdin is piped");
         let stdout = child.stdout.take().expect("stdout is piped");
-        let daemon = Self {
+        let mut daemon = Self {
             child,
             at: spec.at.clone(),
         };
         writeln!(stdin, "{}", serde_json::to_string(spec)?)?;
+        if let What::Program { log, .. } = &spec.what {
+            daemon.wait_for_mount(log)?;
+            return Ok(daemon);
+        }
         let mut line = String::new();
         BufReader::new(stdout).read_line(&mut line)?;
         ensure!(line.trim() == READY, "the daemon did not mount");
         Ok(daemon)
     }
 
-    /// Most memory that it had resident so far.
+    /// Waits for a program that does not say when it has mounted.
+    fn wait_for_mount(&mut self, log: &Path) -> Result<()> {
+        let clock = SystemClock::default();
+        while !is_mounted(&self.at) {
+            let is_over = self.child.try_wait()?.is_some() || clock.monotonic() > PATIENCE;
+            if is_over {
+                let said = fs::read_to_string(log).unwrap_or_default();
+                bail!(
+                    "it did not mount: {}",
+                    said.lines().last().unwrap_or_default()
+                );
+            }
+            clock.sleep(Duration::from_millis(5));
+        }
+        // It answers once it serves.
+        rustix::fs::statvfs(&self.at)?;
+        Ok(())
+    }
+
+    /// Most memory that it had resident so far, with the processes that it started.
     pub(crate) fn peak_bytes(&self) -> u64 {
-        process::peak_rss_bytes_of(self.child.id())
+        process::peak_rss_bytes_of_group(self.child.id())
     }
 
     /// Whether it has ended within the time that it has for that.
@@ -178,7 +224,7 @@ impl Daemon {
     }
 }
 
-fn is_mounted(at: &std::path::Path) -> bool {
+fn is_mounted(at: &Path) -> bool {
     stitch_fuse::mount::mounted_at(at).is_ok_and(|entry| entry.is_some())
 }
 
@@ -190,7 +236,7 @@ impl Drop for Daemon {
         if !self.has_ended() {
             eprintln!("the daemon of {} does not end: killed", self.at.display());
             // If it ended meanwhile, that is well too.
-            let _ = self.child.kill();
+            let _ = kill_process_group(Pid::from_child(&self.child), Signal::KILL);
             let _ = self.child.wait();
         }
     }

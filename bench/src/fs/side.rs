@@ -1,5 +1,6 @@
 //! The file systems that are measured.
 
+use super::juicefs;
 use crate::{disk, names};
 use std::path::Path;
 use std::process::Command;
@@ -26,6 +27,8 @@ pub(crate) enum Kind {
     Null(Transport),
     /// ext4, through a FUSE file system of ours that hands every request on to it.
     Passthrough(Transport),
+    /// JuiceFS over an ext4.
+    JuiceFs,
     /// The kernel's, made by this command on a device.
     Kernel(&'static [&'static str]),
 }
@@ -54,7 +57,7 @@ pub(super) const EXT4: &[&str] = &[
 const XFS: &[&str] = &["mkfs.xfs", "-q", "-f", "-K"];
 const BTRFS: &[&str] = &["mkfs.btrfs", "-q", "-f", "-K"];
 
-const ALL: [Side; 12] = [
+const ALL: [Side; 13] = [
     side("stitchfs-uring", Kind::Store(Transport::Uring, Users::All)),
     side("stitchfs-dev", Kind::Store(Transport::Dev, Users::All)),
     side("owned-uring", Kind::Store(Transport::Uring, Users::Root)),
@@ -67,6 +70,7 @@ const ALL: [Side; 12] = [
     side("btrfs", Kind::Kernel(BTRFS)),
     side("passthrough-uring", Kind::Passthrough(Transport::Uring)),
     side("passthrough-dev", Kind::Passthrough(Transport::Dev)),
+    side("juicefs", Kind::JuiceFs),
 ];
 
 /// The names of all sides.
@@ -104,13 +108,13 @@ impl Side {
             Kind::Store(transport, _) | Kind::Null(transport) | Kind::Passthrough(transport) => {
                 Some(transport)
             }
-            Kind::Library | Kind::Kernel(_) => None,
+            Kind::Library | Kind::JuiceFs | Kind::Kernel(_) => None,
         }
     }
 
     /// Whether it runs where no sides are named.
     const fn is_default(&self) -> bool {
-        !matches!(self.kind, Kind::Passthrough(_))
+        !matches!(self.kind, Kind::Passthrough(_) | Kind::JuiceFs)
     }
 
     /// Why it cannot run here; `None` if it can.
@@ -118,10 +122,10 @@ impl Side {
         match self.kind {
             Kind::Library => None,
             Kind::Kernel(make) => kernel_why_not(self.name, make[0]),
+            Kind::JuiceFs => fuse_why_not().or_else(juicefs::why_not),
             Kind::Store(transport, _) | Kind::Null(transport) | Kind::Passthrough(transport) => {
-                let is_missing = !Path::new("/dev/fuse").exists();
-                if is_missing {
-                    return Some("/dev/fuse is missing".to_owned());
+                if let Some(why) = fuse_why_not() {
+                    return Some(why);
                 }
                 (transport == Transport::Uring)
                     .then(|| uring_why_not(may_enable_uring))
@@ -129,6 +133,11 @@ impl Side {
             }
         }
     }
+}
+
+fn fuse_why_not() -> Option<String> {
+    let is_missing = !Path::new("/dev/fuse").exists();
+    is_missing.then(|| "/dev/fuse is missing".to_owned())
 }
 
 fn uring_why_not(may_enable: bool) -> Option<String> {
@@ -198,7 +207,7 @@ pub(crate) fn floor_of(name: &str) -> Option<&'static str> {
     let null = |transport| move |other: &Side| other.kind == Kind::Null(transport);
     match side.kind {
         Kind::Store(transport, _) | Kind::Passthrough(transport) => name_of(null(transport)),
-        Kind::Library | Kind::Null(_) | Kind::Kernel(_) => None,
+        Kind::Library | Kind::Null(_) | Kind::JuiceFs | Kind::Kernel(_) => None,
     }
 }
 
@@ -206,7 +215,7 @@ pub(crate) fn floor_of(name: &str) -> Option<&'static str> {
 pub(crate) fn passthrough_of(name: &str) -> Option<&'static str> {
     match Side::find(name)?.kind {
         Kind::Store(transport, _) => name_of(|other| other.kind == Kind::Passthrough(transport)),
-        Kind::Passthrough(_) | Kind::Library | Kind::Null(_) | Kind::Kernel(_) => None,
+        _ => None,
     }
 }
 

@@ -44,6 +44,7 @@ pub(super) fn workload() -> Workload {
 }
 
 fn run(stage: &mut Stage<'_>, step: u32) -> Result<()> {
+    stage.without_cap();
     let root = stage.root()?;
     let tree = root.join("tree");
     match step {

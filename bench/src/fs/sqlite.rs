@@ -32,6 +32,7 @@ pub(super) fn workload() -> Workload {
 }
 
 fn run(stage: &mut Stage<'_>, _step: u32) -> Result<()> {
+    stage.without_cap();
     let rows = (stage.fs_scale().files / 100).clamp(50, 5_000);
     let root = stage.root()?;
     for (name, mode, synchronous) in MODES {
