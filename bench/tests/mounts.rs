@@ -147,19 +147,22 @@ fn a_daemon_in_a_control_group_serves() {
     assert!(report["runs"][0]["error"].is_null(), "{report}");
 }
 
-/// A run that takes long, in the middle of it.
+/// What takes long.
+const LONG: [&str; 4] = ["--sides", "stitchfs-dev", "--workloads", "tree-random"];
+
+/// A run, in the middle of it.
 struct Running {
     child: Child,
     dir: tempfile::TempDir,
 }
 
 impl Running {
-    fn start() -> Self {
+    fn start(more: &[&str]) -> Self {
         let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let exe = env!("CARGO_BIN_EXE_stitch-bench");
         let child = Command::new(exe)
             .args(["fs", "--quick", "--files", "50000", "--disk", "400M"])
-            .args(["--sides", "stitchfs-dev", "--workloads", "tree-random"])
+            .args(more)
             .args(["--json", "--out"])
             .arg(dir.path())
             .stdout(Stdio::null())
@@ -189,12 +192,30 @@ impl Running {
     }
 }
 
+/// The kernel's switch is everybody's: a run that may turn it on does so before each mount.
+#[test]
+fn a_switch_that_somebody_turned_off_is_turned_on_again() {
+    const SWITCH: &str = "/sys/module/fuse/parameters/enable_uring";
+    if !can_mount() || !Path::new(SWITCH).exists() {
+        return;
+    }
+    let _turn = turn();
+    let was = std::fs::read(SWITCH).unwrap();
+    let sides = ["--enable-uring", "--sides", "null-uring"];
+    let workloads = ["--workloads", "append-fsync,rename-over,meta-1"];
+    let mut running = Running::start(&[&sides[..], &workloads].concat());
+    std::fs::write(SWITCH, b"N").unwrap();
+    let status = running.child.wait().unwrap();
+    std::fs::write(SWITCH, was).unwrap();
+    assert!(status.success(), "{status}");
+}
+
 #[test]
 fn an_interrupted_run_leaves_nothing() {
     if !can_mount() {
         return;
     }
-    let mut running = Running::start();
+    let mut running = Running::start(&LONG);
     running.end(Signal::INT);
     assert!(!running.is_mounted());
     assert_eq!(running.files(), 2);
@@ -205,7 +226,7 @@ fn what_a_killed_run_left_the_next_one_takes_down() {
     if !can_mount() {
         return;
     }
-    let mut running = Running::start();
+    let mut running = Running::start(&LONG);
     running.end(Signal::KILL);
     assert!(running.is_mounted());
     let next = ["--sides", "null-dev", "--workloads", "append-fsync"];

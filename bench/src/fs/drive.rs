@@ -50,6 +50,7 @@ pub(crate) fn run(args: &FsArgs) -> Result<bool> {
             folder: &folder,
             scratch: &scratch,
             disk: &disk,
+            may_enable: args.enable_uring,
         },
         runs: Runs::new(stop, args.quick.then_some(QUICK), skipped),
     };
@@ -114,6 +115,8 @@ struct Setting<'a> {
     folder: &'a Folder,
     scratch: &'a Path,
     disk: &'a Disk,
+    /// FUSE over `io_uring` may be switched on.
+    may_enable: bool,
 }
 
 /// The runs, one after the other.
@@ -156,6 +159,18 @@ impl Driver<'_> {
 }
 
 impl Setting<'_> {
+    /// Before a mount: somebody else may have turned FUSE over `io_uring` off since this run began.
+    fn check_switch(&self, side: Side) -> Result<()> {
+        if side.transport() != Some(Transport::Uring) {
+            return Ok(());
+        }
+        if self.may_enable && Switch::read() == Switch::Off {
+            Switch::turn_on().context(SWITCH_PATH)?;
+        }
+        ensure!(Switch::read() == Switch::On, "FUSE over io_uring is off");
+        Ok(())
+    }
+
     /// All steps of a workload on one empty disk. What was measured before a failure is kept.
     fn run_steps(
         &self,
@@ -163,10 +178,7 @@ impl Setting<'_> {
         run: &mut Run,
         (workload, side): (&Workload, Side),
     ) -> Result<()> {
-        if side.transport() == Some(Transport::Uring) {
-            // Somebody else may have turned it off since this run began.
-            ensure!(Switch::read() == Switch::On, "FUSE over io_uring is off");
-        }
+        self.check_switch(side)?;
         let limit = self.scale.memory_bytes;
         let group = self.scale.cgroup.then(|| Cgroup::new(limit)).transpose()?;
         let group_path = group.as_ref().map(|group| group.path().to_owned());
@@ -175,6 +187,7 @@ impl Setting<'_> {
         let mut carry = 0;
         for (step, caches) in (0_u32..).zip(workload.steps) {
             if *caches == Caches::Cold {
+                self.check_switch(side)?;
                 ground.cool()?;
             }
             let spec = Spec {
