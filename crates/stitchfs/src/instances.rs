@@ -133,8 +133,9 @@ impl Database {
         Ok(self.with(self.first.create_instance(name, options)?))
     }
 
-    /// Removes an instance with all that is in it. Handles of it take no more writes. Its space is
-    /// free when the store is opened next.
+    /// Removes an instance with all that is in it. Handles of it take no more writes and find nothing,
+    /// but scans that have begun go on. Its space is free when this returns and the last of them has
+    /// ended.
     ///
     /// # Errors
     /// [`NotFound`](crate::ErrorKind::NotFound) if there is none of this name,

@@ -33,7 +33,7 @@ pub use replay::{Replay, Visit};
 use crate::VolumeError;
 use crate::core::Core;
 use crate::version_log::State;
-use stitch_base::sync::atomic::{AtomicU64, Ordering};
+use stitch_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use stitch_base::sync::{Arc, Condvar, Mutex, MutexGuard};
 use stitch_base::{Generation, Lsn};
 use stitch_device::SECTOR_BYTES;
@@ -78,6 +78,8 @@ pub struct BackupLog {
     writer: Mutex<Writer>,
     syncer: Mutex<Syncer>,
     synced: Condvar,
+    /// The ring is another's by now. Set with `writer` held.
+    is_given_up: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -180,6 +182,22 @@ impl BackupLog {
             writer: Mutex::new(writer),
             syncer: Mutex::new(syncer),
             synced: Condvar::new(),
+            is_given_up: AtomicBool::new(false),
+        }
+    }
+
+    /// Nothing is written to the ring any more when this returns.
+    pub(crate) fn give_up(&self) {
+        let _no_append = self.writer.lock();
+        self.is_given_up.store(true, Ordering::Release);
+    }
+
+    /// Refuses to write to the ring. To be called with `writer` held.
+    fn check_writable(&self) -> Result<(), VolumeError> {
+        self.core.check_writable()?;
+        match self.is_given_up.load(Ordering::Acquire) {
+            true => Err(VolumeError::Poisoned),
+            false => Ok(()),
         }
     }
 
@@ -241,7 +259,7 @@ impl BackupLog {
         }
         let end = {
             let mut writer = self.positioned()?;
-            self.core.check_writable()?;
+            self.check_writable()?;
             self.append_record(&mut writer, payload_len, pieces)?
         };
         if self.durability == Durability::Device {
@@ -305,6 +323,7 @@ impl BackupLog {
     fn sync_device(&self) -> Result<Lsn, VolumeError> {
         let end = {
             let mut writer = self.positioned()?;
+            self.check_writable()?;
             let end = self.fill_sector(&mut writer)?;
             self.write_buffer(&mut writer)?;
             end
@@ -327,6 +346,9 @@ impl BackupLog {
 
     /// Writes down what is durable where the next record will stand, unless a record has said it.
     fn mark(&self, writer: &mut Writer) -> Result<(), VolumeError> {
+        if self.is_given_up.load(Ordering::Acquire) {
+            return Ok(());
+        }
         if !writer.is_told {
             let end = writer.end.expect("positioned");
             if let Some(encoded) = self.mark_for(writer, end) {
@@ -368,7 +390,7 @@ impl BackupLog {
     /// None is needed.
     pub fn mark_apart(&self) -> Result<(), VolumeError> {
         let mut writer = self.positioned()?;
-        self.core.check_writable()?;
+        self.check_writable()?;
         self.mark(&mut writer)?;
         if !writer.is_told_apart {
             let end = writer.end.expect("positioned");

@@ -7,8 +7,8 @@
 //!
 //! 1. To create one, its zones are taken, written with zeros, and given an empty version; sync. Then
 //!    the record is written in both copies, each synced.
-//! 2. To remove one, its record is taken out of both copies, each synced. What was its own is free
-//!    when the volume is opened next.
+//! 2. To remove one, its logs are given up, so that nothing is written to them any more, and its record
+//!    is taken out of both copies, each synced. Then the zones of its logs are free.
 //! 3. To move the logs of one (a volume that shrinks may cut off where they are), both are copied byte
 //!    by byte while nothing is appended; sync; then the record, as above. No position in a log depends
 //!    on where the log lies.
@@ -234,22 +234,23 @@ impl Volume {
             backup_log_at: room.addr + version_log_bytes,
             backup_log_bytes: room.len - version_log_bytes,
         };
-        if let Err(error) = shared.make_empty(&logs) {
-            shared.zones.free(&[room]);
-            return Err(error);
-        }
-        let mut after = superblock.clone();
-        after.incompatible |= FEATURE_INSTANCES;
         let record = Instance {
             name: name.to_owned(),
             logs,
             closed: Closed::default(),
         };
-        after.instances.push(record.clone());
+        // What fails from here on fails the volume.
+        let made = shared.make_empty(&logs);
+        let read = || Found::read(&*shared.core.device, &superblock, record.clone());
+        let found = made.and_then(|()| read()).inspect_err(|_| {
+            shared.zones.free(&[room]);
+        })?;
+        let mut after = superblock.clone();
+        after.incompatible |= FEATURE_INSTANCES;
+        after.instances.push(record);
         after.instances.sort_by(|a, b| a.name.cmp(&b.name));
         superblocks::write_both(&shared.core, &after)?;
         *superblock = after;
-        let found = Found::read(&*shared.core.device, &superblock, record)?;
         let count = u8::try_from(superblock.instances.len()).expect("their number was checked");
         Ok(found.open(shared, self.log.durability(), count))
     }
@@ -264,8 +265,9 @@ impl Volume {
         Ok(bytes.next_multiple_of(self.shared.zones.zone_bytes()))
     }
 
-    /// Removes an instance with all that is in it. Its space is free when the volume is opened next;
-    /// nothing more may be written to the instance.
+    /// Removes an instance with all that is in it. Nothing is written to its logs any more, and their
+    /// zones are free, when this returns. What else it owns is its engine's to free; at the next open
+    /// it is free in any case.
     ///
     /// # Errors
     /// [`VolumeError::NoInstance`]; [`VolumeError::Invalid`] for the first one, which stays;
@@ -273,24 +275,22 @@ impl Volume {
     ///
     /// # Durability
     /// It is gone when this returns. A crash leaves all of it or nothing.
-    pub fn remove_instance(&self, name: &str) -> Result<(), VolumeError> {
+    pub fn remove_instance(&self, instance: &Self) -> Result<(), VolumeError> {
         let shared = &self.shared;
         shared.core.check_writable()?;
-        if name == FIRST {
+        if instance.is_first() {
             return invalid(format!("{FIRST} is the instance that every store has"));
         }
+        assert!(Arc::ptr_eq(shared, &instance.shared), "of this volume");
+        without(&shared.superblock.lock(), &instance.name)?;
+        // Before its zones are another's.
+        instance.versions.give_up();
+        instance.log.give_up();
         let mut superblock = shared.superblock.lock();
-        let mut after = superblock.clone();
-        after.instances.retain(|instance| instance.name != name);
-        if after.instances.len() == superblock.instances.len() {
-            let name = name.to_owned();
-            return Err(VolumeError::NoInstance { name });
-        }
-        if after.instances.is_empty() {
-            after.incompatible &= !FEATURE_INSTANCES;
-        }
+        let (after, gone) = without(&superblock, &instance.name)?;
         superblocks::write_both(&shared.core, &after)?;
         *superblock = after;
+        shared.zones.free(&extents(&gone.logs));
         Ok(())
     }
 
@@ -397,6 +397,21 @@ impl Shared {
         core.write(logs.version_log_at, &[&mkfs::origin(core.salt)])?;
         core.sync()
     }
+}
+
+/// What is left without an instance, and the instance.
+fn without(superblock: &Superblock, name: &str) -> Result<(Superblock, Instance), VolumeError> {
+    let mut after = superblock.clone();
+    let mut all = after.instances.iter();
+    let Some(index) = all.position(|instance| instance.name == name) else {
+        let name = name.to_owned();
+        return Err(VolumeError::NoInstance { name });
+    };
+    let gone = after.instances.remove(index);
+    if after.instances.is_empty() {
+        after.incompatible &= !FEATURE_INSTANCES;
+    }
+    Ok((after, gone))
 }
 
 /// Refuses a name that is none, is taken, or is one too many.

@@ -124,13 +124,22 @@ fn a_volume_whose_last_further_instance_went_is_as_it_was() {
     let image = with(&["a", "b"]);
     let opened = open(&Arc::new(image.clone())).unwrap();
     let free = opened.volume.zones().usage().free;
-    opened.volume.remove_instance("a").unwrap();
+    let [a, b] = [&opened.further[0].volume, &opened.further[1].volume];
+    let logs = crate::instances::extents(&a.log_areas());
+    opened.volume.remove_instance(a).unwrap();
+    // Their zones may be another's at once: nothing is written there any more.
+    let zones = opened.volume.zones();
+    assert!(logs.iter().all(|extent| !zones.is_live(*extent)));
+    let before = image_of(&opened.volume);
+    assert!(a.log().append(&[b"late"]).is_err());
+    assert!(a.commit_base(b"late", Lsn(0)).is_err());
+    assert!(a.log().mark_apart().is_err());
+    assert_eq!(a.close().unwrap_err().kind(), ErrorKind::Poisoned);
+    assert!(image_of(&opened.volume).written_pages() == before.written_pages());
     assert_eq!(opened.volume.superblock().incompatible, FEATURE_INSTANCES);
-    let error = opened.volume.remove_instance("a").unwrap_err();
+    let error = opened.volume.remove_instance(a).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotFound);
-    opened.volume.remove_instance("b").unwrap();
-    // Whose instance is gone may end as ever.
-    opened.further[0].volume.close().unwrap();
+    opened.volume.remove_instance(b).unwrap();
     opened.volume.close().unwrap();
     let image = image_of(&opened.volume);
     let opened = open(&Arc::new(image.clone())).unwrap();
@@ -176,7 +185,7 @@ fn what_cannot_be_created_is_refused_and_leaves_nothing() {
     };
     refused("x", &large, ErrorKind::NoSpace);
     assert_eq!(
-        volume.remove_instance("main").unwrap_err().kind(),
+        volume.remove_instance(volume).unwrap_err().kind(),
         ErrorKind::Invalid
     );
     assert_eq!(volume.zones().usage().live, live);
@@ -298,7 +307,7 @@ fn what_is_written_to_a_new_instance_survives_a_crash() {
 fn a_crash_leaves_a_removed_instance_whole_or_not_at_all() {
     let image = with(&["a", "b"]);
     let mut seen = [0; 2];
-    let remove = |opened: &Opened| drop(opened.volume.remove_instance("a"));
+    let remove = |opened: &Opened| drop(opened.volume.remove_instance(&opened.further[0].volume));
     with_crashes(&image, &remove, &mut |opened| {
         let is_there = match names(opened)[..] {
             ["main", "b"] => false,
@@ -314,7 +323,8 @@ fn a_crash_leaves_a_removed_instance_whole_or_not_at_all() {
 /// Removes `a`, so that what is left of the two stands behind where a shrink cuts.
 fn with_late_logs() -> (MemDevice, u64) {
     let opened = open(&Arc::new(with(&["a", "b"]))).unwrap();
-    opened.volume.remove_instance("a").unwrap();
+    let a = &opened.further[0].volume;
+    opened.volume.remove_instance(a).unwrap();
     let image = image_of(&opened.volume);
     let opened = open(&Arc::new(image.clone())).unwrap();
     let cut = opened.volume.superblock().instances[0].logs.version_log_at + 2 * MIB;

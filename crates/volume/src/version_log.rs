@@ -23,7 +23,7 @@ pub(crate) mod recover;
 
 use crate::core::Core;
 use crate::{BackupLog, VolumeError};
-use stitch_base::sync::atomic::{AtomicU64, Ordering};
+use stitch_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use stitch_base::sync::{Arc, Mutex};
 use stitch_base::{Generation, Lsn};
 use stitch_format::superblock::LogAreas;
@@ -70,6 +70,8 @@ pub(crate) struct VersionLog {
     area_at: AtomicU64,
     area_bytes: u64,
     state: Mutex<State>,
+    /// The area is another's by now. Set with `state` held.
+    is_given_up: AtomicBool,
 }
 
 /// Longest object of a base that always fits. A base of this length can stand anywhere: there is
@@ -144,7 +146,14 @@ impl VersionLog {
             area_at: AtomicU64::new(logs.version_log_at),
             area_bytes: logs.version_log_bytes,
             state: Mutex::new(state),
+            is_given_up: AtomicBool::new(false),
         }
+    }
+
+    /// Nothing is written to the area any more when this returns.
+    pub(crate) fn give_up(&self) {
+        let _no_commit = self.state.lock();
+        self.is_given_up.store(true, Ordering::Release);
     }
 
     /// Longest payload of a base that always fits.
@@ -208,6 +217,9 @@ impl VersionLog {
     ) -> Result<(), VolumeError> {
         let mut state = self.state.lock();
         self.core.check_writable()?;
+        if self.is_given_up.load(Ordering::Acquire) {
+            return Err(VolumeError::Poisoned);
+        }
         let is_base = kind == ObjectKind::Base;
         let len = ObjectHeader::object_bytes(payload.len() as u64);
         let full = VolumeError::VersionLogFull {

@@ -316,6 +316,9 @@ impl Zones {
     /// If `count` is 0.
     pub(crate) fn allocate_zones(&self, count: u64) -> Option<Extent> {
         assert!(count > 0, "an allocation is not empty");
+        if self.is_refused() {
+            return None;
+        }
         let mut state = self.state.lock();
         while state.held.is_some() {
             self.released.wait(&mut state);

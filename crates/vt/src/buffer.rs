@@ -133,6 +133,19 @@ impl Buffer {
         self.state.lock().has_deletes
     }
 
+    /// Gives up what is promised and no commit has used up. The caller holds the committer's lock.
+    /// Answers false if that is nothing.
+    pub(crate) fn give_back_room(&self) -> bool {
+        let mut state = self.state.lock();
+        let used_bytes = state.used_bytes;
+        let Some(room) = &mut state.room else {
+            return false;
+        };
+        let unused_bytes = room.bytes().saturating_sub(used_bytes);
+        room.release(unused_bytes);
+        unused_bytes > 0
+    }
+
     /// Gives up the promised space: its tables are written.
     pub(crate) fn release_room(&self) {
         let mut state = self.state.lock();

@@ -134,13 +134,13 @@ impl Store {
     /// Does the compactions that give back what was deleted. Answers false if it was ended early.
     pub(crate) fn give_back(&self, watch: &mut Watch<'_>) -> Result<bool, VtError> {
         for store in self.with_others() {
-            store.write_all_out()?;
+            self.told(&store, store.write_all_out())?;
             store.forget_avoided();
             loop {
                 if !watch(0, 1) {
                     return Ok(false);
                 }
-                if !store.compact_one(Pressure::Idle)? {
+                if !self.told(&store, store.compact_one(Pressure::Idle))? {
                     break;
                 }
             }

@@ -18,9 +18,11 @@ use crate::background;
 use crate::compaction::Pressure;
 use crate::engine::VtEngine;
 use crate::options::VtOptions;
+use crate::recovery::empty_buffer;
 use crate::store::Store;
-use crate::version::extents;
+use crate::version::{Version, extents};
 use std::sync::{Arc, Weak};
+use stitch_base::Lsn;
 use stitch_base::sync::Mutex;
 use stitch_format::vt_manifest::Run;
 use stitch_volume::{Class, Extent, InstanceOptions, Opened, Volume, VolumeError};
@@ -47,6 +49,11 @@ impl Peers {
 
     fn add(&self, store: &Arc<Store>) {
         self.stores.lock().push(Arc::downgrade(store));
+    }
+
+    fn remove(&self, store: &Arc<Store>) {
+        let is_other = |other: &Weak<Store>| !std::ptr::eq(other.as_ptr(), Arc::as_ptr(store));
+        self.stores.lock().retain(is_other);
     }
 
     /// Says who else owns a byte that cannot be owned again.
@@ -160,17 +167,28 @@ impl VtEngine {
         self.store.check_room_for_another(options)?;
         let opened = self.store.volume.create_instance(name, options)?;
         drop(one_at_a_time);
-        let vt_options = &self.store.options;
-        let store = prepare(opened, vt_options, &self.store.peers)?;
-        store.begin()?;
-        let made = start(store)?;
+        let volume = Arc::clone(&opened.volume);
+        let made = self.begin_made(opened);
+        if made.is_err() {
+            // What cannot be had now is not there later.
+            self.store.volume.remove_instance(&volume)?;
+        }
+        let made = made?;
         further.push(Arc::clone(&made));
         further.sort_by(|a, b| a.name().cmp(b.name()));
         Ok(made)
     }
 
-    /// Removes an instance with all that is in it. Its engine takes no more writes. Its space is free
-    /// when the volume is opened next. For the first engine.
+    /// Opens an instance that was just made.
+    fn begin_made(&self, opened: Opened) -> Result<Arc<Self>, VtError> {
+        let store = prepare(opened, &self.store.options, &self.store.peers)?;
+        let begun = store.begin();
+        let begun = begun.and_then(|()| start(Arc::clone(&store)));
+        begun.inspect_err(|_| self.store.peers.remove(&store))
+    }
+
+    /// Removes an instance with all that is in it. Its engine has no tree any more, and takes no writes.
+    /// Its space is free when this returns and the last scan of it has ended. For the first engine.
     ///
     /// # Errors
     /// As [`stitch_volume::Volume::remove_instance`]; [`VolumeError::Invalid`] if this is not the first.
@@ -181,16 +199,18 @@ impl VtEngine {
         self.check_first()?;
         self.store.check_writable()?;
         let mut further = self.further.lock();
+        if name == self.name() {
+            return Ok(self.store.volume.remove_instance(&self.store.volume)?);
+        }
         let index = further.iter().position(|engine| engine.name() == name);
-        if let Some(index) = index {
-            let engine = &further[index];
-            engine.store.mark_closed();
-            engine.stop_threads();
-        }
-        self.store.volume.remove_instance(name)?;
-        if let Some(index) = index {
-            further.remove(index);
-        }
+        let index = index.ok_or_else(|| VolumeError::NoInstance {
+            name: name.to_owned(),
+        })?;
+        let gone = &further[index];
+        gone.store.mark_closed();
+        gone.stop_threads();
+        self.store.remove(&gone.store)?;
+        further.remove(index);
         Ok(())
     }
 
@@ -222,6 +242,44 @@ impl Store {
         let direct = view.buffers.iter().map(|b| b.direct.extents());
         owned.extend(direct.flat_map(|runs| extents(&runs)));
         owned
+    }
+
+    /// Removes another store, which was closed, from the volume, and gives its space back.
+    fn remove(&self, gone: &Arc<Self>) -> Result<(), VtError> {
+        assert!(!std::ptr::eq(self, Arc::as_ptr(gone)), "this one stays");
+        // What others have under way in it comes to its end, and nothing begins any more.
+        let compaction = gone.compaction.lock();
+        let write_out = gone.write_out.lock();
+        let installer = gone.installer.lock();
+        let mut committer = gone.committer.lock();
+        self.volume.remove_instance(&gone.volume)?;
+        committer.trees.clear();
+        committer.streaks.give_back();
+        gone.leave_all(installer.log_start);
+        drop((committer, installer, write_out, compaction));
+        self.peers.remove(gone);
+        for store in self.peers.all() {
+            store.room.notify_all();
+        }
+        Ok(())
+    }
+
+    /// Owns nothing any more: the medium does not know this store. Who reads in it still may.
+    fn leave_all(&self, log_start: Lsn) {
+        let view = self.views.get();
+        for (_, table) in view.version.tables() {
+            table.leave(&self.volume, table.meta().runs.clone(), Vec::new());
+        }
+        for buffer in &view.buffers {
+            buffer.direct.leave(&self.volume, &[], &[]);
+            buffer.release_room();
+        }
+        drop(view);
+        self.views.change(|view| {
+            view.version = Arc::new(Version::empty());
+            view.buffers = vec![Arc::new(empty_buffer(&self.sizes, log_start))];
+        });
+        debug_assert!(self.owned().is_empty(), "all was left");
     }
 
     /// The other stores of the volume that take writes.
@@ -264,6 +322,27 @@ impl Store {
         }))
     }
 
+    /// What came of work in a store, which may be another: then a failure names it, and one that was
+    /// closed or removed meanwhile has nothing to do.
+    ///
+    /// # Errors
+    /// The failure.
+    pub(crate) fn told<T: Default>(
+        &self,
+        store: &Self,
+        done: Result<T, VtError>,
+    ) -> Result<T, VtError> {
+        match done {
+            Err(error) if std::ptr::eq(self, store) => Err(error),
+            Err(VtError::Poisoned | VtError::Closing) if store.is_closed() => Ok(T::default()),
+            Err(error) => Err(VtError::Instance {
+                name: store.volume.name().to_owned(),
+                source: Box::new(error),
+            }),
+            done => done,
+        }
+    }
+
     /// Takes one table of any store out of parts of the device. Answers false if none is left there
     /// that can be. Unless `waits`, other stores that compact now are passed over.
     ///
@@ -275,18 +354,30 @@ impl Store {
             if !waits && !is_own && store.compaction.try_lock().is_none() {
                 continue;
             }
-            let evacuated = store.evacuate_one(zones);
-            if evacuated.map_err(|error| of_instance(&store.volume, error))? {
+            if self.told(&store, store.evacuate_one(zones))? {
                 return Ok(true);
             }
         }
         Ok(false)
     }
 
+    /// Lets go of room that no commit has used yet. Answers false if there is none.
+    fn give_back_unused(&self) -> bool {
+        let mut committer = self.committer.lock();
+        let had_lane = committer.streaks.give_back();
+        self.views.get().active().give_back_room() || had_lane
+    }
+
+    /// The same for all other stores.
+    pub(crate) fn have_unused_back(&self) -> bool {
+        let given = self.others().map(|store| store.give_back_unused());
+        given.fold(false, |any, given| any | given)
+    }
+
     /// Makes room in another store. Answers false if there is nothing to be done.
     pub(crate) fn make_room_in_others(&self) -> bool {
         self.others().any(|store| {
-            if store.committer.lock().streaks.give_back() {
+            if store.give_back_unused() {
                 return true;
             }
             let made = store.compact_one(Pressure::Room).and_then(|has_worked| {

@@ -294,7 +294,8 @@ fn wrong_run(field: &'static str, expected: &str, found: &str) -> FormatError {
     }
 }
 
-fn empty_buffer(sizes: &Sizes, log_start: Lsn) -> Buffer {
+/// A memtable of a store in which nothing was written yet.
+pub(crate) fn empty_buffer(sizes: &Sizes, log_start: Lsn) -> Buffer {
     let hint = usize::try_from(sizes.memtable).unwrap_or(usize::MAX);
     Buffer::new(Memtable::new(hint), log_start)
 }

@@ -136,7 +136,7 @@ impl Store {
             }
             // Values that were written at once, and what write-outs have under way.
             for store in self.with_others() {
-                store.write_all_out()?;
+                self.told(&store, store.write_all_out())?;
             }
             if self.evacuate_any(&[tail], true)? {
                 continue;

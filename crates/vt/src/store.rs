@@ -241,7 +241,8 @@ impl Store {
     /// Refuses writes from now on: background work failed.
     pub(crate) fn fail(&self, error: &VtError) {
         if !self.is_failed.swap(true, Ordering::AcqRel) {
-            tracing::error!(%error, "the store takes no more writes");
+            let instance = self.volume.name();
+            tracing::error!(%error, instance, "the store takes no more writes");
         }
         self.room.notify_all();
     }
@@ -249,6 +250,11 @@ impl Store {
     /// True if background work failed.
     pub(crate) fn is_failed(&self) -> bool {
         self.is_failed.load(Ordering::Acquire)
+    }
+
+    /// True if the store was closed, or removed.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::Acquire)
     }
 
     /// Refuses writes from now on: the store is closed. Answers false if it was already.

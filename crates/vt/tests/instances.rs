@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use stitch_base::random::Rng;
 use stitch_base::{ErrorKind, TreeId};
-use stitch_device::{CrashDevice, CrashPlan, Device, MemDevice};
+use stitch_device::{CrashDevice, CrashPlan, Device, Fault, FaultDevice, FaultOp, MemDevice};
 use stitch_kv::{
     Batch, CommitOptions, Direction, Engine, KeyRange, KvError, SpaceClass, TreeOptions,
 };
@@ -179,20 +179,55 @@ fn an_instance_that_was_removed_leaves_its_space() {
     let first = open(device.clone(), options());
     let before = first.volume().zones().usage().free;
     let a = &first.further()[0];
+    let held = a.holdings();
+    let logs = first.volume().superblock().instances[0].logs;
+    let of_a = tree(a);
+    let mut scan = a
+        .scan(of_a, KeyRange::all(), Direction::Forward, None)
+        .expect("a scan begins");
+    scan.next().expect("a row is read");
     let error = a.remove_instance("b").unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid);
     first.remove_instance("a").expect("it goes");
     let error = first.remove_instance("a").unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotFound);
-    assert!(try_put(a, &mut Rows::new(), 0, 32).is_err(), "it is closed");
-    all.remove("a");
+    let late = a.commit(&Batch::new(), CommitOptions::default());
+    assert_eq!(late.unwrap_err().kind(), ErrorKind::Poisoned);
+    let late = a.create_tree("late", &TreeOptions::default());
+    assert_eq!(late.unwrap_err().kind(), ErrorKind::Poisoned);
+    assert!(a.trees().is_empty() && a.get(of_a, b"0", None).is_err());
+    // What a scan reads stays until it ends, the rest does not.
+    let freed = || first.volume().zones().usage().free - before;
+    let logs = logs.version_log_bytes + logs.backup_log_bytes;
+    assert_eq!(freed(), logs);
+    let rows = all.remove("a").expect("it held something");
+    put(&first, &mut all, 400_000, 640);
+    first.settle().expect("background work succeeds");
+    for key in rows.keys().skip(1) {
+        let row = scan.next().expect("every row is read").expect("a row");
+        assert_eq!(row.0, key.to_be_bytes());
+    }
+    let before_end = first.volume().zones().usage().free;
+    drop(scan);
+    let after_end = first.volume().zones().usage().free;
+    assert_eq!(after_end - before_end, held.owned_bytes);
+    assert_eq!(a.holdings(), Default::default());
+    a.close().expect("there is nothing to close");
     check(&first, &all);
+    let mut owned = 0;
+    for engine in engines(&first) {
+        owned += engine.holdings().owned_bytes;
+    }
+    let kept = first.volume().superblock().instances;
+    let kept: u64 = kept
+        .iter()
+        .map(|i| i.logs.version_log_bytes + i.logs.backup_log_bytes)
+        .sum();
+    assert_eq!(first.volume().zones().usage().live, owned + kept);
     first.close().expect("it closes");
     drop(first);
     let first = open(device, options());
     check(&first, &all);
-    let freed = first.volume().zones().usage().free - before;
-    assert!(freed > 3 * MIB, "logs and tables: {freed}");
     // The name is free, too, and what it held is not there.
     let a = first.create_instance("a", &LOGS).expect("there is room");
     assert!(a.trees().is_empty());
@@ -421,4 +456,80 @@ fn crashes_while_all_is_closed() {
         closed.map_err(|_| VtError::Poisoned)
     });
     assert_eq!(seen, ["main a b"]);
+}
+
+#[test]
+fn room_that_an_instance_does_not_use_is_there_for_others() {
+    let device = Arc::new(MemDevice::new(LEN));
+    format(&*device, None);
+    let first = open(device, options());
+    let b = first.create_instance("b", &LOGS).expect("there is room");
+    let mut all = All::new();
+    put(&b, &mut all, 0, 32);
+    let before = b.holdings().promised_bytes;
+    assert!(before > 200 << 10, "not every commit asks: {before}");
+    let rows = all.entry("main".to_owned()).or_default();
+    let mut at = 0;
+    while try_put(&first, rows, at, 32).is_ok() {
+        at += 32;
+    }
+    let after = b.holdings().promised_bytes;
+    assert!(after < 64 << 10, "what the rows need: {after}");
+    delete(&b, &mut all, 0, 8);
+    check(&first, &all);
+}
+
+#[test]
+fn an_instance_that_cannot_be_made_is_not_there() {
+    let (image, all) = image();
+    for nth in 1.. {
+        let device = Arc::new(FaultDevice::new(image.clone()));
+        let first = open(device.clone(), options());
+        let reads = device.calls().reads;
+        device.add(Fault::once(FaultOp::Read, reads + nth));
+        let free = first.volume().zones().usage().free;
+        let Err(error) = first.create_instance("c", &LOGS) else {
+            assert!(nth > 1, "something is read");
+            break;
+        };
+        assert_eq!(error.kind(), ErrorKind::Io, "{error}");
+        assert_eq!(first.further().len(), 2);
+        assert_eq!(first.volume().superblock().instances.len(), 2);
+        assert_eq!(first.volume().zones().usage().free, free);
+        first.create_instance("c", &LOGS).expect("the name is free");
+        drop(first);
+        let first = open(device, options());
+        assert_eq!(first.further().len(), 3);
+        check(&first, &all);
+    }
+}
+
+#[test]
+fn a_failure_in_another_instance_is_told_with_its_name() {
+    let (image, _) = image();
+    let mut named = Vec::new();
+    for nth in (1..).step_by(7) {
+        let device = Arc::new(FaultDevice::new(image.clone()));
+        let first = open(device.clone(), options());
+        let writes = device.calls().writes;
+        device.add(Fault::once(FaultOp::Write, writes + nth));
+        let b = first.further().pop().expect("b");
+        let Err(error) = b.defrag(&mut |_, _| true) else {
+            break;
+        };
+        if first.volume().is_poisoned() {
+            continue;
+        }
+        let said = error.to_string();
+        let name = said.strip_prefix("instance ");
+        let name = name.and_then(|rest| rest.split_once(": "));
+        let name = name.map_or("b", |(name, _)| name).to_owned();
+        for engine in engines(&first) {
+            let mut rows = Rows::new();
+            let put = try_put(&engine, &mut rows, 500_000, 32);
+            assert_eq!(put.is_err(), engine.name() == name, "{said}: {put:?}");
+        }
+        named.push(name);
+    }
+    assert!(named.iter().any(|name| name != "b"), "{named:?}");
 }

@@ -1,6 +1,6 @@
 //! The cases that the simulator runs: a system, a scenario, and how many times as often as others.
 
-use crate::beside::Beside;
+use crate::beside::{self, Beside};
 use crate::crash::{self, Effort};
 use crate::liar::{Liar, Lie};
 use crate::{System, damage, fault, nospace};
@@ -78,11 +78,11 @@ fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
         .unwrap_or_else(|| "without a message".to_owned())
 }
 
-/// Several instances on one volume, and their crashes.
-pub fn of_instances(name: &str, beside: &Beside) -> Vec<Case> {
-    let case = |scenario: &str, is_canary, beside: Beside| {
+/// Every scenario for several instances on one volume.
+pub fn of_instances(name: &str, beside: &Beside, size: Size) -> Vec<Case> {
+    let crash = |scenario: &str, is_canary, beside: Beside| {
         Case::new(format!("{name}/{scenario}"), is_canary, move |seed| {
-            let stats = beside.explore(seed)?;
+            let stats = beside::crash::explore(&beside, seed)?;
             Ok(vec![
                 ("operations", stats.ops),
                 ("refused", stats.refused),
@@ -93,10 +93,83 @@ pub fn of_instances(name: &str, beside: &Beside) -> Vec<Case> {
         })
     };
     let canaries = canaries().into_iter();
-    let canaries = canaries.map(|(s, wrap)| case(s, true, beside.clone().with_wrap(wrap)));
-    std::iter::once(case("crash", false, beside.clone()))
+    let canaries = canaries.map(|(s, wrap)| crash(s, true, beside.clone().with_wrap(wrap)));
+    let shared = beside.clone();
+    let fault = Case::new(format!("{name}/fault"), false, move |seed| {
+        let stats = beside::fault::explore(&shared, seed, size.faults / 2)?;
+        Ok(fault_numbers(&stats))
+    });
+    let shared = beside
+        .clone()
+        .with_wrap(|d| Liar::wrap(d, Lie::HidesErrors));
+    let hidden = format!("{name}/canary-hides-errors");
+    let hidden = Case::new(hidden, true, move |seed| {
+        let stats = beside::fault::explore(&shared, seed, size.faults)?;
+        Ok(fault_numbers(&stats))
+    });
+    let shared = beside.clone();
+    let damage = Case::new(format!("{name}/damage"), false, move |seed| {
+        let stats = beside::damage::explore(&shared, seed, size.damages)?;
+        Ok(damage_numbers(&stats))
+    });
+    let shared = beside.clone();
+    let nospace = Case::new(format!("{name}/nospace"), false, move |seed| {
+        short_instances(&shared, seed, size)
+    });
+    let shared = beside.clone();
+    let full = Case::new(format!("{name}/full"), false, move |seed| {
+        let stats = beside::full::explore(&shared, seed)?;
+        Ok(vec![
+            ("bytes filled", stats.filled_bytes),
+            ("given back and used", stats.back_bytes),
+            ("refused", stats.refused),
+            ("images", stats.images),
+        ])
+    });
+    let crash = crash("crash", false, beside.clone());
+    [crash, fault, damage, nospace, full, hidden]
+        .into_iter()
         .chain(canaries)
         .collect()
+}
+
+/// Refuses some of the allocations of a workload, evenly spread.
+fn short_instances(beside: &Beside, seed: u64, size: Size) -> Result<Numbers, String> {
+    let step = size.faults;
+    let numbers = beside::nospace::Numbers {
+        first: seed % step,
+        step,
+    };
+    let refused = match seed % 2 {
+        0 => beside::nospace::Refused::One,
+        _ => beside::nospace::Refused::Rest,
+    };
+    let turns = 3 * size.ops_max;
+    let stats = beside::nospace::each(beside, seed, turns, numbers, refused)?;
+    Ok(vec![
+        ("runs", stats.runs),
+        ("refused", stats.refused),
+        ("told", stats.told),
+        ("images", stats.images),
+    ])
+}
+
+fn fault_numbers(stats: &fault::FaultStats) -> Numbers {
+    vec![
+        ("faults", stats.runs),
+        ("met", stats.hits),
+        ("reported", stats.errors),
+    ]
+}
+
+fn damage_numbers(stats: &damage::DamageStats) -> Numbers {
+    vec![
+        ("damaged", stats.images),
+        ("refused", stats.refused),
+        ("partly read", stats.unreadable),
+        ("whole", stats.whole),
+        ("operations after it", stats.later_ops),
+    ]
 }
 
 /// Every scenario for one system.
@@ -119,22 +192,12 @@ where
     let shared = Arc::clone(&system);
     cases.push(Case::new(format!("{name}/fault"), false, move |seed| {
         let stats = fault::explore(&*shared, seed, size.ops_max, size.faults)?;
-        Ok(vec![
-            ("faults", stats.runs),
-            ("met", stats.hits),
-            ("reported", stats.errors),
-        ])
+        Ok(fault_numbers(&stats))
     }));
     let shared = Arc::clone(&system);
     cases.push(Case::new(format!("{name}/damage"), false, move |seed| {
         let stats = damage::explore(&*shared, seed, size.ops_max, size.damages)?;
-        Ok(vec![
-            ("damaged", stats.images),
-            ("refused", stats.refused),
-            ("partly read", stats.unreadable),
-            ("whole", stats.whole),
-            ("operations after it", stats.later_ops),
-        ])
+        Ok(damage_numbers(&stats))
     }));
     let shared = Arc::clone(&system);
     cases.push(Case::new(format!("{name}/nonsense"), false, move |seed| {

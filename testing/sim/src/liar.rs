@@ -12,6 +12,8 @@ pub enum Lie {
     IgnoresSyncs,
     /// One write in fifty is acknowledged and dropped.
     LosesWrites,
+    /// Writes and syncs that fail are acknowledged.
+    HidesErrors,
 }
 
 /// A device that lies.
@@ -26,6 +28,13 @@ impl Liar {
     #[must_use]
     pub fn wrap(inner: Arc<dyn Device>, lie: Lie) -> Arc<dyn Device> {
         Arc::new(Self { inner, lie })
+    }
+
+    fn tell(&self, done: Result<(), DeviceError>) -> Result<(), DeviceError> {
+        match self.lie {
+            Lie::HidesErrors => Ok(()),
+            Lie::IgnoresSyncs | Lie::LosesWrites => done,
+        }
     }
 }
 
@@ -51,13 +60,14 @@ impl Device for Liar {
         if self.lie == Lie::LosesWrites && is_unlucky(offset, pieces) {
             return Ok(());
         }
-        self.inner.write_at(offset, pieces)
+        let written = self.inner.write_at(offset, pieces);
+        self.tell(written)
     }
 
     fn sync(&self) -> Result<(), DeviceError> {
         match self.lie {
             Lie::IgnoresSyncs => Ok(()),
-            Lie::LosesWrites => self.inner.sync(),
+            Lie::LosesWrites | Lie::HidesErrors => self.tell(self.inner.sync()),
         }
     }
 

@@ -57,14 +57,7 @@ pub fn cases() -> Vec<Case> {
     let mut threads = of_system(worked_on(threads.with_threads()), SIZE);
     threads.retain(|case| case.name.ends_with("/crash"));
     cases.extend(threads);
-    for (name, shape) in [("vt-beside", SMALL), ("vt-beside-full", TIGHT_BESIDE)] {
-        let host = VtHost::new(name, shape, 16 << 10, 16 << 10).with_direct(4 << 10);
-        cases.extend(of_instances(name, &beside(host)));
-    }
-    let threads = VtHost::new("vt-beside-threads", SMALL, 16 << 10, 16 << 10).with_direct(2 << 10);
-    let threads = beside(threads.with_threads());
-    let threads = of_instances("vt-beside-threads", &threads).into_iter();
-    cases.extend(threads.filter(|case| !case.is_canary));
+    cases.extend(of_several_instances());
     let files = VtHost::new("fs", FILES, 64 << 10, 32 << 10).with_direct(8 << 10);
     let files = files.with_discard();
     let short = files.clone();
@@ -74,6 +67,30 @@ pub fn cases() -> Vec<Case> {
     }));
     cases.extend(short_of_space());
     cases
+}
+
+/// Several instances on one volume.
+fn of_several_instances() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for (name, shape) in [("vt-beside", SMALL), ("vt-beside-full", TIGHT_BESIDE)] {
+        let host = VtHost::new(name, shape, 16 << 10, 16 << 10).with_direct(4 << 10);
+        let mut all = of_instances(name, &beside(host), SIZE);
+        // The smaller one is soon full.
+        all.retain(|case| shape.zones < SMALL.zones || !case.name.ends_with("/full"));
+        cases.extend(all);
+    }
+    let name = "vt-beside-threads";
+    let threads = VtHost::new(name, SMALL, 16 << 10, 16 << 10).with_direct(2 << 10);
+    let mut threads = of_instances(name, &beside(threads.with_threads()), SIZE);
+    threads.retain(|case| case.name.ends_with("/crash"));
+    cases.extend(threads);
+    cases
+}
+
+/// A few instances on a volume that is soon full.
+#[cfg(test)]
+pub(crate) fn instances_for_tests() -> Beside {
+    beside(VtHost::new("test", TIGHT_BESIDE, 16 << 10, 16 << 10).with_direct(4 << 10))
 }
 
 /// Engines whose volume refuses space.
@@ -133,6 +150,12 @@ const TIGHT: Tiny = Tiny { zones: 20, ..SMALL };
 
 /// A volume that is soon full with a few instances.
 const TIGHT_BESIDE: Tiny = Tiny { zones: 44, ..SMALL };
+
+/// For tests: workloads of several instances on a volume of the usual length.
+#[must_use]
+pub fn several_instances() -> Beside {
+    beside(VtHost::new("vt-beside", SMALL, 16 << 10, 16 << 10).with_direct(4 << 10))
+}
 
 fn beside(host: VtHost) -> Beside {
     let shape = Shape {

@@ -127,7 +127,7 @@ impl Store {
     /// Writes out what is sealed. Answers false if nothing was.
     fn finish_write_outs(&self) -> Result<bool, VtError> {
         if self.views.get().sealed_count() == 0 {
-            return Ok(self.finish_others());
+            return Ok(self.finish_others() || self.have_unused_back());
         }
         while self.write_out_one()? {}
         Ok(true)
