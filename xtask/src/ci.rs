@@ -12,7 +12,7 @@ use crate::{check, sim, tools};
 const SIM_SECONDS: &str = "240";
 
 /// The mounted tests and the seconds that each may take.
-const SUITES: [(&str, u64); 11] = [
+const SUITES: [(&str, u64); 12] = [
     ("users", 120),
     ("requests", 120),
     ("rmtree", 180),
@@ -23,6 +23,7 @@ const SUITES: [(&str, u64); 11] = [
     ("amplification", 300),
     ("memory", 300),
     ("kill9", 300),
+    ("restart", 180),
     ("realwork", 1500),
 ];
 

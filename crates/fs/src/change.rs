@@ -250,6 +250,20 @@ impl<'fs> Change<'fs> {
         self.inodes_added += by;
     }
 
+    /// Commits, with the places that rows move to in the ledger before.
+    fn commit_rows(&self) -> FsResult<()> {
+        for inode in &self.updates {
+            self.fs.inodes.intend(inode);
+        }
+        let committed = self.fs.store.commit(&self.changes, self.space);
+        if committed.is_err() {
+            for inode in &self.updates {
+                self.fs.inodes.stay(inode.head.ino);
+            }
+        }
+        committed
+    }
+
     /// Commits all, and then tells the inode table.
     pub(crate) fn commit(mut self) -> FsResult<()> {
         if self.inodes_added != 0 {
@@ -259,7 +273,7 @@ impl<'fs> Change<'fs> {
                 .upsert(sys, SYS_INODE_COUNT, UPSERT_ADD, &delta);
         }
         if !self.changes.is_empty() {
-            self.fs.store.commit(&self.changes, self.space)?;
+            self.commit_rows()?;
         }
         let count = &self.fs.inode_count;
         count.fetch_add(self.inodes_added.cast_unsigned(), Ordering::Relaxed);

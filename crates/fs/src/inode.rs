@@ -8,14 +8,17 @@
 //! - an entry has lookups, handles or pins; the root has one lookup that nobody can forget;
 //! - who looked them up is asked to forget entries beyond the bound (`unused`);
 //! - a directory pins its parent, so that the way up to the root is always known;
-//! - what an entry says is what the trees say, unless the inode is in memory alone.
+//! - what an entry says is what the trees say, unless the inode is in memory alone;
+//! - where there is a ledger, it says what the table says, for the next process.
 //!
 //! Differs: `TableFS` caches rows by key and reads them again after a while.
 
+mod kept;
 mod unused;
 
 pub use unused::INODE_BYTES;
 
+use crate::ledger::{Entry, LEDGER_LOGS, Record, Register, moves};
 use crate::{FsError, FsResult};
 use bytes::Bytes;
 use std::collections::HashMap;
@@ -24,7 +27,7 @@ use stitch_base::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use stitch_base::sync::{Arc, Mutex};
 use stitch_format::fs_inode::{FileKind, InodeHead, row_flag};
 
-const SHARDS: usize = 64;
+const SHARDS: usize = LEDGER_LOGS;
 /// Upserts assumed on a row that was just read.
 const CHAIN_UNKNOWN: u8 = 32;
 
@@ -92,6 +95,8 @@ struct Node {
     /// A chunk of a file with holes that is there and was counted, for writes of less than a chunk
     /// one after the other.
     counted_chunk: u64,
+    /// As it will be if the commit that is under way succeeds, where its row moves and there is a ledger.
+    intent: Option<Box<Inode>>,
 }
 
 /// No file has a chunk of this number.
@@ -111,7 +116,16 @@ impl Node {
             seen,
             changed: 0,
             counted_chunk: NO_CHUNK,
+            intent: None,
         })
+    }
+
+    fn entry(&self) -> Entry<'_> {
+        Entry {
+            inode: &self.inode,
+            lookups: self.lookups,
+            intent: self.intent.as_deref(),
+        }
     }
 
     const fn is_free(&self) -> bool {
@@ -127,10 +141,13 @@ pub(crate) enum Hold {
     Pin,
 }
 
+/// Boxed: a table that grows moves pointers only.
+type Shard = HashMap<Ino, Box<Node>>;
+
 #[derive(Debug)]
 pub(crate) struct Inodes {
-    /// Boxed: a table that grows moves pointers only.
-    shards: [Mutex<HashMap<Ino, Box<Node>>>; SHARDS],
+    shards: [Mutex<Shard>; SHARDS],
+    register: Option<Register>,
     clock: AtomicU64,
     /// The last change of an inode that was let go: rows read before that may be old.
     change_forgotten: AtomicU64,
@@ -147,9 +164,10 @@ pub(crate) struct Inodes {
 
 impl Inodes {
     /// A table that knows the root, and is to know `count_max` inodes at most.
-    pub(crate) fn new(root: InodeHead, count_max: usize) -> Self {
+    pub(crate) fn new(root: InodeHead, count_max: usize, register: Option<Register>) -> Self {
         let inodes = Self {
             shards: std::array::from_fn(|_| Mutex::default()),
+            register,
             clock: AtomicU64::new(1),
             change_forgotten: AtomicU64::new(0),
             count: AtomicUsize::new(0),
@@ -185,9 +203,13 @@ impl Inodes {
         self.count_move(Some(&inode.location), None);
     }
 
-    fn shard(&self, ino: Ino) -> &Mutex<HashMap<Ino, Box<Node>>> {
+    fn index(ino: Ino) -> usize {
         let mixed = ino.0.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        &self.shards[usize::from(mixed.to_be_bytes()[0]) % SHARDS]
+        usize::from(mixed.to_be_bytes()[0]) % SHARDS
+    }
+
+    fn shard(&self, ino: Ino) -> &Mutex<Shard> {
+        &self.shards[Self::index(ino)]
     }
 
     /// Number of inodes known.
@@ -242,7 +264,9 @@ impl Inodes {
         let node = shard.get_mut(&ino)?;
         node.lookups += 1;
         node.seen = self.tick();
-        Some(node.inode.head)
+        let head = node.inode.head;
+        self.write_count(ino, &shard);
+        Some(head)
     }
 
     /// A directory that names are looked up in: as recent as what is found there.
@@ -292,7 +316,9 @@ impl Inodes {
         if let Some(node) = shard.get_mut(&inode.head.ino) {
             node.lookups += 1;
             node.seen = self.tick();
-            return Some((node.inode.head, false));
+            let head = node.inode.head;
+            self.write_count(head.ino, &shard);
+            return Some((head, false));
         }
         if self.change_forgotten.load(Ordering::Acquire) > moment {
             return None;
@@ -300,6 +326,7 @@ impl Inodes {
         let head = inode.head;
         self.count_in(&inode);
         shard.insert(head.ino, Node::new(inode, self.tick()));
+        self.write_at(head.ino, &shard);
         Some((head, true))
     }
 
@@ -314,8 +341,10 @@ impl Inodes {
         let ino = inode.head.ino;
         let mut node = Node::new(inode, self.tick());
         node.changed = node.seen;
-        let before = self.shard(ino).lock().insert(ino, node);
+        let mut shard = self.shard(ino).lock();
+        let before = shard.insert(ino, node);
         debug_assert!(before.is_none(), "numbers are never reused");
+        self.write_at(ino, &shard);
         Ok(())
     }
 
@@ -339,7 +368,10 @@ impl Inodes {
         let mut shard = self.shard(ino).lock();
         let node = shard.get_mut(&ino).ok_or(FsError::Stale(ino))?;
         match hold {
-            Hold::Lookups(count) => node.lookups += count,
+            Hold::Lookups(count) => {
+                node.lookups += count;
+                self.write_count(ino, &shard);
+            }
             Hold::Handle => node.handles += 1,
             Hold::Pin => node.pins += 1,
         }
@@ -376,9 +408,13 @@ impl Inodes {
             }
         }
         if !node.is_free() {
+            if matches!(hold, Hold::Lookups(_)) {
+                self.write_count(ino, &shard);
+            }
             return None;
         }
         let node = shard.remove(&ino)?;
+        self.write(&Record::Gone { ino }, ino, &shard);
         self.change_forgotten
             .fetch_max(node.changed, Ordering::AcqRel);
         self.count_out(&node.inode);
@@ -397,7 +433,14 @@ impl Inodes {
             };
             node.changed = self.tick();
             self.count_move(Some(&node.inode.location), Some(&new.location));
-            std::mem::replace(&mut node.inode, new).parent()
+            node.intent = None;
+            let has_moved = moves(&node.inode.location, &new.location);
+            let has_moved = has_moved || node.inode.is_temp != new.is_temp;
+            let old = std::mem::replace(&mut node.inode, new).parent();
+            if has_moved {
+                self.write_at(ino, &shard);
+            }
+            old
         };
         if is_dir && old_parent != new_parent {
             if let Some(parent) = new_parent {

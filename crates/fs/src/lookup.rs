@@ -90,7 +90,11 @@ impl FileSystem {
     }
 
     /// The inode of a name as its row says.
-    fn row_of(&self, at: DirName<'_>, dentry: &Dentry) -> FsResult<(InodeHead, Location)> {
+    pub(crate) fn row_of(
+        &self,
+        at: DirName<'_>,
+        dentry: &Dentry,
+    ) -> FsResult<(InodeHead, Location)> {
         if let Some((head, _)) = dentry.row {
             return Ok((head, Location::entry(at.parent, at.name)));
         }
@@ -153,6 +157,18 @@ impl FileSystem {
     fn look_up_known(&self, ino: Ino) -> FsResult<Attr> {
         let head = self.inodes.look_up(ino).ok_or(FsError::Stale(ino))?;
         Ok(Attr::of(&head))
+    }
+
+    /// The number of the inode of a name, if there is one. Counts no lookup.
+    ///
+    /// # Errors
+    /// [`FsError::Storage`].
+    ///
+    /// # Cost
+    /// One point read.
+    pub fn peek(&self, at: DirName<'_>) -> FsResult<Option<Ino>> {
+        let _names = self.locks.dir_read(at.parent);
+        Ok(self.find_dentry(at)?.map(|dentry| dentry.ino))
     }
 
     /// The target of a symbolic link.

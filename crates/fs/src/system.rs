@@ -4,6 +4,7 @@ use crate::change::Change;
 use crate::data::LastReads;
 use crate::detach::Detached;
 use crate::inode::{Hold, Inode, Inodes, Location};
+use crate::ledger::Register;
 use crate::lock::Locks;
 use crate::schema::{FIRST_INO, Store};
 use crate::{Attr, FsError, FsOptions, FsResult};
@@ -115,9 +116,10 @@ impl FileSystem {
             return Err(FsError::Corrupt(format!("the next inode number is {next}")));
         }
         let inode_count = store.number(SYS_INODE_COUNT)?;
+        let register = options.ledger.as_ref().map(Arc::clone).map(Register::new);
         let fs = Self {
             engine,
-            inodes: Inodes::new(root, options.inodes_max),
+            inodes: Inodes::new(root, options.inodes_max, register),
             options,
             store,
             locks: Locks::default(),
@@ -127,6 +129,7 @@ impl FileSystem {
             forgotten: Mutex::default(),
             detached: Detached::default(),
         };
+        fs.take_over();
         if !fs.options.read_only {
             fs.reclaim_after_crash()?;
         }
@@ -289,7 +292,8 @@ impl FileSystem {
             for &ino in inos {
                 let row = self.store.own_row(ino)?.map(|(head, _)| head);
                 if let Some(head) = row.filter(|head| head.nlink == 0) {
-                    if !self.is_bare(&head)? {
+                    // What is known still goes when it is forgotten.
+                    if !self.is_bare(&head)? || self.inodes.find(ino).is_some() {
                         continue;
                     }
                     change.purge(&head, true);

@@ -1,5 +1,6 @@
 //! What operations take and give.
 
+use crate::ledger::Ledger;
 use stitch_base::Ino;
 use stitch_base::clock::{Clock, SystemClock, Timestamp};
 use stitch_base::sync::Arc;
@@ -36,6 +37,9 @@ pub struct FsOptions {
     pub inodes_max: usize,
     /// For `format`: the seed of the order of names in directories; `None` is a secret random one.
     pub name_seed: Option<u64>,
+    /// Where the inodes in use are written down for the next process, which takes over what this one
+    /// served. With one that is not empty, this is that next process.
+    pub ledger: Option<Arc<dyn Ledger>>,
 }
 
 impl Default for FsOptions {
@@ -47,6 +51,7 @@ impl Default for FsOptions {
             check_permissions: false,
             inodes_max: usize::MAX,
             name_seed: None,
+            ledger: None,
         }
     }
 }

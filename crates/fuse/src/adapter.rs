@@ -7,6 +7,7 @@
 //!   system keeps. See `docs/adr/0010-what-the-kernel-asks.md`.
 //! - Names, missing names and attributes stand for ever: nobody else changes them untold.
 //! - Locks are the kernel's.
+//! - What a killed daemon may have done already is not done twice (`resent`).
 //! - With `default_permissions` the kernel has checked every right before it asks, with groups and
 //!   mapped ids that we do not know of; so operations run as the superuser, except that creations
 //!   say who the owner is to be, and that lists of attributes are made for who asks.
@@ -20,19 +21,21 @@ mod flags;
 mod prune;
 mod reclaim;
 mod report;
+mod resent;
 mod setid;
 mod trees;
 
 use stitch_base::Ino;
 use stitch_base::sync::Arc;
 use stitch_fs::{
-    DirName, FileSystem, FsError, RenameMode, SeekFor, Taken, WriteOptions, XattrMode,
+    DirName, FileKind, FileSystem, FsError, RenameMode, SeekFor, Taken, WriteOptions, XattrMode,
 };
 
 use crate::errno::Errno;
 use crate::handler::{Answer, Context, Handler};
 use crate::notify::Notifier;
 use crate::session::Negotiated;
+use crate::survive::is_resent;
 use crate::wire::args::{
     CopyFileRange, Create, FSync, Fallocate, Fh, ForgetList, Ioctl, LSeek, MkDir, MkNod, Read,
     Rename, SetAttr, SetXattr, Statx, Write,
@@ -45,6 +48,7 @@ use crate::wire::reply::{
 use chore::Chore;
 use convert::Owner;
 pub use report::RootReport;
+use resent::Resent;
 use setid::AttrCache;
 pub use trees::REMOVE_TREE_XATTR;
 use trees::Trees;
@@ -151,6 +155,11 @@ impl Adapter {
         } else {
             Owner::new(context)
         }
+    }
+
+    /// What is different if this request was sent before.
+    fn resent(&self, context: &Context<'_>) -> Resent<'_> {
+        Resent::new(&self.fs, context)
     }
 
     /// An inode that the kernel knows from now on.
@@ -264,6 +273,7 @@ impl Handler for Adapter {
         let made = self
             .fs
             .make_symlink(&Owner::new(context).caller(), at, target);
+        let made = self.resent(context).made(made, at, FileKind::Symlink);
         made.map(|attr| self.entry(&attr)).or_errno()
     }
 
@@ -275,6 +285,7 @@ impl Handler for Adapter {
         let made = self
             .fs
             .make_node(&owner.caller(), at, kind, args.rdev, &new);
+        let made = self.resent(context).made(made, at, kind);
         made.map(|attr| self.entry(&attr)).or_errno()
     }
 
@@ -282,12 +293,14 @@ impl Handler for Adapter {
         let new = convert::new_node(args.mode, args.umask);
         let at = DirName::new(parent, args.name);
         let made = self.fs.make_dir(&Owner::new(context).caller(), at, &new);
+        let made = self.resent(context).made(made, at, FileKind::Directory);
         made.map(|attr| self.entry(&attr)).or_errno()
     }
 
     fn unlink(&self, context: &Context<'_>, parent: Ino, name: &[u8]) -> Answer<()> {
         let at = DirName::new(parent, name);
-        self.fs.unlink(&self.actor(context).caller(), at).or_errno()
+        let removed = self.fs.unlink(&self.actor(context).caller(), at);
+        self.resent(context).removed(removed).or_errno()
     }
 
     fn rmdir(&self, context: &Context<'_>, parent: Ino, name: &[u8]) -> Answer<()> {
@@ -303,7 +316,8 @@ impl Handler for Adapter {
                 }
             }
         }
-        self.fs.remove_dir(&actor.caller(), at).or_errno()
+        let removed = self.fs.remove_dir(&actor.caller(), at);
+        self.resent(context).removed(removed).or_errno()
     }
 
     fn rename(&self, context: &Context<'_>, parent: Ino, args: &Rename<'_>) -> Answer<()> {
@@ -315,7 +329,7 @@ impl Handler for Adapter {
             RenameMode::Whiteout => Owner::new(context),
             _ => self.actor(context),
         };
-        self.fs
+        self.resent(context)
             .rename(&actor.caller(), source, target, mode)
             .or_errno()
     }
@@ -323,6 +337,7 @@ impl Handler for Adapter {
     fn link(&self, context: &Context<'_>, source: Ino, parent: Ino, name: &[u8]) -> Answer<Entry> {
         let (actor, at) = (self.actor(context), DirName::new(parent, name));
         let linked = self.fs.link(&actor.caller(), source, at);
+        let linked = self.resent(context).linked(linked, at, source);
         linked.map(|attr| self.entry(&attr)).or_errno()
     }
 
@@ -352,14 +367,16 @@ impl Handler for Adapter {
         Ok(())
     }
 
-    fn write(&self, _: &Context<'_>, ino: Ino, args: &Write<'_>) -> Answer<u32> {
-        // What comes from the cache has its place already, however the file was opened.
-        let is_late = args.write_flags.contains(WriteFlags::CACHE);
+    fn write(&self, context: &Context<'_>, ino: Ino, args: &Write<'_>) -> Answer<u32> {
+        // What comes from the cache has its place already, however the file was opened; so has what may be
+        // written already: its place is where the file's end was.
+        let is_resent = is_resent(context.unique);
+        let is_late = args.write_flags.contains(WriteFlags::CACHE) || is_resent;
         let options = WriteOptions {
             append: args.flags & convert::O_APPEND != 0 && !is_late,
             kill_setid: args.write_flags.contains(WriteFlags::KILL_SUIDGID),
         };
-        let had_setid = options.kill_setid && setid::is_set(&self.fs, ino)?;
+        let had_setid = options.kill_setid && (is_resent || setid::is_set(&self.fs, ino)?);
         self.fs
             .write(ino, args.offset, args.data, options)
             .or_errno()?;
@@ -434,8 +451,11 @@ impl Handler for Adapter {
         };
         let actor = self.actor(context);
         let caller = actor.caller();
-        self.fs
-            .set_xattr(&caller, ino, args.name, args.value, mode, args.kill_sgid)
+        let set = self
+            .fs
+            .set_xattr(&caller, ino, args.name, args.value, mode, args.kill_sgid);
+        self.resent(context)
+            .made_xattr(set, &caller, ino, args.name, args.value)
             .or_errno()
     }
 
@@ -474,7 +494,8 @@ impl Handler for Adapter {
     fn removexattr(&self, context: &Context<'_>, ino: Ino, name: &[u8]) -> Answer<()> {
         self.xattrs()?;
         let actor = self.actor(context);
-        self.fs.remove_xattr(&actor.caller(), ino, name).or_errno()
+        let removed = self.fs.remove_xattr(&actor.caller(), ino, name);
+        self.resent(context).removed_xattr(removed).or_errno()
     }
 
     fn ioctl(

@@ -99,11 +99,12 @@ impl MountOptions {
     }
 }
 
-/// A mount and its descriptor. Dropped, it is unmounted, also while somebody is in it.
+/// A mount and its descriptor. Dropped, it is unmounted, also while somebody is in it, unless it is held.
 #[derive(Debug)]
 pub struct Mount {
     path: PathBuf,
     device: Option<(u32, u32)>,
+    is_held: bool,
 }
 
 impl Mount {
@@ -123,7 +124,38 @@ impl Mount {
             helper::mount(&path, options)?
         };
         let device = table::find(&path)?.map(|entry| entry.device);
-        Ok((Self { path, device }, fd))
+        let mount = Self {
+            path,
+            device,
+            is_held: false,
+        };
+        Ok((mount, fd))
+    }
+
+    /// A mount that another process has made.
+    pub(crate) const fn adopted(path: PathBuf, device: Option<(u32, u32)>) -> Self {
+        Self {
+            path,
+            device,
+            is_held: false,
+        }
+    }
+
+    /// Another process keeps it from now on.
+    pub(crate) const fn hold(&mut self) {
+        self.is_held = true;
+    }
+
+    /// Does another process keep it?
+    #[must_use]
+    pub const fn is_held(&self) -> bool {
+        self.is_held
+    }
+
+    /// Numbers of its device.
+    #[must_use]
+    pub const fn device(&self) -> Option<(u32, u32)> {
+        self.device
     }
 
     /// Where it is.
@@ -189,6 +221,9 @@ impl Mount {
 
 impl Drop for Mount {
     fn drop(&mut self) {
+        if self.is_held {
+            return;
+        }
         if let Err(error) = self.unmount(Unmount::Lazy) {
             tracing::warn!(path = %self.path.display(), %error, "the mount was left behind");
         }

@@ -102,6 +102,15 @@ impl Notifier {
         self.send(&Notice::IncrementEpoch).map(|()| true)
     }
 
+    /// Requests that were read and not answered come again, with [`RESENT`](crate::survive::RESENT) in
+    /// their numbers.
+    ///
+    /// # Errors
+    /// When the mount is gone.
+    pub fn resend(&self) -> io::Result<()> {
+        self.send(&Notice::Resend)
+    }
+
     fn send(&self, notice: &Notice<'_>) -> io::Result<()> {
         match self.sender.send(&notice.encode()) {
             // The kernel does not have it: nothing is stale.

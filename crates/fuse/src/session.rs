@@ -8,8 +8,9 @@
 //!
 //! Invariants:
 //! - [`Handler::destroy`] is called once, after the last request;
-//! - however a session ends, also by a panic, its mount goes with it.
+//! - however a session ends, also by a panic, its mount goes with it, unless another process holds it.
 
+mod held;
 mod negotiate;
 
 use std::io;
@@ -19,6 +20,7 @@ use stitch_base::thread::JoinHandle;
 use stitch_base::ErrorKind;
 use stitch_base::sync::{Arc, Mutex};
 
+pub use held::Kept;
 pub use negotiate::{Negotiated, SessionConfig, negotiate};
 
 use crate::counts::{CountsSnapshot, RequestCounts};
@@ -28,6 +30,7 @@ use crate::handler::Handler;
 use crate::mount::{Mount, MountError, MountOptions, Unmount};
 use crate::notify::Notifier;
 use crate::transport::dev::{DevQueue, DevSender, clone_device};
+use crate::transport::gate::Gate;
 use crate::transport::uring::{self, Plan, Refusal};
 use crate::transport::{End, Queue, ReplySender, Transport, TransportChoice, choose, fall_back};
 use crate::wire::codec::WireError;
@@ -72,6 +75,9 @@ pub enum SessionError {
     /// FUSE over `io_uring` was asked for and cannot be had.
     #[error("transport=uring cannot be had: {0}")]
     NoRing(Refusal),
+    /// The kernel cannot send a request again.
+    #[error("a mount that survives its daemon (-o restart) needs Linux 6.9 or newer")]
+    NoResend,
     /// No thread could be started.
     #[error("cannot start a worker")]
     NoThread {
@@ -89,7 +95,7 @@ impl SessionError {
     pub const fn kind(&self) -> ErrorKind {
         match self {
             Self::Mount(error) => error.kind(),
-            Self::Version { .. } | Self::NoRing(_) => ErrorKind::Unsupported,
+            Self::Version { .. } | Self::NoRing(_) | Self::NoResend => ErrorKind::Unsupported,
             Self::Malformed(_) | Self::Panicked => ErrorKind::Bug,
             Self::UnmountedEarly => ErrorKind::Conflict,
             Self::Device { .. } | Self::NoThread { .. } => ErrorKind::Io,
@@ -106,6 +112,8 @@ pub struct Session {
     negotiated: Negotiated,
     notifier: Notifier,
     route: Route,
+    /// An earlier process has served it.
+    is_taken_over: bool,
 }
 
 /// How requests are to come.
@@ -122,11 +130,16 @@ struct Route {
 impl Route {
     /// What `config` wants and the machine has; `config` is changed to ask the kernel for it.
     fn new(config: &mut SessionConfig) -> Result<Self, SessionError> {
+        if config.held && config.transport == TransportChoice::Auto {
+            config.transport = TransportChoice::Only(Transport::Dev);
+        }
         let choice = config.transport;
+        let is_held = config.held;
         let has_remote_locks = config.remote_posix_locks || config.remote_flock;
-        let probe = || match has_remote_locks {
-            true => Err(Refusal::RemoteLocks),
-            false => uring::probe(),
+        let probe = || match (is_held, has_remote_locks) {
+            (true, _) => Err(Refusal::Held),
+            (false, true) => Err(Refusal::RemoteLocks),
+            (false, false) => uring::probe(),
         };
         let (transport, refusal) = choose(choice, probe).map_err(SessionError::NoRing)?;
         config.transport = TransportChoice::Only(transport);
@@ -209,6 +222,7 @@ impl Session {
         let mut first = DevQueue::new(fd, config.data_max());
         let negotiated = greet(&mut first, &config, options.default_permissions, &counts)?;
         route.settle(&negotiated)?;
+        held::check(&config, &negotiated)?;
         mount.set_read_ahead(READ_AHEAD_REQUESTS * config.data_max() as u64);
         let mut queues = vec![first];
         for _ in 1..config.workers.max(1) {
@@ -235,6 +249,7 @@ impl Session {
             negotiated,
             notifier,
             route,
+            is_taken_over: false,
         })
     }
 
@@ -277,6 +292,7 @@ impl Session {
             negotiated,
             notifier,
             route,
+            is_taken_over,
         } = self;
         let mount = Arc::new(mount);
         let layout = Layout {
@@ -296,8 +312,13 @@ impl Session {
             negotiated,
             notifier,
             route,
+            gate: Arc::default(),
             is_ended: false,
         };
+        if is_taken_over && let Err(error) = running.notifier.resend() {
+            // It was unmounted meanwhile: the workers will see.
+            tracing::debug!(%error, "nothing is sent again");
+        }
         let has_ring = running.start_ring(queues[0].fd())?;
         let mut queues = queues.into_iter();
         if has_ring && let Some(first) = queues.next() {
@@ -305,6 +326,7 @@ impl Session {
             return Ok(running);
         }
         for (index, queue) in queues.enumerate() {
+            let queue = queue.behind(Arc::clone(&running.gate));
             running.start(format!("fuse-{index}"), queue)?;
         }
         Ok(running)
@@ -316,16 +338,27 @@ struct Worker<Q> {
     queue: Q,
     dispatcher: Arc<Dispatcher>,
     mount: Arc<Mount>,
+    gate: Arc<Gate>,
 }
 
 impl<Q: Queue> Worker<Q> {
     fn run(mut self) -> Result<(), SessionError> {
+        let _noted = Arc::clone(&self.gate).at_end();
+        self.serve()
+    }
+
+    fn serve(&mut self) -> Result<(), SessionError> {
         let served = self.queue.serve(&self.dispatcher);
         let result = match served {
             Ok(End::Unmounted) => return Ok(()),
             Ok(End::Poisoned) => Err(SessionError::Panicked),
             Err(source) => Err(SessionError::Device { op: "read", source }),
         };
+        if self.mount.is_held() {
+            tracing::error!(error = ?result, "the daemon ends, and leaves its mount to the next one");
+            // What is in memory is not to be trusted, and nothing of it is to be written out.
+            std::process::abort();
+        }
         if let Err(error) = self.mount.abort() {
             tracing::warn!(%error, "the connection was not aborted");
         }
@@ -343,6 +376,7 @@ pub struct RunningSession {
     negotiated: Negotiated,
     notifier: Notifier,
     route: Route,
+    gate: Arc<Gate>,
     is_ended: bool,
 }
 
@@ -380,6 +414,7 @@ impl RunningSession {
             queue,
             dispatcher: Arc::clone(&self.dispatcher),
             mount: Arc::clone(&self.mount),
+            gate: Arc::clone(&self.gate),
         };
         let started = stitch_base::thread::spawn(&name, move || worker.run())
             .map_err(|source| SessionError::NoThread { source })?;
@@ -454,9 +489,21 @@ impl RunningSession {
         self.end()
     }
 
+    /// What lets requests in. Shut, it makes [`Self::join`] return with the mount as it is, for another
+    /// process to go on with.
+    #[must_use]
+    pub fn gate(&self) -> Arc<Gate> {
+        Arc::clone(&self.gate)
+    }
+
     fn end(&mut self) -> Result<(), SessionError> {
         self.is_ended = true;
         let mut result = Ok(());
+        let count = self.workers.get_mut().len();
+        if self.gate.wait(count) {
+            // They wait for requests, or with one in their hands, until the process ends.
+            self.workers.get_mut().clear();
+        }
         for worker in self.workers.get_mut().drain(..) {
             let ended = worker.join().unwrap_or(Err(SessionError::Panicked));
             result = result.and(ended);
@@ -468,7 +515,8 @@ impl RunningSession {
 
 impl Drop for RunningSession {
     fn drop(&mut self) {
-        if self.is_ended {
+        // A mount that is held is left to the next process.
+        if self.is_ended || self.mount.is_held() {
             return;
         }
         let ended = self

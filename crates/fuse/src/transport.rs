@@ -5,6 +5,7 @@
 //! kernel then does (`choose`).
 
 pub mod dev;
+pub mod gate;
 pub mod uring;
 
 use std::fmt;

@@ -10,6 +10,7 @@ mod daemon;
 mod defrag;
 mod fsck;
 mod grow;
+mod hold;
 mod info;
 mod instance;
 mod live;
@@ -25,6 +26,7 @@ mod stats;
 mod task;
 mod trim;
 mod umount;
+mod upgrade;
 
 use clap::{Parser, Subcommand};
 use std::ffi::OsString;
@@ -48,6 +50,7 @@ enum Command {
     Mkfs(mkfs::Args),
     Mount(mount::Args),
     Umount(umount::Args),
+    Upgrade(upgrade::Args),
     Fsck(fsck::Args),
     Info(info::Args),
     Instance(instance::Args),
@@ -108,6 +111,7 @@ pub(crate) fn run(args: Vec<OsString>) -> ExitCode {
         Command::Mkfs(args) => mkfs::run(&args),
         Command::Mount(given) => mount::run(&given, &args),
         Command::Umount(args) => umount::run(&args),
+        Command::Upgrade(args) => upgrade::run(&args),
         Command::Fsck(args) => fsck::run(&args),
         Command::Info(args) => info::run(&args),
         Command::Instance(args) => instance::run(&args),

@@ -81,6 +81,9 @@ pub enum StoreError {
     /// From the file system.
     #[error(transparent)]
     Fs(#[from] FsError),
+    /// The mount cannot be given to the process that is to keep it, or be had from it.
+    #[error("cannot keep the mount for another daemon")]
+    Keep(#[source] io::Error),
     /// From the mount.
     #[error(transparent)]
     Session(#[from] SessionError),
@@ -104,6 +107,7 @@ impl StoreError {
             Self::Vt(error) => error.kind(),
             Self::Kv(error) => error.kind(),
             Self::Fs(error) => error.kind(),
+            Self::Keep(_) => ErrorKind::Io,
             Self::Session(error) => error.kind(),
         }
     }

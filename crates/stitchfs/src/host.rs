@@ -3,17 +3,41 @@
 use crate::jobs::Jobs;
 use crate::{Store, StoreError};
 use serde_json::{Map, Value, json};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use stitch_base::clock::{Clock, SystemClock};
 use stitch_base::sync::{Arc, Mutex};
-use stitch_fs::FileSystem;
-use stitch_fuse::session::Stopper;
+use stitch_fs::{FileSystem, Ledger};
+use stitch_fuse::session::{Kept, Stopper};
+use stitch_fuse::survive::ledger::SharedLedger;
+use stitch_fuse::transport::gate::Gate;
 use stitch_fuse::transport::uring::Refusal;
 use stitch_fuse::wire::opcode::Opcode;
 use stitch_fuse::{
-    Adapter, AdapterOptions, MountOptions, RequestCounts, RootReport, RunningSession, Session,
-    SessionConfig, Transport,
+    Adapter, AdapterOptions, Errno, MountOptions, RequestCounts, RootReport, RunningSession,
+    Session, SessionConfig, Transport,
 };
+
+/// What takes requests for the process that keeps a mount.
+pub type Asked = Arc<dyn Fn(&[u8]) -> Result<(), Errno> + Send + Sync>;
+
+/// What a daemon has to do with the process that keeps its mount.
+#[derive(Clone)]
+pub struct Keeper {
+    /// Takes requests for it.
+    pub asked: Asked,
+    /// What is said of it, until [`KeeperNote::set`].
+    pub about: Value,
+}
+
+impl std::fmt::Debug for Keeper {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Keeper")
+            .field("about", &self.about)
+            .finish_non_exhaustive()
+    }
+}
 
 /// A mounted store. Dropped, it is unmounted, by force if need be, and closed.
 pub struct Host {
@@ -26,6 +50,7 @@ struct Rest {
     store: Arc<Store>,
     fs: Arc<FileSystem>,
     jobs: Arc<Jobs>,
+    report: Arc<Report>,
     is_ended: bool,
 }
 
@@ -38,6 +63,9 @@ impl std::fmt::Debug for Host {
     }
 }
 
+/// What another process needs to keep a mount: the descriptors, and what the next daemon has to know.
+pub type Keep<'a> = &'a dyn Fn(&Kept, &[BorrowedFd<'_>]) -> io::Result<()>;
+
 impl Host {
     /// Mounts the file system of a store and starts to serve it.
     ///
@@ -49,13 +77,81 @@ impl Host {
         options: &MountOptions,
         config: &SessionConfig,
     ) -> Result<Self, StoreError> {
+        Self::start(store, None, options.default_permissions, None, |handler| {
+            Ok(Session::mount(handler, mount_point, options, config)?)
+        })
+    }
+
+    /// As [`Self::mount`]; `keep` hands the mount to a process that keeps it if this one dies, and `keeper` is
+    /// what there is to say to that process, and of it.
+    ///
+    /// # Errors
+    /// As [`Self::mount`], and what `keep` says. The mount is undone then.
+    pub fn mount_held(
+        store: Store,
+        ledger: Arc<SharedLedger>,
+        mount_point: &Path,
+        options: &MountOptions,
+        config: &SessionConfig,
+        keep: Keep<'_>,
+        keeper: Keeper,
+    ) -> Result<Self, StoreError> {
+        debug_assert!(config.held, "the session is to be held");
+        let checks = options.default_permissions;
+        let kept_ledger: Arc<dyn Ledger> = Arc::clone(&ledger) as _;
+        Self::start(store, Some(kept_ledger), checks, Some(keeper), |handler| {
+            let mut session = Session::mount(handler, mount_point, options, config)?;
+            let mut descriptors = vec![ledger.as_fd()];
+            descriptors.extend(session.devices());
+            keep(&session.kept(), &descriptors).map_err(StoreError::Keep)?;
+            session.hold();
+            Ok(session)
+        })
+    }
+
+    /// Goes on with a mount whose daemon has ended. The descriptors are those that were given to `keep`.
+    ///
+    /// # Errors
+    /// See [`StoreError`]; the mount stays, for another to go on with.
+    pub fn take_over(
+        store: Store,
+        kept: Kept,
+        descriptors: Vec<OwnedFd>,
+        default_permissions: bool,
+        config: &SessionConfig,
+        keeper: Keeper,
+    ) -> Result<Self, StoreError> {
+        let mut descriptors = descriptors.into_iter();
+        let memory = descriptors.next();
+        let memory = memory.ok_or_else(|| StoreError::Keep(io::ErrorKind::NotFound.into()))?;
+        let ledger = SharedLedger::open(memory).map_err(StoreError::Keep)?;
+        let ledger: Option<Arc<dyn Ledger>> = Some(Arc::new(ledger));
+        let devices = descriptors.collect();
+        Self::start(
+            store,
+            ledger,
+            default_permissions,
+            Some(keeper),
+            |handler| Ok(Session::take_over(handler, kept, devices, config)?),
+        )
+    }
+
+    fn start(
+        store: Store,
+        ledger: Option<Arc<dyn Ledger>>,
+        kernel_checks: bool,
+        keeper: Option<Keeper>,
+        begin: impl FnOnce(Arc<Adapter>) -> Result<Session, StoreError>,
+    ) -> Result<Self, StoreError> {
         let store = Arc::new(store);
-        let fs = Arc::new(store.file_system()?);
+        let fs = Arc::new(store.file_system_on(ledger)?);
         let jobs = Arc::new(Jobs::new(Arc::clone(&store)));
+        let report = Arc::new(Report::new(Arc::clone(&store), Arc::clone(&fs)));
         let rest = Rest {
-            store: Arc::clone(&store),
+            store,
             fs: Arc::clone(&fs),
             jobs: Arc::clone(&jobs),
+            report: Arc::clone(&report),
             is_ended: false,
         };
         // From here on whatever fails drops the host, which closes the store.
@@ -63,23 +159,44 @@ impl Host {
             session: None,
             rest,
         };
-        let report = Arc::new(Report::new(store, Arc::clone(&fs)));
-        let asked = Arc::clone(&report);
-        let answer = Arc::new(move || asked.document().to_string().into_bytes());
+        let document = Arc::clone(&report);
+        let answer = Arc::new(move || document.document().to_string().into_bytes());
         let adapter_options = AdapterOptions {
-            kernel_checks: options.default_permissions,
+            kernel_checks,
             ..AdapterOptions::default()
         };
-        let adapter = Adapter::new(fs, adapter_options)
+        let mut adapter = Adapter::new(fs, adapter_options)
             .with_report(RootReport::new(crate::STATS_XATTR, answer))
             .with_report(job_report(jobs));
-        let session = Session::mount(Arc::new(adapter), mount_point, options, config)?;
+        if let Some(Keeper { asked, about }) = keeper {
+            report.served.lock().keeper = Some(about);
+            let nothing = Arc::new(Vec::new);
+            let asked = RootReport::new(crate::RESTART_XATTR, nothing).with_requests(asked);
+            adapter = adapter.with_report(asked);
+        }
+        let session = begin(Arc::new(adapter))?;
         // Before the first request, which may ask for them.
         report.served.lock().requests = Some(session.counts());
         let session = session.spawn()?;
         report.served.lock().transport = Some(session.transport());
         host.session = Some(session);
         Ok(host)
+    }
+
+    /// What lets requests in. Once it is shut, [`Self::join`] closes the store and leaves the mount.
+    ///
+    /// # Panics
+    /// Never: there is a session as long as there is a host.
+    #[must_use]
+    pub fn gate(&self) -> Arc<Gate> {
+        let session = self.session.as_ref().expect("it is served until joined");
+        session.gate()
+    }
+
+    /// Sets what the daemon says of the process that keeps its mount.
+    #[must_use]
+    pub fn keeper_note(&self) -> KeeperNote {
+        KeeperNote(Arc::clone(&self.rest.report))
     }
 
     /// How requests come, and why not by `io_uring` if that was wanted.
@@ -139,6 +256,23 @@ impl Rest {
     }
 }
 
+/// Sets what a daemon says of the process that keeps its mount.
+#[derive(Clone)]
+pub struct KeeperNote(Arc<Report>);
+
+impl std::fmt::Debug for KeeperNote {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("KeeperNote").finish_non_exhaustive()
+    }
+}
+
+impl KeeperNote {
+    /// Sets it.
+    pub fn set(&self, note: Value) {
+        self.0.served.lock().keeper = Some(note);
+    }
+}
+
 /// The attribute through which a daemon is asked to do something.
 fn job_report(jobs: Arc<Jobs>) -> RootReport {
     let asked = Arc::clone(&jobs);
@@ -161,6 +295,8 @@ struct Served {
     requests: Option<Arc<RequestCounts>>,
     /// How requests come; once that is settled.
     transport: Option<Transport>,
+    /// Of the process that keeps the mount, if there is one.
+    keeper: Option<Value>,
 }
 
 impl Report {
@@ -201,6 +337,9 @@ impl Report {
         out["resident_bytes"] = json!(resident_bytes());
         if let Some(transport) = served.transport {
             out["transport"] = json!(transport.name());
+        }
+        if let Some(keeper) = served.keeper {
+            out["restart"] = keeper;
         }
         out["version"] = json!(env!("CARGO_PKG_VERSION"));
         out["counters"] = Value::Object(counters);

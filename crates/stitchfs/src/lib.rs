@@ -47,7 +47,7 @@ mod task;
 pub use bytes::Bytes;
 pub use database::{Database, Rows, Tree};
 pub use error::StoreError;
-pub use host::Host;
+pub use host::{Asked, Host, Keep, Keeper, KeeperNote};
 pub use identity::{identity, instances as instance_names};
 pub use make::{MakeOptions, RootOwner, store_path};
 pub use space::Resized;
@@ -76,6 +76,10 @@ pub struct LibraryPage;
 /// Name of the extended attribute of a mount's root directory that takes requests to work on the
 /// space of the store, as JSON, and answers how the last one goes. For the same callers.
 pub const JOB_XATTR: &str = "stitchfs.job";
+
+/// Name of the extended attribute of a mount's root directory that takes requests to the process that keeps
+/// the mount when its daemon dies, as JSON. For the same callers; not there without such a process.
+pub const RESTART_XATTR: &str = "stitchfs.restart";
 
 /// Counter of a daemon: directories of removed trees that are not empty yet, as far as they are known. With
 /// 0, the space of all removed trees was given back.

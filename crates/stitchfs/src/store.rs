@@ -10,7 +10,7 @@ use stitch_base::ErrorKind;
 use stitch_base::sync::Arc;
 use stitch_device::{Device, IoMode};
 use stitch_fs::{
-    AtimePolicy, Caller, CompressOptions, FileSystem, FsError, FsOptions, SetAttr, fsck,
+    AtimePolicy, Caller, CompressOptions, FileSystem, FsError, FsOptions, Ledger, SetAttr, fsck,
 };
 use stitch_kv::{Engine, LostKeys, UpsertRegistry};
 use stitch_volume::{Durability, Opened, Volume};
@@ -192,7 +192,16 @@ impl Store {
     /// # Errors
     /// [`StoreError::NoFileSystem`]; see [`StoreError`].
     pub fn file_system(&self) -> Result<FileSystem, StoreError> {
+        self.file_system_on(None)
+    }
+
+    /// Opens the file system with a ledger, which says what an earlier process knew, if there was one.
+    pub(crate) fn file_system_on(
+        &self,
+        ledger: Option<Arc<dyn Ledger>>,
+    ) -> Result<FileSystem, StoreError> {
         let options = FsOptions {
+            ledger,
             read_only: self.options.read_only,
             atime: self.options.atime,
             inodes_max: inodes_max(self.options.memory_bytes),

@@ -10,6 +10,7 @@ mod memory;
 mod pjdfstest;
 mod realwork;
 mod requests;
+mod restart;
 mod rmtree;
 mod users;
 
@@ -27,5 +28,6 @@ pub(crate) const ALL: &[(&str, &[Case])] = &[
     ("amplification", amplification::CASES),
     ("memory", memory::CASES),
     ("kill9", kill9::CASES),
+    ("restart", restart::CASES),
     ("realwork", realwork::CASES),
 ];

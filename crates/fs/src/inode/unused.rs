@@ -114,7 +114,7 @@ mod tests {
     /// A table for `max` inodes that knows the root and `count` files from number 100 on.
     fn table(max: usize, count: u64) -> Inodes {
         let root = inode(Ino::ROOT.0, FileKind::Directory, Ino::ROOT);
-        let inodes = Inodes::new(root.head, max);
+        let inodes = Inodes::new(root.head, max, None);
         for ino in 100..100 + count {
             let file = inode(ino, FileKind::Regular, Ino::ROOT);
             inodes.add(file).expect("the root is known");

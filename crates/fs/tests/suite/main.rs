@@ -6,6 +6,7 @@ mod contents;
 mod costs;
 mod model;
 mod names;
+mod takeover;
 mod threads;
 mod trees;
 mod twin;

@@ -14,6 +14,7 @@ use stitch_fs::{Caller, FileSystem, SetAttr};
 use super::OrErrno;
 use crate::handler::{Answer, Context};
 use crate::notify::Notifier;
+use crate::survive::is_resent;
 
 const SETUID: u16 = 0o4000;
 const SETGID: u16 = 0o2000;
@@ -63,7 +64,14 @@ pub(super) fn clear(
     context: &Context<'_>,
     ino: Ino,
 ) -> Answer<()> {
-    if context.caller.uid == 0 || !is_set(fs, ino)? {
+    if context.caller.uid == 0 {
+        return Ok(());
+    }
+    if !is_set(fs, ino)? {
+        if is_resent(context.unique) {
+            // The first time they may have gone, untold.
+            cache.drop_attr(ino);
+        }
         return Ok(());
     }
     let perm = without_setid(fs.get_attr(ino).or_errno()?.perm);

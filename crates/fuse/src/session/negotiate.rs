@@ -43,6 +43,8 @@ pub struct SessionConfig {
     /// asks only with creations, on every mount, so that lists of attributes cannot be made for who
     /// asks, and allocating cannot know whether set-id bits may stay.
     pub id_mapped_mounts: bool,
+    /// Another process keeps the mount if this one dies. Requests come by `/dev/fuse` then.
+    pub held: bool,
 }
 
 impl Default for SessionConfig {
@@ -61,6 +63,7 @@ impl Default for SessionConfig {
             export_support: true,
             atomic_truncate: false,
             id_mapped_mounts: false,
+            held: false,
         }
     }
 }
@@ -107,6 +110,7 @@ impl SessionConfig {
                 InitFlags::OVER_IO_URING,
                 self.transport != TransportChoice::Only(Transport::Dev),
             )
+            .with(InitFlags::HAS_RESEND, self.held)
             .with(InitFlags::POSIX_ACL, self.posix_acl && default_permissions)
             .with(
                 InitFlags::ALLOW_IDMAP,

@@ -16,6 +16,7 @@ use rustix::io::Errno as OsError;
 use stitch_base::clock::{Clock, SystemClock};
 use stitch_base::sync::Arc;
 
+use super::gate::Gate;
 use super::{End, Queue, ReplySender};
 use crate::dispatch::{Dispatcher, Outcome};
 use crate::wire::opcode::Opcode;
@@ -101,6 +102,7 @@ pub struct DevQueue {
     request: Box<[u8]>,
     reply: ReplyBuffer,
     gathers: bool,
+    gate: Arc<Gate>,
 }
 
 impl DevQueue {
@@ -117,6 +119,7 @@ impl DevQueue {
             request,
             reply: ReplyBuffer::default(),
             gathers: false,
+            gate: Arc::default(),
         }
     }
 
@@ -124,6 +127,18 @@ impl DevQueue {
     pub(crate) const fn beside_a_ring(mut self) -> Self {
         self.gathers = true;
         self
+    }
+
+    /// Its requests go through this gate.
+    pub(crate) fn behind(mut self, gate: Arc<Gate>) -> Self {
+        self.gate = gate;
+        self
+    }
+
+    /// Makes the buffer present in memory. If the process is killed while the kernel copies a request into
+    /// memory that is not, the request fails.
+    pub(crate) fn touch(&mut self) {
+        self.request.fill(1);
     }
 
     /// The descriptor.
@@ -165,6 +180,7 @@ impl Queue for DevQueue {
                 Received::Nothing => continue,
                 Received::Unmounted => return Ok(End::Unmounted),
             };
+            let _pass = self.gate.enter();
             let request = &self.request[..len_bytes];
             let (message, poisoned) =
                 match dispatcher.dispatch(request, &mut self.reply, &self.sender) {

@@ -11,6 +11,8 @@
 
 mod inherited;
 
+pub(super) use inherited::keep_from_children;
+
 use anyhow::{Context, Result, bail};
 use std::ffi::OsString;
 use std::io::{Read, Write};
@@ -18,8 +20,11 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-const STAGE: &str = "STITCHFS_STAGE";
+/// The variable that says what a process is.
+pub(super) const STAGE: &str = "STITCHFS_STAGE";
 const CHILD: &str = "child";
+/// The daemon of a mount that is held ([`super::hold`]).
+pub(super) const WORKER: &str = "worker";
 const READY: &[u8] = b"ready\n";
 
 /// How the parent ends.
@@ -32,7 +37,12 @@ pub(super) enum Started {
 
 /// True in the child.
 pub(super) fn is_child() -> bool {
-    std::env::var_os(STAGE).is_some_and(|stage| stage == CHILD)
+    is_at(CHILD)
+}
+
+/// Was this process started as that?
+pub(super) fn is_at(wanted: &str) -> bool {
+    std::env::var_os(STAGE).is_some_and(|stage| stage == wanted)
 }
 
 /// Starts the same command again, in the background, and waits until it serves or ends.
@@ -41,7 +51,7 @@ pub(super) fn start(args: &[OsString]) -> Result<Started> {
     let (name, rest) = args
         .split_first()
         .context("no name was given to run under")?;
-    inherited::keep_from_children();
+    keep_from_children();
     let mut child = Command::new(program)
         .arg0(name)
         .args(rest)
@@ -82,6 +92,11 @@ pub(super) fn report_ready() -> Result<()> {
         .and_then(|()| out.flush())
         .context("the command that started this was ended")?;
     drop(out);
+    let_go()
+}
+
+/// Lets go of what the terminal has lent.
+pub(super) fn let_go() -> Result<()> {
     // No folder is kept busy by a daemon.
     std::env::set_current_dir("/").context("cannot change to /")?;
     let null = std::fs::File::options()

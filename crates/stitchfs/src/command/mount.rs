@@ -3,7 +3,7 @@
 use super::daemon::{self, Started};
 use super::log::{self, Target};
 use super::options::{self, AccessTimes, MountOption, MountWords};
-use super::{live, output, size};
+use super::{hold, live, output, size};
 use anyhow::{Context, Result, bail};
 use clap::Parser;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -44,6 +44,9 @@ Options after -o:
   transport=auto|uring|dev                  how requests come: by io_uring, where the kernel has it
                                             switched on, or by /dev/fuse; uring: so or not at all
   enable-uring                              as root, switch FUSE over io_uring on, for all mounts
+  restart                                   if the daemon dies, another one goes on with the mount;
+                                            files stay open and nothing is lost. Requests come by
+                                            /dev/fuse then (Linux 6.9)
   instance=NAME                             the instance to mount; see `stitchfs instance`
   fsname=NAME                               what shows as the mounted device
   remount                                   changes the flags (first two lines) of a mount in place
@@ -156,19 +159,24 @@ pub(super) fn run(args: &Args, command_line: &[OsString]) -> Result<u8> {
     if args.fake {
         return Ok(0);
     }
-    let words = MountWords::new(args.options.iter().flat_map(|list| &list.0));
+    let words = args.words();
     if words.remount {
         let options = mount_options(&words, Rights::of(&words)?, &args.store);
         mount::remount(&args.mount_point, &options)?;
         return Ok(0);
     }
-    if args.foreground {
-        serve(args, false)?;
-        return Ok(0);
+    if hold::is_worker() {
+        return hold::run_worker(args);
     }
-    if daemon::is_child() {
+    let in_background = daemon::is_child();
+    if in_background {
         daemon::leave_terminal();
-        serve(args, true)?;
+    }
+    if args.foreground || in_background {
+        if words.restart {
+            return hold::run(args, command_line, in_background);
+        }
+        serve(args, in_background)?;
         return Ok(0);
     }
     match daemon::start(command_line)? {
@@ -180,40 +188,121 @@ pub(super) fn run(args: &Args, command_line: &[OsString]) -> Result<u8> {
     }
 }
 
+/// A store that is open, and how it is to be mounted.
+pub(super) struct Prepared {
+    pub(super) store: Store,
+    pub(super) options: MountOptions,
+    pub(super) config: SessionConfig,
+}
+
+impl Args {
+    fn words(&self) -> MountWords {
+        MountWords::new(self.options.iter().flat_map(|list| &list.0))
+    }
+
+    pub(super) const fn foreground(&self) -> bool {
+        self.foreground
+    }
+
+    pub(super) fn mount_point(&self) -> &Path {
+        &self.mount_point
+    }
+
+    /// Where events go.
+    pub(super) fn log_target(&self, in_background: bool) -> Target<'_> {
+        self.log_target_or(self.log.as_deref(), in_background)
+    }
+
+    /// Where events go, with this file in place of ours.
+    #[expect(clippy::unused_self, reason = "reads as what it is")]
+    pub(super) fn log_target_or<'a>(
+        &self,
+        log: Option<&'a Path>,
+        in_background: bool,
+    ) -> Target<'a> {
+        match log {
+            Some(path) => Target::File(path),
+            None if in_background => Target::System,
+            None => Target::Terminal,
+        }
+    }
+
+    /// The file of events, wherever a later daemon is started.
+    pub(super) fn log_path(&self) -> Result<Option<PathBuf>> {
+        let path = self.log.as_ref().map(std::path::absolute).transpose();
+        path.context("cannot find the log")
+    }
+
+    /// Does all that comes before the mount.
+    pub(super) fn prepare(&self) -> Result<Prepared> {
+        let words = self.words();
+        let rights = Rights::of(&words)?;
+        clear_mount_point(&self.mount_point)?;
+        if words.enable_uring {
+            Switch::turn_on().with_context(|| {
+                format!("enable-uring: only root can write to {SWITCH_PATH}, from Linux 6.14 on")
+            })?;
+        }
+        let config = config(&words);
+        // Before anything is made.
+        config.check()?;
+        let is_new = create_if_missing(self, &words)?;
+        if !is_new && (words.uid.is_some() || words.gid.is_some() || words.umask.is_some()) {
+            output::note("uid, gid and umask are for new stores only; they change nothing here");
+        }
+        let store = open(self, &words)?;
+        for finding in store.damage() {
+            output::note(&format!("{}: {}", finding.rule, finding.detail));
+        }
+        if !self.mount_point.exists() {
+            std::fs::create_dir_all(&self.mount_point)
+                .with_context(|| format!("cannot make {}", self.mount_point.display()))?;
+        }
+        let options = mount_options(&words, rights, store.path());
+        Ok(Prepared {
+            store,
+            options,
+            config,
+        })
+    }
+
+    /// Opens the store of a mount whose daemon has ended, perhaps a moment ago.
+    pub(super) fn open_again(&self, path: &Path) -> Result<Store> {
+        let options = store_options(self, &self.words());
+        let clock = SystemClock::default();
+        loop {
+            match Store::open(path, &options) {
+                Err(error) if error.is_busy() && clock.monotonic() < PATIENCE => {
+                    clock.sleep(POLL);
+                }
+                other => return Ok(other?),
+            }
+        }
+    }
+
+    /// Whether the kernel checks modes in this mount, and how it is served.
+    pub(super) fn checks_and_config(&self) -> Result<(bool, SessionConfig)> {
+        let words = self.words();
+        Ok((Rights::of(&words)?.default_permissions, config(&words)))
+    }
+}
+
+fn config(words: &MountWords) -> SessionConfig {
+    SessionConfig {
+        transport: words.transport,
+        held: words.restart,
+        ..SessionConfig::default()
+    }
+}
+
 /// Mounts and serves until it is unmounted.
 fn serve(args: &Args, in_background: bool) -> Result<()> {
-    let words = MountWords::new(args.options.iter().flat_map(|list| &list.0));
-    log::subscribe(match &args.log {
-        Some(path) => Target::File(path),
-        None if in_background => Target::System,
-        None => Target::Terminal,
-    })?;
-    let rights = Rights::of(&words)?;
-    clear_mount_point(&args.mount_point)?;
-    if words.enable_uring {
-        Switch::turn_on().with_context(|| {
-            format!("enable-uring: only root can write to {SWITCH_PATH}, from Linux 6.14 on")
-        })?;
-    }
-    let config = SessionConfig {
-        transport: words.transport,
-        ..SessionConfig::default()
-    };
-    // Before anything is made.
-    config.check()?;
-    let is_new = create_if_missing(args, &words)?;
-    if !is_new && (words.uid.is_some() || words.gid.is_some() || words.umask.is_some()) {
-        output::note("uid, gid and umask are for new stores only; they change nothing here");
-    }
-    let store = open(args, &words)?;
-    for finding in store.damage() {
-        output::note(&format!("{}: {}", finding.rule, finding.detail));
-    }
-    if !args.mount_point.exists() {
-        std::fs::create_dir_all(&args.mount_point)
-            .with_context(|| format!("cannot make {}", args.mount_point.display()))?;
-    }
-    let options = mount_options(&words, rights, store.path());
+    log::subscribe(args.log_target(in_background))?;
+    let Prepared {
+        store,
+        options,
+        config,
+    } = args.prepare()?;
     let host = Host::mount(store, &args.mount_point, &options, &config)?;
     if let Some(reason) = host.transport().1 {
         output::note(&format!("{reason}; requests come by /dev/fuse"));
@@ -279,8 +368,13 @@ fn create_if_missing(args: &Args, words: &MountWords) -> Result<bool> {
 }
 
 fn open(args: &Args, words: &MountWords) -> Result<Store> {
+    let options = store_options(args, words);
+    open_patiently(&args.store, &options).map_err(|error| explain(&args.store, error))
+}
+
+fn store_options(args: &Args, words: &MountWords) -> StoreOptions {
     let memory = args.memory.or(words.memory_bytes);
-    let options = StoreOptions {
+    StoreOptions {
         read_only: words.read_only,
         memory_bytes: memory.unwrap_or_else(stitchfs::memory::default_budget),
         sync_interval: Duration::from_secs(u64::from(words.commit_s.unwrap_or(5))),
@@ -303,8 +397,7 @@ fn open(args: &Args, words: &MountWords) -> Result<Store> {
             meta: words.compress_meta,
         },
         ..StoreOptions::default()
-    };
-    open_patiently(&args.store, &options).map_err(|error| explain(&args.store, error))
+    }
 }
 
 /// A store that was unmounted a moment ago is in use until its daemon has written everything out;
@@ -405,7 +498,7 @@ impl Rights {
 }
 
 /// Unmounts at SIGTERM, SIGINT and SIGHUP; a second signal finds the same work under way.
-fn end_by_signals(stopper: Stopper) -> Result<()> {
+pub(super) fn end_by_signals(stopper: Stopper) -> Result<()> {
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).context("cannot wait for signals")?;
     let body = move || {
         for signal in signals.forever() {

@@ -49,6 +49,8 @@ pub(super) enum MountOption {
     Transport(TransportChoice),
     /// `enable-uring`: turns the kernel's switch.
     EnableUring,
+    /// `restart`, `norestart`: the mount survives its daemon.
+    Restart(bool),
     /// `instance=`.
     Instance(String),
     /// `fsname=`.
@@ -95,6 +97,7 @@ pub(super) struct MountWords {
     pub(super) compress_meta: Option<Compression>,
     pub(super) transport: TransportChoice,
     pub(super) enable_uring: bool,
+    pub(super) restart: bool,
     pub(super) instance: Option<String>,
     pub(super) fs_name: Option<String>,
     pub(super) remount: bool,
@@ -133,6 +136,7 @@ impl MountWords {
             MountOption::CompressMeta(how) => self.compress_meta = Some(how),
             MountOption::Transport(choice) => self.transport = choice,
             MountOption::EnableUring => self.enable_uring = true,
+            MountOption::Restart(on) => self.restart = on,
             MountOption::Instance(name) => self.instance = Some(name),
             MountOption::FsName(name) => self.fs_name = Some(name),
             MountOption::Remount => self.remount = true,
@@ -175,6 +179,8 @@ fn parse_word(word: &str) -> Result<MountOption, String> {
         "discard" => MountOption::Discard(true),
         "nodiscard" => MountOption::Discard(false),
         "enable-uring" => MountOption::EnableUring,
+        "restart" => MountOption::Restart(true),
+        "norestart" => MountOption::Restart(false),
         "remount" => MountOption::Remount,
         _ if is_for_others(word) => MountOption::Ignored,
         _ => return Err(unknown(word)),
@@ -310,6 +316,13 @@ mod tests {
     }
 
     #[test]
+    fn a_mount_ends_with_its_daemon_unless_asked() {
+        assert!(!words("rw").restart);
+        assert!(words("norestart,restart").restart);
+        assert!(!words("restart,norestart").restart);
+    }
+
+    #[test]
     fn the_way_to_a_device_has_words() {
         assert_eq!(words("rw").io, IoMode::Auto);
         assert_eq!(words("io=direct,io=uring").io, IoMode::Ring);
@@ -343,6 +356,7 @@ mod tests {
             ("enable-uring=1", "enable-uring"),
             ("io=mmap", "io=auto, io=buffered, io=direct or io=uring"),
             ("io", "--help"),
+            ("restart=5", "restart"),
             ("memory=lots", "lots"),
             ("memory=1M", "64M"),
             ("mode=755", "--help"),

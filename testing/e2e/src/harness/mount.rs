@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -29,6 +29,8 @@ pub(crate) struct Spec {
     pub(crate) options: Vec<String>,
     /// `--memory`.
     pub(crate) memory: Option<String>,
+    /// The command, if it is not the one that the run is about.
+    pub(crate) program: Option<PathBuf>,
 }
 
 impl Spec {
@@ -39,6 +41,7 @@ impl Spec {
             size,
             options: vec!["noatime".to_owned()],
             memory: None,
+            program: None,
         }
     }
 
@@ -131,7 +134,8 @@ impl<'a> Mount<'a> {
         let _turned = self.context.transport.prepare()?;
         let log_path = self.log_path();
         let log = File::options().create(true).append(true).open(&log_path)?;
-        let mut command = Command::new(&self.context.stitchfs);
+        let program = self.spec.program.as_ref();
+        let mut command = Command::new(program.unwrap_or(&self.context.stitchfs));
         command.arg("mount").arg("--foreground");
         if create {
             command.args(["--create", &self.spec.size]);
@@ -215,6 +219,19 @@ impl<'a> Mount<'a> {
             self.log_tail()
         );
         Ok(())
+    }
+
+    /// Waits until the daemon has ended by itself.
+    pub(crate) fn ended(&mut self, limit: Duration) -> Result<ExitStatus> {
+        let daemon = self.daemon.as_mut().context("no daemon is running")?;
+        let mut status = None;
+        let ended = self.context.wait_until(limit, || {
+            status = daemon.try_wait()?;
+            Ok(status.is_some())
+        })?;
+        ensure!(ended, "it goes on\n{}", self.log_tail());
+        self.daemon = None;
+        Ok(status.expect("ended"))
     }
 
     /// Kills the daemon as `kill -9` does. The dead mount stays, for the next mount to find.

@@ -9,7 +9,7 @@ use std::io;
 const FIRST: libc::c_uint = 3;
 
 /// Keeps every descriptor but the standard ones from processes that are started from now on.
-pub(super) fn keep_from_children() {
+pub(in super::super) fn keep_from_children() {
     if let Err(error) = mark_all() {
         // Linux before 5.11: one by one.
         tracing::debug!(%error, "descriptors are marked one by one");

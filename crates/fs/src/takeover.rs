@@ -1,0 +1,66 @@
+//! Taking over from a process that was killed: the inodes that it knew, as the ledger names them, are known
+//! again, each by as many lookups.
+//!
+//! All rows are read at once, in the order of their keys, so that no request has to wait for one, and no
+//! operation meets an inode that is known to the kernel and not to us.
+
+use crate::inode::Location;
+use crate::ledger::{Known, Ledger};
+use crate::system::FileSystem;
+use crate::{DirName, FsResult};
+use stitch_base::sync::Arc;
+use stitch_format::fs_inode::InodeHead;
+
+impl FileSystem {
+    /// Makes known what the last process knew.
+    pub(crate) fn take_over(&self) {
+        let mut known = self.inodes.known_before();
+        if known.is_empty() {
+            return;
+        }
+        known.sort_by_cached_key(|known| match known.places.last() {
+            Some(Location::Entry { parent, name }) => self.store.dentry_key(*parent, name).to_vec(),
+            _ => Vec::new(),
+        });
+        let mut lost = 0;
+        for known in &known {
+            match self.find_row(known) {
+                Ok(Some((head, location))) => self.inodes.restore(known, head, location),
+                Ok(None) => {
+                    tracing::debug!(ino = %known.ino, "its row is nowhere");
+                    lost += 1;
+                }
+                Err(error) => {
+                    tracing::error!(ino = %known.ino, %error, "its row cannot be read");
+                    lost += 1;
+                }
+            }
+        }
+        self.inodes.restored();
+        let taken = known.len() - lost;
+        tracing::info!(taken, lost, "took over inodes in use");
+    }
+
+    /// The row of an inode, at one of the places where it may be.
+    fn find_row(&self, known: &Known) -> FsResult<Option<(InodeHead, Location)>> {
+        for place in known.places.iter().rev() {
+            let Location::Entry { parent, name } = place else {
+                continue;
+            };
+            let at = DirName::new(*parent, name);
+            let dentry = self.find_dentry(at)?;
+            if let Some(dentry) = dentry.filter(|dentry| dentry.ino == known.ino) {
+                return self.row_of(at, &dentry).map(Some);
+            }
+        }
+        let own = self.store.own_row(known.ino)?;
+        let own = own.map(|(head, _)| (head, Location::Own));
+        Ok(own.or_else(|| known.in_memory()))
+    }
+
+    /// Where the inodes in use are written down, if they are.
+    #[must_use]
+    pub fn ledger(&self) -> Option<&Arc<dyn Ledger>> {
+        self.inodes.ledger()
+    }
+}

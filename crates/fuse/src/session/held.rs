@@ -1,0 +1,100 @@
+//! Sessions that another process can go on with.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+
+use stitch_base::sync::Arc;
+
+use super::{Negotiated, Route, Session, SessionConfig, SessionError};
+use crate::counts::RequestCounts;
+use crate::handler::Handler;
+use crate::mount::Mount;
+use crate::notify::Notifier;
+use crate::transport::dev::{DevQueue, DevSender};
+use crate::wire::flags::InitFlags;
+
+/// What the next process has to know of a mount, beside its descriptors.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kept {
+    /// Where it is mounted.
+    pub path: PathBuf,
+    /// Numbers of its device.
+    pub device: Option<(u32, u32)>,
+    /// What was agreed on with the kernel, which is not asked again.
+    pub negotiated: Negotiated,
+}
+
+impl Session {
+    /// What is to be kept of it.
+    #[must_use]
+    pub fn kept(&self) -> Kept {
+        Kept {
+            path: self.mount.path().to_owned(),
+            device: self.mount.device(),
+            negotiated: self.negotiated,
+        }
+    }
+
+    /// The descriptors that are to be kept, in order.
+    #[must_use]
+    pub fn devices(&self) -> Vec<BorrowedFd<'_>> {
+        self.queues.iter().map(|queue| queue.fd().as_fd()).collect()
+    }
+
+    /// Another process has all that is to be kept: from here on the mount stays when this one ends.
+    pub fn hold(&mut self) {
+        self.mount.hold();
+        self.queues.iter_mut().for_each(DevQueue::touch);
+    }
+
+    /// Goes on with a mount whose process has ended. What was under way then comes again.
+    ///
+    /// # Errors
+    /// `Device` without descriptors.
+    pub fn take_over(
+        handler: Arc<dyn Handler>,
+        kept: Kept,
+        devices: Vec<OwnedFd>,
+        config: &SessionConfig,
+    ) -> Result<Self, SessionError> {
+        assert!(config.held, "it goes on to be held");
+        let mut config = config.clone();
+        let route = Route::new(&mut config)?;
+        let negotiated = kept.negotiated;
+        let mut mount = Mount::adopted(kept.path, kept.device);
+        mount.hold();
+        // The kernel sends as much as was agreed on then.
+        let agreed = usize::try_from(negotiated.max_write).unwrap_or(usize::MAX);
+        let data_max = config.data_max().max(agreed);
+        let mut queues: Vec<DevQueue> = devices
+            .into_iter()
+            .map(|device| DevQueue::new(device, data_max))
+            .collect();
+        let Some(first) = queues.first() else {
+            let source = std::io::ErrorKind::NotFound.into();
+            return Err(SessionError::Device { op: "find", source });
+        };
+        let sender = DevSender::new(Arc::clone(first.fd()));
+        let notifier = Notifier::new(Arc::new(sender), negotiated.minor);
+        queues.iter_mut().for_each(DevQueue::touch);
+        handler.init(&negotiated, &notifier);
+        Ok(Self {
+            mount,
+            queues,
+            handler,
+            counts: Arc::new(RequestCounts::default()),
+            negotiated,
+            notifier,
+            route,
+            is_taken_over: true,
+        })
+    }
+}
+
+/// A mount is only held where the kernel can be asked to send again what was under way.
+pub(super) fn check(config: &SessionConfig, negotiated: &Negotiated) -> Result<(), SessionError> {
+    if config.held && !negotiated.offered.contains(InitFlags::HAS_RESEND) {
+        return Err(SessionError::NoResend);
+    }
+    Ok(())
+}
