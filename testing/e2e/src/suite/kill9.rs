@@ -32,6 +32,8 @@ pub(super) const CASES: &[Case] = &[
 ];
 
 const KILLS: u64 = 10;
+/// How long a writer may take to notice that its daemon died.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Files that `tar` was done with before the kill are whole afterwards.
 fn killed_during_an_untar(context: &Context) -> Result<()> {
@@ -138,6 +140,8 @@ fn killed_during_commits(context: &Context) -> Result<()> {
         let delay = Duration::from_millis(20 + rng.below(1200));
         context.sleep(delay);
         mount.kill()?;
+        // Between two operations it has noticed nothing yet.
+        context.wait_until(PATIENCE, || Ok(writer.is_finished()))?;
         progress.stop.store(true, Ordering::SeqCst);
         let end = writer.join().map_err(|_| anyhow!("the writer panicked"))?;
         ensure!(
