@@ -69,7 +69,8 @@ pub(super) fn ask_for(mount_point: &Path, name: &str) -> Result<Value> {
 pub(super) fn refusal(mount_point: &Path, error: Errno) -> anyhow::Error {
     let shown = mount_point.display();
     match error {
-        Errno::NOTCONN => anyhow!(
+        // The second and third: it went while it was asked.
+        Errno::NOTCONN | Errno::CONNABORTED | Errno::CANCELED => anyhow!(
             "{shown}: the mount has lost its daemon; `stitchfs mount` or `umount -l` clears it"
         ),
         Errno::ACCESS | Errno::PERM => {

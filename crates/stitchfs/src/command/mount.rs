@@ -303,11 +303,12 @@ fn serve(args: &Args, in_background: bool) -> Result<()> {
         options,
         config,
     } = args.prepare()?;
+    let signals = catch_signals()?;
     let host = Host::mount(store, &args.mount_point, &options, &config)?;
     if let Some(reason) = host.transport().1 {
         output::note(&format!("{reason}; requests come by /dev/fuse"));
     }
-    end_by_signals(host.stopper())?;
+    end_by_signals(signals, host.stopper())?;
     if in_background {
         // Nobody waits for the mount any more: it is undone as the host is dropped.
         daemon::report_ready()?;
@@ -497,9 +498,13 @@ impl Rights {
     }
 }
 
+/// From here on signals are kept for [`end_by_signals`]: none that comes while the mount is made leaves it dead.
+pub(super) fn catch_signals() -> Result<Signals> {
+    Signals::new([SIGTERM, SIGINT, SIGHUP]).context("cannot wait for signals")
+}
+
 /// Unmounts at SIGTERM, SIGINT and SIGHUP; a second signal finds the same work under way.
-pub(super) fn end_by_signals(stopper: Stopper) -> Result<()> {
-    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).context("cannot wait for signals")?;
+pub(super) fn end_by_signals(mut signals: Signals, stopper: Stopper) -> Result<()> {
     let body = move || {
         for signal in signals.forever() {
             tracing::info!(signal, "unmounting");

@@ -3,10 +3,11 @@
 use super::messages::{Order, Report, State};
 use crate::command::daemon;
 use crate::command::log;
-use crate::command::mount::{Args, Prepared};
+use crate::command::mount::{Args, Prepared, catch_signals, end_by_signals};
 use anyhow::{Context, Result, bail};
 use rustix::io::fcntl_dupfd_cloexec;
 use serde_json::Value;
+use signal_hook::iterator::Signals;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
@@ -71,9 +72,10 @@ fn begin(args: &Args, link: &Arc<Link>, about: Value) -> Result<()> {
         let state = state.encode();
         link.send(&Report::Keep { state }.encode(), descriptors)
     };
+    let signals = catch_signals()?;
     let (mount_point, keeper) = (args.mount_point(), keeper(link, about));
     let host = Host::mount_held(store, ledger, mount_point, &options, &config, &keep, keeper)?;
-    serve(host, link, in_background)
+    serve(host, signals, link, in_background)
 }
 
 fn take_over(
@@ -86,14 +88,14 @@ fn take_over(
     // Nothing here may look at the mount: nobody would answer.
     let store = args.open_again(&state.store)?;
     let (checks, config) = args.checks_and_config()?;
-    let keeper = keeper(link, about);
+    let (signals, keeper) = (catch_signals()?, keeper(link, about));
     let host = Host::take_over(store, state.kept, descriptors, checks, &config, keeper)?;
-    serve(host, link, !args.foreground())
+    serve(host, signals, link, !args.foreground())
 }
 
-fn serve(host: Host, link: &Arc<Link>, in_background: bool) -> Result<()> {
+fn serve(host: Host, signals: Signals, link: &Arc<Link>, in_background: bool) -> Result<()> {
     let note = host.keeper_note();
-    crate::command::mount::end_by_signals(host.stopper())?;
+    end_by_signals(signals, host.stopper())?;
     let gate = host.gate();
     let shut = Arc::new(Mutex::new(None));
     watch(link, &gate, &note, &shut)?;
