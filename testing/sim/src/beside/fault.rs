@@ -175,11 +175,18 @@ impl<'a> Faulty<'a> {
         } else {
             self.others_go_on(all, &whose)?;
         }
-        self.run.hold_all(all, Some(&whose))?;
-        let reach = self.run.progress.lock()[&whose];
-        let state = self.run.state(&all[&whose])?;
-        let span = (reach.acked, reach.started);
-        self.run.is_after(&whose, &state, span)
+        // Who was told of another's error is in doubt about its own operation.
+        for (name, one) in all.iter() {
+            let reach = self.run.progress.lock()[name];
+            let last = self.run.histories[name].states.len() - 1;
+            let span = match *name == whose || *name == failed.name {
+                true => (reach.acked, reach.started),
+                false => (last, last),
+            };
+            let state = self.run.state(one)?;
+            self.run.is_after(name, &state, span)?;
+        }
+        Ok(())
     }
 
     /// Turns of all instances but the one that has met the error.
