@@ -333,13 +333,23 @@ impl Store {
         done: Result<T, VtError>,
     ) -> Result<T, VtError> {
         match done {
-            Err(error) if std::ptr::eq(self, store) => Err(error),
-            Err(VtError::Poisoned | VtError::Closing) if store.is_closed() => Ok(T::default()),
-            Err(error) => Err(VtError::Instance {
+            Err(VtError::Poisoned | VtError::Closing)
+                if store.is_closed() && !std::ptr::eq(self, store) =>
+            {
+                Ok(T::default())
+            }
+            done => done.map_err(|error| self.named(store, error)),
+        }
+    }
+
+    /// Says whose error it is, where that is another store.
+    pub(crate) fn named(&self, store: &Self, error: VtError) -> VtError {
+        match std::ptr::eq(self, store) {
+            true => error,
+            false => VtError::Instance {
                 name: store.volume.name().to_owned(),
                 source: Box::new(error),
-            }),
-            done => done,
+            },
         }
     }
 

@@ -171,13 +171,15 @@ impl Store {
                 kind: ErrorKind::Conflict,
             };
         }
-        if self.with_others().iter().any(|s| s.has_unreadable_in(tail)) {
+        let stores = self.with_others();
+        if let Some(store) = stores.iter().find(|s| s.has_unreadable_in(tail)) {
             let what = "there is data at the end of the volume that cannot be read, and so not \
                         moved; `stitchfs fsck` says whose it is";
-            return VtError::Unmovable {
+            let error = VtError::Unmovable {
                 what: what.to_owned(),
                 kind: ErrorKind::Corrupt,
             };
+            return self.named(store, error);
         }
         shrinking.too_small().into()
     }
