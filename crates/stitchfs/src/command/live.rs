@@ -1,15 +1,11 @@
 //! Finding the mount that is meant, and asking its daemon.
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, bail};
 use rustix::io::Errno;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use stitch_fuse::mount;
 use stitch_fuse::mount::table::{self, MountEntry};
-
-/// What is wrong with a path where a mount is needed.
-pub(super) const NOT_MOUNTED: &str =
-    "no StitchFS is mounted there; `findmnt -t fuse.stitchfs` lists the mounts";
 
 /// What a path on the command line stands for.
 #[derive(Debug)]
@@ -34,6 +30,20 @@ impl Place {
             Some(entry) => Self::Mount(entry),
             None => Self::Store(store),
         })
+    }
+}
+
+/// The mount that a path stands for.
+///
+/// # Errors
+/// It stands for none.
+pub(super) fn mounted(path: &Path) -> Result<MountEntry> {
+    match Place::of(path)? {
+        Place::Mount(entry) => Ok(entry),
+        Place::Store(_) => bail!(
+            "{}: no StitchFS is mounted there; `findmnt -t fuse.stitchfs` lists the mounts",
+            path.display()
+        ),
     }
 }
 

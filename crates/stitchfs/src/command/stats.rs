@@ -1,8 +1,8 @@
 //! `stitchfs stats`: what a daemon has done so far.
 
-use super::live::{self, Place};
+use super::live;
 use super::output;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use clap::Parser;
 use std::path::PathBuf;
 
@@ -19,10 +19,7 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<u8> {
-    let entry = match Place::of(&args.path)? {
-        Place::Mount(entry) => entry,
-        Place::Store(_) => bail!("{}: {}", args.path.display(), live::NOT_MOUNTED),
-    };
+    let entry = live::mounted(&args.path)?;
     let document = live::ask(&entry.path)?;
     if args.json {
         output::print_json(&document)?;

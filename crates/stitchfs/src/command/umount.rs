@@ -1,8 +1,8 @@
 //! `stitchfs umount`: takes a mount away and waits until its store is at rest.
 
-use super::live::{self, Place};
+use super::live;
 use super::output;
-use anyhow::{Result, bail};
+use anyhow::Result;
 use clap::Parser;
 use rustix::process::{Pid, test_kill_process};
 use std::path::{Path, PathBuf};
@@ -31,10 +31,7 @@ pub(super) fn run(args: &Args) -> Result<u8> {
         output::note("the mount had lost its daemon and is cleared");
         return Ok(0);
     }
-    let entry = match Place::of(&args.path)? {
-        Place::Mount(entry) => entry,
-        Place::Store(_) => bail!("{}: {}", args.path.display(), live::NOT_MOUNTED),
-    };
+    let entry = live::mounted(&args.path)?;
     let daemon = Daemon::of(&entry.path, Path::new(&entry.source));
     if args.lazy {
         mount::unmount(&entry.path, Unmount::Lazy)?;

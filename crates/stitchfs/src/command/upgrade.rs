@@ -1,6 +1,6 @@
 //! `stitchfs upgrade`: the program on disk for a mount that is served.
 
-use super::live::{self, Place};
+use super::live;
 use super::output;
 use anyhow::{Context, Result, bail};
 use clap::Parser;
@@ -33,10 +33,7 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<u8> {
-    let entry = match Place::of(&args.path)? {
-        Place::Mount(entry) => entry,
-        Place::Store(_) => bail!("{}: {}", args.path.display(), live::NOT_MOUNTED),
-    };
+    let entry = live::mounted(&args.path)?;
     let done = upgrade(&entry.path)?;
     if args.json {
         output::print_json(&done)?;
