@@ -181,6 +181,18 @@ impl Running {
         mounts.contains(self.dir.path().to_str().unwrap())
     }
 
+    /// Waits until there is something in the mount: then it is served, and being used.
+    fn wait_until_used(&mut self) {
+        let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
+        let dir = self.dir.path().to_str().unwrap();
+        let mut points = mounts.lines().filter_map(|line| line.split(' ').nth(1));
+        let point = points.find(|point| point.starts_with(dir)).unwrap();
+        while std::fs::read_dir(point).is_ok_and(|mut names| names.next().is_none()) {
+            let ended = self.child.try_wait().unwrap();
+            assert!(ended.is_none(), "it ended before it was used");
+        }
+    }
+
     fn end(&mut self, signal: Signal) {
         let pid = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(pid, signal).unwrap();
@@ -204,6 +216,8 @@ fn a_switch_that_somebody_turned_off_is_turned_on_again() {
     let sides = ["--enable-uring", "--sides", "null-uring"];
     let workloads = ["--workloads", "append-fsync,rename-over,meta-1"];
     let mut running = Running::start(&[&sides[..], &workloads].concat());
+    // Not in the moment of a mount.
+    running.wait_until_used();
     std::fs::write(SWITCH, b"N").unwrap();
     let status = running.child.wait().unwrap();
     std::fs::write(SWITCH, was).unwrap();

@@ -51,7 +51,7 @@ pub(crate) fn add_lints(steps: &mut Steps, root: &Path) {
 pub(crate) fn add_tests(steps: &mut Steps, root: &Path) {
     steps.run("tests", || {
         counting(
-            cargo(root).args(["test", "--quiet", "--workspace"]),
+            cargo(root).args(["test", "--quiet", "--workspace", "--no-fail-fast"]),
             libtest_counts,
         )
     });
