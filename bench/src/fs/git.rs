@@ -3,7 +3,7 @@
 //! The repository is made once in a run, off the sides, of the tree of `source-tree`.
 
 use super::command::{self, phase};
-use super::source_tree::{self, every_tenth, unpacked};
+use super::source_tree::{self, changed_copy, every_tenth, unpacked};
 use super::stage::{Ends, Stage};
 use super::{Caches, Workload};
 use crate::disk::output;
@@ -59,18 +59,11 @@ fn git(folder: &Path) -> Command {
 
 /// The repository, made if need be.
 fn repository(stage: &Stage<'_>) -> Result<PathBuf> {
-    let path = stage.scratch().join("repository");
-    if path.exists() {
-        return Ok(path);
-    }
-    let tree = unpacked(stage)?;
-    let begun = stage.scratch().join("repository.begun");
-    output(Command::new("cp").arg("-a").arg(&tree).arg(&begun))?;
-    output(git(&begun).args(["init", "-q"]))?;
-    output(git(&begun).args(["add", "-A", "-f"]))?;
-    output(git(&begun).args(["commit", "-q", "-m", "all of it"]))?;
-    fs::rename(&begun, &path)?;
-    Ok(path)
+    changed_copy(stage, "repository", |begun| {
+        output(git(begun).args(["init", "-q"]))?;
+        output(git(begun).args(["add", "-A", "-f"]))?;
+        output(git(begun).args(["commit", "-q", "-m", "all of it"])).map(drop)
+    })
 }
 
 fn make_clone(stage: &mut Stage<'_>, clone: &Path) -> Result<()> {

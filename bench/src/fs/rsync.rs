@@ -2,12 +2,11 @@
 //! paper, section 7.3).
 
 use super::command::{self, phase};
-use super::source_tree::{check_same, every_tenth, files, unpacked};
+use super::source_tree::{changed_copy, check_same, every_tenth, files, unpacked};
 use super::stage::{Ends, Stage};
 use super::{Caches, Workload};
-use crate::disk::output;
 use anyhow::Result;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
@@ -57,19 +56,13 @@ fn read_all(tree: &Path) -> Result<()> {
 
 /// The tree with every tenth file changed in the middle and at the end, made if need be.
 fn changed(stage: &Stage<'_>) -> Result<PathBuf> {
-    let path = stage.scratch().join("changed");
-    if path.exists() {
-        return Ok(path);
-    }
-    let tree = unpacked(stage)?;
-    let begun = stage.scratch().join("changed.begun");
-    output(Command::new("cp").arg("-a").arg(&tree).arg(&begun))?;
-    for file in every_tenth(&tree)? {
-        let file = File::options().write(true).open(begun.join(file))?;
-        let len_bytes = file.metadata()?.len();
-        file.write_all_at(CHANGE, len_bytes / 2)?;
-        file.write_all_at(CHANGE, file.metadata()?.len())?;
-    }
-    fs::rename(&begun, &path)?;
-    Ok(path)
+    changed_copy(stage, "changed", |begun| {
+        for file in every_tenth(begun)? {
+            let file = File::options().write(true).open(begun.join(file))?;
+            let len_bytes = file.metadata()?.len();
+            file.write_all_at(CHANGE, len_bytes / 2)?;
+            file.write_all_at(CHANGE, file.metadata()?.len())?;
+        }
+        Ok(())
+    })
 }

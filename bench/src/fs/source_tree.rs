@@ -70,16 +70,39 @@ fn tarball(stage: &Stage<'_>) -> Result<PathBuf> {
 
 /// The tree itself, off the sides, unpacked if need be. Nobody changes it.
 pub(super) fn unpacked(stage: &Stage<'_>) -> Result<PathBuf> {
-    let path = stage.scratch().join("unpacked");
-    if path.exists() {
-        return Ok(path);
+    made_once(stage, "unpacked", |begun| {
+        let tarball = tarball(stage)?;
+        fs::create_dir(begun)?;
+        let mut run = Command::new("tar");
+        output(run.arg("-xf").arg(&tarball).arg("-C").arg(begun)).map(drop)
+    })
+}
+
+/// A copy of the tree, off the sides, with a change of one's own, made if need be.
+pub(super) fn changed_copy(
+    stage: &Stage<'_>,
+    name: &str,
+    change: impl FnOnce(&Path) -> Result<()>,
+) -> Result<PathBuf> {
+    made_once(stage, name, |begun| {
+        let tree = unpacked(stage)?;
+        output(Command::new("cp").arg("-a").arg(&tree).arg(begun))?;
+        change(begun)
+    })
+}
+
+/// What is made off the sides, once for all: it has its name when it is whole.
+fn made_once(
+    stage: &Stage<'_>,
+    name: &str,
+    make: impl FnOnce(&Path) -> Result<()>,
+) -> Result<PathBuf> {
+    let path = stage.scratch().join(name);
+    if !path.exists() {
+        let begun = stage.scratch().join(format!("{name}.begun"));
+        make(&begun)?;
+        fs::rename(&begun, &path)?;
     }
-    let tarball = tarball(stage)?;
-    let begun = stage.scratch().join("unpacked.begun");
-    fs::create_dir(&begun)?;
-    let mut run = Command::new("tar");
-    output(run.arg("-xf").arg(&tarball).arg("-C").arg(&begun))?;
-    fs::rename(&begun, &path)?;
     Ok(path)
 }
 

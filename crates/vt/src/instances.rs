@@ -113,13 +113,18 @@ fn prepare(opened: Opened, options: &VtOptions, peers: &Arc<Peers>) -> Result<Ar
     Ok(store)
 }
 
+/// An error with the name of its instance; the first has none to tell.
 fn of_instance(volume: &Volume, error: VtError) -> VtError {
     match volume.is_first() {
         true => error,
-        false => VtError::Instance {
-            name: volume.name().to_owned(),
-            source: Box::new(error),
-        },
+        false => in_instance(volume, error),
+    }
+}
+
+fn in_instance(volume: &Volume, error: VtError) -> VtError {
+    VtError::Instance {
+        name: volume.name().to_owned(),
+        source: Box::new(error),
     }
 }
 
@@ -346,10 +351,7 @@ impl Store {
     pub(crate) fn named(&self, store: &Self, error: VtError) -> VtError {
         match std::ptr::eq(self, store) {
             true => error,
-            false => VtError::Instance {
-                name: store.volume.name().to_owned(),
-                source: Box::new(error),
-            },
+            false => in_instance(&store.volume, error),
         }
     }
 
