@@ -170,12 +170,12 @@ impl FileSystem {
     /// Removes one entry of a detached directory. A directory is detached and queued.
     fn take_entry(&self, at: DirName<'_>) -> FsResult<()> {
         let _names = self.locks.dir_write(at.parent);
-        let Some(dentry) = self.find_dentry(at)? else {
+        let Some(early) = self.find_early(at)? else {
             // Somebody inside has moved it away.
             return Ok(());
         };
-        let _inodes = self.locks.inodes_write(&[at.parent, dentry.ino]);
-        let (inode, dentry) = self.inode_of(at)?;
+        let _inodes = self.locks.inodes_write(&[at.parent, early.ino()]);
+        let (inode, dentry) = self.inode_of(at, early)?;
         let now = self.now();
         let mut change = Change::giving_back(self);
         change.delete_entry(at.parent, at.name);

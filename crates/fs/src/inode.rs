@@ -29,7 +29,7 @@ use stitch_format::fs_inode::{FileKind, InodeHead, row_flag};
 
 const SHARDS: usize = LEDGER_LOGS;
 /// Upserts assumed on a row that was just read.
-const CHAIN_UNKNOWN: u8 = 32;
+pub(crate) const CHAIN_UNKNOWN: u8 = 32;
 
 /// Where the row of an inode is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -256,6 +256,14 @@ impl Inodes {
     /// Now; see [`Self::learn`].
     pub(crate) fn moment(&self) -> Tick {
         self.clock.load(Ordering::Acquire)
+    }
+
+    /// True if nobody has changed an inode since `moment`: what was read of its row after that is what the
+    /// row says. The inode is locked.
+    pub(crate) fn is_as_of(&self, ino: Ino, moment: Tick) -> bool {
+        let shard = self.shard(ino).lock();
+        let changed = shard.get(&ino).map(|node| node.changed);
+        changed.unwrap_or_else(|| self.change_forgotten.load(Ordering::Acquire)) <= moment
     }
 
     /// Counts a lookup of an inode that is known.

@@ -40,6 +40,20 @@ impl Dentry {
     }
 }
 
+/// A row that was read while its inode was not locked.
+pub(crate) struct Early {
+    dentry: Dentry,
+    /// Before it was read.
+    moment: Tick,
+}
+
+impl Early {
+    /// The inode that it names, which stays so while the directory is locked.
+    pub(crate) const fn ino(&self) -> Ino {
+        self.dentry.ino
+    }
+}
+
 /// Checks a name that is to be made, removed or moved.
 pub(crate) fn check_name(name: &[u8]) -> FsResult<()> {
     match name {
@@ -71,11 +85,28 @@ impl FileSystem {
         self.find_dentry(at)?.ok_or(FsError::NotFound)
     }
 
+    /// The row of a name, if there is one, to know which inode to lock. The directory is locked.
+    pub(crate) fn find_early(&self, at: DirName<'_>) -> FsResult<Option<Early>> {
+        let moment = self.inodes.moment();
+        let found = self.find_dentry(at)?;
+        Ok(found.map(|dentry| Early { dentry, moment }))
+    }
+
+    /// As [`Self::find_early`], of a name that must be there.
+    pub(crate) fn early(&self, at: DirName<'_>) -> FsResult<Early> {
+        self.find_early(at)?.ok_or(FsError::NotFound)
+    }
+
     /// The inode of a name, known or not, and the name's row. The directory and the inode are locked.
-    /// A row that was read before the inode was locked may be old: a write, or a link made elsewhere,
-    /// locks the inode and not this directory.
-    pub(crate) fn inode_of(&self, at: DirName<'_>) -> FsResult<(Inode, Dentry)> {
-        let dentry = self.dentry(at)?;
+    /// The row that was read before the inode was locked may be old: a write, or a link made elsewhere,
+    /// locks the inode and not this directory. Only then it is read again.
+    pub(crate) fn inode_of(&self, at: DirName<'_>, early: Early) -> FsResult<(Inode, Dentry)> {
+        let ino = early.ino();
+        let dentry = match self.inodes.is_as_of(ino, early.moment) {
+            true => early.dentry,
+            false => self.dentry(at)?,
+        };
+        debug_assert_eq!(dentry.ino, ino, "names do not change in a locked directory");
         if let Some(known) = self.inodes.find(dentry.ino) {
             return Ok((known, dentry));
         }
@@ -186,5 +217,49 @@ impl FileSystem {
         };
         self.touch_atime(ino);
         Ok(target)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Caller, FsOptions, NewNode, WriteOptions, register_upserts};
+    use stitch_base::sync::Arc;
+    use stitch_kv::{Engine, ModelEngine, UpsertRegistry};
+
+    const FILE: NewNode = NewNode {
+        perm: 0o644,
+        umask: 0,
+    };
+
+    #[test]
+    fn a_row_that_was_changed_meanwhile_is_read_again() {
+        let mut registry = UpsertRegistry::default();
+        register_upserts(&mut registry);
+        let engine: Arc<dyn Engine> = Arc::new(ModelEngine::new(registry));
+        FileSystem::format(&engine, &FsOptions::default(), (0, 0)).expect("formats");
+        let fs = FileSystem::open(engine, FsOptions::default()).expect("opens");
+        let at = DirName::new(Ino::ROOT, b"f");
+        let made = fs.create(&Caller::ROOT, at, &FILE).expect("creates");
+        let ino = made.ino;
+        let write = |byte: u8| {
+            let options = WriteOptions::default();
+            fs.write(ino, 0, &[byte; 5], options).expect("writes");
+        };
+        let early = || fs.early(at).expect("is there");
+        let tail_of = |early| fs.inode_of(at, early).expect("is there").1.tail();
+
+        write(1);
+        assert_eq!(tail_of(early()), [1; 5][..]);
+        let before = early();
+        write(2);
+        assert_eq!(tail_of(before), [2; 5][..], "it is known");
+        let before = early();
+        write(3);
+        fs.forget(ino, 1);
+        assert_eq!(tail_of(before), [3; 5][..], "it was known");
+        let unknown = early();
+        assert!(fs.inodes.is_as_of(ino, unknown.moment));
+        assert_eq!(tail_of(unknown), [3; 5][..], "nobody has changed it");
     }
 }

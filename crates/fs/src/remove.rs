@@ -18,16 +18,16 @@ impl FileSystem {
     /// immutable or append-only, [`FsError::ReadOnly`].
     ///
     /// # Cost
-    /// Two point reads, at most one delete, two puts and one upsert, whatever the size.
+    /// One point read, another if the inode was changed meanwhile; at most one delete, two puts and one upsert, whatever the size.
     pub fn unlink(&self, caller: &Caller<'_>, at: DirName<'_>) -> FsResult<()> {
         self.check_writable()?;
         self.dir(at.parent)?;
         check_name(at.name)?;
         let _names = self.locks.dir_write(at.parent);
-        let ino = self.dentry(at)?.ino;
-        let _inodes = self.locks.inodes_write(&[at.parent, ino]);
+        let early = self.early(at)?;
+        let _inodes = self.locks.inodes_write(&[at.parent, early.ino()]);
         let dir = self.dir_to_change(caller, at.parent)?;
-        let (inode, dentry) = self.inode_of(at)?;
+        let (inode, dentry) = self.inode_of(at, early)?;
         if inode.is_dir() {
             return Err(FsError::IsDir);
         }
@@ -71,14 +71,15 @@ impl FileSystem {
         check_name(at.name)?;
         let rename = self.locks.rename();
         let mut names = self.locks.dirs_write(&rename, &[at.parent]);
-        let ino = self.dentry(at)?.ino;
+        let early = self.early(at)?;
+        let ino = early.ino();
         if expected.is_some_and(|expected| expected != ino) {
             return Err(FsError::NotFound);
         }
         self.locks.add_dir(&rename, &mut names, ino);
         let _inodes = self.locks.inodes_write(&[at.parent, ino]);
         let dir = self.dir_to_change(caller, at.parent)?;
-        let (inode, _) = self.inode_of(at)?;
+        let (inode, _) = self.inode_of(at, early)?;
         if !inode.is_dir() {
             return Err(FsError::NotDir);
         }

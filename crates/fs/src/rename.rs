@@ -9,7 +9,7 @@
 
 use crate::change::Change;
 use crate::inode::{Inode, Location};
-use crate::lookup::{Dentry, check_name};
+use crate::lookup::{Dentry, Early, check_name};
 use crate::make::LINKS_MAX;
 use crate::system::FileSystem;
 use crate::{Caller, DirName, FsError, FsResult, RenameMode};
@@ -47,29 +47,29 @@ impl FileSystem {
         let mut names = self
             .locks
             .dirs_write(&rename, &[source.parent, target.parent]);
-        let old = self.dentry(source)?;
-        let Some(new) = self.find_dentry(target)? else {
+        let old = self.early(source)?;
+        let Some(new) = self.find_early(target)? else {
             if mode == RenameMode::Exchange {
                 return Err(FsError::NotFound);
             }
             let _inodes = self
                 .locks
-                .inodes_write(&[source.parent, target.parent, old.ino]);
+                .inodes_write(&[source.parent, target.parent, old.ino()]);
             let dir = self.dir_to_change(caller, target.parent)?;
-            let source = self.end(caller, source)?;
+            let source = self.end(caller, source, old)?;
             return self.move_name(caller, &source, target, &dir, None, mode);
         };
         if mode == RenameMode::NoReplace {
             return Err(FsError::Exists);
         }
-        if old.ino == new.ino {
+        if old.ino() == new.ino() {
             return Ok(());
         }
-        self.locks.add_dir(&rename, &mut names, new.ino);
-        let held = [source.parent, target.parent, old.ino, new.ino];
+        self.locks.add_dir(&rename, &mut names, new.ino());
+        let held = [source.parent, target.parent, old.ino(), new.ino()];
         let _inodes = self.locks.inodes_write(&held);
-        let source = self.end(caller, source)?;
-        let target = self.end(caller, target)?;
+        let source = self.end(caller, source, old)?;
+        let target = self.end(caller, target, new)?;
         if mode == RenameMode::Exchange {
             return self.exchange(&source, &target);
         }
@@ -78,9 +78,9 @@ impl FileSystem {
         self.move_name(caller, &source, target.at, &target.dir, replaced, mode)
     }
 
-    fn end<'a>(&self, caller: &Caller<'_>, at: DirName<'a>) -> FsResult<End<'a>> {
+    fn end<'a>(&self, caller: &Caller<'_>, at: DirName<'a>, early: Early) -> FsResult<End<'a>> {
         let dir = self.dir_to_change(caller, at.parent)?;
-        let (inode, dentry) = self.inode_of(at)?;
+        let (inode, dentry) = self.inode_of(at, early)?;
         self.check_may_remove(caller, &dir, &inode)?;
         Ok(End {
             at,

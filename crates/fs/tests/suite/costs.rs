@@ -2,6 +2,7 @@
 
 use crate::common::*;
 use stitch_base::Ino;
+use stitch_format::fs_inode::INODE_HEAD_BYTES;
 use stitch_fs::{RenameMode, SetAttr, WriteOptions};
 use stitch_kv::{Engine as _, counters};
 
@@ -112,8 +113,67 @@ fn unlinking_a_small_file_is_a_delete_and_two_upserts() {
         setup.fs.forget(file.ino, 1);
         setup.fs.reclaim().unwrap();
     });
-    // The name's row is read to know which inode to lock, and again when it is locked.
-    assert_eq!((messages, commits, gets), (3, 1, 2));
+    // The name's row is read to know which inode to lock.
+    assert_eq!((messages, commits, gets), (3, 1, 1));
+}
+
+#[test]
+fn moving_and_removing_reads_each_name_once() {
+    let setup = setup();
+    setup.file(ROOT, "f");
+    setup.dir(ROOT, "d");
+    let mode = RenameMode::Replace;
+    let [_, commits, gets, scans] = cost(&setup, || {
+        setup
+            .fs
+            .rename(&SUPER, at(ROOT, "f"), at(ROOT, "g"), mode)
+            .unwrap();
+    });
+    assert_eq!((commits, gets, scans), (1, 2, 0));
+    setup.file(ROOT, "h");
+    let [_, commits, gets, scans] = cost(&setup, || {
+        setup
+            .fs
+            .rename(&SUPER, at(ROOT, "g"), at(ROOT, "h"), mode)
+            .unwrap();
+    });
+    assert_eq!((commits, gets, scans), (1, 2, 0));
+    let [_, commits, gets, scans] = cost(&setup, || {
+        setup.fs.remove_dir(&SUPER, at(ROOT, "d")).unwrap();
+    });
+    // The scan says that it is empty.
+    assert_eq!((commits, gets, scans), (1, 1, 1));
+}
+
+#[test]
+fn a_directory_is_read_without_folding_long_chains() {
+    let setup = setup();
+    let dir = setup.dir(ROOT, "d");
+    setup.fs.forget(dir.ino, 1);
+    // Two whole rows, that of the file and that of its directory.
+    let are_both_whole = |setup: &Setup, dir: Ino, index: u32| {
+        setup.tick();
+        let before = setup.engine.counters().get(counters::PUT_BYTES);
+        setup.file(dir, &format!("f{index}"));
+        let bytes = setup.engine.counters().get(counters::PUT_BYTES) - before;
+        bytes >= 2 * INODE_HEAD_BYTES as u64
+    };
+    // As the library does it: looked up for each name in it, and forgotten again.
+    for index in 0..20 {
+        let dir = setup.lookup(ROOT, "d").unwrap();
+        assert!(are_both_whole(&setup, dir.ino, index), "no chain grows");
+        setup.fs.forget(dir.ino, 1);
+    }
+    // As the kernel does it: looked up once.
+    let dir = setup.lookup(ROOT, "d").unwrap();
+    let whole: Vec<u32> = (20..40)
+        .filter(|&index| are_both_whole(&setup, dir.ino, index))
+        .collect();
+    assert_eq!(whole, [20, 29, 38]);
+    assert_eq!(
+        setup.attr(dir.ino),
+        setup.reopened().lookup(ROOT, "d").unwrap()
+    );
 }
 
 #[test]
