@@ -31,6 +31,7 @@ use crate::mount::{Mount, MountError, MountOptions, Unmount};
 use crate::notify::Notifier;
 use crate::transport::dev::{DevQueue, DevSender, clone_device};
 use crate::transport::gate::Gate;
+use crate::transport::idle_poll::{IdlePolling, LATENCY_PATH};
 use crate::transport::uring::{self, Plan, Refusal};
 use crate::transport::{End, Queue, ReplySender, Transport, TransportChoice, choose, fall_back};
 use crate::wire::codec::WireError;
@@ -84,6 +85,14 @@ pub enum SessionError {
         /// Why not.
         source: io::Error,
     },
+    /// Idle processors were to be kept awake, and cannot be.
+    #[error(
+        "idle_poll cannot be had: {LATENCY_PATH} cannot be opened ({source}); root may, outside of containers"
+    )]
+    NoIdlePoll {
+        /// Why not.
+        source: io::Error,
+    },
     /// A request hit a mistake in this program; the session was ended.
     #[error("a request panicked, and the session was ended")]
     Panicked,
@@ -95,7 +104,9 @@ impl SessionError {
     pub const fn kind(&self) -> ErrorKind {
         match self {
             Self::Mount(error) => error.kind(),
-            Self::Version { .. } | Self::NoRing(_) | Self::NoResend => ErrorKind::Unsupported,
+            Self::Version { .. } | Self::NoRing(_) | Self::NoResend | Self::NoIdlePoll { .. } => {
+                ErrorKind::Unsupported
+            }
             Self::Malformed(_) | Self::Panicked => ErrorKind::Bug,
             Self::UnmountedEarly => ErrorKind::Conflict,
             Self::Device { .. } | Self::NoThread { .. } => ErrorKind::Io,
@@ -112,6 +123,7 @@ pub struct Session {
     negotiated: Negotiated,
     notifier: Notifier,
     route: Route,
+    idle_polling: IdlePolling,
     /// An earlier process has served it.
     is_taken_over: bool,
 }
@@ -217,6 +229,7 @@ impl Session {
     ) -> Result<Self, SessionError> {
         let mut config = config.clone();
         let mut route = Route::new(&mut config)?;
+        let idle_polling = idle_polling(&config)?;
         let (mount, fd) = Mount::new(path, options)?;
         let counts = Arc::new(RequestCounts::default());
         let mut first = DevQueue::new(fd, config.data_max());
@@ -249,6 +262,7 @@ impl Session {
             negotiated,
             notifier,
             route,
+            idle_polling,
             is_taken_over: false,
         })
     }
@@ -292,6 +306,7 @@ impl Session {
             negotiated,
             notifier,
             route,
+            idle_polling,
             is_taken_over,
         } = self;
         let mount = Arc::new(mount);
@@ -312,6 +327,7 @@ impl Session {
             negotiated,
             notifier,
             route,
+            idle_polling,
             gate: Arc::default(),
             is_ended: false,
         };
@@ -326,7 +342,9 @@ impl Session {
             return Ok(running);
         }
         for (index, queue) in queues.enumerate() {
-            let queue = queue.behind(Arc::clone(&running.gate));
+            let queue = queue
+                .behind(Arc::clone(&running.gate))
+                .awake(running.idle_polling.clone());
             running.start(format!("fuse-{index}"), queue)?;
         }
         Ok(running)
@@ -376,6 +394,7 @@ pub struct RunningSession {
     negotiated: Negotiated,
     notifier: Notifier,
     route: Route,
+    idle_polling: IdlePolling,
     gate: Arc<Gate>,
     is_ended: bool,
 }
@@ -394,7 +413,7 @@ impl RunningSession {
         let Some(plan) = &self.route.plan else {
             return Ok(false);
         };
-        let (queues, roll) = uring::queues(plan, device, self.route.data_max);
+        let (queues, roll) = uring::queues(plan, device, self.route.data_max, &self.idle_polling);
         for (index, queue) in queues.into_iter().enumerate() {
             self.start(format!("fuse-ring-{index}"), queue)?;
         }
@@ -420,6 +439,12 @@ impl RunningSession {
             .map_err(|source| SessionError::NoThread { source })?;
         self.workers.get_mut().push(started);
         Ok(())
+    }
+
+    /// What keeps idle processors awake between its requests.
+    #[must_use]
+    pub fn idle_polling(&self) -> IdlePolling {
+        self.idle_polling.clone()
     }
 
     /// How requests come.
@@ -508,6 +533,7 @@ impl RunningSession {
             let ended = worker.join().unwrap_or(Err(SessionError::Panicked));
             result = result.and(ended);
         }
+        self.idle_polling.end();
         self.handler.destroy();
         result
     }
@@ -558,6 +584,10 @@ impl Stopper {
         let root = std::fs::File::open(self.mount.path())?;
         Ok(rustix::fs::syncfs(&root)?)
     }
+}
+
+pub(super) fn idle_polling(config: &SessionConfig) -> Result<IdlePolling, SessionError> {
+    IdlePolling::new(config.idle_poll).map_err(|source| SessionError::NoIdlePoll { source })
 }
 
 /// Reads INIT and answers it.

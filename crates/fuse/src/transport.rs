@@ -6,6 +6,7 @@
 
 pub mod dev;
 pub mod gate;
+pub mod idle_poll;
 pub mod uring;
 
 use std::fmt;

@@ -12,6 +12,7 @@ use stitch_fs::{FileSystem, Ledger};
 use stitch_fuse::session::{Kept, Stopper};
 use stitch_fuse::survive::ledger::SharedLedger;
 use stitch_fuse::transport::gate::Gate;
+use stitch_fuse::transport::idle_poll::IdlePolling;
 use stitch_fuse::transport::uring::Refusal;
 use stitch_fuse::wire::opcode::Opcode;
 use stitch_fuse::{
@@ -179,6 +180,7 @@ impl Host {
         report.served.lock().requests = Some(session.counts());
         let session = session.spawn()?;
         report.served.lock().transport = Some(session.transport());
+        report.served.lock().idle_polling = session.idle_polling();
         host.session = Some(session);
         Ok(host)
     }
@@ -293,6 +295,7 @@ pub(crate) struct Report {
 #[derive(Clone, Default)]
 struct Served {
     requests: Option<Arc<RequestCounts>>,
+    idle_polling: IdlePolling,
     /// How requests come; once that is settled.
     transport: Option<Transport>,
     /// Of the process that keeps the mount, if there is one.
@@ -331,6 +334,8 @@ impl Report {
                 counters.insert(name, json!(requests.get(*opcode)));
             }
         }
+        let polled_us = served.idle_polling.polled().as_micros();
+        counters.insert("fuse.idle_poll_us".to_owned(), json!(polled_us));
         let mut out = self.store.identity();
         out["pid"] = json!(std::process::id());
         out["uptime_s"] = json!(self.clock.monotonic().as_secs());

@@ -60,6 +60,7 @@ impl Session {
         assert!(config.held, "it goes on to be held");
         let mut config = config.clone();
         let route = Route::new(&mut config)?;
+        let idle_polling = super::idle_polling(&config)?;
         let negotiated = kept.negotiated;
         let mut mount = Mount::adopted(kept.path, kept.device);
         mount.hold();
@@ -86,6 +87,7 @@ impl Session {
             negotiated,
             notifier,
             route,
+            idle_polling,
             is_taken_over: true,
         })
     }

@@ -1,5 +1,6 @@
 //! What we want of the kernel, and what comes of it.
 
+use crate::transport::idle_poll::IdlePollChoice;
 use crate::transport::{Transport, TransportChoice};
 use crate::wire::flags::InitFlags;
 use crate::wire::init::{InitReply, InitRequest, MAJOR, MINOR, MINOR_MIN};
@@ -45,6 +46,8 @@ pub struct SessionConfig {
     pub id_mapped_mounts: bool,
     /// Another process keeps the mount if this one dies. Requests come by `/dev/fuse` then.
     pub held: bool,
+    /// Idle processors stay awake between requests that follow each other.
+    pub idle_poll: IdlePollChoice,
 }
 
 impl Default for SessionConfig {
@@ -64,6 +67,7 @@ impl Default for SessionConfig {
             atomic_truncate: false,
             id_mapped_mounts: false,
             held: false,
+            idle_poll: IdlePollChoice::default(),
         }
     }
 }

@@ -17,6 +17,7 @@ use stitch_base::clock::{Clock, SystemClock};
 use stitch_base::sync::Arc;
 
 use super::gate::Gate;
+use super::idle_poll::IdlePolling;
 use super::{End, Queue, ReplySender};
 use crate::dispatch::{Dispatcher, Outcome};
 use crate::wire::opcode::Opcode;
@@ -103,6 +104,7 @@ pub struct DevQueue {
     reply: ReplyBuffer,
     gathers: bool,
     gate: Arc<Gate>,
+    idle_polling: IdlePolling,
 }
 
 impl DevQueue {
@@ -120,6 +122,7 @@ impl DevQueue {
             reply: ReplyBuffer::default(),
             gathers: false,
             gate: Arc::default(),
+            idle_polling: IdlePolling::default(),
         }
     }
 
@@ -132,6 +135,12 @@ impl DevQueue {
     /// Its requests go through this gate.
     pub(crate) fn behind(mut self, gate: Arc<Gate>) -> Self {
         self.gate = gate;
+        self
+    }
+
+    /// Its requests keep idle processors awake.
+    pub(crate) fn awake(mut self, idle_polling: IdlePolling) -> Self {
+        self.idle_polling = idle_polling;
         self
     }
 
@@ -193,6 +202,7 @@ impl Queue for DevQueue {
                         continue;
                     }
                 };
+            self.idle_polling.note();
             if let Err(error) = self.sender.send(message) {
                 match OsError::from_io_error(&error) {
                     // The caller was killed: nobody waits for this answer.

@@ -9,8 +9,7 @@
 //!    next one is not.
 //! 4. FORGET, INTERRUPT and notices go by `/dev/fuse` still.
 //!
-//! No thread spins: the one that it would wait for needs its processor. See
-//! `docs/adr/0011-fuse-over-io-uring.md`.
+//! No thread spins: the one that it would wait for needs its processor (`docs/adr/0011-fuse-over-io-uring.md`).
 //!
 //! Where the kernel refuses, it goes back to `/dev/fuse` by itself, for requests held back too.
 
@@ -29,6 +28,7 @@ use stitch_base::sync::{Arc, Condvar, Mutex};
 pub(crate) use plan::Plan;
 pub use switch::{SWITCH_PATH, Switch};
 
+use super::idle_poll::IdlePolling;
 use super::{End, Queue, ReplySender};
 use crate::dispatch::Dispatcher;
 use entry::Entry;
@@ -176,6 +176,7 @@ pub(crate) struct RingQueue {
     cpu: Option<usize>,
     payload_max: usize,
     ticket: Ticket,
+    idle_polling: IdlePolling,
 }
 
 /// All entries of a plan.
@@ -183,6 +184,7 @@ pub(crate) fn queues(
     plan: &Plan,
     device: &Arc<OwnedFd>,
     payload_max: usize,
+    idle_polling: &IdlePolling,
 ) -> (Vec<RingQueue>, Arc<Roll>) {
     let roll = Arc::new(Roll::new(plan));
     let mut queues = Vec::with_capacity(plan.entry_count());
@@ -197,6 +199,7 @@ pub(crate) fn queues(
                     queue: queue.id,
                     is_used: false,
                 },
+                idle_polling: idle_polling.clone(),
             });
         }
     }
@@ -230,6 +233,7 @@ impl Queue for RingQueue {
                 return end_of(error);
             }
             let served = ring.entry().serve(dispatcher, &sender)?;
+            self.idle_polling.note();
             ring.commit(served.commit_id);
             if served.is_poisoned {
                 ring.submit()?;
@@ -296,7 +300,7 @@ mod tests {
     fn a_queue_without_an_entry_is_a_refusal_also_if_its_threads_just_end() {
         let plan = Plan::of_machine(32).unwrap();
         let device = Arc::new(std::fs::File::open("/dev/null").unwrap().into());
-        let (queues, roll) = queues(&plan, &device, 1 << 17);
+        let (queues, roll) = queues(&plan, &device, 1 << 17, &IdlePolling::default());
         for mut queue in queues {
             if queue.ticket.queue != 0 {
                 queue.ticket.answer(Ok(()));

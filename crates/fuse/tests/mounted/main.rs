@@ -6,6 +6,7 @@
 mod counts;
 mod files;
 mod fixture;
+mod idle_poll;
 mod lifecycle;
 mod locks;
 mod memfs;

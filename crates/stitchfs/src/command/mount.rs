@@ -44,6 +44,9 @@ Options after -o:
   transport=auto|uring|dev                  how requests come: by io_uring, where the kernel has it
                                             switched on, or by /dev/fuse; uring: so or not at all
   enable-uring                              as root, switch FUSE over io_uring on, for all mounts
+  idle_poll noidle_poll                     whether idle processors stay awake between requests that
+                                            follow each other (root); by default on virtual machines
+                                            of 2 to 8 processors
   restart                                   if the daemon dies, another one goes on with the mount;
                                             files stay open and nothing is lost. Requests come by
                                             /dev/fuse then (Linux 6.9)
@@ -291,6 +294,7 @@ fn config(words: &MountWords) -> SessionConfig {
     SessionConfig {
         transport: words.transport,
         held: words.restart,
+        idle_poll: words.idle_poll,
         ..SessionConfig::default()
     }
 }

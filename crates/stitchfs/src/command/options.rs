@@ -1,6 +1,7 @@
 //! The words after `-o`, as in fstab(5) and mount(8).
 
 use super::{compress, size};
+use stitch_fuse::transport::idle_poll::IdlePollChoice;
 use stitch_fuse::{Transport, TransportChoice};
 use stitchfs::{Compression, IoMode};
 
@@ -49,6 +50,8 @@ pub(super) enum MountOption {
     Transport(TransportChoice),
     /// `enable-uring`: turns the kernel's switch.
     EnableUring,
+    /// `idle_poll`, `noidle_poll`: idle processors stay awake between requests.
+    IdlePoll(bool),
     /// `restart`, `norestart`: the mount survives its daemon.
     Restart(bool),
     /// `instance=`.
@@ -97,6 +100,7 @@ pub(super) struct MountWords {
     pub(super) compress_meta: Option<Compression>,
     pub(super) transport: TransportChoice,
     pub(super) enable_uring: bool,
+    pub(super) idle_poll: IdlePollChoice,
     pub(super) restart: bool,
     pub(super) instance: Option<String>,
     pub(super) fs_name: Option<String>,
@@ -136,6 +140,8 @@ impl MountWords {
             MountOption::CompressMeta(how) => self.compress_meta = Some(how),
             MountOption::Transport(choice) => self.transport = choice,
             MountOption::EnableUring => self.enable_uring = true,
+            MountOption::IdlePoll(true) => self.idle_poll = IdlePollChoice::Always,
+            MountOption::IdlePoll(false) => self.idle_poll = IdlePollChoice::Never,
             MountOption::Restart(on) => self.restart = on,
             MountOption::Instance(name) => self.instance = Some(name),
             MountOption::FsName(name) => self.fs_name = Some(name),
@@ -179,6 +185,8 @@ fn parse_word(word: &str) -> Result<MountOption, String> {
         "discard" => MountOption::Discard(true),
         "nodiscard" => MountOption::Discard(false),
         "enable-uring" => MountOption::EnableUring,
+        "idle_poll" => MountOption::IdlePoll(true),
+        "noidle_poll" => MountOption::IdlePoll(false),
         "restart" => MountOption::Restart(true),
         "norestart" => MountOption::Restart(false),
         "remount" => MountOption::Remount,
@@ -320,6 +328,15 @@ mod tests {
         assert!(!words("rw").restart);
         assert!(words("norestart,restart").restart);
         assert!(!words("restart,norestart").restart);
+    }
+
+    #[test]
+    fn who_stays_awake_is_left_to_the_machine_unless_said() {
+        assert_eq!(words("rw").idle_poll, IdlePollChoice::Auto);
+        let always = words("noidle_poll,idle_poll").idle_poll;
+        assert_eq!(always, IdlePollChoice::Always);
+        let never = words("idle_poll,noidle_poll").idle_poll;
+        assert_eq!(never, IdlePollChoice::Never);
     }
 
     #[test]
