@@ -24,6 +24,10 @@ const CHAIN_MAX: u8 = 64;
 /// The same for a directory. Less than is assumed of a row that was just read, so that the chain of one
 /// that is looked up, changed and forgotten again and again does not grow either.
 const DIR_CHAIN_MAX: u8 = 8;
+/// Bytes of messages that most operations stay within, so that their batch does not move while it grows.
+const CHANGE_BYTES: usize = 384;
+/// Inodes that most operations change.
+const UPDATE_COUNT: usize = 2;
 /// Chunks up to which contents are deleted one by one: cheaper to read after than a range.
 const POINT_DELETES_MAX: u64 = 16;
 
@@ -38,11 +42,13 @@ pub(crate) struct Change<'fs> {
 
 impl<'fs> Change<'fs> {
     /// Changes that need space.
-    pub(crate) const fn new(fs: &'fs FileSystem) -> Self {
+    pub(crate) fn new(fs: &'fs FileSystem) -> Self {
+        let mut changes = Changes::new();
+        changes.reserve(CHANGE_BYTES);
         Self {
             fs,
-            changes: Changes::new(),
-            updates: Vec::new(),
+            changes,
+            updates: Vec::with_capacity(UPDATE_COUNT),
             space: SpaceClass::Normal,
             scratch: Vec::new(),
             inodes_added: 0,
@@ -50,7 +56,7 @@ impl<'fs> Change<'fs> {
     }
 
     /// Changes that give space back, and so may use what is kept for that.
-    pub(crate) const fn giving_back(fs: &'fs FileSystem) -> Self {
+    pub(crate) fn giving_back(fs: &'fs FileSystem) -> Self {
         let mut change = Self::new(fs);
         change.space = SpaceClass::Reserve;
         change

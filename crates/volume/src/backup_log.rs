@@ -39,7 +39,7 @@ use stitch_base::{Generation, Lsn};
 use stitch_device::SECTOR_BYTES;
 use stitch_format::log_record::{ALIGN, HEADER_BYTES, RecordHeader, RecordKind, VersionPage};
 use stitch_format::superblock::{Closed, LogAreas};
-use tail::{Ring, Tail, page_of};
+use tail::{Ring, Tail, between, page_of};
 
 /// What an acknowledged append survives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -539,11 +539,9 @@ impl BackupLog {
         let header = self.header(writer, RecordKind::Data, payload_len);
         let bytes = header.encode(self.core.salt, pieces);
         let padding = &[0; 8][..usize::try_from(record_bytes - HEADER - payload_len).expect("< 8")];
-        let mut all = Vec::with_capacity(pieces.len() + 2);
-        all.push(&bytes[..]);
-        all.extend_from_slice(pieces);
-        all.push(padding);
-        self.emit(writer, &all, record_bytes)
+        between(&bytes, pieces, padding, |all| {
+            self.emit(writer, all, record_bytes)
+        })
     }
 
     /// Writes a skip record that reaches `bytes` further, or just goes on if that is too little

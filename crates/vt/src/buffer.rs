@@ -1,6 +1,7 @@
 //! A memtable with what belongs to it: where its records begin in the backup log, and the space
 //! that is promised to its write-out.
 
+use crate::commit::BatchTrees;
 use crate::direct::{DirectRun, DirectRuns, RUN_COUNT_MAX};
 use crate::memtable::Memtable;
 use crate::options::Sizes;
@@ -80,9 +81,10 @@ impl Buffer {
     }
 
     /// Of the trees, how many have nothing in this buffer yet.
-    pub(crate) fn new_trees(&self, trees: &BTreeSet<TreeId>) -> u64 {
+    pub(crate) fn new_trees(&self, trees: &BatchTrees) -> u64 {
         let state = self.state.lock();
-        trees.difference(&state.trees).count() as u64
+        let is_new = |tree: &TreeId| !state.trees.contains(tree);
+        trees.iter().filter(is_new).count() as u64
     }
 
     /// Promised space, used up or not.
@@ -113,9 +115,9 @@ impl Buffer {
     }
 
     /// Notes a commit.
-    pub(crate) fn note(&self, trees: &BTreeSet<TreeId>, room: Room, deletes: bool, last: Seqno) {
+    pub(crate) fn note(&self, trees: &BatchTrees, room: Room, deletes: bool, last: Seqno) {
         let mut state = self.state.lock();
-        state.trees.extend(trees);
+        state.trees.extend(trees.iter());
         state.used_bytes += room.bytes;
         state.page_bytes += room.page_bytes;
         state.has_deletes |= deletes;

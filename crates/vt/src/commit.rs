@@ -9,19 +9,22 @@
 //! Long runs of puts go to their zone at once, and the log holds where they are: see
 //! [`crate::direct`].
 
+mod divided;
 mod room;
 mod streak;
+mod trees;
 
 use crate::VtError;
 use crate::buffer::{Buffer, TABLE_OVERHEAD_BYTES};
 use crate::compaction::Pressure;
-use crate::direct::{Direct, DirectRun, Part, Puts, divide};
+use crate::direct::{Direct, DirectRun, Puts, divide};
 use crate::entry::{EntryRef, Op, RangeDelete};
 use crate::memtable::Memtable;
 use crate::store::{Committer, Store, Worker};
 use crate::table::{NewTable, TableWriter, WrittenBlocks};
 use crate::version::Version;
-use std::collections::BTreeSet;
+use crate::view::View;
+use divided::{Divided, Parts};
 use std::sync::Arc;
 use std::time::Duration;
 use stitch_base::sync::MutexGuard;
@@ -33,6 +36,7 @@ use stitch_kv::{
     Batch, CommitOptions, KvError, Limits, Message, Messages, SpaceClass, TreeOptions,
 };
 use stitch_volume::{PAGE_BYTES, Stream, VolumeError};
+pub(crate) use trees::BatchTrees;
 
 /// Longest key, in bytes.
 pub(crate) const KEY_BYTES_MAX: u64 = 4 << 10;
@@ -47,67 +51,13 @@ const VALUE_BLOCK_OVERHEAD_BYTES: u64 = 512 + 64;
 
 /// What a batch amounts to.
 struct Tally {
-    trees: BTreeSet<TreeId>,
+    trees: BatchTrees,
     data_bytes: u64,
     has_deletes: bool,
     /// Bytes that value blocks will take beyond what is put.
     overhead_bytes: u64,
     /// Bytes of value blocks that are a page each: they need no long run.
     page_bytes: u64,
-}
-
-/// A batch in the form in which it is applied.
-struct Divided {
-    parts: Vec<Part>,
-    /// Bytes of the messages that go into the log and the memtable.
-    logged_bytes: u64,
-    /// How many these are.
-    logged_count: u64,
-    /// Bytes of the others.
-    direct_bytes: u64,
-    /// Of these, bytes that go on with no streak.
-    run_bytes: u64,
-}
-
-impl Divided {
-    /// Everything goes through the log.
-    fn whole(batch: &Batch) -> Self {
-        let bytes = 0..batch.as_bytes().len();
-        let count = batch.count() as u64;
-        let direct = None;
-        Self::of(
-            batch,
-            vec![Part {
-                bytes,
-                count,
-                direct,
-            }],
-        )
-    }
-
-    fn of(batch: &Batch, parts: Vec<Part>) -> Self {
-        let bytes = batch.as_bytes();
-        let logged = || parts.iter().filter(|part| part.direct.is_none());
-        let logged_bytes = logged().map(|part| part.bytes.len() as u64).sum();
-        let is_run = |part: &&Part| part.direct.is_some_and(|direct| direct.streak.is_none());
-        let runs = parts.iter().filter(is_run);
-        Self {
-            run_bytes: runs.map(|part| part.bytes.len() as u64).sum(),
-            logged_bytes,
-            logged_count: logged().map(|part| part.count).sum(),
-            direct_bytes: bytes.len() as u64 - logged_bytes,
-            parts,
-        }
-    }
-
-    /// Most that the log record takes: index entries are short beside the values.
-    fn record_bytes_max(&self) -> u64 {
-        HEAD_BYTES as u64 + self.logged_bytes + self.index_bytes_max()
-    }
-
-    fn index_bytes_max(&self) -> u64 {
-        self.direct_bytes / 2
-    }
 }
 
 impl Store {
@@ -131,7 +81,8 @@ impl Store {
     /// As [`stitch_kv::Engine::commit`].
     pub(crate) fn commit(&self, batch: &Batch, options: CommitOptions) -> Result<Seqno, KvError> {
         self.check_writable()?;
-        let tally = self.tally(batch)?;
+        let view = self.views.get();
+        let tally = self.tally(batch, &view.version)?;
         if batch.is_empty() {
             if options.sync {
                 self.sync()?;
@@ -139,7 +90,7 @@ impl Store {
             return Ok(Seqno(self.visible.load(Ordering::Acquire)));
         }
         self.level0.set_quiet(false);
-        self.slow_down(batch.as_bytes().len() as u64);
+        self.slow_down(batch.as_bytes().len() as u64, view);
         let (seqno, end) = self.apply(batch, &tally, options)?;
         self.counters.commits.add(1);
         self.counters.put_messages.add(batch.count() as u64);
@@ -160,18 +111,17 @@ impl Store {
     }
 
     /// Checks everything that can be checked without a lock.
-    fn tally(&self, batch: &Batch) -> Result<Tally, KvError> {
+    fn tally(&self, batch: &Batch, version: &Version) -> Result<Tally, KvError> {
         let limits = self.limits();
         let batch_bytes = batch.as_bytes().len() as u64;
         within("batch", batch_bytes, limits.batch_bytes_max)?;
         let mut tally = Tally {
-            trees: BTreeSet::new(),
+            trees: BatchTrees::new(),
             data_bytes: 0,
             has_deletes: false,
             overhead_bytes: 0,
             page_bytes: 0,
         };
-        let version = self.version();
         let (mut longest_key, mut longest_operand) = (0, 0);
         for (tree, message) in batch.messages() {
             within("key", message.key().len() as u64, limits.key_bytes_max)?;
@@ -205,7 +155,7 @@ impl Store {
                 message,
                 Message::Delete { .. } | Message::DeleteRange { .. }
             );
-            if is_value_block(&version, tree, &message) {
+            if is_value_block(version, tree, &message) {
                 tally.overhead_bytes += key_bytes + VALUE_BLOCK_OVERHEAD_BYTES;
                 if value_block_bytes(operand.len() as u64) == PAGE_BYTES {
                     tally.page_bytes += operand.len() as u64;
@@ -217,11 +167,13 @@ impl Store {
         Ok(tally)
     }
 
-    fn slow_down(&self, bytes: u64) {
+    /// Takes the view, so that nothing is held while a commit waits.
+    fn slow_down(&self, bytes: u64, view: Arc<View>) {
         if !self.options.background {
             return;
         }
-        let delay = self.pace.delay(bytes, &self.views.get(), &self.sizes);
+        let delay = self.pace.delay(bytes, &view, &self.sizes);
+        drop(view);
         if !delay.is_zero() {
             self.options.clock.sleep(delay);
             let us = u64::try_from(delay.as_micros()).unwrap_or(u64::MAX);
@@ -241,13 +193,12 @@ impl Store {
         let mut divided = self.divided(&mut committer, batch, tally, options);
         loop {
             if let Some(gone) = tally.trees.iter().find(|t| !committer.trees.contains(t)) {
-                return Err(KvError::NoTree(*gone));
+                return Err(KvError::NoTree(gone));
             }
             if divided.run_bytes > 0 && !self.has_direct_room(divided.run_bytes, class) {
                 divided = Divided::whole(batch);
             }
-            self.make_room(&mut committer, divided.logged_bytes)?;
-            let active = Arc::clone(self.views.get().active());
+            let active = self.make_room(&mut committer, divided.logged_bytes)?;
             let promised = self.promise(&mut committer, &active, &divided, tally, class)?;
             let Some(room) = promised else {
                 continue;
@@ -308,7 +259,7 @@ impl Store {
             let (streak, before) = committer.streaks.follow(puts, memtable)?;
             (before >= bytes_min).then_some(streak)
         };
-        Divided::of(batch, divide(bytes, bytes_min, &mut follow))
+        Divided::of(batch, Parts::Some(divide(bytes, bytes_min, &mut follow)))
     }
 
     /// Parts gaps that the batch puts something into, and follows rows of deletes.
@@ -349,9 +300,12 @@ impl Store {
         (first, class): (Seqno, SpaceClass),
     ) -> Result<Vec<WrittenBlocks>, VtError> {
         let mut runs = Vec::new();
+        if divided.direct_bytes == 0 {
+            return Ok(runs);
+        }
         let mut seqno = first;
         let version = self.version();
-        for part in &divided.parts {
+        for part in divided.parts.iter() {
             let messages = &batch.as_bytes()[part.bytes.clone()];
             match part.direct {
                 Some(Direct {
@@ -404,6 +358,9 @@ impl Store {
         runs: &[WrittenBlocks],
     ) -> Result<Lsn, VolumeError> {
         let head = logged_commit::head(first);
+        if let Parts::Whole(_) = divided.parts {
+            return self.append(&[&head, batch.as_bytes()], divided);
+        }
         let mut items: Vec<Vec<u8>> = Vec::with_capacity(runs.len());
         let directs = divided
             .parts
@@ -418,15 +375,20 @@ impl Store {
         let mut items = items.iter();
         let mut pieces: Vec<&[u8]> = Vec::with_capacity(divided.parts.len() + 1);
         pieces.push(&head);
-        for part in &divided.parts {
+        for part in divided.parts.iter() {
             pieces.push(match part.direct {
                 Some(_) => items.next().expect("each run has an item"),
                 None => &batch.as_bytes()[part.bytes.clone()],
             });
         }
+        self.append(&pieces, divided)
+    }
+
+    /// Appends a record to the log.
+    fn append(&self, pieces: &[&[u8]], divided: &Divided) -> Result<Lsn, VolumeError> {
         let bytes: u64 = pieces.iter().map(|piece| piece.len() as u64).sum();
         debug_assert!(bytes <= divided.record_bytes_max(), "as was foreseen");
-        let end = self.volume.log().append(&pieces)?;
+        let end = self.volume.log().append(pieces)?;
         self.counters.log_bytes.add(bytes);
         Ok(end)
     }
@@ -457,7 +419,7 @@ impl Store {
     ) -> Seqno {
         let mut seqno = first;
         let mut runs = runs.into_iter();
-        for part in &divided.parts {
+        for part in divided.parts.iter() {
             if let Some(direct) = part.direct {
                 let entries = runs.next().expect("each run was written").keep();
                 let run = DirectRun::new(&self.volume, &self.cache, direct.tree, entries);

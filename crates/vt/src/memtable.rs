@@ -182,6 +182,19 @@ impl Memtable {
         }
     }
 
+    /// The newest range delete over a key that is not newer than `max_seqno`.
+    pub(crate) fn newest_covering(
+        &self,
+        tree: TreeId,
+        key: &[u8],
+        max_seqno: Seqno,
+    ) -> Option<Seqno> {
+        if !self.has_range_deletes.load(Ordering::Acquire) {
+            return None;
+        }
+        self.range_deletes(tree).newest_covering(key, max_seqno)
+    }
+
     /// Range deletes of a tree.
     pub(crate) fn range_deletes(&self, tree: TreeId) -> Arc<RangeDeletes> {
         if self.has_range_deletes.load(Ordering::Acquire)

@@ -11,7 +11,7 @@
 
 use crate::VtError;
 use crate::buffer::{Buffer, Room};
-use crate::commit::insert_message;
+use crate::commit::{BatchTrees, insert_message};
 use crate::direct::DirectRun;
 use crate::instances::Peers;
 use crate::memtable::Memtable;
@@ -20,7 +20,7 @@ use crate::store::Store;
 use crate::version::{TreeVersion, Version, VersionBuilder, extents};
 use crate::view::View;
 use std::cell::OnceCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use stitch_base::sync::atomic::Ordering;
 use stitch_base::{ErrorKind, Lsn, Seqno, TreeId};
@@ -134,7 +134,7 @@ impl Store {
         }
         let mut replayed = Replayed {
             next: first,
-            trees: BTreeSet::new(),
+            trees: BatchTrees::new(),
             has_deletes: false,
         };
         let mut runs = runs.into_iter();
@@ -250,7 +250,7 @@ impl Store {
 struct Replayed {
     /// The sequence number after it.
     next: Seqno,
-    trees: BTreeSet<TreeId>,
+    trees: BatchTrees,
     has_deletes: bool,
 }
 

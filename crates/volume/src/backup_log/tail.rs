@@ -78,12 +78,34 @@ impl Tail {
         lsn: Lsn,
         pieces: &[&[u8]],
     ) -> Result<(), VolumeError> {
+        let (first, last) = pages_of(ring, lsn, bytes_of(pieces));
+        if first == last {
+            return self.write_in_page(ring, lsn, pieces);
+        }
         let later = self.write_over(ring, lsn, pieces)?;
         self.page = later.or(self.page.take());
         let (page, bytes) = self.page.as_mut().expect("just written");
         let end = usize_from(lsn.0 + bytes_of(pieces) - page.0);
         let begin = usize_from(lsn.0.max(page.0) - page.0);
         copy_end(pieces, &mut bytes[begin..end]);
+        Ok(())
+    }
+
+    /// As [`Self::write`], of less than a page: the page in memory takes the pieces, and is written. If that
+    /// fails nothing is written any more, so it does not matter that it was not.
+    fn write_in_page(
+        &mut self,
+        ring: &Ring<'_>,
+        lsn: Lsn,
+        pieces: &[&[u8]],
+    ) -> Result<(), VolumeError> {
+        self.hold(ring, page_of(lsn))?;
+        let (page, bytes) = self.page.as_mut().expect("just read");
+        let begin = usize_from(lsn.0 - page.0);
+        let len = bytes_of(pieces);
+        copy_end(pieces, &mut bytes[begin..begin + usize_from(len)]);
+        ring.core.write(ring.addr(*page), &[&bytes[..]])?;
+        self.padding_bytes += PAGE_BYTES - len;
         Ok(())
     }
 
@@ -97,12 +119,7 @@ impl Tail {
     ) -> Result<Option<(Lsn, Page)>, VolumeError> {
         let len = bytes_of(pieces);
         let end = lsn.0 + len;
-        assert!(len > 0, "something is written");
-        assert!(
-            lsn.0 % ring.len_bytes + len <= ring.len_bytes,
-            "records do not straddle"
-        );
-        let (first, last) = (page_of(lsn), page_of(Lsn(end - 1)));
+        let (first, last) = pages_of(ring, lsn, len);
         self.hold(ring, first)?;
         let (_, before) = self.page.as_ref().expect("just read");
         let later = match last == first {
@@ -110,12 +127,12 @@ impl Tail {
             false => Some((last, ring.next(last)?)),
         };
         let after = later.as_ref().map_or(before, |(_, bytes)| bytes);
-        let mut all = Vec::with_capacity(pieces.len() + 2);
-        all.push(&before[..usize_from(lsn.0 - first.0)]);
-        all.extend_from_slice(pieces);
-        all.push(&after[usize_from(end - last.0)..]);
-        ring.core.write(ring.addr(first), &all)?;
-        self.padding_bytes += bytes_of(&all) - len;
+        let before = &before[..usize_from(lsn.0 - first.0)];
+        let after = &after[usize_from(end - last.0)..];
+        between(before, pieces, after, |all| {
+            ring.core.write(ring.addr(first), all)
+        })?;
+        self.padding_bytes += (before.len() + after.len()) as u64;
         Ok(later)
     }
 
@@ -138,8 +155,41 @@ impl Tail {
     }
 }
 
+/// The first and the last page of `len` bytes at `lsn`.
+fn pages_of(ring: &Ring<'_>, lsn: Lsn, len: u64) -> (Lsn, Lsn) {
+    assert!(len > 0, "something is written");
+    assert!(
+        lsn.0 % ring.len_bytes + len <= ring.len_bytes,
+        "records do not straddle"
+    );
+    (page_of(lsn), page_of(Lsn(lsn.0 + len - 1)))
+}
+
 fn bytes_of(pieces: &[&[u8]]) -> u64 {
     pieces.iter().map(|piece| piece.len() as u64).sum()
+}
+
+/// Does something with `pieces` between two others. A few of them take no memory.
+pub(super) fn between<T>(
+    first: &[u8],
+    pieces: &[&[u8]],
+    last: &[u8],
+    use_all: impl FnOnce(&[&[u8]]) -> T,
+) -> T {
+    const FEW: usize = 8;
+    let count = pieces.len() + 2;
+    let mut few = [&[][..]; FEW];
+    let mut many = Vec::new();
+    let all = if count <= FEW {
+        &mut few[..count]
+    } else {
+        many.resize(count, &[][..]);
+        &mut many[..]
+    };
+    all[0] = first;
+    all[1..count - 1].copy_from_slice(pieces);
+    all[count - 1] = last;
+    use_all(all)
 }
 
 /// Where the page of a position begins.

@@ -5,6 +5,7 @@ use crate::VtError;
 use crate::buffer::{Buffer, Room, TABLE_OVERHEAD_BYTES};
 use crate::options::SEALED_COUNT_MAX;
 use crate::store::{Committer, Store};
+use std::sync::Arc;
 use stitch_base::sync::MutexGuard;
 use stitch_kv::{KvError, SpaceClass};
 use stitch_volume::Class;
@@ -76,13 +77,13 @@ impl Store {
         Ok(Some(used))
     }
 
-    /// Makes room for a batch in the active memtable: seals it if it is full, and waits while too
-    /// many sealed ones wait.
+    /// Makes room for a batch in the active memtable, which it answers: seals it if it is full, and waits
+    /// while too many sealed ones wait.
     pub(super) fn make_room(
         &self,
         committer: &mut MutexGuard<'_, Committer>,
         batch_bytes: u64,
-    ) -> Result<(), VtError> {
+    ) -> Result<Arc<Buffer>, VtError> {
         loop {
             self.check_writable()?;
             let view = self.views.get();
@@ -91,7 +92,8 @@ impl Store {
             let is_full =
                 active.is_full_for(batch_bytes, &self.sizes) || log_bytes > self.sizes.log_share;
             if !is_full || active.is_empty() {
-                return Ok(());
+                // Not the view: it holds space, which the commit may have to wait for.
+                return Ok(Arc::clone(active));
             }
             if view.sealed_count() < SEALED_COUNT_MAX {
                 drop(view);

@@ -9,12 +9,13 @@
 //! Of entries that are no upserts the writer may note something; readers do not look at that.
 //!
 //! A search that comes to a node waits for memory, most of the time. So the fixed part ends with what
-//! nearly always decides, the tree and the first eight bytes of the key as a number, next to the links;
+//! nearly always decides, the tree and the first bytes of the key as a number (`prefix`), next to the links;
 //! and the memory of the node after the next is asked for while the next is compared.
 //!
 //! Inserts remember where they were (`Splice`): the next key looks there first, and climbs only as
 //! far as it must. Keys that come in order cost a few comparisons. Other keys begin at a signpost
-//! (`posts`) on a middle level; only what is taller than that is searched from the top.
+//! (`posts`) on a middle level; only what is taller than that is searched from the top. For a key that is
+//! upserted again and again that is the one of the last time (`Again`), which is seen at a glance.
 //!
 //! Paper: Pugh, *Skip Lists: A Probabilistic Alternative to Balanced Trees*, 1990.
 #![expect(
@@ -24,9 +25,9 @@
 
 use super::arena::Arena;
 use super::chunks::Chunks;
-use super::posts::Posts;
+use super::posts::{Front, Posts};
 use crate::entry::{EntryRef, Op};
-use crate::prefix::{PREFIX_BYTES, prefix_of};
+use crate::prefix::prefix_of;
 use std::cmp::Ordering;
 use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
@@ -42,6 +43,8 @@ const HEIGHT_MAX: usize = 12;
 const BRANCHING: u64 = 4;
 /// An insert looks near the one before it on so many levels. Beyond them it begins at a signpost.
 const CLIMB_MAX: usize = 3;
+/// Of so many keys that were upserted lately it is remembered where they are.
+const AGAIN_COUNT: usize = 8;
 /// Nodes on this level, one in sixteen, have signposts: few enough for the processor's caches.
 const POST_LEVEL: usize = 2;
 
@@ -81,7 +84,7 @@ pub(super) struct Position<'a> {
 /// A position that nodes are compared with.
 struct Sought<'a> {
     /// The tree and the prefix of the key.
-    front: (u32, u64),
+    front: Front,
     key: &'a [u8],
     seqno: u64,
 }
@@ -96,16 +99,6 @@ impl<'a> Sought<'a> {
     }
 }
 
-/// The order of two keys with the same prefix. Where one of them is no longer than that, the other
-/// has zeros there, so the shorter one comes first.
-fn cmp_behind_prefix(a: &[u8], b: &[u8]) -> Ordering {
-    debug_assert_eq!(prefix_of(a), prefix_of(b), "the prefix does not tell");
-    match (a.get(PREFIX_BYTES..), b.get(PREFIX_BYTES..)) {
-        (Some(a), Some(b)) => a.cmp(b),
-        _ => a.len().cmp(&b.len()),
-    }
-}
-
 /// Asks for the memory of a node before it is needed.
 fn prefetch(node: *const Node) {
     #[cfg(target_arch = "x86_64")]
@@ -113,7 +106,7 @@ fn prefetch(node: *const Node) {
     unsafe {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         let links = node.cast::<i8>().wrapping_add(TOWER_AT);
-        _mm_prefetch::<_MM_HINT_T0>(links.wrapping_sub(PREFIX_BYTES));
+        _mm_prefetch::<_MM_HINT_T0>(links.wrapping_sub(size_of::<u64>()));
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = node;
@@ -181,7 +174,7 @@ impl<'a> NodeRef<'a> {
         let node = self.node();
         let fronts = (node.tree, node.prefix).cmp(&at.front);
         fronts.then_with(|| {
-            let keys = cmp_behind_prefix(self.key(), at.key);
+            let keys = self.key().cmp(at.key);
             keys.then_with(|| at.seqno.cmp(&node.seqno))
         })
     }
@@ -225,6 +218,20 @@ impl<'a> NodeRef<'a> {
     }
 }
 
+/// Where a key stands that was upserted lately.
+#[derive(Clone, Copy)]
+struct Again {
+    front: Front,
+    /// A node of [`POST_LEVEL`] before it: the last one, unless others were linked in since.
+    before: *mut Node,
+}
+
+/// The slot that a key with this front has.
+fn slot_of((tree, prefix): Front) -> usize {
+    let mixed = (prefix ^ u64::from(tree)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    usize::from(mixed.to_be_bytes()[0]) % AGAIN_COUNT
+}
+
 /// What only the writer uses.
 struct Writer {
     arena: Arena,
@@ -233,6 +240,8 @@ struct Writer {
     splice: [*mut Node; HEIGHT_MAX],
     /// Levels on which the splice is that: all, or those up to that of the signposts.
     spliced: usize,
+    /// Keys that were upserted lately, each in the one slot that its front names.
+    again: [Again; AGAIN_COUNT],
     /// The nodes of [`POST_LEVEL`].
     posts: Posts<*mut Node>,
 }
@@ -277,6 +286,10 @@ impl SkipList {
                 rng: Rng::new(0x5717_c4f5),
                 splice: [head; HEIGHT_MAX],
                 spliced: HEIGHT_MAX,
+                again: [Again {
+                    front: (0, 0),
+                    before: head,
+                }; AGAIN_COUNT],
                 posts: Posts::new(),
             }),
         }
@@ -323,6 +336,12 @@ impl SkipList {
         };
         let sought = Sought::new(&at);
         self.move_splice(writer, &sought, height);
+        if entry.kind == UPSERT {
+            writer.again[slot_of(sought.front)] = Again {
+                front: sought.front,
+                before: writer.splice[POST_LEVEL],
+            };
+        }
         let node = new_node(&mut writer.arena, tree, entry, height);
         // SAFETY: the node was just filled in.
         let new = unsafe { NodeRef::new(node) }.expect("a node was made");
@@ -391,6 +410,7 @@ impl SkipList {
         let Writer {
             splice,
             spliced,
+            again,
             posts,
             ..
         } = writer;
@@ -409,8 +429,13 @@ impl SkipList {
         let (mut before, levels) = match first_fit {
             Some(level) => (node(splice[level]), level),
             None if height <= POST_LEVEL + 1 => {
-                let post = posts.last_before(at.front, |other| is_before(other, at));
-                splice[POST_LEVEL] = post.unwrap_or(self.head);
+                let Again { front, before } = again[slot_of(at.front)];
+                splice[POST_LEVEL] = if front == at.front && fits(before, POST_LEVEL) {
+                    before
+                } else {
+                    let post = posts.last_before(at.front, |other| is_before(other, at));
+                    post.unwrap_or(self.head)
+                };
                 *spliced = POST_LEVEL + 1;
                 debug_assert!(fits(splice[POST_LEVEL], POST_LEVEL), "all have one");
                 (node(splice[POST_LEVEL]), POST_LEVEL)

@@ -329,7 +329,7 @@ proptest! {
     }
 }
 
-/// Most keys of the file system begin alike, and many come in rows.
+/// Most keys of the file system begin alike, many come in rows, and some are upserted again and again.
 #[test]
 fn lists_of_any_shape_are_in_order() {
     let mut rng = stitch_base::random::Rng::new(7);
@@ -350,6 +350,8 @@ fn lists_of_any_shape_are_in_order() {
             } else {
                 b"all alike".to_vec()
             };
+            let is_busy = rng.one_in(4);
+            let number = if is_busy { random % 12 * 400 } else { number };
             key.extend((number % 5000).to_be_bytes());
             if rng.one_in(3) {
                 memtable.around(TREE, &(random % 5000).to_be_bytes());
@@ -361,19 +363,30 @@ fn lists_of_any_shape_are_in_order() {
                 let is_new = found.is_none_or(|(found, _)| *found != key);
                 assert_eq!(around.is_new, is_new);
             }
-            memtable.insert(TREE, &put(&key, seqno, b""));
+            let op = match is_busy {
+                true => Op::Upsert {
+                    function: 1,
+                    delta: b"",
+                },
+                false => Op::Put(b""),
+            };
+            let entry = put(&key, seqno, b"");
+            memtable.insert(TREE, &EntryRef { op, ..entry });
             model.insert((key, Reverse(seqno)));
         }
+        let place = |entry: Option<EntryRef<'_>>| entry.map(|e| (e.key.to_vec(), e.seqno));
         let mut iter = memtable.iter(TREE);
         iter.seek(b"", Seqno(u64::MAX)).unwrap();
         for (key, Reverse(seqno)) in &model {
-            assert_eq!(iter.current(), Some(put(key, *seqno, b"")), "shape {shape}");
+            let expected = Some((key.clone(), Seqno(*seqno)));
+            assert_eq!(place(iter.current()), expected, "shape {shape}");
             iter.next().unwrap();
         }
         assert_eq!(iter.current(), None);
         for (key, Reverse(seqno)) in model.iter().step_by(7) {
             iter.seek(key, Seqno(*seqno)).unwrap();
-            assert_eq!(iter.current(), Some(put(key, *seqno, b"")), "shape {shape}");
+            let expected = Some((key.clone(), Seqno(*seqno)));
+            assert_eq!(place(iter.current()), expected, "shape {shape}");
         }
     }
 }

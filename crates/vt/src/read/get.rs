@@ -19,12 +19,16 @@ struct Lookup<'a> {
     key: &'a [u8],
     /// The newest write that the reader sees.
     seqno: Seqno,
-    /// What an earlier read has folded: it stands for all writes up to its own.
+    /// Asks what an earlier read has folded; none once it was asked, which the first upsert does.
+    ask: Option<&'a dyn Fn() -> Option<Folded>>,
+    /// What an earlier read has folded: it stands for all writes up to its own, which is an upsert.
     folded: Option<Folded>,
     /// The newest range delete over the key, of the sources so far.
     hidden_by: Option<Seqno>,
-    /// Upserts found so far, newest first.
-    upserts: Vec<(u32, Vec<u8>)>,
+    /// Upserts found so far, newest first: their functions, and where their deltas end.
+    upserts: Vec<(u32, usize)>,
+    /// The deltas.
+    deltas: Vec<u8>,
     /// The newest of them.
     newest: Option<Seqno>,
     /// What they are over, when it is known.
@@ -47,6 +51,11 @@ impl Lookup<'_> {
     /// Takes the next older version.
     fn visit(&mut self, entry: &EntryRef<'_>, owner: Option<&Bytes>) -> ControlFlow<()> {
         debug_assert!(entry.seqno <= self.seqno, "newer versions are not seen");
+        if matches!(entry.op, Op::Upsert { .. })
+            && let Some(ask) = self.ask.take()
+        {
+            self.folded = ask();
+        }
         if let Some(folded) = self.folded()
             && entry.seqno <= folded.seqno
         {
@@ -61,7 +70,8 @@ impl Lookup<'_> {
             Op::Put(value) => self.base = Some(Some(to_bytes(value, owner))),
             Op::Delete => self.base = Some(None),
             Op::Upsert { function, delta } => {
-                self.upserts.push((function, delta.to_vec()));
+                self.deltas.extend_from_slice(delta);
+                self.upserts.push((function, self.deltas.len()));
                 self.newest = self.newest.max(Some(entry.seqno));
                 return ControlFlow::Continue(());
             }
@@ -74,6 +84,18 @@ impl Lookup<'_> {
         if self.base.is_none() && self.hidden_by.is_some() {
             self.base = Some(self.folded().and_then(|folded| folded.value.clone()));
         }
+    }
+
+    /// Upserts and their deltas, oldest first.
+    fn deltas(&self) -> impl Iterator<Item = (u32, &[u8])> {
+        let delta = |index: usize| {
+            let (function, end) = self.upserts[index];
+            let start = index
+                .checked_sub(1)
+                .map_or(0, |newer| self.upserts[newer].1);
+            (function, &self.deltas[start..end])
+        };
+        (0..self.upserts.len()).rev().map(delta)
     }
 
     /// After the last source.
@@ -92,12 +114,15 @@ impl Store {
         key: &[u8],
         seqno: Seqno,
     ) -> Result<Option<Bytes>, VtError> {
+        let ask = || self.folded_value(view, tree, key, seqno);
         let mut lookup = Lookup {
             key,
             seqno,
-            folded: self.folded_value(view, tree, key, seqno),
+            ask: Some(&ask),
+            folded: None,
             hidden_by: None,
             upserts: Vec::new(),
+            deltas: Vec::new(),
             newest: None,
             base: None,
         };
@@ -106,9 +131,8 @@ impl Store {
         let Some(newest) = lookup.newest else {
             return Ok(base);
         };
-        let deltas = lookup.upserts.iter().rev();
-        let deltas = deltas.map(|(function, delta)| (*function, delta.as_slice()));
-        let value = fold::fold(&self.options.upserts, key, base.as_deref(), deltas)?;
+        let upserts = &self.options.upserts;
+        let value = fold::fold(upserts, key, base.as_deref(), lookup.deltas())?;
         let value = value.map(Bytes::from);
         if lookup.upserts.len() >= CHAIN_COUNT_MIN {
             // The newest write seen, not the newest visible one: the view may be older than that.
@@ -127,11 +151,7 @@ impl Store {
     fn search(&self, view: &View, tree: TreeId, lookup: &mut Lookup<'_>) -> Result<(), VtError> {
         for buffer in &view.buffers {
             let memtable = &buffer.memtable;
-            lookup.hide(
-                memtable
-                    .range_deletes(tree)
-                    .newest_covering(lookup.key, lookup.seqno),
-            );
+            lookup.hide(memtable.newest_covering(tree, lookup.key, lookup.seqno));
             self.search_buffer(buffer, tree, lookup)?;
             lookup.end_source();
             if lookup.base.is_some() {
