@@ -6,4 +6,4 @@
 mod bits;
 mod quotient;
 
-pub use quotient::{FilterError, QuotientFilter, QuotientFilterRef};
+pub use quotient::{FilterError, Precision, QuotientFilter, QuotientFilterRef};

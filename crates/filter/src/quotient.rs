@@ -6,7 +6,7 @@
 //! ascending order within their run.
 //!
 //! ```text
-//! byte 0          r, always 7
+//! byte 0          r: 7 or 12
 //! 2n bits         for each quotient: one 1 bit for each key of its run, then a 0 bit
 //! n * r bits      the remainders
 //! padding         zero bits up to a whole byte
@@ -17,8 +17,8 @@
 //! compares one remainder on average.
 //!
 //! - A key that was added is always found.
-//! - Another key is found with a probability of at most `2^-r` (0.78 %).
-//! - Size is `r + 2` = 9 bits per key, plus the first byte.
+//! - Another key is found with a probability of at most `2^-r`: see [`Precision`].
+//! - Size is `r + 2` bits per key, plus the first byte.
 //!
 //! Paper: Bender et al., "Don't Thrash: How to Cache Your Hash on Flash", 2012; and its use in
 //! Shetty et al., "Building Workload-Independent Storage with VT-Trees", 2013, section 3.1.
@@ -31,18 +31,47 @@ use stitch_base::ErrorKind;
 
 use crate::bits::{self, BitWriter};
 
-/// Bits of a fingerprint below the quotient.
-const REMAINDER_BITS: u8 = 7;
 /// Bits per key beside the remainder.
 const METADATA_BITS: u8 = 2;
-/// Bits per key. From 8 on, the length in bytes determines the number of keys.
-const KEY_BITS: usize = (REMAINDER_BITS + METADATA_BITS) as usize;
 /// Bytes before the bit string.
 const HEADER_BYTES: usize = 1;
 /// Largest number of keys in one filter.
 const KEY_COUNT_MAX: usize = 1 << 24;
 
-const _: () = assert!(KEY_BITS >= 8);
+/// How seldom a filter is wrong, and what that costs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Precision {
+    /// 9 bits per key; wrong for 0.78 % of other keys.
+    #[default]
+    Normal,
+    /// 14 bits per key; wrong for 0.024 % of other keys. Since format 2.2.
+    High,
+}
+
+impl Precision {
+    /// Bits of a fingerprint below the quotient, as the first byte says. Do not renumber.
+    const fn remainder_bits(self) -> u8 {
+        match self {
+            Self::Normal => 7,
+            Self::High => 12,
+        }
+    }
+
+    const fn from_remainder_bits(bits: u8) -> Option<Self> {
+        match bits {
+            7 => Some(Self::Normal),
+            12 => Some(Self::High),
+            _ => None,
+        }
+    }
+
+    /// Bits per key. From 8 on, the length in bytes determines the number of keys.
+    const fn key_bits(self) -> usize {
+        (self.remainder_bits() + METADATA_BITS) as usize
+    }
+}
+
+const _: () = assert!(Precision::Normal.key_bits() >= 8);
 
 /// Why bytes are not a filter.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -71,18 +100,19 @@ impl FilterError {
 }
 
 /// A hash's quotient, below `key_count`, and remainder. Keeps the order of hashes.
-fn split(hash: u64, key_count: usize) -> (usize, u64) {
+fn split(hash: u64, key_count: usize, precision: Precision) -> (usize, u64) {
     debug_assert!(0 < key_count && key_count <= KEY_COUNT_MAX);
-    let range = (key_count as u128) << REMAINDER_BITS;
+    let width = precision.remainder_bits();
+    let range = (key_count as u128) << width;
     let fingerprint = ((u128::from(hash) * range) >> 64) as u64;
-    let quotient = (fingerprint >> REMAINDER_BITS) as usize;
+    let quotient = (fingerprint >> width) as usize;
     debug_assert!(quotient < key_count);
-    (quotient, fingerprint & ((1 << REMAINDER_BITS) - 1))
+    (quotient, fingerprint & ((1 << width) - 1))
 }
 
 /// Bytes of a filter of `key_count` keys.
-fn len_bytes(key_count: usize) -> usize {
-    HEADER_BYTES + (key_count * KEY_BITS).div_ceil(8)
+const fn len_bytes(key_count: usize, precision: Precision) -> usize {
+    HEADER_BYTES + (key_count * precision.key_bits()).div_ceil(8)
 }
 
 /// Builds serialised quotient filters.
@@ -92,36 +122,37 @@ pub struct QuotientFilter;
 impl QuotientFilter {
     /// Appends to `out` a filter of `hashes`, which it sorts and frees of duplicates.
     ///
-    /// The hashes must be of good quality in their high bits. The filter is a byte string of
-    /// `1 + 9 * n / 8` bytes, rounded up.
+    /// The hashes must be of good quality in their high bits. The filter of `n` keys is a byte string
+    /// of `1 + 9 * n / 8` bytes, rounded up; with [`Precision::High`], of `1 + 14 * n / 8`.
     ///
     /// # Panics
     ///
     /// With more than 2^24 distinct hashes.
-    pub fn build(hashes: &mut Vec<u64>, out: &mut Vec<u8>) {
+    pub fn build(hashes: &mut Vec<u64>, precision: Precision, out: &mut Vec<u8>) {
         hashes.sort_unstable();
         hashes.dedup();
         let key_count = hashes.len();
         assert!(key_count <= KEY_COUNT_MAX, "too many keys for one filter");
 
         let start = out.len();
-        out.reserve(len_bytes(key_count));
-        out.push(REMAINDER_BITS);
+        out.reserve(len_bytes(key_count, precision));
+        let width = precision.remainder_bits();
+        out.push(width);
         let mut writer = BitWriter::new(out);
-        write_runs(&mut writer, hashes);
+        write_runs(&mut writer, hashes, precision);
         for &hash in hashes.iter() {
-            writer.push(split(hash, key_count).1, u32::from(REMAINDER_BITS));
+            writer.push(split(hash, key_count, precision).1, u32::from(width));
         }
         writer.finish();
-        debug_assert_eq!(out.len() - start, len_bytes(key_count));
+        debug_assert_eq!(out.len() - start, len_bytes(key_count, precision));
     }
 }
 
 /// Writes the run lengths in unary: for each quotient, a one per key and a closing zero.
-fn write_runs(writer: &mut BitWriter<'_>, hashes: &[u64]) {
+fn write_runs(writer: &mut BitWriter<'_>, hashes: &[u64], precision: Precision) {
     let mut open_quotient = 0;
     for &hash in hashes {
-        let (quotient, _) = split(hash, hashes.len());
+        let (quotient, _) = split(hash, hashes.len(), precision);
         debug_assert!(open_quotient <= quotient);
         for _ in open_quotient..quotient {
             writer.push(0, 1);
@@ -139,6 +170,7 @@ fn write_runs(writer: &mut BitWriter<'_>, hashes: &[u64]) {
 pub struct QuotientFilterRef<'a> {
     bits: &'a [u8],
     key_count: usize,
+    precision: Precision,
 }
 
 impl<'a> QuotientFilterRef<'a> {
@@ -160,15 +192,19 @@ impl<'a> QuotientFilterRef<'a> {
                 found: 0,
             });
         };
-        if remainder_bits != REMAINDER_BITS {
+        let Some(precision) = Precision::from_remainder_bits(remainder_bits) else {
             return Err(FilterError::Corrupt {
                 what: "number of remainder bits",
-                expected: usize::from(REMAINDER_BITS),
+                expected: usize::from(Precision::Normal.remainder_bits()),
                 found: usize::from(remainder_bits),
             });
-        }
-        let key_count = bits.len() * 8 / KEY_BITS;
-        let filter = Self { bits, key_count };
+        };
+        let key_count = bits.len() * 8 / precision.key_bits();
+        let filter = Self {
+            bits,
+            key_count,
+            precision,
+        };
         filter.check_layout()?;
         Ok(filter)
     }
@@ -184,7 +220,7 @@ impl<'a> QuotientFilterRef<'a> {
             });
         }
         let found = HEADER_BYTES + self.bits.len();
-        let expected = len_bytes(self.key_count);
+        let expected = len_bytes(self.key_count, self.precision);
         if found != expected {
             return Err(FilterError::Corrupt {
                 what: "length",
@@ -201,7 +237,7 @@ impl<'a> QuotientFilterRef<'a> {
                 found,
             });
         }
-        let used = self.key_count * KEY_BITS;
+        let used = self.key_count * self.precision.key_bits();
         let unused = u32::try_from(self.bits.len() * 8 - used).unwrap_or(u32::MAX);
         debug_assert!(unused < 8);
         let padding = bits::read(self.bits, used, unused);
@@ -224,13 +260,13 @@ impl<'a> QuotientFilterRef<'a> {
 
     /// Whether a key of this hash may be among those that the filter was built from.
     ///
-    /// `false` is certain; `true` is wrong with a probability of at most 0.78 %.
+    /// `false` is certain; `true` is wrong as seldom as [`Precision`] says.
     #[must_use]
     pub fn may_contain(&self, hash: u64) -> bool {
         if self.key_count == 0 {
             return false;
         }
-        let (quotient, wanted) = split(hash, self.key_count);
+        let (quotient, wanted) = split(hash, self.key_count, self.precision);
         let run_bits = self.key_count * 2;
         let run_start = match quotient.checked_sub(1) {
             None => 0,
@@ -239,7 +275,7 @@ impl<'a> QuotientFilterRef<'a> {
                 None => return false,
             },
         };
-        let width = u32::from(REMAINDER_BITS);
+        let width = u32::from(self.precision.remainder_bits());
         // Ones before the run: all bits before it but one zero per quotient.
         for (slot, at) in (run_start - quotient..).zip(run_start..run_bits) {
             if bits::read(self.bits, at, 1) == 0 {
@@ -261,9 +297,15 @@ mod tests {
 
     use super::*;
 
-    fn build(mut hashes: Vec<u64>) -> Vec<u8> {
+    const BOTH: [Precision; 2] = [Precision::Normal, Precision::High];
+
+    fn build(hashes: Vec<u64>) -> Vec<u8> {
+        build_as(hashes, Precision::Normal)
+    }
+
+    fn build_as(mut hashes: Vec<u64>, precision: Precision) -> Vec<u8> {
         let mut out = Vec::new();
-        QuotientFilter::build(&mut hashes, &mut out);
+        QuotientFilter::build(&mut hashes, precision, &mut out);
         out
     }
 
@@ -292,11 +334,26 @@ mod tests {
         assert_eq!(build(hashes), [7, 0b0110_0101, 0x01, 0xc1, 0xe0, 0x0f]);
     }
 
+    /// The same with remainders of 12 bits.
+    #[test]
+    fn layout_of_high_precision_is_pinned() {
+        let quarter = 1_u64 << 62;
+        let remainder = |value: u64| value << 50;
+        let hashes = vec![
+            remainder(1),
+            quarter + remainder(2),
+            3 * quarter + remainder(3),
+            3 * quarter + remainder(0xfff),
+        ];
+        let bytes = build_as(hashes, Precision::High);
+        assert_eq!(bytes, [12, 0x65, 0x01, 0x20, 0x00, 0x03, 0xf0, 0xff]);
+    }
+
     #[test]
     fn building_appends_and_drops_duplicates() {
         let mut out = vec![0xaa];
         let mut hashes = vec![5, 5, u64::MAX, 5];
-        QuotientFilter::build(&mut hashes, &mut out);
+        QuotientFilter::build(&mut hashes, Precision::Normal, &mut out);
         assert_eq!(hashes, [5, u64::MAX]);
         assert_eq!(out[0], 0xaa);
         let filter = QuotientFilterRef::new(&out[1..]).unwrap();
@@ -307,13 +364,19 @@ mod tests {
 
     #[test]
     fn size_and_false_positives_are_within_bounds() {
+        assert_bounds(Precision::Normal, 10, 0.006..0.008);
+        assert_bounds(Precision::High, 15, 0.000_18..0.000_30);
+    }
+
+    fn assert_bounds(precision: Precision, key_bits_max: usize, rates: std::ops::Range<f64>) {
         let mut random = Rng::new(1);
         let mut false_positives = 0_u64;
         let mut probes = 0_u64;
         for key_count in (16..=2000).step_by(31).chain(16..=40) {
-            let bytes = build((0..key_count).map(|_| random.next_u64()).collect());
+            let hashes = (0..key_count).map(|_| random.next_u64()).collect();
+            let bytes = build_as(hashes, precision);
             assert!(
-                bytes.len() * 8 <= key_count * 10,
+                bytes.len() * 8 <= key_count * key_bits_max,
                 "{key_count} keys: {} bytes",
                 bytes.len()
             );
@@ -325,11 +388,7 @@ mod tests {
             }
         }
         let rate = false_positives as f64 / probes as f64;
-        assert!(rate <= 0.008, "false positive rate {rate}");
-        assert!(
-            rate >= 0.006,
-            "false positive rate {rate} is too good to be true"
-        );
+        assert!(rates.contains(&rate), "false positive rate {rate}");
     }
 
     #[test]
@@ -342,7 +401,7 @@ mod tests {
 
         assert!(QuotientFilterRef::new(&longer).is_err());
         assert!(QuotientFilterRef::new(&[]).is_err());
-        assert!(QuotientFilterRef::new(&[REMAINDER_BITS, 0]).is_err());
+        assert!(QuotientFilterRef::new(&[7, 0]).is_err());
     }
 
     /// A cut can leave another valid filter (a prefix with as many ones as zeros): the checksum of the
@@ -351,9 +410,13 @@ mod tests {
     fn every_truncation_is_refused_or_safe_to_probe() {
         let mut random = Rng::new(2);
         let mut refused = 0;
-        let bytes = build((0..400).map(|_| random.next_u64()).collect());
-        for len in 0..bytes.len() {
-            match QuotientFilterRef::new(&bytes[..len]) {
+        let bytes = BOTH.map(|precision| {
+            let hashes = (0..400).map(|_| random.next_u64()).collect();
+            build_as(hashes, precision)
+        });
+        let cuts = bytes.iter().flat_map(|b| (0..b.len()).map(|len| &b[..len]));
+        for cut in cuts {
+            match QuotientFilterRef::new(cut) {
                 Ok(filter) => assert!((0..50).all(|_| {
                     let _ = filter.may_contain(random.next_u64());
                     filter.key_count() < 400
@@ -361,17 +424,20 @@ mod tests {
                 Err(_) => refused += 1,
             }
         }
-        assert!(refused > bytes.len() / 2, "only {refused} refused");
+        let all = bytes.iter().map(Vec::len).sum::<usize>();
+        assert!(refused > all / 2, "only {refused} refused");
     }
 
     #[test]
     fn a_flipped_run_or_header_bit_is_refused() {
         let mut random = Rng::new(3);
-        let bytes = build((0..100).map(|_| random.next_u64()).collect());
-        for bit in 0..8 + 200 {
-            let mut flipped = bytes.clone();
-            flipped[bit / 8] ^= 1 << (bit % 8);
-            assert!(QuotientFilterRef::new(&flipped).is_err(), "bit {bit}");
+        for precision in BOTH {
+            let bytes = build_as((0..100).map(|_| random.next_u64()).collect(), precision);
+            for bit in 0..8 + 200 {
+                let mut flipped = bytes.clone();
+                flipped[bit / 8] ^= 1 << (bit % 8);
+                assert!(QuotientFilterRef::new(&flipped).is_err(), "bit {bit}");
+            }
         }
     }
 
@@ -385,10 +451,12 @@ mod tests {
     proptest! {
         #[test]
         fn never_misses(hashes in prop::collection::vec(any::<u64>(), 0..600)) {
-            let bytes = build(hashes.clone());
-            let filter = QuotientFilterRef::new(&bytes).unwrap();
-            for hash in hashes {
-                prop_assert!(filter.may_contain(hash));
+            for precision in BOTH {
+                let bytes = build_as(hashes.clone(), precision);
+                let filter = QuotientFilterRef::new(&bytes).unwrap();
+                for &hash in &hashes {
+                    prop_assert!(filter.may_contain(hash));
+                }
             }
         }
 
@@ -398,22 +466,24 @@ mod tests {
             steps in prop::collection::vec(0_u64..1 << 40, 0..600),
         ) {
             let hashes: Vec<u64> = steps.iter().map(|step| base.wrapping_add(*step)).collect();
-            let bytes = build(hashes.clone());
-            let filter = QuotientFilterRef::new(&bytes).unwrap();
-            for hash in hashes {
-                prop_assert!(filter.may_contain(hash));
+            for precision in BOTH {
+                let bytes = build_as(hashes.clone(), precision);
+                let filter = QuotientFilterRef::new(&bytes).unwrap();
+                for &hash in &hashes {
+                    prop_assert!(filter.may_contain(hash));
+                }
             }
         }
 
         #[test]
         fn hostile_bytes_never_panic(
             bytes in prop::collection::vec(any::<u8>(), 0..300),
-            good_header in any::<bool>(),
+            header in prop::sample::select(vec![None, Some(7), Some(12)]),
             probes in prop::collection::vec(any::<u64>(), 1..20),
         ) {
             let mut bytes = bytes;
-            if let (Some(first), true) = (bytes.first_mut(), good_header) {
-                *first = REMAINDER_BITS;
+            if let (Some(first), Some(header)) = (bytes.first_mut(), header) {
+                *first = header;
             }
             if let Ok(filter) = QuotientFilterRef::new(&bytes) {
                 for hash in probes {
@@ -426,9 +496,10 @@ mod tests {
         fn hostile_bytes_of_valid_layout_never_panic(
             runs in prop::collection::vec(any::<bool>(), 1..200),
             remainder in any::<u64>(),
+            width in prop::sample::select(vec![7_u8, 12]),
             probes in prop::collection::vec(any::<u64>(), 1..20),
         ) {
-            let mut bytes = vec![REMAINDER_BITS];
+            let mut bytes = vec![width];
             let mut writer = BitWriter::new(&mut bytes);
             // As many ones as zeros, in any order.
             for &run in &runs {
@@ -438,7 +509,7 @@ mod tests {
                 writer.push(u64::from(!run), 1);
             }
             for _ in &runs {
-                writer.push(remainder % 128, u32::from(REMAINDER_BITS));
+                writer.push(remainder % (1 << width), u32::from(width));
             }
             writer.finish();
             let filter = QuotientFilterRef::new(&bytes).unwrap();

@@ -47,7 +47,7 @@ impl TreeOptions {
 impl Default for TreeOptions {
     fn default() -> Self {
         Self {
-            block_bytes: 16 << 10,
+            block_bytes: 8 << 10,
             stitch_bytes: 64 << 10,
             compression: Compression::None,
             value_block_bytes: 2 << 10,

@@ -338,9 +338,9 @@ impl Store {
             tree,
             options,
             stream: DIRECT_STREAM,
+            precision: self.precision(0),
         };
-        let writer = TableWriter::new(&self.volume, table);
-        let mut writer = writer.reusing(self.cache.buffers());
+        let mut writer = TableWriter::new(&self.volume, table).reusing(self.cache.buffers());
         for (put, seqno) in puts(messages).zip(first.0..) {
             let (key, value) = put;
             let (seqno, op) = (Seqno(seqno), Op::Put(value));

@@ -9,6 +9,7 @@ use crate::store::Store;
 use crate::table::{NewTable, TableWriter};
 use crate::version::extents;
 use std::collections::VecDeque;
+use stitch_filter::Precision;
 use stitch_format::vt_index::IndexEntry;
 use stitch_format::vt_manifest::{Run, TableMeta};
 use stitch_kv::TreeInfo;
@@ -33,12 +34,29 @@ pub(crate) struct Outputs<'a> {
 pub(crate) struct OutputRules {
     /// Where the volume puts them.
     pub(crate) stream: Stream,
+    /// How seldom filters of their blocks are to be wrong.
+    pub(crate) precision: Precision,
     /// Weight at which a table ends and the next begins.
     pub(crate) table_bytes: u64,
     /// Keys, in order, that no table has keys on both sides of.
     pub(crate) cuts: Vec<Vec<u8>>,
     /// Runs that belong to the inputs, sorted: not given back with outputs that stitched them.
     pub(crate) input_runs: Vec<Run>,
+}
+
+/// First version of the format with precise filters. A store of an older one stays as it is.
+const FORMAT_OF_PRECISE_FILTERS: (u16, u16) = (2, 2);
+
+impl Store {
+    /// How seldom filters of a level's tables should be wrong. A read looks into all tables of level 0, and
+    /// into one of each level below it, which hold most keys.
+    pub(crate) fn precision(&self, level: usize) -> Precision {
+        let is_known = self.volume.superblock().readable >= FORMAT_OF_PRECISE_FILTERS;
+        match level == 0 && is_known {
+            true => Precision::High,
+            false => Precision::Normal,
+        }
+    }
 }
 
 impl<'a> Outputs<'a> {
@@ -127,6 +145,7 @@ impl<'a> Outputs<'a> {
                 tree: self.tree.id,
                 options: self.tree.options.clone(),
                 stream: self.rules.stream,
+                precision: self.rules.precision,
             };
             TableWriter::new(&self.store.volume, table).reusing(self.store.cache.buffers())
         })
@@ -212,7 +231,46 @@ fn split(delete: RangeDelete, at: Option<&[u8]>) -> (Option<RangeDelete>, Option
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{VtEngine, VtOptions};
+    use std::sync::Arc;
     use stitch_base::Seqno;
+    use stitch_device::{Device, MemDevice};
+    use stitch_format::superblock::{COPIES, COPY_BYTES, Superblock, VERSION};
+    use stitch_volume::{FormatOptions, OpenOptions};
+
+    /// A store that was formatted by a program of `version`.
+    fn formatted_by(version: (u16, u16)) -> Arc<VtEngine> {
+        let device = Arc::new(MemDevice::new(32 << 20));
+        let format = FormatOptions::default();
+        stitch_volume::Volume::format(&*device, &format, &mut |_, _| {}).expect("it has room");
+        for address in COPIES {
+            let mut bytes = vec![0; COPY_BYTES];
+            device.read_at(address, &mut bytes).expect("it reads");
+            let copy = Superblock::decode(&bytes, address).expect("sound");
+            let mut copy = copy.expect("there is one");
+            (copy.version, copy.readable) = (version, version);
+            let written = device.write_at(address, &[&copy.encode(address)]);
+            written.expect("it writes");
+        }
+        let opened = stitch_volume::Volume::open(device, &OpenOptions::default());
+        let options = VtOptions {
+            background: false,
+            ..VtOptions::default()
+        };
+        VtEngine::open(opened.expect("the volume opens"), options).expect("the store opens")
+    }
+
+    #[test]
+    fn level_0_has_precise_filters_where_all_who_read_it_know_them() {
+        let now = formatted_by(VERSION);
+        let precision = [0, 1, 2].map(|level| now.store.precision(level));
+        let normal = Precision::Normal;
+        assert_eq!(precision, [Precision::High, normal, normal]);
+        for version in [(2, 0), (2, 1)] {
+            let older = formatted_by(version);
+            assert_eq!(older.store.precision(0), normal, "{version:?}");
+        }
+    }
 
     fn delete(start: &str, end: &str) -> RangeDelete {
         RangeDelete {

@@ -180,6 +180,7 @@ impl Store {
         };
         let output = OutputRules {
             stream: STREAM,
+            precision: self.precision(0),
             table_bytes: u64::MAX,
             cuts: Vec::new(),
             input_runs: buffer.direct.extents(),

@@ -575,3 +575,61 @@ fn a_cold_get_waits_for_one_block_and_hardly_ever_for_an_index() {
         "{index} reads of indexes for {gets} rows"
     );
 }
+
+/// Rows of 64 bytes in random order, one after the other, in a store of this setup. Answers the keys.
+fn put_short(engine: &VtEngine, tree: TreeId, count: u64) -> Vec<[u8; 8]> {
+    let mut rng = Rng::new(count);
+    let keys: Vec<[u8; 8]> = (0..count).map(|_| rng.next_u64().to_be_bytes()).collect();
+    for some in keys.chunks(32) {
+        let mut batch = Batch::new();
+        for key in some {
+            batch.put(tree, key, &[key[7]; 56]);
+        }
+        let put = engine.commit(&batch, CommitOptions::default());
+        put.expect("there is space");
+        while engine.step().expect("background work succeeds") {}
+    }
+    keys
+}
+
+#[test]
+fn a_cold_get_reads_one_block_however_many_tables_of_level_0_there_are() {
+    let mut setup = Setup::sized(256 * KIB, MIB, false);
+    setup.options.level0_tables_max = 16;
+    let mut store = Store::new(&setup, 128 * MIB, None, registry());
+    let options = TreeOptions {
+        block_bytes: 1024,
+        ..TreeOptions::default()
+    };
+    let tree = store.engine().create_tree("tree", &options);
+    let tree = tree.expect("the tree is made");
+    let keys = put_short(store.engine(), tree, 32_000);
+    let written = store.engine().counters();
+    assert!(written.get("vt.write_outs") > 10, "many tables");
+    assert_eq!(written.get("vt.compactions"), 0, "all of them in level 0");
+    store.next_life(stitch_kv::conformance::Ending::Closed);
+    let engine = store.engine();
+    let before = engine.counters();
+    let mut gets = 0;
+    for key in keys.iter().step_by(64) {
+        let found = engine.get(tree, key, None).expect("reads");
+        assert_eq!(found.expect("it was put"), [key[7]; 56][..]);
+        gets += 1;
+    }
+    let grown = since(engine, &before);
+    let probes = grown(counters::FILTER_PROBES);
+    assert!(probes > 4 * gets, "{probes} filters for {gets} rows");
+    let read = grown(counters::DATA_BLOCKS_READ);
+    assert!(
+        read * 100 <= gets * 105,
+        "{read} data blocks for {gets} rows"
+    );
+    // Also where no row were in the block of another.
+    let wrong = grown(counters::FILTER_FALSE_POSITIVES);
+    assert!(wrong * 100 <= gets * 2, "{wrong} false for {gets} rows");
+    let index = grown("device.reads") - read;
+    assert!(
+        index * 100 <= gets * 10,
+        "{index} reads of indexes for {gets} rows"
+    );
+}

@@ -5,7 +5,7 @@ mod tables;
 use crate::hostile::SALT;
 use stitch_base::{Generation, Ino, Lsn, Seqno, TableId, TreeId};
 use stitch_device::{Device, MemDevice};
-use stitch_filter::QuotientFilter;
+use stitch_filter::{Precision, QuotientFilter};
 use stitch_format::batch::{Message, put_message};
 use stitch_format::block::{self, BlockHeader, BlockKind};
 use stitch_format::fs_chunk::ChunkDelta;
@@ -26,7 +26,10 @@ pub fn of(name: &str) -> Vec<Vec<u8>> {
     match name {
         "batch" => vec![batch()],
         "block" => BlockKind::ALL.into_iter().map(block).collect(),
-        "filter" => [0, 1, 100].into_iter().map(filter).collect(),
+        "filter" => [Precision::Normal, Precision::High]
+            .iter()
+            .flat_map(|precision| [0, 1, 100].map(|keys| filter(keys, *precision)))
+            .collect(),
         "fs_chunk" => fs_chunks(),
         "fs_row" => fs_rows(),
         "fs_rows" => [16, 32, 64, 192].map(|len| (0..len).collect()).to_vec(),
@@ -112,12 +115,12 @@ fn block(kind: BlockKind) -> Vec<u8> {
     out
 }
 
-fn filter(keys: u64) -> Vec<u8> {
+fn filter(keys: u64, precision: Precision) -> Vec<u8> {
     let mut hashes = (0..keys)
         .map(|i| i.wrapping_mul(0x9e37_79b9_7f4a_7c15))
         .collect();
     let mut out = Vec::new();
-    QuotientFilter::build(&mut hashes, &mut out);
+    QuotientFilter::build(&mut hashes, precision, &mut out);
     out
 }
 

@@ -39,6 +39,7 @@ impl Store {
         cuts.dedup();
         let rules = OutputRules {
             stream: stream(plan.to_level),
+            precision: self.precision(plan.to_level),
             table_bytes: u64::MAX,
             cuts,
             input_runs: input_runs(plan),

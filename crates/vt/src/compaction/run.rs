@@ -412,6 +412,7 @@ impl<'a> Job<'a> {
         let outputs = |level: usize, deletes: Vec<RangeDelete>, table_bytes: u64| {
             let rules = OutputRules {
                 stream: stream(level),
+                precision: self.store.precision(level),
                 table_bytes,
                 cuts: self.holds.points().to_vec(),
                 input_runs: input_runs(self.plan),

@@ -10,6 +10,7 @@ use stitch_base::random::Rng;
 use stitch_base::sync::atomic::Ordering;
 use stitch_base::{ErrorKind, Seqno, TableId, TreeId};
 use stitch_device::{Device, MemDevice};
+use stitch_filter::Precision;
 use stitch_format::block::{HEADER_BYTES, stored_checksum};
 use stitch_format::vt_index::IndexEntry;
 use stitch_format::vt_manifest::TableMeta;
@@ -53,6 +54,7 @@ impl Bed {
             tree: TreeId(3),
             options: options.clone(),
             stream: Stream(0),
+            precision: Precision::Normal,
         };
         TableWriter::new(&self.volume, table)
     }

@@ -59,6 +59,8 @@ pub(crate) struct NewTable {
     pub(crate) options: TreeOptions,
     /// With which other writes it should lie together.
     pub(crate) stream: Stream,
+    /// How seldom filters of its blocks are to be wrong.
+    pub(crate) precision: stitch_filter::Precision,
 }
 
 /// A block in the buffer.
@@ -315,7 +317,7 @@ impl TableWriter {
         };
         let raw_bytes = u32::try_from(raw_bytes).expect("a block is bounded");
         let facts = std::mem::take(&mut self.facts);
-        let entry = facts.into_entry(self.table.id, &self.last, block, raw_bytes);
+        let entry = facts.into_entry(&self.table, &self.last, block, raw_bytes);
         self.pending.push((pending, self.index.len()));
         self.index.push(entry);
         self.data_bytes += u64::from(len_bytes);

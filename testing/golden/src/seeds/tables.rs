@@ -1,7 +1,7 @@
 //! Valid blocks of VT-tree tables.
 
 use stitch_base::{Seqno, TableId, TreeId};
-use stitch_filter::QuotientFilter;
+use stitch_filter::{Precision, QuotientFilter};
 use stitch_format::vt_data::{DataBuilder, Op};
 use stitch_format::vt_index::{BlockPtr, IndexBuilder, IndexEntry};
 use stitch_format::vt_range_delete::{self, StoredRangeDelete};
@@ -42,7 +42,11 @@ pub(super) fn index() -> Vec<u8> {
     let mut builder = IndexBuilder::new();
     for n in 0..5u64 {
         let mut filter = Vec::new();
-        QuotientFilter::build(&mut vec![n, n << 40], &mut filter);
+        let precision = match n {
+            0 => Precision::High,
+            _ => Precision::Normal,
+        };
+        QuotientFilter::build(&mut vec![n, n << 40], precision, &mut filter);
         builder.add(&IndexEntry {
             first: format!("name{n}a").into_bytes(),
             last: format!("name{n}z").into_bytes(),

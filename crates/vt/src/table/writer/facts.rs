@@ -1,8 +1,8 @@
 //! What is noted about a data block while it is filled.
 
-use super::key_hash;
+use super::{NewTable, key_hash};
 use crate::entry::{EntryRef, Op};
-use stitch_base::{Seqno, TableId};
+use stitch_base::Seqno;
 use stitch_filter::QuotientFilter;
 use stitch_format::vt_index::{BlockPtr, IndexEntry};
 
@@ -29,22 +29,22 @@ impl BlockFacts {
         self.seqnos = Some((min.min(entry.seqno), max.max(entry.seqno)));
     }
 
-    /// The index entry of the block.
+    /// The index entry of the block, which is written for `table`.
     pub(super) fn into_entry(
         mut self,
-        origin: TableId,
+        table: &NewTable,
         last: &[u8],
         block: BlockPtr,
         raw_bytes: u32,
     ) -> IndexEntry {
         let (min_seqno, max_seqno) = self.seqnos.expect("a block holds an entry");
         let mut filter = Vec::new();
-        QuotientFilter::build(&mut self.hashes, &mut filter);
+        QuotientFilter::build(&mut self.hashes, table.precision, &mut filter);
         IndexEntry {
             first: self.first.expect("a block holds an entry"),
             last: last.to_vec(),
             block,
-            origin,
+            origin: table.id,
             raw_bytes,
             entry_count: self.entry_count,
             delete_count: self.delete_count,
