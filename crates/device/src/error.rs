@@ -73,7 +73,7 @@ impl DeviceError {
             Self::Io { source, .. } => match source.kind() {
                 io::ErrorKind::NotFound => ErrorKind::NotFound,
                 io::ErrorKind::AlreadyExists => ErrorKind::Exists,
-                io::ErrorKind::StorageFull => ErrorKind::NoSpace,
+                io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => ErrorKind::NoSpace,
                 _ => ErrorKind::Io,
             },
             Self::OutOfRange { .. } => ErrorKind::Bug,

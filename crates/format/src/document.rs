@@ -5,13 +5,14 @@ use crate::{block, fs_inode, fs_sys, instance, log_record, superblock, version_o
 use std::fmt::Write;
 
 /// Every fixed record, in the order in which a reader meets them.
-pub const TABLES: [&Table; 7] = [
+pub const TABLES: [&Table; 8] = [
     &superblock::TABLE,
     &instance::TABLE,
     &version_object::TABLE,
     &log_record::TABLE,
     &block::TABLE,
     &fs_sys::TABLE,
+    &fs_sys::external::TABLE,
     &fs_inode::TABLE,
 ];
 

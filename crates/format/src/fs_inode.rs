@@ -27,7 +27,7 @@ fields! {
         "In the meta tree; inline contents or a symlink's target follow.";
     ROW_KIND: u8 = 0, "1";
     FLAGS: u8 = 1, "1 inline contents, 2 extended attributes, 4 access ACL, 8 default ACL, \
-        16 capabilities, 32 holes";
+        16 capabilities, 32 holes, 64 contents in an external file";
     MODE: u16 = 2, "type and permissions as in `st_mode`";
     UID: u32 = 4, "owner";
     GID: u32 = 8, "group";
@@ -40,7 +40,7 @@ fields! {
     BTIME: i64 = 56, "birth";
     RDEV: u32 = 64, "device number of a device file";
     IFLAGS: u32 = 68, "flags as of `chattr`";
-    CHUNKS: u64 = 72, "with holes: no more chunks than this exist";
+    CHUNKS: u64 = 72, "with holes: no more chunks (of an external file, pieces of 4 KiB) than this exist";
 }
 
 /// Flags of an inode row that say where else something of the inode is.
@@ -57,8 +57,10 @@ pub mod row_flag {
     pub const CAPS: u8 = 16;
     /// Chunks below the size may be absent.
     pub const HOLES: u8 = 32;
+    /// Contents are a plain file beside the store.
+    pub const EXTERNAL: u8 = 64;
     /// All of them.
-    pub const ALL: u8 = 63;
+    pub const ALL: u8 = 127;
 }
 
 /// Type of a file. The number is that of `d_type` and of the top bits of `st_mode`.

@@ -10,6 +10,7 @@
 //! | sys | `i` | first inode number that was never handed out (u64) |
 //! | sys | `n` | number of inodes that have a name (u64) |
 //! | sys | `o`, ino (8) | nothing: the inode is an orphan |
+//! | sys | `x`, ino (8) | the plain file that has the inode's contents, see `fs_sys` |
 //!
 //! The hash of a name gives directories an order that does not depend on what else is in them, so
 //! that 63 bits name a place in a directory for ever: see [`name_hash`].
@@ -31,6 +32,8 @@ pub const SYS_NEXT_INO: &[u8] = b"i";
 pub const SYS_INODE_COUNT: &[u8] = b"n";
 /// First byte of the keys of orphans in the sys tree.
 pub const SYS_ORPHAN: u8 = b'o';
+/// First byte of the keys of external files in the sys tree.
+pub const SYS_EXTERNAL: u8 = b'x';
 
 const KEY_BYTES_MAX: usize = 16 + NAME_BYTES_MAX;
 
@@ -121,6 +124,12 @@ pub fn orphan(ino: Ino) -> FsKey {
     FsKey::new(&[&[SYS_ORPHAN], &ino.0.to_be_bytes()])
 }
 
+/// Sys: an inode's external file.
+#[must_use]
+pub fn external(ino: Ino) -> FsKey {
+    FsKey::new(&[&[SYS_EXTERNAL], &ino.0.to_be_bytes()])
+}
+
 /// Any tree but sys: first key after all keys of an inode.
 ///
 /// # Panics
@@ -156,9 +165,19 @@ pub fn chunk_of(key: &[u8]) -> Option<u64> {
 /// The number in an orphan's key.
 #[must_use]
 pub fn orphan_of(key: &[u8]) -> Option<Ino> {
+    sys_ino(SYS_ORPHAN, key)
+}
+
+/// The number in the key of an external file.
+#[must_use]
+pub fn external_of(key: &[u8]) -> Option<Ino> {
+    sys_ino(SYS_EXTERNAL, key)
+}
+
+fn sys_ino(kind: u8, key: &[u8]) -> Option<Ino> {
     let (&first, rest) = key.split_first()?;
     let bytes: [u8; 8] = rest.try_into().ok()?;
-    (first == SYS_ORPHAN).then(|| Ino(u64::from_be_bytes(bytes)))
+    (first == kind).then(|| Ino(u64::from_be_bytes(bytes)))
 }
 
 #[cfg(test)]
@@ -178,6 +197,9 @@ mod tests {
         );
         assert_eq!(&xattr(Ino(2), b"user.a")[7..], b"\x02user.a");
         assert_eq!(&orphan(ino)[..], [b'o', 1, 2, 3, 4, 5, 6, 7, 8]);
+        assert_eq!(&external(ino)[..], [b'x', 1, 2, 3, 4, 5, 6, 7, 8]);
+        assert_eq!(external_of(&external(ino)), Some(ino));
+        assert_eq!(external_of(&orphan(ino)), None);
         assert_eq!(name_hash(0, b"name"), 0x0061_aa76_6e12_53be);
         let key = dentry(0, ino, b"name");
         assert_eq!(key[..8], number);

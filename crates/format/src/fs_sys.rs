@@ -7,8 +7,11 @@ use crate::FormatError;
 use crate::codec::Reader;
 use crate::table::fields;
 
-/// Format version of the file system's rows. All of them change with it.
-pub const FS_VERSION: u32 = 1;
+/// Format version of the file system's rows, the newest that this program knows.
+pub const FS_VERSION: u32 = 2;
+/// Version of a file system whose contents are all in its trees. Later programs write it as long as that is
+/// so, so that earlier ones can open it.
+const ALL_INSIDE: u32 = 1;
 const MAGIC: [u8; 4] = *b"stfs";
 
 const HEADER_BYTES: usize = 24;
@@ -17,7 +20,7 @@ fields! {
     /// Layout of the header.
     TABLE = "file system header", HEADER_BYTES, "In the sys tree, under the key `h`.";
     MAGIC_AT: [u8; 4] = 0, "`stfs`";
-    VERSION_AT: u32 = 4, "format version of all rows: 1";
+    VERSION_AT: u32 = 4, "format version of all rows: 1, or 2 if contents of some files may be beside the store";
     NAME_SEED: u64 = 8, "secret seed of the order of names";
     CREATED: i64 = 16, "when it was made, ns since 1970";
 }
@@ -36,6 +39,8 @@ pub struct FsHeader {
     pub name_seed: u64,
     /// When it was made, in nanoseconds since 1970.
     pub created_ns: i64,
+    /// Contents of some files may be beside the store, and [`ExternalRow`]s say which.
+    pub has_external: bool,
 }
 
 impl FsHeader {
@@ -44,7 +49,12 @@ impl FsHeader {
     pub fn encode(&self) -> [u8; HEADER_BYTES] {
         let mut out = [0; HEADER_BYTES];
         MAGIC_AT.put(&mut out, MAGIC);
-        VERSION_AT.put(&mut out, FS_VERSION);
+        let version = if self.has_external {
+            FS_VERSION
+        } else {
+            ALL_INSIDE
+        };
+        VERSION_AT.put(&mut out, version);
         NAME_SEED.put(&mut out, self.name_seed);
         CREATED.put(&mut out, self.created_ns);
         out
@@ -70,15 +80,75 @@ impl FsHeader {
                 supported: FS_VERSION,
             });
         }
-        if version != FS_VERSION {
-            return Err(reader.field("version", "1", version.to_string()));
+        if version < ALL_INSIDE {
+            return Err(reader.field("version", "1 or 2", version.to_string()));
         }
         let header = Self {
             name_seed: NAME_SEED.get(header),
             created_ns: CREATED.get(header),
+            has_external: version > ALL_INSIDE,
         };
         reader.finish()?;
         Ok(header)
+    }
+}
+
+const EXTERNAL_BYTES: usize = 16;
+
+/// Layout of the row of an external file.
+pub mod external {
+    use super::EXTERNAL_BYTES;
+    use crate::table::fields;
+
+    fields! {
+        /// Layout of the row.
+        TABLE = "external file", EXTERNAL_BYTES,
+            "In the sys tree, under `x` and the inode's number: contents that are a plain file beside the store.";
+        NUMBER: u64 = 0, "number of the plain file, given to no other inode or plain file ever";
+        SETTLED: u64 = 8, "bytes that the plain file has at least: it was synced with them; at most the size of the inode";
+    }
+
+    pub(super) fn put(out: &mut [u8], number: u64, settled: u64) {
+        NUMBER.put(out, number);
+        SETTLED.put(out, settled);
+    }
+
+    pub(super) fn get(row: &[u8]) -> (u64, u64) {
+        (NUMBER.get(row), SETTLED.get(row))
+    }
+}
+
+/// Where the contents of an inode with the row flag `EXTERNAL` are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExternalRow {
+    /// Number of the plain file.
+    pub number: u64,
+    /// Bytes that the plain file has at least.
+    pub settled: u64,
+}
+
+impl ExternalRow {
+    /// The row as bytes.
+    #[must_use]
+    pub fn encode(&self) -> [u8; EXTERNAL_BYTES] {
+        let mut out = [0; EXTERNAL_BYTES];
+        external::put(&mut out, self.number, self.settled);
+        out
+    }
+
+    /// The row in `bytes`.
+    ///
+    /// # Errors
+    /// [`FormatError`]: not such a row.
+    pub fn decode(bytes: &[u8]) -> Result<Self, FormatError> {
+        let mut reader = Reader::new(external::TABLE.name, bytes);
+        let row = reader.take(EXTERNAL_BYTES)?;
+        let (number, settled) = external::get(row);
+        if number == 0 {
+            return Err(reader.field("number", "not 0", number.to_string()));
+        }
+        reader.finish()?;
+        Ok(Self { number, settled })
     }
 }
 
@@ -138,9 +208,34 @@ mod tests {
         let header = FsHeader {
             name_seed: 0x0807_0605_0403_0201,
             created_ns: 0x100f_0e0d_0c0b_0a09,
+            has_external: false,
         };
         assert_eq!(header.encode(), GOLDEN);
         assert_eq!(FsHeader::decode(&GOLDEN), Ok(header));
+        let with_external = FsHeader {
+            has_external: true,
+            ..header
+        };
+        let mut second = GOLDEN;
+        second[4] = 2;
+        assert_eq!(with_external.encode(), second);
+        assert_eq!(FsHeader::decode(&second), Ok(with_external));
+    }
+
+    #[test]
+    fn rows_of_external_files_are_pinned() {
+        let row = ExternalRow {
+            number: 0x0807_0605_0403_0201,
+            settled: 0x100f_0e0d_0c0b_0a09,
+        };
+        let bytes = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16];
+        assert_eq!(row.encode(), bytes);
+        assert_eq!(ExternalRow::decode(&bytes), Ok(row));
+        for cut in 0..bytes.len() {
+            assert!(ExternalRow::decode(&bytes[..cut]).is_err());
+        }
+        assert!(ExternalRow::decode(&[0; 16]).is_err(), "no number is 0");
+        assert!(ExternalRow::decode(&[1; 17]).is_err(), "one byte too many");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Changing attributes.
 
 use crate::change::Change;
-use crate::data::Staged;
+use crate::data::{FILE_BYTES_MAX, Staged};
 use crate::inode::Inode;
 use crate::make::{low_bits, without_setid};
 use crate::system::FileSystem;
@@ -31,6 +31,13 @@ impl FileSystem {
         if *set == SetAttr::default() {
             return Ok(Attr::of(&inode.head));
         }
+        let grown = set.size.filter(|&size| size <= FILE_BYTES_MAX);
+        let inode = match grown {
+            Some(size) if inode.head.kind == FileKind::Regular => {
+                self.with_room_for(inode, size)?
+            }
+            _ => inode,
+        };
         let gives_back = set.size.is_some_and(|size| size < inode.head.size);
         let mut change = if gives_back {
             Change::giving_back(self)

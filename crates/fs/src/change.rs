@@ -7,6 +7,7 @@
 //! short that a put takes 80 bytes more. An inode that is in memory alone changes there, without a batch.
 
 use crate::FsResult;
+use crate::external::Leaving;
 use crate::inode::{CHAIN_UNKNOWN, Inode, Location};
 use crate::system::FileSystem;
 use bytes::Bytes;
@@ -17,7 +18,7 @@ use stitch_db::{Changes, SpaceClass};
 use stitch_format::fs_chunk::ChunkDelta;
 use stitch_format::fs_inode::{AttrDelta, FileKind, InodeHead, encode_link, row_flag};
 use stitch_format::fs_key::{self, CHUNK_BYTES, FsKey, SYS_INODE_COUNT};
-use stitch_format::fs_sys::{UPSERT_ADD, UPSERT_ATTR, UPSERT_CHUNK};
+use stitch_format::fs_sys::{ExternalRow, UPSERT_ADD, UPSERT_ATTR, UPSERT_CHUNK};
 
 /// Upserts on one row before it is put whole.
 const CHAIN_MAX: u8 = 64;
@@ -38,6 +39,7 @@ pub(crate) struct Change<'fs> {
     space: SpaceClass,
     scratch: Vec<u8>,
     inodes_added: i64,
+    leaving: Vec<Leaving>,
 }
 
 impl<'fs> Change<'fs> {
@@ -52,6 +54,7 @@ impl<'fs> Change<'fs> {
             space: SpaceClass::Normal,
             scratch: Vec::new(),
             inodes_added: 0,
+            leaving: Vec::new(),
         }
     }
 
@@ -191,8 +194,7 @@ impl<'fs> Change<'fs> {
         new.nlink = 0;
         self.count_inodes(-1);
         if self.fs.inodes.find(new.ino).is_none() {
-            self.purge(&inode.head, inode.location == Location::Own);
-            return Ok(());
+            return self.purge(&inode.head, inode.location == Location::Own);
         }
         let is_all_here = new.kind != FileKind::Regular || new.has(row_flag::INLINE);
         if inode.location == Location::Own {
@@ -212,18 +214,35 @@ impl<'fs> Change<'fs> {
     }
 
     /// Deletes all rows of an inode but those of its names.
-    pub(crate) fn purge(&mut self, head: &InodeHead, has_own_row: bool) {
+    pub(crate) fn purge(&mut self, head: &InodeHead, has_own_row: bool) -> FsResult<()> {
         let ino = head.ino;
         if has_own_row {
             self.changes.delete(self.fs.store.meta, &fs_key::own(ino));
         }
-        if head.kind == FileKind::Regular && !head.has(row_flag::INLINE) {
+        if head.has(row_flag::EXTERNAL) {
+            self.delete_external(ino)?;
+        } else if head.kind == FileKind::Regular && !head.has(row_flag::INLINE) {
             self.delete_chunks(ino, 0, head.size.div_ceil(CHUNK_BYTES));
         }
         if head.has(row_flag::XATTRS) {
             let (start, end) = (fs_key::own(ino), fs_key::after(ino));
             self.changes.delete_range(self.fs.store.xattr, &start, &end);
         }
+        Ok(())
+    }
+
+    /// Says which plain file has the contents of an inode.
+    pub(crate) fn put_external(&mut self, ino: Ino, row: &ExternalRow) {
+        let sys = self.fs.store.sys;
+        self.changes.put(sys, &fs_key::external(ino), &row.encode());
+    }
+
+    /// Takes the plain file from an inode. It is removed some time after the commit.
+    pub(crate) fn delete_external(&mut self, ino: Ino) -> FsResult<()> {
+        self.leaving.extend(self.fs.leaving(ino)?);
+        let sys = self.fs.store.sys;
+        self.changes.delete(sys, &fs_key::external(ino));
+        Ok(())
     }
 
     /// Deletes the chunks `[start, end)` of an inode.
@@ -265,6 +284,9 @@ impl<'fs> Change<'fs> {
         for inode in &self.updates {
             self.fs.inodes.intend(inode);
         }
+        for leaving in &self.leaving {
+            self.fs.externals.leave(leaving);
+        }
         let committed = self.fs.store.commit(&self.changes, self.space);
         if committed.is_err() {
             for inode in &self.updates {
@@ -287,7 +309,13 @@ impl<'fs> Change<'fs> {
         }
         let count = &self.fs.inode_count;
         count.fetch_add(self.inodes_added.cast_unsigned(), Ordering::Relaxed);
+        for leaving in &self.leaving {
+            self.fs.externals.retire(leaving);
+        }
         for inode in self.updates {
+            if inode.head.has(row_flag::EXTERNAL) {
+                self.fs.externals.note_size(inode.head.ino, inode.head.size);
+            }
             self.fs.inodes.update(inode);
         }
         Ok(())

@@ -6,6 +6,8 @@
 //! A write of a whole chunk is a put, of a part an upsert that patches it: neither reads. What is
 //! absent reads as zeros, and so does what lies behind the end of a short chunk.
 //!
+//! With the row flag `EXTERNAL` they are a plain file beside the store; see `external`.
+//!
 //! Invariants:
 //! - no chunk, and no byte of a chunk, lies at or beyond the size: cutting cuts the last chunk too, so
 //!   that growing again shows zeros;
@@ -14,6 +16,7 @@
 mod ahead;
 mod allocate;
 mod copy;
+mod external;
 mod read;
 mod resize;
 mod seek;

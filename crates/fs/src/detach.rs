@@ -200,7 +200,7 @@ impl FileSystem {
         change.changes.delete(self.store.sys, &fs_key::orphan(dir));
         if let Some((head, _)) = self.store.own_row(dir)? {
             debug_assert_eq!(head.nlink, 0, "it has no name");
-            change.purge(&head, true);
+            change.purge(&head, true)?;
         }
         change.commit()
     }

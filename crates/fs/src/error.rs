@@ -1,5 +1,6 @@
 //! What the file system answers when it cannot do what it was asked.
 
+use crate::ExternalError;
 use stitch_base::{ErrorKind, Ino};
 use stitch_db::DbError;
 use stitch_format::FormatError;
@@ -68,6 +69,12 @@ pub enum FsError {
     /// A stored row does not decode: run `fsck`.
     #[error("the file system is damaged: {0}")]
     Format(#[from] FormatError),
+    /// A plain file beside the store fails.
+    #[error(transparent)]
+    External(ExternalError),
+    /// Some files are plain files beside the store, in a folder that was not given.
+    #[error("its large files are in a folder that is not there")]
+    NoFolder,
     /// The engine below failed.
     #[error(transparent)]
     Storage(KvError),
@@ -116,7 +123,12 @@ impl FsError {
             Self::NoSpace => ErrorKind::NoSpace,
             Self::ReadOnly => ErrorKind::ReadOnly,
             Self::Unsupported => ErrorKind::Unsupported,
-            Self::Corrupt(_) => ErrorKind::Corrupt,
+            Self::Corrupt(_) | Self::NoFolder => ErrorKind::Corrupt,
+            // That a plain file is missing does not mean that the name is.
+            Self::External(error) => match error.kind {
+                ErrorKind::NoSpace => ErrorKind::NoSpace,
+                _ => ErrorKind::Io,
+            },
             Self::Format(error) => error.kind(),
             Self::Storage(error) => error.kind(),
         }

@@ -6,6 +6,7 @@
 //! 3. `repair` makes each issue go away. What has no name any more gets one in `lost+found`; what
 //!    belongs to nothing goes. Repairs can bring new issues to light, so check again afterwards.
 
+mod external;
 mod issue;
 mod judge;
 mod lost;
@@ -14,7 +15,7 @@ mod scan;
 
 pub use issue::{Issue, Owner};
 
-use crate::{FsError, FsResult};
+use crate::{ExternalFiles, FsError, FsResult};
 use stitch_base::sync::Arc;
 use stitch_base::{ErrorKind, TreeId};
 use stitch_db::{Dictionary, Schema};
@@ -66,21 +67,41 @@ pub fn check(engine: &Arc<dyn Engine>, progress: &mut dyn FnMut(u64)) -> FsResul
     check_around(engine, &[], progress)
 }
 
-/// As [`check`], where the engine's own check has found that rows are lost: everything else is
+/// As [`check()`], where the engine's own check has found that rows are lost: everything else is
 /// checked.
 ///
 /// # Errors
-/// As [`check`].
+/// As [`check()`].
 pub fn check_around(
     engine: &Arc<dyn Engine>,
     lost: &[LostKeys],
     progress: &mut dyn FnMut(u64),
 ) -> FsResult<Vec<Issue>> {
+    check_with_files(engine, lost, None, progress)
+}
+
+/// As [`check_around`], and compares rows of external files with the plain files, both ways. A plain file that
+/// no row names is an issue here, though it may be what a crash has left: opening the file system removes it.
+///
+/// # Errors
+/// As [`check()`]; [`crate::FsError::External`] if the plain files cannot be listed.
+pub fn check_with_files(
+    engine: &Arc<dyn Engine>,
+    lost: &[LostKeys],
+    files: Option<&dyn ExternalFiles>,
+    progress: &mut dyn FnMut(u64),
+) -> FsResult<Vec<Issue>> {
     let trees = Trees::open(engine)?;
     let lost = lost::Lost::new(&trees, lost)?;
-    let found = scan::scan(&trees, &lost, progress)?;
+    let mut found = scan::scan(&trees, &lost, progress)?;
     let mut issues = lost.issues(&trees, &found)?;
+    let is_readable = found.is_readable;
+    let externals = found.externals.clone();
+    found.issues.extend(external::rows(&found));
     issues.extend(judge::judge(found, &lost));
+    if let Some(files) = files.filter(|_| is_readable) {
+        issues.extend(external::folder(&externals, &lost, files)?);
+    }
     Ok(issues)
 }
 
@@ -93,8 +114,23 @@ pub fn check_around(
 /// # Durability
 /// On the medium when this returns.
 pub fn repair(engine: &Arc<dyn Engine>, issues: &[Issue]) -> FsResult<u64> {
+    repair_with_files(engine, None, issues)
+}
+
+/// As [`repair()`], with the plain files of the file system: those that no row names are set aside.
+///
+/// # Errors
+/// As [`repair()`].
+///
+/// # Durability
+/// As [`repair()`].
+pub fn repair_with_files(
+    engine: &Arc<dyn Engine>,
+    files: Option<&dyn ExternalFiles>,
+    issues: &[Issue],
+) -> FsResult<u64> {
     let trees = Trees::open(engine)?;
-    let repaired = repair::repair(&trees, issues)?;
+    let repaired = repair::repair(&trees, files, issues)?;
     engine.sync()?;
     Ok(repaired)
 }

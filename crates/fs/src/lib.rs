@@ -20,6 +20,7 @@ mod data;
 mod detach;
 mod dir;
 mod error;
+mod external;
 pub mod fsck;
 mod inode;
 mod ledger;
@@ -38,10 +39,14 @@ mod xattr;
 
 pub use data::{FILE_BYTES_MAX, INLINE_BYTES_MAX};
 pub use error::{FsError, FsResult};
+pub use external::{
+    EXTERNAL_FROM_BYTES, External, ExternalError, ExternalFiles, ExternalName, ExternalResult,
+    MemFiles, MemFilesPoint,
+};
 pub use inode::INODE_BYTES;
 pub use ledger::{LEDGER_LOGS, Ledger};
 pub use make::SYMLINK_BYTES_MAX;
-pub use schema::{CompressOptions, set_compression};
+pub use schema::{CompressOptions, has_external_files, set_compression};
 pub use system::FileSystem;
 pub use types::{
     AtimePolicy, Attr, Caller, DirEntry, DirName, FallocateMode, FileKind, FsOptions, NewNode,

@@ -7,7 +7,8 @@
 //! 3. Inode locks guard attributes, contents and location of an inode: all that an operation needs
 //!    are taken at once, in the order of their stripes.
 //!
-//! Nothing is held while the engine syncs.
+//! Nothing is held while the engine syncs, but the lock of an external file that grows after it was cut, or finds
+//! its host full.
 
 use stitch_base::Ino;
 use stitch_base::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};

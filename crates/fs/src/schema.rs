@@ -33,6 +33,8 @@ pub(crate) struct Store {
     pub(crate) sys: Dictionary,
     view: View,
     seed: u64,
+    /// Some contents may be beside the store.
+    pub(crate) has_external: bool,
 }
 
 fn dictionaries() -> [(&'static str, TreeOptions); 4] {
@@ -96,6 +98,14 @@ pub fn set_compression(engine: &Arc<dyn Engine>, wanted: CompressOptions) -> FsR
     Ok(())
 }
 
+/// Whether some files of the file system may be plain files beside the store.
+///
+/// # Errors
+/// [`FsError::NotFound`] if there is no file system; [`FsError::Format`].
+pub fn has_external_files(engine: &Arc<dyn Engine>) -> FsResult<bool> {
+    Ok(Store::open(engine)?.has_external)
+}
+
 impl Store {
     /// Makes the trees, the header and the root directory.
     pub(crate) fn create(
@@ -146,6 +156,7 @@ impl Store {
             sys: schema.dictionary("sys")?,
             view: schema.now(),
             seed,
+            has_external: false,
         })
     }
 
@@ -156,7 +167,8 @@ impl Store {
         let Some(header) = store.view.get(store.sys, SYS_HEADER)? else {
             return Err(FsError::NotFound);
         };
-        store.seed = FsHeader::decode(&header)?.name_seed;
+        let header = FsHeader::decode(&header)?;
+        (store.seed, store.has_external) = (header.name_seed, header.has_external);
         Ok(store)
     }
 

@@ -14,16 +14,25 @@ impl FileSystem {
     /// the space left.
     ///
     /// # Errors
-    /// None yet.
+    /// [`crate::FsError::External`] if the host does not say what it has.
     pub fn stat_fs(&self) -> FsResult<StatFs> {
         let space = self.engine().space();
+        // What is beside the store is there beside its space; what more there could be, only if large
+        // files go there.
+        let room = if self.externals.takes_more() {
+            self.externals.files()?.free_bytes()?
+        } else {
+            0
+        };
+        let total_bytes = space.total_bytes + self.externals.bytes() + room;
+        let free_bytes = space.free_bytes.min(space.total_bytes) + room;
         let block = u64::from(BLOCK_BYTES);
         let used = self.inode_count.load(Ordering::Relaxed);
         let inodes_free = space.free_bytes / INODE_BYTES;
         Ok(StatFs {
             block_bytes: BLOCK_BYTES,
-            blocks: space.total_bytes / block,
-            blocks_free: space.free_bytes.min(space.total_bytes) / block,
+            blocks: total_bytes / block,
+            blocks_free: free_bytes / block,
             inodes: used + inodes_free,
             inodes_free,
             name_bytes_max: u32::try_from(NAME_BYTES_MAX).expect("255"),

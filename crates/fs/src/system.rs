@@ -3,17 +3,18 @@
 use crate::change::Change;
 use crate::data::LastReads;
 use crate::detach::Detached;
+use crate::external::Externals;
 use crate::inode::{Hold, Inode, Inodes, Location};
 use crate::ledger::Register;
 use crate::lock::Locks;
 use crate::schema::{FIRST_INO, Store};
 use crate::{Attr, FsError, FsOptions, FsResult};
 use bytes::Bytes;
-use stitch_base::sync::atomic::AtomicU64;
+use stitch_base::sync::atomic::{AtomicU64, Ordering};
 use stitch_base::sync::{Arc, Mutex};
 use stitch_base::{Ino, random};
 use stitch_db::SpaceClass;
-use stitch_format::fs_inode::{FileKind, InodeHead, MetaRow};
+use stitch_format::fs_inode::{FileKind, InodeHead, MetaRow, row_flag};
 use stitch_format::fs_key::{self, SYS_INODE_COUNT, SYS_NEXT_INO};
 use stitch_format::fs_sys::{FsHeader, encode_number};
 use stitch_kv::Engine;
@@ -42,6 +43,7 @@ pub struct FileSystem {
     numbers: Mutex<Numbers>,
     forgotten: Mutex<Vec<InodeHead>>,
     pub(crate) detached: Detached,
+    pub(crate) externals: Externals,
 }
 
 /// Inode numbers that may be handed out.
@@ -78,6 +80,7 @@ impl FileSystem {
         let header = FsHeader {
             name_seed: options.name_seed.map_or_else(random_seed, Ok)?,
             created_ns: now,
+            has_external: false,
         };
         let root = InodeHead {
             ino: Ino::ROOT,
@@ -99,10 +102,12 @@ impl FileSystem {
         Store::create(engine, &header, &root)
     }
 
-    /// Opens the file system in an engine and removes what unlinked files a crash left behind.
+    /// Opens the file system in an engine and removes what unlinked files a crash left behind, and plain files
+    /// beside the store that no file needs.
     ///
     /// # Errors
-    /// [`FsError::NotFound`] if the engine holds none; [`FsError::Format`] if it is damaged or newer.
+    /// [`FsError::NotFound`] if the engine holds none; [`FsError::Format`] if it is damaged or newer;
+    /// [`FsError::NoFolder`] if it has external files and the options have no place of them.
     pub fn open(engine: Arc<dyn Engine>, options: FsOptions) -> FsResult<Self> {
         let store = Store::open(&engine)?;
         let Some((root, _)) = store.own_row(Ino::ROOT)? else {
@@ -116,6 +121,10 @@ impl FileSystem {
             return Err(FsError::Corrupt(format!("the next inode number is {next}")));
         }
         let inode_count = store.number(SYS_INODE_COUNT)?;
+        let externals = Externals::new(options.external.clone());
+        externals
+            .is_marked
+            .store(store.has_external, Ordering::Relaxed);
         let register = options.ledger.as_ref().map(Arc::clone).map(Register::new);
         let fs = Self {
             engine,
@@ -128,7 +137,9 @@ impl FileSystem {
             numbers: Mutex::new(Numbers { next, end: next }),
             forgotten: Mutex::default(),
             detached: Detached::default(),
+            externals,
         };
+        fs.sweep()?;
         fs.take_over();
         if !fs.options.read_only {
             fs.reclaim_after_crash()?;
@@ -164,7 +175,11 @@ impl FileSystem {
         }
         // What cannot be reclaimed now is later; what was acknowledged is durable in any case.
         let reclaimed = self.reclaim();
+        let settled = self.settle_all();
         self.engine.sync()?;
+        self.trim_all();
+        self.remove_retired()?;
+        settled?;
         match reclaimed {
             // Nothing is lost, and nobody asked for it.
             Ok(_) | Err(FsError::NoSpace) => Ok(()),
@@ -172,12 +187,21 @@ impl FileSystem {
         }
     }
 
-    /// Makes an inode durable, and with it everything acknowledged before.
+    /// Makes an inode durable, and with it everything acknowledged before but the contents of other external
+    /// files.
     ///
     /// # Errors
     /// As [`Self::sync`].
     pub fn sync_inode(&self, ino: Ino) -> FsResult<()> {
         let inode = self.inodes.get(ino)?;
+        if inode.head.has(row_flag::EXTERNAL) && !self.options.read_only {
+            // As it is by now: its size may have changed, and it may be gone.
+            let _inode = self.locks.inode_read(ino);
+            let head = self.inodes.head(ino)?;
+            if head.has(row_flag::EXTERNAL) {
+                self.settle(&*self.plain(ino, head.size)?)?;
+            }
+        }
         let is_kept = !matches!(inode.location, Location::Memory(_));
         if is_kept && !self.options.read_only {
             self.engine.sync()?;
@@ -231,6 +255,9 @@ impl FileSystem {
         let Some(inode) = self.inodes.release(ino, hold) else {
             return;
         };
+        if inode.head.has(row_flag::EXTERNAL) {
+            self.externals.forget(inode.head.ino);
+        }
         if inode.location == Location::Own && inode.head.nlink == 0 {
             self.forgotten.lock().push(inode.head);
         }
@@ -267,7 +294,7 @@ impl FileSystem {
         let mut count = 0;
         for head in heads {
             if self.is_bare(head)? {
-                change.purge(head, true);
+                change.purge(head, true)?;
                 let key = fs_key::orphan(head.ino);
                 change.changes.delete(self.store.sys, &key);
                 count += 1;
@@ -296,7 +323,7 @@ impl FileSystem {
                     if !self.is_bare(&head)? || self.inodes.find(ino).is_some() {
                         continue;
                     }
-                    change.purge(&head, true);
+                    change.purge(&head, true)?;
                     heads.push(head);
                 }
                 change.changes.delete(self.store.sys, &fs_key::orphan(ino));

@@ -1,5 +1,6 @@
 //! What operations take and give.
 
+use crate::external::External;
 use crate::ledger::Ledger;
 use stitch_base::Ino;
 use stitch_base::clock::{Clock, SystemClock, Timestamp};
@@ -40,6 +41,8 @@ pub struct FsOptions {
     /// Where the inodes in use are written down for the next process, which takes over what this one
     /// served. With one that is not empty, this is that next process.
     pub ledger: Option<Arc<dyn Ledger>>,
+    /// Where large files are, and go. One that has some does not open without.
+    pub external: Option<External>,
 }
 
 impl Default for FsOptions {
@@ -52,6 +55,7 @@ impl Default for FsOptions {
             inodes_max: usize::MAX,
             name_seed: None,
             ledger: None,
+            external: None,
         }
     }
 }

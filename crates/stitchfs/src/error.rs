@@ -66,6 +66,14 @@ pub enum StoreError {
         /// The instance's name.
         instance: String,
     },
+    /// The folder of large files beside the store is missing or another's, or cannot be.
+    #[error("{}: {reason}", path.display())]
+    LargeFiles {
+        /// The folder, or the store that can have none.
+        path: PathBuf,
+        /// Why, and what can be done.
+        reason: String,
+    },
     /// From the device.
     #[error(transparent)]
     Device(#[from] DeviceError),
@@ -95,7 +103,9 @@ impl StoreError {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Occupied { .. } => ErrorKind::Exists,
-            Self::Mounted { .. } | Self::Size { .. } => ErrorKind::Invalid,
+            Self::Mounted { .. } | Self::Size { .. } | Self::LargeFiles { .. } => {
+                ErrorKind::Invalid
+            }
             Self::Host { source, .. } => match source.kind() {
                 io::ErrorKind::NotFound => ErrorKind::NotFound,
                 io::ErrorKind::StorageFull => ErrorKind::NoSpace,

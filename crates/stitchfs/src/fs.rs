@@ -55,6 +55,7 @@ pub use file::File;
 pub use stitch_base::clock::Timestamp;
 pub use stitch_fs::{Attr, FileKind, SetTime, StatFs};
 
+use crate::external::Settler;
 use crate::make::{self, MakeOptions};
 use crate::store::{Store, StoreOptions, format_file_system, make as make_store};
 use crate::{Database, StoreError};
@@ -72,7 +73,8 @@ pub struct Files {
 
 /// What all handles share.
 struct Open {
-    fs: FileSystem,
+    fs: Arc<FileSystem>,
+    settler: Settler,
     store: Store,
 }
 
@@ -98,7 +100,9 @@ impl Files {
             // Nobody has asked for it; it is there to be used all the same.
             tracing::warn!(%error, "a removed tree gives no space back; tried again at the next open");
         }
-        let open = Arc::new(Open { fs, store });
+        let fs = Arc::new(fs);
+        let settler = Settler::start(&fs, store.sync_interval());
+        let open = Arc::new(Open { fs, settler, store });
         Ok(Self { open })
     }
 
@@ -198,6 +202,7 @@ impl Files {
     /// # Errors
     /// As [`Self::sync`].
     pub fn close(&self) -> Result<(), StoreError> {
+        self.open.settler.stop();
         let closed = self.open.fs.close();
         self.open.store.close()?;
         Ok(closed?)

@@ -1,5 +1,6 @@
 //! A store, mounted: the session that serves it, and what its daemon says about itself.
 
+use crate::external::Settler;
 use crate::jobs::Jobs;
 use crate::{Store, StoreError};
 use serde_json::{Map, Value, json};
@@ -49,6 +50,7 @@ pub struct Host {
 /// What outlives the session.
 struct Rest {
     store: Arc<Store>,
+    settler: Settler,
     fs: Arc<FileSystem>,
     jobs: Arc<Jobs>,
     report: Arc<Report>,
@@ -148,8 +150,10 @@ impl Host {
         let fs = Arc::new(store.file_system_on(ledger)?);
         let jobs = Arc::new(Jobs::new(Arc::clone(&store)));
         let report = Arc::new(Report::new(Arc::clone(&store), Arc::clone(&fs)));
+        let settler = Settler::start(&fs, store.sync_interval());
         let rest = Rest {
             store,
+            settler,
             fs: Arc::clone(&fs),
             jobs: Arc::clone(&jobs),
             report: Arc::clone(&report),
@@ -252,6 +256,7 @@ impl Rest {
             return Ok(());
         }
         self.jobs.stop();
+        self.settler.stop();
         let closed = self.fs.close();
         self.store.close()?;
         Ok(closed?)
@@ -322,6 +327,8 @@ impl Report {
             ("fs.known_inodes", self.fs.known_inodes() as u64),
             (crate::DETACHED_DIRS, self.fs.detached_dirs() as u64),
             (crate::DETACHED_REMOVED, self.fs.detached_removed()),
+            ("fs.large_files", self.fs.external_usage().0),
+            ("fs.large_files_bytes", self.fs.external_usage().1),
         ] {
             counters.insert(name.to_owned(), json!(value));
         }
@@ -337,6 +344,11 @@ impl Report {
         let polled_us = served.idle_polling.polled().as_micros();
         counters.insert("fuse.idle_poll_us".to_owned(), json!(polled_us));
         let mut out = self.store.identity();
+        if self.fs.has_large_files() {
+            let (count, bytes) = self.fs.external_usage();
+            out["large_files"] = json!(count);
+            out["large_files_bytes"] = json!(bytes);
+        }
         out["pid"] = json!(std::process::id());
         out["uptime_s"] = json!(self.clock.monotonic().as_secs());
         out["resident_bytes"] = json!(resident_bytes());

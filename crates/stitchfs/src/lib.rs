@@ -33,6 +33,7 @@
 
 mod database;
 mod error;
+mod external;
 pub mod fs;
 mod host;
 mod identity;
@@ -47,13 +48,14 @@ mod task;
 pub use bytes::Bytes;
 pub use database::{Database, Rows, Tree};
 pub use error::StoreError;
+pub use external::{count as large_files_of, folder_path as large_files_path};
 pub use host::{Asked, Host, Keep, Keeper, KeeperNote};
 pub use identity::{identity, instances as instance_names};
 pub use make::{MakeOptions, RootOwner, store_path};
 pub use space::Resized;
 pub use stitch_base::{ErrorKind, Seqno, TreeId};
 pub use stitch_device::IoMode;
-pub use stitch_fs::{AtimePolicy, CompressOptions};
+pub use stitch_fs::{AtimePolicy, CompressOptions, EXTERNAL_FROM_BYTES};
 pub use stitch_kv::{
     Batch, CommitOptions, Compression, Counters, Direction, Entry, Folded, KeyRange, KvError,
     Limits, Snapshot, SpaceClass, SpaceUsage, TreeInfo, TreeOptions, UpsertFn, UpsertRegistry,
@@ -61,7 +63,9 @@ pub use stitch_kv::{
 };
 pub use stitch_volume::{Durability, InstanceOptions};
 pub use stitch_vt::{Defragged, StitchByKey, Watch};
-pub use store::{Checked, Finding, Made, Store, StoreOptions, make};
+pub use store::{
+    Checked, Finding, LARGE_FILES_MAX, LARGE_FILES_MIN, Made, Store, StoreOptions, make,
+};
 pub use task::Task;
 
 /// Name of the extended attribute of a mount's root directory that its daemon answers with what it

@@ -2,7 +2,7 @@
 
 use crate::make::{self, MakeOptions, RootOwner};
 use crate::space::{self, Resized};
-use crate::{StoreError, identity, instances};
+use crate::{StoreError, external, identity, instances};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -10,7 +10,8 @@ use stitch_base::ErrorKind;
 use stitch_base::sync::Arc;
 use stitch_device::{Device, IoMode};
 use stitch_fs::{
-    AtimePolicy, Caller, CompressOptions, FileSystem, FsError, FsOptions, Ledger, SetAttr, fsck,
+    AtimePolicy, Caller, CompressOptions, External, ExternalFiles, FileSystem, FsError, FsOptions,
+    Ledger, SetAttr, fsck,
 };
 use stitch_kv::{Engine, LostKeys, UpsertRegistry};
 use stitch_volume::{Durability, Opened, Volume};
@@ -46,7 +47,15 @@ pub struct StoreOptions {
     /// Which instance of the store is meant; by default the one that every store has, `main`. All
     /// are opened, and share the memory.
     pub instance: Option<String>,
+    /// Files that become larger than so many bytes are plain files beside a store in a file, from now on; at
+    /// least [`LARGE_FILES_MIN`]. Without it none become so; those that are so already stay in either case.
+    pub large_files: Option<u64>,
 }
+
+/// Least size above which files may be plain files beside the store.
+pub const LARGE_FILES_MIN: u64 = 16 << 10;
+/// Largest such size: so many bytes are copied at most when a file leaves the store.
+pub const LARGE_FILES_MAX: u64 = 1 << 30;
 
 impl Default for StoreOptions {
     fn default() -> Self {
@@ -63,6 +72,7 @@ impl Default for StoreOptions {
             discard: false,
             io: IoMode::default(),
             instance: None,
+            large_files: None,
         }
     }
 }
@@ -200,7 +210,15 @@ impl Store {
         &self,
         ledger: Option<Arc<dyn Ledger>>,
     ) -> Result<FileSystem, StoreError> {
+        let from_bytes = self.options.large_files;
+        let files = self.large_files(&self.vt, from_bytes.is_some(), self.options.read_only)?;
+        let external = files.map(|files| External {
+            files,
+            from_bytes: from_bytes.map(|b| b.clamp(LARGE_FILES_MIN, LARGE_FILES_MAX)),
+            is_synchronous: self.options.durability == Durability::Device,
+        });
         let options = FsOptions {
+            external,
             ledger,
             read_only: self.options.read_only,
             atime: self.options.atime,
@@ -213,6 +231,31 @@ impl Store {
         }
         let opened = FileSystem::open(Arc::clone(&self.engine), options);
         opened.map_err(|error| self.explain(error))
+    }
+
+    /// The folder of large files of an instance, if there is one or one is wanted.
+    fn large_files(
+        &self,
+        vt: &Arc<VtEngine>,
+        is_wanted: bool,
+        read_only: bool,
+    ) -> Result<Option<Arc<dyn ExternalFiles>>, StoreError> {
+        let engine = Arc::clone(vt) as Arc<dyn Engine>;
+        let is_needed = stitch_fs::has_external_files(&engine);
+        let request = external::Request {
+            store: &self.path,
+            uuid: self.first.volume().superblock().uuid,
+            instance: vt.name(),
+            is_wanted,
+            is_needed: is_needed.map_err(|error| self.explain(error))?,
+            read_only,
+        };
+        request.find()
+    }
+
+    /// How often what was acknowledged is made durable.
+    pub(crate) const fn sync_interval(&self) -> Duration {
+        self.options.sync_interval
     }
 
     fn explain(&self, error: FsError) -> StoreError {
@@ -313,8 +356,22 @@ impl Store {
         if !is_first && !instances::has_file_system(&engine) {
             return Ok(());
         }
+        let files = match self.large_files(vt, false, true) {
+            Ok(files) => files,
+            Err(StoreError::LargeFiles { path, reason }) => {
+                checked.findings.push(Finding {
+                    rule: "large-files".to_owned(),
+                    detail: named(format!("{}: {reason}", path.display())),
+                    is_repairable: false,
+                });
+                None
+            }
+            // The check of the rows says what is wrong.
+            Err(_) => None,
+        };
         let mut rows = |_| progress(total_bytes, total_bytes);
-        let issues = match fsck::check_around(&engine, &lost, &mut rows) {
+        let checked_rows = fsck::check_with_files(&engine, &lost, files.as_deref(), &mut rows);
+        let issues = match checked_rows {
             Ok(issues) => issues,
             // A damaged block was found above already, with its place.
             Err(error) if error.kind() == ErrorKind::Corrupt => {
@@ -345,8 +402,9 @@ impl Store {
         let mut count = 0;
         for (name, issues) in &checked.issues {
             let vt = instances::choose(&self.first, Some(name))?;
+            let files = self.large_files(&vt, false, false).ok().flatten();
             let engine = vt as Arc<dyn Engine>;
-            count += fsck::repair(&engine, issues)?;
+            count += fsck::repair_with_files(&engine, files.as_deref(), issues)?;
             engine.sync()?;
         }
         Ok(count)

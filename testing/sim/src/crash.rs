@@ -18,6 +18,7 @@ use crate::{Ack, System, SystemError};
 use stitch_base::random::Rng;
 use stitch_base::sync::{Arc, Mutex};
 use stitch_device::{CrashDevice, CrashPlan, CrashPoint, Device, MemDevice};
+use stitch_fs::{MemFiles, MemFilesPoint};
 
 /// Wraps the device that a store sees. Canaries make it lie.
 pub type Wrap = fn(Arc<dyn Device>) -> Arc<dyn Device>;
@@ -86,6 +87,7 @@ pub fn explore<S: System>(system: &S, seed: u64, effort: Effort) -> Result<Crash
     let device = CrashDevice::from_image(&system.image(), CrashPlan::NEVER);
     let start = Start {
         device,
+        files: MemFiles::new(),
         timeline: Timeline::new(system),
         span: Span::default(),
         is_durable: true,
@@ -98,6 +100,7 @@ pub fn explore<S: System>(system: &S, seed: u64, effort: Effort) -> Result<Crash
 /// What one life begins with.
 struct Start<S: System> {
     device: CrashDevice,
+    files: MemFiles,
     timeline: Timeline<S>,
     /// Where in the timeline the device may be.
     span: Span,
@@ -109,12 +112,14 @@ struct Start<S: System> {
 /// A moment of a run, and how far the run had come.
 struct Frozen {
     point: CrashPoint,
+    files: MemFilesPoint,
     span: Span,
     what: &'static str,
 }
 
 /// A fair sample of the moments of one life.
 struct Sample {
+    files: MemFiles,
     kept: Vec<Frozen>,
     seen: u64,
     syncs: u64,
@@ -127,6 +132,7 @@ impl Sample {
         self.seen += 1;
         if self.kept.len() < self.room {
             self.kept.push(Frozen {
+                files: self.files.freeze(),
                 point: freeze(),
                 span,
                 what,
@@ -136,6 +142,7 @@ impl Sample {
         let slot = usize::try_from(self.rng.below(self.seen)).expect("a small number");
         if let Some(kept) = self.kept.get_mut(slot) {
             *kept = Frozen {
+                files: self.files.freeze(),
                 point: freeze(),
                 span,
                 what,
@@ -156,6 +163,7 @@ impl<S: System> Explorer<'_, S> {
     fn live(&mut self, start: Start<S>) -> Result<(), String> {
         let Start {
             device,
+            files,
             timeline,
             span,
             is_durable,
@@ -167,7 +175,7 @@ impl<S: System> Explorer<'_, S> {
             is_recovery: true,
             ..span
         });
-        let sample = self.watch(&device, &progress);
+        let sample = self.watch(&device, &files, &progress);
         // The device before the sample, as the watcher locks them.
         let keep = |what| {
             let point = device.freeze();
@@ -176,7 +184,7 @@ impl<S: System> Explorer<'_, S> {
         let in_life = |message: String| format!("life {}: {message}", depth + 1);
 
         let seen_by_store = (self.effort.wrap)(Arc::clone(&device) as Arc<dyn Device>);
-        let opened = self.system.open(seen_by_store);
+        let opened = self.system.open_beside(seen_by_store, &files);
         let mut live = opened.map_err(|e| in_life(format!("open failed: {e}")))?;
         let base = self
             .recovered(&live, &timeline, span, is_durable)
@@ -236,8 +244,14 @@ impl<S: System> Explorer<'_, S> {
     }
 
     /// Keeps moments of a device's life.
-    fn watch(&mut self, device: &CrashDevice, progress: &Arc<Progress>) -> Arc<Mutex<Sample>> {
+    fn watch(
+        &mut self,
+        device: &CrashDevice,
+        files: &MemFiles,
+        progress: &Arc<Progress>,
+    ) -> Arc<Mutex<Sample>> {
         let sample = Arc::new(Mutex::new(Sample {
+            files: files.clone(),
             kept: Vec::new(),
             seen: 0,
             syncs: 0,
@@ -296,11 +310,13 @@ impl<S: System> Explorer<'_, S> {
     /// Power cut or kill at one moment; then perhaps a next life.
     fn die(&mut self, frozen: &Frozen, timeline: &Timeline<S>, depth: usize) -> Result<(), String> {
         let is_kill = self.rng.one_in(4);
-        let (image, low, how) = if is_kill {
-            (frozen.point.kill_image(), frozen.span.acked, "killed")
+        let (image, files, low, how) = if is_kill {
+            let image = frozen.point.kill_image();
+            (image, frozen.files.kill(), frozen.span.acked, "killed")
         } else {
             (
                 frozen.point.crash_image(&mut self.rng),
+                frozen.files.cut(&mut self.rng),
                 frozen.span.synced,
                 "power cut",
             )
@@ -308,8 +324,10 @@ impl<S: System> Explorer<'_, S> {
         let high = frozen.span.started;
         let context =
             |message: String| format!("life {}, {how} {}: {message}", depth + 1, frozen.what);
-        self.verify(&image, timeline, low, high).map_err(context)?;
-        if depth >= self.effort.depth_max || !self.rng.one_in(2) {
+        let left = files.freeze();
+        let is_exact = self.verify(&image, &files, timeline, low, high);
+        let is_exact = is_exact.map_err(context)?;
+        if depth >= self.effort.depth_max || !is_exact || !self.rng.one_in(2) {
             return Ok(());
         }
         self.stats.lives += 1;
@@ -326,6 +344,7 @@ impl<S: System> Explorer<'_, S> {
         };
         self.live(Start {
             device,
+            files: left.kill(),
             timeline: timeline.cut(self.system, high),
             span,
             is_durable: !resumes,
@@ -333,17 +352,18 @@ impl<S: System> Explorer<'_, S> {
         })
     }
 
-    /// Opens an image twice, compares and checks.
+    /// Opens an image twice, compares and checks. Answers whether a next life can be compared too.
     fn verify(
         &mut self,
         image: &MemDevice,
+        files: &MemFiles,
         timeline: &Timeline<S>,
         low: usize,
         high: usize,
-    ) -> Result<(), String> {
+    ) -> Result<bool, String> {
         self.stats.images += 1;
         let device = Arc::new(image.clone());
-        let live = self.open(Arc::clone(&device) as Arc<dyn Device>)?;
+        let live = self.open(Arc::clone(&device) as Arc<dyn Device>, files)?;
         let span = Span::between(low, high);
         let prefix = self.recovered(&live, timeline, span, true)?;
         let broken = self
@@ -356,14 +376,17 @@ impl<S: System> Explorer<'_, S> {
                 broken.len()
             ));
         }
+        let expected = timeline.state(prefix);
+        let is_exact = self.system.is_exact(&self.read(&live)?, expected);
         drop(live);
-        let again = self.open(device)?;
-        self.same(&again, timeline.state(prefix), "when opened once more")
+        let again = self.open(device, files)?;
+        self.same(&again, expected, "when opened once more")?;
+        Ok(is_exact)
     }
 
-    fn open(&self, device: Arc<dyn Device>) -> Result<S::Live, String> {
+    fn open(&self, device: Arc<dyn Device>, files: &MemFiles) -> Result<S::Live, String> {
         self.system
-            .open(device)
+            .open_beside(device, files)
             .map_err(|e| format!("open failed: {e}"))
     }
 

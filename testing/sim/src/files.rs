@@ -1,6 +1,7 @@
 //! The file system on any engine as a system under test.
 
 mod ops;
+mod past;
 mod tree;
 
 pub use ops::{FsOp, What};
@@ -8,6 +9,7 @@ pub use tree::{Node, Tree, read};
 
 use crate::kv::{Audit, Host, OpenEngine, Step};
 use crate::{Ack, System, SystemError};
+use past::History;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use stitch_base::clock::{Clock, Timestamp};
@@ -16,7 +18,9 @@ use stitch_base::sync::Arc;
 use stitch_base::sync::atomic::{AtomicU64, Ordering};
 use stitch_base::{ErrorKind, Ino};
 use stitch_device::{CrashDevice, CrashPlan, Device, MemDevice};
-use stitch_fs::{AtimePolicy, FileSystem, FsError, FsOptions};
+use stitch_fs::{
+    AtimePolicy, External, ExternalFiles, FileKind, FileSystem, FsError, FsOptions, MemFiles,
+};
 use stitch_kv::{Engine, ModelEngine, UpsertRegistry};
 
 /// Most unlinked files that stay open at a time.
@@ -27,6 +31,8 @@ pub struct FsSystem<H> {
     host: H,
     name: &'static str,
     image: MemDevice,
+    /// Files larger than this are plain files.
+    external_from: Option<u64>,
 }
 
 impl<H> std::fmt::Debug for FsSystem<H> {
@@ -44,6 +50,7 @@ pub struct LiveFs {
     audit: Option<Audit>,
     clock: Arc<SetClock>,
     held: Vec<Ino>,
+    files: Option<MemFiles>,
 }
 
 /// The file system on the model engine.
@@ -52,6 +59,7 @@ pub struct FsModel {
     clock: Arc<SetClock>,
     tree: Tree,
     seconds: u64,
+    pasts: BTreeMap<Ino, History>,
 }
 
 /// A clock that shows what it is told.
@@ -115,7 +123,72 @@ impl<H: Host> FsSystem<H> {
         FileSystem::format(&engine, &options(&clock), (0, 0)).expect("a fresh engine takes one");
         engine.close().expect("a fresh engine closes");
         let image = device.kill_image();
-        Self { host, name, image }
+        Self {
+            host,
+            name,
+            image,
+            external_from: None,
+        }
+    }
+
+    /// With files larger than `bytes` beside the store.
+    #[must_use]
+    pub fn with_external(mut self, bytes: u64) -> Self {
+        self.external_from = Some(bytes);
+        self
+    }
+
+    fn open_with(
+        &self,
+        device: Arc<dyn Device>,
+        files: Option<&MemFiles>,
+    ) -> Result<LiveFs, SystemError> {
+        let OpenEngine {
+            engine,
+            step,
+            audit,
+            ..
+        } = self.host.open(device, registry())?;
+        let clock = Arc::new(SetClock::default());
+        let mut options = options(&clock);
+        options.external = files.map(|files| External {
+            files: Arc::new(files.clone()),
+            from_bytes: self.external_from,
+            is_synchronous: false,
+        });
+        let fs = FileSystem::open(engine, options).map_err(error)?;
+        Ok(LiveFs {
+            fs,
+            step,
+            audit,
+            clock,
+            held: Vec::new(),
+            files: files.cloned(),
+        })
+    }
+
+    /// Tells the histories of the files what an operation has done, and the tree of them.
+    fn note_pasts(&self, model: &mut FsModel, what: Option<&What>) {
+        let Some(from) = self.external_from else {
+            return;
+        };
+        let synced = match what {
+            Some(What::SyncFile { path }) => tree::ino(&model.fs, path).ok(),
+            _ => None,
+        };
+        for (path, node) in &mut model.tree {
+            if node.attr.kind != FileKind::Regular {
+                continue;
+            }
+            let ino = tree::ino(&model.fs, path).expect("it is there");
+            let pages = tree::pages(&model.fs, path, node).expect("the model can be read");
+            let history = model.pasts.entry(ino).or_default();
+            history.note(node.attr.size, pages, from);
+            if matches!(what, Some(What::Sync)) || synced == Some(ino) {
+                history.sync();
+            }
+            node.past = history.past();
+        }
     }
 }
 
@@ -144,6 +217,7 @@ impl<H: Host> System for FsSystem<H> {
             clock,
             tree,
             seconds: 0,
+            pasts: BTreeMap::new(),
         }
     }
 
@@ -155,10 +229,11 @@ impl<H: Host> System for FsSystem<H> {
         model.seconds = op.at;
         model.clock.seconds.store(op.at, Ordering::SeqCst);
         let done = ops::run(&model.fs, op, &mut Vec::new());
-        if let Err(e) = done {
+        if let Err(e) = &done {
             assert!(is_answer(e.kind()), "the model says {e} to {op:?}");
         }
         model.tree = tree::read(&model.fs).expect("the model can be read");
+        self.note_pasts(model, done.is_ok().then_some(&op.what));
     }
 
     fn model_state(&self, model: &FsModel) -> Tree {
@@ -166,21 +241,25 @@ impl<H: Host> System for FsSystem<H> {
     }
 
     fn open(&self, device: Arc<dyn Device>) -> Result<LiveFs, SystemError> {
-        let OpenEngine {
-            engine,
-            step,
-            audit,
-            ..
-        } = self.host.open(device, registry())?;
-        let clock = Arc::new(SetClock::default());
-        let fs = FileSystem::open(engine, options(&clock)).map_err(error)?;
-        Ok(LiveFs {
-            fs,
-            step,
-            audit,
-            clock,
-            held: Vec::new(),
-        })
+        self.open_with(device, None)
+    }
+
+    fn open_beside(
+        &self,
+        device: Arc<dyn Device>,
+        files: &MemFiles,
+    ) -> Result<LiveFs, SystemError> {
+        self.open_with(device, self.external_from.map(|_| files))
+    }
+
+    fn is_exact(&self, found: &Tree, expected: &Tree) -> bool {
+        let contents =
+            |tree: &Tree| -> Vec<_> { tree.values().map(|n| n.content.clone()).collect() };
+        contents(found) == contents(expected)
+    }
+
+    fn ties_states(&self) -> bool {
+        self.external_from.is_some()
     }
 
     fn run(&self, live: &mut LiveFs, op: &FsOp, _: &FsModel) -> Result<Ack, SystemError> {
@@ -208,7 +287,15 @@ impl<H: Host> System for FsSystem<H> {
     }
 
     fn state(&self, live: &LiveFs) -> Result<Tree, SystemError> {
-        tree::read(&live.fs).map_err(error)
+        let mut tree = tree::read(&live.fs).map_err(error)?;
+        if live.files.is_some() {
+            for (path, node) in &mut tree {
+                if node.attr.kind == FileKind::Regular {
+                    node.pages = Some(tree::pages(&live.fs, path, node).map_err(error)?);
+                }
+            }
+        }
+        Ok(tree)
     }
 
     fn compare_readable(&self, live: &LiveFs, expected: &Tree) -> Result<u64, String> {
@@ -236,7 +323,13 @@ impl<H: Host> System for FsSystem<H> {
             .into_iter()
             .map(|v| format!("{}: {}", v.rule, v.detail))
             .collect();
-        let issues = stitch_fs::fsck::check(engine, &mut |_| {}).map_err(error)?;
+        if live.files.is_some() {
+            // Plain files without rows go when that is durable.
+            live.fs.sync().map_err(error)?;
+        }
+        let files = live.files.as_ref().map(|files| files as &dyn ExternalFiles);
+        let issues = stitch_fs::fsck::check_with_files(engine, &[], files, &mut |_| {});
+        let issues = issues.map_err(error)?;
         out.extend(issues.into_iter().map(|issue| issue.to_string()));
         out.extend(live.audit.iter().flat_map(|audit| audit()));
         Ok(out)

@@ -5,6 +5,7 @@ use stitch_base::ErrorKind;
 use stitch_base::random::Rng;
 use stitch_base::sync::Arc;
 use stitch_device::{Device, MemDevice};
+use stitch_fs::MemFiles;
 
 /// An error of a system, cut down to what the simulation looks at.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,6 +64,17 @@ pub trait System {
     /// What is on a freshly formatted medium.
     fn model(&self) -> Self::Model;
 
+    /// Whether states of one history are tied together, so that they must be made anew for another one.
+    fn ties_states(&self) -> bool {
+        false
+    }
+
+    /// Whether a state that equals `expected` is exactly that, so that the model goes on as the store does.
+    fn is_exact(&self, found: &Self::State, expected: &Self::State) -> bool {
+        let _ = (found, expected);
+        true
+    }
+
     /// A next operation that makes sense now.
     fn generate(&self, model: &Self::Model, rng: &mut Rng) -> Self::Op;
 
@@ -77,6 +89,19 @@ pub trait System {
     /// # Errors
     /// Whatever it says.
     fn open(&self, device: Arc<dyn Device>) -> Result<Self::Live, SystemError>;
+
+    /// As [`Self::open`], with plain files beside the medium, for who has any.
+    ///
+    /// # Errors
+    /// Whatever it says.
+    fn open_beside(
+        &self,
+        device: Arc<dyn Device>,
+        files: &MemFiles,
+    ) -> Result<Self::Live, SystemError> {
+        let _ = files;
+        self.open(device)
+    }
 
     /// Does one operation; `model` is as before it.
     ///

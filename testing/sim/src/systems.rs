@@ -65,7 +65,17 @@ pub fn cases() -> Vec<Case> {
     cases.push(of_short("fs", SIZE, move |refusals| {
         FsSystem::new(short.clone().with_refusals(refusals), "fs")
     }));
+    cases.extend(beside_the_store());
     cases.extend(short_of_space());
+    cases
+}
+
+/// Large files beside the store, which the scenarios of crashes know of.
+fn beside_the_store() -> Vec<Case> {
+    let files = VtHost::new("fs-external", FILES, 64 << 10, 32 << 10).with_direct(8 << 10);
+    let system = FsSystem::new(files, "fs-external").with_external(LARGE_BYTES);
+    let mut cases = of_system(system, SIZE);
+    cases.retain(|case| case.name.ends_with("/crash") || case.name.contains("/canary"));
     cases
 }
 
@@ -144,6 +154,9 @@ const FILES: Tiny = Tiny {
     backup_log_bytes: 512 << 10,
     ..SMALL
 };
+
+/// Files of a few pages are large.
+const LARGE_BYTES: u64 = 6000;
 
 /// A volume that is soon full.
 const TIGHT: Tiny = Tiny { zones: 20, ..SMALL };

@@ -52,8 +52,25 @@ impl<S: System> Timeline<S> {
         self.states.push(system.model_state(&self.model));
     }
 
+    fn repeat(&mut self, system: &S, op: Option<&S::Op>) {
+        match op {
+            Some(op) => self.push(system, op.clone(), false),
+            None => {
+                self.ops.push(None);
+                self.states.push(self.last().clone());
+            }
+        }
+    }
+
     /// The same history, ending after `prefix` operations.
     pub(crate) fn cut(&self, system: &S, prefix: usize) -> Self {
+        if system.ties_states() {
+            let mut anew = Self::new(system);
+            for op in &self.ops[..prefix] {
+                anew.repeat(system, op.as_ref());
+            }
+            return anew;
+        }
         let ops = self.ops[..prefix].to_vec();
         Self {
             model: replay(system, &ops),

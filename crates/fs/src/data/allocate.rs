@@ -40,7 +40,12 @@ impl FileSystem {
         let inode = self.inodes.get(ino)?;
         check_regular(&inode)?;
         check_may_write(&inode, offset)?;
-        let mut staged = Staged::new(inode);
+        let grown = match mode {
+            FallocateMode::Allocate { keep_size: false }
+            | FallocateMode::ZeroRange { keep_size: false } => end,
+            _ => inode.head.size,
+        };
+        let mut staged = Staged::new(self.with_room_for(inode, grown)?);
         let (mut change, keeps_size) = match mode {
             FallocateMode::Allocate { keep_size } => {
                 self.check_room(&staged, offset, end)?;
@@ -74,7 +79,12 @@ impl FileSystem {
         } else {
             end.saturating_sub(offset.max(head.size))
         };
-        if new > self.engine().space().free_bytes {
+        let free = if head.has(row_flag::EXTERNAL) {
+            self.externals.files()?.free_bytes()?
+        } else {
+            self.engine().space().free_bytes
+        };
+        if new > free {
             return Err(FsError::NoSpace);
         }
         Ok(())
@@ -103,6 +113,10 @@ impl FileSystem {
         }
         let ino = staged.head.ino;
         self.inodes.note_counted(ino, None);
+        let is_external = staged.head.has(row_flag::EXTERNAL);
+        if is_external {
+            self.zero_external(staged, offset, end)?;
+        }
         let first_whole = chunk_count(offset);
         let after_whole = if end == size {
             chunk_count(end)
@@ -110,10 +124,15 @@ impl FileSystem {
             end / CHUNK_BYTES
         };
         if first_whole < after_whole {
-            change.delete_chunks(ino, first_whole, after_whole);
+            if !is_external {
+                change.delete_chunks(ino, first_whole, after_whole);
+            }
             staged.note_holes();
             let left = chunk_count(size) - (after_whole - first_whole);
             staged.head.chunks = staged.head.chunks.min(left);
+        }
+        if is_external {
+            return Ok(());
         }
         let (start_in, end_in) = (within(offset), within(end));
         if offset / CHUNK_BYTES == end / CHUNK_BYTES && first_whole > after_whole {

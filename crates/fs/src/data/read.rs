@@ -53,6 +53,10 @@ impl FileSystem {
             extend_padded(out, &tail, offset, len);
             return Ok(len);
         }
+        if head.has(row_flag::EXTERNAL) {
+            self.read_external(inode, offset, len, out)?;
+            return Ok(len);
+        }
         let first = offset / CHUNK_BYTES;
         let last = (offset + len as u64 - 1) / CHUNK_BYTES;
         if first == last {

@@ -50,6 +50,7 @@ impl FileSystem {
         if size > INLINE_BYTES_MAX {
             staged.leave_row(self, change, false)?;
         }
+        self.prepare_growth(staged)?;
         staged.grow(size, chunk_count(size) * CHUNK_BYTES);
         Ok(())
     }
@@ -67,6 +68,9 @@ impl FileSystem {
             };
             staged.set_tail(tail);
             return Ok(());
+        }
+        if staged.head.has(row_flag::EXTERNAL) {
+            return self.stage_external_cut(change, staged, size);
         }
         change.delete_chunks(ino, chunk_count(size), chunk_count(old_size));
         if size == 0 {

@@ -31,6 +31,7 @@ impl FileSystem {
         match what {
             SeekFor::Data if !has_holes => Ok(offset),
             SeekFor::Hole if !has_holes => Ok(size),
+            _ if inode.head.has(row_flag::EXTERNAL) => self.seek_external(&inode, offset, what),
             SeekFor::Data => self.seek_data(&inode, offset),
             SeekFor::Hole => self.seek_hole(&inode, offset),
         }

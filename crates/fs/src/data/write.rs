@@ -63,6 +63,9 @@ impl FileSystem {
         kill_setid: bool,
     ) -> FsResult<Attr> {
         let ino = inode.head.ino;
+        if !data.is_empty() {
+            inode = self.with_room_for(inode, offset + data.len() as u64)?;
+        }
         let piece_bytes = self.piece_bytes();
         let mut at = offset;
         let mut rest = data;
@@ -103,6 +106,9 @@ impl FileSystem {
             tail[start..start + piece.len()].copy_from_slice(piece);
             staged.head.size = staged.head.size.max(end);
             staged.set_tail(tail);
+        } else if staged.head.has(row_flag::EXTERNAL) {
+            self.stage_external_write(&mut staged, at, piece)?;
+            self.count_chunks(&mut staged, at, end);
         } else {
             let is_first_whole = at == 0 && end >= staged.head.size.min(CHUNK_BYTES);
             staged.leave_row(self, &mut change, is_first_whole)?;

@@ -1,5 +1,6 @@
 //! What can be wrong with a file system, one variant for each broken rule.
 
+use crate::ExternalName;
 use std::fmt;
 use stitch_base::Ino;
 
@@ -231,6 +232,71 @@ pub enum Issue {
         /// How many issues are not listed for that reason.
         count: usize,
     },
+    /// No row says which plain file has the contents of an external file.
+    #[error(
+        "the contents of inode {ino} were in a plain file beside the store, and no row says in which; \
+         restore it from a copy, or remove it"
+    )]
+    NoPlainFile {
+        /// The inode.
+        ino: Ino,
+    },
+    /// A plain file is said to have the contents of an inode that is not there, or has them itself.
+    #[error(
+        "inode {ino} is said to have its contents beside the store, and does not exist or has them"
+    )]
+    LooseExternal {
+        /// The inode.
+        ino: Ino,
+    },
+    /// More of a plain file was synced, by its row, than the file has.
+    #[error("inode {ino} has a plain file that was synced beyond its end")]
+    SettledBeyondEnd {
+        /// The inode.
+        ino: Ino,
+        /// Its size.
+        size: u64,
+    },
+    /// There are external files, and the header does not say so.
+    #[error("the header does not say that there are files beside the store")]
+    Unmarked,
+    /// The contents of a file are gone.
+    #[error(
+        "{path}: is missing, with the contents of inode {ino}: put it back from a copy, or remove the \
+         file (`find MNT -inum {ino}` names it)"
+    )]
+    MissingPlainFile {
+        /// The inode.
+        ino: Ino,
+        /// Where it should be.
+        path: String,
+    },
+    /// A plain file was cut behind the store's back.
+    #[error(
+        "{path}: has {len} of the {settled} bytes that inode {ino} had: put it back from a copy; fsck -y \
+         takes it as it is, and what it lacks reads as zeros"
+    )]
+    ShortPlainFile {
+        /// The inode.
+        ino: Ino,
+        /// Where it is.
+        path: String,
+        /// Bytes that it had at least.
+        settled: u64,
+        /// Bytes that it has.
+        len: u64,
+    },
+    /// A plain file that no file needs.
+    #[error(
+        "{path}: belongs to no file; a crash may have left it, and a mount removes it then. fsck -y moves \
+         it to `lost+found` in its folder"
+    )]
+    ExtraPlainFile {
+        /// Which it is.
+        name: ExternalName,
+        /// Where it is.
+        path: String,
+    },
     /// The count of inodes, which `df -i` shows, is wrong.
     #[error("the number of inodes is stored as {stored} and is {counted}")]
     InodeCount {
@@ -251,6 +317,8 @@ impl Issue {
                 | Self::Lost { .. }
                 | Self::LostUnused { .. }
                 | Self::Unchecked { .. }
+                | Self::NoPlainFile { .. }
+                | Self::MissingPlainFile { .. }
         )
     }
 }

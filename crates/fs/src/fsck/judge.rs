@@ -77,7 +77,8 @@ fn inode(found: &Found, ino: Ino) -> Option<Issue> {
 /// What a row says of holes is what `SEEK_HOLE` and block counts are made of.
 fn chunks(found: &Found, ino: Ino) -> Option<Issue> {
     let inode = &found.inodes[&ino];
-    let is_chunked = inode.kind == FileKind::Regular && inode.flags & row_flag::INLINE == 0;
+    let is_chunked = inode.kind == FileKind::Regular
+        && inode.flags & (row_flag::INLINE | row_flag::EXTERNAL) == 0;
     let is_wrong = match inode.chunks_most {
         Some(most) => inode.chunks > most,
         None => inode.chunks < inode.size.div_ceil(CHUNK_BYTES),

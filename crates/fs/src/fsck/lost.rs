@@ -85,6 +85,11 @@ impl Lost {
         self.ranges.is_empty()
     }
 
+    /// True if any row of a tree is lost.
+    pub(super) fn is_any_of(&self, tree: &str) -> bool {
+        self.of(tree).next().is_some()
+    }
+
     fn of(&self, tree: &str) -> impl Iterator<Item = &Range> {
         self.ranges.iter().filter(move |r| r.tree == tree)
     }
@@ -173,6 +178,8 @@ impl Lost {
                 has_lost_names && !found.inodes.contains_key(ino)
             }
             Issue::ChunkCount { ino, .. } => self.touches_inode("data", *ino),
+            Issue::NoPlainFile { ino } => self.has("sys", &fs_key::external(*ino)),
+            Issue::LooseExternal { ino } => has_lost_names && !found.inodes.contains_key(ino),
             Issue::NextIno { .. } => self.has("sys", fs_key::SYS_NEXT_INO),
             Issue::InodeCount { .. } => has_lost_names || self.has("sys", fs_key::SYS_INODE_COUNT),
             Issue::NoHeader { .. }
@@ -187,6 +194,11 @@ impl Lost {
             | Issue::LongChunk { .. }
             | Issue::LooseXattr { key: Some(_), .. }
             | Issue::LongInline { .. }
+            | Issue::SettledBeyondEnd { .. }
+            | Issue::Unmarked
+            | Issue::MissingPlainFile { .. }
+            | Issue::ShortPlainFile { .. }
+            | Issue::ExtraPlainFile { .. }
             | Issue::Lost { .. }
             | Issue::LostUnused { .. }
             | Issue::Unchecked { .. } => false,

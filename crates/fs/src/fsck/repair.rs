@@ -1,9 +1,10 @@
 //! Repairs, one small step for each issue. Each is a batch of its own, so that a repair that stops
 //! half-way leaves a file system that is no worse than before.
 
+use super::external;
 use super::scan::own;
 use super::{Issue, Trees, is_unreadable};
-use crate::{FsError, FsResult};
+use crate::{ExternalFiles, FsError, FsResult};
 use stitch_base::Ino;
 use stitch_db::{Changes, CommitOptions, Direction, KeyRange, SpaceClass};
 use stitch_format::fs_inode::{FileKind, InodeHead, MetaRow, encode_link, row_flag};
@@ -15,12 +16,17 @@ const LOST_AND_FOUND: &[u8] = b"lost+found";
 
 struct Repair<'a> {
     trees: &'a Trees,
+    files: Option<&'a dyn ExternalFiles>,
     seed: u64,
     changes: Changes,
 }
 
 /// Repairs issues in their order. Answers how many.
-pub(super) fn repair(trees: &Trees, issues: &[Issue]) -> FsResult<u64> {
+pub(super) fn repair(
+    trees: &Trees,
+    files: Option<&dyn ExternalFiles>,
+    issues: &[Issue],
+) -> FsResult<u64> {
     let row = match trees.schema.now().get(trees.sys, fs_key::SYS_HEADER) {
         Ok(row) => row,
         Err(error) if is_unreadable(&error.clone().into()) => return Ok(0),
@@ -31,6 +37,7 @@ pub(super) fn repair(trees: &Trees, issues: &[Issue]) -> FsResult<u64> {
     };
     let mut repair = Repair {
         trees,
+        files,
         seed: header.name_seed,
         changes: Changes::new(),
     };
@@ -57,6 +64,13 @@ impl Repair<'_> {
             | Issue::Lost { .. }
             | Issue::LostUnused { .. }
             | Issue::Unchecked { .. } => return Ok(false),
+            Issue::NoPlainFile { .. }
+            | Issue::MissingPlainFile { .. }
+            | Issue::LooseExternal { .. }
+            | Issue::SettledBeyondEnd { .. }
+            | Issue::ShortPlainFile { .. }
+            | Issue::Unmarked
+            | Issue::ExtraPlainFile { .. } => return self.external(issue),
             Issue::BadMetaRow { key, .. }
             | Issue::DanglingName { key, .. }
             | Issue::TwoRows { key, .. } => self.changes.delete(trees.meta, key),
@@ -95,21 +109,46 @@ impl Repair<'_> {
             } => self.cut_chunk(&fs_key::chunk(*ino, *chunk), *len_bytes)?,
             Issue::ChunkCount { key, counted, .. } => self.note_holes(key, *counted)?,
             Issue::LooseXattr { ino, key: None } => {
-                self.changes
-                    .delete_range(trees.xattr, &own(*ino), &fs_key::after(*ino));
+                let (start, end) = (own(*ino), fs_key::after(*ino));
+                self.changes.delete_range(trees.xattr, &start, &end);
             }
             Issue::LooseXattr { key: Some(key), .. } => {
                 self.change(key, |head| head.flags |= row_flag::XATTRS)?;
             }
             Issue::LongInline { key, .. } => self.cut_inline(key)?,
-            Issue::NextIno { needed, .. } => {
-                self.changes
-                    .put(trees.sys, fs_key::SYS_NEXT_INO, &encode_number(*needed));
-            }
+            Issue::NextIno { needed, .. } => self.put_number(fs_key::SYS_NEXT_INO, *needed),
             Issue::InodeCount { counted, .. } => {
-                self.changes
-                    .put(trees.sys, fs_key::SYS_INODE_COUNT, &encode_number(*counted));
+                self.put_number(fs_key::SYS_INODE_COUNT, *counted);
             }
+        }
+        self.commit()?;
+        Ok(true)
+    }
+
+    fn put_number(&mut self, key: &[u8], number: u64) {
+        let sys = self.trees.sys;
+        self.changes.put(sys, key, &encode_number(number));
+    }
+
+    /// An issue of external files.
+    fn external(&mut self, issue: &Issue) -> FsResult<bool> {
+        let trees = self.trees;
+        match issue {
+            Issue::LooseExternal { ino } => {
+                self.changes.delete(trees.sys, &fs_key::external(*ino));
+            }
+            Issue::SettledBeyondEnd { ino, size: most }
+            | Issue::ShortPlainFile { ino, len: most, .. } => {
+                external::unsettle(trees, &mut self.changes, *ino, *most)?;
+            }
+            Issue::Unmarked => external::mark(trees, &mut self.changes)?,
+            Issue::ExtraPlainFile { name, .. } => {
+                let Some(files) = self.files else {
+                    return Ok(false);
+                };
+                files.set_aside(*name)?;
+            }
+            _ => return Ok(false),
         }
         self.commit()?;
         Ok(true)

@@ -1,5 +1,6 @@
 //! The one walk over all rows, and what it keeps.
 
+use super::external::Rows;
 use super::lost::Lost;
 use super::{Issue, Trees, is_unreadable};
 use crate::{FsError, FsResult};
@@ -8,7 +9,7 @@ use stitch_base::Ino;
 use stitch_db::{Dictionary, Direction, KeyRange};
 use stitch_format::fs_inode::{FileKind, InodeHead, MetaRow, row_flag};
 use stitch_format::fs_key::{self, CHUNK_BYTES, FsKey};
-use stitch_format::fs_sys::{FsHeader, decode_number};
+use stitch_format::fs_sys::{ExternalRow, FsHeader, decode_number};
 
 /// What is kept of an inode.
 pub(super) struct Inode {
@@ -51,6 +52,9 @@ pub(super) struct Found {
     pub(super) orphans: BTreeSet<Ino>,
     pub(super) next_ino: Option<u64>,
     pub(super) inode_count: Option<u64>,
+    pub(super) externals: Rows,
+    /// The header says that there are external files.
+    pub(super) is_marked: bool,
     /// Largest number seen anywhere.
     pub(super) largest: u64,
     rows: u64,
@@ -75,6 +79,7 @@ pub(super) fn scan(trees: &Trees, lost: &Lost, progress: &mut dyn FnMut(u64)) ->
         return Ok(walk.found);
     };
     walk.found.is_readable = true;
+    walk.found.is_marked = header.has_external;
     walk.each(trees.meta, |found, key, value| {
         found.meta(header.name_seed, key, value)
     })?;
@@ -268,6 +273,12 @@ impl Found {
                     self.orphans.insert(ino);
                     return;
                 }
+                let row = fs_key::external_of(key).zip(ExternalRow::decode(value).ok());
+                if let Some((ino, row)) = row {
+                    self.largest = self.largest.max(ino.0).max(row.number);
+                    self.externals.insert(ino, row);
+                    return;
+                }
                 self.issues.push(Issue::BadRow {
                     tree: "sys",
                     key: key.to_vec(),
@@ -289,7 +300,8 @@ impl Found {
         }
         let inode = self.inodes.get_mut(&ino);
         let holds = |inode: &&mut Inode| {
-            inode.kind == FileKind::Regular && inode.flags & row_flag::INLINE == 0
+            inode.kind == FileKind::Regular
+                && inode.flags & (row_flag::INLINE | row_flag::EXTERNAL) == 0
         };
         let Some(inode) = inode.filter(holds) else {
             contents.is_told = true;

@@ -6,7 +6,7 @@ use stitch_base::sync::Arc;
 use stitch_db::{Changes, CommitOptions, Schema, TreeOptions};
 use stitch_format::fs_inode::{FileKind, InodeHead, MetaRow, encode_link, row_flag};
 use stitch_format::fs_key::{self, FsKey};
-use stitch_format::fs_sys::{FsHeader, encode_number};
+use stitch_format::fs_sys::{ExternalRow, FsHeader, encode_number};
 use stitch_kv::{Engine, ModelEngine, UpsertRegistry};
 
 const SEED: u64 = 7;
@@ -52,6 +52,7 @@ impl Sample {
         let header = FsHeader {
             name_seed: SEED,
             created_ns: 0,
+            has_external: false,
         };
         let chunked = InodeHead {
             size: 5000,
@@ -425,4 +426,55 @@ fn the_count_of_inodes_is_corrected() {
                 counted: 4,
             }
     });
+}
+
+fn external_row(sample: &Sample, ino: u64, settled: u64) {
+    let row = ExternalRow {
+        number: 50,
+        settled,
+    };
+    let key = fs_key::external(Ino(ino));
+    sample.edit(|trees, changes| changes.put(trees.sys, &key, &row.encode()));
+}
+
+/// Inode 4 of the sample is an external file of 9,000 bytes.
+fn with_external(settled: u64) -> Sample {
+    let sample = Sample::new();
+    let large = InodeHead {
+        size: 9000,
+        flags: row_flag::EXTERNAL,
+        ..head(4, FileKind::Regular, 2)
+    };
+    sample.put(&fs_key::own(Ino(4)), &large);
+    external_row(&sample, 4, settled);
+    sample
+}
+
+#[test]
+fn a_header_that_does_not_know_of_external_files_is_written_anew() {
+    with_external(9000).expect(|issue| matches!(issue, Issue::Unmarked));
+}
+
+#[test]
+fn a_row_of_an_external_file_without_one_goes() {
+    let sample = Sample::new();
+    external_row(&sample, 3, 0);
+    sample.expect(|issue| matches!(issue, Issue::LooseExternal { ino: Ino(3) }));
+}
+
+#[test]
+fn no_more_is_settled_than_there_is() {
+    let sample = with_external(9001);
+    let size = 9000;
+    sample.expect(|issue| *issue == Issue::SettledBeyondEnd { ino: Ino(4), size });
+}
+
+#[test]
+fn an_external_file_without_its_row_is_found_and_left_alone() {
+    let sample = with_external(9000);
+    let key = fs_key::external(Ino(4));
+    sample.edit(|trees, changes| changes.delete(trees.sys, &key));
+    let issues = sample.check();
+    assert_eq!(issues, [Issue::NoPlainFile { ino: Ino(4) }]);
+    assert_eq!(repair(&sample.engine, &issues).unwrap(), 0);
 }

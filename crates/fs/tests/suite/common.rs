@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use stitch_base::Ino;
 use stitch_base::clock::ManualClock;
+use stitch_fs::fsck::{self, Issue};
 use stitch_fs::{
-    Attr, Caller, DirName, FileSystem, FsError, FsOptions, FsResult, NewNode, Taken, WriteOptions,
-    register_upserts,
+    Attr, Caller, DirName, External, ExternalFiles, FileSystem, FsError, FsOptions, FsResult,
+    MemFiles, NewNode, Taken, WriteOptions, register_upserts,
 };
 use stitch_kv::{Engine, ModelEngine, UpsertRegistry};
 
@@ -23,6 +24,27 @@ pub(crate) struct Setup {
     pub(crate) engine: Arc<ModelEngine>,
     pub(crate) clock: Arc<ManualClock>,
     pub(crate) fs: FileSystem,
+    /// The plain files, where large files are external.
+    pub(crate) files: Option<MemFiles>,
+}
+
+/// Files above this are external in [`setup_external`].
+pub(crate) const FROM_BYTES: u64 = 8192;
+
+/// Large files, of more than [`FROM_BYTES`], are external.
+pub(crate) fn setup_external() -> Setup {
+    external_on(Arc::new(ModelEngine::new(registry())), MemFiles::new())
+}
+
+pub(crate) fn external_on(engine: Arc<ModelEngine>, files: MemFiles) -> Setup {
+    let external = External {
+        files: Arc::new(files.clone()),
+        from_bytes: Some(FROM_BYTES),
+        is_synchronous: false,
+    };
+    let mut setup = setup_on(engine, |options| options.external = Some(external));
+    setup.files = Some(files);
+    setup
 }
 
 pub(crate) fn registry() -> UpsertRegistry {
@@ -54,7 +76,13 @@ pub(crate) fn setup_on(engine: Arc<ModelEngine>, change: impl FnOnce(&mut FsOpti
     }
     change(&mut options);
     let fs = FileSystem::open(dynamic, options).expect("opens");
-    Setup { engine, clock, fs }
+    let files = None;
+    Setup {
+        engine,
+        clock,
+        fs,
+        files,
+    }
 }
 
 pub(crate) fn at(parent: Ino, name: &str) -> DirName<'_> {
@@ -70,7 +98,10 @@ impl Setup {
     pub(crate) fn reopened(self) -> Self {
         let engine = Arc::new(self.engine.reopened());
         drop(self.fs);
-        setup_on(engine, |_| {})
+        match self.files {
+            Some(files) => external_on(engine, files),
+            None => setup_on(engine, |_| {}),
+        }
     }
 
     pub(crate) fn tick(&self) {
@@ -131,9 +162,14 @@ impl Setup {
 
     /// Refuses any broken rule.
     pub(crate) fn check(&self) {
+        assert_eq!(self.issues(), []);
+    }
+
+    /// What a check finds, also in the plain files. Those whose removal is not durable yet are none.
+    pub(crate) fn issues(&self) -> Vec<Issue> {
         let dynamic: Arc<dyn Engine> = self.engine.clone();
-        let issues = stitch_fs::fsck::check(&dynamic, &mut |_| {}).expect("checks");
-        assert_eq!(issues, []);
+        let files = self.files.as_ref().map(|files| files as &dyn ExternalFiles);
+        fsck::check_with_files(&dynamic, &[], files, &mut |_| {}).expect("checks")
     }
 
     /// All rows of a tree of the file system.

@@ -4,6 +4,7 @@ mod attributes;
 mod common;
 mod contents;
 mod costs;
+mod external;
 mod model;
 mod names;
 mod takeover;

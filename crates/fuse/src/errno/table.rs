@@ -28,7 +28,8 @@ impl From<&FsError> for Errno {
             // Not ENOSYS: to many operations that means "never ask again".
             FsError::Unsupported => Self::ENOTSUP,
             FsError::TooManyLinks => Self::EMLINK,
-            FsError::Corrupt(_) | FsError::Format(_) => Self::EIO,
+            FsError::Corrupt(_) | FsError::Format(_) | FsError::NoFolder => Self::EIO,
+            FsError::External(error) => of_kind(error.kind),
             FsError::Storage(error) => of_kind(error.kind()),
         }
     }

@@ -51,7 +51,12 @@ fn of_store(path: &Path) -> Result<Value> {
     let full = path
         .canonicalize()
         .with_context(|| format!("cannot find {}", path.display()))?;
-    Ok(stitchfs::identity(&full, &superblock))
+    let mut out = stitchfs::identity(&full, &superblock);
+    if let Some((count, bytes)) = stitchfs::large_files_of(&full) {
+        out["large_files"] = json!(count);
+        out["large_files_bytes"] = json!(bytes);
+    }
+    Ok(out)
 }
 
 /// What people look for first; the rest follows in the order of the alphabet.

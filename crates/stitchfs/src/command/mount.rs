@@ -41,6 +41,9 @@ Options after -o:
                                             is faster, never, always, and by io_uring; auto by default
   compress=none|lz4|zstd                    contents of files that are written from now on; kept
   compress_meta=none|lz4|zstd               names, attributes and small files; lz4 in a new store
+  large_files=external[:SIZE]               files that become larger than SIZE (1M) are plain files in
+                                            the folder STORE.files; for stores in a file. Those that
+                                            are stay so; large_files=inside (the default) makes no more
   transport=auto|uring|dev                  how requests come: by io_uring, where the kernel has it
                                             switched on, or by /dev/fuse; uring: so or not at all
   enable-uring                              as root, switch FUSE over io_uring on, for all mounts
@@ -396,6 +399,7 @@ fn store_options(args: &Args, words: &MountWords) -> StoreOptions {
         },
         discard: words.discard,
         io: words.io,
+        large_files: words.large_files,
         instance: words.instance.clone(),
         compress: CompressOptions {
             data: words.compress,

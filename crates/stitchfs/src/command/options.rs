@@ -3,7 +3,7 @@
 use super::{compress, size};
 use stitch_fuse::transport::idle_poll::IdlePollChoice;
 use stitch_fuse::{Transport, TransportChoice};
-use stitchfs::{Compression, IoMode};
+use stitchfs::{Compression, EXTERNAL_FROM_BYTES, IoMode, LARGE_FILES_MAX, LARGE_FILES_MIN};
 
 /// One word after `-o`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,6 +46,8 @@ pub(super) enum MountOption {
     Compress(Compression),
     /// `compress_meta=`: names and attributes.
     CompressMeta(Compression),
+    /// `large_files=`: above which size files leave the store; `None` for never.
+    LargeFiles(Option<u64>),
     /// `transport=`: how requests come.
     Transport(TransportChoice),
     /// `enable-uring`: turns the kernel's switch.
@@ -98,6 +100,7 @@ pub(super) struct MountWords {
     pub(super) io: IoMode,
     pub(super) compress: Option<Compression>,
     pub(super) compress_meta: Option<Compression>,
+    pub(super) large_files: Option<u64>,
     pub(super) transport: TransportChoice,
     pub(super) enable_uring: bool,
     pub(super) idle_poll: IdlePollChoice,
@@ -138,6 +141,7 @@ impl MountWords {
             MountOption::Io(way) => self.io = way,
             MountOption::Compress(how) => self.compress = Some(how),
             MountOption::CompressMeta(how) => self.compress_meta = Some(how),
+            MountOption::LargeFiles(from) => self.large_files = from,
             MountOption::Transport(choice) => self.transport = choice,
             MountOption::EnableUring => self.enable_uring = true,
             MountOption::IdlePoll(true) => self.idle_poll = IdlePollChoice::Always,
@@ -228,6 +232,7 @@ fn parse_value(word: &str, name: &str, value: &str) -> Result<MountOption, Strin
         }
         "compress" => MountOption::Compress(compression(word, value)?),
         "compress_meta" => MountOption::CompressMeta(compression(word, value)?),
+        "large_files" => MountOption::LargeFiles(large_files(word, value)?),
         "transport" => MountOption::Transport(transport(word, value)?),
         "instance" if !value.is_empty() => MountOption::Instance(value.to_owned()),
         "instance" => return Err("instance= needs a name, as instance=mail".into()),
@@ -244,6 +249,25 @@ fn parse_value(word: &str, name: &str, value: &str) -> Result<MountOption, Strin
 
 fn compression(word: &str, value: &str) -> Result<Compression, String> {
     compress::parse(value).map_err(|_| format!("{word:?}: give none, lz4 or zstd"))
+}
+
+fn large_files(word: &str, value: &str) -> Result<Option<u64>, String> {
+    let range = LARGE_FILES_MIN..=LARGE_FILES_MAX;
+    let refused = || {
+        format!(
+            "{word:?}: give large_files=inside, large_files=external, or large_files=external:SIZE with \
+             16K to 1G"
+        )
+    };
+    match value.split_once(':') {
+        None if value == "inside" => Ok(None),
+        None if value == "external" => Ok(Some(EXTERNAL_FROM_BYTES)),
+        Some(("external", text)) => {
+            let bytes = size::parse(text).ok().filter(|bytes| range.contains(bytes));
+            bytes.map(Some).ok_or_else(refused)
+        }
+        _ => Err(refused()),
+    }
 }
 
 fn transport(word: &str, value: &str) -> Result<TransportChoice, String> {
@@ -347,6 +371,20 @@ mod tests {
     }
 
     #[test]
+    fn large_files_stay_inside_unless_asked() {
+        assert_eq!(words("rw").large_files, None);
+        assert_eq!(words("large_files=external").large_files, Some(1 << 20));
+        assert_eq!(
+            words("large_files=external:64K").large_files,
+            Some(64 << 10)
+        );
+        assert_eq!(
+            words("large_files=external,large_files=inside").large_files,
+            None
+        );
+    }
+
+    #[test]
     fn an_fstab_line_passes() {
         let line = "defaults,noauto,nofail,_netdev,x-systemd.automount,x-gvfs-show,user,,";
         assert_eq!(words(line), MountWords::default());
@@ -374,6 +412,10 @@ mod tests {
             ("io=mmap", "io=auto, io=buffered, io=direct or io=uring"),
             ("io", "--help"),
             ("restart=5", "restart"),
+            ("large_files=beside", "large_files=external:SIZE"),
+            ("large_files=external:1K", "16K to 1G"),
+            ("large_files=external:2G", "16K to 1G"),
+            ("large_files=external:", "16K to 1G"),
             ("memory=lots", "lots"),
             ("memory=1M", "64M"),
             ("mode=755", "--help"),

@@ -45,6 +45,11 @@ impl Spec {
         }
     }
 
+    pub(crate) fn option(mut self, option: &str) -> Self {
+        self.options.push(option.to_owned());
+        self
+    }
+
     pub(crate) fn memory(mut self, memory: &str) -> Self {
         self.memory = Some(memory.to_owned());
         self
@@ -292,6 +297,9 @@ impl Drop for Mount<'_> {
         }
         guardian::forget_mount(&self.dir);
         let _ = fs::remove_file(&self.store);
+        let mut folder = self.store.clone().into_os_string();
+        folder.push(".files");
+        let _ = fs::remove_dir_all(folder);
         let _ = fs::remove_dir(&self.dir);
     }
 }

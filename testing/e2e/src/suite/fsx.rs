@@ -11,10 +11,19 @@ use crate::harness::mount::{Mount, Spec};
 use crate::harness::process::run;
 use crate::harness::report::Case;
 
-pub(super) const CASES: &[Case] = &[Case {
-    name: "random",
-    run: random_data_is_kept,
-}];
+pub(super) const CASES: &[Case] = &[
+    Case {
+        name: "random",
+        run: random_data_is_kept,
+    },
+    Case {
+        name: "large-files",
+        run: random_data_of_large_files_is_kept,
+    },
+];
+
+/// The file grows beyond this and is cut to less again and again.
+const LARGE_FILES: &str = "large_files=external:64K";
 
 const SEEDS: u64 = 3;
 const OPS: u64 = 100_000;
@@ -44,12 +53,23 @@ copy_file_range = 5.0
 
 /// 100,000 operations with every kind enabled, for three seeds at once; then a check of the store.
 fn random_data_is_kept(context: &Context) -> Result<()> {
-    let mut mount = Mount::create(context, &Spec::new("fsx", "512M"))?;
-    let ops = context.ops.unwrap_or(OPS).to_string();
+    random_data(context, &Spec::new("fsx", "512M"), OPS)
+}
+
+/// The same on plain files beside the store, with fewer operations: cutting one costs the host's syncs.
+fn random_data_of_large_files_is_kept(context: &Context) -> Result<()> {
+    context.needs_stitch()?;
+    let spec = Spec::new("fsx-large", "512M").option(LARGE_FILES);
+    random_data(context, &spec, OPS / 5)
+}
+
+fn random_data(context: &Context, spec: &Spec, ops: u64) -> Result<()> {
+    let mut mount = Mount::create(context, spec)?;
+    let ops = context.ops.unwrap_or(ops).to_string();
     let start = context.elapsed();
     let mut runs = Vec::new();
     for seed in context.seed_range(SEEDS) {
-        let config = context.work.join(format!("fsx{seed}.toml"));
+        let config = context.work.join(format!("{}{seed}.toml", spec.name));
         // With an msync after each mapped write, and without, when the kernel decides.
         fs::write(
             &config,

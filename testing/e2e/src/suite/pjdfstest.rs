@@ -22,6 +22,10 @@ pub(super) const CASES: &[Case] = &[
         run: everything_passes_but_the_listed,
     },
     Case {
+        name: "large-files",
+        run: everything_passes_with_large_files_beside,
+    },
+    Case {
         name: "read-only",
         run: read_only_passes,
     },
@@ -54,7 +58,18 @@ entries = [["nobody", "nogroup"], ["tests", "tests"]]
 
 /// All of pjdfstest passes, but for the listed exceptions.
 fn everything_passes_but_the_listed(context: &Context) -> Result<()> {
-    let results = run_suite(context, false, &[])?;
+    all_pass(context, &Spec::new("pjd", "1G"))
+}
+
+/// The same where all files of more than a few pages are plain files beside the store.
+fn everything_passes_with_large_files_beside(context: &Context) -> Result<()> {
+    context.needs_stitch()?;
+    let spec = Spec::new("pjd-large", "1G").option("large_files=external:16K");
+    all_pass(context, &spec)
+}
+
+fn all_pass(context: &Context, spec: &Spec) -> Result<()> {
+    let results = run_suite(context, spec, false, &[])?;
     ensure!(
         results.len() >= CASES_MIN,
         "only {} cases ran",
@@ -71,7 +86,8 @@ fn everything_passes_but_the_listed(context: &Context) -> Result<()> {
 /// type that the kernel shows.
 fn read_only_passes(context: &Context) -> Result<()> {
     let _helper = Helper::install(context, "mount.fuse.stitchfs")?;
-    let results = run_suite(context, true, &["::erofs"])?;
+    let spec = Spec::new("pjdro", "1G");
+    let results = run_suite(context, &spec, true, &["::erofs"])?;
     ensure!(results.len() >= 10, "only {} cases ran", results.len());
     judge(results.into_iter())
 }
@@ -103,12 +119,13 @@ fn judge(results: impl Iterator<Item = (String, String)>) -> Result<()> {
 /// Runs pjdfstest on a fresh mount; the result of each case by name.
 fn run_suite(
     context: &Context,
+    spec: &Spec,
     remount: bool,
     patterns: &[&str],
 ) -> Result<BTreeMap<String, String>> {
     make_user("tests")?;
-    let name = if remount { "pjdro" } else { "pjd" };
-    let mount = Mount::create(context, &Spec::new(name, "1G"))?;
+    let name = &spec.name;
+    let mount = Mount::create(context, spec)?;
     let second = Mount::reference(context, &Spec::new(&format!("{name}-second"), "64M"))?;
     let config = context.work.join(format!("{name}.toml"));
     fs::write(&config, CONFIG.replace("REMOUNT", &remount.to_string()))?;

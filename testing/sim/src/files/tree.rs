@@ -1,5 +1,6 @@
 //! All that a user can see of a file system, as one value.
 
+use super::past::{Pages, Past};
 use std::collections::BTreeMap;
 use std::fmt;
 use stitch_base::Ino;
@@ -9,7 +10,7 @@ use stitch_fs::{Attr, Caller, DirName, FileKind, FileSystem, FsError, FsResult, 
 const PAGE: u64 = 4096;
 
 /// One inode under one of its names.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone)]
 pub struct Node {
     /// Attributes; the inode number and the time of access are left out.
     pub attr: Attr,
@@ -21,6 +22,29 @@ pub struct Node {
     pub target: Vec<u8>,
     /// Extended attributes.
     pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
+    /// Where contents are plain files: the pages themselves.
+    pub(super) pages: Option<Pages>,
+    /// In a model: what a power cut may leave of the contents, if they are a plain file.
+    pub(super) past: Option<Past>,
+}
+
+impl PartialEq for Node {
+    fn eq(&self, other: &Self) -> bool {
+        let is_like = (&self.attr, &self.first, &self.target, &self.xattrs)
+            == (&other.attr, &other.first, &other.target, &other.xattrs);
+        is_like && (self.content == other.content || self.may_be(other) || other.may_be(self))
+    }
+}
+
+impl Eq for Node {}
+
+impl Node {
+    /// Whether a power cut may leave what the other has of this one.
+    fn may_be(&self, other: &Self) -> bool {
+        let pages = other.pages.as_ref();
+        let past = self.past.as_ref().zip(pages);
+        past.is_some_and(|(past, pages)| past.allows(pages))
+    }
 }
 
 impl fmt::Debug for Node {
@@ -69,6 +93,11 @@ pub(super) fn with_path<T>(
         fs.forget(ino, 1);
     }
     done
+}
+
+/// The number of a path's inode.
+pub(super) fn ino(fs: &FileSystem, path: &str) -> FsResult<Ino> {
+    with_path(fs, path, Ok)
 }
 
 /// Runs `body` with the parent and the last name of a path.
@@ -144,6 +173,8 @@ pub(super) fn node(
         content,
         target,
         xattrs: xattrs(fs, ino)?,
+        pages: None,
+        past: None,
     })
 }
 
@@ -217,6 +248,20 @@ fn digest(bytes: &[u8]) -> u64 {
                 .rotate_left(23)
                 .wrapping_mul(0x2545_f491_4f6c_dd1d)
         })
+}
+
+/// The pages that are said to hold anything.
+pub(super) fn pages(fs: &FileSystem, path: &str, node: &Node) -> FsResult<Pages> {
+    with_path(fs, path, |ino| {
+        let mut pages = Pages::new();
+        for (at, _) in &node.content {
+            let mut bytes = Vec::new();
+            let len = usize::try_from(PAGE).expect("a page fits");
+            fs.read(ino, *at, len, &mut bytes)?;
+            pages.insert(*at, bytes.into());
+        }
+        Ok(pages)
+    })
 }
 
 /// Names in a directory, in a few goes, as a user with a small buffer reads them.

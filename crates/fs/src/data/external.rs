@@ -1,0 +1,224 @@
+//! Contents that are a plain file beside the store; see `external`.
+
+use super::read::check_regular;
+use super::{Staged, chunk_count};
+use crate::change::Change;
+use crate::external::ExternalName;
+use crate::inode::{Inode, Location};
+use crate::system::FileSystem;
+use crate::{FsError, FsResult, SeekFor};
+use stitch_base::ErrorKind;
+use stitch_format::fs_inode::row_flag;
+use stitch_format::fs_key::{CHUNK_BYTES, SYS_HEADER};
+use stitch_format::fs_sys::{ExternalRow, FsHeader};
+
+/// Bytes that are copied at once when a file leaves the store.
+const COPY_BYTES: u64 = 1 << 20;
+
+impl FileSystem {
+    /// The inode, whose contents have left the store if a size of `end` makes them. The inode is locked.
+    pub(crate) fn with_room_for(&self, inode: Inode, end: u64) -> FsResult<Inode> {
+        let is_inside = !inode.head.has(row_flag::EXTERNAL);
+        if !is_inside || !self.externals.wants(inode.head.size, end) {
+            return Ok(inode);
+        }
+        check_regular(&inode)?;
+        let name = self.new_plain(&inode)?;
+        let left = self.fill_plain(&inode, name);
+        let left = left.and_then(|len| self.leave_store(&inode, name, len));
+        if let Err(error) = left {
+            // If it stays, the next open removes it.
+            if let Err(error) = self.externals.files()?.remove(name) {
+                tracing::warn!(%error, "a plain file that is not needed is left");
+            }
+            return Err(error);
+        }
+        self.inodes.get(inode.head.ino)
+    }
+
+    fn new_plain(&self, inode: &Inode) -> FsResult<ExternalName> {
+        let files = self.externals.files()?;
+        loop {
+            let name = ExternalName {
+                ino: inode.head.ino,
+                number: self.new_ino()?.0,
+            };
+            match files.create(name) {
+                Ok(()) => return Ok(name),
+                // A power cut took the number back; the file is swept at the next open.
+                Err(error) if error.kind == ErrorKind::Exists => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Copies the contents to a new plain file and makes it durable. Answers its length.
+    fn fill_plain(&self, inode: &Inode, name: ExternalName) -> FsResult<u64> {
+        let files = self.externals.files()?;
+        let size = inode.head.size;
+        let mut len = 0;
+        let mut at = 0;
+        let mut piece = Vec::new();
+        while at < size {
+            let count = COPY_BYTES.min(size - at);
+            piece.clear();
+            let count = usize::try_from(count).expect("a small piece");
+            self.read_locked(inode, at, count, &mut piece)?;
+            for (index, bytes) in piece
+                .chunks(usize::try_from(CHUNK_BYTES).expect("4096"))
+                .enumerate()
+            {
+                if bytes.iter().any(|&byte| byte != 0) {
+                    let offset = at + index as u64 * CHUNK_BYTES;
+                    files.write_at(name, offset, bytes)?;
+                    len = offset + bytes.len() as u64;
+                }
+            }
+            at += piece.len() as u64;
+        }
+        files.publish(name)?;
+        Ok(len)
+    }
+
+    /// The batch that says where the contents are from now on.
+    fn leave_store(&self, inode: &Inode, name: ExternalName, len: u64) -> FsResult<()> {
+        let mut change = Change::new(self);
+        let mut inode = inode.clone();
+        if matches!(inode.location, Location::Memory(_)) {
+            inode = change.put_orphan(&inode, &[]);
+        }
+        let size = inode.head.size;
+        let mut head = inode.head;
+        if !head.has(row_flag::INLINE) {
+            change.delete_chunks(head.ino, 0, chunk_count(size));
+        }
+        head.flags = (head.flags & !row_flag::INLINE) | row_flag::EXTERNAL;
+        let row = ExternalRow {
+            number: name.number,
+            settled: len,
+        };
+        change.put_external(head.ino, &row);
+        self.mark(&mut change)?;
+        change.row(&inode, &head, &[]);
+        change.commit()?;
+        let marked = &self.externals.is_marked;
+        marked.store(true, stitch_base::sync::atomic::Ordering::Relaxed);
+        self.externals.enter(name, len, size);
+        Ok(())
+    }
+
+    /// The header says that there are external files, from the first one on, so that programs that do not know
+    /// of them open nothing.
+    fn mark(&self, change: &mut Change<'_>) -> FsResult<()> {
+        let marked = &self.externals.is_marked;
+        if marked.load(stitch_base::sync::atomic::Ordering::Relaxed) {
+            return Ok(());
+        }
+        let row = self.store.get(self.store.sys, SYS_HEADER)?;
+        let row = row.ok_or_else(|| FsError::Corrupt("the header is gone".to_owned()))?;
+        let header = FsHeader {
+            has_external: true,
+            ..FsHeader::decode(&row)?
+        };
+        change
+            .changes
+            .put(self.store.sys, SYS_HEADER, &header.encode());
+        Ok(())
+    }
+
+    /// Appends `len` bytes from `offset` on, which are within the size.
+    pub(super) fn read_external(
+        &self,
+        inode: &Inode,
+        offset: u64,
+        len: usize,
+        out: &mut Vec<u8>,
+    ) -> FsResult<()> {
+        let base = out.len();
+        let plain = self.plain(inode.head.ino, inode.head.size)?;
+        let have = usize::try_from(plain.len().saturating_sub(offset)).unwrap_or(usize::MAX);
+        let have = have.min(len);
+        if have > 0 {
+            let files = self.externals.files()?;
+            let count = files.read_at(plain.name, offset, have, out)?;
+            if count < have {
+                let found = files.len(plain.name)?;
+                return Err(self.too_short(plain.name, plain.len(), found));
+            }
+        }
+        out.resize(base + len, 0);
+        Ok(())
+    }
+
+    /// Puts bytes into the plain file and stages the new size.
+    pub(super) fn stage_external_write(
+        &self,
+        staged: &mut Staged,
+        at: u64,
+        piece: &[u8],
+    ) -> FsResult<()> {
+        let plain = self.plain(staged.head.ino, staged.head.size)?;
+        let end = at + piece.len() as u64;
+        if end > staged.head.size {
+            self.trim(&plain)?;
+        }
+        self.write_plain(&plain, at, piece)?;
+        staged.grow(end, at);
+        Ok(())
+    }
+
+    /// Before a file grows by a hole.
+    pub(super) fn prepare_growth(&self, staged: &Staged) -> FsResult<()> {
+        if staged.head.has(row_flag::EXTERNAL) {
+            let plain = self.plain(staged.head.ino, staged.head.size)?;
+            self.trim(&plain)?;
+        }
+        Ok(())
+    }
+
+    /// Stages a smaller size of an external file. With 0 it is external no more.
+    pub(super) fn stage_external_cut(
+        &self,
+        change: &mut Change<'_>,
+        staged: &mut Staged,
+        size: u64,
+    ) -> FsResult<()> {
+        let ino = staged.head.ino;
+        if size == 0 {
+            change.delete_external(ino)?;
+            let flags = staged.head.flags & !(row_flag::HOLES | row_flag::EXTERNAL);
+            staged.head.flags = flags | row_flag::INLINE;
+            staged.head.chunks = 0;
+            return Ok(());
+        }
+        if let Some(row) = self.unsettled_row(ino, size)? {
+            change.put_external(ino, &row);
+        }
+        staged.head.chunks = staged.head.chunks.min(chunk_count(size));
+        Ok(())
+    }
+
+    /// Zeros `[offset, end)` of the plain file.
+    pub(super) fn zero_external(&self, staged: &Staged, offset: u64, end: u64) -> FsResult<()> {
+        let plain = self.plain(staged.head.ino, staged.head.size)?;
+        self.punch_plain(&plain, offset, end)
+    }
+
+    /// As `seek`, of an external file with holes; `offset` is below the size.
+    pub(super) fn seek_external(&self, inode: &Inode, offset: u64, what: SeekFor) -> FsResult<u64> {
+        let size = inode.head.size;
+        let plain = self.plain(inode.head.ino, size)?;
+        let len = plain.len().min(size);
+        if offset >= len {
+            return match what {
+                SeekFor::Data => Err(FsError::NoSeekTarget),
+                SeekFor::Hole => Ok(offset),
+            };
+        }
+        let found = self.externals.files()?.seek(plain.name, offset, what)?;
+        match what {
+            SeekFor::Data => found.filter(|&at| at < len).ok_or(FsError::NoSeekTarget),
+            SeekFor::Hole => Ok(found.unwrap_or(len).min(len)),
+        }
+    }
+}

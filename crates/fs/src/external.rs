@@ -1,0 +1,377 @@
+//! Large files as plain files beside the store.
+//!
+//! A file that a write, a new size or an allocation takes past a threshold leaves the store: its contents
+//! become a plain file, its row keeps the rest, and a row of the sys tree ([`ExternalRow`]) says which plain
+//! file it is. It comes back only when it is cut to nothing. See `docs/adr/0083-large-files.md`.
+//!
+//! Order, so that neither a power cut nor a kill can mislead:
+//! 1. *Leaving*: the plain file is made, filled and synced, its name too; then one batch says that the
+//!    contents are there. A plain file without a row is what a crash left, and goes at the next open.
+//! 2. *Growing*: bytes go to the plain file, then the new size to the row. What the plain file lacks of the
+//!    size reads as zeros, but only behind `settled`, the length that was synced; below it is damage.
+//! 3. *Cutting*: the smaller size goes to the row. What the plain file has behind the size is not of the file
+//!    any more. Before the file may grow again it is cut off, and that synced: so nothing comes back.
+//! 4. *Leaving for good*: the rows go; once that is durable, the plain file is removed.
+//!
+//! Invariants, on the medium at any time:
+//! - `settled` is at most the size, and the plain file is at least `settled` bytes long;
+//! - a plain file with a row has no bytes between its size and its end that a later growth could show.
+//!
+//! Locks: what is kept of a file is guarded by its inode's lock; `files` and `retired` are leaves.
+
+mod mem;
+mod plain;
+mod sweep;
+
+pub use mem::{MemFiles, MemFilesPoint};
+
+use crate::{FsError, FsResult, SeekFor};
+use std::collections::HashMap;
+use std::fmt;
+use stitch_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use stitch_base::sync::{Arc, Mutex};
+use stitch_base::{ErrorKind, Ino};
+use stitch_format::fs_sys::ExternalRow;
+
+/// Files larger than this become external, where nothing else is said.
+pub const EXTERNAL_FROM_BYTES: u64 = 1 << 20;
+
+/// Which plain file: the inode, and a number that no other plain file ever has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ExternalName {
+    /// The inode whose contents it has.
+    pub ino: Ino,
+    /// Its number.
+    pub number: u64,
+}
+
+impl fmt::Display for ExternalName {
+    /// Both in hexadecimal, with a dot between.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:x}.{:x}", self.ino.0, self.number)
+    }
+}
+
+impl std::str::FromStr for ExternalName {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let (ino, number) = text.split_once('.').ok_or(())?;
+        let parse = |text| u64::from_str_radix(text, 16).map_err(|_| ());
+        let (ino, number) = (Ino(parse(ino)?), parse(number)?);
+        let name = Self { ino, number };
+        if name.to_string() == text {
+            Ok(name)
+        } else {
+            Err(())
+        }
+    }
+}
+
+/// A plain file that fails.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{path}: cannot {op}: {reason}")]
+pub struct ExternalError {
+    /// Where it is.
+    pub path: String,
+    /// What was tried.
+    pub op: &'static str,
+    /// What the host says.
+    pub reason: String,
+    /// What a caller can do about it.
+    pub kind: ErrorKind,
+}
+
+/// Result of an operation on plain files.
+pub type ExternalResult<T> = Result<T, ExternalError>;
+
+/// The plain files of one file system. Shared by threads.
+///
+/// # Durability
+/// None but by [`Self::sync`], [`Self::publish`] and [`Self::remove`]; a killed process loses nothing that
+/// returned. After a power cut what was not synced may be there, or not, or in part, and never anybody
+/// else's bytes.
+///
+/// # Errors
+/// [`ExternalError`] with [`ErrorKind::NotFound`] for a file that is not there, [`ErrorKind::NoSpace`] where
+/// the host is full, else mostly [`ErrorKind::Io`].
+pub trait ExternalFiles: Send + Sync {
+    /// Makes an empty file; [`ErrorKind::Exists`] if there is one.
+    fn create(&self, name: ExternalName) -> ExternalResult<()>;
+
+    /// Appends what there is of `[offset, offset + len)` to `out`. Answers how many bytes.
+    fn read_at(
+        &self,
+        name: ExternalName,
+        offset: u64,
+        len: usize,
+        out: &mut Vec<u8>,
+    ) -> ExternalResult<usize>;
+
+    /// Writes all of `bytes`; after an error any part may have been written.
+    fn write_at(&self, name: ExternalName, offset: u64, bytes: &[u8]) -> ExternalResult<()>;
+
+    /// Cuts the file, or lets it grow by a hole.
+    fn set_len(&self, name: ExternalName, len: u64) -> ExternalResult<()>;
+
+    /// Makes a range read as zeros, and gives its space back where that can be done. It is within the file.
+    fn punch(&self, name: ExternalName, offset: u64, len: u64) -> ExternalResult<()>;
+
+    /// The next data or hole at or after `offset`; `None` if there is no data. The end counts as a hole.
+    fn seek(&self, name: ExternalName, offset: u64, what: SeekFor) -> ExternalResult<Option<u64>>;
+
+    /// Its length in bytes.
+    fn len(&self, name: ExternalName) -> ExternalResult<u64>;
+
+    /// Makes contents and length durable.
+    fn sync(&self, name: ExternalName) -> ExternalResult<()>;
+
+    /// Makes contents, length and the file's name durable.
+    fn publish(&self, name: ExternalName) -> ExternalResult<()>;
+
+    /// Removes the file; one that is not there is no error. Some time later that is durable.
+    fn remove(&self, name: ExternalName) -> ExternalResult<()>;
+
+    /// Moves a file away to where people can find it. Answers where to.
+    fn set_aside(&self, name: ExternalName) -> ExternalResult<String>;
+
+    /// All files with their lengths, in no order.
+    fn list(&self) -> ExternalResult<Vec<(ExternalName, u64)>>;
+
+    /// Where a file is, for people.
+    fn path(&self, name: ExternalName) -> String;
+
+    /// Bytes that the host could still take.
+    fn free_bytes(&self) -> ExternalResult<u64>;
+}
+
+impl From<ExternalError> for FsError {
+    fn from(error: ExternalError) -> Self {
+        match error.kind {
+            ErrorKind::NoSpace => Self::NoSpace,
+            _ => Self::External(error),
+        }
+    }
+}
+
+/// Where large files go.
+#[derive(Clone)]
+pub struct External {
+    /// The plain files.
+    pub files: Arc<dyn ExternalFiles>,
+    /// Files that become larger than this go there; without it none do, and those that are there stay.
+    pub from_bytes: Option<u64>,
+    /// Each write is durable when it returns.
+    pub is_synchronous: bool,
+}
+
+/// What is known of a plain file.
+#[derive(Debug)]
+struct Status {
+    /// Its length.
+    len: u64,
+    /// The size by its inode's row.
+    size: u64,
+    /// As the trees say.
+    settled: u64,
+    /// Something of it may not be durable.
+    is_dirty: bool,
+    /// Bytes that were cut off cannot come back by a power cut.
+    is_cut_durable: bool,
+    /// A sync failed: what it holds is not known any more.
+    is_failed: bool,
+    /// Its rows are gone, or will be with the commit that is under way.
+    is_gone: bool,
+}
+
+impl Status {
+    const fn is_too_long(&self) -> bool {
+        self.len > self.size
+    }
+
+    const fn needs_trim(&self) -> bool {
+        self.is_too_long() || !self.is_cut_durable
+    }
+
+    const fn is_unsettled(&self) -> bool {
+        !self.is_failed && (self.is_dirty || self.is_too_long())
+    }
+}
+
+/// A plain file in use.
+pub(crate) struct Plain {
+    pub(crate) name: ExternalName,
+    status: Mutex<Status>,
+}
+
+impl Plain {
+    /// Its length.
+    pub(crate) fn len(&self) -> u64 {
+        self.status.lock().len
+    }
+}
+
+/// The plain files of an open file system.
+#[derive(Default)]
+pub(crate) struct Externals {
+    external: Option<External>,
+    known: Mutex<HashMap<Ino, Arc<Plain>>>,
+    /// Without rows, as soon as that is durable.
+    retired: Mutex<Vec<ExternalName>>,
+    /// The header says that there are such files.
+    pub(crate) is_marked: AtomicBool,
+    count: AtomicU64,
+    bytes: AtomicU64,
+}
+
+/// What a row says of a plain file that a batch takes from it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Leaving {
+    name: ExternalName,
+    settled: u64,
+}
+
+impl Externals {
+    pub(crate) fn new(external: Option<External>) -> Self {
+        Self {
+            external,
+            ..Self::default()
+        }
+    }
+
+    /// The plain files.
+    pub(crate) fn files(&self) -> FsResult<&dyn ExternalFiles> {
+        match &self.external {
+            Some(external) => Ok(&*external.files),
+            None => Err(FsError::Corrupt(
+                "there are external files, and no folder of them".to_owned(),
+            )),
+        }
+    }
+
+    pub(crate) fn is_there(&self) -> bool {
+        self.external.is_some()
+    }
+
+    pub(crate) fn is_synchronous(&self) -> bool {
+        self.external.as_ref().is_some_and(|e| e.is_synchronous)
+    }
+
+    /// Whether a file of `size` bytes that is to have `end` leaves the store now. What is larger already
+    /// was made without the option, and stays: leaving costs no more than the threshold.
+    pub(crate) fn wants(&self, size: u64, end: u64) -> bool {
+        let from = self.external.as_ref().and_then(|e| e.from_bytes);
+        from.is_some_and(|from| size <= from && end > from)
+    }
+
+    /// Whether files can become external.
+    pub(crate) fn takes_more(&self) -> bool {
+        self.external
+            .as_ref()
+            .is_some_and(|e| e.from_bytes.is_some())
+    }
+
+    /// How many there are.
+    pub(crate) fn count(&self) -> u64 {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    /// Their bytes.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    fn add(&self, count: u64, bytes: u64) {
+        self.count.fetch_add(count, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    fn set_len(&self, status: &mut Status, len: u64) {
+        let by = len.wrapping_sub(status.len);
+        self.bytes.fetch_add(by, Ordering::Relaxed);
+        status.len = len;
+    }
+
+    /// A file that has just left the store.
+    pub(crate) fn enter(&self, name: ExternalName, len: u64, size: u64) {
+        let status = Status {
+            len,
+            size,
+            settled: len,
+            is_dirty: false,
+            is_cut_durable: true,
+            is_failed: false,
+            is_gone: false,
+        };
+        self.add(1, len);
+        let status = Mutex::new(status);
+        let plain = Arc::new(Plain { name, status });
+        self.known.lock().insert(name.ino, plain);
+    }
+
+    fn find(&self, ino: Ino) -> Option<Arc<Plain>> {
+        self.known.lock().get(&ino).cloned()
+    }
+
+    /// The size of an inode is another one by its row.
+    pub(crate) fn note_size(&self, ino: Ino, size: u64) {
+        if let Some(plain) = self.find(ino) {
+            let mut status = plain.status.lock();
+            status.size = size;
+            status.settled = status.settled.min(size);
+        }
+    }
+
+    /// Before the commit that takes the rows away: nothing is committed for the file any more.
+    pub(crate) fn leave(&self, leaving: &Leaving) {
+        if let Some(plain) = self.known.lock().remove(&leaving.name.ino) {
+            let mut status = plain.status.lock();
+            status.is_gone = true;
+            self.set_len(&mut status, leaving.settled);
+        }
+    }
+
+    /// After it.
+    pub(crate) fn retire(&self, leaving: &Leaving) {
+        self.count.fetch_sub(1, Ordering::Relaxed);
+        self.bytes.fetch_sub(leaving.settled, Ordering::Relaxed);
+        self.retired.lock().push(leaving.name);
+    }
+
+    /// Nobody knows the inode any more.
+    pub(crate) fn forget(&self, ino: Ino) {
+        let mut known = self.known.lock();
+        let Some(plain) = known.get(&ino) else { return };
+        let mut status = plain.status.lock();
+        if !status.is_dirty && status.len == status.settled && !status.is_failed {
+            status.is_gone = true;
+            drop(status);
+            known.remove(&ino);
+        }
+    }
+
+    fn all(&self) -> Vec<(Ino, Arc<Plain>)> {
+        let known = self.known.lock();
+        let mut all: Vec<_> = known.iter().map(|(ino, p)| (*ino, Arc::clone(p))).collect();
+        all.sort_by_key(|(ino, _)| *ino);
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_come_back_and_nothing_else_is_one() {
+        let name = ExternalName {
+            ino: Ino(0x1f),
+            number: 0xabc,
+        };
+        assert_eq!(name.to_string(), "1f.abc");
+        assert_eq!("1f.abc".parse(), Ok(name));
+        for other in ["", "1f", "1F.abc", "1f.abc.1", "01.2", "+1.2", "x.1", "1."] {
+            assert_eq!(other.parse::<ExternalName>(), Err(()), "{other}");
+        }
+    }
+}

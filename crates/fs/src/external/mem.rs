@@ -1,0 +1,412 @@
+//! Plain files in memory, which know what a power cut may leave of them: for tests and the simulation.
+//!
+//! Each file has what was synced, what reads see, and the changes between. A power cut keeps any of these
+//! changes, each write whole, or some of its sectors. A name that was not published may be gone, and one that
+//! was removed may be back.
+
+use super::{ExternalError, ExternalFiles, ExternalName, ExternalResult};
+use crate::SeekFor;
+use std::collections::BTreeMap;
+use std::fmt;
+use stitch_base::ErrorKind;
+use stitch_base::random::Rng;
+use stitch_base::sync::{Arc, Mutex};
+
+const PAGE: u64 = 4096;
+const SECTOR: usize = 512;
+
+/// Plain files in memory. A handle: clones are the same files.
+#[derive(Clone, Default)]
+pub struct MemFiles {
+    state: Arc<Mutex<State>>,
+}
+
+impl fmt::Debug for MemFiles {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<String> = self
+            .state
+            .lock()
+            .files
+            .keys()
+            .map(ToString::to_string)
+            .collect();
+        f.debug_struct("MemFiles").field("names", &names).finish()
+    }
+}
+
+/// The files of one moment.
+#[derive(Clone, Default)]
+pub struct MemFilesPoint {
+    state: State,
+}
+
+impl fmt::Debug for MemFilesPoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemFilesPoint").finish_non_exhaustive()
+    }
+}
+
+#[derive(Clone, Default)]
+struct State {
+    files: BTreeMap<ExternalName, File>,
+    /// Removed, and perhaps still there after a power cut.
+    removed: BTreeMap<ExternalName, File>,
+    /// Operations that fail.
+    failing: BTreeMap<&'static str, ErrorKind>,
+    /// Bytes that all files together may have.
+    room: Option<u64>,
+}
+
+#[derive(Clone, Default)]
+struct File {
+    current: Contents,
+    durable: Contents,
+    pending: Vec<Change>,
+    is_published: bool,
+}
+
+#[derive(Clone, Default)]
+struct Contents {
+    len: u64,
+    /// Those that were written; others are holes.
+    pages: BTreeMap<u64, Arc<[u8]>>,
+}
+
+#[derive(Clone)]
+enum Change {
+    Write { at: u64, bytes: Arc<[u8]> },
+    SetLen(u64),
+    Punch { at: u64, len: u64 },
+}
+
+impl Contents {
+    fn write(&mut self, at: u64, bytes: &[u8]) {
+        let mut offset = at;
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let skip = usize::try_from(offset % PAGE).expect("in a page");
+            let room = usize::try_from(PAGE).expect("small") - skip;
+            let (piece, after) = rest.split_at(room.min(rest.len()));
+            let mut page = self.page(offset / PAGE);
+            page[skip..skip + piece.len()].copy_from_slice(piece);
+            self.pages.insert(offset / PAGE, page.into());
+            offset += piece.len() as u64;
+            rest = after;
+        }
+        self.len = self.len.max(offset);
+    }
+
+    fn page(&self, number: u64) -> Vec<u8> {
+        let page = self.pages.get(&number).map(|page| page.to_vec());
+        page.unwrap_or_else(|| vec![0; usize::try_from(PAGE).expect("small")])
+    }
+
+    fn set_len(&mut self, len: u64) {
+        if len < self.len {
+            self.punch(len, self.len - len);
+        }
+        self.len = len;
+    }
+
+    /// Whole pages become holes, others get zeros.
+    fn punch(&mut self, at: u64, len: u64) {
+        let end = at + len;
+        let numbers = self.pages.range(at / PAGE..end.div_ceil(PAGE));
+        let numbers: Vec<u64> = numbers.map(|(number, _)| *number).collect();
+        for number in numbers {
+            let start = number * PAGE;
+            let from = at.max(start) - start;
+            let to = end.min(start + PAGE) - start;
+            if to - from == PAGE {
+                self.pages.remove(&number);
+                continue;
+            }
+            let mut page = self.page(number);
+            let within = |offset: u64| usize::try_from(offset).expect("in a page");
+            page[within(from)..within(to)].fill(0);
+            self.pages.insert(number, page.into());
+        }
+    }
+
+    fn apply(&mut self, change: &Change) {
+        match change {
+            Change::Write { at, bytes } => self.write(*at, bytes),
+            Change::SetLen(len) => self.set_len(*len),
+            Change::Punch { at, len } => self.punch(*at, *len),
+        }
+    }
+
+    fn tear(&mut self, at: u64, bytes: &[u8], rng: &mut Rng) {
+        let mut offset = at;
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let skip = usize::try_from(offset % SECTOR as u64).expect("in a sector");
+            let (piece, after) = rest.split_at((SECTOR - skip).min(rest.len()));
+            if rng.one_in(2) {
+                self.write(offset, piece);
+            }
+            offset += piece.len() as u64;
+            rest = after;
+        }
+    }
+
+    fn read(&self, offset: u64, len: usize, out: &mut Vec<u8>) -> usize {
+        let left = usize::try_from(self.len.saturating_sub(offset)).unwrap_or(usize::MAX);
+        let len = len.min(left);
+        let mut at = offset;
+        let end = offset + len as u64;
+        while at < end {
+            let page = self.page(at / PAGE);
+            let stop = end.min((at / PAGE + 1) * PAGE);
+            let within = |offset: u64| usize::try_from(offset).expect("in a page");
+            out.extend_from_slice(
+                &page[within(at % PAGE)..within(stop - 1 - at / PAGE * PAGE) + 1],
+            );
+            at = stop;
+        }
+        len
+    }
+}
+
+impl File {
+    fn change(&mut self, change: Change) {
+        self.current.apply(&change);
+        self.pending.push(change);
+    }
+
+    fn sync(&mut self) {
+        self.durable = self.current.clone();
+        self.pending.clear();
+    }
+
+    /// What a power cut leaves.
+    fn cut(mut self, rng: &mut Rng) -> Self {
+        let keeps = rng.below(3);
+        for change in std::mem::take(&mut self.pending) {
+            let is_kept = match keeps {
+                0 => false,
+                1 => true,
+                _ => rng.one_in(2),
+            };
+            match change {
+                Change::Write { at, bytes } if is_kept && rng.one_in(3) => {
+                    self.durable.tear(at, &bytes, rng);
+                }
+                change if is_kept => self.durable.apply(&change),
+                _ => {}
+            }
+        }
+        Self {
+            current: self.durable.clone(),
+            durable: self.durable,
+            pending: Vec::new(),
+            is_published: true,
+        }
+    }
+}
+
+impl MemFilesPoint {
+    /// What is there if the process is killed now, and the machine lives on. What was not durable still is
+    /// not.
+    #[must_use]
+    pub fn kill(&self) -> MemFiles {
+        let state = Arc::new(Mutex::new(self.state.clone()));
+        MemFiles { state }
+    }
+
+    /// What is there if the power goes now. Other draws leave other things.
+    #[must_use]
+    pub fn cut(&self, rng: &mut Rng) -> MemFiles {
+        let mut left = State::default();
+        for (name, file) in &self.state.files {
+            if file.is_published || rng.one_in(2) {
+                left.files.insert(*name, file.clone().cut(rng));
+            }
+        }
+        for (name, file) in &self.state.removed {
+            if !left.files.contains_key(name) && rng.one_in(2) {
+                left.files.insert(*name, file.clone().cut(rng));
+            }
+        }
+        let state = Arc::new(Mutex::new(left));
+        MemFiles { state }
+    }
+}
+
+impl MemFiles {
+    /// None yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The files as they are now.
+    #[must_use]
+    pub fn freeze(&self) -> MemFilesPoint {
+        let state = self.state.lock().clone();
+        MemFilesPoint { state }
+    }
+
+    /// From now on an operation (`create`, `read`, `write`, `cut`, `punch`, `sync`, `remove`) fails; with
+    /// `None` no more.
+    pub fn fail(&self, op: &'static str, kind: Option<ErrorKind>) {
+        let mut state = self.state.lock();
+        match kind {
+            Some(kind) => state.failing.insert(op, kind),
+            None => state.failing.remove(op),
+        };
+    }
+
+    /// All files together may have so many bytes.
+    pub fn set_room(&self, bytes: Option<u64>) {
+        self.state.lock().room = bytes;
+    }
+
+    fn with<T>(
+        &self,
+        op: &'static str,
+        name: ExternalName,
+        body: impl FnOnce(&mut State) -> Option<T>,
+    ) -> ExternalResult<T> {
+        let mut state = self.state.lock();
+        if let Some(kind) = state.failing.get(op) {
+            return Err(failed(op, name, *kind));
+        }
+        body(&mut state).ok_or_else(|| failed(op, name, ErrorKind::NotFound))
+    }
+
+    fn of<T>(
+        &self,
+        op: &'static str,
+        name: ExternalName,
+        body: impl FnOnce(&mut File) -> T,
+    ) -> ExternalResult<T> {
+        self.with(op, name, |state| state.files.get_mut(&name).map(body))
+    }
+}
+
+fn failed(op: &'static str, name: ExternalName, kind: ErrorKind) -> ExternalError {
+    ExternalError {
+        path: name.to_string(),
+        op,
+        reason: kind.to_string(),
+        kind,
+    }
+}
+
+impl ExternalFiles for MemFiles {
+    fn create(&self, name: ExternalName) -> ExternalResult<()> {
+        self.with("create", name, |state| {
+            let is_new = !state.files.contains_key(&name);
+            if is_new {
+                state.files.insert(name, File::default());
+            }
+            Some(is_new)
+        })
+        .and_then(|is_new| match is_new {
+            true => Ok(()),
+            false => Err(failed("create", name, ErrorKind::Exists)),
+        })
+    }
+
+    fn read_at(
+        &self,
+        name: ExternalName,
+        offset: u64,
+        len: usize,
+        out: &mut Vec<u8>,
+    ) -> ExternalResult<usize> {
+        self.of("read", name, |file| file.current.read(offset, len, out))
+    }
+
+    fn write_at(&self, name: ExternalName, offset: u64, bytes: &[u8]) -> ExternalResult<()> {
+        let is_written = self.with("write", name, |state| {
+            let used: u64 = state.files.values().map(|file| file.current.len).sum();
+            let file = state.files.get_mut(&name)?;
+            let end = offset + bytes.len() as u64;
+            let more = end.saturating_sub(file.current.len);
+            if state.room.is_some_and(|room| used + more > room) {
+                return Some(false);
+            }
+            let bytes = bytes.into();
+            file.change(Change::Write { at: offset, bytes });
+            Some(true)
+        })?;
+        match is_written {
+            true => Ok(()),
+            false => Err(failed("write", name, ErrorKind::NoSpace)),
+        }
+    }
+
+    fn set_len(&self, name: ExternalName, len: u64) -> ExternalResult<()> {
+        self.of("cut", name, |file| file.change(Change::SetLen(len)))
+    }
+
+    fn punch(&self, name: ExternalName, offset: u64, len: u64) -> ExternalResult<()> {
+        let punch = Change::Punch { at: offset, len };
+        self.of("punch", name, |file| file.change(punch))
+    }
+
+    fn seek(&self, name: ExternalName, offset: u64, what: SeekFor) -> ExternalResult<Option<u64>> {
+        self.of("seek", name, |file| {
+            let contents = &file.current;
+            let is_data = |page: u64| contents.pages.contains_key(&page);
+            let last = contents.len.div_ceil(PAGE);
+            let wanted = matches!(what, SeekFor::Data);
+            let mut pages = offset / PAGE..last;
+            let found = match what {
+                SeekFor::Data => contents.pages.range(pages).next().map(|(page, _)| *page),
+                SeekFor::Hole => pages.find(|&page| is_data(page) == wanted),
+            };
+            let found = found.map(|page| (page * PAGE).max(offset));
+            match what {
+                SeekFor::Data => found.filter(|&at| at < contents.len),
+                SeekFor::Hole => Some(found.unwrap_or(contents.len).min(contents.len)),
+            }
+        })
+    }
+
+    fn len(&self, name: ExternalName) -> ExternalResult<u64> {
+        self.of("open", name, |file| file.current.len)
+    }
+
+    fn sync(&self, name: ExternalName) -> ExternalResult<()> {
+        self.of("sync", name, File::sync)
+    }
+
+    fn publish(&self, name: ExternalName) -> ExternalResult<()> {
+        self.of("sync", name, |file| {
+            file.sync();
+            file.is_published = true;
+        })
+    }
+
+    fn remove(&self, name: ExternalName) -> ExternalResult<()> {
+        self.with("remove", name, |state| {
+            if let Some(file) = state.files.remove(&name) {
+                state.removed.insert(name, file);
+            }
+            Some(())
+        })
+    }
+
+    fn set_aside(&self, name: ExternalName) -> ExternalResult<String> {
+        self.remove(name).map(|()| format!("lost+found/{name}"))
+    }
+
+    fn list(&self) -> ExternalResult<Vec<(ExternalName, u64)>> {
+        let state = self.state.lock();
+        let all = state.files.iter();
+        Ok(all.map(|(name, file)| (*name, file.current.len)).collect())
+    }
+
+    fn path(&self, name: ExternalName) -> String {
+        name.to_string()
+    }
+
+    fn free_bytes(&self) -> ExternalResult<u64> {
+        let state = self.state.lock();
+        let used: u64 = state.files.values().map(|file| file.current.len).sum();
+        Ok(state.room.unwrap_or(1 << 40).saturating_sub(used))
+    }
+}

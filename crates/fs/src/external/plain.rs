@@ -1,0 +1,288 @@
+//! What is done with plain files in use: written, cut, made durable, removed.
+
+use super::{ExternalError, ExternalName, ExternalRow, Leaving, Plain, Status};
+use crate::system::FileSystem;
+use crate::{FsError, FsResult};
+use stitch_base::sync::{Arc, Mutex};
+use stitch_base::{ErrorKind, Ino};
+use stitch_db::SpaceClass;
+use stitch_format::fs_key;
+
+impl FileSystem {
+    /// The plain file of an inode that is locked.
+    ///
+    /// # Errors
+    /// [`FsError::Corrupt`] without a row of it, or where it is shorter than it was synced;
+    /// [`FsError::External`] where it is missing.
+    pub(crate) fn plain(&self, ino: Ino, size: u64) -> FsResult<Arc<Plain>> {
+        if let Some(plain) = self.externals.find(ino) {
+            return Ok(plain);
+        }
+        let row = self.external_row(ino)?;
+        let name = ExternalName {
+            ino,
+            number: row.number,
+        };
+        let files = self.externals.files()?;
+        let len = files.len(name)?;
+        if len < row.settled {
+            return Err(self.too_short(name, row.settled, len));
+        }
+        let status = Status {
+            len,
+            size,
+            settled: row.settled,
+            // An earlier life may not have synced all of it.
+            is_dirty: !self.options.read_only,
+            is_cut_durable: false,
+            is_failed: false,
+            is_gone: false,
+        };
+        let mut known = self.externals.known.lock();
+        // Readers meet here.
+        let plain = known.entry(ino).or_insert_with(|| {
+            self.externals.add(0, len - row.settled);
+            let status = Mutex::new(status);
+            Arc::new(Plain { name, status })
+        });
+        Ok(Arc::clone(plain))
+    }
+
+    fn external_row(&self, ino: Ino) -> FsResult<ExternalRow> {
+        let row = self.store.get(self.store.sys, &fs_key::external(ino))?;
+        let row = row.ok_or_else(|| {
+            FsError::Corrupt(format!(
+                "no row says where the contents of inode {ino} are: run fsck"
+            ))
+        })?;
+        Ok(ExternalRow::decode(&row)?)
+    }
+
+    pub(crate) fn too_short(&self, name: ExternalName, settled: u64, len: u64) -> FsError {
+        let path = self.externals.files().map(|files| files.path(name));
+        FsError::Corrupt(format!(
+            "{}: has {len} bytes, and had {settled}: restore it from a copy, or run fsck -y to take it as it is",
+            path.unwrap_or_default()
+        ))
+    }
+
+    /// What leaves with an inode's rows. A row that cannot be found or decoded takes nothing along: `fsck`
+    /// finds the plain file.
+    pub(crate) fn leaving(&self, ino: Ino) -> FsResult<Option<Leaving>> {
+        let row = self.store.get(self.store.sys, &fs_key::external(ino))?;
+        let row = row.and_then(|row| ExternalRow::decode(&row).ok());
+        Ok(row.map(|row| Leaving {
+            name: ExternalName {
+                ino,
+                number: row.number,
+            },
+            settled: row.settled,
+        }))
+    }
+
+    /// What is settled of a file is at most `size` from now on; the row that says so, if one is needed.
+    pub(crate) fn unsettled_row(&self, ino: Ino, size: u64) -> FsResult<Option<ExternalRow>> {
+        let row = self.external_row(ino)?;
+        let settled = row.settled.min(size);
+        Ok((settled < row.settled).then_some(ExternalRow { settled, ..row }))
+    }
+
+    /// Before a file grows: cuts off what its plain file has behind its size, for good. The inode is locked,
+    /// also while the engine syncs: the size that is in its row must be durable first.
+    pub(crate) fn trim(&self, plain: &Plain) -> FsResult<()> {
+        let mut status = plain.status.lock();
+        check_sound(&status, plain.name, self)?;
+        if !status.needs_trim() {
+            return Ok(());
+        }
+        let files = self.externals.files()?;
+        if status.is_too_long() {
+            self.engine().sync().map_err(FsError::from)?;
+            status.is_cut_durable = false;
+            files.set_len(plain.name, status.size)?;
+            let size = status.size;
+            self.externals.set_len(&mut status, size);
+        }
+        if let Err(error) = files.sync(plain.name) {
+            status.is_failed = true;
+            return Err(error.into());
+        }
+        status.is_cut_durable = true;
+        Ok(())
+    }
+
+    /// Writes to a plain file, which is at least `end` bytes long afterwards. The inode is locked.
+    pub(crate) fn write_plain(&self, plain: &Plain, at: u64, bytes: &[u8]) -> FsResult<()> {
+        let files = self.externals.files()?;
+        let end = at + bytes.len() as u64;
+        {
+            let mut status = plain.status.lock();
+            check_sound(&status, plain.name, self)?;
+            status.is_dirty = true;
+            let len = status.len.max(end);
+            self.externals.set_len(&mut status, len);
+        }
+        let mut written = files.write_at(plain.name, at, bytes);
+        let is_full = |e: &ExternalError| e.kind == ErrorKind::NoSpace;
+        if written.as_ref().is_err_and(is_full) && self.remove_retired()? > 0 {
+            written = files.write_at(plain.name, at, bytes);
+        }
+        if let Err(error) = written {
+            let len = files.len(plain.name)?;
+            self.externals.set_len(&mut plain.status.lock(), len);
+            return Err(error.into());
+        }
+        if self.externals.is_synchronous()
+            && let Err(error) = files.sync(plain.name)
+        {
+            plain.status.lock().is_failed = true;
+            return Err(error.into());
+        }
+        Ok(())
+    }
+
+    /// Makes a range of a plain file read as zeros. The inode is locked.
+    pub(crate) fn punch_plain(&self, plain: &Plain, start: u64, end: u64) -> FsResult<()> {
+        let len = {
+            let mut status = plain.status.lock();
+            check_sound(&status, plain.name, self)?;
+            status.is_dirty = true;
+            status.len
+        };
+        let end = end.min(len);
+        if start < end {
+            let files = self.externals.files()?;
+            files.punch(plain.name, start, end - start)?;
+        }
+        Ok(())
+    }
+
+    /// Makes a plain file durable, and says in the trees how long it is at least. Nobody may change it
+    /// meanwhile.
+    pub(crate) fn settle(&self, plain: &Plain) -> FsResult<()> {
+        let len = {
+            let status = plain.status.lock();
+            check_sound(&status, plain.name, self)?;
+            if !status.is_dirty {
+                return Ok(());
+            }
+            status.len
+        };
+        let synced = self.externals.files()?.sync(plain.name);
+        let mut status = plain.status.lock();
+        if status.is_gone {
+            return Ok(());
+        }
+        if let Err(error) = synced {
+            status.is_failed = true;
+            return Err(error.into());
+        }
+        let settled = len.min(status.size);
+        if settled != status.settled {
+            let row = ExternalRow {
+                number: plain.name.number,
+                settled,
+            };
+            let mut changes = stitch_db::Changes::new();
+            let key = fs_key::external(plain.name.ino);
+            changes.put(self.store.sys, &key, &row.encode());
+            match self.store.commit(&changes, SpaceClass::Reserve) {
+                Ok(()) => status.settled = settled,
+                // It is durable all the same; what it lacks later is not told from what was lost.
+                Err(FsError::NoSpace) => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
+        status.is_dirty = false;
+        Ok(())
+    }
+
+    /// Makes all plain files durable, those that nobody knows any more too.
+    pub(crate) fn settle_all(&self) -> FsResult<()> {
+        let mut first = Ok(());
+        for (ino, plain) in self.externals.all() {
+            let settled = {
+                let _inode = self.locks.inode_read(ino);
+                self.settle(&plain)
+            };
+            if self.inodes.find(ino).is_none() {
+                self.externals.forget(ino);
+            }
+            first = first.and(settled);
+        }
+        first
+    }
+
+    /// After the engine was synced: gives back what was cut off.
+    pub(crate) fn trim_all(&self) {
+        for (ino, plain) in self.externals.all() {
+            if !plain.status.lock().is_too_long() {
+                continue;
+            }
+            let _inode = self.locks.inode_write(ino);
+            let is_there = !plain.status.lock().is_gone;
+            if is_there && let Err(error) = self.trim(&plain) {
+                tracing::debug!(%error, name = %plain.name, "it is cut later");
+            }
+        }
+    }
+
+    /// Removes plain files whose rows are gone, after that is durable. Answers how many.
+    pub(crate) fn remove_retired(&self) -> FsResult<usize> {
+        let names = std::mem::take(&mut *self.externals.retired.lock());
+        if names.is_empty() {
+            return Ok(0);
+        }
+        if let Err(error) = self.engine().sync() {
+            self.externals.retired.lock().extend(names);
+            return Err(error.into());
+        }
+        let files = self.externals.files()?;
+        for &name in &names {
+            if let Err(error) = files.remove(name) {
+                tracing::warn!(%error, "a plain file is left; the next open removes it");
+            }
+        }
+        Ok(names.len())
+    }
+
+    /// Whether [`Self::sync`] would do something for external files: to be asked now and then by who
+    /// calls it in the background.
+    #[must_use]
+    pub fn has_unsettled_files(&self) -> bool {
+        if self.options.read_only || !self.externals.is_there() {
+            return false;
+        }
+        // One that is locked is being written or settled.
+        let is_open = |plain: &Arc<Plain>| plain.status.try_lock().is_none_or(|s| s.is_unsettled());
+        let has_retired = !self.externals.retired.lock().is_empty();
+        has_retired || self.externals.known.lock().values().any(is_open)
+    }
+
+    /// Whether it has a place of external files.
+    #[must_use]
+    pub fn has_large_files(&self) -> bool {
+        self.externals.is_there()
+    }
+
+    /// How many files are external, and how many bytes they have.
+    #[must_use]
+    pub fn external_usage(&self) -> (u64, u64) {
+        (self.externals.count(), self.externals.bytes())
+    }
+}
+
+/// A plain file whose sync failed is read, and not written, until the store is opened again.
+fn check_sound(status: &Status, name: ExternalName, fs: &FileSystem) -> FsResult<()> {
+    if !status.is_failed {
+        return Ok(());
+    }
+    let files = fs.externals.files()?;
+    Err(FsError::External(ExternalError {
+        path: files.path(name),
+        op: "write",
+        reason: "an earlier sync failed, and what it holds is not known; open the store again"
+            .to_owned(),
+        kind: ErrorKind::Poisoned,
+    }))
+}

@@ -1,0 +1,68 @@
+//! What is done with plain files when a file system is opened.
+
+use super::{ExternalName, ExternalRow};
+use crate::system::FileSystem;
+use crate::{FsError, FsResult};
+use std::collections::BTreeSet;
+use stitch_base::sync::atomic::Ordering;
+use stitch_format::fs_key;
+
+impl FileSystem {
+    /// Counts the external files, and removes plain files that no row names: a crash has left them.
+    pub(crate) fn sweep(&self) -> FsResult<()> {
+        if !self.externals.is_marked.load(Ordering::Relaxed) {
+            return self.remove_unnamed(&BTreeSet::new());
+        }
+        if !self.externals.is_there() {
+            return Err(FsError::NoFolder);
+        }
+        let (start, end) = ([fs_key::SYS_EXTERNAL], [fs_key::SYS_EXTERNAL + 1]);
+        let mut named = BTreeSet::new();
+        let mut scan = self.store.scan(self.store.sys, &start, &end)?;
+        while let Some((key, row)) = scan.next()? {
+            let Some(ino) = fs_key::external_of(key) else {
+                continue;
+            };
+            let row = ExternalRow::decode(row)?;
+            let number = row.number;
+            named.insert(ExternalName { ino, number });
+            self.externals.add(1, row.settled);
+        }
+        drop(scan);
+        self.remove_unnamed(&named)
+    }
+
+    fn remove_unnamed(&self, named: &BTreeSet<ExternalName>) -> FsResult<()> {
+        if self.options.read_only || !self.externals.is_there() {
+            return Ok(());
+        }
+        let files = self.externals.files()?;
+        let found = files.list()?;
+        let unnamed = found.iter().map(|(name, _)| *name);
+        let unnamed: Vec<_> = unnamed.filter(|name| !named.contains(name)).collect();
+        if unnamed.is_empty() {
+            return Ok(());
+        }
+        // What took the rows away must not come undone by a power cut.
+        self.engine().sync()?;
+        let retired = std::mem::take(&mut *self.externals.retired.lock());
+        debug_assert!(
+            retired.iter().all(|name| !named.contains(name)),
+            "what is retired has no row"
+        );
+        let next = self.store.number(fs_key::SYS_NEXT_INO)?;
+        let mut count = 0;
+        for &name in &unnamed {
+            if name.number < next {
+                files.remove(name)?;
+                count += 1;
+            } else {
+                // Perhaps the store is an older copy than the folder.
+                let path = files.set_aside(name)?;
+                tracing::warn!(path, "a plain file that the store never made is set aside");
+            }
+        }
+        tracing::info!(count, "removed plain files that no file needs any more");
+        Ok(())
+    }
+}
