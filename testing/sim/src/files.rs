@@ -169,9 +169,9 @@ impl<H: Host> FsSystem<H> {
 
     /// Tells the histories of the files what an operation has done, and the tree of them.
     fn note_pasts(&self, model: &mut FsModel, what: Option<&What>) {
-        let Some(from) = self.external_from else {
+        if self.external_from.is_none() {
             return;
-        };
+        }
         let synced = match what {
             Some(What::SyncFile { path }) => tree::ino(&model.fs, path).ok(),
             _ => None,
@@ -183,7 +183,7 @@ impl<H: Host> FsSystem<H> {
             let ino = tree::ino(&model.fs, path).expect("it is there");
             let pages = tree::pages(&model.fs, path, node).expect("the model can be read");
             let history = model.pasts.entry(ino).or_default();
-            history.note(node.attr.size, pages, from);
+            history.note(node.attr.size, pages);
             if matches!(what, Some(What::Sync)) || synced == Some(ino) {
                 history.sync();
             }
@@ -290,7 +290,8 @@ impl<H: Host> System for FsSystem<H> {
         let mut tree = tree::read(&live.fs).map_err(error)?;
         if live.files.is_some() {
             for (path, node) in &mut tree {
-                if node.attr.kind == FileKind::Regular {
+                let is_file = node.attr.kind == FileKind::Regular;
+                if is_file && tree::is_external(&live.fs, path).map_err(error)? {
                     node.pages = Some(tree::pages(&live.fs, path, node).map_err(error)?);
                 }
             }

@@ -6,6 +6,7 @@ use crate::{FsError, FsResult};
 use stitch_base::sync::{Arc, Mutex};
 use stitch_base::{ErrorKind, Ino};
 use stitch_db::SpaceClass;
+use stitch_format::fs_inode::row_flag;
 use stitch_format::fs_key;
 
 impl FileSystem {
@@ -263,6 +264,14 @@ impl FileSystem {
     #[must_use]
     pub fn has_large_files(&self) -> bool {
         self.externals.is_there()
+    }
+
+    /// Whether the contents of a file are a plain file.
+    ///
+    /// # Errors
+    /// As [`Self::get_attr`].
+    pub fn is_external(&self, ino: Ino) -> FsResult<bool> {
+        Ok(self.inodes.head(ino)?.has(row_flag::EXTERNAL))
     }
 
     /// How many files are external, and how many bytes they have.

@@ -15,8 +15,6 @@ pub(super) type Pages = BTreeMap<u64, Arc<[u8]>>;
 struct Version {
     size: u64,
     pages: Pages,
-    /// The contents are a plain file.
-    is_large: bool,
 }
 
 /// Everything that a file ever was, with what is yet to come when a crash is judged.
@@ -36,18 +34,12 @@ pub(super) struct Past {
 }
 
 impl History {
-    /// After an operation. Files larger than `from` become plain files until they are cut to nothing.
-    pub(super) fn note(&mut self, size: u64, pages: Pages, from: u64) {
+    /// After an operation.
+    pub(super) fn note(&mut self, size: u64, pages: Pages) {
         let mut versions = self.versions.lock();
-        let was_large = versions.last().is_some_and(|last| last.is_large);
-        let is_large = size > from || (was_large && size > 0);
         let is_same = |last: &Version| last.size == size && last.pages == pages;
         if !versions.last().is_some_and(is_same) {
-            versions.push(Version {
-                size,
-                pages,
-                is_large,
-            });
+            versions.push(Version { size, pages });
         }
     }
 
@@ -68,14 +60,9 @@ impl History {
 }
 
 impl Past {
-    /// Whether all bytes of `found` are such that a power cut may leave them. Its size was compared. The
-    /// operation that makes a file a plain one may be half done.
+    /// Whether all bytes of `found`, a plain file, are such that a power cut may leave them. Its size was compared.
     pub(super) fn allows(&self, found: &Pages) -> bool {
         let versions = self.versions.lock();
-        let around = &versions[self.now..versions.len().min(self.now + 2)];
-        if !around.iter().any(|version| version.is_large) {
-            return false;
-        }
         let size = versions[self.now].size;
         let mut offsets: Vec<u64> = found.keys().copied().collect();
         let all = versions
@@ -124,27 +111,19 @@ mod tests {
     #[test]
     fn unsynced_bytes_may_be_lost_and_cut_ones_never_come_back() {
         let mut history = History::default();
-        history.note(100, pages(1, 100), 50);
+        history.note(100, pages(1, 100));
         history.sync();
-        history.note(100, pages(2, 100), 50);
+        history.note(100, pages(2, 100));
         let past = history.past().expect("it is noted");
         assert!(past.allows(&pages(1, 100)), "the overwrite is lost");
         assert!(past.allows(&pages(2, 100)));
         assert!(!past.allows(&pages(3, 100)), "nobody wrote this");
         assert!(!past.allows(&Pages::new()), "what was synced is there");
-        history.note(60, pages(2, 60), 50);
-        history.note(100, pages(2, 60), 50);
+        history.note(60, pages(2, 60));
+        history.note(100, pages(2, 60));
         let past = history.past().expect("it is noted");
         assert!(past.allows(&pages(2, 60)));
         assert!(past.allows(&pages(1, 60)));
         assert!(!past.allows(&pages(2, 100)), "what was cut is gone");
-        let mut small = History::default();
-        small.note(40, pages(1, 40), 50);
-        small.note(40, pages(2, 40), 50);
-        let past = small.past().expect("it is noted");
-        assert!(
-            !past.allows(&pages(1, 40)),
-            "rows are as after an operation"
-        );
     }
 }

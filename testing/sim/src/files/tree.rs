@@ -22,7 +22,7 @@ pub struct Node {
     pub target: Vec<u8>,
     /// Extended attributes.
     pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
-    /// Where contents are plain files: the pages themselves.
+    /// Where contents are a plain file: the pages themselves.
     pub(super) pages: Option<Pages>,
     /// In a model: what a power cut may leave of the contents, if they are a plain file.
     pub(super) past: Option<Past>,
@@ -98,6 +98,12 @@ pub(super) fn with_path<T>(
 /// The number of a path's inode.
 pub(super) fn ino(fs: &FileSystem, path: &str) -> FsResult<Ino> {
     with_path(fs, path, Ok)
+}
+
+/// Whether a path's contents are a plain file. A power cut may leave a small one: of the operation that
+/// made it large, only that its contents left the store.
+pub(super) fn is_external(fs: &FileSystem, path: &str) -> FsResult<bool> {
+    with_path(fs, path, |ino| fs.is_external(ino))
 }
 
 /// Runs `body` with the parent and the last name of a path.
