@@ -247,7 +247,8 @@ fn fallocate_range(file: &File, from: u64, len_bytes: u64) -> Result<(), Errno> 
     }
 }
 
-fn write_zeros(file: &File, from: u64, to: u64) -> io::Result<()> {
+/// Writes zeros to `[from, to)`, where a host has no call for it.
+pub(crate) fn write_zeros(file: &File, from: u64, to: u64) -> io::Result<()> {
     let zeros = vec![0u8; ZEROS_BYTES];
     let mut at = from;
     while at < to {
@@ -258,7 +259,8 @@ fn write_zeros(file: &File, from: u64, to: u64) -> io::Result<()> {
     Ok(())
 }
 
-fn sync_parent(path: &Path) -> io::Result<()> {
+/// Makes the name of a file or directory durable.
+pub(crate) fn sync_parent(path: &Path) -> io::Result<()> {
     let parent = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
         _ => PathBuf::from("."),

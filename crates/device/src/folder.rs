@@ -5,6 +5,7 @@
 
 use crate::DeviceError;
 use crate::counter::Request;
+use crate::file::{sync_parent, write_zeros};
 use rustix::fs::{FallocateFlags, OFlags, SeekFrom, fallocate};
 use rustix::io::Errno;
 use std::collections::HashMap;
@@ -16,8 +17,6 @@ use stitch_base::sync::{Arc, Mutex};
 
 /// Files that stay open.
 const OPEN_MAX: usize = 256;
-/// Zeros written at once where a host cannot punch.
-const ZEROS_BYTES: usize = 1 << 20;
 
 /// A folder of plain files. Shared by threads.
 #[derive(Debug)]
@@ -184,7 +183,7 @@ impl Folder {
         let file = self.file(name)?;
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         let punched = match fallocate(&*file, flags, offset, len) {
-            Err(Errno::OPNOTSUPP | Errno::NOSYS) => write_zeros(&file, offset, len),
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => write_zeros(&file, offset, offset + len),
             other => other.map_err(io::Error::from),
         };
         punched.map_err(|e| self.failed("discard", name, offset, len, e))
@@ -327,25 +326,6 @@ fn make_dir(path: &Path) -> io::Result<()> {
         Err(e) => Err(e),
         Ok(()) => sync_parent(path),
     }
-}
-
-fn sync_parent(path: &Path) -> io::Result<()> {
-    let parent = path
-        .parent()
-        .filter(|parent| !parent.as_os_str().is_empty());
-    File::open(parent.unwrap_or(Path::new(".")))?.sync_all()
-}
-
-fn write_zeros(file: &File, offset: u64, len: u64) -> io::Result<()> {
-    let zeros = vec![0; ZEROS_BYTES];
-    let mut at = offset;
-    let end = offset + len;
-    while at < end {
-        let count = usize::try_from(end - at).map_or(ZEROS_BYTES, |left| left.min(ZEROS_BYTES));
-        file.write_all_at(&zeros[..count], at)?;
-        at += count as u64;
-    }
-    Ok(())
 }
 
 #[cfg(test)]
