@@ -172,8 +172,7 @@ impl Device for FileDevice {
         if len_bytes == 0 {
             return Ok(());
         }
-        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        match fallocate(&self.file, flags, offset, len_bytes) {
+        match punch_range(&self.file, offset, len_bytes) {
             Ok(()) => self.counters.discard(len_bytes),
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => {}
             Err(errno) => return Err(request.failed(&self.name, errno)),
@@ -223,7 +222,7 @@ fn allocate(file: &File, from: u64, to: u64) -> io::Result<()> {
     if from == to {
         return Ok(());
     }
-    match fallocate_range(file, from, to - from) {
+    match fallocate_range(file, FallocateFlags::empty(), from, to - from) {
         Err(Errno::OPNOTSUPP | Errno::NOSYS) => write_zeros(file, from, to),
         other => other.map_err(io::Error::from),
     }
@@ -231,16 +230,28 @@ fn allocate(file: &File, from: u64, to: u64) -> io::Result<()> {
 
 /// Fills the holes of an existing file without touching what it holds.
 fn reserve(file: &File, len_bytes: u64) -> io::Result<()> {
-    match fallocate_range(file, 0, len_bytes) {
+    match fallocate_range(file, FallocateFlags::empty(), 0, len_bytes) {
         // Zeros would destroy what is there: such a host keeps its holes.
         Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => file.sync_all(),
         Err(errno) => Err(errno.into()),
     }
 }
 
-fn fallocate_range(file: &File, from: u64, len_bytes: u64) -> Result<(), Errno> {
+/// Makes a hole in a file, whose length stays.
+pub(crate) fn punch_range(file: &File, from: u64, len_bytes: u64) -> Result<(), Errno> {
+    let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    fallocate_range(file, flags, from, len_bytes)
+}
+
+/// As the call, but a signal does not end it.
+fn fallocate_range(
+    file: &File,
+    flags: FallocateFlags,
+    from: u64,
+    len_bytes: u64,
+) -> Result<(), Errno> {
     loop {
-        match fallocate(file, FallocateFlags::empty(), from, len_bytes) {
+        match fallocate(file, flags, from, len_bytes) {
             Err(Errno::INTR) => {}
             other => return other,
         }

@@ -5,8 +5,8 @@
 
 use crate::DeviceError;
 use crate::counter::Request;
-use crate::file::{sync_parent, write_zeros};
-use rustix::fs::{FallocateFlags, OFlags, SeekFrom, fallocate};
+use crate::file::{punch_range, sync_parent, write_zeros};
+use rustix::fs::{OFlags, SeekFrom};
 use rustix::io::Errno;
 use std::collections::HashMap;
 use std::fs::{DirBuilder, File, OpenOptions};
@@ -181,8 +181,7 @@ impl Folder {
     /// [`DeviceError::Io`].
     pub fn punch(&self, name: &str, offset: u64, len: u64) -> Result<(), DeviceError> {
         let file = self.file(name)?;
-        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        let punched = match fallocate(&*file, flags, offset, len) {
+        let punched = match punch_range(&file, offset, len) {
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => write_zeros(&file, offset, offset + len),
             other => other.map_err(io::Error::from),
         };
