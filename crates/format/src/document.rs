@@ -5,11 +5,12 @@ use crate::{block, fs_inode, fs_sys, instance, log_record, superblock, version_o
 use std::fmt::Write;
 
 /// Every fixed record, in the order in which a reader meets them.
-pub const TABLES: [&Table; 8] = [
+pub const TABLES: [&Table; 9] = [
     &superblock::TABLE,
     &instance::TABLE,
     &version_object::TABLE,
     &log_record::TABLE,
+    &log_record::short::TABLE,
     &block::TABLE,
     &fs_sys::TABLE,
     &fs_sys::external::TABLE,

@@ -1,17 +1,20 @@
 //! Records of the backup log: a header of 32 bytes and a payload that belongs to the engine.
+//! What follows such a record in its page may have a header of 8 bytes: see [`short`].
 //!
 //! Records start at multiples of eight bytes and never straddle the end of the ring: a skip record
 //! (the paper's wrapping object at the right) fills what is left there, and also what is left of a
 //! sector when the log is synced, so that later appends never rewrite a synced sector. Where fewer
 //! bytes than a header are left before the ring's end, the next record stands at its start.
 //!
-//! Every record says how far both logs were known to be durable when it was written, so that damage
+//! Every long record says how far both logs were known to be durable when it was written, so that damage
 //! before that point is told apart from an end that a crash tore off. A mark says nothing else: it
 //! stands where the next record will, which overwrites it.
 //!
 //! Paper: Mei et al., "LSM-Tree Managed Storage for Large-Scale Key-Value Store", 2019, section
 //! 3.3.1. Differs: records carry the generation that wrote them; it never goes down along the log,
 //! so that a lost tail is never replayed after what was written in its place; and marks.
+
+pub mod short;
 
 use crate::FormatError;
 use crate::table::{checksum_with_hole, fields};
@@ -97,6 +100,9 @@ pub struct RecordHeader {
 }
 
 impl RecordHeader {
+    /// Longest payload: its length's highest byte tells these records from short ones.
+    pub const PAYLOAD_BYTES_MAX: u32 = (1 << 24) - 1;
+
     /// Bytes that a record with this many bytes of payload takes in the log.
     #[must_use]
     pub const fn record_bytes(payload_len: u64) -> u64 {
@@ -114,7 +120,7 @@ impl RecordHeader {
     /// is given no pieces.
     ///
     /// # Panics
-    /// If the pieces' length is not the header's.
+    /// If the pieces' length is not the header's, or above [`Self::PAYLOAD_BYTES_MAX`].
     #[must_use]
     pub fn encode(&self, salt: u64, pieces: &[&[u8]]) -> [u8; HEADER_BYTES] {
         let len: usize = pieces.iter().map(|p| p.len()).sum();
@@ -126,6 +132,10 @@ impl RecordHeader {
                 0
             },
             "one length"
+        );
+        assert!(
+            self.payload_len <= Self::PAYLOAD_BYTES_MAX,
+            "no short record is like it"
         );
         let mut out = [0; HEADER_BYTES];
         let generation = u32::try_from(self.generation.0).expect("the superblock bounds it");

@@ -25,7 +25,8 @@ pub const LABEL_BYTES_MAX: usize = 64;
 /// 2.1: trees whose options change, value blocks, and blocks compressed by Zstandard. A store of format 2.0 stays
 /// one until it has any.
 /// 2.2: precise filters of data blocks. A store of an older format never has any.
-pub const VERSION: (u16, u16) = (2, 2);
+/// 2.3: short records in the backup log. A store of an older format never has any.
+pub const VERSION: (u16, u16) = (2, 3);
 /// Features that this program knows; a volume with others is opened all the same.
 pub const FEATURES_COMPATIBLE: u64 = 0;
 /// Features that this program knows; a volume with others is opened for reading only.

@@ -2,15 +2,16 @@
 //!
 //! A record is valid only if all before it are: replay stops at the first that is not. What makes
 //! a record valid is its checksum, its own position, and a generation that is not below that of
-//! the record before it.
+//! the record before it. A short record has position and generation in its checksum only.
 //!
 //! 1. An append goes to the end of the ring's live part, never across the ring's end.
 //!    Every write takes whole pages, the last of which is kept in memory; see `tail`.
 //! 2. A sync first fills the last sector with a skip record, so that no later append rewrites a
 //!    sector that was synced; then it syncs the device. One caller leads, the others wait for it.
-//! 3. Every record says how far this log and the version log were durable when it was written. So
-//!    that the last sync is told too, a mark is written after it where the next record will stand,
-//!    in the page that this record would write anyway, and not synced.
+//! 3. Every long record says how far this log and the version log were durable when it was written.
+//!    Long are the first that begins in a page, the first of a generation, and the first that knows
+//!    more than those before it. So that the last sync is told too, a mark is written after it where
+//!    the next record will stand, in the page that this record would write anyway, and not synced.
 //! 4. A replay that ends before a durable place that any valid record names is damage, not the end
 //!    that a power cut tore off; see `damage`.
 //! 5. Space comes back when a version with a later log start is durable.
@@ -24,6 +25,7 @@
 //! Paper: Mei et al., "LSM-Tree Managed Storage for Large-Scale Key-Value Store", 2019, sections
 //! 3.3 and 5.1. Differs: generations, sector padding, group commit and marks.
 
+mod append;
 mod damage;
 mod replay;
 mod tail;
@@ -39,7 +41,7 @@ use stitch_base::{Generation, Lsn};
 use stitch_device::SECTOR_BYTES;
 use stitch_format::log_record::{ALIGN, HEADER_BYTES, RecordHeader, RecordKind, VersionPage};
 use stitch_format::superblock::{Closed, LogAreas};
-use tail::{Ring, Tail, between, page_of};
+use tail::{Ring, Tail, page_of};
 
 /// What an acknowledged append survives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -62,6 +64,8 @@ const SLACK_BYTES: u64 = 1024;
 const BUFFER_BYTES: usize = 64 << 10;
 /// Longest record, if the ring is large enough.
 const RECORD_BYTES_MAX: u64 = 8 << 20;
+
+const _: () = assert!(RECORD_BYTES_MAX < RecordHeader::PAYLOAD_BYTES_MAX as u64);
 
 /// The backup log of an open volume.
 #[derive(Debug)]
@@ -98,8 +102,11 @@ struct Writer {
     durable: Lsn,
     /// Where the version log is durable to.
     version_end: u64,
-    /// True if a record was written since these two changed.
+    /// True if a record or a mark was written since these two changed.
     is_told: bool,
+    /// The page in which a long record of this generation was the last to begin, if these two have
+    /// not changed since: what else begins in it may be short.
+    told_page: Option<Lsn>,
     /// True if [`BackupLog::mark_apart`] has said it, too.
     is_told_apart: bool,
     /// From which position on records have at least which generation. Never empty.
@@ -132,6 +139,14 @@ struct Syncer {
     is_running: bool,
 }
 
+impl Writer {
+    /// More is durable than records say.
+    const fn has_news(&mut self) {
+        (self.is_told, self.is_told_apart) = (false, false);
+        self.told_page = None;
+    }
+}
+
 impl BackupLog {
     /// `version` is the live version, written by `writer_of_version`; `closed` is how the volume was
     /// last closed, and `is_closed` says that it still is.
@@ -162,6 +177,7 @@ impl BackupLog {
             durable: start,
             version_end: version.tail,
             is_told: false,
+            told_page: None,
             is_told_apart: false,
             generations: vec![(start, version.log_generation)],
             buffer: Vec::new(),
@@ -337,7 +353,7 @@ impl BackupLog {
         let mut writer = self.writer.lock();
         assert!(durable >= writer.durable, "durability does not go back");
         if durable > writer.durable {
-            (writer.is_told, writer.is_told_apart) = (false, false);
+            writer.has_news();
             writer.durable = durable;
         }
         self.mark(&mut writer)?;
@@ -478,7 +494,7 @@ impl BackupLog {
         self.advance(start);
         let mut writer = self.writer.lock();
         if version_end > writer.version_end {
-            (writer.is_told, writer.is_told_apart) = (false, false);
+            writer.has_news();
             writer.version_end = version_end;
         }
         self.mark(&mut writer)
@@ -515,35 +531,6 @@ impl BackupLog {
         lsn.0 % self.ring_bytes
     }
 
-    fn append_record(
-        &self,
-        writer: &mut Writer,
-        payload_len: u64,
-        pieces: &[&[u8]],
-    ) -> Result<Lsn, VolumeError> {
-        let end = writer.end.expect("positioned");
-        let record_bytes = RecordHeader::record_bytes(payload_len);
-        let left = self.ring_bytes - self.offset(end);
-        let skipped = if record_bytes > left { left } else { 0 };
-        let used_bytes = end.0 - writer.start.0;
-        if used_bytes + skipped + record_bytes + SLACK_BYTES > self.ring_bytes {
-            return Err(VolumeError::LogFull {
-                used_bytes,
-                capacity_bytes: self.ring_bytes,
-            });
-        }
-        if skipped > 0 {
-            self.skip(writer, skipped)?;
-            self.write_buffer(writer)?;
-        }
-        let header = self.header(writer, RecordKind::Data, payload_len);
-        let bytes = header.encode(self.core.salt, pieces);
-        let padding = &[0; 8][..usize::try_from(record_bytes - HEADER - payload_len).expect("< 8")];
-        between(&bytes, pieces, padding, |all| {
-            self.emit(writer, all, record_bytes)
-        })
-    }
-
     /// Writes a skip record that reaches `bytes` further, or just goes on if that is too little
     /// for a header, which is so only at the ring's end.
     fn skip(&self, writer: &mut Writer, bytes: u64) -> Result<(), VolumeError> {
@@ -557,6 +544,7 @@ impl BackupLog {
         let header = self.header(writer, RecordKind::Skip, bytes - HEADER);
         let encoded = header.encode(self.core.salt, &[]);
         self.emit(writer, &[&encoded], HEADER)?;
+        writer.told_page = Some(page_of(lsn));
         if bytes > HEADER {
             self.write_buffer(writer)?;
         }

@@ -5,7 +5,11 @@ use stitch_base::Generation;
 use stitch_base::sync::Arc;
 use stitch_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use stitch_device::Device;
-use stitch_format::superblock::Areas;
+use stitch_format::superblock::{Areas, Superblock};
+
+/// First version of the format with short records in the backup log. A store of an older one never
+/// has any.
+const FORMAT_OF_SHORT_RECORDS: (u16, u16) = (2, 3);
 
 /// The device and what every write to it must respect.
 #[derive(Debug)]
@@ -13,6 +17,8 @@ pub(crate) struct Core {
     pub(crate) device: Arc<dyn Device>,
     pub(crate) salt: u64,
     pub(crate) generation: Generation,
+    /// Every program that opens the volume knows short records of the log.
+    pub(crate) has_short_records: bool,
     /// As they were at open: the length of the zones may be another by now.
     pub(crate) areas: Areas,
     /// Offset after the last zone.
@@ -25,15 +31,16 @@ pub(crate) struct Core {
 impl Core {
     pub(crate) fn new(
         device: Arc<dyn Device>,
-        salt: u64,
+        superblock: &Superblock,
         generation: Generation,
-        areas: Areas,
         is_read_only: bool,
     ) -> Self {
+        let areas = superblock.areas;
         Self {
             device,
-            salt,
+            salt: superblock.salt,
             generation,
+            has_short_records: superblock.readable >= FORMAT_OF_SHORT_RECORDS,
             zones_end: AtomicU64::new(areas.zones_at + areas.zones_bytes),
             areas,
             is_read_only,

@@ -159,13 +159,7 @@ impl Volume {
         }
         let superblock = chosen.superblock;
         let areas = superblock.areas;
-        let core = Core::new(
-            device,
-            superblock.salt,
-            generation,
-            areas,
-            options.read_only,
-        );
+        let core = Core::new(device, &superblock, generation, options.read_only);
         let zones = Arc::new(Zones::new(&areas));
         let logs = superblock.instances.iter().map(|instance| &instance.logs);
         let logs: Vec<Extent> = logs.flat_map(instances::extents).collect();

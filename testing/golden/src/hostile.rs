@@ -12,12 +12,13 @@ pub use files::{fs_chunk, fs_row, fs_rows};
 pub use tables::{vt_data, vt_index, vt_range_deletes, vt_root};
 
 use stitch_base::sync::Arc;
-use stitch_base::{Lsn, TreeId};
+use stitch_base::{Generation, Lsn, TreeId};
 use stitch_device::{Device, MemDevice};
 use stitch_filter::QuotientFilterRef;
 use stitch_format::batch::{Messages, put_message};
 use stitch_format::block::{self, BlockKind};
 use stitch_format::codec::{checksum, checksum_append};
+use stitch_format::log_record::short::{SHORT_HEADER_BYTES, ShortRecord};
 use stitch_format::log_record::{self, RecordHeader};
 use stitch_format::logged_commit::{self, LogItem, LogItems};
 use stitch_format::superblock::{self, COPIES, Superblock};
@@ -239,8 +240,9 @@ pub fn fuse_request(bytes: &[u8]) {
     }
 }
 
-/// A record of the backup log.
+/// A record of the backup log, long or short.
 pub fn log_record(bytes: &[u8]) {
+    short_log_record(bytes);
     let mut owned = bytes.to_vec();
     for _ in 0..2 {
         if let Ok(header) = RecordHeader::decode(&owned) {
@@ -259,6 +261,27 @@ pub fn log_record(bytes: &[u8]) {
             log_record::HEADER_BYTES.saturating_add(len),
             SALT,
         );
+    }
+}
+
+fn short_log_record(bytes: &[u8]) {
+    for generation in [3, u64::from(bytes.get(6).copied().unwrap_or(0))] {
+        let found = ShortRecord::decode(bytes, Lsn(512), Generation(generation));
+        let Ok(found) = found else { continue };
+        assert!(ShortRecord::is_at(bytes), "it says what it is");
+        assert!(found.end() > found.lsn, "records have a length");
+        let rest = &bytes[SHORT_HEADER_BYTES..];
+        let payload = rest.get(..usize::from(found.payload_len));
+        let _ = found.check(SALT, bytes, payload.unwrap_or(rest));
+        if let Some(payload) = payload {
+            let header = found.encode(SALT, &[payload]);
+            assert_eq!(
+                header[4..],
+                bytes[4..SHORT_HEADER_BYTES],
+                "but for the checksum"
+            );
+            assert_eq!(found.check(SALT, &header, payload), Ok(()));
+        }
     }
 }
 

@@ -10,6 +10,7 @@ use stitch_format::batch::{Message, put_message};
 use stitch_format::block::{self, BlockHeader, BlockKind};
 use stitch_format::fs_chunk::ChunkDelta;
 use stitch_format::fs_inode::{AttrDelta, FileKind, InodeHead, encode_link};
+use stitch_format::log_record::short::ShortRecord;
 use stitch_format::log_record::{self, RecordHeader, RecordKind, VersionPage};
 use stitch_format::logged_commit::{self, LoggedRun};
 use stitch_format::superblock::{self, Areas, COPIES, Closed, Superblock, VERSION};
@@ -34,7 +35,11 @@ pub fn of(name: &str) -> Vec<Vec<u8>> {
         "fs_row" => fs_rows(),
         "fs_rows" => [16, 32, 64, 192].map(|len| (0..len).collect()).to_vec(),
         "fuse_request" => fuse_requests(),
-        "log_record" => vec![log_record(RecordKind::Data), log_record(RecordKind::Skip)],
+        "log_record" => vec![
+            log_record(RecordKind::Data),
+            log_record(RecordKind::Skip),
+            short_log_record(Lsn(512), Generation(3)),
+        ],
         "logged_commit" => vec![logged_commit()],
         "superblock" => COPIES
             .into_iter()
@@ -220,6 +225,16 @@ fn log_record(kind: RecordKind) -> Vec<u8> {
     out
 }
 
+fn short_log_record(lsn: Lsn, generation: Generation) -> Vec<u8> {
+    let payload = b"a batch";
+    let record = ShortRecord {
+        lsn,
+        generation,
+        payload_len: u16::try_from(payload.len()).expect("short"),
+    };
+    [&record.encode(SALT, &[payload])[..], payload].concat()
+}
+
 fn areas() -> Areas {
     Areas {
         device_bytes: 8192 + (64 << 10) + (64 << 10) + (128 << 10),
@@ -329,7 +344,7 @@ pub fn volume_records() -> Vec<(usize, &'static Table)> {
     ]
 }
 
-/// A small volume with a record in its log.
+/// A small volume with a long and a short record in its log.
 fn volume() -> Vec<u8> {
     let areas = areas();
     let device = MemDevice::new(areas.device_bytes);
@@ -354,6 +369,10 @@ fn volume() -> Vec<u8> {
     put(
         areas.backup_log_at + log_record::HEADER_BYTES as u64,
         b"a batch",
+    );
+    put(
+        areas.backup_log_at + header.end().0,
+        &short_log_record(header.end(), header.generation),
     );
     let mut image = vec![0; usize::try_from(areas.device_bytes).expect("small")];
     device.read_at(0, &mut image).expect("in memory");

@@ -11,7 +11,8 @@
 //! stands where it can only after a later version was durable, proves damage of the version log.
 //!
 //! Such records are looked for from the replay's end on, at every place where one may stand, until
-//! [`QUIET_RECORDS`] times the longest record's length holds none. When the volume was closed in good
+//! [`QUIET_RECORDS`] times the longest record's length holds none. Short records say nothing that a
+//! long one in their page does not, and need not be found; they only tell how much is lost. When the volume was closed in good
 //! order there is nothing to look for.
 
 use super::replay::Reached;
@@ -149,6 +150,7 @@ impl Search<'_> {
             if self.is_valid(offset, &header, &bytes)? {
                 has_any = true;
                 self.note(&header);
+                self.follow(&header)?;
             }
         }
         Ok(has_any)
@@ -187,5 +189,22 @@ impl Search<'_> {
         });
         evidence.has_later_version |=
             header.versions.is_beyond(self.versions) || header.lsn >= self.limit;
+    }
+    /// Takes note of how far the log was written in short records after a long one.
+    fn follow(&mut self, header: &RecordHeader) -> Result<(), VolumeError> {
+        let limit = Lsn(self.from.0.saturating_add(self.log.ring_bytes));
+        let mut end = header.end();
+        if header.kind == RecordKind::Mark {
+            return Ok(());
+        }
+        while let Some(record) =
+            self.log
+                .short_record(&mut self.payloads, (end, header.generation), limit)?
+        {
+            assert!(record.end() > end, "records have a length");
+            end = record.end();
+        }
+        self.evidence.written = self.evidence.written.max(end);
+        Ok(())
     }
 }

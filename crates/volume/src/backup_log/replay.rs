@@ -6,6 +6,7 @@ use crate::window::Window;
 use stitch_base::sync::MutexGuard;
 use stitch_base::{Generation, Lsn};
 use stitch_device::SECTOR_BYTES;
+use stitch_format::log_record::short::{SHORT_HEADER_BYTES, ShortRecord};
 use stitch_format::log_record::{ALIGN, HEADER_BYTES, RecordHeader, RecordKind, VersionPage};
 
 /// What is shown a record: the position after it and its payload. It says [`Replay`], or nothing.
@@ -33,8 +34,19 @@ pub(super) struct Reached {
     pub(super) end: Lsn,
     /// Generation of that record.
     pub(super) generation: Generation,
-    /// What the last record says of the version log.
+    /// What the last long record says of the version log.
     pub(super) versions: Option<VersionPage>,
+}
+
+/// A valid record.
+struct Found {
+    lsn: Lsn,
+    end: Lsn,
+    generation: Generation,
+    /// Where the payload stands in the ring, and its length; `None` in a record that is no data.
+    payload: Option<(u64, u64)>,
+    /// What a long record says to be durable, here and of the version log.
+    told: Option<(Lsn, VersionPage)>,
 }
 
 /// Walks the records of the ring.
@@ -69,12 +81,10 @@ impl BackupLog {
         let mut steps = Vec::new();
         let mut versions = None;
         let mut before = walk.place();
-        while let Some((header, offset)) = walk.step()? {
-            if header.kind == RecordKind::Data {
-                let payload = walk
-                    .window
-                    .bytes(offset + HEADER, u64::from(header.payload_len))?;
-                if visit(header.end(), payload)?.into() == Replay::EndsHere {
+        while let Some(found) = walk.step()? {
+            if let Some((offset, len)) = found.payload {
+                let payload = walk.window.bytes(offset, len)?;
+                if visit(found.end, payload)?.into() == Replay::EndsHere {
                     (walk.lsn, walk.generation) = before;
                     break;
                 }
@@ -82,11 +92,11 @@ impl BackupLog {
             before = walk.place();
             if steps
                 .last()
-                .is_none_or(|&(_, last)| last < header.generation)
+                .is_none_or(|&(_, last)| last < found.generation)
             {
-                steps.push((header.lsn, header.generation));
+                steps.push((found.lsn, found.generation));
             }
-            versions = Some(header.versions);
+            versions = found.told.map_or(versions, |(_, page)| Some(page));
         }
         let reached = Reached {
             end: walk.lsn,
@@ -112,9 +122,11 @@ impl BackupLog {
         let (mut walk, _) = self.walk(start)?;
         let mut durable = start;
         let mut versions = None;
-        while let Some((header, _)) = walk.step()? {
-            durable = durable.max(header.durable);
-            versions = Some(header.versions);
+        while let Some(found) = walk.step()? {
+            if let Some((told, page)) = found.told {
+                durable = durable.max(told);
+                versions = Some(page);
+            }
         }
         let reached = Reached {
             end: walk.lsn,
@@ -194,6 +206,33 @@ impl BackupLog {
         Ok(())
     }
 
+    /// The short record that stands at `lsn`, if there is one of this generation, and it ends at or
+    /// before `limit`.
+    pub(super) fn short_record(
+        &self,
+        window: &mut Window<'_>,
+        (lsn, generation): (Lsn, Generation),
+        limit: Lsn,
+    ) -> Result<Option<ShortRecord>, VolumeError> {
+        let offset = self.offset(lsn);
+        let left = self.ring_bytes - offset;
+        if !self.core.has_short_records || left < HEADER || lsn >= limit {
+            return Ok(None);
+        }
+        let bytes = window.bytes(offset, SHORT_HEADER_BYTES as u64)?;
+        let header: [u8; SHORT_HEADER_BYTES] = bytes.try_into().expect("a header's bytes");
+        let Ok(found) = ShortRecord::decode(&header, lsn, generation) else {
+            return Ok(None);
+        };
+        let payload_len = u64::from(found.payload_len);
+        if ShortRecord::record_bytes(payload_len) > left || found.end() > limit {
+            return Ok(None);
+        }
+        let payload = window.bytes(offset + SHORT_HEADER_BYTES as u64, payload_len)?;
+        let is_valid = found.check(self.core.salt, &header, payload).is_ok();
+        Ok(is_valid.then_some(found))
+    }
+
     /// Makes durable that the log ends here, whatever stands behind: a record of this generation.
     fn cut(&self, writer: &mut MutexGuard<'_, Writer>) -> Result<(), VolumeError> {
         if self.core.is_read_only {
@@ -223,8 +262,8 @@ impl Walk<'_> {
         (self.lsn, self.generation)
     }
 
-    /// The next valid record and its offset in the ring. `None` at the end of the log.
-    fn step(&mut self) -> Result<Option<(RecordHeader, u64)>, VolumeError> {
+    /// The next valid record. `None` at the end of the log.
+    fn step(&mut self) -> Result<Option<Found>, VolumeError> {
         let ring_bytes = self.log.ring_bytes;
         let left = ring_bytes - self.log.offset(self.lsn);
         if left < HEADER {
@@ -240,7 +279,37 @@ impl Walk<'_> {
         self.record()
     }
 
-    fn record(&mut self) -> Result<Option<(RecordHeader, u64)>, VolumeError> {
+    fn record(&mut self) -> Result<Option<Found>, VolumeError> {
+        let found = match self.short()? {
+            Some(found) => Some(found),
+            None => self.long()?,
+        };
+        if let Some(found) = &found {
+            assert!(found.end > self.lsn, "records have a length");
+            assert!(found.generation >= self.generation, "it never goes down");
+            (self.lsn, self.generation) = (found.end, found.generation);
+        }
+        Ok(found)
+    }
+
+    /// A short record here: its generation is that of the record before it, which is what the
+    /// version says of the first.
+    fn short(&mut self) -> Result<Option<Found>, VolumeError> {
+        let place = self.place();
+        let short = self.log.short_record(&mut self.window, place, self.limit)?;
+        Ok(short.map(|record| {
+            let payload_at = self.log.offset(record.lsn) + SHORT_HEADER_BYTES as u64;
+            Found {
+                lsn: record.lsn,
+                end: record.end(),
+                generation: record.generation,
+                payload: Some((payload_at, u64::from(record.payload_len))),
+                told: None,
+            }
+        }))
+    }
+
+    fn long(&mut self) -> Result<Option<Found>, VolumeError> {
         let offset = self.log.offset(self.lsn);
         if self.lsn >= self.limit {
             return Ok(None);
@@ -257,18 +326,21 @@ impl Walk<'_> {
         if !is_ours || record_bytes > self.log.ring_bytes - offset || header.end() > self.limit {
             return Ok(None);
         }
+        let place = (offset + HEADER, u64::from(header.payload_len));
         let payload = match header.kind {
-            RecordKind::Data => self
-                .window
-                .bytes(offset + HEADER, u64::from(header.payload_len))?,
+            RecordKind::Data => self.window.bytes(place.0, place.1)?,
             RecordKind::Skip => &[],
             RecordKind::Mark => return Ok(None),
         };
         if header.check(self.log.core.salt, &encoded, payload).is_err() {
             return Ok(None);
         }
-        self.lsn = header.end();
-        self.generation = header.generation;
-        Ok(Some((header, offset)))
+        Ok(Some(Found {
+            lsn: header.lsn,
+            end: header.end(),
+            generation: header.generation,
+            payload: (header.kind == RecordKind::Data).then_some(place),
+            told: Some((header.durable, header.versions)),
+        }))
     }
 }

@@ -1,0 +1,83 @@
+//! Appending one record: where it goes, and whether its header is long or short.
+
+use super::tail::{between, page_of};
+use super::{BackupLog, HEADER, SLACK_BYTES, Writer};
+use crate::VolumeError;
+use crate::window::usize_from;
+use stitch_base::Lsn;
+use stitch_format::log_record::short::ShortRecord;
+use stitch_format::log_record::{RecordHeader, RecordKind};
+
+impl BackupLog {
+    /// Appends a record, after a skip record if it does not fit before the ring's end.
+    pub(super) fn append_record(
+        &self,
+        writer: &mut Writer,
+        payload_len: u64,
+        pieces: &[&[u8]],
+    ) -> Result<Lsn, VolumeError> {
+        let end = writer.end.expect("positioned");
+        let left = self.ring_bytes - self.offset(end);
+        // Where too little is left for a long header, replay expects nothing.
+        let bytes_here = self.record_bytes(writer, end, payload_len).max(HEADER);
+        let skipped = if bytes_here > left { left } else { 0 };
+        let at = Lsn(end.0 + skipped);
+        let record_bytes = self.record_bytes(writer, at, payload_len);
+        let used_bytes = end.0 - writer.start.0;
+        if used_bytes + skipped + record_bytes + SLACK_BYTES > self.ring_bytes {
+            return Err(VolumeError::LogFull {
+                used_bytes,
+                capacity_bytes: self.ring_bytes,
+            });
+        }
+        if skipped > 0 {
+            self.skip(writer, skipped)?;
+            self.write_buffer(writer)?;
+        }
+        if self.is_short(writer, at, payload_len) {
+            let short = ShortRecord {
+                lsn: at,
+                generation: self.core.generation,
+                payload_len: u16::try_from(payload_len).expect("it is short"),
+            };
+            let header = short.encode(self.core.salt, pieces);
+            return self.emit_record(writer, &header, pieces, record_bytes);
+        }
+        let header = self.header(writer, RecordKind::Data, payload_len);
+        let header = header.encode(self.core.salt, pieces);
+        let next = self.emit_record(writer, &header, pieces, record_bytes)?;
+        writer.told_page = Some(page_of(at));
+        Ok(next)
+    }
+
+    /// True if a record that begins at `lsn` may be short: one before it in its page says what it
+    /// would say.
+    fn is_short(&self, writer: &Writer, lsn: Lsn, payload_len: u64) -> bool {
+        self.core.has_short_records
+            && payload_len <= ShortRecord::PAYLOAD_BYTES_MAX
+            && writer.told_page == Some(page_of(lsn))
+    }
+
+    /// Bytes that a record takes that begins at `lsn`.
+    fn record_bytes(&self, writer: &Writer, lsn: Lsn, payload_len: u64) -> u64 {
+        match self.is_short(writer, lsn, payload_len) {
+            true => ShortRecord::record_bytes(payload_len),
+            false => RecordHeader::record_bytes(payload_len),
+        }
+    }
+
+    /// Emits a record of `record_bytes`, with zeros at its end.
+    fn emit_record(
+        &self,
+        writer: &mut Writer,
+        header: &[u8],
+        pieces: &[&[u8]],
+        record_bytes: u64,
+    ) -> Result<Lsn, VolumeError> {
+        let payload_len: usize = pieces.iter().map(|piece| piece.len()).sum();
+        let padding = &[0; 8][..usize_from(record_bytes) - header.len() - payload_len];
+        between(header, pieces, padding, |all| {
+            self.emit(writer, all, record_bytes)
+        })
+    }
+}
