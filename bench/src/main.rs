@@ -28,7 +28,7 @@ use std::process::ExitCode;
 
 // As the `stitchfs` command has it (ADR 0030): our mounts are served by this program.
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: stitchfs::allocator::MiMalloc = stitchfs::allocator::MiMalloc;
 
 fn main() -> ExitCode {
     let done = match Cli::parse().command {

@@ -89,6 +89,7 @@ fn serve_what(spec: &Serve, config: SessionConfig) -> Result<()> {
             memory_bytes,
             is_shared,
         } => {
+            stitchfs::allocator::hold_little();
             let options = StoreOptions {
                 memory_bytes: *memory_bytes,
                 ..StoreOptions::default()

@@ -30,6 +30,8 @@ pub(crate) struct Stitch {
 
 impl Stitch {
     pub(crate) fn open(options: &OpenOptions) -> Result<Self> {
+        // As the command does; other sides' memory is their own business.
+        stitchfs::allocator::hold_little();
         let device = open_device(options, None)?;
         let opened = Volume::open(device, &stitch_volume::OpenOptions::default())?;
         let vt_options = VtOptions {

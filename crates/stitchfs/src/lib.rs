@@ -31,6 +31,8 @@
 //! # }
 //! ```
 
+#[cfg(feature = "allocator")]
+pub mod allocator;
 mod database;
 mod error;
 mod external;
