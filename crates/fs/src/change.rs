@@ -9,6 +9,7 @@
 use crate::FsResult;
 use crate::external::Leaving;
 use crate::inode::{CHAIN_UNKNOWN, Inode, Location};
+use crate::names;
 use crate::system::FileSystem;
 use bytes::Bytes;
 use stitch_base::Ino;
@@ -40,6 +41,10 @@ pub(crate) struct Change<'fs> {
     scratch: Vec<u8>,
     inodes_added: i64,
     leaving: Vec<Leaving>,
+    /// Directory and hash of a name that goes.
+    gone_name: Option<(Ino, u64)>,
+    /// A directory that loses its name.
+    pub(crate) gone_dir: Option<Ino>,
 }
 
 impl<'fs> Change<'fs> {
@@ -55,6 +60,8 @@ impl<'fs> Change<'fs> {
             scratch: Vec::new(),
             inodes_added: 0,
             leaving: Vec::new(),
+            gone_name: None,
+            gone_dir: None,
         }
     }
 
@@ -138,6 +145,9 @@ impl<'fs> Change<'fs> {
             is_temp: inode.is_temp && new.nlink == 0,
         };
         if let Some(key) = self.key_of(&after) {
+            if matches!(after.location, Location::Entry { .. }) {
+                self.fs.names.add(&key);
+            }
             self.put_row(&key, new, tail);
         }
         self.updates.push(after);
@@ -165,6 +175,7 @@ impl<'fs> Change<'fs> {
     /// Puts the row of an inode that nobody knows yet.
     pub(crate) fn put_entry(&mut self, parent: Ino, name: &[u8], head: &InodeHead, tail: &[u8]) {
         let key = self.fs.store.dentry_key(parent, name);
+        self.fs.names.add(&key);
         self.put_row(&key, head, tail);
     }
 
@@ -172,12 +183,15 @@ impl<'fs> Change<'fs> {
     pub(crate) fn put_link(&mut self, parent: Ino, name: &[u8], ino: Ino, kind: FileKind) {
         let key = self.fs.store.dentry_key(parent, name);
         let meta = self.fs.store.meta;
+        self.fs.names.add(&key);
         self.changes.put(meta, &key, &encode_link(ino, kind));
     }
 
     /// Deletes the row of a name.
     pub(crate) fn delete_entry(&mut self, parent: Ino, name: &[u8]) {
         let key = self.fs.store.dentry_key(parent, name);
+        debug_assert!(self.gone_name.is_none(), "an operation deletes one name");
+        self.gone_name = Some(names::parts(&key));
         self.changes.delete(self.fs.store.meta, &key);
     }
 
@@ -192,6 +206,9 @@ impl<'fs> Change<'fs> {
             return self.attrs(inode, &new);
         }
         new.nlink = 0;
+        if inode.is_dir() {
+            self.gone_dir = Some(new.ino);
+        }
         self.count_inodes(-1);
         if self.fs.inodes.find(new.ino).is_none() {
             return self.purge(&inode.head, inode.location == Location::Own);
@@ -306,6 +323,12 @@ impl<'fs> Change<'fs> {
         }
         if !self.changes.is_empty() {
             self.commit_rows()?;
+        }
+        if let Some(gone) = self.gone_name {
+            self.fs.names.remove(gone);
+        }
+        if let Some(dir) = self.gone_dir {
+            self.fs.names.give_up(dir);
         }
         let count = &self.fs.inode_count;
         count.fetch_add(self.inodes_added.cast_unsigned(), Ordering::Relaxed);

@@ -211,7 +211,7 @@ impl FileSystem {
         if head.kind != FileKind::Directory {
             return Ok(true);
         }
-        match self.check_empty(head.ino) {
+        match self.check_no_rows(head.ino) {
             Ok(()) => Ok(true),
             Err(FsError::NotEmpty) => {
                 self.detached.push(head.ino);
@@ -234,6 +234,7 @@ impl Change<'_> {
         let mut orphan = dir.clone();
         orphan.head.ctime = now;
         orphan.head.nlink = 0;
+        self.gone_dir = Some(dir.head.ino);
         self.count_inodes(-1);
         self.put_orphan(&orphan, &Bytes::new());
     }

@@ -27,6 +27,7 @@ mod ledger;
 mod lock;
 mod lookup;
 mod make;
+mod names;
 mod remove;
 mod rename;
 mod schema;
@@ -46,6 +47,7 @@ pub use external::{
 pub use inode::INODE_BYTES;
 pub use ledger::{LEDGER_LOGS, Ledger};
 pub use make::SYMLINK_BYTES_MAX;
+pub use names::NamesUsage;
 pub use schema::{CompressOptions, has_external_files, set_compression};
 pub use system::FileSystem;
 pub use types::{

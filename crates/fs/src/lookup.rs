@@ -76,8 +76,29 @@ impl FileSystem {
     /// The row of a name, if there is one. The directory is locked.
     pub(crate) fn find_dentry(&self, at: DirName<'_>) -> FsResult<Option<Dentry>> {
         let key = self.store.dentry_key(at.parent, at.name);
-        let row = self.store.get(self.store.meta, &key)?;
+        if self.names.is_missing(&key) {
+            self.confirm_missing(&key);
+            return Ok(None);
+        }
+        let found = self.read_dentry(&key)?;
+        if found.is_none() {
+            self.names.note_missing(&key);
+        }
+        Ok(found)
+    }
+
+    fn read_dentry(&self, key: &[u8]) -> FsResult<Option<Dentry>> {
+        let row = self.store.get(self.store.meta, key)?;
         row.map(|row| Dentry::decode(&row)).transpose()
+    }
+
+    /// Asks the trees as well, if that is wanted. What they cannot answer is no objection.
+    fn confirm_missing(&self, key: &[u8]) {
+        if self.options.confirm_names {
+            let row = self.store.get(self.store.meta, key);
+            let is_there = matches!(row, Ok(Some(_)));
+            assert!(!is_there, "a name is there that was known to be missing");
+        }
     }
 
     /// The row of a name.
@@ -92,9 +113,12 @@ impl FileSystem {
         Ok(found.map(|dentry| Early { dentry, moment }))
     }
 
-    /// As [`Self::find_early`], of a name that must be there.
+    /// As [`Self::find_early`], of a name that must be there: so that it is missing is not even considered.
     pub(crate) fn early(&self, at: DirName<'_>) -> FsResult<Early> {
-        self.find_early(at)?.ok_or(FsError::NotFound)
+        let moment = self.inodes.moment();
+        let found = self.read_dentry(&self.store.dentry_key(at.parent, at.name))?;
+        let dentry = found.ok_or(FsError::NotFound)?;
+        Ok(Early { dentry, moment })
     }
 
     /// The inode of a name, known or not, and the name's row. The directory and the inode are locked.
@@ -168,7 +192,10 @@ impl FileSystem {
     /// [`FsError::NotFound`], [`FsError::NotDir`], [`FsError::NameTooLong`], [`FsError::Stale`].
     ///
     /// # Cost
-    /// One point read; one more if the inode has several names.
+    /// One point read, none if the name is known to be missing (see [`FsOptions::names_bytes`]); one more if
+    /// the inode has several names.
+    ///
+    /// [`FsOptions::names_bytes`]: crate::FsOptions::names_bytes
     pub fn lookup(&self, at: DirName<'_>) -> FsResult<Attr> {
         let dir = self.dir(at.parent)?;
         match at.name {
@@ -196,7 +223,7 @@ impl FileSystem {
     /// [`FsError::Storage`].
     ///
     /// # Cost
-    /// One point read.
+    /// One point read at most.
     pub fn peek(&self, at: DirName<'_>) -> FsResult<Option<Ino>> {
         let _names = self.locks.dir_read(at.parent);
         Ok(self.find_dentry(at)?.map(|dentry| dentry.ino))

@@ -53,7 +53,7 @@ impl FileSystem {
     /// directory that is immutable.
     ///
     /// # Cost
-    /// One point read of the name, one put, one upsert on the directory.
+    /// One point read of the name, unless it is known to be missing; one put, one upsert on the directory.
     pub fn create(&self, caller: &Caller<'_>, at: DirName<'_>, new: &NewNode) -> FsResult<Attr> {
         self.make(caller, at, new, &Kind::of(FileKind::Regular))
     }
@@ -151,6 +151,9 @@ impl FileSystem {
         change.count_inodes(1);
         change.touch_dir(&dir, i64::from(is_dir), made.head.ctime)?;
         change.commit()?;
+        if is_dir {
+            self.names.learn(made.head.ino, &[]);
+        }
         self.inodes.add(Inode {
             head: made.head,
             location: Location::entry(at.parent, at.name),

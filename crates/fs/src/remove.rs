@@ -95,6 +95,22 @@ impl FileSystem {
 
     /// Refuses a directory with entries. It is locked.
     pub(crate) fn check_empty(&self, dir: Ino) -> FsResult<()> {
+        if !self.names.is_empty(dir) {
+            return self.check_no_rows(dir);
+        }
+        if self.options.confirm_names {
+            let found = self.check_no_rows(dir);
+            let has_names = matches!(found, Err(FsError::NotEmpty));
+            assert!(
+                !has_names,
+                "a directory has names that was known to be empty"
+            );
+        }
+        Ok(())
+    }
+
+    /// Refuses a directory with entries in the trees.
+    pub(crate) fn check_no_rows(&self, dir: Ino) -> FsResult<()> {
         let (start, end) = (fs_key::dentry_start(dir, 0), fs_key::after(dir));
         let mut scan = self.store.scan(self.store.meta, &start, &end)?;
         match scan.next()? {

@@ -7,6 +7,7 @@ use crate::external::Externals;
 use crate::inode::{Hold, Inode, Inodes, Location};
 use crate::ledger::Register;
 use crate::lock::Locks;
+use crate::names::Names;
 use crate::schema::{FIRST_INO, Store};
 use crate::{Attr, FsError, FsOptions, FsResult};
 use bytes::Bytes;
@@ -38,6 +39,7 @@ pub struct FileSystem {
     pub(crate) store: Store,
     pub(crate) inodes: Inodes,
     pub(crate) locks: Locks,
+    pub(crate) names: Names,
     pub(crate) last_reads: LastReads,
     pub(crate) inode_count: AtomicU64,
     numbers: Mutex<Numbers>,
@@ -129,6 +131,7 @@ impl FileSystem {
         let fs = Self {
             engine,
             inodes: Inodes::new(root, options.inodes_max, register),
+            names: Names::new(options.names_bytes),
             options,
             store,
             locks: Locks::default(),

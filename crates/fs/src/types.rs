@@ -36,6 +36,11 @@ pub struct FsOptions {
     /// Inodes that may be known, above which [`crate::FileSystem::unused`] names those to forget;
     /// each takes [`crate::INODE_BYTES`].
     pub inodes_max: usize,
+    /// Memory for the names of directories that are known whole, in bytes, so that missing names are answered
+    /// without reading. 0 turns that off.
+    pub names_bytes: usize,
+    /// Look in the trees too where a name is known to be missing, and panic if it is there. On in debug builds.
+    pub confirm_names: bool,
     /// For `format`: the seed of the order of names in directories; `None` is a secret random one.
     pub name_seed: Option<u64>,
     /// Where the inodes in use are written down for the next process, which takes over what this one
@@ -53,6 +58,8 @@ impl Default for FsOptions {
             atime: AtimePolicy::default(),
             check_permissions: false,
             inodes_max: usize::MAX,
+            names_bytes: 1 << 20,
+            confirm_names: cfg!(debug_assertions),
             name_seed: None,
             ledger: None,
             external: None,

@@ -323,7 +323,11 @@ impl Report {
         for (name, value) in self.store.counters() {
             counters.insert(name, json!(value));
         }
+        let names = self.fs.names_usage();
         for (name, value) in [
+            ("fs.missing_answers", names.answers),
+            ("fs.whole_dirs", names.dirs as u64),
+            ("fs.whole_dirs_bytes", names.bytes as u64),
             ("fs.known_inodes", self.fs.known_inodes() as u64),
             (crate::DETACHED_DIRS, self.fs.detached_dirs() as u64),
             (crate::DETACHED_REMOVED, self.fs.detached_removed()),

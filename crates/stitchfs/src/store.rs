@@ -184,7 +184,8 @@ impl Store {
         if options.drop_log_tail {
             volumes.iter().for_each(|volume| volume.log().accept_loss());
         }
-        let memory_bytes = options.memory_bytes - inode_bytes(options.memory_bytes);
+        let total = options.memory_bytes;
+        let memory_bytes = total - inode_bytes(total) - name_bytes(total);
         let first = open_engine(opened, options, memory_bytes)?;
         let vt = instances::choose(&first, options.instance.as_deref())?;
         Ok(Self {
@@ -223,6 +224,8 @@ impl Store {
             read_only: self.options.read_only,
             atime: self.options.atime,
             inodes_max: inodes_max(self.options.memory_bytes),
+            names_bytes: usize::try_from(name_bytes(self.options.memory_bytes))
+                .unwrap_or(usize::MAX),
             ..FsOptions::default()
         };
         if !self.options.read_only {
@@ -500,6 +503,11 @@ pub(crate) fn open_engine(
 /// The part of a memory budget that inodes in use may take.
 const fn inode_bytes(memory_bytes: u64) -> u64 {
     memory_bytes / 8
+}
+
+/// The part of a memory budget that the names of directories known whole may take.
+const fn name_bytes(memory_bytes: u64) -> u64 {
+    memory_bytes / 32
 }
 
 /// Inodes in use that fit their part of a memory budget.

@@ -86,6 +86,9 @@ fn options(clock: &Arc<SetClock>) -> FsOptions {
         clock: Arc::clone(clock) as Arc<dyn Clock>,
         atime: AtimePolicy::Noatime,
         name_seed: Some(7),
+        // Room for a few directories, and each answer without reading is compared with a read.
+        names_bytes: 1000,
+        confirm_names: true,
         ..FsOptions::default()
     }
 }

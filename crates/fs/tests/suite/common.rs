@@ -26,6 +26,7 @@ pub(crate) struct Setup {
     pub(crate) fs: FileSystem,
     /// The plain files, where large files are external.
     pub(crate) files: Option<MemFiles>,
+    names_bytes: usize,
 }
 
 /// Files above this are external in [`setup_external`].
@@ -75,6 +76,7 @@ pub(crate) fn setup_on(engine: Arc<ModelEngine>, change: impl FnOnce(&mut FsOpti
         Err(error) => panic!("format: {error}"),
     }
     change(&mut options);
+    let names_bytes = options.names_bytes;
     let fs = FileSystem::open(dynamic, options).expect("opens");
     let files = None;
     Setup {
@@ -82,6 +84,7 @@ pub(crate) fn setup_on(engine: Arc<ModelEngine>, change: impl FnOnce(&mut FsOpti
         clock,
         fs,
         files,
+        names_bytes,
     }
 }
 
@@ -100,7 +103,7 @@ impl Setup {
         drop(self.fs);
         match self.files {
             Some(files) => external_on(engine, files),
-            None => setup_on(engine, |_| {}),
+            None => setup_on(engine, |options| options.names_bytes = self.names_bytes),
         }
     }
 

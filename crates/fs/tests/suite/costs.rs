@@ -3,7 +3,7 @@
 use crate::common::*;
 use stitch_base::Ino;
 use stitch_format::fs_inode::INODE_HEAD_BYTES;
-use stitch_fs::{RenameMode, SetAttr, WriteOptions};
+use stitch_fs::{RenameMode, SetAttr, Taken, WriteOptions};
 use stitch_kv::{Engine as _, counters};
 
 /// Messages, commits, point reads and scans of an operation.
@@ -20,6 +20,11 @@ fn cost(setup: &Setup, run: impl FnOnce()) -> [u64; 4] {
     run();
     let after = read();
     std::array::from_fn(|index| after[index] - before[index])
+}
+
+/// Without the reads that confirm, in debug builds, what is known without reading.
+fn setup() -> Setup {
+    setup_with(|options| options.confirm_names = false)
 }
 
 fn large_file(setup: &Setup, name: &str, size: u64) -> Ino {
@@ -42,6 +47,90 @@ fn creating_is_a_put_and_an_upsert() {
     });
     // The row, the directory's times, the count of inodes; one look for the name.
     assert_eq!((messages, commits, gets, scans), (3, 1, 1, 0));
+    let [_, _, gets, scans] = cost(&setup, || {
+        setup.lookup(ROOT, "g").unwrap_err();
+        setup.file(ROOT, "g");
+    });
+    assert_eq!((gets, scans), (1, 0), "whoever makes a file has missed it");
+    let [_, _, gets, _] = cost(&setup, || {
+        setup.lookup(ROOT, "h").unwrap_err();
+        setup.lookup(ROOT, "h").unwrap_err();
+        setup.file(ROOT, "h");
+        setup.lookup(ROOT, "h").unwrap();
+    });
+    assert_eq!(gets, 2, "what was made is read");
+}
+
+/// Point reads and scans of making, moving and linking three names that are not there.
+fn reads_of_new_names(setup: &Setup, dir: Ino) -> (u64, u64) {
+    let mode = RenameMode::NoReplace;
+    let [_, _, gets, scans] = cost(setup, || {
+        for name in ["a", "b", "c"] {
+            setup.lookup(dir, name).expect_err("is missing");
+        }
+        let file = setup.file(dir, "a");
+        let linked = setup.fs.link(&SUPER, file.ino, at(dir, "b"));
+        linked.expect("links");
+        let moved = setup.fs.rename(&SUPER, at(dir, "b"), at(dir, "c"), mode);
+        moved.expect("moves");
+    });
+    (gets, scans)
+}
+
+#[test]
+fn names_missing_in_a_new_directory_cost_no_reads() {
+    let setup = setup();
+    let dir = setup.dir(ROOT, "d");
+    // The name that is moved.
+    assert_eq!(reads_of_new_names(&setup, dir.ino), (1, 0));
+    let answers = setup.fs.names_usage().answers;
+    assert_eq!(answers, 6, "each was asked for twice");
+    let [_, _, gets, scans] = cost(&setup, || {
+        setup.fs.unlink(&SUPER, at(dir.ino, "a")).unwrap();
+        setup.fs.unlink(&SUPER, at(dir.ino, "c")).unwrap();
+        setup.lookup(dir.ino, "c").unwrap_err();
+        setup.fs.remove_dir(&SUPER, at(ROOT, "d")).unwrap();
+    });
+    // The three that are removed; nothing says that the last is empty.
+    assert_eq!((gets, scans), (3, 0));
+    assert_eq!(setup.fs.names_usage().dirs, 0);
+}
+
+#[test]
+fn names_missing_in_a_directory_that_was_read_cost_no_reads() {
+    let setup = setup();
+    let dir = setup.dir(ROOT, "d");
+    for index in 0..100 {
+        setup.file(dir.ino, &format!("f{index}"));
+    }
+    let setup = without_memory_of(setup);
+    let dir = setup.lookup(ROOT, "d").unwrap();
+    let mut room = 50;
+    let half = setup.fs.read_dir(dir.ino, 0, &mut |_| {
+        room -= 1;
+        match room {
+            0 => Taken::Full,
+            _ => Taken::More,
+        }
+    });
+    half.unwrap();
+    assert_eq!(setup.fs.names_usage().dirs, 0, "half of it");
+    assert_eq!(setup.names(dir.ino).len(), 100);
+    assert_eq!(setup.fs.names_usage().dirs, 1);
+    assert_eq!(reads_of_new_names(&setup, dir.ino), (1, 0));
+}
+
+fn without_memory_of(setup: Setup) -> Setup {
+    let engine = std::sync::Arc::new(setup.engine.reopened());
+    setup_on(engine, |options| options.confirm_names = false)
+}
+
+#[test]
+fn without_memory_for_names_each_look_is_a_read() {
+    let setup = setup_with(|options| options.names_bytes = 0);
+    let dir = setup.dir(ROOT, "d");
+    assert_eq!(reads_of_new_names(&setup, dir.ino), (3 + 1 + 1 + 2, 0));
+    assert_eq!(setup.fs.names_usage(), stitch_fs::NamesUsage::default());
 }
 
 #[test]
@@ -140,6 +229,13 @@ fn moving_and_removing_reads_each_name_once() {
     assert_eq!((commits, gets, scans), (1, 2, 0));
     let [_, commits, gets, scans] = cost(&setup, || {
         setup.fs.remove_dir(&SUPER, at(ROOT, "d")).unwrap();
+    });
+    // It was made here, and nothing in it.
+    assert_eq!((commits, gets, scans), (1, 1, 0));
+    setup.dir(ROOT, "e");
+    let setup = without_memory_of(setup);
+    let [_, commits, gets, scans] = cost(&setup, || {
+        setup.fs.remove_dir(&SUPER, at(ROOT, "e")).unwrap();
     });
     // The scan says that it is empty.
     assert_eq!((commits, gets, scans), (1, 1, 1));

@@ -518,6 +518,15 @@ fn random_operations_do_what_their_twin_does() {
 }
 
 #[test]
+fn where_directories_are_given_up_it_is_the_same() {
+    for seed in 4000..4200 {
+        // Room for two directories or three.
+        let setup = setup_with(|options| options.names_bytes = 500);
+        assert_eq!(run(seed, 200, setup), 0);
+    }
+}
+
+#[test]
 fn long_runs_do_what_their_twin_does() {
     for seed in 1000..1004 {
         assert_eq!(run(seed, 4000, setup()), 0);

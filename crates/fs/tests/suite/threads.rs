@@ -3,8 +3,9 @@
 use crate::common::*;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use stitch_base::Ino;
 use stitch_base::random::Rng;
-use stitch_fs::{RenameMode, Taken, WriteOptions};
+use stitch_fs::{Attr, RenameMode, Taken, WriteOptions};
 
 #[test]
 fn creates_in_one_directory_are_all_there() {
@@ -91,6 +92,61 @@ fn churn(setup: &Setup, rng: &mut Rng, names: &[&str; 4]) {
     fs.forget(one.ino, 1);
     fs.forget(two.ino, 1);
     fs.reclaim().expect("reclaims");
+}
+
+/// Makes, removes, moves and looks for names of a few directories, each of which is read now and then.
+fn churn_names(setup: &Setup, rng: &mut Rng, dirs: &[Ino]) {
+    let mut pick = |of: usize| usize::try_from(rng.below(of as u64)).expect("small");
+    let (one, two) = (dirs[pick(dirs.len())], dirs[pick(dirs.len())]);
+    let (name, other) = (pick(12).to_string(), pick(12).to_string());
+    let (from, to) = (at(one, &name), at(two, &other));
+    let fs = &setup.fs;
+    let forget = |attr: Attr| fs.forget(attr.ino, 1);
+    match pick(12) {
+        0..3 => drop(fs.create(&SUPER, from, &new(0o644)).map(forget)),
+        3..5 => drop(fs.unlink(&SUPER, from)),
+        5 => drop(fs.rename(&SUPER, from, to, RenameMode::Replace)),
+        6 => drop(fs.rename(&SUPER, from, to, RenameMode::Exchange)),
+        7 => {
+            if let Ok(found) = fs.lookup(from) {
+                drop(fs.link(&SUPER, found.ino, to).map(forget));
+                forget(found);
+            }
+        }
+        8 => fs.read_dir(one, 0, &mut |_| Taken::More).expect("walks"),
+        9 => {
+            drop(fs.make_dir(&SUPER, from, &new(0o755)).map(forget));
+            drop(fs.remove_dir(&SUPER, from));
+        }
+        _ => drop(fs.lookup(from).map(forget)),
+    }
+}
+
+#[test]
+fn names_known_to_be_missing_are_missing_whatever_others_do() {
+    for names_bytes in [700, 1 << 20] {
+        let setup = setup_with(|options| {
+            options.names_bytes = names_bytes;
+            // Each answer without reading is compared with a read, by a panic.
+            options.confirm_names = true;
+        });
+        let dirs = ["a", "b", "c", "d"].map(|name| setup.dir(ROOT, name).ino);
+        thread::scope(|scope| {
+            for seed in 0..4 {
+                let setup = &setup;
+                scope.spawn(move || {
+                    let mut rng = Rng::new(seed);
+                    for _ in 0..10_000 {
+                        churn_names(setup, &mut rng, &dirs);
+                    }
+                });
+            }
+        });
+        assert!(setup.fs.names_usage().answers > 1000);
+        assert!(setup.fs.names_usage().bytes <= names_bytes);
+        setup.fs.reclaim().expect("reclaims");
+        setup.check();
+    }
 }
 
 #[test]

@@ -1,0 +1,393 @@
+//! Which names are missing, as far as that is known without the trees.
+//!
+//! Whoever makes a file looks its name up first, and mostly finds nothing: that is to cost no read.
+//!
+//! 1. *Whole* directories: all their names' hashes are in memory. A directory is whole from its creation, or
+//!    from a walk over all of it. A hash that is not among them is no name; one that is among them says
+//!    nothing, and the trees are asked.
+//! 2. Of other directories the names that were missed last are remembered, see [`missing`].
+//!
+//! Invariants:
+//! - the hashes of a whole directory are those of all its names, and perhaps others: a hash is added before the
+//!   commit that puts its name, and removed after the commit that deletes it;
+//! - two names of a whole directory never have one hash, so that a hash goes with its name. Each new name
+//!   was looked up before, in the locked directory. Where its hash was there and it was not, the directory
+//!   is given up; that is also how a hash is got rid of that a failed commit left.
+//!
+//! Giving up is always right. It is done to directories that were not asked for lately when all take more than
+//! their bound, by a clock (Corbato, A paging experiment with the Multics system, 1968), and to one that takes
+//! most of the bound itself.
+//!
+//! Locks: the directory's, to ask or to learn; that of a shard is taken inside, last, and for moments only.
+
+mod missing;
+
+use crate::system::FileSystem;
+use missing::Missing;
+use std::collections::{HashMap, HashSet};
+use std::hash::{BuildHasherDefault, Hasher};
+use stitch_base::Ino;
+use stitch_base::sync::Mutex;
+use stitch_base::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use stitch_format::fs_key;
+
+const SHARDS: usize = 32;
+/// Memory of a whole directory without its hashes: its entry, and its place in the table, both at worst twice.
+const DIR_BYTES: usize = 2 * (size_of::<Whole>() + size_of::<(Ino, usize)>() + 1);
+/// What the allocator and the end of a table of hashes take.
+const TABLE_BYTES: usize = 32;
+
+/// Spreads numbers over a table. Hashes of names are secret, and numbers of inodes are given by us.
+#[derive(Default)]
+struct Spread(u64);
+
+impl Hasher for Spread {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, _bytes: &[u8]) {
+        unreachable!("keys are numbers");
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        let mixed = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.0 = mixed ^ mixed >> 32;
+    }
+}
+
+type Spreading = BuildHasherDefault<Spread>;
+type Hashes = HashSet<u64, Spreading>;
+
+/// Places of a table for so many hashes: a power of two, filled up to seven eighths.
+const fn places_for(count: usize) -> usize {
+    match count {
+        0 => 0,
+        1..4 => 4,
+        _ => (count * 8).div_ceil(7).next_power_of_two(),
+    }
+}
+
+/// Memory of a directory whose table has so many places.
+const fn bytes_for(places: usize) -> usize {
+    match places {
+        0 => DIR_BYTES,
+        _ => DIR_BYTES + TABLE_BYTES + places * (size_of::<u64>() + 1),
+    }
+}
+
+#[derive(Debug)]
+struct Whole {
+    ino: Ino,
+    hashes: Hashes,
+    /// Of the table, which never shrinks.
+    places: usize,
+    /// Asked for since the clock's hand came by.
+    is_recent: bool,
+}
+
+impl Whole {
+    fn bytes(&self) -> usize {
+        bytes_for(self.places)
+    }
+
+    /// Places with one hash more: twice as many if most are taken. If most are free again, the table is put in
+    /// order.
+    fn places_grown(&self) -> usize {
+        let (count, room) = (self.hashes.len(), self.hashes.capacity());
+        if count < room || count < self.places / 16 * 7 {
+            self.places
+        } else {
+            (self.places * 2).max(4)
+        }
+    }
+
+    fn insert(&mut self, hash: u64) {
+        self.places = self.places_grown();
+        self.hashes.insert(hash);
+        debug_assert!(
+            places_for(self.hashes.capacity()) <= self.places,
+            "the table takes what is counted"
+        );
+    }
+}
+
+#[derive(Debug, Default)]
+struct Shard {
+    places: HashMap<Ino, usize, Spreading>,
+    dirs: Vec<Whole>,
+    hand: usize,
+}
+
+impl Shard {
+    fn get(&mut self, ino: Ino) -> Option<&mut Whole> {
+        let &place = self.places.get(&ino)?;
+        let whole = &mut self.dirs[place];
+        debug_assert_eq!(whole.ino, ino, "places are right");
+        whole.is_recent = true;
+        Some(whole)
+    }
+
+    fn insert(&mut self, whole: Whole) {
+        let old = self.places.insert(whole.ino, self.dirs.len());
+        debug_assert!(old.is_none(), "a directory is whole once");
+        self.dirs.push(whole);
+    }
+
+    fn remove(&mut self, ino: Ino) -> Option<Whole> {
+        let place = self.places.remove(&ino)?;
+        let whole = self.dirs.swap_remove(place);
+        if let Some(moved) = self.dirs.get(place) {
+            self.places.insert(moved.ino, place);
+        }
+        debug_assert_eq!(self.places.len(), self.dirs.len());
+        Some(whole)
+    }
+
+    /// Takes out one that was not asked for since the hand came by, if there is one.
+    fn evict(&mut self) -> Option<Whole> {
+        for _ in 0..self.dirs.len() {
+            if self.hand >= self.dirs.len() {
+                self.hand = 0;
+            }
+            let whole = self.dirs.get_mut(self.hand)?;
+            self.hand += 1;
+            if !std::mem::take(&mut whole.is_recent) {
+                let ino = whole.ino;
+                return self.remove(ino);
+            }
+        }
+        None
+    }
+}
+
+/// What is known of missing names, and what it does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NamesUsage {
+    /// Directories whose names are all known, by hash.
+    pub dirs: usize,
+    /// Memory that these take.
+    pub bytes: usize,
+    /// How often a name was known to be missing, since the file system was opened.
+    pub answers: u64,
+}
+
+#[derive(Debug)]
+pub(crate) struct Names {
+    shards: [Mutex<Shard>; SHARDS],
+    missing: Missing,
+    bytes_max: usize,
+    bytes: AtomicUsize,
+    answers: AtomicU64,
+    /// Where room is made next.
+    next_shard: AtomicUsize,
+    /// The bits of hashes that are looked at: all. (In tests few, so that names share hashes.)
+    mask: u64,
+}
+
+impl Names {
+    /// Knows nothing yet, and takes `bytes_max` bytes at most; with 0 it never knows anything.
+    pub(crate) fn new(bytes_max: usize) -> Self {
+        Self {
+            shards: std::array::from_fn(|_| Mutex::default()),
+            missing: Missing::default(),
+            bytes_max,
+            bytes: AtomicUsize::new(0),
+            answers: AtomicU64::new(0),
+            next_shard: AtomicUsize::new(0),
+            mask: u64::MAX,
+        }
+    }
+
+    const fn is_off(&self) -> bool {
+        self.bytes_max == 0
+    }
+
+    /// Most that one directory may take, so that it does not drive out all others.
+    const fn dir_bytes_max(&self) -> usize {
+        self.bytes_max / 4 * 3
+    }
+
+    fn shard(&self, ino: Ino) -> &Mutex<Shard> {
+        let mixed = ino.0.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        &self.shards[usize::from(mixed.to_be_bytes()[0]) % SHARDS]
+    }
+
+    /// True if the name of this key is surely missing. Its directory is locked.
+    pub(crate) fn is_missing(&self, key: &[u8]) -> bool {
+        if self.is_off() {
+            return false;
+        }
+        let (dir, hash) = self.parts(key);
+        let in_whole = {
+            let mut shard = self.shard(dir).lock();
+            shard.get(dir).map(|whole| !whole.hashes.contains(&hash))
+        };
+        let is_missing = in_whole.unwrap_or_else(|| self.missing.has(dir, hash, key));
+        if is_missing {
+            self.answers.fetch_add(1, Ordering::Relaxed);
+        }
+        is_missing
+    }
+
+    /// The trees have no name of this key. Its directory is locked.
+    pub(crate) fn note_missing(&self, key: &[u8]) {
+        if self.is_off() {
+            return;
+        }
+        let (dir, hash) = self.parts(key);
+        {
+            let mut shard = self.shard(dir).lock();
+            if let Some(whole) = shard.get(dir) {
+                if whole.hashes.contains(&hash) {
+                    // It is another name's, or nobody's: which, would matter when a name is removed.
+                    self.drop_from(&mut shard, dir);
+                }
+                return;
+            }
+        }
+        self.missing.note(dir, hash, key);
+    }
+
+    /// A name is to be put under this key: before the commit. Its directory is locked, or has it already and
+    /// its inode is locked.
+    pub(crate) fn add(&self, key: &[u8]) {
+        if self.is_off() {
+            return;
+        }
+        let (dir, hash) = self.parts(key);
+        self.missing.clear(dir, hash);
+        {
+            let mut shard = self.shard(dir).lock();
+            let Some(whole) = shard.get(dir) else {
+                return;
+            };
+            if whole.hashes.contains(&hash) {
+                return;
+            }
+            if bytes_for(whole.places_grown()) > self.dir_bytes_max() {
+                self.drop_from(&mut shard, dir);
+                return;
+            }
+            let before = whole.bytes();
+            whole.insert(hash);
+            let grown = whole.bytes() - before;
+            self.bytes.fetch_add(grown, Ordering::Relaxed);
+        }
+        self.make_room();
+    }
+
+    /// The name of a directory and a hash was deleted: after the commit. The directory is locked.
+    pub(crate) fn remove(&self, (dir, hash): (Ino, u64)) {
+        let mut shard = self.shard(dir).lock();
+        if let Some(whole) = shard.get(dir) {
+            whole.hashes.remove(&(hash & self.mask));
+        }
+    }
+
+    /// Whether all names of a directory are known. It is locked.
+    pub(crate) fn is_whole(&self, dir: Ino) -> bool {
+        self.shard(dir).lock().get(dir).is_some()
+    }
+
+    /// True if a directory is surely empty. It is locked.
+    pub(crate) fn is_empty(&self, dir: Ino) -> bool {
+        let mut shard = self.shard(dir).lock();
+        shard.get(dir).is_some_and(|whole| whole.hashes.is_empty())
+    }
+
+    /// How many names a directory can have to be whole.
+    pub(crate) fn count_max(&self) -> usize {
+        self.dir_bytes_max() / (size_of::<u64>() + 1)
+    }
+
+    /// These are the hashes of all names of a directory. It is locked, or nobody knows it yet.
+    pub(crate) fn learn(&self, dir: Ino, hashes: &[u64]) {
+        let places = places_for(hashes.len());
+        if bytes_for(places) > self.dir_bytes_max() {
+            return;
+        }
+        let mut whole = Whole {
+            ino: dir,
+            hashes: Hashes::with_capacity_and_hasher(hashes.len(), Spreading::default()),
+            places,
+            is_recent: true,
+        };
+        whole
+            .hashes
+            .extend(hashes.iter().map(|hash| hash & self.mask));
+        if whole.hashes.len() < hashes.len() {
+            // Names share a hash.
+            return;
+        }
+        debug_assert!(places_for(whole.hashes.capacity()) <= places);
+        {
+            let mut shard = self.shard(dir).lock();
+            if shard.get(dir).is_some() {
+                return;
+            }
+            self.bytes.fetch_add(whole.bytes(), Ordering::Relaxed);
+            shard.insert(whole);
+        }
+        self.make_room();
+    }
+
+    /// Gives a directory up.
+    pub(crate) fn give_up(&self, dir: Ino) {
+        self.drop_from(&mut self.shard(dir).lock(), dir);
+    }
+
+    fn drop_from(&self, shard: &mut Shard, dir: Ino) {
+        if let Some(whole) = shard.remove(dir) {
+            self.bytes.fetch_sub(whole.bytes(), Ordering::Relaxed);
+        }
+    }
+
+    /// Gives directories up, of the shards by turns, until the rest is within the bound. No shard is locked.
+    fn make_room(&self) {
+        // After a round in which all had been asked for, none has.
+        let mut in_vain = 0;
+        while self.bytes.load(Ordering::Relaxed) > self.bytes_max && in_vain < 2 * SHARDS {
+            let index = self.next_shard.fetch_add(1, Ordering::Relaxed) % SHARDS;
+            let evicted = self.shards[index].lock().evict();
+            let Some(whole) = evicted else {
+                in_vain += 1;
+                continue;
+            };
+            self.bytes.fetch_sub(whole.bytes(), Ordering::Relaxed);
+        }
+    }
+
+    fn parts(&self, key: &[u8]) -> (Ino, u64) {
+        let (dir, hash) = parts(key);
+        (dir, hash & self.mask)
+    }
+
+    pub(crate) fn usage(&self) -> NamesUsage {
+        let counts = self.shards.iter().map(|shard| shard.lock().dirs.len());
+        NamesUsage {
+            dirs: counts.sum(),
+            bytes: self.bytes.load(Ordering::Relaxed),
+            answers: self.answers.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// Directory and hash of a name's key.
+pub(crate) fn parts(key: &[u8]) -> (Ino, u64) {
+    debug_assert!(fs_key::name_of(key).is_some(), "it is the key of a name");
+    let (dir, rest) = key.split_first_chunk().expect("it has a directory");
+    let hash = rest.first_chunk().expect("it has a hash");
+    (Ino(u64::from_be_bytes(*dir)), u64::from_be_bytes(*hash))
+}
+
+impl FileSystem {
+    /// What is known of missing names.
+    #[must_use]
+    pub fn names_usage(&self) -> NamesUsage {
+        self.names.usage()
+    }
+}
+
+#[cfg(test)]
+mod tests;

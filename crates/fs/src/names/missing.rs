@@ -1,0 +1,71 @@
+//! The names that were missed last: who makes a file asks for its name twice.
+//!
+//! A slot has one key, which is missing until its name is put. So a slot is right without knowing what else
+//! happens in the directory, and whole keys are compared, not hashes.
+
+use stitch_base::Ino;
+use stitch_base::sync::Mutex;
+
+const SLOTS: usize = 64;
+/// Longer keys, of names of more than 64 bytes, are not remembered.
+const KEY_BYTES: usize = 80;
+
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    len: u8,
+    key: [u8; KEY_BYTES],
+}
+
+/// Empty: no key is that short.
+const EMPTY: Slot = Slot {
+    len: 0,
+    key: [0; KEY_BYTES],
+};
+
+impl Slot {
+    fn key(&self) -> &[u8] {
+        &self.key[..usize::from(self.len)]
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Missing {
+    slots: [Mutex<Slot>; SLOTS],
+}
+
+impl Default for Missing {
+    fn default() -> Self {
+        Self {
+            slots: [const { Mutex::new(EMPTY) }; SLOTS],
+        }
+    }
+}
+
+impl Missing {
+    /// By directory and hash: so a name that is put needs to look in one slot only.
+    fn slot(&self, dir: Ino, hash: u64) -> &Mutex<Slot> {
+        let mixed = (dir.0 ^ hash).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        &self.slots[usize::from(mixed.to_be_bytes()[0]) % SLOTS]
+    }
+
+    /// True if the name of this key was missed, and not put since.
+    pub(super) fn has(&self, dir: Ino, hash: u64, key: &[u8]) -> bool {
+        debug_assert!(!key.is_empty(), "a slot without key is empty");
+        self.slot(dir, hash).lock().key() == key
+    }
+
+    /// The name of this key is missing. The directory is locked.
+    pub(super) fn note(&self, dir: Ino, hash: u64, key: &[u8]) {
+        if key.len() > KEY_BYTES {
+            return;
+        }
+        let mut slot = self.slot(dir, hash).lock();
+        slot.len = u8::try_from(key.len()).expect("at most 80");
+        slot.key[..key.len()].copy_from_slice(key);
+    }
+
+    /// A name of this hash is to be put. Forgets whatever is in its slot.
+    pub(super) fn clear(&self, dir: Ino, hash: u64) {
+        self.slot(dir, hash).lock().len = 0;
+    }
+}

@@ -1,0 +1,316 @@
+//! Random operations, some of whose commits fail: what is known of names is what the trees say.
+
+use crate::{Caller, DirName, FileSystem, FsOptions, NewNode, RenameMode, Taken, register_upserts};
+use bytes::Bytes;
+use std::collections::BTreeSet;
+use stitch_base::random::Rng;
+use stitch_base::sync::Arc;
+use stitch_base::sync::atomic::{AtomicU8, Ordering};
+use stitch_base::{ErrorKind, Ino, Seqno, TreeId};
+use stitch_kv::{
+    Batch, CommitOptions, Counters, Direction, Engine, KeyRange, KvError, Limits, ModelEngine,
+    Scan, Snapshot, SpaceUsage, TreeInfo, TreeOptions, UpsertRegistry, Violation,
+};
+
+const WELL: u8 = 0;
+/// The next commit fails.
+const FAILS: u8 = 1;
+/// The next commit says that it fails, and takes effect.
+const LIES: u8 = 2;
+
+/// An engine whose commits fail when they are told to.
+struct Failing {
+    inner: ModelEngine,
+    next: AtomicU8,
+}
+
+impl Engine for Failing {
+    fn limits(&self) -> Limits {
+        self.inner.limits()
+    }
+
+    fn trees(&self) -> Vec<TreeInfo> {
+        self.inner.trees()
+    }
+
+    fn create_tree(&self, name: &str, options: &TreeOptions) -> Result<TreeId, KvError> {
+        self.inner.create_tree(name, options)
+    }
+
+    fn drop_tree(&self, tree: TreeId) -> Result<(), KvError> {
+        self.inner.drop_tree(tree)
+    }
+
+    fn alter_tree(&self, tree: TreeId, options: &TreeOptions) -> Result<(), KvError> {
+        self.inner.alter_tree(tree, options)
+    }
+
+    fn commit(&self, batch: &Batch, options: CommitOptions) -> Result<Seqno, KvError> {
+        let failed = || KvError::storage(ErrorKind::Io, std::io::Error::other("told to fail"));
+        match self.next.swap(WELL, Ordering::SeqCst) {
+            FAILS => Err(failed()),
+            LIES => self
+                .inner
+                .commit(batch, options)
+                .and_then(|_| Err(failed())),
+            _ => self.inner.commit(batch, options),
+        }
+    }
+
+    fn sync(&self) -> Result<(), KvError> {
+        self.inner.sync()
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        self.inner.snapshot()
+    }
+
+    fn get(
+        &self,
+        tree: TreeId,
+        key: &[u8],
+        at: Option<&Snapshot>,
+    ) -> Result<Option<Bytes>, KvError> {
+        self.inner.get(tree, key, at)
+    }
+
+    fn scan(
+        &self,
+        tree: TreeId,
+        range: KeyRange<'_>,
+        direction: Direction,
+        at: Option<&Snapshot>,
+    ) -> Result<Box<dyn Scan + '_>, KvError> {
+        self.inner.scan(tree, range, direction, at)
+    }
+
+    fn counters(&self) -> Counters {
+        self.inner.counters()
+    }
+
+    fn space(&self) -> SpaceUsage {
+        self.inner.space()
+    }
+
+    fn check(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<Vec<Violation>, KvError> {
+        self.inner.check(progress)
+    }
+
+    fn settle(&self) -> Result<(), KvError> {
+        self.inner.settle()
+    }
+
+    fn close(&self) -> Result<(), KvError> {
+        self.inner.close()
+    }
+}
+
+const NAMES: [&str; 12] = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"];
+const CALLER: Caller<'static> = Caller::ROOT;
+
+struct Test {
+    engine: Arc<Failing>,
+    fs: FileSystem,
+    rng: Rng,
+    bytes_max: usize,
+    mask: u64,
+    /// Looked up, and never forgotten.
+    dirs: BTreeSet<Ino>,
+    files: Vec<Ino>,
+    answers: u64,
+}
+
+fn open(engine: &Arc<Failing>, bytes_max: usize, mask: u64) -> FileSystem {
+    let options = FsOptions {
+        names_bytes: bytes_max,
+        // It is the test that compares.
+        confirm_names: false,
+        ..FsOptions::default()
+    };
+    let dynamic: Arc<dyn Engine> = Arc::clone(engine) as _;
+    let mut fs = FileSystem::open(dynamic, options).expect("opens");
+    fs.names.mask = mask;
+    fs
+}
+
+impl Test {
+    fn new(seed: u64, bytes_max: usize, mask: u64) -> Self {
+        let mut registry = UpsertRegistry::default();
+        register_upserts(&mut registry);
+        let engine = Arc::new(Failing {
+            inner: ModelEngine::new(registry),
+            next: AtomicU8::new(WELL),
+        });
+        let dynamic: Arc<dyn Engine> = Arc::clone(&engine) as _;
+        let options = FsOptions {
+            name_seed: Some(seed),
+            ..FsOptions::default()
+        };
+        FileSystem::format(&dynamic, &options, (0, 0)).expect("formats");
+        Self {
+            fs: open(&engine, bytes_max, mask),
+            engine,
+            rng: Rng::new(seed),
+            bytes_max,
+            mask,
+            dirs: BTreeSet::from([Ino::ROOT]),
+            files: Vec::new(),
+            answers: 0,
+        }
+    }
+
+    fn below(&mut self, bound: usize) -> usize {
+        usize::try_from(self.rng.below(bound as u64)).expect("small")
+    }
+
+    fn place(&mut self) -> DirName<'static> {
+        let index = self.below(self.dirs.len());
+        let dir = *self.dirs.iter().nth(index).expect("the root is there");
+        DirName::new(dir, NAMES[self.below(NAMES.len())].as_bytes())
+    }
+
+    fn step(&mut self) {
+        if self.rng.one_in(8) {
+            self.engine.next.store(FAILS, Ordering::SeqCst);
+        }
+        let (one, two) = (self.place(), self.place());
+        let new = NewNode {
+            perm: 0o755,
+            umask: 0,
+        };
+        match self.rng.below(20) {
+            0..5 => {
+                let made = self.fs.create(&CALLER, one, &new);
+                self.files.extend(made.map(|attr| attr.ino));
+            }
+            5..8 => {
+                let made = self.fs.make_dir(&CALLER, one, &new);
+                self.dirs.extend(made.map(|attr| attr.ino));
+            }
+            8 => {
+                let made = self.fs.make_temp_file(&CALLER, one.parent, &new);
+                self.files.extend(made.map(|attr| attr.ino));
+            }
+            9..11 if !self.files.is_empty() => {
+                let index = self.below(self.files.len());
+                drop(self.fs.link(&CALLER, self.files[index], one));
+            }
+            11..13 => drop(self.fs.unlink(&CALLER, one)),
+            13 => drop(self.fs.remove_dir(&CALLER, one)),
+            14..18 => self.rename(one, two),
+            18 => self.walk(one.parent),
+            _ => self.remove_tree(one),
+        }
+        self.engine.next.store(WELL, Ordering::SeqCst);
+    }
+
+    fn rename(&mut self, source: DirName<'_>, target: DirName<'_>) {
+        let mode = match self.rng.below(5) {
+            0 => RenameMode::Exchange,
+            1 => RenameMode::Whiteout,
+            2 => RenameMode::NoReplace,
+            _ => RenameMode::Replace,
+        };
+        drop(self.fs.rename(&CALLER, source, target, mode));
+    }
+
+    fn walk(&mut self, dir: Ino) {
+        let mut room = self.below(20);
+        let mut take = |_: &crate::DirEntry<'_>| {
+            room = room.saturating_sub(1);
+            match room {
+                0 => Taken::Full,
+                _ => Taken::More,
+            }
+        };
+        drop(self.fs.read_dir(dir, 0, &mut take));
+    }
+
+    fn remove_tree(&mut self, at: DirName<'_>) {
+        if self.rng.one_in(4) {
+            drop(self.fs.remove_tree(&CALLER, at, None));
+        }
+        drop(self.fs.empty_detached(3));
+    }
+
+    /// What is said of a name is what the trees say.
+    fn compare(&self, at: DirName<'_>) {
+        let key = self.fs.store.dentry_key(at.parent, at.name);
+        let row = self.fs.store.get(self.fs.store.meta, &key).expect("reads");
+        let said = self.fs.peek(at).expect("reads");
+        assert_eq!(said.is_some(), row.is_some(), "{at:?}");
+    }
+
+    fn compare_all(&self) {
+        for &dir in &self.dirs {
+            for name in NAMES {
+                self.compare(DirName::new(dir, name.as_bytes()));
+            }
+            let is_empty = self.fs.check_no_rows(dir).is_ok();
+            assert!(is_empty || !self.fs.names.is_empty(dir), "{dir}");
+        }
+        assert!(self.fs.names.usage().bytes <= self.bytes_max);
+    }
+
+    /// A commit that failed and has an effect. The store is to be opened again after that.
+    fn lie(&mut self) {
+        self.engine.next.store(LIES, Ordering::SeqCst);
+        let (one, two) = (self.place(), self.place());
+        let new = NewNode {
+            perm: 0o755,
+            umask: 0,
+        };
+        match self.rng.below(3) {
+            0 => drop(self.fs.create(&CALLER, one, &new)),
+            1 => drop(self.fs.make_dir(&CALLER, one, &new)),
+            _ => self.rename(one, two),
+        }
+        self.engine.next.store(WELL, Ordering::SeqCst);
+        self.compare_all();
+        self.answers += self.fs.names_usage().answers;
+        self.fs = open(&self.engine, self.bytes_max, self.mask);
+        self.dirs = BTreeSet::from([Ino::ROOT]);
+        self.files.clear();
+    }
+
+    fn run(mut self, steps: usize) -> u64 {
+        for step in 1..=steps {
+            self.step();
+            for _ in 0..3 {
+                let at = self.place();
+                self.compare(at);
+            }
+            if step % 20 == 0 {
+                self.compare_all();
+            }
+            if step % 150 == 0 {
+                self.lie();
+            }
+        }
+        self.answers + self.fs.names_usage().answers
+    }
+}
+
+#[test]
+fn what_is_known_of_names_is_what_the_trees_say() {
+    for seed in 0..60 {
+        let answers = Test::new(seed, 1 << 20, u64::MAX).run(600);
+        assert!(answers > 500, "{answers} of seed {seed}");
+    }
+}
+
+#[test]
+fn so_it_is_where_directories_are_given_up() {
+    for seed in 100..160 {
+        let answers = Test::new(seed, 3000, u64::MAX).run(600);
+        assert!(answers > 100, "{answers} of seed {seed}");
+    }
+}
+
+#[test]
+fn so_it_is_where_names_share_their_hashes() {
+    for seed in 200..260 {
+        let answers = Test::new(seed, 1 << 20, 15).run(600);
+        assert!(answers > 100, "{answers} of seed {seed}");
+    }
+}
