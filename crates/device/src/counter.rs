@@ -13,6 +13,7 @@ pub(crate) struct Counters {
     syncs: AtomicU64,
     discard_bytes: AtomicU64,
     prefetch_bytes: AtomicU64,
+    windows: AtomicU64,
 }
 
 impl Counters {
@@ -38,6 +39,11 @@ impl Counters {
         self.prefetch_bytes.fetch_add(len_bytes, Ordering::Relaxed);
     }
 
+    pub(crate) fn windows(&self, is_one_more: bool) {
+        self.windows
+            .fetch_add(u64::from(is_one_more), Ordering::Relaxed);
+    }
+
     pub(crate) fn load(&self) -> DeviceCounters {
         DeviceCounters {
             read_bytes: self.read_bytes.load(Ordering::Relaxed),
@@ -47,6 +53,7 @@ impl Counters {
             syncs: self.syncs.load(Ordering::Relaxed),
             discard_bytes: self.discard_bytes.load(Ordering::Relaxed),
             prefetch_bytes: self.prefetch_bytes.load(Ordering::Relaxed),
+            windows: self.windows.load(Ordering::Relaxed),
         }
     }
 }

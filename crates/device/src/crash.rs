@@ -12,8 +12,8 @@
 mod cut;
 
 use crate::counter::{Counters, Request};
-use crate::pages::Pages;
-use crate::{Device, DeviceCounters, DeviceError, Geometry, MemDevice};
+use crate::pages::{PAGE_BYTES, Pages};
+use crate::{Device, DeviceCounters, DeviceError, Geometry, MemDevice, Window};
 use rustix::io::Errno;
 use std::fmt;
 use stitch_base::random::Rng;
@@ -164,6 +164,12 @@ impl fmt::Debug for State {
 /// See the module.
 #[derive(Debug)]
 pub struct CrashDevice {
+    shared: Arc<Shared>,
+}
+
+/// What a device and its windows have together.
+#[derive(Debug)]
+struct Shared {
     state: Mutex<State>,
     counters: Counters,
 }
@@ -192,23 +198,26 @@ impl CrashDevice {
     }
 
     fn from_point(point: CrashPoint, plan: CrashPlan) -> Self {
+        let state = State {
+            point,
+            watcher: None,
+            plan,
+            writes: 0,
+            syncs: 0,
+            is_stopped: false,
+        };
         Self {
-            state: Mutex::new(State {
-                point,
-                watcher: None,
-                plan,
-                writes: 0,
-                syncs: 0,
-                is_stopped: false,
+            shared: Arc::new(Shared {
+                state: Mutex::new(state),
+                counters: Counters::default(),
             }),
-            counters: Counters::default(),
         }
     }
 
     /// The device as it is now.
     #[must_use]
     pub fn freeze(&self) -> CrashPoint {
-        self.state.lock().point.clone()
+        self.shared.state.lock().point.clone()
     }
 
     /// As [`CrashPoint::crash_image`], of now.
@@ -226,36 +235,98 @@ impl CrashDevice {
     /// Writes and discards since the last sync.
     #[must_use]
     pub fn pending_count(&self) -> usize {
-        self.state.lock().point.pending_count()
+        self.shared.state.lock().point.pending_count()
     }
 
     /// Calls `watcher` after every write and before every sync, with the device held still.
     pub fn watch(&self, watcher: impl FnMut(&Moment<'_>) + Send + 'static) {
-        self.state.lock().watcher = Some(Box::new(watcher));
+        self.shared.state.lock().watcher = Some(Box::new(watcher));
     }
 
     /// Ends [`Self::watch`].
     pub fn unwatch(&self) {
-        self.state.lock().watcher = None;
+        self.shared.state.lock().watcher = None;
     }
 
     /// Stops the device now: every later call fails.
     pub fn stop(&self) {
-        self.state.lock().is_stopped = true;
+        self.shared.state.lock().is_stopped = true;
     }
 
     /// True once the plan's point is reached, or after [`Self::stop`].
     #[must_use]
     pub fn is_stopped(&self) -> bool {
-        self.state.lock().is_stopped
+        self.shared.state.lock().is_stopped
     }
 
     /// A new plan, counting from here.
     pub fn set_plan(&self, plan: CrashPlan) {
-        let mut state = self.state.lock();
+        let mut state = self.shared.state.lock();
         state.plan = plan;
         state.writes = 0;
         state.syncs = 0;
+    }
+}
+
+impl Shared {
+    fn write_at(&self, offset: u64, pieces: &[&[u8]]) -> Result<(), DeviceError> {
+        let request = Request::write(offset, pieces);
+        let mut state = self.state.lock();
+        request.check(NAME, state.point.len_bytes)?;
+        state.check_running(request)?;
+        state.write(offset, pieces);
+        state.writes += 1;
+        self.counters.write(request.len_bytes);
+        state.is_stopped = state.plan.write == Some(state.writes);
+        state.check_running(request)
+    }
+
+    fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<(), DeviceError> {
+        let request = Request::read(offset, out);
+        let state = self.state.lock();
+        request.check(NAME, state.point.len_bytes)?;
+        state.check_running(request)?;
+        state.point.current.read(offset, out);
+        self.counters.read(request.len_bytes);
+        Ok(())
+    }
+}
+
+/// A piece of the device as memory. A write to it is one of all pages that it touches: what a page cache
+/// takes to the medium.
+#[derive(Debug)]
+struct CrashWindow {
+    shared: Arc<Shared>,
+    offset: u64,
+    len_bytes: usize,
+}
+
+impl CrashWindow {
+    fn check(&self, at: usize, len: usize) {
+        let fits = at.checked_add(len).is_some_and(|end| end <= self.len_bytes);
+        assert!(
+            fits,
+            "{len} bytes at {at} in a window of {}",
+            self.len_bytes
+        );
+    }
+}
+
+impl Window for CrashWindow {
+    fn write(&mut self, at: usize, bytes: &[u8]) -> Result<(), DeviceError> {
+        self.check(at, bytes.len());
+        let begin = at - at % PAGE_BYTES;
+        let end = (at + bytes.len()).next_multiple_of(PAGE_BYTES);
+        let mut pages = vec![0; end - begin];
+        let offset = self.offset + begin as u64;
+        self.shared.read_at(offset, &mut pages)?;
+        pages[at - begin..][..bytes.len()].copy_from_slice(bytes);
+        self.shared.write_at(offset, &[&pages])
+    }
+
+    fn read(&self, at: usize, out: &mut [u8]) -> Result<(), DeviceError> {
+        self.check(at, out.len());
+        self.shared.read_at(self.offset + at as u64, out)
     }
 }
 
@@ -296,38 +367,42 @@ impl State {
 impl Device for CrashDevice {
     fn geometry(&self) -> Geometry {
         Geometry {
-            len_bytes: self.state.lock().point.len_bytes,
+            len_bytes: self.shared.state.lock().point.len_bytes,
             name: NAME.to_owned(),
             is_block_device: false,
         }
     }
 
     fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<(), DeviceError> {
-        let request = Request::read(offset, out);
-        let state = self.state.lock();
-        request.check(NAME, state.point.len_bytes)?;
-        state.check_running(request)?;
-        state.point.current.read(offset, out);
-        self.counters.read(request.len_bytes);
-        Ok(())
+        self.shared.read_at(offset, out)
     }
 
     fn write_at(&self, offset: u64, pieces: &[&[u8]]) -> Result<(), DeviceError> {
-        let request = Request::write(offset, pieces);
-        let mut state = self.state.lock();
-        request.check(NAME, state.point.len_bytes)?;
-        state.check_running(request)?;
-        state.write(offset, pieces);
-        state.writes += 1;
-        self.counters.write(request.len_bytes);
-        state.is_stopped = state.plan.write == Some(state.writes);
-        state.check_running(request)
+        self.shared.write_at(offset, pieces)
+    }
+
+    fn open_window(
+        &self,
+        offset: u64,
+        len_bytes: usize,
+        first: &[u8],
+    ) -> Result<Option<Box<dyn Window>>, DeviceError> {
+        let mut bytes = first.to_vec();
+        bytes.resize(len_bytes, 0);
+        self.shared.write_at(offset, &[&bytes])?;
+        self.shared.counters.windows(true);
+        let shared = Arc::clone(&self.shared);
+        Ok(Some(Box::new(CrashWindow {
+            shared,
+            offset,
+            len_bytes,
+        })))
     }
 
     fn sync(&self) -> Result<(), DeviceError> {
-        let mut state = self.state.lock();
+        let mut state = self.shared.state.lock();
         state.check_running(Request::sync())?;
-        self.counters.sync();
+        self.shared.counters.sync();
         state.syncs += 1;
         state.show(true);
         state.is_stopped = state.plan.sync == Some(state.syncs);
@@ -338,7 +413,7 @@ impl Device for CrashDevice {
 
     fn discard(&self, offset: u64, len_bytes: u64) -> Result<(), DeviceError> {
         let request = Request::new("discard", offset, len_bytes);
-        let mut state = self.state.lock();
+        let mut state = self.shared.state.lock();
         request.check(NAME, state.point.len_bytes)?;
         state.check_running(request)?;
         state.point.current.fill(offset, len_bytes, JUNK);
@@ -346,13 +421,13 @@ impl Device for CrashDevice {
             at: offset,
             len_bytes,
         });
-        self.counters.discard(len_bytes);
+        self.shared.counters.discard(len_bytes);
         Ok(())
     }
 
     fn grow(&self, _from: u64, to: u64) -> Result<(), DeviceError> {
         crate::open::check_len(NAME, to)?;
-        let mut state = self.state.lock();
+        let mut state = self.shared.state.lock();
         state.check_running(Request::new("grow", to, 0))?;
         state.point.len_bytes = state.point.len_bytes.max(to);
         Ok(())
@@ -361,14 +436,14 @@ impl Device for CrashDevice {
     /// What is cut off is gone at once: nobody can count on a cut that waits.
     fn shrink(&self, to: u64) -> Result<(), DeviceError> {
         crate::open::check_len(NAME, to)?;
-        let mut state = self.state.lock();
+        let mut state = self.shared.state.lock();
         state.check_running(Request::new("shrink", to, 0))?;
         state.point.cut(to);
         Ok(())
     }
 
     fn counters(&self) -> DeviceCounters {
-        self.counters.load()
+        self.shared.counters.load()
     }
 }
 

@@ -10,7 +10,7 @@
 use crate::counter::{Counters, Request};
 use crate::open::{self, LEN_UNIT_BYTES, OpenOptions};
 use crate::past::Past;
-use crate::{Device, DeviceCounters, DeviceError, Geometry, Wanted, positioned};
+use crate::{Device, DeviceCounters, DeviceError, Geometry, Wanted, Window, positioned, window};
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
 use std::fs::File;
@@ -27,6 +27,8 @@ pub struct FileDevice {
     file: File,
     /// The same past the page cache, where that can be.
     past: Option<Past>,
+    /// Pieces of it can be memory.
+    has_steady_pages: bool,
     name: String,
     len_bytes: AtomicU64,
     counters: Counters,
@@ -64,6 +66,7 @@ impl FileDevice {
         positioned::expect_any_order(&file);
         Ok(Self {
             past: Past::open(&path, &file),
+            has_steady_pages: window::has_steady_pages(&file),
             file,
             name,
             len_bytes: AtomicU64::new(len_bytes),
@@ -95,6 +98,7 @@ impl FileDevice {
         positioned::expect_any_order(&file);
         Ok(Self {
             past: Past::open(&path, &file),
+            has_steady_pages: window::has_steady_pages(&file),
             file,
             name,
             len_bytes: AtomicU64::new(metadata.len()),
@@ -157,6 +161,22 @@ impl Device for FileDevice {
             .map_err(|e| request.failed(&self.name, e))?;
         self.counters.write(request.len_bytes);
         Ok(())
+    }
+
+    fn open_window(
+        &self,
+        offset: u64,
+        len_bytes: usize,
+        first: &[u8],
+    ) -> Result<Option<Box<dyn Window>>, DeviceError> {
+        if !self.has_steady_pages {
+            return Ok(None);
+        }
+        let rest = vec![0; len_bytes - first.len()];
+        self.write_at(offset, &[first, &rest])?;
+        let window = window::share(&self.file, offset, len_bytes);
+        self.counters.windows(window.is_some());
+        Ok(window)
     }
 
     fn sync(&self) -> Result<(), DeviceError> {

@@ -23,6 +23,7 @@ mod positioned;
 mod raw;
 mod resident;
 mod ring;
+mod window;
 
 pub use crash::{CrashDevice, CrashPlan, CrashPoint, Moment};
 pub use error::DeviceError;
@@ -33,6 +34,7 @@ pub use mem::MemDevice;
 pub use mounts::mounted_at;
 pub use open::{IoMode, LEN_UNIT_BYTES, OpenOptions, STORE_FILE_NAME, open_path};
 pub use raw::RawDevice;
+pub use window::Window;
 
 use counter::Request;
 use std::fmt::Debug;
@@ -69,6 +71,8 @@ pub struct DeviceCounters {
     pub discard_bytes: u64,
     /// Bytes that were asked for ahead of their reads.
     pub prefetch_bytes: u64,
+    /// Pieces that were handed out as memory.
+    pub windows: u64,
 }
 
 /// A piece of a device that is to be read.
@@ -156,6 +160,25 @@ pub trait Device: Send + Sync + Debug {
     /// As [`Self::write_at`].
     fn write_blocks(&self, offset: u64, pieces: &[&[u8]]) -> Result<(), DeviceError> {
         self.write_at(offset, pieces)
+    }
+
+    /// A piece of the device as memory, for who writes a little at a time: `len_bytes` from `offset` on, both
+    /// whole pages of 4 KiB. They become `first` and zeros, by one write. `None` where the device has no
+    /// such thing now; then they may be as they were.
+    ///
+    /// # Errors
+    /// As [`Self::write_at`].
+    ///
+    /// # Durability
+    /// As [`Self::write_at`], for what is written to the window too. [`Self::sync`] covers both.
+    fn open_window(
+        &self,
+        offset: u64,
+        len_bytes: usize,
+        first: &[u8],
+    ) -> Result<Option<Box<dyn Window>>, DeviceError> {
+        let _ = (offset, len_bytes, first);
+        Ok(None)
     }
 
     /// Makes every write that returned before this call durable.
@@ -250,6 +273,15 @@ impl<D: Device + ?Sized> Device for Arc<D> {
 
     fn write_blocks(&self, offset: u64, pieces: &[&[u8]]) -> Result<(), DeviceError> {
         (**self).write_blocks(offset, pieces)
+    }
+
+    fn open_window(
+        &self,
+        offset: u64,
+        len_bytes: usize,
+        first: &[u8],
+    ) -> Result<Option<Box<dyn Window>>, DeviceError> {
+        (**self).open_window(offset, len_bytes, first)
     }
 
     fn sync(&self) -> Result<(), DeviceError> {

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use stitch_base::sync::Arc;
 
-const PAGE_BYTES: usize = 4096;
+pub(crate) const PAGE_BYTES: usize = 4096;
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pages {

@@ -13,7 +13,9 @@ mod ioctl;
 use crate::counter::{Counters, Request};
 use crate::open::{self, LEN_UNIT_BYTES, OpenOptions, PathType};
 use crate::ring::Rings;
-use crate::{Device, DeviceCounters, DeviceError, Geometry, IoMode, Wanted, past, positioned};
+use crate::{
+    Device, DeviceCounters, DeviceError, Geometry, IoMode, Wanted, Window, past, positioned, window,
+};
 use direct::Direct;
 use rustix::fs::{OFlags, fstat, ioctl_blksszget};
 use rustix::io::Errno;
@@ -226,6 +228,19 @@ impl Device for RawDevice {
             .map_err(|e| request.failed(&self.name, e))?;
         self.counters.write(request.len_bytes);
         Ok(())
+    }
+
+    fn open_window(
+        &self,
+        offset: u64,
+        len_bytes: usize,
+        first: &[u8],
+    ) -> Result<Option<Box<dyn Window>>, DeviceError> {
+        let rest = vec![0; len_bytes - first.len()];
+        self.write_at(offset, &[first, &rest])?;
+        let window = window::share(&self.file, offset, len_bytes);
+        self.counters.windows(window.is_some());
+        Ok(window)
     }
 
     fn sync(&self) -> Result<(), DeviceError> {

@@ -27,6 +27,7 @@
 
 mod append;
 mod damage;
+mod mapped;
 mod replay;
 mod tail;
 
@@ -204,7 +205,8 @@ impl BackupLog {
 
     /// Nothing is written to the ring any more when this returns.
     pub(crate) fn give_up(&self) {
-        let _no_append = self.writer.lock();
+        let mut writer = self.writer.lock();
+        writer.tail = Tail::default();
         self.is_given_up.store(true, Ordering::Release);
     }
 
@@ -234,7 +236,9 @@ impl BackupLog {
         logs: &LogAreas,
         copy: impl FnOnce() -> Result<(), VolumeError>,
     ) -> Result<(), VolumeError> {
-        let _no_append = self.positioned()?;
+        let mut writer = self.positioned()?;
+        let end = writer.end.expect("positioned");
+        writer.tail.unmap(end)?;
         copy()?;
         self.ring_at.store(logs.backup_log_at, Ordering::Release);
         self.version_log_at
@@ -342,6 +346,7 @@ impl BackupLog {
             self.check_writable()?;
             let end = self.fill_sector(&mut writer)?;
             self.write_buffer(&mut writer)?;
+            writer.tail.synced();
             end
         };
         self.core.sync()?;
@@ -369,7 +374,7 @@ impl BackupLog {
             let end = writer.end.expect("positioned");
             if let Some(encoded) = self.mark_for(writer, end) {
                 let mut tail = std::mem::take(&mut writer.tail);
-                let written = tail.write_over(&self.ring(writer), end, &[&encoded]);
+                let written = tail.write_mark(&self.ring(writer), end, &encoded);
                 writer.tail = tail;
                 written?;
                 writer.is_told = true;

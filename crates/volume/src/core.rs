@@ -4,7 +4,7 @@ use crate::VolumeError;
 use stitch_base::Generation;
 use stitch_base::sync::Arc;
 use stitch_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use stitch_device::Device;
+use stitch_device::{Device, DeviceError, Window};
 use stitch_format::superblock::{Areas, Superblock};
 
 /// First version of the format with short records in the backup log. A store of an older one never
@@ -81,21 +81,45 @@ impl Core {
     /// Writes to a log. A failure poisons the volume.
     pub(crate) fn write(&self, at: u64, pieces: &[&[u8]]) -> Result<(), VolumeError> {
         self.check_writable()?;
-        self.device.write_at(at, pieces).map_err(|error| {
-            let error = VolumeError::from(error);
-            self.poison(&error);
-            error
-        })
+        let written = self.device.write_at(at, pieces);
+        written.map_err(|error| self.poisoned_by(error))
+    }
+
+    /// A piece of a log as memory; see [`Device::open_window`]. A failure poisons the volume.
+    pub(crate) fn open_window(
+        &self,
+        at: u64,
+        len_bytes: usize,
+        first: &[u8],
+    ) -> Result<Option<Box<dyn Window>>, VolumeError> {
+        self.check_writable()?;
+        let opened = self.device.open_window(at, len_bytes, first);
+        opened.map_err(|error| self.poisoned_by(error))
+    }
+
+    /// Writes to a piece of a log that is memory. A failure poisons the volume.
+    pub(crate) fn write_window(
+        &self,
+        window: &mut dyn Window,
+        at: usize,
+        bytes: &[u8],
+    ) -> Result<(), VolumeError> {
+        self.check_writable()?;
+        let written = window.write(at, bytes);
+        written.map_err(|error| self.poisoned_by(error))
+    }
+
+    fn poisoned_by(&self, error: DeviceError) -> VolumeError {
+        let error = VolumeError::from(error);
+        self.poison(&error);
+        error
     }
 
     /// Syncs the device. A failure poisons the volume.
     pub(crate) fn sync(&self) -> Result<(), VolumeError> {
         self.check_writable()?;
-        self.device.sync().map_err(|error| {
-            let error = VolumeError::from(error);
-            self.poison(&error);
-            error
-        })
+        let synced = self.device.sync();
+        synced.map_err(|error| self.poisoned_by(error))
     }
 
     pub(crate) fn read(&self, at: u64, out: &mut [u8]) -> Result<(), VolumeError> {

@@ -12,8 +12,11 @@
 //!   a ring which is nearly full has there.
 //!
 //! A page cache above a file or a disk writes whole pages back in any case.
+//!
+//! While much is appended between syncs, its pages are memory (`mapped`).
 
 use super::PAGE_BYTES;
+use super::mapped::{Flow, Mapped};
 use crate::VolumeError;
 use crate::core::Core;
 use crate::window::usize_from;
@@ -34,7 +37,7 @@ pub(super) struct Ring<'a> {
 }
 
 impl Ring<'_> {
-    fn addr(&self, page: Lsn) -> u64 {
+    pub(super) fn addr(&self, page: Lsn) -> u64 {
         debug_assert!(page.0.is_multiple_of(PAGE_BYTES), "the start of a page");
         self.at + page.0 % self.len_bytes
     }
@@ -42,6 +45,14 @@ impl Ring<'_> {
     /// True if a page has live records beyond the log's end in it.
     pub(super) fn is_shared(&self, page: Lsn) -> bool {
         page.0 + PAGE_BYTES > self.start.0 + self.len_bytes
+    }
+
+    /// Bytes from the start of a page to the next live record, or to the ring's end: whole pages.
+    pub(super) const fn room_from(&self, page: Lsn) -> u64 {
+        let to_live = (self.start.0 + self.len_bytes).saturating_sub(page.0);
+        let to_end = self.len_bytes - page.0 % self.len_bytes;
+        let room = if to_live < to_end { to_live } else { to_end };
+        room - room % PAGE_BYTES
     }
 
     fn read(&self, page: Lsn) -> Result<Page, VolumeError> {
@@ -65,6 +76,9 @@ impl Ring<'_> {
 pub(super) struct Tail {
     /// Where the page begins, and what is in it; `None` until it was needed once.
     page: Option<(Lsn, Page)>,
+    /// The pages that it ends in, where they are memory: then `page` is an older one.
+    mapped: Option<Mapped>,
+    flow: Flow,
     /// Bytes written beside those that were given: the rest of their pages.
     padding_bytes: u64,
 }
@@ -78,7 +92,14 @@ impl Tail {
         lsn: Lsn,
         pieces: &[&[u8]],
     ) -> Result<(), VolumeError> {
-        let (first, last) = pages_of(ring, lsn, bytes_of(pieces));
+        let len = bytes_of(pieces);
+        let (first, last) = pages_of(ring, lsn, len);
+        self.flow.appended(len);
+        if self.maps(ring, lsn, len)? {
+            let mapped = self.mapped.as_mut().expect("just seen");
+            self.padding_bytes = self.padding_bytes.saturating_sub(len);
+            return mapped.write(ring, lsn, pieces);
+        }
         if first == last {
             return self.write_in_page(ring, lsn, pieces);
         }
@@ -88,6 +109,58 @@ impl Tail {
         let end = usize_from(lsn.0 + bytes_of(pieces) - page.0);
         let begin = usize_from(lsn.0.max(page.0) - page.0);
         copy_end(pieces, &mut bytes[begin..end]);
+        Ok(())
+    }
+
+    /// Takes note of a sync that is about to be.
+    pub(super) const fn synced(&mut self) {
+        self.flow.synced();
+    }
+
+    /// As [`Self::write`], for a mark: the next write goes over it.
+    pub(super) fn write_mark(
+        &mut self,
+        ring: &Ring<'_>,
+        lsn: Lsn,
+        mark: &[u8],
+    ) -> Result<(), VolumeError> {
+        match &mut self.mapped {
+            Some(mapped) if mapped.holds(ring, lsn, mark.len() as u64) => {
+                mapped.write(ring, lsn, &[mark])
+            }
+            _ => {
+                self.unmap(lsn)?;
+                self.write_over(ring, lsn, &[mark]).map(drop)
+            }
+        }
+    }
+
+    /// True if `len` bytes at `lsn` go to pages that are memory. Those that are not right for it are given up.
+    fn maps(&mut self, ring: &Ring<'_>, lsn: Lsn, len: u64) -> Result<bool, VolumeError> {
+        if let Some(mapped) = &self.mapped
+            && mapped.holds(ring, lsn, len)
+        {
+            return Ok(true);
+        }
+        self.unmap(lsn)?;
+        if !self.flow.wants_window(ring, len) {
+            return Ok(false);
+        }
+        self.hold(ring, page_of(lsn))?;
+        let (page, bytes) = self.page.as_ref().expect("just read");
+        let first = &bytes[..usize_from(lsn.0 - page.0)];
+        self.mapped = self.flow.open(ring, lsn, len, first)?;
+        self.padding_bytes += self.mapped.as_ref().map_or(0, Mapped::len_bytes);
+        Ok(self.mapped.is_some())
+    }
+
+    /// Gives up the pages that are memory: the log ends at `end`, and goes on in the page that it ends in.
+    pub(super) fn unmap(&mut self, end: Lsn) -> Result<(), VolumeError> {
+        if let Some(mapped) = self.mapped.take() {
+            let mut bytes = Box::new([0; PAGE]);
+            let page = mapped.last_page(end, &mut bytes[..])?;
+            self.page = Some((page, bytes));
+        }
         Ok(())
     }
 
@@ -111,7 +184,7 @@ impl Tail {
 
     /// As [`Self::write`], for what the next write will go over: the log's end stays. Answers the
     /// last page if it is not the first, as it was before.
-    pub(super) fn write_over(
+    fn write_over(
         &mut self,
         ring: &Ring<'_>,
         lsn: Lsn,
@@ -165,7 +238,7 @@ fn pages_of(ring: &Ring<'_>, lsn: Lsn, len: u64) -> (Lsn, Lsn) {
     (page_of(lsn), page_of(Lsn(lsn.0 + len - 1)))
 }
 
-fn bytes_of(pieces: &[&[u8]]) -> u64 {
+pub(super) fn bytes_of(pieces: &[&[u8]]) -> u64 {
     pieces.iter().map(|piece| piece.len() as u64).sum()
 }
 
