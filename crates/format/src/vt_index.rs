@@ -23,6 +23,7 @@ use crate::FormatError;
 use crate::block::{ALIGN, PAYLOAD_BYTES_MAX, block_bytes};
 use crate::codec::{Reader, checksum, checksum_append, put_bytes, put_varint};
 use crate::vt_manifest::Run;
+use std::ops::Range;
 use stitch_base::{Seqno, TableId};
 
 const RECORD: &str = "table index block";
@@ -356,14 +357,42 @@ impl IndexLayout {
         payload: &'a [u8],
         index: usize,
     ) -> Result<IndexEntryRef<'a>, FormatError> {
+        Self::read_entry(&mut self.entry_reader(payload, index)?)
+    }
+
+    /// An entry, and where in the payload its filter lies, in bytes.
+    ///
+    /// # Errors
+    /// As [`Self::entry`].
+    ///
+    /// # Panics
+    /// As [`Self::entry`].
+    pub fn entry_and_filter<'a>(
+        &self,
+        payload: &'a [u8],
+        index: usize,
+    ) -> Result<(IndexEntryRef<'a>, Range<usize>), FormatError> {
         let mut r = self.entry_reader(payload, index)?;
+        let start = self.entries_end - r.rest().len();
+        let entry = Self::read_entry(&mut r)?;
+        let end = start + r.at();
+        let filter = end - entry.filter.len()..end;
+        debug_assert_eq!(
+            &payload[filter.clone()],
+            entry.filter,
+            "the end of an entry"
+        );
+        Ok((entry, filter))
+    }
+
+    fn read_entry<'a>(r: &mut Reader<'a>) -> Result<IndexEntryRef<'a>, FormatError> {
         let last = r.bytes()?;
         let first = r.bytes()?;
-        let block = BlockPtr::read(&mut r)?;
+        let block = BlockPtr::read(r)?;
         let origin = TableId(r.varint()?);
-        let raw_bytes = number(&mut r, "raw length", PAYLOAD_BYTES_MAX as u64)?;
-        let entry_count = number(&mut r, "entry count", u64::from(raw_bytes))?;
-        let delete_count = number(&mut r, "delete count", u64::from(entry_count))?;
+        let raw_bytes = number(r, "raw length", PAYLOAD_BYTES_MAX as u64)?;
+        let entry_count = number(r, "entry count", u64::from(raw_bytes))?;
+        let delete_count = number(r, "delete count", u64::from(entry_count))?;
         let flags = r.u8()?;
         if flags & !(HAS_VERSIONS | IS_VALUE) != 0 {
             return Err(r.field("flags", "0 to 3", flags.to_string()));
@@ -392,7 +421,7 @@ impl IndexLayout {
             filter,
         };
         if entry.is_value {
-            return as_value(&r, entry);
+            return as_value(r, entry);
         }
         Ok(entry)
     }

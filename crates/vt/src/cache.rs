@@ -3,11 +3,15 @@
 //! Sharded by key. Each shard is a clock: a block that is found again gets another round, up to
 //! three; the hand takes rounds away, and blocks without any. Blocks that a scan brings in come
 //! without a round, so a long scan pushes out mostly itself. Index blocks come with all three: each
-//! leads to dozens of data blocks.
+//! leads to dozens of data blocks. Most of these are found past the cache: see [`Shortcut`].
 //!
 //! A block's key is the table that it was written for and its address. Table numbers are never
 //! reused, so what is cached for a block can never be taken for a later block at the same place,
 //! and a stitched block stays cached under its old key.
+
+mod shortcut;
+
+pub(crate) use shortcut::{Findable, Finds, Shortcut};
 
 use crate::page_buffers::PageBuffers;
 use crate::range_delete::RangeDeletes;
@@ -78,6 +82,15 @@ impl CachedBlock {
                 Self::RangeDeletes(set) => set.bytes(),
             }
     }
+
+    /// How often it was found past the cache since this was asked last.
+    fn take_finds(&self) -> u8 {
+        match self {
+            Self::Index(block) => block.finds().take(),
+            Self::Root(root) => root.finds().take(),
+            Self::Data(_) | Self::RangeDeletes(_) => 0,
+        }
+    }
 }
 
 /// How likely a block is wanted again.
@@ -147,6 +160,7 @@ impl Shard {
                 self.hand = 0;
             }
             let slot = &mut self.slots[self.hand];
+            slot.rounds = (slot.rounds + slot.block.take_finds()).min(ROUNDS_MAX);
             if slot.rounds == 0 {
                 out.push(self.remove(self.hand));
             } else {

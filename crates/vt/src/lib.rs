@@ -24,6 +24,7 @@ mod instances;
 #[cfg(feature = "shuttle")]
 mod interleavings;
 mod iter;
+mod key_heads;
 mod memtable;
 mod options;
 mod output;

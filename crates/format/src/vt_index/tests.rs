@@ -46,8 +46,11 @@ fn read_all(payload: &[u8]) -> Result<Vec<IndexEntry>, FormatError> {
     let layout = IndexLayout::read(payload)?;
     (0..layout.entry_count())
         .map(|index| {
-            layout.last(payload, index)?;
-            Ok(layout.entry(payload, index)?.to_owned())
+            let last = layout.last(payload, index)?;
+            let (entry, filter) = layout.entry_and_filter(payload, index)?;
+            assert_eq!((last, &payload[filter]), (entry.last, entry.filter));
+            assert_eq!(layout.entry(payload, index)?, entry);
+            Ok(entry.to_owned())
         })
         .collect()
 }

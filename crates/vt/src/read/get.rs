@@ -7,6 +7,7 @@ use crate::entry::{EntryRef, Op, to_bytes};
 use crate::fold;
 use crate::read::folded::{CHAIN_COUNT_MIN, Folded};
 use crate::store::Store;
+use crate::table::PointRead;
 use crate::version::{Level, TableHandle};
 use crate::view::View;
 use bytes::Bytes;
@@ -126,7 +127,10 @@ impl Store {
             newest: None,
             base: None,
         };
-        self.search(view, tree, &mut lookup)?;
+        let mut read = PointRead::new(key, seqno);
+        let found = self.search(view, tree, &mut lookup, &mut read);
+        read.end(self.cache.counters());
+        found?;
         let base = lookup.end();
         let Some(newest) = lookup.newest else {
             return Ok(base);
@@ -148,24 +152,30 @@ impl Store {
         (folded.seqno > view.version.last_seqno).then_some(folded)
     }
 
-    fn search(&self, view: &View, tree: TreeId, lookup: &mut Lookup<'_>) -> Result<(), VtError> {
+    fn search(
+        &self,
+        view: &View,
+        tree: TreeId,
+        lookup: &mut Lookup<'_>,
+        read: &mut PointRead<'_>,
+    ) -> Result<(), VtError> {
         for buffer in &view.buffers {
             let memtable = &buffer.memtable;
             lookup.hide(memtable.newest_covering(tree, lookup.key, lookup.seqno));
-            self.search_buffer(buffer, tree, lookup)?;
+            self.search_buffer(buffer, tree, lookup, read)?;
             lookup.end_source();
             if lookup.base.is_some() {
                 return Ok(());
             }
         }
         let levels = &view.version.trees[&tree].levels;
-        self.search_level0(&levels[0], lookup)?;
+        self.search_level0(&levels[0], lookup, read)?;
         if lookup.base.is_some() {
             return Ok(());
         }
         for level in &levels[1..] {
             if let Some(handle) = level.holding(lookup.key) {
-                self.search_table(handle, lookup)?;
+                self.search_table(handle, lookup, read)?;
                 if lookup.base.is_some() {
                     return Ok(());
                 }
@@ -174,7 +184,12 @@ impl Store {
         Ok(())
     }
 
-    fn search_level0(&self, level: &Level, lookup: &mut Lookup<'_>) -> Result<(), VtError> {
+    fn search_level0(
+        &self,
+        level: &Level,
+        lookup: &mut Lookup<'_>,
+        read: &mut PointRead<'_>,
+    ) -> Result<(), VtError> {
         let key = lookup.key;
         let reaches = |handle: &&Arc<TableHandle>| {
             let meta = handle.meta();
@@ -183,7 +198,7 @@ impl Store {
         let mut count = 0;
         for handle in level.tables.iter().filter(reaches) {
             count += 1;
-            self.search_table(handle, lookup)?;
+            self.search_table(handle, lookup, read)?;
             if lookup.base.is_some() {
                 break;
             }
@@ -192,15 +207,19 @@ impl Store {
         Ok(())
     }
 
-    fn search_table(&self, handle: &TableHandle, lookup: &mut Lookup<'_>) -> Result<(), VtError> {
+    fn search_table(
+        &self,
+        handle: &TableHandle,
+        lookup: &mut Lookup<'_>,
+        read: &mut PointRead<'_>,
+    ) -> Result<(), VtError> {
         let table = self.table(handle);
         if handle.meta().range_delete_count > 0 {
             let range_deletes = table.range_deletes()?;
             lookup.hide(range_deletes.newest_covering(lookup.key, lookup.seqno));
         }
-        let (key, seqno) = (lookup.key, lookup.seqno);
         // Whether the table was asked to stop is in the lookup.
-        let _ = table.versions_of(key, seqno, &mut |entry, owner| lookup.visit(&entry, owner))?;
+        let _ = table.versions_of(read, &mut |entry, owner| lookup.visit(&entry, owner))?;
         lookup.end_source();
         Ok(())
     }
@@ -211,6 +230,7 @@ impl Store {
         buffer: &Buffer,
         tree: TreeId,
         lookup: &mut Lookup<'_>,
+        read: &mut PointRead<'_>,
     ) -> Result<(), VtError> {
         let (key, seqno) = (lookup.key, lookup.seqno);
         let runs = buffer.direct.holding(tree, key);
@@ -219,7 +239,7 @@ impl Store {
         let memtable = &buffer.memtable;
         memtable.versions_of(tree, key, seqno, &mut |entry, place| {
             while let Some(run) = runs.next_if(|run| run.min_seqno > entry.seqno) {
-                result = search_run(run, lookup);
+                result = search_run(run, lookup, read);
                 if result.is_err() || lookup.base.is_some() {
                     return ControlFlow::Break(());
                 }
@@ -242,16 +262,19 @@ impl Store {
             if result.is_err() || lookup.base.is_some() {
                 break;
             }
-            result = search_run(run, lookup);
+            result = search_run(run, lookup, read);
         }
         result
     }
 }
 
-fn search_run(run: &DirectRun, lookup: &mut Lookup<'_>) -> Result<(), VtError> {
-    let (key, seqno) = (lookup.key, lookup.seqno);
+fn search_run(
+    run: &DirectRun,
+    lookup: &mut Lookup<'_>,
+    read: &mut PointRead<'_>,
+) -> Result<(), VtError> {
     let visit = &mut |entry: EntryRef<'_>, owner: Option<&Bytes>| lookup.visit(&entry, owner);
     // Whether it was asked to stop is in the lookup.
-    let _ = run.blocks.versions_of(key, seqno, visit)?;
+    let _ = run.blocks.versions_of(read, visit)?;
     Ok(())
 }

@@ -1,11 +1,15 @@
 //! Blocks in memory: read, checked, unpacked.
 
+use super::loader::contradiction;
+use crate::cache::{Findable, Finds, Shortcut};
+use crate::key_heads::KeyHeads;
 use bytes::Bytes;
 use std::sync::Arc;
+use stitch_filter::QuotientFilterRef;
 use stitch_format::FormatError;
 use stitch_format::vt_data::DataLayout;
 use stitch_format::vt_index::{IndexEntryRef, IndexLayout};
-use stitch_format::vt_root::TableRoot;
+use stitch_format::vt_root::{Leaf, RootIndex, TableRoot};
 
 /// A data block.
 #[derive(Debug)]
@@ -79,21 +83,49 @@ impl DataBlock {
     }
 }
 
+/// A range of a payload, in bytes.
+#[derive(Clone, Copy, Debug, Default)]
+struct FilterPlace {
+    start: u32,
+    len_bytes: u32,
+}
+
 /// An index block, or the index inside a root.
 #[derive(Debug)]
 pub(crate) struct IndexBlock {
     payload: Bytes,
     layout: IndexLayout,
+    /// Those of the last keys of entries.
+    heads: KeyHeads,
+    /// Where in the payload the filter of each entry lies, which was checked; nowhere for a value block.
+    filters: Box<[FilterPlace]>,
+    finds: Finds,
     memory_bytes: usize,
 }
 
 impl IndexBlock {
+    /// A block of this payload. `memory_bytes` is what the buffer behind it takes.
     pub(super) fn new(payload: Bytes, memory_bytes: usize) -> Result<Self, FormatError> {
+        let layout = IndexLayout::read(&payload)?;
+        let count = layout.entry_count();
+        let heads = KeyHeads::new(count, |at| layout.last(&payload, at))?;
+        let filters = (0..count).map(|at| filter_place(&payload, &layout, at));
+        let filters = filters.collect::<Result<Box<[_]>, _>>()?;
+        let tables_bytes = heads.memory_bytes() + size_of_val(&*filters);
         Ok(Self {
-            layout: IndexLayout::read(&payload)?,
+            memory_bytes: memory_bytes + size_of::<Self>() + tables_bytes,
             payload,
-            memory_bytes: memory_bytes + size_of::<Self>(),
+            layout,
+            heads,
+            filters,
+            finds: Finds::default(),
         })
+    }
+
+    /// What a block of this length takes in memory at most, in bytes, unless its entries are unusually short.
+    pub(super) const fn memory_bytes_of(len_bytes: usize) -> usize {
+        // An entry has 48 bytes or more, mostly 200, and sixteen beside the payload.
+        len_bytes + len_bytes / 3 + size_of::<Self>()
     }
 
     /// Number of entries, at least 1.
@@ -107,20 +139,54 @@ impl IndexBlock {
 
     /// The first entry whose last key is at or after `key`; the number of entries if none.
     pub(super) fn find(&self, key: &[u8]) -> Result<usize, FormatError> {
-        let (mut low, mut high) = (0, self.len());
-        while low < high {
-            let middle = low + (high - low) / 2;
-            if self.layout.last(&self.payload, middle)? < key {
-                low = middle + 1;
-            } else {
-                high = middle;
-            }
+        let last = |at| self.layout.last(&self.payload, at);
+        self.heads.find(key, last)
+    }
+
+    /// Whether an entry's block may have a key of this hash; `None` for a value block.
+    pub(super) fn may_hold(&self, index: usize, hash: u64) -> Option<bool> {
+        let place = self.filters[index];
+        if place.len_bytes == 0 {
+            return None;
         }
-        Ok(low)
+        let filter = &self.payload[place.start as usize..][..place.len_bytes as usize];
+        Some(QuotientFilterRef::of_checked(filter).may_contain(hash))
     }
 
     pub(crate) const fn memory_bytes(&self) -> usize {
         self.memory_bytes
+    }
+}
+
+/// Where the filter of an entry lies. The entry is as it should be, and so is the filter.
+fn filter_place(
+    payload: &[u8],
+    layout: &IndexLayout,
+    index: usize,
+) -> Result<FilterPlace, FormatError> {
+    let (entry, place) = layout.entry_and_filter(payload, index)?;
+    if entry.is_value {
+        return Ok(FilterPlace::default());
+    }
+    check_filter(entry.filter)?;
+    let narrow = |number: usize| u32::try_from(number).expect("a block is bounded");
+    Ok(FilterPlace {
+        start: narrow(place.start),
+        len_bytes: narrow(place.len()),
+    })
+}
+
+/// The filter of these bytes.
+pub(super) fn check_filter(bytes: &[u8]) -> Result<QuotientFilterRef<'_>, FormatError> {
+    QuotientFilterRef::new(bytes).map_err(|error| {
+        let found = error.to_string();
+        contradiction("filter", "a quotient filter".to_owned(), found)
+    })
+}
+
+impl Findable for IndexBlock {
+    fn finds(&self) -> &Finds {
+        &self.finds
     }
 }
 
@@ -129,11 +195,64 @@ impl IndexBlock {
 pub(crate) struct Root {
     pub(super) root: TableRoot,
     pub(super) inside: Option<Arc<IndexBlock>>,
-    pub(super) memory_bytes: usize,
+    /// Those of the last keys of index blocks.
+    heads: KeyHeads,
+    /// The ways to index blocks.
+    leaves: Box<[Shortcut<IndexBlock>]>,
+    finds: Finds,
+    memory_bytes: usize,
 }
 
 impl Root {
+    /// A root; `inside` is the index in it.
+    pub(super) fn new(root: TableRoot, inside: Option<IndexBlock>) -> Self {
+        let is_inside = matches!(root.index, RootIndex::Inside(_));
+        debug_assert_eq!(is_inside, inside.is_some(), "an index in the root is given");
+        let leaves = match &root.index {
+            RootIndex::Leaves(leaves) => leaves.as_slice(),
+            RootIndex::None | RootIndex::Inside(_) => &[],
+        };
+        let heads = KeyHeads::of(leaves.len(), |at| &leaves[at].last);
+        let leaf_bytes =
+            |leaf: &Leaf| size_of_val(leaf) + leaf.last.len() + Shortcut::<IndexBlock>::BYTES;
+        let memory_bytes = size_of::<Self>()
+            + size_of_val(root.range_deletes.as_slice())
+            + inside.as_ref().map_or(0, IndexBlock::memory_bytes)
+            + leaves.iter().map(leaf_bytes).sum::<usize>()
+            + heads.memory_bytes();
+        Self {
+            leaves: leaves.iter().map(|_| Shortcut::default()).collect(),
+            root,
+            inside: inside.map(Arc::new),
+            heads,
+            finds: Finds::default(),
+            memory_bytes,
+        }
+    }
+
+    /// Number of the first index block whose last key is at or after `key`.
+    pub(super) fn leaf_of(&self, key: &[u8]) -> usize {
+        match &self.root.index {
+            RootIndex::Leaves(leaves) => self.heads.find_in(key, |at| &leaves[at].last),
+            RootIndex::None | RootIndex::Inside(_) => 0,
+        }
+    }
+
+    /// The way to an index block.
+    ///
+    /// # Panics
+    /// If there is none of this number.
+    pub(super) fn way_to(&self, leaf_number: usize) -> &Shortcut<IndexBlock> {
+        &self.leaves[leaf_number]
+    }
+
     pub(crate) const fn memory_bytes(&self) -> usize {
         self.memory_bytes
+    }
+}
+
+impl Findable for Root {
+    fn finds(&self) -> &Finds {
+        &self.finds
     }
 }

@@ -1,11 +1,14 @@
 //! A cursor over the data blocks of a table, by its index.
 
+use super::Table;
 use super::block::{IndexBlock, Root};
-use super::loader::{DataRef, Loader};
+use super::loader::DataRef;
 use crate::VtError;
+use crate::cache::ReadCounters;
+use std::ops::Deref;
 use std::sync::Arc;
+use stitch_format::FormatError;
 use stitch_format::vt_index::{IndexEntry, IndexEntryRef};
-use stitch_format::vt_manifest::TableMeta;
 use stitch_format::vt_root::RootIndex;
 
 /// Data blocks in key order, and a place among them.
@@ -25,40 +28,62 @@ pub(super) trait BlockList {
     /// What is known of the block it stands on; `None` beyond either end.
     fn current(&self) -> Result<Option<IndexEntryRef<'_>>, VtError>;
 
+    /// Whether the block it stands on may have a key of this hash; `None` where that takes a look at
+    /// [`Self::current`] first.
+    fn may_hold(&self, _hash: u64) -> Option<bool> {
+        None
+    }
+
     /// The block `offset` blocks on, as far as that is known without reading.
     fn ahead(&self, offset: usize) -> Result<Option<DataRef>, VtError>;
 }
 
-/// The blocks of a whole table.
+/// The blocks of a whole table, which it borrows or shares.
 #[derive(Clone, Debug)]
-pub(super) struct TableBlocks {
-    loader: Loader,
-    meta: Arc<TableMeta>,
+pub(super) struct TableBlocks<T: Deref<Target = Table>> {
+    table: T,
     /// Read with the first seek.
     root: Option<Arc<Root>>,
     leaf_number: usize,
     /// The index block it stands in; `None` beyond either end.
     leaf: Option<Arc<IndexBlock>>,
     entry: usize,
+    hits: Hits,
 }
 
-impl TableBlocks {
+/// Blocks that were found past the cache and are not counted yet.
+#[derive(Debug, Default)]
+struct Hits(u64);
+
+impl Clone for Hits {
+    /// None: each is counted once.
+    fn clone(&self) -> Self {
+        Self(0)
+    }
+}
+
+impl<T: Deref<Target = Table>> TableBlocks<T> {
     /// A cursor that stands nowhere yet.
-    pub(super) const fn new(loader: Loader, meta: Arc<TableMeta>) -> Self {
+    pub(super) fn new(table: T) -> Self {
         Self {
-            loader,
-            meta,
+            table,
             root: None,
             leaf_number: 0,
             leaf: None,
             entry: 0,
+            hits: Hits::default(),
         }
+    }
+
+    /// How many blocks it has found past the cache: for who counts them in its place.
+    pub(super) const fn take_hits(&mut self) -> u64 {
+        std::mem::replace(&mut self.hits.0, 0)
     }
 
     fn open(&mut self) -> Result<(), VtError> {
         self.leaf = None;
         if self.root.is_none() {
-            self.root = Some(self.loader.root(&self.meta)?);
+            self.root = Some(self.table.root(&mut self.hits.0)?);
         }
         Ok(())
     }
@@ -83,21 +108,25 @@ impl TableBlocks {
         }
     }
 
+    fn damaged(&self, error: FormatError) -> VtError {
+        self.table.loader.damaged(self.leaf_addr(), error)
+    }
+
     /// Goes into an index block; beyond the end if there is none of this number.
     fn enter(&mut self, leaf_number: usize) -> Result<(), VtError> {
         self.leaf = None;
         self.leaf_number = leaf_number;
         self.entry = 0;
-        self.leaf = match self.index() {
-            RootIndex::None => None,
-            RootIndex::Inside(_) if leaf_number == 0 => {
-                self.root.as_ref().and_then(|root| root.inside.clone())
-            }
-            RootIndex::Inside(_) => None,
+        let Some(root) = &self.root else {
+            return Ok(());
+        };
+        self.leaf = match &root.root.index {
+            RootIndex::Inside(_) if leaf_number == 0 => root.inside.clone(),
             RootIndex::Leaves(leaves) if leaf_number < leaves.len() => {
-                Some(self.loader.index(leaves, leaf_number)?)
+                let loader = &self.table.loader;
+                Some(loader.leaf(root, leaves, leaf_number, &mut self.hits.0)?)
             }
-            RootIndex::Leaves(_) => None,
+            RootIndex::None | RootIndex::Inside(_) | RootIndex::Leaves(_) => None,
         };
         Ok(())
     }
@@ -110,23 +139,29 @@ impl TableBlocks {
 
     /// Number of the first index block whose last key is at or after `key`.
     fn leaf_of(&self, key: &[u8]) -> usize {
-        match self.index() {
-            RootIndex::Leaves(leaves) => leaves.partition_point(|l| l.last.as_slice() < key),
-            _ => 0,
+        self.root.as_ref().map_or(0, |root| root.leaf_of(key))
+    }
+}
+
+impl<T: Deref<Target = Table>> Drop for TableBlocks<T> {
+    fn drop(&mut self) {
+        let hits = self.take_hits();
+        if hits > 0 {
+            ReadCounters::add(&self.table.loader.cache.counters().hits, hits);
         }
     }
 }
 
-impl BlockList for TableBlocks {
+impl<T: Deref<Target = Table>> BlockList for TableBlocks<T> {
     fn seek(&mut self, key: &[u8]) -> Result<(), VtError> {
         self.open()?;
         self.enter(self.leaf_of(key))?;
-        let Some(leaf) = self.leaf.clone() else {
+        let Some(leaf) = &self.leaf else {
             return Ok(());
         };
-        let addr = self.leaf_addr();
-        self.entry = leaf.find(key).map_err(|e| self.loader.damaged(addr, e))?;
-        if self.entry == leaf.len() {
+        let (found, count) = (leaf.find(key), leaf.len());
+        self.entry = found.map_err(|e| self.damaged(e))?;
+        if self.entry == count {
             // Only for the last, or where a leaf holds less than its root says.
             return self.enter(self.leaf_number + 1);
         }
@@ -163,7 +198,9 @@ impl BlockList for TableBlocks {
             if let RootIndex::Leaves(leaves) = self.index()
                 && self.leaf_number + 2 < leaves.len()
             {
-                self.loader.prefetch_index(leaves, self.leaf_number + 2);
+                self.table
+                    .loader
+                    .prefetch_index(leaves, self.leaf_number + 2);
             }
             return self.enter(self.leaf_number + 1);
         }
@@ -192,8 +229,13 @@ impl BlockList for TableBlocks {
             return Ok(None);
         };
         let entry = leaf.entry(self.entry);
-        let entry = entry.map_err(|e| self.loader.damaged(self.leaf_addr(), e))?;
+        let entry = entry.map_err(|e| self.damaged(e))?;
         Ok(Some(entry))
+    }
+
+    fn may_hold(&self, hash: u64) -> Option<bool> {
+        let leaf = self.leaf.as_ref()?;
+        leaf.may_hold(self.entry, hash)
     }
 
     fn ahead(&self, offset: usize) -> Result<Option<DataRef>, VtError> {
@@ -204,7 +246,7 @@ impl BlockList for TableBlocks {
             return Ok(None);
         }
         let entry = leaf.entry(self.entry + offset);
-        let entry = entry.map_err(|e| self.loader.damaged(self.leaf_addr(), e))?;
+        let entry = entry.map_err(|e| self.damaged(e))?;
         Ok(Some(DataRef::of(&entry)))
     }
 }

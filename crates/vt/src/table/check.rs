@@ -1,7 +1,7 @@
 //! Checking a table: reads all of it and compares it with itself.
 
 use super::block_iter::BlockIter;
-use super::blocks::{BlockList, TableBlocks};
+use super::blocks::BlockList;
 use super::data_iter::DataIter;
 use super::key_hash;
 use super::loader::DataRef;
@@ -10,6 +10,7 @@ use crate::VtError;
 use crate::entry::EntryRef;
 use crate::iter::cmp_entries;
 use std::cmp::Ordering;
+use std::sync::Arc;
 use stitch_base::{ErrorKind, Seqno, TreeId};
 use stitch_filter::QuotientFilterRef;
 use stitch_format::vt_data::Op;
@@ -147,7 +148,7 @@ impl Table {
     /// # Errors
     /// Where the check itself cannot go on. What cannot be read is reported.
     pub(crate) fn check(
-        &self,
+        self: &Arc<Self>,
         progress: &mut dyn FnMut(u64),
         report: &mut dyn FnMut(Violation),
     ) -> Result<(), VtError> {
@@ -212,7 +213,7 @@ impl Table {
 
     /// The root says what the version says.
     fn check_root(&self, reporter: &mut Reporter<'_>) -> Result<(), VtError> {
-        let root = self.loader.root(&self.meta);
+        let root = self.root(&mut 0);
         if let Some(root) = reporter.damage(root)? {
             let (root, meta) = (&root.root, &self.meta);
             let found = (root.tree, root.entry_count, root.delete_count);
@@ -303,7 +304,7 @@ impl Table {
 
 /// True if a search for the block's last key comes to the block, or to one before it that holds
 /// versions of the same key.
-fn find_block(blocks: &mut TableBlocks, entry: &IndexEntry) -> Result<bool, VtError> {
+fn find_block(blocks: &mut impl BlockList, entry: &IndexEntry) -> Result<bool, VtError> {
     blocks.seek(&entry.last)?;
     let found = blocks.current()?;
     Ok(found.is_some_and(|f| f.block == entry.block || f.last == entry.last))

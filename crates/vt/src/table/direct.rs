@@ -3,7 +3,7 @@
 use super::blocks::ListedBlocks;
 use super::foreseen::foresee;
 use super::loader::{DataRef, Loader};
-use super::reader::{Visit, blocks_iter, probe_block, value_of, versions_in};
+use super::reader::{PointRead, Visit, blocks_iter, probe_block, value_of, versions_in};
 use super::run::{Bounds, Carry, Keep, RunIter};
 use crate::VtError;
 use crate::cache::BlockCache;
@@ -12,7 +12,6 @@ use bytes::Bytes;
 use std::any::Any;
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use stitch_base::Seqno;
 use stitch_format::vt_index::IndexEntry;
 use stitch_volume::Volume;
 
@@ -61,12 +60,11 @@ impl DirectBlocks {
     /// As [`super::Table::versions_of`].
     pub(crate) fn versions_of(
         &self,
-        key: &[u8],
-        max_seqno: Seqno,
+        read: &mut PointRead<'_>,
         visit: &mut Visit<'_>,
     ) -> Result<ControlFlow<()>, VtError> {
         let mut blocks = ListedBlocks::new(Arc::clone(&self.entries));
-        versions_in(&self.loader, &mut blocks, (key, max_seqno), visit)
+        versions_in(&self.loader, &mut blocks, read, visit)
     }
 
     /// A cursor over the entries with these keys, and maybe some others. Blocks that it reads go into

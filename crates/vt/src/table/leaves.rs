@@ -4,7 +4,7 @@
 //! store soon has its index in the cache, while it has room, and a point read has one block to wait for
 //! and not two.
 
-use super::block::IndexBlock;
+use super::block::{IndexBlock, Root};
 use super::loader::Loader;
 use crate::VtError;
 use crate::cache::{CachedBlock, Expectation};
@@ -20,6 +20,27 @@ use stitch_volume::{BlockKind, Wanted};
 const GROUP_BYTES: u64 = 128 << 10;
 
 impl Loader {
+    /// As [`Self::index`]. If the root knows the block, `hits` counts it, and nothing else does.
+    ///
+    /// # Panics
+    /// As there.
+    pub(super) fn leaf(
+        &self,
+        root: &Root,
+        leaves: &[Leaf],
+        at: usize,
+        hits: &mut u64,
+    ) -> Result<Arc<IndexBlock>, VtError> {
+        let way = root.way_to(at);
+        if let Some(index) = way.get() {
+            *hits += 1;
+            return Ok(index);
+        }
+        let index = self.index(leaves, at)?;
+        way.set(&index);
+        Ok(index)
+    }
+
     /// An index block of the table, whose index blocks are `leaves`.
     ///
     /// # Panics
@@ -58,7 +79,7 @@ impl Loader {
     fn group(&self, leaves: &[Leaf], at: usize) -> Range<usize> {
         let number = |leaf: &Leaf| leaf.block.addr.wrapping_sub(leaves[0].block.addr) / GROUP_BYTES;
         let belongs = |other: &Leaf| {
-            let bytes = other.block.len_bytes as usize + size_of::<IndexBlock>();
+            let bytes = IndexBlock::memory_bytes_of(other.block.len_bytes as usize);
             number(other) == number(&leaves[at])
                 && self.cache.has_room(&self.own_key(other.block.addr), bytes)
         };

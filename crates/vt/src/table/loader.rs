@@ -155,28 +155,14 @@ impl Loader {
             let (expected, found) = (self.id.to_string(), root.id.to_string());
             return Err(contradiction("table number in the root", expected, found));
         }
-        let mut memory_bytes =
-            size_of::<Root>() + root.range_deletes.len() * BlockPtr::ENCODED_BYTES;
-        let mut inside = None;
-        match &root.index {
-            RootIndex::None => {}
-            RootIndex::Inside(range) => {
-                let index = IndexBlock::new(payload.slice(range.clone()), payload.len())?;
-                memory_bytes += index.memory_bytes();
-                inside = Some(Arc::new(index));
-            }
-            RootIndex::Leaves(leaves) => {
-                memory_bytes += leaves
-                    .iter()
-                    .map(|l| size_of_val(l) + l.last.len())
-                    .sum::<usize>();
-            }
-        }
-        Ok(Root {
-            root,
-            inside,
-            memory_bytes,
-        })
+        let inside = match &root.index {
+            RootIndex::Inside(range) => Some(IndexBlock::new(
+                payload.slice(range.clone()),
+                payload.len(),
+            )?),
+            RootIndex::None | RootIndex::Leaves(_) => None,
+        };
+        Ok(Root::new(root, inside))
     }
 
     /// A data block, for a point read.

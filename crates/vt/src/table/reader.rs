@@ -1,6 +1,6 @@
 //! Reading a table.
 
-use super::block::Root;
+use super::block::{Root, check_filter};
 use super::blocks::{BlockList, ListedBlocks, TableBlocks};
 use super::data_iter::DataIter;
 use super::foreseen::foresee;
@@ -9,7 +9,7 @@ use super::loader::{DataRef, Loader, contradiction};
 use super::run::{Bounds, Carry, Keep, RunIter};
 use super::stream::Pace;
 use crate::VtError;
-use crate::cache::{BlockCache, BlockKey, CachedBlock, Expectation, ReadCounters};
+use crate::cache::{BlockCache, BlockKey, CachedBlock, Expectation, ReadCounters, Shortcut};
 use crate::entry::{BoxIter, EntryRef, Op, RangeDelete};
 use crate::range_delete::RangeDeletes;
 use bytes::Bytes;
@@ -17,7 +17,6 @@ use std::any::Any;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use stitch_base::Seqno;
-use stitch_filter::QuotientFilterRef;
 use stitch_format::vt_index::{IndexEntry, IndexEntryRef};
 use stitch_format::vt_manifest::TableMeta;
 use stitch_format::vt_range_delete;
@@ -28,6 +27,8 @@ use stitch_volume::{BlockKind, Volume};
 pub(crate) struct Table {
     pub(super) meta: Arc<TableMeta>,
     pub(super) loader: Loader,
+    /// The way to the root.
+    root: Shortcut<Root>,
 }
 
 /// What a filter says.
@@ -48,7 +49,8 @@ impl Table {
     ) -> Arc<Self> {
         let id = meta.id;
         let loader = Loader { volume, cache, id };
-        Arc::new(Self { meta, loader })
+        let root = Shortcut::default();
+        Arc::new(Self { meta, loader, root })
     }
 
     /// What is known without reading.
@@ -57,32 +59,44 @@ impl Table {
         &self.meta
     }
 
-    pub(super) fn blocks(&self) -> TableBlocks {
-        TableBlocks::new(self.loader.clone(), Arc::clone(&self.meta))
+    pub(super) fn blocks(self: &Arc<Self>) -> TableBlocks<Arc<Self>> {
+        TableBlocks::new(Arc::clone(self))
     }
 
-    /// Visits the versions of a key that are not newer than `max_seqno`, newest first, until told
-    /// to stop. With each comes the buffer that its value lies in, for [`crate::entry::to_bytes`].
+    /// The root. If its place is known, `hits` counts it, and nothing else does.
+    pub(super) fn root(&self, hits: &mut u64) -> Result<Arc<Root>, VtError> {
+        if let Some(root) = self.root.get() {
+            *hits += 1;
+            return Ok(root);
+        }
+        let root = self.loader.root(&self.meta)?;
+        self.root.set(&root);
+        Ok(root)
+    }
+
+    /// Visits the versions that a read looks for, newest first, until told to stop. With each comes the buffer that its value lies in, for [`crate::entry::to_bytes`].
     ///
     /// # Cost
     /// At most one data block read for most keys; none if the filter says no.
     pub(crate) fn versions_of(
         &self,
-        key: &[u8],
-        max_seqno: Seqno,
+        read: &mut PointRead<'_>,
         visit: &mut Visit<'_>,
     ) -> Result<ControlFlow<()>, VtError> {
-        versions_in(&self.loader, &mut self.blocks(), (key, max_seqno), visit)
+        let mut blocks = TableBlocks::new(self);
+        let flow = versions_in(&self.loader, &mut blocks, read, visit);
+        read.hits += blocks.take_hits();
+        flow
     }
 
     /// A cursor over the entries with these keys, and maybe some others. Blocks that it reads go into
     /// the cache.
-    pub(crate) fn iter(&self, bounds: Arc<Bounds>) -> BoxIter {
+    pub(crate) fn iter(self: &Arc<Self>, bounds: Arc<Bounds>) -> BoxIter {
         self.iter_at(bounds, Arc::default())
     }
 
     /// The same, for one of several tables that are read one after the other.
-    pub(crate) fn iter_at(&self, bounds: Arc<Bounds>, pace: Arc<Pace>) -> BoxIter {
+    pub(crate) fn iter_at(self: &Arc<Self>, bounds: Arc<Bounds>, pace: Arc<Pace>) -> BoxIter {
         let blocks = self.blocks();
         let loader = self.loader.clone();
         Box::new(RunIter::new(loader, blocks, bounds, Keep::Cache).at_pace(pace))
@@ -90,7 +104,11 @@ impl Table {
 
     /// Has blocks with these keys read, as far as there is memory for them. `holder` keeps them where
     /// they are until they were read. Returns at once.
-    pub(crate) fn read_ahead(&self, bounds: &Arc<Bounds>, holder: Arc<dyn Any + Send + Sync>) {
+    pub(crate) fn read_ahead(
+        self: &Arc<Self>,
+        bounds: &Arc<Bounds>,
+        holder: Arc<dyn Any + Send + Sync>,
+    ) {
         foresee(&self.loader, self.blocks(), bounds, holder);
     }
 
@@ -116,7 +134,7 @@ impl Table {
     /// Index entries of the blocks that hold any key of `[start, end)`, in order. Reads index
     /// blocks only.
     pub(crate) fn index_entries(
-        &self,
+        self: &Arc<Self>,
         start: &[u8],
         end: Option<&[u8]>,
     ) -> Result<Vec<IndexEntry>, VtError> {
@@ -133,7 +151,7 @@ impl Table {
     }
 
     /// The index entries of all blocks, one by one. Reads index blocks only, as they are wanted.
-    pub(crate) fn index_cursor(&self) -> Result<IndexCursor, VtError> {
+    pub(crate) fn index_cursor(self: &Arc<Self>) -> Result<IndexCursor, VtError> {
         let mut blocks = self.blocks();
         blocks.seek(&[])?;
         Ok(IndexCursor { blocks })
@@ -144,7 +162,9 @@ impl Table {
         if self.meta.range_delete_count == 0 {
             return Ok(Arc::default());
         }
-        let root = self.loader.root(&self.meta)?;
+        let mut hits = 0;
+        let root = self.root(&mut hits)?;
+        ReadCounters::add(&self.loader.cache.counters().hits, hits);
         let Some(first) = root.root.range_deletes.first() else {
             let expected = self.meta.range_delete_count.to_string();
             let error = contradiction("range deletes", expected, "0".to_owned());
@@ -187,7 +207,7 @@ impl Table {
 /// See [`Table::index_cursor`].
 #[derive(Debug)]
 pub(crate) struct IndexCursor {
-    blocks: TableBlocks,
+    blocks: TableBlocks<Arc<Table>>,
 }
 
 impl IndexCursor {
@@ -219,17 +239,94 @@ pub(super) fn value_of(loader: &Loader, entry: &IndexEntry) -> Result<Bytes, VtE
 /// What is shown the versions of a key, each with the buffer that its value lies in.
 pub(crate) type Visit<'a> = dyn FnMut(EntryRef<'_>, Option<&Bytes>) -> ControlFlow<()> + 'a;
 
+/// A point read under way: what it looks for, and what it counts. Counters of all readers are told at its
+/// end, once: they are in memory that all of them write to.
+#[derive(Debug)]
+pub(crate) struct PointRead<'a> {
+    /// The key.
+    key: &'a [u8],
+    /// The newest write that the reader sees.
+    max_seqno: Seqno,
+    /// The key's hash, once a filter was asked.
+    hash: Option<u64>,
+    hits: u64,
+    filter_probes: u64,
+}
+
+impl<'a> PointRead<'a> {
+    /// A read of `key` that sees writes up to `max_seqno`.
+    pub(crate) const fn new(key: &'a [u8], max_seqno: Seqno) -> Self {
+        Self {
+            key,
+            max_seqno,
+            hash: None,
+            hits: 0,
+            filter_probes: 0,
+        }
+    }
+
+    /// Adds what it has counted.
+    pub(crate) fn end(self, counters: &ReadCounters) {
+        for (counter, count) in [
+            (&counters.hits, self.hits),
+            (&counters.filter_probes, self.filter_probes),
+        ] {
+            if count > 0 {
+                ReadCounters::add(counter, count);
+            }
+        }
+    }
+
+    /// What is known of a block before its index entry is read; `None` if nothing is.
+    fn may_be_in(&mut self, blocks: &impl BlockList) -> Option<bool> {
+        let hash = *self.hash.get_or_insert_with(|| key_hash(self.key));
+        let answer = blocks.may_hold(hash);
+        self.filter_probes += u64::from(answer.is_some());
+        answer
+    }
+
+    /// What is known of a block by its index entry; `may_hold` was known before.
+    fn probe(
+        &mut self,
+        loader: &Loader,
+        entry: &IndexEntryRef<'_>,
+        may_hold: Option<bool>,
+    ) -> Result<Answer, VtError> {
+        if entry.first == self.key || entry.last == self.key {
+            return Ok(Answer::Yes);
+        }
+        if may_hold == Some(true) {
+            return Ok(Answer::Maybe);
+        }
+        self.filter_probes += 1;
+        let filter = check_filter(entry.filter);
+        let filter = filter.map_err(|error| loader.damaged(entry.block.addr, error))?;
+        let hash = *self.hash.get_or_insert_with(|| key_hash(self.key));
+        Ok(match filter.may_contain(hash) {
+            true => Answer::Maybe,
+            false => Answer::No,
+        })
+    }
+}
+
 /// Visits the versions of a key in some blocks; see [`Table::versions_of`].
 pub(super) fn versions_in(
     loader: &Loader,
-    blocks: &mut dyn BlockList,
-    (key, max_seqno): (&[u8], Seqno),
+    blocks: &mut impl BlockList,
+    read: &mut PointRead<'_>,
     visit: &mut Visit<'_>,
 ) -> Result<ControlFlow<()>, VtError> {
+    let (key, max_seqno) = (read.key, read.max_seqno);
     blocks.seek(key)?;
-    while let Some(entry) = blocks.current()?
-        && entry.first <= key
-    {
+    loop {
+        let may_hold = read.may_be_in(blocks);
+        if may_hold == Some(false) {
+            // Nor is it in the next block: all keys before the block's last one are before that.
+            break;
+        }
+        let Some(entry) = blocks.current()?.filter(|entry| entry.first <= key) else {
+            break;
+        };
         let goes_on = entry.last == key;
         if entry.is_value {
             if entry.last == key && entry.max_seqno <= max_seqno {
@@ -241,7 +338,7 @@ pub(super) fn versions_in(
                 }
             }
         } else if entry.min_seqno <= max_seqno {
-            let answer = probe(loader, &entry, key)?;
+            let answer = read.probe(loader, &entry, may_hold)?;
             let data = DataRef::of(&entry);
             if answer != Answer::No
                 && visit_block(loader, &data, answer, (key, max_seqno), visit)?.is_break()
@@ -255,22 +352,6 @@ pub(super) fn versions_in(
         blocks.next()?;
     }
     Ok(ControlFlow::Continue(()))
-}
-
-fn probe(loader: &Loader, entry: &IndexEntryRef<'_>, key: &[u8]) -> Result<Answer, VtError> {
-    if entry.first == key || entry.last == key {
-        return Ok(Answer::Yes);
-    }
-    ReadCounters::add(&loader.cache.counters().filter_probes, 1);
-    let filter = QuotientFilterRef::new(entry.filter).map_err(|error| {
-        let found = error.to_string();
-        let error = contradiction("filter", "a quotient filter".to_owned(), found);
-        loader.damaged(entry.block.addr, error)
-    })?;
-    Ok(match filter.may_contain(key_hash(key)) {
-        true => Answer::Maybe,
-        false => Answer::No,
-    })
 }
 
 fn visit_block(

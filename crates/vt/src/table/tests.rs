@@ -1,4 +1,6 @@
+use super::reader::Visit;
 use super::*;
+use crate::VtError;
 use crate::cache::BlockCache;
 use crate::entry::{BoxIter, EntryIter, EntryRef, Op, RangeDelete, to_bytes};
 use crate::iter::tests::{Row, check_against};
@@ -110,7 +112,7 @@ pub(super) fn rows(model: &Model) -> Vec<Row> {
         .collect()
 }
 
-fn violations(table: &Table) -> Vec<Violation> {
+fn violations(table: &Arc<Table>) -> Vec<Violation> {
     let mut found = Vec::new();
     let mut done = 0;
     table
@@ -122,9 +124,22 @@ fn violations(table: &Table) -> Vec<Violation> {
     found
 }
 
+/// One point read.
+fn versions_of(
+    table: &Table,
+    key: &[u8],
+    max_seqno: Seqno,
+    visit: &mut Visit<'_>,
+) -> Result<ControlFlow<()>, VtError> {
+    let mut read = PointRead::new(key, max_seqno);
+    let flow = table.versions_of(&mut read, visit);
+    read.end(table.loader.cache.counters());
+    flow
+}
+
 fn newest(table: &Table, key: &[u8], max_seqno: Seqno) -> Option<(u64, Option<Vec<u8>>)> {
     let mut found = None;
-    let flow = table.versions_of(key, max_seqno, &mut |entry, owner| {
+    let flow = versions_of(table, key, max_seqno, &mut |entry, owner| {
         assert_eq!(entry.key, key);
         let value = match entry.op {
             Op::Put(value) => Some(to_bytes(value, owner).to_vec()),
@@ -247,7 +262,7 @@ fn versions_of_a_key_may_span_blocks() {
     }
     assert_eq!(newest(&table, &key, Seqno(99)).unwrap().0, 6);
     let mut all = Vec::new();
-    let _ = table.versions_of(&key, Seqno(1999), &mut |entry, _| {
+    let _ = versions_of(&table, &key, Seqno(1999), &mut |entry, _| {
         all.push(entry.seqno.0);
         ControlFlow::Continue(())
     });
@@ -537,7 +552,7 @@ fn a_table_fits_into_holes() {
 }
 
 /// Every key, or the first error.
-fn read_all(table: &Table) -> Result<Vec<Row>, crate::VtError> {
+fn read_all(table: &Arc<Table>) -> Result<Vec<Row>, crate::VtError> {
     let mut out = Vec::new();
     let mut iter = table.iter(Arc::default());
     iter.seek(b"", NOW)?;
@@ -647,7 +662,7 @@ fn try_everything(bed: &Bed, table: &Arc<Table>) {
     let _ = read_all(table);
     let keys: [&[u8]; 4] = [b"", b"key00000010", b"key00000099", b"z"];
     for key in keys {
-        let _ = table.versions_of(key, NOW, &mut |_, _| ControlFlow::Continue(()));
+        let _ = versions_of(table, key, NOW, &mut |_, _| ControlFlow::Continue(()));
         let mut iter = table.iter(Arc::default());
         let _ = iter.seek(key, Seqno(50));
         let mut steps = 0;

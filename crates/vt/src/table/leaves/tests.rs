@@ -1,9 +1,10 @@
 use super::*;
-use crate::cache::BlockCache;
-use crate::table::Table;
-use crate::table::blocks::{BlockList, TableBlocks};
+use crate::cache::{BlockCache, BlockKey};
+use crate::table::blocks::BlockList;
 use crate::table::tests::{Bed, numbered, options};
-use stitch_base::ErrorKind;
+use crate::table::{DataBlock, Table};
+use stitch_base::sync::atomic::Ordering;
+use stitch_base::{ErrorKind, TableId};
 use stitch_device::Device;
 use stitch_format::vt_root::RootIndex;
 
@@ -19,7 +20,7 @@ fn cold(bed: &Bed, table: &Table, cache_bytes: usize) -> Arc<Table> {
 }
 
 fn leaves(table: &Table) -> Vec<Leaf> {
-    let root = table.loader.root(table.meta()).unwrap();
+    let root = table.root(&mut 0).unwrap();
     match &root.root.index {
         RootIndex::Leaves(leaves) => leaves.clone(),
         other => panic!("a table with many index blocks, not {other:?}"),
@@ -27,8 +28,8 @@ fn leaves(table: &Table) -> Vec<Leaf> {
 }
 
 /// Which block is the first with keys at or after each key, as the index says.
-fn found(table: &Table, keys: impl Iterator<Item = u64>) -> Vec<u64> {
-    let mut blocks: TableBlocks = table.blocks();
+fn found(table: &Arc<Table>, keys: impl Iterator<Item = u64>) -> Vec<u64> {
+    let mut blocks = table.blocks();
     let find = |key: u64| {
         blocks.seek(format!("key{key:08}").as_bytes()).unwrap();
         blocks.current().unwrap().unwrap().block.addr
@@ -85,4 +86,110 @@ fn what_is_wrong_with_a_neighbour_is_told_to_who_wants_it() {
         let place = leaves[3].block.addr.to_string();
         assert!(error.to_string().contains(&place), "{error}");
     }
+}
+
+/// Hands the root and an index block out and says whether they were found past the cache.
+fn find_again(table: &Table) -> [bool; 2] {
+    let (mut root_hits, mut leaf_hits) = (0, 0);
+    let root = table.root(&mut root_hits).unwrap();
+    let leaves = match &root.root.index {
+        RootIndex::Leaves(leaves) => leaves,
+        other => panic!("a table with many index blocks, not {other:?}"),
+    };
+    let leaf = table.loader.leaf(&root, leaves, 5, &mut leaf_hits).unwrap();
+    let same = table.loader.index(leaves, 5).unwrap();
+    assert_eq!(leaf.entry(0).unwrap(), same.entry(0).unwrap());
+    [root_hits == 1, leaf_hits == 1]
+}
+
+/// Puts blocks of 10,000 bytes into the cache.
+fn flood(cache: &BlockCache, blocks: std::ops::Range<u64>) {
+    for number in blocks {
+        let origin = TableId(1 << 40);
+        let addr = number * 512;
+        let block = CachedBlock::Data(Arc::new(DataBlock::for_test(10_000)));
+        cache.insert(BlockKey { origin, addr }, block, Expectation::Normal);
+    }
+}
+
+#[test]
+fn what_is_in_the_cache_is_found_past_it() {
+    let bed = Bed::new(64 << 20);
+    let table = cold(&bed, &written(&bed), 8 << 20);
+    let counters = table.loader.cache.counters();
+    assert_eq!(find_again(&table), [false, false]);
+    let before = bed.device.counters().reads;
+    let misses = counters.misses.load(Ordering::Relaxed);
+    for _ in 0..10 {
+        assert_eq!(find_again(&table), [true, true]);
+    }
+    assert_eq!(bed.device.counters().reads, before);
+    assert_eq!(counters.misses.load(Ordering::Relaxed), misses);
+    // A cursor counts what it finds so, once it is done.
+    let hits = counters.hits.load(Ordering::Relaxed);
+    let mut blocks = table.blocks();
+    blocks.seek(b"key00000300").unwrap();
+    drop(blocks.clone());
+    drop(blocks);
+    let more = counters.hits.load(Ordering::Relaxed) - hits;
+    assert!(
+        more == 2 || more == 1,
+        "{more} blocks found twice or not at all"
+    );
+}
+
+#[test]
+fn what_the_cache_lets_go_is_gone() {
+    let bed = Bed::new(64 << 20);
+    let written = written(&bed);
+    // A cache of nothing keeps nothing, and nobody else does.
+    let table = cold(&bed, &written, 0);
+    assert_eq!(find_again(&table), [false, false]);
+    assert_eq!(find_again(&table), [false, false]);
+    // Blocks that nobody asks for leave a cache that is full.
+    let table = cold(&bed, &written, 2 << 20);
+    find_again(&table);
+    assert_eq!(find_again(&table), [true, true]);
+    flood(&table.loader.cache, 0..2000);
+    assert_eq!(find_again(&table), [false, false]);
+    assert!(table.loader.cache.bytes() <= 2 << 20);
+}
+
+#[test]
+fn what_is_found_past_the_cache_stays_in_it() {
+    let bed = Bed::new(64 << 20);
+    let table = cold(&bed, &written(&bed), 2 << 20);
+    find_again(&table);
+    for round in 0..100 {
+        flood(&table.loader.cache, round * 50..(round + 1) * 50);
+        let mut hits = 0;
+        let root = table.root(&mut hits).unwrap();
+        table
+            .loader
+            .leaf(&root, &leaves(&table), 5, &mut hits)
+            .unwrap();
+        assert_eq!(hits, 2, "after {round} rounds");
+    }
+    let key = table.loader.own_key(leaves(&table)[5].block.addr);
+    assert!(table.loader.cache.glance(&key).is_some());
+}
+
+#[test]
+fn what_searches_take_in_memory_is_counted() {
+    let bed = Bed::new(64 << 20);
+    let table = cold(&bed, &written(&bed), 8 << 20);
+    let root = table.root(&mut 0).unwrap();
+    let leaves = leaves(&table);
+    let each = 8 + size_of::<Leaf>() + size_of::<IndexBlock>();
+    assert!(root.memory_bytes() > leaves.len() * each);
+    let index = table.loader.index(&leaves, 0).unwrap();
+    let payload_bytes = leaves[0].block.len_bytes as usize;
+    let bytes = index.memory_bytes();
+    assert!(bytes >= payload_bytes + 16 * index.len(), "{bytes} bytes");
+    assert!(
+        bytes < payload_bytes + 16 * index.len() + 1000,
+        "{bytes} bytes"
+    );
+    let foreseen = IndexBlock::memory_bytes_of(payload_bytes);
+    assert!(foreseen >= bytes, "{foreseen} for {bytes} bytes");
 }

@@ -20,7 +20,7 @@ fn reopened(bed: &Bed, table: &Table, cache_bytes: usize, ahead_bytes: u64) -> A
 }
 
 /// The rows that a cursor gives from its first on, until it ends or fails.
-fn walk(table: &Table, bounds: Bounds) -> (Vec<Row>, Result<(), VtError>) {
+fn walk(table: &Arc<Table>, bounds: Bounds) -> (Vec<Row>, Result<(), VtError>) {
     let start = bounds.start.clone();
     let mut iter = table.iter(Arc::new(bounds));
     let mut out = Vec::new();
