@@ -19,14 +19,10 @@ const PURGE_DELAY: c_int = 15;
 /// A compaction frees megabytes at a time: the next one has them again soon, or not at all.
 const PURGE_DELAY_MS: c_long = 100;
 
-/// Has memory that is free given back to the system after a tenth of a second, not after a second, and has
-/// no page of it be larger than 4 KiB: of a huge page that is in use somewhere, all would stay resident.
-/// For the whole process and those that it starts. To be called first of all, by programs
-/// that allocate with [`MiMalloc`].
+/// Has memory that is free given back to the system after a tenth of a second, not after a second. For the
+/// whole process. To be called first of all, by programs that allocate with [`MiMalloc`].
 pub fn hold_little() {
     set(PURGE_DELAY, PURGE_DELAY_MS);
-    // A kernel that cannot has none.
-    let _ = rustix::thread::disable_transparent_huge_pages(true);
 }
 
 #[expect(unsafe_code, reason = "mimalloc's options have no wrapper")]
@@ -51,7 +47,5 @@ mod tests {
         assert_eq!(get(PURGE_DELAY), 1000, "what mimalloc 3 begins with");
         hold_little();
         assert_eq!(get(PURGE_DELAY), PURGE_DELAY_MS);
-        let are_off = rustix::thread::transparent_huge_pages_are_disabled();
-        assert_eq!(are_off.ok(), Some(true));
     }
 }
