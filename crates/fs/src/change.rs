@@ -230,16 +230,16 @@ impl<'fs> Change<'fs> {
         }
     }
 
-    /// Deletes all rows of an inode but those of its names.
+    /// Deletes all rows of an inode but those of its names. After an error nothing was added.
     pub(crate) fn purge(&mut self, head: &InodeHead, has_own_row: bool) -> FsResult<()> {
         let ino = head.ino;
-        if has_own_row {
-            self.changes.delete(self.fs.store.meta, &fs_key::own(ino));
-        }
         if head.has(row_flag::EXTERNAL) {
             self.delete_external(ino)?;
         } else if head.kind == FileKind::Regular && !head.has(row_flag::INLINE) {
             self.delete_chunks(ino, 0, head.size.div_ceil(CHUNK_BYTES));
+        }
+        if has_own_row {
+            self.changes.delete(self.fs.store.meta, &fs_key::own(ino));
         }
         if head.has(row_flag::XATTRS) {
             let (start, end) = (fs_key::own(ino), fs_key::after(ino));

@@ -13,7 +13,7 @@ use crate::{Attr, FsError, FsOptions, FsResult};
 use bytes::Bytes;
 use stitch_base::sync::atomic::{AtomicU64, Ordering};
 use stitch_base::sync::{Arc, Mutex};
-use stitch_base::{Ino, random};
+use stitch_base::{ErrorKind, Ino, random};
 use stitch_db::SpaceClass;
 use stitch_format::fs_inode::{FileKind, InodeHead, MetaRow, row_flag};
 use stitch_format::fs_key::{self, SYS_INODE_COUNT, SYS_NEXT_INO};
@@ -320,16 +320,15 @@ impl FileSystem {
             let mut change = Change::giving_back(self);
             let mut heads = Vec::new();
             for &ino in inos {
-                let row = self.store.own_row(ino)?.map(|(head, _)| head);
-                if let Some(head) = row.filter(|head| head.nlink == 0) {
-                    // What is known still goes when it is forgotten.
-                    if !self.is_bare(&head)? || self.inodes.find(ino).is_some() {
-                        continue;
-                    }
-                    change.purge(&head, true)?;
-                    heads.push(head);
+                match self.purge_orphan(ino, &mut change) {
+                    Ok(head) => heads.extend(head),
+                    Err(error) if error.kind() == ErrorKind::Corrupt => tracing::warn!(
+                        %ino,
+                        %error,
+                        "a removed file keeps its space: what is known of it cannot be read; see fsck"
+                    ),
+                    Err(error) => return Err(error),
                 }
-                change.changes.delete(self.store.sys, &fs_key::orphan(ino));
             }
             match change.commit() {
                 Ok(()) => found += heads.len(),
@@ -345,6 +344,24 @@ impl FileSystem {
             );
         }
         Ok(())
+    }
+
+    /// Adds that an inode without names goes, unless it stays for now. Answers it if there was one.
+    ///
+    /// # Errors
+    /// What cannot be read of it: then nothing was added.
+    fn purge_orphan(&self, ino: Ino, change: &mut Change<'_>) -> FsResult<Option<InodeHead>> {
+        let row = self.store.own_row(ino)?.map(|(head, _)| head);
+        let nameless = row.filter(|head| head.nlink == 0);
+        if let Some(head) = &nameless {
+            // What is known still goes when it is forgotten.
+            if !self.is_bare(head)? || self.inodes.find(ino).is_some() {
+                return Ok(None);
+            }
+            change.purge(head, true)?;
+        }
+        change.changes.delete(self.store.sys, &fs_key::orphan(ino));
+        Ok(nameless)
     }
 
     /// A number that no inode ever had.

@@ -17,3 +17,20 @@ fn a_few_seeds_of_every_case_pass_and_every_canary_is_found() {
     let cases = systems::cases().len();
     assert_eq!(outcome.totals.len(), cases, "every case ran");
 }
+
+#[test]
+fn seeds_that_failed_once_pass() {
+    // A file that is removed and cannot be read made the next open fail.
+    for seed in [88_001, 88_952, 88_961] {
+        let args = Args {
+            seed,
+            seeds: 1,
+            limit: None,
+            case: "fs/damage".to_owned(),
+            jobs: 1,
+        };
+        let outcome = campaign::run(systems::cases(), &args, |_| {}).unwrap();
+        assert!(outcome.failures.is_empty(), "{:#?}", outcome.failures);
+        assert!(!outcome.totals.is_empty(), "the case is there");
+    }
+}
