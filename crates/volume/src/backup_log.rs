@@ -127,6 +127,19 @@ pub struct LogLoss {
     pub lost_bytes: u64,
 }
 
+impl Writer {
+    /// Takes back a skip record at `lsn` that is still kept in memory: it would reach over what is appended next.
+    fn take_back(&mut self, lsn: Lsn) {
+        let end = self.end.expect("positioned");
+        if end.0 == lsn.0 + HEADER {
+            let left = self.buffer.len().checked_sub(HEADER_BYTES);
+            self.buffer.truncate(left.expect("it is kept in memory"));
+            self.end = Some(lsn);
+            (self.is_told, self.told_page) = (false, None);
+        }
+    }
+}
+
 /// Up to `end` the log was durable when `generation` noted it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Floor {
@@ -548,11 +561,16 @@ impl BackupLog {
         }
         let header = self.header(writer, RecordKind::Skip, bytes - HEADER);
         let encoded = header.encode(self.core.salt, &[]);
-        self.emit(writer, &[&encoded], HEADER)?;
-        writer.told_page = Some(page_of(lsn));
-        if bytes > HEADER {
-            self.write_buffer(writer)?;
+        let emitted = self.emit(writer, &[&encoded], HEADER);
+        let written = emitted.and_then(|_| match bytes > HEADER {
+            true => self.write_buffer(writer),
+            false => Ok(()),
+        });
+        if written.is_err() {
+            writer.take_back(lsn);
+            return written;
         }
+        writer.told_page = Some(page_of(lsn));
         writer.end = Some(Lsn(lsn.0 + bytes));
         Ok(())
     }

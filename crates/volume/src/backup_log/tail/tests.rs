@@ -4,7 +4,10 @@ use crate::testing::{fresh, open, open_with, replay};
 use crate::{Durability, Opened};
 use stitch_base::random::Rng;
 use stitch_base::sync::{Arc, Mutex};
-use stitch_device::{Device, DeviceCounters, DeviceError, Geometry, MemDevice, SECTOR_BYTES};
+use stitch_device::{
+    Device, DeviceCounters, DeviceError, Fault, FaultDevice, FaultOp, Geometry, MemDevice,
+    SECTOR_BYTES,
+};
 
 /// Notes where writes begin and how long they are.
 #[derive(Debug)]
@@ -184,4 +187,35 @@ fn no_tear_of_a_page_that_is_written_again_harms_what_was_synced_in_it() {
         }
         synced.extend([b"not synced".to_vec(), b"nor this".to_vec()]);
     }
+}
+
+#[test]
+fn a_sync_that_could_not_read_a_page_loses_nothing_that_comes_later() {
+    // Where the ring is nearly full, a page is read that holds its first records.
+    let mut failed = 0;
+    for nth in 1..4 {
+        let device = Arc::new(FaultDevice::new(fresh()));
+        let opened = open_with(&device, Durability::Application).unwrap();
+        let log = opened.volume.log();
+        let start = log.append(&[&[1; 3000]]).unwrap();
+        opened.volume.commit_delta(b"delta", start).unwrap();
+        let mut kept = 0;
+        for len in [100_000, 9000] {
+            kept += std::iter::from_fn(|| log.append(&[&vec![2; len]]).ok()).count();
+        }
+        log.sync(log.end().unwrap()).unwrap();
+        device.add(Fault::once(FaultOp::Read, device.calls().reads + nth));
+        while let Ok(end) = log.append(&[&[3; 100]]) {
+            kept += 1;
+            if kept % 9 == 0 {
+                failed += u32::from(log.sync(end).is_err());
+            }
+        }
+        device.clear();
+        log.sync(log.end().unwrap()).unwrap();
+        drop(opened);
+        let found = replay(&open(&device).unwrap()).unwrap();
+        assert_eq!(found.len(), kept, "read {nth}");
+    }
+    assert!(failed > 0, "some reads did fail");
 }
