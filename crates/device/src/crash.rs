@@ -274,11 +274,8 @@ impl Shared {
         let mut state = self.state.lock();
         request.check(NAME, state.point.len_bytes)?;
         state.check_running(request)?;
-        state.write(offset, pieces);
-        state.writes += 1;
         self.counters.write(request.len_bytes);
-        state.is_stopped = state.plan.write == Some(state.writes);
-        state.check_running(request)
+        state.write_counted(offset, pieces, request)
     }
 
     fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<(), DeviceError> {
@@ -293,7 +290,7 @@ impl Shared {
 }
 
 /// A piece of the device as memory. A write to it is one of all pages that it touches: what a page cache
-/// takes to the medium.
+/// takes to the medium. It is no call of the device, so counters leave it out.
 #[derive(Debug)]
 struct CrashWindow {
     shared: Arc<Shared>,
@@ -319,14 +316,23 @@ impl Window for CrashWindow {
         let end = (at + bytes.len()).next_multiple_of(PAGE_BYTES);
         let mut pages = vec![0; end - begin];
         let offset = self.offset + begin as u64;
-        self.shared.read_at(offset, &mut pages)?;
+        let request = Request::write(offset, &[&pages]);
+        let mut state = self.shared.state.lock();
+        request.check(NAME, state.point.len_bytes)?;
+        state.check_running(request)?;
+        state.point.current.read(offset, &mut pages);
         pages[at - begin..][..bytes.len()].copy_from_slice(bytes);
-        self.shared.write_at(offset, &[&pages])
+        state.write_counted(offset, &[&pages], request)
     }
 
     fn read(&self, at: usize, out: &mut [u8]) -> Result<(), DeviceError> {
         self.check(at, out.len());
-        self.shared.read_at(self.offset + at as u64, out)
+        let request = Request::read(self.offset + at as u64, out);
+        let state = self.shared.state.lock();
+        request.check(NAME, state.point.len_bytes)?;
+        state.check_running(request)?;
+        state.point.current.read(request.at, out);
+        Ok(())
     }
 }
 
@@ -336,6 +342,19 @@ impl State {
             return Err(request.failed(NAME, Errno::IO));
         }
         Ok(())
+    }
+
+    /// Makes one of the writes that a plan counts.
+    fn write_counted(
+        &mut self,
+        at: u64,
+        pieces: &[&[u8]],
+        request: Request,
+    ) -> Result<(), DeviceError> {
+        self.write(at, pieces);
+        self.writes += 1;
+        self.is_stopped = self.plan.write == Some(self.writes);
+        self.check_running(request)
     }
 
     fn write(&mut self, at: u64, pieces: &[&[u8]]) {
