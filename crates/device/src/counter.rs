@@ -39,9 +39,8 @@ impl Counters {
         self.prefetch_bytes.fetch_add(len_bytes, Ordering::Relaxed);
     }
 
-    pub(crate) fn windows(&self, is_one_more: bool) {
-        self.windows
-            .fetch_add(u64::from(is_one_more), Ordering::Relaxed);
+    pub(crate) fn window(&self) {
+        self.windows.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(crate) fn load(&self) -> DeviceCounters {

@@ -13,11 +13,12 @@ mod cut;
 
 use crate::counter::{Counters, Request};
 use crate::pages::{PAGE_BYTES, Pages};
+use crate::window::check_within;
 use crate::{Device, DeviceCounters, DeviceError, Geometry, MemDevice, Window};
 use rustix::io::Errno;
 use std::fmt;
 use stitch_base::random::Rng;
-use stitch_base::sync::{Arc, Mutex};
+use stitch_base::sync::{Arc, Mutex, MutexGuard};
 
 const NAME: &str = "crash device";
 
@@ -269,23 +270,12 @@ impl CrashDevice {
 }
 
 impl Shared {
-    fn write_at(&self, offset: u64, pieces: &[&[u8]]) -> Result<(), DeviceError> {
-        let request = Request::write(offset, pieces);
-        let mut state = self.state.lock();
-        request.check(NAME, state.point.len_bytes)?;
-        state.check_running(request)?;
-        self.counters.write(request.len_bytes);
-        state.write_counted(offset, pieces, request)
-    }
-
-    fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<(), DeviceError> {
-        let request = Request::read(offset, out);
+    /// What is behind a device that runs and has what `request` is about.
+    fn running(&self, request: Request) -> Result<MutexGuard<'_, State>, DeviceError> {
         let state = self.state.lock();
         request.check(NAME, state.point.len_bytes)?;
         state.check_running(request)?;
-        state.point.current.read(offset, out);
-        self.counters.read(request.len_bytes);
-        Ok(())
+        Ok(state)
     }
 }
 
@@ -298,39 +288,24 @@ struct CrashWindow {
     len_bytes: usize,
 }
 
-impl CrashWindow {
-    fn check(&self, at: usize, len: usize) {
-        let fits = at.checked_add(len).is_some_and(|end| end <= self.len_bytes);
-        assert!(
-            fits,
-            "{len} bytes at {at} in a window of {}",
-            self.len_bytes
-        );
-    }
-}
-
 impl Window for CrashWindow {
     fn write(&mut self, at: usize, bytes: &[u8]) -> Result<(), DeviceError> {
-        self.check(at, bytes.len());
+        check_within(self.len_bytes, at, bytes.len());
         let begin = at - at % PAGE_BYTES;
         let end = (at + bytes.len()).next_multiple_of(PAGE_BYTES);
         let mut pages = vec![0; end - begin];
         let offset = self.offset + begin as u64;
         let request = Request::write(offset, &[&pages]);
-        let mut state = self.shared.state.lock();
-        request.check(NAME, state.point.len_bytes)?;
-        state.check_running(request)?;
+        let mut state = self.shared.running(request)?;
         state.point.current.read(offset, &mut pages);
         pages[at - begin..][..bytes.len()].copy_from_slice(bytes);
         state.write_counted(offset, &[&pages], request)
     }
 
     fn read(&self, at: usize, out: &mut [u8]) -> Result<(), DeviceError> {
-        self.check(at, out.len());
+        check_within(self.len_bytes, at, out.len());
         let request = Request::read(self.offset + at as u64, out);
-        let state = self.shared.state.lock();
-        request.check(NAME, state.point.len_bytes)?;
-        state.check_running(request)?;
+        let state = self.shared.running(request)?;
         state.point.current.read(request.at, out);
         Ok(())
     }
@@ -393,11 +368,18 @@ impl Device for CrashDevice {
     }
 
     fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<(), DeviceError> {
-        self.shared.read_at(offset, out)
+        let request = Request::read(offset, out);
+        let state = self.shared.running(request)?;
+        state.point.current.read(offset, out);
+        self.shared.counters.read(request.len_bytes);
+        Ok(())
     }
 
     fn write_at(&self, offset: u64, pieces: &[&[u8]]) -> Result<(), DeviceError> {
-        self.shared.write_at(offset, pieces)
+        let request = Request::write(offset, pieces);
+        let mut state = self.shared.running(request)?;
+        self.shared.counters.write(request.len_bytes);
+        state.write_counted(offset, pieces, request)
     }
 
     fn open_window(
@@ -408,8 +390,8 @@ impl Device for CrashDevice {
     ) -> Result<Option<Box<dyn Window>>, DeviceError> {
         let mut bytes = first.to_vec();
         bytes.resize(len_bytes, 0);
-        self.shared.write_at(offset, &[&bytes])?;
-        self.shared.counters.windows(true);
+        self.write_at(offset, &[&bytes])?;
+        self.shared.counters.window();
         let shared = Arc::clone(&self.shared);
         Ok(Some(Box::new(CrashWindow {
             shared,
@@ -432,9 +414,7 @@ impl Device for CrashDevice {
 
     fn discard(&self, offset: u64, len_bytes: u64) -> Result<(), DeviceError> {
         let request = Request::new("discard", offset, len_bytes);
-        let mut state = self.shared.state.lock();
-        request.check(NAME, state.point.len_bytes)?;
-        state.check_running(request)?;
+        let mut state = self.shared.running(request)?;
         state.point.current.fill(offset, len_bytes, JUNK);
         state.point.pending.push(Change::Discard {
             at: offset,

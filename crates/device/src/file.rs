@@ -172,11 +172,8 @@ impl Device for FileDevice {
         if !self.has_steady_pages {
             return Ok(None);
         }
-        let rest = vec![0; len_bytes - first.len()];
-        self.write_at(offset, &[first, &rest])?;
-        let window = window::share(&self.file, offset, len_bytes);
-        self.counters.windows(window.is_some());
-        Ok(window)
+        let file = (&self.file, &self.counters);
+        window::open(self, file, offset, len_bytes, first)
     }
 
     fn sync(&self) -> Result<(), DeviceError> {

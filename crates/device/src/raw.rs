@@ -236,11 +236,8 @@ impl Device for RawDevice {
         len_bytes: usize,
         first: &[u8],
     ) -> Result<Option<Box<dyn Window>>, DeviceError> {
-        let rest = vec![0; len_bytes - first.len()];
-        self.write_at(offset, &[first, &rest])?;
-        let window = window::share(&self.file, offset, len_bytes);
-        self.counters.windows(window.is_some());
-        Ok(window)
+        let file = (&self.file, &self.counters);
+        window::open(self, file, offset, len_bytes, first)
     }
 
     fn sync(&self) -> Result<(), DeviceError> {

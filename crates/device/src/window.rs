@@ -2,7 +2,7 @@
 //!
 //! The kernel's page cache holds the piece, and this process shares its pages. A write is a copy; a
 //! killed process loses none of it, and a sync of the device takes it to the medium, as after
-//! [`crate::Device::write_at`]. The pages are written once, in one call, before they are shared, so
+//! [`Device::write_at`]. The pages are written once, in one call, before they are shared, so
 //! that none has to be read; and they are locked, so that none can go before it is full.
 //!
 //! A page that cannot be had when it is touched would end the process (`SIGBUS`). So windows are made
@@ -11,7 +11,8 @@
 //! shared extents of XFS), there is none. What is left is a file that somebody cuts while it is open.
 #![expect(unsafe_code, reason = "memory that is shared with the kernel")]
 
-use crate::DeviceError;
+use crate::counter::Counters;
+use crate::{Device, DeviceError};
 use rustix::fs::{FsWord, fstatfs};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mlock, mmap, munmap};
@@ -29,19 +30,19 @@ pub trait Window: Send + Debug {
     /// Writes `bytes` at `at`, counted from the window's beginning.
     ///
     /// # Errors
-    /// As [`crate::Device::write_at`].
+    /// As [`Device::write_at`].
     ///
     /// # Panics
     /// If they do not fit.
     ///
     /// # Durability
-    /// As [`crate::Device::write_at`]; a killed process may leave a part of them.
+    /// As [`Device::write_at`]; a killed process may leave a part of them.
     fn write(&mut self, at: usize, bytes: &[u8]) -> Result<(), DeviceError>;
 
     /// Reads what stands at `at`.
     ///
     /// # Errors
-    /// As [`crate::Device::read_at`].
+    /// As [`Device::read_at`].
     ///
     /// # Panics
     /// If that is not within the window.
@@ -53,10 +54,27 @@ pub(crate) fn has_steady_pages(file: &File) -> bool {
     fstatfs(file).is_ok_and(|host| [EXT, TMPFS].contains(&host.f_type))
 }
 
-/// As [`crate::Device::open_window`], of bytes that were just written.
-pub(crate) fn share(file: &File, offset: u64, len_bytes: usize) -> Option<Box<dyn Window>> {
-    let mapped = Mapped::new(file, offset, len_bytes).ok()?;
-    Some(Box::new(mapped))
+/// As [`Device::open_window`], for a device in a file whose pages are steady.
+pub(crate) fn open(
+    device: &impl Device,
+    (file, counters): (&File, &Counters),
+    offset: u64,
+    len_bytes: usize,
+    first: &[u8],
+) -> Result<Option<Box<dyn Window>>, DeviceError> {
+    let rest = vec![0; len_bytes - first.len()];
+    device.write_at(offset, &[first, &rest])?;
+    let Ok(mapped) = Mapped::new(file, offset, len_bytes) else {
+        return Ok(None);
+    };
+    counters.window();
+    Ok(Some(Box::new(mapped)))
+}
+
+/// Panics unless `len` bytes at `at` are within a window.
+pub(crate) fn check_within(window_bytes: usize, at: usize, len: usize) {
+    let fits = at.checked_add(len).is_some_and(|end| end <= window_bytes);
+    assert!(fits, "{len} bytes at {at} in a window of {window_bytes}");
 }
 
 /// Pages of a file, shared with the kernel.
@@ -92,8 +110,7 @@ impl Mapped {
 
     /// Where `len` bytes at `at` are.
     fn piece(&self, at: usize, len: usize) -> *mut u8 {
-        let fits = at.checked_add(len).is_some_and(|end| end <= self.len);
-        assert!(fits, "{len} bytes at {at} in a window of {}", self.len);
+        check_within(self.len, at, len);
         // SAFETY: within the mapping, as was just seen.
         unsafe { self.base.as_ptr().add(at) }
     }

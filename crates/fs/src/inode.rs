@@ -19,6 +19,7 @@ mod unused;
 pub use unused::INODE_BYTES;
 
 use crate::ledger::{Entry, LEDGER_LOGS, Record, Register, moves};
+use crate::lock::stripe;
 use crate::{FsError, FsResult};
 use bytes::Bytes;
 use std::collections::HashMap;
@@ -204,8 +205,7 @@ impl Inodes {
     }
 
     fn index(ino: Ino) -> usize {
-        let mixed = ino.0.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        usize::from(mixed.to_be_bytes()[0]) % SHARDS
+        stripe(ino) % SHARDS
     }
 
     fn shard(&self, ino: Ino) -> &Mutex<Shard> {

@@ -40,7 +40,8 @@ impl Default for Locks {
     }
 }
 
-fn stripe(ino: Ino) -> usize {
+/// Spreads inodes over 256 places.
+pub(crate) fn stripe(ino: Ino) -> usize {
     let mixed = ino.0.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     usize::from(mixed.to_be_bytes()[0])
 }

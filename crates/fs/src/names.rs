@@ -22,6 +22,7 @@
 
 mod missing;
 
+use crate::lock::stripe;
 use crate::system::FileSystem;
 use missing::Missing;
 use std::collections::{HashMap, HashSet};
@@ -209,8 +210,7 @@ impl Names {
     }
 
     fn shard(&self, ino: Ino) -> &Mutex<Shard> {
-        let mixed = ino.0.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        &self.shards[usize::from(mixed.to_be_bytes()[0]) % SHARDS]
+        &self.shards[stripe(ino) % SHARDS]
     }
 
     /// True if the name of this key is surely missing. Its directory is locked.

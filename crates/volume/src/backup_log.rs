@@ -42,7 +42,7 @@ use stitch_base::{Generation, Lsn};
 use stitch_device::SECTOR_BYTES;
 use stitch_format::log_record::{ALIGN, HEADER_BYTES, RecordHeader, RecordKind, VersionPage};
 use stitch_format::superblock::{Closed, LogAreas};
-use tail::{Ring, Tail, page_of};
+use tail::{Ring, Tail, bytes_of, page_of};
 
 /// What an acknowledged append survives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -127,19 +127,6 @@ pub struct LogLoss {
     pub lost_bytes: u64,
 }
 
-impl Writer {
-    /// Takes back a skip record at `lsn` that is still kept in memory: it would reach over what is appended next.
-    fn take_back(&mut self, lsn: Lsn) {
-        let end = self.end.expect("positioned");
-        if end.0 == lsn.0 + HEADER {
-            let left = self.buffer.len().checked_sub(HEADER_BYTES);
-            self.buffer.truncate(left.expect("it is kept in memory"));
-            self.end = Some(lsn);
-            (self.is_told, self.told_page) = (false, None);
-        }
-    }
-}
-
 /// Up to `end` the log was durable when `generation` noted it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Floor {
@@ -158,6 +145,17 @@ impl Writer {
     const fn has_news(&mut self) {
         (self.is_told, self.is_told_apart) = (false, false);
         self.told_page = None;
+    }
+
+    /// Takes back a skip record at `lsn` that is still kept in memory: it would reach over what is appended next.
+    fn take_back(&mut self, lsn: Lsn) {
+        let end = self.end.expect("positioned");
+        if end.0 == lsn.0 + HEADER {
+            let left = self.buffer.len().checked_sub(HEADER_BYTES);
+            self.buffer.truncate(left.expect("it is kept in memory"));
+            self.end = Some(lsn);
+            (self.is_told, self.told_page) = (false, None);
+        }
     }
 }
 
@@ -281,7 +279,7 @@ impl BackupLog {
     /// # Durability
     /// As [`Durability`] says.
     pub fn append(&self, pieces: &[&[u8]]) -> Result<Lsn, VolumeError> {
-        let payload_len: u64 = pieces.iter().map(|piece| piece.len() as u64).sum();
+        let payload_len = bytes_of(pieces);
         if payload_len > self.record_bytes_max() {
             return Err(VolumeError::Invalid {
                 reason: format!(

@@ -97,16 +97,20 @@ impl Core {
         opened.map_err(|error| self.poisoned_by(error))
     }
 
-    /// Writes to a piece of a log that is memory. A failure poisons the volume.
+    /// Writes all of `pieces` to a piece of a log that is memory. A failure poisons the volume.
     pub(crate) fn write_window(
         &self,
         window: &mut dyn Window,
-        at: usize,
-        bytes: &[u8],
+        mut at: usize,
+        pieces: &[&[u8]],
     ) -> Result<(), VolumeError> {
         self.check_writable()?;
-        let written = window.write(at, bytes);
-        written.map_err(|error| self.poisoned_by(error))
+        for piece in pieces {
+            let written = window.write(at, piece);
+            written.map_err(|error| self.poisoned_by(error))?;
+            at += piece.len();
+        }
+        Ok(())
     }
 
     fn poisoned_by(&self, error: DeviceError) -> VolumeError {

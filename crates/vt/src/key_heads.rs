@@ -143,22 +143,22 @@ impl KeyHeads {
 
 /// Keys whose heads differ are in the order of these.
 fn head_of(key: &[u8]) -> u64 {
-    if let Some(first) = key.first_chunk() {
-        return u64::from_be_bytes(*first);
-    }
-    let mut first = [0; size_of::<u64>()];
-    first[..key.len()].copy_from_slice(key);
-    u64::from_be_bytes(first)
+    u64::from_be_bytes(leading(key))
 }
 
 /// The first sixteen bytes, big-endian, zeros after its end.
 fn first_bytes(key: &[u8]) -> u128 {
+    u128::from_be_bytes(leading(key))
+}
+
+/// The first bytes, and zeros after its end.
+fn leading<const N: usize>(key: &[u8]) -> [u8; N] {
     if let Some(first) = key.first_chunk() {
-        return u128::from_be_bytes(*first);
+        return *first;
     }
-    let mut first = [0; size_of::<u128>()];
+    let mut first = [0; N];
     first[..key.len()].copy_from_slice(key);
-    u128::from_be_bytes(first)
+    first
 }
 
 fn shared_bytes(a: &[u8], b: &[u8]) -> usize {

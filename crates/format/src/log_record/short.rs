@@ -97,7 +97,7 @@ impl ShortRecord {
                 left: bytes.len(),
             });
         }
-        if MAGIC_AT.get(bytes) != MAGIC {
+        if !Self::is_at(bytes) {
             return Err(TABLE.wrong("magic", "0x53", MAGIC_AT.get(bytes)));
         }
         let found = Self {

@@ -1,6 +1,6 @@
 //! Appending one record: where it goes, and whether its header is long or short.
 
-use super::tail::{between, page_of};
+use super::tail::{between, bytes_of, page_of};
 use super::{BackupLog, HEADER, SLACK_BYTES, Writer};
 use crate::VolumeError;
 use crate::window::usize_from;
@@ -74,8 +74,8 @@ impl BackupLog {
         pieces: &[&[u8]],
         record_bytes: u64,
     ) -> Result<Lsn, VolumeError> {
-        let payload_len: usize = pieces.iter().map(|piece| piece.len()).sum();
-        let padding = &[0; 8][..usize_from(record_bytes) - header.len() - payload_len];
+        let unpadded = header.len() as u64 + bytes_of(pieces);
+        let padding = &[0; 8][..usize_from(record_bytes - unpadded)];
         between(header, pieces, padding, |all| {
             self.emit(writer, all, record_bytes)
         })

@@ -190,6 +190,7 @@ impl Search<'_> {
         evidence.has_later_version |=
             header.versions.is_beyond(self.versions) || header.lsn >= self.limit;
     }
+
     /// Takes note of how far the log was written in short records after a long one.
     fn follow(&mut self, header: &RecordHeader) -> Result<(), VolumeError> {
         let limit = Lsn(self.from.0.saturating_add(self.log.ring_bytes));

@@ -105,12 +105,8 @@ impl Mapped {
         pieces: &[&[u8]],
     ) -> Result<(), VolumeError> {
         debug_assert!(self.holds(ring, lsn, bytes_of(pieces)), "it fits");
-        let mut at = usize_from(lsn.0 - self.from.0);
-        for piece in pieces {
-            ring.core.write_window(&mut *self.window, at, piece)?;
-            at += piece.len();
-        }
-        Ok(())
+        let at = usize_from(lsn.0 - self.from.0);
+        ring.core.write_window(&mut *self.window, at, pieces)
     }
 
     /// Reads the page that ends before or holds `end`: the log's last one.
