@@ -1,22 +1,19 @@
 //! What one phase of a workload is measured with: latencies, and what happened when.
 //!
 //! Latencies go into a histogram per kind of operation, in nanoseconds with three digits. Beside it,
-//! time is cut into buckets of equal width, each with its number of operations and its slowest
-//! ones; when there are too many buckets, neighbours are joined, so that a phase of any length
-//! leaves a series of bounded length.
+//! what happened when is kept as a [`series`].
+
+mod series;
 
 use crate::report::{Latency, Point};
 use anyhow::{Error, Result};
 use hdrhistogram::Histogram;
+use series::Series;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use stitch_base::clock::{Clock as _, SystemClock};
 
-/// Most points of a series; beyond, neighbours are joined.
-const POINTS_MAX: usize = 400;
-/// Width of the first buckets.
-const BUCKET: Duration = Duration::from_millis(20);
 /// Digits that histograms keep.
 const DIGITS: u8 = 3;
 /// Operations between two looks at the clock where nothing is timed one by one.
@@ -270,123 +267,9 @@ impl Latency {
     }
 }
 
-/// Operations and latencies over time.
-#[derive(Clone, Debug)]
-struct Series {
-    width: Duration,
-    buckets: Vec<Bucket>,
-}
-
-/// What happened within one bucket of time. Of the latencies, only sums and the largest are kept.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Bucket {
-    ops: u64,
-    timed: u64,
-    nanos: u64,
-    nanos_max: u64,
-}
-
-impl Bucket {
-    fn join(&mut self, other: Self) {
-        self.ops += other.ops;
-        self.timed += other.timed;
-        self.nanos += other.nanos;
-        self.nanos_max = self.nanos_max.max(other.nanos_max);
-    }
-}
-
-impl Default for Series {
-    fn default() -> Self {
-        Self {
-            width: BUCKET,
-            buckets: Vec::new(),
-        }
-    }
-}
-
-impl Series {
-    fn add(&mut self, at: Duration, ops: u64, nanos: Option<u64>) {
-        while self.index(at) >= POINTS_MAX {
-            self.widen();
-        }
-        let index = self.index(at);
-        if index >= self.buckets.len() {
-            self.buckets.resize(index + 1, Bucket::default());
-        }
-        self.buckets[index].join(Bucket {
-            ops,
-            timed: u64::from(nanos.is_some()),
-            nanos: nanos.unwrap_or(0),
-            nanos_max: nanos.unwrap_or(0),
-        });
-    }
-
-    fn index(&self, at: Duration) -> usize {
-        usize::try_from(at.as_nanos() / self.width.as_nanos()).unwrap_or(usize::MAX)
-    }
-
-    fn widen(&mut self) {
-        self.width *= 2;
-        let pairs = self.buckets.chunks(2).map(|pair| {
-            let mut joined = pair[0];
-            pair[1..].iter().for_each(|other| joined.join(*other));
-            joined
-        });
-        self.buckets = pairs.collect();
-    }
-
-    fn absorb(&mut self, other: &Self) {
-        let mut other = other.clone();
-        while self.width < other.width {
-            self.widen();
-        }
-        while other.width < self.width {
-            other.widen();
-        }
-        let len = self.buckets.len().max(other.buckets.len());
-        self.buckets.resize(len, Bucket::default());
-        for (own, theirs) in self.buckets.iter_mut().zip(&other.buckets) {
-            own.join(*theirs);
-        }
-    }
-
-    #[expect(clippy::cast_precision_loss, reason = "figures for a plot")]
-    fn points(&self) -> Vec<Point> {
-        let width_s = self.width.as_secs_f64();
-        let point = |(index, bucket): (usize, &Bucket)| Point {
-            at_s: (index as f64 + 0.5) * width_s,
-            ops_per_s: bucket.ops as f64 / width_s,
-            mean_us: bucket.nanos as f64 / 1e3 / (bucket.timed.max(1) as f64),
-            max_us: bucket.nanos_max as f64 / 1e3,
-        };
-        self.buckets.iter().enumerate().map(point).collect()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_series_stays_bounded_and_loses_nothing() {
-        let mut series = Series::default();
-        for second in 0..3600 {
-            series.add(Duration::from_secs(second), 2, Some(second));
-        }
-        assert!(series.buckets.len() <= POINTS_MAX);
-        assert_eq!(series.buckets.iter().map(|b| b.ops).sum::<u64>(), 7200);
-        assert_eq!(series.buckets.iter().map(|b| b.nanos_max).max(), Some(3599));
-    }
-
-    #[test]
-    fn parts_of_different_width_are_joined() {
-        let (mut short, mut long) = (Series::default(), Series::default());
-        short.add(Duration::from_millis(1), 1, None);
-        long.add(Duration::from_secs(100), 1, None);
-        short.absorb(&long);
-        assert_eq!(short.width, long.width);
-        assert_eq!(short.buckets.iter().map(|b| b.ops).sum::<u64>(), 2);
-    }
 
     #[test]
     fn latencies_of_any_length_are_kept() {

@@ -52,7 +52,7 @@ fn every_workload_runs_on_our_side() {
         String::from_utf8_lossy(&output.stderr)
     );
     assert!(output.stderr.is_empty(), "quiet in a pipe");
-    assert_eq!(report["format"], 1);
+    assert_eq!(report["format"], 2);
     let listed = String::from_utf8(bench(&["list"]).stdout).unwrap();
     let workloads = listed.split("sides").next().unwrap().lines().skip(1);
     let mut count = 0;
@@ -79,6 +79,10 @@ fn check_run(name: &str, run: &Value) {
         let series = phase["series"].as_array().unwrap();
         assert!(phase["seconds"].as_f64().unwrap() >= 0.0, "{what}");
         assert_eq!(ops > 0, !series.is_empty(), "{what}");
+        for point in series {
+            let figure = |name: &str| point[name].as_f64().unwrap();
+            assert!(figure("p999_us") <= figure("max_us"), "{what}: {point}");
+        }
         for latency in phase["latencies"].as_object().unwrap().values() {
             let figure = |name: &str| latency[name].as_f64().unwrap();
             let rising = [
@@ -132,7 +136,9 @@ fn check_files(dir: &Path) {
         "{table}"
     );
     let page = std::fs::read_to_string(dir.join("kv.html")).unwrap();
-    assert!(page.matches("<svg").count() >= 3);
+    let report: Value = serde_json::from_str(&std::fs::read_to_string(&json).unwrap()).unwrap();
+    check_plots(&page, &report);
+    assert!(table.contains("memory") && page.contains("<th>memory</th>"));
     for word in ["http://", "https://", "src=", "NaN"] {
         assert!(!page.contains(word), "{word}");
     }
@@ -142,6 +148,98 @@ fn check_files(dir: &Path) {
     assert!(!bench(&["report", json.to_str().unwrap()]).status.success());
     let left = std::fs::read_dir(dir).unwrap().count();
     assert_eq!(left, 2, "nothing but the two files is left");
+}
+
+/// Every workload has its plots: those of a paper's figure, or rate and latency of each phase that
+/// was long enough.
+fn check_plots(page: &str, report: &Value) {
+    let section = |workload: &str| {
+        let head = format!("<h2 id=\"{workload}\">");
+        let after = page
+            .split_once(&head)
+            .unwrap_or_else(|| panic!("no {head}"));
+        after.1.split("<h2 ").next().unwrap().to_owned()
+    };
+    let figures: [(&str, &[&str], usize); 4] = [
+        (
+            "sweep",
+            &[
+                "insert (orange) and scan (blue)",
+                "bytes written per byte",
+                "cold gets",
+            ],
+            4 * 7,
+        ),
+        ("recovery", &["opening after a kill"], 5),
+        ("versions", &["opening, warm, by versions in the log"], 2),
+        (
+            "sync-sizes",
+            &["synced puts: bytes written per byte", "synced puts: rate"],
+            2 * 6,
+        ),
+    ];
+    for (workload, titles, dots) in figures {
+        let section = section(workload);
+        for title in titles {
+            assert!(has_chart(&section, title), "{workload}: {title}");
+        }
+        assert_eq!(section.matches("<svg").count(), titles.len(), "{workload}");
+        assert_eq!(section.matches("<circle").count(), dots, "{workload}");
+    }
+    assert!(section("sweep").contains(">f=inf<"));
+    let drawn: usize = report["runs"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|run| {
+            let workload = run["workload"].as_str().unwrap();
+            let is_figure = figures.iter().any(|figure| figure.0 == workload);
+            if is_figure {
+                0
+            } else {
+                check_over_time(&section(workload), run)
+            }
+        })
+        .sum();
+    // The synced puts alone take as long as that.
+    assert!(drawn >= 1, "no phase was long enough");
+}
+
+/// Answers how many phases had enough points to be drawn.
+fn check_over_time(section: &str, run: &Value) -> usize {
+    let mut drawn = 0;
+    for phase in run["phases"].as_array().unwrap() {
+        if phase["series"].as_array().unwrap().len() < 4 {
+            continue;
+        }
+        drawn += 1;
+        let name = phase["name"].as_str().unwrap();
+        assert!(has_chart(section, &format!("{name}: throughput")), "{name}");
+        if phase["latencies"].as_object().unwrap().is_empty() {
+            continue;
+        }
+        let title = format!("{name}: latency, p99.9 (solid) and slowest (dashed)");
+        let chart = chart(section, &title).unwrap_or_else(|| panic!("{title}"));
+        for line in ["<title>stitch p99.9<", "<title>stitch slowest<"] {
+            assert!(chart.contains(line), "{title}: {line}");
+        }
+        let is_marked = chart.contains(">50 ms<") && chart.contains(">250 ms<");
+        assert_eq!(is_marked, !phase["latencies"]["put"].is_null(), "{title}");
+    }
+    drawn
+}
+
+fn has_chart(section: &str, title: &str) -> bool {
+    chart(section, title).is_some()
+}
+
+/// The chart of this name, if there is one.
+fn chart<'a>(section: &'a str, title: &str) -> Option<&'a str> {
+    let label = format!("aria-label=\"{title}\"");
+    section
+        .split("<svg ")
+        .skip(1)
+        .find(|chart| chart.contains(&label))
 }
 
 #[test]

@@ -18,6 +18,8 @@ pub(super) struct Line {
     pub(super) name: String,
     /// CSS colour.
     pub(super) colour: &'static str,
+    /// Whether it is dashed.
+    pub(super) is_dashed: bool,
     /// Points, in the order of their x.
     pub(super) points: Vec<(f64, f64)>,
 }
@@ -37,6 +39,8 @@ pub(super) struct Chart<'a> {
     pub(super) has_dots: bool,
     /// Names of places on the x axis, in place of figures.
     pub(super) x_names: Vec<(f64, String)>,
+    /// Heights that are marked from side to side, and what stands there.
+    pub(super) marks: Vec<(f64, &'static str)>,
     /// The lines.
     pub(super) lines: Vec<Line>,
 }
@@ -104,6 +108,7 @@ impl Chart<'_> {
         );
         text(&mut out, (LEFT, 14.0), "start", "t", self.title);
         self.draw_axes(&mut out, &x, &y);
+        self.draw_marks(&mut out, &y);
         for line in &self.lines {
             self.draw(&mut out, &x, &y, line);
         }
@@ -115,7 +120,8 @@ impl Chart<'_> {
         let points = || self.lines.iter().flat_map(|line| &line.points);
         let highest = |figures: &mut dyn Iterator<Item = f64>| figures.fold(0.0, f64::max);
         let x_high = highest(&mut points().map(|p| p.0)).max(1e-9);
-        let y_high = highest(&mut points().map(|p| p.1)).max(1e-9);
+        let marks = self.marks.iter().map(|mark| mark.0);
+        let y_high = highest(&mut points().map(|p| p.1).chain(marks)).max(1e-9);
         let lowest = points()
             .map(|p| p.1)
             .filter(|y| *y > 0.0)
@@ -176,6 +182,17 @@ impl Chart<'_> {
         );
     }
 
+    fn draw_marks(&self, out: &mut String, y: &Axis) {
+        for (height, name) in &self.marks {
+            let (at, right) = (y.place(*height), WIDTH - RIGHT);
+            let _ = write!(
+                out,
+                "<line class=\"m\" x1=\"{LEFT}\" x2=\"{right}\" y1=\"{at:.1}\" y2=\"{at:.1}\"/>"
+            );
+            text(out, (right - 2.0, at - 3.0), "end", "a", name);
+        }
+    }
+
     fn draw(&self, out: &mut String, x: &Axis, y: &Axis, line: &Line) {
         let place = |(at, value): &(f64, f64)| (x.place(*at), y.place(*value));
         let places: Vec<(f64, f64)> = line.points.iter().map(place).collect();
@@ -184,9 +201,14 @@ impl Chart<'_> {
             .map(|(x, y)| format!("{x:.1},{y:.1}"))
             .collect();
         let (colour, name) = (line.colour, escape(&line.name));
+        let style = if line.is_dashed {
+            "stroke-width=\"1\" stroke-dasharray=\"3 2\""
+        } else {
+            "stroke-width=\"1.6\""
+        };
         let _ = write!(
             out,
-            "<polyline fill=\"none\" stroke=\"{colour}\" stroke-width=\"1.6\" points=\"{}\">\
+            "<polyline fill=\"none\" stroke=\"{colour}\" {style} points=\"{}\">\
              <title>{name}</title></polyline>",
             path.join(" ")
         );
@@ -249,9 +271,11 @@ mod tests {
             is_log,
             has_dots: true,
             x_names: Vec::new(),
+            marks: Vec::new(),
             lines: vec![Line {
                 name: "one".to_owned(),
                 colour: "red",
+                is_dashed: false,
                 points,
             }],
         }
@@ -272,6 +296,21 @@ mod tests {
                 assert_eq!(svg.matches("<circle").count(), points.len());
             }
         }
+    }
+
+    #[test]
+    fn marks_are_within_the_picture() {
+        let marked = Chart {
+            marks: vec![(250e3, "250 ms")],
+            ..chart(vec![(0.0, 10.0), (1.0, 20.0)], true)
+        };
+        let (_, y) = marked.axes();
+        assert!(y.high >= 250e3, "{}", y.high);
+        let at = y.place(250e3);
+        assert!(at > TOP && at < y.place(20.0), "{at}");
+        let svg = marked.svg();
+        assert_eq!(svg.matches("class=\"m\"").count(), 1);
+        assert!(svg.contains(">250 ms</text>"));
     }
 
     #[test]

@@ -13,7 +13,7 @@ const fn column(head: &'static str, cell: fn(&Row) -> String) -> Column {
     Column { head, cell }
 }
 
-const KV: [Column; 15] = [
+const KV: [Column; 16] = [
     column("phase", |row| row.phase.clone()),
     column("side", |row| row.side.clone()),
     column("ops/s", rate),
@@ -28,6 +28,7 @@ const KV: [Column; 15] = [
     column("p99.9", |row| latency(row, |l| l.p999_us)),
     column("max", |row| latency(row, |l| l.max_us)),
     column("settle", |row| format!("{:.1}s", row.settle_s)),
+    column("memory", |row| mib(Some(row.peak_rss_bytes))),
     column("more", more),
 ];
 
@@ -99,7 +100,8 @@ pub(super) const fn legend(suite: Suite) -> &'static str {
         Suite::Kv => {
             "ours: our rate over this side's. write x, read x: bytes to and from storage per user \
              byte, background work included. space x: space in use per live byte. settle: \
-             background work after the phase. *: cut short."
+             background work after the phase. memory: most that the side's process had resident in the \
+             workload. *: cut short."
         }
         Suite::Fs => {
             "of ext4: this side's rate over that of ext4. of floor: a mount's rate over that of the \
