@@ -10,11 +10,14 @@ use crate::fs;
 use crate::kv;
 use crate::process;
 use crate::report::Phase;
+use crate::shares::Cut;
 use anyhow::{Context as _, Result, bail, ensure};
-use rustix::process::{Signal, getpid, kill_process, set_parent_process_death_signal};
+use rustix::process::{Pid, Signal, getpid, kill_process, set_parent_process_death_signal};
 use serde::{Deserialize, Serialize};
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::Duration;
 
 /// What a child says.
 #[derive(Debug, Serialize, Deserialize)]
@@ -38,6 +41,9 @@ pub(crate) struct Outcome {
     /// Told to the next step of the workload.
     #[serde(default)]
     pub(crate) carry: u64,
+    /// It ended before all was done.
+    #[serde(default)]
+    pub(crate) is_cut: bool,
 }
 
 /// A step of either suite.
@@ -93,8 +99,11 @@ fn run_step(spec: &Spec) -> Result<(Outcome, bool)> {
     let workload = workloads.iter().find(|w| w.name == spec.workload);
     let workload = workload.with_context(|| format!("no workload `{}`", spec.workload))?;
     let mut context = Context::new(spec, &tell);
-    (workload.run)(&mut context, spec.step)?;
-    let is_killed = (workload.is_killed)(spec.step);
+    let is_cut = match (workload.run)(&mut context, spec.step) {
+        Err(error) if error.is::<Cut>() => true,
+        done => done.map(|()| false)?,
+    };
+    let is_killed = is_cut || (workload.is_killed)(spec.step);
     let phases = if is_killed {
         context.leave()
     } else {
@@ -105,13 +114,18 @@ fn run_step(spec: &Spec) -> Result<(Outcome, bool)> {
         phases,
         peak_rss_bytes,
         carry: 0,
+        is_cut,
     };
     Ok((outcome, is_killed))
 }
 
-/// The parent's end: does a step and waits for it. `progress` is told phase, operations done and
-/// operations to do.
-pub(crate) fn spawn(task: &Task, progress: &mut dyn FnMut(&str, u64, u64)) -> Result<Outcome> {
+/// The parent's end: does a step and waits for it, but not longer than `most`. `progress` is told
+/// phase, operations done and operations to do.
+pub(crate) fn spawn(
+    task: &Task,
+    most: Option<Duration>,
+    progress: &mut dyn FnMut(&str, u64, u64),
+) -> Result<Outcome> {
     let exe = std::env::current_exe().context("cannot find this program")?;
     let mut child = Command::new(exe)
         .arg("child")
@@ -122,14 +136,43 @@ pub(crate) fn spawn(task: &Task, progress: &mut dyn FnMut(&str, u64, u64)) -> Re
     let stdin = child.stdin.take().expect("stdin is piped");
     let stdout = child.stdout.take().expect("stdout is piped");
     let told = serde_json::to_writer(stdin, task);
-    let heard = told
-        .map_err(Into::into)
-        .and_then(|()| listen(stdout, progress));
+    let (heard, is_late) = within(most, &child, || {
+        told.map_err(Into::into)
+            .and_then(|()| listen(stdout, progress))
+    });
     let status = child.wait()?;
-    match heard? {
-        Some(outcome) => Ok(outcome),
-        None => bail!("ended without a result: {status}"),
+    match heard {
+        // What it measured died with it.
+        Ok(None) | Err(_) if is_late => Ok(Outcome {
+            phases: Vec::new(),
+            peak_rss_bytes: 0,
+            carry: 0,
+            is_cut: true,
+        }),
+        Ok(None) => bail!("ended without a result: {status}"),
+        Ok(Some(outcome)) => Ok(outcome),
+        Err(error) => Err(error),
     }
+}
+
+/// Listens to a child, which is killed if that takes longer than `most`; whether it was.
+fn within<T>(most: Option<Duration>, child: &Child, listen: impl FnOnce() -> T) -> (T, bool) {
+    let Some(most) = most else {
+        return (listen(), false);
+    };
+    let pid = Pid::from_child(child);
+    let (done, wait) = mpsc::channel::<()>();
+    std::thread::scope(|scope| {
+        // Nobody has waited for the child before this ends, so its number is no other's.
+        let watch = scope.spawn(move || {
+            let is_late = wait.recv_timeout(most) == Err(RecvTimeoutError::Timeout);
+            is_late && kill_process(pid, Signal::KILL).is_ok()
+        });
+        let heard = listen();
+        drop(done);
+        let is_late = watch.join().expect("a watch does not panic");
+        (heard, is_late)
+    })
 }
 
 fn listen(
@@ -153,4 +196,33 @@ fn listen(
         }
     }
     Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read as _;
+
+    #[test]
+    fn a_child_that_takes_too_long_is_killed() {
+        let sleep = |most| {
+            let mut run = Command::new("sleep");
+            let mut child = run.arg("600").stdout(Stdio::piped()).spawn().unwrap();
+            let mut out = child.stdout.take().unwrap();
+            let mut text = String::new();
+            let (read, is_late) = within(most, &child, || out.read_to_string(&mut text));
+            assert!(read.is_ok());
+            child.wait().unwrap();
+            is_late
+        };
+        assert!(sleep(Some(Duration::from_millis(50))));
+    }
+
+    #[test]
+    fn a_child_that_ends_in_time_is_not() {
+        let mut child = Command::new("true").spawn().unwrap();
+        let (heard, is_late) = within(Some(Duration::from_secs(600)), &child, || 7);
+        assert_eq!((heard, is_late), (7, false));
+        assert!(child.wait().unwrap().success());
+    }
 }

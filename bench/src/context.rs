@@ -3,6 +3,7 @@
 use crate::measure::{Limits, Recorder};
 use crate::process::{self, Meter};
 use crate::report::{Phase, Scale};
+use crate::shares::{Cut, Ends};
 use crate::side::{self, OpenOptions, Side};
 use crate::values::Values;
 use anyhow::{Context as _, Result, ensure};
@@ -37,6 +38,8 @@ pub(crate) struct Spec {
     pub(crate) seed: u64,
     /// Control group to enter first.
     pub(crate) cgroup: Option<PathBuf>,
+    /// When it is to end, if that is limited.
+    pub(crate) ends: Option<Ends>,
 }
 
 /// What a phase does to the store.
@@ -74,7 +77,7 @@ pub(crate) struct Context<'a> {
     phases: Vec<Phase>,
     live_bytes: u64,
     open_time: Duration,
-    cap: Option<Duration>,
+    is_whole: bool,
     meter: Meter,
 }
 
@@ -91,7 +94,7 @@ impl<'a> Context<'a> {
             phases: Vec::new(),
             live_bytes: 0,
             open_time: Duration::ZERO,
-            cap: spec.scale.cap_s.map(Duration::from_secs_f64),
+            is_whole: false,
             meter: match &spec.disk_counters {
                 Some(stat) => Meter::Disk(stat.clone(), spec.dir.clone()),
                 None => Meter::Process,
@@ -175,9 +178,27 @@ impl<'a> Context<'a> {
         self.live_bytes = bytes;
     }
 
-    /// Phases take the time that they need from now on.
+    /// Phases take the time that they need from now on, as what follows needs all that they do. If
+    /// the step must end before, the rest of it is left out.
     pub(crate) const fn without_cap(&mut self) {
-        self.cap = None;
+        self.is_whole = true;
+    }
+
+    /// How long the next phase may take.
+    fn cap(&self) -> Option<Duration> {
+        let cap = self.scale().cap_s.map(Duration::from_secs_f64);
+        let cap = cap.filter(|_| !self.is_whole);
+        let ends = self.spec.ends.as_ref();
+        let left = ends.map(|ends| ends.left(self.clock.monotonic(), self.is_whole));
+        cap.into_iter().chain(left).min()
+    }
+
+    /// # Errors
+    /// The time of the step is over.
+    fn check_time(&self) -> Result<()> {
+        let now = self.clock.monotonic();
+        let is_over = self.spec.ends.is_some_and(|ends| ends.is_over(now));
+        if is_over { Err(Cut.into()) } else { Ok(()) }
     }
 
     /// Adds a figure to all phases so far.
@@ -193,6 +214,10 @@ impl<'a> Context<'a> {
     }
 
     /// Runs and measures one phase of `total` operations.
+    ///
+    /// # Errors
+    /// [`Cut`]: the time of the step was over before the phase began, or before all was done that
+    /// later ones need. What was measured is kept.
     pub(crate) fn phase<T>(
         &mut self,
         name: &str,
@@ -200,11 +225,12 @@ impl<'a> Context<'a> {
         total: u64,
         body: impl FnOnce(&Bench<'_>, &mut Recorder<'_>) -> Result<T>,
     ) -> Result<T> {
+        self.check_time()?;
         let side = self.side();
         let progress = |done: u64| (self.progress)(name, done, total);
         progress(0);
         let limits = Limits {
-            cap: self.cap,
+            cap: self.cap(),
             progress: &progress,
         };
         let bench = Bench {
@@ -219,6 +245,7 @@ impl<'a> Context<'a> {
             side.sync()?;
         }
         let seconds = recorder.elapsed().as_secs_f64();
+        let is_over = recorder.is_over();
         let (settle_s, is_settled) = self.settle(work)?;
         let traffic = self.meter.read()?.since(traffic);
         let space_bytes = match work {
@@ -231,7 +258,7 @@ impl<'a> Context<'a> {
             user_bytes: recorder.user_bytes(),
             seconds,
             settle_s,
-            is_cut: recorder.is_over() || !is_settled,
+            is_cut: is_over || !is_settled,
             device_write_bytes: traffic.write_bytes,
             device_read_bytes: traffic.read_bytes,
             space_bytes,
@@ -241,6 +268,9 @@ impl<'a> Context<'a> {
             counters: grown(&counters, side.counters()),
             values: BTreeMap::from([("open_s".to_owned(), self.open_time.as_secs_f64())]),
         });
+        if self.is_whole && is_over {
+            return Err(Cut.into());
+        }
         Ok(done)
     }
 
@@ -248,7 +278,10 @@ impl<'a> Context<'a> {
         if work != Work::Load || self.scale().settle_s == 0.0 {
             return Ok((0.0, true));
         }
-        let most = Duration::from_secs_f64(self.scale().settle_s);
+        let asked = Duration::from_secs_f64(self.scale().settle_s);
+        let ends = self.spec.ends.as_ref();
+        let left = ends.map(|ends| ends.left(self.clock.monotonic(), self.is_whole));
+        let most = asked.min(left.unwrap_or(asked));
         let (busy, is_settled) = process::settle(&self.clock, most)?;
         Ok((busy.as_secs_f64(), is_settled))
     }

@@ -9,13 +9,20 @@ use crate::kv::{self, Workload};
 use crate::place::{Folder, Place};
 use crate::report::{Run, Scale, Skipped, Suite};
 use crate::runs::{Runs, in_turn, skip, stop_flag, write};
+use crate::shares::{self, Ends, Shares};
 use crate::side;
 use anyhow::{Context as _, Result, ensure};
 use std::fs;
 use std::time::Duration;
 
-/// With `--quick`, nothing is begun after this.
-const QUICK: Duration = Duration::from_secs(240);
+/// With `--quick`, everything has ended by then.
+const QUICK: Duration = Duration::from_secs(270);
+/// A step that is still there so long after its end is killed.
+const GRACE: Duration = Duration::from_secs(8);
+/// With `--quick`, everything is run on these sides before it is on others.
+const FIRST: [&str; 3] = [side::OURS, side::OURS_RAW, "rocksdb"];
+/// Most that a workload of several steps weighs, when time is shared out.
+const WEIGHT_MAX: u32 = 4;
 /// Seed of the first repetition; each has its own.
 const SEED: u64 = 0x5717_c4f5;
 
@@ -43,6 +50,7 @@ pub(crate) fn run(args: &KvArgs) -> Result<bool> {
         scale: &scale,
         folder: &folder,
         disk: disk.as_ref(),
+        is_quick: args.quick,
         runs: Runs::new(stop, args.quick.then_some(QUICK), skipped),
     };
     driver.run_all(&workloads, &sides);
@@ -88,33 +96,51 @@ struct Driver<'a> {
     scale: &'a Scale,
     folder: &'a Folder,
     disk: Option<&'a Disk>,
+    is_quick: bool,
     runs: Runs,
 }
 
 impl Driver<'_> {
     fn run_all(&mut self, workloads: &[Workload], sides: &[String]) {
-        for workload in workloads {
-            for repeat in 0..self.scale.repeat {
-                for side in in_turn(sides, repeat) {
-                    self.run_one(workload, side, repeat);
+        for pass in passes(sides, self.is_quick) {
+            let pairs = workloads
+                .iter()
+                .flat_map(|w| pass.iter().map(move |side| (w, side)));
+            let weights = pairs
+                .filter(|(workload, side)| is_for(workload, side))
+                .map(|(workload, _)| weight(workload, self.scale));
+            let weights = weights.sum::<u32>() * self.scale.repeat;
+            let mut shares = self.is_quick.then(|| Shares::new(QUICK, weights));
+            for workload in workloads {
+                for repeat in 0..self.scale.repeat {
+                    for side in in_turn(&pass, repeat) {
+                        if is_for(workload, side) {
+                            self.run_one(workload, side, repeat, shares.as_mut());
+                        }
+                    }
                 }
             }
         }
     }
 
-    fn run_one(&mut self, workload: &Workload, side: &str, repeat: u32) {
-        let is_ours = [side::OURS, side::OURS_RAW].contains(&side);
-        let is_beyond = side == side::RAW_APPEND && !workload.is_append;
-        if (workload.is_ours_only && !is_ours) || is_beyond {
-            return;
-        }
+    fn run_one(
+        &mut self,
+        workload: &Workload,
+        side: &str,
+        repeat: u32,
+        shares: Option<&mut Shares>,
+    ) {
         if let Some(why) = self.runs.why_over() {
             return self.runs.skip(&format!("{} on {side}", workload.name), why);
         }
         let (scale, folder, disk) = (self.scale, self.folder, self.disk);
+        let begun = self.runs.now();
+        let ends = shares.map(|shares| shares.next(begun, weight(workload, scale)));
+        let mut is_cut = false;
         self.runs.run((workload.name, side, repeat), |runs, run| {
             let mut place = None;
-            for step in 0..(workload.steps)(scale) {
+            let steps = (workload.steps)(scale);
+            for step in 0..steps {
                 let is_fresh = (workload.is_fresh)(step);
                 if is_fresh {
                     // The old place goes before the new one comes: they have one path.
@@ -122,19 +148,50 @@ impl Driver<'_> {
                     place = Some(folder.place(side, disk)?);
                 }
                 let place = place.as_ref().expect("the first step is fresh");
-                run_step(runs, run, (scale, disk), (step, is_fresh, place))?;
+                let since = runs.now().saturating_sub(begun);
+                let ends = ends.map(|ends| shares::of_step(ends, since, steps - step));
+                is_cut = run_step(runs, run, (scale, disk, ends), (step, is_fresh, place))?;
+                if is_cut {
+                    break;
+                }
             }
             Ok(())
         });
+        if is_cut {
+            let what = format!("the rest of {} on {side}", workload.name);
+            self.runs.skip(&what, shares::WHY);
+        }
     }
 }
 
+/// What is run one after the other: all sides by turns; with little time first some, then the others.
+fn passes(sides: &[String], is_quick: bool) -> Vec<Vec<String>> {
+    let is_first = |side: &&String| !is_quick || FIRST.contains(&side.as_str());
+    let (first, others): (Vec<&String>, Vec<&String>) = sides.iter().partition(is_first);
+    let passes = [first, others].into_iter();
+    let passes = passes.map(|pass| pass.into_iter().cloned().collect::<Vec<String>>());
+    passes.filter(|pass| !pass.is_empty()).collect()
+}
+
+/// Whether a side can do what a workload asks for.
+fn is_for(workload: &Workload, side: &str) -> bool {
+    let is_ours = [side::OURS, side::OURS_RAW].contains(&side);
+    let is_beyond = side == side::RAW_APPEND && !workload.is_append;
+    (is_ours || !workload.is_ours_only) && !is_beyond
+}
+
+/// What a workload weighs when time is shared out.
+fn weight(workload: &Workload, scale: &Scale) -> u32 {
+    (workload.steps)(scale).clamp(1, WEIGHT_MAX)
+}
+
+/// Whether the step was cut short, so that those after it cannot be done.
 fn run_step(
     runs: &Runs,
     run: &mut Run,
-    (scale, disk): (&Scale, Option<&Disk>),
+    (scale, disk, ends): (&Scale, Option<&Disk>, Option<Ends>),
     (step, is_fresh, place): (u32, bool, &Place),
-) -> Result<()> {
+) -> Result<bool> {
     let limit = scale.memory_bytes;
     let group = scale.cgroup.then(|| Cgroup::new(limit)).transpose()?;
     let spec = Spec {
@@ -147,6 +204,49 @@ fn run_step(
         scale: scale.clone(),
         seed: SEED + u64::from(run.repeat),
         cgroup: group.as_ref().map(|group| group.path().to_owned()),
+        ends,
     };
-    runs.step(run, &Task::Kv(spec)).map(drop)
+    let most = ends.map(|ends| ends.hard + GRACE);
+    let outcome = runs.step(run, &Task::Kv(spec), most)?;
+    Ok(outcome.is_cut)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn with_little_time_ours_and_rocksdb_come_first() {
+        let names = |names: &[&str]| names.iter().map(|n| (*n).to_owned()).collect::<Vec<_>>();
+        let sides = names(&["stitch", "lmdb", "rocksdb"]);
+        assert_eq!(passes(&sides, false), vec![sides.clone()]);
+        let quick = passes(&sides, true);
+        assert_eq!(quick, [names(&["stitch", "rocksdb"]), names(&["lmdb"])]);
+        assert_eq!(passes(&names(&["lmdb"]), true).len(), 1);
+    }
+
+    #[test]
+    fn what_has_not_begun_in_time_is_skipped() {
+        let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        let folder = Folder::new(folder.path()).unwrap();
+        let over = Some(Duration::ZERO);
+        let mut driver = Driver {
+            scale: &Scale::tiny(),
+            folder: &folder,
+            disk: None,
+            is_quick: true,
+            runs: Runs::new(std::sync::Arc::default(), over, Vec::new()),
+        };
+        let workloads = kv::choose(&["sweep".to_owned(), "ycsb".to_owned()]).unwrap();
+        let sides = ["stitch".to_owned(), "rocksdb".to_owned()];
+        driver.run_all(&workloads, &sides);
+        let report = driver.runs.report(Suite::Kv, Scale::tiny(), folder.path());
+        assert!(report.runs.is_empty());
+        let what: Vec<&str> = report.skipped.iter().map(|s| s.what.as_str()).collect();
+        assert_eq!(
+            what,
+            ["ycsb on stitch", "ycsb on rocksdb", "sweep on stitch"]
+        );
+        assert!(report.skipped.iter().all(|s| s.why == shares::WHY));
+    }
 }

@@ -110,6 +110,7 @@ pub(crate) fn run_step(spec: &Spec, progress: &stage::Progress<'_>) -> Result<Ou
         phases,
         peak_rss_bytes: process::peak_rss_bytes(),
         carry,
+        is_cut: false,
     })
 }
 

@@ -17,6 +17,7 @@ mod place;
 mod process;
 mod report;
 mod runs;
+mod shares;
 mod side;
 mod values;
 

@@ -1,8 +1,9 @@
 //! The runs of a suite: repeated, sides alternating, until all are done or somebody stops them; and the
 //! report of them.
 
-use crate::child::{self, Task};
+use crate::child::{self, Outcome, Task};
 use crate::report::{self, FORMAT, Machine, Report, Run, Scale, Skipped, Suite};
+use crate::shares;
 use anyhow::{Context as _, Result};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::fs;
@@ -56,7 +57,12 @@ impl Runs {
         }
         let is_late = |deadline| self.clock.monotonic() > deadline;
         let is_over = self.deadline.is_some_and(is_late);
-        is_over.then_some("the time of --quick is over")
+        is_over.then_some(shares::WHY)
+    }
+
+    /// Time since the first run began.
+    pub(crate) fn now(&self) -> Duration {
+        self.clock.monotonic()
     }
 
     /// Something is left out.
@@ -64,7 +70,8 @@ impl Runs {
         skip(&mut self.skipped, what, why);
     }
 
-    /// One repetition of a workload on a side. What was measured before a failure is kept.
+    /// One repetition of a workload on a side. What was measured before a failure is kept; if nothing
+    /// was, as the time was over, it is as if it had not begun.
     pub(crate) fn run(
         &mut self,
         (workload, side, repeat): (&str, &str, u32),
@@ -84,20 +91,28 @@ impl Runs {
             self.bar.suspend(|| eprintln!("{what}: {error:#}"));
             run.error = Some(format!("{error:#}"));
         }
-        self.done.push(run);
+        if !run.phases.is_empty() || run.error.is_some() {
+            self.done.push(run);
+        }
     }
 
-    /// Does a step of a run in a process of its own. Answers what it hands to the next one.
-    pub(crate) fn step(&self, run: &mut Run, task: &Task) -> Result<u64> {
+    /// Does a step of a run in a process of its own, which is killed after `most`. Answers what came of
+    /// it, but for its phases, which the run has.
+    pub(crate) fn step(
+        &self,
+        run: &mut Run,
+        task: &Task,
+        most: Option<Duration>,
+    ) -> Result<Outcome> {
         let name = format!("{} on {}", run.workload, run.side);
-        let outcome = child::spawn(task, &mut |phase, done, total| {
+        let mut outcome = child::spawn(task, most, &mut |phase, done, total| {
             self.bar.set_length(total.max(1));
             self.bar.set_position(done);
             self.bar.set_message(format!("{name}: {phase}"));
         })?;
-        run.phases.extend(outcome.phases);
+        run.phases.append(&mut outcome.phases);
         run.peak_rss_bytes = run.peak_rss_bytes.max(outcome.peak_rss_bytes);
-        Ok(outcome.carry)
+        Ok(outcome)
     }
 
     /// The report of all of them; `folder` is where the sides were.

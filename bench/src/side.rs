@@ -81,6 +81,16 @@ pub(crate) trait Side: Send + Sync {
     /// Space in use, in bytes.
     fn space_bytes(&self) -> Result<u64>;
 
+    /// What share of the space for user data is in use, from 0 to 1.
+    fn fullness(&self) -> Result<f64> {
+        bail!("this side has no space of its own")
+    }
+
+    /// Does the background work that there is.
+    fn settle(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// What the engine counted since it was opened.
     fn counters(&self) -> BTreeMap<String, u64> {
         BTreeMap::new()

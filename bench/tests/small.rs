@@ -117,8 +117,16 @@ fn check_figures(report: &Value) {
     }
     let runs = report["runs"].as_array().unwrap();
     let full = runs.iter().find(|run| run["workload"] == "full").unwrap();
-    let share = full["phases"][0]["values"]["utilisation"].as_f64().unwrap();
+    let phases = full["phases"].as_array().unwrap();
+    let figure = |phase: &str, figure: &str| {
+        let found = phases.iter().find(|p| p["name"] == phase);
+        found.unwrap()["values"][figure].as_f64().unwrap()
+    };
+    let share = figure("fill", "utilisation");
     assert!((0.3..1.0).contains(&share), "{share}");
+    let share = figure("fill-90", "full");
+    assert!((0.9..0.91).contains(&share), "{share}");
+    assert!(figure("overwrite-90", "refused").abs() < 0.5);
 }
 
 /// The stored JSON is read back strictly, and the page needs nothing from elsewhere.

@@ -203,9 +203,9 @@ impl Setting<'_> {
                 cgroup: group_path.clone(),
                 carry,
             };
-            let done = runs.step(run, &Task::Fs(spec));
+            let done = runs.step(run, &Task::Fs(spec), None);
             run.daemon_peak_bytes = run.daemon_peak_bytes.max(ground.daemon_peak_bytes());
-            carry = done?;
+            carry = done?.carry;
         }
         Ok(())
     }

@@ -59,6 +59,9 @@ fn run(context: &mut Context<'_>, step: u32) -> Result<()> {
         count,
         |bench, record| {
             for number in 0..count {
+                if record.is_over() {
+                    break;
+                }
                 let key = mix(number).to_be_bytes();
                 let writes = [Write::Put(&key, bench.values.value(number, VALUE_BYTES))];
                 record.time(Op::Put, (1, ROW_BYTES), || bench.side.write(&writes, false))?;

@@ -68,10 +68,11 @@ fn run(context: &mut Context<'_>, _step: u32) -> Result<()> {
             if seen % TALLY == 0 {
                 record.tally(TALLY, TALLY * ROW_BYTES);
             }
-            true
+            !record.is_over()
         })?;
         record.tally(seen % TALLY, seen % TALLY * ROW_BYTES);
-        ensure!(seen == left, "the scan saw {seen} rows of {left}");
+        let is_whole = seen == left || record.is_over();
+        ensure!(is_whole, "the scan saw {seen} rows of {left}");
         Ok(())
     })
 }
@@ -79,6 +80,9 @@ fn run(context: &mut Context<'_>, _step: u32) -> Result<()> {
 /// Puts or deletes these rows one by one, in order.
 fn each(bench: &Bench<'_>, record: &mut Recorder<'_>, ids: Range<u64>, op: Op) -> Result<()> {
     for id in ids {
+        if record.is_over() {
+            break;
+        }
         let key = decimal_key(id);
         let write = match op {
             Op::Put => Write::Put(&key, bench.values.value(id, VALUE_BYTES)),

@@ -181,6 +181,17 @@ impl Side for Stitch {
         Ok(self.engine.volume().zones().usage().live)
     }
 
+    #[expect(clippy::cast_precision_loss, reason = "a share")]
+    fn fullness(&self) -> Result<f64> {
+        let space = self.engine.space();
+        let used = space.total_bytes - space.free_bytes;
+        Ok(used as f64 / space.total_bytes as f64)
+    }
+
+    fn settle(&self) -> Result<()> {
+        Ok(self.engine.settle()?)
+    }
+
     fn counters(&self) -> BTreeMap<String, u64> {
         let counters = self.engine.counters();
         let named = counters.iter();
