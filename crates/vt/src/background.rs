@@ -29,6 +29,8 @@ const DELETES_AFTER: Duration = Duration::from_secs(15);
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// Most zones that the device is told of at one look.
 const DISCARD_ZONES: usize = 64;
+/// Most tables whose index is looked through at one look.
+const LOOKS: usize = 4;
 /// How long a thread waits that has nothing to do by the clock.
 const IDLE_LOOK: Duration = Duration::from_secs(3600);
 
@@ -203,6 +205,12 @@ impl CompactionDuty {
             self.in_order_since = clock.monotonic();
         }
         if pressure == Pressure::Idle && !has_worked {
+            // Not urgent, and it ends soon.
+            for _ in 0..LOOKS {
+                if !store.look_for_superseded() {
+                    break;
+                }
+            }
             // As above.
             drop(self.defrag.look(store));
         }

@@ -337,7 +337,7 @@ impl Store {
         self.forget_avoided();
         self.level0.set_quiet(true);
         let pressure = self.pressure(true);
-        while self.compact_one(pressure)? {}
+        while self.compact_one(pressure)? || self.look_for_superseded() {}
         Ok(())
     }
 

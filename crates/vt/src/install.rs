@@ -121,6 +121,7 @@ impl Store {
             removed.contains(&t.meta().id) || edit.dropped_trees.contains(&t.meta().tree)
         };
         for (_, table) in before.tables().filter(|(_, t)| is_gone(t)) {
+            self.superseded.forget(table.meta().id);
             let dead = subtract(&table.meta().runs, &new.runs);
             let left: u64 = dead.iter().map(|run| run.len_bytes).sum();
             let successors = if left == table.owned_bytes() {

@@ -40,6 +40,7 @@ mod runs;
 mod snapshots;
 mod space;
 mod store;
+mod superseded;
 mod table;
 #[cfg(test)]
 mod testing;

@@ -9,6 +9,8 @@ use crate::store::Store;
 use crate::table::{NewTable, TableWriter};
 use crate::version::extents;
 use std::collections::VecDeque;
+use std::sync::Arc;
+use stitch_base::Seqno;
 use stitch_filter::Precision;
 use stitch_format::vt_index::IndexEntry;
 use stitch_format::vt_manifest::{Run, TableMeta};
@@ -38,6 +40,8 @@ pub(crate) struct OutputRules {
     pub(crate) precision: Precision,
     /// Weight at which a table ends and the next begins.
     pub(crate) table_bytes: u64,
+    /// Snapshots that are held, in ascending order.
+    pub(crate) snapshots: Arc<[Seqno]>,
     /// Keys, in order, that no table has keys on both sides of.
     pub(crate) cuts: Vec<Vec<u8>>,
     /// Runs that belong to the inputs, sorted: not given back with outputs that stitched them.
@@ -147,7 +151,9 @@ impl<'a> Outputs<'a> {
                 stream: self.rules.stream,
                 precision: self.rules.precision,
             };
-            TableWriter::new(&self.store.volume, table).reusing(self.store.cache.buffers())
+            TableWriter::new(&self.store.volume, table)
+                .reusing(self.store.cache.buffers())
+                .under(Arc::clone(&self.rules.snapshots))
         })
     }
 
@@ -185,8 +191,12 @@ impl<'a> Outputs<'a> {
             later.extend(after);
         }
         self.range_deletes = later;
-        if let Some(writer) = self.writer.take() {
-            self.done.extend(writer.finish()?);
+        if let Some(mut writer) = self.writer.take() {
+            let superseded = writer.take_superseded();
+            if let Some(table) = writer.finish()? {
+                self.store.superseded.note(table.id, superseded);
+                self.done.push(table);
+            }
         }
         Ok(())
     }
@@ -201,6 +211,7 @@ impl Drop for Outputs<'_> {
 /// Gives back the space of tables that were not installed.
 pub(crate) fn discard(store: &Store, tables: &[TableMeta], input_runs: &[Run]) {
     for table in tables {
+        store.superseded.forget(table.id);
         let own = subtract(&table.runs, input_runs);
         store.volume.zones().free(&extents(&own));
     }
@@ -232,8 +243,6 @@ fn split(delete: RangeDelete, at: Option<&[u8]>) -> (Option<RangeDelete>, Option
 mod tests {
     use super::*;
     use crate::{VtEngine, VtOptions};
-    use std::sync::Arc;
-    use stitch_base::Seqno;
     use stitch_device::{Device, MemDevice};
     use stitch_format::superblock::{COPIES, COPY_BYTES, Superblock, VERSION};
     use stitch_volume::{FormatOptions, OpenOptions};

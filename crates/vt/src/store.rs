@@ -6,7 +6,8 @@
 //! 2. `write_out`: one write-out at a time.
 //! 3. `installer`: one version edit at a time.
 //! 4. `committer`: one commit at a time.
-//! 5. the view's own lock; those of a buffer, the snapshots and the volume are leaves.
+//! 5. the view's own lock; those of a buffer, the snapshots, the superseded versions and the volume
+//!    are leaves.
 //!
 //! No lock above 3 is needed by commits, and none at all by reads.
 
@@ -22,6 +23,7 @@ use crate::options::{Sizes, VtOptions};
 use crate::pace::Pace;
 use crate::read::FoldedValues;
 use crate::snapshots::Snapshots;
+use crate::superseded::SupersededVersions;
 use crate::table::ValueReader;
 use crate::version::{TableHandle, Version};
 use crate::view::{View, Views};
@@ -43,6 +45,7 @@ pub(crate) struct Store {
     pub(crate) opened_zones_bytes: u64,
     pub(crate) counters: VtCounters,
     pub(crate) snapshots: Arc<Snapshots>,
+    pub(crate) superseded: SupersededVersions,
     pub(crate) folded: FoldedValues,
     pub(crate) gaps: Gaps,
     pub(crate) views: Views,
@@ -183,6 +186,7 @@ impl Store {
             options,
             counters: VtCounters::default(),
             snapshots: Arc::new(Snapshots::default()),
+            superseded: SupersededVersions::of_unknown(version.tables().map(|(_, t)| t.meta().id)),
             folded: FoldedValues::default(),
             gaps: Gaps::default(),
             visible: AtomicU64::new(version.last_seqno.0),

@@ -182,6 +182,7 @@ impl Store {
             stream: STREAM,
             precision: self.precision(0),
             table_bytes: u64::MAX,
+            snapshots: snapshots.into(),
             cuts: Vec::new(),
             input_runs: buffer.direct.extents(),
         };

@@ -4,7 +4,7 @@ use super::*;
 use crate::cache::ReadCounters;
 use crate::testing::{MIB, Small};
 use stitch_base::random::Rng;
-use stitch_kv::{Batch, Engine};
+use stitch_kv::{Batch, Engine, Snapshot};
 
 /// What the threads do in a minute.
 fn a_minute(store: &Small) {
@@ -111,6 +111,43 @@ fn what_was_overwritten_comes_back_but_for_the_upper_levels() {
             "{first} bytes before, {after} after"
         );
         store.check();
+    }
+}
+
+/// A store all of whose rows are overwritten, while a snapshot sees the old ones or not.
+fn overwritten(is_seen: bool) -> (Small, Option<Snapshot>) {
+    let mut store = Small::new(64 * MIB);
+    store.put(0, 12_288, 1000);
+    a_minute(&store);
+    let snapshot = is_seen.then(|| store.engine.snapshot());
+    store.put(0, 12_288, 1000);
+    store.put(0, 12_288, 1000);
+    a_minute(&store);
+    store.check();
+    (store, snapshot)
+}
+
+#[test]
+fn what_only_a_dropped_snapshot_saw_comes_back() {
+    let unseen = overwritten(false).0.live_bytes();
+    for is_opened_again in [false, true] {
+        let (mut store, snapshot) = overwritten(true);
+        let held = store.live_bytes();
+        assert!(held > unseen / 2 * 3, "{unseen} and what is seen: {held}");
+        drop(snapshot);
+        if is_opened_again {
+            store.reopen();
+        }
+        a_minute(&store);
+        let after = store.live_bytes();
+        assert!(
+            after < unseen / 20 * 21,
+            "{held} bytes before, {after} after"
+        );
+        store.check();
+        let before = store.counter("vt.compactions");
+        a_minute(&store);
+        assert_eq!(store.counter("vt.compactions"), before, "once is enough");
     }
 }
 

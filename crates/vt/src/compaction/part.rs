@@ -41,6 +41,7 @@ impl Store {
             stream: stream(plan.to_level),
             precision: self.precision(plan.to_level),
             table_bytes: u64::MAX,
+            snapshots: self.snapshots.held().into(),
             cuts,
             input_runs: input_runs(plan),
         };

@@ -6,9 +6,10 @@
 //!    ([`super::obstacles`]).
 //! 2. *Shape*: the level that is most over its target, of any tree. Level 0 counts tables, deeper
 //!    levels count bytes, each level having `fanout` times the target of the one above.
-//! 3. When the store is idle: tables rich in deletes, then tables of value blocks, so that what they hide
-//!    gives its space back.
-//! 4. When space is low: any table with deletes, then anything that overlaps what is below it.
+//! 3. When the store is idle: tables rich in deletes, then those rich in versions that only dropped
+//!    snapshots saw, then tables of value blocks, so that what they hide gives its space back.
+//! 4. When space is low: any table with deletes or such versions, then anything that overlaps what is
+//!    below it.
 //!
 //! All sizes are weights: value blocks, which are carried over and not copied, count for a quarter.
 //!
@@ -27,9 +28,10 @@ use crate::version::{LEVELS, Level, TableHandle, TreeVersion, Version};
 use level0::{pick_held, plan_level0};
 use route::Route;
 use sink::{pick_part, pick_sinking};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
-use stitch_base::{Seqno, TreeId};
+use stitch_base::{Seqno, TableId, TreeId};
 use stitch_format::vt_manifest::{Run, TableMeta};
 
 /// What may be rewritten below a table of value blocks, in multiples of its weight, to give back what it
@@ -64,6 +66,15 @@ pub(crate) enum Pressure {
     Space,
     /// The same, and a commit waits for it.
     Room,
+}
+
+/// What was seen when.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Moments<'a> {
+    /// Held open, in ascending order.
+    pub(crate) snapshots: &'a [Seqno],
+    /// How many versions tables hold that only dropped snapshots saw, where they hold any.
+    pub(crate) released: &'a BTreeMap<TableId, u64>,
 }
 
 /// What a compaction does.
@@ -149,11 +160,11 @@ impl fmt::Display for Plan {
     }
 }
 
-/// Picks what to do next. `snapshots` are held open, in ascending order.
+/// Picks what to do next.
 pub(crate) fn pick(
     version: &Version,
     options: &PickOptions,
-    snapshots: &[Seqno],
+    moments: &Moments<'_>,
     pressure: Pressure,
     obstacles: &Obstacles,
 ) -> Option<Plan> {
@@ -163,10 +174,12 @@ pub(crate) fn pick(
         .or_else(|| pick_shape(version, options, obstacles));
     let plan = plan.or_else(|| match pressure {
         Pressure::Shape => None,
-        Pressure::Idle => pick_deletes(version, options, snapshots, Pressure::Idle, obstacles)
+        Pressure::Idle => pick_deletes(version, options, moments, Pressure::Idle, obstacles)
+            .or_else(|| pick_superseded(version, moments, Pressure::Idle, obstacles))
             .or_else(|| pick_values(version, options, obstacles)),
         Pressure::Space | Pressure::Room => {
-            pick_deletes(version, options, snapshots, pressure, obstacles)
+            pick_deletes(version, options, moments, pressure, obstacles)
+                .or_else(|| pick_superseded(version, moments, pressure, obstacles))
                 .or_else(|| pick_overlap(version, options, obstacles))
         }
     });
@@ -322,20 +335,48 @@ fn move_down(
     (!upper.is_empty()).then(|| route.plan(PlanKind::Move, upper, Vec::new()))
 }
 
+/// True if so many of a table's entries make it worth a compaction.
+const fn are_many(count: u64, meta: &TableMeta, pressure: Pressure) -> bool {
+    let is_asked_for = matches!(pressure, Pressure::Space | Pressure::Room);
+    count > 0 && (is_asked_for || count.saturating_mul(8) >= meta.entry_count)
+}
+
+/// The table with the most versions that only dropped snapshots saw. It is written anew where it is,
+/// and holds none afterwards.
+fn pick_superseded(
+    version: &Version,
+    moments: &Moments<'_>,
+    pressure: Pressure,
+    obstacles: &Obstacles,
+) -> Option<Plan> {
+    if moments.released.is_empty() {
+        return None;
+    }
+    let count = |t: &TableHandle| moments.released.get(&t.meta().id).copied().unwrap_or(0);
+    let (level, table) = version
+        .tables()
+        .filter(|(_, t)| are_many(count(t), t.meta(), pressure) && !obstacles.stops(t))
+        .max_by_key(|(_, t)| (count(t), t.meta().id))?;
+    let route = Route {
+        tree: version.trees.get(&table.meta().tree)?,
+        reason: "superseded",
+        from_level: level,
+        to_level: level,
+        obstacles,
+    };
+    Some(route.plan(PlanKind::Compact, vec![Arc::clone(table)], Vec::new()))
+}
+
 /// A table whose deletes can vanish or go one level down.
 fn pick_deletes(
     version: &Version,
     options: &PickOptions,
-    snapshots: &[Seqno],
+    moments: &Moments<'_>,
     pressure: Pressure,
     obstacles: &Obstacles,
 ) -> Option<Plan> {
     let is_rich = |meta: &TableMeta| {
-        let many = match pressure {
-            Pressure::Space | Pressure::Room => meta.delete_count > 0,
-            _ => meta.delete_count > 0 && meta.delete_count * 8 >= meta.entry_count,
-        };
-        many || meta.range_delete_count > 0
+        are_many(meta.delete_count, meta, pressure) || meta.range_delete_count > 0
     };
     for tree in version.trees.values() {
         let in_level0 = tree.levels[0].tables.iter().any(|t| is_rich(t.meta()));
@@ -345,7 +386,10 @@ fn pick_deletes(
         for n in 1..LEVELS {
             let may_go = |t: &TableHandle| {
                 let below = has_below(tree, n, t.meta());
-                let is_seen = snapshots.first().is_some_and(|s| *s < t.meta().max_seqno);
+                let is_seen = moments
+                    .snapshots
+                    .first()
+                    .is_some_and(|s| *s < t.meta().max_seqno);
                 is_rich(t.meta()) && (below || !is_seen)
             };
             let Some(table) = cheapest(tree, n, obstacles, may_go) else {

@@ -4,7 +4,7 @@ use super::distill::{DistillRules, distill};
 use super::holds::Holds;
 use super::inputs::Inputs;
 use super::obstacles::Obstacles;
-use super::picker::{Plan, PlanKind, Pressure, end_of, is_in, pick, pick_evacuation};
+use super::picker::{Moments, Plan, PlanKind, Pressure, end_of, is_in, pick, pick_evacuation};
 use super::probe::Unreadable;
 use super::sinks::{Bytes, Sinks};
 use super::stitch::{BlockInfo, Piece, Planner, Step, StitchRules, are_hidden};
@@ -18,8 +18,10 @@ use crate::output::{OutputRules, Outputs, discard};
 use crate::range_delete::RangeDeletes;
 use crate::runs::coalesce;
 use crate::store::Store;
+use crate::superseded::{Holders, has_released};
 use crate::table::{Carry, Table};
 use crate::version::{TableHandle, TreeVersion, Version};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use stitch_base::Seqno;
 use stitch_base::{ErrorKind, TableId};
@@ -52,10 +54,14 @@ impl Store {
         let snapshots = self.snapshots.held();
         let options = self.pick_options(&version, pressure);
         obstacles.evacuated.renew(self.counters.write_outs.get());
-        let plan = pick(&version, &options, &snapshots, pressure, &obstacles)
+        let moments = Moments {
+            snapshots: &snapshots,
+            released: &self.superseded.released(&snapshots),
+        };
+        let plan = pick(&version, &options, &moments, pressure, &obstacles)
             .or_else(|| self.pick_evacuation(&version, pressure, &obstacles));
         let Some(plan) = plan else {
-            return Ok(false);
+            return Ok(pressure >= Pressure::Space && self.look_for_superseded());
         };
         obstacles.evacuated.note(&plan.evacuate);
         if plan.from_level == 0 {
@@ -300,6 +306,8 @@ struct Job<'a> {
     holds: Holds,
     /// Unreadable tables that range deletes hide from everyone.
     dropped: Vec<TableId>,
+    /// Dropped snapshots that the inputs still hold versions for.
+    released: BTreeSet<Holders>,
     /// The inputs that are read, newest data first.
     tables: Vec<Arc<Table>>,
 }
@@ -331,7 +339,9 @@ impl<'a> Job<'a> {
             }
             tables.push(Arc::clone(store.table(handle)));
         }
+        let ids = plan.inputs().map(|t| t.meta().id);
         Ok(Self {
+            released: store.superseded.released_of(ids, snapshots),
             store,
             tree,
             plan,
@@ -414,6 +424,7 @@ impl<'a> Job<'a> {
                 stream: stream(level),
                 precision: self.store.precision(level),
                 table_bytes,
+                snapshots: self.snapshots.into(),
                 cuts: self.holds.points().to_vec(),
                 input_runs: input_runs(self.plan),
             };
@@ -504,7 +515,9 @@ impl<'a> Job<'a> {
     /// A block of the inputs.
     fn block_info<'b>(&self, entry: &'b IndexEntry) -> BlockInfo<'b> {
         BlockInfo {
-            is_cut: self.holds.cuts(&entry.first, &entry.last) || self.is_evacuated(entry),
+            is_cut: self.holds.cuts(&entry.first, &entry.last)
+                || self.is_evacuated(entry)
+                || has_released(entry, &self.released),
             ..BlockInfo::of(entry)
         }
     }

@@ -49,7 +49,7 @@ pub(crate) struct BlockInfo<'a> {
     pub(crate) has_deletes: bool,
     /// True if it holds several versions of a key.
     pub(crate) has_versions: bool,
-    /// True if only a part of it takes part.
+    /// True if only a part of it takes part, or it is to be written anew for another reason.
     pub(crate) is_cut: bool,
 }
 

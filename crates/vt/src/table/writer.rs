@@ -21,6 +21,7 @@ use super::writer::facts::BlockFacts;
 use crate::VtError;
 use crate::entry::{EntryRef, Op, RangeDelete};
 use crate::page_buffers::PageBuffers;
+use crate::superseded::Superseded;
 use places::Places;
 use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
@@ -32,12 +33,15 @@ use stitch_format::vt_manifest::{TableMeta, weight};
 use stitch_format::vt_range_delete::{self, StoredRangeDelete};
 use stitch_format::vt_root::{Leaf, RootIndex, TableRoot};
 use stitch_kv::TreeOptions;
-use stitch_volume::{BlockKind, Extent, Stream, Volume};
+use stitch_volume::{BlockKind, Stream, Volume};
 use values::Values;
 
 mod facts;
 mod places;
 mod values;
+mod written;
+
+pub(crate) use written::WrittenBlocks;
 
 /// Blocks wait until there are so many bytes of them.
 const BUFFER_BYTES: usize = 1 << 20;
@@ -93,46 +97,9 @@ pub(crate) struct TableWriter {
     data_bytes: u64,
     /// Of these, bytes of value blocks.
     value_bytes: u64,
+    superseded: Superseded,
     values: Values,
     places: Places,
-}
-
-/// Data blocks that were written for themselves. Dropped, they give their space back.
-#[derive(Debug)]
-pub(crate) struct WrittenBlocks {
-    index: Vec<IndexEntry>,
-    places: Places,
-}
-
-impl WrittenBlocks {
-    /// None yet.
-    pub(crate) fn new(volume: &Arc<Volume>) -> Self {
-        Self {
-            index: Vec::new(),
-            places: Places::new(Arc::clone(volume), Stream(0)),
-        }
-    }
-
-    /// Adds a block, and the space that it is in.
-    pub(crate) fn add(&mut self, entry: IndexEntry, extent: Extent) {
-        self.places.own(extent);
-        self.index.push(entry);
-    }
-
-    /// What an index block holds of them.
-    pub(crate) fn index_payload(&self) -> Vec<u8> {
-        let mut builder = IndexBuilder::new();
-        for entry in &self.index {
-            builder.add(entry);
-        }
-        builder.finish()
-    }
-
-    /// Their index entries; their space is the caller's from now on.
-    pub(crate) fn keep(mut self) -> Vec<IndexEntry> {
-        self.places.take_runs().expect("blocks of their own");
-        self.index
-    }
 }
 
 impl TableWriter {
@@ -155,6 +122,7 @@ impl TableWriter {
             range_deletes: Vec::new(),
             data_bytes: 0,
             value_bytes: 0,
+            superseded: Superseded::default(),
             values: Values::default(),
             places: Places::new(Arc::clone(volume), table.stream),
             volume: Arc::clone(volume),
@@ -167,6 +135,18 @@ impl TableWriter {
         debug_assert!(self.is_empty(), "nothing was added yet");
         self.values = Values::new(buffers.clone());
         self
+    }
+
+    /// The same, while these snapshots are held.
+    pub(crate) fn under(mut self, snapshots: Arc<[Seqno]>) -> Self {
+        debug_assert!(self.is_empty(), "nothing was added yet");
+        self.superseded = Superseded::new(snapshots);
+        self
+    }
+
+    /// What was added beside newer versions of the same key. Asked for once, at the end.
+    pub(crate) fn take_superseded(&mut self) -> Superseded {
+        std::mem::take(&mut self.superseded)
     }
 
     fn is_empty(&self) -> bool {
@@ -185,6 +165,9 @@ impl TableWriter {
     /// are damaged. [`VtError::Volume`].
     pub(crate) fn add(&mut self, entry: &EntryRef<'_>) -> Result<(), VtError> {
         let is_version = self.is_version(entry.key, entry.seqno)?;
+        if is_version {
+            self.superseded.add(entry.seqno, self.last_seqno);
+        }
         if let Op::Put(value) = entry.op
             && self.table.options.has_value_block(value.len())
         {
@@ -270,6 +253,7 @@ impl TableWriter {
                 return Err(self.out_of_order("block"));
             }
             self.check_live(entry)?;
+            self.superseded.add_block(entry);
             self.data_bytes += u64::from(entry.block.len_bytes);
             if entry.is_value {
                 self.value_bytes += u64::from(entry.block.len_bytes);

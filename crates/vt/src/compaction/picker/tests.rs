@@ -2,7 +2,7 @@ use super::*;
 use crate::testing::{run_script, text_version};
 use stitch_base::TableId;
 
-/// `pick <shape|idle|space> [snap N]... [max N] [avoid N]... [bad N]... [part N]...` as the last line of a version.
+/// `pick <shape|idle|space> [snap N]... [old TABLE VERSIONS]... [max N] [avoid N]... [bad N]... [part N]...` as the last line of a version.
 fn run(input: &str) -> String {
     let (version, command) = input.rsplit_once('\n').expect("a version and a command");
     let version = text_version(version);
@@ -17,11 +17,16 @@ fn run(input: &str) -> String {
     let mut input_bytes_max = 2500;
     let mut snapshots = Vec::new();
     let mut obstacles = Obstacles::new();
+    let mut released = BTreeMap::new();
     while let Some(word) = words.next() {
         let number: u64 = words.next().expect("a number").parse().expect("a number");
         match word {
             "max" => input_bytes_max = number,
             "snap" => snapshots.push(Seqno(number)),
+            "old" => {
+                let count = words.next().expect("a number").parse();
+                released.insert(TableId(number), count.expect("a number"));
+            }
             "avoid" => drop(obstacles.avoided.insert(TableId(number))),
             "bad" => drop(obstacles.unreadable.insert(TableId(number))),
             "part" => drop(obstacles.to_part.insert(TableId(number))),
@@ -36,7 +41,11 @@ fn run(input: &str) -> String {
         table_bytes: 200,
         input_bytes_max,
     };
-    pick(&version, &options, &snapshots, pressure, &obstacles)
+    let moments = Moments {
+        snapshots: &snapshots,
+        released: &released,
+    };
+    pick(&version, &options, &moments, pressure, &obstacles)
         .map_or_else(|| "nothing".to_owned(), |plan| plan.to_string())
 }
 

@@ -123,6 +123,9 @@ impl TableWriter {
     pub(crate) fn carry(&mut self, entry: &IndexEntry) -> Result<(), VtError> {
         debug_assert!(entry.is_value, "a value block");
         let is_version = self.is_version(&entry.last, entry.max_seqno)?;
+        if is_version {
+            self.superseded.add(entry.max_seqno, self.last_seqno);
+        }
         self.cut()?;
         self.check_live(entry)?;
         self.places.refer(&entry.block);

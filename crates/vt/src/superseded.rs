@@ -1,0 +1,242 @@
+//! Versions that a table holds beside newer ones of the same key, because snapshots see them. Once
+//! those snapshots are dropped, the table is worth rewriting, though nothing in it is deleted and
+//! nothing overlaps it.
+//!
+//! What is counted is in memory only. Snapshots do not outlive the store, so of a table from before it
+//! was opened one question is left, how many such versions it holds, and its index answers that.
+//!
+//! - A version is counted with the snapshots that see it and not the next newer one. Only those can
+//!   hold it: a snapshot that is taken later sees the newer one too.
+//! - So a table that was just written holds none that could go, and nobody rewrites it in vain.
+
+use crate::VtError;
+use crate::store::Store;
+use crate::version::TableHandle;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use stitch_base::sync::Mutex;
+use stitch_base::{Seqno, TableId};
+use stitch_filter::QuotientFilterRef;
+use stitch_format::vt_index::IndexEntry;
+
+/// Most different sets of holders that are told apart in one table.
+const HOLDERS_MAX: usize = 32;
+
+/// Snapshots that follow each other: from the first to the last, both included.
+pub(crate) type Holders = (Seqno, Seqno);
+
+/// The superseded versions of one table.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Superseded {
+    /// The snapshots that were held when the table was begun, in ascending order.
+    snapshots: Arc<[Seqno]>,
+    /// How many there are, by the snapshots that hold them.
+    held: BTreeMap<Holders, u64>,
+    /// How many were held by none already.
+    unheld: u64,
+}
+
+/// Those of all tables.
+#[derive(Debug, Default)]
+pub(crate) struct SupersededVersions {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Of tables that hold some.
+    known: BTreeMap<TableId, Superseded>,
+    /// Tables from before the store was opened that nobody has looked at.
+    unknown: BTreeSet<TableId>,
+}
+
+/// True if one of `snapshots` is among these.
+fn is_any_of(snapshots: &[Seqno], (first, last): Holders) -> bool {
+    let next = snapshots.partition_point(|s| *s < first);
+    snapshots.get(next).is_some_and(|s| *s <= last)
+}
+
+impl Superseded {
+    /// None yet, of a table that is written while these snapshots are held.
+    pub(crate) fn new(snapshots: Arc<[Seqno]>) -> Self {
+        debug_assert!(snapshots.is_sorted(), "snapshots are in order");
+        Self {
+            snapshots,
+            ..Self::default()
+        }
+    }
+
+    /// The snapshots that see `older` and not `newer`.
+    fn holders(&self, older: Seqno, newer: Seqno) -> Option<Holders> {
+        let first = self.snapshots.partition_point(|s| *s < older);
+        let end = self.snapshots.partition_point(|s| *s < newer);
+        let among = self.snapshots.get(first..end)?;
+        Some((*among.first()?, *among.last()?))
+    }
+
+    /// Notes a version that is written, and the next newer one. Where no snapshot comes between them,
+    /// it is there for another reason: an upsert stands on it.
+    pub(crate) fn add(&mut self, older: Seqno, newer: Seqno) {
+        debug_assert!(older < newer, "versions come newest first");
+        if let Some(holders) = self.holders(older, newer) {
+            self.hold(holders, 1);
+        }
+    }
+
+    /// Notes a block that is taken over as it is.
+    pub(crate) fn add_block(&mut self, block: &IndexEntry) {
+        if !block.has_versions {
+            return;
+        }
+        let keys = match block.is_value {
+            // It may be the newest version. The others are counted.
+            true => 0,
+            false => QuotientFilterRef::of_checked(&block.filter).key_count() as u64,
+        };
+        let versions = u64::from(block.entry_count).saturating_sub(keys);
+        match self.holders(block.min_seqno, block.max_seqno) {
+            Some(holders) => self.hold(holders, versions),
+            None => self.unheld += versions,
+        }
+    }
+
+    fn hold(&mut self, holders: Holders, versions: u64) {
+        if versions == 0 {
+            return;
+        }
+        if self.held.len() < HOLDERS_MAX || self.held.contains_key(&holders) {
+            *self.held.entry(holders).or_default() += versions;
+            return;
+        }
+        // Too many: they are taken together with their neighbours, and wait for these snapshots too.
+        let next = self.held.range(holders..).next().map(|(near, _)| *near);
+        let near = next.or_else(|| self.held.keys().next_back().copied());
+        let near = near.expect("there are many");
+        let sum = self.held.remove(&near).unwrap_or_default() + versions;
+        let both = (near.0.min(holders.0), near.1.max(holders.1));
+        *self.held.entry(both).or_default() += sum;
+    }
+
+    fn is_empty(&self) -> bool {
+        self.held.is_empty() && self.unheld == 0
+    }
+
+    /// Holders that are all gone: none of `snapshots` is among them.
+    fn released(&self, snapshots: &[Seqno]) -> impl Iterator<Item = (Holders, u64)> {
+        let held = self
+            .held
+            .iter()
+            .map(|(holders, versions)| (*holders, *versions));
+        held.filter(|(holders, _)| !is_any_of(snapshots, *holders))
+    }
+
+    /// How many nobody needs any more.
+    fn released_count(&self, snapshots: &[Seqno]) -> u64 {
+        let released = self.released(snapshots).map(|(_, versions)| versions);
+        self.unheld + released.sum::<u64>()
+    }
+}
+
+impl SupersededVersions {
+    /// Of a store with these tables, of which nothing is known.
+    pub(crate) fn of_unknown(tables: impl Iterator<Item = TableId>) -> Self {
+        let unknown = tables.collect();
+        let known = BTreeMap::new();
+        Self {
+            state: Mutex::new(State { known, unknown }),
+        }
+    }
+
+    /// Notes those of a table.
+    pub(crate) fn note(&self, table: TableId, superseded: Superseded) {
+        if !superseded.is_empty() {
+            self.state.lock().known.insert(table, superseded);
+        }
+    }
+
+    /// A table is gone.
+    pub(crate) fn forget(&self, table: TableId) {
+        let mut state = self.state.lock();
+        state.known.remove(&table);
+        state.unknown.remove(&table);
+    }
+
+    /// How many of each table nobody needs any more, where there are any. `snapshots` are held.
+    pub(crate) fn released(&self, snapshots: &[Seqno]) -> BTreeMap<TableId, u64> {
+        let state = self.state.lock();
+        let counts = state.known.iter();
+        let counts =
+            counts.map(|(table, superseded)| (*table, superseded.released_count(snapshots)));
+        counts.filter(|(_, count)| *count > 0).collect()
+    }
+
+    /// The holders that are gone, of any of these tables.
+    pub(crate) fn released_of(
+        &self,
+        tables: impl Iterator<Item = TableId>,
+        snapshots: &[Seqno],
+    ) -> BTreeSet<Holders> {
+        let state = self.state.lock();
+        let known = tables.filter_map(|table| state.known.get(&table));
+        let released = known.flat_map(|superseded| superseded.released(snapshots));
+        released.map(|(holders, _)| holders).collect()
+    }
+
+    fn take_unknown(&self) -> Option<TableId> {
+        self.state.lock().unknown.pop_first()
+    }
+}
+
+/// True if a block has versions that only snapshots of these held, as far as can be told from outside.
+pub(crate) fn has_released(block: &IndexEntry, released: &BTreeSet<Holders>) -> bool {
+    let is_within = |holders: &Holders| block.min_seqno <= holders.0 && holders.1 < block.max_seqno;
+    block.has_versions && released.iter().any(is_within)
+}
+
+impl Store {
+    /// Looks at a table that nobody has looked at since the store was opened. Answers false if there is
+    /// none left.
+    pub(crate) fn look_for_superseded(&self) -> bool {
+        let Some(id) = self.superseded.take_unknown() else {
+            return false;
+        };
+        let version = self.version();
+        let found = version.tables().find(|(_, t)| t.meta().id == id);
+        let Some((_, handle)) = found else {
+            return true;
+        };
+        match self.superseded_of(handle) {
+            Ok(superseded) => self.superseded.note(id, superseded),
+            // Whoever reads there is told.
+            Err(error) => tracing::debug!(%error, "a look for old versions ends"),
+        }
+        // It may have gone meanwhile.
+        if !self.version().tables().any(|(_, t)| t.meta().id == id) {
+            self.superseded.forget(id);
+        }
+        true
+    }
+
+    /// Counts by the index alone.
+    fn superseded_of(&self, handle: &TableHandle) -> Result<Superseded, VtError> {
+        // No snapshot of now is older than anything in it.
+        let mut superseded = Superseded::default();
+        if handle.meta().min_seqno == handle.meta().max_seqno {
+            return Ok(superseded);
+        }
+        let mut index = self.table(handle).index_cursor()?;
+        let mut before: Option<IndexEntry> = None;
+        while let Some(block) = index.next()? {
+            let is_first = before.as_ref().is_none_or(|b| b.last != block.first);
+            // The newest version of a value is the first of its blocks.
+            if !(block.is_value && is_first) {
+                superseded.add_block(&block);
+            }
+            before = Some(block);
+        }
+        Ok(superseded)
+    }
+}
+
+#[cfg(test)]
+mod tests;

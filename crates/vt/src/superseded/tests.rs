@@ -1,0 +1,148 @@
+use super::*;
+use crate::testing::{MIB, Small};
+use stitch_kv::Engine;
+
+fn seqnos(numbers: &[u64]) -> Arc<[Seqno]> {
+    numbers.iter().map(|n| Seqno(*n)).collect()
+}
+
+/// Versions that nobody needs while these snapshots are held.
+fn released(superseded: &Superseded, snapshots: &[u64]) -> u64 {
+    superseded.released_count(&seqnos(snapshots))
+}
+
+#[test]
+fn a_version_goes_with_the_last_snapshot_between_it_and_the_next() {
+    let mut superseded = Superseded::new(seqnos(&[10, 20, 30]));
+    superseded.add(Seqno(5), Seqno(15));
+    superseded.add(Seqno(10), Seqno(21));
+    superseded.add(Seqno(25), Seqno(35));
+    assert_eq!(released(&superseded, &[10, 20, 30]), 0);
+    assert_eq!(released(&superseded, &[10, 20, 40]), 1);
+    assert_eq!(released(&superseded, &[20, 30]), 1);
+    assert_eq!(released(&superseded, &[10, 30]), 0);
+    assert_eq!(released(&superseded, &[30]), 2);
+    assert_eq!(released(&superseded, &[]), 3);
+}
+
+#[test]
+fn a_version_that_no_snapshot_holds_is_there_for_another_reason() {
+    let mut superseded = Superseded::new(seqnos(&[10]));
+    superseded.add(Seqno(11), Seqno(12));
+    superseded.add(Seqno(8), Seqno(10));
+    assert!(superseded.is_empty());
+}
+
+#[test]
+fn many_sets_of_holders_are_taken_together_and_none_is_lost() {
+    let all: Vec<u64> = (1..=100).map(|n| 10 * n).collect();
+    let mut superseded = Superseded::new(seqnos(&all));
+    for n in 1..=100 {
+        superseded.add(Seqno(10 * n - 1), Seqno(10 * n + 1));
+    }
+    assert_eq!(superseded.held.len(), HOLDERS_MAX);
+    assert_eq!(released(&superseded, &all), 0);
+    assert_eq!(released(&superseded, &[]), 100);
+}
+
+#[test]
+fn a_block_is_counted_by_its_entries_and_its_keys() {
+    let mut filter = Vec::new();
+    let mut hashes: Vec<u64> = (1..=6).map(|n| n << 60).collect();
+    stitch_filter::QuotientFilter::build(
+        &mut hashes,
+        stitch_filter::Precision::Normal,
+        &mut filter,
+    );
+    let block = IndexEntry {
+        entry_count: 10,
+        has_versions: true,
+        min_seqno: Seqno(5),
+        max_seqno: Seqno(25),
+        filter,
+        ..IndexEntry::default()
+    };
+    let mut superseded = Superseded::new(seqnos(&[10, 20, 30]));
+    superseded.add_block(&block);
+    assert_eq!(released(&superseded, &[20, 30]), 0);
+    assert_eq!(released(&superseded, &[30]), 4);
+    let plain = IndexEntry {
+        has_versions: false,
+        ..block.clone()
+    };
+    superseded.add_block(&plain);
+    assert_eq!(released(&superseded, &[]), 4);
+    let gone = |first, last| BTreeSet::from([(Seqno(first), Seqno(last))]);
+    assert!(has_released(&block, &gone(10, 20)));
+    assert!(!has_released(&block, &gone(10, 25)));
+    assert!(!has_released(&plain, &gone(10, 20)));
+    let mut after = Superseded::default();
+    after.add_block(&block);
+    assert_eq!(released(&after, &[]), 4);
+}
+
+/// Live bytes of a store with these rows written again and again, after settling.
+fn settled(store: &Small) -> u64 {
+    store.engine.settle().unwrap();
+    store.check();
+    store.live_bytes()
+}
+
+#[test]
+fn a_snapshot_keeps_what_it_alone_can_see() {
+    let mut store = Small::new(64 * MIB);
+    let rows = 4096;
+    store.put(0, rows, 1000);
+    let once = settled(&store);
+    let old = store.engine.snapshot();
+    store.put(0, rows, 1000);
+    let short = store.engine.snapshot();
+    store.put(0, rows, 1000);
+    let thrice = settled(&store);
+    assert!(
+        thrice > once / 10 * 29,
+        "{once} for one, {thrice} for three"
+    );
+    drop(short);
+    let twice = settled(&store);
+    assert!(twice < once / 10 * 21, "{once} for one, {twice} for two");
+    let first = store
+        .engine
+        .get(store.tree, &0u64.to_be_bytes(), Some(&old))
+        .unwrap();
+    assert!(first.is_some_and(|value| value != store.rows[&0]));
+    let compactions = store.counter("vt.compactions");
+    // One that holds nothing is no reason to look again.
+    drop(store.engine.snapshot());
+    assert_eq!(settled(&store), twice);
+    assert_eq!(store.counter("vt.compactions"), compactions);
+    drop(old);
+    let after = settled(&store);
+    assert!(after < once / 10 * 11, "{once} for one, {after}");
+}
+
+#[test]
+fn a_full_store_gets_back_what_a_dropped_snapshot_held() {
+    for is_opened_again in [false, true] {
+        let mut store = Small::new(32 * MIB);
+        let rows = 8000;
+        store.put(0, rows, 1900);
+        store.engine.settle().unwrap();
+        let snapshot = store.engine.snapshot();
+        // Until there is hardly room for more.
+        let mut end = 0;
+        while store.engine.space().free_bytes > MIB {
+            store.put(end, 50, 1900);
+            end += 50;
+        }
+        assert!(1000 < end && end < rows, "{end} rows were written again");
+        store.engine.settle().unwrap();
+        drop(snapshot);
+        if is_opened_again {
+            store.reopen();
+        }
+        // Nobody settles, and these rows overlap nothing.
+        store.put(rows, 4500, 1900);
+        store.check();
+    }
+}

@@ -1,0 +1,44 @@
+//! Data blocks without the index that makes a table of them.
+
+use super::places::Places;
+use std::sync::Arc;
+use stitch_format::vt_index::{IndexBuilder, IndexEntry};
+use stitch_volume::{Extent, Stream, Volume};
+
+/// Data blocks that were written for themselves. Dropped, they give their space back.
+#[derive(Debug)]
+pub(crate) struct WrittenBlocks {
+    pub(super) index: Vec<IndexEntry>,
+    pub(super) places: Places,
+}
+
+impl WrittenBlocks {
+    /// None yet.
+    pub(crate) fn new(volume: &Arc<Volume>) -> Self {
+        Self {
+            index: Vec::new(),
+            places: Places::new(Arc::clone(volume), Stream(0)),
+        }
+    }
+
+    /// Adds a block, and the space that it is in.
+    pub(crate) fn add(&mut self, entry: IndexEntry, extent: Extent) {
+        self.places.own(extent);
+        self.index.push(entry);
+    }
+
+    /// What an index block holds of them.
+    pub(crate) fn index_payload(&self) -> Vec<u8> {
+        let mut builder = IndexBuilder::new();
+        for entry in &self.index {
+            builder.add(entry);
+        }
+        builder.finish()
+    }
+
+    /// Their index entries; their space is the caller's from now on.
+    pub(crate) fn keep(mut self) -> Vec<IndexEntry> {
+        self.places.take_runs().expect("blocks of their own");
+        self.index
+    }
+}
