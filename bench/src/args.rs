@@ -84,6 +84,9 @@ pub(crate) struct KvArgs {
     /// How `stitch-raw` reads and writes its device.
     #[arg(long, value_enum, default_value = "auto")]
     pub(crate) io: Io,
+    /// Compactions that `stitch` may run at once: 1 or 2 [default: as the library's].
+    #[arg(long, hide = true, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=2))]
+    pub(crate) compactors: Option<u32>,
     /// Folder for `kv.json` and `kv.html`.
     #[arg(long, default_value = "target/bench", value_name = "DIR")]
     pub(crate) out: PathBuf,
@@ -114,6 +117,7 @@ impl KvArgs {
             repeat: repeats(self.repeat, self.quick),
             is_on_disks: self.is_on_disks,
             io: self.io,
+            compactors: self.compactors,
             cgroup: self.cgroup,
             fs: None,
         };
@@ -216,6 +220,7 @@ impl FsArgs {
             is_on_disks: true,
             cgroup: self.cgroup,
             io: Io::Auto,
+            compactors: None,
             fs: Some(FsScale {
                 files: self.files.unwrap_or_else(|| quick(20_000, 1_000_000)),
                 tree_files: self.tree_files.unwrap_or_else(|| quick(3_000, 47_000)),

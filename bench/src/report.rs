@@ -110,6 +110,9 @@ pub(crate) struct Scale {
     /// The way of `stitch-raw` to its device.
     #[serde(default)]
     pub(crate) io: Io,
+    /// Compactions that our side may run at once, where that was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) compactors: Option<u32>,
     /// Counts that only file systems have.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) fs: Option<FsScale>,
@@ -308,6 +311,7 @@ impl Scale {
             repeat: 1,
             is_on_disks: false,
             io: Io::Auto,
+            compactors: None,
             cgroup: false,
             fs: None,
         }

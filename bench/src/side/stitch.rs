@@ -34,9 +34,12 @@ impl Stitch {
         stitchfs::allocator::hold_little();
         let device = open_device(options, None)?;
         let opened = Volume::open(device, &stitch_volume::OpenOptions::default())?;
+        let default = VtOptions::default();
+        let asked = options.scale.compactors.map(|count| count as usize);
         let vt_options = VtOptions {
             memory_bytes: options.scale.budget_bytes(),
-            ..VtOptions::default()
+            compactors: asked.unwrap_or(default.compactors),
+            ..default
         };
         let engine = VtEngine::open(opened, vt_options)?;
         let found = engine.trees().into_iter().find(|tree| tree.name == TREE);

@@ -23,3 +23,9 @@ pub fn spawn<T: Send + 'static>(
     assert!(!name.is_empty(), "a thread has a name");
     Builder::new().name(name.to_owned()).spawn(body)
 }
+
+/// Processors that threads of this process may run on, as far as is known; at least 1.
+#[must_use]
+pub fn processors() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}

@@ -1,9 +1,10 @@
-//! Background work: one thread writes memtables out and syncs the log by the clock, one compacts, one
-//! looks at rows of deletes. Several threads, so that a long compaction never delays a write-out, and
+//! Background work: one thread writes memtables out and syncs the log by the clock, one compacts, one more
+//! helps it when it does not keep up, one looks at rows of deletes. Several threads, so that a long compaction never delays a write-out, and
 //! neither of them delays a look of a millisecond.
 //!
 //! The first two have a duty each: a state, and a look that does what is due. Tests call the looks
-//! themselves, by a clock of their own.
+//! themselves, by a clock of their own. The helper has no duty by the clock: it keeps the shape and nothing else,
+//! so that work that nobody waits for is never done by two at once.
 
 use crate::VtError;
 use crate::compaction::Pressure;
@@ -40,11 +41,14 @@ pub(crate) fn start(store: &Arc<Store>) -> Result<Vec<JoinHandle<()>>, VtError> 
         let store = Arc::clone(store);
         thread::spawn(name, move || body(&store)).map_err(|source| VtError::Thread { source })
     };
-    let started = [
+    let mut started = vec![
         spawn("stitch-write-out", write_out_loop),
         spawn("stitch-compact", compaction_loop),
         spawn("stitch-gaps", gap_loop),
     ];
+    if store.options.compactors > 1 {
+        started.push(spawn("stitch-help", help_loop));
+    }
     let mut threads = Vec::new();
     let mut failed = None;
     for thread in started {
@@ -89,6 +93,17 @@ fn compaction_loop(store: &Store) {
     let mut duty = CompactionDuty::new(store);
     while store.signals.wait(Worker::Compaction, LOOK_EVERY) && !store.is_failed() {
         duty.look(store);
+    }
+}
+
+fn help_loop(store: &Store) {
+    while store.signals.wait(Worker::Help, IDLE_LOOK) && !store.is_failed() {
+        // A failure is met by whoever compacts next, too.
+        while store.pace.is_behind() && matches!(store.help_compact(), Ok(true)) {
+            if store.signals.is_stopped() {
+                return;
+            }
+        }
     }
 }
 

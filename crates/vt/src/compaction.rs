@@ -8,6 +8,8 @@
 //! tables in place of whole-level tables, so that one compaction is bounded; filters belong to
 //! blocks (ADR 0003) and are stitched along.
 
+mod begin;
+mod claims;
 mod distill;
 mod holds;
 mod inputs;
@@ -20,10 +22,11 @@ mod run;
 mod sinks;
 mod stitch;
 mod survive;
+mod turns;
 
 pub(crate) use distill::{DistillRules, Kept, distill};
 pub(crate) use lazy::Level0Debt;
-pub(crate) use obstacles::Obstacles;
 pub(crate) use picker::{PickOptions, Pressure, debt, end_of, is_in};
 pub(crate) use stitch::{BlockInfo, Piece, Step, StitchRules, plan_steps};
 pub(crate) use survive::surviving;
+pub(crate) use turns::{TURNS_MAX, Turns};

@@ -45,6 +45,8 @@ counters! {
     write_outs = "vt.write_outs";
     /// Compactions run.
     compactions = "vt.compactions";
+    /// Compactions, of these and those that moved tables, that were begun while another ran.
+    compactions_beside = "vt.compactions_beside";
     /// Tables moved a level down as they were.
     moved_tables = "vt.moved_tables";
     /// Bytes of blocks that compactions dropped without reading them.

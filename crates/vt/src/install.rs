@@ -88,6 +88,7 @@ impl Store {
         self.pace.update(&view, &self.sizes_now());
         self.room.notify_all();
         self.signals.wake(Worker::Compaction);
+        self.call_help();
         Ok(version)
     }
 

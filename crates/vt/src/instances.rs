@@ -253,7 +253,7 @@ impl Store {
     fn remove(&self, gone: &Arc<Self>) -> Result<(), VtError> {
         assert!(!std::ptr::eq(self, Arc::as_ptr(gone)), "this one stays");
         // What others have under way in it comes to its end, and nothing begins any more.
-        let compaction = gone.compaction.lock();
+        let compaction = gone.turns.alone();
         let write_out = gone.write_out.lock();
         let installer = gone.installer.lock();
         let mut committer = gone.committer.lock();
@@ -363,7 +363,7 @@ impl Store {
     pub(crate) fn evacuate_any(&self, zones: &[Run], waits: bool) -> Result<bool, VtError> {
         for store in self.with_others() {
             let is_own = std::ptr::eq(&raw const *store, self);
-            if !waits && !is_own && store.compaction.try_lock().is_none() {
+            if !waits && !is_own && store.turns.is_busy() {
                 continue;
             }
             if self.told(&store, store.evacuate_one(zones))? {

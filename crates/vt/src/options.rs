@@ -1,9 +1,10 @@
 //! How a store is opened, and the sizes that follow from it.
 
-use crate::compaction::PickOptions;
+use crate::compaction::{PickOptions, TURNS_MAX};
 use std::sync::Arc;
 use std::time::Duration;
 use stitch_base::clock::{Clock, SystemClock};
+use stitch_base::thread;
 use stitch_kv::{TreeInfo, UpsertRegistry};
 
 /// Smallest memory budget, in bytes.
@@ -71,6 +72,10 @@ pub struct VtOptions {
     pub fanout: u64,
     /// Tables of level 0 that a tree may have while it is written to and seldom read; at least 4.
     pub level0_tables_max: usize,
+    /// Compactions that may run at once where they do not overlap: 1 or 2. By default 2, and 1 on a machine
+    /// with one processor. With threads, there is one more for the second; it helps only while one alone
+    /// does not keep up with what is written.
+    pub compactors: usize,
 }
 
 /// Tables of level 0 that start a compaction where reads meet them.
@@ -91,6 +96,7 @@ impl Default for VtOptions {
             level1_bytes: None,
             fanout: 8,
             level0_tables_max: 16,
+            compactors: thread::processors().min(TURNS_MAX),
         }
     }
 }

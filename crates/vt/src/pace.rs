@@ -13,7 +13,7 @@ use crate::compaction::debt;
 use crate::options::{SEALED_COUNT_MAX, Sizes};
 use crate::view::View;
 use std::time::Duration;
-use stitch_base::sync::atomic::{AtomicU64, Ordering};
+use stitch_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Longest sleep of one commit.
 pub(crate) const SLEEP_MAX: Duration = Duration::from_millis(40);
@@ -29,6 +29,8 @@ pub(crate) struct Pace {
     table_debt: AtomicU64,
     /// Sleep owed by small commits, in nanoseconds, so that they sleep seldom and not too short.
     owed_ns: AtomicU64,
+    /// More is due than one compaction at a time keeps up with.
+    is_behind: AtomicBool,
 }
 
 impl Pace {
@@ -50,6 +52,14 @@ impl Pace {
             32 * sizes.pick.level1_bytes,
         );
         self.table_debt.store(tables.max(levels), Ordering::Relaxed);
+        // Before writers are slowed: half of the way to where that begins.
+        let is_behind = level0 > trigger + lazy || bytes > 2 * sizes.pick.level1_bytes;
+        self.is_behind.store(is_behind, Ordering::Relaxed);
+    }
+
+    /// True if a second compaction should help.
+    pub(crate) fn is_behind(&self) -> bool {
+        self.is_behind.load(Ordering::Relaxed)
     }
 
     /// How long a commit of `bytes` must sleep first. `active_bytes` and `sealed_count` are of the

@@ -2,19 +2,19 @@
 //!
 //! Locks, in the order in which they may be taken:
 //! 0. `peers.evacuation`: one evacuation of many zones at a time, on one volume.
-//! 1. `compaction`: one compaction at a time.
+//! 1. A turn to compact (`turns`): one compaction at a time, or two that do not overlap.
 //! 2. `write_out`: one write-out at a time.
 //! 3. `installer`: one version edit at a time.
 //! 4. `committer`: one commit at a time.
-//! 5. the view's own lock; those of a buffer, the snapshots, the superseded versions and the volume
-//!    are leaves.
+//! 5. the view's own lock; those of a buffer, the snapshots, the superseded versions, the volume, and of `turns`
+//!    while nothing is waited for, are leaves.
 //!
 //! No lock above 3 is needed by commits, and none at all by reads.
 
 use crate::VtError;
 use crate::buffer::Buffer;
 use crate::cache::BlockCache;
-use crate::compaction::{Level0Debt, Obstacles};
+use crate::compaction::{Level0Debt, Turns};
 use crate::counters::VtCounters;
 use crate::direct::Streaks;
 use crate::gaps::{DeleteRuns, Gaps};
@@ -58,7 +58,7 @@ pub(crate) struct Store {
     pub(crate) room: Condvar,
     pub(crate) installer: Mutex<Installer>,
     pub(crate) write_out: Mutex<()>,
-    pub(crate) compaction: Mutex<Obstacles>,
+    pub(crate) turns: Turns,
     /// What reads pay for level 0.
     pub(crate) level0: Level0Debt,
     /// The stores on the same volume, this one among them.
@@ -97,6 +97,7 @@ pub(crate) struct Signals {
     state: Mutex<Wanted>,
     write_out: Condvar,
     compaction: Condvar,
+    help: Condvar,
     gaps: Condvar,
 }
 
@@ -104,6 +105,7 @@ pub(crate) struct Signals {
 struct Wanted {
     write_out: bool,
     compaction: bool,
+    help: bool,
     gaps: bool,
     stop: bool,
 }
@@ -113,6 +115,8 @@ struct Wanted {
 pub(crate) enum Worker {
     WriteOut,
     Compaction,
+    /// The second that compacts.
+    Help,
     Gaps,
 }
 
@@ -128,6 +132,10 @@ impl Signals {
                 state.compaction = true;
                 self.compaction.notify_one();
             }
+            Worker::Help => {
+                state.help = true;
+                self.help.notify_one();
+            }
             Worker::Gaps => {
                 state.gaps = true;
                 self.gaps.notify_one();
@@ -139,6 +147,7 @@ impl Signals {
         self.state.lock().stop = true;
         self.write_out.notify_all();
         self.compaction.notify_all();
+        self.help.notify_all();
         self.gaps.notify_all();
     }
 
@@ -152,6 +161,7 @@ impl Signals {
         let (wanted, condvar) = match worker {
             Worker::WriteOut => (state.write_out, &self.write_out),
             Worker::Compaction => (state.compaction, &self.compaction),
+            Worker::Help => (state.help, &self.help),
             Worker::Gaps => (state.gaps, &self.gaps),
         };
         if !wanted && !state.stop {
@@ -160,6 +170,7 @@ impl Signals {
         match worker {
             Worker::WriteOut => state.write_out = false,
             Worker::Compaction => state.compaction = false,
+            Worker::Help => state.help = false,
             Worker::Gaps => state.gaps = false,
         }
         !state.stop
@@ -183,6 +194,7 @@ impl Store {
             cache,
             sizes,
             opened_zones_bytes: volume.zones().total_bytes(),
+            turns: Turns::new(options.compactors),
             options,
             counters: VtCounters::default(),
             snapshots: Arc::new(Snapshots::default()),
@@ -200,7 +212,6 @@ impl Store {
             room: Condvar::new(),
             installer: Mutex::new(Installer { log_start }),
             write_out: Mutex::new(()),
-            compaction: Mutex::new(Obstacles::new()),
             level0: Level0Debt::default(),
             peers,
             pace: Pace::default(),
@@ -266,6 +277,13 @@ impl Store {
         let was_closed = self.is_closed.swap(true, Ordering::AcqRel);
         self.room.notify_all();
         !was_closed
+    }
+
+    /// Has a second compaction begin, if one alone does not keep up.
+    pub(crate) fn call_help(&self) {
+        if self.pace.is_behind() {
+            self.signals.wake(Worker::Help);
+        }
     }
 
     /// A table's reader.

@@ -47,6 +47,7 @@ impl Varied {
             table_bytes: Some(table),
             level1_bytes: Some(pick(rng, &[1, 4, 10]) * table),
             fanout: pick(rng, &[2, 4, 8, 16]),
+            compactors: pick(rng, &[1, 2]),
             stitch_by_key: rng.one_in(3).then(|| {
                 let salt = rng.next_u64();
                 StitchByKey::new(move |_, key| {

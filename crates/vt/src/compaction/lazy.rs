@@ -80,9 +80,19 @@ impl Level0Debt {
 }
 
 impl Store {
-    /// What to pick by, with no more input than there is space for its output.
-    pub(super) fn pick_options(&self, version: &Version, pressure: Pressure) -> PickOptions {
+    /// Bytes for the outputs of a compaction, but for those that others may still take.
+    pub(super) fn unclaimed_bytes(&self, claimed: u64) -> u64 {
         let free = self.volume.space().available_bytes(Class::Internal);
+        free.saturating_sub(claimed)
+    }
+
+    /// What to pick by, with no more input than there is space for its output.
+    pub(super) fn pick_options(
+        &self,
+        version: &Version,
+        pressure: Pressure,
+        free: u64,
+    ) -> PickOptions {
         let sizes = self.sizes_now();
         let pick = sizes.pick;
         let most = (free - free / 8).max(2 * pick.table_bytes);

@@ -1,4 +1,5 @@
-//! What compactions go around: tables that there was no space for, and what cannot be read.
+//! What compactions go around: tables that there was no space for, what cannot be read, and what others work
+//! on now ([`super::claims`]).
 //!
 //! A data block that cannot be read keeps its place between what is newer and what is older:
 //!
@@ -15,6 +16,7 @@
 //!
 //! Nothing of this is stored: a store that is opened again finds it out again.
 
+use super::claims::Claims;
 use super::picker::end_of;
 use crate::version::{TableHandle, TreeVersion, Version};
 use std::collections::BTreeSet;
@@ -37,6 +39,8 @@ pub(crate) struct Obstacles {
     pub(crate) tried: BTreeSet<TableId>,
     /// Zones that were evacuated for space.
     pub(crate) evacuated: Evacuated,
+    /// What compactions that run now have to themselves.
+    pub(super) claims: Claims,
 }
 
 /// Zones that were chosen since the last write-out: what goes out of one makes holes in another, so that
@@ -92,6 +96,7 @@ impl Obstacles {
                 current: None,
                 write_outs: 0,
             },
+            claims: Claims::new(),
         }
     }
 

@@ -4,7 +4,6 @@
 //! Versions of a key may span blocks. What shares a key with an unreadable block goes with it, so
 //! that the tables share none. Unreadable blocks that follow each other stay together.
 
-use super::obstacles::Obstacles;
 use super::picker::Plan;
 use super::run::{Made, input_runs, level_number, stream};
 use crate::VtError;
@@ -17,19 +16,17 @@ use stitch_format::vt_manifest::TableMeta;
 
 impl Store {
     /// Makes the parts of a plan's only table.
-    pub(super) fn part(
-        &self,
-        tree: &TreeVersion,
-        plan: &Plan,
-        obstacles: &Obstacles,
-    ) -> Result<Made, VtError> {
+    pub(super) fn part(&self, tree: &TreeVersion, plan: &Plan) -> Result<Made, VtError> {
         let [handle] = plan.upper.as_slice() else {
             unreachable!("one table is parted");
         };
         let table = self.table(handle);
         let index = table.index_entries(&[], None)?;
         let deletes = table.range_deletes()?;
-        let units = units(&index, |block| obstacles.has_block(block));
+        let units = {
+            let obstacles = &self.turns.lock().obstacles;
+            units(&index, |block| obstacles.has_block(block))
+        };
         let mut cuts = Vec::new();
         for unit in &units {
             let blocks = &index[unit.clone()];
@@ -38,7 +35,7 @@ impl Store {
         }
         cuts.dedup();
         let rules = OutputRules {
-            stream: stream(plan.to_level),
+            stream: stream(plan.to_level, 0),
             precision: self.precision(plan.to_level),
             table_bytes: u64::MAX,
             snapshots: self.snapshots.held().into(),

@@ -121,7 +121,7 @@ impl Plan {
     }
 
     /// What they weigh.
-    fn input_weight(&self) -> u64 {
+    pub(super) fn input_weight(&self) -> u64 {
         self.inputs().map(|t| t.weight()).sum()
     }
 }
@@ -188,7 +188,8 @@ pub(crate) fn pick(
             .is_none_or(|p| p.kind == PlanKind::Move || p.inputs().all(|t| !obstacles.stops(t))),
         "a plan avoids what it was told to"
     );
-    plan
+    // Most were not thought of if they met others; the rest waits.
+    plan.filter(|plan| !obstacles.claims.meet(plan))
 }
 
 /// Picks a table to be taken out of zones, so that their holes become free zones. The zones' other
@@ -277,9 +278,17 @@ fn pick_shape(version: &Version, options: &PickOptions, obstacles: &Obstacles) -
         }
     }
     due.sort_by_key(|(score, tree, n)| (std::cmp::Reverse(*score), tree.info.id, *n));
+    // Trees whose level 0 waits for others to end: nothing else begins that it would have to wait for.
+    let mut waiting = Vec::new();
     due.into_iter().find_map(|(_, tree, n)| {
         if n == 0 {
-            plan_level0(tree, options, "shape", obstacles)
+            let plan = plan_level0(tree, options, "shape", obstacles);
+            if plan.is_none() && !obstacles.claims.is_empty() {
+                waiting.push(tree.info.id);
+            }
+            plan
+        } else if n == 1 && waiting.contains(&tree.info.id) {
+            None
         } else {
             if let Some(plan) = move_down(tree, n, options, obstacles) {
                 return Some(plan);
@@ -290,15 +299,17 @@ fn pick_shape(version: &Version, options: &PickOptions, obstacles: &Obstacles) -
     })
 }
 
-/// Tables of a level that could go down, and their bytes.
+/// Tables of a level that could go down and do not yet, and their bytes.
 fn due_of(tree: &TreeVersion, level: usize, obstacles: &Obstacles) -> (u64, u64) {
     let all = &tree.levels[level];
     let (mut tables, mut bytes) = (all.tables.len() as u64, all.weight);
-    if obstacles.unreadable.is_empty() {
+    let claims = &obstacles.claims;
+    if obstacles.unreadable.is_empty() && claims.is_empty() {
         return (tables, bytes);
     }
     for table in &all.tables {
-        if obstacles.is_unreadable(table) || obstacles.is_held(tree, level, table) {
+        let is_stuck = obstacles.is_unreadable(table) || obstacles.is_held(tree, level, table);
+        if is_stuck || claims.takes_down(tree.info.id, level, table) {
             tables -= 1;
             bytes -= table.weight();
         }
@@ -313,9 +324,8 @@ fn move_down(
     options: &PickOptions,
     obstacles: &Obstacles,
 ) -> Option<Plan> {
-    let mut excess = tree.levels[level]
-        .weight
-        .saturating_sub(target(options, level));
+    let (_, bytes) = due_of(tree, level, obstacles);
+    let mut excess = bytes.saturating_sub(target(options, level));
     let below = &tree.levels[level + 1];
     let mut upper = Vec::new();
     for table in &tree.levels[level].tables {
@@ -323,7 +333,8 @@ fn move_down(
         let is_free = below
             .overlapping(&table.meta().smallest, Some(&end))
             .is_empty();
-        if is_free && is_large(table, options) && !obstacles.stops(table) {
+        let may_go = !obstacles.stops(table) && !obstacles.claims.hinder(tree, level, table);
+        if is_free && is_large(table, options) && may_go {
             upper.push(Arc::clone(table));
             excess = excess.saturating_sub(table.weight());
         }
@@ -356,6 +367,10 @@ fn pick_superseded(
     let (level, table) = version
         .tables()
         .filter(|(_, t)| are_many(count(t), t.meta(), pressure) && !obstacles.stops(t))
+        .filter(|(level, t)| {
+            let tree = version.trees.get(&t.meta().tree);
+            tree.is_none_or(|tree| !obstacles.claims.hinder(tree, *level, t))
+        })
         .max_by_key(|(_, t)| (count(t), t.meta().id))?;
     let route = Route {
         tree: version.trees.get(&table.meta().tree)?,
@@ -494,6 +509,7 @@ fn cheapest<'a>(
         .tables
         .iter()
         .filter(|t| !obstacles.stops(t) && may_go(t) && !obstacles.is_held(tree, level, t))
+        .filter(|t| !obstacles.claims.hinder(tree, level, t))
         .map(|t| (cost(t), t))
         .filter(|((is_avoided, _), _)| !is_avoided)
         .min_by_key(|((_, ratio), t)| (*ratio, t.meta().id))
@@ -543,7 +559,7 @@ fn are_disjoint(tables: &[Arc<TableHandle>]) -> bool {
 
 fn without(obstacles: &Obstacles, plan: Plan) -> Option<Plan> {
     let is_clean = plan.inputs().all(|t| !obstacles.stops(t));
-    is_clean.then_some(plan)
+    (is_clean && !obstacles.claims.meet(&plan)).then_some(plan)
 }
 
 #[cfg(test)]

@@ -1,16 +1,16 @@
 //! Runs a plan: writes its tables, and installs them.
 
+use super::begin::Picked;
 use super::distill::{DistillRules, distill};
 use super::holds::Holds;
 use super::inputs::Inputs;
-use super::obstacles::Obstacles;
-use super::picker::{Moments, Plan, PlanKind, Pressure, end_of, is_in, pick, pick_evacuation};
+use super::picker::{Plan, PlanKind, end_of};
 use super::probe::Unreadable;
 use super::sinks::{Bytes, Sinks};
 use super::stitch::{BlockInfo, Piece, Planner, Step, StitchRules, are_hidden};
 use super::survive::surviving;
+use super::turns::{TURNS_MAX, Turn, Underway};
 use crate::VtError;
-use crate::defrag::{WORTH_PART_IDLE, WORTH_PART_ROOM, is_worth, run_of, weight};
 use crate::entry::{BoxIter, EntryIter, RangeDelete};
 use crate::install::Install;
 use crate::iter::MergeIter;
@@ -20,171 +20,98 @@ use crate::runs::coalesce;
 use crate::store::Store;
 use crate::superseded::{Holders, has_released};
 use crate::table::{Carry, Table};
-use crate::version::{TableHandle, TreeVersion, Version};
+use crate::version::{TableHandle, TreeVersion};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use stitch_base::Seqno;
 use stitch_base::{ErrorKind, TableId};
 use stitch_format::vt_index::IndexEntry;
 use stitch_format::vt_manifest::{Run, TableMeta};
-use stitch_volume::{Candidate, Stream};
-
-/// Free zones below which evacuation could only move holes about.
-const EVACUATION_ZONES_MIN: u64 = 2;
+use stitch_volume::Stream;
 
 /// Blocks that a step takes, where it may be parted: so many index entries are in memory, about a megabyte.
 /// Few while debugging, so that tests have parted steps.
 const STEP_BLOCKS: usize = if cfg!(debug_assertions) { 32 } else { 4096 };
 
-/// Streams by output level: what is compacted together lies together.
-pub(super) const fn stream(level: usize) -> Stream {
-    Stream(if level <= 1 { 1 } else { 2 })
+/// Streams by output level and turn: what is compacted together lies together, and what is at once apart.
+pub(super) const fn stream(level: usize, turn: usize) -> Stream {
+    const { assert!(TURNS_MAX == 2, "each has its streams") };
+    match (level, turn) {
+        (0 | 1, 0) => Stream(1),
+        (_, 0) => Stream(2),
+        (0 | 1, _) => Stream(6),
+        _ => Stream(7),
+    }
 }
 
 impl Store {
-    /// Does the compaction that is most due. Answers false if none is.
-    ///
-    /// # Errors
-    /// [`VtError`]; then the store takes no more writes, unless it was only for want of space.
-    pub(crate) fn compact_one(&self, pressure: Pressure) -> Result<bool, VtError> {
-        let mut obstacles = self.compaction.lock();
-        self.check_writable()?;
-        // In this order: a snapshot that is taken after the list sees all that is in the version.
-        let version = self.version();
-        let snapshots = self.snapshots.held();
-        let options = self.pick_options(&version, pressure);
-        obstacles.evacuated.renew(self.counters.write_outs.get());
-        let moments = Moments {
-            snapshots: &snapshots,
-            released: &self.superseded.released(&snapshots),
-        };
-        let plan = pick(&version, &options, &moments, pressure, &obstacles)
-            .or_else(|| self.pick_evacuation(&version, pressure, &obstacles));
-        let Some(plan) = plan else {
-            return Ok(pressure >= Pressure::Space && self.look_for_superseded());
-        };
-        obstacles.evacuated.note(&plan.evacuate);
-        if plan.from_level == 0 {
-            self.level0.pay();
-        }
-        self.carry_out(&version, &plan, &snapshots, &mut obstacles)?;
-        Ok(true)
-    }
-
-    /// Takes one table out of parts of the device. Answers false if none is left there that can be.
-    ///
-    /// # Errors
-    /// As [`Self::compact_one`].
-    pub(crate) fn evacuate_one(&self, zones: &[Run]) -> Result<bool, VtError> {
-        let mut obstacles = self.compaction.lock();
-        self.check_writable()?;
-        // In this order, as above.
-        let version = self.version();
-        let snapshots = self.snapshots.held();
-        let Some(plan) = pick_evacuation(&version, zones, &obstacles) else {
-            return Ok(false);
-        };
-        self.carry_out(&version, &plan, &snapshots, &mut obstacles)?;
-        Ok(true)
-    }
-
     /// Runs a plan and takes note of what came of it.
-    fn carry_out(
-        &self,
-        version: &Version,
-        plan: &Plan,
-        snapshots: &[Seqno],
-        obstacles: &mut Obstacles,
-    ) -> Result<(), VtError> {
-        tracing::debug!(%plan, "compaction");
-        match self.run_plan(version, plan, snapshots, obstacles) {
+    pub(super) fn carry_out(&self, picked: &Picked, turn: &Turn<'_>) -> Result<(), VtError> {
+        let plan = &picked.plan;
+        tracing::debug!(%plan, turn = turn.number(), "compaction");
+        match self.run_plan(picked, turn) {
             Ok(ran) => {
-                ran.note(plan, obstacles);
+                let mut state = self.turns.lock();
+                ran.note(plan, &mut state);
                 Ok(())
             }
             Err(VtError::Closing) => Err(VtError::Closing),
             Err(error) if error.kind() == ErrorKind::NoSpace && !self.is_failed() => {
+                let mut state = self.turns.lock();
+                if turn.had_company(&state) {
+                    // Alone it may find some.
+                    state.is_short = true;
+                    tracing::debug!(%error, %plan, "two compactions found no space");
+                    return Ok(());
+                }
                 // Others may need less. Tried again when one of them has succeeded, or later.
                 tracing::warn!(%error, %plan, "a compaction found no space");
-                obstacles.avoided.extend(upper_ids(plan));
+                state.is_short = false;
+                state.obstacles.avoided.extend(upper_ids(plan));
                 Ok(())
             }
-            Err(error) => {
-                let found = match !self.is_failed() && is_damage(&error) {
-                    true => self.find_unreadable(plan, obstacles)?,
-                    false => Unreadable::Nothing,
-                };
-                if found == Unreadable::New {
-                    return Ok(());
-                }
-                let may_pass = found == Unreadable::Known || error.kind() == ErrorKind::Io;
-                if may_pass && self.check_writable().is_ok() {
-                    // All could be read now, or going around what cannot be failed; later it may not.
-                    tracing::warn!(%error, %plan, "a compaction is put off");
-                    obstacles.avoided.extend(upper_ids(plan));
-                    return Ok(());
-                }
-                self.fail(&error);
-                Err(error)
-            }
+            Err(error) => self.go_around(plan, error),
         }
     }
 
-    /// When space is low: what to take out of the zone with the most in holes.
-    fn pick_evacuation(
-        &self,
-        version: &Version,
-        pressure: Pressure,
-        obstacles: &Obstacles,
-    ) -> Option<Plan> {
-        let zones = self.volume.zones();
-        let is_possible = zones.usage().zones_free >= EVACUATION_ZONES_MIN;
-        if pressure < Pressure::Space || !is_possible {
-            return None;
-        }
-        // What is moved for a page: up to four pages unasked, more where a commit waits for it.
-        let part = match pressure {
-            Pressure::Room => WORTH_PART_ROOM,
-            _ => WORTH_PART_IDLE,
+    /// After a plan has failed: finds out whether there is a way around what it failed at.
+    fn go_around(&self, plan: &Plan, error: VtError) -> Result<(), VtError> {
+        // Nothing is picked before that is known.
+        let obstacles = &mut self.turns.lock().obstacles;
+        let found = match !self.is_failed() && is_damage(&error) {
+            true => self.find_unreadable(plan, obstacles)?,
+            false => Unreadable::Nothing,
         };
-        let mut worth = zones.scattered(self.room_run_bytes());
-        let may_go = |c: &Candidate| obstacles.evacuated.allows(c.zone.addr);
-        worth.retain(|candidate| is_worth(candidate, part) && may_go(candidate));
-        worth.sort_by_key(weight);
-        let mut worth = worth.iter().map(|candidate| run_of(candidate.zone));
-        worth.find_map(|zone| pick_evacuation(version, &[zone], obstacles))
+        if found == Unreadable::New {
+            return Ok(());
+        }
+        let may_pass = found == Unreadable::Known || error.kind() == ErrorKind::Io;
+        if may_pass && self.check_writable().is_ok() {
+            // All could be read now, or going around what cannot be failed; later it may not.
+            tracing::warn!(%error, %plan, "a compaction is put off");
+            obstacles.avoided.extend(upper_ids(plan));
+            return Ok(());
+        }
+        self.fail(&error);
+        Err(error)
     }
 
-    /// True if a table that cannot be read owns anything in a part of the device.
-    pub(crate) fn has_unreadable_in(&self, part: Run) -> bool {
-        let obstacles = self.compaction.lock();
-        let version = self.version();
-        let mut tables = version.tables();
-        tables.any(|(_, t)| obstacles.has_unreadable(t) && is_in(t.meta(), &[part]))
-    }
-
-    /// Lets compactions that found no space be tried again.
-    pub(crate) fn forget_avoided(&self) {
-        let mut obstacles = self.compaction.lock();
-        obstacles.forget(&self.version());
-    }
-
-    fn run_plan(
-        &self,
-        version: &Version,
-        plan: &Plan,
-        snapshots: &[Seqno],
-        obstacles: &Obstacles,
-    ) -> Result<Ran, VtError> {
+    fn run_plan(&self, picked: &Picked, turn: &Turn<'_>) -> Result<Ran, VtError> {
+        let Picked {
+            version,
+            snapshots,
+            plan,
+        } = picked;
         let tree = &version.trees[&plan.tree];
         let made = match plan.kind {
             PlanKind::Move => Made::default(),
             PlanKind::Compact => Job {
                 is_in_pieces: version.runs_bytes_max() > self.volume.base_bytes_max() / 2,
+                turn: turn.number(),
                 ..Job::new(self, tree, plan, snapshots)?
             }
             .run()?,
-            PlanKind::Part => self.part(tree, plan, obstacles)?,
+            PlanKind::Part => self.part(tree, plan)?,
         };
         if made.is_futile {
             return Ok(Ran {
@@ -256,7 +183,8 @@ struct Ran {
 }
 
 impl Ran {
-    fn note(self, plan: &Plan, obstacles: &mut Obstacles) {
+    fn note(self, plan: &Plan, state: &mut Underway) {
+        let obstacles = &mut state.obstacles;
         if self.is_futile {
             obstacles.tried.extend(upper_ids(plan));
             return;
@@ -264,6 +192,7 @@ impl Ran {
         if self.left_in_zone.is_empty() {
             obstacles.avoided.clear();
         }
+        state.is_short = false;
         // Two of them would take turns for ever if each let the other be tried again.
         obstacles.avoided.extend(self.left_in_zone);
         obstacles.unreadable.extend(self.unreadable);
@@ -299,6 +228,8 @@ struct Job<'a> {
     tree: &'a TreeVersion,
     plan: &'a Plan,
     snapshots: &'a [Seqno],
+    /// The number of its turn.
+    turn: usize,
     range_deletes: RangeDeletes,
     /// A base version would take half of its room to list what tables own.
     is_in_pieces: bool,
@@ -346,6 +277,7 @@ impl<'a> Job<'a> {
             tree,
             plan,
             snapshots,
+            turn: 0,
             range_deletes,
             is_in_pieces: false,
             holds: Holds::new(plan, &around),
@@ -421,7 +353,7 @@ impl<'a> Job<'a> {
     fn sinks(&self) -> Sinks<'_> {
         let outputs = |level: usize, deletes: Vec<RangeDelete>, table_bytes: u64| {
             let rules = OutputRules {
-                stream: stream(level),
+                stream: stream(level, self.turn),
                 precision: self.store.precision(level),
                 table_bytes,
                 snapshots: self.snapshots.into(),

@@ -216,7 +216,7 @@ fn life_after(level: usize, harm: Harm, seed: u64) -> u64 {
         life.verify(&lost, &known);
         let version = life.engine.store.version();
         let tree = &version.trees[&life.tree];
-        let obstacles = life.engine.store.compaction.lock();
+        let obstacles = &life.engine.store.turns.lock().obstacles;
         let (mut unreadable, mut held) = (0, 0);
         for (n, table) in tree.tables() {
             unreadable += usize::from(obstacles.is_unreadable(table));

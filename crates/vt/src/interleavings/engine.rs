@@ -1,6 +1,7 @@
 //! The whole engine on a device in memory: commits, syncs, write-outs, compactions and readers.
 
 use super::{explore, join, start};
+use crate::compaction::Pressure;
 use crate::{VtEngine, VtOptions};
 use std::sync::Arc;
 use stitch_base::TreeId;
@@ -11,27 +12,39 @@ use stitch_device::{CrashDevice, CrashPlan, Device, MemDevice};
 use stitch_kv::{Batch, CommitOptions, Direction, Engine, KeyRange, Snapshot, TreeOptions};
 use stitch_volume::{FormatOptions, OpenOptions, VOLUME_BYTES_MIN, Volume};
 
-fn open(device: Arc<dyn Device>) -> Arc<VtEngine> {
-    let opened = Volume::open(device, &OpenOptions::default()).expect("the volume opens");
-    let options = VtOptions {
+fn options() -> VtOptions {
+    VtOptions {
         clock: Arc::new(ManualClock::default()),
         background: false,
         memtable_bytes: Some(4 << 10),
         table_bytes: Some(8 << 10),
         level1_bytes: Some(16 << 10),
         direct_bytes_min: 3 << 10,
+        compactors: 2,
         ..VtOptions::default()
-    };
+    }
+}
+
+fn open(device: Arc<dyn Device>) -> Arc<VtEngine> {
+    open_with(device, options())
+}
+
+fn open_with(device: Arc<dyn Device>, options: VtOptions) -> Arc<VtEngine> {
+    let opened = Volume::open(device, &OpenOptions::default()).expect("the volume opens");
     VtEngine::open(opened, options).expect("the store opens")
 }
 
 /// A fresh store with two trees.
 fn store() -> (Arc<CrashDevice>, Arc<VtEngine>, [TreeId; 2]) {
+    store_with(options())
+}
+
+fn store_with(options: VtOptions) -> (Arc<CrashDevice>, Arc<VtEngine>, [TreeId; 2]) {
     let medium = MemDevice::new(VOLUME_BYTES_MIN);
     let format = FormatOptions::default();
     Volume::format(&medium, &format, &mut |_, _| {}).expect("the device is large enough");
     let device = Arc::new(CrashDevice::from_image(&medium, CrashPlan::NEVER));
-    let engine = open(Arc::clone(&device) as Arc<dyn Device>);
+    let engine = open_with(Arc::clone(&device) as Arc<dyn Device>, options);
     let options = TreeOptions {
         block_bytes: 1 << 10,
         stitch_bytes: 0,
@@ -263,4 +276,63 @@ fn reads_of_now_find_what_compactions_leave() {
         engine.settle().expect("background work succeeds");
         join([reader]);
     });
+}
+
+/// Two that compact, beside a writer and a reader: of both trees, or of one, where the levels of their
+/// plans must differ. Some orders have two at once.
+#[test]
+fn compactions_at_once_lose_nothing() {
+    const BATCHES: u8 = 6;
+    for (count, rounds) in [(2, 240), (1, 240)] {
+        let beside = Arc::new(std::sync::atomic::AtomicU64::new(0));
+        let seen = Arc::clone(&beside);
+        explore(rounds, move || {
+            // Level 0 is due from the beginning.
+            let (_, engine, trees) = store_with(VtOptions {
+                level0_tables_max: 4,
+                ..options()
+            });
+            let written = [trees[0], trees[count - 1]];
+            for n in 1..=4 {
+                put_both(&engine, written, 0, n, 1500);
+                engine.store.write_all_out().expect("it is written out");
+            }
+            let compactors = [0, 1].map(|_| {
+                let engine = Arc::clone(&engine);
+                start("compactor", move || {
+                    for _ in 0..3 {
+                        let done = engine.store.compact_one(Pressure::Shape);
+                        done.expect("compactions succeed");
+                    }
+                })
+            });
+            let writer = {
+                let engine = Arc::clone(&engine);
+                start("writer", move || {
+                    for n in 5..=BATCHES {
+                        put_both(&engine, written, 0, n, 1500);
+                        engine.step().expect("background work succeeds");
+                    }
+                })
+            };
+            let reader = {
+                let engine = Arc::clone(&engine);
+                start("reader", move || {
+                    let mut before = 4;
+                    for _ in 0..3 {
+                        before = read_both(&engine, written, 0, before);
+                    }
+                })
+            };
+            join([writer, reader].into_iter().chain(compactors));
+            assert_eq!(read_both(&engine, written, 0, BATCHES), BATCHES);
+            engine.settle().expect("background work succeeds");
+            assert_eq!(read_both(&engine, written, 0, BATCHES), BATCHES);
+            expect_sound(&engine);
+            let count = engine.counters().get("vt.compactions_beside");
+            seen.fetch_add(count, std::sync::atomic::Ordering::SeqCst);
+        });
+        let beside = beside.load(std::sync::atomic::Ordering::SeqCst);
+        assert!(beside > 0 || count == 1, "some ran at once");
+    }
 }

@@ -2,7 +2,8 @@ use super::*;
 use crate::testing::{run_script, text_version};
 use stitch_base::TableId;
 
-/// `pick <shape|idle|space> [snap N]... [old TABLE VERSIONS]... [max N] [avoid N]... [bad N]... [part N]...` as the last line of a version.
+/// `pick <shape|idle|space> [snap N]... [old TABLE VERSIONS]... [max N] [avoid N]... [bad N]... [part N]... [turns N]` as
+/// the last line of a version. With turns, so many plans that could run at once, as they are picked one after the other.
 fn run(input: &str) -> String {
     let (version, command) = input.rsplit_once('\n').expect("a version and a command");
     let version = text_version(version);
@@ -18,6 +19,7 @@ fn run(input: &str) -> String {
     let mut snapshots = Vec::new();
     let mut obstacles = Obstacles::new();
     let mut released = BTreeMap::new();
+    let mut turns = 1;
     while let Some(word) = words.next() {
         let number: u64 = words.next().expect("a number").parse().expect("a number");
         match word {
@@ -29,6 +31,7 @@ fn run(input: &str) -> String {
             }
             "avoid" => drop(obstacles.avoided.insert(TableId(number))),
             "bad" => drop(obstacles.unreadable.insert(TableId(number))),
+            "turns" => turns = usize::try_from(number).expect("a few"),
             "part" => drop(obstacles.to_part.insert(TableId(number))),
             other => panic!("no such word: {other}"),
         }
@@ -45,8 +48,17 @@ fn run(input: &str) -> String {
         snapshots: &snapshots,
         released: &released,
     };
-    pick(&version, &options, &moments, pressure, &obstacles)
-        .map_or_else(|| "nothing".to_owned(), |plan| plan.to_string())
+    let mut plans = Vec::new();
+    for turn in 0..turns {
+        let plan = pick(&version, &options, &moments, pressure, &obstacles);
+        let Some(plan) = plan else {
+            plans.push("nothing".to_owned());
+            break;
+        };
+        obstacles.claims.add(turn, &plan);
+        plans.push(plan.to_string());
+    }
+    plans.join("\n")
 }
 
 #[test]

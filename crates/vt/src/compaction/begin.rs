@@ -1,0 +1,167 @@
+//! Begins compactions: picks what is due, of what may run now.
+
+use super::obstacles::Obstacles;
+use super::picker::{Moments, Plan, Pressure, is_in, pick, pick_evacuation};
+use super::turns::Underway;
+use crate::VtError;
+use crate::defrag::{WORTH_PART_IDLE, WORTH_PART_ROOM, is_worth, run_of, weight};
+use crate::store::Store;
+use crate::version::Version;
+use std::sync::Arc;
+use stitch_base::Seqno;
+use stitch_format::vt_manifest::Run;
+use stitch_volume::Candidate;
+
+/// Free zones below which evacuation could only move holes about.
+const EVACUATION_ZONES_MIN: u64 = 2;
+
+/// A plan, and what it was made for.
+pub(super) struct Picked {
+    pub(super) version: Arc<Version>,
+    /// Held when it was picked.
+    pub(super) snapshots: Vec<Seqno>,
+    pub(super) plan: Plan,
+}
+
+impl Store {
+    /// Does the compaction that is most due. Answers false if none is, and none is under way.
+    ///
+    /// # Errors
+    /// [`VtError`]; then the store takes no more writes, unless it was only for want of space.
+    pub(crate) fn compact_one(&self, pressure: Pressure) -> Result<bool, VtError> {
+        self.compact(pressure, true)
+    }
+
+    /// Keeps the shape beside another compaction. Answers false if there is nothing to be done now.
+    ///
+    /// # Errors
+    /// As [`Self::compact_one`].
+    pub(crate) fn help_compact(&self) -> Result<bool, VtError> {
+        match self.pressure(false) {
+            Pressure::Shape => self.compact(Pressure::Shape, false),
+            _ => Ok(false),
+        }
+    }
+
+    /// As [`Self::compact_one`]; who does not wait leaves what others hinder.
+    pub(super) fn compact(&self, pressure: Pressure, waits: bool) -> Result<bool, VtError> {
+        let mut state = self.turns.lock();
+        loop {
+            self.check_writable()?;
+            let is_alone = pressure >= Pressure::Space || state.wants_one();
+            let may_begin = self.turns.may_begin(&state, is_alone);
+            if may_begin && let Some(picked) = self.pick_now(pressure, &mut state) {
+                let turn = self.turns.begin(&mut state, Some(&picked.plan), is_alone);
+                if state.count() > 1 {
+                    self.counters.compactions_beside.add(1);
+                }
+                drop(state);
+                let done = self.carry_out(&picked, &turn);
+                // In this order: who sees that nothing runs may count on the space that came back.
+                drop(picked);
+                drop(turn);
+                self.call_help();
+                return done.map(|()| true);
+            }
+            // What is under way may be all that was due, or leave something.
+            if state.count() == 0 && may_begin {
+                drop(state);
+                return Ok(pressure >= Pressure::Space && self.look_for_superseded());
+            }
+            if !waits {
+                return Ok(false);
+            }
+            self.turns.wait(&mut state, is_alone && !may_begin);
+        }
+    }
+
+    /// The plan that is most due, of those that may run beside what does.
+    fn pick_now(&self, pressure: Pressure, state: &mut Underway) -> Option<Picked> {
+        let is_beside = state.count() > 0;
+        let obstacles = &mut state.obstacles;
+        // In this order: a snapshot that is taken after the list sees all that is in the version.
+        let version = self.version();
+        let snapshots = self.snapshots.held();
+        let free_bytes = self.unclaimed_bytes(obstacles.claims.weight());
+        let options = self.pick_options(&version, pressure, free_bytes);
+        obstacles.evacuated.renew(self.counters.write_outs.get());
+        let moments = Moments {
+            snapshots: &snapshots,
+            released: &self.superseded.released(&snapshots),
+        };
+        let plan = pick(&version, &options, &moments, pressure, obstacles)
+            .or_else(|| self.pick_evacuation(&version, pressure, obstacles))?;
+        if is_beside && plan.input_weight() > free_bytes - free_bytes / 8 {
+            return None;
+        }
+        obstacles.evacuated.note(&plan.evacuate);
+        if plan.from_level == 0 {
+            self.level0.pay();
+        }
+        Some(Picked {
+            version,
+            snapshots,
+            plan,
+        })
+    }
+
+    /// Takes one table out of parts of the device. Answers false if none is left there that can be.
+    ///
+    /// # Errors
+    /// As [`Self::compact_one`].
+    pub(crate) fn evacuate_one(&self, zones: &[Run]) -> Result<bool, VtError> {
+        let turn = self.turns.alone();
+        self.check_writable()?;
+        // In this order, as above.
+        let version = self.version();
+        let snapshots = self.snapshots.held();
+        let Some(plan) = pick_evacuation(&version, zones, &self.turns.lock().obstacles) else {
+            return Ok(false);
+        };
+        let picked = Picked {
+            version,
+            snapshots,
+            plan,
+        };
+        self.carry_out(&picked, &turn)?;
+        Ok(true)
+    }
+
+    /// When space is low: what to take out of the zone with the most in holes.
+    fn pick_evacuation(
+        &self,
+        version: &Version,
+        pressure: Pressure,
+        obstacles: &Obstacles,
+    ) -> Option<Plan> {
+        let zones = self.volume.zones();
+        let is_possible = zones.usage().zones_free >= EVACUATION_ZONES_MIN;
+        if pressure < Pressure::Space || !is_possible {
+            return None;
+        }
+        // What is moved for a page: up to four pages unasked, more where a commit waits for it.
+        let part = match pressure {
+            Pressure::Room => WORTH_PART_ROOM,
+            _ => WORTH_PART_IDLE,
+        };
+        let mut worth = zones.scattered(self.room_run_bytes());
+        let may_go = |c: &Candidate| obstacles.evacuated.allows(c.zone.addr);
+        worth.retain(|candidate| is_worth(candidate, part) && may_go(candidate));
+        worth.sort_by_key(weight);
+        let mut worth = worth.iter().map(|candidate| run_of(candidate.zone));
+        worth.find_map(|zone| pick_evacuation(version, &[zone], obstacles))
+    }
+
+    /// True if a table that cannot be read owns anything in a part of the device.
+    pub(crate) fn has_unreadable_in(&self, part: Run) -> bool {
+        let obstacles = &self.turns.lock().obstacles;
+        let version = self.version();
+        let mut tables = version.tables();
+        tables.any(|(_, t)| obstacles.has_unreadable(t) && is_in(t.meta(), &[part]))
+    }
+
+    /// Lets compactions that found no space be tried again.
+    pub(crate) fn forget_avoided(&self) {
+        self.turns.lock().obstacles.forget(&self.version());
+    }
+}

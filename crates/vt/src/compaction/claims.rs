@@ -1,0 +1,172 @@
+//! What compactions that run now have to themselves: keys of levels.
+//!
+//! A compaction from a level to the next takes tables out of the first and puts tables into the second.
+//! It *claims*:
+//!
+//! - of the first level, the keys from its first upper table to its last; of level 0 all, since there
+//!   only the oldest can go down;
+//! - of the second level, the keys of all that goes in, where all that comes out will lie.
+//!
+//! Two compactions whose claims do not meet may run at once, in any order of their installations:
+//!
+//! - they have no table in common, so both edits can be installed;
+//! - what they put into a level does not overlap;
+//! - neither takes a key past the other: where both have a key, the levels of one are all above those of the
+//!   other;
+//! - what one found to be the *bottom* stays so: a key that was in no deeper level when it began can get
+//!   there only by a compaction of that key out of its own levels.
+
+use super::picker::{Plan, PlanKind, end_of};
+use crate::version::{Level, TableHandle, TreeVersion};
+use std::sync::Arc;
+use stitch_base::TreeId;
+
+/// Keys of a level, `start` included and `end` not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Claim {
+    tree: TreeId,
+    level: usize,
+    start: Vec<u8>,
+    /// `None`: to the end of the tree.
+    end: Option<Vec<u8>>,
+    /// What is there goes down: it is as good as gone.
+    goes_down: bool,
+}
+
+impl Claim {
+    fn meets(&self, tree: TreeId, level: usize, start: &[u8], end: Option<&[u8]>) -> bool {
+        let begins = end.is_none_or(|end| self.start.as_slice() < end);
+        let reaches = self.end.as_ref().is_none_or(|own| own.as_slice() > start);
+        (self.tree, self.level) == (tree, level) && begins && reaches
+    }
+
+    fn meets_other(&self, other: &Self) -> bool {
+        self.meets(other.tree, other.level, &other.start, other.end.as_deref())
+    }
+}
+
+/// The claims of all that run now, each with the number of its turn.
+#[derive(Debug, Default)]
+pub(crate) struct Claims {
+    all: Vec<(usize, Claim)>,
+    /// What goes into each compaction, by the number of its turn.
+    weights: Vec<(usize, u64)>,
+}
+
+impl Claims {
+    pub(super) const fn new() -> Self {
+        Self {
+            all: Vec::new(),
+            weights: Vec::new(),
+        }
+    }
+
+    /// A plan begins.
+    ///
+    /// # Panics
+    /// If it meets what another has claimed.
+    pub(super) fn add(&mut self, turn: usize, plan: &Plan) {
+        assert!(!self.meet(plan), "compactions at once do not overlap");
+        let claims = claims_of(plan).into_iter().map(|claim| (turn, claim));
+        self.all.extend(claims);
+        self.weights.push((turn, plan.input_weight()));
+    }
+
+    /// A turn is over.
+    pub(super) fn remove(&mut self, turn: usize) {
+        self.all.retain(|(of, _)| *of != turn);
+        self.weights.retain(|(of, _)| *of != turn);
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    /// What goes into compactions that run now: so much their outputs may still take.
+    pub(super) fn weight(&self) -> u64 {
+        self.weights.iter().map(|(_, weight)| weight).sum()
+    }
+
+    /// True if a plan cannot run beside those that do.
+    pub(super) fn meet(&self, plan: &Plan) -> bool {
+        let meets = |claim: &Claim| self.all.iter().any(|(_, own)| own.meets_other(claim));
+        !self.is_empty() && claims_of(plan).iter().any(meets)
+    }
+
+    fn has(&self, tree: TreeId, level: usize, keys: (&[u8], &[u8])) -> bool {
+        let mut all = self.all.iter();
+        all.any(|(_, claim)| claim.meets(tree, level, keys.0, Some(keys.1)))
+    }
+
+    /// True if a table is going down.
+    pub(super) fn takes_down(&self, tree: TreeId, level: usize, table: &TableHandle) -> bool {
+        let (start, end) = (&table.meta().smallest, end_of(table.meta()));
+        let mut down = self.all.iter().filter(|(_, claim)| claim.goes_down);
+        down.any(|(_, claim)| claim.meets(tree, level, start, Some(&end)))
+    }
+
+    /// True if a table cannot be rewritten, or go down with what it meets there and the neighbours of that.
+    pub(super) fn hinder(&self, tree: &TreeVersion, level: usize, table: &TableHandle) -> bool {
+        if self.is_empty() {
+            return false;
+        }
+        let (start, end) = (&table.meta().smallest, end_of(table.meta()));
+        if self.has(tree.info.id, level, (start, &end)) {
+            return true;
+        }
+        let Some(below) = tree.levels.get(level + 1) else {
+            return false;
+        };
+        let beside = beside(below, start, &end);
+        let first = beside.first().map(|t| &t.meta().smallest);
+        let last = beside.last().map(|t| end_of(t.meta()));
+        let start = first.map_or(start, |first| first.min(start));
+        let end = last.map_or(end.clone(), |last| last.max(end));
+        self.has(tree.info.id, level + 1, (start, &end))
+    }
+}
+
+/// The tables of a level that overlap `[start, end)`, and one more on either side.
+fn beside<'a>(level: &'a Level, start: &[u8], end: &[u8]) -> &'a [Arc<TableHandle>] {
+    let touched = level.overlapping(start, Some(end));
+    let last = level.tables.len().min(touched.end + 1);
+    &level.tables[touched.start.saturating_sub(1)..last]
+}
+
+fn claims_of(plan: &Plan) -> Vec<Claim> {
+    let goes_down = plan.to_level > plan.from_level;
+    let claim = |level: usize, tables: &mut dyn Iterator<Item = &Arc<TableHandle>>| {
+        let (mut start, mut end): (Option<&[u8]>, Option<Vec<u8>>) = (None, None);
+        for table in tables {
+            let first = table.meta().smallest.as_slice();
+            start = Some(start.map_or(first, |start| start.min(first)));
+            end = end.max(Some(end_of(table.meta())));
+        }
+        let is_all = level == 0;
+        Claim {
+            tree: plan.tree,
+            level,
+            start: start.filter(|_| !is_all).unwrap_or_default().to_vec(),
+            end: end.filter(|_| !is_all),
+            goes_down: goes_down && level == plan.from_level,
+        }
+    };
+    let mut claims = Vec::new();
+    if plan.kind == PlanKind::Move {
+        // They may be far from each other, and nothing between them is touched.
+        for table in &plan.upper {
+            claims.push(claim(plan.from_level, &mut std::iter::once(table)));
+            claims.push(claim(plan.to_level, &mut std::iter::once(table)));
+        }
+        return claims;
+    }
+    claims.push(claim(
+        plan.from_level,
+        &mut plan.upper.iter().chain(&plan.around),
+    ));
+    if goes_down {
+        let mut all = plan.inputs().chain(&plan.around);
+        claims.push(claim(plan.to_level, &mut all));
+    }
+    claims
+}
