@@ -14,6 +14,7 @@ pub(crate) struct Counters {
     discard_bytes: AtomicU64,
     prefetch_bytes: AtomicU64,
     windows: AtomicU64,
+    prepared_bytes: AtomicU64,
 }
 
 impl Counters {
@@ -43,6 +44,10 @@ impl Counters {
         self.windows.fetch_add(1, Ordering::Relaxed);
     }
 
+    pub(crate) fn prepared(&self, len_bytes: u64) {
+        self.prepared_bytes.fetch_add(len_bytes, Ordering::Relaxed);
+    }
+
     pub(crate) fn load(&self) -> DeviceCounters {
         DeviceCounters {
             read_bytes: self.read_bytes.load(Ordering::Relaxed),
@@ -53,6 +58,7 @@ impl Counters {
             discard_bytes: self.discard_bytes.load(Ordering::Relaxed),
             prefetch_bytes: self.prefetch_bytes.load(Ordering::Relaxed),
             windows: self.windows.load(Ordering::Relaxed),
+            prepared_bytes: self.prepared_bytes.load(Ordering::Relaxed),
         }
     }
 }

@@ -382,6 +382,14 @@ impl Device for CrashDevice {
         state.write_counted(offset, pieces, request)
     }
 
+    fn prepare(&self, offset: u64, len_bytes: u64) -> Result<(), DeviceError> {
+        let request = Request::new("prepare", offset, len_bytes);
+        let mut state = self.shared.running(request)?;
+        let zeros = vec![0; usize::try_from(len_bytes).unwrap_or(usize::MAX)];
+        self.shared.counters.prepared(len_bytes);
+        state.write_counted(offset, &[&zeros], request)
+    }
+
     fn open_window(
         &self,
         offset: u64,

@@ -239,6 +239,11 @@ impl<D: Device> Device for FaultDevice<D> {
         Ok(())
     }
 
+    fn prepare(&self, offset: u64, len_bytes: u64) -> Result<(), DeviceError> {
+        self.enter(FaultOp::Write, Request::new("prepare", offset, len_bytes))?;
+        self.inner.prepare(offset, len_bytes)
+    }
+
     fn sync(&self) -> Result<(), DeviceError> {
         self.enter(FaultOp::Sync, Request::sync())?;
         self.inner.sync()?;

@@ -163,6 +163,17 @@ impl Device for FileDevice {
         Ok(())
     }
 
+    fn prepare(&self, offset: u64, len_bytes: u64) -> Result<(), DeviceError> {
+        let request = Request::new("prepare", offset, len_bytes);
+        request.check(&self.name, self.len_bytes())?;
+        if self.has_steady_pages {
+            positioned::write_zeros(&self.file, offset, len_bytes)
+                .map_err(|e| request.failed(&self.name, e))?;
+            self.counters.prepared(len_bytes);
+        }
+        Ok(())
+    }
+
     fn open_window(
         &self,
         offset: u64,

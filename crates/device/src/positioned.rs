@@ -60,6 +60,20 @@ fn read_row(file: &File, row: &mut [Wanted<'_>]) -> io::Result<()> {
     Ok(())
 }
 
+/// Writes zeros, as many at once as make the page cache take large pieces.
+pub(crate) fn write_zeros(file: &File, offset: u64, len_bytes: u64) -> io::Result<()> {
+    static ZEROS: [u8; 128 << 10] = [0; 128 << 10];
+    let mut at = offset;
+    let end = offset + len_bytes;
+    while at < end {
+        let len = (end - at).min(ZEROS.len() as u64);
+        let zeros = &ZEROS[..usize::try_from(len).unwrap_or(ZEROS.len())];
+        write_all(file, at, &[zeros])?;
+        at += len;
+    }
+    Ok(())
+}
+
 /// Reads come in no order.
 pub(crate) fn expect_any_order(file: &File) {
     // It is advice: a file system that takes none reads more than is needed.

@@ -24,6 +24,8 @@ pub(crate) struct Core {
     /// Offset after the last zone.
     zones_end: AtomicU64,
     pub(crate) is_read_only: bool,
+    /// How often the device was synced.
+    syncs: AtomicU64,
     /// Set by the first failed write or sync that durability depends on; never cleared.
     poisoned: AtomicBool,
 }
@@ -44,6 +46,7 @@ impl Core {
             zones_end: AtomicU64::new(areas.zones_at + areas.zones_bytes),
             areas,
             is_read_only,
+            syncs: AtomicU64::new(0),
             poisoned: AtomicBool::new(false),
         }
     }
@@ -85,6 +88,18 @@ impl Core {
         written.map_err(|error| self.poisoned_by(error))
     }
 
+    /// Makes a piece of a log ready for writes; see [`Device::prepare`]. A failure poisons the volume.
+    pub(crate) fn prepare(&self, at: u64, len_bytes: u64) -> Result<(), VolumeError> {
+        self.check_writable()?;
+        let prepared = self.device.prepare(at, len_bytes);
+        prepared.map_err(|error| self.poisoned_by(error))
+    }
+
+    /// How often the device was synced since the volume was opened.
+    pub(crate) fn syncs(&self) -> u64 {
+        self.syncs.load(Ordering::Relaxed)
+    }
+
     /// A piece of a log as memory; see [`Device::open_window`]. A failure poisons the volume.
     pub(crate) fn open_window(
         &self,
@@ -122,6 +137,7 @@ impl Core {
     /// Syncs the device. A failure poisons the volume.
     pub(crate) fn sync(&self) -> Result<(), VolumeError> {
         self.check_writable()?;
+        self.syncs.fetch_add(1, Ordering::Relaxed);
         let synced = self.device.sync();
         synced.map_err(|error| self.poisoned_by(error))
     }

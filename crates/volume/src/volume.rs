@@ -7,7 +7,7 @@ use crate::signature::{self, Signature};
 use crate::superblocks;
 use crate::version_log::VersionLog;
 use crate::window::usize_from;
-use crate::{BackupLog, Durability, Extent, Space, VolumeError, Zones};
+use crate::{BackupLog, Durability, Extent, PAGE_BYTES, Space, VolumeError, Zones};
 use stitch_base::sync::atomic::AtomicBool;
 use stitch_base::sync::{Arc, Mutex};
 use stitch_base::{Generation, Lsn};
@@ -401,6 +401,30 @@ impl Volume {
             "tables are in zones"
         );
         Ok(self.shared.core.device.write_blocks(addr, pieces)?)
+    }
+
+    /// Makes an extent that was allocated ready for writes in order, a few pages at a time; its bytes may become
+    /// zeros. See [`Device::prepare`].
+    ///
+    /// # Errors
+    /// As [`Self::write`].
+    ///
+    /// # Panics
+    /// If it is not whole pages in the zones.
+    pub fn prepare(&self, extent: Extent) -> Result<(), VolumeError> {
+        let core = &self.shared.core;
+        core.check_writable()?;
+        let is_aligned = [extent.addr, extent.len].map(|at| at.is_multiple_of(PAGE_BYTES));
+        assert_eq!(is_aligned, [true, true], "whole pages");
+        let is_within = extent.addr >= core.areas.zones_at && extent.end() <= core.zones_end();
+        assert!(is_within, "tables are in zones");
+        Ok(core.device.prepare(extent.addr, extent.len)?)
+    }
+
+    /// How often its device was synced since it was opened.
+    #[must_use]
+    pub fn syncs(&self) -> u64 {
+        self.shared.core.syncs()
     }
 
     /// Reads `len_bytes` at `addr`, which are one block of `kind`, and checks it.

@@ -100,3 +100,23 @@ fn nothing_is_written_beyond_a_window() {
         None => panic!("this host has none, so nothing is written in a window of it"),
     }
 }
+
+#[test]
+fn what_is_made_ready_is_zeros_or_as_it_was_and_is_written_as_before() {
+    let (_folder, _, file) = file();
+    let crash = CrashDevice::new(1 << 20, CrashPlan::NEVER);
+    for device in [&file as &dyn Device, &crash] {
+        device.write_at(0, &[&[0x77; 512 << 10]]).unwrap();
+        device.prepare(AT, 300 << 10).unwrap();
+        let found = read(device, AT, 300 << 10);
+        let is_told = device.counters().prepared_bytes > 0;
+        assert_eq!(found, vec![if is_told { 0 } else { 0x77 }; 300 << 10]);
+        assert_eq!(read(device, 0, 8 << 10), [0x77; 8 << 10], "before it");
+        let after = read(device, AT + (300 << 10), 4096);
+        assert_eq!(after, [0x77; 4096], "after it");
+        device.write_at(AT + 4096, &[&[5; 4096]]).unwrap();
+        assert_eq!(read(device, AT + 4096, 4096), [5; 4096]);
+        assert!(device.prepare(1 << 20, 4096).is_err(), "beyond the end");
+    }
+    assert!(crash.counters().prepared_bytes > 0 && crash.counters().writes == 2);
+}

@@ -8,6 +8,8 @@
 //! - To a killed process, a power cut and a replay these are the writes of `tail`: whole pages that hold
 //!   what they held, records, and zeros.
 //! - The pages never hold live records of the ring's other end, and never go across its end.
+//! - Memory costs a fault for each page, as much as a call does. So records of a kilobyte and more are written by
+//!   calls, to pages that the device was told of before ([`stitch_device::Device::prepare`]): zeros as well.
 //! - A sync takes the zeros to the medium too. So there is a window only where a multiple of it was appended
 //!   since the last sync.
 
@@ -21,6 +23,10 @@ use stitch_device::Window;
 const WINDOW_BYTES_MAX: u64 = 64 << 10;
 /// A window is at most such a part of the ring.
 const RING_PARTS: u64 = 128;
+/// Records from this length on are not copied to a new window.
+const LONG_BYTES: u64 = 1 << 10;
+/// So much of the log is made ready for them at once, up to a multiple of it.
+const READY_BYTES: u64 = 128 << 10;
 /// So many windows were filled since the last sync before there is one.
 const WINDOWS_BEFORE: u64 = 2;
 
@@ -39,6 +45,8 @@ pub(super) struct Mapped {
 pub(super) struct Flow {
     unsynced_bytes: u64,
     is_refused: bool,
+    /// Up to here the log is ready for writes.
+    ready: Lsn,
 }
 
 /// Length of a window in this ring.
@@ -61,7 +69,30 @@ impl Flow {
     /// True if it is worth while to open a window for an append of so many bytes.
     pub(super) fn wants_window(&self, ring: &Ring<'_>, len: u64) -> bool {
         let window = window_bytes(ring);
-        !self.is_refused && 4 * len <= window && self.unsynced_bytes >= WINDOWS_BEFORE * window
+        let is_short = len < LONG_BYTES && 4 * len <= window;
+        !self.is_refused && is_short && self.unsynced_bytes >= WINDOWS_BEFORE * window
+    }
+
+    /// Makes the pages behind that of `lsn` ready, for an append of so many bytes, if it is worth while.
+    pub(super) fn make_ready(
+        &mut self,
+        ring: &Ring<'_>,
+        lsn: Lsn,
+        len: u64,
+    ) -> Result<(), VolumeError> {
+        let is_wanted = (LONG_BYTES..=READY_BYTES / 4).contains(&len);
+        let is_steady = self.unsynced_bytes >= WINDOWS_BEFORE * READY_BYTES;
+        if !is_wanted || !is_steady || lsn.0 + len <= self.ready.0 {
+            return Ok(());
+        }
+        let from = Lsn(lsn.0.next_multiple_of(PAGE_BYTES));
+        let to_multiple = READY_BYTES - ring.addr(from) % READY_BYTES;
+        let bytes = to_multiple.min(ring.room_from(from));
+        self.ready = Lsn(from.0 + bytes);
+        match bytes {
+            0 => Ok(()),
+            bytes => ring.core.prepare(ring.addr(from), bytes),
+        }
     }
 
     /// Opens one at the page of `lsn`, which holds `first` up to there. `None` if it would not hold `len` bytes, or

@@ -103,6 +103,7 @@ impl Tail {
         if first == last {
             return self.write_in_page(ring, lsn, pieces);
         }
+        self.flow.make_ready(ring, lsn, len)?;
         let later = self.write_over(ring, lsn, pieces)?;
         self.page = later.or(self.page.take());
         let (page, bytes) = self.page.as_mut().expect("just written");

@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 use stitch_base::{TableId, TreeId};
-use stitch_volume::{Extent, Stream, Volume, VolumeError};
+use stitch_volume::{Extent, PAGE_BYTES, Stream, Volume, VolumeError};
 
 /// Most streaks that are followed. When there are more, those that went on in the last half as many turns
 /// stay.
@@ -34,6 +34,11 @@ const PASSED: u32 = u32::MAX;
 const LANE_BYTES: std::ops::RangeInclusive<u64> = (64 << 10)..=(1 << 20);
 /// All lanes together take no more of the usable space than one part of so many.
 const LANES_PART: u64 = 32;
+/// A lane is made ready for writes up to a multiple of such a length: half of what went on with its streak since
+/// the last sync, by a quarter of the least at most each time,
+const READY_BYTES: std::ops::RangeInclusive<u64> = (32 << 10)..=(128 << 10);
+/// and no more than so many turns after the last: what is ready is written again soon, not by the kernel before.
+const FLOW_TURNS: u64 = 8;
 /// Streaks lie in zones of their own.
 const STREAM: Stream = Stream(5);
 
@@ -77,7 +82,34 @@ struct Streak {
     times: u32,
     /// The turn in which it went on last.
     turn: u64,
+    flow: Flow,
     lane: Option<Lane>,
+}
+
+/// What goes on with a streak without a break.
+#[derive(Clone, Copy, Debug, Default)]
+struct Flow {
+    bytes: u64,
+    /// Syncs of the device before it.
+    syncs: u64,
+}
+
+impl Flow {
+    /// Takes note of puts, so many turns after the last.
+    const fn add(&mut self, bytes: u64, turns: u64) {
+        let goes_on = turns <= FLOW_TURNS && bytes <= *READY_BYTES.start() / 4;
+        self.bytes = if goes_on { self.bytes + bytes } else { 0 };
+    }
+
+    /// So much of a lane is to be made ready at once, if any: a power of two.
+    fn ready_bytes(&mut self, syncs: u64) -> Option<u64> {
+        if self.syncs != syncs {
+            *self = Self { bytes: 0, syncs };
+        }
+        let half = (self.bytes / 2).checked_ilog2().map_or(0, |log| 1 << log);
+        let bytes = half.min(*READY_BYTES.end());
+        READY_BYTES.contains(&bytes).then_some(bytes)
+    }
 }
 
 /// Space for the next values of a streak. Dropped, it gives back what is left.
@@ -85,8 +117,24 @@ struct Streak {
 struct Lane {
     volume: Arc<Volume>,
     left: Extent,
+    /// Up to here it is ready for writes.
+    ready: u64,
     /// Number of the table that its blocks are of, until they are in one.
     origin: TableId,
+}
+
+impl Lane {
+    /// Makes the next of it ready for writes, up to a multiple of `unit`.
+    fn make_ready(&mut self, unit: u64) -> Result<(), VolumeError> {
+        let from = self.left.addr.next_multiple_of(PAGE_BYTES);
+        let end = self.left.end() / PAGE_BYTES * PAGE_BYTES;
+        let to = (from / unit + 1) * unit;
+        self.ready = to.min(end).max(self.left.addr);
+        match self.ready.checked_sub(from) {
+            None | Some(0) => Ok(()),
+            Some(len) => self.volume.prepare(Extent { addr: from, len }),
+        }
+    }
 }
 
 impl Drop for Lane {
@@ -154,6 +202,7 @@ impl Streaks {
         streak.end.extend_from_slice(puts.last);
         streak.bytes += puts.bytes;
         streak.times += 1;
+        streak.flow.add(puts.bytes, self.turn - streak.turn);
         streak.turn = self.turn;
         self.followed.push(id);
         Some((id, before))
@@ -196,6 +245,7 @@ impl Streaks {
             bytes,
             times: 0,
             turn: self.turn,
+            flow: Flow::default(),
             lane: None,
         };
         if self.streaks.len() < STREAKS_MAX {
@@ -274,7 +324,7 @@ impl Streaks {
     /// new lane `has_room` is asked whether so many bytes may be taken.
     ///
     /// # Errors
-    /// [`VolumeError::NoSpace`].
+    /// [`VolumeError::NoSpace`]; those of a write.
     pub(crate) fn place(
         &mut self,
         volume: &Arc<Volume>,
@@ -288,12 +338,19 @@ impl Streaks {
             self.streaks[id.0 as usize].lane = Some(Lane {
                 volume: Arc::clone(volume),
                 left,
+                ready: left.addr,
                 origin: new_id(),
             });
         }
-        let lane = self.streaks[id.0 as usize].lane.as_mut();
-        let lane = lane.expect("the streak has lane");
+        let streak = &mut self.streaks[id.0 as usize];
+        let ready_bytes = streak.flow.ready_bytes(volume.syncs());
+        let lane = streak.lane.as_mut().expect("the streak has lane");
         debug_assert!(lane.left.len >= len, "the block fits");
+        if lane.ready < lane.left.addr + len
+            && let Some(unit) = ready_bytes
+        {
+            lane.make_ready(unit)?;
+        }
         let addr = lane.left.addr;
         lane.left.addr += len;
         lane.left.len -= len;

@@ -4,7 +4,7 @@ use super::*;
 use crate::entry::{EntryRef, Op};
 use stitch_base::Seqno;
 use stitch_base::random::Rng;
-use stitch_device::{Device, MemDevice};
+use stitch_device::{CrashDevice, CrashPlan, Device, MemDevice};
 use stitch_volume::{FormatOptions, OpenOptions};
 
 const TREE: TreeId = TreeId(7);
@@ -199,4 +199,53 @@ fn rooms_take_a_small_part_of_the_space() {
     let lanes: u64 = writer.streaks.lanes().map(|lane| lane.len).sum();
     let total = volume.zones().usage().total;
     assert!(lanes <= total / LANES_PART, "{lanes} of {total}");
+}
+
+/// Puts so many keys of each range by turns, with a sync after each of so many. Answers how much was made ready.
+fn ready_after(ranges: u64, rounds: u64, sync_every: u64) -> u64 {
+    let device: Arc<dyn Device> = Arc::new(CrashDevice::new(64 << 20, CrashPlan::NEVER));
+    Volume::format(&*device, &FormatOptions::default(), &mut |_, _| {}).expect("it formats");
+    let opened = Volume::open(Arc::clone(&device), &OpenOptions::default());
+    let volume = opened.expect("it opens").volume;
+    let mut writer = Writer::new();
+    let mut written = Vec::new();
+    for step in 0..ranges * rounds {
+        let (range, round) = (ranges - step % ranges, step / ranges);
+        let followed = writer.follow(TREE, (range << 32) + round);
+        let Some((streak, _)) = followed else {
+            continue;
+        };
+        let place = writer
+            .streaks
+            .place(&volume, streak, 4096, (&|_| true, &|| TableId(1)));
+        let (addr, _) = place.expect("there is space");
+        let value = [u8::try_from(step % 251).expect("small"); 4096];
+        volume.write(addr, &[&value]).expect("it is written");
+        written.push((addr, value));
+        if step % sync_every == sync_every - 1 {
+            volume.sync().expect("it is synced");
+        }
+    }
+    for (addr, value) in written {
+        let mut found = [0; 4096];
+        device.read_at(addr, &mut found).expect("it is read");
+        assert_eq!(found, value, "what was written stays");
+    }
+    device.counters().prepared_bytes
+}
+
+#[test]
+fn the_lane_of_a_steady_streak_is_made_ready() {
+    let puts = 512;
+    let ready = ready_after(1, puts, u64::MAX);
+    let share = ready as f64 / (puts * 4096) as f64;
+    assert!((0.8..1.01).contains(&share), "{share} of what was put");
+    assert_eq!(
+        ready_after(100, 20, u64::MAX),
+        0,
+        "not if others come between"
+    );
+    assert_eq!(ready_after(1, puts, 8), 0, "not if a sync is near");
+    let synced = ready_after(1, puts, 64);
+    assert!(synced > 0 && synced <= ready, "{synced} of {ready}");
 }
