@@ -93,6 +93,11 @@ pub(crate) fn peak_rss_bytes() -> u64 {
     peak_rss_bytes_of(std::process::id())
 }
 
+/// Has the most memory of this process counted anew, from what is resident now. False where the kernel cannot.
+pub(crate) fn reset_peak_rss() -> bool {
+    fs::write("/proc/self/clear_refs", "5").is_ok()
+}
+
 /// Most memory that another process ever had resident, in bytes; 0 if it is gone.
 pub(crate) fn peak_rss_bytes_of(pid: u32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
@@ -253,6 +258,18 @@ mod tests {
         drop(input);
         child.wait().unwrap();
         assert!(one > 0 && all > one, "{all} of {one}");
+    }
+
+    #[test]
+    fn the_peak_is_counted_anew() {
+        let held = vec![1u8; 64 << 20];
+        assert!(std::hint::black_box(&held).iter().all(|byte| *byte == 1));
+        let before = peak_rss_bytes();
+        assert!(before >= 64 << 20, "{before}");
+        drop(held);
+        if reset_peak_rss() {
+            assert!(peak_rss_bytes() < before, "a lower peak than {before}");
+        }
     }
 
     #[test]

@@ -6,6 +6,7 @@
 use super::Workload;
 use crate::context::{Context, Work};
 use crate::measure::Op;
+use crate::process;
 use crate::side::make_versions;
 use anyhow::Result;
 
@@ -32,7 +33,10 @@ fn run(context: &mut Context<'_>, step: u32) -> Result<()> {
     let mut options = context.options(0, 4096);
     let made = make_versions(&options, log_bytes)?;
     options.is_fresh = false;
+    // What it took to make them is not what opening takes.
+    let is_reset = process::reset_peak_rss();
     context.open_with(options)?;
+    let peak_bytes = is_reset.then(process::peak_rss_bytes);
     let open_time = context.open_time();
     let name = format!("open-{}M", log_bytes >> 20);
     context.phase(&name, Work::Read, 1, |_, record| {
@@ -42,5 +46,8 @@ fn run(context: &mut Context<'_>, step: u32) -> Result<()> {
     let values = &mut context.last().values;
     values.insert("version_bytes".to_owned(), made.version_bytes as f64);
     values.insert("tables".to_owned(), made.tables as f64);
+    if let Some(peak_bytes) = peak_bytes {
+        values.insert("open_peak_rss_bytes".to_owned(), peak_bytes as f64);
+    }
     Ok(())
 }
