@@ -3,6 +3,7 @@
 use super::OpenOptions;
 use super::stitch::{self, TREE};
 use anyhow::{Context as _, Result, bail};
+use std::sync::Arc;
 use stitch_base::{Lsn, Seqno, TableId, TreeId};
 use stitch_format::vt_manifest::{Run, TableMeta, TreeRecord, VersionEdit};
 use stitch_volume::{OpenOptions as VolumeOptions, Volume, VolumeError};
@@ -69,7 +70,9 @@ fn edit(tables: std::ops::Range<u64>, zones_at: u64) -> VersionEdit {
         next_table: TableId(tables.end + 1),
         next_tree: TreeId(2),
         new_trees: if is_first { vec![tree] } else { Vec::new() },
-        added: tables.map(|n| (LEVEL, table(n, zones_at))).collect(),
+        added: tables
+            .map(|n| (LEVEL, Arc::new(table(n, zones_at))))
+            .collect(),
         ..VersionEdit::default()
     }
 }

@@ -24,6 +24,7 @@
 use crate::FormatError;
 use crate::block::ALIGN;
 use crate::codec::{Reader, put_bytes, put_varint};
+use std::sync::Arc;
 use stitch_base::{Seqno, TableId, TreeId};
 
 /// The layout of every edit that needs no other.
@@ -175,8 +176,8 @@ pub struct VersionEdit {
     pub removed: Vec<TableId>,
     /// Tables that stay as they are and change their level.
     pub moved: Vec<(TableId, u8)>,
-    /// Tables that come, with their level.
-    pub added: Vec<(u8, TableMeta)>,
+    /// Tables that come, with their level. Shared with who holds them: a base of many is no second copy.
+    pub added: Vec<(u8, Arc<TableMeta>)>,
 }
 
 impl VersionEdit {
@@ -265,7 +266,7 @@ impl VersionEdit {
             },
             removed: list(r, |r| Ok(TableId(r.varint()?)))?,
             moved: list(r, |r| Ok((TableId(r.varint()?), level(r)?)))?,
-            added: list(r, |r| Ok((level(r)?, read_table(r, version)?)))?,
+            added: list(r, |r| Ok((level(r)?, Arc::new(read_table(r, version)?))))?,
         };
         reader.finish()?;
         Ok(edit)
@@ -422,7 +423,7 @@ fn read_table(r: &mut Reader<'_>, version: u8) -> Result<TableMeta, FormatError>
         max_seqno: Seqno(r.varint()?),
         root_addr: r.u64()?,
         root_bytes: r.u32()?,
-        runs: read_runs(r, version)?,
+        runs: exact(read_runs(r, version)?),
     };
     check_table(r, &table)?;
     Ok(table)
@@ -447,6 +448,12 @@ fn read_runs(r: &mut Reader<'_>, version: u8) -> Result<Vec<Run>, FormatError> {
         end = run.end();
         Ok(run)
     })
+}
+
+/// In no more memory than it needs: it stays for long.
+fn exact<T>(mut list: Vec<T>) -> Vec<T> {
+    list.shrink_to_fit();
+    list
 }
 
 fn read_run(r: &mut Reader<'_>) -> Result<Run, FormatError> {

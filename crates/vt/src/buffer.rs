@@ -65,9 +65,14 @@ impl Buffer {
         self.direct.add(&self.memtable, run);
     }
 
+    /// Bytes of memory.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        self.memtable.bytes() as u64 + self.direct.memory_bytes()
+    }
+
     /// True if it should be sealed before `bytes` more go into the memtable.
     pub(crate) fn is_full_for(&self, bytes: u64, sizes: &Sizes) -> bool {
-        let held = self.memtable.bytes() as u64;
+        let held = self.memory_bytes();
         held + bytes > sizes.memtable
             || self.direct.bytes() >= sizes.direct
             || self.direct.count() >= RUN_COUNT_MAX

@@ -22,7 +22,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 use stitch_base::TableId;
 use stitch_base::sync::Mutex;
-use stitch_base::sync::atomic::{AtomicU64, Ordering};
+use stitch_base::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// Most shards. A power of two.
 const SHARDS_MAX: usize = 16;
@@ -175,7 +175,8 @@ impl Shard {
 #[derive(Debug)]
 pub(crate) struct BlockCache {
     shards: Vec<Mutex<Shard>>,
-    shard_bytes_max: usize,
+    /// Changes with [`Self::set_capacity`]; a shard keeps to it as it was when its lock was taken last.
+    shard_bytes_max: AtomicUsize,
     counters: ReadCounters,
     readers: Readers,
     foreseen: Foreseen,
@@ -193,7 +194,7 @@ impl BlockCache {
         };
         Self {
             shards: (0..count).map(|_| Mutex::default()).collect(),
-            shard_bytes_max: capacity_bytes / count,
+            shard_bytes_max: AtomicUsize::new(capacity_bytes / count),
             counters: ReadCounters::default(),
             readers: Readers::new(0),
             foreseen: Foreseen::default(),
@@ -222,8 +223,26 @@ impl BlockCache {
         &self.buffers
     }
 
+    /// Most bytes that it may hold now.
+    pub(crate) fn capacity(&self) -> usize {
+        self.shard_bytes_max.load(Ordering::Relaxed) * self.shards.len()
+    }
+
+    /// Holds at most so many bytes from now on, as soon as this has returned.
+    pub(crate) fn set_capacity(&self, capacity_bytes: usize) {
+        let bytes_max = capacity_bytes / self.shards.len();
+        let before = self.shard_bytes_max.swap(bytes_max, Ordering::Relaxed);
+        if before <= bytes_max {
+            return;
+        }
+        for shard in &self.shards {
+            let mut out = Vec::new();
+            shard.lock().shrink(bytes_max, &mut out);
+            drop(out);
+        }
+    }
+
     /// Bytes held now.
-    #[cfg(test)]
     pub(crate) fn bytes(&self) -> usize {
         self.shards.iter().map(|shard| shard.lock().bytes).sum()
     }
@@ -292,19 +311,17 @@ impl BlockCache {
     pub(crate) fn has_room(&self, key: &BlockKey, bytes: usize) -> bool {
         let shard = self.shard(key).lock();
         let bytes = shard.bytes + bytes + SLOT_BYTES;
-        bytes <= self.shard_bytes_max && !shard.by_key.contains_key(key)
+        bytes <= self.shard_bytes_max.load(Ordering::Relaxed) && !shard.by_key.contains_key(key)
     }
 
     /// Keeps a block. One that is too large for a shard is not kept.
     pub(crate) fn insert(&self, key: BlockKey, block: CachedBlock, expectation: Expectation) {
         let bytes = block.bytes();
-        let bytes_max = self.shard_bytes_max;
-        if bytes > bytes_max / 2 {
-            return;
-        }
         let mut out = Vec::new();
         let mut shard = self.shard(&key).lock();
-        if shard.by_key.contains_key(&key) {
+        // With the lock held: who lowers it comes to this shard then, too.
+        let bytes_max = self.shard_bytes_max.load(Ordering::Relaxed);
+        if bytes > bytes_max / 2 || shard.by_key.contains_key(&key) {
             return;
         }
         shard.shrink(bytes_max - bytes, &mut out);

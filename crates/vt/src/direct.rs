@@ -38,6 +38,9 @@ pub(crate) const RUN_COUNT_MAX: usize = 256;
 /// A run of at most so many value blocks is as many puts of the memtable.
 const PLACED_COUNT_MAX: usize = 32;
 
+/// What an allocator takes beside the keys and the filter of an index entry.
+const ENTRY_OVERHEAD_BYTES: usize = 48;
+
 /// A value is long beside its key if it has four times its bytes, and these: then the index entry
 /// of a block is at most half as long as the messages in it.
 const VALUE_BYTES_MIN: usize = 256;
@@ -206,6 +209,15 @@ impl DirectRun {
         self.extents.iter().map(|run| run.len_bytes).sum()
     }
 
+    /// Bytes of memory: its index entries, and what it owns.
+    fn memory_bytes(&self) -> usize {
+        let entries = self.blocks.entries().iter();
+        let entries: usize = entries
+            .map(|e| e.memory_bytes() + ENTRY_OVERHEAD_BYTES)
+            .sum();
+        size_of::<Self>() + entries + self.extents.capacity() * size_of::<Run>()
+    }
+
     /// Says that it was written out, durably: `taken` (sorted) has what `successors` took over. The
     /// rest is given back when the last reader is gone.
     fn leave(&self, volume: &Arc<Volume>, taken: &[Run], successors: &[Arc<TableHandle>]) {
@@ -223,6 +235,8 @@ pub(crate) struct DirectRuns {
     runs: RwLock<BTreeMap<TreeId, Vec<Arc<DirectRun>>>>,
     count: AtomicUsize,
     bytes: AtomicUsize,
+    /// Of memory, beside the memtable.
+    memory_bytes: AtomicUsize,
     /// What puts of the memtable own of the device.
     placed: Mutex<Vec<Run>>,
     left_behind: Mutex<Option<LeftBehind>>,
@@ -259,6 +273,8 @@ impl DirectRuns {
                 .is_none_or(|last| last.min_seqno < run.min_seqno),
             "newer than all before"
         );
+        self.memory_bytes
+            .fetch_add(run.memory_bytes(), Ordering::Relaxed);
         of_tree.push(Arc::new(run));
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
         self.count.fetch_add(1, Ordering::Release);
@@ -272,6 +288,11 @@ impl DirectRuns {
     /// Bytes of the device that they own, with those in the memtable.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed) as u64
+    }
+
+    /// Bytes of memory that they take beside the memtable.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        self.memory_bytes.load(Ordering::Relaxed) as u64
     }
 
     /// Trees that have any.

@@ -373,6 +373,7 @@ impl Store {
         ] {
             out.push(name, value.load(Ordering::Relaxed));
         }
+        self.export_memory(&mut out);
         let device = self.volume.device().counters();
         for (name, value) in [
             ("device.read_bytes", device.read_bytes),

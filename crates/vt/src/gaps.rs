@@ -31,6 +31,10 @@ use stitch_base::{Seqno, TreeId};
 const TREE_GAPS_MAX: usize = 128;
 /// Most gaps of all.
 const GAPS_MAX: usize = 2048;
+/// Keys of a gap may always be as long as this together.
+const GAP_BYTES_MIN: usize = 256;
+/// What a gap takes beside its keys.
+const GAP_OVERHEAD_BYTES: usize = size_of::<Gap>() + 64;
 /// A gap that was parted so often is given up when it is met again.
 const PARTED_MAX: u8 = 6;
 /// Rows of deletes that are followed at a time.
@@ -62,6 +66,11 @@ impl Gap {
 
     pub(crate) fn holds(&self, key: &[u8]) -> bool {
         *self.start <= *key && self.end.as_deref().is_none_or(|end| key < end)
+    }
+
+    /// Length of its keys.
+    fn key_bytes(&self) -> usize {
+        self.start.len() + self.end.as_ref().map_or(0, |end| end.len())
     }
 
     fn touches(&self, other: &Self) -> bool {
@@ -119,10 +128,12 @@ pub(crate) fn gap_at<'a>(gaps: &'a [Gap], key: &[u8], seqno: Seqno) -> Option<&'
 }
 
 /// What is known of a store's gaps.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Gaps {
     /// False if commits have nothing to look for. Set under the committer's lock.
     is_any: AtomicBool,
+    /// Longest keys, together, of a gap that is kept.
+    gap_bytes_max: usize,
     state: Mutex<State>,
 }
 
@@ -145,6 +156,21 @@ pub(crate) struct Hint {
 }
 
 impl Gaps {
+    /// None yet; gaps whose keys have at most so many bytes are kept.
+    pub(crate) fn new(gap_bytes_max: usize) -> Self {
+        Self {
+            is_any: AtomicBool::new(false),
+            gap_bytes_max,
+            state: Mutex::default(),
+        }
+    }
+
+    /// How long the keys of a gap may be, so that all gaps take about `bytes`.
+    pub(crate) fn gap_bytes_max(bytes: u64) -> usize {
+        let each = usize::try_from(bytes).unwrap_or(usize::MAX) / GAPS_MAX;
+        each.saturating_sub(GAP_OVERHEAD_BYTES).max(GAP_BYTES_MIN)
+    }
+
     /// The gaps of a tree as they are now.
     pub(crate) fn of(&self, tree: TreeId) -> Option<TreeGaps> {
         if !self.is_any.load(Ordering::Acquire) {
@@ -201,7 +227,8 @@ impl Gaps {
         if first == last && gaps.len() >= TREE_GAPS_MAX {
             return;
         }
-        gaps.splice(first..last, [whole]);
+        let is_kept = whole.key_bytes() <= self.gap_bytes_max;
+        gaps.splice(first..last, is_kept.then_some(whole));
         debug_assert!(
             gaps.windows(2).all(|pair| !pair[0].touches(&pair[1])),
             "gaps do not touch"
@@ -230,7 +257,8 @@ impl Gaps {
                 continue;
             };
             if gaps[at].holds(key) {
-                let parts: Vec<Gap> = gaps[at].without(key).collect();
+                let is_kept = |gap: &Gap| gap.key_bytes() <= self.gap_bytes_max;
+                let parts: Vec<Gap> = gaps[at].without(key).filter(is_kept).collect();
                 Arc::make_mut(gaps).splice(at..=at, parts);
             }
         }

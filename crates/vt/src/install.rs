@@ -85,6 +85,7 @@ impl Store {
             written.release_room();
         }
         drop(before);
+        self.fit_cache();
         self.pace.update(&view, &self.sizes_now());
         self.room.notify_all();
         self.signals.wake(Worker::Compaction);

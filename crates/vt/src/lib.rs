@@ -5,6 +5,7 @@
 //! with VT-Trees*, FAST 2013.
 
 mod background;
+mod budget;
 mod buffer;
 mod cache;
 mod check;

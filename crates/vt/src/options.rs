@@ -1,6 +1,7 @@
 //! How a store is opened, and the sizes that follow from it.
 
 use crate::compaction::{PickOptions, TURNS_MAX};
+use crate::gaps::Gaps;
 use std::sync::Arc;
 use std::time::Duration;
 use stitch_base::clock::{Clock, SystemClock};
@@ -11,6 +12,9 @@ use stitch_kv::{TreeInfo, UpsertRegistry};
 pub const MEMORY_BYTES_MIN: u64 = 4 << 20;
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
+/// Most that a write-out and one compaction, both under way, need beside the blocks in the cache: buffers of
+/// the tables that they write, index entries of these and of a step's blocks, what is read ahead of them.
+const WORK_BYTES_MAX: u64 = 12 * MIB;
 /// Sealed memtables that may wait before writers do.
 pub(crate) const SEALED_COUNT_MAX: usize = 2;
 
@@ -46,7 +50,8 @@ impl std::fmt::Debug for StitchByKey {
 /// How to open a store.
 #[derive(Clone)]
 pub struct VtOptions {
-    /// Memory for memtables, blocks, indexes and filters together, in bytes.
+    /// Memory for memtables, blocks, indexes, filters, lists of what tables own, write-outs and compactions
+    /// together, in bytes.
     pub memory_bytes: u64,
     /// The upsert functions that the store may meet.
     pub upserts: UpsertRegistry,
@@ -119,8 +124,14 @@ pub(crate) struct Sizes {
     pub(crate) direct: u64,
     /// A memtable is sealed when its records take this much of the backup log.
     pub(crate) log_share: u64,
-    /// The block cache.
+    /// The block cache, where tables have no lists.
     pub(crate) cache: u64,
+    /// What the block cache keeps however long the lists of tables are.
+    pub(crate) cache_min: u64,
+    /// Folded values that are remembered.
+    pub(crate) folded: usize,
+    /// Longest keys of a gap that is noted.
+    pub(crate) gap: usize,
     /// What is read ahead of long scans.
     pub(crate) ahead: u64,
     /// Kept free for compactions, on top of nothing.
@@ -150,7 +161,13 @@ impl Sizes {
                 .max(4 * memtable)
         });
         let memtables = memtable * (SEALED_COUNT_MAX as u64 + 1);
-        let cache = memory.saturating_sub(memtables).max(memory / 4);
+        let work = (memory / 8).min(WORK_BYTES_MAX);
+        // A second compaction at once takes half as much again.
+        let is_alone = !options.background || options.compactors < 2;
+        let work = if is_alone { work } else { work + work / 2 };
+        let noted = memory / 32;
+        let cache = memory.saturating_sub(memtables + work + noted);
+        let cache = cache.max(memory / 4);
         // Without threads, nobody reads ahead.
         let ahead = if options.background { memory / 16 } else { 0 };
         let reserve = (8 * table + 4 * memtable).min(zones_bytes / 8);
@@ -159,6 +176,9 @@ impl Sizes {
             direct: 4 * memtable,
             log_share: log_bytes / 4,
             cache: cache - ahead,
+            cache_min: (memory / 8).min(cache - ahead),
+            folded: usize::try_from(noted / 2).unwrap_or(usize::MAX),
+            gap: Gaps::gap_bytes_max(noted / 2),
             ahead,
             reserve,
             level0_tables_max,
@@ -194,13 +214,20 @@ mod tests {
 
     #[test]
     fn sizes_fit_the_smallest_and_a_large_store() {
-        let options = VtOptions::default();
+        let mut options = VtOptions {
+            compactors: 1,
+            ..VtOptions::default()
+        };
         let small = Sizes::new(&options, 13 * MIB, 2 * MIB);
         assert_eq!(small.pick.table_bytes, 128 * KIB);
         assert!((128 * KIB..160 * KIB).contains(&small.memtable));
         assert!(small.reserve <= 2 * MIB);
         let large = Sizes::new(&options, 8 << 30, 256 * MIB);
         assert_eq!((large.memtable, large.pick.table_bytes), (8 * MIB, 8 * MIB));
-        assert_eq!(large.cache, 36 * MIB);
+        // Of 64: 24 for memtables, 4 read ahead, 8 for work, 2 for what was noted.
+        assert_eq!(large.cache, 26 * MIB);
+        assert_eq!(large.cache_min, 8 * MIB);
+        options.compactors = 2;
+        assert_eq!(Sizes::new(&options, 8 << 30, 256 * MIB).cache, 22 * MIB);
     }
 }

@@ -80,6 +80,7 @@ impl Store {
                 };
             }
         }
+        self.fit_cache();
         self.pace.update(&self.views.get(), &self.sizes);
         Ok(())
     }

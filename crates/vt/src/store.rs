@@ -190,6 +190,7 @@ impl Store {
         let version = Arc::clone(&view.version);
         let cache = BlockCache::new(usize::try_from(sizes.cache).unwrap_or(usize::MAX));
         let cache = Arc::new(cache.with_readers(sizes.ahead));
+        cache.set_capacity(sizes.cache_beside(version.lists.bytes()));
         Self {
             cache,
             sizes,
@@ -199,8 +200,8 @@ impl Store {
             counters: VtCounters::default(),
             snapshots: Arc::new(Snapshots::default()),
             superseded: SupersededVersions::of_unknown(version.tables().map(|(_, t)| t.meta().id)),
-            folded: FoldedValues::default(),
-            gaps: Gaps::default(),
+            folded: FoldedValues::new(sizes.folded),
+            gaps: Gaps::new(sizes.gap),
             visible: AtomicU64::new(version.last_seqno.0),
             next_table: AtomicU64::new(version.next_table.0),
             committer: Mutex::new(Committer {

@@ -81,7 +81,7 @@ pub(crate) fn text_version(text: &str) -> Version {
                 other => panic!("no such word: {other}"),
             }
         }
-        edit.added.push((level, table));
+        edit.added.push((level, Arc::new(table)));
     }
     let mut builder = VersionBuilder::new(Version::empty());
     builder.apply(&edit).expect("the text is a version");

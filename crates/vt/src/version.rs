@@ -9,15 +9,19 @@
 //! - what a level says about a key is newer than what any deeper level says about it.
 
 mod builder;
+mod gauge;
 mod handle;
 
 pub(crate) use builder::VersionBuilder;
+pub(crate) use gauge::Gauge;
+#[cfg(test)]
+pub(crate) use gauge::table_bytes;
 pub(crate) use handle::{LeftBehind, TableHandle, extents};
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use stitch_base::{Seqno, TableId, TreeId};
-use stitch_format::vt_manifest::{LEVEL_COUNT, TableMeta, TreeRecord, VersionEdit};
+use stitch_format::vt_manifest::{LEVEL_COUNT, TreeRecord, VersionEdit};
 use stitch_kv::{Compression, TreeInfo, TreeOptions};
 
 /// What a base stores of a piece of the device that a table owns, at most in nearly all cases.
@@ -95,6 +99,8 @@ pub(crate) struct Version {
     pub(crate) next_table: TableId,
     /// Number that the next tree gets.
     pub(crate) next_tree: TreeId,
+    /// What the lists of all tables take, of this version and of those that readers still hold.
+    pub(crate) lists: Arc<Gauge>,
 }
 
 impl Version {
@@ -105,6 +111,7 @@ impl Version {
             last_seqno: Seqno(0),
             next_table: TableId(1),
             next_tree: TreeId(1),
+            lists: Arc::default(),
         }
     }
 
@@ -125,7 +132,7 @@ impl Version {
             edit.new_trees.push(tree_record(&tree.info));
             for (level, table) in tree.tables() {
                 let level = u8::try_from(level).expect("there are 8 levels");
-                edit.added.push((level, TableMeta::clone(table.meta())));
+                edit.added.push((level, Arc::clone(table.meta())));
             }
         }
         edit

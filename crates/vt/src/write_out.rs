@@ -79,7 +79,7 @@ impl Store {
         discard(self, &dropped, &direct);
         let mut edit = version.edit();
         edit.last_seqno = edit.last_seqno.max(buffer.last_seqno());
-        edit.added = tables.into_iter().map(|t| (0, t)).collect();
+        edit.added = tables.into_iter().map(|t| (0, Arc::new(t))).collect();
         drop(version);
         let install = Install {
             edit,

@@ -328,7 +328,7 @@ fn vt_manifest() -> VersionEdit {
         altered_trees: Vec::new(),
         removed: vec![TableId(3)],
         moved: vec![(TableId(4), 2)],
-        added: vec![(1, table)],
+        added: vec![(1, std::sync::Arc::new(table))],
     }
 }
 

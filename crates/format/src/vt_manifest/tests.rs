@@ -40,7 +40,7 @@ fn sample() -> VersionEdit {
         altered_trees: Vec::new(),
         removed: vec![TableId(0x11)],
         moved: vec![(TableId(0x12), 6)],
-        added: vec![(1, sample_table())],
+        added: vec![(1, Arc::new(sample_table()))],
     }
 }
 
@@ -116,7 +116,7 @@ fn version_2_is_written_only_where_it_is_needed() {
 fn sample_with_values() -> VersionEdit {
     let mut edit = sample();
     edit.new_trees[0].value_block_bytes = 0x800;
-    let table = &mut edit.added[0].1;
+    let table = Arc::make_mut(&mut edit.added[0].1);
     table.value_bytes = 0x180;
     table.root_addr = 0x2200;
     table.root_bytes = 0x200;
@@ -198,7 +198,7 @@ fn no_flipped_bit_panics_or_goes_unseen() {
 fn tables_that_cannot_be_are_refused() {
     let refused = |change: fn(&mut TableMeta)| {
         let mut edit = sample();
-        change(&mut edit.added[0].1);
+        change(Arc::make_mut(&mut edit.added[0].1));
         assert!(VersionEdit::decode(&edit.encode()).is_err());
     };
     refused(|t| t.largest = b"aa".to_vec());

@@ -110,3 +110,44 @@ fn threads_share_it() {
     }
     assert!(cache.bytes() <= 1 << 20);
 }
+
+#[test]
+fn a_lower_capacity_holds_at_once_and_a_higher_one_is_used() {
+    let capacity = 40 << 20;
+    let cache = BlockCache::new(capacity);
+    let fill = |first: u64| {
+        for n in first..first + 5000 {
+            cache.insert(key(n), block(16 << 10), Expectation::Often);
+            assert!(cache.bytes() <= cache.capacity(), "block {n}");
+        }
+    };
+    fill(0);
+    let full = cache.bytes();
+    assert!(full > capacity / 2, "{full}");
+    cache.set_capacity(5 << 20);
+    assert!(cache.bytes() <= 5 << 20, "{} are left", cache.bytes());
+    assert!(cache.bytes() > 4 << 20, "and no fewer: {}", cache.bytes());
+    fill(5000);
+    cache.set_capacity(capacity);
+    assert!(cache.bytes() <= 5 << 20, "nothing comes by itself");
+    fill(10_000);
+    assert!(cache.bytes() > capacity / 2, "{}", cache.bytes());
+}
+
+#[test]
+fn the_capacity_can_change_while_blocks_come() {
+    let cache = Arc::new(BlockCache::new(8 << 20));
+    let writer = Arc::clone(&cache);
+    let thread = stitch_base::thread::spawn("cache", move || {
+        for n in 0..20_000 {
+            writer.insert(key(n), block(16 << 10), Expectation::Normal);
+        }
+    });
+    for n in 0..200 {
+        let capacity = (1 + n % 8) << 20;
+        cache.set_capacity(capacity);
+        assert!(cache.bytes() <= capacity, "a bound that was set holds");
+    }
+    thread.unwrap().join().unwrap();
+    assert!(cache.bytes() <= cache.capacity());
+}

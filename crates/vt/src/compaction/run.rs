@@ -147,7 +147,8 @@ impl Store {
             PlanKind::Compact | PlanKind::Part => {
                 edit.removed = plan.inputs().map(|t| t.meta().id).collect();
                 edit.removed.extend(made.dropped);
-                edit.added = made.tables;
+                let shared = |(level, table)| (level, Arc::new(table));
+                edit.added = made.tables.into_iter().map(shared).collect();
                 self.counters.compactions.add(1);
             }
         }

@@ -26,7 +26,7 @@ fn shown(gaps: &Gaps) -> String {
 
 #[test]
 fn gaps_that_touch_are_one() {
-    let gaps = Gaps::default();
+    let gaps = Gaps::new(GAP_BYTES_MIN);
     assert_eq!(shown(&gaps), "");
     add(&gaps, gap("f", "h", 5));
     add(&gaps, gap("b", "d", 7));
@@ -43,7 +43,7 @@ fn gaps_that_touch_are_one() {
 
 #[test]
 fn a_put_parts_a_gap_and_stops_one_that_is_not_confirmed() {
-    let gaps = Gaps::default();
+    let gaps = Gaps::new(GAP_BYTES_MIN);
     add(&gaps, gap("b", "h", 5));
     put(&gaps, "a");
     put(&gaps, "h");
@@ -67,7 +67,7 @@ fn a_put_parts_a_gap_and_stops_one_that_is_not_confirmed() {
 
 #[test]
 fn a_range_that_is_filled_again_costs_little() {
-    let gaps = Gaps::default();
+    let gaps = Gaps::new(GAP_BYTES_MIN);
     add(&gaps, Gap::new(b"", None, Seqno(1)));
     for key in 0..100_000u32 {
         let key = key.wrapping_mul(0x9e37_79b1).to_be_bytes();
@@ -118,7 +118,7 @@ fn rows_of_deletes_are_found_beside_each_other() {
     };
     assert!(of(b'a') >= 3, "{found:?}");
     assert!(of(b'z') >= 3, "{found:?}");
-    let gaps = Gaps::default();
+    let gaps = Gaps::new(GAP_BYTES_MIN);
     let hint = |first: u8, last: u8| Hint {
         tree: TREE,
         first: vec![first],
@@ -130,4 +130,18 @@ fn rows_of_deletes_are_found_beside_each_other() {
     assert_eq!(gaps.next_hint(), Some(hint(1, 9)));
     assert_eq!(gaps.next_hint(), Some(hint(20, 21)));
     assert_eq!(gaps.next_hint(), None);
+}
+
+#[test]
+fn gaps_with_long_keys_are_not_kept() {
+    let gaps = Gaps::new(GAP_BYTES_MIN);
+    let long = "m".repeat(GAP_BYTES_MIN);
+    add(&gaps, gap("b", "d", 5));
+    add(&gaps, gap("l", &long, 5));
+    assert_eq!(shown(&gaps), "b..d@5");
+    add(&gaps, gap("k", "x", 5));
+    put(&gaps, &long);
+    assert_eq!(shown(&gaps), "b..d@5");
+    assert!(Gaps::gap_bytes_max(0) == GAP_BYTES_MIN);
+    assert!(Gaps::gap_bytes_max(16 << 20) > 7 << 10);
 }

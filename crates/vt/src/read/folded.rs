@@ -2,10 +2,11 @@
 //!
 //! A row that is upserted again and again (a directory in which files are made) has a chain of all
 //! of them until a write-out folds it. A read that had to fold many leaves the value here, with the
-//! newest write in it; the next read folds only what is newer. Bounded in entries and in their size.
+//! newest write in it; the next read folds only what is newer. Bounded in entries, and in their bytes.
 
 use bytes::Bytes;
 use stitch_base::sync::Mutex;
+use stitch_base::sync::atomic::{AtomicUsize, Ordering};
 use stitch_base::{Seqno, TreeId};
 
 /// Chains shorter than this are not worth it.
@@ -25,20 +26,59 @@ pub(crate) struct Folded {
     pub(crate) value: Option<Bytes>,
 }
 
+impl Folded {
+    fn bytes(&self) -> usize {
+        self.key.len() + self.value.as_ref().map_or(0, Bytes::len)
+    }
+}
+
 /// Values of some keys, each in the one slot that its hash names.
 #[derive(Debug)]
 pub(crate) struct FoldedValues {
     slots: Vec<Mutex<Option<Folded>>>,
-}
-
-impl Default for FoldedValues {
-    fn default() -> Self {
-        let slots = (0..SLOT_COUNT).map(|_| Mutex::new(None)).collect();
-        Self { slots }
-    }
+    bytes_max: usize,
+    /// Bytes of all keys and values. Changes of a slot are counted with its lock held.
+    bytes: AtomicUsize,
+    /// The slot that makes room next.
+    hand: AtomicUsize,
 }
 
 impl FoldedValues {
+    /// None yet; keys and values of at most so many bytes in all are remembered.
+    pub(crate) fn new(bytes_max: usize) -> Self {
+        let slots = (0..SLOT_COUNT).map(|_| Mutex::new(None)).collect();
+        Self {
+            slots,
+            bytes_max,
+            bytes: AtomicUsize::new(0),
+            hand: AtomicUsize::new(0),
+        }
+    }
+
+    /// Bytes of all keys and values.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Forgets some values, until all of them and `more` bytes keep within the bound.
+    fn make_room(&self, more: usize) {
+        for _ in 0..SLOT_COUNT {
+            if self.bytes() + more <= self.bytes_max {
+                return;
+            }
+            let hand = self.hand.fetch_add(1, Ordering::Relaxed);
+            let mut slot = self.slots[hand % self.slots.len()].lock();
+            self.replace(&mut slot, None);
+        }
+    }
+
+    fn replace(&self, slot: &mut Option<Folded>, with: Option<Folded>) {
+        let bytes = |of: &Option<Folded>| of.as_ref().map_or(0, Folded::bytes);
+        self.bytes.fetch_add(bytes(&with), Ordering::Relaxed);
+        let before = std::mem::replace(slot, with);
+        self.bytes.fetch_sub(bytes(&before), Ordering::Relaxed);
+    }
+
     fn slot(&self, tree: TreeId, key: &[u8]) -> &Mutex<Option<Folded>> {
         let hash = xxhash_rust::xxh3::xxh3_64_with_seed(key, u64::from(tree.0));
         let index = usize::try_from(hash % SLOT_COUNT).expect("a small number");
@@ -59,17 +99,19 @@ impl FoldedValues {
         if bytes > ENTRY_BYTES_MAX {
             return;
         }
+        self.make_room(bytes);
         let mut slot = self.slot(tree, key).lock();
         let is_newer = slot
             .as_ref()
             .is_some_and(|found| found.tree == tree && *found.key == *key && found.seqno >= seqno);
         if !is_newer {
-            *slot = Some(Folded {
+            let folded = Folded {
                 tree,
                 key: key.into(),
                 seqno,
                 value: value.map(|value| Bytes::copy_from_slice(value)),
-            });
+            };
+            self.replace(&mut slot, Some(folded));
         }
     }
 }
@@ -82,7 +124,7 @@ mod tests {
 
     #[test]
     fn only_readers_that_see_the_write_get_its_value() {
-        let values = FoldedValues::default();
+        let values = FoldedValues::new(1 << 20);
         let value = Bytes::from_static(b"value");
         values.put(TREE, b"key", Seqno(7), Some(&value));
         assert!(values.get(TREE, b"key", Seqno(6)).is_none());
@@ -96,7 +138,7 @@ mod tests {
 
     #[test]
     fn older_values_do_not_replace_newer_ones() {
-        let values = FoldedValues::default();
+        let values = FoldedValues::new(1 << 20);
         values.put(TREE, b"key", Seqno(7), None);
         values.put(TREE, b"key", Seqno(5), Some(&Bytes::from_static(b"old")));
         let found = values
@@ -107,9 +149,25 @@ mod tests {
 
     #[test]
     fn large_values_are_not_remembered() {
-        let values = FoldedValues::default();
+        let values = FoldedValues::new(1 << 20);
         let value = Bytes::from(vec![0; ENTRY_BYTES_MAX]);
         values.put(TREE, b"key", Seqno(7), Some(&value));
         assert!(values.get(TREE, b"key", Seqno(9)).is_none());
+    }
+
+    #[test]
+    fn values_keep_within_the_bound_and_new_ones_find_room() {
+        let bytes_max = 64 << 10;
+        let values = FoldedValues::new(bytes_max);
+        let value = Bytes::from(vec![7; 5000]);
+        for number in 0..2000u64 {
+            let key = number.to_be_bytes();
+            values.put(TREE, &key, Seqno(number), Some(&value));
+            assert!(values.bytes() <= bytes_max, "after {number}");
+            assert!(values.get(TREE, &key, Seqno(number)).is_some());
+        }
+        assert!(values.bytes() > bytes_max / 2, "{}", values.bytes());
+        let held = values.slots.iter().filter_map(|slot| slot.lock().clone());
+        assert_eq!(held.map(|f| f.bytes()).sum::<usize>(), values.bytes());
     }
 }

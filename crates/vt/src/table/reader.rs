@@ -41,6 +41,9 @@ enum Answer {
 }
 
 impl Table {
+    /// What it takes, with what is left of a root that its cache has let go: the way to it is weak.
+    pub(crate) const MEMORY_BYTES: usize = size_of::<Self>() + Shortcut::<Root>::BYTES;
+
     /// A table of the volume. Reads nothing yet.
     pub(crate) fn open(
         volume: Arc<Volume>,

@@ -72,7 +72,7 @@ impl VersionBuilder {
             self.tables.insert(*id, (usize::from(*level), table));
         }
         for (level, meta) in &edit.added {
-            self.add(usize::from(*level), meta.clone())?;
+            self.add(usize::from(*level), Arc::clone(meta))?;
         }
         Ok(())
     }
@@ -116,7 +116,7 @@ impl VersionBuilder {
             .ok_or_else(|| wrong(format!("table {id} is removed but not there")))
     }
 
-    fn add(&mut self, level: usize, meta: TableMeta) -> Result<(), VtError> {
+    fn add(&mut self, level: usize, meta: Arc<TableMeta>) -> Result<(), VtError> {
         let (id, tree) = (meta.id, meta.tree);
         if !self.infos.contains_key(&tree) {
             return Err(wrong(format!("table {id} is of no tree")));
@@ -124,7 +124,7 @@ impl VersionBuilder {
         if id >= self.base.next_table {
             return Err(wrong(format!("table {id} has a number not given out yet")));
         }
-        let table = Arc::new(TableHandle::new(meta));
+        let table = Arc::new(TableHandle::new(meta, &self.base.lists));
         if self.tables.insert(id, (level, table)).is_some() {
             return Err(wrong(format!("table {id} is added twice")));
         }

@@ -5,6 +5,7 @@
 //! old version may read it through the first. So a removed table holds the tables that took over
 //! its blocks: their space cannot be given back while it is in use.
 
+use super::gauge::{Gauge, table_bytes};
 use crate::cache::BlockCache;
 use crate::table::Table;
 use std::sync::{Arc, OnceLock};
@@ -19,6 +20,8 @@ pub(crate) struct TableHandle {
     weight: u64,
     table: OnceLock<Arc<Table>>,
     left_behind: Mutex<Option<LeftBehind>>,
+    /// Where its memory is counted.
+    lists: Arc<Gauge>,
 }
 
 /// Space that nobody has any more once this is dropped.
@@ -53,13 +56,15 @@ impl Drop for LeftBehind {
 
 impl TableHandle {
     /// A handle of a live table. Reads nothing.
-    pub(crate) fn new(meta: TableMeta) -> Self {
+    pub(crate) fn new(meta: Arc<TableMeta>, lists: &Arc<Gauge>) -> Self {
+        lists.add(table_bytes(&meta));
         Self {
             owned_bytes: meta.owned_bytes(),
             weight: meta.weight(),
-            meta: Arc::new(meta),
+            meta,
             table: OnceLock::new(),
             left_behind: Mutex::new(None),
+            lists: Arc::clone(lists),
         }
     }
 
@@ -95,6 +100,12 @@ impl TableHandle {
         let left_behind = LeftBehind::new(volume, runs, successors);
         let before = self.left_behind.lock().replace(left_behind);
         assert!(before.is_none(), "a table is removed once");
+    }
+}
+
+impl Drop for TableHandle {
+    fn drop(&mut self) {
+        self.lists.take(table_bytes(&self.meta));
     }
 }
 

@@ -37,10 +37,10 @@ fn edits_that_do_not_belong_are_refused() {
     refused(&|e| e.altered_trees.push(record(9, "t9")));
     refused(&|e| e.altered_trees.push(record(1, "another")));
     refused(&|e| e.next_table = TableId(0));
-    refused(&|e| e.added.push((1, meta(TreeId(1), 3, "f", "g"))));
-    refused(&|e| e.added.push((1, meta(TreeId(9), 2, "f", "g"))));
-    refused(&|e| e.added.push((1, meta(TreeId(1), 2, "b", "g"))));
-    refused(&|e| e.added.push((1, meta(TreeId(1), 2000, "f", "g"))));
+    refused(&|e| e.added.push((1, Arc::new(meta(TreeId(1), 3, "f", "g")))));
+    refused(&|e| e.added.push((1, Arc::new(meta(TreeId(9), 2, "f", "g")))));
+    refused(&|e| e.added.push((1, Arc::new(meta(TreeId(1), 2, "b", "g")))));
+    refused(&|e| e.added.push((1, Arc::new(meta(TreeId(1), 2000, "f", "g")))));
     refused(&|e| e.moved.push((TableId(8), 2)));
 }
 

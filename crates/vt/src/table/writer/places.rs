@@ -156,6 +156,8 @@ impl Places {
             }
         }
         self.owned.clear();
+        // They stay in memory as long as the table.
+        runs.shrink_to_fit();
         Ok(runs)
     }
 }
