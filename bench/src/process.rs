@@ -267,9 +267,14 @@ mod tests {
         let before = peak_rss_bytes();
         assert!(before >= 64 << 20, "{before}");
         drop(held);
-        if reset_peak_rss() {
-            assert!(peak_rss_bytes() < before, "a lower peak than {before}");
-        }
+        // The allocator gives it back after a while, and when it is asked for more.
+        let clock = SystemClock::default();
+        let falls = |_| {
+            clock.sleep(Duration::from_millis(50));
+            drop(std::hint::black_box(vec![0u8; 4 << 20]));
+            !reset_peak_rss() || peak_rss_bytes() + (32 << 20) < before
+        };
+        assert!((0..200).any(falls), "no lower peak than {before}");
     }
 
     #[test]
