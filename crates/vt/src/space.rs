@@ -101,6 +101,20 @@ impl Store {
         }
     }
 
+    /// Compacts until more is free. Answers false if nothing more can be made: nothing that is there is
+    /// garbage that a compaction finds.
+    pub(crate) fn make_room_of_garbage(&self) -> Result<bool, VtError> {
+        let before = self.free_bytes(SpaceClass::Reserve);
+        while self.free_bytes(SpaceClass::Reserve) <= before {
+            self.check_writable()?;
+            if !self.compact_one(Pressure::Room)? {
+                // Another thread may have made some meanwhile.
+                return Ok(self.free_bytes(SpaceClass::Reserve) > before);
+            }
+        }
+        Ok(true)
+    }
+
     /// Compacts until there is more room in long runs. Answers false if nothing more can be made.
     pub(crate) fn make_room_of_holes(&self) -> Result<bool, VtError> {
         self.committer.lock().streaks.give_back();

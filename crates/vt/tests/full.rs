@@ -34,6 +34,61 @@ fn put(engine: &VtEngine, tree: TreeId, number: u64) -> bool {
     commit(engine, &batch, SpaceClass::Normal)
 }
 
+/// Bytes that the device was given while these rows were put, all of which there is space for.
+fn put_rows(engine: &VtEngine, tree: TreeId, rows: impl Iterator<Item = u64>) -> u64 {
+    let before = engine.counters().get("device.write_bytes");
+    for number in rows {
+        assert!(put(engine, tree, number), "row {number} is refused");
+    }
+    engine.settle().expect("background work succeeds");
+    engine.counters().get("device.write_bytes") - before
+}
+
+/// What is in use, in thousandths of the space for user data.
+fn fullness(engine: &VtEngine) -> u64 {
+    let space = engine.space();
+    (space.total_bytes - space.free_bytes) * 1000 / space.total_bytes
+}
+
+#[test]
+fn at_nine_tenths_full_overwrites_go_on_at_a_steady_rate() {
+    overwrite_at_nine_tenths(false);
+}
+
+#[test]
+fn at_nine_tenths_full_overwrites_go_on_with_threads() {
+    overwrite_at_nine_tenths(true);
+}
+
+fn overwrite_at_nine_tenths(background: bool) {
+    let setup = Setup::sized(256 << 10, 512 << 10, background);
+    let store = Store::new(&setup, 64 * MIB, None, registry());
+    let engine = store.engine();
+    let tree = engine.create_tree("tree", &TreeOptions::default());
+    let tree = tree.expect("the tree is made");
+    let mut rows = 0;
+    while fullness(engine) < 900 {
+        // Half of what is missing, so that what comes back later is not taken for what is there.
+        let missing = (900 - fullness(engine)) * engine.space().total_bytes / 1000 / 4096;
+        let more = (missing / 2).max(16);
+        put_rows(engine, tree, rows..rows + more);
+        rows += more;
+    }
+    assert!(rows * 4096 > 40 * MIB, "{rows} rows in 64 MiB");
+    assert!(fullness(engine) < 910, "nine tenths, not more");
+    let mut rng = Rng::new(90);
+    let mut third = || {
+        let numbers: Vec<u64> = (0..rows / 2).map(|_| rng.below(rows)).collect();
+        let written = put_rows(engine, tree, numbers.into_iter());
+        assert!((880..930).contains(&fullness(engine)), "as full as before");
+        written
+    };
+    let written = [third(), third(), third()];
+    assert!(written[2] <= 2 * written[0], "{written:?} bytes");
+    let check = engine.check(&mut |_, _| {});
+    assert_eq!(check.expect("the check runs"), []);
+}
+
 fn run(setup: &Setup) {
     let store = Store::new(setup, 32 * MIB, None, registry());
     let engine = store.engine();

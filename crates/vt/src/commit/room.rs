@@ -57,8 +57,11 @@ impl Store {
         }
         if missing > free_bytes {
             drop(one_at_a_time);
-            // What waits to be written out may take less than was promised to it.
-            let has_more = MutexGuard::unlocked(committer, || self.finish_write_outs())?;
+            // What waits to be written out may take less than was promised to it, and what was
+            // overwritten takes space until it is merged.
+            let has_more = MutexGuard::unlocked(committer, || {
+                Ok::<bool, VtError>(self.finish_write_outs()? || self.make_room_of_garbage()?)
+            })?;
             return has_more.then_some(None).ok_or(refused);
         }
         let roomy_bytes = self.roomy_bytes(class);

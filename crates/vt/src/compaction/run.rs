@@ -20,7 +20,7 @@ use crate::runs::coalesce;
 use crate::store::Store;
 use crate::superseded::{Holders, has_released};
 use crate::table::{Carry, Table};
-use crate::version::{TableHandle, TreeVersion};
+use crate::version::{TableHandle, TreeVersion, Version};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use stitch_base::Seqno;
@@ -96,6 +96,14 @@ impl Store {
         Err(error)
     }
 
+    /// True if the store is in so many pieces that a plan copies the values that it meets, where there is space for all of
+    /// them: where there is none, what was overwritten has to come back first.
+    fn is_to_be_joined(&self, version: &Version, plan: &Plan) -> bool {
+        let is_in_pieces = version.runs_bytes_max() > self.volume.base_bytes_max() / 2;
+        let copied_bytes: u64 = plan.inputs().map(|t| t.meta().owned_bytes()).sum();
+        is_in_pieces && copied_bytes <= self.volume.zones().usage().usable / 2
+    }
+
     fn run_plan(&self, picked: &Picked, turn: &Turn<'_>) -> Result<Ran, VtError> {
         let Picked {
             version,
@@ -106,7 +114,7 @@ impl Store {
         let made = match plan.kind {
             PlanKind::Move => Made::default(),
             PlanKind::Compact => Job {
-                is_in_pieces: version.runs_bytes_max() > self.volume.base_bytes_max() / 2,
+                is_in_pieces: self.is_to_be_joined(version, plan),
                 turn: turn.number(),
                 ..Job::new(self, tree, plan, snapshots)?
             }
