@@ -37,8 +37,9 @@ const LANES_PART: u64 = 32;
 /// A lane is made ready for writes up to a multiple of such a length: half of what went on with its streak since
 /// the last sync, by a quarter of the least at most each time,
 const READY_BYTES: std::ops::RangeInclusive<u64> = (32 << 10)..=(128 << 10);
-/// and no more than so many turns after the last: what is ready is written again soon, not by the kernel before.
-const FLOW_TURNS: u64 = 8;
+/// and so that all streaks that go on by turns have no more ready than this: it is written again soon, not by the
+/// kernel before.
+const READY_BYTES_ALL: u64 = 16 << 20;
 /// Streaks lie in zones of their own.
 const STREAM: Stream = Stream(5);
 
@@ -92,22 +93,26 @@ struct Flow {
     bytes: u64,
     /// Syncs of the device before it.
     syncs: u64,
+    /// Turns from one time to the next, lately: as many streaks go on by turns.
+    turns: u64,
 }
 
 impl Flow {
     /// Takes note of puts, so many turns after the last.
     const fn add(&mut self, bytes: u64, turns: u64) {
-        let goes_on = turns <= FLOW_TURNS && bytes <= *READY_BYTES.start() / 4;
-        self.bytes = if goes_on { self.bytes + bytes } else { 0 };
+        let is_small = bytes <= *READY_BYTES.start() / 4;
+        self.bytes = if is_small { self.bytes + bytes } else { 0 };
+        self.turns = (3 * self.turns + turns).div_ceil(4);
     }
 
     /// So much of a lane is to be made ready at once, if any: a power of two.
     fn ready_bytes(&mut self, syncs: u64) -> Option<u64> {
         if self.syncs != syncs {
-            *self = Self { bytes: 0, syncs };
+            (self.bytes, self.syncs) = (0, syncs);
         }
-        let half = (self.bytes / 2).checked_ilog2().map_or(0, |log| 1 << log);
-        let bytes = half.min(*READY_BYTES.end());
+        let share = READY_BYTES_ALL / self.turns.max(1);
+        let wanted = (self.bytes / 2).min(share).min(*READY_BYTES.end());
+        let bytes = wanted.checked_ilog2().map_or(0, |log| 1 << log);
         READY_BYTES.contains(&bytes).then_some(bytes)
     }
 }
