@@ -28,8 +28,12 @@ impl Disk {
     pub(crate) fn new(folder: &Path, len_bytes: u64) -> Result<Self> {
         let image = folder.join("disk.img");
         let file = File::create(&image).with_context(|| image.display().to_string())?;
-        fallocate(&file, FallocateFlags::empty(), 0, len_bytes)
-            .with_context(|| format!("no room for a disk of {} MiB", len_bytes >> 20))?;
+        if let Err(error) = fallocate(&file, FallocateFlags::empty(), 0, len_bytes) {
+            // What was had of it is needed for a run without a disk.
+            let _ = fs::remove_file(&image);
+            return Err(error)
+                .with_context(|| format!("no room for a disk of {} MiB", len_bytes >> 20));
+        }
         let attach = ["--find", "--show", "--direct-io=on"];
         let shown = output(Command::new("losetup").args(attach).arg(&image))?;
         let device = PathBuf::from(shown.trim());
@@ -138,4 +142,17 @@ pub(crate) fn take_down(folder: &Path) -> Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_disk_without_room_leaves_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let refused = Disk::new(folder.path(), 1 << 62).unwrap_err();
+        assert!(format!("{refused:#}").contains("no room for a disk of"));
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
 }
