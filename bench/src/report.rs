@@ -166,6 +166,21 @@ pub(crate) struct Run {
     pub(crate) error: Option<String>,
 }
 
+impl Run {
+    /// One of which nothing was measured yet.
+    pub(crate) fn new(workload: &str, side: &str, repeat: u32) -> Self {
+        Self {
+            workload: workload.to_owned(),
+            side: side.to_owned(),
+            repeat,
+            phases: Vec::new(),
+            peak_rss_bytes: 0,
+            daemon_peak_bytes: None,
+            error: None,
+        }
+    }
+}
+
 /// One phase of a run.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

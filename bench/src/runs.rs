@@ -77,15 +77,7 @@ impl Runs {
         (workload, side, repeat): (&str, &str, u32),
         body: impl FnOnce(&Self, &mut Run) -> Result<()>,
     ) {
-        let mut run = Run {
-            workload: workload.to_owned(),
-            side: side.to_owned(),
-            repeat,
-            phases: Vec::new(),
-            peak_rss_bytes: 0,
-            daemon_peak_bytes: None,
-            error: None,
-        };
+        let mut run = Run::new(workload, side, repeat);
         if let Err(error) = body(self, &mut run) {
             let what = format!("{workload} on {side}");
             self.bar.suspend(|| eprintln!("{what}: {error:#}"));

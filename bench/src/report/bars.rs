@@ -43,13 +43,8 @@ mod tests {
             ..Phase::default()
         };
         Run {
-            workload: "w".to_owned(),
-            side: side.to_owned(),
-            repeat: 0,
             phases: vec![phase],
-            peak_rss_bytes: 0,
-            daemon_peak_bytes: None,
-            error: None,
+            ..Run::new("w", side, 0)
         }
     }
 

@@ -116,15 +116,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     fn run(side: &str, repeat: u32) -> Run {
-        Run {
-            workload: "w".to_owned(),
-            side: side.to_owned(),
-            repeat,
-            phases: Vec::new(),
-            peak_rss_bytes: 0,
-            daemon_peak_bytes: None,
-            error: None,
-        }
+        Run::new("w", side, repeat)
     }
 
     fn phase(op: &str, max_us: f64) -> Phase {

@@ -393,13 +393,8 @@ impl Volume {
     pub fn write(&self, addr: u64, pieces: &[&[u8]]) -> Result<(), VolumeError> {
         self.shared.core.check_writable()?;
         let len: u64 = pieces.iter().map(|piece| piece.len() as u64).sum();
-        let areas = &self.shared.core.areas;
         assert!(addr.is_multiple_of(block::ALIGN), "writes start at sectors");
-        assert!(addr >= areas.zones_at, "tables are in zones");
-        assert!(
-            addr + len <= self.shared.core.zones_end(),
-            "tables are in zones"
-        );
+        assert!(self.is_in_zones(addr, len), "tables are in zones");
         Ok(self.shared.core.device.write_blocks(addr, pieces)?)
     }
 
@@ -416,8 +411,10 @@ impl Volume {
         core.check_writable()?;
         let is_aligned = [extent.addr, extent.len].map(|at| at.is_multiple_of(PAGE_BYTES));
         assert_eq!(is_aligned, [true, true], "whole pages");
-        let is_within = extent.addr >= core.areas.zones_at && extent.end() <= core.zones_end();
-        assert!(is_within, "tables are in zones");
+        assert!(
+            self.is_in_zones(extent.addr, extent.len),
+            "tables are in zones"
+        );
         Ok(core.device.prepare(extent.addr, extent.len)?)
     }
 
@@ -506,11 +503,14 @@ impl Volume {
             .map_err(|error| VolumeError::from_format(kind.name(), addr, error))
     }
 
+    fn is_in_zones(&self, addr: u64, len_bytes: u64) -> bool {
+        let core = &self.shared.core;
+        addr >= core.areas.zones_at && addr.saturating_add(len_bytes) <= core.zones_end()
+    }
+
     fn check_place(&self, addr: u64, len_bytes: u64, kind: BlockKind) -> Result<(), VolumeError> {
-        let areas = &self.shared.core.areas;
         let len_max = block::block_bytes(block::PAYLOAD_BYTES_MAX as u64);
-        let end = addr.saturating_add(len_bytes);
-        let is_inside = addr >= areas.zones_at && end <= self.shared.core.zones_end();
+        let is_inside = self.is_in_zones(addr, len_bytes);
         let is_aligned =
             addr.is_multiple_of(block::ALIGN) && len_bytes.is_multiple_of(block::ALIGN);
         if is_inside && is_aligned && len_bytes > 0 && len_bytes <= len_max {

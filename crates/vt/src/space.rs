@@ -104,35 +104,35 @@ impl Store {
     /// Compacts until more is free. Answers false if nothing more can be made: nothing that is there is
     /// garbage that a compaction finds.
     pub(crate) fn make_room_of_garbage(&self) -> Result<bool, VtError> {
-        let before = self.free_bytes(SpaceClass::Reserve);
-        while self.free_bytes(SpaceClass::Reserve) <= before {
-            self.check_writable()?;
-            if !self.compact_one(Pressure::Room)? {
-                // Another thread may have made some meanwhile.
-                return Ok(self.free_bytes(SpaceClass::Reserve) > before);
-            }
-        }
-        Ok(true)
+        self.make_room_by(&|| self.free_bytes(SpaceClass::Reserve), &mut || Ok(false))
     }
 
     /// Compacts until there is more room in long runs. Answers false if nothing more can be made.
     pub(crate) fn make_room_of_holes(&self) -> Result<bool, VtError> {
         self.committer.lock().streaks.give_back();
-        let before = self.roomy_bytes(SpaceClass::Reserve);
         let mut tried = BTreeSet::new();
-        while self.roomy_bytes(SpaceClass::Reserve) <= before {
-            self.check_writable()?;
-            if self.compact_one(Pressure::Room)? {
-                continue;
-            }
+        let roomy_bytes = || self.roomy_bytes(SpaceClass::Reserve);
+        self.make_room_by(&roomy_bytes, &mut || {
             // What was deleted since the last write-out may be worth something.
             self.seal_deletes()?;
-            let has_more = self.write_out_one()?
+            Ok(self.write_out_one()?
                 || self.make_room_in_others()
-                || self.evacuate_best(&mut tried)?;
-            if !has_more {
+                || self.evacuate_best(&mut tried)?)
+        })
+    }
+
+    /// Compacts, and does what is `left` where nothing is to be compacted, until there are more `bytes`.
+    fn make_room_by(
+        &self,
+        bytes: &dyn Fn() -> u64,
+        left: &mut dyn FnMut() -> Result<bool, VtError>,
+    ) -> Result<bool, VtError> {
+        let before = bytes();
+        while bytes() <= before {
+            self.check_writable()?;
+            if !self.compact_one(Pressure::Room)? && !left()? {
                 // Another thread may have made some meanwhile.
-                return Ok(self.roomy_bytes(SpaceClass::Reserve) > before);
+                return Ok(bytes() > before);
             }
         }
         Ok(true)

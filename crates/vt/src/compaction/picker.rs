@@ -214,14 +214,9 @@ pub(crate) fn pick_evacuation(
     let zones: Vec<Run> = zones.copied().collect();
     let mut tables = version.tables();
     let (level, table) = tables.find(|(_, t)| !obstacles.stops(t) && is_in(t.meta(), &zones))?;
-    let route = Route {
-        tree: version.trees.get(&table.meta().tree)?,
-        reason: "evacuate",
-        from_level: level,
-        to_level: level,
-        obstacles,
-    };
-    let mut plan = route.plan(PlanKind::Compact, vec![Arc::clone(table)], Vec::new());
+    let tree = version.trees.get(&table.meta().tree)?;
+    let what = (PlanKind::Compact, "evacuate");
+    let mut plan = Route::in_place(tree, (level, table), what, obstacles);
     plan.evacuate = zones;
     Some(plan)
 }
@@ -372,14 +367,9 @@ fn pick_superseded(
             tree.is_none_or(|tree| !obstacles.claims.hinder(tree, *level, t))
         })
         .max_by_key(|(_, t)| (count(t), t.meta().id))?;
-    let route = Route {
-        tree: version.trees.get(&table.meta().tree)?,
-        reason: "superseded",
-        from_level: level,
-        to_level: level,
-        obstacles,
-    };
-    Some(route.plan(PlanKind::Compact, vec![Arc::clone(table)], Vec::new()))
+    let tree = version.trees.get(&table.meta().tree)?;
+    let what = (PlanKind::Compact, "superseded");
+    Some(Route::in_place(tree, (level, table), what, obstacles))
 }
 
 /// A table whose deletes can vanish or go one level down.
@@ -411,14 +401,8 @@ fn pick_deletes(
                 continue;
             };
             if !has_below(tree, n, table.meta()) {
-                let route = Route {
-                    tree,
-                    reason: "deletes",
-                    from_level: n,
-                    to_level: n,
-                    obstacles,
-                };
-                return Some(route.plan(PlanKind::Compact, vec![Arc::clone(table)], Vec::new()));
+                let what = (PlanKind::Compact, "deletes");
+                return Some(Route::in_place(tree, (n, table), what, obstacles));
             }
             return Some(Route::below(tree, n, "deletes", obstacles).down(table, options));
         }

@@ -31,6 +31,23 @@ impl<'a> Route<'a> {
         }
     }
 
+    /// A plan that writes one table anew in its level.
+    pub(super) fn in_place(
+        tree: &'a TreeVersion,
+        (level, table): (usize, &Arc<TableHandle>),
+        (kind, reason): (PlanKind, &'static str),
+        obstacles: &'a Obstacles,
+    ) -> Plan {
+        let route = Self {
+            tree,
+            reason,
+            from_level: level,
+            to_level: level,
+            obstacles,
+        };
+        route.plan(kind, vec![Arc::clone(table)], Vec::new())
+    }
+
     /// A plan that takes one table down, or a slice of it.
     pub(super) fn down(&self, table: &Arc<TableHandle>, options: &PickOptions) -> Plan {
         let upper = vec![Arc::clone(table)];

@@ -15,14 +15,9 @@ pub(super) fn pick_part(version: &Version, obstacles: &Obstacles) -> Option<Plan
     }
     let is_due = |t: &TableHandle| obstacles.to_part.contains(&t.meta().id) && !obstacles.stops(t);
     let (level, table) = version.tables().find(|(_, t)| is_due(t))?;
-    let route = Route {
-        tree: version.trees.get(&table.meta().tree)?,
-        reason: "unreadable",
-        from_level: level,
-        to_level: level,
-        obstacles,
-    };
-    Some(route.plan(PlanKind::Part, vec![Arc::clone(table)], Vec::new()))
+    let tree = version.trees.get(&table.meta().tree)?;
+    let what = (PlanKind::Part, "unreadable");
+    Some(Route::in_place(tree, (level, table), what, obstacles))
 }
 
 /// Takes an unreadable table a level down, or what is in its way there.
