@@ -4,7 +4,7 @@ use crate::measure::{Limits, Recorder};
 use crate::process::{self, Meter};
 use crate::report::{Phase, Scale};
 use crate::shares::{Cut, Ends};
-use crate::side::{self, OpenOptions, Side};
+use crate::side::{self, OpenOptions, Ours, Side};
 use crate::values::Values;
 use anyhow::{Context as _, Result, ensure};
 use serde::{Deserialize, Serialize};
@@ -127,7 +127,7 @@ impl<'a> Context<'a> {
             scale: self.scale().clone(),
             volume_bytes: data_room.max(MEMORY_ROOM * self.scale().memory_bytes),
             is_fresh: self.spec.is_fresh,
-            stitch_bytes: None,
+            ours: Ours::default(),
             has_large_values: row_bytes >= 1 << 10,
         }
     }

@@ -5,6 +5,7 @@ mod defrag;
 mod fill;
 mod fill_sync;
 mod full;
+mod policy;
 mod random;
 mod recovery;
 mod sequential;
@@ -77,6 +78,7 @@ pub(crate) fn all() -> Vec<Workload> {
     all.push(full::workload());
     all.push(ycsb::workload());
     all.push(sweep::workload());
+    all.extend(policy::workloads());
     all.push(defrag::workload());
     all
 }

@@ -21,6 +21,7 @@ use anyhow::{Error, Result, bail};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use stitch_kv::TreeOptions;
 pub(crate) use versions::make_versions;
 
 /// Our own store, which every comparison is with.
@@ -48,6 +49,17 @@ pub(crate) enum Write<'a> {
     Delete(&'a [u8]),
 }
 
+/// An upsert: changes a row, if there is one, without reading it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Fold<'a> {
+    /// Of the row.
+    pub(crate) key: &'a [u8],
+    /// Number of the function, one of the file system's.
+    pub(crate) function: u32,
+    /// What it is given.
+    pub(crate) delta: &'a [u8],
+}
+
 /// Is given each row of a scan; answers whether to go on.
 pub(crate) type Rows<'a> = dyn FnMut(&[u8], &[u8]) -> bool + 'a;
 
@@ -55,6 +67,11 @@ pub(crate) type Rows<'a> = dyn FnMut(&[u8], &[u8]) -> bool + 'a;
 pub(crate) trait Side: Send + Sync {
     /// Applies all changes or none, and makes them durable if `sync`.
     fn write(&self, writes: &[Write<'_>], sync: bool) -> Result<()>;
+
+    /// Applies all changes and upserts or none.
+    fn write_and_fold(&self, _writes: &[Write<'_>], _folds: &[Fold<'_>]) -> Result<()> {
+        bail!("this side has no upserts of the file system")
+    }
 
     /// Makes everything so far durable.
     fn sync(&self) -> Result<()>;
@@ -64,6 +81,11 @@ pub(crate) trait Side: Send + Sync {
 
     /// Walks the rows from `start` on, in order.
     fn scan(&self, start: &[u8], rows: &mut Rows<'_>) -> Result<()>;
+
+    /// Walks the rows of `[start, end)`, in order, for who will read them all.
+    fn scan_whole(&self, start: &[u8], end: &[u8], rows: &mut Rows<'_>) -> Result<()> {
+        self.scan(start, &mut |key, value| key < end && rows(key, value))
+    }
 
     /// Removes all of `[start, end)` in one operation; false where there is no such operation.
     fn delete_range(&self, _start: &[u8], _end: &[u8]) -> Result<bool> {
@@ -124,11 +146,22 @@ pub(crate) struct OpenOptions {
     pub(crate) scale: Scale,
     /// Room that the store may take, for those that must know it.
     pub(crate) volume_bytes: u64,
-    /// Our stitching threshold, where it is not the default.
-    pub(crate) stitch_bytes: Option<u64>,
+    /// What only ours can be told.
+    pub(crate) ours: Ours,
     /// Values are 1 KiB or larger: sides that keep large values apart may do so.
     #[cfg_attr(not(feature = "fjall"), expect(dead_code, reason = "only fjall asks"))]
     pub(crate) has_large_values: bool,
+}
+
+/// How our store is tuned.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Ours {
+    /// The tree.
+    pub(crate) tree: TreeOptions,
+    /// Tables of level 0 that may wait, where that is not the default.
+    pub(crate) level0_tables_max: Option<usize>,
+    /// How many times larger each level is than the one above, where that is not the default.
+    pub(crate) fanout: Option<u64>,
 }
 
 /// Opens or makes a side's store.
@@ -189,7 +222,7 @@ mod tests {
             is_fresh: !dir.join("store.stitch").exists(),
             scale: Scale::tiny(),
             volume_bytes: 32 << 20,
-            stitch_bytes: None,
+            ours: Ours::default(),
             has_large_values: false,
         }
     }
@@ -225,6 +258,14 @@ mod tests {
             assert!(side.get(b"c", &mut |v| value.extend(v)).unwrap(), "{name}");
             assert_eq!(value, b"3", "{name}");
             assert_eq!(rows(&*side, b"bb"), [b"c".to_vec()], "{name}");
+            let mut whole = Vec::new();
+            side.write(&[Write::Put(b"d", b"4")], false).unwrap();
+            side.scan_whole(b"c", b"d", &mut |key, _| {
+                whole.push(key.to_vec());
+                true
+            })
+            .unwrap();
+            assert_eq!(whole, [b"c".to_vec()], "{name}");
             assert!(side.space_bytes().unwrap() > 0, "{name}");
         }
     }

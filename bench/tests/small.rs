@@ -115,6 +115,23 @@ fn check_figures(report: &Value) {
         assert!(load["ops_per_s"].as_f64().unwrap() > 0.0);
         assert!(row(workload, "get")["latency"]["count"].as_u64().unwrap() == 50);
     }
+    let phases = [
+        ("policy-meta", ["make", "mix", "stat", "scan", "rest"]),
+        (
+            "policy-data",
+            ["write", "overwrite", "read", "delete", "rest"],
+        ),
+    ];
+    for (workload, phases) in phases {
+        for policy in ["leveled", "lazy", "tiered", "narrow", "wide"] {
+            let row = |phase: &str| row(workload, &format!("{phase} {policy}"));
+            let put = row(phases[0])["values"]["put_x"].as_f64().unwrap();
+            assert!((0.5..30.0).contains(&put), "{workload} {policy}: {put}");
+            let mixed = &row(phases[1])["latency"];
+            assert!(mixed["count"].as_u64().unwrap() > 0, "{policy}");
+            assert!(phases.iter().all(|phase| row(phase)["runs"] == 1));
+        }
+    }
     let runs = report["runs"].as_array().unwrap();
     let full = runs.iter().find(|run| run["workload"] == "full").unwrap();
     let phases = full["phases"].as_array().unwrap();

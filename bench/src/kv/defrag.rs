@@ -37,7 +37,7 @@ fn run(context: &mut Context<'_>, step: u32) -> Result<()> {
     let count = tuples.count(context);
     let bytes = count * tuples.tuple_bytes;
     let mut options = context.options(bytes, tuples.tuple_bytes);
-    options.stitch_bytes = Some(threshold);
+    options.ours.tree.stitch_bytes = threshold;
     context.open_with(options)?;
     // All must be there, or there is nothing to compare.
     context.without_cap();

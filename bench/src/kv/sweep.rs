@@ -36,7 +36,7 @@ fn run(context: &mut Context<'_>, step: u32) -> Result<()> {
     let tuples = Tuples::LARGE;
     let bytes = tuples.count(context) * tuples.tuple_bytes;
     let mut options = context.options(bytes, tuples.tuple_bytes);
-    options.stitch_bytes = Some(threshold);
+    options.ours.tree.stitch_bytes = threshold;
     context.open_with(options)?;
     let mut pattern = Append::paper(context.seed());
     let suffix = match threshold {

@@ -105,7 +105,7 @@ mod tests {
             is_fresh: true,
             scale: Scale::tiny(),
             volume_bytes: 0,
-            stitch_bytes: None,
+            ours: crate::side::Ours::default(),
             has_large_values: false,
         };
         let side = Append::open(&options).unwrap();

@@ -1,6 +1,6 @@
 //! Our store: the VT-tree engine on a preallocated file.
 
-use super::{OpenOptions, Rows, Side, View, Write, store_path};
+use super::{Fold, OpenOptions, Rows, Side, View, Write, store_path};
 use crate::report::Io;
 use anyhow::{Context as _, Error, Result};
 use std::cell::RefCell;
@@ -9,7 +9,8 @@ use std::sync::Arc;
 use stitch_base::{ErrorKind, TreeId, random};
 use stitch_device::{Device, FileDevice, IoMode};
 use stitch_kv::{
-    Batch, CommitOptions, Direction, Engine, KeyRange, KvError, Snapshot, SpaceClass, TreeOptions,
+    Batch, CommitOptions, Direction, Engine, KeyRange, KvError, Scan, Snapshot, SpaceClass,
+    UpsertRegistry,
 };
 use stitch_volume::{FormatOptions, Volume};
 use stitch_vt::{VtEngine, VtOptions};
@@ -36,16 +37,22 @@ impl Stitch {
         let opened = Volume::open(device, &stitch_volume::OpenOptions::default())?;
         let default = VtOptions::default();
         let asked = options.scale.compactors.map(|count| count as usize);
+        let (level0, fanout) = (options.ours.level0_tables_max, options.ours.fanout);
+        let mut upserts = UpsertRegistry::default();
+        stitch_fs::register_upserts(&mut upserts);
         let vt_options = VtOptions {
             memory_bytes: options.scale.budget_bytes(),
+            upserts,
             compactors: asked.unwrap_or(default.compactors),
+            level0_tables_max: level0.unwrap_or(default.level0_tables_max),
+            fanout: fanout.unwrap_or(default.fanout),
             ..default
         };
         let engine = VtEngine::open(opened, vt_options)?;
         let found = engine.trees().into_iter().find(|tree| tree.name == TREE);
         let tree = match found {
             Some(info) => info.id,
-            None => engine.create_tree(TREE, &tree_options(options))?,
+            None => engine.create_tree(TREE, &options.ours.tree)?,
         };
         Ok(Self { engine, tree })
     }
@@ -69,14 +76,28 @@ impl Stitch {
 
     fn scan_at(&self, start: &[u8], at: Option<&Snapshot>, rows: &mut Rows<'_>) -> Result<()> {
         let range = KeyRange::from(start);
-        let mut scan = self.engine.scan(self.tree, range, Direction::Forward, at)?;
-        while let Some((key, value)) = scan.next()? {
-            if !rows(key, value) {
-                break;
+        let scan = self.engine.scan(self.tree, range, Direction::Forward, at)?;
+        walk(scan, rows)
+    }
+
+    fn add(&self, batch: &mut Batch, writes: &[Write<'_>]) {
+        for write in writes {
+            match write {
+                Write::Put(key, value) => batch.put(self.tree, key, value),
+                Write::Delete(key) => batch.delete(self.tree, key),
             }
         }
-        Ok(())
     }
+}
+
+/// Walks what is left of a scan, as long as it is wanted.
+fn walk(mut scan: Box<dyn Scan + '_>, rows: &mut Rows<'_>) -> Result<()> {
+    while let Some((key, value)) = scan.next()? {
+        if !rows(key, value) {
+            break;
+        }
+    }
+    Ok(())
 }
 
 fn is_delete(message: &stitch_kv::Message<'_>) -> bool {
@@ -85,14 +106,6 @@ fn is_delete(message: &stitch_kv::Message<'_>) -> bool {
         message,
         Message::Delete { .. } | Message::DeleteRange { .. }
     )
-}
-
-fn tree_options(options: &OpenOptions) -> TreeOptions {
-    let default = TreeOptions::default();
-    TreeOptions {
-        stitch_bytes: options.stitch_bytes.unwrap_or(default.stitch_bytes),
-        ..default
-    }
 }
 
 /// A file in the folder, or the device, formatted where nothing is there yet.
@@ -137,12 +150,14 @@ pub(super) fn open_device(
 
 impl Side for Stitch {
     fn write(&self, writes: &[Write<'_>], sync: bool) -> Result<()> {
-        self.commit(sync, |batch| {
-            for write in writes {
-                match write {
-                    Write::Put(key, value) => batch.put(self.tree, key, value),
-                    Write::Delete(key) => batch.delete(self.tree, key),
-                }
+        self.commit(sync, |batch| self.add(batch, writes))
+    }
+
+    fn write_and_fold(&self, writes: &[Write<'_>], folds: &[Fold<'_>]) -> Result<()> {
+        self.commit(false, |batch| {
+            self.add(batch, writes);
+            for fold in folds {
+                batch.upsert(self.tree, fold.key, fold.function, fold.delta);
             }
         })
     }
@@ -161,6 +176,11 @@ impl Side for Stitch {
 
     fn scan(&self, start: &[u8], rows: &mut Rows<'_>) -> Result<()> {
         self.scan_at(start, None, rows)
+    }
+
+    fn scan_whole(&self, start: &[u8], end: &[u8], rows: &mut Rows<'_>) -> Result<()> {
+        let range = KeyRange::new(start, end);
+        walk(self.engine.scan_whole(self.tree, range, None)?, rows)
     }
 
     fn delete_range(&self, start: &[u8], end: &[u8]) -> Result<bool> {
