@@ -221,11 +221,7 @@ impl CompactionDuty {
         }
         if pressure == Pressure::Idle && !has_worked {
             // Not urgent, and it ends soon.
-            for _ in 0..LOOKS {
-                if !store.look_for_superseded() {
-                    break;
-                }
-            }
+            store.look_for_superseded(LOOKS);
             // As above.
             drop(self.defrag.look(store));
         }

@@ -337,8 +337,12 @@ impl Store {
         self.forget_avoided();
         self.level0.set_quiet(true);
         let pressure = self.pressure(true);
-        while self.compact_one(pressure)? || self.look_for_superseded() {}
-        Ok(())
+        loop {
+            while self.compact_one(pressure)? {}
+            if !self.look_for_superseded(usize::MAX) {
+                return Ok(());
+            }
+        }
     }
 
     /// Writes everything out, and the whole version as one base.

@@ -199,7 +199,7 @@ impl Store {
             options,
             counters: VtCounters::default(),
             snapshots: Arc::new(Snapshots::default()),
-            superseded: SupersededVersions::of_unknown(version.tables().map(|(_, t)| t.meta().id)),
+            superseded: SupersededVersions::of_unknown(version.tables().map(|(_, t)| t)),
             folded: FoldedValues::new(sizes.folded),
             gaps: Gaps::new(sizes.gap),
             visible: AtomicU64::new(version.last_seqno.0),

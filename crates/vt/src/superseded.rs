@@ -13,7 +13,7 @@ use crate::VtError;
 use crate::store::Store;
 use crate::version::TableHandle;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use stitch_base::sync::Mutex;
 use stitch_base::{Seqno, TableId};
 use stitch_filter::QuotientFilterRef;
@@ -47,7 +47,9 @@ struct State {
     /// Of tables that hold some.
     known: BTreeMap<TableId, Superseded>,
     /// Tables from before the store was opened that nobody has looked at.
-    unknown: BTreeSet<TableId>,
+    unknown: BTreeMap<TableId, Weak<TableHandle>>,
+    /// Of these, tables that somebody looks at now.
+    looked_at: BTreeSet<TableId>,
 }
 
 /// True if one of `snapshots` is among these.
@@ -139,11 +141,13 @@ impl Superseded {
 
 impl SupersededVersions {
     /// Of a store with these tables, of which nothing is known.
-    pub(crate) fn of_unknown(tables: impl Iterator<Item = TableId>) -> Self {
-        let unknown = tables.collect();
-        let known = BTreeMap::new();
+    pub(crate) fn of_unknown<'a>(tables: impl Iterator<Item = &'a Arc<TableHandle>>) -> Self {
+        let state = State {
+            unknown: tables.map(|t| (t.meta().id, Arc::downgrade(t))).collect(),
+            ..State::default()
+        };
         Self {
-            state: Mutex::new(State { known, unknown }),
+            state: Mutex::new(state),
         }
     }
 
@@ -159,6 +163,7 @@ impl SupersededVersions {
         let mut state = self.state.lock();
         state.known.remove(&table);
         state.unknown.remove(&table);
+        state.looked_at.remove(&table);
     }
 
     /// How many of each table nobody needs any more, where there are any. `snapshots` are held.
@@ -182,8 +187,24 @@ impl SupersededVersions {
         released.map(|(holders, _)| holders).collect()
     }
 
-    fn take_unknown(&self) -> Option<TableId> {
-        self.state.lock().unknown.pop_first()
+    /// A table to look at. What it holds is to be told by [`Self::found`].
+    fn take_unknown(&self) -> Option<Arc<TableHandle>> {
+        let mut state = self.state.lock();
+        loop {
+            let (id, table) = state.unknown.pop_first()?;
+            if let Some(table) = table.upgrade() {
+                state.looked_at.insert(id);
+                return Some(table);
+            }
+        }
+    }
+
+    /// Notes what a look at a table found, unless the table has gone meanwhile.
+    fn found(&self, table: TableId, superseded: Superseded) {
+        let mut state = self.state.lock();
+        if state.looked_at.remove(&table) && !superseded.is_empty() {
+            state.known.insert(table, superseded);
+        }
     }
 }
 
@@ -194,27 +215,38 @@ pub(crate) fn has_released(block: &IndexEntry, released: &BTreeSet<Holders>) -> 
 }
 
 impl Store {
-    /// Looks at a table that nobody has looked at since the store was opened. Answers false if there is
-    /// none left.
-    pub(crate) fn look_for_superseded(&self) -> bool {
-        let Some(id) = self.superseded.take_unknown() else {
-            return false;
-        };
-        let version = self.version();
-        let found = version.tables().find(|(_, t)| t.meta().id == id);
-        let Some((_, handle)) = found else {
-            return true;
-        };
-        match self.superseded_of(handle) {
-            Ok(superseded) => self.superseded.note(id, superseded),
+    /// Looks at so many tables that nobody has looked at since the store was opened. Answers false if there
+    /// was none left.
+    pub(crate) fn look_for_superseded(&self, most: usize) -> bool {
+        let mut looks = 0;
+        while looks < most && !self.signals.is_stopped() && self.look_at_unknown().is_some() {
+            looks += 1;
+        }
+        looks > 0
+    }
+
+    /// The same, up to the first table that holds something. Answers false if there was none.
+    pub(crate) fn find_superseded(&self) -> bool {
+        while !self.signals.is_stopped() {
+            match self.look_at_unknown() {
+                Some(false) => {}
+                found => return found.is_some(),
+            }
+        }
+        false
+    }
+
+    /// Looks at a table that nobody has looked at, if there is one. Answers whether it holds something.
+    fn look_at_unknown(&self) -> Option<bool> {
+        let table = self.superseded.take_unknown()?;
+        let superseded = self.superseded_of(&table).unwrap_or_else(|error| {
             // Whoever reads there is told.
-            Err(error) => tracing::debug!(%error, "a look for old versions ends"),
-        }
-        // It may have gone meanwhile.
-        if !self.version().tables().any(|(_, t)| t.meta().id == id) {
-            self.superseded.forget(id);
-        }
-        true
+            tracing::debug!(%error, "a look for old versions ends");
+            Superseded::default()
+        });
+        let holds_any = !superseded.is_empty();
+        self.superseded.found(table.meta().id, superseded);
+        Some(holds_any)
     }
 
     /// Counts by the index alone.

@@ -3,6 +3,7 @@
 use crate::engine::VtEngine;
 use crate::options::VtOptions;
 use crate::version::{Version, VersionBuilder};
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::Arc;
@@ -13,6 +14,20 @@ use stitch_device::{Device, MemDevice};
 use stitch_format::vt_manifest::{Run, TableMeta, TreeRecord, VersionEdit};
 use stitch_kv::{Batch, CommitOptions, Direction, Engine, KeyRange, SpaceClass, TreeOptions};
 use stitch_volume::{FormatOptions, OpenOptions, Volume};
+
+thread_local! {
+    static WALKS: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Somebody goes through the tables of a version, or a plan is picked.
+pub(crate) fn note_walk() {
+    WALKS.set(WALKS.get() + 1);
+}
+
+/// How often that was done by this thread.
+pub(crate) fn walks() -> u64 {
+    WALKS.get()
+}
 
 /// A table of 100 bytes.
 pub(crate) fn meta(tree: TreeId, id: u64, smallest: &str, largest: &str) -> TableMeta {
@@ -133,7 +148,7 @@ impl Small {
         let options = FormatOptions::default();
         Volume::format(&*device, &options, &mut |_, _| {}).expect("the device is large enough");
         let clock = Arc::new(ManualClock::default());
-        let engine = Self::open(&device, Arc::clone(&clock) as Arc<dyn Clock>);
+        let engine = Self::open(&device, Self::options(Arc::clone(&clock) as Arc<dyn Clock>));
         let options = TreeOptions {
             stitch_bytes: 0,
             ..TreeOptions::default()
@@ -148,12 +163,15 @@ impl Small {
         }
     }
 
-    fn open(device: &Arc<MemDevice>, clock: Arc<dyn Clock>) -> Arc<VtEngine> {
-        let options = VtOptions {
+    fn options(clock: Arc<dyn Clock>) -> VtOptions {
+        VtOptions {
             background: false,
             clock,
             ..VtOptions::default()
-        };
+        }
+    }
+
+    fn open(device: &Arc<MemDevice>, options: VtOptions) -> Arc<VtEngine> {
         let volume = OpenOptions {
             discard: true,
             ..OpenOptions::default()
@@ -169,7 +187,14 @@ impl Small {
 
     pub(crate) fn reopen_with(&mut self, clock: Arc<dyn Clock>) {
         self.engine.close().expect("it closes");
-        self.engine = Self::open(&self.device, clock);
+        self.engine = Self::open(&self.device, Self::options(clock));
+    }
+
+    pub(crate) fn reopen_as(&mut self, change: impl FnOnce(&mut VtOptions)) {
+        self.engine.close().expect("it closes");
+        let mut options = Self::options(Arc::clone(&self.clock) as Arc<dyn Clock>);
+        change(&mut options);
+        self.engine = Self::open(&self.device, options);
     }
 
     pub(crate) fn commit(&self, batch: &Batch) {

@@ -146,6 +146,8 @@ impl Version {
 
     /// Every table of every tree.
     pub(crate) fn tables(&self) -> impl Iterator<Item = (usize, &Arc<TableHandle>)> {
+        #[cfg(test)]
+        crate::testing::note_walk();
         self.trees.values().flat_map(|tree| tree.tables())
     }
 }

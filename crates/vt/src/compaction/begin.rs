@@ -66,7 +66,7 @@ impl Store {
             // What is under way may be all that was due, or leave something.
             if state.count() == 0 && may_begin {
                 drop(state);
-                return Ok(pressure >= Pressure::Space && self.look_for_superseded());
+                return Ok(pressure >= Pressure::Space && self.find_superseded());
             }
             if !waits {
                 return Ok(false);

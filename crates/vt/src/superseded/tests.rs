@@ -1,5 +1,7 @@
 use super::*;
-use crate::testing::{MIB, Small};
+use crate::VtOptions;
+use crate::compaction::Pressure;
+use crate::testing::{MIB, Small, walks};
 use stitch_kv::Engine;
 
 fn seqnos(numbers: &[u64]) -> Arc<[Seqno]> {
@@ -145,4 +147,48 @@ fn a_full_store_gets_back_what_a_dropped_snapshot_held() {
         store.put(rows, 4500, 1900);
         store.check();
     }
+}
+
+fn small_tables(options: &mut VtOptions) {
+    options.memtable_bytes = Some(32 << 10);
+    options.table_bytes = Some(32 << 10);
+}
+
+#[test]
+fn all_tables_are_looked_at_in_a_few_walks_over_them() {
+    for is_settled in [true, false] {
+        let mut store = Small::new(64 * MIB);
+        store.reopen_as(small_tables);
+        store.put(0, 8192, 1000);
+        store.engine.settle().unwrap();
+        store.reopen_as(small_tables);
+        let tables = store.engine.store.version().tables().count();
+        assert!(tables > 100, "{tables} tables");
+        let before = walks();
+        match is_settled {
+            true => store.engine.settle().unwrap(),
+            false => while store.engine.store.compact_one(Pressure::Space).unwrap() {},
+        }
+        let walks = walks() - before;
+        assert!(walks < 20, "{walks} walks over {tables} tables");
+        assert!(!store.engine.store.look_for_superseded(1), "all are known");
+    }
+}
+
+#[test]
+fn what_goes_while_it_is_looked_at_is_forgotten() {
+    let mut store = Small::new(64 * MIB);
+    store.put(0, 64, 1000);
+    store.engine.settle().unwrap();
+    store.reopen();
+    let superseded = &store.engine.store.superseded;
+    let table = superseded.take_unknown().expect("there is one");
+    let id = table.meta().id;
+    let some = Superseded {
+        unheld: 3,
+        ..Superseded::default()
+    };
+    superseded.forget(id);
+    superseded.found(id, some);
+    assert_eq!(superseded.released(&[]), BTreeMap::new());
 }
