@@ -49,6 +49,8 @@ counters! {
     compactions_beside = "vt.compactions_beside";
     /// Tables moved a level down as they were.
     moved_tables = "vt.moved_tables";
+    /// Tables that were joined with others of their level.
+    joined_tables = "vt.joined_tables";
     /// Bytes of blocks that compactions dropped without reading them.
     dropped_bytes = "vt.dropped_bytes";
     /// Bytes that were moved out of zones with holes.

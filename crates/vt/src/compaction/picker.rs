@@ -10,6 +10,7 @@
 //!    snapshots saw, then tables of value blocks, so that what they hide gives its space back.
 //! 4. When space is low: any table with deletes or such versions, then anything that overlaps what is
 //!    below it.
+//! 5. At last, while no commit waits: tables beside each other that are too many for what they weigh ([`join`]).
 //!
 //! All sizes are weights: value blocks, which are carried over and not copied, count for a quarter.
 //!
@@ -17,14 +18,16 @@
 //! than `input_bytes_max`, it takes a slice: the lower tables up to some key, and of the upper table
 //! what is before that key. So the time and the space that a compaction needs are bounded, however
 //! wide the range deletes are. Tables that overlap nothing below are moved, not copied; small ones
-//! are joined with a small neighbour first, so that the number of tables stays bounded.
+//! are joined with a small neighbour first, so that few are left for joins.
 
+mod join;
 mod level0;
 mod route;
 mod sink;
 
 use super::obstacles::Obstacles;
 use crate::version::{LEVELS, Level, TableHandle, TreeVersion, Version};
+use join::pick_join;
 use level0::{pick_held, plan_level0};
 use route::Route;
 use sink::{pick_part, pick_sinking};
@@ -86,6 +89,8 @@ pub(crate) enum PlanKind {
     Compact,
     /// The table is parted at its unreadable blocks, and nothing of it is read.
     Part,
+    /// The tables become one table of their level, stitched wherever they can be.
+    Join,
 }
 
 /// A compaction to be run.
@@ -132,6 +137,7 @@ impl fmt::Display for Plan {
             PlanKind::Move => "move",
             PlanKind::Compact => "compact",
             PlanKind::Part => "part",
+            PlanKind::Join => "join",
         };
         write!(f, "{kind} tree {} L{}", self.tree, self.from_level)?;
         for table in &self.upper {
@@ -168,6 +174,8 @@ pub(crate) fn pick(
     pressure: Pressure,
     obstacles: &Obstacles,
 ) -> Option<Plan> {
+    #[cfg(test)]
+    crate::testing::note_walk();
     let plan = pick_part(version, obstacles)
         .or_else(|| pick_sinking(version, options, obstacles))
         .or_else(|| pick_held(version, options, obstacles))
@@ -182,6 +190,10 @@ pub(crate) fn pick(
                 .or_else(|| pick_superseded(version, moments, pressure, obstacles))
                 .or_else(|| pick_overlap(version, options, obstacles))
         }
+    });
+    let plan = plan.or_else(|| match pressure {
+        Pressure::Room => None,
+        _ => pick_join(version, options, obstacles),
     });
     debug_assert!(
         plan.as_ref()

@@ -113,7 +113,7 @@ impl Store {
         let tree = &version.trees[&plan.tree];
         let made = match plan.kind {
             PlanKind::Move => Made::default(),
-            PlanKind::Compact => Job {
+            PlanKind::Compact | PlanKind::Join => Job {
                 is_in_pieces: self.is_to_be_joined(version, plan),
                 turn: turn.number(),
                 ..Job::new(self, tree, plan, snapshots)?
@@ -152,12 +152,15 @@ impl Store {
                 edit.moved = moved.collect();
                 self.counters.moved_tables.add(edit.moved.len() as u64);
             }
-            PlanKind::Compact | PlanKind::Part => {
+            PlanKind::Compact | PlanKind::Part | PlanKind::Join => {
                 edit.removed = plan.inputs().map(|t| t.meta().id).collect();
                 edit.removed.extend(made.dropped);
                 let shared = |(level, table)| (level, Arc::new(table));
                 edit.added = made.tables.into_iter().map(shared).collect();
                 self.counters.compactions.add(1);
+                if plan.kind == PlanKind::Join {
+                    self.counters.joined_tables.add(plan.upper.len() as u64);
+                }
             }
         }
         let install = Install {
@@ -339,6 +342,10 @@ impl<'a> Job<'a> {
         let levels = [self.plan.to_level, self.plan.from_level].map(level_number);
         let down = down.into_iter().map(|table| (levels[0], table));
         let rest = rest.into_iter().map(|table| (levels[1], table));
+        debug_assert!(
+            self.plan.kind != PlanKind::Join || down.len() + rest.len() <= 1,
+            "tables are joined to one"
+        );
         Ok(Made {
             tables: down.chain(rest).collect(),
             dropped: self.dropped.clone(),
@@ -348,7 +355,7 @@ impl<'a> Job<'a> {
 
     /// The stitching threshold for a block that begins with `first`.
     fn stitch_bytes(&self, first: &[u8]) -> u64 {
-        if !self.plan.evacuate.is_empty() {
+        if !self.plan.evacuate.is_empty() || self.plan.kind == PlanKind::Join {
             // Only what has to move does.
             return 0;
         }
@@ -356,6 +363,18 @@ impl<'a> Job<'a> {
         let by_key = self.store.options.stitch_by_key.as_ref();
         let given = by_key.and_then(|by_key| by_key.threshold(info, first));
         given.unwrap_or(info.options.stitch_bytes)
+    }
+
+    /// Weight at which a table ends and the next begins.
+    fn table_bytes(&self) -> u64 {
+        let table_bytes = self.store.sizes_now().pick.table_bytes;
+        let is_in_place = self.plan.from_level == self.plan.to_level;
+        let is_short = self.plan.input_weight() <= table_bytes.saturating_mul(2);
+        // The block that is being filled counts before it is packed, so that even a small table could be cut.
+        match self.plan.kind == PlanKind::Join || (is_in_place && is_short) {
+            true => u64::MAX,
+            false => table_bytes,
+        }
     }
 
     /// Where the plan's keys go, and where those go that stay.
@@ -376,10 +395,9 @@ impl<'a> Job<'a> {
         let down = surviving(&down, self.snapshots, &is_bottom);
         let rest = self.holds.parts(&self.range_deletes, true);
         let rest = surviving(&rest, self.snapshots, &|_, _| false);
-        let table_bytes = self.store.sizes_now().pick.table_bytes;
         Sinks {
             holds: &self.holds,
-            down: outputs(self.plan.to_level, down, table_bytes),
+            down: outputs(self.plan.to_level, down, self.table_bytes()),
             rest: outputs(self.plan.from_level, rest, u64::MAX),
             bytes: Bytes::default(),
         }

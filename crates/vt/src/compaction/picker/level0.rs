@@ -100,13 +100,7 @@ pub(super) fn pick_held(
         // Only neighbours may be joined: what is between two tables is between them in age.
         let mut rows = level0.chunk_by(|a, b| is_held(a) && is_held(b));
         let row = rows.find(|row| row.len() >= options.level0_tables && !are_disjoint(row))?;
-        let route = Route {
-            tree,
-            reason: "held",
-            from_level: 0,
-            to_level: 0,
-            obstacles,
-        };
+        let route = Route::within(tree, 0, "held", obstacles);
         Some(route.plan(PlanKind::Compact, row.to_vec(), Vec::new()))
     })
 }

@@ -31,6 +31,22 @@ impl<'a> Route<'a> {
         }
     }
 
+    /// From a level to the same.
+    pub(super) const fn within(
+        tree: &'a TreeVersion,
+        level: usize,
+        reason: &'static str,
+        obstacles: &'a Obstacles,
+    ) -> Self {
+        Self {
+            tree,
+            reason,
+            from_level: level,
+            to_level: level,
+            obstacles,
+        }
+    }
+
     /// A plan that writes one table anew in its level.
     pub(super) fn in_place(
         tree: &'a TreeVersion,
@@ -38,13 +54,7 @@ impl<'a> Route<'a> {
         (kind, reason): (PlanKind, &'static str),
         obstacles: &'a Obstacles,
     ) -> Plan {
-        let route = Self {
-            tree,
-            reason,
-            from_level: level,
-            to_level: level,
-            obstacles,
-        };
+        let route = Self::within(tree, level, reason, obstacles);
         route.plan(kind, vec![Arc::clone(table)], Vec::new())
     }
 
