@@ -16,7 +16,7 @@ pub(crate) use shortcut::{Findable, Finds, Shortcut};
 use crate::page_buffers::PageBuffers;
 use crate::range_delete::RangeDeletes;
 use crate::readers::Readers;
-use crate::table::{DataBlock, Foreseen, IndexBlock, Root};
+use crate::table::{DataBlock, Foreseen, IndexBlock, Rests, Root};
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
@@ -46,6 +46,8 @@ pub(crate) struct ReadCounters {
     pub(crate) filter_probes: AtomicU64,
     /// Filter probes that said yes where the block had no such key.
     pub(crate) filter_false_positives: AtomicU64,
+    /// Tables in which a point read had to wait for an index block.
+    pub(crate) index_waits: AtomicU64,
 }
 
 impl ReadCounters {
@@ -180,6 +182,7 @@ pub(crate) struct BlockCache {
     counters: ReadCounters,
     readers: Readers,
     foreseen: Foreseen,
+    rests: Rests,
     buffers: PageBuffers,
 }
 
@@ -198,6 +201,7 @@ impl BlockCache {
             counters: ReadCounters::default(),
             readers: Readers::new(0),
             foreseen: Foreseen::default(),
+            rests: Rests::default(),
             buffers: PageBuffers::default(),
         }
     }
@@ -216,6 +220,11 @@ impl BlockCache {
     /// What was read before anybody came for it.
     pub(crate) const fn foreseen(&self) -> &Foreseen {
         &self.foreseen
+    }
+
+    /// Indexes that are fetched before anybody came for all of them.
+    pub(crate) const fn rests(&self) -> &Rests {
+        &self.rests
     }
 
     /// Memory for long reads.
@@ -245,6 +254,11 @@ impl BlockCache {
     /// Bytes held now.
     pub(crate) fn bytes(&self) -> usize {
         self.shards.iter().map(|shard| shard.lock().bytes).sum()
+    }
+
+    /// True if half of it or more is free.
+    pub(crate) fn is_half_empty(&self) -> bool {
+        self.bytes() <= self.capacity() / 2
     }
 
     /// Panics unless each block is found once, and all bytes are counted.

@@ -94,6 +94,7 @@ impl VtEngine {
         }
         let cache = &self.store.cache;
         cache.foreseen().clear(cache.readers());
+        cache.rests().clear();
     }
 
     /// Closes this instance and no other.
@@ -374,6 +375,7 @@ impl Store {
             (names::DATA_BLOCKS_READ, &reads.data_blocks_read),
             (names::FILTER_PROBES, &reads.filter_probes),
             (names::FILTER_FALSE_POSITIVES, &reads.filter_false_positives),
+            ("vt.index_waits", &reads.index_waits),
         ] {
             out.push(name, value.load(Ordering::Relaxed));
         }

@@ -118,6 +118,11 @@ impl<W: Work> Ahead<W> {
     pub(crate) fn take(self) -> W::Answer {
         self.0.take()
     }
+
+    /// True if the answer is there: dropping this waits for nobody.
+    pub(crate) fn is_done(&self) -> bool {
+        matches!(*self.0.state.lock(), State::Done(_) | State::Taken)
+    }
 }
 
 impl<W: Work> Drop for Ahead<W> {

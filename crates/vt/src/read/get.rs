@@ -2,6 +2,7 @@
 
 use crate::VtError;
 use crate::buffer::Buffer;
+use crate::cache::ReadCounters;
 use crate::direct::DirectRun;
 use crate::entry::{EntryRef, Op, to_bytes};
 use crate::fold;
@@ -209,7 +210,7 @@ impl Store {
 
     fn search_table(
         &self,
-        handle: &TableHandle,
+        handle: &Arc<TableHandle>,
         lookup: &mut Lookup<'_>,
         read: &mut PointRead<'_>,
     ) -> Result<(), VtError> {
@@ -220,6 +221,10 @@ impl Store {
         }
         // Whether the table was asked to stop is in the lookup.
         let _ = table.versions_of(read, &mut |entry, owner| lookup.visit(&entry, owner))?;
+        if read.take_index_read() {
+            ReadCounters::add(&self.cache.counters().index_waits, 1);
+            table.fetch_index(Arc::clone(handle) as _);
+        }
         lookup.end_source();
         Ok(())
     }

@@ -2,6 +2,7 @@
 
 use super::Table;
 use super::block::{IndexBlock, Root};
+use super::leaves::Seen;
 use super::loader::DataRef;
 use crate::VtError;
 use crate::cache::ReadCounters;
@@ -48,18 +49,7 @@ pub(super) struct TableBlocks<T: Deref<Target = Table>> {
     /// The index block it stands in; `None` beyond either end.
     leaf: Option<Arc<IndexBlock>>,
     entry: usize,
-    hits: Hits,
-}
-
-/// Blocks that were found past the cache and are not counted yet.
-#[derive(Debug, Default)]
-struct Hits(u64);
-
-impl Clone for Hits {
-    /// None: each is counted once.
-    fn clone(&self) -> Self {
-        Self(0)
-    }
+    seen: Seen,
 }
 
 impl<T: Deref<Target = Table>> TableBlocks<T> {
@@ -71,19 +61,19 @@ impl<T: Deref<Target = Table>> TableBlocks<T> {
             leaf_number: 0,
             leaf: None,
             entry: 0,
-            hits: Hits::default(),
+            seen: Seen::default(),
         }
     }
 
-    /// How many blocks it has found past the cache: for who counts them in its place.
-    pub(super) const fn take_hits(&mut self) -> u64 {
-        std::mem::replace(&mut self.hits.0, 0)
+    /// What it has seen: for who counts it in its place.
+    pub(super) fn take_seen(&mut self) -> Seen {
+        std::mem::take(&mut self.seen)
     }
 
     fn open(&mut self) -> Result<(), VtError> {
         self.leaf = None;
         if self.root.is_none() {
-            self.root = Some(self.table.root(&mut self.hits.0)?);
+            self.root = Some(self.table.root(&mut self.seen.hits)?);
         }
         Ok(())
     }
@@ -124,7 +114,7 @@ impl<T: Deref<Target = Table>> TableBlocks<T> {
             RootIndex::Inside(_) if leaf_number == 0 => root.inside.clone(),
             RootIndex::Leaves(leaves) if leaf_number < leaves.len() => {
                 let loader = &self.table.loader;
-                Some(loader.leaf(root, leaves, leaf_number, &mut self.hits.0)?)
+                Some(loader.leaf(root, leaves, leaf_number, &mut self.seen)?)
             }
             RootIndex::None | RootIndex::Inside(_) | RootIndex::Leaves(_) => None,
         };
@@ -145,7 +135,7 @@ impl<T: Deref<Target = Table>> TableBlocks<T> {
 
 impl<T: Deref<Target = Table>> Drop for TableBlocks<T> {
     fn drop(&mut self) {
-        let hits = self.take_hits();
+        let hits = self.take_seen().hits;
         if hits > 0 {
             ReadCounters::add(&self.table.loader.cache.counters().hits, hits);
         }

@@ -19,8 +19,24 @@ use stitch_volume::{BlockKind, Wanted};
 /// them.
 const GROUP_BYTES: u64 = 128 << 10;
 
+/// What a walk over indexes took.
+#[derive(Debug, Default)]
+pub(super) struct Seen {
+    /// Blocks that were found past the cache and are not counted there yet.
+    pub(super) hits: u64,
+    /// Index blocks that were not in the cache.
+    pub(super) reads: u64,
+}
+
+impl Clone for Seen {
+    /// None of it: each is counted once.
+    fn clone(&self) -> Self {
+        Self::default()
+    }
+}
+
 impl Loader {
-    /// As [`Self::index`]. If the root knows the block, `hits` counts it, and nothing else does.
+    /// As [`Self::index`]. What it took is counted in `seen`; a block that the root knows nowhere else.
     ///
     /// # Panics
     /// As there.
@@ -29,27 +45,33 @@ impl Loader {
         root: &Root,
         leaves: &[Leaf],
         at: usize,
-        hits: &mut u64,
+        seen: &mut Seen,
     ) -> Result<Arc<IndexBlock>, VtError> {
         let way = root.way_to(at);
         if let Some(index) = way.get() {
-            *hits += 1;
+            seen.hits += 1;
             return Ok(index);
         }
-        let index = self.index(leaves, at)?;
+        let index = self.index(leaves, at, seen)?;
         way.set(&index);
         Ok(index)
     }
 
-    /// An index block of the table, whose index blocks are `leaves`.
+    /// An index block of the table, whose index blocks are `leaves`; `seen` counts it if it had to be read.
     ///
     /// # Panics
     /// If there is no block `at`.
-    pub(super) fn index(&self, leaves: &[Leaf], at: usize) -> Result<Arc<IndexBlock>, VtError> {
+    pub(super) fn index(
+        &self,
+        leaves: &[Leaf],
+        at: usize,
+        seen: &mut Seen,
+    ) -> Result<Arc<IndexBlock>, VtError> {
         let ptr = &leaves[at].block;
         if let Some(CachedBlock::Index(index)) = self.cache.get(&self.own_key(ptr.addr)) {
             return Ok(index);
         }
+        seen.reads += 1;
         let group = self.group(leaves, at);
         // What is wrong with a neighbour is nothing to who wants this one.
         if group.len() > 1
@@ -76,7 +98,7 @@ impl Loader {
 
     /// The index blocks that are read with one: those beside it that push nothing out of the cache. A
     /// table is divided into groups once for all, so that no group is read for another's sake.
-    fn group(&self, leaves: &[Leaf], at: usize) -> Range<usize> {
+    pub(super) fn group(&self, leaves: &[Leaf], at: usize) -> Range<usize> {
         let number = |leaf: &Leaf| leaf.block.addr.wrapping_sub(leaves[0].block.addr) / GROUP_BYTES;
         let belongs = |other: &Leaf| {
             let bytes = IndexBlock::memory_bytes_of(other.block.len_bytes as usize);
@@ -96,7 +118,7 @@ impl Loader {
 
     /// Reads index blocks that lie one after the other, and keeps those that are sound. Answers the one
     /// that is wanted, if it is.
-    fn read_group(&self, group: &[Leaf], wanted: usize) -> Option<Arc<IndexBlock>> {
+    pub(super) fn read_group(&self, group: &[Leaf], wanted: usize) -> Option<Arc<IndexBlock>> {
         let (first, last) = (&group[0].block, &group[group.len() - 1].block);
         let offset = first.addr;
         let len = usize::try_from(last.end() - offset).expect("a group is bounded");

@@ -88,8 +88,18 @@ impl Table {
     ) -> Result<ControlFlow<()>, VtError> {
         let mut blocks = TableBlocks::new(self);
         let flow = versions_in(&self.loader, &mut blocks, read, visit);
-        read.hits += blocks.take_hits();
+        let seen = blocks.take_seen();
+        read.hits += seen.hits;
+        read.index_reads += seen.reads;
         flow
+    }
+
+    /// Has more of the index fetched, since a point read had to wait for a block of it. `holder` keeps the
+    /// table's blocks where they are. Does not wait.
+    pub(crate) fn fetch_index(&self, holder: Arc<dyn Any + Send + Sync>) {
+        if let Some(root) = self.root.get() {
+            self.loader.cache.rests().hand(&self.loader, &root, holder);
+        }
     }
 
     /// A cursor over the entries with these keys, and maybe some others. Blocks that it reads go into
@@ -254,6 +264,8 @@ pub(crate) struct PointRead<'a> {
     hash: Option<u64>,
     hits: u64,
     filter_probes: u64,
+    /// Index blocks that were not in the cache, since that was asked last.
+    index_reads: u64,
 }
 
 impl<'a> PointRead<'a> {
@@ -265,6 +277,7 @@ impl<'a> PointRead<'a> {
             hash: None,
             hits: 0,
             filter_probes: 0,
+            index_reads: 0,
         }
     }
 
@@ -278,6 +291,11 @@ impl<'a> PointRead<'a> {
                 ReadCounters::add(counter, count);
             }
         }
+    }
+
+    /// True if an index block had to be read since this was asked last.
+    pub(crate) const fn take_index_read(&mut self) -> bool {
+        std::mem::replace(&mut self.index_reads, 0) > 0
     }
 
     /// What is known of a block before its index entry is read; `None` if nothing is.

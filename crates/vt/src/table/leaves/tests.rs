@@ -62,7 +62,10 @@ fn without_room_an_index_block_comes_alone() {
     let table = cold(&bed, &written, 0);
     let leaves = leaves(&table);
     let before = bed.device.counters().read_bytes;
-    table.loader.index(&leaves, 20).unwrap();
+    table
+        .loader
+        .index(&leaves, 20, &mut Seen::default())
+        .unwrap();
     let read = bed.device.counters().read_bytes - before;
     assert_eq!(read, u64::from(leaves[20].block.len_bytes));
 }
@@ -78,10 +81,16 @@ fn what_is_wrong_with_a_neighbour_is_told_to_who_wants_it() {
     bed.device.write_at(bad, &[&[byte[0] ^ 1]]).unwrap();
     let table = cold(&bed, &written, 8 << 20);
     for sound in (0..leaves.len()).filter(|at| *at != 3) {
-        table.loader.index(&leaves, sound).unwrap();
+        table
+            .loader
+            .index(&leaves, sound, &mut Seen::default())
+            .unwrap();
     }
     for _ in 0..2 {
-        let error = table.loader.index(&leaves, 3).unwrap_err();
+        let error = table
+            .loader
+            .index(&leaves, 3, &mut Seen::default())
+            .unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Corrupt);
         let place = leaves[3].block.addr.to_string();
         assert!(error.to_string().contains(&place), "{error}");
@@ -90,16 +99,16 @@ fn what_is_wrong_with_a_neighbour_is_told_to_who_wants_it() {
 
 /// Hands the root and an index block out and says whether they were found past the cache.
 fn find_again(table: &Table) -> [bool; 2] {
-    let (mut root_hits, mut leaf_hits) = (0, 0);
+    let (mut root_hits, mut seen) = (0, Seen::default());
     let root = table.root(&mut root_hits).unwrap();
     let leaves = match &root.root.index {
         RootIndex::Leaves(leaves) => leaves,
         other => panic!("a table with many index blocks, not {other:?}"),
     };
-    let leaf = table.loader.leaf(&root, leaves, 5, &mut leaf_hits).unwrap();
-    let same = table.loader.index(leaves, 5).unwrap();
+    let leaf = table.loader.leaf(&root, leaves, 5, &mut seen).unwrap();
+    let same = table.loader.index(leaves, 5, &mut Seen::default()).unwrap();
     assert_eq!(leaf.entry(0).unwrap(), same.entry(0).unwrap());
-    [root_hits == 1, leaf_hits == 1]
+    [root_hits == 1, seen.hits == 1]
 }
 
 /// Puts blocks of 10,000 bytes into the cache.
@@ -162,13 +171,13 @@ fn what_is_found_past_the_cache_stays_in_it() {
     find_again(&table);
     for round in 0..100 {
         flood(&table.loader.cache, round * 50..(round + 1) * 50);
-        let mut hits = 0;
-        let root = table.root(&mut hits).unwrap();
+        let mut seen = Seen::default();
+        let root = table.root(&mut seen.hits).unwrap();
         table
             .loader
-            .leaf(&root, &leaves(&table), 5, &mut hits)
+            .leaf(&root, &leaves(&table), 5, &mut seen)
             .unwrap();
-        assert_eq!(hits, 2, "after {round} rounds");
+        assert_eq!(seen.hits, 2, "after {round} rounds");
     }
     let key = table.loader.own_key(leaves(&table)[5].block.addr);
     assert!(table.loader.cache.glance(&key).is_some());
@@ -182,7 +191,10 @@ fn what_searches_take_in_memory_is_counted() {
     let leaves = leaves(&table);
     let each = 8 + size_of::<Leaf>() + size_of::<IndexBlock>();
     assert!(root.memory_bytes() > leaves.len() * each);
-    let index = table.loader.index(&leaves, 0).unwrap();
+    let index = table
+        .loader
+        .index(&leaves, 0, &mut Seen::default())
+        .unwrap();
     let payload_bytes = leaves[0].block.len_bytes as usize;
     let bytes = index.memory_bytes();
     assert!(bytes >= payload_bytes + 16 * index.len(), "{bytes} bytes");

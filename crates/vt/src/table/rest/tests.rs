@@ -1,0 +1,166 @@
+use super::*;
+use crate::cache::BlockCache;
+use crate::table::leaves::Seen;
+use crate::table::tests::{Bed, numbered, options};
+use crate::table::{PointRead, Table};
+use std::ops::ControlFlow;
+use stitch_base::Seqno;
+use stitch_device::Device;
+use stitch_volume::Volume;
+
+/// What may be read ahead.
+const AHEAD_BYTES: u64 = 1 << 20;
+
+/// A table with index blocks of 4 KiB in several groups.
+fn written(bed: &Bed) -> Arc<Table> {
+    bed.table(&numbered(0..8000, 500), &options(1024))
+}
+
+/// The same table, with nothing of it in a cache of `cache_bytes`.
+fn cold(bed: &Bed, table: &Table, cache_bytes: usize, ahead_bytes: u64) -> Arc<Table> {
+    let cache = BlockCache::new(cache_bytes).with_readers(ahead_bytes);
+    let volume = Arc::clone(&bed.volume);
+    Table::open(volume, Arc::new(cache), Arc::clone(table.meta()))
+}
+
+/// Looks a key up as the store does. Answers true if it had to read an index block.
+fn get(table: &Arc<Table>, number: u64) -> bool {
+    let key = format!("key{number:08}");
+    let mut read = PointRead::new(key.as_bytes(), Seqno(u64::MAX));
+    let mut found = false;
+    let visit = &mut |_: crate::entry::EntryRef<'_>, _: Option<&bytes::Bytes>| {
+        found = true;
+        ControlFlow::Break(())
+    };
+    let _ = table.versions_of(&mut read, visit).unwrap();
+    assert!(found, "{key} is there");
+    let is_read = read.take_index_read();
+    if is_read {
+        table.fetch_index(Arc::new(()));
+    }
+    is_read
+}
+
+fn leaves(table: &Table) -> Vec<Leaf> {
+    let root = table.root(&mut 0).unwrap();
+    match &root.root.index {
+        RootIndex::Leaves(leaves) => leaves.clone(),
+        other => panic!("a table with many index blocks, not {other:?}"),
+    }
+}
+
+/// Index blocks that are in the cache, once nobody fetches any.
+fn cached(table: &Table) -> usize {
+    table.loader.cache.rests().finish();
+    let leaves = leaves(table);
+    let is_cached = |leaf: &&Leaf| {
+        let key = table.loader.own_key(leaf.block.addr);
+        table.loader.cache.glance(&key).is_some()
+    };
+    leaves.iter().filter(is_cached).count()
+}
+
+#[test]
+fn after_a_miss_the_rest_of_a_short_index_is_there() {
+    let bed = Bed::new(64 << 20);
+    let written = written(&bed);
+    let table = cold(&bed, &written, 8 << 20, AHEAD_BYTES);
+    let count = leaves(&table).len();
+    assert!(get(&table, 4000), "the first waits");
+    assert_eq!(cached(&table), count);
+    let misses = (0..8000).filter(|number| get(&table, number * 7 % 8000));
+    assert_eq!(misses.count(), 0);
+    table.loader.cache.rests().clear();
+}
+
+#[test]
+fn a_miss_has_only_so_much_fetched() {
+    let bed = Bed::new(256 << 20);
+    // Long keys make a long index.
+    let row = |n: u64| {
+        let key = format!("key{n:08}{}", "k".repeat(600)).into_bytes();
+        ((key, std::cmp::Reverse(n + 1)), Some(vec![7; 1000]))
+    };
+    let written = bed.table(&(0..8000).map(row).collect(), &options(1024));
+    let table = cold(&bed, &written, 64 << 20, AHEAD_BYTES);
+    let leaves = leaves(&table);
+    let index_bytes = leaves[leaves.len() - 1].block.end() - leaves[0].block.addr;
+    assert!(index_bytes > 4 * REST_BYTES, "{index_bytes} bytes of index");
+    let before = bed.device.counters().read_bytes;
+    let mut seen = Seen::default();
+    let root = table.root(&mut 0).unwrap();
+    table.loader.leaf(&root, &leaves, 20, &mut seen).unwrap();
+    assert_eq!(seen.reads, 1);
+    table.fetch_index(Arc::new(()));
+    let cached = cached(&table);
+    assert!(cached > 0 && cached < leaves.len() / 2, "{cached} blocks");
+    let read = bed.device.counters().read_bytes - before;
+    assert!(read <= REST_BYTES + (512 << 10), "{read} bytes");
+    table.loader.cache.rests().clear();
+}
+
+#[test]
+fn half_of_the_cache_is_left_to_others() {
+    let bed = Bed::new(64 << 20);
+    let written = written(&bed);
+    let index_bytes: u64 = leaves(&written)
+        .iter()
+        .map(|l| u64::from(l.block.len_bytes))
+        .sum();
+    let cache_bytes = usize::try_from(index_bytes).unwrap();
+    let table = cold(&bed, &written, cache_bytes, AHEAD_BYTES);
+    get(&table, 0);
+    let (cached, count) = (cached(&table), leaves(&table).len());
+    assert!(cached < count * 3 / 4, "{cached} of {count}");
+    let cache = &table.loader.cache;
+    assert!(cache.bytes() < cache.capacity() * 3 / 4);
+    cache.rests().clear();
+}
+
+#[test]
+fn who_may_not_read_ahead_does_not() {
+    let bed = Bed::new(64 << 20);
+    let written = written(&bed);
+    let table = cold(&bed, &written, 8 << 20, 0);
+    get(&table, 0);
+    let before = cached(&table);
+    assert!(before < leaves(&table).len());
+}
+
+#[test]
+fn what_is_wrong_is_told_to_who_comes_to_it() {
+    let bed = Bed::new(64 << 20);
+    let written = written(&bed);
+    let all = leaves(&written);
+    let bad = all[all.len() / 2].block.addr + 200;
+    let mut byte = [0; 1];
+    bed.device.read_at(bad, &mut byte).unwrap();
+    bed.device.write_at(bad, &[&[byte[0] ^ 1]]).unwrap();
+    let table = cold(&bed, &written, 8 << 20, AHEAD_BYTES);
+    get(&table, 0);
+    assert_eq!(cached(&table), all.len() - 1);
+    let error = table
+        .loader
+        .index(&all, all.len() / 2, &mut Seen::default())
+        .unwrap_err();
+    assert!(error.to_string().contains("checksum"), "{error}");
+    table.loader.cache.rests().clear();
+}
+
+#[test]
+fn what_was_not_begun_is_given_up() {
+    let bed = Bed::new(64 << 20);
+    let written = written(&bed);
+    let table = cold(&bed, &written, 8 << 20, AHEAD_BYTES);
+    let holder: Arc<dyn Any + Send + Sync> = Arc::new(());
+    let root = table.root(&mut 0).unwrap();
+    let rests = table.loader.cache.rests();
+    for _ in 0..3 {
+        rests.hand(&table.loader, &root, Arc::clone(&holder));
+    }
+    assert!(rests.count() <= 1, "a table is fetched once at a time");
+    rests.clear();
+    assert_eq!(Arc::strong_count(&holder), 1, "nothing is held any more");
+    let volume: &Arc<Volume> = &bed.volume;
+    assert!(Arc::strong_count(volume) > 1, "the table itself");
+}
