@@ -1,4 +1,5 @@
-//! Counters: what an engine has done, by name. Every claim about cost is checked on these.
+//! Counters: what an engine has done, by name. Every claim about cost is checked on these. What only one
+//! engine counts is named there.
 
 /// Named counters at one moment, in no particular order. They only grow while a store is open.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -18,14 +19,6 @@ pub const GETS: &str = "kv.gets";
 pub const SCANS: &str = "kv.scans";
 /// Bytes appended to the backup log.
 pub const LOG_BYTES: &str = "kv.log_bytes";
-/// Bytes written by memtable write-outs.
-pub const WRITE_OUT_BYTES: &str = "vt.write_out_bytes";
-/// Bytes of blocks re-referenced by compactions.
-pub const STITCHED_BYTES: &str = "vt.stitched_bytes";
-/// Bytes of blocks written by compactions.
-pub const MERGED_BYTES: &str = "vt.merged_bytes";
-/// Data blocks read from the device by anyone.
-pub const DATA_BLOCKS_READ: &str = "vt.data_blocks_read";
 /// Filter probes of point reads.
 pub const FILTER_PROBES: &str = "filter.probe";
 /// Filter probes that said yes where the block had no such key.

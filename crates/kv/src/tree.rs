@@ -14,8 +14,8 @@ pub enum Compression {
     Zstd,
 }
 
-/// What a tree is tuned for. Stored with the tree; an engine that has no use for an option ignores
-/// it.
+/// What a tree is tuned for. Stored with the tree. All of it is a hint: what a tree holds and answers is the
+/// same whatever they say, and an engine that has no use for an option ignores it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TreeOptions {
     /// Size of a data block before compression, in bytes: what a point read reads.
@@ -23,6 +23,7 @@ pub struct TreeOptions {
     /// Stitching threshold: the shortest contiguous span of blocks, in bytes, that a compaction
     /// re-references in place of copying. 0 never copies what does not overlap; `u64::MAX` always
     /// copies, as a plain LSM-tree does. Small ones write less, large ones keep scans sequential.
+    /// For engines that can re-reference blocks; one that always writes nodes anew ignores it.
     pub stitch_bytes: u64,
     /// Compression of data blocks.
     pub compression: Compression,
@@ -30,7 +31,8 @@ pub struct TreeOptions {
     /// in it, which compactions carry over and never copy, whatever `stitch_bytes` says (other than
     /// `u64::MAX`). A random overwrite then costs the device the value and a few dozen bytes for each
     /// level; a scan reads values in the order of their arrival, memtable by memtable. Its place
-    /// is a multiple of 512 bytes. Not in trees with compression. 0: no value does.
+    /// is a multiple of 512 bytes. Not in trees with compression. 0: no value does. For engines that can
+    /// keep values apart from their keys; others ignore it.
     pub value_block_bytes: u32,
 }
 

@@ -61,7 +61,7 @@ pub use stitch_fs::{AtimePolicy, CompressOptions, EXTERNAL_FROM_BYTES};
 pub use stitch_kv::{
     Batch, CommitOptions, Compression, Counters, Direction, Entry, Folded, KeyRange, KvError,
     Limits, Snapshot, SpaceClass, SpaceUsage, TreeInfo, TreeOptions, UpsertFn, UpsertRegistry,
-    Violation, counters, prefix_end, upsert_fn,
+    Violation, prefix_end, upsert_fn,
 };
 pub use stitch_volume::{Durability, InstanceOptions};
 pub use stitch_vt::{Defragged, StitchByKey, Watch};
@@ -69,6 +69,12 @@ pub use store::{
     Checked, Finding, LARGE_FILES_MAX, LARGE_FILES_MIN, Made, Store, StoreOptions, make,
 };
 pub use task::Task;
+
+/// Names of counters: those of any engine, and those of a VT-tree.
+pub mod counters {
+    pub use stitch_kv::counters::*;
+    pub use stitch_vt::counters::*;
+}
 
 /// Name of the extended attribute of a mount's root directory that its daemon answers with what it
 /// has done so far, as JSON. To be read by root and by whoever mounted.

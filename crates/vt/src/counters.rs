@@ -1,7 +1,17 @@
-//! What the engine counts.
+//! What the engine counts: the names of what only a VT-tree has, beside those of
+//! [`stitch_kv::counters`].
 
 use stitch_base::sync::atomic::{AtomicU64, Ordering};
 use stitch_kv::{Counters, counters as names};
+
+/// Bytes written by memtable write-outs.
+pub const WRITE_OUT_BYTES: &str = "vt.write_out_bytes";
+/// Bytes of blocks re-referenced by compactions.
+pub const STITCHED_BYTES: &str = "vt.stitched_bytes";
+/// Bytes of blocks written by compactions.
+pub const MERGED_BYTES: &str = "vt.merged_bytes";
+/// Data blocks read from the device by anyone.
+pub const DATA_BLOCKS_READ: &str = "vt.data_blocks_read";
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $field:ident = $name:expr;)+) => {
@@ -36,11 +46,11 @@ counters! {
     /// Bytes of values that commits wrote to their zones at once.
     direct_bytes = "vt.direct_bytes";
     /// Bytes written by write-outs.
-    write_out_bytes = names::WRITE_OUT_BYTES;
+    write_out_bytes = WRITE_OUT_BYTES;
     /// Bytes of blocks re-referenced by compactions.
-    stitched_bytes = names::STITCHED_BYTES;
+    stitched_bytes = STITCHED_BYTES;
     /// Bytes written by compactions.
-    merged_bytes = names::MERGED_BYTES;
+    merged_bytes = MERGED_BYTES;
     /// Memtables written out.
     write_outs = "vt.write_outs";
     /// Compactions run.

@@ -1,6 +1,7 @@
 //! The engine: the contract of `stitch_kv`, over a store.
 
 use crate::VtError;
+use crate::counters::DATA_BLOCKS_READ;
 use crate::install::Install;
 use crate::instances;
 use crate::options::VtOptions;
@@ -372,7 +373,7 @@ impl Store {
         for (name, value) in [
             (names::CACHE_HITS, &reads.hits),
             (names::CACHE_MISSES, &reads.misses),
-            (names::DATA_BLOCKS_READ, &reads.data_blocks_read),
+            (DATA_BLOCKS_READ, &reads.data_blocks_read),
             (names::FILTER_PROBES, &reads.filter_probes),
             (names::FILTER_FALSE_POSITIVES, &reads.filter_false_positives),
             ("vt.index_waits", &reads.index_waits),

@@ -11,7 +11,7 @@ mod cache;
 mod check;
 mod commit;
 mod compaction;
-mod counters;
+pub mod counters;
 mod defrag;
 mod direct;
 mod engine;

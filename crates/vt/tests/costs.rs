@@ -11,6 +11,7 @@ use stitch_kv::conformance::functions::{APPEND, registry};
 use stitch_kv::{
     Batch, CommitOptions, Counters, Direction, Engine, KeyRange, TreeOptions, counters,
 };
+use stitch_vt::counters::{DATA_BLOCKS_READ, MERGED_BYTES, STITCHED_BYTES};
 use stitch_vt::{StitchByKey, VtEngine};
 
 const KIB: u64 = 1 << 10;
@@ -60,7 +61,7 @@ fn what_comes_in_order_is_written_once() {
     let grown = since(engine, &before);
     let put = grown(counters::PUT_BYTES);
     assert!(grown("vt.moved_tables") > 10);
-    assert!(grown(counters::MERGED_BYTES) < put / 20);
+    assert!(grown(MERGED_BYTES) < put / 20);
     // The page that the log ends in is written again and again, but not to the medium.
     let written = grown("device.write_bytes") - grown("log.padding_bytes");
     assert!(written < put * 22 / 10, "log and tables");
@@ -174,7 +175,7 @@ fn long_values_in_random_order_are_written_to_the_log_and_once_more() {
     let put = grown(counters::PUT_BYTES);
     let written = grown("device.write_bytes") - grown("log.padding_bytes");
     assert!(written < put * 22 / 10, "{written} bytes for {put}");
-    assert!(grown(counters::STITCHED_BYTES) > 2 * put);
+    assert!(grown(STITCHED_BYTES) > 2 * put);
     for key in (0..8_000).step_by(7) {
         let seed = keys.iter().rposition(|k| *k == key);
         let expected = seed.map(|seed| page(seed as u64));
@@ -217,7 +218,7 @@ fn a_store_in_too_many_pieces_copies_long_values() {
     let before = engine.counters();
     let mut rng = Rng::new(1);
     put_pages(engine, tree, (0..10_000).map(|_| rng.below(40_000)));
-    assert!(since(engine, &before)(counters::MERGED_BYTES) > 40 * MIB);
+    assert!(since(engine, &before)(MERGED_BYTES) > 40 * MIB);
 }
 
 /// Fills every tenth range of keys, then what is between; answers the counters' growth in between.
@@ -238,10 +239,7 @@ fn interleaved(stitch_bytes: u64) -> (u64, u64) {
     let grown = since(engine, &before);
     let check = engine.check(&mut |_, _| {}).expect("the check runs");
     assert_eq!(check, []);
-    (
-        grown(counters::STITCHED_BYTES),
-        grown(counters::MERGED_BYTES),
-    )
+    (grown(STITCHED_BYTES), grown(MERGED_BYTES))
 }
 
 #[test]
@@ -270,10 +268,7 @@ fn between(engine: &VtEngine, tree: TreeId, ranges: std::ops::Range<u64>) -> (u6
     put_ranges(engine, tree, ranges.filter(|range| range % 2 == 1));
     let grown = since(engine, &before);
     assert!(grown("vt.compactions") > 0, "tables overlap, blocks do not");
-    (
-        grown(counters::STITCHED_BYTES),
-        grown(counters::DATA_BLOCKS_READ),
-    )
+    (grown(STITCHED_BYTES), grown(DATA_BLOCKS_READ))
 }
 
 #[test]
@@ -365,7 +360,7 @@ fn an_upsert_reads_no_data_block() {
     batch.upsert(tree, &700u64.to_be_bytes(), APPEND, b"more");
     let done = engine.commit(&batch, CommitOptions::default());
     done.expect("there is space");
-    assert_eq!(since(engine, &before)(counters::DATA_BLOCKS_READ), 0);
+    assert_eq!(since(engine, &before)(DATA_BLOCKS_READ), 0);
     let found = engine.get(tree, &700u64.to_be_bytes(), None);
     let mut expected = value(700);
     expected.extend_from_slice(b"more");
@@ -394,7 +389,7 @@ fn a_scan_skips_what_a_range_delete_hides() {
         }
         drop(scan);
         assert_eq!(rows, 20);
-        let read = since(engine, &before)(counters::DATA_BLOCKS_READ);
+        let read = since(engine, &before)(DATA_BLOCKS_READ);
         assert!(read < 20, "{read} blocks read");
     }
 }
@@ -415,7 +410,7 @@ fn what_a_range_delete_hides_is_dropped_unread() {
     let grown = since(engine, &before);
     assert!(engine.space().free_bytes > free + 9 * MIB);
     assert!(grown("device.write_bytes") < MIB, "a few edits");
-    assert!(grown(counters::DATA_BLOCKS_READ) < 10);
+    assert!(grown(DATA_BLOCKS_READ) < 10);
 }
 
 #[test]
@@ -432,7 +427,7 @@ fn a_missing_key_reads_hardly_any_data_block() {
     let grown = since(engine, &before);
     assert!(grown(counters::FILTER_PROBES) > 5000);
     assert!(grown(counters::FILTER_FALSE_POSITIVES) < 200);
-    assert!(grown(counters::DATA_BLOCKS_READ) < 200);
+    assert!(grown(DATA_BLOCKS_READ) < 200);
 }
 
 /// Counts how often it folds.
@@ -540,7 +535,7 @@ fn a_hit_reads_one_data_block_and_hardly_ever_another() {
     }
     assert!(hits * 2 > gets, "{hits} of {gets} are there");
     let grown = since(engine, &before);
-    let read = grown(counters::DATA_BLOCKS_READ);
+    let read = grown(DATA_BLOCKS_READ);
     assert!(read * 100 <= hits * 105, "{read} blocks for {hits} hits");
     // Also where all of them would be cold: a second block is read only where a filter is wrong.
     let wrong = grown(counters::FILTER_FALSE_POSITIVES);
@@ -568,7 +563,7 @@ fn a_cold_get_waits_for_one_block_and_hardly_ever_for_an_index() {
         assert!(engine.get(tree, &key, None).expect("reads").is_some());
     }
     let grown = since(engine, &before);
-    assert_eq!(grown(counters::DATA_BLOCKS_READ), gets);
+    assert_eq!(grown(DATA_BLOCKS_READ), gets);
     let index = grown("device.reads") - gets;
     assert!(
         index * 100 <= gets * 5,
@@ -619,7 +614,7 @@ fn a_cold_get_reads_one_block_however_many_tables_of_level_0_there_are() {
     let grown = since(engine, &before);
     let probes = grown(counters::FILTER_PROBES);
     assert!(probes > 4 * gets, "{probes} filters for {gets} rows");
-    let read = grown(counters::DATA_BLOCKS_READ);
+    let read = grown(DATA_BLOCKS_READ);
     assert!(
         read * 100 <= gets * 105,
         "{read} data blocks for {gets} rows"

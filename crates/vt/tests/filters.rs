@@ -10,6 +10,7 @@ use stitch_base::random::Rng;
 use stitch_kv::conformance::functions::registry;
 use stitch_kv::{Batch, CommitOptions, Engine, TreeOptions, counters};
 use stitch_vt::VtEngine;
+use stitch_vt::counters::{MERGED_BYTES, STITCHED_BYTES};
 
 const KIB: u64 = 1 << 10;
 const GENERATIONS: u64 = 10;
@@ -72,8 +73,8 @@ fn aged(stitch_bytes: u64) -> (Store, TreeId, BTreeSet<u64>) {
         let now = engine.counters();
         let grown = |name: &str| now.get(name) - before.get(name);
         if generation > 0 {
-            assert!(grown(counters::STITCHED_BYTES) > 0, "{generation}");
-            assert!(grown(counters::MERGED_BYTES) > 0, "{generation}");
+            assert!(grown(STITCHED_BYTES) > 0, "{generation}");
+            assert!(grown(MERGED_BYTES) > 0, "{generation}");
         }
     }
     (store, tree, keys)

@@ -12,10 +12,9 @@ use stitch_device::{Device, Fault, FaultDevice, FaultOp, MemDevice, SECTOR_BYTES
 use stitch_format::log_record::HEADER_BYTES;
 use stitch_kv::conformance::functions::registry;
 use stitch_kv::conformance::{Ending, dump};
-use stitch_kv::{
-    Batch, CommitOptions, Direction, Engine, KeyRange, KvError, TreeOptions, counters,
-};
+use stitch_kv::{Batch, CommitOptions, Direction, Engine, KeyRange, KvError, TreeOptions};
 use stitch_volume::{OpenOptions, Volume};
+use stitch_vt::counters::STITCHED_BYTES;
 use stitch_vt::{MEMORY_BYTES_MIN, VtEngine, VtOptions};
 
 const KIB: u64 = 1 << 10;
@@ -244,7 +243,7 @@ fn a_scan_that_outlives_compactions_reads_what_it_began_with() {
         }
         engine.settle().expect("background work succeeds");
     }
-    let stitched = engine.counters().get(counters::STITCHED_BYTES);
+    let stitched = engine.counters().get(STITCHED_BYTES);
     assert!(stitched > MIB, "{stitched} bytes stitched");
     // The last version lets go of all, and every free byte is written over.
     put(&**engine, tree, 0..8000);

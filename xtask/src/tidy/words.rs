@@ -131,6 +131,9 @@ const RESERVED: [Reserved; 17] = [
     },
 ];
 
+/// What names an engine. The contract of all of them must not.
+const ENGINE_NAMES: [&str; 5] = ["stitch_vt", "\"vt.", "\"be.", "\"rocks.", "\"tikv."];
+
 /// Checks every file.
 pub(super) fn check(sources: &[Source]) -> Vec<Finding> {
     let mut findings = Vec::new();
@@ -143,6 +146,7 @@ pub(super) fn check(sources: &[Source]) -> Vec<Finding> {
             find_bare_matches(source, &mut findings);
             find_crate_wide_allow(source, &mut findings);
             find_reserved(source, &mut findings);
+            find_engine_names(source, &mut findings);
         }
     }
     findings
@@ -226,6 +230,19 @@ fn find_reserved(source: &Source, findings: &mut Vec<Finding>) {
                     format!("`{}`: {}", rule.word, rule.why),
                 ));
             }
+        }
+    }
+}
+
+/// An engine's name, or the beginning of its counters' names, in `kv`.
+fn find_engine_names(source: &Source, findings: &mut Vec<Finding>) {
+    if !source.path.starts_with("crates/kv/") {
+        return;
+    }
+    for word in ENGINE_NAMES {
+        for at in places(&source.text, word) {
+            let what = format!("`{word}`: `kv` names no engine");
+            findings.push(Finding::new(source, at, what));
         }
     }
 }
@@ -319,6 +336,15 @@ mod tests {
         assert_eq!(findings("crates/fs/src/lib.rs", text), [2, 3]);
         assert!(findings("crates/stitchfs/src/main.rs", text).is_empty());
         assert!(findings("xtask/src/main.rs", text).is_empty());
+    }
+
+    #[test]
+    fn an_engine_that_the_contract_names_is_found() {
+        let text = "use stitch_vt::VtEngine;\nconst A: &str = \"vt.stitched_bytes\";\n";
+        assert_eq!(findings("crates/kv/src/counters.rs", text), [1, 2]);
+        assert_eq!(findings("crates/kv/tests/all.rs", text), [1, 2]);
+        assert!(findings("crates/vt/src/counters.rs", text).is_empty());
+        assert!(findings("crates/kv/src/a.rs", "const A: &str = \"kv.gets\";\n").is_empty());
     }
 
     #[test]

@@ -1,9 +1,10 @@
 use super::super::{Moments, Pressure, pick};
 use super::*;
+use crate::counters::MERGED_BYTES;
 use crate::testing::{MIB, Small, text_version};
 use std::collections::BTreeMap;
 use stitch_base::random::Rng;
-use stitch_kv::{Batch, Engine, TreeOptions, counters};
+use stitch_kv::{Batch, Engine, TreeOptions};
 
 const TABLE_BYTES: u64 = 200;
 
@@ -192,11 +193,11 @@ fn a_join_copies_no_data_whatever_the_threshold() {
         store.put(0, 20_000, 500);
         let before = at_rest(&store);
         store.reopen_as(|options| options.table_bytes = Some(1 << 20));
-        let merged = store.counter(counters::MERGED_BYTES);
+        let merged = store.counter(MERGED_BYTES);
         let written = store.counter("device.write_bytes");
         let after = at_rest(&store);
         assert!(after < before / 4, "{after} tables of {before}");
-        let merged = store.counter(counters::MERGED_BYTES) - merged;
+        let merged = store.counter(MERGED_BYTES) - merged;
         let written = store.counter("device.write_bytes") - written;
         let live = store.live_bytes();
         assert!(merged < live / 20, "{merged} of {live} bytes");
