@@ -332,10 +332,11 @@ fn blocks_that_overlap_are_not_stitched() {
 #[test]
 fn blocks_are_compressed_where_that_pays() {
     let bed = Bed::new(64 << 20);
-    let lz4 = TreeOptions {
-        compression: Compression::Lz4,
+    let compressed = |compression: Compression| TreeOptions {
+        compression,
         ..options(16 << 10)
     };
+    let (lz4, zstd) = (compressed(Compression::Lz4), compressed(Compression::Zstd));
     let mut dull = Model::new();
     for n in 0..2000u64 {
         let key = format!("key{n:08}").into_bytes();
@@ -344,7 +345,9 @@ fn blocks_are_compressed_where_that_pays() {
     let random = numbered(0..2000, 200);
     let sizes: Vec<u64> = [
         (&dull, &lz4),
+        (&dull, &zstd),
         (&random, &lz4),
+        (&random, &zstd),
         (&random, &options(16 << 10)),
     ]
     .into_iter()
@@ -360,8 +363,10 @@ fn blocks_are_compressed_where_that_pays() {
         table.meta().data_bytes
     })
     .collect();
-    assert!(sizes[0] * 4 < sizes[1], "{sizes:?}");
-    assert_eq!(sizes[1], sizes[2]);
+    let plain = sizes[4];
+    assert!(sizes[0] * 4 < plain, "{sizes:?}");
+    assert!(sizes[1] < sizes[0], "{sizes:?}");
+    assert_eq!(sizes[2..4], [plain, plain]);
 }
 
 #[test]
