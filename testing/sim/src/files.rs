@@ -10,7 +10,7 @@ pub use tree::{Node, Tree, read};
 use crate::kv::{Audit, Host, OpenEngine, Step};
 use crate::{Ack, System, SystemError};
 use past::History;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use stitch_base::clock::{Clock, Timestamp};
 use stitch_base::random::Rng;
@@ -60,6 +60,33 @@ pub struct FsModel {
     tree: Tree,
     seconds: u64,
     pasts: BTreeMap<Ino, History>,
+    /// Inodes of which a name went with a removed tree.
+    loose: BTreeSet<Ino>,
+}
+
+impl FsModel {
+    /// Takes note of inodes with further names that have a name below this directory, which goes.
+    fn note_links(&mut self, dir: &str) {
+        let below = format!("{dir}/");
+        for (path, node) in &self.tree {
+            let is_linked = node.attr.kind != FileKind::Directory && node.attr.nlink > 1;
+            if is_linked && path.starts_with(&below) {
+                let ino = tree::ino(&self.fs, path).expect("it is there");
+                self.loose.insert(ino);
+            }
+        }
+    }
+
+    /// Says of which inodes it is not known how many links they have.
+    fn mark_loose(&mut self) {
+        if self.loose.is_empty() {
+            return;
+        }
+        for (path, node) in &mut self.tree {
+            let ino = tree::ino(&self.fs, path).expect("it is there");
+            node.has_removed_name = self.loose.contains(&ino);
+        }
+    }
 }
 
 /// A clock that shows what it is told.
@@ -221,6 +248,7 @@ impl<H: Host> System for FsSystem<H> {
             tree,
             seconds: 0,
             pasts: BTreeMap::new(),
+            loose: BTreeSet::new(),
         }
     }
 
@@ -231,11 +259,15 @@ impl<H: Host> System for FsSystem<H> {
     fn apply(&self, model: &mut FsModel, op: &FsOp) {
         model.seconds = op.at;
         model.clock.seconds.store(op.at, Ordering::SeqCst);
+        if let What::RemoveTree { path } = &op.what {
+            model.note_links(path);
+        }
         let done = ops::run(&model.fs, op, &mut Vec::new());
         if let Err(e) = &done {
             assert!(is_answer(e.kind()), "the model says {e} to {op:?}");
         }
         model.tree = tree::read(&model.fs).expect("the model can be read");
+        model.mark_loose();
         self.note_pasts(model, done.is_ok().then_some(&op.what));
     }
 
@@ -359,3 +391,6 @@ impl<H: Host> System for FsSystem<H> {
         tree::difference(found, expected)
     }
 }
+
+#[cfg(test)]
+mod tests;
