@@ -13,14 +13,22 @@ use stitch_kv::Violation;
 use stitch_volume::Extent;
 
 /// What a store holds of the space of its volume.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Holdings {
-    /// Bytes of its tables, of values that commits have written to zones at once, and of what is taken
-    /// for the next such values. What only old readers hold, and what is being written, is not
+    /// Where its tables are, values that commits have written to zones at once, and what is taken for the
+    /// next such values; in no order. What only old readers hold, and what is being written, is not
     /// among them.
-    pub owned_bytes: u64,
+    pub owned: Vec<Extent>,
     /// Bytes that are promised to the write-outs of its memtables.
     pub promised_bytes: u64,
+}
+
+impl Holdings {
+    /// Bytes that it owns.
+    #[must_use]
+    pub fn owned_bytes(&self) -> u64 {
+        self.owned.iter().map(|extent| extent.len).sum()
+    }
 }
 
 impl VtEngine {
@@ -28,14 +36,12 @@ impl VtEngine {
     /// written.
     #[must_use]
     pub fn holdings(&self) -> Holdings {
+        let mut owned = self.store.owned();
+        owned.extend(self.store.committer.lock().streaks.lanes());
         let view = self.store.views.get();
-        let tables = view.version.tables().map(|(_, t)| t.owned_bytes());
-        let direct = view.buffers.iter().map(|buffer| buffer.direct.bytes());
         let promised = view.buffers.iter().map(|buffer| buffer.promised_bytes());
-        let committer = self.store.committer.lock();
-        let lanes = committer.streaks.lanes().map(|lane| lane.len);
         Holdings {
-            owned_bytes: tables.sum::<u64>() + direct.sum::<u64>() + lanes.sum::<u64>(),
+            owned,
             promised_bytes: promised.sum(),
         }
     }

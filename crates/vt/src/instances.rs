@@ -240,7 +240,7 @@ impl VtEngine {
 
 impl Store {
     /// What tables of this store own, and values that commits have written at once.
-    fn owned(&self) -> Vec<Extent> {
+    pub(crate) fn owned(&self) -> Vec<Extent> {
         let view = self.views.get();
         let tables = view.version.tables();
         let mut owned: Vec<Extent> = tables.flat_map(|(_, t)| extents(&t.meta().runs)).collect();

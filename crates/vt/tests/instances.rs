@@ -210,13 +210,13 @@ fn an_instance_that_was_removed_leaves_its_space() {
     let before_end = first.volume().zones().usage().free;
     drop(scan);
     let after_end = first.volume().zones().usage().free;
-    assert_eq!(after_end - before_end, held.owned_bytes);
+    assert_eq!(after_end - before_end, held.owned_bytes());
     assert_eq!(a.holdings(), Default::default());
     a.close().expect("there is nothing to close");
     check(&first, &all);
     let mut owned = 0;
     for engine in engines(&first) {
-        owned += engine.holdings().owned_bytes;
+        owned += engine.holdings().owned_bytes();
     }
     let kept = first.volume().superblock().instances;
     let kept: u64 = kept

@@ -53,6 +53,19 @@ pub struct LiveFs {
     files: Option<MemFiles>,
 }
 
+impl LiveFs {
+    /// An answer, if all that is taken of the medium has an owner after it.
+    fn audited(&self, ack: Ack) -> Result<Ack, SystemError> {
+        let found = self
+            .audit
+            .as_ref()
+            .and_then(|audit| audit().into_iter().next());
+        found.map_or(Ok(ack), |found| {
+            Err(SystemError::new(ErrorKind::Bug, found))
+        })
+    }
+}
+
 /// The file system on the model engine.
 pub struct FsModel {
     fs: FileSystem,
@@ -300,20 +313,21 @@ impl<H: Host> System for FsSystem<H> {
     fn run(&self, live: &mut LiveFs, op: &FsOp, _: &FsModel) -> Result<Ack, SystemError> {
         live.clock.seconds.store(op.at, Ordering::SeqCst);
         if matches!(op.what, What::Step) {
-            return (live.step)().map(|_| Ack::Done);
+            return (live.step)().and_then(|_| live.audited(Ack::Done));
         }
         let done = ops::run(&live.fs, op, &mut live.held);
         while live.held.len() > HELD_MAX {
             live.fs.close_handle(live.held.remove(0));
         }
-        match done {
-            Ok(()) if matches!(op.what, What::Sync | What::SyncFile { .. }) => Ok(Ack::Durable),
-            Ok(()) => Ok(Ack::Done),
+        let is_sync = matches!(op.what, What::Sync | What::SyncFile { .. });
+        live.audited(match done {
+            Ok(()) if is_sync => Ack::Durable,
+            Ok(()) => Ack::Done,
             // The model answers the same, or the states differ.
-            Err(e) if is_answer(e.kind()) => Ok(Ack::Done),
-            Err(FsError::NoSpace) => Ok(Ack::Refused),
-            Err(e) => Err(error(e)),
-        }
+            Err(e) if is_answer(e.kind()) => Ack::Done,
+            Err(FsError::NoSpace) => Ack::Refused,
+            Err(e) => return Err(error(e)),
+        })
     }
 
     fn is_write(&self, op: &FsOp) -> bool {

@@ -160,6 +160,15 @@ impl LiveKv {
         }
     }
 
+    /// An answer, if all that is taken of the medium has an owner after it.
+    fn audited(&self, ack: Ack) -> Result<Ack, SystemError> {
+        let found = self
+            .audit
+            .as_ref()
+            .and_then(|audit| audit().into_iter().next());
+        found.map_or(Ok(ack), |found| Err(wrong(found)))
+    }
+
     /// Takes a snapshot, or compares the one held with what it must hold.
     fn snapshot(&mut self, now: &Trees) -> Result<(), SystemError> {
         let Some(held) = self.held.take() else {
@@ -316,14 +325,14 @@ impl<H: Host> System for KvSystem<H> {
                 altered.map(|()| Ack::Done)
             }
             KvOp::Settle => live.engine.settle().map(|()| Ack::Done),
-            KvOp::Step => return (live.step)().map(|_| Ack::Done),
+            KvOp::Step => return (live.step)().and_then(|_| live.audited(Ack::Done)),
             KvOp::Snapshot => return live.snapshot(&model.trees).map(|()| Ack::Done),
-            KvOp::Chore(chore) => return live.chore(*chore),
+            KvOp::Chore(chore) => return live.chore(*chore).and_then(|ack| live.audited(ack)),
         };
         let may_refuse = !matches!(op, KvOp::Commit { reserve: true, .. } | KvOp::Sync);
         match done {
-            Err(KvError::NoSpace { .. }) if may_refuse => Ok(Ack::Refused),
-            other => other.map_err(error),
+            Err(KvError::NoSpace { .. }) if may_refuse => live.audited(Ack::Refused),
+            other => other.map_err(error).and_then(|ack| live.audited(ack)),
         }
     }
 

@@ -7,6 +7,7 @@
 //! simulation itself is tested; [`campaign`] runs many seeds of many [`cases`].
 
 pub mod args;
+mod audit;
 pub mod beside;
 pub mod campaign;
 pub mod cases;

@@ -3,6 +3,7 @@
 //! operations. Without threads: a seed gives the same run every time.
 
 use crate::SystemError;
+use crate::audit::audit;
 use crate::kv::{Audit, Chore, Host, OpenEngine};
 use crate::tiny::Tiny;
 use std::time::Duration;
@@ -189,7 +190,7 @@ impl VtHost {
         let chores =
             move |chore| do_chore(&worked, chore).map_err(|e| SystemError::new(e.kind(), e));
         let audited = Arc::clone(&engine);
-        let audit: Audit = Box::new(move || audit(&audited));
+        let audit: Audit = Box::new(move || audit(audited.volume(), std::iter::once(&*audited)));
         OpenEngine {
             engine,
             step: Box::new(step),
@@ -197,22 +198,6 @@ impl VtHost {
             audit: has_audit.then_some(audit),
         }
     }
-}
-
-/// Compares the online-map and the promises with what the tables and the memtables own.
-fn audit(engine: &VtEngine) -> Vec<String> {
-    let (volume, held) = (engine.volume(), engine.holdings());
-    let live = volume.zones().usage().live;
-    let promised = volume.space().promised_bytes();
-    volume.zones().check();
-    let sums = [
-        ("live-bytes", live, held.owned_bytes),
-        ("promised-bytes", promised, held.promised_bytes),
-    ];
-    let wrong = sums.into_iter().filter(|(_, found, owned)| found != owned);
-    wrong
-        .map(|(rule, found, owned)| format!("{rule}: {found} are counted, {owned} have an owner"))
-        .collect()
 }
 
 pub(crate) fn do_chore(engine: &VtEngine, chore: Chore) -> Result<(), VtError> {
@@ -231,36 +216,5 @@ pub(crate) fn do_chore(engine: &VtEngine, chore: Chore) -> Result<(), VtError> {
         Chore::Shrink(bytes) => engine
             .shrink(now.saturating_sub(bytes), &mut |_, _| true)
             .map(drop),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use stitch_volume::Stream;
-
-    #[test]
-    fn a_byte_without_an_owner_is_found() {
-        let shape = Tiny {
-            version_log_bytes: 128 << 10,
-            backup_log_bytes: 256 << 10,
-            zone_bytes: 64 << 10,
-            zones: 16,
-        };
-        let opened = Volume::open(Arc::new(shape.format()), &OpenOptions::default()).unwrap();
-        let options = VtOptions {
-            background: false,
-            ..VtOptions::default()
-        };
-        let engine = VtEngine::open(opened, options).unwrap();
-        assert_eq!(audit(&engine), Vec::<String>::new());
-        let zones = engine.volume().zones();
-        let lost = zones.allocate(512, 512, Stream(0)).unwrap();
-        assert_eq!(
-            audit(&engine),
-            ["live-bytes: 512 are counted, 0 have an owner"]
-        );
-        zones.free(&[lost]);
-        assert_eq!(audit(&engine), Vec::<String>::new());
     }
 }
