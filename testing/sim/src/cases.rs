@@ -141,8 +141,8 @@ fn short_instances(beside: &Beside, seed: u64, size: Size) -> Result<Numbers, St
         step,
     };
     let refused = match seed % 2 {
-        0 => beside::nospace::Refused::One,
-        _ => beside::nospace::Refused::Rest,
+        0 => nospace::Refused::One,
+        _ => nospace::Refused::Rest,
     };
     let turns = 3 * size.ops_max;
     let stats = beside::nospace::each(beside, seed, turns, numbers, refused)?;

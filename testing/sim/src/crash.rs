@@ -97,6 +97,24 @@ pub fn explore<S: System>(system: &S, seed: u64, effort: Effort) -> Result<Crash
     Ok(explorer.stats)
 }
 
+/// Opens what a crash has left, twice: it is in a state after `low` to `high` operations, and breaks no
+/// rule.
+pub(crate) fn verify<S: System>(
+    system: &S,
+    image: &MemDevice,
+    timeline: &Timeline<S>,
+    (low, high): (usize, usize),
+) -> Result<(), String> {
+    let mut explorer = Explorer {
+        system,
+        rng: Rng::new(0),
+        effort: Effort::default(),
+        stats: CrashStats::default(),
+    };
+    let found = explorer.verify(image, &MemFiles::new(), timeline, low, high);
+    found.map(drop)
+}
+
 /// What one life begins with.
 struct Start<S: System> {
     device: CrashDevice,

@@ -33,6 +33,8 @@ pub struct FsSystem<H> {
     image: MemDevice,
     /// Files larger than this are plain files.
     external_from: Option<u64>,
+    /// Half of all operations write some pages.
+    writes_much: bool,
 }
 
 impl<H> std::fmt::Debug for FsSystem<H> {
@@ -171,7 +173,15 @@ impl<H: Host> FsSystem<H> {
             name,
             image,
             external_from: None,
+            writes_much: false,
         }
+    }
+
+    /// With many more writes of some pages.
+    #[must_use]
+    pub fn with_many_writes(mut self) -> Self {
+        self.writes_much = true;
+        self
     }
 
     /// With files larger than `bytes` beside the store.
@@ -266,7 +276,12 @@ impl<H: Host> System for FsSystem<H> {
     }
 
     fn generate(&self, model: &FsModel, rng: &mut Rng) -> FsOp {
-        ops::generate(&model.tree, model.seconds + 1, rng)
+        let at = model.seconds + 1;
+        let write = match self.writes_much && rng.one_in(2) {
+            true => ops::write_some(&model.tree, at, rng),
+            false => None,
+        };
+        write.unwrap_or_else(|| ops::generate(&model.tree, at, rng))
     }
 
     fn apply(&self, model: &mut FsModel, op: &FsOp) {

@@ -6,6 +6,10 @@
 //! - nothing else ever fails: the store takes the next operation, opens, closes and settles;
 //! - no byte and no promise is lost: the sums are those of what has an owner.
 
+mod walk;
+
+pub use walk::{WalkStats, each};
+
 use crate::crash::{self, CrashStats, Effort};
 use crate::{Ack, System, SystemError};
 use std::ops::Range;
@@ -29,6 +33,25 @@ pub struct NoSpaceStats {
     pub told: u64,
     /// What the crashes did.
     pub crashes: CrashStats,
+}
+
+/// How many allocations in a row are refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// One.
+    One,
+    /// One and all that follow.
+    Rest,
+}
+
+impl Refused {
+    /// The numbers of those that are refused, of which this is the first.
+    pub(crate) const fn from(self, first: u64) -> Range<u64> {
+        match self {
+            Self::One => first..first + 1,
+            Self::Rest => first..u64::MAX,
+        }
+    }
 }
 
 /// A system whose volume refuses space by a plan, from each open on.
@@ -57,15 +80,7 @@ pub fn explore<S: System>(
     effort: Effort,
     runs: u64,
 ) -> Result<NoSpaceStats, String> {
-    let refusals = Arc::new(Refusals::default());
-    let short = Short {
-        inner: make(Arc::clone(&refusals)),
-        refusals,
-        plan: Mutex::new(0..0),
-        asked_first: AtomicU64::new(0),
-        refused: AtomicU64::new(0),
-        told: AtomicU64::new(0),
-    };
+    let short = Short::new(make);
     let dry = Effort {
         points: 0,
         ..effort
@@ -117,6 +132,19 @@ fn plans(asked: u64, runs: u64, rng: &mut Rng) -> Vec<Range<u64>> {
 }
 
 impl<S: System> Short<S> {
+    /// One that refuses nothing yet.
+    fn new(make: impl Fn(Arc<Refusals>) -> S) -> Self {
+        let refusals = Arc::new(Refusals::default());
+        Self {
+            inner: make(Arc::clone(&refusals)),
+            refusals,
+            plan: Mutex::new(0..0),
+            asked_first: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+            told: AtomicU64::new(0),
+        }
+    }
+
     /// Whoever was refused finds everything as it was.
     fn unchanged(&self, live: &S::Live, op: &S::Op, model: &S::Model) -> Result<(), SystemError> {
         let found = self.inner.state(live)?;

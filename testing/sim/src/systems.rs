@@ -9,6 +9,8 @@ use crate::mini::Mini;
 use crate::tiny::Tiny;
 use crate::toy::{Toy, ToyBug};
 use crate::vt::VtHost;
+use stitch_base::sync::Arc;
+use stitch_volume::Refusals;
 
 /// How much one seed does.
 const SIZE: Size = Size {
@@ -109,21 +111,48 @@ fn short_of_space() -> Vec<Case> {
     let direct = VtHost::new("vt-direct", SMALL, 8 << 10, 16 << 10).with_direct(1 << 10);
     let varied = VtHost::new("vt-varied", SMALL, 8 << 10, 16 << 10).with_varied_options();
     let tight = VtHost::new("vt-full", TIGHT, 16 << 10, 16 << 10).with_direct(2 << 10);
-    let space = VtHost::new("vt-space", SMALL, 16 << 10, 16 << 10).with_direct(2 << 10);
     let mut cases = Vec::new();
     for host in [plain, direct, varied, tight] {
         cases.push(of_short(host.name(), SIZE, move |refusals| {
             vt_kv(host.clone().with_refusals(refusals))
         }));
     }
-    cases.push(of_short(space.name(), SIZE, move |refusals| {
-        worked_on(space.clone().with_refusals(refusals))
-    }));
-    let streaks = VtHost::new("vt-streaks", SMALL, 8 << 10, 16 << 10).with_direct(6 << 10);
-    cases.push(of_short(streaks.name(), SIZE, move |refusals| {
-        in_streaks(streaks.clone().with_refusals(refusals))
-    }));
+    cases.push(of_short("vt-space", SIZE, space));
+    cases.push(of_short("vt-streaks", SIZE, streaks));
+    cases.push(of_short("vt-resize", SIZE, resized));
+    cases.push(of_short("fs-dense", SIZE, dense_files));
     cases
+}
+
+/// An engine with evacuations, discards and changes of the length, whose volume refuses space.
+#[must_use]
+pub fn space(refusals: Arc<Refusals>) -> KvSystem<VtHost> {
+    let host = VtHost::new("vt-space", SMALL, 16 << 10, 16 << 10).with_direct(2 << 10);
+    worked_on(host.with_refusals(refusals))
+}
+
+/// The same with puts that follow each other.
+#[must_use]
+pub fn streaks(refusals: Arc<Refusals>) -> KvSystem<VtHost> {
+    let host = VtHost::new("vt-streaks", SMALL, 8 << 10, 16 << 10).with_direct(6 << 10);
+    in_streaks(host.with_refusals(refusals))
+}
+
+/// An engine whose length changes all the time, and whose volume refuses space.
+#[must_use]
+pub fn resized(refusals: Arc<Refusals>) -> KvSystem<VtHost> {
+    let host = VtHost::new("vt-resize", SMALL, 16 << 10, 16 << 10).with_direct(2 << 10);
+    let mut system = worked_on(host.with_refusals(refusals));
+    system.shape.chores = Some(3);
+    system
+}
+
+/// Files that are written so much that their engine asks for space all the time, and is refused some.
+#[must_use]
+pub fn dense_files(refusals: Arc<Refusals>) -> FsSystem<VtHost> {
+    let host = VtHost::new("fs-dense", FILES, 16 << 10, 16 << 10).with_direct(8 << 10);
+    let host = host.with_discard().with_refusals(refusals);
+    FsSystem::new(host, "fs-dense").with_many_writes()
 }
 
 /// The contract of engines on the plainest of them.
@@ -132,7 +161,7 @@ fn log_kv() -> KvSystem<LogHost> {
         keys: 200,
         value_bytes_max: 3000,
         messages_max: 12,
-        has_chores: false,
+        chores: None,
         has_streaks: false,
     };
     KvSystem {
@@ -175,7 +204,7 @@ fn beside(host: VtHost) -> Beside {
         keys: 200,
         value_bytes_max: 3000,
         messages_max: 12,
-        has_chores: false,
+        chores: None,
         has_streaks: true,
     };
     Beside::new(host.with_discard(), shape, 2 * SIZE.ops_max, SIZE.points)
@@ -186,7 +215,7 @@ fn vt_kv(host: VtHost) -> KvSystem<VtHost> {
         keys: 300,
         value_bytes_max: 3000,
         messages_max: 12,
-        has_chores: false,
+        chores: None,
         has_streaks: false,
     };
     KvSystem { host, shape }
@@ -202,6 +231,6 @@ fn in_streaks(host: VtHost) -> KvSystem<VtHost> {
 /// With evacuations, discards, and changes of the length.
 fn worked_on(host: VtHost) -> KvSystem<VtHost> {
     let mut system = vt_kv(host.with_discard());
-    system.shape.has_chores = true;
+    system.shape.chores = Some(8);
     system
 }

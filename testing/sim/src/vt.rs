@@ -7,6 +7,7 @@ use crate::audit::audit;
 use crate::kv::{Audit, Chore, Host, OpenEngine};
 use crate::tiny::Tiny;
 use std::time::Duration;
+use stitch_base::ErrorKind;
 use stitch_base::random::Rng;
 use stitch_base::sync::Arc;
 use stitch_device::{Device, MemDevice};
@@ -187,8 +188,7 @@ impl VtHost {
         let stepped = Arc::clone(&engine);
         let step = move || stepped.step().map_err(|e| SystemError::new(e.kind(), e));
         let worked = Arc::clone(&engine);
-        let chores =
-            move |chore| do_chore(&worked, chore).map_err(|e| SystemError::new(e.kind(), e));
+        let chores = move |chore| do_whole_chore(&worked, chore);
         let audited = Arc::clone(&engine);
         let audit: Audit = Box::new(move || audit(audited.volume(), std::iter::once(&*audited)));
         OpenEngine {
@@ -198,6 +198,22 @@ impl VtHost {
             audit: has_audit.then_some(audit),
         }
     }
+}
+
+/// Does a chore. One that is refused leaves the length as it was.
+fn do_whole_chore(engine: &VtEngine, chore: Chore) -> Result<(), SystemError> {
+    let volume = engine.volume();
+    let before = volume.device_bytes();
+    let Err(error) = do_chore(engine, chore) else {
+        return Ok(());
+    };
+    let now = volume.device_bytes();
+    let is_refused = matches!(error.kind(), ErrorKind::NoSpace | ErrorKind::Invalid);
+    if is_refused && now != before {
+        let message = format!("{chore:?} was refused, and {before} bytes are {now} now");
+        return Err(SystemError::new(ErrorKind::Bug, message));
+    }
+    Err(SystemError::new(error.kind(), error))
 }
 
 pub(crate) fn do_chore(engine: &VtEngine, chore: Chore) -> Result<(), VtError> {

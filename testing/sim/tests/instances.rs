@@ -2,7 +2,8 @@
 //! once, one after the other, from the first to the last that a workload makes.
 
 use stitch_device::FaultOp;
-use stitch_sim::beside::nospace::{self, Numbers, Refused};
+use stitch_sim::beside::nospace::{self, Numbers};
+use stitch_sim::nospace::Refused;
 use stitch_sim::{beside::fault, systems};
 
 /// Each allocation and promise.

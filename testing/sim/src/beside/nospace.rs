@@ -9,6 +9,7 @@ use super::life::{All, Failed, Run};
 use super::{Beside, Progress};
 use crate::System;
 use crate::kv::{KvOp, Message};
+use crate::nospace::Refused;
 use stitch_base::ErrorKind;
 use stitch_base::sync::Arc;
 use stitch_device::{CrashDevice, CrashPlan, Device, MemDevice};
@@ -25,15 +26,6 @@ pub struct NoSpaceStats {
     pub told: u64,
     /// Images opened, compared and checked.
     pub images: u64,
-}
-
-/// How many allocations in a row are refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refused {
-    /// One.
-    One,
-    /// One and all that follow.
-    Rest,
 }
 
 /// Which allocations of a workload are refused, one run for each.
@@ -68,11 +60,7 @@ pub fn each(
             refusals: &refusals,
             stats: NoSpaceStats::default(),
         };
-        let end = match refused {
-            Refused::One => number + 1,
-            Refused::Rest => u64::MAX,
-        };
-        refusals.begin(number..end);
+        refusals.begin(refused.from(number));
         let ran = short.live(turns);
         ran.map_err(|e| format!("refused {number} ({refused:?}): {e}"))?;
         let ran = short.stats;

@@ -130,6 +130,24 @@ fn pick<'a>(items: &[&'a String], rng: &mut Rng) -> &'a String {
     items[small(rng, items.len() as u64)]
 }
 
+/// Writes one to four pages to a file that is no longer than a few times as much, if there is one.
+pub(super) fn write_some(tree: &Tree, at: u64, rng: &mut Rng) -> Option<FsOp> {
+    let files = tree.iter();
+    let files = files.filter(|(_, node)| node.attr.kind == FileKind::Regular);
+    let files: Vec<&String> = files.map(|(path, _)| path).collect();
+    if files.is_empty() {
+        return None;
+    }
+    let what = What::Write {
+        path: pick(&files, rng).clone(),
+        offset: rng.below(8) * 4096,
+        len: 4096 + small(rng, 3 * 4096),
+        seed: rng.next_u64(),
+        append: false,
+    };
+    Some(FsOp { at, what })
+}
+
 /// A next operation; now and then one that must be refused.
 pub(super) fn generate(tree: &Tree, at: u64, rng: &mut Rng) -> FsOp {
     let of = |kind: FileKind| -> Vec<&String> {

@@ -106,8 +106,8 @@ pub struct Shape {
     pub value_bytes_max: u64,
     /// Most messages of one commit.
     pub messages_max: u64,
-    /// The space of the store is worked on, too.
-    pub has_chores: bool,
+    /// One of so many operations works on the space of the store, if any does.
+    pub chores: Option<u64>,
     /// Half of all commits put the key after the last one of a tree.
     pub has_streaks: bool,
 }
@@ -201,7 +201,7 @@ pub(super) fn generate(model: &Model, shape: Shape, rng: &mut Rng) -> KvOp {
         return KvOp::CreateTree(free.next().expect("fewer trees than slots"));
     }
     let pick = |rng: &mut Rng| names[small(rng, names.len() as u64)].clone();
-    if shape.has_chores && rng.one_in(8) {
+    if shape.chores.is_some_and(|count| rng.one_in(count)) {
         return KvOp::Chore(chore(rng));
     }
     if shape.has_streaks && rng.one_in(2) {
