@@ -172,7 +172,9 @@ impl Store {
         if !self.options.background {
             return;
         }
-        let delay = self.pace.delay(bytes, &view, &self.sizes);
+        let delay = self
+            .pace
+            .delay(bytes, &view, &self.sizes, &*self.options.clock);
         drop(view);
         if !delay.is_zero() {
             self.options.clock.sleep(delay);

@@ -8,17 +8,24 @@
 //! The first debt comes and goes by whole memtables, so it counts only from where as many wait as
 //! may: while there are fewer, the write-out keeps up. And what is owed is paid in proportion: a
 //! small debt is hardly felt, or a write-out that is as fast as its writer would slow it, too.
+//!
+//! How fast memtables are written out is the device's business. So the first debt's rate also follows
+//! from how long that takes: with half of the last memtable full, writers go as fast as one is written
+//! out, and ever slower towards its end, which they come to late on any device.
 
 use crate::compaction::debt;
 use crate::options::{SEALED_COUNT_MAX, Sizes};
 use crate::view::View;
 use std::time::Duration;
+use stitch_base::clock::Clock;
 use stitch_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Longest sleep of one commit.
 pub(crate) const SLEEP_MAX: Duration = Duration::from_millis(40);
-/// Slowest that pacing makes writers, in bytes a second.
+/// Slowest that pacing makes writers, in bytes a second, unless memtables are written out more slowly.
 const RATE_MIN: u64 = 1 << 20;
+/// Writers are never slower than this part of the rate at which memtables are written out.
+const RATE_PART_MIN: u64 = 256;
 /// What the rates follow from, in bytes a second: with half of what is bearable, half of this.
 const RATE: u64 = 256 << 20;
 
@@ -31,6 +38,10 @@ pub(crate) struct Pace {
     owed_ns: AtomicU64,
     /// More is due than one compaction at a time keeps up with.
     is_behind: AtomicBool,
+    /// How long it takes to write out a memtable, in nanoseconds: at once if longer, by and by if less.
+    write_out_ns: AtomicU64,
+    /// When the one that is written out now was begun, in nanoseconds; 0 if none is.
+    begun_ns: AtomicU64,
 }
 
 impl Pace {
@@ -62,20 +73,62 @@ impl Pace {
         self.is_behind.load(Ordering::Relaxed)
     }
 
-    /// How long a commit of `bytes` must sleep first. `active_bytes` and `sealed_count` are of the
-    /// memtables.
-    pub(crate) fn delay(&self, bytes: u64, view: &View, sizes: &Sizes) -> Duration {
-        let sealed = view.sealed_count() as u64;
-        let mut debt = self.table_debt.load(Ordering::Relaxed);
-        if sealed > 0 {
-            let waiting = sealed * sizes.memtable + view.active().memtable.bytes() as u64;
-            let bearable = SEALED_COUNT_MAX as u64 * sizes.memtable;
-            debt = debt.max(share(waiting, bearable, bearable + sizes.memtable));
+    /// A memtable begins to be written out.
+    pub(crate) fn begin_write_out(&self, clock: &dyn Clock) {
+        self.begun_ns.store(now_ns(clock).max(1), Ordering::Relaxed);
+    }
+
+    /// It ended, well or not. `is_whole`: it was written out.
+    pub(crate) fn end_write_out(&self, is_whole: bool, clock: &dyn Clock) {
+        let begun = self.begun_ns.swap(0, Ordering::Relaxed);
+        if begun == 0 || !is_whole {
+            return;
         }
-        if debt == 0 {
+        let took = now_ns(clock).saturating_sub(begun);
+        let before = self.write_out_ns.load(Ordering::Relaxed);
+        let eased = before - before / 8 + took / 8;
+        self.write_out_ns.store(took.max(eased), Ordering::Relaxed);
+    }
+
+    /// How long a commit of `bytes` must sleep first.
+    pub(crate) fn delay(
+        &self,
+        bytes: u64,
+        view: &View,
+        sizes: &Sizes,
+        clock: &dyn Clock,
+    ) -> Duration {
+        let active_bytes = view.active().memory_bytes();
+        self.delay_with(bytes, (view.sealed_count(), active_bytes), sizes, clock)
+    }
+
+    /// The same, with so many sealed memtables and so many bytes in the active one.
+    fn delay_with(
+        &self,
+        bytes: u64,
+        (sealed, active_bytes): (usize, u64),
+        sizes: &Sizes,
+        clock: &dyn Clock,
+    ) -> Duration {
+        let table_debt = self.table_debt.load(Ordering::Relaxed);
+        let mut slowest = if table_debt > 0 {
+            rate(table_debt)
+        } else {
+            u64::MAX
+        };
+        if sealed > 0 {
+            let waiting = sealed as u64 * sizes.memtable + active_bytes;
+            let bearable = SEALED_COUNT_MAX as u64 * sizes.memtable;
+            let debt = share(waiting, bearable, bearable + sizes.memtable);
+            if debt > 0 {
+                let written_out = self.write_out_rate(sizes, clock);
+                slowest = slowest.min(rate_beside(debt, written_out));
+            }
+        }
+        if slowest == u64::MAX {
             return Duration::ZERO;
         }
-        let owed = bytes.saturating_mul(1_000_000_000) / rate(debt);
+        let owed = bytes.saturating_mul(1_000_000_000) / slowest;
         let before = self.owed_ns.fetch_add(owed, Ordering::Relaxed);
         if before.saturating_add(owed) < 500_000 {
             return Duration::ZERO;
@@ -83,6 +136,25 @@ impl Pace {
         let all = self.owed_ns.swap(0, Ordering::Relaxed);
         Duration::from_nanos(all).min(SLEEP_MAX)
     }
+
+    /// How fast memtables are written out, in bytes a second. One that takes longer than those before counts
+    /// before it ends.
+    fn write_out_rate(&self, sizes: &Sizes, clock: &dyn Clock) -> u64 {
+        let begun = self.begun_ns.load(Ordering::Relaxed);
+        let since = match begun {
+            0 => 0,
+            begun => now_ns(clock).saturating_sub(begun),
+        };
+        // Of one that takes long, nobody knows how far it is.
+        let longer = since.saturating_mul(2);
+        let takes = longer.max(self.write_out_ns.load(Ordering::Relaxed)).max(1);
+        let rate = u128::from(sizes.memtable) * 1_000_000_000 / u128::from(takes);
+        u64::try_from(rate).unwrap_or(u64::MAX)
+    }
+}
+
+fn now_ns(clock: &dyn Clock) -> u64 {
+    u64::try_from(clock.monotonic().as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// Where `value` lies between `from` and `to`, in thousandths.
@@ -99,15 +171,105 @@ fn rate(debt: u64) -> u64 {
     (RATE / 1000 * left * left / debt.max(1)).max(RATE_MIN)
 }
 
+/// The rate for a debt of memtables, where they are written out at `written_out` bytes a second: just
+/// that with half of what is bearable, without bound for the smallest, and next to nothing at the end.
+fn rate_beside(debt: u64, written_out: u64) -> u64 {
+    debug_assert!(debt > 0, "who owes nothing is not slowed");
+    let left = 1000u64.saturating_sub(debt);
+    let least = RATE_MIN.min(written_out / RATE_PART_MIN).max(1);
+    let share = written_out.saturating_mul(left) / debt;
+    rate(debt).min(share).max(least)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::options::VtOptions;
+    use stitch_base::clock::ManualClock;
+    use stitch_base::random::Rng;
 
     #[test]
     fn shares_are_of_what_lies_between() {
         assert_eq!(share(3, 4, 8), 0);
         assert_eq!(share(6, 4, 8), 500);
         assert_eq!(share(8, 4, 8), 1000);
+    }
+
+    /// Puts one after the other, as fast as pacing lets them, into memtables that a device writes out, each of
+    /// them in the time that `takes` says. Answers how long the puts took, in ascending order.
+    fn puts(memtable: u64, count: u64, mut takes: impl FnMut() -> Duration) -> Vec<Duration> {
+        const PUT_BYTES: u64 = 116;
+        const PUT_TIME: Duration = Duration::from_micros(2);
+        let options = VtOptions {
+            memtable_bytes: Some(memtable),
+            ..VtOptions::default()
+        };
+        let sizes = Sizes::new(&options, 8 << 30, 256 << 20);
+        let (pace, clock) = (Pace::default(), ManualClock::default());
+        let (mut sealed, mut active) = (0, 0);
+        let mut ends = Duration::MAX;
+        let mut latencies = Vec::new();
+        for _ in 0..count {
+            let begin = clock.monotonic();
+            let delay = pace.delay_with(PUT_BYTES, (sealed, active), &sizes, &clock);
+            clock.advance(delay + PUT_TIME);
+            let is_full = active + PUT_BYTES > memtable;
+            if is_full && sealed == SEALED_COUNT_MAX {
+                clock.advance(ends.saturating_sub(clock.monotonic()));
+            }
+            while sealed > 0 && ends <= clock.monotonic() {
+                let late = clock.monotonic() - ends;
+                pace.end_write_out(true, &clock);
+                sealed -= 1;
+                if sealed > 0 {
+                    pace.begin_write_out(&clock);
+                    ends = clock.monotonic() - late + takes();
+                }
+            }
+            if is_full {
+                sealed += 1;
+                active = 0;
+                if sealed == 1 {
+                    pace.begin_write_out(&clock);
+                    ends = clock.monotonic() + takes();
+                }
+            }
+            active += PUT_BYTES;
+            latencies.push(clock.monotonic() - begin);
+        }
+        latencies.sort();
+        latencies
+    }
+
+    #[test]
+    fn no_put_waits_long_on_a_device_of_any_speed() {
+        const MIB: u64 = 1 << 20;
+        let mut rng = Rng::new(7);
+        // Bytes of a memtable, and how fast it is written out, in bytes a second.
+        for (memtable, speed) in [
+            (8 * MIB, 512 * MIB),
+            (8 * MIB, 40 * MIB),
+            (32 * MIB, 8 * MIB),
+            (8 * MIB, 4 * MIB),
+            (8 * MIB, MIB),
+            (MIB, MIB / 4),
+            (MIB / 8, MIB / 2),
+        ] {
+            let usual_ms = memtable * 1000 / speed;
+            // From half as long to twice as long, and a sync.
+            let takes = || Duration::from_millis(usual_ms * (500 + rng.below(1500)) / 1000 + 20);
+            let latencies = puts(memtable, 12 * memtable / 116, takes);
+            let count = latencies.len();
+            let (p999, worst) = (latencies[count / 1000 * 999], latencies[count - 1]);
+            assert!(
+                p999 < Duration::from_millis(50),
+                "{memtable} {speed}: {p999:?}"
+            );
+            assert!(
+                worst < Duration::from_millis(250),
+                "{memtable} {speed}: {worst:?}"
+            );
+        }
     }
 
     #[test]

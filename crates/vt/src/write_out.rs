@@ -34,7 +34,11 @@ impl Store {
         loop {
             let result = {
                 let _one_at_a_time = self.write_out.lock();
-                self.write_out_oldest()
+                let clock = &*self.options.clock;
+                self.pace.begin_write_out(clock);
+                let result = self.write_out_oldest();
+                self.pace.end_write_out(matches!(result, Ok(true)), clock);
+                result
             };
             match result {
                 Ok(done) => {
