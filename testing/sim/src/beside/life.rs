@@ -143,8 +143,22 @@ impl<'a> Run<'a> {
         all.keys().nth(nth).expect("fewer than there are").clone()
     }
 
-    /// Something, by any instance. Answers false if it was refused for want of space.
+    /// Something, by any instance; all that is taken has an owner after it. Answers false if it was refused
+    /// for want of space.
     pub(super) fn turn(&mut self, all: &mut All) -> Result<bool, Failed> {
+        let is_done = self.something(all)?;
+        if self.beside.system.host.has_threads() {
+            return Ok(is_done);
+        }
+        let found = audit(all).map(|()| is_done);
+        found.map_err(|e| Failed {
+            name: "main".to_owned(),
+            what: "the audit".to_owned(),
+            error: SystemError::new(ErrorKind::Bug, e),
+        })
+    }
+
+    fn something(&mut self, all: &mut All) -> Result<bool, Failed> {
         match self.rng.below(24) {
             0 => self.create(all),
             1 => self.remove(all),
