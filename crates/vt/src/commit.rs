@@ -227,7 +227,7 @@ impl Store {
             let last = self.insert(&active, first, batch, &divided, runs);
             committer.streaks.settle(&active.memtable);
             active.note(&tally.trees, room, tally.has_deletes, last);
-            self.note_gaps(&mut committer, batch, tally);
+            self.note_gaps((&mut committer, &active), batch, tally, last);
             committer.last_seqno = last;
             self.visible.store(last.0, Ordering::Release);
             return Ok((last, end));
@@ -264,8 +264,21 @@ impl Store {
         Divided::of(batch, Parts::Some(divide(bytes, bytes_min, &mut follow)))
     }
 
-    /// Parts gaps that the batch puts something into, and follows rows of deletes.
-    fn note_gaps(&self, committer: &mut Committer, batch: &Batch, tally: &Tally) {
+    /// Notes gaps that range deletes make, parts those that the batch puts something into, and follows
+    /// rows of deletes.
+    fn note_gaps(
+        &self,
+        (committer, active): (&mut Committer, &Buffer),
+        batch: &Batch,
+        tally: &Tally,
+        last: Seqno,
+    ) {
+        if tally.has_deletes {
+            for (tree, message) in batch.messages() {
+                self.note_range_delete(active, tree, &message, last);
+            }
+        }
+        // Of this batch, too, wherever in it: what was put before a range delete parts no less.
         let puts = batch
             .messages()
             .filter_map(|(tree, message)| match message {

@@ -79,6 +79,8 @@ counters! {
     passed_keys = "vt.passed_keys";
     /// Ranges that scans have found to be empty, and noted.
     gaps_learned = "vt.gaps_learned";
+    /// Ranges that write-outs have found to be empty, and written as range deletes.
+    emptied_ranges = "vt.emptied_ranges";
     /// Times that a scan went over one in one step.
     gaps_jumped = "vt.gaps_jumped";
 }

@@ -70,6 +70,17 @@ pub(crate) trait EntryIter {
         Ok(())
     }
 
+    /// Goes on over entries before `end` that are older than `seqno`, as far as it knows that they are without
+    /// a look at each. Answers whether it has moved.
+    fn skip_older(&mut self, _seqno: Seqno, _end: &[u8]) -> Result<bool, VtError> {
+        Ok(false)
+    }
+
+    /// The same backward, over entries at or after `start`.
+    fn skip_older_back(&mut self, _seqno: Seqno, _start: &[u8]) -> Result<bool, VtError> {
+        Ok(false)
+    }
+
     /// The value block of the entry it stands on, of a cursor that carries such blocks over unread:
     /// the entry is a put then, and its value is not the one in [`Self::current`].
     fn carried(&self) -> Option<&IndexEntry> {
@@ -103,6 +114,14 @@ impl<T: EntryIter + ?Sized> EntryIter for Box<T> {
 
     fn is_on(&self) -> bool {
         (**self).is_on()
+    }
+
+    fn skip_older(&mut self, seqno: Seqno, end: &[u8]) -> Result<bool, VtError> {
+        (**self).skip_older(seqno, end)
+    }
+
+    fn skip_older_back(&mut self, seqno: Seqno, start: &[u8]) -> Result<bool, VtError> {
+        (**self).skip_older_back(seqno, start)
     }
 
     fn carried(&self) -> Option<&IndexEntry> {

@@ -13,13 +13,15 @@
 //! 3. *Confirm*: unless a put has met it meanwhile, scans use it.
 //!
 //! A put that meets a gap parts it. So that scans need not come first, commits note rows of deletes
-//! in rising order of keys ([`DeleteRuns`]), and a thread scans over each once there are enough.
+//! in rising order of keys ([`DeleteRuns`]), and a thread scans over each once there are enough. A range
+//! delete over much that is in its own memtable is a gap when it is committed.
 //!
 //! Invariants:
 //! - gaps of a tree are in order and do not touch;
 //! - a set of gaps that a reader has taken after its sequence number stays right for it.
 //!
-//! Nothing of this is stored: after an open it is learned anew.
+//! Nothing of this is stored: after an open it is learned anew. What a write-out finds empty where it
+//! has many deletes it stores by itself, as range deletes ([`crate::write_out`]).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;

@@ -156,6 +156,24 @@ impl Memtable {
         })
     }
 
+    /// True if it has so many entries from `start` on and before `end`.
+    pub(crate) fn holds(
+        &self,
+        tree: TreeId,
+        (start, end): (&[u8], &[u8]),
+        count: u64,
+    ) -> Result<bool, VtError> {
+        let mut entries = self.iter(tree);
+        entries.seek(start, Seqno(u64::MAX))?;
+        for _ in 0..count {
+            if entries.current().is_none_or(|entry| entry.key >= end) {
+                return Ok(false);
+            }
+            entries.next()?;
+        }
+        Ok(true)
+    }
+
     /// Visits the versions of a key that are not newer than `max_seqno`, newest first, until told
     /// to stop: each with the place of its value, if that is not in the memtable.
     pub(crate) fn versions_of(

@@ -80,6 +80,7 @@ impl Store {
                 };
             }
         }
+        self.hint_replayed();
         self.fit_cache();
         self.pace.update(&self.views.get(), &self.sizes);
         Ok(())
@@ -152,13 +153,7 @@ impl Store {
                 replayed.trees.insert(tree);
                 match item {
                     LogItem::Message(_, message) => {
-                        let operand_bytes = match message {
-                            Message::Put { value, .. } => value.len(),
-                            Message::Upsert { delta, .. } => delta.len(),
-                            Message::Delete { .. } | Message::DeleteRange { .. } => 0,
-                        };
-                        self.note_longest(message.key().len() as u64, operand_bytes as u64);
-                        insert_message(&view.active().memtable, tree, replayed.next, *message);
+                        self.replay_message(view.active(), tree, message, replayed.next);
                         replayed.has_deletes |= matches!(
                             message,
                             Message::Delete { .. } | Message::DeleteRange { .. }
@@ -167,6 +162,7 @@ impl Store {
                     LogItem::Run(_) => {
                         let run = runs.next().expect("each run was looked at");
                         view.active().add_run(run);
+                        self.gaps.forget(tree);
                     }
                 }
             }
@@ -179,6 +175,24 @@ impl Store {
             .store(committer.last_seqno.0, Ordering::Release);
         self.note_replayed(view.active(), &replayed, payload, committer.last_seqno);
         Ok(true)
+    }
+
+    /// Inserts a message, and notes what it means for gaps as its commit did.
+    fn replay_message(&self, active: &Buffer, tree: TreeId, message: &Message<'_>, at: Seqno) {
+        let operand_bytes = match message {
+            Message::Put { value, .. } => value.len(),
+            Message::Upsert { delta, .. } => delta.len(),
+            Message::Delete { .. } | Message::DeleteRange { .. } => 0,
+        };
+        self.note_longest(message.key().len() as u64, operand_bytes as u64);
+        insert_message(&active.memtable, tree, at, *message);
+        match message {
+            Message::Put { key, .. } | Message::Upsert { key, .. } => {
+                self.gaps.put(std::iter::once((tree, *key)));
+            }
+            Message::DeleteRange { .. } => self.note_range_delete(active, tree, message, at),
+            Message::Delete { .. } => {}
+        }
     }
 
     /// The runs of a record, of trees that are still there; `None` if one is not as it was written

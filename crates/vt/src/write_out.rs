@@ -8,8 +8,10 @@ use crate::compaction::{DistillRules, Pressure, surviving};
 use crate::direct::DirectRun;
 use crate::install::Install;
 use crate::output::{OutputRules, Outputs, discard};
+use crate::range_delete::RangeDeletes;
 use crate::runs::subtract;
 use crate::store::Store;
+use crate::version::TreeVersion;
 use bytes::Bytes;
 use std::sync::Arc;
 use stitch_base::sync::atomic::Ordering;
@@ -20,6 +22,7 @@ use stitch_kv::TreeInfo;
 use stitch_volume::Stream;
 use stitched::Layer;
 
+mod emptied;
 mod stitched;
 
 /// Level 0 tables are short-lived and lie together.
@@ -102,22 +105,25 @@ impl Store {
         let living = trees.iter().filter_map(|tree| version.trees.get(tree));
         self.all_or_none(
             buffer,
-            living.map(|tree| self.table_of(buffer, &tree.info, &snapshots)),
+            living.map(|tree| self.table_of(buffer, tree, &snapshots)),
         )
     }
 
     fn table_of(
         &self,
         buffer: &Buffer,
-        tree: &TreeInfo,
+        tree: &TreeVersion,
         snapshots: &[Seqno],
     ) -> Result<Vec<TableMeta>, VtError> {
+        let emptied = self.emptied(buffer, tree);
+        let tree = &tree.info;
         let layer = Layer {
             memtable: Arc::clone(&buffer.memtable),
             tree: tree.id,
             runs: buffer.direct.overlapping(tree.id, &[], None),
             from: Seqno(0),
             to: Seqno(u64::MAX),
+            emptied: Arc::new(RangeDeletes::new(emptied)),
         };
         let error = match self.table_of_layer(buffer, tree, snapshots, &layer) {
             Err(error) if !layer.runs.is_empty() => error,

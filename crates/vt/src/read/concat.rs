@@ -120,6 +120,30 @@ impl<P: Parts> EntryIter for Concat<P> {
         self.backward()
     }
 
+    fn skip_older(&mut self, seqno: Seqno, end: &[u8]) -> Result<bool, VtError> {
+        let mut has_moved = false;
+        while let Some(open) = &mut self.open {
+            has_moved |= open.skip_older(seqno, end)?;
+            if open.is_on() {
+                break;
+            }
+            self.forward()?;
+        }
+        Ok(has_moved)
+    }
+
+    fn skip_older_back(&mut self, seqno: Seqno, start: &[u8]) -> Result<bool, VtError> {
+        let mut has_moved = false;
+        while let Some(open) = &mut self.open {
+            has_moved |= open.skip_older_back(seqno, start)?;
+            if open.is_on() {
+                break;
+            }
+            self.backward()?;
+        }
+        Ok(has_moved)
+    }
+
     fn current(&self) -> Option<EntryRef<'_>> {
         self.open.as_ref()?.current()
     }

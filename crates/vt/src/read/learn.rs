@@ -1,14 +1,17 @@
 //! What a scan learns of gaps, and how it uses them; see [`crate::gaps`].
 
 use crate::VtError;
+use crate::buffer::Buffer;
 use crate::entry::{EntryIter, Op};
 use crate::gaps::{Gap, Hint, TreeGaps, gap_at, successor};
 use crate::read::VtScan;
 use crate::store::Store;
 use crate::version::TreeVersion;
+use crate::view::View;
+use std::sync::Arc;
 use stitch_base::sync::atomic::Ordering;
 use stitch_base::{Seqno, TreeId};
-use stitch_kv::{Direction, KeyRange};
+use stitch_kv::{Direction, KeyRange, Message};
 
 /// Deleted keys without a row between them that make a gap, in a store of ordinary size.
 const LEARN_COUNT: u64 = 32;
@@ -33,6 +36,8 @@ pub(super) struct Passed {
     total: u64,
     /// The same, since the last jump.
     count: u64,
+    /// The same, since the last step that was larger than a key.
+    steps: u64,
     /// Where that began. Forward: the first key; backward: the first key after it, or no end.
     from: From,
 }
@@ -63,13 +68,14 @@ impl Passed {
             complete,
             total: 0,
             count: 0,
+            steps: 0,
             from,
         }
     }
 
     /// A row was found. Answers how many keys without one came before it.
     pub(super) fn row(&mut self) -> u64 {
-        self.count = 0;
+        (self.count, self.steps) = (0, 0);
         self.from = From::Row;
         std::mem::take(&mut self.total)
     }
@@ -83,13 +89,23 @@ impl Passed {
             });
         }
         self.count += 1;
+        self.steps += 1;
         self.total += 1;
         let gaps = self.gaps.as_ref()?;
-        let is_due = self.count.is_power_of_two() || self.count.is_multiple_of(64);
-        if !is_due {
+        if !self.is_due() {
             return None;
         }
         gap_at(gaps, key, seqno).cloned()
+    }
+
+    /// True if it is time to see whether a larger step can be made.
+    pub(super) const fn is_due(&self) -> bool {
+        self.steps.is_power_of_two() || self.steps.is_multiple_of(64)
+    }
+
+    /// Blocks were gone over in one step.
+    pub(super) const fn leapt(&mut self) {
+        self.steps = 0;
     }
 
     /// The gap up to `to` (forward: the first key that is not in it; backward: the first that is), if
@@ -119,7 +135,7 @@ impl Passed {
 
     /// After a jump over a gap that ended there.
     pub(super) fn jumped(&mut self, to: &[u8]) {
-        self.count = 0;
+        (self.count, self.steps) = (0, 0);
         self.from = From::Key(to.to_vec());
     }
 
@@ -128,8 +144,26 @@ impl Passed {
     }
 }
 
+/// A range in which a reader finds nothing.
+#[derive(Clone, Debug)]
+pub(crate) struct EmptyRange {
+    pub(crate) start: Vec<u8>,
+    pub(crate) end: Vec<u8>,
+    /// How many keys it took to find that out.
+    pub(crate) passed: u64,
+}
+
+impl EmptyRange {
+    /// Adds one that begins where it ends.
+    pub(crate) fn join(&mut self, next: Self) {
+        debug_assert!(self.end == next.start, "nothing is between them");
+        self.end = next.end;
+        self.passed += next.passed;
+    }
+}
+
 /// True if a look at deleted rows of a tree does not read much.
-fn has_short_rows(tree: &TreeVersion) -> bool {
+pub(crate) fn has_short_rows(tree: &TreeVersion) -> bool {
     let levels = tree.levels.iter();
     let metas = levels.flat_map(|level| level.tables.iter().map(|table| table.meta()));
     let (mut bytes, mut rows) = (0, 0);
@@ -149,6 +183,33 @@ impl Store {
     /// How many deleted keys in a row make a gap.
     pub(crate) fn gap_count_min(&self) -> u64 {
         (self.sizes.memtable / LEARN_MEMTABLE_BYTES).clamp(2, LEARN_COUNT)
+    }
+
+    /// The same, for looks: they come often, and scans find the small ones.
+    pub(crate) fn gap_look_count_min(&self) -> u64 {
+        self.gap_count_min().max(self.gap_run_count() / 4)
+    }
+
+    /// Takes note of the gap that a range delete makes, if it hides many entries of its own memtable: in
+    /// all older sources a scan goes over what it hides at once. No reader sees `last` yet, and nothing
+    /// newer is there.
+    pub(crate) fn note_range_delete(
+        &self,
+        buffer: &Buffer,
+        tree: TreeId,
+        message: &Message<'_>,
+        last: Seqno,
+    ) {
+        let Message::DeleteRange { start, end } = message else {
+            return;
+        };
+        let many = self.gap_run_count();
+        // A memtable can always be read.
+        let hides_many = buffer.memtable.holds(tree, (start, end), many);
+        if start < end && matches!(hides_many, Ok(true)) {
+            let gap = Gap::new(start, Some(end), last);
+            self.gaps.confirm(self.gaps.announce(tree, gap));
+        }
     }
 
     /// Takes note of a gap that a scan has found, unless something was put there since. All commits
@@ -215,39 +276,72 @@ impl Store {
 
     /// Looks at one row of deletes that commits have noted. Answers false if there is none.
     pub(crate) fn look_for_gaps(&self) -> Result<bool, VtError> {
-        let Some(Hint { tree, first, last }) = self.gaps.next_hint() else {
+        let Some(row) = self.gaps.next_hint() else {
             return Ok(false);
         };
-        let complete = Seqno(self.visible.load(Ordering::Acquire));
+        let seqno = Seqno(self.visible.load(Ordering::Acquire));
         let view = self.views.get();
-        let is_worth_it = view
-            .version
-            .trees
-            .get(&tree)
-            .is_some_and(|t| has_short_rows(t));
-        if !is_worth_it {
-            return Ok(true);
-        }
-        let end = successor(&last);
-        let range = KeyRange {
-            start: &first,
-            end: Some(&end),
-        };
-        let seqno = complete;
-        let mut scan = VtScan::new(
-            self,
-            view,
-            tree,
-            range,
-            (Direction::Forward, false),
-            (seqno, complete),
-        )?;
-        scan.wait_to_learn();
-        for _ in 0..LOOK_ROWS_MAX {
-            if self.signals.is_stopped() || scan.advance()?.is_none() {
-                break;
-            }
+        let tree = view.version.trees.get(&row.tree);
+        if tree.is_some_and(|tree| has_short_rows(tree)) {
+            let mut rows = 0;
+            self.look_at(view, &row, (seqno, seqno), &mut |_| {
+                rows += 1;
+                rows < LOOK_ROWS_MAX && !self.signals.is_stopped()
+            })?;
         }
         Ok(true)
+    }
+
+    /// Ranges within a row of deletes where a reader of `seqno` finds nothing. Ends after so many rows
+    /// that are there; answers whether it came to the end.
+    pub(crate) fn empty_ranges(
+        &self,
+        row: &Hint,
+        seqno: Seqno,
+        rows_max: u64,
+    ) -> Result<(Vec<EmptyRange>, bool), VtError> {
+        let mut found = Vec::new();
+        let mut rows = 0;
+        let complete = Seqno(self.visible.load(Ordering::Acquire));
+        let view = self.views.get();
+        if view.version.trees.contains_key(&row.tree) {
+            self.look_at(view, row, (seqno, complete), &mut |range| {
+                found.extend(range);
+                rows += 1;
+                rows < rows_max
+            })?;
+        }
+        Ok((found, rows < rows_max))
+    }
+
+    /// Scans over a row of deletes, and learns the gaps in it. Gives what is before each row of the tree
+    /// to `visit`, if there are keys, and what is after the last; until told to stop.
+    fn look_at(
+        &self,
+        view: Arc<View>,
+        row: &Hint,
+        (seqno, complete): (Seqno, Seqno),
+        visit: &mut dyn FnMut(Option<EmptyRange>) -> bool,
+    ) -> Result<(), VtError> {
+        let last = successor(&row.last);
+        let range = KeyRange {
+            start: &row.first,
+            end: Some(&last),
+        };
+        let way = (Direction::Forward, false);
+        let mut scan = VtScan::new(self, view, row.tree, range, way, (seqno, complete))?;
+        scan.begin_look();
+        let mut start = row.first.clone();
+        loop {
+            let has_row = scan.advance()?.is_some();
+            let end = if has_row { scan.key() } else { &last }.to_vec();
+            let next = successor(&end);
+            let passed = scan.passed_before();
+            let start = std::mem::replace(&mut start, next);
+            let range = (start < end).then_some(EmptyRange { start, end, passed });
+            if !visit(range) || !has_row {
+                return Ok(());
+            }
+        }
     }
 }

@@ -4,6 +4,7 @@
 //! range delete of a newer source, everything up to the delete's end is older than it: the source
 //! and all older ones go there at once, without stepping through what is hidden. In the same way all
 //! sources go to the end of a gap ([`crate::gaps`]); a scan that had to step through one notes it.
+//! Of what a range delete hides in its own source, whole blocks are left out that are older than it.
 
 use super::heads::Heads;
 use super::learn::Passed;
@@ -34,6 +35,10 @@ pub(crate) struct VtScan<'a> {
     passed: Passed,
     /// It waits for a commit that is under way, if that is needed to note a gap.
     waits_to_learn: bool,
+    /// How many keys without a row make a gap.
+    gap_count_min: u64,
+    /// How many came before the row given last, or before the end.
+    passed_before: u64,
     /// The key given last, and its value where it was folded or read backward.
     key: Vec<u8>,
     value: Vec<u8>,
@@ -105,6 +110,8 @@ impl<'a> VtScan<'a> {
             has_range_deletes: sources.iter().any(Source::has_range_deletes),
             passed: Passed::new(store, tree, range, direction, complete),
             waits_to_learn: false,
+            gap_count_min: store.gap_count_min(),
+            passed_before: 0,
             sources,
             seqno,
             direction,
@@ -129,9 +136,27 @@ impl<'a> VtScan<'a> {
         Ok(scan)
     }
 
-    /// Lets the scan wait for commits where that is needed to note a gap.
-    pub(super) fn wait_to_learn(&mut self) {
+    /// The scan is to note gaps, and no short ones. It waits for commits where that is needed.
+    pub(super) fn begin_look(&mut self) {
         self.waits_to_learn = true;
+        self.gap_count_min = self.store.gap_look_count_min();
+    }
+
+    /// The key given last.
+    pub(super) fn key(&self) -> &[u8] {
+        &self.key
+    }
+
+    /// How many keys it stepped over to come to the row given last, or to the end.
+    pub(super) const fn passed_before(&self) -> u64 {
+        self.passed_before
+    }
+
+    fn count_passed(&mut self) {
+        self.passed_before = self.passed.row();
+        if self.passed_before > 0 {
+            self.store.counters.passed_keys.add(self.passed_before);
+        }
     }
 
     pub(super) fn advance(&mut self) -> Result<Option<State>, VtError> {
@@ -143,18 +168,21 @@ impl<'a> VtScan<'a> {
             match found {
                 Some(State::Absent) => {
                     let gap = self.passed.absent(&self.key, self.direction, self.seqno);
-                    if let Some(gap) = gap
-                        && !self.jump(&gap)?
-                    {
-                        return Ok(None);
+                    match gap {
+                        Some(gap) if !self.jump(&gap)? => {
+                            self.count_passed();
+                            return Ok(None);
+                        }
+                        Some(_) => {}
+                        None if self.has_range_deletes && self.passed.is_due() => {
+                            self.skip_hidden()?;
+                        }
+                        None => {}
                     }
                 }
                 other => {
                     self.learn(other.is_some())?;
-                    let passed = self.passed.row();
-                    if passed > 0 {
-                        self.store.counters.passed_keys.add(passed);
-                    }
+                    self.count_passed();
                     return Ok(other);
                 }
             }
@@ -177,7 +205,7 @@ impl<'a> VtScan<'a> {
     }
 
     fn learn_to(&self, to: Option<&[u8]>) -> Result<(), VtError> {
-        let count_min = self.store.gap_count_min();
+        let count_min = self.gap_count_min;
         let gap = self.passed.gap(to, self.direction, self.seqno, count_min);
         let Some(gap) = gap else {
             return Ok(());
@@ -216,6 +244,30 @@ impl<'a> VtScan<'a> {
             }
         }
         Ok(true)
+    }
+
+    /// Takes each source on over what a range delete of its own hides around the key, as far as whole
+    /// blocks are older than that.
+    fn skip_hidden(&mut self) -> Result<(), VtError> {
+        self.heads.forget();
+        let mut has_moved = false;
+        for source in &mut self.sources {
+            let Some(window) = source.window(&self.key, self.seqno).cloned() else {
+                continue;
+            };
+            let Some(by) = window.hidden_by else {
+                continue;
+            };
+            has_moved |= match (self.direction, &window.end) {
+                (Direction::Forward, Some(end)) => source.entries.skip_older(by, end)?,
+                (Direction::Forward, None) => unreachable!("a range delete has an end"),
+                (Direction::Backward, _) => source.entries.skip_older_back(by, &window.start)?,
+            };
+        }
+        if has_moved {
+            self.passed.leapt();
+        }
+        Ok(())
     }
 
     /// Resolves the next key upward. `None` at the end.

@@ -404,6 +404,42 @@ impl<L: BlockList + Clone> EntryIter for RunIter<L> {
         Ok(())
     }
 
+    fn skip_older(&mut self, seqno: Seqno, end: &[u8]) -> Result<bool, VtError> {
+        let mut has_moved = false;
+        while self.is_on_entry()
+            && let Some(block) = self.blocks.current()?
+            && block.max_seqno < seqno
+            && block.last < end
+        {
+            self.blocks.next()?;
+            has_moved = true;
+        }
+        if has_moved {
+            self.turn();
+            self.enter()?;
+            self.in_block(BlockIter::seek_first)?;
+        }
+        Ok(has_moved)
+    }
+
+    fn skip_older_back(&mut self, seqno: Seqno, start: &[u8]) -> Result<bool, VtError> {
+        let mut has_moved = false;
+        while self.is_on_entry()
+            && let Some(block) = self.blocks.current()?
+            && block.max_seqno < seqno
+            && block.first >= start
+        {
+            self.blocks.prev()?;
+            has_moved = true;
+        }
+        if has_moved {
+            self.turn();
+            self.enter()?;
+            self.in_block(BlockIter::seek_last)?;
+        }
+        Ok(has_moved)
+    }
+
     fn current(&self) -> Option<EntryRef<'_>> {
         self.data.as_ref()?.current()
     }

@@ -39,15 +39,21 @@ pub(super) struct Layer {
     pub(super) from: Seqno,
     /// Newer ones are not in it.
     pub(super) to: Seqno,
+    /// Range deletes that the memtable does not have; only of a layer that is all of it.
+    pub(super) emptied: Arc<RangeDeletes>,
 }
 
 impl Layer {
     /// The layers, newest first, in which each run that `is_bad` is alone.
     pub(super) fn apart(&self, is_bad: impl Fn(&DirectRun) -> bool) -> Vec<Self> {
+        let whole = Self {
+            emptied: Arc::default(),
+            ..self.clone()
+        };
         let mut layers = Vec::new();
         let mut rest = Self {
             runs: Vec::new(),
-            ..self.clone()
+            ..whole.clone()
         };
         for run in &self.runs {
             if !is_bad(run) {
@@ -57,7 +63,7 @@ impl Layer {
             let older = Self {
                 runs: Vec::new(),
                 to: run.min_seqno,
-                ..self.clone()
+                ..whole.clone()
             };
             rest.from = run.min_seqno;
             layers.push(std::mem::replace(&mut rest, older));
@@ -65,7 +71,7 @@ impl Layer {
                 runs: vec![Arc::clone(run)],
                 from: run.min_seqno,
                 to: run.min_seqno,
-                ..self.clone()
+                ..whole.clone()
             });
         }
         layers.push(rest);
@@ -76,6 +82,10 @@ impl Layer {
     /// between this layer and them.
     pub(super) fn range_deletes(&self) -> (Arc<RangeDeletes>, Arc<RangeDeletes>) {
         let all = self.memtable.range_deletes(self.tree);
+        let all = match self.emptied.is_empty() {
+            true => all,
+            false => Arc::new(RangeDeletes::union([&*all, &*self.emptied])),
+        };
         let between = |from: Seqno, to: Seqno| {
             if (from, to) == (Seqno(0), Seqno(u64::MAX)) {
                 return Arc::clone(&all);

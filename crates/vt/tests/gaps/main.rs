@@ -2,7 +2,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "../common/mod.rs"]
 mod common;
+mod first;
 
 use common::{MIB, Setup, Store};
 use std::collections::BTreeMap;
