@@ -21,13 +21,19 @@ fn a_few_seeds_of_every_case_pass_and_every_canary_is_found() {
 #[test]
 fn seeds_that_failed_once_pass() {
     // A file that is removed and cannot be read made the next open fail. A removed tree that cannot be read
-    // was to be emptied (4466).
-    for seed in [88_001, 88_952, 88_961, 4466] {
+    // was to be emptied (4466). What a failed install had written was asked for an owner (120,023).
+    for (case, seed) in [
+        ("fs/damage", 88_001),
+        ("fs/damage", 88_952),
+        ("fs/damage", 88_961),
+        ("fs/damage", 4466),
+        ("vt-beside-full/fault", 120_023),
+    ] {
         let args = Args {
             seed,
             seeds: 1,
             limit: None,
-            case: "fs/damage".to_owned(),
+            case: case.to_owned(),
             jobs: 1,
         };
         let outcome = campaign::run(systems::cases(), &args, |_| {}).unwrap();
