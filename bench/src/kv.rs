@@ -15,6 +15,7 @@ mod sync_sizes;
 mod tombstones;
 mod tuples;
 mod versions;
+mod walk;
 mod ycsb;
 
 use crate::context::Context;

@@ -2,11 +2,12 @@
 //! held, that it still shows what it showed, and what comes back when it is dropped.
 
 use super::Workload;
+use super::walk::walk;
 use crate::context::{Bench, Context, Work};
-use crate::measure::{Op, Recorder, TALLY};
+use crate::measure::{Op, Recorder};
 use crate::side::Write;
 use crate::values::mix;
-use anyhow::{Result, ensure};
+use anyhow::Result;
 
 const KEY_BYTES: u64 = 8;
 const ROW_BYTES: u64 = 1024;
@@ -41,21 +42,16 @@ fn run(context: &mut Context<'_>, _step: u32) -> Result<()> {
             put_all(bench, record, count, 1)
         })?;
         context.phase("scan-held", Work::Read, count, |bench, record| {
-            let (mut seen, mut wrong) = (0, 0u64);
-            view.scan(&[], &mut |key, value| {
+            let is_right = |key: &[u8], value: &[u8]| {
                 let key = key.try_into().map(u64::from_be_bytes).unwrap_or(0);
-                wrong += u64::from(!bench.values.is_value(key, VALUE_BYTES, value));
-                seen += 1;
-                if seen % TALLY == 0 {
-                    record.tally(TALLY, TALLY * ROW_BYTES);
-                }
-                !record.is_over()
-            })?;
-            record.tally(seen % TALLY, seen % TALLY * ROW_BYTES);
-            ensure!(wrong == 0, "{wrong} of {seen} rows are not as they were");
-            let is_whole = seen == count || record.is_over();
-            ensure!(is_whole, "the snapshot shows {seen} rows of {count}");
-            Ok(())
+                bench.values.is_value(key, VALUE_BYTES, value)
+            };
+            walk(
+                record,
+                (count, ROW_BYTES),
+                |rows| view.scan(&[], rows),
+                is_right,
+            )
         })?;
     }
     context.phase("dropped", Work::Load, 0, |_, _| Ok(()))

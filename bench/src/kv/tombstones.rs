@@ -6,8 +6,9 @@
 //! background work had its time.
 
 use super::Workload;
+use super::walk::walk;
 use crate::context::{Bench, Context, Work};
-use crate::measure::{Op, Recorder, TALLY};
+use crate::measure::{Op, Recorder};
 use crate::side::Write;
 use crate::values::decimal_key;
 use anyhow::{Result, ensure};
@@ -62,18 +63,12 @@ fn run(context: &mut Context<'_>, _step: u32) -> Result<()> {
     })?;
     let left = count - end;
     context.phase("scan-rest", Work::Read, left, |bench, record| {
-        let mut seen = 0;
-        bench.side.scan(&[], &mut |_, _| {
-            seen += 1;
-            if seen % TALLY == 0 {
-                record.tally(TALLY, TALLY * ROW_BYTES);
-            }
-            !record.is_over()
-        })?;
-        record.tally(seen % TALLY, seen % TALLY * ROW_BYTES);
-        let is_whole = seen == left || record.is_over();
-        ensure!(is_whole, "the scan saw {seen} rows of {left}");
-        Ok(())
+        walk(
+            record,
+            (left, ROW_BYTES),
+            |rows| bench.side.scan(&[], rows),
+            |_, _| true,
+        )
     })
 }
 

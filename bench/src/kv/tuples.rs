@@ -3,8 +3,9 @@
 //!
 //! Paper: Shetty et al., VT-Trees, FAST 2013, sections 4.1 and 4.3.
 
+use super::walk::walk;
 use crate::context::{Bench, Context, Work};
-use crate::measure::{Op, Recorder, TALLY};
+use crate::measure::{Op, Recorder};
 use crate::side::Write;
 use anyhow::{Result, ensure};
 use stitch_base::random::Rng;
@@ -137,21 +138,16 @@ impl Tuples {
 
     /// Walks everything and checks what it sees.
     fn scan(self, bench: &Bench<'_>, record: &mut Recorder<'_>, count: u64) -> Result<()> {
-        let (mut seen, mut wrong) = (0, 0u64);
-        bench.side.scan(&[], &mut |key, value| {
+        let is_right = |key: &[u8], value: &[u8]| {
             let id = key.try_into().map(u64::from_be_bytes).unwrap_or(0);
-            wrong += u64::from(!bench.values.is_value(id, self.value_bytes(), value));
-            seen += 1;
-            if seen % TALLY == 0 {
-                record.tally(TALLY, TALLY * self.tuple_bytes);
-            }
-            !record.is_over()
-        })?;
-        record.tally(seen % TALLY, seen % TALLY * self.tuple_bytes);
-        ensure!(wrong == 0, "{wrong} of {seen} rows have a wrong value");
-        let is_whole = seen == count || record.is_over();
-        ensure!(is_whole, "the scan saw {seen} rows of {count}");
-        Ok(())
+            bench.values.is_value(id, self.value_bytes(), value)
+        };
+        walk(
+            record,
+            (count, self.tuple_bytes),
+            |rows| bench.side.scan(&[], rows),
+            is_right,
+        )
     }
 
     fn get(self, bench: &Bench<'_>, record: &mut Recorder<'_>, id: u64) -> Result<()> {

@@ -10,5 +10,5 @@ mod scan;
 mod source;
 
 pub(crate) use folded::FoldedValues;
-pub(crate) use learn::{EmptyRange, has_short_rows};
+pub(crate) use learn::{EmptyRange, short_row_bytes};
 pub(crate) use scan::VtScan;

@@ -11,7 +11,8 @@
 
 use super::{Policy, Put, by_operation};
 use crate::context::{Bench, Context, Work};
-use crate::measure::{Op, Recorder, TALLY};
+use crate::kv::walk::walk;
+use crate::measure::{Op, Recorder};
 use crate::side::{Fold, Write};
 use crate::values::mix;
 use anyhow::{Result, ensure};
@@ -345,20 +346,12 @@ impl Rows {
 
 /// Walks everything.
 fn scan_all(bench: &Bench<'_>, record: &mut Recorder<'_>, count: u64) -> Result<()> {
-    let (mut seen, mut wrong) = (0, 0u64);
-    bench.side.scan(&[], &mut |_, value| {
-        wrong += u64::from(ino_of(value).is_none());
-        seen += 1;
-        if seen % TALLY == 0 {
-            record.tally(TALLY, TALLY * ROW_BYTES);
-        }
-        !record.is_over()
-    })?;
-    record.tally(seen % TALLY, seen % TALLY * ROW_BYTES);
-    ensure!(wrong == 0, "{wrong} of {seen} rows are no inodes");
-    let is_whole = seen == count || record.is_over();
-    ensure!(is_whole, "the scan saw {seen} rows of {count}");
-    Ok(())
+    walk(
+        record,
+        (count, ROW_BYTES),
+        |rows| bench.side.scan(&[], rows),
+        |_, value| ino_of(value).is_some(),
+    )
 }
 
 fn not_found(bench: &Bench<'_>, key: &[u8]) -> Result<()> {

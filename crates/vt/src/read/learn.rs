@@ -162,16 +162,16 @@ impl EmptyRange {
     }
 }
 
-/// True if a look at deleted rows of a tree does not read much.
-pub(crate) fn has_short_rows(tree: &TreeVersion) -> bool {
-    let levels = tree.levels.iter();
-    let metas = levels.flat_map(|level| level.tables.iter().map(|table| table.meta()));
-    let (mut bytes, mut rows) = (0, 0);
-    for meta in metas {
-        bytes += meta.data_bytes;
-        rows += meta.entry_count;
+/// How long the rows of a tree are on average, in bytes, at least one; `None` if a look at deleted rows would
+/// read much.
+pub(crate) fn short_row_bytes(tree: &TreeVersion) -> Option<u64> {
+    let (mut bytes, mut rows) = (0u64, 0u64);
+    for (_, table) in tree.tables() {
+        bytes += table.meta().data_bytes;
+        rows += table.meta().entry_count;
     }
-    bytes <= rows.saturating_mul(LOOK_ROW_BYTES_MAX)
+    let is_short = bytes <= rows.saturating_mul(LOOK_ROW_BYTES_MAX);
+    is_short.then(|| (bytes / rows.max(1)).max(1))
 }
 
 impl Store {
@@ -282,7 +282,7 @@ impl Store {
         let seqno = Seqno(self.visible.load(Ordering::Acquire));
         let view = self.views.get();
         let tree = view.version.trees.get(&row.tree);
-        if tree.is_some_and(|tree| has_short_rows(tree)) {
+        if tree.is_some_and(|tree| short_row_bytes(tree).is_some()) {
             let mut rows = 0;
             self.look_at(view, &row, (seqno, seqno), &mut |_| {
                 rows += 1;

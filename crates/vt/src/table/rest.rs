@@ -37,7 +37,7 @@ impl Work for Rest {
             return;
         };
         let (mut at, mut left) = (0, REST_BYTES);
-        while at < leaves.len() && self.loader.cache.is_half_empty() {
+        while at < leaves.len() {
             let Some((next, bytes)) = self.fetch(leaves, at) else {
                 return;
             };
@@ -61,7 +61,8 @@ impl Rest {
         if loader.cache.glance(&key).is_some() {
             return Some((at + 1, 0));
         }
-        if !loader.cache.has_room(&key, block.len_bytes as usize) {
+        let cache = &loader.cache;
+        if !cache.is_half_empty() || !cache.has_room(&key, block.len_bytes as usize) {
             return None;
         }
         let group = loader.group(leaves, at);

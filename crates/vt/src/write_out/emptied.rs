@@ -18,7 +18,7 @@ use crate::buffer::{Buffer, TABLE_OVERHEAD_BYTES};
 use crate::entry::{EntryIter, Op, RangeDelete};
 use crate::gaps::{Hint, successor};
 use crate::memtable::Memtable;
-use crate::read::{EmptyRange, has_short_rows};
+use crate::read::{EmptyRange, short_row_bytes};
 use crate::store::{Store, Worker};
 use crate::version::TreeVersion;
 use std::collections::BTreeMap;
@@ -125,16 +125,9 @@ impl Store {
 
     /// How many deleted rows of a tree may be looked at without reading too much.
     fn look_count_max(&self, tree: &TreeVersion) -> u64 {
-        if !has_short_rows(tree) {
-            return 0;
-        }
-        let (mut bytes, mut entries) = (0u64, 0u64);
-        for (_, table) in tree.tables() {
-            bytes += table.meta().data_bytes;
-            entries += table.meta().entry_count;
-        }
-        let row_bytes = (bytes / entries.max(1)).max(1);
-        self.sizes.memtable * LOOK_MEMTABLES_MAX / row_bytes
+        short_row_bytes(tree).map_or(0, |row_bytes| {
+            self.sizes.memtable * LOOK_MEMTABLES_MAX / row_bytes
+        })
     }
 
     /// Has the rows of deletes that the backup log held looked at.

@@ -39,11 +39,8 @@ impl<'a> Route<'a> {
         obstacles: &'a Obstacles,
     ) -> Self {
         Self {
-            tree,
-            reason,
-            from_level: level,
             to_level: level,
-            obstacles,
+            ..Self::below(tree, level, reason, obstacles)
         }
     }
 
