@@ -20,6 +20,7 @@ pub use unused::INODE_BYTES;
 
 use crate::ledger::{Entry, LEDGER_LOGS, Record, Register, moves};
 use crate::lock::stripe;
+use crate::spread::Spreading;
 use crate::{FsError, FsResult};
 use bytes::Bytes;
 use std::collections::HashMap;
@@ -143,7 +144,7 @@ pub(crate) enum Hold {
 }
 
 /// Boxed: a table that grows moves pointers only.
-type Shard = HashMap<Ino, Box<Node>>;
+type Shard = HashMap<Ino, Box<Node>, Spreading>;
 
 #[derive(Debug)]
 pub(crate) struct Inodes {

@@ -31,6 +31,7 @@ mod names;
 mod remove;
 mod rename;
 mod schema;
+mod spread;
 mod statfs;
 mod system;
 mod takeover;

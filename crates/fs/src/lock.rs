@@ -10,6 +10,7 @@
 //! Nothing is held while the engine syncs, but the lock of an external file that grows after it was cut, or finds
 //! its host full.
 
+use crate::spread::FACTOR;
 use stitch_base::Ino;
 use stitch_base::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -42,7 +43,7 @@ impl Default for Locks {
 
 /// Spreads inodes over 256 places.
 pub(crate) fn stripe(ino: Ino) -> usize {
-    let mixed = ino.0.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mixed = ino.0.wrapping_mul(FACTOR);
     usize::from(mixed.to_be_bytes()[0])
 }
 

@@ -23,10 +23,10 @@
 mod missing;
 
 use crate::lock::stripe;
+use crate::spread::Spreading;
 use crate::system::FileSystem;
 use missing::Missing;
 use std::collections::{HashMap, HashSet};
-use std::hash::{BuildHasherDefault, Hasher};
 use stitch_base::Ino;
 use stitch_base::sync::Mutex;
 use stitch_base::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -38,26 +38,6 @@ const DIR_BYTES: usize = 2 * (size_of::<Whole>() + size_of::<(Ino, usize)>() + 1
 /// What the allocator and the end of a table of hashes take.
 const TABLE_BYTES: usize = 32;
 
-/// Spreads numbers over a table. Hashes of names are secret, and numbers of inodes are given by us.
-#[derive(Default)]
-struct Spread(u64);
-
-impl Hasher for Spread {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, _bytes: &[u8]) {
-        unreachable!("keys are numbers");
-    }
-
-    fn write_u64(&mut self, number: u64) {
-        let mixed = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        self.0 = mixed ^ mixed >> 32;
-    }
-}
-
-type Spreading = BuildHasherDefault<Spread>;
 type Hashes = HashSet<u64, Spreading>;
 
 /// Places of a table for so many hashes: a power of two, filled up to seven eighths.

@@ -3,6 +3,7 @@
 //! A slot has one key, which is missing until its name is put. So a slot is right without knowing what else
 //! happens in the directory, and whole keys are compared, not hashes.
 
+use crate::spread::FACTOR;
 use stitch_base::Ino;
 use stitch_base::sync::Mutex;
 
@@ -44,7 +45,7 @@ impl Default for Missing {
 impl Missing {
     /// By directory and hash: so a name that is put needs to look in one slot only.
     fn slot(&self, dir: Ino, hash: u64) -> &Mutex<Slot> {
-        let mixed = (dir.0 ^ hash).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let mixed = (dir.0 ^ hash).wrapping_mul(FACTOR);
         &self.slots[usize::from(mixed.to_be_bytes()[0]) % SLOTS]
     }
 
