@@ -17,7 +17,7 @@
 
 use crate::inode::{Inode, Tick};
 use crate::lookup::Dentry;
-use crate::names::Names;
+use crate::names::Page;
 use crate::system::FileSystem;
 use crate::{Attr, DirEntry, DirName, FsError, FsResult, Taken};
 use bytes::Bytes;
@@ -37,41 +37,6 @@ type Take<'a> = &'a mut dyn FnMut(&DirEntry<'_>) -> Taken;
 const fn position(hash: u64, rank: u64) -> u64 {
     let rank = if rank < RANK_MAX { rank } else { RANK_MAX };
     hash << RANK_BITS | rank
-}
-
-/// The hashes of all names that a walk has met, while it may turn out to be one over the whole directory.
-struct Gathered {
-    hashes: Option<Vec<u64>>,
-    count_max: usize,
-}
-
-impl Gathered {
-    fn new(fs: &FileSystem, dir: Ino, offset: u64) -> Self {
-        let is_from_start = offset <= AFTER_DOT_DOT;
-        let count_max = fs.names.count_max();
-        let is_wanted = is_from_start && count_max > 0 && !fs.names.is_whole(dir);
-        Self {
-            hashes: is_wanted.then(Vec::new),
-            count_max,
-        }
-    }
-
-    fn add(&mut self, hash: u64) {
-        if let Some(hashes) = &mut self.hashes {
-            if hashes.len() < self.count_max {
-                hashes.push(hash);
-            } else {
-                self.hashes = None;
-            }
-        }
-    }
-
-    /// The walk came to the end. The directory is still locked.
-    fn learn(self, names: &Names, dir: Ino) {
-        if let Some(hashes) = self.hashes {
-            names.learn(dir, &hashes);
-        }
-    }
 }
 
 impl FileSystem {
@@ -127,7 +92,7 @@ impl FileSystem {
             .store
             .scan(self.store.meta, &start, &fs_key::after(ino))?;
         let (mut last_hash, mut rank) = (0, 0);
-        let mut all = Gathered::new(self, ino, offset);
+        let mut page = Page::new(&self.names, ino, from_hash);
         while let Some((key, row)) = scan.next()? {
             let Some((hash, name)) = fs_key::name_of(key) else {
                 return Err(FsError::Corrupt(format!(
@@ -136,7 +101,7 @@ impl FileSystem {
             };
             rank = if hash == last_hash { rank + 1 } else { 0 };
             last_hash = hash;
-            all.add(hash);
+            page.add(hash);
             if hash == from_hash && rank <= done_rank {
                 continue;
             }
@@ -151,10 +116,11 @@ impl FileSystem {
                 attr: None,
             };
             if self.hand_over(at, &dentry, entry, moment, take, is_plus)? == Taken::Full {
+                page.end_at(&self.names, ino, hash);
                 return Ok(());
             }
         }
-        all.learn(&self.names, ino);
+        page.end_whole(&self.names, ino);
         Ok(())
     }
 

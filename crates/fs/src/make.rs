@@ -152,7 +152,7 @@ impl FileSystem {
         change.touch_dir(&dir, i64::from(is_dir), made.head.ctime)?;
         change.commit()?;
         if is_dir {
-            self.names.learn(made.head.ino, &[]);
+            self.names.learn_new(made.head.ino);
         }
         self.inodes.add(Inode {
             head: made.head,

@@ -2,15 +2,17 @@
 //!
 //! Whoever makes a file looks its name up first, and mostly finds nothing: that is to cost no read.
 //!
-//! 1. *Whole* directories: all their names' hashes are in memory. A directory is whole from its creation, or
-//!    from a walk over all of it. A hash that is not among them is no name; one that is among them says
-//!    nothing, and the trees are asked.
-//! 2. Of other directories the names that were missed last are remembered, see [`missing`].
+//! 1. Directories are *known up to* a hash, their mark: the hashes of all names up to there are in memory. One
+//!    that is not among them is no name; one that is among them says nothing, and the trees are asked. A new
+//!    directory is *whole*: known up to the last hash there can be. Each page of a walk that begins at the mark
+//!    or before it moves the mark on, and the last one makes the directory whole.
+//! 2. Of other hashes the names that were missed last are remembered, see [`missing`].
 //!
 //! Invariants:
-//! - the hashes of a whole directory are those of all its names, and perhaps others: a hash is added before the
-//!   commit that puts its name, and removed after the commit that deletes it;
-//! - two names of a whole directory never have one hash, so that a hash goes with its name. Each new name
+//! - the hashes of a directory are those of all its names up to the mark, and perhaps others: a hash is added
+//!   before the commit that puts its name, and removed after the commit that deletes it. Names beyond the mark come
+//!   and go unnoticed: the walk will meet those that are there;
+//! - two names up to the mark never have one hash, so that a hash goes with its name. Each new name
 //!   was looked up before, in the locked directory. Where its hash was there and it was not, the directory
 //!   is given up; that is also how a hash is got rid of that a failed commit left.
 //!
@@ -21,20 +23,24 @@
 //! Locks: the directory's, to ask or to learn; that of a shard is taken inside, last, and for moments only.
 
 mod missing;
+mod page;
 
 use crate::lock::stripe;
 use crate::spread::Spreading;
 use crate::system::FileSystem;
 use missing::Missing;
+pub(crate) use page::Page;
 use std::collections::{HashMap, HashSet};
 use stitch_base::Ino;
 use stitch_base::sync::Mutex;
 use stitch_base::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use stitch_format::fs_key;
+use stitch_format::fs_key::{self, NAME_HASH_MAX};
 
 const SHARDS: usize = 32;
+/// The mark of a directory all of whose names are known.
+const WHOLE: u64 = NAME_HASH_MAX;
 /// Memory of a whole directory without its hashes: its entry, and its place in the table, both at worst twice.
-const DIR_BYTES: usize = 2 * (size_of::<Whole>() + size_of::<(Ino, usize)>() + 1);
+const DIR_BYTES: usize = 2 * (size_of::<Known>() + size_of::<(Ino, usize)>() + 1);
 /// What the allocator and the end of a table of hashes take.
 const TABLE_BYTES: usize = 32;
 
@@ -58,8 +64,10 @@ const fn bytes_for(places: usize) -> usize {
 }
 
 #[derive(Debug)]
-struct Whole {
+struct Known {
     ino: Ino,
+    /// All names whose hashes are no larger are known.
+    mark: u64,
     hashes: Hashes,
     /// Of the table, which never shrinks.
     places: usize,
@@ -67,7 +75,18 @@ struct Whole {
     is_recent: bool,
 }
 
-impl Whole {
+impl Known {
+    /// Nothing is known yet.
+    fn new(ino: Ino) -> Self {
+        Self {
+            ino,
+            mark: 0,
+            hashes: Hashes::default(),
+            places: 0,
+            is_recent: true,
+        }
+    }
+
     fn bytes(&self) -> usize {
         bytes_for(self.places)
     }
@@ -96,45 +115,45 @@ impl Whole {
 #[derive(Debug, Default)]
 struct Shard {
     places: HashMap<Ino, usize, Spreading>,
-    dirs: Vec<Whole>,
+    dirs: Vec<Known>,
     hand: usize,
 }
 
 impl Shard {
-    fn get(&mut self, ino: Ino) -> Option<&mut Whole> {
+    fn get(&mut self, ino: Ino) -> Option<&mut Known> {
         let &place = self.places.get(&ino)?;
-        let whole = &mut self.dirs[place];
-        debug_assert_eq!(whole.ino, ino, "places are right");
-        whole.is_recent = true;
-        Some(whole)
+        let known = &mut self.dirs[place];
+        debug_assert_eq!(known.ino, ino, "places are right");
+        known.is_recent = true;
+        Some(known)
     }
 
-    fn insert(&mut self, whole: Whole) {
-        let old = self.places.insert(whole.ino, self.dirs.len());
-        debug_assert!(old.is_none(), "a directory is whole once");
-        self.dirs.push(whole);
+    fn insert(&mut self, known: Known) {
+        let old = self.places.insert(known.ino, self.dirs.len());
+        debug_assert!(old.is_none(), "a directory is known once");
+        self.dirs.push(known);
     }
 
-    fn remove(&mut self, ino: Ino) -> Option<Whole> {
+    fn remove(&mut self, ino: Ino) -> Option<Known> {
         let place = self.places.remove(&ino)?;
-        let whole = self.dirs.swap_remove(place);
+        let known = self.dirs.swap_remove(place);
         if let Some(moved) = self.dirs.get(place) {
             self.places.insert(moved.ino, place);
         }
         debug_assert_eq!(self.places.len(), self.dirs.len());
-        Some(whole)
+        Some(known)
     }
 
     /// Takes out one that was not asked for since the hand came by, if there is one.
-    fn evict(&mut self) -> Option<Whole> {
+    fn evict(&mut self) -> Option<Known> {
         for _ in 0..self.dirs.len() {
             if self.hand >= self.dirs.len() {
                 self.hand = 0;
             }
-            let whole = self.dirs.get_mut(self.hand)?;
+            let known = self.dirs.get_mut(self.hand)?;
             self.hand += 1;
-            if !std::mem::take(&mut whole.is_recent) {
-                let ino = whole.ino;
+            if !std::mem::take(&mut known.is_recent) {
+                let ino = known.ino;
                 return self.remove(ino);
             }
         }
@@ -147,7 +166,7 @@ impl Shard {
 pub struct NamesUsage {
     /// Directories whose names are all known, by hash.
     pub dirs: usize,
-    /// Memory that these take.
+    /// Memory that these and those take of which a part is known.
     pub bytes: usize,
     /// How often a name was known to be missing, since the file system was opened.
     pub answers: u64,
@@ -198,12 +217,13 @@ impl Names {
         if self.is_off() {
             return false;
         }
-        let (dir, hash) = self.parts(key);
-        let in_whole = {
+        let (dir, hash) = parts(key);
+        let known = {
             let mut shard = self.shard(dir).lock();
-            shard.get(dir).map(|whole| !whole.hashes.contains(&hash))
+            let known = shard.get(dir).filter(|known| hash <= known.mark);
+            known.map(|known| !known.hashes.contains(&(hash & self.mask)))
         };
-        let is_missing = in_whole.unwrap_or_else(|| self.missing.has(dir, hash, key));
+        let is_missing = known.unwrap_or_else(|| self.missing.has(dir, hash, key));
         if is_missing {
             self.answers.fetch_add(1, Ordering::Relaxed);
         }
@@ -215,11 +235,11 @@ impl Names {
         if self.is_off() {
             return;
         }
-        let (dir, hash) = self.parts(key);
+        let (dir, hash) = parts(key);
         {
             let mut shard = self.shard(dir).lock();
-            if let Some(whole) = shard.get(dir) {
-                if whole.hashes.contains(&hash) {
+            if let Some(known) = shard.get(dir).filter(|known| hash <= known.mark) {
+                if known.hashes.contains(&(hash & self.mask)) {
                     // It is another name's, or nobody's: which, would matter when a name is removed.
                     self.drop_from(&mut shard, dir);
                 }
@@ -235,81 +255,50 @@ impl Names {
         if self.is_off() {
             return;
         }
-        let (dir, hash) = self.parts(key);
+        let (dir, hash) = parts(key);
         self.missing.clear(dir, hash);
         {
             let mut shard = self.shard(dir).lock();
-            let Some(whole) = shard.get(dir) else {
+            let Some(known) = shard.get(dir).filter(|known| hash <= known.mark) else {
                 return;
             };
-            if whole.hashes.contains(&hash) {
-                return;
-            }
-            if bytes_for(whole.places_grown()) > self.dir_bytes_max() {
+            if !known.hashes.contains(&(hash & self.mask)) && !self.insert(known, hash) {
                 self.drop_from(&mut shard, dir);
-                return;
             }
-            let before = whole.bytes();
-            whole.insert(hash);
-            let grown = whole.bytes() - before;
-            self.bytes.fetch_add(grown, Ordering::Relaxed);
         }
         self.make_room();
+    }
+
+    /// Adds a hash to those of a directory, unless it would take too much.
+    fn insert(&self, known: &mut Known, hash: u64) -> bool {
+        if bytes_for(known.places_grown()) > self.dir_bytes_max() {
+            return false;
+        }
+        let before = known.bytes();
+        known.insert(hash & self.mask);
+        let grown = known.bytes() - before;
+        self.bytes.fetch_add(grown, Ordering::Relaxed);
+        true
     }
 
     /// The name of a directory and a hash was deleted: after the commit. The directory is locked.
     pub(crate) fn remove(&self, (dir, hash): (Ino, u64)) {
         let mut shard = self.shard(dir).lock();
-        if let Some(whole) = shard.get(dir) {
-            whole.hashes.remove(&(hash & self.mask));
+        if let Some(known) = shard.get(dir).filter(|known| hash <= known.mark) {
+            known.hashes.remove(&(hash & self.mask));
         }
-    }
-
-    /// Whether all names of a directory are known. It is locked.
-    pub(crate) fn is_whole(&self, dir: Ino) -> bool {
-        self.shard(dir).lock().get(dir).is_some()
     }
 
     /// True if a directory is surely empty. It is locked.
     pub(crate) fn is_empty(&self, dir: Ino) -> bool {
         let mut shard = self.shard(dir).lock();
-        shard.get(dir).is_some_and(|whole| whole.hashes.is_empty())
+        let known = shard.get(dir).filter(|known| known.mark == WHOLE);
+        known.is_some_and(|known| known.hashes.is_empty())
     }
 
-    /// How many names a directory can have to be whole.
-    pub(crate) fn count_max(&self) -> usize {
-        self.dir_bytes_max() / (size_of::<u64>() + 1)
-    }
-
-    /// These are the hashes of all names of a directory. It is locked, or nobody knows it yet.
-    pub(crate) fn learn(&self, dir: Ino, hashes: &[u64]) {
-        let places = places_for(hashes.len());
-        if bytes_for(places) > self.dir_bytes_max() {
-            return;
-        }
-        let mut whole = Whole {
-            ino: dir,
-            hashes: Hashes::with_capacity_and_hasher(hashes.len(), Spreading::default()),
-            places,
-            is_recent: true,
-        };
-        whole
-            .hashes
-            .extend(hashes.iter().map(|hash| hash & self.mask));
-        if whole.hashes.len() < hashes.len() {
-            // Names share a hash.
-            return;
-        }
-        debug_assert!(places_for(whole.hashes.capacity()) <= places);
-        {
-            let mut shard = self.shard(dir).lock();
-            if shard.get(dir).is_some() {
-                return;
-            }
-            self.bytes.fetch_add(whole.bytes(), Ordering::Relaxed);
-            shard.insert(whole);
-        }
-        self.make_room();
+    /// A new directory has no names. Nobody knows it yet.
+    pub(crate) fn learn_new(&self, dir: Ino) {
+        self.learn(dir, (0, WHOLE), &[]);
     }
 
     /// Gives a directory up.
@@ -318,8 +307,8 @@ impl Names {
     }
 
     fn drop_from(&self, shard: &mut Shard, dir: Ino) {
-        if let Some(whole) = shard.remove(dir) {
-            self.bytes.fetch_sub(whole.bytes(), Ordering::Relaxed);
+        if let Some(known) = shard.remove(dir) {
+            self.bytes.fetch_sub(known.bytes(), Ordering::Relaxed);
         }
     }
 
@@ -330,21 +319,18 @@ impl Names {
         while self.bytes.load(Ordering::Relaxed) > self.bytes_max && in_vain < 2 * SHARDS {
             let index = self.next_shard.fetch_add(1, Ordering::Relaxed) % SHARDS;
             let evicted = self.shards[index].lock().evict();
-            let Some(whole) = evicted else {
+            let Some(known) = evicted else {
                 in_vain += 1;
                 continue;
             };
-            self.bytes.fetch_sub(whole.bytes(), Ordering::Relaxed);
+            self.bytes.fetch_sub(known.bytes(), Ordering::Relaxed);
         }
     }
 
-    fn parts(&self, key: &[u8]) -> (Ino, u64) {
-        let (dir, hash) = parts(key);
-        (dir, hash & self.mask)
-    }
-
     pub(crate) fn usage(&self) -> NamesUsage {
-        let counts = self.shards.iter().map(|shard| shard.lock().dirs.len());
+        let is_whole = |known: &&Known| known.mark == WHOLE;
+        let count = |shard: &Mutex<Shard>| shard.lock().dirs.iter().filter(is_whole).count();
+        let counts = self.shards.iter().map(count);
         NamesUsage {
             dirs: counts.sum(),
             bytes: self.bytes.load(Ordering::Relaxed),

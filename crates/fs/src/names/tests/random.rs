@@ -117,6 +117,8 @@ struct Test {
     /// Looked up, and never forgotten.
     dirs: BTreeSet<Ino>,
     files: Vec<Ino>,
+    /// Walks under way: the directory, and where they go on.
+    walks: Vec<(Ino, u64)>,
     answers: u64,
 }
 
@@ -155,6 +157,7 @@ impl Test {
             mask,
             dirs: BTreeSet::from([Ino::ROOT]),
             files: Vec::new(),
+            walks: Vec::new(),
             answers: 0,
         }
     }
@@ -179,26 +182,26 @@ impl Test {
             umask: 0,
         };
         match self.rng.below(20) {
-            0..5 => {
+            0..4 => {
                 let made = self.fs.create(&CALLER, one, &new);
                 self.files.extend(made.map(|attr| attr.ino));
             }
-            5..8 => {
+            4..6 => {
                 let made = self.fs.make_dir(&CALLER, one, &new);
                 self.dirs.extend(made.map(|attr| attr.ino));
             }
-            8 => {
+            6 => {
                 let made = self.fs.make_temp_file(&CALLER, one.parent, &new);
                 self.files.extend(made.map(|attr| attr.ino));
             }
-            9..11 if !self.files.is_empty() => {
+            7..9 if !self.files.is_empty() => {
                 let index = self.below(self.files.len());
                 drop(self.fs.link(&CALLER, self.files[index], one));
             }
-            11..13 => drop(self.fs.unlink(&CALLER, one)),
-            13 => drop(self.fs.remove_dir(&CALLER, one)),
-            14..18 => self.rename(one, two),
-            18 => self.walk(one.parent),
+            9..12 => drop(self.fs.unlink(&CALLER, one)),
+            12 => drop(self.fs.remove_dir(&CALLER, one)),
+            13..16 => self.rename(one, two),
+            16..19 => self.walk(one.parent),
             _ => self.remove_tree(one),
         }
         self.engine.next.store(WELL, Ordering::SeqCst);
@@ -214,16 +217,25 @@ impl Test {
         drop(self.fs.rename(&CALLER, source, target, mode));
     }
 
+    /// Begins a walk, or goes on with one, for a few names.
     fn walk(&mut self, dir: Ino) {
-        let mut room = self.below(20);
-        let mut take = |_: &crate::DirEntry<'_>| {
-            room = room.saturating_sub(1);
-            match room {
-                0 => Taken::Full,
-                _ => Taken::More,
+        let old = self.walks.iter().position(|walk| walk.0 == dir);
+        let from = old.map_or(0, |index| self.walks.swap_remove(index).1);
+        let mut room = self.below(6);
+        let (mut is_full, mut last) = (false, from);
+        let mut take = |entry: &crate::DirEntry<'_>| {
+            is_full = room == 0;
+            if is_full {
+                return Taken::Full;
             }
+            room -= 1;
+            last = entry.offset;
+            Taken::More
         };
-        drop(self.fs.read_dir(dir, 0, &mut take));
+        drop(self.fs.read_dir(dir, from, &mut take));
+        if is_full {
+            self.walks.push((dir, last));
+        }
     }
 
     fn remove_tree(&mut self, at: DirName<'_>) {
@@ -271,6 +283,8 @@ impl Test {
         self.fs = open(&self.engine, self.bytes_max, self.mask);
         self.dirs = BTreeSet::from([Ino::ROOT]);
         self.files.clear();
+        // Some may go on: positions outlive the process.
+        self.walks.retain(|walk| walk.0 == Ino::ROOT);
     }
 
     fn run(mut self, steps: usize) -> u64 {
