@@ -90,7 +90,10 @@ impl FileSystem {
             change.detach(inode, now);
             Ok(())
         };
+        // Who is on the way up through it finds it with its parent, or without.
+        let tree = self.locks.tree();
         let ino = self.take_dir(caller, at, expected, detach)?;
+        drop(tree);
         self.detached.push(ino);
         Ok(())
     }

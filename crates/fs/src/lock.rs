@@ -1,11 +1,16 @@
 //! Locks of the file system: striped by inode number, taken in one order.
 //!
-//! 1. `rename`: whoever takes more than one directory lock holds it. So two of them never wait for
-//!    each other's directories.
+//! 1. The tree's lock: whoever moves a directory into another one holds it, so that the way up from where it
+//!    goes stays as it was found; so does who removes a tree that others may be on their way up through.
+//!    Files move, and names change within their directory, without it (as in Linux: `s_vfs_rename_mutex`).
 //! 2. Directory locks guard which names a directory has: shared to look them up, exclusive to change
-//!    them.
+//!    them. All that an operation needs are taken at once, in the order of their stripes. Which
+//!    directory a name stands for is known only once its own directory is locked: that one is tried, and if
+//!    somebody has it, all are let go and taken anew.
 //! 3. Inode locks guard attributes, contents and location of an inode: all that an operation needs
 //!    are taken at once, in the order of their stripes.
+//!
+//! So nobody waits for a lock of 1 or 2 while holding one that comes later.
 //!
 //! Nothing is held while the engine syncs, but the lock of an external file that grows after it was cut, or finds
 //! its host full.
@@ -20,7 +25,7 @@ const HELD_MAX: usize = 4;
 
 #[derive(Debug)]
 pub(crate) struct Locks {
-    rename: Mutex<()>,
+    tree: Mutex<()>,
     dirs: [RwLock<()>; STRIPES],
     inodes: [RwLock<()>; STRIPES],
 }
@@ -34,7 +39,7 @@ pub(crate) struct Held<'a> {
 impl Default for Locks {
     fn default() -> Self {
         Self {
-            rename: Mutex::new(()),
+            tree: Mutex::new(()),
             dirs: [const { RwLock::new(()) }; STRIPES],
             inodes: [const { RwLock::new(()) }; STRIPES],
         }
@@ -48,9 +53,14 @@ pub(crate) fn stripe(ino: Ino) -> usize {
 }
 
 impl Locks {
-    /// The right to take several directory locks.
-    pub(crate) fn rename(&self) -> MutexGuard<'_, ()> {
-        self.rename.lock()
+    /// The right to move directories into others. No other lock is held.
+    pub(crate) fn tree(&self) -> MutexGuard<'_, ()> {
+        self.tree.lock()
+    }
+
+    /// The same, if nobody has it. Others may be held.
+    pub(crate) fn try_tree(&self) -> Option<MutexGuard<'_, ()>> {
+        self.tree.try_lock()
     }
 
     /// The names of a directory, to look at.
@@ -63,26 +73,26 @@ impl Locks {
         self.dirs[stripe(ino)].write()
     }
 
-    /// The names of several directories, to change. Only under the rename lock.
-    pub(crate) fn dirs_write(&self, _proof: &MutexGuard<'_, ()>, inos: &[Ino]) -> Held<'_> {
+    /// The names of several directories, to change. No other directory is held.
+    pub(crate) fn dirs_write(&self, inos: &[Ino]) -> Held<'_> {
         lock_all(&self.dirs, inos)
     }
 
-    /// One more directory. Only under the rename lock.
-    pub(crate) fn add_dir<'a>(
-        &'a self,
-        _proof: &MutexGuard<'_, ()>,
-        held: &mut Held<'a>,
-        ino: Ino,
-    ) {
+    /// One more directory, if nobody has it.
+    #[must_use]
+    pub(crate) fn try_add_dir<'a>(&'a self, held: &mut Held<'a>, ino: Ino) -> bool {
         let stripe = stripe(ino);
         if held.stripes.contains(&stripe) {
-            return;
+            return true;
         }
         let free = held.stripes.iter().position(|&s| s == STRIPES);
         let free = free.expect("a rename holds at most four directories");
-        held.guards[free] = Some(self.dirs[stripe].write());
-        held.stripes[free] = stripe;
+        held.guards[free] = self.dirs[stripe].try_write();
+        let is_held = held.guards[free].is_some();
+        if is_held {
+            held.stripes[free] = stripe;
+        }
+        is_held
     }
 
     /// Attributes and contents of an inode, to look at.
@@ -130,15 +140,25 @@ mod tests {
         let locks = Locks::default();
         let same = (2..).map(Ino).find(|&ino| stripe(ino) == stripe(Ino(1)));
         let same = same.expect("stripes repeat");
-        let proof = locks.rename();
-        let mut held = locks.dirs_write(&proof, &[Ino(1), same, Ino(1)]);
-        locks.add_dir(&proof, &mut held, same);
-        locks.add_dir(&proof, &mut held, Ino(2));
+        let mut held = locks.dirs_write(&[Ino(1), same, Ino(1)]);
+        assert!(locks.try_add_dir(&mut held, same));
+        assert!(locks.try_add_dir(&mut held, Ino(2)));
         assert!(locks.dirs[stripe(Ino(1))].try_read().is_none());
         assert!(locks.dirs[stripe(Ino(2))].try_read().is_none());
         drop(held);
         assert!(locks.dirs[stripe(Ino(1))].try_read().is_some());
         assert!(locks.dirs[stripe(Ino(2))].try_read().is_some());
+    }
+
+    #[test]
+    fn a_directory_that_somebody_has_is_not_waited_for() {
+        let locks = Locks::default();
+        let mut held = locks.dirs_write(&[Ino(1)]);
+        let other = locks.dir_read(Ino(2));
+        assert!(!locks.try_add_dir(&mut held, Ino(2)));
+        drop(other);
+        assert!(locks.try_add_dir(&mut held, Ino(2)));
+        assert!(locks.dirs[stripe(Ino(2))].try_read().is_none());
     }
 
     #[test]

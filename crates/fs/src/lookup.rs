@@ -52,6 +52,10 @@ impl Early {
     pub(crate) const fn ino(&self) -> Ino {
         self.dentry.ino
     }
+
+    pub(crate) const fn is_dir(&self) -> bool {
+        matches!(self.dentry.kind, FileKind::Directory)
+    }
 }
 
 /// Checks a name that is to be made, removed or moved.

@@ -2,7 +2,8 @@
 
 use crate::change::Change;
 use crate::inode::{Inode, Location};
-use crate::lookup::check_name;
+use crate::lock::Held;
+use crate::lookup::{Early, check_name};
 use crate::make::LINKS_MAX;
 use crate::system::FileSystem;
 use crate::{Attr, Caller, DirName, FsError, FsResult, inode_flag};
@@ -69,14 +70,11 @@ impl FileSystem {
         take: impl FnOnce(&mut Change<'_>, &Inode, i64) -> FsResult<()>,
     ) -> FsResult<Ino> {
         check_name(at.name)?;
-        let rename = self.locks.rename();
-        let mut names = self.locks.dirs_write(&rename, &[at.parent]);
-        let early = self.early(at)?;
+        let (_names, early) = self.lock_with_child(at)?;
         let ino = early.ino();
         if expected.is_some_and(|expected| expected != ino) {
             return Err(FsError::NotFound);
         }
-        self.locks.add_dir(&rename, &mut names, ino);
         let _inodes = self.locks.inodes_write(&[at.parent, ino]);
         let dir = self.dir_to_change(caller, at.parent)?;
         let (inode, _) = self.inode_of(at, early)?;
@@ -91,6 +89,19 @@ impl FileSystem {
         change.touch_dir(&dir, -1, now)?;
         change.commit()?;
         Ok(ino)
+    }
+
+    /// Locks a directory, and the one that a name in it stands for.
+    fn lock_with_child(&self, at: DirName<'_>) -> FsResult<(Held<'_>, Early)> {
+        let mut names = self.locks.dirs_write(&[at.parent]);
+        loop {
+            let early = self.early(at)?;
+            if self.locks.try_add_dir(&mut names, early.ino()) {
+                return Ok((names, early));
+            }
+            drop(names);
+            names = self.locks.dirs_write(&[at.parent, early.ino()]);
+        }
     }
 
     /// Refuses a directory with entries. It is locked.

@@ -1,6 +1,7 @@
 //! Moving names.
 //!
-//! 1. Lock: the rename lock, both directories, the replaced directory, then all inodes.
+//! 1. Lock: both directories and the replaced directory, then all inodes; before them the tree, if a directory
+//!    moves into another one.
 //! 2. Check by the rules of POSIX: nothing moves into itself, directories replace empty directories
 //!    only, files replace files only, and two names of one inode stay as they are.
 //! 3. One batch: the target's name is taken from what it named, rows move, both directories change.
@@ -9,11 +10,13 @@
 
 use crate::change::Change;
 use crate::inode::{Inode, Location};
+use crate::lock::Held;
 use crate::lookup::{Dentry, Early, check_name};
 use crate::make::LINKS_MAX;
 use crate::system::FileSystem;
 use crate::{Caller, DirName, FsError, FsResult, RenameMode};
 use stitch_base::Ino;
+use stitch_base::sync::MutexGuard;
 
 /// One end of a rename.
 struct End<'a> {
@@ -21,6 +24,14 @@ struct End<'a> {
     dir: Inode,
     dentry: Dentry,
     inode: Inode,
+}
+
+/// The names of a rename: their locks, and what they stand for. (Locks are let go in this order.)
+struct Names<'a> {
+    _held: Held<'a>,
+    _tree: Option<MutexGuard<'a, ()>>,
+    old: Early,
+    new: Option<Early>,
 }
 
 impl FileSystem {
@@ -43,12 +54,9 @@ impl FileSystem {
         self.dir(target.parent)?;
         check_name(source.name)?;
         check_name(target.name)?;
-        let rename = self.locks.rename();
-        let mut names = self
-            .locks
-            .dirs_write(&rename, &[source.parent, target.parent]);
-        let old = self.early(source)?;
-        let Some(new) = self.find_early(target)? else {
+        let names = self.lock_names(source, target, mode)?;
+        let old = names.old;
+        let Some(new) = names.new else {
             if mode == RenameMode::Exchange {
                 return Err(FsError::NotFound);
             }
@@ -65,7 +73,6 @@ impl FileSystem {
         if old.ino() == new.ino() {
             return Ok(());
         }
-        self.locks.add_dir(&rename, &mut names, new.ino());
         let held = [source.parent, target.parent, old.ino(), new.ino()];
         let _inodes = self.locks.inodes_write(&held);
         let source = self.end(caller, source, old)?;
@@ -76,6 +83,49 @@ impl FileSystem {
         self.check_replaces(&source, &target)?;
         let replaced = Some((&target.inode, target.dentry.tail()));
         self.move_name(caller, &source, target.at, &target.dir, replaced, mode)
+    }
+
+    /// Locks what a rename needs of names, and reads the rows of both.
+    fn lock_names(
+        &self,
+        source: DirName<'_>,
+        target: DirName<'_>,
+        mode: RenameMode,
+    ) -> FsResult<Names<'_>> {
+        let dirs = [source.parent, target.parent];
+        let mut held = self.locks.dirs_write(&dirs);
+        let mut tree = None;
+        loop {
+            let old = self.early(source)?;
+            let new = self.find_early(target)?;
+            let enters = |early: &Early| early.is_dir() && source.parent != target.parent;
+            let comes_back = mode == RenameMode::Exchange && new.as_ref().is_some_and(enters);
+            if tree.is_none() && (enters(&old) || comes_back) {
+                tree = self.locks.try_tree();
+                if tree.is_none() {
+                    drop(held);
+                    tree = Some(self.locks.tree());
+                    held = self.locks.dirs_write(&dirs);
+                    continue;
+                }
+            }
+            let replaced = new.as_ref().filter(|new| new.is_dir()).map(Early::ino);
+            if let Some(replaced) = replaced
+                && !self.locks.try_add_dir(&mut held, replaced)
+            {
+                drop(held);
+                held = self
+                    .locks
+                    .dirs_write(&[source.parent, target.parent, replaced]);
+                continue;
+            }
+            return Ok(Names {
+                _held: held,
+                _tree: tree,
+                old,
+                new,
+            });
+        }
     }
 
     fn end<'a>(&self, caller: &Caller<'_>, at: DirName<'a>, early: Early) -> FsResult<End<'a>> {
@@ -96,14 +146,19 @@ impl FileSystem {
             (false, true) => Err(FsError::IsDir),
             (true, false) => Err(FsError::NotDir),
             (true, true) => {
-                self.check_not_inside(target.at.parent, source.inode.head.ino)?;
+                self.check_not_inside(target.at.parent, source)?;
                 self.check_empty(target.inode.head.ino)
             }
         }
     }
 
-    /// Refuses a directory that is `top` or lies below it. The rename lock holds the tree still.
-    fn check_not_inside(&self, dir: Ino, top: Ino) -> FsResult<()> {
+    /// Refuses a directory that is the one it would go to, or above it. Within its directory it is neither; if it
+    /// comes from another one, the tree is locked.
+    fn check_not_inside(&self, dir: Ino, source: &End<'_>) -> FsResult<()> {
+        if dir == source.at.parent {
+            return Ok(());
+        }
+        let top = source.inode.head.ino;
         let mut at = dir;
         while at != Ino::ROOT {
             if at == top {
@@ -130,7 +185,7 @@ impl FileSystem {
         let is_dir = source.inode.is_dir();
         let is_across = source.at.parent != target.parent;
         if is_dir {
-            self.check_not_inside(target.parent, source.inode.head.ino)?;
+            self.check_not_inside(target.parent, source)?;
             let grows = is_across && replaced.is_none();
             if grows && target_dir.head.nlink >= LINKS_MAX {
                 return Err(FsError::TooManyLinks);
@@ -187,7 +242,7 @@ impl FileSystem {
     fn exchange(&self, source: &End<'_>, target: &End<'_>) -> FsResult<()> {
         for (end, other) in [(source, target), (target, source)] {
             if end.inode.is_dir() {
-                self.check_not_inside(other.at.parent, end.inode.head.ino)?;
+                self.check_not_inside(other.at.parent, end)?;
             }
         }
         let now = self.now();
