@@ -59,19 +59,11 @@ pub(crate) fn add_tests(steps: &mut Steps, root: &Path) {
 
 /// Orders in which threads can meet (ADR 0072).
 pub(crate) fn add_interleavings(steps: &mut Steps, root: &Path) {
-    let args = [
-        "test",
-        "--quiet",
-        "-p",
-        "stitch-vt",
-        "--features",
-        "shuttle",
-        "--lib",
-        "interleavings",
-    ];
-    steps.run("interleavings", || {
-        counting(cargo(root).args(args), libtest_counts)
-    });
+    let features = ["--features", "stitch-vt/shuttle,stitch-fs/shuttle"];
+    let mut command = cargo(root);
+    command.args(["test", "--quiet", "-p", "stitch-vt", "-p", "stitch-fs"]);
+    command.args(features).args(["--lib", "interleavings"]);
+    steps.run("interleavings", || counting(&mut command, libtest_counts));
 }
 
 /// The documentation builds without a warning.

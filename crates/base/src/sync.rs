@@ -3,6 +3,8 @@
 //! orders in which threads can meet. Nothing else may run with it.
 
 #[cfg(feature = "shuttle")]
+pub mod explored;
+#[cfg(feature = "shuttle")]
 mod shuttled;
 
 #[cfg(not(feature = "shuttle"))]

@@ -5,7 +5,7 @@ use crate::data::{FILE_BYTES_MAX, Staged};
 use crate::inode::Inode;
 use crate::make::{low_bits, without_setid};
 use crate::system::FileSystem;
-use crate::{AtimePolicy, Attr, Caller, FsError, FsResult, SetAttr, SetTime, inode_flag};
+use crate::{AtimePolicy, Attr, Caller, DirName, FsError, FsResult, SetAttr, SetTime, inode_flag};
 use stitch_base::Ino;
 use stitch_format::fs_inode::{FileKind, InodeHead, row_flag};
 
@@ -27,6 +27,42 @@ impl FileSystem {
         self.check_writable()?;
         let _inode = self.locks.inode_write(ino);
         let inode = self.inodes.get(ino)?;
+        self.set_locked(caller, inode, set)
+    }
+
+    /// As [`Self::set_attr`], of what a name stands for, known or not; no size. `None` if that is a symbolic
+    /// link: nothing is changed then. Counts no lookup.
+    ///
+    /// # Errors
+    /// As [`Self::set_attr`] and [`Self::lookup`]; [`FsError::Invalid`] with a size.
+    ///
+    /// # Cost
+    /// A point read of the name, one put or upsert.
+    pub fn set_attr_at(
+        &self,
+        caller: &Caller<'_>,
+        at: DirName<'_>,
+        set: &SetAttr,
+    ) -> FsResult<Option<Attr>> {
+        self.check_writable()?;
+        if set.size.is_some() {
+            return Err(FsError::Invalid("sizes are set of what is known"));
+        }
+        if let Some(ino) = self.dots(at)? {
+            return self.set_attr(caller, ino, set).map(Some);
+        }
+        let _names = self.locks.dir_read(at.parent);
+        let early = self.early(at)?;
+        let _inode = self.locks.inode_write(early.ino());
+        let (inode, _) = self.inode_of(at, early)?;
+        if inode.head.kind == FileKind::Symlink {
+            return Ok(None);
+        }
+        self.set_locked(caller, inode, set).map(Some)
+    }
+
+    /// Changes attributes of an inode that is locked.
+    fn set_locked(&self, caller: &Caller<'_>, inode: Inode, set: &SetAttr) -> FsResult<Attr> {
         check_may_set(&inode, set)?;
         if *set == SetAttr::default() {
             return Ok(Attr::of(&inode.head));

@@ -2,9 +2,10 @@
 //! committed.
 //!
 //! An inode's attributes change by an upsert that says what is different; after [`CHAIN_MAX`] of them
-//! the row is put whole, so that no reader folds long chains. A directory's row is put whole sooner
-//! ([`DIR_CHAIN_MAX`]): it changes with every name in it, is read on the way to all of them, and is so
-//! short that a put takes 80 bytes more. An inode that is in memory alone changes there, without a batch.
+//! the row is put whole, so that no reader folds long chains. A row with nothing behind its head is put whole
+//! sooner ([`BARE_CHAIN_MAX`]): all of it is known, and it is so short that a put takes 60 bytes more. So is that of
+//! every directory, which changes with every name in it and is read on the way to all of them. An
+//! inode that is in memory alone changes there, without a batch.
 
 use crate::FsResult;
 use crate::external::Leaving;
@@ -23,9 +24,9 @@ use stitch_format::fs_sys::{ExternalRow, UPSERT_ADD, UPSERT_ATTR, UPSERT_CHUNK};
 
 /// Upserts on one row before it is put whole.
 const CHAIN_MAX: u8 = 64;
-/// The same for a directory. Less than is assumed of a row that was just read, so that the chain of one
-/// that is looked up, changed and forgotten again and again does not grow either.
-const DIR_CHAIN_MAX: u8 = 8;
+/// The same for a row with nothing behind its head. Less than is assumed of a row that was just read, so that
+/// the chain of one that is looked up, changed and forgotten again and again does not grow either.
+const BARE_CHAIN_MAX: u8 = 8;
 /// Bytes of messages that most operations stay within, so that their batch does not move while it grows.
 const CHANGE_BYTES: usize = 384;
 /// Inodes that most operations change.
@@ -138,6 +139,9 @@ impl<'fs> Change<'fs> {
         tail: &[u8],
         location: Location,
     ) {
+        if inode.is_dir() {
+            self.fs.drop_step(inode);
+        }
         let after = Inode {
             head: *new,
             location,
@@ -208,6 +212,7 @@ impl<'fs> Change<'fs> {
         new.nlink = 0;
         if inode.is_dir() {
             self.gone_dir = Some(new.ino);
+            self.fs.drop_step(inode);
         }
         self.count_inodes(-1);
         if self.fs.inodes.find(new.ino).is_none() {
@@ -349,14 +354,14 @@ impl<'fs> Change<'fs> {
 const fn chain_max(inode: &Inode) -> u8 {
     const {
         assert!(
-            DIR_CHAIN_MAX <= CHAIN_UNKNOWN,
+            BARE_CHAIN_MAX <= CHAIN_UNKNOWN,
             "one whose chain is unknown is put whole"
         )
     };
-    if inode.is_dir() {
-        DIR_CHAIN_MAX
-    } else {
+    if inode.has_tail() {
         CHAIN_MAX
+    } else {
+        BARE_CHAIN_MAX
     }
 }
 

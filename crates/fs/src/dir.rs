@@ -19,8 +19,7 @@ use crate::inode::{Inode, Tick};
 use crate::lookup::Dentry;
 use crate::names::Page;
 use crate::system::FileSystem;
-use crate::{Attr, DirEntry, DirName, FsError, FsResult, Taken};
-use bytes::Bytes;
+use crate::{DirEntry, DirName, FsError, FsResult, Taken};
 use stitch_base::Ino;
 use stitch_format::fs_inode::FileKind;
 use stitch_format::fs_key::{self, NAME_HASH_MAX};
@@ -32,6 +31,15 @@ const RANK_MAX: u64 = (1 << RANK_BITS) - 1;
 
 /// Consumer of entries.
 type Take<'a> = &'a mut dyn FnMut(&DirEntry<'_>) -> Taken;
+
+/// What a walk gives of an entry beyond its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Give {
+    Names,
+    Attrs,
+    /// Attributes, with a lookup counted.
+    Lookups,
+}
 
 /// Where a walk goes on after a name.
 const fn position(hash: u64, rank: u64) -> u64 {
@@ -49,7 +57,18 @@ impl FileSystem {
     /// # Cost
     /// One scan.
     pub fn read_dir(&self, ino: Ino, offset: u64, take: Take<'_>) -> FsResult<()> {
-        self.walk(ino, offset, take, false)
+        self.walk(ino, offset, take, Give::Names)
+    }
+
+    /// As [`Self::read_dir`], with the attributes of each entry but `.` and `..`. Counts no lookups.
+    ///
+    /// # Errors
+    /// As [`Self::read_dir`].
+    ///
+    /// # Cost
+    /// As [`Self::read_dir_plus`].
+    pub fn read_dir_stat(&self, ino: Ino, offset: u64, take: Take<'_>) -> FsResult<()> {
+        self.walk(ino, offset, take, Give::Attrs)
     }
 
     /// As [`Self::read_dir`], with attributes and a lookup counted for each entry taken but `.` and
@@ -61,10 +80,10 @@ impl FileSystem {
     /// # Cost
     /// One scan, and one point read for each inode with several names that is not known.
     pub fn read_dir_plus(&self, ino: Ino, offset: u64, take: Take<'_>) -> FsResult<()> {
-        self.walk(ino, offset, take, true)
+        self.walk(ino, offset, take, Give::Lookups)
     }
 
-    fn walk(&self, ino: Ino, offset: u64, take: Take<'_>, is_plus: bool) -> FsResult<()> {
+    fn walk(&self, ino: Ino, offset: u64, take: Take<'_>, give: Give) -> FsResult<()> {
         let dir = self.dir(ino)?;
         if offset >> RANK_BITS > NAME_HASH_MAX {
             return Err(FsError::Invalid("no position of a directory"));
@@ -76,14 +95,14 @@ impl FileSystem {
         {
             let _names = self.locks.dir_read(ino);
             if take_dots(ino, parent, offset, take) == Taken::More {
-                self.walk_names(&dir, offset, take, is_plus)?;
+                self.walk_names(&dir, offset, take, give)?;
             }
         }
         self.touch_atime(ino);
         Ok(())
     }
 
-    fn walk_names(&self, dir: &Inode, offset: u64, take: Take<'_>, is_plus: bool) -> FsResult<()> {
+    fn walk_names(&self, dir: &Inode, offset: u64, take: Take<'_>, give: Give) -> FsResult<()> {
         let ino = dir.head.ino;
         let (from_hash, done_rank) = (offset >> RANK_BITS, offset & RANK_MAX);
         let moment = self.inodes.moment();
@@ -105,8 +124,7 @@ impl FileSystem {
             if hash == from_hash && rank <= done_rank {
                 continue;
             }
-            let row = Bytes::copy_from_slice(row);
-            let dentry = Dentry::decode(&row)?;
+            let dentry = Dentry::decode_head(row)?;
             let at = DirName::new(ino, name);
             let entry = DirEntry {
                 ino: dentry.ino,
@@ -115,7 +133,7 @@ impl FileSystem {
                 offset: position(hash, rank),
                 attr: None,
             };
-            if self.hand_over(at, &dentry, entry, moment, take, is_plus)? == Taken::Full {
+            if self.hand_over(at, &dentry, entry, moment, (take, give))? == Taken::Full {
                 page.end_at(&self.names, ino, hash);
                 return Ok(());
             }
@@ -130,18 +148,18 @@ impl FileSystem {
         dentry: &Dentry,
         entry: DirEntry<'_>,
         moment: Tick,
-        take: Take<'_>,
-        is_plus: bool,
+        (take, give): (Take<'_>, Give),
     ) -> FsResult<Taken> {
-        if !is_plus {
-            return Ok(take(&entry));
-        }
-        let attr: Attr = self.learn(at, dentry, moment)?;
+        let attr = match give {
+            Give::Names => return Ok(take(&entry)),
+            Give::Attrs => self.attr_of(dentry)?,
+            Give::Lookups => self.learn(at, dentry, moment)?,
+        };
         let taken = take(&DirEntry {
             attr: Some(attr),
             ..entry
         });
-        if taken == Taken::Full {
+        if taken == Taken::Full && give == Give::Lookups {
             self.forget(dentry.ino, 1);
         }
         Ok(taken)

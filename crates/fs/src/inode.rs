@@ -21,7 +21,7 @@ pub use unused::INODE_BYTES;
 use crate::ledger::{Entry, LEDGER_LOGS, Record, Register, moves};
 use crate::lock::stripe;
 use crate::spread::Spreading;
-use crate::{FsError, FsResult};
+use crate::{DirName, FsError, FsResult};
 use bytes::Bytes;
 use std::collections::HashMap;
 use stitch_base::Ino;
@@ -151,7 +151,7 @@ pub(crate) struct Inodes {
     shards: [Mutex<Shard>; SHARDS],
     register: Option<Register>,
     clock: AtomicU64,
-    /// The last change of an inode that was let go: rows read before that may be old.
+    /// The last change of an inode that was let go, or was not known: rows read before that may be old.
     change_forgotten: AtomicU64,
     /// Inodes known, and inodes ever let go.
     count: AtomicUsize,
@@ -269,8 +269,24 @@ impl Inodes {
 
     /// Counts a lookup of an inode that is known.
     pub(crate) fn look_up(&self, ino: Ino) -> Option<InodeHead> {
+        self.look_up_if(ino, |_| true)
+    }
+
+    /// Counts a lookup of an inode that is known, if this is the only name that it has. The directory of the name
+    /// is locked.
+    pub(crate) fn look_up_at(&self, ino: Ino, at: DirName<'_>) -> Option<InodeHead> {
+        self.look_up_if(ino, |location| match location {
+            Location::Entry { parent, name } => *parent == at.parent && **name == *at.name,
+            Location::Own | Location::Memory(_) => false,
+        })
+    }
+
+    fn look_up_if(&self, ino: Ino, is_it: impl FnOnce(&Location) -> bool) -> Option<InodeHead> {
         let mut shard = self.shard(ino).lock();
         let node = shard.get_mut(&ino)?;
+        if !is_it(&node.inode.location) {
+            return None;
+        }
         node.lookups += 1;
         node.seen = self.tick();
         let head = node.inode.head;
@@ -438,6 +454,9 @@ impl Inodes {
         let old_parent = {
             let mut shard = self.shard(ino).lock();
             let Some(node) = shard.get_mut(&ino) else {
+                // Who has read its row before may not take it for what it is now.
+                self.change_forgotten
+                    .fetch_max(self.tick(), Ordering::AcqRel);
                 return;
             };
             node.changed = self.tick();

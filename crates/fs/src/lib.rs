@@ -10,7 +10,7 @@
 //! FAST 2013, section 5; changes of times, link counts, sizes and parts of chunks are upserts that read
 //! nothing; unlinked files live until they are forgotten.
 //!
-//! Locks: the rename lock, then directories, then inodes; see `lock`.
+//! Locks: the tree, then directories, then inodes; see `lock`.
 
 mod access;
 mod acl;
@@ -23,6 +23,9 @@ mod error;
 mod external;
 pub mod fsck;
 mod inode;
+#[cfg(test)]
+#[cfg(feature = "shuttle")]
+mod interleavings;
 mod ledger;
 mod lock;
 mod lookup;
@@ -33,6 +36,7 @@ mod rename;
 mod schema;
 mod spread;
 mod statfs;
+mod steps;
 mod system;
 mod takeover;
 mod types;

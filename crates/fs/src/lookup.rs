@@ -1,6 +1,6 @@
 //! From names to inodes.
 
-use crate::inode::{Inode, Location, Tick};
+use crate::inode::{CHAIN_UNKNOWN, Inode, Location, Tick};
 use crate::system::FileSystem;
 use crate::{Attr, DirName, FsError, FsResult};
 use bytes::Bytes;
@@ -19,11 +19,20 @@ pub(crate) struct Dentry {
 
 impl Dentry {
     pub(crate) fn decode(row: &Bytes) -> FsResult<Self> {
+        Self::decode_with(row, |tail| row.slice_ref(tail))
+    }
+
+    /// As [`Self::decode`], without what is behind the inode.
+    pub(crate) fn decode_head(row: &[u8]) -> FsResult<Self> {
+        Self::decode_with(row, |_| Bytes::new())
+    }
+
+    fn decode_with(row: &[u8], keep: impl FnOnce(&[u8]) -> Bytes) -> FsResult<Self> {
         Ok(match MetaRow::decode(row)? {
             MetaRow::Inode(head, tail) => Self {
                 ino: head.ino,
                 kind: head.kind,
-                row: Some((head, row.slice_ref(tail))),
+                row: Some((head, keep(tail))),
             },
             MetaRow::Link { ino, kind } => Self {
                 ino,
@@ -142,7 +151,7 @@ impl FileSystem {
         let inode = Inode {
             head,
             location,
-            chain: 0,
+            chain: CHAIN_UNKNOWN,
             is_temp: false,
         };
         Ok((inode, dentry))
@@ -154,16 +163,22 @@ impl FileSystem {
         at: DirName<'_>,
         dentry: &Dentry,
     ) -> FsResult<(InodeHead, Location)> {
-        if let Some((head, _)) = dentry.row {
-            return Ok((head, Location::entry(at.parent, at.name)));
-        }
-        let Some((head, _)) = self.store.own_row(dentry.ino)? else {
-            let ino = dentry.ino;
-            return Err(FsError::Corrupt(format!(
-                "a link names inode {ino}, which is not"
-            )));
+        let location = match dentry.row {
+            Some(_) => Location::entry(at.parent, at.name),
+            None => Location::Own,
         };
-        Ok((head, Location::Own))
+        Ok((self.head_of(dentry)?, location))
+    }
+
+    fn head_of(&self, dentry: &Dentry) -> FsResult<InodeHead> {
+        if let Some((head, _)) = dentry.row {
+            return Ok(head);
+        }
+        let own = self.store.own_row(dentry.ino)?;
+        own.map(|(head, _)| head).ok_or_else(|| {
+            let ino = dentry.ino;
+            FsError::Corrupt(format!("a link names inode {ino}, which is not"))
+        })
     }
 
     /// Counts a lookup of the inode of a name. The directory is locked.
@@ -201,19 +216,74 @@ impl FileSystem {
     ///
     /// [`FsOptions::names_bytes`]: crate::FsOptions::names_bytes
     pub fn lookup(&self, at: DirName<'_>) -> FsResult<Attr> {
+        self.look_up(at, false)
+    }
+
+    /// As [`Self::lookup`], on the way along a path: a directory stays known for a while after it is
+    /// forgotten, so that the next path that leads through it reads nothing.
+    ///
+    /// # Errors
+    /// As [`Self::lookup`].
+    ///
+    /// # Cost
+    /// As [`Self::lookup`]; no read of a directory that paths led through lately.
+    pub fn step(&self, at: DirName<'_>) -> FsResult<Attr> {
+        self.look_up(at, true)
+    }
+
+    /// Checks a name that is asked for. Answers what it stands for, if it is `.` or `..`.
+    pub(crate) fn dots(&self, at: DirName<'_>) -> FsResult<Option<Ino>> {
         let dir = self.dir(at.parent)?;
         match at.name {
-            _ if dir.head.nlink == 0 && at.name != b"." => return Err(FsError::NotFound),
-            b"." => return self.look_up_known(at.parent),
-            b".." => return self.look_up_known(dir.parent().ok_or(FsError::NotFound)?),
-            b"" => return Err(FsError::NotFound),
-            _ if at.name.len() > NAME_BYTES_MAX => return Err(FsError::NameTooLong),
-            _ => {}
+            _ if dir.head.nlink == 0 && at.name != b"." => Err(FsError::NotFound),
+            b"." => Ok(Some(at.parent)),
+            b".." => dir.parent().map(Some).ok_or(FsError::NotFound),
+            b"" => Err(FsError::NotFound),
+            _ if at.name.len() > NAME_BYTES_MAX => Err(FsError::NameTooLong),
+            _ => Ok(None),
+        }
+    }
+
+    /// Attributes of what a name stands for. Counts no lookup.
+    ///
+    /// # Errors
+    /// As [`Self::lookup`].
+    ///
+    /// # Cost
+    /// As [`Self::lookup`].
+    pub fn stat(&self, at: DirName<'_>) -> FsResult<Attr> {
+        if let Some(ino) = self.dots(at)? {
+            return self.get_attr(ino);
         }
         let _names = self.locks.dir_read(at.parent);
+        let dentry = self.dentry(at)?;
+        self.attr_of(&dentry)
+    }
+
+    /// Attributes of the inode of a name. The directory is locked.
+    pub(crate) fn attr_of(&self, dentry: &Dentry) -> FsResult<Attr> {
+        if let Ok(head) = self.inodes.head(dentry.ino) {
+            return Ok(Attr::of(&head));
+        }
+        // If it was known in between, this is what it was when its name was read.
+        Ok(Attr::of(&self.head_of(dentry)?))
+    }
+
+    fn look_up(&self, at: DirName<'_>, is_step: bool) -> FsResult<Attr> {
+        if let Some(ino) = self.dots(at)? {
+            return self.look_up_known(ino);
+        }
+        let _names = self.locks.dir_read(at.parent);
+        if is_step && let Some(known) = self.known_step(at) {
+            return Ok(known);
+        }
         let moment = self.inodes.moment();
         let dentry = self.dentry(at)?;
-        self.learn(at, &dentry, moment)
+        let attr = self.learn(at, &dentry, moment)?;
+        if is_step {
+            self.keep_step(at, &attr);
+        }
+        Ok(attr)
     }
 
     fn look_up_known(&self, ino: Ino) -> FsResult<Attr> {

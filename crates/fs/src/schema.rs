@@ -172,6 +172,11 @@ impl Store {
         Ok(store)
     }
 
+    /// Where a name is in the order of its directory.
+    pub(crate) fn name_hash(&self, name: &[u8]) -> u64 {
+        fs_key::name_hash(self.seed, name)
+    }
+
     /// Key of a name.
     pub(crate) fn dentry_key(&self, parent: Ino, name: &[u8]) -> FsKey {
         fs_key::dentry(self.seed, parent, name)

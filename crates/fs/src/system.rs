@@ -9,6 +9,7 @@ use crate::ledger::Register;
 use crate::lock::Locks;
 use crate::names::Names;
 use crate::schema::{FIRST_INO, Store};
+use crate::steps::Steps;
 use crate::{Attr, FsError, FsOptions, FsResult};
 use bytes::Bytes;
 use stitch_base::sync::atomic::{AtomicU64, Ordering};
@@ -40,6 +41,7 @@ pub struct FileSystem {
     pub(crate) inodes: Inodes,
     pub(crate) locks: Locks,
     pub(crate) names: Names,
+    pub(crate) steps: Steps,
     pub(crate) last_reads: LastReads,
     pub(crate) inode_count: AtomicU64,
     numbers: Mutex<Numbers>,
@@ -132,6 +134,7 @@ impl FileSystem {
             engine,
             inodes: Inodes::new(root, options.inodes_max, register),
             names: Names::new(options.names_bytes),
+            steps: Steps::default(),
             options,
             store,
             locks: Locks::default(),
@@ -254,7 +257,7 @@ impl FileSystem {
         self.let_go(ino, Hold::Lookups(count));
     }
 
-    fn let_go(&self, ino: Ino, hold: Hold) {
+    pub(crate) fn let_go(&self, ino: Ino, hold: Hold) {
         let Some(inode) = self.inodes.release(ino, hold) else {
             return;
         };
@@ -276,12 +279,12 @@ impl FileSystem {
         loop {
             let heads = {
                 let mut forgotten = self.forgotten.lock();
+                if forgotten.is_empty() {
+                    return Ok(done);
+                }
                 let keep = forgotten.len().saturating_sub(RECLAIM_BATCH);
                 forgotten.split_off(keep)
             };
-            if heads.is_empty() {
-                return Ok(done);
-            }
             match self.purge_all(&heads) {
                 Ok(count) => done += count,
                 Err(error) => {

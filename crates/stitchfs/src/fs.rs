@@ -5,7 +5,8 @@
 //! names. All are shared by threads.
 //!
 //! - **Paths** are relative to the [`Dir`] that is asked; those that begin with `/` start at the root.
-//!   Each name on the way costs a point read, so a program that works in one directory opens it once.
+//!   The last name costs a point read; a directory on the way does, if no path led through it lately (512 of them
+//!   are remembered). So a program that works in many directories opens each once.
 //!   Symbolic links are followed, except where a call says that it is about the link.
 //! - **Permissions** are not checked: who can open the store may do everything. What is made belongs to
 //!   user and group 0 until [`Dir::set_owner`].

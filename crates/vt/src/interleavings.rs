@@ -1,7 +1,6 @@
 //! The orders in which threads can meet, gone through by a model checker: every lock, atomic and
 //! wake-up is a choice of who goes on. `cargo test -p stitch-vt --features shuttle --lib interleavings`;
-//! `VT_INTERLEAVINGS=N` runs N times as many, `VT_INTERLEAVINGS_SEED=S` others (by default the same each
-//! time). A failure prints its schedule, to be replayed with `shuttle::replay`.
+//! see [`explore`] for more of them, and for others.
 //!
 //! The checker knows one memory, in which every write is seen at once: it finds wrong locking, not
 //! missing fences. For those the memtable's sources are tested in `testing/orders` (ADR 0074).
@@ -15,41 +14,10 @@ use crate::table::DataBlock;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use stitch_base::sync::atomic::{AtomicU64, Ordering};
-use stitch_base::sync::shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
-use stitch_base::sync::shuttle::{Config, Runner};
-use stitch_base::thread::{JoinHandle, spawn};
+use stitch_base::sync::explored::{explore, join, start};
 use stitch_base::{Seqno, TableId, TreeId};
 
 const TREE: TreeId = TreeId(3);
-
-/// Runs `body` under many schedules: half of them random, half such that few changes of thread come
-/// at unlucky places.
-fn explore(rounds: usize, body: impl Fn() + Send + Sync + Clone + 'static) {
-    let number = |name| std::env::var(name).ok().and_then(|n| n.parse::<u64>().ok());
-    let times = number("VT_INTERLEAVINGS").unwrap_or(1);
-    let seed = number("VT_INTERLEAVINGS_SEED").unwrap_or(1);
-    let rounds = rounds * usize::try_from(times).expect("a small number");
-    let half = rounds.div_ceil(2);
-    run(RandomScheduler::new_from_seed(seed, half), body.clone());
-    run(PctScheduler::new_from_seed(seed, 3, half), body);
-}
-
-fn run(scheduler: impl Scheduler + 'static, body: impl Fn() + Send + Sync + 'static) {
-    let mut config = Config::new();
-    config.stack_size = 1 << 20;
-    config.max_steps = stitch_base::sync::shuttle::MaxSteps::FailAfter(5_000_000);
-    Runner::new(scheduler, config).run(body);
-}
-
-fn start(name: &str, body: impl FnOnce() + Send + 'static) -> JoinHandle<()> {
-    spawn(name, body).expect("the checker has threads")
-}
-
-fn join(threads: impl IntoIterator<Item = JoinHandle<()>>) {
-    for thread in threads {
-        thread.join().expect("a thread that panics ends the run");
-    }
-}
 
 #[test]
 #[should_panic(expected = "an update is lost")]

@@ -34,6 +34,55 @@ fn attributes_stay_after_reopening() {
 }
 
 #[test]
+fn attributes_are_set_and_read_by_name() {
+    let setup = setup();
+    let fs = &setup.fs;
+    let dir = setup.dir(ROOT, "d");
+    let file = setup.file(dir.ino, "f");
+    setup.write(file.ino, 0, b"behind the head");
+    let linked = fs.link(&SUPER, file.ino, at(ROOT, "l")).unwrap();
+    let inner = setup.file(dir.ino, "g");
+    setup.write(inner.ino, 0, b"contents");
+    let link = fs.make_symlink(&SUPER, at(dir.ino, "s"), b"f").unwrap();
+    // Each while it is known, and while it is not.
+    for (round, forgets) in [(1, false), (2, true), (3, true)] {
+        if forgets {
+            for ino in [file.ino, linked.ino, inner.ino, link.ino] {
+                fs.forget(ino, 1);
+            }
+        }
+        let set = SetAttr {
+            uid: Some(round),
+            ..SetAttr::default()
+        };
+        for name in ["f", "g", "."] {
+            setup.tick();
+            let changed = fs.set_attr_at(&SUPER, at(dir.ino, name), &set);
+            let changed = changed.unwrap().expect("no symbolic link");
+            assert_eq!(changed.uid, round);
+            assert_eq!(fs.stat(at(dir.ino, name)).unwrap(), changed);
+            let found = setup.lookup(dir.ino, name).unwrap();
+            assert_eq!(found, changed);
+            fs.forget(found.ino, 1);
+        }
+        assert_eq!(fs.stat(at(ROOT, "l")).unwrap().uid, round);
+        let refused = fs.set_attr_at(&SUPER, at(dir.ino, "s"), &set);
+        assert_eq!(refused.unwrap(), None);
+        assert_eq!(fs.stat(at(dir.ino, "s")).unwrap().uid, 0);
+    }
+    assert_eq!(fs.stat(at(dir.ino, "..")).unwrap().ino, ROOT);
+    for name in ["", "none"] {
+        let missing = fs.set_attr_at(&SUPER, at(dir.ino, name), &SetAttr::default());
+        assert!(matches!(missing, Err(FsError::NotFound)));
+        assert!(matches!(fs.stat(at(dir.ino, name)), Err(FsError::NotFound)));
+    }
+    assert_eq!(fs.known_inodes(), 2, "the root and the directory");
+    let found = setup.lookup(dir.ino, "g").unwrap();
+    assert_eq!(setup.contents(found.ino), b"contents");
+    setup.check();
+}
+
+#[test]
 fn a_time_to_keep_is_kept() {
     let setup = setup();
     let file = setup.file(ROOT, "f");

@@ -140,6 +140,46 @@ fn without_memory_of(setup: Setup) -> Setup {
 }
 
 #[test]
+fn directories_on_the_way_are_read_once() {
+    let setup = setup();
+    let first = setup.dir(ROOT, "d").ino;
+    setup.fs.forget(first, 1);
+    let step = |name: &str| {
+        let found = setup.fs.step(at(ROOT, name)).map(|attr| attr.ino);
+        if let Ok(ino) = found {
+            setup.fs.forget(ino, 1);
+        }
+        found.ok()
+    };
+    let gets = |name: &str, expected| {
+        let [_, _, gets, _] = cost(&setup, || assert_eq!(step(name), expected));
+        gets
+    };
+    assert_eq!(gets("d", Some(first)), 1);
+    assert_eq!(gets("d", Some(first)), 0);
+    let file = setup.file(first, "f");
+    setup.fs.forget(file.ino, 1);
+    assert_eq!(gets("d", Some(first)), 0, "it was changed");
+    let mode = RenameMode::Replace;
+    let moved = setup.fs.rename(&SUPER, at(ROOT, "d"), at(ROOT, "e"), mode);
+    moved.expect("moves");
+    assert_eq!(step("d"), None);
+    assert_eq!(gets("e", Some(first)), 1);
+    let second = setup.dir(ROOT, "d").ino;
+    setup.fs.forget(second, 1);
+    assert_eq!(step("d"), Some(second));
+    let mode = RenameMode::Exchange;
+    let swapped = setup.fs.rename(&SUPER, at(ROOT, "d"), at(ROOT, "e"), mode);
+    swapped.expect("swaps");
+    assert_eq!((step("d"), step("e")), (Some(first), Some(second)));
+    setup.fs.remove_dir(&SUPER, at(ROOT, "e")).expect("removes");
+    assert_eq!((step("d"), step("e")), (Some(first), None));
+    let removed = setup.fs.remove_tree(&SUPER, at(ROOT, "d"), None);
+    removed.expect("removes");
+    assert_eq!(setup.fs.known_inodes(), 1, "what was removed is not kept");
+}
+
+#[test]
 fn without_memory_for_names_each_look_is_a_read() {
     let setup = setup_with(|options| options.names_bytes = 0);
     let dir = setup.dir(ROOT, "d");

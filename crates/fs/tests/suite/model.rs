@@ -466,17 +466,25 @@ impl Pair {
     }
 
     fn compare_names(&self, id: Id, ino: Ino) {
+        let fs = &self.setup.fs;
+        // Before they are known.
+        let mut attrs = BTreeMap::new();
+        fs.read_dir_stat(ino, 0, &mut |entry| {
+            attrs.extend(entry.attr.map(|attr| (entry.name.to_vec(), attr)));
+            Taken::More
+        })
+        .expect("walks");
         let mut found = BTreeMap::new();
-        self.setup
-            .fs
-            .read_dir_plus(ino, 0, &mut |entry| {
-                if entry.attr.is_some() {
-                    let name = String::from_utf8(entry.name.to_vec()).expect("small");
-                    assert!(found.insert(name, entry.ino).is_none(), "once");
-                }
-                Taken::More
-            })
-            .expect("walks");
+        fs.read_dir_plus(ino, 0, &mut |entry| {
+            if entry.attr.is_some() {
+                assert_eq!(entry.attr.as_ref(), attrs.get(entry.name));
+                let name = String::from_utf8(entry.name.to_vec()).expect("small");
+                assert!(found.insert(name, entry.ino).is_none(), "once");
+            }
+            Taken::More
+        })
+        .expect("walks");
+        assert_eq!(attrs.len(), found.len());
         let entries = &self.twin.nodes[&id].entries;
         assert!(found.keys().eq(entries.keys()), "{id} {:#?}", self.log);
         for (name, child) in entries {

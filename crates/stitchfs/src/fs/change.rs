@@ -213,11 +213,8 @@ impl Dir {
     }
 
     fn set_attr(&self, path: &Path, fill: impl FnOnce(&mut SetAttr)) -> Result<Attr, StoreError> {
-        let fs = &self.hold.open().fs;
-        self.hold.with(path, Last::Followed, |attr| {
-            let mut set = SetAttr::default();
-            fill(&mut set);
-            Ok(fs.set_attr(&Caller::ROOT, attr.ino, &set)?)
-        })
+        let mut set = SetAttr::default();
+        fill(&mut set);
+        self.hold.set_attr(path, &set)
     }
 }

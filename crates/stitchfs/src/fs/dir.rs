@@ -74,8 +74,7 @@ impl Dir {
     /// # Errors
     /// [`NotFound`](crate::ErrorKind::NotFound).
     pub fn stat(&self, path: impl AsRef<Path>) -> Result<Attr, StoreError> {
-        self.hold
-            .with(path.as_ref(), Last::Followed, |attr| Ok(*attr))
+        self.hold.stat(path.as_ref(), Last::Followed)
     }
 
     /// Attributes of what is there, be it a link.
@@ -83,8 +82,7 @@ impl Dir {
     /// # Errors
     /// [`NotFound`](crate::ErrorKind::NotFound).
     pub fn stat_link(&self, path: impl AsRef<Path>) -> Result<Attr, StoreError> {
-        self.hold
-            .with(path.as_ref(), Last::Itself, |attr| Ok(*attr))
+        self.hold.stat(path.as_ref(), Last::Itself)
     }
 
     /// Where a symbolic link leads.

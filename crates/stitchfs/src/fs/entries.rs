@@ -51,7 +51,7 @@ impl Entries {
         }
     }
 
-    /// Reads the next entries; they are known to the file system only meanwhile.
+    /// Reads the next entries.
     fn read_more(&mut self, from: u64) -> Result<(), StoreError> {
         debug_assert!(self.read.is_empty(), "what was read is taken first");
         let fs = &self.dir.open().fs;
@@ -69,11 +69,7 @@ impl Entries {
             }
             Taken::More
         };
-        let walked = fs.read_dir_plus(self.dir.ino(), from, &mut take);
-        for entry in &self.read {
-            fs.forget(entry.attr.ino, 1);
-        }
-        walked?;
+        fs.read_dir_stat(self.dir.ino(), from, &mut take)?;
         self.next = is_full.then_some(last);
         Ok(())
     }

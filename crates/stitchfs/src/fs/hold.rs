@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use stitch_base::Ino;
 use stitch_base::sync::Arc;
-use stitch_fs::{Attr, DirName, FileKind, FsError};
+use stitch_fs::{Attr, Caller, DirName, FileKind, FsError, SetAttr};
 
 /// Symbolic links on one path at most.
 const LINKS_MAX: u32 = 40;
@@ -91,12 +91,12 @@ impl Drop for Step<'_> {
 
 /// Where a path leads: the directory that its last name is in, and that name; without one, the
 /// directory itself.
-pub(super) struct End<'a> {
+pub(super) struct End<'a, 'p> {
     dir: Step<'a>,
-    name: Vec<u8>,
+    name: &'p [u8],
 }
 
-impl End<'_> {
+impl End<'_, '_> {
     /// The last name of the path.
     ///
     /// # Errors
@@ -105,7 +105,25 @@ impl End<'_> {
         if self.name.is_empty() {
             return Err(FsError::Invalid("the path has no last name").into());
         }
-        Ok(DirName::new(self.dir.ino, &self.name))
+        Ok(DirName::new(self.dir.ino, self.name))
+    }
+
+    /// What is there: the directory itself, if no name is left.
+    fn stat(&self) -> Result<Attr, StoreError> {
+        let fs = &self.dir.open.fs;
+        Ok(match self.at() {
+            Ok(at) => fs.stat(at)?,
+            Err(_) => fs.get_attr(self.dir.ino)?,
+        })
+    }
+
+    /// Changes what is there; `None` if it is a symbolic link.
+    fn set_attr(&self, set: &SetAttr) -> Result<Option<Attr>, StoreError> {
+        let fs = &self.dir.open.fs;
+        Ok(match self.at() {
+            Ok(at) => fs.set_attr_at(&Caller::ROOT, at, set)?,
+            Err(_) => Some(fs.set_attr(&Caller::ROOT, self.dir.ino, set)?),
+        })
     }
 }
 
@@ -126,7 +144,7 @@ struct Walk<'a> {
 
 impl<'a> Walk<'a> {
     /// To the last name, which need not be there.
-    fn go_near(&mut self, from: Step<'a>, path: &[u8]) -> Result<End<'a>, StoreError> {
+    fn go_near<'p>(&mut self, from: Step<'a>, path: &'p [u8]) -> Result<End<'a, 'p>, StoreError> {
         let mut dir = match path.first() {
             Some(b'/') => Step::start(self.open, Ino::ROOT),
             _ => from,
@@ -137,17 +155,15 @@ impl<'a> Walk<'a> {
             .peekable();
         while let Some(name) = names.next() {
             if names.peek().is_none() {
-                let name = name.to_vec();
                 return Ok(End { dir, name });
             }
             dir = self.enter(dir, name)?;
         }
-        let name = Vec::new();
-        Ok(End { dir, name })
+        Ok(End { dir, name: b"" })
     }
 
     fn enter(&mut self, dir: Step<'a>, name: &[u8]) -> Result<Step<'a>, StoreError> {
-        let attr = self.open.fs.lookup(DirName::new(dir.ino, name))?;
+        let attr = self.open.fs.step(DirName::new(dir.ino, name))?;
         let found = Step::taken(self.open, attr.ino);
         match attr.kind {
             FileKind::Symlink => self.follow(dir, &found).map(|(step, _)| step),
@@ -166,13 +182,13 @@ impl<'a> Walk<'a> {
         self.arrive(end, Last::Followed)
     }
 
-    fn arrive(&mut self, end: End<'a>, last: Last) -> Result<(Step<'a>, Attr), StoreError> {
+    fn arrive(&mut self, end: End<'a, '_>, last: Last) -> Result<(Step<'a>, Attr), StoreError> {
         let End { dir, name } = end;
         if name.is_empty() {
             let attr = self.open.fs.get_attr(dir.ino)?;
             return Ok((dir, attr));
         }
-        let attr = self.open.fs.lookup(DirName::new(dir.ino, &name))?;
+        let attr = self.open.fs.lookup(DirName::new(dir.ino, name))?;
         let found = Step::taken(self.open, attr.ino);
         if attr.kind == FileKind::Symlink && last == Last::Followed {
             return self.follow(dir, &found);
@@ -183,13 +199,32 @@ impl<'a> Walk<'a> {
 
 impl Hold {
     /// Where a path from this directory leads.
-    pub(super) fn parent_of(&self, path: &Path) -> Result<End<'_>, StoreError> {
+    pub(super) fn parent_of<'p>(&self, path: &'p Path) -> Result<End<'_, 'p>, StoreError> {
         let mut walk = Walk {
             open: &self.open,
             links: 0,
         };
         let from = Step::start(&self.open, self.ino);
         walk.go_near(from, path.as_os_str().as_bytes())
+    }
+
+    /// Attributes of what is there.
+    pub(super) fn stat(&self, path: &Path, last: Last) -> Result<Attr, StoreError> {
+        let attr = self.parent_of(path)?.stat()?;
+        if attr.kind == FileKind::Symlink && last == Last::Followed {
+            return self.with(path, last, |attr| Ok(*attr));
+        }
+        Ok(attr)
+    }
+
+    /// Changes attributes of what is there, links followed.
+    pub(super) fn set_attr(&self, path: &Path, set: &SetAttr) -> Result<Attr, StoreError> {
+        if let Some(attr) = self.parent_of(path)?.set_attr(set)? {
+            return Ok(attr);
+        }
+        self.with(path, Last::Followed, |attr| {
+            Ok(self.open.fs.set_attr(&Caller::ROOT, attr.ino, set)?)
+        })
     }
 
     /// What is there, known for as long as the call takes.

@@ -1,12 +1,12 @@
 //! The whole engine on a device in memory: commits, syncs, write-outs, compactions and readers.
 
-use super::{explore, join, start};
 use crate::compaction::Pressure;
 use crate::{VtEngine, VtOptions};
 use std::sync::Arc;
 use stitch_base::TreeId;
 use stitch_base::clock::ManualClock;
 use stitch_base::sync::atomic::{AtomicU64, Ordering};
+use stitch_base::sync::explored::{explore, join, start};
 use stitch_base::thread::JoinHandle;
 use stitch_device::{CrashDevice, CrashPlan, Device, MemDevice};
 use stitch_kv::{Batch, CommitOptions, Direction, Engine, KeyRange, Snapshot, TreeOptions};

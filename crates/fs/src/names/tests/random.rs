@@ -253,6 +253,15 @@ impl Test {
         assert_eq!(said.is_some(), row.is_some(), "{at:?}");
     }
 
+    /// On the way along a path, a name leads to where its row says.
+    fn compare_step(&self, at: DirName<'_>) {
+        if let Ok(attr) = self.fs.step(at) {
+            let said = self.fs.peek(at).expect("reads");
+            assert_eq!(said, Some(attr.ino), "{at:?}");
+            self.fs.forget(attr.ino, 1);
+        }
+    }
+
     fn compare_all(&self) {
         for &dir in &self.dirs {
             for name in NAMES {
@@ -293,6 +302,7 @@ impl Test {
             for _ in 0..3 {
                 let at = self.place();
                 self.compare(at);
+                self.compare_step(at);
             }
             if step % 20 == 0 {
                 self.compare_all();

@@ -1,0 +1,79 @@
+//! Directories on the way: those that paths led through lately stay known, so that the next path needs no row
+//! of theirs.
+//!
+//! A slot has the number of a directory, which it pins. It is chosen by the name, and is no more than a hint: a
+//! directory has one name, and the inode table says which. So a name that changes makes no slot wrong; what
+//! removes or moves a directory only sees to it that no slot holds it any longer.
+//!
+//! The kernel has its own memory of names, so this is for users of the library: [`FileSystem::step`].
+
+use crate::inode::{Hold, Inode, Location};
+use crate::spread::FACTOR;
+use crate::system::FileSystem;
+use crate::{Attr, DirName};
+use stitch_base::Ino;
+use stitch_base::sync::atomic::{AtomicU64, Ordering};
+use stitch_format::fs_inode::FileKind;
+
+const SLOTS: usize = 512;
+/// No directory.
+const EMPTY: u64 = 0;
+
+#[derive(Debug)]
+pub(crate) struct Steps {
+    slots: [AtomicU64; SLOTS],
+}
+
+impl Default for Steps {
+    fn default() -> Self {
+        Self {
+            slots: [const { AtomicU64::new(EMPTY) }; SLOTS],
+        }
+    }
+}
+
+impl Steps {
+    fn slot(&self, dir: Ino, hash: u64) -> &AtomicU64 {
+        let mixed = (dir.0 ^ hash).wrapping_mul(FACTOR) >> 32;
+        let index = usize::try_from(mixed).expect("32 bits");
+        &self.slots[index % SLOTS]
+    }
+}
+
+impl FileSystem {
+    fn slot(&self, at: DirName<'_>) -> &AtomicU64 {
+        self.steps.slot(at.parent, self.store.name_hash(at.name))
+    }
+
+    /// The directory of a name, if it is known; counts a lookup. The one that the name is in is locked.
+    pub(crate) fn known_step(&self, at: DirName<'_>) -> Option<Attr> {
+        let ino = self.slot(at).load(Ordering::Acquire);
+        let head = self.inodes.look_up_at(Ino(ino), at)?;
+        debug_assert_eq!(head.kind, FileKind::Directory, "nothing else is kept");
+        Some(Attr::of(&head))
+    }
+
+    /// Keeps what a name stands for, of which a lookup was just counted. The directory that the name is in is
+    /// locked.
+    pub(crate) fn keep_step(&self, at: DirName<'_>, attr: &Attr) {
+        if attr.kind != FileKind::Directory || self.inodes.hold(attr.ino, Hold::Pin).is_err() {
+            return;
+        }
+        let old = self.slot(at).swap(attr.ino.0, Ordering::AcqRel);
+        if old != EMPTY {
+            self.let_go(Ino(old), Hold::Pin);
+        }
+    }
+
+    /// Keeps a directory no longer that is to lose its name. The one that the name is in is locked.
+    pub(crate) fn drop_step(&self, inode: &Inode) {
+        let Location::Entry { parent, name } = &inode.location else {
+            return;
+        };
+        let (ino, slot) = (inode.head.ino, self.slot(DirName::new(*parent, name)));
+        let dropped = slot.compare_exchange(ino.0, EMPTY, Ordering::AcqRel, Ordering::Acquire);
+        if dropped.is_ok() {
+            self.let_go(ino, Hold::Pin);
+        }
+    }
+}
