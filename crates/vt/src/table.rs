@@ -38,7 +38,7 @@ pub(crate) use block::{DataBlock, IndexBlock, Root};
 pub(crate) use direct::{DirectBlocks, ValueReader};
 pub(crate) use foreseen::Foreseen;
 pub(crate) use reader::{IndexCursor, PointRead, Table};
-pub(crate) use rest::Rests;
+pub(crate) use rest::{Held, Rests};
 pub(crate) use run::{Bounds, Carry};
 pub(crate) use stream::Pace;
 pub(crate) use writer::{NewTable, TableWriter, WrittenBlocks};

@@ -8,10 +8,11 @@ use crate::entry::{EntryRef, Op, to_bytes};
 use crate::fold;
 use crate::read::folded::{CHAIN_COUNT_MIN, Folded};
 use crate::store::Store;
-use crate::table::PointRead;
+use crate::table::{Held, PointRead};
 use crate::version::{Level, TableHandle};
 use crate::view::View;
 use bytes::Bytes;
+use std::any::Any;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use stitch_base::{Seqno, TreeId};
@@ -176,7 +177,7 @@ impl Store {
         }
         for level in &levels[1..] {
             if let Some(handle) = level.holding(lookup.key) {
-                self.search_table(handle, lookup, read)?;
+                self.search_table(level, handle, lookup, read)?;
                 if lookup.base.is_some() {
                     return Ok(());
                 }
@@ -199,7 +200,7 @@ impl Store {
         let mut count = 0;
         for handle in level.tables.iter().filter(reaches) {
             count += 1;
-            self.search_table(handle, lookup, read)?;
+            self.search_table(level, handle, lookup, read)?;
             if lookup.base.is_some() {
                 break;
             }
@@ -210,6 +211,7 @@ impl Store {
 
     fn search_table(
         &self,
+        level: &Level,
         handle: &Arc<TableHandle>,
         lookup: &mut Lookup<'_>,
         read: &mut PointRead<'_>,
@@ -223,10 +225,26 @@ impl Store {
         let _ = table.versions_of(read, &mut |entry, owner| lookup.visit(&entry, owner))?;
         if read.take_index_read() {
             ReadCounters::add(&self.cache.counters().index_waits, 1);
-            table.fetch_index(Arc::clone(handle) as _);
+            table.fetch_indexes(|| self.tables_from(level, handle));
         }
         lookup.end_source();
         Ok(())
+    }
+
+    /// The tables of a level, from one of them on and round.
+    fn tables_from<'a>(
+        &'a self,
+        level: &'a Level,
+        first: &Arc<TableHandle>,
+    ) -> impl Iterator<Item = Held> + 'a {
+        let is_first = |handle: &Arc<TableHandle>| Arc::ptr_eq(handle, first);
+        let at = level.tables.iter().position(is_first);
+        let (before, after) = level.tables.split_at(at.expect("a table of the level"));
+        let hold = |handle: &Arc<TableHandle>| {
+            let holder: Arc<dyn Any + Send + Sync> = Arc::clone(handle) as _;
+            (Arc::clone(self.table(handle)), holder)
+        };
+        after.iter().chain(before).map(hold)
     }
 
     /// Looks into a memtable and the runs that belong to it, newest version first.

@@ -2,7 +2,7 @@
 
 use super::Table;
 use super::block::{IndexBlock, Root};
-use super::leaves::Seen;
+use super::leaves::{Reader, Seen};
 use super::loader::DataRef;
 use crate::VtError;
 use crate::cache::ReadCounters;
@@ -49,13 +49,15 @@ pub(super) struct TableBlocks<T: Deref<Target = Table>> {
     /// The index block it stands in; `None` beyond either end.
     leaf: Option<Arc<IndexBlock>>,
     entry: usize,
+    reader: Reader,
     seen: Seen,
 }
 
 impl<T: Deref<Target = Table>> TableBlocks<T> {
-    /// A cursor that stands nowhere yet.
-    pub(super) fn new(table: T) -> Self {
+    /// A cursor that stands nowhere yet. `reader` is who moves it.
+    pub(super) fn new(table: T, reader: Reader) -> Self {
         Self {
+            reader,
             table,
             root: None,
             leaf_number: 0,
@@ -114,7 +116,7 @@ impl<T: Deref<Target = Table>> TableBlocks<T> {
             RootIndex::Inside(_) if leaf_number == 0 => root.inside.clone(),
             RootIndex::Leaves(leaves) if leaf_number < leaves.len() => {
                 let loader = &self.table.loader;
-                Some(loader.leaf(root, leaves, leaf_number, &mut self.seen)?)
+                Some(loader.leaf(root, leaves, leaf_number, self.reader, &mut self.seen)?)
             }
             RootIndex::None | RootIndex::Inside(_) | RootIndex::Leaves(_) => None,
         };

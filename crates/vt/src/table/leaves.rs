@@ -2,10 +2,12 @@
 //!
 //! The index blocks of a table lie one after the other, and lead to far more bytes than they have. So a cold
 //! store soon has its index in the cache, while it has room, and a point read has one block to wait for
-//! and not two.
+//! and not two. A point read does not wait for those beside it where they are fetched behind it
+//! ([`super::rest`]).
 
 use super::block::{IndexBlock, Root};
 use super::loader::Loader;
+use super::rest::Rests;
 use crate::VtError;
 use crate::cache::{CachedBlock, Expectation};
 use bytes::Bytes;
@@ -18,6 +20,15 @@ use stitch_volume::{BlockKind, Wanted};
 /// Index blocks within so many bytes are read together. It takes a disk less than twice as long as one of
 /// them.
 const GROUP_BYTES: u64 = 128 << 10;
+
+/// Who reads an index block that is missing, and so which others with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reader {
+    /// A walk: those beside it come at once.
+    Walk,
+    /// A point read: they come behind it, if anybody may fetch them.
+    Point,
+}
 
 /// What a walk over indexes took.
 #[derive(Debug, Default)]
@@ -45,6 +56,7 @@ impl Loader {
         root: &Root,
         leaves: &[Leaf],
         at: usize,
+        reader: Reader,
         seen: &mut Seen,
     ) -> Result<Arc<IndexBlock>, VtError> {
         let way = root.way_to(at);
@@ -52,7 +64,7 @@ impl Loader {
             seen.hits += 1;
             return Ok(index);
         }
-        let index = self.index(leaves, at, seen)?;
+        let index = self.index(leaves, at, reader, seen)?;
         way.set(&index);
         Ok(index)
     }
@@ -65,6 +77,7 @@ impl Loader {
         &self,
         leaves: &[Leaf],
         at: usize,
+        reader: Reader,
         seen: &mut Seen,
     ) -> Result<Arc<IndexBlock>, VtError> {
         let ptr = &leaves[at].block;
@@ -72,7 +85,10 @@ impl Loader {
             return Ok(index);
         }
         seen.reads += 1;
-        let group = self.group(leaves, at);
+        let group = match reader {
+            Reader::Point if Rests::may_fetch(self) => at..at + 1,
+            Reader::Point | Reader::Walk => self.group(leaves, at),
+        };
         // What is wrong with a neighbour is nothing to who wants this one.
         if group.len() > 1
             && let Some(index) = self.read_group(&leaves[group.clone()], at - group.start)

@@ -5,7 +5,9 @@ use super::blocks::{BlockList, ListedBlocks, TableBlocks};
 use super::data_iter::DataIter;
 use super::foreseen::foresee;
 use super::key_hash;
+use super::leaves::Reader;
 use super::loader::{DataRef, Loader, contradiction};
+use super::rest::Held;
 use super::run::{Bounds, Carry, Keep, RunIter};
 use super::stream::Pace;
 use crate::VtError;
@@ -63,7 +65,7 @@ impl Table {
     }
 
     pub(super) fn blocks(self: &Arc<Self>) -> TableBlocks<Arc<Self>> {
-        TableBlocks::new(Arc::clone(self))
+        TableBlocks::new(Arc::clone(self), Reader::Walk)
     }
 
     /// The root. If its place is known, `hits` counts it, and nothing else does.
@@ -86,7 +88,7 @@ impl Table {
         read: &mut PointRead<'_>,
         visit: &mut Visit<'_>,
     ) -> Result<ControlFlow<()>, VtError> {
-        let mut blocks = TableBlocks::new(self);
+        let mut blocks = TableBlocks::new(self, Reader::Point);
         let flow = versions_in(&self.loader, &mut blocks, read, visit);
         let seen = blocks.take_seen();
         read.hits += seen.hits;
@@ -94,12 +96,10 @@ impl Table {
         flow
     }
 
-    /// Has more of the index fetched, since a point read had to wait for a block of it. `holder` keeps the
-    /// table's blocks where they are. Does not wait.
-    pub(crate) fn fetch_index(&self, holder: Arc<dyn Any + Send + Sync>) {
-        if let Some(root) = self.root.get() {
-            self.loader.cache.rests().hand(&self.loader, &root, holder);
-        }
+    /// Has more of the indexes of `tables` fetched, since a point read had to wait for a block of this one's.
+    /// Does not wait.
+    pub(crate) fn fetch_indexes<T: Iterator<Item = Held>>(&self, tables: impl FnOnce() -> T) {
+        self.loader.cache.rests().hand(&self.loader, tables);
     }
 
     /// A cursor over the entries with these keys, and maybe some others. Blocks that it reads go into

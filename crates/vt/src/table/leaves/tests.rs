@@ -64,7 +64,7 @@ fn without_room_an_index_block_comes_alone() {
     let before = bed.device.counters().read_bytes;
     table
         .loader
-        .index(&leaves, 20, &mut Seen::default())
+        .index(&leaves, 20, Reader::Walk, &mut Seen::default())
         .unwrap();
     let read = bed.device.counters().read_bytes - before;
     assert_eq!(read, u64::from(leaves[20].block.len_bytes));
@@ -83,13 +83,13 @@ fn what_is_wrong_with_a_neighbour_is_told_to_who_wants_it() {
     for sound in (0..leaves.len()).filter(|at| *at != 3) {
         table
             .loader
-            .index(&leaves, sound, &mut Seen::default())
+            .index(&leaves, sound, Reader::Walk, &mut Seen::default())
             .unwrap();
     }
     for _ in 0..2 {
         let error = table
             .loader
-            .index(&leaves, 3, &mut Seen::default())
+            .index(&leaves, 3, Reader::Walk, &mut Seen::default())
             .unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Corrupt);
         let place = leaves[3].block.addr.to_string();
@@ -105,8 +105,14 @@ fn find_again(table: &Table) -> [bool; 2] {
         RootIndex::Leaves(leaves) => leaves,
         other => panic!("a table with many index blocks, not {other:?}"),
     };
-    let leaf = table.loader.leaf(&root, leaves, 5, &mut seen).unwrap();
-    let same = table.loader.index(leaves, 5, &mut Seen::default()).unwrap();
+    let leaf = table
+        .loader
+        .leaf(&root, leaves, 5, Reader::Walk, &mut seen)
+        .unwrap();
+    let same = table
+        .loader
+        .index(leaves, 5, Reader::Walk, &mut Seen::default())
+        .unwrap();
     assert_eq!(leaf.entry(0).unwrap(), same.entry(0).unwrap());
     [root_hits == 1, seen.hits == 1]
 }
@@ -175,7 +181,7 @@ fn what_is_found_past_the_cache_stays_in_it() {
         let root = table.root(&mut seen.hits).unwrap();
         table
             .loader
-            .leaf(&root, &leaves(&table), 5, &mut seen)
+            .leaf(&root, &leaves(&table), 5, Reader::Walk, &mut seen)
             .unwrap();
         assert_eq!(seen.hits, 2, "after {round} rounds");
     }
@@ -193,7 +199,7 @@ fn what_searches_take_in_memory_is_counted() {
     assert!(root.memory_bytes() > leaves.len() * each);
     let index = table
         .loader
-        .index(&leaves, 0, &mut Seen::default())
+        .index(&leaves, 0, Reader::Walk, &mut Seen::default())
         .unwrap();
     let payload_bytes = leaves[0].block.len_bytes as usize;
     let bytes = index.memory_bytes();

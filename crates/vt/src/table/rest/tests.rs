@@ -1,6 +1,6 @@
 use super::*;
 use crate::cache::BlockCache;
-use crate::table::leaves::Seen;
+use crate::table::leaves::{Reader, Seen};
 use crate::table::tests::{Bed, numbered, options};
 use crate::table::{PointRead, Table};
 use std::ops::ControlFlow;
@@ -23,8 +23,8 @@ fn cold(bed: &Bed, table: &Table, cache_bytes: usize, ahead_bytes: u64) -> Arc<T
     Table::open(volume, Arc::new(cache), Arc::clone(table.meta()))
 }
 
-/// Looks a key up as the store does. Answers true if it had to read an index block.
-fn get(table: &Arc<Table>, number: u64) -> bool {
+/// Looks a key up. Answers true if it had to read an index block.
+fn look_up(table: &Arc<Table>, number: u64) -> bool {
     let key = format!("key{number:08}");
     let mut read = PointRead::new(key.as_bytes(), Seqno(u64::MAX));
     let mut found = false;
@@ -34,9 +34,20 @@ fn get(table: &Arc<Table>, number: u64) -> bool {
     };
     let _ = table.versions_of(&mut read, visit).unwrap();
     assert!(found, "{key} is there");
-    let is_read = read.take_index_read();
+    read.take_index_read()
+}
+
+/// Has the indexes of tables fetched, as who missed a block of the first one's.
+fn fetch(tables: &[&Arc<Table>]) {
+    let hold = |table: &&Arc<Table>| (Arc::clone(table), Arc::new(()) as _);
+    tables[0].fetch_indexes(|| tables.iter().map(hold));
+}
+
+/// Looks a key up as the store does. Answers true if it had to read an index block.
+fn get(table: &Arc<Table>, number: u64) -> bool {
+    let is_read = look_up(table, number);
     if is_read {
-        table.fetch_index(Arc::new(()));
+        fetch(&[table]);
     }
     is_read
 }
@@ -74,6 +85,20 @@ fn after_a_miss_the_rest_of_a_short_index_is_there() {
 }
 
 #[test]
+fn a_miss_waits_for_one_block_alone() {
+    let bed = Bed::new(64 << 20);
+    let written = written(&bed);
+    for (ahead_bytes, reads_group) in [(AHEAD_BYTES, false), (0, true)] {
+        let table = cold(&bed, &written, 8 << 20, ahead_bytes);
+        leaves(&table);
+        let before = bed.device.counters().read_bytes;
+        assert!(look_up(&table, 4000), "nothing is there");
+        let read = bed.device.counters().read_bytes - before;
+        assert_eq!(read > 16 << 10, reads_group, "{read} bytes");
+    }
+}
+
+#[test]
 fn a_miss_has_only_so_much_fetched() {
     let bed = Bed::new(256 << 20);
     // Long keys make a long index.
@@ -89,14 +114,48 @@ fn a_miss_has_only_so_much_fetched() {
     let before = bed.device.counters().read_bytes;
     let mut seen = Seen::default();
     let root = table.root(&mut 0).unwrap();
-    table.loader.leaf(&root, &leaves, 20, &mut seen).unwrap();
+    table
+        .loader
+        .leaf(&root, &leaves, 20, Reader::Walk, &mut seen)
+        .unwrap();
     assert_eq!(seen.reads, 1);
-    table.fetch_index(Arc::new(()));
+    fetch(&[&table]);
     let cached = cached(&table);
     assert!(cached > 0 && cached < leaves.len() / 2, "{cached} blocks");
     let read = bed.device.counters().read_bytes - before;
     assert!(read <= REST_BYTES + (512 << 10), "{read} bytes");
     table.loader.cache.rests().clear();
+}
+
+#[test]
+fn what_follows_is_fetched_too_and_more_with_each_wait() {
+    let bed = Bed::new(256 << 20);
+    let tables: Vec<_> = (0..12).map(|_| written(&bed)).collect();
+    let cache = Arc::new(BlockCache::new(64 << 20).with_readers(AHEAD_BYTES));
+    let open = |table: &Arc<Table>| {
+        let (volume, cache) = (Arc::clone(&bed.volume), Arc::clone(&cache));
+        Table::open(volume, cache, Arc::clone(table.meta()))
+    };
+    let cold: Vec<_> = tables.iter().map(open).collect();
+    let follow = |first: usize| cold[first..].iter().collect::<Vec<_>>();
+    let count = leaves(&tables[0]).len();
+    let index_bytes = count as u64 * 4096;
+    let mut missing = Vec::new();
+    for _ in 0..4 {
+        let is_cold = |table: &Arc<Table>| cached(table) < count;
+        let Some(first) = cold.iter().position(is_cold) else {
+            break;
+        };
+        missing.push(cold.len() - first);
+        fetch(&follow(first));
+    }
+    let fetched = (missing[0] - missing[1]) as u64;
+    assert!(fetched <= REST_BYTES / index_bytes + 1, "{missing:?}");
+    assert!(
+        missing[1] - missing[2] > missing[0] - missing[1],
+        "{missing:?}"
+    );
+    cache.rests().clear();
 }
 
 #[test]
@@ -141,7 +200,7 @@ fn what_is_wrong_is_told_to_who_comes_to_it() {
     assert_eq!(cached(&table), all.len() - 1);
     let error = table
         .loader
-        .index(&all, all.len() / 2, &mut Seen::default())
+        .index(&all, all.len() / 2, Reader::Walk, &mut Seen::default())
         .unwrap_err();
     assert!(error.to_string().contains("checksum"), "{error}");
     table.loader.cache.rests().clear();
@@ -153,12 +212,11 @@ fn what_was_not_begun_is_given_up() {
     let written = written(&bed);
     let table = cold(&bed, &written, 8 << 20, AHEAD_BYTES);
     let holder: Arc<dyn Any + Send + Sync> = Arc::new(());
-    let root = table.root(&mut 0).unwrap();
     let rests = table.loader.cache.rests();
-    for _ in 0..3 {
-        rests.hand(&table.loader, &root, Arc::clone(&holder));
+    for _ in 0..2 * RESTS_MAX {
+        table.fetch_indexes(|| std::iter::once((Arc::clone(&table), Arc::clone(&holder))));
     }
-    assert!(rests.count() <= 1, "a table is fetched once at a time");
+    assert!(rests.count() <= RESTS_MAX);
     rests.clear();
     assert_eq!(Arc::strong_count(&holder), 1, "nothing is held any more");
     let volume: &Arc<Volume> = &bed.volume;
