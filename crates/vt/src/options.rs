@@ -169,7 +169,7 @@ impl Sizes {
         let cache = memory.saturating_sub(memtables + work + noted);
         let cache = cache.max(memory / 4);
         // Without threads, nobody reads ahead.
-        let ahead = if options.background { memory / 16 } else { 0 };
+        let ahead = if options.background { memory / 8 } else { 0 };
         let reserve = (8 * table + 4 * memtable).min(zones_bytes / 8);
         Self {
             memtable,
@@ -224,10 +224,10 @@ mod tests {
         assert!(small.reserve <= 2 * MIB);
         let large = Sizes::new(&options, 8 << 30, 256 * MIB);
         assert_eq!((large.memtable, large.pick.table_bytes), (8 * MIB, 8 * MIB));
-        // Of 64: 24 for memtables, 4 read ahead, 8 for work, 2 for what was noted.
-        assert_eq!(large.cache, 26 * MIB);
+        // Of 64: 24 for memtables, 8 read ahead, 8 for work, 2 for what was noted.
+        assert_eq!(large.cache, 22 * MIB);
         assert_eq!(large.cache_min, 8 * MIB);
         options.compactors = 2;
-        assert_eq!(Sizes::new(&options, 8 << 30, 256 * MIB).cache, 22 * MIB);
+        assert_eq!(Sizes::new(&options, 8 << 30, 256 * MIB).cache, 18 * MIB);
     }
 }

@@ -207,11 +207,15 @@ impl Readers {
         debug_assert!(before > 0, "who ends has begun");
     }
 
-    /// How much each of those who read so, or the first, may hold. What is scattered gets half of all:
-    /// it needs long windows, and is mostly the level with most of the data.
+    /// How much each of those who read so, or the first, may hold. What is scattered gets three quarters of
+    /// all: it needs long windows, and is mostly the level with most of the data.
     pub(crate) fn share_bytes(&self, layout: Layout) -> u64 {
         let count = self.count(layout).load(Ordering::Relaxed);
-        self.bytes_max / 2 / count.max(1) as u64
+        let quarters = match layout {
+            Layout::Rows => 1,
+            Layout::Scattered => 3,
+        };
+        self.bytes_max / 4 * quarters / count.max(1) as u64
     }
 
     /// Hands work over.

@@ -66,10 +66,10 @@ fn who_waits_for_a_thread_that_panics_is_told() {
 #[test]
 fn bytes_are_shared_by_those_who_read_ahead() {
     let readers = Readers::new(1 << 20);
-    assert_eq!(readers.share_bytes(Layout::Rows), 1 << 19);
+    assert_eq!(readers.share_bytes(Layout::Rows), 1 << 18);
     (0..4).for_each(|_| readers.enter(Layout::Rows));
-    assert_eq!(readers.share_bytes(Layout::Rows), 1 << 17);
-    assert_eq!(readers.share_bytes(Layout::Scattered), 1 << 19);
+    assert_eq!(readers.share_bytes(Layout::Rows), 1 << 16);
+    assert_eq!(readers.share_bytes(Layout::Scattered), 3 << 18);
     (0..3).for_each(|_| readers.leave(Layout::Rows));
-    assert_eq!(readers.share_bytes(Layout::Rows), 1 << 19);
+    assert_eq!(readers.share_bytes(Layout::Rows), 1 << 18);
 }

@@ -18,20 +18,23 @@ use crate::readers::{Ahead, Layout, Readers, Work};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use stitch_base::sync::atomic::{AtomicU64, Ordering};
+use stitch_format::vt_index::BlockPtr;
 
 /// Windows that are read or waiting, beside the one whose rows are given out.
 const WINDOWS: usize = 2;
 /// Sizes of a window. The first is small, so that somebody soon has a row.
 const WINDOW_BYTES_MIN: u64 = 64 << 10;
 pub(super) const WINDOW_BYTES_MAX: u64 = 1 << 20;
-/// The same where blocks lie in many places: a window is as many pieces as there are places, and they
-/// should not be short.
+/// The same where blocks lie in many places: a window is as many pieces as there are places, and it grows
+/// until they are long.
 const SCATTERED_BYTES_MIN: u64 = 512 << 10;
-const SCATTERED_BYTES_MAX: u64 = 4 << 20;
+const SCATTERED_BYTES_MAX: u64 = 16 << 20;
 /// Blocks are scattered if pieces are shorter than this on average.
 const PIECE_BYTES_MIN: u64 = 32 << 10;
+/// Pieces of this length take a device little longer than their bytes do.
+const LONG_PIECE_BYTES: u64 = 128 << 10;
 /// Most blocks of one window.
-const WINDOW_BLOCKS_MAX: usize = 2048;
+const WINDOW_BLOCKS_MAX: usize = 8192;
 
 /// A block of a window, and itself where it was in the cache.
 pub(super) type Item = (DataRef, Option<Arc<DataBlock>>);
@@ -130,6 +133,8 @@ pub(super) struct Stream<L> {
     layout: Layout,
     is_at_end: bool,
     window_bytes: u64,
+    /// Whether longer windows should give longer pieces.
+    grows: bool,
     windows: VecDeque<Ahead<Window>>,
 }
 
@@ -162,6 +167,7 @@ impl<L: BlockList> Stream<L> {
             layout: start.layout,
             is_at_end: false,
             window_bytes: start.window_bytes / 2,
+            grows: true,
             windows: VecDeque::new(),
         })
     }
@@ -186,7 +192,8 @@ impl<L: BlockList> Stream<L> {
                 Layout::Scattered => (SCATTERED_BYTES_MIN, SCATTERED_BYTES_MAX),
             };
             let share = share(&self.loader, self.layout);
-            self.window_bytes = (self.window_bytes * 2).min(share).clamp(least, most);
+            let grown = self.window_bytes << u32::from(self.grows);
+            self.window_bytes = grown.min(share).clamp(least, most);
             let mut items = Vec::new();
             // The cursor will come to the same error.
             let bytes_max = self.window_bytes;
@@ -207,23 +214,29 @@ impl<L: BlockList> Stream<L> {
         }
     }
 
-    /// Takes note if blocks lie in many places.
+    /// Takes note if blocks lie in many places, and of how long their pieces are.
     fn look_at(&mut self, items: &[Item]) {
-        if self.layout == Layout::Scattered || self.window_bytes < 4 * PIECE_BYTES_MIN {
+        if self.window_bytes < 4 * PIECE_BYTES_MIN {
             return;
         }
-        let pairs = items.windows(2);
-        let breaks = pairs.filter(|pair| pair[0].0.block.end() != pair[1].0.block.addr);
-        let bytes: u64 = items
-            .iter()
-            .map(|(d, _)| u64::from(d.block.len_bytes))
-            .sum();
-        if bytes / (breaks.count() as u64 + 1) < PIECE_BYTES_MIN {
+        let mut blocks: Vec<BlockPtr> = items.iter().map(|(data, _)| data.block).collect();
+        if self.layout == Layout::Rows && piece_bytes(&blocks) < PIECE_BYTES_MIN {
             readers(&self.loader).leave(self.layout);
             self.layout = Layout::Scattered;
             readers(&self.loader).enter(self.layout);
         }
+        if self.layout == Layout::Scattered {
+            blocks.sort_unstable_by_key(|block| block.addr);
+            self.grows = piece_bytes(&blocks) < LONG_PIECE_BYTES;
+        }
     }
+}
+
+/// How long pieces are on average: blocks one after the other, each where the one before it ends.
+fn piece_bytes(blocks: &[BlockPtr]) -> u64 {
+    let breaks = blocks.windows(2).filter(|two| two[0].end() != two[1].addr);
+    let bytes: u64 = blocks.iter().map(|block| u64::from(block.len_bytes)).sum();
+    bytes / (breaks.count() as u64 + 1)
 }
 
 /// The items of a window, from the block on which `scout` stands. Answers true if nothing comes after

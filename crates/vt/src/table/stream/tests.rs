@@ -123,7 +123,39 @@ fn blocks_in_many_places_come_in_their_order() {
     assert_eq!(stream.layout, Layout::Scattered);
     drop(stream);
     let readers = table.loader.cache.readers();
-    assert_eq!(readers.share_bytes(Layout::Scattered), AHEAD_BYTES / 2);
+    assert_eq!(readers.share_bytes(Layout::Scattered), AHEAD_BYTES / 4 * 3);
+}
+
+/// How long the longest window is of blocks that lie in so many places, in rows of what is beside each other
+/// there.
+fn longest_window(places: usize) -> u64 {
+    let bed = Bed::new(64 << 20);
+    let written = bed.table(&numbered(0..6000, 3000), &options(4 << 10));
+    let table = reopened(&bed, &written, 0, 3 * AHEAD_BYTES);
+    let entries = table.index_entries(&[], None).unwrap();
+    // Each place has its blocks in order, and they take turns.
+    let each = entries.len() / places;
+    let turns = (0..each * places).map(|n| entries[n % places * each + n / places].clone());
+    let mut scout = ListedBlocks::new(turns.collect());
+    scout.seek(&[]).unwrap();
+    let mut stream = Stream::begin(&table.loader, scout, &Arc::default(), Start::SMALL).unwrap();
+    let mut longest = 0;
+    while let Some(window) = stream.next() {
+        let found = window.unwrap();
+        let bytes = found
+            .iter()
+            .map(|(data, _)| u64::from(data.block.len_bytes));
+        longest = longest.max(bytes.sum());
+    }
+    assert_eq!(stream.layout, Layout::Scattered);
+    longest
+}
+
+#[test]
+fn a_window_grows_until_its_pieces_are_long() {
+    let (few, many) = (longest_window(8), longest_window(200));
+    assert!((1 << 20..3 << 20).contains(&few), "{few} bytes");
+    assert!(many > 5 << 20, "{many} bytes");
 }
 
 #[test]
