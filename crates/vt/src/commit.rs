@@ -490,10 +490,7 @@ impl Store {
             self.signals.wake(Worker::WriteOut);
             self.room.wait_for(committer, Duration::from_millis(20));
         }
-        let waited = self.options.clock.monotonic().saturating_sub(begin);
-        let us = u64::try_from(waited.as_micros()).unwrap_or(u64::MAX);
-        self.counters.waits.add(1);
-        self.counters.wait_us_max.raise_to(us);
+        self.count_wait(begin);
         Ok(())
     }
 }

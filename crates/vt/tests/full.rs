@@ -84,6 +84,12 @@ fn overwrite_at_nine_tenths(background: bool) {
         written
     };
     let written = [third(), third(), third()];
+    if !background {
+        // Nobody made space beforehand.
+        let counters = engine.counters();
+        assert!(counters.get("vt.waits") > 0, "waits for space are counted");
+        assert!(counters.get("vt.wait_us_max") > 0, "with their time");
+    }
     assert!(written[2] <= 2 * written[0], "{written:?} bytes");
     let check = engine.check(&mut |_, _| {});
     assert_eq!(check.expect("the check runs"), []);

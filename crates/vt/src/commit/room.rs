@@ -6,6 +6,7 @@ use crate::buffer::{Buffer, Room, TABLE_OVERHEAD_BYTES};
 use crate::options::SEALED_COUNT_MAX;
 use crate::store::{Committer, Store};
 use std::sync::Arc;
+use std::time::Duration;
 use stitch_base::sync::MutexGuard;
 use stitch_kv::{KvError, SpaceClass};
 use stitch_volume::Class;
@@ -59,8 +60,8 @@ impl Store {
             drop(one_at_a_time);
             // What waits to be written out may take less than was promised to it, and what was
             // overwritten takes space until it is merged.
-            let has_more = MutexGuard::unlocked(committer, || {
-                Ok::<bool, VtError>(self.finish_write_outs()? || self.make_room_of_garbage()?)
+            let has_more = self.wait_for_space(committer, || {
+                Ok(self.finish_write_outs()? || self.make_room_of_garbage()?)
             })?;
             return has_more.then_some(None).ok_or(refused);
         }
@@ -68,7 +69,7 @@ impl Store {
         if missing.saturating_sub(used.page_bytes) > roomy_bytes {
             drop(one_at_a_time);
             // The space is there, in holes.
-            let has_more = MutexGuard::unlocked(committer, || self.make_room_of_holes())?;
+            let has_more = self.wait_for_space(committer, || self.make_room_of_holes())?;
             return has_more.then_some(None).ok_or(refused);
         }
         let wanted = missing.max(ROOM_BYTES.min(free_bytes.min(roomy_bytes) / 2));
@@ -78,6 +79,26 @@ impl Store {
             .map_err(|_| refused)?;
         active.add_room(room);
         Ok(Some(used))
+    }
+
+    /// Lets others commit while this one makes space, and counts that it had to.
+    fn wait_for_space(
+        &self,
+        committer: &mut MutexGuard<'_, Committer>,
+        make: impl FnOnce() -> Result<bool, VtError>,
+    ) -> Result<bool, VtError> {
+        let begin = self.options.clock.monotonic();
+        let made = MutexGuard::unlocked(committer, make);
+        self.count_wait(begin);
+        made
+    }
+
+    /// A commit had to wait for room since `begin`.
+    pub(super) fn count_wait(&self, begin: Duration) {
+        let waited = self.options.clock.monotonic().saturating_sub(begin);
+        let us = u64::try_from(waited.as_micros()).unwrap_or(u64::MAX);
+        self.counters.waits.add(1);
+        self.counters.wait_us_max.raise_to(us);
     }
 
     /// Makes room for a batch in the active memtable, which it answers: seals it if it is full, and waits
