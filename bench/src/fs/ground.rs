@@ -4,8 +4,8 @@
 //! killed, the next one takes down (`disk::take_down`).
 
 use super::juicefs;
-use super::serve::{Daemon, Serve, What};
-use super::side::{self, Kind, Side, Users};
+use super::serve::{Beside, Daemon, Serve, What};
+use super::side::{self, Kind, LargeReads, Side, Users};
 use crate::disk::{Disk, Mount};
 use anyhow::{Context as _, Result};
 use std::fs;
@@ -68,6 +68,11 @@ impl<'a> Ground<'a> {
                 Ok(())
             }
             Kind::Kernel(make) => self.disk.make(make),
+            Kind::External(..) => {
+                self.disk.make(side::EXT4)?;
+                let _mount = Mount::new(self.disk.device(), &self.below)?;
+                self.make_beside()
+            }
             Kind::Passthrough(_) => self.disk.make(side::EXT4),
             Kind::JuiceFs => {
                 self.disk.make(side::EXT4)?;
@@ -78,11 +83,26 @@ impl<'a> Ground<'a> {
         }
     }
 
+    /// A store in a file of half of the room, so that as much is left for what is beside it.
+    fn make_beside(&self) -> Result<()> {
+        let stat = rustix::fs::statvfs(&self.below)?;
+        let options = MakeOptions {
+            len_bytes: Some(stat.f_bavail * stat.f_frsize / 2),
+            ..MakeOptions::default()
+        };
+        stitchfs::make(&self.store_beside(), &options, &mut |_, _| ())?;
+        Ok(())
+    }
+
+    fn store_beside(&self) -> PathBuf {
+        self.below.join("store")
+    }
+
     /// Mounts what was made.
     fn set_up(&self) -> Result<Option<Held>> {
         let mount = match self.side.kind {
             Kind::Kernel(_) => Some(Mount::new(self.disk.device(), &self.at)?),
-            Kind::Passthrough(_) | Kind::JuiceFs => {
+            Kind::External(..) | Kind::Passthrough(_) | Kind::JuiceFs => {
                 Some(Mount::new(self.disk.device(), &self.below)?)
             }
             // Each step opens it anew.
@@ -107,7 +127,10 @@ impl<'a> Ground<'a> {
 
     /// The file system that keeps what the mount is given, if that is another.
     pub(crate) fn below(&self) -> Option<&Path> {
-        let has_below = matches!(self.side.kind, Kind::Passthrough(_) | Kind::JuiceFs);
+        let has_below = matches!(
+            self.side.kind,
+            Kind::External(..) | Kind::Passthrough(_) | Kind::JuiceFs
+        );
         has_below.then_some(&*self.below)
     }
 
@@ -143,6 +166,15 @@ impl<'a> Ground<'a> {
                 device: self.disk.device().to_owned(),
                 memory_bytes: self.memory_bytes,
                 is_shared: users == Users::All,
+                beside: None,
+            },
+            Kind::External(_, reads) => What::Store {
+                device: self.store_beside(),
+                memory_bytes: self.memory_bytes,
+                is_shared: true,
+                beside: Some(Beside {
+                    is_read_by_kernel: reads == LargeReads::Kernel,
+                }),
             },
             Kind::Passthrough(_) => What::Passthrough(self.below.clone()),
             Kind::JuiceFs => What::Program {

@@ -111,6 +111,7 @@ impl Passthrough {
         Opened {
             fh: self.handles.add(handle),
             flags: OpenFlags::empty(),
+            ..Opened::default()
         }
     }
 }

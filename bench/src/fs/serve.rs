@@ -36,6 +36,13 @@ pub(crate) struct Serve {
     pub(crate) cgroup: Option<PathBuf>,
 }
 
+/// How large files are beside a store.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct Beside {
+    /// The kernel reads them itself.
+    pub(crate) is_read_by_kernel: bool,
+}
+
 /// What is served.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum What {
@@ -47,6 +54,8 @@ pub(crate) enum What {
         memory_bytes: u64,
         /// For everybody, as root mounts by default; else for root alone.
         is_shared: bool,
+        /// Large files go beside it.
+        beside: Option<Beside>,
     },
     /// A file system in memory that does nothing else.
     Null,
@@ -88,11 +97,17 @@ fn serve_what(spec: &Serve, config: SessionConfig) -> Result<()> {
             device,
             memory_bytes,
             is_shared,
+            beside,
         } => {
             stitchfs::allocator::hold_little();
             let options = StoreOptions {
                 memory_bytes: *memory_bytes,
+                large_files: beside.map(|_| stitchfs::EXTERNAL_FROM_BYTES),
                 ..StoreOptions::default()
+            };
+            let config = SessionConfig {
+                passthrough: beside.is_some_and(|beside| beside.is_read_by_kernel),
+                ..config
             };
             let store = Store::open(device, &options)?;
             let mount = MountOptions {

@@ -16,11 +16,22 @@ pub(crate) enum Users {
     Root,
 }
 
+/// Who reads large files that are beside a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LargeReads {
+    /// The daemon.
+    Daemon,
+    /// The kernel (`passthrough`).
+    Kernel,
+}
+
 /// What a side is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Our store, mounted.
     Store(Transport, Users),
+    /// Our store in a file on an ext4, with large files beside it; the kernel may read those itself.
+    External(Transport, LargeReads),
     /// Our store, by the library.
     Library,
     /// A file system in memory that does nothing else, mounted: what FUSE itself costs.
@@ -57,7 +68,7 @@ pub(super) const EXT4: &[&str] = &[
 const XFS: &[&str] = &["mkfs.xfs", "-q", "-f", "-K"];
 const BTRFS: &[&str] = &["mkfs.btrfs", "-q", "-f", "-K"];
 
-const ALL: [Side; 13] = [
+const ALL: [Side; 17] = [
     side("stitchfs-uring", Kind::Store(Transport::Uring, Users::All)),
     side("stitchfs-dev", Kind::Store(Transport::Dev, Users::All)),
     side("owned-uring", Kind::Store(Transport::Uring, Users::Root)),
@@ -68,6 +79,22 @@ const ALL: [Side; 13] = [
     side("ext4", Kind::Kernel(EXT4)),
     side("xfs", Kind::Kernel(XFS)),
     side("btrfs", Kind::Kernel(BTRFS)),
+    side(
+        "external-uring",
+        Kind::External(Transport::Uring, LargeReads::Daemon),
+    ),
+    side(
+        "external-dev",
+        Kind::External(Transport::Dev, LargeReads::Daemon),
+    ),
+    side(
+        "lent-uring",
+        Kind::External(Transport::Uring, LargeReads::Kernel),
+    ),
+    side(
+        "lent-dev",
+        Kind::External(Transport::Dev, LargeReads::Kernel),
+    ),
     side("passthrough-uring", Kind::Passthrough(Transport::Uring)),
     side("passthrough-dev", Kind::Passthrough(Transport::Dev)),
     side("juicefs", Kind::JuiceFs),
@@ -105,16 +132,20 @@ impl Side {
     /// Its transport, if it is a mount of ours.
     pub(crate) const fn transport(&self) -> Option<Transport> {
         match self.kind {
-            Kind::Store(transport, _) | Kind::Null(transport) | Kind::Passthrough(transport) => {
-                Some(transport)
-            }
+            Kind::Store(transport, _)
+            | Kind::External(transport, _)
+            | Kind::Null(transport)
+            | Kind::Passthrough(transport) => Some(transport),
             Kind::Library | Kind::JuiceFs | Kind::Kernel(_) => None,
         }
     }
 
     /// Whether it runs where no sides are named.
     const fn is_default(&self) -> bool {
-        !matches!(self.kind, Kind::Passthrough(_) | Kind::JuiceFs)
+        !matches!(
+            self.kind,
+            Kind::External(..) | Kind::Passthrough(_) | Kind::JuiceFs
+        )
     }
 
     /// Why it cannot run here; `None` if it can.
@@ -123,7 +154,10 @@ impl Side {
             Kind::Library => None,
             Kind::Kernel(make) => kernel_why_not(self.name, make[0]),
             Kind::JuiceFs => fuse_why_not().or_else(juicefs::why_not),
-            Kind::Store(transport, _) | Kind::Null(transport) | Kind::Passthrough(transport) => {
+            Kind::Store(transport, _)
+            | Kind::External(transport, _)
+            | Kind::Null(transport)
+            | Kind::Passthrough(transport) => {
                 if let Some(why) = fuse_why_not() {
                     return Some(why);
                 }
@@ -206,7 +240,9 @@ pub(crate) fn floor_of(name: &str) -> Option<&'static str> {
     let side = Side::find(name)?;
     let null = |transport| move |other: &Side| other.kind == Kind::Null(transport);
     match side.kind {
-        Kind::Store(transport, _) | Kind::Passthrough(transport) => name_of(null(transport)),
+        Kind::Store(transport, _) | Kind::External(transport, _) | Kind::Passthrough(transport) => {
+            name_of(null(transport))
+        }
         Kind::Library | Kind::Null(_) | Kind::JuiceFs | Kind::Kernel(_) => None,
     }
 }
@@ -214,7 +250,9 @@ pub(crate) fn floor_of(name: &str) -> Option<&'static str> {
 /// The side that hands on to ext4 by the same transport.
 pub(crate) fn passthrough_of(name: &str) -> Option<&'static str> {
     match Side::find(name)?.kind {
-        Kind::Store(transport, _) => name_of(|other| other.kind == Kind::Passthrough(transport)),
+        Kind::Store(transport, _) | Kind::External(transport, _) => {
+            name_of(|other| other.kind == Kind::Passthrough(transport))
+        }
         _ => None,
     }
 }
@@ -237,7 +275,14 @@ mod tests {
 
     #[test]
     fn the_floor_of_a_mount_has_its_transport() {
-        for name in ["stitchfs-uring", "stitchfs-dev", "owned-uring", "owned-dev"] {
+        for name in [
+            "stitchfs-uring",
+            "stitchfs-dev",
+            "owned-uring",
+            "owned-dev",
+            "external-uring",
+            "lent-dev",
+        ] {
             let floor = floor_of(name).unwrap();
             let transport = |name: &str| Side::find(name).unwrap().transport();
             assert_eq!(transport(floor), transport(name));
@@ -258,6 +303,7 @@ mod tests {
             ["passthrough-uring", "passthrough-dev"]
         );
         assert_eq!(meant("null-dev"), ["null-dev"]);
+        assert_eq!(meant("external"), ["external-uring", "external-dev"]);
         assert_eq!(meant("pass"), ["pass"]);
     }
 }

@@ -48,6 +48,8 @@ pub(crate) trait Target: Send + Sync {
     fn read(&self, path: &str, out: &mut Vec<u8>) -> Result<()>;
     /// Opens a file; makes it if asked.
     fn open(&self, path: &str, is_new: bool) -> Result<Box<dyn OpenFile>>;
+    /// Opens a file that is there, only to read it.
+    fn open_to_read(&self, path: &str) -> Result<Box<dyn OpenFile>>;
     /// Makes everything durable.
     fn sync(&self) -> Result<()>;
     /// Ends its use.

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use std::collections::HashMap;
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use stitch_base::sync::{Arc, Mutex};
 
@@ -220,6 +220,40 @@ impl Folder {
         let metadata = self.file(name)?.metadata();
         let metadata = metadata.map_err(|e| self.failed("open", name, 0, 0, e))?;
         Ok(metadata.len())
+    }
+
+    /// When the contents of a file changed last, by the host's clock, in nanoseconds; wraps.
+    ///
+    /// # Errors
+    /// [`DeviceError::Io`].
+    pub fn modified(&self, name: &str) -> Result<u64, DeviceError> {
+        let metadata = self.file(name)?.metadata();
+        let metadata = metadata.map_err(|e| self.failed("open", name, 0, 0, e))?;
+        let seconds = metadata.mtime().cast_unsigned().wrapping_mul(1_000_000_000);
+        Ok(seconds.wrapping_add(metadata.mtime_nsec().cast_unsigned()))
+    }
+
+    /// A file, open for reading, for somebody else.
+    ///
+    /// # Errors
+    /// [`DeviceError::Io`].
+    pub fn open_file(&self, name: &str) -> Result<File, DeviceError> {
+        self.open_with(name, OFlags::NOFOLLOW)
+    }
+
+    /// A file, open for reading past the page cache.
+    ///
+    /// # Errors
+    /// [`DeviceError::Io`], also where the host cannot.
+    pub fn open_direct(&self, name: &str) -> Result<File, DeviceError> {
+        self.open_with(name, OFlags::NOFOLLOW | OFlags::DIRECT)
+    }
+
+    fn open_with(&self, name: &str, flags: OFlags) -> Result<File, DeviceError> {
+        let mut options = OpenOptions::new();
+        options.read(true).custom_flags(flags.bits().cast_signed());
+        let opened = options.open(self.path(name));
+        opened.map_err(|e| self.failed("open", name, 0, 0, e))
     }
 
     /// Makes contents and length of a file durable.

@@ -326,8 +326,13 @@ impl<'fs> Change<'fs> {
             self.changes
                 .upsert(sys, SYS_INODE_COUNT, UPSERT_ADD, &delta);
         }
-        if !self.changes.is_empty() {
-            self.commit_rows()?;
+        if !self.changes.is_empty()
+            && let Err(error) = self.commit_rows()
+        {
+            for inode in &self.updates {
+                self.fs.fit_again(inode.head.ino);
+            }
+            return Err(error);
         }
         if let Some(gone) = self.gone_name {
             self.fs.names.remove(gone);
@@ -341,10 +346,12 @@ impl<'fs> Change<'fs> {
             self.fs.externals.retire(leaving);
         }
         for inode in self.updates {
-            if inode.head.has(row_flag::EXTERNAL) {
-                self.fs.externals.note_size(inode.head.ino, inode.head.size);
-            }
+            let (ino, size) = (inode.head.ino, inode.head.size);
+            let is_external = inode.head.has(row_flag::EXTERNAL);
             self.fs.inodes.update(inode);
+            if is_external && let Some(plain) = self.fs.externals.note_size(ino, size) {
+                self.fs.fit(&plain);
+            }
         }
         Ok(())
     }

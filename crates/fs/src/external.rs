@@ -12,6 +12,7 @@
 //! 3. *Cutting*: the smaller size goes to the row. What the plain file has behind the size is not of the file
 //!    any more. Before the file may grow again it is cut off, and that synced: so nothing comes back.
 //! 4. *Leaving for good*: the rows go; once that is durable, the plain file is removed.
+//! 5. *Lent*: while the kernel may read the plain file itself, it is as long as the file, and stays (`lent`).
 //!
 //! Invariants, on the medium at any time:
 //! - `settled` is at most the size, and the plain file is at least `settled` bytes long;
@@ -19,6 +20,7 @@
 //!
 //! Locks: what is kept of a file is guarded by its inode's lock; `files` and `retired` are leaves.
 
+mod lent;
 mod mem;
 mod plain;
 mod sweep;
@@ -28,6 +30,7 @@ pub use mem::{MemFiles, MemFilesPoint};
 use crate::{FsError, FsResult, SeekFor};
 use std::collections::HashMap;
 use std::fmt;
+use std::os::fd::OwnedFd;
 use stitch_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use stitch_base::sync::{Arc, Mutex};
 use stitch_base::{ErrorKind, Ino};
@@ -143,6 +146,17 @@ pub trait ExternalFiles: Send + Sync {
 
     /// Bytes that the host could still take.
     fn free_bytes(&self) -> ExternalResult<u64>;
+
+    /// When its contents changed last. Only good for being compared: another moment, another number.
+    fn modified(&self, name: ExternalName) -> ExternalResult<u64>;
+
+    /// The file itself, open for reading, to be lent to the kernel. [`ErrorKind::Unsupported`] where it is
+    /// none of the host's.
+    fn host_file(&self, name: ExternalName) -> ExternalResult<OwnedFd>;
+
+    /// A file that is nobody's contents, in the same place, open for reading past the page cache: to try what the
+    /// kernel does with such files. [`ErrorKind::Unsupported`] as for [`Self::host_file`].
+    fn sample(&self) -> ExternalResult<OwnedFd>;
 }
 
 impl From<ExternalError> for FsError {
@@ -182,9 +196,28 @@ struct Status {
     is_failed: bool,
     /// Its rows are gone, or will be with the commit that is under way.
     is_gone: bool,
+    /// The kernel may read it without us.
+    is_lent: bool,
+    /// The kernel may write to it without us, through mappings: when it changed last, as far as we know.
+    mapped: Option<u64>,
 }
 
 impl Status {
+    /// Of a plain file of `len` bytes that nobody has changed yet.
+    const fn new(len: u64, size: u64, settled: u64) -> Self {
+        Self {
+            len,
+            size,
+            settled,
+            is_dirty: false,
+            is_cut_durable: true,
+            is_failed: false,
+            is_gone: false,
+            is_lent: false,
+            mapped: None,
+        }
+    }
+
     const fn is_too_long(&self) -> bool {
         self.len > self.size
     }
@@ -294,17 +327,8 @@ impl Externals {
 
     /// A file that has just left the store.
     pub(crate) fn enter(&self, name: ExternalName, len: u64, size: u64) {
-        let status = Status {
-            len,
-            size,
-            settled: len,
-            is_dirty: false,
-            is_cut_durable: true,
-            is_failed: false,
-            is_gone: false,
-        };
         self.add(1, len);
-        let status = Mutex::new(status);
+        let status = Mutex::new(Status::new(len, size, len));
         let plain = Arc::new(Plain { name, status });
         self.known.lock().insert(name.ino, plain);
     }
@@ -313,13 +337,15 @@ impl Externals {
         self.known.lock().get(&ino).cloned()
     }
 
-    /// The size of an inode is another one by its row.
-    pub(crate) fn note_size(&self, ino: Ino, size: u64) {
-        if let Some(plain) = self.find(ino) {
-            let mut status = plain.status.lock();
-            status.size = size;
-            status.settled = status.settled.min(size);
-        }
+    /// The size of an inode is another one by its row. Answers a plain file that is to be cut now.
+    pub(crate) fn note_size(&self, ino: Ino, size: u64) -> Option<Arc<Plain>> {
+        let plain = self.find(ino)?;
+        let mut status = plain.status.lock();
+        status.size = size;
+        status.settled = status.settled.min(size);
+        let is_unfit = status.is_lent && status.is_too_long();
+        drop(status);
+        is_unfit.then_some(plain)
     }
 
     /// Before the commit that takes the rows away: nothing is committed for the file any more.
@@ -343,7 +369,8 @@ impl Externals {
         let mut known = self.known.lock();
         let Some(plain) = known.get(&ino) else { return };
         let mut status = plain.status.lock();
-        if !status.is_dirty && status.len == status.settled && !status.is_failed {
+        let is_needed = status.is_dirty || status.is_failed || status.is_lent;
+        if !is_needed && status.len == status.settled {
             status.is_gone = true;
             drop(status);
             known.remove(&ino);

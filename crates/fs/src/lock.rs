@@ -12,8 +12,8 @@
 //!
 //! So nobody waits for a lock of 1 or 2 while holding one that comes later.
 //!
-//! Nothing is held while the engine syncs, but the lock of an external file that grows after it was cut, or finds
-//! its host full.
+//! Nothing is held while the engine syncs, but the lock of an external file that grows after it was cut, is cut
+//! while it is lent, or finds its host full.
 
 use crate::spread::FACTOR;
 use stitch_base::Ino;

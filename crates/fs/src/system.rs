@@ -201,6 +201,7 @@ impl FileSystem {
     pub fn sync_inode(&self, ino: Ino) -> FsResult<()> {
         let inode = self.inodes.get(ino)?;
         if inode.head.has(row_flag::EXTERNAL) && !self.options.read_only {
+            self.note_mapped_writes(ino)?;
             // As it is by now: its size may have changed, and it may be gone.
             let _inode = self.locks.inode_read(ino);
             let head = self.inodes.head(ino)?;

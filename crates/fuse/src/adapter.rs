@@ -4,7 +4,7 @@
 //!
 //! - OPEN, OPENDIR, CREATE, FLUSH are answered `ENOSYS` (the trait's defaults), so that the kernel
 //!   does without them and without RELEASE. Files live by their lookup counts, which the file
-//!   system keeps. See `docs/adr/0010-what-the-kernel-asks.md`.
+//!   system keeps. See `docs/adr/0010-what-the-kernel-asks.md`. With passthrough OPEN is served (`opens`).
 //! - Names, missing names and attributes stand for ever: nobody else changes them untold.
 //! - Locks are the kernel's.
 //! - What a killed daemon may have done already is not done twice (`resent`).
@@ -18,6 +18,8 @@
 mod chore;
 mod convert;
 mod flags;
+mod lent;
+mod opens;
 mod prune;
 mod reclaim;
 mod report;
@@ -25,28 +27,33 @@ mod resent;
 mod setid;
 mod trees;
 
+use std::io;
+use std::sync::OnceLock;
+
 use stitch_base::Ino;
 use stitch_base::sync::Arc;
 use stitch_fs::{
     DirName, FileKind, FileSystem, FsError, RenameMode, SeekFor, Taken, WriteOptions, XattrMode,
 };
 
+use crate::backing::BackingFiles;
 use crate::errno::Errno;
 use crate::handler::{Answer, Context, Handler};
 use crate::notify::Notifier;
 use crate::session::Negotiated;
 use crate::survive::is_resent;
 use crate::wire::args::{
-    CopyFileRange, Create, FSync, Fallocate, Fh, ForgetList, Ioctl, LSeek, MkDir, MkNod, Read,
-    Rename, SetAttr, SetXattr, Statx, Write,
+    CopyFileRange, Create, FSync, Fallocate, ForgetList, Ioctl, LSeek, MkDir, MkNod, Open, Read,
+    Release, Rename, SetAttr, SetXattr, Statx, Write,
 };
 use crate::wire::codec::Sink;
-use crate::wire::flags::{OpenFlags, WriteFlags};
+use crate::wire::flags::WriteFlags;
 use crate::wire::reply::{
     AttrReply, DirPlusSink, DirSink, Entry, FOREVER, Lookup, Opened, StatFs, StatxReply,
 };
 use chore::Chore;
 use convert::Owner;
+use opens::Opens;
 pub use report::RootReport;
 use resent::Resent;
 use setid::AttrCache;
@@ -83,6 +90,8 @@ pub struct Adapter {
     pruning: Chore,
     trees: Trees,
     attr_cache: AttrCache,
+    /// With passthrough.
+    opens: OnceLock<Opens>,
     reports: Vec<RootReport>,
 }
 
@@ -125,6 +134,7 @@ impl Adapter {
             pruning: prune::chore(),
             trees: Trees::new(),
             attr_cache: AttrCache::default(),
+            opens: OnceLock::new(),
             reports: Vec::new(),
         }
     }
@@ -167,7 +177,7 @@ impl Adapter {
         if self.fs.is_crowded() {
             self.pruning.note();
         }
-        convert::entry(attr)
+        self.timed(convert::entry(attr))
     }
 
     fn xattrs(&self) -> Answer<()> {
@@ -179,13 +189,6 @@ impl Adapter {
     }
 }
 
-fn attr_reply(attr: &stitch_fs::Attr) -> AttrReply {
-    AttrReply {
-        attr: convert::attr(attr),
-        ttl: FOREVER,
-    }
-}
-
 impl Handler for Adapter {
     fn init(&self, _: &Negotiated, notifier: &Notifier) {
         self.attr_cache.connect(notifier);
@@ -194,6 +197,10 @@ impl Handler for Adapter {
         if !self.fs.is_read_only() {
             self.trees.start(&self.fs);
         }
+    }
+
+    fn passthrough(&self, files: BackingFiles) -> io::Result<()> {
+        self.serve_opens(files)
     }
 
     fn destroy(&self) {
@@ -212,28 +219,29 @@ impl Handler for Adapter {
 
     fn forget(&self, ino: Ino, count: u64) {
         self.fs.forget(ino, count);
+        self.forgotten(ino);
         self.reclaiming.note();
     }
 
     fn batch_forget(&self, list: ForgetList<'_>) {
         for (ino, count) in list.iter() {
             self.fs.forget(ino, count);
+            self.forgotten(ino);
         }
         self.reclaiming.note();
     }
 
     fn getattr(&self, _: &Context<'_>, ino: Ino) -> Answer<AttrReply> {
-        self.fs
-            .get_attr(ino)
-            .map(|attr| attr_reply(&attr))
+        self.attr_now(ino)
+            .map(|attr| self.attr_reply(&attr))
             .or_errno()
     }
 
     fn statx(&self, _: &Context<'_>, ino: Ino, _: &Statx) -> Answer<StatxReply> {
-        let attr = self.fs.get_attr(ino).or_errno()?;
+        let attr = self.attr_now(ino).or_errno()?;
         Ok(StatxReply {
             attr: convert::attr(&attr),
-            ttl: FOREVER,
+            ttl: self.attr_ttl(ino),
             attributes: flags::statx_of(attr.iflags),
             attributes_mask: flags::statx_of(stitch_fs::inode_flag::ALL),
         })
@@ -243,7 +251,7 @@ impl Handler for Adapter {
         let set = convert::set_attr(args);
         let actor = self.actor(context);
         let attr = self.fs.set_attr(&actor.caller(), ino, &set).or_errno()?;
-        Ok(attr_reply(&attr))
+        Ok(self.attr_reply(&attr))
     }
 
     fn access(&self, context: &Context<'_>, ino: Ino, mask: u32) -> Answer<()> {
@@ -353,11 +361,21 @@ impl Handler for Adapter {
             .fs
             .make_temp_file(&owner.caller(), parent, &new)
             .or_errno()?;
-        let opened = Opened {
-            fh: Fh(0),
-            flags: OpenFlags::KEEP_CACHE,
-        };
-        Ok((self.entry(&attr), opened))
+        if let Some(opens) = self.opens.get() {
+            opens.add_cached(attr.ino);
+        }
+        Ok((self.entry(&attr), opens::CACHED))
+    }
+
+    fn open(&self, _: &Context<'_>, ino: Ino, args: &Open) -> Answer<Opened> {
+        self.open_file(ino, args.flags)
+    }
+
+    fn release(&self, _: &Context<'_>, ino: Ino, _: &Release) -> Answer<()> {
+        if let Some(opens) = self.opens.get() {
+            opens.release(ino);
+        }
+        Ok(())
     }
 
     fn read(&self, _: &Context<'_>, ino: Ino, args: &Read, out: &mut Sink<'_>) -> Answer<()> {
@@ -416,6 +434,7 @@ impl Handler for Adapter {
     ) -> Answer<()> {
         let mut take = |entry: &stitch_fs::DirEntry<'_>| {
             let looked_up = entry.attr.as_ref().map(convert::entry);
+            let looked_up = looked_up.map(|entry| self.timed(entry));
             match out.push(&convert::dir_entry(entry), looked_up.as_ref()) {
                 true => Taken::More,
                 false => Taken::Full,

@@ -4,9 +4,12 @@
 //! operations the kernel takes as "never ask again" and does without. Methods may be called from
 //! several workers at once.
 
+use std::io;
+
 use stitch_base::Ino;
 use stitch_base::sync::Arc;
 
+use crate::backing::BackingFiles;
 use crate::errno::Errno;
 use crate::notify::Notifier;
 use crate::session::Negotiated;
@@ -97,6 +100,17 @@ pub trait Handler: Send + Sync {
     /// The protocol is agreed on; requests come from now on. `notifier` tells the kernel what
     /// changes other than by its requests.
     fn init(&self, negotiated: &Negotiated, notifier: &Notifier) {}
+
+    /// The kernel can read files of the host in our place: [`BackingFiles`] takes them, and the answer to OPEN
+    /// names one. Called before [`Self::init`], if [`SessionConfig::passthrough`] wants it.
+    ///
+    /// # Errors
+    /// Why it is not to be: the session does not begin.
+    ///
+    /// [`SessionConfig::passthrough`]: crate::session::SessionConfig::passthrough
+    fn passthrough(&self, files: BackingFiles) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
 
     /// No more requests come. Called once.
     fn destroy(&self) {}

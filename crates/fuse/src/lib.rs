@@ -11,6 +11,7 @@
 //! time and buffers of its own for each worker.
 
 pub mod adapter;
+pub mod backing;
 pub mod counts;
 pub mod dispatch;
 pub mod errno;

@@ -10,6 +10,7 @@
 //! - [`Handler::destroy`] is called once, after the last request;
 //! - however a session ends, also by a panic, its mount goes with it, unless another process holds it.
 
+mod check;
 mod held;
 mod negotiate;
 
@@ -23,6 +24,7 @@ use stitch_base::sync::{Arc, Mutex};
 pub use held::Kept;
 pub use negotiate::{Negotiated, SessionConfig, negotiate};
 
+use crate::backing::NoPassthrough;
 use crate::counts::{CountsSnapshot, RequestCounts};
 use crate::dispatch::Dispatcher;
 use crate::errno::Errno;
@@ -79,6 +81,9 @@ pub enum SessionError {
     /// The kernel cannot send a request again.
     #[error("a mount that survives its daemon (-o restart) needs Linux 6.9 or newer")]
     NoResend,
+    /// The kernel is not to read files in our place, or cannot.
+    #[error("passthrough cannot be had: {0}")]
+    NoPassthrough(NoPassthrough),
     /// No thread could be started.
     #[error("cannot start a worker")]
     NoThread {
@@ -104,9 +109,11 @@ impl SessionError {
     pub const fn kind(&self) -> ErrorKind {
         match self {
             Self::Mount(error) => error.kind(),
-            Self::Version { .. } | Self::NoRing(_) | Self::NoResend | Self::NoIdlePoll { .. } => {
-                ErrorKind::Unsupported
-            }
+            Self::Version { .. }
+            | Self::NoRing(_)
+            | Self::NoResend
+            | Self::NoPassthrough(_)
+            | Self::NoIdlePoll { .. } => ErrorKind::Unsupported,
             Self::Malformed(_) | Self::Panicked => ErrorKind::Bug,
             Self::UnmountedEarly => ErrorKind::Conflict,
             Self::Device { .. } | Self::NoThread { .. } => ErrorKind::Io,
@@ -194,20 +201,6 @@ impl Route {
     }
 }
 
-impl SessionConfig {
-    /// Whether a mount can have the transport that is asked for. What the kernel refuses later, as it is mounted,
-    /// is not known yet.
-    ///
-    /// # Errors
-    /// As [`Session::mount`] gives them before it mounts; none where there is a way out.
-    pub fn check(&self) -> Result<(), SessionError> {
-        match self.transport {
-            TransportChoice::Auto => Ok(()),
-            TransportChoice::Only(_) => Route::new(&mut self.clone()).map(drop),
-        }
-    }
-}
-
 impl std::fmt::Debug for Session {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Session")
@@ -227,6 +220,7 @@ impl Session {
         options: &MountOptions,
         config: &SessionConfig,
     ) -> Result<Self, SessionError> {
+        config.check_passthrough()?;
         let mut config = config.clone();
         let mut route = Route::new(&mut config)?;
         let idle_polling = idle_polling(&config)?;
@@ -236,6 +230,9 @@ impl Session {
         let negotiated = greet(&mut first, &config, options.default_permissions, &counts)?;
         route.settle(&negotiated)?;
         held::check(&config, &negotiated)?;
+        if config.passthrough {
+            check::hand_over(&*handler, first.fd(), &negotiated)?;
+        }
         mount.set_read_ahead(READ_AHEAD_REQUESTS * config.data_max() as u64);
         let mut queues = vec![first];
         for _ in 1..config.workers.max(1) {

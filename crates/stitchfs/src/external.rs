@@ -7,6 +7,7 @@
 
 use crate::StoreError;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use stitch_base::ErrorKind;
@@ -291,6 +292,26 @@ impl ExternalFiles for LargeFiles {
         let path = || self.folder.path("").display().to_string();
         let free = self.folder.free_bytes();
         free.map_err(|e| self.error(path(), "see how much space is left", &e))
+    }
+
+    fn modified(&self, name: ExternalName) -> ExternalResult<u64> {
+        self.folder
+            .modified(&file_name(name))
+            .told(self, name, "open it")
+    }
+
+    fn host_file(&self, name: ExternalName) -> ExternalResult<OwnedFd> {
+        let opened = self.folder.open_file(&file_name(name));
+        opened.map(OwnedFd::from).told(self, name, "open it")
+    }
+
+    fn sample(&self) -> ExternalResult<OwnedFd> {
+        // The mark of the folder that ours is in.
+        let mark = format!("../{MARK}");
+        let opened = self.folder.open_direct(&mark);
+        let path = || self.folder.path(&mark).display().to_string();
+        let opened = opened.map(OwnedFd::from);
+        opened.map_err(|e| self.error(path(), "open it past the page cache", &e))
     }
 }
 

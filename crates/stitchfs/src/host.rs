@@ -182,6 +182,7 @@ impl Host {
         let session = begin(Arc::new(adapter))?;
         // Before the first request, which may ask for them.
         report.served.lock().requests = Some(session.counts());
+        report.served.lock().has_passthrough = session.negotiated().has_passthrough();
         let session = session.spawn()?;
         report.served.lock().transport = Some(session.transport());
         report.served.lock().idle_polling = session.idle_polling();
@@ -301,6 +302,8 @@ pub(crate) struct Report {
 struct Served {
     requests: Option<Arc<RequestCounts>>,
     idle_polling: IdlePolling,
+    /// The kernel reads large files itself.
+    has_passthrough: bool,
     /// How requests come; once that is settled.
     transport: Option<Transport>,
     /// Of the process that keeps the mount, if there is one.
@@ -352,6 +355,7 @@ impl Report {
             let (count, bytes) = self.fs.external_usage();
             out["large_files"] = json!(count);
             out["large_files_bytes"] = json!(bytes);
+            out["passthrough"] = json!(served.has_passthrough);
         }
         out["pid"] = json!(std::process::id());
         out["uptime_s"] = json!(self.clock.monotonic().as_secs());

@@ -7,6 +7,7 @@ mod fsx;
 mod kernel_source;
 mod kill9;
 mod memory;
+mod passthrough;
 mod pjdfstest;
 mod realwork;
 mod requests;
@@ -29,5 +30,6 @@ pub(crate) const ALL: &[(&str, &[Case])] = &[
     ("memory", memory::CASES),
     ("kill9", kill9::CASES),
     ("restart", restart::CASES),
+    ("passthrough", passthrough::CASES),
     ("realwork", realwork::CASES),
 ];

@@ -33,6 +33,8 @@ pub struct FsSystem<H> {
     image: MemDevice,
     /// Files larger than this are plain files.
     external_from: Option<u64>,
+    /// Plain files are lent to a kernel that reads them itself.
+    lends: bool,
     /// Half of all operations write some pages.
     writes_much: bool,
 }
@@ -173,6 +175,7 @@ impl<H: Host> FsSystem<H> {
             name,
             image,
             external_from: None,
+            lends: false,
             writes_much: false,
         }
     }
@@ -189,6 +192,30 @@ impl<H: Host> FsSystem<H> {
     pub fn with_external(mut self, bytes: u64) -> Self {
         self.external_from = Some(bytes);
         self
+    }
+
+    /// With those lent, one now and then.
+    #[must_use]
+    pub fn with_lending(mut self) -> Self {
+        self.lends = true;
+        self
+    }
+
+    /// Lends one of the files, if it is external.
+    fn lend_one(live: &LiveFs, model: &FsModel, at: u64) -> Result<(), SystemError> {
+        let files = model.tree.iter();
+        let files = files.filter(|(_, node)| node.attr.kind == FileKind::Regular);
+        let paths: Vec<&String> = files.map(|(path, _)| path).collect();
+        if paths.is_empty() {
+            return Ok(());
+        }
+        let index = at % paths.len() as u64;
+        let path = paths[usize::try_from(index).expect("below the number of files")];
+        match tree::with_path(&live.fs, path, |ino| live.fs.lend(ino)) {
+            // The model may be an operation ahead.
+            Ok(_) | Err(FsError::NotFound | FsError::NotDir) => Ok(()),
+            Err(e) => Err(error(e)),
+        }
     }
 
     fn open_with(
@@ -325,10 +352,13 @@ impl<H: Host> System for FsSystem<H> {
         self.external_from.is_some()
     }
 
-    fn run(&self, live: &mut LiveFs, op: &FsOp, _: &FsModel) -> Result<Ack, SystemError> {
+    fn run(&self, live: &mut LiveFs, op: &FsOp, model: &FsModel) -> Result<Ack, SystemError> {
         live.clock.seconds.store(op.at, Ordering::SeqCst);
         if matches!(op.what, What::Step) {
             return (live.step)().and_then(|_| live.audited(Ack::Done));
+        }
+        if self.lends && op.at.is_multiple_of(3) {
+            Self::lend_one(live, model, op.at)?;
         }
         let done = ops::run(&live.fs, op, &mut live.held);
         while live.held.len() > HELD_MAX {

@@ -78,6 +78,11 @@ fn beside_the_store() -> Vec<Case> {
     let system = FsSystem::new(files, "fs-external").with_external(LARGE_BYTES);
     let mut cases = of_system(system, SIZE);
     cases.retain(|case| case.name.ends_with("/crash") || case.name.contains("/canary"));
+    let files = VtHost::new("fs-lent", FILES, 64 << 10, 32 << 10).with_direct(8 << 10);
+    let system = FsSystem::new(files, "fs-lent").with_external(LARGE_BYTES);
+    let mut lent = of_system(system.with_lending(), SIZE);
+    lent.retain(|case| case.name.ends_with("/crash"));
+    cases.extend(lent);
     cases
 }
 

@@ -144,6 +144,10 @@ impl Target for Kernel {
         Ok(Box::new(self.open_file(path, flags)?))
     }
 
+    fn open_to_read(&self, path: &str) -> Result<Box<dyn OpenFile>> {
+        Ok(Box::new(self.open_file(path, OFlags::RDONLY)?))
+    }
+
     fn sync(&self) -> Result<()> {
         // FUSE mounts are told of the second only.
         sys::syncfs(&self.root)?;

@@ -103,6 +103,10 @@ impl Target for Library {
         Ok(Box::new(file))
     }
 
+    fn open_to_read(&self, path: &str) -> Result<Box<dyn OpenFile>> {
+        self.open(path, false)
+    }
+
     fn sync(&self) -> Result<()> {
         Ok(self.files.sync()?)
     }

@@ -167,16 +167,19 @@ impl FileSystem {
         Ok(())
     }
 
-    /// Before a file grows by a hole.
-    pub(super) fn prepare_growth(&self, staged: &Staged) -> FsResult<()> {
+    /// Before a file grows to `size` by a hole.
+    pub(super) fn prepare_growth(&self, staged: &Staged, size: u64) -> FsResult<()> {
         if staged.head.has(row_flag::EXTERNAL) {
             let plain = self.plain(staged.head.ino, staged.head.size)?;
             self.trim(&plain)?;
+            if plain.is_lent() {
+                self.stretch(&plain, size)?;
+            }
         }
         Ok(())
     }
 
-    /// Stages a smaller size of an external file. With 0 it is external no more.
+    /// Stages a smaller size of an external file. With 0 it is external no more, unless it is lent.
     pub(super) fn stage_external_cut(
         &self,
         change: &mut Change<'_>,
@@ -184,7 +187,7 @@ impl FileSystem {
         size: u64,
     ) -> FsResult<()> {
         let ino = staged.head.ino;
-        if size == 0 {
+        if size == 0 && !self.externals.is_lent(ino) {
             change.delete_external(ino)?;
             let flags = staged.head.flags & !(row_flag::HOLES | row_flag::EXTERNAL);
             staged.head.flags = flags | row_flag::INLINE;

@@ -50,7 +50,7 @@ impl FileSystem {
         if size > INLINE_BYTES_MAX {
             staged.leave_row(self, change, false)?;
         }
-        self.prepare_growth(staged)?;
+        self.prepare_growth(staged, size)?;
         staged.grow(size, chunk_count(size) * CHUNK_BYTES);
         Ok(())
     }

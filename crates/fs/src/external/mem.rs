@@ -8,9 +8,10 @@ use super::{ExternalError, ExternalFiles, ExternalName, ExternalResult};
 use crate::SeekFor;
 use std::collections::BTreeMap;
 use std::fmt;
-use stitch_base::ErrorKind;
+use std::os::fd::OwnedFd;
 use stitch_base::random::Rng;
 use stitch_base::sync::{Arc, Mutex};
+use stitch_base::{ErrorKind, Ino};
 
 const PAGE: u64 = 4096;
 const SECTOR: usize = 512;
@@ -63,6 +64,8 @@ struct File {
     durable: Contents,
     pending: Vec<Change>,
     is_published: bool,
+    /// Changes so far.
+    change_count: u64,
 }
 
 #[derive(Clone, Default)]
@@ -172,6 +175,7 @@ impl File {
     fn change(&mut self, change: Change) {
         self.current.apply(&change);
         self.pending.push(change);
+        self.change_count += 1;
     }
 
     fn sync(&mut self) {
@@ -201,6 +205,7 @@ impl File {
             durable: self.durable,
             pending: Vec::new(),
             is_published: true,
+            change_count: self.change_count,
         }
     }
 }
@@ -408,5 +413,21 @@ impl ExternalFiles for MemFiles {
         let state = self.state.lock();
         let used: u64 = state.files.values().map(|file| file.current.len).sum();
         Ok(state.room.unwrap_or(1 << 40).saturating_sub(used))
+    }
+
+    fn modified(&self, name: ExternalName) -> ExternalResult<u64> {
+        self.of("open", name, |file| file.change_count)
+    }
+
+    fn host_file(&self, name: ExternalName) -> ExternalResult<OwnedFd> {
+        Err(failed("open", name, ErrorKind::Unsupported))
+    }
+
+    fn sample(&self) -> ExternalResult<OwnedFd> {
+        let name = ExternalName {
+            ino: Ino(0),
+            number: 0,
+        };
+        self.host_file(name)
     }
 }

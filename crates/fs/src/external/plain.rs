@@ -30,14 +30,10 @@ impl FileSystem {
             return Err(self.too_short(name, row.settled, len));
         }
         let status = Status {
-            len,
-            size,
-            settled: row.settled,
             // An earlier life may not have synced all of it.
             is_dirty: !self.options.read_only,
             is_cut_durable: false,
-            is_failed: false,
-            is_gone: false,
+            ..Status::new(len, size, row.settled)
         };
         let mut known = self.externals.known.lock();
         // Readers meet here.
@@ -97,18 +93,25 @@ impl FileSystem {
             return Ok(());
         }
         let files = self.externals.files()?;
-        if status.is_too_long() {
-            self.engine().sync().map_err(FsError::from)?;
-            status.is_cut_durable = false;
-            files.set_len(plain.name, status.size)?;
-            let size = status.size;
-            self.externals.set_len(&mut status, size);
-        }
+        self.cut_off(plain.name, &mut status)?;
         if let Err(error) = files.sync(plain.name) {
             status.is_failed = true;
             return Err(error.into());
         }
         status.is_cut_durable = true;
+        Ok(())
+    }
+
+    /// Cuts off what a plain file has behind its size, once that size is durable.
+    pub(super) fn cut_off(&self, name: ExternalName, status: &mut Status) -> FsResult<()> {
+        if status.is_too_long() {
+            self.engine().sync().map_err(FsError::from)?;
+            status.is_cut_durable = false;
+            let size = status.size;
+            self.externals.files()?.set_len(name, size)?;
+            self.externals.set_len(status, size);
+            self.note_own_change(name, status);
+        }
         Ok(())
     }
 
@@ -131,8 +134,10 @@ impl FileSystem {
         if let Err(error) = written {
             let len = files.len(plain.name)?;
             self.externals.set_len(&mut plain.status.lock(), len);
+            self.fit(plain);
             return Err(error.into());
         }
+        self.note_own_change(plain.name, &mut plain.status.lock());
         if self.externals.is_synchronous()
             && let Err(error) = files.sync(plain.name)
         {
@@ -154,6 +159,7 @@ impl FileSystem {
         if start < end {
             let files = self.externals.files()?;
             files.punch(plain.name, start, end - start)?;
+            self.note_own_change(plain.name, &mut plain.status.lock());
         }
         Ok(())
     }
@@ -194,7 +200,7 @@ impl FileSystem {
                 Err(error) => return Err(error),
             }
         }
-        status.is_dirty = false;
+        status.is_dirty = status.mapped.is_some();
         Ok(())
     }
 
@@ -202,6 +208,9 @@ impl FileSystem {
     pub(crate) fn settle_all(&self) -> FsResult<()> {
         let mut first = Ok(());
         for (ino, plain) in self.externals.all() {
+            if let Err(error) = self.note_mapped_writes(ino) {
+                tracing::debug!(%error, ino = ino.0, "its time of change is set later");
+            }
             let settled = {
                 let _inode = self.locks.inode_read(ino);
                 self.settle(&plain)
@@ -282,7 +291,7 @@ impl FileSystem {
 }
 
 /// A plain file whose sync failed is read, and not written, until the store is opened again.
-fn check_sound(status: &Status, name: ExternalName, fs: &FileSystem) -> FsResult<()> {
+pub(super) fn check_sound(status: &Status, name: ExternalName, fs: &FileSystem) -> FsResult<()> {
     if !status.is_failed {
         return Ok(());
     }

@@ -7,6 +7,9 @@ use crate::wire::init::{InitReply, InitRequest, MAJOR, MINOR, MINOR_MIN};
 
 /// Bytes in a page, as the protocol counts them.
 const PAGE_SIZE: usize = 4096;
+/// The kernel takes 2 at most, and what lies upon us counts too: so files of file systems that lie upon another
+/// one are not read through us, and one may lie upon us.
+const STACK_DEPTH_MAX: u32 = 1;
 
 /// What a session wants. The defaults are those of a file system that only this daemon changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,6 +51,9 @@ pub struct SessionConfig {
     pub held: bool,
     /// Idle processors stay awake between requests that follow each other.
     pub idle_poll: IdlePollChoice,
+    /// The kernel reads files of the host in our place, where the handler names them. Not with
+    /// [`Self::writeback_cache`] or [`Self::held`].
+    pub passthrough: bool,
 }
 
 impl Default for SessionConfig {
@@ -68,6 +74,7 @@ impl Default for SessionConfig {
             id_mapped_mounts: false,
             held: false,
             idle_poll: IdlePollChoice::default(),
+            passthrough: false,
         }
     }
 }
@@ -115,6 +122,7 @@ impl SessionConfig {
                 self.transport != TransportChoice::Only(Transport::Dev),
             )
             .with(InitFlags::HAS_RESEND, self.held)
+            .with(InitFlags::PASSTHROUGH, self.passthrough)
             .with(InitFlags::POSIX_ACL, self.posix_acl && default_permissions)
             .with(
                 InitFlags::ALLOW_IDMAP,
@@ -143,6 +151,12 @@ impl Negotiated {
     #[must_use]
     pub const fn setxattr_ext(&self) -> bool {
         self.flags.contains(InitFlags::SETXATTR_EXT)
+    }
+
+    /// The kernel reads files of the host in our place, where the handler names them.
+    #[must_use]
+    pub const fn has_passthrough(&self) -> bool {
+        self.flags.contains(InitFlags::PASSTHROUGH)
     }
 }
 
@@ -174,6 +188,11 @@ pub fn negotiate(
         max_write,
         time_gran: 1,
         max_pages: config.max_pages.max(1),
+        max_stack_depth: if flags.contains(InitFlags::PASSTHROUGH) {
+            STACK_DEPTH_MAX
+        } else {
+            0
+        },
     };
     let negotiated = Negotiated {
         minor,
@@ -252,6 +271,23 @@ mod tests {
         };
         let (negotiated, _) = negotiate(&config, true, &offer(45, ALL)).unwrap();
         assert!(!negotiated.flags.contains(flag));
+    }
+
+    #[test]
+    fn other_files_are_read_by_the_kernel_only_when_asked() {
+        let flag = InitFlags::PASSTHROUGH;
+        let (negotiated, reply) = default_with(45, ALL);
+        assert!(!negotiated.flags.contains(flag));
+        assert_eq!(reply.max_stack_depth, 0);
+        let config = SessionConfig {
+            passthrough: true,
+            ..SessionConfig::default()
+        };
+        let (negotiated, reply) = negotiate(&config, true, &offer(45, ALL)).unwrap();
+        assert!(negotiated.flags.contains(flag));
+        assert_eq!(reply.max_stack_depth, 1);
+        let (_, reply) = negotiate(&config, true, &offer(45, ALL.without(flag))).unwrap();
+        assert_eq!(reply.max_stack_depth, 0);
     }
 
     #[test]

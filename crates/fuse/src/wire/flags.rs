@@ -165,6 +165,8 @@ flag_word! {
         NO_FLUSH = 5;
         /// Direct writes of one file at a time.
         PARALLEL_DIRECT_WRITES = 6;
+        /// Reads, writes and mappings are another file's. With `DIRECT_IO`, mappings only.
+        PASSTHROUGH = 7;
     }
 }
 

@@ -68,6 +68,8 @@ pub struct InitReply {
     pub time_gran: u32,
     /// Pages in a request at most.
     pub max_pages: u16,
+    /// With `PASSTHROUGH`: how many file systems may lie one upon the other, less ours; else 0.
+    pub max_stack_depth: u32,
 }
 
 impl InitReply {
@@ -83,6 +85,7 @@ impl InitReply {
             max_write: 0,
             time_gran: 0,
             max_pages: 0,
+            max_stack_depth: 0,
         }
     }
 
@@ -103,7 +106,8 @@ impl InitReply {
             .u16(self.max_pages)
             .u16(0)
             .u32(high)
-            .zeros(28)
+            .u32(self.max_stack_depth)
+            .zeros(24)
             .done()
     }
 }

@@ -206,6 +206,8 @@ pub struct Opened {
     pub fh: Fh,
     /// How it is to be used.
     pub flags: OpenFlags,
+    /// With `PASSTHROUGH`: which other file, as the kernel numbers them; else 0.
+    pub backing: u32,
 }
 
 /// Answer to STATFS.
@@ -465,7 +467,7 @@ impl ReplyBuffer {
         let body = Fields::<16>::default()
             .u64(reply.fh.0)
             .u32(reply.flags.0)
-            .u32(0)
+            .u32(reply.backing)
             .done();
         self.put(&body);
     }

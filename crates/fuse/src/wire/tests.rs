@@ -492,10 +492,20 @@ fn opened_files_and_init_are_laid_out_as_the_kernel_has_them() {
     let opened = Opened {
         fh: Fh(7),
         flags: OpenFlags::KEEP_CACHE | OpenFlags::CACHE_DIR,
+        backing: 0,
     };
     assert_eq!(
         body_of(|buffer| buffer.put_opened(&opened)),
         Bytes::default().u64(7).u32(10).u32(0).0
+    );
+    let passed = Opened {
+        fh: Fh(0),
+        flags: OpenFlags::PASSTHROUGH | OpenFlags::DIRECT_IO,
+        backing: 9,
+    };
+    assert_eq!(
+        body_of(|buffer| buffer.put_opened(&passed)),
+        Bytes::default().u64(0).u32(129).u32(9).0
     );
     let init = InitReply {
         minor: 45,
@@ -506,6 +516,7 @@ fn opened_files_and_init_are_laid_out_as_the_kernel_has_them() {
         max_write: 7,
         time_gran: 1,
         max_pages: 256,
+        max_stack_depth: 2,
     };
     let expected = Bytes::default()
         .u32(7)
@@ -513,8 +524,8 @@ fn opened_files_and_init_are_laid_out_as_the_kernel_has_them() {
         .u32(3)
         .u32(1 << 30)
         .u32(5 | 6 << 16);
-    let mut expected = expected.u32(7).u32(1).u32(256).u32(1 << 8).0;
-    expected.extend([0; 28]);
+    let mut expected = expected.u32(7).u32(1).u32(256).u32(1 << 8).u32(2).0;
+    expected.extend([0; 24]);
     assert_eq!(body_of(|buffer| buffer.put_init(&init)), expected);
 }
 

@@ -558,6 +558,7 @@ impl Handler for MemFs {
             return Ok(Opened {
                 fh: Fh(1),
                 flags: OpenFlags::KEEP_CACHE,
+                ..Opened::default()
             });
         }
         Err(Errno::ENOSYS)
@@ -578,6 +579,7 @@ impl Handler for MemFs {
             Opened {
                 fh: Fh(1),
                 flags: OpenFlags::KEEP_CACHE,
+                ..Opened::default()
             },
         ))
     }
@@ -599,6 +601,7 @@ impl Handler for MemFs {
             Opened {
                 fh: Fh(0),
                 flags: OpenFlags::KEEP_CACHE,
+                ..Opened::default()
             },
         ))
     }

@@ -44,6 +44,9 @@ Options after -o:
   large_files=external[:SIZE]               files that become larger than SIZE (1M) are plain files in
                                             the folder STORE.files; for stores in a file. Those that
                                             are stay so; large_files=inside (the default) makes no more
+  passthrough                               as root, with large_files=external: the kernel reads those
+                                            plain files itself where nobody had them open for writing
+                                            first (Linux 6.9); not with restart
   transport=auto|uring|dev                  how requests come: by io_uring, where the kernel has it
                                             switched on, or by /dev/fuse; uring: so or not at all
   enable-uring                              as root, switch FUSE over io_uring on, for all mounts
@@ -298,6 +301,7 @@ fn config(words: &MountWords) -> SessionConfig {
         transport: words.transport,
         held: words.restart,
         idle_poll: words.idle_poll,
+        passthrough: words.passthrough,
         ..SessionConfig::default()
     }
 }

@@ -56,6 +56,8 @@ pub(super) enum MountOption {
     IdlePoll(bool),
     /// `restart`, `norestart`: the mount survives its daemon.
     Restart(bool),
+    /// `passthrough`, `nopassthrough`: the kernel reads large files beside the store itself.
+    Passthrough(bool),
     /// `instance=`.
     Instance(String),
     /// `fsname=`.
@@ -105,6 +107,7 @@ pub(super) struct MountWords {
     pub(super) enable_uring: bool,
     pub(super) idle_poll: IdlePollChoice,
     pub(super) restart: bool,
+    pub(super) passthrough: bool,
     pub(super) instance: Option<String>,
     pub(super) fs_name: Option<String>,
     pub(super) remount: bool,
@@ -147,6 +150,7 @@ impl MountWords {
             MountOption::IdlePoll(true) => self.idle_poll = IdlePollChoice::Always,
             MountOption::IdlePoll(false) => self.idle_poll = IdlePollChoice::Never,
             MountOption::Restart(on) => self.restart = on,
+            MountOption::Passthrough(on) => self.passthrough = on,
             MountOption::Instance(name) => self.instance = Some(name),
             MountOption::FsName(name) => self.fs_name = Some(name),
             MountOption::Remount => self.remount = true,
@@ -193,6 +197,8 @@ fn parse_word(word: &str) -> Result<MountOption, String> {
         "noidle_poll" => MountOption::IdlePoll(false),
         "restart" => MountOption::Restart(true),
         "norestart" => MountOption::Restart(false),
+        "passthrough" => MountOption::Passthrough(true),
+        "nopassthrough" => MountOption::Passthrough(false),
         "remount" => MountOption::Remount,
         _ if is_for_others(word) => MountOption::Ignored,
         _ => return Err(unknown(word)),
@@ -355,6 +361,13 @@ mod tests {
     }
 
     #[test]
+    fn large_files_are_read_by_the_daemon_unless_asked() {
+        assert!(!words("large_files=external").passthrough);
+        assert!(words("nopassthrough,passthrough").passthrough);
+        assert!(!words("passthrough,nopassthrough").passthrough);
+    }
+
+    #[test]
     fn who_stays_awake_is_left_to_the_machine_unless_said() {
         assert_eq!(words("rw").idle_poll, IdlePollChoice::Auto);
         let always = words("noidle_poll,idle_poll").idle_poll;
@@ -412,6 +425,7 @@ mod tests {
             ("io=mmap", "io=auto, io=buffered, io=direct or io=uring"),
             ("io", "--help"),
             ("restart=5", "restart"),
+            ("passthrough=1", "passthrough"),
             ("large_files=beside", "large_files=external:SIZE"),
             ("large_files=external:1K", "16K to 1G"),
             ("large_files=external:2G", "16K to 1G"),

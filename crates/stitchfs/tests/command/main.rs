@@ -7,6 +7,7 @@ mod defrag;
 mod instances;
 mod lines;
 mod mounted;
+mod passthrough;
 mod place;
 mod space;
 #[path = "../../../fuse/tests/mounted/switch.rs"]

@@ -6,6 +6,7 @@ use std::process::Command;
 use anyhow::{Context as _, Result, anyhow};
 use stitch_base::thread;
 
+use super::passthrough;
 use crate::harness::context::Context;
 use crate::harness::mount::{Mount, Spec};
 use crate::harness::process::run;
@@ -19,6 +20,10 @@ pub(super) const CASES: &[Case] = &[
     Case {
         name: "large-files",
         run: random_data_of_large_files_is_kept,
+    },
+    Case {
+        name: "passthrough",
+        run: random_data_of_lent_files_is_kept,
     },
 ];
 
@@ -63,8 +68,34 @@ fn random_data_of_large_files_is_kept(context: &Context) -> Result<()> {
     random_data(context, &spec, OPS / 5)
 }
 
+/// The same while readers have the files open, which the kernel serves itself. Without `sendfile`: from a file
+/// that is open for writing then, the kernel takes it from a cache that mappings pass by.
+fn random_data_of_lent_files_is_kept(context: &Context) -> Result<()> {
+    let spec = passthrough::spec("fsx-lent");
+    let mount = passthrough::mount_with(context, &spec)?;
+    let mut readers = Vec::new();
+    for seed in context.seed_range(SEEDS) {
+        let path = mount.dir().join(format!("file{seed}"));
+        fs::write(&path, vec![7; 100_000])?;
+        readers.push(fs::File::open(path)?);
+    }
+    let config = CONFIG.replace("sendfile = 5.0", "sendfile = 0.0");
+    random_data_on(context, mount, (&spec, &config), OPS / 5, readers)
+}
+
 fn random_data(context: &Context, spec: &Spec, ops: u64) -> Result<()> {
-    let mut mount = Mount::create(context, spec)?;
+    let mount = Mount::create(context, spec)?;
+    random_data_on(context, mount, (spec, CONFIG), ops, Vec::new())
+}
+
+/// Readers have the files open until all is done.
+fn random_data_on(
+    context: &Context,
+    mut mount: Mount<'_>,
+    (spec, config_text): (&Spec, &str),
+    ops: u64,
+    readers: Vec<fs::File>,
+) -> Result<()> {
     let ops = context.ops.unwrap_or(ops).to_string();
     let start = context.elapsed();
     let mut runs = Vec::new();
@@ -73,7 +104,7 @@ fn random_data(context: &Context, spec: &Spec, ops: u64) -> Result<()> {
         // With an msync after each mapped write, and without, when the kernel decides.
         fs::write(
             &config,
-            CONFIG.replace("UNSYNCED", &(seed % 3 != 1).to_string()),
+            config_text.replace("UNSYNCED", &(seed % 3 != 1).to_string()),
         )?;
         let mut command = Command::new(context.tools.join("fsx"));
         command
@@ -93,6 +124,7 @@ fn random_data(context: &Context, spec: &Spec, ops: u64) -> Result<()> {
             context.elapsed() - start
         );
     }
+    drop(readers);
     mount.unmount()?;
     mount.fsck()
 }

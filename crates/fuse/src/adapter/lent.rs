@@ -1,0 +1,73 @@
+//! What is different with passthrough: OPEN is served, and attributes of what may be changed through a mapping
+//! stand for no time.
+
+use std::io;
+use std::time::Duration;
+
+use stitch_base::Ino;
+use stitch_fs::FsError;
+
+use super::{Adapter, Opens, convert};
+use crate::backing::BackingFiles;
+use crate::errno::Errno;
+use crate::handler::Answer;
+use crate::wire::flags::OpenFlags;
+use crate::wire::reply::{AttrReply, Entry, FOREVER, Opened};
+
+impl Adapter {
+    pub(super) fn serve_opens(&self, files: BackingFiles) -> io::Result<()> {
+        let opens = Opens::new(files, &self.fs)?;
+        let set = self.opens.set(opens);
+        set.map_err(|_| io::ErrorKind::AlreadyExists.into())
+    }
+
+    pub(super) fn open_file(&self, ino: Ino, flags: u32) -> Answer<Opened> {
+        let opens = self.opens.get().ok_or(Errno::ENOSYS)?;
+        let decided = opens.open(&self.fs, ino, flags);
+        if decided.is_newly_mapped {
+            self.attr_cache.drop_attr(ino);
+        }
+        if decided.opened.flags == OpenFlags::PASSTHROUGH {
+            // Its reads are not seen.
+            self.fs.touch_atime(ino);
+        }
+        Ok(decided.opened)
+    }
+
+    /// An entry whose attributes stand as long as they do.
+    pub(super) fn timed(&self, entry: Entry) -> Entry {
+        let attr_ttl = self.attr_ttl(entry.ino);
+        Entry { attr_ttl, ..entry }
+    }
+
+    /// For how long the kernel may keep attributes of an inode.
+    pub(super) fn attr_ttl(&self, ino: Ino) -> Duration {
+        match self.opens.get() {
+            Some(opens) if opens.is_mapped(ino) => Duration::ZERO,
+            _ => FOREVER,
+        }
+    }
+
+    /// Attributes as they are now, also of a file that is changed through a mapping.
+    pub(super) fn attr_now(&self, ino: Ino) -> Result<stitch_fs::Attr, FsError> {
+        if self.opens.get().is_some_and(|opens| opens.is_mapped(ino))
+            && let Err(error) = self.fs.note_mapped_writes(ino)
+        {
+            tracing::debug!(%error, ino = ino.0, "its time of change moves later");
+        }
+        self.fs.get_attr(ino)
+    }
+
+    pub(super) fn attr_reply(&self, attr: &stitch_fs::Attr) -> AttrReply {
+        AttrReply {
+            attr: convert::attr(attr),
+            ttl: self.attr_ttl(attr.ino),
+        }
+    }
+
+    pub(super) fn forgotten(&self, ino: Ino) {
+        if let Some(opens) = self.opens.get() {
+            opens.forget(&self.fs, ino);
+        }
+    }
+}

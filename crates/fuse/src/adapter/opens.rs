@@ -1,0 +1,160 @@
+//! Open files of a mount whose kernel reads large files itself (`passthrough`).
+//!
+//! Each inode with open files is in one of two ways, from its first open file to its last:
+//! - *cached*: all open files use the kernel's cache, and ask us;
+//! - *lent*: those that only read go to the plain file, the others ask us past the cache. Mappings of all of
+//!   them are mappings of the plain file.
+//!
+//! Who opens first decides: an external file that is opened to be read is lent. The kernel refuses to mix the
+//! two ([`crate::backing`]), and what we count is never less than what it has open, so no open breaks its rules.
+//!
+//! A lent file stays lent, as far as the file system is concerned, until the kernel forgets its inode: mappings
+//! outlive the files that were mapped. If one may be written through, which nobody tells us, then open files go on
+//! to be of this way too, and the kernel asks for attributes each time (`is_mapped`).
+//!
+//! Locks: `table` is held while the file system is asked whether it knows an inode and told to take it back,
+//! so that neither comes between a LOOKUP and an OPEN.
+
+mod table;
+
+use std::io;
+use std::os::fd::AsFd;
+
+use stitch_base::Ino;
+use stitch_base::sync::Mutex;
+use stitch_base::sync::atomic::{AtomicU64, Ordering};
+use stitch_fs::FileSystem;
+
+use crate::backing::{Backing, BackingFiles};
+use crate::wire::args::Fh;
+use crate::wire::flags::OpenFlags;
+use crate::wire::reply::Opened;
+use table::{Access, Table, Way};
+
+/// What is answered where an open file uses the cache.
+pub(super) const CACHED: Opened = Opened {
+    fh: Fh(0),
+    flags: OpenFlags::KEEP_CACHE,
+    backing: 0,
+};
+
+/// What OPEN answers, and whether the kernel is to forget the attributes that it has.
+pub(super) struct Decided {
+    pub(super) opened: Opened,
+    pub(super) is_newly_mapped: bool,
+}
+
+/// All inodes with open files, and those that are lent.
+#[derive(Debug)]
+pub(super) struct Opens {
+    files: BackingFiles,
+    table: Mutex<Table<Backing>>,
+    /// How many may be changed through mappings.
+    mapped_count: AtomicU64,
+}
+
+impl Opens {
+    /// None yet.
+    ///
+    /// # Errors
+    /// Why the kernel does not take the files of this file system.
+    pub(super) fn new(files: BackingFiles, fs: &FileSystem) -> io::Result<Self> {
+        if !fs.has_large_files() {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        let sample = fs.sample_file().map_err(io::Error::other)?;
+        drop(files.register(sample.as_fd())?);
+        Ok(Self {
+            files,
+            table: Mutex::default(),
+            mapped_count: AtomicU64::new(0),
+        })
+    }
+
+    /// Answers OPEN with these `O_*` flags.
+    pub(super) fn open(&self, fs: &FileSystem, ino: Ino, flags: u32) -> Decided {
+        let access = Access::of(flags);
+        let is_decided = self.table.lock().is_decided(ino);
+        let lent = match access {
+            Access::Read if !is_decided => self.lend(fs, ino),
+            _ => None,
+        };
+        let mut table = self.table.lock();
+        // What another open has decided meanwhile holds for this one.
+        let (way, is_newly_mapped, unused) = table.open(ino, access, lent);
+        let opened = match way {
+            Way::Lent(backing) => Opened {
+                fh: Fh(0),
+                flags: OpenFlags::PASSTHROUGH.with(OpenFlags::DIRECT_IO, access != Access::Read),
+                backing: backing.id(),
+            },
+            Way::Undecided | Way::Cached => CACHED,
+        };
+        drop(table);
+        drop(unused);
+        if is_newly_mapped {
+            self.mapped_count.fetch_add(1, Ordering::Relaxed);
+            if let Err(error) = fs.lend_to_writer(ino) {
+                tracing::warn!(%error, ino = ino.0, "changes through mappings are not seen");
+            }
+        }
+        Decided {
+            opened,
+            is_newly_mapped,
+        }
+    }
+
+    /// Lends an external file, if that can be.
+    fn lend(&self, fs: &FileSystem, ino: Ino) -> Option<Backing> {
+        let lent = fs.lend(ino).and_then(|name| match name {
+            Some(name) => fs.lent_file(name).map(Some),
+            None => Ok(None),
+        });
+        let file = match lent {
+            Ok(file) => file?,
+            Err(error) => {
+                // Whoever reads it is told.
+                tracing::debug!(%error, ino = ino.0, "it is not lent");
+                return None;
+            }
+        };
+        match self.files.register(file.as_fd()) {
+            Ok(backing) => Some(backing),
+            Err(error) => {
+                tracing::debug!(%error, ino = ino.0, "the kernel does not read it itself");
+                None
+            }
+        }
+    }
+
+    /// A file was made that is open, with the cache.
+    pub(super) fn add_cached(&self, ino: Ino) {
+        self.table.lock().open(ino, Access::Change, None);
+    }
+
+    /// An open file is closed for good.
+    pub(super) fn release(&self, ino: Ino) {
+        let unused = self.table.lock().release(ino);
+        drop(unused);
+    }
+
+    /// After FORGET: an inode that the kernel does not know is neither open nor mapped.
+    pub(super) fn forget(&self, fs: &FileSystem, ino: Ino) {
+        let mut table = self.table.lock();
+        if !table.has(ino) || fs.knows(ino) {
+            return;
+        }
+        if let Some(known) = table.forget(ino) {
+            if known.is_mapped {
+                self.mapped_count.fetch_sub(1, Ordering::Relaxed);
+            }
+            // It may also have been lent to an open that came second.
+            fs.take_back(ino);
+        }
+    }
+
+    /// Whether it may be changed through a mapping, and so has times that nobody knows.
+    pub(super) fn is_mapped(&self, ino: Ino) -> bool {
+        self.mapped_count.load(Ordering::Relaxed) > 0 && self.table.lock().is_mapped(ino)
+    }
+}

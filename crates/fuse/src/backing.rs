@@ -1,0 +1,214 @@
+//! Files of the host that the kernel reads in our place.
+//!
+//! 1. A file is registered at the device, which numbers it ([`BackingFiles::register`]).
+//! 2. The answer to an OPEN names the number, with `PASSTHROUGH`. Reads, writes and mappings of that open file go
+//!    to the host's file; with `DIRECT_IO` too, only mappings do, and reads and writes come to us, past the cache.
+//! 3. The number may be given back ([`Backing`] dropped) once the kernel has taken the answer: it keeps the file
+//!    for as long as it needs it.
+//!
+//! The kernel's rules, for all open files of one inode at a time; an open that breaks one fails with `EIO`:
+//! - as long as one is open with `PASSTHROUGH`, every other one is, with the same number;
+//! - as long as one is open without, and may use the cache, none is open with it.
+//!
+//! RELEASE is sent after an open file is counted out, so whoever counts opens and RELEASEs never believes that
+//! fewer are open than are. A mapping of a file of the host outlives the RELEASE of the file that was mapped, but
+//! not the FORGET of its inode.
+
+use std::ffi::c_void;
+use std::fmt;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+
+use rustix::io::Errno as OsError;
+use rustix::ioctl::{Ioctl, IoctlOutput, Opcode, Setter, ioctl, opcode};
+use stitch_base::sync::Arc;
+
+use crate::session::Negotiated;
+
+const MAGIC: u8 = 229;
+
+/// Why the kernel is not to read files in our place.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum NoPassthrough {
+    /// It does not offer it.
+    NotOffered,
+    /// The next daemon of a mount that survives would not know the numbers.
+    Held,
+    /// There is nothing to read.
+    NoFiles,
+    /// We have not the right.
+    NotRoot,
+    /// The files are on a file system that lies upon another one.
+    Stacked,
+    /// It did not work for another reason.
+    Failed(io::Error),
+}
+
+impl NoPassthrough {
+    /// What a handler could not do.
+    pub(crate) fn refused(error: io::Error) -> Self {
+        match OsError::from_io_error(&error) {
+            Some(OsError::PERM) => Self::NotRoot,
+            Some(OsError::LOOP) => Self::Stacked,
+            Some(OsError::OPNOTSUPP | OsError::NOTTY) => Self::NotOffered,
+            None if error.kind() == io::ErrorKind::NotFound => Self::NoFiles,
+            _ => Self::Failed(error),
+        }
+    }
+}
+
+impl fmt::Display for NoPassthrough {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotOffered => {
+                f.write_str("this kernel does not have it (Linux 6.9, with CONFIG_FUSE_PASSTHROUGH)")
+            }
+            Self::Held => f.write_str(
+                "not together with restart: the next daemon would not know what the kernel has open",
+            ),
+            Self::NoFiles => f.write_str(
+                "this store has no large files beside it: give large_files=external too, for a store in a file",
+            ),
+            Self::NotRoot => f.write_str("only root may, outside of containers (CAP_SYS_ADMIN)"),
+            Self::Stacked => f.write_str(
+                "the files are on a file system that lies upon another one, as overlayfs does",
+            ),
+            Self::Failed(error) => error.fmt(f),
+        }
+    }
+}
+
+/// What takes files for the kernel, by the device of a mount. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct BackingFiles {
+    device: Arc<OwnedFd>,
+}
+
+impl BackingFiles {
+    /// By this device, if the kernel agreed to it.
+    pub(crate) fn new(
+        device: Arc<OwnedFd>,
+        negotiated: &Negotiated,
+    ) -> Result<Self, NoPassthrough> {
+        if negotiated.has_passthrough() {
+            Ok(Self { device })
+        } else {
+            Err(NoPassthrough::NotOffered)
+        }
+    }
+
+    /// Gives a regular file to the kernel, which opens it anew, by our rights, for each open file that names it.
+    ///
+    /// # Errors
+    /// `EPERM` without `CAP_SYS_ADMIN`, `ELOOP` for a file of a file system that lies upon another one.
+    pub fn register(&self, file: BorrowedFd<'_>) -> io::Result<Backing> {
+        let id = backing_open(&self.device, file)?;
+        let device = Arc::clone(&self.device);
+        Ok(Backing { id, device })
+    }
+}
+
+/// A file that the kernel has. Dropped, no further open file can name it; those that did keep it.
+#[derive(Debug)]
+pub struct Backing {
+    id: u32,
+    device: Arc<OwnedFd>,
+}
+
+impl Backing {
+    /// How answers name it.
+    #[must_use]
+    pub const fn id(&self) -> u32 {
+        self.id
+    }
+}
+
+impl Drop for Backing {
+    fn drop(&mut self) {
+        if let Err(error) = backing_close(&self.device, self.id) {
+            // The mount is gone, and all its files with it.
+            tracing::debug!(%error, id = self.id, "a file was not taken back from the kernel");
+        }
+    }
+}
+
+/// `struct fuse_backing_map`.
+#[repr(C)]
+struct BackingMap {
+    fd: i32,
+    flags: u32,
+    padding: u64,
+}
+
+#[expect(
+    unsafe_code,
+    reason = "an ioctl that takes a structure and answers a number has no wrapper"
+)]
+// SAFETY: FUSE_DEV_IOC_BACKING_OPEN reads one `fuse_backing_map` through its argument, writes nothing, and
+// answers a positive number.
+unsafe impl Ioctl for BackingMap {
+    type Output = u32;
+
+    const IS_MUTATING: bool = false;
+
+    fn opcode(&self) -> Opcode {
+        opcode::write::<Self>(MAGIC, 1)
+    }
+
+    fn as_ptr(&mut self) -> *mut c_void {
+        std::ptr::from_mut(self).cast()
+    }
+
+    unsafe fn output_from_ptr(out: IoctlOutput, _: *mut c_void) -> rustix::io::Result<u32> {
+        u32::try_from(out).map_err(|_| OsError::RANGE)
+    }
+}
+
+#[expect(unsafe_code, reason = "the ioctl has no wrapper")]
+fn backing_open(device: &OwnedFd, file: BorrowedFd<'_>) -> io::Result<u32> {
+    let map = BackingMap {
+        fd: file.as_raw_fd(),
+        flags: 0,
+        padding: 0,
+    };
+    // SAFETY: the descriptor is open for as long as `file` is borrowed; what is read is said at `BackingMap`.
+    Ok(unsafe { ioctl(device, map) }?)
+}
+
+#[expect(unsafe_code, reason = "the ioctl has no wrapper")]
+fn backing_close(device: &OwnedFd, id: u32) -> io::Result<()> {
+    const CLOSE: Opcode = opcode::write::<u32>(MAGIC, 2);
+    // SAFETY: FUSE_DEV_IOC_BACKING_CLOSE reads one u32 through its argument and writes nothing; `Setter` passes
+    // a pointer to one that lives through the call.
+    unsafe { ioctl(device, Setter::<CLOSE, u32>::new(id)) }?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ioctls_are_numbered_as_the_kernel_has_them() {
+        let map = BackingMap {
+            fd: 0,
+            flags: 0,
+            padding: 0,
+        };
+        assert_eq!(map.opcode(), 0x4010_e501);
+        assert_eq!(opcode::write::<u32>(MAGIC, 2), 0x4004_e502);
+    }
+
+    #[test]
+    fn refusals_say_what_is_missing() {
+        let refused = |errno: OsError| NoPassthrough::refused(errno.into()).to_string();
+        assert!(refused(OsError::PERM).contains("only root"));
+        assert!(refused(OsError::LOOP).contains("overlayfs"));
+        assert!(refused(OsError::NOTTY).contains("Linux 6.9"));
+        assert!(refused(OsError::NOSPC).contains("No space"));
+        let none = NoPassthrough::refused(io::ErrorKind::NotFound.into());
+        assert!(none.to_string().contains("large_files=external"));
+        assert!(NoPassthrough::Held.to_string().contains("restart"));
+    }
+}
