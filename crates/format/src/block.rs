@@ -110,7 +110,7 @@ pub fn seal(block: &mut [u8], salt: u64, header: &BlockHeader) {
         "a block is bounded"
     );
     assert!(header.addr.is_multiple_of(ALIGN), "blocks start at sectors");
-    assert!(block[covered..].iter().all(|&b| b == 0), "padding is zeros");
+    assert!(are_zeros(&block[covered..]), "padding is zeros");
     MAGIC_AT.put(block, MAGIC);
     ADDRESS.put(block, header.addr);
     GENERATION.put(block, header.generation.0);
@@ -174,7 +174,7 @@ pub fn open(
             payload_len,
         ));
     }
-    if block[covered..].iter().any(|&b| b != 0) {
+    if !are_zeros(&block[covered..]) {
         return Err(TABLE.wrong("padding", "zeros", "other bytes"));
     }
     Ok((header, &block[HEADER_BYTES..covered]))
@@ -210,6 +210,11 @@ fn checked_header(block: &[u8], kind: BlockKind, addr: u64) -> Result<BlockHeade
         generation: Generation(GENERATION.get(block)),
         payload_len: PAYLOAD_LEN.get(block),
     })
+}
+
+/// Looks at all of them, so that it is done many at a time.
+fn are_zeros(bytes: &[u8]) -> bool {
+    bytes.iter().fold(0, |all, byte| all | byte) == 0
 }
 
 fn truncated(at: usize, needed: usize, left: usize) -> FormatError {

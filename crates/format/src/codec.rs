@@ -19,6 +19,7 @@ pub struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     /// A reader of `bytes`, which should hold a `record` (its name goes into errors).
+    #[inline]
     #[must_use]
     pub const fn new(record: &'static str, bytes: &'a [u8]) -> Self {
         Self {
@@ -29,6 +30,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Offset of the next byte.
+    #[inline]
     #[must_use]
     pub const fn at(&self) -> usize {
         self.at
@@ -50,19 +52,25 @@ impl<'a> Reader<'a> {
     ///
     /// # Errors
     /// [`FormatError::Truncated`].
+    #[inline]
     pub fn take(&mut self, len: usize) -> Result<&'a [u8], FormatError> {
         let left = self.bytes.len() - self.at;
         if len > left {
-            return Err(FormatError::Truncated {
-                record: self.record,
-                at: self.at,
-                needed: len,
-                left,
-            });
+            return Err(self.cut(len, left));
         }
         let out = &self.bytes[self.at..self.at + len];
         self.at += len;
         Ok(out)
+    }
+
+    #[cold]
+    const fn cut(&self, needed: usize, left: usize) -> FormatError {
+        FormatError::Truncated {
+            record: self.record,
+            at: self.at,
+            needed,
+            left,
+        }
     }
 
     fn array<const N: usize>(&mut self) -> Result<[u8; N], FormatError> {
@@ -74,6 +82,7 @@ impl<'a> Reader<'a> {
     ///
     /// # Errors
     /// [`FormatError::Truncated`].
+    #[inline]
     pub fn u8(&mut self) -> Result<u8, FormatError> {
         Ok(self.array::<1>()?[0])
     }
@@ -123,11 +132,22 @@ impl<'a> Reader<'a> {
                 self.at += 1;
                 Ok(u64::from(byte))
             }
-            _ => self.long_varint(),
+            _ => match self.bytes[self.at..]
+                .first_chunk()
+                .map(|word| of_word(*word))
+            {
+                Some(Some((value, len_bytes))) => {
+                    self.at += len_bytes;
+                    Ok(value)
+                }
+                _ => self.varint_by_bytes(),
+            },
         }
     }
 
-    fn long_varint(&mut self) -> Result<u64, FormatError> {
+    /// A varint that is long, wrong, or has little behind it.
+    #[cold]
+    fn varint_by_bytes(&mut self) -> Result<u64, FormatError> {
         let mut value = 0u64;
         for index in 0..VARINT_BYTES_MAX {
             let byte = self.u8()?;
@@ -154,6 +174,7 @@ impl<'a> Reader<'a> {
     ///
     /// # Errors
     /// As [`Self::varint`].
+    #[inline]
     pub fn varint_usize(&mut self) -> Result<usize, FormatError> {
         let value = self.varint()?;
         usize::try_from(value)
@@ -182,6 +203,7 @@ impl<'a> Reader<'a> {
     }
 
     /// An error about a field of this record.
+    #[cold]
     #[must_use]
     pub fn field(&self, field: &'static str, expected: &str, found: String) -> FormatError {
         FormatError::Field {
@@ -191,6 +213,29 @@ impl<'a> Reader<'a> {
             found,
         }
     }
+}
+
+/// The varint of up to eight bytes that a word begins with, and how many it takes; `None` if it is longer, or not
+/// in its shortest form. All bytes at once: lengths differ from varint to varint, and a loop over them would be
+/// guessed wrong most of the time.
+#[inline]
+fn of_word(word: [u8; 8]) -> Option<(u64, usize)> {
+    let word = u64::from_le_bytes(word);
+    let ends = !word & 0x8080_8080_8080_8080;
+    if ends == 0 {
+        return None;
+    }
+    // The lowest byte without the bit is the last one.
+    let bits = ends.trailing_zeros() + 1;
+    let bytes = word & (u64::MAX >> (u64::BITS - bits));
+    if bits > 8 && bytes >> (bits - 8) == 0 {
+        return None;
+    }
+    let sevens = bytes & 0x7f7f_7f7f_7f7f_7f7f;
+    let pairs = sevens & 0x007f_007f_007f_007f | (sevens & 0x7f00_7f00_7f00_7f00) >> 1;
+    let fours = pairs & 0x0000_3fff_0000_3fff | (pairs & 0x3fff_0000_3fff_0000) >> 2;
+    let value = fours & 0x0fff_ffff | (fours & 0x0fff_ffff_0000_0000) >> 4;
+    Some((value, (bits / 8) as usize))
 }
 
 /// Appends a varint.
@@ -245,8 +290,53 @@ mod tests {
     }
 
     #[test]
+    fn varints_of_every_length_come_back_whatever_is_behind_them() {
+        for bits in 0..=u64::BITS {
+            let most = u64::MAX.checked_shr(u64::BITS - bits).unwrap_or(0);
+            for value in [most, most / 2 + 1, most / 3, 0x0123_4567_89ab_cdef & most] {
+                let mut out = Vec::new();
+                put_varint(&mut out, value);
+                let len = out.len();
+                for behind in 0..10 {
+                    for byte in [0, 0x7f, 0x80, 0xff] {
+                        out.truncate(len);
+                        out.extend(std::iter::repeat_n(byte, behind));
+                        let mut reader = Reader::new("test", &out);
+                        assert_eq!((reader.varint(), reader.at()), (Ok(value), len));
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_word_and_single_bytes_say_the_same() {
+        let mut rng = stitch_base::random::Rng::new(7);
+        for round in 0..200_000u64 {
+            // Short and long ones, and those that end in zero bits.
+            let mut word = rng.next_u64().to_le_bytes();
+            let long = usize::try_from(rng.below(9)).expect("small");
+            for byte in &mut word[..long] {
+                *byte |= 0x80;
+            }
+            if round.is_multiple_of(2) && long < word.len() {
+                word[long] = [0, 0x80, 1][usize::try_from(rng.below(3)).expect("small")];
+            }
+            let mut reader = Reader::new("test", &word);
+            let by_bytes = reader.varint_by_bytes();
+            let expected = by_bytes.ok().map(|value| (value, reader.at()));
+            assert_eq!(of_word(word), expected, "{word:02x?}");
+        }
+    }
+
+    #[test]
     fn long_forms_are_refused() {
         assert!(Reader::new("test", &[0x80, 0x00]).varint().is_err());
+        assert!(
+            Reader::new("test", &[0x80, 0, 1, 1, 1, 1, 1, 1])
+                .varint()
+                .is_err()
+        );
         assert!(Reader::new("test", &[0xff; 10]).varint().is_err());
         let mut eleven = vec![0x80; 10];
         eleven.push(1);

@@ -235,6 +235,7 @@ pub struct RawEntry {
 
 impl RawEntry {
     /// What the entry does. `payload` is the one that it was read from.
+    #[inline]
     #[must_use]
     pub fn op<'a>(&self, payload: &'a [u8]) -> Op<'a> {
         let value = &payload[self.value.clone()];
@@ -284,6 +285,7 @@ impl DataLayout {
     }
 
     /// Offset after the last entry.
+    #[inline]
     #[must_use]
     pub const fn entries_end(&self) -> usize {
         self.entries_end
@@ -334,6 +336,7 @@ impl DataLayout {
     ///
     /// # Errors
     /// [`FormatError`] says what is wrong.
+    #[inline]
     pub fn entry(&self, payload: &[u8], at: usize) -> Result<RawEntry, FormatError> {
         let entries = payload.get(..self.entries_end).unwrap_or_default();
         let mut r = Reader::new(RECORD, entries.get(at..).unwrap_or_default());
