@@ -3,6 +3,7 @@
 //! Order of entries: by key, ascending; versions of one key by sequence number, newest first.
 
 use crate::error::VtError;
+use crate::prefix::prefix_of;
 use bytes::Bytes;
 use stitch_base::Seqno;
 use stitch_format::vt_index::IndexEntry;
@@ -42,6 +43,13 @@ pub(crate) trait EntryIter {
 
     /// One entry on. Must stand on an entry.
     fn next(&mut self) -> Result<(), VtError>;
+
+    /// As [`Self::next`]; answers the prefix of the key on which it stands then ([`crate::prefix`]), `None` beyond
+    /// the end. For who merges: it is one call through a box.
+    fn next_prefix(&mut self) -> Result<Option<u64>, VtError> {
+        self.next()?;
+        Ok(self.current().map(|entry| prefix_of(entry.key)))
+    }
 
     /// One entry back. Must stand on an entry.
     fn prev(&mut self) -> Result<(), VtError>;
@@ -102,6 +110,10 @@ impl<T: EntryIter + ?Sized> EntryIter for Box<T> {
 
     fn next(&mut self) -> Result<(), VtError> {
         (**self).next()
+    }
+
+    fn next_prefix(&mut self) -> Result<Option<u64>, VtError> {
+        (**self).next_prefix()
     }
 
     fn prev(&mut self) -> Result<(), VtError> {

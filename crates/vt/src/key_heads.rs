@@ -6,6 +6,7 @@
 //!
 //! Paper: Graefe, *Modern B-Tree Techniques*, 2011, section 3.5 ("poor man's normalized keys").
 
+use crate::prefix::{first_bytes, first_eight_bytes};
 use std::cmp::Ordering;
 use std::convert::Infallible;
 
@@ -79,7 +80,7 @@ impl KeyHeads {
         for index in 1..count {
             common = &common[..shared_bytes(common, key(index)?)];
         }
-        let head = |index| Ok(head_of(&key(index)?[common.len()..]));
+        let head = |index| Ok(first_eight_bytes(&key(index)?[common.len()..]));
         Ok(Self {
             heads: (0..count).map(head).collect::<Result<_, E>>()?,
             common: Common::new(common),
@@ -119,7 +120,7 @@ impl KeyHeads {
             Ordering::Greater => return Ok(self.len()),
             Ordering::Equal => {}
         }
-        let head = head_of(&key[self.common.len_bytes..]);
+        let head = first_eight_bytes(&key[self.common.len_bytes..]);
         let mut low = self.heads.partition_point(|other| *other < head);
         let mut high = low + self.heads[low..].partition_point(|other| *other == head);
         debug_assert!(low <= high && high <= self.len(), "a range of keys");
@@ -139,26 +140,6 @@ impl KeyHeads {
         let found = self.find(key, |index| Ok::<_, Infallible>(whole(index)));
         found.unwrap_or_else(|never| match never {})
     }
-}
-
-/// Keys whose heads differ are in the order of these.
-fn head_of(key: &[u8]) -> u64 {
-    u64::from_be_bytes(leading(key))
-}
-
-/// The first sixteen bytes, big-endian, zeros after its end.
-fn first_bytes(key: &[u8]) -> u128 {
-    u128::from_be_bytes(leading(key))
-}
-
-/// The first bytes, and zeros after its end.
-fn leading<const N: usize>(key: &[u8]) -> [u8; N] {
-    if let Some(first) = key.first_chunk() {
-        return *first;
-    }
-    let mut first = [0; N];
-    first[..key.len()].copy_from_slice(key);
-    first
 }
 
 fn shared_bytes(a: &[u8], b: &[u8]) -> usize {

@@ -19,8 +19,20 @@ const COUNT_BITS: u32 = 3;
 const BYTES: usize = size_of::<u128>();
 
 /// Keys whose prefixes differ are in the order of these. Those whose prefixes are the same are in any order.
+#[inline]
 pub(crate) fn prefix_of(key: &[u8]) -> u64 {
     const { assert!(ZEROS_MAX < 1 << COUNT_BITS) };
+    if let Some(first) = key.first_chunk::<8>()
+        && first[0] != 0
+    {
+        let no_zeros = u64::from(ZEROS_MAX) << (u64::BITS - COUNT_BITS);
+        return no_zeros | u64::from_be_bytes(*first) >> COUNT_BITS;
+    }
+    prefix_with_zeros(key)
+}
+
+/// The same, of a key that may be short or begin with zeros.
+fn prefix_with_zeros(key: &[u8]) -> u64 {
     let first = first_bytes(key);
     let zeros = (first.leading_zeros() / 8).min(ZEROS_MAX);
     let behind = (first << (8 * zeros)) >> u64::BITS;
@@ -28,14 +40,28 @@ pub(crate) fn prefix_of(key: &[u8]) -> u64 {
     u64::from(ZEROS_MAX - zeros) << (u64::BITS - COUNT_BITS) | behind >> COUNT_BITS
 }
 
-/// The first bytes of a key, zeros after its end.
-fn first_bytes(key: &[u8]) -> u128 {
-    if let Some(first) = key.first_chunk::<BYTES>() {
+/// The first sixteen bytes of a key, big-endian, zeros after its end.
+pub(crate) fn first_bytes(key: &[u8]) -> u128 {
+    if let Some(first) = key.first_chunk() {
         return u128::from_be_bytes(*first);
     }
-    let mut first = [0; BYTES];
+    let missing_bits = 8 * (BYTES - key.len());
+    if let (Some(front), Some(back)) = (key.first_chunk(), key.last_chunk()) {
+        // Where they overlap they are the same.
+        let front = u128::from(u64::from_be_bytes(*front)) << u64::BITS;
+        return front | u128::from(u64::from_be_bytes(*back)) << missing_bits;
+    }
+    u128::from(first_eight_bytes(key)) << u64::BITS
+}
+
+/// The first eight bytes of a key, big-endian, zeros after its end.
+pub(crate) fn first_eight_bytes(key: &[u8]) -> u64 {
+    if let Some(first) = key.first_chunk() {
+        return u64::from_be_bytes(*first);
+    }
+    let mut first = [0; size_of::<u64>()];
     first[..key.len()].copy_from_slice(key);
-    u128::from_be_bytes(first)
+    u64::from_be_bytes(first)
 }
 
 #[cfg(test)]
@@ -63,6 +89,31 @@ mod tests {
             assert!(prefix_of(pair[0]) <= prefix_of(pair[1]), "{pair:?}");
         }
         assert!(prefix_of(b"abcdefgh") < prefix_of(b"b"));
+    }
+
+    #[test]
+    fn first_bytes_are_the_key_and_zeros() {
+        let long: Vec<u8> = (1..=20).collect();
+        for len in 0..=long.len() {
+            let mut padded = [0; 32];
+            padded[..len].copy_from_slice(&long[..len]);
+            let (eight, sixteen) = (padded.first_chunk(), padded.first_chunk());
+            let eight = u64::from_be_bytes(*eight.expect("it is longer"));
+            let sixteen = u128::from_be_bytes(*sixteen.expect("it is longer"));
+            assert_eq!(first_eight_bytes(&long[..len]), eight);
+            assert_eq!(first_bytes(&long[..len]), sixteen);
+        }
+    }
+
+    #[test]
+    fn a_key_without_zeros_has_the_prefix_of_all_keys() {
+        for key in [
+            &b"abcdefgh"[..],
+            b"\xff\xff\xff\xff\xff\xff\xff\xff\xff",
+            b"a\0\0\0\0\0\0\0\x01",
+        ] {
+            assert_eq!(prefix_of(key), prefix_with_zeros(key), "{key:?}");
+        }
     }
 
     #[test]

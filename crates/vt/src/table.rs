@@ -37,7 +37,7 @@ mod writer;
 pub(crate) use block::{DataBlock, IndexBlock, Root};
 pub(crate) use direct::{DirectBlocks, ValueReader};
 pub(crate) use foreseen::Foreseen;
-pub(crate) use reader::{IndexCursor, PointRead, Table};
+pub(crate) use reader::{IndexCursor, PointRead, Table, TableIter};
 pub(crate) use rest::{Held, Rests};
 pub(crate) use run::{Bounds, Carry};
 pub(crate) use stream::Pace;

@@ -1,11 +1,14 @@
 //! Entries of several parts that follow each other: the tables of a level, the blocks of a table.
 
 use crate::VtError;
-use crate::entry::{BoxIter, EntryIter, EntryRef};
+use crate::entry::{EntryIter, EntryRef};
 use stitch_base::Seqno;
 
 /// Parts in key order. All versions of a key are in one part.
 pub(crate) trait Parts {
+    /// A cursor over a part.
+    type Cursor: EntryIter;
+
     /// Number of parts.
     fn count(&self) -> usize;
     /// True if every key of the part is before `key`.
@@ -13,14 +16,14 @@ pub(crate) trait Parts {
     /// True if every key of the part is at or after `key`.
     fn is_from(&self, part: usize, key: &[u8]) -> bool;
     /// A cursor over the part.
-    fn open(&self, part: usize) -> Result<BoxIter, VtError>;
+    fn open(&self, part: usize) -> Self::Cursor;
 }
 
 /// A cursor over parts. At most one of them is open.
-pub(crate) struct Concat<P> {
+pub(crate) struct Concat<P: Parts> {
     parts: P,
     part: usize,
-    open: Option<BoxIter>,
+    open: Option<P::Cursor>,
 }
 
 impl<P: Parts> Concat<P> {
@@ -47,20 +50,22 @@ impl<P: Parts> Concat<P> {
         low
     }
 
-    fn enter(&mut self, part: usize) -> Result<&mut BoxIter, VtError> {
+    fn enter(&mut self, part: usize) -> &mut P::Cursor {
         debug_assert!(part < self.parts.count(), "there is such a part");
-        if self.part != part || self.open.is_none() {
-            self.open = Some(self.parts.open(part)?);
-            self.part = part;
+        if self.part != part {
+            self.open = None;
         }
-        Ok(self.open.as_mut().expect("just opened"))
+        self.part = part;
+        self.open.get_or_insert_with(|| self.parts.open(part))
     }
 
+    #[inline]
     fn is_in(&self) -> bool {
-        self.open.as_ref().is_some_and(|open| open.is_on())
+        self.open.as_ref().is_some_and(EntryIter::is_on)
     }
 
     /// Goes on to the next part that has an entry.
+    #[cold]
     fn forward(&mut self) -> Result<(), VtError> {
         while !self.is_in() {
             if self.part + 1 >= self.parts.count() {
@@ -68,7 +73,7 @@ impl<P: Parts> Concat<P> {
                 return Ok(());
             }
             let part = self.part + 1;
-            self.enter(part)?.seek(&[], Seqno(u64::MAX))?;
+            self.enter(part).seek(&[], Seqno(u64::MAX))?;
         }
         Ok(())
     }
@@ -81,7 +86,7 @@ impl<P: Parts> Concat<P> {
                 return Ok(());
             }
             let part = self.part - 1;
-            self.enter(part)?.seek_before(None)?;
+            self.enter(part).seek_before(None)?;
         }
         Ok(())
     }
@@ -94,7 +99,7 @@ impl<P: Parts> EntryIter for Concat<P> {
             self.open = None;
             return Ok(());
         }
-        self.enter(part)?.seek(key, seqno)?;
+        self.enter(part).seek(key, seqno)?;
         self.forward()
     }
 
@@ -106,13 +111,16 @@ impl<P: Parts> EntryIter for Concat<P> {
             self.open = None;
             return Ok(());
         }
-        self.enter(end - 1)?.seek_before(key)?;
+        self.enter(end - 1).seek_before(key)?;
         self.backward()
     }
 
     fn next(&mut self) -> Result<(), VtError> {
         self.open.as_mut().expect("stands on an entry").next()?;
-        self.forward()
+        match self.is_in() {
+            true => Ok(()),
+            false => self.forward(),
+        }
     }
 
     fn prev(&mut self) -> Result<(), VtError> {

@@ -1,7 +1,7 @@
 //! Where the sources of a scan stand, upward: the one with the smallest key on top.
 //!
-//! A heap. The first eight bytes of each source's key are kept beside it, so that most comparisons
-//! ask no source.
+//! A heap. The prefix of each source's key ([`crate::prefix`]) is kept beside it, so that most
+//! comparisons ask no source.
 //!
 //! - Of sources that stand on the same key, the newest (the one with the lowest number) is above the
 //!   others.
@@ -12,10 +12,10 @@ use crate::prefix::prefix_of;
 
 /// A source that stands on an entry.
 #[derive(Clone, Copy, Debug)]
-struct Head {
+pub(super) struct Head {
     /// Of the key.
-    prefix: u64,
-    source: usize,
+    pub(super) prefix: u64,
+    pub(super) source: usize,
 }
 
 /// The sources of a scan that stand on an entry, in a heap.
@@ -45,14 +45,21 @@ impl Heads {
         self.is_stale = true;
     }
 
+    /// True if no source has moved but those of which this was told.
+    pub(super) const fn is_fresh(&self) -> bool {
+        !self.is_stale
+    }
+
     /// The source with the smallest key, and of several the newest.
-    pub(super) fn top(&mut self, sources: &[Source]) -> Option<usize> {
+    #[inline]
+    pub(super) fn top(&mut self, sources: &[Source]) -> Option<Head> {
         if self.is_stale {
             self.rebuild(sources);
         }
-        Some(self.heap.first()?.source)
+        self.heap.first().copied()
     }
 
+    #[cold]
     fn rebuild(&mut self, sources: &[Source]) {
         self.is_stale = false;
         self.heap.clear();
@@ -67,12 +74,12 @@ impl Heads {
         }
     }
 
-    /// The top source has moved, and no other.
-    pub(super) fn moved(&mut self, sources: &[Source]) {
+    /// The top source has moved to a key of this prefix, or beyond its end; and no other has.
+    #[inline]
+    pub(super) fn moved(&mut self, to: Option<u64>, sources: &[Source]) {
         debug_assert!(!self.is_stale, "the top is known");
-        let top = &mut self.heap[0];
-        match sources[top.source].entries.current() {
-            Some(entry) => top.prefix = prefix_of(entry.key),
+        match to {
+            Some(prefix) => self.heap[0].prefix = prefix,
             None => {
                 self.heap.swap_remove(0);
             }
@@ -81,27 +88,40 @@ impl Heads {
     }
 
     fn sift_down(&mut self, sources: &[Source], mut at: usize) {
-        while let Some(left) = self.heap.get(2 * at + 1) {
-            let mut child = 2 * at + 1;
-            if let Some(right) = self.heap.get(child + 1)
-                && leads(sources, right, left)
-            {
-                child += 1;
+        let heap = self.heap.as_mut_slice();
+        let Some(&moving) = heap.get(at) else {
+            return;
+        };
+        loop {
+            let child = 2 * at + 1;
+            let first = match heap.get(child..) {
+                // Added, not branched on: which of the two it is cannot be guessed.
+                Some([left, right, ..]) => child + usize::from(leads(sources, right, left)),
+                Some([_]) => child,
+                Some([]) | None => break,
+            };
+            if leads(sources, &moving, &heap[first]) {
+                break;
             }
-            if leads(sources, &self.heap[at], &self.heap[child]) {
-                return;
-            }
-            self.heap.swap(at, child);
-            at = child;
+            heap[at] = heap[first];
+            at = first;
         }
+        heap[at] = moving;
     }
 }
 
 /// True if `a` comes before `b`.
+#[inline]
 fn leads(sources: &[Source], a: &Head, b: &Head) -> bool {
-    if a.prefix != b.prefix {
-        return a.prefix < b.prefix;
+    if a.prefix == b.prefix {
+        return leads_by_key(sources, a, b);
     }
+    a.prefix < b.prefix
+}
+
+/// The same, of two that have one prefix.
+#[cold]
+fn leads_by_key(sources: &[Source], a: &Head, b: &Head) -> bool {
     let order = key_of(sources, a.source).cmp(key_of(sources, b.source));
     order.then(a.source.cmp(&b.source)).is_lt()
 }

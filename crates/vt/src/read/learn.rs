@@ -73,6 +73,11 @@ impl Passed {
         }
     }
 
+    /// True if nothing was passed since the last row.
+    pub(super) const fn is_nothing(&self) -> bool {
+        matches!(self.from, From::Row)
+    }
+
     /// A row was found. Answers how many keys without one came before it.
     pub(super) fn row(&mut self) -> u64 {
         (self.count, self.steps) = (0, 0);

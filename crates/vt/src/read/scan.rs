@@ -13,6 +13,7 @@ use crate::VtError;
 use crate::entry::{EntryIter, EntryRef, Op};
 use crate::fold;
 use crate::gaps::{Gap, successor};
+use crate::prefix::prefix_of;
 use crate::store::Store;
 use crate::table::Bounds;
 use crate::view::View;
@@ -181,8 +182,11 @@ impl<'a> VtScan<'a> {
                     }
                 }
                 other => {
-                    self.learn(other.is_some())?;
-                    self.count_passed();
+                    self.passed_before = 0;
+                    if !self.passed.is_nothing() {
+                        self.learn(other.is_some())?;
+                        self.count_passed();
+                    }
                     return Ok(other);
                 }
             }
@@ -278,7 +282,7 @@ impl<'a> VtScan<'a> {
         let Some(top) = self.heads.top(&self.sources) else {
             return Ok(None);
         };
-        let next = self.sources[top].entries.current();
+        let next = self.sources[top.source].entries.current();
         let next = next.expect("the top stands on an entry");
         if self.end.as_deref().is_some_and(|end| next.key >= end) {
             return Ok(None);
@@ -288,7 +292,7 @@ impl<'a> VtScan<'a> {
         self.stands_on_key = true;
         let is_seen = next.seqno <= self.seqno && matches!(next.op, Op::Put(_));
         if is_seen && !self.has_range_deletes {
-            return Ok(Some(State::InPlace(top)));
+            return Ok(Some(State::InPlace(top.source)));
         }
         self.resolve_forward().map(Some)
     }
@@ -296,16 +300,24 @@ impl<'a> VtScan<'a> {
     /// Steps every source that stands on the key beyond its versions.
     fn leave_key(&mut self) -> Result<(), VtError> {
         self.stands_on_key = false;
-        while let Some(top) = self.heads.top(&self.sources) {
-            let entries = &mut self.sources[top].entries;
-            if entries.current().is_none_or(|e| e.key != self.key) {
+        let prefix = prefix_of(&self.key);
+        // The key is that of the top, unless that has moved.
+        let mut is_on_key = self.heads.is_fresh();
+        while let Some(top) = self.heads.top(&self.sources)
+            && top.prefix == prefix
+        {
+            let entries = &mut self.sources[top.source].entries;
+            if !is_on_key && entries.current().is_none_or(|e| e.key != self.key) {
                 break;
             }
-            if let Err(error) = entries.next() {
-                self.heads.forget();
-                return Err(error);
+            is_on_key = false;
+            match entries.next_prefix() {
+                Ok(next) => self.heads.moved(next, &self.sources),
+                Err(error) => {
+                    self.heads.forget();
+                    return Err(error);
+                }
             }
-            self.heads.moved(&self.sources);
         }
         Ok(())
     }

@@ -8,7 +8,7 @@ use crate::entry::BoxIter;
 use crate::iter::MergeIter;
 use crate::range_delete::RangeDeletes;
 use crate::store::Store;
-use crate::table::{Bounds, Pace};
+use crate::table::{Bounds, Pace, Table, TableIter};
 use crate::version::{Level, TableHandle};
 use crate::view::View;
 use std::sync::Arc;
@@ -221,12 +221,14 @@ impl Store {
 /// Tables of a level, as parts of a row of entries.
 struct Tables {
     handles: Vec<Arc<TableHandle>>,
-    tables: Vec<Arc<crate::table::Table>>,
+    tables: Vec<Arc<Table>>,
     bounds: Arc<Bounds>,
     pace: Arc<Pace>,
 }
 
 impl Parts for Tables {
+    type Cursor = TableIter;
+
     fn count(&self) -> usize {
         self.handles.len()
     }
@@ -239,7 +241,7 @@ impl Parts for Tables {
         self.handles[part].meta().smallest.as_slice() >= key
     }
 
-    fn open(&self, part: usize) -> Result<BoxIter, VtError> {
-        Ok(self.tables[part].iter_at(Arc::clone(&self.bounds), Arc::clone(&self.pace)))
+    fn open(&self, part: usize) -> TableIter {
+        self.tables[part].iter_at(Arc::clone(&self.bounds), Arc::clone(&self.pace))
     }
 }

@@ -44,6 +44,7 @@ impl DataBlock {
         }
     }
 
+    #[inline]
     pub(super) const fn payload(&self) -> &Bytes {
         &self.payload
     }
@@ -61,6 +62,7 @@ impl DataBlock {
     ///
     /// # Panics
     /// If it is a value block.
+    #[inline]
     pub(super) const fn layout(&self) -> &DataLayout {
         self.layout.as_ref().expect("a block of entries")
     }

@@ -53,6 +53,7 @@ impl BlockIter {
         })
     }
 
+    #[inline]
     pub(super) fn current(&self) -> Option<EntryRef<'_>> {
         match self {
             Self::Entries(iter) => iter.current(),
@@ -60,6 +61,7 @@ impl BlockIter {
         }
     }
 
+    #[inline]
     pub(super) const fn is_on(&self) -> bool {
         match self {
             Self::Entries(iter) => iter.is_on(),
@@ -92,6 +94,7 @@ impl BlockIter {
         }
     }
 
+    #[inline]
     pub(super) fn next(&mut self) -> Result<(), FormatError> {
         match self {
             Self::Entries(iter) => iter.next(),

@@ -13,7 +13,7 @@ use stitch_format::vt_index::{IndexEntry, IndexEntryRef};
 use stitch_format::vt_root::RootIndex;
 
 /// Data blocks in key order, and a place among them.
-pub(super) trait BlockList {
+pub(crate) trait BlockList {
     /// Goes to the first block whose last key is at or after `key`.
     fn seek(&mut self, key: &[u8]) -> Result<(), VtError>;
 
@@ -41,7 +41,7 @@ pub(super) trait BlockList {
 
 /// The blocks of a whole table, which it borrows or shares.
 #[derive(Clone, Debug)]
-pub(super) struct TableBlocks<T: Deref<Target = Table>> {
+pub(crate) struct TableBlocks<T: Deref<Target = Table>> {
     table: T,
     /// Read with the first seek.
     root: Option<Arc<Root>>,

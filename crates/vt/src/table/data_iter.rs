@@ -30,6 +30,7 @@ impl DataIter {
         }
     }
 
+    #[inline]
     pub(super) fn current(&self) -> Option<EntryRef<'_>> {
         let (_, raw) = self.entry.as_ref()?;
         Some(EntryRef {
@@ -39,6 +40,7 @@ impl DataIter {
         })
     }
 
+    #[inline]
     pub(super) const fn is_on(&self) -> bool {
         self.entry.is_some()
     }
@@ -48,6 +50,7 @@ impl DataIter {
     }
 
     /// Goes to the entry at an offset; `self.key` is the key before it.
+    #[inline]
     fn read(&mut self, at: usize) -> Result<(), FormatError> {
         self.entry = None;
         if at >= self.block.layout().entries_end() {
@@ -55,12 +58,7 @@ impl DataIter {
         }
         let raw = self.block.layout().entry(self.block.payload(), at)?;
         if raw.shared > self.key.len() {
-            let expected = format!("at most {}", self.key.len());
-            return Err(contradiction(
-                "shared prefix",
-                expected,
-                raw.shared.to_string(),
-            ));
+            return Err(shares_too_much(raw.shared, self.key.len()));
         }
         self.key.truncate(raw.shared);
         self.key
@@ -84,11 +82,13 @@ impl DataIter {
         self.read_last(last, |_| true)
     }
 
+    #[inline]
     pub(super) fn next(&mut self) -> Result<(), FormatError> {
-        match self.entry.take() {
-            Some((_, raw)) => self.read(raw.next),
-            None => Ok(()),
-        }
+        let Some((_, raw)) = &self.entry else {
+            return Ok(());
+        };
+        let next = raw.next;
+        self.read(next)
     }
 
     pub(super) fn prev(&mut self) -> Result<(), FormatError> {
@@ -185,6 +185,12 @@ impl DataIter {
             Ok(is_wanted(key, seqno))
         })
     }
+}
+
+#[cold]
+fn shares_too_much(shared: usize, key_len: usize) -> FormatError {
+    let expected = format!("at most {key_len}");
+    contradiction("shared prefix", expected, shared.to_string())
 }
 
 /// The number of indices, from 0 on, for which `is_low` holds.

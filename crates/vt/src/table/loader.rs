@@ -17,7 +17,7 @@ use stitch_volume::{BlockKind, Volume, Wanted};
 
 /// Which data block, and all that is needed to read it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct DataRef {
+pub(crate) struct DataRef {
     pub(super) block: BlockPtr,
     pub(super) origin: TableId,
     pub(super) raw_bytes: u32,

@@ -24,6 +24,9 @@ use stitch_format::vt_manifest::TableMeta;
 use stitch_format::vt_range_delete;
 use stitch_volume::{BlockKind, Volume};
 
+/// A cursor over the entries of a table.
+pub(crate) type TableIter = RunIter<TableBlocks<Arc<Table>>>;
+
 /// A table. Shared by threads.
 #[derive(Debug)]
 pub(crate) struct Table {
@@ -105,14 +108,14 @@ impl Table {
     /// A cursor over the entries with these keys, and maybe some others. Blocks that it reads go into
     /// the cache.
     pub(crate) fn iter(self: &Arc<Self>, bounds: Arc<Bounds>) -> BoxIter {
-        self.iter_at(bounds, Arc::default())
+        Box::new(self.iter_at(bounds, Arc::default()))
     }
 
     /// The same, for one of several tables that are read one after the other.
-    pub(crate) fn iter_at(self: &Arc<Self>, bounds: Arc<Bounds>, pace: Arc<Pace>) -> BoxIter {
+    pub(crate) fn iter_at(self: &Arc<Self>, bounds: Arc<Bounds>, pace: Arc<Pace>) -> TableIter {
         let blocks = self.blocks();
         let loader = self.loader.clone();
-        Box::new(RunIter::new(loader, blocks, bounds, Keep::Cache).at_pace(pace))
+        RunIter::new(loader, blocks, bounds, Keep::Cache).at_pace(pace)
     }
 
     /// Has blocks with these keys read, as far as there is memory for them. `holder` keeps them where

@@ -89,7 +89,7 @@ impl Carry {
 
 /// A cursor over the entries of a list of data blocks.
 #[derive(Debug)]
-pub(super) struct RunIter<L> {
+pub(crate) struct RunIter<L> {
     loader: Loader,
     blocks: L,
     bounds: Arc<Bounds>,
@@ -331,6 +331,7 @@ impl<L: BlockList + Clone> RunIter<L> {
     }
 
     /// Runs a step of the cursor in the block.
+    #[inline]
     fn in_block(
         &mut self,
         step: impl FnOnce(&mut BlockIter) -> Result<(), stitch_format::FormatError>,
@@ -338,13 +339,26 @@ impl<L: BlockList + Clone> RunIter<L> {
         let Some(data) = &mut self.data else {
             return Ok(());
         };
-        let result = step(data);
-        result.map_err(|error| {
-            self.data = None;
-            self.loader.damaged(self.data_addr, error)
-        })
+        step(data).map_err(|error| self.leave_damaged(error))
     }
 
+    /// Leaves the block, in which something is wrong.
+    #[cold]
+    fn leave_damaged(&mut self, error: stitch_format::FormatError) -> VtError {
+        self.data = None;
+        self.loader.damaged(self.data_addr, error)
+    }
+
+    /// Goes on to the first entry of the next block.
+    #[cold]
+    fn next_block(&mut self) -> Result<(), VtError> {
+        self.data = None;
+        self.go_on()?;
+        self.enter()?;
+        self.in_block(BlockIter::seek_first)
+    }
+
+    #[inline]
     fn is_on_entry(&self) -> bool {
         self.data.as_ref().is_some_and(BlockIter::is_on)
     }
@@ -380,16 +394,14 @@ impl<L: BlockList + Clone> EntryIter for RunIter<L> {
         Ok(())
     }
 
+    #[inline]
     fn next(&mut self) -> Result<(), VtError> {
         debug_assert!(self.is_on_entry(), "stands on an entry");
         self.in_block(BlockIter::next)?;
-        if self.data.is_some() && !self.is_on_entry() {
-            self.data = None;
-            self.go_on()?;
-            self.enter()?;
-            self.in_block(BlockIter::seek_first)?;
+        if self.is_on_entry() {
+            return Ok(());
         }
-        Ok(())
+        self.next_block()
     }
 
     fn prev(&mut self) -> Result<(), VtError> {
@@ -440,10 +452,12 @@ impl<L: BlockList + Clone> EntryIter for RunIter<L> {
         Ok(has_moved)
     }
 
+    #[inline]
     fn current(&self) -> Option<EntryRef<'_>> {
         self.data.as_ref()?.current()
     }
 
+    #[inline]
     fn is_on(&self) -> bool {
         self.is_on_entry()
     }
