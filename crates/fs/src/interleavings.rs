@@ -84,6 +84,11 @@ fn thread(setup: &Arc<Setup>, body: impl FnOnce(&Setup) + Send + 'static) -> Joi
 fn of_two_directories_that_move_into_each_other_one_does() {
     explore(300, || {
         let setup = setup();
+        let inner = |parent| {
+            let made = setup.fs.make_dir(&CALLER, at(parent, "d"), &NEW);
+            made.expect("makes").ino
+        };
+        let (in_x, in_y) = (inner(setup.x), inner(setup.y));
         let moved = Arc::new(AtomicU64::new(0));
         let count = |result: FsResult<()>, moved: &AtomicU64| match result {
             Ok(()) => {
@@ -97,14 +102,16 @@ fn of_two_directories_that_move_into_each_other_one_does() {
         let (one, two) = (Arc::clone(&moved), Arc::clone(&moved));
         join([
             thread(&setup, move |s| {
-                count(s.rename(at(Ino::ROOT, "a"), at(s.y, "a")), &one);
+                count(s.rename(at(s.a, "x"), at(in_y, "x")), &one);
             }),
+            // It locks nothing that the one above does: only the tree's lock is between them.
             thread(&setup, move |s| {
-                count(s.rename(at(Ino::ROOT, "b"), at(s.x, "b")), &two);
+                count(s.rename(at(s.b, "y"), at(in_x, "y")), &two);
             }),
-            // A name within its directory, below what moves.
+            // A name within its directory, above what moves.
             thread(&setup, |s| {
-                s.rename(at(s.a, "x"), at(s.a, "z")).expect("moves");
+                s.rename(at(Ino::ROOT, "a"), at(Ino::ROOT, "c"))
+                    .expect("moves");
             }),
         ]);
         assert_eq!(moved.load(Ordering::SeqCst), 1);
