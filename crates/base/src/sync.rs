@@ -4,11 +4,13 @@
 
 #[cfg(feature = "shuttle")]
 pub mod explored;
+mod sharded;
 #[cfg(feature = "shuttle")]
 mod shuttled;
 
 #[cfg(not(feature = "shuttle"))]
 pub use parking_lot::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+pub use sharded::{Apart, SHARDS, Sharded};
 #[cfg(feature = "shuttle")]
 pub use shuttle;
 #[cfg(feature = "shuttle")]

@@ -7,12 +7,12 @@
 //! so that work that nobody waits for is never done by two at once.
 
 use crate::VtError;
+use crate::cache::ReadCount;
 use crate::compaction::Pressure;
 use crate::defrag::IdleDefrag;
 use crate::store::{Store, Worker};
 use std::sync::Arc;
 use std::time::Duration;
-use stitch_base::sync::atomic::Ordering;
 use stitch_base::thread;
 use stitch_base::thread::JoinHandle;
 
@@ -174,7 +174,7 @@ impl WriteOutDuty {
 
     /// True if the store was read from the device since the last look.
     fn is_read(&mut self, store: &Store) -> bool {
-        let misses = store.cache.counters().misses.load(Ordering::Relaxed);
+        let misses = store.cache.counters().get(ReadCount::Misses);
         let before = std::mem::replace(&mut self.misses, misses);
         misses - before >= READ_MISSES_MIN
     }

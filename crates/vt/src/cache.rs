@@ -1,16 +1,19 @@
 //! The block cache: blocks that were read, checked and unpacked, bounded in bytes.
 //!
-//! Sharded by key. Each shard is a clock: a block that is found again gets another round, up to
-//! three; the hand takes rounds away, and blocks without any. Blocks that a scan brings in come
-//! without a round, so a long scan pushes out mostly itself. Index blocks come with all three: each
-//! leads to dozens of data blocks. Most of these are found past the cache: see [`Shortcut`].
+//! Sharded by key; who looks for a block keeps nobody else from looking. Each shard is a clock: a block
+//! that is found again gets another round, up to three; the hand takes rounds away, and blocks without
+//! any. Blocks that a scan brings in come without a round, so a long scan pushes out mostly itself.
+//! Index blocks come with all three: each leads to dozens of data blocks. Most of these are found past
+//! the cache: see [`Shortcut`].
 //!
 //! A block's key is the table that it was written for and its address. Table numbers are never
 //! reused, so what is cached for a block can never be taken for a later block at the same place,
 //! and a stitched block stays cached under its old key.
 
+mod counters;
 mod shortcut;
 
+pub(crate) use counters::{ReadCount, ReadCounters};
 pub(crate) use shortcut::{Findable, Finds, Shortcut};
 
 use crate::page_buffers::PageBuffers;
@@ -21,8 +24,8 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 use stitch_base::TableId;
-use stitch_base::sync::Mutex;
-use stitch_base::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use stitch_base::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use stitch_base::sync::{Apart, RwLock};
 
 /// Most shards. A power of two.
 const SHARDS_MAX: usize = 16;
@@ -32,29 +35,6 @@ const SHARD_BYTES_MIN: usize = 2 << 20;
 const ROUNDS_MAX: u8 = 3;
 /// What a cached block costs beside its own bytes.
 const SLOT_BYTES: usize = 96;
-
-/// What reads have done. Counters only grow.
-#[derive(Debug, Default)]
-pub(crate) struct ReadCounters {
-    /// Blocks found in the cache.
-    pub(crate) hits: AtomicU64,
-    /// Blocks not found in the cache.
-    pub(crate) misses: AtomicU64,
-    /// Data blocks read from the device.
-    pub(crate) data_blocks_read: AtomicU64,
-    /// Filter probes.
-    pub(crate) filter_probes: AtomicU64,
-    /// Filter probes that said yes where the block had no such key.
-    pub(crate) filter_false_positives: AtomicU64,
-    /// Tables in which a point read had to wait for an index block.
-    pub(crate) index_waits: AtomicU64,
-}
-
-impl ReadCounters {
-    pub(crate) fn add(counter: &AtomicU64, count: u64) {
-        counter.fetch_add(count, Ordering::Relaxed);
-    }
-}
 
 /// Which block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -132,7 +112,19 @@ struct Slot {
     key: BlockKey,
     block: CachedBlock,
     bytes: usize,
-    rounds: u8,
+    /// Changed by those who find it, too. That one of two changes is lost does not matter.
+    rounds: AtomicU8,
+}
+
+impl Slot {
+    /// It was found: it gets so many rounds more. Mostly it has all of them, and nothing is written.
+    fn note(&self, rounds: u8) {
+        let before = self.rounds.load(Ordering::Relaxed);
+        let after = (before + rounds).min(ROUNDS_MAX);
+        if after != before {
+            self.rounds.store(after, Ordering::Relaxed);
+        }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -161,13 +153,14 @@ impl Shard {
             if self.hand >= self.slots.len() {
                 self.hand = 0;
             }
-            let slot = &mut self.slots[self.hand];
-            slot.rounds = (slot.rounds + slot.block.take_finds()).min(ROUNDS_MAX);
-            if slot.rounds == 0 {
-                out.push(self.remove(self.hand));
-            } else {
-                slot.rounds -= 1;
-                self.hand += 1;
+            let slot = &self.slots[self.hand];
+            slot.note(slot.block.take_finds());
+            match slot.rounds.load(Ordering::Relaxed) {
+                0 => out.push(self.remove(self.hand)),
+                rounds => {
+                    slot.rounds.store(rounds - 1, Ordering::Relaxed);
+                    self.hand += 1;
+                }
             }
         }
     }
@@ -176,7 +169,7 @@ impl Shard {
 /// A cache of checked blocks, and the counters of all who read through it.
 #[derive(Debug)]
 pub(crate) struct BlockCache {
-    shards: Vec<Mutex<Shard>>,
+    shards: Vec<Apart<RwLock<Shard>>>,
     /// Changes with [`Self::set_capacity`]; a shard keeps to it as it was when its lock was taken last.
     shard_bytes_max: AtomicUsize,
     counters: ReadCounters,
@@ -196,7 +189,7 @@ impl BlockCache {
             count.next_power_of_two() / 2
         };
         Self {
-            shards: (0..count).map(|_| Mutex::default()).collect(),
+            shards: (0..count).map(|_| Apart::default()).collect(),
             shard_bytes_max: AtomicUsize::new(capacity_bytes / count),
             counters: ReadCounters::default(),
             readers: Readers::new(0),
@@ -246,14 +239,14 @@ impl BlockCache {
         }
         for shard in &self.shards {
             let mut out = Vec::new();
-            shard.lock().shrink(bytes_max, &mut out);
+            shard.write().shrink(bytes_max, &mut out);
             drop(out);
         }
     }
 
     /// Bytes held now.
     pub(crate) fn bytes(&self) -> usize {
-        self.shards.iter().map(|shard| shard.lock().bytes).sum()
+        self.shards.iter().map(|shard| shard.read().bytes).sum()
     }
 
     /// True if half of it or more is free.
@@ -265,7 +258,7 @@ impl BlockCache {
     #[cfg(all(test, feature = "shuttle"))]
     pub(crate) fn assert_sound(&self) {
         for shard in &self.shards {
-            let shard = shard.lock();
+            let shard = shard.read();
             assert_eq!(
                 shard.by_key.len(),
                 shard.slots.len(),
@@ -288,7 +281,7 @@ impl BlockCache {
         &self.counters
     }
 
-    fn shard(&self, key: &BlockKey) -> &Mutex<Shard> {
+    fn shard(&self, key: &BlockKey) -> &RwLock<Shard> {
         let mut hasher = KeyHasher::default();
         hasher.write_u64(key.addr);
         hasher.write_u64(key.origin.0);
@@ -300,11 +293,11 @@ impl BlockCache {
     /// A block, if it is here.
     pub(crate) fn get(&self, key: &BlockKey) -> Option<CachedBlock> {
         let found = self.find(key, 1);
-        let counter = match found {
-            Some(_) => &self.counters.hits,
-            None => &self.counters.misses,
+        let count = match found {
+            Some(_) => ReadCount::Hits,
+            None => ReadCount::Misses,
         };
-        ReadCounters::add(counter, 1);
+        self.counters.add(count, 1);
         found
     }
 
@@ -314,16 +307,15 @@ impl BlockCache {
     }
 
     fn find(&self, key: &BlockKey, rounds: u8) -> Option<CachedBlock> {
-        let mut shard = self.shard(key).lock();
-        let at = *shard.by_key.get(key)?;
-        let slot = &mut shard.slots[at];
-        slot.rounds = (slot.rounds + rounds).min(ROUNDS_MAX);
+        let shard = self.shard(key).read();
+        let slot = &shard.slots[*shard.by_key.get(key)?];
+        slot.note(rounds);
         Some(slot.block.clone())
     }
 
     /// True if a block of so many bytes is not there, and would push out none.
     pub(crate) fn has_room(&self, key: &BlockKey, bytes: usize) -> bool {
-        let shard = self.shard(key).lock();
+        let shard = self.shard(key).read();
         let bytes = shard.bytes + bytes + SLOT_BYTES;
         bytes <= self.shard_bytes_max.load(Ordering::Relaxed) && !shard.by_key.contains_key(key)
     }
@@ -332,7 +324,7 @@ impl BlockCache {
     pub(crate) fn insert(&self, key: BlockKey, block: CachedBlock, expectation: Expectation) {
         let bytes = block.bytes();
         let mut out = Vec::new();
-        let mut shard = self.shard(&key).lock();
+        let mut shard = self.shard(&key).write();
         // With the lock held: who lowers it comes to this shard then, too.
         let bytes_max = self.shard_bytes_max.load(Ordering::Relaxed);
         if bytes > bytes_max / 2 || shard.by_key.contains_key(&key) {
@@ -351,7 +343,7 @@ impl BlockCache {
             key,
             block,
             bytes,
-            rounds,
+            rounds: AtomicU8::new(rounds),
         });
         drop(shard);
     }

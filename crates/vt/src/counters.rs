@@ -37,8 +37,6 @@ counters! {
     put_bytes = names::PUT_BYTES;
     /// Batches committed.
     commits = names::COMMITS;
-    /// Point reads.
-    gets = names::GETS;
     /// Scans begun.
     scans = names::SCANS;
     /// Bytes appended to the backup log.

@@ -1,6 +1,7 @@
 //! The engine: the contract of `stitch_kv`, over a store.
 
 use crate::VtError;
+use crate::cache::ReadCount;
 use crate::counters::DATA_BLOCKS_READ;
 use crate::install::Install;
 use crate::instances;
@@ -190,7 +191,7 @@ impl Engine for VtEngine {
         at: Option<&Snapshot>,
     ) -> Result<Option<Bytes>, KvError> {
         let (view, seqno) = self.reading(tree, at)?;
-        self.store.counters.gets.add(1);
+        self.store.cache.counters().add(ReadCount::Gets, 1);
         Ok(self.store.get_in(&view, tree, key, seqno)?)
     }
 
@@ -370,15 +371,19 @@ impl Store {
         let mut out = Counters::default();
         self.counters.export(&mut out);
         let reads = self.cache.counters();
-        for (name, value) in [
-            (names::CACHE_HITS, &reads.hits),
-            (names::CACHE_MISSES, &reads.misses),
-            (DATA_BLOCKS_READ, &reads.data_blocks_read),
-            (names::FILTER_PROBES, &reads.filter_probes),
-            (names::FILTER_FALSE_POSITIVES, &reads.filter_false_positives),
-            ("vt.index_waits", &reads.index_waits),
+        for (name, count) in [
+            (names::GETS, ReadCount::Gets),
+            (names::CACHE_HITS, ReadCount::Hits),
+            (names::CACHE_MISSES, ReadCount::Misses),
+            (DATA_BLOCKS_READ, ReadCount::DataBlocksRead),
+            (names::FILTER_PROBES, ReadCount::FilterProbes),
+            (
+                names::FILTER_FALSE_POSITIVES,
+                ReadCount::FilterFalsePositives,
+            ),
+            ("vt.index_waits", ReadCount::IndexWaits),
         ] {
-            out.push(name, value.load(Ordering::Relaxed));
+            out.push(name, reads.get(count));
         }
         self.export_memory(&mut out);
         let device = self.volume.device().counters();

@@ -6,8 +6,10 @@
 //! missing fences. For those the memtable's sources are tested in `testing/orders` (ADR 0074).
 
 mod engine;
+mod steps;
+mod views;
 
-use crate::cache::{BlockCache, BlockKey, CachedBlock, Expectation};
+use crate::cache::{BlockCache, BlockKey, CachedBlock, Expectation, ReadCount};
 use crate::entry::{EntryIter, EntryRef, Op, RangeDelete};
 use crate::memtable::Memtable;
 use crate::table::DataBlock;
@@ -140,7 +142,7 @@ fn a_cache_gives_what_was_put_and_stays_within_its_bound() {
         assert!(cache.bytes() <= CAPACITY);
         cache.assert_sound();
         let counters = cache.counters();
-        let asked = counters.hits.load(Ordering::Relaxed) + counters.misses.load(Ordering::Relaxed);
+        let asked = counters.get(ReadCount::Hits) + counters.get(ReadCount::Misses);
         assert_eq!(asked, 24);
     });
 }

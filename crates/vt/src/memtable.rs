@@ -183,7 +183,7 @@ impl Memtable {
         max_seqno: Seqno,
         visit: &mut dyn FnMut(EntryRef<'_>, Option<Place>) -> ControlFlow<()>,
     ) {
-        let mut cursor = Cursor::new(Arc::clone(&self.entries));
+        let mut cursor = Cursor::new(&*self.entries);
         cursor.seek(&Position {
             tree,
             key,

@@ -6,7 +6,7 @@
 //! 2. `write_out`: one write-out at a time.
 //! 3. `installer`: one version edit at a time.
 //! 4. `committer`: one commit at a time.
-//! 5. the view's own lock; those of a buffer, the snapshots, the superseded versions, the volume, and of `turns`
+//! 5. the view's own locks; those of a buffer, the snapshots, the superseded versions, the volume, and of `turns`
 //!    while nothing is waited for, are leaves.
 //!
 //! No lock above 3 is needed by commits, and none at all by reads.
@@ -30,7 +30,7 @@ use crate::view::{View, Views};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use stitch_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use stitch_base::sync::{Condvar, Mutex};
+use stitch_base::sync::{Apart, Condvar, Mutex};
 use stitch_base::{Lsn, Seqno, TableId, TreeId};
 use stitch_volume::Volume;
 
@@ -43,17 +43,18 @@ pub(crate) struct Store {
     pub(crate) sizes: Sizes,
     /// Length of the zones when it was.
     pub(crate) opened_zones_bytes: u64,
-    pub(crate) counters: VtCounters,
+    /// This and the other two that are apart change with each commit: reads should not wait for that.
+    pub(crate) counters: Apart<VtCounters>,
     pub(crate) snapshots: Arc<Snapshots>,
     pub(crate) superseded: SupersededVersions,
     pub(crate) folded: FoldedValues,
     pub(crate) gaps: Gaps,
     pub(crate) views: Views,
     /// The newest write that readers may see.
-    pub(crate) visible: AtomicU64,
+    pub(crate) visible: Apart<AtomicU64>,
     /// Number for the next table. Numbers of tables that were given up are skipped.
     next_table: AtomicU64,
-    pub(crate) committer: Mutex<Committer>,
+    pub(crate) committer: Apart<Mutex<Committer>>,
     /// A commit that waits for room waits here, with `committer`.
     pub(crate) room: Condvar,
     pub(crate) installer: Mutex<Installer>,
@@ -197,19 +198,19 @@ impl Store {
             opened_zones_bytes: volume.zones().total_bytes(),
             turns: Turns::new(options.compactors),
             options,
-            counters: VtCounters::default(),
+            counters: Apart::default(),
             snapshots: Arc::new(Snapshots::default()),
             superseded: SupersededVersions::of_unknown(version.tables().map(|(_, t)| t)),
             folded: FoldedValues::new(sizes.folded),
             gaps: Gaps::new(sizes.gap),
-            visible: AtomicU64::new(version.last_seqno.0),
+            visible: Apart(AtomicU64::new(version.last_seqno.0)),
             next_table: AtomicU64::new(version.next_table.0),
-            committer: Mutex::new(Committer {
+            committer: Apart(Mutex::new(Committer {
                 last_seqno: version.last_seqno,
                 trees: version.trees.keys().copied().collect(),
                 deletes: DeleteRuns::default(),
                 streaks: Streaks::default(),
-            }),
+            })),
             room: Condvar::new(),
             installer: Mutex::new(Installer { log_start }),
             write_out: Mutex::new(()),

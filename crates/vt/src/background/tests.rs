@@ -1,7 +1,7 @@
 //! Space that comes back by itself, by a clock that stands still.
 
 use super::*;
-use crate::cache::ReadCounters;
+use crate::cache::ReadCount;
 use crate::testing::{MIB, Small};
 use stitch_base::random::Rng;
 use stitch_kv::{Batch, Engine, Snapshot};
@@ -163,7 +163,10 @@ fn quiet_after(is_read_for: Duration) -> Duration {
         store.clock.advance(LOOK_EVERY);
         passed += LOOK_EVERY;
         if passed <= is_read_for {
-            ReadCounters::add(&engine.cache.counters().misses, READ_MISSES_MIN);
+            engine
+                .cache
+                .counters()
+                .add(ReadCount::Misses, READ_MISSES_MIN);
         }
         writing.look(engine);
         assert!(passed < 3 * READ_WAIT_MAX, "it does not wait for ever");

@@ -22,8 +22,8 @@ fn what_was_put_is_found() {
         ..key(1)
     };
     assert!(cache.get(&other_table).is_none());
-    assert_eq!(cache.counters().hits.load(Ordering::Relaxed), 1);
-    assert_eq!(cache.counters().misses.load(Ordering::Relaxed), 2);
+    assert_eq!(cache.counters().get(ReadCount::Hits), 1);
+    assert_eq!(cache.counters().get(ReadCount::Misses), 2);
 }
 
 #[test]

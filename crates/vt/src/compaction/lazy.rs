@@ -10,6 +10,7 @@ use super::picker::{PickOptions, Pressure};
 use crate::options::{LEVEL0_TABLES, Sizes};
 use crate::store::Store;
 use crate::version::Version;
+use stitch_base::sync::Sharded;
 use stitch_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use stitch_volume::Class;
 
@@ -21,7 +22,7 @@ const PROBES_OF_SCAN: u64 = 4;
 /// What reads have paid for tables in level 0.
 #[derive(Debug, Default)]
 pub(crate) struct Level0Debt {
-    probes: AtomicU64,
+    probes: Sharded<AtomicU64>,
     is_quiet: AtomicBool,
 }
 
@@ -39,7 +40,8 @@ impl Level0Debt {
     fn note(&self, tables: usize, each: u64) {
         if tables > LEVEL0_TABLES {
             let more = (tables - LEVEL0_TABLES) as u64;
-            self.probes.fetch_add(more * each, Ordering::Relaxed);
+            let probes = self.probes.own();
+            probes.fetch_add(more * each, Ordering::Relaxed);
         }
     }
 
@@ -61,10 +63,8 @@ impl Level0Debt {
         if self.is_quiet.load(Ordering::Relaxed) {
             return true;
         }
-        let paid = self
-            .probes
-            .load(Ordering::Relaxed)
-            .saturating_mul(PROBE_BYTES);
+        let probes = self.probes.iter().map(|own| own.load(Ordering::Relaxed));
+        let paid = probes.sum::<u64>().saturating_mul(PROBE_BYTES);
         let trees = version.trees.values();
         let full = trees.filter(|tree| tree.levels[0].tables.len() >= LEVEL0_TABLES);
         let cost: u64 = full
@@ -75,7 +75,9 @@ impl Level0Debt {
 
     /// Level 0 is being compacted.
     pub(super) fn pay(&self) {
-        self.probes.store(0, Ordering::Relaxed);
+        for probes in self.probes.iter() {
+            probes.store(0, Ordering::Relaxed);
+        }
     }
 }
 

@@ -30,6 +30,7 @@ use crate::entry::{EntryRef, Op};
 use crate::prefix::prefix_of;
 use std::cmp::Ordering;
 use std::marker::PhantomData;
+use std::ops::Deref;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use stitch_base::random::Rng;
@@ -591,22 +592,22 @@ fn new_node(arena: &mut Arena, tree: TreeId, entry: &Content<'_>, height: usize)
     piece.cast()
 }
 
-/// A place in a list, which it keeps alive.
+/// A place in a list, which it keeps alive or borrows.
 #[derive(Debug)]
-pub(super) struct Cursor {
-    list: Arc<SkipList>,
+pub(super) struct Cursor<L: Deref<Target = SkipList> = Arc<SkipList>> {
+    list: L,
     /// Null beyond either end.
     node: *const Node,
 }
 
-// SAFETY: the node belongs to the list, which the cursor keeps alive; see the list.
-unsafe impl Send for Cursor {}
+// SAFETY: the node belongs to the list, which lives as long as the cursor; see the list.
+unsafe impl<L: Deref<Target = SkipList> + Send> Send for Cursor<L> {}
 // SAFETY: as above.
-unsafe impl Sync for Cursor {}
+unsafe impl<L: Deref<Target = SkipList> + Sync> Sync for Cursor<L> {}
 
-impl Cursor {
-    /// A cursor beyond the end.
-    pub(super) fn new(list: Arc<SkipList>) -> Self {
+impl<L: Deref<Target = SkipList>> Cursor<L> {
+    /// A cursor beyond the end. `list` is an `Arc` or a reference: it always leads to the same one.
+    pub(super) fn new(list: L) -> Self {
         Self {
             list,
             node: ptr::null(),

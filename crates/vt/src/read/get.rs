@@ -2,7 +2,7 @@
 
 use crate::VtError;
 use crate::buffer::Buffer;
-use crate::cache::ReadCounters;
+use crate::cache::ReadCount;
 use crate::direct::DirectRun;
 use crate::entry::{EntryRef, Op, to_bytes};
 use crate::fold;
@@ -224,7 +224,7 @@ impl Store {
         // Whether the table was asked to stop is in the lookup.
         let _ = table.versions_of(read, &mut |entry, owner| lookup.visit(&entry, owner))?;
         if read.take_index_read() {
-            ReadCounters::add(&self.cache.counters().index_waits, 1);
+            self.cache.counters().add(ReadCount::IndexWaits, 1);
             table.fetch_indexes(|| self.tables_from(level, handle));
         }
         lookup.end_source();

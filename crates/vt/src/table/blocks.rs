@@ -5,7 +5,7 @@ use super::block::{IndexBlock, Root};
 use super::leaves::{Reader, Seen};
 use super::loader::DataRef;
 use crate::VtError;
-use crate::cache::ReadCounters;
+use crate::cache::ReadCount;
 use std::ops::Deref;
 use std::sync::Arc;
 use stitch_format::FormatError;
@@ -139,7 +139,11 @@ impl<T: Deref<Target = Table>> Drop for TableBlocks<T> {
     fn drop(&mut self) {
         let hits = self.take_seen().hits;
         if hits > 0 {
-            ReadCounters::add(&self.table.loader.cache.counters().hits, hits);
+            self.table
+                .loader
+                .cache
+                .counters()
+                .add(ReadCount::Hits, hits);
         }
     }
 }

@@ -3,7 +3,7 @@
 use super::block::{DataBlock, IndexBlock, Root};
 use super::compress;
 use crate::VtError;
-use crate::cache::{BlockCache, BlockKey, CachedBlock, Expectation, ReadCounters};
+use crate::cache::{BlockCache, BlockKey, CachedBlock, Expectation, ReadCount};
 use crate::page_buffers::PageBuffer;
 use bytes::Bytes;
 use std::sync::Arc;
@@ -212,7 +212,7 @@ impl Loader {
 
     /// Reads a data block past the cache.
     pub(super) fn read_data(&self, data: &DataRef) -> Result<Arc<DataBlock>, VtError> {
-        ReadCounters::add(&self.cache.counters().data_blocks_read, 1);
+        self.cache.counters().add(ReadCount::DataBlocksRead, 1);
         let mut buffer = vec![0; data.block.len_bytes as usize];
         self.volume.read(data.block.addr, &mut buffer)?;
         self.open_data(data, buffer.into())
@@ -245,7 +245,9 @@ impl Loader {
 
     /// Reads data blocks, wherever they are, with as few requests as possible, past the cache.
     pub(super) fn read_data_each(&self, all: &[DataRef]) -> Result<Vec<Arc<DataBlock>>, VtError> {
-        ReadCounters::add(&self.cache.counters().data_blocks_read, all.len() as u64);
+        self.cache
+            .counters()
+            .add(ReadCount::DataBlocksRead, all.len() as u64);
         // Each block gets a buffer of its own, so that one does not keep all alive.
         let buffer = |data: &DataRef| vec![0; data.block.len_bytes as usize];
         let mut buffers: Vec<Vec<u8>> = all.iter().map(buffer).collect();
@@ -264,7 +266,9 @@ impl Loader {
     /// Reads data blocks that are wanted once, in order: those that lie one after the other with one
     /// request, into one buffer, which they share from then on.
     pub(super) fn read_data_once(&self, all: &[DataRef]) -> Result<Vec<Arc<DataBlock>>, VtError> {
-        ReadCounters::add(&self.cache.counters().data_blocks_read, all.len() as u64);
+        self.cache
+            .counters()
+            .add(ReadCount::DataBlocksRead, all.len() as u64);
         let mut places: Vec<usize> = (0..all.len()).collect();
         places.sort_unstable_by_key(|&at| all[at].block.addr);
         let mut rows: Vec<(u64, PageBuffer)> = Vec::new();

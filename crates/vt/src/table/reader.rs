@@ -11,7 +11,9 @@ use super::rest::Held;
 use super::run::{Bounds, Carry, Keep, RunIter};
 use super::stream::Pace;
 use crate::VtError;
-use crate::cache::{BlockCache, BlockKey, CachedBlock, Expectation, ReadCounters, Shortcut};
+use crate::cache::{
+    BlockCache, BlockKey, CachedBlock, Expectation, ReadCount, ReadCounters, Shortcut,
+};
 use crate::entry::{BoxIter, EntryRef, Op, RangeDelete};
 use crate::range_delete::RangeDeletes;
 use bytes::Bytes;
@@ -180,7 +182,7 @@ impl Table {
         }
         let mut hits = 0;
         let root = self.root(&mut hits)?;
-        ReadCounters::add(&self.loader.cache.counters().hits, hits);
+        self.loader.cache.counters().add(ReadCount::Hits, hits);
         let Some(first) = root.root.range_deletes.first() else {
             let expected = self.meta.range_delete_count.to_string();
             let error = contradiction("range deletes", expected, "0".to_owned());
@@ -255,8 +257,7 @@ pub(super) fn value_of(loader: &Loader, entry: &IndexEntry) -> Result<Bytes, VtE
 /// What is shown the versions of a key, each with the buffer that its value lies in.
 pub(crate) type Visit<'a> = dyn FnMut(EntryRef<'_>, Option<&Bytes>) -> ControlFlow<()> + 'a;
 
-/// A point read under way: what it looks for, and what it counts. Counters of all readers are told at its
-/// end, once: they are in memory that all of them write to.
+/// A point read under way: what it looks for, and what it counts. Counters are told at its end, once.
 #[derive(Debug)]
 pub(crate) struct PointRead<'a> {
     /// The key.
@@ -286,14 +287,10 @@ impl<'a> PointRead<'a> {
 
     /// Adds what it has counted.
     pub(crate) fn end(self, counters: &ReadCounters) {
-        for (counter, count) in [
-            (&counters.hits, self.hits),
-            (&counters.filter_probes, self.filter_probes),
-        ] {
-            if count > 0 {
-                ReadCounters::add(counter, count);
-            }
-        }
+        counters.add_all([
+            (ReadCount::Hits, self.hits),
+            (ReadCount::FilterProbes, self.filter_probes),
+        ]);
     }
 
     /// True if an index block had to be read since this was asked last.
@@ -402,7 +399,10 @@ fn visit_block(
         // The key may be here in newer versions only.
         iter.seek(key, Seqno(u64::MAX)).map_err(damaged)?;
         if iter.current().is_none_or(|entry| entry.key != key) {
-            ReadCounters::add(&loader.cache.counters().filter_false_positives, 1);
+            loader
+                .cache
+                .counters()
+                .add(ReadCount::FilterFalsePositives, 1);
         }
     }
     Ok(ControlFlow::Continue(()))

@@ -13,7 +13,7 @@ use super::blocks::BlockList;
 use super::loader::{DataRef, Loader};
 use super::run::Bounds;
 use crate::VtError;
-use crate::cache::ReadCounters;
+use crate::cache::ReadCount;
 use crate::readers::{Ahead, Layout, Readers, Work};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -61,7 +61,10 @@ impl Work for Window {
     fn run(self) -> Self::Answer {
         let wanted = self.items.iter().filter(|(_, cached)| cached.is_none());
         let wanted: Vec<DataRef> = wanted.map(|(data, _)| *data).collect();
-        ReadCounters::add(&self.loader.cache.counters().misses, wanted.len() as u64);
+        self.loader
+            .cache
+            .counters()
+            .add(ReadCount::Misses, wanted.len() as u64);
         let read = self.loader.read_data_once(&wanted)?;
         for (data, block) in wanted.iter().zip(&read) {
             self.loader.keep_if_room(data, block);

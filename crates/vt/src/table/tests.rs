@@ -1,7 +1,7 @@
 use super::reader::Visit;
 use super::*;
 use crate::VtError;
-use crate::cache::BlockCache;
+use crate::cache::{BlockCache, ReadCount};
 use crate::entry::{BoxIter, EntryIter, EntryRef, Op, RangeDelete, to_bytes};
 use crate::iter::tests::{Row, check_against};
 use proptest::prelude::*;
@@ -9,7 +9,6 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use stitch_base::random::Rng;
-use stitch_base::sync::atomic::Ordering;
 use stitch_base::{ErrorKind, Seqno, TableId, TreeId};
 use stitch_device::{Device, MemDevice};
 use stitch_filter::Precision;
@@ -227,13 +226,13 @@ fn filters_save_reads() {
     let table = bed.table(&numbered(0..10_000, 100), &options(4096));
     newest(&table, b"key00000000", NOW).unwrap();
     let counters = bed.cache.counters();
-    let read_before = counters.data_blocks_read.load(Ordering::Relaxed);
+    let read_before = counters.get(ReadCount::DataBlocksRead);
     for n in 0..10_000 {
         assert_eq!(newest(&table, format!("key{n:08}x").as_bytes(), NOW), None);
     }
-    let probes = counters.filter_probes.load(Ordering::Relaxed);
-    let false_positives = counters.filter_false_positives.load(Ordering::Relaxed);
-    let read = counters.data_blocks_read.load(Ordering::Relaxed) - read_before;
+    let probes = counters.get(ReadCount::FilterProbes);
+    let false_positives = counters.get(ReadCount::FilterFalsePositives);
+    let read = counters.get(ReadCount::DataBlocksRead) - read_before;
     assert!(probes > 9000, "{probes}");
     assert!(false_positives > 0);
     assert!(

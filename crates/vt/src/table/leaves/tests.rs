@@ -1,9 +1,8 @@
 use super::*;
-use crate::cache::{BlockCache, BlockKey};
+use crate::cache::{BlockCache, BlockKey, ReadCount};
 use crate::table::blocks::BlockList;
 use crate::table::tests::{Bed, numbered, options};
 use crate::table::{DataBlock, Table};
-use stitch_base::sync::atomic::Ordering;
 use stitch_base::{ErrorKind, TableId};
 use stitch_device::Device;
 use stitch_format::vt_root::RootIndex;
@@ -134,19 +133,19 @@ fn what_is_in_the_cache_is_found_past_it() {
     let counters = table.loader.cache.counters();
     assert_eq!(find_again(&table), [false, false]);
     let before = bed.device.counters().reads;
-    let misses = counters.misses.load(Ordering::Relaxed);
+    let misses = counters.get(ReadCount::Misses);
     for _ in 0..10 {
         assert_eq!(find_again(&table), [true, true]);
     }
     assert_eq!(bed.device.counters().reads, before);
-    assert_eq!(counters.misses.load(Ordering::Relaxed), misses);
+    assert_eq!(counters.get(ReadCount::Misses), misses);
     // A cursor counts what it finds so, once it is done.
-    let hits = counters.hits.load(Ordering::Relaxed);
+    let hits = counters.get(ReadCount::Hits);
     let mut blocks = table.blocks();
     blocks.seek(b"key00000300").unwrap();
     drop(blocks.clone());
     drop(blocks);
-    let more = counters.hits.load(Ordering::Relaxed) - hits;
+    let more = counters.get(ReadCount::Hits) - hits;
     assert!(
         more == 2 || more == 1,
         "{more} blocks found twice or not at all"

@@ -1,11 +1,10 @@
 use super::*;
-use crate::cache::BlockCache;
+use crate::cache::{BlockCache, ReadCount};
 use crate::entry::EntryIter;
 use crate::iter::tests::Row;
 use crate::table::Table;
 use crate::table::blocks::ListedBlocks;
 use crate::table::tests::{Bed, Model, numbered, options, rows};
-use stitch_base::sync::atomic::Ordering;
 use stitch_base::{ErrorKind, Seqno};
 use stitch_device::Device;
 
@@ -50,7 +49,7 @@ fn what_is_read_ahead_is_what_is_there() {
         assert_eq!(found, rows(&model));
         let blocks = table.index_entries(&[], None).unwrap().len() as u64;
         let counters = table.loader.cache.counters();
-        assert_eq!(counters.data_blocks_read.load(Ordering::Relaxed), blocks);
+        assert_eq!(counters.get(ReadCount::DataBlocksRead), blocks);
     }
 }
 
@@ -72,7 +71,7 @@ fn nothing_after_the_end_is_read_far_ahead() {
     walked.unwrap();
     assert!((4000..4100).contains(&found.len()), "{}", found.len());
     let counters = table.loader.cache.counters();
-    let read = counters.data_blocks_read.load(Ordering::Relaxed);
+    let read = counters.get(ReadCount::DataBlocksRead);
     assert!(read <= blocks + 16, "{read} of {blocks}");
 }
 
@@ -184,7 +183,7 @@ fn a_stream_goes_on_as_the_last_one_ended() {
     let mut iter = table.iter_at(Arc::default(), Arc::clone(&pace));
     let counters = table.loader.cache.counters();
     iter.seek(b"key00004000", Seqno(u64::MAX)).unwrap();
-    assert_eq!(counters.data_blocks_read.load(Ordering::Relaxed), 1);
+    assert_eq!(counters.get(ReadCount::DataBlocksRead), 1);
 }
 
 #[test]
