@@ -7,6 +7,7 @@ mod fill_sync;
 mod full;
 mod policy;
 mod random;
+mod readers;
 mod recovery;
 mod sequential;
 mod snapshot;
@@ -78,6 +79,7 @@ pub(crate) fn all() -> Vec<Workload> {
     all.push(versions::workload());
     all.push(full::workload());
     all.push(ycsb::workload());
+    all.push(readers::workload());
     all.push(sweep::workload());
     all.extend(policy::workloads());
     all.push(defrag::workload());

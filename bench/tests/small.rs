@@ -115,6 +115,12 @@ fn check_figures(report: &Value) {
         assert!(load["ops_per_s"].as_f64().unwrap() > 0.0);
         assert!(row(workload, "get")["latency"]["count"].as_u64().unwrap() == 50);
     }
+    for threads in [1, 2, 4, 8] {
+        for beside in ["", "-writing"] {
+            let gets = row("readers", &format!("get-{threads}{beside}"));
+            assert!(gets["ops_per_s"].as_f64().unwrap() > 0.0);
+        }
+    }
     let phases = [
         ("policy-meta", ["make", "mix", "stat", "scan", "rest"]),
         (
