@@ -63,9 +63,9 @@ fn the_cache_gets_what_lists_leave_and_a_least() {
         ..VtOptions::default()
     };
     let sizes = Sizes::new(&options, 8 << 30, 256 << 20);
-    assert_eq!(sizes.cache_beside(0), 26 * MIB);
-    assert_eq!(sizes.cache_beside(10 * MIB), 16 * MIB);
-    assert_eq!(sizes.cache_beside(18 * MIB), 8 * MIB);
+    assert_eq!(sizes.cache_beside(0), 22 * MIB);
+    assert_eq!(sizes.cache_beside(10 * MIB), 12 * MIB);
+    assert_eq!(sizes.cache_beside(14 * MIB), 8 * MIB);
     assert_eq!(sizes.cache_beside(500 * MIB), 8 * MIB);
 }
 
