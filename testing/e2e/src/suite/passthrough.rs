@@ -115,6 +115,8 @@ fn changes_through_a_mapping_move_the_times(context: &Context) -> Result<()> {
     let mut mount = mount(context, "pt-mapped")?;
     let path = mount.dir().join("large");
     fs::write(&path, pattern(LEN))?;
+    // RELEASE comes later than close(2) returns, and until then who wrote it has it open.
+    mount.remount()?;
     let reader = File::open(&path)?;
     let writer = OpenOptions::new().read(true).write(true).open(&path)?;
     let map = Map::new(&writer, LEN, true)?;
@@ -152,6 +154,7 @@ fn what_was_synced_is_there_after_a_kill(context: &Context) -> Result<()> {
     let path = mount.dir().join("large");
     let expected = pattern(LEN);
     fs::write(&path, &expected)?;
+    mount.remount()?;
     let reader = File::open(&path)?;
     let mut writer = OpenOptions::new().append(true).open(&path)?;
     writer.write_all(b"more")?;
