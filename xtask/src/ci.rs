@@ -12,7 +12,7 @@ use crate::{check, sim, tools};
 const SIM_SECONDS: &str = "240";
 
 /// The mounted tests and the seconds that each may take.
-const SUITES: [(&str, u64); 12] = [
+const SUITES: [(&str, u64); 13] = [
     ("users", 120),
     ("requests", 120),
     ("rmtree", 180),
@@ -24,12 +24,13 @@ const SUITES: [(&str, u64); 12] = [
     ("memory", 300),
     ("kill9", 300),
     ("restart", 180),
+    ("passthrough", 180),
     ("realwork", 1500),
 ];
 
 /// What runs once more with requests by `io_uring`: what depends on how they come, and is short. A
 /// suite, the seconds that it may take, and more arguments.
-const RING_SUITES: [(&str, u64, &[&str]); 8] = [
+const RING_SUITES: [(&str, u64, &[&str]); 9] = [
     ("users", 120, &[]),
     ("requests", 120, &[]),
     ("rmtree", 180, &[]),
@@ -38,6 +39,7 @@ const RING_SUITES: [(&str, u64, &[&str]); 8] = [
     ("fsx", 300, &["--seeds", "1", "--ops", "20000"]),
     ("enospc", 120, &["large-files", "smallest-store"]),
     ("kill9", 120, &["commits"]),
+    ("passthrough", 180, &[]),
 ];
 
 /// Runs every step; whether all passed.
