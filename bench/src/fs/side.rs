@@ -79,22 +79,10 @@ const ALL: [Side; 17] = [
     side("ext4", Kind::Kernel(EXT4)),
     side("xfs", Kind::Kernel(XFS)),
     side("btrfs", Kind::Kernel(BTRFS)),
-    side(
-        "external-uring",
-        Kind::External(Transport::Uring, LargeReads::Daemon),
-    ),
-    side(
-        "external-dev",
-        Kind::External(Transport::Dev, LargeReads::Daemon),
-    ),
-    side(
-        "lent-uring",
-        Kind::External(Transport::Uring, LargeReads::Kernel),
-    ),
-    side(
-        "lent-dev",
-        Kind::External(Transport::Dev, LargeReads::Kernel),
-    ),
+    external("external-uring", Transport::Uring, LargeReads::Daemon),
+    external("external-dev", Transport::Dev, LargeReads::Daemon),
+    external("lent-uring", Transport::Uring, LargeReads::Kernel),
+    external("lent-dev", Transport::Dev, LargeReads::Kernel),
     side("passthrough-uring", Kind::Passthrough(Transport::Uring)),
     side("passthrough-dev", Kind::Passthrough(Transport::Dev)),
     side("juicefs", Kind::JuiceFs),
@@ -111,6 +99,10 @@ pub(crate) fn defaults() -> impl Iterator<Item = &'static str> {
 
 const fn side(name: &'static str, kind: Kind) -> Side {
     Side { name, kind }
+}
+
+const fn external(name: &'static str, transport: Transport, reads: LargeReads) -> Side {
+    side(name, Kind::External(transport, reads))
 }
 
 const fn names() -> [&'static str; ALL.len()] {

@@ -15,7 +15,7 @@
 //! Nothing is held while the engine syncs, but the lock of an external file that grows after it was cut, is cut
 //! while it is lent, or finds its host full.
 
-use crate::spread::FACTOR;
+use crate::spread::spread;
 use stitch_base::Ino;
 use stitch_base::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -48,8 +48,7 @@ impl Default for Locks {
 
 /// Spreads inodes over 256 places.
 pub(crate) fn stripe(ino: Ino) -> usize {
-    let mixed = ino.0.wrapping_mul(FACTOR);
-    usize::from(mixed.to_be_bytes()[0])
+    usize::from(spread(ino.0).to_be_bytes()[0])
 }
 
 impl Locks {

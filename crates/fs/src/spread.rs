@@ -2,10 +2,21 @@
 //! which are secret. So nobody can choose them badly, and a multiplication is enough.
 
 use std::hash::{BuildHasherDefault, Hasher};
+use stitch_base::Ino;
 
 /// An odd number near 2^64 over the golden ratio: multiples of it lie apart (Knuth, The Art of Computer
 /// Programming, volume 3, section 6.4).
-pub(crate) const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
+const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// A number whose high bits depend on all bits of this one.
+pub(crate) const fn spread(number: u64) -> u64 {
+    number.wrapping_mul(FACTOR)
+}
+
+/// The same for a name, by its directory and its hash there.
+pub(crate) const fn spread_name(dir: Ino, hash: u64) -> u64 {
+    spread(dir.0 ^ hash)
+}
 
 /// Hasher of a number.
 #[derive(Default)]
@@ -23,7 +34,7 @@ impl Hasher for Spread {
     /// The high bits of the product depend on all of the number, but are the same within a shard, which they
     /// choose: so they end up where a table looks at neither place nor tag.
     fn write_u64(&mut self, number: u64) {
-        self.0 = number.wrapping_mul(FACTOR).rotate_left(26);
+        self.0 = spread(number).rotate_left(26);
     }
 }
 
@@ -38,7 +49,7 @@ mod tests {
     #[test]
     fn numbers_that_follow_each_other_lie_apart() {
         // As one shard of 64 has them.
-        let in_shard = |ino: &u64| ino.wrapping_mul(FACTOR) >> 56 & 63 == 5;
+        let in_shard = |ino: &u64| spread(*ino) >> 56 & 63 == 5;
         let hash = |ino| Spreading::default().hash_one(ino);
         let hashes: Vec<u64> = (16..1 << 16).filter(in_shard).map(hash).collect();
         let (mut places, mut tags) = (BTreeSet::new(), BTreeSet::new());

@@ -8,7 +8,7 @@
 //! The kernel has its own memory of names, so this is for users of the library: [`FileSystem::step`].
 
 use crate::inode::{Hold, Inode, Location};
-use crate::spread::FACTOR;
+use crate::spread::spread_name;
 use crate::system::FileSystem;
 use crate::{Attr, DirName};
 use stitch_base::Ino;
@@ -34,8 +34,8 @@ impl Default for Steps {
 
 impl Steps {
     fn slot(&self, dir: Ino, hash: u64) -> &AtomicU64 {
-        let mixed = (dir.0 ^ hash).wrapping_mul(FACTOR) >> 32;
-        let index = usize::try_from(mixed).expect("32 bits");
+        let high = spread_name(dir, hash) >> 32;
+        let index = usize::try_from(high).expect("32 bits");
         &self.slots[index % SLOTS]
     }
 }

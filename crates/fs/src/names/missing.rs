@@ -3,7 +3,7 @@
 //! A slot has one key, which is missing until its name is put. So a slot is right without knowing what else
 //! happens in the directory, and whole keys are compared, not hashes.
 
-use crate::spread::FACTOR;
+use crate::spread::spread_name;
 use stitch_base::Ino;
 use stitch_base::sync::Mutex;
 
@@ -45,8 +45,8 @@ impl Default for Missing {
 impl Missing {
     /// By directory and hash: so a name that is put needs to look in one slot only.
     fn slot(&self, dir: Ino, hash: u64) -> &Mutex<Slot> {
-        let mixed = (dir.0 ^ hash).wrapping_mul(FACTOR);
-        &self.slots[usize::from(mixed.to_be_bytes()[0]) % SLOTS]
+        let spread = spread_name(dir, hash);
+        &self.slots[usize::from(spread.to_be_bytes()[0]) % SLOTS]
     }
 
     /// True if the name of this key was missed, and not put since.
