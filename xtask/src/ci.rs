@@ -12,14 +12,15 @@ use crate::{check, sim, tools};
 const SIM_SECONDS: &str = "240";
 
 /// The mounted tests and the seconds that each may take.
-const SUITES: [(&str, u64); 13] = [
+const SUITES: [(&str, u64); 14] = [
     ("users", 120),
     ("requests", 120),
     ("rmtree", 180),
     ("differential", 150),
     ("pjdfstest", 120),
     ("fsx", 600),
-    ("enospc", 240),
+    ("enospc", 300),
+    ("faults", 60),
     ("amplification", 300),
     ("memory", 300),
     ("kill9", 300),
@@ -30,15 +31,20 @@ const SUITES: [(&str, u64); 13] = [
 
 /// What runs once more with requests by `io_uring`: what depends on how they come, and is short. A
 /// suite, the seconds that it may take, and more arguments.
-const RING_SUITES: [(&str, u64, &[&str]); 9] = [
+const RING_SUITES: [(&str, u64, &[&str]); 10] = [
     ("users", 120, &[]),
     ("requests", 120, &[]),
     ("rmtree", 180, &[]),
     ("differential", 150, &["--seeds", "1"]),
     ("pjdfstest", 120, &[]),
     ("fsx", 300, &["--seeds", "1", "--ops", "20000"]),
-    ("enospc", 120, &["large-files", "smallest-store"]),
-    ("kill9", 120, &["commits"]),
+    (
+        "enospc",
+        120,
+        &["large-files", "smallest-store", "host", "host-lent"],
+    ),
+    ("faults", 60, &[]),
+    ("kill9", 180, &["commits", "beside", "lent"]),
     ("passthrough", 180, &[]),
 ];
 

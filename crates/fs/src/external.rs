@@ -97,7 +97,7 @@ pub type ExternalResult<T> = Result<T, ExternalError>;
 ///
 /// # Errors
 /// [`ExternalError`] with [`ErrorKind::NotFound`] for a file that is not there, [`ErrorKind::NoSpace`] where
-/// the host is full, else mostly [`ErrorKind::Io`].
+/// the host is full, [`ErrorKind::Invalid`] where it lets no file be so long, else mostly [`ErrorKind::Io`].
 pub trait ExternalFiles: Send + Sync {
     /// Makes an empty file; [`ErrorKind::Exists`] if there is one.
     fn create(&self, name: ExternalName) -> ExternalResult<()>;
@@ -163,6 +163,7 @@ impl From<ExternalError> for FsError {
     fn from(error: ExternalError) -> Self {
         match error.kind {
             ErrorKind::NoSpace => Self::NoSpace,
+            ErrorKind::Invalid => Self::FileTooBig,
             _ => Self::External(error),
         }
     }

@@ -32,6 +32,8 @@ use clap::{Parser, Subcommand};
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 const AFTER: &str = "\
 Exit codes: 0 success, 1 failure, 2 wrong command line; fsck has those of fsck(8).
@@ -107,6 +109,11 @@ pub(crate) fn run(args: Vec<OsString>) -> ExitCode {
             return ExitCode::from(if is_wrong { codes.usage } else { 0 });
         }
     };
+    if let Err(error) = outlive_limits() {
+        output::note(&format!(
+            "a limit of the size of files will end it: {error}"
+        ));
+    }
     let ended = match command {
         Command::Mkfs(args) => mkfs::run(&args),
         Command::Mount(given) => mount::run(&given, &args),
@@ -130,6 +137,13 @@ pub(crate) fn run(args: Vec<OsString>) -> ExitCode {
             ExitCode::from(codes.failure)
         }
     }
+}
+
+/// A write beyond `RLIMIT_FSIZE` is an error to who asked for it, not the end of a daemon: with a handler there is
+/// `EFBIG`, and a program that we start has its own again.
+fn outlive_limits() -> std::io::Result<()> {
+    let is_met = Arc::new(AtomicBool::new(false));
+    signal_hook::flag::register(libc::SIGXFSZ, is_met).map(drop)
 }
 
 #[cfg(test)]

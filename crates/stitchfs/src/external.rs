@@ -187,15 +187,18 @@ impl<T> OrExternal<T> for Result<T, DeviceError> {
 impl LargeFiles {
     #[expect(clippy::unused_self, reason = "reads as what it is")]
     fn error(&self, path: String, op: &'static str, error: &DeviceError) -> ExternalError {
-        let reason = match error {
-            DeviceError::Io { source, .. } => source.to_string(),
-            other => other.to_string(),
+        let (reason, kind) = match error {
+            DeviceError::Io { source, .. } if source.kind() == io::ErrorKind::FileTooLarge => {
+                (source.to_string(), ErrorKind::Invalid)
+            }
+            DeviceError::Io { source, .. } => (source.to_string(), error.kind()),
+            other => (other.to_string(), other.kind()),
         };
         ExternalError {
             path,
             op,
             reason,
-            kind: error.kind(),
+            kind,
         }
     }
 }

@@ -3,6 +3,7 @@
 pub(crate) mod context;
 pub(crate) mod guardian;
 pub(crate) mod helper;
+pub(crate) mod host;
 pub(crate) mod map;
 pub(crate) mod mount;
 pub(crate) mod process;

@@ -3,6 +3,7 @@
 mod amplification;
 mod differential;
 mod enospc;
+mod faults;
 mod fsx;
 mod kernel_source;
 mod kill9;
@@ -26,6 +27,7 @@ pub(crate) const ALL: &[(&str, &[Case])] = &[
     ("pjdfstest", pjdfstest::CASES),
     ("fsx", fsx::CASES),
     ("enospc", enospc::CASES),
+    ("faults", faults::CASES),
     ("amplification", amplification::CASES),
     ("memory", memory::CASES),
     ("kill9", kill9::CASES),

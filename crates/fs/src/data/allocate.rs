@@ -79,15 +79,16 @@ impl FileSystem {
         } else {
             end.saturating_sub(offset.max(head.size))
         };
-        let free = if head.has(row_flag::EXTERNAL) {
-            self.externals.files()?.free_bytes()?
-        } else {
-            self.engine().space().free_bytes
-        };
-        if new > free {
-            return Err(FsError::NoSpace);
+        if !head.has(row_flag::EXTERNAL) {
+            let is_room = new <= self.engine().space().free_bytes;
+            return is_room.then_some(()).ok_or(FsError::NoSpace);
         }
-        Ok(())
+        let files = self.externals.files()?;
+        let mut is_room = new <= files.free_bytes()?;
+        if !is_room && self.makes_room_beside()? {
+            is_room = new <= files.free_bytes()?;
+        }
+        is_room.then_some(()).ok_or(FsError::NoSpace)
     }
 
     /// Stages zeros in `[offset, end)` as far as the file goes.

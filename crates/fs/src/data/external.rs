@@ -23,17 +23,26 @@ impl FileSystem {
             return Ok(inode);
         }
         check_regular(&inode)?;
-        let name = self.new_plain(&inode)?;
-        let left = self.fill_plain(&inode, name);
-        let left = left.and_then(|len| self.leave_store(&inode, name, len));
-        if let Err(error) = left {
+        let mut left = self.move_out(&inode);
+        if matches!(left, Err(FsError::NoSpace)) && self.makes_room_beside()? {
+            left = self.move_out(&inode);
+        }
+        left?;
+        self.inodes.get(inode.head.ino)
+    }
+
+    /// Makes the contents a plain file. After an error they are where they were, and there is none.
+    fn move_out(&self, inode: &Inode) -> FsResult<()> {
+        let name = self.new_plain(inode)?;
+        let left = self.fill_plain(inode, name);
+        let left = left.and_then(|len| self.leave_store(inode, name, len));
+        if left.is_err() {
             // If it stays, the next open removes it.
             if let Err(error) = self.externals.files()?.remove(name) {
                 tracing::warn!(%error, "a plain file that is not needed is left");
             }
-            return Err(error);
         }
-        self.inodes.get(inode.head.ino)
+        left
     }
 
     fn new_plain(&self, inode: &Inode) -> FsResult<ExternalName> {

@@ -128,7 +128,7 @@ impl FileSystem {
         }
         let mut written = files.write_at(plain.name, at, bytes);
         let is_full = |e: &ExternalError| e.kind == ErrorKind::NoSpace;
-        if written.as_ref().is_err_and(is_full) && self.remove_retired()? > 0 {
+        if written.as_ref().is_err_and(is_full) && self.makes_room_beside()? {
             written = files.write_at(plain.name, at, bytes);
         }
         if let Err(error) = written {
@@ -254,6 +254,17 @@ impl FileSystem {
             }
         }
         Ok(names.len())
+    }
+
+    /// The host is full: removes the plain files of what nobody has any more, though it was to be done later. Answers
+    /// whether there were any. Whoever asks may have an inode locked.
+    pub(crate) fn makes_room_beside(&self) -> FsResult<bool> {
+        match self.reclaim() {
+            // A store that is full itself: perhaps others are retired already.
+            Ok(_) | Err(FsError::NoSpace) => {}
+            Err(error) => return Err(error),
+        }
+        Ok(self.remove_retired()? > 0)
     }
 
     /// Whether [`Self::sync`] would do something for external files: to be asked now and then by who

@@ -204,6 +204,47 @@ fn space_of_files_that_are_gone_is_used_before_a_write_is_refused() {
     assert_eq!(list(&setup).len(), 1);
 }
 
+/// What leaves the store is written, and so is what is allocated, in room that forgotten files still have.
+#[test]
+fn space_of_files_that_are_forgotten_is_used_by_what_becomes_large() {
+    let setup = setup_external();
+    let forgotten = |name: &str| {
+        let ino = large(&setup, name);
+        setup.fs.unlink(&SUPER, at(ROOT, name)).unwrap();
+        setup.fs.forget(ino, 1);
+    };
+    forgotten("f");
+    let ino = setup.file(ROOT, "g").ino;
+    setup.write(ino, 0, &[1; 8000]);
+    files(&setup).set_room(Some(25_000));
+    setup.write(ino, 8000, &[1; 8000]);
+    assert_eq!(setup.contents(ino), [1; 16_000]);
+    assert_eq!(list(&setup).len(), 1);
+
+    files(&setup).set_room(None);
+    forgotten("h");
+    files(&setup).set_room(Some(36_500));
+    let mode = FallocateMode::Allocate { keep_size: false };
+    setup.fs.fallocate(ino, mode, 16_000, 18_000).unwrap();
+    assert_eq!(list(&setup).len(), 1);
+    setup.check();
+}
+
+/// The host's limits of a file are told as such, and what was asked has done nothing.
+#[test]
+fn what_is_too_long_for_the_host_is_too_long() {
+    let setup = setup_external();
+    let ino = large(&setup, "f");
+    files(&setup).fail("write", Some(ErrorKind::Invalid));
+    let written = setup
+        .fs
+        .write(ino, 20_000, &[1; 9000], WriteOptions::default());
+    assert!(matches!(written, Err(FsError::FileTooBig)), "{written:?}");
+    files(&setup).fail("write", None);
+    assert_eq!(setup.contents(ino), [7; 20_000]);
+    setup.check();
+}
+
 #[test]
 fn space_beside_the_store_is_counted() {
     let setup = setup_external();

@@ -274,6 +274,36 @@ impl<'a> Mount<'a> {
         Ok(())
     }
 
+    /// The folder of the large files of a store of this name.
+    pub(crate) fn folder(context: &Context, name: &str) -> PathBuf {
+        context.work.join(format!("{name}.store.files"))
+    }
+
+    /// How many plain files there are beside the store.
+    pub(crate) fn plain_files(&self) -> Result<u64> {
+        let mut count = 0;
+        let folder = Self::folder(self.context, &self.spec.name).join("main");
+        for group in entries(&folder)? {
+            if group.ends_with("lost+found") {
+                bail!("{} was set aside", group.display());
+            }
+            count += entries(&group)?.len() as u64;
+        }
+        Ok(count)
+    }
+
+    /// Waits until there is a plain file for each file that has one, and no other.
+    pub(crate) fn expect_no_stray_files(&self) -> Result<()> {
+        let (mut plain, mut known) = (0, 0);
+        let is_even = self.context.wait_until(PATIENCE, || {
+            known = self.stats()?.get("fs.large_files")?;
+            plain = self.plain_files()?;
+            Ok(plain == known)
+        })?;
+        ensure!(is_even, "{plain} plain files for {known} large files");
+        Ok(())
+    }
+
     /// Free bytes as `statfs` tells.
     pub(crate) fn free_bytes(&self) -> Result<u64> {
         let stat = rustix::fs::statvfs(&self.dir)?;
@@ -302,6 +332,15 @@ impl Drop for Mount<'_> {
         let _ = fs::remove_dir_all(folder);
         let _ = fs::remove_dir(&self.dir);
     }
+}
+
+/// What is in a folder; nothing if there is none.
+fn entries(folder: &Path) -> Result<Vec<PathBuf>> {
+    if !folder.exists() {
+        return Ok(Vec::new());
+    }
+    let entries = fs::read_dir(folder)?.map(|entry| entry.map(|entry| entry.path()));
+    Ok(entries.collect::<Result<_, _>>()?)
 }
 
 /// Whether a FUSE file system answers at `dir`.

@@ -1,5 +1,7 @@
 //! Full stores: a clean ENOSPC, nothing lost, and space that comes back.
 
+mod beside;
+
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write as _};
 use std::path::Path;
@@ -25,6 +27,26 @@ pub(super) const CASES: &[Case] = &[
     Case {
         name: "smallest-store",
         run: the_smallest_store_holds_thousands,
+    },
+    Case {
+        name: "host",
+        run: beside::the_hosts_file_system_gets_full,
+    },
+    Case {
+        name: "host-lent",
+        run: beside::the_hosts_file_system_gets_full_of_lent_files,
+    },
+    Case {
+        name: "store-beside",
+        run: beside::the_store_is_full_of_small_files,
+    },
+    Case {
+        name: "too-large",
+        run: beside::a_file_larger_than_the_host_takes,
+    },
+    Case {
+        name: "too-large-lent",
+        run: beside::a_lent_file_larger_than_the_host_takes,
     },
 ];
 

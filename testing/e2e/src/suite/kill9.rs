@@ -1,5 +1,7 @@
 //! `kill -9` of the daemon at random moments: what was acknowledged is there.
 
+mod beside;
+
 use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::FileExt as _;
@@ -28,6 +30,14 @@ pub(super) const CASES: &[Case] = &[
     Case {
         name: "commits",
         run: killed_during_commits,
+    },
+    Case {
+        name: "beside",
+        run: beside::killed_with_large_files,
+    },
+    Case {
+        name: "lent",
+        run: beside::killed_with_lent_files,
     },
 ];
 

@@ -1,0 +1,103 @@
+//! A small file system of the host, for what a store keeps beside itself: one that gets full, one whose disk fails.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Result, ensure};
+use rustix::mount::UnmountFlags;
+
+use super::context::Context;
+use super::guardian;
+use super::process::{command, output, run};
+
+/// An ext4 on a loop device. Gone when dropped.
+pub(crate) struct Host {
+    image: PathBuf,
+    dir: PathBuf,
+    is_mounted: bool,
+}
+
+impl Host {
+    /// One of `size` bytes at `dir`.
+    pub(crate) fn create(context: &Context, dir: &Path, size: u64) -> Result<Self> {
+        fs::create_dir_all(dir)?;
+        let name = dir.file_name().unwrap_or_default().display();
+        let image = context.work.join(format!("{name}.image"));
+        File::create(&image)?.set_len(size)?;
+        let mut make = command("mkfs.ext4", &["-q", "-F", "-m", "0", "-b", "4096"]);
+        // All that it needs for itself is at the beginning then, and it goes on where writes fail.
+        make.args(["-O", "^has_journal", "-E", "lazy_itable_init=0,nodiscard"]);
+        run(make.arg(&image))?;
+        let mut host = Self {
+            image,
+            dir: dir.to_owned(),
+            is_mounted: false,
+        };
+        host.mount()?;
+        Ok(host)
+    }
+
+    fn mount(&mut self) -> Result<()> {
+        guardian::watch_mount(&self.dir)?;
+        let mut mount = command("mount", &["-o", "loop"]);
+        run(mount.arg(&self.image).arg(&self.dir))?;
+        self.is_mounted = true;
+        // A folder of ours has nothing that is not ours.
+        let found = self.dir.join("lost+found");
+        if found.exists() {
+            fs::remove_dir(found)?;
+        }
+        Ok(())
+    }
+
+    fn unmount(&mut self) -> Result<()> {
+        run(Command::new("umount").arg(&self.dir))?;
+        guardian::forget_mount(&self.dir);
+        self.is_mounted = false;
+        Ok(())
+    }
+
+    /// From now on its disk fails behind the first `len` bytes.
+    pub(crate) fn fail_behind(&self, len: u64) -> Result<()> {
+        File::options()
+            .write(true)
+            .open(&self.image)?
+            .set_len(len)?;
+        let device = run(command("findmnt", &["-n", "-o", "SOURCE"]).arg(&self.dir))?;
+        run(&mut command("losetup", &["-c", device.trim()])).map(drop)
+    }
+
+    /// Its disk has `len` bytes again, and nobody has in memory what it did not take.
+    pub(crate) fn mend(&mut self, len: u64) -> Result<()> {
+        self.unmount()?;
+        File::options()
+            .write(true)
+            .open(&self.image)?
+            .set_len(len)?;
+        let check = output(command("e2fsck", &["-fy"]).arg(&self.image))?;
+        let code = check.status.code();
+        ensure!(
+            code.is_some_and(|code| code < 4),
+            "e2fsck: {}",
+            check.status
+        );
+        self.mount()
+    }
+
+    /// Bytes that it could still take.
+    pub(crate) fn free_bytes(&self) -> Result<u64> {
+        let stat = rustix::fs::statvfs(&self.dir)?;
+        Ok(stat.f_bavail * stat.f_frsize)
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        if self.is_mounted && self.unmount().is_err() {
+            let _ = rustix::mount::unmount(&self.dir, UnmountFlags::DETACH);
+        }
+        let _ = fs::remove_file(&self.image);
+        let _ = fs::remove_dir(&self.dir);
+    }
+}
