@@ -146,6 +146,13 @@ impl Shard {
         slot
     }
 
+    fn add(&mut self, slot: Slot) {
+        let before = self.by_key.insert(slot.key, self.slots.len());
+        debug_assert!(before.is_none(), "a block is there once");
+        self.bytes += slot.bytes;
+        self.slots.push(slot);
+    }
+
     /// Takes blocks out until at most `bytes_max` are left, and hands them over, so that they are
     /// dropped outside of the lock.
     fn shrink(&mut self, bytes_max: usize, out: &mut Vec<Slot>) {
@@ -170,6 +177,9 @@ impl Shard {
 #[derive(Debug)]
 pub(crate) struct BlockCache {
     shards: Vec<Apart<RwLock<Shard>>>,
+    /// What all shards hold together. A shard adds what changes with its lock held, so it is never less than
+    /// nothing.
+    bytes: Apart<AtomicUsize>,
     /// Changes with [`Self::set_capacity`]; a shard keeps to it as it was when its lock was taken last.
     shard_bytes_max: AtomicUsize,
     counters: ReadCounters,
@@ -190,6 +200,7 @@ impl BlockCache {
         };
         Self {
             shards: (0..count).map(|_| Apart::default()).collect(),
+            bytes: Apart::default(),
             shard_bytes_max: AtomicUsize::new(capacity_bytes / count),
             counters: ReadCounters::default(),
             readers: Readers::new(0),
@@ -202,6 +213,7 @@ impl BlockCache {
     /// The same, where what is read ahead may take `bytes_max`.
     pub(crate) fn with_readers(mut self, bytes_max: u64) -> Self {
         self.readers = Readers::new(bytes_max);
+        self.buffers = PageBuffers::within(bytes_max);
         self
     }
 
@@ -239,14 +251,29 @@ impl BlockCache {
         }
         for shard in &self.shards {
             let mut out = Vec::new();
-            shard.write().shrink(bytes_max, &mut out);
+            self.change(&mut shard.write(), |shard| {
+                shard.shrink(bytes_max, &mut out);
+            });
             drop(out);
         }
     }
 
     /// Bytes held now.
     pub(crate) fn bytes(&self) -> usize {
-        self.shards.iter().map(|shard| shard.read().bytes).sum()
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Changes a shard, which the caller has locked, and the sum of all with it.
+    fn change(&self, shard: &mut Shard, change: impl FnOnce(&mut Shard)) {
+        let before = shard.bytes;
+        change(shard);
+        let after = shard.bytes;
+        if after >= before {
+            self.bytes.fetch_add(after - before, Ordering::Relaxed);
+        } else {
+            let sum = self.bytes.fetch_sub(before - after, Ordering::Relaxed);
+            debug_assert!(sum >= before - after, "a shard is a part of all");
+        }
     }
 
     /// True if half of it or more is free.
@@ -255,8 +282,9 @@ impl BlockCache {
     }
 
     /// Panics unless each block is found once, and all bytes are counted.
-    #[cfg(all(test, feature = "shuttle"))]
+    #[cfg(test)]
     pub(crate) fn assert_sound(&self) {
+        let mut sum = 0;
         for shard in &self.shards {
             let shard = shard.read();
             assert_eq!(
@@ -273,7 +301,9 @@ impl BlockCache {
             }
             let bytes: usize = shard.slots.iter().map(|slot| slot.bytes).sum();
             assert_eq!(bytes, shard.bytes, "bytes are counted");
+            sum += bytes;
         }
+        assert_eq!(sum, self.bytes(), "the sum is that of all shards");
     }
 
     /// Counters of all readers.
@@ -330,20 +360,19 @@ impl BlockCache {
         if bytes > bytes_max / 2 || shard.by_key.contains_key(&key) {
             return;
         }
-        shard.shrink(bytes_max - bytes, &mut out);
-        let at = shard.slots.len();
-        shard.by_key.insert(key, at);
-        shard.bytes += bytes;
         let rounds = match expectation {
             Expectation::Often => ROUNDS_MAX,
             Expectation::Normal => 1,
             Expectation::Scan => 0,
         };
-        shard.slots.push(Slot {
-            key,
-            block,
-            bytes,
-            rounds: AtomicU8::new(rounds),
+        self.change(&mut shard, |shard| {
+            shard.shrink(bytes_max - bytes, &mut out);
+            shard.add(Slot {
+                key,
+                block,
+                bytes,
+                rounds: AtomicU8::new(rounds),
+            });
         });
         drop(shard);
     }

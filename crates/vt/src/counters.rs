@@ -15,7 +15,7 @@ pub const DATA_BLOCKS_READ: &str = "vt.data_blocks_read";
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $field:ident = $name:expr;)+) => {
-        /// Counters of an open store.
+        /// Counters of an open store. What reads count is in [`crate::cache::ReadCounters`].
         #[derive(Debug, Default)]
         pub(crate) struct VtCounters {
             $($(#[$doc])* pub(crate) $field: Counter,)+
@@ -37,8 +37,6 @@ counters! {
     put_bytes = names::PUT_BYTES;
     /// Batches committed.
     commits = names::COMMITS;
-    /// Scans begun.
-    scans = names::SCANS;
     /// Bytes appended to the backup log.
     log_bytes = names::LOG_BYTES;
     /// Bytes of values that commits wrote to their zones at once.
@@ -73,14 +71,10 @@ counters! {
     wait_us_max = "vt.wait_us_max";
     /// Times that a commit had to wait for room.
     waits = "vt.waits";
-    /// Keys that scans stepped over because they were deleted.
-    passed_keys = "vt.passed_keys";
     /// Ranges that scans have found to be empty, and noted.
     gaps_learned = "vt.gaps_learned";
     /// Ranges that write-outs have found to be empty, and written as range deletes.
     emptied_ranges = "vt.emptied_ranges";
-    /// Times that a scan went over one in one step.
-    gaps_jumped = "vt.gaps_jumped";
 }
 
 /// A number that only grows.

@@ -137,7 +137,7 @@ impl VtEngine {
     ) -> Result<Box<dyn Scan + '_>, KvError> {
         let complete = Seqno(self.store.visible.load(Ordering::Acquire));
         let (view, seqno) = self.reading(tree, at)?;
-        self.store.counters.scans.add(1);
+        self.store.cache.counters().add(ReadCount::Scans, 1);
         let seqnos = (seqno, complete);
         let scan = VtScan::new(&self.store, view, tree, range, way, seqnos)?;
         Ok(Box::new(scan))
@@ -373,6 +373,7 @@ impl Store {
         let reads = self.cache.counters();
         for (name, count) in [
             (names::GETS, ReadCount::Gets),
+            (names::SCANS, ReadCount::Scans),
             (names::CACHE_HITS, ReadCount::Hits),
             (names::CACHE_MISSES, ReadCount::Misses),
             (DATA_BLOCKS_READ, ReadCount::DataBlocksRead),
@@ -382,6 +383,8 @@ impl Store {
                 ReadCount::FilterFalsePositives,
             ),
             ("vt.index_waits", ReadCount::IndexWaits),
+            ("vt.passed_keys", ReadCount::PassedKeys),
+            ("vt.gaps_jumped", ReadCount::GapsJumped),
         ] {
             out.push(name, reads.get(count));
         }

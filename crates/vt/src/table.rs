@@ -28,6 +28,7 @@ mod direct;
 mod foreseen;
 mod leaves;
 mod loader;
+mod pieces;
 mod reader;
 mod rest;
 mod run;

@@ -9,6 +9,12 @@ use stitch_base::sync::atomic::{AtomicU64, Ordering};
 pub(crate) enum ReadCount {
     /// Point reads.
     Gets,
+    /// Scans begun.
+    Scans,
+    /// Keys that scans stepped over because they were deleted.
+    PassedKeys,
+    /// Times that a scan went over a range that is known to be empty in one step.
+    GapsJumped,
     /// Blocks found in the cache.
     Hits,
     /// Blocks not found in the cache.

@@ -109,6 +109,7 @@ fn threads_share_it() {
         thread.join().unwrap();
     }
     assert!(cache.bytes() <= 1 << 20);
+    cache.assert_sound();
 }
 
 #[test]
@@ -150,4 +151,5 @@ fn the_capacity_can_change_while_blocks_come() {
     }
     thread.unwrap().join().unwrap();
     assert!(cache.bytes() <= cache.capacity());
+    cache.assert_sound();
 }

@@ -10,6 +10,7 @@ use super::heads::Heads;
 use super::learn::Passed;
 use super::source::Source;
 use crate::VtError;
+use crate::cache::ReadCount;
 use crate::entry::{EntryIter, EntryRef, Op};
 use crate::fold;
 use crate::gaps::{Gap, successor};
@@ -156,7 +157,8 @@ impl<'a> VtScan<'a> {
     fn count_passed(&mut self) {
         self.passed_before = self.passed.row();
         if self.passed_before > 0 {
-            self.store.counters.passed_keys.add(self.passed_before);
+            let counters = self.store.cache.counters();
+            counters.add(ReadCount::PassedKeys, self.passed_before);
         }
     }
 
@@ -223,7 +225,8 @@ impl<'a> VtScan<'a> {
     /// be there.
     fn jump(&mut self, gap: &Gap) -> Result<bool, VtError> {
         debug_assert!(gap.holds(&self.key), "it is in the gap");
-        self.store.counters.gaps_jumped.add(1);
+        let counters = self.store.cache.counters();
+        counters.add(ReadCount::GapsJumped, 1);
         match self.direction {
             Direction::Forward => {
                 self.learn_to(Some(&gap.start))?;

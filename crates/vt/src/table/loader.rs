@@ -2,9 +2,9 @@
 
 use super::block::{DataBlock, IndexBlock, Root};
 use super::compress;
+use super::pieces::Pieces;
 use crate::VtError;
 use crate::cache::{BlockCache, BlockKey, CachedBlock, Expectation, ReadCount};
-use crate::page_buffers::PageBuffer;
 use bytes::Bytes;
 use std::sync::Arc;
 use stitch_base::TableId;
@@ -264,37 +264,15 @@ impl Loader {
     }
 
     /// Reads data blocks that are wanted once, in order: those that lie one after the other with one
-    /// request, into one buffer, which they share from then on.
+    /// request. They share a few buffers from then on ([`super::pieces`]).
     pub(super) fn read_data_once(&self, all: &[DataRef]) -> Result<Vec<Arc<DataBlock>>, VtError> {
         self.cache
             .counters()
             .add(ReadCount::DataBlocksRead, all.len() as u64);
-        let mut places: Vec<usize> = (0..all.len()).collect();
-        places.sort_unstable_by_key(|&at| all[at].block.addr);
-        let mut rows: Vec<(u64, PageBuffer)> = Vec::new();
-        for row in places.chunk_by(|&a, &b| all[a].block.end() == all[b].block.addr) {
-            let (first, last) = (row[0], row[row.len() - 1]);
-            let offset = all[first].block.addr;
-            let len = usize::try_from(all[last].block.end() - offset);
-            let len = len.expect("a window is bounded");
-            rows.push((offset, self.cache.buffers().take(len)));
-        }
-        let wanted = rows.iter_mut().map(|(offset, buffer)| Wanted {
-            offset: *offset,
-            out: buffer.as_mut(),
-        });
-        self.volume.read_once(&mut wanted.collect::<Vec<_>>())?;
-        let rows = rows.into_iter();
-        let rows: Vec<(u64, Bytes)> = rows
-            .map(|(offset, buffer)| (offset, Bytes::from_owner(buffer)))
-            .collect();
-        let open = |data: &DataRef| {
-            let row = rows.partition_point(|(offset, _)| *offset <= data.block.addr) - 1;
-            let (offset, bytes) = &rows[row];
-            let start = usize::try_from(data.block.addr - offset).expect("within a buffer");
-            let block = bytes.slice(start..start + data.block.len_bytes as usize);
-            self.open_data(data, block)
-        };
+        let mut pieces = Pieces::of(all, self.cache.buffers());
+        self.volume.read_once(&mut pieces.wanted())?;
+        let pieces = pieces.read();
+        let open = |data: &DataRef| self.open_data(data, pieces.block(data));
         all.iter().map(open).collect()
     }
 
