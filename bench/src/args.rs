@@ -185,7 +185,8 @@ pub(crate) struct FsArgs {
     /// Folder for `fs.json` and `fs.html`.
     #[arg(long, default_value = "target/bench", value_name = "DIR")]
     pub(crate) out: PathBuf,
-    /// Folder for the disk image [default: the one of --out].
+    /// Folder for the disk image [default: the one of --out]. One on a tmpfs (/dev/shm) leaves out
+    /// what the host's disk does; the image takes memory of the size of --disk then.
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: Option<PathBuf>,
     /// Print the JSON in place of the table.

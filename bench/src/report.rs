@@ -17,7 +17,7 @@ pub(crate) use summary::summarise;
 pub(crate) use table::table;
 
 /// Raised when a field changes its meaning, comes or goes.
-pub(crate) const FORMAT: u32 = 2;
+pub(crate) const FORMAT: u32 = 3;
 
 /// Everything about one run of the command.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -270,9 +270,12 @@ pub(crate) struct Row {
     pub(crate) mb_per_s: f64,
     /// Our rate over this side's.
     pub(crate) ours_over: Option<f64>,
-    /// This side's rate over that of ext4.
+    /// This side's rate over that of ext4: the median of the repetitions' ratios, as the two that follow.
     #[serde(default)]
     pub(crate) of_ext4: Option<f64>,
+    /// The first and the last quarter of these ratios are at most and at least this.
+    #[serde(default)]
+    pub(crate) of_ext4_quartiles: Option<[f64; 2]>,
     /// A mount's rate over that of the file system that does nothing, by the same transport.
     #[serde(default)]
     pub(crate) of_floor: Option<f64>,

@@ -52,7 +52,7 @@ fn every_workload_runs_on_our_side() {
         String::from_utf8_lossy(&output.stderr)
     );
     assert!(output.stderr.is_empty(), "quiet in a pipe");
-    assert_eq!(report["format"], 2);
+    assert_eq!(report["format"], 3);
     let listed = String::from_utf8(bench(&["list"]).stdout).unwrap();
     let workloads = listed.split("sides").next().unwrap().lines().skip(1);
     let mut count = 0;

@@ -33,7 +33,7 @@ pub(crate) fn summarise(suite: Suite, runs: &[Run]) -> Vec<Row> {
         );
         match suite {
             Suite::Kv => compare(&mut rows[first..]),
-            Suite::Fs => compare_mounts(&mut rows[first..]),
+            Suite::Fs => compare_mounts(runs, &mut rows[first..]),
         }
     }
     rows
@@ -51,19 +51,43 @@ fn compare(rows: &mut [Row]) {
 }
 
 /// What each side is of ext4, and each mount of its floor and of a passthrough on ext4.
-fn compare_mounts(rows: &mut [Row]) {
-    let rates: BTreeMap<String, f64> = rows
-        .iter()
-        .map(|row| (row.side.clone(), row.ops_per_s))
-        .collect();
-    let rate_of = |side: &str| rates.get(side).copied().filter(|rate| *rate > 0.0);
+fn compare_mounts(runs: &[Run], rows: &mut [Row]) {
     for row in rows {
-        let own = Some(row.ops_per_s).filter(|rate| *rate > 0.0);
-        let over = |other: &str| Some(own? / rate_of(other)?);
-        row.of_ext4 = over("ext4").filter(|_| row.side != "ext4");
-        row.of_floor = fs::side::floor_of(&row.side).and_then(over);
-        row.of_passthrough = fs::side::passthrough_of(&row.side).and_then(over);
+        let over = |other: &str| ratios(runs, row, other);
+        let of_ext4 = over("ext4").filter(|_| row.side != "ext4");
+        let of_floor = fs::side::floor_of(&row.side).and_then(over);
+        let of_passthrough = fs::side::passthrough_of(&row.side).and_then(over);
+        let middle = |ratios: Vec<f64>| median(ratios.into_iter());
+        row.of_ext4_quartiles = of_ext4.as_deref().map(quartiles);
+        row.of_ext4 = of_ext4.map(middle);
+        row.of_floor = of_floor.map(middle);
+        row.of_passthrough = of_passthrough.map(middle);
     }
+}
+
+/// A side's rate over another's, in each repetition that both have: what the machine does otherwise changes slowly,
+/// and hits both. `None` without any.
+fn ratios(runs: &[Run], row: &Row, other: &str) -> Option<Vec<f64>> {
+    let rate = |side: &str, repeat: u32| {
+        let mut of_side = runs.iter().filter(|run| {
+            (run.workload.as_str(), run.side.as_str(), run.repeat) == (&row.workload, side, repeat)
+        });
+        let phases = &of_side.next()?.phases;
+        let phase = phases.iter().find(|phase| phase.name == row.phase)?;
+        Some(per_second(phase, phase.ops)).filter(|rate| *rate > 0.0)
+    };
+    let repeats = runs.iter().map(|run| run.repeat).max()?;
+    let ratio = |repeat| Some(rate(&row.side, repeat)? / rate(other, repeat)?);
+    let found: Vec<f64> = (0..=repeats).filter_map(ratio).collect();
+    (!found.is_empty()).then_some(found)
+}
+
+/// What a quarter of the figures is at most, and what a quarter is at least.
+fn quartiles(figures: &[f64]) -> [f64; 2] {
+    let mut sorted = figures.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let quarter = sorted.len() / 4;
+    [sorted[quarter], sorted[sorted.len() - 1 - quarter]]
 }
 
 fn row(runs: &[Run], workload: &str, phase: &str, side: &str) -> Option<Row> {
@@ -95,6 +119,7 @@ fn row(runs: &[Run], workload: &str, phase: &str, side: &str) -> Option<Row> {
         mb_per_s: of(&|p| per_second(p, p.user_bytes) / 1e6),
         ours_over: None,
         of_ext4: None,
+        of_ext4_quartiles: None,
         of_floor: None,
         of_passthrough: None,
         write_amplification: (has_written && has_user_bytes)
@@ -241,6 +266,20 @@ mod tests {
             (rows[3].of_floor, rows[3].of_passthrough),
             (Some(0.5), None)
         );
+    }
+
+    #[test]
+    fn ratios_are_of_one_repetition() {
+        let mut runs = Vec::new();
+        // A machine that is ten times slower half of the time.
+        for (repeat, ext4, ours) in [(0, 1000, 500), (1, 100, 60), (2, 1000, 400), (3, 100, 50)] {
+            runs.extend([run("ext4", repeat, ext4), run("null-dev", repeat, ours)]);
+        }
+        runs.push(run("null-dev", 4, 1));
+        let rows = summarise(Suite::Fs, &runs);
+        assert_eq!(rows[1].of_ext4, Some(0.5));
+        assert_eq!(rows[1].of_ext4_quartiles, Some([0.5, 0.5]));
+        assert_eq!(quartiles(&[3.0, 1.0, 2.0]), [1.0, 3.0]);
     }
 
     #[test]

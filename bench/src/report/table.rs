@@ -32,7 +32,7 @@ const KV: [Column; 16] = [
     column("more", more),
 ];
 
-const FS: [Column; 14] = [
+const FS: [Column; 15] = [
     column("phase", |row| row.phase.clone()),
     column("side", |row| row.side.clone()),
     column("ops/s", rate),
@@ -41,6 +41,7 @@ const FS: [Column; 14] = [
     }),
     column("spread", spread),
     column("of ext4", |row| times(row.of_ext4)),
+    column("quartiles", quartiles),
     column("of floor", |row| times(row.of_floor)),
     column("of pass", |row| times(row.of_passthrough)),
     column("p50", |row| latency(row, |l| l.p50_us)),
@@ -69,6 +70,14 @@ fn times(ratio: Option<f64>) -> String {
 
 fn mib(bytes: Option<u64>) -> String {
     bytes.map_or_else(|| "-".to_owned(), |bytes| format!("{}M", bytes >> 20))
+}
+
+fn quartiles(row: &Row) -> String {
+    let found = row.of_ext4_quartiles.filter(|_| row.runs > 1);
+    found.map_or_else(
+        || "-".to_owned(),
+        |[low, high]| format!("{low:.2}-{high:.2}"),
+    )
 }
 
 /// Nothing where nothing was timed.
@@ -104,7 +113,8 @@ pub(super) const fn legend(suite: Suite) -> &'static str {
              workload. *: cut short."
         }
         Suite::Fs => {
-            "of ext4: this side's rate over that of ext4. of floor: a mount's rate over that of the \
+            "of ext4: this side's rate over that of ext4, the median of the ratios of the repetitions, and \
+             their quartiles. of floor: a mount's rate over that of the \
              file system that does nothing, of pass: over that of the one that hands on to ext4, by \
              the same transport. daemon: most memory that the mount's daemon had resident in the \
              workload. MB read, written: by the disk. *: cut short."
