@@ -50,6 +50,16 @@ pub(crate) enum Location {
     Memory(Arc<Bytes>),
 }
 
+impl Location {
+    /// True if it is under this name.
+    fn is(&self, at: DirName<'_>) -> bool {
+        match self {
+            Self::Entry { parent, name } => *parent == at.parent && **name == *at.name,
+            Self::Own | Self::Memory(_) => false,
+        }
+    }
+}
+
 /// An inode as it is at the moment; guarded by the inode's lock.
 #[derive(Clone, Debug)]
 pub(crate) struct Inode {
@@ -247,6 +257,14 @@ impl Inodes {
         shard.get(&ino).map(|node| node.inode.clone())
     }
 
+    /// An inode, if it is known and this is the only name that it has. The directory of the name is locked.
+    pub(crate) fn find_at(&self, ino: Ino, at: DirName<'_>) -> Option<Inode> {
+        let shard = self.shard(ino).lock();
+        let node = shard.get(&ino)?;
+        let is_it = node.inode.location.is(at);
+        is_it.then(|| node.inode.clone())
+    }
+
     /// Head of an inode that is known.
     pub(crate) fn head(&self, ino: Ino) -> FsResult<InodeHead> {
         let shard = self.shard(ino).lock();
@@ -275,10 +293,7 @@ impl Inodes {
     /// Counts a lookup of an inode that is known, if this is the only name that it has. The directory of the name
     /// is locked.
     pub(crate) fn look_up_at(&self, ino: Ino, at: DirName<'_>) -> Option<InodeHead> {
-        self.look_up_if(ino, |location| match location {
-            Location::Entry { parent, name } => *parent == at.parent && **name == *at.name,
-            Location::Own | Location::Memory(_) => false,
-        })
+        self.look_up_if(ino, |location| location.is(at))
     }
 
     fn look_up_if(&self, ino: Ino, is_it: impl FnOnce(&Location) -> bool) -> Option<InodeHead> {

@@ -5,7 +5,7 @@
 
 use crate::{
     Attr, Caller, DirName, FileSystem, FsError, FsOptions, FsResult, NewNode, RenameMode, SetAttr,
-    fsck, register_upserts,
+    WriteOptions, fsck, register_upserts,
 };
 use stitch_base::Ino;
 use stitch_base::sync::Arc;
@@ -115,6 +115,32 @@ fn of_two_directories_that_move_into_each_other_one_does() {
             }),
         ]);
         assert_eq!(moved.load(Ordering::SeqCst), 1);
+        setup.check();
+    });
+}
+
+#[test]
+fn what_is_known_of_a_file_is_right_where_its_name_goes() {
+    explore(300, || {
+        let setup = setup();
+        let known = setup.fs.lookup(at(setup.a, "f")).expect("is there").ino;
+        join([
+            thread(&setup, |s| {
+                s.rename(at(s.a, "f"), at(s.b, "g")).expect("moves");
+                s.rename(at(s.b, "g"), at(s.a, "h")).expect("moves");
+            }),
+            thread(&setup, move |s| {
+                let options = WriteOptions::default();
+                s.fs.write(known, 0, b"12345", options).expect("writes");
+            }),
+            thread(&setup, move |s| {
+                s.fs.link(&CALLER, known, at(s.x, "g")).expect("links");
+                s.fs.unlink(&CALLER, at(s.x, "g")).expect("removes");
+                s.fs.forget(known, 1);
+            }),
+        ]);
+        let there = setup.fs.lookup(at(setup.a, "h")).expect("is there");
+        assert_eq!((there.ino, there.size, there.nlink), (known, 5, 1));
         setup.check();
     });
 }

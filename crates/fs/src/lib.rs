@@ -22,6 +22,7 @@ mod dir;
 mod error;
 mod external;
 pub mod fsck;
+mod hints;
 mod inode;
 #[cfg(test)]
 #[cfg(feature = "shuttle")]

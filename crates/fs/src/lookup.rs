@@ -42,6 +42,21 @@ impl Dentry {
         })
     }
 
+    /// The row of an inode that is known, with nothing behind the inode.
+    fn of_known(inode: &Inode) -> Self {
+        debug_assert!(!inode.has_tail(), "all of it is known");
+        Self {
+            ino: inode.head.ino,
+            kind: inode.head.kind,
+            row: Some((inode.head, Bytes::new())),
+        }
+    }
+
+    /// True if this is the row of an inode, with nothing behind the inode.
+    pub(crate) fn is_row_of(&self, head: &InodeHead) -> bool {
+        matches!(&self.row, Some((found, tail)) if found == head && tail.is_empty())
+    }
+
     /// What is behind the inode in this row.
     pub(crate) fn tail(&self) -> Bytes {
         let tail = self.row.as_ref().map(|(_, tail)| tail.clone());
@@ -49,21 +64,38 @@ impl Dentry {
     }
 }
 
-/// A row that was read while its inode was not locked.
+/// What a name stands for, found while the inode was not locked.
 pub(crate) struct Early {
-    dentry: Dentry,
-    /// Before it was read.
-    moment: Tick,
+    ino: Ino,
+    kind: FileKind,
+    /// The row, and the moment before it was read. `None` if all of it was known.
+    row: Option<(Dentry, Tick)>,
 }
 
 impl Early {
     /// The inode that it names, which stays so while the directory is locked.
     pub(crate) const fn ino(&self) -> Ino {
-        self.dentry.ino
+        self.ino
     }
 
     pub(crate) const fn is_dir(&self) -> bool {
-        matches!(self.dentry.kind, FileKind::Directory)
+        matches!(self.kind, FileKind::Directory)
+    }
+
+    const fn read(dentry: Dentry, moment: Tick) -> Self {
+        Self {
+            ino: dentry.ino,
+            kind: dentry.kind,
+            row: Some((dentry, moment)),
+        }
+    }
+
+    const fn known(inode: &Inode) -> Self {
+        Self {
+            ino: inode.head.ino,
+            kind: inode.head.kind,
+            row: None,
+        }
     }
 }
 
@@ -119,29 +151,41 @@ impl FileSystem {
         self.find_dentry(at)?.ok_or(FsError::NotFound)
     }
 
-    /// The row of a name, if there is one, to know which inode to lock. The directory is locked.
+    /// What a name stands for, if there is one, to know which inode to lock. The directory is locked.
     pub(crate) fn find_early(&self, at: DirName<'_>) -> FsResult<Option<Early>> {
         let moment = self.inodes.moment();
         let found = self.find_dentry(at)?;
-        Ok(found.map(|dentry| Early { dentry, moment }))
+        Ok(found.map(|dentry| Early::read(dentry, moment)))
     }
 
-    /// As [`Self::find_early`], of a name that must be there: so that it is missing is not even considered.
+    /// As [`Self::find_early`], of a name that must be there: so that it is missing is not even considered, and
+    /// nothing is read where all of its row is known.
     pub(crate) fn early(&self, at: DirName<'_>) -> FsResult<Early> {
+        if let Some(known) = self.hinted(at) {
+            return Ok(Early::known(&known));
+        }
         let moment = self.inodes.moment();
         let found = self.read_dentry(&self.store.dentry_key(at.parent, at.name))?;
         let dentry = found.ok_or(FsError::NotFound)?;
-        Ok(Early { dentry, moment })
+        Ok(Early::read(dentry, moment))
     }
 
     /// The inode of a name, known or not, and the name's row. The directory and the inode are locked.
-    /// The row that was read before the inode was locked may be old: a write, or a link made elsewhere,
-    /// locks the inode and not this directory. Only then it is read again.
+    /// What was found before the inode was locked may be old: a write, or a link made elsewhere,
+    /// locks the inode and not this directory. Only then the row is read again.
     pub(crate) fn inode_of(&self, at: DirName<'_>, early: Early) -> FsResult<(Inode, Dentry)> {
         let ino = early.ino();
-        let dentry = match self.inodes.is_as_of(ino, early.moment) {
-            true => early.dentry,
-            false => self.dentry(at)?,
+        let dentry = match early.row {
+            Some((dentry, moment)) if self.inodes.is_as_of(ino, moment) => dentry,
+            Some(_) => self.dentry(at)?,
+            None => match self.known_row(ino, at) {
+                Some(known) => {
+                    self.confirm_row(at, &known)?;
+                    let dentry = Dentry::of_known(&known);
+                    return Ok((known, dentry));
+                }
+                None => self.dentry(at)?,
+            },
         };
         debug_assert_eq!(dentry.ino, ino, "names do not change in a locked directory");
         if let Some(known) = self.inodes.find(dentry.ino) {
@@ -183,6 +227,7 @@ impl FileSystem {
 
     /// Counts a lookup of the inode of a name. The directory is locked.
     pub(crate) fn learn(&self, at: DirName<'_>, dentry: &Dentry, moment: Tick) -> FsResult<Attr> {
+        self.hint(at, dentry.ino);
         if let Some(head) = self.inodes.look_up(dentry.ino) {
             return Ok(Attr::of(&head));
         }
@@ -360,7 +405,8 @@ mod tests {
         fs.forget(ino, 1);
         assert_eq!(tail_of(before), [3; 5][..], "it was known");
         let unknown = early();
-        assert!(fs.inodes.is_as_of(ino, unknown.moment));
+        let (_, moment) = unknown.row.as_ref().expect("it was read");
+        assert!(fs.inodes.is_as_of(ino, *moment));
         assert_eq!(tail_of(unknown), [3; 5][..], "nobody has changed it");
     }
 }

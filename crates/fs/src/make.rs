@@ -160,6 +160,7 @@ impl FileSystem {
             chain: 0,
             is_temp: false,
         })?;
+        self.hint(at, made.head.ino);
         Ok(Attr::of(&made.head))
     }
 

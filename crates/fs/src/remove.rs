@@ -19,7 +19,8 @@ impl FileSystem {
     /// immutable or append-only, [`FsError::ReadOnly`].
     ///
     /// # Cost
-    /// One point read, another if the inode was changed meanwhile; at most one delete, two puts and one upsert, whatever the size.
+    /// One point read, none if the inode is known and all of its row (see `hints`), another if the inode was changed
+    /// meanwhile; at most one delete, two puts and one upsert, whatever the size.
     pub fn unlink(&self, caller: &Caller<'_>, at: DirName<'_>) -> FsResult<()> {
         self.check_writable()?;
         self.dir(at.parent)?;
@@ -38,7 +39,9 @@ impl FileSystem {
         change.delete_entry(at.parent, at.name);
         change.drop_name(&inode, now, dentry.tail())?;
         change.touch_dir(&dir, 0, now)?;
-        change.commit()
+        change.commit()?;
+        self.drop_hint(at);
+        Ok(())
     }
 
     /// Removes an empty directory.
@@ -88,6 +91,7 @@ impl FileSystem {
         take(&mut change, &inode, now)?;
         change.touch_dir(&dir, -1, now)?;
         change.commit()?;
+        self.drop_hint(at);
         Ok(ino)
     }
 

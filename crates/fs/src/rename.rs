@@ -216,7 +216,10 @@ impl FileSystem {
         if is_across {
             change.touch_dir(target_dir, new_links, now)?;
         }
-        change.commit()
+        change.commit()?;
+        self.drop_hint(source.at);
+        self.hint(target, source.inode.head.ino);
+        Ok(())
     }
 
     /// Puts the source's inode under the target's name.
@@ -256,6 +259,9 @@ impl FileSystem {
             change.touch_dir(&source.dir, gain, now)?;
             change.touch_dir(&target.dir, -gain, now)?;
         }
-        change.commit()
+        change.commit()?;
+        self.hint(target.at, source.inode.head.ino);
+        self.hint(source.at, target.inode.head.ino);
+        Ok(())
     }
 }

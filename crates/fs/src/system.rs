@@ -4,6 +4,7 @@ use crate::change::Change;
 use crate::data::LastReads;
 use crate::detach::Detached;
 use crate::external::Externals;
+use crate::hints::Hints;
 use crate::inode::{Hold, Inode, Inodes, Location};
 use crate::ledger::Register;
 use crate::lock::Locks;
@@ -42,6 +43,7 @@ pub struct FileSystem {
     pub(crate) locks: Locks,
     pub(crate) names: Names,
     pub(crate) steps: Steps,
+    pub(crate) hints: Hints,
     pub(crate) last_reads: LastReads,
     pub(crate) inode_count: AtomicU64,
     numbers: Mutex<Numbers>,
@@ -135,6 +137,7 @@ impl FileSystem {
             inodes: Inodes::new(root, options.inodes_max, register),
             names: Names::new(options.names_bytes),
             steps: Steps::default(),
+            hints: Hints::default(),
             options,
             store,
             locks: Locks::default(),

@@ -91,8 +91,8 @@ fn names_missing_in_a_new_directory_cost_no_reads() {
         setup.lookup(dir.ino, "c").unwrap_err();
         setup.fs.remove_dir(&SUPER, at(ROOT, "d")).unwrap();
     });
-    // The three that are removed; nothing says that the last is empty.
-    assert_eq!((gets, scans), (3, 0));
+    // Two names of one file; the directory is known, and to be empty.
+    assert_eq!((gets, scans), (2, 0));
     assert_eq!(setup.fs.names_usage().dirs, 0);
 }
 
@@ -261,7 +261,7 @@ fn unlinking_a_small_file_is_a_delete_and_two_upserts() {
 }
 
 #[test]
-fn moving_and_removing_reads_each_name_once() {
+fn what_is_known_is_not_read_to_be_moved_or_removed() {
     let setup = setup();
     setup.file(ROOT, "f");
     setup.dir(ROOT, "d");
@@ -272,7 +272,8 @@ fn moving_and_removing_reads_each_name_once() {
             .rename(&SUPER, at(ROOT, "f"), at(ROOT, "g"), mode)
             .unwrap();
     });
-    assert_eq!((commits, gets, scans), (1, 2, 0));
+    // Whether there is one with the new name.
+    assert_eq!((commits, gets, scans), (1, 1, 0));
     setup.file(ROOT, "h");
     let [_, commits, gets, scans] = cost(&setup, || {
         setup
@@ -280,12 +281,34 @@ fn moving_and_removing_reads_each_name_once() {
             .rename(&SUPER, at(ROOT, "g"), at(ROOT, "h"), mode)
             .unwrap();
     });
-    assert_eq!((commits, gets, scans), (1, 2, 0));
+    // What is replaced.
+    assert_eq!((commits, gets, scans), (1, 1, 0));
     let [_, commits, gets, scans] = cost(&setup, || {
+        setup.fs.unlink(&SUPER, at(ROOT, "h")).unwrap();
         setup.fs.remove_dir(&SUPER, at(ROOT, "d")).unwrap();
     });
     // It was made here, and nothing in it.
-    assert_eq!((commits, gets, scans), (1, 1, 0));
+    assert_eq!((commits, gets, scans), (2, 0, 0));
+    let known = setup.dir(ROOT, "e").ino;
+    setup.fs.forget(known, 1);
+    let [_, commits, gets, scans] = cost(&setup, || {
+        setup.fs.remove_dir(&SUPER, at(ROOT, "e")).unwrap();
+    });
+    assert_eq!((commits, gets, scans), (1, 1, 0), "nobody knows it");
+}
+
+#[test]
+fn names_are_read_where_they_say_more_than_is_known() {
+    let setup = setup();
+    let (first, second) = (setup.file(ROOT, "f").ino, setup.file(ROOT, "g").ino);
+    setup.write(first, 0, &[1; 5]);
+    setup.fs.link(&SUPER, second, at(ROOT, "h")).expect("links");
+    let [_, _, gets, _] = cost(&setup, || {
+        setup.fs.unlink(&SUPER, at(ROOT, "f")).expect("removes");
+        setup.fs.unlink(&SUPER, at(ROOT, "h")).expect("removes");
+    });
+    assert_eq!(gets, 2, "what is in it, and that it is a link");
+    assert_eq!(setup.read(first, 0, 9), [1; 5]);
     setup.dir(ROOT, "e");
     let setup = without_memory_of(setup);
     let [_, commits, gets, scans] = cost(&setup, || {
@@ -293,6 +316,11 @@ fn moving_and_removing_reads_each_name_once() {
     });
     // The scan says that it is empty.
     assert_eq!((commits, gets, scans), (1, 1, 1));
+    let [_, _, gets, _] = cost(&setup, || {
+        setup.lookup(ROOT, "g").expect("is there");
+        setup.fs.unlink(&SUPER, at(ROOT, "g")).expect("removes");
+    });
+    assert_eq!(gets, 3, "the name and its row, and the name again");
 }
 
 #[test]

@@ -1,0 +1,286 @@
+//! Which inode a name stands for, most likely.
+//!
+//! The kernel names a file that it knows by its directory and name when it removes or moves it. What would be
+//! read then is known: the inode table has all of the row but what is behind its head, and many rows have nothing
+//! there. Only which inode it is has to be found.
+//!
+//! A hint is a number of an inode, noted when a name is looked up, made or moved, and may be old: the inode
+//! table says whether the inode has that name. So nobody has to take a hint back; who takes a name away does, to
+//! make room.
+//!
+//! 1. The table is an array of buckets, each as long as a line of the processor's caches. What directory and
+//!    hash are spread to chooses one, and a tag: the high bits of the tag choose as well.
+//! 2. Within a bucket the newest hint comes first and the oldest one goes.
+//! 3. When inodes are more than three quarters of the slots, each bucket becomes two, and tags say which of both a
+//!    hint belongs to.
+
+use crate::inode::Inode;
+use crate::lookup::Dentry;
+use crate::spread::spread_name;
+use crate::system::FileSystem;
+use crate::{DirName, FsResult};
+use stitch_base::Ino;
+use stitch_base::sync::RwLock;
+use stitch_base::sync::atomic::{AtomicU64, Ordering};
+
+/// Slots of a bucket.
+const WAYS: usize = 8;
+/// Buckets at first: 2 KiB.
+const BUCKETS_MIN: usize = 1 << BASE_BITS;
+const BASE_BITS: u32 = 5;
+/// Low bits of a slot: the number of an inode. Larger numbers are not noted. The others are the tag.
+const INO_BITS: u32 = 40;
+const INO_MAX: u64 = (1 << INO_BITS) - 1;
+const TAG_BITS: u32 = u64::BITS - INO_BITS;
+/// So that tags still tell most hints of a bucket from each other: 32 MiB.
+const BUCKETS_MAX: usize = BUCKETS_MIN << (TAG_BITS - 10);
+/// Most memory that the table takes for each known inode: when it has just grown.
+#[cfg(test)]
+pub(crate) const HINT_BYTES: usize = (2 * size_of::<AtomicU64>() * 4).div_ceil(3);
+
+/// A line of the processor's caches. An empty slot is 0.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct Bucket([AtomicU64; WAYS]);
+
+impl Bucket {
+    fn slots(&self) -> impl Iterator<Item = u64> {
+        self.0.iter().map(|slot| slot.load(Ordering::Relaxed))
+    }
+
+    fn find(&self, tag: u64) -> Option<Ino> {
+        let found = self.slots().find(|slot| is_of(*slot, tag));
+        found.map(|slot| Ino(slot & INO_MAX))
+    }
+
+    /// Two who note something at once may lose a hint, no more.
+    fn note(&self, tag: u64, ino: Ino) {
+        let mut moved = tag | ino.0;
+        for slot in &self.0 {
+            let old = slot.load(Ordering::Relaxed);
+            slot.store(moved, Ordering::Relaxed);
+            if old == 0 || is_of(old, tag) {
+                return;
+            }
+            moved = old;
+        }
+    }
+
+    fn remove(&self, tag: u64) {
+        let Some(index) = self.slots().position(|slot| is_of(slot, tag)) else {
+            return;
+        };
+        let later = self.0[index + 1..].iter();
+        let later = later.map(|slot| slot.load(Ordering::Relaxed));
+        for (slot, next) in self.0[index..].iter().zip(later.chain([0])) {
+            slot.store(next, Ordering::Relaxed);
+        }
+    }
+
+    /// The hints for which a bit of the tag is as said.
+    fn half(&self, bit: u64, is_set: bool) -> Self {
+        let half = Self::default();
+        let slots = self.slots().filter(|slot| (slot & bit != 0) == is_set);
+        for (slot, place) in slots.filter(|slot| *slot != 0).zip(&half.0) {
+            place.store(slot, Ordering::Relaxed);
+        }
+        half
+    }
+}
+
+/// True if a slot has a hint with this tag.
+const fn is_of(slot: u64, tag: u64) -> bool {
+    slot != 0 && slot & !INO_MAX == tag
+}
+
+#[derive(Debug)]
+pub(crate) struct Hints {
+    /// A power of two.
+    buckets: RwLock<Vec<Bucket>>,
+}
+
+impl Default for Hints {
+    fn default() -> Self {
+        let buckets = (0..BUCKETS_MIN).map(|_| Bucket::default());
+        Self {
+            buckets: RwLock::new(buckets.collect()),
+        }
+    }
+}
+
+/// The tag, and the index of a bucket of so many: some bits of the number, then the high bits of the tag.
+fn place_of(spread: u64, count: usize) -> (u64, usize) {
+    debug_assert!(count.is_power_of_two(), "bits choose one");
+    let tag = spread << TAG_BITS & !INO_MAX;
+    let chosen = spread << TAG_BITS >> (u64::BITS - TAG_BITS);
+    let base = spread >> (u64::BITS - BASE_BITS);
+    let shift = TAG_BITS - (count / BUCKETS_MIN).trailing_zeros();
+    let index = base << (TAG_BITS - shift) | chosen >> shift;
+    (tag, usize::try_from(index).expect("less than their count"))
+}
+
+impl Hints {
+    fn find(&self, spread: u64) -> Option<Ino> {
+        let buckets = self.buckets.read();
+        let (tag, index) = place_of(spread, buckets.len());
+        buckets[index].find(tag)
+    }
+
+    /// Notes what a name stands for, where so many inodes are known.
+    fn note(&self, spread: u64, ino: Ino, known: usize) {
+        debug_assert!(ino.0 > 0, "0 is no inode");
+        if ino.0 > INO_MAX {
+            return;
+        }
+        let buckets = self.buckets.read();
+        let (tag, index) = place_of(spread, buckets.len());
+        buckets[index].note(tag, ino);
+        let is_small = is_small(buckets.len(), known);
+        drop(buckets);
+        if is_small {
+            self.grow(known);
+        }
+    }
+
+    fn remove(&self, spread: u64) {
+        let buckets = self.buckets.read();
+        let (tag, index) = place_of(spread, buckets.len());
+        buckets[index].remove(tag);
+    }
+
+    fn grow(&self, known: usize) {
+        let mut buckets = self.buckets.write();
+        // Somebody else may have done it.
+        if is_small(buckets.len(), known) {
+            let bit = 1 << 63 >> (buckets.len() / BUCKETS_MIN).trailing_zeros();
+            let twice = buckets.iter();
+            let twice = twice.flat_map(|b| [b.half(bit, false), b.half(bit, true)]);
+            *buckets = twice.collect();
+        }
+    }
+}
+
+/// True if so many buckets are to become twice as many.
+const fn is_small(buckets: usize, known: usize) -> bool {
+    known > buckets * WAYS / 4 * 3 && buckets < BUCKETS_MAX
+}
+
+impl FileSystem {
+    fn spread_of(&self, at: DirName<'_>) -> u64 {
+        spread_name(at.parent, self.store.name_hash(at.name))
+    }
+
+    /// Notes what a name stands for.
+    pub(crate) fn hint(&self, at: DirName<'_>, ino: Ino) {
+        let known = self.inodes.count();
+        self.hints.note(self.spread_of(at), ino, known);
+    }
+
+    /// Takes back what a name stood for that is gone.
+    pub(crate) fn drop_hint(&self, at: DirName<'_>) {
+        self.hints.remove(self.spread_of(at));
+    }
+
+    /// The inode that has this name and no other one, if it is known, and nothing is behind its head in the row of
+    /// the name. The directory is locked.
+    pub(crate) fn hinted(&self, at: DirName<'_>) -> Option<Inode> {
+        let ino = self.hints.find(self.spread_of(at))?;
+        self.known_row(ino, at)
+    }
+
+    /// The same of an inode. It stays so if it is locked as well.
+    pub(crate) fn known_row(&self, ino: Ino, at: DirName<'_>) -> Option<Inode> {
+        let known = self.inodes.find_at(ino, at)?;
+        (!known.has_tail()).then_some(known)
+    }
+
+    /// Asks the trees as well, if that is wanted, what the row of an inode is that was not read. Directory and
+    /// inode are locked. What they cannot answer is no objection.
+    pub(crate) fn confirm_row(&self, at: DirName<'_>, known: &Inode) -> FsResult<()> {
+        if !self.options.confirm_names {
+            return Ok(());
+        }
+        let key = self.store.dentry_key(at.parent, at.name);
+        let Ok(row) = self.store.get(self.store.meta, &key) else {
+            return Ok(());
+        };
+        let row = row.map(|row| Dentry::decode(&row)).transpose()?;
+        let is_it = row.is_some_and(|row| row.is_row_of(&known.head));
+        assert!(is_it, "the row of a known inode is not what is known");
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stitch_format::fs_key::name_hash;
+
+    fn spread(number: u64) -> u64 {
+        spread_name(Ino(77), name_hash(1, &number.to_le_bytes()))
+    }
+
+    fn bytes(hints: &Hints) -> usize {
+        hints.buckets.read().len() * size_of::<Bucket>()
+    }
+
+    #[test]
+    fn most_of_what_was_noted_is_found_and_nothing_else() {
+        let hints = Hints::default();
+        let count = 10_000;
+        for number in 1..=count {
+            hints.note(spread(number), Ino(number), number as usize);
+        }
+        let is_found = |number: &u64| hints.find(spread(*number)) == Some(Ino(*number));
+        let found = (1..=count).filter(is_found).count();
+        assert!(found > 9300, "{found} of {count}");
+        let wrong = (count + 1..=2 * count).filter_map(|n| hints.find(spread(n)));
+        let wrong = wrong.count();
+        assert!(wrong < 10, "{wrong} tags are alike");
+        assert!(bytes(&hints) <= HINT_BYTES * count as usize);
+        assert!(bytes(&hints) >= HINT_BYTES / 2 * count as usize);
+    }
+
+    #[test]
+    fn what_moves_leaves_room() {
+        let hints = Hints::default();
+        let count = 1_500;
+        for number in 1..=count {
+            hints.note(spread(number), Ino(number), number as usize);
+        }
+        let mut found = 0;
+        for number in 1..=count {
+            found += usize::from(hints.find(spread(number)) == Some(Ino(number)));
+            hints.note(spread(count + number), Ino(number), count as usize);
+            hints.remove(spread(number));
+            assert_eq!(hints.find(spread(number)), None);
+        }
+        assert!(found > 1100, "{found} of {count}");
+    }
+
+    #[test]
+    fn the_newest_hints_stay_and_a_name_has_one() {
+        let bucket = Bucket::default();
+        let tag = |number: u64| number << INO_BITS;
+        for number in 0..=8 {
+            bucket.note(tag(number), Ino(number + 1));
+        }
+        assert_eq!(bucket.find(tag(0)), None, "the oldest one went");
+        bucket.note(tag(5), Ino(55));
+        assert_eq!(bucket.find(tag(5)), Some(Ino(55)));
+        bucket.remove(tag(5));
+        assert_eq!(bucket.find(tag(5)), None);
+        for number in [1, 2, 3, 4, 6, 7, 8] {
+            assert_eq!(bucket.find(tag(number)), Some(Ino(number + 1)));
+        }
+    }
+
+    #[test]
+    fn numbers_that_are_too_large_are_not_noted() {
+        let hints = Hints::default();
+        hints.note(spread(1), Ino(INO_MAX + 1), 1);
+        assert_eq!(hints.find(spread(1)), None);
+        hints.note(spread(1), Ino(INO_MAX), 1);
+        assert_eq!(hints.find(spread(1)), Some(Ino(INO_MAX)));
+    }
+}
