@@ -247,6 +247,13 @@ pub fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     out.push(value.to_le_bytes()[0]);
 }
 
+/// How many bytes a varint takes.
+#[must_use]
+pub const fn varint_bytes(value: u64) -> usize {
+    // One for each seven bits; one for 0.
+    ((u64::BITS - (value | 1).leading_zeros()) as usize).div_ceil(7)
+}
+
 /// Appends a byte string: varint length, then the bytes.
 pub fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     put_varint(out, bytes.len() as u64);
@@ -268,6 +275,17 @@ pub fn checksum_append(sum: u32, bytes: &[u8]) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn varints_are_as_long_as_is_said() {
+        for bits in 0..u64::BITS {
+            for value in [(1 << bits) - 1, 1 << bits, u64::MAX >> bits] {
+                let mut out = Vec::new();
+                put_varint(&mut out, value);
+                assert_eq!(varint_bytes(value), out.len(), "{value}");
+            }
+        }
+    }
 
     #[test]
     fn varints_come_back() {

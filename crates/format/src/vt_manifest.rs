@@ -23,7 +23,7 @@
 
 use crate::FormatError;
 use crate::block::ALIGN;
-use crate::codec::{Reader, put_bytes, put_varint};
+use crate::codec::{Reader, put_bytes, put_varint, varint_bytes};
 use std::sync::Arc;
 use stitch_base::{Seqno, TableId, TreeId};
 
@@ -107,6 +107,13 @@ impl TableMeta {
     #[must_use]
     pub fn owned_bytes(&self) -> u64 {
         self.runs.iter().map(|run| run.len_bytes).sum()
+    }
+
+    /// Bytes that an edit takes to list its runs, where the store has value blocks.
+    #[must_use]
+    pub fn run_list_bytes(&self) -> u64 {
+        let bytes = run_numbers(&self.runs).map(varint_bytes);
+        bytes.sum::<usize>() as u64
     }
 
     /// True if any key of the table lies at or after `start` and before `end` (`None`: no end).
@@ -317,18 +324,25 @@ fn put_table(out: &mut Vec<u8>, table: &TableMeta, version: u8) {
         }
         return;
     }
-    let mut end = 0;
-    for run in &table.runs {
-        let is_aligned = run.addr.is_multiple_of(SECTOR_BYTES);
-        assert!(
-            is_aligned && run.len_bytes.is_multiple_of(SECTOR_BYTES),
-            "runs are of sectors"
-        );
-        assert!(run.addr >= end, "runs are in order");
-        put_varint(out, (run.addr - end) / SECTOR_BYTES);
-        put_varint(out, run.len_bytes / SECTOR_BYTES);
-        end = run.end();
+    let is_aligned = |n: u64| n.is_multiple_of(SECTOR_BYTES);
+    let mut runs = table.runs.iter();
+    let are_of_sectors = runs.all(|run| is_aligned(run.addr) && is_aligned(run.len_bytes));
+    assert!(are_of_sectors, "runs are of sectors");
+    let are_in_order = table.runs.windows(2).all(|w| w[0].end() <= w[1].addr);
+    assert!(are_in_order, "runs are in order");
+    for number in run_numbers(&table.runs) {
+        put_varint(out, number);
     }
+}
+
+/// Runs as an edit lists them: for each, the sectors since the one before, and its own.
+fn run_numbers(runs: &[Run]) -> impl Iterator<Item = u64> {
+    let mut end = 0;
+    runs.iter().flat_map(move |run| {
+        let gap = run.addr.saturating_sub(end);
+        end = run.end();
+        [gap / SECTOR_BYTES, run.len_bytes / SECTOR_BYTES]
+    })
 }
 
 /// A counted list. The count is not trusted: memory grows only with what is really there.

@@ -26,11 +26,13 @@
 
 mod close;
 mod hole;
+mod lengths;
 mod refusals;
 
 use crate::VolumeError;
 pub(crate) use crate::zones::close::Held;
 use crate::zones::hole::Zone;
+use crate::zones::lengths::Sums;
 pub use crate::zones::refusals::Refusals;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::OnceLock;
@@ -104,6 +106,8 @@ struct State {
     free_zones: BTreeSet<u32>,
     /// Other zones by their longest usable hole, if any.
     by_hole: BTreeSet<(u32, u32)>,
+    /// How long the holes of these zones are.
+    lengths: Sums,
     /// Zone to which a stream appends.
     open: BTreeMap<Stream, u32>,
     /// Where the search for a free zone goes on.
@@ -170,6 +174,7 @@ impl Zones {
             zones,
             free_zones: (0..count).collect(),
             by_hole: BTreeSet::new(),
+            lengths: Sums::default(),
             open: BTreeMap::new(),
             next_zone: 0,
             free_bytes: areas.zones_bytes,
@@ -447,23 +452,6 @@ impl Zones {
         }
     }
 
-    /// Free bytes in runs of at least `run_bytes`, counting of each zone that is in use its longest
-    /// run only: what can be handed out in pieces of that length, for sure.
-    #[must_use]
-    pub fn roomy_bytes(&self, run_bytes: u64) -> u64 {
-        let state = self.state.lock();
-        let whole = state.free_zones.iter();
-        let whole = whole.map(|&zone| u64::from(state.zones[zone as usize].len()));
-        let least = u32::try_from(run_bytes).unwrap_or(u32::MAX);
-        let holes = state.by_hole.range((least, 0)..);
-        let held = state
-            .held
-            .map(|zone| state.zones[zone as usize].largest_usable());
-        let held = held.filter(|&len| len >= least).unwrap_or(0);
-        let holes = holes.map(|&(len, _)| u64::from(len)).sum::<u64>();
-        whole.sum::<u64>() + holes + u64::from(held)
-    }
-
     /// True if every byte of an extent is handed out.
     #[must_use]
     pub fn is_live(&self, extent: Extent) -> bool {
@@ -517,6 +505,7 @@ impl Zones {
         let state = self.state.lock();
         let mut free = 0;
         let mut usable = 0;
+        let mut lengths = Sums::default();
         for (index, zone) in (0u32..).zip(&state.zones) {
             zone.check();
             free += u64::from(zone.free_bytes());
@@ -531,11 +520,15 @@ impl Zones {
             let is_indexed = state.by_hole.contains(&(largest, index));
             let has_hole = !is_free && largest > 0;
             assert_eq!(is_indexed, has_hole && is_listed, "zones by hole");
+            if is_listed {
+                lengths.add(zone.lengths());
+            }
             let is_told = !state.dirty.contains(&index);
             assert_eq!(is_told, !(is_found && zone.is_dirty()), "dirty zones");
         }
         assert_eq!(state.free_bytes, free, "the sum of the free bytes");
         assert_eq!(state.usable_bytes, usable, "the sum of the usable bytes");
+        assert_eq!(state.lengths, lengths, "holes by length");
     }
 }
 
@@ -562,7 +555,11 @@ impl State {
 
     /// Takes a zone out of the sums and indexes, before it changes.
     fn unlist(&mut self, index: u32) {
+        let is_listed = self.is_listed(index);
         let zone = &self.zones[index as usize];
+        if is_listed {
+            self.lengths.take(zone.lengths());
+        }
         self.free_bytes -= u64::from(zone.free_bytes());
         if !self.is_fenced(index) {
             self.usable_bytes -= u64::from(zone.usable_bytes());
@@ -582,6 +579,7 @@ impl State {
         if !self.is_listed(index) {
             return;
         }
+        self.lengths.add(zone.lengths());
         if zone.free_bytes() == zone.len() {
             self.free_zones.insert(index);
             if zone.is_dirty() {

@@ -184,6 +184,9 @@ impl WriteOutDuty {
 pub(crate) struct CompactionDuty {
     in_order_since: Duration,
     looked_again_at: Duration,
+    write_outs: u64,
+    /// When memtables were last seen to have been written out.
+    written_at: Option<Duration>,
     defrag: IdleDefrag,
 }
 
@@ -193,6 +196,8 @@ impl CompactionDuty {
         Self {
             in_order_since: now,
             looked_again_at: now,
+            write_outs: store.counters.write_outs.get(),
+            written_at: None,
             defrag: IdleDefrag::default(),
         }
     }
@@ -207,7 +212,15 @@ impl CompactionDuty {
             store.forget_avoided();
         }
         let is_idle = now.saturating_sub(self.in_order_since) >= IDLE_AFTER;
-        let pressure = store.pressure(is_idle);
+        let write_outs = store.counters.write_outs.get();
+        if std::mem::replace(&mut self.write_outs, write_outs) != write_outs {
+            self.written_at = Some(now);
+        }
+        let is_written = |at| now.saturating_sub(at) < IDLE_AFTER;
+        let pressure = match store.pressure(is_idle) {
+            Pressure::Space if self.written_at.is_some_and(is_written) => Pressure::Low,
+            pressure => pressure,
+        };
         // A failure has poisoned the store, or it is being closed.
         let mut has_worked = false;
         while let Ok(true) = store.compact_one(pressure) {

@@ -18,7 +18,7 @@ pub(crate) const TABLE_OVERHEAD_BYTES: u64 = 16 << 10;
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Room {
     pub(crate) bytes: u64,
-    /// Of these, for value blocks of a page each: they need no long run.
+    /// Of these, for value blocks of whole pages: they need no run longer than themselves.
     pub(crate) page_bytes: u64,
 }
 
@@ -38,7 +38,7 @@ struct BufferState {
     room: Option<Reservation>,
     /// How much of it commits have used up.
     used_bytes: u64,
-    /// Of these, for value blocks of a page each.
+    /// Of these, for value blocks of whole pages.
     page_bytes: u64,
     trees: BTreeSet<TreeId>,
     last_seqno: Seqno,
@@ -105,7 +105,7 @@ impl Buffer {
         promised.saturating_sub(state.used_bytes)
     }
 
-    /// Promised space that commits have used up for value blocks of a page each.
+    /// Promised space that commits have used up for value blocks of whole pages.
     pub(crate) fn page_bytes(&self) -> u64 {
         self.state.lock().page_bytes
     }

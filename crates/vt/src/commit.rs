@@ -56,8 +56,18 @@ struct Tally {
     has_deletes: bool,
     /// Bytes that value blocks will take beyond what is put.
     overhead_bytes: u64,
-    /// Bytes of value blocks that are a page each: they need no long run.
+    /// Bytes of value blocks that are of whole pages: they need no run longer than themselves.
     page_bytes: u64,
+}
+
+/// The longest of what a batch puts, in bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Longest {
+    pub(crate) key: u64,
+    /// Of what goes into blocks with others, or does not take whole pages.
+    pub(crate) operand: u64,
+    /// Of value blocks of whole pages.
+    pub(crate) pages: u64,
 }
 
 impl Store {
@@ -90,7 +100,10 @@ impl Store {
             return Ok(Seqno(self.visible.load(Ordering::Acquire)));
         }
         self.level0.set_quiet(false);
-        self.slow_down(batch.as_bytes().len() as u64, view);
+        // What makes space is not slowed.
+        if options.space == SpaceClass::Normal || !tally.has_deletes {
+            self.slow_down(batch.as_bytes().len() as u64, view);
+        }
         let (seqno, end) = self.apply(batch, &tally, options)?;
         self.counters.commits.add(1);
         self.counters.put_messages.add(batch.count() as u64);
@@ -122,7 +135,7 @@ impl Store {
             overhead_bytes: 0,
             page_bytes: 0,
         };
-        let (mut longest_key, mut longest_operand) = (0, 0);
+        let mut longest = Longest::default();
         for (tree, message) in batch.messages() {
             within("key", message.key().len() as u64, limits.key_bytes_max)?;
             let operand = match message {
@@ -148,22 +161,26 @@ impl Store {
             };
             within(what, operand.len() as u64, limits.value_bytes_max)?;
             let key_bytes = message.key().len() as u64;
-            longest_key = longest_key.max(key_bytes);
-            longest_operand = longest_operand.max(operand.len() as u64);
+            longest.key = longest.key.max(key_bytes);
             tally.data_bytes += (message.key().len() + operand.len()) as u64;
             tally.has_deletes |= matches!(
                 message,
                 Message::Delete { .. } | Message::DeleteRange { .. }
             );
-            if is_value_block(version, tree, &message) {
+            let is_block = is_value_block(version, tree, &message);
+            if is_block {
                 tally.overhead_bytes += key_bytes + VALUE_BLOCK_OVERHEAD_BYTES;
-                if value_block_bytes(operand.len() as u64) == PAGE_BYTES {
-                    tally.page_bytes += operand.len() as u64;
-                }
+            }
+            let block_bytes = value_block_bytes(operand.len() as u64);
+            if is_block && block_bytes.is_multiple_of(PAGE_BYTES) {
+                tally.page_bytes += operand.len() as u64;
+                longest.pages = longest.pages.max(block_bytes);
+            } else {
+                longest.operand = longest.operand.max(operand.len() as u64);
             }
             tally.trees.insert(tree);
         }
-        self.note_longest(longest_key, longest_operand);
+        self.note_longest(longest);
         Ok(tally)
     }
 

@@ -45,6 +45,7 @@ mod superseded;
 mod table;
 #[cfg(test)]
 mod testing;
+mod under_way;
 mod version;
 mod view;
 mod write_out;

@@ -189,6 +189,7 @@ impl Sizes {
                 fanout: options.fanout.max(2),
                 table_bytes: table,
                 input_bytes_max: (16 * table).max(10 * memtable),
+                cost_max: u64::MAX,
             },
         }
     }

@@ -7,6 +7,7 @@ use crate::entry::{EntryRef, RangeDelete};
 use crate::runs::subtract;
 use crate::store::Store;
 use crate::table::{NewTable, TableWriter};
+use crate::under_way::UnderWay;
 use crate::version::extents;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -46,6 +47,8 @@ pub(crate) struct OutputRules {
     pub(crate) cuts: Vec<Vec<u8>>,
     /// Runs that belong to the inputs, sorted: not given back with outputs that stitched them.
     pub(crate) input_runs: Vec<Run>,
+    /// Of a compaction: where the space is counted that its tables take.
+    pub(crate) under_way: Option<Arc<UnderWay>>,
 }
 
 /// First version of the format with precise filters. A store of an older one stays as it is.
@@ -151,9 +154,13 @@ impl<'a> Outputs<'a> {
                 stream: self.rules.stream,
                 precision: self.rules.precision,
             };
-            TableWriter::new(&self.store.volume, table)
+            let writer = TableWriter::new(&self.store.volume, table)
                 .reusing(self.store.cache.buffers())
-                .under(Arc::clone(&self.rules.snapshots))
+                .under(Arc::clone(&self.rules.snapshots));
+            match &self.rules.under_way {
+                Some(under_way) => writer.counting(Arc::clone(under_way)),
+                None => writer,
+            }
         })
     }
 
@@ -204,6 +211,12 @@ impl<'a> Outputs<'a> {
 
 impl Drop for Outputs<'_> {
     fn drop(&mut self) {
+        if !self.done.is_empty()
+            && let Some(under_way) = &self.rules.under_way
+        {
+            // It has failed.
+            under_way.end();
+        }
         discard(self.store, &self.done, &self.rules.input_runs);
     }
 }

@@ -1,13 +1,16 @@
 //! Pacing: a writer is slowed in proportion to the work that it leaves behind, so that it never
 //! has to be stopped.
 //!
-//! Three debts count: memtables that wait to be written out, tables in level 0, and bytes by which
-//! levels are over their targets. The largest of them, as a share of what is bearable, sets a rate
+//! Four debts count: memtables that wait to be written out, tables in level 0, bytes by which
+//! levels are over their targets, and space that is about to end. The largest of them, as a share of what is bearable, sets a rate
 //! at which commits may go on; a commit sleeps for its share, at most [`SLEEP_MAX`] at a time.
 //!
 //! The first debt comes and goes by whole memtables, so it counts only from where as many wait as
 //! may: while there are fewer, the write-out keeps up. And what is owed is paid in proportion: a
 //! small debt is hardly felt, or a write-out that is as fast as its writer would slow it, too.
+//!
+//! The last debt counts where less is left than a few memtables take: compactions give space back by whole
+//! tables, and the next one's should be there before the last is used up.
 //!
 //! How fast memtables are written out is the device's business. So the first debt's rate also follows
 //! from how long that takes: with half of the last memtable full, writers go as fast as one is written
@@ -26,11 +29,13 @@ pub(crate) const SLEEP_MAX: Duration = Duration::from_millis(40);
 const RATE_MIN: u64 = 1 << 20;
 /// Writers are never slower than this part of the rate at which memtables are written out.
 const RATE_PART_MIN: u64 = 256;
+/// With less space left than so many memtables take, writers are slowed.
+const LEFT_MEMTABLES: u64 = 4;
 /// What the rates follow from, in bytes a second: with half of what is bearable, half of this.
 const RATE: u64 = 256 << 20;
 
 /// How fast writers may go.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Pace {
     /// Debt of the tables, in thousandths of what is bearable.
     table_debt: AtomicU64,
@@ -42,6 +47,21 @@ pub(crate) struct Pace {
     write_out_ns: AtomicU64,
     /// When the one that is written out now was begun, in nanoseconds; 0 if none is.
     begun_ns: AtomicU64,
+    /// Bytes that commits could have promised to them when somebody last looked.
+    left_bytes: AtomicU64,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self {
+            table_debt: AtomicU64::new(0),
+            owed_ns: AtomicU64::new(0),
+            is_behind: AtomicBool::new(false),
+            write_out_ns: AtomicU64::new(0),
+            begun_ns: AtomicU64::new(0),
+            left_bytes: AtomicU64::new(u64::MAX),
+        }
+    }
 }
 
 impl Pace {
@@ -71,6 +91,11 @@ impl Pace {
     /// True if a second compaction should help.
     pub(crate) fn is_behind(&self) -> bool {
         self.is_behind.load(Ordering::Relaxed)
+    }
+
+    /// Takes note of how many bytes commits may still have promised to them.
+    pub(crate) fn note_left(&self, bytes: u64) {
+        self.left_bytes.store(bytes, Ordering::Relaxed);
     }
 
     /// A memtable begins to be written out.
@@ -111,11 +136,10 @@ impl Pace {
         clock: &dyn Clock,
     ) -> Duration {
         let table_debt = self.table_debt.load(Ordering::Relaxed);
-        let mut slowest = if table_debt > 0 {
-            rate(table_debt)
-        } else {
-            u64::MAX
-        };
+        let enough = LEFT_MEMTABLES * sizes.memtable;
+        let left = self.left_bytes.load(Ordering::Relaxed);
+        let debt = table_debt.max(share(enough.saturating_sub(left), 0, enough));
+        let mut slowest = if debt > 0 { rate(debt) } else { u64::MAX };
         if sealed > 0 {
             let waiting = sealed as u64 * sizes.memtable + active_bytes;
             let bearable = SEALED_COUNT_MAX as u64 * sizes.memtable;
@@ -270,6 +294,30 @@ mod tests {
                 "{memtable} {speed}: {worst:?}"
             );
         }
+    }
+
+    #[test]
+    fn who_is_about_to_run_out_of_space_is_slowed() {
+        const PUT_BYTES: u64 = 4096;
+        let sizes = Sizes::new(&VtOptions::default(), 8 << 30, 256 << 20);
+        let clock = ManualClock::default();
+        let takes = |left: u64| -> Duration {
+            let pace = Pace::default();
+            pace.note_left(left);
+            let delays = (0..4096).map(|_| pace.delay_with(PUT_BYTES, (0, 0), &sizes, &clock));
+            delays.sum()
+        };
+        // In bytes a second.
+        let rate = |left: u64| {
+            let ns = takes(left).as_nanos().max(1);
+            u128::from(4096 * PUT_BYTES) * 1_000_000_000 / ns
+        };
+        let enough = LEFT_MEMTABLES * sizes.memtable;
+        assert_eq!(takes(enough), Duration::ZERO);
+        let rates: Vec<u128> = (0..16).map(|n| rate(enough * n / 16)).collect();
+        assert!(rates.is_sorted(), "{rates:?}");
+        assert!(rates[0] < u128::from(2 * RATE_MIN), "{rates:?}");
+        assert!(rates[8] > u128::from(RATE / 4), "{rates:?}");
     }
 
     #[test]

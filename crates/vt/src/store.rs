@@ -25,6 +25,7 @@ use crate::read::FoldedValues;
 use crate::snapshots::Snapshots;
 use crate::superseded::SupersededVersions;
 use crate::table::ValueReader;
+use crate::under_way::Work;
 use crate::version::{TableHandle, Version};
 use crate::view::{View, Views};
 use std::collections::BTreeSet;
@@ -32,7 +33,7 @@ use std::sync::Arc;
 use stitch_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use stitch_base::sync::{Apart, Condvar, Mutex};
 use stitch_base::{Lsn, Seqno, TableId, TreeId};
-use stitch_volume::Volume;
+use stitch_volume::{PAGE_BYTES, Volume};
 
 /// An open store.
 pub(crate) struct Store {
@@ -60,6 +61,8 @@ pub(crate) struct Store {
     pub(crate) installer: Mutex<Installer>,
     pub(crate) write_out: Mutex<()>,
     pub(crate) turns: Turns,
+    /// Space of compactions that run now.
+    pub(crate) work: Arc<Work>,
     /// What reads pay for level 0.
     pub(crate) level0: Level0Debt,
     /// The stores on the same volume, this one among them.
@@ -67,6 +70,8 @@ pub(crate) struct Store {
     pub(crate) pace: Pace,
     /// Length of a run that holds any block which may have to be written now, in bytes.
     pub(crate) longest_run: AtomicU64,
+    /// The same of value blocks of whole pages.
+    pub(crate) longest_pages: AtomicU64,
     pub(crate) signals: Signals,
     /// The last write-out found no space.
     pub(crate) lacks_space: AtomicBool,
@@ -214,10 +219,12 @@ impl Store {
             room: Condvar::new(),
             installer: Mutex::new(Installer { log_start }),
             write_out: Mutex::new(()),
+            work: Arc::default(),
             level0: Level0Debt::default(),
             peers,
             pace: Pace::default(),
             longest_run: AtomicU64::new(0),
+            longest_pages: AtomicU64::new(PAGE_BYTES),
             signals: Signals::default(),
             lacks_space: AtomicBool::new(false),
             is_failed: AtomicBool::new(false),

@@ -36,6 +36,12 @@ pub(crate) struct Level {
     pub(crate) tables: Vec<Arc<TableHandle>>,
     /// What they weigh in a compaction, together.
     pub(crate) weight: u64,
+    /// Bytes of the device that they own.
+    pub(crate) owned_bytes: u64,
+    /// Of these, bytes of value blocks.
+    pub(crate) value_bytes: u64,
+    /// What a base takes to list what they own.
+    pub(crate) list_bytes: u64,
     /// True if any of them has range deletes.
     pub(crate) has_range_deletes: bool,
 }
@@ -43,10 +49,16 @@ pub(crate) struct Level {
 impl Level {
     fn new(tables: Vec<Arc<TableHandle>>) -> Self {
         let weight = tables.iter().map(|t| t.weight()).sum();
+        let owned_bytes = tables.iter().map(|t| t.owned_bytes()).sum();
+        let value_bytes = tables.iter().map(|t| t.meta().value_bytes).sum();
+        let list_bytes = tables.iter().map(|t| t.list_bytes()).sum();
         let has_range_deletes = tables.iter().any(|t| t.meta().range_delete_count > 0);
         Self {
             tables,
             weight,
+            owned_bytes,
+            value_bytes,
+            list_bytes,
             has_range_deletes,
         }
     }
@@ -85,6 +97,14 @@ impl TreeVersion {
             .iter()
             .enumerate()
             .flat_map(|(n, level)| level.tables.iter().map(move |t| (n, t)))
+    }
+
+    /// The most that compactions of all its tables would write anew: all but what they carry over.
+    pub(crate) fn rewritten_bytes(&self) -> u64 {
+        let is_copied = self.info.options.stitch_bytes == u64::MAX;
+        let carried = |level: &Level| if is_copied { 0 } else { level.value_bytes };
+        let levels = self.levels.iter();
+        levels.map(|l| l.owned_bytes - carried(l)).sum()
     }
 }
 
@@ -138,10 +158,10 @@ impl Version {
         edit
     }
 
-    /// About the most that a base takes for the pieces of the device that tables own, in bytes.
-    pub(crate) fn runs_bytes_max(&self) -> u64 {
-        let runs: usize = self.tables().map(|(_, t)| t.meta().runs.len()).sum();
-        runs as u64 * RUN_BYTES
+    /// What a base takes to list the pieces of the device that tables own, in bytes.
+    pub(crate) fn list_bytes(&self) -> u64 {
+        let levels = self.trees.values().flat_map(|tree| &tree.levels);
+        levels.map(|level| level.list_bytes).sum()
     }
 
     /// Every table of every tree.

@@ -195,6 +195,8 @@ impl Store {
             snapshots: snapshots.into(),
             cuts: Vec::new(),
             input_runs: buffer.direct.extents(),
+            // Its space is promised.
+            under_way: None,
         };
         let kept = surviving(&own, snapshots, &|_, _| false);
         let mut outputs = Outputs::new(self, tree, output, kept);

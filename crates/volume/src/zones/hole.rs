@@ -1,5 +1,6 @@
 //! One zone: its holes, as a map from start to length. Offsets are in bytes from the zone's start.
 
+use super::lengths::Lengths;
 use super::{GRANULE_BYTES, PAGE_BYTES, Piece};
 use std::collections::BTreeMap;
 
@@ -16,6 +17,8 @@ pub(super) struct Zone {
     largest_usable: u32,
     /// Start to length; empty if the zone is wholly free or wholly live.
     holes: BTreeMap<u32, u32>,
+    /// Of the holes, by whole pages.
+    lengths: Lengths,
     /// Something was freed since the device was last told.
     is_dirty: bool,
 }
@@ -36,6 +39,7 @@ impl Zone {
             usable_bytes: len,
             largest_usable: len,
             holes: BTreeMap::new(),
+            lengths: Lengths::default(),
             is_dirty: false,
         }
     }
@@ -54,6 +58,11 @@ impl Zone {
 
     pub(super) const fn largest_usable(&self) -> u32 {
         self.largest_usable
+    }
+
+    /// How long its holes are; of a wholly free zone, none are counted.
+    pub(super) const fn lengths(&self) -> &Lengths {
+        &self.lengths
     }
 
     /// The hole at or before `offset`.
@@ -81,6 +90,7 @@ impl Zone {
         if end > hole_end {
             return false;
         }
+        self.open_map();
         self.remove_hole(hole, hole_len);
         if hole < start {
             self.insert_hole(hole, start - hole);
@@ -113,8 +123,9 @@ impl Zone {
             holes.push((end, self.len - end));
         }
         self.free_bytes = holes.iter().map(|&(_, len)| len).sum();
-        let usable = holes.iter().map(|&(start, len)| pages(start, len).1);
-        self.usable_bytes = usable.sum();
+        let usable = || holes.iter().map(|&(start, len)| pages(start, len).1);
+        self.usable_bytes = usable().sum();
+        usable().for_each(|len| self.lengths.add(len / PAGE));
         self.holes = holes.into_iter().collect();
         None
     }
@@ -139,22 +150,33 @@ impl Zone {
         self.insert_hole(first, end - first);
     }
 
+    /// A wholly free zone is about to change: from now on its one hole is in the map.
+    fn open_map(&mut self) {
+        if self.holes.is_empty() && self.free_bytes == self.len {
+            self.holes.insert(0, self.len);
+            self.lengths.add(self.len / PAGE);
+        }
+    }
+
     fn remove_hole(&mut self, start: u32, len: u32) {
         self.holes.remove(&start);
         self.free_bytes -= len;
         self.usable_bytes -= pages(start, len).1;
+        self.lengths.remove(pages(start, len).1 / PAGE);
     }
 
     fn insert_hole(&mut self, start: u32, len: u32) {
         self.holes.insert(start, len);
         self.free_bytes += len;
         self.usable_bytes += pages(start, len).1;
+        self.lengths.add(pages(start, len).1 / PAGE);
     }
 
     /// Brings the longest run up to date, after changes.
     pub(super) fn refresh(&mut self) {
         if self.free_bytes == self.len {
             self.holes.clear();
+            self.lengths = Lengths::default();
             self.largest_usable = self.len;
             return;
         }
@@ -244,10 +266,12 @@ impl Zone {
     pub(super) fn check(&self) {
         if self.free_bytes == self.len {
             assert!(self.holes.is_empty(), "a free zone keeps no map");
+            assert_eq!(self.lengths, Lengths::default(), "nor lengths");
             return;
         }
         let mut end_before = None;
         let (mut free, mut usable, mut largest) = (0, 0, 0);
+        let mut lengths = Lengths::default();
         for (&start, &len) in &self.holes {
             assert!(len > 0, "holes are not empty");
             assert!(
@@ -263,7 +287,9 @@ impl Zone {
             free += len;
             usable += pages(start, len).1;
             largest = largest.max(pages(start, len).1);
+            lengths.add(pages(start, len).1 / PAGE);
         }
+        assert_eq!(self.lengths, lengths, "holes by length");
         assert_eq!(self.free_bytes, free, "free bytes");
         assert_eq!(self.usable_bytes, usable, "usable bytes");
         assert_eq!(self.largest_usable, largest, "longest usable run");

@@ -251,11 +251,16 @@ fn room_for_long_runs_leaves_short_holes_out() {
         len,
     };
     zones.free(&[hole(0, 8192), hole(65_536, 32_768)]);
-    assert_eq!(
-        zones.roomy_bytes(4096),
-        2 * ZONE + 32_768,
-        "the longest of each zone"
-    );
+    assert_eq!(zones.roomy_bytes(4096), 2 * ZONE + 8192 + 32_768);
+    assert_eq!(zones.roomy_bytes(8193), 2 * ZONE + 32_768);
+    zones.free(&[hole(16_384, 16_384)]);
+    // Of each hole, only what whole runs take; but a zone's longest may be taken whole.
+    assert_eq!(zones.roomy_bytes(12_288), 2 * ZONE + 12_288 + 24_576);
+    assert_eq!(zones.roomy_bytes(20_480), 2 * ZONE + 32_768);
+    let taken = zones.allocate_hole(16_384, 16_384);
+    assert_eq!(taken, None, "the zone is open");
+    zones.check();
+    zones.adopt(&[hole(16_384, 16_384)]).unwrap();
     assert_eq!(zones.roomy_bytes(32_769), 2 * ZONE);
     assert_eq!(zones.scattered(32_769), [], "the zone is open");
     zones.allocate(4096, 4096, B).unwrap();

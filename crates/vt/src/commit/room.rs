@@ -49,6 +49,9 @@ impl Store {
         // Others on the volume ask, too.
         let one_at_a_time = self.peers.promising.lock();
         let free_bytes = self.free_bytes(class);
+        if class == SpaceClass::Normal {
+            self.note_left();
+        }
         let refused = KvError::NoSpace {
             needed_bytes: missing,
             free_bytes,
@@ -66,10 +69,16 @@ impl Store {
             return has_more.then_some(None).ok_or(refused);
         }
         let roomy_bytes = self.roomy_bytes(class);
-        if missing.saturating_sub(used.page_bytes) > roomy_bytes {
+        let lacks_runs = missing.saturating_sub(used.page_bytes) > roomy_bytes;
+        if lacks_runs || (used.page_bytes > 0 && missing > self.pages_room_bytes(class)) {
             drop(one_at_a_time);
             // The space is there, in holes.
-            let has_more = self.wait_for_space(committer, || self.make_room_of_holes())?;
+            let reserve = SpaceClass::Reserve;
+            let bytes = || match lacks_runs {
+                true => self.roomy_bytes(reserve),
+                false => self.pages_room_bytes(reserve),
+            };
+            let has_more = self.wait_for_space(committer, || self.make_room_of_holes(&bytes))?;
             return has_more.then_some(None).ok_or(refused);
         }
         let wanted = missing.max(ROOM_BYTES.min(free_bytes.min(roomy_bytes) / 2));

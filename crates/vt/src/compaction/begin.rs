@@ -24,7 +24,8 @@ pub(super) struct Picked {
 }
 
 impl Store {
-    /// Does the compaction that is most due. Answers false if none is, and none is under way.
+    /// Does the compaction that is most due, or waits for one that is under way to end. Answers false if none is
+    /// due, and none is under way.
     ///
     /// # Errors
     /// [`VtError`]; then the store takes no more writes, unless it was only for want of space.
@@ -46,33 +47,33 @@ impl Store {
     /// As [`Self::compact_one`]; who does not wait leaves what others hinder.
     pub(super) fn compact(&self, pressure: Pressure, waits: bool) -> Result<bool, VtError> {
         let mut state = self.turns.lock();
-        loop {
-            self.check_writable()?;
-            let is_alone = pressure >= Pressure::Space || state.wants_one();
-            let may_begin = self.turns.may_begin(&state, is_alone);
-            if may_begin && let Some(picked) = self.pick_now(pressure, &mut state) {
-                let turn = self.turns.begin(&mut state, Some(&picked.plan), is_alone);
-                if state.count() > 1 {
-                    self.counters.compactions_beside.add(1);
-                }
-                drop(state);
-                let done = self.carry_out(&picked, &turn);
-                // In this order: who sees that nothing runs may count on the space that came back.
-                drop(picked);
-                drop(turn);
-                self.call_help();
-                return done.map(|()| true);
+        self.check_writable()?;
+        let is_alone = pressure >= Pressure::Low || state.wants_one();
+        let may_begin = self.turns.may_begin(&state, is_alone);
+        if may_begin && let Some(picked) = self.pick_now(pressure, &mut state) {
+            let turn = self.turns.begin(&mut state, Some(&picked.plan), is_alone);
+            if state.count() > 1 {
+                self.counters.compactions_beside.add(1);
             }
-            // What is under way may be all that was due, or leave something.
-            if state.count() == 0 && may_begin {
-                drop(state);
-                return Ok(pressure >= Pressure::Space && self.find_superseded());
-            }
-            if !waits {
-                return Ok(false);
-            }
+            drop(state);
+            let done = self.carry_out(&picked, &turn);
+            // In this order: who sees that nothing runs may count on the space that came back.
+            drop(picked);
+            drop(turn);
+            self.note_left();
+            self.call_help();
+            return done.map(|()| true);
+        }
+        // What is under way may be all that was due, or leave something.
+        if state.count() == 0 && may_begin {
+            drop(state);
+            return Ok(pressure >= Pressure::Space && self.find_superseded());
+        }
+        if waits {
+            // What ends may be just what the caller was after.
             self.turns.wait(&mut state, is_alone && !may_begin);
         }
+        Ok(waits)
     }
 
     /// The plan that is most due, of those that may run beside what does.
@@ -136,7 +137,7 @@ impl Store {
     ) -> Option<Plan> {
         let zones = self.volume.zones();
         let is_possible = zones.usage().zones_free >= EVACUATION_ZONES_MIN;
-        if pressure < Pressure::Space || !is_possible {
+        if pressure < Pressure::Low || !is_possible {
             return None;
         }
         // What is moved for a page: up to four pages unasked, more where a commit waits for it.

@@ -97,7 +97,9 @@ impl Store {
     ) -> PickOptions {
         let sizes = self.sizes_now();
         let pick = sizes.pick;
-        let most = (free - free / 8).max(2 * pick.table_bytes);
+        // No more than is kept for it, or half of what is there: commits have less meanwhile.
+        let most = sizes.reserve.max(free / 2).min(free - free / 8);
+        let most = most.max(2 * pick.table_bytes);
         let level0 = match pressure < Pressure::Space && !self.level0.is_due(version) {
             true => lazy_tables(&sizes, free),
             false => pick.level0_tables,
@@ -105,6 +107,10 @@ impl Store {
         PickOptions {
             level0_tables: level0,
             input_bytes_max: pick.input_bytes_max.max(batch_bytes(&sizes)).min(most),
+            cost_max: match pressure {
+                Pressure::Low => self.space_cost_max(),
+                _ => u64::MAX,
+            },
             ..pick
         }
     }

@@ -41,6 +41,7 @@ impl Store {
             snapshots: self.snapshots.held().into(),
             cuts,
             input_runs: input_runs(plan),
+            under_way: None,
         };
         let deletes = deletes.sorted().into_iter().cloned().collect();
         let mut outputs = Outputs::new(self, &tree.info, rules, deletes);

@@ -8,8 +8,9 @@
 //!    levels count bytes, each level having `fanout` times the target of the one above.
 //! 3. When the store is idle: tables rich in deletes, then those rich in versions that only dropped
 //!    snapshots saw, then tables of value blocks, so that what they hide gives its space back.
-//! 4. When space is low: any table with deletes or such versions, then anything that overlaps what is
-//!    below it.
+//! 4. When space is low: what 3 takes first, then what overlaps the least below it for what it is, if that is
+//!    worth it: the less space is left, the more it may cost. Where nobody writes, or a commit waits: any table
+//!    with deletes or such versions, then anything that overlaps what is below it.
 //! 5. At last, while no commit waits: tables beside each other that are too many for what they weigh ([`join`]).
 //!
 //! All sizes are weights: value blocks, which are carried over and not copied, count for a quarter.
@@ -56,6 +57,8 @@ pub(crate) struct PickOptions {
     pub(crate) table_bytes: u64,
     /// Most that one compaction takes in, where it can be sliced.
     pub(crate) input_bytes_max: u64,
+    /// For space, where nobody waits for it: most that is rewritten below for what is above, in multiples.
+    pub(crate) cost_max: u64,
 }
 
 /// How hard to look for work.
@@ -65,7 +68,9 @@ pub(crate) enum Pressure {
     Shape,
     /// Also what gives space back, since nobody waits.
     Idle,
-    /// Anything that may give space back.
+    /// Space is low: also what gives back enough for what it costs, the more the less is left.
+    Low,
+    /// Space is low, and nobody writes: anything that may give space back.
     Space,
     /// The same, and a commit waits for it.
     Room,
@@ -185,6 +190,9 @@ pub(crate) fn pick(
         Pressure::Idle => pick_deletes(version, options, moments, Pressure::Idle, obstacles)
             .or_else(|| pick_superseded(version, moments, Pressure::Idle, obstacles))
             .or_else(|| pick_values(version, options, obstacles)),
+        Pressure::Low => pick_deletes(version, options, moments, pressure, obstacles)
+            .or_else(|| pick_superseded(version, moments, pressure, obstacles))
+            .or_else(|| pick_overlap(version, options, obstacles)),
         Pressure::Space | Pressure::Room => {
             pick_deletes(version, options, moments, pressure, obstacles)
                 .or_else(|| pick_superseded(version, moments, pressure, obstacles))
@@ -456,22 +464,34 @@ fn pick_values(version: &Version, options: &PickOptions, obstacles: &Obstacles) 
     None
 }
 
-/// Any table that overlaps what is below: what it hides there gives its space back.
+/// What overlaps the least below it for what it is: what it hides there gives its space back.
 fn pick_overlap(version: &Version, options: &PickOptions, obstacles: &Obstacles) -> Option<Plan> {
-    for tree in version.trees.values() {
-        if !tree.levels[0].tables.is_empty()
-            && let Some(plan) = plan_level0(tree, options, "space", obstacles)
-        {
-            return Some(plan);
-        }
-        for n in 1..LEVELS - 1 {
+    let plans = version.trees.values().flat_map(|tree| {
+        let level0 = match tree.levels[0].tables.is_empty() {
+            true => None,
+            false => plan_level0(tree, options, "space", obstacles),
+        };
+        let deeper = (1..LEVELS - 1).filter_map(move |n| {
             let overlaps = |t: &TableHandle| has_below(tree, n, t.meta());
-            if let Some(table) = cheapest(tree, n, obstacles, overlaps) {
-                return Some(Route::below(tree, n, "space", obstacles).down(table, options));
-            }
-        }
-    }
-    None
+            let table = cheapest(tree, n, obstacles, overlaps)?;
+            Some(Route::below(tree, n, "space", obstacles).down(table, options))
+        });
+        let plans = level0.into_iter().chain(deeper);
+        plans.map(|plan| (cost(tree, &plan.upper, plan.to_level), plan))
+    });
+    let (cost, plan) = plans.min_by_key(|(cost, _)| *cost)?;
+    (cost / 1000 <= u128::from(options.cost_max)).then_some(plan)
+}
+
+/// What is to be rewritten in a level, at once or by and by, for tables that come down to it; in thousandths
+/// of what these weigh.
+fn cost(tree: &TreeVersion, upper: &[Arc<TableHandle>], level: usize) -> u128 {
+    let weight = |tables: &[Arc<TableHandle>]| tables.iter().map(|t| t.weight()).sum::<u64>();
+    let below = tree.levels.get(level);
+    let lower = below.zip(bounds(upper)).map_or(0, |(below, (start, end))| {
+        weight(&below.tables[below.overlapping(&start, Some(&end))])
+    });
+    u128::from(lower) * 1000 / u128::from(weight(upper).max(1))
 }
 
 /// True if any deeper level has something in the table's range.

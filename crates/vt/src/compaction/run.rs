@@ -20,6 +20,7 @@ use crate::runs::coalesce;
 use crate::store::Store;
 use crate::superseded::{Holders, has_released};
 use crate::table::{Carry, Table};
+use crate::under_way::UnderWay;
 use crate::version::{TableHandle, TreeVersion, Version};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -99,7 +100,7 @@ impl Store {
     /// True if the store is in so many pieces that a plan copies the values that it meets, where there is space for all of
     /// them: where there is none, what was overwritten has to come back first.
     fn is_to_be_joined(&self, version: &Version, plan: &Plan) -> bool {
-        let is_in_pieces = version.runs_bytes_max() > self.volume.base_bytes_max() / 2;
+        let is_in_pieces = version.list_bytes() > self.volume.base_bytes_max() / 2;
         let copied_bytes: u64 = plan.inputs().map(|t| t.meta().owned_bytes()).sum();
         is_in_pieces && copied_bytes <= self.volume.zones().usage().usable / 2
     }
@@ -111,12 +112,13 @@ impl Store {
             plan,
         } = picked;
         let tree = &version.trees[&plan.tree];
+        let under_way = UnderWay::begin(&self.work, plan.input_weight());
         let made = match plan.kind {
             PlanKind::Move => Made::default(),
             PlanKind::Compact | PlanKind::Join => Job {
                 is_in_pieces: self.is_to_be_joined(version, plan),
                 turn: turn.number(),
-                ..Job::new(self, tree, plan, snapshots)?
+                ..Job::new(self, tree, plan, snapshots, &under_way)?
             }
             .run()?,
             PlanKind::Part => self.part(tree, plan)?,
@@ -130,6 +132,7 @@ impl Store {
         let mut installer = self.installer.lock();
         let now = self.version();
         if !now.trees.contains_key(&plan.tree) {
+            under_way.end();
             let metas: Vec<TableMeta> = made.tables.into_iter().map(|(_, t)| t).collect();
             discard(self, &metas, &input_runs(plan));
             return Ok(Ran::default());
@@ -167,7 +170,9 @@ impl Store {
             edit,
             written: None,
         };
+        // What went in is given back when `picked` is gone, at the earliest.
         self.install(&mut installer, install)?;
+        under_way.end();
         Ok(ran)
     }
 }
@@ -253,6 +258,7 @@ struct Job<'a> {
     released: BTreeSet<Holders>,
     /// The inputs that are read, newest data first.
     tables: Vec<Arc<Table>>,
+    under_way: Arc<UnderWay>,
 }
 
 impl<'a> Job<'a> {
@@ -261,6 +267,7 @@ impl<'a> Job<'a> {
         tree: &'a TreeVersion,
         plan: &'a Plan,
         snapshots: &'a [Seqno],
+        under_way: &Arc<UnderWay>,
     ) -> Result<Self, VtError> {
         let mut deletes: Vec<Arc<RangeDeletes>> = Vec::new();
         for handle in plan.inputs() {
@@ -295,6 +302,7 @@ impl<'a> Job<'a> {
             holds: Holds::new(plan, &around),
             dropped: dropped.iter().map(|t| t.meta().id).collect(),
             tables,
+            under_way: Arc::clone(under_way),
         })
     }
 
@@ -337,7 +345,10 @@ impl<'a> Job<'a> {
         }
         let bytes = sinks.bytes;
         let down = sinks.down.finish()?;
-        let rest = sinks.rest.finish()?;
+        let rest = sinks.rest.finish().inspect_err(|_| {
+            self.under_way.end();
+            discard(self.store, &down, &input_runs(self.plan));
+        })?;
         self.count(bytes, &down);
         let levels = [self.plan.to_level, self.plan.from_level].map(level_number);
         let down = down.into_iter().map(|table| (levels[0], table));
@@ -387,6 +398,7 @@ impl<'a> Job<'a> {
                 snapshots: self.snapshots.into(),
                 cuts: self.holds.points().to_vec(),
                 input_runs: input_runs(self.plan),
+                under_way: Some(Arc::clone(&self.under_way)),
             };
             Outputs::new(self.store, &self.tree.info, rules, deletes)
         };

@@ -22,6 +22,7 @@ use crate::VtError;
 use crate::entry::{EntryRef, Op, RangeDelete};
 use crate::page_buffers::PageBuffers;
 use crate::superseded::Superseded;
+use crate::under_way::UnderWay;
 use places::Places;
 use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
@@ -141,6 +142,13 @@ impl TableWriter {
     pub(crate) fn under(mut self, snapshots: Arc<[Seqno]>) -> Self {
         debug_assert!(self.is_empty(), "nothing was added yet");
         self.superseded = Superseded::new(snapshots);
+        self
+    }
+
+    /// The same, counting the space that it takes.
+    pub(crate) fn counting(mut self, under_way: Arc<UnderWay>) -> Self {
+        debug_assert!(self.is_empty(), "nothing was added yet");
+        self.places.count(under_way);
         self
     }
 

@@ -18,6 +18,7 @@ pub(crate) struct TableHandle {
     meta: Arc<TableMeta>,
     owned_bytes: u64,
     weight: u64,
+    list_bytes: u64,
     table: OnceLock<Arc<Table>>,
     left_behind: Mutex<Option<LeftBehind>>,
     /// Where its memory is counted.
@@ -61,6 +62,7 @@ impl TableHandle {
         Self {
             owned_bytes: meta.owned_bytes(),
             weight: meta.weight(),
+            list_bytes: meta.run_list_bytes(),
             meta,
             table: OnceLock::new(),
             left_behind: Mutex::new(None),
@@ -81,6 +83,11 @@ impl TableHandle {
     /// What it weighs in a compaction; see [`TableMeta::weight`].
     pub(crate) const fn weight(&self) -> u64 {
         self.weight
+    }
+
+    /// What a base takes to list what it owns.
+    pub(crate) const fn list_bytes(&self) -> u64 {
+        self.list_bytes
     }
 
     /// The table itself.

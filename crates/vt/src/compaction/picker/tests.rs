@@ -2,7 +2,7 @@ use super::*;
 use crate::testing::{run_script, text_version};
 use stitch_base::TableId;
 
-/// `pick <shape|idle|space> [snap N]... [old TABLE VERSIONS]... [max N] [avoid N]... [bad N]... [part N]... [turns N]` as
+/// `pick <shape|idle|low|space> [snap N]... [old TABLE VERSIONS]... [max N] [cost N] [avoid N]... [bad N]... [part N]... [turns N]` as
 /// the last line of a version. With turns, so many plans that could run at once, as they are picked one after the other.
 fn run(input: &str) -> String {
     let (version, command) = input.rsplit_once('\n').expect("a version and a command");
@@ -12,10 +12,12 @@ fn run(input: &str) -> String {
     let pressure = match words.next() {
         Some("shape") => Pressure::Shape,
         Some("idle") => Pressure::Idle,
+        Some("low") => Pressure::Low,
         Some("space") => Pressure::Space,
         other => panic!("no such pressure: {other:?}"),
     };
     let mut input_bytes_max = 2500;
+    let mut cost_max = u64::MAX;
     let mut snapshots = Vec::new();
     let mut obstacles = Obstacles::new();
     let mut released = BTreeMap::new();
@@ -24,6 +26,7 @@ fn run(input: &str) -> String {
         let number: u64 = words.next().expect("a number").parse().expect("a number");
         match word {
             "max" => input_bytes_max = number,
+            "cost" => cost_max = number,
             "snap" => snapshots.push(Seqno(number)),
             "old" => {
                 let count = words.next().expect("a number").parse();
@@ -39,6 +42,7 @@ fn run(input: &str) -> String {
     let options = PickOptions {
         level0_tables: 4,
         level0_batch: 2 * 4,
+        cost_max,
         level1_bytes: 1000,
         fanout: 8,
         table_bytes: 200,

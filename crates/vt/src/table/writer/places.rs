@@ -1,6 +1,7 @@
 //! Where the blocks of a table being written go, and what it owns so far.
 
 use crate::VtError;
+use crate::under_way::UnderWay;
 use std::sync::Arc;
 use stitch_format::vt_index::BlockPtr;
 use stitch_format::vt_manifest::Run;
@@ -21,6 +22,8 @@ pub(super) struct Places {
     owned: Vec<Extent>,
     /// Blocks of other tables.
     stitched: Vec<Run>,
+    /// Where it counts what it allocates.
+    under_way: Option<Arc<UnderWay>>,
 }
 
 impl Places {
@@ -30,7 +33,13 @@ impl Places {
             stream,
             owned: Vec::new(),
             stitched: Vec::new(),
+            under_way: None,
         }
+    }
+
+    /// From now on, counts what it allocates.
+    pub(super) fn count(&mut self, under_way: Arc<UnderWay>) {
+        self.under_way = Some(under_way);
     }
 
     /// Takes over space that was allocated elsewhere.
@@ -105,6 +114,9 @@ impl Places {
             });
             let len = at - extent.addr;
             let addr = extent.addr;
+            if let Some(under_way) = &self.under_way {
+                under_way.wrote(len, stream == VALUE_STREAM);
+            }
             self.owned.push(Extent { addr, len });
         }
         Ok(addrs)
@@ -164,6 +176,12 @@ impl Places {
 
 impl Drop for Places {
     fn drop(&mut self) {
+        if !self.owned.is_empty()
+            && let Some(under_way) = &self.under_way
+        {
+            // It has failed.
+            under_way.end();
+        }
         self.volume.zones().free(&self.owned);
     }
 }

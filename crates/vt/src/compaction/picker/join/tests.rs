@@ -12,6 +12,7 @@ fn options(table_bytes: u64) -> PickOptions {
     PickOptions {
         level0_tables: 4,
         level0_batch: 8,
+        cost_max: u64::MAX,
         level1_bytes: 1 << 40,
         fanout: 8,
         table_bytes,

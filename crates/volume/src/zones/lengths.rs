@@ -1,0 +1,167 @@
+//! How long the holes of zones are: how many there are of each length, so that what blocks of any length find
+//! is known without a walk over all holes.
+//!
+//! Holes of up to [`EXACT_PAGES`] pages are counted by their length, longer ones by powers of two.
+
+use super::{PAGE_BYTES, Zones};
+
+/// Longest holes that are counted by length, in pages: a power of two.
+const EXACT_PAGES: u32 = 16;
+/// Powers of two above it, up to the longest zone.
+const POWERS: usize = (u32::BITS - EXACT_PAGES.ilog2() - PAGE_BYTES.ilog2()) as usize;
+
+/// Holes by length.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Lengths {
+    /// `exact[n]`: holes of `n + 1` pages.
+    exact: [u32; EXACT_PAGES as usize],
+    /// `longer[n]`: holes of more than `EXACT_PAGES << n` pages, and up to twice as many, with their pages.
+    longer: [(u32, u32); POWERS],
+}
+
+/// Which of the longer holes one of so many pages is.
+const fn power(pages: u32) -> usize {
+    ((pages - 1).ilog2() - EXACT_PAGES.ilog2()) as usize
+}
+
+impl Lengths {
+    /// Counts a hole of so many whole pages; none if there are none.
+    pub(super) fn add(&mut self, pages: u32) {
+        match pages {
+            0 => {}
+            1..=EXACT_PAGES => self.exact[pages as usize - 1] += 1,
+            _ => {
+                let (count, sum) = &mut self.longer[power(pages)];
+                (*count, *sum) = (*count + 1, *sum + pages);
+            }
+        }
+    }
+
+    /// Counts a hole that was counted no more.
+    pub(super) fn remove(&mut self, pages: u32) {
+        match pages {
+            0 => {}
+            1..=EXACT_PAGES => self.exact[pages as usize - 1] -= 1,
+            _ => {
+                let (count, sum) = &mut self.longer[power(pages)];
+                (*count, *sum) = (*count - 1, *sum - pages);
+            }
+        }
+    }
+}
+
+/// The sum over many zones.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Sums {
+    exact: [u64; EXACT_PAGES as usize],
+    longer: [(u64, u64); POWERS],
+}
+
+impl Sums {
+    /// Adds a zone's.
+    pub(super) fn add(&mut self, zone: &Lengths) {
+        for (sum, count) in self.exact.iter_mut().zip(zone.exact) {
+            *sum += u64::from(count);
+        }
+        for (sum, (count, pages)) in self.longer.iter_mut().zip(zone.longer) {
+            (sum.0, sum.1) = (sum.0 + u64::from(count), sum.1 + u64::from(pages));
+        }
+    }
+
+    /// Takes a zone's away.
+    pub(super) fn take(&mut self, zone: &Lengths) {
+        for (sum, count) in self.exact.iter_mut().zip(zone.exact) {
+            *sum -= u64::from(count);
+        }
+        for (sum, (count, pages)) in self.longer.iter_mut().zip(zone.longer) {
+            (sum.0, sum.1) = (sum.0 - u64::from(count), sum.1 - u64::from(pages));
+        }
+    }
+
+    /// Pages that blocks of `run` pages find in these holes, for sure.
+    pub(super) fn roomy_pages(&self, run: u64) -> u64 {
+        assert!(run > 0, "blocks are not empty");
+        let exact = self.exact.iter().zip(1..);
+        let exact: u64 = exact
+            .map(|(count, pages)| count * (pages / run * run))
+            .sum();
+        let longer = self.longer.iter().enumerate();
+        // Of how long each of these is, only so much is known.
+        let fits = longer.filter(|&(n, _)| u64::from(EXACT_PAGES) << n >= run - 1);
+        let longer: u64 = fits
+            .map(|(_, (count, pages))| pages - count * (run - 1))
+            .sum();
+        exact + longer
+    }
+}
+
+impl Zones {
+    /// What can be handed out in pieces of `run_bytes`, for sure: free zones, and holes as long as that.
+    ///
+    /// # Panics
+    /// If `run_bytes` is 0.
+    #[must_use]
+    pub fn roomy_bytes(&self, run_bytes: u64) -> u64 {
+        let state = self.state.lock();
+        let whole = state.free_zones.iter();
+        let whole = whole.map(|&zone| u64::from(state.zones[zone as usize].len()));
+        let least = u32::try_from(run_bytes).unwrap_or(u32::MAX);
+        // Of how long the longer holes are, less is known than of the longest of each zone.
+        let longest = state.by_hole.range((least, 0)..);
+        let longest = longest.map(|&(len, _)| u64::from(len)).sum::<u64>();
+        let run_pages = run_bytes.div_ceil(PAGE_BYTES);
+        let holes = longest.max(state.lengths.roomy_pages(run_pages) * PAGE_BYTES);
+        let held = state
+            .held
+            .map(|zone| state.zones[zone as usize].largest_usable());
+        let held = held.filter(|&len| len >= least).unwrap_or(0);
+        whole.sum::<u64>() + holes + u64::from(held)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stitch_base::random::Rng;
+
+    #[test]
+    fn what_is_found_is_there_and_nearly_all_of_it() {
+        let mut rng = Rng::new(5);
+        for _ in 0..200 {
+            let most = [3, 16, 17, 40, 5000][usize::try_from(rng.below(5)).unwrap()];
+            let holes: Vec<u32> = (0..rng.below(40))
+                .map(|_| u32::try_from(rng.below(most)).unwrap())
+                .collect();
+            let mut lengths = Lengths::default();
+            holes.iter().for_each(|&pages| lengths.add(pages));
+            let mut sums = Sums::default();
+            sums.add(&lengths);
+            for run in [1, 2, 5, 12, 16, 17, 33, 100, 2500] {
+                let found = sums.roomy_pages(run);
+                let longest = holes.iter().map(|&pages| u64::from(pages));
+                let there: u64 = longest.map(|pages| pages / run * run).sum();
+                assert!(found <= there, "{found} of {there}, in runs of {run}");
+                let is_exact = holes.iter().all(|&pages| pages <= EXACT_PAGES);
+                assert!(found == there || run > 1 && !is_exact, "{run}: {holes:?}");
+            }
+            sums.take(&lengths);
+            assert_eq!(sums, Sums::default());
+            holes.iter().for_each(|&pages| lengths.remove(pages));
+            assert_eq!(lengths, Lengths::default());
+        }
+    }
+
+    #[test]
+    fn the_longest_hole_has_a_place() {
+        let mut lengths = Lengths::default();
+        let longest = u32::MAX / u32::try_from(PAGE_BYTES).unwrap();
+        for pages in [EXACT_PAGES + 1, longest] {
+            lengths.add(pages);
+        }
+        let mut sums = Sums::default();
+        sums.add(&lengths);
+        let run = u64::from(EXACT_PAGES) + 1;
+        // Of each, all but what a last run may not fit into.
+        assert_eq!(sums.roomy_pages(run), 1 + u64::from(longest) - (run - 1));
+    }
+}
