@@ -116,7 +116,7 @@ impl Store {
     fn kept_bytes(&self, class: SpaceClass) -> u64 {
         let planned = self.sum_of(&|store| store.work.planned_bytes());
         let written = self.sum_of(&|store| store.work.written_bytes());
-        let kept = for_class(self.reserve_bytes().max(planned), class);
+        let kept = for_class(self.reserve_bytes(), class).max(planned);
         kept.saturating_sub(written)
     }
 
@@ -125,9 +125,10 @@ impl Store {
     fn kept_in_runs(&self, class: SpaceClass) -> u64 {
         let zones_bytes = self.volume.zones().total_bytes();
         let kept = self.reserves(zones_bytes, &Self::run_reserve);
+        let planned = self.sum_of(&|store| store.work.planned_bytes());
         let written = self.sum_of(&|store| store.work.run_bytes());
-        let kept = for_class(kept, class).saturating_sub(written);
-        kept.min(self.kept_bytes(class))
+        let kept = for_class(kept, class).max(planned.min(kept));
+        kept.saturating_sub(written).min(self.kept_bytes(class))
     }
 
     fn sum_of(&self, of: &dyn Fn(&Self) -> u64) -> u64 {
@@ -229,3 +230,6 @@ impl Store {
         Ok(true)
     }
 }
+
+#[cfg(test)]
+mod tests;

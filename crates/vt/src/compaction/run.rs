@@ -112,11 +112,13 @@ impl Store {
             plan,
         } = picked;
         let tree = &version.trees[&plan.tree];
-        let under_way = UnderWay::begin(&self.work, plan.input_weight());
+        let is_in_pieces = self.is_to_be_joined(version, plan);
+        let most_bytes = written_bytes_max(tree, plan, is_in_pieces);
+        let under_way = UnderWay::begin(&self.work, most_bytes);
         let made = match plan.kind {
             PlanKind::Move => Made::default(),
             PlanKind::Compact | PlanKind::Join => Job {
-                is_in_pieces: self.is_to_be_joined(version, plan),
+                is_in_pieces,
                 turn: turn.number(),
                 ..Job::new(self, tree, plan, snapshots, &under_way)?
             }
@@ -166,12 +168,9 @@ impl Store {
                 }
             }
         }
-        let install = Install {
-            edit,
-            written: None,
-        };
+        let written = None;
+        self.install(&mut installer, Install { edit, written })?;
         // What went in is given back when `picked` is gone, at the earliest.
-        self.install(&mut installer, install)?;
         under_way.end();
         Ok(ran)
     }
@@ -219,6 +218,19 @@ impl Ran {
             }
         }
     }
+}
+
+/// The most that a plan writes: all that goes in but value blocks that are carried over.
+fn written_bytes_max(tree: &TreeVersion, plan: &Plan, is_in_pieces: bool) -> u64 {
+    let copies_values = is_in_pieces || tree.info.options.stitch_bytes == u64::MAX;
+    if plan.kind == PlanKind::Move {
+        return 0;
+    }
+    let owned: u64 = plan.inputs().map(|t| t.owned_bytes()).sum();
+    let values: u64 = plan.inputs().map(|t| t.meta().value_bytes).sum();
+    let evacuated: u64 = plan.evacuate.iter().map(|run| run.len_bytes).sum();
+    let carried = if copies_values { 0 } else { values };
+    (owned - carried).saturating_add(evacuated).min(owned)
 }
 
 fn upper_ids(plan: &Plan) -> impl Iterator<Item = TableId> {

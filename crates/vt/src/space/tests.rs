@@ -1,0 +1,71 @@
+use super::*;
+use crate::testing::Small;
+use crate::under_way::UnderWay;
+use stitch_kv::Engine as _;
+
+const CLASSES: [SpaceClass; 2] = [SpaceClass::Normal, SpaceClass::Reserve];
+
+#[test]
+fn what_a_compaction_has_written_is_kept_for_it_no_more() {
+    let small = Small::new(64 << 20);
+    let store = &small.engine.store;
+    let kept = |class| store.kept_bytes(class);
+    let reserve = store.reserve_bytes();
+    assert_eq!(CLASSES.map(kept), [reserve, reserve / 2]);
+    let one = UnderWay::begin(&store.work, reserve / 4 * 3);
+    assert_eq!(CLASSES.map(kept), [reserve, reserve / 4 * 3]);
+    one.wrote(reserve / 4, false);
+    // What it has yet to write is kept from both.
+    assert_eq!(CLASSES.map(kept), [reserve - reserve / 4, reserve / 2]);
+    let long = UnderWay::begin(&store.work, reserve);
+    let planned = reserve / 4 * 3 + reserve;
+    assert_eq!(CLASSES.map(kept), [planned - reserve / 4; 2]);
+    long.end();
+    one.end();
+    assert_eq!(CLASSES.map(kept), [reserve, reserve / 2]);
+}
+
+#[test]
+fn only_what_is_not_carried_has_to_be_in_runs() {
+    let mut small = Small::new(64 << 20);
+    let in_runs = |small: &Small| small.engine.store.kept_in_runs(SpaceClass::Normal);
+    small.put(0, 4000, 4096);
+    small.engine.settle().expect("it is written out");
+    let store = &small.engine.store;
+    let least = store.sizes_now().pick.table_bytes;
+    let (kept, runs) = (store.kept_bytes(SpaceClass::Normal), in_runs(&small));
+    assert!(runs >= least && runs < kept, "{least}, {runs} of {kept}");
+    assert!(runs < least + 4000 * 4096 / 16, "{runs} for the indexes");
+    let version = store.version();
+    let values = version.tables().map(|(_, t)| t.meta().value_bytes);
+    let values: u64 = values.sum();
+    assert!(values >= 4000 * 4096, "{values} bytes are carried");
+    drop(version);
+    // What is put among others takes runs, until all that is kept has to be in them.
+    small.put(10_000, 60_000, 100);
+    small.engine.settle().expect("it is written out");
+    let store = &small.engine.store;
+    assert_eq!(in_runs(&small), store.kept_bytes(SpaceClass::Normal));
+}
+
+#[test]
+fn the_less_is_left_the_more_it_may_cost() {
+    let small = Small::new(64 << 20);
+    let store = &small.engine.store;
+    assert!(store.left_bytes() > store.low_bytes());
+    assert_eq!(store.space_cost_max(), 0, "nothing is worth anything");
+    let mut costs = Vec::new();
+    let space = store.volume.space();
+    let mut taken = Vec::new();
+    while store.left_bytes() > 1 << 20 {
+        taken.push(
+            space
+                .reserve(1 << 20, Class::Internal)
+                .expect("it is there"),
+        );
+        costs.push(store.space_cost_max());
+    }
+    assert!(costs.is_sorted(), "{costs:?}");
+    assert!(costs.contains(&LOW_COST), "{costs:?}");
+    assert!(costs[costs.len() - 1] > 4 * LOW_COST, "{costs:?}");
+}
