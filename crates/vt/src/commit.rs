@@ -100,10 +100,7 @@ impl Store {
             return Ok(Seqno(self.visible.load(Ordering::Acquire)));
         }
         self.level0.set_quiet(false);
-        // What makes space is not slowed.
-        if options.space == SpaceClass::Normal || !tally.has_deletes {
-            self.slow_down(batch.as_bytes().len() as u64, view);
-        }
+        self.slow_down(batch.as_bytes().len() as u64, options.space, view);
         let (seqno, end) = self.apply(batch, &tally, options)?;
         self.counters.commits.add(1);
         self.counters.put_messages.add(batch.count() as u64);
@@ -185,13 +182,13 @@ impl Store {
     }
 
     /// Takes the view, so that nothing is held while a commit waits.
-    fn slow_down(&self, bytes: u64, view: Arc<View>) {
+    fn slow_down(&self, bytes: u64, class: SpaceClass, view: Arc<View>) {
         if !self.options.background {
             return;
         }
         let delay = self
             .pace
-            .delay(bytes, &view, &self.sizes, &*self.options.clock);
+            .delay((bytes, class), &view, &self.sizes, &*self.options.clock);
         drop(view);
         if !delay.is_zero() {
             self.options.clock.sleep(delay);

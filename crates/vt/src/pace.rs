@@ -22,6 +22,7 @@ use crate::view::View;
 use std::time::Duration;
 use stitch_base::clock::Clock;
 use stitch_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use stitch_kv::SpaceClass;
 
 /// Longest sleep of one commit.
 pub(crate) const SLEEP_MAX: Duration = Duration::from_millis(40);
@@ -115,29 +116,34 @@ impl Pace {
         self.write_out_ns.store(took.max(eased), Ordering::Relaxed);
     }
 
-    /// How long a commit of `bytes` must sleep first.
+    /// How long a commit of so many bytes must sleep first.
     pub(crate) fn delay(
         &self,
-        bytes: u64,
+        commit: (u64, SpaceClass),
         view: &View,
         sizes: &Sizes,
         clock: &dyn Clock,
     ) -> Duration {
         let active_bytes = view.active().memory_bytes();
-        self.delay_with(bytes, (view.sealed_count(), active_bytes), sizes, clock)
+        self.delay_with(commit, (view.sealed_count(), active_bytes), sizes, clock)
     }
 
     /// The same, with so many sealed memtables and so many bytes in the active one.
     fn delay_with(
         &self,
-        bytes: u64,
+        (bytes, class): (u64, SpaceClass),
         (sealed, active_bytes): (usize, u64),
         sizes: &Sizes,
         clock: &dyn Clock,
     ) -> Duration {
         let table_debt = self.table_debt.load(Ordering::Relaxed);
-        let enough = LEFT_MEMTABLES * sizes.memtable;
-        let left = self.left_bytes.load(Ordering::Relaxed);
+        // Memtables may have been made large for the volume.
+        let enough = (LEFT_MEMTABLES * sizes.memtable).min(sizes.reserve);
+        let left = match class {
+            SpaceClass::Normal => self.left_bytes.load(Ordering::Relaxed),
+            // What makes space may go on.
+            SpaceClass::Reserve => u64::MAX,
+        };
         let debt = table_debt.max(share(enough.saturating_sub(left), 0, enough));
         let mut slowest = if debt > 0 { rate(debt) } else { u64::MAX };
         if sealed > 0 {
@@ -235,7 +241,8 @@ mod tests {
         let mut latencies = Vec::new();
         for _ in 0..count {
             let begin = clock.monotonic();
-            let delay = pace.delay_with(PUT_BYTES, (sealed, active), &sizes, &clock);
+            let put = (PUT_BYTES, SpaceClass::Normal);
+            let delay = pace.delay_with(put, (sealed, active), &sizes, &clock);
             clock.advance(delay + PUT_TIME);
             let is_full = active + PUT_BYTES > memtable;
             if is_full && sealed == SEALED_COUNT_MAX {
@@ -301,12 +308,15 @@ mod tests {
         const PUT_BYTES: u64 = 4096;
         let sizes = Sizes::new(&VtOptions::default(), 8 << 30, 256 << 20);
         let clock = ManualClock::default();
-        let takes = |left: u64| -> Duration {
+        let takes_as = |left: u64, class: SpaceClass| -> Duration {
             let pace = Pace::default();
             pace.note_left(left);
-            let delays = (0..4096).map(|_| pace.delay_with(PUT_BYTES, (0, 0), &sizes, &clock));
+            let put = (PUT_BYTES, class);
+            let delays = (0..4096).map(|_| pace.delay_with(put, (0, 0), &sizes, &clock));
             delays.sum()
         };
+        let takes = |left| takes_as(left, SpaceClass::Normal);
+        assert_eq!(takes_as(0, SpaceClass::Reserve), Duration::ZERO, "deletes");
         // In bytes a second.
         let rate = |left: u64| {
             let ns = takes(left).as_nanos().max(1);
