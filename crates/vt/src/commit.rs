@@ -58,6 +58,8 @@ struct Tally {
     overhead_bytes: u64,
     /// Bytes of value blocks that are of whole pages: they need no run longer than themselves.
     page_bytes: u64,
+    /// The longest of these.
+    pages_run: u64,
 }
 
 /// The longest of what a batch puts, in bytes.
@@ -66,8 +68,6 @@ pub(crate) struct Longest {
     pub(crate) key: u64,
     /// Of what goes into blocks with others, or does not take whole pages.
     pub(crate) operand: u64,
-    /// Of value blocks of whole pages.
-    pub(crate) pages: u64,
 }
 
 impl Store {
@@ -131,6 +131,7 @@ impl Store {
             has_deletes: false,
             overhead_bytes: 0,
             page_bytes: 0,
+            pages_run: 0,
         };
         let mut longest = Longest::default();
         for (tree, message) in batch.messages() {
@@ -171,7 +172,7 @@ impl Store {
             let block_bytes = value_block_bytes(operand.len() as u64);
             if is_block && block_bytes.is_multiple_of(PAGE_BYTES) {
                 tally.page_bytes += operand.len() as u64;
-                longest.pages = longest.pages.max(block_bytes);
+                tally.pages_run = tally.pages_run.max(block_bytes);
             } else {
                 longest.operand = longest.operand.max(operand.len() as u64);
             }

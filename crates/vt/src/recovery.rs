@@ -187,7 +187,6 @@ impl Store {
         self.note_longest(Longest {
             key: message.key().len() as u64,
             operand: operand_bytes as u64,
-            pages: 0,
         });
         insert_message(&active.memtable, tree, at, *message);
         match message {

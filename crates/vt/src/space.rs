@@ -58,9 +58,9 @@ impl Store {
         roomy.saturating_sub(promised.saturating_sub(pages) + self.kept_in_runs(class))
     }
 
-    /// Of the free bytes, those that are in runs for value blocks of whole pages now.
-    pub(crate) fn pages_room_bytes(&self, class: SpaceClass) -> u64 {
-        let run_bytes = self.longest_pages.load(Ordering::Relaxed);
+    /// Of the free bytes, those that are in runs for value blocks of this many bytes, whole pages, now.
+    pub(crate) fn pages_room_bytes(&self, run_bytes: u64, class: SpaceClass) -> u64 {
+        debug_assert!(run_bytes.is_multiple_of(PAGE_BYTES), "whole pages");
         if run_bytes <= PAGE_BYTES {
             return self.free_bytes(class);
         }
@@ -93,9 +93,6 @@ impl Store {
         let alone = longest.key + longest.operand + BLOCK_MARGIN_BYTES;
         let needed = alone.max(64 * longest.key);
         self.longest_run.fetch_max(needed, Ordering::Relaxed);
-        debug_assert!(longest.pages.is_multiple_of(PAGE_BYTES), "whole pages");
-        let pages = &self.longest_pages;
-        pages.fetch_max(longest.pages, Ordering::Relaxed);
     }
 
     /// Takes note of a tree.
@@ -173,7 +170,11 @@ impl Store {
         let class = SpaceClass::Normal;
         let promised = self.volume.space().promised_bytes();
         let left = match self.page_bytes() > promised / 2 {
-            true => self.free_bytes(class).min(self.pages_room_bytes(class)),
+            true => {
+                let run_bytes = self.pages_run.load(Ordering::Relaxed);
+                let free = self.free_bytes(class);
+                free.min(self.pages_room_bytes(run_bytes, class))
+            }
             false => self.left_bytes(),
         };
         self.pace.note_left(left);

@@ -70,8 +70,8 @@ pub(crate) struct Store {
     pub(crate) pace: Pace,
     /// Length of a run that holds any block which may have to be written now, in bytes.
     pub(crate) longest_run: AtomicU64,
-    /// The same of value blocks of whole pages.
-    pub(crate) longest_pages: AtomicU64,
+    /// Length of a run that held the value blocks of whole pages of the last batch that asked for space, in bytes.
+    pub(crate) pages_run: AtomicU64,
     pub(crate) signals: Signals,
     /// The last write-out found no space.
     pub(crate) lacks_space: AtomicBool,
@@ -224,7 +224,7 @@ impl Store {
             peers,
             pace: Pace::default(),
             longest_run: AtomicU64::new(0),
-            longest_pages: AtomicU64::new(PAGE_BYTES),
+            pages_run: AtomicU64::new(PAGE_BYTES),
             signals: Signals::default(),
             lacks_space: AtomicBool::new(false),
             is_failed: AtomicBool::new(false),

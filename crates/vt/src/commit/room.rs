@@ -8,6 +8,7 @@ use crate::store::{Committer, Store};
 use std::sync::Arc;
 use std::time::Duration;
 use stitch_base::sync::MutexGuard;
+use stitch_base::sync::atomic::Ordering;
 use stitch_kv::{KvError, SpaceClass};
 use stitch_volume::Class;
 
@@ -15,6 +16,25 @@ use stitch_volume::Class;
 const ROOM_BYTES: u64 = 256 << 10;
 /// What a message takes in a table beyond its bytes.
 const MESSAGE_OVERHEAD_BYTES: u64 = 24;
+
+/// What a batch will take when it is written out.
+fn wanted(active: &Buffer, divided: &Divided, tally: &Tally) -> Room {
+    let bytes = divided.logged_bytes;
+    let entries = bytes
+        + bytes / 8
+        + divided.logged_count * MESSAGE_OVERHEAD_BYTES
+        + divided.index_bytes_max() / 8
+        + tally.overhead_bytes;
+    let needed = entries + active.new_trees(&tally.trees) * TABLE_OVERHEAD_BYTES;
+    Room {
+        bytes: needed,
+        page_bytes: if divided.direct_bytes > 0 {
+            0
+        } else {
+            tally.page_bytes
+        },
+    }
+}
 
 impl Store {
     /// Makes sure that the write-out of what this batch adds will find space. Answers how much it
@@ -27,22 +47,8 @@ impl Store {
         tally: &Tally,
         class: SpaceClass,
     ) -> Result<Option<Room>, KvError> {
-        let bytes = divided.logged_bytes;
-        let entries = bytes
-            + bytes / 8
-            + divided.logged_count * MESSAGE_OVERHEAD_BYTES
-            + divided.index_bytes_max() / 8
-            + tally.overhead_bytes;
-        let needed = entries + active.new_trees(&tally.trees) * TABLE_OVERHEAD_BYTES;
-        let used = Room {
-            bytes: needed,
-            page_bytes: if divided.direct_bytes > 0 {
-                0
-            } else {
-                tally.page_bytes
-            },
-        };
-        let missing = needed.saturating_sub(active.room_bytes());
+        let used = wanted(active, divided, tally);
+        let missing = used.bytes.saturating_sub(active.room_bytes());
         if missing == 0 {
             return Ok(Some(used));
         }
@@ -50,6 +56,9 @@ impl Store {
         let one_at_a_time = self.peers.promising.lock();
         let free_bytes = self.free_bytes(class);
         if class == SpaceClass::Normal {
+            if used.page_bytes > 0 {
+                self.pages_run.store(tally.pages_run, Ordering::Relaxed);
+            }
             self.note_left();
         }
         let refused = KvError::NoSpace {
@@ -70,13 +79,14 @@ impl Store {
         }
         let roomy_bytes = self.roomy_bytes(class);
         let lacks_runs = missing.saturating_sub(used.page_bytes) > roomy_bytes;
-        if lacks_runs || (used.page_bytes > 0 && missing > self.pages_room_bytes(class)) {
+        let pages_room = |class| self.pages_room_bytes(tally.pages_run, class);
+        if lacks_runs || (used.page_bytes > 0 && missing > pages_room(class)) {
             drop(one_at_a_time);
             // The space is there, in holes.
             let reserve = SpaceClass::Reserve;
             let bytes = || match lacks_runs {
                 true => self.roomy_bytes(reserve),
-                false => self.pages_room_bytes(reserve),
+                false => pages_room(reserve),
             };
             let has_more = self.wait_for_space(committer, || self.make_room_of_holes(&bytes))?;
             return has_more.then_some(None).ok_or(refused);
