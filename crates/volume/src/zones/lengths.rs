@@ -96,10 +96,8 @@ impl Sums {
 }
 
 impl Zones {
-    /// What can be handed out in pieces of `run_bytes`, for sure: free zones, and holes as long as that.
-    ///
-    /// # Panics
-    /// If `run_bytes` is 0.
+    /// What can be handed out in pieces of `run_bytes`, for sure: free zones, and holes as long as that. Pieces
+    /// begin at pages, so that with 0 it is what pages find.
     #[must_use]
     pub fn roomy_bytes(&self, run_bytes: u64) -> u64 {
         let state = self.state.lock();
@@ -109,7 +107,7 @@ impl Zones {
         // Of how long the longer holes are, less is known than of the longest of each zone.
         let longest = state.by_hole.range((least, 0)..);
         let longest = longest.map(|&(len, _)| u64::from(len)).sum::<u64>();
-        let run_pages = run_bytes.div_ceil(PAGE_BYTES);
+        let run_pages = run_bytes.div_ceil(PAGE_BYTES).max(1);
         let holes = longest.max(state.lengths.roomy_pages(run_pages) * PAGE_BYTES);
         let held = state
             .held

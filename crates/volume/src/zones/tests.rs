@@ -252,6 +252,7 @@ fn room_for_long_runs_leaves_short_holes_out() {
     };
     zones.free(&[hole(0, 8192), hole(65_536, 32_768)]);
     assert_eq!(zones.roomy_bytes(4096), 2 * ZONE + 8192 + 32_768);
+    assert_eq!(zones.roomy_bytes(0), 2 * ZONE + 8192 + 32_768);
     assert_eq!(zones.roomy_bytes(8193), 2 * ZONE + 32_768);
     zones.free(&[hole(16_384, 16_384)]);
     // Of each hole, only what whole runs take; but a zone's longest may be taken whole.
