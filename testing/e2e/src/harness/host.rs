@@ -3,13 +3,19 @@
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use rustix::mount::UnmountFlags;
+use stitch_base::clock::{Clock as _, SystemClock};
 
 use super::context::Context;
 use super::guardian;
 use super::process::{command, output, run};
+
+/// How long a file system may be in use after who used it is gone.
+const LET_GO_MAX: Duration = Duration::from_secs(10);
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// An ext4 on a loop device. Gone when dropped.
 pub(crate) struct Host {
@@ -52,7 +58,15 @@ impl Host {
     }
 
     fn unmount(&mut self) -> Result<()> {
-        run(Command::new("umount").arg(&self.dir))?;
+        // What a daemon held that was killed is let go of a moment after it is gone.
+        let clock = SystemClock::default();
+        let until = clock.monotonic() + LET_GO_MAX;
+        let mut done = run(Command::new("umount").arg(&self.dir));
+        while done.is_err() && clock.monotonic() < until {
+            clock.sleep(LOOK_EVERY);
+            done = run(Command::new("umount").arg(&self.dir));
+        }
+        done?;
         guardian::forget_mount(&self.dir);
         self.is_mounted = false;
         Ok(())
