@@ -89,6 +89,11 @@ impl Request {
         Self { op, at, len_bytes }
     }
 
+    /// Where it is, as far as addresses go.
+    pub(crate) const fn range(self) -> std::ops::Range<u64> {
+        self.at..self.at.saturating_add(self.len_bytes)
+    }
+
     /// The request lies within `[0, device_bytes)`.
     pub(crate) fn check(self, name: &str, device_bytes: u64) -> Result<(), DeviceError> {
         let end = self.at.checked_add(self.len_bytes);

@@ -2,6 +2,7 @@
 
 use crate::counter::{Counters, Request};
 use crate::{Device, DeviceCounters, DeviceError, Geometry, LEN_UNIT_BYTES, Wanted};
+use bytes::Bytes;
 use rustix::io::Errno;
 use stitch_base::sync::Mutex;
 use stitch_base::sync::atomic::{AtomicU64, Ordering};
@@ -235,6 +236,14 @@ impl<D: Device> Device for FaultDevice<D> {
         let request = Request::write(offset, pieces);
         self.enter(FaultOp::Write, request)?;
         self.inner.write_blocks(offset, pieces)?;
+        self.counters.write(request.len_bytes);
+        Ok(())
+    }
+
+    fn write_behind(&self, offset: u64, bytes: &Bytes) -> Result<(), DeviceError> {
+        let request = Request::write(offset, &[bytes]);
+        self.enter(FaultOp::Write, request)?;
+        self.inner.write_behind(offset, bytes)?;
         self.counters.write(request.len_bytes);
         Ok(())
     }

@@ -36,6 +36,7 @@ pub use open::{IoMode, LEN_UNIT_BYTES, OpenOptions, STORE_FILE_NAME, open_path};
 pub use raw::RawDevice;
 pub use window::Window;
 
+use bytes::Bytes;
 use counter::Request;
 use std::fmt::Debug;
 use stitch_base::sync::Arc;
@@ -164,6 +165,19 @@ pub trait Device: Send + Sync + Debug {
         self.write_at(offset, pieces)
     }
 
+    /// As [`Self::write_blocks`], for long pieces that are not read soon: a device that can, goes on with it after the
+    /// call, with `bytes` for as long as it needs them. All calls see what was written as if it had been done.
+    ///
+    /// # Errors
+    /// As [`Self::write_at`]. Where the write goes on, its error is that of all reads of the range and of all
+    /// later syncs.
+    ///
+    /// # Durability
+    /// As [`Self::write_at`].
+    fn write_behind(&self, offset: u64, bytes: &Bytes) -> Result<(), DeviceError> {
+        self.write_blocks(offset, &[bytes])
+    }
+
     /// Says that a range of whole pages of 4 KiB, whose bytes are of no meaning, will be written soon, in order and a
     /// few pages at a time. They may become zeros now, or stay as they are. Where a page cache takes
     /// writes, pages that come in one piece cost less than half of what each alone does.
@@ -286,6 +300,10 @@ impl<D: Device + ?Sized> Device for Arc<D> {
 
     fn write_blocks(&self, offset: u64, pieces: &[&[u8]]) -> Result<(), DeviceError> {
         (**self).write_blocks(offset, pieces)
+    }
+
+    fn write_behind(&self, offset: u64, bytes: &Bytes) -> Result<(), DeviceError> {
+        (**self).write_behind(offset, bytes)
     }
 
     fn prepare(&self, offset: u64, len_bytes: u64) -> Result<(), DeviceError> {

@@ -10,12 +10,19 @@ use rustix::io::Errno;
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::num::NonZeroU64;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
 /// Most pieces that one `pwritev` takes.
 const PIECES_MAX: usize = 1024;
 /// Smallest page of any machine: with larger ones less counts as resident than is.
-const PAGE_BYTES: u64 = 4096;
+pub(crate) const PAGE_BYTES: u64 = 4096;
+
+/// The pages that a range touches: the page cache reads and writes no less.
+pub(crate) const fn pages(range: &Range<u64>) -> Range<u64> {
+    let start = range.start - range.start % PAGE_BYTES;
+    start..range.end.next_multiple_of(PAGE_BYTES)
+}
 
 /// Reads exactly `out.len()` bytes. A file that ends early is an error.
 pub(crate) fn read_exact(file: &File, offset: u64, out: &mut [u8]) -> io::Result<()> {
@@ -85,6 +92,15 @@ pub(crate) fn prefetch(file: &File, offset: u64, len_bytes: u64) {
     if let Some(len) = NonZeroU64::new(len_bytes) {
         // It is advice: without it, the read itself waits.
         let _ = fadvise(file, offset, Some(len), Advice::WillNeed);
+    }
+}
+
+/// The page cache lets go of the pages that a range touches, as far as they are written.
+pub(crate) fn forget(file: &File, range: &Range<u64>) {
+    let pages = pages(range);
+    if let Some(len) = NonZeroU64::new(pages.end - pages.start) {
+        // Where it takes no advice, it has let go before the write.
+        let _ = fadvise(file, pages.start, Some(len), Advice::DontNeed);
     }
 }
 

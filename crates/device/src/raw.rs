@@ -7,6 +7,8 @@
 //! ([`IoMode`]): what is above has a cache of its own. Other writes go through it: a log's appends must
 //! only survive the process.
 
+mod aio;
+mod behind;
 mod direct;
 mod ioctl;
 
@@ -16,6 +18,8 @@ use crate::ring::Rings;
 use crate::{
     Device, DeviceCounters, DeviceError, Geometry, IoMode, Wanted, Window, past, positioned, window,
 };
+use behind::Behind;
+use bytes::Bytes;
 use direct::Direct;
 use rustix::fs::{OFlags, fstat, ioctl_blksszget};
 use rustix::io::Errno;
@@ -34,6 +38,8 @@ pub struct RawDevice {
     counters: Counters,
     /// The same past the page cache.
     direct: Option<Direct>,
+    /// Writes that go on past the page cache.
+    behind: Option<Behind>,
     io: IoMode,
 }
 
@@ -70,8 +76,15 @@ impl RawDevice {
         open::check_len(&name, len_bytes)?;
         positioned::expect_any_order(&file);
         let direct = open_direct(path, &name, &file, options)?;
+        let behind = match direct.as_ref().filter(|_| !options.read_only) {
+            Some(direct) => Some(Behind::new(
+                direct.again().map_err(|e| request.failed(&name, e))?,
+            )),
+            None => None,
+        };
         Ok(Self {
             direct,
+            behind,
             io: options.io,
             file,
             name,
@@ -150,6 +163,28 @@ impl RawDevice {
     fn direct(&self, offset: u64, len: usize) -> Option<&Direct> {
         self.direct.as_ref().filter(|d| d.fits(offset, len))
     }
+
+    /// Waits for writes behind to what is asked for.
+    fn wait(&self, request: Request) {
+        if let Some(behind) = &self.behind {
+            behind.wait(&request.range());
+        }
+    }
+
+    /// As [`Self::wait`], for what is read then.
+    fn settle(&self, request: Request) -> Result<(), DeviceError> {
+        match &self.behind {
+            Some(behind) => behind
+                .settle(&request.range())
+                .map_err(|lost| lost.error(&self.name)),
+            None => Ok(()),
+        }
+    }
+
+    fn settle_each(&self, pieces: &[Wanted<'_>]) -> Result<(), DeviceError> {
+        let mut requests = pieces.iter().map(|p| Request::read(p.offset, p.out));
+        requests.try_for_each(|request| self.settle(request))
+    }
 }
 
 impl Device for RawDevice {
@@ -164,6 +199,7 @@ impl Device for RawDevice {
     fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<(), DeviceError> {
         let request = Request::read(offset, out);
         request.check(&self.name, self.len_bytes())?;
+        self.settle(request)?;
         match self.direct(offset, out.len()) {
             Some(direct) => direct.read(offset, out),
             None => positioned::read_exact(&self.file, offset, out),
@@ -175,6 +211,7 @@ impl Device for RawDevice {
 
     fn read_each(&self, pieces: &mut [Wanted<'_>]) -> Result<(), DeviceError> {
         let whole = Wanted::request(pieces, &self.name, self.len_bytes())?;
+        self.settle_each(pieces)?;
         let fit = |direct: &&Direct| pieces.iter().all(|p| direct.fits(p.offset, p.out.len()));
         match self.direct.as_ref().filter(fit) {
             Some(direct) if !self.reads_ahead() => direct.read_each(pieces),
@@ -193,6 +230,7 @@ impl Device for RawDevice {
             return self.read_each(pieces);
         };
         let whole = Wanted::request(pieces, &self.name, self.len_bytes())?;
+        self.settle_each(pieces)?;
         direct
             .read_into(&self.file, pieces)
             .map_err(|e| whole.failed(&self.name, e))?;
@@ -202,6 +240,7 @@ impl Device for RawDevice {
 
     fn prefetch(&self, offset: u64, len_bytes: u64) {
         if self.reads_ahead() {
+            self.wait(Request::new("prefetch", offset, len_bytes));
             positioned::prefetch(&self.file, offset, len_bytes);
             self.counters.prefetch(len_bytes);
         }
@@ -210,6 +249,7 @@ impl Device for RawDevice {
     fn write_at(&self, offset: u64, pieces: &[&[u8]]) -> Result<(), DeviceError> {
         let request = Request::write(offset, pieces);
         request.check(&self.name, self.len_bytes())?;
+        self.wait(request);
         positioned::write_all(&self.file, offset, pieces)
             .map_err(|e| request.failed(&self.name, e))?;
         self.counters.write(request.len_bytes);
@@ -223,11 +263,24 @@ impl Device for RawDevice {
             return self.write_at(offset, pieces);
         };
         request.check(&self.name, self.len_bytes())?;
+        self.wait(request);
         direct
             .write(offset, pieces)
             .map_err(|e| request.failed(&self.name, e))?;
         self.counters.write(request.len_bytes);
         Ok(())
+    }
+
+    fn write_behind(&self, offset: u64, bytes: &Bytes) -> Result<(), DeviceError> {
+        let request = Request::write(offset, &[bytes]);
+        request.check(&self.name, self.len_bytes())?;
+        let is_whole = self.direct(offset, bytes.len()).is_some();
+        let behind = self.behind.as_ref().filter(|_| is_whole);
+        if behind.is_some_and(|behind| behind.write(offset, bytes)) {
+            self.counters.write(request.len_bytes);
+            return Ok(());
+        }
+        self.write_blocks(offset, &[bytes])
     }
 
     fn open_window(
@@ -236,12 +289,16 @@ impl Device for RawDevice {
         len_bytes: usize,
         first: &[u8],
     ) -> Result<Option<Box<dyn Window>>, DeviceError> {
+        self.wait(Request::new("write", offset, len_bytes as u64));
         let file = (&self.file, &self.counters);
         window::open(self, file, offset, len_bytes, first)
     }
 
     fn sync(&self) -> Result<(), DeviceError> {
         self.counters.sync();
+        if let Some(behind) = &self.behind {
+            behind.sync().map_err(|lost| lost.error(&self.name))?;
+        }
         self.file
             .sync_data()
             .map_err(|e| Request::sync().failed(&self.name, e))
@@ -253,6 +310,7 @@ impl Device for RawDevice {
         if len_bytes == 0 {
             return Ok(());
         }
+        self.wait(request);
         match ioctl::discard(&self.file, offset, len_bytes) {
             Ok(()) => self.counters.discard(len_bytes),
             Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::NOTTY) => {}

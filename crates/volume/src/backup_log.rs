@@ -14,7 +14,8 @@
 //!    the next record will stand, in the page that this record would write anyway, and not synced.
 //! 4. A replay that ends before a durable place that any valid record names is damage, not the end
 //!    that a power cut tore off; see `damage`.
-//! 5. Space comes back when a version with a later log start is durable.
+//! 5. What a power cut has torn off is written over, durably, before anything else is written; see `torn`.
+//! 6. Space comes back when a version with a later log start is durable.
 //!
 //! Invariants:
 //! - `start <= durable <= end <= start + ring` and all positions are multiples of eight;
@@ -30,6 +31,7 @@ mod damage;
 mod mapped;
 mod replay;
 mod tail;
+mod torn;
 
 pub use replay::{Replay, Visit};
 

@@ -8,6 +8,7 @@ use crate::superblocks;
 use crate::version_log::VersionLog;
 use crate::window::usize_from;
 use crate::{BackupLog, Durability, Extent, PAGE_BYTES, Space, VolumeError, Zones};
+use bytes::Bytes;
 use stitch_base::sync::atomic::AtomicBool;
 use stitch_base::sync::{Arc, Mutex};
 use stitch_base::{Generation, Lsn};
@@ -391,11 +392,29 @@ impl Volume {
     /// # Panics
     /// If it does not start at a sector in the zones or leaves them.
     pub fn write(&self, addr: u64, pieces: &[&[u8]]) -> Result<(), VolumeError> {
-        self.shared.core.check_writable()?;
         let len: u64 = pieces.iter().map(|piece| piece.len() as u64).sum();
+        self.check_write(addr, len)?;
+        Ok(self.shared.core.device.write_blocks(addr, pieces)?)
+    }
+
+    /// As [`Self::write`], and may go on with it after the call. Then an error is that of reads of these bytes,
+    /// and of the next commit or sync, which poisons the volume. See [`Device::write_behind`].
+    ///
+    /// # Errors
+    /// As [`Self::write`].
+    ///
+    /// # Panics
+    /// As [`Self::write`].
+    pub fn write_behind(&self, addr: u64, bytes: &Bytes) -> Result<(), VolumeError> {
+        self.check_write(addr, bytes.len() as u64)?;
+        Ok(self.shared.core.device.write_behind(addr, bytes)?)
+    }
+
+    fn check_write(&self, addr: u64, len: u64) -> Result<(), VolumeError> {
+        self.shared.core.check_writable()?;
         assert!(addr.is_multiple_of(block::ALIGN), "writes start at sectors");
         assert!(self.is_in_zones(addr, len), "tables are in zones");
-        Ok(self.shared.core.device.write_blocks(addr, pieces)?)
+        Ok(())
     }
 
     /// Makes an extent that was allocated ready for writes in order, a few pages at a time; its bytes may become

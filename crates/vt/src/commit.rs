@@ -32,9 +32,7 @@ use stitch_base::sync::atomic::Ordering;
 use stitch_base::{ErrorKind, Lsn, Seqno, TreeId};
 use stitch_format::logged_commit::{self, HEAD_BYTES, LoggedRun};
 use stitch_format::vt_index::value_block_bytes;
-use stitch_kv::{
-    Batch, CommitOptions, KvError, Limits, Message, Messages, SpaceClass, TreeOptions,
-};
+use stitch_kv::{Batch, CommitOptions, KvError, Limits, Message, SpaceClass, Stretch, TreeOptions};
 use stitch_volume::{PAGE_BYTES, Stream, VolumeError};
 pub(crate) use trees::BatchTrees;
 
@@ -60,14 +58,6 @@ struct Tally {
     page_bytes: u64,
     /// The longest of these.
     pages_run: u64,
-}
-
-/// The longest of what a batch puts, in bytes.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Longest {
-    pub(crate) key: u64,
-    /// Of what goes into blocks with others, or does not take whole pages.
-    pub(crate) operand: u64,
 }
 
 impl Store {
@@ -100,7 +90,7 @@ impl Store {
             return Ok(Seqno(self.visible.load(Ordering::Acquire)));
         }
         self.level0.set_quiet(false);
-        self.slow_down(batch.as_bytes().len() as u64, options.space, view);
+        self.slow_down(batch.len_bytes() as u64, options.space, view);
         let (seqno, end) = self.apply(batch, &tally, options)?;
         self.counters.commits.add(1);
         self.counters.put_messages.add(batch.count() as u64);
@@ -123,7 +113,7 @@ impl Store {
     /// Checks everything that can be checked without a lock.
     fn tally(&self, batch: &Batch, version: &Version) -> Result<Tally, KvError> {
         let limits = self.limits();
-        let batch_bytes = batch.as_bytes().len() as u64;
+        let batch_bytes = batch.len_bytes() as u64;
         within("batch", batch_bytes, limits.batch_bytes_max)?;
         let mut tally = Tally {
             trees: BatchTrees::new(),
@@ -133,7 +123,8 @@ impl Store {
             page_bytes: 0,
             pages_run: 0,
         };
-        let mut longest = Longest::default();
+        // Of operands, those that go into blocks with others, or do not take whole pages.
+        let (mut longest_key, mut longest_operand) = (0, 0);
         for (tree, message) in batch.messages() {
             within("key", message.key().len() as u64, limits.key_bytes_max)?;
             let operand = match message {
@@ -159,7 +150,7 @@ impl Store {
             };
             within(what, operand.len() as u64, limits.value_bytes_max)?;
             let key_bytes = message.key().len() as u64;
-            longest.key = longest.key.max(key_bytes);
+            longest_key = longest_key.max(key_bytes);
             tally.data_bytes += (message.key().len() + operand.len()) as u64;
             tally.has_deletes |= matches!(
                 message,
@@ -174,11 +165,11 @@ impl Store {
                 tally.page_bytes += operand.len() as u64;
                 tally.pages_run = tally.pages_run.max(block_bytes);
             } else {
-                longest.operand = longest.operand.max(operand.len() as u64);
+                longest_operand = longest_operand.max(operand.len() as u64);
             }
             tally.trees.insert(tree);
         }
-        self.note_longest(longest);
+        self.note_longest(longest_key, longest_operand);
         Ok(tally)
     }
 
@@ -258,11 +249,10 @@ impl Store {
         options: CommitOptions,
     ) -> Divided {
         committer.streaks.begin();
-        let bytes = batch.as_bytes();
         let bytes_min = self.options.direct_bytes_min;
         // Who waits for a sync of a little waits for one write less where it is in the log.
         let follows_streaks = tally.overhead_bytes > 0 && bytes_min < u64::MAX && !options.sync;
-        if !follows_streaks && (bytes.len() as u64) < bytes_min {
+        if !follows_streaks && (batch.len_bytes() as u64) < bytes_min {
             return Divided::whole(batch);
         }
         let view = self.views.get();
@@ -276,7 +266,8 @@ impl Store {
             let (streak, before) = committer.streaks.follow(puts, memtable)?;
             (before >= bytes_min).then_some(streak)
         };
-        Divided::of(batch, Parts::Some(divide(bytes, bytes_min, &mut follow)))
+        let parts = divide(&batch.stretch(), bytes_min, &mut follow);
+        Divided::of(batch, Parts::Some(parts))
     }
 
     /// Notes gaps that range deletes make, parts those that the batch puts something into, and follows
@@ -336,7 +327,7 @@ impl Store {
         let mut seqno = first;
         let version = self.version();
         for part in divided.parts.iter() {
-            let messages = &batch.as_bytes()[part.bytes.clone()];
+            let messages = batch.stretch().part(&part.place);
             match part.direct {
                 Some(Direct {
                     streak: Some(streak),
@@ -360,7 +351,7 @@ impl Store {
         &self,
         tree: TreeId,
         options: TreeOptions,
-        messages: &[u8],
+        messages: Stretch<'_>,
         first: Seqno,
     ) -> Result<WrittenBlocks, VtError> {
         let table = NewTable {
@@ -370,7 +361,10 @@ impl Store {
             stream: DIRECT_STREAM,
             precision: self.precision(0),
         };
-        let mut writer = TableWriter::new(&self.volume, table).reusing(self.cache.buffers());
+        // As what goes through the log, it is durable, or known not to be, with the next sync.
+        let mut writer = TableWriter::new(&self.volume, table)
+            .reusing(self.cache.buffers())
+            .behind();
         for (put, seqno) in puts(messages).zip(first.0..) {
             let (key, value) = put;
             let (seqno, op) = (Seqno(seqno), Op::Put(value));
@@ -388,8 +382,8 @@ impl Store {
         runs: &[WrittenBlocks],
     ) -> Result<Lsn, VolumeError> {
         let head = logged_commit::head(first);
-        if let Parts::Whole(_) = divided.parts {
-            return self.append(&[&head, batch.as_bytes()], divided);
+        if let (Parts::Whole(_), Some(bytes)) = (&divided.parts, batch.stretch().as_one()) {
+            return self.append(&[&head, bytes], divided);
         }
         let mut items: Vec<Vec<u8>> = Vec::with_capacity(runs.len());
         let directs = divided
@@ -406,10 +400,10 @@ impl Store {
         let mut pieces: Vec<&[u8]> = Vec::with_capacity(divided.parts.len() + 1);
         pieces.push(&head);
         for part in divided.parts.iter() {
-            pieces.push(match part.direct {
-                Some(_) => items.next().expect("each run has an item"),
-                None => &batch.as_bytes()[part.bytes.clone()],
-            });
+            match part.direct {
+                Some(_) => pieces.push(items.next().expect("each run has an item")),
+                None => pieces.extend(batch.stretch().part(&part.place).pieces()),
+            }
         }
         self.append(&pieces, divided)
     }
@@ -456,7 +450,7 @@ impl Store {
                 self.counters.direct_bytes.add(run.bytes());
                 active.add_run(run);
             } else {
-                let messages = Messages::new(&batch.as_bytes()[part.bytes.clone()]);
+                let messages = batch.stretch().part(&part.place).messages();
                 for (message, seqno) in messages.zip(seqno.0..) {
                     let (tree, message) = message.expect("a batch encoded its own messages");
                     insert_message(&active.memtable, tree, Seqno(seqno), message);
@@ -511,13 +505,13 @@ impl Store {
 }
 
 /// The puts of a run, which are nothing else.
-fn puts(messages: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
-    Messages::new(messages).map(|message| {
-        match message.expect("a batch encoded its own messages") {
+fn puts<'a>(messages: Stretch<'a>) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
+    messages.messages().map(
+        |message| match message.expect("a batch encoded its own messages") {
             (_, Message::Put { key, value }) => (key, value),
             _ => unreachable!("a run is of puts"),
-        }
-    })
+        },
+    )
 }
 
 /// Inserts one message.

@@ -29,7 +29,7 @@ use stitch_base::sync::{Mutex, RwLock};
 use stitch_base::{Seqno, TreeId};
 use stitch_format::vt_index::IndexEntry;
 use stitch_format::vt_manifest::Run;
-use stitch_kv::{Message, Messages};
+use stitch_kv::{Message, Position, Stretch};
 use stitch_volume::Volume;
 
 /// Most runs that belong to one memtable: a read may have to look at each one's keys.
@@ -48,12 +48,19 @@ const VALUE_BYTES_MIN: usize = 256;
 /// A stretch of a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Part {
-    /// Where its messages are among the batch's bytes.
-    pub(crate) bytes: Range<usize>,
+    /// Where its messages are in the batch.
+    pub(crate) place: Range<Position>,
     /// How many there are.
     pub(crate) count: u64,
     /// What they are, if they go to their zone at once.
     pub(crate) direct: Option<Direct>,
+}
+
+impl Part {
+    /// Length of its messages.
+    pub(crate) const fn len_bytes(&self) -> u64 {
+        self.place.end.since(&self.place.start) as u64
+    }
 }
 
 /// Puts that go to their zone at once.
@@ -67,7 +74,7 @@ pub(crate) struct Direct {
 /// Divides a batch: runs of puts of long values with at least `bytes_min` bytes are parts of their own,
 /// and so are shorter ones that `follow` says to go on with a streak. It is told of all.
 pub(crate) fn divide(
-    batch: &[u8],
+    batch: &Stretch<'_>,
     bytes_min: u64,
     follow: &mut dyn FnMut(&Puts<'_>) -> Option<StreakId>,
 ) -> Vec<Part> {
@@ -77,11 +84,11 @@ pub(crate) fn divide(
         bytes_min,
         follow,
     };
-    let mut messages = Messages::new(batch);
-    let mut start = 0;
+    let mut messages = batch.messages();
+    let mut start = messages.position();
     while let Some(message) = messages.next() {
         let (tree, message) = message.expect("a batch encoded its own messages");
-        let end = batch.len() - messages.left_bytes();
+        let end = messages.position();
         divider.add(tree, &message, start..end);
         start = end;
     }
@@ -92,7 +99,7 @@ pub(crate) fn divide(
 /// Puts that may become a run.
 struct OpenRun<'a> {
     puts: Puts<'a>,
-    bytes: Range<usize>,
+    place: Range<Position>,
     count: u64,
 }
 
@@ -104,14 +111,14 @@ struct Divider<'a, 'f> {
 }
 
 impl<'a> Divider<'a, '_> {
-    fn add(&mut self, tree: TreeId, message: &Message<'a>, bytes: Range<usize>) {
+    fn add(&mut self, tree: TreeId, message: &Message<'a>, place: Range<Position>) {
         let (key, len) = match *message {
             Message::Put { key, value } if value.len() >= 4 * key.len() + VALUE_BYTES_MIN => {
                 (key, value.len())
             }
             _ => {
                 self.close();
-                self.push(bytes, 1, None);
+                self.push(place, 1, None);
                 return;
             }
         };
@@ -121,7 +128,7 @@ impl<'a> Divider<'a, '_> {
         {
             open.puts.last = key;
             open.puts.value_bytes_min = open.puts.value_bytes_min.min(len);
-            open.bytes.end = bytes.end;
+            open.place.end = place.end;
             open.count += 1;
             return;
         }
@@ -135,36 +142,37 @@ impl<'a> Divider<'a, '_> {
         };
         self.open = Some(OpenRun {
             puts,
-            bytes,
+            place,
             count: 1,
         });
     }
 
     fn close(&mut self) {
         if let Some(mut open) = self.open.take() {
-            let (tree, bytes) = (open.puts.tree, open.bytes.len() as u64);
+            let tree = open.puts.tree;
+            let bytes = open.place.end.since(&open.place.start) as u64;
             open.puts.bytes = bytes;
             let goes_on = (self.follow)(&open.puts);
             let is_long = bytes >= self.bytes_min;
             let is_direct = is_long || goes_on.is_some();
             let streak = goes_on.filter(|_| !is_long);
             let direct = is_direct.then_some(Direct { tree, streak });
-            self.push(open.bytes, open.count, direct);
+            self.push(open.place, open.count, direct);
         }
     }
 
-    fn push(&mut self, bytes: Range<usize>, count: u64, direct: Option<Direct>) {
+    fn push(&mut self, place: Range<Position>, count: u64, direct: Option<Direct>) {
         if let Some(last) = self.parts.last_mut()
             && last.direct.is_none()
             && direct.is_none()
         {
-            debug_assert_eq!(last.bytes.end, bytes.start, "parts follow each other");
-            last.bytes.end = bytes.end;
+            debug_assert_eq!(last.place.end, place.start, "parts follow each other");
+            last.place.end = place.end;
             last.count += count;
             return;
         }
         self.parts.push(Part {
-            bytes,
+            place,
             count,
             direct,
         });

@@ -11,7 +11,7 @@
 
 use crate::VtError;
 use crate::buffer::{Buffer, Room};
-use crate::commit::{BatchTrees, Longest, insert_message};
+use crate::commit::{BatchTrees, insert_message};
 use crate::direct::DirectRun;
 use crate::instances::Peers;
 use crate::memtable::Memtable;
@@ -184,10 +184,7 @@ impl Store {
             Message::Upsert { delta, .. } => delta.len(),
             Message::Delete { .. } | Message::DeleteRange { .. } => 0,
         };
-        self.note_longest(Longest {
-            key: message.key().len() as u64,
-            operand: operand_bytes as u64,
-        });
+        self.note_longest(message.key().len() as u64, operand_bytes as u64);
         insert_message(&active.memtable, tree, at, *message);
         match message {
             Message::Put { key, .. } | Message::Upsert { key, .. } => {

@@ -9,7 +9,6 @@
 //! with many holes are evacuated.
 
 use crate::VtError;
-use crate::commit::Longest;
 use crate::compaction::Pressure;
 use crate::store::Store;
 use std::collections::BTreeSet;
@@ -88,10 +87,9 @@ impl Store {
     }
 
     /// Takes note of messages that are to be committed.
-    pub(crate) fn note_longest(&self, longest: Longest) {
+    pub(crate) fn note_longest(&self, key_bytes: u64, value_bytes: u64) {
         // An index block's keys and a root's may be as long as those of its table.
-        let alone = longest.key + longest.operand + BLOCK_MARGIN_BYTES;
-        let needed = alone.max(64 * longest.key);
+        let needed = (64 * key_bytes).max(key_bytes + value_bytes + BLOCK_MARGIN_BYTES);
         self.longest_run.fetch_max(needed, Ordering::Relaxed);
     }
 

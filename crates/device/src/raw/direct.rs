@@ -79,6 +79,11 @@ impl Direct {
         }
     }
 
+    /// The device once more in the same way.
+    pub(super) fn again(&self) -> io::Result<File> {
+        self.file.try_clone()
+    }
+
     /// True if a piece of the device is whole sectors.
     pub(super) fn fits(&self, offset: u64, len: usize) -> bool {
         let is_whole = |bytes: u64| bytes.is_multiple_of(self.sector_bytes);

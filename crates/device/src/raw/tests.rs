@@ -4,14 +4,19 @@ use std::path::PathBuf;
 use std::process::Command;
 
 /// A loop device over a temporary file, detached when dropped. None without the right to have one.
-struct Loop {
-    path: PathBuf,
+pub(super) struct Loop {
+    pub(super) path: PathBuf,
     backing: tempfile::NamedTempFile,
 }
 
 impl Loop {
-    fn attach(len_bytes: u64) -> Option<Self> {
-        let backing = tempfile::NamedTempFile::new().unwrap();
+    pub(super) fn attach(len_bytes: u64) -> Option<Self> {
+        Self::attach_in(&std::env::temp_dir(), len_bytes)
+    }
+
+    /// The same, with the file in a folder.
+    pub(super) fn attach_in(folder: &Path, len_bytes: u64) -> Option<Self> {
+        let backing = tempfile::NamedTempFile::new_in(folder).unwrap();
         backing.as_file().set_len(len_bytes).unwrap();
         let out = Command::new("losetup")
             .args(["--find", "--show"])
@@ -105,6 +110,14 @@ fn each_mode(disk: &Loop, mut check: impl FnMut(&RawDevice, IoMode)) {
     }
 }
 
+/// The same bytes in memory that a device can take them from itself.
+pub(super) fn pages_of(bytes: &[u8]) -> Bytes {
+    let mut room = vec![0; bytes.len() + 4096];
+    let start = room.as_ptr().align_offset(4096);
+    room[start..start + bytes.len()].copy_from_slice(bytes);
+    Bytes::from_owner(room).slice(start..start + bytes.len())
+}
+
 #[test]
 fn all_ways_to_a_device_give_the_same_bytes() {
     const LEN: usize = 4 << 20;
@@ -128,17 +141,11 @@ fn all_ways_to_a_device_give_the_same_bytes() {
             rng.fill(&mut bytes);
             let (a, b) = bytes.split_at(below(len + 1, rng));
             let offset = at as u64;
-            match below(3, rng) {
+            match below(5, rng) {
                 0 => device.write_at(offset, &[a, b]).unwrap(),
                 1 => device.write_blocks(offset, &[a, &[], b]).unwrap(),
-                _ => {
-                    // From memory that the device can take it from itself.
-                    let mut room = vec![0; len + 4096];
-                    let start = room.as_ptr().align_offset(4096);
-                    room[start..start + len].copy_from_slice(&bytes);
-                    let piece = &room[start..start + len];
-                    device.write_blocks(offset, &[piece]).unwrap();
-                }
+                2 => device.write_blocks(offset, &[&pages_of(&bytes)]).unwrap(),
+                _ => device.write_behind(offset, &pages_of(&bytes)).unwrap(),
             }
             model[at..at + len].copy_from_slice(&bytes);
             if rng.one_in(20) {

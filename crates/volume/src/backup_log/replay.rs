@@ -199,6 +199,7 @@ impl BackupLog {
         }
         // Opening for writing has synced the device, and a cut does.
         writer.durable = end;
+        self.bury_torn(&mut writer)?;
         self.mark(&mut writer)?;
         drop(writer);
         let mut syncer = self.syncer.lock();

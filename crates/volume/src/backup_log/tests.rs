@@ -5,6 +5,7 @@ use stitch_base::{ErrorKind, thread};
 use stitch_device::{CrashPlan, Device, Fault, FaultDevice, FaultOp, MemDevice};
 
 mod short;
+mod torn;
 
 const RING: u64 = 2 << 20;
 

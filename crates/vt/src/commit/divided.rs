@@ -4,7 +4,7 @@ use crate::direct::Part;
 use std::ops::Deref;
 use std::slice;
 use stitch_format::logged_commit::HEAD_BYTES;
-use stitch_kv::Batch;
+use stitch_kv::{Batch, Position};
 
 /// The parts of a batch.
 pub(super) enum Parts {
@@ -40,28 +40,24 @@ pub(super) struct Divided {
 impl Divided {
     /// Everything goes through the log.
     pub(super) fn whole(batch: &Batch) -> Self {
-        let bytes = 0..batch.as_bytes().len();
-        let count = batch.count() as u64;
-        let direct = None;
         let part = Part {
-            bytes,
-            count,
-            direct,
+            place: Position::default()..batch.end(),
+            count: batch.count() as u64,
+            direct: None,
         };
         Self::of(batch, Parts::Whole(part))
     }
 
     pub(super) fn of(batch: &Batch, parts: Parts) -> Self {
-        let bytes = batch.as_bytes();
         let logged = || parts.iter().filter(|part| part.direct.is_none());
-        let logged_bytes = logged().map(|part| part.bytes.len() as u64).sum();
+        let logged_bytes = logged().map(Part::len_bytes).sum();
         let is_run = |part: &&Part| part.direct.is_some_and(|direct| direct.streak.is_none());
         let runs = parts.iter().filter(is_run);
         Self {
-            run_bytes: runs.map(|part| part.bytes.len() as u64).sum(),
+            run_bytes: runs.map(Part::len_bytes).sum(),
             logged_bytes,
             logged_count: logged().map(|part| part.count).sum(),
-            direct_bytes: bytes.len() as u64 - logged_bytes,
+            direct_bytes: batch.len_bytes() as u64 - logged_bytes,
             parts,
         }
     }

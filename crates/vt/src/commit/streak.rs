@@ -7,7 +7,7 @@ use crate::store::{Committer, Store};
 use crate::table::WrittenBlocks;
 use stitch_base::{Seqno, TableId};
 use stitch_format::vt_index::{BlockPtr, IndexEntry, value_block_bytes};
-use stitch_kv::SpaceClass;
+use stitch_kv::{SpaceClass, Stretch};
 use stitch_volume::Extent;
 
 /// What fills up a block whose length is no multiple of this.
@@ -28,7 +28,7 @@ impl Store {
         &self,
         committer: &mut Committer,
         streak: StreakId,
-        messages: &[u8],
+        messages: Stretch<'_>,
         (first, class): (Seqno, SpaceClass),
     ) -> Result<WrittenBlocks, VtError> {
         let mut written = WrittenBlocks::new(&self.volume);

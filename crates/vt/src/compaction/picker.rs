@@ -132,7 +132,7 @@ impl Plan {
 
     /// What they weigh.
     pub(super) fn input_weight(&self) -> u64 {
-        self.inputs().map(|t| t.weight()).sum()
+        weight(&self.upper) + weight(&self.lower)
     }
 }
 
@@ -190,10 +190,7 @@ pub(crate) fn pick(
         Pressure::Idle => pick_deletes(version, options, moments, Pressure::Idle, obstacles)
             .or_else(|| pick_superseded(version, moments, Pressure::Idle, obstacles))
             .or_else(|| pick_values(version, options, obstacles)),
-        Pressure::Low => pick_deletes(version, options, moments, pressure, obstacles)
-            .or_else(|| pick_superseded(version, moments, pressure, obstacles))
-            .or_else(|| pick_overlap(version, options, obstacles)),
-        Pressure::Space | Pressure::Room => {
+        Pressure::Low | Pressure::Space | Pressure::Room => {
             pick_deletes(version, options, moments, pressure, obstacles)
                 .or_else(|| pick_superseded(version, moments, pressure, obstacles))
                 .or_else(|| pick_overlap(version, options, obstacles))
@@ -441,7 +438,6 @@ fn as_copy(plan: Plan) -> Plan {
 /// A table of value blocks that overlaps not too much of what is below: what it hides there gives its
 /// space back, for the price of index entries.
 fn pick_values(version: &Version, options: &PickOptions, obstacles: &Obstacles) -> Option<Plan> {
-    let weight = |tables: &[Arc<TableHandle>]| tables.iter().map(|t| t.weight()).sum::<u64>();
     let is_cheap =
         |plan: &Plan| weight(&plan.lower) <= weight(&plan.upper).saturating_mul(VALUES_COST_MAX);
     let has_values = |t: &TableHandle| t.meta().value_bytes >= t.owned_bytes() / 2;
@@ -483,10 +479,14 @@ fn pick_overlap(version: &Version, options: &PickOptions, obstacles: &Obstacles)
     (cost / 1000 <= u128::from(options.cost_max)).then_some(plan)
 }
 
+/// What tables weigh together.
+fn weight(tables: &[Arc<TableHandle>]) -> u64 {
+    tables.iter().map(|t| t.weight()).sum()
+}
+
 /// What is to be rewritten in a level, at once or by and by, for tables that come down to it; in thousandths
 /// of what these weigh.
 fn cost(tree: &TreeVersion, upper: &[Arc<TableHandle>], level: usize) -> u128 {
-    let weight = |tables: &[Arc<TableHandle>]| tables.iter().map(|t| t.weight()).sum::<u64>();
     let below = tree.levels.get(level);
     let lower = below.zip(bounds(upper)).map_or(0, |(below, (start, end))| {
         weight(&below.tables[below.overlapping(&start, Some(&end))])
@@ -514,7 +514,7 @@ fn cheapest<'a>(
         let end = end_of(t.meta());
         let touched = below.map_or(0..0, |b| b.overlapping(&t.meta().smallest, Some(&end)));
         let tables = below.map_or(&[][..], |b| &b.tables[touched]);
-        let bytes: u64 = tables.iter().map(|t| t.weight()).sum();
+        let bytes = weight(tables);
         let is_avoided = tables
             .iter()
             .any(|t| obstacles.avoided.contains(&t.meta().id));

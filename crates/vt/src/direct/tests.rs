@@ -6,17 +6,37 @@ use stitch_kv::Batch;
 const A: TreeId = TreeId(1);
 const B: TreeId = TreeId(2);
 
+/// The same batch, to which all values are lent.
+fn lent<'a>(batch: &'a Batch<'_>) -> Batch<'a> {
+    let mut lent = Batch::new();
+    for (tree, message) in batch.messages() {
+        match message {
+            Message::Put { key, value } => lent.put_lent(tree, key, value),
+            other => lent.push(tree, other),
+        }
+    }
+    lent
+}
+
 /// Parts as text: `3` for messages, `d2` for a run of two puts.
 fn parts(batch: &Batch, bytes_min: u64) -> String {
-    let parts = divide(batch.as_bytes(), bytes_min, &mut |_| None);
-    let mut at = 0;
+    let parts = divide(&batch.stretch(), bytes_min, &mut |_| None);
+    let lens = |parts: &[Part]| -> Vec<(u64, u64, Option<Direct>)> {
+        let len = |part: &Part| (part.len_bytes(), part.count, part.direct);
+        parts.iter().map(len).collect()
+    };
+    let lent = lent(batch);
+    let of_lent = divide(&lent.stretch(), bytes_min, &mut |_| None);
+    assert_eq!(lens(&of_lent), lens(&parts), "wherever values are");
+    let mut at = Position::default();
     let mut count = 0;
     for part in &parts {
-        assert_eq!(part.bytes.start, at, "parts follow each other");
-        at = part.bytes.end;
+        assert_eq!(part.place.start, at, "parts follow each other");
+        at = part.place.end;
         count += part.count;
     }
-    assert_eq!(at, batch.as_bytes().len(), "all bytes are in a part");
+    let len = at.since(&Position::default());
+    assert_eq!(len, batch.len_bytes(), "all bytes are in a part");
     assert_eq!(count, batch.count() as u64, "all messages are in a part");
     let name = |part: &Part| {
         format!(

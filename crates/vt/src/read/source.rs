@@ -13,6 +13,7 @@ use crate::version::{Level, TableHandle};
 use crate::view::View;
 use std::sync::Arc;
 use stitch_base::{Seqno, TreeId};
+use stitch_kv::Caching;
 
 /// One source of a scan. Sources are ordered from the newest data to the oldest: of any key, what
 /// one says is newer than what the next says.
@@ -120,12 +121,19 @@ fn window_of(all: &RangeDeletes, key: &[u8], seqno: Seqno) -> Window {
 
 impl Store {
     /// Has what is in a range of keys read by the readers, as far as there is memory for it.
-    pub(crate) fn read_ahead(&self, view: &Arc<View>, tree: TreeId, bounds: Bounds) {
+    pub(crate) fn read_ahead(
+        &self,
+        view: &Arc<View>,
+        tree: TreeId,
+        bounds: Bounds,
+        caching: Caching,
+    ) {
         let bounds = Arc::new(bounds);
         let (start, end) = (bounds.start.as_slice(), bounds.end.as_deref());
         for buffer in &view.buffers {
             for run in buffer.direct.overlapping(tree, start, end) {
-                run.blocks.read_ahead(&bounds, Arc::clone(view) as _);
+                run.blocks
+                    .read_ahead(&bounds, caching, Arc::clone(view) as _);
             }
         }
         let levels = &view.version.trees[&tree].levels;
@@ -137,7 +145,7 @@ impl Store {
         });
         for handle in level0.chain(below) {
             self.table(handle)
-                .read_ahead(&bounds, Arc::clone(view) as _);
+                .read_ahead(&bounds, caching, Arc::clone(view) as _);
         }
     }
 

@@ -13,6 +13,7 @@ use std::any::Any;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use stitch_format::vt_index::IndexEntry;
+use stitch_kv::Caching;
 use stitch_volume::Volume;
 
 /// Data blocks in key order, at least one. Shared by threads.
@@ -80,9 +81,14 @@ impl DirectBlocks {
     }
 
     /// As [`super::Table::read_ahead`].
-    pub(crate) fn read_ahead(&self, bounds: &Arc<Bounds>, holder: Arc<dyn Any + Send + Sync>) {
+    pub(crate) fn read_ahead(
+        &self,
+        bounds: &Arc<Bounds>,
+        caching: Caching,
+        holder: Arc<dyn Any + Send + Sync>,
+    ) {
         let blocks = ListedBlocks::new(Arc::clone(&self.entries));
-        foresee(&self.loader, blocks, bounds, holder);
+        foresee(&self.loader, blocks, bounds, caching, holder);
     }
 
     /// As [`super::Table::blocks_iter`].

@@ -21,6 +21,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use stitch_base::TableId;
 use stitch_base::sync::Mutex;
+use stitch_kv::Caching;
 
 /// While there are as many rows as may be, one of so many newer ones takes the place of the oldest.
 const REFUSALS_MAX: usize = 32;
@@ -158,6 +159,7 @@ pub(super) fn foresee<L: BlockList + Send + 'static>(
     loader: &Loader,
     mut list: L,
     bounds: &Arc<Bounds>,
+    caching: Caching,
     holder: Arc<dyn Any + Send + Sync>,
 ) {
     let (foreseen, readers) = (loader.cache.foreseen(), loader.cache.readers());
@@ -178,7 +180,7 @@ pub(super) fn foresee<L: BlockList + Send + 'static>(
         });
         // What is wrong is told to who comes to it.
         let blocks = match found {
-            Ok(_) if !items.is_empty() => Window::new(own_loader, items).run(),
+            Ok(_) if !items.is_empty() => Window::new(own_loader, items, caching).run(),
             _ => Ok(Vec::new()),
         };
         drop(holder);

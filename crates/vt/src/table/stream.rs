@@ -19,6 +19,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use stitch_base::sync::atomic::{AtomicU64, Ordering};
 use stitch_format::vt_index::BlockPtr;
+use stitch_kv::Caching;
 
 /// Windows that are read or waiting, beside the one whose rows are given out.
 const WINDOWS: usize = 2;
@@ -46,12 +47,17 @@ pub(super) type Found = (DataRef, Arc<DataBlock>);
 pub(super) struct Window {
     loader: Loader,
     items: Vec<Item>,
+    caching: Caching,
 }
 
 impl Window {
     /// These blocks.
-    pub(super) const fn new(loader: Loader, items: Vec<Item>) -> Self {
-        Self { loader, items }
+    pub(super) const fn new(loader: Loader, items: Vec<Item>, caching: Caching) -> Self {
+        Self {
+            loader,
+            items,
+            caching,
+        }
     }
 }
 
@@ -66,8 +72,10 @@ impl Work for Window {
             .counters()
             .add(ReadCount::Misses, wanted.len() as u64);
         let read = self.loader.read_data_once(&wanted)?;
-        for (data, block) in wanted.iter().zip(&read) {
-            self.loader.keep_if_room(data, block);
+        if self.caching == Caching::IfRoom {
+            for (data, block) in wanted.iter().zip(&read) {
+                self.loader.keep_if_room(data, block);
+            }
         }
         let mut read = read.into_iter();
         let found = self.items.into_iter().map(|(data, cached)| {
@@ -212,7 +220,7 @@ impl<L: BlockList> Stream<L> {
                 return;
             }
             self.look_at(&items);
-            let window = Window::new(self.loader.clone(), items);
+            let window = Window::new(self.loader.clone(), items, Caching::IfRoom);
             self.windows.push_back(readers(&self.loader).hand(window));
         }
     }

@@ -203,3 +203,28 @@ fn a_pace_is_taken_once() {
         assert_eq!(pace.take(), None);
     }
 }
+
+#[test]
+fn what_was_foreseen_is_read_once_and_kept_only_where_it_is_wanted_again() {
+    let bed = Bed::new(64 << 20);
+    let written = bed.table(&model(), &options(16 << 10));
+    for (caching, reads) in [(Caching::IfRoom, 1), (Caching::Past, 2)] {
+        let table = reopened(&bed, &written, 8 << 20, AHEAD_BYTES);
+        let bounds = || Bounds {
+            start: Vec::new(),
+            end: Some(b"key00001000".to_vec()),
+            is_whole: true,
+        };
+        let end = bounds().end;
+        let blocks = table.index_entries(&[], end.as_deref()).unwrap().len() as u64;
+        for _ in 0..2 {
+            table.read_ahead(&Arc::new(bounds()), caching, Arc::new(()));
+            let (found, walked) = walk(&table, bounds());
+            walked.unwrap();
+            assert!((1000..1100).contains(&found.len()), "{}", found.len());
+        }
+        let counters = table.loader.cache.counters();
+        let read = counters.get(ReadCount::DataBlocksRead);
+        assert_eq!(read, reads * blocks, "{caching:?}");
+    }
+}

@@ -2,6 +2,8 @@
 
 use crate::VtError;
 use crate::under_way::UnderWay;
+use bytes::Bytes;
+use std::ops::Range;
 use std::sync::Arc;
 use stitch_format::vt_index::BlockPtr;
 use stitch_format::vt_manifest::Run;
@@ -125,25 +127,21 @@ impl Places {
     /// Writes the blocks in `buffer`, which lie there one after the other, to their places: one
     /// request for each run.
     pub(super) fn write(&self, addrs: &[u64], lens: &[u64], buffer: &[u8]) -> Result<(), VtError> {
-        assert_eq!(addrs.len(), lens.len(), "every block has a place");
-        assert_eq!(
-            lens.iter().sum::<u64>(),
-            buffer.len() as u64,
-            "all blocks are in the buffer"
-        );
-        let mut rest = buffer;
-        let mut at = 0;
-        while at < addrs.len() {
-            let start = addrs[at];
-            let mut end = start;
-            while addrs.get(at) == Some(&end) {
-                end += lens[at];
-                at += 1;
-            }
-            let len = usize::try_from(end - start).expect("a run of the buffer");
-            let (run, after) = rest.split_at(len);
-            self.volume.write(start, &[run])?;
-            rest = after;
+        for (start, run) in runs(addrs, lens, buffer.len()) {
+            self.volume.write(start, &[&buffer[run]])?;
+        }
+        Ok(())
+    }
+
+    /// As [`Self::write`], without waiting where the device goes on with it.
+    pub(super) fn write_behind(
+        &self,
+        addrs: &[u64],
+        lens: &[u64],
+        buffer: &Bytes,
+    ) -> Result<(), VtError> {
+        for (start, run) in runs(addrs, lens, buffer.len()) {
+            self.volume.write_behind(start, &buffer.slice(run))?;
         }
         Ok(())
     }
@@ -172,6 +170,24 @@ impl Places {
         runs.shrink_to_fit();
         Ok(runs)
     }
+}
+
+/// Blocks that follow each other on the device, as they do in a buffer: the address of each such run, and where in the
+/// buffer it is.
+fn runs(addrs: &[u64], lens: &[u64], buffer_len: usize) -> Vec<(u64, Range<usize>)> {
+    assert_eq!(addrs.len(), lens.len(), "every block has a place");
+    let mut runs: Vec<(u64, Range<usize>)> = Vec::new();
+    let mut at = 0;
+    for (addr, len) in addrs.iter().zip(lens) {
+        let next = at + usize::try_from(*len).expect("a block is bounded");
+        match runs.last_mut() {
+            Some((start, run)) if *start + run.len() as u64 == *addr => run.end = next,
+            _ => runs.push((*addr, at..next)),
+        }
+        at = next;
+    }
+    assert_eq!(at, buffer_len, "all blocks are in the buffer");
+    runs
 }
 
 impl Drop for Places {

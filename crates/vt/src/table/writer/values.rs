@@ -4,6 +4,7 @@ use super::TableWriter;
 use crate::VtError;
 use crate::entry::EntryRef;
 use crate::page_buffers::{KEPT_BYTES, PageBuffer, PageBuffers};
+use bytes::Bytes;
 use std::ops::Range;
 use stitch_format::vt_index::{BlockPtr, IndexEntry, value_block_bytes};
 use stitch_volume::PAGE_BYTES;
@@ -17,6 +18,8 @@ pub(super) struct Values {
     len_bytes: usize,
     /// Where each value is, without padding, and its number in the index.
     waiting: Vec<(Range<usize>, usize)>,
+    /// They are written behind.
+    are_behind: bool,
 }
 
 impl Values {
@@ -85,13 +88,29 @@ impl Values {
         values.map(|(value, number)| (*number, &bytes[value.clone()]))
     }
 
-    pub(super) fn clear(&mut self) {
+    /// Lets go of the blocks. The next ones have memory of their own.
+    fn take(&mut self) -> Bytes {
+        let len_bytes = self.len_bytes;
+        self.clear();
+        let buffer = self.buffer.take();
+        buffer.map_or_else(Bytes::new, |buffer| {
+            Bytes::from_owner(buffer).slice(..len_bytes)
+        })
+    }
+
+    fn clear(&mut self) {
         self.len_bytes = 0;
         self.waiting.clear();
     }
 }
 
 impl TableWriter {
+    /// The same, not waiting for its value blocks: an error is that of the next sync of the device.
+    pub(crate) const fn behind(mut self) -> Self {
+        self.values.are_behind = true;
+        self
+    }
+
     pub(super) fn add_value(
         &mut self,
         entry: &EntryRef<'_>,
@@ -169,6 +188,9 @@ impl TableWriter {
             block.addr = *addr;
             block.checksum = self.volume.value_checksum(*addr, value);
         }
+        if self.values.are_behind {
+            return self.places.write_behind(addrs, lens, &self.values.take());
+        }
         self.places.write(addrs, lens, self.values.bytes())?;
         self.values.clear();
         Ok(())
@@ -195,7 +217,11 @@ mod tests {
         assert_eq!(values.bytes()[1536..1536 + long.len()], long);
         assert!(values.bytes()[1536 + long.len()..].iter().all(|b| *b == 0));
         assert_eq!(values.len_bytes(), values.lens().sum::<u64>() as usize);
+        let taken = [values.bytes(), &[4; 512][..]].concat();
+        values.add(&[4; 512], 3);
         let found: Vec<usize> = values.iter().map(|(number, _)| number).collect();
-        assert_eq!(found, [0, 1, 2]);
+        assert_eq!(found, [0, 1, 2, 3]);
+        assert_eq!(values.take(), taken);
+        assert!(values.is_empty() && values.bytes().is_empty());
     }
 }
