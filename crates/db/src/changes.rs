@@ -6,11 +6,11 @@ use stitch_kv::Batch;
 /// Changes in their order, applied whole or not at all by [`crate::View::commit`]. `clear` keeps
 /// the memory, so that one serves many operations.
 #[derive(Clone, Debug, Default)]
-pub struct Changes {
-    batch: Batch,
+pub struct Changes<'v> {
+    batch: Batch<'v>,
 }
 
-impl Changes {
+impl<'v> Changes<'v> {
     /// No changes yet.
     #[must_use]
     pub const fn new() -> Self {
@@ -22,6 +22,11 @@ impl Changes {
     /// Sets a key.
     pub fn put(&mut self, dictionary: Dictionary, key: &[u8], value: &[u8]) {
         self.batch.put(dictionary.tree(), key, value);
+    }
+
+    /// As [`Self::put`], without copying the value.
+    pub fn put_lent(&mut self, dictionary: Dictionary, key: &[u8], value: &'v [u8]) {
+        self.batch.put_lent(dictionary.tree(), key, value);
     }
 
     /// Removes a key, present or not.
@@ -58,8 +63,8 @@ impl Changes {
 
     /// Size as the engine counts it against its limit on batches.
     #[must_use]
-    pub fn len_bytes(&self) -> usize {
-        self.batch.as_bytes().len()
+    pub const fn len_bytes(&self) -> usize {
+        self.batch.len_bytes()
     }
 
     /// Takes all changes out and keeps the memory.
@@ -67,7 +72,7 @@ impl Changes {
         self.batch.clear();
     }
 
-    pub(crate) const fn batch(&self) -> &Batch {
+    pub(crate) const fn batch(&self) -> &Batch<'v> {
         &self.batch
     }
 }

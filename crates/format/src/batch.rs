@@ -13,6 +13,7 @@
 
 use crate::FormatError;
 use crate::codec::{Reader, put_bytes, put_varint};
+use std::ops::Range;
 use stitch_base::TreeId;
 
 const PUT: u8 = 1;
@@ -88,33 +89,167 @@ pub fn put_message(out: &mut Vec<u8>, tree: TreeId, message: Message<'_>) {
     }
 }
 
+/// Appends a put without its value, which is `value` where the batch is read; see [`Stretch`].
+pub fn put_lent<'a>(out: &mut Vec<u8>, tree: TreeId, key: &[u8], value: &'a [u8]) -> Lent<'a> {
+    out.push(PUT);
+    put_varint(out, u64::from(tree.0));
+    put_bytes(out, key);
+    put_varint(out, value.len() as u64);
+    let at = out.len();
+    Lent { at, value }
+}
+
+/// A value that is not among the bytes of its batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lent<'a> {
+    /// Where it would begin among them.
+    at: usize,
+    value: &'a [u8],
+}
+
+/// Where a message of a batch begins or ends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Position {
+    /// Bytes before it, lent values before it, and what these have together.
+    bytes: usize,
+    lent: usize,
+    len_bytes: usize,
+}
+
+impl Position {
+    /// After so many bytes and so many lent values of so many bytes.
+    #[must_use]
+    pub const fn new(bytes: usize, (lent, lent_bytes): (usize, usize)) -> Self {
+        let len_bytes = bytes + lent_bytes;
+        Self {
+            bytes,
+            lent,
+            len_bytes,
+        }
+    }
+
+    /// Bytes from another one to here, lent values included.
+    #[must_use]
+    pub const fn since(&self, start: &Self) -> usize {
+        self.len_bytes - start.len_bytes
+    }
+}
+
+/// Messages of a batch that follow each other: their bytes, in which values that are lent are missing.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Stretch<'a> {
+    bytes: &'a [u8],
+    /// Where the bytes begin in those of the batch.
+    base: usize,
+    lent: &'a [Lent<'a>],
+}
+
+impl<'a> Stretch<'a> {
+    /// A whole batch, and what is lent to it in order.
+    #[must_use]
+    pub const fn new(bytes: &'a [u8], lent: &'a [Lent<'a>]) -> Self {
+        let base = 0;
+        Self { bytes, base, lent }
+    }
+
+    /// The messages of a whole batch between two positions in it.
+    ///
+    /// # Panics
+    /// If this is not the whole batch.
+    #[must_use]
+    pub fn part(&self, range: &Range<Position>) -> Self {
+        assert_eq!(self.base, 0, "positions are in the whole");
+        Self {
+            bytes: &self.bytes[range.start.bytes..range.end.bytes],
+            base: range.start.bytes,
+            lent: &self.lent[range.start.lent..range.end.lent],
+        }
+    }
+
+    /// The messages.
+    #[must_use]
+    pub const fn messages(&self) -> Messages<'a> {
+        Messages {
+            reader: Reader::new("batch", self.bytes),
+            failed: false,
+            stretch: *self,
+            taken: 0,
+            taken_bytes: 0,
+        }
+    }
+
+    /// The batch as bytes, if nothing is lent to it.
+    #[must_use]
+    pub const fn as_one(&self) -> Option<&'a [u8]> {
+        match self.lent {
+            [] => Some(self.bytes),
+            _ => None,
+        }
+    }
+
+    /// What together is the batch as bytes.
+    pub fn pieces(&self) -> impl Iterator<Item = &'a [u8]> {
+        let starts = std::iter::once(0).chain(self.lent.iter().map(|lent| lent.at - self.base));
+        let ends = self.lent.iter().map(|lent| lent.at - self.base);
+        let (bytes, ends) = (self.bytes, ends.chain(std::iter::once(self.bytes.len())));
+        let values = self.lent.iter().map(|lent| lent.value);
+        let values = values.chain(std::iter::once(&[][..]));
+        let pairs = starts.zip(ends).zip(values);
+        pairs.flat_map(move |((start, end), value)| [&bytes[start..end], value])
+    }
+}
+
 /// Walks the messages of a batch. Ends after the first error.
 #[derive(Clone, Debug)]
 pub struct Messages<'a> {
     reader: Reader<'a>,
     failed: bool,
+    stretch: Stretch<'a>,
+    /// Lent values that were walked, and their bytes.
+    taken: usize,
+    taken_bytes: usize,
 }
 
 impl<'a> Messages<'a> {
     /// The messages in `bytes`.
     #[must_use]
     pub const fn new(bytes: &'a [u8]) -> Self {
-        Self {
-            reader: Reader::new("batch", bytes),
-            failed: false,
-        }
+        Stretch::new(bytes, &[]).messages()
     }
 
-    /// Bytes that were not walked yet.
+    /// Where the next message begins, counted from the beginning of this walk.
     #[must_use]
-    pub fn left_bytes(&self) -> usize {
-        self.reader.rest().len()
+    pub const fn position(&self) -> Position {
+        Position::new(self.reader.at(), (self.taken, self.taken_bytes))
+    }
+
+    fn read(&mut self) -> Result<(TreeId, Message<'a>), FormatError> {
+        let Some(lent) = self.stretch.lent.get(self.taken) else {
+            return read_message(&mut self.reader, Reader::bytes);
+        };
+        let at = lent.at - self.stretch.base;
+        let mut is_taken = false;
+        let value = |reader: &mut Reader<'a>| {
+            let len = reader.varint_usize()?;
+            is_taken = reader.at() == at;
+            match is_taken {
+                true => Ok(lent.value),
+                false => reader.take(len),
+            }
+        };
+        let message = read_message(&mut self.reader, value);
+        if is_taken {
+            self.taken += 1;
+            self.taken_bytes += lent.value.len();
+        }
+        message
     }
 }
 
-/// Reads a message, from its kind on.
+/// Reads a message, from its kind on. `value` reads that of a put, with its length.
 pub(crate) fn read_message<'a>(
     reader: &mut Reader<'a>,
+    value: impl FnOnce(&mut Reader<'a>) -> Result<&'a [u8], FormatError>,
 ) -> Result<(TreeId, Message<'a>), FormatError> {
     let kind = reader.u8()?;
     let tree = read_tree(reader)?;
@@ -122,7 +257,7 @@ pub(crate) fn read_message<'a>(
     let message = match kind {
         PUT => Message::Put {
             key,
-            value: reader.bytes()?,
+            value: value(reader)?,
         },
         DELETE => Message::Delete { key },
         DELETE_RANGE => Message::DeleteRange {
@@ -162,7 +297,7 @@ impl<'a> Iterator for Messages<'a> {
         if self.failed || self.reader.is_empty() {
             return None;
         }
-        let message = read_message(&mut self.reader);
+        let message = self.read();
         self.failed = message.is_err();
         Some(message)
     }
@@ -201,6 +336,57 @@ mod tests {
             },
         );
         out
+    }
+
+    #[test]
+    fn lent_values_are_as_if_they_were_there() {
+        let (mut whole, mut rest) = (Vec::new(), Vec::new());
+        let mut lent = Vec::new();
+        let tree = TreeId(3);
+        for (key, value) in [
+            (b"a", &b"one"[..]),
+            (b"b", b""),
+            (b"c", b"three"),
+            (b"d", b"4"),
+        ] {
+            let put = Message::Put { key, value };
+            put_message(&mut whole, tree, put);
+            match key {
+                b"a" => put_message(&mut rest, tree, put),
+                _ => lent.push(put_lent(&mut rest, tree, key, value)),
+            }
+            let delete = Message::Delete { key };
+            put_message(&mut whole, tree, delete);
+            put_message(&mut rest, tree, delete);
+        }
+        let all = Stretch::new(&rest, &lent);
+        assert_eq!(
+            (all.as_one(), Stretch::new(&whole, &[]).as_one()),
+            (None, Some(&whole[..]))
+        );
+        assert_eq!(all.pieces().flatten().copied().collect::<Vec<u8>>(), whole);
+        let expected: Vec<_> = Messages::new(&whole).map(Result::unwrap).collect();
+        let mut walk = all.messages();
+        let mut positions = vec![walk.position()];
+        for message in &expected {
+            assert_eq!(walk.next().unwrap().unwrap(), *message);
+            positions.push(walk.position());
+        }
+        assert!(walk.next().is_none());
+        let last = walk.position();
+        assert_eq!(last.since(&Position::default()), whole.len());
+        for from in 0..positions.len() {
+            for to in from..positions.len() {
+                let range = positions[from]..positions[to];
+                let part = all.part(&range);
+                let found: Vec<_> = part.messages().map(Result::unwrap).collect();
+                assert_eq!(found, expected[from..to]);
+                let bytes: Vec<u8> = part.pieces().flatten().copied().collect();
+                assert_eq!(bytes.len(), range.end.since(&range.start));
+                let again: Vec<_> = Messages::new(&bytes).map(Result::unwrap).collect();
+                assert_eq!(again, found);
+            }
+        }
     }
 
     #[test]

@@ -82,7 +82,7 @@ impl<'a> LogItems<'a> {
     fn item(&mut self) -> Result<LogItem<'a>, FormatError> {
         let reader = &mut self.reader;
         if reader.rest().first() != Some(&DIRECT_RUN) {
-            let (tree, message) = read_message(reader)?;
+            let (tree, message) = read_message(reader, Reader::bytes)?;
             return Ok(LogItem::Message(tree, message));
         }
         reader.u8()?;

@@ -36,12 +36,14 @@ const POINT_DELETES_MAX: u64 = 16;
 
 pub(crate) struct Change<'fs> {
     fs: &'fs FileSystem,
-    pub(crate) changes: Changes,
+    pub(crate) changes: Changes<'fs>,
     updates: Vec<Inode>,
     space: SpaceClass,
     scratch: Vec<u8>,
     inodes_added: i64,
     leaving: Vec<Leaving>,
+    /// Bytes of plain files that were settled and are not any more.
+    pub(crate) bytes_uncounted: u64,
     /// Directory and hash of a name that goes.
     gone_name: Option<(Ino, u64)>,
     /// A directory that loses its name.
@@ -61,6 +63,7 @@ impl<'fs> Change<'fs> {
             scratch: Vec::new(),
             inodes_added: 0,
             leaving: Vec::new(),
+            bytes_uncounted: 0,
             gone_name: None,
             gone_dir: None,
         }
@@ -296,6 +299,13 @@ impl<'fs> Change<'fs> {
         self.changes.put(self.fs.store.data, &key, bytes);
     }
 
+    /// As [`Self::put_chunk`], without copying it.
+    pub(crate) fn put_chunk_lent(&mut self, ino: Ino, number: u64, bytes: &'fs [u8]) {
+        debug_assert!(!bytes.is_empty(), "an empty chunk is absent");
+        let key = fs_key::chunk(ino, number);
+        self.changes.put_lent(self.fs.store.data, &key, bytes);
+    }
+
     /// Inodes that got a first name, or lost the last.
     pub(crate) const fn count_inodes(&mut self, by: i64) {
         self.inodes_added += by;
@@ -313,6 +323,9 @@ impl<'fs> Change<'fs> {
         if committed.is_err() {
             for inode in &self.updates {
                 self.fs.inodes.stay(inode.head.ino);
+            }
+            for leaving in &self.leaving {
+                self.fs.externals.stay(leaving);
             }
         }
         committed
@@ -342,6 +355,7 @@ impl<'fs> Change<'fs> {
         }
         let count = &self.fs.inode_count;
         count.fetch_add(self.inodes_added.cast_unsigned(), Ordering::Relaxed);
+        self.fs.externals.uncount(self.bytes_uncounted);
         for leaving in &self.leaving {
             self.fs.externals.retire(leaving);
         }

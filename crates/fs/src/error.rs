@@ -126,7 +126,7 @@ impl FsError {
             Self::Corrupt(_) | Self::NoFolder => ErrorKind::Corrupt,
             // That a plain file is missing does not mean that the name is.
             Self::External(error) => match error.kind {
-                ErrorKind::NoSpace => ErrorKind::NoSpace,
+                kind @ (ErrorKind::NoSpace | ErrorKind::Poisoned) => kind,
                 _ => ErrorKind::Io,
             },
             Self::Format(error) => error.kind(),

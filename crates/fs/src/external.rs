@@ -25,7 +25,7 @@ mod mem;
 mod plain;
 mod sweep;
 
-pub use mem::{MemFiles, MemFilesPoint};
+pub use mem::{MemFiles, MemFilesPoint, PLAIN_OPS, PlainFault, PlainHit};
 
 use crate::{FsError, FsResult, SeekFor};
 use std::collections::HashMap;
@@ -193,7 +193,8 @@ struct Status {
     is_dirty: bool,
     /// Bytes that were cut off cannot come back by a power cut.
     is_cut_durable: bool,
-    /// A sync failed: what it holds is not known any more.
+    /// A sync failed, or its length could not be told after an error: what it holds is not known any more, and
+    /// `len` is the most that it can be.
     is_failed: bool,
     /// Its rows are gone, or will be with the commit that is under way.
     is_gone: bool,
@@ -242,6 +243,11 @@ impl Plain {
     /// Its length.
     pub(crate) fn len(&self) -> u64 {
         self.status.lock().len
+    }
+
+    /// It is not known what it holds, and how long it is.
+    pub(crate) fn is_failed(&self) -> bool {
+        self.status.lock().is_failed
     }
 }
 
@@ -320,6 +326,11 @@ impl Externals {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
+    /// These bytes count no more.
+    pub(crate) fn uncount(&self, bytes: u64) {
+        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
     fn set_len(&self, status: &mut Status, len: u64) {
         let by = len.wrapping_sub(status.len);
         self.bytes.fetch_add(by, Ordering::Relaxed);
@@ -351,15 +362,23 @@ impl Externals {
 
     /// Before the commit that takes the rows away: nothing is committed for the file any more.
     pub(crate) fn leave(&self, leaving: &Leaving) {
-        if let Some(plain) = self.known.lock().remove(&leaving.name.ino) {
-            let mut status = plain.status.lock();
-            status.is_gone = true;
-            self.set_len(&mut status, leaving.settled);
+        if let Some(plain) = self.find(leaving.name.ino) {
+            plain.status.lock().is_gone = true;
+        }
+    }
+
+    /// After a commit that failed: all that is known of the file still is.
+    pub(crate) fn stay(&self, leaving: &Leaving) {
+        if let Some(plain) = self.find(leaving.name.ino) {
+            plain.status.lock().is_gone = false;
         }
     }
 
     /// After it.
     pub(crate) fn retire(&self, leaving: &Leaving) {
+        if let Some(plain) = self.known.lock().remove(&leaving.name.ino) {
+            self.set_len(&mut plain.status.lock(), leaving.settled);
+        }
         self.count.fetch_sub(1, Ordering::Relaxed);
         self.bytes.fetch_sub(leaving.settled, Ordering::Relaxed);
         self.retired.lock().push(leaving.name);

@@ -48,7 +48,7 @@ pub use data::{FILE_BYTES_MAX, INLINE_BYTES_MAX};
 pub use error::{FsError, FsResult};
 pub use external::{
     EXTERNAL_FROM_BYTES, External, ExternalError, ExternalFiles, ExternalName, ExternalResult,
-    MemFiles, MemFilesPoint,
+    MemFiles, MemFilesPoint, PLAIN_OPS, PlainFault, PlainHit,
 };
 pub use inode::INODE_BYTES;
 pub use ledger::{LEDGER_LOGS, Ledger};

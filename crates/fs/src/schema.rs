@@ -12,8 +12,8 @@ use bytes::Bytes;
 use stitch_base::Ino;
 use stitch_base::sync::Arc;
 use stitch_db::{
-    Changes, CommitOptions, DbError, Dictionary, Direction, KeyRange, Scan, Schema, SpaceClass,
-    TreeOptions, View,
+    Caching, Changes, CommitOptions, DbError, Dictionary, Direction, KeyRange, Scan, Schema,
+    SpaceClass, TreeOptions, View,
 };
 use stitch_format::fs_inode::{InodeHead, MetaRow};
 use stitch_format::fs_key::{self, FsKey, SYS_HEADER, SYS_INODE_COUNT, SYS_NEXT_INO};
@@ -228,8 +228,14 @@ impl Store {
     }
 
     /// Says that [`Self::scan_whole`] will soon be asked for a range.
-    pub(crate) fn read_ahead(&self, dictionary: Dictionary, start: &[u8], end: &[u8]) {
-        self.view.read_ahead(dictionary, KeyRange::new(start, end));
+    pub(crate) fn read_ahead(
+        &self,
+        dictionary: Dictionary,
+        (start, end): (&[u8], &[u8]),
+        caching: Caching,
+    ) {
+        let range = KeyRange::new(start, end);
+        self.view.read_ahead(dictionary, range, caching);
     }
 
     pub(crate) fn commit(&self, changes: &Changes, space: SpaceClass) -> FsResult<()> {

@@ -1,26 +1,39 @@
 //! A batch: messages that are applied together or not at all.
 
 use stitch_base::TreeId;
-use stitch_format::batch::{Message, Messages, put_message};
+use stitch_format::batch::{Lent, Message, Messages, Position, Stretch, put_lent, put_message};
 
 /// Messages over any trees, applied in their order as one atomic step.
 ///
 /// Built once, in the form in which the log stores it. `clear` keeps the memory, so that one batch
-/// serves many operations without allocating.
+/// serves many operations without allocating. Long values may be lent to it, for `'v`, and are not copied then.
 #[derive(Clone, Debug, Default)]
-pub struct Batch {
+pub struct Batch<'v> {
     bytes: Vec<u8>,
+    lent: Vec<Lent<'v>>,
+    lent_bytes: usize,
     count: usize,
 }
 
-impl Batch {
+impl<'v> Batch<'v> {
     /// An empty batch.
     #[must_use]
     pub const fn new() -> Self {
         Self {
             bytes: Vec::new(),
+            lent: Vec::new(),
+            lent_bytes: 0,
             count: 0,
         }
+    }
+
+    /// As [`Self::put`], without copying the value.
+    pub fn put_lent(&mut self, tree: impl Into<TreeId>, key: &[u8], value: &'v [u8]) {
+        let tree = tree.into();
+        assert!(tree.0 > 0, "tree 0 is never given out");
+        self.lent.push(put_lent(&mut self.bytes, tree, key, value));
+        self.lent_bytes += value.len();
+        self.count += 1;
     }
 
     /// Sets a key.
@@ -78,21 +91,36 @@ impl Batch {
         self.count == 0
     }
 
-    /// The batch as the log stores it.
+    /// The batch as the log stores it, but for what is lent to it.
     #[must_use]
-    pub fn as_bytes(&self) -> &[u8] {
-        &self.bytes
+    pub fn stretch(&self) -> Stretch<'_> {
+        Stretch::new(&self.bytes, &self.lent)
+    }
+
+    /// Where its last message ends.
+    #[must_use]
+    pub const fn end(&self) -> Position {
+        Position::new(self.bytes.len(), (self.lent.len(), self.lent_bytes))
+    }
+
+    /// Its length as the log stores it.
+    #[must_use]
+    pub const fn len_bytes(&self) -> usize {
+        self.bytes.len() + self.lent_bytes
     }
 
     /// Takes all messages out and keeps the memory.
     pub fn clear(&mut self) {
         self.bytes.clear();
+        self.lent.clear();
+        self.lent_bytes = 0;
         self.count = 0;
     }
 
     /// The messages in order.
     pub fn messages(&self) -> impl Iterator<Item = (TreeId, Message<'_>)> {
-        Messages::new(&self.bytes).map(|m| m.expect("this batch encoded its own messages"))
+        let messages: Messages<'_> = self.stretch().messages();
+        messages.map(|m| m.expect("this batch encoded its own messages"))
     }
 }
 
@@ -110,6 +138,6 @@ mod tests {
         let trees: Vec<u32> = batch.messages().map(|(tree, _)| tree.0).collect();
         assert_eq!(trees, [1, 2]);
         batch.clear();
-        assert!(batch.is_empty() && batch.as_bytes().is_empty());
+        assert!(batch.is_empty() && batch.len_bytes() == 0);
     }
 }

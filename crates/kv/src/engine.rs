@@ -96,6 +96,16 @@ pub enum Direction {
     Backward,
 }
 
+/// Whether what is read is likely to be asked for again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Caching {
+    /// It goes into the engine's cache, as far as that has room.
+    #[default]
+    IfRoom,
+    /// It goes past the cache: who asks keeps it.
+    Past,
+}
+
 /// A key and its value, borrowed from a scan.
 pub type Entry<'a> = (&'a [u8], &'a [u8]);
 
@@ -232,8 +242,8 @@ pub trait Engine: Send + Sync {
 
     /// Says that [`Self::scan_whole`] will soon be asked for a range, at most about a megabyte at a time
     /// and each part once. Returns at once, and promises nothing.
-    fn read_ahead(&self, tree: TreeId, range: KeyRange<'_>) {
-        let _ = (tree, range);
+    fn read_ahead(&self, tree: TreeId, range: KeyRange<'_>, caching: Caching) {
+        let _ = (tree, range, caching);
     }
 
     /// What the engine has done since it was opened.

@@ -20,12 +20,12 @@ mod upsert;
 pub use batch::Batch;
 pub use counters::Counters;
 pub use engine::{
-    CommitOptions, Direction, Engine, Entry, KeyRange, Limits, LostKeys, Scan, SpaceClass,
+    Caching, CommitOptions, Direction, Engine, Entry, KeyRange, Limits, LostKeys, Scan, SpaceClass,
     SpaceUsage, Violation, prefix_end,
 };
 pub use error::KvError;
-pub use model::{Dump, ModelEngine};
+pub use model::{CommitFault, Dump, ModelEngine};
 pub use snapshot::Snapshot;
-pub use stitch_format::batch::{Message, Messages};
+pub use stitch_format::batch::{Message, Messages, Position, Stretch};
 pub use tree::{Compression, TreeInfo, TreeOptions};
 pub use upsert::{Folded, UpsertFn, UpsertRegistry, upsert_fn};

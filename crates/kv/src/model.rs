@@ -14,6 +14,7 @@
 //!
 //! Locks: `state`, then `holds`, then one tree's rows.
 
+mod fault;
 mod rows;
 mod scan;
 
@@ -22,6 +23,8 @@ use crate::{
     Snapshot, SpaceClass, SpaceUsage, TreeInfo, TreeOptions, UpsertRegistry, Violation, counters,
 };
 use bytes::Bytes;
+pub use fault::CommitFault;
+use fault::NextCommits;
 use rows::Rows;
 use scan::ModelScan;
 use std::collections::BTreeMap;
@@ -52,6 +55,7 @@ struct State {
     commits: u64,
     put_messages: u64,
     put_bytes: u64,
+    next_commits: Option<NextCommits>,
 }
 
 #[derive(Debug)]
@@ -179,7 +183,7 @@ impl ModelEngine {
         if state.is_closed {
             return Err(KvError::ReadOnly);
         }
-        let batch_bytes = len_u64(batch.as_bytes());
+        let batch_bytes = batch.len_bytes() as u64;
         too_large("batch", batch_bytes, LIMITS.batch_bytes_max)?;
         for (tree, message) in batch.messages() {
             if !state.trees.contains_key(&tree) {
@@ -199,6 +203,21 @@ impl ModelEngine {
             });
         }
         Ok(())
+    }
+
+    fn apply(&self, state: &mut State, batch: &Batch) -> Result<Seqno, KvError> {
+        let holds = self.holds.all();
+        for (tree, message) in batch.messages() {
+            state.seqno = state.seqno.next();
+            let rows = self.rows(state, tree)?;
+            let bytes = rows
+                .write()
+                .apply(message, state.seqno, &holds, &self.registry);
+            state.put_bytes += bytes;
+            state.put_messages += 1;
+        }
+        state.commits += 1;
+        Ok(state.seqno)
     }
 
     fn admit_message(&self, message: Message<'_>) -> Result<(), KvError> {
@@ -326,18 +345,15 @@ impl Engine for ModelEngine {
     fn commit(&self, batch: &Batch, options: CommitOptions) -> Result<Seqno, KvError> {
         let mut state = self.state.write();
         self.admit(&state, batch, options.space)?;
-        let holds = self.holds.all();
-        for (tree, message) in batch.messages() {
-            state.seqno = state.seqno.next();
-            let rows = self.rows(&state, tree)?;
-            let bytes = rows
-                .write()
-                .apply(message, state.seqno, &holds, &self.registry);
-            state.put_bytes += bytes;
-            state.put_messages += 1;
+        match NextCommits::take(&mut state.next_commits) {
+            None => self.apply(&mut state, batch),
+            Some(fault) => {
+                if fault == CommitFault::Done {
+                    self.apply(&mut state, batch)?;
+                }
+                Err(fault.error())
+            }
         }
-        state.commits += 1;
-        Ok(state.seqno)
     }
 
     fn sync(&self) -> Result<(), KvError> {

@@ -36,7 +36,9 @@ impl FileSystem {
         let name = self.new_plain(inode)?;
         let left = self.fill_plain(inode, name);
         let left = left.and_then(|len| self.leave_store(inode, name, len));
-        if left.is_err() {
+        // What the engine did not refuse, and did not do, may be there when it is opened again.
+        let is_open = matches!(&left, Err(FsError::Storage(_)));
+        if left.is_err() && !is_open {
             // If it stays, the next open removes it.
             if let Err(error) = self.externals.files()?.remove(name) {
                 tracing::warn!(%error, "a plain file that is not needed is left");
@@ -150,7 +152,7 @@ impl FileSystem {
         if have > 0 {
             let files = self.externals.files()?;
             let count = files.read_at(plain.name, offset, have, out)?;
-            if count < have {
+            if count < have && !plain.is_failed() {
                 let found = files.len(plain.name)?;
                 return Err(self.too_short(plain.name, plain.len(), found));
             }
@@ -203,8 +205,9 @@ impl FileSystem {
             staged.head.chunks = 0;
             return Ok(());
         }
-        if let Some(row) = self.unsettled_row(ino, size)? {
+        if let Some((row, less)) = self.unsettled_row(ino, size)? {
             change.put_external(ino, &row);
+            change.bytes_uncounted += less;
         }
         staged.head.chunks = staged.head.chunks.min(chunk_count(size));
         Ok(())

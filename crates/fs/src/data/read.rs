@@ -68,6 +68,12 @@ impl FileSystem {
         Ok(len)
     }
 
+    /// Says that who reads keeps what he has read, as the kernel does above a mount: what is read ahead of him
+    /// goes past the engine's cache from now on.
+    pub fn readers_keep_contents(&self) {
+        self.last_reads.pass_cache();
+    }
+
     fn read_chunk(&self, ino: Ino, offset: u64, len: usize, out: &mut Vec<u8>) -> FsResult<()> {
         let key = fs_key::chunk(ino, offset / CHUNK_BYTES);
         let chunk = self.store.get(self.store.data, &key)?.unwrap_or_default();
@@ -78,10 +84,12 @@ impl FileSystem {
     /// Has the engine read what comes next, if reads of the file are in order.
     fn read_ahead(&self, ino: Ino, offset: u64, len: u64, size: u64) {
         let ahead = self.last_reads.note(ino, offset, len, size);
+        let caching = self.last_reads.caching();
         for piece in LastReads::pieces(ahead) {
             let start = fs_key::chunk(ino, piece.start / CHUNK_BYTES);
             let end = fs_key::chunk(ino, super::chunk_count(piece.end));
-            self.store.read_ahead(self.store.data, &start, &end);
+            self.store
+                .read_ahead(self.store.data, (&start, &end), caching);
         }
     }
 

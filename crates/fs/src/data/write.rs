@@ -16,6 +16,8 @@ use stitch_format::fs_key::CHUNK_BYTES;
 const PIECE_BYTES_MAX: u64 = 2 << 20;
 /// What a chunk takes in a batch beside its bytes.
 const MESSAGE_BYTES: u64 = 64;
+/// From so many bytes on, writes are not copied together.
+const LENT_BYTES_MIN: usize = 32 << 10;
 
 impl FileSystem {
     /// Writes all of `data`. Answers the attributes afterwards.
@@ -114,7 +116,8 @@ impl FileSystem {
             staged.leave_row(self, &mut change, is_first_whole)?;
             let chunks = piece.len() as u64 / CHUNK_BYTES + 2;
             let messages = usize::try_from(chunks * MESSAGE_BYTES).expect("a piece is bounded");
-            change.changes.reserve(piece.len() + messages);
+            let copied = if is_lent(piece) { 0 } else { piece.len() };
+            change.changes.reserve(copied + messages);
             stage_chunks(&mut change, &mut staged, at, piece);
             self.count_chunks(&mut staged, at, end);
         }
@@ -142,8 +145,13 @@ impl FileSystem {
     }
 }
 
+/// Long pieces go to their zone from where they are; short ones are copied together first.
+const fn is_lent(piece: &[u8]) -> bool {
+    piece.len() >= LENT_BYTES_MIN
+}
+
 /// Stages the chunks of a write: a put where nothing of the old chunk stays, a patch elsewhere.
-fn stage_chunks(change: &mut Change<'_>, staged: &mut Staged, at: u64, piece: &[u8]) {
+fn stage_chunks<'a>(change: &mut Change<'a>, staged: &mut Staged, at: u64, piece: &'a [u8]) {
     let ino: Ino = staged.head.ino;
     let old_size = staged.head.size;
     let end = at + piece.len() as u64;
@@ -158,7 +166,9 @@ fn stage_chunks(change: &mut Change<'_>, staged: &mut Staged, at: u64, piece: &[
         let chunk_start = number * CHUNK_BYTES;
         let piece_end = offset + bytes.len() as u64;
         let replaces_all = skip == 0 && (piece_end >= old_size || bytes.len() == room);
-        if replaces_all {
+        if replaces_all && is_lent(piece) {
+            change.put_chunk_lent(ino, number, bytes);
+        } else if replaces_all {
             change.put_chunk(ino, number, bytes);
         } else if chunk_start >= old_size {
             zeros_and_piece.clear();

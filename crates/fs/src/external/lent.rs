@@ -163,12 +163,18 @@ impl FileSystem {
     pub(crate) fn stretch(&self, plain: &Plain, size: u64) -> FsResult<()> {
         let mut status = plain.status.lock();
         debug_assert!(!status.needs_trim(), "it was trimmed");
-        if status.len < size {
-            self.externals.files()?.set_len(plain.name, size)?;
-            self.externals.set_len(&mut status, size);
-            status.is_dirty = true;
-            self.note_own_change(plain.name, &mut status);
+        if status.len >= size {
+            return Ok(());
         }
+        status.is_dirty = true;
+        self.externals.set_len(&mut status, size);
+        if let Err(error) = self.externals.files()?.set_len(plain.name, size) {
+            self.learn_len(plain.name, &mut status);
+            drop(status);
+            self.fit(plain);
+            return Err(error.into());
+        }
+        self.note_own_change(plain.name, &mut status);
         Ok(())
     }
 

@@ -4,6 +4,10 @@
 //! changes, each write whole, or some of its sectors. A name that was not published may be gone, and one that
 //! was removed may be back.
 
+mod fault;
+
+pub use fault::{PLAIN_OPS, PlainFault, PlainHit};
+
 use super::{ExternalError, ExternalFiles, ExternalName, ExternalResult};
 use crate::SeekFor;
 use std::collections::BTreeMap;
@@ -15,6 +19,11 @@ use stitch_base::{ErrorKind, Ino};
 
 const PAGE: u64 = 4096;
 const SECTOR: usize = 512;
+/// Where no file is meant.
+const NOBODY: ExternalName = ExternalName {
+    ino: Ino(0),
+    number: 0,
+};
 
 /// Plain files in memory. A handle: clones are the same files.
 #[derive(Clone, Default)]
@@ -52,8 +61,7 @@ struct State {
     files: BTreeMap<ExternalName, File>,
     /// Removed, and perhaps still there after a power cut.
     removed: BTreeMap<ExternalName, File>,
-    /// Operations that fail.
-    failing: BTreeMap<&'static str, ErrorKind>,
+    faults: fault::Faults,
     /// Bytes that all files together may have.
     room: Option<u64>,
 }
@@ -66,6 +74,8 @@ struct File {
     is_published: bool,
     /// Changes so far.
     change_count: u64,
+    /// A sync that failed has lost what is still read.
+    is_unsure: bool,
 }
 
 #[derive(Clone, Default)]
@@ -179,8 +189,9 @@ impl File {
     }
 
     fn sync(&mut self) {
-        self.durable = self.current.clone();
-        self.pending.clear();
+        for change in self.pending.drain(..) {
+            self.durable.apply(&change);
+        }
     }
 
     /// What a power cut leaves.
@@ -206,6 +217,7 @@ impl File {
             pending: Vec::new(),
             is_published: true,
             change_count: self.change_count,
+            is_unsure: false,
         }
     }
 }
@@ -245,21 +257,58 @@ impl MemFiles {
         Self::default()
     }
 
-    /// The files as they are now.
+    /// The files as they are now, without the errors that are planned.
     #[must_use]
     pub fn freeze(&self) -> MemFilesPoint {
-        let state = self.state.lock().clone();
+        let mut state = self.state.lock().clone();
+        state.faults = fault::Faults::default();
         MemFilesPoint { state }
     }
 
-    /// From now on an operation (`create`, `read`, `write`, `cut`, `punch`, `sync`, `remove`) fails; with
-    /// `None` no more.
+    /// From now on an operation of [`PLAIN_OPS`] fails and does nothing; with `None` no more.
     pub fn fail(&self, op: &'static str, kind: Option<ErrorKind>) {
-        let mut state = self.state.lock();
+        let failing = &mut self.state.lock().faults.failing;
         match kind {
-            Some(kind) => state.failing.insert(op, kind),
-            None => state.failing.remove(op),
+            Some(kind) => failing.insert(op, kind),
+            None => failing.remove(op),
         };
+    }
+
+    /// Plans a fault. Its calls are counted from the first one on.
+    pub fn add_fault(&self, fault: PlainFault) {
+        assert!(fault.nth > 0, "calls are counted from 1");
+        self.state.lock().faults.planned.push(fault);
+    }
+
+    /// Forgets the faults that are planned.
+    pub fn clear_faults(&self) {
+        self.state.lock().faults.planned.clear();
+    }
+
+    /// Until it is ended, no call counts or fails by a fault.
+    pub fn pause_faults(&self, is_paused: bool) {
+        self.state.lock().faults.is_paused = is_paused;
+    }
+
+    /// Calls so far of each operation.
+    #[must_use]
+    pub fn calls(&self) -> BTreeMap<&'static str, u64> {
+        self.state.lock().faults.calls.clone()
+    }
+
+    /// Files of which something is read that is not durable, and that a further sync does not make durable: those
+    /// of syncs that failed.
+    #[must_use]
+    pub fn unsure(&self) -> Vec<ExternalName> {
+        let state = self.state.lock();
+        let unsure = state.files.iter().filter(|(_, file)| file.is_unsure);
+        unsure.map(|(name, _)| *name).collect()
+    }
+
+    /// Calls that a fault has hit, in their order.
+    #[must_use]
+    pub fn hits(&self) -> Vec<PlainHit> {
+        self.state.lock().faults.hits.clone()
     }
 
     /// All files together may have so many bytes.
@@ -267,26 +316,62 @@ impl MemFiles {
         self.state.lock().room = bytes;
     }
 
+    /// Does `body`; where the call is to fail, `partly`.
     fn with<T>(
         &self,
         op: &'static str,
         name: ExternalName,
+        partly: impl FnOnce(&mut State, &mut Rng),
         body: impl FnOnce(&mut State) -> Option<T>,
-    ) -> ExternalResult<T> {
+    ) -> ExternalResult<T>
+    where
+        T: Default,
+    {
         let mut state = self.state.lock();
-        if let Some(kind) = state.failing.get(op) {
-            return Err(failed(op, name, *kind));
+        if let Some(failing) = state.faults.enter(op, Some(name)) {
+            if let Some(mut rng) = failing.rng {
+                partly(&mut state, &mut rng);
+            }
+            return match failing.is_hidden {
+                true => Ok(T::default()),
+                false => Err(failed(op, name, failing.kind)),
+            };
         }
         body(&mut state).ok_or_else(|| failed(op, name, ErrorKind::NotFound))
     }
 
-    fn of<T>(
+    /// As [`Self::with`], of a file that is only looked at.
+    fn of<T: Default>(
         &self,
         op: &'static str,
         name: ExternalName,
         body: impl FnOnce(&mut File) -> T,
     ) -> ExternalResult<T> {
-        self.with(op, name, |state| state.files.get_mut(&name).map(body))
+        let of_file = |state: &mut State| state.files.get_mut(&name).map(body);
+        self.with(op, name, |_, _| {}, of_file)
+    }
+
+    fn change(&self, op: &'static str, name: ExternalName, change: Change) -> ExternalResult<()> {
+        let part = change.clone();
+        self.with(
+            op,
+            name,
+            |state, rng| state.change_partly(name, part, rng),
+            |state| state.files.get_mut(&name).map(|file| file.change(change)),
+        )
+    }
+
+    fn sync_with(&self, name: ExternalName, body: impl FnOnce(&mut File)) -> ExternalResult<()> {
+        self.with(
+            "sync",
+            name,
+            |state, rng| {
+                if let Some(file) = state.files.get_mut(&name) {
+                    file.sync_partly(rng);
+                }
+            },
+            |state| state.files.get_mut(&name).map(body),
+        )
     }
 }
 
@@ -301,17 +386,21 @@ fn failed(op: &'static str, name: ExternalName, kind: ErrorKind) -> ExternalErro
 
 impl ExternalFiles for MemFiles {
     fn create(&self, name: ExternalName) -> ExternalResult<()> {
-        self.with("create", name, |state| {
-            let is_new = !state.files.contains_key(&name);
-            if is_new {
-                state.files.insert(name, File::default());
+        let make = |state: &mut State| {
+            let is_there = state.files.contains_key(&name);
+            state.files.entry(name).or_default();
+            is_there
+        };
+        let partly = |state: &mut State, rng: &mut Rng| {
+            if rng.one_in(2) {
+                make(state);
             }
-            Some(is_new)
-        })
-        .and_then(|is_new| match is_new {
-            true => Ok(()),
-            false => Err(failed("create", name, ErrorKind::Exists)),
-        })
+        };
+        let is_there = self.with("create", name, partly, |state| Some(make(state)))?;
+        match is_there {
+            false => Ok(()),
+            true => Err(failed("create", name, ErrorKind::Exists)),
+        }
     }
 
     fn read_at(
@@ -325,31 +414,25 @@ impl ExternalFiles for MemFiles {
     }
 
     fn write_at(&self, name: ExternalName, offset: u64, bytes: &[u8]) -> ExternalResult<()> {
-        let is_written = self.with("write", name, |state| {
+        {
+            let state = self.state.lock();
             let used: u64 = state.files.values().map(|file| file.current.len).sum();
-            let file = state.files.get_mut(&name)?;
-            let end = offset + bytes.len() as u64;
-            let more = end.saturating_sub(file.current.len);
+            let len = state.files.get(&name).map_or(0, |file| file.current.len);
+            let more = (offset + bytes.len() as u64).saturating_sub(len);
             if state.room.is_some_and(|room| used + more > room) {
-                return Some(false);
+                return Err(failed("write", name, ErrorKind::NoSpace));
             }
-            let bytes = bytes.into();
-            file.change(Change::Write { at: offset, bytes });
-            Some(true)
-        })?;
-        match is_written {
-            true => Ok(()),
-            false => Err(failed("write", name, ErrorKind::NoSpace)),
         }
+        let bytes = bytes.into();
+        self.change("write", name, Change::Write { at: offset, bytes })
     }
 
     fn set_len(&self, name: ExternalName, len: u64) -> ExternalResult<()> {
-        self.of("cut", name, |file| file.change(Change::SetLen(len)))
+        self.change("cut", name, Change::SetLen(len))
     }
 
     fn punch(&self, name: ExternalName, offset: u64, len: u64) -> ExternalResult<()> {
-        let punch = Change::Punch { at: offset, len };
-        self.of("punch", name, |file| file.change(punch))
+        self.change("punch", name, Change::Punch { at: offset, len })
     }
 
     fn seek(&self, name: ExternalName, offset: u64, what: SeekFor) -> ExternalResult<Option<u64>> {
@@ -376,21 +459,29 @@ impl ExternalFiles for MemFiles {
     }
 
     fn sync(&self, name: ExternalName) -> ExternalResult<()> {
-        self.of("sync", name, File::sync)
+        self.sync_with(name, File::sync)
     }
 
     fn publish(&self, name: ExternalName) -> ExternalResult<()> {
-        self.of("sync", name, |file| {
+        self.sync_with(name, |file| {
             file.sync();
             file.is_published = true;
         })
     }
 
     fn remove(&self, name: ExternalName) -> ExternalResult<()> {
-        self.with("remove", name, |state| {
+        let go = |state: &mut State| {
             if let Some(file) = state.files.remove(&name) {
                 state.removed.insert(name, file);
             }
+        };
+        let partly = |state: &mut State, rng: &mut Rng| {
+            if rng.one_in(2) {
+                go(state);
+            }
+        };
+        self.with("remove", name, partly, |state| {
+            go(state);
             Some(())
         })
     }
@@ -400,7 +491,10 @@ impl ExternalFiles for MemFiles {
     }
 
     fn list(&self) -> ExternalResult<Vec<(ExternalName, u64)>> {
-        let state = self.state.lock();
+        let mut state = self.state.lock();
+        if let Some(failing) = state.faults.enter("list", None) {
+            return Err(failed("list", NOBODY, failing.kind));
+        }
         let all = state.files.iter();
         Ok(all.map(|(name, file)| (*name, file.current.len)).collect())
     }
@@ -410,7 +504,10 @@ impl ExternalFiles for MemFiles {
     }
 
     fn free_bytes(&self) -> ExternalResult<u64> {
-        let state = self.state.lock();
+        let mut state = self.state.lock();
+        if let Some(failing) = state.faults.enter("space", None) {
+            return Err(failed("space", NOBODY, failing.kind));
+        }
         let used: u64 = state.files.values().map(|file| file.current.len).sum();
         Ok(state.room.unwrap_or(1 << 40).saturating_sub(used))
     }
@@ -424,10 +521,6 @@ impl ExternalFiles for MemFiles {
     }
 
     fn sample(&self) -> ExternalResult<OwnedFd> {
-        let name = ExternalName {
-            ino: Ino(0),
-            number: 0,
-        };
-        self.host_file(name)
+        self.host_file(NOBODY)
     }
 }

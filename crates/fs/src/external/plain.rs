@@ -77,11 +77,21 @@ impl FileSystem {
         }))
     }
 
-    /// What is settled of a file is at most `size` from now on; the row that says so, if one is needed.
-    pub(crate) fn unsettled_row(&self, ino: Ino, size: u64) -> FsResult<Option<ExternalRow>> {
+    /// What is settled of a file is at most `size` from now on; the row that says so, if one is needed, and how many
+    /// bytes it no longer counts. Of a plain file in use its length counts.
+    pub(crate) fn unsettled_row(
+        &self,
+        ino: Ino,
+        size: u64,
+    ) -> FsResult<Option<(ExternalRow, u64)>> {
         let row = self.external_row(ino)?;
         let settled = row.settled.min(size);
-        Ok((settled < row.settled).then_some(ExternalRow { settled, ..row }))
+        if settled == row.settled {
+            return Ok(None);
+        }
+        let is_used = self.externals.find(ino).is_some();
+        let less = if is_used { 0 } else { row.settled - settled };
+        Ok(Some((ExternalRow { settled, ..row }, less)))
     }
 
     /// Before a file grows: cuts off what its plain file has behind its size, for good. The inode is locked,
@@ -108,16 +118,31 @@ impl FileSystem {
             self.engine().sync().map_err(FsError::from)?;
             status.is_cut_durable = false;
             let size = status.size;
-            self.externals.files()?.set_len(name, size)?;
+            if let Err(error) = self.externals.files()?.set_len(name, size) {
+                self.learn_len(name, status);
+                return Err(error.into());
+            }
             self.externals.set_len(status, size);
             self.note_own_change(name, status);
         }
         Ok(())
     }
 
+    /// After an error that may have left a plain file of any length up to the one that is noted.
+    pub(super) fn learn_len(&self, name: ExternalName, status: &mut Status) {
+        let files = self.externals.files();
+        match files.and_then(|files| files.len(name).map_err(FsError::from)) {
+            Ok(len) => self.externals.set_len(status, len),
+            Err(error) => {
+                // What lies behind its size could be seen if it grew.
+                tracing::warn!(%error, %name, "it takes no more writes until the store is opened again");
+                status.is_failed = true;
+            }
+        }
+    }
+
     /// Writes to a plain file, which is at least `end` bytes long afterwards. The inode is locked.
     pub(crate) fn write_plain(&self, plain: &Plain, at: u64, bytes: &[u8]) -> FsResult<()> {
-        let files = self.externals.files()?;
         let end = at + bytes.len() as u64;
         {
             let mut status = plain.status.lock();
@@ -126,25 +151,31 @@ impl FileSystem {
             let len = status.len.max(end);
             self.externals.set_len(&mut status, len);
         }
-        let mut written = files.write_at(plain.name, at, bytes);
-        let is_full = |e: &ExternalError| e.kind == ErrorKind::NoSpace;
-        if written.as_ref().is_err_and(is_full) && self.makes_room_beside()? {
-            written = files.write_at(plain.name, at, bytes);
-        }
-        if let Err(error) = written {
-            let len = files.len(plain.name)?;
-            self.externals.set_len(&mut plain.status.lock(), len);
+        if let Err(error) = self.write_where_room(plain.name, at, bytes) {
+            self.learn_len(plain.name, &mut plain.status.lock());
             self.fit(plain);
-            return Err(error.into());
+            return Err(error);
         }
         self.note_own_change(plain.name, &mut plain.status.lock());
         if self.externals.is_synchronous()
-            && let Err(error) = files.sync(plain.name)
+            && let Err(error) = self.externals.files()?.sync(plain.name)
         {
             plain.status.lock().is_failed = true;
             return Err(error.into());
         }
         Ok(())
+    }
+
+    /// Writes, once more if the host is full and had room for others that nobody needs.
+    fn write_where_room(&self, name: ExternalName, at: u64, bytes: &[u8]) -> FsResult<()> {
+        let files = self.externals.files()?;
+        match files.write_at(name, at, bytes) {
+            Err(error) if error.kind == ErrorKind::NoSpace && self.makes_room_beside()? => {
+                tracing::debug!(%error, "there is room now");
+                Ok(files.write_at(name, at, bytes)?)
+            }
+            written => Ok(written?),
+        }
     }
 
     /// Makes a range of a plain file read as zeros. The inode is locked.
@@ -218,7 +249,11 @@ impl FileSystem {
             if self.inodes.find(ino).is_none() {
                 self.externals.forget(ino);
             }
-            first = first.and(settled);
+            // One that failed long ago hides no other.
+            let is_old = |e: &FsError| e.kind() == ErrorKind::Poisoned;
+            if first.is_ok() || (first.as_ref().is_err_and(is_old) && settled.is_err()) {
+                first = settled;
+            }
         }
         first
     }
@@ -301,7 +336,8 @@ impl FileSystem {
     }
 }
 
-/// A plain file whose sync failed is read, and not written, until the store is opened again.
+/// A plain file of which it is not known what it holds, as after a sync that failed, is read, and not written,
+/// until the store is opened again.
 pub(super) fn check_sound(status: &Status, name: ExternalName, fs: &FileSystem) -> FsResult<()> {
     if !status.is_failed {
         return Ok(());
@@ -310,8 +346,9 @@ pub(super) fn check_sound(status: &Status, name: ExternalName, fs: &FileSystem) 
     Err(FsError::External(ExternalError {
         path: files.path(name),
         op: "write",
-        reason: "an earlier sync failed, and what it holds is not known; open the store again"
-            .to_owned(),
+        reason:
+            "an earlier sync failed, or another error left open what it holds; open the store again"
+                .to_owned(),
         kind: ErrorKind::Poisoned,
     }))
 }

@@ -54,12 +54,22 @@ impl FileSystem {
         let mut count = 0;
         for &name in &unnamed {
             if name.number < next {
-                files.remove(name)?;
-                count += 1;
-            } else {
-                // Perhaps the store is an older copy than the folder.
-                let path = files.set_aside(name)?;
-                tracing::warn!(path, "a plain file that the store never made is set aside");
+                match files.remove(name) {
+                    Ok(()) => count += 1,
+                    Err(error) => {
+                        tracing::warn!(%error, "a plain file is left; the next open removes it");
+                    }
+                }
+                continue;
+            }
+            // Perhaps the store is an older copy than the folder.
+            match files.set_aside(name) {
+                Ok(path) => {
+                    tracing::warn!(path, "a plain file that the store never made is set aside");
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "a plain file that the store never made is left");
+                }
             }
         }
         tracing::info!(count, "removed plain files that no file needs any more");

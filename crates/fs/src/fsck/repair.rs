@@ -18,7 +18,7 @@ struct Repair<'a> {
     trees: &'a Trees,
     files: Option<&'a dyn ExternalFiles>,
     seed: u64,
-    changes: Changes,
+    changes: Changes<'static>,
 }
 
 /// Repairs issues in their order. Answers how many.

@@ -7,7 +7,7 @@ use stitch_base::clock::ManualClock;
 use stitch_fs::fsck::{self, Issue};
 use stitch_fs::{
     Attr, Caller, DirName, External, ExternalFiles, FileSystem, FsError, FsOptions, FsResult,
-    MemFiles, NewNode, Taken, WriteOptions, register_upserts,
+    MemFiles, NewNode, SetAttr, Taken, WriteOptions, register_upserts,
 };
 use stitch_kv::{Engine, ModelEngine, UpsertRegistry};
 
@@ -46,6 +46,26 @@ pub(crate) fn external_on(engine: Arc<ModelEngine>, files: MemFiles) -> Setup {
     let mut setup = setup_on(engine, |options| options.external = Some(external));
     setup.files = Some(files);
     setup
+}
+
+pub(crate) fn files(setup: &Setup) -> MemFiles {
+    setup.files.clone().expect("there are some")
+}
+
+/// A file of 20,000 bytes beside the store.
+pub(crate) fn large(setup: &Setup, name: &str) -> Ino {
+    let ino = setup.file(ROOT, name).ino;
+    setup.write(ino, 0, &[7; 20_000]);
+    ino
+}
+
+/// Gives a file another length.
+pub(crate) fn cut(setup: &Setup, ino: Ino, size: u64) -> FsResult<()> {
+    let set = SetAttr {
+        size: Some(size),
+        ..SetAttr::default()
+    };
+    setup.fs.set_attr(&SUPER, ino, &set).map(drop)
 }
 
 pub(crate) fn registry() -> UpsertRegistry {

@@ -5,14 +5,6 @@ use stitch_fs::{
     FILE_BYTES_MAX, FallocateMode, FileKind, FsError, SeekFor, SetAttr, WriteOptions, inode_flag,
 };
 
-fn truncate(setup: &Setup, ino: stitch_base::Ino, size: u64) {
-    let set = SetAttr {
-        size: Some(size),
-        ..SetAttr::default()
-    };
-    setup.fs.set_attr(&SUPER, ino, &set).expect("cuts");
-}
-
 #[test]
 fn a_file_leaves_its_row_when_it_outgrows_it() {
     let setup = setup();
@@ -24,7 +16,7 @@ fn a_file_leaves_its_row_when_it_outgrows_it() {
     let mut expected = vec![1; 4096];
     expected.push(2);
     assert_eq!(setup.contents(file.ino), expected);
-    truncate(&setup, file.ino, 0);
+    cut(&setup, file.ino, 0).expect("cuts");
     assert_eq!(setup.rows("data"), 0);
     setup.write(file.ino, 10, &[3]);
     assert_eq!(setup.rows("data"), 0);
@@ -37,8 +29,8 @@ fn what_was_cut_reads_as_zeros_when_the_file_grows_again() {
     for size in [3000, 10_000] {
         let file = setup.file(ROOT, &format!("f{size}"));
         setup.write(file.ino, 0, &vec![7; size]);
-        truncate(&setup, file.ino, 1500);
-        truncate(&setup, file.ino, size as u64);
+        cut(&setup, file.ino, 1500).expect("cuts");
+        cut(&setup, file.ino, size as u64).expect("cuts");
         let mut expected = vec![7; 1500];
         expected.resize(size, 0);
         assert_eq!(setup.contents(file.ino), expected);
@@ -79,7 +71,7 @@ fn files_can_be_sparse_up_to_the_largest_offset() {
     let beyond = setup.fs.set_attr(&SUPER, file.ino, &set);
     assert!(matches!(beyond, Err(FsError::FileTooBig)));
     setup.check();
-    truncate(&setup, file.ino, 5);
+    cut(&setup, file.ino, 5).expect("cuts");
     assert_eq!(setup.contents(file.ino), [0; 5]);
     assert_eq!(setup.rows("data"), 0);
 }
@@ -91,7 +83,7 @@ fn data_and_holes_are_found() {
     let seek = |offset, what| setup.fs.seek(file.ino, offset, what);
     assert!(matches!(seek(0, SeekFor::Data), Err(FsError::NoSeekTarget)));
     setup.write(file.ino, 100_000, &[1; 5000]);
-    truncate(&setup, file.ino, 200_000);
+    cut(&setup, file.ino, 200_000).expect("cuts");
     assert_eq!(seek(0, SeekFor::Hole).unwrap(), 0);
     assert_eq!(seek(0, SeekFor::Data).unwrap(), 98_304);
     assert_eq!(seek(100_001, SeekFor::Data).unwrap(), 100_001);
@@ -338,7 +330,7 @@ fn a_full_store_still_deletes() {
     {
         count += 1;
     }
-    truncate(&setup, made[0], 0);
+    cut(&setup, made[0], 0).expect("cuts");
     for (index, &ino) in made.iter().enumerate() {
         setup
             .fs

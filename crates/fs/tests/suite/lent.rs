@@ -3,26 +3,11 @@
 use crate::common::*;
 use stitch_base::Ino;
 use stitch_base::random::Rng;
-use stitch_fs::{
-    ExternalFiles, ExternalName, FallocateMode, FsError, MemFiles, SetAttr, WriteOptions,
-};
-
-fn files(setup: &Setup) -> MemFiles {
-    setup.files.clone().expect("there are some")
-}
-
-fn cut(setup: &Setup, ino: Ino, size: u64) -> Result<(), FsError> {
-    let set = SetAttr {
-        size: Some(size),
-        ..SetAttr::default()
-    };
-    setup.fs.set_attr(&SUPER, ino, &set).map(drop)
-}
+use stitch_fs::{ExternalFiles, ExternalName, FallocateMode, FsError, WriteOptions};
 
 /// A file of 20,000 bytes beside the store, lent.
 fn lent(setup: &Setup) -> (Ino, ExternalName) {
-    let ino = setup.file(ROOT, "f").ino;
-    setup.write(ino, 0, &[7; 20_000]);
+    let ino = large(setup, "f");
     let lent = setup.fs.lend(ino).expect("it can be lent");
     (ino, lent.expect("it is external"))
 }

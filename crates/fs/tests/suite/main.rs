@@ -5,6 +5,7 @@ mod common;
 mod contents;
 mod costs;
 mod external;
+mod external_faults;
 mod lent;
 mod model;
 mod names;

@@ -3,8 +3,8 @@
 use super::functions::{self, ADD, APPEND, HASH, REMOVE_IF};
 use super::{Ending, Factory, Rows, Store, drain, dump};
 use crate::{
-    Batch, CommitOptions, Compression, Direction, Engine, KeyRange, ModelEngine, Snapshot,
-    TreeOptions,
+    Batch, Caching, CommitOptions, Compression, Direction, Engine, KeyRange, Message, ModelEngine,
+    Snapshot, TreeOptions,
 };
 use stitch_base::TreeId;
 use stitch_base::random::Rng;
@@ -203,13 +203,28 @@ impl Run {
             sync: self.rng.one_in(20),
             ..CommitOptions::default()
         };
-        let done = self.store.engine().commit(&batch, options);
+        let lent = self.lent(&batch);
+        let done = self.store.engine().commit(&lent, options);
         assert!(done.is_ok(), "{}: {done:?}", self.at());
         let modelled = self.model.commit(&batch, options);
         modelled.expect("the model takes all");
     }
 
-    fn message(&mut self, batch: &mut Batch) {
+    /// The same batch, to which some of its values are lent.
+    fn lent<'a>(&mut self, batch: &'a Batch<'_>) -> Batch<'a> {
+        let mut lent = Batch::new();
+        for (tree, message) in batch.messages() {
+            match message {
+                Message::Put { key, value } if self.rng.one_in(2) => {
+                    lent.put_lent(tree, key, value);
+                }
+                other => lent.push(tree, other),
+            }
+        }
+        lent
+    }
+
+    fn message(&mut self, batch: &mut Batch<'_>) {
         let tree = self.tree();
         let key = self.key();
         match self.rng.below(100) {
@@ -428,7 +443,11 @@ fn first_rows(
     let is_bounded = direction == Direction::Forward && range.end.is_some();
     let begun = match is_bounded && rows_max.is_multiple_of(2) {
         true => {
-            engine.read_ahead(tree, range);
+            let caching = match rows_max.is_multiple_of(4) {
+                true => Caching::IfRoom,
+                false => Caching::Past,
+            };
+            engine.read_ahead(tree, range, caching);
             engine.scan_whole(tree, range, at)
         }
         false => engine.scan(tree, range, direction, at),

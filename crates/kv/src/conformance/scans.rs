@@ -2,7 +2,7 @@
 
 use super::functions::APPEND;
 use super::{Factory, Rows, Store, drain, read_all};
-use crate::{Direction, KeyRange};
+use crate::{Caching, Direction, KeyRange};
 use stitch_base::TreeId;
 use stitch_base::random::Rng;
 
@@ -20,11 +20,11 @@ fn assert_scans(store: &Store, tree: TreeId, range: KeyRange<'_>, expected: &Row
     backward.reverse();
     assert!(backward == *expected, "backward over {range:?}");
     if range.end.is_some() {
-        for _ in 0..2 {
+        for caching in [Caching::IfRoom, Caching::Past, Caching::IfRoom] {
             let whole = store.engine().scan_whole(tree, range, None);
             let whole = drain(whole.expect("the scan begins"));
             assert!(whole == *expected, "whole {range:?}");
-            store.engine().read_ahead(tree, range);
+            store.engine().read_ahead(tree, range, caching);
         }
     }
 }

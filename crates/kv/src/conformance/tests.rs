@@ -149,7 +149,7 @@ struct Canary {
     fault: Fault,
     inner: ModelEngine,
     birth: ModelEngine,
-    batches: Mutex<Vec<Batch>>,
+    batches: Mutex<Vec<Batch<'static>>>,
 }
 
 impl Canary {
@@ -183,7 +183,7 @@ impl Canary {
         self.birth.reopened()
     }
 
-    fn changed(&self, batch: &Batch) -> Batch {
+    fn changed(&self, batch: &Batch<'_>) -> Batch<'static> {
         let mut out = Batch::new();
         let mut at = 0;
         for (tree, message) in batch.messages() {

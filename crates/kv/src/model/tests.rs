@@ -1,5 +1,6 @@
 use super::*;
 use crate::conformance::functions::{APPEND, registry};
+use stitch_base::ErrorKind;
 
 fn commit(engine: &ModelEngine, build: impl FnOnce(&mut Batch)) -> Result<Seqno, KvError> {
     let mut batch = Batch::new();
@@ -76,4 +77,30 @@ fn a_dump_has_what_is_there_now() {
     let rows = BTreeMap::from([(b"b".to_vec(), b"2".to_vec())]);
     assert_eq!(engine.dump(), Dump::from([("t".to_owned(), rows)]));
     assert_eq!(engine.reopened().dump(), engine.dump());
+}
+
+#[test]
+fn commits_fail_as_they_are_told_to() {
+    let engine = ModelEngine::new(registry());
+    let tree = engine.create_tree("t", &TreeOptions::default()).unwrap();
+    let put = |key: &[u8]| commit(&engine, |b| b.put(tree, key, b"v")).map_err(|e| e.kind());
+    let has = |key: &[u8]| engine.get(tree, key, None).unwrap().is_some();
+    for (fault, kind, is_done) in [
+        (CommitFault::Refused, ErrorKind::Io, false),
+        (CommitFault::Full, ErrorKind::NoSpace, false),
+        (CommitFault::Done, ErrorKind::Io, true),
+    ] {
+        engine.fail_commits(fault, 2);
+        for key in [&b"a"[..], b"b"] {
+            assert_eq!(put(key), Err(kind));
+            assert_eq!(has(key), is_done, "{fault:?}");
+        }
+        put(b"c").unwrap();
+        assert!(has(b"c"));
+        commit(&engine, |b| b.delete_range(tree, b"a", b"z")).unwrap();
+    }
+    engine.fail_commits(CommitFault::Full, u32::MAX);
+    assert_eq!(put(b"a"), Err(ErrorKind::NoSpace));
+    engine.mend_commits();
+    put(b"a").unwrap();
 }

@@ -1,115 +1,17 @@
 //! Random operations, some of whose commits fail: what is known of names is what the trees say.
 
 use crate::{Caller, DirName, FileSystem, FsOptions, NewNode, RenameMode, Taken, register_upserts};
-use bytes::Bytes;
 use std::collections::BTreeSet;
+use stitch_base::Ino;
 use stitch_base::random::Rng;
 use stitch_base::sync::Arc;
-use stitch_base::sync::atomic::{AtomicU8, Ordering};
-use stitch_base::{ErrorKind, Ino, Seqno, TreeId};
-use stitch_kv::{
-    Batch, CommitOptions, Counters, Direction, Engine, KeyRange, KvError, Limits, ModelEngine,
-    Scan, Snapshot, SpaceUsage, TreeInfo, TreeOptions, UpsertRegistry, Violation,
-};
-
-const WELL: u8 = 0;
-/// The next commit fails.
-const FAILS: u8 = 1;
-/// The next commit says that it fails, and takes effect.
-const LIES: u8 = 2;
-
-/// An engine whose commits fail when they are told to.
-struct Failing {
-    inner: ModelEngine,
-    next: AtomicU8,
-}
-
-impl Engine for Failing {
-    fn limits(&self) -> Limits {
-        self.inner.limits()
-    }
-
-    fn trees(&self) -> Vec<TreeInfo> {
-        self.inner.trees()
-    }
-
-    fn create_tree(&self, name: &str, options: &TreeOptions) -> Result<TreeId, KvError> {
-        self.inner.create_tree(name, options)
-    }
-
-    fn drop_tree(&self, tree: TreeId) -> Result<(), KvError> {
-        self.inner.drop_tree(tree)
-    }
-
-    fn alter_tree(&self, tree: TreeId, options: &TreeOptions) -> Result<(), KvError> {
-        self.inner.alter_tree(tree, options)
-    }
-
-    fn commit(&self, batch: &Batch, options: CommitOptions) -> Result<Seqno, KvError> {
-        let failed = || KvError::storage(ErrorKind::Io, std::io::Error::other("told to fail"));
-        match self.next.swap(WELL, Ordering::SeqCst) {
-            FAILS => Err(failed()),
-            LIES => self
-                .inner
-                .commit(batch, options)
-                .and_then(|_| Err(failed())),
-            _ => self.inner.commit(batch, options),
-        }
-    }
-
-    fn sync(&self) -> Result<(), KvError> {
-        self.inner.sync()
-    }
-
-    fn snapshot(&self) -> Snapshot {
-        self.inner.snapshot()
-    }
-
-    fn get(
-        &self,
-        tree: TreeId,
-        key: &[u8],
-        at: Option<&Snapshot>,
-    ) -> Result<Option<Bytes>, KvError> {
-        self.inner.get(tree, key, at)
-    }
-
-    fn scan(
-        &self,
-        tree: TreeId,
-        range: KeyRange<'_>,
-        direction: Direction,
-        at: Option<&Snapshot>,
-    ) -> Result<Box<dyn Scan + '_>, KvError> {
-        self.inner.scan(tree, range, direction, at)
-    }
-
-    fn counters(&self) -> Counters {
-        self.inner.counters()
-    }
-
-    fn space(&self) -> SpaceUsage {
-        self.inner.space()
-    }
-
-    fn check(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<Vec<Violation>, KvError> {
-        self.inner.check(progress)
-    }
-
-    fn settle(&self) -> Result<(), KvError> {
-        self.inner.settle()
-    }
-
-    fn close(&self) -> Result<(), KvError> {
-        self.inner.close()
-    }
-}
+use stitch_kv::{CommitFault, Engine, ModelEngine, UpsertRegistry};
 
 const NAMES: [&str; 12] = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"];
 const CALLER: Caller<'static> = Caller::ROOT;
 
 struct Test {
-    engine: Arc<Failing>,
+    engine: Arc<ModelEngine>,
     fs: FileSystem,
     rng: Rng,
     bytes_max: usize,
@@ -122,7 +24,7 @@ struct Test {
     answers: u64,
 }
 
-fn open(engine: &Arc<Failing>, bytes_max: usize, mask: u64) -> FileSystem {
+fn open(engine: &Arc<ModelEngine>, bytes_max: usize, mask: u64) -> FileSystem {
     let options = FsOptions {
         names_bytes: bytes_max,
         // It is the test that compares.
@@ -139,10 +41,7 @@ impl Test {
     fn new(seed: u64, bytes_max: usize, mask: u64) -> Self {
         let mut registry = UpsertRegistry::default();
         register_upserts(&mut registry);
-        let engine = Arc::new(Failing {
-            inner: ModelEngine::new(registry),
-            next: AtomicU8::new(WELL),
-        });
+        let engine = Arc::new(ModelEngine::new(registry));
         let dynamic: Arc<dyn Engine> = Arc::clone(&engine) as _;
         let options = FsOptions {
             name_seed: Some(seed),
@@ -174,7 +73,7 @@ impl Test {
 
     fn step(&mut self) {
         if self.rng.one_in(8) {
-            self.engine.next.store(FAILS, Ordering::SeqCst);
+            self.engine.fail_commits(CommitFault::Refused, 1);
         }
         let (one, two) = (self.place(), self.place());
         let new = NewNode {
@@ -204,7 +103,7 @@ impl Test {
             16..19 => self.walk(one.parent),
             _ => self.remove_tree(one),
         }
-        self.engine.next.store(WELL, Ordering::SeqCst);
+        self.engine.mend_commits();
     }
 
     fn rename(&mut self, source: DirName<'_>, target: DirName<'_>) {
@@ -275,7 +174,7 @@ impl Test {
 
     /// A commit that failed and has an effect. The store is to be opened again after that.
     fn lie(&mut self) {
-        self.engine.next.store(LIES, Ordering::SeqCst);
+        self.engine.fail_commits(CommitFault::Done, 1);
         let (one, two) = (self.place(), self.place());
         let new = NewNode {
             perm: 0o755,
@@ -286,7 +185,7 @@ impl Test {
             1 => drop(self.fs.make_dir(&CALLER, one, &new)),
             _ => self.rename(one, two),
         }
-        self.engine.next.store(WELL, Ordering::SeqCst);
+        self.engine.mend_commits();
         self.compare_all();
         self.answers += self.fs.names_usage().answers;
         self.fs = open(&self.engine, self.bytes_max, self.mask);

@@ -1,0 +1,66 @@
+//! Commits of the model engine that fail because they are told to.
+
+use super::ModelEngine;
+use crate::KvError;
+use stitch_base::ErrorKind;
+
+/// How a commit fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CommitFault {
+    /// An error of the device, before anything was done.
+    Refused,
+    /// There is no space; nothing was done.
+    Full,
+    /// An error of the device, after all of it was done.
+    Done,
+}
+
+impl CommitFault {
+    pub(super) fn error(self) -> KvError {
+        match self {
+            Self::Full => KvError::NoSpace {
+                needed_bytes: 1,
+                free_bytes: 0,
+            },
+            Self::Refused | Self::Done => {
+                KvError::storage(ErrorKind::Io, std::io::Error::other("told to fail"))
+            }
+        }
+    }
+}
+
+/// What the next commits meet.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct NextCommits {
+    fault: CommitFault,
+    left: u32,
+}
+
+impl NextCommits {
+    pub(super) fn take(next: &mut Option<Self>) -> Option<CommitFault> {
+        let this = next.as_mut()?;
+        let fault = this.fault;
+        this.left = this.left.saturating_sub(1);
+        if this.left == 0 {
+            *next = None;
+        }
+        Some(fault)
+    }
+}
+
+impl ModelEngine {
+    /// Lets the next `count` commits fail; `u32::MAX` for all of them. An engine that is opened again with what this
+    /// one holds is well.
+    ///
+    /// # Panics
+    /// If `count` is 0.
+    pub fn fail_commits(&self, fault: CommitFault, count: u32) {
+        assert!(count > 0, "at least one fails");
+        self.state.write().next_commits = Some(NextCommits { fault, left: count });
+    }
+
+    /// From now on no commit is made to fail.
+    pub fn mend_commits(&self) {
+        self.state.write().next_commits = None;
+    }
+}
