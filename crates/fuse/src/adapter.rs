@@ -127,6 +127,8 @@ impl Adapter {
     /// Serves `fs`.
     #[must_use]
     pub fn new(fs: Arc<FileSystem>, options: AdapterOptions) -> Self {
+        // The kernel does, in its page cache.
+        fs.readers_keep_contents();
         Self {
             fs,
             options,
@@ -470,12 +472,17 @@ impl Handler for Adapter {
         };
         let actor = self.actor(context);
         let caller = actor.caller();
-        let set = self
-            .fs
-            .set_xattr(&caller, ino, args.name, args.value, mode, args.kill_sgid);
-        self.resent(context)
-            .made_xattr(set, &caller, ino, args.name, args.value)
-            .or_errno()
+        let (name, value) = (args.name, args.value);
+        match mode {
+            XattrMode::Create => {
+                let resent = self.resent(context);
+                resent.make_xattr(&caller, ino, (name, value), args.kill_sgid)
+            }
+            _ => self
+                .fs
+                .set_xattr(&caller, ino, name, value, mode, args.kill_sgid),
+        }
+        .or_errno()
     }
 
     fn getxattr(
@@ -513,8 +520,9 @@ impl Handler for Adapter {
     fn removexattr(&self, context: &Context<'_>, ino: Ino, name: &[u8]) -> Answer<()> {
         self.xattrs()?;
         let actor = self.actor(context);
-        let removed = self.fs.remove_xattr(&actor.caller(), ino, name);
-        self.resent(context).removed_xattr(removed).or_errno()
+        self.resent(context)
+            .remove_xattr(&actor.caller(), ino, name)
+            .or_errno()
     }
 
     fn ioctl(

@@ -4,11 +4,14 @@
 //! Most may be done twice. What may not is a name that is made, removed or moved, and an attribute that must or
 //! must not be there. For those, the refusal that our own work causes is turned into the answer that it had
 //! earned: the kernel keeps the directory (or the inode) locked from before the first sending until the answer
-//! comes, and has seen that the name was missing (or there) then, so nobody else can have made the difference.
+//! comes, so nobody else can have made the difference; and that the name was missing (or there) then, it has seen
+//! itself. Of attributes it has not, so we note that.
 //! All requests are gone through in `docs/adr/0080-a-mount-that-survives.md`.
 
 use stitch_base::Ino;
-use stitch_fs::{Attr, Caller, DirName, FileKind, FileSystem, FsError, FsResult, RenameMode};
+use stitch_fs::{
+    Attr, Caller, DirName, FileKind, FileSystem, FsError, FsResult, RenameMode, XattrMode,
+};
 
 use crate::handler::Context;
 use crate::survive::{first_unique, is_resent};
@@ -74,31 +77,46 @@ impl<'a> Resent<'a> {
         }
     }
 
-    /// An attribute was to be removed.
-    pub(super) fn removed_xattr(&self, removed: FsResult<()>) -> FsResult<()> {
-        match removed {
-            Err(FsError::NoData) if is_resent(self.unique) => Ok(()),
+    /// Removes an attribute, unless that was done.
+    pub(super) fn remove_xattr(&self, caller: &Caller<'_>, ino: Ino, name: &[u8]) -> FsResult<()> {
+        let was_there = self.note_if(ino, || self.fs.get_xattr(caller, ino, name).is_ok());
+        match self.fs.remove_xattr(caller, ino, name) {
+            Err(FsError::NoData) if was_there => Ok(()),
             other => other,
         }
     }
 
-    /// An attribute was to be made that must not be there.
-    pub(super) fn made_xattr(
+    /// Makes an attribute that must not be there, unless that was done.
+    pub(super) fn make_xattr(
         &self,
-        made: FsResult<()>,
         caller: &Caller<'_>,
         ino: Ino,
-        name: &[u8],
-        value: &[u8],
+        (name, value): (&[u8], &[u8]),
+        kill_sgid: bool,
     ) -> FsResult<()> {
-        let Err(FsError::Exists) = made else {
-            return made;
-        };
-        let is_it = || Ok::<_, FsError>(self.fs.get_xattr(caller, ino, name)? == value);
-        if is_resent(self.unique) && is_it()? {
-            return Ok(());
+        let is_missing = || matches!(self.fs.get_xattr(caller, ino, name), Err(FsError::NoData));
+        let was_missing = self.note_if(ino, is_missing);
+        let mode = XattrMode::Create;
+        match self.fs.set_xattr(caller, ino, name, value, mode, kill_sgid) {
+            Err(FsError::Exists) if was_missing => Ok(()),
+            other => other,
         }
-        Err(FsError::Exists)
+    }
+
+    /// The kernel does not know of attributes whether they are there. So it is noted before one is made or removed
+    /// that this is about to make a difference. Answers whether an earlier daemon has noted it.
+    fn note_if(&self, ino: Ino, makes_difference: impl FnOnce() -> bool) -> bool {
+        let Some(ledger) = self.fs.ledger() else {
+            return false;
+        };
+        let unique = first_unique(self.unique);
+        if is_resent(self.unique) && ledger.noted(unique).is_some() {
+            return true;
+        }
+        if makes_difference() {
+            ledger.note(unique, ino);
+        }
+        false
     }
 
     /// Moves a name, unless that was done.

@@ -6,7 +6,7 @@
 //! 3. The kernel gives a request to the entry that was answered last, of the queue of the processor on
 //!    which the caller runs. So requests that come one by one are served by one warm thread where the
 //!    caller is, and a thread that waits for the disk keeps nobody else waiting: its entry is taken, the
-//!    next one is not.
+//!    next one is not. Long answers are given on any processor (`uring/place.rs`).
 //! 4. FORGET, INTERRUPT and notices go by `/dev/fuse` still.
 //!
 //! No thread spins: the one that it would wait for needs its processor (`docs/adr/0011-fuse-over-io-uring.md`).
@@ -14,6 +14,7 @@
 //! Where the kernel refuses, it goes back to `/dev/fuse` by itself, for requests held back too.
 
 mod entry;
+mod place;
 mod plan;
 mod ring;
 mod switch;
@@ -22,7 +23,6 @@ use std::io;
 use std::os::fd::OwnedFd;
 
 use rustix::io::Errno as OsError;
-use rustix::thread::CpuSet;
 use stitch_base::sync::{Arc, Condvar, Mutex};
 
 pub(crate) use plan::Plan;
@@ -32,6 +32,7 @@ use super::idle_poll::IdlePolling;
 use super::{End, Queue, ReplySender};
 use crate::dispatch::Dispatcher;
 use entry::Entry;
+use place::Place;
 use ring::{Registered, Ring};
 
 /// Why requests do not come by `io_uring`.
@@ -208,9 +209,6 @@ pub(crate) fn queues(
 
 impl RingQueue {
     fn register(&self) -> io::Result<Registered> {
-        if let Some(cpu) = self.cpu {
-            pin(cpu);
-        }
         let entry = Entry::new(self.payload_max);
         Ring::new()?.register(&self.device, self.ticket.queue, entry)
     }
@@ -218,6 +216,7 @@ impl RingQueue {
 
 impl Queue for RingQueue {
     fn serve(&mut self, dispatcher: &Dispatcher) -> io::Result<End> {
+        let mut place = Place::of_thread(self.cpu);
         let mut ring = match self.register() {
             Ok(ring) => ring,
             Err(error) => {
@@ -234,6 +233,7 @@ impl Queue for RingQueue {
             }
             let served = ring.entry().serve(dispatcher, &sender)?;
             self.idle_polling.note();
+            place.note(served.answer_bytes);
             ring.commit(served.commit_id);
             if served.is_poisoned {
                 ring.submit()?;
@@ -254,18 +254,6 @@ fn end_of(error: io::Error) -> io::Result<End> {
     match OsError::from_io_error(&error) {
         Some(os) if gone.contains(&os) => Ok(End::Unmounted),
         _ => Err(error),
-    }
-}
-
-/// Keeps this thread on a processor, if it may be there.
-fn pin(cpu: usize) {
-    let mut set = CpuSet::new();
-    if cpu >= CpuSet::MAX_CPU {
-        return;
-    }
-    set.set(cpu);
-    if let Err(error) = rustix::thread::sched_setaffinity(None, &set) {
-        tracing::debug!(cpu, %error, "not pinned");
     }
 }
 

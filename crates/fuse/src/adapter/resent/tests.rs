@@ -262,3 +262,20 @@ fn a_name_that_was_made_is_known_by_one_lookup_more() {
     life.adapter.forget(ino, 2);
     assert!(life.adapter.fs().get_attr(ino).is_ok());
 }
+
+#[test]
+fn an_attribute_that_was_there_or_missing_before_is_refused_again() {
+    let life = prepared();
+    let file = life.ino(b"file").unwrap();
+    setxattr(&life.adapter, &context(10), file, b"value").unwrap();
+    let make = |life: &Life, unique| setxattr(&life.adapter, &context(unique), file, b"value");
+    let remove = |life: &Life, unique| life.adapter.removexattr(&context(unique), file, b"user.b");
+    assert_eq!(make(&life, 12), Err(Errno::EEXIST));
+    assert_eq!(remove(&life, 14), Err(Errno::ENODATA));
+    let life = life.next();
+    assert_eq!(make(&life, 12 | RESENT), Err(Errno::EEXIST));
+    assert_eq!(remove(&life, 14 | RESENT), Err(Errno::ENODATA));
+    // Read by the first daemon, and not begun.
+    assert_eq!(make(&life, 16 | RESENT), Err(Errno::EEXIST));
+    assert_eq!(remove(&life, 18 | RESENT), Err(Errno::ENODATA));
+}

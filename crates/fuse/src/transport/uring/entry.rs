@@ -45,6 +45,8 @@ pub(super) struct Entry {
 pub(super) struct Served {
     /// Which request was answered.
     pub(super) commit_id: u64,
+    /// Bytes of its answer.
+    pub(super) answer_bytes: usize,
     /// The handler panicked.
     pub(super) is_poisoned: bool,
 }
@@ -130,6 +132,7 @@ impl Entry {
         put_answer(head, &answer.header, arrival.commit_id, body_len);
         Ok(Served {
             commit_id: arrival.commit_id,
+            answer_bytes: answer.body_len,
             is_poisoned: answer.is_poisoned,
         })
     }
