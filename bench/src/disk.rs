@@ -118,6 +118,22 @@ pub(crate) fn output(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
+/// Unmounts; if somebody is still in it, when they leave. What its own daemon has unmounted meanwhile is
+/// unmounted.
+pub(crate) fn unmount(at: &Path) -> Result<()> {
+    if output(Command::new("umount").arg(at)).is_ok() || !is_mounted(at) {
+        return Ok(());
+    }
+    match output(Command::new("umount").arg("-l").arg(at)) {
+        Err(error) if is_mounted(at) => Err(error),
+        _ => Ok(()),
+    }
+}
+
+pub(crate) fn is_mounted(at: &Path) -> bool {
+    stitch_fuse::mount::mounted_at(at).is_ok_and(|entry| entry.is_some())
+}
+
 /// Unmounts and detaches what a run that was killed left in its folder.
 pub(crate) fn take_down(folder: &Path) -> Result<()> {
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
@@ -125,10 +141,7 @@ pub(crate) fn take_down(folder: &Path) -> Result<()> {
     let mounted = mounts.lines().rev();
     let mounted = mounted.filter_map(|line| line.split(' ').nth(1));
     for at in mounted.filter(|at| Path::new(at).starts_with(folder)) {
-        if output(Command::new("umount").arg(at)).is_err() {
-            // Somebody is still in it. It ends when they leave.
-            output(Command::new("umount").arg("-l").arg(at))?;
-        }
+        unmount(Path::new(at))?;
     }
     let image = folder.join("disk.img");
     if image.exists() {
@@ -147,6 +160,12 @@ pub(crate) fn take_down(folder: &Path) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_unmounted_meanwhile_is_no_error() {
+        let folder = tempfile::tempdir().unwrap();
+        unmount(folder.path()).unwrap();
+    }
 
     #[test]
     fn a_disk_without_room_leaves_nothing() {

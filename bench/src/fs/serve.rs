@@ -198,7 +198,7 @@ impl Daemon {
     /// Waits for a program that does not say when it has mounted.
     fn wait_for_mount(&mut self, log: &Path) -> Result<()> {
         let clock = SystemClock::default();
-        while !is_mounted(&self.at) {
+        while !disk::is_mounted(&self.at) {
             let is_over = self.child.try_wait()?.is_some() || clock.monotonic() > PATIENCE;
             if is_over {
                 let said = fs::read_to_string(log).unwrap_or_default();
@@ -230,23 +230,11 @@ impl Daemon {
         }
         false
     }
-
-    fn unmount(&self) -> Result<()> {
-        let gently = disk::output(Command::new("umount").arg(&self.at));
-        if gently.is_ok() || !is_mounted(&self.at) {
-            return Ok(());
-        }
-        disk::output(Command::new("umount").arg("-l").arg(&self.at)).map(|_| ())
-    }
-}
-
-fn is_mounted(at: &Path) -> bool {
-    stitch_fuse::mount::mounted_at(at).is_ok_and(|entry| entry.is_some())
 }
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        if let Err(error) = self.unmount() {
+        if let Err(error) = disk::unmount(&self.at) {
             eprintln!("{} stays mounted: {error:#}", self.at.display());
         }
         if !self.has_ended() {

@@ -2,6 +2,9 @@
 
 use crate::beside::{self, Beside};
 use crate::crash::{self, Effort};
+use crate::files::fault::Effort as PlainEffort;
+use crate::files::{self, FsSystem};
+use crate::kv::Host;
 use crate::liar::{Liar, Lie};
 use crate::{System, damage, fault, nospace};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -211,6 +214,28 @@ where
         }));
     }
     cases
+}
+
+/// Errors of the plain files of a file system that has large files beside its store.
+pub fn of_plain_files<H>(system: FsSystem<H>, size: Size) -> Vec<Case>
+where
+    H: Host + Send + Sync + 'static,
+{
+    let name = system.name();
+    let system = Arc::new(system);
+    let case = |scenario: &str, is_hidden| {
+        let shared = Arc::clone(&system);
+        let effort = PlainEffort {
+            ops_max: size.ops_max,
+            runs: size.faults / 2,
+            is_hidden,
+        };
+        Case::new(format!("{name}/{scenario}"), is_hidden, move |seed| {
+            let stats = files::fault::explore(&shared, seed, effort)?;
+            Ok(fault_numbers(&stats))
+        })
+    };
+    vec![case("fault", false), case("canary-hides-errors", true)]
 }
 
 /// A system whose volume refuses space.

@@ -1,5 +1,6 @@
 //! The file system on any engine as a system under test.
 
+pub(crate) mod fault;
 mod ops;
 mod past;
 mod tree;
@@ -9,7 +10,7 @@ pub use tree::{Node, Tree, read};
 
 use crate::kv::{Audit, Host, OpenEngine, Step};
 use crate::{Ack, System, SystemError};
-use past::History;
+use past::{History, Pages};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use stitch_base::clock::{Clock, Timestamp};
@@ -19,7 +20,8 @@ use stitch_base::sync::atomic::{AtomicU64, Ordering};
 use stitch_base::{ErrorKind, Ino};
 use stitch_device::{CrashDevice, CrashPlan, Device, MemDevice};
 use stitch_fs::{
-    AtimePolicy, External, ExternalFiles, FileKind, FileSystem, FsError, FsOptions, MemFiles,
+    AtimePolicy, External, ExternalFiles, ExternalName, FileKind, FileSystem, FsError, FsOptions,
+    MemFiles,
 };
 use stitch_kv::{Engine, ModelEngine, UpsertRegistry};
 
@@ -55,6 +57,7 @@ pub struct LiveFs {
     clock: Arc<SetClock>,
     held: Vec<Ino>,
     files: Option<MemFiles>,
+    lent: BTreeSet<ExternalName>,
 }
 
 impl LiveFs {
@@ -202,7 +205,7 @@ impl<H: Host> FsSystem<H> {
     }
 
     /// Lends one of the files, if it is external.
-    fn lend_one(live: &LiveFs, model: &FsModel, at: u64) -> Result<(), SystemError> {
+    fn lend_one(live: &mut LiveFs, model: &FsModel, at: u64) -> Result<(), SystemError> {
         let files = model.tree.iter();
         let files = files.filter(|(_, node)| node.attr.kind == FileKind::Regular);
         let paths: Vec<&String> = files.map(|(path, _)| path).collect();
@@ -212,10 +215,34 @@ impl<H: Host> FsSystem<H> {
         let index = at % paths.len() as u64;
         let path = paths[usize::try_from(index).expect("below the number of files")];
         match tree::with_path(&live.fs, path, |ino| live.fs.lend(ino)) {
+            Ok(lent) => {
+                live.lent.extend(lent);
+                Ok(())
+            }
             // The model may be an operation ahead.
-            Ok(_) | Err(FsError::NotFound | FsError::NotDir) => Ok(()),
+            Err(FsError::NotFound | FsError::NotDir) => Ok(()),
             Err(e) => Err(error(e)),
         }
+    }
+
+    /// Does one operation at the time that the clock shows.
+    fn do_one(live: &mut LiveFs, op: &FsOp) -> Result<Ack, SystemError> {
+        if matches!(op.what, What::Step) {
+            return (live.step)().and_then(|_| live.audited(Ack::Done));
+        }
+        let done = ops::run(&live.fs, op, &mut live.held);
+        while live.held.len() > HELD_MAX {
+            live.fs.close_handle(live.held.remove(0));
+        }
+        let is_sync = matches!(op.what, What::Sync | What::SyncFile { .. });
+        live.audited(match done {
+            Ok(()) if is_sync => Ack::Durable,
+            Ok(()) => Ack::Done,
+            // The model answers the same, or the states differ.
+            Err(e) if is_answer(e.kind()) => Ack::Done,
+            Err(FsError::NoSpace) => Ack::Refused,
+            Err(e) => return Err(error(e)),
+        })
     }
 
     fn open_with(
@@ -244,7 +271,21 @@ impl<H: Host> FsSystem<H> {
             clock,
             held: Vec::new(),
             files: files.cloned(),
+            lent: BTreeSet::new(),
         })
+    }
+
+    /// Gives a file of the model the contents that were found after an error.
+    fn take_found(&self, model: &mut FsModel, path: &str, pages: &Pages) {
+        let node = &model.tree[path];
+        let old = node.past.as_ref().expect("it is a plain file").pages();
+        let seconds = node.attr.ctime.0.div_euclid(1_000_000_000);
+        let seconds = u64::try_from(seconds).expect("of the clock");
+        model.clock.seconds.store(seconds, Ordering::SeqCst);
+        ops::take_found(&model.fs, path, &old, pages).expect("the model takes it");
+        model.tree = tree::read(&model.fs).expect("the model can be read");
+        model.mark_loose();
+        self.note_pasts(model, None);
     }
 
     /// Tells the histories of the files what an operation has done, and the tree of them.
@@ -313,6 +354,10 @@ impl<H: Host> System for FsSystem<H> {
 
     fn apply(&self, model: &mut FsModel, op: &FsOp) {
         model.seconds = op.at;
+        if let What::Found { path, pages } = &op.what {
+            self.take_found(model, path, pages);
+            return;
+        }
         model.clock.seconds.store(op.at, Ordering::SeqCst);
         if let What::RemoveTree { path } = &op.what {
             model.note_links(path);
@@ -354,25 +399,10 @@ impl<H: Host> System for FsSystem<H> {
 
     fn run(&self, live: &mut LiveFs, op: &FsOp, model: &FsModel) -> Result<Ack, SystemError> {
         live.clock.seconds.store(op.at, Ordering::SeqCst);
-        if matches!(op.what, What::Step) {
-            return (live.step)().and_then(|_| live.audited(Ack::Done));
-        }
-        if self.lends && op.at.is_multiple_of(3) {
+        if self.lends && op.at.is_multiple_of(3) && !matches!(op.what, What::Step) {
             Self::lend_one(live, model, op.at)?;
         }
-        let done = ops::run(&live.fs, op, &mut live.held);
-        while live.held.len() > HELD_MAX {
-            live.fs.close_handle(live.held.remove(0));
-        }
-        let is_sync = matches!(op.what, What::Sync | What::SyncFile { .. });
-        live.audited(match done {
-            Ok(()) if is_sync => Ack::Durable,
-            Ok(()) => Ack::Done,
-            // The model answers the same, or the states differ.
-            Err(e) if is_answer(e.kind()) => Ack::Done,
-            Err(FsError::NoSpace) => Ack::Refused,
-            Err(e) => return Err(error(e)),
-        })
+        Self::do_one(live, op)
     }
 
     fn is_write(&self, op: &FsOp) -> bool {

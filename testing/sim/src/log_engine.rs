@@ -163,7 +163,9 @@ impl Engine for LogEngine {
 
     fn commit(&self, batch: &Batch, options: CommitOptions) -> Result<Seqno, KvError> {
         let _order = self.order.lock();
-        self.append(&[&[BATCH], batch.as_bytes()], options.space)?;
+        let mut pieces: Vec<&[u8]> = vec![&[BATCH]];
+        pieces.extend(batch.stretch().pieces());
+        self.append(&pieces, options.space)?;
         if options.sync {
             self.volume.sync().map_err(storage)?;
         }

@@ -1,7 +1,7 @@
 //! The systems that the simulator knows.
 
 use crate::beside::Beside;
-use crate::cases::{Case, Size, of_instances, of_short, of_system};
+use crate::cases::{Case, Size, of_instances, of_plain_files, of_short, of_system};
 use crate::files::FsSystem;
 use crate::kv::{Host, KvSystem, Shape};
 use crate::log_engine::LogHost;
@@ -72,18 +72,24 @@ pub fn cases() -> Vec<Case> {
     cases
 }
 
-/// Large files beside the store, which the scenarios of crashes know of.
+/// Large files beside the store, which the scenarios of crashes know of, and errors of theirs.
 fn beside_the_store() -> Vec<Case> {
-    let files = VtHost::new("fs-external", FILES, 64 << 10, 32 << 10).with_direct(8 << 10);
-    let system = FsSystem::new(files, "fs-external").with_external(LARGE_BYTES);
-    let mut cases = of_system(system, SIZE);
+    let external = || external_files("fs-external");
+    let mut cases = of_system(external(), SIZE);
     cases.retain(|case| case.name.ends_with("/crash") || case.name.contains("/canary"));
-    let files = VtHost::new("fs-lent", FILES, 64 << 10, 32 << 10).with_direct(8 << 10);
-    let system = FsSystem::new(files, "fs-lent").with_external(LARGE_BYTES);
-    let mut lent = of_system(system.with_lending(), SIZE);
-    lent.retain(|case| case.name.ends_with("/crash"));
-    cases.extend(lent);
+    cases.extend(of_plain_files(external().with_many_writes(), SIZE));
+    let lent = || external_files("fs-lent").with_lending();
+    let mut of_lent = of_system(lent(), SIZE);
+    of_lent.retain(|case| case.name.ends_with("/crash"));
+    of_lent.extend(of_plain_files(lent().with_many_writes(), SIZE));
+    of_lent.retain(|case| !case.is_canary);
+    cases.extend(of_lent);
     cases
+}
+
+fn external_files(name: &'static str) -> FsSystem<VtHost> {
+    let files = VtHost::new(name, FILES, 64 << 10, 32 << 10).with_direct(8 << 10);
+    FsSystem::new(files, name).with_external(LARGE_BYTES)
 }
 
 /// Several instances on one volume.

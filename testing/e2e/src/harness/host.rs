@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use rustix::mount::UnmountFlags;
-use stitch_base::clock::{Clock as _, SystemClock};
 
 use super::context::Context;
 use super::guardian;
@@ -15,7 +14,6 @@ use super::process::{command, output, run};
 
 /// How long a file system may be in use after who used it is gone.
 const LET_GO_MAX: Duration = Duration::from_secs(10);
-const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// An ext4 on a loop device. Gone when dropped.
 pub(crate) struct Host {
@@ -58,15 +56,7 @@ impl Host {
     }
 
     fn unmount(&mut self) -> Result<()> {
-        // What a daemon held that was killed is let go of a moment after it is gone.
-        let clock = SystemClock::default();
-        let until = clock.monotonic() + LET_GO_MAX;
-        let mut done = run(Command::new("umount").arg(&self.dir));
-        while done.is_err() && clock.monotonic() < until {
-            clock.sleep(LOOK_EVERY);
-            done = run(Command::new("umount").arg(&self.dir));
-        }
-        done?;
+        run(Command::new("umount").arg(&self.dir))?;
         guardian::forget_mount(&self.dir);
         self.is_mounted = false;
         Ok(())
@@ -83,8 +73,10 @@ impl Host {
     }
 
     /// Its disk has `len` bytes again, and nobody has in memory what it did not take.
-    pub(crate) fn mend(&mut self, len: u64) -> Result<()> {
-        self.unmount()?;
+    pub(crate) fn mend(&mut self, context: &Context, len: u64) -> Result<()> {
+        // What a daemon held that was killed is let go of a moment after it is gone.
+        let is_free = context.wait_until(LET_GO_MAX, || Ok(self.unmount().is_ok()))?;
+        ensure!(is_free, "{} is still in use", self.dir.display());
         File::options()
             .write(true)
             .open(&self.image)?

@@ -9,6 +9,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use rustix::mount::UnmountFlags;
 
 use super::context::{Context, Target};
+use super::disk::Disk;
 use super::guardian;
 use super::process::{command, output, run, tail};
 use super::stats::Stats;
@@ -31,6 +32,8 @@ pub(crate) struct Spec {
     pub(crate) memory: Option<String>,
     /// The command, if it is not the one that the run is about.
     pub(crate) program: Option<PathBuf>,
+    /// The store is a block device.
+    is_on_device: bool,
 }
 
 impl Spec {
@@ -42,7 +45,13 @@ impl Spec {
             options: vec!["noatime".to_owned()],
             memory: None,
             program: None,
+            is_on_device: false,
         }
+    }
+
+    pub(crate) fn on_device(mut self) -> Self {
+        self.is_on_device = true;
+        self
     }
 
     pub(crate) fn option(mut self, option: &str) -> Self {
@@ -62,6 +71,8 @@ pub(crate) struct Mount<'a> {
     target: Target,
     spec: Spec,
     store: PathBuf,
+    /// What the store is, if it is no file.
+    disk: Option<Disk>,
     dir: PathBuf,
     daemon: Option<Child>,
 }
@@ -86,6 +97,7 @@ impl<'a> Mount<'a> {
             target,
             spec: spec.clone(),
             store,
+            disk: None,
             dir,
             daemon: None,
         };
@@ -94,7 +106,14 @@ impl<'a> Mount<'a> {
             run(&mut command("truncate", &["-s", &spec.size, &store]))?;
             run(&mut command("mkfs.ext4", &["-q", "-F", "-m", "0", &store]))?;
         }
-        mount.mount(target == Target::Stitch)?;
+        if spec.is_on_device && target == Target::Stitch {
+            let disk = Disk::attach(context, &spec.name, &spec.size)?;
+            mount.store = disk.device().to_owned();
+            let mut make = Command::new(&context.stitchfs);
+            run(make.arg("mkfs").arg(&mount.store))?;
+            mount.disk = Some(disk);
+        }
+        mount.mount(target == Target::Stitch && !spec.is_on_device)?;
         Ok(mount)
     }
 
@@ -326,6 +345,9 @@ impl Drop for Mount<'_> {
             }
         }
         guardian::forget_mount(&self.dir);
+        if self.disk.is_some() {
+            return;
+        }
         let _ = fs::remove_file(&self.store);
         let mut folder = self.store.clone().into_os_string();
         folder.push(".files");

@@ -124,7 +124,7 @@ fn with_a_failing_disk(context: &Context, spec: &Spec, end: End) -> Result<()> {
         }
         End::Killed => mount.kill()?,
     }
-    host.mend(HOST_BYTES)?;
+    host.mend(context, HOST_BYTES)?;
     mount.mount_again()?;
     for index in 0..count {
         let name = format!("file{index}");

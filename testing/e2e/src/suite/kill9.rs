@@ -1,6 +1,7 @@
 //! `kill -9` of the daemon at random moments: what was acknowledged is there.
 
 mod beside;
+mod device;
 
 use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
@@ -30,6 +31,10 @@ pub(super) const CASES: &[Case] = &[
     Case {
         name: "commits",
         run: killed_during_commits,
+    },
+    Case {
+        name: "device",
+        run: device::killed_on_a_device,
     },
     Case {
         name: "beside",

@@ -67,9 +67,18 @@ fn held(context: &Context, name: &str) -> Result<Spec> {
     Ok(spec)
 }
 
+/// A folder beside the mount, without what a case that failed has left in it.
+fn empty_dir(context: &Context, name: &str) -> Result<PathBuf> {
+    let old = context.work.join(name);
+    if old.exists() {
+        fs::remove_dir_all(&old)?;
+    }
+    context.dir(name)
+}
+
 /// A tree of small and larger files, links and folders, and its archive.
 fn pack(context: &Context, seed: u64) -> Result<(PathBuf, PathBuf)> {
-    let tree = context.dir("packed")?;
+    let tree = empty_dir(context, "packed")?;
     let mut rng = Rng::new(seed);
     let mut dir = tree.clone();
     for index in 0..FILES {
@@ -166,7 +175,8 @@ fn undisturbed(
     let (tree, archive) = pack(context, context.seed.unwrap_or(1))?;
     let dir = mount.dir().to_owned();
     let mut held = Held::new(&dir)?;
-    let churn = Churn::start(&dir, &context.dir("mirror")?, context.seed.unwrap_or(1))?;
+    let mirror = empty_dir(context, "mirror")?;
+    let churn = Churn::start(&dir, &mirror, context.seed.unwrap_or(1))?;
     let mut round = 0;
     // More than once, if it is faster than the rounds are.
     for index in 0.. {
@@ -195,7 +205,7 @@ fn undisturbed(
     println!("      {rounds} rounds: {FILES} files unpacked, {count} other operations");
     held.check(&dir, round)?;
     held.end()?;
-    for made in [tree, context.work.join("mirror")] {
+    for made in [tree, mirror] {
         fs::remove_dir_all(made)?;
     }
     mount.unmount()?;

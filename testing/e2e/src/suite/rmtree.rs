@@ -82,6 +82,15 @@ fn wait_for_inodes(context: &Context, mount: &Mount<'_>, used: u64) -> Result<()
     Ok(())
 }
 
+/// Waits until no directory is to be emptied. Of the last ones the inodes are free a moment before that.
+fn wait_for_detached(context: &Context, mount: &Mount<'_>) -> Result<()> {
+    let limit = Duration::from_secs(20);
+    let left = || mount.stats()?.get("fs.detached_dirs");
+    let are_gone = context.wait_until(limit, || Ok(left()? == 0))?;
+    ensure!(are_gone, "{} directories are left", left()?);
+    Ok(())
+}
+
 fn a_tree_goes_and_its_space_comes_back(context: &Context) -> Result<()> {
     context.needs_stitch()?;
     let mut mount = Mount::create(context, &Spec::new("rmtree", "512M"))?;
@@ -136,8 +145,7 @@ fn a_kill_right_after_it(context: &Context) -> Result<()> {
             "round {round}: it was ours"
         );
         wait_for_inodes(context, &mount, used)?;
-        let left = mount.stats()?.get("fs.detached_dirs")?;
-        ensure!(left == 0, "round {round}: {left} directories are left");
+        wait_for_detached(context, &mount).with_context(|| format!("round {round}"))?;
         mount.unmount()?;
         mount.fsck().with_context(|| format!("round {round}"))?;
         mount.mount_again()?;

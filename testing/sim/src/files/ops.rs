@@ -1,6 +1,8 @@
 //! Operations on a file system: made from seeds, done on any [`FileSystem`].
 
+use super::past::Pages;
 use super::tree::{Tree, join, with_name, with_path};
+use std::collections::BTreeSet;
 use stitch_base::clock::Timestamp;
 use stitch_base::random::Rng;
 use stitch_fs::{
@@ -107,8 +109,14 @@ pub enum What {
     Sync,
     Reclaim,
     Step,
+    /// Of an operation that failed a part of the contents was done: these are found. Only a model does it.
+    Found {
+        path: String,
+        pages: Pages,
+    },
 }
 
+const PAGE: u64 = 4096;
 const NAMES: [&str; 7] = ["a", "b", "c", "d", "e", "f", LONG];
 const LONG: &str = "a name that is rather longer than others, as names of music and of papers are, \
     so that keys of very different lengths meet in one directory, and blocks hold few of them";
@@ -384,6 +392,27 @@ pub(super) fn run(fs: &FileSystem, op: &FsOp, held: &mut Vec<stitch_base::Ino>) 
         What::Step => Ok(()),
         what => change(fs, what),
     }
+}
+
+/// Gives a file of a model other contents, of the same size. Whoever calls this has set the clock to its time of
+/// change, which stays.
+pub(super) fn take_found(fs: &FileSystem, path: &str, old: &Pages, new: &Pages) -> FsResult<()> {
+    with_path(fs, path, |ino| {
+        let attr = fs.get_attr(ino)?;
+        let offsets: BTreeSet<u64> = old.keys().chain(new.keys()).copied().collect();
+        for at in offsets {
+            let len = usize::try_from(PAGE.min(attr.size - at)).expect("a page");
+            let mut bytes = new.get(&at).map_or_else(Vec::new, |page| page.to_vec());
+            bytes.resize(len, 0);
+            fs.write(ino, at, &bytes, WriteOptions::default())?;
+        }
+        let mtime = Some(SetTime::At(attr.mtime));
+        let set = SetAttr {
+            mtime,
+            ..SetAttr::default()
+        };
+        fs.set_attr(&Caller::ROOT, ino, &set).map(drop)
+    })
 }
 
 /// What a change of attributes sets, and of which path; `None` for any other operation.

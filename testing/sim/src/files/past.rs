@@ -60,6 +60,11 @@ impl History {
 }
 
 impl Past {
+    /// All that is in it.
+    pub(super) fn pages(&self) -> Pages {
+        self.versions.lock()[self.now].pages.clone()
+    }
+
     /// Whether all bytes of `found`, a plain file, are such that a power cut may leave them. Its size was compared.
     pub(super) fn allows(&self, found: &Pages) -> bool {
         let versions = self.versions.lock();
