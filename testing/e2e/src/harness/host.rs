@@ -75,8 +75,12 @@ impl Host {
     /// Its disk has `len` bytes again, and nobody has in memory what it did not take.
     pub(crate) fn mend(&mut self, context: &Context, len: u64) -> Result<()> {
         // What a daemon held that was killed is let go of a moment after it is gone.
-        let is_free = context.wait_until(LET_GO_MAX, || Ok(self.unmount().is_ok()))?;
-        ensure!(is_free, "{} is still in use", self.dir.display());
+        let mut unmounted = Ok(());
+        context.wait_until(LET_GO_MAX, || {
+            unmounted = self.unmount();
+            Ok(unmounted.is_ok())
+        })?;
+        unmounted?;
         File::options()
             .write(true)
             .open(&self.image)?

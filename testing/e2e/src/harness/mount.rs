@@ -266,6 +266,13 @@ impl<'a> Mount<'a> {
         Ok(())
     }
 
+    /// Takes away the dead mount that [`Self::kill`] has left.
+    pub(crate) fn detach(&self) -> Result<()> {
+        ensure!(self.daemon.is_none(), "its daemon is running");
+        rustix::mount::unmount(&self.dir, UnmountFlags::DETACH)?;
+        Ok(())
+    }
+
     /// Checks the store, which must not be mounted; anything wrong is an error.
     pub(crate) fn fsck(&self) -> Result<()> {
         match self.target {

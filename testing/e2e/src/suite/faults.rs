@@ -122,7 +122,11 @@ fn with_a_failing_disk(context: &Context, spec: &Spec, end: End) -> Result<()> {
             fs::remove_file(path(&mount, &format!("file{count}")))?;
             mount.unmount()?;
         }
-        End::Killed => mount.kill()?,
+        End::Killed => {
+            mount.kill()?;
+            // What was lent when the daemon died is in use for as long as the dead mount is there.
+            mount.detach()?;
+        }
     }
     host.mend(context, HOST_BYTES)?;
     mount.mount_again()?;
