@@ -23,7 +23,7 @@ const SUITES: [(&str, u64); 14] = [
     ("faults", 60),
     ("amplification", 300),
     ("memory", 300),
-    ("kill9", 300),
+    ("kill9", 480),
     ("restart", 180),
     ("passthrough", 180),
     ("realwork", 1500),

@@ -15,7 +15,7 @@ use super::PATIENCE;
 use crate::harness::context::Context;
 use crate::harness::mount::{Mount, Spec};
 
-const KILLS: u64 = 5;
+const KILLS: u64 = 3;
 const BLOCK_BYTES: usize = 1 << 20;
 /// Blocks of a file.
 const BLOCKS: u64 = 24;
