@@ -13,6 +13,7 @@ mod divided;
 mod room;
 mod streak;
 mod trees;
+mod unsynced;
 
 use crate::VtError;
 use crate::buffer::{Buffer, TABLE_OVERHEAD_BYTES};
@@ -35,6 +36,7 @@ use stitch_format::vt_index::value_block_bytes;
 use stitch_kv::{Batch, CommitOptions, KvError, Limits, Message, SpaceClass, Stretch, TreeOptions};
 use stitch_volume::{PAGE_BYTES, Stream, VolumeError};
 pub(crate) use trees::BatchTrees;
+pub(crate) use unsynced::Unsynced;
 
 /// Longest key, in bytes.
 pub(crate) const KEY_BYTES_MAX: u64 = 4 << 10;
@@ -83,6 +85,9 @@ impl Store {
         self.check_writable()?;
         let view = self.views.get();
         let tally = self.tally(batch, &view.version)?;
+        if options.sync {
+            self.note_asked_sync();
+        }
         if batch.is_empty() {
             if options.sync {
                 self.sync()?;
@@ -99,6 +104,11 @@ impl Store {
             self.volume.log().sync(end).map_err(VtError::from)?;
         }
         Ok(seqno)
+    }
+
+    /// Notes that somebody waits for a sync: not one that the store makes of itself.
+    pub(crate) fn note_asked_sync(&self) {
+        self.asked_syncs.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Makes every commit that returned before durable.
@@ -250,8 +260,13 @@ impl Store {
     ) -> Divided {
         committer.streaks.begin();
         let bytes_min = self.options.direct_bytes_min;
-        // Who waits for a sync of a little waits for one write less where it is in the log.
-        let follows_streaks = tally.overhead_bytes > 0 && bytes_min < u64::MAX && !options.sync;
+        let asked_syncs = self.asked_syncs.load(Ordering::Relaxed);
+        let unsynced_bytes = committer
+            .unsynced
+            .add(batch.len_bytes() as u64, asked_syncs);
+        // Who waits for a sync of a little waits for fewer writes where it is in the log.
+        let is_synced_soon = options.sync || unsynced_bytes < self.options.unsynced_bytes_min;
+        let follows_streaks = tally.overhead_bytes > 0 && bytes_min < u64::MAX && !is_synced_soon;
         if !follows_streaks && (batch.len_bytes() as u64) < bytes_min {
             return Divided::whole(batch);
         }

@@ -177,6 +177,7 @@ impl Engine for VtEngine {
     }
 
     fn sync(&self) -> Result<(), KvError> {
+        self.store.note_asked_sync();
         Ok(self.store.sync()?)
     }
 

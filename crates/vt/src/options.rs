@@ -65,6 +65,10 @@ pub struct VtOptions {
     /// Puts of a batch that follow each other, in one tree and in the order of their keys, with at
     /// least so many bytes go to their zone at once, and not through the log. `u64::MAX`: none do.
     pub direct_bytes_min: u64,
+    /// Puts that come one by one and follow each other go to their zone at once, too, but only after so
+    /// many bytes were committed since somebody asked for a sync: where every little is waited for, fewer
+    /// writes are if it is in the log.
+    pub unsynced_bytes_min: u64,
     /// Stitching thresholds by key, for trees that are not alike all over.
     pub stitch_by_key: Option<StitchByKey>,
     /// Size at which a memtable is sealed; by default from the memory and the volume.
@@ -95,6 +99,7 @@ impl Default for VtOptions {
             sync_interval: Duration::from_secs(5),
             background: true,
             direct_bytes_min: 64 * KIB,
+            unsynced_bytes_min: 256 * KIB,
             stitch_by_key: None,
             memtable_bytes: None,
             table_bytes: None,

@@ -14,6 +14,7 @@
 use crate::VtError;
 use crate::buffer::Buffer;
 use crate::cache::BlockCache;
+use crate::commit::Unsynced;
 use crate::compaction::{Level0Debt, Turns};
 use crate::counters::VtCounters;
 use crate::direct::Streaks;
@@ -44,7 +45,7 @@ pub(crate) struct Store {
     pub(crate) sizes: Sizes,
     /// Length of the zones when it was.
     pub(crate) opened_zones_bytes: u64,
-    /// This and the other two that are apart change with each commit: reads should not wait for that.
+    /// This and the others that are apart change with each commit: reads should not wait for that.
     pub(crate) counters: Apart<VtCounters>,
     pub(crate) snapshots: Arc<Snapshots>,
     pub(crate) superseded: SupersededVersions,
@@ -53,6 +54,8 @@ pub(crate) struct Store {
     pub(crate) views: Views,
     /// The newest write that readers may see.
     pub(crate) visible: Apart<AtomicU64>,
+    /// Syncs that somebody has asked for.
+    pub(crate) asked_syncs: Apart<AtomicU64>,
     /// Number for the next table. Numbers of tables that were given up are skipped.
     next_table: AtomicU64,
     pub(crate) committer: Apart<Mutex<Committer>>,
@@ -89,6 +92,8 @@ pub(crate) struct Committer {
     pub(crate) deletes: DeleteRuns,
     /// Streaks of puts.
     pub(crate) streaks: Streaks,
+    /// Bytes since somebody asked for a sync.
+    pub(crate) unsynced: Unsynced,
 }
 
 /// What installations change.
@@ -209,12 +214,14 @@ impl Store {
             folded: FoldedValues::new(sizes.folded),
             gaps: Gaps::new(sizes.gap),
             visible: Apart(AtomicU64::new(version.last_seqno.0)),
+            asked_syncs: Apart(AtomicU64::new(0)),
             next_table: AtomicU64::new(version.next_table.0),
             committer: Apart(Mutex::new(Committer {
                 last_seqno: version.last_seqno,
                 trees: version.trees.keys().copied().collect(),
                 deletes: DeleteRuns::default(),
                 streaks: Streaks::default(),
+                unsynced: Unsynced::default(),
             })),
             room: Condvar::new(),
             installer: Mutex::new(Installer { log_start }),

@@ -164,6 +164,47 @@ fn pages_that_are_appended_to_ranges_are_written_once_after_the_first() {
 }
 
 #[test]
+fn what_is_synced_little_by_little_goes_to_the_log_alone() {
+    let setup = Setup::sized(256 * KIB, 512 * KIB, false).direct(64 * KIB);
+    let store = Store::new(&setup, 128 * MIB, None, registry());
+    let engine = store.engine();
+    let tree = engine.create_tree("tree", &TreeOptions::default());
+    let tree = tree.expect("the tree is made");
+    let before = engine.counters();
+    let mut next = 0..;
+    let mut put = |count: usize, sync: bool| {
+        let mut batch = Batch::new();
+        for key in next.by_ref().take(count) {
+            batch.clear();
+            batch.put(tree, &u64::to_be_bytes(key), &page(key));
+            let done = engine.commit(
+                &batch,
+                CommitOptions {
+                    sync,
+                    ..CommitOptions::default()
+                },
+            );
+            done.expect("there is space");
+        }
+        since(engine, &before)("vt.direct_bytes")
+    };
+    // Of a streak, 16 pages go to the log before it is followed.
+    assert_eq!(put(20, false), 4 * 4096, "nobody has asked for a sync");
+    assert_eq!(put(100, true), 4 * 4096, "each is waited for");
+    for _ in 0..10 {
+        assert_eq!(put(30, false), 4 * 4096, "some are waited for together");
+        engine.sync().expect("it is synced");
+    }
+    // After 256 KiB, and 64 KiB of a streak.
+    let seldom = put(100, false) / 4096 - 4;
+    assert!((16..=36).contains(&seldom), "{seldom} pages");
+    for key in 0..520u64 {
+        let found = engine.get(tree, &key.to_be_bytes(), None).expect("reads");
+        assert_eq!(found.as_deref(), Some(&*page(key)), "key {key}");
+    }
+}
+
+#[test]
 fn long_values_in_random_order_are_written_to_the_log_and_once_more() {
     let (store, tree) = store(64 * KIB);
     let engine = store.engine();

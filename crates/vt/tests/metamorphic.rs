@@ -43,6 +43,7 @@ impl Varied {
             memory_bytes: pick(rng, &[4, 8, 64]) * MIB,
             background: rng.one_in(2),
             direct_bytes_min: pick(rng, &[300, 2 * KIB, 64 * KIB, u64::MAX]),
+            unsynced_bytes_min: pick(rng, &[0, 8 * KIB, 256 * KIB]),
             memtable_bytes: pick(rng, &[Some(8 * KIB), Some(32 * KIB), Some(256 * KIB), None]),
             table_bytes: Some(table),
             level1_bytes: Some(pick(rng, &[1, 4, 10]) * table),

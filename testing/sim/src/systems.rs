@@ -52,7 +52,7 @@ pub fn cases() -> Vec<Case> {
     tight.retain(|case| case.name.ends_with("/crash") || case.name.ends_with("/fault"));
     cases.extend(tight);
     let streaks = VtHost::new("vt-streaks-full", TIGHT, 16 << 10, 16 << 10).with_direct(6 << 10);
-    let mut streaks = of_system(in_streaks(streaks), SIZE);
+    let mut streaks = of_system(in_streaks(streaks.with_unsynced(2 << 10)), SIZE);
     streaks.retain(|case| case.name.ends_with("/crash") || case.name.ends_with("/fault"));
     cases.extend(streaks);
     let threads = VtHost::new("vt-space-threads", SMALL, 16 << 10, 16 << 10).with_direct(2 << 10);
@@ -61,7 +61,7 @@ pub fn cases() -> Vec<Case> {
     cases.extend(threads);
     cases.extend(of_several_instances());
     let files = VtHost::new("fs", FILES, 64 << 10, 32 << 10).with_direct(8 << 10);
-    let files = files.with_discard();
+    let files = files.with_discard().with_unsynced(16 << 10);
     let short = files.clone();
     cases.extend(of_system(FsSystem::new(files, "fs"), SIZE));
     cases.push(of_short("fs", SIZE, move |refusals| {

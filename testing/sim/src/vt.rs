@@ -24,6 +24,7 @@ pub struct VtHost {
     table_bytes: u64,
     has_threads: bool,
     direct_bytes_min: u64,
+    unsynced_bytes_min: u64,
     discard: bool,
     is_varied: bool,
     refusals: Option<Arc<Refusals>>,
@@ -40,6 +41,7 @@ impl VtHost {
             table_bytes,
             has_threads: false,
             direct_bytes_min: u64::MAX,
+            unsynced_bytes_min: 0,
             discard: false,
             is_varied: false,
             refusals: None,
@@ -63,6 +65,7 @@ impl VtHost {
         options.level1_bytes = Some(table_bytes * choose([1, 2, 4, 8]));
         options.fanout = choose([2, 3, 8, 16]);
         options.direct_bytes_min = choose([300, 1 << 10, 4 << 10, u64::MAX]);
+        options.unsynced_bytes_min = choose([0, 2 << 10, 8 << 10, 256 << 10]);
         options.level0_tables_max = usize::try_from(choose([4, 6, 10, 16])).unwrap_or(4);
         let threshold = choose([0, 512, 4 << 10, u64::MAX]);
         if choose([0, 1, 2, 3]) == 0 {
@@ -96,6 +99,13 @@ impl VtHost {
     #[must_use]
     pub fn with_direct(mut self, bytes_min: u64) -> Self {
         self.direct_bytes_min = bytes_min;
+        self
+    }
+
+    /// With streaks followed only after so many bytes without a sync.
+    #[must_use]
+    pub fn with_unsynced(mut self, bytes_min: u64) -> Self {
+        self.unsynced_bytes_min = bytes_min;
         self
     }
 }
@@ -169,6 +179,7 @@ impl VtHost {
             table_bytes: Some(self.table_bytes),
             level1_bytes: Some(2 * self.table_bytes),
             direct_bytes_min: self.direct_bytes_min,
+            unsynced_bytes_min: self.unsynced_bytes_min,
             level0_tables_max: 4,
             ..VtOptions::default()
         };
