@@ -32,6 +32,9 @@ pub(crate) struct Report {
     pub(crate) started_unix_s: i64,
     /// How long it took.
     pub(crate) seconds: f64,
+    /// The arguments it was given; none of files that are older than this field.
+    #[serde(default)]
+    pub(crate) arguments: Vec<String>,
     /// Where it ran.
     pub(crate) machine: Machine,
     /// How much of everything was asked for.
@@ -71,6 +74,9 @@ impl Suite {
 pub(crate) struct Machine {
     /// Processors.
     pub(crate) cpus: u64,
+    /// What they call themselves; empty in files that are older than this field.
+    #[serde(default)]
+    pub(crate) processor: String,
     /// Memory.
     pub(crate) memory_bytes: u64,
     /// Release of the kernel.

@@ -87,10 +87,11 @@ fn head(out: &mut String, report: &Report) {
     };
     let _ = write!(
         out,
-        "<p>{} processors, {} MiB of memory, kernel {}, file system {}; load {} before and {} \
+        "<p>{} processors{}, {} MiB of memory, kernel {}, file system {}; load {} before and {} \
          after. Traffic counted {counted}. Memory per side {} MiB ({memory}), data {} MiB, of small rows {} MiB, {} put(s) a \
          batch, {} repetition(s), {:.0} s in all.</p><p>{}</p>",
         machine.cpus,
+        escape(&parenthesised(&machine.processor)),
         mib(machine.memory_bytes),
         escape(&machine.kernel),
         escape(&machine.file_system),
@@ -104,6 +105,13 @@ fn head(out: &mut String, report: &Report) {
         report.seconds,
         legend(report.suite),
     );
+    if !report.arguments.is_empty() {
+        let _ = write!(
+            out,
+            "<p><code>stitch-bench {}</code></p>",
+            escape(&report.arguments.join(" "))
+        );
+    }
     out.push_str("<p class=\"key\">");
     let names = NAMES.iter().chain(&fs::side::NAMES);
     for name in names.filter(|name| report.runs.iter().any(|run| run.side == **name)) {
@@ -125,6 +133,14 @@ fn head(out: &mut String, report: &Report) {
     for line in failed.chain(skipped) {
         let _ = write!(out, "<p>{}</p>", escape(&line));
     }
+}
+
+/// After a space and in brackets, if it is known.
+fn parenthesised(name: &str) -> String {
+    if name.is_empty() {
+        return String::new();
+    }
+    format!(" ({name})")
 }
 
 fn rows_table(out: &mut String, suite: Suite, rows: &[&Row]) {
