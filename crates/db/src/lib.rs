@@ -16,7 +16,7 @@ pub use changes::Changes;
 pub use error::DbError;
 pub use schema::{Dictionary, Schema};
 pub use stitch_kv::{
-    Caching, CommitOptions, Direction, Entry, KeyRange, Limits, Scan, SpaceClass, SpaceUsage,
-    TreeOptions,
+    Caching, Coming, CommitOptions, Direction, Entry, KeyRange, Limits, Scan, SpaceClass,
+    SpaceUsage, TreeOptions,
 };
 pub use view::View;

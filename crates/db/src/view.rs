@@ -4,7 +4,7 @@ use crate::{Changes, DbError, Dictionary};
 use bytes::Bytes;
 use stitch_base::Seqno;
 use stitch_base::sync::Arc;
-use stitch_kv::{Caching, CommitOptions, Direction, Engine, KeyRange, Scan, Snapshot};
+use stitch_kv::{Caching, Coming, CommitOptions, Direction, Engine, KeyRange, Scan, Snapshot};
 
 /// The present, which can be read and written, or one moment, which can be read. Cheap to clone.
 #[derive(Clone)]
@@ -63,8 +63,15 @@ impl View {
 
     /// Says that [`Self::scan_whole`] will soon be asked for a range of about a megabyte; see
     /// [`Engine::read_ahead`].
-    pub fn read_ahead(&self, dictionary: Dictionary, range: KeyRange<'_>, caching: Caching) {
-        self.engine.read_ahead(dictionary.tree(), range, caching);
+    pub fn read_ahead(
+        &self,
+        dictionary: Dictionary,
+        range: KeyRange<'_>,
+        coming: Coming,
+        caching: Caching,
+    ) {
+        let tree = dictionary.tree();
+        self.engine.read_ahead(tree, range, coming, caching);
     }
 
     /// Applies changes, whole or not at all.

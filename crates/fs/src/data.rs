@@ -20,9 +20,11 @@ mod external;
 mod read;
 mod resize;
 mod seek;
+mod siblings;
 mod write;
 
 pub(crate) use ahead::LastReads;
+pub(crate) use siblings::Siblings;
 
 use crate::FsResult;
 use crate::change::Change;

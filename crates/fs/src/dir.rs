@@ -92,6 +92,9 @@ impl FileSystem {
             // It was removed: not even `.` is left.
             return Ok(());
         };
+        if offset == 0 {
+            self.read_names_ahead(&dir);
+        }
         {
             let _names = self.locks.dir_read(ino);
             if take_dots(ino, parent, offset, take) == Taken::More {

@@ -12,8 +12,8 @@ use bytes::Bytes;
 use stitch_base::Ino;
 use stitch_base::sync::Arc;
 use stitch_db::{
-    Caching, Changes, CommitOptions, DbError, Dictionary, Direction, KeyRange, Scan, Schema,
-    SpaceClass, TreeOptions, View,
+    Caching, Changes, Coming, CommitOptions, DbError, Dictionary, Direction, KeyRange, Scan,
+    Schema, SpaceClass, TreeOptions, View,
 };
 use stitch_format::fs_inode::{InodeHead, MetaRow};
 use stitch_format::fs_key::{self, FsKey, SYS_HEADER, SYS_INODE_COUNT, SYS_NEXT_INO};
@@ -232,10 +232,10 @@ impl Store {
         &self,
         dictionary: Dictionary,
         (start, end): (&[u8], &[u8]),
-        caching: Caching,
+        (coming, caching): (Coming, Caching),
     ) {
         let range = KeyRange::new(start, end);
-        self.view.read_ahead(dictionary, range, caching);
+        self.view.read_ahead(dictionary, range, coming, caching);
     }
 
     pub(crate) fn commit(&self, changes: &Changes, space: SpaceClass) -> FsResult<()> {

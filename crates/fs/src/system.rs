@@ -1,7 +1,7 @@
 //! The file system as a whole: made, opened, synced, closed.
 
 use crate::change::Change;
-use crate::data::LastReads;
+use crate::data::{LastReads, Siblings};
 use crate::detach::Detached;
 use crate::external::Externals;
 use crate::hints::Hints;
@@ -45,6 +45,10 @@ pub struct FileSystem {
     pub(crate) steps: Steps,
     pub(crate) hints: Hints,
     pub(crate) last_reads: LastReads,
+    /// Of files that are read.
+    pub(crate) siblings: Siblings,
+    /// Of directories that are listed.
+    pub(crate) listings: Siblings,
     pub(crate) inode_count: AtomicU64,
     numbers: Mutex<Numbers>,
     forgotten: Mutex<Vec<InodeHead>>,
@@ -142,6 +146,8 @@ impl FileSystem {
             store,
             locks: Locks::default(),
             last_reads: LastReads::default(),
+            siblings: Siblings::default(),
+            listings: Siblings::default(),
             inode_count: AtomicU64::new(inode_count),
             numbers: Mutex::new(Numbers { next, end: next }),
             forgotten: Mutex::default(),

@@ -106,6 +106,19 @@ pub enum Caching {
     Past,
 }
 
+/// How what is read ahead will be asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Coming {
+    /// All of it, in the order of keys.
+    #[default]
+    InOrder,
+    /// Short parts of it, in any order: the files of a directory. As long as there is memory for it, what nobody has
+    /// come for stays.
+    InParts,
+    /// The same, and what lies after the range as well, as far as it is read with it.
+    Around,
+}
+
 /// A key and its value, borrowed from a scan.
 pub type Entry<'a> = (&'a [u8], &'a [u8]);
 
@@ -242,8 +255,8 @@ pub trait Engine: Send + Sync {
 
     /// Says that [`Self::scan_whole`] will soon be asked for a range, at most about a megabyte at a time
     /// and each part once. Returns at once, and promises nothing.
-    fn read_ahead(&self, tree: TreeId, range: KeyRange<'_>, caching: Caching) {
-        let _ = (tree, range, caching);
+    fn read_ahead(&self, tree: TreeId, range: KeyRange<'_>, coming: Coming, caching: Caching) {
+        let _ = (tree, range, coming, caching);
     }
 
     /// What the engine has done since it was opened.

@@ -20,8 +20,8 @@ mod upsert;
 pub use batch::Batch;
 pub use counters::Counters;
 pub use engine::{
-    Caching, CommitOptions, Direction, Engine, Entry, KeyRange, Limits, LostKeys, Scan, SpaceClass,
-    SpaceUsage, Violation, prefix_end,
+    Caching, Coming, CommitOptions, Direction, Engine, Entry, KeyRange, Limits, LostKeys, Scan,
+    SpaceClass, SpaceUsage, Violation, prefix_end,
 };
 pub use error::KvError;
 pub use model::{CommitFault, Dump, ModelEngine};

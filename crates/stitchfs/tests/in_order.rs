@@ -137,3 +137,106 @@ fn what_is_written_while_a_file_is_read_in_order_is_read() {
     assert!(out.iter().all(|byte| *byte == 0), "zeros");
     files.close().unwrap();
 }
+
+const DIRS: u64 = 48;
+const FILES: u64 = 10;
+
+fn file_len(dir: u64, number: u64) -> u64 {
+    5000 + (dir * 7 + number * 13) % 9 * 1500
+}
+
+/// A store with a tree of short files, closed.
+fn made_tree(path: &Path) {
+    let make = MakeOptions {
+        len_bytes: Some(256 << 20),
+        ..MakeOptions::default()
+    };
+    let files = Files::create(path, &make, &options()).unwrap();
+    for dir in 0..DIRS {
+        let name = format!("dir{dir}");
+        files.root().make_dir(&name).unwrap();
+        let folder = files.root().open_dir(&name).unwrap();
+        for number in 0..FILES {
+            let file = folder.create(format!("file{number}")).unwrap();
+            let len = file_len(dir, number);
+            file.write_at(&bytes(0, len, dir + number), 0).unwrap();
+        }
+    }
+    files.close().unwrap();
+}
+
+fn read_whole(files: &Files, dir: u64, number: u64) {
+    let folder = files.root().open_dir(format!("dir{dir}")).unwrap();
+    let file = folder.open(format!("file{number}")).unwrap();
+    let (len, mut out) = (file_len(dir, number), Vec::new());
+    file.read_at(0, 1 << 20, &mut out).unwrap();
+    assert!(out == bytes(0, len, dir + number), "{dir}/{number}");
+}
+
+#[test]
+fn files_of_a_directory_are_read_together() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store");
+    made_tree(&path);
+    for is_upward in [true, false] {
+        let files = Files::open(&path, &options()).unwrap();
+        let reads = counter(&files, "device.reads");
+        for at in 0..DIRS * FILES {
+            let at = if is_upward { at } else { DIRS * FILES - 1 - at };
+            read_whole(&files, at / FILES, at % FILES);
+        }
+        let reads = counter(&files, "device.reads") - reads;
+        assert!(reads < DIRS * 3, "{reads} for {DIRS} directories");
+        files.close().unwrap();
+    }
+}
+
+#[test]
+fn a_file_here_and_there_reads_nothing_else() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store");
+    made_tree(&path);
+    let files = Files::open(&path, &options()).unwrap();
+    let blocks = counter(&files, "vt.data_blocks_read");
+    let mut least = 0;
+    for at in 0..DIRS {
+        read_whole(&files, at, at % FILES);
+        least += file_len(at, at % FILES).div_ceil(CHUNK);
+    }
+    let blocks = counter(&files, "vt.data_blocks_read") - blocks;
+    // Beside them those with names.
+    assert!(blocks <= least + 2 * DIRS, "{blocks} for {least}");
+    files.close().unwrap();
+}
+
+#[test]
+fn what_is_written_after_it_was_read_ahead_is_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store");
+    made_tree(&path);
+    let files = Files::open(&path, &options()).unwrap();
+    for dir in 0..DIRS {
+        for number in 0..3 {
+            read_whole(&files, dir, number);
+        }
+        let folder = files.root().open_dir(format!("dir{dir}")).unwrap();
+        for number in 3..FILES {
+            let file = folder.open(format!("file{number}")).unwrap();
+            let len = file_len(dir, number);
+            match number % 3 {
+                0 => file.write_at(&bytes(0, len, 99), 0).unwrap(),
+                1 => file.set_len(len / 2).unwrap(),
+                _ => continue,
+            };
+            let mut out = Vec::new();
+            file.read_at(0, 1 << 20, &mut out).unwrap();
+            let expected = match number % 3 {
+                0 => bytes(0, len, 99),
+                _ => bytes(0, len / 2, dir + number),
+            };
+            assert!(out == expected, "{dir}/{number}");
+        }
+        read_whole(&files, dir, 5);
+    }
+    files.close().unwrap();
+}

@@ -20,8 +20,8 @@ use stitch_base::{ErrorKind, Seqno, TreeId};
 use stitch_format::vt_manifest::VersionEdit;
 use stitch_kv::counters as names;
 use stitch_kv::{
-    Batch, Caching, CommitOptions, Counters, Direction, Engine, KeyRange, KvError, Limits, Scan,
-    Snapshot, SpaceUsage, TreeInfo, TreeOptions, Violation,
+    Batch, Caching, Coming, CommitOptions, Counters, Direction, Engine, KeyRange, KvError, Limits,
+    Scan, Snapshot, SpaceUsage, TreeInfo, TreeOptions, Violation,
 };
 use stitch_volume::{Opened, Volume};
 
@@ -215,12 +215,13 @@ impl Engine for VtEngine {
         self.begin_scan(tree, range, (Direction::Forward, true), at)
     }
 
-    fn read_ahead(&self, tree: TreeId, range: KeyRange<'_>, caching: Caching) {
+    fn read_ahead(&self, tree: TreeId, range: KeyRange<'_>, coming: Coming, caching: Caching) {
         if self.store.cache.readers().may_read_ahead()
             && let Ok((view, _)) = self.reading(tree, None)
         {
             let bounds = Bounds::of(range, true);
-            self.store.read_ahead(&view, tree, bounds, caching);
+            self.store
+                .read_ahead(&view, tree, bounds, (coming, caching));
         }
     }
 

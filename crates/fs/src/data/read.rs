@@ -5,6 +5,7 @@ use crate::inode::Inode;
 use crate::system::FileSystem;
 use crate::{FsError, FsResult};
 use stitch_base::Ino;
+use stitch_db::Coming;
 use stitch_format::fs_inode::{FileKind, row_flag};
 use stitch_format::fs_key::{self, CHUNK_BYTES};
 
@@ -63,6 +64,9 @@ impl FileSystem {
             self.read_chunk(head.ino, offset, len, out)?;
         } else {
             self.read_ahead(head.ino, offset, len as u64, head.size);
+            if offset == 0 {
+                self.read_siblings_ahead(inode);
+            }
             self.read_chunks(head.ino, offset, len, out)?;
         }
         Ok(len)
@@ -89,7 +93,7 @@ impl FileSystem {
             let start = fs_key::chunk(ino, piece.start / CHUNK_BYTES);
             let end = fs_key::chunk(ino, super::chunk_count(piece.end));
             self.store
-                .read_ahead(self.store.data, (&start, &end), caching);
+                .read_ahead(self.store.data, (&start, &end), (Coming::InOrder, caching));
         }
     }
 

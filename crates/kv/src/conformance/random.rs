@@ -3,8 +3,8 @@
 use super::functions::{self, ADD, APPEND, HASH, REMOVE_IF};
 use super::{Ending, Factory, Rows, Store, drain, dump};
 use crate::{
-    Batch, Caching, CommitOptions, Compression, Direction, Engine, KeyRange, Message, ModelEngine,
-    Snapshot, TreeOptions,
+    Batch, Caching, Coming, CommitOptions, Compression, Direction, Engine, KeyRange, Message,
+    ModelEngine, Snapshot, TreeOptions,
 };
 use stitch_base::TreeId;
 use stitch_base::random::Rng;
@@ -443,11 +443,16 @@ fn first_rows(
     let is_bounded = direction == Direction::Forward && range.end.is_some();
     let begun = match is_bounded && rows_max.is_multiple_of(2) {
         true => {
-            let caching = match rows_max.is_multiple_of(4) {
-                true => Caching::IfRoom,
-                false => Caching::Past,
+            let coming = match rows_max % 6 {
+                0 => Coming::InOrder,
+                2 => Coming::InParts,
+                _ => Coming::Around,
             };
-            engine.read_ahead(tree, range, caching);
+            let caching = match rows_max % 4 {
+                0 => Caching::IfRoom,
+                _ => Caching::Past,
+            };
+            engine.read_ahead(tree, range, coming, caching);
             engine.scan_whole(tree, range, at)
         }
         false => engine.scan(tree, range, direction, at),

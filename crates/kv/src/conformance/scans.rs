@@ -2,7 +2,7 @@
 
 use super::functions::APPEND;
 use super::{Factory, Rows, Store, drain, read_all};
-use crate::{Caching, Direction, KeyRange};
+use crate::{Caching, Coming, Direction, KeyRange};
 use stitch_base::TreeId;
 use stitch_base::random::Rng;
 
@@ -20,11 +20,18 @@ fn assert_scans(store: &Store, tree: TreeId, range: KeyRange<'_>, expected: &Row
     backward.reverse();
     assert!(backward == *expected, "backward over {range:?}");
     if range.end.is_some() {
-        for caching in [Caching::IfRoom, Caching::Past, Caching::IfRoom] {
+        for (coming, caching) in [
+            (Coming::InOrder, Caching::IfRoom),
+            (Coming::InParts, Caching::Past),
+            (Coming::InOrder, Caching::Past),
+            (Coming::Around, Caching::Past),
+            (Coming::InParts, Caching::IfRoom),
+            (Coming::Around, Caching::IfRoom),
+        ] {
             let whole = store.engine().scan_whole(tree, range, None);
             let whole = drain(whole.expect("the scan begins"));
             assert!(whole == *expected, "whole {range:?}");
-            store.engine().read_ahead(tree, range, caching);
+            store.engine().read_ahead(tree, range, coming, caching);
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::version::{Level, TableHandle};
 use crate::view::View;
 use std::sync::Arc;
 use stitch_base::{Seqno, TreeId};
-use stitch_kv::Caching;
+use stitch_kv::{Caching, Coming};
 
 /// One source of a scan. Sources are ordered from the newest data to the oldest: of any key, what
 /// one says is newer than what the next says.
@@ -126,14 +126,13 @@ impl Store {
         view: &Arc<View>,
         tree: TreeId,
         bounds: Bounds,
-        caching: Caching,
+        how: (Coming, Caching),
     ) {
         let bounds = Arc::new(bounds);
         let (start, end) = (bounds.start.as_slice(), bounds.end.as_deref());
         for buffer in &view.buffers {
             for run in buffer.direct.overlapping(tree, start, end) {
-                run.blocks
-                    .read_ahead(&bounds, caching, Arc::clone(view) as _);
+                run.blocks.read_ahead(&bounds, how, Arc::clone(view) as _);
             }
         }
         let levels = &view.version.trees[&tree].levels;
@@ -145,7 +144,7 @@ impl Store {
         });
         for handle in level0.chain(below) {
             self.table(handle)
-                .read_ahead(&bounds, caching, Arc::clone(view) as _);
+                .read_ahead(&bounds, how, Arc::clone(view) as _);
         }
     }
 

@@ -13,7 +13,7 @@ use std::any::Any;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use stitch_format::vt_index::IndexEntry;
-use stitch_kv::Caching;
+use stitch_kv::{Caching, Coming};
 use stitch_volume::Volume;
 
 /// Data blocks in key order, at least one. Shared by threads.
@@ -84,11 +84,11 @@ impl DirectBlocks {
     pub(crate) fn read_ahead(
         &self,
         bounds: &Arc<Bounds>,
-        caching: Caching,
+        how: (Coming, Caching),
         holder: Arc<dyn Any + Send + Sync>,
     ) {
         let blocks = ListedBlocks::new(Arc::clone(&self.entries));
-        foresee(&self.loader, blocks, bounds, caching, holder);
+        foresee(&self.loader, blocks, bounds, how, holder);
     }
 
     /// As [`super::Table::blocks_iter`].

@@ -8,23 +8,29 @@
 //! - A block is known by its reference, checksum included: what was written over meanwhile is taken by
 //!   nobody, however old the row is.
 //! - A row that cannot be read is empty: what is wrong is told to who comes to it.
-//! - Rows that nobody came for make room for others in the end, and hold no more than readers may.
+//! - A row whose keys come in order goes when a scan comes to its end; one that comes in parts goes once each of its
+//!   blocks was taken.
+//! - Rows that nobody came for make room for others in the end, and hold no more than readers may. Those that come in
+//!   parts are at most half of all, and make room as soon as somebody had a part of them.
 
 use super::blocks::BlockList;
-use super::loader::Loader;
+use super::loader::{DataRef, Loader};
 use super::run::Bounds;
 use super::stream::{Found, WINDOW_BYTES_MAX, Window, collect};
 use crate::readers::{Ahead, Layout, Readers, Work};
 use std::any::Any;
 use std::collections::VecDeque;
 use std::fmt::Debug;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use stitch_base::TableId;
 use stitch_base::sync::Mutex;
-use stitch_kv::Caching;
+use stitch_base::sync::atomic::{AtomicBool, Ordering};
+use stitch_kv::{Caching, Coming};
 
 /// While there are as many rows as may be, one of so many newer ones takes the place of the oldest.
 const REFUSALS_MAX: usize = 32;
+/// The same for those that come in parts, if nobody had a part of any.
+const PARTS_REFUSALS_MAX: usize = 4;
 
 /// Finds and reads the blocks of a row.
 struct Search(Box<dyn FnOnce() -> Vec<Found> + Send>);
@@ -40,34 +46,83 @@ impl Work for Search {
 enum State {
     /// `None` only while it is taken.
     Under(Option<Ahead<Search>>),
-    Read(Arc<[Found]>),
+    Read(Blocks),
+}
+
+/// The blocks of a row that was read.
+struct Blocks {
+    found: Vec<Found>,
+    /// Which of them were taken, and how many were not.
+    taken: Vec<bool>,
+    left: usize,
+}
+
+impl Blocks {
+    fn new(found: Vec<Found>) -> Self {
+        let (taken, left) = (vec![false; found.len()], found.len());
+        Self { found, taken, left }
+    }
+
+    /// A block and those after it, `count` at most. None if the row has not got it.
+    fn take(&mut self, wanted: &DataRef, count: usize) -> Vec<Found> {
+        let at = self.found.iter().position(|(data, _)| data == wanted);
+        let Some(at) = at else {
+            return Vec::new();
+        };
+        let end = self.found.len().min(at.saturating_add(count));
+        for taken in &mut self.taken[at..end] {
+            self.left -= usize::from(!*taken);
+            *taken = true;
+        }
+        self.found[at..end].to_vec()
+    }
+}
+
+/// What comes to be known of a row.
+#[derive(Default)]
+struct Progress {
+    /// First key of the first block that it has not got.
+    until: OnceLock<Vec<u8>>,
+    /// Somebody had a part of it, or nothing had to be read: it may make room.
+    is_begun: AtomicBool,
 }
 
 /// Blocks of a table, or run, whose keys are within bounds.
 pub(super) struct Row {
     table: TableId,
     bounds: Arc<Bounds>,
+    progress: Arc<Progress>,
+    coming: Coming,
     state: Mutex<State>,
 }
 
 impl Row {
-    /// Its blocks, in order, as soon as they are there.
-    pub(super) fn blocks(&self) -> Arc<[Found]> {
+    /// A block and those after it, `count` at most, as soon as they are there; none if it has not got that one.
+    /// Answers too whether all of its blocks were taken by now.
+    fn take(&self, wanted: &DataRef, count: usize) -> (Vec<Found>, bool) {
+        self.progress.is_begun.store(true, Ordering::Relaxed);
         let mut state = self.state.lock();
-        let blocks = match &mut *state {
-            State::Read(blocks) => return Arc::clone(blocks),
-            State::Under(search) => search.take().map(Ahead::take).unwrap_or_default(),
+        if let State::Under(search) = &mut *state {
+            let found = search.take().map(Ahead::take).unwrap_or_default();
+            *state = State::Read(Blocks::new(found));
+        }
+        let State::Read(blocks) = &mut *state else {
+            unreachable!("it was read");
         };
-        let blocks: Arc<[Found]> = blocks.into();
-        *state = State::Read(Arc::clone(&blocks));
-        blocks
+        let found = blocks.take(wanted, count);
+        (found, blocks.left == 0)
     }
 
     fn holds(&self, table: TableId, key: &[u8]) -> bool {
-        let end = self.bounds.end.as_deref();
         self.table == table
             && self.bounds.start.as_slice() <= key
-            && end.is_none_or(|end| key < end)
+            && self.end().is_none_or(|end| key < end)
+    }
+
+    /// First key after it.
+    fn end(&self) -> Option<&[u8]> {
+        let until = self.progress.until.get().map(Vec::as_slice);
+        until.or(self.bounds.end.as_deref())
     }
 
     /// True if nothing of it comes after a scan that ends at `end`.
@@ -86,6 +141,40 @@ struct Rows {
     refusals: usize,
 }
 
+impl Rows {
+    /// Those that come in parts, the oldest first.
+    fn parts(&self) -> impl Iterator<Item = &Arc<Row>> {
+        let rows = self.rows.iter();
+        rows.filter(|row| row.coming != Coming::InOrder)
+    }
+
+    /// The oldest of which somebody had a part.
+    fn begun(&self) -> Option<Arc<Row>> {
+        let mut begun = self
+            .parts()
+            .filter(|row| row.progress.is_begun.load(Ordering::Relaxed));
+        begun.next().cloned()
+    }
+
+    /// Forgets a row, unless that was done.
+    fn remove(&mut self, row: &Arc<Row>, readers: &Readers) {
+        let at = self.rows.iter().position(|other| Arc::ptr_eq(other, row));
+        if at.and_then(|at| self.rows.remove(at)).is_some() && self.rows.is_empty() {
+            readers.leave(Layout::Rows);
+        }
+    }
+}
+
+/// What a scan looks for.
+pub(super) struct Wanted<'a> {
+    pub(super) table: TableId,
+    /// The block, and the first of its keys that is looked for.
+    pub(super) data: DataRef,
+    pub(super) key: &'a [u8],
+    /// Where the scan ends.
+    pub(super) end: Option<&'a [u8]>,
+}
+
 /// The rows of a store that were foreseen and not read yet.
 #[derive(Default)]
 pub(crate) struct Foreseen(Mutex<Rows>);
@@ -98,24 +187,40 @@ impl Debug for Foreseen {
 }
 
 impl Foreseen {
-    /// The row that a key is in; it is not here any more if a scan that ends at `end` comes to its end.
-    pub(super) fn find(
+    /// True if nothing is foreseen.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.lock().rows.is_empty()
+    }
+
+    /// A block that begins with `key`, and those after it, `count()` at most, for a scan that ends at `end`; none if
+    /// nobody has foreseen it. Waits until they are read.
+    pub(super) fn take(
         &self,
-        table: TableId,
-        key: &[u8],
-        end: Option<&[u8]>,
+        wanted: &Wanted<'_>,
+        count: impl FnOnce() -> usize,
         readers: &Readers,
-    ) -> Option<Arc<Row>> {
-        let mut all = self.0.lock();
-        let at = all.rows.iter().position(|row| row.holds(table, key))?;
-        if !all.rows[at].ends_by(end) {
-            return Some(Arc::clone(&all.rows[at]));
+    ) -> Vec<Found> {
+        let row = {
+            let mut all = self.0.lock();
+            let holds = |row: &Arc<Row>| row.holds(wanted.table, wanted.key);
+            let Some(at) = all.rows.iter().position(holds) else {
+                return Vec::new();
+            };
+            let row = Arc::clone(&all.rows[at]);
+            if row.coming == Coming::InOrder && row.ends_by(wanted.end) {
+                all.remove(&row, readers);
+            }
+            row
+        };
+        let count = match row.coming {
+            Coming::InOrder => usize::MAX,
+            Coming::InParts | Coming::Around => count(),
+        };
+        let (found, is_done) = row.take(&wanted.data, count);
+        if is_done {
+            self.0.lock().remove(&row, readers);
         }
-        let row = all.rows.remove(at);
-        if all.rows.is_empty() {
-            readers.leave(Layout::Rows);
-        }
-        row
+        found
     }
 
     /// Forgets all rows; waits for those that are under way.
@@ -126,21 +231,56 @@ impl Foreseen {
         }
     }
 
+    /// From where on bounds are not in rows that come in parts; `None` if all of it is.
+    fn uncovered(&self, table: TableId, bounds: &Bounds) -> Option<Vec<u8>> {
+        let all = self.0.lock();
+        let mut start = bounds.start.clone();
+        // Rows may be in any order: each moves it once at most.
+        for _ in 0..all.rows.len() {
+            let Some(row) = all.parts().find(|row| row.holds(table, &start)) else {
+                break;
+            };
+            start = row.end()?.to_vec();
+        }
+        let is_left = bounds.end.as_ref().is_none_or(|end| start < *end);
+        is_left.then_some(start)
+    }
+
     /// Makes room for one row. Answers false if there is none.
-    fn has_room(&self, readers: &Readers) -> bool {
+    fn has_room(&self, coming: Coming, readers: &Readers) -> bool {
         let mut all = self.0.lock();
         let rows_max = readers.share_bytes(Layout::Rows) / WINDOW_BYTES_MAX;
-        if (all.rows.len() as u64) < rows_max {
+        let (is_full, mut goes) = match coming {
+            Coming::InOrder => (all.rows.len() as u64 >= rows_max, None),
+            Coming::InParts | Coming::Around => {
+                (all.parts().count() as u64 >= rows_max / 2, all.begun())
+            }
+        };
+        if !is_full {
             return true;
         }
-        all.refusals += 1;
-        if all.refusals < REFUSALS_MAX || rows_max == 0 {
-            return false;
+        if goes.is_none() {
+            all.refusals += 1;
+            let refusals_max = match coming {
+                Coming::InOrder => REFUSALS_MAX,
+                Coming::InParts | Coming::Around => PARTS_REFUSALS_MAX,
+            };
+            if all.refusals < refusals_max {
+                return false;
+            }
+            all.refusals = 0;
+            goes = match coming {
+                Coming::InOrder => all.rows.front().cloned(),
+                Coming::InParts | Coming::Around => all.parts().next().cloned(),
+            };
         }
-        all.refusals = 0;
-        let oldest = all.rows.pop_front();
+        let Some(goes) = goes else {
+            return false;
+        };
+        all.remove(&goes, readers);
+        // Without the lock: it may be under way.
         drop(all);
-        drop(oldest);
+        drop(goes);
         true
     }
 
@@ -153,34 +293,64 @@ impl Foreseen {
     }
 }
 
+/// The keys that a new row should have; `None` if other rows have them.
+fn bounds_of_row(
+    foreseen: &Foreseen,
+    table: TableId,
+    bounds: &Arc<Bounds>,
+    coming: Coming,
+) -> Option<Arc<Bounds>> {
+    if coming == Coming::InOrder {
+        return Some(Arc::clone(bounds));
+    }
+    let start = foreseen.uncovered(table, bounds)?;
+    let end = match coming {
+        Coming::Around => None,
+        Coming::InOrder | Coming::InParts => bounds.end.clone(),
+    };
+    let is_whole = bounds.is_whole;
+    Some(Arc::new(Bounds {
+        start,
+        end,
+        is_whole,
+    }))
+}
+
 /// Has blocks of `list` read whose keys are within bounds, as far as there is memory for them. `holder`
 /// keeps them where they are until they were read.
 pub(super) fn foresee<L: BlockList + Send + 'static>(
     loader: &Loader,
     mut list: L,
     bounds: &Arc<Bounds>,
-    caching: Caching,
+    (coming, caching): (Coming, Caching),
     holder: Arc<dyn Any + Send + Sync>,
 ) {
     let (foreseen, readers) = (loader.cache.foreseen(), loader.cache.readers());
-    if !foreseen.has_room(readers) {
+    let Some(bounds) = bounds_of_row(foreseen, loader.id, bounds, coming) else {
+        return;
+    };
+    if !foreseen.has_room(coming, readers) {
         return;
     }
-    let (own_loader, own_bounds) = (loader.clone(), Arc::clone(bounds));
+    let progress = Arc::new(Progress::default());
+    let (own_loader, own_bounds) = (loader.clone(), Arc::clone(&bounds));
+    let own_progress = Arc::clone(&progress);
     let search = move || {
         let mut items = Vec::new();
         let found = list.seek(&own_bounds.start).and_then(|()| {
-            collect(
-                &mut list,
-                &own_loader,
-                &own_bounds,
-                WINDOW_BYTES_MAX,
-                &mut items,
-            )
+            let max = WINDOW_BYTES_MAX;
+            let is_all = collect(&mut list, &own_loader, &own_bounds, max, &mut items)?;
+            if !is_all && let Some(next) = list.current()? {
+                let _ = own_progress.until.set(next.first.to_vec());
+            }
+            if items.iter().all(|(_, cached)| cached.is_some()) {
+                own_progress.is_begun.store(true, Ordering::Relaxed);
+            }
+            Ok(())
         });
         // What is wrong is told to who comes to it.
         let blocks = match found {
-            Ok(_) if !items.is_empty() => Window::new(own_loader, items, caching).run(),
+            Ok(()) if !items.is_empty() => Window::new(own_loader, items, caching).run(),
             _ => Ok(Vec::new()),
         };
         drop(holder);
@@ -188,7 +358,9 @@ pub(super) fn foresee<L: BlockList + Send + 'static>(
     };
     let row = Row {
         table: loader.id,
-        bounds: Arc::clone(bounds),
+        bounds,
+        progress,
+        coming,
         state: Mutex::new(State::Under(Some(readers.hand(Search(Box::new(search)))))),
     };
     foreseen.add(row, readers);

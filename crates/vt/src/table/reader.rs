@@ -24,7 +24,7 @@ use stitch_base::Seqno;
 use stitch_format::vt_index::{IndexEntry, IndexEntryRef};
 use stitch_format::vt_manifest::TableMeta;
 use stitch_format::vt_range_delete;
-use stitch_kv::Caching;
+use stitch_kv::{Caching, Coming};
 use stitch_volume::{BlockKind, Volume};
 
 /// A cursor over the entries of a table.
@@ -126,10 +126,10 @@ impl Table {
     pub(crate) fn read_ahead(
         self: &Arc<Self>,
         bounds: &Arc<Bounds>,
-        caching: Caching,
+        how: (Coming, Caching),
         holder: Arc<dyn Any + Send + Sync>,
     ) {
-        foresee(&self.loader, self.blocks(), bounds, caching, holder);
+        foresee(&self.loader, self.blocks(), bounds, how, holder);
     }
 
     /// A cursor over the entries of some of the table's blocks, in their order. What it reads does

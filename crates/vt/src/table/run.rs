@@ -205,6 +205,11 @@ impl<L: BlockList + Clone> RunIter<L> {
         if self.bounds.is_whole {
             return self.load_whole(wanted);
         }
+        if self.keep == Keep::Cache
+            && let Some(block) = self.foreseen(wanted)?
+        {
+            return Ok(block);
+        }
         if let Some(start) = self.start.take()
             && let Some(block) = self.stream_from(wanted, start)
         {

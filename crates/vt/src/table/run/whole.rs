@@ -8,7 +8,9 @@ use crate::VtError;
 use crate::cache::Expectation;
 use crate::table::block::DataBlock;
 use crate::table::blocks::BlockList;
+use crate::table::foreseen::Wanted;
 use crate::table::loader::DataRef;
+use crate::table::run::Bounds;
 use crate::table::stream::collect;
 use std::sync::Arc;
 
@@ -20,22 +22,42 @@ const WHOLE_BYTES_MAX: u64 = 1 << 20;
 impl<L: BlockList + Clone> RunIter<L> {
     /// A block that was read before this cursor began, and those after it.
     pub(super) fn foreseen(&mut self, wanted: &DataRef) -> Result<Option<Arc<DataBlock>>, VtError> {
-        let cache = &self.loader.cache;
+        let loader = self.loader.clone();
+        let cache = &loader.cache;
+        if cache.foreseen().is_empty() {
+            return Ok(None);
+        }
         let Some(entry) = self.blocks.current()? else {
             return Ok(None);
         };
-        let end = self.bounds.end.as_deref();
-        let row = cache
-            .foreseen()
-            .find(self.loader.id, entry.first, end, cache.readers());
-        let Some(row) = row else {
-            return Ok(None);
+        let bounds = Arc::clone(&self.bounds);
+        // The first block may begin before the row does.
+        let key = entry.first.max(bounds.start.as_slice()).to_vec();
+        let wanted = Wanted {
+            table: loader.id,
+            data: *wanted,
+            key: &key,
+            end: bounds.end.as_deref(),
         };
-        let blocks = row.blocks();
-        let at = blocks.iter().position(|(data, _)| data == wanted);
-        let rest = at.map_or(&[][..], |at| &blocks[at..]);
-        self.ahead.extend(rest.iter().cloned());
+        let count = || self.count_within(&bounds);
+        let found = cache.foreseen().take(&wanted, count, cache.readers());
+        self.ahead.extend(found);
         Ok(self.ahead.pop_front().map(|(_, block)| block))
+    }
+
+    /// How many blocks from the current one on have keys within bounds.
+    fn count_within(&self, bounds: &Bounds) -> usize {
+        let end = bounds.end.as_deref();
+        let mut scout = self.blocks.clone();
+        let mut count = 1;
+        // What is wrong with the index is told to who comes to it.
+        while scout.next().is_ok()
+            && let Ok(Some(next)) = scout.current()
+            && end.is_none_or(|end| next.first < end)
+        {
+            count += 1;
+        }
+        count
     }
 
     /// Reads a block, and with it all that the cursor is asked for after it.

@@ -7,6 +7,7 @@ use crate::table::blocks::ListedBlocks;
 use crate::table::tests::{Bed, Model, numbered, options, rows};
 use stitch_base::{ErrorKind, Seqno};
 use stitch_device::Device;
+use stitch_kv::Coming;
 
 /// Enough for streams.
 const AHEAD_BYTES: u64 = 8 << 20;
@@ -208,7 +209,12 @@ fn a_pace_is_taken_once() {
 fn what_was_foreseen_is_read_once_and_kept_only_where_it_is_wanted_again() {
     let bed = Bed::new(64 << 20);
     let written = bed.table(&model(), &options(16 << 10));
-    for (caching, reads) in [(Caching::IfRoom, 1), (Caching::Past, 2)] {
+    for (coming, caching, reads) in [
+        (Coming::InOrder, Caching::IfRoom, 1),
+        (Coming::InOrder, Caching::Past, 2),
+        (Coming::InParts, Caching::IfRoom, 1),
+        (Coming::InParts, Caching::Past, 2),
+    ] {
         let table = reopened(&bed, &written, 8 << 20, AHEAD_BYTES);
         let bounds = || Bounds {
             start: Vec::new(),
@@ -218,13 +224,81 @@ fn what_was_foreseen_is_read_once_and_kept_only_where_it_is_wanted_again() {
         let end = bounds().end;
         let blocks = table.index_entries(&[], end.as_deref()).unwrap().len() as u64;
         for _ in 0..2 {
-            table.read_ahead(&Arc::new(bounds()), caching, Arc::new(()));
+            table.read_ahead(&Arc::new(bounds()), (coming, caching), Arc::new(()));
             let (found, walked) = walk(&table, bounds());
             walked.unwrap();
             assert!((1000..1100).contains(&found.len()), "{}", found.len());
         }
         let counters = table.loader.cache.counters();
         let read = counters.get(ReadCount::DataBlocksRead);
-        assert_eq!(read, reads * blocks, "{caching:?}");
+        assert_eq!(read, reads * blocks, "{coming:?}, {caching:?}");
     }
+}
+
+fn keys(from: u32, to: u32) -> Bounds {
+    Bounds {
+        start: format!("key{from:08}").into_bytes(),
+        end: Some(format!("key{to:08}").into_bytes()),
+        is_whole: true,
+    }
+}
+
+#[test]
+fn parts_come_in_any_order_and_a_row_goes_with_its_last_block() {
+    let bed = Bed::new(64 << 20);
+    let written = bed.table(&model(), &options(16 << 10));
+    let table = reopened(&bed, &written, 8 << 20, AHEAD_BYTES);
+    let cache = &table.loader.cache;
+    let read = || cache.counters().get(ReadCount::DataBlocksRead);
+    let how = (Coming::InParts, Caching::Past);
+    for _ in 0..2 {
+        table.read_ahead(&Arc::new(keys(100, 500)), how, Arc::new(()));
+    }
+    for (from, to) in [(400, 450), (100, 200), (450, 500), (200, 400)] {
+        assert!(!cache.foreseen().is_empty(), "{from}");
+        let (found, walked) = walk(&table, keys(from, to));
+        walked.unwrap();
+        let count = found.len() as u32;
+        assert!((to - from..to - from + 200).contains(&count), "{count}");
+    }
+    assert!(cache.foreseen().is_empty(), "all of it was taken");
+    let bounds = keys(100, 500);
+    let entries = table.index_entries(&bounds.start, bounds.end.as_deref());
+    assert_eq!(read(), entries.unwrap().len() as u64, "each block once");
+}
+
+#[test]
+fn what_lies_around_is_read_once_however_often_it_is_asked_for() {
+    let bed = Bed::new(64 << 20);
+    let written = bed.table(&model(), &options(16 << 10));
+    let table = reopened(&bed, &written, 8 << 20, AHEAD_BYTES);
+    let counters = table.loader.cache.counters();
+    let how = (Coming::Around, Caching::Past);
+    let mut reads = Vec::new();
+    for from in (0..1000).step_by(50) {
+        table.read_ahead(&Arc::new(keys(from, from + 50)), how, Arc::new(()));
+        let (_, walked) = walk(&table, keys(from, from + 50));
+        walked.unwrap();
+        reads.push(counters.get(ReadCount::DataBlocksRead));
+    }
+    let steps = reads.windows(2).filter(|two| two[0] != two[1]).count();
+    assert!(steps <= 4, "in few steps: {reads:?}");
+}
+
+#[test]
+fn parts_that_nobody_comes_for_make_room() {
+    let bed = Bed::new(64 << 20);
+    let written = bed.table(&model(), &options(16 << 10));
+    let table = reopened(&bed, &written, 8 << 20, AHEAD_BYTES);
+    let cache = &table.loader.cache;
+    let how = (Coming::InParts, Caching::Past);
+    for from in 0..400 {
+        table.read_ahead(&Arc::new(keys(from * 2, from * 2 + 1)), how, Arc::new(()));
+    }
+    let read = cache.counters().get(ReadCount::DataBlocksRead);
+    table.read_ahead(&Arc::new(keys(798, 800)), how, Arc::new(()));
+    walk(&table, keys(0, 1)).1.unwrap();
+    assert!(read > 0, "some were read");
+    cache.foreseen().clear(cache.readers());
+    assert!(cache.foreseen().is_empty(), "nothing is left");
 }

@@ -1,0 +1,315 @@
+//! Which directories have their files read one after the other, so that all of them are read ahead.
+//!
+//! Who searches, packs or copies a tree reads each file whole, directory by directory. Each is too short to be read
+//! ahead by itself ([`super::ahead`]), but the files of a directory mostly lie together: they were made
+//! one after the other, and chunks are in the order of inode numbers. So with the second file that is read from its
+//! start, what is left of its directory is asked for together.
+//!
+//! - Where five of the last eight directories came to a second file, the next one does not wait for its own.
+//! - Of a directory with more names than [`ROWS_MAX`], or more bytes than [`BYTES_MAX`], only what comes next in the order of listing is asked for, once some
+//!   files were read in that order.
+//! - In the same way, where directory after directory is listed, names are read ahead: around those of the next one, since
+//!   rows of names are in the order of their directories' numbers.
+//! - What is asked for is a guess: nothing is wrong where rows change meanwhile.
+
+use crate::FsResult;
+use crate::inode::{Inode, Location};
+use crate::system::FileSystem;
+use stitch_base::Ino;
+use stitch_base::sync::Mutex;
+use stitch_base::sync::atomic::{AtomicU8, Ordering};
+use stitch_db::{Caching, Coming};
+use stitch_format::fs_inode::{FileKind, InodeHead, MetaRow, row_flag};
+use stitch_format::fs_key;
+
+/// Directories that are remembered. A power of two.
+const SLOTS: usize = 64;
+/// Longer files are read ahead by themselves.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+/// Most rows of a directory that are looked at together.
+const ROWS_MAX: usize = 256;
+/// Most bytes that are asked for at a time, and of them in one range.
+const BYTES_MAX: u64 = 4 << 20;
+const RANGE_BYTES_MAX: u64 = 1 << 20;
+/// Ranges for one directory, at most.
+const RANGES_MAX: usize = 6;
+/// Most numbers between two files of one range that are not of this directory.
+const GAP_MAX: u64 = 8;
+/// Of so many directories that were begun...
+const HISTORY: u8 = 8;
+/// ...so many came to a second file.
+const HISTORY_MIN: u32 = 5;
+/// Files that were read in the order of listing, before more of a long directory is asked for.
+const LISTED_MIN: u32 = 8;
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Slot {
+    dir: u64,
+    /// Files that were read from their start.
+    reads: u32,
+    /// Files that were asked for and not yet read; 0: all of them were, or none was asked for.
+    left: u32,
+    /// It is longer than what is looked at together.
+    is_long: bool,
+    /// Hash of the last name, and how many came in the order of their hashes.
+    last_hash: u64,
+    listed: u32,
+    /// Of a long one all names before this hash were looked at, and more is due from that one on.
+    told_hash: u64,
+    due_hash: u64,
+}
+
+/// What should be looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Look {
+    Nothing,
+    /// From the first name on; around its files too, where directory after directory is read.
+    All(Coming),
+    /// From this hash on.
+    From(u64),
+}
+
+/// The directories of which files were read last.
+#[derive(Debug)]
+pub(crate) struct Siblings {
+    slots: Vec<Mutex<Slot>>,
+    /// A bit for each of the directories that were begun last: one, if it came to a second file.
+    history: AtomicU8,
+}
+
+impl Default for Siblings {
+    fn default() -> Self {
+        Self {
+            slots: (0..SLOTS).map(|_| Mutex::default()).collect(),
+            history: AtomicU8::new(0),
+        }
+    }
+}
+
+impl Siblings {
+    fn slot(&self, dir: Ino) -> &Mutex<Slot> {
+        let index = usize::try_from(dir.0 % SLOTS as u64).expect("a small number");
+        &self.slots[index]
+    }
+
+    /// Notes that a file was read from its start. Answers what of its directory to look at now.
+    fn note(&self, dir: Ino, hash: u64) -> Look {
+        let mut slot = self.slot(dir).lock();
+        if slot.dir != dir.0 {
+            *slot = Slot {
+                dir: dir.0,
+                ..Slot::default()
+            };
+        }
+        slot.reads = slot.reads.saturating_add(1);
+        slot.listed = match hash > slot.last_hash {
+            true => slot.listed.saturating_add(1),
+            false => 0,
+        };
+        slot.last_hash = hash;
+        if slot.is_long {
+            let is_due = slot.listed >= LISTED_MIN && hash >= slot.due_hash;
+            return match is_due {
+                true => Look::From(hash.max(slot.told_hash)),
+                false => Look::Nothing,
+            };
+        }
+        if slot.left > 0 {
+            slot.left -= 1;
+            if slot.left == 0 {
+                // Whoever comes now reads it once more.
+                slot.reads = 0;
+            }
+        } else if self.is_read_on(slot.reads) {
+            return Look::All(self.coming());
+        }
+        Look::Nothing
+    }
+
+    /// Whether directory after directory is read.
+    fn coming(&self) -> Coming {
+        let history = self.history.load(Ordering::Relaxed);
+        match history.count_ones() >= HISTORY_MIN {
+            true => Coming::Around,
+            false => Coming::InParts,
+        }
+    }
+
+    /// True if a directory of which so many files were read is likely to have all of them read.
+    fn is_read_on(&self, reads: u32) -> bool {
+        // Two who note something at once may lose a bit, no more.
+        let history = self.history.load(Ordering::Relaxed);
+        match reads {
+            1 => {
+                self.history.store(history << 1, Ordering::Relaxed);
+                history.count_ones() >= HISTORY_MIN
+            }
+            2 => {
+                self.history.store(history | 1, Ordering::Relaxed);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Notes that all of a directory was asked for, so many files.
+    fn told_all(&self, dir: Ino, count: usize) {
+        let mut slot = self.slot(dir).lock();
+        if slot.dir == dir.0 {
+            let count = u32::try_from(count).unwrap_or(u32::MAX);
+            slot.left = count.saturating_sub(slot.reads);
+            if slot.left == 0 {
+                slot.reads = 0;
+            }
+        }
+    }
+
+    /// Notes that a directory is long, what of it was asked for, and when more is due.
+    fn told_part(&self, dir: Ino, told_hash: u64, due_hash: u64) {
+        let mut slot = self.slot(dir).lock();
+        if slot.dir == dir.0 {
+            slot.is_long = true;
+            (slot.told_hash, slot.due_hash) = (told_hash, due_hash);
+        }
+    }
+}
+
+const _: () = assert!(HISTORY as u32 == u8::BITS);
+
+/// What was seen of a directory.
+#[derive(Default)]
+struct Seen {
+    /// Files that may be read ahead, by number, with their sizes.
+    files: Vec<(u64, u64)>,
+    bytes: u64,
+    /// Hashes of all names.
+    hashes: Vec<u64>,
+    /// There are more names.
+    is_part: bool,
+}
+
+impl Seen {
+    /// Where what was seen ends, and where more of it is due: nowhere, if there is no more.
+    fn limits(&self) -> (u64, u64) {
+        match (self.is_part, self.hashes.last()) {
+            (true, Some(last)) => (last + 1, self.hashes[self.hashes.len() / 2]),
+            _ => (u64::MAX, u64::MAX),
+        }
+    }
+}
+
+/// True for a file in chunks that is not read ahead by itself.
+fn is_read_ahead(head: &InodeHead) -> bool {
+    let is_chunked = !head.has(row_flag::INLINE) && !head.has(row_flag::EXTERNAL);
+    head.kind == FileKind::Regular && is_chunked && (1..=FILE_BYTES_MAX).contains(&head.size)
+}
+
+/// Ranges of numbers in which files lie together, each of no more bytes than are read together.
+fn ranges(mut files: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
+    files.sort_unstable();
+    let mut ranges: Vec<(u64, u64)> = Vec::new();
+    let mut bytes = 0;
+    for (ino, size) in files {
+        let fits = bytes + size <= RANGE_BYTES_MAX;
+        let is_full = ranges.len() == RANGES_MAX;
+        match ranges.last_mut() {
+            Some((_, end)) if fits && ino - *end <= GAP_MAX => {
+                *end = ino + 1;
+                bytes += size;
+            }
+            _ if is_full => break,
+            _ => {
+                ranges.push((ino, ino + 1));
+                bytes = size;
+            }
+        }
+    }
+    ranges
+}
+
+impl FileSystem {
+    /// Has the engine read the other files of a directory, if they are likely to be read. `inode` is read from its
+    /// start.
+    pub(super) fn read_siblings_ahead(&self, inode: &Inode) {
+        let Location::Entry { parent, name } = &inode.location else {
+            return;
+        };
+        if !is_read_ahead(&inode.head) {
+            return;
+        }
+        let hash = self.store.name_hash(name);
+        let (from, coming) = match self.siblings.note(*parent, hash) {
+            Look::Nothing => return,
+            Look::All(coming) => (0, coming),
+            Look::From(hash) => (hash, Coming::InParts),
+        };
+        // What is wrong with the directory is told to who reads it.
+        let Ok(seen) = self.look_at(*parent, from) else {
+            return;
+        };
+        if from == 0 && seen.is_part {
+            // Nobody knows yet in which order it is read.
+            self.siblings.told_part(*parent, 0, 0);
+            return;
+        }
+        if from == 0 {
+            self.siblings.told_all(*parent, seen.files.len());
+        } else {
+            let (told, due) = seen.limits();
+            self.siblings.told_part(*parent, told, due);
+        }
+        let caching = self.last_reads.caching();
+        let ranges = ranges(seen.files);
+        for (number, (first, end)) in ranges.iter().enumerate() {
+            let start = fs_key::chunk(Ino(*first), 0);
+            let end = fs_key::chunk(Ino(*end), 0);
+            let is_last = number + 1 == ranges.len();
+            let coming = if is_last { coming } else { Coming::InParts };
+            self.store
+                .read_ahead(self.store.data, (&start, &end), (coming, caching));
+        }
+    }
+
+    /// Has the engine read the names of a directory that is about to be listed, and of others beside it, where directory
+    /// after directory is listed.
+    pub(crate) fn read_names_ahead(&self, dir: &Inode) {
+        let Location::Entry { parent, name } = &dir.location else {
+            return;
+        };
+        let hash = self.store.name_hash(name);
+        // Which of them come is of no interest, only that most do.
+        self.listings.note(*parent, hash);
+        if self.listings.coming() == Coming::Around {
+            let ino = dir.head.ino;
+            let (start, end) = (fs_key::own(ino), fs_key::after(ino));
+            let how = (Coming::Around, Caching::IfRoom);
+            self.store.read_ahead(self.store.meta, (&start, &end), how);
+        }
+    }
+
+    /// Looks at the names of a directory from a hash on.
+    fn look_at(&self, dir: Ino, from_hash: u64) -> FsResult<Seen> {
+        let start = fs_key::dentry_start(dir, from_hash.max(1));
+        let end = fs_key::after(dir);
+        let mut scan = self.store.scan(self.store.meta, &start, &end)?;
+        let mut seen = Seen::default();
+        while let Some((key, row)) = scan.next()? {
+            if seen.hashes.len() == ROWS_MAX || seen.bytes >= BYTES_MAX {
+                seen.is_part = true;
+                break;
+            }
+            let hash = fs_key::name_of(key).map_or(0, |(hash, _)| hash);
+            seen.hashes.push(hash);
+            if let MetaRow::Inode(head, _) = MetaRow::decode(row)?
+                && is_read_ahead(&head)
+            {
+                seen.files.push((head.ino.0, head.size));
+                seen.bytes += head.size;
+            }
+        }
+        Ok(seen)
+    }
+}
+
+#[cfg(test)]
+mod tests;
