@@ -67,7 +67,7 @@ impl View {
         &self,
         dictionary: Dictionary,
         range: KeyRange<'_>,
-        coming: Coming,
+        coming: Coming<'_>,
         caching: Caching,
     ) {
         let tree = dictionary.tree();

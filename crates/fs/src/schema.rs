@@ -232,7 +232,7 @@ impl Store {
         &self,
         dictionary: Dictionary,
         (start, end): (&[u8], &[u8]),
-        (coming, caching): (Coming, Caching),
+        (coming, caching): (Coming<'_>, Caching),
     ) {
         let range = KeyRange::new(start, end);
         self.view.read_ahead(dictionary, range, coming, caching);

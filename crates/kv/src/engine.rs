@@ -108,15 +108,15 @@ pub enum Caching {
 
 /// How what is read ahead will be asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Coming {
+pub enum Coming<'a> {
     /// All of it, in the order of keys.
     #[default]
     InOrder,
     /// Short parts of it, in any order: the files of a directory. As long as there is memory for it, what nobody has
     /// come for stays.
     InParts,
-    /// The same, and what lies after the range as well, as far as it is read with it.
-    Around,
+    /// The same, and what lies after the range and before this key as well, as far as it is read with it.
+    Around(&'a [u8]),
 }
 
 /// A key and its value, borrowed from a scan.
@@ -255,7 +255,7 @@ pub trait Engine: Send + Sync {
 
     /// Says that [`Self::scan_whole`] will soon be asked for a range, at most about a megabyte at a time
     /// and each part once. Returns at once, and promises nothing.
-    fn read_ahead(&self, tree: TreeId, range: KeyRange<'_>, coming: Coming, caching: Caching) {
+    fn read_ahead(&self, tree: TreeId, range: KeyRange<'_>, coming: Coming<'_>, caching: Caching) {
         let _ = (tree, range, coming, caching);
     }
 

@@ -215,7 +215,7 @@ impl Engine for VtEngine {
         self.begin_scan(tree, range, (Direction::Forward, true), at)
     }
 
-    fn read_ahead(&self, tree: TreeId, range: KeyRange<'_>, coming: Coming, caching: Caching) {
+    fn read_ahead(&self, tree: TreeId, range: KeyRange<'_>, coming: Coming<'_>, caching: Caching) {
         if self.store.cache.readers().may_read_ahead()
             && let Ok((view, _)) = self.reading(tree, None)
         {

@@ -20,7 +20,7 @@ use stitch_base::sync::Mutex;
 use stitch_base::sync::atomic::{AtomicU8, Ordering};
 use stitch_db::{Caching, Coming};
 use stitch_format::fs_inode::{FileKind, InodeHead, MetaRow, row_flag};
-use stitch_format::fs_key;
+use stitch_format::fs_key::{self, FsKey};
 
 /// Directories that are remembered. A power of two.
 const SLOTS: usize = 64;
@@ -35,6 +35,8 @@ const RANGE_BYTES_MAX: u64 = 1 << 20;
 const RANGES_MAX: usize = 6;
 /// Most numbers between two files of one range that are not of this directory.
 const GAP_MAX: u64 = 8;
+/// Most numbers behind a file that something is read around.
+const REACH_MAX: u64 = 1024;
 /// Of so many directories that were begun...
 const HISTORY: u8 = 8;
 /// ...so many came to a second file.
@@ -63,8 +65,10 @@ struct Slot {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Look {
     Nothing,
-    /// From the first name on; around its files too, where directory after directory is read.
-    All(Coming),
+    /// From the first name on; and what lies behind its files, where directory after directory is read.
+    All {
+        around: bool,
+    },
     /// From this hash on.
     From(u64),
 }
@@ -121,18 +125,15 @@ impl Siblings {
                 slot.reads = 0;
             }
         } else if self.is_read_on(slot.reads) {
-            return Look::All(self.coming());
+            let around = self.is_on_its_way();
+            return Look::All { around };
         }
         Look::Nothing
     }
 
     /// Whether directory after directory is read.
-    fn coming(&self) -> Coming {
-        let history = self.history.load(Ordering::Relaxed);
-        match history.count_ones() >= HISTORY_MIN {
-            true => Coming::Around,
-            false => Coming::InParts,
-        }
+    fn is_on_its_way(&self) -> bool {
+        self.history.load(Ordering::Relaxed).count_ones() >= HISTORY_MIN
     }
 
     /// True if a directory of which so many files were read is likely to have all of them read.
@@ -189,6 +190,16 @@ struct Seen {
 }
 
 impl Seen {
+    /// Where about a megabyte ends that begins with the first of these files, if those after them are as long.
+    fn beyond(&self) -> Option<FsKey> {
+        let numbers = self.files.iter().map(|(ino, _)| *ino);
+        let (first, last) = (numbers.clone().min()?, numbers.max()?);
+        let count = (last - first + 1).max(self.hashes.len() as u64);
+        let bytes_each = (self.bytes / count).max(1);
+        let reach = (RANGE_BYTES_MAX / bytes_each).clamp(1, REACH_MAX);
+        Some(fs_key::chunk(Ino(last.max(first + reach) + 1), 0))
+    }
+
     /// Where what was seen ends, and where more of it is due: nowhere, if there is no more.
     fn limits(&self) -> (u64, u64) {
         match (self.is_part, self.hashes.last()) {
@@ -205,7 +216,8 @@ fn is_read_ahead(head: &InodeHead) -> bool {
 }
 
 /// Ranges of numbers in which files lie together, each of no more bytes than are read together.
-fn ranges(mut files: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
+fn ranges(files: &[(u64, u64)]) -> Vec<(u64, u64)> {
+    let mut files = files.to_vec();
     files.sort_unstable();
     let mut ranges: Vec<(u64, u64)> = Vec::new();
     let mut bytes = 0;
@@ -238,10 +250,10 @@ impl FileSystem {
             return;
         }
         let hash = self.store.name_hash(name);
-        let (from, coming) = match self.siblings.note(*parent, hash) {
+        let (from, around) = match self.siblings.note(*parent, hash) {
             Look::Nothing => return,
-            Look::All(coming) => (0, coming),
-            Look::From(hash) => (hash, Coming::InParts),
+            Look::All { around } => (0, around),
+            Look::From(hash) => (hash, false),
         };
         // What is wrong with the directory is told to who reads it.
         let Ok(seen) = self.look_at(*parent, from) else {
@@ -259,12 +271,16 @@ impl FileSystem {
             self.siblings.told_part(*parent, told, due);
         }
         let caching = self.last_reads.caching();
-        let ranges = ranges(seen.files);
+        let ranges = ranges(&seen.files);
+        let beyond = if around { seen.beyond() } else { None };
         for (number, (first, end)) in ranges.iter().enumerate() {
             let start = fs_key::chunk(Ino(*first), 0);
             let end = fs_key::chunk(Ino(*end), 0);
             let is_last = number + 1 == ranges.len();
-            let coming = if is_last { coming } else { Coming::InParts };
+            let coming = match &beyond {
+                Some(beyond) if is_last => Coming::Around(beyond),
+                _ => Coming::InParts,
+            };
             self.store
                 .read_ahead(self.store.data, (&start, &end), (coming, caching));
         }
@@ -279,10 +295,11 @@ impl FileSystem {
         let hash = self.store.name_hash(name);
         // Which of them come is of no interest, only that most do.
         self.listings.note(*parent, hash);
-        if self.listings.coming() == Coming::Around {
+        if self.listings.is_on_its_way() {
             let ino = dir.head.ino;
             let (start, end) = (fs_key::own(ino), fs_key::after(ino));
-            let how = (Coming::Around, Caching::IfRoom);
+            let beyond = fs_key::own(Ino(ino.0.saturating_add(REACH_MAX)));
+            let how = (Coming::Around(&beyond), Caching::IfRoom);
             self.store.read_ahead(self.store.meta, (&start, &end), how);
         }
     }

@@ -446,7 +446,7 @@ fn first_rows(
             let coming = match rows_max % 6 {
                 0 => Coming::InOrder,
                 2 => Coming::InParts,
-                _ => Coming::Around,
+                _ => Coming::Around(b"\xff"),
             };
             let caching = match rows_max % 4 {
                 0 => Caching::IfRoom,

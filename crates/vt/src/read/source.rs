@@ -126,7 +126,7 @@ impl Store {
         view: &Arc<View>,
         tree: TreeId,
         bounds: Bounds,
-        how: (Coming, Caching),
+        how: (Coming<'_>, Caching),
     ) {
         let bounds = Arc::new(bounds);
         let (start, end) = (bounds.start.as_slice(), bounds.end.as_deref());

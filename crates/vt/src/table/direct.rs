@@ -84,7 +84,7 @@ impl DirectBlocks {
     pub(crate) fn read_ahead(
         &self,
         bounds: &Arc<Bounds>,
-        how: (Coming, Caching),
+        how: (Coming<'_>, Caching),
         holder: Arc<dyn Any + Send + Sync>,
     ) {
         let blocks = ListedBlocks::new(Arc::clone(&self.entries));

@@ -16,7 +16,7 @@
 use super::blocks::BlockList;
 use super::loader::{DataRef, Loader};
 use super::run::Bounds;
-use super::stream::{Found, WINDOW_BYTES_MAX, Window, collect};
+use super::stream::{Found, Item, WINDOW_BYTES_MAX, Window, collect};
 use crate::readers::{Ahead, Layout, Readers, Work};
 use std::any::Any;
 use std::collections::VecDeque;
@@ -24,13 +24,15 @@ use std::fmt::Debug;
 use std::sync::{Arc, OnceLock};
 use stitch_base::TableId;
 use stitch_base::sync::Mutex;
-use stitch_base::sync::atomic::{AtomicBool, Ordering};
+use stitch_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use stitch_kv::{Caching, Coming};
 
 /// While there are as many rows as may be, one of so many newer ones takes the place of the oldest.
 const REFUSALS_MAX: usize = 32;
 /// The same for those that come in parts, if nobody had a part of any.
 const PARTS_REFUSALS_MAX: usize = 4;
+/// Most of those for each whole row that they may be as long as: of several tables with the same keys, most have little.
+const PARTS_MAX_PER_ROW: u64 = 4;
 
 /// Finds and reads the blocks of a row.
 struct Search(Box<dyn FnOnce() -> Vec<Found> + Send>);
@@ -79,12 +81,28 @@ impl Blocks {
 }
 
 /// What comes to be known of a row.
-#[derive(Default)]
 struct Progress {
     /// First key of the first block that it has not got.
     until: OnceLock<Vec<u8>>,
-    /// Somebody had a part of it, or nothing had to be read: it may make room.
+    /// Its bytes, once that is known; until then as many as there may be.
+    bytes: AtomicU64,
+    /// Somebody had a part of it, or can have it from the cache: it may make room.
     is_begun: AtomicBool,
+}
+
+impl Progress {
+    fn note_items(&self, items: &[Item], next: Option<&[u8]>) {
+        if let Some(next) = next {
+            let _ = self.until.set(next.to_vec());
+        }
+        let lens = items
+            .iter()
+            .map(|(data, _)| u64::from(data.block.len_bytes));
+        self.bytes.store(lens.sum(), Ordering::Relaxed);
+        if items.iter().all(|(_, cached)| cached.is_some()) {
+            self.is_begun.store(true, Ordering::Relaxed);
+        }
+    }
 }
 
 /// Blocks of a table, or run, whose keys are within bounds.
@@ -92,7 +110,7 @@ pub(super) struct Row {
     table: TableId,
     bounds: Arc<Bounds>,
     progress: Arc<Progress>,
-    coming: Coming,
+    is_in_order: bool,
     state: Mutex<State>,
 }
 
@@ -145,7 +163,16 @@ impl Rows {
     /// Those that come in parts, the oldest first.
     fn parts(&self) -> impl Iterator<Item = &Arc<Row>> {
         let rows = self.rows.iter();
-        rows.filter(|row| row.coming != Coming::InOrder)
+        rows.filter(|row| !row.is_in_order)
+    }
+
+    /// True if those that come in parts have as much as so many rows may have, or are far too many.
+    fn has_parts(&self, rows_max: u64) -> bool {
+        let bytes = self
+            .parts()
+            .map(|row| row.progress.bytes.load(Ordering::Relaxed));
+        let (count, bytes) = bytes.fold((0, 0), |(count, sum), bytes| (count + 1, sum + bytes));
+        count >= PARTS_MAX_PER_ROW * rows_max || bytes >= WINDOW_BYTES_MAX * rows_max
     }
 
     /// The oldest of which somebody had a part.
@@ -154,6 +181,12 @@ impl Rows {
             .parts()
             .filter(|row| row.progress.is_begun.load(Ordering::Relaxed));
         begun.next().cloned()
+    }
+
+    /// How many come in order, as long as those that come in parts have half of all.
+    fn in_order(&self) -> usize {
+        let parts = self.parts().count();
+        self.rows.len() - parts + parts.div_ceil(2)
     }
 
     /// Forgets a row, unless that was done.
@@ -207,15 +240,12 @@ impl Foreseen {
                 return Vec::new();
             };
             let row = Arc::clone(&all.rows[at]);
-            if row.coming == Coming::InOrder && row.ends_by(wanted.end) {
+            if row.is_in_order && row.ends_by(wanted.end) {
                 all.remove(&row, readers);
             }
             row
         };
-        let count = match row.coming {
-            Coming::InOrder => usize::MAX,
-            Coming::InParts | Coming::Around => count(),
-        };
+        let count = if row.is_in_order { usize::MAX } else { count() };
         let (found, is_done) = row.take(&wanted.data, count);
         if is_done {
             self.0.lock().remove(&row, readers);
@@ -247,31 +277,29 @@ impl Foreseen {
     }
 
     /// Makes room for one row. Answers false if there is none.
-    fn has_room(&self, coming: Coming, readers: &Readers) -> bool {
+    fn has_room(&self, is_in_order: bool, readers: &Readers) -> bool {
         let mut all = self.0.lock();
         let rows_max = readers.share_bytes(Layout::Rows) / WINDOW_BYTES_MAX;
-        let (is_full, mut goes) = match coming {
-            Coming::InOrder => (all.rows.len() as u64 >= rows_max, None),
-            Coming::InParts | Coming::Around => {
-                (all.parts().count() as u64 >= rows_max / 2, all.begun())
-            }
+        let (is_full, mut goes) = match is_in_order {
+            true => (all.in_order() as u64 >= rows_max, None),
+            false => (all.has_parts(rows_max / 2), all.begun()),
         };
         if !is_full {
             return true;
         }
         if goes.is_none() {
             all.refusals += 1;
-            let refusals_max = match coming {
-                Coming::InOrder => REFUSALS_MAX,
-                Coming::InParts | Coming::Around => PARTS_REFUSALS_MAX,
+            let refusals_max = match is_in_order {
+                true => REFUSALS_MAX,
+                false => PARTS_REFUSALS_MAX,
             };
             if all.refusals < refusals_max {
                 return false;
             }
             all.refusals = 0;
-            goes = match coming {
-                Coming::InOrder => all.rows.front().cloned(),
-                Coming::InParts | Coming::Around => all.parts().next().cloned(),
+            goes = match is_in_order {
+                true => all.rows.front().cloned(),
+                false => all.parts().next().cloned(),
             };
         }
         let Some(goes) = goes else {
@@ -298,14 +326,14 @@ fn bounds_of_row(
     foreseen: &Foreseen,
     table: TableId,
     bounds: &Arc<Bounds>,
-    coming: Coming,
+    coming: Coming<'_>,
 ) -> Option<Arc<Bounds>> {
     if coming == Coming::InOrder {
         return Some(Arc::clone(bounds));
     }
     let start = foreseen.uncovered(table, bounds)?;
     let end = match coming {
-        Coming::Around => None,
+        Coming::Around(beyond) => bounds.end.as_deref().map(|end| end.max(beyond).to_vec()),
         Coming::InOrder | Coming::InParts => bounds.end.clone(),
     };
     let is_whole = bounds.is_whole;
@@ -316,23 +344,46 @@ fn bounds_of_row(
     }))
 }
 
+/// True if there is nothing to read, or its first block is in the cache: then the others mostly are too.
+fn is_at_hand(loader: &Loader, list: &mut impl BlockList, bounds: &Bounds) -> bool {
+    // What is wrong with the index is told to who comes to it.
+    if list.seek(&bounds.start).is_err() {
+        return true;
+    }
+    let end = bounds.end.as_deref();
+    match list.current() {
+        Ok(Some(entry)) if end.is_none_or(|end| entry.first < end) => {
+            loader.glance_data(&DataRef::of(&entry)).is_some()
+        }
+        _ => true,
+    }
+}
+
 /// Has blocks of `list` read whose keys are within bounds, as far as there is memory for them. `holder`
 /// keeps them where they are until they were read.
 pub(super) fn foresee<L: BlockList + Send + 'static>(
     loader: &Loader,
     mut list: L,
     bounds: &Arc<Bounds>,
-    (coming, caching): (Coming, Caching),
+    (coming, caching): (Coming<'_>, Caching),
     holder: Arc<dyn Any + Send + Sync>,
 ) {
     let (foreseen, readers) = (loader.cache.foreseen(), loader.cache.readers());
     let Some(bounds) = bounds_of_row(foreseen, loader.id, bounds, coming) else {
         return;
     };
-    if !foreseen.has_room(coming, readers) {
+    let is_in_order = coming == Coming::InOrder;
+    if !is_in_order && is_at_hand(loader, &mut list, &bounds) {
         return;
     }
-    let progress = Arc::new(Progress::default());
+    if !foreseen.has_room(is_in_order, readers) {
+        return;
+    }
+    let progress = Arc::new(Progress {
+        until: OnceLock::new(),
+        bytes: AtomicU64::new(WINDOW_BYTES_MAX),
+        is_begun: AtomicBool::new(!is_in_order && caching == Caching::IfRoom),
+    });
     let (own_loader, own_bounds) = (loader.clone(), Arc::clone(&bounds));
     let own_progress = Arc::clone(&progress);
     let search = move || {
@@ -340,12 +391,8 @@ pub(super) fn foresee<L: BlockList + Send + 'static>(
         let found = list.seek(&own_bounds.start).and_then(|()| {
             let max = WINDOW_BYTES_MAX;
             let is_all = collect(&mut list, &own_loader, &own_bounds, max, &mut items)?;
-            if !is_all && let Some(next) = list.current()? {
-                let _ = own_progress.until.set(next.first.to_vec());
-            }
-            if items.iter().all(|(_, cached)| cached.is_some()) {
-                own_progress.is_begun.store(true, Ordering::Relaxed);
-            }
+            let next = if is_all { None } else { list.current()? };
+            own_progress.note_items(&items, next.map(|next| next.first));
             Ok(())
         });
         // What is wrong is told to who comes to it.
@@ -360,7 +407,7 @@ pub(super) fn foresee<L: BlockList + Send + 'static>(
         table: loader.id,
         bounds,
         progress,
-        coming,
+        is_in_order,
         state: Mutex::new(State::Under(Some(readers.hand(Search(Box::new(search)))))),
     };
     foreseen.add(row, readers);

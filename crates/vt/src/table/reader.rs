@@ -126,7 +126,7 @@ impl Table {
     pub(crate) fn read_ahead(
         self: &Arc<Self>,
         bounds: &Arc<Bounds>,
-        how: (Coming, Caching),
+        how: (Coming<'_>, Caching),
         holder: Arc<dyn Any + Send + Sync>,
     ) {
         foresee(&self.loader, self.blocks(), bounds, how, holder);

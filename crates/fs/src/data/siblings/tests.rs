@@ -14,14 +14,14 @@ fn the_second_file_asks_for_all_and_no_other_one_does() {
     let siblings = Siblings::default();
     assert_eq!(
         looks(&siblings, DIR, &[5, 3]),
-        [Look::Nothing, Look::All(Coming::InParts)]
+        [Look::Nothing, Look::All { around: false }]
     );
     siblings.told_all(DIR, 4);
     assert_eq!(looks(&siblings, DIR, &[9, 1]), [Look::Nothing; 2]);
     // All were read: whoever comes now reads them again.
     assert_eq!(
         looks(&siblings, DIR, &[5, 3]),
-        [Look::Nothing, Look::All(Coming::InParts)]
+        [Look::Nothing, Look::All { around: false }]
     );
 }
 
@@ -45,12 +45,12 @@ fn where_most_are_read_on_the_first_file_asks_for_all() {
     for dir in 100..108 {
         let second = looks(&siblings, Ino(dir), &[1, 2]);
         assert!(
-            second.iter().any(|look| matches!(look, Look::All(_))),
+            second.iter().any(|look| matches!(look, Look::All { .. })),
             "{second:?}"
         );
         siblings.told_all(Ino(dir), 2);
     }
-    assert_eq!(siblings.note(Ino(200), 1), Look::All(Coming::Around));
+    assert_eq!(siblings.note(Ino(200), 1), Look::All { around: true });
     // Until most of them are not.
     for dir in 201..205 {
         siblings.note(Ino(dir), 1);
@@ -92,11 +92,11 @@ fn ranges_are_short_and_leave_out_what_lies_elsewhere() {
     let kib = |count: u64| count << 10;
     // In any order, with numbers between that are directories' or short files'.
     let files = vec![(12, kib(8)), (10, kib(8)), (15, kib(8))];
-    assert_eq!(ranges(files), [(10, 16)]);
+    assert_eq!(ranges(&files), [(10, 16)]);
     let files = vec![(10, kib(8)), (500, kib(8))];
-    assert_eq!(ranges(files), [(10, 11), (500, 501)]);
-    let files = (0..8).map(|ino| (ino, kib(400))).collect();
-    assert_eq!(ranges(files), [(0, 2), (2, 4), (4, 6), (6, 8)]);
-    let files = (0..1000).map(|ino| (ino * 100, kib(8))).collect();
-    assert_eq!(ranges(files).len(), RANGES_MAX);
+    assert_eq!(ranges(&files), [(10, 11), (500, 501)]);
+    let files: Vec<_> = (0..8).map(|ino| (ino, kib(400))).collect();
+    assert_eq!(ranges(&files), [(0, 2), (2, 4), (4, 6), (6, 8)]);
+    let files: Vec<_> = (0..1000).map(|ino| (ino * 100, kib(8))).collect();
+    assert_eq!(ranges(&files).len(), RANGES_MAX);
 }

@@ -273,7 +273,7 @@ fn what_lies_around_is_read_once_however_often_it_is_asked_for() {
     let written = bed.table(&model(), &options(16 << 10));
     let table = reopened(&bed, &written, 8 << 20, AHEAD_BYTES);
     let counters = table.loader.cache.counters();
-    let how = (Coming::Around, Caching::Past);
+    let how = (Coming::Around(b"key00002000"), Caching::Past);
     let mut reads = Vec::new();
     for from in (0..1000).step_by(50) {
         table.read_ahead(&Arc::new(keys(from, from + 50)), how, Arc::new(()));
