@@ -3,7 +3,7 @@
 //! A file is read by one request after the other, each with a scan of its own: what no scan reads ahead
 //! is foreseen by who sees the requests ([`stitch_kv::Engine::read_ahead`]). A row is the blocks of one
 //! table, or run, with certain keys. The store's readers find and read them ([`crate::readers`]), and
-//! scans that read all of their keys take blocks from here ([`super::run::RunIter`]).
+//! scans take blocks from here ([`super::run::RunIter`]).
 //!
 //! - A block is known by its reference, checksum included: what was written over meanwhile is taken by
 //!   nobody, however old the row is.
@@ -116,7 +116,7 @@ pub(super) struct Row {
 
 impl Row {
     /// A block and those after it, `count` at most, as soon as they are there; none if it has not got that one.
-    /// Answers too whether all of its blocks were taken by now.
+    /// Answers too whether it comes in parts and all of its blocks were taken by now.
     fn take(&self, wanted: &DataRef, count: usize) -> (Vec<Found>, bool) {
         self.progress.is_begun.store(true, Ordering::Relaxed);
         let mut state = self.state.lock();
@@ -128,7 +128,7 @@ impl Row {
             unreachable!("it was read");
         };
         let found = blocks.take(wanted, count);
-        (found, blocks.left == 0)
+        (found, !self.is_in_order && blocks.left == 0)
     }
 
     fn holds(&self, table: TableId, key: &[u8]) -> bool {
@@ -166,13 +166,22 @@ impl Rows {
         rows.filter(|row| !row.is_in_order)
     }
 
-    /// True if those that come in parts have as much as so many rows may have, or are far too many.
-    fn has_parts(&self, rows_max: u64) -> bool {
-        let bytes = self
-            .parts()
-            .map(|row| row.progress.bytes.load(Ordering::Relaxed));
-        let (count, bytes) = bytes.fold((0, 0), |(count, sum), bytes| (count + 1, sum + bytes));
-        count >= PARTS_MAX_PER_ROW * rows_max || bytes >= WINDOW_BYTES_MAX * rows_max
+    /// How many come in parts, and as how many whole rows these count.
+    fn count_parts(&self) -> (u64, u64) {
+        let bytes = |row: &Arc<Row>| row.progress.bytes.load(Ordering::Relaxed);
+        let bytes_all: u64 = self.parts().map(bytes).sum();
+        let count = self.parts().count() as u64;
+        (count, bytes_all.div_ceil(WINDOW_BYTES_MAX))
+    }
+
+    /// True if there are as many as so many rows may be.
+    fn is_full(&self, is_in_order: bool, rows_max: u64) -> bool {
+        let (parts, parts_as_rows) = self.count_parts();
+        if is_in_order {
+            return self.rows.len() as u64 - parts + parts_as_rows >= rows_max;
+        }
+        let parts_max = rows_max / 2;
+        parts >= PARTS_MAX_PER_ROW * parts_max || parts_as_rows >= parts_max
     }
 
     /// The oldest of which somebody had a part.
@@ -181,12 +190,6 @@ impl Rows {
             .parts()
             .filter(|row| row.progress.is_begun.load(Ordering::Relaxed));
         begun.next().cloned()
-    }
-
-    /// How many come in order, as long as those that come in parts have half of all.
-    fn in_order(&self) -> usize {
-        let parts = self.parts().count();
-        self.rows.len() - parts + parts.div_ceil(2)
     }
 
     /// Forgets a row, unless that was done.
@@ -225,8 +228,8 @@ impl Foreseen {
         self.0.lock().rows.is_empty()
     }
 
-    /// A block that begins with `key`, and those after it, `count()` at most, for a scan that ends at `end`; none if
-    /// nobody has foreseen it. Waits until they are read.
+    /// The wanted block and those after it, of a row that comes in parts `count()` at most; none if nobody has
+    /// foreseen it. Waits until they are read.
     pub(super) fn take(
         &self,
         wanted: &Wanted<'_>,
@@ -280,13 +283,10 @@ impl Foreseen {
     fn has_room(&self, is_in_order: bool, readers: &Readers) -> bool {
         let mut all = self.0.lock();
         let rows_max = readers.share_bytes(Layout::Rows) / WINDOW_BYTES_MAX;
-        let (is_full, mut goes) = match is_in_order {
-            true => (all.in_order() as u64 >= rows_max, None),
-            false => (all.has_parts(rows_max / 2), all.begun()),
-        };
-        if !is_full {
+        if !all.is_full(is_in_order, rows_max) {
             return true;
         }
+        let mut goes = if is_in_order { None } else { all.begun() };
         if goes.is_none() {
             all.refusals += 1;
             let refusals_max = match is_in_order {

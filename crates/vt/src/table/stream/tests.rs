@@ -267,6 +267,26 @@ fn parts_come_in_any_order_and_a_row_goes_with_its_last_block() {
     assert_eq!(read(), entries.unwrap().len() as u64, "each block once");
 }
 
+/// With the first part all was taken for taken, so that the others were read once more.
+#[test]
+fn a_row_that_comes_in_order_stays_until_a_scan_comes_to_its_end() {
+    let bed = Bed::new(64 << 20);
+    let written = bed.table(&model(), &options(16 << 10));
+    let table = reopened(&bed, &written, 8 << 20, AHEAD_BYTES);
+    let cache = &table.loader.cache;
+    let how = (Coming::InOrder, Caching::Past);
+    table.read_ahead(&Arc::new(keys(100, 500)), how, Arc::new(()));
+    for from in [100, 200, 300, 400] {
+        assert!(!cache.foreseen().is_empty(), "{from}");
+        walk(&table, keys(from, from + 100)).1.unwrap();
+    }
+    assert!(cache.foreseen().is_empty(), "a scan came to its end");
+    let bounds = keys(100, 500);
+    let entries = table.index_entries(&bounds.start, bounds.end.as_deref());
+    let read = cache.counters().get(ReadCount::DataBlocksRead);
+    assert_eq!(read, entries.unwrap().len() as u64, "each block once");
+}
+
 #[test]
 fn what_lies_around_is_read_once_however_often_it_is_asked_for() {
     let bed = Bed::new(64 << 20);
