@@ -81,10 +81,14 @@ impl Traffic {
     }
 }
 
+/// What comes after a label at the start of a line.
+pub(crate) fn after<'a>(text: &'a str, label: &str) -> Option<&'a str> {
+    text.lines().find_map(|line| line.strip_prefix(label))
+}
+
 /// The number after a label at the start of a line; 0 without one.
-fn field(text: &str, label: &str) -> u64 {
-    let value = text.lines().find_map(|line| line.strip_prefix(label));
-    let number = value.and_then(|value| value.split_whitespace().next()?.parse().ok());
+pub(crate) fn field(text: &str, label: &str) -> u64 {
+    let number = after(text, label).and_then(|value| value.split_whitespace().next()?.parse().ok());
     number.unwrap_or(0)
 }
 

@@ -2,6 +2,7 @@
 //! report of them.
 
 use crate::child::{self, Outcome, Task};
+use crate::process::{after, field};
 use crate::report::{self, FORMAT, Machine, Report, Run, Scale, Skipped, Suite};
 use crate::shares;
 use anyhow::{Context as _, Result};
@@ -182,23 +183,16 @@ fn machine(folder: &Path, load_before: String) -> Machine {
     let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let memory = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let processors = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let total = after(&memory, "MemTotal:");
-    let kib = total.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());
     let file_system = rustix::fs::statfs(folder).map(|stat| format!("{:#x}", stat.f_type));
     Machine {
         cpus: std::thread::available_parallelism().map_or(0, |count| count.get() as u64),
         processor: after(&processors, "model name\t: ")
             .unwrap_or("")
             .to_owned(),
-        memory_bytes: kib.unwrap_or(0) * 1024,
+        memory_bytes: field(&memory, "MemTotal:") * 1024,
         kernel: kernel.trim().to_owned(),
         file_system: file_system.unwrap_or_default(),
         load_before,
         load_after: load(),
     }
-}
-
-/// What follows `name` in the first line that begins with it.
-fn after<'a>(text: &'a str, name: &str) -> Option<&'a str> {
-    text.lines().find_map(|line| line.strip_prefix(name))
 }

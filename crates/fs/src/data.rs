@@ -21,6 +21,7 @@ mod read;
 mod resize;
 mod seek;
 mod siblings;
+mod slots;
 mod write;
 
 pub(crate) use ahead::LastReads;

@@ -107,10 +107,9 @@ pub enum Caching {
 }
 
 /// How what is read ahead will be asked for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Coming<'a> {
     /// All of it, in the order of keys.
-    #[default]
     InOrder,
     /// Short parts of it, in any order: the files of a directory. As long as there is memory for it, what nobody has
     /// come for stays.

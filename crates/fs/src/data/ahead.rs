@@ -9,14 +9,12 @@
 //! - Requests that are served at the same time may come in the wrong order: one that lies within two of its
 //!   lengths of where the last one ended follows it, a long one within eight.
 
+use super::slots::Slots;
 use std::ops::Range;
 use stitch_base::Ino;
-use stitch_base::sync::Mutex;
 use stitch_base::sync::atomic::{AtomicBool, Ordering};
 use stitch_db::Caching;
 
-/// Files of which the last read is known. A power of two.
-const SLOTS: usize = 64;
 /// What the engine is told of at a time, from a multiple of it on.
 const PIECE_BYTES: u64 = 1 << 20;
 /// So much must have been read in order.
@@ -45,21 +43,11 @@ const fn near(len: u64) -> u64 {
 }
 
 /// The last reads of some files.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct LastReads {
-    slots: Vec<Mutex<LastRead>>,
+    slots: Slots<LastRead>,
     /// Whoever reads keeps what he has read.
     is_past_cache: AtomicBool,
-}
-
-impl Default for LastReads {
-    fn default() -> Self {
-        let slots = (0..SLOTS).map(|_| Mutex::default()).collect();
-        Self {
-            slots,
-            is_past_cache: AtomicBool::new(false),
-        }
-    }
 }
 
 impl LastReads {
@@ -78,8 +66,7 @@ impl LastReads {
     /// Notes a read of `[offset, offset + len)` of a file. Answers what should be read ahead: whole pieces
     /// below `size`, or nothing.
     pub(crate) fn note(&self, ino: Ino, offset: u64, len: u64, size: u64) -> Range<u64> {
-        let index = usize::try_from(ino.0 % SLOTS as u64).expect("a small number");
-        let mut last = self.slots[index].lock();
+        let mut last = self.slots.of(ino).lock();
         let end = offset + len;
         let follows = last.ino == ino.0 && last.end.abs_diff(offset) <= near(len);
         if !follows {

@@ -12,18 +12,16 @@
 //!   rows of names are in the order of their directories' numbers.
 //! - What is asked for is a guess: nothing is wrong where rows change meanwhile.
 
+use super::slots::Slots;
 use crate::FsResult;
 use crate::inode::{Inode, Location};
 use crate::system::FileSystem;
 use stitch_base::Ino;
-use stitch_base::sync::Mutex;
 use stitch_base::sync::atomic::{AtomicU8, Ordering};
 use stitch_db::{Caching, Coming};
 use stitch_format::fs_inode::{FileKind, InodeHead, MetaRow, row_flag};
 use stitch_format::fs_key::{self, FsKey};
 
-/// Directories that are remembered. A power of two.
-const SLOTS: usize = 64;
 /// Longer files are read ahead by themselves.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 /// Most rows of a directory that are looked at together.
@@ -37,10 +35,10 @@ const RANGES_MAX: usize = 6;
 const GAP_MAX: u64 = 8;
 /// Most numbers behind a file that something is read around.
 const REACH_MAX: u64 = 1024;
-/// Of so many directories that were begun...
-const HISTORY: u8 = 8;
-/// ...so many came to a second file.
+/// Of the eight directories that were begun last so many came to a second file.
 const HISTORY_MIN: u32 = 5;
+/// Names have hashes from this one on.
+const FIRST_HASH: u64 = 1;
 /// Files that were read in the order of listing, before more of a long directory is asked for.
 const LISTED_MIN: u32 = 8;
 
@@ -74,31 +72,17 @@ enum Look {
 }
 
 /// The directories of which files were read last.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Siblings {
-    slots: Vec<Mutex<Slot>>,
+    slots: Slots<Slot>,
     /// A bit for each of the directories that were begun last: one, if it came to a second file.
     history: AtomicU8,
 }
 
-impl Default for Siblings {
-    fn default() -> Self {
-        Self {
-            slots: (0..SLOTS).map(|_| Mutex::default()).collect(),
-            history: AtomicU8::new(0),
-        }
-    }
-}
-
 impl Siblings {
-    fn slot(&self, dir: Ino) -> &Mutex<Slot> {
-        let index = usize::try_from(dir.0 % SLOTS as u64).expect("a small number");
-        &self.slots[index]
-    }
-
     /// Notes that a file was read from its start. Answers what of its directory to look at now.
     fn note(&self, dir: Ino, hash: u64) -> Look {
-        let mut slot = self.slot(dir).lock();
+        let mut slot = self.slots.of(dir).lock();
         if slot.dir != dir.0 {
             *slot = Slot {
                 dir: dir.0,
@@ -142,8 +126,9 @@ impl Siblings {
         let history = self.history.load(Ordering::Relaxed);
         match reads {
             1 => {
+                let is_on_its_way = self.is_on_its_way();
                 self.history.store(history << 1, Ordering::Relaxed);
-                history.count_ones() >= HISTORY_MIN
+                is_on_its_way
             }
             2 => {
                 self.history.store(history | 1, Ordering::Relaxed);
@@ -155,7 +140,7 @@ impl Siblings {
 
     /// Notes that all of a directory was asked for, so many files.
     fn told_all(&self, dir: Ino, count: usize) {
-        let mut slot = self.slot(dir).lock();
+        let mut slot = self.slots.of(dir).lock();
         if slot.dir == dir.0 {
             let count = u32::try_from(count).unwrap_or(u32::MAX);
             slot.left = count.saturating_sub(slot.reads);
@@ -167,15 +152,13 @@ impl Siblings {
 
     /// Notes that a directory is long, what of it was asked for, and when more is due.
     fn told_part(&self, dir: Ino, told_hash: u64, due_hash: u64) {
-        let mut slot = self.slot(dir).lock();
+        let mut slot = self.slots.of(dir).lock();
         if slot.dir == dir.0 {
             slot.is_long = true;
             (slot.told_hash, slot.due_hash) = (told_hash, due_hash);
         }
     }
 }
-
-const _: () = assert!(HISTORY as u32 == u8::BITS);
 
 /// What was seen of a directory.
 #[derive(Default)]
@@ -250,34 +233,42 @@ impl FileSystem {
             return;
         }
         let hash = self.store.name_hash(name);
-        let (from, around) = match self.siblings.note(*parent, hash) {
-            Look::Nothing => return,
-            Look::All { around } => (0, around),
-            Look::From(hash) => (hash, false),
-        };
         // What is wrong with the directory is told to who reads it.
-        let Ok(seen) = self.look_at(*parent, from) else {
-            return;
-        };
-        if from == 0 && seen.is_part {
-            // Nobody knows yet in which order it is read.
-            self.siblings.told_part(*parent, 0, 0);
-            return;
+        match self.siblings.note(*parent, hash) {
+            Look::Nothing => {}
+            Look::All { around } => {
+                let Ok(seen) = self.look_at(*parent, FIRST_HASH) else {
+                    return;
+                };
+                if seen.is_part {
+                    // Nobody knows yet in which order it is read.
+                    self.siblings.told_part(*parent, 0, 0);
+                    return;
+                }
+                self.siblings.told_all(*parent, seen.files.len());
+                let beyond = if around { seen.beyond() } else { None };
+                self.ask_for(&seen, beyond.as_deref());
+            }
+            Look::From(hash) => {
+                let Ok(seen) = self.look_at(*parent, hash) else {
+                    return;
+                };
+                let (told, due) = seen.limits();
+                self.siblings.told_part(*parent, told, due);
+                self.ask_for(&seen, None);
+            }
         }
-        if from == 0 {
-            self.siblings.told_all(*parent, seen.files.len());
-        } else {
-            let (told, due) = seen.limits();
-            self.siblings.told_part(*parent, told, due);
-        }
+    }
+
+    /// Asks for the files that were seen, and for what lies behind them and before `beyond`.
+    fn ask_for(&self, seen: &Seen, beyond: Option<&[u8]>) {
         let caching = self.last_reads.caching();
         let ranges = ranges(&seen.files);
-        let beyond = if around { seen.beyond() } else { None };
         for (number, (first, end)) in ranges.iter().enumerate() {
             let start = fs_key::chunk(Ino(*first), 0);
             let end = fs_key::chunk(Ino(*end), 0);
             let is_last = number + 1 == ranges.len();
-            let coming = match &beyond {
+            let coming = match beyond {
                 Some(beyond) if is_last => Coming::Around(beyond),
                 _ => Coming::InParts,
             };
@@ -306,7 +297,7 @@ impl FileSystem {
 
     /// Looks at the names of a directory from a hash on.
     fn look_at(&self, dir: Ino, from_hash: u64) -> FsResult<Seen> {
-        let start = fs_key::dentry_start(dir, from_hash.max(1));
+        let start = fs_key::dentry_start(dir, from_hash);
         let end = fs_key::after(dir);
         let mut scan = self.store.scan(self.store.meta, &start, &end)?;
         let mut seen = Seen::default();

@@ -10,7 +10,6 @@ use crate::table::block::DataBlock;
 use crate::table::blocks::BlockList;
 use crate::table::foreseen::Wanted;
 use crate::table::loader::DataRef;
-use crate::table::run::Bounds;
 use crate::table::stream::collect;
 use std::sync::Arc;
 
@@ -22,32 +21,29 @@ const WHOLE_BYTES_MAX: u64 = 1 << 20;
 impl<L: BlockList + Clone> RunIter<L> {
     /// A block that was read before this cursor began, and those after it.
     pub(super) fn foreseen(&mut self, wanted: &DataRef) -> Result<Option<Arc<DataBlock>>, VtError> {
-        let loader = self.loader.clone();
-        let cache = &loader.cache;
+        let cache = &self.loader.cache;
         if cache.foreseen().is_empty() {
             return Ok(None);
         }
         let Some(entry) = self.blocks.current()? else {
             return Ok(None);
         };
-        let bounds = Arc::clone(&self.bounds);
-        // The first block may begin before the row does.
-        let key = entry.first.max(bounds.start.as_slice()).to_vec();
         let wanted = Wanted {
-            table: loader.id,
+            table: self.loader.id,
             data: *wanted,
-            key: &key,
-            end: bounds.end.as_deref(),
+            // The first block may begin before the row does.
+            key: entry.first.max(self.bounds.start.as_slice()),
+            end: self.bounds.end.as_deref(),
         };
-        let count = || self.count_within(&bounds);
+        let count = || self.count_within();
         let found = cache.foreseen().take(&wanted, count, cache.readers());
         self.ahead.extend(found);
         Ok(self.ahead.pop_front().map(|(_, block)| block))
     }
 
     /// How many blocks from the current one on have keys within bounds.
-    fn count_within(&self, bounds: &Bounds) -> usize {
-        let end = bounds.end.as_deref();
+    fn count_within(&self) -> usize {
+        let end = self.bounds.end.as_deref();
         let mut scout = self.blocks.clone();
         let mut count = 1;
         // What is wrong with the index is told to who comes to it.
