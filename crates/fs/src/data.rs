@@ -22,10 +22,12 @@ mod resize;
 mod seek;
 mod siblings;
 mod slots;
+mod walk;
 mod write;
 
 pub(crate) use ahead::LastReads;
 pub(crate) use siblings::Siblings;
+pub(crate) use walk::Walk;
 
 use crate::FsResult;
 use crate::change::Change;

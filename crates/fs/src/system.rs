@@ -1,7 +1,7 @@
 //! The file system as a whole: made, opened, synced, closed.
 
 use crate::change::Change;
-use crate::data::{LastReads, Siblings};
+use crate::data::{LastReads, Siblings, Walk};
 use crate::detach::Detached;
 use crate::external::Externals;
 use crate::hints::Hints;
@@ -47,6 +47,7 @@ pub struct FileSystem {
     pub(crate) last_reads: LastReads,
     /// Of files that are read.
     pub(crate) siblings: Siblings,
+    pub(crate) walk: Walk,
     /// Of directories that are listed.
     pub(crate) listings: Siblings,
     pub(crate) inode_count: AtomicU64,
@@ -147,6 +148,7 @@ impl FileSystem {
             locks: Locks::default(),
             last_reads: LastReads::default(),
             siblings: Siblings::default(),
+            walk: Walk::default(),
             listings: Siblings::default(),
             inode_count: AtomicU64::new(inode_count),
             numbers: Mutex::new(Numbers { next, end: next }),

@@ -3,7 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::path::Path;
-use stitchfs::fs::{File, Files};
+use stitchfs::fs::{Dir, File, FileKind, Files};
 use stitchfs::{MakeOptions, StoreOptions};
 
 const MIB: u64 = 1 << 20;
@@ -147,13 +147,17 @@ fn file_len(dir: u64, number: u64) -> u64 {
 
 /// A store with a tree of short files, closed.
 fn made_tree(path: &Path) {
+    made_dirs(path, (0..DIRS).map(|dir| format!("dir{dir}")));
+}
+
+/// A store with directories of short files, closed.
+fn made_dirs(path: &Path, names: impl Iterator<Item = String>) {
     let make = MakeOptions {
         len_bytes: Some(256 << 20),
         ..MakeOptions::default()
     };
     let files = Files::create(path, &make, &options()).unwrap();
-    for dir in 0..DIRS {
-        let name = format!("dir{dir}");
+    for (dir, name) in (0..).zip(names) {
         files.root().make_dir(&name).unwrap();
         let folder = files.root().open_dir(&name).unwrap();
         for number in 0..FILES {
@@ -206,6 +210,53 @@ fn a_file_here_and_there_reads_nothing_else() {
     let blocks = counter(&files, "vt.data_blocks_read") - blocks;
     // Beside them those with names.
     assert!(blocks <= least + 2 * DIRS, "{blocks} for {least}");
+    files.close().unwrap();
+}
+
+/// Reads all files below a directory in the order of listing, and answers their blocks.
+fn read_below(dir: &Dir) -> u64 {
+    let mut blocks = 0;
+    for entry in dir.entries(".").unwrap() {
+        let entry = entry.unwrap();
+        if entry.attr.kind == FileKind::Directory {
+            blocks += read_below(&dir.open_dir(entry.name()).unwrap());
+            continue;
+        }
+        let mut out = Vec::new();
+        let file = dir.open(entry.name()).unwrap();
+        file.read_at(0, 1 << 20, &mut out).unwrap();
+        assert_eq!(out.len() as u64, entry.attr.size);
+        blocks += entry.attr.size.div_ceil(CHUNK);
+    }
+    blocks
+}
+
+/// What lay around each directory was read, of which a third had been read before.
+#[test]
+fn a_tree_that_is_read_in_the_order_of_listing_is_read_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store");
+    // Five levels, eight directories in each directory of the first ones.
+    let name = |number: u64| {
+        let way = std::iter::successors(Some(number), |at| (*at > 0).then(|| (at - 1) / 8));
+        let mut way: Vec<_> = way.map(|at| format!("dir{at}")).collect();
+        way.reverse();
+        way.join("/")
+    };
+    made_dirs(&path, (0..800).map(name));
+    let files = Files::open(&path, &options()).unwrap();
+    let (reads, blocks) = (
+        counter(&files, "device.reads"),
+        counter(&files, "vt.data_blocks_read"),
+    );
+    let least = read_below(&files.root());
+    let reads = counter(&files, "device.reads") - reads;
+    let blocks = counter(&files, "vt.data_blocks_read") - blocks;
+    assert!(
+        blocks <= least + least / 10,
+        "{blocks} blocks read, {least} wanted, in {reads} reads"
+    );
+    assert!(reads <= 800 * 3, "{reads} for 800 directories");
     files.close().unwrap();
 }
 

@@ -10,6 +10,7 @@
 //!   files were read in that order.
 //! - In the same way, where directory after directory is listed, names are read ahead: around those of the next one, since
 //!   rows of names are in the order of their directories' numbers.
+//! - Where directories come in the order of listing, those that come next are asked for before anybody is there ([`super::walk`]).
 //! - What is asked for is a guess: nothing is wrong where rows change meanwhile.
 
 use super::slots::Slots;
@@ -38,7 +39,7 @@ const REACH_MAX: u64 = 1024;
 /// Of the eight directories that were begun last so many came to a second file.
 const HISTORY_MIN: u32 = 5;
 /// Names have hashes from this one on.
-const FIRST_HASH: u64 = 1;
+pub(super) const FIRST_HASH: u64 = 1;
 /// Files that were read in the order of listing, before more of a long directory is asked for.
 const LISTED_MIN: u32 = 8;
 
@@ -80,8 +81,9 @@ pub(crate) struct Siblings {
 }
 
 impl Siblings {
-    /// Notes that a file was read from its start. Answers what of its directory to look at now.
-    fn note(&self, dir: Ino, hash: u64) -> Look {
+    /// Notes that a file was read from its start. Answers what of its directory to look at now, and whether
+    /// it is the first one of it.
+    fn note(&self, dir: Ino, hash: u64) -> (Look, bool) {
         let mut slot = self.slots.of(dir).lock();
         if slot.dir != dir.0 {
             *slot = Slot {
@@ -90,6 +92,13 @@ impl Siblings {
             };
         }
         slot.reads = slot.reads.saturating_add(1);
+        let reads = slot.reads;
+        self.note_history(reads);
+        (self.look(&mut slot, hash), reads == 1)
+    }
+
+    /// What to look at with a file that was noted.
+    fn look(&self, slot: &mut Slot, hash: u64) -> Look {
         slot.listed = match hash > slot.last_hash {
             true => slot.listed.saturating_add(1),
             false => 0,
@@ -105,14 +114,18 @@ impl Siblings {
         if slot.left > 0 {
             slot.left -= 1;
             if slot.left == 0 {
-                // Whoever comes now reads it once more.
-                slot.reads = 0;
+                self.end(slot);
             }
-        } else if self.is_read_on(slot.reads) {
-            let around = self.is_on_its_way();
-            return Look::All { around };
+            return Look::Nothing;
         }
-        Look::Nothing
+        let is_on_its_way = self.is_on_its_way();
+        match slot.reads {
+            2 => Look::All {
+                around: is_on_its_way,
+            },
+            1 if is_on_its_way => Look::All { around: true },
+            _ => Look::Nothing,
+        }
     }
 
     /// Whether directory after directory is read.
@@ -120,22 +133,22 @@ impl Siblings {
         self.history.load(Ordering::Relaxed).count_ones() >= HISTORY_MIN
     }
 
-    /// True if a directory of which so many files were read is likely to have all of them read.
-    fn is_read_on(&self, reads: u32) -> bool {
+    /// Notes that so many files of a directory were read by now.
+    fn note_history(&self, reads: u32) {
         // Two who note something at once may lose a bit, no more.
         let history = self.history.load(Ordering::Relaxed);
         match reads {
-            1 => {
-                let is_on_its_way = self.is_on_its_way();
-                self.history.store(history << 1, Ordering::Relaxed);
-                is_on_its_way
-            }
-            2 => {
-                self.history.store(history | 1, Ordering::Relaxed);
-                true
-            }
-            _ => false,
+            1 => self.history.store(history << 1, Ordering::Relaxed),
+            2 => self.history.store(history | 1, Ordering::Relaxed),
+            _ => {}
         }
+    }
+
+    /// All files of a directory were read: whoever comes now reads it once more.
+    fn end(&self, slot: &mut Slot) {
+        // It may have had one.
+        self.note_history(2);
+        slot.reads = 0;
     }
 
     /// Notes that all of a directory was asked for, so many files.
@@ -145,8 +158,21 @@ impl Siblings {
             let count = u32::try_from(count).unwrap_or(u32::MAX);
             slot.left = count.saturating_sub(slot.reads);
             if slot.left == 0 {
-                slot.reads = 0;
+                self.end(&mut slot);
             }
+        }
+    }
+
+    /// Notes that all of a directory was asked for before anybody came to it, so many files.
+    pub(super) fn foretell(&self, dir: Ino, count: usize) {
+        let mut slot = self.slots.of(dir).lock();
+        let is_begun = slot.dir == dir.0 && slot.reads > 0;
+        if !is_begun {
+            *slot = Slot {
+                dir: dir.0,
+                left: u32::try_from(count).unwrap_or(u32::MAX),
+                ..Slot::default()
+            };
         }
     }
 
@@ -162,14 +188,14 @@ impl Siblings {
 
 /// What was seen of a directory.
 #[derive(Default)]
-struct Seen {
+pub(super) struct Seen {
     /// Files that may be read ahead, by number, with their sizes.
-    files: Vec<(u64, u64)>,
-    bytes: u64,
+    pub(super) files: Vec<(u64, u64)>,
+    pub(super) bytes: u64,
     /// Hashes of all names.
     hashes: Vec<u64>,
     /// There are more names.
-    is_part: bool,
+    pub(super) is_part: bool,
 }
 
 impl Seen {
@@ -233,35 +259,49 @@ impl FileSystem {
             return;
         }
         let hash = self.store.name_hash(name);
+        let (look, is_first) = self.siblings.note(*parent, hash);
+        self.look_and_ask(*parent, look);
+        if is_first && self.siblings.is_on_its_way() {
+            self.read_next_directories_ahead(*parent, hash);
+        }
+    }
+
+    /// Asks for what there is to look at in a directory.
+    fn look_and_ask(&self, dir: Ino, look: Look) {
         // What is wrong with the directory is told to who reads it.
-        match self.siblings.note(*parent, hash) {
+        match look {
             Look::Nothing => {}
             Look::All { around } => {
-                let Ok(seen) = self.look_at(*parent, FIRST_HASH) else {
+                let Ok(seen) = self.look_at(dir, FIRST_HASH) else {
                     return;
                 };
                 if seen.is_part {
                     // Nobody knows yet in which order it is read.
-                    self.siblings.told_part(*parent, 0, 0);
+                    self.siblings.told_part(dir, 0, 0);
                     return;
                 }
-                self.siblings.told_all(*parent, seen.files.len());
-                let beyond = if around { seen.beyond() } else { None };
+                self.siblings.told_all(dir, seen.files.len());
+                let is_known = self.walk.is_known();
+                let beyond = if around && !is_known {
+                    seen.beyond()
+                } else {
+                    None
+                };
                 self.ask_for(&seen, beyond.as_deref());
             }
             Look::From(hash) => {
-                let Ok(seen) = self.look_at(*parent, hash) else {
+                let Ok(seen) = self.look_at(dir, hash) else {
                     return;
                 };
                 let (told, due) = seen.limits();
-                self.siblings.told_part(*parent, told, due);
+                self.siblings.told_part(dir, told, due);
                 self.ask_for(&seen, None);
             }
         }
     }
 
     /// Asks for the files that were seen, and for what lies behind them and before `beyond`.
-    fn ask_for(&self, seen: &Seen, beyond: Option<&[u8]>) {
+    pub(super) fn ask_for(&self, seen: &Seen, beyond: Option<&[u8]>) {
         let caching = self.last_reads.caching();
         let ranges = ranges(&seen.files);
         for (number, (first, end)) in ranges.iter().enumerate() {
@@ -285,7 +325,7 @@ impl FileSystem {
         };
         let hash = self.store.name_hash(name);
         // Which of them come is of no interest, only that most do.
-        self.listings.note(*parent, hash);
+        let _ = self.listings.note(*parent, hash);
         if self.listings.is_on_its_way() {
             let ino = dir.head.ino;
             let (start, end) = (fs_key::own(ino), fs_key::after(ino));
@@ -296,7 +336,7 @@ impl FileSystem {
     }
 
     /// Looks at the names of a directory from a hash on.
-    fn look_at(&self, dir: Ino, from_hash: u64) -> FsResult<Seen> {
+    pub(super) fn look_at(&self, dir: Ino, from_hash: u64) -> FsResult<Seen> {
         let start = fs_key::dentry_start(dir, from_hash);
         let end = fs_key::after(dir);
         let mut scan = self.store.scan(self.store.meta, &start, &end)?;

@@ -5,7 +5,7 @@ const DIR: Ino = Ino(70);
 fn looks(siblings: &Siblings, dir: Ino, hashes: &[u64]) -> Vec<Look> {
     hashes
         .iter()
-        .map(|hash| siblings.note(dir, *hash))
+        .map(|hash| siblings.note(dir, *hash).0)
         .collect()
 }
 
@@ -33,7 +33,7 @@ fn directories_of_which_one_file_is_read_ask_for_nothing() {
     for _ in 0..10_000 {
         at = at.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         // A million directories, in random order.
-        let look = siblings.note(Ino(100 + (at >> 20) % 1_000_003), at);
+        let (look, _) = siblings.note(Ino(100 + (at >> 20) % 1_000_003), at);
         asked += usize::from(look != Look::Nothing);
     }
     assert!(asked < 8, "{asked}");
@@ -50,12 +50,15 @@ fn where_most_are_read_on_the_first_file_asks_for_all() {
         );
         siblings.told_all(Ino(dir), 2);
     }
-    assert_eq!(siblings.note(Ino(200), 1), Look::All { around: true });
+    assert_eq!(
+        siblings.note(Ino(200), 1),
+        (Look::All { around: true }, true)
+    );
     // Until most of them are not.
     for dir in 201..205 {
         siblings.note(Ino(dir), 1);
     }
-    assert_eq!(siblings.note(Ino(210), 1), Look::Nothing);
+    assert_eq!(siblings.note(Ino(210), 1), (Look::Nothing, true));
 }
 
 #[test]
@@ -70,7 +73,7 @@ fn of_a_long_one_what_comes_next_is_asked_for_where_it_is_read_in_order() {
     assert!(first.is_some_and(|at| at < 10), "{first:?}");
     siblings.told_part(DIR, 100, 60);
     assert_eq!(looks(&siblings, DIR, &[30, 59]), [Look::Nothing; 2]);
-    assert_eq!(siblings.note(DIR, 61), Look::From(100));
+    assert_eq!(siblings.note(DIR, 61), (Look::From(100), false));
     siblings.told_part(DIR, u64::MAX, u64::MAX);
     assert_eq!(looks(&siblings, DIR, &[70, 200, 300]), [Look::Nothing; 3]);
 }
@@ -99,4 +102,32 @@ fn ranges_are_short_and_leave_out_what_lies_elsewhere() {
     assert_eq!(ranges(&files), [(0, 2), (2, 4), (4, 6), (6, 8)]);
     let files: Vec<_> = (0..1000).map(|ino| (ino * 100, kib(8))).collect();
     assert_eq!(ranges(&files).len(), RANGES_MAX);
+}
+
+/// Whoever was asked for with the first file never counted as one that came to a second.
+#[test]
+fn what_was_asked_for_with_the_first_file_counts_as_read_on() {
+    let siblings = Siblings::default();
+    for dir in 100..200 {
+        let looks = looks(&siblings, Ino(dir), &[1]);
+        let is_asked = looks[0] != Look::Nothing;
+        assert_eq!(is_asked, dir >= 105, "{dir}");
+        if is_asked {
+            siblings.told_all(Ino(dir), 3);
+        }
+        siblings.note(Ino(dir), 2);
+        siblings.note(Ino(dir), 3);
+    }
+}
+
+#[test]
+fn what_was_foretold_is_not_looked_at() {
+    let siblings = Siblings::default();
+    siblings.foretell(DIR, 3);
+    assert_eq!(siblings.note(DIR, 5), (Look::Nothing, true));
+    siblings.foretell(DIR, 3);
+    assert_eq!(looks(&siblings, DIR, &[6, 7]), [Look::Nothing; 2]);
+    // All were read.
+    assert_eq!(siblings.note(DIR, 5), (Look::Nothing, true));
+    assert_eq!(siblings.note(DIR, 6).0, Look::All { around: false });
 }
