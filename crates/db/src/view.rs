@@ -69,9 +69,9 @@ impl View {
         range: KeyRange<'_>,
         coming: Coming<'_>,
         caching: Caching,
-    ) {
+    ) -> bool {
         let tree = dictionary.tree();
-        self.engine.read_ahead(tree, range, coming, caching);
+        self.engine.read_ahead(tree, range, coming, caching)
     }
 
     /// Applies changes, whole or not at all.

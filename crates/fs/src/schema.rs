@@ -233,9 +233,9 @@ impl Store {
         dictionary: Dictionary,
         (start, end): (&[u8], &[u8]),
         (coming, caching): (Coming<'_>, Caching),
-    ) {
+    ) -> bool {
         let range = KeyRange::new(start, end);
-        self.view.read_ahead(dictionary, range, coming, caching);
+        self.view.read_ahead(dictionary, range, coming, caching)
     }
 
     pub(crate) fn commit(&self, changes: &Changes, space: SpaceClass) -> FsResult<()> {

@@ -114,7 +114,9 @@ pub enum Coming<'a> {
     /// Short parts of it, in any order: the files of a directory. As long as there is memory for it, what nobody has
     /// come for stays.
     InParts,
-    /// The same, and what lies after the range and before this key as well, as far as it is read with it.
+    /// As `InParts`, after what was asked for before: it takes no place of what somebody comes for.
+    Later,
+    /// As `InParts`, and what lies after the range and before this key as well, as far as it is read with it.
     Around(&'a [u8]),
 }
 
@@ -253,9 +255,16 @@ pub trait Engine: Send + Sync {
     }
 
     /// Says that [`Self::scan_whole`] will soon be asked for a range, at most about a megabyte at a time
-    /// and each part once. Returns at once, and promises nothing.
-    fn read_ahead(&self, tree: TreeId, range: KeyRange<'_>, coming: Coming<'_>, caching: Caching) {
+    /// and each part once. Returns at once, and promises nothing; answers whether it is being read or at hand.
+    fn read_ahead(
+        &self,
+        tree: TreeId,
+        range: KeyRange<'_>,
+        coming: Coming<'_>,
+        caching: Caching,
+    ) -> bool {
         let _ = (tree, range, coming, caching);
+        false
     }
 
     /// What the engine has done since it was opened.

@@ -231,7 +231,7 @@ fn read_below(dir: &Dir) -> u64 {
     blocks
 }
 
-/// What lay around each directory was read, of which a third had been read before.
+/// What lay around each directory was read, and where there is little memory most of it more than once.
 #[test]
 fn a_tree_that_is_read_in_the_order_of_listing_is_read_once() {
     let dir = tempfile::tempdir().unwrap();
@@ -244,7 +244,11 @@ fn a_tree_that_is_read_in_the_order_of_listing_is_read_once() {
         way.join("/")
     };
     made_dirs(&path, (0..800).map(name));
-    let files = Files::open(&path, &options()).unwrap();
+    let options = StoreOptions {
+        memory_bytes: 96 << 20,
+        ..options()
+    };
+    let files = Files::open(&path, &options).unwrap();
     let (reads, blocks) = (
         counter(&files, "device.reads"),
         counter(&files, "vt.data_blocks_read"),
@@ -253,7 +257,7 @@ fn a_tree_that_is_read_in_the_order_of_listing_is_read_once() {
     let reads = counter(&files, "device.reads") - reads;
     let blocks = counter(&files, "vt.data_blocks_read") - blocks;
     assert!(
-        blocks <= least + least / 10,
+        blocks <= least + least / 4,
         "{blocks} blocks read, {least} wanted, in {reads} reads"
     );
     assert!(reads <= 800 * 3, "{reads} for 800 directories");

@@ -215,14 +215,22 @@ impl Engine for VtEngine {
         self.begin_scan(tree, range, (Direction::Forward, true), at)
     }
 
-    fn read_ahead(&self, tree: TreeId, range: KeyRange<'_>, coming: Coming<'_>, caching: Caching) {
-        if self.store.cache.readers().may_read_ahead()
-            && let Ok((view, _)) = self.reading(tree, None)
-        {
-            let bounds = Bounds::of(range, true);
-            self.store
-                .read_ahead(&view, tree, bounds, (coming, caching));
+    fn read_ahead(
+        &self,
+        tree: TreeId,
+        range: KeyRange<'_>,
+        coming: Coming<'_>,
+        caching: Caching,
+    ) -> bool {
+        if !self.store.cache.readers().may_read_ahead() {
+            return false;
         }
+        let Ok((view, _)) = self.reading(tree, None) else {
+            return false;
+        };
+        let bounds = Bounds::of(range, true);
+        self.store
+            .read_ahead(&view, tree, bounds, (coming, caching))
     }
 
     fn counters(&self) -> Counters {

@@ -287,7 +287,10 @@ impl FileSystem {
                 } else {
                     None
                 };
-                self.ask_for(&seen, beyond.as_deref());
+                self.ask_for(
+                    &seen,
+                    beyond.as_deref().map_or(Coming::InParts, Coming::Around),
+                );
             }
             Look::From(hash) => {
                 let Ok(seen) = self.look_at(dir, hash) else {
@@ -295,26 +298,30 @@ impl FileSystem {
                 };
                 let (told, due) = seen.limits();
                 self.siblings.told_part(dir, told, due);
-                self.ask_for(&seen, None);
+                self.ask_for(&seen, Coming::InParts);
             }
         }
     }
 
-    /// Asks for the files that were seen, and for what lies behind them and before `beyond`.
-    pub(super) fn ask_for(&self, seen: &Seen, beyond: Option<&[u8]>) {
+    /// Asks for the files that were seen, the last range as it is `coming`. Answers whether there was memory for all.
+    pub(super) fn ask_for(&self, seen: &Seen, coming: Coming<'_>) -> bool {
         let caching = self.last_reads.caching();
         let ranges = ranges(&seen.files);
+        let mut is_all = true;
         for (number, (first, end)) in ranges.iter().enumerate() {
             let start = fs_key::chunk(Ino(*first), 0);
             let end = fs_key::chunk(Ino(*end), 0);
             let is_last = number + 1 == ranges.len();
-            let coming = match beyond {
-                Some(beyond) if is_last => Coming::Around(beyond),
-                _ => Coming::InParts,
+            let coming = match coming {
+                Coming::Around(_) if !is_last => Coming::InParts,
+                coming => coming,
             };
-            self.store
-                .read_ahead(self.store.data, (&start, &end), (coming, caching));
+            let range = (&start[..], &end[..]);
+            is_all &= self
+                .store
+                .read_ahead(self.store.data, range, (coming, caching));
         }
+        is_all
     }
 
     /// Has the engine read the names of a directory that is about to be listed, and of others beside it, where directory

@@ -15,6 +15,7 @@ use std::collections::VecDeque;
 use stitch_base::Ino;
 use stitch_base::sync::Mutex;
 use stitch_base::sync::atomic::{AtomicU8, Ordering};
+use stitch_db::Coming;
 use stitch_format::fs_inode::{FileKind, MetaRow};
 use stitch_format::fs_key;
 
@@ -117,11 +118,14 @@ impl FileSystem {
             if seen.files.is_empty() || seen.is_part {
                 continue;
             }
-            if is_known {
-                self.siblings.foretell(next, seen.files.len());
-                self.ask_for(&seen, None);
-            }
             place.coming.push_back((next, seen.bytes));
+            if is_known {
+                if !self.ask_for(&seen, Coming::Later) {
+                    // There is no more memory: the rest is asked for when somebody is there.
+                    break;
+                }
+                self.siblings.foretell(next, seen.files.len());
+            }
         }
     }
 

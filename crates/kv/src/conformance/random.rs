@@ -443,13 +443,14 @@ fn first_rows(
     let is_bounded = direction == Direction::Forward && range.end.is_some();
     let begun = match is_bounded && rows_max.is_multiple_of(2) {
         true => {
-            let coming = match rows_max % 6 {
+            let coming = match rows_max % 8 {
                 0 => Coming::InOrder,
                 2 => Coming::InParts,
+                4 => Coming::Later,
                 _ => Coming::Around(b"\xff"),
             };
-            let caching = match rows_max % 4 {
-                0 => Caching::IfRoom,
+            let caching = match rows_max % 5 {
+                0 | 1 => Caching::IfRoom,
                 _ => Caching::Past,
             };
             engine.read_ahead(tree, range, coming, caching);

@@ -26,6 +26,7 @@ fn assert_scans(store: &Store, tree: TreeId, range: KeyRange<'_>, expected: &Row
             (Coming::InOrder, Caching::Past),
             (Coming::Around(b"\xff"), Caching::Past),
             (Coming::InParts, Caching::IfRoom),
+            (Coming::Later, Caching::Past),
             (Coming::Around(b"\xff"), Caching::IfRoom),
         ] {
             let whole = store.engine().scan_whole(tree, range, None);

@@ -121,18 +121,20 @@ fn window_of(all: &RangeDeletes, key: &[u8], seqno: Seqno) -> Window {
 
 impl Store {
     /// Has what is in a range of keys read by the readers, as far as there is memory for it.
+    /// Answers whether there is for all of it.
     pub(crate) fn read_ahead(
         &self,
         view: &Arc<View>,
         tree: TreeId,
         bounds: Bounds,
         how: (Coming<'_>, Caching),
-    ) {
+    ) -> bool {
+        let mut is_all = true;
         let bounds = Arc::new(bounds);
         let (start, end) = (bounds.start.as_slice(), bounds.end.as_deref());
         for buffer in &view.buffers {
             for run in buffer.direct.overlapping(tree, start, end) {
-                run.blocks.read_ahead(&bounds, how, Arc::clone(view) as _);
+                is_all &= run.blocks.read_ahead(&bounds, how, Arc::clone(view) as _);
             }
         }
         let levels = &view.version.trees[&tree].levels;
@@ -143,9 +145,10 @@ impl Store {
             &level.tables[touched]
         });
         for handle in level0.chain(below) {
-            self.table(handle)
-                .read_ahead(&bounds, how, Arc::clone(view) as _);
+            let table = self.table(handle);
+            is_all &= table.read_ahead(&bounds, how, Arc::clone(view) as _);
         }
+        is_all
     }
 
     /// The sources of a tree in a view that may hold keys within bounds.

@@ -86,9 +86,9 @@ impl DirectBlocks {
         bounds: &Arc<Bounds>,
         how: (Coming<'_>, Caching),
         holder: Arc<dyn Any + Send + Sync>,
-    ) {
+    ) -> bool {
         let blocks = ListedBlocks::new(Arc::clone(&self.entries));
-        foresee(&self.loader, blocks, bounds, how, holder);
+        foresee(&self.loader, blocks, bounds, how, holder)
     }
 
     /// As [`super::Table::blocks_iter`].

@@ -11,7 +11,8 @@
 //! - A row whose keys come in order goes when a scan comes to its end; one that comes in parts goes once each of its
 //!   blocks was taken.
 //! - Rows that nobody came for make room for others in the end, and hold no more than readers may. Those that come in
-//!   parts are at most half of all, and make room as soon as somebody had a part of them.
+//!   parts are at most half of all, and make room as soon as somebody had a part of them; for those that come later,
+//!   once nobody has had one for a while.
 
 use super::blocks::BlockList;
 use super::loader::{DataRef, Loader};
@@ -24,13 +25,15 @@ use std::fmt::Debug;
 use std::sync::{Arc, OnceLock};
 use stitch_base::TableId;
 use stitch_base::sync::Mutex;
-use stitch_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use stitch_base::sync::atomic::{AtomicU64, Ordering};
 use stitch_kv::{Caching, Coming};
 
 /// While there are as many rows as may be, one of so many newer ones takes the place of the oldest.
 const REFUSALS_MAX: usize = 32;
 /// The same for those that come in parts, if nobody had a part of any.
 const PARTS_REFUSALS_MAX: usize = 4;
+/// Those that come later take no place of one that somebody had a part of among so many that were taken last.
+const RECENT_TAKES: u64 = 32;
 /// Most of those for each whole row that they may be as long as: of several tables with the same keys, most have little.
 const PARTS_MAX_PER_ROW: u64 = 4;
 
@@ -86,8 +89,8 @@ struct Progress {
     until: OnceLock<Vec<u8>>,
     /// Its bytes, once that is known; until then as many as there may be.
     bytes: AtomicU64,
-    /// Somebody had a part of it, or can have it from the cache: it may make room.
-    is_begun: AtomicBool,
+    /// When somebody last had a part of it, in takes; 0: nobody had one. Who has may make room.
+    taken_at: AtomicU64,
 }
 
 impl Progress {
@@ -100,8 +103,13 @@ impl Progress {
             .map(|(data, _)| u64::from(data.block.len_bytes));
         self.bytes.store(lens.sum(), Ordering::Relaxed);
         if items.iter().all(|(_, cached)| cached.is_some()) {
-            self.is_begun.store(true, Ordering::Relaxed);
+            // It can be had from the cache.
+            self.taken_at.fetch_max(1, Ordering::Relaxed);
         }
+    }
+
+    fn is_begun(&self) -> bool {
+        self.taken_at.load(Ordering::Relaxed) > 0
     }
 }
 
@@ -118,7 +126,6 @@ impl Row {
     /// A block and those after it, `count` at most, as soon as they are there; none if it has not got that one.
     /// Answers too whether it comes in parts and all of its blocks were taken by now.
     fn take(&self, wanted: &DataRef, count: usize) -> (Vec<Found>, bool) {
-        self.progress.is_begun.store(true, Ordering::Relaxed);
         let mut state = self.state.lock();
         if let State::Under(search) = &mut *state {
             let found = search.take().map(Ahead::take).unwrap_or_default();
@@ -157,6 +164,8 @@ impl Row {
 struct Rows {
     rows: VecDeque<Arc<Row>>,
     refusals: usize,
+    /// How often a part of a row was taken.
+    takes: u64,
 }
 
 impl Rows {
@@ -184,12 +193,12 @@ impl Rows {
         parts >= PARTS_MAX_PER_ROW * parts_max || parts_as_rows >= parts_max
     }
 
-    /// The oldest of which somebody had a part.
-    fn begun(&self) -> Option<Arc<Row>> {
-        let mut begun = self
-            .parts()
-            .filter(|row| row.progress.is_begun.load(Ordering::Relaxed));
-        begun.next().cloned()
+    /// The one of which somebody had a part longest ago, so many takes at least.
+    fn begun(&self, takes: u64) -> Option<Arc<Row>> {
+        let at = |row: &Arc<Row>| row.progress.taken_at.load(Ordering::Relaxed);
+        let begun = self.parts().filter(|row| row.progress.is_begun());
+        let first = begun.min_by_key(|row| at(row))?;
+        (at(first).saturating_add(takes) <= self.takes.max(1)).then(|| Arc::clone(first))
     }
 
     /// Forgets a row, unless that was done.
@@ -243,6 +252,8 @@ impl Foreseen {
                 return Vec::new();
             };
             let row = Arc::clone(&all.rows[at]);
+            all.takes += 1;
+            row.progress.taken_at.store(all.takes, Ordering::Relaxed);
             if row.is_in_order && row.ends_by(wanted.end) {
                 all.remove(&row, readers);
             }
@@ -280,13 +291,21 @@ impl Foreseen {
     }
 
     /// Makes room for one row. Answers false if there is none.
-    fn has_room(&self, is_in_order: bool, readers: &Readers) -> bool {
+    fn has_room(&self, coming: Coming<'_>, readers: &Readers) -> bool {
+        let is_in_order = coming == Coming::InOrder;
         let mut all = self.0.lock();
         let rows_max = readers.share_bytes(Layout::Rows) / WINDOW_BYTES_MAX;
         if !all.is_full(is_in_order, rows_max) {
             return true;
         }
-        let mut goes = if is_in_order { None } else { all.begun() };
+        let mut goes = match coming {
+            Coming::InOrder => None,
+            Coming::Later => all.begun(RECENT_TAKES),
+            Coming::InParts | Coming::Around(_) => all.begun(0),
+        };
+        if goes.is_none() && coming == Coming::Later {
+            return false;
+        }
         if goes.is_none() {
             all.refusals += 1;
             let refusals_max = match is_in_order {
@@ -312,6 +331,14 @@ impl Foreseen {
         true
     }
 
+    /// As if somebody had had a part of a new row just now, if it can be had from the cache soon.
+    fn taken_at_first(&self, coming: Coming<'_>, caching: Caching) -> u64 {
+        match (coming, caching) {
+            (Coming::InOrder, _) | (_, Caching::Past) => 0,
+            (_, Caching::IfRoom) => self.0.lock().takes.max(1),
+        }
+    }
+
     fn add(&self, row: Row, readers: &Readers) {
         let mut all = self.0.lock();
         if all.rows.is_empty() {
@@ -334,7 +361,7 @@ fn bounds_of_row(
     let start = foreseen.uncovered(table, bounds)?;
     let end = match coming {
         Coming::Around(beyond) => bounds.end.as_deref().map(|end| end.max(beyond).to_vec()),
-        Coming::InOrder | Coming::InParts => bounds.end.clone(),
+        Coming::InOrder | Coming::InParts | Coming::Later => bounds.end.clone(),
     };
     let is_whole = bounds.is_whole;
     Some(Arc::new(Bounds {
@@ -360,29 +387,29 @@ fn is_at_hand(loader: &Loader, list: &mut impl BlockList, bounds: &Bounds) -> bo
 }
 
 /// Has blocks of `list` read whose keys are within bounds, as far as there is memory for them. `holder`
-/// keeps them where they are until they were read.
+/// keeps them where they are until they were read. Answers false if there is no memory for them.
 pub(super) fn foresee<L: BlockList + Send + 'static>(
     loader: &Loader,
     mut list: L,
     bounds: &Arc<Bounds>,
     (coming, caching): (Coming<'_>, Caching),
     holder: Arc<dyn Any + Send + Sync>,
-) {
+) -> bool {
     let (foreseen, readers) = (loader.cache.foreseen(), loader.cache.readers());
     let Some(bounds) = bounds_of_row(foreseen, loader.id, bounds, coming) else {
-        return;
+        return true;
     };
     let is_in_order = coming == Coming::InOrder;
     if !is_in_order && is_at_hand(loader, &mut list, &bounds) {
-        return;
+        return true;
     }
-    if !foreseen.has_room(is_in_order, readers) {
-        return;
+    if !foreseen.has_room(coming, readers) {
+        return false;
     }
     let progress = Arc::new(Progress {
         until: OnceLock::new(),
         bytes: AtomicU64::new(WINDOW_BYTES_MAX),
-        is_begun: AtomicBool::new(!is_in_order && caching == Caching::IfRoom),
+        taken_at: AtomicU64::new(foreseen.taken_at_first(coming, caching)),
     });
     let (own_loader, own_bounds) = (loader.clone(), Arc::clone(&bounds));
     let own_progress = Arc::clone(&progress);
@@ -411,4 +438,5 @@ pub(super) fn foresee<L: BlockList + Send + 'static>(
         state: Mutex::new(State::Under(Some(readers.hand(Search(Box::new(search)))))),
     };
     foreseen.add(row, readers);
+    true
 }

@@ -122,14 +122,14 @@ impl Table {
     }
 
     /// Has blocks with these keys read, as far as there is memory for them. `holder` keeps them where
-    /// they are until they were read. Returns at once.
+    /// they are until they were read. Returns at once, and answers whether there is.
     pub(crate) fn read_ahead(
         self: &Arc<Self>,
         bounds: &Arc<Bounds>,
         how: (Coming<'_>, Caching),
         holder: Arc<dyn Any + Send + Sync>,
-    ) {
-        foresee(&self.loader, self.blocks(), bounds, how, holder);
+    ) -> bool {
+        foresee(&self.loader, self.blocks(), bounds, how, holder)
     }
 
     /// A cursor over the entries of some of the table's blocks, in their order. What it reads does

@@ -322,3 +322,32 @@ fn parts_that_nobody_comes_for_make_room() {
     cache.foreseen().clear(cache.readers());
     assert!(cache.foreseen().is_empty(), "nothing is left");
 }
+
+/// What is read ahead of somebody took the place of what he was reading.
+#[test]
+fn parts_that_come_later_take_no_place_of_what_is_being_read() {
+    let bed = Bed::new(64 << 20);
+    let written = bed.table(&model(), &options(16 << 10));
+    // Memory for no more than one row.
+    let table = reopened(&bed, &written, 8 << 20, 8 << 20);
+    let ask = |bounds: Bounds, coming| {
+        let how = (coming, Caching::Past);
+        table.read_ahead(&Arc::new(bounds), how, Arc::new(()))
+    };
+    let counters = table.loader.cache.counters();
+    let read = || counters.get(ReadCount::DataBlocksRead);
+    assert!(ask(keys(100, 500), Coming::InParts));
+    walk(&table, keys(100, 120)).1.unwrap();
+    assert!(!ask(keys(600, 800), Coming::Later), "there is no room");
+    assert!(ask(keys(200, 300), Coming::Later), "it is at hand");
+    let before = read();
+    for from in (120..480).step_by(10) {
+        walk(&table, keys(from, from + 10)).1.unwrap();
+    }
+    assert_eq!(read(), before, "it was read ahead");
+    // Nobody comes for the last of it any more.
+    for from in (120..480).step_by(10) {
+        walk(&table, keys(from, from + 10)).1.unwrap();
+    }
+    assert!(ask(keys(600, 800), Coming::InParts), "it is wanted now");
+}
