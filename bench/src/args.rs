@@ -145,7 +145,8 @@ pub(crate) struct FsArgs {
     /// Sides, separated by commas; by default all that can run here.
     #[arg(long, value_delimiter = ',', value_name = "A,B")]
     pub(crate) sides: Vec<String>,
-    /// Workloads, separated by commas; by default all. `meta` means `meta-1` and `meta-2`.
+    /// Workloads, separated by commas; by default all but the very long ones, which are to be named in
+    /// full. `meta` means `meta-1` and `meta-2`.
     #[arg(long, value_delimiter = ',', value_name = "X,Y")]
     pub(crate) workloads: Vec<String>,
     /// Memory of the store that is mounted or opened; with --cgroup twice that, and of every side
@@ -156,7 +157,7 @@ pub(crate) struct FsArgs {
     /// 20000].
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(100..=100_000_000))]
     pub(crate) files: Option<u64>,
-    /// Size of the large file [default: 1G; quick: 128M].
+    /// Size of the large file of `large-file` and `micro-4k` [default: 1G; quick: 128M].
     #[arg(long, value_parser = size, value_name = "SIZE")]
     pub(crate) bytes: Option<u64>,
     /// A tarball of a source tree; by default one of the shape of the kernel's is made.

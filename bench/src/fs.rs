@@ -14,6 +14,7 @@ mod juicefs;
 mod large;
 mod maildir;
 mod meta;
+mod micro;
 mod null;
 mod passthrough;
 mod rsync;
@@ -44,6 +45,10 @@ pub(crate) struct Workload {
     pub(crate) steps: &'static [Caches],
     /// Why a side cannot do it; `None` if it can.
     pub(crate) why_not: fn(&Side) -> Option<String>,
+    /// Whether it runs where none is named; otherwise only where its whole name is given.
+    pub(crate) is_default: bool,
+    /// Files it makes at most, for each of `--files`; the disk has room for them.
+    pub(crate) files_factor: u64,
     /// Does a step.
     pub(crate) run: fn(&mut Stage<'_>, u32) -> Result<()>,
 }
@@ -70,6 +75,8 @@ impl Workload {
             about,
             steps,
             why_not: |_| None,
+            is_default: true,
+            files_factor: 1,
             run,
         }
     }
@@ -82,6 +89,7 @@ pub(crate) fn all() -> Vec<Workload> {
     all.extend(small::workloads());
     all.push(append_sync::workload());
     all.push(large::workload());
+    all.push(micro::workload());
     all.extend(delete_sizes::workloads());
     all.push(sqlite::workload());
     all.push(source_tree::workload());
@@ -93,9 +101,12 @@ pub(crate) fn all() -> Vec<Workload> {
     all
 }
 
-/// The workloads that a list of names means; see [`names::choose`].
+/// The workloads that a list of names means (see [`names::choose`]); of those that take long, only
+/// those that are named in full.
 fn choose(names: &[String]) -> Result<Vec<Workload>> {
-    names::choose(all(), |workload| workload.name, names)
+    let mut all = all();
+    all.retain(|one| one.is_default || names.iter().any(|name| name == one.name));
+    names::choose(all, |workload| workload.name, names)
 }
 
 /// Does a step, in the process that was started for it.
@@ -127,6 +138,22 @@ mod tests {
         assert_eq!(chosen("meta").unwrap(), 2);
         assert_eq!(chosen("meta-1").unwrap(), 1);
         assert!(chosen("met").is_err());
-        assert_eq!(choose(&[]).unwrap().len(), all().len());
+        assert_eq!(chosen("small-files").unwrap(), 3);
+    }
+
+    #[test]
+    fn what_takes_long_is_run_only_by_its_whole_name() {
+        let chosen = |names: &[&str]| {
+            let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+            let chosen = choose(&names).unwrap();
+            chosen.iter().map(|one| one.name).collect::<Vec<&str>>()
+        };
+        let sustained = "small-files-sustained";
+        let defaults = chosen(&[]);
+        assert_eq!(defaults.len() + 1, all().len());
+        assert!(!defaults.contains(&sustained));
+        assert!(!chosen(&["small-files"]).contains(&sustained));
+        assert_eq!(chosen(&[sustained]), [sustained]);
+        assert_eq!(chosen(&["small-files", sustained]).len(), 4);
     }
 }

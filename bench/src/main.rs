@@ -70,7 +70,11 @@ fn list() {
     }
     println!("workloads of fs:");
     for workload in fs::all() {
-        println!("  {:<16} {}", workload.name, workload.about);
+        let asked = match workload.is_default {
+            true => "",
+            false => " (when asked for)",
+        };
+        println!("  {:<16} {}{asked}", workload.name, workload.about);
     }
     println!("sides of fs:");
     for name in fs::side::NAMES {

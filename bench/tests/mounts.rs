@@ -80,19 +80,25 @@ fn every_workload_runs_on_every_side() {
     }
     let _turn = turn();
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let sides = listed("fs", "sides").join(",");
-    let report = run(dir.path(), &["--sides", &sides]);
+    let (sides, workloads) = (listed("fs", "sides"), listed("fs", "workloads"));
+    let all = [
+        "--sides",
+        &sides.join(","),
+        "--workloads",
+        &workloads.join(","),
+    ];
+    let report = run(dir.path(), &all);
     assert_eq!(report["suite"], "fs");
     let skipped = report["skipped"].as_array().unwrap();
     let is_skipped = |what: &str| skipped.iter().any(|entry| entry["what"] == what);
-    for side in listed("fs", "sides") {
-        for workload in listed("fs", "workloads") {
+    for side in &sides {
+        for workload in &workloads {
             let what = format!("{workload} on {side}");
             let runs = report["runs"].as_array().unwrap();
-            let is_it = |run: &&Value| run["workload"] == *workload && run["side"] == *side;
+            let is_it = |run: &&Value| run["workload"] == **workload && run["side"] == **side;
             match runs.iter().find(is_it) {
                 Some(run) => check_run(&what, run),
-                None => assert!(is_skipped(&what) || is_skipped(&side), "{what} was not run"),
+                None => assert!(is_skipped(&what) || is_skipped(side), "{what} was not run"),
             }
         }
     }

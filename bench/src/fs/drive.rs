@@ -39,7 +39,7 @@ pub(crate) fn run(args: &FsArgs) -> Result<bool> {
     let folder = Folder::new(args.dir.as_deref().unwrap_or(&args.out))?;
     let disk = Disk::new(
         folder.path(),
-        args.disk.unwrap_or_else(|| disk_bytes(&scale)),
+        args.disk.unwrap_or_else(|| disk_bytes(&scale, &workloads)),
     )?;
     disk.wear_in().context("cannot write to the disk")?;
     let scratch = folder.path().join("scratch");
@@ -62,12 +62,14 @@ pub(crate) fn run(args: &FsArgs) -> Result<bool> {
     write(&report, &args.out, args.json)
 }
 
-/// Room for the largest workload on any side.
-fn disk_bytes(scale: &Scale) -> u64 {
+/// Room for the largest of these workloads on any side.
+fn disk_bytes(scale: &Scale, workloads: &[Workload]) -> u64 {
     let fs = scale.fs.clone().unwrap_or_default();
     let tree = fs.tree.and_then(|path| fs::metadata(path).ok());
     let tree_bytes = tree.map_or(fs.tree_files * (20 << 10), |tarball| 8 * tarball.len());
-    let bytes = 3 * scale.bytes + fs.files * (6 << 10) + 3 * tree_bytes + (1 << 30);
+    let factor = workloads.iter().map(|one| one.files_factor).max();
+    let files = fs.files * factor.unwrap_or(1);
+    let bytes = 3 * scale.bytes + files * (6 << 10) + 3 * tree_bytes + (1 << 30);
     bytes.next_multiple_of(1 << 20)
 }
 
