@@ -18,7 +18,7 @@ pub(super) fn figures(out: &mut String, report: &Report, workload: &str) {
         "recovery" => recovery(out, report),
         "versions" => versions(out, report),
         "sync-sizes" => sync_sizes(out, report),
-        _ => over_time::over_time(out, report, workload),
+        _ => over_time::over_time(out, &report.runs, workload),
     }
 }
 

@@ -7,9 +7,11 @@ use crate::fs;
 use crate::side::NAMES;
 use std::fmt::Write as _;
 
-/// One colour per side of a suite, in the order of its names.
-pub(super) const COLOURS: [&str; 8] = [
+/// One colour per side of a suite, in the order of its names. There are as many as a suite has sides that
+/// run where none is named, so that no two of these look alike over time.
+pub(super) const COLOURS: [&str; 10] = [
     "#d9480f", "#1c7ed6", "#2b8a3e", "#862e9c", "#868e96", "#f08c00", "#0b7285", "#5c940d",
+    "#e64980", "#846358",
 ];
 
 const STYLE: &str = "

@@ -2,7 +2,7 @@
 
 use super::html::colour;
 use super::plot::{Chart, Line};
-use super::{Phase, Point, Report, Run};
+use super::{Phase, Point, Run};
 
 /// A phase with fewer points is too short to be drawn.
 pub(super) const POINTS_MIN: usize = 4;
@@ -10,9 +10,9 @@ pub(super) const POINTS_MIN: usize = 4;
 const MARKS_US: [(f64, &str); 2] = [(50e3, "50 ms"), (250e3, "250 ms")];
 
 /// All phases of a workload that took long enough.
-pub(super) fn over_time(out: &mut String, report: &Report, workload: &str) {
+pub(super) fn over_time(out: &mut String, runs: &[Run], workload: &str) {
     let mut names: Vec<&str> = Vec::new();
-    for run in report.runs.iter().filter(|run| run.workload == workload) {
+    for run in runs.iter().filter(|run| run.workload == workload) {
         let is_long = |phase: &&Phase| phase.series.len() >= POINTS_MIN;
         for phase in run.phases.iter().filter(is_long) {
             if !names.contains(&phase.name.as_str()) {
@@ -21,7 +21,7 @@ pub(super) fn over_time(out: &mut String, report: &Report, workload: &str) {
         }
     }
     for name in names {
-        let found = of_phase(report, workload, name);
+        let found = of_phase(runs, workload, name);
         out.push_str(&rates(name, &found));
         if found.iter().any(|(_, phase)| !phase.latencies.is_empty()) {
             out.push_str(&latencies(name, &found));
@@ -30,8 +30,8 @@ pub(super) fn over_time(out: &mut String, report: &Report, workload: &str) {
 }
 
 /// The phase of this name in all repetitions, with their sides.
-fn of_phase<'a>(report: &'a Report, workload: &str, name: &str) -> Vec<(&'a Run, &'a Phase)> {
-    let runs = report.runs.iter().filter(|run| run.workload == workload);
+fn of_phase<'a>(runs: &'a [Run], workload: &str, name: &str) -> Vec<(&'a Run, &'a Phase)> {
+    let runs = runs.iter().filter(|run| run.workload == workload);
     let phase = |run: &'a Run| Some((run, run.phases.iter().find(|p| p.name == name)?));
     runs.filter_map(phase).collect()
 }
@@ -163,6 +163,23 @@ mod tests {
         }
         assert_eq!(svg.matches("stroke-dasharray").count(), 2);
         assert!(svg.contains(">50 ms<") && svg.contains(">250 ms<"), "{svg}");
+    }
+
+    #[test]
+    fn each_long_phase_is_drawn_and_no_short_one() {
+        let named = |name: &str, points: usize| {
+            let mut phase = phase("write", 3.0);
+            phase.series.truncate(points);
+            let name = name.to_owned();
+            Phase { name, ..phase }
+        };
+        let mut mount = run("stitchfs-uring", 0);
+        mount.phases = vec![named("create", POINTS_MIN), named("sync", POINTS_MIN - 1)];
+        let mut out = String::new();
+        over_time(&mut out, &[mount], "w");
+        assert_eq!(out.matches("create: throughput</text>").count(), 1, "{out}");
+        assert_eq!(out.matches("create: latency").count(), 2, "{out}");
+        assert!(!out.contains("sync: "), "{out}");
     }
 
     #[test]
