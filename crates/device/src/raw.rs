@@ -5,12 +5,14 @@
 //!
 //! What is read, and blocks that are written, go past the page cache where they are whole sectors
 //! ([`IoMode`]): what is above has a cache of its own. Other writes go through it: a log's appends must
-//! only survive the process.
+//! only survive the process. So do short blocks, whose writer would wait for the device once for each; the
+//! kernel is told to write them as soon as there are some that follow each other ([`strip`]).
 
 mod aio;
 mod behind;
 mod direct;
 mod ioctl;
+mod strip;
 
 use crate::counter::{Counters, Request};
 use crate::open::{self, LEN_UNIT_BYTES, OpenOptions, PathType};
@@ -259,6 +261,11 @@ impl Device for RawDevice {
     fn write_blocks(&self, offset: u64, pieces: &[&[u8]]) -> Result<(), DeviceError> {
         let request = Request::write(offset, pieces);
         let len = usize::try_from(request.len_bytes).unwrap_or(0);
+        if self.io_mode() == IoMode::Auto && strip::is_short(&request.range()) {
+            self.write_at(offset, pieces)?;
+            strip::begin(&self.file, &request.range());
+            return Ok(());
+        }
         let Some(direct) = self.direct(offset, len) else {
             return self.write_at(offset, pieces);
         };

@@ -187,6 +187,40 @@ fn all_ways_to_a_device_give_the_same_bytes() {
 }
 
 #[test]
+fn short_blocks_wait_in_the_page_cache_and_leave_it_in_strips() {
+    const STRIP: u64 = 256 << 10;
+    let Some(disk) = Loop::attach(4 << 20) else {
+        eprintln!("skipped: no loop device to be had here");
+        return;
+    };
+    let device = RawDevice::open(&disk.path, OpenOptions::default()).unwrap();
+    if device.direct.is_none() {
+        eprintln!("skipped: nothing goes past the page cache here");
+        return;
+    }
+    let is_there = |at: u64| positioned::is_resident(&device.file, at, 4096);
+    let page = [7; 4096];
+    device.write_blocks(0, &[&page]).unwrap();
+    assert!(is_there(0), "nobody waited for the device");
+    for at in (4096..STRIP).step_by(4096) {
+        device.write_blocks(at, &[&page]).unwrap();
+    }
+    device.sync().unwrap();
+    for at in (STRIP..2 * STRIP).step_by(4096) {
+        device.write_blocks(at, &[&page]).unwrap();
+    }
+    assert!(!is_there(0), "what was written makes room");
+    // Long ones, and parts of pages, go past it.
+    for (at, len) in [(1 << 20, 64 << 10), (2 << 20, 512)] {
+        device.write_blocks(at, &[&vec![8; len]]).unwrap();
+        assert!(!is_there(at), "{len} bytes");
+    }
+    let mut out = vec![0; 4096];
+    device.read_at(4096, &mut out).unwrap();
+    assert_eq!(out, page);
+}
+
+#[test]
 fn threads_read_at_the_same_time() {
     const LEN: u64 = 8 << 20;
     let Some(disk) = Loop::attach(LEN) else {
