@@ -22,7 +22,7 @@ use crate::direct::{Direct, DirectRun, Puts, divide};
 use crate::entry::{EntryRef, Op, RangeDelete};
 use crate::memtable::Memtable;
 use crate::store::{Committer, Store, Worker};
-use crate::table::{NewTable, TableWriter, WrittenBlocks};
+use crate::table::{NewTable, WrittenBlocks};
 use crate::version::Version;
 use crate::view::View;
 use divided::{Divided, Parts};
@@ -377,9 +377,7 @@ impl Store {
             precision: self.precision(0),
         };
         // As what goes through the log, it is durable, or known not to be, with the next sync.
-        let mut writer = TableWriter::new(&self.volume, table)
-            .reusing(self.cache.buffers())
-            .behind();
+        let mut writer = self.table_writer(table).behind();
         for (put, seqno) in puts(messages).zip(first.0..) {
             let (key, value) = put;
             let (seqno, op) = (Seqno(seqno), Op::Put(value));

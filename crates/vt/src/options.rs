@@ -69,6 +69,9 @@ pub struct VtOptions {
     /// many bytes were committed since somebody asked for a sync: where every little is waited for, fewer
     /// writes are if it is in the log.
     pub unsynced_bytes_min: u64,
+    /// Indexes, small data and short values go into the block cache as they are written, where it has room. False: only
+    /// what is read does.
+    pub caches_writes: bool,
     /// Stitching thresholds by key, for trees that are not alike all over.
     pub stitch_by_key: Option<StitchByKey>,
     /// Size at which a memtable is sealed; by default from the memory and the volume.
@@ -100,6 +103,7 @@ impl Default for VtOptions {
             background: true,
             direct_bytes_min: 64 * KIB,
             unsynced_bytes_min: 256 * KIB,
+            caches_writes: true,
             stitch_by_key: None,
             memtable_bytes: None,
             table_bytes: None,

@@ -55,6 +55,15 @@ pub(crate) struct OutputRules {
 const FORMAT_OF_PRECISE_FILTERS: (u16, u16) = (2, 2);
 
 impl Store {
+    /// A writer of a table, in memory that was used before.
+    pub(crate) fn table_writer(&self, table: NewTable) -> TableWriter {
+        let writer = TableWriter::new(&self.volume, table).reusing(self.cache.buffers());
+        match self.options.caches_writes {
+            true => writer.cached_in(&self.cache),
+            false => writer,
+        }
+    }
+
     /// How seldom filters of a level's tables should be wrong. A read looks into all tables of level 0, and
     /// into one of each level below it, which hold most keys.
     pub(crate) fn precision(&self, level: usize) -> Precision {
@@ -154,8 +163,9 @@ impl<'a> Outputs<'a> {
                 stream: self.rules.stream,
                 precision: self.rules.precision,
             };
-            let writer = TableWriter::new(&self.store.volume, table)
-                .reusing(self.store.cache.buffers())
+            let writer = self
+                .store
+                .table_writer(table)
                 .under(Arc::clone(&self.rules.snapshots));
             match &self.rules.under_way {
                 Some(under_way) => writer.counting(Arc::clone(under_way)),

@@ -327,6 +327,8 @@ fn live(background: bool) {
 fn writing_at_once() -> (Arc<FaultDevice<MemDevice>>, Arc<VtEngine>) {
     let mut setup = Setup::sized(64 * KIB, 64 * KIB, false).direct(8 * KIB);
     setup.options.upserts = registry();
+    // What is on the device is to be read there.
+    setup.options.caches_writes = false;
     let device = MemDevice::new(32 * MIB);
     common::format(&device, None);
     let device = Arc::new(FaultDevice::new(device));

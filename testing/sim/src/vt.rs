@@ -181,6 +181,8 @@ impl VtHost {
             direct_bytes_min: self.direct_bytes_min,
             unsynced_bytes_min: self.unsynced_bytes_min,
             level0_tables_max: 4,
+            // In every other life, what is read comes from the device.
+            caches_writes: generation.0.is_multiple_of(2),
             ..VtOptions::default()
         };
         if self.is_varied {

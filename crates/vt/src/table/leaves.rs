@@ -157,7 +157,11 @@ impl Loader {
         found
     }
 
-    fn keep_index(&self, ptr: &BlockPtr, payload: Bytes) -> Result<Arc<IndexBlock>, VtError> {
+    pub(super) fn keep_index(
+        &self,
+        ptr: &BlockPtr,
+        payload: Bytes,
+    ) -> Result<Arc<IndexBlock>, VtError> {
         let index = IndexBlock::new(payload, ptr.len_bytes as usize);
         let index = Arc::new(index.map_err(|e| self.damaged(ptr.addr, e))?);
         let cached = CachedBlock::Index(Arc::clone(&index));

@@ -139,13 +139,18 @@ impl Loader {
         }
         let kind = BlockKind::TableRoot;
         let block = self.volume.read_block(addr, u64::from(len_bytes), kind)?;
-        let payload = Bytes::from(block.into_payload());
+        self.keep_root(addr, &Bytes::from(block.into_payload()))
+    }
+
+    /// Puts the root into the cache.
+    pub(super) fn keep_root(&self, addr: u64, payload: &Bytes) -> Result<Arc<Root>, VtError> {
         let root = self
-            .decode_root(&payload)
+            .decode_root(payload)
             .map_err(|e| self.damaged(addr, e))?;
         let root = Arc::new(root);
         let cached = CachedBlock::Root(Arc::clone(&root));
-        self.cache.insert(key, cached, Expectation::Often);
+        self.cache
+            .insert(self.own_key(addr), cached, Expectation::Often);
         Ok(root)
     }
 

@@ -19,7 +19,7 @@ use crate::entry::{EntryIter, EntryRef};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use stitch_base::Seqno;
-use stitch_format::vt_index::{IndexEntry, IndexEntryRef};
+use stitch_format::vt_index::IndexEntry;
 use stitch_format::vt_manifest::Run;
 use stitch_kv::KeyRange;
 
@@ -76,12 +76,12 @@ pub(crate) enum Carry {
 }
 
 impl Carry {
-    fn has(&self, entry: &IndexEntryRef<'_>) -> bool {
+    fn has(&self, data: &DataRef) -> bool {
         match self {
             Self::Nothing => false,
             Self::Values { out_of } => {
-                let block = entry.block.run();
-                entry.is_value && !out_of.iter().any(|run| block.meets(run))
+                let block = data.block.run();
+                data.is_value && !out_of.iter().any(|run| block.meets(run))
             }
         }
     }
@@ -168,7 +168,8 @@ impl<L: BlockList + Clone> RunIter<L> {
         if is_after || entry.last < self.bounds.start.as_slice() {
             return Ok(false);
         }
-        if self.carry.has(&entry) {
+        let wanted = DataRef::of(&entry);
+        if self.carry.has(&wanted) {
             let entry = entry.to_owned();
             self.data = Some(BlockIter::carried(entry));
             return Ok(true);
@@ -176,7 +177,6 @@ impl<L: BlockList + Clone> RunIter<L> {
         let put = entry
             .is_value
             .then(|| (entry.last.to_vec(), entry.max_seqno));
-        let wanted = DataRef::of(&entry);
         let block = self.load(&wanted)?;
         self.data_addr = wanted.block.addr;
         self.data = Some(match put {
@@ -226,8 +226,8 @@ impl<L: BlockList + Clone> RunIter<L> {
                 return Ok(block);
             }
         }
-        let mut span = self.span(wanted)?;
-        self.tell(span.len())?;
+        let (mut span, next) = self.span(wanted)?;
+        self.tell(next)?;
         let blocks = match self.loader.read_data_each(&span) {
             // It may be a block that nobody wants yet.
             Err(_) if span.len() > 1 => {
@@ -280,42 +280,49 @@ impl<L: BlockList + Clone> RunIter<L> {
         (self.is_going_on, self.told) = (false, 0);
     }
 
-    /// The wanted block and those after it that are read with it.
-    fn span(&self, wanted: &DataRef) -> Result<Vec<DataRef>, VtError> {
+    /// The wanted block and those after it that are read with it, but for those that are carried over unread;
+    /// and how many blocks on the next one is.
+    fn span(&self, wanted: &DataRef) -> Result<(Vec<DataRef>, usize), VtError> {
         let mut span = vec![*wanted];
         let mut bytes = u64::from(wanted.block.len_bytes);
-        while let Some(next) = self.blocks.ahead(span.len())? {
-            bytes += u64::from(next.block.len_bytes);
-            if bytes > self.window_bytes || self.is_cached(&next) {
-                break;
+        let mut at = 1;
+        while let Some(next) = self.blocks.ahead(at)? {
+            if !self.carry.has(&next) {
+                bytes += u64::from(next.block.len_bytes);
+                if bytes > self.window_bytes || self.is_cached(&next) {
+                    break;
+                }
+                span.push(next);
             }
-            span.push(next);
+            at += 1;
         }
-        Ok(span)
+        Ok((span, at))
     }
 
     fn is_cached(&self, data: &DataRef) -> bool {
         self.loader.glance_data(data).is_some()
     }
 
-    /// Tells the device which blocks come after the `count` that are about to be read: many at a time and
-    /// in the order of their places, since neighbours in the order of keys need not be neighbours there.
-    fn tell(&mut self, count: usize) -> Result<(), VtError> {
+    /// Tells the device which blocks are read later, from the one on that is `next` blocks on: many at a time
+    /// and in the order of their places, since neighbours in the order of keys need not be neighbours there.
+    fn tell(&mut self, next: usize) -> Result<(), VtError> {
         if self.window_bytes < WINDOW_BYTES_MAX {
             return Ok(());
         }
         let mut rows: Vec<(u64, u64)> = Vec::new();
         let mut bytes = 0;
-        let mut at = count;
+        let mut at = next;
         while let Some(next) = self.blocks.ahead(at)?
             && bytes < PREFETCH_BYTES
         {
-            bytes += u64::from(next.block.len_bytes);
-            if at < self.told && bytes >= PREFETCH_BYTES_MIN {
-                return Ok(());
-            }
-            if at >= self.told {
-                rows.push((next.block.addr, next.block.end()));
+            if !self.carry.has(&next) {
+                bytes += u64::from(next.block.len_bytes);
+                if at < self.told && bytes >= PREFETCH_BYTES_MIN {
+                    return Ok(());
+                }
+                if at >= self.told {
+                    rows.push((next.block.addr, next.block.end()));
+                }
             }
             at += 1;
         }

@@ -8,7 +8,8 @@
 //!    are as long as pages: when one is overwritten, its page is of use at once, and the index blocks of
 //!    removed tables leave no holes between them that are none.
 //! 3. Stitched blocks only add their index entries.
-//! 4. At the end, index blocks, range deletes and the root are planned (their lengths do not depend
+//! 4. Indexes, data blocks and short values go into the block cache too, where that has room ([`cached`]).
+//! 5. At the end, index blocks, range deletes and the root are planned (their lengths do not depend
 //!    on addresses), placed together with what is left in the buffer, filled in and written.
 //!
 //! - Nothing refers to the table before its version edit is durable; a writer that is dropped gives
@@ -19,10 +20,12 @@ use super::key_hash;
 use super::loader::{contradiction, damaged};
 use super::writer::facts::BlockFacts;
 use crate::VtError;
+use crate::cache::BlockCache;
 use crate::entry::{EntryRef, Op, RangeDelete};
 use crate::page_buffers::PageBuffers;
 use crate::superseded::Superseded;
 use crate::under_way::UnderWay;
+use cached::Cached;
 use places::Places;
 use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
@@ -37,6 +40,7 @@ use stitch_kv::TreeOptions;
 use stitch_volume::{BlockKind, Stream, Volume};
 use values::Values;
 
+mod cached;
 mod facts;
 mod places;
 mod values;
@@ -100,6 +104,7 @@ pub(crate) struct TableWriter {
     value_bytes: u64,
     superseded: Superseded,
     values: Values,
+    cached: Cached,
     places: Places,
 }
 
@@ -125,6 +130,7 @@ impl TableWriter {
             value_bytes: 0,
             superseded: Superseded::default(),
             values: Values::default(),
+            cached: Cached::default(),
             places: Places::new(Arc::clone(volume), table.stream),
             volume: Arc::clone(volume),
             table,
@@ -135,6 +141,13 @@ impl TableWriter {
     pub(crate) fn reusing(mut self, buffers: &PageBuffers) -> Self {
         debug_assert!(self.is_empty(), "nothing was added yet");
         self.values = Values::new(buffers.clone());
+        self
+    }
+
+    /// The same; indexes, data blocks and short values go into `cache` too, where it has room.
+    pub(crate) fn cached_in(mut self, cache: &Arc<BlockCache>) -> Self {
+        debug_assert!(self.is_empty(), "nothing was added yet");
+        self.cached = Cached::within(cache, &self.volume, self.table.id);
         self
     }
 
@@ -300,6 +313,8 @@ impl TableWriter {
         self.buffer.resize(start + HEADER_BYTES, 0);
         self.data.finish(&mut self.buffer);
         let raw_bytes = self.buffer.len() - start - HEADER_BYTES;
+        let payload = &self.buffer[start + HEADER_BYTES..];
+        self.cached.note(self.index.len(), payload);
         let flags = self.compress(start + HEADER_BYTES);
         let pending = self.pad(start, BlockKind::TableData, flags);
         let len_bytes = u32::try_from(pending.range.len()).expect("a block is bounded");
@@ -362,6 +377,7 @@ impl TableWriter {
         for ((pending, number), addr) in pending.iter().zip(addrs) {
             self.index[*number].block = self.seal(pending, *addr);
         }
+        self.cached.settle(&self.index);
     }
 
     fn pending_lens(&self) -> Vec<u64> {
@@ -434,6 +450,7 @@ impl TableWriter {
         for (leaf, addr) in leaves.iter().zip(leaf_addrs) {
             let payload = self.leaf_payload(leaf.clone());
             let block = self.push(&payload, BlockKind::TableIndex, *addr);
+            self.cached.index(&block, &payload);
             let last = self.index[leaf.end - 1].last.clone();
             stored_leaves.push(Leaf { last, block });
         }
@@ -445,6 +462,7 @@ impl TableWriter {
         }
         let payload = self.encode_root(&root, &leaves);
         let root_block = self.push(&payload, BlockKind::TableRoot, root_addr[0]);
+        self.cached.root(root_block.addr, &payload);
         self.places.write(addrs, &lens, &self.buffer)?;
         self.meta(&root, root_block).map(Some)
     }

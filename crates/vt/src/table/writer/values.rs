@@ -184,9 +184,10 @@ impl TableWriter {
     /// Writes the value blocks to their places.
     pub(super) fn put_values(&mut self, addrs: &[u64], lens: &[u64]) -> Result<(), VtError> {
         for ((number, value), addr) in self.values.iter().zip(addrs) {
-            let block = &mut self.index[number].block;
-            block.addr = *addr;
-            block.checksum = self.volume.value_checksum(*addr, value);
+            let entry = &mut self.index[number];
+            entry.block.addr = *addr;
+            entry.block.checksum = self.volume.value_checksum(*addr, value);
+            self.cached.value(entry, value);
         }
         if self.values.are_behind {
             return self.places.write_behind(addrs, lens, &self.values.take());

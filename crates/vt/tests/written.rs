@@ -1,0 +1,132 @@
+//! What is read again of what was written: by compactions, and by who asks for it soon.
+
+mod common;
+
+use common::{MIB, Setup, Store};
+use stitch_base::TreeId;
+use stitch_base::random::Rng;
+use stitch_kv::conformance::Ending;
+use stitch_kv::conformance::functions::registry;
+use stitch_kv::{Batch, CommitOptions, Engine, TreeOptions};
+use stitch_vt::counters::{DATA_BLOCKS_READ, MERGED_BYTES};
+
+const KIB: u64 = 1 << 10;
+const FILES: u64 = 400;
+const PAGES: u64 = 8;
+
+fn setup(caches_writes: bool) -> Setup {
+    let mut setup = Setup::sized(256 * KIB, 512 * KIB, false).direct(64 * KIB);
+    setup.options.caches_writes = caches_writes;
+    setup
+}
+
+fn store(setup: &Setup) -> (Store, TreeId) {
+    let store = Store::new(setup, 128 * MIB, None, registry());
+    let options = TreeOptions::default();
+    let tree = store.engine().create_tree("tree", &options);
+    (store, tree.expect("the tree is made"))
+}
+
+fn key(file: u64, chunk: u64) -> [u8; 16] {
+    let mut key = [0; 16];
+    key[..8].copy_from_slice(&file.to_be_bytes());
+    key[8..].copy_from_slice(&chunk.to_be_bytes());
+    key
+}
+
+fn value(seed: u64, len: usize) -> Vec<u8> {
+    let mut out = vec![0; len];
+    Rng::new(seed).fill(&mut out);
+    out
+}
+
+/// Whole pages of a file, and an end that is none.
+fn put_file(store: &Store, tree: TreeId, file: u64) {
+    let mut batch = Batch::new();
+    for chunk in 0..PAGES {
+        batch.put(tree, &key(file, chunk), &value(file + chunk, 4096));
+    }
+    batch.put(tree, &key(file, PAGES), &value(file, 300));
+    let engine = store.engine();
+    let put = engine.commit(&batch, CommitOptions::default());
+    put.expect("there is space");
+    while engine.step().expect("background work succeeds") {}
+}
+
+fn check_end(store: &Store, tree: TreeId, file: u64) {
+    let found = store.engine().get(tree, &key(file, PAGES), None);
+    let found = found.expect("it can be read");
+    assert_eq!(found.as_deref(), Some(&value(file, 300)[..]), "file {file}");
+}
+
+/// Every second file, and then the others: what is merged overlaps all over.
+fn put_by_turns(store: &Store, tree: TreeId) {
+    for file in (0..FILES).step_by(2).chain((1..FILES).step_by(2)) {
+        put_file(store, tree, file);
+    }
+    store.engine().settle().expect("background work succeeds");
+}
+
+#[test]
+fn a_compaction_reads_no_long_values_that_it_carries() {
+    let (store, tree) = store(&setup(false));
+    put_by_turns(&store, tree);
+    let now = store.engine().counters();
+    assert!(now.get(MERGED_BYTES) > 0, "something was merged");
+    let values = FILES * PAGES;
+    let read = now.get(DATA_BLOCKS_READ);
+    assert!(read < values / 2, "{read} blocks beside {values} values");
+    let (bytes, all) = (now.get("device.read_bytes"), values * 4096);
+    assert!(bytes < all / 5, "{bytes} of {all} bytes");
+    (0..FILES).for_each(|file| check_end(&store, tree, file));
+}
+
+#[test]
+fn what_was_just_written_is_in_memory() {
+    for caches_writes in [true, false] {
+        let (store, tree) = store(&setup(caches_writes));
+        put_by_turns(&store, tree);
+        let reads = || store.engine().counters().get("device.reads");
+        let before = reads();
+        (0..FILES).for_each(|file| check_end(&store, tree, file));
+        let grown = reads() - before;
+        match caches_writes {
+            true => assert_eq!(grown, 0, "ends, indexes and roots are there"),
+            false => assert!(grown > FILES / 10, "{grown} reads"),
+        }
+        // A page is not: who reads pages keeps them.
+        let before = reads();
+        let found = store.engine().get(tree, &key(7, 0), None);
+        let found = found.expect("it can be read");
+        assert_eq!(found.as_deref(), Some(&value(7, 4096)[..]));
+        assert!(reads() > before, "of the device");
+    }
+}
+
+/// Reads of the device for rows that were read before, after so much was written that it would fill the memory.
+fn reads_again(caches_writes: bool) -> u64 {
+    let mut setup = setup(caches_writes);
+    setup.options.memory_bytes = 4 * MIB;
+    let (mut store, tree) = store(&setup);
+    put_by_turns(&store, tree);
+    store.next_life(Ending::Closed);
+    (0..FILES).for_each(|file| check_end(&store, tree, file));
+    for file in FILES..FILES + 100 {
+        let mut batch = Batch::new();
+        for chunk in 0..100 {
+            batch.put(tree, &key(file, chunk), &value(chunk, 600));
+        }
+        let put = store.engine().commit(&batch, CommitOptions::default());
+        put.expect("there is space");
+        while store.engine().step().expect("background work succeeds") {}
+    }
+    let before = store.engine().counters().get("device.reads");
+    (0..FILES).for_each(|file| check_end(&store, tree, file));
+    store.engine().counters().get("device.reads") - before
+}
+
+#[test]
+fn what_is_written_pushes_out_nothing_that_was_read() {
+    let (with, without) = (reads_again(true), reads_again(false));
+    assert!(with <= without + FILES / 20, "{with} and {without} reads");
+}
