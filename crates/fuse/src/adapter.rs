@@ -69,7 +69,8 @@ pub struct AdapterOptions {
     /// The mount has `default_permissions`: the kernel checks every right.
     pub kernel_checks: bool,
     /// Extended attributes are served. If not, the kernel asks one request less for every file
-    /// that is written, and there are none.
+    /// that is written, and there are none: what is stored stays stored. Requests that come as
+    /// attributes are taken all the same.
     pub xattrs: bool,
 }
 
@@ -154,6 +155,23 @@ impl Adapter {
             .find(|report| report.is_asked(ino, name))
     }
 
+    /// A report as an ioctl asks for it: also where there are no attributes.
+    fn read_report(
+        &self,
+        context: &Context<'_>,
+        ino: Ino,
+        input: &[u8],
+        out: &mut Sink<'_>,
+    ) -> Answer<i32> {
+        if ino != Ino::ROOT {
+            return Err(Errno::ENOTTY);
+        }
+        let name = crate::report::name_in(input).ok_or(Errno::EINVAL)?;
+        let report = self.report(ino, name).ok_or(Errno::ENOTSUP)?;
+        report.answer_framed(context, out)?;
+        Ok(0)
+    }
+
     /// The file system.
     #[must_use]
     pub const fn fs(&self) -> &Arc<FileSystem> {
@@ -182,7 +200,8 @@ impl Adapter {
         self.timed(convert::entry(attr))
     }
 
-    fn xattrs(&self) -> Answer<()> {
+    /// Refuses to read or remove an attribute where there are none; the kernel asks no more then.
+    fn check_xattrs(&self) -> Answer<()> {
         if self.options.xattrs {
             Ok(())
         } else {
@@ -463,7 +482,10 @@ impl Handler for Adapter {
         if args.name == REMOVE_TREE_XATTR.as_bytes() {
             return self.trees.announce(context, ino);
         }
-        self.xattrs()?;
+        if !self.options.xattrs {
+            // Not ENOSYS: no requests to us would come by SETXATTR any more.
+            return Err(Errno::ENOTSUP);
+        }
         let mode = match args.flags {
             0 => XattrMode::Set,
             convert::XATTR_CREATE => XattrMode::Create,
@@ -492,10 +514,10 @@ impl Handler for Adapter {
         name: &[u8],
         out: &mut Sink<'_>,
     ) -> Answer<()> {
+        self.check_xattrs()?;
         if let Some(report) = self.report(ino, name) {
             return report.answer(context, out);
         }
-        self.xattrs()?;
         let actor = self.actor(context);
         let value = self.fs.get_xattr(&actor.caller(), ino, name).or_errno()?;
         if out.put(&value) {
@@ -506,7 +528,7 @@ impl Handler for Adapter {
     }
 
     fn listxattr(&self, context: &Context<'_>, ino: Ino, out: &mut Sink<'_>) -> Answer<()> {
-        self.xattrs()?;
+        self.check_xattrs()?;
         // The kernel does not hide from users what only root may see.
         let owner = Owner::new(context);
         let names = self.fs.list_xattr(&owner.caller(), ino).or_errno()?;
@@ -518,7 +540,7 @@ impl Handler for Adapter {
     }
 
     fn removexattr(&self, context: &Context<'_>, ino: Ino, name: &[u8]) -> Answer<()> {
-        self.xattrs()?;
+        self.check_xattrs()?;
         let actor = self.actor(context);
         self.resent(context)
             .remove_xattr(&actor.caller(), ino, name)
@@ -532,6 +554,9 @@ impl Handler for Adapter {
         args: &Ioctl<'_>,
         out: &mut Sink<'_>,
     ) -> Answer<i32> {
+        if args.command == crate::report::READ {
+            return self.read_report(context, ino, args.input, out);
+        }
         let result = flags::serve(&self.fs, &self.actor(context), ino, args, out)?;
         if flags::is_change(args.command) {
             // The time of change is another now, and the kernel does not look for that.

@@ -18,6 +18,7 @@ pub mod errno;
 pub mod handler;
 pub mod mount;
 pub mod notify;
+pub mod report;
 pub mod session;
 pub mod survive;
 pub mod transport;

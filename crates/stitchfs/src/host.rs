@@ -80,7 +80,8 @@ impl Host {
         options: &MountOptions,
         config: &SessionConfig,
     ) -> Result<Self, StoreError> {
-        Self::start(store, None, options.default_permissions, None, |handler| {
+        let served = served(options.default_permissions, config);
+        Self::start(store, None, served, None, |handler| {
             Ok(Session::mount(handler, mount_point, options, config)?)
         })
     }
@@ -100,9 +101,9 @@ impl Host {
         keeper: Keeper,
     ) -> Result<Self, StoreError> {
         debug_assert!(config.held, "the session is to be held");
-        let checks = options.default_permissions;
+        let served = served(options.default_permissions, config);
         let kept_ledger: Arc<dyn Ledger> = Arc::clone(&ledger) as _;
-        Self::start(store, Some(kept_ledger), checks, Some(keeper), |handler| {
+        Self::start(store, Some(kept_ledger), served, Some(keeper), |handler| {
             let mut session = Session::mount(handler, mount_point, options, config)?;
             let mut descriptors = vec![ledger.as_fd()];
             descriptors.extend(session.devices());
@@ -130,19 +131,16 @@ impl Host {
         let ledger = SharedLedger::open(memory).map_err(StoreError::Keep)?;
         let ledger: Option<Arc<dyn Ledger>> = Some(Arc::new(ledger));
         let devices = descriptors.collect();
-        Self::start(
-            store,
-            ledger,
-            default_permissions,
-            Some(keeper),
-            |handler| Ok(Session::take_over(handler, kept, devices, config)?),
-        )
+        let served = served(default_permissions, config);
+        Self::start(store, ledger, served, Some(keeper), |handler| {
+            Ok(Session::take_over(handler, kept, devices, config)?)
+        })
     }
 
     fn start(
         store: Store,
         ledger: Option<Arc<dyn Ledger>>,
-        kernel_checks: bool,
+        options: AdapterOptions,
         keeper: Option<Keeper>,
         begin: impl FnOnce(Arc<Adapter>) -> Result<Session, StoreError>,
     ) -> Result<Self, StoreError> {
@@ -166,11 +164,8 @@ impl Host {
         };
         let document = Arc::clone(&report);
         let answer = Arc::new(move || document.document().to_string().into_bytes());
-        let adapter_options = AdapterOptions {
-            kernel_checks,
-            ..AdapterOptions::default()
-        };
-        let mut adapter = Adapter::new(fs, adapter_options)
+        report.served.lock().has_xattrs = options.xattrs;
+        let mut adapter = Adapter::new(fs, options)
             .with_report(RootReport::new(crate::STATS_XATTR, answer))
             .with_report(job_report(jobs));
         if let Some(Keeper { asked, about }) = keeper {
@@ -281,6 +276,14 @@ impl KeeperNote {
     }
 }
 
+/// How the file system of a mount is served: the same in the next daemon as in this one.
+const fn served(default_permissions: bool, config: &SessionConfig) -> AdapterOptions {
+    AdapterOptions {
+        kernel_checks: default_permissions,
+        xattrs: config.xattrs,
+    }
+}
+
 /// The attribute through which a daemon is asked to do something.
 fn job_report(jobs: Arc<Jobs>) -> RootReport {
     let asked = Arc::clone(&jobs);
@@ -302,6 +305,8 @@ pub(crate) struct Report {
 struct Served {
     requests: Option<Arc<RequestCounts>>,
     idle_polling: IdlePolling,
+    /// Programs can read and set extended attributes.
+    has_xattrs: bool,
     /// The kernel reads large files itself.
     has_passthrough: bool,
     /// How requests come; once that is settled.
@@ -357,6 +362,7 @@ impl Report {
             out["large_files_bytes"] = json!(bytes);
             out["passthrough"] = json!(served.has_passthrough);
         }
+        out["xattr"] = json!(served.has_xattrs);
         out["pid"] = json!(std::process::id());
         out["uptime_s"] = json!(self.clock.monotonic().as_secs());
         out["resident_bytes"] = json!(resident_bytes());

@@ -1,9 +1,11 @@
 //! Modes, owners, times, flags and access.
 
 use crate::common::*;
+use stitch_base::Ino;
 use stitch_base::clock::Timestamp;
 use stitch_fs::{
-    AtimePolicy, Caller, FsError, RenameMode, SetAttr, SetTime, access_mask, inode_flag,
+    AtimePolicy, Caller, FallocateMode, FileSystem, FsError, RenameMode, SetAttr, SetTime,
+    WriteOptions, XattrMode, access_mask, inode_flag,
 };
 
 const OTHER: Caller<'static> = Caller {
@@ -150,6 +152,74 @@ fn writing_takes_capabilities() {
     assert!(matches!(gone, Err(FsError::NoData)));
     assert_eq!(setup.rows("xattr"), 0);
     setup.check();
+}
+
+/// Nobody says that it is a stranger who changes them: a mount without extended attributes is not told.
+#[test]
+fn whatever_changes_contents_takes_capabilities_whoever_does_it() {
+    type Change<'a> = &'a dyn Fn(&FileSystem, Ino) -> Result<(), FsError>;
+    let write = |append, at, len| {
+        move |fs: &FileSystem, ino| {
+            let options = WriteOptions {
+                append,
+                kill_setid: false,
+            };
+            fs.write(ino, at, &vec![1; len], options).map(drop)
+        }
+    };
+    let resize = |size| {
+        move |fs: &FileSystem, ino| {
+            let set = SetAttr {
+                size: Some(size),
+                ..SetAttr::default()
+            };
+            fs.set_attr(&SUPER, ino, &set).map(drop)
+        }
+    };
+    let allocate = |mode| move |fs: &FileSystem, ino| fs.fallocate(ino, mode, 100, 9000).map(drop);
+    let copy = |fs: &FileSystem, ino| {
+        let source = fs.lookup(at(ROOT, "source"))?.ino;
+        fs.copy_range((source, 0), (ino, 5), 4000).map(drop)
+    };
+    let changes: [(&str, Change<'_>); 10] = [
+        ("write", &write(false, 0, 1)),
+        ("append", &write(true, 0, 1)),
+        ("long write", &write(false, 3, 9000)),
+        ("cut", &resize(7)),
+        ("cut to nothing", &resize(0)),
+        ("growth", &resize(30_000)),
+        (
+            "allocation",
+            &allocate(FallocateMode::Allocate { keep_size: false }),
+        ),
+        ("hole", &allocate(FallocateMode::PunchHole)),
+        (
+            "zeros",
+            &allocate(FallocateMode::ZeroRange { keep_size: true }),
+        ),
+        ("copy", &copy),
+    ];
+    // In its row, in chunks, and beside the store.
+    for (len, setup) in [(100, setup()), (8000, setup()), (20_000, setup_external())] {
+        let source = setup.file(ROOT, "source").ino;
+        setup.write(source, 0, &[7; 5000]);
+        for (what, change) in &changes {
+            let file = setup.file(ROOT, what).ino;
+            setup.write(file, 0, &vec![2; len]);
+            give_capability(&setup, file);
+            change(&setup.fs, file).unwrap();
+            assert_eq!(setup.rows("xattr"), 0, "{what} of {len} bytes");
+        }
+        setup.fs.sync().unwrap();
+        setup.check();
+    }
+}
+
+fn give_capability(setup: &Setup, ino: Ino) {
+    let (name, mode) = (b"security.capability", XattrMode::Set);
+    let set = setup.fs.set_xattr(&SUPER, ino, name, b"1", mode, false);
+    set.expect("is set");
+    assert_eq!(setup.rows("xattr"), 1);
 }
 
 #[test]

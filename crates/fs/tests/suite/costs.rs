@@ -389,6 +389,24 @@ fn attributes_that_are_not_there_cost_nothing() {
 }
 
 #[test]
+fn taking_a_capability_reads_nothing() {
+    let setup = setup();
+    large_file(&setup, "f", 1 << 20);
+    let setup = setup.reopened();
+    let file = setup.lookup(ROOT, "f").unwrap().ino;
+    let caps = b"security.capability";
+    let mode = stitch_fs::XattrMode::Set;
+    let set = setup.fs.set_xattr(&SUPER, file, caps, b"1", mode, false);
+    set.unwrap();
+    let write = || {
+        setup.write(file, 5000, b"x");
+    };
+    // A patch, the row's times, and the attribute.
+    assert_eq!(cost(&setup, write), [3, 1, 0, 0]);
+    assert_eq!(cost(&setup, write), [2, 1, 0, 0], "there is none any more");
+}
+
+#[test]
 fn listing_with_attributes_is_one_scan() {
     let setup = setup();
     for index in 0..1000 {

@@ -1,5 +1,6 @@
 //! What the daemon says about itself, and what it is asked to do: attributes of the root directory
-//! that are not stored, not listed, and for root and the user of the daemon only.
+//! that are not stored, not listed, and for root and the user of the daemon only. What it says can be had by
+//! an ioctl as well ([`crate::report`]).
 
 use stitch_base::Ino;
 use stitch_base::sync::Arc;
@@ -54,6 +55,16 @@ impl RootReport {
             Err(Errno::E2BIG)
         }
     }
+
+    /// The same as the answer to an ioctl.
+    pub(super) fn answer_framed(&self, context: &Context<'_>, out: &mut Sink<'_>) -> Answer<()> {
+        check_caller(context)?;
+        if crate::report::frame(&(self.make)(), out) {
+            Ok(())
+        } else {
+            Err(Errno::E2BIG)
+        }
+    }
 }
 
 /// Root and the user of the daemon may, nobody else.
@@ -92,6 +103,13 @@ mod tests {
         Ok(out)
     }
 
+    fn ask_framed(uid: u32, limit: usize) -> Result<Vec<u8>, Errno> {
+        let report = RootReport::new("a.b", Arc::new(|| b"value".to_vec()));
+        let mut out = Vec::new();
+        report.answer_framed(&context(uid), &mut Sink::new(&mut out, limit))?;
+        Ok(out)
+    }
+
     #[test]
     fn root_and_the_daemons_user_are_answered() {
         let me = rustix::process::geteuid().as_raw();
@@ -99,6 +117,15 @@ mod tests {
         assert_eq!(ask(me, 64), Ok(b"value".to_vec()));
         assert_eq!(ask(me.wrapping_add(1000), 64), Err(Errno::EACCES));
         assert_eq!(ask(0, 2), Err(Errno::E2BIG));
+    }
+
+    #[test]
+    fn an_ioctl_is_answered_to_the_same_callers() {
+        let me = rustix::process::geteuid().as_raw();
+        assert_eq!(ask_framed(0, 64).map(|out| out.len()), Ok(4 + 5));
+        assert!(ask_framed(me, 64).is_ok());
+        assert_eq!(ask_framed(me.wrapping_add(1000), 64), Err(Errno::EACCES));
+        assert_eq!(ask_framed(0, 8), Err(Errno::E2BIG));
     }
 
     #[test]

@@ -30,6 +30,9 @@ pub struct SessionConfig {
     pub readdirplus: bool,
     /// READDIRPLUS only where the kernel thinks that it is useful.
     pub readdirplus_auto: bool,
+    /// The handler has extended attributes. Off, it answers `ENOSYS` to who reads them, and
+    /// [`Self::posix_acl`] is off too: the lists are among them.
+    pub xattrs: bool,
     /// The kernel enforces the POSIX ACLs that the handler stores. Implies the kernel's permission
     /// checks, so it is not asked for in a mount without `default_permissions`.
     pub posix_acl: bool,
@@ -66,6 +69,7 @@ impl Default for SessionConfig {
             writeback_cache: false,
             readdirplus: true,
             readdirplus_auto: false,
+            xattrs: true,
             posix_acl: true,
             remote_posix_locks: false,
             remote_flock: false,
@@ -123,7 +127,10 @@ impl SessionConfig {
             )
             .with(InitFlags::HAS_RESEND, self.held)
             .with(InitFlags::PASSTHROUGH, self.passthrough)
-            .with(InitFlags::POSIX_ACL, self.posix_acl && default_permissions)
+            .with(
+                InitFlags::POSIX_ACL,
+                self.posix_acl && self.xattrs && default_permissions,
+            )
             .with(
                 InitFlags::ALLOW_IDMAP,
                 self.id_mapped_mounts && default_permissions,
@@ -299,6 +306,18 @@ mod tests {
         let (negotiated, _) = negotiate(&config, false, &offer(45, ALL)).unwrap();
         assert!(!negotiated.flags.contains(InitFlags::POSIX_ACL));
         assert!(!negotiated.flags.contains(InitFlags::ALLOW_IDMAP));
+    }
+
+    #[test]
+    fn access_lists_are_enforced_where_there_are_attributes() {
+        let flag = InitFlags::POSIX_ACL;
+        assert!(default_with(45, ALL).0.flags.contains(flag));
+        let config = SessionConfig {
+            xattrs: false,
+            ..SessionConfig::default()
+        };
+        let (negotiated, _) = negotiate(&config, true, &offer(45, ALL)).unwrap();
+        assert!(!negotiated.flags.contains(flag));
     }
 
     #[test]

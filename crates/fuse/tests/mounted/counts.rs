@@ -2,10 +2,10 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, chown};
 
 use rustix::fs::{AtFlags, CWD};
-use stitch_fuse::SessionConfig;
+use stitch_fuse::{AdapterOptions, SessionConfig};
 
 use crate::fixture::{Mounted, on_both};
 use crate::memfs::MemOptions;
@@ -86,6 +86,32 @@ fn without_extended_attributes_a_new_file_costs_one_request_less() {
     fs::write(mounted.path("before"), b"x").unwrap();
     let counts = mounted.requests_of(|| fs::write(mounted.path("small"), [7; 200]).unwrap());
     assert_eq!(counts.to_string(), "LOOKUP 1, GETATTR 1, MKNOD 1, WRITE 1");
+}
+
+/// Of our file system, as `noxattr` serves it: nothing is asked before the first write or before a change of owner,
+/// of no file but the first.
+#[test]
+fn a_mount_without_extended_attributes_is_not_asked_for_capabilities() {
+    for (kernel_checks, rights) in [(true, "GETATTR 1, "), (false, "")] {
+        let served = AdapterOptions {
+            kernel_checks,
+            xattrs: false,
+        };
+        let Some(mounted) = Mounted::served(served, SessionConfig::default()) else {
+            return;
+        };
+        warm(&mounted);
+        fs::write(mounted.path("before"), b"x").unwrap();
+        let path = mounted.path("small");
+        let counts = mounted.requests_of(|| fs::write(&path, [7; 200]).unwrap());
+        let expected = format!("LOOKUP 1, {rights}MKNOD 1, WRITE 1");
+        assert_eq!(counts.to_string(), expected);
+        let counts = mounted.requests_of(|| chown(&path, Some(7), Some(7)).unwrap());
+        assert_eq!(counts.to_string(), format!("{rights}SETATTR 1"));
+        // What forgets the kernel's answer elsewhere.
+        let counts = mounted.requests_of(|| fs::write(&path, [8; 200]).unwrap());
+        assert_eq!(counts.to_string(), "SETATTR 1, WRITE 1");
+    }
 }
 
 #[test]

@@ -11,8 +11,8 @@ use stitch_base::sync::Arc;
 use stitch_fs::{Caller, DirName, FileSystem, FsOptions, NewNode};
 use stitch_fuse::wire::opcode::Opcode;
 use stitch_fuse::{
-    Adapter, AdapterOptions, CountsSnapshot, Handler, MountOptions, RunningSession, Session,
-    SessionConfig, Transport, TransportChoice,
+    Adapter, AdapterOptions, CountsSnapshot, Handler, MountOptions, RootReport, RunningSession,
+    Session, SessionConfig, Transport, TransportChoice,
 };
 use stitch_kv::{Engine, ModelEngine, UpsertRegistry};
 
@@ -49,6 +49,9 @@ fn store(options: FsOptions) -> Arc<FileSystem> {
     FileSystem::format(&engine, &options, (0, 0)).unwrap();
     Arc::new(FileSystem::open(engine, options).unwrap())
 }
+
+/// What the report of [`Mounted::served`] says: as much as one can.
+pub(crate) const REPORT: &[u8] = &[b'r'; 16_376];
 
 enum Backend {
     Memory(Arc<MemFs>),
@@ -100,18 +103,28 @@ impl Mounted {
 
     /// The real file system on an engine in memory, for root alone.
     pub(crate) fn private() -> Option<Self> {
-        let fs = store(FsOptions::default());
         let unchecked = AdapterOptions {
             kernel_checks: false,
             ..AdapterOptions::default()
         };
-        let adapter = Arc::new(Adapter::new(Arc::clone(&fs), unchecked));
+        Self::served(unchecked, SessionConfig::default())
+    }
+
+    /// The real file system on an engine in memory, with one report `a.report`.
+    pub(crate) fn served(served: AdapterOptions, config: SessionConfig) -> Option<Self> {
+        let fs = store(FsOptions::default());
+        let report = RootReport::new("a.report", Arc::new(|| REPORT.to_vec()));
+        let adapter = Adapter::new(Arc::clone(&fs), served).with_report(report);
         let options = MountOptions {
-            default_permissions: false,
-            ..MountOptions::default()
+            allow_other: served.kernel_checks,
+            default_permissions: served.kernel_checks,
+            ..MountOptions::shared("store")
         };
-        let config = SessionConfig::default();
-        Self::mount_as(adapter, Backend::Store(fs), &options, &config)
+        let config = SessionConfig {
+            xattrs: served.xattrs,
+            ..config
+        };
+        Self::mount_as(Arc::new(adapter), Backend::Store(fs), &options, &config)
     }
 
     fn mount(handler: Arc<dyn Handler>, backend: Backend, config: &SessionConfig) -> Option<Self> {

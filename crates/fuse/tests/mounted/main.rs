@@ -11,6 +11,7 @@ mod lifecycle;
 mod locks;
 mod memfs;
 mod memory;
+mod noxattr;
 mod private;
 mod prune;
 mod ring;

@@ -1,6 +1,7 @@
 //! Finding the mount that is meant, and asking its daemon.
 
 use anyhow::{Context, Result, anyhow, bail};
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -67,12 +68,33 @@ pub(super) fn ask(mount_point: &Path) -> Result<Value> {
 
 /// What a daemon answers to one of its attributes.
 pub(super) fn ask_for(mount_point: &Path, name: &str) -> Result<Value> {
-    let mut answer = vec![0u8; 64 << 10];
-    let asked = rustix::fs::getxattr(mount_point, name, &mut answer);
-    let len = asked.map_err(|error| refusal(mount_point, error))?;
-    let text = answer.get(..len).context("the answer is too long")?;
-    serde_json::from_slice(text)
+    let answer = read(mount_point, name).map_err(|error| refusal(mount_point, error))?;
+    serde_json::from_slice(&answer)
         .with_context(|| format!("{}: the answer makes no sense", mount_point.display()))
+}
+
+/// The attribute; by ioctl(2) in a mount without attributes. Older daemons know the first way alone.
+fn read(mount_point: &Path, name: &str) -> Result<Vec<u8>, Errno> {
+    let mut answer = vec![0u8; 64 << 10];
+    match rustix::fs::getxattr(mount_point, name, &mut answer) {
+        Ok(len) => {
+            answer.truncate(len);
+            Ok(answer)
+        }
+        Err(Errno::OPNOTSUPP) => read_by_ioctl(mount_point, name),
+        Err(error) => Err(error),
+    }
+}
+
+fn read_by_ioctl(mount_point: &Path, name: &str) -> Result<Vec<u8>, Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let root = rustix::fs::open(mount_point, flags, Mode::empty())?;
+    let answer = stitch_fuse::report::read(&root, name);
+    answer.map_err(|error| match Errno::from_io_error(&error) {
+        Some(Errno::NOTTY) => Errno::OPNOTSUPP,
+        Some(errno) => errno,
+        None => Errno::PROTO,
+    })
 }
 
 /// Why a daemon does not answer.
@@ -86,6 +108,7 @@ pub(super) fn refusal(mount_point: &Path, error: Errno) -> anyhow::Error {
         Errno::ACCESS | Errno::PERM => {
             anyhow!("{shown}: only root and the user who mounted it may ask")
         }
+        Errno::TOOBIG => anyhow!("{shown}: its daemon has more to say than can be asked for"),
         error => anyhow::Error::new(error).context(format!("{shown}: its daemon does not say")),
     }
 }

@@ -56,6 +56,9 @@ Options after -o:
   restart                                   if the daemon dies, another one goes on with the mount;
                                             files stay open and nothing is lost. Requests come by
                                             /dev/fuse then (Linux 6.9)
+  xattr noxattr                             whether there are extended attributes, access lists and file
+                                            capabilities; without them the kernel asks one request less
+                                            for each file that is written. What is stored stays
   instance=NAME                             the instance to mount; see `stitchfs instance`
   fsname=NAME                               what shows as the mounted device
   remount                                   changes the flags (first two lines) of a mount in place
@@ -302,6 +305,7 @@ fn config(words: &MountWords) -> SessionConfig {
         held: words.restart,
         idle_poll: words.idle_poll,
         passthrough: words.passthrough,
+        xattrs: !words.no_xattr,
         ..SessionConfig::default()
     }
 }

@@ -58,6 +58,8 @@ pub(super) enum MountOption {
     Restart(bool),
     /// `passthrough`, `nopassthrough`: the kernel reads large files beside the store itself.
     Passthrough(bool),
+    /// `noxattr`, `xattr`: no extended attributes, access lists and file capabilities.
+    NoXattr(bool),
     /// `instance=`.
     Instance(String),
     /// `fsname=`.
@@ -108,6 +110,7 @@ pub(super) struct MountWords {
     pub(super) idle_poll: IdlePollChoice,
     pub(super) restart: bool,
     pub(super) passthrough: bool,
+    pub(super) no_xattr: bool,
     pub(super) instance: Option<String>,
     pub(super) fs_name: Option<String>,
     pub(super) remount: bool,
@@ -151,6 +154,7 @@ impl MountWords {
             MountOption::IdlePoll(false) => self.idle_poll = IdlePollChoice::Never,
             MountOption::Restart(on) => self.restart = on,
             MountOption::Passthrough(on) => self.passthrough = on,
+            MountOption::NoXattr(on) => self.no_xattr = on,
             MountOption::Instance(name) => self.instance = Some(name),
             MountOption::FsName(name) => self.fs_name = Some(name),
             MountOption::Remount => self.remount = true,
@@ -199,6 +203,8 @@ fn parse_word(word: &str) -> Result<MountOption, String> {
         "norestart" => MountOption::Restart(false),
         "passthrough" => MountOption::Passthrough(true),
         "nopassthrough" => MountOption::Passthrough(false),
+        "noxattr" => MountOption::NoXattr(true),
+        "xattr" => MountOption::NoXattr(false),
         "remount" => MountOption::Remount,
         _ if is_for_others(word) => MountOption::Ignored,
         _ => return Err(unknown(word)),
@@ -368,6 +374,13 @@ mod tests {
     }
 
     #[test]
+    fn there_are_attributes_unless_somebody_does_without() {
+        assert!(!words("rw").no_xattr);
+        assert!(words("xattr,noxattr").no_xattr);
+        assert!(!words("noxattr,xattr").no_xattr);
+    }
+
+    #[test]
     fn who_stays_awake_is_left_to_the_machine_unless_said() {
         assert_eq!(words("rw").idle_poll, IdlePollChoice::Auto);
         let always = words("noidle_poll,idle_poll").idle_poll;
@@ -426,6 +439,7 @@ mod tests {
             ("io", "--help"),
             ("restart=5", "restart"),
             ("passthrough=1", "passthrough"),
+            ("noxattr=1", "noxattr"),
             ("large_files=beside", "large_files=external:SIZE"),
             ("large_files=external:1K", "16K to 1G"),
             ("large_files=external:2G", "16K to 1G"),

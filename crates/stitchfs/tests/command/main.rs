@@ -7,6 +7,7 @@ mod defrag;
 mod instances;
 mod lines;
 mod mounted;
+mod noxattr;
 mod passthrough;
 mod place;
 mod space;

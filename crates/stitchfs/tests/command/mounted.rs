@@ -56,19 +56,19 @@ impl Mounted {
         self.place.path("mnt").join(name)
     }
 
-    fn is_mounted(&self) -> bool {
+    pub(crate) fn is_mounted(&self) -> bool {
         let entry = mount::mounted_at(&self.place.path("mnt"));
         entry.is_ok_and(|entry| entry.is_some())
     }
 
-    fn has_ended(&self) -> bool {
+    pub(crate) fn has_ended(&self) -> bool {
         let pid = self.pid.expect("it was asked for").as_raw_nonzero();
         // A process that ended may stay listed, as a zombie, until somebody takes note.
         let stat = PathBuf::from(format!("/proc/{pid}/stat"));
         wait_until(|| fs::read_to_string(&stat).map_or(true, |stat| stat.contains(") Z ")))
     }
 
-    fn signal(&self, signal: Signal) {
+    pub(crate) fn signal(&self, signal: Signal) {
         kill_process(self.pid.expect("it was asked for"), signal).unwrap();
     }
 }

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{MetadataExt as _, chown};
 use std::path::Path;
 use std::time::Duration;
 
@@ -25,6 +25,10 @@ pub(super) const CASES: &[Case] = &[
     Case {
         name: "for-root-alone",
         run: for_root_alone,
+    },
+    Case {
+        name: "without-xattrs",
+        run: without_extended_attributes,
     },
     Case {
         name: "stat-known",
@@ -94,6 +98,31 @@ fn for_root_alone(context: &Context) -> Result<()> {
             ("mknod", 1),
             ("getxattr", 1),
             ("write", 1),
+            ("unlink", 1),
+        ],
+    )
+}
+
+/// The same with a change of owner where there are no extended attributes: nobody asks for capabilities.
+fn without_extended_attributes(context: &Context) -> Result<()> {
+    let spec = Spec::new("rq-noxattr", "128M").option("noallow_other");
+    let mount = Mount::create(context, &spec.option("noxattr"))?;
+    let counted = count(context, &mount, |dir, round| {
+        let path = dir.join(format!("new{round}"));
+        let mut file = File::create_new(&path)?;
+        file.write_all(&[7; 200])?;
+        chown(&path, Some(7), Some(7))?;
+        drop(file);
+        fs::remove_file(path)?;
+        Ok(())
+    })?;
+    expect(
+        &counted,
+        &[
+            ("lookup", 1),
+            ("mknod", 1),
+            ("write", 1),
+            ("setattr", 1),
             ("unlink", 1),
         ],
     )

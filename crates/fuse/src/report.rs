@@ -1,0 +1,114 @@
+//! Asking a daemon for one of its reports by ioctl(2).
+//!
+//! A report is an attribute of the root directory ([`crate::RootReport`]), but of a mount without extended
+//! attributes the kernel reads none. So the same can be had by an ioctl on that directory:
+//!
+//! ```text
+//!   in:   the report's name, a zero byte, and whatever
+//!   out:  length in bytes (u32), the report
+//! ```
+//!
+//! A command says how long what it carries is, with 14 bits; so both are 16 KiB at most.
+
+use std::ffi::CString;
+use std::io;
+use std::os::fd::AsFd;
+
+use rustix::io::Errno as OsError;
+use rustix::ioctl::{Opcode, Updater, ioctl, opcode};
+
+use crate::wire::codec::{Fields, Reader, Sink};
+
+/// Bytes that go in and out at most, the length among them.
+const ROOM: usize = 16_380;
+
+/// The command.
+pub(crate) const READ: Opcode = opcode::read_write::<[u8; ROOM]>(b'S', 1);
+
+/// The name that is asked for.
+pub(crate) fn name_in(input: &[u8]) -> Option<&[u8]> {
+    Reader::new(input).name().ok()
+}
+
+/// Puts a report as it is answered; `false` if it is too long.
+pub(crate) fn frame(report: &[u8], out: &mut Sink<'_>) -> bool {
+    let Ok(len_bytes) = u32::try_from(report.len()) else {
+        return false;
+    };
+    out.put(&Fields::<4>::default().u32(len_bytes).done()) && out.put(report)
+}
+
+/// The report in an answer.
+fn unframed(answer: &[u8]) -> Option<&[u8]> {
+    let mut answer = Reader::new(answer);
+    let len_bytes = usize::try_from(answer.u32().ok()?).ok()?;
+    answer.bytes(len_bytes).ok()
+}
+
+/// Asks the daemon of a mount of ours for a report; `root` is the mount's root directory.
+///
+/// # Errors
+/// `ENOTTY` of a daemon that is older than this, or if it is no such directory; `EOPNOTSUPP` if there is no such
+/// report; `EACCES` if it is not for the caller; `E2BIG` if it is longer than an ioctl carries; `EINVAL` for a
+/// name with a zero byte.
+pub fn read(root: impl AsFd, name: &str) -> io::Result<Vec<u8>> {
+    let name = CString::new(name)?;
+    let mut room = [0; ROOM];
+    let asked = name.as_bytes_with_nul();
+    let front = room.get_mut(..asked.len()).ok_or(OsError::TOOBIG)?;
+    front.copy_from_slice(asked);
+    exchange(root, &mut room)?;
+    let report = unframed(&room).ok_or(io::ErrorKind::InvalidData)?;
+    Ok(report.to_vec())
+}
+
+#[expect(unsafe_code, reason = "the ioctl has no wrapper")]
+fn exchange(root: impl AsFd, room: &mut [u8; ROOM]) -> io::Result<()> {
+    // SAFETY: the command says that the kernel reads and writes as many bytes as `room` has, and any bytes are good
+    // ones. A directory is no device that takes the number for something else.
+    unsafe { ioctl(root, Updater::<READ, [u8; ROOM]>::new(room)) }?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn framed(report: &[u8], limit: usize) -> Option<Vec<u8>> {
+        let mut out = Vec::new();
+        frame(report, &mut Sink::new(&mut out, limit)).then_some(out)
+    }
+
+    #[test]
+    fn the_command_has_its_number_for_ever() {
+        assert_eq!(READ, 0xfffc_5301);
+    }
+
+    #[test]
+    fn a_report_goes_there_and_back_if_it_fits() {
+        for report in [&b""[..], b"{}", &[7; ROOM - 4]] {
+            let mut room = framed(report, ROOM).unwrap();
+            room.resize(ROOM, 0);
+            assert_eq!(unframed(&room), Some(report));
+        }
+        assert_eq!(framed(&[7; ROOM - 3], ROOM), None);
+        assert_eq!(unframed(&[0xff; ROOM]), None, "longer than what came");
+    }
+
+    #[test]
+    fn a_name_ends_with_a_zero() {
+        assert_eq!(name_in(b"a.b\0\0\0"), Some(&b"a.b"[..]));
+        for malformed in [&b""[..], b"\0\0", b"a.b"] {
+            assert_eq!(name_in(malformed), None);
+        }
+        let root = std::fs::File::open("/").unwrap();
+        assert_eq!(
+            read(&root, "a\0b").unwrap_err().kind(),
+            io::ErrorKind::InvalidInput
+        );
+        let elsewhere = read(&root, "a.b").unwrap_err();
+        assert_eq!(OsError::from_io_error(&elsewhere), Some(OsError::NOTTY));
+        let long = read(&root, &"a".repeat(ROOM)).unwrap_err();
+        assert_eq!(OsError::from_io_error(&long), Some(OsError::TOOBIG));
+    }
+}
