@@ -5,7 +5,7 @@
 
 use super::juicefs;
 use super::serve::{Beside, Daemon, Serve, What};
-use super::side::{self, Kind, LargeReads, Side, Users};
+use super::side::{self, Kind, LargeReads, Side, Users, Xattrs};
 use crate::disk::{Disk, Mount};
 use anyhow::{Context as _, Result};
 use std::fs;
@@ -162,16 +162,18 @@ impl<'a> Ground<'a> {
 
     fn serve(&self) -> Result<Daemon> {
         let what = match self.side.kind {
-            Kind::Store(_, users) => What::Store {
+            Kind::Store(_, users, xattrs) => What::Store {
                 device: self.disk.device().to_owned(),
                 memory_bytes: self.memory_bytes,
                 is_shared: users == Users::All,
+                has_xattrs: xattrs == Xattrs::Served,
                 beside: None,
             },
             Kind::External(_, reads) => What::Store {
                 device: self.store_beside(),
                 memory_bytes: self.memory_bytes,
                 is_shared: true,
+                has_xattrs: true,
                 beside: Some(Beside {
                     is_read_by_kernel: reads == LargeReads::Kernel,
                 }),

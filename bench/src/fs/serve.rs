@@ -54,6 +54,8 @@ pub(crate) enum What {
         memory_bytes: u64,
         /// For everybody, as root mounts by default; else for root alone.
         is_shared: bool,
+        /// With extended attributes, as by default.
+        has_xattrs: bool,
         /// Large files go beside it.
         beside: Option<Beside>,
     },
@@ -97,6 +99,7 @@ fn serve_what(spec: &Serve, config: SessionConfig) -> Result<()> {
             device,
             memory_bytes,
             is_shared,
+            has_xattrs,
             beside,
         } => {
             stitchfs::allocator::hold_little();
@@ -106,6 +109,7 @@ fn serve_what(spec: &Serve, config: SessionConfig) -> Result<()> {
                 ..StoreOptions::default()
             };
             let config = SessionConfig {
+                xattrs: *has_xattrs,
                 passthrough: beside.is_some_and(|beside| beside.is_read_by_kernel),
                 ..config
             };

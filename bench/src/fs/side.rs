@@ -16,6 +16,15 @@ pub(crate) enum Users {
     Root,
 }
 
+/// Whether a mount has extended attributes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Xattrs {
+    /// As by default.
+    Served,
+    /// The kernel does not ask for them (`noxattr`).
+    Absent,
+}
+
 /// Who reads large files that are beside a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LargeReads {
@@ -29,7 +38,7 @@ pub(crate) enum LargeReads {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Our store, mounted.
-    Store(Transport, Users),
+    Store(Transport, Users, Xattrs),
     /// Our store in a file on an ext4, with large files beside it; the kernel may read those itself.
     External(Transport, LargeReads),
     /// Our store, by the library.
@@ -68,11 +77,13 @@ pub(super) const EXT4: &[&str] = &[
 const XFS: &[&str] = &["mkfs.xfs", "-q", "-f", "-K"];
 const BTRFS: &[&str] = &["mkfs.btrfs", "-q", "-f", "-K"];
 
-const ALL: [Side; 17] = [
-    side("stitchfs-uring", Kind::Store(Transport::Uring, Users::All)),
-    side("stitchfs-dev", Kind::Store(Transport::Dev, Users::All)),
-    side("owned-uring", Kind::Store(Transport::Uring, Users::Root)),
-    side("owned-dev", Kind::Store(Transport::Dev, Users::Root)),
+const ALL: [Side; 19] = [
+    mount("stitchfs-uring", Transport::Uring, Users::All),
+    mount("stitchfs-dev", Transport::Dev, Users::All),
+    mount("owned-uring", Transport::Uring, Users::Root),
+    mount("owned-dev", Transport::Dev, Users::Root),
+    bare("noxattr-uring", Transport::Uring),
+    bare("noxattr-dev", Transport::Dev),
     side("library", Kind::Library),
     side("null-uring", Kind::Null(Transport::Uring)),
     side("null-dev", Kind::Null(Transport::Dev)),
@@ -101,6 +112,14 @@ const fn side(name: &'static str, kind: Kind) -> Side {
     Side { name, kind }
 }
 
+const fn mount(name: &'static str, transport: Transport, users: Users) -> Side {
+    side(name, Kind::Store(transport, users, Xattrs::Served))
+}
+
+const fn bare(name: &'static str, transport: Transport) -> Side {
+    side(name, Kind::Store(transport, Users::Root, Xattrs::Absent))
+}
+
 const fn external(name: &'static str, transport: Transport, reads: LargeReads) -> Side {
     side(name, Kind::External(transport, reads))
 }
@@ -124,7 +143,7 @@ impl Side {
     /// Its transport, if it is a mount of ours.
     pub(crate) const fn transport(&self) -> Option<Transport> {
         match self.kind {
-            Kind::Store(transport, _)
+            Kind::Store(transport, ..)
             | Kind::External(transport, _)
             | Kind::Null(transport)
             | Kind::Passthrough(transport) => Some(transport),
@@ -136,7 +155,10 @@ impl Side {
     const fn is_default(&self) -> bool {
         !matches!(
             self.kind,
-            Kind::External(..) | Kind::Passthrough(_) | Kind::JuiceFs
+            Kind::Store(.., Xattrs::Absent)
+                | Kind::External(..)
+                | Kind::Passthrough(_)
+                | Kind::JuiceFs
         )
     }
 
@@ -146,7 +168,7 @@ impl Side {
             Kind::Library => None,
             Kind::Kernel(make) => kernel_why_not(self.name, make[0]),
             Kind::JuiceFs => fuse_why_not().or_else(juicefs::why_not),
-            Kind::Store(transport, _)
+            Kind::Store(transport, ..)
             | Kind::External(transport, _)
             | Kind::Null(transport)
             | Kind::Passthrough(transport) => {
@@ -232,9 +254,9 @@ pub(crate) fn floor_of(name: &str) -> Option<&'static str> {
     let side = Side::find(name)?;
     let null = |transport| move |other: &Side| other.kind == Kind::Null(transport);
     match side.kind {
-        Kind::Store(transport, _) | Kind::External(transport, _) | Kind::Passthrough(transport) => {
-            name_of(null(transport))
-        }
+        Kind::Store(transport, ..)
+        | Kind::External(transport, _)
+        | Kind::Passthrough(transport) => name_of(null(transport)),
         Kind::Library | Kind::Null(_) | Kind::JuiceFs | Kind::Kernel(_) => None,
     }
 }
@@ -242,7 +264,7 @@ pub(crate) fn floor_of(name: &str) -> Option<&'static str> {
 /// The side that hands on to ext4 by the same transport.
 pub(crate) fn passthrough_of(name: &str) -> Option<&'static str> {
     match Side::find(name)?.kind {
-        Kind::Store(transport, _) | Kind::External(transport, _) => {
+        Kind::Store(transport, ..) | Kind::External(transport, _) => {
             name_of(|other| other.kind == Kind::Passthrough(transport))
         }
         _ => None,
@@ -272,6 +294,7 @@ mod tests {
             "stitchfs-dev",
             "owned-uring",
             "owned-dev",
+            "noxattr-dev",
             "external-uring",
             "lent-dev",
         ] {
@@ -297,5 +320,12 @@ mod tests {
         assert_eq!(meant("null-dev"), ["null-dev"]);
         assert_eq!(meant("external"), ["external-uring", "external-dev"]);
         assert_eq!(meant("pass"), ["pass"]);
+    }
+
+    #[test]
+    fn a_mount_without_extended_attributes_runs_when_asked_for() {
+        assert_eq!(meant("noxattr"), ["noxattr-uring", "noxattr-dev"]);
+        let sides: Vec<&str> = defaults().collect();
+        assert!(sides.contains(&"owned-dev") && !sides.contains(&"noxattr-dev"));
     }
 }
