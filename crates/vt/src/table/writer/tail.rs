@@ -1,0 +1,121 @@
+//! What comes behind the data blocks of a table: its index, its range deletes and its root, and how long they are.
+
+use super::{LEAF_BYTES, TableWriter};
+use std::ops::Range;
+use stitch_format::block::block_bytes;
+use stitch_format::vt_index::{BlockPtr, IndexBuilder, IndexEntry};
+use stitch_format::vt_range_delete::{self, StoredRangeDelete};
+use stitch_format::vt_root::{Leaf, RootIndex, TableRoot};
+
+impl TableWriter {
+    /// Where index blocks and range delete blocks are cut.
+    pub(super) fn leaf_bytes(&self) -> usize {
+        self.block_bytes
+            .clamp(*LEAF_BYTES.start(), *LEAF_BYTES.end())
+    }
+
+    /// Cuts the index into index blocks. One that is small enough goes into the root; it has the
+    /// only leaf then.
+    pub(super) fn plan_leaves(&self) -> Vec<Range<usize>> {
+        let mut leaves = Vec::new();
+        let (mut start, mut builder) = (0, IndexBuilder::new());
+        for (at, entry) in self.index.iter().enumerate() {
+            if builder.len_bytes() >= self.leaf_bytes() {
+                leaves.push(start..at);
+                (start, builder) = (at, IndexBuilder::new());
+            }
+            builder.add(entry);
+        }
+        if !builder.is_empty() {
+            leaves.push(start..self.index.len());
+        }
+        leaves
+    }
+
+    pub(super) fn leaf_payload(&self, entries: Range<usize>) -> Vec<u8> {
+        let mut builder = IndexBuilder::new();
+        for entry in &self.index[entries] {
+            builder.add(entry);
+        }
+        builder.finish()
+    }
+
+    pub(super) fn range_delete_payloads(&self) -> Vec<Vec<u8>> {
+        let mut out = Vec::new();
+        let mut batch: Vec<StoredRangeDelete<'_>> = Vec::new();
+        let mut bytes = 0;
+        for delete in &self.range_deletes {
+            let stored = StoredRangeDelete {
+                start: &delete.start,
+                end: &delete.end,
+                seqno: delete.seqno,
+            };
+            if !batch.is_empty() && bytes + stored.bytes_max() > self.leaf_bytes() {
+                out.push(vt_range_delete::encode(&batch));
+                batch.clear();
+                bytes = 0;
+            }
+            bytes += stored.bytes_max();
+            batch.push(stored);
+        }
+        if !batch.is_empty() {
+            out.push(vt_range_delete::encode(&batch));
+        }
+        out
+    }
+
+    /// The root, with pointers to nowhere yet.
+    pub(super) fn root(&self, leaf_count: usize, range_delete_blocks: usize) -> TableRoot {
+        let sum = |count: fn(&IndexEntry) -> u32| {
+            let counts = self.index.iter().map(|e| u64::from(count(e)));
+            counts.sum::<u64>()
+        };
+        TableRoot {
+            id: self.table.id,
+            tree: self.table.tree,
+            entry_count: sum(|e| e.entry_count),
+            delete_count: sum(|e| e.delete_count),
+            range_delete_count: self.range_deletes.len() as u64,
+            data_bytes: self.data_bytes,
+            range_deletes: vec![BlockPtr::default(); range_delete_blocks],
+            index: match leaf_count {
+                0 => RootIndex::None,
+                _ => RootIndex::Inside(0..0),
+            },
+        }
+    }
+
+    pub(super) fn encode_root(&self, root: &TableRoot, leaves: &[Range<usize>]) -> Vec<u8> {
+        match (&root.index, leaves) {
+            (RootIndex::Inside(_), [leaf]) => root.encode(&self.leaf_payload(leaf.clone())),
+            _ => root.encode(&[]),
+        }
+    }
+
+    /// Lengths on the device of all blocks that are still to be written.
+    pub(super) fn tail_lens(
+        &self,
+        leaves: &[Range<usize>],
+        range_deletes: &[Vec<u8>],
+        root: &TableRoot,
+    ) -> Vec<u64> {
+        let padded = |payload: &Vec<u8>| block_bytes(payload.len() as u64);
+        let mut lens = self.pending_lens();
+        let mut root = root.clone();
+        if leaves.len() > 1 {
+            lens.extend(
+                leaves
+                    .iter()
+                    .map(|leaf| padded(&self.leaf_payload(leaf.clone()))),
+            );
+            let leaf = |leaf: &Range<usize>| Leaf {
+                last: self.index[leaf.end - 1].last.clone(),
+                block: BlockPtr::default(),
+            };
+            root.index = RootIndex::Leaves(leaves.iter().map(leaf).collect());
+        }
+        lens.extend(range_deletes.iter().map(padded));
+        lens.push(padded(&self.encode_root(&root, leaves)));
+        lens
+    }
+}
