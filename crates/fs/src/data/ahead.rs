@@ -15,7 +15,7 @@ use stitch_base::Ino;
 use stitch_base::sync::atomic::{AtomicBool, Ordering};
 use stitch_db::Caching;
 
-/// What the engine is told of at a time, from a multiple of it on.
+/// What the engine is told of at a time.
 const PIECE_BYTES: u64 = 1 << 20;
 /// So much must have been read in order.
 const IN_ORDER_BYTES_MIN: u64 = 512 << 10;
@@ -63,8 +63,8 @@ impl LastReads {
         }
     }
 
-    /// Notes a read of `[offset, offset + len)` of a file. Answers what should be read ahead: whole pieces
-    /// below `size`, or nothing.
+    /// Notes a read of `[offset, offset + len)` of a file. Answers what should be read ahead: whole pieces that
+    /// begin below `size`, or nothing.
     pub(crate) fn note(&self, ino: Ino, offset: u64, len: u64, size: u64) -> Range<u64> {
         let mut last = self.slots.of(ino).lock();
         let end = offset + len;
@@ -86,12 +86,13 @@ impl LastReads {
             return 0..0;
         }
         let depth = last.in_order_bytes.clamp(PIECE_BYTES, AHEAD_BYTES_MAX);
-        let start = last.told.max(last.end.next_multiple_of(PIECE_BYTES));
+        // Pieces begin where requests do: each is then taken by one, and by the time that its end is, all of it.
+        let start = last.told.max(last.end);
         let until = last.end.saturating_add(depth).min(size);
-        let until = until.next_multiple_of(PIECE_BYTES);
         if start >= until {
             return 0..0;
         }
+        let until = start + (until - start).next_multiple_of(PIECE_BYTES);
         last.told = until;
         debug_assert!(until - start <= AHEAD_BYTES_MAX + PIECE_BYTES, "bounded");
         start..until
@@ -174,6 +175,31 @@ mod tests {
             assert!(told.is_sorted_by(|a, b| a < b), "each once: {told:?}");
             assert!(told.len() as u64 >= SIZE / MIB * 3 / 4, "{told:?}");
         }
+    }
+
+    /// They began at whole megabytes: each was taken by two requests, and what the first had left was gone if the second
+    /// came before it.
+    #[test]
+    fn pieces_are_what_requests_will_be() {
+        let reads = LastReads::default();
+        let mut at = 0;
+        let mut told = Vec::new();
+        // As the kernel reads ahead of who reads by 16 KiB.
+        for len in [64, 128, 256, 512]
+            .map(|kib| kib << 10)
+            .into_iter()
+            .chain([MIB; 20])
+        {
+            told.extend(LastReads::pieces(reads.note(INO, at, len, SIZE)));
+            at += len;
+        }
+        let phase = (64 + 128 + 256 + 512) << 10;
+        assert!(told.len() >= 20, "{}", told.len());
+        assert!(
+            told.iter().all(|piece| piece.start % MIB == phase % MIB),
+            "{told:?}"
+        );
+        assert!(told.windows(2).all(|pair| pair[0].end == pair[1].start));
     }
 
     #[test]
