@@ -8,8 +8,8 @@
 //!   then copies wait here.
 
 use crate::cache::{BlockCache, BlockKey, CachedBlock, Expectation};
-use crate::table::DataBlock;
 use crate::table::loader::Loader;
+use crate::table::{DataBlock, IndexBlock};
 use bytes::Bytes;
 use std::sync::Arc;
 use stitch_base::TableId;
@@ -48,6 +48,13 @@ impl Cached {
             .filter(|loader| has_room(&loader.cache))
     }
 
+    /// As [`Self::with_room`], for a block of the index, which has its place.
+    fn with_room_at(&self, addr: u64, len_bytes: usize) -> Option<&Loader> {
+        let bytes = IndexBlock::memory_bytes_of(len_bytes);
+        self.with_room(bytes)
+            .filter(|loader| loader.cache.has_room(&loader.own_key(addr), bytes))
+    }
+
     /// Takes note of the payload of data block `number`, before it is compressed.
     pub(super) fn note(&mut self, number: usize, payload: &[u8]) {
         if self.with_room(payload.len()).is_some() {
@@ -83,7 +90,7 @@ impl Cached {
 
     /// An index block that has its place.
     pub(super) fn index(&self, block: &BlockPtr, payload: &[u8]) {
-        if let Some(loader) = self.with_room(payload.len()) {
+        if let Some(loader) = self.with_room_at(block.addr, payload.len()) {
             let kept = loader.keep_index(block, Bytes::copy_from_slice(payload));
             debug_assert!(kept.is_ok(), "it was just made");
         }
@@ -91,7 +98,7 @@ impl Cached {
 
     /// The root, which has its place.
     pub(super) fn root(&self, addr: u64, payload: &[u8]) {
-        if let Some(loader) = self.with_room(payload.len()) {
+        if let Some(loader) = self.with_room_at(addr, payload.len()) {
             let kept = loader.keep_root(addr, &Bytes::copy_from_slice(payload));
             debug_assert!(kept.is_ok(), "it was just made");
         }
