@@ -29,6 +29,11 @@ impl<'v> Changes<'v> {
         self.batch.put_lent(dictionary.tree(), key, value);
     }
 
+    /// As [`Self::put`], of a value that is soon changed or put again: see [`Batch::put_unfinished`].
+    pub fn put_unfinished(&mut self, dictionary: Dictionary, key: &[u8], value: &[u8]) {
+        self.batch.put_unfinished(dictionary.tree(), key, value);
+    }
+
     /// Removes a key, present or not.
     pub fn delete(&mut self, dictionary: Dictionary, key: &[u8]) {
         self.batch.delete(dictionary.tree(), key);

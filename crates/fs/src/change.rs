@@ -299,6 +299,13 @@ impl<'fs> Change<'fs> {
         self.changes.put(self.fs.store.data, &key, bytes);
     }
 
+    /// As [`Self::put_chunk`], of the first part of one whose rest is expected.
+    pub(crate) fn put_begun_chunk(&mut self, ino: Ino, number: u64, bytes: &[u8]) {
+        debug_assert!(!bytes.is_empty(), "an empty chunk is absent");
+        let key = fs_key::chunk(ino, number);
+        self.changes.put_unfinished(self.fs.store.data, &key, bytes);
+    }
+
     /// As [`Self::put_chunk`], without copying it.
     pub(crate) fn put_chunk_lent(&mut self, ino: Ino, number: u64, bytes: &'fs [u8]) {
         debug_assert!(!bytes.is_empty(), "an empty chunk is absent");

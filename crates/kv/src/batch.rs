@@ -13,6 +13,7 @@ pub struct Batch<'v> {
     lent: Vec<Lent<'v>>,
     lent_bytes: usize,
     count: usize,
+    unfinished: Option<Position>,
 }
 
 impl<'v> Batch<'v> {
@@ -24,6 +25,7 @@ impl<'v> Batch<'v> {
             lent: Vec::new(),
             lent_bytes: 0,
             count: 0,
+            unfinished: None,
         }
     }
 
@@ -39,6 +41,19 @@ impl<'v> Batch<'v> {
     /// Sets a key.
     pub fn put(&mut self, tree: impl Into<TreeId>, key: &[u8], value: &[u8]) {
         self.push(tree.into(), Message::Put { key, value });
+    }
+
+    /// As [`Self::put`], of a value that is soon changed or put again, as what was written so far of a record. An engine that
+    /// writes values once leaves this one to its log. Of several such puts the last counts.
+    pub fn put_unfinished(&mut self, tree: impl Into<TreeId>, key: &[u8], value: &[u8]) {
+        self.unfinished = Some(self.end());
+        self.put(tree, key, value);
+    }
+
+    /// Where the last such put begins.
+    #[must_use]
+    pub const fn unfinished(&self) -> Option<Position> {
+        self.unfinished
     }
 
     /// Removes a key, present or not.
@@ -115,6 +130,7 @@ impl<'v> Batch<'v> {
         self.lent.clear();
         self.lent_bytes = 0;
         self.count = 0;
+        self.unfinished = None;
     }
 
     /// The messages in order.
@@ -137,7 +153,12 @@ mod tests {
         assert_eq!(batch.count(), 2);
         let trees: Vec<u32> = batch.messages().map(|(tree, _)| tree.0).collect();
         assert_eq!(trees, [1, 2]);
+        assert_eq!(batch.unfinished(), None);
+        let end = batch.end();
+        batch.put_unfinished(TreeId(1), b"k", b"v");
+        assert_eq!((batch.unfinished(), batch.count()), (Some(end), 3));
         batch.clear();
         assert!(batch.is_empty() && batch.len_bytes() == 0);
+        assert_eq!(batch.unfinished(), None);
     }
 }

@@ -295,3 +295,43 @@ fn what_is_written_after_it_was_read_ahead_is_read() {
     }
     files.close().unwrap();
 }
+
+/// Buffers of programs are no multiple of a block: `tar` has 10 KiB. What is begun of a block is not written
+/// to its place, from where it would be read again for the rest.
+#[test]
+fn what_is_written_by_buffers_is_not_read_again() {
+    const LEN: u64 = 40 * MIB;
+    let dir = tempfile::tempdir().unwrap();
+    for buffer in [2048, 6144, 10_240, 18_432] {
+        let path = dir.path().join(format!("{buffer}"));
+        made(&path, 0);
+        let little = StoreOptions {
+            memory_bytes: 32 << 20,
+            ..options()
+        };
+        let files = Files::open(&path, &little).unwrap();
+        let file = files.root().open("large").unwrap();
+        let grown = |name: &str, before: u64| counter(&files, name) - before;
+        let names = ["vt.data_blocks_read", "vt.direct_bytes", "vt.write_outs"];
+        let before = names.map(|name| counter(&files, name));
+        let mut written = 0;
+        while written < LEN {
+            file.write_at(&bytes(written, buffer, 0), written).unwrap();
+            written += buffer;
+        }
+        files.sync().unwrap();
+        assert!(grown(names[2], before[2]) > 0, "something was written out");
+        assert_eq!(grown(names[0], before[0]), 0, "by {buffer}");
+        // Whole blocks are in place at once, as far as a write has any.
+        let whole = buffer / CHUNK * CHUNK;
+        let direct = grown(names[1], before[1]);
+        assert!(
+            direct * buffer >= written * whole / 5 * 4,
+            "{direct} of {written} by {buffer}"
+        );
+        let mut out = Vec::new();
+        file.read_at(written / 2, 1 << 20, &mut out).unwrap();
+        assert_eq!(out, bytes(written / 2, 1 << 20, 0));
+        files.close().unwrap();
+    }
+}

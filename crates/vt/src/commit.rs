@@ -281,7 +281,7 @@ impl Store {
             let (streak, before) = committer.streaks.follow(puts, memtable)?;
             (before >= bytes_min).then_some(streak)
         };
-        let parts = divide(&batch.stretch(), bytes_min, &mut follow);
+        let parts = divide(batch, bytes_min, &mut follow);
         Divided::of(batch, Parts::Some(parts))
     }
 

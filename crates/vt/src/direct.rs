@@ -29,7 +29,7 @@ use stitch_base::sync::{Mutex, RwLock};
 use stitch_base::{Seqno, TreeId};
 use stitch_format::vt_index::IndexEntry;
 use stitch_format::vt_manifest::Run;
-use stitch_kv::{Message, Position, Stretch};
+use stitch_kv::{Batch, Message, Position};
 use stitch_volume::Volume;
 
 /// Most runs that belong to one memtable: a read may have to look at each one's keys.
@@ -72,19 +72,21 @@ pub(crate) struct Direct {
 }
 
 /// Divides a batch: runs of puts of long values with at least `bytes_min` bytes are parts of their own,
-/// and so are shorter ones that `follow` says to go on with a streak. It is told of all.
+/// and so are shorter ones that `follow` says to go on with a streak. It is told of all. A put that is not finished
+/// goes on with a streak, but through the log.
 pub(crate) fn divide(
-    batch: &Stretch<'_>,
+    batch: &Batch<'_>,
     bytes_min: u64,
     follow: &mut dyn FnMut(&Puts<'_>) -> Option<StreakId>,
 ) -> Vec<Part> {
     let mut divider = Divider {
         parts: Vec::new(),
         open: None,
+        unfinished: batch.unfinished(),
         bytes_min,
         follow,
     };
-    let mut messages = batch.messages();
+    let mut messages = batch.stretch().messages();
     let mut start = messages.position();
     while let Some(message) = messages.next() {
         let (tree, message) = message.expect("a batch encoded its own messages");
@@ -101,11 +103,14 @@ struct OpenRun<'a> {
     puts: Puts<'a>,
     place: Range<Position>,
     count: u64,
+    /// Where the last of them begins, if it is not finished.
+    unfinished: Option<Position>,
 }
 
 struct Divider<'a, 'f> {
     parts: Vec<Part>,
     open: Option<OpenRun<'a>>,
+    unfinished: Option<Position>,
     bytes_min: u64,
     follow: &'f mut dyn FnMut(&Puts<'_>) -> Option<StreakId>,
 }
@@ -122,14 +127,19 @@ impl<'a> Divider<'a, '_> {
                 return;
             }
         };
+        let unfinished = self.unfinished.filter(|start| *start == place.start);
+        // Its length does not matter: it has no block.
+        let len = unfinished.map_or(len, |_| usize::MAX);
         if let Some(open) = &mut self.open
             && open.puts.tree == tree
             && open.puts.last < key
+            && open.unfinished.is_none()
         {
             open.puts.last = key;
             open.puts.value_bytes_min = open.puts.value_bytes_min.min(len);
             open.place.end = place.end;
             open.count += 1;
+            open.unfinished = unfinished;
             return;
         }
         self.close();
@@ -144,6 +154,7 @@ impl<'a> Divider<'a, '_> {
             puts,
             place,
             count: 1,
+            unfinished,
         });
     }
 
@@ -153,11 +164,18 @@ impl<'a> Divider<'a, '_> {
             let bytes = open.place.end.since(&open.place.start) as u64;
             open.puts.bytes = bytes;
             let goes_on = (self.follow)(&open.puts);
-            let is_long = bytes >= self.bytes_min;
+            let finished = open.place.start..open.unfinished.unwrap_or(open.place.end);
+            let is_long = finished.end.since(&finished.start) as u64 >= self.bytes_min;
             let is_direct = is_long || goes_on.is_some();
             let streak = goes_on.filter(|_| !is_long);
             let direct = is_direct.then_some(Direct { tree, streak });
-            self.push(open.place, open.count, direct);
+            let rest = u64::from(open.unfinished.is_some());
+            if open.count > rest {
+                self.push(finished.clone(), open.count - rest, direct);
+            }
+            if rest > 0 {
+                self.push(finished.end..open.place.end, rest, None);
+            }
         }
     }
 

@@ -31,8 +31,8 @@ use stitch_base::sync::atomic::{AtomicBool, Ordering};
 /// Most that is under way.
 const BYTES_MAX: usize = 4 << 20;
 const DEPTH: u32 = 16;
-/// Shorter ones are not worth it.
-const LEN_MIN: usize = 64 << 10;
+/// Shorter ones are not worth a request of their own: they go through the page cache ([`super::strip`]).
+pub(super) const LEN_MIN: usize = 64 << 10;
 
 /// A write that is under way.
 #[derive(Debug)]

@@ -5,20 +5,21 @@
 //! way together as soon as a strip is full, so that a sync finds little left to do; once it is written,
 //! the page cache lets go of it.
 
-use crate::positioned::{self, PAGE_BYTES};
+use super::behind;
+use crate::positioned;
 use std::fs::File;
 use std::ops::Range;
 
-/// Longer blocks go past the page cache.
-const SHORT_BYTES_MAX: u64 = 32 << 10;
+/// From so many bytes on, blocks go past the page cache, where nobody need wait for them either.
+const LONG_BYTES: u64 = behind::LEN_MIN as u64;
 /// Length of a strip, which begins at a multiple of it.
 const STRIP_BYTES: u64 = 256 << 10;
 
-/// True for few whole pages: of a part of one the rest might have to be read first.
+/// True for what is not worth waiting for the device. Of a part of a page the rest may have to be read first, which takes
+/// no longer than that.
 pub(super) fn is_short(range: &Range<u64>) -> bool {
     let len_bytes = range.end - range.start;
-    let is_whole = range.start.is_multiple_of(PAGE_BYTES) && range.end.is_multiple_of(PAGE_BYTES);
-    is_whole && (1..=SHORT_BYTES_MAX).contains(&len_bytes)
+    (1..LONG_BYTES).contains(&len_bytes)
 }
 
 /// Has the kernel begin to write the strip that ends within a range which was just written, and let go of the one
@@ -40,13 +41,13 @@ mod tests {
     const KIB: u64 = 1 << 10;
 
     #[test]
-    fn a_few_whole_pages_are_short() {
+    fn less_than_goes_on_behind_its_writer_is_short() {
         for (range, expected) in [
             (0..4 * KIB, true),
-            (8 * KIB..40 * KIB, true),
-            (8 * KIB..44 * KIB, false),
-            (0..512, false),
-            (512..4 * KIB, false),
+            (8 * KIB..68 * KIB, true),
+            (8 * KIB..72 * KIB, false),
+            (0..512, true),
+            (1000..5 * KIB, true),
             (4 * KIB..4 * KIB, false),
         ] {
             assert_eq!(is_short(&range), expected, "{range:?}");

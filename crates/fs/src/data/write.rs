@@ -16,6 +16,8 @@ use stitch_format::fs_key::CHUNK_BYTES;
 const PIECE_BYTES_MAX: u64 = 2 << 20;
 /// What a chunk takes in a batch beside its bytes.
 const MESSAGE_BYTES: u64 = 64;
+/// Buffers of programs have a multiple of it.
+const BUFFER_BYTES: u64 = 512;
 /// From so many bytes on, writes are not copied together.
 const LENT_BYTES_MIN: usize = 32 << 10;
 
@@ -145,12 +147,19 @@ impl FileSystem {
     }
 }
 
+/// Whether a write that ends here is followed by another. Programs write from buffers that are a multiple of this long; where
+/// files end is anywhere.
+const fn goes_on(end: u64) -> bool {
+    end.is_multiple_of(BUFFER_BYTES) && !end.is_multiple_of(CHUNK_BYTES)
+}
+
 /// Long pieces go to their zone from where they are; short ones are copied together first.
 const fn is_lent(piece: &[u8]) -> bool {
     piece.len() >= LENT_BYTES_MIN
 }
 
-/// Stages the chunks of a write: a put where nothing of the old chunk stays, a patch elsewhere.
+/// Stages the chunks of a write: a put where nothing of the old chunk stays, a patch elsewhere. What the next write goes
+/// on with is not written once.
 fn stage_chunks<'a>(change: &mut Change<'a>, staged: &mut Staged, at: u64, piece: &'a [u8]) {
     let ino: Ino = staged.head.ino;
     let old_size = staged.head.size;
@@ -166,7 +175,10 @@ fn stage_chunks<'a>(change: &mut Change<'a>, staged: &mut Staged, at: u64, piece
         let chunk_start = number * CHUNK_BYTES;
         let piece_end = offset + bytes.len() as u64;
         let replaces_all = skip == 0 && (piece_end >= old_size || bytes.len() == room);
-        if replaces_all && is_lent(piece) {
+        let is_begun = goes_on(piece_end);
+        if replaces_all && is_begun {
+            change.put_begun_chunk(ino, number, bytes);
+        } else if replaces_all && is_lent(piece) {
             change.put_chunk_lent(ino, number, bytes);
         } else if replaces_all {
             change.put_chunk(ino, number, bytes);
@@ -174,7 +186,10 @@ fn stage_chunks<'a>(change: &mut Change<'a>, staged: &mut Staged, at: u64, piece
             zeros_and_piece.clear();
             zeros_and_piece.resize(usize::from(skip), 0);
             zeros_and_piece.extend_from_slice(bytes);
-            change.put_chunk(ino, number, &zeros_and_piece);
+            match is_begun {
+                true => change.put_begun_chunk(ino, number, &zeros_and_piece),
+                false => change.put_chunk(ino, number, &zeros_and_piece),
+            }
         } else {
             let offset = skip;
             change.chunk(ino, number, ChunkDelta::Patch { offset, bytes });

@@ -50,7 +50,7 @@ pub(crate) struct Puts<'a> {
     pub(crate) first: &'a [u8],
     pub(crate) last: &'a [u8],
     pub(crate) bytes: u64,
-    /// Length of the shortest value.
+    /// Length of the shortest value that is finished; more than any where none is.
     pub(crate) value_bytes_min: usize,
 }
 

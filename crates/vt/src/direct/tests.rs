@@ -20,13 +20,13 @@ fn lent<'a>(batch: &'a Batch<'_>) -> Batch<'a> {
 
 /// Parts as text: `3` for messages, `d2` for a run of two puts.
 fn parts(batch: &Batch, bytes_min: u64) -> String {
-    let parts = divide(&batch.stretch(), bytes_min, &mut |_| None);
+    let parts = divide(batch, bytes_min, &mut |_| None);
     let lens = |parts: &[Part]| -> Vec<(u64, u64, Option<Direct>)> {
         let len = |part: &Part| (part.len_bytes(), part.count, part.direct);
         parts.iter().map(len).collect()
     };
     let lent = lent(batch);
-    let of_lent = divide(&lent.stretch(), bytes_min, &mut |_| None);
+    let of_lent = divide(&lent, bytes_min, &mut |_| None);
     assert_eq!(lens(&of_lent), lens(&parts), "wherever values are");
     let mut at = Position::default();
     let mut count = 0;
@@ -86,4 +86,39 @@ fn values_that_are_short_beside_their_keys_go_through_the_log() {
     batch.put(A, &[b'b'; 100], &[0; 300]);
     batch.put(A, b"c", &[0; 300]);
     assert_eq!(parts(&batch, 0), "d1 1 d1");
+}
+
+#[test]
+fn what_is_not_finished_goes_through_the_log() {
+    let value = [7; 300];
+    let mut batch = Batch::new();
+    batch.put(A, b"a", &value);
+    batch.put(A, b"b", &value);
+    batch.put_unfinished(A, b"c", &value);
+    batch.put(A, b"d", &value);
+    batch.put(B, b"e", &value);
+    let mut followed = Vec::new();
+    let parts = divide(&batch, 0, &mut |puts| {
+        followed.push((puts.last.to_vec(), puts.value_bytes_min));
+        None
+    });
+    let kinds: Vec<_> = parts
+        .iter()
+        .map(|p| (p.count, p.direct.is_some()))
+        .collect();
+    assert_eq!(kinds, [(2, true), (1, false), (1, true), (1, true)]);
+    let ends = [(&b"c"[..], 300), (b"d", 300), (b"e", 300)];
+    assert_eq!(
+        followed,
+        ends.map(|(key, len)| (key.to_vec(), len)),
+        "a streak goes on with it"
+    );
+    batch.clear();
+    batch.put_unfinished(A, b"a", &[7; 512]);
+    assert_eq!(divide(&batch, 0, &mut |_| None)[0].direct, None);
+    // It is short of this without the one that is not finished.
+    batch.clear();
+    batch.put(A, b"a", &value);
+    batch.put_unfinished(A, b"b", &value);
+    assert_eq!(divide(&batch, 400, &mut |_| None).len(), 1);
 }
