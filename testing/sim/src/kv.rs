@@ -135,7 +135,7 @@ impl LiveKv {
         self.engine.close().map_err(error)
     }
 
-    /// Half of the values are lent to it.
+    /// Half of the values are lent to it, a quarter are not finished.
     fn batch<'a>(&self, messages: &'a [(String, Message)]) -> Batch<'a> {
         let mut batch = Batch::new();
         for (tree, message) in messages {
@@ -143,6 +143,9 @@ impl LiveKv {
             match message {
                 Message::Put(key, value) if value.len().is_multiple_of(2) => {
                     batch.put_lent(tree, key, value);
+                }
+                Message::Put(key, value) if value.len() % 4 == 1 => {
+                    batch.put_unfinished(tree, key, value);
                 }
                 Message::Put(key, value) => batch.put(tree, key, value),
                 Message::Delete(key) => batch.delete(tree, key),

@@ -210,13 +210,16 @@ impl Run {
         modelled.expect("the model takes all");
     }
 
-    /// The same batch, to which some of its values are lent.
+    /// The same batch, to which some of its values are lent. Some others are not finished.
     fn lent<'a>(&mut self, batch: &'a Batch<'_>) -> Batch<'a> {
         let mut lent = Batch::new();
         for (tree, message) in batch.messages() {
             match message {
                 Message::Put { key, value } if self.rng.one_in(2) => {
                     lent.put_lent(tree, key, value);
+                }
+                Message::Put { key, value } if value.len() % 4 == 1 => {
+                    lent.put_unfinished(tree, key, value);
                 }
                 other => lent.push(tree, other),
             }
