@@ -175,24 +175,26 @@ fn stage_chunks<'a>(change: &mut Change<'a>, staged: &mut Staged, at: u64, piece
         let chunk_start = number * CHUNK_BYTES;
         let piece_end = offset + bytes.len() as u64;
         let replaces_all = skip == 0 && (piece_end >= old_size || bytes.len() == room);
-        let is_begun = goes_on(piece_end);
-        if replaces_all && is_begun {
-            change.put_begun_chunk(ino, number, bytes);
-        } else if replaces_all && is_lent(piece) {
-            change.put_chunk_lent(ino, number, bytes);
-        } else if replaces_all {
-            change.put_chunk(ino, number, bytes);
+        let content = if replaces_all {
+            Some(bytes)
         } else if chunk_start >= old_size {
             zeros_and_piece.clear();
             zeros_and_piece.resize(usize::from(skip), 0);
             zeros_and_piece.extend_from_slice(bytes);
-            match is_begun {
-                true => change.put_begun_chunk(ino, number, &zeros_and_piece),
-                false => change.put_chunk(ino, number, &zeros_and_piece),
-            }
+            Some(&zeros_and_piece[..])
         } else {
-            let offset = skip;
-            change.chunk(ino, number, ChunkDelta::Patch { offset, bytes });
+            None
+        };
+        match content {
+            None => {
+                let offset = skip;
+                change.chunk(ino, number, ChunkDelta::Patch { offset, bytes });
+            }
+            Some(begun) if goes_on(piece_end) => change.put_begun_chunk(ino, number, begun),
+            Some(_) if replaces_all && is_lent(piece) => {
+                change.put_chunk_lent(ino, number, bytes);
+            }
+            Some(content) => change.put_chunk(ino, number, content),
         }
         offset = piece_end;
         rest = after;
