@@ -3,9 +3,11 @@
 use crate::change::Change;
 use crate::data::{FILE_BYTES_MAX, Staged};
 use crate::inode::Inode;
-use crate::make::{low_bits, without_setid};
+use crate::make::low_bits;
 use crate::system::FileSystem;
-use crate::{AtimePolicy, Attr, Caller, DirName, FsError, FsResult, SetAttr, SetTime, inode_flag};
+use crate::{
+    AtimePolicy, Attr, Caller, ClearSetId, DirName, FsError, FsResult, SetAttr, SetTime, inode_flag,
+};
 use stitch_base::Ino;
 use stitch_format::fs_inode::{FileKind, InodeHead, row_flag};
 
@@ -82,7 +84,7 @@ impl FileSystem {
         };
         let mut staged = Staged::new(inode);
         if let Some(size) = set.size {
-            self.stage_size(&mut change, &mut staged, size, set.kill_setid)?;
+            self.stage_size(&mut change, &mut staged, size, set.clear_setid)?;
         }
         self.set_owner(&mut change, caller, set, &mut staged.head);
         self.set_perm(&mut change, caller, set, &mut staged.head)?;
@@ -106,10 +108,12 @@ impl FileSystem {
         new.uid = set.uid.unwrap_or(new.uid);
         if new.kind != FileKind::Directory {
             let is_outside = !caller.is_privileged() && !caller.is_in_group(new.gid);
-            new.perm = without_setid(new.perm);
-            if is_outside {
-                new.perm &= !SET_GID;
-            }
+            let cleared = if is_outside {
+                ClearSetId::All
+            } else {
+                ClearSetId::Executable
+            };
+            new.perm = cleared.apply(new.perm);
             self.drop_capabilities(change, new);
         }
         new.gid = set.gid.unwrap_or(new.gid);

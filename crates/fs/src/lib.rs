@@ -57,9 +57,9 @@ pub use names::NamesUsage;
 pub use schema::{CompressOptions, has_external_files, set_compression};
 pub use system::FileSystem;
 pub use types::{
-    AtimePolicy, Attr, Caller, DirEntry, DirName, FallocateMode, FileKind, FsOptions, NewNode,
-    RenameMode, SeekFor, SetAttr, SetTime, StatFs, Taken, WriteOptions, XattrMode, access_mask,
-    inode_flag,
+    AtimePolicy, Attr, Caller, ClearSetId, DirEntry, DirName, FallocateMode, FileKind, FsOptions,
+    NewNode, RenameMode, SeekFor, SetAttr, SetTime, StatFs, Taken, WriteOptions, XattrMode,
+    access_mask, inode_flag,
 };
 pub use upsert::register_upserts;
 pub use xattr::XATTR_VALUE_BYTES_MAX;

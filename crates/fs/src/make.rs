@@ -16,7 +16,6 @@ use stitch_format::fs_key;
 pub(crate) const LINKS_MAX: u32 = 0x7fff_ffff;
 /// Longest target of a symbolic link, in bytes.
 pub const SYMLINK_BYTES_MAX: usize = 4095;
-const SET_UID: u16 = 0o4000;
 const SET_GID: u16 = 0o2000;
 const GROUP_EXECUTE: u16 = 0o010;
 
@@ -316,14 +315,4 @@ impl FileSystem {
 /// The twelve permission bits.
 pub(crate) fn low_bits(perm: u32) -> u16 {
     u16::try_from(perm & 0o7777).expect("twelve bits")
-}
-
-/// Permissions after somebody without the right to keep set-id bits has changed the file.
-pub(crate) const fn without_setid(perm: u16) -> u16 {
-    let kept = perm & !SET_UID;
-    if kept & GROUP_EXECUTE != 0 {
-        kept & !SET_GID
-    } else {
-        kept
-    }
 }

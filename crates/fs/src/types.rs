@@ -210,8 +210,8 @@ pub struct SetAttr {
     pub mtime: Option<SetTime>,
     /// Time of attributes; without one it becomes now.
     pub ctime: Option<Timestamp>,
-    /// With a size: the caller has no right to keep set-id bits.
-    pub kill_setid: bool,
+    /// With a size: the set-id bits that the caller has no right to keep.
+    pub clear_setid: ClearSetId,
 }
 
 /// What a new inode is to be.
@@ -228,8 +228,36 @@ pub struct NewNode {
 pub struct WriteOptions {
     /// At the end of the file, wherever that is.
     pub append: bool,
-    /// The caller has no right to keep set-id bits.
-    pub kill_setid: bool,
+    /// The set-id bits that the caller has no right to keep.
+    pub clear_setid: ClearSetId,
+}
+
+const SET_UID: u16 = 0o4000;
+const SET_GID: u16 = 0o2000;
+const GROUP_EXECUTE: u16 = 0o010;
+
+/// The set-id bits that a change of a file's contents or owner clears.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ClearSetId {
+    /// None: the caller has the right to keep them.
+    #[default]
+    None,
+    /// Set-user-id, and set-group-id where the group may execute: the caller is in the file's group.
+    Executable,
+    /// Set-user-id and set-group-id: the caller is outside the file's group.
+    All,
+}
+
+impl ClearSetId {
+    /// Returns the permissions that are left.
+    #[must_use]
+    pub const fn apply(self, perm: u16) -> u16 {
+        match self {
+            Self::None => perm,
+            Self::Executable if perm & GROUP_EXECUTE == 0 => perm & !SET_UID,
+            Self::Executable | Self::All => perm & !(SET_UID | SET_GID),
+        }
+    }
 }
 
 /// What `rename` does with the target.

@@ -33,7 +33,7 @@ use std::sync::OnceLock;
 use stitch_base::Ino;
 use stitch_base::sync::Arc;
 use stitch_fs::{
-    DirName, FileKind, FileSystem, FsError, RenameMode, SeekFor, Taken, WriteOptions, XattrMode,
+    DirName, FileKind, FileSystem, FsError, RenameMode, Taken, WriteOptions, XattrMode,
 };
 
 use crate::backing::BackingFiles;
@@ -269,7 +269,8 @@ impl Handler for Adapter {
     }
 
     fn setattr(&self, context: &Context<'_>, ino: Ino, args: &SetAttr) -> Answer<AttrReply> {
-        let set = convert::set_attr(args);
+        let (clear_setid, _) = setid::taken(&self.fs, context, ino, args.kill_suidgid)?;
+        let set = convert::set_attr(args, clear_setid);
         let actor = self.actor(context);
         let attr = self.fs.set_attr(&actor.caller(), ino, &set).or_errno()?;
         Ok(self.attr_reply(&attr))
@@ -411,15 +412,16 @@ impl Handler for Adapter {
         // written already: its place is where the file's end was.
         let is_resent = is_resent(context.unique);
         let is_late = args.write_flags.contains(WriteFlags::CACHE) || is_resent;
+        let is_stranger = args.write_flags.contains(WriteFlags::KILL_SUIDGID);
+        let (clear_setid, drops_attr) = setid::taken(&self.fs, context, ino, is_stranger)?;
         let options = WriteOptions {
             append: args.flags & convert::O_APPEND != 0 && !is_late,
-            kill_setid: args.write_flags.contains(WriteFlags::KILL_SUIDGID),
+            clear_setid,
         };
-        let had_setid = options.kill_setid && (is_resent || setid::is_set(&self.fs, ino)?);
         self.fs
             .write(ino, args.offset, args.data, options)
             .or_errno()?;
-        if had_setid {
+        if drops_attr {
             self.attr_cache.drop_attr(ino);
         }
         Ok(u32::try_from(args.data.len()).expect("a request is below 4 GiB"))
@@ -574,11 +576,7 @@ impl Handler for Adapter {
     }
 
     fn lseek(&self, _: &Context<'_>, ino: Ino, args: &LSeek) -> Answer<u64> {
-        let what = match args.whence {
-            convert::SEEK_DATA => SeekFor::Data,
-            convert::SEEK_HOLE => SeekFor::Hole,
-            _ => return Err(Errno::EINVAL),
-        };
+        let what = convert::seek_for(args.whence)?;
         self.fs.seek(ino, args.offset, what).or_errno()
     }
 

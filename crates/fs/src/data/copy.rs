@@ -4,7 +4,7 @@ use super::FILE_BYTES_MAX;
 use super::read::check_regular;
 use super::write::check_may_write;
 use crate::system::FileSystem;
-use crate::{FsError, FsResult};
+use crate::{ClearSetId, FsError, FsResult};
 use stitch_base::Ino;
 
 impl FileSystem {
@@ -40,7 +40,7 @@ impl FileSystem {
             let count = left.min(piece_bytes);
             let count = self.read_locked(&from, source.1 + done, count, &mut buffer)?;
             let to = self.inodes.get(target.0)?;
-            self.write_locked(to, target.1 + done, &buffer, false)?;
+            self.write_locked(to, target.1 + done, &buffer, ClearSetId::None)?;
             done += count as u64;
         }
         Ok(done)

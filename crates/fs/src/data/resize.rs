@@ -3,9 +3,8 @@
 use super::read::check_regular;
 use super::{FILE_BYTES_MAX, INLINE_BYTES_MAX, Staged, chunk_count, within};
 use crate::change::Change;
-use crate::make::without_setid;
 use crate::system::FileSystem;
-use crate::{FsError, FsResult};
+use crate::{ClearSetId, FsError, FsResult};
 use stitch_format::fs_chunk::ChunkDelta;
 use stitch_format::fs_inode::row_flag;
 use stitch_format::fs_key::CHUNK_BYTES;
@@ -17,7 +16,7 @@ impl FileSystem {
         change: &mut Change<'_>,
         staged: &mut Staged,
         size: u64,
-        kill_setid: bool,
+        clear_setid: ClearSetId,
     ) -> FsResult<()> {
         check_regular(&staged.inode)?;
         if size > FILE_BYTES_MAX {
@@ -26,9 +25,7 @@ impl FileSystem {
         let now = self.now();
         staged.head.mtime = now;
         staged.head.ctime = now;
-        if kill_setid {
-            staged.head.perm = without_setid(staged.head.perm);
-        }
+        staged.head.perm = clear_setid.apply(staged.head.perm);
         self.drop_capabilities(change, &mut staged.head);
         if size > staged.head.size {
             self.stage_growth(change, staged, size)

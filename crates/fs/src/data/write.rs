@@ -4,9 +4,8 @@ use super::read::check_regular;
 use super::{FILE_BYTES_MAX, INLINE_BYTES_MAX, Staged, chunk_count, within};
 use crate::change::Change;
 use crate::inode::Inode;
-use crate::make::without_setid;
 use crate::system::FileSystem;
-use crate::{Attr, FsError, FsResult, WriteOptions, inode_flag};
+use crate::{Attr, ClearSetId, FsError, FsResult, WriteOptions, inode_flag};
 use stitch_base::Ino;
 use stitch_format::fs_chunk::ChunkDelta;
 use stitch_format::fs_inode::row_flag;
@@ -55,7 +54,7 @@ impl FileSystem {
         if end.is_none_or(|end| end > FILE_BYTES_MAX) {
             return Err(FsError::FileTooBig);
         }
-        self.write_locked(inode, offset, data, options.kill_setid)
+        self.write_locked(inode, offset, data, options.clear_setid)
     }
 
     /// Writes to an inode that is locked, within the largest size.
@@ -64,7 +63,7 @@ impl FileSystem {
         mut inode: Inode,
         offset: u64,
         data: &[u8],
-        kill_setid: bool,
+        clear_setid: ClearSetId,
     ) -> FsResult<Attr> {
         let ino = inode.head.ino;
         if !data.is_empty() {
@@ -77,7 +76,7 @@ impl FileSystem {
             // Pieces end where chunks end.
             let len = usize::try_from(piece_bytes - at % CHUNK_BYTES).expect("fits in memory");
             let (piece, after) = rest.split_at(len.min(rest.len()));
-            self.write_piece(inode, at, piece, kill_setid)?;
+            self.write_piece(inode, at, piece, clear_setid)?;
             at += piece.len() as u64;
             rest = after;
             inode = self.inodes.get(ino)?;
@@ -92,16 +91,20 @@ impl FileSystem {
         (chunks.max(1) * CHUNK_BYTES).min(PIECE_BYTES_MAX)
     }
 
-    fn write_piece(&self, inode: Inode, at: u64, piece: &[u8], kill_setid: bool) -> FsResult<()> {
+    fn write_piece(
+        &self,
+        inode: Inode,
+        at: u64,
+        piece: &[u8],
+        clear_setid: ClearSetId,
+    ) -> FsResult<()> {
         let mut change = Change::new(self);
         let mut staged = Staged::new(inode);
         let end = at + piece.len() as u64;
         let now = self.now();
         staged.head.mtime = now;
         staged.head.ctime = now;
-        if kill_setid {
-            staged.head.perm = without_setid(staged.head.perm);
-        }
+        staged.head.perm = clear_setid.apply(staged.head.perm);
         self.drop_capabilities(&mut change, &mut staged.head);
         if staged.head.has(row_flag::INLINE) && end.max(staged.head.size) <= INLINE_BYTES_MAX {
             let mut tail = Vec::from(self.tail(&staged.inode)?);

@@ -4,8 +4,8 @@ use crate::common::*;
 use stitch_base::Ino;
 use stitch_base::clock::Timestamp;
 use stitch_fs::{
-    AtimePolicy, Caller, FallocateMode, FileSystem, FsError, RenameMode, SetAttr, SetTime,
-    WriteOptions, XattrMode, access_mask, inode_flag,
+    AtimePolicy, Caller, ClearSetId, FallocateMode, FileSystem, FsError, RenameMode, SetAttr,
+    SetTime, WriteOptions, XattrMode, access_mask, inode_flag,
 };
 
 const OTHER: Caller<'static> = Caller {
@@ -162,7 +162,7 @@ fn whatever_changes_contents_takes_capabilities_whoever_does_it() {
         move |fs: &FileSystem, ino| {
             let options = WriteOptions {
                 append,
-                kill_setid: false,
+                clear_setid: ClearSetId::None,
             };
             fs.write(ino, at, &vec![1; len], options).map(drop)
         }

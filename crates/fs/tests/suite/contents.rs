@@ -2,7 +2,8 @@
 
 use crate::common::*;
 use stitch_fs::{
-    FILE_BYTES_MAX, FallocateMode, FileKind, FsError, SeekFor, SetAttr, WriteOptions, inode_flag,
+    ClearSetId, FILE_BYTES_MAX, FallocateMode, FileKind, FsError, SeekFor, SetAttr, WriteOptions,
+    inode_flag,
 };
 
 #[test]
@@ -217,7 +218,7 @@ fn writing_changes_times_and_takes_set_id_bits() {
     assert!(written.mtime > file.mtime && written.ctime > file.ctime);
     assert_eq!(written.perm, 0o6775);
     let kill = WriteOptions {
-        kill_setid: true,
+        clear_setid: ClearSetId::Executable,
         ..WriteOptions::default()
     };
     assert_eq!(setup.fs.write(file.ino, 0, b"x", kill).unwrap().perm, 0o775);
@@ -229,9 +230,21 @@ fn writing_changes_times_and_takes_set_id_bits() {
         setup.fs.write(locked.ino, 0, b"x", kill).unwrap().perm,
         0o2764
     );
+    let by_stranger = WriteOptions {
+        clear_setid: ClearSetId::All,
+        ..WriteOptions::default()
+    };
+    assert_eq!(
+        setup
+            .fs
+            .write(locked.ino, 0, b"x", by_stranger)
+            .unwrap()
+            .perm,
+        0o764
+    );
     let set = SetAttr {
         size: Some(0),
-        kill_setid: true,
+        clear_setid: ClearSetId::Executable,
         ..SetAttr::default()
     };
     let again = setup

@@ -7,8 +7,8 @@ use stitch_base::Ino;
 use stitch_base::clock::{Clock as _, Timestamp};
 use stitch_base::random::Rng;
 use stitch_fs::{
-    FallocateMode, FileKind, FsError, FsResult, RenameMode, SeekFor, SetAttr, SetTime, Taken,
-    WriteOptions, XattrMode,
+    ClearSetId, FallocateMode, FileKind, FsError, FsResult, RenameMode, SeekFor, SetAttr, SetTime,
+    Taken, WriteOptions, XattrMode,
 };
 
 const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
@@ -223,6 +223,14 @@ impl Pair {
         (offset + nudge, len / 2 + nudge)
     }
 
+    fn any_clear_setid(&mut self) -> ClearSetId {
+        match self.rng.below(8) {
+            0 => ClearSetId::Executable,
+            1 => ClearSetId::All,
+            _ => ClearSetId::None,
+        }
+    }
+
     fn change_contents(&mut self) {
         let (id, ino) = self.any();
         let (offset, len) = self.range();
@@ -233,20 +241,20 @@ impl Pair {
                 self.rng.fill(&mut bytes);
                 let options = WriteOptions {
                     append: self.rng.one_in(5),
-                    kill_setid: self.rng.one_in(8),
+                    clear_setid: self.any_clear_setid(),
                 };
                 self.note(format!("write {id} {offset} {len} {options:?}"));
                 let fs = self.setup.fs.write(ino, offset64, &bytes, options);
                 let end = self.twin.nodes[&id].data.len();
                 let offset = if options.append { end } else { offset };
-                let twin = self.twin.write(id, offset, &bytes, options.kill_setid);
+                let twin = self.twin.write(id, offset, &bytes, options.clear_setid);
                 self.same(fs.map(|_| ()), twin);
             }
             6..8 => {
                 self.note(format!("truncate {id} {offset}"));
                 let set = SetAttr {
                     size: Some(offset64),
-                    kill_setid: self.rng.one_in(4),
+                    clear_setid: self.any_clear_setid(),
                     ..SetAttr::default()
                 };
                 let fs = self.setup.fs.set_attr(&SUPER, ino, &set);
@@ -325,7 +333,7 @@ impl Pair {
             len as u64,
         );
         let twin = self.twin.read(from, start, len).and_then(|bytes| {
-            self.twin.write(to, offset, &bytes, false)?;
+            self.twin.write(to, offset, &bytes, ClearSetId::None)?;
             Ok(bytes.len() as u64)
         });
         self.same(fs, twin);

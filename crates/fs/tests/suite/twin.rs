@@ -1,7 +1,9 @@
 //! A file system as plainly as it can be said: nodes in a map, contents as bytes.
 
 use std::collections::BTreeMap;
-use stitch_fs::{FallocateMode, FileKind, FsError, FsResult, RenameMode, SetAttr, SetTime};
+use stitch_fs::{
+    ClearSetId, FallocateMode, FileKind, FsError, FsResult, RenameMode, SetAttr, SetTime,
+};
 
 pub(crate) type Id = usize;
 
@@ -311,7 +313,7 @@ impl Twin {
         id: Id,
         offset: usize,
         bytes: &[u8],
-        kill: bool,
+        clear: ClearSetId,
     ) -> FsResult<()> {
         self.file(id)?;
         if bytes.is_empty() {
@@ -321,9 +323,7 @@ impl Twin {
         let end = offset + bytes.len();
         node.data.resize(node.data.len().max(end), 0);
         node.data[offset..end].copy_from_slice(bytes);
-        if kill {
-            node.perm = without_setid(node.perm);
-        }
+        node.perm = cleared(node.perm, clear);
         self.touch(id);
         Ok(())
     }
@@ -371,13 +371,11 @@ impl Twin {
             let node = self.node(id);
             node.data.resize(usize::try_from(size).expect("small"), 0);
             node.mtime = now;
-            if set.kill_setid {
-                node.perm = without_setid(node.perm);
-            }
+            node.perm = cleared(node.perm, set.clear_setid);
         }
         let node = self.node(id);
         if (set.uid.is_some() || set.gid.is_some()) && node.kind != FileKind::Directory {
-            node.perm = without_setid(node.perm);
+            node.perm = cleared(node.perm, ClearSetId::Executable);
         }
         node.uid = set.uid.unwrap_or(node.uid);
         node.gid = set.gid.unwrap_or(node.gid);
@@ -415,11 +413,11 @@ impl Twin {
     }
 }
 
-fn without_setid(perm: u16) -> u16 {
-    let kept = perm & !0o4000;
-    if kept & 0o010 != 0 {
-        kept & !0o2000
-    } else {
-        kept
+fn cleared(perm: u16, clear: ClearSetId) -> u16 {
+    let may_execute = perm & 0o010 != 0;
+    match clear {
+        ClearSetId::None => perm,
+        ClearSetId::Executable if !may_execute => perm & 0o3777,
+        ClearSetId::Executable | ClearSetId::All => perm & 0o1777,
     }
 }

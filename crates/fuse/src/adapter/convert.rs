@@ -1,7 +1,7 @@
 //! Arguments and answers, from the kernel's shapes to the file system's and back.
 
 use stitch_base::Ino;
-use stitch_fs::{Caller, FallocateMode, FileKind, NewNode, RenameMode};
+use stitch_fs::{Caller, ClearSetId, FallocateMode, FileKind, NewNode, RenameMode, SeekFor};
 
 use crate::errno::Errno;
 use crate::handler::{Answer, Context};
@@ -10,8 +10,8 @@ use crate::wire::reply::{self, DirEntry, Entry, FOREVER, StatFs};
 
 pub(super) const XATTR_CREATE: u32 = 1;
 pub(super) const XATTR_REPLACE: u32 = 2;
-pub(super) const SEEK_DATA: u32 = 3;
-pub(super) const SEEK_HOLE: u32 = 4;
+const SEEK_DATA: u32 = 3;
+const SEEK_HOLE: u32 = 4;
 pub(super) const O_APPEND: u32 = 0o2000;
 const FALLOC_KEEP_SIZE: u32 = 1;
 const FALLOC_PUNCH_HOLE: u32 = 2;
@@ -120,7 +120,7 @@ pub(super) const fn new_node(mode: u32, umask: u32) -> NewNode {
     }
 }
 
-pub(super) fn set_attr(args: &SetAttr) -> stitch_fs::SetAttr {
+pub(super) fn set_attr(args: &SetAttr, clear_setid: ClearSetId) -> stitch_fs::SetAttr {
     let time = |time| match time {
         SetTime::Now => stitch_fs::SetTime::Now,
         SetTime::At(at) => stitch_fs::SetTime::At(at),
@@ -133,7 +133,15 @@ pub(super) fn set_attr(args: &SetAttr) -> stitch_fs::SetAttr {
         atime: args.atime.map(time),
         mtime: args.mtime.map(time),
         ctime: args.ctime,
-        kill_setid: args.kill_suidgid,
+        clear_setid,
+    }
+}
+
+pub(super) const fn seek_for(whence: u32) -> Answer<SeekFor> {
+    match whence {
+        SEEK_DATA => Ok(SeekFor::Data),
+        SEEK_HOLE => Ok(SeekFor::Hole),
+        _ => Err(Errno::EINVAL),
     }
 }
 

@@ -9,14 +9,13 @@
 use std::sync::OnceLock;
 
 use stitch_base::Ino;
-use stitch_fs::{Caller, FileSystem, SetAttr};
+use stitch_fs::{Attr, ClearSetId, FileSystem, SetAttr};
 
 use super::OrErrno;
-use crate::handler::{Answer, Context};
+use crate::handler::{Answer, Caller, Context};
 use crate::notify::Notifier;
 use crate::survive::is_resent;
 
-const SETUID: u16 = 0o4000;
 const SETGID: u16 = 0o2000;
 const GROUP_EXECUTE: u16 = 0o010;
 
@@ -41,23 +40,56 @@ impl AttrCache {
     }
 }
 
-/// The permission bits without those that change when a stranger changes the contents.
-const fn without_setid(perm: u16) -> u16 {
-    let perm = perm & !SETUID;
-    if perm & GROUP_EXECUTE != 0 {
-        perm & !SETGID
+/// Returns the bits that a change of an inode's contents takes, and whether the kernel's attributes are
+/// old after it. A caller that `is_stranger` may not keep the bits.
+pub(super) fn taken(
+    fs: &FileSystem,
+    context: &Context<'_>,
+    ino: Ino,
+    is_stranger: bool,
+) -> Answer<(ClearSetId, bool)> {
+    if !is_stranger {
+        return Ok((ClearSetId::None, false));
+    }
+    let attr = fs.get_attr(ino).or_errno()?;
+    let taken = taken_by(context, &attr);
+    let clears = taken.apply(attr.perm) != attr.perm;
+    // The first time they may have gone, untold.
+    Ok((taken, clears || is_resent(context.unique)))
+}
+
+/// Returns the bits that a change of contents by this caller takes.
+///
+/// Set-group-id without the right to execute goes only if the caller is outside the file's group, as
+/// on Linux since 6.2. The request names one group of the caller; the kernel's list has the others,
+/// and is read for such files alone.
+fn taken_by(context: &Context<'_>, attr: &Attr) -> ClearSetId {
+    let is_asked = attr.perm & (SETGID | GROUP_EXECUTE) == SETGID;
+    if is_asked && !is_in_group(&context.caller, attr.gid) {
+        ClearSetId::All
     } else {
-        perm
+        ClearSetId::Executable
     }
 }
 
-/// Has this inode bits that a change of its contents would clear?
-pub(super) fn is_set(fs: &FileSystem, ino: Ino) -> Answer<bool> {
-    let perm = fs.get_attr(ino).or_errno()?.perm;
-    Ok(without_setid(perm) != perm)
+/// Reports whether the caller is in a group. If its groups cannot be read (it has ended, or is in
+/// another pid namespace) it is taken to be outside: a set-id bit too few opens nothing.
+fn is_in_group(caller: &Caller, gid: u32) -> bool {
+    if caller.gid == gid {
+        return true;
+    }
+    let status = std::fs::read_to_string(format!("/proc/{}/status", caller.pid));
+    status.is_ok_and(|status| groups_of(&status).any(|group| group == gid))
 }
 
-/// Clears them, unless root asked.
+/// Returns the supplementary groups in the text of `/proc/PID/status`.
+fn groups_of(status: &str) -> impl Iterator<Item = u32> {
+    let line = status.lines().find_map(|line| line.strip_prefix("Groups:"));
+    let words = line.unwrap_or_default().split_ascii_whitespace();
+    words.filter_map(|word| word.parse().ok())
+}
+
+/// Clears the bits that a change of contents takes, unless root asked.
 pub(super) fn clear(
     fs: &FileSystem,
     cache: &AttrCache,
@@ -67,19 +99,21 @@ pub(super) fn clear(
     if context.caller.uid == 0 {
         return Ok(());
     }
-    if !is_set(fs, ino)? {
+    let attr = fs.get_attr(ino).or_errno()?;
+    let perm = taken_by(context, &attr).apply(attr.perm);
+    if perm == attr.perm {
         if is_resent(context.unique) {
             // The first time they may have gone, untold.
             cache.drop_attr(ino);
         }
         return Ok(());
     }
-    let perm = without_setid(fs.get_attr(ino).or_errno()?.perm);
     let set = SetAttr {
         perm: Some(u32::from(perm)),
         ..SetAttr::default()
     };
-    fs.set_attr(&Caller::ROOT, ino, &set).or_errno()?;
+    fs.set_attr(&stitch_fs::Caller::ROOT, ino, &set)
+        .or_errno()?;
     cache.drop_attr(ino);
     Ok(())
 }
@@ -89,10 +123,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_group_bit_without_execution_means_locking_and_stays() {
-        assert_eq!(without_setid(0o6755), 0o755);
-        assert_eq!(without_setid(0o2644), 0o2644);
-        assert_eq!(without_setid(0o4644), 0o644);
-        assert_eq!(without_setid(0o1777), 0o1777);
+    fn groups_are_read_from_the_status_of_a_process() {
+        let status = "Name:\tcat\nGid:\t7\t7\t7\t7\nGroups:\t4 24 1000 \nNStgid:\t5\n";
+        assert_eq!(groups_of(status).collect::<Vec<_>>(), [4, 24, 1000]);
+        assert_eq!(groups_of("Groups:\t \n").count(), 0);
+        assert_eq!(groups_of("Name:\tcat\n").count(), 0);
+    }
+
+    #[test]
+    fn a_caller_without_a_process_is_outside_all_groups_but_its_own() {
+        let caller = Caller {
+            uid: 1000,
+            gid: 100,
+            pid: u32::MAX,
+        };
+        assert!(is_in_group(&caller, 100));
+        assert!(!is_in_group(&caller, 101));
     }
 }

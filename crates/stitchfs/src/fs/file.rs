@@ -2,7 +2,7 @@
 
 use super::hold::Hold;
 use crate::StoreError;
-use stitch_fs::{Attr, Caller, SetAttr, WriteOptions};
+use stitch_fs::{Attr, Caller, ClearSetId, SetAttr, WriteOptions};
 
 /// An open file, to be shared by threads. It is there as long as this is, whatever becomes of its
 /// name.
@@ -49,7 +49,7 @@ impl File {
     pub fn append(&self, data: &[u8]) -> Result<(), StoreError> {
         let options = WriteOptions {
             append: true,
-            kill_setid: false,
+            clear_setid: ClearSetId::None,
         };
         self.write(data, 0, options)
     }

@@ -34,6 +34,10 @@ pub(super) const CASES: &[Case] = &[
         run: rights::sticky_and_setgid_folders,
     },
     Case {
+        name: "setgid-without-execution",
+        run: rights::set_group_id_without_execution,
+    },
+    Case {
         name: "acl",
         run: rights::access_control_lists,
     },

@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 use stitch_base::clock::Timestamp;
 use stitch_base::random::Rng;
 use stitch_fs::{
-    Caller, FallocateMode, FileKind, FileSystem, FsResult, NewNode, RenameMode, SetAttr, SetTime,
-    WriteOptions, XattrMode,
+    Caller, ClearSetId, FallocateMode, FileKind, FileSystem, FsResult, NewNode, RenameMode,
+    SetAttr, SetTime, WriteOptions, XattrMode,
 };
 
 /// An operation and its time.
@@ -459,7 +459,7 @@ fn change(fs: &FileSystem, what: &What) -> FsResult<()> {
         } => with_path(fs, path, |ino| {
             let options = WriteOptions {
                 append: *append,
-                kill_setid: false,
+                clear_setid: ClearSetId::None,
             };
             fs.write(ino, *offset, &bytes(*len, *seed), options)
                 .map(|_| ())

@@ -1,7 +1,7 @@
 //! What modes, lists and bits allow users who did not mount.
 
 use std::fs::{self, File};
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::process::Command;
 
@@ -266,4 +266,52 @@ pub(super) fn access_control_lists(context: &Context) -> Result<()> {
     })?;
     shell(&dir, "setfacl -b file")?;
     as_user(NOBODY, denied, "list removed", || open(&dir.join("file")))
+}
+
+/// A way to change the contents of a file that is open for writing, and its name.
+type Change = (&'static str, fn(&File) -> std::io::Result<()>);
+
+const CHANGES: [Change; 4] = [
+    ("write", |file| file.write_at(b"y", 0).map(drop)),
+    ("truncate", |file| file.set_len(2)),
+    ("fallocate", |file| {
+        let mode = rustix::fs::FallocateFlags::empty();
+        Ok(rustix::fs::fallocate(file, mode, 0, 9000)?)
+    }),
+    ("copy_file_range", |file| {
+        let (mut from, mut to) = (0, 1);
+        let copied = rustix::fs::copy_file_range(file, Some(&mut from), file, Some(&mut to), 1)?;
+        assert_eq!(copied, 1, "a byte is there to be copied");
+        Ok(())
+    }),
+];
+
+/// Set-group-id of a file that its group may not execute stays when a member of the group changes the
+/// contents, and goes when a stranger does.
+pub(super) fn set_group_id_without_execution(context: &Context) -> Result<()> {
+    let mount = Mount::create(context, &Spec::new("setgid", "128M"))?;
+    let path = mount.dir().join("file");
+    for (what, change) in CHANGES {
+        // `OTHER` is in both groups, by its own and by a further one.
+        for (user, group, left) in [
+            (OTHER, OTHER.gid, 0o2666),
+            (OTHER, NOBODY.gid, 0o2666),
+            (NOBODY, OTHER.gid, 0o666),
+        ] {
+            fs::write(&path, b"x")?;
+            std::os::unix::fs::chown(&path, None, Some(group))?;
+            set_mode(&path, 0o2666)?;
+            as_user(user, None, what, || {
+                let file = File::options().read(true).write(true).open(&path);
+                errno(file.and_then(|file| change(&file)))
+            })?;
+            let mode = fs::metadata(&path)?.mode() & 0o7777;
+            ensure!(
+                mode == left,
+                "{what} by user {} in a file of group {group}: {mode:o} instead of {left:o}",
+                user.uid
+            );
+        }
+    }
+    Ok(())
 }
