@@ -1,21 +1,26 @@
 //! The embedded database: trees of records in a store.
 
+mod batch;
 mod rows;
+mod snapshot;
 mod tree;
 
+pub use batch::Batch;
 pub use rows::Rows;
+pub use snapshot::Snapshot;
 pub use tree::Tree;
 
 use crate::instances;
 use crate::make::{self, MakeOptions};
+use crate::owner::Owner;
 use crate::space::{self, Resized};
 use crate::store::{Store, StoreOptions, open_engine};
-use crate::{Batch, CommitOptions, Counters, Limits, Seqno, Snapshot, SpaceUsage};
+use crate::{CommitOptions, Counters, Limits, Seqno, SpaceUsage};
 use crate::{StoreError, TreeInfo, TreeOptions, Violation};
 use std::path::{Path, PathBuf};
 use stitch_base::sync::Arc;
 use stitch_device::{Device, MemDevice};
-use stitch_kv::{Engine, KvError, Message, SpaceClass};
+use stitch_kv::{Engine, KvError};
 use stitch_volume::Volume;
 use stitch_vt::{Defragged, VtEngine, Watch};
 
@@ -170,7 +175,7 @@ impl Database {
     #[must_use]
     pub fn tree(&self, name: &str) -> Option<Tree> {
         let found = self.trees().into_iter().find(|tree| tree.name == name)?;
-        Some(Tree::new(Arc::clone(&self.engine), found.id))
+        Some(Tree::new(Arc::clone(&self.vt), found.id))
     }
 
     /// Makes an empty tree. Trees are few: tables, indexes, queues; not one for each user.
@@ -188,7 +193,7 @@ impl Database {
             return Err(KvError::Invalid(what).into());
         }
         let id = self.engine.create_tree(name, options)?;
-        Ok(Tree::new(Arc::clone(&self.engine), id))
+        Ok(Tree::new(Arc::clone(&self.vt), id))
     }
 
     /// The tree of this name, made with these options if there is none. The options of one that is
@@ -207,11 +212,14 @@ impl Database {
     /// lose sight of it too.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`](crate::ErrorKind::NotFound) if it is gone already.
+    /// [`ErrorKind::NotFound`](crate::ErrorKind::NotFound) if it is gone already,
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) for a tree of another store or instance.
     ///
     /// # Durability
     /// On the medium when this returns.
     pub fn drop_tree(&self, tree: &Tree) -> Result<(), StoreError> {
+        let handle = || format!("tree {}", tree.id());
+        Owner::new(tree.engine()).check(handle, &self.vt)?;
         Ok(self.engine.drop_tree(tree.id())?)
     }
 
@@ -223,8 +231,8 @@ impl Database {
     /// # Errors
     /// Nothing is applied if the kind is
     /// [`NotFound`](crate::ErrorKind::NotFound) (a tree that is gone),
-    /// [`Invalid`](crate::ErrorKind::Invalid) (over [`Self::limits`], or an upsert function that was
-    /// not registered), [`NoSpace`](crate::ErrorKind::NoSpace) (delete something, then go on) or
+    /// [`Invalid`](crate::ErrorKind::Invalid) (over [`Self::limits`], an upsert function that was not
+    /// registered, or a tree of another store or instance), [`NoSpace`](crate::ErrorKind::NoSpace) (delete something, then go on) or
     /// [`ReadOnly`](crate::ErrorKind::ReadOnly). After
     /// [`Io`](crate::ErrorKind::Io) or [`Poisoned`](crate::ErrorKind::Poisoned) it may be there or
     /// not after the next open; nothing more is taken until then.
@@ -239,7 +247,7 @@ impl Database {
     pub fn commit(&self, batch: &Batch) -> Result<Seqno, StoreError> {
         let options = CommitOptions {
             sync: false,
-            space: space_of(batch),
+            space: batch.space(),
         };
         self.commit_with(batch, options)
     }
@@ -252,7 +260,7 @@ impl Database {
     pub fn commit_sync(&self, batch: &Batch) -> Result<Seqno, StoreError> {
         let options = CommitOptions {
             sync: true,
-            space: space_of(batch),
+            space: batch.space(),
         };
         self.commit_with(batch, options)
     }
@@ -262,7 +270,7 @@ impl Database {
     /// # Errors
     /// As [`Self::commit`].
     pub fn commit_with(&self, batch: &Batch, options: CommitOptions) -> Result<Seqno, StoreError> {
-        Ok(self.engine.commit(batch, options)?)
+        Ok(self.engine.commit(batch.messages_for(&self.vt)?, options)?)
     }
 
     /// Makes every commit that returned before durable, those of other threads too.
@@ -278,7 +286,7 @@ impl Database {
     /// and the present does not takes space meanwhile.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
-        self.engine.snapshot()
+        Snapshot::take(&self.vt)
     }
 
     /// What a key, a value and a batch may be.
@@ -399,20 +407,5 @@ impl Store {
             engine: Arc::clone(self.engine()),
             vt: Arc::clone(&self.vt),
         }
-    }
-}
-
-/// Which space a batch may use: only what gives space back may take of the reserve.
-pub(crate) fn space_of(batch: &Batch) -> SpaceClass {
-    let removes = |message: Message<'_>| {
-        matches!(
-            message,
-            Message::Delete { .. } | Message::DeleteRange { .. }
-        )
-    };
-    if batch.messages().all(|(_, message)| removes(message)) {
-        SpaceClass::Reserve
-    } else {
-        SpaceClass::Normal
     }
 }

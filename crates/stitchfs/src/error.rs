@@ -74,6 +74,16 @@ pub enum StoreError {
         /// Why, and what can be done.
         reason: String,
     },
+    /// A handle of another store, or of another instance or opening of this one.
+    #[error("{handle} is of {owner}, not of {asked}")]
+    Foreign {
+        /// The handle: a tree, a snapshot, the result of a check.
+        handle: String,
+        /// The instance that it is of, with its store.
+        owner: String,
+        /// The instance that was asked.
+        asked: String,
+    },
     /// From the device.
     #[error(transparent)]
     Device(#[from] DeviceError),
@@ -103,9 +113,10 @@ impl StoreError {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Occupied { .. } => ErrorKind::Exists,
-            Self::Mounted { .. } | Self::Size { .. } | Self::LargeFiles { .. } => {
-                ErrorKind::Invalid
-            }
+            Self::Mounted { .. }
+            | Self::Size { .. }
+            | Self::LargeFiles { .. }
+            | Self::Foreign { .. } => ErrorKind::Invalid,
             Self::Host { source, .. } => match source.kind() {
                 io::ErrorKind::NotFound => ErrorKind::NotFound,
                 io::ErrorKind::StorageFull => ErrorKind::NoSpace,

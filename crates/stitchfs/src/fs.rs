@@ -16,6 +16,7 @@
 //!   that this process is killed, and a power cut after [`Files::sync`], [`File::sync`] or
 //!   [`StoreOptions::sync_interval`].
 //! - A store is open once: by a program or by a mount.
+//! - **Handles** reach their own store only: no call takes two of them.
 //!
 //! ```
 //! use stitchfs::StoreOptions;

@@ -43,12 +43,13 @@ mod instances;
 mod jobs;
 mod make;
 pub mod memory;
+mod owner;
 mod space;
 mod store;
 mod task;
 
 pub use bytes::Bytes;
-pub use database::{Database, Rows, Tree};
+pub use database::{Batch, Database, Rows, Snapshot, Tree};
 pub use error::StoreError;
 pub use external::{count as large_files_of, folder_path as large_files_path};
 pub use host::{Asked, Host, Keep, Keeper, KeeperNote};
@@ -59,9 +60,9 @@ pub use stitch_base::{ErrorKind, Seqno, TreeId};
 pub use stitch_device::IoMode;
 pub use stitch_fs::{AtimePolicy, CompressOptions, EXTERNAL_FROM_BYTES};
 pub use stitch_kv::{
-    Batch, CommitOptions, Compression, Counters, Direction, Entry, Folded, KeyRange, KvError,
-    Limits, Snapshot, SpaceClass, SpaceUsage, TreeInfo, TreeOptions, UpsertFn, UpsertRegistry,
-    Violation, prefix_end, upsert_fn,
+    CommitOptions, Compression, Counters, Direction, Entry, Folded, KeyRange, KvError, Limits,
+    SpaceClass, SpaceUsage, TreeInfo, TreeOptions, UpsertFn, UpsertRegistry, Violation, prefix_end,
+    upsert_fn,
 };
 pub use stitch_volume::{Durability, InstanceOptions};
 pub use stitch_vt::{Defragged, StitchByKey, Watch};

@@ -16,6 +16,7 @@ use stitch_fs::{
 use stitch_kv::{Engine, LostKeys, UpsertRegistry};
 use stitch_volume::{Durability, Opened, Volume};
 use stitch_vt::{Defragged, StitchByKey, VtEngine, VtOptions, Watch};
+use uuid::Uuid;
 
 /// How to open a store.
 #[derive(Clone, Debug)]
@@ -130,6 +131,8 @@ pub struct Checked {
     pub findings: Vec<Finding>,
     /// Of file systems, with the instances that they are in.
     issues: Vec<(String, Vec<fsck::Issue>)>,
+    /// Uuid and path of the store that was checked, which may be opened anew for its repair.
+    store: Option<(Uuid, PathBuf)>,
 }
 
 /// An open store. Closing it writes everything out; dropping it is as safe, but the next open has
@@ -322,7 +325,10 @@ impl Store {
     /// # Errors
     /// Only where the check itself cannot go on.
     pub fn check(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<Checked, StoreError> {
-        let mut checked = Checked::default();
+        let mut checked = Checked {
+            store: Some((self.uuid(), self.path.clone())),
+            ..Checked::default()
+        };
         let further = self.first.further();
         for vt in std::iter::once(&self.first).chain(&further) {
             self.check_instance(vt, progress, &mut checked)?;
@@ -397,11 +403,26 @@ impl Store {
         Ok(())
     }
 
+    fn uuid(&self) -> Uuid {
+        Uuid::from_bytes(self.first.volume().superblock().uuid)
+    }
+
     /// Repairs what can be repaired of what [`Self::check`] found. Check again afterwards.
     ///
     /// # Errors
-    /// See [`StoreError`].
+    /// [`StoreError::Foreign`] for a check of another store; see [`StoreError`].
     pub fn repair(&self, checked: &Checked) -> Result<u64, StoreError> {
+        if let Some((_, other)) = checked
+            .store
+            .as_ref()
+            .filter(|(uuid, _)| *uuid != self.uuid())
+        {
+            return Err(StoreError::Foreign {
+                handle: "the result of a check".to_owned(),
+                owner: other.display().to_string(),
+                asked: self.path.display().to_string(),
+            });
+        }
         let mut count = 0;
         for (name, issues) in &checked.issues {
             let vt = instances::choose(&self.first, Some(name))?;

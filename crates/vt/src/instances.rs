@@ -145,6 +145,12 @@ impl VtEngine {
         self.store.volume.name()
     }
 
+    /// Reports whether the instance was closed or removed.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.store.is_closed()
+    }
+
     /// The engines of the volume's further instances, in order of their names. They are the first
     /// engine's: closing it closes them, and dropping it lets go of them. Empty for all others.
     #[must_use]

@@ -1,18 +1,21 @@
 //! A tree, as users have it.
 
-use super::{Rows, space_of};
-use crate::{Batch, CommitOptions, Direction, KeyRange, Seqno, Snapshot, StoreError, TreeId};
+use super::batch::space_of;
+use super::{Rows, Snapshot};
+use crate::{CommitOptions, Direction, KeyRange, Seqno, StoreError, TreeId};
 use crate::{TreeInfo, TreeOptions};
 use bytes::Bytes;
 use stitch_base::sync::Arc;
-use stitch_kv::{Engine, KvError};
+use stitch_kv::{Engine as _, KvError};
+use stitch_vt::VtEngine;
 
 /// A tree of a [`Database`](crate::Database): byte keys in order, each with a value. A handle: cheap
-/// to clone, to be shared by threads. Its numbers are never used again, so a handle of a tree that
-/// was dropped is an error to use, and never another tree.
+/// to clone, to be shared by threads. Numbers of trees are never used again, so a handle of a tree
+/// that was dropped is an error to use, and never another tree; a handle of one store or instance is
+/// an error to use with another.
 #[derive(Clone)]
 pub struct Tree {
-    engine: Arc<dyn Engine>,
+    engine: Arc<VtEngine>,
     id: TreeId,
 }
 
@@ -22,15 +25,8 @@ impl std::fmt::Debug for Tree {
     }
 }
 
-impl From<&Tree> for TreeId {
-    /// So that a batch takes `&tree`.
-    fn from(tree: &Tree) -> Self {
-        tree.id
-    }
-}
-
 impl Tree {
-    pub(super) const fn new(engine: Arc<dyn Engine>, id: TreeId) -> Self {
+    pub(super) const fn new(engine: Arc<VtEngine>, id: TreeId) -> Self {
         Self { engine, id }
     }
 
@@ -38,6 +34,11 @@ impl Tree {
     #[must_use]
     pub const fn id(&self) -> TreeId {
         self.id
+    }
+
+    /// The engine that it is in.
+    pub(crate) const fn engine(&self) -> &Arc<VtEngine> {
+        &self.engine
     }
 
     /// Its name and options.
@@ -95,9 +96,10 @@ impl Tree {
     ///
     /// # Errors
     /// As [`Self::get`]; [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) for a snapshot of another
-    /// store.
+    /// store or instance.
     pub fn get_at(&self, snapshot: &Snapshot, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
-        Ok(self.engine.get(self.id, key, Some(snapshot))?)
+        let at = snapshot.moment_for(&self.engine)?;
+        Ok(self.engine.get(self.id, key, Some(at))?)
     }
 
     /// The rows of a range in order, as of now.
@@ -139,9 +141,8 @@ impl Tree {
         range: KeyRange<'_>,
         direction: Direction,
     ) -> Result<Rows<'_>, StoreError> {
-        let scan = self
-            .engine
-            .scan(self.id, range, direction, Some(snapshot))?;
+        let at = snapshot.moment_for(&self.engine)?;
+        let scan = self.engine.scan(self.id, range, direction, Some(at))?;
         Ok(Rows::new(scan))
     }
 
@@ -158,12 +159,12 @@ impl Tree {
         self.scan(range, direction)
     }
 
-    /// Sets a key. A batch of one; several in one [`Batch`] cost less.
+    /// Sets a key. A batch of one; several in one [`Batch`](crate::Batch) cost less.
     ///
     /// # Errors
     /// As [`Database::commit`](crate::Database::commit).
     pub fn put(&self, key: &[u8], value: &[u8]) -> Result<Seqno, StoreError> {
-        self.commit(|batch| batch.put(self, key, value))
+        self.commit(|batch| batch.put(self.id, key, value))
     }
 
     /// Removes a key, present or not.
@@ -171,7 +172,7 @@ impl Tree {
     /// # Errors
     /// As [`Database::commit`](crate::Database::commit).
     pub fn delete(&self, key: &[u8]) -> Result<Seqno, StoreError> {
-        self.commit(|batch| batch.delete(self, key))
+        self.commit(|batch| batch.delete(self.id, key))
     }
 
     /// Removes every key in `[start, end)`.
@@ -182,7 +183,7 @@ impl Tree {
     /// # Cost
     /// That of one message, however many keys there are; their space comes back in the background.
     pub fn delete_range(&self, start: &[u8], end: &[u8]) -> Result<Seqno, StoreError> {
-        self.commit(|batch| batch.delete_range(self, start, end))
+        self.commit(|batch| batch.delete_range(self.id, start, end))
     }
 
     /// Folds `delta` into the key's value by a function of [`StoreOptions::upserts`], without
@@ -216,11 +217,11 @@ impl Tree {
     /// # Ok::<(), stitchfs::StoreError>(())
     /// ```
     pub fn upsert(&self, key: &[u8], function: u32, delta: &[u8]) -> Result<Seqno, StoreError> {
-        self.commit(|batch| batch.upsert(self, key, function, delta))
+        self.commit(|batch| batch.upsert(self.id, key, function, delta))
     }
 
-    fn commit(&self, fill: impl FnOnce(&mut Batch)) -> Result<Seqno, StoreError> {
-        let mut batch = Batch::new();
+    fn commit(&self, fill: impl FnOnce(&mut stitch_kv::Batch<'_>)) -> Result<Seqno, StoreError> {
+        let mut batch = stitch_kv::Batch::new();
         fill(&mut batch);
         let options = CommitOptions {
             sync: false,
