@@ -15,6 +15,7 @@ use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use stitch_base::sync::atomic::{AtomicU64, Ordering};
 
@@ -36,7 +37,8 @@ pub struct FileDevice {
 
 impl FileDevice {
     /// Creates the file with all its space allocated, and makes its name durable. A directory means
-    /// the file [`crate::STORE_FILE_NAME`] inside.
+    /// the file [`crate::STORE_FILE_NAME`] inside. Only the owner may read and write it: it holds
+    /// the contents of files whatever their modes.
     ///
     /// # Errors
     /// [`DeviceError::Unsuitable`] for a size that is no multiple of 4 KiB; [`DeviceError::Io`] when
@@ -50,6 +52,7 @@ impl FileDevice {
             .read(true)
             .write(true)
             .create_new(true)
+            .mode(0o600)
             .open(&path)
             .map_err(|e| request.failed(&name, e))?;
         let made = open::lock(&file, &name, false).and_then(|()| {

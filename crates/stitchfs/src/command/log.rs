@@ -6,6 +6,7 @@
 use anyhow::{Context, Result};
 use std::fs::File;
 use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use stitch_base::sync::{Arc, Mutex};
@@ -40,7 +41,10 @@ pub(super) fn subscribe(target: Target<'_>) -> Result<()> {
     // A second subscriber is refused; the first one serves as well.
     let _ = match target {
         Target::File(path) => {
-            let file = File::options().append(true).create(true).open(path);
+            let mut options = File::options();
+            // It names files that other users cannot see.
+            options.append(true).create(true).mode(0o600);
+            let file = options.open(path);
             let file = file.with_context(|| format!("cannot write to {}", path.display()))?;
             builder
                 .with_writer(SharedFile(Arc::new(Mutex::new(file))))

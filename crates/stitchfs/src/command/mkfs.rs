@@ -1,6 +1,6 @@
 //! `stitchfs mkfs`: makes a store.
 
-use super::{compress, output, size};
+use super::{access, compress, output, size};
 use anyhow::Result;
 use clap::Parser;
 use serde_json::json;
@@ -68,6 +68,7 @@ pub(super) fn run(args: &Args) -> Result<u8> {
     });
     bar.finish_and_clear();
     let Made { path, superblock } = made?;
+    access::warn_if_wide(&path);
     let name = path.display();
     let uuid = uuid::Uuid::from_bytes(superblock.uuid);
     let areas = superblock.areas;

@@ -3,7 +3,7 @@
 use super::daemon::{self, Started};
 use super::log::{self, Target};
 use super::options::{self, AccessTimes, MountOption, MountWords};
-use super::{hold, live, output, size};
+use super::{access, hold, live, output, size};
 use anyhow::{Context, Result, bail};
 use clap::Parser;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -263,6 +263,7 @@ impl Args {
             output::note("uid, gid and umask are for new stores only; they change nothing here");
         }
         let store = open(self, &words)?;
+        access::warn_if_wide(store.path());
         for finding in store.damage() {
             output::note(&format!("{}: {}", finding.rule, finding.detail));
         }
