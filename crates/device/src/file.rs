@@ -66,15 +66,20 @@ impl FileDevice {
             let _ = std::fs::remove_file(&path);
             return Err(error);
         }
+        Ok(Self::of_file(&path, file, name, len_bytes))
+    }
+
+    /// Returns the device in a file that is open and locked, and can be opened again at `path`.
+    fn of_file(path: &Path, file: File, name: String, len_bytes: u64) -> Self {
         positioned::expect_any_order(&file);
-        Ok(Self {
-            past: Past::open(&path, &file),
+        Self {
+            past: Past::open(path, &file),
             has_steady_pages: window::has_steady_pages(&file),
             file,
             name,
             len_bytes: AtomicU64::new(len_bytes),
             counters: Counters::default(),
-        })
+        }
     }
 
     /// Opens an existing file.
@@ -98,15 +103,7 @@ impl FileDevice {
         if options.reserve && !options.read_only {
             reserve(&file, metadata.len()).map_err(|e| request.failed(&name, e))?;
         }
-        positioned::expect_any_order(&file);
-        Ok(Self {
-            past: Past::open(&path, &file),
-            has_steady_pages: window::has_steady_pages(&file),
-            file,
-            name,
-            len_bytes: AtomicU64::new(metadata.len()),
-            counters: Counters::default(),
-        })
+        Ok(Self::of_file(&path, file, name, metadata.len()))
     }
 }
 
@@ -309,6 +306,9 @@ pub(crate) fn sync_parent(path: &Path) -> io::Result<()> {
     };
     File::open(parent)?.sync_all()
 }
+
+mod unnamed;
+pub use unnamed::Unnamed;
 
 #[cfg(test)]
 mod tests;

@@ -28,7 +28,7 @@ mod window;
 pub use crash::{CrashDevice, CrashPlan, CrashPoint, Moment};
 pub use error::DeviceError;
 pub use fault::{CallCounts, Fault, FaultDevice, FaultOp};
-pub use file::FileDevice;
+pub use file::{FileDevice, Unnamed};
 pub use folder::Folder;
 pub use mem::MemDevice;
 pub use mounts::mounted_at;

@@ -4,7 +4,8 @@
 //!    given another size; a block device is used whole.
 //! 2. What holds data, or has the signature of anything known, is refused without `force`; what is
 //!    in use is refused always.
-//! 3. The device is formatted. If that fails, a file that was made here is removed again.
+//! 3. The device is formatted. A new file gets its name after that, so that no half-made store is left
+//!    behind when it fails or the process ends in the middle of it.
 
 use crate::StoreError;
 use rustix::fs::SeekFrom;
@@ -16,7 +17,8 @@ use std::path::{Path, PathBuf};
 use stitch_base::sync::Arc;
 use stitch_base::{ErrorKind, random};
 use stitch_device::{
-    Device, FileDevice, IoMode, LEN_UNIT_BYTES, OpenOptions, STORE_FILE_NAME, mounted_at, open_path,
+    Device, DeviceError, FileDevice, IoMode, LEN_UNIT_BYTES, OpenOptions, STORE_FILE_NAME, Unnamed,
+    mounted_at, open_path,
 };
 use stitch_fs::CompressOptions;
 use stitch_volume::{FormatOptions, VOLUME_BYTES_MIN, Volume, VolumeError};
@@ -73,8 +75,8 @@ pub fn store_path(path: &Path) -> PathBuf {
 /// What is done with a device that was found or made.
 type Work<'a, T> = dyn FnMut(&Arc<dyn Device>) -> Result<T, StoreError> + 'a;
 
-/// Finds or makes the device that `path` means and hands it to `make`. If that fails, a file that
-/// was made here is removed again.
+/// Finds or makes the device that `path` means and hands it to `make`. If that fails, nothing is left
+/// of a file that was made here.
 pub(crate) fn on_device<T>(
     path: &Path,
     options: &MakeOptions,
@@ -83,13 +85,20 @@ pub(crate) fn on_device<T>(
 ) -> Result<T, StoreError> {
     let path = store_path(path);
     let target = Target::find(&path)?;
-    let device = target.prepare(&path, options, io)?;
+    let (device, unnamed) = target.prepare(&path, options, io)?;
     let made = make(&device);
-    if let (Err(_), Target::Nothing) = (&made, &target) {
-        // The error that stopped us says more than a failed clean-up would.
-        let _ = fs::remove_file(&path);
+    match (made, unnamed, target) {
+        (Ok(made), Some(unnamed), _) => {
+            unnamed.publish()?;
+            Ok(made)
+        }
+        (Err(error), None, Target::Nothing) => {
+            // The error that stopped us says more than a failed clean-up would.
+            let _ = fs::remove_file(&path);
+            Err(error)
+        }
+        (made, _, _) => made,
     }
-    made
 }
 
 /// Makes an empty volume on a device.
@@ -117,6 +126,9 @@ pub(crate) fn format_device(
         other => other.into(),
     })
 }
+
+/// A device to make a store on, and the name that it is still to get.
+type Prepared = (Arc<dyn Device>, Option<Unnamed>);
 
 /// What is at a path before a store is made there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -151,7 +163,7 @@ impl Target {
         path: &Path,
         options: &MakeOptions,
         io: IoMode,
-    ) -> Result<Arc<dyn Device>, StoreError> {
+    ) -> Result<Prepared, StoreError> {
         if !matches!(self, Self::BlockDevice) {
             io.check_for_file(&path.display().to_string())?;
         }
@@ -161,14 +173,14 @@ impl Target {
             Self::Nothing => create(path, len_bytes),
             Self::File { len_bytes: old } => {
                 reuse_file(path, old, len_bytes, options.force)?;
-                open(path, io)
+                Ok((open(path, io)?, None))
             }
             Self::BlockDevice => {
                 reuse_device(path, len_bytes, options.force)?;
-                open(path, io)
+                Ok((open(path, io)?, None))
             }
             // Says what it is and what to give instead.
-            Self::Unfit => open(path, io),
+            Self::Unfit => Ok((open(path, io)?, None)),
         }
     }
 }
@@ -182,14 +194,25 @@ fn open(path: &Path, io: IoMode) -> Result<Arc<dyn Device>, StoreError> {
     Ok(open_path(path, options)?)
 }
 
-fn create(path: &Path, len_bytes: Option<u64>) -> Result<Arc<dyn Device>, StoreError> {
+/// Creates a file, without its name where the host can do that.
+fn create(path: &Path, len_bytes: Option<u64>) -> Result<Prepared, StoreError> {
     let Some(len_bytes) = len_bytes else {
         return Err(size(
             path,
             "does not exist; to make it, give its size, as --size 8G",
         ));
     };
-    let created = FileDevice::create(path, len_bytes).map_err(|error| match error.kind() {
+    let explain = |error| explain(path, len_bytes, error);
+    let unnamed = FileDevice::create_unnamed(path, len_bytes).map_err(explain)?;
+    if let Some((device, unnamed)) = unnamed {
+        return Ok((Arc::new(device), Some(unnamed)));
+    }
+    let device = FileDevice::create(path, len_bytes).map_err(explain)?;
+    Ok((Arc::new(device), None))
+}
+
+fn explain(path: &Path, len_bytes: u64, error: DeviceError) -> StoreError {
+    match error.kind() {
         ErrorKind::NoSpace => size(
             path,
             &format!(
@@ -198,8 +221,7 @@ fn create(path: &Path, len_bytes: Option<u64>) -> Result<Arc<dyn Device>, StoreE
             ),
         ),
         _ => error.into(),
-    });
-    Ok(Arc::new(created?))
+    }
 }
 
 /// Checks that a file may be overwritten, and gives it the size that was asked for.
@@ -327,6 +349,21 @@ mod tests {
         );
         let device = open_path(&path, OpenOptions::default()).unwrap();
         assert!(Volume::identify(device.as_ref()).is_ok());
+    }
+
+    #[test]
+    fn a_half_made_store_has_no_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a");
+        let wanted = options(Some(SMALL));
+        let mut was_there = true;
+        on_device(&path, &wanted, IoMode::Auto, &mut |_| {
+            was_there = path.exists();
+            Ok(())
+        })
+        .unwrap();
+        assert!(!was_there, "an interrupted mkfs would leave it behind");
+        assert!(path.exists());
     }
 
     #[test]

@@ -296,3 +296,43 @@ fn the_page_cache_is_asked_what_it_has() {
     assert!(positioned::is_resident(&device.file, 0, 256 << 10));
     assert!(!positioned::is_resident(&device.file, 512 << 10, 128 << 10));
 }
+
+#[test]
+fn a_file_without_a_name_leaves_nothing_and_gets_its_name_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store");
+    let entries = || std::fs::read_dir(dir.path()).unwrap().count();
+    let Some((device, unnamed)) = FileDevice::create_unnamed(&path, LEN).unwrap() else {
+        return; // The host of the temporary folder has no such files.
+    };
+    device.write_at(0, &[b"lost"]).unwrap();
+    drop((device, unnamed));
+    assert_eq!(entries(), 0);
+
+    let (device, unnamed) = FileDevice::create_unnamed(&path, LEN).unwrap().unwrap();
+    device.write_at(LEN - 4, &[b"kept"]).unwrap();
+    assert_eq!(entries(), 0);
+    unnamed.publish().unwrap();
+    assert_eq!(path.metadata().unwrap().len(), LEN);
+    assert!(path.metadata().unwrap().blocks() * 512 >= LEN);
+    let error = FileDevice::open(&path, OpenOptions::default()).unwrap_err();
+    let is_busy = matches!(error, DeviceError::Busy { .. });
+    assert!(is_busy, "the lock goes along: {error}");
+    drop(device);
+    let device = FileDevice::open(&path, OpenOptions::default()).unwrap();
+    let mut out = [0u8; 4];
+    device.read_at(LEN - 4, &mut out).unwrap();
+    assert_eq!(&out, b"kept");
+}
+
+#[test]
+fn a_name_that_is_taken_meanwhile_is_not_replaced() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store");
+    if let Some((_device, unnamed)) = FileDevice::create_unnamed(&path, LEN).unwrap() {
+        std::fs::write(&path, b"precious").unwrap();
+        let error = unnamed.publish().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Exists);
+        assert_eq!(std::fs::read(&path).unwrap(), b"precious");
+    }
+}
