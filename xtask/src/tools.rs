@@ -13,10 +13,11 @@ use crate::check::cargo;
 use crate::steps::succeeds;
 
 /// A Debian package and a file by which it is known to be there.
-const PACKAGES: [(&str, &str); 13] = [
+const PACKAGES: [(&str, &str); 14] = [
     ("acl", "/usr/bin/setfacl"),
     ("attr", "/usr/bin/setfattr"),
     ("e2fsprogs", "/sbin/mkfs.ext4"),
+    ("file", "/usr/bin/file"),
     ("fuse3", "/usr/bin/fusermount3"),
     ("gcc", "/usr/bin/gcc"),
     ("git", "/usr/bin/git"),

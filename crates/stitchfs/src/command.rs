@@ -24,6 +24,7 @@ mod rmtree;
 mod shrink;
 mod size;
 mod stats;
+mod tag;
 mod task;
 mod trim;
 mod umount;
@@ -65,6 +66,29 @@ enum Command {
     Shrink(shrink::Args),
 }
 
+impl Command {
+    /// Puts the device that has the tag where a store was given as `LABEL=NAME` or `UUID=NUMBER`.
+    fn resolve_tags(&mut self) -> anyhow::Result<()> {
+        let store = match self {
+            Self::Mount(args) => &mut args.store,
+            Self::Fsck(args) => &mut args.store,
+            Self::Info(args) => &mut args.path,
+            Self::Defrag(args) => &mut args.path,
+            Self::Trim(args) => &mut args.path,
+            Self::Grow(args) => &mut args.path,
+            Self::Shrink(args) => &mut args.path,
+            Self::Mkfs(_)
+            | Self::Umount(_)
+            | Self::Upgrade(_)
+            | Self::Instance(_)
+            | Self::Stats(_)
+            | Self::Rmtree(_) => return Ok(()),
+        };
+        *store = tag::resolve(store)?;
+        Ok(())
+    }
+}
+
 /// Codes for what a personality's caller expects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Codes {
@@ -101,7 +125,7 @@ pub(crate) fn run(args: Vec<OsString>) -> ExitCode {
             (parsed, if is_fsck { FSCK } else { OURS })
         }
     };
-    let command = match parsed {
+    let mut command = match parsed {
         Ok(command) => command,
         Err(error) => {
             // Help and version go to standard output and are a success.
@@ -114,6 +138,10 @@ pub(crate) fn run(args: Vec<OsString>) -> ExitCode {
         output::note(&format!(
             "a limit of the size of files will end it: {error}"
         ));
+    }
+    if let Err(error) = command.resolve_tags() {
+        output::note(&output::explain(&error));
+        return ExitCode::from(codes.failure);
     }
     let ended = match command {
         Command::Mkfs(args) => mkfs::run(&args),

@@ -21,7 +21,7 @@ pub(super) struct Args {
 
     /// Mount point, or the store: file, directory or block device
     #[arg(value_name = "STORE|MNT")]
-    path: PathBuf,
+    pub(super) path: PathBuf,
 }
 
 pub(super) fn run(args: &Args) -> Result<u8> {

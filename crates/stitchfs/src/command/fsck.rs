@@ -61,9 +61,9 @@ pub(super) struct Args {
     #[arg(long)]
     json: bool,
 
-    /// File, directory or block device
+    /// File, directory, block device, LABEL=NAME or UUID=NUMBER
     #[arg(value_name = "STORE")]
-    store: PathBuf,
+    pub(super) store: PathBuf,
 }
 
 pub(super) fn run(args: &Args) -> Result<u8> {

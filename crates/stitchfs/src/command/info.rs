@@ -1,7 +1,9 @@
 //! `stitchfs info`: what a store is.
 
+mod udev;
+
 use super::live::{self, Place};
-use super::{output, size};
+use super::{output, size, tag};
 use anyhow::{Context, Result};
 use clap::Parser;
 use serde_json::{Value, json};
@@ -16,12 +18,19 @@ pub(super) struct Args {
     #[arg(long)]
     json: bool,
 
+    /// Print the variables that a udev rule imports, reading the superblock alone
+    #[arg(long, conflicts_with = "json")]
+    udev: bool,
+
     /// File, directory, block device or mount point
     #[arg(value_name = "STORE|MNT")]
-    path: PathBuf,
+    pub(super) path: PathBuf,
 }
 
 pub(super) fn run(args: &Args) -> Result<u8> {
+    if args.udev {
+        return for_udev(&args.path);
+    }
     let mut document = match Place::of(&args.path)? {
         Place::Mount(entry) => {
             let mut document = live::ask(&entry.path)?;
@@ -38,6 +47,17 @@ pub(super) fn run(args: &Args) -> Result<u8> {
     } else {
         output::print(&for_people(&document).join("\n"))?;
     }
+    Ok(0)
+}
+
+/// A device in use is read too, without its lock: udev asks while a store is mounted.
+fn for_udev(path: &Path) -> Result<u8> {
+    let read = tag::read_superblock(&stitchfs::store_path(path));
+    let superblock = read.with_context(|| format!("cannot read {}", path.display()))?;
+    let Some(superblock) = superblock else {
+        anyhow::bail!("{}: not a StitchFS volume", path.display());
+    };
+    output::print(udev::variables(&superblock).trim_end())?;
     Ok(0)
 }
 

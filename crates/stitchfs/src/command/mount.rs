@@ -95,9 +95,9 @@ pub(super) struct Args {
     #[arg(short = 'o', value_name = "OPTS", value_parser = option_list)]
     options: Vec<OptionList>,
 
-    /// File, directory or block device
+    /// File, directory, block device, LABEL=NAME or UUID=NUMBER
     #[arg(value_name = "STORE")]
-    store: PathBuf,
+    pub(super) store: PathBuf,
 
     /// Mount point; made if missing
     #[arg(value_name = "MNT")]
@@ -111,7 +111,7 @@ pub(super) struct Args {
 #[derive(Debug, Parser)]
 #[command(name = "mount.stitchfs", version, after_help = AFTER)]
 pub(super) struct HelperArgs {
-    /// File, directory or block device
+    /// File, directory, block device, LABEL=NAME or UUID=NUMBER
     #[arg(value_name = "STORE")]
     store: PathBuf,
 

@@ -22,7 +22,7 @@ pub(super) struct Args {
 
     /// Mount point, or the store: file, directory or block device
     #[arg(value_name = "STORE|MNT")]
-    path: PathBuf,
+    pub(super) path: PathBuf,
 
     /// New size, at least 16M
     #[arg(value_name = "SIZE", value_parser = size::parse)]

@@ -2,6 +2,7 @@
 //! wrongly.
 
 mod rights;
+mod tags;
 
 use std::fs::{self, File};
 use std::os::unix::fs::{MetadataExt as _, symlink};
@@ -52,6 +53,10 @@ pub(super) const CASES: &[Case] = &[
     Case {
         name: "fstab",
         run: a_line_in_fstab,
+    },
+    Case {
+        name: "tags",
+        run: tags::stores_are_found_by_label_and_uuid,
     },
     Case {
         name: "fsck-codes",
