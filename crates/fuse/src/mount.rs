@@ -283,6 +283,15 @@ pub fn is_dead(path: &Path) -> Result<bool, MountError> {
     Ok(is_fuse && error.is_some_and(|error| gone.contains(&error)))
 }
 
+/// Reports whether a file system with this device number exists, wherever it is mounted, or only held
+/// by open files. `None` where `/sys` does not tell.
+#[must_use]
+pub fn is_alive((major, minor): (u32, u32)) -> Option<bool> {
+    let devices = Path::new("/sys/class/bdi");
+    let device = devices.join(format!("{major}:{minor}"));
+    devices.is_dir().then(|| device.exists())
+}
+
 /// Takes away every FUSE mount at `path` that lost its daemon, and says how many there were.
 ///
 /// # Errors

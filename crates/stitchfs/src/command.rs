@@ -29,6 +29,7 @@ mod task;
 mod trim;
 mod umount;
 mod upgrade;
+mod users;
 
 use clap::{Parser, Subcommand};
 use std::ffi::OsString;

@@ -364,6 +364,7 @@ impl Report {
         }
         out["xattr"] = json!(served.has_xattrs);
         out["pid"] = json!(std::process::id());
+        out["pid_namespace"] = json!(crate::pid_namespace());
         out["uptime_s"] = json!(self.clock.monotonic().as_secs());
         out["resident_bytes"] = json!(resident_bytes());
         if let Some(transport) = served.transport {

@@ -33,3 +33,11 @@ pub fn identity(store: &Path, superblock: &Superblock) -> Value {
     }
     out
 }
+
+/// Returns the inode number of this process's pid namespace: process numbers of another one mean
+/// nothing here.
+#[must_use]
+pub fn pid_namespace() -> Option<u64> {
+    let metadata = std::fs::metadata("/proc/self/ns/pid").ok()?;
+    Some(std::os::unix::fs::MetadataExt::ino(&metadata))
+}

@@ -52,9 +52,17 @@ pub fn find(path: &Path) -> Result<Option<MountEntry>, MountError> {
 /// # Errors
 /// When the table cannot be read.
 pub fn list() -> Result<Vec<MountEntry>, MountError> {
-    let text = std::fs::read(TABLE_PATH).map_err(|source| MountError::Io {
+    read(Path::new(TABLE_PATH))
+}
+
+/// All mounts of a table, which may be that of another process, oldest first.
+///
+/// # Errors
+/// When the table cannot be read.
+pub fn read(table: &Path) -> Result<Vec<MountEntry>, MountError> {
+    let text = std::fs::read(table).map_err(|source| MountError::Io {
         op: "read",
-        path: TABLE_PATH.into(),
+        path: table.to_owned(),
         source,
     })?;
     Ok(text

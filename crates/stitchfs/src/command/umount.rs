@@ -1,23 +1,34 @@
-//! `stitchfs umount`: takes a mount away and waits until its store is at rest.
+//! `stitchfs umount`: takes a mount away and waits until its store is closed.
+//!
+//! The daemon closes the store when the last mount of the file system is gone and no process has a
+//! file of it open. A bind mount or another mount namespace can put that off for ever, so that it is
+//! not waited for.
+
+mod daemon;
 
 use super::live;
 use super::output;
+use super::users::Users;
 use anyhow::Result;
 use clap::Parser;
-use rustix::process::{Pid, test_kill_process};
-use std::path::{Path, PathBuf};
+use daemon::{Daemon, Ended, HELD_AFTER};
+use std::path::PathBuf;
 use std::time::Duration;
-use stitch_base::clock::{Clock, SystemClock};
-use stitch_device::{DeviceError, OpenOptions};
 use stitch_fuse::mount::{self, Unmount};
 
-const POLL: Duration = Duration::from_millis(20);
-const SAY_AFTER: Duration = Duration::from_secs(5);
+/// The mount is gone, and the file system is in use elsewhere.
+const HELD: u8 = 3;
+
+const AFTER: &str = "\
+Exit codes: 0 unmounted, and the store is closed (with --lazy: or will be); 1 failure; 2 wrong command
+line; 3 unmounted here, but a bind mount, another mount namespace or a process keeps the file system,
+and so the store, in use.";
 
 /// Unmount, and wait until everything is on the medium
 #[derive(Debug, Parser)]
+#[command(after_help = AFTER)]
 pub(super) struct Args {
-    /// Out of sight at once, even if somebody is in it; it ends when the last one leaves
+    /// Detach the mount even if it is busy; the daemon ends when the last user leaves
     #[arg(long, short)]
     lazy: bool,
 
@@ -32,59 +43,25 @@ pub(super) fn run(args: &Args) -> Result<u8> {
         return Ok(0);
     }
     let entry = live::mounted(&args.path)?;
-    let daemon = Daemon::of(&entry.path, Path::new(&entry.source));
-    if args.lazy {
-        mount::unmount(&entry.path, Unmount::Lazy)?;
-        return Ok(0);
-    }
-    mount::unmount(&entry.path, Unmount::IfIdle)?;
-    daemon.wait();
-    Ok(0)
-}
-
-/// Who serves a mount.
-struct Daemon {
-    pid: Option<Pid>,
-    store: PathBuf,
-}
-
-impl Daemon {
-    /// Asks for it while it can be asked; what is mounted is the store, unless a name was given.
-    fn of(mount_point: &Path, source: &Path) -> Self {
-        let document = live::ask(mount_point).unwrap_or_default();
-        let pid = document["pid"].as_i64().and_then(|p| i32::try_from(p).ok());
-        let store = document["store"].as_str().map(PathBuf::from);
-        Self {
-            pid: pid.and_then(Pid::from_raw),
-            store: store.unwrap_or_else(|| source.to_owned()),
+    let daemon = Daemon::of(&entry);
+    let (how, patience) = match args.lazy {
+        true => (Unmount::Lazy, Duration::ZERO),
+        false => (Unmount::IfIdle, HELD_AFTER),
+    };
+    mount::unmount(&entry.path, how)?;
+    match daemon.wait(patience) {
+        Ended::Closed => Ok(0),
+        Ended::Held => {
+            let shown = entry.path.display();
+            let users = Users::anywhere(entry.device);
+            let users = match users.is_empty() {
+                true => "held by a mount or a process that cannot be seen from here".to_owned(),
+                false => users.to_string(),
+            };
+            output::note(&format!(
+                "{shown}: unmounted, but the file system is still {users}; its store stays in use"
+            ));
+            Ok(if args.lazy { 0 } else { HELD })
         }
-    }
-
-    /// Waits until it has let go of its store.
-    fn wait(&self) {
-        let clock = SystemClock::default();
-        let mut has_said = false;
-        while !self.is_gone() {
-            clock.sleep(POLL);
-            if !has_said && clock.monotonic() > SAY_AFTER {
-                has_said = true;
-                let store = self.store.display();
-                output::note(&format!("waiting until {store} has written everything out"));
-            }
-        }
-    }
-
-    fn is_gone(&self) -> bool {
-        if let Some(pid) = self.pid
-            && test_kill_process(pid) == Err(rustix::io::Errno::SRCH)
-        {
-            return true;
-        }
-        let options = OpenOptions {
-            read_only: true,
-            ..OpenOptions::default()
-        };
-        let opened = stitch_device::open_path(&self.store, options);
-        !matches!(opened, Err(DeviceError::Busy { .. }))
     }
 }

@@ -15,3 +15,4 @@ mod space;
 #[path = "../../../fuse/tests/mounted/switch.rs"]
 mod switch;
 mod transport;
+mod umount;

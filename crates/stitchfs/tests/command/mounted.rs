@@ -68,6 +68,13 @@ impl Mounted {
         wait_until(|| fs::read_to_string(&stat).map_or(true, |stat| stat.contains(") Z ")))
     }
 
+    /// Reports whether the daemon is running at this moment.
+    pub(crate) fn is_running(&self) -> bool {
+        let pid = self.pid.expect("it was asked for").as_raw_nonzero();
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat"));
+        stat.is_ok_and(|stat| !stat.contains(") Z "))
+    }
+
     pub(crate) fn signal(&self, signal: Signal) {
         kill_process(self.pid.expect("it was asked for"), signal).unwrap();
     }
