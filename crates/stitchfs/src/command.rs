@@ -38,13 +38,18 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+/// Longest line of a help text, in columns.
+const HELP_COLUMNS: usize = 80;
+
 const AFTER: &str = "\
-Exit codes: 0 success, 1 failure, 2 wrong command line; fsck has those of fsck(8).
-The environment variable STITCHFS_LOG chooses what is logged: warn, debug, stitch_vt=trace, ...";
+Exit codes: 0 success, 1 failure, 2 wrong command line; fsck has those of
+fsck(8).
+The environment variable STITCHFS_LOG chooses what is logged: warn, debug,
+stitch_vt=trace, ...";
 
 /// A durable POSIX file system on write-optimised trees.
 #[derive(Debug, Parser)]
-#[command(name = "stitchfs", version, after_help = AFTER)]
+#[command(name = "stitchfs", version, after_help = AFTER, max_term_width = HELP_COLUMNS)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -187,5 +192,31 @@ mod tests {
         mkfs::Args::command().debug_assert();
         mount::HelperArgs::command().debug_assert();
         fsck::Args::command().debug_assert();
+    }
+
+    /// Reports the lines of a command's help, and of its subcommands', that are too long.
+    fn long_lines(command: &mut clap::Command) -> Vec<String> {
+        let help = command.render_long_help().to_string();
+        let lines = help.lines().map(str::to_owned);
+        let mut long: Vec<String> = lines
+            .filter(|line| line.chars().count() > HELP_COLUMNS)
+            .collect();
+        for inner in command.get_subcommands_mut() {
+            long.extend(long_lines(inner));
+        }
+        long
+    }
+
+    #[test]
+    fn help_fits_a_terminal_of_80_columns() {
+        for mut command in [
+            Cli::command(),
+            mkfs::Args::command(),
+            mount::HelperArgs::command(),
+            fsck::Args::command(),
+        ] {
+            command.build();
+            assert_eq!(long_lines(&mut command), Vec::<String>::new());
+        }
     }
 }

@@ -159,6 +159,16 @@ impl StoreError {
         )
     }
 
+    /// Reports whether the host refused to open the medium in the way that was asked for.
+    #[must_use]
+    pub fn is_permission_denied(&self) -> bool {
+        let (Self::Device(error) | Self::Volume(VolumeError::Device(error))) = self else {
+            return false;
+        };
+        matches!(error, DeviceError::Io { op: "open", source, .. }
+            if source.kind() == io::ErrorKind::PermissionDenied)
+    }
+
     /// True if the medium takes no writes: a write-protected device, or a file in a read-only
     /// file system.
     #[must_use]

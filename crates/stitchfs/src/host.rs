@@ -180,6 +180,7 @@ impl Host {
         report.served.lock().has_passthrough = session.negotiated().has_passthrough();
         let session = session.spawn()?;
         report.served.lock().transport = Some(session.transport());
+        report.served.lock().refusal = session.refusal().map(ToString::to_string);
         report.served.lock().idle_polling = session.idle_polling();
         host.session = Some(session);
         Ok(host)
@@ -311,6 +312,8 @@ struct Served {
     has_passthrough: bool,
     /// How requests come; once that is settled.
     transport: Option<Transport>,
+    /// Why requests do not come by `io_uring`, if that was wanted.
+    refusal: Option<String>,
     /// Of the process that keeps the mount, if there is one.
     keeper: Option<Value>,
 }
@@ -369,6 +372,9 @@ impl Report {
         out["resident_bytes"] = json!(resident_bytes());
         if let Some(transport) = served.transport {
             out["transport"] = json!(transport.name());
+        }
+        if let Some(reason) = served.refusal {
+            out["transport_reason"] = json!(reason);
         }
         if let Some(keeper) = served.keeper {
             out["restart"] = keeper;

@@ -24,6 +24,7 @@ pub fn identity(store: &Path, superblock: &Superblock) -> Value {
         "format": format!("{major}.{minor}"),
         "generation": superblock.generation.0,
         "bytes": areas.device_bytes,
+        "grow_max_bytes": stitch_volume::device_bytes_max(superblock),
         "zone_bytes": areas.zone_bytes,
         "version_log_bytes": areas.version_log_bytes,
         "backup_log_bytes": areas.backup_log_bytes,

@@ -41,7 +41,7 @@ pub use backup_log::{BackupLog, Durability, LogLoss, Replay, Visit};
 pub use error::VolumeError;
 pub use instances::InstanceOptions;
 pub use mkfs::{FormatOptions, VOLUME_BYTES_MIN};
-pub use resize::Shrinking;
+pub use resize::{Shrinking, device_bytes_max};
 pub use signature::Signature;
 pub use space::{Class, Reservation, Space};
 pub use stitch_device::Wanted;

@@ -7,6 +7,7 @@
 //! 4. The superblocks are written. Sync.
 
 use crate::VolumeError;
+use crate::resize::version_log_bytes_for;
 use crate::window::usize_from;
 use stitch_base::{Generation, Lsn, random};
 use stitch_device::Device;
@@ -42,6 +43,9 @@ pub struct FormatOptions {
     pub version_log_bytes: Option<u64>,
     /// Length of the backup log; by default 1/32 of the volume within [2 MiB, 256 MiB].
     pub backup_log_bytes: Option<u64>,
+    /// Length that the volume can be grown to later: its version log is made long enough. By default
+    /// 16 times its own length, at least 1 GiB; without bound from 8 GiB on.
+    pub grown_bytes: Option<u64>,
 }
 
 fn invalid<T>(reason: impl Into<String>) -> Result<T, VolumeError> {
@@ -72,10 +76,11 @@ impl FormatOptions {
                 .next_power_of_two()
                 .min(*ZONE_BYTES.end())
         });
+        let for_growth = self.grown_bytes.map_or(0, version_log_bytes_for);
         let version_log_bytes = self.log_bytes(
             "version log",
             self.version_log_bytes,
-            device_bytes / 128,
+            for_growth.max(device_bytes / 128),
             &VERSION_LOG_BYTES,
         )?;
         let backup_log_bytes = self.log_bytes(

@@ -13,7 +13,7 @@ use crate::instances;
 use crate::mkfs::{PAGE, TAIL_BYTES, VERSION_LOG_BYTES, ZONES_MIN, zero};
 use crate::superblocks;
 use crate::{Class, Extent, Reservation, Volume, VolumeError};
-use stitch_format::superblock::Areas;
+use stitch_format::superblock::{Areas, Superblock};
 
 /// A volume may be this many times as long as the one that `mkfs` would have given such a version
 /// log to: the log must hold the list of all tables.
@@ -35,8 +35,23 @@ fn resized(areas: &Areas, device_bytes: u64) -> Areas {
     }
 }
 
-/// Longest that a volume with these logs may become. `version_log_bytes` is the length of the
-/// shortest version log.
+/// Returns the longest that a volume may become, in bytes: its shortest version log must hold the
+/// list of all tables.
+#[must_use]
+pub fn device_bytes_max(superblock: &Superblock) -> u64 {
+    let logs = instances::records(superblock).into_iter();
+    let shortest = logs.map(|record| record.logs.version_log_bytes).min();
+    let shortest = shortest.expect("a volume has a first instance");
+    longest(&superblock.areas, shortest)
+}
+
+/// Returns the length of the shortest version log by which a volume may become `device_bytes` long.
+pub(crate) fn version_log_bytes_for(device_bytes: u64) -> u64 {
+    let needed = device_bytes.div_ceil(VERSION_LOG_PART * GROWTH_MAX);
+    let needed = needed.checked_next_multiple_of(PAGE).unwrap_or(u64::MAX);
+    needed.clamp(*VERSION_LOG_BYTES.start(), *VERSION_LOG_BYTES.end())
+}
+
 fn longest(areas: &Areas, version_log_bytes: u64) -> u64 {
     let by_log = version_log_bytes.saturating_mul(VERSION_LOG_PART * GROWTH_MAX);
     let by_zones = (u64::from(u32::MAX) - 1).saturating_mul(areas.zone_bytes);
@@ -67,13 +82,10 @@ impl Volume {
                 before.device_bytes
             ));
         }
-        let logs = instances::records(&superblock).into_iter();
-        let shortest = logs.map(|record| record.logs.version_log_bytes).min();
-        let shortest = shortest.expect("a volume has a first instance");
-        if areas.device_bytes > longest(&before, shortest) {
+        let longest = device_bytes_max(&superblock);
+        if areas.device_bytes > longest {
             return invalid(format!(
-                "its logs are made for {} bytes at most; make a new store of that size and copy",
-                longest(&before, shortest)
+                "its logs are made for {longest} bytes at most; make a new store of that size and copy"
             ));
         }
         let device = &*self.shared.core.device;

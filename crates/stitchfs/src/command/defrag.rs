@@ -7,9 +7,10 @@ use std::path::PathBuf;
 use stitchfs::Task;
 
 const AFTER: &str = "\
-Compactions leave holes where data was written anew or deleted. Zones with many are emptied into
-others, so that they are free. That happens by itself when nobody waits and much is in holes, or when
-space is low; this does it now, and to the end. It can be ended at any time.";
+Compactions leave holes where data was written anew or deleted. Zones with many
+are emptied into others, so that they are free. That happens by itself when
+nobody waits and much is in holes, or when space is low; this does it now, and
+to the end. It can be ended at any time.";
 
 /// Make free zones of the holes in a store, mounted or not
 #[derive(Debug, Parser)]

@@ -24,14 +24,14 @@ pub(super) const USAGE: u8 = 16;
 const CANCELLED: i32 = 32;
 
 const AFTER: &str = "\
-Without -n, -y, -a or -p the terminal is asked before anything is repaired; without a terminal
-nothing is.
-Exit codes: 0 no errors, 1 errors corrected, 4 errors left, 8 could not check, 16 wrong command
-line, 32 ended by a signal.";
+Without -n, -y, -a or -p the terminal is asked before anything is repaired;
+without a terminal nothing is.
+Exit codes: 0 no errors, 1 errors corrected, 4 errors left, 8 could not check,
+16 wrong command line, 32 ended by a signal.";
 
 /// Check a store that is not mounted: every block, row, link and count
 #[derive(Debug, Parser)]
-#[command(name = "fsck.stitchfs", version, after_help = AFTER)]
+#[command(name = "fsck.stitchfs", version, after_help = AFTER, max_term_width = super::HELP_COLUMNS)]
 pub(super) struct Args {
     /// Change nothing
     #[arg(short = 'n', conflicts_with_all = ["yes", "auto", "preen"])]

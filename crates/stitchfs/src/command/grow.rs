@@ -7,10 +7,14 @@ use std::path::PathBuf;
 use stitchfs::Task;
 
 const AFTER: &str = "\
-A file is made longer, with all its space allocated. A block device must have been made larger before.
+A file is made longer, with all its space allocated. A block device must have
+been made larger before. `stitchfs info` shows the most as grow_max_bytes: 16
+times the size at mkfs, at least 1G, and no bound from 8G on, unless mkfs was
+given --max-size.
+
 Examples:
   stitchfs grow store.stitch 16G
-  stitchfs grow /srv            a mount of a partition: as large as the partition is now";
+  stitchfs grow /srv    a mount of a partition: as large as the partition";
 
 /// Make a store larger, mounted or not
 #[derive(Debug, Parser)]

@@ -4,11 +4,11 @@ mod udev;
 
 use super::live::{self, Place};
 use super::{output, size, tag};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use clap::Parser;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
-use stitch_device::OpenOptions;
+use stitch_device::{OpenOptions, STORE_FILE_NAME};
 use stitch_volume::Volume;
 
 /// Show what a store is: size, label, uuid, and where it is mounted
@@ -61,11 +61,26 @@ fn for_udev(path: &Path) -> Result<u8> {
     Ok(0)
 }
 
+fn no_store(path: &Path) -> anyhow::Error {
+    let is_inside = path.file_name().is_some_and(|name| name == STORE_FILE_NAME);
+    let dir = path.parent().filter(|dir| is_inside && dir.is_dir());
+    match dir {
+        Some(dir) => anyhow!(
+            "{}: no StitchFS is mounted here, and no {STORE_FILE_NAME} is in it",
+            dir.display()
+        ),
+        None => anyhow!("{}: no such file, device or mount point", path.display()),
+    }
+}
+
 fn of_store(path: &Path) -> Result<Value> {
     let options = OpenOptions {
         read_only: true,
         ..OpenOptions::default()
     };
+    if !path.exists() {
+        return Err(no_store(path));
+    }
     let device = stitch_device::open_path(path, options)?;
     let superblock = Volume::identify(device.as_ref())?;
     let full = path
@@ -119,6 +134,11 @@ fn show(name: &str, value: &Value) -> String {
             let bytes = number.as_u64().unwrap_or_default();
             format!("{bytes} ({})", size::show(bytes))
         }
-        other => other.to_string(),
+        Value::Number(number) => number.to_string(),
+        Value::Object(fields) => {
+            let one = |(name, value): (&String, &Value)| format!("{name} {}", show(name, value));
+            fields.iter().map(one).collect::<Vec<_>>().join(", ")
+        }
+        other @ (Value::Bool(_) | Value::Null) => other.to_string(),
     }
 }

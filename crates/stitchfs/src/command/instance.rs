@@ -10,11 +10,12 @@ use stitch_volume::Volume;
 use stitchfs::{InstanceOptions, MakeOptions, RootOwner, Store, StoreOptions};
 
 const AFTER: &str = "\
-Instances are stores of their own on one medium: each has its files or records, its log and its
-background work, and all share the space. Every store has the instance `main`. A program opens another
-one by its name, and `stitchfs mount -o instance=NAME` mounts it; fsck, defrag, trim, grow and shrink
-are always for all of them. Programs that know nothing of instances refuse a store that has more than
-one.
+Instances are stores of their own on one medium: each has its files or records,
+its log and its background work, and all share the space. Every store has the
+instance `main`. A program opens another one by its name, and `stitchfs mount -o
+instance=NAME` mounts it; fsck, defrag, trim, grow and shrink are always for all
+of them. Programs that know nothing of instances refuse a store that has more
+than one.
 
 Examples:
   stitchfs instance create --fs store.stitch mail

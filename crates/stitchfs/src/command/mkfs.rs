@@ -9,13 +9,13 @@ use stitchfs::{CompressOptions, Compression, Made, MakeOptions, RootOwner};
 
 const AFTER: &str = "\
 Examples:
-  stitchfs mkfs --size 8G store.stitch     a file of 8 GiB, with all its space allocated
-  stitchfs mkfs /dev/sdb1                  a partition, whole
-  stitchfs mkfs --size 8G /srv/data        in a directory: /srv/data/store.stitch";
+  stitchfs mkfs --size 8G store.stitch   a file of 8 GiB, its space allocated
+  stitchfs mkfs /dev/sdb1                a partition, whole
+  stitchfs mkfs --size 8G /srv/data      the file /srv/data/store.stitch";
 
 /// Make a store in a file, a directory or a block device
 #[derive(Debug, Parser)]
-#[command(name = "mkfs.stitchfs", version, after_help = AFTER)]
+#[command(name = "mkfs.stitchfs", version, after_help = AFTER, max_term_width = super::HELP_COLUMNS)]
 pub(super) struct Args {
     /// Size of a new file, at least 16M
     #[arg(long, short, value_name = "SIZE", value_parser = size::parse)]
@@ -32,6 +32,11 @@ pub(super) struct Args {
     /// Unit in which space is set aside: a power of two from 64K
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     zone_size: Option<u64>,
+
+    /// Size that the store can be grown to later [default: 16 times its size, at
+    /// least 1G; without bound from 8G on]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    max_size: Option<u64>,
 
     /// Compress contents of files: none, lz4 or zstd. Holds until a mount says otherwise
     #[arg(long, value_name = "HOW", default_value = "none", value_parser = compress::parse)]
@@ -52,6 +57,7 @@ pub(super) fn run(args: &Args) -> Result<u8> {
         label: args.label.clone(),
         force: args.force,
         zone_bytes: args.zone_size,
+        grown_bytes: args.max_size,
         root: RootOwner {
             uid: rustix::process::geteuid().as_raw(),
             gid: rustix::process::getegid().as_raw(),
@@ -79,6 +85,7 @@ pub(super) fn run(args: &Args) -> Result<u8> {
             "uuid": uuid.to_string(),
             "label": superblock.label,
             "zone_bytes": areas.zone_bytes,
+            "grow_max_bytes": stitch_volume::device_bytes_max(&superblock),
         }))?;
     } else {
         let size = size::show(areas.device_bytes);

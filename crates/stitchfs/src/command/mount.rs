@@ -15,7 +15,7 @@ use stitch_base::ErrorKind;
 use stitch_base::clock::{Clock, SystemClock};
 use stitch_fuse::mount;
 use stitch_fuse::session::Stopper;
-use stitch_fuse::transport::uring::{SWITCH_PATH, Switch};
+use stitch_fuse::transport::uring::{Refusal, SWITCH_PATH, Switch};
 use stitch_fuse::{MountOptions, SessionConfig};
 use stitchfs::{
     AtimePolicy, CompressOptions, Durability, Host, MakeOptions, RootOwner, Store, StoreError,
@@ -28,41 +28,56 @@ const POLL: Duration = Duration::from_millis(50);
 
 const AFTER: &str = "\
 Options after -o:
-  ro rw nosuid nodev noexec sync dirsync    as for mount(8)
-  noatime relatime strictatime nodiratime   when reading changes access times; relatime by default
-  allow_other                               on when root mounts; off with `no` before: then
-                                            only who mounts can enter
-  default_permissions                       on but where root mounts for root alone
-  uid=N gid=N umask=OCTAL                   owner and mode of the root directory of a new store
-  commit=SECONDS                            unsynced work that a power cut may take; 5 by default
-  memory=SIZE                               as --memory
-  discard                                   tell the device of space as it becomes free
-  io=auto|buffered|direct|uring             the way to a block device: past the page cache where that
-                                            is faster, never, always, and by io_uring; auto by default
-  compress=none|lz4|zstd                    contents of files that are written from now on; kept
-  compress_meta=none|lz4|zstd               names, attributes and small files; lz4 in a new store
-  large_files=external[:SIZE]               files that become larger than SIZE (1M) are plain files in
-                                            the folder STORE.files; for stores in a file. Those that
-                                            are stay so; large_files=inside (the default) makes no more
-  passthrough                               as root, with large_files=external: the kernel reads those
-                                            plain files itself where nobody had them open for writing
-                                            first (Linux 6.9); not with restart
-  transport=auto|uring|dev                  how requests come: by io_uring, where the kernel has it
-                                            switched on, or by /dev/fuse; uring: so or not at all
-  enable-uring                              as root, switch FUSE over io_uring on, for all mounts
-  idle_poll noidle_poll                     whether idle processors stay awake between requests that
-                                            follow each other (root); by default on virtual machines
-                                            of 2 to 8 processors
-  restart                                   if the daemon dies, another one goes on with the mount;
-                                            files stay open and nothing is lost. Requests come by
-                                            /dev/fuse then (Linux 6.9)
-  xattr noxattr                             whether there are extended attributes, access lists and file
-                                            capabilities; without them the kernel asks one request less
-                                            for each file that is written. What is stored stays
-  instance=NAME                             the instance to mount; see `stitchfs instance`
-  fsname=NAME                               what shows as the mounted device
-  remount                                   changes the flags (first two lines) of a mount in place
-Words for mount(8) and systemd (defaults, noauto, user, nofail, _netdev, x-...) are passed over.
+  ro rw nosuid nodev noexec     as for mount(8)
+  sync dirsync                  as for mount(8)
+  noatime relatime strictatime nodiratime
+                                when reading changes access times; default
+                                relatime
+  allow_other                   other users may enter; default for root, and off
+                                by noallow_other
+  default_permissions           the kernel checks modes; default, except for
+                                root with noallow_other
+  uid=N gid=N umask=OCTAL       owner and mode of the root directory of a new
+                                store
+  commit=SECONDS                longest time that writes stay unsynced; default
+                                5
+  memory=SIZE                   the same as --memory
+  discard                       tell the device about space as it becomes free
+  io=auto|buffered|direct|uring how a block device is accessed: bypassing the
+                                page cache where that is faster (auto, the
+                                default), never, always, or always by io_uring
+  compress=none|lz4|zstd        contents of files that are written from now on;
+                                kept until changed
+  compress_meta=none|lz4|zstd   names, attributes and small files; lz4 in a new
+                                store
+  large_files=external[:SIZE]   keep files that grow beyond SIZE (default 1M) as
+                                plain files in the folder STORE.files; only for
+                                stores in a file. large_files=inside, the
+                                default, makes no more of them
+  passthrough                   as root, with large_files=external: the kernel
+                                reads those plain files itself, unless they were
+                                open for writing first (Linux 6.9); not with
+                                restart
+  transport=auto|uring|dev      how requests arrive: auto uses io_uring if the
+                                kernel has it switched on, else /dev/fuse; uring
+                                fails if io_uring is unavailable
+  enable-uring                  as root, switch FUSE over io_uring on, for all
+                                mounts
+  idle_poll noidle_poll         as root: keep idle processors awake between
+                                requests; default on virtual machines with 2 to
+                                8 processors
+  restart                       if the daemon dies, another one takes over:
+                                files stay open and nothing is lost. Requests
+                                arrive by /dev/fuse then (Linux 6.9)
+  xattr noxattr                 with or without extended attributes, access
+                                lists and file capabilities; without them each
+                                file that is written costs one request less.
+                                What is stored stays
+  instance=NAME                 the instance to mount; see `stitchfs instance`
+  fsname=NAME                   the device name shown in the mount table
+  remount                       change the flags of a mount in place
+Words for mount(8) and systemd (defaults, noauto, user, nofail, _netdev, x-...)
+are ignored.
 
 Examples:
   stitchfs mount --create 8G store.stitch mnt
@@ -109,7 +124,7 @@ pub(super) struct Args {
 
 /// Mount a StitchFS store, as mount(8) asks for it
 #[derive(Debug, Parser)]
-#[command(name = "mount.stitchfs", version, after_help = AFTER)]
+#[command(name = "mount.stitchfs", version, after_help = AFTER, max_term_width = super::HELP_COLUMNS)]
 pub(super) struct HelperArgs {
     /// File, directory, block device, LABEL=NAME or UUID=NUMBER
     #[arg(value_name = "STORE")]
@@ -321,7 +336,9 @@ fn serve(args: &Args, in_background: bool) -> Result<()> {
     } = args.prepare()?;
     let signals = catch_signals()?;
     let host = Host::mount(store, &args.mount_point, &options, &config)?;
-    if let Some(reason) = host.transport().1 {
+    // Where it is merely off, `info` says how to switch it on: few who mount can.
+    let refused = host.transport().1;
+    if let Some(reason) = refused.filter(|reason| !matches!(reason, Refusal::Off)) {
         output::note(&format!("{reason}; requests come by /dev/fuse"));
     }
     end_by_signals(signals, host.stopper())?;
@@ -452,6 +469,10 @@ fn explain(store: &Path, error: StoreError) -> anyhow::Error {
     if error.is_write_protected() {
         let path = path.display();
         return anyhow::anyhow!("{path}: is write-protected; mount it with -o ro");
+    }
+    if error.is_permission_denied() && std::fs::File::open(&path).is_ok() {
+        let path = path.display();
+        return anyhow::anyhow!("{path}: you may only read it; mount it with -o ro");
     }
     if error.is_log_damaged() {
         let path = path.display();

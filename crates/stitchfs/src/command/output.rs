@@ -51,7 +51,8 @@ pub(super) fn progress(what: &'static str) -> ProgressBar {
     if !io::stderr().is_terminal() {
         bar.set_draw_target(ProgressDrawTarget::hidden());
     }
-    let template = "{msg} {bar:40} {percent:>3}%  {binary_bytes} of {binary_total_bytes}";
+    let template =
+        "{msg} {wide_bar} {percent:>3}%  {binary_bytes} of {binary_total_bytes}  {eta} left";
     let style = ProgressStyle::with_template(template);
     bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }

@@ -19,10 +19,12 @@ const POLL: Duration = Duration::from_millis(50);
 const TRIES: usize = 5;
 
 const AFTER: &str = "\
-It takes as long for a million files as for one: the name goes at once, and the space comes back in the
-background, also after an unmount or a crash. Who may remove the directory itself takes all below it along,
-also what belongs to others or is immutable. Only root and the user who mounted may do this; `rm -r` is for
-everybody.";
+It takes as long for a million files as for one: the name goes at once, and the
+space comes back in the background, also after an unmount or a crash. Who may
+remove the directory itself takes all below it along, also what belongs to
+others or is immutable. Only root and the user who mounted may do this; `rm -r`
+is for everybody. All directories are checked first: if one is missing, none is
+removed.";
 
 /// Remove directories with all that is in them, in one step each
 #[derive(Debug, Parser)]
@@ -45,7 +47,13 @@ pub(super) fn run(args: &Args) -> Result<u8> {
     // All are looked at before the first goes.
     let mut trees = Vec::new();
     for path in &args.paths {
-        trees.push(Tree::find(path)?);
+        let found = Tree::find(path);
+        let is_alone = args.paths.len() == 1;
+        trees.push(if is_alone {
+            found?
+        } else {
+            found.context("nothing was removed")?
+        });
     }
     let mut removed_before = Vec::new();
     for tree in &trees {

@@ -7,8 +7,9 @@ use std::path::PathBuf;
 use stitchfs::Task;
 
 const AFTER: &str = "\
-What is behind the new end is moved first. A file gives the rest back; a block device stays as it is,
-and can be made smaller afterwards. Ended early, it changes nothing.
+What is behind the new end is moved first. A file gives the rest back; a block
+device stays as it is, and can be made smaller afterwards. Ended early, it
+changes nothing.
 Example:
   stitchfs shrink store.stitch 4G";
 

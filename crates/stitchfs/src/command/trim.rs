@@ -7,9 +7,10 @@ use std::path::PathBuf;
 use stitchfs::Task;
 
 const AFTER: &str = "\
-A solid-state disk works better when it knows; a file gives the space back to the file system that it
-is in. Then a later write may find that one full, which is as a device that fails: the store takes no
-more writes until it is mounted again. `mount -o discard` does this all the time, zone by zone.";
+A solid-state disk works better when it knows; a file gives the space back to
+the file system that it is in. Then a later write may find that one full, which
+is as a device that fails: the store takes no more writes until it is mounted
+again. `mount -o discard` does this all the time, zone by zone.";
 
 /// Tell the device what is free in a store, mounted or not
 #[derive(Debug, Parser)]

@@ -20,9 +20,9 @@ use stitch_fuse::mount::{self, Unmount};
 const HELD: u8 = 3;
 
 const AFTER: &str = "\
-Exit codes: 0 unmounted, and the store is closed (with --lazy: or will be); 1 failure; 2 wrong command
-line; 3 unmounted here, but a bind mount, another mount namespace or a process keeps the file system,
-and so the store, in use.";
+Exit codes: 0 unmounted, and the store is closed (with --lazy: or will be); 1
+failure; 2 wrong command line; 3 unmounted here, but a bind mount, another mount
+namespace or a process keeps the file system, and so the store, in use.";
 
 /// Unmount, and wait until everything is on the medium
 #[derive(Debug, Parser)]

@@ -109,7 +109,7 @@ fn wrong_mount_options_say_what_would_do() {
 fn a_store_that_is_not_there_or_too_small_is_named() {
     let place = Place::new();
     place.run(&["fsck", "a"]).code(8).says("a: cannot open: No");
-    place.run(&["info", "a"]).code(1).says("a: cannot open: No");
+    place.run(&["info", "a"]).code(1).says("a: no such file");
     let small = File::create(place.path("small")).unwrap();
     small.set_len(102_400).unwrap();
     let small = place.run(&["mkfs", "small"]);
@@ -164,7 +164,7 @@ fn mkfs_overwrites_nothing_without_force() {
 fn a_directory_holds_a_store() {
     let place = Place::new();
     fs::create_dir(place.path("dir")).unwrap();
-    place.run(&["info", "dir"]).code(1).says("dir/store.stitch");
+    place.run(&["info", "dir"]).code(1).says("store.stitch");
     place.run(&["mkfs", "--size", "16M", "dir"]).code(0);
     place.run(&["info", "dir"]).code(0);
     place.run(&["fsck", "-n", "dir/store.stitch"]).code(0);
@@ -256,6 +256,24 @@ fn what_is_not_mounted_cannot_be_unmounted_or_asked() {
         place.run(&["umount", path]).code(1).says(path);
         place.run(&["stats", path]).code(1).says(path);
     }
+}
+
+#[test]
+fn info_of_a_directory_without_a_mount_names_the_directory() {
+    let place = Place::new();
+    std::fs::create_dir(place.path("dir")).unwrap();
+    let said = place.run(&["info", "dir"]).code(1).err();
+    assert!(said.contains("dir: no StitchFS is mounted here"), "{said}");
+    let said = place.run(&["info", "missing"]).code(1).err();
+    assert!(said.contains("missing: no such file"), "{said}");
+}
+
+#[test]
+fn of_several_trees_none_is_removed_if_one_is_missing() {
+    let place = Place::new();
+    std::fs::create_dir(place.path("dir")).unwrap();
+    let said = place.run(&["rmtree", "missing", "dir"]).code(1).err();
+    assert!(said.contains("nothing was removed"), "{said}");
 }
 
 #[test]

@@ -54,6 +54,37 @@ fn expect_files(dir: &Path, numbers: impl Iterator<Item = u8>) {
 }
 
 #[test]
+fn how_far_a_store_can_grow_is_shown_and_chosen_at_mkfs() {
+    let most = |place: &Place| {
+        let info = place.run(&["info", "--json", "a"]).code(0).json();
+        info["grow_max_bytes"].as_u64().expect("it is shown")
+    };
+    let place = Place::with_store("a");
+    assert_eq!(most(&place), 1024 * MIB);
+    let refused = place.run(&["grow", "a", "1028M"]).code(1).err();
+    assert!(refused.contains("1073741824 bytes at most"), "{refused}");
+
+    let far = [
+        "mkfs",
+        "--force",
+        "--size",
+        "16M",
+        "--max-size",
+        "1500M",
+        "a",
+    ];
+    place.run(&far).code(0);
+    assert!(most(&place) >= 1500 * MIB);
+    place.run(&["grow", "a", "1028M"]).code(0);
+    place.run(&["fsck", "-n", "a"]).code(0);
+
+    let too_far = ["mkfs", "--size", "16M", "--max-size", "1T", "b"];
+    let refused = place.run(&too_far).code(1).err();
+    assert!(refused.contains("the logs and 16 zones need"), "{refused}");
+    assert!(!place.path("b").exists());
+}
+
+#[test]
 fn a_store_at_rest_grows_and_shrinks() {
     let place = Place::with_store("a");
     let done = place.run(&["grow", "--json", "a", "40M"]).code(0).json();
