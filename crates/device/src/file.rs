@@ -31,6 +31,7 @@ pub struct FileDevice {
     /// Pieces of it can be memory.
     has_steady_pages: bool,
     name: String,
+    path: PathBuf,
     len_bytes: AtomicU64,
     counters: Counters,
 }
@@ -72,6 +73,7 @@ impl FileDevice {
             has_steady_pages: window::has_steady_pages(&file),
             file,
             name,
+            path,
             len_bytes: AtomicU64::new(len_bytes),
             counters: Counters::default(),
         })
@@ -104,6 +106,7 @@ impl FileDevice {
             has_steady_pages: window::has_steady_pages(&file),
             file,
             name,
+            path,
             len_bytes: AtomicU64::new(metadata.len()),
             counters: Counters::default(),
         })
@@ -121,6 +124,7 @@ impl Device for FileDevice {
         Geometry {
             len_bytes: self.len_bytes(),
             name: self.name.clone(),
+            path: Some(self.path.clone()),
             is_block_device: false,
         }
     }
