@@ -363,6 +363,7 @@ impl Device for CrashDevice {
         Geometry {
             len_bytes: self.shared.state.lock().point.len_bytes,
             name: NAME.to_owned(),
+            path: None,
             is_block_device: false,
         }
     }

@@ -202,6 +202,7 @@ impl<D: Device> Device for FaultDevice<D> {
         Geometry {
             len_bytes: self.len_bytes.load(Ordering::Acquire),
             name: NAME.to_owned(),
+            path: None,
             is_block_device: self.inner.geometry().is_block_device,
         }
     }

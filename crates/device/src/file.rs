@@ -31,6 +31,7 @@ pub struct FileDevice {
     /// Pieces of it can be memory.
     has_steady_pages: bool,
     name: String,
+    path: PathBuf,
     len_bytes: AtomicU64,
     counters: Counters,
 }
@@ -66,17 +67,19 @@ impl FileDevice {
             let _ = std::fs::remove_file(&path);
             return Err(error);
         }
-        Ok(Self::of_file(&path, file, name, len_bytes))
+        let reopened = Past::open(&path, &file);
+        Ok(Self::of_file(file, path, reopened, len_bytes))
     }
 
-    /// Returns the device in a file that is open and locked, and can be opened again at `path`.
-    fn of_file(path: &Path, file: File, name: String, len_bytes: u64) -> Self {
+    /// Returns the device in a file that is open and locked. `path` is or will be its name.
+    fn of_file(file: File, path: PathBuf, past: Option<Past>, len_bytes: u64) -> Self {
         positioned::expect_any_order(&file);
         Self {
-            past: Past::open(path, &file),
+            past,
             has_steady_pages: window::has_steady_pages(&file),
             file,
-            name,
+            name: path.display().to_string(),
+            path,
             len_bytes: AtomicU64::new(len_bytes),
             counters: Counters::default(),
         }
@@ -103,7 +106,8 @@ impl FileDevice {
         if options.reserve && !options.read_only {
             reserve(&file, metadata.len()).map_err(|e| request.failed(&name, e))?;
         }
-        Ok(Self::of_file(&path, file, name, metadata.len()))
+        let reopened = Past::open(&path, &file);
+        Ok(Self::of_file(file, path, reopened, metadata.len()))
     }
 }
 
@@ -118,6 +122,7 @@ impl Device for FileDevice {
         Geometry {
             len_bytes: self.len_bytes(),
             name: self.name.clone(),
+            path: Some(self.path.clone()),
             is_block_device: false,
         }
     }

@@ -39,6 +39,7 @@ pub use window::Window;
 use bytes::Bytes;
 use counter::Request;
 use std::fmt::Debug;
+use std::path::PathBuf;
 use stitch_base::sync::Arc;
 
 /// Smallest piece that a device writes atomically, in bytes.
@@ -49,10 +50,20 @@ pub const SECTOR_BYTES: u64 = 512;
 pub struct Geometry {
     /// Size in bytes; a multiple of 4,096.
     pub len_bytes: u64,
-    /// What users call it: a path, or `memory`.
+    /// What users call it: a path as text, or `memory`.
     pub name: String,
+    /// Where it is: a path need not be text. `None` for memory.
+    pub path: Option<PathBuf>,
     /// True for a raw block device, false for a file or memory.
     pub is_block_device: bool,
+}
+
+impl Geometry {
+    /// Returns where the device is, or its name if it has no path.
+    #[must_use]
+    pub fn into_path(self) -> PathBuf {
+        self.path.unwrap_or_else(|| PathBuf::from(self.name))
+    }
 }
 
 /// What a device has done since it was opened. Counters only grow.

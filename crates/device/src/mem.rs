@@ -77,6 +77,7 @@ impl Device for MemDevice {
         Geometry {
             len_bytes: self.len_bytes(),
             name: NAME.to_owned(),
+            path: None,
             is_block_device: false,
         }
     }

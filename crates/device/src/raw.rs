@@ -28,7 +28,7 @@ use rustix::io::Errno;
 use std::fs::File;
 use std::io::{Seek, SeekFrom};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use stitch_base::sync::atomic::{AtomicU64, Ordering};
 
 /// A device on a raw block device.
@@ -36,6 +36,7 @@ use stitch_base::sync::atomic::{AtomicU64, Ordering};
 pub struct RawDevice {
     file: File,
     name: String,
+    path: PathBuf,
     len_bytes: AtomicU64,
     counters: Counters,
     /// The same past the page cache.
@@ -90,6 +91,7 @@ impl RawDevice {
             io: options.io,
             file,
             name,
+            path: path.to_owned(),
             len_bytes: AtomicU64::new(len_bytes),
             counters: Counters::default(),
         })
@@ -194,6 +196,7 @@ impl Device for RawDevice {
         Geometry {
             len_bytes: self.len_bytes(),
             name: self.name.clone(),
+            path: Some(self.path.clone()),
             is_block_device: true,
         }
     }

@@ -10,6 +10,7 @@ mod error;
 mod helper;
 pub mod table;
 
+use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
@@ -28,7 +29,7 @@ pub const SUBTYPE: &str = "stitchfs";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MountOptions {
     /// What shows as the mounted device.
-    pub source: String,
+    pub source: OsString,
     /// Nothing can be changed.
     pub read_only: bool,
     /// Set-id bits have no effect.
@@ -56,7 +57,7 @@ pub struct MountOptions {
 impl Default for MountOptions {
     fn default() -> Self {
         Self {
-            source: SUBTYPE.to_owned(),
+            source: SUBTYPE.into(),
             read_only: false,
             no_suid: false,
             no_dev: false,
@@ -77,7 +78,7 @@ impl MountOptions {
     #[must_use]
     pub fn shared(source: &str) -> Self {
         Self {
-            source: source.to_owned(),
+            source: source.into(),
             allow_other: true,
             ..Self::default()
         }

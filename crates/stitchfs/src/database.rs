@@ -382,7 +382,7 @@ impl Database {
     }
 
     fn name(&self) -> PathBuf {
-        PathBuf::from(self.vt.volume().device().geometry().name)
+        self.vt.volume().device().geometry().into_path()
     }
 
     /// Writes everything out and ends background work, in all instances of the store: nothing more is

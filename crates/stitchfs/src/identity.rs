@@ -1,5 +1,6 @@
 //! What a store is, for `info` and `stats`.
 
+use crate::set_path;
 use serde_json::{Value, json};
 use std::path::Path;
 use stitch_format::instance::FIRST;
@@ -18,7 +19,6 @@ pub fn identity(store: &Path, superblock: &Superblock) -> Value {
     let areas = &superblock.areas;
     let (major, minor) = superblock.version;
     let mut out = json!({
-        "store": store,
         "label": superblock.label,
         "uuid": uuid::Uuid::from_bytes(superblock.uuid).to_string(),
         "format": format!("{major}.{minor}"),
@@ -29,6 +29,7 @@ pub fn identity(store: &Path, superblock: &Superblock) -> Value {
         "version_log_bytes": areas.version_log_bytes,
         "backup_log_bytes": areas.backup_log_bytes,
     });
+    set_path(&mut out, "store", store);
     if !superblock.instances.is_empty() {
         out["instances"] = json!(instances(superblock));
     }

@@ -112,7 +112,7 @@ pub(crate) fn format_device(
 ) -> Result<(), StoreError> {
     let bytes = random::bytes16().map_err(|source| StoreError::Host {
         op: "find random numbers for",
-        path: PathBuf::from(device.geometry().name),
+        path: device.geometry().into_path(),
         source,
     })?;
     let format = FormatOptions {
@@ -124,7 +124,7 @@ pub(crate) fn format_device(
     };
     Volume::format(device, &format, progress).map_err(|error| match error {
         VolumeError::Invalid { reason } => StoreError::Size {
-            path: PathBuf::from(device.geometry().name),
+            path: device.geometry().into_path(),
             reason,
         },
         other => other.into(),

@@ -94,7 +94,7 @@ pub fn make(
     make::on_device(path, options, IoMode::Auto, &mut |device| {
         make::format_device(device.as_ref(), options, progress)?;
         let made = Made {
-            path: PathBuf::from(device.geometry().name),
+            path: device.geometry().into_path(),
             superblock: Volume::identify(device.as_ref())?,
         };
         let store = Store::on_device(Arc::clone(device), &StoreOptions::default())?;
@@ -176,7 +176,7 @@ impl Store {
     /// # Errors
     /// See [`StoreError`].
     pub fn on_device(device: Arc<dyn Device>, options: &StoreOptions) -> Result<Self, StoreError> {
-        let name = PathBuf::from(device.geometry().name);
+        let name = device.geometry().into_path();
         let volume_options = stitch_volume::OpenOptions {
             read_only: options.read_only,
             durability: options.durability,

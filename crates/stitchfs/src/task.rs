@@ -1,5 +1,6 @@
 //! Work on the space of a store, as commands and daemons tell each other of it.
 
+use crate::set_path;
 use crate::{Store, StoreError};
 use serde_json::{Value, json};
 use stitch_vt::Watch;
@@ -85,7 +86,7 @@ impl Task {
                 json!({ "bytes_before": resized.before, "bytes": resized.after })
             }
         };
-        out["store"] = json!(store.path());
+        set_path(&mut out, "store", store.path());
         out["is_stopped"] = json!(is_stopped);
         Ok(out)
     }

@@ -11,6 +11,7 @@ use super::{FileDevice, allocate, sync_parent};
 use crate::DeviceError;
 use crate::counter::Request;
 use crate::open;
+use crate::past::Past;
 use rustix::fs::{AtFlags, CWD, OFlags};
 use std::fs::File;
 use std::io;
@@ -47,8 +48,8 @@ impl FileDevice {
         allocate(&file, 0, len_bytes).map_err(|e| request.failed(&name, e))?;
         let again = file.try_clone().map_err(|e| request.failed(&name, e))?;
         let unnamed = Unnamed { file: again, path };
-        let opened_at = unnamed.by_descriptor();
-        let device = Self::of_file(&opened_at, file, name, len_bytes);
+        let past = Past::open(&unnamed.by_descriptor(), &file);
+        let device = Self::of_file(file, unnamed.path.clone(), past, len_bytes);
         Ok(Some((device, unnamed)))
     }
 }

@@ -17,7 +17,7 @@ pub(super) fn mount(path: &Path, options: &MountOptions) -> Result<OwnedFd, Moun
     let data = CString::new(data(&fd, options)).expect("numbers and words have no zero byte");
     let kind = format!("fuse.{SUBTYPE}");
     rustix::mount::mount(
-        options.source.as_str(),
+        options.source.as_os_str(),
         path,
         kind.as_str(),
         options.flags(),

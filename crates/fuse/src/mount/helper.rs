@@ -4,9 +4,11 @@
 //! its environment. We make that socket its standard input, so that no other program that is
 //! started meanwhile inherits it.
 
+use std::ffi::{OsStr, OsString};
 use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
@@ -43,10 +45,10 @@ pub(super) fn mount(path: &Path, options: &MountOptions) -> Result<OwnedFd, Moun
 }
 
 /// The options as the helper takes them.
-fn words(options: &MountOptions) -> String {
-    // A comma would end the source, a backslash starts an escape.
-    let source = options.source.replace('\\', "\\\\").replace(',', "\\,");
-    let mut words = vec![format!("fsname={source}"), format!("subtype={SUBTYPE}")];
+fn words(options: &MountOptions) -> OsString {
+    let mut words = OsString::from("fsname=");
+    words.push(escaped(&options.source));
+    words.push(format!(",subtype={SUBTYPE}"));
     let pairs = [
         (options.read_only, "ro"),
         (options.no_exec, "noexec"),
@@ -57,18 +59,26 @@ fn words(options: &MountOptions) -> String {
         (options.allow_other, "allow_other"),
         (options.default_permissions, "default_permissions"),
     ];
-    words.extend(
-        pairs
-            .iter()
-            .filter(|(on, _)| *on)
-            .map(|(_, word)| (*word).to_owned()),
-    );
-    words.extend(
-        options
-            .max_read
-            .map(|max_read| format!("max_read={max_read}")),
-    );
-    words.join(",")
+    for (_, word) in pairs.iter().filter(|(on, _)| *on) {
+        words.push(",");
+        words.push(word);
+    }
+    if let Some(max_read) = options.max_read {
+        words.push(format!(",max_read={max_read}"));
+    }
+    words
+}
+
+/// A comma would end the source, a backslash starts an escape.
+fn escaped(source: &OsStr) -> OsString {
+    let mut out = Vec::with_capacity(source.len());
+    for &byte in source.as_bytes() {
+        if matches!(byte, b'\\' | b',') {
+            out.push(b'\\');
+        }
+        out.push(byte);
+    }
+    OsString::from_vec(out)
 }
 
 pub(super) fn unmount(path: &Path, how: Unmount) -> Result<(), MountError> {
@@ -153,4 +163,22 @@ fn receive_descriptor(socket: &OwnedFd) -> io::Result<Option<OwnedFd>> {
         _ => None,
     });
     Ok(descriptors.next())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_source_is_passed_on_byte_by_byte() {
+        let options = MountOptions {
+            source: OsString::from_vec(b"/a,b\\c\xff".to_vec()),
+            read_only: true,
+            max_read: Some(4096),
+            ..MountOptions::default()
+        };
+        let expected =
+            b"fsname=/a\\,b\\\\c\xff,subtype=stitchfs,ro,default_permissions,max_read=4096";
+        assert_eq!(words(&options).as_bytes(), expected);
+    }
 }

@@ -80,7 +80,7 @@ pub(super) fn run(args: &Args) -> Result<u8> {
         Ok(store) => store,
         Err(error) => return unreadable(args, &error),
     };
-    let name = store.path().display().to_string();
+    let name = stitchfs::path_text(store.path());
     let damage = store.damage().to_vec();
     if is_boot && !args.full && opens_well(&store)? {
         store.close()?;
@@ -168,7 +168,7 @@ fn opens_well(store: &Store) -> Result<bool> {
 
 /// The store is so damaged that it does not open.
 fn unreadable(args: &Args, error: &StoreError) -> Result<u8> {
-    let name = args.store.display().to_string();
+    let name = stitchfs::path_text(&args.store);
     let is_repairable = error.is_log_damaged();
     let finding = Finding {
         rule: if is_repairable { "log" } else { "open" }.to_owned(),

@@ -160,7 +160,7 @@ impl Holder {
         json!({
             "holder_pid": std::process::id(),
             "restarts": self.restarts,
-            "program": self.program.path(),
+            "program": stitchfs::path_text(self.program.path()),
             "upgrade": self.upgraded,
         })
     }

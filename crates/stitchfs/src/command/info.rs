@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use stitch_device::{OpenOptions, STORE_FILE_NAME};
 use stitch_volume::Volume;
+use stitchfs::set_path;
 
 /// Show what a store is: size, label, uuid, and where it is mounted
 #[derive(Debug, Parser)]
@@ -34,13 +35,17 @@ pub(super) fn run(args: &Args) -> Result<u8> {
     let mut document = match Place::of(&args.path)? {
         Place::Mount(entry) => {
             let mut document = live::ask(&entry.path)?;
-            document["mounted_at"] = json!(entry.path);
+            set_path(&mut document, "mounted_at", &entry.path);
             document
         }
         Place::Store(path) => of_store(&path)?,
     };
     if let Some(fields) = document.as_object_mut() {
         fields.remove("counters");
+        if !args.json {
+            // Paths as bytes: the text is for people.
+            fields.retain(|name, _| !name.ends_with("_raw"));
+        }
     }
     if args.json {
         output::print_json(&document)?;

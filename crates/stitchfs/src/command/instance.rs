@@ -7,7 +7,7 @@ use clap::{Parser, Subcommand};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use stitch_volume::Volume;
-use stitchfs::{InstanceOptions, MakeOptions, RootOwner, Store, StoreOptions};
+use stitchfs::{InstanceOptions, MakeOptions, RootOwner, Store, StoreOptions, path_in, set_path};
 
 const AFTER: &str = "\
 Instances are stores of their own on one medium: each has its files or records,
@@ -108,7 +108,7 @@ fn list(args: &ListArgs) -> Result<u8> {
                 Some(names) => names.clone(),
                 None => vec![json!("main")],
             };
-            (document["store"].clone(), names)
+            (path_in(&document, "store").unwrap_or_default(), names)
         }
         Place::Store(path) => {
             let options = stitch_device::OpenOptions {
@@ -119,11 +119,13 @@ fn list(args: &ListArgs) -> Result<u8> {
             let superblock = Volume::identify(device.as_ref())?;
             let names = stitchfs::instance_names(&superblock);
             let path = path.canonicalize().unwrap_or(path);
-            (json!(path), names.into_iter().map(|n| json!(n)).collect())
+            (path, names.into_iter().map(|n| json!(n)).collect())
         }
     };
     if args.json {
-        output::print_json(&json!({ "store": store, "instances": names }))?;
+        let mut out = json!({ "instances": names });
+        set_path(&mut out, "store", &store);
+        output::print_json(&out)?;
     } else {
         let words = names.iter().filter_map(serde_json::Value::as_str);
         output::print(&words.collect::<Vec<_>>().join("\n"))?;
@@ -190,11 +192,12 @@ fn open(path: &Path) -> Result<Store> {
 
 fn report(is_json: bool, store: &Store, name: &str, done: &str) -> Result<u8> {
     if is_json {
-        output::print_json(&json!({
-            "store": store.path(),
+        let mut out = json!({
             "instance": name,
             "instances": store.instances(),
-        }))?;
+        });
+        set_path(&mut out, "store", store.path());
+        output::print_json(&out)?;
     } else {
         output::print(&format!(
             "{}: {done} instance {name}",

@@ -5,7 +5,7 @@ use anyhow::Result;
 use clap::Parser;
 use serde_json::json;
 use std::path::PathBuf;
-use stitchfs::{CompressOptions, Compression, Made, MakeOptions, RootOwner};
+use stitchfs::{CompressOptions, Compression, Made, MakeOptions, RootOwner, set_path};
 
 const AFTER: &str = "\
 Examples:
@@ -79,14 +79,15 @@ pub(super) fn run(args: &Args) -> Result<u8> {
     let uuid = uuid::Uuid::from_bytes(superblock.uuid);
     let areas = superblock.areas;
     if args.json {
-        output::print_json(&json!({
-            "path": path,
+        let mut made = json!({
             "bytes": areas.device_bytes,
             "uuid": uuid.to_string(),
             "label": superblock.label,
             "zone_bytes": areas.zone_bytes,
             "grow_max_bytes": stitch_volume::device_bytes_max(&superblock),
-        }))?;
+        });
+        set_path(&mut made, "path", &path);
+        output::print_json(&made)?;
     } else {
         let size = size::show(areas.device_bytes);
         output::print(&format!("{name}: made a store of {size}, uuid {uuid}"))?;

@@ -489,9 +489,9 @@ fn explain(store: &Path, error: StoreError) -> anyhow::Error {
 }
 
 fn mount_options(words: &MountWords, rights: Rights, store: &Path) -> MountOptions {
-    let source = words.fs_name.clone();
+    let source = words.fs_name.clone().map(OsString::from);
     MountOptions {
-        source: source.unwrap_or_else(|| store.display().to_string()),
+        source: source.unwrap_or_else(|| store.into()),
         read_only: words.read_only,
         no_suid: words.no_suid,
         no_dev: words.no_dev,

@@ -70,7 +70,7 @@ pub(super) fn run(args: &Args) -> Result<u8> {
     if args.json {
         let paths: Vec<_> = trees
             .iter()
-            .map(|tree| tree.path.to_string_lossy())
+            .map(|tree| stitchfs::path_text(&tree.path))
             .collect();
         let mut out = json!({ "removed": paths });
         if args.wait {

@@ -99,7 +99,9 @@ fn answer(mut upgrade: Value, document: &Value) -> Value {
         fields.remove("token");
         fields.retain(|_, value| !value.is_null());
         fields.insert("pid".to_owned(), document["pid"].clone());
-        fields.insert("store".to_owned(), document["store"].clone());
+    }
+    if let Some(store) = stitchfs::path_in(document, "store") {
+        stitchfs::set_path(&mut upgrade, "store", &store);
     }
     upgrade
 }

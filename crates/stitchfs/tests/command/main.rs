@@ -8,6 +8,7 @@ mod defrag;
 mod instances;
 mod lines;
 mod mounted;
+mod not_utf8;
 mod noxattr;
 mod passthrough;
 mod place;

@@ -52,7 +52,7 @@ impl Daemon {
         let is_ours = namespace.is_null() || namespace.as_u64() == stitchfs::pid_namespace();
         let pid = document["pid"].as_i64().and_then(|p| i32::try_from(p).ok());
         let pid = pid.and_then(Pid::from_raw).filter(|_| is_ours);
-        let store = document["store"].as_str().map(PathBuf::from);
+        let store = stitchfs::path_in(&document, "store");
         let store = store.unwrap_or_else(|| PathBuf::from(&entry.source));
         Self {
             device: entry.device,

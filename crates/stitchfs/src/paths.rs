@@ -1,0 +1,66 @@
+//! Paths in JSON: bytes that are no UTF-8 are escaped.
+
+use serde_json::{Value, json};
+use std::ffi::OsString;
+use std::fmt::Write;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+/// Returns a path as text, with `\xNN` for each byte that is part of no UTF-8 character.
+#[must_use]
+pub fn path_text(path: &Path) -> String {
+    let mut text = String::new();
+    for chunk in path.as_os_str().as_bytes().utf8_chunks() {
+        text.push_str(chunk.valid());
+        for byte in chunk.invalid() {
+            // Writing to a string cannot fail.
+            let _ = write!(text, "\\x{byte:02x}");
+        }
+    }
+    text
+}
+
+/// Sets a member of a document to a path. One that is no UTF-8 is also set as an array of bytes,
+/// under the name with `_raw` behind it.
+pub fn set_path(document: &mut Value, name: &str, path: &Path) {
+    document[name] = json!(path_text(path));
+    if path.to_str().is_none() {
+        document[format!("{name}_raw")] = json!(path.as_os_str().as_bytes());
+    }
+}
+
+/// Returns the path that [`set_path`] has set.
+#[must_use]
+pub fn path_in(document: &Value, name: &str) -> Option<PathBuf> {
+    let raw = &document[format!("{name}_raw")];
+    if raw.is_null() {
+        return document[name].as_str().map(PathBuf::from);
+    }
+    let bytes = raw.as_array()?.iter();
+    let bytes = bytes.map(|byte| u8::try_from(byte.as_u64()?).ok());
+    let bytes: Vec<u8> = bytes.collect::<Option<_>>()?;
+    Some(PathBuf::from(OsString::from_vec(bytes)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_goes_into_json_and_back() {
+        for (bytes, text) in [
+            (&b"/a/b"[..], "/a/b"),
+            (b"/a\xff\xe2\x82b", "/a\\xff\\xe2\\x82b"),
+            ("/\u{e9}\\xff".as_bytes(), "/\u{e9}\\xff"),
+            (b"", ""),
+        ] {
+            let path = PathBuf::from(OsString::from_vec(bytes.to_vec()));
+            let mut document = json!({});
+            set_path(&mut document, "store", &path);
+            assert_eq!(document["store"], text);
+            assert_eq!(path_in(&document, "store"), Some(path));
+        }
+        assert_eq!(path_in(&json!({}), "store"), None);
+        assert_eq!(path_in(&json!({ "store_raw": [256] }), "store"), None);
+    }
+}
