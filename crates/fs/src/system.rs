@@ -209,6 +209,9 @@ impl FileSystem {
     ///
     /// # Errors
     /// As [`Self::sync`].
+    ///
+    /// # Cost
+    /// One sync of the log, shared with other callers; none if everything is durable already.
     pub fn sync_inode(&self, ino: Ino) -> FsResult<()> {
         let inode = self.inodes.get(ino)?;
         if inode.head.has(row_flag::EXTERNAL) && !self.options.read_only {
@@ -220,8 +223,8 @@ impl FileSystem {
                 self.settle(&*self.plain(ino, head.size)?)?;
             }
         }
-        let is_kept = !matches!(inode.location, Location::Memory(_));
-        if is_kept && !self.options.read_only {
+        // Also for an unlinked file of which nothing is stored: what was acknowledged before is.
+        if !self.options.read_only {
             self.engine.sync()?;
         }
         Ok(())

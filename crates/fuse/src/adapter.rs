@@ -26,28 +26,25 @@ mod report;
 mod resent;
 mod setid;
 mod trees;
+mod write;
 
 use std::io;
 use std::sync::OnceLock;
 
 use stitch_base::Ino;
 use stitch_base::sync::Arc;
-use stitch_fs::{
-    DirName, FileKind, FileSystem, FsError, RenameMode, Taken, WriteOptions, XattrMode,
-};
+use stitch_fs::{DirName, FileKind, FileSystem, FsError, RenameMode, Taken, XattrMode};
 
 use crate::backing::BackingFiles;
 use crate::errno::Errno;
 use crate::handler::{Answer, Context, Handler};
 use crate::notify::Notifier;
 use crate::session::Negotiated;
-use crate::survive::is_resent;
 use crate::wire::args::{
     CopyFileRange, Create, FSync, Fallocate, ForgetList, Ioctl, LSeek, MkDir, MkNod, Open, Read,
     Release, Rename, SetAttr, SetXattr, Statx, Write,
 };
 use crate::wire::codec::Sink;
-use crate::wire::flags::WriteFlags;
 use crate::wire::reply::{
     AttrReply, DirPlusSink, DirSink, Entry, FOREVER, Lookup, Opened, StatFs, StatxReply,
 };
@@ -408,23 +405,7 @@ impl Handler for Adapter {
     }
 
     fn write(&self, context: &Context<'_>, ino: Ino, args: &Write<'_>) -> Answer<u32> {
-        // What comes from the cache has its place already, however the file was opened; so has what may be
-        // written already: its place is where the file's end was.
-        let is_resent = is_resent(context.unique);
-        let is_late = args.write_flags.contains(WriteFlags::CACHE) || is_resent;
-        let is_stranger = args.write_flags.contains(WriteFlags::KILL_SUIDGID);
-        let (clear_setid, drops_attr) = setid::taken(&self.fs, context, ino, is_stranger)?;
-        let options = WriteOptions {
-            append: args.flags & convert::O_APPEND != 0 && !is_late,
-            clear_setid,
-        };
-        self.fs
-            .write(ino, args.offset, args.data, options)
-            .or_errno()?;
-        if drops_attr {
-            self.attr_cache.drop_attr(ino);
-        }
-        Ok(u32::try_from(args.data.len()).expect("a request is below 4 GiB"))
+        self.write_request(context, ino, args)
     }
 
     fn fsync(&self, _: &Context<'_>, ino: Ino, _: &FSync) -> Answer<()> {

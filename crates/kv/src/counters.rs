@@ -17,6 +17,8 @@ pub const COMMITS: &str = "kv.commits";
 pub const GETS: &str = "kv.gets";
 /// Scans begun.
 pub const SCANS: &str = "kv.scans";
+/// Syncs of the model engine that made commits durable: a sync with nothing pending is not counted.
+pub const SYNCS: &str = "model.syncs";
 /// Bytes appended to the backup log.
 pub const LOG_BYTES: &str = "kv.log_bytes";
 /// Filter probes of point reads.

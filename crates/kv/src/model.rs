@@ -55,6 +55,8 @@ struct State {
     commits: u64,
     put_messages: u64,
     put_bytes: u64,
+    syncs: u64,
+    synced_commits: u64,
     next_commits: Option<NextCommits>,
 }
 
@@ -357,6 +359,10 @@ impl Engine for ModelEngine {
     }
 
     fn sync(&self) -> Result<(), KvError> {
+        let mut state = self.state.write();
+        let is_pending = state.synced_commits < state.commits;
+        state.syncs += u64::from(is_pending);
+        state.synced_commits = state.commits;
         Ok(())
     }
 
@@ -406,6 +412,7 @@ impl Engine for ModelEngine {
         out.push(counters::COMMITS, state.commits);
         out.push(counters::GETS, self.gets.load(Ordering::Relaxed));
         out.push(counters::SCANS, self.scans.load(Ordering::Relaxed));
+        out.push(counters::SYNCS, state.syncs);
         out
     }
 

@@ -4,6 +4,7 @@ mod attributes;
 mod common;
 mod contents;
 mod costs;
+mod durability;
 mod external;
 mod external_faults;
 mod lent;

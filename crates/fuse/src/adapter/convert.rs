@@ -13,6 +13,8 @@ pub(super) const XATTR_REPLACE: u32 = 2;
 const SEEK_DATA: u32 = 3;
 const SEEK_HOLE: u32 = 4;
 pub(super) const O_APPEND: u32 = 0o2000;
+/// Also a part of `O_SYNC`.
+pub(super) const O_DSYNC: u32 = 0o10000;
 const FALLOC_KEEP_SIZE: u32 = 1;
 const FALLOC_PUNCH_HOLE: u32 = 2;
 const FALLOC_ZERO_RANGE: u32 = 0x10;

@@ -6,9 +6,10 @@ mod random;
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read as _, Write as _};
-use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 
 use anyhow::{Context as _, Result, ensure};
+use rustix::fs::OFlags;
 
 use crate::harness::context::Context;
 use crate::harness::map::Map;
@@ -31,6 +32,10 @@ pub(super) const CASES: &[Case] = &[
     Case {
         name: "random",
         run: random::open_files_do_what_their_twins_do,
+    },
+    Case {
+        name: "synchronous",
+        run: synchronous_writes_of_a_lent_file_sync_the_device,
     },
     Case {
         name: "kill9",
@@ -144,6 +149,29 @@ fn changes_through_a_mapping_move_the_times(context: &Context) -> Result<()> {
     drop(reader);
     mount.remount()?;
     ensure!(fs::read(&path)?[8192..8202] == [2; 10], "it was kept");
+    mount.unmount()?;
+    mount.fsck()
+}
+
+/// The kernel sends no FSYNC after such writes, which go past its cache.
+fn synchronous_writes_of_a_lent_file_sync_the_device(context: &Context) -> Result<()> {
+    // Nothing is synced by the clock.
+    let mut mount = mount_with(context, &spec("pt-sync").option("commit=3600"))?;
+    let path = mount.dir().join("large");
+    fs::write(&path, pattern(LEN))?;
+    mount.remount()?;
+    let reader = File::open(&path)?;
+    let flags = i32::try_from(OFlags::DSYNC.bits())?;
+    let mut options = OpenOptions::new();
+    let writer = options.write(true).custom_flags(flags).open(&path)?;
+    for round in 0..3 {
+        fs::create_dir(mount.dir().join(format!("before{round}")))?;
+        let before = mount.stats()?;
+        writer.write_all_at(b"durable", round)?;
+        let syncs = mount.stats()?.since(&before, "device.syncs")?;
+        ensure!(syncs > 0, "round {round}: nothing was synced");
+    }
+    drop((reader, writer));
     mount.unmount()?;
     mount.fsck()
 }

@@ -3,6 +3,8 @@
 //! The expected counts are those of `docs/adr/0010-what-the-kernel-asks.md`, with the reason for each
 //! that is left. FORGET and RELEASE are not counted: nobody waits for them.
 
+mod syncs;
+
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
@@ -49,6 +51,10 @@ pub(super) const CASES: &[Case] = &[
     Case {
         name: "unlink",
         run: unlink,
+    },
+    Case {
+        name: "syncs",
+        run: syncs::each_way_syncs_the_device,
     },
 ];
 

@@ -1,0 +1,43 @@
+//! WRITE: where it goes, which bits it clears, and whether it is to be durable.
+
+use stitch_base::Ino;
+use stitch_fs::WriteOptions;
+
+use super::{Adapter, OrErrno as _, convert, setid};
+use crate::handler::{Answer, Context};
+use crate::survive::is_resent;
+use crate::wire::args::Write;
+use crate::wire::flags::WriteFlags;
+
+impl Adapter {
+    /// Writes, and syncs what a synchronous write past the kernel's cache asks for.
+    pub(super) fn write_request(
+        &self,
+        context: &Context<'_>,
+        ino: Ino,
+        args: &Write<'_>,
+    ) -> Answer<u32> {
+        // What comes from the cache has its place already, however the file was opened; so has
+        // what may be written already: its place is where the file's end was.
+        let is_resent = is_resent(context.unique);
+        let is_cached = args.write_flags.contains(WriteFlags::CACHE);
+        let is_stranger = args.write_flags.contains(WriteFlags::KILL_SUIDGID);
+        let (clear_setid, drops_attr) = setid::taken(&self.fs, context, ino, is_stranger)?;
+        let options = WriteOptions {
+            append: args.flags & convert::O_APPEND != 0 && !is_cached && !is_resent,
+            clear_setid,
+        };
+        self.fs
+            .write(ino, args.offset, args.data, options)
+            .or_errno()?;
+        if drops_attr {
+            self.attr_cache.drop_attr(ino);
+        }
+        // After direct writes the kernel sends no FSYNC where they are asynchronous, or the open
+        // file is direct by our own answer. After others it does, and finds nothing pending.
+        if !is_cached && args.flags & convert::O_DSYNC != 0 {
+            self.fs.sync_inode(ino).or_errno()?;
+        }
+        Ok(u32::try_from(args.data.len()).expect("a request is below 4 GiB"))
+    }
+}
