@@ -5,6 +5,9 @@
 //! and all older ones go there at once, without stepping through what is hidden. In the same way all
 //! sources go to the end of a gap ([`crate::gaps`]); a scan that had to step through one notes it.
 //! Of what a range delete hides in its own source, whole blocks are left out that are older than it.
+//!
+//! Sources step in one direction, so that every scan ends. Only a seek can take a source back, where a
+//! damaged block has its entries out of order. So after a seek keys must go on in their order.
 
 use super::heads::Heads;
 use super::learn::Passed;
@@ -46,6 +49,8 @@ pub(crate) struct VtScan<'a> {
     value: Vec<u8>,
     /// Forward: the sources still stand on `key`.
     stands_on_key: bool,
+    /// A source was sent to a key since the first row: the keys after it must be in their order.
+    has_sought: bool,
     is_over: bool,
     /// Keeps what the sources read. Dropped last.
     _view: Arc<View>,
@@ -122,6 +127,7 @@ impl<'a> VtScan<'a> {
             key: Vec::new(),
             value: Vec::new(),
             stands_on_key: false,
+            has_sought: false,
             is_over: range.end.is_some_and(|end| end <= range.start),
             _view: view,
         };
@@ -227,6 +233,7 @@ impl<'a> VtScan<'a> {
         debug_assert!(gap.holds(&self.key), "it is in the gap");
         let counters = self.store.cache.counters();
         counters.add(ReadCount::GapsJumped, 1);
+        self.has_sought = true;
         match self.direction {
             Direction::Forward => {
                 self.learn_to(Some(&gap.start))?;
@@ -277,6 +284,14 @@ impl<'a> VtScan<'a> {
         Ok(())
     }
 
+    /// Returns the error of a source that a seek took back to keys that the scan has passed: it would
+    /// come to the same seek again, without end.
+    #[cold]
+    fn out_of_order(&self) -> VtError {
+        let what = format!("tree {} has entries out of order", self.tree);
+        VtError::Version { what }
+    }
+
     /// Resolves the next key upward. `None` at the end.
     fn forward(&mut self) -> Result<Option<State>, VtError> {
         if self.stands_on_key {
@@ -289,6 +304,9 @@ impl<'a> VtScan<'a> {
         let next = next.expect("the top stands on an entry");
         if self.end.as_deref().is_some_and(|end| next.key >= end) {
             return Ok(None);
+        }
+        if self.has_sought && next.key <= self.key.as_slice() {
+            return Err(self.out_of_order());
         }
         self.key.clear();
         self.key.extend_from_slice(next.key);
@@ -376,6 +394,7 @@ impl<'a> VtScan<'a> {
         }
         let end = end.expect("a newer source hides the key");
         self.heads.forget();
+        self.has_sought = true;
         for source in older {
             source.entries.seek_on(end)?;
         }
@@ -400,6 +419,9 @@ impl<'a> VtScan<'a> {
         };
         if next < self.start.as_slice() {
             return Ok(None);
+        }
+        if self.has_sought && next >= self.key.as_slice() {
+            return Err(self.out_of_order());
         }
         self.key.clear();
         self.key.extend_from_slice(next);
@@ -439,6 +461,7 @@ impl<'a> VtScan<'a> {
             }
         }
         let start = start.expect("a newer source hides the key");
+        self.has_sought = true;
         for source in older {
             source.entries.seek_back(start)?;
         }
@@ -522,3 +545,6 @@ impl Scan for VtScan<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

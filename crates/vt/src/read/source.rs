@@ -55,6 +55,16 @@ impl Source {
         }
     }
 
+    /// A source of these entries and range deletes.
+    #[cfg(test)]
+    pub(super) fn of(entries: BoxIter, range_deletes: RangeDeletes) -> Self {
+        let deletes = match range_deletes.is_empty() {
+            true => SourceDeletes::None,
+            false => SourceDeletes::All(Arc::new(range_deletes)),
+        };
+        Self::new(entries, deletes)
+    }
+
     /// True if any of its keys may be under a range delete of its own, or hide older ones.
     pub(crate) const fn has_range_deletes(&self) -> bool {
         !matches!(self.range_deletes, SourceDeletes::None)
