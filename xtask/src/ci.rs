@@ -12,10 +12,11 @@ use crate::{check, sim, tools};
 const SIM_SECONDS: &str = "240";
 
 /// The mounted tests and the seconds that each may take.
-const SUITES: [(&str, u64); 14] = [
+const SUITES: [(&str, u64); 15] = [
     ("users", 120),
     ("requests", 120),
     ("rmtree", 180),
+    ("coherence", 60),
     ("differential", 150),
     ("pjdfstest", 120),
     ("fsx", 600),
@@ -31,10 +32,11 @@ const SUITES: [(&str, u64); 14] = [
 
 /// What runs once more with requests by `io_uring`: what depends on how they come, and is short. A
 /// suite, the seconds that it may take, and more arguments.
-const RING_SUITES: [(&str, u64, &[&str]); 10] = [
+const RING_SUITES: [(&str, u64, &[&str]); 11] = [
     ("users", 120, &[]),
     ("requests", 120, &[]),
     ("rmtree", 180, &[]),
+    ("coherence", 60, &[]),
     ("differential", 150, &["--seeds", "1"]),
     ("pjdfstest", 120, &[]),
     ("fsx", 300, &["--seeds", "1", "--ops", "20000"]),

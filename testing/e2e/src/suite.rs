@@ -1,6 +1,7 @@
 //! The suites and their cases.
 
 mod amplification;
+mod coherence;
 mod differential;
 mod enospc;
 mod faults;
@@ -23,6 +24,7 @@ pub(crate) const ALL: &[(&str, &[Case])] = &[
     ("users", users::CASES),
     ("requests", requests::CASES),
     ("rmtree", rmtree::CASES),
+    ("coherence", coherence::CASES),
     ("differential", differential::CASES),
     ("pjdfstest", pjdfstest::CASES),
     ("fsx", fsx::CASES),

@@ -93,11 +93,12 @@ impl SessionConfig {
     fn wanted(&self, default_permissions: bool) -> InitFlags {
         // Without AUTO_INVAL_DATA, and with EXPLICIT_INVAL_DATA, cached pages go only when we say
         // so: nobody else changes the files. ENOSYS to OPEN needs no flag from us.
+        // Without ASYNC_DIO: the kernel does not invalidate pages when an asynchronous direct
+        // write completes (ADR 0144).
         let always = InitFlags::ASYNC_READ
             | InitFlags::BIG_WRITES
             | InitFlags::DONT_MASK
             | InitFlags::HAS_IOCTL_DIR
-            | InitFlags::ASYNC_DIO
             | InitFlags::PARALLEL_DIROPS
             | InitFlags::MAX_PAGES
             | InitFlags::CACHE_SYMLINKS
@@ -263,6 +264,7 @@ mod tests {
         assert!(negotiated.flags.contains(InitFlags::EXPLICIT_INVAL_DATA));
         assert!(!negotiated.flags.contains(InitFlags::AUTO_INVAL_DATA));
         assert!(!negotiated.flags.contains(InitFlags::WRITEBACK_CACHE));
+        assert!(!negotiated.flags.contains(InitFlags::ASYNC_DIO));
         assert!(!negotiated.flags.contains(InitFlags::POSIX_LOCKS));
         assert!(!negotiated.flags.contains(InitFlags::SECURITY_CTX));
     }
