@@ -11,6 +11,7 @@
 mod begin;
 mod claims;
 mod distill;
+mod fragments;
 mod holds;
 mod inputs;
 mod lazy;
@@ -21,12 +22,11 @@ mod probe;
 mod run;
 mod sinks;
 mod stitch;
-mod survive;
 mod turns;
 
 pub(crate) use distill::{DistillRules, Kept, distill};
+pub(crate) use fragments::Fragments;
 pub(crate) use lazy::Level0Debt;
 pub(crate) use picker::{PickOptions, Pressure, debt, end_of, is_in};
 pub(crate) use stitch::{BlockInfo, Piece, Step, StitchRules, plan_steps};
-pub(crate) use survive::surviving;
 pub(crate) use turns::{TURNS_MAX, Turns};

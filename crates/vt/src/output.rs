@@ -4,6 +4,7 @@
 use crate::VtError;
 use crate::compaction::Kept;
 use crate::entry::{EntryRef, RangeDelete};
+use crate::range_delete::note_steps;
 use crate::runs::subtract;
 use crate::store::Store;
 use crate::table::{NewTable, TableWriter};
@@ -199,15 +200,20 @@ impl<'a> Outputs<'a> {
 
     /// Ends the current table: it gets what range deletes have before `next_key`.
     fn cut(&mut self, next_key: Option<&[u8]>) -> Result<(), VtError> {
-        let mut later = VecDeque::new();
-        while let Some(delete) = self.range_deletes.pop_front() {
+        let mut going_on = Vec::new();
+        while let Some(delete) = self
+            .range_deletes
+            .pop_front_if(|d| begins_before(d, next_key))
+        {
+            note_steps(1);
             let (here, after) = split(delete, next_key);
-            if let Some(here) = here {
-                self.writer().add_range_delete(here);
-            }
-            later.extend(after);
+            self.writer().add_range_delete(here);
+            going_on.extend(after);
         }
-        self.range_deletes = later;
+        // They begin at `next_key` now, before all others.
+        for delete in going_on.into_iter().rev() {
+            self.range_deletes.push_front(delete);
+        }
         if let Some(mut writer) = self.writer.take() {
             let superseded = writer.take_superseded();
             if let Some(table) = writer.finish()? {
@@ -240,17 +246,16 @@ pub(crate) fn discard(store: &Store, tables: &[TableMeta], input_runs: &[Run]) {
     }
 }
 
-/// The parts of a range delete before and from `at`.
-fn split(delete: RangeDelete, at: Option<&[u8]>) -> (Option<RangeDelete>, Option<RangeDelete>) {
-    let Some(at) = at else {
-        return (Some(delete), None);
+fn begins_before(delete: &RangeDelete, at: Option<&[u8]>) -> bool {
+    at.is_none_or(|at| delete.start.as_slice() < at)
+}
+
+/// The parts before and from `at` of a range delete that begins before it.
+fn split(delete: RangeDelete, at: Option<&[u8]>) -> (RangeDelete, Option<RangeDelete>) {
+    debug_assert!(begins_before(&delete, at), "it is in order");
+    let Some(at) = at.filter(|at| *at < delete.end.as_slice()) else {
+        return (delete, None);
     };
-    if delete.start.as_slice() >= at {
-        return (None, Some(delete));
-    }
-    if delete.end.as_slice() <= at {
-        return (Some(delete), None);
-    }
     let after = RangeDelete {
         start: at.to_vec(),
         ..delete.clone()
@@ -259,7 +264,7 @@ fn split(delete: RangeDelete, at: Option<&[u8]>) -> (Option<RangeDelete>, Option
         end: at.to_vec(),
         ..delete
     };
-    (Some(here), Some(after))
+    (here, Some(after))
 }
 
 #[cfg(test)]
@@ -314,22 +319,11 @@ mod tests {
 
     #[test]
     fn range_deletes_are_cut_where_a_table_ends() {
-        assert_eq!(
-            split(delete("b", "d"), None),
-            (Some(delete("b", "d")), None)
-        );
-        assert_eq!(
-            split(delete("b", "d"), Some(b"b")),
-            (None, Some(delete("b", "d")))
-        );
-        assert_eq!(
-            split(delete("b", "d"), Some(b"d")),
-            (Some(delete("b", "d")), None)
-        );
+        assert_eq!(split(delete("b", "d"), None), (delete("b", "d"), None));
+        assert!(!begins_before(&delete("b", "d"), Some(b"b")));
+        let whole = split(delete("b", "d"), Some(b"d"));
+        assert_eq!(whole, (delete("b", "d"), None));
         let (here, after) = split(delete("b", "d"), Some(b"c"));
-        assert_eq!(
-            (here, after),
-            (Some(delete("b", "c")), Some(delete("c", "d")))
-        );
+        assert_eq!((here, after), (delete("b", "c"), Some(delete("c", "d"))));
     }
 }

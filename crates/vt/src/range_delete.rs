@@ -10,7 +10,7 @@
 //!    sequence numbers newest first. A key is looked up on the way from its piece to the root.
 //!
 //! Invariants:
-//! - memory is O(n log n), however the ranges overlap;
+//! - memory is O(n log n), and n are added in O(n log n) steps, however the ranges overlap;
 //! - a lookup is O(log^3 n) at worst, and mostly one layer.
 //!
 //! Differs: LSM-trees of today cut overlapping ranges into pieces that each list all sequence
@@ -63,23 +63,6 @@ impl RangeDeletes {
         Self { layers }
     }
 
-    /// The set of all range deletes of several sets.
-    pub(crate) fn union<'a>(sets: impl IntoIterator<Item = &'a Self>) -> Self {
-        let mut layers: Vec<Arc<Layer>> = Vec::new();
-        for set in sets {
-            layers.extend(set.layers.iter().cloned());
-        }
-        if layers.len() <= 1 {
-            return Self { layers };
-        }
-        let all = layers
-            .iter()
-            .flat_map(|layer| layer.deletes.iter().cloned());
-        Self {
-            layers: vec![Arc::new(Layer::new(all.collect()))],
-        }
-    }
-
     /// True if there is none.
     pub(crate) fn is_empty(&self) -> bool {
         self.layers.is_empty()
@@ -98,12 +81,14 @@ impl RangeDeletes {
 
     /// The newest range delete over `key` that is not newer than `max_seqno`.
     pub(crate) fn newest_covering(&self, key: &[u8], max_seqno: Seqno) -> Option<Seqno> {
+        note_steps(self.layers.len());
         let newest = |layer: &Arc<Layer>| layer.newest_at(layer.piece_of(key)?, max_seqno);
         self.layers.iter().filter_map(newest).max()
     }
 
     /// As [`Self::newest_covering`], and up to which key that holds.
     pub(crate) fn cover(&self, key: &[u8], max_seqno: Seqno) -> Cover<'_> {
+        note_steps(self.layers.len());
         Cover {
             seqno: self.newest_covering(key, max_seqno),
             until: self
@@ -123,50 +108,19 @@ impl RangeDeletes {
             .unwrap_or_default()
     }
 
-    /// If every key from `first` to `last`, both included, is in a range delete not newer than
-    /// `max_seqno`: a sequence number such that all older entries there are deleted.
-    pub(crate) fn covers_range(
-        &self,
-        first: &[u8],
-        last: &[u8],
-        max_seqno: Seqno,
-    ) -> Option<Seqno> {
-        debug_assert!(first <= last, "a range of keys is in order");
-        let mut at = first;
-        let mut weakest: Option<Seqno> = None;
-        loop {
-            let cover = self.cover(at, max_seqno);
-            let seqno = cover.seqno?;
-            weakest = Some(weakest.map_or(seqno, |w| w.min(seqno)));
-            match cover.until {
-                Some(until) if until <= last => at = until,
-                _ => return weakest,
-            }
-        }
-    }
-
-    /// The range deletes that hold any key from `first` to `last`, both included.
-    pub(crate) fn touching<'a>(
-        &'a self,
-        first: &'a [u8],
-        last: &'a [u8],
-    ) -> impl Iterator<Item = &'a RangeDelete> {
-        let layers = self.layers.iter();
-        layers.flat_map(move |layer| layer.touching(first, last))
-    }
-
     /// All of them, in no particular order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &RangeDelete> {
         let layers = self.layers.iter();
         layers.flat_map(|layer| layer.deletes.iter().map(|delete| &**delete))
     }
+}
 
-    /// All of them, by start, then newest first.
-    pub(crate) fn sorted(&self) -> Vec<&RangeDelete> {
-        let mut out: Vec<_> = self.iter().collect();
-        out.sort_by(|a, b| order(a).cmp(&order(b)));
-        out
-    }
+/// Counts steps over range deletes. Tests bound them; nothing else does.
+pub(crate) fn note_steps(count: usize) {
+    #[cfg(test)]
+    crate::testing::note_delete_steps(count);
+    #[cfg(not(test))]
+    let _ = count;
 }
 
 fn is_range(delete: &RangeDelete) -> bool {
@@ -182,8 +136,6 @@ fn order(delete: &RangeDelete) -> (&[u8], Reverse<Seqno>, &[u8]) {
 struct Layer {
     /// By start.
     deletes: Vec<Arc<RangeDelete>>,
-    /// For each: which of those up to it ends last.
-    last_end: Vec<u32>,
     /// Where pieces begin, in key order; the last is where the last piece ends.
     bounds: Vec<Bound>,
     /// Of each node of the segment tree: where its sequence numbers begin in `seqnos`.
@@ -206,9 +158,9 @@ fn narrow(count: usize) -> u32 {
 impl Layer {
     fn new(mut deletes: Vec<Arc<RangeDelete>>) -> Self {
         debug_assert!(!deletes.is_empty(), "a layer is not empty");
+        note_steps(deletes.len());
         deletes.sort_by(|a, b| order(a).cmp(&order(b)));
         let mut layer = Self {
-            last_end: last_ends(&deletes),
             bounds: Vec::new(),
             node_starts: Vec::new(),
             seqnos: Vec::new(),
@@ -286,7 +238,6 @@ impl Layer {
             size_of::<Arc<RangeDelete>>() + size_of::<RangeDelete>() + d.start.len() + d.end.len()
         };
         self.deletes.iter().map(own).sum::<usize>()
-            + self.last_end.len() * size_of::<u32>()
             + self.bounds.len() * size_of::<Bound>()
             + self.node_starts.len() * size_of::<u32>()
             + self.seqnos.len() * size_of::<Seqno>()
@@ -323,33 +274,9 @@ impl Layer {
         }
         newest
     }
-
-    fn touching<'a>(
-        &'a self,
-        first: &'a [u8],
-        last: &'a [u8],
-    ) -> impl Iterator<Item = &'a RangeDelete> {
-        let begun = self.deletes.partition_point(|d| d.start.as_slice() <= last);
-        let reaches = move |index: u32| self.deletes[index as usize].end.as_slice() > first;
-        (0..begun)
-            .rev()
-            .take_while(move |&index| reaches(self.last_end[index]))
-            .filter(move |&index| reaches(narrow(index)))
-            .map(|index| &*self.deletes[index])
-    }
 }
 
-fn last_ends(deletes: &[Arc<RangeDelete>]) -> Vec<u32> {
-    let mut out: Vec<u32> = Vec::with_capacity(deletes.len());
-    for (index, delete) in deletes.iter().enumerate() {
-        let before = out.last().copied();
-        out.push(match before {
-            Some(before) if deletes[before as usize].end >= delete.end => before,
-            _ => narrow(index),
-        });
-    }
-    out
-}
-
+#[cfg(test)]
+mod steps;
 #[cfg(test)]
 mod tests;

@@ -17,6 +17,7 @@ use stitch_volume::{FormatOptions, OpenOptions, Volume};
 
 thread_local! {
     static WALKS: Cell<u64> = const { Cell::new(0) };
+    static DELETE_STEPS: Cell<usize> = const { Cell::new(0) };
 }
 
 /// Somebody goes through the tables of a version, or a plan is picked.
@@ -27,6 +28,16 @@ pub(crate) fn note_walk() {
 /// How often that was done by this thread.
 pub(crate) fn walks() -> u64 {
     WALKS.get()
+}
+
+/// Counts steps of a loop over range deletes.
+pub(crate) fn note_delete_steps(count: usize) {
+    DELETE_STEPS.set(DELETE_STEPS.get() + count);
+}
+
+/// Returns how many such steps this thread has made.
+pub(crate) fn delete_steps() -> usize {
+    DELETE_STEPS.get()
 }
 
 /// A table of 100 bytes.

@@ -4,11 +4,10 @@
 
 use crate::VtError;
 use crate::buffer::Buffer;
-use crate::compaction::{DistillRules, Pressure, surviving};
+use crate::compaction::{DistillRules, Fragments, Pressure};
 use crate::direct::DirectRun;
 use crate::install::Install;
 use crate::output::{OutputRules, Outputs, discard};
-use crate::range_delete::RangeDeletes;
 use crate::runs::subtract;
 use crate::store::Store;
 use crate::version::TreeVersion;
@@ -123,7 +122,7 @@ impl Store {
             runs: buffer.direct.overlapping(tree.id, &[], None),
             from: Seqno(0),
             to: Seqno(u64::MAX),
-            emptied: Arc::new(RangeDeletes::new(emptied)),
+            emptied: emptied.into(),
         };
         let error = match self.table_of_layer(buffer, tree, snapshots, &layer) {
             Err(error) if !layer.runs.is_empty() => error,
@@ -180,7 +179,13 @@ impl Store {
         snapshots: &[Seqno],
         layer: &Layer,
     ) -> Result<Vec<TableMeta>, VtError> {
-        let (range_deletes, own) = layer.range_deletes();
+        // Newer ones too: what an older one hides may lie between this layer and them.
+        let deletes = layer.memtable.range_deletes(tree.id);
+        let deletes = || {
+            let all = deletes.iter().chain(&*layer.emptied);
+            all.filter(|d| layer.from <= d.seqno)
+        };
+        let range_deletes = Fragments::new(deletes(), snapshots);
         let rules = DistillRules {
             snapshots,
             range_deletes: &range_deletes,
@@ -198,8 +203,11 @@ impl Store {
             // Its space is promised.
             under_way: None,
         };
-        let kept = surviving(&own, snapshots, &|_, _| false);
-        let mut outputs = Outputs::new(self, tree, output, kept);
+        let own = match layer.to {
+            Seqno(u64::MAX) => range_deletes.sorted(),
+            to => Fragments::new(deletes().filter(|d| d.seqno <= to), snapshots).sorted(),
+        };
+        let mut outputs = Outputs::new(self, tree, output, own);
         stitched::write(layer, &rules, &mut outputs)?;
         outputs.finish()
     }

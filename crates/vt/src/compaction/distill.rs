@@ -15,8 +15,8 @@
 //! Puts whose value blocks the source carries stay where they are; one is read only to fold upserts
 //! over it.
 
+use super::fragments::Fragments;
 use crate::entry::{EntryIter, EntryRef, Op};
-use crate::range_delete::RangeDeletes;
 use crate::{VtError, fold};
 use bytes::Bytes;
 use stitch_base::Seqno;
@@ -31,7 +31,7 @@ pub(crate) struct DistillRules<'a> {
     /// Moments held open, in ascending order.
     pub(crate) snapshots: &'a [Seqno],
     /// Range deletes of all inputs.
-    pub(crate) range_deletes: &'a RangeDeletes,
+    pub(crate) range_deletes: &'a Fragments<'a>,
     /// True if nothing below the output holds this key.
     pub(crate) is_bottom: &'a dyn Fn(&[u8]) -> bool,
     /// Upsert functions.
@@ -216,10 +216,7 @@ impl<'a> Group<'a> {
 
     /// The newest range delete over the key in a stripe.
     fn range_delete(&self, stripe: usize) -> Option<Seqno> {
-        let last = self.rules.snapshots.get(stripe);
-        let last = last.copied().unwrap_or(Seqno(u64::MAX));
-        let newest = self.rules.range_deletes.newest_covering(&self.key, last)?;
-        (self.stripe(newest) == stripe).then_some(newest)
+        self.rules.range_deletes.newest(&self.key, stripe)
     }
 
     fn finish(

@@ -1,9 +1,10 @@
 //! Which keys of a compaction stay in the level that they are in: those beyond a slice, and those
 //! in the ranges of unreadable tables.
 
+use super::fragments::{self, Fragments};
 use super::picker::{Plan, end_of};
 use crate::entry::RangeDelete;
-use crate::range_delete::RangeDeletes;
+use crate::range_delete::note_steps;
 use crate::version::TableHandle;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -89,19 +90,17 @@ impl Holds {
         next.is_some_and(|point| point.as_slice() < end)
     }
 
-    /// The parts of range deletes whose keys stay, or those whose keys do not.
-    pub(crate) fn parts(&self, deletes: &RangeDeletes, staying: bool) -> RangeDeletes {
+    /// Returns the parts of fragments whose keys stay, or those whose keys do not, by start.
+    pub(crate) fn parts(&self, fragments: &Fragments<'_>, staying: bool) -> Vec<RangeDelete> {
+        let deletes = fragments.sorted();
         if self.points.is_empty() {
-            return if staying {
-                RangeDeletes::default()
-            } else {
-                deletes.clone()
-            };
+            return if staying { Vec::new() } else { deletes };
         }
         let mut out = Vec::new();
-        for delete in deletes.iter() {
+        for delete in &deletes {
             let mut start = delete.start.as_slice();
             loop {
+                note_steps(1);
                 let place = self.place(start);
                 let next = self.points.get(place).map(Vec::as_slice);
                 let end = next.map_or(&*delete.end, |next| next.min(&delete.end));
@@ -118,7 +117,8 @@ impl Holds {
                 start = end;
             }
         }
-        RangeDeletes::new(out)
+        fragments::sort(&mut out);
+        out
     }
 }
 
@@ -150,15 +150,15 @@ mod tests {
     #[test]
     fn range_deletes_are_parted_at_every_point() {
         let holds = holds(&[("c", "f"), ("f", "h")]);
-        let all = RangeDeletes::new(vec![RangeDelete {
+        let all = [RangeDelete {
             start: b"a".to_vec(),
             end: b"k".to_vec(),
             seqno: Seqno(7),
-        }]);
+        }];
+        let all = Fragments::new(&all, &[]);
         let parts = |staying: bool| -> Vec<(Vec<u8>, Vec<u8>)> {
             let parts = holds.parts(&all, staying);
-            let parts = parts.sorted().into_iter();
-            parts.map(|d| (d.start.clone(), d.end.clone())).collect()
+            parts.into_iter().map(|d| (d.start, d.end)).collect()
         };
         let text = |parts: &[(&str, &str)]| -> Vec<(Vec<u8>, Vec<u8>)> {
             let bytes = |&(start, end): &(&str, &str)| (start.into(), end.into());

@@ -4,6 +4,7 @@
 //! Versions of a key may span blocks. What shares a key with an unreadable block goes with it, so
 //! that the tables share none. Unreadable blocks that follow each other stay together.
 
+use super::fragments::Fragments;
 use super::picker::Plan;
 use super::run::{Made, input_runs, level_number, stream};
 use crate::VtError;
@@ -43,7 +44,7 @@ impl Store {
             input_runs: input_runs(plan),
             under_way: None,
         };
-        let deletes = deletes.sorted().into_iter().cloned().collect();
+        let deletes = Fragments::new(deletes.iter(), &rules.snapshots).sorted();
         let mut outputs = Outputs::new(self, &tree.info, rules, deletes);
         outputs.stitch(&index)?;
         let tables = outputs.finish()?;

@@ -2,13 +2,13 @@
 
 use super::begin::Picked;
 use super::distill::{DistillRules, distill};
+use super::fragments::{Fragments, surviving};
 use super::holds::Holds;
 use super::inputs::Inputs;
 use super::picker::{Plan, PlanKind, end_of};
 use super::probe::Unreadable;
 use super::sinks::{Bytes, Sinks};
-use super::stitch::{BlockInfo, Piece, Planner, Step, StitchRules, are_hidden};
-use super::survive::surviving;
+use super::stitch::{BlockInfo, Piece, Planner, Step, StitchRules};
 use super::turns::{TURNS_MAX, Turn, Underway};
 use crate::VtError;
 use crate::entry::{BoxIter, EntryIter, RangeDelete};
@@ -259,7 +259,7 @@ struct Job<'a> {
     snapshots: &'a [Seqno],
     /// The number of its turn.
     turn: usize,
-    range_deletes: RangeDeletes,
+    range_deletes: Fragments<'a>,
     /// A base version would take half of its room to list what tables own.
     is_in_pieces: bool,
     /// What stays in its level.
@@ -287,15 +287,15 @@ impl<'a> Job<'a> {
                 deletes.push(store.table(handle).range_deletes()?);
             }
         }
-        let range_deletes = RangeDeletes::union(deletes.iter().map(|set| &**set));
+        let range_deletes = Fragments::new(deletes.iter().flat_map(|set| set.iter()), snapshots);
         let (dropped, around): (Vec<_>, Vec<_>) = plan
             .around
             .iter()
             .cloned()
-            .partition(|t| is_unreadable_hidden(t.meta(), &range_deletes, snapshots));
+            .partition(|t| is_unreadable_hidden(t.meta(), &range_deletes));
         let mut tables = Vec::new();
         for handle in plan.inputs() {
-            if is_hidden(handle.meta(), &range_deletes, snapshots) {
+            if is_hidden(handle.meta(), &range_deletes) {
                 store.counters.dropped_bytes.add(handle.meta().data_bytes);
                 continue;
             }
@@ -416,9 +416,9 @@ impl<'a> Job<'a> {
         };
         let is_bottom = |start: &[u8], end: &[u8]| self.is_bottom_before(start, end);
         let down = self.holds.parts(&self.range_deletes, false);
-        let down = surviving(&down, self.snapshots, &is_bottom);
+        let down = surviving(down, self.snapshots, &is_bottom);
         let rest = self.holds.parts(&self.range_deletes, true);
-        let rest = surviving(&rest, self.snapshots, &|_, _| false);
+        let rest = surviving(rest, self.snapshots, &|_, _| false);
         Sinks {
             holds: &self.holds,
             down: outputs(self.plan.to_level, down, self.table_bytes()),
@@ -539,7 +539,7 @@ impl<'a> Job<'a> {
 }
 
 /// True if newer range deletes hide a whole table from everyone.
-fn is_hidden(meta: &TableMeta, range_deletes: &RangeDeletes, snapshots: &[Seqno]) -> bool {
+fn is_hidden(meta: &TableMeta, range_deletes: &Fragments<'_>) -> bool {
     if meta.range_delete_count > 0 || range_deletes.is_empty() {
         return false;
     }
@@ -550,16 +550,12 @@ fn is_hidden(meta: &TableMeta, range_deletes: &RangeDeletes, snapshots: &[Seqno]
     debug_assert!(end_of(meta) > meta.smallest, "a table holds something");
     let keys = (meta.smallest.as_slice(), meta.largest.as_slice());
     let seqnos = (meta.min_seqno, meta.max_seqno);
-    are_hidden(range_deletes, keys, seqnos, snapshots)
+    range_deletes.hide_all(keys, seqnos)
 }
 
 /// True if newer range deletes hide an unreadable table from everyone. They hide what is below it
 /// too, so its own range deletes are not missed.
-fn is_unreadable_hidden(
-    meta: &TableMeta,
-    range_deletes: &RangeDeletes,
-    snapshots: &[Seqno],
-) -> bool {
+fn is_unreadable_hidden(meta: &TableMeta, range_deletes: &Fragments<'_>) -> bool {
     // The last key of a range that ends before the first key after it.
     let last = match meta.largest.split_last() {
         Some((0, last)) if meta.largest_excluded => last,
@@ -567,5 +563,5 @@ fn is_unreadable_hidden(
     };
     let keys = (meta.smallest.as_slice(), last.max(&meta.smallest));
     let seqnos = (meta.min_seqno, meta.max_seqno);
-    are_hidden(range_deletes, keys, seqnos, snapshots)
+    range_deletes.hide_all(keys, seqnos)
 }

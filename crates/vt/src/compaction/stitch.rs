@@ -24,7 +24,7 @@ mod planner;
 
 pub(crate) use planner::Planner;
 
-use crate::range_delete::RangeDeletes;
+use super::fragments::Fragments;
 use std::fmt;
 use std::ops::Range;
 use stitch_base::Seqno;
@@ -68,6 +68,16 @@ impl<'a> BlockInfo<'a> {
             is_cut: false,
         }
     }
+
+    /// Returns its first and last key.
+    const fn keys(&self) -> (&'a [u8], &'a [u8]) {
+        (self.first, self.last)
+    }
+
+    /// Returns its smallest and largest sequence number.
+    const fn seqnos(&self) -> (Seqno, Seqno) {
+        (self.min_seqno, self.max_seqno)
+    }
 }
 
 /// Blocks of one input that follow each other.
@@ -98,7 +108,7 @@ pub(crate) struct StitchRules<'a> {
     /// Moments held open, in ascending order.
     pub(crate) snapshots: &'a [Seqno],
     /// Range deletes of all inputs.
-    pub(crate) range_deletes: &'a RangeDeletes,
+    pub(crate) range_deletes: &'a Fragments<'a>,
     /// True if nothing below the output holds a key of this range.
     pub(crate) is_bottom: &'a dyn Fn(&[u8], &[u8]) -> bool,
 }
@@ -142,44 +152,15 @@ fn plan_in_batches(
     steps
 }
 
-/// True if newer range deletes hide every entry of a block from everyone.
+/// Reports whether newer range deletes hide every entry of a block from all readers.
 fn is_hidden(block: &BlockInfo<'_>, rules: &StitchRules<'_>) -> bool {
-    let seqnos = (block.min_seqno, block.max_seqno);
-    are_hidden(
-        rules.range_deletes,
-        (block.first, block.last),
-        seqnos,
-        rules.snapshots,
-    )
-}
-
-/// True if `range_deletes` hide all entries with keys and sequence numbers in these ranges, ends
-/// included, from every reader that could see any of them. Which deletes cover a key differs from
-/// key to key, and a reader may see some of them only.
-pub(crate) fn are_hidden(
-    range_deletes: &RangeDeletes,
-    (first, last): (&[u8], &[u8]),
-    (min_seqno, max_seqno): (Seqno, Seqno),
-    snapshots: &[Seqno],
-) -> bool {
-    let hides = |reader: Seqno| {
-        let weakest = range_deletes.covers_range(first, last, reader);
-        weakest.is_some_and(|by| by > max_seqno)
-    };
-    let from = snapshots.partition_point(|s| *s < min_seqno);
-    hides(Seqno(u64::MAX)) && snapshots[from..].iter().all(|s| hides(*s))
+    rules.range_deletes.hide_all(block.keys(), block.seqnos())
 }
 
 /// What is to be done with a block that overlaps no other.
 fn fate(block: &BlockInfo<'_>, rules: &StitchRules<'_>) -> Fate {
-    for delete in rules.range_deletes.touching(block.first, block.last) {
-        // The newest version that it can hide is the one that most likely vanishes.
-        if delete.seqno > block.min_seqno {
-            let newest = block.max_seqno.min(Seqno(delete.seqno.0 - 1));
-            if !holds_any(rules.snapshots, newest, delete.seqno) {
-                return Fate::Merge;
-            }
-        }
+    if rules.range_deletes.hide_any(block.keys(), block.seqnos()) {
+        return Fate::Merge;
     }
     if block.is_cut {
         return Fate::Merge;

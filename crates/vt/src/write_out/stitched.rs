@@ -9,11 +9,10 @@
 use crate::VtError;
 use crate::compaction::{BlockInfo, DistillRules, Piece, Step, StitchRules, distill, plan_steps};
 use crate::direct::DirectRun;
-use crate::entry::{BoxIter, EntryIter, EntryRef};
+use crate::entry::{BoxIter, EntryIter, EntryRef, RangeDelete};
 use crate::iter::MergeIter;
 use crate::memtable::Memtable;
 use crate::output::Outputs;
-use crate::range_delete::RangeDeletes;
 use crate::table::Carry;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -40,7 +39,7 @@ pub(super) struct Layer {
     /// Newer ones are not in it.
     pub(super) to: Seqno,
     /// Range deletes that the memtable does not have; only of a layer that is all of it.
-    pub(super) emptied: Arc<RangeDeletes>,
+    pub(super) emptied: Arc<[RangeDelete]>,
 }
 
 impl Layer {
@@ -76,27 +75,6 @@ impl Layer {
         }
         layers.push(rest);
         layers
-    }
-
-    /// Its range deletes with all newer ones, and its own alone. What older ones hide may lie
-    /// between this layer and them.
-    pub(super) fn range_deletes(&self) -> (Arc<RangeDeletes>, Arc<RangeDeletes>) {
-        let all = self.memtable.range_deletes(self.tree);
-        let all = match self.emptied.is_empty() {
-            true => all,
-            false => Arc::new(RangeDeletes::union([&*all, &*self.emptied])),
-        };
-        let between = |from: Seqno, to: Seqno| {
-            if (from, to) == (Seqno(0), Seqno(u64::MAX)) {
-                return Arc::clone(&all);
-            }
-            let some = all.iter().filter(|d| from <= d.seqno && d.seqno <= to);
-            Arc::new(RangeDeletes::new(some.cloned().collect()))
-        };
-        (
-            between(self.from, Seqno(u64::MAX)),
-            between(self.from, self.to),
-        )
     }
 
     fn entries(&self) -> BoxIter {

@@ -158,7 +158,7 @@ fn run(text: &str) -> String {
     }
     let rules = DistillRules {
         snapshots: &snapshots,
-        range_deletes: &RangeDeletes::new(deletes),
+        range_deletes: &Fragments::new(&deletes, &snapshots),
         is_bottom: &|_| bottom,
         upserts: &upserts,
         load: &|block| Ok(Some(Bytes::from(block.filter.clone()))),
@@ -183,11 +183,14 @@ fn upserts_of_a_busy_key_are_joined_as_they_come() {
     upserts.register(Arc::new(Append(1)));
     let rules = DistillRules {
         snapshots: &[Seqno(500)],
-        range_deletes: &RangeDeletes::new(vec![RangeDelete {
-            start: b"a".to_vec(),
-            end: b"b".to_vec(),
-            seqno: Seqno(200),
-        }]),
+        range_deletes: &Fragments::new(
+            &[RangeDelete {
+                start: b"a".to_vec(),
+                end: b"b".to_vec(),
+                seqno: Seqno(200),
+            }],
+            &[Seqno(500)],
+        ),
         is_bottom: &|_| false,
         upserts: &upserts,
         load: &|_| Ok(None),

@@ -77,7 +77,7 @@ fn run(text: &str) -> String {
             given.map_or(threshold, |(_, bytes)| *bytes)
         },
         snapshots: &snapshots,
-        range_deletes: &RangeDeletes::new(deletes),
+        range_deletes: &Fragments::new(&deletes, &snapshots),
         is_bottom: &|_, _| bottom,
     };
     let steps = plan_steps(&infos, &rules);
@@ -148,7 +148,7 @@ fn steps_go_out_when_they_are_large() {
     let rules = StitchRules {
         threshold: &|_| 50,
         snapshots: &[],
-        range_deletes: &RangeDeletes::default(),
+        range_deletes: &Fragments::new(&[], &[]),
         is_bottom: &|_, _| false,
     };
     let mut planner = Planner::new(&rules, 16);
