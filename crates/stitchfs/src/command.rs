@@ -5,6 +5,7 @@
 //! 1 for failure and 2 for a wrong command line, but for `fsck` ([`fsck`] has its own) and
 //! `mount.stitchfs` (32 for failure and 1 for a wrong command line, as mount(8) wants).
 
+mod advice;
 mod compress;
 mod daemon;
 mod defrag;
