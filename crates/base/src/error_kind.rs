@@ -25,6 +25,10 @@ pub enum ErrorKind {
     Corrupt,
     /// The device failed.
     Io,
+    /// Something else has it open or uses it: wait until that lets go, then try again.
+    Busy,
+    /// The caller closed it, or removed it, before: open it anew.
+    Closed,
     /// An earlier write or sync failed, so nothing more is accepted: reopen the store.
     Poisoned,
     /// A mistake in this program.
@@ -43,6 +47,8 @@ impl fmt::Display for ErrorKind {
             Self::Unsupported => "not supported",
             Self::Corrupt => "corrupt",
             Self::Io => "device error",
+            Self::Busy => "in use",
+            Self::Closed => "closed",
             Self::Poisoned => "poisoned by an earlier failure",
             Self::Bug => "internal error",
         })

@@ -46,8 +46,8 @@ pub enum DeviceError {
         /// Why, and what to do about it.
         reason: String,
     },
-    /// Another process has it open.
-    #[error("{name}: is in use by another process; unmount it first")]
+    /// It is open already, in another process or in this one.
+    #[error("{name}: is in use: another process has it open, or this one has it already")]
     Busy {
         /// The path.
         name: String,
@@ -77,7 +77,8 @@ impl DeviceError {
                 _ => ErrorKind::Io,
             },
             Self::OutOfRange { .. } => ErrorKind::Bug,
-            Self::Unsuitable { .. } | Self::Busy { .. } => ErrorKind::Invalid,
+            Self::Unsuitable { .. } => ErrorKind::Invalid,
+            Self::Busy { .. } => ErrorKind::Busy,
         }
     }
 }

@@ -67,8 +67,8 @@ impl IoMode {
             Self::Direct | Self::Ring => {
                 let way = self.name();
                 let reason = format!(
-                    "is a file, which is read and written through the page cache; io={way} is for \
-                     block devices, give io=auto or io=buffered"
+                    "is a file, which is read and written through the page cache; {way} is for \
+                     block devices, auto and buffered are for files"
                 );
                 Err(unsuitable(name, reason))
             }
@@ -164,7 +164,7 @@ pub(crate) fn check_len(name: &str, len_bytes: u64) -> Result<(), DeviceError> {
     if len_bytes == 0 {
         return Err(unsuitable(
             name,
-            "is empty; make a store in it with mkfs".to_owned(),
+            "is empty: there is no store in it".to_owned(),
         ));
     }
     if !len_bytes.is_multiple_of(LEN_UNIT_BYTES) {

@@ -343,7 +343,7 @@ impl FileSystem {
                     Err(error) if error.kind() == ErrorKind::Corrupt => tracing::warn!(
                         %ino,
                         %error,
-                        "a removed file keeps its space: what is known of it cannot be read; see fsck"
+                        "a removed file keeps its space: its rows cannot be read; a check finds it"
                     ),
                     Err(error) => return Err(error),
                 }

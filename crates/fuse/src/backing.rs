@@ -65,10 +65,10 @@ impl fmt::Display for NoPassthrough {
                 f.write_str("this kernel does not have it (Linux 6.9, with CONFIG_FUSE_PASSTHROUGH)")
             }
             Self::Held => f.write_str(
-                "not together with restart: the next daemon would not know what the kernel has open",
+                "not in a mount that survives its daemon: the next daemon would not know what the kernel has open",
             ),
             Self::NoFiles => f.write_str(
-                "this store has no large files beside it: give large_files=external too, for a store in a file",
+                "this store has no large files beside it",
             ),
             Self::NotRoot => f.write_str("only root may, outside of containers (CAP_SYS_ADMIN)"),
             Self::Stacked => f.write_str(

@@ -76,10 +76,10 @@ pub enum SessionError {
         source: io::Error,
     },
     /// FUSE over `io_uring` was asked for and cannot be had.
-    #[error("transport=uring cannot be had: {0}")]
+    #[error("the transport io_uring cannot be had: {0}")]
     NoRing(Refusal),
     /// The kernel cannot send a request again.
-    #[error("a mount that survives its daemon (-o restart) needs Linux 6.9 or newer")]
+    #[error("a mount that survives its daemon needs Linux 6.9 or newer")]
     NoResend,
     /// The kernel is not to read files in our place, or cannot.
     #[error("passthrough cannot be had: {0}")]

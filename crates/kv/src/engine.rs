@@ -169,7 +169,8 @@ pub trait Engine: Send + Sync {
     /// Makes an empty tree.
     ///
     /// # Errors
-    /// [`KvError::TreeExists`], [`KvError::NoSpace`], [`KvError::ReadOnly`], [`KvError::Poisoned`].
+    /// [`KvError::TreeExists`], [`KvError::NoSpace`], [`KvError::ReadOnly`], [`KvError::Closed`],
+    /// [`KvError::Poisoned`].
     ///
     /// # Durability
     /// On the medium when this returns.
@@ -199,7 +200,7 @@ pub trait Engine: Send + Sync {
     ///
     /// # Errors
     /// [`KvError::NoTree`], [`KvError::TooLarge`], [`KvError::NoSpace`], [`KvError::ReadOnly`],
-    /// [`KvError::Invalid`] (an unknown upsert function): nothing is applied.
+    /// [`KvError::Invalid`] (an unknown upsert function), [`KvError::Closed`]: nothing is applied.
     /// [`KvError::Storage`], [`KvError::Poisoned`]: reopen the store.
     ///
     /// # Durability
@@ -287,8 +288,8 @@ pub trait Engine: Send + Sync {
     /// The first failure of that work.
     fn settle(&self) -> Result<(), KvError>;
 
-    /// Writes everything out and stops background work. Later calls that write are refused. What a
-    /// plain drop skips is only speed of the next open, never safety.
+    /// Writes everything out and stops background work. Later calls that write are refused as
+    /// [`KvError::Closed`]; reads go on. What a plain drop skips is only speed of the next open, never safety.
     ///
     /// # Errors
     /// As [`Self::sync`].

@@ -43,6 +43,9 @@ pub enum KvError {
     /// Nobody can say whether the batch was applied: read before running it again.
     #[error("the outcome of the commit is unknown")]
     Unknown,
+    /// The store was closed, or its instance removed: open it anew.
+    #[error("the store was closed; it takes no more writes")]
+    Closed,
     /// An earlier write or sync failed, so nothing more is accepted: reopen the store.
     #[error("an earlier write or sync of the store failed; it must be reopened")]
     Poisoned,
@@ -83,6 +86,7 @@ impl KvError {
             Self::ReadOnly => ErrorKind::ReadOnly,
             Self::Conflict => ErrorKind::Conflict,
             Self::Unknown => ErrorKind::Io,
+            Self::Closed => ErrorKind::Closed,
             Self::Poisoned => ErrorKind::Poisoned,
             Self::Storage { kind, .. } => *kind,
         }

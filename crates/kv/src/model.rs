@@ -183,7 +183,7 @@ impl ModelEngine {
     /// Everything that could refuse a batch, before any of it is applied.
     fn admit(&self, state: &State, batch: &Batch, space: SpaceClass) -> Result<(), KvError> {
         if state.is_closed {
-            return Err(KvError::ReadOnly);
+            return Err(KvError::Closed);
         }
         let batch_bytes = batch.len_bytes() as u64;
         too_large("batch", batch_bytes, LIMITS.batch_bytes_max)?;
@@ -309,7 +309,7 @@ impl Engine for ModelEngine {
     fn create_tree(&self, name: &str, options: &TreeOptions) -> Result<TreeId, KvError> {
         let mut state = self.state.write();
         if state.is_closed {
-            return Err(KvError::ReadOnly);
+            return Err(KvError::Closed);
         }
         if state.trees.values().any(|tree| tree.name == name) {
             return Err(KvError::TreeExists(name.to_owned()));
@@ -328,7 +328,7 @@ impl Engine for ModelEngine {
     fn drop_tree(&self, tree: TreeId) -> Result<(), KvError> {
         let mut state = self.state.write();
         if state.is_closed {
-            return Err(KvError::ReadOnly);
+            return Err(KvError::Closed);
         }
         let removed = state.trees.remove(&tree);
         removed.map(drop).ok_or(KvError::NoTree(tree))
@@ -337,7 +337,7 @@ impl Engine for ModelEngine {
     fn alter_tree(&self, tree: TreeId, options: &TreeOptions) -> Result<(), KvError> {
         let mut state = self.state.write();
         if state.is_closed {
-            return Err(KvError::ReadOnly);
+            return Err(KvError::Closed);
         }
         let found = state.trees.get_mut(&tree).ok_or(KvError::NoTree(tree))?;
         found.options = options.clone();

@@ -6,6 +6,7 @@
 //! `mount.stitchfs` (32 for failure and 1 for a wrong command line, as mount(8) wants).
 
 mod access;
+mod advice;
 mod compress;
 mod daemon;
 mod defrag;

@@ -15,7 +15,7 @@ use stitch_vt::VtError;
 #[non_exhaustive]
 pub enum StoreError {
     /// There is something already where a store was to be made.
-    #[error("{}: holds {what}; give --force to overwrite it", path.display())]
+    #[error("{}: holds {what}, which would be overwritten", path.display())]
     Occupied {
         /// Where.
         path: PathBuf,
@@ -23,12 +23,20 @@ pub enum StoreError {
         what: String,
     },
     /// The block device is in use.
-    #[error("{}: is mounted at {}; unmount it first", path.display(), at.display())]
+    #[error("{}: is mounted at {}", path.display(), at.display())]
     Mounted {
         /// The device.
         path: PathBuf,
         /// Its mount point.
         at: PathBuf,
+    },
+    /// There is nothing that a store could be made in, and no size to make something with.
+    #[error("{}: {found}, and no size is given to make a store of", path.display())]
+    NoSize {
+        /// Where.
+        path: PathBuf,
+        /// What is there: `is empty`.
+        found: &'static str,
     },
     /// The size that was given, or not given, does not do.
     #[error("{}: {reason}", path.display())]
@@ -48,23 +56,17 @@ pub enum StoreError {
         /// Why not.
         source: io::Error,
     },
-    /// A volume without a file system: its making was interrupted.
-    #[error("{}: has no file system in it; make one with mkfs --force", path.display())]
-    NoFileSystem {
-        /// The store.
-        path: PathBuf,
-    },
     /// An instance without a file system.
-    #[error(
-        "{}: instance {instance} has no file system in it; programs use it, or it was not created \
-         with --fs",
-        path.display()
-    )]
-    NoFileSystemIn {
+    #[error("{}: {}", path.display(), no_file_system(instance, *is_empty))]
+    NoFileSystem {
         /// The store.
         path: PathBuf,
         /// The instance's name.
         instance: String,
+        /// Whether the whole store holds neither records nor files, as after an interrupted making.
+        is_empty: bool,
+        /// Names of instances that have a file system.
+        others: Vec<String>,
     },
     /// The folder of large files beside the store is missing or another's, or cannot be.
     #[error("{}: {reason}", path.display())]
@@ -113,7 +115,8 @@ impl StoreError {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Occupied { .. } => ErrorKind::Exists,
-            Self::Mounted { .. }
+            Self::Mounted { .. } => ErrorKind::Busy,
+            Self::NoSize { .. }
             | Self::Size { .. }
             | Self::LargeFiles { .. }
             | Self::Foreign { .. } => ErrorKind::Invalid,
@@ -123,7 +126,7 @@ impl StoreError {
                 _ => ErrorKind::Io,
             },
             Self::Device(error) => error.kind(),
-            Self::NoFileSystem { .. } | Self::NoFileSystemIn { .. } => ErrorKind::NotFound,
+            Self::NoFileSystem { .. } => ErrorKind::NotFound,
             Self::Volume(error) => error.kind(),
             Self::Vt(error) => error.kind(),
             Self::Kv(error) => error.kind(),
@@ -185,6 +188,14 @@ impl StoreError {
             },
             _ => false,
         }
+    }
+}
+
+fn no_file_system(instance: &str, is_empty: bool) -> String {
+    match (instance, is_empty) {
+        (_, true) => "is empty: there are neither files nor records in it".to_owned(),
+        ("main", false) => "is a database without a file system".to_owned(),
+        (name, false) => format!("instance {name} is a database without a file system"),
     }
 }
 

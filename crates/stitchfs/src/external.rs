@@ -61,8 +61,7 @@ impl Request<'_> {
             return match self.is_wanted || self.is_needed {
                 true => Err(StoreError::LargeFiles {
                     path: self.store.to_owned(),
-                    reason: "is no regular file; large files can be beside a store in a file only: leave \
-                             large_files=external out"
+                    reason: "is no regular file; large files can be beside a store in a file only"
                         .to_owned(),
                 }),
                 false => Ok(None),
@@ -335,7 +334,7 @@ impl Settler {
                 while wait(&shared, interval) {
                     if fs.has_unsettled_files()
                         && let Err(error) = fs.sync()
-                        && error.kind() != ErrorKind::Poisoned
+                        && !matches!(error.kind(), ErrorKind::Poisoned | ErrorKind::Closed)
                     {
                         tracing::error!(%error, "large files could not be made durable");
                     }

@@ -34,7 +34,7 @@ pub(crate) fn names(first: &VtEngine) -> Vec<String> {
 }
 
 /// True if there is a file system in an engine.
-pub(crate) fn has_file_system(engine: &Arc<dyn Engine>) -> bool {
+pub(crate) fn has_file_system(engine: &Arc<VtEngine>) -> bool {
     let trees = engine.trees();
     let mut trees = trees.iter();
     trees.any(|tree| tree.name.starts_with(crate::database::FILE_SYSTEM))

@@ -201,10 +201,7 @@ fn open(path: &Path, io: IoMode) -> Result<Arc<dyn Device>, StoreError> {
 /// Creates a file, without its name where the host can do that.
 fn create(path: &Path, len_bytes: Option<u64>) -> Result<Prepared, StoreError> {
     let Some(len_bytes) = len_bytes else {
-        return Err(size(
-            path,
-            "does not exist; to make it, give its size, as --size 8G",
-        ));
+        return Err(no_size(path, "does not exist"));
     };
     let explain = |error| explain(path, len_bytes, error);
     let unnamed = FileDevice::create_unnamed(path, len_bytes).map_err(explain)?;
@@ -236,10 +233,7 @@ fn reuse_file(
     force: bool,
 ) -> Result<(), StoreError> {
     if old_bytes == 0 && len_bytes.is_none() {
-        return Err(size(
-            path,
-            "is empty; give the size of the store, as --size 8G",
-        ));
+        return Err(no_size(path, "is empty"));
     }
     let mut found = None;
     if old_bytes > 0 && old_bytes.is_multiple_of(LEN_UNIT_BYTES) {
@@ -312,6 +306,13 @@ fn size(path: &Path, reason: &str) -> StoreError {
     StoreError::Size {
         path: path.to_owned(),
         reason: reason.to_owned(),
+    }
+}
+
+fn no_size(path: &Path, found: &'static str) -> StoreError {
+    StoreError::NoSize {
+        path: path.to_owned(),
+        found,
     }
 }
 

@@ -266,15 +266,29 @@ impl Store {
 
     fn explain(&self, error: FsError) -> StoreError {
         match error.kind() {
-            ErrorKind::NotFound if !self.vt.volume().is_first() => StoreError::NoFileSystemIn {
-                path: self.path.clone(),
-                instance: self.vt.name().to_owned(),
-            },
             ErrorKind::NotFound => StoreError::NoFileSystem {
                 path: self.path.clone(),
+                instance: self.vt.name().to_owned(),
+                is_empty: self.engines().iter().all(|vt| vt.trees().is_empty()),
+                others: self.file_systems(),
             },
             _ => error.into(),
         }
+    }
+
+    /// The engines of all instances, `main` first.
+    fn engines(&self) -> Vec<Arc<VtEngine>> {
+        let mut engines = vec![Arc::clone(&self.first)];
+        engines.extend(self.first.further());
+        engines
+    }
+
+    /// Names of the instances that have a file system, `main` first.
+    #[must_use]
+    pub fn file_systems(&self) -> Vec<String> {
+        let mut engines = self.engines();
+        engines.retain(instances::has_file_system);
+        engines.iter().map(|vt| vt.name().to_owned()).collect()
     }
 
     /// The file or device, with its full path.
@@ -329,9 +343,8 @@ impl Store {
             store: Some((self.uuid(), self.path.clone())),
             ..Checked::default()
         };
-        let further = self.first.further();
-        for vt in std::iter::once(&self.first).chain(&further) {
-            self.check_instance(vt, progress, &mut checked)?;
+        for vt in self.engines() {
+            self.check_instance(&vt, progress, &mut checked)?;
         }
         Ok(checked)
     }
@@ -362,7 +375,7 @@ impl Store {
                 detail: named(violation.detail),
                 is_repairable: false,
             }));
-        if !is_first && !instances::has_file_system(&engine) {
+        if !instances::has_file_system(vt) {
             return Ok(());
         }
         let files = match self.large_files(vt, false, true) {

@@ -1,6 +1,7 @@
 //! The library as a program has it, over several lives of a store.
 
 use std::path::Path;
+use stitchfs::fs::Files;
 use stitchfs::{
     Batch, Compression, Database, Direction, ErrorKind, InstanceOptions, KeyRange, MakeOptions,
     Store, StoreOptions, TreeOptions, UpsertRegistry, upsert_fn,
@@ -72,9 +73,9 @@ fn errors_say_what_to_do() {
     assert_eq!(missing.kind(), ErrorKind::NotFound);
     let db = open(&path);
     let busy = Database::open(&path, &StoreOptions::default()).unwrap_err();
-    assert!(busy.is_busy());
+    assert_eq!(busy.kind(), ErrorKind::Busy);
     let again = Database::create(&path, &size(), &StoreOptions::default()).unwrap_err();
-    assert!(again.is_busy(), "{again}");
+    assert_eq!(again.kind(), ErrorKind::Busy, "{again}");
 
     let tree = db.create_tree("tree", &TreeOptions::default()).unwrap();
     let kind = |result: Result<stitchfs::Seqno, stitchfs::StoreError>| result.unwrap_err().kind();
@@ -197,4 +198,86 @@ fn instances_are_databases_of_their_own() {
     assert!(b.check(&mut |_, _| {}).unwrap().is_empty());
     let rows = b.tree("rows").unwrap();
     assert_eq!(rows.get(b"more").unwrap().as_deref(), Some(&b"here"[..]));
+}
+
+/// Every call that would change a closed store, of records or of files, with its kind of error.
+#[test]
+fn a_closed_store_takes_nothing_and_says_that_it_was_closed() {
+    let files = Files::in_memory(32 << 20, &StoreOptions::default()).unwrap();
+    let db = files.database();
+    let tree = db.create_tree("tree", &TreeOptions::default()).unwrap();
+    tree.put(b"k", b"v").unwrap();
+    let root = files.root();
+    root.write("file", b"contents").unwrap();
+    let file = root.open("file").unwrap();
+    files.close().unwrap();
+
+    let mut batch = Batch::new();
+    batch.put(&tree, b"k", b"late");
+    let instance = InstanceOptions::default();
+    let late = [
+        tree.put(b"k", b"late").map(drop),
+        db.commit_sync(&batch).map(drop),
+        db.create_tree("late", &TreeOptions::default()).map(drop),
+        db.drop_tree(&tree),
+        tree.set_options(&TreeOptions::default()),
+        db.create_instance("late", &instance).map(drop),
+        db.remove_instance("late"),
+        db.defrag(&mut |_, _| true).map(drop),
+        db.trim(&mut |_, _| true).map(drop),
+        db.grow(Some(64 << 20)).map(drop),
+        db.shrink(16 << 20, &mut |_, _| true).map(drop),
+        root.make_dir("late"),
+        root.remove_file("file"),
+        file.append(b"late"),
+        file.set_len(0),
+    ];
+    for (index, refused) in late.into_iter().enumerate() {
+        let error = refused.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Closed, "call {index}: {error}");
+        let message = error.to_string();
+        assert!(message.contains("was closed"), "call {index}: {message}");
+        assert!(!message.contains("fail"), "nothing has failed: {message}");
+    }
+    assert_eq!(tree.get(b"k").unwrap().as_deref(), Some(&b"v"[..]));
+    assert_eq!(root.read("file").unwrap(), b"contents");
+    db.sync().unwrap();
+    db.close().unwrap();
+}
+
+/// A handle of an instance that was removed finds nothing, and says why it takes nothing.
+#[test]
+fn a_removed_instance_says_that_it_was_closed() {
+    let db = Database::in_memory(32 << 20, &StoreOptions::default()).unwrap();
+    let options = InstanceOptions::default();
+    let cache = db.create_instance("cache", &options).unwrap();
+    let pages = cache.create_tree("pages", &TreeOptions::default()).unwrap();
+    db.remove_instance("cache").unwrap();
+    let late = [
+        pages.put(b"k", b"late").unwrap_err(),
+        cache.drop_tree(&pages).unwrap_err(),
+    ];
+    for error in late {
+        assert_eq!(error.kind(), ErrorKind::Closed, "{error}");
+    }
+    assert_eq!(pages.get(b"k").unwrap_err().kind(), ErrorKind::NotFound);
+}
+
+#[test]
+fn a_second_opening_is_busy_until_the_first_lets_go() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("records");
+    let db = open(&path);
+    let again = [
+        Database::open(&path, &StoreOptions::default()).unwrap_err(),
+        Database::create(&path, &size(), &StoreOptions::default()).unwrap_err(),
+        Files::open(&path, &StoreOptions::default()).unwrap_err(),
+    ];
+    for error in again {
+        assert_eq!(error.kind(), ErrorKind::Busy, "{error}");
+        assert!(!error.to_string().contains("mount"), "{error}");
+    }
+    db.close().unwrap();
+    drop(db);
+    Database::open(&path, &StoreOptions::default()).unwrap();
 }

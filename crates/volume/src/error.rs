@@ -104,7 +104,7 @@ pub enum VolumeError {
         name: String,
     },
     /// There is no such instance.
-    #[error("there is no instance {name}; see `stitchfs instance list`")]
+    #[error("there is no instance {name}")]
     NoInstance {
         /// The name asked for.
         name: String,
@@ -112,7 +112,7 @@ pub enum VolumeError {
     /// No zones lie side by side that are free.
     #[error(
         "no {count} free zones lie side by side, {wanted_bytes} bytes, as the logs of an instance \
-         need; delete something, run `stitchfs defrag`, or grow the store"
+         need: delete something, defragment, or grow the store"
     )]
     NoZones {
         /// Bytes asked for.
@@ -128,11 +128,10 @@ pub enum VolumeError {
     ReadOnly,
 }
 
-/// Says nothing of mkfs where something else would be overwritten.
 fn no_volume(holds: Option<&str>) -> String {
     match holds {
         Some(what) => format!("holds {what}, not StitchFS"),
-        None => "is not a StitchFS volume; make one with mkfs, if nothing on it is needed".into(),
+        None => "is not a StitchFS volume".into(),
     }
 }
 

@@ -60,9 +60,10 @@ pub enum VtError {
         /// What a caller can do about it.
         kind: ErrorKind,
     },
-    /// The store is being closed, and the work was given up.
-    #[error("the store is being closed")]
-    Closing,
+    /// The store was closed, or its instance removed: it takes no more writes, and background work
+    /// is given up.
+    #[error("the store was closed; it takes no more writes")]
+    Closed,
 }
 
 impl VtError {
@@ -74,7 +75,8 @@ impl VtError {
             Self::Volume(source) => source.kind(),
             Self::Version { .. } => ErrorKind::Corrupt,
             Self::UnknownUpsert { .. } => ErrorKind::Unsupported,
-            Self::Poisoned | Self::Closing => ErrorKind::Poisoned,
+            Self::Closed => ErrorKind::Closed,
+            Self::Poisoned => ErrorKind::Poisoned,
             Self::Thread { .. } => ErrorKind::Io,
             Self::Unmovable { kind, .. } => *kind,
             Self::Instance { source, .. } => source.kind(),
@@ -85,9 +87,8 @@ impl VtError {
 impl From<VtError> for KvError {
     fn from(error: VtError) -> Self {
         match error {
-            VtError::Poisoned | VtError::Closing | VtError::Volume(VolumeError::Poisoned) => {
-                Self::Poisoned
-            }
+            VtError::Closed => Self::Closed,
+            VtError::Poisoned | VtError::Volume(VolumeError::Poisoned) => Self::Poisoned,
             VtError::Volume(VolumeError::ReadOnly) => Self::ReadOnly,
             VtError::Volume(VolumeError::NoSpace {
                 wanted_bytes,

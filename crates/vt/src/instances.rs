@@ -344,7 +344,7 @@ impl Store {
         done: Result<T, VtError>,
     ) -> Result<T, VtError> {
         match done {
-            Err(VtError::Poisoned | VtError::Closing)
+            Err(VtError::Poisoned | VtError::Closed)
                 if store.is_closed() && !std::ptr::eq(self, store) =>
             {
                 Ok(T::default())

@@ -174,7 +174,7 @@ impl Store {
         let stores = self.with_others();
         if let Some(store) = stores.iter().find(|s| s.has_unreadable_in(tail)) {
             let what = "there is data at the end of the volume that cannot be read, and so not \
-                        moved; `stitchfs fsck` says whose it is";
+                        moved; a check says whose it is";
             let error = VtError::Unmovable {
                 what: what.to_owned(),
                 kind: ErrorKind::Corrupt,

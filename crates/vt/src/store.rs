@@ -263,8 +263,11 @@ impl Store {
             return Err(stitch_volume::VolumeError::ReadOnly.into());
         }
         let is_lost = self.is_failed.load(Ordering::Acquire) || self.volume.is_poisoned();
-        if is_lost || self.is_closed.load(Ordering::Acquire) {
+        if is_lost {
             return Err(VtError::Poisoned);
+        }
+        if self.is_closed() {
+            return Err(VtError::Closed);
         }
         Ok(())
     }

@@ -155,7 +155,7 @@ fn instances_hold_each_its_own_and_come_back() {
     check(&first, &all);
     first.close().expect("it closes");
     let error = first.further()[0].commit(&Batch::new(), CommitOptions::default());
-    assert_eq!(error.unwrap_err().kind(), ErrorKind::Poisoned);
+    assert_eq!(error.unwrap_err().kind(), ErrorKind::Closed);
     let superblock = first.volume().superblock();
     for instance in &superblock.instances {
         assert_eq!(instance.closed.generation, superblock.generation);
@@ -192,9 +192,9 @@ fn an_instance_that_was_removed_leaves_its_space() {
     let error = first.remove_instance("a").unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotFound);
     let late = a.commit(&Batch::new(), CommitOptions::default());
-    assert_eq!(late.unwrap_err().kind(), ErrorKind::Poisoned);
+    assert_eq!(late.unwrap_err().kind(), ErrorKind::Closed);
     let late = a.create_tree("late", &TreeOptions::default());
-    assert_eq!(late.unwrap_err().kind(), ErrorKind::Poisoned);
+    assert_eq!(late.unwrap_err().kind(), ErrorKind::Closed);
     assert!(a.trees().is_empty() && a.get(of_a, b"0", None).is_err());
     // What a scan reads stays until it ends, the rest does not.
     let freed = || first.volume().zones().usage().free - before;

@@ -73,7 +73,7 @@ fn a_closed_store_replays_nothing_and_refuses_writes() {
     let all = dump(&**store.engine());
     store.engine().close().expect("the store closes");
     let refused = try_put(&**store.engine(), tree, 1).expect_err("it is closed");
-    assert_eq!(refused.kind(), ErrorKind::Poisoned);
+    assert_eq!(refused.kind(), ErrorKind::Closed);
     assert_eq!(dump(&**store.engine()), all, "reads go on");
     store.next_life(Ending::Killed);
     let volume = Arc::clone(store.engine().volume());

@@ -49,7 +49,7 @@ impl FileSystem {
         let row = self.store.get(self.store.sys, &fs_key::external(ino))?;
         let row = row.ok_or_else(|| {
             FsError::Corrupt(format!(
-                "no row says where the contents of inode {ino} are: run fsck"
+                "no row says where the contents of inode {ino} are: a check finds it"
             ))
         })?;
         Ok(ExternalRow::decode(&row)?)
@@ -58,7 +58,8 @@ impl FileSystem {
     pub(crate) fn too_short(&self, name: ExternalName, settled: u64, len: u64) -> FsError {
         let path = self.externals.files().map(|files| files.path(name));
         FsError::Corrupt(format!(
-            "{}: has {len} bytes, and had {settled}: restore it from a copy, or run fsck -y to take it as it is",
+            "{}: has {len} bytes, and had {settled}: restore it \
+             from a copy; a repair takes it as it is, and what it lacks reads as zeros",
             path.unwrap_or_default()
         ))
     }

@@ -235,7 +235,7 @@ pub enum Issue {
     /// No row says which plain file has the contents of an external file.
     #[error(
         "the contents of inode {ino} were in a plain file beside the store, and no row says in which; \
-         restore it from a copy, or remove it"
+         restore it from a copy; removing the file gives its contents up"
     )]
     NoPlainFile {
         /// The inode.
@@ -262,8 +262,8 @@ pub enum Issue {
     Unmarked,
     /// The contents of a file are gone.
     #[error(
-        "{path}: is missing, with the contents of inode {ino}: put it back from a copy, or remove the \
-         file (`find MNT -inum {ino}` names it)"
+        "{path}: is missing, with the contents of inode {ino}: put it back from a copy. `find MNT -inum \
+         {ino}` names the file; removing it gives its contents up"
     )]
     MissingPlainFile {
         /// The inode.
@@ -273,7 +273,7 @@ pub enum Issue {
     },
     /// A plain file was cut behind the store's back.
     #[error(
-        "{path}: has {len} of the {settled} bytes that inode {ino} had: put it back from a copy; fsck -y \
+        "{path}: has {len} of the {settled} bytes that inode {ino} had: put it back from a copy; a repair \
          takes it as it is, and what it lacks reads as zeros"
     )]
     ShortPlainFile {
@@ -288,8 +288,8 @@ pub enum Issue {
     },
     /// A plain file that no file needs.
     #[error(
-        "{path}: belongs to no file; a crash may have left it, and a mount removes it then. fsck -y moves \
-         it to `lost+found` in its folder"
+        "{path}: belongs to no file; a crash may have left it, and a mount removes it then. A repair \
+         moves it to `lost+found` in its folder"
     )]
     ExtraPlainFile {
         /// Which it is.
@@ -334,7 +334,7 @@ fn lost_text(tree: &str, first: &[u8], end: &[u8], owners: &[Owner]) -> String {
         (_, []) => format!("a block of the {tree} tree cannot be read; whose it is is not known"),
         ("data", _) => format!(
             "a block with contents of {names} cannot be read: restore that from a copy, or remove \
-             it"
+             it with all that is left of it"
         ),
         ("meta", _) => format!(
             "a block with entries of the directory {names} cannot be read: restore what is missing \
@@ -342,9 +342,9 @@ fn lost_text(tree: &str, first: &[u8], end: &[u8], owners: &[Owner]) -> String {
         ),
         (_, _) => format!(
             "a block with extended attributes of {names} cannot be read: restore that from a copy, \
-             or remove it"
+             or remove it with its contents"
         ),
     };
     let (first, end) = (first.escape_ascii(), end.escape_ascii());
-    format!("{what}; fsck -y cannot bring it back (keys {first} to {end} of the {tree} tree)")
+    format!("{what}; a repair cannot bring it back (keys {first} to {end} of the {tree} tree)")
 }

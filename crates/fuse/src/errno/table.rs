@@ -40,6 +40,7 @@ const fn of_kind(kind: ErrorKind) -> Errno {
     match kind {
         ErrorKind::NoSpace => Errno::ENOSPC,
         ErrorKind::ReadOnly => Errno::EROFS,
+        ErrorKind::Busy => Errno::EBUSY,
         ErrorKind::NotFound
         | ErrorKind::Exists
         | ErrorKind::Invalid
@@ -47,6 +48,7 @@ const fn of_kind(kind: ErrorKind) -> Errno {
         | ErrorKind::Unsupported
         | ErrorKind::Corrupt
         | ErrorKind::Io
+        | ErrorKind::Closed
         | ErrorKind::Poisoned
         | ErrorKind::Bug => Errno::EIO,
     }
@@ -100,6 +102,8 @@ mod tests {
             (storage(ErrorKind::Corrupt), libc::EIO),
             (storage(ErrorKind::Io), libc::EIO),
             (storage(ErrorKind::Bug), libc::EIO),
+            (storage(ErrorKind::Busy), libc::EBUSY),
+            (FsError::Storage(KvError::Closed), libc::EIO),
             (FsError::Storage(KvError::Poisoned), libc::EIO),
             (FsError::Storage(KvError::Conflict), libc::EIO),
             (FsError::Storage(KvError::Unknown), libc::EIO),

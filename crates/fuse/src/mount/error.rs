@@ -33,7 +33,7 @@ pub enum MountError {
         path: PathBuf,
     },
     /// A FUSE mount without its daemon is in the way: [`super::detach_dead`].
-    #[error("{} is a mount whose daemon is gone; unmount it first", path.display())]
+    #[error("{} is a mount whose daemon is gone", path.display())]
     Dead {
         /// Where.
         path: PathBuf,
@@ -92,7 +92,7 @@ impl MountError {
         match self {
             Self::NoMountPoint { .. } | Self::NotMounted { .. } => ErrorKind::NotFound,
             Self::NoDevice | Self::NoHelper => ErrorKind::Unsupported,
-            Self::Busy { .. } => ErrorKind::Conflict,
+            Self::Busy { .. } => ErrorKind::Busy,
             Self::DeviceRefused { .. }
             | Self::NotADirectory { .. }
             | Self::Dead { .. }

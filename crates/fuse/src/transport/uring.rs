@@ -52,7 +52,7 @@ pub enum Refusal {
         source: io::Error,
     },
     /// Nobody but the process that read them can answer requests that came by a ring.
-    #[error("a mount that survives its daemon (-o restart) needs /dev/fuse: transport=dev")]
+    #[error("a mount that survives its daemon takes requests by /dev/fuse only")]
     Held,
     /// Late answers have no place in a ring.
     #[error("locks that the daemon keeps need the classic device")]

@@ -2,8 +2,8 @@
 
 use super::functions::APPEND;
 use super::{Ending, Factory, Store, dump};
-use stitch_base::TreeId;
 use stitch_base::random::Rng;
+use stitch_base::{ErrorKind, TreeId};
 
 /// A few thousand messages of all kinds.
 fn work(store: &Store, trees: [TreeId; 2], seed: u64) {
@@ -64,9 +64,15 @@ pub(super) fn closed(factory: &dyn Factory) {
     store.commit(|b| b.put(tree, b"k", b"v"));
     store.engine().close().expect("the store closes");
     let late = store.try_commit(|b| b.put(tree, b"k", b"late"));
-    assert!(late.is_err(), "a closed store takes nothing");
+    assert_eq!(late.map_err(|error| error.kind()), Err(ErrorKind::Closed));
     let options = crate::TreeOptions::default();
-    assert!(store.engine().create_tree("late", &options).is_err());
+    let late = [
+        store.engine().create_tree("late", &options).map(drop),
+        store.engine().alter_tree(tree, &options),
+        store.engine().drop_tree(tree),
+    ];
+    let kinds = late.map(|refused| refused.map_err(|error| error.kind()));
+    assert_eq!(kinds, [Err(ErrorKind::Closed); 3]);
 }
 
 pub(super) fn killed(factory: &dyn Factory) {

@@ -1,6 +1,6 @@
 //! `stitchfs fsck`: checks a store, and repairs it.
 
-use super::output;
+use super::{advice, output};
 use anyhow::{Context, Result};
 use clap::Parser;
 use serde_json::json;
@@ -85,7 +85,7 @@ pub(super) fn run(args: &Args) -> Result<u8> {
     if is_boot && !args.full && opens_well(&store)? {
         store.close()?;
         if damage.is_empty() {
-            return report(args, &name, &[], "opens well");
+            return report(args, &name, &[], &with_contents(&store, "opens well")?);
         }
         report(args, &name, &damage, CORRECTED_TEXT)?;
         return Ok(CORRECTED);
@@ -94,7 +94,7 @@ pub(super) fn run(args: &Args) -> Result<u8> {
     let found = &[&damage[..], &checked.findings].concat();
     if found.is_empty() {
         store.close()?;
-        return report(args, &name, found, "no errors");
+        return report(args, &name, found, &with_contents(&store, "no errors")?);
     }
     if args.no || (options.read_only && !ask(args, found)?) {
         store.close()?;
@@ -160,10 +160,29 @@ fn open(args: &Args, options: &StoreOptions) -> Result<Result<Store, StoreError>
 fn opens_well(store: &Store) -> Result<bool> {
     match store.file_system() {
         Ok(fs) => fs.close()?,
+        // Then there are no rows to be checked.
+        Err(StoreError::NoFileSystem { .. }) => {}
         Err(error) if error.kind() == ErrorKind::Corrupt => return Ok(false),
         Err(error) => return Err(error.into()),
     }
     Ok(true)
+}
+
+/// A summary that says what is there instead of a file system, and how to add one without a loss.
+fn with_contents(store: &Store, summary: &str) -> Result<String> {
+    if !store.file_systems().is_empty() {
+        return Ok(summary.to_owned());
+    }
+    let mut is_empty = true;
+    for name in store.instances() {
+        is_empty &= store.is_instance_empty(&name)?;
+    }
+    let contents = match is_empty {
+        true => "an empty store",
+        false => "a database without a file system",
+    };
+    let advice = advice::add_file_system(store.path(), is_empty, &[]);
+    Ok(format!("{summary}; {contents}: {advice}"))
 }
 
 /// The store is so damaged that it does not open.

@@ -1,5 +1,6 @@
 //! What goes to the terminal: results to standard output, everything else to standard error.
 
+use super::advice;
 use anyhow::{Context, Result};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::Value;
@@ -30,7 +31,7 @@ pub(super) fn note(text: &str) {
     let _ = writeln!(io::stderr().lock(), "stitchfs: {text}");
 }
 
-/// An error with its causes on one line, each said once.
+/// An error with its causes on one line, each said once, and what the user can do about it.
 pub(super) fn explain(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain() {
@@ -41,6 +42,9 @@ pub(super) fn explain(error: &anyhow::Error) -> String {
             // Writing to a string cannot fail.
             let _ = write!(text, ": {cause}");
         }
+    }
+    if let Some(advice) = advice::of(error) {
+        let _ = write!(text, "; {advice}");
     }
     text
 }

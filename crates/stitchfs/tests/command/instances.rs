@@ -1,10 +1,11 @@
-//! Several instances in one store. Nothing is mounted here.
+//! Several instances in one store.
 
+use crate::mounted::can_mount;
 use crate::place::Place;
 use serde_json::json;
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
-use stitchfs::{Database, StoreOptions, TreeOptions};
+use stitchfs::{Database, MakeOptions, StoreOptions, TreeOptions};
 
 fn store() -> Place {
     let place = Place::new();
@@ -165,4 +166,63 @@ fn damage_names_the_instance_that_has_it() {
     let checked = place.run(&["fsck", "-n", "a"]);
     let out = checked.code(4).out();
     assert!(out.contains("instance b: "), "{out}");
+}
+
+/// A store with records only is no failed `mkfs`: nothing may say that it is to be made anew.
+#[test]
+fn a_database_is_checked_and_gets_a_file_system_without_a_loss() {
+    let place = Place::new();
+    let path = place.path("a");
+    let make = MakeOptions {
+        len_bytes: Some(32 << 20),
+        ..MakeOptions::default()
+    };
+    let db = Database::create(&path, &make, &StoreOptions::default()).unwrap();
+    let tree = db.create_tree("words", &TreeOptions::default()).unwrap();
+    tree.put(b"key", b"value").unwrap();
+    db.close().unwrap();
+    drop((tree, db));
+    let ways = [
+        &["fsck", "-n", "a"][..],
+        &["fsck", "-y", "a"],
+        &["fsck", "-a", "a"],
+    ];
+    for args in ways {
+        let ended = place.run(args);
+        ended.code(0);
+        for words in [
+            "a database without a file system",
+            "instance create --fs",
+            "a NAME",
+        ] {
+            assert!(ended.out().contains(words), "{args:?}: {}", ended.out());
+        }
+        assert!(!ended.out().contains("force"), "{}", ended.out());
+    }
+    let refused = place.run(&["mount", "a", "mnt"]);
+    refused
+        .code(1)
+        .says("a database without a file system")
+        .says("instance create --fs");
+    assert!(!refused.err().contains("force"), "{}", refused.err());
+
+    place
+        .run(&["instance", "create", "--fs", "a", "files"])
+        .code(0);
+    let ended = place.run(&["fsck", "-n", "a"]);
+    assert!(!ended.code(0).out().contains("without"), "{}", ended.out());
+    place
+        .run(&["mount", "a", "mnt"])
+        .code(1)
+        .says("instance files has a file system");
+    if can_mount() {
+        place
+            .run(&["mount", "-o", "instance=files", "a", "mnt"])
+            .code(0);
+        std::fs::write(place.path("mnt/file"), b"contents").unwrap();
+        place.run(&["umount", "mnt"]).code(0);
+    }
+    let db = Database::open(&path, &StoreOptions::default()).unwrap();
+    let value = db.tree("words").unwrap().get(b"key").unwrap();
+    assert_eq!(value.as_deref(), Some(&b"value"[..]));
 }

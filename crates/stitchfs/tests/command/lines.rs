@@ -116,7 +116,7 @@ fn a_store_that_is_not_there_or_too_small_is_named() {
     small.code(1).says("small: a volume needs at least 16 MiB");
     fs::write(place.path("empty"), []).unwrap();
     let empty = place.run(&["fsck", "empty"]);
-    empty.code(8).says("empty: is empty; make a store");
+    empty.code(8).says("empty: is empty: there is no store");
 }
 
 #[test]

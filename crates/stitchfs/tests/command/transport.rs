@@ -46,7 +46,8 @@ fn where_uring_is_off_info_says_what_switches_it_on() {
     let refused = place.run(&wanted);
     refused
         .code(1)
-        .says("transport=uring cannot be had")
+        .says("io_uring cannot be had")
+        .says("transport=uring")
         .says(SWITCH_ON);
     let helper = place.named("mount.stitchfs");
     let refused = place.run_as(&helper, &["a", "mnt", "-o", "transport=uring"]);

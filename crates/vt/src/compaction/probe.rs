@@ -61,7 +61,7 @@ impl Store {
         let mut found = Unreadable::Nothing;
         for block in index {
             if self.signals.is_stopped() {
-                return Err(VtError::Closing);
+                return Err(VtError::Closed);
             }
             let Err(error) = self.table(handle).probe_block(&block) else {
                 continue;

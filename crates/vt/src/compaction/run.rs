@@ -56,7 +56,7 @@ impl Store {
                 ran.note(plan, &mut state);
                 Ok(())
             }
-            Err(VtError::Closing) => Err(VtError::Closing),
+            Err(VtError::Closed) => Err(VtError::Closed),
             Err(error) if error.kind() == ErrorKind::NoSpace && !self.is_failed() => {
                 let mut state = self.turns.lock();
                 if turn.had_company(&state) {
@@ -436,7 +436,7 @@ impl<'a> Job<'a> {
     ) -> Result<(), VtError> {
         while let Some(step) = planner.pop() {
             if self.store.signals.is_stopped() {
-                return Err(VtError::Closing);
+                return Err(VtError::Closed);
             }
             match step {
                 Step::Drop(piece) => sinks.bytes.dropped += inputs.forget(&piece),

@@ -1,0 +1,178 @@
+//! What the user can do about an error of the library, in the words of the command line.
+//!
+//! The library's messages say what happened; a program that uses it has no command line. Advice that
+//! loses data says so.
+
+use std::path::Path;
+use stitch_device::DeviceError;
+use stitch_fuse::backing::NoPassthrough;
+use stitch_fuse::transport::uring::Refusal;
+use stitch_fuse::{MountError, SessionError};
+use stitch_volume::VolumeError;
+use stitch_vt::VtError;
+use stitchfs::StoreError;
+
+/// Returns the advice for an error, if there is any.
+pub(super) fn of(error: &anyhow::Error) -> Option<String> {
+    error.chain().find_map(|cause| {
+        let of_store = || cause.downcast_ref().and_then(of_store);
+        let of_vt = || cause.downcast_ref().and_then(of_vt);
+        let of_volume = || cause.downcast_ref().and_then(of_volume);
+        let of_device = || cause.downcast_ref().and_then(of_device);
+        let of_mount = || cause.downcast_ref().and_then(of_mount);
+        let of_session = || cause.downcast_ref().and_then(of_session);
+        of_store()
+            .or_else(of_vt)
+            .or_else(of_volume)
+            .or_else(of_device)
+            .or_else(of_mount)
+            .or_else(of_session)
+    })
+}
+
+fn of_store(error: &StoreError) -> Option<String> {
+    match error {
+        StoreError::Occupied { .. } => {
+            Some("--force overwrites it, and all that is in it is lost".to_owned())
+        }
+        StoreError::Mounted { .. } => Some(UNMOUNT.to_owned()),
+        StoreError::NoSize { .. } => Some("give the size, as --size 8G".to_owned()),
+        StoreError::NoFileSystem {
+            path,
+            is_empty,
+            others,
+            ..
+        } => Some(add_file_system(path, *is_empty, others)),
+        StoreError::Device(error) => of_device(error),
+        StoreError::Volume(error) => of_volume(error),
+        StoreError::Vt(error) => of_vt(error),
+        StoreError::Session(error) => of_session(error),
+        _ => None,
+    }
+}
+
+const UNMOUNT: &str = "unmount it first";
+
+/// Returns how to get a file system into a store, or to one that is in it, without a loss.
+pub(super) fn add_file_system(path: &Path, is_empty: bool, others: &[String]) -> String {
+    let path = path.display();
+    if is_empty {
+        return format!(
+            "`stitchfs mkfs --force {path}` makes it anew; nothing is in it to be lost"
+        );
+    }
+    let add = format!(
+        "`stitchfs instance create --fs {path} NAME` adds a file system and keeps all records, \
+         `stitchfs mount -o instance=NAME {path} MNT` mounts it"
+    );
+    match others.first() {
+        Some(name) => format!("instance {name} has a file system; {add}"),
+        None => add,
+    }
+}
+
+fn of_vt(error: &VtError) -> Option<String> {
+    match error {
+        VtError::Volume(error) => of_volume(error),
+        VtError::Instance { source, .. } => of_vt(source),
+        _ => None,
+    }
+}
+
+fn of_volume(error: &VolumeError) -> Option<String> {
+    match error {
+        VolumeError::Device(error) => of_device(error),
+        VolumeError::NotAVolume { holds: None, .. } => {
+            Some("`stitchfs mkfs` makes one there, and all that is there is lost".to_owned())
+        }
+        VolumeError::NoInstance { .. } => {
+            Some("`stitchfs instance list` tells which there are".to_owned())
+        }
+        VolumeError::NoZones { .. } => {
+            Some("the commands are `stitchfs defrag` and `stitchfs grow`".to_owned())
+        }
+        _ => None,
+    }
+}
+
+fn of_device(error: &DeviceError) -> Option<String> {
+    match error {
+        DeviceError::Busy { .. } => Some(format!("if it is mounted, {UNMOUNT}")),
+        _ => None,
+    }
+}
+
+fn of_session(error: &SessionError) -> Option<String> {
+    match error {
+        SessionError::Mount(error) => of_mount(error),
+        SessionError::NoRing(Refusal::Held) => {
+            Some("leave out one of -o restart and -o transport=uring".to_owned())
+        }
+        SessionError::NoRing(_) => Some("or leave out -o transport=uring".to_owned()),
+        SessionError::NoResend => Some("or leave out -o restart".to_owned()),
+        SessionError::NoPassthrough(NoPassthrough::Held) => {
+            Some("leave out one of -o restart and -o passthrough".to_owned())
+        }
+        SessionError::NoPassthrough(NoPassthrough::NoFiles) => Some(
+            "give -o large_files=external too, for a store in a file, or leave out -o passthrough"
+                .to_owned(),
+        ),
+        _ => None,
+    }
+}
+
+fn of_mount(error: &MountError) -> Option<String> {
+    match error {
+        MountError::Dead { .. } => Some(UNMOUNT.to_owned()),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::PathBuf;
+
+    fn advice(error: impl Into<anyhow::Error>) -> String {
+        of(&error.into()).unwrap_or_default()
+    }
+
+    #[test]
+    fn advice_is_found_however_deep_the_error_is() {
+        let busy = || DeviceError::Busy {
+            name: "a".to_owned(),
+        };
+        let inner = VtError::Instance {
+            name: "b".to_owned(),
+            source: Box::new(VtError::Volume(VolumeError::Device(busy()))),
+        };
+        let errors = [
+            anyhow::Error::new(busy()),
+            anyhow::Error::new(VolumeError::Device(busy())),
+            anyhow::Error::new(StoreError::Device(busy())),
+            anyhow::Error::new(StoreError::Vt(inner)).context("a"),
+        ];
+        for error in errors {
+            assert_eq!(advice(error), "if it is mounted, unmount it first");
+        }
+        assert_eq!(advice(anyhow::anyhow!("alone")), "");
+    }
+
+    #[test]
+    fn a_file_system_is_never_made_over_records() {
+        let without = |is_empty, others: &[&str]| {
+            advice(StoreError::NoFileSystem {
+                path: PathBuf::from("a"),
+                instance: "main".to_owned(),
+                is_empty,
+                others: others.iter().map(|&name| name.to_owned()).collect(),
+            })
+        };
+        assert!(without(true, &[]).contains("mkfs --force a"));
+        assert!(without(false, &[]).contains("instance create --fs a NAME"));
+        assert!(without(false, &["mail"]).contains("instance mail has"));
+        for others in [&[][..], &["mail"]] {
+            assert!(!without(false, others).contains("force"));
+        }
+    }
+}
