@@ -238,6 +238,9 @@ pub enum Unmount {
     IfIdle,
     /// At once out of sight; it ends when the last one leaves.
     Lazy,
+    /// Only if nobody is in it, but requests that wait for the daemon are ended first. As root only;
+    /// for other users the same as [`Self::IfIdle`].
+    Force,
 }
 
 /// Unmounts whatever is mounted at `path`.

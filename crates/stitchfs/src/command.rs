@@ -1,9 +1,10 @@
 //! The command line: one file for each subcommand.
 //!
-//! `mkfs.stitchfs`, `mount.stitchfs` and `fsck.stitchfs` are names of the same program, with the
-//! arguments that mkfs(8), mount(8) and fsck(8) pass to their helpers. Exit codes are 0 for success,
+//! `mkfs.stitchfs`, `mount.stitchfs`, `umount.stitchfs` and `fsck.stitchfs` are names of the same
+//! program, with the arguments that mkfs(8), mount(8), umount(8) and fsck(8) pass to their helpers;
+//! `mount.fuse.stitchfs` and `umount.fuse.stitchfs` are for the type that shows in the mount table. Exit codes are 0 for success,
 //! 1 for failure and 2 for a wrong command line, but for `fsck` ([`fsck`] has its own) and
-//! `mount.stitchfs` (32 for failure and 1 for a wrong command line, as mount(8) wants).
+//! `mount.stitchfs` and `umount.stitchfs` (32 for failure and 1 for a wrong command line, as mount(8) wants).
 
 mod access;
 mod advice;
@@ -61,6 +62,8 @@ enum Command {
     Mkfs(mkfs::Args),
     Mount(mount::Args),
     Umount(umount::Args),
+    #[command(skip)]
+    UmountHelper(umount::helper::HelperArgs),
     Upgrade(upgrade::Args),
     Fsck(fsck::Args),
     Info(info::Args),
@@ -86,6 +89,7 @@ impl Command {
             Self::Shrink(args) => &mut args.path,
             Self::Mkfs(_)
             | Self::Umount(_)
+            | Self::UmountHelper(_)
             | Self::Upgrade(_)
             | Self::Instance(_)
             | Self::Stats(_)
@@ -125,6 +129,10 @@ pub(crate) fn run(args: Vec<OsString>) -> ExitCode {
             let helper = mount::HelperArgs::try_parse_from(&args);
             (helper.map(|helper| Command::Mount(helper.into())), MOUNT)
         }
+        Some("umount.stitchfs" | "umount.fuse.stitchfs") => {
+            let helper = umount::helper::HelperArgs::try_parse_from(&args);
+            (helper.map(Command::UmountHelper), MOUNT)
+        }
         Some("fsck.stitchfs") => (fsck::Args::try_parse_from(&args).map(Command::Fsck), FSCK),
         _ => {
             let is_fsck = args.get(1).is_some_and(|word| word == "fsck");
@@ -154,6 +162,7 @@ pub(crate) fn run(args: Vec<OsString>) -> ExitCode {
         Command::Mkfs(args) => mkfs::run(&args),
         Command::Mount(given) => mount::run(&given, &args),
         Command::Umount(args) => umount::run(&args),
+        Command::UmountHelper(args) => umount::helper::run(args),
         Command::Upgrade(args) => upgrade::run(&args),
         Command::Fsck(args) => fsck::run(&args),
         Command::Info(args) => info::run(&args),
@@ -192,6 +201,7 @@ mod tests {
         Cli::command().debug_assert();
         mkfs::Args::command().debug_assert();
         mount::HelperArgs::command().debug_assert();
+        umount::helper::HelperArgs::command().debug_assert();
         fsck::Args::command().debug_assert();
     }
 
@@ -214,6 +224,7 @@ mod tests {
             Cli::command(),
             mkfs::Args::command(),
             mount::HelperArgs::command(),
+            umount::helper::HelperArgs::command(),
             fsck::Args::command(),
         ] {
             command.build();

@@ -57,6 +57,7 @@ pub(super) fn unmount(path: &Path, how: Unmount) -> Result<(), MountError> {
         | match how {
             Unmount::IfIdle => UnmountFlags::empty(),
             Unmount::Lazy => UnmountFlags::DETACH,
+            Unmount::Force => UnmountFlags::FORCE,
         };
     rustix::mount::unmount(path, flags).map_err(|error| failed(error, "unmount", path))
 }

@@ -1,5 +1,7 @@
 //! `stitchfs mount`: serves a store at a mount point.
 
+mod remount;
+
 use super::daemon::{self, Started};
 use super::log::{self, Target};
 use super::options::{self, AccessTimes, MountOption, MountWords};
@@ -75,7 +77,9 @@ Options after -o:
                                 What is stored stays
   instance=NAME                 the instance to mount; see `stitchfs instance`
   fsname=NAME                   the device name shown in the mount table
-  remount                       change the flags of a mount in place
+  remount                       change the flags of a mount in place; what was
+                                mounted with ro stays so until it is mounted
+                                again
 Words for mount(8) and systemd (defaults, noauto, user, nofail, _netdev, x-...)
 are ignored.
 
@@ -188,8 +192,7 @@ pub(super) fn run(args: &Args, command_line: &[OsString]) -> Result<u8> {
     }
     let words = args.words();
     if words.remount {
-        let options = mount_options(&words, Rights::of(&words)?, &args.store);
-        mount::remount(&args.mount_point, &options)?;
+        remount::run(args, &words)?;
         return Ok(0);
     }
     if hold::is_worker() {

@@ -5,6 +5,7 @@
 //! not waited for.
 
 mod daemon;
+pub(super) mod helper;
 
 use super::live;
 use super::output;

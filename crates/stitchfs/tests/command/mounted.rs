@@ -285,6 +285,39 @@ fn a_read_only_mount_changes_nothing() {
 }
 
 #[test]
+fn remount_changes_the_flags_of_a_writable_store_only() {
+    let Some(mut mounted) = Mounted::new(&[]) else {
+        return;
+    };
+    let read_only = |mounted: &Mounted, name: &str| {
+        let written = fs::write(mounted.path(name), b"content");
+        written.is_err_and(|error| error.kind() == ErrorKind::ReadOnlyFilesystem)
+    };
+    let remount = |mounted: &Mounted, options| {
+        let args = ["mount", "-o", options, "a", "mnt"];
+        mounted.place.run(&args)
+    };
+    remount(&mounted, "remount,ro").code(0);
+    assert!(read_only(&mounted, "file"));
+    remount(&mounted, "remount,rw").code(0);
+    assert!(!read_only(&mounted, "file"));
+    mounted.umount();
+
+    mounted.mount(&["-o", "ro"]);
+    for options in ["remount,rw", "remount,noexec"] {
+        let refused = remount(&mounted, options);
+        refused.code(1).says("unmount it and mount it again");
+    }
+    let helper = mounted.place.named("mount.stitchfs");
+    let args = ["a", "mnt", "-o", "remount,rw"];
+    let refused = mounted.place.run_as(&helper, &args);
+    refused.code(32).says("open for reading only");
+    remount(&mounted, "remount,ro,noexec").code(0);
+    assert!(read_only(&mounted, "file"));
+    mounted.umount();
+}
+
+#[test]
 fn a_busy_mount_stays_unless_lazy() {
     let Some(mounted) = Mounted::new(&[]) else {
         return;

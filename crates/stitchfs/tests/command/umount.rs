@@ -104,3 +104,36 @@ fn a_lazy_unmount_waits_for_the_daemon_unless_a_process_is_in_it() {
     drop(helper);
     assert!(mounted.has_ended());
 }
+
+#[test]
+fn the_helper_of_umount_8_waits_for_the_daemon_and_takes_its_options() {
+    let Some(mut mounted) = Mounted::new(&[]) else {
+        return;
+    };
+    let helper = mounted.place.named("umount.fuse.stitchfs");
+    fs::write(mounted.path("file"), vec![7; 40 << 20]).unwrap();
+    mounted.place.run_as(&helper, &["mnt", "-n", "-v"]).code(0);
+    assert!(!mounted.is_running());
+    for option in ["-l", "-f"] {
+        mounted.mount(&[]);
+        mounted.place.run_as(&helper, &["mnt", option]).code(0);
+        assert!(!mounted.is_mounted() && mounted.has_ended());
+    }
+
+    mounted.mount(&[]);
+    let file = File::open(mounted.path("file")).unwrap();
+    let busy = mounted.place.run_as(&helper, &["mnt"]);
+    busy.code(32).says("busy");
+    mounted.place.run_as(&helper, &["mnt", "-r"]).code(0);
+    let refused = fs::write(mounted.path("file"), b"new").unwrap_err();
+    assert_eq!(refused.kind(), std::io::ErrorKind::ReadOnlyFilesystem);
+    drop(file);
+
+    let place = &mounted.place;
+    fs::create_dir(place.path("bind")).unwrap();
+    system(place, "mount", &["--bind", "mnt", "bind"]);
+    let held = place.run_as(&helper, &["mnt"]);
+    place.run_as(&helper, &["bind"]).code(0);
+    held.code(0).says("still mounted at");
+    assert!(mounted.has_ended());
+}

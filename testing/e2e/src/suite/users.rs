@@ -165,7 +165,10 @@ fn a_line_in_fstab(context: &Context) -> Result<()> {
     let (store, dir) = (context.work.join("fstab.store"), context.dir("fstab")?);
     let (code, said) = stitchfs(context, &["mkfs", "--size", "64M", &text(&store)])?;
     ensure!(code == 0, "mkfs: {said}");
-    let helper = Helper::install(context, "mount.stitchfs")?;
+    let helpers = (
+        Helper::install(context, "mount.stitchfs")?,
+        Helper::install(context, "umount.fuse.stitchfs")?,
+    );
     let fstab = context.work.join("fstab.txt");
     fs::write(
         &fstab,
@@ -180,17 +183,20 @@ fn a_line_in_fstab(context: &Context) -> Result<()> {
          mount {dir}
          findmnt -n -o FSTYPE,OPTIONS {dir}
          echo kept > {dir}/file
-         umount {dir}
+         umount -c {dir}
+         {command} fsck -n {store}
          mount {dir}
          cat {dir}/file
          umount {dir}
          ! findmnt {dir}",
+        command = text(&context.stitchfs),
+        store = text(&store),
         fstab = text(&fstab),
         dir = text(&dir)
     );
     let mut command = Command::new("unshare");
     let said = run(command.args(["--mount", "bash", "-euc", &script]));
-    drop(helper);
+    drop(helpers);
     let said = said?;
     ensure!(said.contains("noatime") && said.contains("kept"), "{said}");
     // The daemon lets go of the store once all is written.
