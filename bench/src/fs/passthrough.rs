@@ -56,7 +56,7 @@ pub(super) fn config(config: SessionConfig) -> SessionConfig {
 /// How it is mounted: for root alone, and the kernel checks no rights.
 pub(super) fn mount_options() -> MountOptions {
     MountOptions {
-        source: "passthrough".to_owned(),
+        source: "passthrough".into(),
         default_permissions: false,
         ..MountOptions::default()
     }

@@ -275,7 +275,7 @@ mod tests {
                 Err(error) => {
                     assert!(!is_possible, "{error}");
                     assert_eq!(error.kind(), ErrorKind::Invalid);
-                    assert!(error.to_string().contains("give io=auto or io=buffered"));
+                    assert!(error.to_string().contains("auto and buffered are for files"));
                 }
             }
         }

@@ -208,7 +208,7 @@ mod tests {
         assert!(refused(OsError::NOTTY).contains("Linux 6.9"));
         assert!(refused(OsError::NOSPC).contains("No space"));
         let none = NoPassthrough::refused(io::ErrorKind::NotFound.into());
-        assert!(none.to_string().contains("large_files=external"));
-        assert!(NoPassthrough::Held.to_string().contains("restart"));
+        assert!(none.to_string().contains("no large files beside"));
+        assert!(NoPassthrough::Held.to_string().contains("survives its daemon"));
     }
 }
