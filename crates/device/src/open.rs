@@ -275,7 +275,11 @@ mod tests {
                 Err(error) => {
                     assert!(!is_possible, "{error}");
                     assert_eq!(error.kind(), ErrorKind::Invalid);
-                    assert!(error.to_string().contains("auto and buffered are for files"));
+                    assert!(
+                        error
+                            .to_string()
+                            .contains("auto and buffered are for files")
+                    );
                 }
             }
         }

@@ -209,6 +209,10 @@ mod tests {
         assert!(refused(OsError::NOSPC).contains("No space"));
         let none = NoPassthrough::refused(io::ErrorKind::NotFound.into());
         assert!(none.to_string().contains("no large files beside"));
-        assert!(NoPassthrough::Held.to_string().contains("survives its daemon"));
+        assert!(
+            NoPassthrough::Held
+                .to_string()
+                .contains("survives its daemon")
+        );
     }
 }

@@ -106,7 +106,7 @@ fn of_session(error: &SessionError) -> Option<String> {
     match error {
         SessionError::Mount(error) => of_mount(error),
         SessionError::NoRing(Refusal::Held) => {
-            Some("leave out one of -o restart and -o transport=uring".to_owned())
+            Some("give -o transport=dev, or leave out -o restart".to_owned())
         }
         SessionError::NoRing(_) => Some("or leave out -o transport=uring".to_owned()),
         SessionError::NoResend => Some("or leave out -o restart".to_owned()),
