@@ -305,11 +305,15 @@ pub(crate) fn write_zeros(file: &File, from: u64, to: u64) -> io::Result<()> {
 
 /// Makes the name of a file or directory durable.
 pub(crate) fn sync_parent(path: &Path) -> io::Result<()> {
-    let parent = match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
-        _ => PathBuf::from("."),
-    };
-    File::open(parent)?.sync_all()
+    File::open(parent_of(path))?.sync_all()
+}
+
+/// Returns the directory that the name is or will be in.
+fn parent_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    }
 }
 
 mod unnamed;

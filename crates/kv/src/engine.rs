@@ -289,7 +289,8 @@ pub trait Engine: Send + Sync {
     fn settle(&self) -> Result<(), KvError>;
 
     /// Writes everything out and stops background work. Later calls that write are refused as
-    /// [`KvError::Closed`]; reads go on. What a plain drop skips is only speed of the next open, never safety.
+    /// [`KvError::Closed`]; reads go on. What a plain drop skips is only speed of the next open,
+    /// never safety.
     ///
     /// # Errors
     /// As [`Self::sync`].

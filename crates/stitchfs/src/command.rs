@@ -2,9 +2,11 @@
 //!
 //! `mkfs.stitchfs`, `mount.stitchfs`, `umount.stitchfs` and `fsck.stitchfs` are names of the same
 //! program, with the arguments that mkfs(8), mount(8), umount(8) and fsck(8) pass to their helpers;
-//! `mount.fuse.stitchfs` and `umount.fuse.stitchfs` are for the type that shows in the mount table. Exit codes are 0 for success,
-//! 1 for failure and 2 for a wrong command line, but for `fsck` ([`fsck`] has its own) and
-//! `mount.stitchfs` and `umount.stitchfs` (32 for failure and 1 for a wrong command line, as mount(8) wants).
+//! `mount.fuse.stitchfs` and `umount.fuse.stitchfs` are for the type that shows in the mount table.
+//!
+//! Exit codes are 0 for success, 1 for failure and 2 for a wrong command line. `fsck` has its own
+//! ([`fsck`]); `mount.stitchfs` and `umount.stitchfs` have 32 for failure and 1 for a wrong command
+//! line, as mount(8) wants.
 
 mod access;
 mod advice;

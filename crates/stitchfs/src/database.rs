@@ -232,8 +232,8 @@ impl Database {
     /// Nothing is applied if the kind is
     /// [`NotFound`](crate::ErrorKind::NotFound) (a tree that is gone),
     /// [`Invalid`](crate::ErrorKind::Invalid) (over [`Self::limits`], an upsert function that was not
-    /// registered, or a tree of another store or instance), [`NoSpace`](crate::ErrorKind::NoSpace) (delete something, then go on) or
-    /// [`ReadOnly`](crate::ErrorKind::ReadOnly). After
+    /// registered, or a tree of another store or instance), [`NoSpace`](crate::ErrorKind::NoSpace)
+    /// (delete something, then go on) or [`ReadOnly`](crate::ErrorKind::ReadOnly). After
     /// [`Io`](crate::ErrorKind::Io) or [`Poisoned`](crate::ErrorKind::Poisoned) it may be there or
     /// not after the next open; nothing more is taken until then.
     ///

@@ -7,7 +7,7 @@
 //!
 //! If the process ends before step 3, however, the host removes the file.
 
-use super::{FileDevice, allocate, sync_parent};
+use super::{FileDevice, allocate, parent_of, sync_parent};
 use crate::DeviceError;
 use crate::counter::Request;
 use crate::open;
@@ -85,14 +85,10 @@ impl Unnamed {
 
 fn open_unnamed(path: &Path) -> io::Result<File> {
     let flags = i32::try_from(OFlags::TMPFILE.bits()).expect("a flag of open(2)");
-    let dir = match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
     File::options()
         .read(true)
         .write(true)
         .custom_flags(flags)
         .mode(0o600)
-        .open(dir)
+        .open(parent_of(path))
 }

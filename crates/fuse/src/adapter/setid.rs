@@ -16,9 +16,6 @@ use crate::handler::{Answer, Caller, Context};
 use crate::notify::Notifier;
 use crate::survive::is_resent;
 
-const SETGID: u16 = 0o2000;
-const GROUP_EXECUTE: u16 = 0o010;
-
 /// What the kernel keeps of attributes.
 #[derive(Debug, Default)]
 pub(super) struct AttrCache {
@@ -64,8 +61,9 @@ pub(super) fn taken(
 /// on Linux since 6.2. The request names one group of the caller; the kernel's list has the others,
 /// and is read for such files alone.
 fn taken_by(context: &Context<'_>, attr: &Attr) -> ClearSetId {
-    let is_asked = attr.perm & (SETGID | GROUP_EXECUTE) == SETGID;
-    if is_asked && !is_in_group(&context.caller, attr.gid) {
+    let depends_on_group =
+        ClearSetId::All.apply(attr.perm) != ClearSetId::Executable.apply(attr.perm);
+    if depends_on_group && !is_in_group(&context.caller, attr.gid) {
         ClearSetId::All
     } else {
         ClearSetId::Executable
