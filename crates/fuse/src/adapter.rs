@@ -4,7 +4,7 @@
 //!
 //! - OPEN, OPENDIR, CREATE, FLUSH are answered `ENOSYS` (the trait's defaults), so that the kernel
 //!   does without them and without RELEASE. Files live by their lookup counts, which the file
-//!   system keeps. See `docs/adr/0010-what-the-kernel-asks.md`. With passthrough OPEN is served (`opens`).
+//!   system keeps. See `docs/adr/0010-fuse-requests-avoided.md`. With passthrough OPEN is served (`opens`).
 //! - Names, missing names and attributes stand for ever: nobody else changes them untold.
 //! - Locks are the kernel's.
 //! - What a killed daemon may have done already is not done twice (`resent`).
