@@ -60,6 +60,7 @@ pub(crate) fn run(root: &Path) -> Result<bool> {
     check::add_lints(&mut steps, root);
     check::add_tests(&mut steps, root);
     check::add_interleavings(&mut steps, root);
+    check::add_rocksdb(&mut steps, root);
     check::add_docs(&mut steps, root);
     steps.command("build", &mut build(root));
     steps.run("simulation", || {

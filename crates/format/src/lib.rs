@@ -17,6 +17,7 @@ pub mod fs_sys;
 pub mod instance;
 pub mod log_record;
 pub mod logged_commit;
+pub mod rocks;
 pub mod superblock;
 pub mod table;
 pub mod version_object;
