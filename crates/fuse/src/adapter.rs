@@ -20,12 +20,14 @@ mod convert;
 mod flags;
 mod lent;
 mod opens;
+mod process;
 mod prune;
 mod reclaim;
 mod report;
 mod resent;
 mod setid;
 mod trees;
+mod trim;
 mod write;
 
 use std::io;
@@ -56,6 +58,8 @@ use resent::Resent;
 use setid::AttrCache;
 pub use trees::REMOVE_TREE_XATTR;
 use trees::Trees;
+use trim::Trims;
+pub use trim::{Trim, TrimArgs};
 
 /// Bytes that one COPY_FILE_RANGE copies at most: the caller asks again, and no worker is held up.
 const COPY_SIZE_MAX: u64 = 64 << 20;
@@ -91,6 +95,7 @@ pub struct Adapter {
     /// With passthrough.
     opens: OnceLock<Opens>,
     reports: Vec<RootReport>,
+    trims: Trims,
 }
 
 impl std::fmt::Debug for Adapter {
@@ -136,6 +141,7 @@ impl Adapter {
             attr_cache: AttrCache::default(),
             opens: OnceLock::new(),
             reports: Vec::new(),
+            trims: Trims::default(),
         }
     }
 
@@ -530,6 +536,10 @@ impl Handler for Adapter {
             .or_errno()
     }
 
+    fn interrupt(&self, unique: u64) {
+        self.trims.interrupt(unique);
+    }
+
     fn ioctl(
         &self,
         context: &Context<'_>,
@@ -537,8 +547,10 @@ impl Handler for Adapter {
         args: &Ioctl<'_>,
         out: &mut Sink<'_>,
     ) -> Answer<i32> {
-        if args.command == crate::report::READ {
-            return self.read_report(context, ino, args.input, out);
+        match args.command {
+            crate::report::READ => return self.read_report(context, ino, args.input, out),
+            trim::FITRIM => return self.trims.serve(context, args.input, out),
+            _ => {}
         }
         let result = flags::serve(&self.fs, &self.actor(context), ino, args, out)?;
         if flags::is_change(args.command) {

@@ -5,6 +5,7 @@
 
 mod access;
 mod defrag;
+mod fstrim;
 mod instances;
 mod lines;
 mod mounted;
