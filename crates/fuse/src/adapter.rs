@@ -29,6 +29,7 @@ mod setid;
 mod trees;
 mod trim;
 mod write;
+mod xattr;
 
 use std::io;
 use std::sync::OnceLock;
@@ -518,9 +519,7 @@ impl Handler for Adapter {
 
     fn listxattr(&self, context: &Context<'_>, ino: Ino, out: &mut Sink<'_>) -> Answer<()> {
         self.check_xattrs()?;
-        // The kernel does not hide from users what only root may see.
-        let owner = Owner::new(context);
-        let names = self.fs.list_xattr(&owner.caller(), ino).or_errno()?;
+        let names = self.xattr_names(context, ino)?;
         if out.put(&names) {
             Ok(())
         } else {

@@ -6,6 +6,7 @@
 mod access;
 mod defrag;
 mod fstrim;
+mod idmapped;
 mod instances;
 mod lines;
 mod mounted;
