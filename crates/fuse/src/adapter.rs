@@ -4,7 +4,8 @@
 //!
 //! - OPEN, OPENDIR, CREATE, FLUSH are answered `ENOSYS` (the trait's defaults), so that the kernel
 //!   does without them and without RELEASE. Files live by their lookup counts, which the file
-//!   system keeps. See `docs/adr/0010-what-the-kernel-asks.md`. With passthrough OPEN is served (`opens`).
+//!   system keeps. See `docs/adr/0010-what-the-kernel-asks.md`. OPEN is served
+//!   with passthrough and where files are immutable (`lent`).
 //! - Names, missing names and attributes stand for ever: nobody else changes them untold.
 //! - Locks are the kernel's.
 //! - What a killed daemon may have done already is not done twice (`resent`).
@@ -201,6 +202,7 @@ impl Adapter {
         if self.fs.is_crowded() {
             self.pruning.note();
         }
+        self.fs.note_flags(attr.iflags);
         self.timed(convert::entry(attr))
     }
 
@@ -443,15 +445,19 @@ impl Handler for Adapter {
         args: &Read,
         out: &mut DirPlusSink<'_>,
     ) -> Answer<()> {
+        let mut iflags = 0;
         let mut take = |entry: &stitch_fs::DirEntry<'_>| {
-            let looked_up = entry.attr.as_ref().map(convert::entry);
-            let looked_up = looked_up.map(|entry| self.timed(entry));
+            let looked_up = entry.attr.as_ref().map(|attr| {
+                iflags |= attr.iflags;
+                self.timed(convert::entry(attr))
+            });
             match out.push(&convert::dir_entry(entry), looked_up.as_ref()) {
                 true => Taken::More,
                 false => Taken::Full,
             }
         };
         let read = self.fs.read_dir_plus(ino, args.offset, &mut take);
+        self.fs.note_flags(iflags);
         if self.fs.is_crowded() {
             self.pruning.note();
         }

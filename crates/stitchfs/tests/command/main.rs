@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod access;
+mod chattr;
 mod defrag;
 mod fstrim;
 mod idmapped;
