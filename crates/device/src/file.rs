@@ -199,18 +199,18 @@ impl Device for FileDevice {
             .map_err(|e| Request::sync().failed(&self.name, e))
     }
 
-    fn discard(&self, offset: u64, len_bytes: u64) -> Result<(), DeviceError> {
+    fn discard(&self, offset: u64, len_bytes: u64) -> Result<bool, DeviceError> {
         let request = Request::new("discard", offset, len_bytes);
         request.check(&self.name, self.len_bytes())?;
         if len_bytes == 0 {
-            return Ok(());
+            return Ok(true);
         }
         match punch_range(&self.file, offset, len_bytes) {
             Ok(()) => self.counters.discard(len_bytes),
-            Err(Errno::OPNOTSUPP | Errno::NOSYS) => {}
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => return Ok(false),
             Err(errno) => return Err(request.failed(&self.name, errno)),
         }
-        Ok(())
+        Ok(true)
     }
 
     fn medium_bytes(&self) -> Result<u64, DeviceError> {

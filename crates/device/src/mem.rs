@@ -118,12 +118,12 @@ impl Device for MemDevice {
         Ok(())
     }
 
-    fn discard(&self, offset: u64, len_bytes: u64) -> Result<(), DeviceError> {
+    fn discard(&self, offset: u64, len_bytes: u64) -> Result<bool, DeviceError> {
         let request = Request::new("discard", offset, len_bytes);
         request.check(NAME, self.len_bytes())?;
         self.pages.write().fill(offset, len_bytes, 0);
         self.counters.discard(len_bytes);
-        Ok(())
+        Ok(true)
     }
 
     fn grow(&self, _from: u64, to: u64) -> Result<(), DeviceError> {

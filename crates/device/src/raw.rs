@@ -314,19 +314,19 @@ impl Device for RawDevice {
             .map_err(|e| Request::sync().failed(&self.name, e))
     }
 
-    fn discard(&self, offset: u64, len_bytes: u64) -> Result<(), DeviceError> {
+    fn discard(&self, offset: u64, len_bytes: u64) -> Result<bool, DeviceError> {
         let request = Request::new("discard", offset, len_bytes);
         request.check(&self.name, self.len_bytes())?;
         if len_bytes == 0 {
-            return Ok(());
+            return Ok(true);
         }
         self.wait(request);
         match ioctl::discard(&self.file, offset, len_bytes) {
             Ok(()) => self.counters.discard(len_bytes),
-            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::NOTTY) => {}
+            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::NOTTY) => return Ok(false),
             Err(errno) => return Err(request.failed(&self.name, errno)),
         }
-        Ok(())
+        Ok(true)
     }
 
     fn medium_bytes(&self) -> Result<u64, DeviceError> {

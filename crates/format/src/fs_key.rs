@@ -30,6 +30,8 @@ pub const SYS_HEADER: &[u8] = b"h";
 pub const SYS_NEXT_INO: &[u8] = b"i";
 /// Key of the count of named inodes in the sys tree.
 pub const SYS_INODE_COUNT: &[u8] = b"n";
+/// Key of the mark in the sys tree that some inode was immutable or append-only: the number 1.
+pub const SYS_FIXED: &[u8] = b"f";
 /// First byte of the keys of orphans in the sys tree.
 pub const SYS_ORPHAN: u8 = b'o';
 /// First byte of the keys of external files in the sys tree.

@@ -2,6 +2,7 @@
 
 use crate::change::Change;
 use crate::data::{FILE_BYTES_MAX, Staged};
+use crate::fixed;
 use crate::inode::Inode;
 use crate::make::low_bits;
 use crate::system::FileSystem;
@@ -180,7 +181,14 @@ impl FileSystem {
         new.ctime = self.now();
         let mut change = Change::new(self);
         change.attrs(&inode, &new)?;
+        let is_fixed = fixed::is_fixed(new.iflags);
+        if is_fixed && !self.has_fixed_files() {
+            fixed::mark(&mut change.changes, self.store.sys);
+        }
         change.commit()?;
+        if is_fixed {
+            self.set_fixed();
+        }
         Ok(Attr::of(&new))
     }
 

@@ -21,6 +21,7 @@ mod detach;
 mod dir;
 mod error;
 mod external;
+mod fixed;
 pub mod fsck;
 mod hints;
 mod inode;

@@ -13,12 +13,12 @@ use crate::schema::{FIRST_INO, Store};
 use crate::steps::Steps;
 use crate::{Attr, FsError, FsOptions, FsResult};
 use bytes::Bytes;
-use stitch_base::sync::atomic::{AtomicU64, Ordering};
+use stitch_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use stitch_base::sync::{Arc, Mutex};
 use stitch_base::{ErrorKind, Ino, random};
 use stitch_db::SpaceClass;
 use stitch_format::fs_inode::{FileKind, InodeHead, MetaRow, row_flag};
-use stitch_format::fs_key::{self, SYS_INODE_COUNT, SYS_NEXT_INO};
+use stitch_format::fs_key::{self, SYS_FIXED, SYS_INODE_COUNT, SYS_NEXT_INO};
 use stitch_format::fs_sys::{FsHeader, encode_number};
 use stitch_kv::Engine;
 
@@ -55,6 +55,8 @@ pub struct FileSystem {
     forgotten: Mutex<Vec<InodeHead>>,
     pub(crate) detached: Detached,
     pub(crate) externals: Externals,
+    /// Some file was immutable or append-only.
+    pub(crate) fixed: AtomicBool,
 }
 
 /// Inode numbers that may be handed out.
@@ -132,6 +134,7 @@ impl FileSystem {
             return Err(FsError::Corrupt(format!("the next inode number is {next}")));
         }
         let inode_count = store.number(SYS_INODE_COUNT)?;
+        let is_fixed = store.number(SYS_FIXED)? != 0;
         let externals = Externals::new(options.external.clone());
         externals
             .is_marked
@@ -155,6 +158,7 @@ impl FileSystem {
             forgotten: Mutex::default(),
             detached: Detached::default(),
             externals,
+            fixed: AtomicBool::new(is_fixed),
         };
         fs.sweep()?;
         fs.take_over();

@@ -4,7 +4,8 @@
 //!
 //! - OPEN, OPENDIR, CREATE, FLUSH are answered `ENOSYS` (the trait's defaults), so that the kernel
 //!   does without them and without RELEASE. Files live by their lookup counts, which the file
-//!   system keeps. See `docs/adr/0010-fuse-requests-avoided.md`. With passthrough OPEN is served (`opens`).
+//!   system keeps. See `docs/adr/0010-fuse-requests-avoided.md`. OPEN is served
+//!   with passthrough and where files are immutable (`lent`).
 //! - Names, missing names and attributes stand for ever: nobody else changes them untold.
 //! - Locks are the kernel's.
 //! - What a killed daemon may have done already is not done twice (`resent`).
@@ -20,13 +21,16 @@ mod convert;
 mod flags;
 mod lent;
 mod opens;
+mod process;
 mod prune;
 mod reclaim;
 mod report;
 mod resent;
 mod setid;
 mod trees;
+mod trim;
 mod write;
+mod xattr;
 
 use std::io;
 use std::sync::OnceLock;
@@ -56,6 +60,8 @@ use resent::Resent;
 use setid::AttrCache;
 pub use trees::REMOVE_TREE_XATTR;
 use trees::Trees;
+use trim::Trims;
+pub use trim::{Trim, TrimArgs};
 
 /// Bytes that one COPY_FILE_RANGE copies at most: the caller asks again, and no worker is held up.
 const COPY_SIZE_MAX: u64 = 64 << 20;
@@ -91,6 +97,7 @@ pub struct Adapter {
     /// With passthrough.
     opens: OnceLock<Opens>,
     reports: Vec<RootReport>,
+    trims: Trims,
 }
 
 impl std::fmt::Debug for Adapter {
@@ -136,6 +143,7 @@ impl Adapter {
             attr_cache: AttrCache::default(),
             opens: OnceLock::new(),
             reports: Vec::new(),
+            trims: Trims::default(),
         }
     }
 
@@ -194,6 +202,7 @@ impl Adapter {
         if self.fs.is_crowded() {
             self.pruning.note();
         }
+        self.fs.note_flags(attr.iflags);
         self.timed(convert::entry(attr))
     }
 
@@ -436,15 +445,19 @@ impl Handler for Adapter {
         args: &Read,
         out: &mut DirPlusSink<'_>,
     ) -> Answer<()> {
+        let mut iflags = 0;
         let mut take = |entry: &stitch_fs::DirEntry<'_>| {
-            let looked_up = entry.attr.as_ref().map(convert::entry);
-            let looked_up = looked_up.map(|entry| self.timed(entry));
+            let looked_up = entry.attr.as_ref().map(|attr| {
+                iflags |= attr.iflags;
+                self.timed(convert::entry(attr))
+            });
             match out.push(&convert::dir_entry(entry), looked_up.as_ref()) {
                 true => Taken::More,
                 false => Taken::Full,
             }
         };
         let read = self.fs.read_dir_plus(ino, args.offset, &mut take);
+        self.fs.note_flags(iflags);
         if self.fs.is_crowded() {
             self.pruning.note();
         }
@@ -512,9 +525,7 @@ impl Handler for Adapter {
 
     fn listxattr(&self, context: &Context<'_>, ino: Ino, out: &mut Sink<'_>) -> Answer<()> {
         self.check_xattrs()?;
-        // The kernel does not hide from users what only root may see.
-        let owner = Owner::new(context);
-        let names = self.fs.list_xattr(&owner.caller(), ino).or_errno()?;
+        let names = self.xattr_names(context, ino)?;
         if out.put(&names) {
             Ok(())
         } else {
@@ -530,6 +541,10 @@ impl Handler for Adapter {
             .or_errno()
     }
 
+    fn interrupt(&self, unique: u64) {
+        self.trims.interrupt(unique);
+    }
+
     fn ioctl(
         &self,
         context: &Context<'_>,
@@ -537,8 +552,10 @@ impl Handler for Adapter {
         args: &Ioctl<'_>,
         out: &mut Sink<'_>,
     ) -> Answer<i32> {
-        if args.command == crate::report::READ {
-            return self.read_report(context, ino, args.input, out);
+        match args.command {
+            crate::report::READ => return self.read_report(context, ino, args.input, out),
+            trim::FITRIM => return self.trims.serve(context, args.input, out),
+            _ => {}
         }
         let result = flags::serve(&self.fs, &self.actor(context), ino, args, out)?;
         if flags::is_change(args.command) {

@@ -26,7 +26,7 @@ use crate::wire::reply::{
 /// What a method answers.
 pub type Answer<T> = Result<T, Errno>;
 
-/// Who asks. On mounts with mapped ids, user and group are `u32::MAX` except for creations.
+/// Who asks. With `id_mapped_mounts`, user and group are `u32::MAX` except for creations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caller {
     /// User.

@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use stitch_base::sync::Arc;
 use stitch_device::{Device, MemDevice};
 use stitch_kv::{Engine, KvError};
-use stitch_volume::Volume;
+use stitch_volume::{TrimRange, Volume};
 use stitch_vt::{Defragged, VtEngine, Watch};
 
 /// Trees whose names begin so are those of the file system in a store.
@@ -342,7 +342,7 @@ impl Database {
     /// # Errors
     /// See [`StoreError`].
     pub fn trim(&self, watch: &mut Watch<'_>) -> Result<u64, StoreError> {
-        space::trim(&self.first, watch)
+        space::trim(&self.first, &TrimRange::ALL, watch)
     }
 
     /// Makes the store longer: `bytes`, or as long as its device is by now. A file gets all of its

@@ -18,8 +18,9 @@ use stitch_fuse::transport::uring::Refusal;
 use stitch_fuse::wire::opcode::Opcode;
 use stitch_fuse::{
     Adapter, AdapterOptions, Errno, MountOptions, RequestCounts, RootReport, RunningSession,
-    Session, SessionConfig, Transport,
+    Session, SessionConfig, Transport, Trim,
 };
+use stitch_volume::TrimRange;
 
 /// What takes requests for the process that keeps a mount.
 pub type Asked = Arc<dyn Fn(&[u8]) -> Result<(), Errno> + Send + Sync>;
@@ -167,7 +168,8 @@ impl Host {
         report.served.lock().has_xattrs = options.xattrs;
         let mut adapter = Adapter::new(fs, options)
             .with_report(RootReport::new(crate::STATS_XATTR, answer))
-            .with_report(job_report(jobs));
+            .with_report(job_report(Arc::clone(&jobs)))
+            .with_trim(trim(jobs));
         if let Some(Keeper { asked, about }) = keeper {
             report.served.lock().keeper = Some(about);
             let nothing = Arc::new(Vec::new);
@@ -291,6 +293,18 @@ fn job_report(jobs: Arc<Jobs>) -> RootReport {
     let answer = Arc::new(move || asked.report().to_string().into_bytes());
     let take = Arc::new(move |request: &[u8]| jobs.request(request));
     RootReport::new(crate::JOB_XATTR, answer).with_requests(take)
+}
+
+/// What serves `FITRIM`.
+fn trim(jobs: Arc<Jobs>) -> Trim {
+    Arc::new(move |asked, is_interrupted| {
+        let range = TrimRange {
+            start: asked.start,
+            len: asked.len,
+            extent_bytes_min: asked.extent_bytes_min,
+        };
+        jobs.trim(&range, is_interrupted)
+    })
 }
 
 /// What a daemon says about itself.

@@ -54,7 +54,7 @@ pub use database::{Batch, Database, Rows, Snapshot, Tree};
 pub use error::StoreError;
 pub use external::{count as large_files_of, folder_path as large_files_path};
 pub use host::{Asked, Host, Keep, Keeper, KeeperNote};
-pub use identity::{identity, instances as instance_names, pid_namespace};
+pub use identity::{identity, instances as instance_names, pid_namespace, sees_all_processes};
 pub use make::{MakeOptions, RootOwner, store_path};
 pub use paths::{path_in, path_text, set_path};
 pub use space::Resized;

@@ -21,7 +21,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::time::Duration;
 use stitch_format::vt_manifest::Run;
-use stitch_volume::{Candidate, Extent, Zones};
+use stitch_volume::{Candidate, Extent, TrimRange, Zones};
 
 /// Most zones that are evacuated together: a table that is in several is written once.
 const BATCH_ZONES: usize = 16;
@@ -103,13 +103,14 @@ impl VtEngine {
         self.store.defrag(watch)
     }
 
-    /// Tells the device of all that is free. Answers the bytes. `watch` is called with zones.
+    /// Tells the device of all that is free in a range. Returns the number of bytes. `watch` is
+    /// called with zones.
     ///
     /// # Errors
     /// [`VtError`].
-    pub fn trim(&self, watch: &mut Watch<'_>) -> Result<u64, VtError> {
+    pub fn trim(&self, range: &TrimRange, watch: &mut Watch<'_>) -> Result<u64, VtError> {
         self.store.check_writable()?;
-        Ok(self.store.volume.trim(watch)?)
+        Ok(self.store.volume.trim(range, watch)?)
     }
 }
 

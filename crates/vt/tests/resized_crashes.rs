@@ -9,6 +9,7 @@ use stitch_base::TreeId;
 use stitch_base::random::Rng;
 use stitch_device::{CrashDevice, CrashPlan, MemDevice};
 use stitch_kv::{Batch, CommitOptions, Direction, Engine, KeyRange, TreeOptions};
+use stitch_volume::TrimRange;
 use stitch_vt::{VtEngine, VtError, VtOptions};
 
 const LEN: u64 = 32 * MIB;
@@ -152,9 +153,9 @@ fn defragmenting() {
 fn trimming_what_was_just_given_back() {
     let work: Work = |engine| {
         engine.defrag(&mut |_, _| true)?;
-        engine.trim(&mut |_, _| true)?;
+        engine.trim(&TrimRange::ALL, &mut |_, _| true)?;
         engine.shrink(SHORT, &mut |_, _| true)?;
-        engine.trim(&mut |_, _| true)?;
+        engine.trim(&TrimRange::ALL, &mut |_, _| true)?;
         Ok(())
     };
     at_every_call(work, SHORT);

@@ -265,6 +265,7 @@ impl Found {
         let number = decode_number(value).ok();
         match key {
             fs_key::SYS_HEADER => {}
+            fs_key::SYS_FIXED if number.is_some() => {}
             fs_key::SYS_NEXT_INO if number.is_some() => self.next_ino = number,
             fs_key::SYS_INODE_COUNT if number.is_some() => self.inode_count = number,
             _ => {

@@ -1,5 +1,7 @@
-//! What is different with passthrough: OPEN is served, and attributes of what may be changed through a mapping
-//! stand for no time.
+//! OPEN where it is served: with passthrough, and in a store with immutable or append-only files, which
+//! the kernel does not know of. Elsewhere the kernel does without OPEN from the first answer on.
+//!
+//! With passthrough attributes of what may be changed through a mapping stand for no time.
 
 use std::io;
 use std::time::Duration;
@@ -7,7 +9,8 @@ use std::time::Duration;
 use stitch_base::Ino;
 use stitch_fs::FsError;
 
-use super::{Adapter, Opens, convert};
+use super::opens::CACHED;
+use super::{Adapter, Opens, OrErrno as _, convert};
 use crate::backing::BackingFiles;
 use crate::errno::Errno;
 use crate::handler::Answer;
@@ -22,7 +25,15 @@ impl Adapter {
     }
 
     pub(super) fn open_file(&self, ino: Ino, flags: u32) -> Answer<Opened> {
-        let opens = self.opens.get().ok_or(Errno::ENOSYS)?;
+        let asks = self.fs.has_fixed_files();
+        if asks {
+            let writes = flags & libc::O_ACCMODE.cast_unsigned() != 0;
+            let appends = flags & convert::O_APPEND != 0;
+            self.fs.check_open(ino, writes, appends).or_errno()?;
+        }
+        let Some(opens) = self.opens.get() else {
+            return if asks { Ok(CACHED) } else { Err(Errno::ENOSYS) };
+        };
         let decided = opens.open(&self.fs, ino, flags);
         if decided.is_newly_mapped {
             self.attr_cache.drop_attr(ino);

@@ -17,3 +17,4 @@ mod prune;
 mod ring;
 mod store;
 mod switch;
+mod trim;

@@ -325,6 +325,7 @@ fn config(words: &MountWords) -> SessionConfig {
         idle_poll: words.idle_poll,
         passthrough: words.passthrough,
         xattrs: !words.no_xattr,
+        id_mapped_mounts: stitchfs::sees_all_processes(),
         ..SessionConfig::default()
     }
 }

@@ -4,7 +4,10 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod access;
+mod chattr;
 mod defrag;
+mod fstrim;
+mod idmapped;
 mod instances;
 mod lines;
 mod mounted;
