@@ -4,6 +4,7 @@ use crate::counter::Request;
 use crate::{Device, DeviceError, FileDevice, RawDevice};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
 use std::fs::File;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
@@ -180,6 +181,21 @@ pub(crate) fn check_len(name: &str, len_bytes: u64) -> Result<(), DeviceError> {
         ));
     }
     Ok(())
+}
+
+/// Refuses a file that is longer than this process may write (`RLIMIT_FSIZE`): its writes would
+/// fail later.
+pub(crate) fn check_limit(name: &str, len_bytes: u64) -> Result<(), DeviceError> {
+    match getrlimit(Resource::Fsize).current {
+        Some(limit) if limit < len_bytes => Err(unsuitable(
+            name,
+            format!(
+                "size of {len_bytes} bytes is over this process's limit for the size of a file, \
+                 {limit} bytes (RLIMIT_FSIZE, ulimit -f)"
+            ),
+        )),
+        _ => Ok(()),
+    }
 }
 
 /// Takes the lock that keeps two writers apart, without waiting.

@@ -40,6 +40,7 @@ impl FileDevice {
         let path = open::resolve(path);
         let name = path.display().to_string();
         open::check_len(&name, len_bytes)?;
+        open::check_limit(&name, len_bytes)?;
         let Ok(file) = open_unnamed(&path) else {
             return Ok(None);
         };

@@ -19,12 +19,13 @@ mod worker;
 use super::daemon;
 use super::log;
 use super::mount::Args;
+use super::startup;
 use anyhow::{Context, Result, bail};
 use messages::{Order, Report};
 use program::Program;
 use rustix::event::{PollFd, PollFlags, poll};
 use serde_json::{Value, json};
-use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::SIGCHLD;
 use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::io::Read;
@@ -48,7 +49,7 @@ const WINDOW: Duration = Duration::from_secs(60);
 pub(super) fn run(args: &Args, command_line: &[OsString], in_background: bool) -> Result<u8> {
     log::subscribe(args.log_target(in_background))?;
     super::daemon::keep_from_children();
-    let signals = Signals::new()?;
+    let signals = Signals::new(in_background)?;
     let program = Program::of_this_process()?;
     let mut holder = Holder::new(program, command_line, in_background)?;
     loop {
@@ -79,14 +80,14 @@ struct Signals {
 }
 
 impl Signals {
-    fn new() -> Result<Self> {
+    fn new(in_background: bool) -> Result<Self> {
         let (child, child_writer) = UnixStream::pair().context("cannot wait for signals")?;
         let (end, end_writer) = UnixStream::pair().context("cannot wait for signals")?;
         for stream in [&child, &end] {
             stream.set_nonblocking(true)?;
         }
         signal_hook::low_level::pipe::register(SIGCHLD, child_writer)?;
-        for signal in [SIGTERM, SIGINT, SIGHUP] {
+        for signal in startup::end_signals(in_background) {
             signal_hook::low_level::pipe::register(signal, end_writer.try_clone()?)?;
         }
         Ok(Self { child, end })

@@ -5,10 +5,9 @@ mod remount;
 use super::daemon::{self, Started};
 use super::log::{self, Target};
 use super::options::{self, AccessTimes, MountOption, MountWords};
-use super::{access, hold, live, output, size};
+use super::{access, hold, live, output, size, startup};
 use anyhow::{Context, Result, bail};
 use clap::Parser;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -195,10 +194,13 @@ pub(super) fn run(args: &Args, command_line: &[OsString]) -> Result<u8> {
         remount::run(args, &words)?;
         return Ok(0);
     }
+    let in_background = daemon::is_child();
+    if !in_background && !hold::is_worker() {
+        startup::reset_for_daemon()?;
+    }
     if hold::is_worker() {
         return hold::run_worker(args);
     }
-    let in_background = daemon::is_child();
     if in_background {
         daemon::leave_terminal();
     }
@@ -337,7 +339,7 @@ fn serve(args: &Args, in_background: bool) -> Result<()> {
         options,
         config,
     } = args.prepare()?;
-    let signals = catch_signals()?;
+    let signals = catch_signals(in_background)?;
     let host = Host::mount(store, &args.mount_point, &options, &config)?;
     // Where it is merely off, `info` says how to switch it on: few who mount can.
     let refused = host.transport().1;
@@ -349,6 +351,7 @@ fn serve(args: &Args, in_background: bool) -> Result<()> {
         // Nobody waits for the mount any more: it is undone as the host is dropped.
         daemon::report_ready()?;
     }
+    startup::leave_directory()?;
     host.join()?;
     Ok(())
 }
@@ -540,8 +543,8 @@ impl Rights {
 }
 
 /// From here on signals are kept for [`end_by_signals`]: none that comes while the mount is made leaves it dead.
-pub(super) fn catch_signals() -> Result<Signals> {
-    Signals::new([SIGTERM, SIGINT, SIGHUP]).context("cannot wait for signals")
+pub(super) fn catch_signals(in_background: bool) -> Result<Signals> {
+    Signals::new(startup::end_signals(in_background)).context("cannot wait for signals")
 }
 
 /// Unmounts at SIGTERM, SIGINT and SIGHUP; a second signal finds the same work under way.

@@ -13,6 +13,7 @@ mod noxattr;
 mod passthrough;
 mod place;
 mod space;
+mod startup;
 #[path = "../../../fuse/tests/mounted/switch.rs"]
 mod switch;
 mod transport;
