@@ -57,7 +57,7 @@ impl FileDevice {
             .mode(0o600)
             .open(&path)
             .map_err(|e| request.failed(&name, e))?;
-        let made = open::lock(&file, &name, false).and_then(|()| {
+        let made = open::lock(&file, &path, false).and_then(|()| {
             allocate(&file, 0, len_bytes)
                 .and_then(|()| file.sync_all())
                 .and_then(|()| sync_parent(&path))
@@ -101,7 +101,7 @@ impl FileDevice {
             .write(!options.read_only)
             .open(&path)
             .map_err(|e| request.failed(&name, e))?;
-        open::lock(&file, &name, options.read_only)?;
+        open::lock(&file, &path, options.read_only)?;
         let metadata = file.metadata().map_err(|e| request.failed(&name, e))?;
         open::check_len(&name, metadata.len())?;
         if !options.read_only {

@@ -199,7 +199,7 @@ pub(crate) fn check_limit(name: &str, len_bytes: u64) -> Result<(), DeviceError>
 }
 
 /// Takes the lock that keeps two writers apart, without waiting.
-pub(crate) fn lock(file: &File, name: &str, read_only: bool) -> Result<(), DeviceError> {
+pub(crate) fn lock(file: &File, path: &Path, read_only: bool) -> Result<(), DeviceError> {
     let operation = if read_only {
         FlockOperation::NonBlockingLockShared
     } else {
@@ -211,10 +211,13 @@ pub(crate) fn lock(file: &File, name: &str, read_only: bool) -> Result<(), Devic
             Err(Errno::INTR) => {}
             Err(Errno::WOULDBLOCK) => {
                 return Err(DeviceError::Busy {
-                    name: name.to_owned(),
+                    path: path.to_owned(),
                 });
             }
-            Err(errno) => return Err(Request::new("lock", 0, 0).failed(name, errno)),
+            Err(errno) => {
+                let name = path.display().to_string();
+                return Err(Request::new("lock", 0, 0).failed(&name, errno));
+            }
         }
     }
 }

@@ -10,6 +10,7 @@
 
 mod access;
 mod advice;
+mod busy;
 mod compress;
 mod daemon;
 mod defrag;

@@ -45,7 +45,7 @@ impl FileDevice {
             return Ok(None);
         };
         let request = Request::new("create", 0, len_bytes);
-        open::lock(&file, &name, false)?;
+        open::lock(&file, &path, false)?;
         allocate(&file, 0, len_bytes).map_err(|e| request.failed(&name, e))?;
         let again = file.try_clone().map_err(|e| request.failed(&name, e))?;
         let unnamed = Unnamed { file: again, path };

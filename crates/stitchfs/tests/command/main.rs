@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod access;
+mod busy;
 mod defrag;
 mod instances;
 mod lines;

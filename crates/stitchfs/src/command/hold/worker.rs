@@ -3,7 +3,7 @@
 use super::messages::{Order, Report, State};
 use crate::command::daemon;
 use crate::command::log;
-use crate::command::mount::{Args, Prepared, catch_signals, end_by_signals};
+use crate::command::mount::{Args, Ending, Prepared, catch_signals, end_by_signals};
 use crate::command::startup;
 use anyhow::{Context, Result, bail};
 use rustix::io::fcntl_dupfd_cloexec;
@@ -96,7 +96,12 @@ fn take_over(
 
 fn serve(host: Host, signals: Signals, link: &Arc<Link>, in_background: bool) -> Result<()> {
     let note = host.keeper_note();
-    end_by_signals(signals, host.stopper())?;
+    let ending = Ending {
+        stopper: host.stopper(),
+        gate: None,
+        in_background,
+    };
+    end_by_signals(signals, ending)?;
     let gate = host.gate();
     let shut = Arc::new(Mutex::new(None));
     watch(link, &gate, &note, &shut)?;
