@@ -48,6 +48,7 @@ impl FileDevice {
         let path = open::resolve(path);
         let name = path.display().to_string();
         open::check_len(&name, len_bytes)?;
+        open::check_limit(&name, len_bytes)?;
         let request = Request::new("create", 0, len_bytes);
         let file = File::options()
             .read(true)
@@ -56,7 +57,7 @@ impl FileDevice {
             .mode(0o600)
             .open(&path)
             .map_err(|e| request.failed(&name, e))?;
-        let made = open::lock(&file, &name, false).and_then(|()| {
+        let made = open::lock(&file, &path, false).and_then(|()| {
             allocate(&file, 0, len_bytes)
                 .and_then(|()| file.sync_all())
                 .and_then(|()| sync_parent(&path))
@@ -100,9 +101,12 @@ impl FileDevice {
             .write(!options.read_only)
             .open(&path)
             .map_err(|e| request.failed(&name, e))?;
-        open::lock(&file, &name, options.read_only)?;
+        open::lock(&file, &path, options.read_only)?;
         let metadata = file.metadata().map_err(|e| request.failed(&name, e))?;
         open::check_len(&name, metadata.len())?;
+        if !options.read_only {
+            open::check_limit(&name, metadata.len())?;
+        }
         if options.reserve && !options.read_only {
             reserve(&file, metadata.len()).map_err(|e| request.failed(&name, e))?;
         }
@@ -221,6 +225,7 @@ impl Device for FileDevice {
 
     fn grow(&self, from: u64, to: u64) -> Result<(), DeviceError> {
         open::check_len(&self.name, to)?;
+        open::check_limit(&self.name, to)?;
         let request = Request::new("grow", from, to.saturating_sub(from));
         let failed = |e: io::Error| request.failed(&self.name, e);
         let before = self.file.metadata().map_err(failed)?.len();

@@ -70,11 +70,13 @@ impl RawDevice {
             .open(path);
         let file = match opened {
             Err(e) if e.raw_os_error() == Some(Errno::BUSY.raw_os_error()) => {
-                return Err(DeviceError::Busy { name });
+                return Err(DeviceError::Busy {
+                    path: path.to_owned(),
+                });
             }
             other => other.map_err(|e| request.failed(&name, e))?,
         };
-        open::lock(&file, &name, options.read_only)?;
+        open::lock(&file, path, options.read_only)?;
         let len_bytes = length(&file).map_err(|e| request.failed(&name, e))?;
         open::check_len(&name, len_bytes)?;
         positioned::expect_any_order(&file);

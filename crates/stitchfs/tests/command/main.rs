@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod access;
+mod busy;
 mod chattr;
 mod defrag;
 mod fstrim;
@@ -16,6 +17,7 @@ mod noxattr;
 mod passthrough;
 mod place;
 mod space;
+mod startup;
 #[path = "../../../fuse/tests/mounted/switch.rs"]
 mod switch;
 mod transport;
