@@ -22,6 +22,8 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 pub const NAME_BYTES_MAX: usize = 255;
 /// Bytes of contents in a row of the data tree.
 pub const CHUNK_BYTES: u64 = 4096;
+/// Largest inode number. Rows with larger ones are damaged: counting up never comes so far.
+pub const INO_MAX: u64 = (1 << 63) - 1;
 /// Largest hash of a name.
 pub const NAME_HASH_MAX: u64 = (1 << 59) - 2;
 /// Key of the header in the sys tree.
@@ -132,20 +134,21 @@ pub fn external(ino: Ino) -> FsKey {
     FsKey::new(&[&[SYS_EXTERNAL], &ino.0.to_be_bytes()])
 }
 
-/// Any tree but sys: first key after all keys of an inode.
-///
-/// # Panics
-/// If the number is the last one, which is never handed out.
+/// Any tree but sys: first key after all keys of an inode whose number is at most [`INO_MAX`].
 #[must_use]
 pub fn after(ino: Ino) -> FsKey {
-    own(ino.next())
+    own(Ino(ino.0.saturating_add(1)))
 }
 
-/// The number at the start of a key of any tree but sys.
+/// Returns the number at the start of a key of any tree but sys; `None` if no inode can have it.
 #[must_use]
 pub fn ino_of(key: &[u8]) -> Option<Ino> {
     let bytes = key.first_chunk::<8>()?;
-    Some(Ino(u64::from_be_bytes(*bytes)))
+    valid_ino(u64::from_be_bytes(*bytes))
+}
+
+fn valid_ino(number: u64) -> Option<Ino> {
+    (number <= INO_MAX).then_some(Ino(number))
 }
 
 /// Hash and name of a key of the meta tree; `None` for an inode's own row and for what is no key.
@@ -179,7 +182,7 @@ pub fn external_of(key: &[u8]) -> Option<Ino> {
 fn sys_ino(kind: u8, key: &[u8]) -> Option<Ino> {
     let (&first, rest) = key.split_first()?;
     let bytes: [u8; 8] = rest.try_into().ok()?;
-    (first == kind).then(|| Ino(u64::from_be_bytes(bytes)))
+    valid_ino(u64::from_be_bytes(bytes)).filter(|_| first == kind)
 }
 
 #[cfg(test)]
@@ -216,6 +219,14 @@ mod tests {
         assert_eq!(name_of(&own(Ino(5))), None);
         assert_eq!(chunk_of(&chunk(Ino(5), 6)), Some(6));
         assert_eq!(orphan_of(&orphan(Ino(3))), Some(Ino(3)));
+        assert_eq!(ino_of(&own(Ino(INO_MAX))), Some(Ino(INO_MAX)));
+        for ino in [Ino(INO_MAX + 1), Ino(u64::MAX)] {
+            assert_eq!((ino_of(&own(ino)), orphan_of(&orphan(ino))), (None, None));
+            assert!(
+                after(ino) >= own(ino),
+                "the end of a range is not before its start"
+            );
+        }
         for cut in 0..17 {
             assert_eq!(name_of(&key[..cut.min(16)]), None);
             assert_eq!(ino_of(&key[..cut]).is_some(), cut >= 8);

@@ -18,7 +18,7 @@ use stitch_base::sync::{Arc, Mutex};
 use stitch_base::{ErrorKind, Ino, random};
 use stitch_db::SpaceClass;
 use stitch_format::fs_inode::{FileKind, InodeHead, MetaRow, row_flag};
-use stitch_format::fs_key::{self, SYS_FIXED, SYS_INODE_COUNT, SYS_NEXT_INO};
+use stitch_format::fs_key::{self, INO_MAX, SYS_FIXED, SYS_INODE_COUNT, SYS_NEXT_INO};
 use stitch_format::fs_sys::{FsHeader, encode_number};
 use stitch_kv::Engine;
 
@@ -130,7 +130,7 @@ impl FileSystem {
             return Err(FsError::Corrupt("the root is no directory".to_owned()));
         }
         let next = store.number(SYS_NEXT_INO)?;
-        if next < FIRST_INO {
+        if !(FIRST_INO..=INO_MAX).contains(&next) {
             return Err(FsError::Corrupt(format!("the next inode number is {next}")));
         }
         let inode_count = store.number(SYS_INODE_COUNT)?;
@@ -392,6 +392,9 @@ impl FileSystem {
         debug_assert!(numbers.next <= numbers.end, "numbers are set aside first");
         if numbers.next == numbers.end {
             let end = numbers.end + INO_BATCH;
+            if end > INO_MAX {
+                return Err(FsError::NoSpace);
+            }
             let mut changes = stitch_db::Changes::new();
             changes.put(self.store.sys, SYS_NEXT_INO, &encode_number(end));
             self.store.commit(&changes, SpaceClass::Normal)?;

@@ -6,7 +6,7 @@ use super::scan::Found;
 use std::collections::{BTreeSet, HashMap};
 use stitch_base::Ino;
 use stitch_format::fs_inode::{FileKind, row_flag};
-use stitch_format::fs_key::CHUNK_BYTES;
+use stitch_format::fs_key::{CHUNK_BYTES, INO_MAX};
 
 /// All issues of a file system that lost rows do not explain.
 pub(super) fn judge(mut found: Found, lost: &Lost) -> Vec<Issue> {
@@ -137,9 +137,9 @@ fn orphans(found: &Found) -> Vec<Issue> {
 
 fn numbers(found: &Found) -> Vec<Issue> {
     let mut issues = Vec::new();
-    let needed = found.largest.max(Ino::ROOT.0) + 1;
+    let needed = (found.largest.max(Ino::ROOT.0) + 1).min(INO_MAX);
     let stored = found.next_ino.unwrap_or(0);
-    if stored < needed {
+    if stored < needed || stored > INO_MAX {
         issues.push(Issue::NextIno { stored, needed });
     }
     let is_named =

@@ -276,7 +276,7 @@ fn has_lost_chunk(trees: &Trees, range: &Range, ino: Ino, inode: &Inode) -> FsRe
     let first = chunk_at(&range.start).unwrap_or(0);
     let count = inode.size.div_ceil(CHUNK_BYTES);
     // The end is a key and a zero byte.
-    let end = chunk_at(&range.end).map_or(count, |last| count.min(last + 1));
+    let end = chunk_at(&range.end).map_or(count, |last| count.min(last.saturating_add(1)));
     if end.saturating_sub(first) > CHUNKS_TRIED_MAX {
         return has_lost_row(trees, range, ino);
     }

@@ -8,7 +8,7 @@ use crate::{ExternalFiles, FsError, FsResult};
 use stitch_base::Ino;
 use stitch_db::{Changes, CommitOptions, Direction, KeyRange, SpaceClass};
 use stitch_format::fs_inode::{FileKind, InodeHead, MetaRow, encode_link, row_flag};
-use stitch_format::fs_key::{self, CHUNK_BYTES};
+use stitch_format::fs_key::{self, CHUNK_BYTES, INO_MAX};
 use stitch_format::fs_sys::{FsHeader, decode_number, encode_number};
 
 /// Where what has lost its name goes.
@@ -362,7 +362,10 @@ impl Repair<'_> {
             .map(|row| decode_number(&row))
             .transpose()?
             .unwrap_or(0);
-        let ino = Ino(known.max(self.largest()? + 1));
+        let ino = Ino(known.max(self.largest()?.saturating_add(1)));
+        if ino.0 >= INO_MAX {
+            return Err(FsError::Corrupt("no inode number is left".to_owned()));
+        }
         self.changes
             .put(sys, fs_key::SYS_NEXT_INO, &encode_number(ino.0 + 1));
         Ok(ino)

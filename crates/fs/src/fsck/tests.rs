@@ -478,3 +478,51 @@ fn an_external_file_without_its_row_is_found_and_left_alone() {
     assert_eq!(issues, [Issue::NoPlainFile { ino: Ino(4) }]);
     assert_eq!(repair(&sample.engine, &issues).unwrap(), 0);
 }
+
+/// Numbers that no inode can have made the check or the repair overflow.
+#[test]
+fn rows_of_impossible_inode_numbers_go() {
+    for ino in [Ino(fs_key::INO_MAX + 1), Ino(u64::MAX)] {
+        let sample = Sample::new();
+        sample.edit(|trees, changes| {
+            let link = encode_link(Ino(4), FileKind::Regular);
+            changes.put(trees.meta, &fs_key::dentry(SEED, ino, b"x"), &link);
+            changes.put(trees.meta, &fs_key::own(ino), &link);
+            let row = head(ino.0, FileKind::Regular, 1).encode();
+            changes.put(trees.meta, &name(1, "y"), &row);
+            changes.put(trees.data, &fs_key::chunk(ino, u64::MAX), b"x");
+            changes.put(trees.xattr, &fs_key::xattr(ino, b"user.x"), b"v");
+            changes.put(trees.sys, &fs_key::orphan(ino), b"");
+            changes.put(trees.sys, &fs_key::external(ino), &[0; 16]);
+        });
+        sample.expect(|issue| matches!(issue, Issue::BadRow { tree: "data", .. }));
+    }
+}
+
+#[test]
+fn a_next_inode_number_that_is_too_large_is_corrected() {
+    for stored in [fs_key::INO_MAX + 1, u64::MAX] {
+        let sample = Sample::new();
+        sample.edit(|trees, changes| {
+            changes.put(trees.sys, fs_key::SYS_NEXT_INO, &encode_number(stored));
+        });
+        sample.expect(|issue| *issue == Issue::NextIno { stored, needed: 6 });
+    }
+}
+
+/// The inode with the largest number left none for `lost+found`.
+#[test]
+fn a_repair_without_inode_numbers_skips_what_needs_one() {
+    let sample = Sample::new();
+    let last = fs_key::INO_MAX;
+    sample.put(&name(2, "x"), &head(last, FileKind::Fifo, 7));
+    sample.put(&fs_key::own(Ino(8)), &head(8, FileKind::Fifo, 1));
+    for _ in 0..4 {
+        repair(&sample.engine, &sample.check()).unwrap();
+    }
+    let left = sample.check();
+    assert!(
+        matches!(left[..], [Issue::Nameless { ino: Ino(8) }]),
+        "{left:?}"
+    );
+}

@@ -209,3 +209,10 @@ fn a_block_that_nothing_is_left_in_is_told_as_such() {
         "{issues:?}"
     );
 }
+
+#[test]
+fn the_last_chunk_number_can_be_lost() {
+    let (first, last) = (fs_key::chunk(Ino(3), 1), fs_key::chunk(Ino(3), u64::MAX));
+    let issues = found("data", &first, &last);
+    assert_eq!(owners_of(&issues[0]), [(3, Some("/d/f"))]);
+}
