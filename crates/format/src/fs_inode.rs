@@ -28,7 +28,7 @@ fields! {
         "In the meta tree; inline contents or a symlink's target follow.";
     ROW_KIND: u8 = 0, "1";
     FLAGS: u8 = 1, "1 inline contents, 2 extended attributes, 4 access ACL, 8 default ACL, \
-        16 capabilities, 32 holes, 64 contents in an external file";
+        16 capabilities, 32 holes, 64 contents in an external file, 128 rows of allocated extents";
     MODE: u16 = 2, "type and permissions as in `st_mode`";
     UID: u32 = 4, "owner";
     GID: u32 = 8, "group";
@@ -41,7 +41,8 @@ fields! {
     BTIME: i64 = 56, "birth";
     RDEV: u32 = 64, "device number of a device file";
     IFLAGS: u32 = 68, "flags as of `chattr`";
-    CHUNKS: u64 = 72, "with holes: no more chunks (of an external file, pieces of 4 KiB) than this exist";
+    CHUNKS: u64 = 72, "with holes: no more chunks (of an external file, pieces of 4 KiB) than this exist or \
+        are allocated";
 }
 
 /// Flags of an inode row that say where else something of the inode is.
@@ -60,8 +61,8 @@ pub mod row_flag {
     pub const HOLES: u8 = 32;
     /// Contents are a plain file beside the store.
     pub const EXTERNAL: u8 = 64;
-    /// All of them.
-    pub const ALL: u8 = 127;
+    /// It has, or had, rows of allocated extents. Set only beside `HOLES`.
+    pub const ALLOCATED: u8 = 128;
 }
 
 /// Type of a file. The number is that of `d_type` and of the top bits of `st_mode`.
@@ -150,7 +151,7 @@ pub struct InodeHead {
     pub rdev: u32,
     /// Flags as of `chattr`.
     pub iflags: u32,
-    /// With `HOLES`: upper bound of the number of chunks.
+    /// With `HOLES`: upper bound of the number of chunks that exist or are allocated.
     pub chunks: u64,
 }
 
@@ -171,7 +172,6 @@ impl InodeHead {
     #[must_use]
     pub fn encode(&self) -> [u8; INODE_HEAD_BYTES] {
         assert!(self.perm <= 0o7777, "permissions have twelve bits");
-        assert!(self.flags & !row_flag::ALL == 0, "row flags are known ones");
         let mut out = [0; INODE_HEAD_BYTES];
         ROW_KIND.put(&mut out, INODE);
         FLAGS.put(&mut out, self.flags);
@@ -194,9 +194,6 @@ impl InodeHead {
     fn decode(reader: &mut Reader<'_>) -> Result<Self, FormatError> {
         let head = reader.take(INODE_HEAD_BYTES)?;
         let flags = FLAGS.get(head);
-        if flags & !row_flag::ALL != 0 {
-            return Err(reader.field("flags", "known ones", format!("{flags:#x}")));
-        }
         let mode = MODE.get(head);
         let Some(kind) = FileKind::from_mode(mode) else {
             return Err(reader.field("mode", "a type of file", format!("{mode:#o}")));
@@ -451,7 +448,7 @@ impl AttrDelta {
         }
         head.uid = self.uid.unwrap_or(head.uid);
         head.gid = self.gid.unwrap_or(head.gid);
-        head.flags = self.flags.unwrap_or(head.flags) & row_flag::ALL;
+        head.flags = self.flags.unwrap_or(head.flags);
         head.iflags = self.iflags.unwrap_or(head.iflags);
         head.chunks = self.chunks.unwrap_or(head.chunks);
     }

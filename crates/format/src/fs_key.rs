@@ -10,6 +10,8 @@
 //! | sys | `i` | first inode number that was never handed out (u64) |
 //! | sys | `n` | number of inodes that have a name (u64) |
 //! | sys | `o`, ino (8) | nothing: the inode is an orphan |
+//! | sys | `a`, ino (8), chunk number (8) | an allocated extent that ends before the chunk, see `fs_sys` |
+//! | sys | `u` | number of chunks in unwritten extents (u64) |
 //! | sys | `x`, ino (8) | the plain file that has the inode's contents, see `fs_sys` |
 //!
 //! The hash of a name gives directories an order that does not depend on what else is in them, so
@@ -34,6 +36,10 @@ pub const SYS_NEXT_INO: &[u8] = b"i";
 pub const SYS_INODE_COUNT: &[u8] = b"n";
 /// Key of the mark in the sys tree that some inode was immutable or append-only: the number 1.
 pub const SYS_FIXED: &[u8] = b"f";
+/// Key of the count of chunks in unwritten extents in the sys tree.
+pub const SYS_UNWRITTEN: &[u8] = b"u";
+/// First byte of the keys of allocated extents in the sys tree.
+pub const SYS_ALLOCATED: u8 = b'a';
 /// First byte of the keys of orphans in the sys tree.
 pub const SYS_ORPHAN: u8 = b'o';
 /// First byte of the keys of external files in the sys tree.
@@ -134,6 +140,19 @@ pub fn external(ino: Ino) -> FsKey {
     FsKey::new(&[&[SYS_EXTERNAL], &ino.0.to_be_bytes()])
 }
 
+/// Sys: an allocated extent of an inode that ends before this chunk.
+#[must_use]
+pub fn allocated(ino: Ino, end: u64) -> FsKey {
+    FsKey::new(&[&[SYS_ALLOCATED], &ino.0.to_be_bytes(), &end.to_be_bytes()])
+}
+
+/// Sys: first key after all allocated extents of an inode whose number is at most [`INO_MAX`].
+#[must_use]
+pub fn after_allocated(ino: Ino) -> FsKey {
+    let next = ino.0.saturating_add(1);
+    FsKey::new(&[&[SYS_ALLOCATED], &next.to_be_bytes()])
+}
+
 /// Any tree but sys: first key after all keys of an inode whose number is at most [`INO_MAX`].
 #[must_use]
 pub fn after(ino: Ino) -> FsKey {
@@ -179,6 +198,14 @@ pub fn external_of(key: &[u8]) -> Option<Ino> {
     sys_ino(SYS_EXTERNAL, key)
 }
 
+/// The inode and the end in the key of an allocated extent.
+#[must_use]
+pub fn allocated_of(key: &[u8]) -> Option<(Ino, u64)> {
+    let (head, end) = key.split_at_checked(9)?;
+    let end: [u8; 8] = end.try_into().ok()?;
+    Some((sys_ino(SYS_ALLOCATED, head)?, u64::from_be_bytes(end)))
+}
+
 fn sys_ino(kind: u8, key: &[u8]) -> Option<Ino> {
     let (&first, rest) = key.split_first()?;
     let bytes: [u8; 8] = rest.try_into().ok()?;
@@ -205,6 +232,12 @@ mod tests {
         assert_eq!(&external(ino)[..], [b'x', 1, 2, 3, 4, 5, 6, 7, 8]);
         assert_eq!(external_of(&external(ino)), Some(ino));
         assert_eq!(external_of(&orphan(ino)), None);
+        let extent = allocated(ino, 0x0a0b);
+        assert_eq!(extent[..9], [b'a', 1, 2, 3, 4, 5, 6, 7, 8]);
+        assert_eq!(extent[9..], [0, 0, 0, 0, 0, 0, 0x0a, 0x0b]);
+        assert_eq!(allocated_of(&extent), Some((ino, 0x0a0b)));
+        assert_eq!(allocated_of(&extent[..16]), None);
+        assert_eq!(after_allocated(ino)[..], [b'a', 1, 2, 3, 4, 5, 6, 7, 9]);
         assert_eq!(name_hash(0, b"name"), 0x0061_aa76_6e12_53be);
         let key = dentry(0, ino, b"name");
         assert_eq!(key[..8], number);

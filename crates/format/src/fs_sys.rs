@@ -8,10 +8,14 @@ use crate::codec::Reader;
 use crate::table::fields;
 
 /// Format version of the file system's rows, the newest that this program knows.
-pub const FS_VERSION: u32 = 2;
-/// Version of a file system whose contents are all in its trees. Later programs write it as long as that is
-/// so, so that earlier ones can open it.
-const ALL_INSIDE: u32 = 1;
+pub const FS_VERSION: u32 = 4;
+/// Version of a file system that uses none of the features below. A feature is added with its first
+/// use, so that earlier programs can open a file system that does not use it.
+const BASE_VERSION: u32 = 1;
+/// Added to the version if contents of some files may be beside the store.
+const EXTERNAL_FEATURE: u32 = 1;
+/// Added to the version if some files may have rows of allocated extents.
+const ALLOCATED_FEATURE: u32 = 2;
 const MAGIC: [u8; 4] = *b"stfs";
 
 const HEADER_BYTES: usize = 24;
@@ -20,7 +24,8 @@ fields! {
     /// Layout of the header.
     TABLE = "file system header", HEADER_BYTES, "In the sys tree, under the key `h`.";
     MAGIC_AT: [u8; 4] = 0, "`stfs`";
-    VERSION_AT: u32 = 4, "format version of all rows: 1, or 2 if contents of some files may be beside the store";
+    VERSION_AT: u32 = 4, "format version of all rows: 1, and 1 more if contents of some files may be beside the store, \
+        and 2 more if some files may have rows of allocated extents";
     NAME_SEED: u64 = 8, "secret seed of the order of names";
     CREATED: i64 = 16, "when it was made, ns since 1970";
 }
@@ -41,6 +46,8 @@ pub struct FsHeader {
     pub created_ns: i64,
     /// Contents of some files may be beside the store, and [`ExternalRow`]s say which.
     pub has_external: bool,
+    /// Some files may have [`AllocatedRow`]s.
+    pub has_allocated: bool,
 }
 
 impl FsHeader {
@@ -49,12 +56,9 @@ impl FsHeader {
     pub fn encode(&self) -> [u8; HEADER_BYTES] {
         let mut out = [0; HEADER_BYTES];
         MAGIC_AT.put(&mut out, MAGIC);
-        let version = if self.has_external {
-            FS_VERSION
-        } else {
-            ALL_INSIDE
-        };
-        VERSION_AT.put(&mut out, version);
+        let external = u32::from(self.has_external) * EXTERNAL_FEATURE;
+        let allocated = u32::from(self.has_allocated) * ALLOCATED_FEATURE;
+        VERSION_AT.put(&mut out, BASE_VERSION + external + allocated);
         NAME_SEED.put(&mut out, self.name_seed);
         CREATED.put(&mut out, self.created_ns);
         out
@@ -80,13 +84,15 @@ impl FsHeader {
                 supported: FS_VERSION,
             });
         }
-        if version < ALL_INSIDE {
-            return Err(reader.field("version", "1 or 2", version.to_string()));
+        if version < BASE_VERSION {
+            return Err(reader.field("version", "1 to 4", version.to_string()));
         }
+        let features = version - BASE_VERSION;
         let header = Self {
             name_seed: NAME_SEED.get(header),
             created_ns: CREATED.get(header),
-            has_external: version > ALL_INSIDE,
+            has_external: features & EXTERNAL_FEATURE != 0,
+            has_allocated: features & ALLOCATED_FEATURE != 0,
         };
         reader.finish()?;
         Ok(header)
@@ -152,6 +158,78 @@ impl ExternalRow {
     }
 }
 
+const ALLOCATED_BYTES: usize = 9;
+
+/// Layout of the row of an allocated extent.
+pub mod allocated {
+    use super::ALLOCATED_BYTES;
+    use crate::table::fields;
+
+    fields! {
+        /// Layout of the row.
+        TABLE = "allocated extent", ALLOCATED_BYTES,
+            "In the sys tree, under `a`, the inode's number and the number of the first chunk after \
+             the extent: chunks that have blocks. Extents of an inode do not overlap.";
+        START: u64 = 0, "number of the first chunk, below that in the key";
+        STATE: u8 = 8, "1 allocated and not written since, with its room set aside; 2 every chunk exists";
+    }
+
+    pub(super) fn put(out: &mut [u8], start: u64, state: u8) {
+        START.put(out, start);
+        STATE.put(out, state);
+    }
+
+    pub(super) fn get(row: &[u8]) -> (u64, u8) {
+        (START.get(row), STATE.get(row))
+    }
+}
+
+/// State of the chunks of an allocated extent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum ExtentState {
+    /// Not written since it was allocated: the room of each chunk is set aside.
+    Unwritten = 1,
+    /// Every chunk exists.
+    Written = 2,
+}
+
+/// Row of an allocated extent. The end of the extent is in the key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AllocatedRow {
+    /// Number of the first chunk.
+    pub start: u64,
+    /// State of all chunks.
+    pub state: ExtentState,
+}
+
+impl AllocatedRow {
+    /// The row as bytes.
+    #[must_use]
+    pub fn encode(&self) -> [u8; ALLOCATED_BYTES] {
+        let mut out = [0; ALLOCATED_BYTES];
+        allocated::put(&mut out, self.start, self.state as u8);
+        out
+    }
+
+    /// The row in `bytes`.
+    ///
+    /// # Errors
+    /// [`FormatError`]: not such a row.
+    pub fn decode(bytes: &[u8]) -> Result<Self, FormatError> {
+        let mut reader = Reader::new(allocated::TABLE.name, bytes);
+        let row = reader.take(ALLOCATED_BYTES)?;
+        let (start, code) = allocated::get(row);
+        let state = match code {
+            1 => ExtentState::Unwritten,
+            2 => ExtentState::Written,
+            other => return Err(reader.field("state", "1 or 2", other.to_string())),
+        };
+        reader.finish()?;
+        Ok(Self { start, state })
+    }
+}
+
 /// A number of the sys tree as bytes.
 #[must_use]
 pub const fn encode_number(value: u64) -> [u8; 8] {
@@ -209,6 +287,7 @@ mod tests {
             name_seed: 0x0807_0605_0403_0201,
             created_ns: 0x100f_0e0d_0c0b_0a09,
             has_external: false,
+            has_allocated: false,
         };
         assert_eq!(header.encode(), GOLDEN);
         assert_eq!(FsHeader::decode(&GOLDEN), Ok(header));
@@ -220,6 +299,38 @@ mod tests {
         second[4] = 2;
         assert_eq!(with_external.encode(), second);
         assert_eq!(FsHeader::decode(&second), Ok(with_external));
+        for (version, header) in [(3, header), (4, with_external)] {
+            let with_allocated = FsHeader {
+                has_allocated: true,
+                ..header
+            };
+            second[4] = version;
+            assert_eq!(with_allocated.encode(), second);
+            assert_eq!(FsHeader::decode(&second), Ok(with_allocated));
+        }
+        second[4] = 5;
+        let newer = FsHeader::decode(&second);
+        assert!(matches!(newer, Err(FormatError::Newer { found: 5, .. })));
+    }
+
+    #[test]
+    fn rows_of_allocated_extents_are_pinned() {
+        let start = 0x0807_0605_0403_0201;
+        let mut bytes = [1, 2, 3, 4, 5, 6, 7, 8, 0];
+        for (code, state) in [(1, ExtentState::Unwritten), (2, ExtentState::Written)] {
+            bytes[8] = code;
+            let row = AllocatedRow { start, state };
+            assert_eq!(row.encode(), bytes);
+            assert_eq!(AllocatedRow::decode(&bytes), Ok(row));
+        }
+        for cut in 0..bytes.len() {
+            assert!(AllocatedRow::decode(&bytes[..cut]).is_err());
+        }
+        for code in [0, 3, 255] {
+            bytes[8] = code;
+            assert!(AllocatedRow::decode(&bytes).is_err(), "state {code}");
+        }
+        assert!(AllocatedRow::decode(&[1; 10]).is_err(), "one byte too many");
     }
 
     #[test]
@@ -246,7 +357,10 @@ mod tests {
         for bit in 0..64 {
             let mut bytes = GOLDEN;
             bytes[bit / 8] ^= 1 << (bit % 8);
-            assert!(FsHeader::decode(&bytes).is_err(), "bit {bit}");
+            let decoded = FsHeader::decode(&bytes);
+            // Version 1 with the bit of 2 is 3, which has one feature more.
+            let has_feature = decoded.is_ok_and(|header| header.has_allocated);
+            assert_eq!(has_feature, bit == 33, "bit {bit}");
         }
     }
 

@@ -77,7 +77,10 @@ impl FileSystem {
             }
             _ => inode,
         };
-        let gives_back = set.size.is_some_and(|size| size < inode.head.size);
+        let is_allocated = inode.head.has(row_flag::ALLOCATED);
+        let gives_back = set.size.is_some_and(|size| {
+            size < inode.head.size || (is_allocated && size == inode.head.size)
+        });
         let mut change = if gives_back {
             Change::giving_back(self)
         } else {

@@ -19,8 +19,8 @@ use stitch_base::sync::atomic::Ordering;
 use stitch_db::{Changes, SpaceClass};
 use stitch_format::fs_chunk::ChunkDelta;
 use stitch_format::fs_inode::{AttrDelta, FileKind, InodeHead, encode_link, row_flag};
-use stitch_format::fs_key::{self, CHUNK_BYTES, FsKey, SYS_INODE_COUNT};
-use stitch_format::fs_sys::{ExternalRow, UPSERT_ADD, UPSERT_ATTR, UPSERT_CHUNK};
+use stitch_format::fs_key::{self, CHUNK_BYTES, FsKey, SYS_INODE_COUNT, SYS_UNWRITTEN};
+use stitch_format::fs_sys::{AllocatedRow, ExternalRow, UPSERT_ADD, UPSERT_ATTR, UPSERT_CHUNK};
 
 /// Upserts on one row before it is put whole.
 const CHAIN_MAX: u8 = 64;
@@ -41,6 +41,8 @@ pub(crate) struct Change<'fs> {
     space: SpaceClass,
     scratch: Vec<u8>,
     inodes_added: i64,
+    /// Chunks that unwritten extents of all files have more afterwards.
+    pub(crate) unwritten_added: i64,
     leaving: Vec<Leaving>,
     /// Bytes of plain files that were settled and are not any more.
     pub(crate) bytes_uncounted: u64,
@@ -62,6 +64,7 @@ impl<'fs> Change<'fs> {
             space: SpaceClass::Normal,
             scratch: Vec::new(),
             inodes_added: 0,
+            unwritten_added: 0,
             leaving: Vec::new(),
             bytes_uncounted: 0,
             gone_name: None,
@@ -241,6 +244,10 @@ impl<'fs> Change<'fs> {
     /// Deletes all rows of an inode but those of its names. After an error nothing was added.
     pub(crate) fn purge(&mut self, head: &InodeHead, has_own_row: bool) -> FsResult<()> {
         let ino = head.ino;
+        if head.has(row_flag::ALLOCATED) {
+            self.fs
+                .delete_extents(self, ino, &FileSystem::chunks_from(0))?;
+        }
         if head.has(row_flag::EXTERNAL) {
             self.delete_external(ino)?;
         } else if head.kind == FileKind::Regular && !head.has(row_flag::INLINE) {
@@ -268,6 +275,19 @@ impl<'fs> Change<'fs> {
         let sys = self.fs.store.sys;
         self.changes.delete(sys, &fs_key::external(ino));
         Ok(())
+    }
+
+    /// Puts the row of an allocated extent.
+    pub(crate) fn put_extent(&mut self, ino: Ino, end: u64, row: &AllocatedRow) {
+        let sys = self.fs.store.sys;
+        self.changes
+            .put(sys, &fs_key::allocated(ino, end), &row.encode());
+    }
+
+    /// Deletes the row of an allocated extent.
+    pub(crate) fn delete_extent(&mut self, ino: Ino, end: u64) {
+        let sys = self.fs.store.sys;
+        self.changes.delete(sys, &fs_key::allocated(ino, end));
     }
 
     /// Deletes the chunks `[start, end)` of an inode.
@@ -318,6 +338,14 @@ impl<'fs> Change<'fs> {
         self.inodes_added += by;
     }
 
+    /// Adds to a number of the sys tree.
+    fn add_to(&mut self, key: &[u8], by: i64) {
+        if by != 0 {
+            let sys = self.fs.store.sys;
+            self.changes.upsert(sys, key, UPSERT_ADD, &by.to_le_bytes());
+        }
+    }
+
     /// Commits, with the places that rows move to in the ledger before.
     fn commit_rows(&self) -> FsResult<()> {
         for inode in &self.updates {
@@ -340,12 +368,8 @@ impl<'fs> Change<'fs> {
 
     /// Commits all, and then tells the inode table.
     pub(crate) fn commit(mut self) -> FsResult<()> {
-        if self.inodes_added != 0 {
-            let delta = self.inodes_added.to_le_bytes();
-            let sys = self.fs.store.sys;
-            self.changes
-                .upsert(sys, SYS_INODE_COUNT, UPSERT_ADD, &delta);
-        }
+        self.add_to(SYS_INODE_COUNT, self.inodes_added);
+        self.add_to(SYS_UNWRITTEN, self.unwritten_added);
         if !self.changes.is_empty()
             && let Err(error) = self.commit_rows()
         {

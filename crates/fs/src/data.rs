@@ -11,11 +11,14 @@
 //! Invariants:
 //! - no chunk, and no byte of a chunk, lies at or beyond the size: cutting cuts the last chunk too, so
 //!   that growing again shows zeros;
-//! - without the row flag `HOLES` every chunk below the size exists; with it at most `chunks` do.
+//! - without the row flag `HOLES` every chunk below the size exists; with it at most `chunks` do;
+//! - with `ALLOCATED`, which comes with `HOLES`, rows tell which chunks have blocks; see `allocated`.
 
 mod ahead;
 mod allocate;
+mod allocated;
 mod copy;
+mod extents;
 mod external;
 mod read;
 mod resize;
@@ -115,6 +118,14 @@ impl Staged {
             self.note_holes();
         }
         self.head.size = self.head.size.max(size);
+    }
+
+    /// Extends a new tail by zeros to `end`, which is within the size.
+    fn extend_tail(&mut self, end: u64) {
+        if let Some(tail) = &mut self.tail {
+            let end = usize::try_from(end).expect("within a row");
+            tail.resize(tail.len().max(end), 0);
+        }
     }
 
     /// Puts a new tail, without the zeros at its end.

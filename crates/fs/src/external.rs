@@ -31,7 +31,7 @@ use crate::{FsError, FsResult, SeekFor};
 use std::collections::HashMap;
 use std::fmt;
 use std::os::fd::OwnedFd;
-use stitch_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use stitch_base::sync::atomic::{AtomicU64, Ordering};
 use stitch_base::sync::{Arc, Mutex};
 use stitch_base::{ErrorKind, Ino};
 use stitch_format::fs_sys::ExternalRow;
@@ -258,8 +258,6 @@ pub(crate) struct Externals {
     known: Mutex<HashMap<Ino, Arc<Plain>>>,
     /// Without rows, as soon as that is durable.
     retired: Mutex<Vec<ExternalName>>,
-    /// The header says that there are such files.
-    pub(crate) is_marked: AtomicBool,
     count: AtomicU64,
     bytes: AtomicU64,
 }

@@ -6,6 +6,7 @@
 //! 3. `repair` makes each issue go away. What has no name any more gets one in `lost+found`; what
 //!    belongs to nothing goes. Repairs can bring new issues to light, so check again afterwards.
 
+mod allocated;
 mod external;
 mod issue;
 mod judge;
@@ -98,6 +99,7 @@ pub fn check_with_files(
     let is_readable = found.is_readable;
     let externals = found.externals.clone();
     found.issues.extend(external::rows(&found));
+    found.issues.extend(allocated::rows(&found));
     issues.extend(judge::judge(found, &lost));
     if let Some(files) = files.filter(|_| is_readable) {
         issues.extend(external::folder(&externals, &lost, files)?);

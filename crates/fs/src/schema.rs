@@ -32,9 +32,8 @@ pub(crate) struct Store {
     pub(crate) xattr: Dictionary,
     pub(crate) sys: Dictionary,
     view: View,
-    seed: u64,
-    /// Some contents may be beside the store.
-    pub(crate) has_external: bool,
+    /// As it was at open.
+    pub(crate) header: FsHeader,
 }
 
 fn dictionaries() -> [(&'static str, TreeOptions); 4] {
@@ -103,7 +102,7 @@ pub fn set_compression(engine: &Arc<dyn Engine>, wanted: CompressOptions) -> FsR
 /// # Errors
 /// [`FsError::NotFound`] if there is no file system; [`FsError::Format`].
 pub fn has_external_files(engine: &Arc<dyn Engine>) -> FsResult<bool> {
-    Ok(Store::open(engine)?.has_external)
+    Ok(Store::open(engine)?.header.has_external)
 }
 
 impl Store {
@@ -118,7 +117,7 @@ impl Store {
             Err(DbError::SchemaExists(_)) => Self::start_over(engine)?,
             other => other?,
         };
-        let store = Self::of(&schema, header.name_seed)?;
+        let store = Self::of(&schema, *header)?;
         let mut changes = Changes::new();
         changes.put(store.meta, &fs_key::own(Ino::ROOT), &root.encode());
         changes.put(store.sys, SYS_NEXT_INO, &encode_number(FIRST_INO));
@@ -148,38 +147,35 @@ impl Store {
         Ok(Schema::create(Arc::clone(engine), SCHEMA, &dictionaries())?)
     }
 
-    fn of(schema: &Schema, seed: u64) -> FsResult<Self> {
+    fn of(schema: &Schema, header: FsHeader) -> FsResult<Self> {
         Ok(Self {
             meta: schema.dictionary("meta")?,
             data: schema.dictionary("data")?,
             xattr: schema.dictionary("xattr")?,
             sys: schema.dictionary("sys")?,
             view: schema.now(),
-            seed,
-            has_external: false,
+            header,
         })
     }
 
     /// Opens the trees in an engine.
     pub(crate) fn open(engine: &Arc<dyn Engine>) -> FsResult<Self> {
         let schema = Schema::open(Arc::clone(engine), SCHEMA)?;
-        let mut store = Self::of(&schema, 0)?;
-        let Some(header) = store.view.get(store.sys, SYS_HEADER)? else {
+        let sys = schema.dictionary("sys")?;
+        let Some(header) = schema.now().get(sys, SYS_HEADER)? else {
             return Err(FsError::NotFound);
         };
-        let header = FsHeader::decode(&header)?;
-        (store.seed, store.has_external) = (header.name_seed, header.has_external);
-        Ok(store)
+        Self::of(&schema, FsHeader::decode(&header)?)
     }
 
     /// Where a name is in the order of its directory.
     pub(crate) fn name_hash(&self, name: &[u8]) -> u64 {
-        fs_key::name_hash(self.seed, name)
+        fs_key::name_hash(self.header.name_seed, name)
     }
 
     /// Key of a name.
     pub(crate) fn dentry_key(&self, parent: Ino, name: &[u8]) -> FsKey {
-        fs_key::dentry(self.seed, parent, name)
+        fs_key::dentry(self.header.name_seed, parent, name)
     }
 
     pub(crate) fn get(&self, dictionary: Dictionary, key: &[u8]) -> FsResult<Option<Bytes>> {

@@ -13,7 +13,7 @@ use crate::schema::{FIRST_INO, Store};
 use crate::steps::Steps;
 use crate::{Attr, FsError, FsOptions, FsResult};
 use bytes::Bytes;
-use stitch_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use stitch_base::sync::atomic::{AtomicBool, AtomicU64};
 use stitch_base::sync::{Arc, Mutex};
 use stitch_base::{ErrorKind, Ino, random};
 use stitch_db::SpaceClass;
@@ -51,6 +51,8 @@ pub struct FileSystem {
     /// Of directories that are listed.
     pub(crate) listings: Siblings,
     pub(crate) inode_count: AtomicU64,
+    /// As it is stored.
+    pub(crate) header: Mutex<FsHeader>,
     numbers: Mutex<Numbers>,
     forgotten: Mutex<Vec<InodeHead>>,
     pub(crate) detached: Detached,
@@ -94,6 +96,7 @@ impl FileSystem {
             name_seed: options.name_seed.map_or_else(random_seed, Ok)?,
             created_ns: now,
             has_external: false,
+            has_allocated: false,
         };
         let root = InodeHead {
             ino: Ino::ROOT,
@@ -136,9 +139,6 @@ impl FileSystem {
         let inode_count = store.number(SYS_INODE_COUNT)?;
         let is_fixed = store.number(SYS_FIXED)? != 0;
         let externals = Externals::new(options.external.clone());
-        externals
-            .is_marked
-            .store(store.has_external, Ordering::Relaxed);
         let register = options.ledger.as_ref().map(Arc::clone).map(Register::new);
         let fs = Self {
             engine,
@@ -147,6 +147,7 @@ impl FileSystem {
             steps: Steps::default(),
             hints: Hints::default(),
             options,
+            header: Mutex::new(store.header),
             store,
             locks: Locks::default(),
             last_reads: LastReads::default(),

@@ -127,7 +127,7 @@ pub struct Attr {
     pub rdev: u32,
     /// Size in bytes.
     pub size: u64,
-    /// Space taken by contents, in units of 512 bytes; of a sparse file an upper bound.
+    /// Space taken by contents and allocated, in units of 512 bytes; of a sparse file an upper bound.
     pub blocks: u64,
     /// Time of last access.
     pub atime: Timestamp,
@@ -172,7 +172,10 @@ fn blocks_of(head: &InodeHead) -> u64 {
     match head.kind {
         FileKind::Regular => {
             let full = head.size.div_ceil(CHUNK_BYTES);
-            let chunks = if head.has(row_flag::HOLES) {
+            let chunks = if head.has(row_flag::ALLOCATED) {
+                // Beyond the end, too.
+                head.chunks
+            } else if head.has(row_flag::HOLES) {
                 head.chunks.min(full)
             } else {
                 full

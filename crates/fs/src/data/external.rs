@@ -9,8 +9,8 @@ use crate::system::FileSystem;
 use crate::{FsError, FsResult, SeekFor};
 use stitch_base::ErrorKind;
 use stitch_format::fs_inode::row_flag;
-use stitch_format::fs_key::{CHUNK_BYTES, SYS_HEADER};
-use stitch_format::fs_sys::{ExternalRow, FsHeader};
+use stitch_format::fs_key::CHUNK_BYTES;
+use stitch_format::fs_sys::ExternalRow;
 
 /// Bytes that are copied at once when a file leaves the store.
 const COPY_BYTES: u64 = 1 << 20;
@@ -93,6 +93,7 @@ impl FileSystem {
 
     /// The batch that says where the contents are from now on.
     fn leave_store(&self, inode: &Inode, name: ExternalName, len: u64) -> FsResult<()> {
+        self.mark_header(|header| header.has_external = true)?;
         let mut change = Change::new(self);
         let mut inode = inode.clone();
         if matches!(inode.location, Location::Memory(_)) {
@@ -109,31 +110,14 @@ impl FileSystem {
             settled: len,
         };
         change.put_external(head.ino, &row);
-        self.mark(&mut change)?;
+        if head.has(row_flag::ALLOCATED) {
+            self.delete_extents(&mut change, head.ino, &Self::chunks_from(0))?;
+            head.flags &= !row_flag::ALLOCATED;
+            head.chunks = head.chunks.min(chunk_count(size));
+        }
         change.row(&inode, &head, &[]);
         change.commit()?;
-        let marked = &self.externals.is_marked;
-        marked.store(true, stitch_base::sync::atomic::Ordering::Relaxed);
         self.externals.enter(name, len, size);
-        Ok(())
-    }
-
-    /// The header says that there are external files, from the first one on, so that programs that do not know
-    /// of them open nothing.
-    fn mark(&self, change: &mut Change<'_>) -> FsResult<()> {
-        let marked = &self.externals.is_marked;
-        if marked.load(stitch_base::sync::atomic::Ordering::Relaxed) {
-            return Ok(());
-        }
-        let row = self.store.get(self.store.sys, SYS_HEADER)?;
-        let row = row.ok_or_else(|| FsError::Corrupt("the header is gone".to_owned()))?;
-        let header = FsHeader {
-            has_external: true,
-            ..FsHeader::decode(&row)?
-        };
-        change
-            .changes
-            .put(self.store.sys, SYS_HEADER, &header.encode());
         Ok(())
     }
 

@@ -32,7 +32,8 @@ impl FileSystem {
         } else if size < staged.head.size {
             self.stage_cut(change, staged, size)
         } else {
-            Ok(())
+            // What is allocated beyond the end goes, as on ext4.
+            self.stage_cleared(change, staged, &Self::chunks_from(chunk_count(size)))
         }
     }
 
@@ -70,8 +71,10 @@ impl FileSystem {
             return self.stage_external_cut(change, staged, size);
         }
         change.delete_chunks(ino, chunk_count(size), chunk_count(old_size));
+        self.stage_cleared(change, staged, &Self::chunks_from(chunk_count(size)))?;
         if size == 0 {
-            staged.head.flags = (staged.head.flags | row_flag::INLINE) & !row_flag::HOLES;
+            let gone = row_flag::HOLES | row_flag::ALLOCATED;
+            staged.head.flags = (staged.head.flags | row_flag::INLINE) & !gone;
             staged.head.chunks = 0;
             return Ok(());
         }

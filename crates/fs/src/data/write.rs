@@ -124,11 +124,16 @@ impl FileSystem {
             let copied = if is_lent(piece) { 0 } else { piece.len() };
             change.changes.reserve(copied + messages);
             stage_chunks(&mut change, &mut staged, at, piece);
-            self.count_chunks(&mut staged, at, end);
+            if staged.head.has(row_flag::ALLOCATED) {
+                let written = at / CHUNK_BYTES..chunk_count(end);
+                self.stage_written(&mut change, &mut staged, &written)?;
+            } else {
+                self.count_chunks(&mut staged, at, end);
+            }
         }
         staged.finish(&mut change)?;
         change.commit()?;
-        if staged.head.has(row_flag::HOLES) {
+        if staged.head.has(row_flag::HOLES) && !staged.head.has(row_flag::ALLOCATED) {
             let last = chunk_count(end) - 1;
             self.inodes.note_counted(staged.head.ino, Some(last));
         }

@@ -4,13 +4,12 @@ use super::{ExternalName, ExternalRow};
 use crate::system::FileSystem;
 use crate::{FsError, FsResult};
 use std::collections::BTreeSet;
-use stitch_base::sync::atomic::Ordering;
 use stitch_format::fs_key;
 
 impl FileSystem {
     /// Counts the external files, and removes plain files that no row names: a crash has left them.
     pub(crate) fn sweep(&self) -> FsResult<()> {
-        if !self.externals.is_marked.load(Ordering::Relaxed) {
+        if !self.header.lock().has_external {
             return self.remove_unnamed(&BTreeSet::new());
         }
         if !self.externals.is_there() {

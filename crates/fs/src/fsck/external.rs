@@ -35,7 +35,7 @@ pub(super) fn rows(found: &Found) -> Vec<Issue> {
     nowhere.retain(|ino| is_external(ino).is_some() && !found.externals.contains_key(ino));
     nowhere.sort_unstable();
     issues.extend(nowhere.into_iter().map(|ino| Issue::NoPlainFile { ino }));
-    if !found.externals.is_empty() && !found.is_marked {
+    if !found.externals.is_empty() && !found.header.is_some_and(|header| header.has_external) {
         issues.push(Issue::Unmarked);
     }
     issues
@@ -90,14 +90,16 @@ pub(super) fn unsettle(trees: &Trees, changes: &mut Changes, ino: Ino, most: u64
     Ok(())
 }
 
-/// The header says that there are external files.
-pub(super) fn mark(trees: &Trees, changes: &mut Changes) -> FsResult<()> {
+/// Changes the header.
+pub(super) fn mark(
+    trees: &Trees,
+    changes: &mut Changes,
+    mark: impl FnOnce(&mut FsHeader),
+) -> FsResult<()> {
     let row = trees.schema.now().get(trees.sys, SYS_HEADER)?;
     let row = row.ok_or_else(|| FsError::Corrupt("there is no header".to_owned()))?;
-    let header = FsHeader {
-        has_external: true,
-        ..FsHeader::decode(&row)?
-    };
+    let mut header = FsHeader::decode(&row)?;
+    mark(&mut header);
     changes.put(trees.sys, SYS_HEADER, &header.encode());
     Ok(())
 }

@@ -297,6 +297,34 @@ pub enum Issue {
         /// Where it is.
         path: String,
     },
+    /// Allocated extents of an inode that does not exist, or has none by its row.
+    #[error("inode {ino} has allocated extents that its row does not know of, or does not exist")]
+    LooseAllocated {
+        /// The inode.
+        ino: Ino,
+    },
+    /// Allocated extents of an inode are empty or overlap.
+    #[error(
+        "the allocated extents of inode {ino} are empty or overlap; a repair takes what is allocated \
+         and not written from it, and leaves its contents"
+    )]
+    BadAllocated {
+        /// The inode.
+        ino: Ino,
+        /// Key of its row.
+        key: Vec<u8>,
+    },
+    /// The number of chunks that are allocated and not written is wrong.
+    #[error("the number of unwritten chunks is stored as {stored} and is {counted}")]
+    UnwrittenCount {
+        /// What is stored.
+        stored: u64,
+        /// What is right.
+        counted: u64,
+    },
+    /// There are allocated extents, and the header does not say so.
+    #[error("the header does not say that there are allocated extents")]
+    UnmarkedAllocated,
     /// The count of inodes, which `df -i` shows, is wrong.
     #[error("the number of inodes is stored as {stored} and is {counted}")]
     InodeCount {

@@ -1,6 +1,7 @@
 //! Compares what the walk kept. Pure: the same findings give the same issues in the same order.
 
 use super::Issue;
+use super::allocated::Sum;
 use super::lost::Lost;
 use super::scan::Found;
 use std::collections::{BTreeSet, HashMap};
@@ -79,14 +80,16 @@ fn chunks(found: &Found, ino: Ino) -> Option<Issue> {
     let inode = &found.inodes[&ino];
     let is_chunked = inode.kind == FileKind::Regular
         && inode.flags & (row_flag::INLINE | row_flag::EXTERNAL) == 0;
+    let allocated = found.allocated.get(&ino).map_or(0, Sum::known_chunks);
     let is_wrong = match inode.chunks_most {
-        Some(most) => inode.chunks > most,
+        Some(most) => inode.chunks.max(allocated) > most,
         None => inode.chunks < inode.size.div_ceil(CHUNK_BYTES),
     };
     (is_chunked && is_wrong && !inode.is_odd).then(|| Issue::ChunkCount {
         ino,
         key: inode.key.to_vec(),
-        counted: inode.chunks,
+        // Which of them are the same is not known.
+        counted: inode.chunks.saturating_add(allocated),
     })
 }
 

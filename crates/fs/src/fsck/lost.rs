@@ -180,6 +180,8 @@ impl Lost {
             Issue::ChunkCount { ino, .. } => self.touches_inode("data", *ino),
             Issue::NoPlainFile { ino } => self.has("sys", &fs_key::external(*ino)),
             Issue::LooseExternal { ino } => has_lost_names && !found.inodes.contains_key(ino),
+            Issue::LooseAllocated { ino } => has_lost_names && !found.inodes.contains_key(ino),
+            Issue::UnwrittenCount { .. } => has_lost_names || self.of("sys").next().is_some(),
             Issue::NextIno { .. } => self.has("sys", fs_key::SYS_NEXT_INO),
             Issue::InodeCount { .. } => has_lost_names || self.has("sys", fs_key::SYS_INODE_COUNT),
             Issue::NoHeader { .. }
@@ -196,6 +198,8 @@ impl Lost {
             | Issue::LongInline { .. }
             | Issue::SettledBeyondEnd { .. }
             | Issue::Unmarked
+            | Issue::UnmarkedAllocated
+            | Issue::BadAllocated { .. }
             | Issue::MissingPlainFile { .. }
             | Issue::ShortPlainFile { .. }
             | Issue::ExtraPlainFile { .. }

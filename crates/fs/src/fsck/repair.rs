@@ -1,9 +1,9 @@
 //! Repairs, one small step for each issue. Each is a batch of its own, so that a repair that stops
 //! half-way leaves a file system that is no worse than before.
 
-use super::external;
 use super::scan::own;
 use super::{Issue, Trees, is_unreadable};
+use super::{allocated, external};
 use crate::{ExternalFiles, FsError, FsResult};
 use stitch_base::Ino;
 use stitch_db::{Changes, CommitOptions, Direction, KeyRange, SpaceClass};
@@ -108,14 +108,15 @@ impl Repair<'_> {
                 len_bytes,
             } => self.cut_chunk(&fs_key::chunk(*ino, *chunk), *len_bytes)?,
             Issue::ChunkCount { key, counted, .. } => self.note_holes(key, *counted)?,
-            Issue::LooseXattr { ino, key: None } => {
-                let (start, end) = (own(*ino), fs_key::after(*ino));
-                self.changes.delete_range(trees.xattr, &start, &end);
-            }
+            Issue::LooseXattr { ino, key: None } => self.delete_xattrs(*ino),
             Issue::LooseXattr { key: Some(key), .. } => {
                 self.change(key, |head| head.flags |= row_flag::XATTRS)?;
             }
             Issue::LongInline { key, .. } => self.cut_inline(key)?,
+            Issue::LooseAllocated { .. }
+            | Issue::BadAllocated { .. }
+            | Issue::UnwrittenCount { .. }
+            | Issue::UnmarkedAllocated => self.allocated(issue)?,
             Issue::NextIno { needed, .. } => self.put_number(fs_key::SYS_NEXT_INO, *needed),
             Issue::InodeCount { counted, .. } => {
                 self.put_number(fs_key::SYS_INODE_COUNT, *counted);
@@ -130,6 +131,23 @@ impl Repair<'_> {
         self.changes.put(sys, key, &encode_number(number));
     }
 
+    /// An issue of allocated extents.
+    fn allocated(&mut self, issue: &Issue) -> FsResult<()> {
+        let trees = self.trees;
+        match issue {
+            Issue::LooseAllocated { ino } => allocated::delete(trees, &mut self.changes, *ino),
+            Issue::BadAllocated { ino, key } => self.drop_allocated(*ino, key)?,
+            Issue::UnwrittenCount { counted, .. } => {
+                self.put_number(fs_key::SYS_UNWRITTEN, *counted);
+            }
+            _ => {
+                let mark = |header: &mut FsHeader| header.has_allocated = true;
+                external::mark(trees, &mut self.changes, mark)?;
+            }
+        }
+        Ok(())
+    }
+
     /// An issue of external files.
     fn external(&mut self, issue: &Issue) -> FsResult<bool> {
         let trees = self.trees;
@@ -141,7 +159,10 @@ impl Repair<'_> {
             | Issue::ShortPlainFile { ino, len: most, .. } => {
                 external::unsettle(trees, &mut self.changes, *ino, *most)?;
             }
-            Issue::Unmarked => external::mark(trees, &mut self.changes)?,
+            Issue::Unmarked => {
+                let mark = |header: &mut FsHeader| header.has_external = true;
+                external::mark(trees, &mut self.changes, mark)?;
+            }
             Issue::ExtraPlainFile { name, .. } => {
                 let Some(files) = self.files else {
                     return Ok(false);
@@ -172,6 +193,11 @@ impl Repair<'_> {
         self.changes.delete_range(self.trees.data, &start, &end);
     }
 
+    fn delete_xattrs(&mut self, ino: Ino) {
+        let (start, end) = (own(ino), fs_key::after(ino));
+        self.changes.delete_range(self.trees.xattr, &start, &end);
+    }
+
     fn cut_chunk(&mut self, key: &[u8], len_bytes: u64) -> FsResult<()> {
         let data = self.trees.data;
         if let Some(bytes) = self.trees.schema.now().get(data, key)? {
@@ -184,6 +210,15 @@ impl Repair<'_> {
     fn note_holes(&mut self, key: &[u8], chunks: u64) -> FsResult<()> {
         self.change(key, |head| {
             head.flags |= row_flag::HOLES;
+            head.chunks = chunks;
+        })
+    }
+
+    fn drop_allocated(&mut self, ino: Ino, key: &[u8]) -> FsResult<()> {
+        let chunks = allocated::chunks(self.trees, ino)?;
+        allocated::delete(self.trees, &mut self.changes, ino);
+        self.change(key, |head| {
+            head.flags &= !row_flag::ALLOCATED;
             head.chunks = chunks;
         })
     }

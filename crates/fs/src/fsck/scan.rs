@@ -1,5 +1,6 @@
 //! The one walk over all rows, and what it keeps.
 
+use super::allocated::Sums;
 use super::external::Rows;
 use super::lost::Lost;
 use super::{Issue, Trees, is_unreadable};
@@ -9,7 +10,7 @@ use stitch_base::Ino;
 use stitch_db::{Dictionary, Direction, KeyRange};
 use stitch_format::fs_inode::{FileKind, InodeHead, MetaRow, row_flag};
 use stitch_format::fs_key::{self, CHUNK_BYTES, FsKey};
-use stitch_format::fs_sys::{ExternalRow, FsHeader, decode_number};
+use stitch_format::fs_sys::{AllocatedRow, ExternalRow, FsHeader, decode_number};
 
 /// What is kept of an inode.
 pub(super) struct Inode {
@@ -53,8 +54,10 @@ pub(super) struct Found {
     pub(super) next_ino: Option<u64>,
     pub(super) inode_count: Option<u64>,
     pub(super) externals: Rows,
-    /// The header says that there are external files.
-    pub(super) is_marked: bool,
+    pub(super) allocated: Sums,
+    /// Stored number of chunks in unwritten extents.
+    pub(super) unwritten: Option<u64>,
+    pub(super) header: Option<FsHeader>,
     /// Largest number seen anywhere.
     pub(super) largest: u64,
     rows: u64,
@@ -79,7 +82,7 @@ pub(super) fn scan(trees: &Trees, lost: &Lost, progress: &mut dyn FnMut(u64)) ->
         return Ok(walk.found);
     };
     walk.found.is_readable = true;
-    walk.found.is_marked = header.has_external;
+    walk.found.header = Some(header);
     walk.each(trees.meta, |found, key, value| {
         found.meta(header.name_seed, key, value)
     })?;
@@ -268,10 +271,16 @@ impl Found {
             fs_key::SYS_FIXED if number.is_some() => {}
             fs_key::SYS_NEXT_INO if number.is_some() => self.next_ino = number,
             fs_key::SYS_INODE_COUNT if number.is_some() => self.inode_count = number,
+            fs_key::SYS_UNWRITTEN if number.is_some() => self.unwritten = number,
             _ => {
                 if let Some(ino) = fs_key::orphan_of(key) {
                     self.largest = self.largest.max(ino.0);
                     self.orphans.insert(ino);
+                    return;
+                }
+                let row = fs_key::allocated_of(key).zip(AllocatedRow::decode(value).ok());
+                if let Some(((ino, end), row)) = row {
+                    self.allocated.entry(ino).or_default().add(end, &row);
                     return;
                 }
                 let row = fs_key::external_of(key).zip(ExternalRow::decode(value).ok());

@@ -6,7 +6,7 @@ use stitch_base::sync::Arc;
 use stitch_db::{Changes, CommitOptions, Schema, TreeOptions};
 use stitch_format::fs_inode::{FileKind, InodeHead, MetaRow, encode_link, row_flag};
 use stitch_format::fs_key::{self, FsKey};
-use stitch_format::fs_sys::{ExternalRow, FsHeader, encode_number};
+use stitch_format::fs_sys::{AllocatedRow, ExtentState, ExternalRow, FsHeader, encode_number};
 use stitch_kv::{Engine, ModelEngine, UpsertRegistry};
 
 const SEED: u64 = 7;
@@ -53,6 +53,7 @@ impl Sample {
             name_seed: SEED,
             created_ns: 0,
             has_external: false,
+            has_allocated: false,
         };
         let chunked = InodeHead {
             size: 5000,
@@ -525,4 +526,108 @@ fn a_repair_without_inode_numbers_skips_what_needs_one() {
         matches!(left[..], [Issue::Nameless { ino: Ino(8) }]),
         "{left:?}"
     );
+}
+
+const ALLOCATED: u8 = row_flag::HOLES | row_flag::ALLOCATED;
+
+/// Puts an allocated extent of an inode.
+fn extent(sample: &Sample, ino: u64, start: u64, end: u64, state: ExtentState) {
+    let row = AllocatedRow { start, state };
+    sample.edit(|trees, changes| {
+        changes.put(trees.sys, &fs_key::allocated(Ino(ino), end), &row.encode());
+    });
+}
+
+/// The sample, with file 3 allocated up to chunk 10.
+fn with_allocated() -> Sample {
+    let sample = Sample::new();
+    let allocated = InodeHead {
+        size: 5000,
+        flags: row_flag::XATTRS | ALLOCATED,
+        chunks: 10,
+        ..head(3, FileKind::Regular, 1)
+    };
+    sample.put(&name(2, "f"), &allocated);
+    extent(&sample, 3, 0, 2, ExtentState::Written);
+    extent(&sample, 3, 2, 10, ExtentState::Unwritten);
+    sample.edit(|trees, changes| {
+        let header = FsHeader {
+            name_seed: SEED,
+            created_ns: 0,
+            has_external: false,
+            has_allocated: true,
+        };
+        changes.put(trees.sys, fs_key::SYS_HEADER, &header.encode());
+        changes.put(trees.sys, fs_key::SYS_UNWRITTEN, &encode_number(8));
+    });
+    assert_eq!(sample.check(), [], "the extents are sound");
+    sample
+}
+
+#[test]
+fn extents_of_no_file_go() {
+    let sample = with_allocated();
+    extent(&sample, 70, 0, 5, ExtentState::Unwritten);
+    // A file without the flag.
+    extent(&sample, 4, 0, 5, ExtentState::Unwritten);
+    let loose = |ino| Issue::LooseAllocated { ino: Ino(ino) };
+    assert_eq!(sample.check(), [loose(4), loose(70)]);
+    sample.expect(|issue| *issue == loose(70));
+}
+
+#[test]
+fn extents_that_overlap_are_taken_from_their_file() {
+    for (start, end) in [(1, 11), (30, 30), (40, 35)] {
+        let sample = with_allocated();
+        extent(&sample, 3, start, end, ExtentState::Written);
+        sample.expect(|issue| matches!(issue, Issue::BadAllocated { ino: Ino(3), .. }));
+        let head = sample.row(&name(2, "f")).expect("it is there");
+        assert_eq!((head.flags & ALLOCATED, head.chunks), (row_flag::HOLES, 2));
+    }
+}
+
+#[test]
+fn a_row_that_counts_less_than_is_allocated_is_mended() {
+    let sample = with_allocated();
+    extent(&sample, 3, 20, 30, ExtentState::Written);
+    sample.expect(|issue| matches!(issue, Issue::ChunkCount { counted: 22, .. }));
+}
+
+#[test]
+fn a_wrong_number_of_unwritten_chunks_is_mended() {
+    let sample = with_allocated();
+    sample.edit(|trees, changes| {
+        changes.put(trees.sys, fs_key::SYS_UNWRITTEN, &encode_number(9));
+    });
+    sample.expect(|issue| {
+        *issue
+            == Issue::UnwrittenCount {
+                stored: 9,
+                counted: 8,
+            }
+    });
+}
+
+#[test]
+fn a_header_that_does_not_know_of_extents_is_written_anew() {
+    let sample = with_allocated();
+    sample.edit(|trees, changes| {
+        let header = FsHeader {
+            name_seed: SEED,
+            created_ns: 0,
+            has_external: false,
+            has_allocated: false,
+        };
+        changes.put(trees.sys, fs_key::SYS_HEADER, &header.encode());
+    });
+    sample.expect(|issue| matches!(issue, Issue::UnmarkedAllocated));
+}
+
+#[test]
+fn damaged_rows_of_extents_go() {
+    let sample = with_allocated();
+    sample.edit(|trees, changes| {
+        changes.put(trees.sys, &fs_key::allocated(Ino(3), 20), b"short");
+    });
+    sample.expect(|issue| matches!(issue, Issue::BadRow { tree: "sys", .. }));
 }

@@ -1,5 +1,6 @@
 //! The file system on the model engine, without a mount.
 
+mod allocated;
 mod attributes;
 mod common;
 mod contents;

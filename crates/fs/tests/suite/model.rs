@@ -104,6 +104,10 @@ impl Pair {
         );
     }
 
+    const fn is_external(&self) -> bool {
+        self.setup.files.is_some()
+    }
+
     fn note(&mut self, what: String) {
         self.log.push(what);
     }
@@ -271,6 +275,11 @@ impl Pair {
                 self.note(format!("fallocate {id} {mode:?} {offset} {len}"));
                 let fs = self.setup.fs.fallocate(ino, mode, offset64, len64);
                 let twin = self.twin.fallocate(id, mode, offset, len);
+                let has_blocks = mode != FallocateMode::PunchHole && !self.is_external();
+                if let (Ok(attr), Ok(()), true) = (&fs, &twin, has_blocks) {
+                    let blocks = 8 * self.twin.nodes[&id].blocks.len() as u64;
+                    assert_eq!(attr.blocks, blocks, "{id} {:#?}", self.log);
+                }
                 self.same(fs.map(|_| ()), twin);
             }
         }
@@ -442,10 +451,22 @@ impl Pair {
             "{id} {log:#?}"
         );
         assert_eq!(attr.size, node.data.len() as u64, "{id} {log:#?}");
+        let size_blocks = node.data.len().div_ceil(4096).max(1);
+        let beyond = node.blocks.range(size_blocks..).count();
+        let most = (size_blocks + beyond) as u64 * 8;
         assert!(
-            attr.blocks <= attr.size.div_ceil(4096).max(1) * 8,
-            "{id} {log:#?}"
+            attr.blocks <= most,
+            "{id} {attr:?} {:?} {log:#?}",
+            node.blocks
         );
+        if node.kind == FileKind::Regular && !self.is_external() {
+            let least = node.blocks.len() as u64 * 8;
+            assert!(
+                attr.blocks >= least,
+                "{id} {attr:?} {:?} {log:#?}",
+                node.blocks
+            );
+        }
         match node.kind {
             FileKind::Regular => {
                 assert!(self.setup.contents(ino) == node.data, "{id} {log:#?}");

@@ -1,6 +1,6 @@
 //! A file system as plainly as it can be said: nodes in a map, contents as bytes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use stitch_fs::{
     ClearSetId, FallocateMode, FileKind, FsError, FsResult, RenameMode, SetAttr, SetTime,
 };
@@ -15,6 +15,10 @@ pub(crate) struct Node {
     pub(crate) gid: u32,
     pub(crate) nlink: u32,
     pub(crate) data: Vec<u8>,
+    /// Blocks of 4 KiB that were written or allocated.
+    pub(crate) blocks: BTreeSet<usize>,
+    /// The contents are in the inode's row, and so never have a hole.
+    is_small: bool,
     pub(crate) entries: BTreeMap<String, Id>,
     pub(crate) xattrs: BTreeMap<String, Vec<u8>>,
     pub(crate) parent: Id,
@@ -31,6 +35,14 @@ pub(crate) struct Twin {
 }
 
 pub(crate) const ROOT: Id = 1;
+const BLOCK: usize = 4096;
+
+impl Node {
+    fn take_blocks(&mut self, offset: usize, end: usize) {
+        self.blocks.extend(offset / BLOCK..end.div_ceil(BLOCK));
+        self.is_small &= self.data.len() <= BLOCK;
+    }
+}
 
 fn node(kind: FileKind, perm: u16, now: i64) -> Node {
     Node {
@@ -40,6 +52,8 @@ fn node(kind: FileKind, perm: u16, now: i64) -> Node {
         gid: 0,
         nlink: if kind == FileKind::Directory { 2 } else { 1 },
         data: Vec::new(),
+        blocks: BTreeSet::new(),
+        is_small: true,
         entries: BTreeMap::new(),
         xattrs: BTreeMap::new(),
         parent: ROOT,
@@ -323,6 +337,7 @@ impl Twin {
         let end = offset + bytes.len();
         node.data.resize(node.data.len().max(end), 0);
         node.data[offset..end].copy_from_slice(bytes);
+        node.take_blocks(offset, end);
         node.perm = cleared(node.perm, clear);
         self.touch(id);
         Ok(())
@@ -349,6 +364,20 @@ impl Twin {
         };
         let is_zeroing = !matches!(mode, FallocateMode::Allocate { .. });
         let grows = !keeps && end > node.data.len();
+        let size = node.data.len();
+        match mode {
+            FallocateMode::PunchHole if node.is_small => {}
+            FallocateMode::PunchHole => {
+                let is_last = end >= size;
+                let after = if is_last { size.div_ceil(BLOCK) } else { 0 };
+                let punched = offset.div_ceil(BLOCK)..after.max(end / BLOCK);
+                node.blocks.retain(|block| !punched.contains(block));
+            }
+            _ => {
+                node.is_small &= is_zeroing && end <= size;
+                node.take_blocks(offset, end);
+            }
+        }
         if is_zeroing {
             let stop = end.min(node.data.len());
             let start = offset.min(stop);
@@ -369,7 +398,12 @@ impl Twin {
         if let Some(size) = set.size {
             self.file(id)?;
             let node = self.node(id);
-            node.data.resize(usize::try_from(size).expect("small"), 0);
+            let size = usize::try_from(size).expect("small");
+            if size <= node.data.len() {
+                node.blocks.retain(|&block| block < size.div_ceil(BLOCK));
+            }
+            node.data.resize(size, 0);
+            node.is_small = size == 0 || (node.is_small && size <= BLOCK);
             node.mtime = now;
             node.perm = cleared(node.perm, set.clear_setid);
         }

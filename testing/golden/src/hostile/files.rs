@@ -62,6 +62,8 @@ pub fn fs_row(bytes: &[u8]) {
     let _ = (
         fs_sys::FsHeader::decode(bytes),
         fs_sys::decode_number(bytes),
+        fs_key::allocated_of(bytes),
+        fs_sys::AllocatedRow::decode(bytes),
     );
     out.clear();
     fs_sys::fold_add(Some(old), delta, &mut out);

@@ -1,0 +1,91 @@
+//! Rows of allocated extents against inodes, and their repair.
+
+use super::scan::{Found, Inode};
+use super::{Issue, Trees};
+use crate::FsResult;
+use std::collections::BTreeMap;
+use stitch_base::Ino;
+use stitch_db::Changes;
+use stitch_format::fs_inode::{FileKind, row_flag};
+use stitch_format::fs_key;
+use stitch_format::fs_sys::{AllocatedRow, ExtentState};
+
+/// What rows of extents of one inode add up to.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Sum {
+    chunks: u64,
+    unwritten: u64,
+    /// Where the last one ends.
+    end: u64,
+    /// They are empty or overlap.
+    is_bad: bool,
+}
+
+/// Sums of extents, by their inodes.
+pub(super) type Sums = BTreeMap<Ino, Sum>;
+
+impl Sum {
+    /// Returns the number of chunks in sound extents.
+    pub(super) const fn known_chunks(&self) -> u64 {
+        if self.is_bad { 0 } else { self.chunks }
+    }
+
+    /// Adds a row. Rows come in the order of their ends.
+    pub(super) fn add(&mut self, end: u64, row: &AllocatedRow) {
+        self.is_bad |= row.start < self.end || row.start >= end;
+        self.end = end;
+        let chunks = end.saturating_sub(row.start);
+        self.chunks = self.chunks.saturating_add(chunks);
+        if row.state == ExtentState::Unwritten {
+            self.unwritten = self.unwritten.saturating_add(chunks);
+        }
+    }
+}
+
+/// Compares rows of extents with inodes, the count of unwritten chunks and the header.
+pub(super) fn rows(found: &Found) -> Vec<Issue> {
+    let mut issues = Vec::new();
+    let mut counted = 0_u64;
+    for (&ino, sum) in &found.allocated {
+        let has_extents = |inode: &&Inode| {
+            let wanted = row_flag::ALLOCATED | row_flag::HOLES;
+            let elsewhere = row_flag::INLINE | row_flag::EXTERNAL;
+            inode.kind == FileKind::Regular && inode.flags & (wanted | elsewhere) == wanted
+        };
+        match found.inodes.get(&ino).filter(has_extents) {
+            None => issues.push(Issue::LooseAllocated { ino }),
+            Some(inode) if sum.is_bad => {
+                let key = inode.key.to_vec();
+                issues.push(Issue::BadAllocated { ino, key });
+            }
+            Some(_) => counted = counted.saturating_add(sum.unwritten),
+        }
+    }
+    let stored = found.unwritten.unwrap_or(0);
+    if stored != counted {
+        issues.push(Issue::UnwrittenCount { stored, counted });
+    }
+    if !found.allocated.is_empty() && !found.header.is_some_and(|header| header.has_allocated) {
+        issues.push(Issue::UnmarkedAllocated);
+    }
+    issues
+}
+
+/// Deletes all extents of an inode.
+pub(super) fn delete(trees: &Trees, changes: &mut Changes, ino: Ino) {
+    let (start, end) = (fs_key::allocated(ino, 0), fs_key::after_allocated(ino));
+    changes.delete_range(trees.sys, &start, &end);
+}
+
+/// Returns the number of chunks of an inode that exist.
+pub(super) fn chunks(trees: &Trees, ino: Ino) -> FsResult<u64> {
+    let view = trees.schema.now();
+    let (start, end) = (fs_key::chunk(ino, 0), fs_key::after(ino));
+    let range = stitch_db::KeyRange::new(&start, &end);
+    let mut rows = view.scan(trees.data, range, stitch_db::Direction::Forward)?;
+    let mut count = 0;
+    while rows.next()?.is_some() {
+        count += 1;
+    }
+    Ok(count)
+}
