@@ -9,6 +9,7 @@ use crate::inode::{Hold, Inode, Inodes, Location};
 use crate::ledger::Register;
 use crate::lock::Locks;
 use crate::names::Names;
+use crate::room::Room;
 use crate::schema::{FIRST_INO, Store};
 use crate::steps::Steps;
 use crate::{Attr, FsError, FsOptions, FsResult};
@@ -55,6 +56,7 @@ pub struct FileSystem {
     forgotten: Mutex<Vec<InodeHead>>,
     pub(crate) detached: Detached,
     pub(crate) externals: Externals,
+    pub(crate) room: Room,
 }
 
 /// Inode numbers that may be handed out.
@@ -155,6 +157,7 @@ impl FileSystem {
             forgotten: Mutex::default(),
             detached: Detached::default(),
             externals,
+            room: Room::default(),
         };
         fs.sweep()?;
         fs.take_over();
@@ -290,6 +293,7 @@ impl FileSystem {
     /// # Errors
     /// [`FsError::Storage`]; what was not reclaimed is still queued.
     pub fn reclaim(&self) -> FsResult<usize> {
+        let _one_at_a_time = self.room.reclaiming.lock();
         let mut done = 0;
         loop {
             let heads = {
@@ -301,7 +305,10 @@ impl FileSystem {
                 forgotten.split_off(keep)
             };
             match self.purge_all(&heads) {
-                Ok(count) => done += count,
+                Ok(count) => {
+                    self.room.note_given_back(count);
+                    done += count;
+                }
                 Err(error) => {
                     self.forgotten.lock().extend(heads);
                     return Err(error);
@@ -390,7 +397,7 @@ impl FileSystem {
             let end = numbers.end + INO_BATCH;
             let mut changes = stitch_db::Changes::new();
             changes.put(self.store.sys, SYS_NEXT_INO, &encode_number(end));
-            self.store.commit(&changes, SpaceClass::Normal)?;
+            self.commit_where_room(&changes, SpaceClass::Normal)?;
             numbers.end = end;
         }
         let ino = Ino(numbers.next);

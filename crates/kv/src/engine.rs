@@ -294,6 +294,15 @@ pub trait Engine: Send + Sync {
     /// Space of the store.
     fn space(&self) -> SpaceUsage;
 
+    /// Reports whether `bytes` more can be committed, after space was made of what was deleted or
+    /// overwritten before. Nothing is set aside for the caller.
+    ///
+    /// # Errors
+    /// [`KvError::Storage`], [`KvError::Closed`], [`KvError::ReadOnly`], [`KvError::Poisoned`].
+    fn make_room(&self, bytes: u64) -> Result<bool, KvError> {
+        Ok(bytes <= self.space().free_bytes)
+    }
+
     /// Reads everything and checks every rule of the engine: checksums, order, filters, space.
     /// `progress` is called with done and total bytes.
     ///

@@ -241,6 +241,10 @@ impl Engine for VtEngine {
         self.store.space()
     }
 
+    fn make_room(&self, bytes: u64) -> Result<bool, KvError> {
+        Ok(self.store.make_room_for(bytes)?)
+    }
+
     fn check(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<Vec<Violation>, KvError> {
         Ok(self.store.check(progress)?)
     }
