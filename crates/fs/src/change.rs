@@ -50,6 +50,8 @@ pub(crate) struct Change<'fs> {
     gone_name: Option<(Ino, u64)>,
     /// A directory that loses its name.
     pub(crate) gone_dir: Option<Ino>,
+    /// A file that is known loses its last name, and gives its space back when it is forgotten.
+    leaves_orphan: bool,
 }
 
 impl<'fs> Change<'fs> {
@@ -69,6 +71,7 @@ impl<'fs> Change<'fs> {
             bytes_uncounted: 0,
             gone_name: None,
             gone_dir: None,
+            leaves_orphan: false,
         }
     }
 
@@ -225,6 +228,7 @@ impl<'fs> Change<'fs> {
             return self.purge(&inode.head, inode.location == Location::Own);
         }
         let is_all_here = new.kind != FileKind::Regular || new.has(row_flag::INLINE);
+        self.leaves_orphan |= !inode.is_dir();
         if inode.location == Location::Own {
             self.changes
                 .put(self.fs.store.sys, &fs_key::orphan(new.ino), &[]);
@@ -354,7 +358,7 @@ impl<'fs> Change<'fs> {
         for leaving in &self.leaving {
             self.fs.externals.leave(leaving);
         }
-        let committed = self.fs.store.commit(&self.changes, self.space);
+        let committed = self.fs.commit_where_room(&self.changes, self.space);
         if committed.is_err() {
             for inode in &self.updates {
                 self.fs.inodes.stay(inode.head.ino);
@@ -383,6 +387,9 @@ impl<'fs> Change<'fs> {
         }
         if let Some(dir) = self.gone_dir {
             self.fs.names.give_up(dir);
+        }
+        if self.leaves_orphan {
+            self.fs.room.await_forget();
         }
         let count = &self.fs.inode_count;
         count.fetch_add(self.inodes_added.cast_unsigned(), Ordering::Relaxed);

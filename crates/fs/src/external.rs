@@ -258,6 +258,8 @@ pub(crate) struct Externals {
     known: Mutex<HashMap<Ino, Arc<Plain>>>,
     /// Without rows, as soon as that is durable.
     retired: Mutex<Vec<ExternalName>>,
+    /// One thread removes them at a time: others wait for what it gives back.
+    removing: Mutex<()>,
     count: AtomicU64,
     bytes: AtomicU64,
 }

@@ -35,6 +35,7 @@ mod make;
 mod names;
 mod remove;
 mod rename;
+mod room;
 mod schema;
 mod spread;
 mod statfs;

@@ -9,6 +9,7 @@ use crate::inode::{Hold, Inode, Inodes, Location};
 use crate::ledger::Register;
 use crate::lock::Locks;
 use crate::names::Names;
+use crate::room::Room;
 use crate::schema::{FIRST_INO, Store};
 use crate::steps::Steps;
 use crate::{Attr, FsError, FsOptions, FsResult};
@@ -59,6 +60,7 @@ pub struct FileSystem {
     pub(crate) externals: Externals,
     /// Some file was immutable or append-only.
     pub(crate) fixed: AtomicBool,
+    pub(crate) room: Room,
 }
 
 /// Inode numbers that may be handed out.
@@ -160,6 +162,7 @@ impl FileSystem {
             detached: Detached::default(),
             externals,
             fixed: AtomicBool::new(is_fixed),
+            room: Room::default(),
         };
         fs.sweep()?;
         fs.take_over();
@@ -295,6 +298,7 @@ impl FileSystem {
     /// # Errors
     /// [`FsError::Storage`]; what was not reclaimed is still queued.
     pub fn reclaim(&self) -> FsResult<usize> {
+        let _one_at_a_time = self.room.reclaiming.lock();
         let mut done = 0;
         loop {
             let heads = {
@@ -306,7 +310,10 @@ impl FileSystem {
                 forgotten.split_off(keep)
             };
             match self.purge_all(&heads) {
-                Ok(count) => done += count,
+                Ok(count) => {
+                    self.room.note_given_back(count);
+                    done += count;
+                }
                 Err(error) => {
                     self.forgotten.lock().extend(heads);
                     return Err(error);
@@ -398,7 +405,7 @@ impl FileSystem {
             }
             let mut changes = stitch_db::Changes::new();
             changes.put(self.store.sys, SYS_NEXT_INO, &encode_number(end));
-            self.store.commit(&changes, SpaceClass::Normal)?;
+            self.commit_where_room(&changes, SpaceClass::Normal)?;
             numbers.end = end;
         }
         let ino = Ino(numbers.next);

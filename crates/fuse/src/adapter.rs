@@ -230,6 +230,14 @@ impl Handler for Adapter {
         self.serve_opens(files)
     }
 
+    fn room_mark(&self) -> u64 {
+        self.fs.room_mark()
+    }
+
+    fn makes_room(&self, mark: u64) -> bool {
+        reclaim::make_room(&self.fs, mark)
+    }
+
     fn destroy(&self) {
         self.trees.stop();
         self.pruning.stop();
@@ -347,8 +355,7 @@ impl Handler for Adapter {
                 // Another directory has that name by now.
                 Err(FsError::NotFound) => {}
                 removed => {
-                    self.trees.note();
-                    return removed.or_errno();
+                    return self.trees.removed(context, announced, removed).or_errno();
                 }
             }
         }

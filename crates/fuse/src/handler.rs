@@ -112,6 +112,17 @@ pub trait Handler: Send + Sync {
         Err(io::ErrorKind::Unsupported.into())
     }
 
+    /// Returns a mark of the space that was given back so far, for [`Self::makes_room`].
+    fn room_mark(&self) -> u64 {
+        0
+    }
+
+    /// A request that began at `mark` found no space: gives back what is on its way. Returns true
+    /// if any was given back since then. The request is served again then.
+    fn makes_room(&self, mark: u64) -> bool {
+        false
+    }
+
     /// No more requests come. Called once.
     fn destroy(&self) {}
 

@@ -14,6 +14,24 @@ pub struct Limits {
     pub batch_bytes_max: u64,
 }
 
+/// Longest name of a tree, in bytes. Trees that older programs made may have longer ones: these can
+/// be used, altered and dropped.
+pub const TREE_NAME_BYTES_MAX: usize = 255;
+
+/// Refuses a name that no new tree may have.
+///
+/// # Errors
+/// [`KvError::Invalid`] for a name that is too long.
+pub fn check_tree_name(name: &str) -> Result<(), KvError> {
+    if name.len() <= TREE_NAME_BYTES_MAX {
+        return Ok(());
+    }
+    Err(KvError::Invalid(format!(
+        "a tree's name has at most {TREE_NAME_BYTES_MAX} bytes; this one has {}",
+        name.len()
+    )))
+}
+
 /// Whether a commit may use the space that is kept back for getting out of a full store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SpaceClass {
@@ -169,8 +187,10 @@ pub trait Engine: Send + Sync {
     /// Makes an empty tree.
     ///
     /// # Errors
-    /// [`KvError::TreeExists`], [`KvError::NoSpace`], [`KvError::ReadOnly`], [`KvError::Closed`],
-    /// [`KvError::Poisoned`].
+    /// [`KvError::TreeExists`], [`KvError::Invalid`] (a name longer than [`TREE_NAME_BYTES_MAX`]),
+    /// [`KvError::ReadOnly`], [`KvError::Closed`], [`KvError::Poisoned`], and errors of kind
+    /// [`NoSpace`](stitch_base::ErrorKind::NoSpace): the store lists no more trees. Dropping one
+    /// makes room.
     ///
     /// # Durability
     /// On the medium when this returns.
@@ -180,7 +200,7 @@ pub trait Engine: Send + Sync {
     /// taken before lose sight of it.
     ///
     /// # Errors
-    /// [`KvError::NoTree`] and as [`Self::create_tree`].
+    /// [`KvError::NoTree`], [`KvError::ReadOnly`], [`KvError::Closed`], [`KvError::Poisoned`].
     ///
     /// # Durability
     /// On the medium when this returns.
@@ -273,6 +293,15 @@ pub trait Engine: Send + Sync {
 
     /// Space of the store.
     fn space(&self) -> SpaceUsage;
+
+    /// Reports whether `bytes` more can be committed, after space was made of what was deleted or
+    /// overwritten before. Nothing is set aside for the caller.
+    ///
+    /// # Errors
+    /// [`KvError::Storage`], [`KvError::Closed`], [`KvError::ReadOnly`], [`KvError::Poisoned`].
+    fn make_room(&self, bytes: u64) -> Result<bool, KvError> {
+        Ok(bytes <= self.space().free_bytes)
+    }
 
     /// Reads everything and checks every rule of the engine: checksums, order, filters, space.
     /// `progress` is called with done and total bytes.

@@ -21,7 +21,7 @@ use stitch_format::vt_manifest::VersionEdit;
 use stitch_kv::counters as names;
 use stitch_kv::{
     Batch, Caching, Coming, CommitOptions, Counters, Direction, Engine, KeyRange, KvError, Limits,
-    Scan, Snapshot, SpaceUsage, TreeInfo, TreeOptions, Violation,
+    Scan, Snapshot, SpaceUsage, TreeInfo, TreeOptions, Violation, check_tree_name,
 };
 use stitch_volume::{Opened, Volume};
 
@@ -241,6 +241,10 @@ impl Engine for VtEngine {
         self.store.space()
     }
 
+    fn make_room(&self, bytes: u64) -> Result<bool, KvError> {
+        Ok(self.store.make_room_for(bytes)?)
+    }
+
     fn check(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<Vec<Violation>, KvError> {
         Ok(self.store.check(progress)?)
     }
@@ -266,19 +270,20 @@ impl Store {
         if version.trees.values().any(|t| t.info.name == name) {
             return Err(KvError::TreeExists(name.to_owned()));
         }
-        // What is on the medium stays the state after some commit.
-        self.sync()?;
+        check_tree_name(name)?;
         let id = version.next_tree;
         let info = TreeInfo {
             id,
             name: name.to_owned(),
             options: options.clone(),
         };
-        self.note_tree(options);
         let mut edit = version.edit();
         edit.next_tree = id.next();
         edit.new_trees.push(tree_record(&info));
         drop(version);
+        self.check_trees_fit(&edit)
+            .map_err(|error| KvError::storage(error.kind(), error))?;
+        self.note_tree(options);
         self.install_trees(&mut installer, edit)?;
         self.committer.lock().trees.insert(id);
         Ok(id)
@@ -290,12 +295,18 @@ impl Store {
         if !self.committer.lock().trees.remove(&tree) {
             return Err(KvError::NoTree(tree));
         }
-        self.sync()?;
         let mut edit = self.version().edit();
         edit.dropped_trees.push(tree);
-        self.install_trees(&mut installer, edit)?;
-        self.gaps.forget(tree);
-        Ok(())
+        let installed = self.install_trees(&mut installer, edit);
+        match installed {
+            Ok(()) => self.gaps.forget(tree),
+            // It is still there, unless nobody can say.
+            Err(_) if !self.is_failed() => {
+                self.committer.lock().trees.insert(tree);
+            }
+            Err(_) => {}
+        }
+        installed
     }
 
     fn alter_tree(&self, tree: TreeId, options: &TreeOptions) -> Result<(), KvError> {
@@ -306,19 +317,22 @@ impl Store {
         if found.info.options == *options {
             return Ok(());
         }
-        self.sync()?;
-        self.note_tree(options);
         let mut edit = version.edit();
         edit.altered_trees.push(tree_record(&TreeInfo {
             options: options.clone(),
             ..found.info.clone()
         }));
         drop(version);
+        self.check_trees_fit(&edit)
+            .map_err(|error| KvError::storage(error.kind(), error))?;
+        self.note_tree(options);
         self.install_trees(&mut installer, edit)
     }
 
     /// Installs an edit that changes trees and no tables.
     fn install_trees(&self, installer: &mut Installer, edit: VersionEdit) -> Result<(), KvError> {
+        // What is on the medium stays the state after some commit.
+        self.sync()?;
         if !edit.is_of_version_1() {
             let required = self.volume.require_format(FORMAT_OF_ALTERED_TREES);
             required.map_err(VtError::from)?;
@@ -346,15 +360,30 @@ impl Store {
 
     /// Does all work that gives space back.
     fn settle(&self) -> Result<(), VtError> {
-        self.write_all_out()?;
+        let is_written = self.write_out_what_fits()?;
         self.forget_avoided();
         self.level0.set_quiet(true);
         let pressure = self.pressure(true);
         loop {
             while self.compact_one(pressure)? {}
             if !self.look_for_superseded(usize::MAX) {
-                return Ok(());
+                break;
             }
+        }
+        match is_written {
+            true => Ok(()),
+            // There may be room now.
+            false => self.write_all_out(),
+        }
+    }
+
+    /// Seals and writes out everything. Returns false if some of it finds no space: that stays in
+    /// memory and in the log.
+    fn write_out_what_fits(&self) -> Result<bool, VtError> {
+        match self.write_all_out() {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == ErrorKind::NoSpace && !self.is_failed() => Ok(false),
+            Err(error) => Err(error),
         }
     }
 
@@ -363,11 +392,7 @@ impl Store {
         if self.volume.is_poisoned() || self.is_failed() {
             return Err(VtError::Poisoned);
         }
-        match self.write_all_out() {
-            // What finds no space is in the log.
-            Err(error) if error.kind() == ErrorKind::NoSpace && !self.is_failed() => {}
-            other => other?,
-        }
+        self.write_out_what_fits()?;
         let installer = self.installer.lock();
         let base = self.version().base().encode();
         if base.len() as u64 <= self.volume.base_bytes_max() {

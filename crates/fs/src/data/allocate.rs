@@ -142,7 +142,7 @@ impl FileSystem {
             end.saturating_sub(offset.max(head.size))
         };
         if !head.has(row_flag::EXTERNAL) {
-            let is_room = new <= self.engine().space().free_bytes;
+            let is_room = self.has_room_for(new)?;
             return is_room.then_some(()).ok_or(FsError::NoSpace);
         }
         let files = self.externals.files()?;

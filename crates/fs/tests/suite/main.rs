@@ -12,6 +12,7 @@ mod hostile;
 mod lent;
 mod model;
 mod names;
+mod room;
 mod takeover;
 mod threads;
 mod trees;

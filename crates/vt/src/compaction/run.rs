@@ -155,24 +155,39 @@ impl Store {
                     .iter()
                     .map(|t| (t.meta().id, level_number(plan.to_level)));
                 edit.moved = moved.collect();
-                self.counters.moved_tables.add(edit.moved.len() as u64);
             }
             PlanKind::Compact | PlanKind::Part | PlanKind::Join => {
                 edit.removed = plan.inputs().map(|t| t.meta().id).collect();
                 edit.removed.extend(made.dropped);
                 let shared = |(level, table)| (level, Arc::new(table));
                 edit.added = made.tables.into_iter().map(shared).collect();
-                self.counters.compactions.add(1);
-                if plan.kind == PlanKind::Join {
-                    self.counters.joined_tables.add(plan.upper.len() as u64);
-                }
             }
         }
-        let written = None;
-        self.install(&mut installer, Install { edit, written })?;
+        let (made, written) = (edit.added.clone(), None);
+        self.install(&mut installer, Install { edit, written })
+            .inspect_err(|error| {
+                under_way.end();
+                self.give_up(error, &made, &input_runs(plan));
+            })?;
+        self.count_installed(plan);
         // What went in is given back when `picked` is gone, at the earliest.
         under_way.end();
         Ok(ran)
+    }
+}
+
+impl Store {
+    fn count_installed(&self, plan: &Plan) {
+        let upper = plan.upper.len() as u64;
+        match plan.kind {
+            PlanKind::Move => self.counters.moved_tables.add(upper),
+            PlanKind::Compact | PlanKind::Part | PlanKind::Join => {
+                self.counters.compactions.add(1);
+            }
+        }
+        if plan.kind == PlanKind::Join {
+            self.counters.joined_tables.add(upper);
+        }
     }
 }
 
