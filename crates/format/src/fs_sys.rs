@@ -8,21 +8,37 @@ use crate::codec::Reader;
 use crate::table::fields;
 
 /// Format version of the file system's rows, the newest that this program knows.
-pub const FS_VERSION: u32 = 2;
+pub const FS_VERSION: u32 = 3;
 /// Version of a file system whose contents are all in its trees. Later programs write it as long as that is
 /// so, so that earlier ones can open it.
 const ALL_INSIDE: u32 = 1;
+/// Version of a file system with external files. Written as long as there are no other features.
+const WITH_EXTERNAL: u32 = 2;
+/// First version whose header names its features.
+const WITH_FEATURES: u32 = 3;
 const MAGIC: [u8; 4] = *b"stfs";
 
-const HEADER_BYTES: usize = 24;
+const HEADER_BYTES: usize = 32;
+/// Bytes of the header before the features, and of all headers before version 3.
+const HEADER_V1_BYTES: usize = 24;
 
 fields! {
     /// Layout of the header.
     TABLE = "file system header", HEADER_BYTES, "In the sys tree, under the key `h`.";
     MAGIC_AT: [u8; 4] = 0, "`stfs`";
-    VERSION_AT: u32 = 4, "format version of all rows: 1, or 2 if contents of some files may be beside the store";
+    VERSION_AT: u32 = 4, "format version of all rows: 1; 2 if contents of some files may be \
+        beside the store; 3 if features are named";
     NAME_SEED: u64 = 8, "secret seed of the order of names";
     CREATED: i64 = 16, "when it was made, ns since 1970";
+    FEATURES: u64 = 24, "from version 3 on, earlier headers end before it: 1 contents of some \
+        files may be beside the store, 2 back rows are kept";
+}
+
+/// Bits of the header's features. A program opens no file system with a bit that it does not know.
+mod feature {
+    pub(super) const EXTERNAL: u64 = 1;
+    pub(super) const BACK_ROWS: u64 = 2;
+    pub(super) const ALL: u64 = 3;
 }
 
 /// Upsert function that changes a chunk.
@@ -41,23 +57,35 @@ pub struct FsHeader {
     pub created_ns: i64,
     /// Contents of some files may be beside the store, and [`ExternalRow`]s say which.
     pub has_external: bool,
+    /// Every change of a name also writes back rows, see `fs_back`.
+    pub has_back_rows: bool,
 }
 
 impl FsHeader {
-    /// The header as bytes.
+    /// The header as bytes, of the earliest version that has all of it.
     #[must_use]
-    pub fn encode(&self) -> [u8; HEADER_BYTES] {
-        let mut out = [0; HEADER_BYTES];
-        MAGIC_AT.put(&mut out, MAGIC);
-        let version = if self.has_external {
-            FS_VERSION
-        } else {
-            ALL_INSIDE
+    pub fn encode(&self) -> Vec<u8> {
+        let version = match (self.has_back_rows, self.has_external) {
+            (true, _) => WITH_FEATURES,
+            (false, true) => WITH_EXTERNAL,
+            (false, false) => ALL_INSIDE,
         };
+        let mut out = vec![0; HEADER_BYTES];
+        MAGIC_AT.put(&mut out, MAGIC);
         VERSION_AT.put(&mut out, version);
         NAME_SEED.put(&mut out, self.name_seed);
         CREATED.put(&mut out, self.created_ns);
+        if version < WITH_FEATURES {
+            out.truncate(HEADER_V1_BYTES);
+        } else {
+            FEATURES.put(&mut out, self.features());
+        }
         out
+    }
+
+    fn features(&self) -> u64 {
+        let bit = |is_set: bool, bit: u64| if is_set { bit } else { 0 };
+        bit(self.has_external, feature::EXTERNAL) | bit(self.has_back_rows, feature::BACK_ROWS)
     }
 
     /// The header in `bytes`.
@@ -66,7 +94,7 @@ impl FsHeader {
     /// [`FormatError`]: not a header, or one of a newer version.
     pub fn decode(bytes: &[u8]) -> Result<Self, FormatError> {
         let mut reader = Reader::new(TABLE.name, bytes);
-        let header = reader.take(HEADER_BYTES)?;
+        let header = reader.take(HEADER_V1_BYTES)?;
         let magic = MAGIC_AT.get(header);
         if magic != MAGIC {
             let found = magic.escape_ascii().to_string();
@@ -80,13 +108,20 @@ impl FsHeader {
                 supported: FS_VERSION,
             });
         }
-        if version < ALL_INSIDE {
-            return Err(reader.field("version", "1 or 2", version.to_string()));
+        let features = match version {
+            ALL_INSIDE => 0,
+            WITH_EXTERNAL => feature::EXTERNAL,
+            WITH_FEATURES => reader.u64()?,
+            _ => return Err(reader.field("version", "1 to 3", version.to_string())),
+        };
+        if features & !feature::ALL != 0 {
+            return Err(reader.field("features", "known ones", format!("{features:#x}")));
         }
         let header = Self {
             name_seed: NAME_SEED.get(header),
             created_ns: CREATED.get(header),
-            has_external: version > ALL_INSIDE,
+            has_external: features & feature::EXTERNAL != 0,
+            has_back_rows: features & feature::BACK_ROWS != 0,
         };
         reader.finish()?;
         Ok(header)
@@ -209,6 +244,7 @@ mod tests {
             name_seed: 0x0807_0605_0403_0201,
             created_ns: 0x100f_0e0d_0c0b_0a09,
             has_external: false,
+            has_back_rows: false,
         };
         assert_eq!(header.encode(), GOLDEN);
         assert_eq!(FsHeader::decode(&GOLDEN), Ok(header));
@@ -220,6 +256,40 @@ mod tests {
         second[4] = 2;
         assert_eq!(with_external.encode(), second);
         assert_eq!(FsHeader::decode(&second), Ok(with_external));
+    }
+
+    #[test]
+    fn features_are_pinned() {
+        for (has_external, features) in [(false, 2), (true, 3)] {
+            let header = FsHeader {
+                name_seed: 0x0807_0605_0403_0201,
+                created_ns: 0x100f_0e0d_0c0b_0a09,
+                has_external,
+                has_back_rows: true,
+            };
+            let mut bytes = [&GOLDEN[..], &[features, 0, 0, 0, 0, 0, 0, 0]].concat();
+            bytes[4] = 3;
+            assert_eq!(header.encode(), bytes);
+            assert_eq!(FsHeader::decode(&bytes), Ok(header));
+            for cut in 0..bytes.len() {
+                assert!(FsHeader::decode(&bytes[..cut]).is_err());
+            }
+            for bit in 2..64 {
+                let mut unknown = bytes.clone();
+                unknown[24 + bit / 8] |= 1 << (bit % 8);
+                assert!(FsHeader::decode(&unknown).is_err(), "bit {bit}");
+            }
+        }
+        let mut longer = [&GOLDEN[..], &[2, 0, 0, 0, 0, 0, 0, 0]].concat();
+        assert!(
+            FsHeader::decode(&longer).is_err(),
+            "version 1 has no features"
+        );
+        longer[4] = 4;
+        assert!(matches!(
+            FsHeader::decode(&longer),
+            Err(FormatError::Newer { .. })
+        ));
     }
 
     #[test]

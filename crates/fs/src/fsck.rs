@@ -6,6 +6,7 @@
 //! 3. `repair` makes each issue go away. What has no name any more gets one in `lost+found`; what
 //!    belongs to nothing goes. Repairs can bring new issues to light, so check again afterwards.
 
+mod back;
 mod external;
 mod issue;
 mod judge;

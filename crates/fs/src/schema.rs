@@ -35,6 +35,8 @@ pub(crate) struct Store {
     seed: u64,
     /// Some contents may be beside the store.
     pub(crate) has_external: bool,
+    /// Changes of names write back rows.
+    pub(crate) has_back_rows: bool,
 }
 
 fn dictionaries() -> [(&'static str, TreeOptions); 4] {
@@ -157,6 +159,7 @@ impl Store {
             view: schema.now(),
             seed,
             has_external: false,
+            has_back_rows: false,
         })
     }
 
@@ -168,8 +171,17 @@ impl Store {
             return Err(FsError::NotFound);
         };
         let header = FsHeader::decode(&header)?;
-        (store.seed, store.has_external) = (header.name_seed, header.has_external);
+        store.seed = header.name_seed;
+        store.has_external = header.has_external;
+        store.has_back_rows = header.has_back_rows;
         Ok(store)
+    }
+
+    /// The header as it is by now.
+    pub(crate) fn header(&self) -> FsResult<FsHeader> {
+        let row = self.get(self.sys, SYS_HEADER)?;
+        let row = row.ok_or_else(|| FsError::Corrupt("the header is gone".to_owned()))?;
+        Ok(FsHeader::decode(&row)?)
     }
 
     /// Where a name is in the order of its directory.

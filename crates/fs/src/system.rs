@@ -1,5 +1,6 @@
 //! The file system as a whole: made, opened, synced, closed.
 
+use crate::back::BackRows;
 use crate::change::Change;
 use crate::data::{LastReads, Siblings, Walk};
 use crate::detach::Detached;
@@ -55,6 +56,7 @@ pub struct FileSystem {
     forgotten: Mutex<Vec<InodeHead>>,
     pub(crate) detached: Detached,
     pub(crate) externals: Externals,
+    pub(crate) back_rows: BackRows,
 }
 
 /// Inode numbers that may be handed out.
@@ -92,6 +94,7 @@ impl FileSystem {
             name_seed: options.name_seed.map_or_else(random_seed, Ok)?,
             created_ns: now,
             has_external: false,
+            has_back_rows: false,
         };
         let root = InodeHead {
             ino: Ino::ROOT,
@@ -136,6 +139,7 @@ impl FileSystem {
         externals
             .is_marked
             .store(store.has_external, Ordering::Relaxed);
+        let back_rows = BackRows::open(&store)?;
         let register = options.ledger.as_ref().map(Arc::clone).map(Register::new);
         let fs = Self {
             engine,
@@ -155,6 +159,7 @@ impl FileSystem {
             forgotten: Mutex::default(),
             detached: Detached::default(),
             externals,
+            back_rows,
         };
         fs.sweep()?;
         fs.take_over();
@@ -396,6 +401,11 @@ impl FileSystem {
         let ino = Ino(numbers.next);
         numbers.next += 1;
         Ok(ino)
+    }
+
+    /// Reports whether an inode may have had this number.
+    pub(crate) fn is_used_number(&self, ino: Ino) -> bool {
+        (FIRST_INO..self.numbers.lock().next).contains(&ino.0)
     }
 
     /// Whether one more unlinked file may be kept in memory alone.

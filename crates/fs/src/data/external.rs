@@ -125,11 +125,9 @@ impl FileSystem {
         if marked.load(stitch_base::sync::atomic::Ordering::Relaxed) {
             return Ok(());
         }
-        let row = self.store.get(self.store.sys, SYS_HEADER)?;
-        let row = row.ok_or_else(|| FsError::Corrupt("the header is gone".to_owned()))?;
         let header = FsHeader {
             has_external: true,
-            ..FsHeader::decode(&row)?
+            ..self.store.header()?
         };
         change
             .changes

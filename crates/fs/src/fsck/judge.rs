@@ -1,6 +1,7 @@
 //! Compares what the walk kept. Pure: the same findings give the same issues in the same order.
 
 use super::Issue;
+use super::back;
 use super::lost::Lost;
 use super::scan::Found;
 use std::collections::{BTreeSet, HashMap};
@@ -27,6 +28,7 @@ pub(super) fn judge(mut found: Found, lost: &Lost) -> Vec<Issue> {
     issues.extend(directories(&found));
     issues.extend(unreachable(&found, &order));
     issues.extend(orphans(&found));
+    issues.extend(order.iter().filter_map(|&ino| back::missing(&found, ino)));
     issues.extend(numbers(&found));
     lost.withhold(&found, issues)
 }

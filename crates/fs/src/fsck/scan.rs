@@ -7,6 +7,7 @@ use crate::{FsError, FsResult};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use stitch_base::Ino;
 use stitch_db::{Dictionary, Direction, KeyRange};
+use stitch_format::fs_back::Place;
 use stitch_format::fs_inode::{FileKind, InodeHead, MetaRow, row_flag};
 use stitch_format::fs_key::{self, CHUNK_BYTES, FsKey};
 use stitch_format::fs_sys::{ExternalRow, FsHeader, decode_number};
@@ -29,6 +30,8 @@ pub(super) struct Inode {
     pub(super) names: u32,
     /// Key of the row.
     pub(super) key: Box<[u8]>,
+    /// There is a back row, right or wrong.
+    pub(super) has_back_row: bool,
 }
 
 /// A name of an inode that has its own row.
@@ -55,6 +58,10 @@ pub(super) struct Found {
     pub(super) externals: Rows,
     /// The header says that there are external files.
     pub(super) is_marked: bool,
+    /// The header says that there are back rows.
+    pub(super) keeps_back_rows: bool,
+    /// Place up to which every inode under a name is to have one.
+    pub(super) back_progress: Option<Place>,
     /// Largest number seen anywhere.
     pub(super) largest: u64,
     rows: u64,
@@ -80,6 +87,7 @@ pub(super) fn scan(trees: &Trees, lost: &Lost, progress: &mut dyn FnMut(u64)) ->
     };
     walk.found.is_readable = true;
     walk.found.is_marked = header.has_external;
+    walk.found.keeps_back_rows = header.has_back_rows;
     walk.each(trees.meta, |found, key, value| {
         found.meta(header.name_seed, key, value)
     })?;
@@ -257,6 +265,7 @@ impl Found {
             place,
             names: u32::from(place.is_some()),
             key: key.into(),
+            has_back_row: false,
         };
         self.inodes.insert(ino, inode);
     }
@@ -271,6 +280,9 @@ impl Found {
                 if let Some(ino) = fs_key::orphan_of(key) {
                     self.largest = self.largest.max(ino.0);
                     self.orphans.insert(ino);
+                    return;
+                }
+                if self.keeps_back_rows && self.back(key, value) {
                     return;
                 }
                 let row = fs_key::external_of(key).zip(ExternalRow::decode(value).ok());

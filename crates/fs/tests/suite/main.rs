@@ -7,6 +7,7 @@ mod costs;
 mod durability;
 mod external;
 mod external_faults;
+mod handles;
 mod lent;
 mod model;
 mod names;
