@@ -13,6 +13,8 @@
 //! | sys | `a`, ino (8), chunk number (8) | an allocated extent that ends before the chunk, see `fs_sys` |
 //! | sys | `u` | number of chunks in unwritten extents (u64) |
 //! | sys | `x`, ino (8) | the plain file that has the inode's contents, see `fs_sys` |
+//! | sys | `b` | how far the back rows are complete, see `fs_back` |
+//! | sys | `b`, ino (8) | back row: the place of the inode's row in meta, see `fs_back` |
 //!
 //! The hash of a name gives directories an order that does not depend on what else is in them, so
 //! that 63 bits name a place in a directory for ever: see [`name_hash`].
@@ -42,6 +44,10 @@ pub const SYS_UNWRITTEN: &[u8] = b"u";
 pub const SYS_ALLOCATED: u8 = b'a';
 /// First byte of the keys of orphans in the sys tree.
 pub const SYS_ORPHAN: u8 = b'o';
+/// Key of the progress of the back rows in the sys tree.
+pub const SYS_BACK_PROGRESS: &[u8] = b"b";
+/// First byte of the keys of back rows in the sys tree.
+pub const SYS_BACK: u8 = b'b';
 /// First byte of the keys of external files in the sys tree.
 pub const SYS_EXTERNAL: u8 = b'x';
 
@@ -140,6 +146,12 @@ pub fn external(ino: Ino) -> FsKey {
     FsKey::new(&[&[SYS_EXTERNAL], &ino.0.to_be_bytes()])
 }
 
+/// Sys: an inode's back row.
+#[must_use]
+pub fn back(ino: Ino) -> FsKey {
+    FsKey::new(&[&[SYS_BACK], &ino.0.to_be_bytes()])
+}
+
 /// Sys: an allocated extent of an inode that ends before this chunk.
 #[must_use]
 pub fn allocated(ino: Ino, end: u64) -> FsKey {
@@ -206,6 +218,19 @@ pub fn allocated_of(key: &[u8]) -> Option<(Ino, u64)> {
     Some((sys_ino(SYS_ALLOCATED, head)?, u64::from_be_bytes(end)))
 }
 
+/// The number in the key of a back row.
+#[must_use]
+pub fn back_of(key: &[u8]) -> Option<Ino> {
+    sys_ino(SYS_BACK, key)
+}
+
+/// Directory and hash of the key of a name in the meta tree; `None` for any other key.
+#[must_use]
+pub fn place_of(key: &[u8]) -> Option<(Ino, u64)> {
+    let (hash, _) = name_of(key)?;
+    Some((ino_of(key)?, hash))
+}
+
 fn sys_ino(kind: u8, key: &[u8]) -> Option<Ino> {
     let (&first, rest) = key.split_first()?;
     let bytes: [u8; 8] = rest.try_into().ok()?;
@@ -238,6 +263,9 @@ mod tests {
         assert_eq!(allocated_of(&extent), Some((ino, 0x0a0b)));
         assert_eq!(allocated_of(&extent[..16]), None);
         assert_eq!(after_allocated(ino)[..], [b'a', 1, 2, 3, 4, 5, 6, 7, 9]);
+        assert_eq!(&back(ino)[..], [b'b', 1, 2, 3, 4, 5, 6, 7, 8]);
+        assert_eq!(back_of(&back(ino)), Some(ino));
+        assert_eq!(back_of(SYS_BACK_PROGRESS), None);
         assert_eq!(name_hash(0, b"name"), 0x0061_aa76_6e12_53be);
         let key = dentry(0, ino, b"name");
         assert_eq!(key[..8], number);
@@ -250,6 +278,8 @@ mod tests {
         assert_eq!(ino_of(&key), Some(Ino(5)));
         assert_eq!(name_of(&key), Some((name_hash(7, b"x"), &b"x"[..])));
         assert_eq!(name_of(&own(Ino(5))), None);
+        assert_eq!(place_of(&key), Some((Ino(5), name_hash(7, b"x"))));
+        assert_eq!(place_of(&own(Ino(5))), None);
         assert_eq!(chunk_of(&chunk(Ino(5), 6)), Some(6));
         assert_eq!(orphan_of(&orphan(Ino(3))), Some(Ino(3)));
         assert_eq!(ino_of(&own(Ino(INO_MAX))), Some(Ino(INO_MAX)));

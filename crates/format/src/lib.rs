@@ -10,6 +10,7 @@ pub mod block;
 pub mod codec;
 mod document;
 mod error;
+pub mod fs_back;
 pub mod fs_chunk;
 pub mod fs_inode;
 pub mod fs_key;

@@ -17,6 +17,7 @@ use stitch_base::Ino;
 use stitch_base::sync::Arc;
 use stitch_base::sync::atomic::Ordering;
 use stitch_db::{Changes, SpaceClass};
+use stitch_format::fs_back::Place;
 use stitch_format::fs_chunk::ChunkDelta;
 use stitch_format::fs_inode::{AttrDelta, FileKind, InodeHead, encode_link, row_flag};
 use stitch_format::fs_key::{self, CHUNK_BYTES, FsKey, SYS_INODE_COUNT, SYS_UNWRITTEN};
@@ -43,6 +44,8 @@ pub(crate) struct Change<'fs> {
     inodes_added: i64,
     /// Chunks that unwritten extents of all files have more afterwards.
     pub(crate) unwritten_added: i64,
+    /// Back rows are written with the rows that they lead to.
+    keeps_back_rows: bool,
     leaving: Vec<Leaving>,
     /// Bytes of plain files that were settled and are not any more.
     pub(crate) bytes_uncounted: u64,
@@ -55,7 +58,8 @@ pub(crate) struct Change<'fs> {
 }
 
 impl<'fs> Change<'fs> {
-    /// Changes that need space.
+    /// Changes that need space. The directories whose names change are locked: what is kept of
+    /// names does not change until the commit.
     pub(crate) fn new(fs: &'fs FileSystem) -> Self {
         let mut changes = Changes::new();
         changes.reserve(CHANGE_BYTES);
@@ -67,6 +71,7 @@ impl<'fs> Change<'fs> {
             scratch: Vec::new(),
             inodes_added: 0,
             unwritten_added: 0,
+            keeps_back_rows: fs.back_rows.are_kept(),
             leaving: Vec::new(),
             bytes_uncounted: 0,
             gone_name: None,
@@ -157,11 +162,16 @@ impl<'fs> Change<'fs> {
             chain: 0,
             is_temp: inode.is_temp && new.nlink == 0,
         };
+        let is_entry = matches!(after.location, Location::Entry { .. });
         if let Some(key) = self.key_of(&after) {
-            if matches!(after.location, Location::Entry { .. }) {
+            if is_entry {
                 self.fs.names.add(&key);
+                self.put_back_row(new.ino, &key);
             }
             self.put_row(&key, new, tail);
+        }
+        if !is_entry && matches!(inode.location, Location::Entry { .. }) {
+            self.delete_back_row(new.ino);
         }
         self.updates.push(after);
     }
@@ -190,6 +200,23 @@ impl<'fs> Change<'fs> {
         let key = self.fs.store.dentry_key(parent, name);
         self.fs.names.add(&key);
         self.put_row(&key, head, tail);
+        self.put_back_row(head.ino, &key);
+    }
+
+    /// Puts the back row of an inode whose row gets this key.
+    fn put_back_row(&mut self, ino: Ino, key: &[u8]) {
+        if self.keeps_back_rows {
+            let place = Place::of_key(key).expect("it is the key of a name");
+            let sys = self.fs.store.sys;
+            self.changes.put(sys, &fs_key::back(ino), &place.encode());
+        }
+    }
+
+    /// Deletes the back row of an inode whose row stands under a name no more.
+    fn delete_back_row(&mut self, ino: Ino) {
+        if self.keeps_back_rows {
+            self.changes.delete(self.fs.store.sys, &fs_key::back(ino));
+        }
     }
 
     /// Puts a name of an inode that has its own row.
@@ -259,6 +286,8 @@ impl<'fs> Change<'fs> {
         }
         if has_own_row {
             self.changes.delete(self.fs.store.meta, &fs_key::own(ino));
+        } else {
+            self.delete_back_row(ino);
         }
         if head.has(row_flag::XATTRS) {
             let (start, end) = (fs_key::own(ino), fs_key::after(ino));

@@ -15,6 +15,7 @@
 mod access;
 mod acl;
 mod attr;
+mod back;
 mod change;
 mod data;
 mod detach;

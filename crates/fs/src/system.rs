@@ -1,5 +1,6 @@
 //! The file system as a whole: made, opened, synced, closed.
 
+use crate::back::BackRows;
 use crate::change::Change;
 use crate::data::{LastReads, Siblings, Walk};
 use crate::detach::Detached;
@@ -61,6 +62,7 @@ pub struct FileSystem {
     /// Some file was immutable or append-only.
     pub(crate) fixed: AtomicBool,
     pub(crate) room: Room,
+    pub(crate) back_rows: BackRows,
 }
 
 /// Inode numbers that may be handed out.
@@ -99,6 +101,7 @@ impl FileSystem {
             created_ns: now,
             has_external: false,
             has_allocated: false,
+            has_back_rows: false,
         };
         let root = InodeHead {
             ino: Ino::ROOT,
@@ -141,6 +144,7 @@ impl FileSystem {
         let inode_count = store.number(SYS_INODE_COUNT)?;
         let is_fixed = store.number(SYS_FIXED)? != 0;
         let externals = Externals::new(options.external.clone());
+        let back_rows = BackRows::open(&store)?;
         let register = options.ledger.as_ref().map(Arc::clone).map(Register::new);
         let fs = Self {
             engine,
@@ -163,6 +167,7 @@ impl FileSystem {
             externals,
             fixed: AtomicBool::new(is_fixed),
             room: Room::default(),
+            back_rows,
         };
         fs.sweep()?;
         fs.take_over();
@@ -411,6 +416,11 @@ impl FileSystem {
         let ino = Ino(numbers.next);
         numbers.next += 1;
         Ok(ino)
+    }
+
+    /// Reports whether an inode may have had this number.
+    pub(crate) fn is_used_number(&self, ino: Ino) -> bool {
+        (FIRST_INO..self.numbers.lock().next).contains(&ino.0)
     }
 
     /// Whether one more unlinked file may be kept in memory alone.

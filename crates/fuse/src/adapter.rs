@@ -19,6 +19,7 @@
 mod chore;
 mod convert;
 mod flags;
+mod handles;
 mod lent;
 mod opens;
 mod process;
@@ -50,7 +51,7 @@ use crate::wire::args::{
 };
 use crate::wire::codec::Sink;
 use crate::wire::reply::{
-    AttrReply, DirPlusSink, DirSink, Entry, FOREVER, Lookup, Opened, StatFs, StatxReply,
+    AttrReply, DirPlusSink, DirSink, Entry, Lookup, Opened, StatFs, StatxReply,
 };
 use chore::Chore;
 use convert::Owner;
@@ -245,11 +246,7 @@ impl Handler for Adapter {
     }
 
     fn lookup(&self, _: &Context<'_>, parent: Ino, name: &[u8]) -> Answer<Lookup> {
-        match self.fs.lookup(DirName::new(parent, name)) {
-            Ok(attr) => Ok(Lookup::Found(self.entry(&attr))),
-            Err(FsError::NotFound) => Ok(Lookup::Missing { ttl: FOREVER }),
-            Err(error) => Err(refused(&error)),
-        }
+        self.find(parent, name)
     }
 
     fn forget(&self, ino: Ino, count: u64) {

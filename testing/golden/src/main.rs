@@ -39,12 +39,15 @@ fn images() -> Result<(), Box<dyn Error>> {
     for (clean, kind) in [
         (Clean::Closed, "closed"),
         (Clean::Killed, "killed"),
+        (Clean::Closed, "handles-closed"),
+        (Clean::Killed, "handles-killed"),
         (Clean::Closed, "instances-closed"),
         (Clean::Killed, "instances-killed"),
     ] {
-        let device = match kind.starts_with("instances") {
-            true => sample::make_instances(clean)?,
-            false => sample::make(clean)?,
+        let device = match kind.split('-').next() {
+            Some("instances") => sample::make_instances(clean)?,
+            Some("handles") => sample::make_with_back_rows(clean)?,
+            _ => sample::make(clean)?,
         };
         let path = folder.join(format!("{major}.{minor}-{kind}.img"));
         std::fs::write(&path, image::pack(&device))?;

@@ -2,6 +2,7 @@
 
 use super::Issue;
 use super::allocated::Sum;
+use super::back;
 use super::lost::Lost;
 use super::scan::Found;
 use std::collections::{BTreeSet, HashMap};
@@ -28,6 +29,7 @@ pub(super) fn judge(mut found: Found, lost: &Lost) -> Vec<Issue> {
     issues.extend(directories(&found));
     issues.extend(unreachable(&found, &order));
     issues.extend(orphans(&found));
+    issues.extend(order.iter().filter_map(|&ino| back::missing(&found, ino)));
     issues.extend(numbers(&found));
     lost.withhold(&found, issues)
 }

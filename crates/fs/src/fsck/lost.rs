@@ -179,6 +179,10 @@ impl Lost {
             }
             Issue::ChunkCount { ino, .. } => self.touches_inode("data", *ino),
             Issue::NoPlainFile { ino } => self.has("sys", &fs_key::external(*ino)),
+            Issue::BackRow { ino, place: None } => {
+                has_lost_names && !found.inodes.contains_key(ino)
+            }
+            Issue::BackRow { ino, .. } => self.has("sys", &fs_key::back(*ino)),
             Issue::LooseExternal { ino } => has_lost_names && !found.inodes.contains_key(ino),
             Issue::LooseAllocated { ino } => has_lost_names && !found.inodes.contains_key(ino),
             Issue::UnwrittenCount { .. } => has_lost_names || self.of("sys").next().is_some(),

@@ -1,6 +1,7 @@
 //! Repairs, one small step for each issue. Each is a batch of its own, so that a repair that stops
 //! half-way leaves a file system that is no worse than before.
 
+use super::back;
 use super::scan::own;
 use super::{Issue, Trees, is_unreadable};
 use super::{allocated, external};
@@ -117,6 +118,7 @@ impl Repair<'_> {
             | Issue::BadAllocated { .. }
             | Issue::UnwrittenCount { .. }
             | Issue::UnmarkedAllocated => self.allocated(issue)?,
+            Issue::BackRow { ino, place } => back::put(trees, &mut self.changes, *ino, *place),
             Issue::NextIno { needed, .. } => self.put_number(fs_key::SYS_NEXT_INO, *needed),
             Issue::InodeCount { counted, .. } => {
                 self.put_number(fs_key::SYS_INODE_COUNT, *counted);

@@ -8,6 +8,7 @@ mod costs;
 mod durability;
 mod external;
 mod external_faults;
+mod handles;
 mod hostile;
 mod lent;
 mod model;
