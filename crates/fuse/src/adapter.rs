@@ -128,7 +128,8 @@ impl<T> OrErrno<T> for Result<T, FsError> {
 }
 
 impl Adapter {
-    /// Serves `fs`.
+    /// Serves `fs`, in one mount: the kernel keeps pages for each, and only the first one gets
+    /// invalidations.
     #[must_use]
     pub fn new(fs: Arc<FileSystem>, options: AdapterOptions) -> Self {
         // The kernel does, in its page cache.

@@ -28,7 +28,6 @@ use std::time::Duration;
 
 use stitch_base::Ino;
 use stitch_base::clock::{Clock as _, SystemClock};
-use stitch_base::sync::atomic::{AtomicUsize, Ordering};
 use stitch_base::sync::{Arc, Condvar, Mutex};
 use stitch_base::thread::JoinHandle;
 
@@ -38,6 +37,8 @@ use crate::notify::Notifier;
 const THREADS: usize = 2;
 /// Jobs that may be queued.
 const JOBS_MAX: usize = 64;
+/// How long a request waits until it may wait: a notice that finds no dirty page takes some 10 us.
+const TURN_PATIENCE: Duration = Duration::from_millis(5);
 /// Zeros that [`Pages::zero`] stores at most: of one page.
 const ZEROS: [u8; 4096] = [0; 4096];
 
@@ -86,8 +87,9 @@ pub(super) struct Pages {
     notifier: OnceLock<Notifier>,
     queue: Arc<Queue>,
     threads: Mutex<Vec<JoinHandle<()>>>,
-    /// Requests that wait for pages to be written back.
-    waiting: AtomicUsize,
+    /// Number of requests that wait for pages to be written back.
+    waiting: Mutex<usize>,
+    has_left: Condvar,
     clock: SystemClock,
 }
 
@@ -124,13 +126,34 @@ impl Pages {
     }
 
     /// Has the kernel write back and drop its pages of a range. Reports whether it has, within
-    /// `patience`; `false` at once where too many requests wait already.
+    /// `patience`; `false` soon where too many requests wait already.
     pub(super) fn drop_range(&self, ino: Ino, range: Range<u64>, patience: Duration) -> bool {
-        let waits_max = self.notifier.get().map_or(0, Notifier::waits_max);
-        let is_free = self.waiting.fetch_add(1, Ordering::AcqRel) < waits_max;
-        let is_done = is_free && self.run(ino, Work::Drop(range), patience);
-        self.waiting.fetch_sub(1, Ordering::AcqRel);
+        if !self.take_turn() {
+            return false;
+        }
+        let is_done = self.run(ino, Work::Drop(range), patience);
+        *self.waiting.lock() -= 1;
+        self.has_left.notify_one();
         is_done
+    }
+
+    /// Counts a request that is going to wait, if it may.
+    fn take_turn(&self) -> bool {
+        let waits_max = self.notifier.get().map_or(0, Notifier::waits_max);
+        if waits_max == 0 {
+            return false;
+        }
+        let end = self.clock.monotonic() + TURN_PATIENCE;
+        let mut waiting = self.waiting.lock();
+        while *waiting >= waits_max {
+            let left = end.saturating_sub(self.clock.monotonic());
+            if left.is_zero() {
+                return false;
+            }
+            self.has_left.wait_for(&mut waiting, left);
+        }
+        *waiting += 1;
+        true
     }
 
     /// Has the kernel fill a range within one page with zeros, if it has that page. Reports whether
@@ -292,16 +315,32 @@ mod tests {
         let shut = kernel.gate.lock();
         std::thread::scope(|scope| {
             let first = scope.spawn(|| one.drop_range(Ino(7), 0..4096, LATE));
-            while one.waiting.load(Ordering::Acquire) == 0 {
+            while *one.waiting.lock() == 0 {
                 std::thread::yield_now();
             }
-            assert!(!one.drop_range(Ino(8), 0..4096, LATE), "at once");
+            assert!(!one.drop_range(Ino(8), 0..4096, LATE), "soon");
             drop(shut);
             assert!(first.join().expect("it does not panic"));
+            assert!(one.drop_range(Ino(8), 0..4096, LATE), "its turn");
         });
         let (kernel, none) = pages(0);
         assert!(!none.drop_range(Ino(7), 0..4096, LATE));
         assert!(none.zero(Ino(7), 0..1, LATE));
         assert_eq!(kernel.taken.lock().len(), 1);
+    }
+
+    #[test]
+    fn requests_take_turns() {
+        let (_kernel, one) = pages(1);
+        let search = || {
+            (0..50)
+                .filter(|_| one.drop_range(Ino(7), 0..4096, LATE))
+                .count()
+        };
+        let done = std::thread::scope(|scope| {
+            let other = scope.spawn(search);
+            search() + other.join().expect("it does not panic")
+        });
+        assert!(done > 50, "{done} of 100");
     }
 }

@@ -1,6 +1,7 @@
 //! What one program sees of a file that another has just changed, whichever way each goes: through the
 //! kernel's pages, past them, or through a mapping. The expected values are those of ext4.
 
+mod changes;
 mod direct;
 mod sparse;
 mod tails;
@@ -11,6 +12,10 @@ pub(super) const CASES: &[Case] = &[
     Case {
         name: "direct-writes",
         run: direct::readers_see_direct_writes,
+    },
+    Case {
+        name: "changes",
+        run: changes::all_ways_to_look_show_each_change,
     },
     Case {
         name: "holes",
