@@ -14,6 +14,7 @@ use crate::harness::map::Map;
 use crate::harness::mount::{Mount, Spec};
 use crate::harness::process::shell;
 use crate::harness::stats::Stats;
+use crate::harness::transport::Transport;
 
 const PAGE: u64 = 4096;
 /// Bytes of the file, and where the program writes.
@@ -48,23 +49,39 @@ pub(super) fn a_search_for_holes_sees_mapped_bytes(context: &Context) -> Result<
         mount.unmount()?;
         mount.fsck()?;
     }
+    if context.target == Target::Stitch && context.transport == Transport::Dev {
+        where_no_request_may_wait(context)?;
+    }
     Ok(())
+}
+
+/// A mount that survives its daemon: all of a file that was read is data.
+fn where_no_request_may_wait(context: &Context) -> Result<()> {
+    let spec = Spec::new("co-holes-restart", "256M").option("restart");
+    let mut mount = Mount::create(context, &spec)?;
+    copies_have_mapped_bytes(mount.dir())?;
+    let file = new_file(mount.dir())?;
+    file.set_len(LEN)?;
+    expect(&file, &[(SeekFrom::Data(0), None)])?;
+    let map = Map::new(&file, usize::try_from(LEN)?, true)?;
+    map.write(usize::try_from(AT)?, WRITTEN)?;
+    expect(
+        &file,
+        &[
+            (SeekFrom::Data(0), Some(0)),
+            (SeekFrom::Hole(0), Some(LEN)),
+            (SeekFrom::Data(LEN), None),
+        ],
+    )?;
+    drop(map);
+    drop(file);
+    mount.unmount()?;
+    mount.fsck()
 }
 
 /// A file that is one hole, but for what is in the mapping.
 fn in_one_hole(dir: &Path) -> Result<()> {
-    for copy in COPIES {
-        let file = new_file(dir)?;
-        file.set_len(LEN)?;
-        let map = Map::new(&file, usize::try_from(LEN)?, true)?;
-        map.write(usize::try_from(AT)?, WRITTEN)?;
-        ensure!(blocks(&file)? > 0, "{copy}: no blocks");
-        shell(dir, copy)?;
-        let mut seen = [0; 4];
-        File::open(dir.join("copy"))?.read_exact_at(&mut seen, AT)?;
-        ensure!(seen == WRITTEN, "{copy}: {seen:?}");
-        fs::remove_file(dir.join("copy"))?;
-    }
+    copies_have_mapped_bytes(dir)?;
     let file = new_file(dir)?;
     file.set_len(LEN)?;
     let map = Map::new(&file, usize::try_from(LEN)?, true)?;
@@ -85,6 +102,22 @@ fn in_one_hole(dir: &Path) -> Result<()> {
             (SeekFrom::Data(LEN), None),
         ],
     )
+}
+
+fn copies_have_mapped_bytes(dir: &Path) -> Result<()> {
+    for copy in COPIES {
+        let file = new_file(dir)?;
+        file.set_len(LEN)?;
+        let map = Map::new(&file, usize::try_from(LEN)?, true)?;
+        map.write(usize::try_from(AT)?, WRITTEN)?;
+        ensure!(blocks(&file)? > 0, "{copy}: no blocks");
+        shell(dir, copy)?;
+        let mut seen = [0; 4];
+        File::open(dir.join("copy"))?.read_exact_at(&mut seen, AT)?;
+        ensure!(seen == WRITTEN, "{copy}: {seen:?}");
+        fs::remove_file(dir.join("copy"))?;
+    }
+    Ok(())
 }
 
 /// Mapped pages that fill the hole between two extents: the data goes on to the next hole.
