@@ -19,14 +19,18 @@
 mod chore;
 mod convert;
 mod flags;
+mod grow;
 mod handles;
 mod lent;
 mod opens;
+mod pages;
 mod process;
 mod prune;
+mod read;
 mod reclaim;
 mod report;
 mod resent;
+mod seek;
 mod setid;
 mod trees;
 mod trim;
@@ -56,6 +60,7 @@ use crate::wire::reply::{
 use chore::Chore;
 use convert::Owner;
 use opens::Opens;
+use pages::Pages;
 pub use report::RootReport;
 use resent::Resent;
 use setid::AttrCache;
@@ -95,6 +100,7 @@ pub struct Adapter {
     pruning: Chore,
     trees: Trees,
     attr_cache: AttrCache,
+    pages: Pages,
     /// With passthrough.
     opens: OnceLock<Opens>,
     reports: Vec<RootReport>,
@@ -130,7 +136,8 @@ impl<T> OrErrno<T> for Result<T, FsError> {
 }
 
 impl Adapter {
-    /// Serves `fs`.
+    /// Serves `fs`, in one mount: the kernel keeps pages for each, and only the first one gets
+    /// invalidations.
     #[must_use]
     pub fn new(fs: Arc<FileSystem>, options: AdapterOptions) -> Self {
         // The kernel does, in its page cache.
@@ -142,6 +149,7 @@ impl Adapter {
             pruning: prune::chore(),
             trees: Trees::new(),
             attr_cache: AttrCache::default(),
+            pages: Pages::default(),
             opens: OnceLock::new(),
             reports: Vec::new(),
             trims: Trims::default(),
@@ -223,6 +231,7 @@ impl Handler for Adapter {
         reclaim::start(&self.reclaiming, &self.fs);
         prune::start(&self.pruning, &self.fs, notifier);
         if !self.fs.is_read_only() {
+            self.pages.start(notifier);
             self.trees.start(&self.fs);
         }
     }
@@ -241,6 +250,7 @@ impl Handler for Adapter {
 
     fn destroy(&self) {
         self.trees.stop();
+        self.pages.stop();
         self.pruning.stop();
         self.reclaiming.stop();
     }
@@ -272,7 +282,7 @@ impl Handler for Adapter {
     fn statx(&self, _: &Context<'_>, ino: Ino, _: &Statx) -> Answer<StatxReply> {
         let attr = self.attr_now(ino).or_errno()?;
         Ok(StatxReply {
-            attr: convert::attr(&attr),
+            attr: self.attr_of(&attr),
             ttl: self.attr_ttl(ino),
             attributes: flags::statx_of(attr.iflags),
             attributes_mask: flags::statx_of(stitch_fs::inode_flag::ALL),
@@ -280,11 +290,7 @@ impl Handler for Adapter {
     }
 
     fn setattr(&self, context: &Context<'_>, ino: Ino, args: &SetAttr) -> Answer<AttrReply> {
-        let (clear_setid, _) = setid::taken(&self.fs, context, ino, args.kill_suidgid)?;
-        let set = convert::set_attr(args, clear_setid);
-        let actor = self.actor(context);
-        let attr = self.fs.set_attr(&actor.caller(), ino, &set).or_errno()?;
-        Ok(self.attr_reply(&attr))
+        self.set_attributes(context, ino, args)
     }
 
     fn access(&self, context: &Context<'_>, ino: Ino, mask: u32) -> Answer<()> {
@@ -411,10 +417,7 @@ impl Handler for Adapter {
     }
 
     fn read(&self, _: &Context<'_>, ino: Ino, args: &Read, out: &mut Sink<'_>) -> Answer<()> {
-        let len = out.room();
-        out.append(|bytes| self.fs.read(ino, args.offset, len, bytes))
-            .or_errno()?;
-        Ok(())
+        self.read_request(ino, args, out)
     }
 
     fn write(&self, context: &Context<'_>, ino: Ino, args: &Write<'_>) -> Answer<u32> {
@@ -570,16 +573,11 @@ impl Handler for Adapter {
     }
 
     fn fallocate(&self, context: &Context<'_>, ino: Ino, args: &Fallocate) -> Answer<()> {
-        let mode = convert::fallocate_mode(args.mode)?;
-        self.fs
-            .fallocate(ino, mode, args.offset, args.length)
-            .or_errno()?;
-        setid::clear(&self.fs, &self.attr_cache, context, ino)
+        self.allocate(context, ino, args)
     }
 
     fn lseek(&self, _: &Context<'_>, ino: Ino, args: &LSeek) -> Answer<u64> {
-        let what = convert::seek_for(args.whence)?;
-        self.fs.seek(ino, args.offset, what).or_errno()
+        self.seek(ino, args)
     }
 
     fn copy_file_range(
@@ -588,14 +586,6 @@ impl Handler for Adapter {
         ino: Ino,
         args: &CopyFileRange,
     ) -> Answer<u64> {
-        if args.flags != 0 {
-            return Err(Errno::EINVAL);
-        }
-        let source = (ino, args.source_offset);
-        let target = (args.target, args.target_offset);
-        let length = args.length.min(COPY_SIZE_MAX);
-        let copied = self.fs.copy_range(source, target, length).or_errno()?;
-        setid::clear(&self.fs, &self.attr_cache, context, args.target)?;
-        Ok(copied)
+        self.copy(context, ino, args)
     }
 }

@@ -335,6 +335,7 @@ impl Session {
             tracing::debug!(%error, "nothing is sent again");
         }
         let has_ring = running.start_ring(queues[0].fd())?;
+        running.let_requests_wait(queues.len(), has_ring);
         let mut queues = queues.into_iter();
         if has_ring && let Some(first) = queues.next() {
             running.start("fuse-dev".to_owned(), first.beside_a_ring())?;

@@ -17,8 +17,8 @@ use stitch_fuse::transport::idle_poll::IdlePolling;
 use stitch_fuse::transport::uring::Refusal;
 use stitch_fuse::wire::opcode::Opcode;
 use stitch_fuse::{
-    Adapter, AdapterOptions, Errno, MountOptions, RequestCounts, RootReport, RunningSession,
-    Session, SessionConfig, Transport, Trim,
+    Adapter, AdapterOptions, Errno, MountOptions, Notifier, RequestCounts, RootReport,
+    RunningSession, Session, SessionConfig, Transport, Trim,
 };
 use stitch_volume::TrimRange;
 
@@ -179,6 +179,7 @@ impl Host {
         let session = begin(Arc::new(adapter))?;
         // Before the first request, which may ask for them.
         report.served.lock().requests = Some(session.counts());
+        report.served.lock().notifier = Some(session.notifier());
         report.served.lock().has_passthrough = session.negotiated().has_passthrough();
         let session = session.spawn()?;
         report.served.lock().transport = Some(session.transport());
@@ -319,6 +320,7 @@ pub(crate) struct Report {
 #[derive(Clone, Default)]
 struct Served {
     requests: Option<Arc<RequestCounts>>,
+    notifier: Option<Notifier>,
     idle_polling: IdlePolling,
     /// Programs can read and set extended attributes.
     has_xattrs: bool,
@@ -370,6 +372,8 @@ impl Report {
                 counters.insert(name, json!(requests.get(*opcode)));
             }
         }
+        let page_notices = served.notifier.as_ref().map_or(0, Notifier::page_notices);
+        counters.insert("fuse.page_notices".to_owned(), json!(page_notices));
         let polled_us = served.idle_polling.polled().as_micros();
         counters.insert("fuse.idle_poll_us".to_owned(), json!(polled_us));
         let mut out = self.store.identity();

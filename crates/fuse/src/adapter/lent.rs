@@ -45,10 +45,15 @@ impl Adapter {
         Ok(decided.opened)
     }
 
-    /// An entry whose attributes stand as long as they do.
+    /// Returns an entry as the kernel is told it: its attributes stand as long as they do.
     pub(super) fn timed(&self, entry: Entry) -> Entry {
         let attr_ttl = self.attr_ttl(entry.ino);
-        Entry { attr_ttl, ..entry }
+        let attr = self.with_mapped(entry.attr);
+        Entry {
+            attr,
+            attr_ttl,
+            ..entry
+        }
     }
 
     /// For how long the kernel may keep attributes of an inode.
@@ -71,7 +76,7 @@ impl Adapter {
 
     pub(super) fn attr_reply(&self, attr: &stitch_fs::Attr) -> AttrReply {
         AttrReply {
-            attr: convert::attr(attr),
+            attr: self.attr_of(attr),
             ttl: self.attr_ttl(attr.ino),
         }
     }

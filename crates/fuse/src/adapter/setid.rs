@@ -26,7 +26,7 @@ pub(super) struct AttrCache {
 impl AttrCache {
     pub(super) fn connect(&self, notifier: &Notifier) {
         if self.notifier.set(notifier.clone()).is_err() {
-            tracing::error!("a file system is served twice; its first mount hears of changes");
+            tracing::error!("mounted twice: only the first mount gets invalidations");
         }
     }
 

@@ -3,6 +3,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod behind;
 mod counts;
 mod files;
 mod fixture;

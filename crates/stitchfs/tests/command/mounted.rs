@@ -274,6 +274,10 @@ fn a_mounted_store_is_left_alone() {
         .run(&["mount", "a", "mnt"])
         .code(1)
         .says("mounted there already");
+    place
+        .run(&["mount", "-o", "instance=main", "a", "other"])
+        .code(1)
+        .says("mounted at");
     place.run(&["mkfs", "--force", "a"]).code(1).says("in use");
     place.run(&["fsck", "-n", "a"]).code(8).says("in use");
     assert!(!place.path("other").exists());
