@@ -206,6 +206,18 @@ pub trait Engine: Send + Sync {
     /// On the medium when this returns.
     fn drop_tree(&self, tree: TreeId) -> Result<(), KvError>;
 
+    /// Removes several trees and all that is in them, as [`Self::drop_tree`]. An engine with one
+    /// record of all trees removes them in one step. Others do so one after the other.
+    ///
+    /// # Errors
+    /// As [`Self::drop_tree`].
+    ///
+    /// # Durability
+    /// On the medium when this returns.
+    fn drop_trees(&self, trees: &[TreeId]) -> Result<(), KvError> {
+        trees.iter().try_for_each(|tree| self.drop_tree(*tree))
+    }
+
     /// Gives a tree other options. They hold for what is written from now on, by commits and by
     /// background work; what is stored stays as it is until it is rewritten.
     ///

@@ -223,6 +223,23 @@ impl Database {
         Ok(self.engine.drop_tree(tree.id())?)
     }
 
+    /// Removes several trees in one step. A store that an older version filled with trees of long
+    /// names may have no room to remove them one by one.
+    ///
+    /// # Errors
+    /// As [`Self::drop_tree`]: all are still there then.
+    ///
+    /// # Durability
+    /// On the medium when this returns. A crash leaves all of them or none.
+    pub fn drop_trees(&self, trees: &[Tree]) -> Result<(), StoreError> {
+        for tree in trees {
+            let handle = || format!("tree {}", tree.id());
+            Owner::new(tree.engine()).check(handle, &self.vt)?;
+        }
+        let trees: Vec<_> = trees.iter().map(Tree::id).collect();
+        Ok(self.engine.drop_trees(&trees)?)
+    }
+
     /// Applies a batch, whole or not at all, after every batch that was committed before.
     ///
     /// A batch of nothing but deletes may use the space that is kept back for them, so that a full

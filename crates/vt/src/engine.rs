@@ -12,6 +12,7 @@ use crate::table::Bounds;
 use crate::version::tree_record;
 use crate::view::View;
 use bytes::Bytes;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use stitch_base::sync::Mutex;
 use stitch_base::sync::atomic::Ordering;
@@ -165,7 +166,11 @@ impl Engine for VtEngine {
     }
 
     fn drop_tree(&self, tree: TreeId) -> Result<(), KvError> {
-        self.store.drop_tree(tree)
+        self.store.drop_trees(&[tree])
+    }
+
+    fn drop_trees(&self, trees: &[TreeId]) -> Result<(), KvError> {
+        self.store.drop_trees(trees)
     }
 
     fn alter_tree(&self, tree: TreeId, options: &TreeOptions) -> Result<(), KvError> {
@@ -289,21 +294,28 @@ impl Store {
         Ok(id)
     }
 
-    fn drop_tree(&self, tree: TreeId) -> Result<(), KvError> {
+    /// Drops trees with one edit.
+    fn drop_trees(&self, trees: &[TreeId]) -> Result<(), KvError> {
         self.check_writable()?;
+        let trees: BTreeSet<TreeId> = trees.iter().copied().collect();
         let mut installer = self.installer.lock();
-        if !self.committer.lock().trees.remove(&tree) {
-            return Err(KvError::NoTree(tree));
+        {
+            let mut committer = self.committer.lock();
+            if let Some(gone) = trees.iter().find(|tree| !committer.trees.contains(tree)) {
+                return Err(KvError::NoTree(*gone));
+            }
+            committer.trees.retain(|tree| !trees.contains(tree));
+        }
+        if trees.is_empty() {
+            return Ok(());
         }
         let mut edit = self.version().edit();
-        edit.dropped_trees.push(tree);
+        edit.dropped_trees.extend(&trees);
         let installed = self.install_trees(&mut installer, edit);
         match installed {
-            Ok(()) => self.gaps.forget(tree),
-            // It is still there, unless nobody can say.
-            Err(_) if !self.is_failed() => {
-                self.committer.lock().trees.insert(tree);
-            }
+            Ok(()) => trees.iter().for_each(|tree| self.gaps.forget(*tree)),
+            // They are still there, unless nobody can say.
+            Err(_) if !self.is_failed() => self.committer.lock().trees.extend(trees),
             Err(_) => {}
         }
         installed

@@ -212,6 +212,37 @@ fn a_store_that_an_older_program_filled_with_trees_is_emptied() {
 }
 
 #[test]
+fn where_dropping_one_tree_finds_no_room_dropping_several_does() {
+    let image = filled_by_an_older_program(128 * MIB, 2000);
+    let engine = open(image.clone(), options());
+    let mut trees: Vec<TreeId> = engine.trees().iter().map(|t| t.id).collect();
+    let error = loop {
+        match engine.drop_tree(trees[0]) {
+            Ok(()) => trees.remove(0),
+            Err(error) => break error,
+        };
+    };
+    assert!(matches!(error, KvError::NoSpace { .. }), "{error}");
+    let left = |engine: &VtEngine| -> Vec<TreeId> { engine.trees().iter().map(|t| t.id).collect() };
+    assert_eq!(left(&engine), trees);
+    put(&engine, trees[0], b"key").expect("a tree that was not dropped takes writes");
+    let unknown = [trees[1], TreeId(9999)];
+    let refused = engine.drop_trees(&unknown);
+    assert!(matches!(refused, Err(KvError::NoTree(tree)) if tree == unknown[1]));
+    put(&engine, trees[1], b"key").expect("none of them was dropped");
+    let half = trees.split_off(trees.len() / 2);
+    engine.drop_trees(&half).expect("there is room");
+    assert_eq!(left(&engine), trees);
+    drop(engine);
+    let engine = open(image, options());
+    assert_eq!(left(&engine), trees);
+    for tree in trees {
+        engine.drop_tree(tree).expect("there is room for each");
+    }
+    engine.close().expect("it closes");
+}
+
+#[test]
 fn a_store_that_an_older_program_filled_with_trees_grows() {
     let image = filled_by_an_older_program(64 * MIB, 2000);
     let engine = open(image, options());
