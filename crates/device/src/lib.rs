@@ -71,7 +71,7 @@ impl Geometry {
 pub struct DeviceCounters {
     /// Bytes read.
     pub read_bytes: u64,
-    /// Read calls.
+    /// Reads: separate places that were read. A request for several places counts each.
     pub reads: u64,
     /// Bytes written.
     pub write_bytes: u64,
@@ -113,6 +113,13 @@ impl Wanted<'_> {
             len_bytes += request.len_bytes;
         }
         Ok(Request::new("read", at, len_bytes))
+    }
+
+    /// Returns the number of separate places that the pieces lie in: one that begins where the one
+    /// before it ends is the same.
+    pub(crate) fn places(pieces: &[Self]) -> u64 {
+        let rows = pieces.chunk_by(|before, after| before.end() == after.offset);
+        rows.count() as u64
     }
 
     /// Offset of the first byte after it.

@@ -92,11 +92,12 @@ impl Device for MemDevice {
 
     fn read_each(&self, pieces: &mut [Wanted<'_>]) -> Result<(), DeviceError> {
         let whole = Wanted::request(pieces, NAME, self.len_bytes())?;
+        let places = Wanted::places(pieces);
         let pages = self.pages.read();
         for piece in pieces {
             pages.read(piece.offset, piece.out);
         }
-        self.counters.read(whole.len_bytes);
+        self.counters.read_places(places, whole.len_bytes);
         Ok(())
     }
 

@@ -126,7 +126,8 @@ impl Store {
         kept.saturating_sub(written).min(self.kept_bytes(class))
     }
 
-    fn sum_of(&self, of: &dyn Fn(&Self) -> u64) -> u64 {
+    /// Returns the sum over all stores of the volume.
+    pub(crate) fn sum_of(&self, of: &dyn Fn(&Self) -> u64) -> u64 {
         self.peers.all().iter().map(|store| of(store)).sum()
     }
 
