@@ -10,6 +10,7 @@ mod external_faults;
 mod lent;
 mod model;
 mod names;
+mod positions;
 mod takeover;
 mod threads;
 mod trees;

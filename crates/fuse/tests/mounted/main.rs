@@ -17,4 +17,6 @@ mod prune;
 mod ring;
 mod store;
 mod switch;
+mod times;
 mod trim;
+mod xattrs;
