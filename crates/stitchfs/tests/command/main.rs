@@ -18,5 +18,6 @@ mod place;
 mod space;
 #[path = "../../../fuse/tests/mounted/switch.rs"]
 mod switch;
+mod sync;
 mod transport;
 mod umount;
