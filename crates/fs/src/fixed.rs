@@ -8,7 +8,8 @@
 use stitch_base::Ino;
 use stitch_base::sync::atomic::Ordering;
 use stitch_db::{Changes, SpaceClass};
-use stitch_format::fs_key::SYS_FIXED;
+use stitch_format::fs_inode::{FileKind, MetaRow};
+use stitch_format::fs_key::{self, SYS_FIXED};
 use stitch_format::fs_sys::encode_number;
 
 use crate::inode_flag;
@@ -52,6 +53,47 @@ impl FileSystem {
         mark(&mut changes, self.store.sys);
         if let Err(error) = self.store.commit(&changes, SpaceClass::Normal) {
             tracing::debug!(%error, "the next life has to meet an immutable file again");
+        }
+    }
+
+    /// Refuses to remove a tree with an immutable or append-only inode in it. Walks the tree where
+    /// the store may have one.
+    ///
+    /// # Errors
+    /// [`FsError::Perm`]; those of a read.
+    pub(crate) fn check_tree(&self, top: Ino) -> FsResult<()> {
+        if !self.has_fixed_files() {
+            return Ok(());
+        }
+        // Deepest first: no more wait than the directories on the way have.
+        let mut waiting = vec![top];
+        while let Some(dir) = waiting.pop() {
+            let (start, end) = (fs_key::dentry_start(dir, 0), fs_key::after(dir));
+            let mut scan = self.store.scan(self.store.meta, &start, &end)?;
+            while let Some((_, row)) = scan.next()? {
+                let (kind, iflags) = self.kind_and_flags(row)?;
+                if is_fixed(iflags) {
+                    return Err(FsError::Perm);
+                }
+                if let Some(ino) = kind {
+                    waiting.push(ino);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the number of a directory, and the flags of the inode that a name stands for.
+    fn kind_and_flags(&self, row: &[u8]) -> FsResult<(Option<Ino>, u32)> {
+        match MetaRow::decode(row)? {
+            MetaRow::Inode(head, _) => {
+                let is_dir = head.kind == FileKind::Directory;
+                Ok((is_dir.then_some(head.ino), head.iflags))
+            }
+            MetaRow::Link { ino, .. } => {
+                let own = self.store.own_row(ino)?;
+                Ok((None, own.map_or(0, |(head, _)| head.iflags)))
+            }
         }
     }
 

@@ -30,6 +30,7 @@ mod shrink;
 mod size;
 mod startup;
 mod stats;
+mod sync;
 mod tag;
 mod task;
 mod trim;
@@ -73,6 +74,7 @@ enum Command {
     Stats(stats::Args),
     Defrag(defrag::Args),
     Trim(trim::Args),
+    Sync(sync::Args),
     Rmtree(rmtree::Args),
     Grow(grow::Args),
     Shrink(shrink::Args),
@@ -95,6 +97,7 @@ impl Command {
             | Self::Upgrade(_)
             | Self::Instance(_)
             | Self::Stats(_)
+            | Self::Sync(_)
             | Self::Rmtree(_) => return Ok(()),
         };
         *store = tag::resolve(store)?;
@@ -168,6 +171,7 @@ pub(crate) fn run(args: Vec<OsString>) -> ExitCode {
         Command::Stats(args) => stats::run(&args),
         Command::Defrag(args) => defrag::run(&args),
         Command::Trim(args) => trim::run(&args),
+        Command::Sync(args) => sync::run(&args),
         Command::Rmtree(args) => rmtree::run(&args),
         Command::Grow(args) => grow::run(&args),
         Command::Shrink(args) => shrink::run(&args),

@@ -166,7 +166,9 @@ impl Host {
         let document = Arc::clone(&report);
         let answer = Arc::new(move || document.document().to_string().into_bytes());
         report.served.lock().has_xattrs = options.xattrs;
+        let synced = sync_report(Arc::clone(&fs));
         let mut adapter = Adapter::new(fs, options)
+            .with_report(synced)
             .with_report(RootReport::new(crate::STATS_XATTR, answer))
             .with_report(job_report(Arc::clone(&jobs)))
             .with_trim(trim(jobs));
@@ -294,6 +296,17 @@ fn job_report(jobs: Arc<Jobs>) -> RootReport {
     let answer = Arc::new(move || asked.report().to_string().into_bytes());
     let take = Arc::new(move |request: &[u8]| jobs.request(request));
     RootReport::new(crate::JOB_XATTR, answer).with_requests(take)
+}
+
+/// The attribute through which a daemon is asked to make everything durable.
+fn sync_report(fs: Arc<FileSystem>) -> RootReport {
+    let take = Arc::new(move |_: &[u8]| {
+        fs.sync().map_err(|error| {
+            tracing::error!(%error, "a sync failed");
+            Errno::from(&error)
+        })
+    });
+    RootReport::new(crate::SYNC_XATTR, Arc::new(Vec::new)).with_requests(take)
 }
 
 /// What serves `FITRIM`.

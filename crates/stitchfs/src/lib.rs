@@ -92,6 +92,10 @@ pub struct LibraryPage;
 /// space of the store, as JSON, and answers how the last one goes. For the same callers.
 pub const JOB_XATTR: &str = "stitchfs.job";
 
+/// Name of the extended attribute of a mount's root directory that makes everything durable when it
+/// is set, to any value. For the same callers.
+pub const SYNC_XATTR: &str = "stitchfs.sync";
+
 /// Name of the extended attribute of a mount's root directory that takes requests to the process that keeps
 /// the mount when its daemon dies, as JSON. For the same callers; not there without such a process.
 pub const RESTART_XATTR: &str = "stitchfs.restart";

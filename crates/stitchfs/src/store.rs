@@ -319,6 +319,7 @@ impl Store {
         out["space_free_bytes"] = json!(space.free_bytes);
         out["memory_budget_bytes"] = json!(self.options.memory_bytes);
         out["read_only"] = json!(self.options.read_only);
+        out["sync"] = json!(self.options.durability == Durability::Device);
         out
     }
 

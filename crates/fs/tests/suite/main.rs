@@ -13,6 +13,7 @@ mod hostile;
 mod lent;
 mod model;
 mod names;
+mod positions;
 mod room;
 mod takeover;
 mod threads;

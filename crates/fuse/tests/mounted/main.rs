@@ -18,4 +18,6 @@ mod prune;
 mod ring;
 mod store;
 mod switch;
+mod times;
 mod trim;
+mod xattrs;

@@ -31,7 +31,8 @@ const POLL: Duration = Duration::from_millis(50);
 const AFTER: &str = "\
 Options after -o:
   ro rw nosuid nodev noexec     as for mount(8)
-  sync dirsync                  as for mount(8)
+  sync dirsync                  every operation is on the medium when it returns,
+                                names and attributes too
   noatime relatime strictatime nodiratime
                                 when reading changes access times; default
                                 relatime

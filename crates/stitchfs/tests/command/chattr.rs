@@ -79,6 +79,26 @@ fn immutable_and_append_only_files_are_refused_at_open() {
 }
 
 #[test]
+fn a_tree_with_an_immutable_file_in_it_is_not_removed() {
+    let Some(mounted) = Mounted::new(&[]) else {
+        return;
+    };
+    let (place, file) = (&mounted.place, mounted.path("tree/below/file"));
+    fs::create_dir_all(mounted.path("tree/below")).unwrap();
+    fs::write(&file, b"x").unwrap();
+    chattr("+i", &file);
+    place
+        .run(&["rmtree", "mnt/tree"])
+        .code(1)
+        .says("lsattr -aR");
+    assert_eq!(fs::read(&file).unwrap(), b"x");
+    chattr("-i", &file);
+    place.run(&["rmtree", "mnt/tree"]).code(0);
+    assert!(!mounted.path("tree").exists());
+    mounted.umount();
+}
+
+#[test]
 fn in_the_mount_of_the_first_such_file_its_writes_are_refused() {
     let Some(mounted) = Mounted::new(&[]) else {
         return;

@@ -20,5 +20,6 @@ mod space;
 mod startup;
 #[path = "../../../fuse/tests/mounted/switch.rs"]
 mod switch;
+mod sync;
 mod transport;
 mod umount;
