@@ -163,6 +163,13 @@ impl FileSystem {
         }
     }
 
+    /// Generation of all inode numbers, to stand beside them in file handles: another file system
+    /// has another one.
+    #[must_use]
+    pub const fn generation(&self) -> u32 {
+        self.store.generation
+    }
+
     fn may_lack_back_row(&self, ino: Ino) -> bool {
         !self.back_rows.are_complete() && !self.is_read_only() && self.is_used_number(ino)
     }

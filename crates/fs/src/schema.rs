@@ -37,6 +37,8 @@ pub(crate) struct Store {
     pub(crate) has_external: bool,
     /// Changes of names write back rows.
     pub(crate) has_back_rows: bool,
+    /// Generation of inode numbers.
+    pub(crate) generation: u32,
 }
 
 fn dictionaries() -> [(&'static str, TreeOptions); 4] {
@@ -160,6 +162,7 @@ impl Store {
             seed,
             has_external: false,
             has_back_rows: false,
+            generation: 0,
         })
     }
 
@@ -174,6 +177,7 @@ impl Store {
         store.seed = header.name_seed;
         store.has_external = header.has_external;
         store.has_back_rows = header.has_back_rows;
+        store.generation = header.generation();
         Ok(store)
     }
 

@@ -34,10 +34,16 @@ impl Adapter {
         Ok(decided.opened)
     }
 
-    /// An entry whose attributes stand as long as they do.
+    /// An entry as the kernel is told of it: its attributes stand as long as they do, its number
+    /// has a generation.
     pub(super) fn timed(&self, entry: Entry) -> Entry {
         let attr_ttl = self.attr_ttl(entry.ino);
-        Entry { attr_ttl, ..entry }
+        let generation = self.generation_of(entry.ino);
+        Entry {
+            attr_ttl,
+            generation,
+            ..entry
+        }
     }
 
     /// For how long the kernel may keep attributes of an inode.

@@ -43,6 +43,10 @@ pub(super) const CASES: &[Case] = &[
         run: what_a_handle_has_opened_outlives_the_daemon,
     },
     Case {
+        name: "other-store",
+        run: a_handle_of_another_store_is_stale,
+    },
+    Case {
         name: "overlay",
         run: overlay::an_overlay_is_exported_from_a_mount,
     },
@@ -292,6 +296,27 @@ fn what_a_handle_has_opened_outlives_the_daemon(context: &Context) -> Result<()>
     expect_stale(&dir, two)?;
     mount.unmount()?;
     mount.fsck()
+}
+
+/// Both have the same numbers.
+fn a_handle_of_another_store_is_stale(context: &Context) -> Result<()> {
+    let mut one = Mount::create(context, &Spec::new("handles-one", "64M"))?;
+    let mut two = Mount::create(context, &Spec::new("handles-two", "64M"))?;
+    let paths = [file(one.dir().join("one"))?, file(two.dir().join("two"))?];
+    let numbers = [ino(&paths[0])?, ino(&paths[1])?];
+    ensure!(numbers[0] == numbers[1], "{numbers:?}");
+    let handle = FileHandle::of(&paths[0])?;
+    expect_stale(two.dir(), handle)?;
+    for mount in [&mut one, &mut two] {
+        forget(mount, Forgotten::Mount)?;
+    }
+    expect_stale(two.dir(), handle)?;
+    expect(one.dir(), handle, numbers[0], Some(b"one"))?;
+    for mount in [&mut one, &mut two] {
+        mount.unmount()?;
+        mount.fsck()?;
+    }
+    Ok(())
 }
 
 /// Directories and files of the case `busy`: some tens of slices of the pass.
