@@ -86,6 +86,18 @@ impl FsHeader {
         out
     }
 
+    /// Generation of all its inode numbers in file handles, so that a handle of another file system
+    /// is none of this one: numbers are the same in each. Never 0, and the same for ever.
+    #[must_use]
+    pub fn generation(&self) -> u32 {
+        let mixed = self
+            .created_ns
+            .cast_unsigned()
+            .wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let [a, b, c, d, ..] = mixed.to_be_bytes();
+        u32::from_be_bytes([a, b, c, d]).max(1)
+    }
+
     fn features(&self) -> u64 {
         let bit = |is_set: bool, bit: u64| if is_set { bit } else { 0 };
         bit(self.has_external, feature::EXTERNAL)
@@ -354,6 +366,17 @@ mod tests {
         };
         assert_eq!(header.encode(), GOLDEN);
         assert_eq!(FsHeader::decode(&GOLDEN), Ok(header));
+        assert_eq!(header.generation(), 0xc670_ef93);
+        let next = FsHeader {
+            created_ns: header.created_ns + 1,
+            ..header
+        };
+        assert_ne!(next.generation(), header.generation());
+        let first = FsHeader {
+            created_ns: 0,
+            ..header
+        };
+        assert_eq!(first.generation(), 1);
         let with_external = FsHeader {
             has_external: true,
             ..header

@@ -13,6 +13,9 @@
 //!    crash the next demand goes on from there.
 //! 3. When the pass is done, a number without own row and back row belongs to no inode.
 //!
+//! Back rows follow from names. So one that cannot be read is no loss: the pass runs once more and
+//! puts all of them anew.
+//!
 //! A slice is read and written while all names and inodes are locked shared. So no row moves
 //! between the read of it and the commit of its back row. All rows of a slice are read once before,
 //! without locks: the slice then waits for no device.
@@ -26,9 +29,9 @@ use crate::schema::Store;
 use crate::system::FileSystem;
 use crate::{Attr, DirName, FsError, FsResult};
 use std::collections::BTreeSet;
-use stitch_base::Ino;
 use stitch_base::sync::Mutex;
 use stitch_base::sync::atomic::{AtomicBool, Ordering};
+use stitch_base::{ErrorKind, Ino};
 use stitch_db::{Changes, SpaceClass};
 use stitch_format::fs_back::Place;
 use stitch_format::fs_inode::{InodeHead, MetaRow};
@@ -48,21 +51,29 @@ const META_END: [u8; 8] = [0xff; 8];
 pub(crate) struct BackRows {
     are_kept: AtomicBool,
     are_complete: AtomicBool,
+    /// One of them cannot be read: the pass is to begin anew.
+    are_damaged: AtomicBool,
     progress: Mutex<Place>,
 }
 
 impl BackRows {
     /// As the store has it.
     pub(crate) fn open(store: &Store) -> FsResult<Self> {
-        let mut progress = Place::FIRST;
-        if store.header.has_back_rows
-            && let Some(row) = store.get(store.sys, SYS_BACK_PROGRESS)?
-        {
-            progress = Place::decode(&row)?;
+        let mut progress = None;
+        if store.header.has_back_rows {
+            progress = match place_in(store, SYS_BACK_PROGRESS) {
+                Err(error) if is_unreadable(&error) => {
+                    tracing::warn!(%error, "how far back rows go cannot be read: they are put anew");
+                    None
+                }
+                read => read?,
+            };
         }
+        let progress = progress.unwrap_or(Place::FIRST);
         Ok(Self {
             are_kept: AtomicBool::new(store.header.has_back_rows),
             are_complete: AtomicBool::new(progress == Place::END),
+            are_damaged: AtomicBool::new(false),
             progress: Mutex::new(progress),
         })
     }
@@ -76,6 +87,23 @@ impl BackRows {
     fn are_complete(&self) -> bool {
         self.are_complete.load(Ordering::Acquire)
     }
+
+    /// The pass is to run once more.
+    fn give_up(&self) {
+        self.are_damaged.store(true, Ordering::Release);
+        self.are_complete.store(false, Ordering::Release);
+    }
+}
+
+/// Reports whether an error is of the rows that were read, and of no others.
+fn is_unreadable(error: &FsError) -> bool {
+    matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Io)
+}
+
+/// The place in a row of the sys tree.
+fn place_in(store: &Store, key: &[u8]) -> FsResult<Option<Place>> {
+    let row = store.get(store.sys, key)?;
+    Ok(row.map(|row| Place::decode(&row)).transpose()?)
 }
 
 /// What one try to learn an inode by its number comes to.
@@ -126,11 +154,20 @@ impl FileSystem {
     pub fn look_up_number(&self, ino: Ino) -> FsResult<Attr> {
         match self.resolve(ino) {
             Err(FsError::Stale(_)) if self.may_lack_back_row(ino) => {
-                self.complete_back_rows()?;
+                self.complete_back_rows().inspect_err(|error| {
+                    tracing::warn!(%error, "a file handle is stale: back rows are not complete");
+                })?;
                 self.resolve(ino)
             }
             resolved => resolved,
         }
+    }
+
+    /// Generation of all inode numbers, to stand beside them in file handles: another file system
+    /// has another one.
+    #[must_use]
+    pub fn generation(&self) -> u32 {
+        self.store.header.generation()
     }
 
     fn may_lack_back_row(&self, ino: Ino) -> bool {
@@ -223,9 +260,17 @@ impl FileSystem {
         }
     }
 
+    /// The back row of an inode. One that cannot be read is as one that is missing, if it can be
+    /// put anew.
     fn back_row(&self, ino: Ino) -> FsResult<Option<Place>> {
-        let row = self.store.get(self.store.sys, &fs_key::back(ino))?;
-        Ok(row.map(|row| Place::decode(&row)).transpose()?)
+        match place_in(&self.store, &fs_key::back(ino)) {
+            Err(error) if is_unreadable(&error) && !self.is_read_only() => {
+                tracing::warn!(%ino, %error, "a back row cannot be read: all are put anew");
+                self.back_rows.give_up();
+                Ok(None)
+            }
+            read => read,
+        }
     }
 
     /// Counts a lookup of an inode in a directory that is known and pinned.
@@ -283,6 +328,9 @@ impl FileSystem {
         let mut progress = self.back_rows.progress.lock();
         if self.back_rows.are_complete() {
             return Ok(());
+        }
+        if self.back_rows.are_damaged.swap(false, Ordering::AcqRel) {
+            *progress = Place::FIRST;
         }
         self.keep_back_rows(*progress)?;
         while *progress != Place::END {

@@ -105,6 +105,8 @@ pub struct Adapter {
     opens: OnceLock<Opens>,
     reports: Vec<RootReport>,
     trims: Trims,
+    /// Of all inodes but the root.
+    generation: u64,
 }
 
 impl std::fmt::Debug for Adapter {
@@ -142,8 +144,10 @@ impl Adapter {
     pub fn new(fs: Arc<FileSystem>, options: AdapterOptions) -> Self {
         // The kernel does, in its page cache.
         fs.readers_keep_contents();
+        let generation = handles::generation(&fs);
         Self {
             fs,
+            generation,
             options,
             reclaiming: reclaim::chore(),
             pruning: prune::chore(),

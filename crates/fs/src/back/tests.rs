@@ -158,6 +158,29 @@ fn a_pass_that_a_crash_has_ended_goes_on_where_it_was() {
 }
 
 #[test]
+fn back_rows_that_cannot_be_read_are_put_anew() {
+    for damages_progress in [false, true] {
+        let mut sample = Sample::new(3);
+        sample.fs.complete_back_rows().expect("puts");
+        let store = &sample.fs.store;
+        let dir = sample.dirs[3];
+        let mut changes = Changes::new();
+        changes.put(store.sys, &fs_key::back(dir), b"junk");
+        if damages_progress {
+            changes.put(store.sys, SYS_BACK_PROGRESS, b"junk");
+        }
+        store.commit(&changes, SpaceClass::Normal).expect("commits");
+        sample.engine = Arc::new(sample.engine.reopened());
+        sample.fs = open(&sample.engine);
+        assert_eq!(sample.fs.back_rows.are_complete(), !damages_progress);
+        let found = sample.fs.look_up_number(dir).expect("is found");
+        assert_eq!(found.ino, dir);
+        assert!(sample.fs.back_rows.are_complete());
+        sample.check();
+    }
+}
+
+#[test]
 fn directories_in_each_other_are_damage_and_no_endless_search() {
     let sample = Sample::new(7);
     let engine: Arc<dyn Engine> = sample.engine.clone();

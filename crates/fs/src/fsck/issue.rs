@@ -372,7 +372,7 @@ fn back_text(place: &Option<(Ino, u64)>) -> String {
 
 /// True if all keys of a range of the sys tree are those of back rows.
 fn is_of_back_rows(first: &[u8], end: &[u8]) -> bool {
-    first > fs_key::SYS_BACK_PROGRESS && end <= &[fs_key::SYS_BACK + 1][..]
+    first >= fs_key::SYS_BACK_PROGRESS && end <= &[fs_key::SYS_BACK + 1][..]
 }
 
 /// What is lost, and what can be done about it.
@@ -380,8 +380,8 @@ fn lost_text(tree: &str, first: &[u8], end: &[u8], owners: &[Owner]) -> String {
     let names: Vec<String> = owners.iter().map(Owner::to_string).collect();
     let names = names.join(", ");
     let what = match (tree, owners) {
-        ("sys", _) if is_of_back_rows(first, end) => "a block of back rows cannot be read: file \
-             handles of some files cannot be opened; nothing else is lost"
+        ("sys", _) if is_of_back_rows(first, end) => "a block of back rows cannot be read: the \
+             first file handle in it puts them anew; nothing else is lost"
             .to_owned(),
         ("sys", _) => "a block of counters and of the list of orphans cannot be read: restore the \
              store from a copy"

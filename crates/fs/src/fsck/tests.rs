@@ -139,7 +139,7 @@ fn no_header_is_found_and_left_alone() {
 
 /// Puts the header of a file system with back rows, how far they go, and those of directory 2 and
 /// file 3.
-fn keep_back_rows(sample: &Sample, progress: Place) {
+pub(super) fn keep_back_rows(sample: &Sample, progress: Place) {
     let header = FsHeader {
         name_seed: SEED,
         created_ns: 0,

@@ -45,13 +45,16 @@ impl Adapter {
         Ok(decided.opened)
     }
 
-    /// Returns an entry as the kernel is told it: its attributes stand as long as they do.
+    /// Returns an entry as the kernel is told it: its attributes stand as long as they do, its number
+    /// has a generation.
     pub(super) fn timed(&self, entry: Entry) -> Entry {
         let attr_ttl = self.attr_ttl(entry.ino);
         let attr = self.with_mapped(entry.attr);
+        let generation = self.generation_of(entry.ino);
         Entry {
             attr,
             attr_ttl,
+            generation,
             ..entry
         }
     }

@@ -15,6 +15,7 @@ use crate::harness::context::Context;
 use crate::harness::file_handle::{CONNECTABLE, FileHandle, drop_inodes, path_of};
 use crate::harness::mount::{Mount, Spec};
 use crate::harness::report::{Case, Skip};
+use crate::suite::restart;
 
 pub(super) const CASES: &[Case] = &[
     Case {
@@ -36,6 +37,14 @@ pub(super) const CASES: &[Case] = &[
     Case {
         name: "busy",
         run: the_first_handle_beside_other_work,
+    },
+    Case {
+        name: "restart",
+        run: what_a_handle_has_opened_outlives_the_daemon,
+    },
+    Case {
+        name: "other-store",
+        run: a_handle_of_another_store_is_stale,
     },
     Case {
         name: "overlay",
@@ -254,6 +263,60 @@ fn a_handle_with_its_directory_has_a_path(context: &Context) -> Result<()> {
     }
     mount.unmount()?;
     mount.fsck()
+}
+
+fn what_a_handle_has_opened_outlives_the_daemon(context: &Context) -> Result<()> {
+    let mut mount = Mount::create(context, &restart::held(context, "handles-held")?)?;
+    let dir = mount.dir().to_owned();
+    fs::create_dir_all(dir.join("a/b"))?;
+    let paths = [file(dir.join("a/b/one"))?, file(dir.join("a/b/two"))?];
+    let mut handles = Vec::new();
+    for path in &paths {
+        handles.push((FileHandle::of(path)?, ino(path)?));
+    }
+    let ((one, one_ino), (two, two_ino)) = (handles[0], handles[1]);
+    mount.remount()?;
+    // Known to the kernel by their numbers alone.
+    let mut opened = one.open(&dir, libc::O_RDONLY)?;
+    let mut removed = two.open(&dir, libc::O_RDONLY)?;
+    restart::kill(context, &mount)?;
+    fs::rename(&paths[0], dir.join("a/moved"))?;
+    fs::remove_file(&paths[1])?;
+    restart::kill(context, &mount)?;
+    for (file, text) in [(&mut opened, "one"), (&mut removed, "two")] {
+        let mut found = String::new();
+        file.read_to_string(&mut found)?;
+        ensure!(found == text, "{found}, not {text}");
+    }
+    ensure!(removed.metadata()?.nlink() == 0 && removed.metadata()?.ino() == two_ino);
+    drop((opened, removed));
+    drop_inodes()?;
+    restart::kill(context, &mount)?;
+    expect(&dir, one, one_ino, Some(b"one"))?;
+    expect_stale(&dir, two)?;
+    mount.unmount()?;
+    mount.fsck()
+}
+
+/// Both have the same numbers.
+fn a_handle_of_another_store_is_stale(context: &Context) -> Result<()> {
+    let mut one = Mount::create(context, &Spec::new("handles-one", "64M"))?;
+    let mut two = Mount::create(context, &Spec::new("handles-two", "64M"))?;
+    let paths = [file(one.dir().join("one"))?, file(two.dir().join("two"))?];
+    let numbers = [ino(&paths[0])?, ino(&paths[1])?];
+    ensure!(numbers[0] == numbers[1], "{numbers:?}");
+    let handle = FileHandle::of(&paths[0])?;
+    expect_stale(two.dir(), handle)?;
+    for mount in [&mut one, &mut two] {
+        forget(mount, Forgotten::Mount)?;
+    }
+    expect_stale(two.dir(), handle)?;
+    expect(one.dir(), handle, numbers[0], Some(b"one"))?;
+    for mount in [&mut one, &mut two] {
+        mount.unmount()?;
+        mount.fsck()?;
+    }
+    Ok(())
 }
 
 /// Directories and files of the case `busy`: some tens of slices of the pass.
