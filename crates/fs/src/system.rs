@@ -1,5 +1,6 @@
 //! The file system as a whole: made, opened, synced, closed.
 
+use crate::aside::Aside;
 use crate::change::Change;
 use crate::data::{LastReads, Siblings, Walk};
 use crate::detach::Detached;
@@ -57,6 +58,7 @@ pub struct FileSystem {
     forgotten: Mutex<Vec<InodeHead>>,
     pub(crate) detached: Detached,
     pub(crate) externals: Externals,
+    pub(crate) aside: Aside,
 }
 
 /// Inode numbers that may be handed out.
@@ -156,7 +158,11 @@ impl FileSystem {
             forgotten: Mutex::default(),
             detached: Detached::default(),
             externals,
+            aside: Aside::default(),
         };
+        if !fs.options.read_only {
+            fs.set_aside_at_open()?;
+        }
         fs.sweep()?;
         fs.take_over();
         if !fs.options.read_only {

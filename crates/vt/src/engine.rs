@@ -241,6 +241,10 @@ impl Engine for VtEngine {
         self.store.space()
     }
 
+    fn set_aside(&self, bytes: u64) -> Result<(), KvError> {
+        self.store.set_aside(bytes)
+    }
+
     fn check(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<Vec<Violation>, KvError> {
         Ok(self.store.check(progress)?)
     }

@@ -1,5 +1,6 @@
 //! Full stores: a clean ENOSPC, nothing lost, and space that comes back.
 
+mod allocated;
 mod beside;
 
 use std::fs::{self, File};
@@ -27,6 +28,10 @@ pub(super) const CASES: &[Case] = &[
     Case {
         name: "smallest-store",
         run: the_smallest_store_holds_thousands,
+    },
+    Case {
+        name: "allocated",
+        run: allocated::allocated_blocks_have_room,
     },
     Case {
         name: "host",
