@@ -41,10 +41,13 @@ fn images() -> Result<(), Box<dyn Error>> {
         (Clean::Killed, "killed"),
         (Clean::Closed, "instances-closed"),
         (Clean::Killed, "instances-killed"),
+        (Clean::Closed, "allocated-closed"),
+        (Clean::Killed, "allocated-killed"),
     ] {
-        let device = match kind.starts_with("instances") {
-            true => sample::make_instances(clean)?,
-            false => sample::make(clean)?,
+        let device = match kind.split_once('-') {
+            Some(("instances", _)) => sample::make_instances(clean)?,
+            Some(_) => sample::make_allocated(clean)?,
+            None => sample::make(clean)?,
         };
         let path = folder.join(format!("{major}.{minor}-{kind}.img"));
         std::fs::write(&path, image::pack(&device))?;
