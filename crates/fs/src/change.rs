@@ -87,6 +87,11 @@ impl<'fs> Change<'fs> {
         change
     }
 
+    /// All chunks that are written were allocated: they may use the room that is set aside.
+    pub(crate) const fn fill_allocated(&mut self) {
+        self.space = SpaceClass::Allocated;
+    }
+
     /// Key of the row of an inode that is not in memory alone.
     fn key_of(&self, inode: &Inode) -> Option<FsKey> {
         match &inode.location {
@@ -399,12 +404,26 @@ impl<'fs> Change<'fs> {
         committed
     }
 
+    /// Commits, with room set aside before for chunks that are allocated, and released after for others.
+    fn commit_aside(&self) -> FsResult<()> {
+        let chunks = self.unwritten_added.unsigned_abs();
+        let is_added = self.unwritten_added > 0;
+        if is_added {
+            self.fs.set_more_aside(chunks)?;
+        }
+        let committed = self.commit_rows();
+        if chunks > 0 && is_added == committed.is_err() {
+            self.fs.set_less_aside(chunks);
+        }
+        committed
+    }
+
     /// Commits all, and then tells the inode table.
     pub(crate) fn commit(mut self) -> FsResult<()> {
         self.add_to(SYS_INODE_COUNT, self.inodes_added);
         self.add_to(SYS_UNWRITTEN, self.unwritten_added);
         if !self.changes.is_empty()
-            && let Err(error) = self.commit_rows()
+            && let Err(error) = self.commit_aside()
         {
             for inode in &self.updates {
                 self.fs.fit_again(inode.head.ino);

@@ -14,6 +14,7 @@
 
 mod access;
 mod acl;
+mod aside;
 mod attr;
 mod back;
 mod change;

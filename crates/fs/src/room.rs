@@ -48,7 +48,7 @@ impl Room {
 }
 
 /// Passes over a lack of space, which is no failure here.
-fn unless_full<T>(done: FsResult<T>) -> FsResult<()> {
+pub(crate) fn unless_full<T>(done: FsResult<T>) -> FsResult<()> {
     match done {
         Ok(_) | Err(FsError::NoSpace) => Ok(()),
         Err(error) => Err(error),
@@ -116,15 +116,5 @@ impl FileSystem {
             committed = self.store.commit(changes, space);
         }
         committed
-    }
-
-    /// Reports whether the store can hold `bytes` more, after what was removed gave its space back.
-    /// The caller may have inodes locked.
-    pub(crate) fn has_room_for(&self, bytes: u64) -> FsResult<bool> {
-        if bytes <= self.engine().space().free_bytes {
-            return Ok(true);
-        }
-        unless_full(self.reclaim())?;
-        Ok(self.engine().make_room(bytes)?)
     }
 }

@@ -1,5 +1,6 @@
 //! The file system as a whole: made, opened, synced, closed.
 
+use crate::aside::Aside;
 use crate::back::BackRows;
 use crate::change::Change;
 use crate::data::{LastReads, Siblings, Walk};
@@ -63,6 +64,7 @@ pub struct FileSystem {
     pub(crate) fixed: AtomicBool,
     pub(crate) room: Room,
     pub(crate) back_rows: BackRows,
+    pub(crate) aside: Aside,
 }
 
 /// Inode numbers that may be handed out.
@@ -168,7 +170,11 @@ impl FileSystem {
             fixed: AtomicBool::new(is_fixed),
             room: Room::default(),
             back_rows,
+            aside: Aside::default(),
         };
+        if !fs.options.read_only {
+            fs.set_aside_at_open()?;
+        }
         fs.sweep()?;
         fs.take_over();
         if !fs.options.read_only {

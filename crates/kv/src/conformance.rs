@@ -86,6 +86,7 @@ pub const CHECKS: &[(&str, Check)] = &[
     ("limits_met", limits::met),
     ("counters", limits::counters_grow),
     ("space", space::full_store_recovers),
+    ("space_set_aside", space::what_is_set_aside_is_left),
     ("threads", threads::read_after_commit),
     ("threads_whole_batches", threads::readers_see_whole_batches),
     ("reopen_closed", reopen::closed),

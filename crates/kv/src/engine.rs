@@ -40,6 +40,9 @@ pub enum SpaceClass {
     Normal,
     /// For what gives space back: deletes, truncation. May use the reserve.
     Reserve,
+    /// For what [`Engine::set_aside`] keeps space for. May use that space, and a part of the reserve, so
+    /// that values in it can be put again.
+    Allocated,
 }
 
 /// How a batch is to be committed.
@@ -306,14 +309,13 @@ pub trait Engine: Send + Sync {
     /// Space of the store.
     fn space(&self) -> SpaceUsage;
 
-    /// Reports whether `bytes` more can be committed, after space was made of what was deleted or
-    /// overwritten before. Nothing is set aside for the caller.
+    /// Sets how many bytes commits of the other classes leave to those of [`SpaceClass::Allocated`], instead of
+    /// the number set before. They are not free in [`Self::space`]. Who commits with that class sets less
+    /// afterwards. The number is not stored: it is 0 at open.
     ///
     /// # Errors
-    /// [`KvError::Storage`], [`KvError::Closed`], [`KvError::ReadOnly`], [`KvError::Poisoned`].
-    fn make_room(&self, bytes: u64) -> Result<bool, KvError> {
-        Ok(bytes <= self.space().free_bytes)
-    }
+    /// [`KvError::NoSpace`] if it is more than before, and as much more is not free: nothing is changed.
+    fn set_aside(&self, bytes: u64) -> Result<(), KvError>;
 
     /// Reads everything and checks every rule of the engine: checksums, order, filters, space.
     /// `progress` is called with done and total bytes.

@@ -52,6 +52,8 @@ struct State {
     last_tree: TreeId,
     seqno: Seqno,
     total_bytes: Option<u64>,
+    /// Left to commits of [`SpaceClass::Allocated`].
+    aside_bytes: u64,
     is_closed: bool,
     commits: u64,
     put_messages: u64,
@@ -104,6 +106,8 @@ impl Holds {
     }
 }
 
+/// One part in this many of a limited store is the reserve.
+const RESERVE_PART: u64 = 16;
 const LIMITS: Limits = Limits {
     key_bytes_max: 4 << 10,
     value_bytes_max: 1 << 20,
@@ -197,6 +201,7 @@ impl ModelEngine {
         let free_bytes = match space {
             SpaceClass::Normal => state.space().free_bytes,
             SpaceClass::Reserve => state.free_with_reserve(),
+            SpaceClass::Allocated => state.free_with_aside(),
         };
         let needed_bytes = batch_bytes + state.overhead(batch);
         if !batch.is_empty() && needed_bytes > free_bytes {
@@ -258,7 +263,13 @@ impl State {
 
     fn free_with_reserve(&self) -> u64 {
         let total = self.total_bytes.unwrap_or(u64::MAX);
-        total.saturating_sub(self.used())
+        total.saturating_sub(self.used() + self.aside_bytes)
+    }
+
+    fn free_with_aside(&self) -> u64 {
+        let total = self.total_bytes.unwrap_or(u64::MAX);
+        let reserve = total / RESERVE_PART;
+        total.saturating_sub(self.used() + reserve / 4 * 3)
     }
 
     fn space(&self) -> SpaceUsage {
@@ -266,13 +277,13 @@ impl State {
             let unlimited = 1 << 60;
             return SpaceUsage {
                 total_bytes: unlimited,
-                free_bytes: unlimited - self.used(),
+                free_bytes: unlimited - self.used() - self.aside_bytes,
             };
         };
-        let user = total - total / 16;
+        let user = total - total / RESERVE_PART;
         SpaceUsage {
             total_bytes: user,
-            free_bytes: user.saturating_sub(self.used()),
+            free_bytes: user.saturating_sub(self.used() + self.aside_bytes),
         }
     }
 }
@@ -420,6 +431,20 @@ impl Engine for ModelEngine {
 
     fn space(&self) -> SpaceUsage {
         self.state.read().space()
+    }
+
+    fn set_aside(&self, bytes: u64) -> Result<(), KvError> {
+        let mut state = self.state.write();
+        let needed_bytes = bytes.saturating_sub(state.aside_bytes);
+        let free_bytes = state.space().free_bytes;
+        if needed_bytes > free_bytes {
+            return Err(KvError::NoSpace {
+                needed_bytes,
+                free_bytes,
+            });
+        }
+        state.aside_bytes = bytes;
+        Ok(())
     }
 
     fn check(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<Vec<Violation>, KvError> {

@@ -76,6 +76,8 @@ pub struct RocksEngine {
     path: PathBuf,
     upserts: UpsertRegistry,
     read_only: bool,
+    /// Left to commits of [`SpaceClass::Allocated`]; changed with `catalog` held for writing.
+    aside_bytes: AtomicU64,
     is_closed: AtomicBool,
     is_poisoned: AtomicBool,
     counts: Counts,
@@ -133,6 +135,7 @@ impl RocksEngine {
             path: path.to_owned(),
             upserts: options.upserts.clone(),
             read_only: options.read_only,
+            aside_bytes: AtomicU64::new(0),
             is_closed: AtomicBool::new(false),
             is_poisoned: AtomicBool::new(false),
             counts: Counts::default(),
@@ -189,8 +192,9 @@ impl RocksEngine {
     /// Refuses a batch that the host may not have room for.
     fn admit_space(&self, batch: &Batch, space: SpaceClass) -> Result<(), KvError> {
         let kept = match space {
-            SpaceClass::Normal => RESERVE_BYTES,
+            SpaceClass::Normal => self.kept_bytes(),
             SpaceClass::Reserve => RESERVE_BYTES_MIN,
+            SpaceClass::Allocated => RESERVE_BYTES,
         };
         let free_bytes = host_space(&self.path)?.1.saturating_sub(kept);
         // The log, and a table: each once, before anything is given back.
@@ -217,6 +221,11 @@ impl RocksEngine {
             bytes += message.key().len() as u64 + operand_bytes(message);
         }
         Ok((built, count, bytes))
+    }
+
+    /// Bytes of the host that new data leaves free.
+    fn kept_bytes(&self) -> u64 {
+        RESERVE_BYTES.saturating_add(self.aside_bytes.load(Ordering::Relaxed))
     }
 
     fn moment(&self, at: Option<&Snapshot>) -> Option<Arc<Moment>> {
@@ -372,8 +381,22 @@ impl Engine for RocksEngine {
         let (total_bytes, free) = host_space(&self.path).unwrap_or_default();
         SpaceUsage {
             total_bytes,
-            free_bytes: free.saturating_sub(RESERVE_BYTES),
+            free_bytes: free.saturating_sub(self.kept_bytes()),
         }
+    }
+
+    fn set_aside(&self, bytes: u64) -> Result<(), KvError> {
+        let _catalog = self.catalog.write();
+        let needed_bytes = bytes.saturating_sub(self.aside_bytes.load(Ordering::Relaxed));
+        let free_bytes = self.space().free_bytes;
+        if needed_bytes > free_bytes {
+            return Err(KvError::NoSpace {
+                needed_bytes,
+                free_bytes,
+            });
+        }
+        self.aside_bytes.store(bytes, Ordering::Relaxed);
+        Ok(())
     }
 
     fn check(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<Vec<Violation>, KvError> {

@@ -246,8 +246,8 @@ impl Engine for VtEngine {
         self.store.space()
     }
 
-    fn make_room(&self, bytes: u64) -> Result<bool, KvError> {
-        Ok(self.store.make_room_for(bytes)?)
+    fn set_aside(&self, bytes: u64) -> Result<(), KvError> {
+        self.store.set_aside(bytes)
     }
 
     fn check(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<Vec<Violation>, KvError> {

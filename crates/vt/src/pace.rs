@@ -141,8 +141,8 @@ impl Pace {
         let enough = (LEFT_MEMTABLES * sizes.memtable).min(sizes.reserve);
         let left = match class {
             SpaceClass::Normal => self.left_bytes.load(Ordering::Relaxed),
-            // What makes space may go on.
-            SpaceClass::Reserve => u64::MAX,
+            // What makes space may go on, and what has space set aside.
+            SpaceClass::Reserve | SpaceClass::Allocated => u64::MAX,
         };
         let debt = table_debt.max(share(enough.saturating_sub(left), 0, enough));
         let mut slowest = if debt > 0 { rate(debt) } else { u64::MAX };

@@ -75,7 +75,7 @@ impl Store {
         let zones_bytes = device_bytes.saturating_sub(areas.zones_at);
         let kept = self.reserves(zones_bytes, &|store| store.sizes_on(zones_bytes).reserve);
         // Deletes are taken afterwards, too.
-        let kept = kept.max(Space::reserve_bytes_on(zones_bytes));
+        let kept = kept.max(Space::reserve_bytes_on(zones_bytes)) + self.all_aside_bytes();
         // What was deleted need not be moved.
         if !self.give_back(watch)? {
             return Ok(false);

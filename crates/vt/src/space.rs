@@ -13,7 +13,7 @@ use crate::compaction::Pressure;
 use crate::store::Store;
 use std::collections::BTreeSet;
 use stitch_base::sync::atomic::Ordering;
-use stitch_kv::{SpaceClass, SpaceUsage, TreeOptions};
+use stitch_kv::{KvError, SpaceClass, SpaceUsage, TreeOptions};
 use stitch_volume::{Class, PAGE_BYTES};
 
 /// Below this share of the zones, space is low: one part in this many.
@@ -30,6 +30,8 @@ const fn for_class(kept: u64, class: SpaceClass) -> u64 {
         SpaceClass::Normal => kept,
         // Deletes leave compactions half of the reserve to work with.
         SpaceClass::Reserve => kept / 2,
+        // Room to put values again before compactions have given back the old ones.
+        SpaceClass::Allocated => kept - kept / 4,
     }
 }
 
@@ -45,8 +47,51 @@ impl Store {
 
     /// Bytes that commits of this class may still have promised to them.
     pub(crate) fn free_bytes(&self, class: SpaceClass) -> u64 {
+        let all = self.all_aside_bytes();
+        let others = match class {
+            SpaceClass::Normal | SpaceClass::Reserve => all,
+            SpaceClass::Allocated => all.saturating_sub(self.aside_bytes.load(Ordering::Relaxed)),
+        };
+        self.unpromised_bytes(class).saturating_sub(others)
+    }
+
+    /// Bytes that all stores of the volume set aside.
+    pub(crate) fn all_aside_bytes(&self) -> u64 {
+        self.sum_of(&|store| store.aside_bytes.load(Ordering::Relaxed))
+    }
+
+    /// Bytes that this class leaves neither to compactions nor to memtables, with what is set aside.
+    fn unpromised_bytes(&self, class: SpaceClass) -> u64 {
         let free = self.volume.space().available_bytes(Class::Internal);
         free.saturating_sub(self.kept_bytes(class))
+    }
+
+    /// Sets how much is left to commits of [`SpaceClass::Allocated`]. More is refused where it is not free.
+    pub(crate) fn set_aside(&self, bytes: u64) -> Result<(), KvError> {
+        match self.try_set_aside(bytes) {
+            // As a commit does before it is refused.
+            Err(KvError::NoSpace { needed_bytes, .. }) if self.make_room_for(needed_bytes)? => {
+                self.try_set_aside(bytes)
+            }
+            done => done,
+        }
+    }
+
+    fn try_set_aside(&self, bytes: u64) -> Result<(), KvError> {
+        let _one_at_a_time = self.peers.promising.lock();
+        let before = self.aside_bytes.load(Ordering::Relaxed);
+        if bytes > before {
+            let needed_bytes = bytes - before;
+            let free_bytes = self.free_bytes(SpaceClass::Normal);
+            if needed_bytes > free_bytes {
+                return Err(KvError::NoSpace {
+                    needed_bytes,
+                    free_bytes,
+                });
+            }
+        }
+        self.aside_bytes.store(bytes, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Of these, bytes that are in long runs now. Value blocks of whole pages need none.
@@ -161,7 +206,8 @@ impl Store {
     /// What commits may still have promised to them, in bytes and in long runs.
     fn left_bytes(&self) -> u64 {
         let class = SpaceClass::Normal;
-        self.free_bytes(class).min(self.roomy_bytes(class))
+        // Compactions do what the medium asks for, whoever may use it.
+        self.unpromised_bytes(class).min(self.roomy_bytes(class))
     }
 
     /// Tells writers how much is left to them: where they put little but value blocks of whole pages, of these.
@@ -174,7 +220,10 @@ impl Store {
                 let free = self.free_bytes(class);
                 free.min(self.pages_room_bytes(run_bytes, class))
             }
-            false => self.left_bytes(),
+            false => {
+                let class = SpaceClass::Normal;
+                self.free_bytes(class).min(self.roomy_bytes(class))
+            }
         };
         self.pace.note_left(left);
     }
@@ -193,7 +242,7 @@ impl Store {
     /// Compacts until more is free. Answers false if nothing more can be made: nothing that is there is
     /// garbage that a compaction finds.
     pub(crate) fn make_room_of_garbage(&self) -> Result<bool, VtError> {
-        let free_bytes = || self.free_bytes(SpaceClass::Reserve);
+        let free_bytes = || self.unpromised_bytes(SpaceClass::Reserve);
         self.make_room_by(&free_bytes, &mut || self.make_room_of_deletes())
     }
 

@@ -73,6 +73,8 @@ pub(crate) struct Store {
     /// The stores on the same volume, this one among them.
     pub(crate) peers: Arc<Peers>,
     pub(crate) pace: Pace,
+    /// Bytes that are left to commits of [`SpaceClass::Allocated`](stitch_kv::SpaceClass::Allocated).
+    pub(crate) aside_bytes: AtomicU64,
     /// Length of a run that holds any block which may have to be written now, in bytes.
     pub(crate) longest_run: AtomicU64,
     /// Length of a run that held the value blocks of whole pages of the last batch that asked for space, in bytes.
@@ -234,6 +236,7 @@ impl Store {
             peers,
             pace: Pace::default(),
             longest_run: AtomicU64::new(0),
+            aside_bytes: AtomicU64::new(0),
             pages_run: AtomicU64::new(PAGE_BYTES),
             signals: Signals::default(),
             lacks_space: AtomicBool::new(false),

@@ -43,11 +43,14 @@ fn images() -> Result<(), Box<dyn Error>> {
         (Clean::Killed, "handles-killed"),
         (Clean::Closed, "instances-closed"),
         (Clean::Killed, "instances-killed"),
+        (Clean::Closed, "allocated-closed"),
+        (Clean::Killed, "allocated-killed"),
     ] {
-        let device = match kind.split('-').next() {
-            Some("instances") => sample::make_instances(clean)?,
-            Some("handles") => sample::make_with_back_rows(clean)?,
-            _ => sample::make(clean)?,
+        let device = match kind.split_once('-') {
+            Some(("instances", _)) => sample::make_instances(clean)?,
+            Some(("handles", _)) => sample::make_with_back_rows(clean)?,
+            Some(_) => sample::make_allocated(clean)?,
+            None => sample::make(clean)?,
         };
         let path = folder.join(format!("{major}.{minor}-{kind}.img"));
         std::fs::write(&path, image::pack(&device))?;

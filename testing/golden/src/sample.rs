@@ -48,6 +48,35 @@ pub fn make_instances(clean: Clean) -> Result<MemDevice, Box<dyn std::error::Err
     store::with_new(clean, &["mail", "cache"], |fs| brief(fs, "main"))
 }
 
+/// A new store with files that have allocated extents, closed in good order or left as by a crash.
+///
+/// # Errors
+/// Whatever the store says.
+pub fn make_allocated(clean: Clean) -> Result<MemDevice, Box<dyn std::error::Error>> {
+    store::with_new(clean, &[], |fs| {
+        let new = NewNode {
+            perm: 0o600,
+            umask: 0,
+        };
+        let keep = FallocateMode::Allocate { keep_size: true };
+        let log = fs.create(ROOT, at(Ino::ROOT, "log"), &new)?.ino;
+        fs.fallocate(log, keep, 0, 100 * 4096)?;
+        fs.write(log, 0, &text(5_000), WriteOptions::default())?;
+        let grow = FallocateMode::Allocate { keep_size: false };
+        let table = fs.create(ROOT, at(Ino::ROOT, "table"), &new)?.ino;
+        fs.write(table, 0, &text(9_000), WriteOptions::default())?;
+        fs.fallocate(table, grow, 4_000, 160_000)?;
+        fs.sync()?;
+        fs.write(table, 80_000, &text(10), WriteOptions::default())?;
+        fs.fallocate(table, FallocateMode::PunchHole, 120_000, 20_000)?;
+        // Removed while it is open: a crash leaves it, and the next life gives its room back.
+        let open = fs.create(ROOT, at(Ino::ROOT, "open"), &new)?.ino;
+        fs.fallocate(open, keep, 0, 50 * 4096)?;
+        fs.open_handle(open)?;
+        fs.unlink(ROOT, at(Ino::ROOT, "open"))
+    })
+}
+
 /// Little enough to be stored several times over.
 pub(crate) fn brief(fs: &FileSystem, name: &str) -> FsResult<()> {
     let new = NewNode {

@@ -181,6 +181,21 @@ fn number_of(fs: &FileSystem, path: &str) -> FsResult<Ino> {
     Ok(*way.last().expect("it begins with the root"))
 }
 
+/// Blocks of 512 bytes of files in the root directory of a store, by their names.
+///
+/// # Errors
+/// Whatever the store says.
+pub fn blocks(medium: &MemDevice, names: &[&str]) -> Result<Vec<u64>, Box<dyn Error>> {
+    let engine = engine(Arc::new(medium.clone()))? as Arc<dyn Engine>;
+    let fs = FileSystem::open(engine, options())?;
+    let mut out = Vec::new();
+    for name in names {
+        let name = stitch_fs::DirName::new(stitch_base::Ino::ROOT, name.as_bytes());
+        out.push(fs.lookup(name)?.blocks);
+    }
+    Ok(out)
+}
+
 fn with_further(first: &Arc<VtEngine>) -> Vec<Arc<VtEngine>> {
     let mut all = vec![Arc::clone(first)];
     all.extend(first.further());

@@ -60,14 +60,9 @@ fn what_is_too_old_is_refused_by_its_version() {
 #[test]
 fn the_current_version_has_its_images() {
     let (major, minor) = VERSION;
-    for kind in [
-        "closed",
-        "killed",
-        "handles-closed",
-        "handles-killed",
-        "instances-closed",
-        "instances-killed",
-    ] {
+    let kinds = ["", "handles-", "instances-", "allocated-"]
+        .map(|kind| ["closed", "killed"].map(|end| format!("{kind}{end}")));
+    for kind in kinds.iter().flatten() {
         let name = format!("{major}.{minor}-{kind}.img");
         let is_there = images().iter().any(|path| path.ends_with(&name));
         assert!(
@@ -110,6 +105,26 @@ fn a_new_sample_with_back_rows_is_as_the_stored_one() {
         let stored = std::fs::read_to_string(stored).unwrap();
         assert_eq!(store::text(&tree), stored);
         assert_eq!(stored, std::fs::read_to_string(without).unwrap());
+    }
+}
+
+#[test]
+fn a_sample_of_allocated_extents_has_their_blocks() {
+    for (clean, kind) in [(Clean::Closed, "closed"), (Clean::Killed, "killed")] {
+        let new = sample::make_allocated(clean).expect("the sample is made");
+        let (major, minor) = VERSION;
+        let name = format!("images/{major}.{minor}-allocated-{kind}.img");
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(name);
+        let packed = std::fs::read(path).expect("the image is checked in");
+        let stored = image::unpack(&packed).expect("the image is whole");
+        for device in [new, stored] {
+            // Of the second, blocks 0 to 40, without four of a hole.
+            let expected = [100 * 8, 37 * 8];
+            let blocks = || store::blocks(&device, &["log", "table"]).expect("it opens");
+            assert_eq!(blocks(), expected);
+            store::exercise(&device).expect("it passes its checks");
+            assert_eq!(blocks(), expected, "after another life");
+        }
     }
 }
 

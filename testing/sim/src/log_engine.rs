@@ -211,6 +211,10 @@ impl Engine for LogEngine {
         }
     }
 
+    fn set_aside(&self, bytes: u64) -> Result<(), KvError> {
+        self.model.set_aside(bytes)
+    }
+
     fn check(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<Vec<Violation>, KvError> {
         self.model.check(progress)
     }

@@ -137,18 +137,18 @@ impl FileSystem {
         self.stage_allocated(change, staged, &chunks, &zeroed)
     }
 
-    /// Refuses a range that the store cannot hold at this moment.
+    /// Refuses a range that the host cannot hold at this moment. Of a file in the store, room is set aside
+    /// with the commit.
     fn check_room(&self, inode: &Inode, offset: u64, end: u64) -> FsResult<()> {
         let head = &inode.head;
+        if !head.has(row_flag::EXTERNAL) {
+            return Ok(());
+        }
         let new = if head.has(row_flag::HOLES) {
             end - offset
         } else {
             end.saturating_sub(offset.max(head.size))
         };
-        if !head.has(row_flag::EXTERNAL) {
-            let is_room = self.has_room_for(new)?;
-            return is_room.then_some(()).ok_or(FsError::NoSpace);
-        }
         let files = self.externals.files()?;
         let mut is_room = new <= files.free_bytes()?;
         if !is_room && self.makes_room_beside()? {

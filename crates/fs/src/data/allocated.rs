@@ -11,7 +11,7 @@
 //! - the row [`SYS_UNWRITTEN`](stitch_format::fs_key::SYS_UNWRITTEN) has the number of chunks in
 //!   unwritten extents of all files.
 
-use super::extents::{Edit, Extent, edited, push, totals};
+use super::extents::{Edit, Extent, cover, edited, push, totals};
 use super::{Staged, chunk_count};
 use crate::change::Change;
 use crate::inode::Inode;
@@ -183,6 +183,9 @@ impl FileSystem {
     ) -> FsResult<()> {
         debug_assert!(staged.head.has(row_flag::ALLOCATED), "it has extents");
         let extents = self.extents_at(staged.head.ino, range)?;
+        if cover(&extents, range) {
+            change.fill_allocated();
+        }
         let new = edited(&extents, range, Edit::Write);
         let before = Before {
             extents,

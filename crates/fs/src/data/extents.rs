@@ -113,6 +113,15 @@ pub(super) fn totals(extents: &[Extent]) -> (u64, u64) {
     (sum(Extent::chunks), sum(Extent::unwritten))
 }
 
+/// Reports whether every chunk of `range` is in an extent.
+pub(super) fn cover(extents: &[Extent], range: &Range<u64>) -> bool {
+    let within = |extent: &Extent| {
+        let (start, end) = (extent.start.max(range.start), extent.end.min(range.end));
+        end.saturating_sub(start)
+    };
+    extents.iter().map(within).sum::<u64>() == range.end - range.start
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -163,6 +172,8 @@ mod tests {
                 new.extend(edited(&near, &chunks, edit));
                 new.sort_unstable_by_key(|extent| extent.start);
                 prop_assert_eq!(new, extents_of(&expected));
+                let is_covered = states[range.clone()].iter().all(Option::is_some);
+                prop_assert_eq!(cover(&near, &chunks), is_covered);
             }
         }
     }

@@ -1,8 +1,8 @@
 //! What `fallocate` allocates: blocks that count, and that writes do not add to.
 
-use crate::common::{ROOT, SUPER, Setup, at, cut, setup};
+use crate::common::{ROOT, SUPER, Setup, at, cut, registry, setup, setup_on};
 use stitch_base::Ino;
-use stitch_fs::{Attr, FallocateMode, FsResult};
+use stitch_fs::{Attr, FallocateMode, FsError, FsResult, WriteOptions};
 
 const KEEP: FallocateMode = FallocateMode::Allocate { keep_size: true };
 const GROW: FallocateMode = FallocateMode::Allocate { keep_size: false };
@@ -235,5 +235,109 @@ fn more_extents_than_a_batch_takes_are_filled_in_several() {
     assert_eq!(setup.rows("data"), 1);
     allocate(&setup, ino, PUNCH, 0, 20_000 * BLOCK);
     assert_eq!((blocks(&setup, ino), extents(&setup)), (0, 0));
+    setup.check();
+}
+
+/// A store of a megabyte.
+fn small() -> Setup {
+    let engine = stitch_kv::ModelEngine::with_space(registry(), 1 << 20);
+    setup_on(std::sync::Arc::new(engine), |_| {})
+}
+
+fn free_bytes(setup: &Setup) -> u64 {
+    let space = setup.fs.stat_fs().expect("there is no folder to ask");
+    space.blocks_free * u64::from(space.block_bytes)
+}
+
+/// Writes until there is no space, and returns how much there was.
+fn fill(setup: &Setup, name: &str) -> u64 {
+    let ino = setup.file(ROOT, name).ino;
+    for block in 0.. {
+        let written = setup
+            .fs
+            .write(ino, block * BLOCK, &[5; 4096], WriteOptions::default());
+        match written {
+            Ok(_) => {}
+            Err(FsError::NoSpace) => return block * BLOCK,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    unreachable!("the store is small")
+}
+
+#[test]
+fn room_for_allocated_blocks_is_left_by_others() {
+    let setup = small();
+    let ino = setup.file(ROOT, "f").ino;
+    let before = free_bytes(&setup);
+    let len = 100 * BLOCK;
+    allocate(&setup, ino, KEEP, 0, len);
+    let left = free_bytes(&setup);
+    assert!(left <= before - len, "df shows it as used");
+    let filled = fill(&setup, "others");
+    assert!(filled <= left && filled > left / 2);
+    // More than there is: nothing is changed.
+    let refused = setup.fs.fallocate(ino, GROW, 0, 2 * len);
+    assert!(matches!(refused, Err(FsError::NoSpace)));
+    assert_eq!((blocks(&setup, ino), setup.attr(ino).size), (100, 0));
+    // Again is nothing new.
+    allocate(&setup, ino, KEEP, 0, len);
+    let setup = setup.reopened();
+    let ino = setup.lookup(ROOT, "f").unwrap().ino;
+    for block in 0..100 {
+        // In parts, and again: the first write of a block is not the last.
+        setup.write(ino, block * BLOCK, &[6; 1000]);
+        setup.write(ino, block * BLOCK + 1000, &[6; 3096]);
+        setup.write(ino, block * BLOCK, &[7; 4096]);
+    }
+    assert!(setup.contents(ino) == vec![7; 409_600]);
+    assert_eq!(blocks(&setup, ino), 100);
+    setup.check();
+}
+
+#[test]
+fn room_comes_back_with_cuts_holes_and_removals() {
+    let setup = small();
+    let before = free_bytes(&setup);
+    let gives_back: [(&str, &dyn Fn(Ino)); 4] = [
+        ("cut", &|ino| cut(&setup, ino, 0).unwrap()),
+        ("same size", &|ino| {
+            cut(&setup, ino, setup.attr(ino).size).unwrap()
+        }),
+        ("punch", &|ino| {
+            allocate(&setup, ino, PUNCH, 0, 1 << 30);
+        }),
+        ("unlink", &|ino| {
+            unlink(&setup, "f").unwrap();
+            let aside = free_bytes(&setup);
+            assert!(aside < before / 2, "it is open");
+            setup.fs.forget(ino, 10);
+            setup.fs.reclaim().unwrap();
+            setup.file(ROOT, "f");
+        }),
+    ];
+    let mut ino = setup.file(ROOT, "f").ino;
+    for (way, give_back) in gives_back {
+        let most = 140 * BLOCK;
+        allocate(&setup, ino, KEEP, 0, most);
+        assert!(free_bytes(&setup) < before - most);
+        give_back(ino);
+        assert!(free_bytes(&setup) + 4 * BLOCK > before, "{way}");
+        ino = setup.lookup(ROOT, "f").unwrap().ino;
+    }
+    setup.check();
+}
+
+#[test]
+fn a_refused_allocation_sets_nothing_aside() {
+    let setup = small();
+    let ino = setup.file(ROOT, "f").ino;
+    let before = free_bytes(&setup);
+    for _ in 0..3 {
+        let refused = setup.fs.fallocate(ino, GROW, 0, before);
+        assert!(matches!(refused, Err(FsError::NoSpace)));
+    }
+    assert!(free_bytes(&setup) + BLOCK > before);
+    assert_eq!(setup.attr(ino).size, 0);
     setup.check();
 }

@@ -30,6 +30,52 @@ fn fill(store: &Store, tree: TreeId, first: u32) -> u32 {
     unreachable!("the range has no end")
 }
 
+/// Bytes set aside for a row: what it takes, and what is kept for each beside it.
+const ASIDE_BYTES: u64 = 6000 + 6000 / 8;
+
+pub(super) fn what_is_set_aside_is_left(factory: &dyn Factory) {
+    let Some(subject) = factory.create_small(functions::registry(), LEN_BYTES) else {
+        return;
+    };
+    let mut store = Store::of(subject);
+    let tree = store.tree("tree");
+    let free_bytes = store.engine().space().free_bytes;
+    let rows = u32::try_from(free_bytes / 3 / ASIDE_BYTES).expect("a small store");
+    let too_much = store.engine().set_aside(free_bytes + 1);
+    assert!(matches!(too_much, Err(KvError::NoSpace { .. })));
+    let aside = u64::from(rows) * ASIDE_BYTES;
+    store.engine().set_aside(aside).expect("a third is free");
+    let left = store.engine().space().free_bytes;
+    assert!(left <= free_bytes - aside, "what is set aside is not free");
+    // Others fill the store.
+    let first = 1 << 20;
+    let end = fill(&store, tree, first);
+    let held: u64 = (first..end).map(|key| value(key).len() as u64).sum();
+    assert!(held < free_bytes - aside, "they left it alone");
+    for round in 0..3 {
+        for row in 0..rows {
+            store
+                .try_commit_from(SpaceClass::Allocated, |b| {
+                    b.put(tree, &row.to_be_bytes(), &value(row));
+                })
+                .unwrap_or_else(|e| panic!("row {row} of {rows}, round {round}: {e}"));
+            if round == 0 {
+                let aside = u64::from(rows - row - 1) * ASIDE_BYTES;
+                store.engine().set_aside(aside).expect("less than before");
+            }
+        }
+    }
+    store.settle();
+    for row in (0..rows).chain(first..end) {
+        let found = store.get(tree, &row.to_be_bytes());
+        assert!(found == Some(value(row)), "row {row}");
+    }
+    // It is not stored.
+    store.reopen(Ending::Killed);
+    store.engine().set_aside(0).expect("nothing");
+    store.finish();
+}
+
 #[track_caller]
 fn assert_rows(store: &Store, tree: TreeId, keys: std::ops::Range<u32>) {
     assert_eq!(store.keys(tree, None).len(), keys.len());

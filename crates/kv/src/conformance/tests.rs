@@ -68,9 +68,10 @@ enum Fault {
     EmptyValuesAreAbsent,
     CountsNothing,
     FullLosesRows,
+    NothingIsSetAside,
 }
 
-const FAULTS: [(Fault, &str); 19] = [
+const FAULTS: [(Fault, &str); 20] = [
     (Fault::IgnoresRangeDeletes, "random"),
     (Fault::RangeDeletesTakeTheEnd, "random"),
     (Fault::UpsertsOnNothingAreLost, "random"),
@@ -90,6 +91,7 @@ const FAULTS: [(Fault, &str); 19] = [
     (Fault::EmptyValuesAreAbsent, "messages_edges"),
     (Fault::CountsNothing, "counters"),
     (Fault::FullLosesRows, "space"),
+    (Fault::NothingIsSetAside, "space_set_aside"),
 ];
 
 #[test]
@@ -346,6 +348,13 @@ impl Engine for Canary {
 
     fn space(&self) -> SpaceUsage {
         self.inner.space()
+    }
+
+    fn set_aside(&self, bytes: u64) -> Result<(), KvError> {
+        match self.fault {
+            Fault::NothingIsSetAside => Ok(()),
+            _ => self.inner.set_aside(bytes),
+        }
     }
 
     fn check(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<Vec<Violation>, KvError> {

@@ -93,7 +93,11 @@ impl Store {
             let has_more = self.wait_for_space(committer, || self.make_room_of_holes(&bytes))?;
             return has_more.then_some(None).ok_or(refused);
         }
-        let wanted = missing.max(ROOM_BYTES.min(free_bytes.min(roomy_bytes) / 2));
+        let wanted = match class {
+            // What is left of a longer promise would be for anyone.
+            SpaceClass::Allocated => missing,
+            _ => missing.max(ROOM_BYTES.min(free_bytes.min(roomy_bytes) / 2)),
+        };
         let space = self.volume.space();
         let room = space
             .reserve(wanted, Class::Internal)
@@ -190,7 +194,7 @@ impl Store {
     }
 
     /// Writes out what is sealed. Answers false if nothing was.
-    fn finish_write_outs(&self) -> Result<bool, VtError> {
+    pub(crate) fn finish_write_outs(&self) -> Result<bool, VtError> {
         if self.views.get().sealed_count() == 0 {
             return Ok(self.finish_others() || self.have_unused_back());
         }

@@ -181,7 +181,7 @@ impl Store {
         let upper = plan.upper.len() as u64;
         match plan.kind {
             PlanKind::Move => self.counters.moved_tables.add(upper),
-            PlanKind::Compact | PlanKind::Part | PlanKind::Join => {
+            PlanKind::Compact | PlanKind::Part | PlanKind::Join | PlanKind::Order => {
                 self.counters.compactions.add(1);
             }
         }

@@ -1,5 +1,6 @@
 //! Full stores: a clean ENOSPC, nothing lost, and space that comes back.
 
+mod allocated;
 mod beside;
 mod removed;
 
@@ -40,6 +41,10 @@ pub(super) const CASES: &[Case] = &[
     Case {
         name: "removed-fallocate",
         run: removed::a_removed_file_makes_room_for_an_allocation,
+    },
+    Case {
+        name: "allocated",
+        run: allocated::allocated_blocks_have_room,
     },
     Case {
         name: "host",

@@ -91,6 +91,10 @@ impl Engine for Holed {
         self.inner.space()
     }
 
+    fn set_aside(&self, bytes: u64) -> Result<(), KvError> {
+        self.inner.set_aside(bytes)
+    }
+
     fn check(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<Vec<Violation>, KvError> {
         self.inner.check(progress)
     }
