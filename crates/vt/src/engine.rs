@@ -314,7 +314,7 @@ impl Store {
         let installed = self.install_trees(&mut installer, edit);
         match installed {
             Ok(()) => trees.iter().for_each(|tree| self.gaps.forget(*tree)),
-            // They are still there, unless nobody can say.
+            // They are still there, unless the outcome is unknown.
             Err(_) if !self.is_failed() => self.committer.lock().trees.extend(trees),
             Err(_) => {}
         }

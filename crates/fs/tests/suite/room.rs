@@ -45,7 +45,7 @@ fn a_write_has_the_space_of_a_file_that_was_just_forgotten() {
     let refused = write(&setup, next, 0, &[3; BIG / 2]);
     assert!(matches!(refused, Err(FsError::NoSpace)), "it is in use");
     setup.fs.forget(big, 1);
-    write(&setup, next, 0, &[3; BIG / 2]).expect("nobody waits for the thread that reclaims");
+    write(&setup, next, 0, &[3; BIG / 2]).expect("no wait for the thread that reclaims");
     assert_eq!(setup.contents(next), [3; BIG / 2]);
     setup.check();
 }

@@ -74,10 +74,10 @@ pub(super) fn a_removed_file_makes_room_for_an_allocation(context: &Context) -> 
 
 /// A tree of small files, of [`BIG`] bytes together.
 fn plant(top: &Path) -> Result<()> {
-    for index in 0..BIG as u64 / 12_000 {
+    for index in 0..BIG as u64 / 2000 {
         let dir: PathBuf = top.join(format!("dir{}", index / 100));
         fs::create_dir_all(&dir)?;
-        write(&dir.join(format!("file{index}")), &content(index, 12_000))?;
+        write(&dir.join(format!("file{index}")), &content(index, 2000))?;
     }
     Ok(())
 }
@@ -94,6 +94,11 @@ pub(super) fn a_removed_tree_is_replaced_at_once(context: &Context) -> Result<()
     let (code, said) = stitchfs(context, &["rmtree", top_text])?;
     ensure!(code == 0, "rmtree: {said}");
     let half = content(5, BIG / 2);
+    // All of it at once: a write may go on as slowly as space comes back.
+    let file = OpenOptions::new().write(true).open(&next)?;
+    let allocated = fallocate(&file, FallocateFlags::empty(), 0, half.len() as u64);
+    allocated.context("allocating after rmtree")?;
+    drop(file);
     write(&next, &half).context("writing after rmtree")?;
     expect_content(&next, &half)?;
     ensure!(!top.exists(), "the tree is gone");
