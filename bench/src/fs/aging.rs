@@ -14,8 +14,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Commits of the history that are pulled, one at a time.
+/// Commits of the history that are pulled, one at a time; of a small tree fewer.
 const COMMITS: u64 = 50;
+const FILES_PER_COMMIT: u64 = 40;
 /// Each changes one file in so many.
 const CHANGED_PART: u64 = 20;
 /// Looked for and nowhere found, so that all is read.
@@ -49,14 +50,25 @@ fn run(stage: &mut Stage<'_>, step: u32) -> Result<()> {
     }
 }
 
-/// The history, made if need be: tags `step-0` to `step-50`.
+/// Returns the number of commits that are pulled.
+fn commits(stage: &Stage<'_>) -> u64 {
+    let scale = stage.fs_scale();
+    let fit = scale.tree_files / FILES_PER_COMMIT;
+    if scale.tree.is_some() {
+        COMMITS
+    } else {
+        fit.clamp(1, COMMITS)
+    }
+}
+
+/// The history, made if need be: tags `step-0`, `step-1` and so on.
 fn history(stage: &Stage<'_>) -> Result<PathBuf> {
     changed_copy(stage, "history", |begun| {
         output(git(begun).args(["init", "-q"]))?;
         commit(begun, 0)?;
         let files = files(begun)?;
         let files: Vec<_> = files.iter().filter(|f| !f.starts_with(".git")).collect();
-        for step in 1..=COMMITS {
+        for step in 1..=commits(stage) {
             for (number, file) in (0u64..).zip(&files) {
                 if mix(number ^ mix(step)).is_multiple_of(CHANGED_PART) {
                     edit(&begun.join(file), step)?;
@@ -92,9 +104,9 @@ fn age(stage: &mut Stage<'_>, aged: &Path) -> Result<()> {
     run.args(["clone", "-q", "--no-hardlinks", "--single-branch"]);
     run.args(["--branch", "step-0"]).arg(&repository).arg(aged);
     phase(stage, "clone", Ends::Synced, &mut run)?;
-    let target = stage.target();
-    stage.phase("pull", COMMITS, Ends::Synced, |record| {
-        for step in 1..=COMMITS {
+    let (target, commits) = (stage.target(), commits(stage));
+    stage.phase("pull", commits, Ends::Synced, |record| {
+        for step in 1..=commits {
             let mut run = git(aged);
             run.args(["pull", "-q", "--ff-only"]).arg(&repository);
             run.arg(format!("step-{step}"));

@@ -6,6 +6,7 @@ use crate::measure::Op;
 use anyhow::{Context as _, Result, ensure};
 use rustix::fs::XattrFlags;
 use serde_json::{Value, json};
+use std::fs::File;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -42,11 +43,11 @@ fn defrag_store(root: &Path) -> Result<()> {
         return Ok(());
     }
     let clock = SystemClock::default();
-    let mut answer = vec![0; 64 << 10];
+    // By ioctl: a mount without extended attributes answers it too.
+    let root = File::open(root)?;
     loop {
-        let len = rustix::fs::getxattr(root, JOB_XATTR, &mut answer)?;
-        let report: Value =
-            serde_json::from_slice(&answer[..len]).context("the daemon's answer")?;
+        let answer = stitch_fuse::report::read(&root, JOB_XATTR)?;
+        let report: Value = serde_json::from_slice(&answer).context("the daemon's answer")?;
         ensure!(report["error"].is_null(), "defrag: {}", report["error"]);
         if !report["result"].is_null() {
             return Ok(());
