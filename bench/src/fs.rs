@@ -4,6 +4,7 @@
 //! workload runs in a process of its own ([`stage`]) and asks for file operations ([`target`]),
 //! which are system calls in the mount.
 
+mod aging;
 mod append_sync;
 mod command;
 mod delete_sizes;
@@ -16,6 +17,8 @@ mod maildir;
 mod meta;
 mod micro;
 mod null;
+mod order;
+mod overwritten;
 mod passthrough;
 mod rsync;
 pub(crate) mod serve;
@@ -90,6 +93,7 @@ pub(crate) fn all() -> Vec<Workload> {
     all.push(append_sync::workload());
     all.push(large::workload());
     all.push(micro::workload());
+    all.extend(overwritten::workloads());
     all.extend(delete_sizes::workloads());
     all.push(sqlite::workload());
     all.push(source_tree::workload());
@@ -98,6 +102,7 @@ pub(crate) fn all() -> Vec<Workload> {
     all.push(maildir::workload());
     all.push(rsync::workload());
     all.push(git::workload());
+    all.push(aging::workload());
     all
 }
 
@@ -150,8 +155,8 @@ mod tests {
         };
         let sustained = "small-files-sustained";
         let defaults = chosen(&[]);
-        assert_eq!(defaults.len() + 1, all().len());
-        assert!(!defaults.contains(&sustained));
+        assert_eq!(defaults.len() + 2, all().len());
+        assert!(!defaults.contains(&sustained) && !defaults.contains(&"aging"));
         assert!(!chosen(&["small-files"]).contains(&sustained));
         assert_eq!(chosen(&[sustained]), [sustained]);
         assert_eq!(chosen(&["small-files", sustained]).len(), 4);

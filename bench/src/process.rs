@@ -12,6 +12,8 @@ use stitch_base::clock::{Clock as _, SystemClock};
 pub(crate) struct Traffic {
     /// Read from storage, also ahead of need.
     pub(crate) read_bytes: u64,
+    /// Reads of a disk, after neighbours were joined; 0 where nobody counts them.
+    pub(crate) reads: u64,
     /// Pages made dirty and not thrown away before they were written.
     pub(crate) write_bytes: u64,
 }
@@ -58,6 +60,7 @@ impl Traffic {
         ensure!(fields.len() > 6, "a disk has no counters: {text:?}");
         Ok(Self {
             read_bytes: fields[2] * SECTOR_BYTES,
+            reads: fields[0],
             write_bytes: fields[6] * SECTOR_BYTES,
         })
     }
@@ -68,6 +71,7 @@ impl Traffic {
         let written = field(&text, "write_bytes:");
         Ok(Self {
             read_bytes: field(&text, "read_bytes:"),
+            reads: 0,
             write_bytes: written.saturating_sub(field(&text, "cancelled_write_bytes:")),
         })
     }
@@ -76,6 +80,7 @@ impl Traffic {
     pub(crate) const fn since(self, earlier: Self) -> Self {
         Self {
             read_bytes: self.read_bytes.saturating_sub(earlier.read_bytes),
+            reads: self.reads.saturating_sub(earlier.reads),
             write_bytes: self.write_bytes.saturating_sub(earlier.write_bytes),
         }
     }
@@ -224,6 +229,7 @@ mod tests {
         let text = "    10    0     80    1    20    0    160    2    0    3    4\n";
         let traffic = Traffic::of_disk(text).unwrap();
         assert_eq!((traffic.read_bytes, traffic.write_bytes), (40960, 81920));
+        assert_eq!(traffic.reads, 10);
         assert!(Traffic::of_disk("1 2 3").is_err());
     }
 

@@ -39,7 +39,7 @@ fn run(stage: &mut Stage<'_>, step: u32) -> Result<()> {
 }
 
 /// git in a folder, as if nobody had configured it.
-fn git(folder: &Path) -> Command {
+pub(super) fn git(folder: &Path) -> Command {
     let mut run = Command::new("git");
     run.arg("-C").arg(folder);
     for (name, value) in [

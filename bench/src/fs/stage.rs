@@ -103,6 +103,11 @@ impl<'a> Stage<'a> {
         self.spec.seed
     }
 
+    /// Returns the name of the side.
+    pub(crate) fn side(&self) -> &str {
+        &self.spec.side
+    }
+
     /// The side.
     pub(crate) fn target(&self) -> Arc<dyn Target> {
         Arc::clone(&self.target)
@@ -187,9 +192,13 @@ fn figures(traffic: Traffic) -> BTreeMap<String, f64> {
         ("MB read", traffic.read_bytes),
     ];
     let moved = pairs.into_iter().filter(|(_, bytes)| *bytes > 0);
-    moved
+    let mut figures: BTreeMap<String, f64> = moved
         .map(|(name, bytes)| (name.to_owned(), bytes as f64 / 1e6))
-        .collect()
+        .collect();
+    if traffic.reads > 0 {
+        figures.insert("device reads".to_owned(), traffic.reads as f64);
+    }
+    figures
 }
 
 fn open_target(side: &Side, spec: &Spec) -> Result<Arc<dyn Target>> {
