@@ -2,7 +2,7 @@
 
 use crate::aside::Aside;
 use crate::change::Change;
-use crate::data::{LastReads, Siblings, Walk};
+use crate::data::{ExtentMaps, LastReads, Siblings, Walk};
 use crate::detach::Detached;
 use crate::external::Externals;
 use crate::hints::Hints;
@@ -59,6 +59,7 @@ pub struct FileSystem {
     pub(crate) detached: Detached,
     pub(crate) externals: Externals,
     pub(crate) aside: Aside,
+    pub(crate) extents: ExtentMaps,
 }
 
 /// Inode numbers that may be handed out.
@@ -159,6 +160,7 @@ impl FileSystem {
             detached: Detached::default(),
             externals,
             aside: Aside::default(),
+            extents: ExtentMaps::default(),
         };
         if !fs.options.read_only {
             fs.set_aside_at_open()?;
