@@ -112,7 +112,7 @@ impl FileSystem {
     }
 
     /// Returns the extents that overlap or touch `range`.
-    fn extents_at(&self, ino: Ino, range: &Range<u64>) -> FsResult<Vec<Extent>> {
+    pub(super) fn extents_at(&self, ino: Ino, range: &Range<u64>) -> FsResult<Vec<Extent>> {
         let mut extents = Vec::new();
         self.visit_extents(ino, range, |extent| {
             extents.push(extent);
