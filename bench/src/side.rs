@@ -191,7 +191,7 @@ pub(crate) fn why_not(name: &str) -> Option<String> {
         "fjall" => cfg!(feature = "fjall"),
         _ => return Some(format!("there is no such side; there are {NAMES:?}")),
     };
-    (!built).then(|| format!("not built in: add `--features {name}` (see docs/bench.md)"))
+    (!built).then(|| format!("not built in: add `--features {name}` (see docs/bench/kv.md)"))
 }
 
 /// The names of the sides that are built in and need no device of their own.

@@ -5,10 +5,11 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 
-use crate::steps::{Counts, Outcome, Steps, counting, libtest_counts};
+use crate::steps::{Counts, Outcome, Steps, counting, libtest_counts, succeeds};
 use crate::tidy;
+use crate::tools::ROCKSDB_HEADER;
 
 /// Runs all checks; whether they passed.
 pub(crate) fn run(root: &Path) -> Result<bool> {
@@ -16,6 +17,7 @@ pub(crate) fn run(root: &Path) -> Result<bool> {
     add_lints(&mut steps, root);
     add_tests(&mut steps, root);
     add_interleavings(&mut steps, root);
+    add_rocksdb(&mut steps, root);
     add_docs(&mut steps, root);
     Ok(steps.finish())
 }
@@ -64,6 +66,34 @@ pub(crate) fn add_interleavings(steps: &mut Steps, root: &Path) {
     command.args(["test", "--quiet", "-p", "stitch-vt", "-p", "stitch-fs"]);
     command.args(features).args(["--lib", "interleavings"]);
     steps.run("interleavings", || counting(&mut command, libtest_counts));
+}
+
+/// RocksDB behind the engine contract, and the file system on it (ADR 0153).
+pub(crate) fn add_rocksdb(steps: &mut Steps, root: &Path) {
+    let packages = [
+        ("stitch-rocks", &["--all-targets"][..]),
+        ("stitch-fs", &["--test", "rocks"]),
+    ];
+    for (package, targets) in packages {
+        let arguments = [
+            &["--quiet", "-p", package, "--features", "rocksdb"],
+            targets,
+        ]
+        .concat();
+        steps.run(&format!("{package} with RocksDB"), || {
+            if !Path::new(ROCKSDB_HEADER).exists() {
+                let reason = "librocksdb-dev is not installed".to_owned();
+                return Ok(Outcome::Skipped(reason));
+            }
+            let mut lints = cargo(root);
+            lints
+                .arg("clippy")
+                .args(&arguments)
+                .args(["--", "-D", "warnings"]);
+            ensure!(succeeds(&mut lints)?, "clippy has found something");
+            counting(cargo(root).arg("test").args(&arguments), libtest_counts)
+        });
+    }
 }
 
 /// The documentation builds without a warning.

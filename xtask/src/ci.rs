@@ -12,10 +12,11 @@ use crate::{check, sim, tools};
 const SIM_SECONDS: &str = "240";
 
 /// The mounted tests and the seconds that each may take.
-const SUITES: [(&str, u64); 15] = [
+const SUITES: [(&str, u64); 16] = [
     ("users", 120),
     ("requests", 120),
     ("rmtree", 180),
+    ("handles", 120),
     ("coherence", 60),
     ("differential", 150),
     ("pjdfstest", 120),
@@ -32,10 +33,11 @@ const SUITES: [(&str, u64); 15] = [
 
 /// What runs once more with requests by `io_uring`: what depends on how they come, and is short. A
 /// suite, the seconds that it may take, and more arguments.
-const RING_SUITES: [(&str, u64, &[&str]); 11] = [
+const RING_SUITES: [(&str, u64, &[&str]); 12] = [
     ("users", 120, &[]),
     ("requests", 120, &[]),
     ("rmtree", 180, &[]),
+    ("handles", 120, &[]),
     ("coherence", 60, &[]),
     ("differential", 150, &["--seeds", "1"]),
     ("pjdfstest", 120, &[]),
@@ -60,6 +62,7 @@ pub(crate) fn run(root: &Path) -> Result<bool> {
     check::add_lints(&mut steps, root);
     check::add_tests(&mut steps, root);
     check::add_interleavings(&mut steps, root);
+    check::add_rocksdb(&mut steps, root);
     check::add_docs(&mut steps, root);
     steps.command("build", &mut build(root));
     steps.run("simulation", || {

@@ -6,6 +6,7 @@
 mod docs;
 mod edges;
 mod imports;
+mod links;
 mod sizes;
 mod words;
 
@@ -51,6 +52,7 @@ pub(crate) fn run(root: &Path, bless: bool) -> Result<bool> {
     findings.extend(words::check(&sources));
     findings.extend(imports::check(&sources)?);
     findings.extend(docs::check(&sources));
+    findings.extend(links::check(&sources, &|path| root.join(path).exists()));
     findings.sort();
     for finding in &findings {
         println!("{}:{}: {}", finding.path, finding.line, finding.what);

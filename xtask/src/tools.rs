@@ -12,8 +12,10 @@ use anyhow::{Result, ensure};
 use crate::check::cargo;
 use crate::steps::succeeds;
 
+/// The header of RocksDB's C interface.
+pub(crate) const ROCKSDB_HEADER: &str = "/usr/include/rocksdb/c.h";
 /// A Debian package and a file by which it is known to be there.
-const PACKAGES: [(&str, &str); 14] = [
+const PACKAGES: [(&str, &str); 15] = [
     ("acl", "/usr/bin/setfacl"),
     ("attr", "/usr/bin/setfattr"),
     ("e2fsprogs", "/sbin/mkfs.ext4"),
@@ -22,6 +24,7 @@ const PACKAGES: [(&str, &str); 14] = [
     ("gcc", "/usr/bin/gcc"),
     ("git", "/usr/bin/git"),
     ("libacl1-dev", "/usr/include/sys/acl.h"),
+    ("librocksdb-dev", ROCKSDB_HEADER),
     ("linux-source-6.1", "/usr/src/linux-source-6.1.tar.xz"),
     ("make", "/usr/bin/make"),
     ("rsync", "/usr/bin/rsync"),

@@ -421,7 +421,7 @@ impl Device for CrashDevice {
         Ok(())
     }
 
-    fn discard(&self, offset: u64, len_bytes: u64) -> Result<(), DeviceError> {
+    fn discard(&self, offset: u64, len_bytes: u64) -> Result<bool, DeviceError> {
         let request = Request::new("discard", offset, len_bytes);
         let mut state = self.shared.running(request)?;
         state.point.current.fill(offset, len_bytes, JUNK);
@@ -430,7 +430,7 @@ impl Device for CrashDevice {
             len_bytes,
         });
         self.shared.counters.discard(len_bytes);
-        Ok(())
+        Ok(true)
     }
 
     fn grow(&self, _from: u64, to: u64) -> Result<(), DeviceError> {

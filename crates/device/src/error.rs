@@ -1,6 +1,7 @@
 //! What can go wrong below a volume.
 
 use std::io;
+use std::path::PathBuf;
 use stitch_base::ErrorKind;
 
 /// A failure of a device, with what was tried and where.
@@ -47,10 +48,10 @@ pub enum DeviceError {
         reason: String,
     },
     /// It is open already, in another process or in this one.
-    #[error("{name}: is in use: another process has it open, or this one has it already")]
+    #[error("{}: is in use: another process has it open, or this one has it already", path.display())]
     Busy {
         /// The path.
-        name: String,
+        path: PathBuf,
     },
 }
 

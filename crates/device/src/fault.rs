@@ -261,11 +261,13 @@ impl<D: Device> Device for FaultDevice<D> {
         Ok(())
     }
 
-    fn discard(&self, offset: u64, len_bytes: u64) -> Result<(), DeviceError> {
+    fn discard(&self, offset: u64, len_bytes: u64) -> Result<bool, DeviceError> {
         self.enter(FaultOp::Any, Request::new("discard", offset, len_bytes))?;
-        self.inner.discard(offset, len_bytes)?;
-        self.counters.discard(len_bytes);
-        Ok(())
+        let taken = self.inner.discard(offset, len_bytes)?;
+        if taken {
+            self.counters.discard(len_bytes);
+        }
+        Ok(taken)
     }
 
     fn grow(&self, from: u64, to: u64) -> Result<(), DeviceError> {

@@ -48,6 +48,7 @@ impl FileDevice {
         let path = open::resolve(path);
         let name = path.display().to_string();
         open::check_len(&name, len_bytes)?;
+        open::check_limit(&name, len_bytes)?;
         let request = Request::new("create", 0, len_bytes);
         let file = File::options()
             .read(true)
@@ -56,7 +57,7 @@ impl FileDevice {
             .mode(0o600)
             .open(&path)
             .map_err(|e| request.failed(&name, e))?;
-        let made = open::lock(&file, &name, false).and_then(|()| {
+        let made = open::lock(&file, &path, false).and_then(|()| {
             allocate(&file, 0, len_bytes)
                 .and_then(|()| file.sync_all())
                 .and_then(|()| sync_parent(&path))
@@ -100,9 +101,12 @@ impl FileDevice {
             .write(!options.read_only)
             .open(&path)
             .map_err(|e| request.failed(&name, e))?;
-        open::lock(&file, &name, options.read_only)?;
+        open::lock(&file, &path, options.read_only)?;
         let metadata = file.metadata().map_err(|e| request.failed(&name, e))?;
         open::check_len(&name, metadata.len())?;
+        if !options.read_only {
+            open::check_limit(&name, metadata.len())?;
+        }
         if options.reserve && !options.read_only {
             reserve(&file, metadata.len()).map_err(|e| request.failed(&name, e))?;
         }
@@ -138,8 +142,9 @@ impl Device for FileDevice {
 
     fn read_each(&self, pieces: &mut [Wanted<'_>]) -> Result<(), DeviceError> {
         let whole = Wanted::request(pieces, &self.name, self.len_bytes())?;
+        let places = Wanted::places(pieces);
         positioned::read_each(&self.file, pieces).map_err(|e| whole.failed(&self.name, e))?;
-        self.counters.read(whole.len_bytes);
+        self.counters.read_places(places, whole.len_bytes);
         Ok(())
     }
 
@@ -148,9 +153,10 @@ impl Device for FileDevice {
             return self.read_each(pieces);
         };
         let whole = Wanted::request(pieces, &self.name, self.len_bytes())?;
+        let places = Wanted::places(pieces);
         past.read_each(&self.file, pieces)
             .map_err(|e| whole.failed(&self.name, e))?;
-        self.counters.read(whole.len_bytes);
+        self.counters.read_places(places, whole.len_bytes);
         Ok(())
     }
 
@@ -199,18 +205,18 @@ impl Device for FileDevice {
             .map_err(|e| Request::sync().failed(&self.name, e))
     }
 
-    fn discard(&self, offset: u64, len_bytes: u64) -> Result<(), DeviceError> {
+    fn discard(&self, offset: u64, len_bytes: u64) -> Result<bool, DeviceError> {
         let request = Request::new("discard", offset, len_bytes);
         request.check(&self.name, self.len_bytes())?;
         if len_bytes == 0 {
-            return Ok(());
+            return Ok(true);
         }
         match punch_range(&self.file, offset, len_bytes) {
             Ok(()) => self.counters.discard(len_bytes),
-            Err(Errno::OPNOTSUPP | Errno::NOSYS) => {}
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => return Ok(false),
             Err(errno) => return Err(request.failed(&self.name, errno)),
         }
-        Ok(())
+        Ok(true)
     }
 
     fn medium_bytes(&self) -> Result<u64, DeviceError> {
@@ -221,6 +227,7 @@ impl Device for FileDevice {
 
     fn grow(&self, from: u64, to: u64) -> Result<(), DeviceError> {
         open::check_len(&self.name, to)?;
+        open::check_limit(&self.name, to)?;
         let request = Request::new("grow", from, to.saturating_sub(from));
         let failed = |e: io::Error| request.failed(&self.name, e);
         let before = self.file.metadata().map_err(failed)?.len();

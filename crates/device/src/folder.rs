@@ -8,6 +8,7 @@ use crate::counter::Request;
 use crate::file::{allocate_range, punch_range, sync_parent, write_zeros};
 use rustix::fs::{OFlags, SeekFrom};
 use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
 use std::collections::HashMap;
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
@@ -15,14 +16,23 @@ use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use stitch_base::sync::{Arc, Mutex};
 
-/// Files that stay open.
+/// Files that stay open, unless the process may have few open files.
 const OPEN_MAX: usize = 256;
+/// The share of the process's open files that a folder takes.
+const LIMIT_SHARE: u64 = 4;
+
+/// Returns the number of files that stay open under a limit of the process.
+fn open_max(limit: Option<u64>) -> usize {
+    let share = limit.map_or(OPEN_MAX as u64, |limit| limit / LIMIT_SHARE);
+    usize::try_from(share).map_or(OPEN_MAX, |share| share.clamp(1, OPEN_MAX))
+}
 
 /// A folder of plain files. Shared by threads.
 #[derive(Debug)]
 pub struct Folder {
     path: PathBuf,
     is_read_only: bool,
+    open_max: usize,
     open: Mutex<Open>,
 }
 
@@ -42,6 +52,7 @@ impl Folder {
         Ok(Self {
             path: path.to_owned(),
             is_read_only,
+            open_max: open_max(getrlimit(Resource::Nofile).current),
             open: Mutex::default(),
         })
     }
@@ -87,7 +98,7 @@ impl Folder {
 
     fn keep(&self, name: &str, file: &Arc<File>) {
         let mut open = self.open.lock();
-        if open.files.len() >= OPEN_MAX {
+        if open.files.len() >= self.open_max {
             let oldest = open.files.iter().min_by_key(|(_, (_, used))| *used);
             if let Some(oldest) = oldest.map(|(name, _)| name.clone()) {
                 open.files.remove(&oldest);
@@ -453,9 +464,17 @@ mod tests {
             folder.make(&name).unwrap();
             folder.write_at(&name, 0, &[1]).unwrap();
         }
-        assert_eq!(folder.open.lock().files.len(), OPEN_MAX);
+        assert_eq!(folder.open.lock().files.len(), folder.open_max);
         assert_eq!(folder.len("0/0").unwrap(), 1, "the oldest is opened again");
         assert!(folder.free_bytes().unwrap() > 0);
+    }
+
+    #[test]
+    fn few_files_stay_open_where_the_process_may_have_few() {
+        assert_eq!(
+            [None, Some(1 << 20), Some(24), Some(3)].map(open_max),
+            [OPEN_MAX, OPEN_MAX, 6, 1]
+        );
     }
 
     #[test]

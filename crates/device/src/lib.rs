@@ -71,7 +71,7 @@ impl Geometry {
 pub struct DeviceCounters {
     /// Bytes read.
     pub read_bytes: u64,
-    /// Read calls.
+    /// Reads: separate places that were read. A request for several places counts each.
     pub reads: u64,
     /// Bytes written.
     pub write_bytes: u64,
@@ -113,6 +113,13 @@ impl Wanted<'_> {
             len_bytes += request.len_bytes;
         }
         Ok(Request::new("read", at, len_bytes))
+    }
+
+    /// Returns the number of separate places that the pieces lie in: one that begins where the one
+    /// before it ends is the same.
+    pub(crate) fn places(pieces: &[Self]) -> u64 {
+        let rows = pieces.chunk_by(|before, after| before.end() == after.offset);
+        rows.count() as u64
     }
 
     /// Offset of the first byte after it.
@@ -227,14 +234,14 @@ pub trait Device: Send + Sync + Debug {
 
     /// Tells the device that a range holds nothing of worth. What it reads back afterwards is
     /// undefined. A file gives the space back to its host, so that a later write there may find the
-    /// host full.
+    /// host full. Returns false, and does nothing, if the device cannot discard.
     ///
     /// # Errors
-    /// [`DeviceError::Io`]; a device that cannot discard answers `Ok` and does nothing.
+    /// [`DeviceError::Io`].
     ///
     /// # Durability
     /// None until [`Self::sync`]: after a crash the range may read as before, as zeros, or as junk.
-    fn discard(&self, offset: u64, len_bytes: u64) -> Result<(), DeviceError>;
+    fn discard(&self, offset: u64, len_bytes: u64) -> Result<bool, DeviceError>;
 
     /// How long the medium below is now, in bytes: a block device or a file may have been given
     /// another length since it was opened.
@@ -334,7 +341,7 @@ impl<D: Device + ?Sized> Device for Arc<D> {
         (**self).sync()
     }
 
-    fn discard(&self, offset: u64, len_bytes: u64) -> Result<(), DeviceError> {
+    fn discard(&self, offset: u64, len_bytes: u64) -> Result<bool, DeviceError> {
         (**self).discard(offset, len_bytes)
     }
 

@@ -92,11 +92,12 @@ impl Device for MemDevice {
 
     fn read_each(&self, pieces: &mut [Wanted<'_>]) -> Result<(), DeviceError> {
         let whole = Wanted::request(pieces, NAME, self.len_bytes())?;
+        let places = Wanted::places(pieces);
         let pages = self.pages.read();
         for piece in pieces {
             pages.read(piece.offset, piece.out);
         }
-        self.counters.read(whole.len_bytes);
+        self.counters.read_places(places, whole.len_bytes);
         Ok(())
     }
 
@@ -118,12 +119,12 @@ impl Device for MemDevice {
         Ok(())
     }
 
-    fn discard(&self, offset: u64, len_bytes: u64) -> Result<(), DeviceError> {
+    fn discard(&self, offset: u64, len_bytes: u64) -> Result<bool, DeviceError> {
         let request = Request::new("discard", offset, len_bytes);
         request.check(NAME, self.len_bytes())?;
         self.pages.write().fill(offset, len_bytes, 0);
         self.counters.discard(len_bytes);
-        Ok(())
+        Ok(true)
     }
 
     fn grow(&self, _from: u64, to: u64) -> Result<(), DeviceError> {

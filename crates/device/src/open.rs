@@ -4,6 +4,7 @@ use crate::counter::Request;
 use crate::{Device, DeviceError, FileDevice, RawDevice};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
 use std::fs::File;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
@@ -182,8 +183,23 @@ pub(crate) fn check_len(name: &str, len_bytes: u64) -> Result<(), DeviceError> {
     Ok(())
 }
 
+/// Refuses a file that is longer than this process may write (`RLIMIT_FSIZE`): its writes would
+/// fail later.
+pub(crate) fn check_limit(name: &str, len_bytes: u64) -> Result<(), DeviceError> {
+    match getrlimit(Resource::Fsize).current {
+        Some(limit) if limit < len_bytes => Err(unsuitable(
+            name,
+            format!(
+                "size of {len_bytes} bytes is over this process's limit for the size of a file, \
+                 {limit} bytes (RLIMIT_FSIZE, ulimit -f)"
+            ),
+        )),
+        _ => Ok(()),
+    }
+}
+
 /// Takes the lock that keeps two writers apart, without waiting.
-pub(crate) fn lock(file: &File, name: &str, read_only: bool) -> Result<(), DeviceError> {
+pub(crate) fn lock(file: &File, path: &Path, read_only: bool) -> Result<(), DeviceError> {
     let operation = if read_only {
         FlockOperation::NonBlockingLockShared
     } else {
@@ -195,10 +211,13 @@ pub(crate) fn lock(file: &File, name: &str, read_only: bool) -> Result<(), Devic
             Err(Errno::INTR) => {}
             Err(Errno::WOULDBLOCK) => {
                 return Err(DeviceError::Busy {
-                    name: name.to_owned(),
+                    path: path.to_owned(),
                 });
             }
-            Err(errno) => return Err(Request::new("lock", 0, 0).failed(name, errno)),
+            Err(errno) => {
+                let name = path.display().to_string();
+                return Err(Request::new("lock", 0, 0).failed(&name, errno));
+            }
         }
     }
 }

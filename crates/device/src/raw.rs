@@ -70,11 +70,13 @@ impl RawDevice {
             .open(path);
         let file = match opened {
             Err(e) if e.raw_os_error() == Some(Errno::BUSY.raw_os_error()) => {
-                return Err(DeviceError::Busy { name });
+                return Err(DeviceError::Busy {
+                    path: path.to_owned(),
+                });
             }
             other => other.map_err(|e| request.failed(&name, e))?,
         };
-        open::lock(&file, &name, options.read_only)?;
+        open::lock(&file, path, options.read_only)?;
         let len_bytes = length(&file).map_err(|e| request.failed(&name, e))?;
         open::check_len(&name, len_bytes)?;
         positioned::expect_any_order(&file);
@@ -216,6 +218,7 @@ impl Device for RawDevice {
 
     fn read_each(&self, pieces: &mut [Wanted<'_>]) -> Result<(), DeviceError> {
         let whole = Wanted::request(pieces, &self.name, self.len_bytes())?;
+        let places = Wanted::places(pieces);
         self.settle_each(pieces)?;
         let fit = |direct: &&Direct| pieces.iter().all(|p| direct.fits(p.offset, p.out.len()));
         match self.direct.as_ref().filter(fit) {
@@ -223,7 +226,7 @@ impl Device for RawDevice {
             _ => positioned::read_each(&self.file, pieces),
         }
         .map_err(|e| whole.failed(&self.name, e))?;
-        self.counters.read(whole.len_bytes);
+        self.counters.read_places(places, whole.len_bytes);
         Ok(())
     }
 
@@ -235,11 +238,12 @@ impl Device for RawDevice {
             return self.read_each(pieces);
         };
         let whole = Wanted::request(pieces, &self.name, self.len_bytes())?;
+        let places = Wanted::places(pieces);
         self.settle_each(pieces)?;
         direct
             .read_into(&self.file, pieces)
             .map_err(|e| whole.failed(&self.name, e))?;
-        self.counters.read(whole.len_bytes);
+        self.counters.read_places(places, whole.len_bytes);
         Ok(())
     }
 
@@ -314,19 +318,19 @@ impl Device for RawDevice {
             .map_err(|e| Request::sync().failed(&self.name, e))
     }
 
-    fn discard(&self, offset: u64, len_bytes: u64) -> Result<(), DeviceError> {
+    fn discard(&self, offset: u64, len_bytes: u64) -> Result<bool, DeviceError> {
         let request = Request::new("discard", offset, len_bytes);
         request.check(&self.name, self.len_bytes())?;
         if len_bytes == 0 {
-            return Ok(());
+            return Ok(true);
         }
         self.wait(request);
         match ioctl::discard(&self.file, offset, len_bytes) {
             Ok(()) => self.counters.discard(len_bytes),
-            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::NOTTY) => {}
+            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::NOTTY) => return Ok(false),
             Err(errno) => return Err(request.failed(&self.name, errno)),
         }
-        Ok(())
+        Ok(true)
     }
 
     fn medium_bytes(&self) -> Result<u64, DeviceError> {

@@ -1,11 +1,11 @@
 //! `docs/format.md`, rendered from the field tables.
 
 use crate::table::Table;
-use crate::{block, fs_inode, fs_sys, instance, log_record, superblock, version_object};
+use crate::{block, fs_back, fs_inode, fs_sys, instance, log_record, superblock, version_object};
 use std::fmt::Write;
 
 /// Every fixed record, in the order in which a reader meets them.
-pub const TABLES: [&Table; 10] = [
+pub const TABLES: [&Table; 11] = [
     &superblock::TABLE,
     &instance::TABLE,
     &version_object::TABLE,
@@ -15,6 +15,7 @@ pub const TABLES: [&Table; 10] = [
     &fs_sys::TABLE,
     &fs_sys::external::TABLE,
     &fs_sys::allocated::TABLE,
+    &fs_back::TABLE,
     &fs_inode::TABLE,
 ];
 

@@ -12,6 +12,7 @@
 
 use crate::FormatError;
 use crate::codec::Reader;
+use crate::fs_key;
 use crate::table::fields;
 use stitch_base::Ino;
 
@@ -227,8 +228,8 @@ fn read_ino(reader: &mut Reader<'_>) -> Result<Ino, FormatError> {
 }
 
 fn valid_ino(reader: &Reader<'_>, ino: u64) -> Result<Ino, FormatError> {
-    if ino == 0 || ino == u64::MAX {
-        return Err(reader.field("ino", "1 to 2^64 - 2", ino.to_string()));
+    if ino == 0 || ino > fs_key::INO_MAX {
+        return Err(reader.field("ino", "1 to 2^63 - 1", ino.to_string()));
     }
     Ok(Ino(ino))
 }

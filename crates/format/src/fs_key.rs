@@ -13,6 +13,8 @@
 //! | sys | `a`, ino (8), chunk number (8) | an allocated extent that ends before the chunk, see `fs_sys` |
 //! | sys | `u` | number of chunks in unwritten extents (u64) |
 //! | sys | `x`, ino (8) | the plain file that has the inode's contents, see `fs_sys` |
+//! | sys | `b` | how far the back rows are complete, see `fs_back` |
+//! | sys | `b`, ino (8) | back row: the place of the inode's row in meta, see `fs_back` |
 //!
 //! The hash of a name gives directories an order that does not depend on what else is in them, so
 //! that 63 bits name a place in a directory for ever: see [`name_hash`].
@@ -24,6 +26,8 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 pub const NAME_BYTES_MAX: usize = 255;
 /// Bytes of contents in a row of the data tree.
 pub const CHUNK_BYTES: u64 = 4096;
+/// Largest inode number. Rows with larger ones are damaged: counting up never comes so far.
+pub const INO_MAX: u64 = (1 << 63) - 1;
 /// Largest hash of a name.
 pub const NAME_HASH_MAX: u64 = (1 << 59) - 2;
 /// Key of the header in the sys tree.
@@ -32,12 +36,18 @@ pub const SYS_HEADER: &[u8] = b"h";
 pub const SYS_NEXT_INO: &[u8] = b"i";
 /// Key of the count of named inodes in the sys tree.
 pub const SYS_INODE_COUNT: &[u8] = b"n";
+/// Key of the mark in the sys tree that some inode was immutable or append-only: the number 1.
+pub const SYS_FIXED: &[u8] = b"f";
 /// Key of the count of chunks in unwritten extents in the sys tree.
 pub const SYS_UNWRITTEN: &[u8] = b"u";
 /// First byte of the keys of allocated extents in the sys tree.
 pub const SYS_ALLOCATED: u8 = b'a';
 /// First byte of the keys of orphans in the sys tree.
 pub const SYS_ORPHAN: u8 = b'o';
+/// Key of the progress of the back rows in the sys tree.
+pub const SYS_BACK_PROGRESS: &[u8] = b"b";
+/// First byte of the keys of back rows in the sys tree.
+pub const SYS_BACK: u8 = b'b';
 /// First byte of the keys of external files in the sys tree.
 pub const SYS_EXTERNAL: u8 = b'x';
 
@@ -136,35 +146,40 @@ pub fn external(ino: Ino) -> FsKey {
     FsKey::new(&[&[SYS_EXTERNAL], &ino.0.to_be_bytes()])
 }
 
+/// Sys: an inode's back row.
+#[must_use]
+pub fn back(ino: Ino) -> FsKey {
+    FsKey::new(&[&[SYS_BACK], &ino.0.to_be_bytes()])
+}
+
 /// Sys: an allocated extent of an inode that ends before this chunk.
 #[must_use]
 pub fn allocated(ino: Ino, end: u64) -> FsKey {
     FsKey::new(&[&[SYS_ALLOCATED], &ino.0.to_be_bytes(), &end.to_be_bytes()])
 }
 
-/// Sys: first key after all allocated extents of an inode.
-///
-/// # Panics
-/// If the number is the last one, which is never handed out.
+/// Sys: first key after all allocated extents of an inode whose number is at most [`INO_MAX`].
 #[must_use]
 pub fn after_allocated(ino: Ino) -> FsKey {
-    FsKey::new(&[&[SYS_ALLOCATED], &ino.next().0.to_be_bytes()])
+    let next = ino.0.saturating_add(1);
+    FsKey::new(&[&[SYS_ALLOCATED], &next.to_be_bytes()])
 }
 
-/// Any tree but sys: first key after all keys of an inode.
-///
-/// # Panics
-/// If the number is the last one, which is never handed out.
+/// Any tree but sys: first key after all keys of an inode whose number is at most [`INO_MAX`].
 #[must_use]
 pub fn after(ino: Ino) -> FsKey {
-    own(ino.next())
+    own(Ino(ino.0.saturating_add(1)))
 }
 
-/// The number at the start of a key of any tree but sys.
+/// Returns the number at the start of a key of any tree but sys; `None` if no inode can have it.
 #[must_use]
 pub fn ino_of(key: &[u8]) -> Option<Ino> {
     let bytes = key.first_chunk::<8>()?;
-    Some(Ino(u64::from_be_bytes(*bytes)))
+    valid_ino(u64::from_be_bytes(*bytes))
+}
+
+fn valid_ino(number: u64) -> Option<Ino> {
+    (number <= INO_MAX).then_some(Ino(number))
 }
 
 /// Hash and name of a key of the meta tree; `None` for an inode's own row and for what is no key.
@@ -203,10 +218,23 @@ pub fn allocated_of(key: &[u8]) -> Option<(Ino, u64)> {
     Some((sys_ino(SYS_ALLOCATED, head)?, u64::from_be_bytes(end)))
 }
 
+/// The number in the key of a back row.
+#[must_use]
+pub fn back_of(key: &[u8]) -> Option<Ino> {
+    sys_ino(SYS_BACK, key)
+}
+
+/// Directory and hash of the key of a name in the meta tree; `None` for any other key.
+#[must_use]
+pub fn place_of(key: &[u8]) -> Option<(Ino, u64)> {
+    let (hash, _) = name_of(key)?;
+    Some((ino_of(key)?, hash))
+}
+
 fn sys_ino(kind: u8, key: &[u8]) -> Option<Ino> {
     let (&first, rest) = key.split_first()?;
     let bytes: [u8; 8] = rest.try_into().ok()?;
-    (first == kind).then(|| Ino(u64::from_be_bytes(bytes)))
+    valid_ino(u64::from_be_bytes(bytes)).filter(|_| first == kind)
 }
 
 #[cfg(test)]
@@ -235,6 +263,9 @@ mod tests {
         assert_eq!(allocated_of(&extent), Some((ino, 0x0a0b)));
         assert_eq!(allocated_of(&extent[..16]), None);
         assert_eq!(after_allocated(ino)[..], [b'a', 1, 2, 3, 4, 5, 6, 7, 9]);
+        assert_eq!(&back(ino)[..], [b'b', 1, 2, 3, 4, 5, 6, 7, 8]);
+        assert_eq!(back_of(&back(ino)), Some(ino));
+        assert_eq!(back_of(SYS_BACK_PROGRESS), None);
         assert_eq!(name_hash(0, b"name"), 0x0061_aa76_6e12_53be);
         let key = dentry(0, ino, b"name");
         assert_eq!(key[..8], number);
@@ -247,8 +278,18 @@ mod tests {
         assert_eq!(ino_of(&key), Some(Ino(5)));
         assert_eq!(name_of(&key), Some((name_hash(7, b"x"), &b"x"[..])));
         assert_eq!(name_of(&own(Ino(5))), None);
+        assert_eq!(place_of(&key), Some((Ino(5), name_hash(7, b"x"))));
+        assert_eq!(place_of(&own(Ino(5))), None);
         assert_eq!(chunk_of(&chunk(Ino(5), 6)), Some(6));
         assert_eq!(orphan_of(&orphan(Ino(3))), Some(Ino(3)));
+        assert_eq!(ino_of(&own(Ino(INO_MAX))), Some(Ino(INO_MAX)));
+        for ino in [Ino(INO_MAX + 1), Ino(u64::MAX)] {
+            assert_eq!((ino_of(&own(ino)), orphan_of(&orphan(ino))), (None, None));
+            assert!(
+                after(ino) >= own(ino),
+                "the end of a range is not before its start"
+            );
+        }
         for cut in 0..17 {
             assert_eq!(name_of(&key[..cut.min(16)]), None);
             assert_eq!(ino_of(&key[..cut]).is_some(), cut >= 8);

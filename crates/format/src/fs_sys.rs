@@ -8,26 +8,38 @@ use crate::codec::Reader;
 use crate::table::fields;
 
 /// Format version of the file system's rows, the newest that this program knows.
-pub const FS_VERSION: u32 = 4;
-/// Version of a file system that uses none of the features below. A feature is added with its first
-/// use, so that earlier programs can open a file system that does not use it.
-const BASE_VERSION: u32 = 1;
-/// Added to the version if contents of some files may be beside the store.
-const EXTERNAL_FEATURE: u32 = 1;
-/// Added to the version if some files may have rows of allocated extents.
-const ALLOCATED_FEATURE: u32 = 2;
+pub const FS_VERSION: u32 = 3;
+/// Version of a file system whose contents are all in its trees. Later programs write it as long as that is
+/// so, so that earlier ones can open it.
+const ALL_INSIDE: u32 = 1;
+/// Version of a file system with external files. Written as long as there are no other features.
+const WITH_EXTERNAL: u32 = 2;
+/// First version whose header names its features.
+const WITH_FEATURES: u32 = 3;
 const MAGIC: [u8; 4] = *b"stfs";
 
-const HEADER_BYTES: usize = 24;
+const HEADER_BYTES: usize = 32;
+/// Bytes of the header before the features, and of all headers before version 3.
+const HEADER_V1_BYTES: usize = 24;
 
 fields! {
     /// Layout of the header.
     TABLE = "file system header", HEADER_BYTES, "In the sys tree, under the key `h`.";
     MAGIC_AT: [u8; 4] = 0, "`stfs`";
-    VERSION_AT: u32 = 4, "format version of all rows: 1, and 1 more if contents of some files may be beside the store, \
-        and 2 more if some files may have rows of allocated extents";
+    VERSION_AT: u32 = 4, "format version of all rows: 1; 2 if contents of some files may be \
+        beside the store; 3 if features are named";
     NAME_SEED: u64 = 8, "secret seed of the order of names";
     CREATED: i64 = 16, "when it was made, ns since 1970";
+    FEATURES: u64 = 24, "from version 3 on, earlier headers end before it: 1 contents of some \
+        files may be beside the store, 2 back rows are kept, 4 some files may have rows of allocated extents";
+}
+
+/// Bits of the header's features. A program opens no file system with a bit that it does not know.
+mod feature {
+    pub(super) const EXTERNAL: u64 = 1;
+    pub(super) const BACK_ROWS: u64 = 2;
+    pub(super) const ALLOCATED: u64 = 4;
+    pub(super) const ALL: u64 = 7;
 }
 
 /// Upsert function that changes a chunk.
@@ -46,22 +58,51 @@ pub struct FsHeader {
     pub created_ns: i64,
     /// Contents of some files may be beside the store, and [`ExternalRow`]s say which.
     pub has_external: bool,
+    /// Every change of a name also writes back rows, see `fs_back`.
+    pub has_back_rows: bool,
     /// Some files may have [`AllocatedRow`]s.
     pub has_allocated: bool,
 }
 
 impl FsHeader {
-    /// The header as bytes.
+    /// The header as bytes, of the earliest version that has all of it.
     #[must_use]
-    pub fn encode(&self) -> [u8; HEADER_BYTES] {
-        let mut out = [0; HEADER_BYTES];
+    pub fn encode(&self) -> Vec<u8> {
+        let version = match self.features() {
+            0 => ALL_INSIDE,
+            feature::EXTERNAL => WITH_EXTERNAL,
+            _ => WITH_FEATURES,
+        };
+        let mut out = vec![0; HEADER_BYTES];
         MAGIC_AT.put(&mut out, MAGIC);
-        let external = u32::from(self.has_external) * EXTERNAL_FEATURE;
-        let allocated = u32::from(self.has_allocated) * ALLOCATED_FEATURE;
-        VERSION_AT.put(&mut out, BASE_VERSION + external + allocated);
+        VERSION_AT.put(&mut out, version);
         NAME_SEED.put(&mut out, self.name_seed);
         CREATED.put(&mut out, self.created_ns);
+        if version < WITH_FEATURES {
+            out.truncate(HEADER_V1_BYTES);
+        } else {
+            FEATURES.put(&mut out, self.features());
+        }
         out
+    }
+
+    /// Generation of all its inode numbers in file handles, so that a handle of another file system
+    /// is none of this one: numbers are the same in each. Never 0, and the same for ever.
+    #[must_use]
+    pub fn generation(&self) -> u32 {
+        let mixed = self
+            .created_ns
+            .cast_unsigned()
+            .wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let [a, b, c, d, ..] = mixed.to_be_bytes();
+        u32::from_be_bytes([a, b, c, d]).max(1)
+    }
+
+    fn features(&self) -> u64 {
+        let bit = |is_set: bool, bit: u64| if is_set { bit } else { 0 };
+        bit(self.has_external, feature::EXTERNAL)
+            | bit(self.has_back_rows, feature::BACK_ROWS)
+            | bit(self.has_allocated, feature::ALLOCATED)
     }
 
     /// The header in `bytes`.
@@ -70,7 +111,7 @@ impl FsHeader {
     /// [`FormatError`]: not a header, or one of a newer version.
     pub fn decode(bytes: &[u8]) -> Result<Self, FormatError> {
         let mut reader = Reader::new(TABLE.name, bytes);
-        let header = reader.take(HEADER_BYTES)?;
+        let header = reader.take(HEADER_V1_BYTES)?;
         let magic = MAGIC_AT.get(header);
         if magic != MAGIC {
             let found = magic.escape_ascii().to_string();
@@ -84,15 +125,28 @@ impl FsHeader {
                 supported: FS_VERSION,
             });
         }
-        if version < BASE_VERSION {
-            return Err(reader.field("version", "1 to 4", version.to_string()));
+        let features = match version {
+            ALL_INSIDE => 0,
+            WITH_EXTERNAL => feature::EXTERNAL,
+            WITH_FEATURES => {
+                let features = reader.u64()?;
+                if features <= feature::EXTERNAL {
+                    let found = format!("{features:#x}");
+                    return Err(reader.field("features", "those of no earlier version", found));
+                }
+                features
+            }
+            _ => return Err(reader.field("version", "1 to 3", version.to_string())),
+        };
+        if features & !feature::ALL != 0 {
+            return Err(reader.field("features", "known ones", format!("{features:#x}")));
         }
-        let features = version - BASE_VERSION;
         let header = Self {
             name_seed: NAME_SEED.get(header),
             created_ns: CREATED.get(header),
-            has_external: features & EXTERNAL_FEATURE != 0,
-            has_allocated: features & ALLOCATED_FEATURE != 0,
+            has_external: features & feature::EXTERNAL != 0,
+            has_back_rows: features & feature::BACK_ROWS != 0,
+            has_allocated: features & feature::ALLOCATED != 0,
         };
         reader.finish()?;
         Ok(header)
@@ -282,38 +336,6 @@ mod tests {
     ];
 
     #[test]
-    fn bytes_are_pinned() {
-        let header = FsHeader {
-            name_seed: 0x0807_0605_0403_0201,
-            created_ns: 0x100f_0e0d_0c0b_0a09,
-            has_external: false,
-            has_allocated: false,
-        };
-        assert_eq!(header.encode(), GOLDEN);
-        assert_eq!(FsHeader::decode(&GOLDEN), Ok(header));
-        let with_external = FsHeader {
-            has_external: true,
-            ..header
-        };
-        let mut second = GOLDEN;
-        second[4] = 2;
-        assert_eq!(with_external.encode(), second);
-        assert_eq!(FsHeader::decode(&second), Ok(with_external));
-        for (version, header) in [(3, header), (4, with_external)] {
-            let with_allocated = FsHeader {
-                has_allocated: true,
-                ..header
-            };
-            second[4] = version;
-            assert_eq!(with_allocated.encode(), second);
-            assert_eq!(FsHeader::decode(&second), Ok(with_allocated));
-        }
-        second[4] = 5;
-        let newer = FsHeader::decode(&second);
-        assert!(matches!(newer, Err(FormatError::Newer { found: 5, .. })));
-    }
-
-    #[test]
     fn rows_of_allocated_extents_are_pinned() {
         let start = 0x0807_0605_0403_0201;
         let mut bytes = [1, 2, 3, 4, 5, 6, 7, 8, 0];
@@ -331,6 +353,81 @@ mod tests {
             assert!(AllocatedRow::decode(&bytes).is_err(), "state {code}");
         }
         assert!(AllocatedRow::decode(&[1; 10]).is_err(), "one byte too many");
+    }
+
+    #[test]
+    fn bytes_are_pinned() {
+        let header = FsHeader {
+            name_seed: 0x0807_0605_0403_0201,
+            created_ns: 0x100f_0e0d_0c0b_0a09,
+            has_external: false,
+            has_back_rows: false,
+            has_allocated: false,
+        };
+        assert_eq!(header.encode(), GOLDEN);
+        assert_eq!(FsHeader::decode(&GOLDEN), Ok(header));
+        assert_eq!(header.generation(), 0xc670_ef93);
+        let next = FsHeader {
+            created_ns: header.created_ns + 1,
+            ..header
+        };
+        assert_ne!(next.generation(), header.generation());
+        let first = FsHeader {
+            created_ns: 0,
+            ..header
+        };
+        assert_eq!(first.generation(), 1);
+        let with_external = FsHeader {
+            has_external: true,
+            ..header
+        };
+        let mut second = GOLDEN;
+        second[4] = 2;
+        assert_eq!(with_external.encode(), second);
+        assert_eq!(FsHeader::decode(&second), Ok(with_external));
+    }
+
+    #[test]
+    fn features_are_pinned() {
+        for features in 2..8_u8 {
+            let header = FsHeader {
+                name_seed: 0x0807_0605_0403_0201,
+                created_ns: 0x100f_0e0d_0c0b_0a09,
+                has_external: features & 1 != 0,
+                has_back_rows: features & 2 != 0,
+                has_allocated: features & 4 != 0,
+            };
+            let mut bytes = [&GOLDEN[..], &[features, 0, 0, 0, 0, 0, 0, 0]].concat();
+            bytes[4] = 3;
+            assert_eq!(header.encode(), bytes);
+            assert_eq!(FsHeader::decode(&bytes), Ok(header));
+            for cut in 0..bytes.len() {
+                assert!(FsHeader::decode(&bytes[..cut]).is_err());
+            }
+            for bit in 3..64 {
+                let mut unknown = bytes.clone();
+                unknown[24 + bit / 8] |= 1 << (bit % 8);
+                assert!(FsHeader::decode(&unknown).is_err(), "bit {bit}");
+            }
+        }
+        for features in [0, 1] {
+            let mut bytes = [&GOLDEN[..], &[features, 0, 0, 0, 0, 0, 0, 0]].concat();
+            bytes[4] = 3;
+            assert!(
+                FsHeader::decode(&bytes).is_err(),
+                "an earlier version has them"
+            );
+        }
+        let mut longer = [&GOLDEN[..], &[2, 0, 0, 0, 0, 0, 0, 0]].concat();
+        assert!(
+            FsHeader::decode(&longer).is_err(),
+            "version 1 has no features"
+        );
+        longer[4] = 4;
+        assert!(matches!(
+            FsHeader::decode(&longer),
+            Err(FormatError::Newer { .. })
+        ));
     }
 
     #[test]
@@ -357,10 +454,7 @@ mod tests {
         for bit in 0..64 {
             let mut bytes = GOLDEN;
             bytes[bit / 8] ^= 1 << (bit % 8);
-            let decoded = FsHeader::decode(&bytes);
-            // Version 1 with the bit of 2 is 3, which has one feature more.
-            let has_feature = decoded.is_ok_and(|header| header.has_allocated);
-            assert_eq!(has_feature, bit == 33, "bit {bit}");
+            assert!(FsHeader::decode(&bytes).is_err(), "bit {bit}");
         }
     }
 

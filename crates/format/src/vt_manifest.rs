@@ -24,8 +24,11 @@
 use crate::FormatError;
 use crate::block::ALIGN;
 use crate::codec::{Reader, put_bytes, put_varint, varint_bytes};
+pub use lengths::BaseBytes;
 use std::sync::Arc;
 use stitch_base::{Seqno, TableId, TreeId};
+
+mod lengths;
 
 /// The layout of every edit that needs no other.
 const VERSION_PLAIN: u8 = 1;
@@ -234,11 +237,8 @@ impl VersionEdit {
     /// True if programs that know only format 2.0 read it.
     #[must_use]
     pub fn is_of_version_1(&self) -> bool {
-        let is_old = |tree: &TreeRecord| {
-            tree.compression <= COMPRESSION_MAX_VERSION_1 && tree.value_block_bytes == 0
-        };
         self.altered_trees.is_empty()
-            && self.new_trees.iter().all(is_old)
+            && self.new_trees.iter().all(TreeRecord::is_plain)
             && self.added.iter().all(|(_, table)| table.value_bytes == 0)
     }
 

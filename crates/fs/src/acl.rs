@@ -1,8 +1,9 @@
 //! POSIX access control lists: their form as extended attributes, and what they mean.
 //!
 //! The form is that of the kernel: version 2 (u32), then entries of tag (u16), rights (u16) and id
-//! (u32), little-endian, sorted by tag and then id. A list has one entry each for owner, group and
-//! others, any number for named users and groups, and a mask where there are any.
+//! (u32), little-endian, sorted by tag. A list has one entry each for owner, group and others, any
+//! number for named users and groups, and a mask where there are any. Named users are in any order, and
+//! may be there twice: the first entry counts. So are named groups, of which any entry grants.
 //!
 //! The owner's entry is the owner's bits of the mode, that of others theirs, and the group's bits are
 //! the mask where there is one and the group's entry otherwise. A list that says no more than a mode is
@@ -63,7 +64,7 @@ impl Tag {
 /// A valid list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Acl {
-    /// Sorted, each tag once; rights are three bits.
+    /// Sorted by kind of tag; rights are three bits.
     entries: Vec<(Tag, u16)>,
 }
 
@@ -114,7 +115,13 @@ impl Acl {
     }
 
     fn is_valid(&self) -> bool {
-        let is_sorted = self.entries.windows(2).all(|pair| pair[0].0 < pair[1].0);
+        let is_sorted = self
+            .entries
+            .windows(2)
+            .all(|pair| match (pair[0].0, pair[1].0) {
+                (Tag::User(_), Tag::User(_)) | (Tag::Group(_), Tag::Group(_)) => true,
+                (tag, next) => tag < next,
+            });
         let needs = [Tag::Owner, Tag::OwningGroup, Tag::Other];
         let is_whole = needs.iter().all(|&tag| self.rights(tag).is_some());
         is_sorted && is_whole && (!self.has_named() || self.rights(Tag::Mask).is_some())
@@ -287,6 +294,35 @@ pub(crate) mod tests {
         let mut newer = good;
         newer[0] = 3;
         assert!(matches!(Acl::decode(&newer), Err(FsError::Unsupported)));
+    }
+
+    #[test]
+    fn named_entries_come_in_any_order_and_twice() {
+        let list = acl(&[
+            (Tag::Owner, 6),
+            (Tag::User(9), 4),
+            (Tag::User(3), 6),
+            (Tag::User(9), 6),
+            (Tag::OwningGroup, 4),
+            (Tag::Group(8), 1),
+            (Tag::Group(8), 4),
+            (Tag::Group(7), 1),
+            (Tag::Mask, 7),
+            (Tag::Other, 0),
+        ]);
+        assert_eq!(Acl::decode(&list.encode()).unwrap(), list);
+        let inode = Rights {
+            uid: 1,
+            gid: 2,
+            perm: 0o670,
+        };
+        let allow = |uid, gid, wanted| {
+            let groups = &[];
+            inode.allow(Some(&list), &Caller { uid, gid, groups }, wanted)
+        };
+        assert!(allow(9, 0, 4) && !allow(9, 0, 2), "the first entry counts");
+        assert!(allow(3, 0, 6));
+        assert!(allow(5, 8, 1) && allow(5, 8, 4), "any entry grants");
     }
 
     #[test]

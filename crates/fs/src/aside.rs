@@ -8,6 +8,7 @@
 //! 1. an allocation sets room aside, then commits its rows;
 //! 2. a write commits chunks and rows, then releases the room.
 
+use crate::room::unless_full;
 use crate::system::FileSystem;
 use crate::{FsError, FsResult};
 use stitch_base::ErrorKind;
@@ -50,6 +51,17 @@ impl FileSystem {
     /// # Errors
     /// [`FsError::NoSpace`]: nothing is changed.
     pub(crate) fn set_more_aside(&self, added: u64) -> FsResult<()> {
+        match self.try_more_aside(added) {
+            // Forgotten files may give back as much. Their removal takes the lock of what is set aside.
+            Err(FsError::NoSpace) => {
+                unless_full(self.reclaim())?;
+                self.try_more_aside(added)
+            }
+            done => done,
+        }
+    }
+
+    fn try_more_aside(&self, added: u64) -> FsResult<()> {
         let mut chunks = self.aside.chunks.lock();
         let more = chunks.checked_add(added).ok_or(FsError::NoSpace)?;
         self.engine().set_aside(room(more))?;

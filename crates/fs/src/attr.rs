@@ -2,6 +2,7 @@
 
 use crate::change::Change;
 use crate::data::{FILE_BYTES_MAX, Staged};
+use crate::fixed;
 use crate::inode::Inode;
 use crate::make::low_bits;
 use crate::system::FileSystem;
@@ -183,21 +184,29 @@ impl FileSystem {
         new.ctime = self.now();
         let mut change = Change::new(self);
         change.attrs(&inode, &new)?;
+        let is_fixed = fixed::is_fixed(new.iflags);
+        if is_fixed && !self.has_fixed_files() {
+            fixed::mark(&mut change.changes, self.store.sys);
+        }
         change.commit()?;
+        if is_fixed {
+            self.set_fixed();
+        }
         Ok(Attr::of(&new))
     }
 
     /// Notes that an inode was read, where the policy says so. Never fails: reading went well.
-    pub fn touch_atime(&self, ino: Ino) {
+    /// Reports whether the time of access is another now.
+    pub fn touch_atime(&self, ino: Ino) -> bool {
         let Ok(head) = self.inodes.head(ino) else {
-            return;
+            return false;
         };
         if !self.wants_atime(&head) {
-            return;
+            return false;
         }
         let _inode = self.locks.inode_write(ino);
         let Ok(inode) = self.inodes.get(ino) else {
-            return;
+            return false;
         };
         let mut new = inode.head;
         new.atime = self.now();
@@ -205,7 +214,9 @@ impl FileSystem {
         let committed = change.attrs(&inode, &new).and_then(|()| change.commit());
         if let Err(error) = committed {
             tracing::debug!(ino = ino.0, %error, "the time of access stays as it was");
+            return false;
         }
+        true
     }
 
     fn wants_atime(&self, head: &InodeHead) -> bool {

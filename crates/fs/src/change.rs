@@ -18,6 +18,7 @@ use stitch_base::Ino;
 use stitch_base::sync::Arc;
 use stitch_base::sync::atomic::Ordering;
 use stitch_db::{Changes, SpaceClass};
+use stitch_format::fs_back::Place;
 use stitch_format::fs_chunk::ChunkDelta;
 use stitch_format::fs_inode::{AttrDelta, FileKind, InodeHead, encode_link, row_flag};
 use stitch_format::fs_key::{self, CHUNK_BYTES, FsKey, SYS_INODE_COUNT, SYS_UNWRITTEN};
@@ -46,6 +47,8 @@ pub(crate) struct Change<'fs> {
     pub(crate) extents_left: Vec<(Ino, Option<Vec<Extent>>)>,
     /// Chunks that unwritten extents of all files have more afterwards.
     pub(crate) unwritten_added: i64,
+    /// Back rows are written with the rows that they lead to.
+    keeps_back_rows: bool,
     leaving: Vec<Leaving>,
     /// Bytes of plain files that were settled and are not any more.
     pub(crate) bytes_uncounted: u64,
@@ -53,10 +56,13 @@ pub(crate) struct Change<'fs> {
     gone_name: Option<(Ino, u64)>,
     /// A directory that loses its name.
     pub(crate) gone_dir: Option<Ino>,
+    /// A file that is known loses its last name, and gives its space back when it is forgotten.
+    leaves_orphan: bool,
 }
 
 impl<'fs> Change<'fs> {
-    /// Changes that need space.
+    /// Changes that need space. The directories whose names change are locked: what is kept of
+    /// names does not change until the commit.
     pub(crate) fn new(fs: &'fs FileSystem) -> Self {
         let mut changes = Changes::new();
         changes.reserve(CHANGE_BYTES);
@@ -69,10 +75,12 @@ impl<'fs> Change<'fs> {
             inodes_added: 0,
             unwritten_added: 0,
             extents_left: Vec::new(),
+            keeps_back_rows: fs.back_rows.are_kept(),
             leaving: Vec::new(),
             bytes_uncounted: 0,
             gone_name: None,
             gone_dir: None,
+            leaves_orphan: false,
         }
     }
 
@@ -163,11 +171,16 @@ impl<'fs> Change<'fs> {
             chain: 0,
             is_temp: inode.is_temp && new.nlink == 0,
         };
+        let is_entry = matches!(after.location, Location::Entry { .. });
         if let Some(key) = self.key_of(&after) {
-            if matches!(after.location, Location::Entry { .. }) {
+            if is_entry {
                 self.fs.names.add(&key);
+                self.put_back_row(new.ino, &key);
             }
             self.put_row(&key, new, tail);
+        }
+        if !is_entry && matches!(inode.location, Location::Entry { .. }) {
+            self.delete_back_row(new.ino);
         }
         self.updates.push(after);
     }
@@ -196,6 +209,23 @@ impl<'fs> Change<'fs> {
         let key = self.fs.store.dentry_key(parent, name);
         self.fs.names.add(&key);
         self.put_row(&key, head, tail);
+        self.put_back_row(head.ino, &key);
+    }
+
+    /// Puts the back row of an inode whose row gets this key.
+    fn put_back_row(&mut self, ino: Ino, key: &[u8]) {
+        if self.keeps_back_rows {
+            let place = Place::of_key(key).expect("it is the key of a name");
+            let sys = self.fs.store.sys;
+            self.changes.put(sys, &fs_key::back(ino), &place.encode());
+        }
+    }
+
+    /// Deletes the back row of an inode whose row stands under a name no more.
+    fn delete_back_row(&mut self, ino: Ino) {
+        if self.keeps_back_rows {
+            self.changes.delete(self.fs.store.sys, &fs_key::back(ino));
+        }
     }
 
     /// Puts a name of an inode that has its own row.
@@ -234,6 +264,7 @@ impl<'fs> Change<'fs> {
             return self.purge(&inode.head, inode.location == Location::Own);
         }
         let is_all_here = new.kind != FileKind::Regular || new.has(row_flag::INLINE);
+        self.leaves_orphan |= !inode.is_dir();
         if inode.location == Location::Own {
             self.changes
                 .put(self.fs.store.sys, &fs_key::orphan(new.ino), &[]);
@@ -264,6 +295,8 @@ impl<'fs> Change<'fs> {
         }
         if has_own_row {
             self.changes.delete(self.fs.store.meta, &fs_key::own(ino));
+        } else {
+            self.delete_back_row(ino);
         }
         if head.has(row_flag::XATTRS) {
             let (start, end) = (fs_key::own(ino), fs_key::after(ino));
@@ -363,7 +396,7 @@ impl<'fs> Change<'fs> {
         for leaving in &self.leaving {
             self.fs.externals.leave(leaving);
         }
-        let committed = self.fs.store.commit(&self.changes, self.space);
+        let committed = self.fs.commit_where_room(&self.changes, self.space);
         if committed.is_err() {
             for inode in &self.updates {
                 self.fs.inodes.stay(inode.head.ino);
@@ -409,6 +442,9 @@ impl<'fs> Change<'fs> {
         }
         for (ino, extents) in self.extents_left {
             self.fs.extents.set(ino, extents);
+        }
+        if self.leaves_orphan {
+            self.fs.room.await_forget();
         }
         let count = &self.fs.inode_count;
         count.fetch_add(self.inodes_added.cast_unsigned(), Ordering::Relaxed);

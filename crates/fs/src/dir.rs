@@ -47,6 +47,12 @@ const fn position(hash: u64, rank: u64) -> u64 {
     hash << RANK_BITS | rank
 }
 
+/// Reports whether a name of this rank lies before a position. All names after the last rank have
+/// its position: a walk that resumes there leaves them out, since it would come back to them for ever.
+const fn is_done(rank: u64, done_rank: u64) -> bool {
+    rank <= done_rank || done_rank == RANK_MAX
+}
+
 impl FileSystem {
     /// Hands the entries of a directory after `offset` (0: from the start) to `take`, which must not
     /// call the file system.
@@ -121,10 +127,15 @@ impl FileSystem {
                     "directory {ino} has a row without name"
                 )));
             };
+            if hash > NAME_HASH_MAX {
+                return Err(FsError::Corrupt(format!(
+                    "directory {ino} has a name with a hash of {hash}"
+                )));
+            }
             rank = if hash == last_hash { rank + 1 } else { 0 };
             last_hash = hash;
             page.add(hash);
-            if hash == from_hash && rank <= done_rank {
+            if hash == from_hash && is_done(rank, done_rank) {
                 continue;
             }
             let dentry = Dentry::decode_head(row)?;

@@ -2,7 +2,7 @@
 //!
 //! A file that a write, a new size or an allocation takes past a threshold leaves the store: its contents
 //! become a plain file, its row keeps the rest, and a row of the sys tree ([`ExternalRow`]) says which plain
-//! file it is. It comes back only when it is cut to nothing. See `docs/adr/0083-large-files.md`.
+//! file it is. It comes back only when it is cut to nothing. See `docs/adr/0083-external-large-files.md`.
 //!
 //! Order, so that neither a power cut nor a kill can mislead:
 //! 1. *Leaving*: the plain file is made, filled and synced, its name too; then one batch says that the
@@ -261,6 +261,8 @@ pub(crate) struct Externals {
     known: Mutex<HashMap<Ino, Arc<Plain>>>,
     /// Without rows, as soon as that is durable.
     retired: Mutex<Vec<ExternalName>>,
+    /// One thread removes them at a time: others wait for what it gives back.
+    removing: Mutex<()>,
     count: AtomicU64,
     bytes: AtomicU64,
 }

@@ -7,6 +7,7 @@
 //!    belongs to nothing goes. Repairs can bring new issues to light, so check again afterwards.
 
 mod allocated;
+mod back;
 mod external;
 mod issue;
 mod judge;

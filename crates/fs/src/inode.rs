@@ -14,8 +14,10 @@
 //! Differs: `TableFS` caches rows by key and reads them again after a while.
 
 mod kept;
+mod pages;
 mod unused;
 
+pub use pages::CachedPages;
 pub use unused::INODE_BYTES;
 
 use crate::ledger::{Entry, LEDGER_LOGS, Record, Register, moves};
@@ -107,6 +109,8 @@ struct Node {
     /// A chunk of a file with holes that is there and was counted, for writes of less than a chunk
     /// one after the other.
     counted_chunk: u64,
+    /// Pages of its contents that readers may hold.
+    pages: CachedPages,
     /// As it will be if the commit that is under way succeeds, where its row moves and there is a ledger.
     intent: Option<Box<Inode>>,
 }
@@ -128,6 +132,7 @@ impl Node {
             seen,
             changed: 0,
             counted_chunk: NO_CHUNK,
+            pages: CachedPages::NONE,
             intent: None,
         })
     }

@@ -288,3 +288,35 @@ fn steps_lead_to_what_has_the_name() {
         setup.check();
     });
 }
+
+#[test]
+fn a_name_that_moves_beside_the_pass_of_back_rows_is_found_by_number() {
+    explore(300, || {
+        let setup = setup();
+        let number = |parent| {
+            let found = setup.fs.lookup(at(parent, "f")).expect("is there").ino;
+            setup.fs.forget(found, 1);
+            found
+        };
+        let (moved, linked) = (number(setup.x), number(setup.a));
+        let found = move |s: &Setup| {
+            for ino in [moved, linked] {
+                let attr = s.fs.look_up_number(ino).expect("has a name all the time");
+                s.fs.forget(attr.ino, 1);
+            }
+        };
+        join([
+            thread(&setup, move |s| found(s)),
+            thread(&setup, |s| {
+                s.rename(at(s.x, "f"), at(s.y, "g")).expect("moves");
+            }),
+            thread(&setup, move |s| {
+                let file = s.fs.lookup(at(s.a, "f")).expect("is there");
+                let made = s.fs.link(&CALLER, file.ino, at(s.b, "l"));
+                s.fs.forget(made.expect("links").ino, 2);
+            }),
+        ]);
+        setup.check();
+        found(&setup);
+    });
+}

@@ -48,6 +48,12 @@ pub trait Ledger: Send + Sync + std::fmt::Debug {
     /// All of a log.
     fn read(&self, log: usize) -> Vec<u8>;
 
+    /// Reports whether the mount has had generations of inode numbers since it began. The kernel
+    /// takes an inode with another generation for another inode.
+    fn has_generations(&self) -> bool {
+        true
+    }
+
     /// Notes which inode a request is about, before it is served.
     fn note(&self, unique: u64, ino: Ino);
 

@@ -16,12 +16,14 @@ mod access;
 mod acl;
 mod aside;
 mod attr;
+mod back;
 mod change;
 mod data;
 mod detach;
 mod dir;
 mod error;
 mod external;
+mod fixed;
 pub mod fsck;
 mod hints;
 mod inode;
@@ -35,6 +37,7 @@ mod make;
 mod names;
 mod remove;
 mod rename;
+mod room;
 mod schema;
 mod spread;
 mod statfs;
@@ -51,7 +54,7 @@ pub use external::{
     EXTERNAL_FROM_BYTES, External, ExternalError, ExternalFiles, ExternalName, ExternalResult,
     MemFiles, MemFilesPoint, PLAIN_OPS, PlainFault, PlainHit,
 };
-pub use inode::INODE_BYTES;
+pub use inode::{CachedPages, INODE_BYTES};
 pub use ledger::{LEDGER_LOGS, Ledger};
 pub use make::SYMLINK_BYTES_MAX;
 pub use names::NamesUsage;

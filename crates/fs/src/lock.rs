@@ -10,6 +10,9 @@
 //! 3. Inode locks guard attributes, contents and location of an inode: all that an operation needs
 //!    are taken at once, in the order of their stripes.
 //!
+//! The pass that makes back rows takes all directory locks shared, then all inode locks shared,
+//! each in the order of the stripes (see `back`).
+//!
 //! So nobody waits for a lock of 1 or 2 while holding one that comes later.
 //!
 //! Nothing is held while the engine syncs, but the lock of an external file that grows after it was cut, is cut
@@ -28,6 +31,12 @@ pub(crate) struct Locks {
     tree: Mutex<()>,
     dirs: [RwLock<()>; STRIPES],
     inodes: [RwLock<()>; STRIPES],
+}
+
+/// Shared locks of all stripes: while they are held, no name and no inode changes.
+pub(crate) struct Still<'a> {
+    _inodes: Vec<RwLockReadGuard<'a, ()>>,
+    _dirs: Vec<RwLockReadGuard<'a, ()>>,
 }
 
 /// Exclusive locks of a few stripes.
@@ -94,6 +103,16 @@ impl Locks {
         is_held
     }
 
+    /// All names and all inodes, to look at. No other lock is held.
+    pub(crate) fn all_read(&self) -> Still<'_> {
+        let dirs = self.dirs.iter().map(RwLock::read).collect();
+        let inodes = self.inodes.iter().map(RwLock::read).collect();
+        Still {
+            _inodes: inodes,
+            _dirs: dirs,
+        }
+    }
+
     /// Attributes and contents of an inode, to look at.
     pub(crate) fn inode_read(&self, ino: Ino) -> RwLockReadGuard<'_, ()> {
         self.inodes[stripe(ino)].read()
@@ -158,6 +177,20 @@ mod tests {
         drop(other);
         assert!(locks.try_add_dir(&mut held, Ino(2)));
         assert!(locks.dirs[stripe(Ino(2))].try_read().is_none());
+    }
+
+    #[test]
+    fn while_all_is_looked_at_nothing_changes() {
+        let locks = Locks::default();
+        let still = locks.all_read();
+        for ino in [Ino(1), Ino(2), Ino(99)] {
+            assert!(locks.dirs[stripe(ino)].try_write().is_none());
+            assert!(locks.inodes[stripe(ino)].try_write().is_none());
+            assert!(locks.dirs[stripe(ino)].try_read().is_some());
+        }
+        drop(still);
+        assert!(locks.dirs[stripe(Ino(1))].try_write().is_some());
+        assert!(locks.inodes[stripe(Ino(1))].try_write().is_some());
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The file system as a whole: made, opened, synced, closed.
 
 use crate::aside::Aside;
+use crate::back::BackRows;
 use crate::change::Change;
 use crate::data::{ExtentMaps, LastReads, Siblings, Walk};
 use crate::detach::Detached;
@@ -10,16 +11,17 @@ use crate::inode::{Hold, Inode, Inodes, Location};
 use crate::ledger::Register;
 use crate::lock::Locks;
 use crate::names::Names;
+use crate::room::Room;
 use crate::schema::{FIRST_INO, Store};
 use crate::steps::Steps;
 use crate::{Attr, FsError, FsOptions, FsResult};
 use bytes::Bytes;
-use stitch_base::sync::atomic::AtomicU64;
+use stitch_base::sync::atomic::{AtomicBool, AtomicU64};
 use stitch_base::sync::{Arc, Mutex};
 use stitch_base::{ErrorKind, Ino, random};
 use stitch_db::SpaceClass;
 use stitch_format::fs_inode::{FileKind, InodeHead, MetaRow, row_flag};
-use stitch_format::fs_key::{self, SYS_INODE_COUNT, SYS_NEXT_INO};
+use stitch_format::fs_key::{self, INO_MAX, SYS_FIXED, SYS_INODE_COUNT, SYS_NEXT_INO};
 use stitch_format::fs_sys::{FsHeader, encode_number};
 use stitch_kv::Engine;
 
@@ -58,6 +60,10 @@ pub struct FileSystem {
     forgotten: Mutex<Vec<InodeHead>>,
     pub(crate) detached: Detached,
     pub(crate) externals: Externals,
+    /// Some file was immutable or append-only.
+    pub(crate) fixed: AtomicBool,
+    pub(crate) room: Room,
+    pub(crate) back_rows: BackRows,
     pub(crate) aside: Aside,
     pub(crate) extents: ExtentMaps,
 }
@@ -98,6 +104,7 @@ impl FileSystem {
             created_ns: now,
             has_external: false,
             has_allocated: false,
+            has_back_rows: false,
         };
         let root = InodeHead {
             ino: Ino::ROOT,
@@ -134,11 +141,13 @@ impl FileSystem {
             return Err(FsError::Corrupt("the root is no directory".to_owned()));
         }
         let next = store.number(SYS_NEXT_INO)?;
-        if next < FIRST_INO {
+        if !(FIRST_INO..=INO_MAX).contains(&next) {
             return Err(FsError::Corrupt(format!("the next inode number is {next}")));
         }
         let inode_count = store.number(SYS_INODE_COUNT)?;
+        let is_fixed = store.number(SYS_FIXED)? != 0;
         let externals = Externals::new(options.external.clone());
+        let back_rows = BackRows::open(&store)?;
         let register = options.ledger.as_ref().map(Arc::clone).map(Register::new);
         let fs = Self {
             engine,
@@ -159,6 +168,9 @@ impl FileSystem {
             forgotten: Mutex::default(),
             detached: Detached::default(),
             externals,
+            fixed: AtomicBool::new(is_fixed),
+            room: Room::default(),
+            back_rows,
             aside: Aside::default(),
             extents: ExtentMaps::default(),
         };
@@ -299,6 +311,7 @@ impl FileSystem {
     /// # Errors
     /// [`FsError::Storage`]; what was not reclaimed is still queued.
     pub fn reclaim(&self) -> FsResult<usize> {
+        let _one_at_a_time = self.room.reclaiming.lock();
         let mut done = 0;
         loop {
             let heads = {
@@ -310,7 +323,10 @@ impl FileSystem {
                 forgotten.split_off(keep)
             };
             match self.purge_all(&heads) {
-                Ok(count) => done += count,
+                Ok(count) => {
+                    self.room.note_given_back(count);
+                    done += count;
+                }
                 Err(error) => {
                     self.forgotten.lock().extend(heads);
                     return Err(error);
@@ -397,14 +413,22 @@ impl FileSystem {
         debug_assert!(numbers.next <= numbers.end, "numbers are set aside first");
         if numbers.next == numbers.end {
             let end = numbers.end + INO_BATCH;
+            if end > INO_MAX {
+                return Err(FsError::NoSpace);
+            }
             let mut changes = stitch_db::Changes::new();
             changes.put(self.store.sys, SYS_NEXT_INO, &encode_number(end));
-            self.store.commit(&changes, SpaceClass::Normal)?;
+            self.commit_where_room(&changes, SpaceClass::Normal)?;
             numbers.end = end;
         }
         let ino = Ino(numbers.next);
         numbers.next += 1;
         Ok(ino)
+    }
+
+    /// Reports whether an inode may have had this number.
+    pub(crate) fn is_used_number(&self, ino: Ino) -> bool {
+        (FIRST_INO..self.numbers.lock().next).contains(&ino.0)
     }
 
     /// Whether one more unlinked file may be kept in memory alone.

@@ -4,7 +4,8 @@
 //!
 //! - OPEN, OPENDIR, CREATE, FLUSH are answered `ENOSYS` (the trait's defaults), so that the kernel
 //!   does without them and without RELEASE. Files live by their lookup counts, which the file
-//!   system keeps. See `docs/adr/0010-what-the-kernel-asks.md`. With passthrough OPEN is served (`opens`).
+//!   system keeps. See `docs/adr/0010-fuse-requests-avoided.md`. OPEN is served
+//!   with passthrough and where files are immutable (`lent`).
 //! - Names, missing names and attributes stand for ever: nobody else changes them untold.
 //! - Locks are the kernel's.
 //! - What a killed daemon may have done already is not done twice (`resent`).
@@ -18,15 +19,23 @@
 mod chore;
 mod convert;
 mod flags;
+mod grow;
+mod handles;
 mod lent;
 mod opens;
+mod pages;
+mod process;
 mod prune;
+mod read;
 mod reclaim;
 mod report;
 mod resent;
+mod seek;
 mod setid;
 mod trees;
+mod trim;
 mod write;
+mod xattr;
 
 use std::io;
 use std::sync::OnceLock;
@@ -46,16 +55,19 @@ use crate::wire::args::{
 };
 use crate::wire::codec::Sink;
 use crate::wire::reply::{
-    AttrReply, DirPlusSink, DirSink, Entry, FOREVER, Lookup, Opened, StatFs, StatxReply,
+    AttrReply, DirPlusSink, DirSink, Entry, Lookup, Opened, StatFs, StatxReply,
 };
 use chore::Chore;
 use convert::Owner;
 use opens::Opens;
+use pages::Pages;
 pub use report::RootReport;
 use resent::Resent;
 use setid::AttrCache;
 pub use trees::REMOVE_TREE_XATTR;
 use trees::Trees;
+use trim::Trims;
+pub use trim::{Trim, TrimArgs};
 
 /// Bytes that one COPY_FILE_RANGE copies at most: the caller asks again, and no worker is held up.
 const COPY_SIZE_MAX: u64 = 64 << 20;
@@ -88,9 +100,13 @@ pub struct Adapter {
     pruning: Chore,
     trees: Trees,
     attr_cache: AttrCache,
+    pages: Pages,
     /// With passthrough.
     opens: OnceLock<Opens>,
     reports: Vec<RootReport>,
+    trims: Trims,
+    /// Of all inodes but the root.
+    generation: u64,
 }
 
 impl std::fmt::Debug for Adapter {
@@ -122,20 +138,25 @@ impl<T> OrErrno<T> for Result<T, FsError> {
 }
 
 impl Adapter {
-    /// Serves `fs`.
+    /// Serves `fs`, in one mount: the kernel keeps pages for each, and only the first one gets
+    /// invalidations.
     #[must_use]
     pub fn new(fs: Arc<FileSystem>, options: AdapterOptions) -> Self {
         // The kernel does, in its page cache.
         fs.readers_keep_contents();
+        let generation = handles::generation(&fs);
         Self {
             fs,
+            generation,
             options,
             reclaiming: reclaim::chore(),
             pruning: prune::chore(),
             trees: Trees::new(),
             attr_cache: AttrCache::default(),
+            pages: Pages::default(),
             opens: OnceLock::new(),
             reports: Vec::new(),
+            trims: Trims::default(),
         }
     }
 
@@ -194,6 +215,7 @@ impl Adapter {
         if self.fs.is_crowded() {
             self.pruning.note();
         }
+        self.fs.note_flags(attr.iflags);
         self.timed(convert::entry(attr))
     }
 
@@ -213,6 +235,7 @@ impl Handler for Adapter {
         reclaim::start(&self.reclaiming, &self.fs);
         prune::start(&self.pruning, &self.fs, notifier);
         if !self.fs.is_read_only() {
+            self.pages.start(notifier);
             self.trees.start(&self.fs);
         }
     }
@@ -221,18 +244,23 @@ impl Handler for Adapter {
         self.serve_opens(files)
     }
 
+    fn room_mark(&self) -> u64 {
+        self.fs.room_mark()
+    }
+
+    fn makes_room(&self, mark: u64) -> bool {
+        reclaim::make_room(&self.fs, mark)
+    }
+
     fn destroy(&self) {
         self.trees.stop();
+        self.pages.stop();
         self.pruning.stop();
         self.reclaiming.stop();
     }
 
     fn lookup(&self, _: &Context<'_>, parent: Ino, name: &[u8]) -> Answer<Lookup> {
-        match self.fs.lookup(DirName::new(parent, name)) {
-            Ok(attr) => Ok(Lookup::Found(self.entry(&attr))),
-            Err(FsError::NotFound) => Ok(Lookup::Missing { ttl: FOREVER }),
-            Err(error) => Err(refused(&error)),
-        }
+        self.find(parent, name)
     }
 
     fn forget(&self, ino: Ino, count: u64) {
@@ -258,7 +286,7 @@ impl Handler for Adapter {
     fn statx(&self, _: &Context<'_>, ino: Ino, _: &Statx) -> Answer<StatxReply> {
         let attr = self.attr_now(ino).or_errno()?;
         Ok(StatxReply {
-            attr: convert::attr(&attr),
+            attr: self.attr_of(&attr),
             ttl: self.attr_ttl(ino),
             attributes: flags::statx_of(attr.iflags),
             attributes_mask: flags::statx_of(stitch_fs::inode_flag::ALL),
@@ -266,11 +294,7 @@ impl Handler for Adapter {
     }
 
     fn setattr(&self, context: &Context<'_>, ino: Ino, args: &SetAttr) -> Answer<AttrReply> {
-        let (clear_setid, _) = setid::taken(&self.fs, context, ino, args.kill_suidgid)?;
-        let set = convert::set_attr(args, clear_setid);
-        let actor = self.actor(context);
-        let attr = self.fs.set_attr(&actor.caller(), ino, &set).or_errno()?;
-        Ok(self.attr_reply(&attr))
+        self.set_attributes(context, ino, args)
     }
 
     fn access(&self, context: &Context<'_>, ino: Ino, mask: u32) -> Answer<()> {
@@ -338,8 +362,7 @@ impl Handler for Adapter {
                 // Another directory has that name by now.
                 Err(FsError::NotFound) => {}
                 removed => {
-                    self.trees.note();
-                    return removed.or_errno();
+                    return self.trees.removed(context, announced, removed).or_errno();
                 }
             }
         }
@@ -398,10 +421,7 @@ impl Handler for Adapter {
     }
 
     fn read(&self, _: &Context<'_>, ino: Ino, args: &Read, out: &mut Sink<'_>) -> Answer<()> {
-        let len = out.room();
-        out.append(|bytes| self.fs.read(ino, args.offset, len, bytes))
-            .or_errno()?;
-        Ok(())
+        self.read_request(ino, args, out)
     }
 
     fn write(&self, context: &Context<'_>, ino: Ino, args: &Write<'_>) -> Answer<u32> {
@@ -436,15 +456,19 @@ impl Handler for Adapter {
         args: &Read,
         out: &mut DirPlusSink<'_>,
     ) -> Answer<()> {
+        let mut iflags = 0;
         let mut take = |entry: &stitch_fs::DirEntry<'_>| {
-            let looked_up = entry.attr.as_ref().map(convert::entry);
-            let looked_up = looked_up.map(|entry| self.timed(entry));
+            let looked_up = entry.attr.as_ref().map(|attr| {
+                iflags |= attr.iflags;
+                self.timed(convert::entry(attr))
+            });
             match out.push(&convert::dir_entry(entry), looked_up.as_ref()) {
                 true => Taken::More,
                 false => Taken::Full,
             }
         };
         let read = self.fs.read_dir_plus(ino, args.offset, &mut take);
+        self.fs.note_flags(iflags);
         if self.fs.is_crowded() {
             self.pruning.note();
         }
@@ -512,9 +536,7 @@ impl Handler for Adapter {
 
     fn listxattr(&self, context: &Context<'_>, ino: Ino, out: &mut Sink<'_>) -> Answer<()> {
         self.check_xattrs()?;
-        // The kernel does not hide from users what only root may see.
-        let owner = Owner::new(context);
-        let names = self.fs.list_xattr(&owner.caller(), ino).or_errno()?;
+        let names = self.xattr_names(context, ino)?;
         if out.put(&names) {
             Ok(())
         } else {
@@ -530,6 +552,10 @@ impl Handler for Adapter {
             .or_errno()
     }
 
+    fn interrupt(&self, unique: u64) {
+        self.trims.interrupt(unique);
+    }
+
     fn ioctl(
         &self,
         context: &Context<'_>,
@@ -537,8 +563,10 @@ impl Handler for Adapter {
         args: &Ioctl<'_>,
         out: &mut Sink<'_>,
     ) -> Answer<i32> {
-        if args.command == crate::report::READ {
-            return self.read_report(context, ino, args.input, out);
+        match args.command {
+            crate::report::READ => return self.read_report(context, ino, args.input, out),
+            trim::FITRIM => return self.trims.serve(context, args.input, out),
+            _ => {}
         }
         let result = flags::serve(&self.fs, &self.actor(context), ino, args, out)?;
         if flags::is_change(args.command) {
@@ -549,16 +577,11 @@ impl Handler for Adapter {
     }
 
     fn fallocate(&self, context: &Context<'_>, ino: Ino, args: &Fallocate) -> Answer<()> {
-        let mode = convert::fallocate_mode(args.mode)?;
-        self.fs
-            .fallocate(ino, mode, args.offset, args.length)
-            .or_errno()?;
-        setid::clear(&self.fs, &self.attr_cache, context, ino)
+        self.allocate(context, ino, args)
     }
 
     fn lseek(&self, _: &Context<'_>, ino: Ino, args: &LSeek) -> Answer<u64> {
-        let what = convert::seek_for(args.whence)?;
-        self.fs.seek(ino, args.offset, what).or_errno()
+        self.seek(ino, args)
     }
 
     fn copy_file_range(
@@ -567,14 +590,6 @@ impl Handler for Adapter {
         ino: Ino,
         args: &CopyFileRange,
     ) -> Answer<u64> {
-        if args.flags != 0 {
-            return Err(Errno::EINVAL);
-        }
-        let source = (ino, args.source_offset);
-        let target = (args.target, args.target_offset);
-        let length = args.length.min(COPY_SIZE_MAX);
-        let copied = self.fs.copy_range(source, target, length).or_errno()?;
-        setid::clear(&self.fs, &self.attr_cache, context, args.target)?;
-        Ok(copied)
+        self.copy(context, ino, args)
     }
 }

@@ -41,6 +41,9 @@ pub enum Outcome<'a> {
     Poisoned(&'a [u8]),
 }
 
+/// How often a request that finds no space is served again. Each time some was given back.
+const ROOM_TRIES: usize = 1000;
+
 /// Calls the handler.
 pub struct Dispatcher {
     handler: Arc<dyn Handler>,
@@ -146,7 +149,11 @@ impl Dispatcher {
                 let deferred = Deferred::new(header.unique, Arc::clone(sender));
                 self.handler.setlkw(&context, header.ino, &lock, deferred);
             }
-            operation => return call.answer(&operation, reply).map(|()| Said::Body),
+            operation => {
+                return call
+                    .answer_with_room(&operation, reply)
+                    .map(|()| Said::Body);
+            }
         }
         Ok(Said::Nothing)
     }
@@ -173,6 +180,22 @@ struct Call<'a> {
 }
 
 impl Call<'_> {
+    /// Serves the operation, again while space comes back that it lacks. What found no space can be
+    /// done again: an error leaves nothing done but the beginning of a write.
+    fn answer_with_room(&self, operation: &Operation<'_>, reply: &mut ReplyBuffer) -> Answer<()> {
+        let mut mark = self.handler.room_mark();
+        let mut answer = self.answer(operation, reply);
+        for _ in 0..ROOM_TRIES {
+            if !matches!(answer, Err(Errno::ENOSPC)) || !self.handler.makes_room(mark) {
+                break;
+            }
+            reply.clear();
+            mark = self.handler.room_mark();
+            answer = self.answer(operation, reply);
+        }
+        answer
+    }
+
     /// One arm for each operation; no wildcard. Long because there are many, not because it does
     /// much.
     fn answer(&self, operation: &Operation<'_>, reply: &mut ReplyBuffer) -> Answer<()> {

@@ -26,7 +26,7 @@ use crate::wire::reply::{
 /// What a method answers.
 pub type Answer<T> = Result<T, Errno>;
 
-/// Who asks. On mounts with mapped ids, user and group are `u32::MAX` except for creations.
+/// Who asks. With `id_mapped_mounts`, user and group are `u32::MAX` except for creations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caller {
     /// User.
@@ -110,6 +110,17 @@ pub trait Handler: Send + Sync {
     /// [`SessionConfig::passthrough`]: crate::session::SessionConfig::passthrough
     fn passthrough(&self, files: BackingFiles) -> io::Result<()> {
         Err(io::ErrorKind::Unsupported.into())
+    }
+
+    /// Returns a mark of the space that was given back so far, for [`Self::makes_room`].
+    fn room_mark(&self) -> u64 {
+        0
+    }
+
+    /// A request that began at `mark` found no space: gives back what is on its way. Returns true
+    /// if any was given back since then. The request is served again then.
+    fn makes_room(&self, mark: u64) -> bool {
+        false
     }
 
     /// No more requests come. Called once.

@@ -177,11 +177,14 @@ impl Mount {
         }
     }
 
-    /// True while it is mounted, and not covered by another mount.
+    /// Reports whether it is mounted, and not covered by another mount; true where the table of
+    /// mounts cannot be read.
     #[must_use]
     pub fn is_mounted(&self) -> bool {
-        let top = table::find(&self.path).ok().flatten();
-        top.is_some_and(|entry| Some(entry.device) == self.device)
+        // A wrong "no" would leave the mount, and the caller would wait for its end for ever.
+        let is_same =
+            |top: Option<MountEntry>| top.is_some_and(|top| Some(top.device) == self.device);
+        table::find(&self.path).map_or(true, is_same)
     }
 
     /// Unmounts, if it is mounted still.

@@ -5,6 +5,7 @@ use std::io;
 use rustix::io::Errno as OsError;
 use stitch_base::Ino;
 use stitch_base::sync::Arc;
+use stitch_base::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::transport::ReplySender;
 use crate::wire::notice::Notice;
@@ -17,11 +18,43 @@ use crate::wire::notice::Notice;
 pub struct Notifier {
     sender: Arc<dyn ReplySender>,
     minor: u32,
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    /// Requests that may wait for a notice at a time.
+    waits_max: AtomicUsize,
+    /// Notices about pages that were sent.
+    pages: AtomicU64,
 }
 
 impl Notifier {
-    pub(crate) const fn new(sender: Arc<dyn ReplySender>, minor: u32) -> Self {
-        Self { sender, minor }
+    pub(crate) fn new(sender: Arc<dyn ReplySender>, minor: u32) -> Self {
+        Self {
+            sender,
+            minor,
+            shared: Arc::default(),
+        }
+    }
+
+    /// Sets how many requests may wait at a time for a notice that writes pages back: fewer than
+    /// are served at a time, so that the WRITEs are served.
+    pub(crate) fn set_waits_max(&self, count: usize) {
+        self.shared.waits_max.store(count, Ordering::Relaxed);
+    }
+
+    /// Returns how many requests may wait at a time for a notice that writes pages back; 0 before
+    /// the session serves, and where a notice must not wait at all.
+    #[must_use]
+    pub fn waits_max(&self) -> usize {
+        self.shared.waits_max.load(Ordering::Relaxed)
+    }
+
+    /// Returns how many notices about pages were sent.
+    #[must_use]
+    pub fn page_notices(&self) -> u64 {
+        self.shared.pages.load(Ordering::Relaxed)
     }
 
     /// Attributes of `ino` changed, and its bytes `[offset, offset + length)`; a length of 0 means
@@ -32,11 +65,22 @@ impl Notifier {
     pub fn invalidate_data(&self, ino: Ino, offset: u64, length: u64) -> io::Result<()> {
         let offset = i64::try_from(offset).unwrap_or(i64::MAX);
         let length = i64::try_from(length).unwrap_or(i64::MAX);
+        self.shared.pages.fetch_add(1, Ordering::Relaxed);
         self.send(&Notice::InvalidateInode {
             ino,
             offset,
             length,
         })
+    }
+
+    /// Puts bytes into the kernel's page of `ino` that has them, without a WRITE. A file that ends
+    /// before them ends behind them for the kernel.
+    ///
+    /// # Errors
+    /// When the mount is gone.
+    pub fn store(&self, ino: Ino, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.shared.pages.fetch_add(1, Ordering::Relaxed);
+        self.send(&Notice::Store { ino, offset, bytes })
     }
 
     /// Attributes of `ino` changed, its data did not. Takes no lock of the inode, and may be sent

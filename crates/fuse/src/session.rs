@@ -13,6 +13,7 @@
 mod check;
 mod held;
 mod negotiate;
+mod stopper;
 
 use std::io;
 use std::path::Path;
@@ -23,13 +24,14 @@ use stitch_base::sync::{Arc, Mutex};
 
 pub use held::Kept;
 pub use negotiate::{Negotiated, SessionConfig, negotiate};
+pub use stopper::Stopper;
 
 use crate::backing::NoPassthrough;
 use crate::counts::{CountsSnapshot, RequestCounts};
 use crate::dispatch::Dispatcher;
 use crate::errno::Errno;
 use crate::handler::Handler;
-use crate::mount::{Mount, MountError, MountOptions, Unmount};
+use crate::mount::{Mount, MountError, MountOptions};
 use crate::notify::Notifier;
 use crate::transport::dev::{DevQueue, DevSender, clone_device};
 use crate::transport::gate::Gate;
@@ -333,6 +335,7 @@ impl Session {
             tracing::debug!(%error, "nothing is sent again");
         }
         let has_ring = running.start_ring(queues[0].fd())?;
+        running.let_requests_wait(queues.len(), has_ring);
         let mut queues = queues.into_iter();
         if has_ring && let Some(first) = queues.next() {
             running.start("fuse-dev".to_owned(), first.beside_a_ring())?;
@@ -550,36 +553,6 @@ impl Drop for RunningSession {
         if let Err(error) = ended {
             tracing::warn!(%error, "the session did not end well");
         }
-    }
-}
-
-/// Ends a session from any thread.
-#[derive(Clone, Debug)]
-pub struct Stopper {
-    mount: Arc<Mount>,
-}
-
-impl Stopper {
-    /// Unmounts. If somebody is in it, what the kernel holds of their writes is written first, then
-    /// the connection is aborted, and they get errors.
-    ///
-    /// # Errors
-    /// Those of unmounting.
-    pub fn stop(&self) -> Result<(), MountError> {
-        match self.mount.unmount(Unmount::IfIdle) {
-            Err(MountError::Busy { .. }) => {}
-            other => return other,
-        }
-        tracing::info!(path = %self.mount.path().display(), "busy: aborted");
-        if let Err(error) = self.write_out() {
-            tracing::warn!(%error, "the kernel did not write everything out");
-        }
-        self.mount.abort()
-    }
-
-    fn write_out(&self) -> io::Result<()> {
-        let root = std::fs::File::open(self.mount.path())?;
-        Ok(rustix::fs::syncfs(&root)?)
     }
 }
 

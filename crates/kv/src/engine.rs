@@ -14,6 +14,24 @@ pub struct Limits {
     pub batch_bytes_max: u64,
 }
 
+/// Longest name of a tree, in bytes. Trees that older programs made may have longer ones: these can
+/// be used, altered and dropped.
+pub const TREE_NAME_BYTES_MAX: usize = 255;
+
+/// Refuses a name that no new tree may have.
+///
+/// # Errors
+/// [`KvError::Invalid`] for a name that is too long.
+pub fn check_tree_name(name: &str) -> Result<(), KvError> {
+    if name.len() <= TREE_NAME_BYTES_MAX {
+        return Ok(());
+    }
+    Err(KvError::Invalid(format!(
+        "a tree's name has at most {TREE_NAME_BYTES_MAX} bytes; this one has {}",
+        name.len()
+    )))
+}
+
 /// Whether a commit may use the space that is kept back for getting out of a full store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SpaceClass {
@@ -172,8 +190,10 @@ pub trait Engine: Send + Sync {
     /// Makes an empty tree.
     ///
     /// # Errors
-    /// [`KvError::TreeExists`], [`KvError::NoSpace`], [`KvError::ReadOnly`], [`KvError::Closed`],
-    /// [`KvError::Poisoned`].
+    /// [`KvError::TreeExists`], [`KvError::Invalid`] (a name longer than [`TREE_NAME_BYTES_MAX`]),
+    /// [`KvError::ReadOnly`], [`KvError::Closed`], [`KvError::Poisoned`], and errors of kind
+    /// [`NoSpace`](stitch_base::ErrorKind::NoSpace): the store lists no more trees. Dropping one
+    /// makes room.
     ///
     /// # Durability
     /// On the medium when this returns.
@@ -183,11 +203,23 @@ pub trait Engine: Send + Sync {
     /// taken before lose sight of it.
     ///
     /// # Errors
-    /// [`KvError::NoTree`] and as [`Self::create_tree`].
+    /// [`KvError::NoTree`], [`KvError::ReadOnly`], [`KvError::Closed`], [`KvError::Poisoned`].
     ///
     /// # Durability
     /// On the medium when this returns.
     fn drop_tree(&self, tree: TreeId) -> Result<(), KvError>;
+
+    /// Removes several trees and all that is in them, as [`Self::drop_tree`]. An engine with one
+    /// record of all trees removes them in one step. Others do so one after the other.
+    ///
+    /// # Errors
+    /// As [`Self::drop_tree`].
+    ///
+    /// # Durability
+    /// On the medium when this returns.
+    fn drop_trees(&self, trees: &[TreeId]) -> Result<(), KvError> {
+        trees.iter().try_for_each(|tree| self.drop_tree(*tree))
+    }
 
     /// Gives a tree other options. They hold for what is written from now on, by commits and by
     /// background work; what is stored stays as it is until it is rewritten.

@@ -21,7 +21,7 @@ pub use batch::Batch;
 pub use counters::Counters;
 pub use engine::{
     Caching, Coming, CommitOptions, Direction, Engine, Entry, KeyRange, Limits, LostKeys, Scan,
-    SpaceClass, SpaceUsage, Violation, prefix_end,
+    SpaceClass, SpaceUsage, TREE_NAME_BYTES_MAX, Violation, check_tree_name, prefix_end,
 };
 pub use error::KvError;
 pub use model::{CommitFault, Dump, ModelEngine};

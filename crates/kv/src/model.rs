@@ -20,7 +20,8 @@ mod scan;
 
 use crate::{
     Batch, CommitOptions, Counters, Direction, Engine, KeyRange, KvError, Limits, Message, Scan,
-    Snapshot, SpaceClass, SpaceUsage, TreeInfo, TreeOptions, UpsertRegistry, Violation, counters,
+    Snapshot, SpaceClass, SpaceUsage, TreeInfo, TreeOptions, UpsertRegistry, Violation,
+    check_tree_name, counters,
 };
 use bytes::Bytes;
 pub use fault::CommitFault;
@@ -325,6 +326,7 @@ impl Engine for ModelEngine {
         if state.trees.values().any(|tree| tree.name == name) {
             return Err(KvError::TreeExists(name.to_owned()));
         }
+        check_tree_name(name)?;
         state.last_tree = state.last_tree.next();
         let id = state.last_tree;
         let tree = Tree {

@@ -10,6 +10,7 @@
 
 mod access;
 mod advice;
+mod busy;
 mod compress;
 mod daemon;
 mod defrag;
@@ -27,7 +28,9 @@ mod output;
 mod rmtree;
 mod shrink;
 mod size;
+mod startup;
 mod stats;
+mod sync;
 mod tag;
 mod task;
 mod trim;
@@ -39,8 +42,6 @@ use clap::{Parser, Subcommand};
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 /// Longest line of a help text, in columns.
 const HELP_COLUMNS: usize = 80;
@@ -73,6 +74,7 @@ enum Command {
     Stats(stats::Args),
     Defrag(defrag::Args),
     Trim(trim::Args),
+    Sync(sync::Args),
     Rmtree(rmtree::Args),
     Grow(grow::Args),
     Shrink(shrink::Args),
@@ -95,6 +97,7 @@ impl Command {
             | Self::Upgrade(_)
             | Self::Instance(_)
             | Self::Stats(_)
+            | Self::Sync(_)
             | Self::Rmtree(_) => return Ok(()),
         };
         *store = tag::resolve(store)?;
@@ -124,6 +127,7 @@ const FSCK: Codes = Codes {
 
 /// Runs the command line; `args` begins with the name that the program was called by.
 pub(crate) fn run(args: Vec<OsString>) -> ExitCode {
+    startup::reset();
     let name = args.first().map(Path::new).and_then(Path::file_name);
     let (parsed, codes) = match name.and_then(std::ffi::OsStr::to_str) {
         Some("mkfs.stitchfs") => (mkfs::Args::try_parse_from(&args).map(Command::Mkfs), OURS),
@@ -151,11 +155,6 @@ pub(crate) fn run(args: Vec<OsString>) -> ExitCode {
             return ExitCode::from(if is_wrong { codes.usage } else { 0 });
         }
     };
-    if let Err(error) = outlive_limits() {
-        output::note(&format!(
-            "a limit of the size of files will end it: {error}"
-        ));
-    }
     if let Err(error) = command.resolve_tags() {
         output::note(&output::explain(&error));
         return ExitCode::from(codes.failure);
@@ -172,6 +171,7 @@ pub(crate) fn run(args: Vec<OsString>) -> ExitCode {
         Command::Stats(args) => stats::run(&args),
         Command::Defrag(args) => defrag::run(&args),
         Command::Trim(args) => trim::run(&args),
+        Command::Sync(args) => sync::run(&args),
         Command::Rmtree(args) => rmtree::run(&args),
         Command::Grow(args) => grow::run(&args),
         Command::Shrink(args) => shrink::run(&args),
@@ -184,13 +184,6 @@ pub(crate) fn run(args: Vec<OsString>) -> ExitCode {
             ExitCode::from(codes.failure)
         }
     }
-}
-
-/// A write beyond `RLIMIT_FSIZE` is an error to who asked for it, not the end of a daemon: with a handler there is
-/// `EFBIG`, and a program that we start has its own again.
-fn outlive_limits() -> std::io::Result<()> {
-    let is_met = Arc::new(AtomicBool::new(false));
-    signal_hook::flag::register(libc::SIGXFSZ, is_met).map(drop)
 }
 
 #[cfg(test)]

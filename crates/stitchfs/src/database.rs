@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use stitch_base::sync::Arc;
 use stitch_device::{Device, MemDevice};
 use stitch_kv::{Engine, KvError};
-use stitch_volume::Volume;
+use stitch_volume::{TrimRange, Volume};
 use stitch_vt::{Defragged, VtEngine, Watch};
 
 /// Trees whose names begin so are those of the file system in a store.
@@ -223,6 +223,23 @@ impl Database {
         Ok(self.engine.drop_tree(tree.id())?)
     }
 
+    /// Removes several trees in one step. A store that an older version filled with trees of long
+    /// names may have no room to remove them one by one.
+    ///
+    /// # Errors
+    /// As [`Self::drop_tree`]: all are still there then.
+    ///
+    /// # Durability
+    /// On the medium when this returns. A crash leaves all of them or none.
+    pub fn drop_trees(&self, trees: &[Tree]) -> Result<(), StoreError> {
+        for tree in trees {
+            let handle = || format!("tree {}", tree.id());
+            Owner::new(tree.engine()).check(handle, &self.vt)?;
+        }
+        let trees: Vec<_> = trees.iter().map(Tree::id).collect();
+        Ok(self.engine.drop_trees(&trees)?)
+    }
+
     /// Applies a batch, whole or not at all, after every batch that was committed before.
     ///
     /// A batch of nothing but deletes may use the space that is kept back for them, so that a full
@@ -342,7 +359,7 @@ impl Database {
     /// # Errors
     /// See [`StoreError`].
     pub fn trim(&self, watch: &mut Watch<'_>) -> Result<u64, StoreError> {
-        space::trim(&self.first, watch)
+        space::trim(&self.first, &TrimRange::ALL, watch)
     }
 
     /// Makes the store longer: `bytes`, or as long as its device is by now. A file gets all of its

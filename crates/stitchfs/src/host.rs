@@ -17,9 +17,10 @@ use stitch_fuse::transport::idle_poll::IdlePolling;
 use stitch_fuse::transport::uring::Refusal;
 use stitch_fuse::wire::opcode::Opcode;
 use stitch_fuse::{
-    Adapter, AdapterOptions, Errno, MountOptions, RequestCounts, RootReport, RunningSession,
-    Session, SessionConfig, Transport,
+    Adapter, AdapterOptions, Errno, MountOptions, Notifier, RequestCounts, RootReport,
+    RunningSession, Session, SessionConfig, Transport, Trim,
 };
+use stitch_volume::TrimRange;
 
 /// What takes requests for the process that keeps a mount.
 pub type Asked = Arc<dyn Fn(&[u8]) -> Result<(), Errno> + Send + Sync>;
@@ -165,9 +166,12 @@ impl Host {
         let document = Arc::clone(&report);
         let answer = Arc::new(move || document.document().to_string().into_bytes());
         report.served.lock().has_xattrs = options.xattrs;
+        let synced = sync_report(Arc::clone(&fs));
         let mut adapter = Adapter::new(fs, options)
+            .with_report(synced)
             .with_report(RootReport::new(crate::STATS_XATTR, answer))
-            .with_report(job_report(jobs));
+            .with_report(job_report(Arc::clone(&jobs)))
+            .with_trim(trim(jobs));
         if let Some(Keeper { asked, about }) = keeper {
             report.served.lock().keeper = Some(about);
             let nothing = Arc::new(Vec::new);
@@ -177,6 +181,7 @@ impl Host {
         let session = begin(Arc::new(adapter))?;
         // Before the first request, which may ask for them.
         report.served.lock().requests = Some(session.counts());
+        report.served.lock().notifier = Some(session.notifier());
         report.served.lock().has_passthrough = session.negotiated().has_passthrough();
         let session = session.spawn()?;
         report.served.lock().transport = Some(session.transport());
@@ -293,6 +298,29 @@ fn job_report(jobs: Arc<Jobs>) -> RootReport {
     RootReport::new(crate::JOB_XATTR, answer).with_requests(take)
 }
 
+/// The attribute through which a daemon is asked to make everything durable.
+fn sync_report(fs: Arc<FileSystem>) -> RootReport {
+    let take = Arc::new(move |_: &[u8]| {
+        fs.sync().map_err(|error| {
+            tracing::error!(%error, "a sync failed");
+            Errno::from(&error)
+        })
+    });
+    RootReport::new(crate::SYNC_XATTR, Arc::new(Vec::new)).with_requests(take)
+}
+
+/// What serves `FITRIM`.
+fn trim(jobs: Arc<Jobs>) -> Trim {
+    Arc::new(move |asked, is_interrupted| {
+        let range = TrimRange {
+            start: asked.start,
+            len: asked.len,
+            extent_bytes_min: asked.extent_bytes_min,
+        };
+        jobs.trim(&range, is_interrupted)
+    })
+}
+
 /// What a daemon says about itself.
 pub(crate) struct Report {
     store: Arc<Store>,
@@ -305,6 +333,7 @@ pub(crate) struct Report {
 #[derive(Clone, Default)]
 struct Served {
     requests: Option<Arc<RequestCounts>>,
+    notifier: Option<Notifier>,
     idle_polling: IdlePolling,
     /// Programs can read and set extended attributes.
     has_xattrs: bool,
@@ -356,6 +385,8 @@ impl Report {
                 counters.insert(name, json!(requests.get(*opcode)));
             }
         }
+        let page_notices = served.notifier.as_ref().map_or(0, Notifier::page_notices);
+        counters.insert("fuse.page_notices".to_owned(), json!(page_notices));
         let polled_us = served.idle_polling.polled().as_micros();
         counters.insert("fuse.idle_poll_us".to_owned(), json!(polled_us));
         let mut out = self.store.identity();

@@ -36,6 +36,15 @@ pub fn identity(store: &Path, superblock: &Superblock) -> Value {
     out
 }
 
+/// `PROC_PID_INIT_INO`: the inode number of the first pid namespace, on every Linux.
+const FIRST_PID_NAMESPACE: u64 = 0xefff_fffc;
+
+/// Reports whether this process sees the processes of all others, by their numbers.
+#[must_use]
+pub fn sees_all_processes() -> bool {
+    pid_namespace() == Some(FIRST_PID_NAMESPACE)
+}
+
 /// Returns the inode number of this process's pid namespace: process numbers of another one mean
 /// nothing here.
 #[must_use]

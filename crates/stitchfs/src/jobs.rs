@@ -7,14 +7,28 @@
 use crate::{Store, StoreError, Task};
 use serde_json::{Value, json};
 use std::thread::JoinHandle;
+use stitch_base::ErrorKind;
 use stitch_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use stitch_base::sync::{Arc, Mutex};
 use stitch_fuse::errno::Errno;
+use stitch_volume::TrimRange;
 
 /// The tasks of a daemon.
 pub(crate) struct Jobs {
     store: Arc<Store>,
     last: Mutex<Option<Running>>,
+}
+
+/// Returns the errno of a trim that failed; logs storage errors.
+fn refused(error: &StoreError) -> Errno {
+    match error.kind() {
+        ErrorKind::Unsupported => Errno::ENOTSUP,
+        ErrorKind::ReadOnly => Errno::EROFS,
+        _ => {
+            tracing::warn!(%error, "a trim failed");
+            Errno::EIO
+        }
+    }
 }
 
 /// The last task, perhaps still under way.
@@ -33,6 +47,17 @@ struct Job {
 }
 
 impl Job {
+    fn new(task: Task, token: Value) -> Self {
+        Self {
+            task,
+            token,
+            done: AtomicU64::new(0),
+            total: AtomicU64::new(0),
+            is_cancelled: AtomicBool::new(false),
+            outcome: Mutex::new(None),
+        }
+    }
+
     fn run(&self, store: &Store) {
         let mut watch = |done, total| {
             self.done.store(done, Ordering::Relaxed);
@@ -89,14 +114,7 @@ impl Jobs {
         if last.as_ref().is_some_and(|running| !running.job.is_over()) {
             return Err(Errno::EBUSY);
         }
-        let job = Arc::new(Job {
-            task,
-            token: request["token"].clone(),
-            done: AtomicU64::new(0),
-            total: AtomicU64::new(0),
-            is_cancelled: AtomicBool::new(false),
-            outcome: Mutex::new(None),
-        });
+        let job = Arc::new(Job::new(task, request["token"].clone()));
         let (shared, store) = (Arc::clone(&job), Arc::clone(&self.store));
         let body = move || shared.run(&store);
         let thread = stitch_base::thread::spawn("stitch-task", body).map_err(|_| Errno::EAGAIN)?;
@@ -105,6 +123,41 @@ impl Jobs {
             thread: Some(thread),
         });
         Ok(())
+    }
+
+    /// Trims a part of the store in the calling thread, as `FITRIM` wants it. Returns the number of
+    /// bytes. Ends early once `is_interrupted`.
+    ///
+    /// # Errors
+    /// `EBUSY` while another task runs; `EOPNOTSUPP` of a device that cannot discard; `EINTR`.
+    pub(crate) fn trim(
+        &self,
+        range: &TrimRange,
+        is_interrupted: &dyn Fn() -> bool,
+    ) -> Result<u64, Errno> {
+        let job = Arc::new(Job::new(Task::Trim, Value::Null));
+        {
+            let mut last = self.last.lock();
+            if last.as_ref().is_some_and(|running| !running.job.is_over()) {
+                return Err(Errno::EBUSY);
+            }
+            *last = Some(Running {
+                job: Arc::clone(&job),
+                thread: None,
+            });
+        }
+        let mut is_stopped = false;
+        let trimmed = self.store.trim_range(range, &mut |_, _| {
+            is_stopped = job.is_cancelled.load(Ordering::Relaxed) || is_interrupted();
+            !is_stopped
+        });
+        let bytes = trimmed.as_ref().copied().unwrap_or_default();
+        *job.outcome.lock() = Some(Ok(json!({ "discarded_bytes": bytes })));
+        match trimmed {
+            Ok(_) if is_stopped => Err(Errno::EINTR),
+            Ok(bytes) => Ok(bytes),
+            Err(error) => Err(refused(&error)),
+        }
     }
 
     /// What the attribute answers.

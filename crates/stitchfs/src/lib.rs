@@ -54,7 +54,7 @@ pub use database::{Batch, Database, Rows, Snapshot, Tree};
 pub use error::StoreError;
 pub use external::{count as large_files_of, folder_path as large_files_path};
 pub use host::{Asked, Host, Keep, Keeper, KeeperNote};
-pub use identity::{identity, instances as instance_names, pid_namespace};
+pub use identity::{identity, instances as instance_names, pid_namespace, sees_all_processes};
 pub use make::{MakeOptions, RootOwner, store_path};
 pub use paths::{path_in, path_text, set_path};
 pub use space::Resized;
@@ -91,6 +91,10 @@ pub struct LibraryPage;
 /// Name of the extended attribute of a mount's root directory that takes requests to work on the
 /// space of the store, as JSON, and answers how the last one goes. For the same callers.
 pub const JOB_XATTR: &str = "stitchfs.job";
+
+/// Name of the extended attribute of a mount's root directory that makes everything durable when it
+/// is set, to any value. For the same callers.
+pub const SYNC_XATTR: &str = "stitchfs.sync";
 
 /// Name of the extended attribute of a mount's root directory that takes requests to the process that keeps
 /// the mount when its daemon dies, as JSON. For the same callers; not there without such a process.

@@ -1,8 +1,10 @@
 //! How much memory a store may use when nobody says: a quarter of what this process can have.
 //!
 //! What it can have is the machine's memory or, where smaller, the limit of its control group or of
-//! any group above, in version 1 and version 2 of their interface.
+//! any group above, in version 1 and version 2 of their interface, or that of its address space or
+//! data (`ulimit -v`, `ulimit -d`).
 
+use rustix::process::{Resource, getrlimit};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -12,7 +14,9 @@ pub const BUDGET_BYTES_MIN: u64 = 64 << 20;
 /// A quarter of this process's memory, at least [`BUDGET_BYTES_MIN`].
 #[must_use]
 pub fn default_budget() -> u64 {
-    (available_under(Path::new("/")) / 4).max(BUDGET_BYTES_MIN)
+    let limits = [Resource::As, Resource::Data].map(|resource| getrlimit(resource).current);
+    let available = available_under(Path::new("/"));
+    (limits.into_iter().flatten().fold(available, u64::min) / 4).max(BUDGET_BYTES_MIN)
 }
 
 /// The smallest limit that holds for this process, with `/proc` and `/sys` looked up in `root`.

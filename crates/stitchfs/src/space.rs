@@ -2,7 +2,7 @@
 
 use crate::StoreError;
 use std::path::Path;
-use stitch_volume::{VOLUME_BYTES_MIN, VolumeError};
+use stitch_volume::{TrimRange, VOLUME_BYTES_MIN, VolumeError};
 use stitch_vt::{VtEngine, VtError, Watch};
 
 /// Lengths of a store, in bytes.
@@ -14,11 +14,15 @@ pub struct Resized {
     pub after: u64,
 }
 
-/// Tells the device of all that is free. `watch` is told bytes.
-pub(crate) fn trim(vt: &VtEngine, watch: &mut Watch<'_>) -> Result<u64, StoreError> {
+/// Tells the device of all that is free in a range. `watch` is told bytes.
+pub(crate) fn trim(
+    vt: &VtEngine,
+    range: &TrimRange,
+    watch: &mut Watch<'_>,
+) -> Result<u64, StoreError> {
     let zone_bytes = vt.volume().zones().zone_bytes();
     let mut in_bytes = |done, total| watch(done * zone_bytes, total * zone_bytes);
-    Ok(vt.trim(&mut in_bytes)?)
+    Ok(vt.trim(range, &mut in_bytes)?)
 }
 
 /// Makes the store at `path` longer.

@@ -14,7 +14,7 @@ use stitch_fs::{
     Ledger, SetAttr, fsck,
 };
 use stitch_kv::{Engine, LostKeys, UpsertRegistry};
-use stitch_volume::{Durability, Opened, Volume};
+use stitch_volume::{Durability, Opened, TrimRange, Volume};
 use stitch_vt::{Defragged, StitchByKey, VtEngine, VtOptions, Watch};
 use uuid::Uuid;
 
@@ -319,6 +319,7 @@ impl Store {
         out["space_free_bytes"] = json!(space.free_bytes);
         out["memory_budget_bytes"] = json!(self.options.memory_bytes);
         out["read_only"] = json!(self.options.read_only);
+        out["sync"] = json!(self.options.durability == Durability::Device);
         out
     }
 
@@ -460,7 +461,16 @@ impl Store {
     /// # Errors
     /// See [`StoreError`].
     pub fn trim(&self, watch: &mut Watch<'_>) -> Result<u64, StoreError> {
-        space::trim(&self.first, watch)
+        self.trim_range(&TrimRange::ALL, watch)
+    }
+
+    /// As [`Self::trim`], of a part of the store.
+    pub(crate) fn trim_range(
+        &self,
+        range: &TrimRange,
+        watch: &mut Watch<'_>,
+    ) -> Result<u64, StoreError> {
+        space::trim(&self.first, range, watch)
     }
 
     /// As [`Database::grow`](crate::Database::grow).

@@ -71,6 +71,7 @@ impl Task {
                 let done = store.defrag(&mut watch)?;
                 json!({
                     "moved_bytes": done.moved_bytes,
+                    "ordered_bytes": done.ordered_bytes,
                     "freed_bytes": done.freed_bytes,
                     "holes_before_bytes": done.holes_before_bytes,
                     "holes_after_bytes": done.holes_after_bytes,

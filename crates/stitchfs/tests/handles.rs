@@ -127,8 +127,11 @@ fn a_tree_of_another_instance_is_not_dropped() {
     for_each_pair(|pair| {
         assert_refused(pair.dbs[0].drop_tree(&pair.trees[1]), &pair.words());
         assert_refused(pair.dbs[1].drop_tree(&pair.trees[0]), &pair.words());
+        let both = [pair.trees[1].clone(), pair.trees[0].clone()];
+        assert_refused(pair.dbs[1].drop_trees(&both), &pair.words());
         pair.assert_unchanged();
-        pair.dbs[1].drop_tree(&pair.trees[1]).unwrap();
+        pair.dbs[1].drop_trees(&both[..1]).unwrap();
+        pair.dbs[0].drop_tree(&pair.trees[0]).unwrap();
     });
 }
 

@@ -46,5 +46,7 @@ pub use signature::Signature;
 pub use space::{Class, Reservation, Space};
 pub use stitch_device::Wanted;
 pub use stitch_format::block::{BlockHeader, BlockKind};
+pub use trim::TrimRange;
+pub use version_log::VersionChange;
 pub use volume::{Block, OpenOptions, Opened, Volume};
 pub use zones::{Candidate, Extent, GRANULE_BYTES, PAGE_BYTES, Refusals, Stream, Usage, Zones};

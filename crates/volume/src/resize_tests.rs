@@ -1,7 +1,7 @@
 //! Growing and shrinking a volume, with a crash at every sync and write.
 
 use crate::testing::{crashable, fresh, open, open_read_only};
-use crate::{BlockKind, Extent, OpenOptions, Stream, VOLUME_BYTES_MIN, Volume};
+use crate::{BlockKind, Extent, OpenOptions, Stream, TrimRange, VOLUME_BYTES_MIN, Volume};
 use stitch_base::random::Rng;
 use stitch_base::sync::Arc;
 use stitch_base::{ErrorKind, Lsn};
@@ -227,7 +227,7 @@ fn freed_zones_are_discarded_and_live_bytes_are_not() {
     assert_eq!(volume.discard_freed(8), 0);
     let usage = volume.zones().usage();
     let mut seen = 0;
-    let trimmed = volume.trim(&mut |done, total| {
+    let trimmed = volume.trim(&TrimRange::ALL, &mut |done, total| {
         seen += 1;
         done < total
     });

@@ -4,14 +4,53 @@
 //! no log record that would be replayed names, and what no reader holds. While the device is told of
 //! a zone, nothing is handed out of it. A discard that fails loses nothing.
 
-use crate::zones::Held;
+use crate::zones::{Extent, Held, PAGE_BYTES};
 use crate::{Volume, VolumeError};
 use stitch_base::sync::atomic::Ordering;
 
+/// The part of a volume whose free space is discarded, as `FITRIM` takes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TrimRange {
+    /// First byte of the volume.
+    pub start: u64,
+    /// Number of bytes.
+    pub len: u64,
+    /// Shorter free extents are left alone, in bytes.
+    pub extent_bytes_min: u64,
+}
+
+impl TrimRange {
+    /// The whole volume.
+    pub const ALL: Self = Self {
+        start: 0,
+        len: u64::MAX,
+        extent_bytes_min: 0,
+    };
+
+    /// Returns the whole pages of a free extent that are to be discarded.
+    ///
+    /// ```text
+    ///   range         [---------------)
+    ///   free     [--------)       [--------)
+    ///   result        [---)       [---)
+    /// ```
+    fn part_of(&self, free: Extent) -> Option<Extent> {
+        let end = self.start.saturating_add(self.len);
+        let from = free
+            .addr
+            .max(self.start)
+            .checked_next_multiple_of(PAGE_BYTES)?;
+        let to = (free.addr + free.len).min(end);
+        let to = to - to % PAGE_BYTES;
+        let len = to.checked_sub(from).filter(|len| *len > 0)?;
+        (len >= self.extent_bytes_min).then_some(Extent { addr: from, len })
+    }
+}
+
 impl Volume {
     /// Tells the device of zones that have become free since it was told, at most `zones_max`.
-    /// Answers the bytes. Without [`crate::OpenOptions::discard`], none. A device that fails is not
-    /// told again.
+    /// Returns the number of bytes. Without [`crate::OpenOptions::discard`], none. A device that
+    /// fails is not told again.
     pub fn discard_freed(&self, zones_max: usize) -> u64 {
         let mut bytes = 0;
         for _ in 0..zones_max {
@@ -23,7 +62,7 @@ impl Volume {
             let Some(held) = self.shared.zones.hold_dirty() else {
                 break;
             };
-            match self.discard(held) {
+            match self.discard(held, &TrimRange::ALL) {
                 Ok(told) => bytes += told,
                 Err(error) => {
                     tracing::warn!(%error, "discards are off until the next mount");
@@ -34,12 +73,17 @@ impl Volume {
         bytes
     }
 
-    /// Tells the device of all that is free, in whole pages. Answers the bytes. `watch` is called
-    /// with zones done and zones to do; false ends it early.
+    /// Tells the device of all that is free in a range, in whole pages. Returns the number of
+    /// bytes. `watch` is called with zones done and zones to do; false ends it early.
     ///
     /// # Errors
-    /// [`VolumeError::Device`]; [`VolumeError::ReadOnly`], [`VolumeError::Poisoned`].
-    pub fn trim(&self, watch: &mut dyn FnMut(u64, u64) -> bool) -> Result<u64, VolumeError> {
+    /// [`VolumeError::Unsupported`] of a device that cannot discard; [`VolumeError::Device`];
+    /// [`VolumeError::ReadOnly`], [`VolumeError::Poisoned`].
+    pub fn trim(
+        &self,
+        range: &TrimRange,
+        watch: &mut dyn FnMut(u64, u64) -> bool,
+    ) -> Result<u64, VolumeError> {
         let mut bytes = 0;
         let mut zone = 0;
         while zone < self.shared.zones.count()
@@ -47,20 +91,57 @@ impl Volume {
         {
             self.shared.core.check_writable()?;
             if let Some(held) = self.shared.zones.hold_zone(zone) {
-                bytes += self.discard(held)?;
+                bytes += self.discard(held, range)?;
             }
             zone += 1;
         }
         Ok(bytes)
     }
 
-    fn discard(&self, mut held: Held<'_>) -> Result<u64, VolumeError> {
+    fn discard(&self, mut held: Held<'_>, range: &TrimRange) -> Result<u64, VolumeError> {
+        let device = &self.shared.core.device;
         let mut bytes = 0;
         for run in &held.free {
-            self.shared.core.device.discard(run.addr, run.len)?;
-            bytes += run.len;
+            let Some(part) = range.part_of(*run) else {
+                continue;
+            };
+            if !device.discard(part.addr, part.len)? {
+                return Err(VolumeError::Unsupported {
+                    name: device.geometry().name,
+                    reason: "cannot discard: the device, or the file system that the file is in, \
+                             takes no discards"
+                        .to_owned(),
+                });
+            }
+            bytes += part.len;
         }
-        held.is_told = true;
+        held.is_told = bytes == held.free.iter().map(|run| run.len).sum::<u64>();
         Ok(bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_takes_whole_pages_of_free_extents_in_it() {
+        let range = TrimRange {
+            start: 5_000,
+            len: 100_000,
+            extent_bytes_min: 8_192,
+        };
+        let part = |addr, len| range.part_of(Extent { addr, len }).map(|e| (e.addr, e.len));
+        assert_eq!(part(0, 40_960), Some((8_192, 32_768)));
+        assert_eq!(part(81_920, 81_920), Some((81_920, 20_480)));
+        assert_eq!(part(16_384, 8_192), Some((16_384, 8_192)));
+        assert_eq!(part(16_384, 4_096), None, "shorter than asked for");
+        assert_eq!(part(0, 4_096), None, "before the range");
+        assert_eq!(part(1 << 20, 1 << 20), None, "behind the range");
+        let all = Extent {
+            addr: 4_096,
+            len: 4_096,
+        };
+        assert_eq!(TrimRange::ALL.part_of(all), Some(all));
     }
 }

@@ -11,7 +11,8 @@
 //!
 //! Invariants:
 //! - live objects (the last base and all after it) are never overwritten;
-//! - after every append there is room for a base of a fifth of the area, or a quarter longer than the last;
+//! - after every append there is room for a base of a fifth of the area, or a quarter longer than
+//!   the last; of changes that need the reserve, see [`change`];
 //! - at most one object is not durable.
 //!
 //! Positions count bytes since ever: `round * area + offset`. A round ends where the log wraps.
@@ -19,12 +20,14 @@
 //! Paper: Mei et al., "LSM-Tree Managed Storage for Large-Scale Key-Value Store", 2019, sections
 //! 3.2 and 3.3.1.
 
+mod change;
 pub(crate) mod recover;
 
 use crate::core::Core;
 use crate::{BackupLog, VolumeError};
+pub use change::VersionChange;
 use stitch_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use stitch_base::sync::{Arc, Mutex};
+use stitch_base::sync::{Arc, Mutex, MutexGuard};
 use stitch_base::{Generation, Lsn};
 use stitch_format::superblock::LogAreas;
 use stitch_format::version_object::{ALIGN, HEADER_BYTES, ObjectHeader, ObjectKind};
@@ -80,7 +83,23 @@ const fn base_room(area_bytes: u64) -> u64 {
     area_bytes / 5 / ALIGN * ALIGN
 }
 
+/// Room that must stay free for a base, where the last one takes `base_bytes`.
+const fn keep_bytes(area: u64, base_bytes: u64) -> u64 {
+    let grown = (base_bytes + base_bytes / 4).next_multiple_of(ALIGN);
+    let room = base_room(area);
+    if grown > room { grown } else { room }
+}
+
 impl State {
+    /// Reports whether a base should be committed soon.
+    fn wants_base(&self, area: u64) -> bool {
+        let patience = DELTAS_BYTES_MIN.min(area / 16);
+        let is_long = self.deltas_bytes >= patience.max(2 * self.base_bytes);
+        let delta_bytes = (area / 16).next_multiple_of(ALIGN);
+        let has_room = self.place_delta(area, delta_bytes, keep_bytes(area, self.base_bytes));
+        is_long || has_room.is_none()
+    }
+
     /// Offset in the area after the last object; the area's length if it ends there.
     const fn tail_offset(&self, area: u64) -> u64 {
         match self.tail % area {
@@ -163,13 +182,7 @@ impl VersionLog {
 
     /// True when a base should be committed soon.
     pub(crate) fn wants_base(&self) -> bool {
-        let state = self.state.lock();
-        let patience = DELTAS_BYTES_MIN.min(self.area_bytes / 16);
-        let is_long = state.deltas_bytes >= patience.max(2 * state.base_bytes);
-        let keep = self.keep_bytes(state.base_bytes);
-        let delta_bytes = (self.area_bytes / 16).next_multiple_of(ALIGN);
-        let has_room = state.place_delta(self.area_bytes, delta_bytes, keep);
-        is_long || has_room.is_none()
+        self.state.lock().wants_base(self.area_bytes)
     }
 
     /// Position after the last object.
@@ -201,12 +214,6 @@ impl VersionLog {
         Ok(())
     }
 
-    /// Room that must stay free for a base, where the last one takes `base_bytes`.
-    fn keep_bytes(&self, base_bytes: u64) -> u64 {
-        let grown = (base_bytes + base_bytes / 4).next_multiple_of(ALIGN);
-        grown.max(base_room(self.area_bytes))
-    }
-
     /// Commits one object, as the module's head says.
     pub(crate) fn commit(
         &self,
@@ -215,48 +222,67 @@ impl VersionLog {
         log_start: Lsn,
         log: &BackupLog,
     ) -> Result<(), VolumeError> {
-        let mut state = self.state.lock();
+        let mut state = self.lock_to_commit()?;
+        let len = ObjectHeader::object_bytes(payload.len() as u64);
+        let keep = keep_bytes(self.area_bytes, state.base_bytes);
+        let place = if kind == ObjectKind::Base {
+            state.place_base(self.area_bytes, len, keep, keep_bytes(self.area_bytes, len))
+        } else {
+            state.place_delta(self.area_bytes, len, keep)
+        };
+        let place = place.ok_or_else(|| self.full(len))?;
+        self.commit_at(&mut state, place, (kind, payload), log_start, log)
+    }
+
+    /// The state, of a log that may be written to.
+    fn lock_to_commit(&self) -> Result<MutexGuard<'_, State>, VolumeError> {
+        let state = self.state.lock();
         self.core.check_writable()?;
         if self.is_given_up.load(Ordering::Acquire) {
             return Err(VolumeError::Poisoned);
         }
-        let is_base = kind == ObjectKind::Base;
-        let len = ObjectHeader::object_bytes(payload.len() as u64);
-        let full = VolumeError::VersionLogFull {
-            wanted_bytes: len,
+        Ok(state)
+    }
+
+    /// The error for an object or version of `wanted_bytes` that has no room. Nothing was written.
+    fn full(&self, wanted_bytes: u64) -> VolumeError {
+        VolumeError::VersionLogFull {
+            wanted_bytes,
             base_bytes_max: self.base_bytes_max(),
-        };
+        }
+    }
+
+    /// Commits an object at the place that was found for it.
+    fn commit_at(
+        &self,
+        state: &mut State,
+        place: Place,
+        (kind, payload): (ObjectKind, &[u8]),
+        log_start: Lsn,
+        log: &BackupLog,
+    ) -> Result<(), VolumeError> {
         let Ok(payload_len) = u32::try_from(payload.len()) else {
-            return Err(full);
-        };
-        let keep = self.keep_bytes(state.base_bytes);
-        let place = if is_base {
-            state.place_base(self.area_bytes, len, keep, self.keep_bytes(len))
-        } else {
-            state.place_delta(self.area_bytes, len, keep)
-        };
-        let Some(place) = place else {
-            return Err(full);
+            return Err(self.full(payload.len() as u64));
         };
         assert!(log_start >= state.log_start, "log starts do not go back");
         log.barrier()?;
         // The wrapping objects repeat the last version, not this one: it may not come about.
         if place.wraps {
-            self.wrap(&mut state, place.position - ALIGN, log.durable_end())?;
+            self.wrap(state, place.position - ALIGN, log.durable_end())?;
         }
         let header = ObjectHeader {
             kind,
             payload_len,
             previous: state.previous,
             position: place.position,
-            serial: state.serial + u64::from(is_base),
+            serial: state.serial + u64::from(kind == ObjectKind::Base),
             log_start,
             target: 0,
             generation: self.core.generation,
             log_generation: log.generation_at(log_start)?,
             log_durable: log.durable_end(),
         };
-        self.append(&mut state, &header, payload)?;
+        self.append(state, &header, payload)?;
         self.core.sync()?;
         state.apply(&header);
         log.committed(log_start, state.tail)

@@ -5,7 +5,7 @@ use crate::instances::{self, Found};
 use crate::mkfs::{self, FormatOptions};
 use crate::signature::{self, Signature};
 use crate::superblocks;
-use crate::version_log::VersionLog;
+use crate::version_log::{VersionChange, VersionLog};
 use crate::window::usize_from;
 use crate::{BackupLog, Durability, Extent, PAGE_BYTES, Space, VolumeError, Zones};
 use bytes::Bytes;
@@ -318,6 +318,27 @@ impl Volume {
     pub fn commit_base(&self, base: &[u8], log_start: Lsn) -> Result<(), VolumeError> {
         self.versions
             .commit(ObjectKind::Base, base, log_start, &self.log)
+    }
+
+    /// Commits a change of the version, as a delta or as a base. Refuses it before anything is
+    /// written if the version would not fit afterwards. A version of at most
+    /// [`Self::base_bytes_max`] always fits, and so does one that is no longer than the last, of a
+    /// log that took only such changes.
+    ///
+    /// # Errors
+    /// [`VolumeError::VersionLogFull`]: nothing has changed. Others as [`Self::commit_delta`].
+    ///
+    /// # Durability
+    /// As [`Self::commit_delta`].
+    ///
+    /// # Panics
+    /// As [`Self::commit_delta`].
+    pub fn commit_change(
+        &self,
+        change: &VersionChange<'_>,
+        log_start: Lsn,
+    ) -> Result<(), VolumeError> {
+        self.versions.commit_change(change, log_start, &self.log)
     }
 
     /// True when the engine should commit a base soon: recovery gets long or room short.

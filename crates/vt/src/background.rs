@@ -10,6 +10,7 @@ use crate::VtError;
 use crate::cache::ReadCount;
 use crate::compaction::Pressure;
 use crate::defrag::IdleDefrag;
+use crate::key_order::IdleOrder;
 use crate::store::{Store, Worker};
 use std::sync::Arc;
 use std::time::Duration;
@@ -188,6 +189,7 @@ pub(crate) struct CompactionDuty {
     /// When memtables were last seen to have been written out.
     written_at: Option<Duration>,
     defrag: IdleDefrag,
+    order: IdleOrder,
 }
 
 impl CompactionDuty {
@@ -199,6 +201,7 @@ impl CompactionDuty {
             write_outs: store.counters.write_outs.get(),
             written_at: None,
             defrag: IdleDefrag::default(),
+            order: IdleOrder::new(now),
         }
     }
 
@@ -209,6 +212,7 @@ impl CompactionDuty {
         if now.saturating_sub(self.looked_again_at) >= 10 * IDLE_AFTER {
             self.looked_again_at = now;
             self.defrag.forget();
+            self.order.forget();
             store.forget_avoided();
         }
         let is_idle = now.saturating_sub(self.in_order_since) >= IDLE_AFTER;
@@ -235,8 +239,10 @@ impl CompactionDuty {
         if pressure == Pressure::Idle && !has_worked {
             // Not urgent, and it ends soon.
             store.look_for_superseded(LOOKS);
-            // As above.
-            drop(self.defrag.look(store));
+            // As above. What is brought into order leaves whole zones, which need not be evacuated.
+            if !matches!(self.order.look(store), Ok(true)) {
+                drop(self.defrag.look(store));
+            }
         }
         store.volume.discard_freed(DISCARD_ZONES);
     }

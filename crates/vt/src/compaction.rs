@@ -27,6 +27,8 @@ mod turns;
 pub(crate) use distill::{DistillRules, Kept, distill};
 pub(crate) use fragments::Fragments;
 pub(crate) use lazy::Level0Debt;
-pub(crate) use picker::{PickOptions, Pressure, debt, end_of, is_in};
+pub(crate) use picker::{
+    PickOptions, Plan, Pressure, debt, end_of, is_in, order_plan, pick_scattered,
+};
 pub(crate) use stitch::{BlockInfo, Piece, Step, StitchRules, plan_steps};
 pub(crate) use turns::{TURNS_MAX, Turns};

@@ -61,6 +61,8 @@ counters! {
     dropped_bytes = "vt.dropped_bytes";
     /// Bytes that were moved out of zones with holes.
     evacuated_bytes = "vt.evacuated_bytes";
+    /// Bytes written to bring scattered values into key order.
+    ordered_bytes = "vt.ordered_bytes";
     /// Data blocks that compactions met and could not read.
     unreadable_blocks = "vt.unreadable_blocks";
     /// Tables whose index or range deletes compactions could not read.

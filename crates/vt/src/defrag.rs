@@ -6,7 +6,9 @@
 //! 3. The best few are closed, so that nothing new goes into them, and taken apart table by table:
 //!    their blocks are copied, all others stitched. A copy goes to a free zone, or to the holes of
 //!    zones that stay.
-//! 4. Each zone is tried once, and nothing is moved that could not free a zone, so that it ends.
+//! 4. Before and after, values are brought into key order ([`crate::key_order`]): that empties
+//!    zones, and needs free ones.
+//! 5. Each zone is tried once, and nothing is moved that could not free a zone, so that it ends.
 //!
 //! In the background, one zone at a time when nobody waits, and only while much is in holes; the
 //! device rests in between, so that it is busy with this for a quarter of the time at most.
@@ -21,7 +23,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::time::Duration;
 use stitch_format::vt_manifest::Run;
-use stitch_volume::{Candidate, Extent, Zones};
+use stitch_volume::{Candidate, Extent, TrimRange, Zones};
 
 /// Most zones that are evacuated together: a table that is in several is written once.
 const BATCH_ZONES: usize = 16;
@@ -31,6 +33,8 @@ const WORTH_PART: u64 = 8;
 pub(crate) const WORTH_PART_IDLE: u64 = 4;
 /// The same, where a commit waits for room.
 pub(crate) const WORTH_PART_ROOM: u64 = 16;
+/// Most times that a defragmentation orders values and evacuates zones in turn.
+const ROUNDS_MAX: usize = 4;
 /// In the background: while more than one part in this many of the volume is in holes.
 const HOLES_PART: u64 = 8;
 /// In the background: rest for this many times as long as a step took.
@@ -42,8 +46,10 @@ pub type Watch<'a> = dyn FnMut(u64, u64) -> bool + 'a;
 /// What a defragmentation has done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Defragged {
-    /// Bytes that were copied to other zones.
+    /// Bytes that were copied to other places.
     pub moved_bytes: u64,
+    /// Of these, bytes written to bring values into key order.
+    pub ordered_bytes: u64,
     /// Bytes of zones that are free now and were not.
     pub freed_bytes: u64,
     /// Bytes in holes of zones in use, before.
@@ -103,13 +109,14 @@ impl VtEngine {
         self.store.defrag(watch)
     }
 
-    /// Tells the device of all that is free. Answers the bytes. `watch` is called with zones.
+    /// Tells the device of all that is free in a range. Returns the number of bytes. `watch` is
+    /// called with zones.
     ///
     /// # Errors
     /// [`VtError`].
-    pub fn trim(&self, watch: &mut Watch<'_>) -> Result<u64, VtError> {
+    pub fn trim(&self, range: &TrimRange, watch: &mut Watch<'_>) -> Result<u64, VtError> {
         self.store.check_writable()?;
-        Ok(self.store.volume.trim(watch)?)
+        Ok(self.store.volume.trim(range, watch)?)
     }
 }
 
@@ -117,14 +124,17 @@ impl Store {
     fn defrag(&self, watch: &mut Watch<'_>) -> Result<Defragged, VtError> {
         let _one_at_a_time = self.peers.evacuation.lock();
         self.check_writable()?;
-        let moved_before = self.counters.evacuated_bytes.get();
+        let moved = || self.sum_of(&|store| store.counters.evacuated_bytes.get());
+        let ordered = || self.sum_of(&|store| store.counters.ordered_bytes.get());
+        let (moved_before, ordered_before) = (moved(), ordered());
         let mut out = Defragged {
             holes_before_bytes: self.hole_bytes(),
             ..Defragged::default()
         };
         let free_before = self.volume.zones().usage().zones_free_bytes;
-        out.is_stopped = !self.give_back(watch)? || !self.evacuate_all(watch)?;
-        out.moved_bytes = self.counters.evacuated_bytes.get() - moved_before;
+        out.is_stopped = !self.give_back(watch)? || !self.tidy_up(watch)?;
+        out.ordered_bytes = ordered() - ordered_before;
+        out.moved_bytes = moved() - moved_before + out.ordered_bytes;
         out.freed_bytes = self.volume.zones().usage().zones_free_bytes;
         out.freed_bytes = out.freed_bytes.saturating_sub(free_before);
         out.holes_after_bytes = self.hole_bytes();
@@ -148,12 +158,41 @@ impl Store {
         Ok(true)
     }
 
+    /// Brings values into key order and evacuates zones in turn, since each makes room for the
+    /// other. Returns false if it was ended early.
+    fn tidy_up(&self, watch: &mut Watch<'_>) -> Result<bool, VtError> {
+        let mut tried = BTreeSet::new();
+        let ordered = || self.sum_of(&|store| store.counters.ordered_bytes.get());
+        for round in 0..ROUNDS_MAX {
+            let before = ordered();
+            if !self.order_all(watch)? {
+                return Ok(false);
+            }
+            if round > 0 && ordered() == before {
+                break;
+            }
+            if !self.evacuate_untried(&mut tried, watch)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
     /// Evacuates every zone that is worth it. Answers false if it was ended early.
     pub(crate) fn evacuate_all(&self, watch: &mut Watch<'_>) -> Result<bool, VtError> {
-        let mut tried = BTreeSet::new();
+        self.evacuate_untried(&mut BTreeSet::new(), watch)
+    }
+
+    /// Evacuates every zone that is worth it and was not tried yet. Returns false if it was ended
+    /// early.
+    fn evacuate_untried(
+        &self,
+        tried: &mut BTreeSet<Extent>,
+        watch: &mut Watch<'_>,
+    ) -> Result<bool, VtError> {
         let mut done = 0;
         loop {
-            let worth = self.worth(WORTH_PART, &tried);
+            let worth = self.worth(WORTH_PART, tried);
             let left: u64 = worth.iter().map(|candidate| candidate.live).sum();
             let batch = self.batch(&worth);
             if batch.is_empty() || !self.can_free_any(&worth) {

@@ -12,6 +12,7 @@ use crate::table::Bounds;
 use crate::version::tree_record;
 use crate::view::View;
 use bytes::Bytes;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use stitch_base::sync::Mutex;
 use stitch_base::sync::atomic::Ordering;
@@ -21,7 +22,7 @@ use stitch_format::vt_manifest::VersionEdit;
 use stitch_kv::counters as names;
 use stitch_kv::{
     Batch, Caching, Coming, CommitOptions, Counters, Direction, Engine, KeyRange, KvError, Limits,
-    Scan, Snapshot, SpaceUsage, TreeInfo, TreeOptions, Violation,
+    Scan, Snapshot, SpaceUsage, TreeInfo, TreeOptions, Violation, check_tree_name,
 };
 use stitch_volume::{Opened, Volume};
 
@@ -165,7 +166,11 @@ impl Engine for VtEngine {
     }
 
     fn drop_tree(&self, tree: TreeId) -> Result<(), KvError> {
-        self.store.drop_tree(tree)
+        self.store.drop_trees(&[tree])
+    }
+
+    fn drop_trees(&self, trees: &[TreeId]) -> Result<(), KvError> {
+        self.store.drop_trees(trees)
     }
 
     fn alter_tree(&self, tree: TreeId, options: &TreeOptions) -> Result<(), KvError> {
@@ -270,36 +275,50 @@ impl Store {
         if version.trees.values().any(|t| t.info.name == name) {
             return Err(KvError::TreeExists(name.to_owned()));
         }
-        // What is on the medium stays the state after some commit.
-        self.sync()?;
+        check_tree_name(name)?;
         let id = version.next_tree;
         let info = TreeInfo {
             id,
             name: name.to_owned(),
             options: options.clone(),
         };
-        self.note_tree(options);
         let mut edit = version.edit();
         edit.next_tree = id.next();
         edit.new_trees.push(tree_record(&info));
         drop(version);
+        self.check_trees_fit(&edit)
+            .map_err(|error| KvError::storage(error.kind(), error))?;
+        self.note_tree(options);
         self.install_trees(&mut installer, edit)?;
         self.committer.lock().trees.insert(id);
         Ok(id)
     }
 
-    fn drop_tree(&self, tree: TreeId) -> Result<(), KvError> {
+    /// Drops trees with one edit.
+    fn drop_trees(&self, trees: &[TreeId]) -> Result<(), KvError> {
         self.check_writable()?;
+        let trees: BTreeSet<TreeId> = trees.iter().copied().collect();
         let mut installer = self.installer.lock();
-        if !self.committer.lock().trees.remove(&tree) {
-            return Err(KvError::NoTree(tree));
+        {
+            let mut committer = self.committer.lock();
+            if let Some(gone) = trees.iter().find(|tree| !committer.trees.contains(tree)) {
+                return Err(KvError::NoTree(*gone));
+            }
+            committer.trees.retain(|tree| !trees.contains(tree));
         }
-        self.sync()?;
+        if trees.is_empty() {
+            return Ok(());
+        }
         let mut edit = self.version().edit();
-        edit.dropped_trees.push(tree);
-        self.install_trees(&mut installer, edit)?;
-        self.gaps.forget(tree);
-        Ok(())
+        edit.dropped_trees.extend(&trees);
+        let installed = self.install_trees(&mut installer, edit);
+        match installed {
+            Ok(()) => trees.iter().for_each(|tree| self.gaps.forget(*tree)),
+            // They are still there, unless nobody can say.
+            Err(_) if !self.is_failed() => self.committer.lock().trees.extend(trees),
+            Err(_) => {}
+        }
+        installed
     }
 
     fn alter_tree(&self, tree: TreeId, options: &TreeOptions) -> Result<(), KvError> {
@@ -310,19 +329,22 @@ impl Store {
         if found.info.options == *options {
             return Ok(());
         }
-        self.sync()?;
-        self.note_tree(options);
         let mut edit = version.edit();
         edit.altered_trees.push(tree_record(&TreeInfo {
             options: options.clone(),
             ..found.info.clone()
         }));
         drop(version);
+        self.check_trees_fit(&edit)
+            .map_err(|error| KvError::storage(error.kind(), error))?;
+        self.note_tree(options);
         self.install_trees(&mut installer, edit)
     }
 
     /// Installs an edit that changes trees and no tables.
     fn install_trees(&self, installer: &mut Installer, edit: VersionEdit) -> Result<(), KvError> {
+        // What is on the medium stays the state after some commit.
+        self.sync()?;
         if !edit.is_of_version_1() {
             let required = self.volume.require_format(FORMAT_OF_ALTERED_TREES);
             required.map_err(VtError::from)?;
@@ -350,15 +372,30 @@ impl Store {
 
     /// Does all work that gives space back.
     fn settle(&self) -> Result<(), VtError> {
-        self.write_all_out()?;
+        let is_written = self.write_out_what_fits()?;
         self.forget_avoided();
         self.level0.set_quiet(true);
         let pressure = self.pressure(true);
         loop {
             while self.compact_one(pressure)? {}
             if !self.look_for_superseded(usize::MAX) {
-                return Ok(());
+                break;
             }
+        }
+        match is_written {
+            true => Ok(()),
+            // There may be room now.
+            false => self.write_all_out(),
+        }
+    }
+
+    /// Seals and writes out everything. Returns false if some of it finds no space: that stays in
+    /// memory and in the log.
+    fn write_out_what_fits(&self) -> Result<bool, VtError> {
+        match self.write_all_out() {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == ErrorKind::NoSpace && !self.is_failed() => Ok(false),
+            Err(error) => Err(error),
         }
     }
 
@@ -367,11 +404,7 @@ impl Store {
         if self.volume.is_poisoned() || self.is_failed() {
             return Err(VtError::Poisoned);
         }
-        match self.write_all_out() {
-            // What finds no space is in the log.
-            Err(error) if error.kind() == ErrorKind::NoSpace && !self.is_failed() => {}
-            other => other?,
-        }
+        self.write_out_what_fits()?;
         let installer = self.installer.lock();
         let base = self.version().base().encode();
         if base.len() as u64 <= self.volume.base_bytes_max() {

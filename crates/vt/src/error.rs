@@ -97,6 +97,13 @@ impl From<VtError> for KvError {
                 needed_bytes: wanted_bytes,
                 free_bytes,
             },
+            VtError::Volume(VolumeError::VersionLogFull {
+                wanted_bytes,
+                base_bytes_max,
+            }) => Self::NoSpace {
+                needed_bytes: wanted_bytes,
+                free_bytes: base_bytes_max,
+            },
             other => Self::storage(other.kind(), other),
         }
     }

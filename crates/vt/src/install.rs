@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use stitch_base::{Lsn, TableId};
 use stitch_format::vt_manifest::{Run, VersionEdit};
-use stitch_volume::VolumeError;
+use stitch_volume::{VersionChange, VolumeError};
 
 /// What goes along with an edit.
 #[derive(Default)]
@@ -50,7 +50,8 @@ impl Store {
     /// Installs an edit. The caller holds the installer's lock since it made the edit.
     ///
     /// # Errors
-    /// [`VtError`]; the outcome on the medium is unknown then, and the store takes no more writes.
+    /// [`VolumeError::VersionLogFull`]: nothing has changed, neither here nor on the medium. Others
+    /// of [`VtError`]: the outcome on the medium is unknown, and the store takes no more writes.
     pub(crate) fn install(
         &self,
         installer: &mut Installer,
@@ -63,8 +64,12 @@ impl Store {
             .written
             .as_ref()
             .map_or(installer.log_start, |(_, log_start)| *log_start);
-        self.commit_version(&version, &install.edit, log_start)
-            .inspect_err(|error| self.fail(error))?;
+        self.commit_version(&before, &version, &install.edit, log_start)
+            .inspect_err(|error| {
+                if !is_refused(error) {
+                    self.fail(error);
+                }
+            })?;
         installer.log_start = log_start;
         let new = Successors::of(&version, &install.edit);
         self.retire(&before, &new, &install.edit);
@@ -101,19 +106,40 @@ impl Store {
 
     fn commit_version(
         &self,
-        version: &Version,
+        before: &Version,
+        after: &Version,
         edit: &VersionEdit,
         log_start: Lsn,
     ) -> Result<(), VtError> {
-        if !self.volume.version_log_wants_base() {
-            match self.volume.commit_delta(&edit.encode(), log_start) {
-                Err(VolumeError::VersionLogFull { .. }) => {}
-                other => return Ok(other?),
-            }
+        let (bytes_before, bytes_after) = (before.base_bytes(), after.base_bytes());
+        // Whatever goes with a tree: it is the way out of a log that is full of trees.
+        let may_use_reserve = bytes_after <= bytes_before || !edit.dropped_trees.is_empty();
+        let change = VersionChange {
+            edit: &edit.encode(),
+            base: &|| after.base().encode(),
+            bytes_before,
+            bytes_after,
+            may_use_reserve,
+        };
+        Ok(self.volume.commit_change(&change, log_start)?)
+    }
+
+    /// Refuses an edit of trees after which the list of all trees and tables would be longer than
+    /// what the version log takes at any time. The rest of the log is left for tables.
+    ///
+    /// # Errors
+    /// [`VolumeError::VersionLogFull`].
+    pub(crate) fn check_trees_fit(&self, edit: &VersionEdit) -> Result<(), VtError> {
+        let before = self.version();
+        let wanted_bytes = self.applied(&before, edit)?.base_bytes();
+        let base_bytes_max = self.volume.base_bytes_max();
+        if wanted_bytes <= base_bytes_max.max(before.base_bytes()) {
+            return Ok(());
         }
-        Ok(self
-            .volume
-            .commit_base(&version.base().encode(), log_start)?)
+        Err(VtError::Volume(VolumeError::VersionLogFull {
+            wanted_bytes,
+            base_bytes_max,
+        }))
     }
 
     /// Tells the tables that are gone what they leave behind.
@@ -134,4 +160,9 @@ impl Store {
             table.leave(&self.volume, dead, successors);
         }
     }
+}
+
+/// Reports whether an edit was refused before anything was written.
+pub(crate) const fn is_refused(error: &VtError) -> bool {
+    matches!(error, VtError::Volume(VolumeError::VersionLogFull { .. }))
 }

@@ -380,7 +380,7 @@ impl Store {
     }
 
     /// Lets go of room that no commit has used yet. Answers false if there is none.
-    fn give_back_unused(&self) -> bool {
+    pub(crate) fn give_back_unused(&self) -> bool {
         let mut committer = self.committer.lock();
         let had_lane = committer.streaks.give_back();
         self.views.get().active().give_back_room() || had_lane

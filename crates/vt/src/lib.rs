@@ -26,6 +26,7 @@ mod instances;
 mod interleavings;
 mod iter;
 mod key_heads;
+mod key_order;
 mod memtable;
 mod options;
 mod output;

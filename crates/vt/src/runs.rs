@@ -52,6 +52,12 @@ pub(crate) fn subtract(all: &[Run], kept: &[Run]) -> Vec<Run> {
     out
 }
 
+/// Reports whether a run meets one of `runs`, which are sorted and apart.
+pub(crate) fn meets_any(runs: &[Run], run: &Run) -> bool {
+    let next = runs.partition_point(|one| one.end() <= run.addr);
+    runs.get(next).is_some_and(|one| one.addr < run.end())
+}
+
 fn piece(from: u64, to: u64) -> Run {
     Run {
         addr: from,
@@ -87,6 +93,15 @@ mod tests {
         assert_eq!(subtract(&all, &kept), left);
         assert_eq!(subtract(&all, &[]), all);
         assert!(subtract(&all, &runs(&[(0, 600)])).is_empty());
+    }
+
+    #[test]
+    fn a_run_meets_those_that_it_shares_bytes_with() {
+        let all = runs(&[(10, 20), (20, 30), (40, 50)]);
+        let meets = |from, to| meets_any(&all, &piece(from, to));
+        assert!(meets(0, 11) && meets(29, 31) && meets(49, 60) && meets(0, 100) && meets(22, 23));
+        assert!(!meets(0, 10) && !meets(30, 40) && !meets(50, 60));
+        assert!(!meets_any(&[], &piece(0, 10)));
     }
 
     #[test]

@@ -68,15 +68,12 @@ impl Store {
 
     /// Sets how much is left to commits of [`SpaceClass::Allocated`]. More is refused where it is not free.
     pub(crate) fn set_aside(&self, bytes: u64) -> Result<(), KvError> {
-        loop {
-            let refused = match self.try_set_aside(bytes) {
-                Err(refused) => refused,
-                Ok(()) => return Ok(()),
-            };
+        match self.try_set_aside(bytes) {
             // As a commit does before it is refused.
-            if !self.finish_write_outs()? && !self.make_room_of_garbage()? {
-                return Err(refused);
+            Err(KvError::NoSpace { needed_bytes, .. }) if self.make_room_for(needed_bytes)? => {
+                self.try_set_aside(bytes)
             }
+            done => done,
         }
     }
 
@@ -174,7 +171,8 @@ impl Store {
         kept.saturating_sub(written).min(self.kept_bytes(class))
     }
 
-    fn sum_of(&self, of: &dyn Fn(&Self) -> u64) -> u64 {
+    /// Returns the sum over all stores of the volume.
+    pub(crate) fn sum_of(&self, of: &dyn Fn(&Self) -> u64) -> u64 {
         self.peers.all().iter().map(|store| of(store)).sum()
     }
 

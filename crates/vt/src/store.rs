@@ -20,6 +20,7 @@ use crate::counters::VtCounters;
 use crate::direct::Streaks;
 use crate::gaps::{DeleteRuns, Gaps};
 use crate::instances::Peers;
+use crate::key_order::KeyOrder;
 use crate::options::{Sizes, VtOptions};
 use crate::pace::Pace;
 use crate::read::FoldedValues;
@@ -49,6 +50,7 @@ pub(crate) struct Store {
     pub(crate) counters: Apart<VtCounters>,
     pub(crate) snapshots: Arc<Snapshots>,
     pub(crate) superseded: SupersededVersions,
+    pub(crate) key_order: KeyOrder,
     pub(crate) folded: FoldedValues,
     pub(crate) gaps: Gaps,
     pub(crate) views: Views,
@@ -213,6 +215,7 @@ impl Store {
             counters: Apart::default(),
             snapshots: Arc::new(Snapshots::default()),
             superseded: SupersededVersions::of_unknown(version.tables().map(|(_, t)| t)),
+            key_order: KeyOrder::default(),
             folded: FoldedValues::new(sizes.folded),
             gaps: Gaps::new(sizes.gap),
             visible: Apart(AtomicU64::new(version.last_seqno.0)),

@@ -42,7 +42,7 @@ pub(crate) use reader::{IndexCursor, PointRead, Table, TableIter};
 pub(crate) use rest::{Held, Rests};
 pub(crate) use run::{Bounds, Carry};
 pub(crate) use stream::Pace;
-pub(crate) use writer::{NewTable, TableWriter, WrittenBlocks};
+pub(crate) use writer::{FREE_ZONES_PART, NewTable, TableWriter, WrittenBlocks};
 
 /// The hash of a key that filters go by. Part of the format: filters are stored.
 fn key_hash(key: &[u8]) -> u64 {

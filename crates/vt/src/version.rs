@@ -21,7 +21,7 @@ pub(crate) use handle::{LeftBehind, TableHandle, extents};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use stitch_base::{Seqno, TableId, TreeId};
-use stitch_format::vt_manifest::{LEVEL_COUNT, TreeRecord, VersionEdit};
+use stitch_format::vt_manifest::{BaseBytes, LEVEL_COUNT, TreeRecord, VersionEdit};
 use stitch_kv::{Compression, TreeInfo, TreeOptions};
 
 /// What a base stores of a piece of the device that a table owns, at most in nearly all cases.
@@ -42,6 +42,8 @@ pub(crate) struct Level {
     pub(crate) value_bytes: u64,
     /// What a base takes to list what they own.
     pub(crate) list_bytes: u64,
+    /// What a base takes to list them.
+    pub(crate) base_bytes: BaseBytes,
     /// True if any of them has range deletes.
     pub(crate) has_range_deletes: bool,
 }
@@ -52,6 +54,7 @@ impl Level {
         let owned_bytes = tables.iter().map(|t| t.owned_bytes()).sum();
         let value_bytes = tables.iter().map(|t| t.meta().value_bytes).sum();
         let list_bytes = tables.iter().map(|t| t.list_bytes()).sum();
+        let base_bytes = tables.iter().map(|t| t.base_bytes()).sum();
         let has_range_deletes = tables.iter().any(|t| t.meta().range_delete_count > 0);
         Self {
             tables,
@@ -59,6 +62,7 @@ impl Level {
             owned_bytes,
             value_bytes,
             list_bytes,
+            base_bytes,
             has_range_deletes,
         }
     }
@@ -156,6 +160,18 @@ impl Version {
             }
         }
         edit
+    }
+
+    /// Returns the length of [`Self::base`] as bytes, or a little more.
+    pub(crate) fn base_bytes(&self) -> u64 {
+        let mut is_plain = true;
+        let mut bytes = BaseBytes::default();
+        for tree in self.trees.values() {
+            let record = tree_record(&tree.info);
+            is_plain &= record.is_plain() && tree.levels.iter().all(|l| l.value_bytes == 0);
+            bytes = bytes + record.base_bytes() + tree.levels.iter().map(|l| l.base_bytes).sum();
+        }
+        bytes.of_base(is_plain)
     }
 
     /// What a base takes to list the pieces of the device that tables own, in bytes.

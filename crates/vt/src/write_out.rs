@@ -6,7 +6,7 @@ use crate::VtError;
 use crate::buffer::Buffer;
 use crate::compaction::{DistillRules, Fragments, Pressure};
 use crate::direct::DirectRun;
-use crate::install::Install;
+use crate::install::{Install, is_refused};
 use crate::output::{OutputRules, Outputs, discard};
 use crate::runs::subtract;
 use crate::store::Store;
@@ -16,7 +16,7 @@ use std::sync::Arc;
 use stitch_base::sync::atomic::Ordering;
 use stitch_base::{ErrorKind, Seqno};
 use stitch_format::vt_index::IndexEntry;
-use stitch_format::vt_manifest::TableMeta;
+use stitch_format::vt_manifest::{Run, TableMeta};
 use stitch_kv::TreeInfo;
 use stitch_volume::Stream;
 use stitched::Layer;
@@ -87,14 +87,24 @@ impl Store {
         edit.last_seqno = edit.last_seqno.max(buffer.last_seqno());
         edit.added = tables.into_iter().map(|t| (0, Arc::new(t))).collect();
         drop(version);
+        let made = edit.added.clone();
         let install = Install {
             edit,
             written: Some((buffer, log_start)),
         };
-        self.install(&mut installer, install)?;
+        self.install(&mut installer, install)
+            .inspect_err(|error| self.give_up(error, &made, &direct))?;
         self.counters.write_outs.add(1);
         self.counters.write_out_bytes.add(written);
         Ok(true)
+    }
+
+    /// Gives back the space of tables whose edit was refused.
+    pub(crate) fn give_up(&self, error: &VtError, made: &[(u8, Arc<TableMeta>)], inputs: &[Run]) {
+        if is_refused(error) {
+            let tables = made.iter().map(|(_, table)| TableMeta::clone(table));
+            discard(self, &tables.collect::<Vec<_>>(), inputs);
+        }
     }
 
     fn tables_of(&self, buffer: &Buffer) -> Result<Vec<TableMeta>, VtError> {

@@ -84,7 +84,7 @@ impl Device for Late {
         self.inner.sync()
     }
 
-    fn discard(&self, offset: u64, len_bytes: u64) -> Result<(), DeviceError> {
+    fn discard(&self, offset: u64, len_bytes: u64) -> Result<bool, DeviceError> {
         self.inner.discard(offset, len_bytes)
     }
 

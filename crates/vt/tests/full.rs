@@ -173,3 +173,56 @@ fn a_store_filled_in_random_order_deletes_without_threads() {
 fn a_store_filled_in_random_order_deletes() {
     run(&Setup::default());
 }
+
+/// Fills a store in order; then deletes the first three fifths, of which nothing has come back yet.
+fn emptied_in_part(has_threads: bool) -> (Store, TreeId, u64) {
+    let setup = Setup::sized(MIB, MIB / 2, has_threads);
+    let store = Store::new(&setup, 64 * MIB, None, registry());
+    let engine = store.engine();
+    let tree = engine.create_tree("tree", &TreeOptions::default());
+    let tree = tree.expect("the tree is made");
+    let put = |number: u64| {
+        let mut batch = Batch::new();
+        let mut value = [0; 4088];
+        Rng::new(number).fill(&mut value);
+        batch.put(tree, &number.to_be_bytes(), &value);
+        commit(engine, &batch, SpaceClass::Normal)
+    };
+    let count = (0..).find(|number| !put(*number)).expect("it gets full");
+    assert!(count > 5000, "{count} rows");
+    assert!(engine.set_aside(MIB).is_err(), "it is full");
+    let gone = count / 5 * 3;
+    let mut batch = Batch::new();
+    batch.delete_range(tree, &0u64.to_be_bytes(), &gone.to_be_bytes());
+    assert!(commit(engine, &batch, SpaceClass::Reserve));
+    (store, tree, gone)
+}
+
+#[test]
+fn what_was_deleted_is_room_for_the_next_commits_without_a_wait() {
+    for has_threads in [false, true] {
+        let (store, tree, gone) = emptied_in_part(has_threads);
+        for number in 0..gone / 2 {
+            let is_done = put(store.engine(), tree, number);
+            assert!(is_done, "row {number} of {gone} is refused");
+        }
+        store.engine().close().expect("it closes");
+    }
+}
+
+#[test]
+fn room_is_made_of_what_was_deleted_when_it_is_asked_for() {
+    for has_threads in [false, true] {
+        let (store, _, gone) = emptied_in_part(has_threads);
+        let engine = store.engine();
+        let make = |bytes| {
+            let is_set = engine.set_aside(bytes).is_ok();
+            engine.set_aside(0).expect("less is never refused");
+            is_set
+        };
+        assert!(!make(64 * MIB), "more than it ever holds");
+        assert!(!make(engine.space().total_bytes), "not all was deleted");
+        assert!(make(gone / 2 * ROW_BYTES));
+        assert!(engine.space().free_bytes >= gone / 2 * ROW_BYTES);
+    }
+}

@@ -12,6 +12,7 @@ use stitch_device::MemDevice;
 use stitch_kv::{
     Batch, CommitOptions, Direction, Engine, KeyRange, KvError, SpaceClass, TreeOptions,
 };
+use stitch_volume::TrimRange;
 use stitch_vt::{VtEngine, VtOptions};
 
 const WRITERS: u64 = 2;
@@ -83,7 +84,7 @@ fn work(engine: &VtEngine, commits: u64) {
         let now = engine.volume().device_bytes();
         let (kind, result) = match rng.below(5) {
             0 => (0, engine.defrag(&mut |_, _| true).map(drop)),
-            1 => (1, engine.trim(&mut |_, _| true).map(drop)),
+            1 => (1, engine.trim(&TrimRange::ALL, &mut |_, _| true).map(drop)),
             _ if size > now => (2, engine.grow(size)),
             _ => (3, engine.shrink(size, &mut |_, _| true).map(drop)),
         };

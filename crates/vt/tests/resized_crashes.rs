@@ -1,4 +1,5 @@
-//! A crash at every sync, and at many of the writes, of what is done to the space of a store.
+//! A crash at every sync, and at many of the writes, of what is done to the space of a store and to
+//! the order in it.
 
 mod common;
 
@@ -9,6 +10,7 @@ use stitch_base::TreeId;
 use stitch_base::random::Rng;
 use stitch_device::{CrashDevice, CrashPlan, MemDevice};
 use stitch_kv::{Batch, CommitOptions, Direction, Engine, KeyRange, TreeOptions};
+use stitch_volume::TrimRange;
 use stitch_vt::{VtEngine, VtError, VtOptions};
 
 const LEN: u64 = 32 * MIB;
@@ -16,6 +18,7 @@ const SHORT: u64 = 18 * MIB;
 const LONG: u64 = 40 * MIB;
 
 type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
+type Image = (MemDevice, TreeId, Rows);
 type Work = fn(&VtEngine) -> Result<(), VtError>;
 
 fn options() -> VtOptions {
@@ -44,7 +47,7 @@ fn put(engine: &VtEngine, tree: TreeId, rows: &mut Rows, first: u64, count: u64)
 }
 
 /// A store with rows and holes up to its end, killed, and what it holds.
-fn image() -> (MemDevice, TreeId, Rows) {
+fn image() -> Image {
     let device = Arc::new(MemDevice::new(LEN));
     format(&*device, None);
     let engine = open(device.clone(), options());
@@ -72,6 +75,31 @@ fn image() -> (MemDevice, TreeId, Rows) {
     (MemDevice::clone(&device), tree, rows)
 }
 
+/// A store whose values were overwritten in random order, killed, and what it holds.
+fn scattered_image() -> Image {
+    const VALUES: u64 = 1024;
+    let device = Arc::new(MemDevice::new(LEN));
+    format(&*device, None);
+    let engine = open(device.clone(), options());
+    let tree = engine.create_tree("tree", &TreeOptions::default());
+    let tree = tree.expect("it is made");
+    let mut rng = Rng::new(5);
+    let mut rows = Rows::new();
+    // An odd factor has none in common with 1024: each key comes once, in another order.
+    for number in (0..VALUES).chain((0..VALUES).map(|n| n * 7 * 61 % VALUES)) {
+        let mut value = vec![0; 4096];
+        rng.fill(&mut value);
+        let mut batch = Batch::new();
+        batch.put(tree, &number.to_be_bytes(), &value);
+        let done = engine.commit(&batch, CommitOptions::default());
+        done.expect("there is room");
+        rows.insert(number.to_be_bytes().to_vec(), value);
+    }
+    engine.sync().expect("the device syncs");
+    drop(engine);
+    (MemDevice::clone(&device), tree, rows)
+}
+
 fn check(image: MemDevice, tree: TreeId, rows: &Rows) -> u64 {
     let engine = open(Arc::new(image), options());
     let found = engine.check(&mut |_, _| {}).expect("the check goes on");
@@ -87,8 +115,8 @@ fn check(image: MemDevice, tree: TreeId, rows: &Rows) -> u64 {
 }
 
 /// The lengths that were found after crashes at the calls that `plan` counts, every `step`-th.
-fn crash(work: Work, plan: fn(u64) -> CrashPlan, step: usize) -> Vec<u64> {
-    let (image, tree, rows) = image();
+fn crash(of: fn() -> Image, work: Work, plan: fn(u64) -> CrashPlan, step: usize) -> Vec<u64> {
+    let (image, tree, rows) = of();
     let mut rng = Rng::new(11);
     let mut lengths = Vec::new();
     for nth in (1..).step_by(step) {
@@ -112,11 +140,15 @@ fn crash(work: Work, plan: fn(u64) -> CrashPlan, step: usize) -> Vec<u64> {
 }
 
 fn at_every_call(work: Work, after: u64) {
+    at_every_call_of(image, work, after);
+}
+
+fn at_every_call_of(of: fn() -> Image, work: Work, after: u64) {
     for (plan, step) in [
         (CrashPlan::at_sync as fn(u64) -> CrashPlan, 1),
         (CrashPlan::at_write, 7),
     ] {
-        let lengths = crash(work, plan, step);
+        let lengths = crash(of, work, plan, step);
         assert!(
             lengths.iter().all(|&len| len == LEN || len == after),
             "{lengths:?}"
@@ -149,12 +181,21 @@ fn defragmenting() {
 }
 
 #[test]
+fn bringing_values_into_key_order() {
+    let engine = open(Arc::new(scattered_image().0), options());
+    let done = engine.defrag(&mut |_, _| true).expect("it succeeds");
+    assert!(done.ordered_bytes > 2 * MIB, "{done:?}");
+    let work: Work = |engine| engine.defrag(&mut |_, _| true).map(drop);
+    at_every_call_of(scattered_image, work, LEN);
+}
+
+#[test]
 fn trimming_what_was_just_given_back() {
     let work: Work = |engine| {
         engine.defrag(&mut |_, _| true)?;
-        engine.trim(&mut |_, _| true)?;
+        engine.trim(&TrimRange::ALL, &mut |_, _| true)?;
         engine.shrink(SHORT, &mut |_, _| true)?;
-        engine.trim(&mut |_, _| true)?;
+        engine.trim(&TrimRange::ALL, &mut |_, _| true)?;
         Ok(())
     };
     at_every_call(work, SHORT);

@@ -2,6 +2,7 @@
 
 pub(crate) mod context;
 pub(crate) mod disk;
+pub(crate) mod file_handle;
 pub(crate) mod guardian;
 pub(crate) mod helper;
 pub(crate) mod host;

@@ -6,6 +6,7 @@ mod differential;
 mod enospc;
 mod faults;
 mod fsx;
+mod handles;
 mod kernel_source;
 mod kill9;
 mod memory;
@@ -24,6 +25,7 @@ pub(crate) const ALL: &[(&str, &[Case])] = &[
     ("users", users::CASES),
     ("requests", requests::CASES),
     ("rmtree", rmtree::CASES),
+    ("handles", handles::CASES),
     ("coherence", coherence::CASES),
     ("differential", differential::CASES),
     ("pjdfstest", pjdfstest::CASES),

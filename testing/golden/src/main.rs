@@ -39,6 +39,8 @@ fn images() -> Result<(), Box<dyn Error>> {
     for (clean, kind) in [
         (Clean::Closed, "closed"),
         (Clean::Killed, "killed"),
+        (Clean::Closed, "handles-closed"),
+        (Clean::Killed, "handles-killed"),
         (Clean::Closed, "instances-closed"),
         (Clean::Killed, "instances-killed"),
         (Clean::Closed, "allocated-closed"),
@@ -46,6 +48,7 @@ fn images() -> Result<(), Box<dyn Error>> {
     ] {
         let device = match kind.split_once('-') {
             Some(("instances", _)) => sample::make_instances(clean)?,
+            Some(("handles", _)) => sample::make_with_back_rows(clean)?,
             Some(_) => sample::make_allocated(clean)?,
             None => sample::make(clean)?,
         };

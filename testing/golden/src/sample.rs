@@ -22,6 +22,24 @@ pub fn make(clean: Clean) -> Result<MemDevice, Box<dyn std::error::Error>> {
     })
 }
 
+/// A new store with the sample in it and with back rows, closed in good order or left as by a
+/// crash.
+///
+/// # Errors
+/// Whatever the store says.
+pub fn make_with_back_rows(clean: Clean) -> Result<MemDevice, Box<dyn std::error::Error>> {
+    store::with_new(clean, &[], |fs| {
+        first(fs)?;
+        // It was known since it was made.
+        let directory = fs.lookup(at(Ino::ROOT, "directory"))?.ino;
+        let small = fs.lookup(at(directory, "small"))?.ino;
+        fs.forget(small, 2);
+        fs.look_up_number(small)?;
+        fs.sync()?;
+        second(fs)
+    })
+}
+
 /// A new store of several instances, closed in good order or left as by a crash.
 ///
 /// # Errors

@@ -10,6 +10,7 @@ use stitch_format::batch::{Message, put_message};
 use stitch_format::block::{self, BlockHeader, BlockKind};
 use stitch_format::fs_chunk::ChunkDelta;
 use stitch_format::fs_inode::{AttrDelta, FileKind, InodeHead, encode_link};
+use stitch_format::fs_sys::FsHeader;
 use stitch_format::log_record::short::ShortRecord;
 use stitch_format::log_record::{self, RecordHeader, RecordKind, VersionPage};
 use stitch_format::logged_commit::{self, LoggedRun};
@@ -186,7 +187,19 @@ fn fs_rows() -> Vec<Vec<u8>> {
         delta[1..].to_vec(),
         folded,
         encode_link(Ino(7), FileKind::Fifo).to_vec(),
+        header(false).encode(),
+        header(true).encode(),
     ]
+}
+
+fn header(has_back_rows: bool) -> FsHeader {
+    FsHeader {
+        name_seed: 7,
+        created_ns: 8,
+        has_external: true,
+        has_back_rows,
+        has_allocated: has_back_rows,
+    }
 }
 
 /// One of every operation number, with a body of names and numbers.

@@ -3,10 +3,11 @@
 
 use std::error::Error;
 use std::time::Duration;
+use stitch_base::Ino;
 use stitch_base::clock::ManualClock;
 use stitch_base::sync::Arc;
 use stitch_device::{CrashDevice, CrashPlan, Device, MemDevice};
-use stitch_fs::{AtimePolicy, FileSystem, FsOptions, FsResult, fsck};
+use stitch_fs::{AtimePolicy, DirName, FileSystem, FsOptions, FsResult, fsck};
 use stitch_kv::{Compression, Engine, TreeOptions, UpsertRegistry};
 use stitch_sim::files::{self, Tree};
 use stitch_volume::{FormatOptions, InstanceOptions, OpenOptions, VOLUME_BYTES_MIN, Volume};
@@ -140,6 +141,46 @@ pub fn exercise(medium: &MemDevice) -> Result<Tree, Box<dyn Error>> {
     Ok(all)
 }
 
+/// Opens a store and finds every inode by its number, as a file handle is opened. Returns how many
+/// there are.
+///
+/// # Errors
+/// Whatever the store says, or what is wrong with it.
+pub fn open_numbers(medium: &MemDevice) -> Result<usize, Box<dyn Error>> {
+    let first = engine(Arc::new(medium.clone()) as Arc<dyn Device>)?;
+    let mut count = 0;
+    for vt in with_further(&first) {
+        let engine = vt as Arc<dyn Engine>;
+        let fs = FileSystem::open(Arc::clone(&engine), options())?;
+        let tree = files::read(&fs)?;
+        for path in tree.keys() {
+            let ino = number_of(&fs, path)?;
+            if fs.known_inodes() != 1 || fs.look_up_number(ino)?.ino != ino {
+                return Err(format!("{path} is another inode, or was known").into());
+            }
+            fs.forget(ino, 1);
+        }
+        count += tree.len();
+        check(&engine)?;
+        fs.close()?;
+    }
+    first.close()?;
+    Ok(count)
+}
+
+/// The inode number of a path. Nothing but the root is known afterwards.
+fn number_of(fs: &FileSystem, path: &str) -> FsResult<Ino> {
+    let mut way = vec![Ino::ROOT];
+    for name in path.split('/').filter(|name| !name.is_empty()) {
+        let parent = *way.last().expect("it begins with the root");
+        way.push(fs.lookup(DirName::new(parent, name.as_bytes()))?.ino);
+    }
+    for &ino in &way[1..] {
+        fs.forget(ino, 1);
+    }
+    Ok(*way.last().expect("it begins with the root"))
+}
+
 /// Blocks of 512 bytes of files in the root directory of a store, by their names.
 ///
 /// # Errors
@@ -173,7 +214,7 @@ fn change(engine: &Arc<dyn Engine>) -> Result<Tree, Box<dyn Error>> {
     let fs = FileSystem::open(Arc::clone(engine), options())?;
     check(engine)?;
     let tree = files::read(&fs)?;
-    let name = stitch_fs::DirName::new(stitch_base::Ino::ROOT, b"new");
+    let name = stitch_fs::DirName::new(Ino::ROOT, b"new");
     let new = stitch_fs::NewNode {
         perm: 0o700,
         umask: 0,

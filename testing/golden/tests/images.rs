@@ -60,7 +60,7 @@ fn what_is_too_old_is_refused_by_its_version() {
 #[test]
 fn the_current_version_has_its_images() {
     let (major, minor) = VERSION;
-    let kinds = ["", "instances-", "allocated-"]
+    let kinds = ["", "handles-", "instances-", "allocated-"]
         .map(|kind| ["closed", "killed"].map(|end| format!("{kind}{end}")));
     for kind in kinds.iter().flatten() {
         let name = format!("{major}.{minor}-{kind}.img");
@@ -80,6 +80,31 @@ fn a_new_sample_is_as_the_stored_one() {
         let name = format!("images/{major}.{minor}-{kind}.tree");
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(name);
         assert_eq!(store::text(&tree), std::fs::read_to_string(path).unwrap());
+    }
+}
+
+#[test]
+fn every_inode_of_an_image_is_found_by_its_number() {
+    for path in images() {
+        let device = image::unpack(&std::fs::read(&path).unwrap()).unwrap();
+        let count =
+            store::open_numbers(&device).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        let tree = std::fs::read_to_string(path.with_extension("tree")).unwrap();
+        assert_eq!(count, tree.lines().count(), "{}", path.display());
+    }
+}
+
+#[test]
+fn a_new_sample_with_back_rows_is_as_the_stored_one() {
+    for (clean, kind) in [(Clean::Closed, "closed"), (Clean::Killed, "killed")] {
+        let tree = store::exercise(&sample::make_with_back_rows(clean).unwrap()).unwrap();
+        let (major, minor) = VERSION;
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("images");
+        let stored = folder.join(format!("{major}.{minor}-handles-{kind}.tree"));
+        let without = folder.join(format!("{major}.{minor}-{kind}.tree"));
+        let stored = std::fs::read_to_string(stored).unwrap();
+        assert_eq!(store::text(&tree), stored);
+        assert_eq!(stored, std::fs::read_to_string(without).unwrap());
     }
 }
 

@@ -71,7 +71,7 @@ impl Device for Liar {
         }
     }
 
-    fn discard(&self, offset: u64, len_bytes: u64) -> Result<(), DeviceError> {
+    fn discard(&self, offset: u64, len_bytes: u64) -> Result<bool, DeviceError> {
         self.inner.discard(offset, len_bytes)
     }
 

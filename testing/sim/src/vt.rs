@@ -240,7 +240,9 @@ pub(crate) fn do_chore(engine: &VtEngine, chore: Chore) -> Result<(), VtError> {
             };
             engine.defrag(&mut watch).map(drop)
         }
-        Chore::Trim => engine.trim(&mut |_, _| true).map(drop),
+        Chore::Trim => engine
+            .trim(&stitch_volume::TrimRange::ALL, &mut |_, _| true)
+            .map(drop),
         Chore::Grow(bytes) => engine.grow(now + bytes),
         Chore::Shrink(bytes) => engine
             .shrink(now.saturating_sub(bytes), &mut |_, _| true)

@@ -18,7 +18,8 @@ const STATUSES: [&str; 4] = ["proposed", "accepted", "rejected", "superseded"];
 pub(super) fn check(sources: &[Source]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for source in sources {
-        if source.path.starts_with("docs/adr/") && source.path.ends_with(".md") {
+        let is_record = source.path.starts_with("docs/adr/0") && source.path.ends_with(".md");
+        if is_record {
             check_status(source, &mut findings);
         }
         if source.path == DEPENDENCIES {

@@ -13,6 +13,8 @@ struct Reserved {
 }
 
 const IO: &[&str] = &["device", "fuse", "stitchfs"];
+/// `rocks` asks the host for its free space; its I/O is RocksDB's.
+const FS_CALLS: &[&str] = &["device", "fuse", "stitchfs", "rocks"];
 const PRINTING: &[&str] = &["stitchfs"];
 const IO_WHY: &str = "only `device` does storage I/O";
 const PRINT_WHY: &str = "only `stitchfs` prints";
@@ -48,7 +50,7 @@ const RESERVED: [Reserved; 17] = [
     Reserved {
         word: "rustix::fs",
         except: &[],
-        crates: IO,
+        crates: FS_CALLS,
         why: IO_WHY,
     },
     Reserved {

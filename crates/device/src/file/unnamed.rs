@@ -40,11 +40,12 @@ impl FileDevice {
         let path = open::resolve(path);
         let name = path.display().to_string();
         open::check_len(&name, len_bytes)?;
+        open::check_limit(&name, len_bytes)?;
         let Ok(file) = open_unnamed(&path) else {
             return Ok(None);
         };
         let request = Request::new("create", 0, len_bytes);
-        open::lock(&file, &name, false)?;
+        open::lock(&file, &path, false)?;
         allocate(&file, 0, len_bytes).map_err(|e| request.failed(&name, e))?;
         let again = file.try_clone().map_err(|e| request.failed(&name, e))?;
         let unnamed = Unnamed { file: again, path };

@@ -45,6 +45,50 @@ fn sample() -> VersionEdit {
 }
 
 #[test]
+fn the_length_of_a_base_is_known_without_encoding_it() {
+    let mut edit = VersionEdit::default();
+    for number in 0..40u32 {
+        let mut table = sample_table();
+        table.id = TableId(1 << number);
+        table.smallest = vec![b'a'; 7 * number as usize];
+        table.entry_count = u64::from(number) << number;
+        table.root_addr = 512;
+        let run = |i: u64| Run {
+            addr: (i << (number % 30)) * 1024 + 512,
+            len_bytes: 512,
+        };
+        table.runs = (0..u64::from(number)).map(run).collect();
+        let mut tree = sample().new_trees.remove(0);
+        tree.name = "n".repeat(5 * number as usize);
+        edit.new_trees.push(tree);
+        edit.added.push((1, Arc::new(table)));
+        for value_bytes in [0, 300] {
+            let mut edit = edit.clone();
+            let last = edit.added.pop().map(|(level, table)| {
+                let table = TableMeta::clone(&table);
+                (
+                    level,
+                    Arc::new(TableMeta {
+                        value_bytes,
+                        ..table
+                    }),
+                )
+            });
+            edit.added.extend(last);
+            edit.new_trees[0].value_block_bytes = u32::try_from(value_bytes).unwrap();
+            let trees = edit.new_trees.iter().map(TreeRecord::base_bytes);
+            let tables = edit.added.iter().map(|(_, t)| t.base_bytes());
+            let parts: BaseBytes = trees.chain(tables).sum();
+            let (most, bytes) = (
+                parts.of_base(edit.is_of_version_1()),
+                edit.encode().len() as u64,
+            );
+            assert!((bytes..bytes + 91).contains(&most), "{most} for {bytes}");
+        }
+    }
+}
+
+#[test]
 fn bytes_are_pinned() {
     #[rustfmt::skip]
     let golden = [

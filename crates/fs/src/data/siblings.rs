@@ -203,7 +203,9 @@ impl Seen {
     fn beyond(&self) -> Option<FsKey> {
         let numbers = self.files.iter().map(|(ino, _)| *ino);
         let (first, last) = (numbers.clone().min()?, numbers.max()?);
-        let count = (last - first + 1).max(self.hashes.len() as u64);
+        let count = (last - first)
+            .saturating_add(1)
+            .max(self.hashes.len() as u64);
         let bytes_each = (self.bytes / count).max(1);
         let reach = (RANGE_BYTES_MAX / bytes_each).clamp(1, REACH_MAX);
         Some(fs_key::chunk(Ino(last.max(first + reach) + 1), 0))
@@ -212,7 +214,7 @@ impl Seen {
     /// Where what was seen ends, and where more of it is due: nowhere, if there is no more.
     fn limits(&self) -> (u64, u64) {
         match (self.is_part, self.hashes.last()) {
-            (true, Some(last)) => (last + 1, self.hashes[self.hashes.len() / 2]),
+            (true, Some(last)) => (last.saturating_add(1), self.hashes[self.hashes.len() / 2]),
             _ => (u64::MAX, u64::MAX),
         }
     }
@@ -234,7 +236,7 @@ fn ranges(files: &[(u64, u64)]) -> Vec<(u64, u64)> {
         let fits = bytes + size <= RANGE_BYTES_MAX;
         let is_full = ranges.len() == RANGES_MAX;
         match ranges.last_mut() {
-            Some((_, end)) if fits && ino - *end <= GAP_MAX => {
+            Some((_, end)) if fits && ino.saturating_sub(*end) <= GAP_MAX => {
                 *end = ino + 1;
                 bytes += size;
             }

@@ -28,6 +28,8 @@ const HISTORY_MIN: u32 = 5;
 /// Directories that are passed over at a time, at most, and steps from one to the next.
 const PASSED_MAX: usize = 16;
 const STEPS_MAX: usize = 32;
+/// Directories on the way down at most: damaged ones may contain themselves.
+const DEPTH_MAX: usize = 1024;
 /// Names that are looked at in one step.
 const ROWS_MAX: usize = 256;
 
@@ -132,12 +134,14 @@ impl FileSystem {
     /// The next directory in the order of listing: in the last one of the path, or after it. `None` if it is too far.
     fn next_directory(&self, path: &mut Vec<(Ino, u64)>) -> FsResult<Option<Ino>> {
         for _ in 0..STEPS_MAX {
+            let is_deepest = path.len() >= DEPTH_MAX;
             let Some((dir, hash)) = path.last_mut() else {
                 return Ok(None);
             };
             match self.find_directory(*dir, *hash)? {
+                Step::Found(..) if is_deepest => path.clear(),
                 Step::Found(found, found_hash) => {
-                    *hash = found_hash + 1;
+                    *hash = found_hash.saturating_add(1);
                     path.push((found, FIRST_HASH));
                     return Ok(Some(found));
                 }
@@ -159,7 +163,7 @@ impl FileSystem {
         Ok(match self.inodes.get(dir)?.location {
             Location::Entry { parent, name } => {
                 let hash = self.store.name_hash(&name);
-                Some((parent, hash + 1))
+                Some((parent, hash.saturating_add(1)))
             }
             Location::Own | Location::Memory(_) => None,
         })

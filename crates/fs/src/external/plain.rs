@@ -293,6 +293,7 @@ impl FileSystem {
 
     /// Removes plain files whose rows are gone, after that is durable. Answers how many.
     pub(crate) fn remove_retired(&self) -> FsResult<usize> {
+        let _one_at_a_time = self.externals.removing.lock();
         let names = std::mem::take(&mut *self.externals.retired.lock());
         if names.is_empty() {
             return Ok(0);
@@ -307,18 +308,21 @@ impl FileSystem {
                 tracing::warn!(%error, "a plain file is left; the next open removes it");
             }
         }
+        self.room.note_given_back(names.len());
         Ok(names.len())
     }
 
     /// The host is full: removes the plain files of what nobody has any more, though it was to be done later. Answers
     /// whether there were any. Whoever asks may have an inode locked.
     pub(crate) fn makes_room_beside(&self) -> FsResult<bool> {
+        let mark = self.room_mark();
         match self.reclaim() {
             // A store that is full itself: perhaps others are retired already.
             Ok(_) | Err(FsError::NoSpace) => {}
             Err(error) => return Err(error),
         }
-        Ok(self.remove_retired()? > 0)
+        // Also what another thread removed meanwhile.
+        Ok(self.remove_retired()? > 0 || self.room_mark() != mark)
     }
 
     /// Whether [`Self::sync`] would do something for external files: to be asked now and then by who

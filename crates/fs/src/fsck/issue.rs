@@ -3,6 +3,7 @@
 use crate::ExternalName;
 use std::fmt;
 use stitch_base::Ino;
+use stitch_format::fs_key;
 
 /// An inode with rows that are lost.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -325,6 +326,15 @@ pub enum Issue {
     /// There are allocated extents, and the header does not say so.
     #[error("the header does not say that there are allocated extents")]
     UnmarkedAllocated,
+    /// The back row of an inode is missing, leads elsewhere, or is that of an inode without a row
+    /// under a name.
+    #[error("inode {ino} cannot be found by its number: {}", back_text(place))]
+    BackRow {
+        /// The inode.
+        ino: Ino,
+        /// Directory and hash of the name that its row is under; `None` if it has no such row.
+        place: Option<(Ino, u64)>,
+    },
     /// The count of inodes, which `df -i` shows, is wrong.
     #[error("the number of inodes is stored as {stored} and is {counted}")]
     InodeCount {
@@ -351,11 +361,28 @@ impl Issue {
     }
 }
 
+fn back_text(place: &Option<(Ino, u64)>) -> String {
+    match place {
+        Some((parent, _)) => {
+            format!("its back row is missing or does not lead to directory {parent}")
+        }
+        None => "it has a back row and no row under a name".to_owned(),
+    }
+}
+
+/// True if all keys of a range of the sys tree are those of back rows.
+fn is_of_back_rows(first: &[u8], end: &[u8]) -> bool {
+    first >= fs_key::SYS_BACK_PROGRESS && end <= &[fs_key::SYS_BACK + 1][..]
+}
+
 /// What is lost, and what can be done about it.
 fn lost_text(tree: &str, first: &[u8], end: &[u8], owners: &[Owner]) -> String {
     let names: Vec<String> = owners.iter().map(Owner::to_string).collect();
     let names = names.join(", ");
     let what = match (tree, owners) {
+        ("sys", _) if is_of_back_rows(first, end) => "a block of back rows cannot be read: the \
+             first file handle in it puts them anew; nothing else is lost"
+            .to_owned(),
         ("sys", _) => "a block of counters and of the list of orphans cannot be read: restore the \
              store from a copy"
             .to_owned(),

@@ -2,12 +2,13 @@
 
 use super::Issue;
 use super::allocated::Sum;
+use super::back;
 use super::lost::Lost;
 use super::scan::Found;
 use std::collections::{BTreeSet, HashMap};
 use stitch_base::Ino;
 use stitch_format::fs_inode::{FileKind, row_flag};
-use stitch_format::fs_key::CHUNK_BYTES;
+use stitch_format::fs_key::{CHUNK_BYTES, INO_MAX};
 
 /// All issues of a file system that lost rows do not explain.
 pub(super) fn judge(mut found: Found, lost: &Lost) -> Vec<Issue> {
@@ -28,6 +29,7 @@ pub(super) fn judge(mut found: Found, lost: &Lost) -> Vec<Issue> {
     issues.extend(directories(&found));
     issues.extend(unreachable(&found, &order));
     issues.extend(orphans(&found));
+    issues.extend(order.iter().filter_map(|&ino| back::missing(&found, ino)));
     issues.extend(numbers(&found));
     lost.withhold(&found, issues)
 }
@@ -140,9 +142,9 @@ fn orphans(found: &Found) -> Vec<Issue> {
 
 fn numbers(found: &Found) -> Vec<Issue> {
     let mut issues = Vec::new();
-    let needed = found.largest.max(Ino::ROOT.0) + 1;
+    let needed = (found.largest.max(Ino::ROOT.0) + 1).min(INO_MAX);
     let stored = found.next_ino.unwrap_or(0);
-    if stored < needed {
+    if stored < needed || stored > INO_MAX {
         issues.push(Issue::NextIno { stored, needed });
     }
     let is_named =

@@ -179,6 +179,10 @@ impl Lost {
             }
             Issue::ChunkCount { ino, .. } => self.touches_inode("data", *ino),
             Issue::NoPlainFile { ino } => self.has("sys", &fs_key::external(*ino)),
+            Issue::BackRow { ino, place: None } => {
+                has_lost_names && !found.inodes.contains_key(ino)
+            }
+            Issue::BackRow { ino, .. } => self.has("sys", &fs_key::back(*ino)),
             Issue::LooseExternal { ino } => has_lost_names && !found.inodes.contains_key(ino),
             Issue::LooseAllocated { ino } => has_lost_names && !found.inodes.contains_key(ino),
             Issue::UnwrittenCount { .. } => has_lost_names || self.of("sys").next().is_some(),
@@ -280,7 +284,7 @@ fn has_lost_chunk(trees: &Trees, range: &Range, ino: Ino, inode: &Inode) -> FsRe
     let first = chunk_at(&range.start).unwrap_or(0);
     let count = inode.size.div_ceil(CHUNK_BYTES);
     // The end is a key and a zero byte.
-    let end = chunk_at(&range.end).map_or(count, |last| count.min(last + 1));
+    let end = chunk_at(&range.end).map_or(count, |last| count.min(last.saturating_add(1)));
     if end.saturating_sub(first) > CHUNKS_TRIED_MAX {
         return has_lost_row(trees, range, ino);
     }

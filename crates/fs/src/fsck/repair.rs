@@ -1,6 +1,7 @@
 //! Repairs, one small step for each issue. Each is a batch of its own, so that a repair that stops
 //! half-way leaves a file system that is no worse than before.
 
+use super::back;
 use super::scan::own;
 use super::{Issue, Trees, is_unreadable};
 use super::{allocated, external};
@@ -8,7 +9,7 @@ use crate::{ExternalFiles, FsError, FsResult};
 use stitch_base::Ino;
 use stitch_db::{Changes, CommitOptions, Direction, KeyRange, SpaceClass};
 use stitch_format::fs_inode::{FileKind, InodeHead, MetaRow, encode_link, row_flag};
-use stitch_format::fs_key::{self, CHUNK_BYTES};
+use stitch_format::fs_key::{self, CHUNK_BYTES, INO_MAX};
 use stitch_format::fs_sys::{FsHeader, decode_number, encode_number};
 
 /// Where what has lost its name goes.
@@ -117,6 +118,7 @@ impl Repair<'_> {
             | Issue::BadAllocated { .. }
             | Issue::UnwrittenCount { .. }
             | Issue::UnmarkedAllocated => self.allocated(issue)?,
+            Issue::BackRow { ino, place } => back::put(trees, &mut self.changes, *ino, *place),
             Issue::NextIno { needed, .. } => self.put_number(fs_key::SYS_NEXT_INO, *needed),
             Issue::InodeCount { counted, .. } => {
                 self.put_number(fs_key::SYS_INODE_COUNT, *counted);
@@ -397,7 +399,10 @@ impl Repair<'_> {
             .map(|row| decode_number(&row))
             .transpose()?
             .unwrap_or(0);
-        let ino = Ino(known.max(self.largest()? + 1));
+        let ino = Ino(known.max(self.largest()?.saturating_add(1)));
+        if ino.0 >= INO_MAX {
+            return Err(FsError::Corrupt("no inode number is left".to_owned()));
+        }
         self.changes
             .put(sys, fs_key::SYS_NEXT_INO, &encode_number(ino.0 + 1));
         Ok(ino)

@@ -8,6 +8,7 @@ use crate::{FsError, FsResult};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use stitch_base::Ino;
 use stitch_db::{Dictionary, Direction, KeyRange};
+use stitch_format::fs_back::Place;
 use stitch_format::fs_inode::{FileKind, InodeHead, MetaRow, row_flag};
 use stitch_format::fs_key::{self, CHUNK_BYTES, FsKey};
 use stitch_format::fs_sys::{AllocatedRow, ExternalRow, FsHeader, decode_number};
@@ -30,6 +31,8 @@ pub(super) struct Inode {
     pub(super) names: u32,
     /// Key of the row.
     pub(super) key: Box<[u8]>,
+    /// There is a back row, right or wrong.
+    pub(super) has_back_row: bool,
 }
 
 /// A name of an inode that has its own row.
@@ -58,6 +61,10 @@ pub(super) struct Found {
     /// Stored number of chunks in unwritten extents.
     pub(super) unwritten: Option<u64>,
     pub(super) header: Option<FsHeader>,
+    /// The header says that there are back rows.
+    pub(super) keeps_back_rows: bool,
+    /// Place up to which every inode under a name is to have one.
+    pub(super) back_progress: Option<Place>,
     /// Largest number seen anywhere.
     pub(super) largest: u64,
     rows: u64,
@@ -83,6 +90,7 @@ pub(super) fn scan(trees: &Trees, lost: &Lost, progress: &mut dyn FnMut(u64)) ->
     };
     walk.found.is_readable = true;
     walk.found.header = Some(header);
+    walk.found.keeps_back_rows = header.has_back_rows;
     walk.each(trees.meta, |found, key, value| {
         found.meta(header.name_seed, key, value)
     })?;
@@ -260,6 +268,7 @@ impl Found {
             place,
             names: u32::from(place.is_some()),
             key: key.into(),
+            has_back_row: false,
         };
         self.inodes.insert(ino, inode);
     }
@@ -268,6 +277,7 @@ impl Found {
         let number = decode_number(value).ok();
         match key {
             fs_key::SYS_HEADER => {}
+            fs_key::SYS_FIXED if number.is_some() => {}
             fs_key::SYS_NEXT_INO if number.is_some() => self.next_ino = number,
             fs_key::SYS_INODE_COUNT if number.is_some() => self.inode_count = number,
             fs_key::SYS_UNWRITTEN if number.is_some() => self.unwritten = number,
@@ -280,6 +290,9 @@ impl Found {
                 let row = fs_key::allocated_of(key).zip(AllocatedRow::decode(value).ok());
                 if let Some(((ino, end), row)) = row {
                     self.allocated.entry(ino).or_default().add(end, &row);
+                    return;
+                }
+                if self.keeps_back_rows && self.back(key, value) {
                     return;
                 }
                 let row = fs_key::external_of(key).zip(ExternalRow::decode(value).ok());

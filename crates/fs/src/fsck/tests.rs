@@ -4,6 +4,7 @@ use super::{Issue, Trees, check, repair};
 use stitch_base::Ino;
 use stitch_base::sync::Arc;
 use stitch_db::{Changes, CommitOptions, Schema, TreeOptions};
+use stitch_format::fs_back::Place;
 use stitch_format::fs_inode::{FileKind, InodeHead, MetaRow, encode_link, row_flag};
 use stitch_format::fs_key::{self, FsKey};
 use stitch_format::fs_sys::{AllocatedRow, ExtentState, ExternalRow, FsHeader, encode_number};
@@ -54,6 +55,7 @@ impl Sample {
             created_ns: 0,
             has_external: false,
             has_allocated: false,
+            has_back_rows: false,
         };
         let chunked = InodeHead {
             size: 5000,
@@ -133,6 +135,87 @@ fn no_header_is_found_and_left_alone() {
     let issues = sample.check();
     assert!(matches!(issues[..], [Issue::NoHeader { .. }]), "{issues:?}");
     assert_eq!(repair(&sample.engine, &issues).unwrap(), 0);
+}
+
+/// Puts the header of a file system with back rows, how far they go, and those of directory 2 and
+/// file 3.
+pub(super) fn keep_back_rows(sample: &Sample, progress: Place) {
+    let header = FsHeader {
+        name_seed: SEED,
+        created_ns: 0,
+        has_external: false,
+        has_allocated: false,
+        has_back_rows: true,
+    };
+    sample.edit(|trees, changes| {
+        changes.put(trees.sys, fs_key::SYS_HEADER, &header.encode());
+        changes.put(trees.sys, fs_key::SYS_BACK_PROGRESS, &progress.encode());
+        for (ino, key) in [(2, name(1, "d")), (3, name(2, "f"))] {
+            let place = Place::of_key(&key).unwrap();
+            changes.put(trees.sys, &fs_key::back(Ino(ino)), &place.encode());
+        }
+    });
+    assert_eq!(sample.check(), []);
+}
+
+#[test]
+fn a_missing_back_row_is_put_unless_the_pass_is_still_to_come_there() {
+    for (progress, is_issue) in [
+        (Place::END, true),
+        (Place::of_key(&name(2, "f")).unwrap(), false),
+        (Place::FIRST, false),
+    ] {
+        let sample = Sample::new();
+        keep_back_rows(&sample, progress);
+        sample.edit(|trees, changes| changes.delete(trees.sys, &fs_key::back(Ino(3))));
+        let place = Place::of_key(&name(2, "f")).unwrap();
+        let place = Some((place.parent, place.hash));
+        let missing = Issue::BackRow { ino: Ino(3), place };
+        let expected = if is_issue { vec![missing] } else { vec![] };
+        assert_eq!(sample.check(), expected);
+        assert_eq!(
+            repair(&sample.engine, &expected).unwrap(),
+            u64::from(is_issue)
+        );
+        assert_eq!(sample.check(), []);
+    }
+}
+
+#[test]
+fn a_back_row_that_leads_elsewhere_is_put_right_and_one_of_nothing_goes() {
+    // A file of another name, one under its number, an orphan, the root, none.
+    for ino in [3, 4, 5, 1, 50] {
+        for progress in [Place::END, Place::FIRST] {
+            let sample = Sample::new();
+            keep_back_rows(&sample, progress);
+            let place = Place {
+                parent: Ino(1),
+                hash: 5,
+            };
+            sample.edit(|trees, changes| {
+                changes.put(trees.sys, &fs_key::back(Ino(ino)), &place.encode());
+            });
+            sample.expect(|issue| matches!(issue, Issue::BackRow { ino: at, .. } if at.0 == ino));
+        }
+    }
+}
+
+#[test]
+fn what_a_repair_names_anew_gets_a_back_row() {
+    let sample = Sample::new();
+    keep_back_rows(&sample, Place::END);
+    sample.delete(&name(1, "d"));
+    sample.expect(|issue| matches!(issue, Issue::MissingDirectory { .. }));
+}
+
+#[test]
+fn back_rows_without_the_feature_go() {
+    let sample = Sample::new();
+    let place = Place::of_key(&name(2, "f")).unwrap();
+    sample.edit(|trees, changes| {
+        changes.put(trees.sys, &fs_key::back(Ino(3)), &place.encode());
+    });
+    sample.expect(|issue| matches!(issue, Issue::BadRow { tree: "sys", .. }));
 }
 
 #[test]
@@ -480,6 +563,54 @@ fn an_external_file_without_its_row_is_found_and_left_alone() {
     assert_eq!(repair(&sample.engine, &issues).unwrap(), 0);
 }
 
+/// Numbers that no inode can have made the check or the repair overflow.
+#[test]
+fn rows_of_impossible_inode_numbers_go() {
+    for ino in [Ino(fs_key::INO_MAX + 1), Ino(u64::MAX)] {
+        let sample = Sample::new();
+        sample.edit(|trees, changes| {
+            let link = encode_link(Ino(4), FileKind::Regular);
+            changes.put(trees.meta, &fs_key::dentry(SEED, ino, b"x"), &link);
+            changes.put(trees.meta, &fs_key::own(ino), &link);
+            let row = head(ino.0, FileKind::Regular, 1).encode();
+            changes.put(trees.meta, &name(1, "y"), &row);
+            changes.put(trees.data, &fs_key::chunk(ino, u64::MAX), b"x");
+            changes.put(trees.xattr, &fs_key::xattr(ino, b"user.x"), b"v");
+            changes.put(trees.sys, &fs_key::orphan(ino), b"");
+            changes.put(trees.sys, &fs_key::external(ino), &[0; 16]);
+        });
+        sample.expect(|issue| matches!(issue, Issue::BadRow { tree: "data", .. }));
+    }
+}
+
+#[test]
+fn a_next_inode_number_that_is_too_large_is_corrected() {
+    for stored in [fs_key::INO_MAX + 1, u64::MAX] {
+        let sample = Sample::new();
+        sample.edit(|trees, changes| {
+            changes.put(trees.sys, fs_key::SYS_NEXT_INO, &encode_number(stored));
+        });
+        sample.expect(|issue| *issue == Issue::NextIno { stored, needed: 6 });
+    }
+}
+
+/// The inode with the largest number left none for `lost+found`.
+#[test]
+fn a_repair_without_inode_numbers_skips_what_needs_one() {
+    let sample = Sample::new();
+    let last = fs_key::INO_MAX;
+    sample.put(&name(2, "x"), &head(last, FileKind::Fifo, 7));
+    sample.put(&fs_key::own(Ino(8)), &head(8, FileKind::Fifo, 1));
+    for _ in 0..4 {
+        repair(&sample.engine, &sample.check()).unwrap();
+    }
+    let left = sample.check();
+    assert!(
+        matches!(left[..], [Issue::Nameless { ino: Ino(8) }]),
+        "{left:?}"
+    );
+}
+
 const ALLOCATED: u8 = row_flag::HOLES | row_flag::ALLOCATED;
 
 /// Puts an allocated extent of an inode.
@@ -507,6 +638,7 @@ fn with_allocated() -> Sample {
             name_seed: SEED,
             created_ns: 0,
             has_external: false,
+            has_back_rows: false,
             has_allocated: true,
         };
         changes.put(trees.sys, fs_key::SYS_HEADER, &header.encode());
@@ -568,6 +700,7 @@ fn a_header_that_does_not_know_of_extents_is_written_anew() {
             name_seed: SEED,
             created_ns: 0,
             has_external: false,
+            has_back_rows: false,
             has_allocated: false,
         };
         changes.put(trees.sys, fs_key::SYS_HEADER, &header.encode());

@@ -1,6 +1,6 @@
 //! The table as the ledger has it: written with every change, read by the next process.
 
-use super::{CHAIN_UNKNOWN, Hold, Inode, Inodes, Location, Node, Shard};
+use super::{CHAIN_UNKNOWN, CachedPages, Hold, Inode, Inodes, Location, Node, Shard};
 use crate::ledger::{Known, Record};
 use stitch_base::Ino;
 use stitch_base::sync::Arc;
@@ -91,6 +91,8 @@ impl Inodes {
         self.count_in(&inode);
         let mut node = Node::new(inode, self.tick());
         node.lookups = known.lookups;
+        // What the last process has answered to readers is not in the ledger.
+        node.pages = CachedPages::ANY;
         shard.insert(head.ino, node);
     }
 

@@ -15,7 +15,7 @@ use stitch_base::sync::atomic::Ordering;
 
 /// Memory that one inode takes which is known: its entry, its place in the table, a name of usual
 /// length, and hints.
-pub const INODE_BYTES: usize = 264;
+pub const INODE_BYTES: usize = 272;
 
 impl Inodes {
     /// True if more inodes are known than are to be.

@@ -122,6 +122,36 @@ fn punched_ranges_are_holes() {
 }
 
 #[test]
+fn punching_takes_what_it_removes_from_the_block_count() {
+    let setup = setup();
+    let file = setup.file(ROOT, "f");
+    let blocks = || setup.attr(file.ino).blocks;
+    let punch = |offset, len| {
+        let mode = FallocateMode::PunchHole;
+        setup.fs.fallocate(file.ino, mode, offset, len).unwrap();
+    };
+    // As an image of a disk: 1,024 chunks, of which 200 are there and written again and again.
+    setup.write(file.ino, (4 << 20) - 1, b"x");
+    for _ in 0..3 {
+        for chunk in (0..400).step_by(2) {
+            setup.write(file.ino, chunk * 4096, &[7; 4096]);
+        }
+    }
+    let before = blocks();
+    assert!(before >= 201 * 8);
+    punch(0, 50 * 4096);
+    assert_eq!(blocks(), before - 25 * 8, "25 of 50 were there");
+    punch(0, 50 * 4096);
+    assert_eq!(blocks(), before - 25 * 8, "none was there");
+    punch(0, 1 << 20);
+    assert_eq!(blocks(), before - 128 * 8);
+    punch(0, 4 << 20);
+    assert_eq!(blocks(), 0);
+    assert_eq!(setup.rows("data"), 0);
+    setup.check();
+}
+
+#[test]
 fn writes_one_after_the_other_count_each_chunk_once() {
     let setup = setup();
     let file = setup.file(ROOT, "f");

@@ -61,6 +61,71 @@ fn creating_is_a_put_and_an_upsert() {
     assert_eq!(gets, 2, "what was made is read");
 }
 
+/// Messages and reads of changes of names, each on a file that is not known.
+fn costs_of_names(setup: &Setup) -> [[u64; 4]; 4] {
+    let dir = setup.dir(ROOT, "costs").ino;
+    let unknown = |name: &str| {
+        let file = setup.file(dir, name);
+        setup.fs.forget(file.ino, 1);
+    };
+    unknown("moved");
+    unknown("removed");
+    let made = cost(setup, || {
+        setup.file(dir, "made");
+    });
+    let moved = cost(setup, || {
+        let (from, to) = (at(dir, "moved"), at(dir, "there"));
+        let renamed = setup.fs.rename(&SUPER, from, to, RenameMode::Replace);
+        renamed.expect("moves");
+    });
+    let removed = cost(setup, || {
+        setup.fs.unlink(&SUPER, at(dir, "removed")).expect("goes");
+    });
+    let directory = cost(setup, || {
+        setup.dir(dir, "d");
+    });
+    [made, moved, removed, directory]
+}
+
+#[test]
+fn back_rows_are_one_message_more_and_no_read() {
+    let setup = setup();
+    let file = setup.file(ROOT, "f").ino;
+    let without = costs_of_names(&setup);
+    setup.fs.forget(file, 1);
+    setup.fs.look_up_number(file).expect("is found");
+    setup
+        .fs
+        .remove_tree(&SUPER, at(ROOT, "costs"), None)
+        .expect("goes");
+    let with = costs_of_names(&setup);
+    for (with, without) in with.into_iter().zip(without) {
+        let [messages, commits, gets, scans] = without;
+        assert_eq!(with, [messages + 1, commits, gets, scans]);
+    }
+}
+
+#[test]
+fn a_number_is_found_with_few_reads_once_the_pass_is_done() {
+    let setup = setup();
+    let dir = setup.dir(ROOT, "d").ino;
+    let files: Vec<Ino> = (0..100)
+        .map(|index| setup.file(dir, &index.to_string()).ino)
+        .collect();
+    setup
+        .fs
+        .look_up_number(Ino(dir.0 + 1000))
+        .expect_err("no inode");
+    let setup = without_memory_of(setup);
+    setup.fs.look_up_number(files[1]).expect("is found");
+    let again = cost(&setup, || {
+        setup.fs.look_up_number(files[0]).expect("is found");
+    });
+    // The file and its directory, which are not known: own row, back row, and one scan of a name
+    // for each.
+    assert_eq!(again, [0, 0, 4, 2]);
+}
+
 /// Point reads and scans of making, moving and linking three names that are not there.
 fn reads_of_new_names(setup: &Setup, dir: Ino) -> (u64, u64) {
     let mode = RenameMode::NoReplace;

@@ -23,6 +23,10 @@ struct Pair {
     rng: Rng,
     /// Lookups counted of each inode.
     held: BTreeMap<Id, (Ino, u64)>,
+    /// Numbers of all inodes that were ever held.
+    numbers: BTreeMap<Id, Ino>,
+    /// Inodes are also opened by their numbers.
+    opens_numbers: bool,
     log: Vec<String>,
     /// The last operation found the store full.
     was_full: std::cell::Cell<bool>,
@@ -37,6 +41,8 @@ impl Pair {
             twin,
             rng: Rng::new(seed),
             held: BTreeMap::from([(twin::ROOT, (ROOT, 1))]),
+            numbers: BTreeMap::from([(twin::ROOT, ROOT)]),
+            opens_numbers: false,
             log: Vec::new(),
             was_full: std::cell::Cell::new(false),
             refusals: 0,
@@ -77,6 +83,7 @@ impl Pair {
             self.log
         );
         entry.1 += 1;
+        self.numbers.insert(id, ino);
     }
 
     /// Compares two results; the inode that both gave is held.
@@ -124,6 +131,9 @@ impl Pair {
     }
 
     fn any_operation(&mut self) {
+        if self.opens_numbers && self.rng.one_in(8) {
+            return self.open_number();
+        }
         match self.rng.below(100) {
             0..14 => self.make(),
             14..20 => self.remove(),
@@ -404,6 +414,18 @@ impl Pair {
         self.same_inode(fs, twin);
     }
 
+    /// As a file handle is opened: of any inode that there ever was.
+    fn open_number(&mut self) {
+        let index = self.rng.below(self.numbers.len() as u64);
+        let index = usize::try_from(index).expect("small");
+        let (&id, &ino) = self.numbers.iter().nth(index).expect("the root is there");
+        self.note(format!("open number {id}"));
+        let fs = self.setup.fs.look_up_number(ino);
+        let has_name = self.twin.nodes[&id].nlink > 0;
+        let twin = has_name.then_some(id).ok_or(FsError::Stale(ino));
+        self.same_inode(fs, twin);
+    }
+
     fn forget(&mut self) {
         let (id, ino) = self.any();
         if id == twin::ROOT {
@@ -538,7 +560,16 @@ impl Pair {
 }
 
 fn run(seed: u64, steps: u32, setup: Setup) -> u32 {
+    run_pair(seed, steps, Pair::new(seed, setup))
+}
+
+fn run_with_numbers(seed: u64, steps: u32, setup: Setup) -> u32 {
     let mut pair = Pair::new(seed, setup);
+    pair.opens_numbers = true;
+    run_pair(seed, steps, pair)
+}
+
+fn run_pair(seed: u64, steps: u32, mut pair: Pair) -> u32 {
     pair.note(format!("seed {seed}"));
     for _ in 0..steps {
         pair.step();
@@ -561,6 +592,26 @@ fn where_directories_are_given_up_it_is_the_same() {
         let setup = setup_with(|options| options.names_bytes = 500);
         assert_eq!(run(seed, 200, setup), 0);
     }
+}
+
+#[test]
+fn inodes_are_found_by_number_as_their_twins_are() {
+    for seed in 5000..5400 {
+        assert_eq!(run_with_numbers(seed, 200, setup()), 0);
+    }
+    for seed in 5400..5500 {
+        assert_eq!(run_with_numbers(seed, 300, setup_external()), 0);
+    }
+}
+
+#[test]
+fn on_a_full_store_back_rows_stay_right() {
+    let mut refusals = 0;
+    for seed in 6000..6060 {
+        let engine = stitch_kv::ModelEngine::with_space(registry(), 96 << 10);
+        refusals += run_with_numbers(seed, 300, setup_on(std::sync::Arc::new(engine), |_| {}));
+    }
+    assert!(refusals > 50, "the store was hardly ever full: {refusals}");
 }
 
 #[test]

@@ -47,6 +47,50 @@ fn grow(setup: &Setup) -> Ino {
     top.ino
 }
 
+/// Sets the flags of an inode below `top`, which nobody knows afterwards.
+fn set_flags(setup: &Setup, path: &[&str], flags: u32) {
+    let mut known = Vec::new();
+    let mut dir = ROOT;
+    for name in path {
+        dir = setup.lookup(dir, name).expect("is there").ino;
+        known.push(dir);
+    }
+    setup
+        .fs
+        .set_inode_flags(&SUPER, dir, flags)
+        .expect("root may");
+    for ino in known.into_iter().rev() {
+        setup.fs.forget(ino, 1);
+    }
+}
+
+#[test]
+fn a_tree_with_something_immutable_or_append_only_in_it_stays() {
+    let setup = setup();
+    grow(&setup);
+    let paths: [&[&str]; 3] = [
+        &["top", "d0", "d1", "d2", "large"],
+        &["top", "d0", "d1"],
+        // Has a second name outside.
+        &["top", "d0", "d1", "d2", "again"],
+    ];
+    for path in paths {
+        for flags in [inode_flag::IMMUTABLE, inode_flag::APPEND] {
+            set_flags(&setup, path, flags);
+            let refused = setup.fs.remove_tree(&SUPER, at(ROOT, "top"), None);
+            assert!(matches!(refused, Err(FsError::Perm)), "{path:?} {flags}");
+            assert_eq!(setup.fs.detached_dirs(), 0);
+            set_flags(&setup, path, 0);
+        }
+    }
+    setup
+        .fs
+        .remove_tree(&SUPER, at(ROOT, "top"), None)
+        .expect("nothing holds it");
+    empty_all(&setup);
+    check_kept_alone(&setup);
+}
+
 /// Removes all that is left of removed trees.
 fn empty_all(setup: &Setup) {
     setup.fs.empty_detached(u64::MAX).expect("it is removed");

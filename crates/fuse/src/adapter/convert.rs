@@ -76,7 +76,7 @@ pub(super) fn entry(of: &stitch_fs::Attr) -> Entry {
     debug_assert!(of.ino != Ino(0), "no inode has number 0");
     Entry {
         ino: of.ino,
-        // Numbers are never used again, so one generation is enough.
+        // As the root's.
         generation: 0,
         attr: attr(of),
         entry_ttl: FOREVER,

@@ -1,5 +1,7 @@
-//! What is different with passthrough: OPEN is served, and attributes of what may be changed through a mapping
-//! stand for no time.
+//! OPEN where it is served: with passthrough, and in a store with immutable or append-only files, which
+//! the kernel does not know of. Elsewhere the kernel does without OPEN from the first answer on.
+//!
+//! With passthrough attributes of what may be changed through a mapping stand for no time.
 
 use std::io;
 use std::time::Duration;
@@ -7,7 +9,8 @@ use std::time::Duration;
 use stitch_base::Ino;
 use stitch_fs::FsError;
 
-use super::{Adapter, Opens, convert};
+use super::opens::CACHED;
+use super::{Adapter, Opens, OrErrno as _, convert};
 use crate::backing::BackingFiles;
 use crate::errno::Errno;
 use crate::handler::Answer;
@@ -22,7 +25,15 @@ impl Adapter {
     }
 
     pub(super) fn open_file(&self, ino: Ino, flags: u32) -> Answer<Opened> {
-        let opens = self.opens.get().ok_or(Errno::ENOSYS)?;
+        let asks = self.fs.has_fixed_files();
+        if asks {
+            let writes = flags & libc::O_ACCMODE.cast_unsigned() != 0;
+            let appends = flags & convert::O_APPEND != 0;
+            self.fs.check_open(ino, writes, appends).or_errno()?;
+        }
+        let Some(opens) = self.opens.get() else {
+            return if asks { Ok(CACHED) } else { Err(Errno::ENOSYS) };
+        };
         let decided = opens.open(&self.fs, ino, flags);
         if decided.is_newly_mapped {
             self.attr_cache.drop_attr(ino);
@@ -34,10 +45,18 @@ impl Adapter {
         Ok(decided.opened)
     }
 
-    /// An entry whose attributes stand as long as they do.
+    /// Returns an entry as the kernel is told it: its attributes stand as long as they do, its number
+    /// has a generation.
     pub(super) fn timed(&self, entry: Entry) -> Entry {
         let attr_ttl = self.attr_ttl(entry.ino);
-        Entry { attr_ttl, ..entry }
+        let attr = self.with_mapped(entry.attr);
+        let generation = self.generation_of(entry.ino);
+        Entry {
+            attr,
+            attr_ttl,
+            generation,
+            ..entry
+        }
     }
 
     /// For how long the kernel may keep attributes of an inode.
@@ -60,7 +79,7 @@ impl Adapter {
 
     pub(super) fn attr_reply(&self, attr: &stitch_fs::Attr) -> AttrReply {
         AttrReply {
-            attr: convert::attr(attr),
+            attr: self.attr_of(attr),
             ttl: self.attr_ttl(attr.ino),
         }
     }

@@ -1,5 +1,6 @@
 //! Gives back the space of forgotten files, a little after they are forgotten: removing a file's
-//! contents can take long, and whoever removed its name is not to wait.
+//! contents can take long, and whoever removed its name is not to wait. A request that finds no
+//! space does not wait for that time: it gives the space back itself.
 
 use std::time::Duration;
 
@@ -14,6 +15,14 @@ const GATHER: Duration = Duration::from_millis(500);
 /// The thread, not started.
 pub(super) fn chore() -> Chore {
     Chore::new("fuse-reclaim", GATHER)
+}
+
+/// Gives back space that is on its way. Returns true if any came back since `mark`.
+pub(super) fn make_room(fs: &FileSystem, mark: u64) -> bool {
+    fs.make_room(mark).unwrap_or_else(|error| {
+        tracing::warn!(%error, "no space was given back for a request that needs some");
+        false
+    })
 }
 
 pub(super) fn start(chore: &Chore, fs: &Arc<FileSystem>) {

@@ -5,6 +5,7 @@
 use stitch_base::Ino;
 use stitch_base::sync::Arc;
 
+use super::process::Process;
 use crate::errno::Errno;
 use crate::handler::{Answer, Context};
 use crate::wire::codec::Sink;
@@ -69,11 +70,11 @@ impl RootReport {
 
 /// Root and the user of the daemon may, nobody else.
 pub(super) fn check_caller(context: &Context<'_>) -> Answer<()> {
-    let uid = context.caller.uid;
-    if uid != 0 && uid != rustix::process::geteuid().as_raw() {
-        return Err(Errno::EACCES);
+    match Process::of(context).uid() {
+        Some(0) => Ok(()),
+        Some(uid) if uid == rustix::process::geteuid().as_raw() => Ok(()),
+        _ => Err(Errno::EACCES),
     }
-    Ok(())
 }
 
 #[cfg(test)]

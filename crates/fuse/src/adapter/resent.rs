@@ -6,7 +6,7 @@
 //! earned: the kernel keeps the directory (or the inode) locked from before the first sending until the answer
 //! comes, so nobody else can have made the difference; and that the name was missing (or there) then, it has seen
 //! itself. Of attributes it has not, so we note that.
-//! All requests are gone through in `docs/adr/0080-a-mount-that-survives.md`.
+//! All requests are gone through in `docs/adr/0080-mount-survives-daemon.md`.
 
 use stitch_base::Ino;
 use stitch_fs::{

@@ -12,7 +12,8 @@ use stitch_base::Ino;
 use stitch_fs::{Attr, ClearSetId, FileSystem, SetAttr};
 
 use super::OrErrno;
-use crate::handler::{Answer, Caller, Context};
+use super::process::Process;
+use crate::handler::{Answer, Context};
 use crate::notify::Notifier;
 use crate::survive::is_resent;
 
@@ -25,7 +26,7 @@ pub(super) struct AttrCache {
 impl AttrCache {
     pub(super) fn connect(&self, notifier: &Notifier) {
         if self.notifier.set(notifier.clone()).is_err() {
-            tracing::error!("a file system is served twice; its first mount hears of changes");
+            tracing::error!("mounted twice: only the first mount gets invalidations");
         }
     }
 
@@ -63,28 +64,16 @@ pub(super) fn taken(
 fn taken_by(context: &Context<'_>, attr: &Attr) -> ClearSetId {
     let depends_on_group =
         ClearSetId::All.apply(attr.perm) != ClearSetId::Executable.apply(attr.perm);
-    if depends_on_group && !is_in_group(&context.caller, attr.gid) {
+    // Without a status the caller is taken to be outside: a set-id bit too few opens nothing.
+    if depends_on_group && !is_in_group(context, attr.gid) {
         ClearSetId::All
     } else {
         ClearSetId::Executable
     }
 }
 
-/// Reports whether the caller is in a group. If its groups cannot be read (it has ended, or is in
-/// another pid namespace) it is taken to be outside: a set-id bit too few opens nothing.
-fn is_in_group(caller: &Caller, gid: u32) -> bool {
-    if caller.gid == gid {
-        return true;
-    }
-    let status = std::fs::read_to_string(format!("/proc/{}/status", caller.pid));
-    status.is_ok_and(|status| groups_of(&status).any(|group| group == gid))
-}
-
-/// Returns the supplementary groups in the text of `/proc/PID/status`.
-fn groups_of(status: &str) -> impl Iterator<Item = u32> {
-    let line = status.lines().find_map(|line| line.strip_prefix("Groups:"));
-    let words = line.unwrap_or_default().split_ascii_whitespace();
-    words.filter_map(|word| word.parse().ok())
+fn is_in_group(context: &Context<'_>, gid: u32) -> bool {
+    context.caller.gid == gid || Process::of(context).is_in_group(gid)
 }
 
 /// Clears the bits that a change of contents takes, unless root asked.
@@ -94,9 +83,6 @@ pub(super) fn clear(
     context: &Context<'_>,
     ino: Ino,
 ) -> Answer<()> {
-    if context.caller.uid == 0 {
-        return Ok(());
-    }
     let attr = fs.get_attr(ino).or_errno()?;
     let perm = taken_by(context, &attr).apply(attr.perm);
     if perm == attr.perm {
@@ -104,6 +90,9 @@ pub(super) fn clear(
             // The first time they may have gone, untold.
             cache.drop_attr(ino);
         }
+        return Ok(());
+    }
+    if Process::of(context).uid() == Some(0) {
         return Ok(());
     }
     let set = SetAttr {
@@ -114,28 +103,4 @@ pub(super) fn clear(
         .or_errno()?;
     cache.drop_attr(ino);
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn groups_are_read_from_the_status_of_a_process() {
-        let status = "Name:\tcat\nGid:\t7\t7\t7\t7\nGroups:\t4 24 1000 \nNStgid:\t5\n";
-        assert_eq!(groups_of(status).collect::<Vec<_>>(), [4, 24, 1000]);
-        assert_eq!(groups_of("Groups:\t \n").count(), 0);
-        assert_eq!(groups_of("Name:\tcat\n").count(), 0);
-    }
-
-    #[test]
-    fn a_caller_without_a_process_is_outside_all_groups_but_its_own() {
-        let caller = Caller {
-            uid: 1000,
-            gid: 100,
-            pid: u32::MAX,
-        };
-        assert!(is_in_group(&caller, 100));
-        assert!(!is_in_group(&caller, 101));
-    }
 }

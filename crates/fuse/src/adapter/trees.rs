@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use stitch_base::Ino;
 use stitch_base::sync::{Arc, Mutex};
-use stitch_fs::FileSystem;
+use stitch_fs::{FileSystem, FsError, FsResult};
 
 use super::chore::{Chore, Left, Round};
 use super::report::check_caller;
@@ -67,14 +67,29 @@ impl Trees {
         self.emptying.stop();
     }
 
-    /// A tree was removed.
-    pub(super) fn note(&self) {
+    /// Takes note of what came of a removal. One that found no space is served again, and is still
+    /// announced then.
+    pub(super) fn removed(
+        &self,
+        context: &Context<'_>,
+        ino: Ino,
+        removed: FsResult<()>,
+    ) -> FsResult<()> {
+        if matches!(removed, Err(FsError::NoSpace)) {
+            self.remember(context, ino);
+        }
         self.emptying.note();
+        removed
     }
 
     /// Takes note of an announcement.
     pub(super) fn announce(&self, context: &Context<'_>, ino: Ino) -> Answer<()> {
         check_caller(context)?;
+        self.remember(context, ino);
+        Ok(())
+    }
+
+    fn remember(&self, context: &Context<'_>, ino: Ino) {
         let mut announced = self.announced.lock();
         let new = Announced {
             uid: context.caller.uid,
@@ -86,7 +101,6 @@ impl Trees {
             announced.pop_front();
         }
         announced.push_back(new);
-        Ok(())
     }
 
     /// What this caller has announced; it is not announced any more.

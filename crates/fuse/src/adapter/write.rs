@@ -3,6 +3,7 @@
 use stitch_base::Ino;
 use stitch_fs::WriteOptions;
 
+use super::grow::Growth;
 use super::{Adapter, OrErrno as _, convert, setid};
 use crate::handler::{Answer, Context};
 use crate::survive::is_resent;
@@ -27,9 +28,15 @@ impl Adapter {
             append: args.flags & convert::O_APPEND != 0 && !is_cached && !is_resent,
             clear_setid,
         };
+        // Pages hold nothing that is behind the end, and an append leaves no gap.
+        let old_end = match is_cached || options.append {
+            true => None,
+            false => self.old_end(ino)?,
+        };
         self.fs
             .write(ino, args.offset, args.data, options)
             .or_errno()?;
+        self.fill_behind(ino, old_end, Growth::Write(args.offset))?;
         if drops_attr {
             self.attr_cache.drop_attr(ino);
         }

@@ -24,6 +24,8 @@ impl ReplySender for Sent {
 struct Toy {
     forgotten: Mutex<Vec<(Ino, u64)>>,
     waiting: Mutex<Vec<Deferred>>,
+    /// How often it has room after it was asked to make some, and how often it was asked.
+    room: Mutex<(u64, u64)>,
 }
 
 impl Handler for Toy {
@@ -52,6 +54,27 @@ impl Handler for Toy {
         } else {
             Err(Errno::EINVAL)
         }
+    }
+    fn readlink(&self, _: &Context<'_>, _: Ino, out: &mut Sink<'_>) -> Answer<()> {
+        assert!(out.put(b"link"), "there is room");
+        match self.room.lock().0 {
+            0 => Ok(()),
+            _ => Err(Errno::ENOSPC),
+        }
+    }
+    fn room_mark(&self) -> u64 {
+        100 + self.room.lock().1
+    }
+    fn makes_room(&self, mark: u64) -> bool {
+        assert_eq!(
+            mark,
+            self.room_mark(),
+            "taken before the request was served"
+        );
+        let (left, asked) = &mut *self.room.lock();
+        *asked += 1;
+        *left = left.saturating_sub(1);
+        true
     }
     fn forget(&self, ino: Ino, count: u64) {
         self.forgotten.lock().push((ino, count));
@@ -173,6 +196,47 @@ fn what_is_not_understood_is_refused_or_passed_over() {
     );
     assert_eq!(bench.ask(Opcode::Forget, &[b"short"]), Outcome::Silent);
     assert_eq!(bench.ask_raw(b"not even a header"), Outcome::Silent);
+}
+
+#[test]
+fn a_request_without_space_is_served_again_while_some_is_made() {
+    let bound = ROOM_TRIES as u64;
+    for (lacks, asked, errno) in [
+        (0, 0, 0),
+        (1, 1, 0),
+        (4, 4, 0),
+        (2 * bound, bound, libc::ENOSPC),
+    ] {
+        let mut bench = Bench::new();
+        bench.toy.room.lock().0 = lacks;
+        let (found, body) = taken(&bench.ask(Opcode::ReadLink, &[]));
+        assert_eq!(found.abs(), errno, "after {lacks} times");
+        assert_eq!(bench.toy.room.lock().1, asked);
+        if errno == 0 {
+            assert_eq!(body, b"link", "the answer of the last time alone");
+        }
+    }
+}
+
+#[test]
+fn a_request_without_space_is_refused_at_once_if_none_is_made() {
+    struct Full;
+    impl Handler for Full {
+        fn lookup(&self, _: &Context<'_>, _: Ino, _: &[u8]) -> Answer<Lookup> {
+            Err(Errno::ENOSPC)
+        }
+        fn getattr(&self, _: &Context<'_>, _: Ino) -> Answer<AttrReply> {
+            Err(Errno::ENOSPC)
+        }
+        fn statfs(&self, _: &Context<'_>, _: Ino) -> Answer<StatFs> {
+            Err(Errno::ENOSPC)
+        }
+    }
+    let mut bench = Bench::new();
+    let counts = Arc::new(RequestCounts::default());
+    bench.dispatcher = Dispatcher::new(Arc::new(Full), counts, Layout::default());
+    let (errno, _) = taken(&bench.ask(Opcode::Lookup, &[b"name\0"]));
+    assert_eq!(errno.abs(), libc::ENOSPC);
 }
 
 #[test]

@@ -5,12 +5,13 @@ use std::path::PathBuf;
 
 use stitch_base::sync::Arc;
 
-use super::{Negotiated, Route, Session, SessionConfig, SessionError};
+use super::{Negotiated, Route, RunningSession, Session, SessionConfig, SessionError};
 use crate::counts::RequestCounts;
 use crate::handler::Handler;
 use crate::mount::Mount;
 use crate::notify::Notifier;
 use crate::transport::dev::{DevQueue, DevSender};
+use crate::transport::uring::Plan;
 use crate::wire::flags::InitFlags;
 
 /// What the next process has to know of a mount, beside its descriptors.
@@ -90,6 +91,21 @@ impl Session {
             idle_polling,
             is_taken_over: true,
         })
+    }
+}
+
+impl RunningSession {
+    /// Sets how many requests may wait for the kernel to write pages back. None in a mount that
+    /// survives its daemon: a thread that waits so cannot be killed, and the next daemon would wait
+    /// for its end.
+    pub(super) fn let_requests_wait(&self, readers: usize, has_ring: bool) {
+        let plan = self.route.plan.as_ref().filter(|_| has_ring);
+        let served = plan.map_or(readers, Plan::served_at_once);
+        let waits_max = match self.mount.is_held() {
+            true => 0,
+            false => served.saturating_sub(1),
+        };
+        self.notifier.set_waits_max(waits_max);
     }
 }
 

@@ -46,9 +46,9 @@ pub struct SessionConfig {
     /// `O_TRUNC` comes with OPEN. To be off for handlers that answer OPEN with `ENOSYS`: the
     /// kernel would then send it with nothing.
     pub atomic_truncate: bool,
-    /// Mounts with mapped ids may be made (needs `default_permissions`). The kernel then says who
-    /// asks only with creations, on every mount, so that lists of attributes cannot be made for who
-    /// asks, and allocating cannot know whether set-id bits may stay.
+    /// Idmapped mounts can be made (needs `default_permissions`, Linux 6.12). The kernel then names
+    /// user and group only in creations, on every mount; for other requests they are read from the
+    /// status of the calling thread, so this process has to see the threads of all callers.
     pub id_mapped_mounts: bool,
     /// Another process keeps the mount if this one dies. Requests come by `/dev/fuse` then.
     pub held: bool,

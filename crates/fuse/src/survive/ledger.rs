@@ -30,7 +30,10 @@ use stitch_fs::{LEDGER_LOGS, Ledger};
 
 /// The first bytes: `stitldgr`.
 const MAGIC: u64 = u64::from_le_bytes(*b"stitldgr");
-const VERSION: u64 = 1;
+const VERSION: u64 = 2;
+/// A ledger of a mount whose inodes all have generation 0, and otherwise the same.
+const WITHOUT_GENERATIONS: u64 = 1;
+const VERSION_AT: usize = 8;
 /// Not 0 once a log did not fit: nobody is to trust it then.
 const BROKEN_AT: usize = 16;
 const WORDS_AT: usize = 4096;
@@ -70,7 +73,7 @@ impl SharedLedger {
         rustix::fs::ftruncate(&memory, SIZE as u64)?;
         let ledger = Self::map(memory)?;
         ledger.word(0).store(MAGIC, Ordering::Release);
-        ledger.word(8).store(VERSION, Ordering::Release);
+        ledger.word(VERSION_AT).store(VERSION, Ordering::Release);
         Ok(ledger)
     }
 
@@ -86,9 +89,10 @@ impl SharedLedger {
         } else {
             None
         };
-        let ours = [MAGIC, VERSION];
-        let is_ours =
-            |ledger: &Self| [0, 8].map(|at| ledger.word(at).load(Ordering::Acquire)) == ours;
+        let is_ours = |ledger: &Self| {
+            ledger.word(0).load(Ordering::Acquire) == MAGIC
+                && [WITHOUT_GENERATIONS, VERSION].contains(&ledger.version())
+        };
         let invalid = |what: &str| io::Error::new(io::ErrorKind::InvalidData, what.to_owned());
         let ledger = ledger
             .filter(is_ours)
@@ -115,6 +119,10 @@ impl SharedLedger {
             start,
             next_note: AtomicUsize::new(0),
         })
+    }
+
+    fn version(&self) -> u64 {
+        self.word(VERSION_AT).load(Ordering::Acquire)
     }
 
     /// The word at `at`.
@@ -209,6 +217,10 @@ impl Ledger for SharedLedger {
         bytes
     }
 
+    fn has_generations(&self) -> bool {
+        self.version() > WITHOUT_GENERATIONS
+    }
+
     fn note(&self, unique: u64, ino: Ino) {
         let (number, about) = self.notes(self.next_note.fetch_add(1, Ordering::Relaxed));
         // Never a number with another's inode, whenever the process is killed.
@@ -275,6 +287,19 @@ mod tests {
         assert!(ledger.replace(0, b"fits"));
         let error = SharedLedger::open(ledger.memory.try_clone().unwrap()).unwrap_err();
         assert!(error.to_string().contains("room"), "{error}");
+    }
+
+    #[test]
+    fn a_mount_without_generations_stays_without() {
+        let ledger = SharedLedger::create().unwrap();
+        let again = || SharedLedger::open(ledger.memory.try_clone().unwrap());
+        assert!(ledger.has_generations() && again().unwrap().has_generations());
+        ledger.word(VERSION_AT).store(1, Ordering::Release);
+        assert!(!again().unwrap().has_generations());
+        for other in [0, 3] {
+            ledger.word(VERSION_AT).store(other, Ordering::Release);
+            assert!(again().is_err());
+        }
     }
 
     #[test]

@@ -39,6 +39,16 @@ pub enum Notice<'a> {
         /// Which name.
         name: &'a [u8],
     },
+    /// The kernel's page of `ino` gets these bytes from `offset` on, and is as clean or dirty as it
+    /// was. If the file ends before them, it ends behind them then.
+    Store {
+        /// Which.
+        ino: Ino,
+        /// First byte.
+        offset: u64,
+        /// What is stored.
+        bytes: &'a [u8],
+    },
     /// Send again what is in flight (7.40).
     Resend,
     /// Every cached entry is to be asked for again (7.44).
@@ -57,6 +67,7 @@ impl Notice<'_> {
         match self {
             Self::InvalidateInode { .. } => 2,
             Self::InvalidateEntry { .. } => 3,
+            Self::Store { .. } => 4,
             Self::Delete { .. } => 6,
             Self::Resend => 7,
             Self::IncrementEpoch => 8,
@@ -109,6 +120,12 @@ impl Notice<'_> {
                         .done(),
                 );
                 put_name(&mut out, name);
+            }
+            Self::Store { ino, offset, bytes } => {
+                let len_bytes = u32::try_from(bytes.len()).expect("a notice is short");
+                let head = Fields::<24>::default().u64(ino.0).u64(offset);
+                out.extend(head.u32(len_bytes).u32(0).done());
+                out.extend_from_slice(bytes);
             }
             Self::Resend | Self::IncrementEpoch => {}
             Self::Prune { inos } => {

@@ -610,6 +610,22 @@ fn notices_are_laid_out_as_the_kernel_has_them() {
         .text("ab\0")
         .0;
     assert_eq!(entry.encode(), expected);
+    let store = Notice::Store {
+        ino: Ino(5),
+        offset: 0x0102,
+        bytes: b"abc",
+    };
+    let expected = Bytes::default()
+        .u32(43)
+        .u32(4)
+        .u64(0)
+        .u64(5)
+        .u64(0x0102)
+        .u32(3)
+        .u32(0)
+        .text("abc")
+        .0;
+    assert_eq!(store.encode(), expected);
     let epoch = Bytes::default().u32(16).u32(8).u64(0).0;
     assert_eq!(Notice::IncrementEpoch.encode(), epoch);
     let inos = [Ino(7), Ino(8)];

@@ -12,7 +12,7 @@ use stitch_fs::{Caller, DirName, FileSystem, FsOptions, NewNode};
 use stitch_fuse::wire::opcode::Opcode;
 use stitch_fuse::{
     Adapter, AdapterOptions, CountsSnapshot, Handler, MountOptions, RootReport, RunningSession,
-    Session, SessionConfig, Transport, TransportChoice,
+    Session, SessionConfig, Transport, TransportChoice, Trim,
 };
 use stitch_kv::{Engine, ModelEngine, UpsertRegistry};
 
@@ -125,6 +125,17 @@ impl Mounted {
             ..config
         };
         Self::mount_as(Arc::new(adapter), Backend::Store(fs), &options, &config)
+    }
+
+    /// The real file system on an engine in memory, which is trimmed by `trim`.
+    pub(crate) fn trimmed(trim: Trim, config: &SessionConfig) -> Option<Self> {
+        let fs = store(FsOptions::default());
+        let adapter = Adapter::new(Arc::clone(&fs), AdapterOptions::default());
+        Self::mount(
+            Arc::new(adapter.with_trim(trim)),
+            Backend::Store(fs),
+            config,
+        )
     }
 
     fn mount(handler: Arc<dyn Handler>, backend: Backend, config: &SessionConfig) -> Option<Self> {

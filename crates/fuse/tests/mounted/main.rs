@@ -3,6 +3,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod behind;
 mod counts;
 mod files;
 mod fixture;
@@ -17,3 +18,6 @@ mod prune;
 mod ring;
 mod store;
 mod switch;
+mod times;
+mod trim;
+mod xattrs;

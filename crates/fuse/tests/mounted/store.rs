@@ -7,6 +7,9 @@ use std::process::Command;
 
 use rustix::fs::{AtFlags, CWD, StatxFlags, XattrFlags};
 
+use stitch_fs::FsOptions;
+use stitch_fuse::SessionConfig;
+
 use crate::fixture::{Mounted, run_as, wait_until};
 
 /// The mode as programs ask for it that ask for nothing else.
@@ -25,9 +28,21 @@ fn setid_file(mounted: &Mounted, name: &str) -> std::path::PathBuf {
 
 #[test]
 fn a_file_that_strangers_change_loses_its_set_id_bits_at_once() {
-    let Some(mounted) = Mounted::store() else {
-        return;
-    };
+    for config in with_and_without_mapped_ids() {
+        if let Some(mounted) = Mounted::store_with(FsOptions::default(), &config) {
+            expect_set_id_bits_cleared(&mounted);
+        }
+    }
+}
+
+fn with_and_without_mapped_ids() -> [SessionConfig; 2] {
+    [false, true].map(|id_mapped_mounts| SessionConfig {
+        id_mapped_mounts,
+        ..SessionConfig::default()
+    })
+}
+
+fn expect_set_id_bits_cleared(mounted: &Mounted) {
     let scripts = [
         "echo x >> \"$1\"",
         "truncate -s 5 \"$1\"",
@@ -35,13 +50,15 @@ fn a_file_that_strangers_change_loses_its_set_id_bits_at_once() {
         "dd if=/dev/zero of=\"$1\" bs=10 count=1 conv=notrunc",
     ];
     for (i, script) in scripts.iter().enumerate() {
-        let path = setid_file(&mounted, &format!("file-{i}"));
+        let path = setid_file(mounted, &format!("file-{i}"));
         assert!(run_as(65534, script, &path), "{script}");
         assert_eq!(mode(&path), 0o777, "{script}");
     }
-    let path = setid_file(&mounted, "root");
-    assert!(run_as(0, scripts[0], &path));
-    assert_eq!(mode(&path), 0o6777, "root may");
+    for script in [scripts[0], scripts[2]] {
+        let path = setid_file(mounted, "root");
+        assert!(run_as(0, script, &path));
+        assert_eq!(mode(&path), 0o6777, "root may: {script}");
+    }
 }
 
 #[test]
@@ -63,9 +80,14 @@ fn overwriting_by_strangers_costs_a_write() {
 
 #[test]
 fn what_only_root_may_see_is_listed_for_root() {
-    let Some(mounted) = Mounted::store() else {
-        return;
-    };
+    for config in with_and_without_mapped_ids() {
+        if let Some(mounted) = Mounted::store_with(FsOptions::default(), &config) {
+            expect_trusted_hidden(&mounted);
+        }
+    }
+}
+
+fn expect_trusted_hidden(mounted: &Mounted) {
     let path = mounted.path("file");
     fs::write(&path, b"").unwrap();
     for name in ["trusted.secret", "user.open"] {

@@ -1,7 +1,7 @@
 //! Trees: making, listing, dropping.
 
 use super::{Ending, Factory, NOW, Store};
-use crate::{Compression, Direction, KeyRange, KvError, TreeOptions};
+use crate::{Compression, Direction, KeyRange, KvError, TREE_NAME_BYTES_MAX, TreeOptions};
 
 pub(super) fn create_list_drop(factory: &dyn Factory) {
     let mut store = Store::new(factory);
@@ -26,6 +26,13 @@ pub(super) fn create_list_drop(factory: &dyn Factory) {
     }
     let twice = store.engine().create_tree("first", &options);
     assert!(matches!(twice, Err(KvError::TreeExists(name)) if name == "first"));
+
+    let longest = "n".repeat(TREE_NAME_BYTES_MAX);
+    let too_long = store.engine().create_tree(&format!("{longest}n"), &options);
+    assert!(matches!(too_long, Err(KvError::Invalid(why)) if why.contains("255 bytes")));
+    let long = store.tree(&longest);
+    store.reopen(Ending::Killed);
+    store.engine().drop_tree(long).expect("the tree goes");
 
     store.commit(|b| b.put(first, b"k", b"v"));
     let snapshot = store.engine().snapshot();

@@ -4,7 +4,6 @@
 //! loses data says so.
 
 use std::path::Path;
-use stitch_device::DeviceError;
 use stitch_fuse::backing::NoPassthrough;
 use stitch_fuse::transport::uring::Refusal;
 use stitch_fuse::{MountError, SessionError};
@@ -18,13 +17,11 @@ pub(super) fn of(error: &anyhow::Error) -> Option<String> {
         let of_store = || cause.downcast_ref().and_then(of_store);
         let of_vt = || cause.downcast_ref().and_then(of_vt);
         let of_volume = || cause.downcast_ref().and_then(of_volume);
-        let of_device = || cause.downcast_ref().and_then(of_device);
         let of_mount = || cause.downcast_ref().and_then(of_mount);
         let of_session = || cause.downcast_ref().and_then(of_session);
         of_store()
             .or_else(of_vt)
             .or_else(of_volume)
-            .or_else(of_device)
             .or_else(of_mount)
             .or_else(of_session)
     })
@@ -43,7 +40,6 @@ fn of_store(error: &StoreError) -> Option<String> {
             others,
             ..
         } => Some(add_file_system(path, *is_empty, others)),
-        StoreError::Device(error) => of_device(error),
         StoreError::Volume(error) => of_volume(error),
         StoreError::Vt(error) => of_vt(error),
         StoreError::Session(error) => of_session(error),
@@ -81,7 +77,6 @@ fn of_vt(error: &VtError) -> Option<String> {
 
 fn of_volume(error: &VolumeError) -> Option<String> {
     match error {
-        VolumeError::Device(error) => of_device(error),
         VolumeError::NotAVolume { holds: None, .. } => {
             Some("`stitchfs mkfs` makes one there, and all that is there is lost".to_owned())
         }
@@ -91,13 +86,6 @@ fn of_volume(error: &VolumeError) -> Option<String> {
         VolumeError::NoZones { .. } => {
             Some("the commands are `stitchfs defrag` and `stitchfs grow`".to_owned())
         }
-        _ => None,
-    }
-}
-
-fn of_device(error: &DeviceError) -> Option<String> {
-    match error {
-        DeviceError::Busy { .. } => Some(format!("if it is mounted, {UNMOUNT}")),
         _ => None,
     }
 }
@@ -139,21 +127,20 @@ mod tests {
 
     #[test]
     fn advice_is_found_however_deep_the_error_is() {
-        let busy = || DeviceError::Busy {
+        let none = || VolumeError::NoInstance {
             name: "a".to_owned(),
         };
         let inner = VtError::Instance {
             name: "b".to_owned(),
-            source: Box::new(VtError::Volume(VolumeError::Device(busy()))),
+            source: Box::new(VtError::Volume(none())),
         };
         let errors = [
-            anyhow::Error::new(busy()),
-            anyhow::Error::new(VolumeError::Device(busy())),
-            anyhow::Error::new(StoreError::Device(busy())),
+            anyhow::Error::new(none()),
+            anyhow::Error::new(StoreError::Volume(none())),
             anyhow::Error::new(StoreError::Vt(inner)).context("a"),
         ];
         for error in errors {
-            assert_eq!(advice(error), "if it is mounted, unmount it first");
+            assert!(advice(error).contains("instance list"));
         }
         assert_eq!(advice(anyhow::anyhow!("alone")), "");
     }

@@ -97,8 +97,7 @@ pub(super) fn report_ready() -> Result<()> {
 
 /// Lets go of what the terminal has lent.
 pub(super) fn let_go() -> Result<()> {
-    // No folder is kept busy by a daemon.
-    std::env::set_current_dir("/").context("cannot change to /")?;
+    super::startup::leave_directory()?;
     let null = std::fs::File::options()
         .write(true)
         .open("/dev/null")

@@ -1,4 +1,4 @@
-//! `stitchfs defrag`: makes free zones of holes.
+//! `stitchfs defrag`: makes free zones of holes, and brings scattered data into order.
 
 use super::{output, size, task};
 use anyhow::Result;
@@ -8,11 +8,12 @@ use stitchfs::Task;
 
 const AFTER: &str = "\
 Compactions leave holes where data was written anew or deleted. Zones with many
-are emptied into others, so that they are free. That happens by itself when
-nobody waits and much is in holes, or when space is low; this does it now, and
-to the end. It can be ended at any time.";
+are emptied into others, so that they are free. Data that was overwritten at
+random lies scattered: it is copied into the order in which it is read. Both
+happen by themselves when the store is idle, or when space is low; this does it
+now, and to the end. It can be ended at any time.";
 
-/// Make free zones of the holes in a store, mounted or not
+/// Free zones with holes and bring scattered data into order, mounted or not
 #[derive(Debug, Parser)]
 #[command(after_help = AFTER)]
 pub(super) struct Args {

@@ -18,19 +18,21 @@ mod worker;
 
 use super::daemon;
 use super::log;
-use super::mount::Args;
+use super::mount::{self, Args};
+use super::startup;
 use anyhow::{Context, Result, bail};
 use messages::{Order, Report};
 use program::Program;
 use rustix::event::{PollFd, PollFlags, poll};
 use serde_json::{Value, json};
-use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::SIGCHLD;
 use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::io::Read;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
 use std::process::{Child, ExitStatus};
 use std::time::Duration;
 use stitch_base::clock::{Clock, SystemClock};
@@ -48,9 +50,9 @@ const WINDOW: Duration = Duration::from_secs(60);
 pub(super) fn run(args: &Args, command_line: &[OsString], in_background: bool) -> Result<u8> {
     log::subscribe(args.log_target(in_background))?;
     super::daemon::keep_from_children();
-    let signals = Signals::new()?;
+    let signals = Signals::new(in_background)?;
     let program = Program::of_this_process()?;
-    let mut holder = Holder::new(program, command_line, in_background)?;
+    let mut holder = Holder::new(program, args, command_line, in_background)?;
     loop {
         signals.wait(&holder.link)?;
         if signals.end_is_wanted() {
@@ -79,14 +81,14 @@ struct Signals {
 }
 
 impl Signals {
-    fn new() -> Result<Self> {
+    fn new(in_background: bool) -> Result<Self> {
         let (child, child_writer) = UnixStream::pair().context("cannot wait for signals")?;
         let (end, end_writer) = UnixStream::pair().context("cannot wait for signals")?;
         for stream in [&child, &end] {
             stream.set_nonblocking(true)?;
         }
         signal_hook::low_level::pipe::register(SIGCHLD, child_writer)?;
-        for signal in [SIGTERM, SIGINT, SIGHUP] {
+        for signal in startup::end_signals(in_background) {
             signal_hook::low_level::pipe::register(signal, end_writer.try_clone()?)?;
         }
         Ok(Self { child, end })
@@ -119,6 +121,7 @@ struct Holder {
     program: Program,
     command_line: Vec<OsString>,
     in_background: bool,
+    mount_point: PathBuf,
     child: Child,
     link: Link,
     kept: Option<(Value, Vec<OwnedFd>)>,
@@ -133,12 +136,18 @@ struct Holder {
 }
 
 impl Holder {
-    fn new(program: Program, command_line: &[OsString], in_background: bool) -> Result<Self> {
+    fn new(
+        program: Program,
+        args: &Args,
+        command_line: &[OsString],
+        in_background: bool,
+    ) -> Result<Self> {
         let (child, link) = program.start(command_line, in_background)?;
         let holder = Self {
             program,
             command_line: command_line.to_vec(),
             in_background,
+            mount_point: args.mount_point().to_owned(),
             child,
             link,
             kept: None,
@@ -184,10 +193,12 @@ impl Holder {
     /// The mount is served, perhaps again.
     fn ready(&mut self) {
         let is_first = !std::mem::replace(&mut self.is_ready, true);
-        if is_first
-            && self.in_background
-            && let Err(error) = daemon::report_ready()
-        {
+        let told = match (is_first, self.in_background) {
+            (false, _) => Ok(()),
+            (true, true) => daemon::report_ready(),
+            (true, false) => mount::report_ready(&self.mount_point),
+        };
+        if let Err(error) = told {
             // Nobody waits for the mount any more.
             tracing::warn!(%error, "the mount is undone");
             self.is_ending = true;

@@ -52,6 +52,8 @@ pub(super) fn subscribe(target: Target<'_>) -> Result<()> {
             let mut options = File::options();
             // It names files that other users cannot see.
             options.append(true).create(true).mode(0o600);
+            // A terminal must not become that of the daemon, which leads a session.
+            options.custom_flags(libc::O_NOCTTY);
             let file = options.open(path);
             let file = file.with_context(|| format!("cannot write to {}", path.display()))?;
             builder

@@ -1,22 +1,22 @@
 //! `stitchfs mount`: serves a store at a mount point.
 
+mod ending;
 mod remount;
+
+pub(super) use ending::{Ending, catch_signals, end_by_signals};
 
 use super::daemon::{self, Started};
 use super::log::{self, Target};
 use super::options::{self, AccessTimes, MountOption, MountWords};
-use super::{access, hold, live, output, size};
+use super::{access, busy, hold, live, output, size, startup};
 use anyhow::{Context, Result, bail};
 use clap::Parser;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use stitch_base::ErrorKind;
 use stitch_base::clock::{Clock, SystemClock};
 use stitch_fuse::mount;
-use stitch_fuse::session::Stopper;
 use stitch_fuse::transport::uring::{Refusal, SWITCH_PATH, Switch};
 use stitch_fuse::{MountOptions, SessionConfig};
 use stitchfs::{
@@ -31,7 +31,8 @@ const POLL: Duration = Duration::from_millis(50);
 const AFTER: &str = "\
 Options after -o:
   ro rw nosuid nodev noexec     as for mount(8)
-  sync dirsync                  as for mount(8)
+  sync dirsync                  every operation is on the medium when it returns,
+                                names and attributes too
   noatime relatime strictatime nodiratime
                                 when reading changes access times; default
                                 relatime
@@ -102,7 +103,8 @@ pub(super) struct Args {
     #[arg(long, value_name = "SIZE", value_parser = size::parse_memory)]
     memory: Option<u64>,
 
-    /// Stay in the foreground; ends by Ctrl-C or unmounting
+    /// Stay in the foreground; prints "MNT: ready" when the mount serves, and ends by Ctrl-C or
+    /// unmounting
     #[arg(long, short)]
     foreground: bool,
 
@@ -195,10 +197,13 @@ pub(super) fn run(args: &Args, command_line: &[OsString]) -> Result<u8> {
         remount::run(args, &words)?;
         return Ok(0);
     }
+    let in_background = daemon::is_child();
+    if !in_background && !hold::is_worker() {
+        startup::reset_for_daemon()?;
+    }
     if hold::is_worker() {
         return hold::run_worker(args);
     }
-    let in_background = daemon::is_child();
     if in_background {
         daemon::leave_terminal();
     }
@@ -325,6 +330,7 @@ fn config(words: &MountWords) -> SessionConfig {
         idle_poll: words.idle_poll,
         passthrough: words.passthrough,
         xattrs: !words.no_xattr,
+        id_mapped_mounts: stitchfs::sees_all_processes(),
         ..SessionConfig::default()
     }
 }
@@ -337,20 +343,34 @@ fn serve(args: &Args, in_background: bool) -> Result<()> {
         options,
         config,
     } = args.prepare()?;
-    let signals = catch_signals()?;
+    let signals = catch_signals(in_background)?;
     let host = Host::mount(store, &args.mount_point, &options, &config)?;
     // Where it is merely off, `info` says how to switch it on: few who mount can.
     let refused = host.transport().1;
     if let Some(reason) = refused.filter(|reason| !matches!(reason, Refusal::Off)) {
         output::note(&format!("{reason}; requests come by /dev/fuse"));
     }
-    end_by_signals(signals, host.stopper())?;
+    let ending = Ending {
+        stopper: host.stopper(),
+        gate: Some(host.gate()),
+        in_background,
+    };
+    end_by_signals(signals, ending)?;
     if in_background {
         // Nobody waits for the mount any more: it is undone as the host is dropped.
         daemon::report_ready()?;
+    } else {
+        report_ready(&args.mount_point)?;
     }
+    startup::leave_directory()?;
     host.join()?;
     Ok(())
+}
+
+/// Tells on standard output that a mount in the foreground serves: `MNT: ready`.
+pub(super) fn report_ready(mount_point: &Path) -> Result<()> {
+    daemon::await_answer(mount_point)?;
+    output::print(&format!("{}: ready", mount_point.display()))
 }
 
 /// Takes away what an earlier daemon left behind; refuses a mount of ours that lives.
@@ -446,7 +466,8 @@ fn open_patiently(path: &Path, options: &StoreOptions) -> Result<Store, StoreErr
     loop {
         match Store::open(path, options) {
             Err(error) if error.is_busy() && clock.monotonic() < PATIENCE => {
-                if live::mount_of(&store).is_ok_and(|entry| entry.is_some()) {
+                let is_mounted = live::mount_of(&store).is_ok_and(|entry| entry.is_some());
+                if is_mounted || busy::is_mounted_elsewhere(&store) {
                     return Err(error);
                 }
             }
@@ -459,12 +480,6 @@ fn open_patiently(path: &Path, options: &StoreOptions) -> Result<Store, StoreErr
 /// Adds what the user can do here.
 fn explain(store: &Path, error: StoreError) -> anyhow::Error {
     let path = stitchfs::store_path(store);
-    if error.is_busy()
-        && let Ok(Some(entry)) = live::mount_of(&path)
-    {
-        let (path, at) = (path.display(), entry.path.display());
-        return anyhow::anyhow!("{path}: is mounted at {at} already");
-    }
     if error.kind() == ErrorKind::NotFound && !path.exists() {
         let path = path.display();
         return anyhow::anyhow!("{path}: does not exist; to make it, add --create SIZE");
@@ -537,25 +552,6 @@ impl Rights {
             default_permissions,
         })
     }
-}
-
-/// From here on signals are kept for [`end_by_signals`]: none that comes while the mount is made leaves it dead.
-pub(super) fn catch_signals() -> Result<Signals> {
-    Signals::new([SIGTERM, SIGINT, SIGHUP]).context("cannot wait for signals")
-}
-
-/// Unmounts at SIGTERM, SIGINT and SIGHUP; a second signal finds the same work under way.
-pub(super) fn end_by_signals(mut signals: Signals, stopper: Stopper) -> Result<()> {
-    let body = move || {
-        for signal in signals.forever() {
-            tracing::info!(signal, "unmounting");
-            if let Err(error) = stopper.stop() {
-                tracing::warn!(%error, "cannot unmount");
-            }
-        }
-    };
-    stitch_base::thread::spawn("signals", body).context("cannot start a thread")?;
-    Ok(())
 }
 
 #[cfg(test)]

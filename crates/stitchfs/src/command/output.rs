@@ -1,6 +1,6 @@
 //! What goes to the terminal: results to standard output, everything else to standard error.
 
-use super::advice;
+use super::{advice, busy};
 use anyhow::{Context, Result};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::Value;
@@ -33,6 +33,9 @@ pub(super) fn note(text: &str) {
 
 /// An error with its causes on one line, each said once, and what the user can do about it.
 pub(super) fn explain(error: &anyhow::Error) -> String {
+    if let Some(text) = busy::explain(error) {
+        return text;
+    }
     let mut text = String::new();
     for cause in error.chain() {
         let cause = cause.to_string();

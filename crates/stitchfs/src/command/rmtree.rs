@@ -22,7 +22,8 @@ const AFTER: &str = "\
 It takes as long for a million files as for one: the name goes at once, and the
 space comes back in the background, also after an unmount or a crash. Who may
 remove the directory itself takes all below it along, also what belongs to
-others or is immutable. Only root and the user who mounted may do this; `rm -r`
+others. A directory with a file in it that chattr made immutable or append-only
+is not removed; in a store that ever had one, this is looked for first. Only root and the user who mounted may do this; `rm -r`
 is for everybody. All directories are checked first: if one is missing, none is
 removed.";
 
@@ -119,6 +120,10 @@ impl Tree {
             announced.map_err(|error| self.refused(error))?;
             match std::fs::remove_dir(&self.path) {
                 Err(error) if error.kind() == ErrorKind::DirectoryNotEmpty => {}
+                Err(error) if error.raw_os_error() == Some(Errno::PERM.raw_os_error()) => bail!(
+                    "{shown}: may not be removed, or has something immutable or append-only in \
+                     it; `lsattr -aR {shown}` shows what"
+                ),
                 other => return other.with_context(|| format!("{shown}: cannot be removed")),
             }
         }

@@ -5,9 +5,8 @@
 //! device numbers come from the kernel's caches. Without root, only the caller's own processes and
 //! namespaces are seen.
 
-use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
+use rustix::fs::{AtFlags, CWD, FileType, Statx, StatxFlags, statx};
 use std::collections::HashSet;
-use std::ffi::OsStr;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use stitch_fuse::mount::table;
@@ -34,10 +33,21 @@ pub(super) struct Process {
 }
 
 impl Process {
+    /// Reads the name of its command.
     pub(super) fn new(pid: u32) -> Self {
         let command = std::fs::read(proc_path(pid, "comm")).unwrap_or_default();
         let command = String::from_utf8_lossy(command.trim_ascii_end()).into_owned();
         Self { pid, command }
+    }
+
+    /// Reports whether there is a process of this number.
+    pub(super) fn exists(pid: u32) -> bool {
+        proc_path(pid, "").exists()
+    }
+
+    /// Returns the path of one of its files in `/proc`.
+    pub(super) fn file(&self, name: &str) -> PathBuf {
+        proc_path(self.pid, name)
     }
 }
 
@@ -70,6 +80,16 @@ impl Users {
     pub(super) fn anywhere(device: (u32, u32)) -> Self {
         let mut users = Self::default();
         users.add_mounts(device);
+        users.add_processes(device);
+        users
+    }
+
+    /// Looks for what makes the file system at `path` busy: mounts below, and processes in it.
+    pub(super) fn inside(path: &Path, device: (u32, u32)) -> Self {
+        let mut users = Self::default();
+        let mounts = table::list().unwrap_or_default().into_iter();
+        let below = mounts.filter(|entry| entry.path != path && entry.path.starts_with(path));
+        users.0.extend(below.map(|entry| User::Mount(entry.path)));
         users.add_processes(device);
         users
     }
@@ -117,7 +137,8 @@ fn proc_path(pid: u32, name: &str) -> PathBuf {
     Path::new("/proc").join(pid.to_string()).join(name)
 }
 
-fn pids() -> impl Iterator<Item = u32> {
+/// Returns the numbers of all processes that can be seen.
+pub(super) fn pids() -> impl Iterator<Item = u32> {
     let entries = std::fs::read_dir("/proc").into_iter().flatten();
     entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
 }
@@ -138,17 +159,54 @@ fn mounts(table: &Path, device: (u32, u32)) -> Vec<PathBuf> {
 /// directory in a file system.
 fn is_in(pid: u32, device: (u32, u32)) -> bool {
     let links = ["cwd", "root", "exe"].map(|name| proc_path(pid, name));
-    let descriptors = std::fs::read_dir(proc_path(pid, "fd"));
-    let descriptors = descriptors.into_iter().flatten().filter_map(Result::ok);
-    let mut files = links.into_iter().chain(descriptors.map(|fd| fd.path()));
-    files.any(|path| device_of(path.as_os_str()) == Some(device)) || maps(pid, device)
+    let mut files = links.into_iter().chain(descriptors(pid));
+    files.any(|path| device_of(&path) == Some(device)) || maps(pid, device)
 }
 
-/// The device number behind a link in `/proc`. The mask is empty, so that no attributes are asked for.
-fn device_of(path: &OsStr) -> Option<(u32, u32)> {
+/// Reports whether a process holds a lock of flock(2) on a file, by one of its descriptors.
+pub(super) fn has_locked(pid: u32, device: (u32, u32), inode: u64) -> bool {
+    let is_same = |found: &Statx| {
+        (found.stx_dev_major, found.stx_dev_minor) == device && found.stx_ino == inode
+    };
+    descriptors(pid).any(|fd| status(&fd).is_some_and(|found| is_same(&found)) && locks(pid, &fd))
+}
+
+/// Reports whether a process has a block device open.
+pub(super) fn has_block_device(pid: u32, number: u64) -> bool {
+    let number = (rustix::fs::major(number), rustix::fs::minor(number));
+    let is_same = |found: Statx| {
+        FileType::from_raw_mode(found.stx_mode.into()) == FileType::BlockDevice
+            && (found.stx_rdev_major, found.stx_rdev_minor) == number
+    };
+    descriptors(pid).any(|fd| status(&fd).is_some_and(is_same))
+}
+
+fn descriptors(pid: u32) -> impl Iterator<Item = PathBuf> {
+    let entries = std::fs::read_dir(proc_path(pid, "fd"));
+    let entries = entries.into_iter().flatten().filter_map(Result::ok);
+    entries.map(|entry| entry.path())
+}
+
+/// Reports whether the kernel lists a lock of flock(2) for a descriptor: `lock: 1: FLOCK ...`.
+fn locks(pid: u32, descriptor: &Path) -> bool {
+    let Some(number) = descriptor.file_name() else {
+        return false;
+    };
+    let text = std::fs::read_to_string(proc_path(pid, "fdinfo").join(number));
+    let text = text.unwrap_or_default();
+    let mut lines = text.lines().filter_map(|line| line.strip_prefix("lock:"));
+    lines.any(|line| line.split_whitespace().nth(1) == Some("FLOCK"))
+}
+
+/// Returns the device number behind a link in `/proc`.
+fn device_of(path: &Path) -> Option<(u32, u32)> {
+    status(path).map(|found| (found.stx_dev_major, found.stx_dev_minor))
+}
+
+/// Returns what the kernel knows of a file without asking its file system: numbers, no attributes.
+fn status(path: &Path) -> Option<Statx> {
     let flags = AtFlags::STATX_DONT_SYNC | AtFlags::NO_AUTOMOUNT;
-    let found = statx(CWD, path, flags, StatxFlags::empty()).ok()?;
-    Some((found.stx_dev_major, found.stx_dev_minor))
+    statx(CWD, path, flags, StatxFlags::empty()).ok()
 }
 
 /// Reports whether a process maps a file: its lines are `from-to mode offset major:minor inode path`.

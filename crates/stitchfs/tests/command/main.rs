@@ -4,7 +4,11 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod access;
+mod busy;
+mod chattr;
 mod defrag;
+mod fstrim;
+mod idmapped;
 mod instances;
 mod lines;
 mod mounted;
@@ -13,7 +17,9 @@ mod noxattr;
 mod passthrough;
 mod place;
 mod space;
+mod startup;
 #[path = "../../../fuse/tests/mounted/switch.rs"]
 mod switch;
+mod sync;
 mod transport;
 mod umount;

@@ -35,13 +35,29 @@ impl Mounted {
 
     #[track_caller]
     pub(crate) fn mount(&mut self, options: &[&str]) {
-        let args = [&["mount"], options, &["a", "mnt"]].concat();
-        let ended = self.place.run(&args);
+        self.mount_by(&["env"], options);
+    }
+
+    /// Mounts by a program that starts the command, such as `prlimit --nofile=24`.
+    #[track_caller]
+    pub(crate) fn mount_by(&mut self, program: &[&str], options: &[&str]) {
+        let args = [&program[1..], &[STITCHFS, "mount"], options, &["a", "mnt"]].concat();
+        let ended = self.place.run_as(Path::new(program[0]), &args);
         ended.code(0);
         assert_eq!(ended.out(), "");
+        self.find_daemon();
+    }
+
+    /// Asks the daemon of the mount for its number.
+    #[track_caller]
+    pub(crate) fn find_daemon(&mut self) {
         let stats = self.place.run(&["stats", "--json", "mnt"]).code(0).json();
         let pid = stats["pid"].as_i64().and_then(|p| i32::try_from(p).ok());
         self.pid = pid.and_then(Pid::from_raw);
+    }
+
+    pub(crate) fn pid(&self) -> i32 {
+        self.pid.expect("it was asked for").as_raw_nonzero().get()
     }
 
     #[track_caller]
@@ -258,6 +274,10 @@ fn a_mounted_store_is_left_alone() {
         .run(&["mount", "a", "mnt"])
         .code(1)
         .says("mounted there already");
+    place
+        .run(&["mount", "-o", "instance=main", "a", "other"])
+        .code(1)
+        .says("mounted at");
     place.run(&["mkfs", "--force", "a"]).code(1).says("in use");
     place.run(&["fsck", "-n", "a"]).code(8).says("in use");
     assert!(!place.path("other").exists());

@@ -247,6 +247,32 @@ fn what_is_deleted_comes_back_by_itself_also_to_the_host() {
     mounted.umount();
 }
 
+#[test]
+fn used_space_is_what_was_written_and_what_its_write_out_may_need() {
+    let Some(mut mounted) = Mounted::new(&[]) else {
+        return;
+    };
+    mounted.umount();
+    // One whose write buffer takes as much as is written here.
+    fs::remove_file(mounted.place.path("a")).unwrap();
+    mounted.mount(&["--create", "2G"]);
+    let dir = mounted.place.path("mnt");
+    let used = || {
+        let (total, free) = space(&dir);
+        total - free
+    };
+    let empty = used();
+    write_files(&dir, 0..50);
+    let written = 50 * MIB;
+    let now = used() - empty;
+    assert!(written <= now && now <= written * 5 / 4, "{now}");
+    mounted.umount();
+    mounted.mount(&[]);
+    let now = used() - empty;
+    assert!(written <= now && now <= written * 103 / 100, "{now}");
+    mounted.umount();
+}
+
 /// A file system of 48 MiB at `host`; taken away when dropped.
 struct SmallHost<'a>(&'a Place);
 

@@ -14,6 +14,8 @@ use stitch_volume::Class;
 
 /// Space is promised in pieces of this size, so that few commits have to ask.
 const ROOM_BYTES: u64 = 256 << 10;
+/// Rounds of making room that one call waits for: others may take what it makes.
+const ROUNDS_MAX: usize = 1 << 16;
 /// What a message takes in a table beyond its bytes.
 const MESSAGE_OVERHEAD_BYTES: u64 = 24;
 
@@ -102,6 +104,24 @@ impl Store {
             .map_err(|_| refused)?;
         active.add_room(room);
         Ok(Some(used))
+    }
+
+    /// Makes room for commits of `bytes`, as they would themselves. Returns false if that is more
+    /// than can be made.
+    pub(crate) fn make_room_for(&self, bytes: u64) -> Result<bool, VtError> {
+        let has_room = || bytes <= self.free_bytes(SpaceClass::Normal);
+        if has_room() || bytes > self.space().total_bytes {
+            return Ok(has_room());
+        }
+        self.check_writable()?;
+        self.give_back_unused();
+        // Each round gives something back.
+        for _ in 0..ROUNDS_MAX {
+            if has_room() || !(self.finish_write_outs()? || self.make_room_of_garbage()?) {
+                break;
+            }
+        }
+        Ok(has_room())
     }
 
     /// Lets others commit while this one makes space, and counts that it had to.

@@ -45,7 +45,7 @@ impl Store {
     }
 
     /// As [`Self::compact_one`]; who does not wait leaves what others hinder.
-    pub(super) fn compact(&self, pressure: Pressure, waits: bool) -> Result<bool, VtError> {
+    pub(crate) fn compact(&self, pressure: Pressure, waits: bool) -> Result<bool, VtError> {
         let mut state = self.turns.lock();
         self.check_writable()?;
         let is_alone = pressure >= Pressure::Low || state.wants_one();
@@ -111,12 +111,26 @@ impl Store {
     /// # Errors
     /// As [`Self::compact_one`].
     pub(crate) fn evacuate_one(&self, zones: &[Run]) -> Result<bool, VtError> {
+        self.compact_alone(|version| {
+            let obstacles = &self.turns.lock().obstacles;
+            Ok(pick_evacuation(version, zones, obstacles))
+        })
+    }
+
+    /// Runs a plan of the caller's while no other compaction runs. Returns false if there is none.
+    ///
+    /// # Errors
+    /// As [`Self::compact_one`], and those of the caller.
+    pub(crate) fn compact_alone(
+        &self,
+        make_plan: impl FnOnce(&Version) -> Result<Option<Plan>, VtError>,
+    ) -> Result<bool, VtError> {
         let turn = self.turns.alone();
         self.check_writable()?;
         // In this order, as above.
         let version = self.version();
         let snapshots = self.snapshots.held();
-        let Some(plan) = pick_evacuation(&version, zones, &self.turns.lock().obstacles) else {
+        let Some(plan) = make_plan(&version)? else {
             return Ok(false);
         };
         let picked = Picked {

@@ -23,13 +23,17 @@
 
 mod join;
 mod level0;
+mod order;
 mod route;
 mod sink;
 
 use super::obstacles::Obstacles;
+use crate::runs::meets_any;
 use crate::version::{LEVELS, Level, TableHandle, TreeVersion, Version};
 use join::pick_join;
 use level0::{pick_held, plan_level0};
+use order::pick_overlapping_values;
+pub(crate) use order::{order_plan, pick_scattered};
 use route::Route;
 use sink::{pick_part, pick_sinking};
 use std::collections::BTreeMap;
@@ -68,6 +72,8 @@ pub(crate) enum Pressure {
     Shape,
     /// Also what gives space back, since nobody waits.
     Idle,
+    /// The same, and values of several levels are merged, before they are brought into key order.
+    Order,
     /// Space is low: also what gives back enough for what it costs, the more the less is left.
     Low,
     /// Space is low, and nobody writes: anything that may give space back.
@@ -96,6 +102,8 @@ pub(crate) enum PlanKind {
     Part,
     /// The tables become one table of their level, stitched wherever they can be.
     Join,
+    /// Scattered values of the table are written anew in key order, all else is stitched.
+    Order,
 }
 
 /// A compaction to be run.
@@ -115,8 +123,9 @@ pub(crate) struct Plan {
     pub(crate) around: Vec<Arc<TableHandle>>,
     /// Of a slice: keys from this one on stay in `from_level`. Then there is one upper table.
     pub(crate) until: Option<Vec<u8>>,
-    /// Of an evacuation: no block may stay in these parts of the device; all others are stitched.
-    pub(crate) evacuate: Vec<Run>,
+    /// Of an evacuation or an order plan, by address: no block may stay in these extents of the
+    /// device; all others are stitched.
+    pub(crate) evacuate: Arc<[Run]>,
 }
 
 impl Plan {
@@ -143,6 +152,7 @@ impl fmt::Display for Plan {
             PlanKind::Compact => "compact",
             PlanKind::Part => "part",
             PlanKind::Join => "join",
+            PlanKind::Order => "order",
         };
         write!(f, "{kind} tree {} L{}", self.tree, self.from_level)?;
         for table in &self.upper {
@@ -164,8 +174,12 @@ impl fmt::Display for Plan {
         if let Some(until) = &self.until {
             write!(f, " until {}", until.escape_ascii())?;
         }
-        for zone in &self.evacuate {
-            write!(f, " out of {}..{}", zone.addr, zone.end())?;
+        if self.kind == PlanKind::Order {
+            write!(f, " {} extents", self.evacuate.len())?;
+        } else {
+            for zone in self.evacuate.iter() {
+                write!(f, " out of {}..{}", zone.addr, zone.end())?;
+            }
         }
         write!(f, " ({})", self.reason)
     }
@@ -187,9 +201,15 @@ pub(crate) fn pick(
         .or_else(|| pick_shape(version, options, obstacles));
     let plan = plan.or_else(|| match pressure {
         Pressure::Shape => None,
-        Pressure::Idle => pick_deletes(version, options, moments, Pressure::Idle, obstacles)
-            .or_else(|| pick_superseded(version, moments, Pressure::Idle, obstacles))
-            .or_else(|| pick_values(version, options, obstacles)),
+        Pressure::Idle | Pressure::Order => {
+            pick_deletes(version, options, moments, Pressure::Idle, obstacles)
+                .or_else(|| pick_superseded(version, moments, Pressure::Idle, obstacles))
+                .or_else(|| pick_values(version, options, obstacles))
+                .or_else(|| match pressure {
+                    Pressure::Order => pick_overlapping_values(version, options, obstacles),
+                    _ => None,
+                })
+        }
         Pressure::Low | Pressure::Space | Pressure::Room => {
             pick_deletes(version, options, moments, pressure, obstacles)
                 .or_else(|| pick_superseded(version, moments, pressure, obstacles))
@@ -228,20 +248,20 @@ pub(crate) fn pick_evacuation(
     let zones = zones
         .iter()
         .filter(|zone| !is_any_unreadable || !stays(zone));
-    let zones: Vec<Run> = zones.copied().collect();
+    let mut zones: Vec<Run> = zones.copied().collect();
+    zones.sort_unstable();
     let mut tables = version.tables();
     let (level, table) = tables.find(|(_, t)| !obstacles.stops(t) && is_in(t.meta(), &zones))?;
     let tree = version.trees.get(&table.meta().tree)?;
     let what = (PlanKind::Compact, "evacuate");
     let mut plan = Route::in_place(tree, (level, table), what, obstacles);
-    plan.evacuate = zones;
+    plan.evacuate = zones.into();
     Some(plan)
 }
 
-/// True if a table owns anything in one of these parts of the device.
+/// Reports whether a table owns anything in one of these extents, which are sorted and apart.
 pub(crate) fn is_in(table: &TableMeta, zones: &[Run]) -> bool {
-    let meets = |run: &Run| zones.iter().any(|zone| run.meets(zone));
-    !zones.is_empty() && table.runs.iter().any(meets)
+    !zones.is_empty() && table.runs.iter().any(|run| meets_any(zones, run))
 }
 
 /// How far the tree is over its shape, as work still to do in bytes.

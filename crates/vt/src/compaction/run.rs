@@ -16,7 +16,7 @@ use crate::install::Install;
 use crate::iter::MergeIter;
 use crate::output::{OutputRules, Outputs, discard};
 use crate::range_delete::RangeDeletes;
-use crate::runs::coalesce;
+use crate::runs::{coalesce, meets_any};
 use crate::store::Store;
 use crate::superseded::{Holders, has_released};
 use crate::table::{Carry, Table};
@@ -117,7 +117,7 @@ impl Store {
         let under_way = UnderWay::begin(&self.work, most_bytes);
         let made = match plan.kind {
             PlanKind::Move => Made::default(),
-            PlanKind::Compact | PlanKind::Join => Job {
+            PlanKind::Compact | PlanKind::Join | PlanKind::Order => Job {
                 is_in_pieces,
                 turn: turn.number(),
                 ..Job::new(self, tree, plan, snapshots, &under_way)?
@@ -155,24 +155,39 @@ impl Store {
                     .iter()
                     .map(|t| (t.meta().id, level_number(plan.to_level)));
                 edit.moved = moved.collect();
-                self.counters.moved_tables.add(edit.moved.len() as u64);
             }
-            PlanKind::Compact | PlanKind::Part | PlanKind::Join => {
+            PlanKind::Compact | PlanKind::Part | PlanKind::Join | PlanKind::Order => {
                 edit.removed = plan.inputs().map(|t| t.meta().id).collect();
                 edit.removed.extend(made.dropped);
                 let shared = |(level, table)| (level, Arc::new(table));
                 edit.added = made.tables.into_iter().map(shared).collect();
-                self.counters.compactions.add(1);
-                if plan.kind == PlanKind::Join {
-                    self.counters.joined_tables.add(plan.upper.len() as u64);
-                }
             }
         }
-        let written = None;
-        self.install(&mut installer, Install { edit, written })?;
+        let (made, written) = (edit.added.clone(), None);
+        self.install(&mut installer, Install { edit, written })
+            .inspect_err(|error| {
+                under_way.end();
+                self.give_up(error, &made, &input_runs(plan));
+            })?;
+        self.count_installed(plan);
         // What went in is given back when `picked` is gone, at the earliest.
         under_way.end();
         Ok(ran)
+    }
+}
+
+impl Store {
+    fn count_installed(&self, plan: &Plan) {
+        let upper = plan.upper.len() as u64;
+        match plan.kind {
+            PlanKind::Move => self.counters.moved_tables.add(upper),
+            PlanKind::Compact | PlanKind::Part | PlanKind::Join | PlanKind::Order => {
+                self.counters.compactions.add(1);
+            }
+        }
+        if plan.kind == PlanKind::Join {
+            self.counters.joined_tables.add(upper);
+        }
     }
 }
 
@@ -513,13 +528,12 @@ impl<'a> Job<'a> {
             return Carry::Nothing;
         }
         Carry::Values {
-            out_of: self.plan.evacuate.as_slice().into(),
+            out_of: Arc::clone(&self.plan.evacuate),
         }
     }
 
     fn is_evacuated(&self, entry: &IndexEntry) -> bool {
-        let block = entry.block.run();
-        self.plan.evacuate.iter().any(|zone| block.meets(zone))
+        meets_any(&self.plan.evacuate, &entry.block.run())
     }
 
     fn count(&self, bytes: Bytes, tables: &[TableMeta]) {
@@ -531,9 +545,11 @@ impl<'a> Job<'a> {
             .merged_bytes
             .add(owned.saturating_sub(bytes.stitched));
         if !self.plan.evacuate.is_empty() {
-            counters
-                .evacuated_bytes
-                .add(owned.saturating_sub(bytes.stitched));
+            let moved = match self.plan.kind {
+                PlanKind::Order => &counters.ordered_bytes,
+                _ => &counters.evacuated_bytes,
+            };
+            moved.add(owned.saturating_sub(bytes.stitched));
         }
     }
 }

@@ -16,6 +16,7 @@ use super::stream::{Found, Pace, Start, Stream};
 use crate::VtError;
 use crate::cache::Expectation;
 use crate::entry::{EntryIter, EntryRef};
+use crate::runs::meets_any;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use stitch_base::Seqno;
@@ -68,9 +69,9 @@ impl Bounds {
 pub(crate) enum Carry {
     /// None.
     Nothing,
-    /// All, other than those in parts of the device that are to be left.
+    /// All, other than those in extents of the device that are to be left.
     Values {
-        /// Those parts.
+        /// Those extents, sorted and apart.
         out_of: Arc<[Run]>,
     },
 }
@@ -79,10 +80,7 @@ impl Carry {
     fn has(&self, data: &DataRef) -> bool {
         match self {
             Self::Nothing => false,
-            Self::Values { out_of } => {
-                let block = data.block.run();
-                data.is_value && !out_of.iter().any(|run| block.meets(run))
-            }
+            Self::Values { out_of } => data.is_value && !meets_any(out_of, &data.block.run()),
         }
     }
 }

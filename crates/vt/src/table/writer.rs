@@ -46,6 +46,7 @@ mod tail;
 mod values;
 mod written;
 
+pub(crate) use places::FREE_ZONES_PART;
 pub(crate) use written::WrittenBlocks;
 
 /// Blocks wait until there are so many bytes of them.

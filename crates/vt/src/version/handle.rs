@@ -10,7 +10,7 @@ use crate::cache::BlockCache;
 use crate::table::Table;
 use std::sync::{Arc, OnceLock};
 use stitch_base::sync::Mutex;
-use stitch_format::vt_manifest::{Run, TableMeta};
+use stitch_format::vt_manifest::{BaseBytes, Run, TableMeta};
 use stitch_volume::{Extent, Volume};
 
 /// A live table, or a removed one that an old reader still uses.
@@ -19,6 +19,7 @@ pub(crate) struct TableHandle {
     owned_bytes: u64,
     weight: u64,
     list_bytes: u64,
+    base_bytes: BaseBytes,
     table: OnceLock<Arc<Table>>,
     left_behind: Mutex<Option<LeftBehind>>,
     /// Where its memory is counted.
@@ -63,6 +64,7 @@ impl TableHandle {
             owned_bytes: meta.owned_bytes(),
             weight: meta.weight(),
             list_bytes: meta.run_list_bytes(),
+            base_bytes: meta.base_bytes(),
             meta,
             table: OnceLock::new(),
             left_behind: Mutex::new(None),
@@ -88,6 +90,11 @@ impl TableHandle {
     /// What a base takes to list what it owns.
     pub(crate) const fn list_bytes(&self) -> u64 {
         self.list_bytes
+    }
+
+    /// Returns what a base takes to list the table.
+    pub(crate) const fn base_bytes(&self) -> BaseBytes {
+        self.base_bytes
     }
 
     /// The table itself.

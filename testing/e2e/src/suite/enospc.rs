@@ -2,6 +2,7 @@
 
 mod allocated;
 mod beside;
+mod removed;
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write as _};
@@ -28,6 +29,18 @@ pub(super) const CASES: &[Case] = &[
     Case {
         name: "smallest-store",
         run: the_smallest_store_holds_thousands,
+    },
+    Case {
+        name: "removed-file",
+        run: removed::a_file_is_replaced_at_once,
+    },
+    Case {
+        name: "removed-tree",
+        run: removed::a_removed_tree_is_replaced_at_once,
+    },
+    Case {
+        name: "removed-fallocate",
+        run: removed::a_removed_file_makes_room_for_an_allocation,
     },
     Case {
         name: "allocated",

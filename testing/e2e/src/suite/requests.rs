@@ -1,6 +1,6 @@
 //! How many requests the kernel sends for common operations: no more than it must.
 //!
-//! The expected counts are those of `docs/adr/0010-what-the-kernel-asks.md`, with the reason for each
+//! The expected counts are those of `docs/adr/0010-fuse-requests-avoided.md`, with the reason for each
 //! that is left. FORGET and RELEASE are not counted: nobody waits for them.
 
 mod syncs;

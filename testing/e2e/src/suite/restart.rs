@@ -57,7 +57,8 @@ const UPGRADES: usize = 3;
 const FILES: u64 = 6000;
 const PATIENCE: Duration = Duration::from_secs(20);
 
-fn held(context: &Context, name: &str) -> Result<Spec> {
+/// A mount that survives its daemon.
+pub(super) fn held(context: &Context, name: &str) -> Result<Spec> {
     context.needs_stitch()?;
     if context.transport == Transport::Uring {
         return Err(Skip("a mount that is held takes requests by /dev/fuse".to_owned()).into());
@@ -423,7 +424,7 @@ fn daemon_id(context: &Context, dir: &Path) -> Result<u64> {
 }
 
 /// Kills the daemon as `kill -9` does, wherever it is.
-fn kill(context: &Context, mount: &Mount<'_>) -> Result<()> {
+pub(super) fn kill(context: &Context, mount: &Mount<'_>) -> Result<()> {
     ensure!(is_live_fuse(mount.dir()), "{}", mount.log_tail());
     let id = u32::try_from(daemon_id(context, mount.dir())?)?;
     ensure!(id != mount.daemon_id()?, "the holder is not the daemon");

@@ -5,7 +5,7 @@ use stitch_base::Ino;
 use stitch_base::clock::ManualClock;
 use stitch_base::sync::Arc;
 use stitch_format::fs_inode::{self, AttrDelta, MetaRow, encode_link};
-use stitch_format::{fs_chunk, fs_key, fs_sys};
+use stitch_format::{fs_back, fs_chunk, fs_key, fs_sys};
 use stitch_fs::{
     Caller, DirName, FileKind, FileSystem, FsOptions, NewNode, SeekFor, Taken, WriteOptions,
     XattrMode, fsck,
@@ -59,12 +59,15 @@ pub fn fs_row(bytes: &[u8]) {
     let key = bytes;
     let _ = (fs_key::ino_of(key), fs_key::name_of(key));
     let _ = (fs_key::chunk_of(key), fs_key::orphan_of(key));
-    let _ = (
-        fs_sys::FsHeader::decode(bytes),
-        fs_sys::decode_number(bytes),
-        fs_key::allocated_of(bytes),
-        fs_sys::AllocatedRow::decode(bytes),
-    );
+    let _ = (fs_key::allocated_of(key), fs_key::back_of(key));
+    let _ = fs_sys::AllocatedRow::decode(bytes);
+    if let Some(place) = fs_back::Place::of_key(key) {
+        assert_eq!(fs_back::Place::decode(&place.encode()), Ok(place));
+    }
+    if let Ok(header) = fs_sys::FsHeader::decode(bytes) {
+        assert_eq!(fs_sys::FsHeader::decode(&header.encode()), Ok(header));
+    }
+    let _ = (fs_back::Place::decode(bytes), fs_sys::decode_number(bytes));
     out.clear();
     fs_sys::fold_add(Some(old), delta, &mut out);
 }

@@ -103,6 +103,10 @@ pub enum What {
         offset: u64,
         len: u64,
     },
+    /// As a file handle is opened.
+    OpenNumber {
+        path: String,
+    },
     SyncFile {
         path: String,
     },
@@ -310,6 +314,7 @@ fn change_names(path: String, other: String, new: String, rng: &mut Rng) -> What
         }
         13 => What::RemoveXattr { path, name },
         14 if rng.one_in(2) => What::Reclaim,
+        14 if rng.one_in(2) => What::OpenNumber { path },
         14 => What::Step,
         _ => What::Sync,
     }
@@ -494,6 +499,10 @@ fn change(fs: &FileSystem, what: &What) -> FsResult<()> {
                 fs.copy_range((from, 0), (to, *offset), *len).map(|_| ())
             })
         }),
+        What::OpenNumber { path } => {
+            let number = with_path(fs, path, Ok)?;
+            fs.look_up_number(number).map(|attr| fs.forget(attr.ino, 1))
+        }
         other => unreachable!("{other:?} is done by run"),
     }
 }

@@ -131,3 +131,22 @@ fn what_was_foretold_is_not_looked_at() {
     assert_eq!(siblings.note(DIR, 5), (Look::Nothing, true));
     assert_eq!(siblings.note(DIR, 6).0, Look::All { around: false });
 }
+
+/// Two names of one inode number subtracted with overflow.
+#[test]
+fn rows_of_one_number_are_one_range() {
+    let files = vec![(10, 8 << 10), (10, 8 << 10), (11, 8 << 10)];
+    assert_eq!(ranges(&files), [(10, 12)]);
+}
+
+#[test]
+fn hashes_and_numbers_at_their_end_do_not_overflow() {
+    let seen = Seen {
+        files: vec![(1, 5), (u64::MAX - 1, 5)],
+        bytes: 10,
+        hashes: vec![u64::MAX],
+        is_part: true,
+    };
+    assert_eq!(seen.limits(), (u64::MAX, u64::MAX));
+    assert!(seen.beyond().is_some());
+}

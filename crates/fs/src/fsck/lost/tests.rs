@@ -1,9 +1,10 @@
 use super::*;
-use crate::fsck::tests::{Sample, name};
+use crate::fsck::tests::{Sample, keep_back_rows, name};
 use crate::fsck::{check_around, repair};
 use bytes::Bytes;
 use stitch_base::sync::Arc;
 use stitch_base::{ErrorKind, Seqno, TreeId};
+use stitch_format::fs_back::Place;
 use stitch_kv::{
     Batch, CommitOptions, Counters, Engine, KvError, Limits, Scan, Snapshot, SpaceUsage, TreeInfo,
     TreeOptions, Violation,
@@ -109,7 +110,15 @@ impl Engine for Holed {
 
 /// The sample of the other tests, of which these rows of a tree cannot be read.
 fn holed(tree: &str, first: &[u8], last: &[u8]) -> (Arc<dyn Engine>, Vec<LostKeys>) {
-    let sample = Sample::new();
+    holed_in(&Sample::new(), tree, first, last)
+}
+
+fn holed_in(
+    sample: &Sample,
+    tree: &str,
+    first: &[u8],
+    last: &[u8],
+) -> (Arc<dyn Engine>, Vec<LostKeys>) {
     let all = sample.engine.trees();
     let tree = all.iter().find(|t| t.name == format!("fs/{tree}"));
     let lost = vec![LostKeys {
@@ -199,6 +208,26 @@ fn lost_attributes_and_counters_are_told() {
 }
 
 #[test]
+fn lost_back_rows_cost_nothing() {
+    let sample = Sample::new();
+    keep_back_rows(&sample, Place::END);
+    let (first, last) = (fs_key::back(Ino(2)), fs_key::back(Ino(3)));
+    let (engine, lost) = holed_in(&sample, "sys", &first, &last);
+    let issues = check_around(&engine, &lost, &mut |_| {}).expect("all else can be read");
+    let text = issues[0].to_string();
+    assert!(
+        text.contains("the first file handle in it puts them anew"),
+        "{text}"
+    );
+    assert_eq!(issues[1..], [Issue::Unchecked { count: 2 }]);
+    // With what is behind them it is more than that.
+    let (engine, lost) = holed_in(&sample, "sys", &first, fs_key::SYS_NEXT_INO);
+    let issues = check_around(&engine, &lost, &mut |_| {}).expect("all else can be read");
+    let text = issues[0].to_string();
+    assert!(text.contains("restore the store from a copy"), "{text}");
+}
+
+#[test]
 fn a_block_that_nothing_is_left_in_is_told_as_such() {
     let sample = Sample::new();
     let tree = sample.engine.trees()[0].id;
@@ -212,4 +241,11 @@ fn a_block_that_nothing_is_left_in_is_told_as_such() {
         matches!(issues.as_slice(), [Issue::LostUnused { .. }]),
         "{issues:?}"
     );
+}
+
+#[test]
+fn the_last_chunk_number_can_be_lost() {
+    let (first, last) = (fs_key::chunk(Ino(3), 1), fs_key::chunk(Ino(3), u64::MAX));
+    let issues = found("data", &first, &last);
+    assert_eq!(owners_of(&issues[0]), [(3, Some("/d/f"))]);
 }

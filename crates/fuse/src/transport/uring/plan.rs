@@ -39,6 +39,12 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
+    /// Returns how many requests of one processor are served at a time, whichever it is.
+    pub(crate) fn served_at_once(&self) -> usize {
+        let there = self.queues.iter().filter(|queue| queue.cpu.is_some());
+        there.map(|queue| queue.entries).min().unwrap_or(1)
+    }
+
     /// A plan for this machine.
     ///
     /// # Errors

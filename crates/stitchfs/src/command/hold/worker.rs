@@ -3,7 +3,8 @@
 use super::messages::{Order, Report, State};
 use crate::command::daemon;
 use crate::command::log;
-use crate::command::mount::{Args, Prepared, catch_signals, end_by_signals};
+use crate::command::mount::{Args, Ending, Prepared, catch_signals, end_by_signals};
+use crate::command::startup;
 use anyhow::{Context, Result, bail};
 use rustix::io::fcntl_dupfd_cloexec;
 use serde_json::Value;
@@ -72,7 +73,7 @@ fn begin(args: &Args, link: &Arc<Link>, about: Value) -> Result<()> {
         let state = state.encode();
         link.send(&Report::Keep { state }.encode(), descriptors)
     };
-    let signals = catch_signals()?;
+    let signals = catch_signals(in_background)?;
     let (mount_point, keeper) = (args.mount_point(), keeper(link, about));
     let host = Host::mount_held(store, ledger, mount_point, &options, &config, &keep, keeper)?;
     serve(host, signals, link, in_background)
@@ -88,14 +89,19 @@ fn take_over(
     // Nothing here may look at the mount: nobody would answer.
     let store = args.open_again(&state.store)?;
     let (checks, config) = args.checks_and_config()?;
-    let (signals, keeper) = (catch_signals()?, keeper(link, about));
+    let (signals, keeper) = (catch_signals(!args.foreground())?, keeper(link, about));
     let host = Host::take_over(store, state.kept, descriptors, checks, &config, keeper)?;
     serve(host, signals, link, !args.foreground())
 }
 
 fn serve(host: Host, signals: Signals, link: &Arc<Link>, in_background: bool) -> Result<()> {
     let note = host.keeper_note();
-    end_by_signals(signals, host.stopper())?;
+    let ending = Ending {
+        stopper: host.stopper(),
+        gate: None,
+        in_background,
+    };
+    end_by_signals(signals, ending)?;
     let gate = host.gate();
     let shut = Arc::new(Mutex::new(None));
     watch(link, &gate, &note, &shut)?;
@@ -105,6 +111,7 @@ fn serve(host: Host, signals: Signals, link: &Arc<Link>, in_background: bool) ->
     if in_background {
         daemon::let_go()?;
     }
+    startup::leave_directory()?;
     host.join()?;
     let shut = shut.lock().take();
     if let Some(shut) = shut.filter(|_| gate.is_shut()) {

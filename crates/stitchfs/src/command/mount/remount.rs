@@ -2,7 +2,8 @@
 //!
 //! The flags are the kernel's; the daemon keeps its store open as it was mounted. A store that is
 //! open for writing can be made read-only and writable again. A store that was mounted read-only
-//! has had nothing replayed or prepared for writing, so that it must be mounted anew.
+//! has had nothing replayed or prepared for writing, so that it must be mounted anew. So must one
+//! whose operations are to be durable at once (`sync`, `dirsync`) from now on.
 
 use super::{Args, MountWords, Rights, live, mount_options};
 use anyhow::{Result, ensure};
@@ -11,14 +12,16 @@ use stitch_fuse::mount;
 
 pub(super) fn run(args: &Args, words: &MountWords) -> Result<()> {
     let options = mount_options(words, Rights::of(words)?, &args.store);
-    if !words.read_only {
-        check_writable(&args.mount_point)?;
-    }
+    check(&args.mount_point, words)?;
     Ok(mount::remount(&args.mount_point, &options)?)
 }
 
-/// Refuses a mount whose daemon has its store open for reading only.
-fn check_writable(mount_point: &Path) -> Result<()> {
+/// Refuses what the daemon, which goes on as it was mounted, would not do.
+fn check(mount_point: &Path, words: &MountWords) -> Result<()> {
+    let wants_sync = words.sync || words.dir_sync;
+    if words.read_only && !wants_sync {
+        return Ok(());
+    }
     let entry = mount::mounted_at(mount_point)?;
     let Some(entry) = entry.filter(mount::table::MountEntry::is_ours) else {
         // The remount names what is wrong.
@@ -27,9 +30,14 @@ fn check_writable(mount_point: &Path) -> Result<()> {
     let document = live::ask(&entry.path)?;
     let shown = entry.path.display();
     ensure!(
-        document["read_only"] != true,
+        words.read_only || document["read_only"] != true,
         "{shown}: was mounted with ro, and its store is open for reading only; to write, unmount \
          it and mount it again with rw"
+    );
+    ensure!(
+        !wants_sync || document["sync"] == true,
+        "{shown}: was mounted without sync and dirsync, and its daemon does not sync each operation; \
+         unmount it and mount it again with the option"
     );
     Ok(())
 }

@@ -36,7 +36,7 @@ impl Device for Noting {
         self.below.sync()
     }
 
-    fn discard(&self, offset: u64, len_bytes: u64) -> Result<(), DeviceError> {
+    fn discard(&self, offset: u64, len_bytes: u64) -> Result<bool, DeviceError> {
         self.below.discard(offset, len_bytes)
     }
 

@@ -135,7 +135,7 @@ impl<'a> Route<'a> {
             lower,
             around,
             until: None,
-            evacuate: Vec::new(),
+            evacuate: Arc::default(),
         }
     }
 

@@ -13,7 +13,7 @@ use stitch_volume::{Extent, Stream, Volume};
 const VALUE_STREAM: Stream = Stream(4);
 /// With less free zones than one of so many, value blocks fill holes, and leave long runs to blocks that
 /// need them.
-const FREE_ZONES_PART: u64 = 8;
+pub(crate) const FREE_ZONES_PART: u64 = 8;
 
 /// Space of a table being written. Given back when dropped before [`Self::take_runs`].
 #[derive(Debug)]
@@ -76,12 +76,13 @@ impl Places {
         self.allocate_in(self.stream, false, lens)
     }
 
-    /// Places for value blocks. When few zones are free, or some are to become free, they fill holes.
+    /// Places for value blocks. When few zones are free, or some are to be cut off, they fill
+    /// holes. What is evacuated while many are free stays in key order.
     pub(super) fn allocate_values(&mut self, lens: &[u64]) -> Result<Vec<u64>, VtError> {
         let zones = self.volume.zones();
         let usage = zones.usage();
         let is_low = usage.zones_free < usage.zones / FREE_ZONES_PART;
-        let fills = is_low || zones.is_closed() || zones.fenced().is_some();
+        let fills = is_low || zones.fenced().is_some();
         self.allocate_in(VALUE_STREAM, fills, lens)
     }
 

@@ -10,34 +10,52 @@ use anyhow::{Context as _, Result, anyhow, ensure};
 use io_uring::{IoUring, opcode, types};
 use rustix::fs::OFlags;
 
-use crate::harness::context::Context;
+use crate::harness::context::{Context, Target};
 use crate::harness::mount::{Mount, Spec};
 
 const LEN: usize = 640 << 10;
 const ALIGN: usize = 4096;
 const ROUNDS: u32 = 400;
+/// Such a file is a plain one.
+const LARGE: &str = "large_files=external:64K";
 
 /// After each write that was completed, a buffered read returns its bytes, though another
-/// program fills the page cache all the time.
+/// program fills the page cache all the time. In the store, in plain files beside it, and in those
+/// that the kernel reads itself.
 pub(super) fn readers_see_direct_writes(context: &Context) -> Result<()> {
-    let mut mount = Mount::create(context, &Spec::new("co-direct", "128M"))?;
+    check(Mount::create(context, &Spec::new("co-direct", "128M"))?)?;
+    if context.target == Target::Ext4 {
+        return Ok(());
+    }
+    let beside = Spec::new("co-direct-beside", "128M").option(LARGE);
+    check(Mount::create(context, &beside)?)?;
+    let lent = Spec::new("co-direct-lent", "128M").option(LARGE);
+    check(super::super::passthrough::mount_with(
+        context,
+        &lent.option("passthrough"),
+    )?)
+}
+
+fn check(mut mount: Mount<'_>) -> Result<()> {
     let path = mount.dir().join("file");
     fs::write(&path, vec![0; LEN])?;
     let is_over = AtomicBool::new(false);
+    // The reader is first, so that the kernel reads a plain file itself where it can.
+    let file = File::open(&path)?;
     let written = std::thread::scope(|scope| {
-        let reader = scope.spawn(|| read_until(&path, &is_over));
+        let reader = scope.spawn(|| read_until(&file, &is_over));
         let written = write_and_read_back(&path);
         is_over.store(true, Ordering::Relaxed);
         let read = reader.join().map_err(|_| anyhow!("the reader panicked"))?;
         written.and(read)
     });
-    written?;
+    drop(file);
+    written.with_context(|| mount.dir().display().to_string())?;
     mount.unmount()?;
     mount.fsck()
 }
 
-fn read_until(path: &Path, is_over: &AtomicBool) -> Result<()> {
-    let file = File::open(path)?;
+fn read_until(file: &File, is_over: &AtomicBool) -> Result<()> {
     let mut bytes = vec![0; LEN];
     while !is_over.load(Ordering::Relaxed) {
         file.read_exact_at(&mut bytes, 0)?;

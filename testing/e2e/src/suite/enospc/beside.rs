@@ -22,8 +22,6 @@ const FROM: &str = "large_files=external:64K";
 const SMALL: usize = 60 << 10;
 const LARGE: usize = 3 << 20;
 const HOST_BYTES: u64 = 48 << 20;
-/// FORGET of a removed file is sent after unlink(2) returns, and nobody waits for it. Much less than `commit=`.
-const FORGOTTEN: Duration = Duration::from_millis(300);
 
 /// The daemon reads and writes what fills the host.
 pub(super) fn the_hosts_file_system_gets_full(context: &Context) -> Result<()> {
@@ -47,7 +45,7 @@ fn path(mount: &Mount<'_>, index: u64) -> PathBuf {
     mount.dir().join(format!("file{index}"))
 }
 
-fn expect_full(error: &Error) -> Result<()> {
+pub(super) fn expect_full(error: &Error) -> Result<()> {
     let kind = error.kind();
     ensure!(kind == ErrorKind::StorageFull, "not ENOSPC but {error:?}");
     Ok(())
@@ -91,7 +89,7 @@ fn fill_the_host(
     expect_content(&growing, &content(1000, SMALL))?;
     mount.expect_no_stray_files()?;
 
-    replaced_at_once(context, &mount, &growing, count).context("removed and written at once")?;
+    replaced_at_once(&mount, &growing, count).context("removed and written at once")?;
     give_all_back(context, host, &mount, free_at_first)?;
     for index in 0..count * 8 / 10 {
         write(&path(&mount, index), &content(index + 7, LARGE))
@@ -143,16 +141,10 @@ fn full_and_nothing_changes(mount: &Mount<'_>, growing: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What a removed file had can be used once the kernel has forgotten it, and not only after the next sync: by a file
-/// that is there and by one that becomes large.
-fn replaced_at_once(
-    context: &Context,
-    mount: &Mount<'_>,
-    growing: &Path,
-    count: u64,
-) -> Result<()> {
+/// What a removed file had can be used at once: by a file that is there and by one that becomes
+/// large.
+fn replaced_at_once(mount: &Mount<'_>, growing: &Path, count: u64) -> Result<()> {
     fs::remove_file(path(mount, 0))?;
-    context.sleep(FORGOTTEN);
     let more = content(1001, SMALL);
     let file = OpenOptions::new().write(true).open(growing)?;
     file.write_all_at(&more, SMALL as u64)
@@ -160,7 +152,6 @@ fn replaced_at_once(
     let whole = [content(1000, SMALL), more].concat();
     expect_content(growing, &whole)?;
     fs::remove_file(path(mount, 1))?;
-    context.sleep(FORGOTTEN);
     let last = File::options().write(true).open(path(mount, count))?;
     let size = last.metadata()?.len();
     let ahead = rustix::fs::fallocate(

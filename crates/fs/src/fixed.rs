@@ -1,0 +1,221 @@
+//! Files that `chattr` made immutable or append-only: whether a store has any, and what they may be
+//! opened for.
+//!
+//! A front end that asks for every open pays for it. So a mark in the sys tree says that some file
+//! was given such a flag, ever. It is committed with the flag. Stores of earlier programs have such
+//! files without the mark: it is set when one of them is met.
+
+use stitch_base::Ino;
+use stitch_base::sync::atomic::Ordering;
+use stitch_db::{Changes, SpaceClass};
+use stitch_format::fs_inode::{FileKind, MetaRow};
+use stitch_format::fs_key::{self, SYS_FIXED};
+use stitch_format::fs_sys::encode_number;
+
+use crate::inode_flag;
+use crate::system::FileSystem;
+use crate::{FsError, FsResult};
+
+/// The flags that forbid some opens.
+const FIXED: u32 = inode_flag::IMMUTABLE | inode_flag::APPEND;
+
+/// Reports whether these flags forbid some opens.
+pub(crate) const fn is_fixed(iflags: u32) -> bool {
+    iflags & FIXED != 0
+}
+
+/// Puts the mark.
+pub(crate) fn mark(changes: &mut Changes<'_>, sys: stitch_db::Dictionary) {
+    changes.put(sys, SYS_FIXED, &encode_number(1));
+}
+
+impl FileSystem {
+    /// Reports whether some file was ever immutable or append-only, as far as is known.
+    #[must_use]
+    pub fn has_fixed_files(&self) -> bool {
+        self.fixed.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_fixed(&self) {
+        self.fixed.store(true, Ordering::Release);
+    }
+
+    /// Takes note of the flags of an inode that was met. If it is the first immutable or append-only
+    /// one, the store is marked.
+    pub fn note_flags(&self, iflags: u32) {
+        if !is_fixed(iflags) || self.fixed.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        if self.options.read_only {
+            return;
+        }
+        let mut changes = Changes::new();
+        mark(&mut changes, self.store.sys);
+        if let Err(error) = self.store.commit(&changes, SpaceClass::Normal) {
+            tracing::debug!(%error, "the next life has to meet an immutable file again");
+        }
+    }
+
+    /// Refuses to remove a tree with an immutable or append-only inode in it. Walks the tree where
+    /// the store may have one.
+    ///
+    /// # Errors
+    /// [`FsError::Perm`]; those of a read.
+    pub(crate) fn check_tree(&self, top: Ino) -> FsResult<()> {
+        if !self.has_fixed_files() {
+            return Ok(());
+        }
+        // Deepest first: no more wait than the directories on the way have.
+        let mut waiting = vec![top];
+        while let Some(dir) = waiting.pop() {
+            let (start, end) = (fs_key::dentry_start(dir, 0), fs_key::after(dir));
+            let mut scan = self.store.scan(self.store.meta, &start, &end)?;
+            while let Some((_, row)) = scan.next()? {
+                let (kind, iflags) = self.kind_and_flags(row)?;
+                if is_fixed(iflags) {
+                    return Err(FsError::Perm);
+                }
+                if let Some(ino) = kind {
+                    waiting.push(ino);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the number of a directory, and the flags of the inode that a name stands for.
+    fn kind_and_flags(&self, row: &[u8]) -> FsResult<(Option<Ino>, u32)> {
+        match MetaRow::decode(row)? {
+            MetaRow::Inode(head, _) => {
+                let is_dir = head.kind == FileKind::Directory;
+                Ok((is_dir.then_some(head.ino), head.iflags))
+            }
+            MetaRow::Link { ino, .. } => {
+                let own = self.store.own_row(ino)?;
+                Ok((None, own.map_or(0, |(head, _)| head.iflags)))
+            }
+        }
+    }
+
+    /// Refuses what an immutable or append-only file may not be opened for.
+    ///
+    /// # Errors
+    /// [`FsError::Perm`]; [`FsError::Stale`].
+    pub fn check_open(&self, ino: Ino, writes: bool, appends: bool) -> FsResult<()> {
+        let iflags = self.inodes.head(ino)?.iflags;
+        let is_refused = match iflags & FIXED {
+            0 => false,
+            inode_flag::APPEND => writes && !appends,
+            _ => writes,
+        };
+        if is_refused {
+            return Err(FsError::Perm);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Caller, DirName, FsOptions, NewNode, register_upserts};
+    use stitch_base::sync::Arc;
+    use stitch_kv::{Engine, ModelEngine, UpsertRegistry};
+
+    fn formatted() -> Arc<dyn Engine> {
+        let mut registry = UpsertRegistry::default();
+        register_upserts(&mut registry);
+        let engine: Arc<dyn Engine> = Arc::new(ModelEngine::new(registry));
+        FileSystem::format(&engine, &FsOptions::default(), (0, 0)).unwrap();
+        engine
+    }
+
+    fn open(engine: &Arc<dyn Engine>) -> FileSystem {
+        FileSystem::open(Arc::clone(engine), FsOptions::default()).unwrap()
+    }
+
+    fn file(fs: &FileSystem) -> Ino {
+        let new = NewNode {
+            perm: 0o644,
+            umask: 0,
+        };
+        let at = DirName::new(Ino::ROOT, b"file");
+        fs.create(&Caller::ROOT, at, &new).unwrap().ino
+    }
+
+    fn set(fs: &FileSystem, ino: Ino, flags: u32) {
+        fs.set_inode_flags(&Caller::ROOT, ino, flags).unwrap();
+    }
+
+    #[test]
+    fn the_first_immutable_file_marks_the_store_for_good() {
+        let engine = formatted();
+        let fs = open(&engine);
+        let ino = file(&fs);
+        set(&fs, ino, inode_flag::NODUMP);
+        assert!(!fs.has_fixed_files());
+        set(&fs, ino, inode_flag::APPEND);
+        assert!(fs.has_fixed_files());
+        set(&fs, ino, 0);
+        drop(fs);
+        assert!(open(&engine).has_fixed_files());
+    }
+
+    #[test]
+    fn a_store_of_an_earlier_program_is_marked_when_such_a_file_is_met() {
+        let engine = formatted();
+        let fs = open(&engine);
+        let ino = file(&fs);
+        set(&fs, ino, inode_flag::IMMUTABLE);
+        let mut changes = Changes::new();
+        changes.delete(fs.store.sys, SYS_FIXED);
+        fs.store.commit(&changes, SpaceClass::Normal).unwrap();
+        drop(fs);
+        let fs = open(&engine);
+        assert!(!fs.has_fixed_files());
+        let attr = fs.lookup(DirName::new(Ino::ROOT, b"file")).unwrap();
+        fs.note_flags(attr.iflags);
+        assert!(fs.has_fixed_files());
+        drop(fs);
+        assert!(open(&engine).has_fixed_files());
+    }
+
+    #[test]
+    fn fsck_knows_the_mark() {
+        let engine = formatted();
+        let fs = open(&engine);
+        let ino = file(&fs);
+        set(&fs, ino, inode_flag::IMMUTABLE);
+        fs.forget(ino, 1);
+        fs.close().unwrap();
+        drop(fs);
+        assert_eq!(crate::fsck::check(&engine, &mut |_| {}).unwrap(), []);
+    }
+
+    #[test]
+    fn opens_are_refused_by_flag_and_access() {
+        let engine = formatted();
+        let fs = open(&engine);
+        let ino = file(&fs);
+        let refused = |flags, writes, appends| {
+            set(&fs, ino, flags);
+            fs.check_open(ino, writes, appends).is_err()
+        };
+        for (flags, read, write, append) in [
+            (0, false, false, false),
+            (inode_flag::IMMUTABLE, false, true, true),
+            (inode_flag::APPEND, false, true, false),
+            (
+                inode_flag::APPEND | inode_flag::IMMUTABLE,
+                false,
+                true,
+                true,
+            ),
+        ] {
+            assert_eq!(refused(flags, false, false), read, "{flags}");
+            assert_eq!(refused(flags, false, true), read, "{flags}");
+            assert_eq!(refused(flags, true, false), write, "{flags}");
+            assert_eq!(refused(flags, true, true), append, "{flags}");
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! Back rows against the rows that they lead to.
+
+use super::scan::{Found, Inode};
+use super::{Issue, Trees};
+use stitch_base::Ino;
+use stitch_db::Changes;
+use stitch_format::fs_back::Place;
+use stitch_format::fs_key;
+
+/// Where the row of an inode is, if it is under a name.
+fn place_of(inode: &Inode) -> Option<Place> {
+    inode.place.and_then(|_| Place::of_key(&inode.key))
+}
+
+/// The back row of an inode is to lead to `place`, or not to exist.
+fn wrong(ino: Ino, place: Option<Place>) -> Issue {
+    let place = place.map(|place| (place.parent, place.hash));
+    Issue::BackRow { ino, place }
+}
+
+impl Found {
+    /// Takes a row of the sys tree that has to do with back rows. All inodes are known. Returns
+    /// false for any other row, or a damaged one.
+    pub(super) fn back(&mut self, key: &[u8], value: &[u8]) -> bool {
+        let Ok(place) = Place::decode(value) else {
+            return false;
+        };
+        if key == fs_key::SYS_BACK_PROGRESS {
+            self.back_progress = Some(place);
+            return true;
+        }
+        let Some(ino) = fs_key::back_of(key) else {
+            return false;
+        };
+        self.largest = self.largest.max(ino.0);
+        let inode = self.inodes.get_mut(&ino);
+        let right = inode.and_then(|inode| {
+            inode.has_back_row = true;
+            place_of(inode)
+        });
+        if right != Some(place) {
+            self.issues.push(wrong(ino, right));
+        }
+        true
+    }
+}
+
+/// An inode without the back row that it should have.
+pub(super) fn missing(found: &Found, ino: Ino) -> Option<Issue> {
+    let inode = &found.inodes[&ino];
+    let progress = found.back_progress.unwrap_or(Place::FIRST);
+    let place = place_of(inode).filter(|place| found.keeps_back_rows && *place < progress)?;
+    (!inode.has_back_row).then(|| wrong(ino, Some(place)))
+}
+
+/// Adds the repair of a back row.
+pub(super) fn put(trees: &Trees, changes: &mut Changes, ino: Ino, place: Option<(Ino, u64)>) {
+    let key = fs_key::back(ino);
+    match place {
+        Some((parent, hash)) => {
+            let place = Place { parent, hash };
+            changes.put(trees.sys, &key, &place.encode());
+        }
+        None => changes.delete(trees.sys, &key),
+    }
+}

@@ -1,0 +1,112 @@
+//! Which files have pages in a cache above the file system: that of the kernel, above a mount.
+//!
+//! A program that maps a file writes to such a page, and the file system hears of it later. Before
+//! that a page must have been read. So a file that was not read has no such page.
+
+use super::Inodes;
+use crate::system::FileSystem;
+use stitch_base::Ino;
+
+/// Pages of a file that a cache above the file system may hold. A flag that is not set is certain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CachedPages {
+    /// A page of the file.
+    pub some: bool,
+    /// The page that has the end of the file in it.
+    pub end: bool,
+}
+
+impl CachedPages {
+    pub(crate) const NONE: Self = Self {
+        some: false,
+        end: false,
+    };
+    /// All is possible.
+    pub(super) const ANY: Self = Self {
+        some: true,
+        end: true,
+    };
+}
+
+impl Inodes {
+    /// Changes the flags of an inode, and returns those before; none of an inode that is not known.
+    fn set_pages(&self, ino: Ino, set: impl FnOnce(&mut CachedPages)) -> CachedPages {
+        let mut shard = self.shard(ino).lock();
+        let Some(node) = shard.get_mut(&ino) else {
+            return CachedPages::NONE;
+        };
+        let before = node.pages;
+        set(&mut node.pages);
+        before
+    }
+}
+
+impl FileSystem {
+    /// Notes that a cache gets pages of a file, before it gets them. `has_end`: the page with the
+    /// end of the file is one of them. Returns which pages it may have had before.
+    pub fn note_cached(&self, ino: Ino, has_end: bool) -> CachedPages {
+        self.inodes.set_pages(ino, |pages| {
+            pages.some = true;
+            pages.end |= has_end;
+        })
+    }
+
+    /// Notes that a cache has dropped all pages of a file.
+    pub fn note_uncached(&self, ino: Ino) {
+        self.inodes
+            .set_pages(ino, |pages| *pages = CachedPages::NONE);
+    }
+
+    /// Notes that a cache has dropped the page that had the end of the file in it, or that the end
+    /// is in another page now.
+    pub fn note_end_uncached(&self, ino: Ino) {
+        self.inodes.set_pages(ino, |pages| pages.end = false);
+    }
+
+    /// Returns which pages a cache may hold; none of an inode that is not known.
+    #[must_use]
+    pub fn cached_pages(&self, ino: Ino) -> CachedPages {
+        let shard = self.inodes.shard(ino).lock();
+        shard.get(&ino).map_or(CachedPages::NONE, |node| node.pages)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Caller, DirName, FsOptions, NewNode};
+    use stitch_base::sync::Arc;
+    use stitch_kv::{Engine, ModelEngine, UpsertRegistry};
+
+    #[test]
+    fn flags_are_set_by_reads_and_cleared_by_what_drops_pages() {
+        let mut registry = UpsertRegistry::default();
+        crate::register_upserts(&mut registry);
+        let engine: Arc<dyn Engine> = Arc::new(ModelEngine::new(registry));
+        FileSystem::format(&engine, &FsOptions::default(), (0, 0)).unwrap();
+        let fs = FileSystem::open(engine, FsOptions::default()).unwrap();
+        let new = NewNode {
+            perm: 0o644,
+            umask: 0,
+        };
+        let at = DirName::new(Ino::ROOT, b"file");
+        let made = fs.make_node(&Caller::ROOT, at, crate::FileKind::Regular, 0, &new);
+        let ino = made.unwrap().ino;
+        assert_eq!(fs.cached_pages(ino), CachedPages::NONE);
+        assert_eq!(fs.note_cached(ino, false), CachedPages::NONE);
+        let some = CachedPages {
+            some: true,
+            end: false,
+        };
+        assert_eq!(fs.cached_pages(ino), some);
+        assert_eq!(fs.note_cached(ino, true), some);
+        assert_eq!(fs.note_cached(ino, false), CachedPages::ANY);
+        assert_eq!(fs.cached_pages(ino), CachedPages::ANY);
+        fs.note_end_uncached(ino);
+        assert_eq!(fs.cached_pages(ino), some);
+        fs.note_uncached(ino);
+        assert_eq!(fs.cached_pages(ino), CachedPages::NONE);
+        assert_eq!(fs.note_cached(Ino(999), true), CachedPages::NONE);
+        assert_eq!(fs.cached_pages(Ino(999)), CachedPages::NONE);
+    }
+}

@@ -1,0 +1,120 @@
+//! Room that is on its way: what was removed gives its space back a little later. So before an
+//! operation is refused for want of space, what waits is done, and the operation is tried again.
+//!
+//! | waits | is done by | with locks of inodes held |
+//! |---|---|---|
+//! | forgotten files | [`FileSystem::reclaim`] | yes: a commit does it, and goes on |
+//! | plain files whose rows are gone | `makes_room_beside` | yes: a write does it, and goes on |
+//! | entries of removed trees | [`FileSystem::empty_detached`] | no: [`FileSystem::make_room`] does |
+//! | files without names that the kernel is about to forget | waiting | no, as above |
+//!
+//! Several threads may give space back at the same time. So an operation takes a mark before it
+//! begins, and is tried again if anything was given back since the mark, by any thread.
+
+use crate::system::FileSystem;
+use crate::{FsError, FsResult};
+use std::time::Duration;
+use stitch_base::sync::Mutex;
+use stitch_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use stitch_db::{Changes, SpaceClass};
+
+/// Entries of removed trees that are removed before the operation is tried again, about.
+const SLICE: u64 = 1024;
+/// How often a commit is tried again.
+const COMMIT_TRIES: usize = 4;
+/// How often the work of other threads, or of the kernel, is waited for.
+const WAITS: usize = 20;
+const WAIT: Duration = Duration::from_millis(5);
+
+/// What was given back, and what may be soon.
+#[derive(Debug, Default)]
+pub(crate) struct Room {
+    /// One thread reclaims at a time: others wait for what it gives back.
+    pub(crate) reclaiming: Mutex<()>,
+    /// Forgotten files and plain files that were removed since the file system was opened.
+    given_back: AtomicU64,
+    /// A file lost its last name while it was known. It is forgotten soon, unless it is open.
+    is_awaited: AtomicBool,
+}
+
+impl Room {
+    pub(crate) fn note_given_back(&self, count: usize) {
+        self.given_back.fetch_add(count as u64, Ordering::Release);
+    }
+
+    pub(crate) fn await_forget(&self) {
+        self.is_awaited.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Passes over a lack of space, which is no failure here.
+pub(crate) fn unless_full<T>(done: FsResult<T>) -> FsResult<()> {
+    match done {
+        Ok(_) | Err(FsError::NoSpace) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+impl FileSystem {
+    /// Returns a mark for [`Self::make_room`], to be taken before an operation begins.
+    #[must_use]
+    pub fn room_mark(&self) -> u64 {
+        let given_back = self.room.given_back.load(Ordering::Acquire);
+        given_back.wrapping_add(self.detached_removed())
+    }
+
+    /// Gives back space that is on its way, after an operation was refused with
+    /// [`FsError::NoSpace`]. Returns true if any was given back since `mark`: the operation may
+    /// succeed if it is tried again. To be called without any lock.
+    ///
+    /// # Errors
+    /// [`FsError::Storage`], [`FsError::Corrupt`].
+    ///
+    /// # Cost
+    /// A few reads of memory if nothing was removed. Removes some files at most. Waits for a tenth
+    /// of a second at most, once after a file in use was removed, or while another thread removes a
+    /// tree.
+    pub fn make_room(&self, mark: u64) -> FsResult<bool> {
+        let mut is_awaited = self.room.is_awaited.swap(false, Ordering::Relaxed);
+        for _ in 0..WAITS {
+            unless_full(self.empty_detached(SLICE))?;
+            unless_full(self.makes_room_beside())?;
+            if self.room_mark() != mark {
+                // The next operation may have to wait for it as well.
+                if is_awaited {
+                    self.room.await_forget();
+                }
+                return Ok(true);
+            }
+            if !is_awaited && self.detached_dirs() == 0 {
+                return Ok(false);
+            }
+            self.options.clock.sleep(WAIT);
+            is_awaited |= self.room.is_awaited.swap(false, Ordering::Relaxed);
+        }
+        Ok(false)
+    }
+
+    /// Commits. What needs space is tried again while forgotten files give some back. The caller
+    /// may have inodes locked.
+    pub(crate) fn commit_where_room(
+        &self,
+        changes: &Changes<'_>,
+        space: SpaceClass,
+    ) -> FsResult<()> {
+        let mut mark = self.room_mark();
+        let mut committed = self.store.commit(changes, space);
+        for _ in 0..COMMIT_TRIES {
+            if space != SpaceClass::Normal || !matches!(committed, Err(FsError::NoSpace)) {
+                break;
+            }
+            unless_full(self.reclaim())?;
+            let given_back = self.room_mark();
+            if std::mem::replace(&mut mark, given_back) == given_back {
+                break;
+            }
+            committed = self.store.commit(changes, space);
+        }
+        committed
+    }
+}

@@ -1,0 +1,100 @@
+//! Rows that no program of ours has written, under right checksums.
+
+use crate::common::*;
+use stitch_base::{Ino, TreeId};
+use stitch_format::fs_inode::{FileKind, encode_link};
+use stitch_format::fs_key::{self, NAME_HASH_MAX};
+use stitch_format::fs_sys::encode_number;
+use stitch_fs::{FileSystem, FsError, Taken};
+use stitch_kv::{Batch, CommitOptions, Engine};
+
+/// Entries that a walk may be given before it is taken for one without end.
+const ENTRIES_MAX: usize = 100;
+
+fn put(setup: &Setup, tree: &str, key: &[u8], value: &[u8]) {
+    let mut batch = Batch::new();
+    batch.put(tree_of(setup, tree), key, value);
+    let committed = setup.engine.commit(&batch, CommitOptions::default());
+    committed.expect("the model commits");
+}
+
+fn tree_of(setup: &Setup, tree: &str) -> TreeId {
+    let all = setup.engine.trees();
+    let found = all.iter().find(|t| t.name == format!("fs/{tree}"));
+    found.expect("there is such a tree").id
+}
+
+/// Puts a name of a file into a directory under a hash of choice.
+fn put_name(setup: &Setup, dir: Ino, hash: u64, name: &str, ino: Ino) {
+    let key = [&fs_key::dentry_start(dir, hash)[..], name.as_bytes()].concat();
+    put(setup, "meta", &key, &encode_link(ino, FileKind::Regular));
+}
+
+/// Lists a directory with one entry a call.
+fn list_one_by_one(setup: &Setup, dir: Ino) -> Result<Vec<Vec<u8>>, FsError> {
+    let mut names = Vec::new();
+    let mut offset = 0;
+    loop {
+        let before = names.len();
+        let mut next = offset;
+        setup.fs.read_dir(dir, offset, &mut |entry| {
+            if names.len() > before {
+                return Taken::Full;
+            }
+            names.push(entry.name.to_vec());
+            next = entry.offset;
+            Taken::More
+        })?;
+        if names.len() == before {
+            return Ok(names);
+        }
+        assert!(names.len() < ENTRIES_MAX, "a listing without end");
+        offset = next;
+    }
+}
+
+#[test]
+fn listing_a_name_whose_hash_is_too_large_is_an_error() {
+    let setup = setup();
+    let dir = setup.dir(ROOT, "d").ino;
+    let file = setup.file(dir, "f").ino;
+    for hash in [NAME_HASH_MAX + 1, 1 << 60, 1 << 63, u64::MAX] {
+        put_name(&setup, dir, hash, "x", file);
+        let listed = list_one_by_one(&setup, dir);
+        assert!(matches!(listed, Err(FsError::Corrupt(_))), "{listed:?}");
+    }
+}
+
+/// Positions tell 16 names of one hash apart; a listing that stopped at the 17th never went on.
+#[test]
+fn a_listing_of_many_names_of_one_hash_ends() {
+    let setup = setup();
+    let dir = setup.dir(ROOT, "d").ino;
+    let file = setup.file(ROOT, "f").ino;
+    for number in 0..20 {
+        put_name(&setup, dir, 77, &format!("n{number:02}"), file);
+    }
+    put_name(&setup, dir, 78, "last", file);
+    let listed = list_one_by_one(&setup, dir).unwrap();
+    // `.`, `..`, sixteen names of the one hash, and the one after them.
+    assert_eq!(listed.len(), 2 + 16 + 1, "{listed:?}");
+    assert_eq!(listed.last().unwrap(), b"last");
+}
+
+#[test]
+fn inode_numbers_end_without_overflow() {
+    for next in [fs_key::INO_MAX, fs_key::INO_MAX - 1] {
+        let mut setup = setup();
+        put(&setup, "sys", fs_key::SYS_NEXT_INO, &encode_number(next));
+        setup = setup.reopened();
+        let made = setup.fs.create(&SUPER, at(ROOT, "f"), &new(0o644));
+        assert!(matches!(made, Err(FsError::NoSpace)), "{made:?}");
+    }
+    for next in [fs_key::INO_MAX + 1, u64::MAX] {
+        let setup = setup();
+        put(&setup, "sys", fs_key::SYS_NEXT_INO, &encode_number(next));
+        let engine = std::sync::Arc::clone(&setup.engine) as std::sync::Arc<dyn Engine>;
+        let opened = FileSystem::open(engine, stitch_fs::FsOptions::default());
+        assert!(matches!(opened, Err(FsError::Corrupt(_))));
+    }
+}

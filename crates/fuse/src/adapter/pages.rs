@@ -1,0 +1,346 @@
+//! Notices about pages, sent while a request waits for them.
+//!
+//! ```text
+//! program   kernel                         worker                 thread of ours
+//! lseek --> LSEEK ---------------------->  finds a hole
+//!                                          queues a job --------> notice: drop the hole's pages
+//!           WRITE of each dirty page --->  (another worker)
+//!           pages are dropped <---------------------------------- the notice returns
+//!                                          looks again <--------- the job is done
+//!       <-- offset <---------------------- answers
+//! ```
+//!
+//! The worker cannot send the notice: the kernel may need an answer from this very worker before it
+//! is done with the notice, and the wait would have no end.
+//!
+//! Invariants:
+//! - a wait has a bound, and a job that nobody waits for is not begun;
+//! - jobs that write back are waited for by fewer requests than are served at a time
+//!   ([`Notifier::waits_max`]), so that a worker is left for the WRITEs;
+//! - the request that waits holds no lock of the file system's.
+//!
+//! Locks: `state` of the queue, then `state` of a job.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use stitch_base::Ino;
+use stitch_base::clock::{Clock as _, SystemClock};
+use stitch_base::sync::{Arc, Condvar, Mutex};
+use stitch_base::thread::JoinHandle;
+
+use crate::notify::Notifier;
+
+/// Threads that send: one that waits for pages leaves another.
+const THREADS: usize = 2;
+/// Jobs that may be queued.
+const JOBS_MAX: usize = 64;
+/// How long a request waits until it may wait: a notice that finds no dirty page takes some 10 us.
+const TURN_PATIENCE: Duration = Duration::from_millis(5);
+/// Zeros that [`Pages::zero`] stores at most: of one page.
+const ZEROS: [u8; 4096] = [0; 4096];
+
+/// What the kernel is to do with pages of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Work {
+    /// Write the dirty ones back, then drop all.
+    Drop(Range<u64>),
+    /// Fill these bytes of one page with zeros.
+    Zero(Range<u64>),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Progress {
+    Queued,
+    Done,
+    /// The kernel did not take it.
+    Failed,
+    /// The request has answered without it.
+    Abandoned,
+}
+
+#[derive(Debug)]
+struct Job {
+    ino: Ino,
+    work: Work,
+    progress: Mutex<Progress>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    jobs: VecDeque<Arc<Job>>,
+    is_stopped: bool,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+/// The jobs, and the threads that do them.
+#[derive(Debug, Default)]
+pub(super) struct Pages {
+    notifier: OnceLock<Notifier>,
+    queue: Arc<Queue>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    /// Number of requests that wait for pages to be written back.
+    waiting: Mutex<usize>,
+    has_left: Condvar,
+    clock: SystemClock,
+}
+
+impl Pages {
+    /// Starts the threads.
+    pub(super) fn start(&self, notifier: &Notifier) {
+        if self.notifier.set(notifier.clone()).is_err() {
+            // Served twice: the first mount's pages are the ones that are known.
+            return;
+        }
+        for _ in 0..THREADS {
+            let (queue, notifier) = (Arc::clone(&self.queue), notifier.clone());
+            let body = move || {
+                while let Some(job) = queue.next() {
+                    job.run(&notifier);
+                }
+            };
+            match stitch_base::thread::spawn("fuse-pages", body) {
+                Ok(thread) => self.threads.lock().push(thread),
+                Err(error) => tracing::warn!(%error, "no thread for notices about pages"),
+            }
+        }
+    }
+
+    /// Ends the threads. Requests do not come any more.
+    pub(super) fn stop(&self) {
+        self.queue.state.lock().is_stopped = true;
+        self.queue.changed.notify_all();
+        for thread in std::mem::take(&mut *self.threads.lock()) {
+            if thread.join().is_err() {
+                tracing::error!("a thread for notices about pages panicked");
+            }
+        }
+    }
+
+    /// Has the kernel write back and drop its pages of a range. Reports whether it has, within
+    /// `patience`; `false` soon where too many requests wait already.
+    pub(super) fn drop_range(&self, ino: Ino, range: Range<u64>, patience: Duration) -> bool {
+        if !self.take_turn() {
+            return false;
+        }
+        let is_done = self.run(ino, Work::Drop(range), patience);
+        *self.waiting.lock() -= 1;
+        self.has_left.notify_one();
+        is_done
+    }
+
+    /// Counts a request that is going to wait, if it may.
+    fn take_turn(&self) -> bool {
+        let waits_max = self.notifier.get().map_or(0, Notifier::waits_max);
+        if waits_max == 0 {
+            return false;
+        }
+        let end = self.clock.monotonic() + TURN_PATIENCE;
+        let mut waiting = self.waiting.lock();
+        while *waiting >= waits_max {
+            let left = end.saturating_sub(self.clock.monotonic());
+            if left.is_zero() {
+                return false;
+            }
+            self.has_left.wait_for(&mut waiting, left);
+        }
+        *waiting += 1;
+        true
+    }
+
+    /// Has the kernel fill a range within one page with zeros, if it has that page. Reports whether
+    /// it has, within `patience`. The request's caller must not hold the page's lock.
+    pub(super) fn zero(&self, ino: Ino, range: Range<u64>, patience: Duration) -> bool {
+        debug_assert!(range.end - range.start < 4096, "less than a page");
+        self.run(ino, Work::Zero(range), patience)
+    }
+
+    fn run(&self, ino: Ino, work: Work, patience: Duration) -> bool {
+        let job = Arc::new(Job {
+            ino,
+            work,
+            progress: Mutex::new(Progress::Queued),
+            changed: Condvar::new(),
+        });
+        self.queue.push(&job) && job.wait(&self.clock, patience)
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl Queue {
+    /// Adds a job, if it can be done. Reports whether it was added.
+    fn push(&self, job: &Arc<Job>) -> bool {
+        let mut state = self.state.lock();
+        state
+            .jobs
+            .retain(|job| *job.progress.lock() == Progress::Queued);
+        if state.is_stopped || state.jobs.len() >= JOBS_MAX {
+            return false;
+        }
+        state.jobs.push_back(Arc::clone(job));
+        self.changed.notify_one();
+        true
+    }
+
+    /// Waits for the next job; `None` at the end.
+    fn next(&self) -> Option<Arc<Job>> {
+        let mut state = self.state.lock();
+        loop {
+            if state.is_stopped {
+                return None;
+            }
+            if let Some(job) = state.jobs.pop_front() {
+                return Some(job);
+            }
+            self.changed.wait(&mut state);
+        }
+    }
+}
+
+impl Job {
+    fn run(&self, notifier: &Notifier) {
+        if *self.progress.lock() == Progress::Abandoned {
+            return;
+        }
+        let sent = match &self.work {
+            Work::Drop(range) => {
+                notifier.invalidate_data(self.ino, range.start, range.end - range.start)
+            }
+            Work::Zero(range) => {
+                let len = usize::try_from(range.end - range.start).unwrap_or(ZEROS.len());
+                notifier.store(self.ino, range.start, &ZEROS[..len.min(ZEROS.len())])
+            }
+        };
+        let progress = match sent {
+            Ok(()) => Progress::Done,
+            Err(error) => {
+                tracing::debug!(%error, ino = self.ino.0, "a notice about pages was not taken");
+                Progress::Failed
+            }
+        };
+        *self.progress.lock() = progress;
+        self.changed.notify_all();
+    }
+
+    /// Waits until it is done, at most for `patience`. Reports whether it is.
+    fn wait(&self, clock: &SystemClock, patience: Duration) -> bool {
+        let end = clock.monotonic() + patience;
+        let mut progress = self.progress.lock();
+        while *progress == Progress::Queued {
+            let left = end.saturating_sub(clock.monotonic());
+            if left.is_zero() {
+                *progress = Progress::Abandoned;
+                return false;
+            }
+            self.changed.wait_for(&mut progress, left);
+        }
+        *progress == Progress::Done
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::transport::ReplySender;
+    use std::io;
+
+    const SOON: Duration = Duration::from_millis(20);
+    const LATE: Duration = Duration::from_secs(30);
+
+    /// Keeps what is sent, and holds it up while `gate` is locked.
+    #[derive(Debug, Default)]
+    struct Kernel {
+        gate: Mutex<()>,
+        taken: Mutex<Vec<Vec<u8>>>,
+    }
+
+    impl ReplySender for Kernel {
+        fn send(&self, message: &[u8]) -> io::Result<()> {
+            let _open = self.gate.lock();
+            self.taken.lock().push(message.to_vec());
+            Ok(())
+        }
+    }
+
+    fn pages(waits_max: usize) -> (Arc<Kernel>, Pages) {
+        let kernel = Arc::new(Kernel::default());
+        let notifier = Notifier::new(Arc::clone(&kernel) as _, 45);
+        notifier.set_waits_max(waits_max);
+        let pages = Pages::default();
+        pages.start(&notifier);
+        (kernel, pages)
+    }
+
+    #[test]
+    fn a_range_is_dropped_before_the_call_returns() {
+        let (kernel, pages) = pages(1);
+        assert!(pages.drop_range(Ino(7), 4096..8192, LATE));
+        assert!(pages.zero(Ino(7), 100..110, LATE));
+        let taken = kernel.taken.lock();
+        let codes: Vec<u8> = taken.iter().map(|notice| notice[4]).collect();
+        assert_eq!(codes, [2, 4]);
+        assert!(taken[1].ends_with(&[0; 10]));
+    }
+
+    #[test]
+    fn a_wait_ends_and_what_was_not_begun_is_never_sent() {
+        let (kernel, pages) = pages(1);
+        let shut = kernel.gate.lock();
+        for _ in 0..THREADS + 2 {
+            assert!(!pages.drop_range(Ino(7), 0..4096, SOON));
+        }
+        drop(shut);
+        assert!(pages.drop_range(Ino(7), 0..4096, LATE));
+        pages.stop();
+        assert_eq!(kernel.taken.lock().len(), THREADS + 1);
+        assert!(!pages.drop_range(Ino(7), 0..4096, LATE), "it has stopped");
+    }
+
+    #[test]
+    fn fewer_requests_wait_than_are_served() {
+        let (kernel, one) = pages(1);
+        let shut = kernel.gate.lock();
+        std::thread::scope(|scope| {
+            let first = scope.spawn(|| one.drop_range(Ino(7), 0..4096, LATE));
+            while *one.waiting.lock() == 0 {
+                std::thread::yield_now();
+            }
+            assert!(!one.drop_range(Ino(8), 0..4096, LATE), "soon");
+            drop(shut);
+            assert!(first.join().expect("it does not panic"));
+            assert!(one.drop_range(Ino(8), 0..4096, LATE), "its turn");
+        });
+        let (kernel, none) = pages(0);
+        assert!(!none.drop_range(Ino(7), 0..4096, LATE));
+        assert!(none.zero(Ino(7), 0..1, LATE));
+        assert_eq!(kernel.taken.lock().len(), 1);
+    }
+
+    #[test]
+    fn requests_take_turns() {
+        let (_kernel, one) = pages(1);
+        let search = || {
+            (0..50)
+                .filter(|_| one.drop_range(Ino(7), 0..4096, LATE))
+                .count()
+        };
+        let done = std::thread::scope(|scope| {
+            let other = scope.spawn(search);
+            search() + other.join().expect("it does not panic")
+        });
+        assert!(done > 50, "{done} of 100");
+    }
+}

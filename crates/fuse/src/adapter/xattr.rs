@@ -1,0 +1,27 @@
+//! Lists of extended attributes, made for the process that asks.
+
+use stitch_base::Ino;
+
+use super::convert::Owner;
+use super::process::Process;
+use super::{Adapter, OrErrno as _};
+use crate::handler::{Answer, Context};
+
+/// Attributes that only root sees; the kernel does not hide them in a list.
+const HIDDEN: &[u8] = b"trusted.";
+
+impl Adapter {
+    /// Returns the names of an inode's attributes, each with a zero behind it. The sender of the
+    /// request matters, and is looked up, only where there are hidden ones.
+    pub(super) fn xattr_names(&self, context: &Context<'_>, ino: Ino) -> Answer<Vec<u8>> {
+        let all = self.fs.list_xattr(&Owner::ROOT.caller(), ino).or_errno()?;
+        let mut names = all.split_inclusive(|byte| *byte == 0);
+        let has_hidden = names.any(|name| name.starts_with(HIDDEN));
+        if !has_hidden || Process::of(context).uid() == Some(0) {
+            return Ok(all);
+        }
+        let names = all.split_inclusive(|byte| *byte == 0);
+        let seen = names.filter(|name| !name.starts_with(HIDDEN));
+        Ok(seen.flatten().copied().collect())
+    }
+}

@@ -1,0 +1,123 @@
+//! Pages that a program has written through a mapping, where the kernel or its one server has no
+//! way.
+
+use std::ffi::c_void;
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+
+use rustix::fs::SeekFrom;
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags};
+use stitch_fs::FsOptions;
+use stitch_fuse::{SessionConfig, Transport, TransportChoice};
+
+use crate::fixture::Mounted;
+
+const PAGE: usize = 4096;
+
+/// A shared mapping of the beginning of a file.
+struct Map {
+    at: *mut c_void,
+    len: usize,
+}
+
+impl Map {
+    fn new(file: &File, len: usize) -> Self {
+        let prot = ProtFlags::READ | ProtFlags::WRITE;
+        #[expect(unsafe_code, reason = "mapping has no safe wrapper")]
+        // SAFETY: the kernel chooses the place, so nothing that is mapped is replaced.
+        let at =
+            unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, prot, MapFlags::SHARED, file, 0) };
+        let at = at.unwrap();
+        Self { at, len }
+    }
+
+    fn write(&self, offset: usize, bytes: &[u8]) {
+        assert!(offset + bytes.len() <= self.len);
+        #[expect(unsafe_code, reason = "the file may change meanwhile")]
+        // SAFETY: the range is within the mapping, which lives as long as `self`.
+        unsafe {
+            let to = self.at.cast::<u8>().add(offset);
+            std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len());
+        }
+    }
+}
+
+impl Drop for Map {
+    fn drop(&mut self) {
+        #[expect(unsafe_code, reason = "unmapping has no safe wrapper")]
+        // SAFETY: the range is the mapping, which is not used from here on.
+        unsafe { rustix::mm::munmap(self.at, self.len) }.unwrap();
+    }
+}
+
+fn open(path: &Path) -> File {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false);
+    options.open(path).unwrap()
+}
+
+fn config(workers: usize) -> SessionConfig {
+    SessionConfig {
+        workers,
+        transport: TransportChoice::Only(Transport::Dev),
+        ..SessionConfig::default()
+    }
+}
+
+/// Where the kernel fills the gap itself one day, this fails, and a limit can go.
+#[test]
+fn a_write_in_the_last_page_shows_what_is_behind_the_end() {
+    for mounted in [Mounted::plain(), Mounted::store()] {
+        let Some(mounted) = mounted else {
+            return;
+        };
+        let path = mounted.path("file");
+        fs::write(&path, [b'a'; 100]).unwrap();
+        let file = open(&path);
+        let map = Map::new(&file, PAGE);
+        map.write(110, b"stray");
+        file.write_all_at(b"new", 200).unwrap();
+        assert_eq!(&fs::read(&path).unwrap()[110..115], b"stray");
+    }
+}
+
+#[test]
+fn one_server_thread_is_never_waited_for() {
+    for (workers, found) in [(1, Ok(0)), (2, Ok(4 * PAGE as u64))] {
+        let mounted = Mounted::store_with(FsOptions::default(), &config(workers));
+        let Some(mounted) = mounted else {
+            return;
+        };
+        let file = open(&mounted.path("file"));
+        file.set_len(16 * PAGE as u64).unwrap();
+        assert_eq!(rustix::fs::seek(&file, SeekFrom::Data(0)), Err(Errno::NXIO));
+        let map = Map::new(&file, 16 * PAGE);
+        map.write(4 * PAGE, b"mapped");
+        assert_eq!(rustix::fs::seek(&file, SeekFrom::Data(0)), found);
+    }
+}
+
+#[test]
+fn one_server_thread_fills_what_is_behind_the_end() {
+    let Some(mounted) = Mounted::store_with(FsOptions::default(), &config(1)) else {
+        return;
+    };
+    let path = mounted.path("file");
+    fs::write(&path, [b'a'; 100]).unwrap();
+    let file = open(&path);
+    let map = Map::new(&file, PAGE);
+    map.write(110, b"stray");
+    file.set_len(1000).unwrap();
+    assert!(
+        fs::read(&path).unwrap()[100..]
+            .iter()
+            .all(|&byte| byte == 0)
+    );
+    map.write(1010, b"stray");
+    file.write_all_at(b"new", 2 * PAGE as u64).unwrap();
+    let read = fs::read(&path).unwrap();
+    assert!(read[100..2 * PAGE].iter().all(|&byte| byte == 0));
+    assert!(read.ends_with(b"new"));
+}

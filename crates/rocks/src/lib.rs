@@ -1,0 +1,38 @@
+//! RocksDB behind the engine contract ([`stitch_kv::Engine`]).
+//!
+//! | contract | RocksDB |
+//! |---|---|
+//! | tree | column family `tN`; the default one has the catalog |
+//! | batch | one write batch: atomic over column families |
+//! | upsert | merge operand; the registered function is the merge operator |
+//! | range delete | `DeleteRange` |
+//! | commit survives a killed process | the WAL is written at each commit |
+//! | `sync`, and every few seconds | `flush_wal` with a sync |
+//! | snapshot | RocksDB's own, in memory |
+//!
+//! A store is a directory. Its layout is in [`stitch_format::rocks`]. Space is that of the host's file
+//! system: there is no reserve, so a full host fails deletes too.
+//!
+//! The crate is empty without the feature `rocksdb`, which links the system's library.
+//!
+//! Paper: vkFS, a key-value file system on RocksDB (see `docs/papers.md`).
+
+#[cfg(feature = "rocksdb")]
+mod c_api;
+#[cfg(feature = "rocksdb")]
+mod callbacks;
+#[cfg(feature = "rocksdb")]
+mod catalog;
+#[cfg(feature = "rocksdb")]
+mod database;
+#[cfg(feature = "rocksdb")]
+mod engine;
+#[cfg(feature = "rocksdb")]
+mod scan;
+#[cfg(feature = "rocksdb")]
+mod syncer;
+#[cfg(feature = "rocksdb")]
+mod write;
+
+#[cfg(feature = "rocksdb")]
+pub use engine::{RocksEngine, RocksOptions};

@@ -1,0 +1,162 @@
+//! Makes the process independent of the shell, service or program that started it.
+//!
+//! | inherited | what would happen | what is done |
+//! |---|---|---|
+//! | soft limits (`ulimit -S`) | a write, thread or file is refused later | raised to the hard limits |
+//! | mode mask | files that not even their owner can open | the owner's bits are taken out |
+//! | blocked signals | Ctrl-C and SIGTERM never arrive | unblocked |
+//! | SIGCHLD ignored | waiting for a child fails | the default again |
+//! | SIGHUP ignored (nohup) | | stays so in the foreground |
+//! | working directory | its file system stays busy | left for `/` once the mount serves |
+//!
+//! Standard descriptors that are closed are `/dev/null` before `main` begins: the standard library
+//! of Rust opens it. Nice value, `oom_score_adj`, control group and environment stay as they are.
+
+use super::output;
+use anyhow::{Context, Result, ensure};
+use rustix::fs::Mode;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit, umask};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+/// Open files without which no mount can be served.
+const FILES_MIN: u64 = 24;
+/// Limits that a command and a daemon meet.
+const COMMON: [Resource; 2] = [Resource::Fsize, Resource::Nofile];
+/// Limits that a daemon meets: it runs for long and has many threads.
+const DAEMON: [Resource; 5] = [
+    Resource::As,
+    Resource::Cpu,
+    Resource::Data,
+    Resource::Memlock,
+    Resource::Nproc,
+];
+
+/// Resets what every command could stumble over. To be called before the first thread starts.
+pub(super) fn reset() {
+    unblock_signals();
+    restore_default(libc::SIGCHLD);
+    // The group's bits and those of others are the user's choice.
+    umask(owner_can_use(umask(Mode::empty())));
+    raise_limits(&COMMON);
+    if let Err(error) = outlive_limits() {
+        output::note(&format!("cannot handle SIGXFSZ: {error}"));
+    }
+}
+
+/// Resets what only a daemon stumbles over.
+///
+/// # Errors
+/// When a hard limit makes a mount impossible.
+pub(super) fn reset_for_daemon() -> Result<()> {
+    raise_limits(&DAEMON);
+    if let Some(files) = getrlimit(Resource::Nofile).current {
+        ensure!(
+            files >= FILES_MIN,
+            "the limit of open files (ulimit -n) is {files}, and a mount needs {FILES_MIN}"
+        );
+    }
+    if let Some(seconds) = getrlimit(Resource::Cpu).current {
+        output::note(&format!(
+            "the limit of processor time (ulimit -t) will kill the daemon after {seconds} s"
+        ));
+    }
+    Ok(())
+}
+
+/// Returns the signals by which a mount is ended.
+pub(super) fn end_signals(in_background: bool) -> Vec<libc::c_int> {
+    let mut signals = vec![SIGTERM, SIGINT];
+    // In the background there is no terminal whose end could be meant.
+    if in_background || !is_ignored(SIGHUP) {
+        signals.push(SIGHUP);
+    }
+    signals
+}
+
+/// Leaves the working directory, which would keep its file system busy. All paths are absolute by
+/// then.
+pub(super) fn leave_directory() -> Result<()> {
+    std::env::set_current_dir("/").context("cannot change to /")
+}
+
+fn raise_limits(resources: &[Resource]) {
+    for &resource in resources {
+        let Rlimit { current, maximum } = getrlimit(resource);
+        let raised = Rlimit {
+            current: maximum,
+            maximum,
+        };
+        if current != maximum
+            && let Err(error) = setrlimit(resource, raised)
+        {
+            // What the limit is in the way of is refused with a reason.
+            tracing::debug!(%error, ?resource, "the limit stays");
+        }
+    }
+}
+
+fn owner_can_use(mask: Mode) -> Mode {
+    mask & (Mode::RWXG | Mode::RWXO)
+}
+
+/// A write beyond `RLIMIT_FSIZE` fails with `EFBIG` and does not end the daemon. A handler and not
+/// `SIG_IGN`, which programs that we start would inherit.
+fn outlive_limits() -> std::io::Result<()> {
+    let is_met = Arc::new(AtomicBool::new(false));
+    signal_hook::flag::register(libc::SIGXFSZ, is_met).map(drop)
+}
+
+#[expect(unsafe_code, reason = "the signal mask has no wrapper")]
+fn unblock_signals() {
+    let mut none = std::mem::MaybeUninit::uninit();
+    // SAFETY: the first call fills the set that the second one reads; the old mask is not asked for.
+    unsafe {
+        libc::sigemptyset(none.as_mut_ptr());
+        libc::pthread_sigmask(libc::SIG_SETMASK, none.as_ptr(), std::ptr::null_mut());
+    }
+}
+
+#[expect(unsafe_code, reason = "signal dispositions have no wrapper")]
+fn restore_default(signal: libc::c_int) {
+    // SAFETY: no handler of ours is set yet, and the default runs no code of this process.
+    unsafe { libc::signal(signal, libc::SIG_DFL) };
+}
+
+#[expect(unsafe_code, reason = "signal dispositions have no wrapper")]
+fn is_ignored(signal: libc::c_int) -> bool {
+    let mut now = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: without a new disposition the call only fills `now`, for which zeros are valid too.
+    let now = unsafe {
+        libc::sigaction(signal, std::ptr::null(), now.as_mut_ptr());
+        now.assume_init()
+    };
+    now.sa_sigaction == libc::SIG_IGN
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mask_leaves_the_owner_all_rights() {
+        let left = |mask| owner_can_use(Mode::from_raw_mode(mask)).as_raw_mode();
+        assert_eq!([0o777, 0o027, 0].map(left), [0o077, 0o027, 0]);
+    }
+
+    #[test]
+    fn soft_limits_are_raised_to_the_hard_ones() {
+        let Rlimit { maximum, .. } = getrlimit(Resource::Core);
+        let current = Some(0);
+        setrlimit(Resource::Core, Rlimit { current, maximum }).unwrap();
+        raise_limits(&[Resource::Core]);
+        assert_eq!(getrlimit(Resource::Core).current, maximum);
+    }
+
+    #[test]
+    fn a_hangup_that_is_not_ignored_ends_a_mount() {
+        assert!(!is_ignored(SIGHUP) && end_signals(false).contains(&SIGHUP));
+        assert_eq!(end_signals(true), [SIGTERM, SIGINT, SIGHUP]);
+    }
+}

@@ -1,0 +1,164 @@
+//! Changes of a version that is known: the log decides whether the edit or the whole version is
+//! appended, and refuses a change before anything is written.
+//!
+//! A version *fits* if a base of its length finds a place, and another one of that length after it.
+//! A version of at most a fifth of the area always fits. A change that makes the version longer is
+//! taken only if the version fits afterwards. So there is always a way out: a change that makes the
+//! version shorter, or leaves its length, fits as a base.
+//!
+//! Places are tried in this order:
+//!
+//! | object | room that stays | for |
+//! |---|---|---|
+//! | delta | as the log's head says, and the new version fits | a log that wants no base yet |
+//! | base | as the log's head says | any change |
+//! | delta | as in the first row | a base that is too long for the second row |
+//! | base | for a base of the same length | a version that gets no longer |
+//! | delta | for a base of the new version | the same, in a log that older programs filled |
+//! | delta | none if the version shrinks by more than the delta takes, or nearly a base | same |
+//!
+//! A log that older programs filled with long edits may have less room than its version takes. A
+//! short delta is no way out then: each takes a page and may free less. What removes enough at once
+//! fits as a base.
+
+use super::{Place, State, VersionLog, keep_bytes};
+use crate::{BackupLog, VolumeError};
+use stitch_base::Lsn;
+use stitch_format::version_object::{ObjectHeader, ObjectKind};
+
+/// A change of a version.
+#[derive(Clone, Copy)]
+pub struct VersionChange<'a> {
+    /// What changes.
+    pub edit: &'a [u8],
+    /// Returns the whole version after the change. Called only where the log wants it.
+    pub base: &'a dyn Fn() -> Vec<u8>,
+    /// Length of the whole version before the change, in bytes.
+    pub bytes_before: u64,
+    /// Length of the whole version after the change, in bytes; at least what `base` returns.
+    pub bytes_after: u64,
+    /// The change may use the room that is kept for making the version shorter.
+    pub may_use_reserve: bool,
+}
+
+impl std::fmt::Debug for VersionChange<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("VersionChange")
+            .field("edit_bytes", &self.edit.len())
+            .field("bytes_before", &self.bytes_before)
+            .field("bytes_after", &self.bytes_after)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Bytes that the objects of a change take in the log.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Lengths {
+    pub(super) delta: u64,
+    pub(super) before: u64,
+    pub(super) after: u64,
+}
+
+impl Lengths {
+    fn of(change: &VersionChange<'_>) -> Self {
+        Self {
+            delta: ObjectHeader::object_bytes(change.edit.len() as u64),
+            before: ObjectHeader::object_bytes(change.bytes_before),
+            after: ObjectHeader::object_bytes(change.bytes_after),
+        }
+    }
+}
+
+impl State {
+    /// Reports whether a version of `len` bytes fits.
+    fn fits(&self, area: u64, len: u64) -> bool {
+        self.place_base(area, len, len, len).is_some()
+    }
+
+    /// Where a delta goes that leaves room as the log's head says, and a version that fits.
+    fn place_change(&self, area: u64, lengths: Lengths) -> Option<Place> {
+        let keep = keep_bytes(area, self.base_bytes);
+        let place = self.place_delta(area, lengths.delta, keep)?;
+        let after = Self {
+            tail: place.position + lengths.delta,
+            ..self.clone()
+        };
+        after.fits(area, lengths.after).then_some(place)
+    }
+
+    /// Where the object of a change goes, and of which kind it is.
+    pub(super) fn place(
+        &self,
+        area: u64,
+        lengths: Lengths,
+        may_use_reserve: bool,
+    ) -> Option<(ObjectKind, Place)> {
+        let delta = self.place_change(area, lengths);
+        let delta = delta.map(|place| (ObjectKind::Delta, place));
+        if delta.is_some() && !self.wants_base(area) {
+            return delta;
+        }
+        let keep = keep_bytes(area, self.base_bytes);
+        let keep_next = keep_bytes(area, lengths.after);
+        let base = self.place_base(area, lengths.after, keep, keep_next);
+        let base = base.map(|place| (ObjectKind::Base, place));
+        let found = base.or(delta);
+        if found.is_some() || !may_use_reserve {
+            return found;
+        }
+        self.place_in_reserve(area, lengths)
+    }
+
+    /// Where the object of a change goes that does not make the version longer.
+    fn place_in_reserve(&self, area: u64, lengths: Lengths) -> Option<(ObjectKind, Place)> {
+        let Lengths {
+            delta,
+            before,
+            after,
+        } = lengths;
+        // After a crash the version before may have to go there.
+        let base = self.place_base(area, after, before, after);
+        let base = base.or_else(|| self.place_base(area, after, after, after));
+        if let Some(place) = base {
+            return Some((ObjectKind::Base, place));
+        }
+        let least = match before.saturating_sub(after) > delta {
+            true => 0,
+            false => after.saturating_sub(area / 16),
+        };
+        let place = self.place_delta(area, delta, after);
+        let place = place.or_else(|| self.place_delta(area, delta, least))?;
+        Some((ObjectKind::Delta, place))
+    }
+}
+
+impl VersionLog {
+    /// Commits a change, as the module's head says.
+    pub(crate) fn commit_change(
+        &self,
+        change: &VersionChange<'_>,
+        log_start: Lsn,
+        log: &BackupLog,
+    ) -> Result<(), VolumeError> {
+        let mut state = self.lock_to_commit()?;
+        let lengths = Lengths::of(change);
+        let found = state.place(self.area_bytes, lengths, change.may_use_reserve);
+        let (kind, place) = found.ok_or_else(|| self.full(change.bytes_after))?;
+        let base;
+        let payload = match kind {
+            ObjectKind::Base => {
+                base = (change.base)();
+                &base
+            }
+            _ => change.edit,
+        };
+        if kind == ObjectKind::Base && payload.len() as u64 > change.bytes_after {
+            debug_assert!(false, "a version is no longer than was said");
+            return Err(self.full(payload.len() as u64));
+        }
+        self.commit_at(&mut state, place, (kind, payload), log_start, log)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,269 @@
+//! Brings values back into key order (ADR 0143).
+//!
+//! Compactions carry value blocks where they are. So a large file that is overwritten at random
+//! stays scattered: reading it in order reads a page here and a page there. An *order step* mends
+//! that for the table with the most scattered bytes:
+//!
+//! 1. *Measure*: the index of each new table is read once, and its scattered windows are counted
+//!    ([`windows`]).
+//! 2. *Plan*: the table is written anew in its level, and the extents of its first scattered
+//!    windows are evacuated. So their values are written in key order, and all other blocks are
+//!    stitched.
+//! 3. *Measure again*: a step that gained less than half of what it moved found no long free
+//!    extents. Its outputs are given up until something else writes them anew. So each table is
+//!    ordered at most a few times, and the work ends.
+//!
+//! What several levels hold of one key range is merged first (`Pressure::Order`): a window of one
+//! table is complete only if no other table has newer values of it.
+//!
+//! No step takes what others need: one is done only while more zones are free than value blocks
+//! keep ([`Store::order_room_bytes`]).
+//!
+//! When: while the store is idle ([`idle`]), and in [`crate::VtEngine::defrag`].
+
+mod idle;
+mod windows;
+
+pub(crate) use idle::IdleOrder;
+
+use crate::VtError;
+use crate::compaction::{Plan, Pressure, order_plan, pick_scattered};
+use crate::defrag::Watch;
+use crate::store::Store;
+use crate::table::FREE_ZONES_PART;
+use crate::version::{TableHandle, Version};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use stitch_base::sync::Mutex;
+use stitch_base::{TableId, TreeId};
+use stitch_kv::SpaceClass;
+use windows::{Scattered, WINDOW_BYTES, Windows};
+
+/// Most that one step moves where somebody asked for it. A table has no more, as a rule.
+const STEP_BYTES: u64 = 64 << 20;
+/// Free zones beyond those that value blocks keep: streams open some meanwhile.
+const SPARE_ZONES: u64 = 2;
+
+/// What is known of the order of values.
+#[derive(Debug, Default)]
+pub(crate) struct KeyOrder {
+    /// Bytes of scattered windows, of every table that was measured; 0 of those that were given up.
+    scattered: Mutex<BTreeMap<TableId, u64>>,
+}
+
+impl KeyOrder {
+    /// Returns the bytes of scattered windows in all tables that were measured.
+    fn scattered_bytes(&self) -> u64 {
+        self.scattered.lock().values().sum()
+    }
+}
+
+/// What one step may do.
+#[derive(Clone, Copy)]
+struct StepRules<'a> {
+    /// Most bytes of scattered windows that it moves.
+    bytes_max: u64,
+    /// Reports whether so many scattered bytes make a table worth a step.
+    is_worth: &'a dyn Fn(&TableHandle, u64) -> bool,
+}
+
+/// An order step, before and after it was run.
+struct Step {
+    tree: TreeId,
+    level: usize,
+    /// The table that is written anew.
+    input: TableId,
+    /// All tables of the level, before.
+    before: BTreeSet<TableId>,
+    /// Bytes of scattered windows in the table.
+    scattered_bytes: u64,
+    /// Bytes of those that are moved.
+    moved_bytes: u64,
+}
+
+impl Store {
+    /// Brings the values of all stores into key order, as far as there is room. Returns false if
+    /// `watch` ended it.
+    ///
+    /// # Errors
+    /// As [`Self::compact_one`].
+    pub(crate) fn order_all(&self, watch: &mut Watch<'_>) -> Result<bool, VtError> {
+        let rules = StepRules {
+            bytes_max: STEP_BYTES,
+            is_worth: &|_, _| true,
+        };
+        // Others may scatter as much meanwhile.
+        let most = self.volume.zones().usage().live.saturating_mul(2);
+        let mut done = 0;
+        for store in self.with_others() {
+            while done <= most {
+                while self.told(&store, store.compact_one(Pressure::Order))? {
+                    if !watch(done, done + 1) {
+                        return Ok(false);
+                    }
+                }
+                store.measure_order(usize::MAX);
+                let left = store.key_order.scattered_bytes();
+                if left > 0 && !watch(done, done + left) {
+                    return Ok(false);
+                }
+                let moved = self.told(&store, store.order_one(rules))?;
+                if moved == 0 {
+                    break;
+                }
+                done += moved;
+            }
+        }
+        Ok(true)
+    }
+
+    /// Does one order step. Returns the bytes of values that were to be moved: 0 if none are worth
+    /// it, or there is no room.
+    fn order_one(&self, rules: StepRules<'_>) -> Result<u64, VtError> {
+        // A step writes the windows, and the index and what it merges beside them.
+        let bytes_max = rules.bytes_max.min(self.order_room_bytes() / 2);
+        if self.key_order.scattered_bytes() == 0 || bytes_max == 0 {
+            return Ok(0);
+        }
+        let mut step = None;
+        self.compact_alone(|version| {
+            let (made, plan) = self.plan_order(version, bytes_max, rules.is_worth)?.unzip();
+            step = made;
+            Ok(plan)
+        })?;
+        let Some(step) = step else { return Ok(0) };
+        self.note_ordered(&step);
+        Ok(step.moved_bytes)
+    }
+
+    /// Plans a step that moves at most so many bytes.
+    fn plan_order(
+        &self,
+        version: &Version,
+        bytes_max: u64,
+        is_worth: &dyn Fn(&TableHandle, u64) -> bool,
+    ) -> Result<Option<(Step, Plan)>, VtError> {
+        let (level, table, found) = loop {
+            let scattered = self.key_order.scattered.lock().clone();
+            let state = self.turns.lock();
+            let picked = pick_scattered(version, &scattered, is_worth, &state.obstacles);
+            drop(state);
+            let Some((level, table)) = picked else {
+                return Ok(None);
+            };
+            match self.windows_of(&table, bytes_max) {
+                Ok(found) => break (level, table, found),
+                Err(VtError::Closed) => return Err(VtError::Closed),
+                // Reads and compactions report it.
+                Err(_) => self.note_scattered(table.meta().id, 0),
+            }
+        };
+        if found.extents.is_empty() {
+            return Ok(None);
+        }
+        let step = Step {
+            tree: table.meta().tree,
+            level,
+            input: table.meta().id,
+            before: level_ids(version, table.meta().tree, level),
+            scattered_bytes: found.bytes,
+            moved_bytes: found.kept_bytes,
+        };
+        let state = self.turns.lock();
+        let plan = order_plan(version, (level, &table), found.extents, &state.obstacles);
+        Ok(plan.map(|plan| (step, plan)))
+    }
+
+    /// Measures what a step has made. Where it gained too little, the tables are given up.
+    fn note_ordered(&self, step: &Step) {
+        let version = self.version();
+        let after = level_ids(&version, step.tree, step.level);
+        let is_made = |t: &TableHandle| {
+            let id = t.meta().id;
+            after.contains(&id) && !step.before.contains(&id)
+        };
+        let made = version.tables().filter(|(_, t)| is_made(t));
+        let measured = made.map(|(_, t)| (t.meta().id, self.scattered_bytes_of(t)));
+        let mut measured: BTreeMap<TableId, u64> = measured.collect();
+        if after.contains(&step.input) {
+            // The step was put off.
+            measured.insert(step.input, step.scattered_bytes);
+        }
+        let left: u64 = measured.values().sum();
+        if left > step.scattered_bytes.saturating_sub(step.moved_bytes / 2) {
+            measured.values_mut().for_each(|bytes| *bytes = 0);
+        }
+        self.key_order.scattered.lock().extend(measured);
+    }
+
+    /// Returns the bytes in free zones that steps may use. Value blocks fill holes, in any order,
+    /// once fewer zones are free than one in [`FREE_ZONES_PART`].
+    fn order_room_bytes(&self) -> u64 {
+        let zones = self.volume.zones();
+        if zones.fenced().is_some() {
+            return 0;
+        }
+        let usage = zones.usage();
+        let kept = usage.zones / FREE_ZONES_PART + SPARE_ZONES;
+        let free = usage.zones_free.saturating_sub(kept) * zones.zone_bytes();
+        let free = free.saturating_sub(self.volume.space().promised_bytes());
+        free.min(self.free_bytes(SpaceClass::Normal))
+    }
+
+    /// Measures tables that were not measured yet, at most so many. Returns how many it measured.
+    fn measure_order(&self, most: usize) -> usize {
+        let version = self.version();
+        let new: Vec<Arc<TableHandle>> = {
+            let mut scattered = self.key_order.scattered.lock();
+            let living: BTreeSet<TableId> = version.tables().map(|(_, t)| t.meta().id).collect();
+            scattered.retain(|id, _| living.contains(id));
+            let tables = version.tables().map(|(_, t)| t);
+            let is_new = |t: &&Arc<TableHandle>| !scattered.contains_key(&t.meta().id);
+            tables.filter(is_new).take(most).cloned().collect()
+        };
+        let mut count = 0;
+        for table in new {
+            if self.signals.is_stopped() {
+                break;
+            }
+            self.note_scattered(table.meta().id, self.scattered_bytes_of(&table));
+            count += 1;
+        }
+        count
+    }
+
+    fn note_scattered(&self, table: TableId, bytes: u64) {
+        self.key_order.scattered.lock().insert(table, bytes);
+    }
+
+    /// Finds a table's scattered windows, with the extents of the first of them.
+    fn windows_of(&self, table: &TableHandle, kept_bytes_max: u64) -> Result<Scattered, VtError> {
+        let index = self.table(table).index_cursor()?;
+        Windows::keeping(kept_bytes_max).of_index(index)
+    }
+
+    /// Returns the bytes of a table's scattered windows; 0 if its index cannot be read.
+    fn scattered_bytes_of(&self, table: &TableHandle) -> u64 {
+        if table.meta().value_bytes == 0 {
+            return 0;
+        }
+        match self.windows_of(table, 0) {
+            Ok(found) => found.bytes,
+            Err(error) => {
+                // Reads and compactions report it.
+                tracing::debug!(%error, "the order of a table cannot be measured");
+                0
+            }
+        }
+    }
+}
+
+/// Returns the numbers of a level's tables.
+fn level_ids(version: &Version, tree: TreeId, level: usize) -> BTreeSet<TableId> {
+    let tree = version.trees.get(&tree);
+    let tables = tree.map_or(&[][..], |tree| &tree.levels[level].tables);
+    tables.iter().map(|t| t.meta().id).collect()
+}
+
+#[cfg(test)]
+mod tests;
