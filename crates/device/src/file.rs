@@ -283,6 +283,14 @@ pub(crate) fn punch_range(file: &File, from: u64, len_bytes: u64) -> Result<(), 
     fallocate_range(file, flags, from, len_bytes)
 }
 
+/// Gives a range of a file its space; length and contents stay. A host that cannot keeps its holes.
+pub(crate) fn allocate_range(file: &File, from: u64, len_bytes: u64) -> io::Result<()> {
+    match fallocate_range(file, FallocateFlags::KEEP_SIZE, from, len_bytes) {
+        Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
 /// As the call, but a signal does not end it.
 fn fallocate_range(
     file: &File,

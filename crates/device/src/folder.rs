@@ -5,7 +5,7 @@
 
 use crate::DeviceError;
 use crate::counter::Request;
-use crate::file::{punch_range, sync_parent, write_zeros};
+use crate::file::{allocate_range, punch_range, sync_parent, write_zeros};
 use rustix::fs::{OFlags, SeekFrom};
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
@@ -197,6 +197,17 @@ impl Folder {
             other => other.map_err(io::Error::from),
         };
         punched.map_err(|e| self.failed("discard", name, offset, len, e))
+    }
+
+    /// Gives a range its space, also beyond the end; length and contents stay. Does nothing where the host
+    /// cannot.
+    ///
+    /// # Errors
+    /// [`DeviceError::Io`].
+    pub fn allocate(&self, name: &str, offset: u64, len: u64) -> Result<(), DeviceError> {
+        let file = self.file(name)?;
+        let allocated = allocate_range(&file, offset, len);
+        allocated.map_err(|e| self.failed("write", name, offset, len, e))
     }
 
     /// The next data at or after `offset`.
@@ -421,6 +432,23 @@ mod tests {
         assert!(hole == Some(4096) || hole == Some(3 * 4096), "{hole:?}");
         assert_eq!(folder.seek_data("f", 9000).unwrap(), Some(9000));
         assert_eq!(folder.seek_data("f", 3 * 4096).unwrap(), None);
+    }
+
+    #[test]
+    fn allocated_ranges_have_space_and_no_contents() {
+        let (dir, folder) = folder();
+        folder.make("f").unwrap();
+        folder.write_at("f", 0, b"x").unwrap();
+        folder.allocate("f", 0, 1 << 20).unwrap();
+        let metadata = std::fs::metadata(dir.path().join("files/f")).unwrap();
+        assert_eq!(metadata.len(), 1);
+        // A host that cannot allocates nothing.
+        if metadata.blocks() <= 8 {
+            return;
+        }
+        assert!(metadata.blocks() >= 2048, "{}", metadata.blocks());
+        let error = folder.allocate("f", 0, 1 << 60).unwrap_err();
+        assert!(matches!(error, DeviceError::Io { .. }), "{error}");
     }
 
     #[test]

@@ -8,6 +8,7 @@
 //! inode that is in memory alone changes there, without a batch.
 
 use crate::FsResult;
+use crate::data::Extent;
 use crate::external::Leaving;
 use crate::inode::{CHAIN_UNKNOWN, Inode, Location};
 use crate::names;
@@ -42,6 +43,8 @@ pub(crate) struct Change<'fs> {
     space: SpaceClass,
     scratch: Vec<u8>,
     inodes_added: i64,
+    /// Extents that files have afterwards, as far as they are kept in memory.
+    pub(crate) extents_left: Vec<(Ino, Option<Vec<Extent>>)>,
     /// Chunks that unwritten extents of all files have more afterwards.
     pub(crate) unwritten_added: i64,
     /// Back rows are written with the rows that they lead to.
@@ -71,6 +74,7 @@ impl<'fs> Change<'fs> {
             scratch: Vec::new(),
             inodes_added: 0,
             unwritten_added: 0,
+            extents_left: Vec::new(),
             keeps_back_rows: fs.back_rows.are_kept(),
             leaving: Vec::new(),
             bytes_uncounted: 0,
@@ -435,6 +439,9 @@ impl<'fs> Change<'fs> {
         }
         if let Some(dir) = self.gone_dir {
             self.fs.names.give_up(dir);
+        }
+        for (ino, extents) in self.extents_left {
+            self.fs.extents.set(ino, extents);
         }
         if self.leaves_orphan {
             self.fs.room.await_forget();

@@ -18,6 +18,7 @@ mod ahead;
 mod allocate;
 mod allocated;
 mod copy;
+mod extent_maps;
 mod extents;
 mod external;
 mod read;
@@ -29,6 +30,8 @@ mod walk;
 mod write;
 
 pub(crate) use ahead::LastReads;
+pub(crate) use extent_maps::ExtentMaps;
+pub(crate) use extents::Extent;
 pub(crate) use siblings::Siblings;
 pub(crate) use walk::Walk;
 

@@ -120,6 +120,9 @@ pub trait ExternalFiles: Send + Sync {
     /// Makes a range read as zeros, and gives its space back where that can be done. It is within the file.
     fn punch(&self, name: ExternalName, offset: u64, len: u64) -> ExternalResult<()>;
 
+    /// Gives a range the host's space, also beyond the end, where the host can. Length and contents stay.
+    fn allocate(&self, name: ExternalName, offset: u64, len: u64) -> ExternalResult<()>;
+
     /// The next data or hole at or after `offset`; `None` if there is no data. The end counts as a hole.
     fn seek(&self, name: ExternalName, offset: u64, what: SeekFor) -> ExternalResult<Option<u64>>;
 

@@ -3,7 +3,7 @@
 use crate::aside::Aside;
 use crate::back::BackRows;
 use crate::change::Change;
-use crate::data::{LastReads, Siblings, Walk};
+use crate::data::{ExtentMaps, LastReads, Siblings, Walk};
 use crate::detach::Detached;
 use crate::external::Externals;
 use crate::hints::Hints;
@@ -65,6 +65,7 @@ pub struct FileSystem {
     pub(crate) room: Room,
     pub(crate) back_rows: BackRows,
     pub(crate) aside: Aside,
+    pub(crate) extents: ExtentMaps,
 }
 
 /// Inode numbers that may be handed out.
@@ -171,6 +172,7 @@ impl FileSystem {
             room: Room::default(),
             back_rows,
             aside: Aside::default(),
+            extents: ExtentMaps::default(),
         };
         if !fs.options.read_only {
             fs.set_aside_at_open()?;

@@ -235,6 +235,11 @@ impl ExternalFiles for LargeFiles {
         punched.told(self, name, "make a hole in it")
     }
 
+    fn allocate(&self, name: ExternalName, offset: u64, len: u64) -> ExternalResult<()> {
+        let allocated = self.folder.allocate(&file_name(name), offset, len);
+        allocated.told(self, name, "allocate space for it")
+    }
+
     fn seek(&self, name: ExternalName, offset: u64, what: SeekFor) -> ExternalResult<Option<u64>> {
         let file = file_name(name);
         let found = match what {

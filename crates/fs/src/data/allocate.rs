@@ -100,6 +100,9 @@ impl FileSystem {
         if !keeps_size && range.end > staged.head.size {
             self.stage_growth(&mut change, &mut staged, range.end)?;
         }
+        if mode != FallocateMode::PunchHole {
+            count_external(&mut staged, range);
+        }
         let now = self.now();
         staged.head.mtime = now;
         staged.head.ctime = now;
@@ -122,7 +125,7 @@ impl FileSystem {
         let is_zeroing = matches!(mode, FallocateMode::ZeroRange { .. });
         let is_inline = staged.head.has(row_flag::INLINE);
         if staged.head.has(row_flag::EXTERNAL) {
-            return Ok(());
+            return self.allocate_external(staged, range.start, range.end);
         }
         if is_inline && is_zeroing && range.end <= size {
             staged.extend_tail(range.end);
@@ -239,6 +242,17 @@ impl FileSystem {
             change.chunk(ino, end / CHUNK_BYTES, delta);
         }
         Ok(())
+    }
+}
+
+/// Counts what the host has allocated, of a sparse external file: at most all up to the end.
+fn count_external(staged: &mut Staged, range: &Range<u64>) {
+    let head = &mut staged.head;
+    if head.has(row_flag::EXTERNAL | row_flag::HOLES) {
+        let full = chunk_count(head.size);
+        let end = chunk_count(range.end).min(full);
+        let added = end.saturating_sub(range.start / CHUNK_BYTES);
+        head.chunks = (head.chunks + added).min(full);
     }
 }
 

@@ -11,6 +11,7 @@
 //! - the row [`SYS_UNWRITTEN`](stitch_format::fs_key::SYS_UNWRITTEN) has the number of chunks in
 //!   unwritten extents of all files.
 
+use super::extent_maps::{EXTENTS_MAX, Known};
 use super::extents::{Edit, Extent, cover, edited, push, totals};
 use super::{Staged, chunk_count};
 use crate::change::Change;
@@ -59,6 +60,39 @@ impl FileSystem {
         &self,
         ino: Ino,
         range: &Range<u64>,
+        visit: impl FnMut(Extent) -> bool,
+    ) -> FsResult<()> {
+        match self.known_extents(ino)? {
+            Known::All(extents) => {
+                let first = extents.partition_point(|extent| extent.end < range.start);
+                let near = extents[first..].iter().copied();
+                near.take_while(|extent| extent.start <= range.end)
+                    .all(visit);
+                Ok(())
+            }
+            Known::Many => self.scan_extents(ino, range, visit),
+        }
+    }
+
+    /// Returns what is known of the extents of a file, after reading its rows if nothing was.
+    fn known_extents(&self, ino: Ino) -> FsResult<Known> {
+        if let Some(known) = self.extents.get(ino) {
+            return Ok(known);
+        }
+        let mut extents = Vec::new();
+        self.scan_extents(ino, &Self::chunks_from(0), |extent| {
+            extents.push(extent);
+            extents.len() <= EXTENTS_MAX
+        })?;
+        self.extents.set(ino, Some(extents));
+        Ok(self.extents.get(ino).unwrap_or(Known::Many))
+    }
+
+    /// Does what [`Self::visit_extents`] does, from the rows.
+    fn scan_extents(
+        &self,
+        ino: Ino,
+        range: &Range<u64>,
         mut visit: impl FnMut(Extent) -> bool,
     ) -> FsResult<()> {
         let start = fs_key::allocated(ino, range.start);
@@ -68,7 +102,9 @@ impl FileSystem {
         while let Some(entry) = scan.next()? {
             let extent = Self::extent_of(ino, before, entry)?;
             before = extent.end;
-            if extent.start > range.end || !visit(extent) {
+            // After one that ends beyond the range nothing is looked for: a scan would have to pass
+            // what writes in order leave of its row.
+            if extent.start > range.end || !visit(extent) || extent.end > range.end {
                 break;
             }
         }
@@ -76,7 +112,7 @@ impl FileSystem {
     }
 
     /// Returns the extents that overlap or touch `range`.
-    fn extents_at(&self, ino: Ino, range: &Range<u64>) -> FsResult<Vec<Extent>> {
+    pub(super) fn extents_at(&self, ino: Ino, range: &Range<u64>) -> FsResult<Vec<Extent>> {
         let mut extents = Vec::new();
         self.visit_extents(ino, range, |extent| {
             extents.push(extent);
@@ -136,7 +172,7 @@ impl FileSystem {
             })?;
             staged.head.chunks = chunks;
         }
-        put_extents(change, staged, &before, &new);
+        self.put_extents(change, staged, &before, &new);
         Ok(())
     }
 
@@ -191,7 +227,7 @@ impl FileSystem {
             extents,
             are_rows: true,
         };
-        put_extents(change, staged, &before, &new);
+        self.put_extents(change, staged, &before, &new);
         Ok(())
     }
 
@@ -259,7 +295,31 @@ impl FileSystem {
             change.put_extent(ino, extent.end, &extent.row());
         }
         change.unwritten_added -= signed(unwritten);
+        if let Some(Known::All(extents)) = self.extents.get(ino) {
+            change.extents_left.push((ino, cleared_of(&extents, range)));
+        }
         Ok(cleared)
+    }
+
+    /// Stages what is different of extents, and what the row counts of them. A file that has every
+    /// chunk needs no rows any more.
+    fn put_extents(
+        &self,
+        change: &mut Change<'_>,
+        staged: &mut Staged,
+        before: &Before,
+        new: &[Extent],
+    ) {
+        let ino = staged.head.ino;
+        let is_ordinary = put_rows(change, staged, before, new);
+        let left = match self.extents.get(ino) {
+            _ if is_ordinary => None,
+            _ if !before.are_rows => Some(new.to_vec()),
+            Some(Known::All(all)) => Some(replaced(&all, &before.extents, new)),
+            // They stay too many.
+            _ => return,
+        };
+        change.extents_left.push((ino, left));
     }
 
     /// Every chunk of a file from this one on.
@@ -284,9 +344,9 @@ impl FileSystem {
     }
 }
 
-/// Stages what is different of extents, and what the row counts of them. A file that has every chunk
-/// needs no rows any more.
-fn put_extents(change: &mut Change<'_>, staged: &mut Staged, before: &Before, new: &[Extent]) {
+/// Stages the rows that are different, and what the inode's row counts of them. Reports whether the file
+/// has every chunk, and so no rows any more.
+fn put_rows(change: &mut Change<'_>, staged: &mut Staged, before: &Before, new: &[Extent]) -> bool {
     let ino = staged.head.ino;
     let (old_chunks, old_unwritten) = totals(&before.extents);
     let (chunks, unwritten) = totals(new);
@@ -319,6 +379,29 @@ fn put_extents(change: &mut Change<'_>, staged: &mut Staged, before: &Before, ne
         staged.head.flags &= !(row_flag::HOLES | row_flag::ALLOCATED);
         staged.head.chunks = 0;
     }
+    is_ordinary
+}
+
+/// Returns all extents, with `new` instead of `old`, which is a part of them.
+fn replaced(all: &[Extent], old: &[Extent], new: &[Extent]) -> Vec<Extent> {
+    let at = match (old.first(), new.first()) {
+        (Some(first), _) | (None, Some(first)) => {
+            all.partition_point(|extent| extent.start < first.start)
+        }
+        (None, None) => 0,
+    };
+    [&all[..at], new, &all[at + old.len()..]].concat()
+}
+
+/// Returns the extents without `range`; `None` if none is left.
+fn cleared_of(all: &[Extent], range: &Range<u64>) -> Option<Vec<Extent>> {
+    let mut left = Vec::with_capacity(all.len() + 1);
+    for extent in all {
+        let (start, end) = (extent.start, extent.end);
+        push(&mut left, start, end.min(range.start), extent.state);
+        push(&mut left, start.max(range.end), end, extent.state);
+    }
+    (!left.is_empty()).then_some(left)
 }
 
 fn signed(chunks: u64) -> i64 {

@@ -15,7 +15,7 @@ use stitch_format::fs_sys::{AllocatedRow, ExtentState};
 
 /// Chunks `[start, end)` of one state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Extent {
+pub(crate) struct Extent {
     pub(super) start: u64,
     pub(super) end: u64,
     pub(super) state: ExtentState,

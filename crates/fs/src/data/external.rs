@@ -34,7 +34,8 @@ impl FileSystem {
     /// Makes the contents a plain file. After an error they are where they were, and there is none.
     fn move_out(&self, inode: &Inode) -> FsResult<()> {
         let name = self.new_plain(inode)?;
-        let left = self.fill_plain(inode, name);
+        let allocated = self.allocate_new(inode, name);
+        let left = allocated.and_then(|()| self.fill_plain(inode, name));
         let left = left.and_then(|len| self.leave_store(inode, name, len));
         // What the engine did not refuse, and did not do, may be there when it is opened again.
         let is_open = matches!(&left, Err(FsError::Storage(_)));
@@ -201,6 +202,27 @@ impl FileSystem {
     pub(super) fn zero_external(&self, staged: &Staged, offset: u64, end: u64) -> FsResult<()> {
         let plain = self.plain(staged.head.ino, staged.head.size)?;
         self.punch_plain(&plain, offset, end)
+    }
+
+    /// Gives `[offset, end)` of the plain file the host's space.
+    pub(super) fn allocate_external(&self, staged: &Staged, offset: u64, end: u64) -> FsResult<()> {
+        let plain = self.plain(staged.head.ino, staged.head.size)?;
+        self.allocate_plain(&plain, offset, end)
+    }
+
+    /// Gives a new plain file the host's space for what the file has allocated and not written.
+    fn allocate_new(&self, inode: &Inode, name: ExternalName) -> FsResult<()> {
+        if !inode.head.has(row_flag::ALLOCATED) {
+            return Ok(());
+        }
+        let files = self.externals.files()?;
+        for extent in self.extents_at(inode.head.ino, &Self::chunks_from(0))? {
+            if extent.unwritten() > 0 {
+                let bytes = extent.unwritten() * CHUNK_BYTES;
+                files.allocate(name, extent.start * CHUNK_BYTES, bytes)?;
+            }
+        }
+        Ok(())
     }
 
     /// As `seek`, of an external file with holes; `offset` is below the size.

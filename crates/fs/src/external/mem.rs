@@ -87,9 +87,17 @@ struct Contents {
 
 #[derive(Clone)]
 enum Change {
-    Write { at: u64, bytes: Arc<[u8]> },
+    Write {
+        at: u64,
+        bytes: Arc<[u8]>,
+    },
     SetLen(u64),
-    Punch { at: u64, len: u64 },
+    /// Changes nothing that is read.
+    Allocate,
+    Punch {
+        at: u64,
+        len: u64,
+    },
 }
 
 impl Contents {
@@ -145,6 +153,7 @@ impl Contents {
         match change {
             Change::Write { at, bytes } => self.write(*at, bytes),
             Change::SetLen(len) => self.set_len(*len),
+            Change::Allocate => {}
             Change::Punch { at, len } => self.punch(*at, *len),
         }
     }
@@ -433,6 +442,10 @@ impl ExternalFiles for MemFiles {
 
     fn punch(&self, name: ExternalName, offset: u64, len: u64) -> ExternalResult<()> {
         self.change("punch", name, Change::Punch { at: offset, len })
+    }
+
+    fn allocate(&self, name: ExternalName, _: u64, _: u64) -> ExternalResult<()> {
+        self.change("allocate", name, Change::Allocate)
     }
 
     fn seek(&self, name: ExternalName, offset: u64, what: SeekFor) -> ExternalResult<Option<u64>> {

@@ -196,6 +196,24 @@ impl FileSystem {
         Ok(())
     }
 
+    /// Gives a range of a plain file the host's space. The inode is locked.
+    pub(crate) fn allocate_plain(&self, plain: &Plain, start: u64, end: u64) -> FsResult<()> {
+        {
+            let mut status = plain.status.lock();
+            check_sound(&status, plain.name, self)?;
+            status.is_dirty = true;
+        }
+        let files = self.externals.files()?;
+        let mut allocated = files.allocate(plain.name, start, end - start);
+        if matches!(&allocated, Err(error) if error.kind == ErrorKind::NoSpace)
+            && self.makes_room_beside()?
+        {
+            allocated = files.allocate(plain.name, start, end - start);
+        }
+        self.note_own_change(plain.name, &mut plain.status.lock());
+        Ok(allocated?)
+    }
+
     /// Makes a plain file durable, and says in the trees how long it is at least. Nobody may change it
     /// meanwhile.
     pub(crate) fn settle(&self, plain: &Plain) -> FsResult<()> {

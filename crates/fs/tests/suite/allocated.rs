@@ -3,6 +3,7 @@
 use crate::common::{ROOT, SUPER, Setup, at, cut, registry, setup, setup_on};
 use stitch_base::Ino;
 use stitch_fs::{Attr, FallocateMode, FsError, FsResult, WriteOptions};
+use stitch_kv::Engine as _;
 
 const KEEP: FallocateMode = FallocateMode::Allocate { keep_size: true };
 const GROW: FallocateMode = FallocateMode::Allocate { keep_size: false };
@@ -77,6 +78,51 @@ fn writes_in_any_order_into_an_allocated_range_keep_the_count() {
     assert_eq!(extents(&setup), 0, "a file without holes needs no rows");
     let attr = setup.write(ino, 64 * BLOCK, &[1]);
     assert_eq!(attr.blocks, 65 * 8);
+}
+
+#[test]
+fn writes_into_allocated_ranges_read_rows_once() {
+    let setup = setup();
+    let inos: Vec<Ino> = (0..200)
+        .map(|name| setup.file(ROOT, &name.to_string()).ino)
+        .collect();
+    for &ino in &inos {
+        allocate(&setup, ino, KEEP, 0, 100 * BLOCK);
+    }
+    let scans = || setup.engine.counters().get(stitch_kv::counters::SCANS);
+    let before = scans();
+    for &ino in &inos[..100] {
+        for block in 0..50 {
+            setup.write(ino, block * 37 % 100 * BLOCK, &[1; 4096]);
+        }
+    }
+    assert!(scans() - before <= 100, "{} scans", scans() - before);
+    // More files than are kept.
+    for round in 0..3 {
+        for &ino in &inos {
+            setup.write(ino, (round * 11 + 50) * BLOCK, &[1; 4096]);
+        }
+    }
+    setup.check();
+}
+
+#[test]
+fn more_extents_than_are_kept_are_read_from_rows() {
+    let setup = setup();
+    let ino = setup.file(ROOT, "f").ino;
+    allocate(&setup, ino, KEEP, 0, 3000 * BLOCK);
+    for block in 0..1200 {
+        setup.write(ino, 2 * block * BLOCK, b"x");
+        if block % 100 == 0 {
+            setup.check();
+        }
+    }
+    assert_eq!((blocks(&setup, ino), extents(&setup)), (3000, 2400));
+    for block in 0..1200 {
+        setup.write(ino, (2 * block + 1) * BLOCK, b"x");
+    }
+    assert_eq!((blocks(&setup, ino), extents(&setup)), (3000, 2));
+    setup.check();
 }
 
 #[test]

@@ -211,6 +211,39 @@ fn space_of_files_that_are_forgotten_is_used_by_what_becomes_large() {
     setup.check();
 }
 
+/// The host allocates, and what it refuses is refused.
+#[test]
+fn allocating_in_a_plain_file_is_for_the_host() {
+    let setup = setup_external();
+    let ino = large(&setup, "f");
+    let grow = FallocateMode::Allocate { keep_size: false };
+    let allocate = |offset, len| setup.fs.fallocate(ino, grow, offset, len);
+    files(&setup).fail("allocate", Some(ErrorKind::NoSpace));
+    let refused = allocate(0, 1 << 20);
+    assert!(matches!(refused, Err(FsError::NoSpace)), "{refused:?}");
+    assert_eq!(setup.attr(ino).size, 20_000);
+    files(&setup).fail("allocate", None);
+    let attr = allocate(0, 1 << 20).expect("there is room");
+    assert_eq!((attr.size, attr.blocks), (1 << 20, 2048));
+    let attr = setup.write(ino, 500_000, &[1; 9000]);
+    assert_eq!(attr.blocks, 2048, "a write adds none");
+    setup.check();
+    // What a file has allocated goes with it when it leaves the store.
+    let leaving = setup.file(ROOT, "leaving").ino;
+    let keep = FallocateMode::Allocate { keep_size: true };
+    setup.fs.fallocate(leaving, keep, 0, 1 << 20).expect("fits");
+    files(&setup).fail("allocate", Some(ErrorKind::NoSpace));
+    let options = WriteOptions::default();
+    let refused = setup.fs.write(leaving, 0, &[1; 9000], options);
+    assert!(matches!(refused, Err(FsError::NoSpace)), "{refused:?}");
+    assert_eq!(setup.attr(leaving).blocks, 2048);
+    setup.check();
+    files(&setup).fail("allocate", None);
+    setup.write(leaving, 0, &[1; 9000]);
+    assert_eq!(setup.contents(leaving), [1; 9000]);
+    setup.check();
+}
+
 /// The host's limits of a file are told as such, and what was asked has done nothing.
 #[test]
 fn what_is_too_long_for_the_host_is_too_long() {

@@ -114,7 +114,10 @@ impl Plan {
                 Some((op, made)) => (Some(*op), *made),
                 None => (None, all),
             };
-            let takes_space = matches!(op, Some("create" | "write" | "cut" | "punch" | "sync"));
+            let takes_space = matches!(
+                op,
+                Some("create" | "write" | "cut" | "punch" | "allocate" | "sync")
+            );
             plan.plain.push(PlainFault {
                 op,
                 nth: 1 + rng.below(made.max(1)),

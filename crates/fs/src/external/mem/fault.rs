@@ -9,8 +9,9 @@ use stitch_base::ErrorKind;
 use stitch_base::random::Rng;
 
 /// What faults of plain files go by. Lengths and times are `open`.
-pub const PLAIN_OPS: [&str; 11] = [
-    "create", "read", "write", "cut", "punch", "seek", "open", "sync", "remove", "list", "space",
+pub const PLAIN_OPS: [&str; 12] = [
+    "create", "read", "write", "cut", "punch", "allocate", "seek", "open", "sync", "remove",
+    "list", "space",
 ];
 
 /// Calls that fail.
@@ -112,7 +113,7 @@ impl State {
                 file.change(Change::Punch { at, len });
             }
             Change::SetLen(_) if rng.one_in(2) => file.change(change),
-            Change::SetLen(_) => {}
+            Change::SetLen(_) | Change::Allocate => {}
         }
     }
 }

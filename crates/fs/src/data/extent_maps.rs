@@ -1,0 +1,53 @@
+//! Extents of the files that were changed last, in memory.
+//!
+//! A write into an allocated range needs the extents around it. Their rows are put and deleted again
+//! and again under the same few keys, and a scan passes what an engine keeps of that. So they are read
+//! once, and then follow the commits.
+
+use super::extents::Extent;
+use std::collections::HashMap;
+use stitch_base::Ino;
+use stitch_base::sync::{Arc, Mutex};
+
+/// Most extents of a file that are kept.
+pub(super) const EXTENTS_MAX: usize = 512;
+/// Most files. Together they take 1.5 MiB at most.
+const FILES_MAX: usize = 128;
+
+/// What is known of the extents of a file.
+#[derive(Clone, Debug)]
+pub(super) enum Known {
+    /// All of them.
+    All(Arc<[Extent]>),
+    /// They are more than are kept.
+    Many,
+}
+
+/// The extents of some files. Those of a file change under its lock.
+#[derive(Debug, Default)]
+pub(crate) struct ExtentMaps {
+    files: Mutex<HashMap<Ino, Known>>,
+}
+
+impl ExtentMaps {
+    pub(super) fn get(&self, ino: Ino) -> Option<Known> {
+        self.files.lock().get(&ino).cloned()
+    }
+
+    /// Takes over the extents that a commit leaves; `None` if the file has none any more.
+    pub(crate) fn set(&self, ino: Ino, extents: Option<Vec<Extent>>) {
+        let mut files = self.files.lock();
+        let Some(extents) = extents else {
+            files.remove(&ino);
+            return;
+        };
+        if files.len() >= FILES_MAX && !files.contains_key(&ino) {
+            files.clear();
+        }
+        let known = match extents.len() <= EXTENTS_MAX {
+            true => Known::All(extents.into()),
+            false => Known::Many,
+        };
+        files.insert(ino, known);
+    }
+}
