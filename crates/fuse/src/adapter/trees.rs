@@ -16,6 +16,7 @@ use stitch_base::sync::{Arc, Mutex};
 use stitch_fs::{FileSystem, FsError, FsResult};
 
 use super::chore::{Chore, Left, Round};
+use super::process::Process;
 use super::report::check_caller;
 use crate::handler::{Answer, Context};
 
@@ -33,7 +34,7 @@ const PAUSE: Duration = Duration::from_millis(10);
 /// What was announced: by which thread of which user, for what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Announced {
-    uid: u32,
+    uid: Option<u32>,
     thread: u32,
     ino: Ino,
 }
@@ -90,12 +91,12 @@ impl Trees {
     }
 
     fn remember(&self, context: &Context<'_>, ino: Ino) {
-        let mut announced = self.announced.lock();
         let new = Announced {
-            uid: context.caller.uid,
+            uid: Process::of(context).uid(),
             thread: context.caller.pid,
             ino,
         };
+        let mut announced = self.announced.lock();
         announced.retain(|old| (old.uid, old.thread) != (new.uid, new.thread));
         if announced.len() == ANNOUNCED_MAX {
             announced.pop_front();
@@ -105,8 +106,13 @@ impl Trees {
 
     /// What this caller has announced; it is not announced any more.
     pub(super) fn take(&self, context: &Context<'_>) -> Option<Ino> {
+        let thread = context.caller.pid;
+        if !self.announced.lock().iter().any(|old| old.thread == thread) {
+            return None;
+        }
+        // Read from the status of the thread, perhaps, which may be a later one of this number.
+        let uid = Process::of(context).uid();
         let mut announced = self.announced.lock();
-        let (uid, thread) = (context.caller.uid, context.caller.pid);
         let found = announced
             .iter()
             .position(|old| (old.uid, old.thread) == (uid, thread))?;

@@ -68,7 +68,7 @@ fn an_access_list_is_taken_with_named_entries_in_any_order_up_to_a_page() {
     for users in [vec![3, 9], vec![9, 3], vec![9, 9]] {
         let list = access_list(users.iter().copied());
         set(&list).unwrap();
-        let mut found = vec![0; 200];
+        let mut found = [0; 200];
         let len = rustix::fs::getxattr(&path, name, &mut found[..]).unwrap();
         assert_eq!(found[..len], list, "{users:?}");
     }
