@@ -144,3 +144,21 @@ fn check(engine: &VtEngine, tree: TreeId, rows: &Rows) {
     }
     assert!(scan.next().expect("every row is read").is_none());
 }
+
+#[test]
+fn a_store_does_not_shrink_into_what_is_set_aside() {
+    let device = Arc::new(MemDevice::new(64 * MIB));
+    format(&*device, None);
+    let engine = open(device, VtOptions::default());
+    let size = 40 * MIB;
+    engine.set_aside(45 * MIB).expect("as much is free");
+    let refused = engine.shrink(size, &mut |_, _| true);
+    let kind = refused.expect_err("no room is left").kind();
+    assert_eq!(kind, ErrorKind::NoSpace);
+    assert!(engine.space().free_bytes > 0, "as before");
+    engine.set_aside(4 * MIB).expect("less");
+    engine
+        .shrink(size, &mut |_, _| true)
+        .expect("it is empty, but for what is set aside");
+    engine.close().expect("it closes");
+}
