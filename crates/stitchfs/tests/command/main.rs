@@ -6,6 +6,7 @@
 mod access;
 mod busy;
 mod defrag;
+mod info;
 mod instances;
 mod lines;
 mod mounted;
