@@ -5,10 +5,11 @@
 //! gives up both: a write into the hole takes space anew, and fails if the host has none.
 //!
 //! One process at a time has it open for writing; any number may have it open for reading while
-//! nobody writes. The lock belongs to the open file: it goes when the process does.
+//! nobody writes. The lock belongs to the open file: it goes when the process does, and when the device
+//! is dropped in the process that opened it, whatever children it has forked.
 
 use crate::counter::{Counters, Request};
-use crate::open::{self, LEN_UNIT_BYTES, OpenOptions};
+use crate::open::{self, LEN_UNIT_BYTES, Locked, OpenOptions};
 use crate::past::Past;
 use crate::{Device, DeviceCounters, DeviceError, Geometry, Wanted, Window, positioned, window};
 use rustix::fs::{FallocateFlags, fallocate};
@@ -25,7 +26,7 @@ const ZEROS_BYTES: usize = 1 << 20;
 /// A device in a file of fixed size.
 #[derive(Debug)]
 pub struct FileDevice {
-    file: File,
+    file: Locked,
     /// The same past the page cache, where that can be.
     past: Option<Past>,
     /// Pieces of it can be memory.
@@ -57,23 +58,27 @@ impl FileDevice {
             .mode(0o600)
             .open(&path)
             .map_err(|e| request.failed(&name, e))?;
-        let made = open::lock(&file, &path, false).and_then(|()| {
+        let made = Locked::new(file, &path, false).and_then(|file| {
             allocate(&file, 0, len_bytes)
                 .and_then(|()| file.sync_all())
                 .and_then(|()| sync_parent(&path))
-                .map_err(|e| request.failed(&name, e))
+                .map_err(|e| request.failed(&name, e))?;
+            Ok(file)
         });
-        if let Err(error) = made {
-            // The error that stopped us says more than a failed clean-up would.
-            let _ = std::fs::remove_file(&path);
-            return Err(error);
-        }
+        let file = match made {
+            Ok(file) => file,
+            Err(error) => {
+                // The error that stopped us says more than a failed clean-up would.
+                let _ = std::fs::remove_file(&path);
+                return Err(error);
+            }
+        };
         let reopened = Past::open(&path, &file);
         Ok(Self::of_file(file, path, reopened, len_bytes))
     }
 
     /// Returns the device in a file that is open and locked. `path` is or will be its name.
-    fn of_file(file: File, path: PathBuf, past: Option<Past>, len_bytes: u64) -> Self {
+    fn of_file(file: Locked, path: PathBuf, past: Option<Past>, len_bytes: u64) -> Self {
         positioned::expect_any_order(&file);
         Self {
             past,
@@ -101,7 +106,7 @@ impl FileDevice {
             .write(!options.read_only)
             .open(&path)
             .map_err(|e| request.failed(&name, e))?;
-        open::lock(&file, &path, options.read_only)?;
+        let file = Locked::new(file, &path, options.read_only)?;
         let metadata = file.metadata().map_err(|e| request.failed(&name, e))?;
         open::check_len(&name, metadata.len())?;
         if !options.read_only {
@@ -194,7 +199,7 @@ impl Device for FileDevice {
         if !self.has_steady_pages {
             return Ok(None);
         }
-        let file = (&self.file, &self.counters);
+        let file = (&*self.file, &self.counters);
         window::open(self, file, offset, len_bytes, first)
     }
 

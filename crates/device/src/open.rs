@@ -6,6 +6,7 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 use std::fs::File;
+use std::ops::Deref;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -198,8 +199,44 @@ pub(crate) fn check_limit(name: &str, len_bytes: u64) -> Result<(), DeviceError>
     }
 }
 
+/// A file with the lock that keeps two writers apart. Dropped, it is unlocked even where a child that
+/// was forked still has its descriptor: the lock is one for both.
+#[derive(Debug)]
+pub(crate) struct Locked {
+    file: File,
+    /// The process that may unlock it.
+    process: u32,
+}
+
+impl Locked {
+    /// Locks a file without waiting.
+    pub(crate) fn new(file: File, path: &Path, read_only: bool) -> Result<Self, DeviceError> {
+        lock(&file, path, read_only)?;
+        let process = std::process::id();
+        Ok(Self { file, process })
+    }
+}
+
+impl Deref for Locked {
+    type Target = File;
+
+    fn deref(&self) -> &File {
+        &self.file
+    }
+}
+
+impl Drop for Locked {
+    fn drop(&mut self) {
+        // A child that drops its copy must not unlock what its parent uses.
+        if self.process == std::process::id() {
+            // It fails for no file that is open and locked; closing unlocks it, too.
+            let _ = flock(&self.file, FlockOperation::NonBlockingUnlock);
+        }
+    }
+}
+
 /// Takes the lock that keeps two writers apart, without waiting.
-pub(crate) fn lock(file: &File, path: &Path, read_only: bool) -> Result<(), DeviceError> {
+fn lock(file: &File, path: &Path, read_only: bool) -> Result<(), DeviceError> {
     let operation = if read_only {
         FlockOperation::NonBlockingLockShared
     } else {

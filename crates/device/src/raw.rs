@@ -15,7 +15,7 @@ mod ioctl;
 mod strip;
 
 use crate::counter::{Counters, Request};
-use crate::open::{self, LEN_UNIT_BYTES, OpenOptions, PathType};
+use crate::open::{self, LEN_UNIT_BYTES, Locked, OpenOptions, PathType};
 use crate::ring::Rings;
 use crate::{
     Device, DeviceCounters, DeviceError, Geometry, IoMode, Wanted, Window, past, positioned, window,
@@ -34,7 +34,7 @@ use stitch_base::sync::atomic::{AtomicU64, Ordering};
 /// A device on a raw block device.
 #[derive(Debug)]
 pub struct RawDevice {
-    file: File,
+    file: Locked,
     name: String,
     path: PathBuf,
     len_bytes: AtomicU64,
@@ -76,7 +76,7 @@ impl RawDevice {
             }
             other => other.map_err(|e| request.failed(&name, e))?,
         };
-        open::lock(&file, path, options.read_only)?;
+        let file = Locked::new(file, path, options.read_only)?;
         let len_bytes = length(&file).map_err(|e| request.failed(&name, e))?;
         open::check_len(&name, len_bytes)?;
         positioned::expect_any_order(&file);
@@ -304,7 +304,7 @@ impl Device for RawDevice {
         first: &[u8],
     ) -> Result<Option<Box<dyn Window>>, DeviceError> {
         self.wait(Request::new("write", offset, len_bytes as u64));
-        let file = (&self.file, &self.counters);
+        let file = (&*self.file, &self.counters);
         window::open(self, file, offset, len_bytes, first)
     }
 

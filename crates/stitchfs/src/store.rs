@@ -120,8 +120,23 @@ pub struct Finding {
     pub rule: String,
     /// Where and how, for a person.
     pub detail: String,
+    /// What it concerns.
+    pub inodes: Vec<fsck::Owner>,
     /// Whether [`Store::repair`] can do something about it.
     pub is_repairable: bool,
+}
+
+impl Finding {
+    /// Returns a finding that concerns no single inode.
+    #[must_use]
+    pub fn new(rule: &str, detail: String, is_repairable: bool) -> Self {
+        Self {
+            rule: rule.to_owned(),
+            detail,
+            inodes: Vec::new(),
+            is_repairable,
+        }
+    }
 }
 
 /// What a check found.
@@ -369,24 +384,21 @@ impl Store {
         });
         let violations = violations?;
         let lost: Vec<LostKeys> = violations.iter().filter_map(|v| v.lost.clone()).collect();
-        checked
-            .findings
-            .extend(violations.into_iter().map(|violation| Finding {
-                rule: violation.rule.to_owned(),
-                detail: named(violation.detail),
-                is_repairable: false,
-            }));
+        checked.findings.extend(
+            violations
+                .into_iter()
+                .map(|violation| Finding::new(violation.rule, named(violation.detail), false)),
+        );
         if !instances::has_file_system(vt) {
             return Ok(());
         }
         let files = match self.large_files(vt, false, true) {
             Ok(files) => files,
             Err(StoreError::LargeFiles { path, reason }) => {
-                checked.findings.push(Finding {
-                    rule: "large-files".to_owned(),
-                    detail: named(format!("{}: {reason}", path.display())),
-                    is_repairable: false,
-                });
+                let detail = named(format!("{}: {reason}", path.display()));
+                checked
+                    .findings
+                    .push(Finding::new("large-files", detail, false));
                 None
             }
             // The check of the rows says what is wrong.
@@ -398,11 +410,10 @@ impl Store {
             Ok(issues) => issues,
             // A damaged block was found above already, with its place.
             Err(error) if error.kind() == ErrorKind::Corrupt => {
-                checked.findings.push(Finding {
-                    rule: "file-system".to_owned(),
-                    detail: named(format!("cannot be checked: {error}")),
-                    is_repairable: false,
-                });
+                let detail = named(format!("cannot be checked: {error}"));
+                checked
+                    .findings
+                    .push(Finding::new("file-system", detail, false));
                 return Ok(());
             }
             Err(error) => return Err(self.explain(error)),
@@ -410,6 +421,7 @@ impl Store {
         let of_issue = |issue: &fsck::Issue| Finding {
             rule: "file-system".to_owned(),
             detail: named(issue.to_string()),
+            inodes: issue.owners().to_vec(),
             is_repairable: issue.is_repairable(),
         };
         checked.findings.extend(issues.iter().map(of_issue));
@@ -561,11 +573,7 @@ fn inodes_max(memory_bytes: u64) -> usize {
 }
 
 fn met_at_open(volume: &Volume) -> Vec<Finding> {
-    let finding = |rule: &str, detail| Finding {
-        rule: rule.to_owned(),
-        detail,
-        is_repairable: true,
-    };
+    let finding = |rule: &str, detail| Finding::new(rule, detail, true);
     let is_written = !volume.is_read_only();
     let damage = volume.superblock_damage().filter(|_| volume.is_first());
     let superblock = damage.map(|error| {

@@ -244,6 +244,20 @@ fn a_flipped_bit_in_a_block_is_found_and_not_repaired() {
         assert!(said.contains("block"), "{said}");
         assert!(!said.contains("panicked"), "{said}");
     }
+    let text = fsck("-n", &path).1;
+    let mut lines = text.lines();
+    assert!(
+        lines.any(|line| ["    \"/file\"", "    \"/other\""].contains(&line)),
+        "{text}"
+    );
+    let json = run(&["fsck", "-n", "--json", path.to_str().unwrap()]).1;
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let lost = json["findings"].as_array().unwrap().iter();
+    let mut lost = lost.filter(|finding| finding["paths"] != serde_json::json!([]));
+    let lost = lost.next().expect("a finding has a path");
+    let name = lost["paths"][0].as_str().unwrap();
+    assert!(["/file", "/other"].contains(&name), "{json}");
+    assert!(!lost["detail"].as_str().unwrap().contains(name), "{json}");
     let store = Store::open(&path, &StoreOptions::default()).unwrap();
     let checked = store.check(&mut |_, _| {}).unwrap();
     assert!(checked.findings.iter().any(|f| !f.is_repairable));

@@ -110,6 +110,31 @@ fn two_writers_never_have_one_file() {
 }
 
 #[test]
+#[expect(unsafe_code, reason = "a fork has no wrapper")]
+fn a_forked_child_does_not_keep_the_lock() {
+    let dir = tempfile::tempdir().unwrap();
+    let device = FileDevice::create(dir.path(), LEN).unwrap();
+    // SAFETY: the child only waits for its end.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        loop {
+            // SAFETY: the call has no arguments and touches no memory.
+            unsafe { libc::pause() };
+        }
+    }
+    assert!(child > 0);
+    assert!(matches!(open_rw(dir.path()), Err(DeviceError::Busy { .. })));
+    drop(device);
+    let again = open_rw(dir.path());
+    // SAFETY: the process is a child of this one that nothing else waits for.
+    unsafe {
+        libc::kill(child, libc::SIGKILL);
+        libc::waitpid(child, std::ptr::null_mut(), 0);
+    }
+    again.unwrap();
+}
+
+#[test]
 fn a_read_only_device_refuses_writes() {
     let dir = tempfile::tempdir().unwrap();
     drop(FileDevice::create(dir.path(), LEN).unwrap());
@@ -228,7 +253,7 @@ fn long_reads_give_what_was_written_last() {
         if is_synced {
             device.sync().unwrap();
             let all = rustix::fs::Advice::DontNeed;
-            rustix::fs::fadvise(&device.file, 0, None, all).unwrap();
+            rustix::fs::fadvise(&*device.file, 0, None, all).unwrap();
         }
         for (offset, len) in [(8192u64, 64usize << 10), (8704, 66 << 10), (8193, 64 << 10)] {
             let out = &mut memory[start..start + len];
@@ -252,7 +277,7 @@ fn short_pieces_in_many_places_are_read_together() {
     device.write_at(0, &[&bytes]).unwrap();
     device.sync().unwrap();
     let all = rustix::fs::Advice::DontNeed;
-    rustix::fs::fadvise(&device.file, 0, None, all).unwrap();
+    rustix::fs::fadvise(&*device.file, 0, None, all).unwrap();
     // What was written last is in the page cache only: of one piece a part, of others all.
     device.write_at(248 << 10, &[&[255; 64 << 10]]).unwrap();
     let expected = |offset: usize| match offset {

@@ -10,7 +10,7 @@
 use super::{FileDevice, allocate, parent_of, sync_parent};
 use crate::DeviceError;
 use crate::counter::Request;
-use crate::open;
+use crate::open::{self, Locked};
 use crate::past::Past;
 use rustix::fs::{AtFlags, CWD, OFlags};
 use std::fs::File;
@@ -45,7 +45,7 @@ impl FileDevice {
             return Ok(None);
         };
         let request = Request::new("create", 0, len_bytes);
-        open::lock(&file, &path, false)?;
+        let file = Locked::new(file, &path, false)?;
         allocate(&file, 0, len_bytes).map_err(|e| request.failed(&name, e))?;
         let again = file.try_clone().map_err(|e| request.failed(&name, e))?;
         let unnamed = Unnamed { file: again, path };

@@ -1,7 +1,7 @@
 //! What can be wrong with a file system, one variant for each broken rule.
 
 use crate::ExternalName;
-use std::fmt;
+use std::path::PathBuf;
 use stitch_base::Ino;
 use stitch_format::fs_key;
 
@@ -11,16 +11,7 @@ pub struct Owner {
     /// Its number.
     pub ino: Ino,
     /// One of its paths from the root; `None` if a name on the way is lost.
-    pub path: Option<String>,
-}
-
-impl fmt::Display for Owner {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.path {
-            Some(path) => write!(f, "{path:?}"),
-            None => write!(f, "inode {} (its path is lost too)", self.ino),
-        }
-    }
+    pub path: Option<PathBuf>,
 }
 
 /// A broken rule. Its `Display` is a line for a person.
@@ -199,7 +190,7 @@ pub enum Issue {
         needed: u64,
     },
     /// Rows are in a block that cannot be read. What is newer in this range can be.
-    #[error("{}", lost_text(tree, first, end, owners))]
+    #[error("{}", lost_text(tree, first, end, owners.len()))]
     Lost {
         /// `meta`, `data`, `xattr` or `sys`.
         tree: &'static str,
@@ -346,6 +337,15 @@ pub enum Issue {
 }
 
 impl Issue {
+    /// Returns the inodes that have rows among what is lost.
+    #[must_use]
+    pub fn owners(&self) -> &[Owner] {
+        match self {
+            Self::Lost { owners, .. } => owners,
+            _ => &[],
+        }
+    }
+
     /// False for what no repair can bring back.
     #[must_use]
     pub const fn is_repairable(&self) -> bool {
@@ -376,9 +376,11 @@ fn is_of_back_rows(first: &[u8], end: &[u8]) -> bool {
 }
 
 /// What is lost, and what can be done about it.
-fn lost_text(tree: &str, first: &[u8], end: &[u8], owners: &[Owner]) -> String {
-    let names: Vec<String> = owners.iter().map(Owner::to_string).collect();
-    let names = names.join(", ");
+fn lost_text(tree: &str, first: &[u8], end: &[u8], owners: usize) -> String {
+    let these = |one: &str, many: &str| match owners {
+        1 => one.to_owned(),
+        count => format!("{count} {many}"),
+    };
     let what = match (tree, owners) {
         ("sys", _) if is_of_back_rows(first, end) => "a block of back rows cannot be read: the \
              first file handle in it puts them anew; nothing else is lost"
@@ -386,18 +388,20 @@ fn lost_text(tree: &str, first: &[u8], end: &[u8], owners: &[Owner]) -> String {
         ("sys", _) => "a block of counters and of the list of orphans cannot be read: restore the \
              store from a copy"
             .to_owned(),
-        (_, []) => format!("a block of the {tree} tree cannot be read; whose it is is not known"),
+        (_, 0) => format!("a block of the {tree} tree cannot be read; whose it is is not known"),
         ("data", _) => format!(
-            "a block with contents of {names} cannot be read: restore that from a copy, or remove \
-             it with all that is left of it"
+            "a block with contents of {} cannot be read: restore them from a copy, or remove the \
+             file with all that is left of it",
+            these("a file", "files")
         ),
         ("meta", _) => format!(
-            "a block with entries of the directory {names} cannot be read: restore what is missing \
-             there from a copy"
+            "a block with entries of {} cannot be read: restore what is missing there from a copy",
+            these("a directory", "directories")
         ),
         (_, _) => format!(
-            "a block with extended attributes of {names} cannot be read: restore that from a copy, \
-             or remove it with its contents"
+            "a block with extended attributes of {} cannot be read: restore them from a copy, or \
+             remove the file with its contents",
+            these("a file", "files")
         ),
     };
     let (first, end) = (first.escape_ascii(), end.escape_ascii());

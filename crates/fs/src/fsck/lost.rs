@@ -11,6 +11,9 @@ use super::scan::{Found, Inode, own};
 use super::{Trees, is_unreadable};
 use crate::FsResult;
 use std::collections::HashMap;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
 use stitch_base::Ino;
 use stitch_db::{Dictionary, Direction, KeyRange};
 use stitch_format::fs_inode::{FileKind, row_flag};
@@ -325,8 +328,8 @@ impl<'a> Paths<'a> {
     }
 
     /// A path from the root; `None` if a name on the way is not known.
-    fn of(&self, ino: Ino) -> Option<String> {
-        let mut names = Vec::new();
+    fn of(&self, ino: Ino) -> Option<PathBuf> {
+        let mut names: Vec<&[u8]> = Vec::new();
         let mut at = ino;
         while at != Ino::ROOT {
             let inode = self.found.inodes.get(&at)?;
@@ -335,14 +338,15 @@ impl<'a> Paths<'a> {
                 None => self.links.get(&at)?,
             };
             let (_, name) = fs_key::name_of(key)?;
-            names.push(String::from_utf8_lossy(name));
+            names.push(name);
             at = fs_key::ino_of(key)?;
             if names.len() > DEPTH_MAX {
                 return None;
             }
         }
         names.reverse();
-        Some(format!("/{}", names.join("/")))
+        let path = [b"/", &names.join(&b'/')[..]].concat();
+        Some(PathBuf::from(OsString::from_vec(path)))
     }
 }
 

@@ -3,11 +3,12 @@
 use super::{advice, output};
 use anyhow::{Context, Result};
 use clap::Parser;
-use serde_json::json;
+use serde_json::{Value, json};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::io::{self, BufRead, IsTerminal, Write};
-use std::path::PathBuf;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use stitch_base::ErrorKind;
 use stitchfs::{Checked, Finding, Store, StoreError, StoreOptions};
 
@@ -189,11 +190,8 @@ fn with_contents(store: &Store, summary: &str) -> Result<String> {
 fn unreadable(args: &Args, error: &StoreError) -> Result<u8> {
     let name = stitchfs::path_text(&args.store);
     let is_repairable = error.is_log_damaged();
-    let finding = Finding {
-        rule: if is_repairable { "log" } else { "open" }.to_owned(),
-        detail: error.to_string(),
-        is_repairable,
-    };
+    let rule = if is_repairable { "log" } else { "open" };
+    let finding = Finding::new(rule, error.to_string(), is_repairable);
     let summary = if is_repairable {
         format!(
             "cannot be opened; restore it from a copy, or give that up and keep what was before it: \
@@ -215,14 +213,7 @@ fn check(store: &Store) -> Result<Checked> {
 
 fn report(args: &Args, name: &str, findings: &[Finding], summary: &str) -> Result<u8> {
     if args.json {
-        let list = findings.iter().map(|finding| {
-            json!({
-                "rule": finding.rule,
-                "detail": finding.detail,
-                "repairable": finding.is_repairable,
-            })
-        });
-        let list: Vec<_> = list.collect();
+        let list: Vec<_> = findings.iter().map(as_json).collect();
         output::print_json(&json!({
             "store": name,
             "summary": summary,
@@ -230,11 +221,43 @@ fn report(args: &Args, name: &str, findings: &[Finding], summary: &str) -> Resul
         }))?;
         return Ok(0);
     }
-    for finding in findings {
-        output::print(&format!("{}: {}", finding.rule, finding.detail))?;
+    for line in findings.iter().flat_map(lines) {
+        output::print(&line)?;
     }
     output::print(&format!("{name}: {summary}"))?;
     Ok(0)
+}
+
+/// Returns a finding for programs, with paths in a list of their own.
+fn as_json(finding: &Finding) -> Value {
+    let paths = finding
+        .inodes
+        .iter()
+        .filter_map(|owner| owner.path.as_deref());
+    let paths: Vec<&Path> = paths.collect();
+    let unnamed = finding.inodes.iter().filter(|owner| owner.path.is_none());
+    let mut out = json!({
+        "rule": finding.rule,
+        "detail": finding.detail,
+        "paths": paths.iter().map(|path| stitchfs::path_text(path)).collect::<Vec<_>>(),
+        "inodes_without_path": unnamed.map(|owner| owner.ino.0).collect::<Vec<_>>(),
+        "repairable": finding.is_repairable,
+    });
+    if paths.iter().any(|path| path.to_str().is_none()) {
+        let raw = paths.iter().map(|path| path.as_os_str().as_bytes());
+        out["paths_raw"] = json!(raw.collect::<Vec<_>>());
+    }
+    out
+}
+
+/// Returns a finding for people: what is wrong, then one path a line.
+fn lines(finding: &Finding) -> Vec<String> {
+    let mut lines = vec![format!("{}: {}", finding.rule, finding.detail)];
+    lines.extend(finding.inodes.iter().map(|owner| match &owner.path {
+        Some(path) => format!("    {path:?}"),
+        None => format!("    inode {} (its path is lost too)", owner.ino),
+    }));
+    lines
 }
 
 /// Asks the terminal, if there is one.
@@ -242,8 +265,8 @@ fn ask(args: &Args, found: &[Finding]) -> Result<bool> {
     if args.json || !io::stdin().is_terminal() || !io::stderr().is_terminal() {
         return Ok(false);
     }
-    for finding in found {
-        output::note(&format!("{}: {}", finding.rule, finding.detail));
+    for line in found.iter().flat_map(lines) {
+        output::note(&line);
     }
     let mut terminal = io::stderr().lock();
     write!(terminal, "{} errors; repair? [y/N] ", found.len())

@@ -9,8 +9,9 @@ use clap::Parser;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use stitch_device::{OpenOptions, STORE_FILE_NAME};
+use stitch_fuse::mount::table::MountEntry;
 use stitch_volume::Volume;
-use stitchfs::set_path;
+use stitchfs::{Store, StoreOptions, set_path};
 
 /// Show what a store is: size, label, uuid, and where it is mounted
 #[derive(Debug, Parser)]
@@ -36,6 +37,7 @@ pub(super) fn run(args: &Args) -> Result<u8> {
         Place::Mount(entry) => {
             let mut document = live::ask(&entry.path)?;
             set_path(&mut document, "mounted_at", &entry.path);
+            document["mount_options"] = json!(mount_options(&entry));
             document
         }
         Place::Store(path) => of_store(&path)?,
@@ -53,6 +55,18 @@ pub(super) fn run(args: &Args) -> Result<u8> {
         output::print(&for_people(&document).join("\n"))?;
     }
     Ok(0)
+}
+
+/// Returns the options of a mount and of its file system, each once.
+fn mount_options(entry: &MountEntry) -> String {
+    let mut options: Vec<&str> = entry.options.split(',').collect();
+    for option in entry.super_options.split(',') {
+        // A mount may be read-only where its file system is not.
+        if !["rw", "ro"].contains(&option) && !options.contains(&option) {
+            options.push(option);
+        }
+    }
+    options.join(",")
 }
 
 /// A device in use is read too, without its lock: udev asks while a store is mounted.
@@ -88,6 +102,8 @@ fn of_store(path: &Path) -> Result<Value> {
     }
     let device = stitch_device::open_path(path, options)?;
     let superblock = Volume::identify(device.as_ref())?;
+    // The lock is released.
+    drop(device);
     let full = path
         .canonicalize()
         .with_context(|| format!("cannot find {}", path.display()))?;
@@ -96,13 +112,33 @@ fn of_store(path: &Path) -> Result<Value> {
         out["large_files"] = json!(count);
         out["large_files_bytes"] = json!(bytes);
     }
+    add_space(&mut out, path);
     Ok(out)
 }
 
+/// Adds the free space of a store, which only its logs tell. Nothing is written.
+fn add_space(out: &mut Value, path: &Path) {
+    let options = StoreOptions {
+        read_only: true,
+        memory_bytes: stitchfs::memory::BUDGET_BYTES_MIN,
+        ..StoreOptions::default()
+    };
+    match Store::open(path, &options) {
+        Ok(store) => {
+            let known = store.identity();
+            for name in ["space_total_bytes", "space_free_bytes"] {
+                out[name] = known[name].clone();
+            }
+        }
+        Err(error) => out["space_unknown"] = json!(error.to_string()),
+    }
+}
+
 /// What people look for first; the rest follows in the order of the alphabet.
-const FIRST: [&str; 7] = [
+const FIRST: [&str; 8] = [
     "store",
     "mounted_at",
+    "mount_options",
     "label",
     "uuid",
     "bytes",

@@ -9,6 +9,7 @@ mod chattr;
 mod defrag;
 mod fstrim;
 mod idmapped;
+mod info;
 mod instances;
 mod lines;
 mod mounted;

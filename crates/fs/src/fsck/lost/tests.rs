@@ -149,7 +149,9 @@ fn owners_of(issue: &Issue) -> Vec<(u64, Option<&str>)> {
         panic!("not a lost range: {issue:?}");
     };
     let owners = owners.iter();
-    owners.map(|o| (o.ino.0, o.path.as_deref())).collect()
+    owners
+        .map(|o| (o.ino.0, o.path.as_ref().map(|path| path.to_str().unwrap())))
+        .collect()
 }
 
 #[test]
@@ -161,10 +163,8 @@ fn lost_contents_are_those_of_a_file() {
     };
     assert_eq!(owners_of(lost), [(3, Some("/d/f"))]);
     let text = lost.to_string();
-    assert!(
-        text.contains("\"/d/f\"") && text.contains("restore"),
-        "{text}"
-    );
+    assert!(text.contains("of a file cannot be read"), "{text}");
+    assert!(!text.contains("/d/f"), "paths are apart: {text}");
 }
 
 #[test]
