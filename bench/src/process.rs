@@ -12,7 +12,7 @@ use stitch_base::clock::{Clock as _, SystemClock};
 pub(crate) struct Traffic {
     /// Read from storage, also ahead of need.
     pub(crate) read_bytes: u64,
-    /// Reads of a disk, after neighbours were joined; 0 where nobody counts them.
+    /// Reads of a disk, after neighbours were joined; 0 where they are not counted.
     pub(crate) reads: u64,
     /// Pages made dirty and not thrown away before they were written.
     pub(crate) write_bytes: u64,

@@ -17,7 +17,7 @@ use std::process::Command;
 /// Commits of the history that are pulled, one at a time; of a small tree fewer.
 const COMMITS: u64 = 50;
 const FILES_PER_COMMIT: u64 = 40;
-/// Each changes one file in so many.
+/// Each changes one file in this many.
 const CHANGED_PART: u64 = 20;
 /// Looked for and nowhere found, so that all is read.
 const PATTERN: &str = "no-such-word-anywhere";

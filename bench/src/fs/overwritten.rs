@@ -48,7 +48,7 @@ fn workload(
     }
 }
 
-/// `part`: one page of so many is overwritten.
+/// One page in `part` is overwritten.
 fn run(stage: &mut Stage<'_>, step: u32, part: u64) -> Result<()> {
     stage.without_cap();
     let bytes = stage.scale().bytes.min(FILE_BYTES_MAX);

@@ -19,12 +19,12 @@ pub(crate) struct Counters {
 
 impl Counters {
     pub(crate) fn read(&self, len_bytes: u64) {
-        self.read_places(1, len_bytes);
+        self.read_extents(1, len_bytes);
     }
 
-    /// One request for several places counts as so many reads.
-    pub(crate) fn read_places(&self, places: u64, len_bytes: u64) {
-        self.reads.fetch_add(places, Ordering::Relaxed);
+    /// Counts a request as one read for each separate extent.
+    pub(crate) fn read_extents(&self, extents: u64, len_bytes: u64) {
+        self.reads.fetch_add(extents, Ordering::Relaxed);
         self.read_bytes.fetch_add(len_bytes, Ordering::Relaxed);
     }
 

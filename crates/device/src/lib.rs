@@ -71,7 +71,7 @@ impl Geometry {
 pub struct DeviceCounters {
     /// Bytes read.
     pub read_bytes: u64,
-    /// Reads: separate places that were read. A request for several places counts each.
+    /// Separate extents that were read. A request for several extents counts as several.
     pub reads: u64,
     /// Bytes written.
     pub write_bytes: u64,
@@ -115,9 +115,9 @@ impl Wanted<'_> {
         Ok(Request::new("read", at, len_bytes))
     }
 
-    /// Returns the number of separate places that the pieces lie in: one that begins where the one
-    /// before it ends is the same.
-    pub(crate) fn places(pieces: &[Self]) -> u64 {
+    /// Returns the number of separate extents that the pieces make up: one that begins where the
+    /// one before it ends is of the same extent.
+    pub(crate) fn extents(pieces: &[Self]) -> u64 {
         let rows = pieces.chunk_by(|before, after| before.end() == after.offset);
         rows.count() as u64
     }

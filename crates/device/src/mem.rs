@@ -92,12 +92,12 @@ impl Device for MemDevice {
 
     fn read_each(&self, pieces: &mut [Wanted<'_>]) -> Result<(), DeviceError> {
         let whole = Wanted::request(pieces, NAME, self.len_bytes())?;
-        let places = Wanted::places(pieces);
+        let extents = Wanted::extents(pieces);
         let pages = self.pages.read();
         for piece in pieces {
             pages.read(piece.offset, piece.out);
         }
-        self.counters.read_places(places, whole.len_bytes);
+        self.counters.read_extents(extents, whole.len_bytes);
         Ok(())
     }
 
@@ -162,6 +162,18 @@ mod tests {
         assert_eq!(out[1..=bytes.len()], bytes);
         assert_eq!((out[0], out[bytes.len() + 1]), (0, 0));
         assert_eq!(device.written_pages().len(), 4);
+    }
+
+    #[test]
+    fn a_request_counts_as_one_read_for_each_separate_extent() {
+        let device = MemDevice::new(65536);
+        let mut out = [[0; 100]; 4];
+        let offsets = [0, 100, 4096, 300];
+        let pieces = out.iter_mut().zip(offsets);
+        let mut pieces: Vec<_> = pieces.map(|(out, offset)| Wanted { offset, out }).collect();
+        device.read_each(&mut pieces).unwrap();
+        let counters = device.counters();
+        assert_eq!((counters.reads, counters.read_bytes), (3, 400));
     }
 
     #[test]

@@ -218,7 +218,7 @@ impl Device for RawDevice {
 
     fn read_each(&self, pieces: &mut [Wanted<'_>]) -> Result<(), DeviceError> {
         let whole = Wanted::request(pieces, &self.name, self.len_bytes())?;
-        let places = Wanted::places(pieces);
+        let extents = Wanted::extents(pieces);
         self.settle_each(pieces)?;
         let fit = |direct: &&Direct| pieces.iter().all(|p| direct.fits(p.offset, p.out.len()));
         match self.direct.as_ref().filter(fit) {
@@ -226,7 +226,7 @@ impl Device for RawDevice {
             _ => positioned::read_each(&self.file, pieces),
         }
         .map_err(|e| whole.failed(&self.name, e))?;
-        self.counters.read_places(places, whole.len_bytes);
+        self.counters.read_extents(extents, whole.len_bytes);
         Ok(())
     }
 
@@ -238,12 +238,12 @@ impl Device for RawDevice {
             return self.read_each(pieces);
         };
         let whole = Wanted::request(pieces, &self.name, self.len_bytes())?;
-        let places = Wanted::places(pieces);
+        let extents = Wanted::extents(pieces);
         self.settle_each(pieces)?;
         direct
             .read_into(&self.file, pieces)
             .map_err(|e| whole.failed(&self.name, e))?;
-        self.counters.read_places(places, whole.len_bytes);
+        self.counters.read_extents(extents, whole.len_bytes);
         Ok(())
     }
 

@@ -260,7 +260,7 @@ fn a_tree_that_is_read_in_the_order_of_listing_is_read_once() {
         blocks <= least + least / 4,
         "{blocks} blocks read, {least} wanted, in {reads} reads"
     );
-    // Places, of which one request reads several.
+    // Separate extents, of which one request reads several.
     assert!(reads <= 800 * 4, "{reads} for 800 directories");
     files.close().unwrap();
 }

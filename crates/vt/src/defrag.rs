@@ -46,7 +46,7 @@ pub type Watch<'a> = dyn FnMut(u64, u64) -> bool + 'a;
 /// What a defragmentation has done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Defragged {
-    /// Bytes that were copied to other places.
+    /// Bytes that were copied.
     pub moved_bytes: u64,
     /// Of these, bytes written to bring values into key order.
     pub ordered_bytes: u64,

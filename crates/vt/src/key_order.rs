@@ -1,7 +1,7 @@
 //! Brings values back into key order (ADR 0143).
 //!
 //! Compactions carry value blocks where they are. So a large file that is overwritten at random
-//! stays scattered: reading it in order reads a page here and a page there. An *order step* mends
+//! stays scattered: a read in order is a read of one page for each page. An *order step* mends
 //! that for the table with the most scattered bytes:
 //!
 //! 1. *Measure*: the index of each new table is read once, and its scattered windows are counted
@@ -39,7 +39,7 @@ use stitch_base::{TableId, TreeId};
 use stitch_kv::SpaceClass;
 use windows::{Scattered, WINDOW_BYTES, Windows};
 
-/// Most that one step moves where somebody asked for it. A table has no more, as a rule.
+/// Most bytes that one step of a `defrag` moves. As a rule, a table has no more.
 const STEP_BYTES: u64 = 64 << 20;
 /// Free zones beyond those that value blocks keep: streams open some meanwhile.
 const SPARE_ZONES: u64 = 2;
@@ -63,7 +63,7 @@ impl KeyOrder {
 struct StepRules<'a> {
     /// Most bytes of scattered windows that it moves.
     bytes_max: u64,
-    /// Reports whether so many scattered bytes make a table worth a step.
+    /// Reports whether a table with this many scattered bytes is worth a step.
     is_worth: &'a dyn Fn(&TableHandle, u64) -> bool,
 }
 
@@ -136,7 +136,7 @@ impl Store {
         Ok(step.moved_bytes)
     }
 
-    /// Plans a step that moves at most so many bytes.
+    /// Plans a step that moves at most `bytes_max`.
     fn plan_order(
         &self,
         version: &Version,
@@ -210,7 +210,7 @@ impl Store {
         free.min(self.free_bytes(SpaceClass::Normal))
     }
 
-    /// Measures tables that were not measured yet, at most so many. Returns how many it measured.
+    /// Measures at most `most` tables that were not measured yet. Returns how many it measured.
     fn measure_order(&self, most: usize) -> usize {
         let version = self.version();
         let new: Vec<Arc<TableHandle>> = {

@@ -15,14 +15,14 @@ use crate::version::TableHandle;
 use std::time::Duration;
 use stitch_base::TableId;
 
-/// How long nobody must have written.
+/// Steps begin after this time without a commit.
 const QUIET_AFTER: Duration = Duration::from_secs(5);
 /// Most that one step moves.
 const STEP_BYTES: u64 = 8 << 20;
-/// A table is worth a step if one part in so many of its values is scattered, or enough for a whole
-/// step.
+/// A table is worth a step if one part in this many of its values is scattered, or enough bytes for
+/// a whole step.
 const WORTH_PART: u64 = 8;
-/// Rest for so many times as long as a step took.
+/// Rest this many times as long as a step took.
 const REST_TIMES: u32 = 3;
 /// Tables measured at a time.
 const MEASURED: usize = 16;
@@ -85,7 +85,7 @@ impl IdleOrder {
         self.done_at = None;
     }
 
-    /// One that has written so many bytes.
+    /// Returns one that has written this many bytes.
     #[cfg(test)]
     pub(super) fn after_writing(written_bytes: u64) -> Self {
         Self {

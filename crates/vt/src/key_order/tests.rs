@@ -13,8 +13,8 @@ const PAGE: usize = 4096;
 const PAGES: u64 = 8192;
 /// Bytes of them.
 const BYTES: u64 = PAGES * PAGE as u64;
-/// Most places that are read, those of indexes among them. A fresh store has about 200.
-const PLACES_MAX: u64 = 300;
+/// Most extents that are read, those of indexes among them. A fresh store has about 200.
+const EXTENTS_MAX: u64 = 300;
 
 /// A store of pages that were put in order.
 fn in_order(store_bytes: u64) -> Small {
@@ -26,7 +26,7 @@ fn in_order(store_bytes: u64) -> Small {
     store
 }
 
-/// Overwrites so many of the pages, in random order.
+/// Overwrites `count` of the pages, in random order.
 fn overwrite(store: &mut Small, count: u64) {
     let mut keys: Vec<u64> = (0..PAGES).collect();
     for i in (1..keys.len()).rev() {
@@ -37,7 +37,7 @@ fn overwrite(store: &mut Small, count: u64) {
     }
 }
 
-/// What the threads do while nobody comes.
+/// Does what the threads do while the store is idle.
 fn idle_for(store: &Small, duration: Duration) {
     let engine = &store.engine.store;
     let mut writing = WriteOutDuty::new(engine);
@@ -51,8 +51,8 @@ fn idle_for(store: &Small, duration: Duration) {
     }
 }
 
-/// Opens the store again and reads all in key order. Returns the number of places that were read.
-fn places_read(store: &mut Small) -> u64 {
+/// Opens the store again and reads all in key order. Returns the number of extents that were read.
+fn extents_read(store: &mut Small) -> u64 {
     store.reopen();
     let before = store.counter("device.reads");
     let range = KeyRange::all();
@@ -78,19 +78,19 @@ fn defrag(store: &Small) -> u64 {
 #[test]
 fn values_overwritten_at_random_are_in_key_order_after_idle_time() {
     let mut store = in_order(128 * MIB);
-    let first = places_read(&mut store);
-    assert!(first < PLACES_MAX, "{first} places");
+    let first = extents_read(&mut store);
+    assert!(first < EXTENTS_MAX, "{first} extents");
     overwrite(&mut store, PAGES);
-    let scattered = places_read(&mut store);
-    assert!(scattered > PAGES / 4, "{scattered} places");
+    let scattered = extents_read(&mut store);
+    assert!(scattered > PAGES / 4, "{scattered} extents");
     idle_for(&store, Duration::from_secs(60));
     let moved = store.counter("vt.ordered_bytes");
     assert!((BYTES / 2..BYTES / 4 * 5).contains(&moved), "{moved} bytes");
     idle_for(&store, Duration::from_secs(60));
     assert_eq!(store.counter("vt.ordered_bytes"), moved, "once is enough");
     store.check();
-    let after = places_read(&mut store);
-    assert!(after < PLACES_MAX, "{after} places, before {scattered}");
+    let after = extents_read(&mut store);
+    assert!(after < EXTENTS_MAX, "{after} extents, before {scattered}");
     store.check();
 }
 
@@ -100,14 +100,14 @@ fn values_overwritten_at_random_are_in_key_order_after_defrag() {
         let mut store = in_order(128 * MIB);
         overwrite(&mut store, PAGES / part);
         store.engine.settle().unwrap();
-        let scattered = places_read(&mut store);
-        assert!(scattered > PAGES / part / 4, "{scattered} places");
+        let scattered = extents_read(&mut store);
+        assert!(scattered > PAGES / part / 4, "{scattered} extents");
         let moved = defrag(&store);
         assert!((BYTES / 2..BYTES / 4 * 5).contains(&moved), "{moved} bytes");
         store.check();
         assert_eq!(defrag(&store), 0, "a second one finds nothing");
-        let after = places_read(&mut store);
-        assert!(after < PLACES_MAX, "{after} places, before {scattered}");
+        let after = extents_read(&mut store);
+        assert!(after < EXTENTS_MAX, "{after} extents, before {scattered}");
         assert_eq!(defrag(&store), 0, "nor does one in another life");
         store.check();
     }
@@ -121,8 +121,8 @@ fn values_of_several_rounds_are_merged_first() {
         store.engine.settle().unwrap();
     }
     defrag(&store);
-    let after = places_read(&mut store);
-    assert!(after < PLACES_MAX, "{after} places");
+    let after = extents_read(&mut store);
+    assert!(after < EXTENTS_MAX, "{after} extents");
     assert_eq!(defrag(&store), 0);
     store.check();
 }
@@ -146,8 +146,8 @@ fn a_snapshot_sees_old_values_that_are_not_moved_again() {
     store.check();
     defrag(&store);
     assert_eq!(defrag(&store), 0);
-    let after = places_read(&mut store);
-    assert!(after < PLACES_MAX, "{after} places");
+    let after = extents_read(&mut store);
+    assert!(after < EXTENTS_MAX, "{after} extents");
 }
 
 #[test]

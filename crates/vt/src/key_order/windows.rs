@@ -22,7 +22,7 @@ use stitch_format::vt_manifest::Run;
 pub(crate) const WINDOW_BYTES: u64 = 1 << 20;
 /// A window may lie in one extent for so many bytes.
 const EXTENT_BYTES: u64 = 256 << 10;
-/// So many extents are no scatter, however short the window is: it may lie across the end of a
+/// This many extents are no scatter, however short the window is: it may lie across the end of a
 /// zone.
 const EXTENTS_MIN: u64 = 2;
 
