@@ -7,12 +7,15 @@ use crate::fs;
 use crate::side::NAMES;
 use std::fmt::Write as _;
 
-/// One colour per side of a suite, in the order of its names. There are as many as a suite has sides that
-/// run where none is named, so that no two of these look alike over time.
-pub(super) const COLOURS: [&str; 10] = [
+/// One colour for each side of a suite, in the order of its names: no two sides look alike.
+pub(super) const COLOURS: [&str; 24] = [
     "#d9480f", "#1c7ed6", "#2b8a3e", "#862e9c", "#868e96", "#f08c00", "#0b7285", "#5c940d",
-    "#e64980", "#846358",
+    "#e64980", "#846358", "#5f3dc4", "#087f5b", "#a61e4d", "#364fc7", "#15aabf", "#be4bdb",
+    "#c92a2a", "#66a80f", "#ff8787", "#74c0fc", "#8ce99a", "#b197fc", "#ffd43b", "#63e6be",
 ];
+const _: () = assert!(NAMES.len() <= COLOURS.len() && fs::side::NAMES.len() <= COLOURS.len());
+/// For a side without a name here, as in a report of an older version.
+const OTHER_COLOUR: &str = "#212529";
 
 const STYLE: &str = "
 :root { color-scheme: light dark; --line: #8884; }
@@ -172,5 +175,20 @@ fn rows_table(out: &mut String, suite: Suite, rows: &[&Row]) {
 pub(super) fn colour(side: &str) -> &'static str {
     let place = |names: &[&str]| names.iter().position(|name| *name == side);
     let index = place(&NAMES).or_else(|| place(&fs::side::NAMES));
-    COLOURS[index.unwrap_or(0) % COLOURS.len()]
+    index.map_or(OTHER_COLOUR, |index| COLOURS[index])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn each_side_of_a_suite_has_a_colour_of_its_own() {
+        for names in [&NAMES[..], &fs::side::NAMES] {
+            let mut colours: HashSet<_> = names.iter().map(|name| colour(name)).collect();
+            assert_eq!(colours.len(), names.len());
+            assert!(colours.insert(colour("unknown")));
+        }
+    }
 }
