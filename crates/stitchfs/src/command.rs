@@ -37,6 +37,7 @@ mod trim;
 mod umount;
 mod upgrade;
 mod users;
+mod utab;
 
 use clap::{Parser, Subcommand};
 use std::ffi::OsString;

@@ -8,7 +8,7 @@ pub(super) use ending::{Ending, catch_signals, end_by_signals};
 use super::daemon::{self, Started};
 use super::log::{self, Target};
 use super::options::{self, AccessTimes, MountOption, MountWords};
-use super::{access, busy, hold, live, output, size, startup};
+use super::{access, busy, hold, live, output, size, startup, utab};
 use anyhow::{Context, Result, bail};
 use clap::Parser;
 use std::ffi::OsString;
@@ -362,6 +362,7 @@ fn serve(args: &Args, in_background: bool) -> Result<()> {
     } else {
         report_ready(&args.mount_point)?;
     }
+    let _listed = utab::Listed::new(&args.mount_point);
     startup::leave_directory()?;
     host.join()?;
     Ok(())

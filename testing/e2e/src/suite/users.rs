@@ -188,7 +188,8 @@ fn a_line_in_fstab(context: &Context) -> Result<()> {
          mount {dir}
          cat {dir}/file
          umount {dir}
-         ! findmnt {dir}",
+         ! findmnt {dir}
+         if test -d /run/mount; then {command} fsck -n {store}; fi",
         command = text(&context.stitchfs),
         store = text(&store),
         fstab = text(&fstab),

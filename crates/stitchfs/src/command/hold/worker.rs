@@ -4,7 +4,7 @@ use super::messages::{Order, Report, State};
 use crate::command::daemon;
 use crate::command::log;
 use crate::command::mount::{Args, Ending, Prepared, catch_signals, end_by_signals};
-use crate::command::startup;
+use crate::command::{startup, utab};
 use anyhow::{Context, Result, bail};
 use rustix::io::fcntl_dupfd_cloexec;
 use serde_json::Value;
@@ -76,7 +76,7 @@ fn begin(args: &Args, link: &Arc<Link>, about: Value) -> Result<()> {
     let signals = catch_signals(in_background)?;
     let (mount_point, keeper) = (args.mount_point(), keeper(link, about));
     let host = Host::mount_held(store, ledger, mount_point, &options, &config, &keep, keeper)?;
-    serve(host, signals, link, in_background)
+    serve(host, signals, link, args)
 }
 
 fn take_over(
@@ -91,10 +91,11 @@ fn take_over(
     let (checks, config) = args.checks_and_config()?;
     let (signals, keeper) = (catch_signals(!args.foreground())?, keeper(link, about));
     let host = Host::take_over(store, state.kept, descriptors, checks, &config, keeper)?;
-    serve(host, signals, link, !args.foreground())
+    serve(host, signals, link, args)
 }
 
-fn serve(host: Host, signals: Signals, link: &Arc<Link>, in_background: bool) -> Result<()> {
+fn serve(host: Host, signals: Signals, link: &Arc<Link>, args: &Args) -> Result<()> {
+    let in_background = !args.foreground();
     let note = host.keeper_note();
     let ending = Ending {
         stopper: host.stopper(),
@@ -111,6 +112,7 @@ fn serve(host: Host, signals: Signals, link: &Arc<Link>, in_background: bool) ->
     if in_background {
         daemon::let_go()?;
     }
+    let _listed = utab::Listed::new(args.mount_point());
     startup::leave_directory()?;
     host.join()?;
     let shut = shut.lock().take();
