@@ -128,6 +128,16 @@ impl ObjectHeader {
         (out, sum)
     }
 
+    /// Returns the position in what may be a damaged header: the one field that tells of which round of
+    /// the log it was.
+    ///
+    /// # Panics
+    /// If there are fewer bytes than a header has.
+    #[must_use]
+    pub fn position_in_damaged(bytes: &[u8]) -> u64 {
+        POSITION.get(&bytes[..HEADER_BYTES])
+    }
+
     /// Reads a header alone, checked as far as that goes: the checksum covers the payload too, so
     /// call [`Self::decode`] with it before trusting any field but the length.
     ///

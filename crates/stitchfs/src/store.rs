@@ -591,5 +591,15 @@ fn met_at_open(volume: &Volume) -> Vec<Finding> {
         );
         finding("log", detail)
     });
-    superblock.into_iter().chain(loss).collect()
+    let versions = volume.version_log_damage().map(|error| {
+        let rest = if is_written {
+            "; it is written anew"
+        } else {
+            ""
+        };
+        let detail = format!("{error}; what it held is known{rest}");
+        finding("version-log", detail)
+    });
+    let met = superblock.into_iter().chain(versions);
+    met.chain(loss).collect()
 }

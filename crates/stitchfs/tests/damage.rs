@@ -199,6 +199,22 @@ fn one_bad_superblock_is_told_and_written_anew() {
 }
 
 #[test]
+fn the_first_block_of_the_version_log_is_written_anew() {
+    const VERSION_LOG_AT: u64 = 8192;
+    let _turn = TURN.lock();
+    let dir = tempfile::tempdir().unwrap();
+    let path = store_in(dir.path());
+    damage(&path, VERSION_LOG_AT, 4096);
+    let (code, said) = fsck("-n", &path);
+    assert_eq!(code, Some(4), "{said}");
+    assert!(said.contains("what it held is known"), "{said}");
+    let (code, said) = fsck("-y", &path);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("written anew"), "{said}");
+    assert_eq!(fsck("-n", &path).0, Some(0));
+}
+
+#[test]
 fn a_write_protected_store_is_only_checked() {
     let _turn = TURN.lock();
     let dir = tempfile::tempdir().unwrap();

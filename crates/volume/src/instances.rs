@@ -99,6 +99,14 @@ impl Found {
         })
     }
 
+    /// Writes anew what was damaged and is known all the same.
+    pub(crate) fn mend(&self, device: &dyn Device, salt: u64) -> Result<(), VolumeError> {
+        match self.recovered.origin_damage {
+            None => Ok(()),
+            Some(_) => recover::mend_origin(device, salt, &self.record.logs),
+        }
+    }
+
     /// The instance, open.
     pub(crate) fn open(self, shared: &Arc<Shared>, durability: Durability, number: u8) -> Opened {
         let state = self.recovered.state;
@@ -116,6 +124,7 @@ impl Found {
             number,
             shared: Arc::clone(shared),
             versions: VersionLog::new(core, &self.record.logs, state),
+            version_log_damage: self.recovered.origin_damage,
             log,
         };
         Opened {

@@ -416,8 +416,8 @@ fn damage_names_the_instance() {
     let image = with(&["a"]);
     let opened = open_read_only(&Arc::new(image.clone())).unwrap();
     let logs = opened.volume.superblock().instances[0].logs;
-    image.write_at(logs.version_log_at, &[&[0; 4096]]).unwrap();
-    let error = open(&Arc::new(image)).unwrap_err();
+    image.write_at(logs.version_log_at, &[&[0; 8192]]).unwrap();
+    let error = open(&Arc::new(image)).map(drop).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Corrupt);
     assert!(error.to_string().contains("instance a"), "{error}");
 }

@@ -82,6 +82,7 @@ pub struct Volume {
     pub(crate) number: u8,
     pub(crate) shared: Arc<Shared>,
     pub(crate) versions: VersionLog,
+    pub(crate) version_log_damage: Option<VolumeError>,
     pub(crate) log: BackupLog,
 }
 
@@ -157,6 +158,9 @@ impl Volume {
                 return Err(VolumeError::Unsupported { name, reason });
             }
             superblocks::write(&*device, &mut chosen, generation)?;
+            for instance in &found {
+                instance.mend(&*device, chosen.superblock.salt)?;
+            }
         }
         let superblock = chosen.superblock;
         let areas = superblock.areas;
@@ -191,6 +195,13 @@ impl Volume {
     #[must_use]
     pub fn superblock_damage(&self) -> Option<&VolumeError> {
         self.shared.superblock_damage.as_ref()
+    }
+
+    /// What was wrong with the first object of the version log when the volume was opened, although
+    /// nothing is lost by it. Opening for writing has written it anew.
+    #[must_use]
+    pub const fn version_log_damage(&self) -> Option<&VolumeError> {
+        self.version_log_damage.as_ref()
     }
 
     /// Counts the times that the volume was opened for writing.

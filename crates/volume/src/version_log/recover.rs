@@ -4,9 +4,12 @@
 //! 2. If a base was met, the last one is live, with the deltas after it.
 //! 3. If not, all that was met are live deltas after a wrapping object, which names where the base
 //!    stands in the round before: scan from there to the object that the wrapping object follows.
+//! 4. The first object that mkfs writes is the same for every volume but for the salt. Where it is
+//!    damaged, the objects that follow it say so by its checksum, and it is known without being read.
 
 use super::State;
 use crate::VolumeError;
+use crate::mkfs;
 use crate::window::Window;
 use stitch_base::{Generation, Lsn};
 use stitch_device::Device;
@@ -17,6 +20,9 @@ use stitch_format::version_object::{ALIGN, ObjectHeader, ObjectKind};
 /// How far after the last valid object others are looked for, in bytes.
 const LOOK_AHEAD_BYTES: u64 = 512 << 10;
 
+/// More rounds than any log makes: a header with more is damaged itself.
+const ROUNDS_MAX: u64 = 1 << 24;
+
 /// A version that the log holds: where the log stands, and the payloads of base and deltas.
 #[derive(Debug)]
 pub(crate) struct Recovered {
@@ -24,6 +30,8 @@ pub(crate) struct Recovered {
     pub(crate) payloads: Vec<Vec<u8>>,
     /// Highest generation that wrote any of it.
     pub(crate) generation: Generation,
+    /// What is wrong with the first object, which is known all the same.
+    pub(crate) origin_damage: Option<VolumeError>,
 }
 
 /// An object that follows the one before it.
@@ -77,7 +85,12 @@ impl Scan<'_> {
     /// The last base met from `offset` on and all after it; without a base, all that was met.
     /// Empty if nothing valid stands there.
     fn run(&mut self, offset: u64) -> Result<Vec<Found>, VolumeError> {
-        let mut run: Vec<Found> = Vec::new();
+        self.run_on(Vec::new(), offset)
+    }
+
+    /// The same, going on behind what was met before.
+    fn run_on(&mut self, met: Vec<Found>, offset: u64) -> Result<Vec<Found>, VolumeError> {
+        let mut run = met;
         let mut offset = offset;
         while let Some(found) = self.object(offset)? {
             if let Some(last) = run.last()
@@ -96,6 +109,34 @@ impl Scan<'_> {
 }
 
 impl Scan<'_> {
+    /// The objects behind the first one of all, which is damaged, with what it must have been. Empty if
+    /// none follows it, or if another object stands in its place.
+    fn run_behind_origin(&mut self) -> Result<Vec<Found>, VolumeError> {
+        // In a later round what follows may be older than what was there.
+        let there = ObjectHeader::position_in_damaged(self.window.bytes(0, ALIGN)?);
+        if self.is_of_later_round(there) {
+            return Ok(Vec::new());
+        }
+        let origin = mkfs::origin(self.salt);
+        let Ok((header, _, checksum)) = ObjectHeader::decode(self.salt, &origin) else {
+            return Ok(Vec::new());
+        };
+        let origin = Found {
+            header,
+            checksum,
+            payload: Vec::new(),
+        };
+        let run = self.run_on(vec![origin], header.end())?;
+        let follows = run.last().is_some_and(|last| last.header.position > 0);
+        Ok(if follows { run } else { Vec::new() })
+    }
+
+    /// Reports whether an object at the left end can be that of a round after the first.
+    const fn is_of_later_round(&self, position: u64) -> bool {
+        let round = position / self.area_bytes;
+        round > 0 && round < ROUNDS_MAX && position.is_multiple_of(self.area_bytes)
+    }
+
     /// At most one object is not durable at a time, so what stands after one that is not valid says
     /// that this one is damaged, not torn. Looks as far as most objects are long.
     fn check_nothing_after(&mut self, tail: u64) -> Result<(), VolumeError> {
@@ -145,7 +186,12 @@ pub(crate) fn recover(
         area_at: logs.version_log_at,
         area_bytes: logs.version_log_bytes,
     };
-    let left = scan.run(0)?;
+    let mut left = scan.run(0)?;
+    let mut origin_damage = None;
+    if left.is_empty() {
+        left = scan.run_behind_origin()?;
+        origin_damage = Some(scan.corrupt(0, "the empty version that mkfs writes", "none"));
+    }
     let Some(first) = left.first() else {
         return Err(scan.corrupt(0, "an object", "none"));
     };
@@ -159,7 +205,20 @@ pub(crate) fn recover(
     live.extend(left);
     let recovered = summary(&scan, live)?;
     scan.check_nothing_after(recovered.state.tail)?;
-    Ok(recovered)
+    Ok(Recovered {
+        origin_damage,
+        ..recovered
+    })
+}
+
+/// Writes the first object anew.
+pub(crate) fn mend_origin(
+    device: &dyn Device,
+    salt: u64,
+    logs: &LogAreas,
+) -> Result<(), VolumeError> {
+    device.write_at(logs.version_log_at, &[&mkfs::origin(salt)])?;
+    Ok(device.sync()?)
 }
 
 /// Refuses a log that ends before what was there when the volume was last closed in good order.
@@ -241,6 +300,7 @@ fn summary(scan: &Scan<'_>, live: Vec<Found>) -> Result<Recovered, VolumeError> 
         state,
         payloads,
         generation,
+        origin_damage: None,
     })
 }
 

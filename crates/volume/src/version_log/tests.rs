@@ -214,12 +214,13 @@ fn damage_to_the_live_base_is_an_error_and_not_an_older_version() {
     let device = Arc::new(FaultDevice::new(fresh()));
     let opened = open(&device).unwrap();
     commit(&opened, b"base", true).unwrap();
+    commit(&opened, b"delta", false).unwrap();
     drop(opened);
-    device.corrupt(AREA_AT, 1).unwrap();
-    let error = open(&device).unwrap_err();
+    device.corrupt(AREA_AT + 4096, 1).unwrap();
+    let error = open(&device).map(drop).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Corrupt);
     assert!(
-        error.to_string().contains("version log at byte 8192"),
+        error.to_string().contains("version log at byte 12288"),
         "{error}"
     );
 }
