@@ -38,6 +38,10 @@ const SECTOR_BYTES: u64 = ALIGN;
 const LARGEST_EXCLUDED: u8 = 1;
 const COMPRESSION_MAX_VERSION_1: u8 = 1;
 const COMPRESSION_MAX: u8 = 2;
+/// Most entries of a table: more than a device has room for.
+const COUNT_MAX: u64 = 1 << 40;
+/// Largest number of a write, and of a table: counting up never comes so far.
+const NUMBER_MAX: u64 = 1 << 62;
 /// Number of levels that a tree can have.
 pub const LEVEL_COUNT: u8 = 8;
 
@@ -262,8 +266,8 @@ impl VersionEdit {
         let tree = |r: &mut Reader<'_>| read_tree(r, version);
         let r = &mut reader;
         let edit = Self {
-            last_seqno: Seqno(r.varint()?),
-            next_table: TableId(r.varint()?),
+            last_seqno: Seqno(counter(r)?),
+            next_table: TableId(counter(r)?),
             next_tree: tree_id(r)?,
             dropped_trees: list(r, tree_id)?,
             new_trees: list(r, tree)?,
@@ -278,6 +282,15 @@ impl VersionEdit {
         reader.finish()?;
         Ok(edit)
     }
+}
+
+/// A number that is counted up.
+fn counter(r: &mut Reader<'_>) -> Result<u64, FormatError> {
+    let number = r.varint()?;
+    if number > NUMBER_MAX {
+        return Err(r.field("counter", "at most 2^62", number.to_string()));
+    }
+    Ok(number)
 }
 
 fn put_tree(out: &mut Vec<u8>, tree: &TreeRecord, version: u8) {
@@ -495,6 +508,14 @@ fn check_table(r: &Reader<'_>, table: &TableMeta) -> Result<(), FormatError> {
     };
     if !is_range {
         return Err(r.field("largest", "not before the smallest key", "before".into()));
+    }
+    if table.data_bytes > table.owned_bytes() {
+        let found = table.data_bytes.to_string();
+        return Err(r.field("data bytes", "at most those of its runs", found));
+    }
+    if table.entry_count.max(table.range_delete_count) > COUNT_MAX {
+        let found = table.entry_count.max(table.range_delete_count);
+        return Err(r.field("counts", "at most 2^40", found.to_string()));
     }
     if table.value_bytes > table.data_bytes {
         let found = table.value_bytes.to_string();

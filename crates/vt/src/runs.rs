@@ -22,6 +22,21 @@ pub(crate) fn coalesce(mut runs: Vec<Run>) -> Vec<Run> {
     out
 }
 
+/// Sorts runs and joins those that touch or overlap: those that an index names, which may be damaged.
+pub(crate) fn union(mut runs: Vec<Run>) -> Vec<Run> {
+    runs.sort();
+    let mut out: Vec<Run> = Vec::with_capacity(runs.len());
+    for run in runs {
+        match out.last_mut() {
+            Some(last) if run.addr <= last.end() => {
+                last.len_bytes = last.end().max(run.end()) - last.addr;
+            }
+            _ => out.push(run),
+        }
+    }
+    out
+}
+
 /// What is in `all` and not in `kept`. Both sorted and apart.
 pub(crate) fn subtract(all: &[Run], kept: &[Run]) -> Vec<Run> {
     let mut out = Vec::new();
@@ -83,6 +98,19 @@ mod tests {
     #[should_panic(expected = "one owner")]
     fn overlaps_are_refused() {
         coalesce(runs(&[(0, 10), (9, 12)]));
+    }
+
+    #[test]
+    fn runs_that_overlap_are_joined_where_they_may() {
+        let joined = union(runs(&[
+            (30, 40),
+            (0, 10),
+            (5, 8),
+            (9, 20),
+            (20, 21),
+            (30, 40),
+        ]));
+        assert_eq!(joined, runs(&[(0, 21), (30, 40)]));
     }
 
     #[test]

@@ -50,11 +50,16 @@ pub(crate) struct Level {
 
 impl Level {
     fn new(tables: Vec<Arc<TableHandle>>) -> Self {
-        let weight = tables.iter().map(|t| t.weight()).sum();
-        let owned_bytes = tables.iter().map(|t| t.owned_bytes()).sum();
-        let value_bytes = tables.iter().map(|t| t.meta().value_bytes).sum();
-        let list_bytes = tables.iter().map(|t| t.list_bytes()).sum();
-        let base_bytes = tables.iter().map(|t| t.base_bytes()).sum();
+        // Runs that the medium claims may overlap: that is found when the zones adopt them.
+        let sum = |of: &dyn Fn(&TableHandle) -> u64| {
+            let each = tables.iter().map(|table| of(table));
+            each.fold(0, u64::saturating_add)
+        };
+        let weight = sum(&TableHandle::weight);
+        let owned_bytes = sum(&TableHandle::owned_bytes);
+        let value_bytes = sum(&|table| table.meta().value_bytes);
+        let list_bytes = sum(&TableHandle::list_bytes);
+        let base_bytes = tables.iter().map(|table| table.base_bytes()).sum();
         let has_range_deletes = tables.iter().any(|t| t.meta().range_delete_count > 0);
         Self {
             tables,

@@ -7,9 +7,11 @@
 
 mod files;
 mod tables;
+mod whole;
 
 pub use files::{fs_chunk, fs_row, fs_rows};
 pub use tables::{vt_data, vt_index, vt_range_deletes, vt_root};
+pub use whole::whole;
 
 use stitch_base::sync::Arc;
 use stitch_base::{Generation, Lsn, TreeId};
@@ -119,6 +121,10 @@ pub const ENTRIES: &[Entry] = &[
     Entry {
         name: "volume_patched",
         run: volume_patched,
+    },
+    Entry {
+        name: "whole",
+        run: whole,
     },
 ];
 

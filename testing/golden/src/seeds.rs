@@ -65,6 +65,7 @@ pub fn of(name: &str) -> Vec<Vec<u8>> {
         "vt_root" => tables::roots(),
         "volume" => vec![volume()],
         "volume_patched" => [12, 12, 24, 48, 192].map(|len| (0..len).collect()).to_vec(),
+        "whole" => [8, 16, 32, 64].map(|len| (0..len).collect()).to_vec(),
         other => panic!("there are no seeds for {other}"),
     }
 }

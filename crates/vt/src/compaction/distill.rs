@@ -139,25 +139,37 @@ struct Below {
 /// Distills everything from where `source` stands on, and gives what is left to `sink`.
 ///
 /// # Errors
-/// Those of the source and the sink; [`VtError::UnknownUpsert`].
+/// Those of the source and the sink; [`VtError::UnknownUpsert`]; [`VtError::Version`] if entries of a
+/// damaged block are out of order.
 pub(crate) fn distill(
     source: &mut dyn EntryIter,
     rules: &DistillRules<'_>,
     sink: &mut dyn FnMut(Kept<'_>) -> Result<(), VtError>,
 ) -> Result<(), VtError> {
     let mut group = Group::new(rules);
+    let mut is_first = true;
     while let Some(entry) = source.current() {
+        if !is_first && entry.key <= group.key.as_slice() {
+            return Err(out_of_order());
+        }
+        is_first = false;
         group.begin(&entry, source.carried());
         source.next()?;
         while let Some(entry) = source.current()
             && entry.key == group.key
         {
-            group.add(&entry, source.carried());
+            group.add(&entry, source.carried())?;
             source.next()?;
         }
         group.finish(sink)?;
     }
     Ok(())
+}
+
+#[cold]
+fn out_of_order() -> VtError {
+    let what = "a table has entries out of order".to_owned();
+    VtError::Version { what }
 }
 
 /// The versions of one key.
@@ -185,14 +197,16 @@ impl<'a> Group<'a> {
         self.versions.push(Version::of(entry, carried));
     }
 
-    fn add(&mut self, entry: &EntryRef<'_>, carried: Option<&IndexEntry>) {
+    fn add(&mut self, entry: &EntryRef<'_>, carried: Option<&IndexEntry>) -> Result<(), VtError> {
         let newer = self.versions.last().expect("a group has a version");
-        debug_assert!(entry.seqno < newer.seqno, "versions come newest first");
+        if entry.seqno >= newer.seqno {
+            return Err(out_of_order());
+        }
         let stripe = self.stripe(entry.seqno);
         let is_one_stripe = self.stripe(newer.seqno) == stripe;
         let is_based = !matches!(newer.op, OwnedOp::Upsert { .. });
         if is_one_stripe && (is_based || self.is_hidden(entry.seqno, stripe)) {
-            return;
+            return Ok(());
         }
         let version = Version::of(entry, carried);
         // At once, so that the upserts of a busy key do not all lie in memory.
@@ -201,6 +215,7 @@ impl<'a> Group<'a> {
             Some(op) => self.versions.last_mut().expect("a newer one").op = op,
             None => self.versions.push(version),
         }
+        Ok(())
     }
 
     /// True if a range delete of the stripe hides what is as old as this.

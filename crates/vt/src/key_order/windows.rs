@@ -13,7 +13,7 @@
 //! what only a snapshot sees is about to go.
 
 use crate::VtError;
-use crate::runs::coalesce;
+use crate::runs::union;
 use crate::table::IndexCursor;
 use stitch_format::vt_index::IndexEntry;
 use stitch_format::vt_manifest::Run;
@@ -115,7 +115,7 @@ impl Windows {
         Scattered {
             bytes: self.scattered_bytes,
             kept_bytes: self.kept_bytes,
-            extents: coalesce(self.kept),
+            extents: union(self.kept),
         }
     }
 }

@@ -172,8 +172,8 @@ impl EmptyRange {
 pub(crate) fn short_row_bytes(tree: &TreeVersion) -> Option<u64> {
     let (mut bytes, mut rows) = (0u64, 0u64);
     for (_, table) in tree.tables() {
-        bytes += table.meta().data_bytes;
-        rows += table.meta().entry_count;
+        bytes = bytes.saturating_add(table.meta().data_bytes);
+        rows = rows.saturating_add(table.meta().entry_count);
     }
     let is_short = bytes <= rows.saturating_mul(LOOK_ROW_BYTES_MAX);
     is_short.then(|| (bytes / rows.max(1)).max(1))

@@ -6,8 +6,9 @@
 //! sources go to the end of a gap ([`crate::gaps`]); a scan that had to step through one notes it.
 //! Of what a range delete hides in its own source, whole blocks are left out that are older than it.
 //!
-//! Sources step in one direction, so that every scan ends. Only a seek can take a source back, where a
-//! damaged block has its entries out of order. So after a seek keys must go on in their order.
+//! Keys must go on in their order. A damaged block under a right checksum can have its entries out of
+//! order: callers would meet keys outside of their range, and a seek could take a source back without
+//! end.
 
 use super::heads::Heads;
 use super::learn::Passed;
@@ -49,8 +50,8 @@ pub(crate) struct VtScan<'a> {
     value: Vec<u8>,
     /// Forward: the sources still stand on `key`.
     stands_on_key: bool,
-    /// A source was sent to a key since the first row: the keys after it must be in their order.
-    has_sought: bool,
+    /// `key` was resolved: the keys after it must be in their order.
+    has_key: bool,
     is_over: bool,
     /// Keeps what the sources read. Dropped last.
     _view: Arc<View>,
@@ -127,7 +128,7 @@ impl<'a> VtScan<'a> {
             key: Vec::new(),
             value: Vec::new(),
             stands_on_key: false,
-            has_sought: false,
+            has_key: false,
             is_over: range.end.is_some_and(|end| end <= range.start),
             _view: view,
         };
@@ -233,7 +234,6 @@ impl<'a> VtScan<'a> {
         debug_assert!(gap.holds(&self.key), "it is in the gap");
         let counters = self.store.cache.counters();
         counters.add(ReadCount::GapsJumped, 1);
-        self.has_sought = true;
         match self.direction {
             Direction::Forward => {
                 self.learn_to(Some(&gap.start))?;
@@ -284,8 +284,7 @@ impl<'a> VtScan<'a> {
         Ok(())
     }
 
-    /// Returns the error of a source that a seek took back to keys that the scan has passed: it would
-    /// come to the same seek again, without end.
+    /// Returns the error of a source that came back to keys that the scan has passed.
     #[cold]
     fn out_of_order(&self) -> VtError {
         let what = format!("tree {} has entries out of order", self.tree);
@@ -305,11 +304,12 @@ impl<'a> VtScan<'a> {
         if self.end.as_deref().is_some_and(|end| next.key >= end) {
             return Ok(None);
         }
-        if self.has_sought && next.key <= self.key.as_slice() {
+        if self.has_key && next.key <= self.key.as_slice() {
             return Err(self.out_of_order());
         }
         self.key.clear();
         self.key.extend_from_slice(next.key);
+        self.has_key = true;
         self.stands_on_key = true;
         let is_seen = next.seqno <= self.seqno && matches!(next.op, Op::Put(_));
         if is_seen && !self.has_range_deletes {
@@ -394,7 +394,6 @@ impl<'a> VtScan<'a> {
         }
         let end = end.expect("a newer source hides the key");
         self.heads.forget();
-        self.has_sought = true;
         for source in older {
             source.entries.seek_on(end)?;
         }
@@ -420,11 +419,12 @@ impl<'a> VtScan<'a> {
         if next < self.start.as_slice() {
             return Ok(None);
         }
-        if self.has_sought && next >= self.key.as_slice() {
+        if self.has_key && next >= self.key.as_slice() {
             return Err(self.out_of_order());
         }
         self.key.clear();
         self.key.extend_from_slice(next);
+        self.has_key = true;
         self.resolve_backward().map(Some)
     }
 
@@ -461,7 +461,6 @@ impl<'a> VtScan<'a> {
             }
         }
         let start = start.expect("a newer source hides the key");
-        self.has_sought = true;
         for source in older {
             source.entries.seek_back(start)?;
         }

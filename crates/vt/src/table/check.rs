@@ -10,6 +10,7 @@ use crate::VtError;
 use crate::entry::EntryRef;
 use crate::iter::cmp_entries;
 use std::cmp::Ordering;
+use std::fmt::Display;
 use std::sync::Arc;
 use stitch_base::{ErrorKind, Seqno, TreeId};
 use stitch_filter::QuotientFilterRef;
@@ -51,8 +52,8 @@ impl Reporter<'_> {
         });
     }
 
-    /// Says that rows with these keys cannot be read.
-    fn lose(&mut self, rule: &'static str, error: &VtError, first: &[u8], last: &[u8]) {
+    /// Reports that rows with these keys cannot be read.
+    fn lose(&mut self, rule: &'static str, error: &dyn Display, first: &[u8], last: &[u8]) {
         let lost = LostKeys {
             tree: self.tree,
             first: first.to_vec(),
@@ -172,12 +173,15 @@ impl Table {
         for entry in &entries {
             self.check_owned(entry, &mut reporter);
             let found = reporter.damage(find_block(&mut blocks, entry))?;
-            reporter.expect(found != Some(false), "index-order", || {
-                format!(
+            if found == Some(false) {
+                // A search for any key of the table may go wrong.
+                let what = format!(
                     "block at byte {} is not found by its keys",
                     entry.block.addr
-                )
-            });
+                );
+                let meta = &self.meta;
+                reporter.lose("index-order", &what, &meta.smallest, &meta.largest);
+            }
             let result = self.check_block(entry, &mut last, &mut sums, &mut reporter);
             match result {
                 Err(error) if is_damage(&error) => {
@@ -254,9 +258,10 @@ impl Table {
         iter.seek_first().map_err(damaged)?;
         let first = iter.current().map(|entry| entry.key.to_vec());
         let mut block = Sums::default();
+        let mut span = Span::of(&index);
         let filter = QuotientFilterRef::new(index.filter).ok();
         while let Some(entry) = iter.current() {
-            check_entry(&entry, last.as_ref(), reporter, addr);
+            span.see(&entry, last.as_ref());
             let is_hit =
                 index.is_value || filter.is_some_and(|f| f.may_contain(key_hash(entry.key)));
             reporter.expect(is_hit, "filter-miss", || {
@@ -269,7 +274,9 @@ impl Table {
             iter.next().map_err(damaged)?;
         }
         let last = last.as_ref().map(|(key, _)| key.as_slice());
-        check_index_entry(&index, first.as_deref(), last, &block, reporter);
+        let is_right = first.as_deref() == Some(index.first) && last == Some(index.last);
+        span.report(addr, is_right, reporter);
+        check_index_entry(&index, &block, reporter);
         sums.entries += block.entries;
         sums.deletes += block.deletes;
         sums.data_bytes += u64::from(index.block.len_bytes);
@@ -310,38 +317,66 @@ fn find_block(blocks: &mut impl BlockList, entry: &IndexEntry) -> Result<bool, V
     Ok(found.is_some_and(|f| f.block == entry.block || f.last == entry.last))
 }
 
-fn check_entry(
-    entry: &EntryRef<'_>,
-    last: Option<&(Vec<u8>, Seqno)>,
-    reporter: &mut Reporter<'_>,
-    addr: u64,
-) {
-    let Some((key, seqno)) = last else { return };
-    let before = EntryRef {
-        key,
-        seqno: *seqno,
-        op: Op::Delete,
-    };
-    reporter.expect(
-        cmp_entries(&before, entry) == Ordering::Less,
-        "table-order",
-        || format!("block at byte {addr} has entries out of order"),
-    );
+/// The keys that an error in a block's order reaches: those that its index promises and those that
+/// are in it, which a search or a scan may miss or meet at the wrong time.
+struct Span {
+    low: Vec<u8>,
+    high: Vec<u8>,
+    is_ordered: bool,
 }
 
-fn check_index_entry(
-    index: &IndexEntryRef<'_>,
-    first: Option<&[u8]>,
-    last: Option<&[u8]>,
-    block: &Sums,
-    reporter: &mut Reporter<'_>,
-) {
+impl Span {
+    fn of(index: &IndexEntryRef<'_>) -> Self {
+        let mut span = Self {
+            low: index.last.to_vec(),
+            high: index.last.to_vec(),
+            is_ordered: true,
+        };
+        if !index.is_value {
+            span.reach(index.first);
+        }
+        span
+    }
+
+    fn reach(&mut self, key: &[u8]) {
+        if key < self.low.as_slice() {
+            self.low = key.to_vec();
+        }
+        if key > self.high.as_slice() {
+            self.high = key.to_vec();
+        }
+    }
+
+    /// Notes an entry, and the one before it.
+    fn see(&mut self, entry: &EntryRef<'_>, last: Option<&(Vec<u8>, Seqno)>) {
+        self.reach(entry.key);
+        let Some((key, seqno)) = last else { return };
+        let before = EntryRef {
+            key,
+            seqno: *seqno,
+            op: Op::Delete,
+        };
+        if cmp_entries(&before, entry) != Ordering::Less {
+            self.is_ordered = false;
+            self.reach(key);
+        }
+    }
+
+    fn report(&self, addr: u64, is_index_right: bool, reporter: &mut Reporter<'_>) {
+        if !self.is_ordered {
+            let what = format!("block at byte {addr} has entries out of order");
+            reporter.lose("table-order", &what, &self.low, &self.high);
+        }
+        if !is_index_right {
+            let what =
+                format!("block at byte {addr} has other first and last keys than its index says");
+            reporter.lose("index-keys", &what, &self.low, &self.high);
+        }
+    }
+}
+
+fn check_index_entry(index: &IndexEntryRef<'_>, block: &Sums, reporter: &mut Reporter<'_>) {
     let addr = index.block.addr;
-    reporter.expect(
-        first == Some(index.first) && last == Some(index.last),
-        "index-keys",
-        || format!("block at byte {addr} has other first and last keys than its index says"),
-    );
     let expected = (u64::from(index.entry_count), u64::from(index.delete_count));
     reporter.expect(
         (block.entries, block.deletes) == expected,
@@ -353,3 +388,6 @@ fn check_index_entry(
         format!("block at byte {addr} has other sequence numbers than its index says")
     });
 }
+
+#[cfg(test)]
+mod tests;

@@ -196,7 +196,7 @@ fn patch(target: &mut [u8], at: u8, bytes: &[u8]) {
 }
 
 /// Reads what can be read. Damage may make directories contain themselves.
-fn walk(fs: &FileSystem, ino: Ino, visits: &mut usize) {
+pub(super) fn walk(fs: &FileSystem, ino: Ino, visits: &mut usize) {
     *visits += 1;
     if *visits > VISITS_MAX {
         return;
@@ -212,12 +212,14 @@ fn walk(fs: &FileSystem, ino: Ino, visits: &mut usize) {
     });
     let _ = fs.read_dir_plus(ino, 0, &mut |_| Taken::Full);
     let mut out = Vec::new();
-    let _ = fs.get_attr(ino);
-    let _ = fs.read(ino, 0, 20_000, &mut out);
-    let _ = (
-        fs.seek(ino, 0, SeekFor::Data),
-        fs.seek(ino, 0, SeekFor::Hole),
-    );
+    let size = fs.get_attr(ino).map_or(0, |attr| attr.size);
+    for offset in [0, size / 2, size.saturating_sub(5_000), u64::MAX] {
+        let _ = fs.read(ino, offset, 20_000, &mut out);
+        let _ = (
+            fs.seek(ino, offset, SeekFor::Data),
+            fs.seek(ino, offset, SeekFor::Hole),
+        );
+    }
     let _ = (fs.read_link(ino), fs.list_xattr(&Caller::ROOT, ino));
     let _ = fs.get_xattr(&Caller::ROOT, ino, b"user.name");
     for name in names

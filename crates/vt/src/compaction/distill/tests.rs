@@ -206,7 +206,7 @@ fn upserts_of_a_busy_key_are_joined_as_they_come() {
     };
     group.begin(&entry(1000), None);
     for seqno in (1..1000).rev() {
-        group.add(&entry(seqno), None);
+        group.add(&entry(seqno), None).unwrap();
     }
     // One on each side of the snapshot; what the range delete hides is gone.
     let kept = |v: &Version| match &v.op {
@@ -215,4 +215,39 @@ fn upserts_of_a_busy_key_are_joined_as_they_come() {
     };
     let kept: Vec<_> = group.versions.iter().map(kept).collect();
     assert_eq!(kept, [(1000, 500), (500, 300)]);
+}
+
+/// A damaged block under a right checksum: what was made of it would be out of order, too.
+#[test]
+fn entries_out_of_order_are_an_error() {
+    let rules = DistillRules {
+        snapshots: &[],
+        range_deletes: &Fragments::new(&[], &[]),
+        is_bottom: &|_| false,
+        upserts: &UpsertRegistry::default(),
+        load: &|_| Ok(None),
+    };
+    let distilled = |keys: &[(&str, u64)]| {
+        let version = |seqno: &u64| Version {
+            seqno: Seqno(*seqno),
+            op: OwnedOp::Delete,
+        };
+        let keys = keys.iter();
+        let mut source = Listed {
+            entries: keys
+                .map(|(key, seqno)| (key.as_bytes().to_vec(), version(seqno)))
+                .collect(),
+            at: 0,
+        };
+        distill(&mut source, &rules, &mut |_| Ok(()))
+    };
+    assert!(distilled(&[("a", 5), ("a", 4), ("b", 9)]).is_ok());
+    for wrong in [
+        [("a", 4), ("a", 4), ("b", 9)],
+        [("a", 4), ("a", 5), ("b", 9)],
+        [("a", 5), ("c", 4), ("b", 9)],
+    ] {
+        let found = distilled(&wrong);
+        assert!(matches!(found, Err(VtError::Version { .. })), "{wrong:?}");
+    }
 }

@@ -63,8 +63,12 @@ impl EntryIter for Jumbled {
     }
 }
 
-/// Scans all of a source that a range delete from `b` to `y` in a newer one hides in part.
-fn scan(keys: &[&'static str], direction: Direction) -> Result<Vec<Vec<u8>>, KvError> {
+/// Scans all of a source below a newer one with these range deletes.
+fn scan(
+    keys: &[&'static str],
+    direction: Direction,
+    deletes: Vec<RangeDelete>,
+) -> Result<Vec<Vec<u8>>, KvError> {
     let small = Small::new(16 * MIB);
     let store = &small.engine.store;
     let seqnos = (Seqno(9), Seqno(9));
@@ -76,22 +80,17 @@ fn scan(keys: &[&'static str], direction: Direction) -> Result<Vec<Vec<u8>>, KvE
         (direction, false),
         seqnos,
     )?;
-    let delete = RangeDelete {
-        start: b"b".to_vec(),
-        end: b"y".to_vec(),
-        seqno: Seqno(5),
-    };
     let newer = Box::new(Jumbled::new(&[]));
     let mut older = Box::new(Jumbled::new(keys));
     match direction {
         Direction::Forward => older.seek(b"", Seqno(u64::MAX))?,
         Direction::Backward => older.seek_before(None)?,
     }
+    scan.has_range_deletes = !deletes.is_empty();
     scan.sources = vec![
-        Source::of(newer, RangeDeletes::new(vec![delete])),
+        Source::of(newer, RangeDeletes::new(deletes)),
         Source::of(older, RangeDeletes::default()),
     ];
-    scan.has_range_deletes = true;
     let mut out = Vec::new();
     while let Some((key, _)) = scan.next()? {
         out.push(key.to_vec());
@@ -102,7 +101,25 @@ fn scan(keys: &[&'static str], direction: Direction) -> Result<Vec<Vec<u8>>, KvE
 #[test]
 fn a_scan_whose_seek_goes_back_is_an_error_and_no_endless_one() {
     for direction in [Direction::Forward, Direction::Backward] {
-        let error = scan(&["a", "m", "c", "z"], direction).expect_err("it comes back to a key");
+        let delete = RangeDelete {
+            start: b"b".to_vec(),
+            end: b"y".to_vec(),
+            seqno: Seqno(5),
+        };
+        let found = scan(&["a", "m", "c", "z"], direction, vec![delete]);
+        let error = found.expect_err("it comes back to a key");
         assert_eq!(error.kind(), stitch_base::ErrorKind::Corrupt, "{error}");
+    }
+}
+
+/// Without a seek, callers were given keys before those that they had been given.
+#[test]
+fn a_scan_gives_keys_in_their_order_or_an_error() {
+    for direction in [Direction::Forward, Direction::Backward] {
+        let found = scan(&["a", "m", "c", "z"], direction, Vec::new());
+        let error = found.expect_err("keys are out of order");
+        assert_eq!(error.kind(), stitch_base::ErrorKind::Corrupt, "{error}");
+        let all = scan(&["a", "c", "m", "z"], direction, Vec::new()).unwrap();
+        assert_eq!(all.len(), 4);
     }
 }
