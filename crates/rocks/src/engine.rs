@@ -20,7 +20,8 @@ use stitch_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use stitch_base::{ErrorKind, Seqno, TreeId};
 use stitch_kv::{
     Batch, CommitOptions, Counters, Direction, Engine, KeyRange, KvError, Limits, Message, Scan,
-    Snapshot, SpaceClass, SpaceUsage, TreeInfo, TreeOptions, UpsertRegistry, Violation, counters,
+    Snapshot, SpaceClass, SpaceUsage, TreeInfo, TreeOptions, UpsertRegistry, Violation,
+    check_tree_name, counters,
 };
 
 const LIMITS: Limits = Limits {
@@ -290,6 +291,7 @@ impl Engine for RocksEngine {
 
     fn create_tree(&self, name: &str, options: &TreeOptions) -> Result<TreeId, KvError> {
         self.admit_write()?;
+        check_tree_name(name)?;
         self.catalog.write().create(&self.database, name, options)
     }
 

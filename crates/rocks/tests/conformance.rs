@@ -2,6 +2,7 @@
 
 #![cfg(feature = "rocksdb")]
 
+use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
@@ -37,16 +38,33 @@ impl Factory for Stores {
     }
 }
 
-/// What a killed process leaves: all that was handed to the operating system.
+/// Names and lengths of all files.
+fn listing(folder: &Path) -> Vec<(OsString, u64)> {
+    let entries = fs::read_dir(folder).expect("the folder is there");
+    let entries = entries.map(|entry| entry.expect("an entry"));
+    // RocksDB may remove a file meanwhile.
+    let mut files: Vec<_> = entries
+        .filter_map(|entry| Some((entry.file_name(), entry.metadata().ok()?.len())))
+        .collect();
+    files.sort();
+    files
+}
+
+/// What a killed process leaves: all that was handed to the operating system, at one moment. The copy is
+/// made again if RocksDB's background work has changed the folder meanwhile.
 fn copy_of(folder: &Path) -> TempDir {
-    let copy = tempfile::tempdir().expect("a folder");
-    for entry in fs::read_dir(folder).expect("the folder is there") {
-        let entry = entry.expect("an entry");
-        // RocksDB may remove a file between the listing and the copy.
-        let copied = fs::copy(entry.path(), copy.path().join(entry.file_name()));
-        assert!(copied.is_ok() || !entry.path().exists(), "{copied:?}");
+    for _ in 0..1000 {
+        let copy = tempfile::tempdir().expect("a folder");
+        let before = listing(folder);
+        let copied = before.iter().all(|(name, _)| {
+            let (from, to) = (folder.join(name), copy.path().join(name));
+            fs::copy(from, to).is_ok()
+        });
+        if copied && listing(folder) == before {
+            return copy;
+        }
     }
-    copy
+    panic!("the folder changes all the time");
 }
 
 impl Subject for Store {
