@@ -30,7 +30,7 @@ impl FileSystem {
         if source.0 == target.0 && source.1.abs_diff(target.1) < len {
             return Err(FsError::Invalid("the ranges meet"));
         }
-        let piece_bytes = usize::try_from(self.piece_bytes()).expect("fits in memory");
+        let piece_bytes = usize::try_from(self.write_step_bytes()).expect("fits in memory");
         let mut buffer = Vec::new();
         let mut done = 0;
         while done < len {

@@ -29,7 +29,7 @@ impl FileSystem {
     /// [`FsError::ReadOnly`], [`FsError::Stale`].
     ///
     /// # Durability
-    /// One batch for each 2 MiB: of a longer write a crash may leave a beginning.
+    /// One batch for each [`Self::write_step_bytes`]: of a longer write a crash may leave a beginning.
     ///
     /// # Cost
     /// One message for each chunk, one for the row; reads nothing but the row of a small file.
@@ -69,7 +69,7 @@ impl FileSystem {
         if !data.is_empty() {
             inode = self.with_room_for(inode, offset + data.len() as u64)?;
         }
-        let piece_bytes = self.piece_bytes();
+        let piece_bytes = self.write_step_bytes();
         let mut at = offset;
         let mut rest = data;
         while !rest.is_empty() {
@@ -84,10 +84,13 @@ impl FileSystem {
         Ok(Attr::of(&inode.head))
     }
 
-    /// Bytes that fit a batch of the engine.
-    pub(super) fn piece_bytes(&self) -> u64 {
-        let batch = self.engine().limits().batch_bytes_max;
-        let chunks = batch / 2 / (CHUNK_BYTES + MESSAGE_BYTES);
+    /// Returns the longest write, in bytes from a multiple of 4 KiB on, that is one step also in a crash:
+    /// 2 MiB, or what fits a batch of the engine where its log is short.
+    #[must_use]
+    pub fn write_step_bytes(&self) -> u64 {
+        // An eighth is for the rows of the inode and of extents.
+        let batch = self.engine().limits().batch_bytes_max / 8 * 7;
+        let chunks = batch / (CHUNK_BYTES + MESSAGE_BYTES);
         (chunks.max(1) * CHUNK_BYTES).min(PIECE_BYTES_MAX)
     }
 

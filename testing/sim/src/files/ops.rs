@@ -124,6 +124,9 @@ const PAGE: u64 = 4096;
 const NAMES: [&str; 7] = ["a", "b", "c", "d", "e", "f", LONG];
 const LONG: &str = "a name that is rather longer than others, as names of music and of papers are, \
     so that keys of very different lengths meet in one directory, and blocks hold few of them";
+/// Share of writes that are long, and their longest: one step of the smallest store here.
+const LONG_WRITES_ONE_IN: u64 = 16;
+const LONG_WRITE_BYTES_MAX: u64 = 100_000;
 /// Entries of removed trees that one `Reclaim` removes, about: so that crashes find some left.
 const EMPTIED: u64 = 2;
 const XATTRS: [&str; 3] = ["user.one", "user.two", "trusted.three"];
@@ -243,6 +246,12 @@ fn change_content(path: String, other: String, rng: &mut Rng) -> What {
         },
         4 | 5 => What::SyncFile { path },
         _ => {
+            // Long ones go to their zone at once, in several extents.
+            let len = if rng.one_in(LONG_WRITES_ONE_IN) {
+                rng.below(LONG_WRITE_BYTES_MAX)
+            } else {
+                len
+            };
             let len = usize::try_from(len).expect("small");
             What::Write {
                 path,
