@@ -63,6 +63,17 @@ impl<'a> Message<'a> {
             Self::DeleteRange { start, .. } => start,
         }
     }
+
+    /// What the message has beside the key: the value, the delta, or the end of the range.
+    #[must_use]
+    pub const fn operand(&self) -> &'a [u8] {
+        match self {
+            Self::Put { value, .. } => value,
+            Self::Delete { .. } => &[],
+            Self::DeleteRange { end, .. } => end,
+            Self::Upsert { delta, .. } => delta,
+        }
+    }
 }
 
 /// Appends one message.

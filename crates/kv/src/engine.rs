@@ -1,36 +1,7 @@
 //! The contract itself.
 
-use crate::{Batch, Counters, KvError, Snapshot, TreeInfo, TreeOptions};
+use crate::{Batch, Counters, KvError, Limits, Snapshot, TreeInfo, TreeOptions};
 use stitch_base::{Seqno, TreeId};
-
-/// What an engine can take. Layers above keep within it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// Longest key, in bytes.
-    pub key_bytes_max: u64,
-    /// Longest value or delta, in bytes.
-    pub value_bytes_max: u64,
-    /// Largest batch as encoded, in bytes.
-    pub batch_bytes_max: u64,
-}
-
-/// Longest name of a tree, in bytes. Trees that older programs made may have longer ones: these can
-/// be used, altered and dropped.
-pub const TREE_NAME_BYTES_MAX: usize = 255;
-
-/// Refuses a name that no new tree may have.
-///
-/// # Errors
-/// [`KvError::Invalid`] for a name that is too long.
-pub fn check_tree_name(name: &str) -> Result<(), KvError> {
-    if name.len() <= TREE_NAME_BYTES_MAX {
-        return Ok(());
-    }
-    Err(KvError::Invalid(format!(
-        "a tree's name has at most {TREE_NAME_BYTES_MAX} bytes; this one has {}",
-        name.len()
-    )))
-}
 
 /// Whether a commit may use the space that is kept back for getting out of a full store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -190,8 +161,9 @@ pub trait Engine: Send + Sync {
     /// Makes an empty tree.
     ///
     /// # Errors
-    /// [`KvError::TreeExists`], [`KvError::Invalid`] (a name longer than [`TREE_NAME_BYTES_MAX`]),
-    /// [`KvError::ReadOnly`], [`KvError::Closed`], [`KvError::Poisoned`], and errors of kind
+    /// [`KvError::TreeExists`], [`KvError::Invalid`] (a name longer than
+    /// [`TREE_NAME_BYTES_MAX`](crate::TREE_NAME_BYTES_MAX)), [`KvError::ReadOnly`],
+    /// [`KvError::Closed`], [`KvError::Poisoned`], and errors of kind
     /// [`NoSpace`](stitch_base::ErrorKind::NoSpace): the store lists no more trees. Dropping one
     /// makes room.
     ///

@@ -12,6 +12,7 @@ pub mod conformance;
 pub mod counters;
 mod engine;
 mod error;
+mod limits;
 mod model;
 mod snapshot;
 mod tree;
@@ -20,10 +21,11 @@ mod upsert;
 pub use batch::Batch;
 pub use counters::Counters;
 pub use engine::{
-    Caching, Coming, CommitOptions, Direction, Engine, Entry, KeyRange, Limits, LostKeys, Scan,
-    SpaceClass, SpaceUsage, TREE_NAME_BYTES_MAX, Violation, check_tree_name, prefix_end,
+    Caching, Coming, CommitOptions, Direction, Engine, Entry, KeyRange, LostKeys, Scan, SpaceClass,
+    SpaceUsage, Violation, prefix_end,
 };
 pub use error::KvError;
+pub use limits::{Limits, TREE_NAME_BYTES_MAX, check_free, check_tree_name};
 pub use model::{CommitFault, Dump, ModelEngine};
 pub use snapshot::Snapshot;
 pub use stitch_format::batch::{Message, Messages, Position, Stretch};

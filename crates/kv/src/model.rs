@@ -19,8 +19,8 @@ mod rows;
 mod scan;
 
 use crate::{
-    Batch, CommitOptions, Counters, Direction, Engine, KeyRange, KvError, Limits, Message, Scan,
-    Snapshot, SpaceClass, SpaceUsage, TreeInfo, TreeOptions, UpsertRegistry, Violation,
+    Batch, CommitOptions, Counters, Direction, Engine, KeyRange, KvError, Limits, Scan, Snapshot,
+    SpaceClass, SpaceUsage, TreeInfo, TreeOptions, UpsertRegistry, Violation, check_free,
     check_tree_name, counters,
 };
 use bytes::Bytes;
@@ -190,27 +190,22 @@ impl ModelEngine {
         if state.is_closed {
             return Err(KvError::Closed);
         }
-        let batch_bytes = batch.len_bytes() as u64;
-        too_large("batch", batch_bytes, LIMITS.batch_bytes_max)?;
+        LIMITS.check_batch(batch)?;
         for (tree, message) in batch.messages() {
             if !state.trees.contains_key(&tree) {
                 return Err(KvError::NoTree(tree));
             }
-            self.admit_message(message)?;
+            LIMITS.check_message(message, &self.registry)?;
         }
         let free_bytes = match space {
             SpaceClass::Normal => state.space().free_bytes,
             SpaceClass::Reserve => state.free_with_reserve(),
             SpaceClass::Allocated => state.free_with_aside(),
         };
-        let needed_bytes = batch_bytes + state.overhead(batch);
-        if !batch.is_empty() && needed_bytes > free_bytes {
-            return Err(KvError::NoSpace {
-                needed_bytes,
-                free_bytes,
-            });
+        if batch.is_empty() {
+            return Ok(());
         }
-        Ok(())
+        check_free(batch.len_bytes() as u64 + state.overhead(batch), free_bytes)
     }
 
     fn apply(&self, state: &mut State, batch: &Batch) -> Result<Seqno, KvError> {
@@ -226,28 +221,6 @@ impl ModelEngine {
         }
         state.commits += 1;
         Ok(state.seqno)
-    }
-
-    fn admit_message(&self, message: Message<'_>) -> Result<(), KvError> {
-        too_large("key", len_u64(message.key()), LIMITS.key_bytes_max)?;
-        match message {
-            Message::Put { value, .. } => {
-                too_large("value", len_u64(value), LIMITS.value_bytes_max)
-            }
-            Message::Delete { .. } => Ok(()),
-            Message::DeleteRange { end, .. } => {
-                too_large("key", len_u64(end), LIMITS.key_bytes_max)
-            }
-            Message::Upsert {
-                function, delta, ..
-            } => {
-                if self.registry.get(function).is_none() {
-                    let what = format!("there is no upsert function {function}");
-                    return Err(KvError::Invalid(what));
-                }
-                too_large("delta", len_u64(delta), LIMITS.value_bytes_max)
-            }
-        }
     }
 }
 
@@ -286,21 +259,6 @@ impl State {
             free_bytes: user.saturating_sub(self.used() + self.aside_bytes),
         }
     }
-}
-
-fn len_u64(bytes: &[u8]) -> u64 {
-    u64::try_from(bytes.len()).expect("lengths fit in 64 bits")
-}
-
-fn too_large(what: &'static str, len_bytes: u64, limit_bytes: u64) -> Result<(), KvError> {
-    if len_bytes > limit_bytes {
-        return Err(KvError::TooLarge {
-            what,
-            len_bytes,
-            limit_bytes,
-        });
-    }
-    Ok(())
 }
 
 impl Engine for ModelEngine {
@@ -436,13 +394,7 @@ impl Engine for ModelEngine {
     fn set_aside(&self, bytes: u64) -> Result<(), KvError> {
         let mut state = self.state.write();
         let needed_bytes = bytes.saturating_sub(state.aside_bytes);
-        let free_bytes = state.space().free_bytes;
-        if needed_bytes > free_bytes {
-            return Err(KvError::NoSpace {
-                needed_bytes,
-                free_bytes,
-            });
-        }
+        check_free(needed_bytes, state.space().free_bytes)?;
         state.aside_bytes = bytes;
         Ok(())
     }

@@ -14,6 +14,29 @@ pub enum Compression {
     Zstd,
 }
 
+impl Compression {
+    /// Number by which stores know it.
+    #[must_use]
+    pub const fn code(self) -> u8 {
+        match self {
+            Self::None => 0,
+            Self::Lz4 => 1,
+            Self::Zstd => 2,
+        }
+    }
+
+    /// Returns the compression of a number.
+    #[must_use]
+    pub const fn of_code(code: u8) -> Option<Self> {
+        match code {
+            0 => Some(Self::None),
+            1 => Some(Self::Lz4),
+            2 => Some(Self::Zstd),
+            _ => None,
+        }
+    }
+}
+
 /// What a tree is tuned for. Stored with the tree. All of it is a hint: what a tree holds and answers is the
 /// same whatever they say, and an engine that has no use for an option ignores it.
 #[derive(Clone, Debug, PartialEq, Eq)]

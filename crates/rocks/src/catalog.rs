@@ -228,11 +228,7 @@ fn record_of(info: &TreeInfo) -> TreeRecord {
     TreeRecord {
         block_bytes: info.options.block_bytes,
         stitch_bytes: info.options.stitch_bytes,
-        compression: match info.options.compression {
-            Compression::None => 0,
-            Compression::Lz4 => 1,
-            Compression::Zstd => 2,
-        },
+        compression: info.options.compression.code(),
         value_block_bytes: info.options.value_block_bytes,
         name: info.name.clone(),
     }
@@ -245,11 +241,7 @@ fn info_of(id: TreeId, record: TreeRecord) -> TreeInfo {
         options: TreeOptions {
             block_bytes: record.block_bytes,
             stitch_bytes: record.stitch_bytes,
-            compression: match record.compression {
-                0 => Compression::None,
-                1 => Compression::Lz4,
-                _ => Compression::Zstd,
-            },
+            compression: Compression::of_code(record.compression).unwrap_or_default(),
             value_block_bytes: record.value_block_bytes,
         },
     }

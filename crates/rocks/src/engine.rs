@@ -19,8 +19,8 @@ use stitch_base::sync::RwLock;
 use stitch_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use stitch_base::{ErrorKind, Seqno, TreeId};
 use stitch_kv::{
-    Batch, CommitOptions, Counters, Direction, Engine, KeyRange, KvError, Limits, Message, Scan,
-    Snapshot, SpaceClass, SpaceUsage, TreeInfo, TreeOptions, UpsertRegistry, Violation,
+    Batch, CommitOptions, Counters, Direction, Engine, KeyRange, KvError, Limits, Scan, Snapshot,
+    SpaceClass, SpaceUsage, TreeInfo, TreeOptions, UpsertRegistry, Violation, check_free,
     check_tree_name, counters,
 };
 
@@ -172,24 +172,6 @@ impl RocksEngine {
         error
     }
 
-    fn admit_message(&self, message: Message<'_>) -> Result<(), KvError> {
-        too_large("key", message.key().len(), LIMITS.key_bytes_max)?;
-        match message {
-            Message::Put { value, .. } => too_large("value", value.len(), LIMITS.value_bytes_max),
-            Message::Delete { .. } => Ok(()),
-            Message::DeleteRange { end, .. } => too_large("key", end.len(), LIMITS.key_bytes_max),
-            Message::Upsert {
-                function, delta, ..
-            } => {
-                if self.upserts.get(function).is_none() {
-                    let what = format!("there is no upsert function {function}");
-                    return Err(KvError::Invalid(what));
-                }
-                too_large("delta", delta.len(), LIMITS.value_bytes_max)
-            }
-        }
-    }
-
     /// Refuses a batch that the host may not have room for.
     fn admit_space(&self, batch: &Batch, space: SpaceClass) -> Result<(), KvError> {
         let kept = match space {
@@ -199,27 +181,20 @@ impl RocksEngine {
         };
         let free_bytes = host_space(&self.path)?.1.saturating_sub(kept);
         // The log, and a table: each once, before anything is given back.
-        let needed_bytes = 2 * batch.len_bytes() as u64;
-        match needed_bytes <= free_bytes {
-            true => Ok(()),
-            false => Err(KvError::NoSpace {
-                needed_bytes,
-                free_bytes,
-            }),
-        }
+        check_free(2 * batch.len_bytes() as u64, free_bytes)
     }
 
     /// Checks a batch and makes it one of RocksDB's; also its messages and their bytes.
     fn build(&self, catalog: &Catalog, batch: &Batch) -> Result<(WriteBatch, u64, u64), KvError> {
-        too_large("batch", batch.len_bytes(), LIMITS.batch_bytes_max)?;
+        LIMITS.check_batch(batch)?;
         let mut built = WriteBatch::new();
         let (mut count, mut bytes) = (0, 0);
         for (id, message) in batch.messages() {
             let tree = catalog.trees.get(&id).ok_or(KvError::NoTree(id))?;
-            self.admit_message(message)?;
+            LIMITS.check_message(message, &self.upserts)?;
             built.add(&tree.family, message);
             count += 1;
-            bytes += message.key().len() as u64 + operand_bytes(message);
+            bytes += (message.key().len() + message.operand().len()) as u64;
         }
         Ok((built, count, bytes))
     }
@@ -239,28 +214,6 @@ impl RocksEngine {
             "a snapshot is read in the store that it is of"
         );
         moment
-    }
-}
-
-/// Bytes of a message beside its key.
-const fn operand_bytes(message: Message<'_>) -> u64 {
-    match message {
-        Message::Put { value, .. } => value.len() as u64,
-        Message::Delete { .. } => 0,
-        Message::DeleteRange { end, .. } => end.len() as u64,
-        Message::Upsert { delta, .. } => delta.len() as u64,
-    }
-}
-
-fn too_large(what: &'static str, len: usize, limit_bytes: u64) -> Result<(), KvError> {
-    let len_bytes = len as u64;
-    match len_bytes > limit_bytes {
-        false => Ok(()),
-        true => Err(KvError::TooLarge {
-            what,
-            len_bytes,
-            limit_bytes,
-        }),
     }
 }
 
@@ -390,13 +343,7 @@ impl Engine for RocksEngine {
     fn set_aside(&self, bytes: u64) -> Result<(), KvError> {
         let _catalog = self.catalog.write();
         let needed_bytes = bytes.saturating_sub(self.aside_bytes.load(Ordering::Relaxed));
-        let free_bytes = self.space().free_bytes;
-        if needed_bytes > free_bytes {
-            return Err(KvError::NoSpace {
-                needed_bytes,
-                free_bytes,
-            });
-        }
+        check_free(needed_bytes, self.space().free_bytes)?;
         self.aside_bytes.store(bytes, Ordering::Relaxed);
         Ok(())
     }

@@ -123,8 +123,7 @@ impl Store {
     /// Checks everything that can be checked without a lock.
     fn tally(&self, batch: &Batch, version: &Version) -> Result<Tally, KvError> {
         let limits = self.limits();
-        let batch_bytes = batch.len_bytes() as u64;
-        within("batch", batch_bytes, limits.batch_bytes_max)?;
+        limits.check_batch(batch)?;
         let mut tally = Tally {
             trees: BatchTrees::new(),
             data_bytes: 0,
@@ -136,29 +135,8 @@ impl Store {
         // Of operands, those that go into blocks with others, or do not take whole pages.
         let (mut longest_key, mut longest_operand) = (0, 0);
         for (tree, message) in batch.messages() {
-            within("key", message.key().len() as u64, limits.key_bytes_max)?;
-            let operand = match message {
-                Message::Put { value, .. } => value,
-                Message::Delete { .. } => &[],
-                Message::DeleteRange { end, .. } => {
-                    within("key", end.len() as u64, limits.key_bytes_max)?;
-                    end
-                }
-                Message::Upsert {
-                    delta, function, ..
-                } => {
-                    if self.options.upserts.get(function).is_none() {
-                        let why = format!("no upsert function has number {function}");
-                        return Err(KvError::Invalid(why));
-                    }
-                    delta
-                }
-            };
-            let what = match message {
-                Message::Upsert { .. } => "delta",
-                _ => "value",
-            };
-            within(what, operand.len() as u64, limits.value_bytes_max)?;
+            limits.check_message(message, &self.options.upserts)?;
+            let operand = message.operand();
             let key_bytes = message.key().len() as u64;
             longest_key = longest_key.max(key_bytes);
             tally.data_bytes += (message.key().len() + operand.len()) as u64;
@@ -562,15 +540,4 @@ fn is_value_block(version: &Version, tree: TreeId, message: &Message<'_>) -> boo
     };
     let options = version.trees.get(&tree).map(|tree| &tree.info.options);
     options.is_some_and(|options| options.has_value_block(value.len()))
-}
-
-fn within(what: &'static str, len_bytes: u64, limit_bytes: u64) -> Result<(), KvError> {
-    if len_bytes <= limit_bytes {
-        return Ok(());
-    }
-    Err(KvError::TooLarge {
-        what,
-        len_bytes,
-        limit_bytes,
-    })
 }

@@ -13,7 +13,7 @@ use crate::compaction::Pressure;
 use crate::store::Store;
 use std::collections::BTreeSet;
 use stitch_base::sync::atomic::Ordering;
-use stitch_kv::{KvError, SpaceClass, SpaceUsage, TreeOptions};
+use stitch_kv::{KvError, SpaceClass, SpaceUsage, TreeOptions, check_free};
 use stitch_volume::{Class, PAGE_BYTES};
 
 /// Below this share of the zones, space is low: one part in this many.
@@ -81,14 +81,7 @@ impl Store {
         let _one_at_a_time = self.peers.promising.lock();
         let before = self.aside_bytes.load(Ordering::Relaxed);
         if bytes > before {
-            let needed_bytes = bytes - before;
-            let free_bytes = self.free_bytes(SpaceClass::Normal);
-            if needed_bytes > free_bytes {
-                return Err(KvError::NoSpace {
-                    needed_bytes,
-                    free_bytes,
-                });
-            }
+            check_free(bytes - before, self.free_bytes(SpaceClass::Normal))?;
         }
         self.aside_bytes.store(bytes, Ordering::Relaxed);
         Ok(())

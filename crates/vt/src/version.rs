@@ -200,11 +200,7 @@ pub(crate) fn tree_record(info: &TreeInfo) -> TreeRecord {
         name: info.name.clone(),
         block_bytes: info.options.block_bytes,
         stitch_bytes: info.options.stitch_bytes,
-        compression: match info.options.compression {
-            Compression::None => 0,
-            Compression::Lz4 => 1,
-            Compression::Zstd => 2,
-        },
+        compression: info.options.compression.code(),
         value_block_bytes: info.options.value_block_bytes,
     }
 }
@@ -217,11 +213,7 @@ pub(crate) fn tree_info(record: &TreeRecord) -> TreeInfo {
         options: TreeOptions {
             block_bytes: record.block_bytes,
             stitch_bytes: record.stitch_bytes,
-            compression: match record.compression {
-                1 => Compression::Lz4,
-                2 => Compression::Zstd,
-                _ => Compression::None,
-            },
+            compression: Compression::of_code(record.compression).unwrap_or_default(),
             value_block_bytes: record.value_block_bytes,
         },
     }

@@ -76,20 +76,15 @@ impl Rows {
         holds: &[Seqno],
         registry: &UpsertRegistry,
     ) -> u64 {
-        let operand_bytes = match message {
+        match message {
             Message::Put { key, value } => {
                 self.set(key, seqno, Some(Bytes::copy_from_slice(value)), holds);
-                value.len()
             }
-            Message::Delete { key } => {
-                self.set(key, seqno, None, holds);
-                0
-            }
+            Message::Delete { key } => self.set(key, seqno, None, holds),
             Message::DeleteRange { start, end } => {
                 for key in self.keys(start, end) {
                     self.set(&key, seqno, None, holds);
                 }
-                end.len()
             }
             Message::Upsert {
                 key,
@@ -104,10 +99,9 @@ impl Rows {
                     Folded::Absent => None,
                 };
                 self.set(key, seqno, new, holds);
-                delta.len()
             }
-        };
-        let bytes = message.key().len() + operand_bytes;
+        }
+        let bytes = message.key().len() + message.operand().len();
         u64::try_from(bytes).expect("lengths fit in 64 bits")
     }
 

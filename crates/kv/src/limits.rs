@@ -1,0 +1,90 @@
+//! What an engine can take, and the checks that every engine makes alike.
+
+use crate::{Batch, KvError, Message, UpsertRegistry};
+
+/// What an engine can take. Layers above keep within it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Longest key, in bytes.
+    pub key_bytes_max: u64,
+    /// Longest value or delta, in bytes.
+    pub value_bytes_max: u64,
+    /// Largest batch as encoded, in bytes.
+    pub batch_bytes_max: u64,
+}
+
+impl Limits {
+    /// Refuses a batch that is too long.
+    ///
+    /// # Errors
+    /// [`KvError::TooLarge`].
+    pub const fn check_batch(&self, batch: &Batch<'_>) -> Result<(), KvError> {
+        within("batch", batch.len_bytes() as u64, self.batch_bytes_max)
+    }
+
+    /// Refuses a message with a key, value or delta that is too long, or an upsert of a function that
+    /// is not registered.
+    ///
+    /// # Errors
+    /// [`KvError::TooLarge`], [`KvError::Invalid`].
+    pub fn check_message(
+        &self,
+        message: Message<'_>,
+        upserts: &UpsertRegistry,
+    ) -> Result<(), KvError> {
+        within("key", message.key().len() as u64, self.key_bytes_max)?;
+        let (what, limit_bytes) = match message {
+            Message::Put { .. } => ("value", self.value_bytes_max),
+            Message::Delete { .. } | Message::DeleteRange { .. } => ("key", self.key_bytes_max),
+            Message::Upsert { function, .. } if upserts.get(function).is_none() => {
+                let what = format!("no upsert function has number {function}");
+                return Err(KvError::Invalid(what));
+            }
+            Message::Upsert { .. } => ("delta", self.value_bytes_max),
+        };
+        within(what, message.operand().len() as u64, limit_bytes)
+    }
+}
+
+const fn within(what: &'static str, len_bytes: u64, limit_bytes: u64) -> Result<(), KvError> {
+    if len_bytes <= limit_bytes {
+        return Ok(());
+    }
+    Err(KvError::TooLarge {
+        what,
+        len_bytes,
+        limit_bytes,
+    })
+}
+
+/// Refuses a request that needs more bytes than are free for it.
+///
+/// # Errors
+/// [`KvError::NoSpace`].
+pub const fn check_free(needed_bytes: u64, free_bytes: u64) -> Result<(), KvError> {
+    if needed_bytes <= free_bytes {
+        return Ok(());
+    }
+    Err(KvError::NoSpace {
+        needed_bytes,
+        free_bytes,
+    })
+}
+
+/// Longest name of a tree, in bytes. Trees that older programs made may have longer ones: these can
+/// be used, altered and dropped.
+pub const TREE_NAME_BYTES_MAX: usize = 255;
+
+/// Refuses a name that no new tree may have.
+///
+/// # Errors
+/// [`KvError::Invalid`] for a name that is too long.
+pub fn check_tree_name(name: &str) -> Result<(), KvError> {
+    if name.len() <= TREE_NAME_BYTES_MAX {
+        return Ok(());
+    }
+    Err(KvError::Invalid(format!(
+        "a tree's name has at most {TREE_NAME_BYTES_MAX} bytes; this one has {}",
+        name.len()
+    )))
+}
