@@ -64,14 +64,14 @@ impl TreeRecord {
     /// [`FormatError`] for bytes that are no record.
     pub fn decode(bytes: &[u8]) -> Result<Self, FormatError> {
         let mut reader = Reader::new(RECORD, bytes);
-        let block_bytes = u32::from_le_bytes(array(&mut reader)?);
-        let stitch_bytes = u64::from_le_bytes(array(&mut reader)?);
-        let [compression] = array(&mut reader)?;
-        let value_block_bytes = u32::from_le_bytes(array(&mut reader)?);
+        let block_bytes = reader.u32()?;
+        let stitch_bytes = reader.u64()?;
+        let compression = reader.u8()?;
+        let value_block_bytes = reader.u32()?;
         if compression > 2 {
             return Err(reader.field("compression", "0 to 2", compression.to_string()));
         }
-        let rest = &bytes[17..];
+        let rest = reader.rest();
         let Ok(name) = std::str::from_utf8(rest) else {
             return Err(reader.field("name", "UTF-8", rest.escape_ascii().to_string()));
         };
@@ -83,11 +83,6 @@ impl TreeRecord {
             name: name.to_owned(),
         })
     }
-}
-
-fn array<const N: usize>(reader: &mut Reader<'_>) -> Result<[u8; N], FormatError> {
-    let bytes = reader.take(N)?;
-    Ok(bytes.try_into().expect("the reader takes that many"))
 }
 
 /// Returns the catalog's key of a tree.

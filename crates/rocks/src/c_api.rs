@@ -3,6 +3,7 @@
 #![expect(unsafe_code, reason = "declares functions of a C library")]
 
 use std::ffi::{c_char, c_int, c_uchar, c_void};
+use std::slice;
 
 /// Any object of the library.
 pub(crate) type Handle = *mut c_void;
@@ -46,9 +47,33 @@ pub(crate) type Filter = unsafe extern "C" fn(
     *mut usize,
     *mut c_uchar,
 ) -> c_uchar;
+/// Adds a value in pieces to a batch: batch, family, number of keys, keys and their lengths, number of
+/// pieces, pieces and their lengths.
+pub(crate) type PutPieces = unsafe extern "C" fn(
+    Handle,
+    Handle,
+    c_int,
+    *const *const c_char,
+    *const usize,
+    c_int,
+    *const *const c_char,
+    *const usize,
+);
 pub(crate) type Destructor = unsafe extern "C" fn(*mut c_void);
 pub(crate) type DeleteValue = unsafe extern "C" fn(*mut c_void, *const c_char, usize);
 pub(crate) type Name = unsafe extern "C" fn(*mut c_void) -> *const c_char;
+
+/// Returns what a pointer and a length of the library stand for.
+///
+/// # Safety
+/// `len` bytes are at `start` for as long as `'a` says.
+pub(crate) unsafe fn bytes_of<'a>(start: *const c_char, len: usize) -> &'a [u8] {
+    if len == 0 {
+        return &[];
+    }
+    // SAFETY: as the caller says.
+    unsafe { slice::from_raw_parts(start.cast(), len) }
+}
 
 #[link(name = "rocksdb")]
 unsafe extern "C" {

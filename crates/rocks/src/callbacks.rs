@@ -6,7 +6,7 @@
 
 #![expect(unsafe_code, reason = "functions that a C library calls")]
 
-use crate::c_api::{self, Handle};
+use crate::c_api::{self, Handle, bytes_of};
 use std::ffi::{c_char, c_int, c_uchar, c_void};
 use std::slice;
 use stitch_format::rocks::{ABSENT, PRESENT, operand_head, operand_of, value_of};
@@ -205,16 +205,6 @@ fn join_all(registry: &UpsertRegistry, operands: &Operands<'_>) -> Option<Vec<u8
         std::mem::swap(&mut joined, &mut next);
     }
     Some([&operand_head(id)[..], &joined].concat())
-}
-
-/// # Safety
-/// `len` bytes are at `start` for as long as `'a` says.
-unsafe fn bytes_of<'a>(start: *const c_char, len: usize) -> &'a [u8] {
-    if len == 0 {
-        return &[];
-    }
-    // SAFETY: as the caller says.
-    unsafe { slice::from_raw_parts(start.cast(), len) }
 }
 
 /// Hands a result to the library.

@@ -2,11 +2,9 @@
 
 #![expect(unsafe_code, reason = "calls of a C library")]
 
-use crate::c_api::{self, Handle};
+use crate::c_api::{self, Handle, bytes_of};
 use crate::database::{Family, Moment, ReadOptions, checked};
 use bytes::Bytes;
-use std::ffi::c_char;
-use std::slice;
 use std::sync::Arc;
 use stitch_base::ErrorKind;
 use stitch_format::rocks::value_of;
@@ -61,16 +59,6 @@ impl Drop for Pinned {
         // SAFETY: destroyed once.
         unsafe { c_api::rocksdb_pinnableslice_destroy(self.0) };
     }
-}
-
-/// # Safety
-/// `len` bytes are at `start` for as long as `'a` says.
-unsafe fn bytes_of<'a>(start: *const c_char, len: usize) -> &'a [u8] {
-    if len == 0 {
-        return &[];
-    }
-    // SAFETY: as the caller says.
-    unsafe { slice::from_raw_parts(start.cast(), len) }
 }
 
 /// A walk over a range of a family.

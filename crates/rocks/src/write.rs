@@ -2,7 +2,7 @@
 
 #![expect(unsafe_code, reason = "calls of a C library")]
 
-use crate::c_api::{self, Handle};
+use crate::c_api::{self, Handle, PutPieces};
 use crate::database::{Database, Family, checked};
 use stitch_format::rocks::{PRESENT, operand_head};
 use stitch_kv::{KvError, Message};
@@ -34,52 +34,45 @@ impl WriteBatch {
     }
 
     pub(crate) fn put(&mut self, family: &Family, key: &[u8], value: &[u8]) {
-        let pieces = Pieces::new(&[PRESENT], value);
-        let (key_ptr, key_len) = (key.as_ptr().cast(), key.len());
-        // SAFETY: all pointers live through the call; the batch copies what they refer to.
-        unsafe {
-            c_api::rocksdb_writebatch_putv_cf(
-                self.0,
-                family.handle(),
-                1,
-                &raw const key_ptr,
-                &raw const key_len,
-                2,
-                pieces.starts.as_ptr(),
-                pieces.lens.as_ptr(),
-            );
-        }
+        let put = c_api::rocksdb_writebatch_putv_cf;
+        self.add_pieces(put, family, key, [&[PRESENT], value]);
     }
 
     fn merge(&mut self, family: &Family, key: &[u8], (function, delta): (u32, &[u8])) {
-        let head = operand_head(function);
-        let pieces = Pieces::new(&head, delta);
+        let merge = c_api::rocksdb_writebatch_mergev_cf;
+        self.add_pieces(merge, family, key, [&operand_head(function), delta]);
+    }
+
+    /// Adds a value in two pieces, so that what is before it costs no copy.
+    fn add_pieces(&mut self, add: PutPieces, family: &Family, key: &[u8], value: [&[u8]; 2]) {
         let (key_ptr, key_len) = (key.as_ptr().cast(), key.len());
-        // SAFETY: as in `put`.
+        let starts = value.map(|piece| piece.as_ptr().cast());
+        let lens = value.map(<[u8]>::len);
+        // SAFETY: all pointers live through the call; the batch copies what they refer to.
         unsafe {
-            c_api::rocksdb_writebatch_mergev_cf(
+            add(
                 self.0,
                 family.handle(),
                 1,
                 &raw const key_ptr,
                 &raw const key_len,
                 2,
-                pieces.starts.as_ptr(),
-                pieces.lens.as_ptr(),
+                starts.as_ptr(),
+                lens.as_ptr(),
             );
         }
     }
 
     pub(crate) fn delete(&mut self, family: &Family, key: &[u8]) {
         let (batch, family) = (self.0, family.handle());
-        // SAFETY: as in `put`.
+        // SAFETY: as in `add_pieces`.
         unsafe {
             c_api::rocksdb_writebatch_delete_cf(batch, family, key.as_ptr().cast(), key.len());
         }
     }
 
     fn delete_range(&mut self, family: &Family, start: &[u8], end: &[u8]) {
-        // SAFETY: as in `put`.
+        // SAFETY: as in `add_pieces`.
         unsafe {
             c_api::rocksdb_writebatch_delete_range_cf(
                 self.0,
@@ -111,20 +104,5 @@ impl Drop for WriteBatch {
     fn drop(&mut self) {
         // SAFETY: destroyed once.
         unsafe { c_api::rocksdb_writebatch_destroy(self.0) };
-    }
-}
-
-/// A value in two pieces, so that what is before it costs no copy.
-struct Pieces {
-    starts: [*const std::ffi::c_char; 2],
-    lens: [usize; 2],
-}
-
-impl Pieces {
-    const fn new(head: &[u8], rest: &[u8]) -> Self {
-        Self {
-            starts: [head.as_ptr().cast(), rest.as_ptr().cast()],
-            lens: [head.len(), rest.len()],
-        }
     }
 }
