@@ -1,6 +1,6 @@
 //! Counters that any thread may raise, and the range check that every device makes.
 
-use crate::{DeviceCounters, DeviceError};
+use crate::{DeviceCounters, DeviceError, Wanted};
 use stitch_base::sync::atomic::{AtomicU64, Ordering};
 
 /// [`DeviceCounters`] while the device is open.
@@ -19,13 +19,17 @@ pub(crate) struct Counters {
 
 impl Counters {
     pub(crate) fn read(&self, len_bytes: u64) {
-        self.read_extents(1, len_bytes);
+        self.reads.fetch_add(1, Ordering::Relaxed);
+        self.read_bytes.fetch_add(len_bytes, Ordering::Relaxed);
     }
 
-    /// Counts a request as one read for each separate extent.
-    pub(crate) fn read_extents(&self, extents: u64, len_bytes: u64) {
-        self.reads.fetch_add(extents, Ordering::Relaxed);
-        self.read_bytes.fetch_add(len_bytes, Ordering::Relaxed);
+    /// Counts a request for several pieces as one read for each separate extent.
+    pub(crate) fn read_each(&self, pieces: &[Wanted<'_>]) {
+        let len_bytes: usize = pieces.iter().map(|piece| piece.out.len()).sum();
+        self.reads
+            .fetch_add(Wanted::extents(pieces), Ordering::Relaxed);
+        self.read_bytes
+            .fetch_add(len_bytes as u64, Ordering::Relaxed);
     }
 
     pub(crate) fn write(&self, len_bytes: u64) {

@@ -147,9 +147,8 @@ impl Device for FileDevice {
 
     fn read_each(&self, pieces: &mut [Wanted<'_>]) -> Result<(), DeviceError> {
         let whole = Wanted::request(pieces, &self.name, self.len_bytes())?;
-        let extents = Wanted::extents(pieces);
         positioned::read_each(&self.file, pieces).map_err(|e| whole.failed(&self.name, e))?;
-        self.counters.read_extents(extents, whole.len_bytes);
+        self.counters.read_each(pieces);
         Ok(())
     }
 
@@ -158,10 +157,9 @@ impl Device for FileDevice {
             return self.read_each(pieces);
         };
         let whole = Wanted::request(pieces, &self.name, self.len_bytes())?;
-        let extents = Wanted::extents(pieces);
         past.read_each(&self.file, pieces)
             .map_err(|e| whole.failed(&self.name, e))?;
-        self.counters.read_extents(extents, whole.len_bytes);
+        self.counters.read_each(pieces);
         Ok(())
     }
 

@@ -117,7 +117,7 @@ impl Wanted<'_> {
 
     /// Returns the number of separate extents that the pieces make up: one that begins where the
     /// one before it ends is of the same extent.
-    pub(crate) fn extents(pieces: &[Self]) -> u64 {
+    fn extents(pieces: &[Self]) -> u64 {
         let rows = pieces.chunk_by(|before, after| before.end() == after.offset);
         rows.count() as u64
     }

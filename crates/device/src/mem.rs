@@ -91,13 +91,12 @@ impl Device for MemDevice {
     }
 
     fn read_each(&self, pieces: &mut [Wanted<'_>]) -> Result<(), DeviceError> {
-        let whole = Wanted::request(pieces, NAME, self.len_bytes())?;
-        let extents = Wanted::extents(pieces);
+        Wanted::request(pieces, NAME, self.len_bytes())?;
         let pages = self.pages.read();
-        for piece in pieces {
+        for piece in &mut *pieces {
             pages.read(piece.offset, piece.out);
         }
-        self.counters.read_extents(extents, whole.len_bytes);
+        self.counters.read_each(pieces);
         Ok(())
     }
 

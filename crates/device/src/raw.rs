@@ -218,7 +218,6 @@ impl Device for RawDevice {
 
     fn read_each(&self, pieces: &mut [Wanted<'_>]) -> Result<(), DeviceError> {
         let whole = Wanted::request(pieces, &self.name, self.len_bytes())?;
-        let extents = Wanted::extents(pieces);
         self.settle_each(pieces)?;
         let fit = |direct: &&Direct| pieces.iter().all(|p| direct.fits(p.offset, p.out.len()));
         match self.direct.as_ref().filter(fit) {
@@ -226,7 +225,7 @@ impl Device for RawDevice {
             _ => positioned::read_each(&self.file, pieces),
         }
         .map_err(|e| whole.failed(&self.name, e))?;
-        self.counters.read_extents(extents, whole.len_bytes);
+        self.counters.read_each(pieces);
         Ok(())
     }
 
@@ -238,12 +237,11 @@ impl Device for RawDevice {
             return self.read_each(pieces);
         };
         let whole = Wanted::request(pieces, &self.name, self.len_bytes())?;
-        let extents = Wanted::extents(pieces);
         self.settle_each(pieces)?;
         direct
             .read_into(&self.file, pieces)
             .map_err(|e| whole.failed(&self.name, e))?;
-        self.counters.read_extents(extents, whole.len_bytes);
+        self.counters.read_each(pieces);
         Ok(())
     }
 
