@@ -125,15 +125,14 @@ impl Store {
         let _one_at_a_time = self.peers.evacuation.lock();
         self.check_writable()?;
         let moved = || self.sum_of(&|store| store.counters.evacuated_bytes.get());
-        let ordered = || self.sum_of(&|store| store.counters.ordered_bytes.get());
-        let (moved_before, ordered_before) = (moved(), ordered());
+        let (moved_before, ordered_before) = (moved(), self.all_ordered_bytes());
         let mut out = Defragged {
             holes_before_bytes: self.hole_bytes(),
             ..Defragged::default()
         };
         let free_before = self.volume.zones().usage().zones_free_bytes;
         out.is_stopped = !self.give_back(watch)? || !self.tidy_up(watch)?;
-        out.ordered_bytes = ordered() - ordered_before;
+        out.ordered_bytes = self.all_ordered_bytes() - ordered_before;
         out.moved_bytes = moved() - moved_before + out.ordered_bytes;
         out.freed_bytes = self.volume.zones().usage().zones_free_bytes;
         out.freed_bytes = out.freed_bytes.saturating_sub(free_before);
@@ -162,13 +161,12 @@ impl Store {
     /// other. Returns false if it was ended early.
     fn tidy_up(&self, watch: &mut Watch<'_>) -> Result<bool, VtError> {
         let mut tried = BTreeSet::new();
-        let ordered = || self.sum_of(&|store| store.counters.ordered_bytes.get());
         for round in 0..ROUNDS_MAX {
-            let before = ordered();
+            let before = self.all_ordered_bytes();
             if !self.order_all(watch)? {
                 return Ok(false);
             }
-            if round > 0 && ordered() == before {
+            if round > 0 && self.all_ordered_bytes() == before {
                 break;
             }
             if !self.evacuate_untried(&mut tried, watch)? {
@@ -176,6 +174,11 @@ impl Store {
             }
         }
         Ok(true)
+    }
+
+    /// Bytes that all stores of the volume wrote to bring values into key order.
+    fn all_ordered_bytes(&self) -> u64 {
+        self.sum_of(&|store| store.counters.ordered_bytes.get())
     }
 
     /// Evacuates every zone that is worth it. Answers false if it was ended early.

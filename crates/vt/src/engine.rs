@@ -286,8 +286,7 @@ impl Store {
         edit.next_tree = id.next();
         edit.new_trees.push(tree_record(&info));
         drop(version);
-        self.check_trees_fit(&edit)
-            .map_err(|error| KvError::storage(error.kind(), error))?;
+        self.check_trees_fit(&edit)?;
         self.note_tree(options);
         self.install_trees(&mut installer, edit)?;
         self.committer.lock().trees.insert(id);
@@ -335,8 +334,7 @@ impl Store {
             ..found.info.clone()
         }));
         drop(version);
-        self.check_trees_fit(&edit)
-            .map_err(|error| KvError::storage(error.kind(), error))?;
+        self.check_trees_fit(&edit)?;
         self.note_tree(options);
         self.install_trees(&mut installer, edit)
     }

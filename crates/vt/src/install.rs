@@ -14,6 +14,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use stitch_base::{Lsn, TableId};
 use stitch_format::vt_manifest::{Run, VersionEdit};
+use stitch_kv::KvError;
 use stitch_volume::{VersionChange, VolumeError};
 
 /// What goes along with an edit.
@@ -128,18 +129,19 @@ impl Store {
     /// what the version log takes at any time. The rest of the log is left for tables.
     ///
     /// # Errors
-    /// [`VolumeError::VersionLogFull`].
-    pub(crate) fn check_trees_fit(&self, edit: &VersionEdit) -> Result<(), VtError> {
+    /// [`KvError::Storage`] of [`VolumeError::VersionLogFull`], which says what to drop.
+    pub(crate) fn check_trees_fit(&self, edit: &VersionEdit) -> Result<(), KvError> {
         let before = self.version();
         let wanted_bytes = self.applied(&before, edit)?.base_bytes();
         let base_bytes_max = self.volume.base_bytes_max();
         if wanted_bytes <= base_bytes_max.max(before.base_bytes()) {
             return Ok(());
         }
-        Err(VtError::Volume(VolumeError::VersionLogFull {
+        let full = VtError::Volume(VolumeError::VersionLogFull {
             wanted_bytes,
             base_bytes_max,
-        }))
+        });
+        Err(KvError::storage(full.kind(), full))
     }
 
     /// Tells the tables that are gone what they leave behind.

@@ -8,23 +8,19 @@ use stitch_format::vt_manifest::Run;
 /// If any two overlap: a byte of the device has one owner.
 pub(crate) fn coalesce(mut runs: Vec<Run>) -> Vec<Run> {
     runs.sort();
-    let mut out: Vec<Run> = Vec::with_capacity(runs.len());
-    for run in runs {
-        match out.last_mut() {
-            Some(last) if last.end() == run.addr => last.len_bytes += run.len_bytes,
-            Some(last) => {
-                assert!(last.end() < run.addr, "a byte of the device has one owner");
-                out.push(run);
-            }
-            None => out.push(run),
-        }
-    }
-    out
+    let are_apart = runs.windows(2).all(|pair| pair[0].end() <= pair[1].addr);
+    assert!(are_apart, "a byte of the device has one owner");
+    joined(runs)
 }
 
 /// Sorts runs and joins those that touch or overlap: those that an index names, which may be damaged.
 pub(crate) fn union(mut runs: Vec<Run>) -> Vec<Run> {
     runs.sort();
+    joined(runs)
+}
+
+/// Joins sorted runs that touch or overlap.
+fn joined(runs: Vec<Run>) -> Vec<Run> {
     let mut out: Vec<Run> = Vec::with_capacity(runs.len());
     for run in runs {
         match out.last_mut() {

@@ -213,10 +213,7 @@ impl Store {
                 let free = self.free_bytes(class);
                 free.min(self.pages_room_bytes(run_bytes, class))
             }
-            false => {
-                let class = SpaceClass::Normal;
-                self.free_bytes(class).min(self.roomy_bytes(class))
-            }
+            false => self.free_bytes(class).min(self.roomy_bytes(class)),
         };
         self.pace.note_left(left);
     }
