@@ -35,8 +35,7 @@ use stitch_base::{ErrorKind, Ino};
 use stitch_db::{Changes, SpaceClass};
 use stitch_format::fs_back::Place;
 use stitch_format::fs_inode::{InodeHead, MetaRow};
-use stitch_format::fs_key::{self, SYS_BACK_PROGRESS, SYS_HEADER};
-use stitch_format::fs_sys::FsHeader;
+use stitch_format::fs_key::{self, SYS_BACK_PROGRESS};
 
 /// Rows of the meta tree that the pass looks at in one go.
 const SLICE_ROWS: usize = 512;
@@ -177,8 +176,8 @@ impl FileSystem {
     /// Learns an inode, after the directories above it that are not known.
     fn resolve(&self, ino: Ino) -> FsResult<Attr> {
         // Each directory is that of the name before it.
-        let mut path = vec![(ino, None)];
-        let mut on_path = BTreeSet::from([ino]);
+        let start = || (vec![(ino, None)], BTreeSet::from([ino]));
+        let (mut path, mut on_path) = start();
         let mut ancestors = Ancestors {
             fs: self,
             inos: Vec::new(),
@@ -196,8 +195,7 @@ impl FileSystem {
                 // Directories were moved meanwhile, or their rows are damaged.
                 Step::Above(_) if rings < RINGS_MAX => {
                     rings += 1;
-                    path = vec![(ino, None)];
-                    on_path = BTreeSet::from([ino]);
+                    (path, on_path) = start();
                 }
                 Step::Above(Place { parent, .. }) => {
                     return Err(FsError::Corrupt(format!(
@@ -332,7 +330,7 @@ impl FileSystem {
         if self.back_rows.are_damaged.swap(false, Ordering::AcqRel) {
             *progress = Place::FIRST;
         }
-        self.keep_back_rows(*progress)?;
+        self.keep_back_rows()?;
         while *progress != Place::END {
             *progress = self.put_back_rows(*progress, SLICE_ROWS)?;
         }
@@ -342,23 +340,14 @@ impl FileSystem {
     }
 
     /// From now on every change of a name writes back rows.
-    fn keep_back_rows(&self, progress: Place) -> FsResult<()> {
+    fn keep_back_rows(&self) -> FsResult<()> {
         if self.back_rows.are_kept() {
             return Ok(());
         }
         tracing::info!("the first file handle is opened: the place of every inode is noted");
         // No change of a name is under way.
         let _still = self.locks.all_read();
-        let mut header = self.header.lock();
-        let marked = FsHeader {
-            has_back_rows: true,
-            ..*header
-        };
-        let mut changes = Changes::new();
-        changes.put(self.store.sys, SYS_HEADER, &marked.encode());
-        changes.put(self.store.sys, SYS_BACK_PROGRESS, &progress.encode());
-        self.store.commit(&changes, SpaceClass::Normal)?;
-        *header = marked;
+        self.mark_header(|header| header.has_back_rows = true)?;
         self.back_rows.are_kept.store(true, Ordering::Release);
         Ok(())
     }

@@ -5,16 +5,15 @@
 //! was given such a flag, ever. It is committed with the flag. Stores of earlier programs have such
 //! files without the mark: it is set when one of them is met.
 
+use crate::inode_flag;
+use crate::system::FileSystem;
+use crate::{FsError, FsResult};
 use stitch_base::Ino;
 use stitch_base::sync::atomic::Ordering;
 use stitch_db::{Changes, SpaceClass};
 use stitch_format::fs_inode::{FileKind, MetaRow};
 use stitch_format::fs_key::{self, SYS_FIXED};
 use stitch_format::fs_sys::encode_number;
-
-use crate::inode_flag;
-use crate::system::FileSystem;
-use crate::{FsError, FsResult};
 
 /// The flags that forbid some opens.
 const FIXED: u32 = inode_flag::IMMUTABLE | inode_flag::APPEND;
@@ -118,16 +117,12 @@ impl FileSystem {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Caller, DirName, FsOptions, NewNode, register_upserts};
+    use crate::{Caller, DirName, FsOptions, NewNode};
     use stitch_base::sync::Arc;
-    use stitch_kv::{Engine, ModelEngine, UpsertRegistry};
+    use stitch_kv::Engine;
 
     fn formatted() -> Arc<dyn Engine> {
-        let mut registry = UpsertRegistry::default();
-        register_upserts(&mut registry);
-        let engine: Arc<dyn Engine> = Arc::new(ModelEngine::new(registry));
-        FileSystem::format(&engine, &FsOptions::default(), (0, 0)).unwrap();
-        engine
+        crate::testing::formatted(&FsOptions::default())
     }
 
     fn open(engine: &Arc<dyn Engine>) -> FileSystem {

@@ -5,14 +5,14 @@
 
 use crate::{
     Attr, Caller, DirName, FileSystem, FsError, FsOptions, FsResult, NewNode, RenameMode, SetAttr,
-    WriteOptions, fsck, register_upserts,
+    WriteOptions, fsck,
 };
 use stitch_base::Ino;
 use stitch_base::sync::Arc;
 use stitch_base::sync::atomic::{AtomicU64, Ordering};
 use stitch_base::sync::explored::{explore, join, start};
 use stitch_base::thread::JoinHandle;
-use stitch_kv::{Engine, ModelEngine, UpsertRegistry};
+use stitch_kv::Engine;
 
 const CALLER: Caller<'static> = Caller::ROOT;
 const NEW: NewNode = NewNode {
@@ -35,10 +35,7 @@ fn at(parent: Ino, name: &'static str) -> DirName<'static> {
 }
 
 fn setup() -> Arc<Setup> {
-    let mut registry = UpsertRegistry::default();
-    register_upserts(&mut registry);
-    let engine: Arc<dyn Engine> = Arc::new(ModelEngine::new(registry));
-    FileSystem::format(&engine, &FsOptions::default(), (0, 0)).expect("formats");
+    let engine: Arc<dyn Engine> = crate::testing::formatted(&FsOptions::default());
     let fs = FileSystem::open(Arc::clone(&engine), FsOptions::default()).expect("opens");
     let dir = |parent, name| fs.make_dir(&CALLER, at(parent, name), &NEW).expect("makes");
     let (a, b) = (dir(Ino::ROOT, "a").ino, dir(Ino::ROOT, "b").ino);

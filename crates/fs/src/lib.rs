@@ -44,6 +44,8 @@ mod statfs;
 mod steps;
 mod system;
 mod takeover;
+#[cfg(test)]
+mod testing;
 mod types;
 mod upsert;
 mod xattr;

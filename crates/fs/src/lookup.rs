@@ -369,9 +369,7 @@ impl FileSystem {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Caller, FsOptions, NewNode, WriteOptions, register_upserts};
-    use stitch_base::sync::Arc;
-    use stitch_kv::{Engine, ModelEngine, UpsertRegistry};
+    use crate::{Caller, FsOptions, NewNode, WriteOptions};
 
     const FILE: NewNode = NewNode {
         perm: 0o644,
@@ -380,10 +378,7 @@ mod tests {
 
     #[test]
     fn a_row_that_was_changed_meanwhile_is_read_again() {
-        let mut registry = UpsertRegistry::default();
-        register_upserts(&mut registry);
-        let engine: Arc<dyn Engine> = Arc::new(ModelEngine::new(registry));
-        FileSystem::format(&engine, &FsOptions::default(), (0, 0)).expect("formats");
+        let engine = crate::testing::formatted(&FsOptions::default());
         let fs = FileSystem::open(engine, FsOptions::default()).expect("opens");
         let at = DirName::new(Ino::ROOT, b"f");
         let made = fs.create(&Caller::ROOT, at, &FILE).expect("creates");

@@ -21,7 +21,7 @@ use stitch_base::sync::{Arc, Mutex};
 use stitch_base::{ErrorKind, Ino, random};
 use stitch_db::SpaceClass;
 use stitch_format::fs_inode::{FileKind, InodeHead, MetaRow, row_flag};
-use stitch_format::fs_key::{self, INO_MAX, SYS_FIXED, SYS_INODE_COUNT, SYS_NEXT_INO};
+use stitch_format::fs_key::{self, INO_MAX, SYS_FIXED, SYS_HEADER, SYS_INODE_COUNT, SYS_NEXT_INO};
 use stitch_format::fs_sys::{FsHeader, encode_number};
 use stitch_kv::Engine;
 
@@ -424,6 +424,22 @@ impl FileSystem {
         let ino = Ino(numbers.next);
         numbers.next += 1;
         Ok(ino)
+    }
+
+    /// Changes the header, before the first row that earlier programs do not know.
+    pub(crate) fn mark_header(&self, mark: impl FnOnce(&mut FsHeader)) -> FsResult<()> {
+        let mut marked = self.header.lock();
+        let mut header = *marked;
+        mark(&mut header);
+        if header == *marked {
+            return Ok(());
+        }
+        let mut change = Change::new(self);
+        let sys = self.store.sys;
+        change.changes.put(sys, SYS_HEADER, &header.encode());
+        change.commit()?;
+        *marked = header;
+        Ok(())
     }
 
     /// Reports whether an inode may have had this number.

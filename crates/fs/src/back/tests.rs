@@ -1,9 +1,9 @@
 use super::*;
 use crate::fsck::check;
-use crate::{Caller, FsOptions, NewNode, RenameMode, register_upserts};
+use crate::{Caller, FsOptions, NewNode, RenameMode};
 use stitch_base::random::Rng;
 use stitch_base::sync::Arc;
-use stitch_kv::{Engine, ModelEngine, UpsertRegistry};
+use stitch_kv::{Engine, ModelEngine};
 
 const NEW: NewNode = NewNode {
     perm: 0o755,
@@ -27,11 +27,7 @@ fn open(engine: &Arc<ModelEngine>) -> FileSystem {
 impl Sample {
     /// Four directories in each other, with some files and links.
     fn new(seed: u64) -> Self {
-        let mut registry = UpsertRegistry::default();
-        register_upserts(&mut registry);
-        let engine = Arc::new(ModelEngine::new(registry));
-        let shared: Arc<dyn Engine> = engine.clone();
-        FileSystem::format(&shared, &FsOptions::default(), (0, 0)).expect("formats");
+        let engine = crate::testing::formatted(&FsOptions::default());
         let mut sample = Self {
             fs: open(&engine),
             engine,
@@ -104,7 +100,7 @@ impl Sample {
     /// One slice of the pass, of `count` rows.
     fn step(&self, count: usize) {
         let mut progress = self.fs.back_rows.progress.lock();
-        self.fs.keep_back_rows(*progress).expect("keeps");
+        self.fs.keep_back_rows().expect("keeps");
         *progress = self.fs.put_back_rows(*progress, count).expect("puts");
     }
 }

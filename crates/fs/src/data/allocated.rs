@@ -21,8 +21,8 @@ use crate::{FsError, FsResult};
 use std::ops::Range;
 use stitch_base::Ino;
 use stitch_format::fs_inode::row_flag;
-use stitch_format::fs_key::{self, SYS_HEADER};
-use stitch_format::fs_sys::{AllocatedRow, ExtentState, FsHeader};
+use stitch_format::fs_key;
+use stitch_format::fs_sys::{AllocatedRow, ExtentState};
 
 /// Most chunks of a sparse file that are looked for when it gets rows of extents.
 const SCANNED_MAX: u64 = 1024;
@@ -325,22 +325,6 @@ impl FileSystem {
     /// Every chunk of a file from this one on.
     pub(crate) const fn chunks_from(start: u64) -> Range<u64> {
         start..LAST
-    }
-
-    /// Changes the header, before the first row that earlier programs do not know.
-    pub(super) fn mark_header(&self, mark: impl FnOnce(&mut FsHeader)) -> FsResult<()> {
-        let mut marked = self.header.lock();
-        let mut header = *marked;
-        mark(&mut header);
-        if header == *marked {
-            return Ok(());
-        }
-        let mut change = Change::new(self);
-        let sys = self.store.sys;
-        change.changes.put(sys, SYS_HEADER, &header.encode());
-        change.commit()?;
-        *marked = header;
-        Ok(())
     }
 }
 

@@ -1,6 +1,7 @@
 //! What is done with plain files in use: written, cut, made durable, removed.
 
 use super::{ExternalError, ExternalName, ExternalRow, Leaving, Plain, Status};
+use crate::room::unless_full;
 use crate::system::FileSystem;
 use crate::{FsError, FsResult};
 use stitch_base::sync::{Arc, Mutex};
@@ -316,11 +317,8 @@ impl FileSystem {
     /// whether there were any. Whoever asks may have an inode locked.
     pub(crate) fn makes_room_beside(&self) -> FsResult<bool> {
         let mark = self.room_mark();
-        match self.reclaim() {
-            // A store that is full itself: perhaps others are retired already.
-            Ok(_) | Err(FsError::NoSpace) => {}
-            Err(error) => return Err(error),
-        }
+        // A store that is full itself: perhaps others are retired already.
+        unless_full(self.reclaim())?;
         // Also what another thread removed meanwhile.
         Ok(self.remove_retired()? > 0 || self.room_mark() != mark)
     }

@@ -65,7 +65,7 @@ pub(super) fn rows(found: &Found) -> Vec<Issue> {
     if stored != counted {
         issues.push(Issue::UnwrittenCount { stored, counted });
     }
-    if !found.allocated.is_empty() && !found.header.is_some_and(|header| header.has_allocated) {
+    if !found.allocated.is_empty() && !found.has(|header| header.has_allocated) {
         issues.push(Issue::UnmarkedAllocated);
     }
     issues

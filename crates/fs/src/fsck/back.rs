@@ -48,8 +48,9 @@ impl Found {
 /// An inode without the back row that it should have.
 pub(super) fn missing(found: &Found, ino: Ino) -> Option<Issue> {
     let inode = &found.inodes[&ino];
+    let keeps_back_rows = found.has(|header| header.has_back_rows);
     let progress = found.back_progress.unwrap_or(Place::FIRST);
-    let place = place_of(inode).filter(|place| found.keeps_back_rows && *place < progress)?;
+    let place = place_of(inode).filter(|place| keeps_back_rows && *place < progress)?;
     (!inode.has_back_row).then(|| wrong(ino, Some(place)))
 }
 

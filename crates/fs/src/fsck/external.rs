@@ -3,13 +3,13 @@
 use super::lost::Lost;
 use super::scan::Found;
 use super::{Issue, Trees};
-use crate::{ExternalFiles, ExternalName, FsError, FsResult};
+use crate::{ExternalFiles, ExternalName, FsResult};
 use std::collections::{BTreeMap, BTreeSet};
 use stitch_base::Ino;
 use stitch_db::Changes;
 use stitch_format::fs_inode::{FileKind, row_flag};
-use stitch_format::fs_key::{self, SYS_HEADER};
-use stitch_format::fs_sys::{ExternalRow, FsHeader};
+use stitch_format::fs_key;
+use stitch_format::fs_sys::ExternalRow;
 
 /// Rows of external files, by their inodes.
 pub(super) type Rows = BTreeMap<Ino, ExternalRow>;
@@ -35,7 +35,7 @@ pub(super) fn rows(found: &Found) -> Vec<Issue> {
     nowhere.retain(|ino| is_external(ino).is_some() && !found.externals.contains_key(ino));
     nowhere.sort_unstable();
     issues.extend(nowhere.into_iter().map(|ino| Issue::NoPlainFile { ino }));
-    if !found.externals.is_empty() && !found.header.is_some_and(|header| header.has_external) {
+    if !found.externals.is_empty() && !found.has(|header| header.has_external) {
         issues.push(Issue::Unmarked);
     }
     issues
@@ -87,19 +87,5 @@ pub(super) fn unsettle(trees: &Trees, changes: &mut Changes, ino: Ino, most: u64
         let settled = row.settled.min(most);
         changes.put(trees.sys, &key, &ExternalRow { settled, ..row }.encode());
     }
-    Ok(())
-}
-
-/// Changes the header.
-pub(super) fn mark(
-    trees: &Trees,
-    changes: &mut Changes,
-    mark: impl FnOnce(&mut FsHeader),
-) -> FsResult<()> {
-    let row = trees.schema.now().get(trees.sys, SYS_HEADER)?;
-    let row = row.ok_or_else(|| FsError::Corrupt("there is no header".to_owned()))?;
-    let mut header = FsHeader::decode(&row)?;
-    mark(&mut header);
-    changes.put(trees.sys, SYS_HEADER, &header.encode());
     Ok(())
 }

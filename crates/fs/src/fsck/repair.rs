@@ -142,10 +142,7 @@ impl Repair<'_> {
             Issue::UnwrittenCount { counted, .. } => {
                 self.put_number(fs_key::SYS_UNWRITTEN, *counted);
             }
-            _ => {
-                let mark = |header: &mut FsHeader| header.has_allocated = true;
-                external::mark(trees, &mut self.changes, mark)?;
-            }
+            _ => self.mark_header(|header| header.has_allocated = true)?,
         }
         Ok(())
     }
@@ -161,10 +158,7 @@ impl Repair<'_> {
             | Issue::ShortPlainFile { ino, len: most, .. } => {
                 external::unsettle(trees, &mut self.changes, *ino, *most)?;
             }
-            Issue::Unmarked => {
-                let mark = |header: &mut FsHeader| header.has_external = true;
-                external::mark(trees, &mut self.changes, mark)?;
-            }
+            Issue::Unmarked => self.mark_header(|header| header.has_external = true)?,
             Issue::ExtraPlainFile { name, .. } => {
                 let Some(files) = self.files else {
                     return Ok(false);
@@ -193,6 +187,16 @@ impl Repair<'_> {
     fn delete_chunks(&mut self, ino: Ino, chunk: u64) {
         let (start, end) = (fs_key::chunk(ino, chunk), fs_key::after(ino));
         self.changes.delete_range(self.trees.data, &start, &end);
+    }
+
+    fn mark_header(&mut self, mark: impl FnOnce(&mut FsHeader)) -> FsResult<()> {
+        let sys = self.trees.sys;
+        let row = self.trees.schema.now().get(sys, fs_key::SYS_HEADER)?;
+        let row = row.ok_or_else(|| FsError::Corrupt("there is no header".to_owned()))?;
+        let mut header = FsHeader::decode(&row)?;
+        mark(&mut header);
+        self.changes.put(sys, fs_key::SYS_HEADER, &header.encode());
+        Ok(())
     }
 
     fn delete_xattrs(&mut self, ino: Ino) {

@@ -61,8 +61,6 @@ pub(super) struct Found {
     /// Stored number of chunks in unwritten extents.
     pub(super) unwritten: Option<u64>,
     pub(super) header: Option<FsHeader>,
-    /// The header says that there are back rows.
-    pub(super) keeps_back_rows: bool,
     /// Place up to which every inode under a name is to have one.
     pub(super) back_progress: Option<Place>,
     /// Largest number seen anywhere.
@@ -90,7 +88,6 @@ pub(super) fn scan(trees: &Trees, lost: &Lost, progress: &mut dyn FnMut(u64)) ->
     };
     walk.found.is_readable = true;
     walk.found.header = Some(header);
-    walk.found.keeps_back_rows = header.has_back_rows;
     walk.each(trees.meta, |found, key, value| {
         found.meta(header.name_seed, key, value)
     })?;
@@ -171,6 +168,11 @@ impl Walk<'_> {
 }
 
 impl Found {
+    /// Reports what the header says; false without a header.
+    pub(super) fn has(&self, feature: impl FnOnce(&FsHeader) -> bool) -> bool {
+        self.header.as_ref().is_some_and(feature)
+    }
+
     /// True if an inode is known to be a directory.
     pub(super) fn is_directory(&self, ino: Ino) -> bool {
         let inode = self.inodes.get(&ino);
@@ -292,7 +294,7 @@ impl Found {
                     self.allocated.entry(ino).or_default().add(end, &row);
                     return;
                 }
-                if self.keeps_back_rows && self.back(key, value) {
+                if self.has(|header| header.has_back_rows) && self.back(key, value) {
                     return;
                 }
                 let row = fs_key::external_of(key).zip(ExternalRow::decode(value).ok());

@@ -75,15 +75,10 @@ impl FileSystem {
 mod tests {
     use super::*;
     use crate::{Caller, DirName, FsOptions, NewNode};
-    use stitch_base::sync::Arc;
-    use stitch_kv::{Engine, ModelEngine, UpsertRegistry};
 
     #[test]
     fn flags_are_set_by_reads_and_cleared_by_what_drops_pages() {
-        let mut registry = UpsertRegistry::default();
-        crate::register_upserts(&mut registry);
-        let engine: Arc<dyn Engine> = Arc::new(ModelEngine::new(registry));
-        FileSystem::format(&engine, &FsOptions::default(), (0, 0)).unwrap();
+        let engine = crate::testing::formatted(&FsOptions::default());
         let fs = FileSystem::open(engine, FsOptions::default()).unwrap();
         let new = NewNode {
             perm: 0o644,

@@ -1,11 +1,11 @@
 //! Random operations, some of whose commits fail: what is known of names is what the trees say.
 
-use crate::{Caller, DirName, FileSystem, FsOptions, NewNode, RenameMode, Taken, register_upserts};
+use crate::{Caller, DirName, FileSystem, FsOptions, NewNode, RenameMode, Taken};
 use std::collections::BTreeSet;
 use stitch_base::Ino;
 use stitch_base::random::Rng;
 use stitch_base::sync::Arc;
-use stitch_kv::{CommitFault, Engine, ModelEngine, UpsertRegistry};
+use stitch_kv::{CommitFault, Engine, ModelEngine};
 
 const NAMES: [&str; 12] = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"];
 const CALLER: Caller<'static> = Caller::ROOT;
@@ -39,15 +39,11 @@ fn open(engine: &Arc<ModelEngine>, bytes_max: usize, mask: u64) -> FileSystem {
 
 impl Test {
     fn new(seed: u64, bytes_max: usize, mask: u64) -> Self {
-        let mut registry = UpsertRegistry::default();
-        register_upserts(&mut registry);
-        let engine = Arc::new(ModelEngine::new(registry));
-        let dynamic: Arc<dyn Engine> = Arc::clone(&engine) as _;
         let options = FsOptions {
             name_seed: Some(seed),
             ..FsOptions::default()
         };
-        FileSystem::format(&dynamic, &options, (0, 0)).expect("formats");
+        let engine = crate::testing::formatted(&options);
         Self {
             fs: open(&engine, bytes_max, mask),
             engine,
