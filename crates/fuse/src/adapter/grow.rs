@@ -22,13 +22,13 @@ use std::time::Duration;
 use stitch_base::Ino;
 use stitch_fs::{FallocateMode, SetAttr};
 
+use super::pages::PAGE_BYTES;
 use super::{Adapter, COPY_SIZE_MAX, OrErrno as _, convert, setid};
 use crate::errno::Errno;
 use crate::handler::{Answer, Context};
 use crate::wire::args::{self, CopyFileRange, Fallocate};
 use crate::wire::reply::AttrReply;
 
-const PAGE_BYTES: u64 = 4096;
 /// How long a request waits for the page's lock: until a READ of that page was answered.
 const PATIENCE: Duration = Duration::from_secs(2);
 

@@ -40,7 +40,9 @@ const JOBS_MAX: usize = 64;
 /// How long a request waits until it may wait: a notice that finds no dirty page takes some 10 us.
 const TURN_PATIENCE: Duration = Duration::from_millis(5);
 /// Zeros that [`Pages::zero`] stores at most: of one page.
-const ZEROS: [u8; 4096] = [0; 4096];
+const ZEROS: [u8; PAGE_BYTES as usize] = [0; PAGE_BYTES as usize];
+/// Bytes of a page of the kernel's.
+pub(super) const PAGE_BYTES: u64 = 4096;
 
 /// What the kernel is to do with pages of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -159,7 +161,7 @@ impl Pages {
     /// Has the kernel fill a range within one page with zeros, if it has that page. Reports whether
     /// it has, within `patience`. The request's caller must not hold the page's lock.
     pub(super) fn zero(&self, ino: Ino, range: Range<u64>, patience: Duration) -> bool {
-        debug_assert!(range.end - range.start < 4096, "less than a page");
+        debug_assert!(range.end - range.start < PAGE_BYTES, "less than a page");
         self.run(ino, Work::Zero(range), patience)
     }
 
