@@ -31,6 +31,14 @@ fn refused(error: &StoreError) -> Errno {
     }
 }
 
+/// Refuses a task while the last one is under way.
+fn check_over(last: &Option<Running>) -> Result<(), Errno> {
+    match last {
+        Some(running) if !running.job.is_over() => Err(Errno::EBUSY),
+        _ => Ok(()),
+    }
+}
+
 /// The last task, perhaps still under way.
 struct Running {
     job: Arc<Job>,
@@ -111,9 +119,7 @@ impl Jobs {
             return Ok(());
         }
         let task = Task::from_json(&request).ok_or(Errno::EINVAL)?;
-        if last.as_ref().is_some_and(|running| !running.job.is_over()) {
-            return Err(Errno::EBUSY);
-        }
+        check_over(&last)?;
         let job = Arc::new(Job::new(task, request["token"].clone()));
         let (shared, store) = (Arc::clone(&job), Arc::clone(&self.store));
         let body = move || shared.run(&store);
@@ -138,9 +144,7 @@ impl Jobs {
         let job = Arc::new(Job::new(Task::Trim, Value::Null));
         {
             let mut last = self.last.lock();
-            if last.as_ref().is_some_and(|running| !running.job.is_over()) {
-                return Err(Errno::EBUSY);
-            }
+            check_over(&last)?;
             *last = Some(Running {
                 job: Arc::clone(&job),
                 thread: None,

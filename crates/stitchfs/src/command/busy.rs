@@ -111,10 +111,6 @@ fn explain_mount(path: &Path) -> String {
     let found = stitch_fuse::mount::mounted_at(path).ok().flatten();
     let users = found.map(|entry| Users::inside(path, entry.device));
     let users = users.unwrap_or_default();
-    let users = match users.is_empty() {
-        true => format!("used by {UNSEEN}"),
-        false => users.to_string(),
-    };
     format!(
         "{shown}: is busy: {users}; `stitchfs umount -l {shown}` detaches it now, and the store is \
          closed when its users leave"

@@ -197,15 +197,14 @@ pub(super) fn run(args: &Args, command_line: &[OsString]) -> Result<u8> {
         remount::run(args, &words)?;
         return Ok(0);
     }
-    let in_background = daemon::is_child();
-    if !in_background && !hold::is_worker() {
-        startup::reset_for_daemon()?;
-    }
     if hold::is_worker() {
         return hold::run_worker(args);
     }
+    let in_background = daemon::is_child();
     if in_background {
         daemon::leave_terminal();
+    } else {
+        startup::reset_for_daemon()?;
     }
     if args.foreground || in_background {
         if words.restart {

@@ -55,10 +55,6 @@ pub(super) fn run(args: &Args) -> Result<u8> {
         Ended::Held => {
             let shown = entry.path.display();
             let users = Users::anywhere(entry.device);
-            let users = match users.is_empty() {
-                true => "held by a mount or a process that cannot be seen from here".to_owned(),
-                false => users.to_string(),
-            };
             output::note(&format!(
                 "{shown}: unmounted, but the file system is still {users}; its store stays in use"
             ));

@@ -114,14 +114,13 @@ impl Users {
         self.0
             .extend(users.map(|pid| User::Process(Process::new(pid))));
     }
-
-    pub(super) const fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
 }
 
 impl fmt::Display for Users {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() {
+            return f.write_str("held by a mount or a process that cannot be seen from here");
+        }
         for (index, user) in self.0.iter().take(LISTED_MAX).enumerate() {
             let separator = if index == 0 { "" } else { ", " };
             write!(f, "{separator}{user}")?;

@@ -125,12 +125,9 @@ fn line(source: &OsStr, target: &Path) -> Vec<u8> {
 fn without(table: &[u8], target: &Path) -> Vec<u8> {
     let target = [b"TARGET=", &escaped(target.as_os_str())[..]].concat();
     let is_ours = |line: &[u8]| {
-        let mut words = line.split(|byte| byte.is_ascii_whitespace());
-        let has = |word: &[u8]| {
-            line.split(|byte| byte.is_ascii_whitespace())
-                .any(|w| w == word)
-        };
-        has(b"OPTS=x-stitchfs") && words.any(|word| word == target)
+        let words = line.split(u8::is_ascii_whitespace);
+        let has = |wanted: &[u8]| words.clone().any(|word| word == wanted);
+        has(b"OPTS=x-stitchfs") && has(&target)
     };
     let lines = table.split_inclusive(|byte| *byte == b'\n');
     let kept = lines.filter(|line| !is_ours(line));

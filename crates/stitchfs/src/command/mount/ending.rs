@@ -22,7 +22,6 @@ use stitch_fuse::transport::gate::Gate;
 const HELD_AFTER: Duration = Duration::from_millis(500);
 /// Writing out that takes longer is told.
 const SAY_AFTER: Duration = Duration::from_secs(5);
-const POLL: Duration = Duration::from_millis(50);
 
 /// From here on signals are kept for [`end_by_signals`]: none that comes while the mount is made
 /// leaves it dead.
@@ -93,9 +92,7 @@ impl Ending {
     /// Tells what the end waits for. The process ends when it is over, and this thread with it.
     fn watch(&self) {
         let clock = SystemClock::default();
-        while clock.monotonic() < HELD_AFTER {
-            clock.sleep(POLL);
-        }
+        clock.sleep(HELD_AFTER);
         let path = self.stopper.path().display();
         if self.is_in_use() {
             let users = self.users(Users::anywhere);
@@ -108,9 +105,7 @@ impl Ending {
                  leave{remedy}"
             ));
         }
-        while clock.monotonic() < SAY_AFTER {
-            clock.sleep(POLL);
-        }
+        clock.sleep(SAY_AFTER.saturating_sub(clock.monotonic()));
         if !self.is_in_use() {
             self.say(&format!("{path}: waiting until everything is written out"));
         }
@@ -122,11 +117,8 @@ impl Ending {
     }
 
     fn users(&self, find: impl FnOnce((u32, u32)) -> Users) -> String {
-        let users = self.stopper.device().map(find).unwrap_or_default();
-        match users.is_empty() {
-            true => "used by a process that cannot be seen from here".to_owned(),
-            false => users.to_string(),
-        }
+        let users = self.stopper.device().map(find);
+        users.unwrap_or_default().to_string()
     }
 
     /// Ends the daemon whoever uses the file system.
