@@ -42,6 +42,13 @@ impl Source {
         }
     }
 
+    /// Files of these paths and contents.
+    #[cfg(test)]
+    pub(crate) fn all(files: &[(&str, &str)]) -> Vec<Self> {
+        let files = files.iter();
+        files.map(|(path, text)| Self::new(path, text)).collect()
+    }
+
     /// Line number, from 1, of a byte position.
     pub(crate) fn line_of(&self, at: usize) -> usize {
         self.text.as_bytes()[..at]

@@ -146,10 +146,7 @@ mod tests {
     use super::*;
 
     fn findings(files: &[(&str, &str)]) -> Vec<String> {
-        let sources: Vec<Source> = files
-            .iter()
-            .map(|(path, text)| Source::new(path, text))
-            .collect();
+        let sources = Source::all(files);
         check(&sources)
             .into_iter()
             .map(|finding| finding.what)

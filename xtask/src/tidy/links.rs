@@ -60,10 +60,7 @@ mod tests {
     use super::*;
 
     fn findings(files: &[(&str, &str)]) -> Vec<String> {
-        let sources: Vec<Source> = files
-            .iter()
-            .map(|(path, text)| Source::new(path, text))
-            .collect();
+        let sources = Source::all(files);
         let exists = |path: &Path| files.iter().any(|(known, _)| Path::new(known) == path);
         let found = check(&sources, &exists);
         found.into_iter().map(|finding| finding.what).collect()

@@ -6,6 +6,10 @@ mod direct;
 mod sparse;
 mod tails;
 
+use anyhow::Result;
+
+use crate::harness::context::{Context, Target};
+use crate::harness::mount::{Mount, Spec};
 use crate::harness::report::Case;
 
 pub(super) const CASES: &[Case] = &[
@@ -26,3 +30,25 @@ pub(super) const CASES: &[Case] = &[
         run: tails::what_is_behind_the_end_stays_there,
     },
 ];
+
+/// Runs a check in the store, and in a mount that has files from `large_from` on beside the store. The
+/// check learns which it is.
+fn in_store_and_beside(
+    context: &Context,
+    name: &str,
+    large_from: &str,
+    check: &mut dyn FnMut(&Mount, bool) -> Result<()>,
+) -> Result<()> {
+    for is_beside in [false, true] {
+        let suffix = if is_beside { "-beside" } else { "" };
+        let mut spec = Spec::new(&format!("{name}{suffix}"), "256M");
+        if is_beside && context.target == Target::Stitch {
+            spec = spec.option(&format!("large_files=external:{large_from}"));
+        }
+        let mut mount = Mount::create(context, &spec)?;
+        check(&mount, is_beside)?;
+        mount.unmount()?;
+        mount.fsck()?;
+    }
+    Ok(())
+}

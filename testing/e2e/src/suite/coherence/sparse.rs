@@ -9,6 +9,7 @@ use anyhow::{Result, ensure};
 use rustix::fs::{AtFlags, SeekFrom, StatxFlags};
 use rustix::io::Errno;
 
+use super::in_store_and_beside;
 use crate::harness::context::{Context, Target};
 use crate::harness::map::Map;
 use crate::harness::mount::{Mount, Spec};
@@ -32,23 +33,14 @@ const COPIES: &[&str] = &[
 
 /// In the store, and in a plain file beside it.
 pub(super) fn a_search_for_holes_sees_mapped_bytes(context: &Context) -> Result<()> {
-    for (name, option) in [
-        ("co-holes", None),
-        ("co-holes-beside", Some("large_files=external:64K")),
-    ] {
-        let mut spec = Spec::new(name, "256M");
-        if context.target == Target::Stitch {
-            spec.options.extend(option.map(str::to_owned));
-        }
-        let mut mount = Mount::create(context, &spec)?;
+    in_store_and_beside(context, "co-holes", "64K", &mut |mount, is_beside| {
         in_one_hole(mount.dir())?;
         between_extents(mount.dir())?;
-        if context.target == Target::Stitch && option.is_none() {
-            cost_of_a_search(&mount)?;
+        if context.target == Target::Stitch && !is_beside {
+            cost_of_a_search(mount)?;
         }
-        mount.unmount()?;
-        mount.fsck()?;
-    }
+        Ok(())
+    })?;
     if context.target == Target::Stitch && context.transport == Transport::Dev {
         where_no_request_may_wait(context)?;
     }

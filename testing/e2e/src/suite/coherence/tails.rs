@@ -8,9 +8,9 @@ use std::path::Path;
 use anyhow::{Context as _, Result, ensure};
 use rustix::fs::{FallocateFlags, OFlags};
 
-use crate::harness::context::{Context, Target};
+use super::in_store_and_beside;
+use crate::harness::context::Context;
 use crate::harness::map::Map;
-use crate::harness::mount::{Mount, Spec};
 
 const PAGE: usize = 4096;
 /// Where the last page of the file begins: files of this size are large ones with the option.
@@ -67,26 +67,18 @@ const WAYS: &[(&str, Grow)] = &[
 /// In the store, and in a plain file beside it.
 pub(super) fn what_is_behind_the_end_stays_there(context: &Context) -> Result<()> {
     let mut wrong = Vec::new();
-    for (name, option) in [
-        ("co-tails", None),
-        ("co-tails-beside", Some("large_files=external:16K")),
-    ] {
-        let mut spec = Spec::new(name, "256M");
-        if context.target == Target::Stitch {
-            spec.options.extend(option.map(str::to_owned));
-        }
-        let mut mount = Mount::create(context, &spec)?;
+    in_store_and_beside(context, "co-tails", "16K", &mut |mount, is_beside| {
+        let place = if is_beside { "beside" } else { "in" };
         for (way, grow) in WAYS {
             for is_written_back in [false, true] {
                 let seen = grown(mount.dir(), *grow, is_written_back);
-                if let Err(error) = seen.with_context(|| format!("{name}: {way}")) {
+                if let Err(error) = seen.with_context(|| format!("{place} the store: {way}")) {
                     wrong.push(format!("{error:#} (written back: {is_written_back})"));
                 }
             }
         }
-        mount.unmount()?;
-        mount.fsck()?;
-    }
+        Ok(())
+    })?;
     ensure!(wrong.is_empty(), "{}", wrong.join("\n"));
     Ok(())
 }
