@@ -5,8 +5,8 @@
 //! gives up both: a write into the hole takes space anew, and fails if the host has none.
 //!
 //! One process at a time has it open for writing; any number may have it open for reading while
-//! nobody writes. The lock belongs to the open file: it goes when the process does, and when the device
-//! is dropped in the process that opened it, whatever children it has forked.
+//! no process writes. The lock belongs to the open file: it goes when the process does, and when the
+//! device is dropped in the process that opened it, whatever children it has forked.
 
 use crate::counter::{Counters, Request};
 use crate::open::{self, LEN_UNIT_BYTES, Locked, OpenOptions};

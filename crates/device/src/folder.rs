@@ -199,8 +199,8 @@ impl Folder {
         punched.map_err(|e| self.failed("discard", name, offset, len, e))
     }
 
-    /// Gives a range its space, also beyond the end; length and contents stay. Does nothing where the host
-    /// cannot.
+    /// Gives a range its space, also beyond the end; length and contents stay. Does nothing where
+    /// the host cannot.
     ///
     /// # Errors
     /// [`DeviceError::Io`].

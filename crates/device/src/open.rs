@@ -199,8 +199,8 @@ pub(crate) fn check_limit(name: &str, len_bytes: u64) -> Result<(), DeviceError>
     }
 }
 
-/// A file with the lock that keeps two writers apart. Dropped, it is unlocked even where a child that
-/// was forked still has its descriptor: the lock is one for both.
+/// A file with the lock that keeps two writers apart. Dropped, it is unlocked even where a child
+/// that was forked still has its descriptor: the lock is one for both.
 #[derive(Debug)]
 pub(crate) struct Locked {
     file: File,

@@ -7,8 +7,8 @@
 //! | `default` | `t`, tree (u32, big-endian) | [`TreeRecord`] |
 //! | `t` and the tree's number in decimal | the user's key | [`PRESENT`] and the value, or [`ABSENT`] |
 //!
-//! An upsert is a merge operand: number of its function (u32) and delta. A merge cannot delete a key, so
-//! a fold that leaves nothing stores [`ABSENT`]; a compaction removes it.
+//! An upsert is a merge operand: number of its function (u32) and delta. A merge cannot delete a
+//! key, so a fold that leaves nothing stores [`ABSENT`]; a compaction removes it.
 
 use crate::FormatError;
 use crate::codec::Reader;

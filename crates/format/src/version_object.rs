@@ -128,8 +128,8 @@ impl ObjectHeader {
         (out, sum)
     }
 
-    /// Returns the position in what may be a damaged header: the one field that tells of which round of
-    /// the log it was.
+    /// Returns the position in what may be a damaged header: the one field that tells of which
+    /// round of the log it was.
     ///
     /// # Panics
     /// If there are fewer bytes than a header has.

@@ -2,8 +2,8 @@
 //!
 //! The form is that of the kernel: version 2 (u32), then entries of tag (u16), rights (u16) and id
 //! (u32), little-endian, sorted by tag. A list has one entry each for owner, group and others, any
-//! number for named users and groups, and a mask where there are any. Named users are in any order, and
-//! may be there twice: the first entry counts. So are named groups, of which any entry grants.
+//! number for named users and groups, and a mask where there are any. Named users are in any order,
+//! and may be there twice: the first entry counts. So are named groups, of which any entry grants.
 //!
 //! The owner's entry is the owner's bits of the mode, that of others theirs, and the group's bits are
 //! the mask where there is one and the group's entry otherwise. A list that says no more than a mode is

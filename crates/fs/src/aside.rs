@@ -1,8 +1,8 @@
 //! Room for chunks that are allocated and not written.
 //!
-//! The engine keeps it from all commits but those that write allocated chunks. How many chunks there
-//! are is stored with the rows of extents, in the same batches; what is set aside is in memory, and set
-//! again at open.
+//! The engine keeps it from all commits but those that write allocated chunks. How many chunks
+//! there are is stored with the rows of extents, in the same batches; what is set aside is in
+//! memory, and set again at open.
 //!
 //! Order, so that the room is never promised twice:
 //! 1. an allocation sets room aside, then commits its rows;
@@ -52,7 +52,8 @@ impl FileSystem {
     /// [`FsError::NoSpace`]: nothing is changed.
     pub(crate) fn set_more_aside(&self, added: u64) -> FsResult<()> {
         match self.try_more_aside(added) {
-            // Forgotten files may give back as much. Their removal takes the lock of what is set aside.
+            // Forgotten files may give back as much. Their removal takes the lock of what is set
+            // aside.
             Err(FsError::NoSpace) => {
                 unless_full(self.reclaim())?;
                 self.try_more_aside(added)

@@ -408,7 +408,8 @@ impl<'fs> Change<'fs> {
         committed
     }
 
-    /// Commits, with room set aside before for chunks that are allocated, and released after for others.
+    /// Commits, with room set aside before for chunks that are allocated, and released after for
+    /// others.
     fn commit_aside(&self) -> FsResult<()> {
         let chunks = self.unwritten_added.unsigned_abs();
         let is_added = self.unwritten_added > 0;

@@ -12,7 +12,8 @@
 //! - no chunk, and no byte of a chunk, lies at or beyond the size: cutting cuts the last chunk too, so
 //!   that growing again shows zeros;
 //! - without the row flag `HOLES` every chunk below the size exists; with it at most `chunks` do;
-//! - with `ALLOCATED`, which comes with `HOLES`, rows tell which chunks have blocks; see `allocated`.
+//! - with `ALLOCATED`, which comes with `HOLES`, rows tell which chunks have blocks; see
+//!   `allocated`.
 
 mod ahead;
 mod allocate;

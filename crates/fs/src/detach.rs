@@ -65,16 +65,16 @@ impl FileSystem {
     /// inode, nothing is done.
     ///
     /// Only the rights on the directory that the name is in are looked at: who may remove the name takes
-    /// all below it along, also what belongs to others. A tree with an immutable or append-only inode in
-    /// it stays.
+    /// all below it along, also what belongs to others. A tree with an immutable or append-only
+    /// inode in it stays.
     ///
     /// # Errors
     /// [`FsError::NotFound`], also where another inode was expected; [`FsError::NotDir`],
     /// [`FsError::Invalid`] for `.` and `..`, [`FsError::Perm`], [`FsError::ReadOnly`].
     ///
     /// # Cost
-    /// As one [`Self::remove_dir`], whatever the size; in a store that ever had an immutable file, a walk
-    /// through the tree before. The space comes back with
+    /// As one [`Self::remove_dir`], whatever the size; in a store that ever had an immutable file,
+    /// a walk through the tree before. The space comes back with
     /// [`Self::empty_detached`].
     ///
     /// # Durability

@@ -48,7 +48,8 @@ const fn position(hash: u64, rank: u64) -> u64 {
 }
 
 /// Reports whether a name of this rank lies before a position. All names after the last rank have
-/// its position: a walk that resumes there leaves them out, since it would come back to them for ever.
+/// its position: a walk that resumes there leaves them out, since it would come back to them for
+/// ever.
 const fn is_done(rank: u64, done_rank: u64) -> bool {
     rank <= done_rank || done_rank == RANK_MAX
 }

@@ -2,7 +2,8 @@
 //!
 //! A file that a write, a new size or an allocation takes past a threshold leaves the store: its contents
 //! become a plain file, its row keeps the rest, and a row of the sys tree ([`ExternalRow`]) says which plain
-//! file it is. It comes back only when it is cut to nothing. See `docs/adr/0083-external-large-files.md`.
+//! file it is. It comes back only when it is cut to nothing. See
+//! `docs/adr/0083-external-large-files.md`.
 //!
 //! Order, so that neither a power cut nor a kill can mislead:
 //! 1. *Leaving*: the plain file is made, filled and synced, its name too; then one batch says that the
@@ -120,7 +121,8 @@ pub trait ExternalFiles: Send + Sync {
     /// Makes a range read as zeros, and gives its space back where that can be done. It is within the file.
     fn punch(&self, name: ExternalName, offset: u64, len: u64) -> ExternalResult<()>;
 
-    /// Gives a range the host's space, also beyond the end, where the host can. Length and contents stay.
+    /// Gives a range the host's space, also beyond the end, where the host can. Length and contents
+    /// stay.
     fn allocate(&self, name: ExternalName, offset: u64, len: u64) -> ExternalResult<()>;
 
     /// The next data or hole at or after `offset`; `None` if there is no data. The end counts as a hole.

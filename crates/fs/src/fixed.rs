@@ -39,8 +39,8 @@ impl FileSystem {
         self.fixed.store(true, Ordering::Release);
     }
 
-    /// Takes note of the flags of an inode that was met. If it is the first immutable or append-only
-    /// one, the store is marked.
+    /// Takes note of the flags of an inode that was met. If it is the first immutable or
+    /// append-only one, the store is marked.
     pub fn note_flags(&self, iflags: u32) {
         if !is_fixed(iflags) || self.fixed.swap(true, Ordering::AcqRel) {
             return;

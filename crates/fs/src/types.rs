@@ -127,7 +127,8 @@ pub struct Attr {
     pub rdev: u32,
     /// Size in bytes.
     pub size: u64,
-    /// Space taken by contents and allocated, in units of 512 bytes; of a sparse file an upper bound.
+    /// Space taken by contents and allocated, in units of 512 bytes; of a sparse file an upper
+    /// bound.
     pub blocks: u64,
     /// Time of last access.
     pub atime: Timestamp,

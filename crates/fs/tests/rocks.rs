@@ -1,4 +1,5 @@
-//! The file system on RocksDB, beside the same operations on the model engine: all rows must be equal.
+//! The file system on RocksDB, beside the same operations on the model engine: all rows must be
+//! equal.
 //!
 //! `cargo test -p stitch-fs --features rocksdb --test rocks`
 

@@ -11,8 +11,8 @@ pub enum SpaceClass {
     Normal,
     /// For what gives space back: deletes, truncation. May use the reserve.
     Reserve,
-    /// For what [`Engine::set_aside`] keeps space for. May use that space, and a part of the reserve, so
-    /// that values in it can be put again.
+    /// For what [`Engine::set_aside`] keeps space for. May use that space, and a part of the
+    /// reserve, so that values in it can be put again.
     Allocated,
 }
 
@@ -281,12 +281,14 @@ pub trait Engine: Send + Sync {
     /// Space of the store.
     fn space(&self) -> SpaceUsage;
 
-    /// Sets how many bytes commits of the other classes leave to those of [`SpaceClass::Allocated`], instead of
-    /// the number set before. They are not free in [`Self::space`]. Who commits with that class sets less
-    /// afterwards. The number is not stored: it is 0 at open.
+    /// Sets how many bytes commits of the other classes leave to those of
+    /// [`SpaceClass::Allocated`], instead of the number set before. They are not free in
+    /// [`Self::space`]. Who commits with that class sets less afterwards. The number is not stored:
+    /// it is 0 at open.
     ///
     /// # Errors
-    /// [`KvError::NoSpace`] if it is more than before, and as much more is not free: nothing is changed.
+    /// [`KvError::NoSpace`] if it is more than before, and as much more is not free: nothing is
+    /// changed.
     fn set_aside(&self, bytes: u64) -> Result<(), KvError>;
 
     /// Reads everything and checks every rule of the engine: checksums, order, filters, space.

@@ -22,8 +22,8 @@ impl Limits {
         within("batch", batch.len_bytes() as u64, self.batch_bytes_max)
     }
 
-    /// Refuses a message with a key, value or delta that is too long, or an upsert of a function that
-    /// is not registered.
+    /// Refuses a message with a key, value or delta that is too long, or an upsert of a function
+    /// that is not registered.
     ///
     /// # Errors
     /// [`KvError::TooLarge`], [`KvError::Invalid`].

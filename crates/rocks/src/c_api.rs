@@ -47,8 +47,8 @@ pub(crate) type Filter = unsafe extern "C" fn(
     *mut usize,
     *mut c_uchar,
 ) -> c_uchar;
-/// Adds a value in pieces to a batch: batch, family, number of keys, keys and their lengths, number of
-/// pieces, pieces and their lengths.
+/// Adds a value in pieces to a batch: batch, family, number of keys, keys and their lengths, number
+/// of pieces, pieces and their lengths.
 pub(crate) type PutPieces = unsafe extern "C" fn(
     Handle,
     Handle,

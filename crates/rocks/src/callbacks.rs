@@ -1,8 +1,8 @@
-//! What RocksDB calls back: the merge operator, which folds upserts by the registered functions, and the
-//! compaction filter, which removes values that say that their key is absent.
+//! What RocksDB calls back: the merge operator, which folds upserts by the registered functions,
+//! and the compaction filter, which removes values that say that their key is absent.
 //!
-//! Invariant: memory that a callback returns is a boxed slice, and comes back to [`delete_value`] with
-//! its length.
+//! Invariant: memory that a callback returns is a boxed slice, and comes back to [`delete_value`]
+//! with its length.
 
 #![expect(unsafe_code, reason = "functions that a C library calls")]
 

@@ -1,10 +1,11 @@
 //! The catalog: which trees a store has, in the default column family.
 //!
-//! 1. A tree is made: its number is taken and synced, its column family made, its record written and
-//!    synced. A family without a record is what a crash left, and goes at the next open.
+//! 1. A tree is made: its number is taken and synced, its column family made, its record written
+//!    and synced. A family without a record is what a crash left, and goes at the next open.
 //! 2. A tree is dropped: its record goes and is synced, then its column family.
 //!
-//! Invariant: tree numbers are never reused, since the next one is durable before a number is in use.
+//! Invariant: tree numbers are never reused, since the next one is durable before a number is in
+//! use.
 
 use crate::database::{Database, Family, Opening, ReadOptions, family_names, storage};
 use crate::scan::{RocksScan, get};

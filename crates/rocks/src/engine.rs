@@ -2,7 +2,7 @@
 //!
 //! Invariants:
 //! - a commit holds `catalog` for reading, so a tree that it writes to is not dropped meanwhile;
-//! - after a write or sync that failed nothing more is written: nobody knows what reached the medium.
+//! - after a write or sync that failed nothing more is written: what reached the medium is unknown.
 //!
 //! Locks: `catalog`; those of RocksDB below it.
 
@@ -106,8 +106,8 @@ impl RocksEngine {
     /// Opens a store.
     ///
     /// # Errors
-    /// [`KvError::Storage`] of kind `Busy` if it is open elsewhere, `Corrupt` if it is no store of ours
-    /// or damaged, `Unsupported` if a newer program made it, `Io` else.
+    /// [`KvError::Storage`] of kind `Busy` if it is open elsewhere, `Corrupt` if it is no store of
+    /// ours or damaged, `Unsupported` if a newer program made it, `Io` else.
     pub fn open(path: &Path, options: &RocksOptions) -> Result<Self, KvError> {
         if !path.join("CURRENT").exists() {
             let what = format!("{} holds no RocksDB database", path.display());
@@ -385,7 +385,7 @@ impl Engine for RocksEngine {
         if self.is_closed.swap(true, Ordering::AcqRel) || self.read_only {
             return Ok(());
         }
-        // No commit is under way once nobody holds the catalog.
+        // No commit is under way while the catalog is held for writing.
         let catalog = self.catalog.write();
         self.syncer.end();
         let synced = self.sync();

@@ -10,8 +10,8 @@
 //! | `sync`, and every few seconds | `flush_wal` with a sync |
 //! | snapshot | RocksDB's own, in memory |
 //!
-//! A store is a directory. Its layout is in [`stitch_format::rocks`]. Space is that of the host's file
-//! system: there is no reserve, so a full host fails deletes too.
+//! A store is a directory. Its layout is in [`stitch_format::rocks`]. Space is that of the host's
+//! file system: there is no reserve, so a full host fails deletes too.
 //!
 //! The crate is empty without the feature `rocksdb`, which links the system's library.
 //!

@@ -50,8 +50,8 @@ fn listing(folder: &Path) -> Vec<(OsString, u64)> {
     files
 }
 
-/// What a killed process leaves: all that was handed to the operating system, at one moment. The copy is
-/// made again if RocksDB's background work has changed the folder meanwhile.
+/// What a killed process leaves: all that was handed to the operating system, at one moment. The
+/// copy is made again if RocksDB's background work has changed the folder meanwhile.
 fn copy_of(folder: &Path) -> TempDir {
     for _ in 0..1000 {
         let copy = tempfile::tempdir().expect("a folder");

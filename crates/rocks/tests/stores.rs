@@ -1,4 +1,5 @@
-//! What the conformance suite cannot ask for: other openers, strangers, damage, a second program's view.
+//! What the conformance suite cannot ask for: other openers, strangers, damage, a second program's
+//! view.
 
 #![cfg(feature = "rocksdb")]
 

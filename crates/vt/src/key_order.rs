@@ -44,7 +44,7 @@ const STEP_BYTES: u64 = 64 << 20;
 /// Free zones beyond those that value blocks keep: streams open some meanwhile.
 const SPARE_ZONES: u64 = 2;
 
-/// What is known of the order of values.
+/// How scattered the values of each table are.
 #[derive(Debug, Default)]
 pub(crate) struct KeyOrder {
     /// Bytes of scattered windows, of every table that was measured; 0 of those that were given up.

@@ -13,7 +13,8 @@ pub(crate) fn coalesce(mut runs: Vec<Run>) -> Vec<Run> {
     joined(runs)
 }
 
-/// Sorts runs and joins those that touch or overlap: those that an index names, which may be damaged.
+/// Sorts runs and joins those that touch or overlap: those that an index names, which may be
+/// damaged.
 pub(crate) fn union(mut runs: Vec<Run>) -> Vec<Run> {
     runs.sort();
     joined(runs)

@@ -60,13 +60,15 @@ impl Store {
         self.sum_of(&|store| store.aside_bytes.load(Ordering::Relaxed))
     }
 
-    /// Bytes that this class leaves neither to compactions nor to memtables, with what is set aside.
+    /// Bytes that this class leaves neither to compactions nor to memtables, with what is set
+    /// aside.
     fn unpromised_bytes(&self, class: SpaceClass) -> u64 {
         let free = self.volume.space().available_bytes(Class::Internal);
         free.saturating_sub(self.kept_bytes(class))
     }
 
-    /// Sets how much is left to commits of [`SpaceClass::Allocated`]. More is refused where it is not free.
+    /// Sets how much is left to commits of [`SpaceClass::Allocated`]. More is refused where it is
+    /// not free.
     pub(crate) fn set_aside(&self, bytes: u64) -> Result<(), KvError> {
         match self.try_set_aside(bytes) {
             // As a commit does before it is refused.

@@ -73,7 +73,8 @@ pub(crate) struct Store {
     /// The stores on the same volume, this one among them.
     pub(crate) peers: Arc<Peers>,
     pub(crate) pace: Pace,
-    /// Bytes that are left to commits of [`SpaceClass::Allocated`](stitch_kv::SpaceClass::Allocated).
+    /// Bytes that are left to commits of
+    /// [`SpaceClass::Allocated`](stitch_kv::SpaceClass::Allocated).
     pub(crate) aside_bytes: AtomicU64,
     /// Length of a run that holds any block which may have to be written now, in bytes.
     pub(crate) longest_run: AtomicU64,

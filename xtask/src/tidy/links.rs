@@ -1,5 +1,5 @@
-//! Links of the documentation: each relative link leads to a file, and each decision record stands in
-//! the index of records.
+//! Links of the documentation: each relative link leads to a file, and each decision record stands
+//! in the index of records.
 
 use std::path::Path;
 

@@ -24,12 +24,13 @@ impl FileSystem {
     /// store cannot hold the range now, and as [`Self::write`].
     ///
     /// # Durability
-    /// One batch. Where thousands of extents are in the range, several: a crash may leave a beginning.
+    /// One batch. Where thousands of extents are in the range, several: a crash may leave a
+    /// beginning.
     ///
     /// # Cost
-    /// Few messages, whatever the range. Reads the row of a small file, extents in the range, once up
-    /// to 4 MiB of a sparse file, and what is stored in a range of up to 128 MiB that is punched from a
-    /// file with holes, to count it.
+    /// Few messages, whatever the range. Reads the row of a small file, extents in the range, once
+    /// up to 4 MiB of a sparse file, and what is stored in a range of up to 128 MiB that is punched
+    /// from a file with holes, to count it.
     pub fn fallocate(
         &self,
         ino: Ino,
@@ -140,8 +141,8 @@ impl FileSystem {
         self.stage_allocated(change, staged, &chunks, &zeroed)
     }
 
-    /// Refuses a range that the host cannot hold at this moment. Of a file in the store, room is set aside
-    /// with the commit.
+    /// Refuses a range that the host cannot hold at this moment. Of a file in the store, room is
+    /// set aside with the commit.
     fn check_room(&self, inode: &Inode, offset: u64, end: u64) -> FsResult<()> {
         let head = &inode.head;
         if !head.has(row_flag::EXTERNAL) {
@@ -256,8 +257,8 @@ fn count_external(staged: &mut Staged, range: &Range<u64>) {
     }
 }
 
-/// Returns the chunks of which nothing is left where `range` is zeroed: whole ones, and the last of the
-/// file if its end is in the range.
+/// Returns the chunks of which nothing is left where `range` is zeroed: whole ones, and the last of
+/// the file if its end is in the range.
 fn zeroed(range: &Range<u64>, size: u64) -> Range<u64> {
     let end = range.end.min(size);
     let after = if end == size {

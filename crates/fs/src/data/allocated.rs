@@ -139,8 +139,8 @@ impl FileSystem {
         Ok(stop)
     }
 
-    /// Stages that chunks of `range` have blocks, and that those of `unwritten`, which is within it,
-    /// have none of what was in them.
+    /// Stages that chunks of `range` have blocks, and that those of `unwritten`, which is within
+    /// it, have none of what was in them.
     pub(super) fn stage_allocated(
         &self,
         change: &mut Change<'_>,
@@ -247,8 +247,8 @@ impl FileSystem {
         Ok(())
     }
 
-    /// Adds that the extents of `range` go, up to what is left of the first and the last. Returns how
-    /// many chunks were in them. After an error nothing was added.
+    /// Adds that the extents of `range` go, up to what is left of the first and the last. Returns
+    /// how many chunks were in them. After an error nothing was added.
     pub(crate) fn delete_extents(
         &self,
         change: &mut Change<'_>,
@@ -328,8 +328,8 @@ impl FileSystem {
     }
 }
 
-/// Stages the rows that are different, and what the inode's row counts of them. Reports whether the file
-/// has every chunk, and so no rows any more.
+/// Stages the rows that are different, and what the inode's row counts of them. Reports whether the
+/// file has every chunk, and so no rows any more.
 fn put_rows(change: &mut Change<'_>, staged: &mut Staged, before: &Before, new: &[Extent]) -> bool {
     let ino = staged.head.ino;
     let (old_chunks, old_unwritten) = totals(&before.extents);

@@ -1,8 +1,8 @@
 //! Extents of the files that were changed last, in memory.
 //!
-//! A write into an allocated range needs the extents around it. Their rows are put and deleted again
-//! and again under the same few keys, and a scan passes what an engine keeps of that. So they are read
-//! once, and then follow the commits.
+//! A write into an allocated range needs the extents around it. Their rows are put and deleted
+//! again and again under the same few keys, and a scan passes what an engine keeps of that. So they
+//! are read once, and then follow the commits.
 
 use super::extents::Extent;
 use std::collections::HashMap;
@@ -14,7 +14,7 @@ pub(super) const EXTENTS_MAX: usize = 512;
 /// Most files. Together they take 1.5 MiB at most.
 const FILES_MAX: usize = 128;
 
-/// What is known of the extents of a file.
+/// The extents of a file in memory.
 #[derive(Clone, Debug)]
 pub(super) enum Known {
     /// All of them.

@@ -8,7 +8,8 @@
 //! Unwrite   |-W-|-------U----------|            all of the range is unwritten
 //! ```
 //!
-//! Invariant: extents are sorted, not empty, do not overlap, and of two that touch the states differ.
+//! Invariant: extents are sorted, not empty, do not overlap, and of two that touch the states
+//! differ.
 
 use std::ops::Range;
 use stitch_format::fs_sys::{AllocatedRow, ExtentState};
@@ -96,7 +97,8 @@ pub(super) fn edited(old: &[Extent], range: &Range<u64>, edit: Edit) -> Vec<Exte
     new
 }
 
-/// Appends chunks `[start, end)`, if there are any, and joins them to the last extent where they can be.
+/// Appends chunks `[start, end)`, if there are any, and joins them to the last extent where they
+/// can be.
 pub(super) fn push(extents: &mut Vec<Extent>, start: u64, end: u64, state: ExtentState) {
     if start >= end {
         return;

@@ -29,7 +29,8 @@ impl FileSystem {
     /// [`FsError::ReadOnly`], [`FsError::Stale`].
     ///
     /// # Durability
-    /// One batch for each [`Self::write_step_bytes`]: of a longer write a crash may leave a beginning.
+    /// One batch for each [`Self::write_step_bytes`]: of a longer write a crash may leave a
+    /// beginning.
     ///
     /// # Cost
     /// One message for each chunk, one for the row; reads nothing but the row of a small file.
@@ -84,8 +85,8 @@ impl FileSystem {
         Ok(Attr::of(&inode.head))
     }
 
-    /// Returns the longest write, in bytes from a multiple of 4 KiB on, that is one step also in a crash:
-    /// 2 MiB, or what fits a batch of the engine where its log is short.
+    /// Returns the longest write, in bytes from a multiple of 4 KiB on, that is one step also in a
+    /// crash: 2 MiB, or what fits a batch of the engine where its log is short.
     #[must_use]
     pub fn write_step_bytes(&self) -> u64 {
         // An eighth is for the rows of the inode and of extents.

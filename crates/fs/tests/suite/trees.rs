@@ -47,7 +47,7 @@ fn grow(setup: &Setup) -> Ino {
     top.ino
 }
 
-/// Sets the flags of an inode below `top`, which nobody knows afterwards.
+/// Sets the flags of an inode below `top`, which is not in memory afterwards.
 fn set_flags(setup: &Setup, path: &[&str], flags: u32) {
     let mut known = Vec::new();
     let mut dir = ROOT;

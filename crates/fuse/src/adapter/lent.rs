@@ -1,5 +1,6 @@
-//! OPEN where it is served: with passthrough, and in a store with immutable or append-only files, which
-//! the kernel does not know of. Elsewhere the kernel does without OPEN from the first answer on.
+//! OPEN where it is served: with passthrough, and in a store with immutable or append-only files,
+//! which the kernel does not know of. Elsewhere the kernel does without OPEN from the first answer
+//! on.
 //!
 //! With passthrough attributes of what may be changed through a mapping stand for no time.
 
@@ -45,8 +46,8 @@ impl Adapter {
         Ok(decided.opened)
     }
 
-    /// Returns an entry as the kernel is told it: its attributes stand as long as they do, its number
-    /// has a generation.
+    /// Returns an entry as the kernel is told it: its attributes stand as long as they do, its
+    /// number has a generation.
     pub(super) fn timed(&self, entry: Entry) -> Entry {
         let attr_ttl = self.attr_ttl(entry.ino);
         let attr = self.with_mapped(entry.attr);

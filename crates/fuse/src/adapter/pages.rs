@@ -14,7 +14,7 @@
 //! is done with the notice, and the wait would have no end.
 //!
 //! Invariants:
-//! - a wait has a bound, and a job that nobody waits for is not begun;
+//! - a wait has a bound, and a job without a waiting request is not begun;
 //! - jobs that write back are waited for by fewer requests than are served at a time
 //!   ([`Notifier::waits_max`]), so that a worker is left for the WRITEs;
 //! - the request that waits holds no lock of the file system's.

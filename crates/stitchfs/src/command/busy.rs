@@ -3,8 +3,8 @@
 //! The library knows that a store is locked, not by which process. `/proc` does:
 //!
 //! 1. `/proc/locks` lists locks of files by device and inode, for every user.
-//! 2. `/proc/PID/fdinfo` tells which descriptors hold a lock: also where 1 has another device number
-//!    than `stat` (Btrfs, overlayfs), and after a fork.
+//! 2. `/proc/PID/fdinfo` tells which descriptors hold a lock: also where 1 has another device
+//!    number than `stat` (Btrfs, overlayfs), and after a fork.
 //! 3. A block device may be claimed without a lock, by a mount or another device.
 
 use super::live;

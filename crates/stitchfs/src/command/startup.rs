@@ -111,7 +111,8 @@ fn outlive_limits() -> std::io::Result<()> {
 #[expect(unsafe_code, reason = "the signal mask has no wrapper")]
 fn unblock_signals() {
     let mut none = std::mem::MaybeUninit::uninit();
-    // SAFETY: the first call fills the set that the second one reads; the old mask is not asked for.
+    // SAFETY: the first call fills the set that the second one reads; the old mask is not asked
+    // for.
     unsafe {
         libc::sigemptyset(none.as_mut_ptr());
         libc::pthread_sigmask(libc::SIG_SETMASK, none.as_ptr(), std::ptr::null_mut());

@@ -1,7 +1,8 @@
-//! An entry of ours in `/run/mount/utab`, where libmount keeps what the kernel does not know of mounts.
+//! An entry of ours in `/run/mount/utab`, where libmount keeps what the kernel does not know of
+//! mounts.
 //!
-//! Without one, umount(8) of an absolute path takes the type from statfs(2), which is `fuse`, and finds
-//! no helper. With one it reads the mount table, finds `fuse.stitchfs` and starts
+//! Without one, umount(8) of an absolute path takes the type from statfs(2), which is `fuse`, and
+//! finds no helper. With one it reads the mount table, finds `fuse.stitchfs` and starts
 //! `umount.fuse.stitchfs`, which waits until the store is closed. The entry has no other use, so
 //! whatever goes wrong with it is no error of the mount.
 //!
@@ -33,8 +34,8 @@ pub(super) struct Listed {
 }
 
 impl Listed {
-    /// Lists the mount at `mount_point`. Returns `None` where no entry is needed, or none can be made:
-    /// for users other than root, and without libmount.
+    /// Lists the mount at `mount_point`. Returns `None` where no entry is needed, or none can be
+    /// made: for users other than root, and without libmount.
     pub(super) fn new(mount_point: &Path) -> Option<Self> {
         if !rustix::process::geteuid().is_root() || !Path::new(FOLDER).is_dir() {
             return None;

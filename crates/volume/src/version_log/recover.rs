@@ -5,7 +5,8 @@
 //! 3. If not, all that was met are live deltas after a wrapping object, which names where the base
 //!    stands in the round before: scan from there to the object that the wrapping object follows.
 //! 4. The first object that mkfs writes is the same for every volume but for the salt. Where it is
-//!    damaged, the objects that follow it say so by its checksum, and it is known without being read.
+//!    damaged, the objects that follow it say so by its checksum, and it is known without being
+//!    read.
 
 use super::State;
 use crate::VolumeError;
@@ -109,8 +110,8 @@ impl Scan<'_> {
 }
 
 impl Scan<'_> {
-    /// The objects behind the first one of all, which is damaged, with what it must have been. Empty if
-    /// none follows it, or if another object stands in its place.
+    /// The objects behind the first one of all, which is damaged, with what it must have been.
+    /// Empty if none follows it, or if another object stands in its place.
     fn run_behind_origin(&mut self) -> Result<Vec<Found>, VolumeError> {
         // In a later round what follows may be older than what was there.
         let there = ObjectHeader::position_in_damaged(self.window.bytes(0, ALIGN)?);

@@ -139,8 +139,8 @@ struct Below {
 /// Distills everything from where `source` stands on, and gives what is left to `sink`.
 ///
 /// # Errors
-/// Those of the source and the sink; [`VtError::UnknownUpsert`]; [`VtError::Version`] if entries of a
-/// damaged block are out of order.
+/// Those of the source and the sink; [`VtError::UnknownUpsert`]; [`VtError::Version`] if entries of
+/// a damaged block are out of order.
 pub(crate) fn distill(
     source: &mut dyn EntryIter,
     rules: &DistillRules<'_>,

@@ -43,7 +43,7 @@ pub(super) struct Windows {
     key: Vec<u8>,
 }
 
-/// What is known of a table's windows.
+/// A table's scattered windows.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Scattered {
     /// Bytes of all scattered windows.

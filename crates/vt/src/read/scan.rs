@@ -6,9 +6,9 @@
 //! sources go to the end of a gap ([`crate::gaps`]); a scan that had to step through one notes it.
 //! Of what a range delete hides in its own source, whole blocks are left out that are older than it.
 //!
-//! Keys must go on in their order. A damaged block under a right checksum can have its entries out of
-//! order: callers would meet keys outside of their range, and a seek could take a source back without
-//! end.
+//! Keys must go on in their order. A damaged block under a right checksum can have its entries out
+//! of order: callers would meet keys outside of their range, and a seek could take a source back
+//! without end.
 
 use super::heads::Heads;
 use super::learn::Passed;

@@ -31,8 +31,8 @@ pub(super) const CASES: &[Case] = &[
     },
 ];
 
-/// Runs a check in the store, and in a mount that has files from `large_from` on beside the store. The
-/// check learns which it is.
+/// Runs a check in the store, and in a mount that has files from `large_from` on beside the store.
+/// The check learns which it is.
 fn in_store_and_beside(
     context: &Context,
     name: &str,

@@ -1,7 +1,7 @@
 //! How many requests the kernel sends for common operations: no more than it must.
 //!
-//! The expected counts are those of `docs/adr/0010-fuse-requests-avoided.md`, with the reason for each
-//! that is left. FORGET and RELEASE are not counted: nobody waits for them.
+//! The expected counts are those of `docs/adr/0010-fuse-requests-avoided.md`, with the reason for
+//! each that is left. FORGET and RELEASE are not counted: nobody waits for them.
 
 mod syncs;
 

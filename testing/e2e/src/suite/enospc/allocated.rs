@@ -21,7 +21,8 @@ const BEFORE_KILL: u64 = BLOCKS / 2;
 /// Blocks written for each `fsync`.
 const SYNCED_BLOCKS: u64 = 256;
 
-/// Others find the store full while the allocated blocks are written in any order, in parts and whole.
+/// Others find the store full while the allocated blocks are written in any order, in parts and
+/// whole.
 pub(super) fn allocated_blocks_have_room(context: &Context) -> Result<()> {
     context.needs_stitch()?;
     let mut mount = Mount::create(context, &Spec::new("full-allocated", "64M"))?;
