@@ -5,11 +5,12 @@
 //!
 //! | part of an edit | layout |
 //! |---|---|
-//! | version | u8: 1, or 2 if there are altered trees, value blocks or a tree compressed by Zstandard |
+//! | version | u8: 1, or 2 if there are altered trees, value blocks or a tree compressed by Zstandard, or 3 in a store that ever had a pin |
 //! | counters | last seqno, next table number, next tree number |
 //! | dropped trees | count, tree numbers; every table of theirs goes with them |
 //! | new trees | count, of each: number, name, block bytes, stitching threshold, compression (u8), and in version 2 value block threshold |
 //! | altered trees | as new trees, of living trees whose options change; version 2 only |
+//! | pins | version 3 only: see [`PinChanges`] |
 //! | removed tables | count, table numbers |
 //! | moved tables | count, of each: table number, new level (u8) |
 //! | added tables | count, of each: level (u8), table |
@@ -25,15 +26,19 @@ use crate::FormatError;
 use crate::block::ALIGN;
 use crate::codec::{Reader, put_bytes, put_varint, varint_bytes};
 pub use lengths::BaseBytes;
+pub use pins::{HIDDEN_TREE_BYTES_MAX, PinChanges, PinRecord};
 use std::sync::Arc;
 use stitch_base::{Seqno, TableId, TreeId};
 
 mod lengths;
+mod pins;
 
 /// The layout of every edit that needs no other.
 const VERSION_PLAIN: u8 = 1;
 /// With altered trees and value blocks.
-const VERSION: u8 = 2;
+const VERSION_VALUES: u8 = 2;
+/// With pins.
+const VERSION: u8 = 3;
 const SECTOR_BYTES: u64 = ALIGN;
 const LARGEST_EXCLUDED: u8 = 1;
 const COMPRESSION_MAX_VERSION_1: u8 = 1;
@@ -186,6 +191,8 @@ pub struct VersionEdit {
     pub new_trees: Vec<TreeRecord>,
     /// Trees that are there and have other options from now on. Their names do not change.
     pub altered_trees: Vec<TreeRecord>,
+    /// What changes of the pins.
+    pub pins: PinChanges,
     /// Tables that go.
     pub removed: Vec<TableId>,
     /// Tables that stay as they are and change their level.
@@ -198,11 +205,7 @@ impl VersionEdit {
     /// The edit as bytes.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
-        let version = if self.is_of_version_1() {
-            VERSION_PLAIN
-        } else {
-            VERSION
-        };
+        let version = self.version();
         let mut out = vec![version];
         put_varint(&mut out, self.last_seqno.0);
         put_varint(&mut out, self.next_table.0);
@@ -221,6 +224,9 @@ impl VersionEdit {
                 put_tree(&mut out, tree, version);
             }
         }
+        if version > VERSION_VALUES {
+            self.pins.put(&mut out);
+        }
         put_varint(&mut out, self.removed.len() as u64);
         for table in &self.removed {
             put_varint(&mut out, table.0);
@@ -238,10 +244,37 @@ impl VersionEdit {
         out
     }
 
+    fn version(&self) -> u8 {
+        match (self.has_pins(), self.is_of_version_1()) {
+            (true, _) => VERSION,
+            (false, false) => VERSION_VALUES,
+            (false, true) => VERSION_PLAIN,
+        }
+    }
+
+    /// Reports whether it changes neither trees nor tables: counters and pins at most.
+    #[must_use]
+    pub fn keeps_trees(&self) -> bool {
+        self.dropped_trees.is_empty()
+            && self.new_trees.is_empty()
+            && self.altered_trees.is_empty()
+            && self.pins.hidden.is_empty()
+            && self.removed.is_empty()
+            && self.moved.is_empty()
+            && self.added.is_empty()
+    }
+
+    /// Reports whether only programs that know pins read it.
+    #[must_use]
+    pub fn has_pins(&self) -> bool {
+        self.pins != PinChanges::default()
+    }
+
     /// True if programs that know only format 2.0 read it.
     #[must_use]
     pub fn is_of_version_1(&self) -> bool {
-        self.altered_trees.is_empty()
+        !self.has_pins()
+            && self.altered_trees.is_empty()
             && self.new_trees.iter().all(TreeRecord::is_plain)
             && self.added.iter().all(|(_, table)| table.value_bytes == 0)
     }
@@ -261,7 +294,7 @@ impl VersionEdit {
             });
         }
         if version < VERSION_PLAIN {
-            return Err(reader.field("version", "1 or 2", version.to_string()));
+            return Err(reader.field("version", "1 to 3", version.to_string()));
         }
         let tree = |r: &mut Reader<'_>| read_tree(r, version);
         let r = &mut reader;
@@ -274,6 +307,10 @@ impl VersionEdit {
             altered_trees: match version {
                 VERSION_PLAIN => Vec::new(),
                 _ => list(r, tree)?,
+            },
+            pins: match version {
+                VERSION => PinChanges::read(r)?,
+                _ => PinChanges::default(),
             },
             removed: list(r, |r| Ok(TableId(r.varint()?)))?,
             moved: list(r, |r| Ok((TableId(r.varint()?), level(r)?)))?,

@@ -88,8 +88,8 @@ pub enum VolumeError {
     },
     /// The version log has no room for this object.
     #[error(
-        "the version log has no room for {wanted_bytes} bytes to list all trees and tables; \
-         {base_bytes_max} bytes always fit: drop trees that are not needed"
+        "the version log has no room for {wanted_bytes} bytes to list all trees, pins and \
+         tables; {base_bytes_max} bytes always fit: drop trees or pins that are not needed"
     )]
     VersionLogFull {
         /// Bytes that the object takes.

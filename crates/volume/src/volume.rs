@@ -14,7 +14,7 @@ use stitch_base::sync::{Arc, Mutex};
 use stitch_base::{Generation, Lsn};
 use stitch_device::{Device, Wanted};
 use stitch_format::block::{self, BlockHeader, BlockKind};
-use stitch_format::superblock::{Closed, Superblock, VERSION};
+use stitch_format::superblock::{Closed, FEATURES_INCOMPATIBLE, Superblock, VERSION};
 use stitch_format::version_object::ObjectKind;
 use stitch_format::vt_index;
 
@@ -295,6 +295,28 @@ impl Volume {
             return Ok(());
         }
         [superblock.version, superblock.readable] = raised;
+        superblocks::write_both(&self.shared.core, &superblock)
+    }
+
+    /// Makes sure that programs which do not know a feature refuse the volume: to be called before
+    /// anything is written that they could not read.
+    ///
+    /// # Errors
+    /// [`VolumeError::Device`]; then the volume is poisoned.
+    ///
+    /// # Durability
+    /// On the medium when this returns. A crash before leaves the features as they were, or raised.
+    ///
+    /// # Panics
+    /// Panics if this program does not know the feature either.
+    pub fn require_feature(&self, incompatible: u64) -> Result<(), VolumeError> {
+        let is_known = incompatible & !FEATURES_INCOMPATIBLE == 0;
+        assert!(is_known, "what is written is known");
+        let mut superblock = self.shared.superblock.lock();
+        if superblock.incompatible & incompatible == incompatible {
+            return Ok(());
+        }
+        superblock.incompatible |= incompatible;
         superblocks::write_both(&self.shared.core, &superblock)
     }
 

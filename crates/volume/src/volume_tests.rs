@@ -6,7 +6,7 @@ use stitch_base::sync::Arc;
 use stitch_base::{ErrorKind, Generation};
 use stitch_device::{Device, Fault, FaultDevice, FaultOp, MemDevice};
 use stitch_format::block::HEADER_BYTES;
-use stitch_format::superblock::{COPIES, Superblock};
+use stitch_format::superblock::{COPIES, FEATURE_PINS, Superblock};
 
 #[test]
 fn default_areas_grow_with_the_volume() {
@@ -207,7 +207,7 @@ fn features_decide_what_an_unknown_program_may_do() {
     let read_only = with_superblock(|s| s.read_only = 1);
     assert_eq!(open(&read_only).unwrap_err().kind(), ErrorKind::Unsupported);
     drop(open_read_only(&read_only).unwrap());
-    let incompatible = with_superblock(|s| s.incompatible = 2);
+    let incompatible = with_superblock(|s| s.incompatible = 1 << 63);
     assert_eq!(
         open_read_only(&incompatible).unwrap_err().kind(),
         ErrorKind::Unsupported
@@ -331,6 +331,25 @@ fn a_failed_write_of_data_is_told_and_does_not_poison() {
     assert_eq!(error.kind(), ErrorKind::Io);
     assert!(!volume.is_poisoned());
     volume.write(addr, &[&[1; 4096]]).unwrap();
+}
+
+#[test]
+fn a_feature_is_in_both_copies_when_it_is_needed() {
+    let device = with_superblock(|s| s.incompatible = 0);
+    let opened = open(&device).unwrap();
+    for _ in 0..2 {
+        opened.volume.require_feature(FEATURE_PINS).unwrap();
+        for address in COPIES {
+            let mut bytes = vec![0; 4096];
+            device.read_at(address, &mut bytes).unwrap();
+            let copy = Superblock::decode(&bytes, address).unwrap().unwrap();
+            assert_eq!(copy.incompatible, FEATURE_PINS);
+        }
+    }
+    opened.volume.close().unwrap();
+    drop(opened);
+    let opened = open_read_only(&device).unwrap();
+    opened.volume.require_feature(FEATURE_PINS).unwrap();
 }
 
 #[test]

@@ -79,6 +79,9 @@ impl Store {
         };
         check_shape(version, &mut report);
         check_owners(version, &mut report);
+        if let Err(error) = self.pins.check(version) {
+            report("pins", error.to_string());
+        }
         self.check_zones(version, &mut report);
         for detail in Self::shared_bytes(&stores) {
             report("extent-owner", detail);

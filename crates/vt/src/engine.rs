@@ -18,11 +18,12 @@ use stitch_base::sync::Mutex;
 use stitch_base::sync::atomic::Ordering;
 use stitch_base::thread::JoinHandle;
 use stitch_base::{ErrorKind, Seqno, TreeId};
-use stitch_format::vt_manifest::VersionEdit;
+use stitch_format::vt_manifest::{PinChanges, VersionEdit};
 use stitch_kv::counters as names;
 use stitch_kv::{
-    Batch, Caching, Coming, CommitOptions, Counters, Direction, Engine, KeyRange, KvError, Limits,
-    Scan, Snapshot, SpaceUsage, TreeInfo, TreeOptions, Violation, check_tree_name,
+    Batch, Caching, Capabilities, Coming, CommitOptions, Counters, Direction, Engine, KeyRange,
+    KvError, Limits, PinInfo, Scan, Snapshot, SpaceUsage, TreeInfo, TreeOptions, Violation,
+    check_tree_name,
 };
 use stitch_volume::{Opened, Volume};
 
@@ -114,17 +115,18 @@ impl VtEngine {
     /// then at least as old as the number, never newer than a compaction would keep for it.
     fn reading(&self, tree: TreeId, at: Option<&Snapshot>) -> Result<(Arc<View>, Seqno), KvError> {
         let view = self.store.views.get();
-        let seqno = match at {
-            None => Seqno(self.store.visible.load(Ordering::Acquire)),
-            Some(snapshot) if self.store.snapshots.is_ours(snapshot) => snapshot.seqno(),
-            Some(_) => {
-                return Err(KvError::Invalid("a snapshot of another store".to_owned()));
-            }
+        let Some(snapshot) = at else {
+            let seqno = Seqno(self.store.visible.load(Ordering::Acquire));
+            let is_living = view.version.is_living(tree);
+            return is_living
+                .then_some((view, seqno))
+                .ok_or(KvError::NoTree(tree));
         };
-        if !view.version.trees.contains_key(&tree) {
-            return Err(KvError::NoTree(tree));
-        }
-        Ok((view, seqno))
+        let hold = self.store.snapshots.own(snapshot);
+        let hold =
+            hold.ok_or_else(|| KvError::Invalid("a snapshot of another store".to_owned()))?;
+        let view = hold.view_of(view, tree).ok_or(KvError::NoTree(tree))?;
+        Ok((view, snapshot.seqno()))
     }
 }
 
@@ -158,7 +160,7 @@ impl Engine for VtEngine {
 
     fn trees(&self) -> Vec<TreeInfo> {
         let version = self.store.version();
-        version.trees.values().map(|t| t.info.clone()).collect()
+        version.living().map(|t| t.info.clone()).collect()
     }
 
     fn create_tree(&self, name: &str, options: &TreeOptions) -> Result<TreeId, KvError> {
@@ -187,7 +189,36 @@ impl Engine for VtEngine {
     }
 
     fn snapshot(&self) -> Snapshot {
-        self.store.snapshots.take(&self.store.visible)
+        let hold = self.store.snapshots.take(&self.store.visible, None);
+        hold.snapshot()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            pins: true,
+            ..Capabilities::default()
+        }
+    }
+
+    fn create_pin(&self, name: &str, user: &[u8]) -> Result<PinInfo, KvError> {
+        self.store.create_pin(name, user)
+    }
+
+    fn pins(&self) -> Result<Vec<PinInfo>, KvError> {
+        Ok(self.store.pins.list())
+    }
+
+    fn open_pin(&self, name: &str) -> Result<Snapshot, KvError> {
+        let (_, hold) = self.store.pins.find(name)?;
+        Ok(hold.snapshot())
+    }
+
+    fn drop_pin(&self, name: &str) -> Result<(), KvError> {
+        self.store.drop_pin(name)
+    }
+
+    fn alter_pin(&self, name: &str, user: &[u8]) -> Result<(), KvError> {
+        self.store.alter_pin(name, user)
     }
 
     fn get(
@@ -272,7 +303,7 @@ impl Store {
         self.check_writable()?;
         let mut installer = self.installer.lock();
         let version = self.version();
-        if version.trees.values().any(|t| t.info.name == name) {
+        if version.living().any(|t| t.info.name == name) {
             return Err(KvError::TreeExists(name.to_owned()));
         }
         check_tree_name(name)?;
@@ -309,7 +340,7 @@ impl Store {
             return Ok(());
         }
         let mut edit = self.version().edit();
-        edit.dropped_trees.extend(&trees);
+        self.note_dropped(&mut edit, &trees);
         let installed = self.install_trees(&mut installer, edit);
         match installed {
             Ok(()) => trees.iter().for_each(|tree| self.gaps.forget(*tree)),
@@ -324,7 +355,8 @@ impl Store {
         self.check_writable()?;
         let mut installer = self.installer.lock();
         let version = self.version();
-        let found = version.trees.get(&tree).ok_or(KvError::NoTree(tree))?;
+        let found = version.living().find(|t| t.info.id == tree);
+        let found = found.ok_or(KvError::NoTree(tree))?;
         if found.info.options == *options {
             return Ok(());
         }
@@ -404,7 +436,7 @@ impl Store {
         }
         self.write_out_what_fits()?;
         let installer = self.installer.lock();
-        let base = self.version().base().encode();
+        let base = self.whole_base(&self.version(), &PinChanges::default());
         if base.len() as u64 <= self.volume.base_bytes_max() {
             self.volume.commit_base(&base, installer.log_start)?;
         }

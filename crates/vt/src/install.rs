@@ -13,7 +13,7 @@ use crate::version::{TableHandle, Version, VersionBuilder};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use stitch_base::{Lsn, TableId};
-use stitch_format::vt_manifest::{Run, VersionEdit};
+use stitch_format::vt_manifest::{PinChanges, Run, VersionEdit};
 use stitch_kv::KvError;
 use stitch_volume::{VersionChange, VolumeError};
 
@@ -27,6 +27,7 @@ pub(crate) struct Install {
 }
 
 /// The tables that an edit brings.
+#[derive(Default)]
 struct Successors {
     tables: Vec<Arc<TableHandle>>,
     /// What they own, sorted.
@@ -35,6 +36,9 @@ struct Successors {
 
 impl Successors {
     fn of(after: &Version, edit: &VersionEdit) -> Self {
+        if edit.added.is_empty() {
+            return Self::default();
+        }
         let added: BTreeSet<TableId> = edit.added.iter().map(|(_, t)| t.id).collect();
         let tables: Vec<Arc<TableHandle>> = after
             .tables()
@@ -100,6 +104,9 @@ impl Store {
     }
 
     fn applied(&self, before: &Version, edit: &VersionEdit) -> Result<Arc<Version>, VtError> {
+        if edit.keeps_trees() {
+            return Ok(Arc::new(before.counted(edit)));
+        }
         let mut builder = VersionBuilder::new(before.clone());
         builder.apply(edit)?;
         Ok(Arc::new(builder.finish()?))
@@ -112,12 +119,13 @@ impl Store {
         edit: &VersionEdit,
         log_start: Lsn,
     ) -> Result<(), VtError> {
-        let (bytes_before, bytes_after) = (before.base_bytes(), after.base_bytes());
+        let bytes_before = self.base_bytes(before, &PinChanges::default());
+        let bytes_after = self.base_bytes(after, &edit.pins);
         // Whatever goes with a tree: it is the way out of a log that is full of trees.
         let may_use_reserve = bytes_after <= bytes_before || !edit.dropped_trees.is_empty();
         let change = VersionChange {
             edit: &edit.encode(),
-            base: &|| after.base().encode(),
+            base: &|| self.whole_base(after, &edit.pins),
             bytes_before,
             bytes_after,
             may_use_reserve,
@@ -125,16 +133,29 @@ impl Store {
         Ok(self.volume.commit_change(&change, log_start)?)
     }
 
-    /// Refuses an edit of trees after which the list of all trees and tables would be longer than
-    /// what the version log takes at any time. The rest of the log is left for tables.
+    /// Returns the base of a version, and of the pins after a change, as bytes.
+    pub(crate) fn whole_base(&self, version: &Version, changes: &PinChanges) -> Vec<u8> {
+        let mut base = version.base();
+        self.pins.complete(&mut base, changes);
+        base.encode()
+    }
+
+    /// Returns the length of [`Self::whole_base`], or a little more.
+    fn base_bytes(&self, version: &Version, changes: &PinChanges) -> u64 {
+        version.base_bytes() + self.pins.base_bytes_after(changes)
+    }
+
+    /// Refuses an edit of trees or pins after which the list of all of them and of
+    /// the tables would be longer than what the version log takes at any time. The rest of the log is left for tables.
     ///
     /// # Errors
     /// [`KvError::Storage`] of [`VolumeError::VersionLogFull`], which says what to drop.
     pub(crate) fn check_trees_fit(&self, edit: &VersionEdit) -> Result<(), KvError> {
         let before = self.version();
-        let wanted_bytes = self.applied(&before, edit)?.base_bytes();
+        let wanted_bytes = self.base_bytes(&*self.applied(&before, edit)?, &edit.pins);
         let base_bytes_max = self.volume.base_bytes_max();
-        if wanted_bytes <= base_bytes_max.max(before.base_bytes()) {
+        let bytes_before = self.base_bytes(&before, &PinChanges::default());
+        if wanted_bytes <= base_bytes_max.max(bytes_before) {
             return Ok(());
         }
         let full = VtError::Volume(VolumeError::VersionLogFull {
@@ -146,6 +167,9 @@ impl Store {
 
     /// Tells the tables that are gone what they leave behind.
     fn retire(&self, before: &Version, new: &Successors, edit: &VersionEdit) {
+        if edit.removed.is_empty() && edit.dropped_trees.is_empty() {
+            return;
+        }
         let removed: BTreeSet<TableId> = edit.removed.iter().copied().collect();
         let is_gone = |t: &TableHandle| {
             removed.contains(&t.meta().id) || edit.dropped_trees.contains(&t.meta().tree)

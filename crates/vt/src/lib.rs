@@ -32,6 +32,7 @@ mod options;
 mod output;
 mod pace;
 mod page_buffers;
+mod pins;
 mod prefix;
 mod range_delete;
 mod read;

@@ -16,6 +16,7 @@ use crate::direct::DirectRun;
 use crate::instances::Peers;
 use crate::memtable::Memtable;
 use crate::options::{SEALED_COUNT_MAX, Sizes, VtOptions};
+use crate::pins::PinRecords;
 use crate::store::Store;
 use crate::version::{TreeVersion, Version, VersionBuilder, extents};
 use crate::view::View;
@@ -48,7 +49,7 @@ impl Store {
             log_start,
             ..
         } = opened;
-        let version = version_of(&versions)?;
+        let (version, pins) = version_of(&versions)?;
         adopt(&volume, &version, &peers)?;
         let zones_bytes = volume.zones().usage().total;
         let sizes = Sizes::new(&options, zones_bytes, volume.log().capacity_bytes());
@@ -57,10 +58,12 @@ impl Store {
             version: Arc::new(version),
         };
         let store = Self::new(Arc::clone(&volume), options, sizes, view, log_start, peers);
+        store.pins.restore(pins, &store.snapshots);
         for tree in store.version().trees.values() {
             store.note_tree(&tree.info.options);
         }
         let records = store.replay(&volume, log_start)?;
+        store.skip_pinned_seqnos();
         let last_seqno = store.committer.lock().last_seqno;
         tracing::info!(records, %last_seqno, "store found");
         Ok(store)
@@ -84,6 +87,19 @@ impl Store {
         self.fit_cache();
         self.pace.update(&self.views.get(), &self.sizes);
         Ok(())
+    }
+
+    /// Gives out no number of a write that a pin sees. The log was synced up to there before the pin
+    /// was made: it lacks such a write only if the device lost it.
+    fn skip_pinned_seqnos(&self) {
+        let pinned = self.pins.newest_seqno();
+        let mut committer = self.committer.lock();
+        if committer.last_seqno < pinned {
+            let found = committer.last_seqno;
+            tracing::warn!(%found, %pinned, "the log ends before a pin: writes are lost");
+            committer.last_seqno = pinned;
+            self.visible.store(pinned.0, Ordering::Release);
+        }
     }
 
     /// Replays the backup log. Answers the number of records.
@@ -315,16 +331,20 @@ pub(crate) fn empty_buffer(sizes: &Sizes, log_start: Lsn) -> Buffer {
     Buffer::new(Memtable::new(hint), log_start)
 }
 
-fn version_of(edits: &[Vec<u8>]) -> Result<Version, VtError> {
+fn version_of(edits: &[Vec<u8>]) -> Result<(Version, PinRecords), VtError> {
     let mut builder = VersionBuilder::new(Version::empty());
+    let mut pins = PinRecords::default();
     for (index, bytes) in edits.iter().enumerate() {
         let edit = VersionEdit::decode(bytes).map_err(|source| VtError::Format {
             context: format!("edit {index} of the live version"),
             source,
         })?;
+        pins.apply(&edit.pins)?;
         builder.take_over(edit)?;
     }
-    builder.finish()
+    let version = builder.finish()?;
+    pins.check(&version)?;
+    Ok((version, pins))
 }
 
 fn adopt(volume: &Volume, version: &Version, peers: &Peers) -> Result<(), VtError> {

@@ -6,7 +6,7 @@
 //! 2. `write_out`: one write-out at a time.
 //! 3. `installer`: one version edit at a time.
 //! 4. `committer`: one commit at a time.
-//! 5. the view's own locks; those of a buffer, the snapshots, the superseded versions, the volume, and of `turns`
+//! 5. the view's own locks; those of a buffer, the pins, the snapshots, the superseded versions, the volume, and of `turns`
 //!    while nothing is waited for, are leaves.
 //!
 //! No lock above 3 is needed by commits, and none at all by reads.
@@ -23,6 +23,7 @@ use crate::instances::Peers;
 use crate::key_order::KeyOrder;
 use crate::options::{Sizes, VtOptions};
 use crate::pace::Pace;
+use crate::pins::Pins;
 use crate::read::FoldedValues;
 use crate::snapshots::Snapshots;
 use crate::superseded::SupersededVersions;
@@ -49,6 +50,8 @@ pub(crate) struct Store {
     /// This and the others that are apart change with each commit: reads should not wait for that.
     pub(crate) counters: Apart<VtCounters>,
     pub(crate) snapshots: Arc<Snapshots>,
+    /// Changed with `installer`.
+    pub(crate) pins: Pins,
     pub(crate) superseded: SupersededVersions,
     pub(crate) key_order: KeyOrder,
     pub(crate) folded: FoldedValues,
@@ -215,6 +218,7 @@ impl Store {
             options,
             counters: Apart::default(),
             snapshots: Arc::new(Snapshots::default()),
+            pins: Pins::default(),
             superseded: SupersededVersions::of_unknown(version.tables().map(|(_, t)| t)),
             key_order: KeyOrder::default(),
             folded: FoldedValues::new(sizes.folded),
@@ -224,7 +228,7 @@ impl Store {
             next_table: AtomicU64::new(version.next_table.0),
             committer: Apart(Mutex::new(Committer {
                 last_seqno: version.last_seqno,
-                trees: version.trees.keys().copied().collect(),
+                trees: version.living().map(|tree| tree.info.id).collect(),
                 deletes: DeleteRuns::default(),
                 streaks: Streaks::default(),
                 unsynced: Unsynced::default(),

@@ -2,8 +2,9 @@
 //! those snapshots are dropped, the table is worth rewriting, though nothing in it is deleted and
 //! nothing overlaps it.
 //!
-//! What is counted is in memory only. Snapshots do not outlive the store, so of a table from before it
-//! was opened one question is left, how many such versions it holds, and its index answers that.
+//! What is counted is in memory only. Of the snapshots only pins outlive the store, and they are known
+//! before anything else. So of a table from before it was opened one question is left, how many such
+//! versions it holds and which pins see them, and its index answers that.
 //!
 //! - A version is counted with the snapshots that see it and not the next newer one. Only those can
 //!   hold it: a snapshot that is taken later sees the newer one too.
@@ -251,8 +252,8 @@ impl Store {
 
     /// Counts by the index alone.
     fn superseded_of(&self, handle: &TableHandle) -> Result<Superseded, VtError> {
-        // No snapshot of now is older than anything in it.
-        let mut superseded = Superseded::default();
+        // Of the snapshots of now only pins are older than anything in it.
+        let mut superseded = Superseded::new(self.snapshots.held().into());
         if handle.meta().min_seqno == handle.meta().max_seqno {
             return Ok(superseded);
         }

@@ -20,8 +20,10 @@ pub(crate) use handle::{LeftBehind, TableHandle, extents};
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use stitch_base::{Seqno, TableId, TreeId};
-use stitch_format::vt_manifest::{BaseBytes, LEVEL_COUNT, TreeRecord, VersionEdit};
+use stitch_base::{PinId, Seqno, TableId, TreeId};
+use stitch_format::vt_manifest::{
+    BaseBytes, HIDDEN_TREE_BYTES_MAX, LEVEL_COUNT, PinChanges, TreeRecord, VersionEdit,
+};
 use stitch_kv::{Compression, TreeInfo, TreeOptions};
 
 /// What a base stores of a piece of the device that a table owns, at most in nearly all cases.
@@ -97,6 +99,8 @@ pub(crate) struct TreeVersion {
     pub(crate) info: TreeInfo,
     /// Its levels; always [`LEVELS`] of them.
     pub(crate) levels: Vec<Level>,
+    /// Of a tree that was dropped while a pin saw it: the first pin that does not.
+    pub(crate) hidden: Option<PinId>,
 }
 
 impl TreeVersion {
@@ -120,7 +124,7 @@ impl TreeVersion {
 /// Every tree's tables, and the store's counters.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Version {
-    /// Living trees.
+    /// Living trees, and hidden ones.
     pub(crate) trees: BTreeMap<TreeId, Arc<TreeVersion>>,
     /// Every write up to this one is in the tables.
     pub(crate) last_seqno: Seqno,
@@ -128,6 +132,8 @@ pub(crate) struct Version {
     pub(crate) next_table: TableId,
     /// Number that the next tree gets.
     pub(crate) next_tree: TreeId,
+    /// The last number that a pin got; 0 before the first.
+    pub(crate) last_pin: PinId,
     /// What the lists of all tables take, of this version and of those that readers still hold.
     pub(crate) lists: Arc<Gauge>,
 }
@@ -140,6 +146,7 @@ impl Version {
             last_seqno: Seqno(0),
             next_table: TableId(1),
             next_tree: TreeId(1),
+            last_pin: PinId(0),
             lists: Arc::default(),
         }
     }
@@ -150,13 +157,46 @@ impl Version {
             last_seqno: self.last_seqno,
             next_table: self.next_table,
             next_tree: self.next_tree,
+            pins: PinChanges {
+                last: self.last_pin,
+                ..PinChanges::default()
+            },
             ..VersionEdit::default()
         }
     }
 
-    /// The edit from the empty version to this one: what a base holds.
+    /// Returns this version with the counters of an edit that changes neither trees nor tables.
+    pub(crate) fn counted(&self, edit: &VersionEdit) -> Self {
+        Self {
+            last_seqno: edit.last_seqno,
+            next_table: edit.next_table,
+            next_tree: edit.next_tree,
+            last_pin: edit.pins.last,
+            ..self.clone()
+        }
+    }
+
+    /// Trees that are not hidden.
+    pub(crate) fn living(&self) -> impl Iterator<Item = &Arc<TreeVersion>> {
+        self.trees.values().filter(|tree| tree.hidden.is_none())
+    }
+
+    /// Hidden trees, each with the first pin that does not see it.
+    pub(crate) fn hidden(&self) -> impl Iterator<Item = (TreeId, PinId)> {
+        let trees = self.trees.iter();
+        trees.filter_map(|(id, tree)| Some((*id, tree.hidden?)))
+    }
+
+    /// Reports whether a tree is there and not hidden.
+    pub(crate) fn is_living(&self, tree: TreeId) -> bool {
+        let found = self.trees.get(&tree);
+        found.is_some_and(|tree| tree.hidden.is_none())
+    }
+
+    /// The edit from the empty version to this one: what a base holds, but for the pins.
     pub(crate) fn base(&self) -> VersionEdit {
         let mut edit = self.edit();
+        edit.pins.hidden.extend(self.hidden());
         for tree in self.trees.values() {
             edit.new_trees.push(tree_record(&tree.info));
             for (level, table) in tree.tables() {
@@ -167,7 +207,7 @@ impl Version {
         edit
     }
 
-    /// Returns the length of [`Self::base`] as bytes, or a little more.
+    /// Returns the length of [`Self::base`] as bytes, without the pins, or a little more.
     pub(crate) fn base_bytes(&self) -> u64 {
         let mut is_plain = true;
         let mut bytes = BaseBytes::default();
@@ -176,7 +216,12 @@ impl Version {
             is_plain &= record.is_plain() && tree.levels.iter().all(|l| l.value_bytes == 0);
             bytes = bytes + record.base_bytes() + tree.levels.iter().map(|l| l.base_bytes).sum();
         }
-        bytes.of_base(is_plain)
+        if self.last_pin == PinId(0) {
+            return bytes.of_base(is_plain);
+        }
+        // Each as if it were hidden: dropping a tree must not make the version longer.
+        let hidden_bytes = HIDDEN_TREE_BYTES_MAX * self.trees.len() as u64;
+        bytes.of_base(false) + PinChanges::HEAD_BYTES_MAX + hidden_bytes
     }
 
     /// What a base takes to list the pieces of the device that tables own, in bytes.

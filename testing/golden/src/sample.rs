@@ -7,6 +7,7 @@ use stitch_fs::{
     Caller, DirName, FallocateMode, FileKind, FileSystem, FsResult, NewNode, RenameMode, SetAttr,
     WriteOptions, XattrMode,
 };
+use stitch_kv::{Batch, CommitOptions, TreeOptions};
 
 const ROOT: &Caller<'static> = &Caller::ROOT;
 
@@ -46,6 +47,38 @@ pub fn make_with_back_rows(clean: Clean) -> Result<MemDevice, Box<dyn std::error
 /// Whatever the store says.
 pub fn make_instances(clean: Clean) -> Result<MemDevice, Box<dyn std::error::Error>> {
     store::with_new(clean, &["mail", "cache"], |fs| brief(fs, "main"))
+}
+
+/// A new store with pins, one of which sees a tree that was dropped, closed in good order or left as
+/// by a crash.
+///
+/// # Errors
+/// Whatever the store says.
+pub fn make_pins(clean: Clean) -> Result<MemDevice, Box<dyn std::error::Error>> {
+    store::with_engine(clean, &[], |fs, engine| {
+        brief(fs, "main")?;
+        engine.create_pin("empty of extras", b"first")?;
+        let tree = engine.create_tree("extra", &TreeOptions::default())?;
+        let mut batch = Batch::new();
+        for number in 0..9u8 {
+            batch.put(tree, &[number], &text(usize::from(number) * 10));
+        }
+        engine.commit(&batch, CommitOptions::default())?;
+        engine.create_pin("with extras", b"second")?;
+        engine.create_pin("dropped", b"")?;
+        engine.drop_tree(tree)?;
+        engine.drop_pin("dropped")?;
+        let new = NewNode {
+            perm: 0o600,
+            umask: 0,
+        };
+        let later = fs.create(ROOT, at(Ino::ROOT, "later"), &new)?.ino;
+        fs.write(later, 0, &text(5_000), WriteOptions::default())?;
+        engine.create_pin("after", b"third")?;
+        engine.alter_pin("with extras", b"altered")?;
+        fs.unlink(ROOT, at(Ino::ROOT, "later"))?;
+        Ok(())
+    })
 }
 
 /// A new store with files that have allocated extents, closed in good order or left as by a crash.

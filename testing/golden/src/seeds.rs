@@ -3,7 +3,7 @@
 mod tables;
 
 use crate::hostile::SALT;
-use stitch_base::{Generation, Ino, Lsn, Seqno, TableId, TreeId};
+use stitch_base::{Generation, Ino, Lsn, PinId, Seqno, TableId, TreeId};
 use stitch_device::{Device, MemDevice};
 use stitch_filter::{Precision, QuotientFilter};
 use stitch_format::batch::{Message, put_message};
@@ -17,7 +17,7 @@ use stitch_format::logged_commit::{self, LoggedRun};
 use stitch_format::superblock::{self, Areas, COPIES, Closed, Superblock, VERSION};
 use stitch_format::table::Table;
 use stitch_format::version_object::{self, ObjectHeader, ObjectKind};
-use stitch_format::vt_manifest::{Run, TableMeta, TreeRecord, VersionEdit};
+use stitch_format::vt_manifest::{PinChanges, PinRecord, Run, TableMeta, TreeRecord, VersionEdit};
 
 /// Valid bytes for the entry of this name.
 ///
@@ -57,7 +57,11 @@ pub fn of(name: &str) -> Vec<Vec<u8>> {
                 altered_trees: vt_manifest().new_trees,
                 ..vt_manifest()
             };
-            [vt_manifest(), altered, VersionEdit::default()]
+            let pinned = VersionEdit {
+                pins: pins(),
+                ..vt_manifest()
+            };
+            [vt_manifest(), altered, pinned, VersionEdit::default()]
                 .map(|edit| edit.encode())
                 .to_vec()
         }
@@ -340,9 +344,26 @@ fn vt_manifest() -> VersionEdit {
         dropped_trees: vec![TreeId(5)],
         new_trees: vec![tree],
         altered_trees: Vec::new(),
+        pins: PinChanges::default(),
         removed: vec![TableId(3)],
         moved: vec![(TableId(4), 2)],
         added: vec![(1, std::sync::Arc::new(table))],
+    }
+}
+
+fn pins() -> PinChanges {
+    PinChanges {
+        last: PinId(4),
+        dropped: vec![PinId(1)],
+        hidden: vec![(TreeId(1), PinId(4))],
+        new: vec![PinRecord {
+            id: PinId(4),
+            name: "pin".to_owned(),
+            seqno: Seqno(9),
+            next_tree: TreeId(2),
+            user: b"user".to_vec(),
+        }],
+        altered: vec![(PinId(2), b"other".to_vec())],
     }
 }
 

@@ -3,12 +3,12 @@
 
 use std::error::Error;
 use std::time::Duration;
-use stitch_base::Ino;
 use stitch_base::clock::ManualClock;
 use stitch_base::sync::Arc;
+use stitch_base::{Ino, TreeId};
 use stitch_device::{CrashDevice, CrashPlan, Device, MemDevice};
 use stitch_fs::{AtimePolicy, DirName, FileSystem, FsOptions, FsResult, fsck};
-use stitch_kv::{Compression, Engine, TreeOptions, UpsertRegistry};
+use stitch_kv::{Compression, Direction, Engine, KeyRange, Snapshot, TreeOptions, UpsertRegistry};
 use stitch_sim::files::{self, Tree};
 use stitch_volume::{FormatOptions, InstanceOptions, OpenOptions, VOLUME_BYTES_MIN, Volume};
 use stitch_vt::{VtEngine, VtOptions};
@@ -67,6 +67,19 @@ pub fn with_new(
     further: &[&str],
     fill: impl FnOnce(&FileSystem) -> FsResult<()>,
 ) -> Result<MemDevice, Box<dyn Error>> {
+    with_engine(clean, further, |fs, _| Ok(fill(fs)?))
+}
+
+/// A new store of the smallest size, after `fill` with its first engine, with these further
+/// instances.
+///
+/// # Errors
+/// Whatever the store says.
+pub fn with_engine(
+    clean: Clean,
+    further: &[&str],
+    fill: impl FnOnce(&FileSystem, &dyn Engine) -> Result<(), Box<dyn Error>>,
+) -> Result<MemDevice, Box<dyn Error>> {
     let medium = MemDevice::new(VOLUME_BYTES_MIN);
     let format = FormatOptions {
         label: "golden".to_owned(),
@@ -79,7 +92,7 @@ pub fn with_new(
     FileSystem::format(&engine, &options(), (0, 0))?;
     alter(&*engine)?;
     let fs = FileSystem::open(Arc::clone(&engine), options())?;
-    fill(&fs)?;
+    fill(&fs, &*engine)?;
     for name in further {
         let made = first.create_instance(name, &InstanceOptions::default())?;
         let made = made as Arc<dyn Engine>;
@@ -194,6 +207,41 @@ pub fn blocks(medium: &MemDevice, names: &[&str]) -> Result<Vec<u64>, Box<dyn Er
         out.push(fs.lookup(name)?.blocks);
     }
     Ok(out)
+}
+
+/// The pins of a store as text: of each a line with its name, bytes of the user, and number of
+/// rows that each of the first trees has, living or dropped.
+///
+/// # Errors
+/// Whatever the store says.
+pub fn pins(medium: &MemDevice) -> Result<Vec<String>, Box<dyn Error>> {
+    let engine = engine(Arc::new(medium.clone()))?;
+    let mut out = Vec::new();
+    for pin in engine.pins()? {
+        let at = engine.open_pin(&pin.name)?;
+        let mut rows = Vec::new();
+        for tree in (1..=TREES_MAX).map(TreeId) {
+            rows.push(match engine.get(tree, b"", Some(&at)) {
+                Ok(_) => Some(count(&*engine, tree, &at)?),
+                Err(_) => None,
+            });
+        }
+        let user = String::from_utf8_lossy(&pin.user).into_owned();
+        out.push(format!("{} {user} {rows:?}", pin.name));
+    }
+    Ok(out)
+}
+
+/// Trees that [`pins`] looks for.
+const TREES_MAX: u32 = 8;
+
+fn count(engine: &dyn Engine, tree: TreeId, at: &Snapshot) -> Result<usize, Box<dyn Error>> {
+    let mut scan = engine.scan(tree, KeyRange::all(), Direction::Forward, Some(at))?;
+    let mut count = 0;
+    while scan.next()?.is_some() {
+        count += 1;
+    }
+    Ok(count)
 }
 
 fn with_further(first: &Arc<VtEngine>) -> Vec<Arc<VtEngine>> {

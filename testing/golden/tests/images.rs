@@ -60,7 +60,7 @@ fn what_is_too_old_is_refused_by_its_version() {
 #[test]
 fn the_current_version_has_its_images() {
     let (major, minor) = VERSION;
-    let kinds = ["", "handles-", "instances-", "allocated-"]
+    let kinds = ["", "handles-", "instances-", "allocated-", "pins-"]
         .map(|kind| ["closed", "killed"].map(|end| format!("{kind}{end}")));
     for kind in kinds.iter().flatten() {
         let name = format!("{major}.{minor}-{kind}.img");
@@ -137,5 +137,33 @@ fn a_new_sample_of_instances_is_as_the_stored_one() {
         let name = format!("images/{major}.{minor}-instances-{kind}.tree");
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(name);
         assert_eq!(store::text(&tree), std::fs::read_to_string(path).unwrap());
+    }
+}
+
+#[test]
+fn a_sample_of_pins_has_what_they_saw() {
+    for (clean, kind) in [(Clean::Closed, "closed"), (Clean::Killed, "killed")] {
+        let new = sample::make_pins(clean).expect("the sample is made");
+        let (major, minor) = VERSION;
+        let name = format!("images/{major}.{minor}-pins-{kind}.img");
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(name);
+        let packed = std::fs::read(path).expect("the image is checked in");
+        let stored = image::unpack(&packed).expect("the image is whole");
+        let expected = store::pins(&new).expect("it opens");
+        let names = [
+            "empty of extras first ",
+            "with extras altered ",
+            "after third ",
+        ];
+        for (pin, name) in expected.iter().zip(names) {
+            assert!(pin.starts_with(name), "{pin}");
+        }
+        assert!(expected[1].contains("Some(9)") && !expected[2].contains("Some(9)"));
+        assert_eq!(expected.len(), 3);
+        for device in [new, stored] {
+            assert_eq!(store::pins(&device).expect("it opens"), expected);
+            store::exercise(&device).expect("it passes its checks");
+            assert_eq!(store::pins(&device).expect("it opens"), expected);
+        }
     }
 }

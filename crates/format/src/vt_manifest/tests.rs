@@ -38,6 +38,7 @@ fn sample() -> VersionEdit {
             value_block_bytes: 0,
         }],
         altered_trees: Vec::new(),
+        pins: PinChanges::default(),
         removed: vec![TableId(0x11)],
         moved: vec![(TableId(0x12), 6)],
         added: vec![(1, Arc::new(sample_table()))],
@@ -152,9 +153,9 @@ fn version_2_is_written_only_where_it_is_needed() {
     assert_eq!(VersionEdit::decode(&bytes), Ok(zstd));
     bytes[0] = 1;
     assert!(VersionEdit::decode(&bytes).is_err());
-    bytes[0] = 3;
+    bytes[0] = 4;
     let newer = VersionEdit::decode(&bytes);
-    assert!(matches!(newer, Err(FormatError::Newer { found: 3, .. })));
+    assert!(matches!(newer, Err(FormatError::Newer { found: 4, .. })));
 }
 
 fn sample_with_values() -> VersionEdit {

@@ -243,8 +243,10 @@ pub(super) fn opened(factory: &dyn Factory) {
         store.engine().open_pin("p"),
         Err(KvError::PinNotFound(_))
     ));
-    // Only a pin keeps trees. A snapshot, of whatever, does not.
+    // Only a pin keeps trees, and only for itself. A snapshot, of whatever, does not.
+    store.pin("another");
     store.engine().drop_tree(tree).expect("the tree goes");
+    assert!(store.is_readable(tree, Some(&store.open_pin("another"))));
     assert!(!store.is_readable(tree, Some(&at)));
     assert!(store.is_readable(other, Some(&at)));
     drop(at);

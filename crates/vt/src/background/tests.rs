@@ -151,6 +151,38 @@ fn what_only_a_dropped_snapshot_saw_comes_back() {
     }
 }
 
+#[test]
+fn what_only_a_dropped_pin_saw_comes_back() {
+    let unseen = overwritten(false).0.live_bytes();
+    for is_opened_again in [false, true] {
+        let mut store = Small::new(64 * MIB);
+        store.put(0, 12_288, 1000);
+        a_minute(&store);
+        store.engine.create_pin("pin", b"").expect("it is made");
+        store.put(0, 12_288, 1000);
+        store.put(0, 12_288, 1000);
+        a_minute(&store);
+        if is_opened_again {
+            store.reopen();
+            a_minute(&store);
+        }
+        let held = store.live_bytes();
+        assert!(held > unseen / 2 * 3, "{unseen} and what is seen: {held}");
+        let before = store.counter("vt.compactions");
+        a_minute(&store);
+        let compactions = store.counter("vt.compactions");
+        assert_eq!(compactions, before, "what a pin sees stays where it is");
+        store.engine.drop_pin("pin").expect("it goes");
+        a_minute(&store);
+        let after = store.live_bytes();
+        assert!(
+            after < unseen / 20 * 21,
+            "{held} bytes before, {after} after"
+        );
+        store.check();
+    }
+}
+
 /// Looks at a store every so often that is read between two looks, or not. Answers when level 0 is
 /// taken for quiet.
 fn quiet_after(is_read_for: Duration) -> Duration {

@@ -261,9 +261,10 @@ impl<'a> Group<'a> {
             Known::No
         };
         let is_bottom = matches!(known, Known::Absent);
-        // Range deletes in stripes without versions matter to newer stripes too.
         let newest = self.stripe(versions[0].seqno);
-        for stripe in 0..=newest {
+        let mut after = 0;
+        while let Some(stripe) = self.next_stripe(after, &versions, newest) {
+            after = stripe + 1;
             let mut chain: Vec<Version> = Vec::new();
             while versions
                 .last()
@@ -283,6 +284,15 @@ impl<'a> Group<'a> {
             self.last_state(chain, &mut known, below, &mut out)?;
         }
         Ok(out)
+    }
+
+    /// The first stripe from `from` to `newest` that has any of these versions or a range delete. Those
+    /// of range deletes alone matter to newer stripes. There may be thousands of others.
+    fn next_stripe(&self, from: usize, versions: &[Version], newest: usize) -> Option<usize> {
+        let of_version = versions.last().map(|oldest| self.stripe(oldest.seqno));
+        let of_delete = self.rules.range_deletes.next_filled(from);
+        let next = of_version.into_iter().chain(of_delete).min();
+        next.filter(|stripe| *stripe <= newest)
     }
 
     /// Adds the last state of a stripe to `out`. `chain` is oldest first.

@@ -26,7 +26,6 @@ use crate::entry::RangeDelete;
 use crate::range_delete::note_steps;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::ops::RangeInclusive;
 use stitch_base::Seqno;
 
 /// The fragments of each stripe.
@@ -35,7 +34,8 @@ pub(crate) struct Fragments<'a> {
     snapshots: &'a [Seqno],
     /// One stripe for each snapshot and one for what is newer than all of them.
     stripes: Vec<Vec<RangeDelete>>,
-    is_empty: bool,
+    /// Numbers of the stripes that have any, in order: few, however many snapshots there are.
+    filled: Vec<usize>,
 }
 
 impl<'a> Fragments<'a> {
@@ -49,16 +49,23 @@ impl<'a> Fragments<'a> {
             whole[stripe_of(snapshots, delete.seqno)].push(delete);
         }
         let stripes: Vec<_> = whole.into_iter().map(newest_of_each_key).collect();
+        let has_any = |stripe: &usize| !stripes[*stripe].is_empty();
         Self {
             snapshots,
-            is_empty: stripes.iter().all(Vec::is_empty),
+            filled: (0..stripes.len()).filter(has_any).collect(),
             stripes,
         }
     }
 
     /// Reports whether there is no range delete at all.
     pub(crate) const fn is_empty(&self) -> bool {
-        self.is_empty
+        self.filled.is_empty()
+    }
+
+    /// Returns the first stripe with range deletes that is not before `stripe`.
+    pub(super) fn next_filled(&self, stripe: usize) -> Option<usize> {
+        let at = self.filled.partition_point(|filled| *filled < stripe);
+        self.filled.get(at).copied()
     }
 
     /// Returns all fragments, by start, then newest first.
@@ -88,7 +95,7 @@ impl<'a> Fragments<'a> {
     ) -> bool {
         debug_assert!(first <= last, "a range of keys is in order");
         let stripe = stripe_of(self.snapshots, max_seqno);
-        if self.is_empty || stripe != stripe_of(self.snapshots, min_seqno) {
+        if self.is_empty() || stripe != stripe_of(self.snapshots, min_seqno) {
             return false;
         }
         let mut at = first;
@@ -109,15 +116,16 @@ impl<'a> Fragments<'a> {
         (min_seqno, max_seqno): (Seqno, Seqno),
     ) -> bool {
         let stripe = |seqno: Seqno| stripe_of(self.snapshots, seqno);
-        let stripes: RangeInclusive<usize> = stripe(min_seqno)..=stripe(max_seqno);
-        !self.is_empty
-            && stripes.into_iter().any(|stripe| {
-                let before = stripe.checked_sub(1).map(|at| self.snapshots[at].next());
-                // The oldest entry there that is of the stripe.
-                let oldest = min_seqno.max(before.unwrap_or_default());
-                let mut touching = self.touching(stripe, first, last);
-                touching.any(|fragment| fragment.seqno > oldest)
-            })
+        let (oldest, newest) = (stripe(min_seqno), stripe(max_seqno));
+        let begin = self.filled.partition_point(|filled| *filled < oldest);
+        let filled = self.filled[begin..].iter().copied();
+        filled.take_while(|stripe| *stripe <= newest).any(|stripe| {
+            let before = stripe.checked_sub(1).map(|at| self.snapshots[at].next());
+            // The oldest entry there that is of the stripe.
+            let oldest = min_seqno.max(before.unwrap_or_default());
+            let mut touching = self.touching(stripe, first, last);
+            touching.any(|fragment| fragment.seqno > oldest)
+        })
     }
 
     /// The fragments of a stripe that hold any key from `first` to `last`, both included.

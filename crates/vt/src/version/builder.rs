@@ -4,7 +4,7 @@ use super::{LEVELS, Level, TableHandle, TreeVersion, Version, tree_info};
 use crate::VtError;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
-use stitch_base::{TableId, TreeId};
+use stitch_base::{PinId, TableId, TreeId};
 use stitch_format::vt_manifest::{TableMeta, TreeRecord, VersionEdit};
 use stitch_kv::TreeInfo;
 
@@ -12,6 +12,7 @@ use stitch_kv::TreeInfo;
 pub(crate) struct VersionBuilder {
     base: Version,
     infos: BTreeMap<TreeId, TreeInfo>,
+    hidden: BTreeMap<TreeId, PinId>,
     tables: HashMap<TableId, (usize, Arc<TableHandle>)>,
     touched: BTreeSet<TreeId>,
 }
@@ -29,6 +30,7 @@ impl VersionBuilder {
             .map(|(level, t)| (t.meta().id, (level, Arc::clone(t))));
         Self {
             infos: infos.collect(),
+            hidden: base.hidden().collect(),
             tables: tables.collect(),
             touched: BTreeSet::new(),
             base,
@@ -42,13 +44,15 @@ impl VersionBuilder {
     pub(crate) fn apply(&mut self, edit: &VersionEdit) -> Result<(), VtError> {
         let counters_rise = edit.last_seqno >= self.base.last_seqno
             && edit.next_table >= self.base.next_table
-            && edit.next_tree >= self.base.next_tree;
+            && edit.next_tree >= self.base.next_tree
+            && edit.pins.last >= self.base.last_pin;
         if !counters_rise {
             return Err(wrong("an edit's counters go back".to_owned()));
         }
         self.base.last_seqno = edit.last_seqno;
         self.base.next_table = edit.next_table;
         self.base.next_tree = edit.next_tree;
+        self.base.last_pin = edit.pins.last;
         for tree in &edit.dropped_trees {
             self.drop_tree(*tree)?;
         }
@@ -61,6 +65,9 @@ impl VersionBuilder {
         }
         for record in &edit.altered_trees {
             self.alter(record)?;
+        }
+        for (tree, unseen_by) in &edit.pins.hidden {
+            self.hide(*tree, *unseen_by)?;
         }
         for id in &edit.removed {
             let (_, table) = self.take(*id)?;
@@ -97,6 +104,16 @@ impl VersionBuilder {
         }
         self.tables
             .retain(|_, (_, table)| table.meta().tree != tree);
+        self.hidden.remove(&tree);
+        self.touched.insert(tree);
+        Ok(())
+    }
+
+    fn hide(&mut self, tree: TreeId, unseen_by: PinId) -> Result<(), VtError> {
+        let is_there = self.infos.contains_key(&tree) && unseen_by <= self.base.last_pin.next();
+        if !is_there || self.hidden.insert(tree, unseen_by).is_some() {
+            return Err(wrong(format!("tree {tree} is hidden but not there")));
+        }
         self.touched.insert(tree);
         Ok(())
     }
@@ -159,6 +176,7 @@ impl VersionBuilder {
             let tree_version = TreeVersion {
                 info: info.clone(),
                 levels: sorted(tables)?,
+                hidden: self.hidden.get(&tree).copied(),
             };
             version.trees.insert(tree, Arc::new(tree_version));
         }

@@ -251,3 +251,38 @@ fn entries_out_of_order_are_an_error() {
         assert!(matches!(found, Err(VtError::Version { .. })), "{wrong:?}");
     }
 }
+
+#[test]
+fn of_many_stripes_only_those_with_something_are_looked_at() {
+    let snapshots: Vec<Seqno> = (1..=100_000).map(|n| Seqno(n * 10)).collect();
+    let deletes = [RangeDelete {
+        start: b"a".to_vec(),
+        end: b"b".to_vec(),
+        seqno: Seqno(500_001),
+    }];
+    let rules = DistillRules {
+        snapshots: &snapshots,
+        range_deletes: &Fragments::new(&deletes, &snapshots),
+        is_bottom: &|_| false,
+        upserts: &UpsertRegistry::default(),
+        load: &|_| Ok(None),
+    };
+    let group = Group::new(&rules);
+    let version = |seqno| Version {
+        seqno: Seqno(seqno),
+        op: OwnedOp::Delete,
+    };
+    // Newest first, as a group has them.
+    let mut versions = vec![version(2_000_000), version(999_991), version(5)];
+    let mut visited = Vec::new();
+    let mut from = 0;
+    while let Some(stripe) = group.next_stripe(from, &versions, 100_000) {
+        visited.push(stripe);
+        while versions
+            .pop_if(|v| group.stripe(v.seqno) == stripe)
+            .is_some()
+        {}
+        from = stripe + 1;
+    }
+    assert_eq!(visited, [0, 50_000, 99_999, 100_000]);
+}

@@ -3,11 +3,11 @@
 
 use super::records::{Kind, Record};
 use std::sync::Arc;
-use stitch_base::{Seqno, TableId, TreeId};
+use stitch_base::{PinId, Seqno, TableId, TreeId};
 use stitch_format::block::{ALIGN, BlockKind};
 use stitch_format::vt_data::DataLayout;
 use stitch_format::vt_index::{BlockPtr, IndexBuilder, IndexEntry, IndexLayout};
-use stitch_format::vt_manifest::{Run, TableMeta, TreeRecord, VersionEdit};
+use stitch_format::vt_manifest::{PinChanges, PinRecord, Run, TableMeta, TreeRecord, VersionEdit};
 use stitch_format::vt_range_delete;
 use stitch_format::vt_root::{RootIndex, TableRoot};
 
@@ -159,12 +159,36 @@ fn edit(payload: &[u8], by: &mut Choices<'_>) -> Option<Vec<u8>> {
             let at = by.below(edit.added.len());
             edit.added.get_mut(at)?.0 = u8::try_from(by.below(9)).expect("small");
         }
+        9 => pins(&mut edit.pins, by),
         _ => {
             let at = by.below(edit.added.len());
             table(Arc::make_mut(&mut edit.added.get_mut(at)?.1), by);
         }
     }
     Some(edit.encode())
+}
+
+/// Adds a pin or a hidden tree, which may belong there, or changes what is there of them.
+fn pins(pins: &mut PinChanges, by: &mut Choices<'_>) {
+    match by.byte() % 8 {
+        0 => pins.last = PinId(by.number(pins.last.0)),
+        1 => pins.dropped.push(PinId(by.number(1))),
+        2 => pins.altered.push((PinId(by.number(1)), vec![1; 9])),
+        3 => pins.hidden.push((TreeId(by.small(1)), PinId(by.number(1)))),
+        4 => shuffle(&mut pins.new, by),
+        _ => {
+            pins.last = PinId(by.number(1));
+            let mut name = b"pin".to_vec();
+            by.key(&mut name);
+            pins.new.push(PinRecord {
+                id: PinId(by.number(1)),
+                name: String::from_utf8_lossy(&name).into_owned(),
+                seqno: Seqno(by.number(1)),
+                next_tree: TreeId(by.small(2)),
+                user: Vec::new(),
+            });
+        }
+    }
 }
 
 fn tree(tree: &mut TreeRecord, by: &mut Choices<'_>) {

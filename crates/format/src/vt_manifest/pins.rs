@@ -1,0 +1,138 @@
+//! Pins: moments of the store that a version keeps.
+
+use super::{counter, list, tree_id};
+use crate::FormatError;
+use crate::codec::{Reader, put_bytes, put_varint, varint_bytes};
+use stitch_base::{PinId, Seqno, TreeId};
+
+/// The most that one hidden tree takes in a base beside its record.
+pub const HIDDEN_TREE_BYTES_MAX: u64 = 5 + 10;
+
+/// A pin as a version lists it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PinRecord {
+    /// Its number, never reused.
+    pub id: PinId,
+    /// Its name.
+    pub name: String,
+    /// The last write that it sees.
+    pub seqno: Seqno,
+    /// Number of the first tree that it does not see.
+    pub next_tree: TreeId,
+    /// Bytes of the user.
+    pub user: Vec<u8>,
+}
+
+/// What an edit changes of the pins. In the order of the layout:
+///
+/// | part | layout |
+/// |---|---|
+/// | last pin | the last number that a pin got; 0 before the first |
+/// | dropped pins | count, numbers |
+/// | hidden trees | count, of each: tree number, number of the first pin that does not see it |
+/// | new pins | count, of each: number, name, seqno, number of the first tree that it does not see, bytes of the user |
+/// | altered pins | count, of each: number, bytes of the user |
+///
+/// A hidden tree was dropped while a pin saw it. Its tables stay until the edit that drops the last
+/// such pin drops the tree too. A base lists hidden trees among its new trees as well.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PinChanges {
+    /// The last number that a pin got. 0 in stores that never had one: their edits stay readable
+    /// for programs that do not know pins.
+    pub last: PinId,
+    /// Pins that go.
+    pub dropped: Vec<PinId>,
+    /// Trees that are not listed any more, each with the first pin that does not see it.
+    pub hidden: Vec<(TreeId, PinId)>,
+    /// Pins that come, in the order of their numbers.
+    pub new: Vec<PinRecord>,
+    /// Pins that are there and have other bytes of the user from now on.
+    pub altered: Vec<(PinId, Vec<u8>)>,
+}
+
+impl PinRecord {
+    /// Returns what a base takes to list the pin, in bytes.
+    #[must_use]
+    pub fn base_bytes(&self) -> u64 {
+        Self::bytes_with(&self.name, self.user.len())
+    }
+
+    /// Returns the most that a base takes to list a pin with this name and bytes of the user.
+    #[must_use]
+    pub fn bytes_with(name: &str, user_len: usize) -> u64 {
+        let lens = [name.len(), user_len];
+        let texts: usize = lens.iter().map(|len| varint_bytes(*len as u64) + len).sum();
+        // The numbers of the pin, its last write and its first unseen tree.
+        (10 + 10 + 5 + texts) as u64
+    }
+}
+
+impl PinChanges {
+    /// The most that a base takes for all but the pins and hidden trees themselves: a number and
+    /// four counts.
+    pub const HEAD_BYTES_MAX: u64 = 10 + 4 * 10;
+
+    pub(super) fn put(&self, out: &mut Vec<u8>) {
+        put_varint(out, self.last.0);
+        put_varint(out, self.dropped.len() as u64);
+        for pin in &self.dropped {
+            put_varint(out, pin.0);
+        }
+        put_varint(out, self.hidden.len() as u64);
+        for (tree, pin) in &self.hidden {
+            put_varint(out, u64::from(tree.0));
+            put_varint(out, pin.0);
+        }
+        put_varint(out, self.new.len() as u64);
+        for pin in &self.new {
+            put_varint(out, pin.id.0);
+            put_bytes(out, pin.name.as_bytes());
+            put_varint(out, pin.seqno.0);
+            put_varint(out, u64::from(pin.next_tree.0));
+            put_bytes(out, &pin.user);
+        }
+        put_varint(out, self.altered.len() as u64);
+        for (pin, user) in &self.altered {
+            put_varint(out, pin.0);
+            put_bytes(out, user);
+        }
+    }
+
+    pub(super) fn read(r: &mut Reader<'_>) -> Result<Self, FormatError> {
+        let changes = Self {
+            last: pin_id(r)?,
+            dropped: list(r, pin_id)?,
+            hidden: list(r, |r| Ok((tree_id(r)?, pin_id(r)?)))?,
+            new: list(r, read_pin)?,
+            altered: list(r, |r| Ok((pin_id(r)?, r.bytes()?.to_vec())))?,
+        };
+        match changes.last {
+            PinId(0) => Err(r.field("last pin", "above 0", "0".to_owned())),
+            _ => Ok(changes),
+        }
+    }
+}
+
+fn pin_id(r: &mut Reader<'_>) -> Result<PinId, FormatError> {
+    Ok(PinId(counter(r)?))
+}
+
+fn read_pin(r: &mut Reader<'_>) -> Result<PinRecord, FormatError> {
+    let id = pin_id(r)?;
+    if id.0 == 0 {
+        return Err(r.field("pin", "above 0", "0".to_owned()));
+    }
+    let name = std::str::from_utf8(r.bytes()?);
+    let name = name.map_err(|e| r.field("name", "UTF-8", e.to_string()))?;
+    Ok(PinRecord {
+        id,
+        name: name.to_owned(),
+        seqno: Seqno(counter(r)?),
+        next_tree: tree_id(r)?,
+        user: r.bytes()?.to_vec(),
+    })
+}
+
+#[cfg(test)]
+#[path = "pins/tests.rs"]
+mod tests;

@@ -1,0 +1,225 @@
+//! Pins: moments of the store that its version log lists, so that they survive the process.
+//!
+//! - A pin holds its moment like a snapshot ([`crate::snapshots`]), from before its edit is logged
+//!   until after the edit that drops it: compactions keep what it sees, and nothing else changes for
+//!   them.
+//! - A tree that is dropped while a pin sees it stays in the version, *hidden*: it takes no writes and
+//!   is not listed. The edit that drops the last pin that sees it drops the tree.
+//! - A snapshot that was opened from a pin outlives it. What goes with the pin, such snapshots read in
+//!   the last view that had it: see [`Sight`].
+//!
+//! Which pins see a hidden tree is a matter of numbers. Numbers of pins and trees rise, and a pin
+//! knows the first tree that it does not see:
+//!
+//! ```text
+//!   time      tree 5 made | pin 1 | tree 5 dropped | pin 2
+//!   tree 5    hidden, with 2 as the first pin that does not see it
+//!   pin 1     next tree 6: sees tree 5, as 5 < 6 and 1 < 2
+//! ```
+//!
+//! The records are changed by the holder of the installer's lock, after the log has the edit. They
+//! are not part of the version: a change of one of ten thousand pins would copy all of them.
+
+mod changes;
+mod records;
+
+pub(crate) use records::PinRecords;
+
+use crate::VtError;
+use crate::snapshots::{Hold, Snapshots};
+use crate::version::Version;
+use crate::view::View;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, OnceLock, Weak};
+use stitch_base::sync::Mutex;
+use stitch_base::{PinId, Seqno, TreeId};
+use stitch_format::vt_manifest::{PinChanges, PinRecord, VersionEdit};
+use stitch_kv::{KvError, PinInfo};
+
+/// The dropped trees that a pin sees.
+pub(crate) struct Sight {
+    id: PinId,
+    /// Number of the first tree that it does not see.
+    next_tree: TreeId,
+    /// Views of trees that went while a snapshot of this pin was open.
+    kept: Mutex<Vec<Arc<View>>>,
+    /// Of a pin that was dropped: the hidden trees that it saw then. It sees no further one.
+    last: OnceLock<BTreeSet<TreeId>>,
+}
+
+impl std::fmt::Debug for Sight {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "sight of pin {} up to tree {}", self.id, self.next_tree)
+    }
+}
+
+impl Sight {
+    pub(crate) const fn new(id: PinId, next_tree: TreeId) -> Self {
+        Self {
+            id,
+            next_tree,
+            kept: Mutex::new(Vec::new()),
+            last: OnceLock::new(),
+        }
+    }
+
+    /// Reports whether the pin sees a tree that was dropped before pin `unseen_by` was made.
+    fn sees(&self, tree: TreeId, unseen_by: PinId) -> bool {
+        let was_seen = || self.last.get().is_none_or(|last| last.contains(&tree));
+        self.id < unseen_by && tree < self.next_tree && was_seen()
+    }
+
+    /// The pin is dropped: only trees that are hidden in this version stay visible.
+    fn end(&self, version: &Version) {
+        let hidden = version.hidden();
+        let seen = hidden.filter(|(tree, unseen_by)| self.sees(*tree, *unseen_by));
+        let is_first = self.last.set(seen.map(|(tree, _)| tree).collect()).is_ok();
+        debug_assert!(is_first, "a pin is dropped once");
+    }
+
+    /// Reports whether the pin sees a dropped tree of this version.
+    fn sees_in(&self, version: &Version, tree: TreeId) -> bool {
+        let found = version.trees.get(&tree).and_then(|tree| tree.hidden);
+        found.is_some_and(|unseen_by| self.sees(tree, unseen_by))
+    }
+}
+
+impl Hold {
+    /// Returns the view in which this moment of a tree is read, with the current one given; `None`
+    /// if the tree cannot be seen.
+    pub(crate) fn view_of(&self, current: Arc<View>, tree: TreeId) -> Option<Arc<View>> {
+        if current.version.is_living(tree) {
+            return Some(current);
+        }
+        let sight = self.sight()?;
+        if sight.sees_in(&current.version, tree) {
+            return Some(current);
+        }
+        let kept = sight.kept.lock();
+        let found = kept.iter().find(|view| sight.sees_in(&view.version, tree));
+        found.map(Arc::clone)
+    }
+}
+
+/// The pins of a store.
+#[derive(Debug, Default)]
+pub(crate) struct Pins {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    records: PinRecords,
+    /// One for each record.
+    holds: BTreeMap<PinId, Arc<Hold>>,
+    /// What snapshots hold of pins that were dropped.
+    lingering: Vec<Weak<Hold>>,
+}
+
+fn info(record: &PinRecord) -> PinInfo {
+    PinInfo {
+        id: record.id,
+        name: record.name.clone(),
+        seqno: record.seqno,
+        user: record.user.clone().into(),
+    }
+}
+
+impl Pins {
+    /// Takes over the pins of an earlier life, and holds their moments.
+    pub(crate) fn restore(&self, records: PinRecords, snapshots: &Arc<Snapshots>) {
+        let mut state = self.state.lock();
+        debug_assert!(state.holds.is_empty(), "pins are restored once");
+        for record in records.iter() {
+            let sight = Sight::new(record.id, record.next_tree);
+            let hold = snapshots.take_again(record.seqno, sight);
+            state.holds.insert(record.id, hold);
+        }
+        state.records = records;
+    }
+
+    /// Returns every pin, in the order of creation.
+    pub(crate) fn list(&self) -> Vec<PinInfo> {
+        self.state.lock().records.iter().map(info).collect()
+    }
+
+    /// Returns a pin and what holds its moment.
+    ///
+    /// # Errors
+    /// [`KvError::PinNotFound`].
+    pub(crate) fn find(&self, name: &str) -> Result<(PinInfo, Arc<Hold>), KvError> {
+        let state = self.state.lock();
+        let record = state.records.find(name);
+        let record = record.ok_or_else(|| KvError::PinNotFound(name.to_owned()))?;
+        Ok((info(record), Arc::clone(&state.holds[&record.id])))
+    }
+
+    /// Returns the newest moment that a pin sees; 0 without any pin.
+    pub(crate) fn newest_seqno(&self) -> Seqno {
+        let state = self.state.lock();
+        let seqnos = state.records.iter().map(|record| record.seqno);
+        seqnos.max().unwrap_or_default()
+    }
+
+    /// Reports whether a pin other than `but` sees a tree, which is dropped before pin `unseen_by`
+    /// is made.
+    fn has_seer(&self, tree: TreeId, unseen_by: PinId, but: Option<PinId>) -> bool {
+        let state = self.state.lock();
+        state.records.newest_seer(tree, unseen_by, but).is_some()
+    }
+
+    /// Returns what a base takes for the pins after a change, in bytes.
+    pub(crate) fn base_bytes_after(&self, changes: &PinChanges) -> u64 {
+        self.state.lock().records.base_bytes_after(changes)
+    }
+
+    /// Adds the pins, as they are after a change, to a base.
+    ///
+    /// # Panics
+    /// Panics if the change does not belong to these pins.
+    pub(crate) fn complete(&self, base: &mut VersionEdit, changes: &PinChanges) {
+        let mut records = self.state.lock().records.clone();
+        let applied = records.apply(changes);
+        applied.expect("a change is made from the pins that are there");
+        base.pins.new = records.into_vec();
+    }
+
+    /// Takes over a change that is in the log, with what holds a new pin.
+    ///
+    /// # Panics
+    /// Panics if the change does not belong to these pins.
+    fn change(&self, changes: &PinChanges, new: Option<Arc<Hold>>) {
+        let mut state = self.state.lock();
+        let applied = state.records.apply(changes);
+        applied.expect("a change is made from the pins that are there");
+        let ids = changes.new.iter().map(|record| record.id);
+        state.holds.extend(ids.zip(new));
+        state.lingering.retain(|hold| hold.strong_count() > 0);
+        let gone: Vec<_> = changes.dropped.iter().collect();
+        let gone: Vec<_> = gone
+            .into_iter()
+            .filter_map(|id| state.holds.remove(id))
+            .collect();
+        state.lingering.extend(gone.iter().map(Arc::downgrade));
+        drop(state);
+        // Their moments are let go without the lock.
+        drop(gone);
+    }
+
+    /// Returns the holds of dropped pins that snapshots still have.
+    fn lingering(&self) -> Vec<Arc<Hold>> {
+        let state = self.state.lock();
+        state.lingering.iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Checks what holds between the pins and a version.
+    ///
+    /// # Errors
+    /// [`VtError::Version`] if a hidden tree is seen by no pin, or a pin has a number not given out.
+    pub(crate) fn check(&self, version: &Version) -> Result<(), VtError> {
+        self.state.lock().records.check(version)
+    }
+}
+
+#[cfg(all(test, not(feature = "shuttle")))]
+mod tests;

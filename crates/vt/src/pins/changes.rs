@@ -1,0 +1,170 @@
+//! Making, changing and dropping pins.
+
+use super::Sight;
+use crate::VtError;
+use crate::install::Install;
+use crate::snapshots::Hold;
+use crate::store::{Installer, Store, Worker};
+use crate::version::Version;
+use crate::view::View;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use stitch_base::TreeId;
+use stitch_format::superblock::FEATURE_PINS;
+use stitch_format::vt_manifest::{PinRecord, VersionEdit};
+use stitch_kv::{KvError, PinInfo, check_pin_name, check_pin_user};
+
+impl Store {
+    pub(crate) fn create_pin(&self, name: &str, user: &[u8]) -> Result<PinInfo, KvError> {
+        self.check_writable()?;
+        check_pin_name(name)?;
+        check_pin_user(user)?;
+        let mut installer = self.installer.lock();
+        if self.pins.find(name).is_ok() {
+            return Err(KvError::PinExists(name.to_owned()));
+        }
+        let version = self.version();
+        let mut edit = version.edit();
+        let id = version.last_pin.next();
+        edit.pins.last = id;
+        // First of all: from now on compactions keep what the pin sees.
+        let sight = Sight::new(id, version.next_tree);
+        let hold = self.snapshots.take(&self.visible, Some(sight));
+        edit.pins.new.push(PinRecord {
+            id,
+            name: name.to_owned(),
+            seqno: hold.seqno(),
+            next_tree: version.next_tree,
+            user: user.to_vec(),
+        });
+        drop(version);
+        self.check_trees_fit(&edit)?;
+        // Every write that the pin sees is in the log: it is visible.
+        self.sync()?;
+        self.install_pins(&mut installer, edit, Some(hold))?;
+        Ok(self.pins.find(name)?.0)
+    }
+
+    pub(crate) fn alter_pin(&self, name: &str, user: &[u8]) -> Result<(), KvError> {
+        self.check_writable()?;
+        check_pin_user(user)?;
+        let mut installer = self.installer.lock();
+        let (pin, _) = self.pins.find(name)?;
+        if pin.user == user {
+            return Ok(());
+        }
+        let mut edit = self.version().edit();
+        edit.pins.altered.push((pin.id, user.to_vec()));
+        self.check_trees_fit(&edit)?;
+        self.install_pins(&mut installer, edit, None)
+    }
+
+    pub(crate) fn drop_pin(&self, name: &str) -> Result<(), KvError> {
+        self.check_writable()?;
+        let mut installer = self.installer.lock();
+        let (pin, hold) = self.pins.find(name)?;
+        let version = self.version();
+        let mut edit = version.edit();
+        edit.pins.dropped.push(pin.id);
+        let hidden = version.hidden();
+        let unseen = hidden.filter(|(tree, unseen_by)| {
+            let others = Some(pin.id);
+            !self.pins.has_seer(*tree, *unseen_by, others)
+        });
+        edit.dropped_trees.extend(unseen.map(|(tree, _)| tree));
+        let mut readers = self.pins.lingering();
+        readers.push(Arc::clone(&hold));
+        let kept = self.keep_for(readers, &edit.dropped_trees);
+        let installed = self.install_pins(&mut installer, edit, None);
+        match &installed {
+            Ok(()) => hold
+                .sight()
+                .into_iter()
+                .for_each(|sight| sight.end(&version)),
+            Err(_) => kept.take_back(),
+        }
+        drop((kept, hold, version));
+        // What only the pin saw can be compacted away now.
+        self.signals.wake(Worker::Compaction);
+        installed
+    }
+
+    /// Adds the drop of trees to an edit: those that a pin sees are hidden, the others go.
+    pub(crate) fn note_dropped(&self, edit: &mut VersionEdit, trees: &BTreeSet<TreeId>) {
+        let unseen_by = edit.pins.last.next();
+        for tree in trees {
+            match self.pins.has_seer(*tree, unseen_by, None) {
+                true => edit.pins.hidden.push((*tree, unseen_by)),
+                false => edit.dropped_trees.push(*tree),
+            }
+        }
+    }
+
+    /// Installs an edit that changes pins, and trees that only dropped pins saw.
+    fn install_pins(
+        &self,
+        installer: &mut Installer,
+        edit: VersionEdit,
+        new: Option<Arc<Hold>>,
+    ) -> Result<(), KvError> {
+        let required = self.volume.require_feature(FEATURE_PINS);
+        required.map_err(VtError::from)?;
+        let changes = edit.pins.clone();
+        let install = Install {
+            edit,
+            written: None,
+        };
+        self.install(installer, install)?;
+        self.pins.change(&changes, new);
+        Ok(())
+    }
+
+    /// Gives the readers of dropped pins a view of trees that are about to go.
+    fn keep_for(&self, readers: Vec<Arc<Hold>>, trees: &[TreeId]) -> Kept {
+        let view = self.views.get();
+        let sees_any = |hold: &Arc<Hold>| {
+            let sight = hold.sight();
+            sight.is_some_and(|s| trees.iter().any(|t| s.sees_in(&view.version, *t)))
+        };
+        let readers: Vec<_> = readers.into_iter().filter(sees_any).collect();
+        let last = Arc::new(view_of(&view, trees));
+        for sight in readers.iter().filter_map(|hold| hold.sight()) {
+            sight.kept.lock().push(Arc::clone(&last));
+        }
+        Kept(readers)
+    }
+}
+
+/// Readers that were given a view.
+struct Kept(Vec<Arc<Hold>>);
+
+impl Kept {
+    /// Takes the view from them: the trees did not go.
+    fn take_back(&self) {
+        for sight in self.0.iter().filter_map(|hold| hold.sight()) {
+            sight.kept.lock().pop();
+        }
+    }
+}
+
+/// A view of these trees alone, so that a reader holds no space but theirs.
+fn view_of(view: &View, trees: &[TreeId]) -> View {
+    let kept = |tree: &&TreeId| view.version.trees.contains_key(tree);
+    let of = |tree: &TreeId| (*tree, Arc::clone(&view.version.trees[tree]));
+    let has_any = |buffer: &crate::buffer::Buffer| {
+        let has = buffer.trees();
+        trees.iter().any(|tree| has.contains(tree))
+    };
+    View {
+        buffers: view
+            .buffers
+            .iter()
+            .filter(|buffer| has_any(buffer))
+            .map(Arc::clone)
+            .collect(),
+        version: Arc::new(Version {
+            trees: trees.iter().filter(kept).map(of).collect(),
+            ..Version::clone(&view.version)
+        }),
+    }
+}

@@ -1,0 +1,140 @@
+//! The records of pins, as edits of the version log change them.
+
+use crate::VtError;
+use crate::version::Version;
+use std::collections::BTreeMap;
+use stitch_base::{PinId, TreeId};
+use stitch_format::vt_manifest::{PinChanges, PinRecord};
+use stitch_kv::{check_pin_name, check_pin_user};
+
+/// Records by number and by name.
+///
+/// - Numbers and the trees that pins see rise together.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct PinRecords {
+    by_id: BTreeMap<PinId, PinRecord>,
+    by_name: BTreeMap<String, PinId>,
+    /// What a base takes to list them.
+    base_bytes: u64,
+}
+
+fn wrong(what: String) -> VtError {
+    VtError::Version { what }
+}
+
+impl PinRecords {
+    /// Every record, by number.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &PinRecord> {
+        self.by_id.values()
+    }
+
+    /// Every record, by number.
+    pub(super) fn into_vec(self) -> Vec<PinRecord> {
+        self.by_id.into_values().collect()
+    }
+
+    /// Returns the record of a name.
+    pub(super) fn find(&self, name: &str) -> Option<&PinRecord> {
+        self.by_id.get(self.by_name.get(name)?)
+    }
+
+    /// Returns the newest pin other than `but` that sees a tree, which is dropped before pin
+    /// `unseen_by` is made. Looks at two pins at most: older ones see no more.
+    pub(super) fn newest_seer(
+        &self,
+        tree: TreeId,
+        unseen_by: PinId,
+        but: Option<PinId>,
+    ) -> Option<PinId> {
+        let mut older = self.by_id.range(..unseen_by).rev();
+        let newest = older.find(|(id, _)| Some(**id) != but);
+        newest
+            .filter(|(_, record)| tree < record.next_tree)
+            .map(|(id, _)| *id)
+    }
+
+    /// Applies the changes of an edit. Edits come from the medium: nothing in them is trusted.
+    ///
+    /// # Errors
+    /// [`VtError::Version`] for changes that do not belong to these pins.
+    pub(crate) fn apply(&mut self, changes: &PinChanges) -> Result<(), VtError> {
+        for id in &changes.dropped {
+            let gone = self.by_id.remove(id);
+            let gone = gone.ok_or_else(|| wrong(format!("pin {id} is dropped but not there")))?;
+            self.by_name.remove(&gone.name);
+            self.base_bytes -= gone.base_bytes();
+        }
+        for record in &changes.new {
+            self.add(record, changes.last)?;
+        }
+        for (id, user) in &changes.altered {
+            let found = self.by_id.get_mut(id);
+            let found = found.ok_or_else(|| wrong(format!("pin {id} is altered but not there")))?;
+            check_user(user)?;
+            self.base_bytes -= found.base_bytes();
+            found.user.clone_from(user);
+            self.base_bytes += found.base_bytes();
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, record: &PinRecord, last: PinId) -> Result<(), VtError> {
+        let id = record.id;
+        let newest = self.by_id.last_key_value();
+        let is_next = newest.is_none_or(|(newest, before)| {
+            *newest < id && before.next_tree <= record.next_tree && before.seqno <= record.seqno
+        });
+        if !is_next || id > last {
+            return Err(wrong(format!("pin {id} is out of order")));
+        }
+        check_pin_name(&record.name).map_err(|e| wrong(e.to_string()))?;
+        check_user(&record.user)?;
+        if self.by_name.insert(record.name.clone(), id).is_some() {
+            return Err(wrong(format!("pin {id} has the name of another")));
+        }
+        self.base_bytes += record.base_bytes();
+        self.by_id.insert(id, record.clone());
+        Ok(())
+    }
+
+    /// Returns what a base takes to list them after a change, in bytes.
+    pub(super) fn base_bytes_after(&self, changes: &PinChanges) -> u64 {
+        let of = |id: &PinId| self.by_id.get(id);
+        let gone = changes.dropped.iter().filter_map(of);
+        let gone: u64 = gone.map(PinRecord::base_bytes).sum();
+        let new: u64 = changes.new.iter().map(PinRecord::base_bytes).sum();
+        let mut bytes = self.base_bytes - gone + new;
+        for (id, user) in &changes.altered {
+            let Some(record) = of(id) else {
+                continue;
+            };
+            bytes += PinRecord::bytes_with(&record.name, user.len());
+            bytes -= record.base_bytes();
+        }
+        bytes
+    }
+
+    /// Checks what holds between the pins and a version.
+    ///
+    /// # Errors
+    /// [`VtError::Version`] if a hidden tree is seen by no pin, or a pin has or sees a number that
+    /// was not given out.
+    pub(crate) fn check(&self, version: &Version) -> Result<(), VtError> {
+        for (tree, unseen_by) in version.hidden() {
+            if self.newest_seer(tree, unseen_by, None).is_none() {
+                return Err(wrong(format!("hidden tree {tree} is seen by no pin")));
+            }
+        }
+        let Some((id, newest)) = self.by_id.last_key_value() else {
+            return Ok(());
+        };
+        if *id > version.last_pin || newest.next_tree > version.next_tree {
+            return Err(wrong(format!("pin {id} has a number not given out yet")));
+        }
+        Ok(())
+    }
+}
+
+fn check_user(user: &[u8]) -> Result<(), VtError> {
+    check_pin_user(user).map_err(|e| wrong(e.to_string()))
+}

@@ -1,0 +1,235 @@
+//! A crash at every sync and at many writes of a life that makes and drops pins beside compactions.
+
+mod common;
+
+use common::{MIB, format, open};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use stitch_base::TreeId;
+use stitch_base::random::Rng;
+use stitch_device::{CrashDevice, CrashPlan, MemDevice};
+use stitch_kv::{
+    Batch, CommitOptions, Direction, Engine, KeyRange, KvError, Snapshot, TreeOptions,
+};
+use stitch_vt::{VtEngine, VtOptions};
+
+type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
+
+fn options() -> VtOptions {
+    VtOptions {
+        memory_bytes: 16 * MIB,
+        memtable_bytes: Some(32 << 10),
+        table_bytes: Some(16 << 10),
+        level1_bytes: Some(32 << 10),
+        background: false,
+        level0_tables_max: 4,
+        ..VtOptions::default()
+    }
+}
+
+fn put(engine: &VtEngine, tree: TreeId, seed: u64) -> Result<(), KvError> {
+    let mut rng = Rng::new(seed);
+    for _ in 0..6 {
+        let mut batch = Batch::new();
+        for _ in 0..8 {
+            let mut value = vec![0; 600];
+            rng.fill(&mut value);
+            batch.put(tree, &rng.below(120).to_be_bytes(), &value);
+        }
+        let from = rng.below(120);
+        batch.delete_range(tree, &from.to_be_bytes(), &(from + 3).to_be_bytes());
+        engine.commit(&batch, CommitOptions::default())?;
+    }
+    Ok(())
+}
+
+fn rows(engine: &VtEngine, tree: TreeId, at: Option<&Snapshot>) -> Result<Rows, KvError> {
+    let mut scan = engine.scan(tree, KeyRange::all(), Direction::Forward, at)?;
+    let mut rows = Rows::new();
+    while let Some((key, value)) = scan.next()? {
+        rows.insert(key.to_vec(), value.to_vec());
+    }
+    Ok(rows)
+}
+
+/// What each pin sees, by its name: the rows of trees.
+type Seen = BTreeMap<&'static str, BTreeMap<TreeId, Rows>>;
+
+/// The life: one step after the other, with what every pin saw when it was made.
+struct Life<'a> {
+    engine: &'a VtEngine,
+    trees: [TreeId; 2],
+    seen: Seen,
+    /// Names of pins after each change that was begun.
+    pins: Vec<Vec<&'static str>>,
+    /// Number of the last change that returned.
+    done: usize,
+}
+
+impl Life<'_> {
+    fn create(&mut self, name: &'static str) -> Result<(), KvError> {
+        let listed: Vec<TreeId> = self.engine.trees().iter().map(|tree| tree.id).collect();
+        let mut sees = BTreeMap::new();
+        for tree in listed {
+            sees.insert(tree, rows(self.engine, tree, None)?);
+        }
+        self.seen.insert(name, sees);
+        let mut next = self.pins.last().cloned().unwrap_or_default();
+        next.push(name);
+        self.pins.push(next);
+        self.engine.create_pin(name, name.as_bytes())?;
+        self.done += 1;
+        Ok(())
+    }
+
+    fn drop_pin(&mut self, name: &'static str) -> Result<(), KvError> {
+        let mut next = self.pins.last().cloned().unwrap_or_default();
+        next.retain(|other| *other != name);
+        self.pins.push(next);
+        self.engine.drop_pin(name)?;
+        self.done += 1;
+        Ok(())
+    }
+
+    fn work(&mut self) -> Result<(), KvError> {
+        let [tree, other] = self.trees;
+        self.create("first")?;
+        put(self.engine, tree, 10)?;
+        put(self.engine, other, 11)?;
+        self.engine.settle()?;
+        self.create("second")?;
+        put(self.engine, other, 12)?;
+        self.engine.drop_tree(other)?;
+        put(self.engine, tree, 13)?;
+        self.engine.settle()?;
+        self.drop_pin("first")?;
+        put(self.engine, tree, 14)?;
+        self.engine.alter_pin("second", b"altered")?;
+        self.engine.settle()?;
+        self.create("third")?;
+        self.drop_pin("second")?;
+        put(self.engine, tree, 15)?;
+        self.engine.settle()?;
+        self.drop_pin("third")?;
+        self.engine.settle()
+    }
+}
+
+/// A store with rows in tables and in the log, killed.
+fn image() -> (MemDevice, [TreeId; 2]) {
+    let device = Arc::new(MemDevice::new(32 * MIB));
+    format(&*device, None);
+    let engine = open(device.clone(), options());
+    let trees = ["tree", "other"].map(|name| {
+        let made = engine.create_tree(name, &TreeOptions::default());
+        made.expect("it is made")
+    });
+    for (seed, tree) in trees.iter().enumerate() {
+        put(&engine, *tree, seed as u64).expect("there is room");
+        engine.settle().expect("background work succeeds");
+        put(&engine, *tree, 5 + seed as u64).expect("there is room");
+    }
+    engine.sync().expect("the device syncs");
+    drop(engine);
+    (MemDevice::clone(&device), trees)
+}
+
+/// Opens what a crash left: the pins are those before or after the last step, and see what they saw.
+fn check(image: MemDevice, seen: &Seen, pins: &[Vec<&'static str>]) {
+    let device = Arc::new(image);
+    for is_again in [false, true] {
+        let engine = open(device.clone(), options());
+        let found: Vec<String> = engine
+            .pins()
+            .expect("they are listed")
+            .into_iter()
+            .map(|pin| pin.name)
+            .collect();
+        assert!(
+            pins.iter().any(|names| *names == found),
+            "{found:?} is not of {pins:?}"
+        );
+        for name in &found {
+            let at = engine.open_pin(name).expect("it opens");
+            for (tree, expected) in &seen[name.as_str()] {
+                let now = rows(&engine, *tree, Some(&at)).expect("it reads");
+                assert!(now == *expected, "tree {tree} of pin {name:?} changed");
+            }
+        }
+        assert_eq!(engine.check(&mut |_, _| {}).expect("it goes on"), []);
+        if is_again {
+            drop_all(&engine, &found);
+        }
+        engine.settle().expect("background work succeeds");
+    }
+}
+
+/// Nothing but the newest rows is left when the pins are gone.
+fn drop_all(engine: &VtEngine, pins: &[String]) {
+    for name in pins {
+        engine.drop_pin(name).expect("it goes");
+    }
+    let trees: Vec<TreeId> = engine.trees().iter().map(|tree| tree.id).collect();
+    for tree in trees {
+        let mut batch = Batch::new();
+        batch.delete_range(tree, b"", &[255; 9]);
+        let done = engine.commit(&batch, CommitOptions::default());
+        done.expect("there is room");
+    }
+    engine.settle().expect("background work succeeds");
+    assert_eq!(
+        engine.holdings().owned_bytes(),
+        0,
+        "what is owned is of no tree"
+    );
+    assert_eq!(engine.check(&mut |_, _| {}).expect("it goes on"), []);
+}
+
+fn crash(plan: fn(u64) -> CrashPlan, step: usize) -> usize {
+    let (image, trees) = image();
+    let mut rng = Rng::new(3);
+    let mut states = std::collections::BTreeSet::new();
+    for nth in (1..).step_by(step) {
+        let device = Arc::new(CrashDevice::from_image(&image, CrashPlan::NEVER));
+        let engine = open(device.clone(), options());
+        device.set_plan(plan(nth));
+        let mut life = Life {
+            engine: &engine,
+            trees,
+            seen: Seen::new(),
+            pins: vec![Vec::new()],
+            done: 0,
+        };
+        let worked = life.work();
+        assert!(worked.is_ok() || device.is_stopped(), "{worked:?}");
+        let Life {
+            seen, pins, done, ..
+        } = life;
+        // A change that was begun and did not return may have come about.
+        let possible = &pins[done..];
+        assert!(possible.len() <= 2, "no change follows one that failed");
+        states.extend(possible.iter().cloned());
+        drop(engine);
+        for _ in 0..2 {
+            check(device.crash_image(&mut rng), &seen, possible);
+        }
+        check(device.kill_image(), &seen, possible);
+        if !device.is_stopped() {
+            break;
+        }
+    }
+    states.len()
+}
+
+/// None, and after each of six changes.
+const STATES: usize = 6;
+
+#[test]
+fn at_every_sync() {
+    assert_eq!(crash(CrashPlan::at_sync, 1), STATES);
+}
+
+#[test]
+fn at_many_writes() {
+    assert_eq!(crash(CrashPlan::at_write, 5), STATES);
+}
