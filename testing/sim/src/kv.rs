@@ -2,6 +2,7 @@
 
 mod functions;
 mod model;
+mod pins;
 
 pub use functions::registry;
 pub use model::{Chore, KvOp, Map, Message, Model, Shape, Trees};
@@ -286,7 +287,7 @@ impl<H: Host> System for KvSystem<H> {
     }
 
     fn model_state(&self, model: &Model) -> Trees {
-        model.trees.clone()
+        pins::state(model)
     }
 
     fn open(&self, device: Arc<dyn Device>) -> Result<Self::Live, SystemError> {
@@ -331,12 +332,17 @@ impl<H: Host> System for KvSystem<H> {
                 let altered = live.engine.alter_tree(live.trees[name], &options);
                 altered.map(|()| Ack::Done)
             }
+            KvOp::CreatePin(name) => live.create_pin(name).map(|()| Ack::Durable),
+            KvOp::DropPin(name) => live.engine.drop_pin(name).map(|()| Ack::Durable),
             KvOp::Settle => live.engine.settle().map(|()| Ack::Done),
             KvOp::Step => return (live.step)().and_then(|_| live.audited(Ack::Done)),
             KvOp::Snapshot => return live.snapshot(&model.trees).map(|()| Ack::Done),
             KvOp::Chore(chore) => return live.chore(*chore).and_then(|ack| live.audited(ack)),
         };
-        let may_refuse = !matches!(op, KvOp::Commit { reserve: true, .. } | KvOp::Sync);
+        let may_refuse = !matches!(
+            op,
+            KvOp::Commit { reserve: true, .. } | KvOp::Sync | KvOp::DropPin(_)
+        );
         match done {
             Err(KvError::NoSpace { .. }) if may_refuse => live.audited(Ack::Refused),
             other => other.map_err(error).and_then(|ack| live.audited(ack)),
@@ -347,6 +353,7 @@ impl<H: Host> System for KvSystem<H> {
         match op {
             KvOp::Commit { messages, .. } => !messages.is_empty(),
             KvOp::CreateTree(_) | KvOp::DropTree(_) => true,
+            KvOp::CreatePin(_) | KvOp::DropPin(_) => true,
             // One that changes nothing writes nothing.
             KvOp::AlterTree(..) => false,
             KvOp::Sync | KvOp::Settle | KvOp::Step | KvOp::Snapshot | KvOp::Chore(_) => false,
@@ -359,6 +366,7 @@ impl<H: Host> System for KvSystem<H> {
             let map = read_tree(&*live.engine, &tree.name, tree.id)?;
             trees.insert(tree.name, map);
         }
+        pins::read(&*live.engine, &mut trees)?;
         Ok(trees)
     }
 
@@ -370,14 +378,16 @@ impl<H: Host> System for KvSystem<H> {
             .into_iter()
             .map(|tree| (tree.name, tree.id))
             .collect();
-        if !found.keys().eq(expected.keys()) {
+        let is_living = |name: &&String| !pins::is_pinned(name);
+        if !found.keys().eq(expected.keys().filter(is_living)) {
             return Err(format!(
                 "trees are {:?}, not {:?}",
                 found.keys(),
                 expected.keys()
             ));
         }
-        for (name, map) in expected {
+        errors += pins::compare_readable(&*live.engine, expected)?;
+        for (name, map) in expected.iter().filter(|(name, _)| is_living(name)) {
             let tree = found[name];
             for (key, value) in map {
                 match live.engine.get(tree, key, None) {

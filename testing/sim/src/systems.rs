@@ -59,6 +59,7 @@ pub fn cases() -> Vec<Case> {
     let mut threads = of_system(worked_on(threads.with_threads()), SIZE);
     threads.retain(|case| case.name.ends_with("/crash"));
     cases.extend(threads);
+    cases.extend(of_pins());
     cases.extend(of_several_instances());
     let files = VtHost::new("fs", FILES, 64 << 10, 32 << 10).with_direct(8 << 10);
     let files = files.with_discard().with_unsynced(16 << 10);
@@ -90,6 +91,12 @@ fn beside_the_store() -> Vec<Case> {
 fn external_files(name: &'static str) -> FsSystem<VtHost> {
     let files = VtHost::new(name, FILES, 64 << 10, 32 << 10).with_direct(8 << 10);
     FsSystem::new(files, name).with_external(LARGE_BYTES)
+}
+
+/// Pins beside all that changes the store.
+fn of_pins() -> Vec<Case> {
+    let pins = VtHost::new("vt-pins", SMALL, 8 << 10, 16 << 10).with_direct(2 << 10);
+    of_system(with_pins(pins), SIZE)
 }
 
 /// Several instances on one volume.
@@ -174,6 +181,7 @@ fn log_kv() -> KvSystem<LogHost> {
         messages_max: 12,
         chores: None,
         has_streaks: false,
+        has_pins: false,
     };
     KvSystem {
         host: LogHost::new("log", 1 << 20),
@@ -217,6 +225,7 @@ fn beside(host: VtHost) -> Beside {
         messages_max: 12,
         chores: None,
         has_streaks: true,
+        has_pins: false,
     };
     Beside::new(host.with_discard(), shape, 2 * SIZE.ops_max, SIZE.points)
 }
@@ -228,8 +237,16 @@ fn vt_kv(host: VtHost) -> KvSystem<VtHost> {
         messages_max: 12,
         chores: None,
         has_streaks: false,
+        has_pins: false,
     };
     KvSystem { host, shape }
+}
+
+/// With pins, which see trees that are dropped later.
+fn with_pins(host: VtHost) -> KvSystem<VtHost> {
+    let mut system = worked_on(host);
+    system.shape.has_pins = true;
+    system
 }
 
 /// Puts that follow each other, commit after commit, among others, and with what [`worked_on`] does.

@@ -1,6 +1,7 @@
 //! The key-value store as maps, and the operations on it.
 
 use super::functions::{ADD, APPEND, SHRINK, registry};
+use super::pins;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Bound;
@@ -82,6 +83,10 @@ pub enum KvOp {
     Snapshot,
     /// Does something to the space of the store.
     Chore(Chore),
+    /// Makes a pin.
+    CreatePin(String),
+    /// Removes a pin.
+    DropPin(String),
 }
 
 /// What can be done to the space of a store. Nothing that it holds changes.
@@ -110,6 +115,8 @@ pub struct Shape {
     pub chores: Option<u64>,
     /// Half of all commits put the key after the last one of a tree.
     pub has_streaks: bool,
+    /// Some operations make and drop pins.
+    pub has_pins: bool,
 }
 
 /// The store in memory.
@@ -117,6 +124,8 @@ pub struct Shape {
 pub struct Model {
     /// What it holds.
     pub trees: Trees,
+    /// What its pins see, by name.
+    pub(super) pins: BTreeMap<String, Trees>,
     functions: Arc<UpsertRegistry>,
 }
 
@@ -132,6 +141,7 @@ impl Default for Model {
     fn default() -> Self {
         Self {
             trees: BTreeMap::new(),
+            pins: BTreeMap::new(),
             functions: Arc::new(registry()),
         }
     }
@@ -157,6 +167,14 @@ impl Model {
                 self.trees
                     .remove(name)
                     .expect("generated for a living tree");
+            }
+            KvOp::CreatePin(name) => {
+                let before = self.pins.insert(name.clone(), self.trees.clone());
+                assert!(before.is_none(), "generated for a free name");
+            }
+            KvOp::DropPin(name) => {
+                let gone = self.pins.remove(name);
+                gone.expect("generated for a pin that is there");
             }
             KvOp::AlterTree(..) | KvOp::Chore(_) => {}
             KvOp::Sync | KvOp::Settle | KvOp::Step | KvOp::Snapshot => {}
@@ -201,6 +219,9 @@ pub(super) fn generate(model: &Model, shape: Shape, rng: &mut Rng) -> KvOp {
         return KvOp::CreateTree(free.next().expect("fewer trees than slots"));
     }
     let pick = |rng: &mut Rng| names[small(rng, names.len() as u64)].clone();
+    if shape.has_pins && rng.one_in(8) {
+        return pins::generate(model, rng);
+    }
     if shape.chores.is_some_and(|count| rng.one_in(count)) {
         return KvOp::Chore(chore(rng));
     }
@@ -355,7 +376,7 @@ fn bytes(rng: &mut Rng, bound: u64) -> Vec<u8> {
     out
 }
 
-fn small(rng: &mut Rng, bound: u64) -> usize {
+pub(super) fn small(rng: &mut Rng, bound: u64) -> usize {
     usize::try_from(rng.below(bound)).expect("a small number")
 }
 
