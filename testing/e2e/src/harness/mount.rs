@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// `f_type` of FUSE.
 const FUSE_MAGIC: i64 = 0x6573_5546;
 
-/// What to make.
+/// The store to create and mount.
 #[derive(Clone, Debug)]
 pub(crate) struct Spec {
     /// Name of the store and of the mount point within the folder of the run.
@@ -30,7 +30,7 @@ pub(crate) struct Spec {
     pub(crate) options: Vec<String>,
     /// `--memory`.
     pub(crate) memory: Option<String>,
-    /// The command, if it is not the one that the run is about.
+    /// The command, if it is not the one under test.
     pub(crate) program: Option<PathBuf>,
     /// The store is a block device.
     is_on_device: bool,
@@ -266,7 +266,7 @@ impl<'a> Mount<'a> {
         Ok(())
     }
 
-    /// Takes away the dead mount that [`Self::kill`] has left.
+    /// Unmounts the dead mount that [`Self::kill`] has left.
     pub(crate) fn detach(&self) -> Result<()> {
         ensure!(self.daemon.is_none(), "its daemon is running");
         rustix::mount::unmount(&self.dir, UnmountFlags::DETACH)?;
