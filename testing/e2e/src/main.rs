@@ -28,6 +28,7 @@ usage: stitch-e2e list
   --every N       operations between two comparisons of whole trees
   --target KIND   what is tested: stitch (default), or ext4, which tests the tests
   --transport T   how requests come: dev (default) or uring
+  --again         run a case that failed once more; one that passes then is named UNSTABLE
 
 environment: STITCHFS (the command), STITCH_TOOLS (folder of pjdfstest and fsx),
              STITCH_WORK (folder for images and mounts, which other users must be able to enter)
@@ -83,6 +84,7 @@ fn run(suite: &str, args: &[&str]) -> Result<bool> {
         };
         match *arg {
             "--seconds" => context.time_limit = Some(Duration::from_secs(number()?)),
+            "--again" => context.runs_again = true,
             "--seed" => context.seed = Some(number()?),
             "--seeds" => context.seeds = Some(number()?),
             "--ops" => context.ops = Some(number()?),
