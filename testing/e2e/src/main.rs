@@ -16,6 +16,7 @@ use crate::harness::context::{Context, Target};
 use crate::harness::guardian;
 use crate::harness::report;
 use crate::harness::transport::Transport;
+use crate::suite::kill9::notice;
 
 const HELP: &str = "\
 usage: stitch-e2e list
@@ -39,6 +40,7 @@ fn main() -> ExitCode {
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     let passed = match args.as_slice() {
         ["guardian"] => guardian::serve().map(|()| true),
+        [notice::PROGRAM, path] => notice::map_and_search(path.as_ref()).map(|()| true),
         ["list"] => {
             list();
             Ok(true)
