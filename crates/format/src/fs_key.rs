@@ -10,7 +10,7 @@
 //! | sys | `i` | first inode number that was never handed out (u64) |
 //! | sys | `n` | number of inodes that have a name (u64) |
 //! | sys | `o`, ino (8) | nothing: the inode is an orphan |
-//! | sys | `a`, ino (8), chunk number (8) | an allocated extent that ends before the chunk, see `fs_sys` |
+//! | sys | `a`, ino (8), chunk number (8) | allocated extent that ends before it, see `fs_sys` |
 //! | sys | `u` | number of chunks in unwritten extents (u64) |
 //! | sys | `x`, ino (8) | the plain file that has the inode's contents, see `fs_sys` |
 //! | sys | `b` | how far the back rows are complete, see `fs_back` |
@@ -304,7 +304,10 @@ mod tests {
         }
 
         #[test]
-        fn a_directory_is_one_range(parent in 1..u64::MAX, name in proptest::collection::vec(1u8.., 1..255)) {
+        fn a_directory_is_one_range(
+            parent in 1..u64::MAX,
+            name in proptest::collection::vec(1u8.., 1..255),
+        ) {
             let key = dentry(3, Ino(parent), &name);
             prop_assert!(own(Ino(parent))[..] < key[..]);
             prop_assert!(dentry_start(Ino(parent), 1)[..] < key[..]);
