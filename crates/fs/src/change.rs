@@ -8,6 +8,7 @@
 //! inode that is in memory alone changes there, without a batch.
 
 use crate::FsResult;
+use crate::contents::Contents;
 use crate::data::Extent;
 use crate::external::Leaving;
 use crate::inode::{CHAIN_UNKNOWN, Inode, Location};
@@ -259,7 +260,7 @@ impl<'fs> Change<'fs> {
         if self.fs.inodes.find(new.ino).is_none() {
             return self.purge(&inode.head, inode.location == Location::Own);
         }
-        let is_all_here = new.kind != FileKind::Regular || new.has(row_flag::INLINE);
+        let is_all_here = matches!(Contents::of_inode(&new), None | Some(Contents::Inline));
         self.leaves_orphan |= !inode.is_dir();
         if inode.location == Location::Own {
             let key = self.keys().orphan(new.ino);
@@ -284,10 +285,12 @@ impl<'fs> Change<'fs> {
             self.fs
                 .delete_extents(self, ino, &FileSystem::chunks_from(0))?;
         }
-        if head.has(row_flag::EXTERNAL) {
-            self.delete_external(ino)?;
-        } else if head.kind == FileKind::Regular && !head.has(row_flag::INLINE) {
-            self.delete_chunks(ino, 0, head.size.div_ceil(CHUNK_BYTES));
+        match Contents::of_inode(head) {
+            None | Some(Contents::Inline) => {}
+            Some(Contents::Chunked) => {
+                self.delete_chunks(ino, 0, head.size.div_ceil(CHUNK_BYTES));
+            }
+            Some(Contents::External) => self.delete_external(ino)?,
         }
         if has_own_row {
             let key = self.keys().own(ino);
@@ -355,15 +358,15 @@ impl<'fs> Change<'fs> {
         self.batch.put(&key, bytes);
     }
 
-    /// As [`Self::put_chunk`], of the first part of one whose rest is expected.
-    pub(crate) fn put_begun_chunk(&mut self, ino: Ino, number: u64, bytes: &[u8]) {
+    /// Puts a partial chunk, which is about to be put again.
+    pub(crate) fn put_partial_chunk(&mut self, ino: Ino, number: u64, bytes: &[u8]) {
         debug_assert!(!bytes.is_empty(), "an empty chunk is absent");
         let key = self.keys().chunk(ino, number);
         self.batch.put_partial(&key, bytes);
     }
 
-    /// As [`Self::put_chunk`], without copying it.
-    pub(crate) fn put_chunk_lent(&mut self, ino: Ino, number: u64, bytes: &'fs [u8]) {
+    /// Puts one chunk without copying it.
+    pub(crate) fn put_borrowed_chunk(&mut self, ino: Ino, number: u64, bytes: &'fs [u8]) {
         debug_assert!(!bytes.is_empty(), "an empty chunk is absent");
         let key = self.keys().chunk(ino, number);
         self.batch.put_borrowed(&key, bytes);
@@ -449,7 +452,7 @@ impl<'fs> Change<'fs> {
         }
         for inode in self.updates {
             let (ino, size) = (inode.head.ino, inode.head.size);
-            let is_external = inode.head.has(row_flag::EXTERNAL);
+            let is_external = Contents::are_external(&inode.head);
             self.fs.inodes.update(inode);
             if is_external && let Some(plain) = self.fs.externals.note_size(ino, size) {
                 self.fs.fit(&plain);

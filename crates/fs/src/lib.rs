@@ -18,6 +18,7 @@ mod aside;
 mod attr;
 mod back;
 mod change;
+mod contents;
 mod data;
 mod detach;
 mod dir;

@@ -2,6 +2,7 @@
 
 use crate::acl::Acl;
 use crate::change::Change;
+use crate::contents::Contents;
 use crate::inode::{Inode, Location};
 use crate::lookup::check_name;
 use crate::system::FileSystem;
@@ -261,7 +262,7 @@ impl FileSystem {
         let now = self.now();
         let mut flags = 0;
         if kind.kind == FileKind::Regular {
-            flags |= row_flag::INLINE;
+            flags = Contents::Inline.mark(flags);
         }
         if access.is_some() {
             flags |= row_flag::XATTRS | row_flag::ACCESS_ACL;

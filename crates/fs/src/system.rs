@@ -3,6 +3,7 @@
 use crate::aside::Aside;
 use crate::back::BackRows;
 use crate::change::Change;
+use crate::contents::Contents;
 use crate::data::{ExtentMaps, LastReads, Siblings, Walk};
 use crate::detach::Detached;
 use crate::external::Externals;
@@ -20,7 +21,7 @@ use stitch_base::sync::atomic::{AtomicBool, AtomicU64};
 use stitch_base::sync::{Arc, Mutex};
 use stitch_base::{ErrorKind, Ino, random};
 use stitch_db::SpaceClass;
-use stitch_format::fs_inode::{FileKind, InodeHead, row_flag};
+use stitch_format::fs_inode::{FileKind, InodeHead};
 use stitch_format::fs_key::INO_MAX;
 use stitch_format::fs_sys::{FsHeader, encode_number};
 use stitch_kv::Engine;
@@ -235,12 +236,12 @@ impl FileSystem {
     /// One sync of the log, shared with other callers; none if everything is durable already.
     pub fn sync_inode(&self, ino: Ino) -> FsResult<()> {
         let inode = self.inodes.get(ino)?;
-        if inode.head.has(row_flag::EXTERNAL) && !self.options.read_only {
+        if Contents::are_external(&inode.head) && !self.options.read_only {
             self.note_mapped_writes(ino)?;
             // As it is by now: its size may have changed, and it may be gone.
             let _inode = self.locks.inode_read(ino);
             let head = self.inodes.head(ino)?;
-            if head.has(row_flag::EXTERNAL) {
+            if Contents::are_external(&head) {
                 self.settle(&*self.plain(ino, head.size)?)?;
             }
         }
@@ -297,7 +298,7 @@ impl FileSystem {
         let Some(inode) = self.inodes.release(ino, hold) else {
             return;
         };
-        if inode.head.has(row_flag::EXTERNAL) {
+        if Contents::are_external(&inode.head) {
             self.externals.forget(inode.head.ino);
         }
         if inode.location == Location::Own && inode.head.nlink == 0 {

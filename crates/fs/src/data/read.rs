@@ -1,13 +1,14 @@
 //! Reading.
 
 use super::{FILE_BYTES_MAX, LastReads, extend_padded};
+use crate::contents::Contents;
 use crate::inode::Inode;
 use crate::locator::Locator;
 use crate::system::FileSystem;
 use crate::{FsError, FsResult};
 use stitch_base::Ino;
 use stitch_db::Coming;
-use stitch_format::fs_inode::{FileKind, row_flag};
+use stitch_format::fs_inode::FileKind;
 use stitch_format::fs_key::CHUNK_BYTES;
 
 impl FileSystem {
@@ -49,28 +50,37 @@ impl FileSystem {
         }
         debug_assert!(offset < FILE_BYTES_MAX, "below the size");
         out.reserve(len);
-        if head.has(row_flag::INLINE) {
-            let tail = self.store.tail(inode)?;
-            let offset = usize::try_from(offset).expect("within a row");
-            extend_padded(out, &tail, offset, len);
-            return Ok(len);
+        match Contents::of(head) {
+            Contents::Inline => {
+                let tail = self.store.tail(inode)?;
+                let offset = usize::try_from(offset).expect("within a row");
+                extend_padded(out, &tail, offset, len);
+            }
+            Contents::Chunked => self.read_chunked(inode, offset, len, out)?,
+            Contents::External => self.read_external(inode, offset, len, out)?,
         }
-        if head.has(row_flag::EXTERNAL) {
-            self.read_external(inode, offset, len, out)?;
-            return Ok(len);
-        }
+        Ok(len)
+    }
+
+    /// Reads from chunks, and prefetches what is likely to be read next.
+    fn read_chunked(
+        &self,
+        inode: &Inode,
+        offset: u64,
+        len: usize,
+        out: &mut Vec<u8>,
+    ) -> FsResult<()> {
+        let head = &inode.head;
         let first = offset / CHUNK_BYTES;
         let last = (offset + len as u64 - 1) / CHUNK_BYTES;
         if first == last {
-            self.read_chunk(head.ino, offset, len, out)?;
-        } else {
-            self.read_ahead(head.ino, offset, len as u64, head.size);
-            if offset == 0 {
-                self.read_siblings_ahead(inode);
-            }
-            self.read_chunks(head.ino, offset, len, out)?;
+            return self.read_chunk(head.ino, offset, len, out);
         }
-        Ok(len)
+        self.read_ahead(head.ino, offset, len as u64, head.size);
+        if offset == 0 {
+            self.read_siblings_ahead(inode);
+        }
+        self.read_chunks(head.ino, offset, len, out)
     }
 
     /// Says that who reads keeps what he has read, as the kernel does above a mount: what is read ahead of him

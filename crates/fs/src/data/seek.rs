@@ -2,6 +2,7 @@
 
 use super::chunk_count;
 use super::read::check_regular;
+use crate::contents::Contents;
 use crate::inode::Inode;
 use crate::locator::Locator;
 use crate::system::FileSystem;
@@ -29,12 +30,12 @@ impl FileSystem {
             return Err(FsError::NoSeekTarget);
         }
         let has_holes = inode.head.has(row_flag::HOLES);
-        match what {
-            SeekFor::Data if !has_holes => Ok(offset),
-            SeekFor::Hole if !has_holes => Ok(size),
-            _ if inode.head.has(row_flag::EXTERNAL) => self.seek_external(&inode, offset, what),
-            SeekFor::Data => self.seek_data(&inode, offset),
-            SeekFor::Hole => self.seek_hole(&inode, offset),
+        match (what, Contents::of(&inode.head)) {
+            (SeekFor::Data, _) if !has_holes => Ok(offset),
+            (SeekFor::Hole, _) if !has_holes => Ok(size),
+            (what, Contents::External) => self.seek_external(&inode, offset, what),
+            (SeekFor::Data, _) => self.seek_data(&inode, offset),
+            (SeekFor::Hole, _) => self.seek_hole(&inode, offset),
         }
     }
 

@@ -1,13 +1,13 @@
 //! What is done with plain files in use: written, cut, made durable, removed.
 
 use super::{ExternalError, ExternalName, ExternalRow, Leaving, Plain, Status};
+use crate::contents::Contents;
 use crate::room::unless_full;
 use crate::system::FileSystem;
 use crate::{FsError, FsResult};
 use stitch_base::sync::{Arc, Mutex};
 use stitch_base::{ErrorKind, Ino};
 use stitch_db::SpaceClass;
-use stitch_format::fs_inode::row_flag;
 
 impl FileSystem {
     /// The plain file of an inode that is locked.
@@ -346,7 +346,7 @@ impl FileSystem {
     /// # Errors
     /// As [`Self::get_attr`].
     pub fn is_external(&self, ino: Ino) -> FsResult<bool> {
-        Ok(self.inodes.head(ino)?.has(row_flag::EXTERNAL))
+        Ok(Contents::are_external(&self.inodes.head(ino)?))
     }
 
     /// How many files are external, and how many bytes they have.

@@ -3,10 +3,11 @@
 use super::scan::{Found, Inode};
 use super::{Issue, Trees};
 use crate::FsResult;
+use crate::contents::Contents;
 use std::collections::BTreeMap;
 use stitch_base::Ino;
 use stitch_db::Changes;
-use stitch_format::fs_inode::{FileKind, row_flag};
+use stitch_format::fs_inode::row_flag;
 use stitch_format::fs_sys::{AllocatedRow, ExtentState};
 
 /// What rows of extents of one inode add up to.
@@ -48,8 +49,7 @@ pub(super) fn rows(found: &Found) -> Vec<Issue> {
     for (&ino, sum) in &found.allocated {
         let has_extents = |inode: &&Inode| {
             let wanted = row_flag::ALLOCATED | row_flag::HOLES;
-            let elsewhere = row_flag::INLINE | row_flag::EXTERNAL;
-            inode.kind == FileKind::Regular && inode.flags & (wanted | elsewhere) == wanted
+            inode.contents() == Some(Contents::Chunked) && inode.flags & wanted == wanted
         };
         match found.inodes.get(&ino).filter(has_extents) {
             None => issues.push(Issue::LooseAllocated { ino }),

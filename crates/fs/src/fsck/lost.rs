@@ -10,6 +10,7 @@ use super::issue::Owner;
 use super::scan::{Found, Inode};
 use super::{Trees, is_unreadable};
 use crate::FsResult;
+use crate::contents::Contents;
 use crate::locator::{Locator, RowKey, RowRange};
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -251,7 +252,7 @@ fn owners(trees: &Trees, found: &Found, paths: &Paths<'_>, range: &Range) -> FsR
     let mut owners = Vec::new();
     for (ino, inode) in near {
         let is_owner = match (range.tree, inode.kind) {
-            ("data", FileKind::Regular) if inode.flags & row_flag::INLINE == 0 => {
+            ("data", FileKind::Regular) if inode.contents() != Some(Contents::Inline) => {
                 has_lost_chunk(trees, range, ino, inode)?
             }
             ("meta", FileKind::Directory) => {

@@ -4,6 +4,7 @@
 use super::back;
 use super::{Issue, Trees, is_unreadable};
 use super::{allocated, external};
+use crate::contents::Contents;
 use crate::locator::{Locator, RowKey};
 use crate::{ExternalFiles, FsError, FsResult};
 use stitch_base::Ino;
@@ -358,7 +359,8 @@ impl Repair<'_> {
             return Ok(());
         };
         if let MetaRow::Inode(mut head, tail) = MetaRow::decode(&row)? {
-            let is_inline = head.kind == FileKind::Symlink || head.has(row_flag::INLINE);
+            let is_inline = head.kind == FileKind::Symlink
+                || Contents::of_flags(head.flags) == Contents::Inline;
             if is_inline {
                 head.size = head.size.min(CHUNK_BYTES);
             }

@@ -4,6 +4,7 @@ use super::allocated::Sums;
 use super::external::Rows;
 use super::lost::Lost;
 use super::{Issue, Trees, is_unreadable};
+use crate::contents::Contents;
 use crate::locator::{Locator, SysRow};
 use crate::{FsError, FsResult};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -34,6 +35,13 @@ pub(super) struct Inode {
     pub(super) key: Box<[u8]>,
     /// There is a back row, right or wrong.
     pub(super) has_back_row: bool,
+}
+
+impl Inode {
+    /// Where its contents are; `None` for what is no regular file.
+    pub(super) fn contents(&self) -> Option<Contents> {
+        (self.kind == FileKind::Regular).then(|| Contents::of_flags(self.flags))
+    }
 }
 
 /// A name of an inode that has its own row.
@@ -95,32 +103,32 @@ pub(super) fn scan(trees: &Trees, lost: &Lost, progress: &mut dyn FnMut(u64)) ->
     walk.each(trees.sys, |found, key, value| {
         found.sys(key, value);
     })?;
-    let mut contents = Contents::default();
+    let mut chunks = Reported::default();
     walk.each(trees.data, |found, key, value| {
-        found.data(&mut contents, key, value)
+        found.data(&mut chunks, key, value)
     })?;
-    let mut xattrs = Contents::default();
+    let mut xattrs = Reported::default();
     walk.each(trees.xattr, |found, key, _| found.xattr(&mut xattrs, key))?;
     Ok(walk.found)
 }
 
-/// Which inode's rows are being walked, so that each issue is told once.
+/// The inode whose rows the walk is at, so that each issue is reported once.
 #[derive(Default)]
-struct Contents {
+struct Reported {
     ino: Ino,
-    is_told: bool,
+    is_reported: bool,
 }
 
-impl Contents {
-    /// True if an issue of this inode was told already.
+impl Reported {
+    /// Reports whether an issue of this inode was reported already.
     fn enter(&mut self, ino: Ino) -> bool {
         if self.ino != ino {
             *self = Self {
                 ino,
-                is_told: false,
+                is_reported: false,
             };
         }
-        self.is_told
+        self.is_reported
     }
 }
 
@@ -244,7 +252,8 @@ impl Found {
                 return;
             }
         }
-        let is_inline = head.kind == FileKind::Symlink || head.has(row_flag::INLINE);
+        let is_inline =
+            head.kind == FileKind::Symlink || Contents::of_flags(head.flags) == Contents::Inline;
         let most = if is_inline {
             head.size.min(CHUNK_BYTES)
         } else {
@@ -323,7 +332,7 @@ impl Found {
         number.is_some()
     }
 
-    fn data(&mut self, contents: &mut Contents, key: &[u8], value: &[u8]) {
+    fn data(&mut self, reported: &mut Reported, key: &[u8], value: &[u8]) {
         let place = Locator::ino_of(key).zip(Locator::chunk_of(key));
         let Some((ino, chunk)) = place.filter(|_| value.len() as u64 <= CHUNK_BYTES) else {
             return self.issues.push(Issue::BadRow {
@@ -331,16 +340,13 @@ impl Found {
                 key: key.to_vec(),
             });
         };
-        if contents.enter(ino) {
+        if reported.enter(ino) {
             return;
         }
         let inode = self.inodes.get_mut(&ino);
-        let holds = |inode: &&mut Inode| {
-            inode.kind == FileKind::Regular
-                && inode.flags & (row_flag::INLINE | row_flag::EXTERNAL) == 0
-        };
+        let holds = |inode: &&mut Inode| inode.contents() == Some(Contents::Chunked);
         let Some(inode) = inode.filter(holds) else {
-            contents.is_told = true;
+            reported.is_reported = true;
             return self.issues.push(Issue::LooseData { ino });
         };
         let end = chunk
@@ -350,7 +356,7 @@ impl Found {
         if end <= inode.size {
             return;
         }
-        contents.is_told = true;
+        reported.is_reported = true;
         inode.is_odd = true;
         let start = chunk.saturating_mul(CHUNK_BYTES);
         self.issues.push(if start < inode.size {
@@ -365,19 +371,19 @@ impl Found {
         });
     }
 
-    fn xattr(&mut self, contents: &mut Contents, key: &[u8]) {
+    fn xattr(&mut self, reported: &mut Reported, key: &[u8]) {
         let Some(ino) = Locator::ino_of(key).filter(|_| key.len() > 8) else {
             return self.issues.push(Issue::BadRow {
                 tree: "xattr",
                 key: key.to_vec(),
             });
         };
-        if contents.enter(ino) {
+        if reported.enter(ino) {
             return;
         }
         let inode = self.inodes.get(&ino);
         if inode.is_none_or(|inode| inode.flags & row_flag::XATTRS == 0) {
-            contents.is_told = true;
+            reported.is_reported = true;
             let key = inode.map(|inode| inode.key.to_vec());
             self.issues.push(Issue::LooseXattr { ino, key });
         }

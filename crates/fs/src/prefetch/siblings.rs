@@ -15,13 +15,14 @@
 
 use super::slots::Slots;
 use crate::FsResult;
+use crate::contents::Contents;
 use crate::inode::{Inode, Location};
 use crate::locator::{Locator, RowKey};
 use crate::system::FileSystem;
 use stitch_base::Ino;
 use stitch_base::sync::atomic::{AtomicU8, Ordering};
 use stitch_db::{Caching, Coming};
-use stitch_format::fs_inode::{FileKind, InodeHead, MetaRow, row_flag};
+use stitch_format::fs_inode::{InodeHead, MetaRow};
 
 /// Longer files are read ahead by themselves.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -222,8 +223,8 @@ impl Seen {
 
 /// True for a file in chunks that is not read ahead by itself.
 fn is_read_ahead(head: &InodeHead) -> bool {
-    let is_chunked = !head.has(row_flag::INLINE) && !head.has(row_flag::EXTERNAL);
-    head.kind == FileKind::Regular && is_chunked && (1..=FILE_BYTES_MAX).contains(&head.size)
+    let contents = Contents::of_inode(head);
+    contents == Some(Contents::Chunked) && (1..=FILE_BYTES_MAX).contains(&head.size)
 }
 
 /// Ranges of numbers in which files lie together, each of no more bytes than are read together.
