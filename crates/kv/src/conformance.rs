@@ -8,6 +8,7 @@
 //! dev-dependencies.
 
 pub mod functions;
+mod guards;
 mod limits;
 mod messages;
 pub mod random;
@@ -74,6 +75,12 @@ pub const CHECKS: &[(&str, Check)] = &[
     ("snapshots", snapshots::isolation),
     ("snapshots_settled", snapshots::survive_compaction),
     ("snapshots_released", snapshots::released_in_any_order),
+    ("guards_keys", guards::keys),
+    ("guards_ranges", guards::ranges),
+    ("guards_moments", guards::moments),
+    ("guards_edges", guards::edges),
+    ("guards_random", guards::random),
+    ("guards_threads", guards::threads),
     ("scans", scans::both_ways),
     ("scans_ranges", scans::random_ranges),
     ("scans_consistent", scans::unmoved_by_writes),

@@ -2,7 +2,8 @@
 //!
 //! A store holds **trees** of byte keys and byte values. It is changed by [`Batch`]es of messages
 //! (`put`, `delete`, `delete_range`, `upsert`), each applied whole or not at all, over any trees;
-//! it is read by `get` and by ordered scans in both directions, now or at a [`Snapshot`].
+//! it is read by `get` and by ordered scans in both directions, now or at a [`Snapshot`]. A commit
+//! with [`Guards`] is applied only if what they name has not changed.
 //!
 //! Nothing here knows how an engine works inside, and nothing above may know more than this.
 
@@ -12,6 +13,7 @@ pub mod conformance;
 pub mod counters;
 mod engine;
 mod error;
+mod guards;
 mod limits;
 mod model;
 mod snapshot;
@@ -25,6 +27,7 @@ pub use engine::{
     SpaceUsage, Violation, prefix_end,
 };
 pub use error::KvError;
+pub use guards::{ChangedKey, Guard, Guarded, Guards};
 pub use limits::{Limits, TREE_NAME_BYTES_MAX, check_free, check_tree_name};
 pub use model::{CommitFault, Dump, ModelEngine};
 pub use snapshot::Snapshot;
