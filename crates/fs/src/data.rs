@@ -90,7 +90,7 @@ impl Staged {
         }
         let tail = match self.tail.take() {
             Some(staged) => Bytes::from(staged),
-            None => fs.tail(&self.inode)?,
+            None => fs.store.tail(&self.inode)?,
         };
         if matches!(self.inode.location, Location::Memory(_)) {
             self.inode = change.put_orphan(&self.inode, &[]);

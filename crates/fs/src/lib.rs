@@ -31,6 +31,7 @@ mod inode;
 #[cfg(feature = "shuttle")]
 mod interleavings;
 mod ledger;
+mod locator;
 mod lock;
 mod lookup;
 mod make;
@@ -38,6 +39,7 @@ mod names;
 mod remove;
 mod rename;
 mod room;
+mod rows;
 mod schema;
 mod spread;
 mod statfs;

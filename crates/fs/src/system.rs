@@ -7,21 +7,21 @@ use crate::data::{ExtentMaps, LastReads, Siblings, Walk};
 use crate::detach::Detached;
 use crate::external::Externals;
 use crate::hints::Hints;
-use crate::inode::{Hold, Inode, Inodes, Location};
+use crate::inode::{Hold, Inodes, Location};
 use crate::ledger::Register;
+use crate::locator::{Locator, SysRow};
 use crate::lock::Locks;
 use crate::names::Names;
 use crate::room::Room;
 use crate::schema::{FIRST_INO, Store};
 use crate::steps::Steps;
 use crate::{Attr, FsError, FsOptions, FsResult};
-use bytes::Bytes;
 use stitch_base::sync::atomic::{AtomicBool, AtomicU64};
 use stitch_base::sync::{Arc, Mutex};
 use stitch_base::{ErrorKind, Ino, random};
 use stitch_db::SpaceClass;
-use stitch_format::fs_inode::{FileKind, InodeHead, MetaRow, row_flag};
-use stitch_format::fs_key::{self, INO_MAX, SYS_FIXED, SYS_HEADER, SYS_INODE_COUNT, SYS_NEXT_INO};
+use stitch_format::fs_inode::{FileKind, InodeHead, row_flag};
+use stitch_format::fs_key::INO_MAX;
 use stitch_format::fs_sys::{FsHeader, encode_number};
 use stitch_kv::Engine;
 
@@ -140,12 +140,12 @@ impl FileSystem {
         if root.kind != FileKind::Directory || root.ino != Ino::ROOT {
             return Err(FsError::Corrupt("the root is no directory".to_owned()));
         }
-        let next = store.number(SYS_NEXT_INO)?;
+        let next = store.number(&store.keys.next_ino())?;
         if !(FIRST_INO..=INO_MAX).contains(&next) {
             return Err(FsError::Corrupt(format!("the next inode number is {next}")));
         }
-        let inode_count = store.number(SYS_INODE_COUNT)?;
-        let is_fixed = store.number(SYS_FIXED)? != 0;
+        let inode_count = store.number(&store.keys.inode_count())?;
+        let is_fixed = store.number(&store.keys.fixed())? != 0;
         let externals = Externals::new(options.external.clone());
         let back_rows = BackRows::open(&store)?;
         let register = options.ledger.as_ref().map(Arc::clone).map(Register::new);
@@ -263,7 +263,7 @@ impl FileSystem {
             let mut numbers = self.numbers.lock();
             let mut change = Change::giving_back(self);
             let next = encode_number(numbers.next);
-            change.changes.put(self.store.sys, SYS_NEXT_INO, &next);
+            change.batch.put(&self.store.keys.next_ino(), &next);
             match change.commit() {
                 Ok(()) => numbers.end = numbers.next,
                 // The numbers that were set aside are skipped by the next life.
@@ -341,8 +341,7 @@ impl FileSystem {
         for head in heads {
             if self.is_bare(head)? {
                 change.purge(head, true)?;
-                let key = fs_key::orphan(head.ino);
-                change.changes.delete(self.store.sys, &key);
+                change.batch.delete(&self.store.keys.orphan(head.ino));
                 count += 1;
             }
         }
@@ -351,11 +350,12 @@ impl FileSystem {
     }
 
     fn reclaim_after_crash(&self) -> FsResult<()> {
-        let (start, end) = ([fs_key::SYS_ORPHAN], [fs_key::SYS_ORPHAN + 1]);
         let mut orphans = Vec::new();
-        let mut scan = self.store.scan(self.store.sys, &start, &end)?;
+        let mut scan = self.store.scan(&self.store.keys.orphans())?;
         while let Some((key, _)) = scan.next()? {
-            orphans.extend(fs_key::orphan_of(key));
+            if let Some(SysRow::Orphan(ino)) = Locator::sys_row(key) {
+                orphans.push(ino);
+            }
         }
         drop(scan);
         let mut found = 0;
@@ -403,7 +403,7 @@ impl FileSystem {
             }
             change.purge(head, true)?;
         }
-        change.changes.delete(self.store.sys, &fs_key::orphan(ino));
+        change.batch.delete(&self.store.keys.orphan(ino));
         Ok(nameless)
     }
 
@@ -416,9 +416,9 @@ impl FileSystem {
             if end > INO_MAX {
                 return Err(FsError::NoSpace);
             }
-            let mut changes = stitch_db::Changes::new();
-            changes.put(self.store.sys, SYS_NEXT_INO, &encode_number(end));
-            self.commit_where_room(&changes, SpaceClass::Normal)?;
+            let mut batch = self.store.batch();
+            batch.put(&self.store.keys.next_ino(), &encode_number(end));
+            self.commit_where_room(&batch, SpaceClass::Normal)?;
             numbers.end = end;
         }
         let ino = Ino(numbers.next);
@@ -435,8 +435,9 @@ impl FileSystem {
             return Ok(());
         }
         let mut change = Change::new(self);
-        let sys = self.store.sys;
-        change.changes.put(sys, SYS_HEADER, &header.encode());
+        change
+            .batch
+            .put(&self.store.keys.header(), &header.encode());
         change.commit()?;
         *marked = header;
         Ok(())
@@ -463,29 +464,6 @@ impl FileSystem {
             return Err(FsError::ReadOnly);
         }
         Ok(())
-    }
-
-    /// What is in an inode's row behind the head: inline contents, or a symlink's target.
-    pub(crate) fn tail(&self, inode: &Inode) -> FsResult<Bytes> {
-        let key = match &inode.location {
-            Location::Memory(tail) => return Ok(Bytes::clone(tail)),
-            _ if !inode.has_tail() => return Ok(Bytes::new()),
-            Location::Own => fs_key::own(inode.head.ino),
-            Location::Entry { parent, name } => self.store.dentry_key(*parent, name),
-        };
-        let ino = inode.head.ino;
-        let Some(row) = self.store.get(self.store.meta, &key)? else {
-            return Err(FsError::Corrupt(format!("inode {ino} has no row")));
-        };
-        match MetaRow::decode(&row)? {
-            MetaRow::Inode(head, tail) if head.ino == ino => Ok(row.slice_ref(tail)),
-            other => {
-                let found = other.ino();
-                Err(FsError::Corrupt(format!(
-                    "the row of inode {ino} is that of {found}"
-                )))
-            }
-        }
     }
 
     /// Attributes.

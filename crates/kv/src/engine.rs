@@ -1,8 +1,8 @@
 //! The contract itself.
 
 use crate::{
-    Batch, ChangedKey, Counters, Guards, KvError, Limits, Snapshot, TreeInfo, TreeOptions,
-    UpsertRegistry,
+    Batch, Capabilities, ChangedKey, Counters, Guards, KvError, Limits, PinInfo, Snapshot,
+    TreeInfo, TreeOptions, UpsertRegistry,
 };
 use stitch_base::{Seqno, TreeId};
 
@@ -158,7 +158,12 @@ pub trait Engine: Send + Sync {
     /// What it can take.
     fn limits(&self) -> Limits;
 
-    /// Living trees, by number.
+    /// Returns which optional parts of the contract it has: none unless it says so.
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::default()
+    }
+
+    /// Living trees, by number. A tree that was dropped while a pin saw it is not among them.
     fn trees(&self) -> Vec<TreeInfo>;
 
     /// Makes an empty tree.
@@ -175,7 +180,8 @@ pub trait Engine: Send + Sync {
     fn create_tree(&self, name: &str, options: &TreeOptions) -> Result<TreeId, KvError>;
 
     /// Removes a tree and all that is in it, at a cost that does not depend on its size. Snapshots
-    /// taken before lose sight of it.
+    /// taken before lose sight of it. Pins do not: snapshots that [`Self::open_pin`] returns read
+    /// it by its number, and its space comes back when the last pin that sees it goes.
     ///
     /// # Errors
     /// [`KvError::NoTree`], [`KvError::ReadOnly`], [`KvError::Closed`], [`KvError::Poisoned`].
@@ -226,8 +232,8 @@ pub trait Engine: Send + Sync {
     /// # Errors
     /// [`KvError::Conflict`] with the first key that changed: nothing is applied, read again and
     /// decide again. [`KvError::TooLarge`] also for the guards, [`KvError::NoTree`] also for a guard
-    /// on a tree that is gone, [`KvError::Invalid`] also from an engine that checks no guards; as
-    /// [`Self::commit`].
+    /// on a tree that is gone, [`KvError::Unsupported`] from an engine without
+    /// [`Capabilities::guards`]; as [`Self::commit`].
     ///
     /// # Durability
     /// As [`Self::commit`].
@@ -244,18 +250,18 @@ pub trait Engine: Send + Sync {
         if guards.is_empty() {
             return self.commit(batch, options);
         }
-        Err(no_guards())
+        Err(KvError::Unsupported("guards"))
     }
 
     /// The keys under `guards` that changed since their moments, by tree and key, at most
     /// `count_max` of them. Other commits may come before a later call.
     ///
     /// # Errors
-    /// [`KvError::NoTree`], [`KvError::Storage`], [`KvError::Invalid`] from an engine that checks no
-    /// guards.
+    /// [`KvError::NoTree`], [`KvError::Storage`], [`KvError::Unsupported`] from an engine without
+    /// [`Capabilities::guards`].
     fn changed_keys(&self, guards: &Guards, count_max: usize) -> Result<Vec<ChangedKey>, KvError> {
         let _ = (guards, count_max);
-        Err(no_guards())
+        Err(KvError::Unsupported("guards"))
     }
 
     /// The upsert functions that it folds with. An engine that takes no writes may have none.
@@ -272,6 +278,70 @@ pub trait Engine: Send + Sync {
 
     /// Holds this moment open for reading. O(1).
     fn snapshot(&self) -> Snapshot;
+
+    /// Holds the present in the store under a name: reads of this moment work until the pin is
+    /// dropped, in this life of the store and in later ones. Costs one sync of the log and one
+    /// record in the engine's list of trees, whatever the store holds.
+    ///
+    /// # Errors
+    /// [`KvError::Unsupported`], [`KvError::PinExists`], [`KvError::Invalid`] (a name that is empty
+    /// or longer than [`PIN_NAME_BYTES_MAX`](crate::PIN_NAME_BYTES_MAX)), [`KvError::TooLarge`]
+    /// (more than [`PIN_USER_BYTES_MAX`](crate::PIN_USER_BYTES_MAX) bytes of the user),
+    /// [`KvError::ReadOnly`], [`KvError::Closed`], [`KvError::Poisoned`], and errors of kind
+    /// [`NoSpace`](stitch_base::ErrorKind::NoSpace): the store lists no more pins. Dropping one
+    /// makes room.
+    ///
+    /// # Durability
+    /// The pin, and every commit that it sees, are on the medium when this returns.
+    fn create_pin(&self, name: &str, user: &[u8]) -> Result<PinInfo, KvError> {
+        let _ = (name, user);
+        Err(KvError::Unsupported("pins"))
+    }
+
+    /// Returns the pins in the order of their creation. Reads nothing from the medium.
+    ///
+    /// # Errors
+    /// [`KvError::Unsupported`].
+    fn pins(&self) -> Result<Vec<PinInfo>, KvError> {
+        Err(KvError::Unsupported("pins"))
+    }
+
+    /// Returns a snapshot of the pin's moment. It reads the trees of that moment, those included
+    /// that were dropped since, and goes on when the pin is dropped. A tree that is dropped after
+    /// the pin is lost to it. O(1).
+    ///
+    /// # Errors
+    /// [`KvError::Unsupported`], [`KvError::PinNotFound`].
+    fn open_pin(&self, name: &str) -> Result<Snapshot, KvError> {
+        let _ = name;
+        Err(KvError::Unsupported("pins"))
+    }
+
+    /// Removes a pin. What only it saw becomes garbage: background work gives its space back, once
+    /// the snapshots that were opened from it are gone too. Works in a full store.
+    ///
+    /// # Errors
+    /// [`KvError::Unsupported`], [`KvError::PinNotFound`], [`KvError::ReadOnly`],
+    /// [`KvError::Closed`], [`KvError::Poisoned`].
+    ///
+    /// # Durability
+    /// On the medium when this returns.
+    fn drop_pin(&self, name: &str) -> Result<(), KvError> {
+        let _ = name;
+        Err(KvError::Unsupported("pins"))
+    }
+
+    /// Gives a pin other bytes of the user. Its number, moment and place in the order stay.
+    ///
+    /// # Errors
+    /// [`KvError::PinNotFound`], and as [`Self::create_pin`].
+    ///
+    /// # Durability
+    /// On the medium when this returns.
+    fn alter_pin(&self, name: &str, user: &[u8]) -> Result<(), KvError> {
+        let _ = (name, user);
+        Err(KvError::Unsupported("pins"))
+    }
 
     /// The value of a key now, or at a snapshot of this store.
     ///
@@ -360,10 +430,6 @@ pub trait Engine: Send + Sync {
     /// # Errors
     /// As [`Self::sync`].
     fn close(&self) -> Result<(), KvError>;
-}
-
-fn no_guards() -> KvError {
-    KvError::Invalid("the engine of this store checks no guards of commits".to_owned())
 }
 
 #[cfg(test)]

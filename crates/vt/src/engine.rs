@@ -21,9 +21,9 @@ use stitch_base::{ErrorKind, Seqno, TreeId};
 use stitch_format::vt_manifest::VersionEdit;
 use stitch_kv::counters as names;
 use stitch_kv::{
-    Batch, Caching, ChangedKey, Coming, CommitOptions, Counters, Direction, Engine, Guards,
-    KeyRange, KvError, Limits, Scan, Snapshot, SpaceUsage, TreeInfo, TreeOptions, UpsertRegistry,
-    Violation, check_tree_name,
+    Batch, Caching, Capabilities, ChangedKey, Coming, CommitOptions, Counters, Direction, Engine,
+    Guards, KeyRange, KvError, Limits, Scan, Snapshot, SpaceUsage, TreeInfo, TreeOptions,
+    UpsertRegistry, Violation, check_tree_name,
 };
 use stitch_volume::{Opened, Volume};
 
@@ -155,6 +155,13 @@ impl Drop for VtEngine {
 impl Engine for VtEngine {
     fn limits(&self) -> Limits {
         self.store.limits()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            guards: true,
+            ..Capabilities::default()
+        }
     }
 
     fn trees(&self) -> Vec<TreeInfo> {

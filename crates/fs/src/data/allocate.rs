@@ -11,7 +11,7 @@ use std::ops::Range;
 use stitch_base::Ino;
 use stitch_format::fs_chunk::ChunkDelta;
 use stitch_format::fs_inode::row_flag;
-use stitch_format::fs_key::{self, CHUNK_BYTES};
+use stitch_format::fs_key::CHUNK_BYTES;
 
 /// Chunks that a punch counts at most: 128 MiB, the longest discard of an ext4 in an image file.
 const COUNTED_CHUNKS_MAX: u64 = 32 << 10;
@@ -168,8 +168,9 @@ impl FileSystem {
             return Ok(0);
         }
         let ino = staged.head.ino;
-        let (start, end) = (fs_key::chunk(ino, first), fs_key::chunk(ino, end));
-        let mut scan = self.store.scan(self.store.data, &start, &end)?;
+        let mut scan = self
+            .store
+            .scan(&self.store.keys.chunks(ino, &(first..end)))?;
         let mut count = 0;
         while count < COUNTED_CHUNKS_MAX && scan.next()?.is_some() {
             count += 1;
@@ -191,7 +192,7 @@ impl FileSystem {
             return Ok(());
         }
         if staged.head.has(row_flag::INLINE) {
-            let mut tail = Vec::from(self.tail(&staged.inode)?);
+            let mut tail = Vec::from(self.store.tail(&staged.inode)?);
             let stop = usize::try_from(end).expect("within a row").min(tail.len());
             let start = usize::try_from(offset).expect("within a row").min(stop);
             tail[start..stop].fill(0);

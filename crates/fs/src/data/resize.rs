@@ -62,7 +62,7 @@ impl FileSystem {
             let tail = if size == 0 {
                 Vec::new()
             } else {
-                Vec::from(self.tail(&staged.inode)?)
+                Vec::from(self.store.tail(&staged.inode)?)
             };
             staged.set_tail(tail);
             return Ok(());

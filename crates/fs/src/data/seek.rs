@@ -3,11 +3,12 @@
 use super::chunk_count;
 use super::read::check_regular;
 use crate::inode::Inode;
+use crate::locator::Locator;
 use crate::system::FileSystem;
 use crate::{FsError, FsResult, SeekFor};
 use stitch_base::Ino;
 use stitch_format::fs_inode::row_flag;
-use stitch_format::fs_key::{self, CHUNK_BYTES};
+use stitch_format::fs_key::CHUNK_BYTES;
 
 impl FileSystem {
     /// The next data or hole at or after `offset`. A file small enough for its row is all data.
@@ -39,10 +40,9 @@ impl FileSystem {
 
     fn seek_data(&self, inode: &Inode, offset: u64) -> FsResult<u64> {
         let ino = inode.head.ino;
-        let start = fs_key::chunk(ino, offset / CHUNK_BYTES);
-        let end = fs_key::chunk(ino, chunk_count(inode.head.size));
-        let mut scan = self.store.scan(self.store.data, &start, &end)?;
-        let found = scan.next()?.and_then(|(key, _)| fs_key::chunk_of(key));
+        let numbers = offset / CHUNK_BYTES..chunk_count(inode.head.size);
+        let mut scan = self.store.scan(&self.store.keys.chunks(ino, &numbers))?;
+        let found = scan.next()?.and_then(|(key, _)| Locator::chunk_of(key));
         let number = found.ok_or(FsError::NoSeekTarget)?;
         Ok(offset.max(number * CHUNK_BYTES))
     }
@@ -50,12 +50,11 @@ impl FileSystem {
     fn seek_hole(&self, inode: &Inode, offset: u64) -> FsResult<u64> {
         let ino = inode.head.ino;
         let first = offset / CHUNK_BYTES;
-        let start = fs_key::chunk(ino, first);
-        let end = fs_key::chunk(ino, chunk_count(inode.head.size));
-        let mut scan = self.store.scan(self.store.data, &start, &end)?;
+        let numbers = first..chunk_count(inode.head.size);
+        let mut scan = self.store.scan(&self.store.keys.chunks(ino, &numbers))?;
         let mut expected = first;
         while let Some((key, _)) = scan.next()? {
-            if fs_key::chunk_of(key) != Some(expected) {
+            if Locator::chunk_of(key) != Some(expected) {
                 break;
             }
             expected += 1;

@@ -111,7 +111,7 @@ impl FileSystem {
         staged.head.perm = clear_setid.apply(staged.head.perm);
         self.drop_capabilities(&mut change, &mut staged.head);
         if staged.head.has(row_flag::INLINE) && end.max(staged.head.size) <= INLINE_BYTES_MAX {
-            let mut tail = Vec::from(self.tail(&staged.inode)?);
+            let mut tail = Vec::from(self.store.tail(&staged.inode)?);
             let start = usize::try_from(at).expect("within a row");
             tail.resize(tail.len().max(start + piece.len()), 0);
             tail[start..start + piece.len()].copy_from_slice(piece);
@@ -126,7 +126,7 @@ impl FileSystem {
             let chunks = piece.len() as u64 / CHUNK_BYTES + 2;
             let messages = usize::try_from(chunks * MESSAGE_BYTES).expect("a piece is bounded");
             let copied = if is_lent(piece) { 0 } else { piece.len() };
-            change.changes.reserve(copied + messages);
+            change.batch.reserve(copied + messages);
             stage_chunks(&mut change, &mut staged, at, piece);
             if staged.head.has(row_flag::ALLOCATED) {
                 let written = at / CHUNK_BYTES..chunk_count(end);

@@ -8,7 +8,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use stitch_base::Ino;
 use stitch_db::Changes;
 use stitch_format::fs_inode::{FileKind, row_flag};
-use stitch_format::fs_key;
 use stitch_format::fs_sys::ExternalRow;
 
 /// Rows of external files, by their inodes.
@@ -81,7 +80,7 @@ pub(super) fn folder(
 
 /// What is settled of a file is at most `most`.
 pub(super) fn unsettle(trees: &Trees, changes: &mut Changes, ino: Ino, most: u64) -> FsResult<()> {
-    let key = fs_key::external(ino);
+    let key = trees.keys.external(ino);
     if let Some(row) = trees.schema.now().get(trees.sys, &key)? {
         let row = ExternalRow::decode(&row)?;
         let settled = row.settled.min(most);

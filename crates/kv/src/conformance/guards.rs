@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use stitch_base::random::Rng;
 use stitch_base::sync::Arc;
 use stitch_base::thread::spawn;
-use stitch_base::{Seqno, TreeId};
+use stitch_base::{ErrorKind, Seqno, TreeId};
 
 /// What guards of one moment name.
 #[derive(Clone, Copy, Debug)]
@@ -25,6 +25,30 @@ fn guards(since: &Snapshot, tree: TreeId, on: &[On<'_>]) -> Guards {
         }
     }
     guards
+}
+
+/// An engine that does not claim to check guards refuses them, and takes lists without any.
+pub(super) fn unsupported(factory: &dyn Factory) {
+    let (store, tree) = Store::with_tree(factory);
+    if store.engine().capabilities().guards {
+        return;
+    }
+    let since = store.engine().snapshot();
+    let refused = store.mark(tree, &guards(&since, tree, &[On::Key(b"a")]), b"1");
+    assert_eq!(refused.map_err(|e| e.kind()), Err(ErrorKind::Unsupported));
+    store.assert_value(tree, b"~mark", None);
+    store.assert_marked(tree, &Guards::since(&since), b"1");
+    store.finish();
+}
+
+/// A fresh store with a tree, of an engine that checks guards; `None` of another.
+fn guarded(factory: &dyn Factory) -> Option<(Store, TreeId)> {
+    let (store, tree) = Store::with_tree(factory);
+    store
+        .engine()
+        .capabilities()
+        .guards
+        .then_some((store, tree))
 }
 
 impl Store {
@@ -61,8 +85,10 @@ impl Store {
 }
 
 pub(super) fn keys(factory: &dyn Factory) {
-    let store = Store::new(factory);
-    let (tree, other) = (store.tree("tree"), store.tree("other"));
+    let Some((store, tree)) = guarded(factory) else {
+        return;
+    };
+    let other = store.tree("other");
     let changed: [&[u8]; 5] = [b"put", b"deleted", b"upserted", b"range", b"new"];
     store.commit(|b| {
         for key in &changed[..4] {
@@ -102,7 +128,9 @@ pub(super) fn keys(factory: &dyn Factory) {
 }
 
 pub(super) fn ranges(factory: &dyn Factory) {
-    let (store, tree) = Store::with_tree(factory);
+    let Some((store, tree)) = guarded(factory) else {
+        return;
+    };
     store.commit(|b| {
         for key in [b"b", b"d", b"f", b"h"] {
             b.put(tree, key, b"1");
@@ -135,7 +163,9 @@ pub(super) fn ranges(factory: &dyn Factory) {
 
 /// Guards that were added later have a later moment.
 pub(super) fn moments(factory: &dyn Factory) {
-    let (store, tree) = Store::with_tree(factory);
+    let Some((store, tree)) = guarded(factory) else {
+        return;
+    };
     store.commit(|b| b.put(tree, b"a", b"1"));
     let first = store.engine().snapshot();
     store.commit(|b| b.put(tree, b"a", b"2"));
@@ -155,7 +185,9 @@ pub(super) fn moments(factory: &dyn Factory) {
 
 /// Guards alone, guards that are too long, and guards on trees that are gone.
 pub(super) fn edges(factory: &dyn Factory) {
-    let (store, tree) = Store::with_tree(factory);
+    let Some((store, tree)) = guarded(factory) else {
+        return;
+    };
     let gone = store.tree("gone");
     store.commit(|b| b.put(tree, b"a", b"1"));
     let since = store.engine().snapshot();
@@ -237,7 +269,9 @@ fn scatter(batch: &mut Batch, tree: TreeId, rng: &mut Rng, round: u64) -> Touche
 
 /// Guards on random keys and ranges agree with what reads at both moments see.
 pub(super) fn random(factory: &dyn Factory) {
-    let (store, tree) = Store::with_tree(factory);
+    let Some((store, tree)) = guarded(factory) else {
+        return;
+    };
     let mut rng = Rng::new(26);
     let mut held: Vec<(Snapshot, Touched)> = Vec::new();
     for round in 0..400 {
@@ -322,7 +356,9 @@ fn count_up(engine: &dyn Engine, tree: TreeId) {
 
 /// No update is lost that was decided on what a guard names.
 pub(super) fn threads(factory: &dyn Factory) {
-    let (store, tree) = Store::with_tree(factory);
+    let Some((store, tree)) = guarded(factory) else {
+        return;
+    };
     let start = Arc::new(std::sync::Barrier::new(WRITERS));
     let writers: Vec<_> = (0..WRITERS)
         .map(|_| {

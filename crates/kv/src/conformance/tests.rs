@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::{
-    ChangedKey, Counters, Guarded, Guards, Limits, Message, ModelEngine, SpaceUsage, Violation,
+    Capabilities, ChangedKey, Counters, Guarded, Guards, Limits, Message, ModelEngine, PinInfo,
+    SpaceUsage, Violation,
 };
 use bytes::Bytes;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -75,9 +76,12 @@ enum Fault {
     GuardsOfRangesAreIgnored,
     GuardedCommitsLeaveTheirFirst,
     GuardsTakeTheLastMoment,
+    PinsSeeNow,
+    PinsLoseTrees,
+    PinsEndWithTheProcess,
 }
 
-const FAULTS: [(Fault, &str); 24] = [
+const FAULTS: [(Fault, &str); 27] = [
     (Fault::IgnoresRangeDeletes, "random"),
     (Fault::RangeDeletesTakeTheEnd, "random"),
     (Fault::UpsertsOnNothingAreLost, "random"),
@@ -102,6 +106,9 @@ const FAULTS: [(Fault, &str); 24] = [
     (Fault::GuardsOfRangesAreIgnored, "guards_ranges"),
     (Fault::GuardedCommitsLeaveTheirFirst, "guards_keys"),
     (Fault::GuardsTakeTheLastMoment, "guards_moments"),
+    (Fault::PinsSeeNow, "pins_survive"),
+    (Fault::PinsLoseTrees, "pins_hidden_trees"),
+    (Fault::PinsEndWithTheProcess, "pins"),
 ];
 
 #[test]
@@ -151,6 +158,11 @@ impl Subject for CanarySubject {
         } else {
             old.replayed(lost)
         };
+        if old.fault == Fault::PinsEndWithTheProcess {
+            for pin in model.pins().unwrap() {
+                model.drop_pin(&pin.name).unwrap();
+            }
+        }
         self.canary = Arc::new(Canary::new(old.fault, model));
         true
     }
@@ -352,6 +364,36 @@ impl Engine for Canary {
 
     fn snapshot(&self) -> Snapshot {
         self.inner.snapshot()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+
+    fn create_pin(&self, name: &str, user: &[u8]) -> Result<PinInfo, KvError> {
+        self.inner.create_pin(name, user)
+    }
+
+    fn pins(&self) -> Result<Vec<PinInfo>, KvError> {
+        self.inner.pins()
+    }
+
+    fn open_pin(&self, name: &str) -> Result<Snapshot, KvError> {
+        let pin = self.inner.open_pin(name)?;
+        let now = self.inner.snapshot();
+        match self.fault {
+            Fault::PinsSeeNow => Ok(now),
+            Fault::PinsLoseTrees => Ok(Snapshot::new(pin.seqno(), Arc::clone(now.hold()))),
+            _ => Ok(pin),
+        }
+    }
+
+    fn drop_pin(&self, name: &str) -> Result<(), KvError> {
+        self.inner.drop_pin(name)
+    }
+
+    fn alter_pin(&self, name: &str, user: &[u8]) -> Result<(), KvError> {
+        self.inner.alter_pin(name, user)
     }
 
     fn get(
