@@ -78,11 +78,20 @@ pub(crate) fn add_interleavings(steps: &mut Steps, root: &Path) {
     steps.run("interleavings", || counting(&mut command, libtest_counts));
 }
 
-/// RocksDB behind the engine contract, and the file system on it (ADR 0153).
+/// Reports whether RocksDB's library can be linked.
+pub(crate) fn has_rocksdb() -> bool {
+    Path::new(ROCKSDB_HEADER).exists()
+}
+
+/// RocksDB behind the engine contract, the file system on it, and stores that have it (ADRs 0153, 0162).
 pub(crate) fn add_rocksdb(steps: &mut Steps, root: &Path) {
     let packages = [
         ("stitch-rocks", &["--all-targets"][..]),
         ("stitch-fs", &["--test", "rocks"]),
+        (
+            "stitchfs",
+            &["--lib", "--test", "rocksdb", "--test", "command"],
+        ),
     ];
     for (package, targets) in packages {
         let arguments = [
@@ -91,7 +100,7 @@ pub(crate) fn add_rocksdb(steps: &mut Steps, root: &Path) {
         ]
         .concat();
         steps.run(&format!("{package} with RocksDB"), || {
-            if !Path::new(ROCKSDB_HEADER).exists() {
+            if !has_rocksdb() {
                 let reason = "librocksdb-dev is not installed".to_owned();
                 return Ok(Outcome::Skipped(reason));
             }

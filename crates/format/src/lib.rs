@@ -19,6 +19,7 @@ pub mod instance;
 pub mod log_record;
 pub mod logged_commit;
 pub mod rocks;
+pub mod store_identity;
 pub mod superblock;
 pub mod table;
 pub mod version_object;

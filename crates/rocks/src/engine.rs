@@ -46,6 +46,8 @@ pub struct RocksOptions {
     pub upserts: UpsertRegistry,
     /// How often the log is synced by the clock; zero: only when asked to.
     pub sync_interval: Duration,
+    /// Every commit is on the medium when it returns.
+    pub sync_commits: bool,
     /// For reading only. RocksDB takes no lock then: nothing may write meanwhile.
     pub read_only: bool,
 }
@@ -56,6 +58,7 @@ impl Default for RocksOptions {
             memory_bytes: 64 << 20,
             upserts: UpsertRegistry::default(),
             sync_interval: Duration::from_secs(5),
+            sync_commits: false,
             read_only: false,
         }
     }
@@ -80,6 +83,7 @@ pub struct RocksEngine {
     path: PathBuf,
     upserts: UpsertRegistry,
     read_only: bool,
+    sync_commits: bool,
     /// Left to commits of [`SpaceClass::Allocated`]; changed with `catalog` held for writing.
     aside_bytes: AtomicU64,
     is_closed: AtomicBool,
@@ -139,11 +143,18 @@ impl RocksEngine {
             path: path.to_owned(),
             upserts: options.upserts.clone(),
             read_only: options.read_only,
+            sync_commits: options.sync_commits,
             aside_bytes: AtomicU64::new(0),
             is_closed: AtomicBool::new(false),
             is_poisoned: AtomicBool::new(false),
             counts: Counts::default(),
         })
+    }
+
+    /// Reports whether the store was closed: it takes no more writes.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::Acquire)
     }
 
     fn tree(&self, tree: TreeId) -> Result<Tree, KvError> {
@@ -160,7 +171,7 @@ impl RocksEngine {
         if self.read_only {
             return Err(KvError::ReadOnly);
         }
-        if self.is_closed.load(Ordering::Acquire) {
+        if self.is_closed() {
             return Err(KvError::Closed);
         }
         if self.is_poisoned.load(Ordering::Acquire) || self.syncer.has_failed() {
@@ -211,10 +222,11 @@ impl RocksEngine {
     ) -> Result<Seqno, KvError> {
         let (built, count, bytes) = self.build(catalog, batch)?;
         self.admit_space(batch, options.space)?;
+        let is_synced = options.sync || self.sync_commits;
         built
-            .write(&self.database, options.sync)
+            .write(&self.database, is_synced)
             .map_err(|error| self.poison(error))?;
-        if !options.sync {
+        if !is_synced {
             self.syncer.note_commit();
         }
         self.counts.commits.fetch_add(1, Ordering::Relaxed);
@@ -432,7 +444,7 @@ impl Engine for RocksEngine {
     }
 
     fn settle(&self) -> Result<(), KvError> {
-        if self.read_only || self.is_closed.load(Ordering::Acquire) {
+        if self.read_only || self.is_closed() {
             return Ok(());
         }
         let trees: Vec<Tree> = self.catalog.read().trees.values().cloned().collect();

@@ -15,7 +15,7 @@ use crate::make::{self, MakeOptions};
 use crate::owner::Owner;
 use crate::store::{Store, StoreOptions};
 use crate::{CommitOptions, Counters, Limits, Seqno, SpaceUsage};
-use crate::{StoreError, TreeInfo, TreeOptions, Violation};
+use crate::{EngineKind, StoreError, TreeInfo, TreeOptions, Violation};
 use std::path::Path;
 use stitch_base::sync::Arc;
 use stitch_device::{Device, MemDevice};
@@ -29,8 +29,8 @@ pub(crate) const FILE_SYSTEM: &str = "fs/";
 /// An ordered, transactional key-value store: any number of [`Tree`]s that are changed together by
 /// [`Batch`]es. A handle: cheap to clone, to be shared by threads.
 ///
-/// It lives in a file of fixed size, a directory with such a file, or a block device. One process has
-/// it open at a time.
+/// It lives in a file of fixed size, a directory with such a file, or a block device; with the engine
+/// [`EngineKind::RocksDb`], in a directory of its own. One process has it open at a time.
 ///
 /// ```
 /// use stitchfs::{Batch, Database, MakeOptions, StoreOptions, TreeOptions};
@@ -69,7 +69,8 @@ impl std::fmt::Debug for Database {
 
 impl Database {
     /// Makes an empty store at `path` and opens it. `make.len_bytes` is the size of a new file, all
-    /// of which is allocated at once; a block device is used whole.
+    /// of which is allocated at once; a block device is used whole. With [`EngineKind::RocksDb`], `path`
+    /// is a directory, which is made if it is missing, and there is no size.
     ///
     /// # Errors
     /// [`StoreError::Occupied`] where there is something already and `make.force` is not set;
@@ -86,7 +87,12 @@ impl Database {
         make: &MakeOptions,
         options: &StoreOptions,
     ) -> Result<Self, StoreError> {
-        make::on_device(path.as_ref(), make, options.io, &mut |device| {
+        let path = path.as_ref();
+        if make.engine == EngineKind::RocksDb {
+            engine::make_in_directory(path, make, &mut |_| Ok(()))?;
+            return Self::open(path, options);
+        }
+        make::on_device(path, make, options.io, &mut |device| {
             make::format_device(device.as_ref(), make, &mut |_, _| {})?;
             Self::on_device(Arc::clone(device), options)
         })

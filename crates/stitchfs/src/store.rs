@@ -2,7 +2,7 @@
 
 use crate::engine::{self, Instance, Opened, Resized};
 use crate::make::{self, MakeOptions, RootOwner};
-use crate::{StoreError, external};
+use crate::{EngineKind, StoreError, external};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -48,13 +48,38 @@ pub struct StoreOptions {
     /// Which instance of the store is meant; by default the one that every store has, `main`. All
     /// are opened, and share the memory.
     pub instance: Option<String>,
-    /// Files that become larger than so many bytes are plain files beside a store in a file, from now on; at
-    /// least [`LARGE_FILES_MIN`]. Without it none become so; those that are so already stay in either case.
-    pub large_files: Option<u64>,
+    /// Which files become plain files from now on, for a store in a file or a directory. Those that are so
+    /// already stay.
+    pub large_files: LargeFiles,
+}
+
+/// Which files become plain files beside a store.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LargeFiles {
+    /// As the store was made: with the RocksDB engine, those that [`MakeOptions::large_files`] says, else
+    /// none.
+    #[default]
+    AsMade,
+    /// None.
+    Inside,
+    /// Those that become larger than so many bytes, from [`LARGE_FILES_MIN`] to [`LARGE_FILES_MAX`].
+    External(u64),
+}
+
+impl LargeFiles {
+    /// Returns the size beyond which files become plain files, `made` by default; `None` for no file.
+    pub(crate) fn threshold(self, made: Option<u64>) -> Option<u64> {
+        let bytes = match self {
+            Self::AsMade => made,
+            Self::Inside => None,
+            Self::External(bytes) => Some(bytes),
+        };
+        bytes.map(|bytes| bytes.clamp(LARGE_FILES_MIN, LARGE_FILES_MAX))
+    }
 }
 
 /// Least size above which files may be plain files beside the store.
-pub const LARGE_FILES_MIN: u64 = 16 << 10;
+pub const LARGE_FILES_MIN: u64 = 4 << 10;
 /// Largest such size: so many bytes are copied at most when a file leaves the store.
 pub const LARGE_FILES_MAX: u64 = 1 << 30;
 
@@ -73,7 +98,7 @@ impl Default for StoreOptions {
             discard: false,
             io: IoMode::default(),
             instance: None,
-            large_files: None,
+            large_files: LargeFiles::default(),
         }
     }
 }
@@ -91,11 +116,26 @@ pub fn make(
     options: &MakeOptions,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Made, StoreError> {
+    if options.engine == EngineKind::RocksDb {
+        let fill = &mut |engine: &Arc<dyn Engine>| format_file_system(engine, options);
+        let (path, identity) = engine::make_in_directory(path, options, fill)?;
+        return Ok(Made {
+            path,
+            engine: options.engine,
+            uuid: Uuid::from_bytes(identity.uuid),
+            label: identity.label,
+            superblock: None,
+        });
+    }
     make::on_device(path, options, IoMode::Auto, &mut |device| {
         make::format_device(device.as_ref(), options, progress)?;
+        let superblock = Volume::identify(device.as_ref())?;
         let made = Made {
             path: device.geometry().into_path(),
-            superblock: Volume::identify(device.as_ref())?,
+            engine: options.engine,
+            uuid: Uuid::from_bytes(superblock.uuid),
+            label: superblock.label.clone(),
+            superblock: Some(superblock),
         };
         let store = Store::on_device(Arc::clone(device), &StoreOptions::default())?;
         format_file_system(store.engine(), options)?;
@@ -107,10 +147,16 @@ pub fn make(
 /// A store that was made.
 #[derive(Clone, Debug)]
 pub struct Made {
-    /// The file or device.
+    /// The file, device or directory.
     pub path: PathBuf,
-    /// What it is.
-    pub superblock: stitch_format::superblock::Superblock,
+    /// What keeps its records.
+    pub engine: EngineKind,
+    /// Its number.
+    pub uuid: Uuid,
+    /// Name given by the user.
+    pub label: String,
+    /// What it is, of a store on a volume.
+    pub superblock: Option<stitch_format::superblock::Superblock>,
 }
 
 /// What is wrong with a store.
@@ -172,7 +218,8 @@ impl std::fmt::Debug for Store {
 }
 
 impl Store {
-    /// Opens the store at `path`: a file, a directory with a store in it, or a block device.
+    /// Opens the store at `path`: a file, a directory with a store in it, or a block device. What is
+    /// there tells the engine.
     ///
     /// # Errors
     /// See [`StoreError`].
@@ -216,12 +263,13 @@ impl Store {
         &self,
         ledger: Option<Arc<dyn Ledger>>,
     ) -> Result<FileSystem, StoreError> {
-        let from_bytes = self.options.large_files;
+        let made = self.instance.large_files();
+        let from_bytes = self.options.large_files.threshold(made);
         let files =
             self.large_files(&self.instance, from_bytes.is_some(), self.options.read_only)?;
         let external = files.map(|files| External {
             files,
-            from_bytes: from_bytes.map(|b| b.clamp(LARGE_FILES_MIN, LARGE_FILES_MAX)),
+            from_bytes,
             is_synchronous: self.options.durability == Durability::Device,
         });
         let options = FsOptions {
@@ -254,6 +302,7 @@ impl Store {
             store: &self.path,
             uuid: self.uuid(),
             instance: instance.name(),
+            shares_space: instance.is_in_host_space(),
             is_wanted,
             is_needed: is_needed.map_err(|error| self.explain(error))?,
             read_only,

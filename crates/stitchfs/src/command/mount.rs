@@ -55,9 +55,10 @@ Options after -o:
   compress_meta=none|lz4|zstd   names, attributes and small files; lz4 in a new
                                 store
   large_files=external[:SIZE]   keep files that grow beyond SIZE (default 1M) as
-                                plain files in the folder STORE.files; only for
-                                stores in a file. large_files=inside, the
-                                default, makes no more of them
+                                plain files in the folder STORE.files; for
+                                stores in a file, and with the RocksDB engine,
+                                where mkfs says the default. large_files=inside,
+                                the default elsewhere, makes no more of them
   passthrough                   as root, with large_files=external: the kernel
                                 reads those plain files itself, unless they were
                                 open for writing first (Linux 6.9); not with
