@@ -112,7 +112,7 @@ fn run_suite(root: &Path, suite: &str, seconds: u64, more: &[&str]) -> Result<Ou
         return Ok(Outcome::Skipped(reason));
     }
     let mut command = driver(root);
-    command.args(["run", suite, "--seconds", &seconds.to_string()]);
+    command.args(["run", suite, "--again", "--seconds", &seconds.to_string()]);
     command.args(more);
     counting(&mut command, plain_counts)
 }

@@ -156,8 +156,8 @@ impl FileSystem {
     /// Takes file capabilities from an inode, as every write and change of owner does.
     pub(crate) fn drop_capabilities(&self, change: &mut Change<'_>, new: &mut InodeHead) {
         if new.has(row_flag::CAPS) {
-            let key = stitch_format::fs_key::xattr(new.ino, crate::xattr::CAPABILITY);
-            change.changes.delete(self.store.xattr, &key);
+            let key = self.store.keys.xattr(new.ino, crate::xattr::CAPABILITY);
+            change.batch.delete(&key);
             new.flags &= !row_flag::CAPS;
         }
     }
@@ -186,7 +186,7 @@ impl FileSystem {
         change.attrs(&inode, &new)?;
         let is_fixed = fixed::is_fixed(new.iflags);
         if is_fixed && !self.has_fixed_files() {
-            fixed::mark(&mut change.changes, self.store.sys);
+            change.batch.put(&self.store.keys.fixed(), &fixed::MARK);
         }
         change.commit()?;
         if is_fixed {

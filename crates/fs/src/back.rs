@@ -24,6 +24,7 @@
 //! there.
 
 use crate::inode::{Hold, Location};
+use crate::locator::{Locator, RowKey};
 use crate::lookup::Dentry;
 use crate::schema::Store;
 use crate::system::FileSystem;
@@ -32,18 +33,15 @@ use std::collections::BTreeSet;
 use stitch_base::sync::Mutex;
 use stitch_base::sync::atomic::{AtomicBool, Ordering};
 use stitch_base::{ErrorKind, Ino};
-use stitch_db::{Changes, SpaceClass};
+use stitch_db::SpaceClass;
 use stitch_format::fs_back::Place;
 use stitch_format::fs_inode::{InodeHead, MetaRow};
-use stitch_format::fs_key::{self, SYS_BACK_PROGRESS};
 
 /// Rows of the meta tree that the pass looks at in one go.
 const SLICE_ROWS: usize = 512;
 /// How often directories may be found to be in each other before their rows are taken to be
 /// damaged.
 const RINGS_MAX: u32 = 16;
-/// After all keys of the meta tree: the largest number is never handed out.
-const META_END: [u8; 8] = [0xff; 8];
 
 /// Whether back rows are kept, and how far the pass has come.
 #[derive(Debug)]
@@ -60,7 +58,7 @@ impl BackRows {
     pub(crate) fn open(store: &Store) -> FsResult<Self> {
         let mut progress = None;
         if store.header.has_back_rows {
-            progress = match place_in(store, SYS_BACK_PROGRESS) {
+            progress = match place_in(store, &store.keys.back_progress()) {
                 Err(error) if is_unreadable(&error) => {
                     tracing::warn!(%error, "how far back rows go cannot be read: they are put anew");
                     None
@@ -100,8 +98,8 @@ fn is_unreadable(error: &FsError) -> bool {
 }
 
 /// The place in a row of the sys tree.
-fn place_in(store: &Store, key: &[u8]) -> FsResult<Option<Place>> {
-    let row = store.get(store.sys, key)?;
+fn place_in(store: &Store, key: &RowKey) -> FsResult<Option<Place>> {
+    let row = store.get(key)?;
     Ok(row.map(|row| Place::decode(&row)).transpose()?)
 }
 
@@ -261,7 +259,7 @@ impl FileSystem {
     /// The back row of an inode. One that cannot be read is as one that is missing, if it can be
     /// put anew.
     fn back_row(&self, ino: Ino) -> FsResult<Option<Place>> {
-        match place_in(&self.store, &fs_key::back(ino)) {
+        match place_in(&self.store, &self.store.keys.back(ino)) {
             Err(error) if is_unreadable(&error) && !self.is_read_only() => {
                 tracing::warn!(%ino, %error, "a back row cannot be read: all are put anew");
                 self.back_rows.give_up();
@@ -294,12 +292,10 @@ impl FileSystem {
 
     /// The name of an inode among those of one hash. The directory is locked.
     fn find_at(&self, place: Place, ino: Ino) -> FsResult<Option<(Vec<u8>, Dentry)>> {
-        let start = fs_key::dentry_start(place.parent, place.hash);
-        let end = fs_key::dentry_start(place.parent, place.hash.saturating_add(1));
-        let mut rows = self.store.scan(self.store.meta, &start, &end)?;
+        let mut rows = self.store.scan(&self.store.keys.dentries_at(place))?;
         while let Some((key, row)) = rows.next()? {
             let dentry = Dentry::decode_head(row)?;
-            if let Some((_, name)) = fs_key::name_of(key).filter(|_| dentry.ino == ino) {
+            if let Some((_, name)) = Locator::name_of(key).filter(|_| dentry.ino == ino) {
                 return Ok(Some((name.to_vec(), dentry)));
             }
         }
@@ -358,27 +354,25 @@ impl FileSystem {
         self.slice(start, count)?;
         let _still = self.locks.all_read();
         let slice = self.slice(start, count)?;
-        let sys = self.store.sys;
-        let mut changes = Changes::new();
+        let (mut batch, keys) = (self.store.batch(), self.store.keys);
         for (ino, place) in slice.found {
-            changes.put(sys, &fs_key::back(ino), &place.encode());
+            batch.put(&keys.back(ino), &place.encode());
         }
-        changes.put(sys, SYS_BACK_PROGRESS, &slice.next.encode());
-        self.store.commit(&changes, SpaceClass::Normal)?;
+        batch.put(&keys.back_progress(), &slice.next.encode());
+        self.store.commit(&batch, SpaceClass::Normal)?;
         Ok(slice.next)
     }
 
     /// The `count_max` rows from a place on, and more where several names have the hash of the last
     /// one.
     fn slice(&self, start: Place, count_max: usize) -> FsResult<Slice> {
-        let key = fs_key::dentry_start(start.parent, start.hash);
-        let mut rows = self.store.scan(self.store.meta, &key, &META_END)?;
+        let mut rows = self.store.scan(&self.store.keys.meta_from(start))?;
         let mut found = Vec::new();
         let (mut count, mut last) = (0, start);
         while let Some((key, row)) = rows.next()? {
             // An inode under its own number is before the names in it.
-            let own = fs_key::ino_of(key).map(|parent| Place { parent, hash: 0 });
-            let Some(at) = Place::of_key(key).or(own) else {
+            let own = Locator::ino_of(key).map(|parent| Place { parent, hash: 0 });
+            let Some(at) = Locator::place_of(key).or(own) else {
                 continue;
             };
             if count >= count_max && at != last {

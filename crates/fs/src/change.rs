@@ -8,20 +8,22 @@
 //! inode that is in memory alone changes there, without a batch.
 
 use crate::FsResult;
+use crate::contents::Contents;
 use crate::data::Extent;
 use crate::external::Leaving;
 use crate::inode::{CHAIN_UNKNOWN, Inode, Location};
+use crate::locator::{Locator, RowKey};
 use crate::names;
+use crate::rows::RowBatch;
 use crate::system::FileSystem;
 use bytes::Bytes;
 use stitch_base::Ino;
 use stitch_base::sync::Arc;
 use stitch_base::sync::atomic::Ordering;
-use stitch_db::{Changes, SpaceClass};
-use stitch_format::fs_back::Place;
+use stitch_db::SpaceClass;
 use stitch_format::fs_chunk::ChunkDelta;
 use stitch_format::fs_inode::{AttrDelta, FileKind, InodeHead, encode_link, row_flag};
-use stitch_format::fs_key::{self, CHUNK_BYTES, FsKey, SYS_INODE_COUNT, SYS_UNWRITTEN};
+use stitch_format::fs_key::CHUNK_BYTES;
 use stitch_format::fs_sys::{AllocatedRow, ExternalRow, UPSERT_ADD, UPSERT_ATTR, UPSERT_CHUNK};
 
 /// Upserts on one row before it is put whole.
@@ -38,7 +40,7 @@ const POINT_DELETES_MAX: u64 = 16;
 
 pub(crate) struct Change<'fs> {
     fs: &'fs FileSystem,
-    pub(crate) changes: Changes<'fs>,
+    pub(crate) batch: RowBatch<'fs>,
     updates: Vec<Inode>,
     space: SpaceClass,
     scratch: Vec<u8>,
@@ -64,11 +66,11 @@ impl<'fs> Change<'fs> {
     /// Changes that need space. The directories whose names change are locked: what is kept of
     /// names does not change until the commit.
     pub(crate) fn new(fs: &'fs FileSystem) -> Self {
-        let mut changes = Changes::new();
-        changes.reserve(CHANGE_BYTES);
+        let mut batch = fs.store.batch();
+        batch.reserve(CHANGE_BYTES);
         Self {
             fs,
-            changes,
+            batch,
             updates: Vec::with_capacity(UPDATE_COUNT),
             space: SpaceClass::Normal,
             scratch: Vec::new(),
@@ -96,13 +98,9 @@ impl<'fs> Change<'fs> {
         self.space = SpaceClass::Allocated;
     }
 
-    /// Key of the row of an inode that is not in memory alone.
-    fn key_of(&self, inode: &Inode) -> Option<FsKey> {
-        match &inode.location {
-            Location::Entry { parent, name } => Some(self.fs.store.dentry_key(*parent, name)),
-            Location::Own => Some(fs_key::own(inode.head.ino)),
-            Location::Memory(_) => None,
-        }
+    /// Keys of rows.
+    pub(crate) const fn keys(&self) -> Locator {
+        self.fs.store.keys
     }
 
     /// Changes attributes, not what is in the row behind them.
@@ -114,16 +112,15 @@ impl<'fs> Change<'fs> {
         let mut after = inode.clone();
         after.head = *new;
         after.is_temp &= new.nlink == 0;
-        if let Some(key) = self.key_of(inode) {
+        if let Some(key) = self.keys().inode(inode) {
             if inode.chain >= chain_max(inode) {
-                let tail = self.fs.tail(inode)?;
+                let tail = self.fs.store.tail(inode)?;
                 self.put_row(&key, new, &tail);
                 after.chain = 0;
             } else {
                 self.scratch.clear();
                 delta.encode(&mut self.scratch);
-                let meta = self.fs.store.meta;
-                self.changes.upsert(meta, &key, UPSERT_ATTR, &self.scratch);
+                self.batch.upsert(&key, UPSERT_ATTR, &self.scratch);
                 after.chain += 1;
             }
         }
@@ -147,7 +144,7 @@ impl<'fs> Change<'fs> {
         let mut after = inode.clone();
         after.head = *new;
         after.chain = 0;
-        match self.key_of(inode) {
+        match self.keys().inode(inode) {
             Some(key) => self.put_row(&key, new, tail),
             None => after.location = Location::Memory(Arc::new(Bytes::copy_from_slice(tail))),
         }
@@ -172,7 +169,7 @@ impl<'fs> Change<'fs> {
             is_temp: inode.is_temp && new.nlink == 0,
         };
         let is_entry = matches!(after.location, Location::Entry { .. });
-        if let Some(key) = self.key_of(&after) {
+        if let Some(key) = self.keys().inode(&after) {
             if is_entry {
                 self.fs.names.add(&key);
                 self.put_back_row(new.ino, &key);
@@ -188,8 +185,8 @@ impl<'fs> Change<'fs> {
     /// Makes an orphan in memory one in the trees, since more is to be kept of it than fits a row.
     pub(crate) fn put_orphan(&mut self, inode: &Inode, tail: &[u8]) -> Inode {
         debug_assert_eq!(inode.head.nlink, 0, "an orphan has no name");
-        self.changes
-            .put(self.fs.store.sys, &fs_key::orphan(inode.head.ino), &[]);
+        let key = self.keys().orphan(inode.head.ino);
+        self.batch.put(&key, &[]);
         self.move_row(inode, &inode.head, tail, Location::Own);
         let mut after = inode.clone();
         after.location = Location::Own;
@@ -197,51 +194,51 @@ impl<'fs> Change<'fs> {
         after
     }
 
-    fn put_row(&mut self, key: &[u8], head: &InodeHead, tail: &[u8]) {
+    fn put_row(&mut self, key: &RowKey, head: &InodeHead, tail: &[u8]) {
         self.scratch.clear();
         self.scratch.extend_from_slice(&head.encode());
         self.scratch.extend_from_slice(tail);
-        self.changes.put(self.fs.store.meta, key, &self.scratch);
+        self.batch.put(key, &self.scratch);
     }
 
     /// Puts the row of an inode that nobody knows yet.
     pub(crate) fn put_entry(&mut self, parent: Ino, name: &[u8], head: &InodeHead, tail: &[u8]) {
-        let key = self.fs.store.dentry_key(parent, name);
+        let key = self.keys().dentry(parent, name);
         self.fs.names.add(&key);
         self.put_row(&key, head, tail);
         self.put_back_row(head.ino, &key);
     }
 
     /// Puts the back row of an inode whose row gets this key.
-    fn put_back_row(&mut self, ino: Ino, key: &[u8]) {
+    fn put_back_row(&mut self, ino: Ino, key: &RowKey) {
         if self.keeps_back_rows {
-            let place = Place::of_key(key).expect("it is the key of a name");
-            let sys = self.fs.store.sys;
-            self.changes.put(sys, &fs_key::back(ino), &place.encode());
+            let place = Locator::place_of(key).expect("it is the key of a name");
+            let key = self.keys().back(ino);
+            self.batch.put(&key, &place.encode());
         }
     }
 
     /// Deletes the back row of an inode whose row stands under a name no more.
     fn delete_back_row(&mut self, ino: Ino) {
         if self.keeps_back_rows {
-            self.changes.delete(self.fs.store.sys, &fs_key::back(ino));
+            let key = self.keys().back(ino);
+            self.batch.delete(&key);
         }
     }
 
     /// Puts a name of an inode that has its own row.
     pub(crate) fn put_link(&mut self, parent: Ino, name: &[u8], ino: Ino, kind: FileKind) {
-        let key = self.fs.store.dentry_key(parent, name);
-        let meta = self.fs.store.meta;
+        let key = self.keys().dentry(parent, name);
         self.fs.names.add(&key);
-        self.changes.put(meta, &key, &encode_link(ino, kind));
+        self.batch.put(&key, &encode_link(ino, kind));
     }
 
     /// Deletes the row of a name.
     pub(crate) fn delete_entry(&mut self, parent: Ino, name: &[u8]) {
-        let key = self.fs.store.dentry_key(parent, name);
+        let key = self.keys().dentry(parent, name);
         debug_assert!(self.gone_name.is_none(), "an operation deletes one name");
         self.gone_name = Some(names::parts(&key));
-        self.changes.delete(self.fs.store.meta, &key);
+        self.batch.delete(&key);
     }
 
     /// Takes one name from an inode. The row of that name is somebody else's to delete or replace.
@@ -263,11 +260,11 @@ impl<'fs> Change<'fs> {
         if self.fs.inodes.find(new.ino).is_none() {
             return self.purge(&inode.head, inode.location == Location::Own);
         }
-        let is_all_here = new.kind != FileKind::Regular || new.has(row_flag::INLINE);
+        let is_all_here = matches!(Contents::of_inode(&new), None | Some(Contents::Inline));
         self.leaves_orphan |= !inode.is_dir();
         if inode.location == Location::Own {
-            self.changes
-                .put(self.fs.store.sys, &fs_key::orphan(new.ino), &[]);
+            let key = self.keys().orphan(new.ino);
+            self.batch.put(&key, &[]);
             self.attrs(inode, &new)
         } else if is_all_here && !new.has(row_flag::XATTRS) && self.fs.keep_in_memory() {
             let location = Location::Memory(Arc::new(tail.clone()));
@@ -288,60 +285,61 @@ impl<'fs> Change<'fs> {
             self.fs
                 .delete_extents(self, ino, &FileSystem::chunks_from(0))?;
         }
-        if head.has(row_flag::EXTERNAL) {
-            self.delete_external(ino)?;
-        } else if head.kind == FileKind::Regular && !head.has(row_flag::INLINE) {
-            self.delete_chunks(ino, 0, head.size.div_ceil(CHUNK_BYTES));
+        match Contents::of_inode(head) {
+            None | Some(Contents::Inline) => {}
+            Some(Contents::Chunked) => {
+                self.delete_chunks(ino, 0, head.size.div_ceil(CHUNK_BYTES));
+            }
+            Some(Contents::External) => self.delete_external(ino)?,
         }
         if has_own_row {
-            self.changes.delete(self.fs.store.meta, &fs_key::own(ino));
+            let key = self.keys().own(ino);
+            self.batch.delete(&key);
         } else {
             self.delete_back_row(ino);
         }
         if head.has(row_flag::XATTRS) {
-            let (start, end) = (fs_key::own(ino), fs_key::after(ino));
-            self.changes.delete_range(self.fs.store.xattr, &start, &end);
+            let all = self.keys().xattrs(ino);
+            self.batch.delete_range(&all);
         }
         Ok(())
     }
 
     /// Says which plain file has the contents of an inode.
     pub(crate) fn put_external(&mut self, ino: Ino, row: &ExternalRow) {
-        let sys = self.fs.store.sys;
-        self.changes.put(sys, &fs_key::external(ino), &row.encode());
+        let key = self.keys().external(ino);
+        self.batch.put(&key, &row.encode());
     }
 
     /// Takes the plain file from an inode. It is removed some time after the commit.
     pub(crate) fn delete_external(&mut self, ino: Ino) -> FsResult<()> {
         self.leaving.extend(self.fs.leaving(ino)?);
-        let sys = self.fs.store.sys;
-        self.changes.delete(sys, &fs_key::external(ino));
+        let key = self.keys().external(ino);
+        self.batch.delete(&key);
         Ok(())
     }
 
     /// Puts the row of an allocated extent.
     pub(crate) fn put_extent(&mut self, ino: Ino, end: u64, row: &AllocatedRow) {
-        let sys = self.fs.store.sys;
-        self.changes
-            .put(sys, &fs_key::allocated(ino, end), &row.encode());
+        let key = self.keys().extent(ino, end);
+        self.batch.put(&key, &row.encode());
     }
 
     /// Deletes the row of an allocated extent.
     pub(crate) fn delete_extent(&mut self, ino: Ino, end: u64) {
-        let sys = self.fs.store.sys;
-        self.changes.delete(sys, &fs_key::allocated(ino, end));
+        let key = self.keys().extent(ino, end);
+        self.batch.delete(&key);
     }
 
     /// Deletes the chunks `[start, end)` of an inode.
     pub(crate) fn delete_chunks(&mut self, ino: Ino, start: u64, end: u64) {
-        let data = self.fs.store.data;
+        let keys = self.keys();
         if end.saturating_sub(start) <= POINT_DELETES_MAX {
             for number in start..end {
-                self.changes.delete(data, &fs_key::chunk(ino, number));
+                self.batch.delete(&keys.chunk(ino, number));
             }
         } else {
-            let (start, end) = (fs_key::chunk(ino, start), fs_key::chunk(ino, end));
-            self.changes.delete_range(data, &start, &end);
+            self.batch.delete_range(&keys.chunks(ino, &(start..end)));
         }
     }
 
@@ -349,30 +347,29 @@ impl<'fs> Change<'fs> {
     pub(crate) fn chunk(&mut self, ino: Ino, number: u64, delta: ChunkDelta<'_>) {
         self.scratch.clear();
         delta.encode(&mut self.scratch);
-        let key = fs_key::chunk(ino, number);
-        let data = self.fs.store.data;
-        self.changes.upsert(data, &key, UPSERT_CHUNK, &self.scratch);
+        let key = self.keys().chunk(ino, number);
+        self.batch.upsert(&key, UPSERT_CHUNK, &self.scratch);
     }
 
     /// Puts one chunk.
     pub(crate) fn put_chunk(&mut self, ino: Ino, number: u64, bytes: &[u8]) {
         debug_assert!(!bytes.is_empty(), "an empty chunk is absent");
-        let key = fs_key::chunk(ino, number);
-        self.changes.put(self.fs.store.data, &key, bytes);
+        let key = self.keys().chunk(ino, number);
+        self.batch.put(&key, bytes);
     }
 
-    /// As [`Self::put_chunk`], of the first part of one whose rest is expected.
-    pub(crate) fn put_begun_chunk(&mut self, ino: Ino, number: u64, bytes: &[u8]) {
+    /// Puts a partial chunk, which is about to be put again.
+    pub(crate) fn put_partial_chunk(&mut self, ino: Ino, number: u64, bytes: &[u8]) {
         debug_assert!(!bytes.is_empty(), "an empty chunk is absent");
-        let key = fs_key::chunk(ino, number);
-        self.changes.put_unfinished(self.fs.store.data, &key, bytes);
+        let key = self.keys().chunk(ino, number);
+        self.batch.put_partial(&key, bytes);
     }
 
-    /// As [`Self::put_chunk`], without copying it.
-    pub(crate) fn put_chunk_lent(&mut self, ino: Ino, number: u64, bytes: &'fs [u8]) {
+    /// Puts one chunk without copying it.
+    pub(crate) fn put_borrowed_chunk(&mut self, ino: Ino, number: u64, bytes: &'fs [u8]) {
         debug_assert!(!bytes.is_empty(), "an empty chunk is absent");
-        let key = fs_key::chunk(ino, number);
-        self.changes.put_lent(self.fs.store.data, &key, bytes);
+        let key = self.keys().chunk(ino, number);
+        self.batch.put_borrowed(&key, bytes);
     }
 
     /// Inodes that got a first name, or lost the last.
@@ -381,10 +378,9 @@ impl<'fs> Change<'fs> {
     }
 
     /// Adds to a number of the sys tree.
-    fn add_to(&mut self, key: &[u8], by: i64) {
+    fn add_to(&mut self, key: &RowKey, by: i64) {
         if by != 0 {
-            let sys = self.fs.store.sys;
-            self.changes.upsert(sys, key, UPSERT_ADD, &by.to_le_bytes());
+            self.batch.upsert(key, UPSERT_ADD, &by.to_le_bytes());
         }
     }
 
@@ -396,7 +392,7 @@ impl<'fs> Change<'fs> {
         for leaving in &self.leaving {
             self.fs.externals.leave(leaving);
         }
-        let committed = self.fs.commit_where_room(&self.changes, self.space);
+        let committed = self.fs.commit_where_room(&self.batch, self.space);
         if committed.is_err() {
             for inode in &self.updates {
                 self.fs.inodes.stay(inode.head.ino);
@@ -425,9 +421,10 @@ impl<'fs> Change<'fs> {
 
     /// Commits all, and then tells the inode table.
     pub(crate) fn commit(mut self) -> FsResult<()> {
-        self.add_to(SYS_INODE_COUNT, self.inodes_added);
-        self.add_to(SYS_UNWRITTEN, self.unwritten_added);
-        if !self.changes.is_empty()
+        let keys = self.keys();
+        self.add_to(&keys.inode_count(), self.inodes_added);
+        self.add_to(&keys.unwritten(), self.unwritten_added);
+        if !self.batch.is_empty()
             && let Err(error) = self.commit_aside()
         {
             for inode in &self.updates {
@@ -455,7 +452,7 @@ impl<'fs> Change<'fs> {
         }
         for inode in self.updates {
             let (ino, size) = (inode.head.ino, inode.head.size);
-            let is_external = inode.head.has(row_flag::EXTERNAL);
+            let is_external = Contents::are_external(&inode.head);
             self.fs.inodes.update(inode);
             if is_external && let Some(plain) = self.fs.externals.note_size(ino, size) {
                 self.fs.fit(&plain);

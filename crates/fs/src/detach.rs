@@ -12,6 +12,7 @@
 
 use crate::change::Change;
 use crate::inode::{Inode, Location};
+use crate::locator::Locator;
 use crate::system::FileSystem;
 use crate::{Caller, DirName, FsError, FsResult};
 use bytes::Bytes;
@@ -19,7 +20,6 @@ use stitch_base::Ino;
 use stitch_base::sync::Mutex;
 use stitch_base::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use stitch_format::fs_inode::{FileKind, InodeHead};
-use stitch_format::fs_key;
 
 /// Entries that are looked at with one scan.
 const SLICE: usize = 128;
@@ -158,13 +158,12 @@ impl FileSystem {
     }
 
     fn some_names(&self, dir: Ino) -> FsResult<Vec<Box<[u8]>>> {
-        let (start, end) = (fs_key::dentry_start(dir, 0), fs_key::after(dir));
-        let mut scan = self.store.scan(self.store.meta, &start, &end)?;
+        let mut scan = self.store.scan(&self.store.keys.dentries(dir))?;
         let mut names = Vec::new();
         while names.len() < SLICE
             && let Some((key, _)) = scan.next()?
         {
-            let Some((_, name)) = fs_key::name_of(key) else {
+            let Some((_, name)) = Locator::name_of(key) else {
                 return Err(FsError::Corrupt(format!(
                     "directory {dir} has a row without name"
                 )));
@@ -204,7 +203,7 @@ impl FileSystem {
             return Ok(());
         }
         let mut change = Change::giving_back(self);
-        change.changes.delete(self.store.sys, &fs_key::orphan(dir));
+        change.batch.delete(&self.store.keys.orphan(dir));
         if let Some((head, _)) = self.store.own_row(dir)? {
             debug_assert_eq!(head.nlink, 0, "it has no name");
             change.purge(&head, true)?;

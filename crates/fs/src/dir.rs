@@ -16,13 +16,14 @@
 //! Differs: `TableFS` hashes names too, but keeps an open directory's position as a key in memory.
 
 use crate::inode::{Inode, Tick};
+use crate::locator::Locator;
 use crate::lookup::Dentry;
 use crate::names::Page;
 use crate::system::FileSystem;
 use crate::{DirEntry, DirName, FsError, FsResult, Taken};
 use stitch_base::Ino;
 use stitch_format::fs_inode::FileKind;
-use stitch_format::fs_key::{self, NAME_HASH_MAX};
+use stitch_format::fs_key::NAME_HASH_MAX;
 
 const AFTER_DOT: u64 = 1;
 const AFTER_DOT_DOT: u64 = 2;
@@ -116,14 +117,12 @@ impl FileSystem {
         let ino = dir.head.ino;
         let (from_hash, done_rank) = (offset >> RANK_BITS, offset & RANK_MAX);
         let moment = self.inodes.moment();
-        let start = fs_key::dentry_start(ino, from_hash.max(1));
-        let mut scan = self
-            .store
-            .scan(self.store.meta, &start, &fs_key::after(ino))?;
+        let names = self.store.keys.dentries_from(ino, from_hash.max(1));
+        let mut scan = self.store.scan(&names)?;
         let (mut last_hash, mut rank) = (0, 0);
         let mut page = Page::new(&self.names, ino, from_hash);
         while let Some((key, row)) = scan.next()? {
-            let Some((hash, name)) = fs_key::name_of(key) else {
+            let Some((hash, name)) = Locator::name_of(key) else {
                 return Err(FsError::Corrupt(format!(
                     "directory {ino} has a row without name"
                 )));

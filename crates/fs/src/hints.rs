@@ -167,7 +167,7 @@ const fn is_small(buckets: usize, known: usize) -> bool {
 
 impl FileSystem {
     fn spread_of(&self, at: DirName<'_>) -> u64 {
-        spread_name(at.parent, self.store.name_hash(at.name))
+        spread_name(at.parent, self.store.keys.name_hash(at.name))
     }
 
     /// Notes what a name stands for.
@@ -200,8 +200,8 @@ impl FileSystem {
         if !self.options.confirm_names {
             return Ok(());
         }
-        let key = self.store.dentry_key(at.parent, at.name);
-        let Ok(row) = self.store.get(self.store.meta, &key) else {
+        let key = self.store.keys.dentry(at.parent, at.name);
+        let Ok(row) = self.store.get(&key) else {
             return Ok(());
         };
         let row = row.map(|row| Dentry::decode(&row)).transpose()?;

@@ -1,6 +1,7 @@
 //! From names to inodes.
 
 use crate::inode::{CHAIN_UNKNOWN, Inode, Location, Tick};
+use crate::locator::RowKey;
 use crate::system::FileSystem;
 use crate::{Attr, DirName, FsError, FsResult};
 use bytes::Bytes;
@@ -120,7 +121,7 @@ impl FileSystem {
 
     /// The row of a name, if there is one. The directory is locked.
     pub(crate) fn find_dentry(&self, at: DirName<'_>) -> FsResult<Option<Dentry>> {
-        let key = self.store.dentry_key(at.parent, at.name);
+        let key = self.store.keys.dentry(at.parent, at.name);
         if self.names.is_missing(&key) {
             self.confirm_missing(&key);
             return Ok(None);
@@ -132,15 +133,15 @@ impl FileSystem {
         Ok(found)
     }
 
-    fn read_dentry(&self, key: &[u8]) -> FsResult<Option<Dentry>> {
-        let row = self.store.get(self.store.meta, key)?;
+    fn read_dentry(&self, key: &RowKey) -> FsResult<Option<Dentry>> {
+        let row = self.store.get(key)?;
         row.map(|row| Dentry::decode(&row)).transpose()
     }
 
     /// Asks the trees as well, if that is wanted. What they cannot answer is no objection.
-    fn confirm_missing(&self, key: &[u8]) {
+    fn confirm_missing(&self, key: &RowKey) {
         if self.options.confirm_names {
-            let row = self.store.get(self.store.meta, key);
+            let row = self.store.get(key);
             let is_there = matches!(row, Ok(Some(_)));
             assert!(!is_there, "a name is there that was known to be missing");
         }
@@ -165,7 +166,8 @@ impl FileSystem {
             return Ok(Early::known(&known));
         }
         let moment = self.inodes.moment();
-        let found = self.read_dentry(&self.store.dentry_key(at.parent, at.name))?;
+        let key = self.store.keys.dentry(at.parent, at.name);
+        let found = self.read_dentry(&key)?;
         let dentry = found.ok_or(FsError::NotFound)?;
         Ok(Early::read(dentry, moment))
     }
@@ -359,7 +361,7 @@ impl FileSystem {
             if inode.head.kind != FileKind::Symlink {
                 return Err(FsError::Invalid("not a symbolic link"));
             }
-            self.tail(&inode)?
+            self.store.tail(&inode)?
         };
         self.touch_atime(ino);
         Ok(target)

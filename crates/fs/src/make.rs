@@ -2,6 +2,7 @@
 
 use crate::acl::Acl;
 use crate::change::Change;
+use crate::contents::Contents;
 use crate::inode::{Inode, Location};
 use crate::lookup::check_name;
 use crate::system::FileSystem;
@@ -10,7 +11,6 @@ use crate::{Attr, Caller, DirName, FsError, FsResult, NewNode, inode_flag};
 use stitch_base::Ino;
 use stitch_base::sync::Arc;
 use stitch_format::fs_inode::{FileKind, InodeHead, row_flag};
-use stitch_format::fs_key;
 
 /// Most names that an inode can have, and directories that a directory can hold.
 pub(crate) const LINKS_MAX: u32 = 0x7fff_ffff;
@@ -262,7 +262,7 @@ impl FileSystem {
         let now = self.now();
         let mut flags = 0;
         if kind.kind == FileKind::Regular {
-            flags |= row_flag::INLINE;
+            flags = Contents::Inline.mark(flags);
         }
         if access.is_some() {
             flags |= row_flag::XATTRS | row_flag::ACCESS_ACL;
@@ -305,8 +305,8 @@ impl FileSystem {
         let ino = made.head.ino;
         for (name, acl) in [(ACL_ACCESS, &made.access), (ACL_DEFAULT, &made.default)] {
             if let Some(acl) = acl {
-                let key = fs_key::xattr(ino, name);
-                change.changes.put(self.store.xattr, &key, &acl.encode());
+                let key = self.store.keys.xattr(ino, name);
+                change.batch.put(&key, &acl.encode());
             }
         }
     }

@@ -25,6 +25,7 @@
 mod missing;
 mod page;
 
+use crate::locator::Locator;
 use crate::lock::stripe;
 use crate::spread::Spreading;
 use crate::system::FileSystem;
@@ -34,7 +35,7 @@ use std::collections::{HashMap, HashSet};
 use stitch_base::Ino;
 use stitch_base::sync::Mutex;
 use stitch_base::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use stitch_format::fs_key::{self, NAME_HASH_MAX};
+use stitch_format::fs_key::NAME_HASH_MAX;
 
 const SHARDS: usize = 32;
 /// The mark of a directory all of whose names are known.
@@ -341,10 +342,8 @@ impl Names {
 
 /// Directory and hash of a name's key.
 pub(crate) fn parts(key: &[u8]) -> (Ino, u64) {
-    debug_assert!(fs_key::name_of(key).is_some(), "it is the key of a name");
-    let (dir, rest) = key.split_first_chunk().expect("it has a directory");
-    let hash = rest.first_chunk().expect("it has a hash");
-    (Ino(u64::from_be_bytes(*dir)), u64::from_be_bytes(*hash))
+    let place = Locator::place_of(key).expect("it is the key of a name");
+    (place.parent, place.hash)
 }
 
 impl FileSystem {

@@ -9,7 +9,6 @@ use crate::system::FileSystem;
 use crate::{Attr, Caller, DirName, FsError, FsResult, inode_flag};
 use bytes::Bytes;
 use stitch_base::Ino;
-use stitch_format::fs_key;
 
 impl FileSystem {
     /// Removes a name of what is no directory. Contents stay until the inode is forgotten.
@@ -126,8 +125,7 @@ impl FileSystem {
 
     /// Refuses a directory with entries in the trees.
     pub(crate) fn check_no_rows(&self, dir: Ino) -> FsResult<()> {
-        let (start, end) = (fs_key::dentry_start(dir, 0), fs_key::after(dir));
-        let mut scan = self.store.scan(self.store.meta, &start, &end)?;
+        let mut scan = self.store.scan(&self.store.keys.dentries(dir))?;
         match scan.next()? {
             Some(_) => Err(FsError::NotEmpty),
             None => Ok(()),
@@ -193,14 +191,13 @@ impl FileSystem {
             }
             Location::Own => {
                 if inode.head.nlink == 0 {
-                    let key = fs_key::orphan(new.ino);
-                    change.changes.delete(self.store.sys, &key);
+                    change.batch.delete(&self.store.keys.orphan(new.ino));
                     change.count_inodes(1);
                 }
                 change.attrs(inode, &new)?;
             }
             Location::Entry { parent, name } => {
-                let tail = self.tail(inode)?;
+                let tail = self.store.tail(inode)?;
                 change.move_row(inode, &new, &tail, Location::Own);
                 change.put_link(*parent, name, new.ino, new.kind);
             }

@@ -42,7 +42,8 @@ impl Steps {
 
 impl FileSystem {
     fn slot(&self, at: DirName<'_>) -> &AtomicU64 {
-        self.steps.slot(at.parent, self.store.name_hash(at.name))
+        self.steps
+            .slot(at.parent, self.store.keys.name_hash(at.name))
     }
 
     /// The directory of a name, if it is known; counts a lookup. The one that the name is in is locked.

@@ -3,25 +3,26 @@
 use crate::aside::Aside;
 use crate::back::BackRows;
 use crate::change::Change;
+use crate::contents::Contents;
 use crate::data::{ExtentMaps, LastReads, Siblings, Walk};
 use crate::detach::Detached;
 use crate::external::Externals;
 use crate::hints::Hints;
-use crate::inode::{Hold, Inode, Inodes, Location};
+use crate::inode::{Hold, Inodes, Location};
 use crate::ledger::Register;
+use crate::locator::{Locator, SysRow};
 use crate::lock::Locks;
 use crate::names::Names;
 use crate::room::Room;
 use crate::schema::{FIRST_INO, Store};
 use crate::steps::Steps;
 use crate::{Attr, FsError, FsOptions, FsResult};
-use bytes::Bytes;
 use stitch_base::sync::atomic::{AtomicBool, AtomicU64};
 use stitch_base::sync::{Arc, Mutex};
 use stitch_base::{ErrorKind, Ino, random};
 use stitch_db::SpaceClass;
-use stitch_format::fs_inode::{FileKind, InodeHead, MetaRow, row_flag};
-use stitch_format::fs_key::{self, INO_MAX, SYS_FIXED, SYS_HEADER, SYS_INODE_COUNT, SYS_NEXT_INO};
+use stitch_format::fs_inode::{FileKind, InodeHead};
+use stitch_format::fs_key::INO_MAX;
 use stitch_format::fs_sys::{FsHeader, encode_number};
 use stitch_kv::Engine;
 
@@ -140,12 +141,12 @@ impl FileSystem {
         if root.kind != FileKind::Directory || root.ino != Ino::ROOT {
             return Err(FsError::Corrupt("the root is no directory".to_owned()));
         }
-        let next = store.number(SYS_NEXT_INO)?;
+        let next = store.number(&store.keys.next_ino())?;
         if !(FIRST_INO..=INO_MAX).contains(&next) {
             return Err(FsError::Corrupt(format!("the next inode number is {next}")));
         }
-        let inode_count = store.number(SYS_INODE_COUNT)?;
-        let is_fixed = store.number(SYS_FIXED)? != 0;
+        let inode_count = store.number(&store.keys.inode_count())?;
+        let is_fixed = store.number(&store.keys.fixed())? != 0;
         let externals = Externals::new(options.external.clone());
         let back_rows = BackRows::open(&store)?;
         let register = options.ledger.as_ref().map(Arc::clone).map(Register::new);
@@ -235,12 +236,12 @@ impl FileSystem {
     /// One sync of the log, shared with other callers; none if everything is durable already.
     pub fn sync_inode(&self, ino: Ino) -> FsResult<()> {
         let inode = self.inodes.get(ino)?;
-        if inode.head.has(row_flag::EXTERNAL) && !self.options.read_only {
+        if Contents::are_external(&inode.head) && !self.options.read_only {
             self.note_mapped_writes(ino)?;
             // As it is by now: its size may have changed, and it may be gone.
             let _inode = self.locks.inode_read(ino);
             let head = self.inodes.head(ino)?;
-            if head.has(row_flag::EXTERNAL) {
+            if Contents::are_external(&head) {
                 self.settle(&*self.plain(ino, head.size)?)?;
             }
         }
@@ -263,7 +264,7 @@ impl FileSystem {
             let mut numbers = self.numbers.lock();
             let mut change = Change::giving_back(self);
             let next = encode_number(numbers.next);
-            change.changes.put(self.store.sys, SYS_NEXT_INO, &next);
+            change.batch.put(&self.store.keys.next_ino(), &next);
             match change.commit() {
                 Ok(()) => numbers.end = numbers.next,
                 // The numbers that were set aside are skipped by the next life.
@@ -297,7 +298,7 @@ impl FileSystem {
         let Some(inode) = self.inodes.release(ino, hold) else {
             return;
         };
-        if inode.head.has(row_flag::EXTERNAL) {
+        if Contents::are_external(&inode.head) {
             self.externals.forget(inode.head.ino);
         }
         if inode.location == Location::Own && inode.head.nlink == 0 {
@@ -341,8 +342,7 @@ impl FileSystem {
         for head in heads {
             if self.is_bare(head)? {
                 change.purge(head, true)?;
-                let key = fs_key::orphan(head.ino);
-                change.changes.delete(self.store.sys, &key);
+                change.batch.delete(&self.store.keys.orphan(head.ino));
                 count += 1;
             }
         }
@@ -351,11 +351,12 @@ impl FileSystem {
     }
 
     fn reclaim_after_crash(&self) -> FsResult<()> {
-        let (start, end) = ([fs_key::SYS_ORPHAN], [fs_key::SYS_ORPHAN + 1]);
         let mut orphans = Vec::new();
-        let mut scan = self.store.scan(self.store.sys, &start, &end)?;
+        let mut scan = self.store.scan(&self.store.keys.orphans())?;
         while let Some((key, _)) = scan.next()? {
-            orphans.extend(fs_key::orphan_of(key));
+            if let Some(SysRow::Orphan(ino)) = Locator::sys_row(key) {
+                orphans.push(ino);
+            }
         }
         drop(scan);
         let mut found = 0;
@@ -403,7 +404,7 @@ impl FileSystem {
             }
             change.purge(head, true)?;
         }
-        change.changes.delete(self.store.sys, &fs_key::orphan(ino));
+        change.batch.delete(&self.store.keys.orphan(ino));
         Ok(nameless)
     }
 
@@ -416,9 +417,9 @@ impl FileSystem {
             if end > INO_MAX {
                 return Err(FsError::NoSpace);
             }
-            let mut changes = stitch_db::Changes::new();
-            changes.put(self.store.sys, SYS_NEXT_INO, &encode_number(end));
-            self.commit_where_room(&changes, SpaceClass::Normal)?;
+            let mut batch = self.store.batch();
+            batch.put(&self.store.keys.next_ino(), &encode_number(end));
+            self.commit_where_room(&batch, SpaceClass::Normal)?;
             numbers.end = end;
         }
         let ino = Ino(numbers.next);
@@ -435,8 +436,9 @@ impl FileSystem {
             return Ok(());
         }
         let mut change = Change::new(self);
-        let sys = self.store.sys;
-        change.changes.put(sys, SYS_HEADER, &header.encode());
+        change
+            .batch
+            .put(&self.store.keys.header(), &header.encode());
         change.commit()?;
         *marked = header;
         Ok(())
@@ -463,29 +465,6 @@ impl FileSystem {
             return Err(FsError::ReadOnly);
         }
         Ok(())
-    }
-
-    /// What is in an inode's row behind the head: inline contents, or a symlink's target.
-    pub(crate) fn tail(&self, inode: &Inode) -> FsResult<Bytes> {
-        let key = match &inode.location {
-            Location::Memory(tail) => return Ok(Bytes::clone(tail)),
-            _ if !inode.has_tail() => return Ok(Bytes::new()),
-            Location::Own => fs_key::own(inode.head.ino),
-            Location::Entry { parent, name } => self.store.dentry_key(*parent, name),
-        };
-        let ino = inode.head.ino;
-        let Some(row) = self.store.get(self.store.meta, &key)? else {
-            return Err(FsError::Corrupt(format!("inode {ino} has no row")));
-        };
-        match MetaRow::decode(&row)? {
-            MetaRow::Inode(head, tail) if head.ino == ino => Ok(row.slice_ref(tail)),
-            other => {
-                let found = other.ino();
-                Err(FsError::Corrupt(format!(
-                    "the row of inode {ino} is that of {found}"
-                )))
-            }
-        }
     }
 
     /// Attributes.

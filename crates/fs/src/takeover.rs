@@ -19,7 +19,9 @@ impl FileSystem {
             return;
         }
         known.sort_by_cached_key(|known| match known.places.last() {
-            Some(Location::Entry { parent, name }) => self.store.dentry_key(*parent, name).to_vec(),
+            Some(Location::Entry { parent, name }) => {
+                self.store.keys.dentry(*parent, name).to_vec()
+            }
             _ => Vec::new(),
         });
         let mut lost = 0;

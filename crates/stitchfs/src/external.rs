@@ -34,7 +34,7 @@ pub(crate) struct Request<'a> {
     /// The store's file.
     pub(crate) store: &'a Path,
     /// What the store says it is.
-    pub(crate) uuid: [u8; 16],
+    pub(crate) uuid: Uuid,
     pub(crate) instance: &'a str,
     /// New large files go there.
     pub(crate) is_wanted: bool,
@@ -116,7 +116,7 @@ impl Request<'_> {
     /// Whether the folder is this store's. One that is wanted is made, one that is empty is taken.
     fn check_mark(&self, path: &Path) -> Result<bool, StoreError> {
         let mark = path.join(MARK);
-        let uuid = Uuid::from_bytes(self.uuid).to_string();
+        let uuid = self.uuid.to_string();
         let failed = |source| StoreError::Host {
             op: "read",
             path: mark.clone(),

@@ -21,7 +21,8 @@ use crate::compaction::Pressure;
 use crate::direct::{Direct, DirectRun, Puts, divide};
 use crate::entry::{EntryRef, Op, RangeDelete};
 use crate::memtable::Memtable;
-use crate::store::{Committer, Store, Worker};
+use crate::signals::Worker;
+use crate::store::{Committer, Store};
 use crate::table::{NewTable, WrittenBlocks};
 use crate::version::Version;
 use crate::view::View;
@@ -69,7 +70,7 @@ impl Store {
         let batch_bytes_max = BATCH_BYTES_MAX.min(record - HEAD_BYTES as u64);
         // Any one message fits a batch, and any one entry a block in a run that is kept free.
         let in_batch = batch_bytes_max - KEY_BYTES_MAX - 64;
-        let in_zone = self.run_bytes() - 2 * KEY_BYTES_MAX;
+        let in_zone = self.space.run_bytes() - 2 * KEY_BYTES_MAX;
         Limits {
             key_bytes_max: KEY_BYTES_MAX,
             value_bytes_max: VALUE_BYTES_MAX.min(in_batch).min(in_zone),
@@ -157,7 +158,7 @@ impl Store {
             }
             tally.trees.insert(tree);
         }
-        self.note_longest(longest_key, longest_operand);
+        self.space.note_longest(longest_key, longest_operand);
         Ok(tally)
     }
 
@@ -166,9 +167,12 @@ impl Store {
         if !self.options.background {
             return;
         }
-        let delay = self
-            .pace
-            .delay((bytes, class), &view, &self.sizes, &*self.options.clock);
+        let delay = self.pace.delay(
+            (bytes, class),
+            &view,
+            &self.sizing.opened,
+            &*self.options.clock,
+        );
         drop(view);
         if !delay.is_zero() {
             self.options.clock.sleep(delay);
@@ -302,7 +306,7 @@ impl Store {
     /// True if what goes to its zone at once finds long holes there, beside all that is promised.
     fn has_direct_room(&self, bytes: u64, class: SpaceClass) -> bool {
         let needed = bytes + bytes / 8 + TABLE_OVERHEAD_BYTES;
-        needed <= self.roomy_bytes(class) && needed <= self.free_bytes(class)
+        needed <= self.space.roomy_bytes(class) && needed <= self.space.free_bytes(class)
     }
 
     /// Writes the runs of a batch to their zones.
@@ -418,7 +422,7 @@ impl Store {
             debug_assert!(!view.active().is_empty(), "something is sealed");
             view.buffers.insert(0, fresh);
         });
-        self.pace.update(&view, &self.sizes_now());
+        self.pace.update(&view, &self.sizing.now());
         self.signals.wake(Worker::WriteOut);
         Ok(())
     }
@@ -456,7 +460,8 @@ impl Store {
     /// What the threads would do, so that level 0 stays bounded without them.
     fn work_inline(&self) -> Result<(), VtError> {
         self.write_out_one()?;
-        let bound = 2 * self.sizes.pick.level0_tables + self.sizes.level0_tables_max;
+        let bound =
+            2 * self.sizing.opened.pick.level0_tables + self.sizing.opened.level0_tables_max;
         let version = self.version();
         if version
             .trees
@@ -488,7 +493,7 @@ impl Store {
                 continue;
             }
             self.signals.wake(Worker::WriteOut);
-            self.room.wait_for(committer, Duration::from_millis(20));
+            self.gate.wait(committer, Duration::from_millis(20));
         }
         self.count_wait(begin);
         Ok(())

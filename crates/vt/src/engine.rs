@@ -102,7 +102,7 @@ impl VtEngine {
 
     /// Closes this instance and no other.
     pub(crate) fn close_one(&self) -> Result<(), VtError> {
-        let is_first_time = self.store.mark_closed();
+        let is_first_time = self.store.gate.close();
         self.stop_threads();
         if !is_first_time || self.store.volume.is_read_only() {
             return Ok(());
@@ -243,7 +243,7 @@ impl Engine for VtEngine {
     }
 
     fn space(&self) -> SpaceUsage {
-        self.store.space()
+        self.store.space.usage()
     }
 
     fn set_aside(&self, bytes: u64) -> Result<(), KvError> {
@@ -287,7 +287,7 @@ impl Store {
         edit.new_trees.push(tree_record(&info));
         drop(version);
         self.check_trees_fit(&edit)?;
-        self.note_tree(options);
+        self.space.note_tree(options);
         self.install_trees(&mut installer, edit)?;
         self.committer.lock().trees.insert(id);
         Ok(id)
@@ -314,7 +314,7 @@ impl Store {
         match installed {
             Ok(()) => trees.iter().for_each(|tree| self.gaps.forget(*tree)),
             // They are still there, unless the outcome is unknown.
-            Err(_) if !self.is_failed() => self.committer.lock().trees.extend(trees),
+            Err(_) if !self.gate.is_failed() => self.committer.lock().trees.extend(trees),
             Err(_) => {}
         }
         installed
@@ -335,7 +335,7 @@ impl Store {
         }));
         drop(version);
         self.check_trees_fit(&edit)?;
-        self.note_tree(options);
+        self.space.note_tree(options);
         self.install_trees(&mut installer, edit)
     }
 
@@ -392,14 +392,14 @@ impl Store {
     fn write_out_what_fits(&self) -> Result<bool, VtError> {
         match self.write_all_out() {
             Ok(()) => Ok(true),
-            Err(error) if error.kind() == ErrorKind::NoSpace && !self.is_failed() => Ok(false),
+            Err(error) if error.kind() == ErrorKind::NoSpace && !self.gate.is_failed() => Ok(false),
             Err(error) => Err(error),
         }
     }
 
     /// Writes everything out, and the whole version as one base.
     fn close(&self) -> Result<(), VtError> {
-        if self.volume.is_poisoned() || self.is_failed() {
+        if self.volume.is_poisoned() || self.gate.is_failed() {
             return Err(VtError::Poisoned);
         }
         self.write_out_what_fits()?;

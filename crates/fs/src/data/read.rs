@@ -1,13 +1,15 @@
 //! Reading.
 
 use super::{FILE_BYTES_MAX, LastReads, extend_padded};
+use crate::contents::Contents;
 use crate::inode::Inode;
+use crate::locator::Locator;
 use crate::system::FileSystem;
 use crate::{FsError, FsResult};
 use stitch_base::Ino;
 use stitch_db::Coming;
-use stitch_format::fs_inode::{FileKind, row_flag};
-use stitch_format::fs_key::{self, CHUNK_BYTES};
+use stitch_format::fs_inode::FileKind;
+use stitch_format::fs_key::CHUNK_BYTES;
 
 impl FileSystem {
     /// Appends up to `len` bytes from `offset` on to `out`; fewer only at the end of the file. Answers
@@ -48,28 +50,37 @@ impl FileSystem {
         }
         debug_assert!(offset < FILE_BYTES_MAX, "below the size");
         out.reserve(len);
-        if head.has(row_flag::INLINE) {
-            let tail = self.tail(inode)?;
-            let offset = usize::try_from(offset).expect("within a row");
-            extend_padded(out, &tail, offset, len);
-            return Ok(len);
+        match Contents::of(head) {
+            Contents::Inline => {
+                let tail = self.store.tail(inode)?;
+                let offset = usize::try_from(offset).expect("within a row");
+                extend_padded(out, &tail, offset, len);
+            }
+            Contents::Chunked => self.read_chunked(inode, offset, len, out)?,
+            Contents::External => self.read_external(inode, offset, len, out)?,
         }
-        if head.has(row_flag::EXTERNAL) {
-            self.read_external(inode, offset, len, out)?;
-            return Ok(len);
-        }
+        Ok(len)
+    }
+
+    /// Reads from chunks, and prefetches what is likely to be read next.
+    fn read_chunked(
+        &self,
+        inode: &Inode,
+        offset: u64,
+        len: usize,
+        out: &mut Vec<u8>,
+    ) -> FsResult<()> {
+        let head = &inode.head;
         let first = offset / CHUNK_BYTES;
         let last = (offset + len as u64 - 1) / CHUNK_BYTES;
         if first == last {
-            self.read_chunk(head.ino, offset, len, out)?;
-        } else {
-            self.read_ahead(head.ino, offset, len as u64, head.size);
-            if offset == 0 {
-                self.read_siblings_ahead(inode);
-            }
-            self.read_chunks(head.ino, offset, len, out)?;
+            return self.read_chunk(head.ino, offset, len, out);
         }
-        Ok(len)
+        self.read_ahead(head.ino, offset, len as u64, head.size);
+        if offset == 0 {
+            self.read_siblings_ahead(inode);
+        }
+        self.read_chunks(head.ino, offset, len, out)
     }
 
     /// Says that who reads keeps what he has read, as the kernel does above a mount: what is read ahead of him
@@ -79,8 +90,8 @@ impl FileSystem {
     }
 
     fn read_chunk(&self, ino: Ino, offset: u64, len: usize, out: &mut Vec<u8>) -> FsResult<()> {
-        let key = fs_key::chunk(ino, offset / CHUNK_BYTES);
-        let chunk = self.store.get(self.store.data, &key)?.unwrap_or_default();
+        let key = self.store.keys.chunk(ino, offset / CHUNK_BYTES);
+        let chunk = self.store.get(&key)?.unwrap_or_default();
         extend_padded(out, &chunk, usize::from(super::within(offset)), len);
         Ok(())
     }
@@ -90,23 +101,20 @@ impl FileSystem {
         let ahead = self.last_reads.note(ino, offset, len, size);
         let caching = self.last_reads.caching();
         for piece in LastReads::pieces(ahead) {
-            let start = fs_key::chunk(ino, piece.start / CHUNK_BYTES);
-            let end = fs_key::chunk(ino, super::chunk_count(piece.end));
-            self.store
-                .read_ahead(self.store.data, (&start, &end), (Coming::InOrder, caching));
+            let numbers = piece.start / CHUNK_BYTES..super::chunk_count(piece.end);
+            let range = self.store.keys.chunks(ino, &numbers);
+            self.store.read_ahead(&range, Coming::InOrder, caching);
         }
     }
 
     fn read_chunks(&self, ino: Ino, offset: u64, len: usize, out: &mut Vec<u8>) -> FsResult<()> {
         let base = out.len();
         let end = offset + len as u64;
-        let start_key = fs_key::chunk(ino, offset / CHUNK_BYTES);
-        let end_key = fs_key::chunk(ino, super::chunk_count(end));
-        let mut scan = self
-            .store
-            .scan_whole(self.store.data, &start_key, &end_key)?;
+        let numbers = offset / CHUNK_BYTES..super::chunk_count(end);
+        let range = self.store.keys.chunks(ino, &numbers);
+        let mut scan = self.store.scan_whole(&range)?;
         while let Some((key, bytes)) = scan.next()? {
-            let number = fs_key::chunk_of(key).ok_or_else(|| {
+            let number = Locator::chunk_of(key).ok_or_else(|| {
                 FsError::Corrupt(format!("inode {ino} has a chunk without number"))
             })?;
             let chunk_start = number * CHUNK_BYTES;

@@ -10,11 +10,11 @@
 
 use super::{ExternalName, Externals, Plain, Status};
 use crate::change::Change;
+use crate::contents::Contents;
 use crate::system::FileSystem;
 use crate::{FsError, FsResult};
 use std::os::fd::OwnedFd;
 use stitch_base::Ino;
-use stitch_format::fs_inode::row_flag;
 
 impl Plain {
     /// The kernel may read it without us.
@@ -41,12 +41,12 @@ impl FileSystem {
     /// # Cost
     /// A file that ends in a hole is synced.
     pub fn lend(&self, ino: Ino) -> FsResult<Option<ExternalName>> {
-        if !self.inodes.head(ino)?.has(row_flag::EXTERNAL) {
+        if !Contents::are_external(&self.inodes.head(ino)?) {
             return Ok(None);
         }
         let _inode = self.locks.inode_write(ino);
         let head = self.inodes.head(ino)?;
-        if !head.has(row_flag::EXTERNAL) {
+        if !Contents::are_external(&head) {
             return Ok(None);
         }
         loop {

@@ -1,5 +1,6 @@
 use super::*;
 use stitch_base::random::Rng;
+use stitch_format::fs_key;
 
 mod random;
 

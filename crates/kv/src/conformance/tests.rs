@@ -1,7 +1,7 @@
 //! The suite on the model, and the suite on engines that are broken on purpose.
 
 use super::*;
-use crate::{Counters, Limits, Message, ModelEngine, SpaceUsage, Violation};
+use crate::{Capabilities, Counters, Limits, Message, ModelEngine, PinInfo, SpaceUsage, Violation};
 use bytes::Bytes;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
@@ -69,9 +69,12 @@ enum Fault {
     CountsNothing,
     FullLosesRows,
     NothingIsSetAside,
+    PinsSeeNow,
+    PinsLoseTrees,
+    PinsEndWithTheProcess,
 }
 
-const FAULTS: [(Fault, &str); 20] = [
+const FAULTS: [(Fault, &str); 23] = [
     (Fault::IgnoresRangeDeletes, "random"),
     (Fault::RangeDeletesTakeTheEnd, "random"),
     (Fault::UpsertsOnNothingAreLost, "random"),
@@ -92,6 +95,9 @@ const FAULTS: [(Fault, &str); 20] = [
     (Fault::CountsNothing, "counters"),
     (Fault::FullLosesRows, "space"),
     (Fault::NothingIsSetAside, "space_set_aside"),
+    (Fault::PinsSeeNow, "pins_survive"),
+    (Fault::PinsLoseTrees, "pins_hidden_trees"),
+    (Fault::PinsEndWithTheProcess, "pins"),
 ];
 
 #[test]
@@ -141,6 +147,11 @@ impl Subject for CanarySubject {
         } else {
             old.replayed(lost)
         };
+        if old.fault == Fault::PinsEndWithTheProcess {
+            for pin in model.pins().unwrap() {
+                model.drop_pin(&pin.name).unwrap();
+            }
+        }
         self.canary = Arc::new(Canary::new(old.fault, model));
         true
     }
@@ -294,6 +305,36 @@ impl Engine for Canary {
 
     fn snapshot(&self) -> Snapshot {
         self.inner.snapshot()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+
+    fn create_pin(&self, name: &str, user: &[u8]) -> Result<PinInfo, KvError> {
+        self.inner.create_pin(name, user)
+    }
+
+    fn pins(&self) -> Result<Vec<PinInfo>, KvError> {
+        self.inner.pins()
+    }
+
+    fn open_pin(&self, name: &str) -> Result<Snapshot, KvError> {
+        let pin = self.inner.open_pin(name)?;
+        let now = self.inner.snapshot();
+        match self.fault {
+            Fault::PinsSeeNow => Ok(now),
+            Fault::PinsLoseTrees => Ok(Snapshot::new(pin.seqno(), Arc::clone(now.hold()))),
+            _ => Ok(pin),
+        }
+    }
+
+    fn drop_pin(&self, name: &str) -> Result<(), KvError> {
+        self.inner.drop_pin(name)
+    }
+
+    fn alter_pin(&self, name: &str, user: &[u8]) -> Result<(), KvError> {
+        self.inner.alter_pin(name, user)
     }
 
     fn get(

@@ -266,6 +266,12 @@ impl<'a> Mount<'a> {
         Ok(())
     }
 
+    /// As [`Self::kill`], of a daemon that may fail to end.
+    pub(crate) fn kill_within(&mut self, limit: Duration) -> Result<()> {
+        self.daemon.as_mut().context("no daemon is running")?.kill()?;
+        self.ended(limit).map(drop)
+    }
+
     /// Takes away the dead mount that [`Self::kill`] has left.
     pub(crate) fn detach(&self) -> Result<()> {
         ensure!(self.daemon.is_none(), "its daemon is running");

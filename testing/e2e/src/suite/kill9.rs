@@ -2,6 +2,7 @@
 
 mod beside;
 mod device;
+pub(crate) mod notice;
 
 use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
@@ -43,6 +44,10 @@ pub(super) const CASES: &[Case] = &[
     Case {
         name: "lent",
         run: beside::killed_with_lent_files,
+    },
+    Case {
+        name: "notice",
+        run: notice::killed_in_a_notice,
     },
 ];
 

@@ -142,8 +142,8 @@ impl Test {
 
     /// What is said of a name is what the trees say.
     fn compare(&self, at: DirName<'_>) {
-        let key = self.fs.store.dentry_key(at.parent, at.name);
-        let row = self.fs.store.get(self.fs.store.meta, &key).expect("reads");
+        let key = self.fs.store.keys.dentry(at.parent, at.name);
+        let row = self.fs.store.get(&key).expect("reads");
         let said = self.fs.peek(at).expect("reads");
         assert_eq!(said.is_some(), row.is_some(), "{at:?}");
     }

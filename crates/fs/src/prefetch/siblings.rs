@@ -15,13 +15,14 @@
 
 use super::slots::Slots;
 use crate::FsResult;
+use crate::contents::Contents;
 use crate::inode::{Inode, Location};
+use crate::locator::{Locator, RowKey};
 use crate::system::FileSystem;
 use stitch_base::Ino;
 use stitch_base::sync::atomic::{AtomicU8, Ordering};
 use stitch_db::{Caching, Coming};
-use stitch_format::fs_inode::{FileKind, InodeHead, MetaRow, row_flag};
-use stitch_format::fs_key::{self, FsKey};
+use stitch_format::fs_inode::{InodeHead, MetaRow};
 
 /// Longer files are read ahead by themselves.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -200,7 +201,7 @@ pub(super) struct Seen {
 
 impl Seen {
     /// Where about a megabyte ends that begins with the first of these files, if those after them are as long.
-    fn beyond(&self) -> Option<FsKey> {
+    fn beyond(&self, keys: Locator) -> Option<RowKey> {
         let numbers = self.files.iter().map(|(ino, _)| *ino);
         let (first, last) = (numbers.clone().min()?, numbers.max()?);
         let count = (last - first)
@@ -208,7 +209,7 @@ impl Seen {
             .max(self.hashes.len() as u64);
         let bytes_each = (self.bytes / count).max(1);
         let reach = (RANGE_BYTES_MAX / bytes_each).clamp(1, REACH_MAX);
-        Some(fs_key::chunk(Ino(last.max(first + reach) + 1), 0))
+        Some(keys.chunk(Ino(last.max(first + reach) + 1), 0))
     }
 
     /// Where what was seen ends, and where more of it is due: nowhere, if there is no more.
@@ -222,8 +223,8 @@ impl Seen {
 
 /// True for a file in chunks that is not read ahead by itself.
 fn is_read_ahead(head: &InodeHead) -> bool {
-    let is_chunked = !head.has(row_flag::INLINE) && !head.has(row_flag::EXTERNAL);
-    head.kind == FileKind::Regular && is_chunked && (1..=FILE_BYTES_MAX).contains(&head.size)
+    let contents = Contents::of_inode(head);
+    contents == Some(Contents::Chunked) && (1..=FILE_BYTES_MAX).contains(&head.size)
 }
 
 /// Ranges of numbers in which files lie together, each of no more bytes than are read together.
@@ -260,7 +261,7 @@ impl FileSystem {
         if !is_read_ahead(&inode.head) {
             return;
         }
-        let hash = self.store.name_hash(name);
+        let hash = self.store.keys.name_hash(name);
         let (look, is_first) = self.siblings.note(*parent, hash);
         self.look_and_ask(*parent, look);
         if is_first && self.siblings.is_on_its_way() {
@@ -285,7 +286,7 @@ impl FileSystem {
                 self.siblings.told_all(dir, seen.files.len());
                 let is_known = self.walk.is_known();
                 let beyond = if around && !is_known {
-                    seen.beyond()
+                    seen.beyond(self.store.keys)
                 } else {
                     None
                 };
@@ -311,17 +312,13 @@ impl FileSystem {
         let ranges = ranges(&seen.files);
         let mut is_all = true;
         for (number, (first, end)) in ranges.iter().enumerate() {
-            let start = fs_key::chunk(Ino(*first), 0);
-            let end = fs_key::chunk(Ino(*end), 0);
             let is_last = number + 1 == ranges.len();
             let coming = match coming {
                 Coming::Around(_) if !is_last => Coming::InParts,
                 coming => coming,
             };
-            let range = (&start[..], &end[..]);
-            is_all &= self
-                .store
-                .read_ahead(self.store.data, range, (coming, caching));
+            let range = self.store.keys.chunks_of(Ino(*first), Ino(*end));
+            is_all &= self.store.read_ahead(&range, coming, caching);
         }
         is_all
     }
@@ -332,30 +329,29 @@ impl FileSystem {
         let Location::Entry { parent, name } = &dir.location else {
             return;
         };
-        let hash = self.store.name_hash(name);
+        let hash = self.store.keys.name_hash(name);
         // Which of them come is of no interest, only that most do.
         let _ = self.listings.note(*parent, hash);
         if self.listings.is_on_its_way() {
             let ino = dir.head.ino;
-            let (start, end) = (fs_key::own(ino), fs_key::after(ino));
-            let beyond = fs_key::own(Ino(ino.0.saturating_add(REACH_MAX)));
-            let how = (Coming::Around(&beyond), Caching::IfRoom);
-            self.store.read_ahead(self.store.meta, (&start, &end), how);
+            let beyond = self.store.keys.own(Ino(ino.0.saturating_add(REACH_MAX)));
+            let names = self.store.keys.directory(ino);
+            self.store
+                .read_ahead(&names, Coming::Around(&beyond), Caching::IfRoom);
         }
     }
 
     /// Looks at the names of a directory from a hash on.
     pub(super) fn look_at(&self, dir: Ino, from_hash: u64) -> FsResult<Seen> {
-        let start = fs_key::dentry_start(dir, from_hash);
-        let end = fs_key::after(dir);
-        let mut scan = self.store.scan(self.store.meta, &start, &end)?;
+        let names = self.store.keys.dentries_from(dir, from_hash);
+        let mut scan = self.store.scan(&names)?;
         let mut seen = Seen::default();
         while let Some((key, row)) = scan.next()? {
             if seen.hashes.len() == ROWS_MAX || seen.bytes >= BYTES_MAX {
                 seen.is_part = true;
                 break;
             }
-            let hash = fs_key::name_of(key).map_or(0, |(hash, _)| hash);
+            let hash = Locator::name_of(key).map_or(0, |(hash, _)| hash);
             seen.hashes.push(hash);
             if let MetaRow::Inode(head, _) = MetaRow::decode(row)?
                 && is_read_ahead(&head)

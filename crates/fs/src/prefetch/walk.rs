@@ -10,6 +10,7 @@
 use super::siblings::FIRST_HASH;
 use crate::FsResult;
 use crate::inode::Location;
+use crate::locator::Locator;
 use crate::system::FileSystem;
 use std::collections::VecDeque;
 use stitch_base::Ino;
@@ -17,7 +18,6 @@ use stitch_base::sync::Mutex;
 use stitch_base::sync::atomic::{AtomicU8, Ordering};
 use stitch_db::Coming;
 use stitch_format::fs_inode::{FileKind, MetaRow};
-use stitch_format::fs_key;
 
 /// Directories that are expected at a time, at most.
 const DIRS_MAX: usize = 4;
@@ -162,7 +162,7 @@ impl FileSystem {
     fn place_after(&self, dir: Ino) -> FsResult<Option<(Ino, u64)>> {
         Ok(match self.inodes.get(dir)?.location {
             Location::Entry { parent, name } => {
-                let hash = self.store.name_hash(&name);
+                let hash = self.store.keys.name_hash(&name);
                 Some((parent, hash.saturating_add(1)))
             }
             Location::Own | Location::Memory(_) => None,
@@ -171,14 +171,13 @@ impl FileSystem {
 
     /// Looks for a directory among the names of one, from a hash on.
     fn find_directory(&self, dir: Ino, from_hash: u64) -> FsResult<Step> {
-        let start = fs_key::dentry_start(dir, from_hash);
-        let end = fs_key::after(dir);
-        let mut scan = self.store.scan(self.store.meta, &start, &end)?;
+        let names = self.store.keys.dentries_from(dir, from_hash);
+        let mut scan = self.store.scan(&names)?;
         for number in 0..=ROWS_MAX {
             let Some((key, row)) = scan.next()? else {
                 return Ok(Step::End);
             };
-            let hash = fs_key::name_of(key).map_or(0, |(hash, _)| hash);
+            let hash = Locator::name_of(key).map_or(0, |(hash, _)| hash);
             if number == ROWS_MAX {
                 return Ok(Step::Part(hash));
             }

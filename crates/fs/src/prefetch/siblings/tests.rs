@@ -148,5 +148,5 @@ fn hashes_and_numbers_at_their_end_do_not_overflow() {
         is_part: true,
     };
     assert_eq!(seen.limits(), (u64::MAX, u64::MAX));
-    assert!(seen.beyond().is_some());
+    assert!(seen.beyond(Locator::default()).is_some());
 }

@@ -68,7 +68,7 @@ impl IdleOrder {
         if self.done_at == Some(store.next_table_id()) {
             return Ok(false);
         }
-        let Some(_one_at_a_time) = store.peers.evacuation.try_lock() else {
+        let Some(_one_at_a_time) = store.pool.evacuation.try_lock() else {
             return Ok(false);
         };
         let before = store.counters.merged_bytes.get();
@@ -125,7 +125,7 @@ impl Store {
     /// Seals the active memtable if it holds as much as a window, or half of what it can: its
     /// values have no order yet. Returns true if it did.
     fn seal_values(&self) -> Result<bool, VtError> {
-        let least = WINDOW_BYTES.min(self.sizes.memtable / 2);
+        let least = WINDOW_BYTES.min(self.sizing.opened.memtable / 2);
         let mut committer = self.committer.lock();
         let view = self.views.get();
         if view.active().memory_bytes() < least || view.sealed_count() > 0 {
