@@ -101,7 +101,7 @@ impl FileSystem {
             return Ok(());
         };
         if offset == 0 {
-            self.read_names_ahead(&dir);
+            self.prefetcher().dir_listed(&dir);
         }
         {
             let _names = self.locks.dir_read(ino);

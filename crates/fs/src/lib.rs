@@ -37,6 +37,7 @@ mod lock;
 mod lookup;
 mod make;
 mod names;
+mod prefetch;
 mod remove;
 mod rename;
 mod room;

@@ -4,7 +4,7 @@ use crate::aside::Aside;
 use crate::back::BackRows;
 use crate::change::Change;
 use crate::contents::Contents;
-use crate::data::{ExtentMaps, LastReads, Siblings, Walk};
+use crate::data::ExtentMaps;
 use crate::detach::Detached;
 use crate::external::Externals;
 use crate::hints::Hints;
@@ -13,6 +13,7 @@ use crate::ledger::Register;
 use crate::locator::{Locator, SysRow};
 use crate::lock::Locks;
 use crate::names::Names;
+use crate::prefetch::{Prefetch, Prefetcher};
 use crate::room::Room;
 use crate::schema::{FIRST_INO, Store};
 use crate::steps::Steps;
@@ -48,12 +49,7 @@ pub struct FileSystem {
     pub(crate) names: Names,
     pub(crate) steps: Steps,
     pub(crate) hints: Hints,
-    pub(crate) last_reads: LastReads,
-    /// Of files that are read.
-    pub(crate) siblings: Siblings,
-    pub(crate) walk: Walk,
-    /// Of directories that are listed.
-    pub(crate) listings: Siblings,
+    pub(crate) prefetch: Prefetch,
     pub(crate) inode_count: AtomicU64,
     /// As it is stored.
     pub(crate) header: Mutex<FsHeader>,
@@ -160,10 +156,7 @@ impl FileSystem {
             header: Mutex::new(store.header),
             store,
             locks: Locks::default(),
-            last_reads: LastReads::default(),
-            siblings: Siblings::default(),
-            walk: Walk::default(),
-            listings: Siblings::default(),
+            prefetch: Prefetch::default(),
             inode_count: AtomicU64::new(inode_count),
             numbers: Mutex::new(Numbers { next, end: next }),
             forgotten: Mutex::default(),
@@ -453,6 +446,10 @@ impl FileSystem {
     pub(crate) fn keep_in_memory(&self) -> bool {
         let count_max = MEMORY_ORPHANS_MAX.min(self.options.inodes_max / KNOWN_PER_ORPHAN);
         self.inodes.count_in_memory() < count_max
+    }
+
+    pub(crate) const fn prefetcher(&self) -> Prefetcher<'_> {
+        Prefetcher::new(&self.prefetch, &self.store, &self.inodes)
     }
 
     /// Nanoseconds since 1970.
