@@ -19,7 +19,6 @@ use crate::system::FileSystem;
 use bytes::Bytes;
 use stitch_base::Ino;
 use stitch_base::sync::Arc;
-use stitch_base::sync::atomic::Ordering;
 use stitch_db::SpaceClass;
 use stitch_format::fs_chunk::ChunkDelta;
 use stitch_format::fs_inode::{AttrDelta, FileKind, InodeHead, encode_link, row_flag};
@@ -160,7 +159,7 @@ impl<'fs> Change<'fs> {
         location: Location,
     ) {
         if inode.is_dir() {
-            self.fs.drop_step(inode);
+            self.fs.residents.drop_step(inode);
         }
         let after = Inode {
             head: *new,
@@ -171,7 +170,7 @@ impl<'fs> Change<'fs> {
         let is_entry = matches!(after.location, Location::Entry { .. });
         if let Some(key) = self.keys().inode(&after) {
             if is_entry {
-                self.fs.names.add(&key);
+                self.fs.residents.names.add(&key);
                 self.put_back_row(new.ino, &key);
             }
             self.put_row(&key, new, tail);
@@ -204,7 +203,7 @@ impl<'fs> Change<'fs> {
     /// Puts the row of an inode that nobody knows yet.
     pub(crate) fn put_entry(&mut self, parent: Ino, name: &[u8], head: &InodeHead, tail: &[u8]) {
         let key = self.keys().dentry(parent, name);
-        self.fs.names.add(&key);
+        self.fs.residents.names.add(&key);
         self.put_row(&key, head, tail);
         self.put_back_row(head.ino, &key);
     }
@@ -229,7 +228,7 @@ impl<'fs> Change<'fs> {
     /// Puts a name of an inode that has its own row.
     pub(crate) fn put_link(&mut self, parent: Ino, name: &[u8], ino: Ino, kind: FileKind) {
         let key = self.keys().dentry(parent, name);
-        self.fs.names.add(&key);
+        self.fs.residents.names.add(&key);
         self.batch.put(&key, &encode_link(ino, kind));
     }
 
@@ -254,10 +253,10 @@ impl<'fs> Change<'fs> {
         new.nlink = 0;
         if inode.is_dir() {
             self.gone_dir = Some(new.ino);
-            self.fs.drop_step(inode);
+            self.fs.residents.drop_step(inode);
         }
         self.count_inodes(-1);
-        if self.fs.inodes.find(new.ino).is_none() {
+        if self.fs.residents.inodes.find(new.ino).is_none() {
             return self.purge(&inode.head, inode.location == Location::Own);
         }
         let is_all_here = matches!(Contents::of_inode(&new), None | Some(Contents::Inline));
@@ -387,7 +386,7 @@ impl<'fs> Change<'fs> {
     /// Commits, with the places that rows move to in the ledger before.
     fn commit_rows(&self) -> FsResult<()> {
         for inode in &self.updates {
-            self.fs.inodes.intend(inode);
+            self.fs.residents.inodes.intend(inode);
         }
         for leaving in &self.leaving {
             self.fs.externals.leave(leaving);
@@ -395,7 +394,7 @@ impl<'fs> Change<'fs> {
         let committed = self.fs.commit_where_room(&self.batch, self.space);
         if committed.is_err() {
             for inode in &self.updates {
-                self.fs.inodes.stay(inode.head.ino);
+                self.fs.residents.inodes.stay(inode.head.ino);
             }
             for leaving in &self.leaving {
                 self.fs.externals.stay(leaving);
@@ -433,10 +432,10 @@ impl<'fs> Change<'fs> {
             return Err(error);
         }
         if let Some(gone) = self.gone_name {
-            self.fs.names.remove(gone);
+            self.fs.residents.names.remove(gone);
         }
         if let Some(dir) = self.gone_dir {
-            self.fs.names.give_up(dir);
+            self.fs.residents.names.give_up(dir);
         }
         for (ino, extents) in self.extents_left {
             self.fs.extents.set(ino, extents);
@@ -444,8 +443,7 @@ impl<'fs> Change<'fs> {
         if self.leaves_orphan {
             self.fs.room.await_forget();
         }
-        let count = &self.fs.inode_count;
-        count.fetch_add(self.inodes_added.cast_unsigned(), Ordering::Relaxed);
+        self.fs.residents.count_inodes(self.inodes_added);
         self.fs.externals.uncount(self.bytes_uncounted);
         for leaving in &self.leaving {
             self.fs.externals.retire(leaving);
@@ -453,7 +451,7 @@ impl<'fs> Change<'fs> {
         for inode in self.updates {
             let (ino, size) = (inode.head.ino, inode.head.size);
             let is_external = Contents::are_external(&inode.head);
-            self.fs.inodes.update(inode);
+            self.fs.residents.inodes.update(inode);
             if is_external && let Some(plain) = self.fs.externals.note_size(ino, size) {
                 self.fs.fit(&plain);
             }

@@ -14,11 +14,10 @@
 //! 3. When inodes are more than three quarters of the slots, each bucket becomes two, and tags say which of both a
 //!    hint belongs to.
 
+use crate::DirName;
 use crate::inode::Inode;
-use crate::lookup::Dentry;
+use crate::residents::Residents;
 use crate::spread::spread_name;
-use crate::system::FileSystem;
-use crate::{DirName, FsResult};
 use stitch_base::Ino;
 use stitch_base::sync::RwLock;
 use stitch_base::sync::atomic::{AtomicU64, Ordering};
@@ -165,9 +164,9 @@ const fn is_small(buckets: usize, known: usize) -> bool {
     known > buckets * WAYS / 4 * 3 && buckets < BUCKETS_MAX
 }
 
-impl FileSystem {
+impl Residents {
     fn spread_of(&self, at: DirName<'_>) -> u64 {
-        spread_name(at.parent, self.store.keys.name_hash(at.name))
+        spread_name(at.parent, self.keys.name_hash(at.name))
     }
 
     /// Notes what a name stands for.
@@ -192,22 +191,6 @@ impl FileSystem {
     pub(crate) fn known_row(&self, ino: Ino, at: DirName<'_>) -> Option<Inode> {
         let known = self.inodes.find_at(ino, at)?;
         (!known.has_tail()).then_some(known)
-    }
-
-    /// Asks the trees as well, if that is wanted, what the row of an inode is that was not read. Directory and
-    /// inode are locked. What they cannot answer is no objection.
-    pub(crate) fn confirm_row(&self, at: DirName<'_>, known: &Inode) -> FsResult<()> {
-        if !self.options.confirm_names {
-            return Ok(());
-        }
-        let key = self.store.keys.dentry(at.parent, at.name);
-        let Ok(row) = self.store.get(&key) else {
-            return Ok(());
-        };
-        let row = row.map(|row| Dentry::decode(&row)).transpose()?;
-        let is_it = row.is_some_and(|row| row.is_row_of(&known.head));
-        assert!(is_it, "the row of a known inode is not what is known");
-        Ok(())
     }
 }
 

@@ -4,7 +4,7 @@ use crate::acl::Acl;
 use crate::change::Change;
 use crate::contents::Contents;
 use crate::inode::{Inode, Location};
-use crate::lookup::check_name;
+use crate::namespace::check_name;
 use crate::system::FileSystem;
 use crate::xattr::{ACL_ACCESS, ACL_DEFAULT};
 use crate::{Attr, Caller, DirName, FsError, FsResult, NewNode, inode_flag};
@@ -128,15 +128,15 @@ impl FileSystem {
         kind: &Kind<'_>,
     ) -> FsResult<Attr> {
         self.check_writable()?;
-        self.dir(at.parent)?;
+        self.residents.inodes.get_dir(at.parent)?;
         if matches!(at.name, b"." | b"..") {
             return Err(FsError::Exists);
         }
         check_name(at.name)?;
-        let _names = self.locks.dir_write(at.parent);
-        let _inodes = self.locks.inode_write(at.parent);
+        let _names = self.residents.locks.dir_write(at.parent);
+        let _inodes = self.residents.locks.inode_write(at.parent);
         let dir = self.dir_to_change(caller, at.parent)?;
-        if self.find_dentry(at)?.is_some() {
+        if self.namespace().find_dentry(at)?.is_some() {
             return Err(FsError::Exists);
         }
         let is_dir = kind.kind == FileKind::Directory;
@@ -151,15 +151,15 @@ impl FileSystem {
         change.touch_dir(&dir, i64::from(is_dir), made.head.ctime)?;
         change.commit()?;
         if is_dir {
-            self.names.learn_new(made.head.ino);
+            self.residents.names.learn_new(made.head.ino);
         }
-        self.inodes.add(Inode {
+        self.residents.inodes.add(Inode {
             head: made.head,
             location: Location::entry(at.parent, at.name),
             chain: 0,
             is_temp: false,
         })?;
-        self.hint(at, made.head.ino);
+        self.residents.hint(at, made.head.ino);
         Ok(Attr::of(&made.head))
     }
 
@@ -189,7 +189,7 @@ impl FileSystem {
             self.put_acls(&mut change, &made);
             change.commit()?;
         }
-        self.inodes.add(inode)?;
+        self.residents.inodes.add(inode)?;
         Ok(Attr::of(&made.head))
     }
 
@@ -211,7 +211,7 @@ impl FileSystem {
 
     /// A directory whose names may be changed by this caller. It is locked.
     pub(crate) fn dir_to_change(&self, caller: &Caller<'_>, ino: Ino) -> FsResult<Inode> {
-        let dir = self.dir(ino)?;
+        let dir = self.residents.inodes.get_dir(ino)?;
         if dir.head.nlink == 0 {
             return Err(FsError::NotFound);
         }

@@ -350,7 +350,7 @@ impl FileSystem {
     /// What is known of missing names.
     #[must_use]
     pub fn names_usage(&self) -> NamesUsage {
-        self.names.usage()
+        self.residents.names.usage()
     }
 }
 

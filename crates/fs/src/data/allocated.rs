@@ -202,7 +202,7 @@ impl FileSystem {
             }
             (staged.head.chunks, _) = totals(&extents);
         }
-        self.inodes.note_counted(ino, None);
+        self.residents.inodes.note_counted(ino, None);
         staged.head.flags |= row_flag::HOLES | row_flag::ALLOCATED;
         Ok(Before {
             extents,

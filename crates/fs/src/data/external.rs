@@ -31,7 +31,7 @@ impl FileSystem {
             left = self.move_out(&inode);
         }
         left?;
-        self.inodes.get(inode.head.ino)
+        self.residents.inodes.get(inode.head.ino)
     }
 
     /// Makes the contents a plain file. After an error they are where they were, and there is none.

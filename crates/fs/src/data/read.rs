@@ -22,8 +22,8 @@ impl FileSystem {
     /// One point read for a small file or one chunk, one scan otherwise.
     pub fn read(&self, ino: Ino, offset: u64, len: usize, out: &mut Vec<u8>) -> FsResult<usize> {
         let count = {
-            let _inode = self.locks.inode_read(ino);
-            let inode = self.inodes.get(ino)?;
+            let _inode = self.residents.locks.inode_read(ino);
+            let inode = self.residents.inodes.get(ino)?;
             check_regular(&inode)?;
             self.read_locked(&inode, offset, len, out)?
         };
