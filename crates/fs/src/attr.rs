@@ -2,6 +2,7 @@
 
 use crate::change::Change;
 use crate::data::{FILE_BYTES_MAX, Staged};
+use crate::events::Event;
 use crate::fixed;
 use crate::inode::Inode;
 use crate::make::low_bits;
@@ -188,10 +189,10 @@ impl FileSystem {
         if is_fixed && !self.has_fixed_files() {
             change.batch.put(&self.store.keys.fixed(), &fixed::MARK);
         }
-        change.commit()?;
         if is_fixed {
-            self.set_fixed();
+            change.events.push(Event::Fixed);
         }
+        change.commit()?;
         Ok(Attr::of(&new))
     }
 

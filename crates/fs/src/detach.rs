@@ -11,6 +11,7 @@
 //! until it is empty.
 
 use crate::change::Change;
+use crate::events::Event;
 use crate::inode::{Inode, Location};
 use crate::locator::Locator;
 use crate::system::FileSystem;
@@ -96,9 +97,8 @@ impl FileSystem {
         };
         // Who is on the way up through it finds it with its parent, or without.
         let tree = self.residents.locks.tree();
-        let ino = self.take_dir(caller, at, expected, detach)?;
+        self.take_dir(caller, at, expected, detach)?;
         drop(tree);
-        self.detached.push(ino);
         Ok(())
     }
 
@@ -184,12 +184,10 @@ impl FileSystem {
         let (inode, dentry) = self.namespace().inode_of(at, early)?;
         let now = self.now();
         let mut change = Change::giving_back(self);
-        change.delete_entry(at.parent, at.name);
+        change.delete_entry(at);
         if inode.is_dir() {
             change.detach(&inode, now);
-            change.commit()?;
-            self.detached.push(inode.head.ino);
-            return Ok(());
+            return change.commit();
         }
         change.drop_name(&inode, now, dentry.tail())?;
         change.commit()
@@ -240,7 +238,7 @@ impl Change<'_> {
         let mut orphan = dir.clone();
         orphan.head.ctime = now;
         orphan.head.nlink = 0;
-        self.gone_dir = Some(dir.head.ino);
+        self.events.push(Event::DirDetached(dir.head.ino));
         self.count_inodes(-1);
         self.put_orphan(&orphan, &Bytes::new());
     }

@@ -23,6 +23,7 @@ mod data;
 mod detach;
 mod dir;
 mod error;
+mod events;
 mod external;
 mod fixed;
 pub mod fsck;

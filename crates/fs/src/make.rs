@@ -3,6 +3,7 @@
 use crate::acl::Acl;
 use crate::change::Change;
 use crate::contents::Contents;
+use crate::events::Event;
 use crate::inode::{Inode, Location};
 use crate::namespace::check_name;
 use crate::system::FileSystem;
@@ -145,21 +146,17 @@ impl FileSystem {
         }
         let made = self.new_inode(caller, &dir, new, kind)?;
         let mut change = Change::new(self);
-        change.put_entry(at.parent, at.name, &made.head, kind.target);
+        change.put_entry(at, &made.head, kind.target);
         self.put_acls(&mut change, &made);
         change.count_inodes(1);
         change.touch_dir(&dir, i64::from(is_dir), made.head.ctime)?;
-        change.commit()?;
-        if is_dir {
-            self.residents.names.learn_new(made.head.ino);
-        }
-        self.residents.inodes.add(Inode {
+        change.events.push(Event::Made(Inode {
             head: made.head,
             location: Location::entry(at.parent, at.name),
             chain: 0,
             is_temp: false,
-        })?;
-        self.residents.hint(at, made.head.ino);
+        }));
+        change.commit()?;
         Ok(Attr::of(&made.head))
     }
 
@@ -183,27 +180,27 @@ impl FileSystem {
             chain: 0,
             is_temp: true,
         };
+        let mut change = Change::new(self);
         if made.access.is_some() {
-            let mut change = Change::new(self);
             inode = change.put_orphan(&inode, &[]);
             self.put_acls(&mut change, &made);
-            change.commit()?;
         }
-        self.residents.inodes.add(inode)?;
+        change.events.push(Event::Made(inode));
+        change.commit()?;
         Ok(Attr::of(&made.head))
     }
 
     /// Puts a whiteout, a character device 0:0 that no bits allow, under a name.
-    pub(crate) fn put_whiteout(
+    pub(crate) fn put_whiteout<'a>(
         &self,
-        change: &mut Change<'_>,
+        change: &mut Change<'a>,
         caller: &Caller<'_>,
         dir: &Inode,
-        at: DirName<'_>,
+        at: DirName<'a>,
     ) -> FsResult<()> {
         let new = NewNode { perm: 0, umask: 0 };
         let made = self.new_inode(caller, dir, &new, &Kind::of(FileKind::CharDevice))?;
-        change.put_entry(at.parent, at.name, &made.head, &[]);
+        change.put_entry(at, &made.head, &[]);
         self.put_acls(change, &made);
         change.count_inodes(1);
         Ok(())

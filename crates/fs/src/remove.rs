@@ -34,12 +34,10 @@ impl FileSystem {
         self.check_may_remove(caller, &dir, &inode)?;
         let now = self.now();
         let mut change = Change::giving_back(self);
-        change.delete_entry(at.parent, at.name);
+        change.delete_entry(at);
         change.drop_name(&inode, now, dentry.tail())?;
         change.touch_dir(&dir, 0, now)?;
-        change.commit()?;
-        self.residents.drop_hint(at);
-        Ok(())
+        change.commit()
     }
 
     /// Removes an empty directory.
@@ -85,11 +83,10 @@ impl FileSystem {
         self.check_may_remove(caller, &dir, &inode)?;
         let now = self.now();
         let mut change = Change::giving_back(self);
-        change.delete_entry(at.parent, at.name);
+        change.delete_entry(at);
         take(&mut change, &inode, now)?;
         change.touch_dir(&dir, -1, now)?;
         change.commit()?;
-        self.residents.drop_hint(at);
         Ok(ino)
     }
 
@@ -137,11 +134,11 @@ impl FileSystem {
 
     /// One name more: the row moves to the inode's own place with the second name, and out of memory
     /// with the first.
-    fn add_name(
+    fn add_name<'a>(
         &self,
-        change: &mut Change<'_>,
-        inode: &Inode,
-        at: DirName<'_>,
+        change: &mut Change<'a>,
+        inode: &'a Inode,
+        at: DirName<'a>,
         now: i64,
     ) -> FsResult<()> {
         let mut new = inode.head;
@@ -149,8 +146,7 @@ impl FileSystem {
         new.ctime = now;
         match &inode.location {
             Location::Memory(tail) => {
-                let location = Location::entry(at.parent, at.name);
-                change.move_row(inode, &new, tail, location);
+                change.move_to_name(inode, &new, tail, at);
                 change.count_inodes(1);
                 return Ok(());
             }
@@ -163,11 +159,11 @@ impl FileSystem {
             }
             Location::Entry { parent, name } => {
                 let tail = self.store.tail(inode)?;
-                change.move_row(inode, &new, &tail, Location::Own);
-                change.put_link(*parent, name, new.ino, new.kind);
+                change.move_to_number(inode, &new, &tail);
+                change.put_link(DirName::new(*parent, name), new.ino, new.kind);
             }
         }
-        change.put_link(at.parent, at.name, new.ino, new.kind);
+        change.put_link(at, new.ino, new.kind);
         Ok(())
     }
 }

@@ -193,7 +193,7 @@ impl FileSystem {
         if mode == RenameMode::Whiteout {
             self.put_whiteout(&mut change, caller, &source.dir, source.at)?;
         } else {
-            change.delete_entry(source.at.parent, source.at.name);
+            change.delete_entry(source.at);
         }
         if !is_across {
             old_links += new_links;
@@ -203,29 +203,25 @@ impl FileSystem {
         if is_across {
             change.touch_dir(target_dir, new_links, now)?;
         }
-        change.commit()?;
-        self.residents.drop_hint(source.at);
-        self.residents.hint(target, source.inode.head.ino);
-        Ok(())
+        change.commit()
     }
 
     /// Puts the source's inode under the target's name.
-    fn put_name(
+    fn put_name<'a>(
         &self,
-        change: &mut Change<'_>,
+        change: &mut Change<'a>,
         source: &End<'_>,
-        target: DirName<'_>,
+        target: DirName<'a>,
         now: i64,
     ) -> FsResult<()> {
         let inode = &source.inode;
         let mut head = inode.head;
         head.ctime = now;
         if inode.location == Location::Own {
-            change.put_link(target.parent, target.name, head.ino, head.kind);
+            change.put_link(target, head.ino, head.kind);
             return change.attrs(inode, &head);
         }
-        let location = Location::entry(target.parent, target.name);
-        change.move_row(inode, &head, &source.dentry.tail(), location);
+        change.move_to_name(inode, &head, &source.dentry.tail(), target);
         Ok(())
     }
 
@@ -246,10 +242,7 @@ impl FileSystem {
             change.touch_dir(&source.dir, gain, now)?;
             change.touch_dir(&target.dir, -gain, now)?;
         }
-        change.commit()?;
-        self.residents.hint(target.at, source.inode.head.ino);
-        self.residents.hint(source.at, target.inode.head.ino);
-        Ok(())
+        change.commit()
     }
 }
 

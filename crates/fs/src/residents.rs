@@ -14,7 +14,7 @@
 //! - a directory in use pins its parent, and the path cache pins what it holds;
 //! - an inode without names that is let go is queued for reclaiming once.
 
-use crate::FsOptions;
+use crate::events::Event;
 use crate::hints::Hints;
 use crate::inode::{Hold, Inode, Inodes, Location};
 use crate::ledger::Register;
@@ -22,6 +22,7 @@ use crate::locator::Locator;
 use crate::lock::Locks;
 use crate::names::Names;
 use crate::steps::Steps;
+use crate::{FsOptions, FsResult};
 use stitch_base::Ino;
 use stitch_base::sync::atomic::{AtomicU64, Ordering};
 use stitch_base::sync::{Arc, Mutex};
@@ -80,6 +81,35 @@ impl Residents {
             self.forgotten.lock().push(inode.head);
         }
         Some(inode)
+    }
+
+    /// Takes in an inode that was just made, with one lookup. A new directory has no names.
+    ///
+    /// # Errors
+    /// [`crate::FsError::Stale`] if the directory of a new directory is not known.
+    pub(crate) fn made(&self, inode: Inode) -> FsResult<()> {
+        if inode.is_dir() {
+            self.names.learn_new(inode.head.ino);
+        }
+        self.inodes.add(inode)
+    }
+
+    /// Applies an event that is about names, or about one inode of the table.
+    pub(crate) fn apply(&self, event: &Event<'_>) {
+        match *event {
+            Event::Linked {
+                is_only_name: false,
+                ..
+            } => {}
+            Event::Linked { at, hash, ino, .. } => self.hint_hash(at.parent, hash, ino),
+            Event::Unlinked { at, hash } => {
+                self.names.remove((at.parent, hash));
+                self.drop_hint(at.parent, hash);
+            }
+            Event::DirRemoved(ino) => self.names.give_up(ino),
+            Event::ChunkCounted(ino, number) => self.inodes.note_counted(ino, Some(number)),
+            _ => debug_assert!(false, "it is applied elsewhere"),
+        }
     }
 
     /// Queues inodes without names for reclaiming.

@@ -4,6 +4,7 @@ use super::read::check_regular;
 use super::{FILE_BYTES_MAX, INLINE_BYTES_MAX, Staged, chunk_count, within};
 use crate::change::Change;
 use crate::contents::Contents;
+use crate::events::Event;
 use crate::inode::Inode;
 use crate::system::FileSystem;
 use crate::{Attr, ClearSetId, FsError, FsResult, WriteOptions, inode_flag};
@@ -123,14 +124,12 @@ impl FileSystem {
             }
         }
         staged.finish(&mut change)?;
-        change.commit()?;
         if staged.head.has(row_flag::HOLES) && !staged.head.has(row_flag::ALLOCATED) {
             let last = chunk_count(end) - 1;
-            self.residents
-                .inodes
-                .note_counted(staged.head.ino, Some(last));
+            let counted = Event::ChunkCounted(staged.head.ino, last);
+            change.events.push(counted);
         }
-        Ok(())
+        change.commit()
     }
 
     /// Stages a write into the row, which it fits.
