@@ -25,7 +25,6 @@
 
 use crate::inode::{Hold, Location};
 use crate::locator::{Locator, RowKey};
-use crate::lookup::Dentry;
 use crate::schema::Store;
 use crate::system::FileSystem;
 use crate::{Attr, DirName, FsError, FsResult};
@@ -221,7 +220,7 @@ impl FileSystem {
             },
         };
         // Keeps the directory known until the inode is.
-        if self.inodes.hold(place.parent, Hold::Pin).is_err() {
+        if self.residents.inodes.hold(place.parent, Hold::Pin).is_err() {
             return Ok(Step::Above(place));
         }
         let step = self.learn_at(ino, place);
@@ -235,18 +234,18 @@ impl FileSystem {
         let learned = |head: Option<InodeHead>| {
             head.map_or(Step::Again, |head| Step::Learned(Attr::of(&head)))
         };
-        let _inode = self.locks.inode_read(ino);
-        if let Some(known) = self.inodes.find(ino) {
+        let _inode = self.residents.locks.inode_read(ino);
+        if let Some(known) = self.residents.inodes.find(ino) {
             return match known.head.nlink {
                 0 => Err(FsError::Stale(ino)),
-                _ => Ok(learned(self.inodes.look_up(ino))),
+                _ => Ok(learned(self.residents.inodes.look_up(ino))),
             };
         }
-        let moment = self.inodes.moment();
+        let moment = self.residents.inodes.moment();
         match self.store.own_row(ino)? {
             Some((head, _)) if head.nlink == 0 => Err(FsError::Stale(ino)),
             Some((head, _)) => {
-                let head = self.inodes.learn(&head, Location::Own, moment)?;
+                let head = self.residents.inodes.learn(&head, Location::Own, moment)?;
                 Ok(learned(head))
             }
             None => {
@@ -272,49 +271,23 @@ impl FileSystem {
     /// Counts a lookup of an inode in a directory that is known and pinned.
     fn learn_at(&self, ino: Ino, place: Place) -> FsResult<Step> {
         let attr = {
-            let _names = self.locks.dir_read(place.parent);
-            let moment = self.inodes.moment();
-            match self.find_at(place, ino)? {
+            let _names = self.residents.locks.dir_read(place.parent);
+            let moment = self.residents.inodes.moment();
+            match self.namespace().find_at(place, ino)? {
                 Some((name, dentry)) => {
-                    self.learn(DirName::new(place.parent, &name), &dentry, moment)?
+                    self.namespace()
+                        .learn(DirName::new(place.parent, &name), &dentry, moment)?
                 }
                 // As long as the back row is the same, it was not moved.
                 None if self.back_row(ino)? == Some(place) => return Err(FsError::Stale(ino)),
                 None => return Ok(Step::Again),
             }
         };
-        if !self.is_below_root(place.parent) {
+        if !self.namespace().is_below_root(place.parent) {
             self.forget(ino, 1);
             return Err(FsError::Stale(ino));
         }
         Ok(Step::Learned(attr))
-    }
-
-    /// The name of an inode among those of one hash. The directory is locked.
-    fn find_at(&self, place: Place, ino: Ino) -> FsResult<Option<(Vec<u8>, Dentry)>> {
-        let mut rows = self.store.scan(&self.store.keys.dentries_at(place))?;
-        while let Some((key, row)) = rows.next()? {
-            let dentry = Dentry::decode_head(row)?;
-            if let Some((_, name)) = Locator::name_of(key).filter(|_| dentry.ino == ino) {
-                return Ok(Some((name.to_vec(), dentry)));
-            }
-        }
-        Ok(None)
-    }
-
-    /// Reports whether a known directory can be reached from the root: it may be below one that was
-    /// removed with all in it.
-    fn is_below_root(&self, dir: Ino) -> bool {
-        let _tree = self.locks.tree();
-        let mut at = dir;
-        while at != Ino::ROOT {
-            let inode = self.inodes.find(at).filter(|inode| inode.head.nlink > 0);
-            let Some(parent) = inode.and_then(|inode| inode.parent()) else {
-                return false;
-            };
-            at = parent;
-        }
-        true
     }
 
     /// Runs the pass, or waits until another caller has.
@@ -342,7 +315,7 @@ impl FileSystem {
         }
         tracing::info!("the first file handle is opened: the place of every inode is noted");
         // No change of a name is under way.
-        let _still = self.locks.all_read();
+        let _still = self.residents.locks.all_read();
         self.mark_header(|header| header.has_back_rows = true)?;
         self.back_rows.are_kept.store(true, Ordering::Release);
         Ok(())
@@ -352,7 +325,7 @@ impl FileSystem {
     fn put_back_rows(&self, start: Place, count: usize) -> FsResult<Place> {
         // Blocks are read before anything is locked.
         self.slice(start, count)?;
-        let _still = self.locks.all_read();
+        let _still = self.residents.locks.all_read();
         let slice = self.slice(start, count)?;
         let (mut batch, keys) = (self.store.batch(), self.store.keys);
         for (ino, place) in slice.found {

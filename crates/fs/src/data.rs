@@ -16,7 +16,6 @@
 //! - with `ALLOCATED`, which comes with `HOLES`, rows tell which chunks have blocks; see
 //!   `allocated`.
 
-mod ahead;
 mod allocate;
 mod allocated;
 mod copy;
@@ -26,16 +25,10 @@ mod external;
 mod read;
 mod resize;
 mod seek;
-mod siblings;
-mod slots;
-mod walk;
 mod write;
 
-pub(crate) use ahead::LastReads;
 pub(crate) use extent_maps::ExtentMaps;
 pub(crate) use extents::Extent;
-pub(crate) use siblings::Siblings;
-pub(crate) use walk::Walk;
 
 use crate::FsResult;
 use crate::change::Change;

@@ -17,8 +17,8 @@
 
 use crate::inode::{Inode, Tick};
 use crate::locator::Locator;
-use crate::lookup::Dentry;
 use crate::names::Page;
+use crate::namespace::Dentry;
 use crate::system::FileSystem;
 use crate::{DirEntry, DirName, FsError, FsResult, Taken};
 use stitch_base::Ino;
@@ -92,7 +92,7 @@ impl FileSystem {
     }
 
     fn walk(&self, ino: Ino, offset: u64, take: Take<'_>, give: Give) -> FsResult<()> {
-        let dir = self.dir(ino)?;
+        let dir = self.residents.inodes.get_dir(ino)?;
         if offset >> RANK_BITS > NAME_HASH_MAX {
             return Err(FsError::Invalid("no position of a directory"));
         }
@@ -101,10 +101,10 @@ impl FileSystem {
             return Ok(());
         };
         if offset == 0 {
-            self.read_names_ahead(&dir);
+            self.prefetcher().dir_listed(&dir);
         }
         {
-            let _names = self.locks.dir_read(ino);
+            let _names = self.residents.locks.dir_read(ino);
             if take_dots(ino, parent, offset, take) == Taken::More {
                 self.walk_names(&dir, offset, take, give)?;
             }
@@ -116,11 +116,11 @@ impl FileSystem {
     fn walk_names(&self, dir: &Inode, offset: u64, take: Take<'_>, give: Give) -> FsResult<()> {
         let ino = dir.head.ino;
         let (from_hash, done_rank) = (offset >> RANK_BITS, offset & RANK_MAX);
-        let moment = self.inodes.moment();
+        let moment = self.residents.inodes.moment();
         let names = self.store.keys.dentries_from(ino, from_hash.max(1));
         let mut scan = self.store.scan(&names)?;
         let (mut last_hash, mut rank) = (0, 0);
-        let mut page = Page::new(&self.names, ino, from_hash);
+        let mut page = Page::new(&self.residents.names, ino, from_hash);
         while let Some((key, row)) = scan.next()? {
             let Some((hash, name)) = Locator::name_of(key) else {
                 return Err(FsError::Corrupt(format!(
@@ -148,11 +148,11 @@ impl FileSystem {
                 attr: None,
             };
             if self.hand_over(at, &dentry, entry, moment, (take, give))? == Taken::Full {
-                page.end_at(&self.names, ino, hash);
+                page.end_at(&self.residents.names, ino, hash);
                 return Ok(());
             }
         }
-        page.end_whole(&self.names, ino);
+        page.end_whole(&self.residents.names, ino);
         Ok(())
     }
 
@@ -166,8 +166,8 @@ impl FileSystem {
     ) -> FsResult<Taken> {
         let attr = match give {
             Give::Names => return Ok(take(&entry)),
-            Give::Attrs => self.attr_of(dentry)?,
-            Give::Lookups => self.learn(at, dentry, moment)?,
+            Give::Attrs => self.namespace().attr_of(dentry)?,
+            Give::Lookups => self.namespace().learn(at, dentry, moment)?,
         };
         let taken = take(&DirEntry {
             attr: Some(attr),

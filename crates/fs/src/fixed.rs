@@ -97,7 +97,7 @@ impl FileSystem {
     /// # Errors
     /// [`FsError::Perm`]; [`FsError::Stale`].
     pub fn check_open(&self, ino: Ino, writes: bool, appends: bool) -> FsResult<()> {
-        let iflags = self.inodes.head(ino)?.iflags;
+        let iflags = self.residents.inodes.head(ino)?.iflags;
         let is_refused = match iflags & FIXED {
             0 => false,
             inode_flag::APPEND => writes && !appends,

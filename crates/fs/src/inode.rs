@@ -54,6 +54,14 @@ pub(crate) enum Location {
 }
 
 impl Location {
+    /// The place under a name.
+    pub(crate) fn entry(parent: Ino, name: &[u8]) -> Self {
+        Self::Entry {
+            parent,
+            name: Arc::from(name),
+        }
+    }
+
     /// True if it is under this name.
     fn is(&self, at: DirName<'_>) -> bool {
         match self {

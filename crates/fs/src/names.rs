@@ -250,13 +250,12 @@ impl Names {
         self.missing.note(dir, hash, key);
     }
 
-    /// A name is to be put under this key: before the commit. Its directory is locked, or has it already and
-    /// its inode is locked.
-    pub(crate) fn add(&self, key: &[u8]) {
+    /// Notes the directory and hash of a name that is to be put, before the commit. The directory is
+    /// locked.
+    pub(crate) fn add(&self, (dir, hash): (Ino, u64)) {
         if self.is_off() {
             return;
         }
-        let (dir, hash) = parts(key);
         self.missing.clear(dir, hash);
         {
             let mut shard = self.shard(dir).lock();
@@ -341,7 +340,7 @@ impl Names {
 }
 
 /// Directory and hash of a name's key.
-pub(crate) fn parts(key: &[u8]) -> (Ino, u64) {
+fn parts(key: &[u8]) -> (Ino, u64) {
     let place = Locator::place_of(key).expect("it is the key of a name");
     (place.parent, place.hash)
 }
@@ -350,7 +349,7 @@ impl FileSystem {
     /// What is known of missing names.
     #[must_use]
     pub fn names_usage(&self) -> NamesUsage {
-        self.names.usage()
+        self.residents.names.usage()
     }
 }
 

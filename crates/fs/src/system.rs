@@ -4,20 +4,18 @@ use crate::aside::Aside;
 use crate::back::BackRows;
 use crate::change::Change;
 use crate::contents::Contents;
-use crate::data::{ExtentMaps, LastReads, Siblings, Walk};
+use crate::data::ExtentMaps;
 use crate::detach::Detached;
 use crate::external::Externals;
-use crate::hints::Hints;
-use crate::inode::{Hold, Inodes, Location};
-use crate::ledger::Register;
+use crate::inode::Hold;
 use crate::locator::{Locator, SysRow};
-use crate::lock::Locks;
-use crate::names::Names;
+use crate::namespace::Namespace;
+use crate::prefetch::{Prefetch, Prefetcher};
+use crate::residents::Residents;
 use crate::room::Room;
 use crate::schema::{FIRST_INO, Store};
-use crate::steps::Steps;
 use crate::{Attr, FsError, FsOptions, FsResult};
-use stitch_base::sync::atomic::{AtomicBool, AtomicU64};
+use stitch_base::sync::atomic::AtomicBool;
 use stitch_base::sync::{Arc, Mutex};
 use stitch_base::{ErrorKind, Ino, random};
 use stitch_db::SpaceClass;
@@ -43,22 +41,11 @@ pub struct FileSystem {
     engine: Arc<dyn Engine>,
     pub(crate) options: FsOptions,
     pub(crate) store: Store,
-    pub(crate) inodes: Inodes,
-    pub(crate) locks: Locks,
-    pub(crate) names: Names,
-    pub(crate) steps: Steps,
-    pub(crate) hints: Hints,
-    pub(crate) last_reads: LastReads,
-    /// Of files that are read.
-    pub(crate) siblings: Siblings,
-    pub(crate) walk: Walk,
-    /// Of directories that are listed.
-    pub(crate) listings: Siblings,
-    pub(crate) inode_count: AtomicU64,
+    pub(crate) residents: Residents,
+    pub(crate) prefetch: Prefetch,
     /// As it is stored.
     pub(crate) header: Mutex<FsHeader>,
     numbers: Mutex<Numbers>,
-    forgotten: Mutex<Vec<InodeHead>>,
     pub(crate) detached: Detached,
     pub(crate) externals: Externals,
     /// Some file was immutable or append-only.
@@ -80,7 +67,7 @@ impl std::fmt::Debug for FileSystem {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("FileSystem")
             .field("options", &self.options)
-            .field("inodes", &self.inodes.count())
+            .field("inodes", &self.residents.inodes.count())
             .finish_non_exhaustive()
     }
 }
@@ -149,24 +136,15 @@ impl FileSystem {
         let is_fixed = store.number(&store.keys.fixed())? != 0;
         let externals = Externals::new(options.external.clone());
         let back_rows = BackRows::open(&store)?;
-        let register = options.ledger.as_ref().map(Arc::clone).map(Register::new);
+        let residents = Residents::new(store.keys, root, inode_count, &options);
         let fs = Self {
             engine,
-            inodes: Inodes::new(root, options.inodes_max, register),
-            names: Names::new(options.names_bytes),
-            steps: Steps::default(),
-            hints: Hints::default(),
+            residents,
             options,
             header: Mutex::new(store.header),
             store,
-            locks: Locks::default(),
-            last_reads: LastReads::default(),
-            siblings: Siblings::default(),
-            walk: Walk::default(),
-            listings: Siblings::default(),
-            inode_count: AtomicU64::new(inode_count),
+            prefetch: Prefetch::default(),
             numbers: Mutex::new(Numbers { next, end: next }),
-            forgotten: Mutex::default(),
             detached: Detached::default(),
             externals,
             fixed: AtomicBool::new(is_fixed),
@@ -201,7 +179,7 @@ impl FileSystem {
     /// Number of inodes that are known: looked up and not forgotten.
     #[must_use]
     pub fn known_inodes(&self) -> usize {
-        self.inodes.count()
+        self.residents.inodes.count()
     }
 
     /// Gives back the space of forgotten files, then makes everything durable that was acknowledged.
@@ -235,12 +213,12 @@ impl FileSystem {
     /// # Cost
     /// One sync of the log, shared with other callers; none if everything is durable already.
     pub fn sync_inode(&self, ino: Ino) -> FsResult<()> {
-        let inode = self.inodes.get(ino)?;
+        let inode = self.residents.inodes.get(ino)?;
         if Contents::are_external(&inode.head) && !self.options.read_only {
             self.note_mapped_writes(ino)?;
             // As it is by now: its size may have changed, and it may be gone.
-            let _inode = self.locks.inode_read(ino);
-            let head = self.inodes.head(ino)?;
+            let _inode = self.residents.locks.inode_read(ino);
+            let head = self.residents.inodes.head(ino)?;
             if Contents::are_external(&head) {
                 self.settle(&*self.plain(ino, head.size)?)?;
             }
@@ -280,7 +258,7 @@ impl FileSystem {
     /// # Errors
     /// [`FsError::Stale`].
     pub fn open_handle(&self, ino: Ino) -> FsResult<()> {
-        self.inodes.hold(ino, Hold::Handle)
+        self.residents.inodes.hold(ino, Hold::Handle)
     }
 
     /// Takes back an open handle.
@@ -295,14 +273,10 @@ impl FileSystem {
     }
 
     pub(crate) fn let_go(&self, ino: Ino, hold: Hold) {
-        let Some(inode) = self.inodes.release(ino, hold) else {
-            return;
-        };
-        if Contents::are_external(&inode.head) {
+        if let Some(inode) = self.residents.let_go(ino, hold)
+            && Contents::are_external(&inode.head)
+        {
             self.externals.forget(inode.head.ino);
-        }
-        if inode.location == Location::Own && inode.head.nlink == 0 {
-            self.forgotten.lock().push(inode.head);
         }
     }
 
@@ -315,21 +289,17 @@ impl FileSystem {
         let _one_at_a_time = self.room.reclaiming.lock();
         let mut done = 0;
         loop {
-            let heads = {
-                let mut forgotten = self.forgotten.lock();
-                if forgotten.is_empty() {
-                    return Ok(done);
-                }
-                let keep = forgotten.len().saturating_sub(RECLAIM_BATCH);
-                forgotten.split_off(keep)
-            };
+            let heads = self.residents.take_forgotten(RECLAIM_BATCH);
+            if heads.is_empty() {
+                return Ok(done);
+            }
             match self.purge_all(&heads) {
                 Ok(count) => {
                     self.room.note_given_back(count);
                     done += count;
                 }
                 Err(error) => {
-                    self.forgotten.lock().extend(heads);
+                    self.residents.queue_forgotten(heads);
                     return Err(error);
                 }
             }
@@ -377,7 +347,7 @@ impl FileSystem {
             match change.commit() {
                 Ok(()) => found += heads.len(),
                 // There may be some later; a full file system opens, so that something can be deleted.
-                Err(FsError::NoSpace) => self.forgotten.lock().extend(heads),
+                Err(FsError::NoSpace) => self.residents.queue_forgotten(heads),
                 Err(error) => return Err(error),
             }
         }
@@ -399,7 +369,7 @@ impl FileSystem {
         let nameless = row.filter(|head| head.nlink == 0);
         if let Some(head) = &nameless {
             // What is known still goes when it is forgotten.
-            if !self.is_bare(head)? || self.inodes.find(ino).is_some() {
+            if !self.is_bare(head)? || self.residents.inodes.find(ino).is_some() {
                 return Ok(None);
             }
             change.purge(head, true)?;
@@ -452,7 +422,15 @@ impl FileSystem {
     /// Whether one more unlinked file may be kept in memory alone.
     pub(crate) fn keep_in_memory(&self) -> bool {
         let count_max = MEMORY_ORPHANS_MAX.min(self.options.inodes_max / KNOWN_PER_ORPHAN);
-        self.inodes.count_in_memory() < count_max
+        self.residents.inodes.count_in_memory() < count_max
+    }
+
+    pub(crate) const fn prefetcher(&self) -> Prefetcher<'_> {
+        Prefetcher::new(&self.prefetch, &self.store, &self.residents.inodes)
+    }
+
+    pub(crate) const fn namespace(&self) -> Namespace<'_> {
+        Namespace::new(&self.store, &self.residents, self.options.confirm_names)
     }
 
     /// Nanoseconds since 1970.
@@ -472,7 +450,7 @@ impl FileSystem {
     /// # Errors
     /// [`FsError::Stale`].
     pub fn get_attr(&self, ino: Ino) -> FsResult<Attr> {
-        Ok(Attr::of(&self.inodes.head(ino)?))
+        Ok(Attr::of(&self.residents.inodes.head(ino)?))
     }
 }
 

@@ -86,8 +86,8 @@ impl FileSystem {
     /// for a prefix that is not offered, or ACLs of symbolic links; [`FsError::Stale`].
     pub fn get_xattr(&self, caller: &Caller<'_>, ino: Ino, name: &[u8]) -> FsResult<Bytes> {
         let class = Class::of(name)?;
-        let _inode = self.locks.inode_read(ino);
-        let head = self.inodes.head(ino)?;
+        let _inode = self.residents.locks.inode_read(ino);
+        let head = self.residents.inodes.head(ino)?;
         let is_acl = matches!(class, Class::AccessAcl | Class::DefaultAcl);
         if is_acl && head.kind == FileKind::Symlink {
             return Err(FsError::Unsupported);
@@ -106,8 +106,8 @@ impl FileSystem {
     /// # Errors
     /// [`FsError::TooBig`] for more than 64 KiB of names; [`FsError::Stale`].
     pub fn list_xattr(&self, caller: &Caller<'_>, ino: Ino) -> FsResult<Vec<u8>> {
-        let _inode = self.locks.inode_read(ino);
-        let head = self.inodes.head(ino)?;
+        let _inode = self.residents.locks.inode_read(ino);
+        let head = self.residents.inodes.head(ino)?;
         let mut out = Vec::new();
         if !head.has(row_flag::XATTRS) {
             return Ok(out);
@@ -149,8 +149,8 @@ impl FileSystem {
         if value.len() > XATTR_VALUE_BYTES_MAX {
             return Err(FsError::TooBig);
         }
-        let _lock = self.locks.inode_write(ino);
-        let mut inode = self.inodes.get(ino)?;
+        let _lock = self.residents.locks.inode_write(ino);
+        let mut inode = self.residents.inodes.get(ino)?;
         check_may_change(class, caller, &inode.head)?;
         self.check_mode(&inode.head, class, name, mode)?;
         let mut change = Change::new(self);
@@ -208,8 +208,8 @@ impl FileSystem {
     pub fn remove_xattr(&self, caller: &Caller<'_>, ino: Ino, name: &[u8]) -> FsResult<()> {
         self.check_writable()?;
         let class = Class::of(name)?;
-        let _lock = self.locks.inode_write(ino);
-        let inode = self.inodes.get(ino)?;
+        let _lock = self.residents.locks.inode_write(ino);
+        let inode = self.residents.inodes.get(ino)?;
         check_may_change(class, caller, &inode.head)?;
         let is_acl = matches!(class, Class::AccessAcl | Class::DefaultAcl);
         let flag = class.row_flag(name);

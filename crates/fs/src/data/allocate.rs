@@ -45,8 +45,8 @@ impl FileSystem {
         }
         let end = offset.checked_add(len).filter(|&end| end <= FILE_BYTES_MAX);
         let end = end.ok_or(FsError::FileTooBig)?;
-        let _inode = self.locks.inode_write(ino);
-        let inode = self.inodes.get(ino)?;
+        let _inode = self.residents.locks.inode_write(ino);
+        let inode = self.residents.inodes.get(ino)?;
         check_regular(&inode)?;
         check_may_write(&inode, offset)?;
         let grown = match mode {
@@ -71,7 +71,7 @@ impl FileSystem {
                 return Ok(attr);
             }
             at = stop;
-            inode = self.inodes.get(ino)?;
+            inode = self.residents.inodes.get(ino)?;
         }
     }
 
@@ -194,7 +194,7 @@ impl FileSystem {
             Contents::Inline => self.zero_inline(staged, &range),
             Contents::Chunked => self.zero_chunks(change, staged, &range),
             Contents::External => {
-                self.inodes.note_counted(staged.head.ino, None);
+                self.residents.inodes.note_counted(staged.head.ino, None);
                 self.zero_external(staged, &range)
             }
         }
@@ -219,7 +219,7 @@ impl FileSystem {
         range: &Range<u64>,
     ) -> FsResult<()> {
         let ino = staged.head.ino;
-        self.inodes.note_counted(ino, None);
+        self.residents.inodes.note_counted(ino, None);
         let whole = zeroed(range, staged.head.size);
         if !whole.is_empty() {
             // Of a file with rows of extents, these are counted.

@@ -15,6 +15,7 @@ use super::extent_maps::{EXTENTS_MAX, Known};
 use super::extents::{Edit, Extent, cover, edited, push, totals};
 use super::{Staged, chunk_count};
 use crate::change::Change;
+use crate::events::Event;
 use crate::inode::Inode;
 use crate::locator::{Locator, SysRow};
 use crate::system::FileSystem;
@@ -202,7 +203,7 @@ impl FileSystem {
             }
             (staged.head.chunks, _) = totals(&extents);
         }
-        self.inodes.note_counted(ino, None);
+        self.residents.inodes.note_counted(ino, None);
         staged.head.flags |= row_flag::HOLES | row_flag::ALLOCATED;
         Ok(Before {
             extents,
@@ -291,7 +292,8 @@ impl FileSystem {
         }
         change.unwritten_added -= signed(unwritten);
         if let Some(Known::All(extents)) = self.extents.get(ino) {
-            change.extents_left.push((ino, cleared_of(&extents, range)));
+            let left = cleared_of(&extents, range);
+            change.events.push(Event::ExtentsChanged(ino, left));
         }
         Ok(cleared)
     }
@@ -314,7 +316,7 @@ impl FileSystem {
             // They stay too many.
             _ => return,
         };
-        change.extents_left.push((ino, left));
+        change.events.push(Event::ExtentsChanged(ino, left));
     }
 
     /// Every chunk of a file from this one on.

@@ -5,6 +5,7 @@ use super::read::check_regular;
 use super::{Staged, chunk_count};
 use crate::change::Change;
 use crate::contents::Contents;
+use crate::events::Event;
 use crate::external::ExternalName;
 use crate::inode::{Inode, Location};
 use crate::system::FileSystem;
@@ -31,7 +32,7 @@ impl FileSystem {
             left = self.move_out(&inode);
         }
         left?;
-        self.inodes.get(inode.head.ino)
+        self.residents.inodes.get(inode.head.ino)
     }
 
     /// Makes the contents a plain file. After an error they are where they were, and there is none.
@@ -120,9 +121,8 @@ impl FileSystem {
             head.chunks = head.chunks.min(chunk_count(size));
         }
         change.row(&inode, &head, &[]);
-        change.commit()?;
-        self.externals.enter(name, len, size);
-        Ok(())
+        change.events.push(Event::StoredBeside { name, len, size });
+        change.commit()
     }
 
     /// Appends `len` bytes from `offset` on, which are within the size.
@@ -194,7 +194,7 @@ impl FileSystem {
         }
         if let Some((row, less)) = self.unsettled_row(ino, size)? {
             change.put_external(ino, &row);
-            change.bytes_uncounted += less;
+            change.events.push(Event::CutBeside(less));
         }
         staged.head.chunks = staged.head.chunks.min(chunk_count(size));
         Ok(())

@@ -1,13 +1,12 @@
 //! Reading.
 
-use super::{FILE_BYTES_MAX, LastReads, extend_padded};
+use super::{FILE_BYTES_MAX, extend_padded};
 use crate::contents::Contents;
 use crate::inode::Inode;
 use crate::locator::Locator;
 use crate::system::FileSystem;
 use crate::{FsError, FsResult};
 use stitch_base::Ino;
-use stitch_db::Coming;
 use stitch_format::fs_inode::FileKind;
 use stitch_format::fs_key::CHUNK_BYTES;
 
@@ -23,8 +22,8 @@ impl FileSystem {
     /// One point read for a small file or one chunk, one scan otherwise.
     pub fn read(&self, ino: Ino, offset: u64, len: usize, out: &mut Vec<u8>) -> FsResult<usize> {
         let count = {
-            let _inode = self.locks.inode_read(ino);
-            let inode = self.inodes.get(ino)?;
+            let _inode = self.residents.locks.inode_read(ino);
+            let inode = self.residents.inodes.get(ino)?;
             check_regular(&inode)?;
             self.read_locked(&inode, offset, len, out)?
         };
@@ -76,17 +75,14 @@ impl FileSystem {
         if first == last {
             return self.read_chunk(head.ino, offset, len, out);
         }
-        self.read_ahead(head.ino, offset, len as u64, head.size);
-        if offset == 0 {
-            self.read_siblings_ahead(inode);
-        }
+        self.prefetcher().file_read(inode, offset, len as u64);
         self.read_chunks(head.ino, offset, len, out)
     }
 
-    /// Says that who reads keeps what he has read, as the kernel does above a mount: what is read ahead of him
-    /// goes past the engine's cache from now on.
+    /// Notes that readers keep what they have read, as the kernel does above a mount. Prefetched
+    /// contents bypass the engine's cache from now on.
     pub fn readers_keep_contents(&self) {
-        self.last_reads.pass_cache();
+        self.prefetch.bypass_cache();
     }
 
     fn read_chunk(&self, ino: Ino, offset: u64, len: usize, out: &mut Vec<u8>) -> FsResult<()> {
@@ -94,17 +90,6 @@ impl FileSystem {
         let chunk = self.store.get(&key)?.unwrap_or_default();
         extend_padded(out, &chunk, usize::from(super::within(offset)), len);
         Ok(())
-    }
-
-    /// Has the engine read what comes next, if reads of the file are in order.
-    fn read_ahead(&self, ino: Ino, offset: u64, len: u64, size: u64) {
-        let ahead = self.last_reads.note(ino, offset, len, size);
-        let caching = self.last_reads.caching();
-        for piece in LastReads::pieces(ahead) {
-            let numbers = piece.start / CHUNK_BYTES..super::chunk_count(piece.end);
-            let range = self.store.keys.chunks(ino, &numbers);
-            self.store.read_ahead(&range, Coming::InOrder, caching);
-        }
     }
 
     fn read_chunks(&self, ino: Ino, offset: u64, len: usize, out: &mut Vec<u8>) -> FsResult<()> {

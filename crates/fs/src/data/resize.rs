@@ -57,7 +57,7 @@ impl FileSystem {
     fn stage_cut(&self, change: &mut Change<'_>, staged: &mut Staged, size: u64) -> FsResult<()> {
         debug_assert!(size < staged.head.size, "it is cut");
         let old_size = staged.head.size;
-        self.inodes.note_counted(staged.head.ino, None);
+        self.residents.inodes.note_counted(staged.head.ino, None);
         staged.head.size = size;
         match Contents::of(&staged.head) {
             Contents::Inline => {

@@ -22,8 +22,8 @@ impl FileSystem {
     /// Nothing is read of a file without holes; of others one entry for data, and for a hole all
     /// chunks up to it.
     pub fn seek(&self, ino: Ino, offset: u64, what: SeekFor) -> FsResult<u64> {
-        let _inode = self.locks.inode_read(ino);
-        let inode = self.inodes.get(ino)?;
+        let _inode = self.residents.locks.inode_read(ino);
+        let inode = self.residents.inodes.get(ino)?;
         check_regular(&inode)?;
         let size = inode.head.size;
         if offset >= size {

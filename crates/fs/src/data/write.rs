@@ -4,6 +4,7 @@ use super::read::check_regular;
 use super::{FILE_BYTES_MAX, INLINE_BYTES_MAX, Staged, chunk_count, within};
 use crate::change::Change;
 use crate::contents::Contents;
+use crate::events::Event;
 use crate::inode::Inode;
 use crate::system::FileSystem;
 use crate::{Attr, ClearSetId, FsError, FsResult, WriteOptions, inode_flag};
@@ -43,8 +44,8 @@ impl FileSystem {
         options: WriteOptions,
     ) -> FsResult<Attr> {
         self.check_writable()?;
-        let _inode = self.locks.inode_write(ino);
-        let inode = self.inodes.get(ino)?;
+        let _inode = self.residents.locks.inode_write(ino);
+        let inode = self.residents.inodes.get(ino)?;
         check_regular(&inode)?;
         let offset = if options.append {
             inode.head.size
@@ -81,7 +82,7 @@ impl FileSystem {
             self.write_piece(inode, at, piece, clear_setid)?;
             at += piece.len() as u64;
             rest = after;
-            inode = self.inodes.get(ino)?;
+            inode = self.residents.inodes.get(ino)?;
         }
         Ok(Attr::of(&inode.head))
     }
@@ -123,12 +124,12 @@ impl FileSystem {
             }
         }
         staged.finish(&mut change)?;
-        change.commit()?;
         if staged.head.has(row_flag::HOLES) && !staged.head.has(row_flag::ALLOCATED) {
             let last = chunk_count(end) - 1;
-            self.inodes.note_counted(staged.head.ino, Some(last));
+            let counted = Event::ChunkCounted(staged.head.ino, last);
+            change.events.push(counted);
         }
-        Ok(())
+        change.commit()
     }
 
     /// Stages a write into the row, which it fits.
@@ -173,7 +174,7 @@ impl FileSystem {
             return;
         }
         let touched = at / CHUNK_BYTES..chunk_count(end);
-        let counted = self.inodes.counted_chunk(staged.head.ino);
+        let counted = self.residents.inodes.counted_chunk(staged.head.ino);
         let is_there = counted.is_some_and(|number| touched.contains(&number));
         let added = touched.end - touched.start - u64::from(is_there);
         let full = chunk_count(staged.head.size);

@@ -262,10 +262,10 @@ impl FileSystem {
                 tracing::debug!(%error, ino = ino.0, "its time of change is set later");
             }
             let settled = {
-                let _inode = self.locks.inode_read(ino);
+                let _inode = self.residents.locks.inode_read(ino);
                 self.settle(&plain)
             };
-            if self.inodes.find(ino).is_none() {
+            if self.residents.inodes.find(ino).is_none() {
                 self.externals.forget(ino);
             }
             // One that failed long ago hides no other.
@@ -283,7 +283,7 @@ impl FileSystem {
             if !plain.status.lock().is_too_long() {
                 continue;
             }
-            let _inode = self.locks.inode_write(ino);
+            let _inode = self.residents.locks.inode_write(ino);
             let is_there = !plain.status.lock().is_gone;
             if is_there && let Err(error) = self.trim(&plain) {
                 tracing::debug!(%error, name = %plain.name, "it is cut later");
@@ -346,7 +346,7 @@ impl FileSystem {
     /// # Errors
     /// As [`Self::get_attr`].
     pub fn is_external(&self, ino: Ino) -> FsResult<bool> {
-        Ok(Contents::are_external(&self.inodes.head(ino)?))
+        Ok(Contents::are_external(&self.residents.inodes.head(ino)?))
     }
 
     /// How many files are external, and how many bytes they have.

@@ -1,47 +1,49 @@
-//! Which directories have their files read one after the other, so that all of them are read ahead.
+//! Directories whose files are read one after the other: their other files are prefetched.
 //!
-//! Who searches, packs or copies a tree reads each file whole, directory by directory. Each is too short to be read
-//! ahead by itself ([`super::ahead`]), but the files of a directory mostly lie together: they were made
-//! one after the other, and chunks are in the order of inode numbers. So with the second file that is read from its
-//! start, what is left of its directory is asked for together.
+//! A program that searches, packs or copies a tree reads each file whole, directory by directory.
+//! Each file is too short for sequential prefetching ([`super::sequential`]). But the chunks of a
+//! directory's files are mostly neighbours: the files were made one after the other, and chunks are
+//! in the order of inode numbers. So with the second file that is read from its start, the rest of
+//! its directory is prefetched at once.
 //!
-//! - Where five of the last eight directories came to a second file, the next one does not wait for its own.
-//! - Of a directory with more names than [`ROWS_MAX`], or more bytes than [`BYTES_MAX`], only what comes next in the order of listing is asked for, once some
-//!   files were read in that order.
-//! - In the same way, where directory after directory is listed, names are read ahead: around those of the next one, since
-//!   rows of names are in the order of their directories' numbers.
-//! - Where directories come in the order of listing, those that come next are asked for before anybody is there ([`super::walk`]).
-//! - What is asked for is a guess: nothing is wrong where rows change meanwhile.
+//! - Where five of the last eight directories came to a second file, the first file is enough.
+//! - Of a directory with more names than [`ROWS_MAX`], or more bytes than [`BYTES_MAX`], only the
+//!   files that come next in the order of listing are prefetched, once some files were read in that
+//!   order.
+//! - In the same way names are prefetched where directory after directory is listed: rows of names
+//!   are in the order of their directories' numbers.
+//! - Where directories come in the order of listing, the next ones are prefetched before their first
+//!   file is read ([`super::walk`]).
 
+use super::Prefetcher;
 use super::slots::Slots;
 use crate::FsResult;
 use crate::contents::Contents;
 use crate::inode::{Inode, Location};
 use crate::locator::{Locator, RowKey};
-use crate::system::FileSystem;
 use stitch_base::Ino;
 use stitch_base::sync::atomic::{AtomicU8, Ordering};
 use stitch_db::{Caching, Coming};
 use stitch_format::fs_inode::{InodeHead, MetaRow};
 
-/// Longer files are read ahead by themselves.
+/// Longer files are prefetched by their own reads.
 const FILE_BYTES_MAX: u64 = 1 << 20;
-/// Most rows of a directory that are looked at together.
+/// Largest number of rows of a directory that one scan reads.
 const ROWS_MAX: usize = 256;
-/// Most bytes that are asked for at a time, and of them in one range.
+/// Largest number of bytes that are prefetched at a time, and of them in one range.
 const BYTES_MAX: u64 = 4 << 20;
 const RANGE_BYTES_MAX: u64 = 1 << 20;
-/// Ranges for one directory, at most.
+/// Largest number of ranges for one directory.
 const RANGES_MAX: usize = 6;
-/// Most numbers between two files of one range that are not of this directory.
+/// Largest gap between the inode numbers of two files of one range.
 const GAP_MAX: u64 = 8;
-/// Most numbers behind a file that something is read around.
+/// Largest number of inode numbers behind a file whose neighbourhood is prefetched.
 const REACH_MAX: u64 = 1024;
-/// Of the eight directories that were begun last so many came to a second file.
+/// Number of the last eight directories that must have come to a second file.
 const HISTORY_MIN: u32 = 5;
 /// Names have hashes from this one on.
 pub(super) const FIRST_HASH: u64 = 1;
-/// Files that were read in the order of listing, before more of a long directory is asked for.
+/// Files that are read in the order of listing before more of a long directory is prefetched.
 const LISTED_MIN: u32 = 8;
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -49,23 +51,26 @@ struct Slot {
     dir: u64,
     /// Files that were read from their start.
     reads: u32,
-    /// Files that were asked for and not yet read; 0: all of them were, or none was asked for.
+    /// Files that were prefetched and not yet read; 0: all of them were, or none was prefetched.
     left: u32,
-    /// It is longer than what is looked at together.
+    /// One scan does not read all of it.
     is_long: bool,
-    /// Hash of the last name, and how many came in the order of their hashes.
+    /// Hash of the last name.
     last_hash: u64,
+    /// Number of files read in the order of their hashes.
     listed: u32,
-    /// Of a long one all names before this hash were looked at, and more is due from that one on.
-    told_hash: u64,
+    /// Of a long directory all names before this hash were scanned.
+    scanned_hash: u64,
+    /// A read from this hash on makes the next scan due.
     due_hash: u64,
 }
 
-/// What should be looked at.
+/// Part of a directory to scan for files to prefetch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Look {
+enum Part {
     Nothing,
-    /// From the first name on; and what lies behind its files, where directory after directory is read.
+    /// All names. `around`: chunks behind its files are prefetched too, where directory after
+    /// directory is read.
     All {
         around: bool,
     },
@@ -73,18 +78,18 @@ enum Look {
     From(u64),
 }
 
-/// The directories of which files were read last.
+/// Directories whose files were read last.
 #[derive(Debug, Default)]
-pub(crate) struct Siblings {
+pub(super) struct Siblings {
     slots: Slots<Slot>,
-    /// A bit for each of the directories that were begun last: one, if it came to a second file.
+    /// A bit for each of the last eight directories: set if it came to a second file.
     history: AtomicU8,
 }
 
 impl Siblings {
-    /// Notes that a file was read from its start. Answers what of its directory to look at now, and whether
-    /// it is the first one of it.
-    fn note(&self, dir: Ino, hash: u64) -> (Look, bool) {
+    /// Notes that a file was read from its start. Returns the part of its directory to scan now, and
+    /// whether it is the first file of it.
+    fn note(&self, dir: Ino, hash: u64) -> (Part, bool) {
         let mut slot = self.slots.of(dir).lock();
         if slot.dir != dir.0 {
             *slot = Slot {
@@ -95,11 +100,11 @@ impl Siblings {
         slot.reads = slot.reads.saturating_add(1);
         let reads = slot.reads;
         self.note_history(reads);
-        (self.look(&mut slot, hash), reads == 1)
+        (self.part(&mut slot, hash), reads == 1)
     }
 
-    /// What to look at with a file that was noted.
-    fn look(&self, slot: &mut Slot, hash: u64) -> Look {
+    /// Returns the part to scan with a file that was noted.
+    fn part(&self, slot: &mut Slot, hash: u64) -> Part {
         slot.listed = match hash > slot.last_hash {
             true => slot.listed.saturating_add(1),
             false => 0,
@@ -108,8 +113,8 @@ impl Siblings {
         if slot.is_long {
             let is_due = slot.listed >= LISTED_MIN && hash >= slot.due_hash;
             return match is_due {
-                true => Look::From(hash.max(slot.told_hash)),
-                false => Look::Nothing,
+                true => Part::From(hash.max(slot.scanned_hash)),
+                false => Part::Nothing,
             };
         }
         if slot.left > 0 {
@@ -117,26 +122,24 @@ impl Siblings {
             if slot.left == 0 {
                 self.end(slot);
             }
-            return Look::Nothing;
+            return Part::Nothing;
         }
-        let is_on_its_way = self.is_on_its_way();
+        let is_walk = self.is_walk();
         match slot.reads {
-            2 => Look::All {
-                around: is_on_its_way,
-            },
-            1 if is_on_its_way => Look::All { around: true },
-            _ => Look::Nothing,
+            2 => Part::All { around: is_walk },
+            1 if is_walk => Part::All { around: true },
+            _ => Part::Nothing,
         }
     }
 
-    /// Whether directory after directory is read.
-    fn is_on_its_way(&self) -> bool {
+    /// Reports whether directory after directory is read.
+    fn is_walk(&self) -> bool {
         self.history.load(Ordering::Relaxed).count_ones() >= HISTORY_MIN
     }
 
-    /// Notes that so many files of a directory were read by now.
+    /// Notes the number of files of a directory that were read by now.
     fn note_history(&self, reads: u32) {
-        // Two who note something at once may lose a bit, no more.
+        // Two threads that note at once may lose a bit, no more.
         let history = self.history.load(Ordering::Relaxed);
         match reads {
             1 => self.history.store(history << 1, Ordering::Relaxed),
@@ -145,15 +148,15 @@ impl Siblings {
         }
     }
 
-    /// All files of a directory were read: whoever comes now reads it once more.
+    /// Notes that all files of a directory were read: the next read begins it anew.
     fn end(&self, slot: &mut Slot) {
-        // It may have had one.
+        // A directory with one file counts like one that came to a second.
         self.note_history(2);
         slot.reads = 0;
     }
 
-    /// Notes that all of a directory was asked for, so many files.
-    fn told_all(&self, dir: Ino, count: usize) {
+    /// Notes that all `count` files of a directory were prefetched.
+    fn mark_prefetched(&self, dir: Ino, count: usize) {
         let mut slot = self.slots.of(dir).lock();
         if slot.dir == dir.0 {
             let count = u32::try_from(count).unwrap_or(u32::MAX);
@@ -164,8 +167,8 @@ impl Siblings {
         }
     }
 
-    /// Notes that all of a directory was asked for before anybody came to it, so many files.
-    pub(super) fn foretell(&self, dir: Ino, count: usize) {
+    /// Notes that all `count` files of a directory were prefetched before the first of them was read.
+    pub(super) fn expect_dir(&self, dir: Ino, count: usize) {
         let mut slot = self.slots.of(dir).lock();
         let is_begun = slot.dir == dir.0 && slot.reads > 0;
         if !is_begun {
@@ -177,20 +180,20 @@ impl Siblings {
         }
     }
 
-    /// Notes that a directory is long, what of it was asked for, and when more is due.
-    fn told_part(&self, dir: Ino, told_hash: u64, due_hash: u64) {
+    /// Notes that a directory is long, how far it was scanned, and when the next scan is due.
+    fn mark_part(&self, dir: Ino, scanned_hash: u64, due_hash: u64) {
         let mut slot = self.slots.of(dir).lock();
         if slot.dir == dir.0 {
             slot.is_long = true;
-            (slot.told_hash, slot.due_hash) = (told_hash, due_hash);
+            (slot.scanned_hash, slot.due_hash) = (scanned_hash, due_hash);
         }
     }
 }
 
-/// What was seen of a directory.
+/// What a scan found in a directory.
 #[derive(Default)]
 pub(super) struct Seen {
-    /// Files that may be read ahead, by number, with their sizes.
+    /// Files to prefetch, by number, with their sizes.
     pub(super) files: Vec<(u64, u64)>,
     pub(super) bytes: u64,
     /// Hashes of all names.
@@ -200,7 +203,8 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    /// Where about a megabyte ends that begins with the first of these files, if those after them are as long.
+    /// Returns the end of about a megabyte of files from the first of these on, if those after them
+    /// are as long on average.
     fn beyond(&self, keys: Locator) -> Option<RowKey> {
         let numbers = self.files.iter().map(|(ino, _)| *ino);
         let (first, last) = (numbers.clone().min()?, numbers.max()?);
@@ -212,7 +216,8 @@ impl Seen {
         Some(keys.chunk(Ino(last.max(first + reach) + 1), 0))
     }
 
-    /// Where what was seen ends, and where more of it is due: nowhere, if there is no more.
+    /// Returns the hash that the next scan begins with, and the one that makes it due: none, if all
+    /// names were scanned.
     fn limits(&self) -> (u64, u64) {
         match (self.is_part, self.hashes.last()) {
             (true, Some(last)) => (last.saturating_add(1), self.hashes[self.hashes.len() / 2]),
@@ -221,13 +226,13 @@ impl Seen {
     }
 }
 
-/// True for a file in chunks that is not read ahead by itself.
-fn is_read_ahead(head: &InodeHead) -> bool {
+/// Reports whether a file is prefetched with its directory.
+fn is_prefetched(head: &InodeHead) -> bool {
     let contents = Contents::of_inode(head);
     contents == Some(Contents::Chunked) && (1..=FILE_BYTES_MAX).contains(&head.size)
 }
 
-/// Ranges of numbers in which files lie together, each of no more bytes than are read together.
+/// Returns ranges of inode numbers whose files are neighbours, each of a bounded number of bytes.
 fn ranges(files: &[(u64, u64)]) -> Vec<(u64, u64)> {
     let mut files = files.to_vec();
     files.sort_unstable();
@@ -251,64 +256,64 @@ fn ranges(files: &[(u64, u64)]) -> Vec<(u64, u64)> {
     ranges
 }
 
-impl FileSystem {
-    /// Has the engine read the other files of a directory, if they are likely to be read. `inode` is read from its
-    /// start.
-    pub(super) fn read_siblings_ahead(&self, inode: &Inode) {
+impl Prefetcher<'_> {
+    /// Prefetches the other files of a directory, if they are likely to be read. `inode` is read
+    /// from its start.
+    pub(super) fn siblings_of(&self, inode: &Inode) {
         let Location::Entry { parent, name } = &inode.location else {
             return;
         };
-        if !is_read_ahead(&inode.head) {
+        if !is_prefetched(&inode.head) {
             return;
         }
         let hash = self.store.keys.name_hash(name);
-        let (look, is_first) = self.siblings.note(*parent, hash);
-        self.look_and_ask(*parent, look);
-        if is_first && self.siblings.is_on_its_way() {
-            self.read_next_directories_ahead(*parent, hash);
+        let (part, is_first) = self.history.siblings.note(*parent, hash);
+        self.prefetch_part(*parent, part);
+        if is_first && self.history.siblings.is_walk() {
+            self.next_directories(*parent, hash);
         }
     }
 
-    /// Asks for what there is to look at in a directory.
-    fn look_and_ask(&self, dir: Ino, look: Look) {
-        // What is wrong with the directory is told to who reads it.
-        match look {
-            Look::Nothing => {}
-            Look::All { around } => {
-                let Ok(seen) = self.look_at(dir, FIRST_HASH) else {
+    /// Prefetches the files of a part of a directory.
+    fn prefetch_part(&self, dir: Ino, part: Part) {
+        match part {
+            Part::Nothing => {}
+            Part::All { around } => {
+                let Ok(seen) = self.seen_from(dir, FIRST_HASH) else {
                     return;
                 };
                 if seen.is_part {
-                    // Nobody knows yet in which order it is read.
-                    self.siblings.told_part(dir, 0, 0);
+                    // The order in which it is read is not known yet.
+                    self.history.siblings.mark_part(dir, 0, 0);
                     return;
                 }
-                self.siblings.told_all(dir, seen.files.len());
-                let is_known = self.walk.is_known();
+                self.history.siblings.mark_prefetched(dir, seen.files.len());
+                let is_known = self.history.walk.is_known();
                 let beyond = if around && !is_known {
                     seen.beyond(self.store.keys)
                 } else {
                     None
                 };
-                self.ask_for(
+                self.prefetch_files(
                     &seen,
                     beyond.as_deref().map_or(Coming::InParts, Coming::Around),
                 );
             }
-            Look::From(hash) => {
-                let Ok(seen) = self.look_at(dir, hash) else {
+            Part::From(hash) => {
+                let Ok(seen) = self.seen_from(dir, hash) else {
                     return;
                 };
-                let (told, due) = seen.limits();
-                self.siblings.told_part(dir, told, due);
-                self.ask_for(&seen, Coming::InParts);
+                let (scanned, due) = seen.limits();
+                self.history.siblings.mark_part(dir, scanned, due);
+                self.prefetch_files(&seen, Coming::InParts);
             }
         }
     }
 
-    /// Asks for the files that were seen, the last range as it is `coming`. Answers whether there was memory for all.
-    pub(super) fn ask_for(&self, seen: &Seen, coming: Coming<'_>) -> bool {
-        let caching = self.last_reads.caching();
+    /// Prefetches the files of a scan, the last range as `coming` says. Reports whether there was
+    /// memory for all.
+    pub(super) fn prefetch_files(&self, seen: &Seen, coming: Coming<'_>) -> bool {
+        let caching = self.history.caching();
         let ranges = ranges(&seen.files);
         let mut is_all = true;
         for (number, (first, end)) in ranges.iter().enumerate() {
@@ -323,16 +328,16 @@ impl FileSystem {
         is_all
     }
 
-    /// Has the engine read the names of a directory that is about to be listed, and of others beside it, where directory
-    /// after directory is listed.
-    pub(crate) fn read_names_ahead(&self, dir: &Inode) {
+    /// Prefetches the names of a directory that is about to be listed, and of its neighbours, where
+    /// directory after directory is listed.
+    pub(crate) fn dir_listed(&self, dir: &Inode) {
         let Location::Entry { parent, name } = &dir.location else {
             return;
         };
         let hash = self.store.keys.name_hash(name);
-        // Which of them come is of no interest, only that most do.
-        let _ = self.listings.note(*parent, hash);
-        if self.listings.is_on_its_way() {
+        // Only the history counts here, not the part.
+        let _ = self.history.listings.note(*parent, hash);
+        if self.history.listings.is_walk() {
             let ino = dir.head.ino;
             let beyond = self.store.keys.own(Ino(ino.0.saturating_add(REACH_MAX)));
             let names = self.store.keys.directory(ino);
@@ -341,8 +346,8 @@ impl FileSystem {
         }
     }
 
-    /// Looks at the names of a directory from a hash on.
-    pub(super) fn look_at(&self, dir: Ino, from_hash: u64) -> FsResult<Seen> {
+    /// Scans the names of a directory from a hash on.
+    pub(super) fn seen_from(&self, dir: Ino, from_hash: u64) -> FsResult<Seen> {
         let names = self.store.keys.dentries_from(dir, from_hash);
         let mut scan = self.store.scan(&names)?;
         let mut seen = Seen::default();
@@ -354,7 +359,7 @@ impl FileSystem {
             let hash = Locator::name_of(key).map_or(0, |(hash, _)| hash);
             seen.hashes.push(hash);
             if let MetaRow::Inode(head, _) = MetaRow::decode(row)?
-                && is_read_ahead(&head)
+                && is_prefetched(&head)
             {
                 seen.files.push((head.ino.0, head.size));
                 seen.bytes += head.size;

@@ -2,7 +2,7 @@ use super::*;
 
 const DIR: Ino = Ino(70);
 
-fn looks(siblings: &Siblings, dir: Ino, hashes: &[u64]) -> Vec<Look> {
+fn parts(siblings: &Siblings, dir: Ino, hashes: &[u64]) -> Vec<Part> {
     hashes
         .iter()
         .map(|hash| siblings.note(dir, *hash).0)
@@ -10,83 +10,83 @@ fn looks(siblings: &Siblings, dir: Ino, hashes: &[u64]) -> Vec<Look> {
 }
 
 #[test]
-fn the_second_file_asks_for_all_and_no_other_one_does() {
+fn the_second_file_prefetches_all_and_no_other_one_does() {
     let siblings = Siblings::default();
     assert_eq!(
-        looks(&siblings, DIR, &[5, 3]),
-        [Look::Nothing, Look::All { around: false }]
+        parts(&siblings, DIR, &[5, 3]),
+        [Part::Nothing, Part::All { around: false }]
     );
-    siblings.told_all(DIR, 4);
-    assert_eq!(looks(&siblings, DIR, &[9, 1]), [Look::Nothing; 2]);
-    // All were read: whoever comes now reads them again.
+    siblings.mark_prefetched(DIR, 4);
+    assert_eq!(parts(&siblings, DIR, &[9, 1]), [Part::Nothing; 2]);
+    // All were read: the next read begins anew.
     assert_eq!(
-        looks(&siblings, DIR, &[5, 3]),
-        [Look::Nothing, Look::All { around: false }]
+        parts(&siblings, DIR, &[5, 3]),
+        [Part::Nothing, Part::All { around: false }]
     );
 }
 
 #[test]
-fn directories_of_which_one_file_is_read_ask_for_nothing() {
+fn directories_of_which_one_file_is_read_prefetch_nothing() {
     let siblings = Siblings::default();
     let mut at = 1u64;
     let mut asked = 0;
     for _ in 0..10_000 {
         at = at.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         // A million directories, in random order.
-        let (look, _) = siblings.note(Ino(100 + (at >> 20) % 1_000_003), at);
-        asked += usize::from(look != Look::Nothing);
+        let (part, _) = siblings.note(Ino(100 + (at >> 20) % 1_000_003), at);
+        asked += usize::from(part != Part::Nothing);
     }
     assert!(asked < 8, "{asked}");
 }
 
 #[test]
-fn where_most_are_read_on_the_first_file_asks_for_all() {
+fn in_a_walk_the_first_file_prefetches_all() {
     let siblings = Siblings::default();
     for dir in 100..108 {
-        let second = looks(&siblings, Ino(dir), &[1, 2]);
+        let second = parts(&siblings, Ino(dir), &[1, 2]);
         assert!(
-            second.iter().any(|look| matches!(look, Look::All { .. })),
+            second.iter().any(|part| matches!(part, Part::All { .. })),
             "{second:?}"
         );
-        siblings.told_all(Ino(dir), 2);
+        siblings.mark_prefetched(Ino(dir), 2);
     }
     assert_eq!(
         siblings.note(Ino(200), 1),
-        (Look::All { around: true }, true)
+        (Part::All { around: true }, true)
     );
     // Until most of them are not.
     for dir in 201..205 {
         siblings.note(Ino(dir), 1);
     }
-    assert_eq!(siblings.note(Ino(210), 1), (Look::Nothing, true));
+    assert_eq!(siblings.note(Ino(210), 1), (Part::Nothing, true));
 }
 
 #[test]
-fn of_a_long_one_what_comes_next_is_asked_for_where_it_is_read_in_order() {
+fn a_long_directory_read_in_order_is_prefetched_part_by_part() {
     let siblings = Siblings::default();
-    looks(&siblings, DIR, &[1, 2]);
-    siblings.told_part(DIR, 0, 0);
+    parts(&siblings, DIR, &[1, 2]);
+    siblings.mark_part(DIR, 0, 0);
     let hashes: Vec<u64> = (3..20).collect();
-    let first = looks(&siblings, DIR, &hashes)
+    let first = parts(&siblings, DIR, &hashes)
         .into_iter()
-        .position(|look| look != Look::Nothing);
+        .position(|part| part != Part::Nothing);
     assert!(first.is_some_and(|at| at < 10), "{first:?}");
-    siblings.told_part(DIR, 100, 60);
-    assert_eq!(looks(&siblings, DIR, &[30, 59]), [Look::Nothing; 2]);
-    assert_eq!(siblings.note(DIR, 61), (Look::From(100), false));
-    siblings.told_part(DIR, u64::MAX, u64::MAX);
-    assert_eq!(looks(&siblings, DIR, &[70, 200, 300]), [Look::Nothing; 3]);
+    siblings.mark_part(DIR, 100, 60);
+    assert_eq!(parts(&siblings, DIR, &[30, 59]), [Part::Nothing; 2]);
+    assert_eq!(siblings.note(DIR, 61), (Part::From(100), false));
+    siblings.mark_part(DIR, u64::MAX, u64::MAX);
+    assert_eq!(parts(&siblings, DIR, &[70, 200, 300]), [Part::Nothing; 3]);
 }
 
 #[test]
-fn of_a_long_one_that_is_read_in_no_order_nothing_is_asked_for() {
+fn a_long_directory_read_in_no_order_prefetches_nothing() {
     let siblings = Siblings::default();
-    looks(&siblings, DIR, &[1, 2]);
-    siblings.told_part(DIR, 0, 0);
+    parts(&siblings, DIR, &[1, 2]);
+    siblings.mark_part(DIR, 0, 0);
     for round in 0..1000u64 {
         let hashes = [round * 7919 % 1000, round * 104_729 % 500];
-        let asked = looks(&siblings, DIR, &hashes);
-        assert_eq!(asked, [Look::Nothing; 2], "{round}");
+        let asked = parts(&siblings, DIR, &hashes);
+        assert_eq!(asked, [Part::Nothing; 2], "{round}");
     }
 }
 
@@ -104,16 +104,16 @@ fn ranges_are_short_and_leave_out_what_lies_elsewhere() {
     assert_eq!(ranges(&files).len(), RANGES_MAX);
 }
 
-/// Whoever was asked for with the first file never counted as one that came to a second.
+/// Regression: a directory prefetched with its first file never counted as one with a second.
 #[test]
-fn what_was_asked_for_with_the_first_file_counts_as_read_on() {
+fn a_directory_prefetched_with_its_first_file_counts_for_the_walk() {
     let siblings = Siblings::default();
     for dir in 100..200 {
-        let looks = looks(&siblings, Ino(dir), &[1]);
-        let is_asked = looks[0] != Look::Nothing;
+        let parts = parts(&siblings, Ino(dir), &[1]);
+        let is_asked = parts[0] != Part::Nothing;
         assert_eq!(is_asked, dir >= 105, "{dir}");
         if is_asked {
-            siblings.told_all(Ino(dir), 3);
+            siblings.mark_prefetched(Ino(dir), 3);
         }
         siblings.note(Ino(dir), 2);
         siblings.note(Ino(dir), 3);
@@ -121,18 +121,18 @@ fn what_was_asked_for_with_the_first_file_counts_as_read_on() {
 }
 
 #[test]
-fn what_was_foretold_is_not_looked_at() {
+fn an_expected_directory_is_not_scanned() {
     let siblings = Siblings::default();
-    siblings.foretell(DIR, 3);
-    assert_eq!(siblings.note(DIR, 5), (Look::Nothing, true));
-    siblings.foretell(DIR, 3);
-    assert_eq!(looks(&siblings, DIR, &[6, 7]), [Look::Nothing; 2]);
+    siblings.expect_dir(DIR, 3);
+    assert_eq!(siblings.note(DIR, 5), (Part::Nothing, true));
+    siblings.expect_dir(DIR, 3);
+    assert_eq!(parts(&siblings, DIR, &[6, 7]), [Part::Nothing; 2]);
     // All were read.
-    assert_eq!(siblings.note(DIR, 5), (Look::Nothing, true));
-    assert_eq!(siblings.note(DIR, 6).0, Look::All { around: false });
+    assert_eq!(siblings.note(DIR, 5), (Part::Nothing, true));
+    assert_eq!(siblings.note(DIR, 6).0, Part::All { around: false });
 }
 
-/// Two names of one inode number subtracted with overflow.
+/// Regression: two rows of one inode number subtracted with overflow.
 #[test]
 fn rows_of_one_number_are_one_range() {
     let files = vec![(10, 8 << 10), (10, 8 << 10), (11, 8 << 10)];
