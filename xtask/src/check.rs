@@ -33,7 +33,10 @@ pub(crate) fn cargo(root: &Path) -> Command {
 /// Formatting, tidy and clippy.
 pub(crate) fn add_lints(steps: &mut Steps, root: &Path) {
     steps.run("tidy", || {
-        Ok(Outcome::Ran(Counts::one(tidy::run(root, false)?)))
+        Ok(Outcome::Ran(Counts::one(tidy::run(
+            root,
+            tidy::Mode::Check,
+        )?)))
     });
     steps.command("fmt", cargo(root).args(["fmt", "--all", "--check"]));
     steps.command(

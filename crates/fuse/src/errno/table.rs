@@ -1,4 +1,4 @@
-//! The one map from what a file system answers to error numbers.
+//! The only map from errors of the file system to error numbers.
 
 use stitch_base::ErrorKind;
 use stitch_fs::FsError;
@@ -25,7 +25,7 @@ impl From<&FsError> for Errno {
             FsError::NoData => Self::ENODATA,
             FsError::TooBig => Self::E2BIG,
             FsError::NoSeekTarget => Self::ENXIO,
-            // Not ENOSYS: to many operations that means "never ask again".
+            // Not ENOSYS: for many operations the kernel would stop asking.
             FsError::Unsupported => Self::ENOTSUP,
             FsError::TooManyLinks => Self::EMLINK,
             FsError::Corrupt(_) | FsError::Format(_) | FsError::NoFolder => Self::EIO,
@@ -35,7 +35,7 @@ impl From<&FsError> for Errno {
     }
 }
 
-/// Errors of the engine that the file system could not give a meaning to.
+/// Maps errors of the engine that have no meaning for the file system.
 const fn of_kind(kind: ErrorKind) -> Errno {
     match kind {
         ErrorKind::NoSpace => Errno::ENOSPC,
