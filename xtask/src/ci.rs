@@ -12,7 +12,7 @@ use crate::{check, sim, tools};
 const SIM_SECONDS: &str = "240";
 
 /// The mounted tests and their time limits in seconds.
-const SUITES: [(&str, u64); 16] = [
+const SUITES: [(&str, u64); 17] = [
     ("users", 120),
     ("requests", 120),
     ("rmtree", 180),
@@ -28,6 +28,7 @@ const SUITES: [(&str, u64); 16] = [
     ("kill9", 480),
     ("restart", 180),
     ("passthrough", 180),
+    ("rocksdb", 300),
     ("realwork", 1500),
 ];
 
@@ -82,7 +83,8 @@ pub(crate) fn run(root: &Path) -> Result<bool> {
     Ok(steps.finish())
 }
 
-/// Returns the command that builds the programs of the mounted tests.
+/// Returns the command that builds the programs of the mounted tests, with the RocksDB engine if
+/// its library is installed.
 fn build(root: &Path) -> Command {
     let mut command = check::cargo(root);
     command.args([
@@ -94,6 +96,9 @@ fn build(root: &Path) -> Command {
         "-p",
         "stitch-e2e",
     ]);
+    if check::has_rocksdb() {
+        command.args(["--features", "stitchfs/rocksdb"]);
+    }
     command
 }
 
@@ -112,7 +117,7 @@ fn run_suite(root: &Path, suite: &str, seconds: u64, more: &[&str]) -> Result<Ou
         return Ok(Outcome::Skipped(reason));
     }
     let mut command = driver(root);
-    command.args(["run", suite, "--seconds", &seconds.to_string()]);
+    command.args(["run", suite, "--again", "--seconds", &seconds.to_string()]);
     command.args(more);
     counting(&mut command, plain_counts)
 }

@@ -1,5 +1,6 @@
 //! Checks and chores of the workspace: `cargo xtask help` lists them.
 
+mod again;
 mod check;
 mod ci;
 mod deny;

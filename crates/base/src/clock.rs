@@ -41,7 +41,7 @@ pub trait Clock: Send + Sync {
 }
 
 /// The machine's clock.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct SystemClock {
     start: Instant,
 }

@@ -11,4 +11,4 @@ pub mod sync;
 pub mod thread;
 
 pub use error_kind::ErrorKind;
-pub use ids::{ByteLen, Generation, Ino, Lsn, Seqno, TableId, TreeId, ZoneId};
+pub use ids::{ByteLen, Generation, Ino, Lsn, PinId, Seqno, TableId, TreeId, ZoneId};

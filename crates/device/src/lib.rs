@@ -10,6 +10,7 @@
 
 mod counter;
 mod crash;
+mod dir_lock;
 mod error;
 mod fault;
 mod file;
@@ -26,6 +27,7 @@ mod ring;
 mod window;
 
 pub use crash::{CrashDevice, CrashPlan, CrashPoint, Moment};
+pub use dir_lock::DirLock;
 pub use error::DeviceError;
 pub use fault::{CallCounts, Fault, FaultDevice, FaultOp};
 pub use file::{FileDevice, Unnamed};

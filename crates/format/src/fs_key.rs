@@ -135,6 +135,16 @@ pub fn xattr(ino: Ino, name: &[u8]) -> FsKey {
     FsKey::new(&[&ino.0.to_be_bytes(), name])
 }
 
+/// Sys: a row that exists once, such as [`SYS_HEADER`]; or the start of all keys of one kind.
+///
+/// # Panics
+/// If the key is longer than the longest name.
+#[must_use]
+pub fn single(key: &[u8]) -> FsKey {
+    assert!(key.len() <= NAME_BYTES_MAX, "such keys are short");
+    FsKey::new(&[key])
+}
+
 /// Sys: an orphan.
 #[must_use]
 pub fn orphan(ino: Ino) -> FsKey {
@@ -254,6 +264,7 @@ mod tests {
             [0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0x0a, 0x0b]
         );
         assert_eq!(&xattr(Ino(2), b"user.a")[7..], b"\x02user.a");
+        assert_eq!(&single(SYS_HEADER)[..], b"h");
         assert_eq!(&orphan(ino)[..], [b'o', 1, 2, 3, 4, 5, 6, 7, 8]);
         assert_eq!(&external(ino)[..], [b'x', 1, 2, 3, 4, 5, 6, 7, 8]);
         assert_eq!(external_of(&external(ino)), Some(ino));

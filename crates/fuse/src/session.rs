@@ -337,6 +337,8 @@ impl Session {
             // It was unmounted meanwhile: the workers will notice.
             tracing::debug!(%error, "nothing is sent again");
         }
+        // Before a thread of the ring serves, and again if the ring is refused.
+        running.let_requests_wait(queues.len(), true);
         let has_ring = running.start_ring(queues[0].fd())?;
         running.let_requests_wait(queues.len(), has_ring);
         let mut queues = queues.into_iter();

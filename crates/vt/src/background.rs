@@ -11,7 +11,8 @@ use crate::cache::ReadCount;
 use crate::compaction::Pressure;
 use crate::defrag::IdleDefrag;
 use crate::key_order::IdleOrder;
-use crate::store::{Store, Worker};
+use crate::signals::Worker;
+use crate::store::Store;
 use std::sync::Arc;
 use std::time::Duration;
 use stitch_base::thread;
@@ -85,20 +86,20 @@ fn gap_loop(store: &Store) {
 fn write_out_loop(store: &Store) {
     let mut duty = WriteOutDuty::new(store);
     let interval = store.options.sync_interval.min(LOOK_EVERY);
-    while store.signals.wait(Worker::WriteOut, interval) && !store.is_failed() {
+    while store.signals.wait(Worker::WriteOut, interval) && !store.gate.is_failed() {
         duty.look(store);
     }
 }
 
 fn compaction_loop(store: &Store) {
     let mut duty = CompactionDuty::new(store);
-    while store.signals.wait(Worker::Compaction, LOOK_EVERY) && !store.is_failed() {
+    while store.signals.wait(Worker::Compaction, LOOK_EVERY) && !store.gate.is_failed() {
         duty.look(store);
     }
 }
 
 fn help_loop(store: &Store) {
-    while store.signals.wait(Worker::Help, IDLE_LOOK) && !store.is_failed() {
+    while store.signals.wait(Worker::Help, IDLE_LOOK) && !store.gate.is_failed() {
         // A failure is met by whoever compacts next, too.
         while store.pace.is_behind() && matches!(store.help_compact(), Ok(true)) {
             if store.signals.is_stopped() {
@@ -142,7 +143,7 @@ impl WriteOutDuty {
         if now.saturating_sub(self.synced_at) >= store.options.sync_interval {
             self.synced_at = now;
             if let Err(error) = store.sync_if_needed() {
-                store.fail(&error);
+                store.gate.fail(&error);
             }
         }
         let seen = store.counters.commits.get();
@@ -168,7 +169,7 @@ impl WriteOutDuty {
         if is_quiet || now.saturating_sub(since) >= DELETES_AFTER {
             self.deletes_since = None;
             if let Err(error) = store.seal_deletes() {
-                store.fail(&error);
+                store.gate.fail(&error);
             }
         }
     }

@@ -26,7 +26,8 @@ impl Store {
     /// Gives the cache what the lists of tables leave.
     pub(crate) fn fit_cache(&self) {
         let list_bytes = self.version().lists.bytes();
-        self.cache.set_capacity(self.sizes.cache_beside(list_bytes));
+        self.cache
+            .set_capacity(self.sizing.opened.cache_beside(list_bytes));
     }
 
     /// What is in memory now.

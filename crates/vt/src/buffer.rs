@@ -55,6 +55,12 @@ impl Buffer {
         }
     }
 
+    /// Returns the memtable of a store in which nothing was written yet.
+    pub(crate) fn empty(sizes: &Sizes, log_start: Lsn) -> Self {
+        let hint = usize::try_from(sizes.memtable).unwrap_or(usize::MAX);
+        Self::new(Memtable::new(hint), log_start)
+    }
+
     /// True if nothing was added.
     pub(crate) fn is_empty(&self) -> bool {
         self.memtable.is_empty() && self.direct.count() == 0

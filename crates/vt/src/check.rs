@@ -61,7 +61,7 @@ impl Store {
     ) -> Result<Vec<Violation>, VtError> {
         // Nothing is installed meanwhile, so that the online-map can be compared.
         let stores = match self.volume.is_first() {
-            true => self.peers.all(),
+            true => self.pool.all(),
             false => Vec::new(),
         };
         let others = stores.iter().filter(|s| !s.volume.is_first());

@@ -122,9 +122,12 @@ impl VtEngine {
 
 impl Store {
     fn defrag(&self, watch: &mut Watch<'_>) -> Result<Defragged, VtError> {
-        let _one_at_a_time = self.peers.evacuation.lock();
+        let _one_at_a_time = self.pool.evacuation.lock();
         self.check_writable()?;
-        let moved = || self.sum_of(&|store| store.counters.evacuated_bytes.get());
+        let moved = || {
+            self.pool
+                .sum_of(|store| store.counters.evacuated_bytes.get())
+        };
         let (moved_before, ordered_before) = (moved(), self.all_ordered_bytes());
         let mut out = Defragged {
             holes_before_bytes: self.hole_bytes(),
@@ -178,7 +181,7 @@ impl Store {
 
     /// Bytes that all stores of the volume wrote to bring values into key order.
     fn all_ordered_bytes(&self) -> u64 {
-        self.sum_of(&|store| store.counters.ordered_bytes.get())
+        self.pool.sum_of(|store| store.counters.ordered_bytes.get())
     }
 
     /// Evacuates every zone that is worth it. Answers false if it was ended early.
@@ -213,7 +216,7 @@ impl Store {
     /// Evacuates the best zone that was not tried yet, for a commit that waits for room: also one of which
     /// little is unused. Answers false if there is none.
     pub(crate) fn evacuate_best(&self, tried: &mut BTreeSet<Extent>) -> Result<bool, VtError> {
-        let _one_at_a_time = self.peers.evacuation.lock();
+        let _one_at_a_time = self.pool.evacuation.lock();
         let worth = self.worth(WORTH_PART_ROOM, tried);
         let usable = self.volume.zones().usage().usable;
         // What is free in the zone itself is of no use.
@@ -308,7 +311,7 @@ impl IdleDefrag {
         if store.hole_bytes() <= total / HOLES_PART {
             return Ok(());
         }
-        let Some(_one_at_a_time) = store.peers.evacuation.try_lock() else {
+        let Some(_one_at_a_time) = store.pool.evacuation.try_lock() else {
             return Ok(());
         };
         let worth = store.worth(WORTH_PART_IDLE, &self.tried);

@@ -21,8 +21,9 @@ use stitch_base::{ErrorKind, Seqno, TreeId};
 use stitch_format::vt_manifest::VersionEdit;
 use stitch_kv::counters as names;
 use stitch_kv::{
-    Batch, Caching, Coming, CommitOptions, Counters, Direction, Engine, KeyRange, KvError, Limits,
-    Scan, Snapshot, SpaceUsage, TreeInfo, TreeOptions, Violation, check_tree_name,
+    Batch, Caching, Capabilities, ChangedKey, Coming, CommitOptions, Counters, Direction, Engine,
+    Guards, KeyRange, KvError, Limits, Scan, Snapshot, SpaceUsage, TreeInfo, TreeOptions,
+    UpsertRegistry, Violation, check_tree_name,
 };
 use stitch_volume::{Opened, Volume};
 
@@ -102,7 +103,7 @@ impl VtEngine {
 
     /// Closes this instance and no other.
     pub(crate) fn close_one(&self) -> Result<(), VtError> {
-        let is_first_time = self.store.mark_closed();
+        let is_first_time = self.store.gate.close();
         self.stop_threads();
         if !is_first_time || self.store.volume.is_read_only() {
             return Ok(());
@@ -156,6 +157,13 @@ impl Engine for VtEngine {
         self.store.limits()
     }
 
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            guards: true,
+            ..Capabilities::default()
+        }
+    }
+
     fn trees(&self) -> Vec<TreeInfo> {
         let version = self.store.version();
         version.trees.values().map(|t| t.info.clone()).collect()
@@ -179,6 +187,23 @@ impl Engine for VtEngine {
 
     fn commit(&self, batch: &Batch, options: CommitOptions) -> Result<Seqno, KvError> {
         self.store.commit(batch, options)
+    }
+
+    fn commit_guarded(
+        &self,
+        batch: &Batch,
+        guards: &Guards,
+        options: CommitOptions,
+    ) -> Result<Seqno, KvError> {
+        self.store.commit_guarded(batch, guards, options)
+    }
+
+    fn changed_keys(&self, guards: &Guards, count_max: usize) -> Result<Vec<ChangedKey>, KvError> {
+        self.store.changed_keys(guards, count_max)
+    }
+
+    fn upserts(&self) -> &UpsertRegistry {
+        &self.store.options.upserts
     }
 
     fn sync(&self) -> Result<(), KvError> {
@@ -243,7 +268,7 @@ impl Engine for VtEngine {
     }
 
     fn space(&self) -> SpaceUsage {
-        self.store.space()
+        self.store.space.usage()
     }
 
     fn set_aside(&self, bytes: u64) -> Result<(), KvError> {
@@ -287,7 +312,7 @@ impl Store {
         edit.new_trees.push(tree_record(&info));
         drop(version);
         self.check_trees_fit(&edit)?;
-        self.note_tree(options);
+        self.space.note_tree(options);
         self.install_trees(&mut installer, edit)?;
         self.committer.lock().trees.insert(id);
         Ok(id)
@@ -314,7 +339,7 @@ impl Store {
         match installed {
             Ok(()) => trees.iter().for_each(|tree| self.gaps.forget(*tree)),
             // They are still there, unless the outcome is unknown.
-            Err(_) if !self.is_failed() => self.committer.lock().trees.extend(trees),
+            Err(_) if !self.gate.is_failed() => self.committer.lock().trees.extend(trees),
             Err(_) => {}
         }
         installed
@@ -335,7 +360,7 @@ impl Store {
         }));
         drop(version);
         self.check_trees_fit(&edit)?;
-        self.note_tree(options);
+        self.space.note_tree(options);
         self.install_trees(&mut installer, edit)
     }
 
@@ -392,14 +417,14 @@ impl Store {
     fn write_out_what_fits(&self) -> Result<bool, VtError> {
         match self.write_all_out() {
             Ok(()) => Ok(true),
-            Err(error) if error.kind() == ErrorKind::NoSpace && !self.is_failed() => Ok(false),
+            Err(error) if error.kind() == ErrorKind::NoSpace && !self.gate.is_failed() => Ok(false),
             Err(error) => Err(error),
         }
     }
 
     /// Writes everything out, and the whole version as one base.
     fn close(&self) -> Result<(), VtError> {
-        if self.volume.is_poisoned() || self.is_failed() {
+        if self.volume.is_poisoned() || self.gate.is_failed() {
             return Err(VtError::Poisoned);
         }
         self.write_out_what_fits()?;

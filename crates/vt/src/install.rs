@@ -8,7 +8,8 @@
 use crate::VtError;
 use crate::buffer::Buffer;
 use crate::runs::subtract;
-use crate::store::{Installer, Store, Worker};
+use crate::signals::Worker;
+use crate::store::{Installer, Store};
 use crate::version::{TableHandle, Version, VersionBuilder};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -68,7 +69,7 @@ impl Store {
         self.commit_version(&before, &version, &install.edit, log_start)
             .inspect_err(|error| {
                 if !is_refused(error) {
-                    self.fail(error);
+                    self.gate.fail(error);
                 }
             })?;
         installer.log_start = log_start;
@@ -92,8 +93,8 @@ impl Store {
         }
         drop(before);
         self.fit_cache();
-        self.pace.update(&view, &self.sizes_now());
-        self.room.notify_all();
+        self.pace.update(&view, &self.sizing.now());
+        self.gate.wake_commits();
         self.signals.wake(Worker::Compaction);
         self.call_help();
         Ok(version)

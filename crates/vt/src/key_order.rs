@@ -207,7 +207,7 @@ impl Store {
         let kept = usage.zones / FREE_ZONES_PART + SPARE_ZONES;
         let free = usage.zones_free.saturating_sub(kept) * zones.zone_bytes();
         let free = free.saturating_sub(self.volume.space().promised_bytes());
-        free.min(self.free_bytes(SpaceClass::Normal))
+        free.min(self.space.free_bytes(SpaceClass::Normal))
     }
 
     /// Measures at most `most` tables that were not measured yet. Returns how many it measured.

@@ -8,8 +8,8 @@
 use crate::VtError;
 use crate::defrag::{Watch, run_of};
 use crate::engine::VtEngine;
-use crate::options::Sizes;
-use crate::store::{Store, Worker};
+use crate::signals::Worker;
+use crate::store::Store;
 use std::sync::Arc;
 use std::time::Duration;
 use stitch_base::ErrorKind;
@@ -30,8 +30,8 @@ impl VtEngine {
     pub fn grow(&self, device_bytes: u64) -> Result<(), VtError> {
         self.store.check_writable()?;
         self.store.volume.grow(device_bytes)?;
-        for store in self.store.peers.all() {
-            store.room.notify_all();
+        for store in self.store.pool.all() {
+            store.gate.wake_commits();
             store.signals.wake(Worker::Compaction);
         }
         Ok(())
@@ -54,28 +54,14 @@ impl VtEngine {
 }
 
 impl Store {
-    /// The sizes for the volume as it is now.
-    pub(crate) fn sizes_now(&self) -> Sizes {
-        let zones_bytes = self.volume.zones().total_bytes();
-        if zones_bytes == self.opened_zones_bytes {
-            return self.sizes;
-        }
-        self.sizes_on(zones_bytes)
-    }
-
-    fn sizes_on(&self, zones_bytes: u64) -> Sizes {
-        let log_bytes = self.volume.log().capacity_bytes();
-        self.sizes.resized(&self.options, zones_bytes, log_bytes)
-    }
-
     fn shrink(&self, device_bytes: u64, watch: &mut Watch<'_>) -> Result<bool, VtError> {
-        let _one_at_a_time = self.peers.evacuation.lock();
+        let _one_at_a_time = self.pool.evacuation.lock();
         self.check_writable()?;
         let areas = self.volume.superblock().areas;
         let zones_bytes = device_bytes.saturating_sub(areas.zones_at);
-        let kept = self.reserves(zones_bytes, &|store| store.sizes_on(zones_bytes).reserve);
+        let kept = self.space.reserve_bytes_on(zones_bytes);
         // Deletes are taken afterwards, too.
-        let kept = kept.max(Space::reserve_bytes_on(zones_bytes)) + self.all_aside_bytes();
+        let kept = kept.max(Space::reserve_bytes_on(zones_bytes)) + self.space.all_aside_bytes();
         // What was deleted need not be moved.
         if !self.give_back(watch)? {
             return Ok(false);
@@ -102,7 +88,7 @@ impl Store {
             return Ok(false);
         }
         let committed = shrinking.commit().map_err(VtError::from);
-        committed.inspect_err(|error| self.fail(error))?;
+        committed.inspect_err(|error| self.gate.fail(error))?;
         for store in &stores {
             store.signals.wake(Worker::Compaction);
         }
@@ -142,7 +128,7 @@ impl Store {
                 continue;
             }
             move_logs(shrinking, &self.with_others())?;
-            let stores = self.peers.all();
+            let stores = self.pool.all();
             if stores.iter().any(|store| store.has_tables_in(tail)) {
                 return Err(self.stuck(shrinking, tail));
             }

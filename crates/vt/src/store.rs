@@ -1,7 +1,7 @@
 //! The state of an open store, shared by callers and background threads.
 //!
 //! Locks, in the order in which they may be taken:
-//! 0. `peers.evacuation`: one evacuation of many zones at a time, on one volume.
+//! 0. `pool.evacuation`: one evacuation of many zones at a time, on one volume.
 //! 1. A turn to compact (`turns`): one compaction at a time, or two that do not overlap.
 //! 2. `write_out`: one write-out at a time.
 //! 3. `installer`: one version edit at a time.
@@ -19,33 +19,33 @@ use crate::compaction::{Level0Debt, Turns};
 use crate::counters::VtCounters;
 use crate::direct::Streaks;
 use crate::gaps::{DeleteRuns, Gaps};
-use crate::instances::Peers;
+use crate::gate::Gate;
 use crate::key_order::KeyOrder;
-use crate::options::{Sizes, VtOptions};
+use crate::options::VtOptions;
 use crate::pace::Pace;
+use crate::pool::Pool;
 use crate::read::FoldedValues;
+use crate::signals::{Signals, Worker};
+use crate::sizing::Sizing;
 use crate::snapshots::Snapshots;
+use crate::space::SpaceLedger;
 use crate::superseded::SupersededVersions;
 use crate::table::ValueReader;
-use crate::under_way::Work;
 use crate::version::{TableHandle, Version};
 use crate::view::{View, Views};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use stitch_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use stitch_base::sync::{Apart, Condvar, Mutex};
+use stitch_base::sync::{Apart, Mutex};
 use stitch_base::{Lsn, Seqno, TableId, TreeId};
-use stitch_volume::{PAGE_BYTES, Volume};
+use stitch_volume::Volume;
 
 /// An open store.
 pub(crate) struct Store {
     pub(crate) volume: Arc<Volume>,
     pub(crate) cache: Arc<BlockCache>,
     pub(crate) options: VtOptions,
-    /// As the store was opened; see [`Store::sizes_now`].
-    pub(crate) sizes: Sizes,
-    /// Length of the zones when it was.
-    pub(crate) opened_zones_bytes: u64,
+    pub(crate) sizing: Arc<Sizing>,
     /// This and the others that are apart change with each commit: reads should not wait for that.
     pub(crate) counters: Apart<VtCounters>,
     pub(crate) snapshots: Arc<Snapshots>,
@@ -53,7 +53,7 @@ pub(crate) struct Store {
     pub(crate) key_order: KeyOrder,
     pub(crate) folded: FoldedValues,
     pub(crate) gaps: Gaps,
-    pub(crate) views: Views,
+    pub(crate) views: Arc<Views>,
     /// The newest write that readers may see.
     pub(crate) visible: Apart<AtomicU64>,
     /// Syncs that somebody has asked for.
@@ -61,30 +61,20 @@ pub(crate) struct Store {
     /// Number for the next table. Numbers of tables that were given up are skipped.
     next_table: AtomicU64,
     pub(crate) committer: Apart<Mutex<Committer>>,
-    /// A commit that waits for room waits here, with `committer`.
-    pub(crate) room: Condvar,
+    /// Whether the store takes writes. A commit that waits for room waits here, with `committer`.
+    pub(crate) gate: Arc<Gate>,
     pub(crate) installer: Mutex<Installer>,
     pub(crate) write_out: Mutex<()>,
     pub(crate) turns: Turns,
-    /// Space of compactions that run now.
-    pub(crate) work: Arc<Work>,
     /// What reads pay for level 0.
     pub(crate) level0: Level0Debt,
     /// The stores on the same volume, this one among them.
-    pub(crate) peers: Arc<Peers>,
+    pub(crate) pool: Arc<Pool<Self>>,
+    pub(crate) space: Arc<SpaceLedger>,
     pub(crate) pace: Pace,
-    /// Bytes that are left to commits of
-    /// [`SpaceClass::Allocated`](stitch_kv::SpaceClass::Allocated).
-    pub(crate) aside_bytes: AtomicU64,
-    /// Length of a run that holds any block which may have to be written now, in bytes.
-    pub(crate) longest_run: AtomicU64,
-    /// Length of a run that held the value blocks of whole pages of the last batch that asked for space, in bytes.
-    pub(crate) pages_run: AtomicU64,
-    pub(crate) signals: Signals,
+    pub(crate) signals: Arc<Signals>,
     /// The last write-out found no space.
     pub(crate) lacks_space: AtomicBool,
-    is_failed: AtomicBool,
-    is_closed: AtomicBool,
 }
 
 /// What commits change.
@@ -107,110 +97,28 @@ pub(crate) struct Installer {
     pub(crate) log_start: Lsn,
 }
 
-/// Wakes background threads.
-#[derive(Default)]
-pub(crate) struct Signals {
-    state: Mutex<Wanted>,
-    write_out: Condvar,
-    compaction: Condvar,
-    help: Condvar,
-    gaps: Condvar,
-}
-
-#[derive(Default)]
-struct Wanted {
-    write_out: bool,
-    compaction: bool,
-    help: bool,
-    gaps: bool,
-    stop: bool,
-}
-
-/// Who waits for a signal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Worker {
-    WriteOut,
-    Compaction,
-    /// The second that compacts.
-    Help,
-    Gaps,
-}
-
-impl Signals {
-    pub(crate) fn wake(&self, worker: Worker) {
-        let mut state = self.state.lock();
-        match worker {
-            Worker::WriteOut => {
-                state.write_out = true;
-                self.write_out.notify_one();
-            }
-            Worker::Compaction => {
-                state.compaction = true;
-                self.compaction.notify_one();
-            }
-            Worker::Help => {
-                state.help = true;
-                self.help.notify_one();
-            }
-            Worker::Gaps => {
-                state.gaps = true;
-                self.gaps.notify_one();
-            }
-        }
-    }
-
-    pub(crate) fn stop(&self) {
-        self.state.lock().stop = true;
-        self.write_out.notify_all();
-        self.compaction.notify_all();
-        self.help.notify_all();
-        self.gaps.notify_all();
-    }
-
-    pub(crate) fn is_stopped(&self) -> bool {
-        self.state.lock().stop
-    }
-
-    /// Waits until woken, stopped or timed out. Answers false when stopped.
-    pub(crate) fn wait(&self, worker: Worker, timeout: std::time::Duration) -> bool {
-        let mut state = self.state.lock();
-        let (wanted, condvar) = match worker {
-            Worker::WriteOut => (state.write_out, &self.write_out),
-            Worker::Compaction => (state.compaction, &self.compaction),
-            Worker::Help => (state.help, &self.help),
-            Worker::Gaps => (state.gaps, &self.gaps),
-        };
-        if !wanted && !state.stop {
-            condvar.wait_for(&mut state, timeout);
-        }
-        match worker {
-            Worker::WriteOut => state.write_out = false,
-            Worker::Compaction => state.compaction = false,
-            Worker::Help => state.help = false,
-            Worker::Gaps => state.gaps = false,
-        }
-        !state.stop
-    }
-}
-
 impl Store {
     /// A store as recovery found it.
     pub(crate) fn new(
         volume: Arc<Volume>,
         options: VtOptions,
-        sizes: Sizes,
+        sizing: Arc<Sizing>,
         view: View,
         log_start: Lsn,
-        peers: Arc<Peers>,
+        pool: Arc<Pool<Self>>,
     ) -> Self {
         let version = Arc::clone(&view.version);
+        let sizes = sizing.opened;
         let cache = BlockCache::new(usize::try_from(sizes.cache).unwrap_or(usize::MAX));
         let cache = Arc::new(cache.with_readers(sizes.ahead));
         cache.set_capacity(sizes.cache_beside(version.lists.bytes()));
+        let views = Arc::new(Views::new(view));
+        let copies_values = options.stitch_by_key.is_some();
+        let space = SpaceLedger::new(&volume, &sizing, &views, &pool.ledgers, copies_values);
+        let space = Arc::new(space);
         Self {
             cache,
-            sizes,
-            opened_zones_bytes: volume.zones().total_bytes(),
+            sizing,
             turns: Turns::new(options.compactors),
             options,
             counters: Apart::default(),
@@ -229,21 +137,16 @@ impl Store {
                 streaks: Streaks::default(),
                 unsynced: Unsynced::default(),
             })),
-            room: Condvar::new(),
+            gate: Arc::new(Gate::new(&volume)),
             installer: Mutex::new(Installer { log_start }),
             write_out: Mutex::new(()),
-            work: Arc::default(),
             level0: Level0Debt::default(),
-            peers,
+            pool,
+            space,
             pace: Pace::default(),
-            longest_run: AtomicU64::new(0),
-            aside_bytes: AtomicU64::new(0),
-            pages_run: AtomicU64::new(PAGE_BYTES),
-            signals: Signals::default(),
+            signals: Arc::default(),
             lacks_space: AtomicBool::new(false),
-            is_failed: AtomicBool::new(false),
-            is_closed: AtomicBool::new(false),
-            views: Views::new(view),
+            views,
             volume,
         }
     }
@@ -265,44 +168,11 @@ impl Store {
     }
 
     /// Refuses writes for a store that failed, was closed, or is for reading only.
+    ///
+    /// # Errors
+    /// As [`Gate::check_writable`].
     pub(crate) fn check_writable(&self) -> Result<(), VtError> {
-        if self.volume.is_read_only() {
-            return Err(stitch_volume::VolumeError::ReadOnly.into());
-        }
-        let is_lost = self.is_failed.load(Ordering::Acquire) || self.volume.is_poisoned();
-        if is_lost {
-            return Err(VtError::Poisoned);
-        }
-        if self.is_closed() {
-            return Err(VtError::Closed);
-        }
-        Ok(())
-    }
-
-    /// Refuses writes from now on: background work failed.
-    pub(crate) fn fail(&self, error: &VtError) {
-        if !self.is_failed.swap(true, Ordering::AcqRel) {
-            let instance = self.volume.name();
-            tracing::error!(%error, instance, "the store takes no more writes");
-        }
-        self.room.notify_all();
-    }
-
-    /// True if background work failed.
-    pub(crate) fn is_failed(&self) -> bool {
-        self.is_failed.load(Ordering::Acquire)
-    }
-
-    /// True if the store was closed, or removed.
-    pub(crate) fn is_closed(&self) -> bool {
-        self.is_closed.load(Ordering::Acquire)
-    }
-
-    /// Refuses writes from now on: the store is closed. Answers false if it was already.
-    pub(crate) fn mark_closed(&self) -> bool {
-        let was_closed = self.is_closed.swap(true, Ordering::AcqRel);
-        self.room.notify_all();
-        !was_closed
+        self.gate.check_writable()
     }
 
     /// Has a second compaction begin, if one alone does not keep up.

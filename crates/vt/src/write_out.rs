@@ -48,7 +48,7 @@ impl Store {
                     return Ok(done);
                 }
                 // It was promised space, but holes may be too short for its blocks.
-                Err(error) if error.kind() == ErrorKind::NoSpace && !self.is_failed() => {
+                Err(error) if error.kind() == ErrorKind::NoSpace && !self.gate.is_failed() => {
                     let has_room = self.compact_one(Pressure::Room).unwrap_or(false);
                     if !has_room && !self.compact_others() {
                         // The log has all of it, so it can be tried again. Whoever waits for it is told.
@@ -59,7 +59,7 @@ impl Store {
                     }
                 }
                 Err(error) => {
-                    self.fail(&error);
+                    self.gate.fail(&error);
                     return Err(error);
                 }
             }

@@ -57,7 +57,7 @@ const fn of_kind(kind: ErrorKind) -> Errno {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use stitch_base::Ino;
+    use stitch_base::{Ino, TreeId};
     use stitch_format::FormatError;
     use stitch_kv::KvError;
 
@@ -75,6 +75,10 @@ mod tests {
             record: "row",
             expected: 1,
             found: 2,
+        };
+        let conflict = KvError::Conflict {
+            tree: TreeId(1),
+            key: b"k".to_vec(),
         };
         let table = [
             (FsError::NotFound, libc::ENOENT),
@@ -105,7 +109,7 @@ mod tests {
             (storage(ErrorKind::Busy), libc::EBUSY),
             (FsError::Storage(KvError::Closed), libc::EIO),
             (FsError::Storage(KvError::Poisoned), libc::EIO),
-            (FsError::Storage(KvError::Conflict), libc::EIO),
+            (FsError::Storage(conflict), libc::EIO),
             (FsError::Storage(KvError::Unknown), libc::EIO),
             (FsError::from(KvError::ReadOnly), libc::EROFS),
         ];

@@ -159,7 +159,7 @@ impl Store {
             Pressure::Room => WORTH_PART_ROOM,
             _ => WORTH_PART_IDLE,
         };
-        let mut worth = zones.scattered(self.room_run_bytes());
+        let mut worth = zones.scattered(self.space.room_run_bytes());
         let may_go = |c: &Candidate| obstacles.evacuated.allows(c.zone.addr);
         worth.retain(|candidate| is_worth(candidate, part) && may_go(candidate));
         worth.sort_by_key(weight);

@@ -12,7 +12,6 @@ use crate::store::Store;
 use crate::version::Version;
 use stitch_base::sync::Sharded;
 use stitch_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use stitch_volume::Class;
 
 /// Looking into one table more costs as much as compacting so many bytes.
 const PROBE_BYTES: u64 = 256;
@@ -82,10 +81,25 @@ impl Level0Debt {
 }
 
 impl Store {
+    /// How hard compaction should look for work.
+    pub(crate) fn pressure(&self, is_idle: bool) -> Pressure {
+        if self.space.is_low() {
+            Pressure::Space
+        } else if is_idle {
+            Pressure::Idle
+        } else {
+            Pressure::Shape
+        }
+    }
+
+    /// Tells writers how much is left to them.
+    pub(crate) fn note_left(&self) {
+        self.pace.note_left(self.space.left_to_writers());
+    }
+
     /// Bytes for the outputs of a compaction, but for those that others may still take.
     pub(super) fn unclaimed_bytes(&self, claimed: u64) -> u64 {
-        let free = self.volume.space().available_bytes(Class::Internal);
-        free.saturating_sub(claimed)
+        self.space.available_bytes().saturating_sub(claimed)
     }
 
     /// What to pick by, with no more input than there is space for its output.
@@ -95,7 +109,7 @@ impl Store {
         pressure: Pressure,
         free: u64,
     ) -> PickOptions {
-        let sizes = self.sizes_now();
+        let sizes = self.sizing.now();
         let pick = sizes.pick;
         // No more than is kept for it, or half of what is there: commits have less meanwhile.
         let most = sizes.reserve.max(free / 2).min(free - free / 8);
@@ -108,7 +122,7 @@ impl Store {
             level0_tables: level0,
             input_bytes_max: pick.input_bytes_max.max(batch_bytes(&sizes)).min(most),
             cost_max: match pressure {
-                Pressure::Low => self.space_cost_max(),
+                Pressure::Low => self.space.cost_max(),
                 _ => u64::MAX,
             },
             ..pick

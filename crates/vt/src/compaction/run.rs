@@ -57,7 +57,7 @@ impl Store {
                 Ok(())
             }
             Err(VtError::Closed) => Err(VtError::Closed),
-            Err(error) if error.kind() == ErrorKind::NoSpace && !self.is_failed() => {
+            Err(error) if error.kind() == ErrorKind::NoSpace && !self.gate.is_failed() => {
                 let mut state = self.turns.lock();
                 if turn.had_company(&state) {
                     // Alone it may find some.
@@ -79,7 +79,7 @@ impl Store {
     fn go_around(&self, plan: &Plan, error: VtError) -> Result<(), VtError> {
         // Nothing is picked before that is known.
         let obstacles = &mut self.turns.lock().obstacles;
-        let found = match !self.is_failed() && is_damage(&error) {
+        let found = match !self.gate.is_failed() && is_damage(&error) {
             true => self.find_unreadable(plan, obstacles)?,
             false => Unreadable::Nothing,
         };
@@ -93,7 +93,7 @@ impl Store {
             obstacles.avoided.extend(upper_ids(plan));
             return Ok(());
         }
-        self.fail(&error);
+        self.gate.fail(&error);
         Err(error)
     }
 
@@ -114,7 +114,7 @@ impl Store {
         let tree = &version.trees[&plan.tree];
         let is_in_pieces = self.is_to_be_joined(version, plan);
         let most_bytes = written_bytes_max(tree, plan, is_in_pieces);
-        let under_way = UnderWay::begin(&self.work, most_bytes);
+        let under_way = self.space.begin_compaction(most_bytes);
         let made = match plan.kind {
             PlanKind::Move => Made::default(),
             PlanKind::Compact | PlanKind::Join | PlanKind::Order => Job {
@@ -405,7 +405,7 @@ impl<'a> Job<'a> {
 
     /// Weight at which a table ends and the next begins.
     fn table_bytes(&self) -> u64 {
-        let table_bytes = self.store.sizes_now().pick.table_bytes;
+        let table_bytes = self.store.sizing.now().pick.table_bytes;
         let is_in_place = self.plan.from_level == self.plan.to_level;
         let is_short = self.plan.input_weight() <= table_bytes.saturating_mul(2);
         // The block that is being filled counts before it is packed, so that even a small table could be cut.

@@ -47,7 +47,7 @@ fn idle_for(store: &Small, duration: Duration) {
         store.clock.advance(Duration::from_millis(500));
         writing.look(engine);
         compacting.look(engine);
-        assert!(!engine.is_failed());
+        assert!(!engine.gate.is_failed());
     }
 }
 

@@ -182,12 +182,12 @@ pub(crate) fn short_row_bytes(tree: &TreeVersion) -> Option<u64> {
 impl Store {
     /// How many deletes in a row are worth a look.
     pub(crate) fn gap_run_count(&self) -> u64 {
-        (self.sizes.memtable / RUN_MEMTABLE_BYTES).clamp(16, RUN_COUNT)
+        (self.sizing.opened.memtable / RUN_MEMTABLE_BYTES).clamp(16, RUN_COUNT)
     }
 
     /// How many deleted keys in a row make a gap.
     pub(crate) fn gap_count_min(&self) -> u64 {
-        (self.sizes.memtable / LEARN_MEMTABLE_BYTES).clamp(2, LEARN_COUNT)
+        (self.sizing.opened.memtable / LEARN_MEMTABLE_BYTES).clamp(2, LEARN_COUNT)
     }
 
     /// The same, for looks: they come often, and scans find the small ones.

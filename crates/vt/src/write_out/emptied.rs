@@ -19,7 +19,8 @@ use crate::entry::{EntryIter, Op, RangeDelete};
 use crate::gaps::{Hint, successor};
 use crate::memtable::Memtable;
 use crate::read::{EmptyRange, short_row_bytes};
-use crate::store::{Store, Worker};
+use crate::signals::Worker;
+use crate::store::Store;
 use crate::version::TreeVersion;
 use std::collections::BTreeMap;
 use stitch_base::{Seqno, TreeId};
@@ -126,7 +127,7 @@ impl Store {
     /// How many deleted rows of a tree may be looked at without reading too much.
     fn look_count_max(&self, tree: &TreeVersion) -> u64 {
         short_row_bytes(tree).map_or(0, |row_bytes| {
-            self.sizes.memtable * LOOK_MEMTABLES_MAX / row_bytes
+            self.sizing.opened.memtable * LOOK_MEMTABLES_MAX / row_bytes
         })
     }
 
