@@ -23,13 +23,6 @@ impl Sizes {
 }
 
 impl Store {
-    /// Gives the cache what the lists of tables leave.
-    pub(crate) fn fit_cache(&self) {
-        let list_bytes = self.version().lists.bytes();
-        self.cache
-            .set_capacity(self.sizing.opened.cache_beside(list_bytes));
-    }
-
     /// What is in memory now.
     pub(crate) fn export_memory(&self, out: &mut Counters) {
         let view = self.views.get();

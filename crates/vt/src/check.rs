@@ -1,7 +1,6 @@
 //! Checks every rule of a store: blocks, order, filters, and who owns which byte.
 
 use crate::VtError;
-use crate::engine::VtEngine;
 use crate::entry::EntryIter;
 use crate::memtable::Memtable;
 use crate::store::Store;
@@ -31,22 +30,6 @@ impl Holdings {
     }
 }
 
-impl VtEngine {
-    /// What the store holds of the space of its volume: all of it, while nobody reads and nothing is being
-    /// written.
-    #[must_use]
-    pub fn holdings(&self) -> Holdings {
-        let mut owned = self.store.owned();
-        owned.extend(self.store.committer.lock().streaks.lanes());
-        let view = self.store.views.get();
-        let promised = view.buffers.iter().map(|buffer| buffer.promised_bytes());
-        Holdings {
-            owned,
-            promised_bytes: promised.sum(),
-        }
-    }
-}
-
 /// Adds what is found broken.
 type Report<'a> = dyn FnMut(&'static str, String) + 'a;
 
@@ -65,8 +48,8 @@ impl Store {
             false => Vec::new(),
         };
         let others = stores.iter().filter(|s| !s.volume.is_first());
-        let installer = self.installer.lock();
-        let installers: Vec<_> = others.map(|store| store.installer.lock()).collect();
+        let installer = self.versions.lock();
+        let installers: Vec<_> = others.map(|store| store.versions.lock()).collect();
         let view = self.views.get();
         let version = &view.version;
         let mut found: Vec<Violation> = Vec::new();
@@ -89,7 +72,7 @@ impl Store {
         progress(done, total);
         for (_, handle) in version.tables() {
             let end = done + handle.owned_bytes();
-            self.table(handle).check(
+            self.tables.reader(handle).check(
                 &mut |bytes| {
                     done = (done + bytes).min(end);
                     progress(done, total);
@@ -115,7 +98,7 @@ impl Store {
         memtable: &Memtable,
         report: &mut dyn FnMut(Violation),
     ) -> Result<(), VtError> {
-        let values = self.values();
+        let values = self.tables.values();
         for tree in memtable.trees() {
             let mut entries = memtable.iter(tree);
             entries.seek(&[], Seqno(u64::MAX))?;

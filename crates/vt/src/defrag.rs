@@ -17,28 +17,25 @@
 
 use crate::VtError;
 use crate::compaction::Pressure;
-use crate::engine::VtEngine;
+use crate::key_order::StepRules;
 use crate::store::Store;
-use std::cmp::Reverse;
+use crate::worth::{WORTH_PART, WORTH_PART_IDLE, WORTH_PART_ROOM, is_worth, run_of, weight};
 use std::collections::BTreeSet;
 use std::time::Duration;
 use stitch_format::vt_manifest::Run;
-use stitch_volume::{Candidate, Extent, TrimRange, Zones};
+use stitch_volume::{Candidate, Extent, Zones};
 
 /// Most zones that are evacuated together: a table that is in several is written once.
 const BATCH_ZONES: usize = 16;
-/// A zone is worth moving if it is empty by one part in this many.
-const WORTH_PART: u64 = 8;
-/// The same, where nobody asked for it.
-pub(crate) const WORTH_PART_IDLE: u64 = 4;
-/// The same, where a commit waits for room.
-pub(crate) const WORTH_PART_ROOM: u64 = 16;
 /// Most times that a defragmentation orders values and evacuates zones in turn.
 const ROUNDS_MAX: usize = 4;
 /// In the background: while more than one part in this many of the volume is in holes.
 const HOLES_PART: u64 = 8;
 /// In the background: rest for this many times as long as a step took.
 const REST_TIMES: u32 = 3;
+
+/// Most bytes that one step of a `defrag` moves. As a rule, a table has no more.
+const ORDER_STEP_BYTES: u64 = 64 << 20;
 
 /// Called with bytes done and bytes to do; false ends the work early.
 pub type Watch<'a> = dyn FnMut(u64, u64) -> bool + 'a;
@@ -60,29 +57,6 @@ pub struct Defragged {
     pub is_stopped: bool,
 }
 
-/// Order of evacuation: the smallest first.
-pub(crate) fn weight(candidate: &Candidate) -> (Reverse<u64>, u64, Extent) {
-    let unused = candidate.zone.len - candidate.live;
-    let span_bytes = candidate.live / u64::from(candidate.spans.max(1));
-    (
-        Reverse(unused * 16 / candidate.zone.len),
-        span_bytes,
-        candidate.zone,
-    )
-}
-
-/// True if a zone is empty by one part in `part`.
-pub(crate) fn is_worth(candidate: &Candidate, part: u64) -> bool {
-    candidate.live <= candidate.zone.len - candidate.zone.len / part
-}
-
-pub(crate) fn run_of(extent: Extent) -> Run {
-    Run {
-        addr: extent.addr,
-        len_bytes: extent.len,
-    }
-}
-
 /// Closed zones, which are opened again when this is dropped.
 struct Closed<'a>(&'a Zones);
 
@@ -99,29 +73,8 @@ impl Drop for Closed<'_> {
     }
 }
 
-impl VtEngine {
-    /// Evacuates every zone that has enough in holes. Reads and writes go on meanwhile. `watch` is
-    /// called between steps.
-    ///
-    /// # Errors
-    /// [`VtError`]; what was moved before stays moved.
-    pub fn defrag(&self, watch: &mut Watch<'_>) -> Result<Defragged, VtError> {
-        self.store.defrag(watch)
-    }
-
-    /// Tells the device of all that is free in a range. Returns the number of bytes. `watch` is
-    /// called with zones.
-    ///
-    /// # Errors
-    /// [`VtError`].
-    pub fn trim(&self, range: &TrimRange, watch: &mut Watch<'_>) -> Result<u64, VtError> {
-        self.store.check_writable()?;
-        Ok(self.store.volume.trim(range, watch)?)
-    }
-}
-
 impl Store {
-    fn defrag(&self, watch: &mut Watch<'_>) -> Result<Defragged, VtError> {
+    pub(crate) fn defrag(&self, watch: &mut Watch<'_>) -> Result<Defragged, VtError> {
         let _one_at_a_time = self.pool.evacuation.lock();
         self.check_writable()?;
         let moved = || {
@@ -147,12 +100,12 @@ impl Store {
     pub(crate) fn give_back(&self, watch: &mut Watch<'_>) -> Result<bool, VtError> {
         for store in self.with_others() {
             self.told(&store, store.write_all_out())?;
-            store.forget_avoided();
+            store.compactor.forget_avoided();
             loop {
                 if !watch(0, 1) {
                     return Ok(false);
                 }
-                if !self.told(&store, store.compact_one(Pressure::Idle))? {
+                if !self.told(&store, store.compactor.compact_one(Pressure::Idle))? {
                     break;
                 }
             }
@@ -174,6 +127,41 @@ impl Store {
             }
             if !self.evacuate_untried(&mut tried, watch)? {
                 return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Brings the values of all stores into key order, as far as there is room. Returns false if
+    /// `watch` ended it.
+    ///
+    /// # Errors
+    /// As [`Compactor::compact_one`](crate::compaction::Compactor::compact_one).
+    fn order_all(&self, watch: &mut Watch<'_>) -> Result<bool, VtError> {
+        let rules = StepRules {
+            bytes_max: ORDER_STEP_BYTES,
+            is_worth: &|_, _| true,
+        };
+        // Others may scatter as much meanwhile.
+        let most = self.volume.zones().usage().live.saturating_mul(2);
+        let mut done = 0;
+        for store in self.with_others() {
+            while done <= most {
+                while self.told(&store, store.compactor.compact_one(Pressure::Order))? {
+                    if !watch(done, done + 1) {
+                        return Ok(false);
+                    }
+                }
+                store.key_order.measure(usize::MAX);
+                let left = store.key_order.scattered_bytes();
+                if left > 0 && !watch(done, done + left) {
+                    return Ok(false);
+                }
+                let moved = self.told(&store, store.key_order.order_one(rules))?;
+                if moved == 0 {
+                    break;
+                }
+                done += moved;
             }
         }
         Ok(true)

@@ -85,7 +85,7 @@ impl Store {
         let before = bytes();
         while bytes() <= before {
             self.check_writable()?;
-            if !self.compact_one(Pressure::Room)? && !left()? {
+            if !self.compactor.compact_one(Pressure::Room)? && !left()? {
                 // Another thread may have made some meanwhile.
                 return Ok(bytes() > before);
             }

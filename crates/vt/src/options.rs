@@ -1,6 +1,5 @@
 //! How a store is opened, and the sizes that follow from it.
 
-use crate::compaction::{PickOptions, TURNS_MAX};
 use crate::gaps::Gaps;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,6 +14,8 @@ const MIB: u64 = 1 << 20;
 /// Most that a write-out and one compaction, both under way, need beside the blocks in the cache: buffers of
 /// the tables that they write, index entries of these and of a step's blocks, what is read ahead of them.
 const WORK_BYTES_MAX: u64 = 12 * MIB;
+/// Most compactions of a store at once. Each has streams of its own, of which a store has a few.
+pub(crate) const TURNS_MAX: usize = 2;
 /// Sealed memtables that may wait before writers do.
 pub(crate) const SEALED_COUNT_MAX: usize = 2;
 
@@ -122,6 +123,25 @@ impl std::fmt::Debug for VtOptions {
             .field("background", &self.background)
             .finish_non_exhaustive()
     }
+}
+
+/// What the picker goes by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PickOptions {
+    /// Tables of level 0 that start a compaction.
+    pub(crate) level0_tables: usize,
+    /// Most tables of level 0 that one compaction takes.
+    pub(crate) level0_batch: usize,
+    /// Target size of level 1.
+    pub(crate) level1_bytes: u64,
+    /// Each deeper level's target is this many times larger.
+    pub(crate) fanout: u64,
+    /// Size at which a compaction ends a table and begins the next.
+    pub(crate) table_bytes: u64,
+    /// Most that one compaction takes in, where it can be sliced.
+    pub(crate) input_bytes_max: u64,
+    /// For space, where nobody waits for it: most that is rewritten below for what is above, in multiples.
+    pub(crate) cost_max: u64,
 }
 
 /// Sizes of an open store, in bytes.

@@ -97,10 +97,10 @@ impl Store {
     pub(crate) fn evacuate_any(&self, zones: &[Run], waits: bool) -> Result<bool, VtError> {
         for store in self.with_others() {
             let is_own = std::ptr::eq(&raw const *store, self);
-            if !waits && !is_own && store.turns.is_busy() {
+            if !waits && !is_own && store.compactor.turns.is_busy() {
                 continue;
             }
-            if self.told(&store, store.evacuate_one(zones))? {
+            if self.told(&store, store.compactor.evacuate_one(zones))? {
                 return Ok(true);
             }
         }
@@ -126,13 +126,16 @@ impl Store {
             if store.give_back_unused() {
                 return true;
             }
-            let made = store.compact_one(Pressure::Room).and_then(|has_worked| {
-                if has_worked {
-                    return Ok(true);
-                }
-                store.seal_deletes()?;
-                store.write_out_one()
-            });
+            let made = store
+                .compactor
+                .compact_one(Pressure::Room)
+                .and_then(|has_worked| {
+                    if has_worked {
+                        return Ok(true);
+                    }
+                    store.seal_deletes()?;
+                    store.write_out_one()
+                });
             // A failure is told to whoever uses that store.
             made.unwrap_or(false)
         })
@@ -141,7 +144,7 @@ impl Store {
     /// Compacts another store to make room. Answers false if there is nothing to be done.
     pub(crate) fn compact_others(&self) -> bool {
         self.others()
-            .any(|store| store.compact_one(Pressure::Room).unwrap_or(false))
+            .any(|store| store.compactor.compact_one(Pressure::Room).unwrap_or(false))
     }
 
     /// Writes out what is sealed in other stores. Answers false if nothing was.

@@ -16,8 +16,8 @@
 //! from how long that takes: with half of the last memtable full, writers go as fast as one is written
 //! out, and ever slower towards its end, which they come to late on any device.
 
-use crate::compaction::debt;
 use crate::options::{SEALED_COUNT_MAX, Sizes};
+use crate::shape::debt;
 use crate::view::View;
 use std::time::Duration;
 use stitch_base::clock::Clock;

@@ -53,6 +53,11 @@ impl Views {
         Arc::clone(&self.current.own().read())
     }
 
+    /// Returns the current version.
+    pub(crate) fn version(&self) -> Arc<Version> {
+        Arc::clone(&self.get().version)
+    }
+
     /// Makes a changed copy the current view. Readers wait for no more than the exchange. The old one is
     /// dropped after all locks are given up: space goes back with it.
     pub(crate) fn change(&self, change: impl FnOnce(&mut View)) -> Arc<View> {

@@ -6,8 +6,8 @@ use crate::VtError;
 use crate::buffer::Buffer;
 use crate::compaction::{DistillRules, Fragments, Pressure};
 use crate::direct::DirectRun;
-use crate::install::{Install, is_refused};
-use crate::output::{OutputRules, Outputs, discard};
+use crate::install::Install;
+use crate::output::{OutputRules, Outputs};
 use crate::runs::subtract;
 use crate::store::Store;
 use crate::version::TreeVersion;
@@ -16,7 +16,7 @@ use std::sync::Arc;
 use stitch_base::sync::atomic::Ordering;
 use stitch_base::{ErrorKind, Seqno};
 use stitch_format::vt_index::IndexEntry;
-use stitch_format::vt_manifest::{Run, TableMeta};
+use stitch_format::vt_manifest::TableMeta;
 use stitch_kv::TreeInfo;
 use stitch_volume::Stream;
 use stitched::Layer;
@@ -49,7 +49,7 @@ impl Store {
                 }
                 // It was promised space, but holes may be too short for its blocks.
                 Err(error) if error.kind() == ErrorKind::NoSpace && !self.gate.is_failed() => {
-                    let has_room = self.compact_one(Pressure::Room).unwrap_or(false);
+                    let has_room = self.compactor.compact_one(Pressure::Room).unwrap_or(false);
                     if !has_room && !self.compact_others() {
                         // The log has all of it, so it can be tried again. Whoever waits for it is told.
                         if !self.lacks_space.swap(true, Ordering::Relaxed) {
@@ -77,12 +77,12 @@ impl Store {
             .flat_map(|table| subtract(&table.runs, &direct))
             .map(|run| run.len_bytes)
             .sum();
-        let mut installer = self.installer.lock();
+        let mut installer = self.versions.lock();
         let version = self.version();
         let (tables, dropped): (Vec<_>, Vec<_>) = tables
             .into_iter()
             .partition(|t| version.trees.contains_key(&t.tree));
-        discard(self, &dropped, &direct);
+        self.tables.discard(&dropped, &direct);
         let mut edit = version.edit();
         edit.last_seqno = edit.last_seqno.max(buffer.last_seqno());
         edit.added = tables.into_iter().map(|t| (0, Arc::new(t))).collect();
@@ -92,19 +92,12 @@ impl Store {
             edit,
             written: Some((buffer, log_start)),
         };
-        self.install(&mut installer, install)
-            .inspect_err(|error| self.give_up(error, &made, &direct))?;
+        self.versions
+            .install(&mut installer, install)
+            .inspect_err(|error| self.versions.discard_refused(error, &made, &direct))?;
         self.counters.write_outs.add(1);
         self.counters.write_out_bytes.add(written);
         Ok(true)
-    }
-
-    /// Gives back the space of tables whose edit was refused.
-    pub(crate) fn give_up(&self, error: &VtError, made: &[(u8, Arc<TableMeta>)], inputs: &[Run]) {
-        if is_refused(error) {
-            let tables = made.iter().map(|(_, table)| TableMeta::clone(table));
-            discard(self, &tables.collect::<Vec<_>>(), inputs);
-        }
     }
 
     fn tables_of(&self, buffer: &Buffer) -> Result<Vec<TableMeta>, VtError> {
@@ -161,7 +154,7 @@ impl Store {
             match some {
                 Ok(some) => tables.extend(some),
                 Err(error) => {
-                    discard(self, &tables, &buffer.direct.extents());
+                    self.tables.discard(&tables, &buffer.direct.extents());
                     return Err(error);
                 }
             }
@@ -171,7 +164,7 @@ impl Store {
 
     /// A value that upserts stand on; `None` if it cannot be read: then they stay beside it.
     fn value_or_none(&self, block: &IndexEntry) -> Result<Option<Bytes>, VtError> {
-        match self.values().get_once(block) {
+        match self.tables.values().get_once(block) {
             Ok(value) => Ok(Some(value)),
             Err(error) if self.volume.is_poisoned() => Err(error),
             Err(error) => {
@@ -205,7 +198,7 @@ impl Store {
         };
         let output = OutputRules {
             stream: STREAM,
-            precision: self.precision(0),
+            precision: self.tables.precision(0),
             table_bytes: u64::MAX,
             snapshots: snapshots.into(),
             cuts: Vec::new(),
@@ -217,7 +210,7 @@ impl Store {
             Seqno(u64::MAX) => range_deletes.sorted(),
             to => Fragments::new(deletes().filter(|d| d.seqno <= to), snapshots).sorted(),
         };
-        let mut outputs = Outputs::new(self, tree, output, own);
+        let mut outputs = Outputs::new(&self.tables, tree, output, own);
         stitched::write(layer, &rules, &mut outputs)?;
         outputs.finish()
     }

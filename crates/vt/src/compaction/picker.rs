@@ -28,7 +28,9 @@ mod route;
 mod sink;
 
 use super::obstacles::Obstacles;
+use crate::options::PickOptions;
 use crate::runs::meets_any;
+use crate::shape::target;
 use crate::version::{LEVELS, Level, TableHandle, TreeVersion, Version};
 use join::pick_join;
 use level0::{pick_held, plan_level0};
@@ -45,25 +47,6 @@ use stitch_format::vt_manifest::{Run, TableMeta};
 /// What may be rewritten below a table of value blocks, in multiples of its weight, to give back what it
 /// hides there when the store is idle.
 const VALUES_COST_MAX: u64 = 4;
-
-/// What the picker goes by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct PickOptions {
-    /// Tables of level 0 that start a compaction.
-    pub(crate) level0_tables: usize,
-    /// Most tables of level 0 that one compaction takes.
-    pub(crate) level0_batch: usize,
-    /// Target size of level 1.
-    pub(crate) level1_bytes: u64,
-    /// Each deeper level's target is this many times larger.
-    pub(crate) fanout: u64,
-    /// Size at which a compaction ends a table and begins the next.
-    pub(crate) table_bytes: u64,
-    /// Most that one compaction takes in, where it can be sliced.
-    pub(crate) input_bytes_max: u64,
-    /// For space, where nobody waits for it: most that is rewritten below for what is above, in multiples.
-    pub(crate) cost_max: u64,
-}
 
 /// How hard to look for work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -262,31 +245,6 @@ pub(crate) fn pick_evacuation(
 /// Reports whether a table owns anything in one of these extents, which are sorted and apart.
 pub(crate) fn is_in(table: &TableMeta, zones: &[Run]) -> bool {
     !zones.is_empty() && table.runs.iter().any(|run| meets_any(zones, run))
-}
-
-/// How far the tree is over its shape, as work still to do in bytes.
-pub(crate) fn debt(version: &Version, options: &PickOptions) -> u64 {
-    let mut debt = 0;
-    for tree in version.trees.values() {
-        let level0 = &tree.levels[0];
-        if level0.tables.len() >= options.level0_tables {
-            debt += level0.weight;
-        }
-        for (n, level) in tree.levels.iter().enumerate().skip(1) {
-            debt += level.weight.saturating_sub(target(options, n));
-        }
-    }
-    debt
-}
-
-/// Target size of a level below 0. The deepest has none.
-fn target(options: &PickOptions, level: usize) -> u64 {
-    if level + 1 >= LEVELS {
-        return u64::MAX;
-    }
-    let times = u32::try_from(level - 1).expect("there are 8 levels");
-    let factor = options.fanout.saturating_pow(times);
-    options.level1_bytes.saturating_mul(factor)
 }
 
 /// The level that is most over its target.

@@ -10,10 +10,8 @@
 
 use super::obstacles::Obstacles;
 use super::picker::Plan;
+use crate::options::TURNS_MAX;
 use stitch_base::sync::{Condvar, Mutex, MutexGuard};
-
-/// Most compactions of a store at once. Each has streams of its own, of which a store has a few.
-pub(crate) const TURNS_MAX: usize = 2;
 
 /// The compactions of a store.
 pub(crate) struct Turns {

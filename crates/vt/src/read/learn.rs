@@ -4,12 +4,10 @@ use crate::VtError;
 use crate::buffer::Buffer;
 use crate::entry::{EntryIter, Op};
 use crate::gaps::{Gap, Hint, TreeGaps, gap_at, successor};
-use crate::read::VtScan;
-use crate::store::Store;
+use crate::read::{ReadPath, VtScan};
 use crate::version::TreeVersion;
 use crate::view::View;
 use std::sync::Arc;
-use stitch_base::sync::atomic::Ordering;
 use stitch_base::{Seqno, TreeId};
 use stitch_kv::{Direction, KeyRange, Message};
 
@@ -52,7 +50,7 @@ enum From {
 impl Passed {
     /// At the beginning of a scan that sees `seqno`.
     pub(super) fn new(
-        store: &Store,
+        reads: &ReadPath,
         tree: TreeId,
         range: KeyRange<'_>,
         direction: Direction,
@@ -64,7 +62,7 @@ impl Passed {
             (Direction::Backward, None) => From::End,
         };
         Self {
-            gaps: store.gaps.of(tree),
+            gaps: reads.gaps.of(tree),
             complete,
             total: 0,
             count: 0,
@@ -179,15 +177,15 @@ pub(crate) fn short_row_bytes(tree: &TreeVersion) -> Option<u64> {
     is_short.then(|| (bytes / rows.max(1)).max(1))
 }
 
-impl Store {
+impl ReadPath {
     /// How many deletes in a row are worth a look.
     pub(crate) fn gap_run_count(&self) -> u64 {
-        (self.sizing.opened.memtable / RUN_MEMTABLE_BYTES).clamp(16, RUN_COUNT)
+        (self.memtable_bytes / RUN_MEMTABLE_BYTES).clamp(16, RUN_COUNT)
     }
 
     /// How many deleted keys in a row make a gap.
     pub(crate) fn gap_count_min(&self) -> u64 {
-        (self.sizing.opened.memtable / LEARN_MEMTABLE_BYTES).clamp(2, LEARN_COUNT)
+        (self.memtable_bytes / LEARN_MEMTABLE_BYTES).clamp(2, LEARN_COUNT)
     }
 
     /// The same, for looks: they come often, and scans find the small ones.
@@ -230,8 +228,8 @@ impl Store {
         let seen = complete.min(gap.seqno);
         let (number, is_quiet) = {
             let committer = match waits {
-                true => Some(self.committer.lock()),
-                false => self.committer.try_lock(),
+                true => Some(self.parts.commits.lock()),
+                false => self.parts.commits.try_lock(),
             };
             let Some(committer) = committer else {
                 return Ok(());
@@ -245,7 +243,7 @@ impl Store {
         };
         if matches!(is_gap, Ok(true)) {
             self.gaps.confirm(number);
-            self.counters.gaps_learned.add(1);
+            self.parts.counters.gaps_learned.add(1);
         } else {
             self.gaps.withdraw(number);
         }
@@ -254,7 +252,7 @@ impl Store {
 
     /// True if nothing was put into a gap after `seen`.
     fn is_unwritten(&self, tree: TreeId, gap: &Gap, seen: Seqno) -> Result<bool, VtError> {
-        let view = self.views.get();
+        let view = self.parts.views.get();
         if view.version.last_seqno > seen {
             // It may be in a table by now.
             return Ok(false);
@@ -284,14 +282,14 @@ impl Store {
         let Some(row) = self.gaps.next_hint() else {
             return Ok(false);
         };
-        let seqno = Seqno(self.visible.load(Ordering::Acquire));
-        let view = self.views.get();
+        let seqno = self.visible();
+        let view = self.parts.views.get();
         let tree = view.version.trees.get(&row.tree);
         if tree.is_some_and(|tree| short_row_bytes(tree).is_some()) {
             let mut rows = 0;
             self.look_at(view, &row, (seqno, seqno), &mut |_| {
                 rows += 1;
-                rows < LOOK_ROWS_MAX && !self.signals.is_stopped()
+                rows < LOOK_ROWS_MAX && !self.parts.signals.is_stopped()
             })?;
         }
         Ok(true)
@@ -307,8 +305,8 @@ impl Store {
     ) -> Result<(Vec<EmptyRange>, bool), VtError> {
         let mut found = Vec::new();
         let mut rows = 0;
-        let complete = Seqno(self.visible.load(Ordering::Acquire));
-        let view = self.views.get();
+        let complete = self.visible();
+        let view = self.parts.views.get();
         if view.version.trees.contains_key(&row.tree) {
             self.look_at(view, row, (seqno, complete), &mut |range| {
                 found.extend(range);

@@ -12,6 +12,7 @@
 
 use super::heads::Heads;
 use super::learn::Passed;
+use super::path::ReadPath;
 use super::source::Source;
 use crate::VtError;
 use crate::cache::ReadCount;
@@ -19,7 +20,6 @@ use crate::entry::{EntryIter, EntryRef, Op};
 use crate::fold;
 use crate::gaps::{Gap, successor};
 use crate::prefix::prefix_of;
-use crate::store::Store;
 use crate::table::Bounds;
 use crate::view::View;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ use stitch_kv::{Direction, Entry, KeyRange, KvError, Scan, UpsertRegistry};
 
 /// A scan under way. Holds its view, and no lock.
 pub(crate) struct VtScan<'a> {
-    store: &'a Store,
+    reads: &'a ReadPath,
     tree: TreeId,
     sources: Vec<Source>,
     /// Upward: which of them is next.
@@ -102,7 +102,7 @@ impl<'a> VtScan<'a> {
     /// Begins a scan of a tree that is in the view. It sees what is not newer than `seqno`; the view
     /// holds at least all commits up to `complete`.
     pub(crate) fn new(
-        store: &'a Store,
+        reads: &'a ReadPath,
         view: Arc<View>,
         tree: TreeId,
         range: KeyRange<'_>,
@@ -110,15 +110,15 @@ impl<'a> VtScan<'a> {
         (seqno, complete): (Seqno, Seqno),
     ) -> Result<Self, VtError> {
         let bounds = Bounds::of(range, is_whole);
-        let sources = store.sources(&view, tree, bounds)?;
+        let sources = reads.sources(&view, tree, bounds)?;
         let mut scan = Self {
-            store,
+            reads,
             tree,
             heads: Heads::new(),
             has_range_deletes: sources.iter().any(Source::has_range_deletes),
-            passed: Passed::new(store, tree, range, direction, complete),
+            passed: Passed::new(reads, tree, range, direction, complete),
             waits_to_learn: false,
-            gap_count_min: store.gap_count_min(),
+            gap_count_min: reads.gap_count_min(),
             passed_before: 0,
             sources,
             seqno,
@@ -148,7 +148,7 @@ impl<'a> VtScan<'a> {
     /// The scan is to note gaps, and no short ones. It waits for commits where that is needed.
     pub(super) fn begin_look(&mut self) {
         self.waits_to_learn = true;
-        self.gap_count_min = self.store.gap_look_count_min();
+        self.gap_count_min = self.reads.gap_look_count_min();
     }
 
     /// The key given last.
@@ -164,7 +164,7 @@ impl<'a> VtScan<'a> {
     fn count_passed(&mut self) {
         self.passed_before = self.passed.row();
         if self.passed_before > 0 {
-            let counters = self.store.cache.counters();
+            let counters = self.reads.parts.cache.counters();
             counters.add(ReadCount::PassedKeys, self.passed_before);
         }
     }
@@ -224,7 +224,7 @@ impl<'a> VtScan<'a> {
             return Ok(());
         };
         let complete = self.passed.complete();
-        self.store
+        self.reads
             .learn_gap(self.tree, &gap, complete, self.waits_to_learn)
     }
 
@@ -232,7 +232,7 @@ impl<'a> VtScan<'a> {
     /// be there.
     fn jump(&mut self, gap: &Gap) -> Result<bool, VtError> {
         debug_assert!(gap.holds(&self.key), "it is in the gap");
-        let counters = self.store.cache.counters();
+        let counters = self.reads.parts.cache.counters();
         counters.add(ReadCount::GapsJumped, 1);
         match self.direction {
             Direction::Forward => {
@@ -401,7 +401,7 @@ impl<'a> VtScan<'a> {
     }
 
     fn built(&mut self, chain: Chain) -> Result<State, VtError> {
-        Ok(match chain.fold(&self.store.options.upserts, &self.key)? {
+        Ok(match chain.fold(&self.reads.parts.upserts, &self.key)? {
             Some(value) => {
                 self.value = value;
                 State::Built

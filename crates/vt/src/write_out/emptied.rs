@@ -91,7 +91,9 @@ impl Store {
                 return Ok(false);
             };
             left = rest;
-            let (ranges, is_whole) = self.empty_ranges(&pieces[at].keys, seqno, LOOK_ROWS_MAX)?;
+            let (ranges, is_whole) =
+                self.reads
+                    .empty_ranges(&pieces[at].keys, seqno, LOOK_ROWS_MAX)?;
             found.insert(at, ranges);
             Ok(is_whole)
         })?;
@@ -105,7 +107,11 @@ impl Store {
         let mut out = Vec::new();
         for EmptyRange { start, end, passed } in all {
             let is_long = passed >= lengths.piece
-                || memtable.holds(tree.info.id, (&start, &end), self.gap_look_count_min())?;
+                || memtable.holds(
+                    tree.info.id,
+                    (&start, &end),
+                    self.reads.gap_look_count_min(),
+                )?;
             if is_long {
                 out.push(RangeDelete { start, end, seqno });
             }
@@ -116,7 +122,7 @@ impl Store {
     fn row_lengths(&self, tree: &TreeVersion) -> Lengths {
         let tables = tree.tables().map(|(_, table)| table.meta());
         let in_tables: u64 = tables.map(|meta| meta.delete_count).sum();
-        let piece = self.gap_run_count();
+        let piece = self.reads.gap_run_count();
         let row_min = match in_tables >= piece {
             true => piece.min(ROW_COUNT_MIN),
             false => piece,
@@ -127,7 +133,7 @@ impl Store {
     /// How many deleted rows of a tree may be looked at without reading too much.
     fn look_count_max(&self, tree: &TreeVersion) -> u64 {
         short_row_bytes(tree).map_or(0, |row_bytes| {
-            self.sizing.opened.memtable * LOOK_MEMTABLES_MAX / row_bytes
+            self.reads.memtable_bytes * LOOK_MEMTABLES_MAX / row_bytes
         })
     }
 
@@ -137,13 +143,13 @@ impl Store {
         for buffer in view.buffers.iter().filter(|buffer| buffer.has_deletes()) {
             for tree in buffer.memtable.trees() {
                 let lengths = Lengths {
-                    row_min: self.gap_run_count(),
+                    row_min: self.reads.gap_run_count(),
                     piece: u64::MAX,
                 };
                 // A memtable can always be read.
                 let rows = pieces_of(&buffer.memtable, tree, lengths);
                 for row in rows.unwrap_or_default() {
-                    self.gaps.hint(row.keys);
+                    self.reads.gaps.hint(row.keys);
                     self.signals.wake(Worker::Gaps);
                 }
             }
