@@ -13,6 +13,7 @@ use crate::buffer::Buffer;
 use crate::cache::BlockCache;
 use crate::gate::Gate;
 use crate::pace::Pace;
+use crate::rules::assert_sound;
 use crate::runs::subtract;
 use crate::signals::{Signals, Worker};
 use crate::sizing::Sizing;
@@ -67,6 +68,8 @@ pub(crate) struct VersionLog {
     pub(crate) gate: Arc<Gate>,
     pub(crate) signals: Arc<Signals>,
     pub(crate) pace: Arc<Pace>,
+    /// Each version is checked when it is installed.
+    pub(crate) is_paranoid: bool,
     /// One edit at a time.
     pub(crate) installer: Mutex<Installer>,
 }
@@ -126,6 +129,9 @@ impl VersionLog {
             written.release_room();
         }
         drop(before);
+        if self.is_paranoid {
+            assert_sound(self.volume.zones(), &version);
+        }
         self.fit_cache();
         self.pace.update(&view, &self.sizing.now());
         self.gate.wake_commits();

@@ -45,6 +45,7 @@ mod read;
 mod readers;
 mod recovery;
 mod resize;
+mod rules;
 mod runs;
 mod shape;
 mod signals;

@@ -6,8 +6,8 @@
 //! 2. `write_out`: one write-out at a time.
 //! 3. `versions.installer`: one version edit at a time.
 //! 4. `committer`: one commit at a time.
-//! 5. the view's own locks; those of a buffer, the snapshots, the superseded versions, the volume, and of `turns`
-//!    while nothing is waited for, are leaves.
+//! 5. the view's own locks; those of a buffer, the snapshots, the superseded versions, the volume,
+//!    and of `turns` while nothing is waited for, are leaves.
 //!
 //! No lock above 3 is needed by commits, and none at all by reads.
 
@@ -30,8 +30,9 @@ use crate::signals::Signals;
 use crate::sizing::Sizing;
 use crate::snapshots::Snapshots;
 use crate::space::SpaceLedger;
+use crate::table::Table;
 use crate::tables::Tables;
-use crate::version::Version;
+use crate::version::{TableHandle, Version};
 use crate::view::{View, Views};
 use shared::Shared;
 use std::sync::Arc;
@@ -120,6 +121,11 @@ impl Store {
     /// As [`Gate::check_writable`].
     pub(crate) fn check_writable(&self) -> Result<(), VtError> {
         self.gate.check_writable()
+    }
+
+    /// Returns a table's reader.
+    pub(crate) fn table<'a>(&self, handle: &'a TableHandle) -> &'a Arc<Table> {
+        self.tables.reader(handle)
     }
 
     /// The current version.

@@ -103,6 +103,7 @@ impl Shared {
             gate: Arc::clone(&self.gate),
             signals: Arc::clone(&self.signals),
             pace: Arc::clone(&self.pace),
+            is_paranoid: self.options.is_paranoid,
             installer: Mutex::new(Installer { log_start }),
         }
     }
