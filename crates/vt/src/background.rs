@@ -1,10 +1,11 @@
-//! Background work: one thread writes memtables out and syncs the log by the clock, one compacts, one more
-//! helps it when it does not keep up, one looks at rows of deletes. Several threads, so that a long compaction never delays a write-out, and
-//! neither of them delays a look of a millisecond.
+//! Background work: one thread writes memtables out and syncs the log by the clock, one compacts,
+//! one more helps it when it does not keep up, one looks at rows of deletes. Several threads, so
+//! that a long compaction never delays a write-out, and neither of them delays a look of a
+//! millisecond.
 //!
 //! The first two have a duty each: a state, and a look that does what is due. Tests call the looks
-//! themselves, by a clock of their own. The helper has no duty by the clock: it keeps the shape and nothing else,
-//! so that work that nobody waits for is never done by two at once.
+//! themselves, by a clock of their own. The helper has no duty by the clock: it keeps the shape and
+//! nothing else, so that work that nobody waits for is never done by two at once.
 
 use crate::VtError;
 use crate::cache::ReadCount;
@@ -132,8 +133,8 @@ impl WriteOutDuty {
 
     /// Does what is due.
     pub(crate) fn look(&mut self, store: &Store) {
-        // A failure has poisoned the store, and whoever calls next is told; or there was no space, and
-        // it is tried again.
+        // A failure has poisoned the store, and whoever calls next is told; or there was no space,
+        // and it is tried again.
         while let Ok(true) = store.write_out_one() {
             if store.signals.is_stopped() {
                 return;

@@ -96,7 +96,7 @@ impl Store {
         Ok(out)
     }
 
-    /// Does the compactions that give back what was deleted. Answers false if it was ended early.
+    /// Does the compactions that give back what was deleted. Returns false if it was ended early.
     pub(crate) fn give_back(&self, watch: &mut Watch<'_>) -> Result<bool, VtError> {
         for store in self.with_others() {
             self.told(&store, store.write_all_out())?;
@@ -172,7 +172,7 @@ impl Store {
         self.pool.sum_of(|store| store.counters.ordered_bytes.get())
     }
 
-    /// Evacuates every zone that is worth it. Answers false if it was ended early.
+    /// Evacuates every zone that is worth it. Returns false if it was ended early.
     pub(crate) fn evacuate_all(&self, watch: &mut Watch<'_>) -> Result<bool, VtError> {
         self.evacuate_untried(&mut BTreeSet::new(), watch)
     }
@@ -201,8 +201,8 @@ impl Store {
         }
     }
 
-    /// Evacuates the best zone that was not tried yet, for a commit that waits for room: also one of which
-    /// little is unused. Answers false if there is none.
+    /// Evacuates the best zone that was not tried yet, for a commit that waits for room: also one
+    /// of which little is unused. Returns false if there is none.
     pub(crate) fn evacuate_best(&self, tried: &mut BTreeSet<Extent>) -> Result<bool, VtError> {
         let _one_at_a_time = self.pool.evacuation.lock();
         let worth = self.worth(WORTH_PART_ROOM, tried);
@@ -247,8 +247,8 @@ impl Store {
         batch
     }
 
-    /// Takes all tables, of any store on the volume, out of these zones. Unless `waits`, those of other
-    /// stores that compact now stay. Answers false if `goes_on` does.
+    /// Takes all tables, of any store on the volume, out of these zones. Unless `waits`, those of
+    /// other stores that compact now stay. Returns false if `goes_on` does.
     fn evacuate(
         &self,
         batch: &[Candidate],

@@ -45,13 +45,13 @@ impl VtEngine {
     }
 
     /// Makes the store `device_bytes` long: moves what is behind that, and cuts the volume and its
-    /// device. Reads and writes go on. Answers false if `watch` did, and nothing has changed then.
+    /// device. Reads and writes go on. Returns false if `watch` did, and nothing has changed then.
     ///
     /// # Errors
     /// [`ErrorKind::NoSpace`] if what is in use does not fit; [`ErrorKind::Invalid`] if that is not
-    /// shorter or too short for any store; [`ErrorKind::Corrupt`] if something there cannot be read;
-    /// [`ErrorKind::Conflict`] if a reader holds on to what was moved. Nothing has changed then.
-    /// Others as [`stitch_volume::Shrinking::commit`].
+    /// shorter or too short for any store; [`ErrorKind::Corrupt`] if something there cannot be
+    /// read; [`ErrorKind::Conflict`] if a reader holds on to what was moved. Nothing has changed
+    /// then. Others as [`stitch_volume::Shrinking::commit`].
     ///
     /// # Durability
     /// Durable when this returns; a crash leaves the old length or the new one.
@@ -59,8 +59,8 @@ impl VtEngine {
         self.store.shrink(device_bytes, watch)
     }
 
-    /// What the store holds of the space of its volume: all of it, while nobody reads and nothing is being
-    /// written.
+    /// What the store holds of the space of its volume: all of it, while nobody reads and nothing
+    /// is being written.
     #[must_use]
     pub fn holdings(&self) -> Holdings {
         let mut owned = self.store.owned();

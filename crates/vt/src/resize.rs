@@ -1,9 +1,9 @@
 //! A store that becomes longer or shorter while it is open.
 //!
-//! Shrinking: the zones behind the new end are set aside, so that nothing new goes there; what is in
-//! them gets into tables (values that commits wrote to zones at once), tables are evacuated, and when
-//! the last reader of the old ones is gone the volume is cut. Until then nothing has changed that a
-//! crash would have to undo.
+//! Shrinking: the zones behind the new end are set aside, so that nothing new goes there; what is
+//! in them gets into tables (values that commits wrote to zones at once), tables are evacuated, and
+//! when the last reader of the old ones is gone the volume is cut. Until then nothing has changed
+//! that a crash would have to undo.
 
 use crate::VtError;
 use crate::defrag::Watch;

@@ -1,6 +1,6 @@
 //! Writing out: the oldest sealed memtable becomes tables of level 0, one for each tree, installed
-//! with one edit that also moves the start of the backup log. Values that are in data blocks already
-//! are stitched into them.
+//! with one edit that also moves the start of the backup log. Values that are in data blocks
+//! already are stitched into them.
 
 use crate::VtError;
 use crate::buffer::Buffer;
@@ -28,7 +28,7 @@ mod stitched;
 const STREAM: Stream = Stream(0);
 
 impl Store {
-    /// Writes out the oldest sealed memtable. Answers false if there is none.
+    /// Writes out the oldest sealed memtable. Returns false if there is none.
     ///
     /// # Errors
     /// [`VtError`]; then the store takes no more writes, unless it was only for want of space.
@@ -51,7 +51,8 @@ impl Store {
                 Err(error) if error.kind() == ErrorKind::NoSpace && !self.gate.is_failed() => {
                     let has_room = self.compactor.compact_one(Pressure::Room).unwrap_or(false);
                     if !has_room && !self.compact_others() {
-                        // The log has all of it, so it can be tried again. Whoever waits for it is told.
+                        // The log has all of it, so it can be tried again. Whoever waits for it is
+                        // told.
                         if !self.lacks_space.swap(true, Ordering::Relaxed) {
                             tracing::warn!(%error, "a memtable finds no space to be written out");
                         }

@@ -25,8 +25,8 @@ pub(super) struct Picked {
 }
 
 impl Compactor {
-    /// Does the compaction that is most due, or waits for one that is under way to end. Answers false if none is
-    /// due, and none is under way.
+    /// Does the compaction that is most due, or waits for one that is under way to end. Answers
+    /// false if none is due, and none is under way.
     ///
     /// # Errors
     /// [`VtError`]; then the store takes no more writes, unless it was only for want of space.
@@ -34,7 +34,7 @@ impl Compactor {
         self.compact(pressure, true)
     }
 
-    /// Keeps the shape beside another compaction. Answers false if there is nothing to be done now.
+    /// Keeps the shape beside another compaction. Returns false if there is nothing to be done now.
     ///
     /// # Errors
     /// As [`Self::compact_one`].
@@ -109,7 +109,7 @@ impl Compactor {
         })
     }
 
-    /// Takes one table out of parts of the device. Answers false if none is left there that can be.
+    /// Takes one table out of parts of the device. Returns false if none is left there that can be.
     ///
     /// # Errors
     /// As [`Self::compact_one`].

@@ -1,10 +1,10 @@
 //! How long tables of level 0 are left alone.
 //!
-//! Merging a few small tables with all that is below them costs many times their bytes. While a tree is
-//! only written to, its tables of level 0 wait until there are many of them (*lazy*). Reads pay for
-//! that: each has to look into all of them. What they pay is counted, and once it comes up to what
-//! the merging would cost, it is done, as it is when the store is quiet or space is short. So
-//! neither side ever pays more than twice what would have been best (rent or buy).
+//! Merging a few small tables with all that is below them costs many times their bytes. While a
+//! tree is only written to, its tables of level 0 wait until there are many of them (*lazy*). Reads
+//! pay for that: each has to look into all of them. What they pay is counted, and once it comes up
+//! to what the merging would cost, it is done, as it is when the store is quiet or space is short.
+//! So neither side ever pays more than twice what would have been best (rent or buy).
 
 use super::Compactor;
 use super::picker::Pressure;

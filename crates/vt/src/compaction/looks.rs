@@ -1,4 +1,5 @@
-//! Looks at tables from before the store was opened: which of them hold old versions that nobody needs.
+//! Looks at tables from before the store was opened: which of them hold old versions that nobody
+//! needs.
 
 use super::Compactor;
 use crate::VtError;
@@ -7,8 +8,8 @@ use crate::version::TableHandle;
 use stitch_format::vt_index::IndexEntry;
 
 impl Compactor {
-    /// Looks at so many tables that nobody has looked at since the store was opened. Answers false if there
-    /// was none left.
+    /// Looks at so many tables that nobody has looked at since the store was opened. Returns false
+    /// if there was none left.
     pub(crate) fn look_for_superseded(&self, most: usize) -> bool {
         let mut looks = 0;
         while looks < most && !self.signals.is_stopped() && self.look_at_unknown().is_some() {
@@ -17,7 +18,7 @@ impl Compactor {
         looks > 0
     }
 
-    /// The same, up to the first table that holds something. Answers false if there was none.
+    /// The same, up to the first table that holds something. Returns false if there was none.
     pub(crate) fn find_superseded(&self) -> bool {
         while !self.signals.is_stopped() {
             match self.look_at_unknown() {
@@ -28,7 +29,8 @@ impl Compactor {
         false
     }
 
-    /// Looks at a table that nobody has looked at, if there is one. Answers whether it holds something.
+    /// Looks at a table that nobody has looked at, if there is one. Reports whether it holds
+    /// something.
     fn look_at_unknown(&self) -> Option<bool> {
         let table = self.tables.superseded.take_unknown()?;
         let superseded = self.superseded_of(&table).unwrap_or_else(|error| {

@@ -32,11 +32,12 @@ use stitch_format::vt_index::IndexEntry;
 use stitch_format::vt_manifest::{Run, TableMeta};
 use stitch_volume::Stream;
 
-/// Blocks that a step takes, where it may be parted: so many index entries are in memory, about a megabyte.
-/// Few while debugging, so that tests have parted steps.
+/// Blocks that a step takes, where it may be parted: so many index entries are in memory, about a
+/// megabyte. Few while debugging, so that tests have parted steps.
 const STEP_BLOCKS: usize = if cfg!(debug_assertions) { 32 } else { 4096 };
 
-/// Streams by output level and turn: what is compacted together lies together, and what is at once apart.
+/// Streams by output level and turn: what is compacted together lies together, and what is at once
+/// apart.
 pub(super) const fn stream(level: usize, turn: usize) -> Stream {
     const { assert!(TURNS_MAX == 2, "each has its streams") };
     match (level, turn) {
@@ -99,8 +100,9 @@ impl Compactor {
         Err(error)
     }
 
-    /// True if the store is in so many pieces that a plan copies the values that it meets, where there is space for all of
-    /// them: where there is none, what was overwritten has to come back first.
+    /// True if the store is in so many pieces that a plan copies the values that it meets, where
+    /// there is space for all of them: where there is none, what was overwritten has to come back
+    /// first.
     fn is_to_be_joined(&self, version: &Version, plan: &Plan) -> bool {
         let is_in_pieces = version.list_bytes() > self.volume.base_bytes_max() / 2;
         let copied_bytes: u64 = plan.inputs().map(|t| t.meta().owned_bytes()).sum();
@@ -347,7 +349,8 @@ impl<'a> Job<'a> {
         let table_bytes = self.compactor.sizing.now().pick.table_bytes;
         let is_in_place = self.plan.from_level == self.plan.to_level;
         let is_short = self.plan.input_weight() <= table_bytes.saturating_mul(2);
-        // The block that is being filled counts before it is packed, so that even a small table could be cut.
+        // The block that is being filled counts before it is packed, so that even a small table
+        // could be cut.
         match self.plan.kind == PlanKind::Join || (is_in_place && is_short) {
             true => u64::MAX,
             false => table_bytes,
@@ -459,8 +462,8 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// Value blocks stay where they are, unless the tree copies all, they are to move, or the store is in
-    /// too many pieces.
+    /// Value blocks stay where they are, unless the tree copies all, they are to move, or the store
+    /// is in too many pieces.
     fn carry(&self) -> Carry {
         let copies_all = self.tree.info.options.stitch_bytes == u64::MAX;
         if copies_all || self.is_in_pieces {

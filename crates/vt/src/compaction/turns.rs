@@ -5,8 +5,9 @@
 //! 3. *Install*, under the installer's lock, as every edit.
 //! 4. The claim is given up after that, so that whoever picks next sees what was installed.
 //!
-//! Some work is done *alone*: while space is low or was, since what is there was reckoned for one; around what
-//! cannot be read; out of zones. Whoever waits to be alone goes first: nobody else begins meanwhile.
+//! Some work is done *alone*: while space is low or was, since what is there was reckoned for one;
+//! around what cannot be read; out of zones. Whoever waits to be alone goes first: nobody else
+//! begins meanwhile.
 
 use super::obstacles::Obstacles;
 use super::picker::Plan;

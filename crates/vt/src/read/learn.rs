@@ -76,14 +76,14 @@ impl Passed {
         matches!(self.from, From::Row)
     }
 
-    /// A row was found. Answers how many keys without one came before it.
+    /// A row was found. Returns how many keys without one came before it.
     pub(super) fn row(&mut self) -> u64 {
         (self.count, self.steps) = (0, 0);
         self.from = From::Row;
         std::mem::take(&mut self.total)
     }
 
-    /// A key without a row was passed. Answers the gap to jump over, if it is in one.
+    /// A key without a row was passed. Returns the gap to jump over, if it is in one.
     pub(super) fn absent(&mut self, key: &[u8], direction: Direction, seqno: Seqno) -> Option<Gap> {
         if matches!(self.from, From::Row) {
             self.from = From::Key(match direction {
@@ -111,8 +111,8 @@ impl Passed {
         self.steps = 0;
     }
 
-    /// The gap up to `to` (forward: the first key that is not in it; backward: the first that is), if
-    /// it is worth it.
+    /// The gap up to `to` (forward: the first key that is not in it; backward: the first that is),
+    /// if it is worth it.
     pub(super) fn gap(
         &self,
         to: Option<&[u8]>,
@@ -165,8 +165,8 @@ impl EmptyRange {
     }
 }
 
-/// How long the rows of a tree are on average, in bytes, at least one; `None` if a look at deleted rows would
-/// read much.
+/// How long the rows of a tree are on average, in bytes, at least one; `None` if a look at deleted
+/// rows would read much.
 pub(crate) fn short_row_bytes(tree: &TreeVersion) -> Option<u64> {
     let (mut bytes, mut rows) = (0u64, 0u64);
     for (_, table) in tree.tables() {
@@ -193,9 +193,9 @@ impl ReadPath {
         self.gap_count_min().max(self.gap_run_count() / 4)
     }
 
-    /// Takes note of the gap that a range delete makes, if it hides many entries of its own memtable: in
-    /// all older sources a scan goes over what it hides at once. No reader sees `last` yet, and nothing
-    /// newer is there.
+    /// Takes note of the gap that a range delete makes, if it hides many entries of its own
+    /// memtable: in all older sources a scan goes over what it hides at once. No reader sees `last`
+    /// yet, and nothing newer is there.
     pub(crate) fn note_range_delete(
         &self,
         buffer: &Buffer,
@@ -216,8 +216,8 @@ impl ReadPath {
     }
 
     /// Takes note of a gap that a scan has found, unless something was put there since. All commits
-    /// up to `complete` were there to be read. Where the scan is not to wait for a commit that is under
-    /// way, nothing is learned then.
+    /// up to `complete` were there to be read. Where the scan is not to wait for a commit that is
+    /// under way, nothing is learned then.
     pub(super) fn learn_gap(
         &self,
         tree: TreeId,
@@ -277,7 +277,7 @@ impl ReadPath {
         Ok(true)
     }
 
-    /// Looks at one row of deletes that commits have noted. Answers false if there is none.
+    /// Looks at one row of deletes that commits have noted. Returns false if there is none.
     pub(crate) fn look_for_gaps(&self) -> Result<bool, VtError> {
         let Some(row) = self.gaps.next_hint() else {
             return Ok(false);
@@ -295,8 +295,8 @@ impl ReadPath {
         Ok(true)
     }
 
-    /// Ranges within a row of deletes where a reader of `seqno` finds nothing. Ends after so many rows
-    /// that are there; answers whether it came to the end.
+    /// Ranges within a row of deletes where a reader of `seqno` finds nothing. Ends after so many
+    /// rows that are there; answers whether it came to the end.
     pub(crate) fn empty_ranges(
         &self,
         row: &Hint,
@@ -317,8 +317,8 @@ impl ReadPath {
         Ok((found, rows < rows_max))
     }
 
-    /// Scans over a row of deletes, and learns the gaps in it. Gives what is before each row of the tree
-    /// to `visit`, if there are keys, and what is after the last; until told to stop.
+    /// Scans over a row of deletes, and learns the gaps in it. Gives what is before each row of the
+    /// tree to `visit`, if there are keys, and what is after the last; until told to stop.
     fn look_at(
         &self,
         view: Arc<View>,

@@ -2,9 +2,10 @@
 //!
 //! Sources are ordered from the newest data to the oldest. Where a source's next key lies under a
 //! range delete of a newer source, everything up to the delete's end is older than it: the source
-//! and all older ones go there at once, without stepping through what is hidden. In the same way all
-//! sources go to the end of a gap ([`crate::gaps`]); a scan that had to step through one notes it.
-//! Of what a range delete hides in its own source, whole blocks are left out that are older than it.
+//! and all older ones go there at once, without stepping through what is hidden. In the same way
+//! all sources go to the end of a gap ([`crate::gaps`]); a scan that had to step through one notes
+//! it. Of what a range delete hides in its own source, whole blocks are left out that are older
+//! than it.
 //!
 //! Keys must go on in their order. A damaged block under a right checksum can have its entries out
 //! of order: callers would meet keys outside of their range, and a seek could take a source back
@@ -74,7 +75,7 @@ struct Chain {
 }
 
 impl Chain {
-    /// Takes the next older version. Answers false when nothing older matters.
+    /// Takes the next older version. Returns false when nothing older matters.
     fn push(&mut self, op: Op<'_>) -> bool {
         match op {
             Op::Put(value) => self.base = Some(Some(value.to_vec())),
@@ -99,8 +100,8 @@ impl Chain {
 }
 
 impl<'a> VtScan<'a> {
-    /// Begins a scan of a tree that is in the view. It sees what is not newer than `seqno`; the view
-    /// holds at least all commits up to `complete`.
+    /// Begins a scan of a tree that is in the view. It sees what is not newer than `seqno`; the
+    /// view holds at least all commits up to `complete`.
     pub(crate) fn new(
         reads: &'a ReadPath,
         view: Arc<View>,
@@ -228,7 +229,7 @@ impl<'a> VtScan<'a> {
             .learn_gap(self.tree, &gap, complete, self.waits_to_learn)
     }
 
-    /// Takes all sources to the other end of a gap that holds the key. Answers false if nothing can
+    /// Takes all sources to the other end of a gap that holds the key. Returns false if nothing can
     /// be there.
     fn jump(&mut self, gap: &Gap) -> Result<bool, VtError> {
         debug_assert!(gap.holds(&self.key), "it is in the gap");
@@ -260,8 +261,8 @@ impl<'a> VtScan<'a> {
         Ok(true)
     }
 
-    /// Takes each source on over what a range delete of its own hides around the key, as far as whole
-    /// blocks are older than that.
+    /// Takes each source on over what a range delete of its own hides around the key, as far as
+    /// whole blocks are older than that.
     fn skip_hidden(&mut self) -> Result<(), VtError> {
         self.heads.forget();
         let mut has_moved = false;

@@ -131,7 +131,7 @@ fn window_of(all: &RangeDeletes, key: &[u8], seqno: Seqno) -> Window {
 
 impl ReadPath {
     /// Has what is in a range of keys read by the readers, as far as there is memory for it.
-    /// Answers whether there is for all of it.
+    /// Reports whether there is for all of it.
     pub(crate) fn read_ahead(
         &self,
         view: &Arc<View>,

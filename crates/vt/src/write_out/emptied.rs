@@ -1,16 +1,17 @@
 //! What a memtable's deletes have emptied, written as range deletes.
 //!
-//! 1. Rows of many deletes are found, one after the other in the order of keys, in whatever order they
-//!    were committed, and cut into pieces.
-//! 2. Pieces are scanned over as of the memtable's last write, each until too much is still there. What
-//!    is empty and long becomes a range delete of that moment.
-//! 3. It takes the place of the deletes in the table, as any range delete does; and what it hides in older
-//!    sources is never stepped through again, after the next open neither.
+//! 1. Rows of many deletes are found, one after the other in the order of keys, in whatever order
+//!    they were committed, and cut into pieces.
+//! 2. Pieces are scanned over as of the memtable's last write, each until too much is still there.
+//!    What is empty and long becomes a range delete of that moment.
+//! 3. It takes the place of the deletes in the table, as any range delete does; and what it hides
+//!    in older sources is never stepped through again, after the next open neither.
 //!
 //! Invariants:
-//! - no reader can tell: those who see the range delete find nothing there anyway, and it hides nothing
-//!   that came later;
-//! - it is not newer than the memtable, so that the medium never knows of more than was written out;
+//! - no reader can tell: those who see the range delete find nothing there anyway, and it hides
+//!   nothing that came later;
+//! - it is not newer than the memtable, so that the medium never knows of more than was written
+//!   out;
 //! - it reaches no further than the deletes: the table is no wider for it.
 
 use crate::VtError;
@@ -33,7 +34,8 @@ const LOOK_ROWS_MAX: u64 = 64;
 const STRIDE_MAX: usize = 32;
 /// A row of so many is looked at where the tables have many deletes.
 const ROW_COUNT_MIN: u64 = 64;
-/// Keys of the range deletes of one table have at most so many bytes: so much more is always promised.
+/// Keys of the range deletes of one table have at most so many bytes: so much more is always
+/// promised.
 const KEYS_BYTES_MAX: u64 = TABLE_OVERHEAD_BYTES / 4;
 /// A look reads no more than about so many memtables.
 const LOOK_MEMTABLES_MAX: u64 = 4;
@@ -157,8 +159,8 @@ impl Store {
     }
 }
 
-/// Looks at pieces in order, and leaves out more and more while nothing comes of it. Where something
-/// does, it goes back for what was left out just before.
+/// Looks at pieces in order, and leaves out more and more while nothing comes of it. Where
+/// something does, it goes back for what was left out just before.
 fn probe(
     count: usize,
     look: &mut dyn FnMut(usize) -> Result<bool, VtError>,
