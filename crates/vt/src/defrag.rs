@@ -19,14 +19,15 @@ use crate::VtError;
 use crate::compaction::Pressure;
 use crate::key_order::StepRules;
 use crate::store::Store;
-use crate::worth::{WORTH_PART, WORTH_PART_IDLE, WORTH_PART_ROOM, is_worth, run_of, weight};
+use crate::worth::{
+    WORTH_PART, WORTH_PART_IDLE, WORTH_PART_ROOM, batch, can_free_any, candidates, hole_bytes,
+    run_of,
+};
 use std::collections::BTreeSet;
 use std::time::Duration;
 use stitch_format::vt_manifest::Run;
 use stitch_volume::{Candidate, Extent, Zones};
 
-/// Most zones that are evacuated together: a table that is in several is written once.
-const BATCH_ZONES: usize = 16;
 /// Most times that a defragmentation orders values and evacuates zones in turn.
 const ROUNDS_MAX: usize = 4;
 /// In the background: while more than one part in this many of the volume is in holes.
@@ -83,7 +84,7 @@ impl Store {
         };
         let (moved_before, ordered_before) = (moved(), self.all_ordered_bytes());
         let mut out = Defragged {
-            holes_before_bytes: self.hole_bytes(),
+            holes_before_bytes: hole_bytes(self.volume.zones()),
             ..Defragged::default()
         };
         let free_before = self.volume.zones().usage().zones_free_bytes;
@@ -92,7 +93,7 @@ impl Store {
         out.moved_bytes = moved() - moved_before + out.ordered_bytes;
         out.freed_bytes = self.volume.zones().usage().zones_free_bytes;
         out.freed_bytes = out.freed_bytes.saturating_sub(free_before);
-        out.holes_after_bytes = self.hole_bytes();
+        out.holes_after_bytes = hole_bytes(self.volume.zones());
         Ok(out)
     }
 
@@ -186,10 +187,10 @@ impl Store {
     ) -> Result<bool, VtError> {
         let mut done = 0;
         loop {
-            let worth = self.worth(WORTH_PART, tried);
+            let worth = candidates(self.volume.zones(), WORTH_PART, tried);
             let left: u64 = worth.iter().map(|candidate| candidate.live).sum();
-            let batch = self.batch(&worth);
-            if batch.is_empty() || !self.can_free_any(&worth) {
+            let batch = batch(&self.volume, &worth);
+            if batch.is_empty() || !can_free_any(self.volume.zones(), &worth) {
                 return Ok(true);
             }
             tried.extend(batch.iter().map(|candidate| candidate.zone));
@@ -205,7 +206,7 @@ impl Store {
     /// of which little is unused. Returns false if there is none.
     pub(crate) fn evacuate_best(&self, tried: &mut BTreeSet<Extent>) -> Result<bool, VtError> {
         let _one_at_a_time = self.pool.evacuation.lock();
-        let worth = self.worth(WORTH_PART_ROOM, tried);
+        let worth = candidates(self.volume.zones(), WORTH_PART_ROOM, tried);
         let usable = self.volume.zones().usage().usable;
         // What is free in the zone itself is of no use.
         let has_place = |c: &&Candidate| usable.saturating_sub(c.zone.len - c.live) >= c.live;
@@ -214,37 +215,6 @@ impl Store {
         };
         tried.insert(best.zone);
         self.evacuate(&[*best], true, &mut || true)
-    }
-
-    /// Zones that are worth moving, best first.
-    fn worth(&self, part: u64, tried: &BTreeSet<Extent>) -> Vec<Candidate> {
-        let mut worth = self.volume.zones().candidates();
-        worth.retain(|candidate| is_worth(candidate, part) && !tried.contains(&candidate.zone));
-        worth.sort_by_key(weight);
-        worth
-    }
-
-    /// True if what is unused in these zones makes up a zone.
-    fn can_free_any(&self, worth: &[Candidate]) -> bool {
-        let unused: u64 = worth.iter().map(|c| c.zone.len - c.live).sum();
-        unused >= self.volume.zones().zone_bytes()
-    }
-
-    /// The best of them, as many as there is room for elsewhere.
-    fn batch(&self, worth: &[Candidate]) -> Vec<Candidate> {
-        let mut room = self.volume.zones().usage().usable / 2;
-        room = room.saturating_sub(self.volume.space().promised_bytes());
-        let mut batch = Vec::new();
-        for candidate in worth.iter().take(BATCH_ZONES) {
-            // What is free in the zone itself is of no use.
-            let needed = candidate.zone.len;
-            if needed > room {
-                break;
-            }
-            room -= needed;
-            batch.push(*candidate);
-        }
-        batch
     }
 
     /// Takes all tables, of any store on the volume, out of these zones. Unless `waits`, those of
@@ -266,12 +236,6 @@ impl Store {
             }
         }
         Ok(false)
-    }
-
-    /// Free bytes in zones that are in use.
-    fn hole_bytes(&self) -> u64 {
-        let usage = self.volume.zones().usage();
-        usage.free - usage.zones_free_bytes
     }
 }
 
@@ -296,15 +260,18 @@ impl IdleDefrag {
             return Ok(());
         }
         let total = store.volume.zones().usage().total;
-        if store.hole_bytes() <= total / HOLES_PART {
+        if hole_bytes(store.volume.zones()) <= total / HOLES_PART {
             return Ok(());
         }
         let Some(_one_at_a_time) = store.pool.evacuation.try_lock() else {
             return Ok(());
         };
-        let worth = store.worth(WORTH_PART_IDLE, &self.tried);
-        let batch = store.batch(&worth[..worth.len().min(1)]);
-        let Some(candidate) = batch.first().filter(|_| store.can_free_any(&worth)) else {
+        let worth = candidates(store.volume.zones(), WORTH_PART_IDLE, &self.tried);
+        let batch = batch(&store.volume, &worth[..worth.len().min(1)]);
+        let Some(candidate) = batch
+            .first()
+            .filter(|_| can_free_any(store.volume.zones(), &worth))
+        else {
             return Ok(());
         };
         self.tried.insert(candidate.zone);

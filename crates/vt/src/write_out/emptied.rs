@@ -14,8 +14,9 @@
 //!   out;
 //! - it reaches no further than the deletes: the table is no wider for it.
 
+use super::writer::MemtableWriter;
 use crate::VtError;
-use crate::buffer::{Buffer, TABLE_OVERHEAD_BYTES};
+use crate::buffer::TABLE_OVERHEAD_BYTES;
 use crate::entry::{EntryIter, Op, RangeDelete};
 use crate::gaps::{Hint, successor};
 use crate::memtable::Memtable;
@@ -55,13 +56,13 @@ struct Lengths {
     piece: u64,
 }
 
-impl Store {
+impl MemtableWriter<'_> {
     /// Ranges of a tree that are empty for who sees all of a sealed memtable, the oldest.
-    pub(super) fn emptied(&self, buffer: &Buffer, tree: &TreeVersion) -> Vec<RangeDelete> {
-        if !buffer.has_deletes() {
+    pub(super) fn emptied(&self, tree: &TreeVersion) -> Vec<RangeDelete> {
+        if !self.buffer.has_deletes() {
             return Vec::new();
         }
-        let mut out = match self.find_emptied(buffer, tree) {
+        let mut out = match self.find_emptied(tree) {
             Ok(found) => found,
             Err(error) => {
                 // Whoever reads there is told.
@@ -78,12 +79,8 @@ impl Store {
         out
     }
 
-    fn find_emptied(
-        &self,
-        buffer: &Buffer,
-        tree: &TreeVersion,
-    ) -> Result<Vec<RangeDelete>, VtError> {
-        let (memtable, seqno) = (&buffer.memtable, buffer.last_seqno());
+    fn find_emptied(&self, tree: &TreeVersion) -> Result<Vec<RangeDelete>, VtError> {
+        let (memtable, seqno) = (&self.buffer.memtable, self.buffer.last_seqno());
         let lengths = self.row_lengths(tree);
         let mut left = self.look_count_max(tree);
         let pieces = pieces_of(memtable, tree.info.id, lengths)?;
@@ -138,7 +135,9 @@ impl Store {
             self.reads.memtable_bytes * LOOK_MEMTABLES_MAX / row_bytes
         })
     }
+}
 
+impl Store {
     /// Has the rows of deletes that the backup log held looked at.
     pub(crate) fn hint_replayed(&self) {
         let view = self.views.get();
