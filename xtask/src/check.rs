@@ -7,6 +7,7 @@ use std::process::Command;
 
 use anyhow::{Result, ensure};
 
+use crate::again;
 use crate::steps::{Counts, Outcome, Steps, counting, libtest_counts, succeeds};
 use crate::tidy;
 use crate::tools::ROCKSDB_HEADER;
@@ -32,7 +33,10 @@ pub(crate) fn cargo(root: &Path) -> Command {
 /// Formatting, tidy and clippy.
 pub(crate) fn add_lints(steps: &mut Steps, root: &Path) {
     steps.run("tidy", || {
-        Ok(Outcome::Ran(Counts::one(tidy::run(root, false)?)))
+        Ok(Outcome::Ran(Counts::one(tidy::run(
+            root,
+            tidy::Mode::Check,
+        )?)))
     });
     steps.command("fmt", cargo(root).args(["fmt", "--all", "--check"]));
     steps.command(
@@ -49,30 +53,48 @@ pub(crate) fn add_lints(steps: &mut Steps, root: &Path) {
     );
 }
 
+/// Seed of the property tests in `check` and `ci`: a change is judged by inputs that do not differ
+/// from run to run. A plain `cargo test` draws new ones.
+const PROPERTY_SEED: &str = "20261126";
+
+/// `cargo test` with the fixed seed of property tests.
+fn cargo_test(root: &Path) -> Command {
+    let mut command = cargo(root);
+    command.arg("test").env("PROPTEST_RNG_SEED", PROPERTY_SEED);
+    command
+}
+
 /// Unit and integration tests of the workspace.
 pub(crate) fn add_tests(steps: &mut Steps, root: &Path) {
     steps.run("tests", || {
-        counting(
-            cargo(root).args(["test", "--quiet", "--workspace", "--no-fail-fast"]),
-            libtest_counts,
-        )
+        let arguments = ["--quiet", "--workspace", "--no-fail-fast"];
+        again::run(|| cargo_test(root), &arguments)
     });
 }
 
 /// Orders in which threads can meet (ADR 0072).
 pub(crate) fn add_interleavings(steps: &mut Steps, root: &Path) {
     let features = ["--features", "stitch-vt/shuttle,stitch-fs/shuttle"];
-    let mut command = cargo(root);
-    command.args(["test", "--quiet", "-p", "stitch-vt", "-p", "stitch-fs"]);
+    let mut command = cargo_test(root);
+    command.args(["--quiet", "-p", "stitch-vt", "-p", "stitch-fs"]);
     command.args(features).args(["--lib", "interleavings"]);
     steps.run("interleavings", || counting(&mut command, libtest_counts));
 }
 
-/// RocksDB behind the engine contract, and the file system on it (ADR 0153).
+/// Reports whether RocksDB's library can be linked.
+pub(crate) fn has_rocksdb() -> bool {
+    Path::new(ROCKSDB_HEADER).exists()
+}
+
+/// RocksDB behind the engine contract, the file system on it, and stores that have it (ADRs 0153, 0162).
 pub(crate) fn add_rocksdb(steps: &mut Steps, root: &Path) {
     let packages = [
         ("stitch-rocks", &["--all-targets"][..]),
         ("stitch-fs", &["--test", "rocks"]),
+        (
+            "stitchfs",
+            &["--lib", "--test", "rocksdb", "--test", "command"],
+        ),
     ];
     for (package, targets) in packages {
         let arguments = [
@@ -81,7 +103,7 @@ pub(crate) fn add_rocksdb(steps: &mut Steps, root: &Path) {
         ]
         .concat();
         steps.run(&format!("{package} with RocksDB"), || {
-            if !Path::new(ROCKSDB_HEADER).exists() {
+            if !has_rocksdb() {
                 let reason = "librocksdb-dev is not installed".to_owned();
                 return Ok(Outcome::Skipped(reason));
             }
@@ -91,7 +113,7 @@ pub(crate) fn add_rocksdb(steps: &mut Steps, root: &Path) {
                 .args(&arguments)
                 .args(["--", "-D", "warnings"]);
             ensure!(succeeds(&mut lints)?, "clippy has found something");
-            counting(cargo(root).arg("test").args(&arguments), libtest_counts)
+            counting(cargo_test(root).args(&arguments), libtest_counts)
         });
     }
 }

@@ -12,7 +12,7 @@ use crate::{check, sim, tools};
 const SIM_SECONDS: &str = "240";
 
 /// The mounted tests and the seconds that each may take.
-const SUITES: [(&str, u64); 16] = [
+const SUITES: [(&str, u64); 17] = [
     ("users", 120),
     ("requests", 120),
     ("rmtree", 180),
@@ -28,6 +28,7 @@ const SUITES: [(&str, u64); 16] = [
     ("kill9", 480),
     ("restart", 180),
     ("passthrough", 180),
+    ("rocksdb", 300),
     ("realwork", 1500),
 ];
 
@@ -82,7 +83,7 @@ pub(crate) fn run(root: &Path) -> Result<bool> {
     Ok(steps.finish())
 }
 
-/// Builds what the mounted tests run.
+/// Builds what the mounted tests run, with the RocksDB engine where its library is there.
 fn build(root: &Path) -> Command {
     let mut command = check::cargo(root);
     command.args([
@@ -94,6 +95,9 @@ fn build(root: &Path) -> Command {
         "-p",
         "stitch-e2e",
     ]);
+    if check::has_rocksdb() {
+        command.args(["--features", "stitchfs/rocksdb"]);
+    }
     command
 }
 
@@ -112,7 +116,7 @@ fn run_suite(root: &Path, suite: &str, seconds: u64, more: &[&str]) -> Result<Ou
         return Ok(Outcome::Skipped(reason));
     }
     let mut command = driver(root);
-    command.args(["run", suite, "--seconds", &seconds.to_string()]);
+    command.args(["run", suite, "--again", "--seconds", &seconds.to_string()]);
     command.args(more);
     counting(&mut command, plain_counts)
 }

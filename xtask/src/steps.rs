@@ -119,8 +119,16 @@ pub(crate) fn succeeds(command: &mut Command) -> Result<bool> {
 /// A command that fails without any counted failure counts as one.
 pub(crate) fn counting(
     command: &mut Command,
-    count: impl Fn(&str) -> Option<Counts>,
+    count: impl FnMut(&str) -> Option<Counts>,
 ) -> Result<Outcome> {
+    Ok(Outcome::Ran(counts_of(command, count)?))
+}
+
+/// Runs a command as [`counting`] does, and returns its counts.
+pub(crate) fn counts_of(
+    command: &mut Command,
+    mut count: impl FnMut(&str) -> Option<Counts>,
+) -> Result<Counts> {
     let mut child = command
         .stdout(Stdio::piped())
         .spawn()
@@ -140,7 +148,7 @@ pub(crate) fn counting(
         println!("{command:?}: {status}");
         total.failed += 1;
     }
-    Ok(Outcome::Ran(total))
+    Ok(total)
 }
 
 /// Reads libtest's `test result: ok. 5 passed; 0 failed; 1 ignored; ...`.

@@ -1,14 +1,18 @@
 //! `tidy`: the house rules that no compiler checks.
 //!
 //! Each rule is a function from the loaded files to findings, so that its test can plant a
-//! violation. Sizes are held by a ratchet: today's exceptions stand in `xtask/ratchet.txt`.
+//! violation. Numbers that are not good yet, as sizes, are held by a [ratchet].
 
+mod assertions;
 mod circles;
 mod docs;
 mod edges;
+mod glossary;
 mod imports;
 mod links;
+mod ratchet;
 mod sizes;
+mod style;
 mod words;
 
 use std::fs;
@@ -16,6 +20,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result};
 
+use self::ratchet::{Measure, Ratchet};
 use crate::source::{self, Source};
 
 const RATCHET: &str = "xtask/ratchet.txt";
@@ -38,20 +43,41 @@ impl Finding {
     }
 }
 
-/// Runs every rule over the workspace and prints what it finds; whether nothing was found.
-pub(crate) fn run(root: &Path, bless: bool) -> Result<bool> {
-    let sources = source::load(root)?;
-    let ratchet_path = root.join(RATCHET);
-    let ratchet = fs::read_to_string(&ratchet_path).unwrap_or_default();
-    let measured = sizes::measure(&sources);
-    if bless {
-        fs::write(&ratchet_path, sizes::bless(&measured, &ratchet)).context(RATCHET)?;
-    }
+/// What `tidy` does beside its checks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// Nothing.
+    Check,
+    /// Moves the ratchet to the numbers of today, where they are better.
+    Bless,
+    /// Lists also the breaches of style that the ratchet allows.
+    All,
+}
 
-    let mut findings = sizes::check(&measured, &ratchet);
+/// Runs every rule over the workspace and prints what it finds. Returns whether nothing was found.
+pub(crate) fn run(root: &Path, mode: Mode) -> Result<bool> {
+    let sources = source::load(root)?;
+    let breaches = style::find(&sources);
+    let measures: Vec<Measure> = [
+        sizes::measure(&sources),
+        style::measure(&breaches),
+        assertions::measure(&sources),
+    ]
+    .concat();
+    let ratchet = load_ratchet(&root.join(RATCHET), &measures, mode)?;
+
+    let mut findings = ratchet.check(&measures);
+    let shown = |breach: &style::Breach| mode == Mode::All || breach.is_unexpected(&ratchet);
+    findings.extend(
+        breaches
+            .into_iter()
+            .filter(shown)
+            .map(|breach| breach.finding),
+    );
     findings.extend(circles::check(&sources));
     findings.extend(edges::check(&sources)?);
     findings.extend(words::check(&sources));
+    findings.extend(glossary::check(&sources));
     findings.extend(imports::check(&sources)?);
     findings.extend(docs::check(&sources));
     findings.extend(links::check(&sources, &|path| root.join(path).exists()));
@@ -61,4 +87,15 @@ pub(crate) fn run(root: &Path, bless: bool) -> Result<bool> {
     }
     println!("tidy: {} files, {} findings", sources.len(), findings.len());
     Ok(findings.is_empty())
+}
+
+/// Reads the ratchet, and moves it first if the mode says so.
+fn load_ratchet(path: &Path, measures: &[Measure], mode: Mode) -> Result<Ratchet> {
+    let ratchet = Ratchet::parse(&fs::read_to_string(path).unwrap_or_default());
+    if mode != Mode::Bless {
+        return Ok(ratchet);
+    }
+    let blessed = ratchet.bless(measures);
+    fs::write(path, &blessed).context(RATCHET)?;
+    Ok(Ratchet::parse(&blessed))
 }

@@ -146,7 +146,8 @@ impl Position {
     }
 }
 
-/// Messages of a batch that follow each other: their bytes, in which values that are lent are missing.
+/// Messages of a batch that follow each other: their bytes, in which values that are lent are
+/// missing.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Stretch<'a> {
     bytes: &'a [u8],

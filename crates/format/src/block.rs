@@ -123,8 +123,8 @@ pub fn seal(block: &mut [u8], salt: u64, header: &BlockHeader) {
     CHECKSUM.put(block, sum);
 }
 
-/// The checksum in the header of a sealed block: what a pointer to the block keeps, so that an older
-/// block at the same place is never taken for it.
+/// The checksum in the header of a sealed block: what a pointer to the block keeps, so that an
+/// older block at the same place is never taken for it.
 ///
 /// # Panics
 /// If the block is shorter than a header.

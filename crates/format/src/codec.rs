@@ -215,9 +215,9 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The varint of up to eight bytes that a word begins with, and how many it takes; `None` if it is longer, or not
-/// in its shortest form. All bytes at once: lengths differ from varint to varint, and a loop over them would be
-/// guessed wrong most of the time.
+/// The varint of up to eight bytes that a word begins with, and how many it takes; `None` if it is
+/// longer, or not in its shortest form. All bytes at once: lengths differ from varint to varint,
+/// and a loop over them would be guessed wrong most of the time.
 #[inline]
 fn of_word(word: [u8; 8]) -> Option<(u64, usize)> {
     let word = u64::from_le_bytes(word);

@@ -244,7 +244,10 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_fold(old in proptest::option::of(proptest::collection::vec(any::<u8>(), 0..40)), delta: Vec<u8>) {
+        fn any_bytes_fold(
+            old in proptest::option::of(proptest::collection::vec(any::<u8>(), 0..40)),
+            delta: Vec<u8>,
+        ) {
             let mut out = Vec::new();
             fold(old.as_deref(), &delta, &mut out);
             prop_assert!(out.len() <= 4096);

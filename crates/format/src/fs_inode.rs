@@ -1,14 +1,14 @@
 //! Rows of the meta tree: inodes and links, and the deltas of the upsert `attr` on inodes.
 //!
-//! An inode row is a head of 80 bytes (see [`TABLE`]), then the inline contents (absent bytes up to the
-//! size are zeros) or the target of a symlink.
+//! An inode row is a head of 80 bytes (see [`TABLE`]), then the inline contents (absent bytes up to
+//! the size are zeros) or the target of a symlink.
 //!
 //! Link row: u8 kind 2, u8 type of file ([`FileKind`]), u64 number. The inode is in its own row.
 //!
 //! Delta: u64 number of the inode that it is for (it changes no other), u16 mask, then for each bit
-//! of the mask from the lowest, as of [`AttrDelta`]: links to add i32, least size u64, size u64, time
-//! of access i64, of content i64, of attributes i64, mode u16, owner u32, group u32, row flags u8,
-//! inode flags u32, chunks u64.
+//! of the mask from the lowest, as of [`AttrDelta`]: links to add i32, least size u64, size u64,
+//! time of access i64, of content i64, of attributes i64, mode u16, owner u32, group u32, row flags
+//! u8, inode flags u32, chunks u64.
 
 use crate::FormatError;
 use crate::codec::Reader;
@@ -41,7 +41,8 @@ fields! {
     BTIME: i64 = 56, "birth";
     RDEV: u32 = 64, "device number of a device file";
     IFLAGS: u32 = 68, "flags as of `chattr`";
-    CHUNKS: u64 = 72, "with holes: no more chunks (of an external file, pieces of 4 KiB) than this exist or \
+    CHUNKS: u64 = 72, "with holes: no more chunks (of an external file, pieces of 4 KiB) than this \
+        exist or \
         are allocated";
 }
 

@@ -10,7 +10,7 @@
 //! | sys | `i` | first inode number that was never handed out (u64) |
 //! | sys | `n` | number of inodes that have a name (u64) |
 //! | sys | `o`, ino (8) | nothing: the inode is an orphan |
-//! | sys | `a`, ino (8), chunk number (8) | an allocated extent that ends before the chunk, see `fs_sys` |
+//! | sys | `a`, ino (8), chunk number (8) | allocated extent that ends before it, see `fs_sys` |
 //! | sys | `u` | number of chunks in unwritten extents (u64) |
 //! | sys | `x`, ino (8) | the plain file that has the inode's contents, see `fs_sys` |
 //! | sys | `b` | how far the back rows are complete, see `fs_back` |
@@ -134,6 +134,16 @@ pub fn xattr(ino: Ino, name: &[u8]) -> FsKey {
     FsKey::new(&[&ino.0.to_be_bytes(), name])
 }
 
+/// Sys: a row that exists once, such as [`SYS_HEADER`]; or the start of all keys of one kind.
+///
+/// # Panics
+/// If the key is longer than the longest name.
+#[must_use]
+pub fn single(key: &[u8]) -> FsKey {
+    assert!(key.len() <= NAME_BYTES_MAX, "such keys are short");
+    FsKey::new(&[key])
+}
+
 /// Sys: an orphan.
 #[must_use]
 pub fn orphan(ino: Ino) -> FsKey {
@@ -253,6 +263,7 @@ mod tests {
             [0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0x0a, 0x0b]
         );
         assert_eq!(&xattr(Ino(2), b"user.a")[7..], b"\x02user.a");
+        assert_eq!(&single(SYS_HEADER)[..], b"h");
         assert_eq!(&orphan(ino)[..], [b'o', 1, 2, 3, 4, 5, 6, 7, 8]);
         assert_eq!(&external(ino)[..], [b'x', 1, 2, 3, 4, 5, 6, 7, 8]);
         assert_eq!(external_of(&external(ino)), Some(ino));
@@ -304,7 +315,10 @@ mod tests {
         }
 
         #[test]
-        fn a_directory_is_one_range(parent in 1..u64::MAX, name in proptest::collection::vec(1u8.., 1..255)) {
+        fn a_directory_is_one_range(
+            parent in 1..u64::MAX,
+            name in proptest::collection::vec(1u8.., 1..255),
+        ) {
             let key = dentry(3, Ino(parent), &name);
             prop_assert!(own(Ino(parent))[..] < key[..]);
             prop_assert!(dentry_start(Ino(parent), 1)[..] < key[..]);

@@ -248,8 +248,8 @@ fn a_closed_volume_knows_where_its_log_ends() {
 }
 
 /// Lives with power cuts, kills and damage: synced records come back or are missed. Where the power
-/// went and bits flipped too, that holds up to the sync before the last: what says that the last one
-/// was done may be lost itself.
+/// went and bits flipped too, that holds up to the sync before the last: what says that the last
+/// one was done may be lost itself.
 #[test]
 fn damage_is_never_taken_for_a_power_cut_nor_a_power_cut_for_damage() {
     let image = fresh();

@@ -3,13 +3,14 @@
 //! 1. The batch is checked: sizes, trees, upsert functions. The writer is slowed if it must be.
 //! 2. Under the committer's lock: room in the memtable and promised space are made sure of, the
 //!    messages get their sequence numbers, the batch is appended to the backup log, inserted into
-//!    the memtable, and published.
+//!    the memtable, and published. With guards, what they name is checked first: see [`guards`].
 //! 3. Outside the lock, where asked for: the log is synced. Syncs of several commits are one.
 //!
 //! Long runs of puts go to their zone at once, and the log holds where they are: see
 //! [`crate::direct`].
 
 mod divided;
+mod guards;
 mod room;
 mod streak;
 mod trees;
@@ -35,7 +36,9 @@ use stitch_base::sync::atomic::Ordering;
 use stitch_base::{ErrorKind, Lsn, Seqno, TreeId};
 use stitch_format::logged_commit::{self, HEAD_BYTES, LoggedRun};
 use stitch_format::vt_index::value_block_bytes;
-use stitch_kv::{Batch, CommitOptions, KvError, Limits, Message, SpaceClass, Stretch, TreeOptions};
+use stitch_kv::{
+    Batch, CommitOptions, Guards, KvError, Limits, Message, SpaceClass, Stretch, TreeOptions,
+};
 use stitch_volume::{PAGE_BYTES, Stream, VolumeError};
 pub(crate) use trees::BatchTrees;
 pub(crate) use unsynced::Unsynced;
@@ -84,12 +87,39 @@ impl Store {
     /// # Errors
     /// As [`stitch_kv::Engine::commit`].
     pub(crate) fn commit(&self, batch: &Batch, options: CommitOptions) -> Result<Seqno, KvError> {
+        self.commit_if(batch, None, options)
+    }
+
+    /// Commits a batch if nothing under the guards has changed.
+    ///
+    /// # Errors
+    /// As [`stitch_kv::Engine::commit_guarded`].
+    pub(crate) fn commit_guarded(
+        &self,
+        batch: &Batch,
+        guards: &Guards,
+        options: CommitOptions,
+    ) -> Result<Seqno, KvError> {
+        let guards = (!guards.is_empty()).then_some(guards);
+        self.commit_if(batch, guards, options)
+    }
+
+    fn commit_if(
+        &self,
+        batch: &Batch,
+        guards: Option<&Guards>,
+        options: CommitOptions,
+    ) -> Result<Seqno, KvError> {
         self.check_writable()?;
         let view = self.views.get();
         let tally = self.tally(batch, &view.version)?;
         if options.sync {
             self.note_asked_sync();
         }
+        let checked = match guards {
+            Some(guards) => Some((guards, self.check_guards(guards)?)),
+            None => None,
+        };
         if batch.is_empty() {
             if options.sync {
                 self.sync()?;
@@ -98,7 +128,7 @@ impl Store {
         }
         self.level0.set_quiet(false);
         self.slow_down(batch.len_bytes() as u64, options.space, view);
-        let (seqno, end) = self.apply(batch, &tally, options)?;
+        let (seqno, end) = self.apply(batch, &tally, checked, options)?;
         self.counters.commits.add(1);
         self.counters.put_messages.add(batch.count() as u64);
         self.counters.put_bytes.add(tally.data_bytes);
@@ -187,6 +217,7 @@ impl Store {
         &self,
         batch: &Batch,
         tally: &Tally,
+        checked: Option<(&Guards, Seqno)>,
         options: CommitOptions,
     ) -> Result<(Seqno, Lsn), KvError> {
         let class = options.space;
@@ -204,6 +235,10 @@ impl Store {
             let Some(room) = promised else {
                 continue;
             };
+            // From here on the lock is not given up before the batch is in.
+            if let Some((guards, checked)) = checked {
+                self.check_guards_from(guards, checked)?;
+            }
             let first = committer.last_seqno.next();
             let runs = match self.write_runs(&mut committer, batch, &divided, (first, class)) {
                 Ok(runs) => runs,

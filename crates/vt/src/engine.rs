@@ -21,8 +21,9 @@ use stitch_base::{ErrorKind, Seqno, TreeId};
 use stitch_format::vt_manifest::VersionEdit;
 use stitch_kv::counters as names;
 use stitch_kv::{
-    Batch, Caching, Coming, CommitOptions, Counters, Direction, Engine, KeyRange, KvError, Limits,
-    Scan, Snapshot, SpaceUsage, TreeInfo, TreeOptions, Violation, check_tree_name,
+    Batch, Caching, Capabilities, ChangedKey, Coming, CommitOptions, Counters, Direction, Engine,
+    Guards, KeyRange, KvError, Limits, Scan, Snapshot, SpaceUsage, TreeInfo, TreeOptions,
+    UpsertRegistry, Violation, check_tree_name,
 };
 use stitch_volume::{Opened, Volume};
 
@@ -161,6 +162,13 @@ impl Engine for VtEngine {
         self.store.limits()
     }
 
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            guards: true,
+            ..Capabilities::default()
+        }
+    }
+
     fn trees(&self) -> Vec<TreeInfo> {
         let version = self.store.version();
         version.trees.values().map(|t| t.info.clone()).collect()
@@ -184,6 +192,23 @@ impl Engine for VtEngine {
 
     fn commit(&self, batch: &Batch, options: CommitOptions) -> Result<Seqno, KvError> {
         self.store.commit(batch, options)
+    }
+
+    fn commit_guarded(
+        &self,
+        batch: &Batch,
+        guards: &Guards,
+        options: CommitOptions,
+    ) -> Result<Seqno, KvError> {
+        self.store.commit_guarded(batch, guards, options)
+    }
+
+    fn changed_keys(&self, guards: &Guards, count_max: usize) -> Result<Vec<ChangedKey>, KvError> {
+        self.store.changed_keys(guards, count_max)
+    }
+
+    fn upserts(&self) -> &UpsertRegistry {
+        &self.store.options.upserts
     }
 
     fn sync(&self) -> Result<(), KvError> {

@@ -250,7 +250,7 @@ fn find_engine_names(source: &Source, findings: &mut Vec<Finding>) {
 }
 
 /// Where a word stands as a word of its own.
-fn places(text: &str, word: &str) -> Vec<usize> {
+pub(super) fn places(text: &str, word: &str) -> Vec<usize> {
     let in_word = |byte: Option<&u8>| byte.is_some_and(|b| b.is_ascii_alphanumeric() || *b == b'_');
     let bytes = text.as_bytes();
     let free = |at: &usize| {

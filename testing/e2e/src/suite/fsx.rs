@@ -83,7 +83,8 @@ fn random_data_of_lent_files_is_kept(context: &Context) -> Result<()> {
     random_data_on(context, mount, (&spec, &config), OPS / 5, readers)
 }
 
-fn random_data(context: &Context, spec: &Spec, ops: u64) -> Result<()> {
+/// Random operations on a store, for each seed; then a check of the store.
+pub(super) fn random_data(context: &Context, spec: &Spec, ops: u64) -> Result<()> {
     let mount = Mount::create(context, spec)?;
     random_data_on(context, mount, (spec, CONFIG), ops, Vec::new())
 }

@@ -1,7 +1,8 @@
 //! `kill -9` of the daemon at random moments: what was acknowledged is there.
 
-mod beside;
+pub(super) mod beside;
 mod device;
+pub(crate) mod notice;
 
 use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
@@ -43,6 +44,10 @@ pub(super) const CASES: &[Case] = &[
     Case {
         name: "lent",
         run: beside::killed_with_lent_files,
+    },
+    Case {
+        name: "notice",
+        run: notice::killed_in_a_notice,
     },
 ];
 
@@ -141,9 +146,14 @@ const RECORD_BYTES: usize = 100;
 
 /// Appended records, synced or not, and names created, are there once acknowledged.
 fn killed_during_commits(context: &Context) -> Result<()> {
+    commits_are_kept(context, &Spec::new("kill-commit", "1G"))
+}
+
+/// The same on such a store.
+pub(super) fn commits_are_kept(context: &Context, spec: &Spec) -> Result<()> {
     context.needs_stitch()?;
     let mut rng = Rng::new(context.seed.unwrap_or(1));
-    let mut mount = Mount::create(context, &Spec::new("kill-commit", "1G"))?;
+    let mut mount = Mount::create(context, spec)?;
     for kill in 0..KILLS {
         let dir = mount.dir().join(format!("round{kill}"));
         fs::create_dir(&dir)?;

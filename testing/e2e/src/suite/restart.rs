@@ -214,7 +214,12 @@ fn undisturbed(
 }
 
 fn a_daemon_is_killed_and_nobody_notices(context: &Context) -> Result<()> {
-    let mut mount = Mount::create(context, &held(context, "killed")?)?;
+    nobody_notices_kills(context, &held(context, "killed")?)
+}
+
+/// The same on such a store.
+pub(super) fn nobody_notices_kills(context: &Context, spec: &Spec) -> Result<()> {
+    let mut mount = Mount::create(context, spec)?;
     undisturbed(context, &mut mount, KILLS, |mount, round| {
         kill(context, mount)?;
         // Whoever asks waits for the next daemon.
@@ -225,7 +230,11 @@ fn a_daemon_is_killed_and_nobody_notices(context: &Context) -> Result<()> {
 }
 
 fn a_daemon_is_replaced_and_nobody_notices(context: &Context) -> Result<()> {
-    let mut spec = held(context, "upgraded")?;
+    nobody_notices_upgrades(context, held(context, "upgraded")?)
+}
+
+/// The same on such a store.
+pub(super) fn nobody_notices_upgrades(context: &Context, mut spec: Spec) -> Result<()> {
     let program = context.work.join("program");
     fs::copy(&context.stitchfs, &program)?;
     spec.program = Some(program.clone());

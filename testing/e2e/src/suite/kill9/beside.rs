@@ -35,9 +35,13 @@ const READERS: usize = 4;
 
 /// The daemon reads and writes them.
 pub(super) fn killed_with_large_files(context: &Context) -> Result<()> {
+    large_files_are_kept(context, Spec::new("kill-beside", "512M"))
+}
+
+/// The same on such a store.
+pub(in crate::suite) fn large_files_are_kept(context: &Context, spec: Spec) -> Result<()> {
     context.needs_stitch()?;
-    let spec = Spec::new("kill-beside", "512M").option(FROM).option(OFTEN);
-    let mount = Mount::create(context, &spec)?;
+    let mount = Mount::create(context, &spec.option(FROM).option(OFTEN))?;
     kill_often(context, mount, 0)
 }
 

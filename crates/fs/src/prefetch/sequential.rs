@@ -1,28 +1,31 @@
-//! Which files are read in order, and what of them comes next.
+//! Sequential reads of files, and the range of each that comes next.
 //!
-//! Each request reads its part with a scan of its own, and so no scan goes on for long. What was read last
-//! is remembered for a few files; where requests follow each other, the engine is told of the next
-//! megabytes, a piece at a time, each once.
+//! Each request reads its part with a scan of its own, so no scan lasts long enough to read ahead.
+//! The last read of a few files is kept. Where requests follow each other, the next megabytes are
+//! prefetched, piece by piece, each piece once.
 //!
-//! - Nothing is asked for ahead before half a megabyte was read in order, and nothing at all after a
-//!   request that does not follow the one before it.
-//! - Requests that are served at the same time may come in the wrong order: one that lies within two of its
-//!   lengths of where the last one ended follows it, a long one within eight.
+//! - Nothing is prefetched before half a megabyte was read in order, nor after a request that does
+//!   not follow the one before it.
+//! - Requests that are served at the same time may arrive out of order. A request follows the last
+//!   one if it begins within two of its lengths of where that ended, a long one within eight.
+//!
+//! ```text
+//!   |== read in order ==|== prefetched ==|---- up to 4 MiB ----|
+//!                       ^ last.end       ^ last.prefetched
+//! ```
 
 use super::slots::Slots;
 use std::ops::Range;
 use stitch_base::Ino;
-use stitch_base::sync::atomic::{AtomicBool, Ordering};
-use stitch_db::Caching;
 
-/// What the engine is told of at a time.
+/// Length of a piece.
 const PIECE_BYTES: u64 = 1 << 20;
-/// So much must have been read in order.
+/// Bytes that are read in order before any are prefetched.
 const IN_ORDER_BYTES_MIN: u64 = 512 << 10;
-/// Most that is asked for ahead of one file.
+/// Largest number of bytes prefetched ahead of the reader of one file.
 const AHEAD_BYTES_MAX: u64 = 4 * PIECE_BYTES;
 
-/// Requests from so many bytes on are mostly asked for ahead, many at the same time.
+/// Requests of at least this length are mostly read ahead by the kernel, many at the same time.
 const LONG_BYTES: u64 = 128 << 10;
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -32,11 +35,11 @@ struct LastRead {
     end: u64,
     /// Bytes that were read in order up to there.
     in_order_bytes: u64,
-    /// The engine was told of all up to here.
-    told: u64,
+    /// All up to here was prefetched.
+    prefetched: u64,
 }
 
-/// How far from where the last request ended one of so many bytes follows it.
+/// Distance from the end of the last request within which one of `len` bytes follows it.
 const fn near(len: u64) -> u64 {
     let count = if len < LONG_BYTES { 2 } else { 8 };
     count * len
@@ -44,28 +47,14 @@ const fn near(len: u64) -> u64 {
 
 /// The last reads of some files.
 #[derive(Debug, Default)]
-pub(crate) struct LastReads {
+pub(super) struct LastReads {
     slots: Slots<LastRead>,
-    /// Whoever reads keeps what he has read.
-    is_past_cache: AtomicBool,
 }
 
 impl LastReads {
-    /// From now on what is read ahead goes past the cache.
-    pub(crate) fn pass_cache(&self) {
-        self.is_past_cache.store(true, Ordering::Relaxed);
-    }
-
-    pub(crate) fn caching(&self) -> Caching {
-        match self.is_past_cache.load(Ordering::Relaxed) {
-            true => Caching::Past,
-            false => Caching::IfRoom,
-        }
-    }
-
-    /// Notes a read of `[offset, offset + len)` of a file. Answers what should be read ahead: whole pieces that
-    /// begin below `size`, or nothing.
-    pub(crate) fn note(&self, ino: Ino, offset: u64, len: u64, size: u64) -> Range<u64> {
+    /// Notes a read of `[offset, offset + len)` of a file. Returns the range to prefetch: whole
+    /// pieces that begin below `size`, or nothing.
+    pub(super) fn note(&self, ino: Ino, offset: u64, len: u64, size: u64) -> Range<u64> {
         let mut last = self.slots.of(ino).lock();
         let end = offset + len;
         let follows = last.ino == ino.0 && last.end.abs_diff(offset) <= near(len);
@@ -76,7 +65,7 @@ impl LastReads {
                 ino: ino.0,
                 end,
                 in_order_bytes,
-                told: 0,
+                prefetched: 0,
             };
             return 0..0;
         }
@@ -86,23 +75,23 @@ impl LastReads {
             return 0..0;
         }
         let depth = last.in_order_bytes.clamp(PIECE_BYTES, AHEAD_BYTES_MAX);
-        // Pieces begin where requests do: each is then taken by one, and by the time that its end is, all of it.
-        let start = last.told.max(last.end);
+        // Pieces begin where requests do: each is then read by one request.
+        let start = last.prefetched.max(last.end);
         let until = last.end.saturating_add(depth).min(size);
         if start >= until {
             return 0..0;
         }
         let until = start + (until - start).next_multiple_of(PIECE_BYTES);
-        last.told = until;
+        last.prefetched = until;
         debug_assert!(until - start <= AHEAD_BYTES_MAX + PIECE_BYTES, "bounded");
         start..until
     }
 
-    /// The pieces of what should be read ahead.
-    pub(crate) fn pieces(ahead: Range<u64>) -> impl Iterator<Item = Range<u64>> {
-        let count = (ahead.end - ahead.start) / PIECE_BYTES;
+    /// Returns the pieces of a range to prefetch.
+    pub(super) fn pieces(next: Range<u64>) -> impl Iterator<Item = Range<u64>> {
+        let count = (next.end - next.start) / PIECE_BYTES;
         (0..count).map(move |number| {
-            let start = ahead.start + number * PIECE_BYTES;
+            let start = next.start + number * PIECE_BYTES;
             start..start + PIECE_BYTES
         })
     }
@@ -120,17 +109,17 @@ mod tests {
     fn each_piece_is_asked_for_once_and_before_its_read() {
         for len in [16 << 10, 128 << 10, MIB] {
             let reads = LastReads::default();
-            let mut told = Vec::new();
+            let mut pieces = Vec::new();
             for offset in (0..SIZE / len).map(|number| number * len) {
-                let ahead = reads.note(INO, offset, len, SIZE);
-                assert!(ahead.is_empty() || ahead.start >= offset + len, "ahead");
-                assert!(ahead.end <= offset + len + AHEAD_BYTES_MAX + PIECE_BYTES);
-                told.extend(LastReads::pieces(ahead).map(|piece| piece.start / PIECE_BYTES));
+                let next = reads.note(INO, offset, len, SIZE);
+                assert!(next.is_empty() || next.start >= offset + len, "ahead");
+                assert!(next.end <= offset + len + AHEAD_BYTES_MAX + PIECE_BYTES);
+                pieces.extend(LastReads::pieces(next).map(|piece| piece.start / PIECE_BYTES));
             }
-            let first = told[0];
+            let first = pieces[0];
             assert!(first <= 2, "{first}");
             let expected: Vec<u64> = (first..SIZE / PIECE_BYTES).collect();
-            assert_eq!(told, expected);
+            assert_eq!(pieces, expected);
         }
     }
 
@@ -152,54 +141,54 @@ mod tests {
             reads.note(INO, offset * MIB, MIB, SIZE);
         }
         assert_eq!(reads.note(INO, 40 * MIB, MIB, SIZE), 0..0);
-        let ahead = reads.note(INO, 41 * MIB, MIB, SIZE);
-        assert_eq!(ahead, 42 * MIB..43 * MIB);
+        let next = reads.note(INO, 41 * MIB, MIB, SIZE);
+        assert_eq!(next, 42 * MIB..43 * MIB);
     }
 
-    /// They were no more than two at a time, and of eight one was taken for a seek: what had been asked for ahead was
-    /// read once more.
+    /// Regression: one of eight concurrent requests was taken for a seek, so that prefetched pieces
+    /// were read twice.
     #[test]
     fn requests_that_overtake_each_other_are_in_order() {
         let mut rng = stitch_base::random::Rng::new(1);
         for (at_a_time, len) in [(2, 16 << 10), (2, MIB), (8, 128 << 10), (8, MIB)] {
             let reads = LastReads::default();
-            let mut told = Vec::new();
+            let mut pieces = Vec::new();
             for first in (0..SIZE / len).step_by(at_a_time) {
                 let mut requests: Vec<u64> = (first..first + at_a_time as u64).collect();
                 requests.sort_by_cached_key(|_| rng.next_u64());
                 for number in requests {
-                    let ahead = reads.note(INO, number * len, len, SIZE);
-                    told.extend(LastReads::pieces(ahead).map(|piece| piece.start / MIB));
+                    let next = reads.note(INO, number * len, len, SIZE);
+                    pieces.extend(LastReads::pieces(next).map(|piece| piece.start / MIB));
                 }
             }
-            assert!(told.is_sorted_by(|a, b| a < b), "each once: {told:?}");
-            assert!(told.len() as u64 >= SIZE / MIB * 3 / 4, "{told:?}");
+            assert!(pieces.is_sorted_by(|a, b| a < b), "each once: {pieces:?}");
+            assert!(pieces.len() as u64 >= SIZE / MIB * 3 / 4, "{pieces:?}");
         }
     }
 
-    /// They began at whole megabytes: each was taken by two requests, and what the first had left was gone if the second
-    /// came before it.
+    /// Regression: pieces began at whole megabytes, so that each was read by two requests. What the
+    /// first one left was gone if the second came before it.
     #[test]
     fn pieces_are_what_requests_will_be() {
         let reads = LastReads::default();
         let mut at = 0;
-        let mut told = Vec::new();
-        // As the kernel reads ahead of who reads by 16 KiB.
+        let mut pieces = Vec::new();
+        // The kernel reads ahead like this of a program that reads 16 KiB at a time.
         for len in [64, 128, 256, 512]
             .map(|kib| kib << 10)
             .into_iter()
             .chain([MIB; 20])
         {
-            told.extend(LastReads::pieces(reads.note(INO, at, len, SIZE)));
+            pieces.extend(LastReads::pieces(reads.note(INO, at, len, SIZE)));
             at += len;
         }
         let phase = (64 + 128 + 256 + 512) << 10;
-        assert!(told.len() >= 20, "{}", told.len());
+        assert!(pieces.len() >= 20, "{}", pieces.len());
         assert!(
-            told.iter().all(|piece| piece.start % MIB == phase % MIB),
-            "{told:?}"
+            pieces.iter().all(|piece| piece.start % MIB == phase % MIB),
+            "{pieces:?}"
         );
-        assert!(told.windows(2).all(|pair| pair[0].end == pair[1].start));
+        assert!(pieces.windows(2).all(|pair| pair[0].end == pair[1].start));
     }
 
     #[test]

@@ -1,53 +1,56 @@
-//! Which directories come next where a tree is read, so that their files are there before anybody comes to them.
+//! Walks over trees: the files of the next directories are prefetched before they are read.
 //!
-//! Who searches or packs a tree takes what a directory has in the order of listing, and a directory within it where it
-//! is met. So the next ones are known: they are found by their names, some ahead of who reads.
+//! A program that searches or packs a tree takes the entries of a directory in the order of listing,
+//! and enters a directory where it meets it. So the next directories can be found by their names,
+//! some of them ahead of the reader.
 //!
-//! - Nothing is asked for unless five of the eight directories that were begun last had been expected. Other orders (of
-//!   names, of inode numbers) are not followed; neither are several walks at the same time.
-//! - Directories in which there is nothing to read ahead are passed over, and so are long ones.
+//! - Nothing is prefetched unless five of the last eight directories were expected. Other orders (by
+//!   name, by inode number) are not followed, nor are several walks at the same time.
+//! - Directories without files to prefetch are passed over, and so are long ones.
 
+use super::Prefetcher;
 use super::siblings::FIRST_HASH;
 use crate::FsResult;
 use crate::inode::Location;
-use crate::system::FileSystem;
+use crate::locator::Locator;
 use std::collections::VecDeque;
 use stitch_base::Ino;
 use stitch_base::sync::Mutex;
 use stitch_base::sync::atomic::{AtomicU8, Ordering};
 use stitch_db::Coming;
 use stitch_format::fs_inode::{FileKind, MetaRow};
-use stitch_format::fs_key;
 
-/// Directories that are expected at a time, at most.
+/// Largest number of directories that are expected at a time.
 const DIRS_MAX: usize = 4;
-/// With so many bytes asked for ahead, no more are.
+/// Bytes of expected files beyond which no directory is added.
 const BYTES_ENOUGH: u64 = 1 << 20;
-/// Of the eight directories that were begun last so many were expected.
+/// Number of the last eight directories that must have been expected.
 const HISTORY_MIN: u32 = 5;
-/// Directories that are passed over at a time, at most, and steps from one to the next.
+/// Largest number of directories that are passed over at a time.
 const PASSED_MAX: usize = 16;
+/// Largest number of steps from one directory to the next.
 const STEPS_MAX: usize = 32;
-/// Directories on the way down at most: damaged ones may contain themselves.
+/// Largest depth of the search: damaged directories may contain themselves.
 const DEPTH_MAX: usize = 1024;
-/// Names that are looked at in one step.
+/// Rows that one step scans.
 const ROWS_MAX: usize = 256;
 
-/// Where the search for directories is.
+/// The search for the next directories.
 #[derive(Debug, Default)]
-struct Place {
-    /// The directories on the way down, each with the hash that it goes on from.
+struct Search {
+    /// The directories from the top of the search down, each with the hash to scan next.
     path: Vec<(Ino, u64)>,
-    /// Those that are expected, with their bytes.
+    /// The expected directories, with their bytes.
     coming: VecDeque<(Ino, u64)>,
 }
 
-impl Place {
-    /// Notes that a directory was begun, with the file under this hash. Answers whether it was expected.
+impl Search {
+    /// Notes the first read of a directory, of the file under this hash. Reports whether it was
+    /// expected.
     fn note(&mut self, dir: Ino, hash: u64) -> bool {
         let at = self.coming.iter().position(|(coming, _)| *coming == dir);
         if let Some(at) = at {
-            // Some come later than what is in them: only the one before may still come.
+            // A directory may be read after those in it: only the one before may still be read.
             self.coming.drain(..at.saturating_sub(1));
             self.coming.retain(|(coming, _)| *coming != dir);
             return true;
@@ -66,72 +69,74 @@ impl Place {
 
 /// The walk over a tree that is under way.
 #[derive(Debug, Default)]
-pub(crate) struct Walk {
-    place: Mutex<Place>,
-    /// A bit for each of the directories that were begun last: one, if it was expected.
+pub(super) struct Walk {
+    search: Mutex<Search>,
+    /// A bit for each of the last eight directories: set if it was expected.
     history: AtomicU8,
 }
 
 impl Walk {
-    /// Whether directories mostly come as expected.
+    /// Reports whether directories are mostly read as expected.
     pub(super) fn is_known(&self) -> bool {
         self.history.load(Ordering::Relaxed).count_ones() >= HISTORY_MIN
     }
 
-    fn note(&self, place: &mut Place, dir: Ino, hash: u64) {
-        let bit = u8::from(place.note(dir, hash));
-        // Who holds the place is alone here.
+    fn note(&self, search: &mut Search, dir: Ino, hash: u64) {
+        let bit = u8::from(search.note(dir, hash));
+        // The lock of the search is held.
         let history = self.history.load(Ordering::Relaxed);
         self.history.store(history << 1 | bit, Ordering::Relaxed);
     }
 }
 
-/// What a step came to.
+/// Result of a step.
 enum Step {
     /// A directory, and the hash of its name.
     Found(Ino, u64),
-    /// Names from this hash on are left.
+    /// Names from this hash on are to be scanned yet.
     Part(u64),
     End,
 }
 
-impl FileSystem {
-    /// Has the engine read files of the directories that come after one that was begun with the file under this hash,
-    /// if directories come as expected.
-    pub(super) fn read_next_directories_ahead(&self, dir: Ino, hash: u64) {
-        let Some(mut place) = self.walk.place.try_lock() else {
-            // Somebody else is at it; nobody waits for a guess.
+impl Prefetcher<'_> {
+    /// Prefetches files of the directories that come after one whose first read was of the file
+    /// under this hash, if directories are read as expected.
+    pub(super) fn next_directories(&self, dir: Ino, hash: u64) {
+        let walk = &self.history.walk;
+        let Some(mut search) = walk.search.try_lock() else {
+            // Another thread searches; no reader waits for a guess.
             return;
         };
-        self.walk.note(&mut place, dir, hash);
-        let is_known = self.walk.is_known();
+        walk.note(&mut search, dir, hash);
+        let is_known = walk.is_known();
         let dirs_max = if is_known { DIRS_MAX } else { 1 };
         for _ in 0..PASSED_MAX {
-            if place.has_enough(dirs_max) {
+            if search.has_enough(dirs_max) {
                 break;
             }
-            // What is wrong with a directory is told to who reads it.
-            let Ok(Some(next)) = self.next_directory(&mut place.path) else {
+            // Errors surface on the foreground read.
+            let Ok(Some(next)) = self.next_directory(&mut search.path) else {
                 break;
             };
-            let Ok(seen) = self.look_at(next, FIRST_HASH) else {
+            let Ok(seen) = self.seen_from(next, FIRST_HASH) else {
                 break;
             };
             if seen.files.is_empty() || seen.is_part {
                 continue;
             }
-            place.coming.push_back((next, seen.bytes));
+            search.coming.push_back((next, seen.bytes));
             if is_known {
-                if !self.ask_for(&seen, Coming::Later) {
-                    // There is no more memory: the rest is asked for when somebody is there.
+                if !self.prefetch_files(&seen, Coming::Later) {
+                    // There is no more memory: its own first reads prefetch the rest.
                     break;
                 }
-                self.siblings.foretell(next, seen.files.len());
+                self.history.siblings.expect_dir(next, seen.files.len());
             }
         }
     }
 
-    /// The next directory in the order of listing: in the last one of the path, or after it. `None` if it is too far.
+    /// Returns the next directory in the order of listing: in the last one of the path, or after it.
+    /// `None` if the search would take too many steps.
     fn next_directory(&self, path: &mut Vec<(Ino, u64)>) -> FsResult<Option<Ino>> {
         for _ in 0..STEPS_MAX {
             let is_deepest = path.len() >= DEPTH_MAX;
@@ -150,7 +155,7 @@ impl FileSystem {
                     let dir = *dir;
                     path.pop();
                     if path.is_empty() {
-                        path.extend(self.place_after(dir)?);
+                        path.extend(self.parent_after(dir)?);
                     }
                 }
             }
@@ -158,27 +163,26 @@ impl FileSystem {
         Ok(None)
     }
 
-    /// The directory that one is in, and the hash after its own; none of the root.
-    fn place_after(&self, dir: Ino) -> FsResult<Option<(Ino, u64)>> {
+    /// Returns the parent of a directory, and the hash after its own; `None` for the root.
+    fn parent_after(&self, dir: Ino) -> FsResult<Option<(Ino, u64)>> {
         Ok(match self.inodes.get(dir)?.location {
             Location::Entry { parent, name } => {
-                let hash = self.store.name_hash(&name);
+                let hash = self.store.keys.name_hash(&name);
                 Some((parent, hash.saturating_add(1)))
             }
             Location::Own | Location::Memory(_) => None,
         })
     }
 
-    /// Looks for a directory among the names of one, from a hash on.
+    /// Finds the first directory among the names of one, from a hash on.
     fn find_directory(&self, dir: Ino, from_hash: u64) -> FsResult<Step> {
-        let start = fs_key::dentry_start(dir, from_hash);
-        let end = fs_key::after(dir);
-        let mut scan = self.store.scan(self.store.meta, &start, &end)?;
+        let names = self.store.keys.dentries_from(dir, from_hash);
+        let mut scan = self.store.scan(&names)?;
         for number in 0..=ROWS_MAX {
             let Some((key, row)) = scan.next()? else {
                 return Ok(Step::End);
             };
-            let hash = fs_key::name_of(key).map_or(0, |(hash, _)| hash);
+            let hash = Locator::name_of(key).map_or(0, |(hash, _)| hash);
             if number == ROWS_MAX {
                 return Ok(Step::Part(hash));
             }

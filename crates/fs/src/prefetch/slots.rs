@@ -1,9 +1,9 @@
-//! What is remembered of the last few inodes: of those that share a slot, one.
+//! Access history of the last few inodes: of those that share a slot, the last one.
 
 use stitch_base::Ino;
 use stitch_base::sync::Mutex;
 
-/// Inodes of which something is remembered. A power of two.
+/// Number of inodes with a history. A power of two.
 const SLOTS: usize = 64;
 
 #[derive(Debug)]
@@ -16,7 +16,7 @@ impl<T: Default> Default for Slots<T> {
 }
 
 impl<T> Slots<T> {
-    /// The slot of an inode, which may be another one's.
+    /// The slot of an inode, which may hold the history of another one.
     pub(super) fn of(&self, ino: Ino) -> &Mutex<T> {
         let index = usize::try_from(ino.0 % SLOTS as u64).expect("a small number");
         &self.0[index]
