@@ -4,6 +4,7 @@
 //! violation. A [ratchet] holds numbers that are not good yet, such as sizes.
 
 mod assertions;
+mod circles;
 mod docs;
 mod edges;
 mod glossary;
@@ -73,6 +74,7 @@ pub(crate) fn run(root: &Path, mode: Mode) -> Result<bool> {
             .filter(shown)
             .map(|breach| breach.finding),
     );
+    findings.extend(circles::check(&sources));
     findings.extend(edges::check(&sources)?);
     findings.extend(words::check(&sources));
     findings.extend(glossary::check(&sources));
