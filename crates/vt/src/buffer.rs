@@ -1,7 +1,7 @@
 //! A memtable with what belongs to it: where its records begin in the backup log, and the space
 //! that is promised to its write-out.
 
-use crate::commit::BatchTrees;
+use crate::batch_trees::BatchTrees;
 use crate::direct::{DirectRun, DirectRuns, RUN_COUNT_MAX};
 use crate::memtable::Memtable;
 use crate::options::Sizes;

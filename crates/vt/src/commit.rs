@@ -13,10 +13,9 @@ mod divided;
 mod guards;
 mod room;
 mod streak;
-mod trees;
-mod unsynced;
 
 use crate::VtError;
+use crate::batch_trees::BatchTrees;
 use crate::buffer::{Buffer, TABLE_OVERHEAD_BYTES};
 use crate::committer::Committer;
 use crate::compaction::Pressure;
@@ -40,8 +39,6 @@ use stitch_kv::{
     Batch, CommitOptions, Guards, KvError, Limits, Message, SpaceClass, Stretch, TreeOptions,
 };
 use stitch_volume::{PAGE_BYTES, Stream, VolumeError};
-pub(crate) use trees::BatchTrees;
-pub(crate) use unsynced::Unsynced;
 
 /// Longest key, in bytes.
 pub(crate) const KEY_BYTES_MAX: u64 = 4 << 10;

@@ -3,9 +3,9 @@
 //! Invariant: sequence numbers are given out in rising order, and a write is published only when all
 //! before it are.
 
-use crate::commit::Unsynced;
 use crate::direct::Streaks;
 use crate::gaps::DeleteRuns;
+use crate::unsynced::Unsynced;
 use crate::version::Version;
 use std::collections::BTreeSet;
 use stitch_base::sync::{Apart, Mutex};

@@ -5,6 +5,7 @@
 //! with VT-Trees*, FAST 2013.
 
 mod background;
+mod batch_trees;
 mod budget;
 mod buffer;
 mod cache;
@@ -59,6 +60,7 @@ mod tables;
 #[cfg(test)]
 mod testing;
 mod under_way;
+mod unsynced;
 mod version;
 mod view;
 mod worth;

@@ -10,8 +10,9 @@
 //! Records of trees that were dropped since are skipped: tree numbers are never reused.
 
 use crate::VtError;
+use crate::batch_trees::BatchTrees;
 use crate::buffer::{Buffer, Room};
-use crate::commit::{BatchTrees, insert_message};
+use crate::commit::insert_message;
 use crate::direct::DirectRun;
 use crate::options::{SEALED_COUNT_MAX, VtOptions};
 use crate::others::explain;
