@@ -9,15 +9,15 @@ const BLOCK_BYTES: u32 = 4096;
 const INODE_BYTES: u64 = 256;
 
 impl FileSystem {
-    /// Space and inodes. Inodes have no table that could be full: those left are as many as fit into
-    /// the space left.
+    /// Space and inodes. Inodes have no table that could be full: those left are as many as fit
+    /// into the space left.
     ///
     /// # Errors
     /// [`crate::FsError::External`] if the host does not say what it has.
     pub fn stat_fs(&self) -> FsResult<StatFs> {
         let space = self.engine().space();
-        // What is beside the store is there beside its space; what more there could be, only if large
-        // files go there.
+        // What is beside the store is there beside its space; what more there could be, only if
+        // large files go there.
         let room = if self.externals.takes_more() {
             self.externals.files()?.free_bytes()?
         } else {
