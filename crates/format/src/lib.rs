@@ -18,6 +18,7 @@ pub mod fs_sys;
 pub mod instance;
 pub mod log_record;
 pub mod logged_commit;
+pub mod redis;
 pub mod rocks;
 pub mod store_identity;
 pub mod superblock;

@@ -21,7 +21,7 @@ impl FileSystem {
     /// [`FsError::Access`] if not; [`FsError::Perm`] to write what is immutable;
     /// [`FsError::ReadOnly`]; [`FsError::Stale`].
     pub fn access(&self, caller: &Caller<'_>, ino: Ino, mask: u32) -> FsResult<()> {
-        let inode = self.inodes.get(ino)?;
+        let inode = self.residents.inodes.get(ino)?;
         if mask & access_mask::WRITE != 0 {
             self.check_writable()?;
             if inode.head.iflags & inode_flag::IMMUTABLE != 0 {

@@ -11,7 +11,9 @@
 //! until it is empty.
 
 use crate::change::Change;
+use crate::events::Event;
 use crate::inode::{Inode, Location};
+use crate::locator::Locator;
 use crate::system::FileSystem;
 use crate::{Caller, DirName, FsError, FsResult};
 use bytes::Bytes;
@@ -19,7 +21,6 @@ use stitch_base::Ino;
 use stitch_base::sync::Mutex;
 use stitch_base::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use stitch_format::fs_inode::{FileKind, InodeHead};
-use stitch_format::fs_key;
 
 /// Entries that are looked at with one scan.
 const SLICE: usize = 128;
@@ -87,7 +88,7 @@ impl FileSystem {
         expected: Option<Ino>,
     ) -> FsResult<()> {
         self.check_writable()?;
-        self.dir(at.parent)?;
+        self.residents.inodes.get_dir(at.parent)?;
         let top = self.stat(at)?.ino;
         self.check_tree(top)?;
         let detach = |change: &mut Change<'_>, inode: &Inode, now: i64| {
@@ -95,10 +96,9 @@ impl FileSystem {
             Ok(())
         };
         // Who is on the way up through it finds it with its parent, or without.
-        let tree = self.locks.tree();
-        let ino = self.take_dir(caller, at, expected, detach)?;
+        let tree = self.residents.locks.tree();
+        self.take_dir(caller, at, expected, detach)?;
         drop(tree);
-        self.detached.push(ino);
         Ok(())
     }
 
@@ -158,13 +158,12 @@ impl FileSystem {
     }
 
     fn some_names(&self, dir: Ino) -> FsResult<Vec<Box<[u8]>>> {
-        let (start, end) = (fs_key::dentry_start(dir, 0), fs_key::after(dir));
-        let mut scan = self.store.scan(self.store.meta, &start, &end)?;
+        let mut scan = self.store.scan(&self.store.keys.dentries(dir))?;
         let mut names = Vec::new();
         while names.len() < SLICE
             && let Some((key, _)) = scan.next()?
         {
-            let Some((_, name)) = fs_key::name_of(key) else {
+            let Some((_, name)) = Locator::name_of(key) else {
                 return Err(FsError::Corrupt(format!(
                     "directory {dir} has a row without name"
                 )));
@@ -176,21 +175,19 @@ impl FileSystem {
 
     /// Removes one entry of a detached directory. A directory is detached and queued.
     fn take_entry(&self, at: DirName<'_>) -> FsResult<()> {
-        let _names = self.locks.dir_write(at.parent);
-        let Some(early) = self.find_early(at)? else {
+        let _names = self.residents.locks.dir_write(at.parent);
+        let Some(early) = self.namespace().find_early(at)? else {
             // Somebody inside has moved it away.
             return Ok(());
         };
-        let _inodes = self.locks.inodes_write(&[at.parent, early.ino()]);
-        let (inode, dentry) = self.inode_of(at, early)?;
+        let _inodes = self.residents.locks.inodes_write(&[at.parent, early.ino()]);
+        let (inode, dentry) = self.namespace().inode_of(at, early)?;
         let now = self.now();
         let mut change = Change::giving_back(self);
-        change.delete_entry(at.parent, at.name);
+        change.delete_entry(at);
         if inode.is_dir() {
             change.detach(&inode, now);
-            change.commit()?;
-            self.detached.push(inode.head.ino);
-            return Ok(());
+            return change.commit();
         }
         change.drop_name(&inode, now, dentry.tail())?;
         change.commit()
@@ -199,12 +196,12 @@ impl FileSystem {
     /// Removes what is left of a detached directory without entries. If somebody knows it, it goes when it is
     /// forgotten, as others do.
     fn end_detached(&self, dir: Ino) -> FsResult<()> {
-        let _inode = self.locks.inode_write(dir);
-        if self.inodes.find(dir).is_some() {
+        let _inode = self.residents.locks.inode_write(dir);
+        if self.residents.inodes.find(dir).is_some() {
             return Ok(());
         }
         let mut change = Change::giving_back(self);
-        change.changes.delete(self.store.sys, &fs_key::orphan(dir));
+        change.batch.delete(&self.store.keys.orphan(dir));
         if let Some((head, _)) = self.store.own_row(dir)? {
             debug_assert_eq!(head.nlink, 0, "it has no name");
             change.purge(&head, true)?;
@@ -218,7 +215,7 @@ impl FileSystem {
         if head.kind != FileKind::Directory {
             return Ok(true);
         }
-        match self.check_no_rows(head.ino) {
+        match self.namespace().check_no_rows(head.ino) {
             Ok(()) => Ok(true),
             Err(FsError::NotEmpty) => {
                 self.detached.push(head.ino);
@@ -241,7 +238,7 @@ impl Change<'_> {
         let mut orphan = dir.clone();
         orphan.head.ctime = now;
         orphan.head.nlink = 0;
-        self.gone_dir = Some(dir.head.ino);
+        self.events.push(Event::DirDetached(dir.head.ino));
         self.count_inodes(-1);
         self.put_orphan(&orphan, &Bytes::new());
     }

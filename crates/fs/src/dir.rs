@@ -16,13 +16,14 @@
 //! Differs: `TableFS` hashes names too, but keeps an open directory's position as a key in memory.
 
 use crate::inode::{Inode, Tick};
-use crate::lookup::Dentry;
+use crate::locator::Locator;
 use crate::names::Page;
+use crate::namespace::Dentry;
 use crate::system::FileSystem;
 use crate::{DirEntry, DirName, FsError, FsResult, Taken};
 use stitch_base::Ino;
 use stitch_format::fs_inode::FileKind;
-use stitch_format::fs_key::{self, NAME_HASH_MAX};
+use stitch_format::fs_key::NAME_HASH_MAX;
 
 const AFTER_DOT: u64 = 1;
 const AFTER_DOT_DOT: u64 = 2;
@@ -91,7 +92,7 @@ impl FileSystem {
     }
 
     fn walk(&self, ino: Ino, offset: u64, take: Take<'_>, give: Give) -> FsResult<()> {
-        let dir = self.dir(ino)?;
+        let dir = self.residents.inodes.get_dir(ino)?;
         if offset >> RANK_BITS > NAME_HASH_MAX {
             return Err(FsError::Invalid("no position of a directory"));
         }
@@ -100,10 +101,10 @@ impl FileSystem {
             return Ok(());
         };
         if offset == 0 {
-            self.read_names_ahead(&dir);
+            self.prefetcher().dir_listed(&dir);
         }
         {
-            let _names = self.locks.dir_read(ino);
+            let _names = self.residents.locks.dir_read(ino);
             if take_dots(ino, parent, offset, take) == Taken::More {
                 self.walk_names(&dir, offset, take, give)?;
             }
@@ -115,15 +116,13 @@ impl FileSystem {
     fn walk_names(&self, dir: &Inode, offset: u64, take: Take<'_>, give: Give) -> FsResult<()> {
         let ino = dir.head.ino;
         let (from_hash, done_rank) = (offset >> RANK_BITS, offset & RANK_MAX);
-        let moment = self.inodes.moment();
-        let start = fs_key::dentry_start(ino, from_hash.max(1));
-        let mut scan = self
-            .store
-            .scan(self.store.meta, &start, &fs_key::after(ino))?;
+        let moment = self.residents.inodes.moment();
+        let names = self.store.keys.dentries_from(ino, from_hash.max(1));
+        let mut scan = self.store.scan(&names)?;
         let (mut last_hash, mut rank) = (0, 0);
-        let mut page = Page::new(&self.names, ino, from_hash);
+        let mut page = Page::new(&self.residents.names, ino, from_hash);
         while let Some((key, row)) = scan.next()? {
-            let Some((hash, name)) = fs_key::name_of(key) else {
+            let Some((hash, name)) = Locator::name_of(key) else {
                 return Err(FsError::Corrupt(format!(
                     "directory {ino} has a row without name"
                 )));
@@ -149,11 +148,11 @@ impl FileSystem {
                 attr: None,
             };
             if self.hand_over(at, &dentry, entry, moment, (take, give))? == Taken::Full {
-                page.end_at(&self.names, ino, hash);
+                page.end_at(&self.residents.names, ino, hash);
                 return Ok(());
             }
         }
-        page.end_whole(&self.names, ino);
+        page.end_whole(&self.residents.names, ino);
         Ok(())
     }
 
@@ -167,8 +166,8 @@ impl FileSystem {
     ) -> FsResult<Taken> {
         let attr = match give {
             Give::Names => return Ok(take(&entry)),
-            Give::Attrs => self.attr_of(dentry)?,
-            Give::Lookups => self.learn(at, dentry, moment)?,
+            Give::Attrs => self.namespace().attr_of(dentry)?,
+            Give::Lookups => self.namespace().learn(at, dentry, moment)?,
         };
         let taken = take(&DirEntry {
             attr: Some(attr),

@@ -17,15 +17,19 @@ mod scan;
 
 pub use issue::{Issue, Owner};
 
+use crate::locator::{Locator, Tree};
 use crate::{ExternalFiles, FsError, FsResult};
 use stitch_base::sync::Arc;
 use stitch_base::{ErrorKind, TreeId};
 use stitch_db::{Dictionary, Schema};
+use stitch_format::fs_sys::FsHeader;
 use stitch_kv::{Engine, LostKeys};
 
 /// The trees of a file system.
 struct Trees {
     schema: Schema,
+    /// Without a seed of names if the header cannot be read.
+    keys: Locator,
     meta: Dictionary,
     data: Dictionary,
     xattr: Dictionary,
@@ -35,7 +39,15 @@ struct Trees {
 impl Trees {
     fn open(engine: &Arc<dyn Engine>) -> FsResult<Self> {
         let schema = Schema::open(Arc::clone(engine), "fs")?;
+        let sys = schema.dictionary(Tree::Sys.name())?;
+        let row = schema.now().get(sys, &Locator::default().header());
+        let header = row.ok().flatten().map(|row| FsHeader::decode(&row));
+        let keys = match header {
+            Some(Ok(header)) => Locator::new(&header),
+            Some(Err(_)) | None => Locator::default(),
+        };
         Ok(Self {
+            keys,
             meta: schema.dictionary("meta")?,
             data: schema.dictionary("data")?,
             xattr: schema.dictionary("xattr")?,

@@ -20,6 +20,7 @@ mod unused;
 pub use pages::CachedPages;
 pub use unused::INODE_BYTES;
 
+use crate::contents::Contents;
 use crate::ledger::{Entry, LEDGER_LOGS, Record, Register, moves};
 use crate::lock::stripe;
 use crate::spread::Spreading;
@@ -29,7 +30,7 @@ use std::collections::HashMap;
 use stitch_base::Ino;
 use stitch_base::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use stitch_base::sync::{Arc, Mutex};
-use stitch_format::fs_inode::{FileKind, InodeHead, row_flag};
+use stitch_format::fs_inode::{FileKind, InodeHead};
 
 const SHARDS: usize = LEDGER_LOGS;
 /// Upserts assumed on a row that was just read.
@@ -53,6 +54,14 @@ pub(crate) enum Location {
 }
 
 impl Location {
+    /// The place under a name.
+    pub(crate) fn entry(parent: Ino, name: &[u8]) -> Self {
+        Self::Entry {
+            parent,
+            name: Arc::from(name),
+        }
+    }
+
     /// True if it is under this name.
     fn is(&self, at: DirName<'_>) -> bool {
         match self {
@@ -82,7 +91,10 @@ impl Inode {
     pub(crate) const fn has_tail(&self) -> bool {
         match self.head.kind {
             FileKind::Symlink => true,
-            _ => self.head.has(row_flag::INLINE) && self.head.size > 0,
+            _ => {
+                matches!(Contents::of_inode(&self.head), Some(Contents::Inline))
+                    && self.head.size > 0
+            }
         }
     }
 

@@ -25,6 +25,7 @@
 mod missing;
 mod page;
 
+use crate::locator::Locator;
 use crate::lock::stripe;
 use crate::spread::Spreading;
 use crate::system::FileSystem;
@@ -34,7 +35,7 @@ use std::collections::{HashMap, HashSet};
 use stitch_base::Ino;
 use stitch_base::sync::Mutex;
 use stitch_base::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use stitch_format::fs_key::{self, NAME_HASH_MAX};
+use stitch_format::fs_key::NAME_HASH_MAX;
 
 const SHARDS: usize = 32;
 /// The mark of a directory all of whose names are known.
@@ -249,13 +250,12 @@ impl Names {
         self.missing.note(dir, hash, key);
     }
 
-    /// A name is to be put under this key: before the commit. Its directory is locked, or has it already and
-    /// its inode is locked.
-    pub(crate) fn add(&self, key: &[u8]) {
+    /// Notes the directory and hash of a name that is to be put, before the commit. The directory is
+    /// locked.
+    pub(crate) fn add(&self, (dir, hash): (Ino, u64)) {
         if self.is_off() {
             return;
         }
-        let (dir, hash) = parts(key);
         self.missing.clear(dir, hash);
         {
             let mut shard = self.shard(dir).lock();
@@ -340,18 +340,16 @@ impl Names {
 }
 
 /// Directory and hash of a name's key.
-pub(crate) fn parts(key: &[u8]) -> (Ino, u64) {
-    debug_assert!(fs_key::name_of(key).is_some(), "it is the key of a name");
-    let (dir, rest) = key.split_first_chunk().expect("it has a directory");
-    let hash = rest.first_chunk().expect("it has a hash");
-    (Ino(u64::from_be_bytes(*dir)), u64::from_be_bytes(*hash))
+fn parts(key: &[u8]) -> (Ino, u64) {
+    let place = Locator::place_of(key).expect("it is the key of a name");
+    (place.parent, place.hash)
 }
 
 impl FileSystem {
     /// What is known of missing names.
     #[must_use]
     pub fn names_usage(&self) -> NamesUsage {
-        self.names.usage()
+        self.residents.names.usage()
     }
 }
 

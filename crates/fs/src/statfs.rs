@@ -2,7 +2,6 @@
 
 use crate::system::FileSystem;
 use crate::{FsResult, StatFs};
-use stitch_base::sync::atomic::Ordering;
 use stitch_format::fs_key::NAME_BYTES_MAX;
 
 const BLOCK_BYTES: u32 = 4096;
@@ -21,7 +20,7 @@ impl FileSystem {
         let total_bytes = space.total_bytes + beside_bytes + room;
         let free_bytes = space.free_bytes.min(space.total_bytes) + room;
         let block = u64::from(BLOCK_BYTES);
-        let used = self.inode_count.load(Ordering::Relaxed);
+        let used = self.residents.inode_count();
         let inodes_free = space.free_bytes / INODE_BYTES;
         Ok(StatFs {
             block_bytes: BLOCK_BYTES,

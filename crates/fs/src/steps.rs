@@ -8,8 +8,8 @@
 //! The kernel has its own memory of names, so this is for users of the library: [`FileSystem::step`].
 
 use crate::inode::{Hold, Inode, Location};
+use crate::residents::Residents;
 use crate::spread::spread_name;
-use crate::system::FileSystem;
 use crate::{Attr, DirName};
 use stitch_base::Ino;
 use stitch_base::sync::atomic::{AtomicU64, Ordering};
@@ -40,9 +40,9 @@ impl Steps {
     }
 }
 
-impl FileSystem {
+impl Residents {
     fn slot(&self, at: DirName<'_>) -> &AtomicU64 {
-        self.steps.slot(at.parent, self.store.name_hash(at.name))
+        self.steps.slot(at.parent, self.keys.name_hash(at.name))
     }
 
     /// The directory of a name, if it is known; counts a lookup. The one that the name is in is locked.

@@ -14,18 +14,20 @@ use stitch_format::fs_inode::InodeHead;
 impl FileSystem {
     /// Makes known what the last process knew.
     pub(crate) fn take_over(&self) {
-        let mut known = self.inodes.known_before();
+        let mut known = self.residents.inodes.known_before();
         if known.is_empty() {
             return;
         }
         known.sort_by_cached_key(|known| match known.places.last() {
-            Some(Location::Entry { parent, name }) => self.store.dentry_key(*parent, name).to_vec(),
+            Some(Location::Entry { parent, name }) => {
+                self.store.keys.dentry(*parent, name).to_vec()
+            }
             _ => Vec::new(),
         });
         let mut lost = 0;
         for known in &known {
             match self.find_row(known) {
-                Ok(Some((head, location))) => self.inodes.restore(known, head, location),
+                Ok(Some((head, location))) => self.residents.inodes.restore(known, head, location),
                 Ok(None) => {
                     tracing::debug!(ino = %known.ino, "its row is nowhere");
                     lost += 1;
@@ -36,7 +38,7 @@ impl FileSystem {
                 }
             }
         }
-        self.inodes.restored();
+        self.residents.inodes.restored();
         let taken = known.len() - lost;
         tracing::info!(taken, lost, "took over inodes in use");
     }
@@ -48,9 +50,9 @@ impl FileSystem {
                 continue;
             };
             let at = DirName::new(*parent, name);
-            let dentry = self.find_dentry(at)?;
+            let dentry = self.namespace().find_dentry(at)?;
             if let Some(dentry) = dentry.filter(|dentry| dentry.ino == known.ino) {
-                return self.row_of(at, &dentry).map(Some);
+                return self.namespace().row_of(at, &dentry).map(Some);
             }
         }
         let own = self.store.own_row(known.ino)?;
@@ -61,6 +63,6 @@ impl FileSystem {
     /// Where the inodes in use are written down, if they are.
     #[must_use]
     pub fn ledger(&self) -> Option<&Arc<dyn Ledger>> {
-        self.inodes.ledger()
+        self.residents.inodes.ledger()
     }
 }

@@ -2,16 +2,19 @@
 //!
 //! Invariants:
 //! - a commit holds `catalog` for reading, so a tree that it writes to is not dropped meanwhile;
+//!   a commit with guards holds it for writing, so that no other comes between check and commit;
 //! - after a write or sync that failed nothing more is written: what reached the medium is unknown.
 //!
 //! Locks: `catalog`; those of RocksDB below it.
 
 use crate::catalog::{Catalog, Tree};
 use crate::database::{Database, Moment, Opening, ReadOptions, storage};
+use crate::guards;
 use crate::scan::{RocksScan, get};
 use crate::syncer::Syncer;
 use crate::write::WriteBatch;
 use bytes::Bytes;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,9 +22,9 @@ use stitch_base::sync::RwLock;
 use stitch_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use stitch_base::{ErrorKind, Seqno, TreeId};
 use stitch_kv::{
-    Batch, CommitOptions, Counters, Direction, Engine, KeyRange, KvError, Limits, Scan, Snapshot,
-    SpaceClass, SpaceUsage, TreeInfo, TreeOptions, UpsertRegistry, Violation, check_free,
-    check_tree_name, counters,
+    Batch, Capabilities, ChangedKey, CommitOptions, Counters, Direction, Engine, Guard, Guards,
+    KeyRange, KvError, Limits, Scan, Snapshot, SpaceClass, SpaceUsage, TreeInfo, TreeOptions,
+    UpsertRegistry, Violation, check_free, check_tree_name, counters,
 };
 
 const LIMITS: Limits = Limits {
@@ -210,6 +213,39 @@ impl RocksEngine {
         Ok((built, count, bytes))
     }
 
+    /// Commits a batch while the caller holds the catalog.
+    fn commit_in(
+        &self,
+        catalog: &Catalog,
+        batch: &Batch,
+        options: CommitOptions,
+    ) -> Result<Seqno, KvError> {
+        let (built, count, bytes) = self.build(catalog, batch)?;
+        self.admit_space(batch, options.space)?;
+        let is_synced = options.sync || self.sync_commits;
+        built
+            .write(&self.database, is_synced)
+            .map_err(|error| self.poison(error))?;
+        if !is_synced {
+            self.syncer.note_commit();
+        }
+        self.counts.commits.fetch_add(1, Ordering::Relaxed);
+        self.counts.put_messages.fetch_add(count, Ordering::Relaxed);
+        self.counts.put_bytes.fetch_add(bytes, Ordering::Relaxed);
+        Ok(Seqno(self.database.latest_seqno()))
+    }
+
+    fn changed(
+        &self,
+        catalog: &Catalog,
+        guard: &Guard<'_>,
+        count_max: usize,
+    ) -> Result<Vec<Vec<u8>>, KvError> {
+        let moment = self.moment(Some(guard.since));
+        let moment = moment.expect("a guard has a moment");
+        guards::changed(catalog, guard, &moment, count_max)
+    }
+
     /// Bytes of the host that new data leaves free.
     fn kept_bytes(&self) -> u64 {
         RESERVE_BYTES.saturating_add(self.aside_bytes.load(Ordering::Relaxed))
@@ -244,6 +280,13 @@ impl Engine for RocksEngine {
         LIMITS
     }
 
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            guards: true,
+            ..Capabilities::default()
+        }
+    }
+
     fn trees(&self) -> Vec<TreeInfo> {
         let catalog = self.catalog.read();
         catalog
@@ -272,19 +315,38 @@ impl Engine for RocksEngine {
     fn commit(&self, batch: &Batch, options: CommitOptions) -> Result<Seqno, KvError> {
         self.admit_write()?;
         let catalog = self.catalog.read();
-        let (built, count, bytes) = self.build(&catalog, batch)?;
-        self.admit_space(batch, options.space)?;
-        let is_synced = options.sync || self.sync_commits;
-        built
-            .write(&self.database, is_synced)
-            .map_err(|error| self.poison(error))?;
-        if !is_synced {
-            self.syncer.note_commit();
+        self.commit_in(&catalog, batch, options)
+    }
+
+    fn commit_guarded(
+        &self,
+        batch: &Batch,
+        guards: &Guards,
+        options: CommitOptions,
+    ) -> Result<Seqno, KvError> {
+        if guards.is_empty() {
+            return self.commit(batch, options);
         }
-        self.counts.commits.fetch_add(1, Ordering::Relaxed);
-        self.counts.put_messages.fetch_add(count, Ordering::Relaxed);
-        self.counts.put_bytes.fetch_add(bytes, Ordering::Relaxed);
-        Ok(Seqno(self.database.latest_seqno()))
+        self.admit_write()?;
+        LIMITS.check_guards(guards)?;
+        let catalog = self.catalog.write();
+        guards.check(|guard| Ok(self.changed(&catalog, guard, 1)?.pop()))?;
+        self.commit_in(&catalog, batch, options)
+    }
+
+    fn changed_keys(&self, guards: &Guards, count_max: usize) -> Result<Vec<ChangedKey>, KvError> {
+        let catalog = self.catalog.write();
+        let mut found = BTreeSet::new();
+        for guard in guards.iter() {
+            let tree = guard.tree;
+            let keys = self.changed(&catalog, &guard, count_max)?;
+            found.extend(keys.into_iter().map(|key| ChangedKey { tree, key }));
+        }
+        Ok(found.into_iter().take(count_max).collect())
+    }
+
+    fn upserts(&self) -> &UpsertRegistry {
+        &self.upserts
     }
 
     fn sync(&self) -> Result<(), KvError> {

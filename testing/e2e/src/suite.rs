@@ -8,7 +8,7 @@ mod faults;
 mod fsx;
 mod handles;
 mod kernel_source;
-mod kill9;
+pub(crate) mod kill9;
 mod memory;
 mod passthrough;
 mod pjdfstest;

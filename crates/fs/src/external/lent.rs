@@ -10,11 +10,11 @@
 
 use super::{ExternalName, Externals, Plain, Status};
 use crate::change::Change;
+use crate::contents::Contents;
 use crate::system::FileSystem;
 use crate::{FsError, FsResult};
 use std::os::fd::OwnedFd;
 use stitch_base::Ino;
-use stitch_format::fs_inode::row_flag;
 
 impl Plain {
     /// The kernel may read it without us.
@@ -41,12 +41,12 @@ impl FileSystem {
     /// # Cost
     /// A file that ends in a hole is synced.
     pub fn lend(&self, ino: Ino) -> FsResult<Option<ExternalName>> {
-        if !self.inodes.head(ino)?.has(row_flag::EXTERNAL) {
+        if !Contents::are_external(&self.residents.inodes.head(ino)?) {
             return Ok(None);
         }
-        let _inode = self.locks.inode_write(ino);
-        let head = self.inodes.head(ino)?;
-        if !head.has(row_flag::EXTERNAL) {
+        let _inode = self.residents.locks.inode_write(ino);
+        let head = self.residents.inodes.head(ino)?;
+        if !Contents::are_external(&head) {
             return Ok(None);
         }
         loop {
@@ -86,7 +86,7 @@ impl FileSystem {
     /// # Errors
     /// [`FsError::External`].
     pub fn lend_to_writer(&self, ino: Ino) -> FsResult<()> {
-        let _inode = self.locks.inode_write(ino);
+        let _inode = self.residents.locks.inode_write(ino);
         let Some(plain) = self.externals.find(ino) else {
             return Ok(());
         };
@@ -114,7 +114,7 @@ impl FileSystem {
     /// Whether somebody holds this inode.
     #[must_use]
     pub fn knows(&self, ino: Ino) -> bool {
-        self.inodes.find(ino).is_some()
+        self.residents.inodes.find(ino).is_some()
     }
 
     /// Sets the times of a file that was changed through mappings. Answers whether it was.
@@ -128,13 +128,13 @@ impl FileSystem {
         if plain.status.lock().mapped.is_none() {
             return Ok(false);
         }
-        let _inode = self.locks.inode_write(ino);
+        let _inode = self.residents.locks.inode_write(ino);
         let modified = self.externals.files()?.modified(plain.name)?;
         let known = plain.status.lock().mapped;
         if known.is_none_or(|known| known == modified) {
             return Ok(false);
         }
-        let inode = self.inodes.get(ino)?;
+        let inode = self.residents.inodes.get(ino)?;
         let mut head = inode.head;
         let now = self.now();
         head.mtime = now;

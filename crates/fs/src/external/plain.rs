@@ -1,14 +1,13 @@
 //! What is done with plain files in use: written, cut, made durable, removed.
 
 use super::{ExternalError, ExternalName, ExternalRow, Leaving, Plain, Status};
+use crate::contents::Contents;
 use crate::room::unless_full;
 use crate::system::FileSystem;
 use crate::{FsError, FsResult};
 use stitch_base::sync::{Arc, Mutex};
 use stitch_base::{ErrorKind, Ino};
 use stitch_db::SpaceClass;
-use stitch_format::fs_inode::row_flag;
-use stitch_format::fs_key;
 
 impl FileSystem {
     /// The plain file of an inode that is locked.
@@ -47,7 +46,7 @@ impl FileSystem {
     }
 
     fn external_row(&self, ino: Ino) -> FsResult<ExternalRow> {
-        let row = self.store.get(self.store.sys, &fs_key::external(ino))?;
+        let row = self.store.get(&self.store.keys.external(ino))?;
         let row = row.ok_or_else(|| {
             FsError::Corrupt(format!(
                 "no row says where the contents of inode {ino} are: a check finds it"
@@ -68,7 +67,7 @@ impl FileSystem {
     /// What leaves with an inode's rows. A row that cannot be found or decoded takes nothing along: `fsck`
     /// finds the plain file.
     pub(crate) fn leaving(&self, ino: Ino) -> FsResult<Option<Leaving>> {
-        let row = self.store.get(self.store.sys, &fs_key::external(ino))?;
+        let row = self.store.get(&self.store.keys.external(ino))?;
         let row = row.and_then(|row| ExternalRow::decode(&row).ok());
         Ok(row.map(|row| Leaving {
             name: ExternalName {
@@ -241,10 +240,10 @@ impl FileSystem {
                 number: plain.name.number,
                 settled,
             };
-            let mut changes = stitch_db::Changes::new();
-            let key = fs_key::external(plain.name.ino);
-            changes.put(self.store.sys, &key, &row.encode());
-            match self.store.commit(&changes, SpaceClass::Reserve) {
+            let mut batch = self.store.batch();
+            let key = self.store.keys.external(plain.name.ino);
+            batch.put(&key, &row.encode());
+            match self.store.commit(&batch, SpaceClass::Reserve) {
                 Ok(()) => status.settled = settled,
                 // It is durable all the same; what it lacks later is not told from what was lost.
                 Err(FsError::NoSpace) => return Ok(()),
@@ -263,10 +262,10 @@ impl FileSystem {
                 tracing::debug!(%error, ino = ino.0, "its time of change is set later");
             }
             let settled = {
-                let _inode = self.locks.inode_read(ino);
+                let _inode = self.residents.locks.inode_read(ino);
                 self.settle(&plain)
             };
-            if self.inodes.find(ino).is_none() {
+            if self.residents.inodes.find(ino).is_none() {
                 self.externals.forget(ino);
             }
             // One that failed long ago hides no other.
@@ -284,7 +283,7 @@ impl FileSystem {
             if !plain.status.lock().is_too_long() {
                 continue;
             }
-            let _inode = self.locks.inode_write(ino);
+            let _inode = self.residents.locks.inode_write(ino);
             let is_there = !plain.status.lock().is_gone;
             if is_there && let Err(error) = self.trim(&plain) {
                 tracing::debug!(%error, name = %plain.name, "it is cut later");
@@ -347,7 +346,7 @@ impl FileSystem {
     /// # Errors
     /// As [`Self::get_attr`].
     pub fn is_external(&self, ino: Ino) -> FsResult<bool> {
-        Ok(self.inodes.head(ino)?.has(row_flag::EXTERNAL))
+        Ok(Contents::are_external(&self.residents.inodes.head(ino)?))
     }
 
     /// How many files are external, and how many bytes they have.

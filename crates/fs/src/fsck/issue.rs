@@ -1,9 +1,9 @@
 //! What can be wrong with a file system, one variant for each broken rule.
 
 use crate::ExternalName;
+use crate::locator::Locator;
 use std::path::PathBuf;
 use stitch_base::Ino;
-use stitch_format::fs_key;
 
 /// An inode with rows that are lost.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -370,9 +370,10 @@ fn back_text(place: &Option<(Ino, u64)>) -> String {
     }
 }
 
-/// True if all keys of a range of the sys tree are those of back rows.
+/// Reports whether all keys of a range of the sys tree are those of back rows.
 fn is_of_back_rows(first: &[u8], end: &[u8]) -> bool {
-    first >= fs_key::SYS_BACK_PROGRESS && end <= &[fs_key::SYS_BACK + 1][..]
+    let all = Locator::default().back_rows();
+    all.start() <= first && end <= all.end()
 }
 
 /// What is lost, and what can be done about it.

@@ -61,13 +61,13 @@ impl FileSystem {
     /// True if more inodes are known than [`crate::FsOptions::inodes_max`].
     #[must_use]
     pub fn is_crowded(&self) -> bool {
-        self.inodes.is_crowded()
+        self.residents.inodes.is_crowded()
     }
 
     /// How many inodes were known once and are not any more.
     #[must_use]
     pub fn forgotten_inodes(&self) -> u64 {
-        self.inodes.gone.load(Ordering::Relaxed)
+        self.residents.inodes.gone.load(Ordering::Relaxed)
     }
 
     /// While [`Self::is_crowded`], up to `count_max` inodes that were not asked for lately, those
@@ -75,7 +75,7 @@ impl FileSystem {
     /// them, and [`Self::forget`] what it does.
     #[must_use]
     pub fn unused(&self, count_max: usize) -> Vec<Ino> {
-        self.inodes.unused(count_max)
+        self.residents.inodes.unused(count_max)
     }
 }
 
