@@ -3,7 +3,7 @@
 //! ```text
 //! key                                      value
 //! 'v'                                      version of this layout (u32)
-//! 'c' db                                   Totals: number of keys, keys with expiry, next collection
+//! 'c' db                                   Totals: keys, keys with expiry, next collection
 //! 'k' db key                               KeyHead: type, expiry; then a string, or a Collection
 //! 'm' db collection(u64) 'f' field         value of a hash's field
 //! 'm' db collection(u64) 'm' member        score of a sorted set's member (f64)
@@ -12,8 +12,8 @@
 //! ```
 //!
 //! Numbers in keys are big-endian, in values little-endian. `db` is one byte, 0: room for further
-//! databases. A key's row names its collection by number, so that a collection is removed by one range
-//! delete, and renamed by moving one row. A store without a row `c` has no keys.
+//! databases. A key's row names its collection by number, so that a collection is removed by one
+//! range delete, and renamed by moving one row. A store without a row `c` has no keys.
 
 use crate::FormatError;
 use crate::codec::Reader;
