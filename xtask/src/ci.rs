@@ -8,10 +8,10 @@ use anyhow::{Result, ensure};
 use crate::steps::{Counts, Outcome, Steps, counting, plain_counts, succeeds};
 use crate::{check, sim, tools};
 
-/// Seconds that the simulation may take.
+/// Time limit of the simulation in seconds.
 const SIM_SECONDS: &str = "240";
 
-/// The mounted tests and the seconds that each may take.
+/// The mounted tests and their time limits in seconds.
 const SUITES: [(&str, u64); 18] = [
     ("users", 120),
     ("requests", 120),
@@ -33,8 +33,8 @@ const SUITES: [(&str, u64); 18] = [
     ("realwork", 1500),
 ];
 
-/// What runs once more with requests by `io_uring`: what depends on how they come, and is short. A
-/// suite, the seconds that it may take, and more arguments.
+/// The suites that run once more with `io_uring`: short ones that depend on the transport. A suite,
+/// its time limit in seconds, and more arguments.
 const RING_SUITES: [(&str, u64, &[&str]); 12] = [
     ("users", 120, &[]),
     ("requests", 120, &[]),
@@ -54,7 +54,7 @@ const RING_SUITES: [(&str, u64, &[&str]); 12] = [
     ("passthrough", 180, &[]),
 ];
 
-/// Runs every step; whether all passed.
+/// Runs every step. Returns whether all passed.
 pub(crate) fn run(root: &Path) -> Result<bool> {
     let mut steps = Steps::new();
     steps.run("install tools", || {
@@ -84,7 +84,8 @@ pub(crate) fn run(root: &Path) -> Result<bool> {
     Ok(steps.finish())
 }
 
-/// Builds what the mounted tests run, with the RocksDB engine where its library is there.
+/// Returns the command that builds the programs of the mounted tests, with the RocksDB engine where
+/// its library is there.
 fn build(root: &Path) -> Command {
     let mut command = check::cargo(root);
     command.args([
@@ -102,7 +103,7 @@ fn build(root: &Path) -> Command {
     command
 }
 
-/// The driver of the mounted tests.
+/// Returns the driver of the mounted tests.
 fn driver(root: &Path) -> Command {
     let mut command = Command::new(root.join("target/release/stitch-e2e"));
     command
@@ -122,7 +123,7 @@ fn run_suite(root: &Path, suite: &str, seconds: u64, more: &[&str]) -> Result<Ou
     counting(&mut command, plain_counts)
 }
 
-/// Why mounted tests cannot run here.
+/// Returns the reason that mounted tests cannot run here, if any.
 fn why_not_mounted() -> Option<String> {
     if !Path::new("/dev/fuse").exists() {
         return Some("no /dev/fuse".to_owned());
@@ -134,7 +135,8 @@ fn why_not_mounted() -> Option<String> {
     (!is_root).then(|| "not root".to_owned())
 }
 
-/// Builds and runs the driver of the mounted tests with these arguments; whether they passed.
+/// Builds and runs the driver of the mounted tests with these arguments. Returns whether they
+/// passed.
 pub(crate) fn run_e2e(root: &Path, args: &[&str]) -> Result<bool> {
     ensure!(succeeds(&mut build(root))?, "the build failed");
     succeeds(driver(root).args(args))
