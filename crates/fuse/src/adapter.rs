@@ -36,6 +36,7 @@ mod seek;
 mod setid;
 mod trees;
 mod trim;
+mod views;
 mod write;
 mod xattr;
 
@@ -70,6 +71,7 @@ pub use trees::REMOVE_TREE_XATTR;
 use trees::Trees;
 use trim::Trims;
 pub use trim::{Trim, TrimArgs};
+pub use views::{CONTROL_DIR, SNAPSHOT_XATTR, SNAPSHOTS_DIR, Views};
 
 /// Most bytes of one COPY_FILE_RANGE: the caller repeats it, so no worker is blocked for long.
 const COPY_SIZE_MAX: u64 = 64 << 20;
@@ -540,7 +542,7 @@ impl Handler for Adapter {
 
     fn listxattr(&self, context: &Context<'_>, ino: Ino, out: &mut Sink<'_>) -> Answer<()> {
         self.check_xattrs()?;
-        let names = self.xattr_names(context, ino)?;
+        let names = xattr::names(&self.fs, context, ino)?;
         if out.put(&names) {
             Ok(())
         } else {
