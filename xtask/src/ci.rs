@@ -12,10 +12,11 @@ use crate::{check, sim, tools};
 const SIM_SECONDS: &str = "240";
 
 /// The mounted tests and the seconds that each may take.
-const SUITES: [(&str, u64); 17] = [
+const SUITES: [(&str, u64); 18] = [
     ("users", 120),
     ("requests", 120),
     ("rmtree", 180),
+    ("snapshots", 180),
     ("handles", 120),
     ("coherence", 60),
     ("differential", 150),
@@ -34,10 +35,11 @@ const SUITES: [(&str, u64); 17] = [
 
 /// What runs once more with requests by `io_uring`: what depends on how they come, and is short. A
 /// suite, the seconds that it may take, and more arguments.
-const RING_SUITES: [(&str, u64, &[&str]); 12] = [
+const RING_SUITES: [(&str, u64, &[&str]); 13] = [
     ("users", 120, &[]),
     ("requests", 120, &[]),
     ("rmtree", 180, &[]),
+    ("snapshots", 180, &[]),
     ("handles", 120, &[]),
     ("coherence", 60, &[]),
     ("differential", 150, &["--seeds", "1"]),

@@ -14,6 +14,7 @@ mod busy;
 mod compress;
 mod daemon;
 mod defrag;
+mod diff;
 mod fsck;
 mod grow;
 mod hold;
@@ -28,6 +29,7 @@ mod output;
 mod rmtree;
 mod shrink;
 mod size;
+mod snapshot;
 mod startup;
 mod stats;
 mod sync;
@@ -78,6 +80,8 @@ enum Command {
     Trim(trim::Args),
     Sync(sync::Args),
     Rmtree(rmtree::Args),
+    Snapshot(snapshot::SnapshotArgs),
+    Diff(diff::DiffArgs),
     Grow(grow::Args),
     Shrink(shrink::Args),
 }
@@ -100,7 +104,9 @@ impl Command {
             | Self::Instance(_)
             | Self::Stats(_)
             | Self::Sync(_)
-            | Self::Rmtree(_) => return Ok(()),
+            | Self::Rmtree(_)
+            | Self::Snapshot(_)
+            | Self::Diff(_) => return Ok(()),
         };
         *store = tag::resolve(store)?;
         Ok(())
@@ -182,6 +188,8 @@ pub(crate) fn run(args: Vec<OsString>) -> ExitCode {
         Command::Trim(args) => trim::run(&args),
         Command::Sync(args) => sync::run(&args),
         Command::Rmtree(args) => rmtree::run(&args),
+        Command::Snapshot(args) => snapshot::run(&args),
+        Command::Diff(args) => diff::run(&args),
         Command::Grow(args) => grow::run(&args),
         Command::Shrink(args) => shrink::run(&args),
     };

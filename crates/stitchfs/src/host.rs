@@ -2,6 +2,7 @@
 
 use crate::external::Settler;
 use crate::jobs::Jobs;
+use crate::snapshots::snapshot_json;
 use crate::{Store, StoreError};
 use serde_json::{Map, Value, json};
 use std::io;
@@ -18,7 +19,7 @@ use stitch_fuse::transport::uring::Refusal;
 use stitch_fuse::wire::opcode::Opcode;
 use stitch_fuse::{
     Adapter, AdapterOptions, Errno, MountOptions, Notifier, RequestCounts, RootReport,
-    RunningSession, Session, SessionConfig, Transport, Trim,
+    RunningSession, Session, SessionConfig, Transport, Trim, Views,
 };
 use stitch_volume::TrimRange;
 
@@ -143,7 +144,7 @@ impl Host {
         ledger: Option<Arc<dyn Ledger>>,
         options: AdapterOptions,
         keeper: Option<Keeper>,
-        begin: impl FnOnce(Arc<Adapter>) -> Result<Session, StoreError>,
+        begin: impl FnOnce(Arc<Views>) -> Result<Session, StoreError>,
     ) -> Result<Self, StoreError> {
         let store = Arc::new(store);
         let fs = Arc::new(store.file_system_on(ledger)?);
@@ -178,7 +179,8 @@ impl Host {
             let asked = RootReport::new(crate::RESTART_XATTR, nothing).with_requests(asked);
             adapter = adapter.with_report(asked);
         }
-        let session = begin(Arc::new(adapter))?;
+        let describe = Arc::new(|info: &_| snapshot_json(info).to_string().into_bytes());
+        let session = begin(Arc::new(Views::new(adapter, describe)))?;
         // Before the first request, which may ask for them.
         report.served.lock().requests = Some(session.counts());
         report.served.lock().notifier = Some(session.notifier());

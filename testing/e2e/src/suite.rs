@@ -17,6 +17,7 @@ mod requests;
 mod restart;
 mod rmtree;
 mod rocksdb;
+mod snapshots;
 mod users;
 
 use crate::harness::report::Case;
@@ -26,6 +27,7 @@ pub(crate) const ALL: &[(&str, &[Case])] = &[
     ("users", users::CASES),
     ("requests", requests::CASES),
     ("rmtree", rmtree::CASES),
+    ("snapshots", snapshots::CASES),
     ("handles", handles::CASES),
     ("coherence", coherence::CASES),
     ("differential", differential::CASES),
