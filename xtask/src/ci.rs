@@ -16,6 +16,7 @@ const SUITES: [(&str, u64); 18] = [
     ("users", 120),
     ("requests", 120),
     ("rmtree", 180),
+    ("snapshots", 180),
     ("handles", 120),
     ("coherence", 60),
     ("differential", 150),
@@ -35,10 +36,11 @@ const SUITES: [(&str, u64); 18] = [
 
 /// The suites that run once more with `io_uring`: short ones that depend on the transport. A suite,
 /// its time limit in seconds, and more arguments.
-const RING_SUITES: [(&str, u64, &[&str]); 12] = [
+const RING_SUITES: [(&str, u64, &[&str]); 13] = [
     ("users", 120, &[]),
     ("requests", 120, &[]),
     ("rmtree", 180, &[]),
+    ("snapshots", 180, &[]),
     ("handles", 120, &[]),
     ("coherence", 60, &[]),
     ("differential", 150, &["--seeds", "1"]),

@@ -2,13 +2,13 @@
 
 use crate::table::Table;
 use crate::{
-    block, fs_back, fs_inode, fs_sys, instance, log_record, store_identity, superblock,
-    version_object,
+    block, fs_back, fs_inode, fs_snapshot, fs_sys, instance, log_record, store_identity,
+    superblock, version_object,
 };
 use std::fmt::Write;
 
 /// All fixed records, in the order in which a reader meets them.
-pub const TABLES: [&Table; 12] = [
+pub const TABLES: [&Table; 13] = [
     &superblock::TABLE,
     &instance::TABLE,
     &version_object::TABLE,
@@ -20,6 +20,7 @@ pub const TABLES: [&Table; 12] = [
     &fs_sys::allocated::TABLE,
     &fs_back::TABLE,
     &fs_inode::TABLE,
+    &fs_snapshot::TABLE,
     &store_identity::TABLE,
 ];
 

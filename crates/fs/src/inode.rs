@@ -99,6 +99,15 @@ impl Inode {
         }
     }
 
+    /// Returns the only name of an inode, and its directory; `None` for the root and for what has no
+    /// name or several.
+    pub(crate) fn name(&self) -> Option<(Ino, Arc<[u8]>)> {
+        match &self.location {
+            Location::Entry { parent, name } => Some((*parent, Arc::clone(name))),
+            Location::Own | Location::Memory(_) => None,
+        }
+    }
+
     /// The directory that a directory is in; the root is in itself.
     pub(crate) const fn parent(&self) -> Option<Ino> {
         match self.location {

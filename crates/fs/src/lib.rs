@@ -46,6 +46,7 @@ mod residents;
 mod room;
 mod rows;
 mod schema;
+mod snapshot;
 mod spread;
 mod statfs;
 mod steps;
@@ -68,6 +69,7 @@ pub use ledger::{LEDGER_LOGS, Ledger};
 pub use make::SYMLINK_BYTES_MAX;
 pub use names::NamesUsage;
 pub use schema::{CompressOptions, has_external_files, set_compression};
+pub use snapshot::{SNAPSHOT_NAME_BYTES_MAX, SnapshotInfo, SnapshotView, VIEW_INO_BITS};
 pub use system::FileSystem;
 pub use types::{
     AtimePolicy, Attr, Caller, ClearSetId, DirEntry, DirName, FallocateMode, FileKind, FsOptions,

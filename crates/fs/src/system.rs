@@ -405,6 +405,11 @@ impl FileSystem {
         Ok(ino)
     }
 
+    /// Returns the number that the next inode gets, or a smaller one.
+    pub(crate) fn next_number(&self) -> u64 {
+        self.numbers.lock().next
+    }
+
     /// Changes the header, before the first row that earlier programs do not know.
     pub(crate) fn mark_header(&self, mark: impl FnOnce(&mut FsHeader)) -> FsResult<()> {
         let mut marked = self.header.lock();

@@ -230,7 +230,10 @@ impl Call<'_> {
             Operation::StatFs => reply.put_statfs(&h.statfs(c, ino)?),
             Operation::SetXattr(args) => h.setxattr(c, ino, args)?,
             Operation::GetXattr { name, size } => {
-                fill_sized(reply, *size, |out| h.getxattr(c, ino, name, out))?;
+                match h.probed_xattr_size(ino, name).filter(|_| *size == 0) {
+                    Some(probed) => reply.put_u32(probed),
+                    None => fill_sized(reply, *size, |out| h.getxattr(c, ino, name, out))?,
+                }
             }
             Operation::ListXattr { size } => {
                 fill_sized(reply, *size, |out| h.listxattr(c, ino, out))?;

@@ -297,6 +297,12 @@ pub trait Handler: Send + Sync {
         Err(Errno::ENOSYS)
     }
 
+    /// Returns the size to answer where the size of an attribute alone is asked for; `None` for
+    /// that of the value.
+    fn probed_xattr_size(&self, ino: Ino, name: &[u8]) -> Option<u32> {
+        None
+    }
+
     /// Reads a whole extended attribute. `ENOSYS`: not supported, not sent again.
     fn getxattr(
         &self,

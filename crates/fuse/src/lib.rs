@@ -20,11 +20,12 @@ pub mod mount;
 pub mod notify;
 pub mod report;
 pub mod session;
+pub mod snapshots;
 pub mod survive;
 pub mod transport;
 pub mod wire;
 
-pub use adapter::{Adapter, AdapterOptions, HiddenLink, RootReport, Trim, TrimArgs};
+pub use adapter::{Adapter, AdapterOptions, ControlLink, RootReport, Trim, TrimArgs, Views};
 pub use counts::{CountsSnapshot, RequestCounts};
 pub use errno::Errno;
 pub use handler::{Caller, Context, Deferred, Handler};

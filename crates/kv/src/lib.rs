@@ -20,6 +20,7 @@ mod limits;
 mod model;
 mod pin;
 mod snapshot;
+mod snapshot_engine;
 mod tree;
 mod upsert;
 
@@ -39,6 +40,7 @@ pub use limits::{
 pub use model::{CommitFault, Dump, ModelEngine};
 pub use pin::PinInfo;
 pub use snapshot::Snapshot;
+pub use snapshot_engine::SnapshotEngine;
 pub use stitch_format::batch::{Message, Messages, Position, Stretch};
 pub use tree::{Compression, TreeInfo, TreeOptions};
 pub use upsert::{Folded, UpsertFn, UpsertRegistry, upsert_fn};

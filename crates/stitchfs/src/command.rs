@@ -14,6 +14,7 @@ mod busy;
 mod compress;
 mod daemon;
 mod defrag;
+mod diff;
 mod fsck;
 mod grow;
 mod hold;
@@ -30,6 +31,7 @@ mod rmtree;
 mod serve;
 mod shrink;
 mod size;
+mod snapshot;
 mod startup;
 mod stats;
 mod sync;
@@ -82,6 +84,8 @@ enum Command {
     Rmtree(rmtree::Args),
     Serve(serve::Args),
     Kv(kv::Args),
+    Snapshot(snapshot::SnapshotArgs),
+    Diff(diff::DiffArgs),
     Grow(grow::Args),
     Shrink(shrink::Args),
 }
@@ -106,7 +110,9 @@ impl Command {
             | Self::Instance(_)
             | Self::Stats(_)
             | Self::Sync(_)
-            | Self::Rmtree(_) => return Ok(()),
+            | Self::Rmtree(_)
+            | Self::Snapshot(_)
+            | Self::Diff(_) => return Ok(()),
         };
         *store = tag::resolve(store)?;
         Ok(())
@@ -190,6 +196,8 @@ pub(crate) fn run(args: Vec<OsString>) -> ExitCode {
         Command::Rmtree(args) => rmtree::run(&args),
         Command::Serve(args) => serve::run(&args),
         Command::Kv(args) => kv::run(&args),
+        Command::Snapshot(args) => snapshot::run(&args),
+        Command::Diff(args) => diff::run(&args),
         Command::Grow(args) => grow::run(&args),
         Command::Shrink(args) => shrink::run(&args),
     };

@@ -2,6 +2,7 @@
 
 use crate::external::Settler;
 use crate::jobs::Jobs;
+use crate::snapshots::snapshot_json;
 use crate::{Store, StoreError};
 use serde_json::{Map, Value, json};
 use std::io;
@@ -18,8 +19,8 @@ use stitch_fuse::transport::idle_poll::IdlePolling;
 use stitch_fuse::transport::uring::Refusal;
 use stitch_fuse::wire::opcode::Opcode;
 use stitch_fuse::{
-    Adapter, AdapterOptions, Errno, HiddenLink, MountOptions, Notifier, RequestCounts, RootReport,
-    RunningSession, Session, SessionConfig, Transport, Trim,
+    Adapter, AdapterOptions, ControlLink, Errno, MountOptions, Notifier, RequestCounts, RootReport,
+    RunningSession, Session, SessionConfig, Transport, Trim, Views,
 };
 use stitch_volume::TrimRange;
 
@@ -144,7 +145,7 @@ impl Host {
         ledger: Option<Arc<dyn Ledger>>,
         options: AdapterOptions,
         keeper: Option<Keeper>,
-        begin: impl FnOnce(Arc<Adapter>) -> Result<Session, StoreError>,
+        begin: impl FnOnce(Arc<Views>) -> Result<Session, StoreError>,
     ) -> Result<Self, StoreError> {
         let store = Arc::new(store);
         let fs = Arc::new(store.file_system_on(ledger)?);
@@ -179,10 +180,12 @@ impl Host {
             let asked = RootReport::new(crate::RESTART_XATTR, nothing).with_requests(asked);
             adapter = adapter.with_report(asked);
         }
+        let describe = Arc::new(|info: &_| snapshot_json(info).to_string().into_bytes());
+        let mut views = Views::new(adapter, describe);
         if let Some(socket) = host.rest.store.keys_socket() {
-            adapter = adapter.with_hidden_link(hidden_link(socket));
+            views = views.with_link(socket_link(socket));
         }
-        let session = begin(Arc::new(adapter))?;
+        let session = begin(Arc::new(views))?;
         // Before the first request, which may ask for them.
         report.served.lock().requests = Some(session.counts());
         report.served.lock().notifier = Some(session.notifier());
@@ -314,8 +317,8 @@ fn sync_report(fs: Arc<FileSystem>) -> RootReport {
 }
 
 /// What leads to the socket on which keys are served.
-fn hidden_link(socket: PathBuf) -> HiddenLink {
-    HiddenLink {
+fn socket_link(socket: PathBuf) -> ControlLink {
+    ControlLink {
         name: b"kv.sock".to_vec(),
         target: socket.into_os_string().into_vec(),
         uid: rustix::process::geteuid().as_raw(),

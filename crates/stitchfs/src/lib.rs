@@ -47,6 +47,7 @@ mod make;
 pub mod memory;
 mod owner;
 mod paths;
+mod snapshots;
 mod store;
 mod task;
 
@@ -60,6 +61,7 @@ pub use identity::{Identified, identify, pid_namespace, sees_all_processes};
 pub use keys::KeyServer;
 pub use make::{MakeOptions, RootOwner, store_path};
 pub use paths::{path_in, path_text, set_path};
+pub use snapshots::snapshot_json;
 pub use stitch_base::{ErrorKind, Seqno, TreeId};
 pub use stitch_device::IoMode;
 pub use stitch_fs::{AtimePolicy, CompressOptions, EXTERNAL_FROM_BYTES};

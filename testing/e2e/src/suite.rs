@@ -18,6 +18,7 @@ mod restart;
 mod rmtree;
 mod rocksdb;
 mod serve;
+mod snapshots;
 mod users;
 
 use crate::harness::report::Case;
@@ -27,6 +28,7 @@ pub(crate) const ALL: &[(&str, &[Case])] = &[
     ("users", users::CASES),
     ("requests", requests::CASES),
     ("rmtree", rmtree::CASES),
+    ("snapshots", snapshots::CASES),
     ("handles", handles::CASES),
     ("coherence", coherence::CASES),
     ("differential", differential::CASES),

@@ -23,6 +23,13 @@ impl Inodes {
         self.count() > self.count_max
     }
 
+    fn numbers(&self) -> Vec<Ino> {
+        let shards = self.shards.iter();
+        shards
+            .flat_map(|shard| shard.lock().keys().copied().collect::<Vec<_>>())
+            .collect()
+    }
+
     fn unused(&self, count_max: usize) -> Vec<Ino> {
         let mut found = Vec::new();
         for _ in 0..SHARDS {
@@ -62,6 +69,12 @@ impl FileSystem {
     #[must_use]
     pub fn is_crowded(&self) -> bool {
         self.residents.inodes.is_crowded()
+    }
+
+    /// Returns the numbers of all inodes that are known.
+    #[must_use]
+    pub fn known_numbers(&self) -> Vec<Ino> {
+        self.residents.inodes.numbers()
     }
 
     /// How many inodes were known once and are not any more.

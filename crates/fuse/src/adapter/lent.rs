@@ -25,6 +25,11 @@ impl Adapter {
         set.map_err(|_| io::ErrorKind::AlreadyExists.into())
     }
 
+    /// Reports whether OPEN is answered; elsewhere the kernel does without.
+    pub(super) fn answers_opens(&self) -> bool {
+        self.fs.has_fixed_files() || self.opens.get().is_some()
+    }
+
     pub(super) fn open_file(&self, ino: Ino, flags: u32) -> Answer<Opened> {
         let asks = self.fs.has_fixed_files();
         if asks {

@@ -27,6 +27,7 @@ impl From<&FsError> for Errno {
             FsError::NoSeekTarget => Self::ENXIO,
             // Not ENOSYS: for many operations the kernel would stop asking.
             FsError::Unsupported => Self::ENOTSUP,
+            FsError::NumbersTooLarge => Self::EOVERFLOW,
             FsError::TooManyLinks => Self::EMLINK,
             FsError::Corrupt(_) | FsError::Format(_) | FsError::NoFolder => Self::EIO,
             FsError::External(error) => of_kind(error.kind),

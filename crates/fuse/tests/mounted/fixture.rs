@@ -12,7 +12,7 @@ use stitch_fs::{Caller, DirName, FileSystem, FsOptions, NewNode};
 use stitch_fuse::wire::opcode::Opcode;
 use stitch_fuse::{
     Adapter, AdapterOptions, CountsSnapshot, Handler, MountOptions, RootReport, RunningSession,
-    Session, SessionConfig, Transport, TransportChoice, Trim,
+    Session, SessionConfig, Transport, TransportChoice, Trim, Views,
 };
 use stitch_kv::{Engine, ModelEngine, UpsertRegistry};
 
@@ -125,6 +125,15 @@ impl Mounted {
             ..config
         };
         Self::mount_as(Arc::new(adapter), Backend::Store(fs), &options, &config)
+    }
+
+    /// The real file system on an engine in memory, with its snapshots. Each tells its name.
+    pub(crate) fn with_snapshots(config: &SessionConfig) -> Option<Self> {
+        let fs = store(FsOptions::default());
+        let adapter = Adapter::new(Arc::clone(&fs), AdapterOptions::default());
+        let describe = |info: &stitch_fs::SnapshotInfo| info.name.clone().into_bytes();
+        let views = Views::new(adapter, Arc::new(describe));
+        Self::mount(Arc::new(views), Backend::Store(fs), config)
     }
 
     /// The real file system on an engine in memory, which is trimmed by `trim`.

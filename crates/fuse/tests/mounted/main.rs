@@ -16,6 +16,7 @@ mod noxattr;
 mod private;
 mod prune;
 mod ring;
+mod snapshots;
 mod store;
 mod switch;
 mod times;
