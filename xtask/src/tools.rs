@@ -33,8 +33,10 @@ const PACKAGES: [(&str, &str); 15] = [
     ("xz-utils", "/usr/bin/xz"),
 ];
 
-/// A program of crates.io and its version.
+/// Programs of crates.io for the mounted tests, with their versions.
 const PROGRAMS: [(&str, &str); 2] = [("pjdfstest", "0.2.2"), ("fsx", "0.3.2")];
+/// The checker of dependencies and its version.
+const CARGO_DENY: (&str, &str) = ("cargo-deny", "0.20.2");
 
 /// Where the programs of crates.io are installed.
 pub(crate) fn bin_dir(root: &Path) -> PathBuf {
@@ -48,6 +50,13 @@ pub(crate) fn install(root: &Path) -> Result<()> {
         install_program(root, program, version)?;
     }
     Ok(())
+}
+
+/// Installs cargo-deny if it is missing, and returns its path.
+pub(crate) fn cargo_deny(root: &Path) -> Result<PathBuf> {
+    let (program, version) = CARGO_DENY;
+    install_program(root, program, version)?;
+    Ok(bin_dir(root).join(program))
 }
 
 fn install_packages() -> Result<()> {

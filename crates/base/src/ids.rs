@@ -63,6 +63,10 @@ newtype! {
     TreeId(u32)
 }
 newtype! {
+    /// Number of a pin, never reused in a store. 0 is never given out.
+    PinId(u64)
+}
+newtype! {
     /// Number of a zone, from 0.
     ZoneId(u32)
 }

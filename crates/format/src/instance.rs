@@ -26,14 +26,17 @@ const LOG_BYTES_MIN: u64 = 32 << 10;
 fields! {
     /// Layout of an instance.
     TABLE = "instance", INSTANCE_BYTES,
-        "Behind each copy of the superblock, from its byte 512 on, as many as it says; in order of their names.";
+        "Behind each copy of the superblock, from its byte 512 on, as many as it says; in order of \
+         their names.";
     NAME: [u8; 32] = 0, "name: ASCII letters, digits, and `-`, `_`, `.` within; padded with zeros";
     VERSION_LOG_AT: u64 = 32, "offset of its version log's area, in the zones; a multiple of 4096";
     VERSION_LOG_BYTES: u64 = 40, "length of its version log's area; a multiple of 4096";
     BACKUP_LOG_AT: u64 = 48, "offset of its backup log's area, in the zones; a multiple of 4096";
     BACKUP_LOG_BYTES: u64 = 56, "length of its backup log's area; a multiple of 4096";
-    CLOSED_VERSION_END: u64 = 64, "when it was last closed in good order: position after the version log's last object";
-    CLOSED_LOG_END: u64 = 72, "when it was last closed in good order: position after the backup log's last record";
+    CLOSED_VERSION_END: u64 = 64, "when it was last closed in good order: position after the \
+        version log's last object";
+    CLOSED_LOG_END: u64 = 72, "when it was last closed in good order: position after the backup \
+        log's last record";
     CLOSED_GENERATION: u32 = 80, "generation that last closed it in good order";
     RESERVED: [u8; 44] = 84, "zeros";
 }
@@ -84,7 +87,8 @@ pub(crate) fn decode_all(
     Ok(instances)
 }
 
-/// Checks that names are names and in order, and that the logs are aligned, apart, and in the zones.
+/// Checks that names are names and in order, and that the logs are aligned, apart, and in the
+/// zones.
 ///
 /// # Errors
 /// [`FormatError::Field`] names the first that is not.

@@ -6,9 +6,9 @@
 //! sector when the log is synced, so that later appends never rewrite a synced sector. Where fewer
 //! bytes than a header are left before the ring's end, the next record stands at its start.
 //!
-//! Every long record says how far both logs were known to be durable when it was written, so that damage
-//! before that point is told apart from an end that a crash tore off. A mark says nothing else: it
-//! stands where the next record will, which overwrites it.
+//! Every long record says how far both logs were known to be durable when it was written, so that
+//! damage before that point is told apart from an end that a crash tore off. A mark says nothing
+//! else: it stands where the next record will, which overwrites it.
 //!
 //! Paper: Mei et al., "LSM-Tree Managed Storage for Large-Scale Key-Value Store", 2019, section
 //! 3.3.1. Differs: records carry the generation that wrote them; it never goes down along the log,
@@ -31,10 +31,10 @@ pub const MAGIC: u16 = 0x4c53;
 fields! {
     /// Layout of a record's header.
     TABLE = "backup log record", HEADER_BYTES,
-        "In the backup log, at multiples of 8; the payload follows, then zeros to the next. The log \
-        ends at the first place without a valid record. If a valid record of that generation or a \
-        later one says that the log was durable further than that, the log is damaged; if none does, \
-        what is missing was never durable, or what said so is missing too.";
+        "In the backup log, at multiples of 8; the payload follows, then zeros to the next. The \
+        log ends at the first place without a valid record. If a valid record of that generation \
+        or a later one says that the log was durable further than that, the log is damaged; if \
+        none does, what is missing was never durable, or what said so is missing too.";
     CHECKSUM: u32 = 0, "CRC-32C of the volume's salt, header and payload, this field as zeros; \
         a skip record's payload is not covered";
     PAYLOAD_LEN: u32 = 4, "length of the payload in bytes";

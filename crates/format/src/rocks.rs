@@ -5,7 +5,7 @@
 //! | `default` | `v` | version of this layout (u32) |
 //! | `default` | `n` | number of the next tree (u32) |
 //! | `default` | `t`, tree (u32, big-endian) | [`TreeRecord`] |
-//! | `t` and the tree's number in decimal | the user's key | [`PRESENT`] and the value, or [`ABSENT`] |
+//! | `t` and the tree's number in decimal | the user's key | [`PRESENT`], value; or [`ABSENT`] |
 //!
 //! An upsert is a merge operand: number of its function (u32) and delta. A merge cannot delete a
 //! key, so a fold that leaves nothing stores [`ABSENT`]; a compaction removes it.

@@ -22,10 +22,10 @@ pub const SUPERBLOCK_BYTES: usize = 512;
 pub const LABEL_BYTES_MAX: usize = 64;
 /// Version of the format that this program writes: major, minor.
 ///
-/// 2.1: trees whose options change, value blocks, and blocks compressed by Zstandard. A store of format 2.0 stays
-/// one until it has any.
-/// 2.2: precise filters of data blocks. A store of an older format never has any.
-/// 2.3: short records in the backup log. A store of an older format never has any.
+/// - 2.1: trees whose options change, value blocks, and blocks compressed by Zstandard. A store of
+///   format 2.0 stays one until it has any.
+/// - 2.2: precise filters of data blocks. A store of an older format never has any.
+/// - 2.3: short records in the backup log. A store of an older format never has any.
 pub const VERSION: (u16, u16) = (2, 3);
 /// Features that this program knows; a volume with others is opened all the same.
 pub const FEATURES_COMPATIBLE: u64 = 0;
@@ -46,7 +46,8 @@ fields! {
     MAGIC_AT: [u8; 8] = 0, "ASCII `StitchFS`";
     CHECKSUM: u32 = 8, "CRC-32C of eight zero bytes and the record, this field as zeros";
     MAJOR: u16 = 12, "major version of the format; a higher one than known is refused";
-    MINOR: u16 = 14, "minor version of the format; a higher one than known is opened for reading only";
+    MINOR: u16 = 14, "minor version of the format; a higher one than known is opened for reading \
+        only";
     READABLE_MAJOR: u16 = 16, "oldest major version of a program that can read this volume";
     READABLE_MINOR: u16 = 18, "oldest minor version of a program that can read this volume";
     GENERATION: u32 = 20, "times that the volume was opened for writing; below 2^32 - 1";
@@ -65,11 +66,16 @@ fields! {
     READ_ONLY: u64 = 184, "feature bits that a program must know in order to write";
     INCOMPATIBLE: u64 = 192, "feature bits that a program must know in order to open";
     SALT: u64 = 200, "random number that starts every other checksum of the volume";
-    CLOSED_VERSION_END: u64 = 208, "when it was last closed in good order: position after the version log's last object";
-    CLOSED_LOG_END: u64 = 216, "when it was last closed in good order: position after the backup log's last record";
-    CLOSED_GENERATION: u32 = 224, "generation that was last closed in good order; nothing was written since if it is `generation`";
-    INSTANCES: u32 = 228, "number of further instances, whose records follow from byte 512 of this copy on; 0 without feature bit 0 of `incompatible`";
-    INSTANCES_CHECKSUM: u32 = 232, "CRC-32C of eight zero bytes and these records; 0 if there are none";
+    CLOSED_VERSION_END: u64 = 208, "when it was last closed in good order: position after the \
+        version log's last object";
+    CLOSED_LOG_END: u64 = 216, "when it was last closed in good order: position after the backup \
+        log's last record";
+    CLOSED_GENERATION: u32 = 224, "generation that was last closed in good order; nothing was \
+        written since if it is `generation`";
+    INSTANCES: u32 = 228, "number of further instances, whose records follow from byte 512 of this \
+        copy on; 0 without feature bit 0 of `incompatible`";
+    INSTANCES_CHECKSUM: u32 = 232, "CRC-32C of eight zero bytes and these records; 0 if there are \
+        none";
     RESERVED: [u8; 276] = 236, "zeros";
 }
 
@@ -473,7 +479,8 @@ readable_minor 0000
 generation 01020304
 address 0010000000000000
 uuid 30313233343536373839616263646566
-label 686f6d65000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000
+label 686f6d65000000000000000000000000000000000000000000000000000000000000\
+000000000000000000000000000000000000000000000000000000000000
 device_bytes 0000000800000000
 zone_bytes 0000100000000000
 version_log_at 0020000000000000

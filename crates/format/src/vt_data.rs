@@ -20,7 +20,8 @@
 //! | suffix, value | bytes |
 //!
 //! Entries are ordered by key, versions of a key newest first. Blocks compressed as a whole have
-//! [`FLAG_LZ4`] or [`FLAG_ZSTD`] in their header; the length before compression stands in the index.
+//! [`FLAG_LZ4`] or [`FLAG_ZSTD`] in their header; the length before compression stands in the
+//! index.
 
 use crate::FormatError;
 use crate::codec::{Reader, put_varint};

@@ -7,15 +7,15 @@
 //! | offsets | u32 each: where entries begin |
 //! | count | u32: number of entries, not 0 |
 //!
-//! Of an entry, numbers are varints unless said otherwise, keys and filter byte strings:
-//! last key, first key, block (see [`BlockPtr`]), number of the table that it was written for,
-//! length before compression, count of entries, count of deletes, flags (u8, bit 0: has several
-//! versions of a key, bit 1: a value block), smallest sequence number, largest minus smallest, quotient
-//! filter.
+//! Of an entry, numbers are varints unless said otherwise, keys and filter byte strings: last key,
+//! first key, block (see [`BlockPtr`]), number of the table that it was written for, length before
+//! compression, count of entries, count of deletes, flags (u8, bit 0: has several versions of a
+//! key, bit 1: a value block), smallest sequence number, largest minus smallest, quotient filter.
 //!
-//! A *value block* is the bytes of one put's value and zeros to the next sector; it has no header. All else
-//! stands here: the key is the last key (the first is stored empty), there is one entry and no filter, the
-//! length before compression is the value's, and the checksum is that of [`value_checksum`].
+//! A *value block* is the bytes of one put's value and zeros to the next sector; it has no header.
+//! All else stands here: the key is the last key (the first is stored empty), there is one entry
+//! and no filter, the length before compression is the value's, and the checksum is that of
+//! [`value_checksum`].
 //!
 //! A block is reused in another table by copying its entry.
 

@@ -5,21 +5,26 @@
 //!
 //! | part of an edit | layout |
 //! |---|---|
-//! | version | u8: 1, or 2 if there are altered trees, value blocks or a tree compressed by Zstandard |
+//! | version | u8: 2 with altered trees, value blocks or a tree compressed by Zstandard; else 1 |
 //! | counters | last seqno, next table number, next tree number |
 //! | dropped trees | count, tree numbers; every table of theirs goes with them |
-//! | new trees | count, of each: number, name, block bytes, stitching threshold, compression (u8), and in version 2 value block threshold |
-//! | altered trees | as new trees, of living trees whose options change; version 2 only |
+//! | new trees | count, tree descriptions |
+//! | altered trees | count, tree descriptions with changed options; version 2 only |
 //! | removed tables | count, table numbers |
 //! | moved tables | count, of each: table number, new level (u8) |
 //! | added tables | count, of each: level (u8), table |
 //!
-//! Parts are applied in this order. Of a table: number, tree, smallest key, largest key, flags (u8,
+//! Parts are applied in this order.
+//!
+//! A tree description: number, name, block bytes, stitching threshold, compression (u8), and in
+//! version 2 value block threshold.
+//!
+//! A table: number, tree, smallest key, largest key, flags (u8,
 //! bit 0: the largest key itself is not in it), counts of entries, deletes and range deletes, bytes
 //! of data blocks, smallest and largest seqno, root block (address u64, length u32), count of runs,
-//! of each run: address u64, length. From version 2 on the bytes of value blocks follow those of data
-//! blocks, and runs are stored as sectors of 512 bytes: how many lie between the end of the run before
-//! (of the first: the beginning of the device) and this one, and how many it has.
+//! of each run: address u64, length. From version 2 on the bytes of value blocks follow those of
+//! data blocks, and runs are stored as sectors of 512 bytes: how many lie between the end of the
+//! run before (of the first: the beginning of the device) and this one, and how many it has.
 
 use crate::FormatError;
 use crate::block::ALIGN;
@@ -147,8 +152,8 @@ impl TableMeta {
     }
 }
 
-/// What `bytes` weigh in a compaction if `value_bytes` of them are value blocks, which cost it their index
-/// entries only: a quarter.
+/// What `bytes` weigh in a compaction if `value_bytes` of them are value blocks, which cost it
+/// their index entries only: a quarter.
 #[must_use]
 pub const fn weight(bytes: u64, value_bytes: u64) -> u64 {
     bytes - value_bytes / 4 * 3
@@ -190,7 +195,8 @@ pub struct VersionEdit {
     pub removed: Vec<TableId>,
     /// Tables that stay as they are and change their level.
     pub moved: Vec<(TableId, u8)>,
-    /// Tables that come, with their level. Shared with who holds them: a base of many is no second copy.
+    /// Tables that come, with their level. Shared with who holds them: a base of many is no second
+    /// copy.
     pub added: Vec<(u8, Arc<TableMeta>)>,
 }
 

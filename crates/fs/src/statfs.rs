@@ -16,14 +16,8 @@ impl FileSystem {
     /// [`crate::FsError::External`] if the host does not say what it has.
     pub fn stat_fs(&self) -> FsResult<StatFs> {
         let space = self.engine().space();
-        // What is beside the store is there beside its space; what more there could be, only if
-        // large files go there.
-        let room = if self.externals.takes_more() {
-            self.externals.files()?.free_bytes()?
-        } else {
-            0
-        };
-        let total_bytes = space.total_bytes + self.externals.bytes() + room;
+        let (beside_bytes, room) = self.external_space()?;
+        let total_bytes = space.total_bytes + beside_bytes + room;
         let free_bytes = space.free_bytes.min(space.total_bytes) + room;
         let block = u64::from(BLOCK_BYTES);
         let used = self.residents.inode_count();
@@ -36,5 +30,21 @@ impl FileSystem {
             inodes_free,
             name_bytes_max: u32::try_from(NAME_BYTES_MAX).expect("255"),
         })
+    }
+
+    /// Returns the bytes of plain files that the engine's space does not have, and how many more
+    /// there could be: none, unless large files go there.
+    fn external_space(&self) -> FsResult<(u64, u64)> {
+        let files = self.externals.is_there().then(|| self.externals.files());
+        let files = files.transpose()?;
+        if files.is_some_and(|files| files.shares_engine_space()) {
+            return Ok((0, 0));
+        }
+        let takes_more = self.externals.takes_more();
+        let room = match files.filter(|_| takes_more) {
+            Some(files) => files.free_bytes()?,
+            None => 0,
+        };
+        Ok((self.externals.bytes(), room))
     }
 }

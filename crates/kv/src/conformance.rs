@@ -8,8 +8,10 @@
 //! dev-dependencies.
 
 pub mod functions;
+mod guards;
 mod limits;
 mod messages;
+mod pins;
 pub mod random;
 mod reopen;
 mod scans;
@@ -74,6 +76,21 @@ pub const CHECKS: &[(&str, Check)] = &[
     ("snapshots", snapshots::isolation),
     ("snapshots_settled", snapshots::survive_compaction),
     ("snapshots_released", snapshots::released_in_any_order),
+    ("guards_unsupported", guards::unsupported),
+    ("guards_keys", guards::keys),
+    ("guards_ranges", guards::ranges),
+    ("guards_moments", guards::moments),
+    ("guards_edges", guards::edges),
+    ("guards_random", guards::random),
+    ("guards_threads", guards::threads),
+    ("pins_unsupported", pins::unsupported),
+    ("pins", pins::listed),
+    ("pins_survive", pins::survive),
+    ("pins_opened", pins::opened),
+    ("pins_hidden_trees", pins::hidden_trees),
+    ("pins_space", pins::space),
+    ("pins_full", pins::full_of_pins),
+    ("pins_beside_commits", pins::beside_commits),
     ("scans", scans::both_ways),
     ("scans_ranges", scans::random_ranges),
     ("scans_consistent", scans::unmoved_by_writes),

@@ -1,6 +1,9 @@
 //! The contract itself.
 
-use crate::{Batch, Counters, KvError, Limits, Snapshot, TreeInfo, TreeOptions};
+use crate::{
+    Batch, Capabilities, ChangedKey, Counters, Guards, KvError, Limits, PinInfo, Snapshot,
+    TreeInfo, TreeOptions, UpsertRegistry,
+};
 use stitch_base::{Seqno, TreeId};
 
 /// Whether a commit may use the space that is kept back for getting out of a full store.
@@ -155,7 +158,12 @@ pub trait Engine: Send + Sync {
     /// What it can take.
     fn limits(&self) -> Limits;
 
-    /// Living trees, by number.
+    /// Returns which optional parts of the contract it has: none unless it says so.
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::default()
+    }
+
+    /// Living trees, by number. A tree that was dropped while a pin saw it is not among them.
     fn trees(&self) -> Vec<TreeInfo>;
 
     /// Makes an empty tree.
@@ -172,7 +180,8 @@ pub trait Engine: Send + Sync {
     fn create_tree(&self, name: &str, options: &TreeOptions) -> Result<TreeId, KvError>;
 
     /// Removes a tree and all that is in it, at a cost that does not depend on its size. Snapshots
-    /// taken before lose sight of it.
+    /// taken before lose sight of it. Pins do not: snapshots that [`Self::open_pin`] returns read
+    /// it by its number, and its space comes back when the last pin that sees it goes.
     ///
     /// # Errors
     /// [`KvError::NoTree`], [`KvError::ReadOnly`], [`KvError::Closed`], [`KvError::Poisoned`].
@@ -216,6 +225,51 @@ pub trait Engine: Send + Sync {
     /// some commit: never a later one without an earlier one.
     fn commit(&self, batch: &Batch, options: CommitOptions) -> Result<Seqno, KvError>;
 
+    /// Applies a batch, whole or not at all, if nothing that `guards` name has changed since their
+    /// moments. The check and the commit are one step: no other commit comes between them. With an
+    /// empty batch it only checks. See [`Guards`] for what a change is.
+    ///
+    /// # Errors
+    /// [`KvError::Conflict`] with the first key that changed: nothing is applied, read again and
+    /// decide again. [`KvError::TooLarge`] also for the guards, [`KvError::NoTree`] also for a guard
+    /// on a tree that is gone, [`KvError::Unsupported`] from an engine without
+    /// [`Capabilities::guards`]; as [`Self::commit`].
+    ///
+    /// # Durability
+    /// As [`Self::commit`].
+    ///
+    /// # Cost
+    /// For each guard, a search among what was written after its moment. Without guards, that of
+    /// [`Self::commit`].
+    fn commit_guarded(
+        &self,
+        batch: &Batch,
+        guards: &Guards,
+        options: CommitOptions,
+    ) -> Result<Seqno, KvError> {
+        if guards.is_empty() {
+            return self.commit(batch, options);
+        }
+        Err(KvError::Unsupported("guards"))
+    }
+
+    /// The keys under `guards` that changed since their moments, by tree and key, at most
+    /// `count_max` of them. Other commits may come before a later call.
+    ///
+    /// # Errors
+    /// [`KvError::NoTree`], [`KvError::Storage`], [`KvError::Unsupported`] from an engine without
+    /// [`Capabilities::guards`].
+    fn changed_keys(&self, guards: &Guards, count_max: usize) -> Result<Vec<ChangedKey>, KvError> {
+        let _ = (guards, count_max);
+        Err(KvError::Unsupported("guards"))
+    }
+
+    /// The upsert functions that it folds with. An engine that takes no writes may have none.
+    fn upserts(&self) -> &UpsertRegistry {
+        static NONE: UpsertRegistry = UpsertRegistry::new();
+        &NONE
+    }
+
     /// Makes every commit that returned before durable.
     ///
     /// # Errors
@@ -224,6 +278,70 @@ pub trait Engine: Send + Sync {
 
     /// Holds this moment open for reading. O(1).
     fn snapshot(&self) -> Snapshot;
+
+    /// Holds the present in the store under a name: reads of this moment work until the pin is
+    /// dropped, in this life of the store and in later ones. Costs one sync of the log and one
+    /// record in the engine's list of trees, whatever the store holds.
+    ///
+    /// # Errors
+    /// [`KvError::Unsupported`], [`KvError::PinExists`], [`KvError::Invalid`] (a name that is empty
+    /// or longer than [`PIN_NAME_BYTES_MAX`](crate::PIN_NAME_BYTES_MAX)), [`KvError::TooLarge`]
+    /// (more than [`PIN_USER_BYTES_MAX`](crate::PIN_USER_BYTES_MAX) bytes of the user),
+    /// [`KvError::ReadOnly`], [`KvError::Closed`], [`KvError::Poisoned`], and errors of kind
+    /// [`NoSpace`](stitch_base::ErrorKind::NoSpace): the store lists no more pins. Dropping one
+    /// makes room.
+    ///
+    /// # Durability
+    /// The pin, and every commit that it sees, are on the medium when this returns.
+    fn create_pin(&self, name: &str, user: &[u8]) -> Result<PinInfo, KvError> {
+        let _ = (name, user);
+        Err(KvError::Unsupported("pins"))
+    }
+
+    /// Returns the pins in the order of their creation. Reads nothing from the medium.
+    ///
+    /// # Errors
+    /// [`KvError::Unsupported`].
+    fn pins(&self) -> Result<Vec<PinInfo>, KvError> {
+        Err(KvError::Unsupported("pins"))
+    }
+
+    /// Returns a snapshot of the pin's moment. It reads the trees of that moment, those included
+    /// that were dropped since, and goes on when the pin is dropped. A tree that is dropped after
+    /// the pin is lost to it. O(1).
+    ///
+    /// # Errors
+    /// [`KvError::Unsupported`], [`KvError::PinNotFound`].
+    fn open_pin(&self, name: &str) -> Result<Snapshot, KvError> {
+        let _ = name;
+        Err(KvError::Unsupported("pins"))
+    }
+
+    /// Removes a pin. What only it saw becomes garbage: background work gives its space back, once
+    /// the snapshots that were opened from it are gone too. Works in a full store.
+    ///
+    /// # Errors
+    /// [`KvError::Unsupported`], [`KvError::PinNotFound`], [`KvError::ReadOnly`],
+    /// [`KvError::Closed`], [`KvError::Poisoned`].
+    ///
+    /// # Durability
+    /// On the medium when this returns.
+    fn drop_pin(&self, name: &str) -> Result<(), KvError> {
+        let _ = name;
+        Err(KvError::Unsupported("pins"))
+    }
+
+    /// Gives a pin other bytes of the user. Its number, moment and place in the order stay.
+    ///
+    /// # Errors
+    /// [`KvError::PinNotFound`], and as [`Self::create_pin`].
+    ///
+    /// # Durability
+    /// On the medium when this returns.
+    fn alter_pin(&self, name: &str, user: &[u8]) -> Result<(), KvError> {
+        let _ = (name, user);
+        Err(KvError::Unsupported("pins"))
+    }
 
     /// The value of a key now, or at a snapshot of this store.
     ///

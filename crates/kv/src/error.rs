@@ -13,10 +13,19 @@ pub enum KvError {
     /// A tree of this name exists already.
     #[error("a tree named {0:?} exists already")]
     TreeExists(String),
+    /// No pin has this name.
+    #[error("there is no pin named {0:?}")]
+    PinNotFound(String),
+    /// A pin of this name exists already.
+    #[error("a pin named {0:?} exists already")]
+    PinExists(String),
+    /// The engine lacks this part of the contract: see [`crate::Capabilities`].
+    #[error("this engine does not support {0}")]
+    Unsupported(&'static str),
     /// A key, value or batch is larger than the engine takes.
     #[error("{what} of {len_bytes} bytes is over the limit of {limit_bytes}")]
     TooLarge {
-        /// `key`, `value`, `delta`, `batch`.
+        /// `key`, `value`, `delta`, `batch`, `user bytes of a pin`.
         what: &'static str,
         /// Its size.
         len_bytes: u64,
@@ -38,8 +47,13 @@ pub enum KvError {
     #[error("the store is open for reading only")]
     ReadOnly,
     /// Another writer changed what this batch depends on: run the operation again.
-    #[error("another writer changed the same keys")]
-    Conflict,
+    #[error("another writer changed key \"{}\" of tree {tree}", key.escape_ascii())]
+    Conflict {
+        /// The tree.
+        tree: TreeId,
+        /// The first key that changed, in the order of the guards.
+        key: Vec<u8>,
+    },
     /// Nobody can say whether the batch was applied: read before running it again.
     #[error("the outcome of the commit is unknown")]
     Unknown,
@@ -79,12 +93,13 @@ impl KvError {
     #[must_use]
     pub const fn kind(&self) -> ErrorKind {
         match self {
-            Self::NoTree(_) => ErrorKind::NotFound,
-            Self::TreeExists(_) => ErrorKind::Exists,
+            Self::NoTree(_) | Self::PinNotFound(_) => ErrorKind::NotFound,
+            Self::TreeExists(_) | Self::PinExists(_) => ErrorKind::Exists,
+            Self::Unsupported(_) => ErrorKind::Unsupported,
             Self::TooLarge { .. } | Self::Invalid(_) => ErrorKind::Invalid,
             Self::NoSpace { .. } => ErrorKind::NoSpace,
             Self::ReadOnly => ErrorKind::ReadOnly,
-            Self::Conflict => ErrorKind::Conflict,
+            Self::Conflict { .. } => ErrorKind::Conflict,
             Self::Unknown => ErrorKind::Io,
             Self::Closed => ErrorKind::Closed,
             Self::Poisoned => ErrorKind::Poisoned,

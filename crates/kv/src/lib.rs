@@ -2,31 +2,42 @@
 //!
 //! A store holds **trees** of byte keys and byte values. It is changed by [`Batch`]es of messages
 //! (`put`, `delete`, `delete_range`, `upsert`), each applied whole or not at all, over any trees;
-//! it is read by `get` and by ordered scans in both directions, now or at a [`Snapshot`].
+//! it is read by `get` and by ordered scans in both directions, now or at a [`Snapshot`]. A commit
+//! with [`Guards`] is applied only if what they name has not changed. A *pin* is a snapshot that the
+//! store itself keeps, also while no process has it open.
 //!
 //! Nothing here knows how an engine works inside, and nothing above may know more than this.
 
 mod batch;
+mod capabilities;
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
 pub mod counters;
 mod engine;
 mod error;
+mod guards;
 mod limits;
 mod model;
+mod pin;
 mod snapshot;
 mod tree;
 mod upsert;
 
 pub use batch::Batch;
+pub use capabilities::Capabilities;
 pub use counters::Counters;
 pub use engine::{
     Caching, Coming, CommitOptions, Direction, Engine, Entry, KeyRange, LostKeys, Scan, SpaceClass,
     SpaceUsage, Violation, prefix_end,
 };
 pub use error::KvError;
-pub use limits::{Limits, TREE_NAME_BYTES_MAX, check_free, check_tree_name};
+pub use guards::{ChangedKey, Guard, Guarded, Guards};
+pub use limits::{
+    Limits, PIN_NAME_BYTES_MAX, PIN_USER_BYTES_MAX, TREE_NAME_BYTES_MAX, check_free,
+    check_pin_name, check_pin_user, check_tree_name,
+};
 pub use model::{CommitFault, Dump, ModelEngine};
+pub use pin::PinInfo;
 pub use snapshot::Snapshot;
 pub use stitch_format::batch::{Message, Messages, Position, Stretch};
 pub use tree::{Compression, TreeInfo, TreeOptions};

@@ -1,6 +1,6 @@
 //! What an engine can take, and the checks that every engine makes alike.
 
-use crate::{Batch, KvError, Message, UpsertRegistry};
+use crate::{Batch, Guards, KvError, Message, UpsertRegistry};
 
 /// What an engine can take. Layers above keep within it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +20,14 @@ impl Limits {
     /// [`KvError::TooLarge`].
     pub const fn check_batch(&self, batch: &Batch<'_>) -> Result<(), KvError> {
         within("batch", batch.len_bytes() as u64, self.batch_bytes_max)
+    }
+
+    /// Refuses a list of guards that is longer than a batch may be.
+    ///
+    /// # Errors
+    /// [`KvError::TooLarge`].
+    pub const fn check_guards(&self, guards: &Guards) -> Result<(), KvError> {
+        within("guards", guards.len_bytes() as u64, self.batch_bytes_max)
     }
 
     /// Refuses a message with a key, value or delta that is too long, or an upsert of a function
@@ -87,4 +95,32 @@ pub fn check_tree_name(name: &str) -> Result<(), KvError> {
         "a tree's name has at most {TREE_NAME_BYTES_MAX} bytes; this one has {}",
         name.len()
     )))
+}
+
+/// Longest name of a pin, in bytes.
+pub const PIN_NAME_BYTES_MAX: usize = 255;
+/// Most bytes of the user that a pin carries.
+pub const PIN_USER_BYTES_MAX: usize = 4096;
+
+/// Refuses a name that no pin may have.
+///
+/// # Errors
+/// [`KvError::Invalid`] for a name that is empty or too long.
+pub fn check_pin_name(name: &str) -> Result<(), KvError> {
+    if (1..=PIN_NAME_BYTES_MAX).contains(&name.len()) {
+        return Ok(());
+    }
+    Err(KvError::Invalid(format!(
+        "a pin's name has 1 to {PIN_NAME_BYTES_MAX} bytes; this one has {}",
+        name.len()
+    )))
+}
+
+/// Refuses more bytes of the user than a pin carries.
+///
+/// # Errors
+/// [`KvError::TooLarge`].
+pub const fn check_pin_user(user: &[u8]) -> Result<(), KvError> {
+    let (len_bytes, limit_bytes) = (user.len() as u64, PIN_USER_BYTES_MAX as u64);
+    within("user bytes of a pin", len_bytes, limit_bytes)
 }

@@ -6,31 +6,37 @@
 //! 2. A commit checks the whole batch, then applies each message at once: a range delete visits
 //!    every key of the range, an upsert is folded when it is written.
 //! 3. A read takes the newest version that is not newer than its snapshot.
+//! 4. A pin is a snapshot that `reopened` takes along. A tree that is dropped moves to the pins
+//!    that see it.
 //!
 //! Invariants:
 //! - versions of a key have rising sequence numbers;
 //! - a version that no living snapshot and no reader of the present can see is replaced by the next
 //!   write of its key, or dropped by `settle`.
 //!
-//! Locks: `state`, then `holds`, then one tree's rows.
+//! Locks: `state`, then `holds`, then what a pin keeps, then one tree's rows.
 
 mod fault;
+mod holds;
+mod pins;
 mod rows;
 mod scan;
 
 use crate::{
-    Batch, CommitOptions, Counters, Direction, Engine, KeyRange, KvError, Limits, Scan, Snapshot,
-    SpaceClass, SpaceUsage, TreeInfo, TreeOptions, UpsertRegistry, Violation, check_free,
-    check_tree_name, counters,
+    Batch, Capabilities, ChangedKey, CommitOptions, Counters, Direction, Engine, Guard, Guards,
+    KeyRange, KvError, Limits, PinInfo, Scan, Snapshot, SpaceClass, SpaceUsage, TreeInfo,
+    TreeOptions, UpsertRegistry, Violation, check_free, check_tree_name, counters,
 };
 use bytes::Bytes;
 pub use fault::CommitFault;
 use fault::NextCommits;
+use holds::Holds;
+use pins::Pins;
 use rows::Rows;
 use scan::ModelScan;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use stitch_base::sync::atomic::{AtomicU64, Ordering};
-use stitch_base::sync::{Arc, Mutex, RwLock};
+use stitch_base::sync::{Arc, RwLock};
 use stitch_base::{Seqno, TreeId};
 
 /// All that a store holds: for each tree by name, its keys and values.
@@ -49,6 +55,7 @@ pub struct ModelEngine {
 #[derive(Debug, Default)]
 struct State {
     trees: BTreeMap<TreeId, Tree>,
+    pins: Pins,
     last_tree: TreeId,
     seqno: Seqno,
     total_bytes: Option<u64>,
@@ -63,47 +70,11 @@ struct State {
     next_commits: Option<NextCommits>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Tree {
     name: String,
     options: TreeOptions,
     rows: Arc<RwLock<Rows>>,
-}
-
-/// The sequence numbers that snapshots and scans hold open, each with how many hold it.
-#[derive(Debug, Default)]
-struct Holds(Mutex<BTreeMap<Seqno, usize>>);
-
-/// One snapshot's share of [`Holds`].
-#[derive(Debug)]
-struct Hold {
-    holds: Arc<Holds>,
-    seqno: Seqno,
-}
-
-impl Drop for Hold {
-    fn drop(&mut self) {
-        let mut holds = self.holds.0.lock();
-        let count = holds.get_mut(&self.seqno).expect("a hold is counted");
-        *count -= 1;
-        if *count == 0 {
-            holds.remove(&self.seqno);
-        }
-    }
-}
-
-impl Holds {
-    fn hold(self: &Arc<Self>, seqno: Seqno) -> Hold {
-        *self.0.lock().entry(seqno).or_default() += 1;
-        Hold {
-            holds: Arc::clone(self),
-            seqno,
-        }
-    }
-
-    fn all(&self) -> Vec<Seqno> {
-        self.0.lock().keys().copied().collect()
-    }
 }
 
 /// One part in this many of a limited store is the reserve.
@@ -145,17 +116,13 @@ impl ModelEngine {
             state.last_tree = old.last_tree;
             state.seqno = old.seqno;
             state.total_bytes = old.total_bytes;
-            for (id, tree) in &old.trees {
+            state.pins = old.pins.reopened(&new.holds);
+            state.trees = old.trees.clone();
+            let holds = new.holds.all();
+            for tree in state.trees.values_mut() {
                 let mut rows = tree.rows.read().clone();
-                rows.prune(&[]);
-                state.trees.insert(
-                    *id,
-                    Tree {
-                        name: tree.name.clone(),
-                        options: tree.options.clone(),
-                        rows: Arc::new(RwLock::new(rows)),
-                    },
-                );
+                rows.prune(&holds);
+                tree.rows = Arc::new(RwLock::new(rows));
             }
         }
         new
@@ -173,16 +140,20 @@ impl ModelEngine {
             .collect()
     }
 
-    fn rows(&self, state: &State, tree: TreeId) -> Result<Arc<RwLock<Rows>>, KvError> {
+    /// The rows of a living tree, or of a dropped one that the snapshot's pin sees.
+    fn rows(
+        &self,
+        state: &State,
+        tree: TreeId,
+        at: Option<&Snapshot>,
+    ) -> Result<Arc<RwLock<Rows>>, KvError> {
         debug_assert!(tree.0 > 0, "tree 0 is never given out");
-        let found = state.trees.get(&tree).ok_or(KvError::NoTree(tree))?;
-        Ok(Arc::clone(&found.rows))
-    }
-
-    fn assert_own(&self, snapshot: &Snapshot) {
-        let hold = snapshot.hold().downcast_ref::<Hold>();
-        let is_own = hold.is_some_and(|hold| Arc::ptr_eq(&hold.holds, &self.holds));
-        assert!(is_own, "a snapshot is read in the store that it is of");
+        let hold = at.map(|snapshot| self.holds.own(snapshot));
+        if let Some(found) = state.trees.get(&tree) {
+            return Ok(Arc::clone(&found.rows));
+        }
+        let kept = hold.and_then(|hold| hold.kept_tree(tree));
+        kept.ok_or(KvError::NoTree(tree))
     }
 
     /// Everything that could refuse a batch, before any of it is applied.
@@ -208,11 +179,37 @@ impl ModelEngine {
         check_free(batch.len_bytes() as u64 + state.overhead(batch), free_bytes)
     }
 
+    /// The keys under a guard that changed since its moment, in order.
+    fn changed(
+        &self,
+        state: &State,
+        guard: &Guard<'_>,
+        count_max: usize,
+    ) -> Result<Vec<Vec<u8>>, KvError> {
+        self.holds.own(guard.since);
+        let rows = self.rows(state, guard.tree, None)?;
+        let rows = rows.read();
+        Ok(rows.changed(guard.on, guard.since.seqno(), count_max))
+    }
+
+    /// Applies an admitted batch, or fails as it is told to.
+    fn apply_or_fail(&self, state: &mut State, batch: &Batch) -> Result<Seqno, KvError> {
+        match NextCommits::take(&mut state.next_commits) {
+            None => self.apply(state, batch),
+            Some(fault) => {
+                if fault == CommitFault::Done {
+                    self.apply(state, batch)?;
+                }
+                Err(fault.error())
+            }
+        }
+    }
+
     fn apply(&self, state: &mut State, batch: &Batch) -> Result<Seqno, KvError> {
         let holds = self.holds.all();
         for (tree, message) in batch.messages() {
             state.seqno = state.seqno.next();
-            let rows = self.rows(state, tree)?;
+            let rows = self.rows(state, tree, None)?;
             let bytes = rows
                 .write()
                 .apply(message, state.seqno, &holds, &self.registry);
@@ -226,7 +223,8 @@ impl ModelEngine {
 
 impl State {
     fn used(&self) -> u64 {
-        self.trees.values().map(|t| t.rows.read().bytes()).sum()
+        let living: u64 = self.trees.values().map(|t| t.rows.read().bytes()).sum();
+        living + self.pins.bytes()
     }
 
     /// Room that the rows of a batch take beside their bytes.
@@ -266,6 +264,13 @@ impl Engine for ModelEngine {
         LIMITS
     }
 
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            pins: true,
+            guards: true,
+        }
+    }
+
     fn trees(&self) -> Vec<TreeInfo> {
         let state = self.state.read();
         let info = |(id, tree): (&TreeId, &Tree)| TreeInfo {
@@ -302,7 +307,9 @@ impl Engine for ModelEngine {
             return Err(KvError::Closed);
         }
         let removed = state.trees.remove(&tree);
-        removed.map(drop).ok_or(KvError::NoTree(tree))
+        let removed = removed.ok_or(KvError::NoTree(tree))?;
+        state.pins.keep_tree(tree, &removed.rows);
+        Ok(())
     }
 
     fn alter_tree(&self, tree: TreeId, options: &TreeOptions) -> Result<(), KvError> {
@@ -318,15 +325,35 @@ impl Engine for ModelEngine {
     fn commit(&self, batch: &Batch, options: CommitOptions) -> Result<Seqno, KvError> {
         let mut state = self.state.write();
         self.admit(&state, batch, options.space)?;
-        match NextCommits::take(&mut state.next_commits) {
-            None => self.apply(&mut state, batch),
-            Some(fault) => {
-                if fault == CommitFault::Done {
-                    self.apply(&mut state, batch)?;
-                }
-                Err(fault.error())
-            }
+        self.apply_or_fail(&mut state, batch)
+    }
+
+    fn commit_guarded(
+        &self,
+        batch: &Batch,
+        guards: &Guards,
+        options: CommitOptions,
+    ) -> Result<Seqno, KvError> {
+        let mut state = self.state.write();
+        self.admit(&state, batch, options.space)?;
+        LIMITS.check_guards(guards)?;
+        guards.check(|guard| Ok(self.changed(&state, guard, 1)?.pop()))?;
+        self.apply_or_fail(&mut state, batch)
+    }
+
+    fn changed_keys(&self, guards: &Guards, count_max: usize) -> Result<Vec<ChangedKey>, KvError> {
+        let state = self.state.read();
+        let mut found = BTreeSet::new();
+        for guard in guards.iter() {
+            let tree = guard.tree;
+            let keys = self.changed(&state, &guard, count_max)?;
+            found.extend(keys.into_iter().map(|key| ChangedKey { tree, key }));
         }
+        Ok(found.into_iter().take(count_max).collect())
+    }
+
+    fn upserts(&self) -> &UpsertRegistry {
+        &self.registry
     }
 
     fn sync(&self) -> Result<(), KvError> {
@@ -340,8 +367,27 @@ impl Engine for ModelEngine {
     fn snapshot(&self) -> Snapshot {
         // Under the state's lock, so that no commit prunes what this moment sees.
         let state = self.state.read();
-        let hold = self.holds.hold(state.seqno);
-        Snapshot::new(state.seqno, Arc::new(hold))
+        self.holds.hold(state.seqno, None).snapshot()
+    }
+
+    fn create_pin(&self, name: &str, user: &[u8]) -> Result<PinInfo, KvError> {
+        self.pin(name, user)
+    }
+
+    fn pins(&self) -> Result<Vec<PinInfo>, KvError> {
+        Ok(self.state.read().pins.list())
+    }
+
+    fn open_pin(&self, name: &str) -> Result<Snapshot, KvError> {
+        self.state.read().pins.open(name)
+    }
+
+    fn drop_pin(&self, name: &str) -> Result<(), KvError> {
+        self.unpin(name)
+    }
+
+    fn alter_pin(&self, name: &str, user: &[u8]) -> Result<(), KvError> {
+        self.set_pin_user(name, user)
     }
 
     fn get(
@@ -352,10 +398,7 @@ impl Engine for ModelEngine {
     ) -> Result<Option<Bytes>, KvError> {
         self.gets.fetch_add(1, Ordering::Relaxed);
         let state = self.state.read();
-        if let Some(snapshot) = at {
-            self.assert_own(snapshot);
-        }
-        let rows = self.rows(&state, tree)?;
+        let rows = self.rows(&state, tree, at)?;
         let seqno = at.map_or(state.seqno, Snapshot::seqno);
         let value = rows.read().get(key, seqno);
         Ok(value)
@@ -370,8 +413,7 @@ impl Engine for ModelEngine {
     ) -> Result<Box<dyn Scan + '_>, KvError> {
         self.scans.fetch_add(1, Ordering::Relaxed);
         let snapshot = at.cloned().unwrap_or_else(|| self.snapshot());
-        self.assert_own(&snapshot);
-        let rows = self.rows(&self.state.read(), tree)?;
+        let rows = self.rows(&self.state.read(), tree, Some(&snapshot))?;
         Ok(Box::new(ModelScan::new(rows, range, direction, snapshot)))
     }
 
@@ -419,6 +461,7 @@ impl Engine for ModelEngine {
         for tree in state.trees.values() {
             tree.rows.write().prune(&holds);
         }
+        state.pins.prune(&holds);
         Ok(())
     }
 

@@ -38,6 +38,7 @@ mod umount;
 mod upgrade;
 mod users;
 mod utab;
+mod watch;
 
 use clap::{Parser, Subcommand};
 use std::ffi::OsString;
@@ -129,6 +130,13 @@ const FSCK: Codes = Codes {
 /// Runs the command line; `args` begins with the name that the program was called by.
 pub(crate) fn run(args: Vec<OsString>) -> ExitCode {
     startup::reset();
+    if watch::is_watcher() {
+        return match watch::run() {
+            Ok(()) => ExitCode::SUCCESS,
+            // There is nobody to tell.
+            Err(_) => ExitCode::FAILURE,
+        };
+    }
     let name = args.first().map(Path::new).and_then(Path::file_name);
     let (parsed, codes) = match name.and_then(std::ffi::OsStr::to_str) {
         Some("mkfs.stitchfs") => (mkfs::Args::try_parse_from(&args).map(Command::Mkfs), OURS),

@@ -1,9 +1,11 @@
 //! What goes wrong with a store as a whole.
 
+use crate::EngineKind;
 use std::io;
 use std::path::PathBuf;
 use stitch_base::ErrorKind;
 use stitch_device::DeviceError;
+use stitch_format::FormatError;
 use stitch_fs::FsError;
 use stitch_fuse::SessionError;
 use stitch_kv::KvError;
@@ -76,6 +78,45 @@ pub enum StoreError {
         /// Why, and what can be done.
         reason: String,
     },
+    /// The directory of a store cannot be made into one, or is not complete.
+    #[error("{}: {reason}", path.display())]
+    Directory {
+        /// The directory.
+        path: PathBuf,
+        /// Why, and what would do.
+        reason: String,
+    },
+    /// The identity of a store in a directory is damaged, or of a newer program.
+    #[error("{}: {source}", path.display())]
+    Identity {
+        /// The file that holds it.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: FormatError,
+    },
+    /// The engine of the store does not have what was asked for.
+    #[error("{}: the {engine} engine has no {what}", path.display())]
+    Lacks {
+        /// The store.
+        path: PathBuf,
+        /// Its engine.
+        engine: EngineKind,
+        /// What was asked for, as a noun.
+        what: &'static str,
+    },
+    /// This program was built without the engine of the store.
+    #[error(
+        "{}: needs the {engine} engine, which this program was built without; build it with \
+         `--features stitchfs/{}`, for which librocksdb-dev is to be installed",
+        path.display(),
+        engine.name()
+    )]
+    NoEngine {
+        /// The store.
+        path: PathBuf,
+        /// The engine.
+        engine: EngineKind,
+    },
     /// A handle of another store, or of another instance or opening of this one.
     #[error("{handle} is of {owner}, not of {asked}")]
     Foreign {
@@ -119,12 +160,15 @@ impl StoreError {
             Self::NoSize { .. }
             | Self::Size { .. }
             | Self::LargeFiles { .. }
+            | Self::Directory { .. }
             | Self::Foreign { .. } => ErrorKind::Invalid,
             Self::Host { source, .. } => match source.kind() {
                 io::ErrorKind::NotFound => ErrorKind::NotFound,
                 io::ErrorKind::StorageFull => ErrorKind::NoSpace,
                 _ => ErrorKind::Io,
             },
+            Self::Identity { source, .. } => source.kind(),
+            Self::Lacks { .. } | Self::NoEngine { .. } => ErrorKind::Unsupported,
             Self::Device(error) => error.kind(),
             Self::NoFileSystem { .. } => ErrorKind::NotFound,
             Self::Volume(error) => error.kind(),
@@ -138,8 +182,12 @@ impl StoreError {
 
     /// True if another process has the store.
     #[must_use]
-    pub const fn is_busy(&self) -> bool {
-        matches!(self, Self::Device(DeviceError::Busy { .. }))
+    pub fn is_busy(&self) -> bool {
+        match self {
+            Self::Device(DeviceError::Busy { .. }) => true,
+            Self::Kv(KvError::Storage { kind, .. }) => *kind == ErrorKind::Busy,
+            _ => false,
+        }
     }
 
     /// True if the end of the log is damaged, and the rest can be had by giving it up.

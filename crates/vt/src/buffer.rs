@@ -55,6 +55,12 @@ impl Buffer {
         }
     }
 
+    /// Returns the memtable of a store in which nothing was written yet.
+    pub(crate) fn empty(sizes: &Sizes, log_start: Lsn) -> Self {
+        let hint = usize::try_from(sizes.memtable).unwrap_or(usize::MAX);
+        Self::new(Memtable::new(hint), log_start)
+    }
+
     /// True if nothing was added.
     pub(crate) fn is_empty(&self) -> bool {
         self.memtable.is_empty() && self.direct.count() == 0
@@ -141,7 +147,7 @@ impl Buffer {
     }
 
     /// Gives up what is promised and no commit has used up. The caller holds the committer's lock.
-    /// Answers false if that is nothing.
+    /// Returns false if that is nothing.
     pub(crate) fn give_back_room(&self) -> bool {
         let mut state = self.state.lock();
         let used_bytes = state.used_bytes;

@@ -8,7 +8,7 @@ mod faults;
 mod fsx;
 mod handles;
 mod kernel_source;
-mod kill9;
+pub(crate) mod kill9;
 mod memory;
 mod passthrough;
 mod pjdfstest;
@@ -16,6 +16,7 @@ mod realwork;
 mod requests;
 mod restart;
 mod rmtree;
+mod rocksdb;
 mod users;
 
 use crate::harness::report::Case;
@@ -37,5 +38,6 @@ pub(crate) const ALL: &[(&str, &[Case])] = &[
     ("kill9", kill9::CASES),
     ("restart", restart::CASES),
     ("passthrough", passthrough::CASES),
+    ("rocksdb", rocksdb::CASES),
     ("realwork", realwork::CASES),
 ];

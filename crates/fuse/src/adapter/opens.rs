@@ -1,19 +1,20 @@
-//! Open files of a mount whose kernel reads large files itself (`passthrough`).
+//! Open files of a mount with passthrough.
 //!
-//! Each inode with open files is in one of two ways, from its first open file to its last:
-//! - *cached*: all open files use the kernel's cache, and ask us;
-//! - *lent*: those that only read go to the plain file, the others ask us past the cache. Mappings of all of
-//!   them are mappings of the plain file.
+//! Each inode with open files has one of two modes, from its first open file to its last:
+//! - *cached*: all open files use the kernel's page cache, and send requests;
+//! - *lent*: readers read the plain file itself, other open files send requests and bypass the
+//!   cache. All mappings are mappings of the plain file.
 //!
-//! Who opens first decides: an external file that is opened to be read is lent. The kernel refuses to mix the
-//! two ([`crate::backing`]), and what we count is never less than what it has open, so no open breaks its rules.
+//! The first open decides: an external file that is opened for reading is lent. The kernel refuses
+//! to mix the modes ([`crate::backing`]). The count here is never less than the number of files
+//! that the kernel has open, so no open breaks its rules.
 //!
-//! A lent file stays lent, as far as the file system is concerned, until the kernel forgets its inode: mappings
-//! outlive the files that were mapped. If one may be written through, which nobody tells us, then open files go on
-//! to be of this way too, and the kernel asks for attributes each time (`is_mapped`).
+//! For the file system, a lent file stays lent until the kernel forgets its inode: mappings outlive
+//! the open files. If one may be written through, for which there is no request, later open files
+//! are lent too, and attributes expire at once (`is_mapped`).
 //!
-//! Locks: `table` is held while the file system is asked whether it knows an inode and told to take it back,
-//! so that neither comes between a LOOKUP and an OPEN.
+//! Locks: `table` is held while the file system checks whether it knows an inode and takes it back,
+//! so that neither a LOOKUP nor an OPEN comes between.
 
 mod table;
 
@@ -31,25 +32,25 @@ use crate::wire::flags::OpenFlags;
 use crate::wire::reply::Opened;
 use table::{Access, Table, Way};
 
-/// What is answered where an open file uses the cache.
+/// The reply to OPEN for a cached file.
 pub(super) const CACHED: Opened = Opened {
     fh: Fh(0),
     flags: OpenFlags::KEEP_CACHE,
     backing: 0,
 };
 
-/// What OPEN answers, and whether the kernel is to forget the attributes that it has.
+/// The reply to OPEN, and whether the kernel must drop its attributes.
 pub(super) struct Decided {
     pub(super) opened: Opened,
     pub(super) is_newly_mapped: bool,
 }
 
-/// All inodes with open files, and those that are lent.
+/// All inodes that have open files or are lent.
 #[derive(Debug)]
 pub(super) struct Opens {
     files: BackingFiles,
     table: Mutex<Table<Backing>>,
-    /// How many may be changed through mappings.
+    /// Number of inodes that may be changed through mappings.
     mapped_count: AtomicU64,
 }
 
@@ -71,7 +72,7 @@ impl Opens {
         })
     }
 
-    /// Answers OPEN with these `O_*` flags.
+    /// Serves an OPEN with these `O_*` flags.
     pub(super) fn open(&self, fs: &FileSystem, ino: Ino, flags: u32) -> Decided {
         let access = Access::of(flags);
         let is_decided = self.table.lock().is_decided(ino);

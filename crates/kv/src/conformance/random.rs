@@ -1,11 +1,14 @@
 //! Random operations on an engine and on the model, with every answer compared.
 
+mod pins;
+
 use super::functions::{self, ADD, APPEND, HASH, REMOVE_IF};
 use super::{Ending, Factory, Rows, Store, drain, dump};
 use crate::{
     Batch, Caching, Coming, CommitOptions, Compression, Direction, Engine, KeyRange, Message,
     ModelEngine, Snapshot, TreeOptions,
 };
+use pins::RunPins;
 use stitch_base::TreeId;
 use stitch_base::random::Rng;
 
@@ -37,6 +40,8 @@ pub struct Params {
     pub reopen_one_in: u64,
     /// One operation in so many gives a tree other options.
     pub alter_one_in: u64,
+    /// One operation in so many is of a pin, if the engine has pins.
+    pub pin_one_in: u64,
 }
 
 impl Params {
@@ -54,6 +59,7 @@ impl Params {
             settle_one_in: 200,
             reopen_one_in: 700,
             alter_one_in: 250,
+            pin_one_in: 50,
         }
     }
 }
@@ -91,6 +97,7 @@ pub fn run(factory: &dyn Factory, params: Params) -> u64 {
         trees: Vec::new(),
         names: 0,
         snapshots: Vec::new(),
+        pins: RunPins::default(),
         op: 0,
         params,
     };
@@ -103,6 +110,7 @@ pub fn run(factory: &dyn Factory, params: Params) -> u64 {
     }
     run.compare_all();
     run.snapshots.clear();
+    run.pins.opened.clear();
     run.store.finish();
     run.digest
 }
@@ -139,6 +147,7 @@ struct Run {
     names: u64,
     /// Of the store and of the model, at the same moment. `None` once the store was opened anew.
     snapshots: Vec<Option<(Snapshot, Snapshot)>>,
+    pins: RunPins,
     op: u64,
 }
 
@@ -181,6 +190,9 @@ impl Run {
         }
         if self.tuning.one_in(self.params.alter_one_in) {
             self.alter_tree();
+        }
+        if self.rng.one_in(self.params.pin_one_in) {
+            self.pin_step();
         }
         match self.rng.below(1000) {
             0..500 => self.commit(),
@@ -385,6 +397,7 @@ impl Run {
 
     fn reopen(&mut self) {
         self.snapshots.fill(None);
+        self.pins.opened.clear();
         let ending = match self.tuning.below(3) {
             0 => Ending::Closed,
             1 => Ending::Killed,
@@ -406,6 +419,7 @@ impl Run {
             assert!(found == Some(rows), "{}: {name} differs", self.at());
         }
         assert_eq!(found.len(), expected.len(), "{}: trees", self.at());
+        self.compare_pins();
     }
 }
 

@@ -1,7 +1,10 @@
 //! The suite on the model, and the suite on engines that are broken on purpose.
 
 use super::*;
-use crate::{Counters, Limits, Message, ModelEngine, SpaceUsage, Violation};
+use crate::{
+    Capabilities, ChangedKey, Counters, Guarded, Guards, Limits, Message, ModelEngine, PinInfo,
+    SpaceUsage, Violation,
+};
 use bytes::Bytes;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
@@ -69,9 +72,16 @@ enum Fault {
     CountsNothing,
     FullLosesRows,
     NothingIsSetAside,
+    GuardsAreIgnored,
+    GuardsOfRangesAreIgnored,
+    GuardedCommitsLeaveTheirFirst,
+    GuardsTakeTheLastMoment,
+    PinsSeeNow,
+    PinsLoseTrees,
+    PinsEndWithTheProcess,
 }
 
-const FAULTS: [(Fault, &str); 20] = [
+const FAULTS: [(Fault, &str); 27] = [
     (Fault::IgnoresRangeDeletes, "random"),
     (Fault::RangeDeletesTakeTheEnd, "random"),
     (Fault::UpsertsOnNothingAreLost, "random"),
@@ -92,6 +102,13 @@ const FAULTS: [(Fault, &str); 20] = [
     (Fault::CountsNothing, "counters"),
     (Fault::FullLosesRows, "space"),
     (Fault::NothingIsSetAside, "space_set_aside"),
+    (Fault::GuardsAreIgnored, "guards_random"),
+    (Fault::GuardsOfRangesAreIgnored, "guards_ranges"),
+    (Fault::GuardedCommitsLeaveTheirFirst, "guards_keys"),
+    (Fault::GuardsTakeTheLastMoment, "guards_moments"),
+    (Fault::PinsSeeNow, "pins_survive"),
+    (Fault::PinsLoseTrees, "pins_hidden_trees"),
+    (Fault::PinsEndWithTheProcess, "pins"),
 ];
 
 #[test]
@@ -141,6 +158,11 @@ impl Subject for CanarySubject {
         } else {
             old.replayed(lost)
         };
+        if old.fault == Fault::PinsEndWithTheProcess {
+            for pin in model.pins().unwrap() {
+                model.drop_pin(&pin.name).unwrap();
+            }
+        }
         self.canary = Arc::new(Canary::new(old.fault, model));
         true
     }
@@ -183,6 +205,30 @@ impl Canary {
             }
         }
         self.birth.reopened()
+    }
+
+    /// The guards as this canary checks them.
+    fn changed_guards(&self, guards: &Guards) -> Guards {
+        let mut moments = guards.iter().map(|guard| guard.since);
+        let first = moments
+            .next()
+            .expect("the checks that it is for have guards");
+        let last = moments.last().unwrap_or(first);
+        let mut out = Guards::since(match self.fault {
+            Fault::GuardsTakeTheLastMoment => last,
+            _ => first,
+        });
+        for guard in guards.iter() {
+            if self.fault != Fault::GuardsTakeTheLastMoment {
+                out.move_to(guard.since);
+            }
+            match guard.on {
+                Guarded::Key(key) => out.key(guard.tree, key),
+                Guarded::Range(_) if self.fault == Fault::GuardsOfRangesAreIgnored => {}
+                Guarded::Range(range) => out.range(guard.tree, range),
+            }
+        }
+        out
     }
 
     fn changed(&self, batch: &Batch<'_>) -> Batch<'static> {
@@ -288,12 +334,66 @@ impl Engine for Canary {
         done
     }
 
+    fn commit_guarded(
+        &self,
+        batch: &Batch,
+        guards: &Guards,
+        options: CommitOptions,
+    ) -> Result<Seqno, KvError> {
+        if guards.is_empty() || self.fault == Fault::GuardsAreIgnored {
+            return self.commit(batch, options);
+        }
+        if self.fault == Fault::GuardedCommitsLeaveTheirFirst
+            && let Some((tree, message)) = batch.messages().next()
+        {
+            let mut first = Batch::new();
+            first.push(tree, message);
+            self.inner.commit(&first, options)?;
+        }
+        let guards = self.changed_guards(guards);
+        self.inner.commit_guarded(batch, &guards, options)
+    }
+
+    fn changed_keys(&self, guards: &Guards, count: usize) -> Result<Vec<ChangedKey>, KvError> {
+        self.inner.changed_keys(guards, count)
+    }
+
     fn sync(&self) -> Result<(), KvError> {
         self.inner.sync()
     }
 
     fn snapshot(&self) -> Snapshot {
         self.inner.snapshot()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+
+    fn create_pin(&self, name: &str, user: &[u8]) -> Result<PinInfo, KvError> {
+        self.inner.create_pin(name, user)
+    }
+
+    fn pins(&self) -> Result<Vec<PinInfo>, KvError> {
+        self.inner.pins()
+    }
+
+    fn open_pin(&self, name: &str) -> Result<Snapshot, KvError> {
+        let pin = self.inner.open_pin(name)?;
+        let now = self.inner.snapshot();
+        match self.fault {
+            Fault::PinsSeeNow => Ok(now),
+            Fault::PinsLoseTrees => Ok(Snapshot::new(pin.seqno(), Arc::clone(now.hold()))),
+            _ => Ok(pin),
+        }
+    }
+
+    fn drop_pin(&self, name: &str) -> Result<(), KvError> {
+        self.inner.drop_pin(name)
+    }
+
+    fn alter_pin(&self, name: &str, user: &[u8]) -> Result<(), KvError> {
+        self.inner.alter_pin(name, user)
     }
 
     fn get(

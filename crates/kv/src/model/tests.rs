@@ -104,3 +104,22 @@ fn commits_fail_as_they_are_told_to() {
     engine.mend_commits();
     put(b"a").unwrap();
 }
+
+#[test]
+fn a_dropped_tree_takes_space_until_the_last_pin_that_sees_it_goes() {
+    let engine = ModelEngine::new(registry());
+    let tree = engine.create_tree("t", &TreeOptions::default()).unwrap();
+    commit(&engine, |b| b.put(tree, b"k", &[1; 100])).unwrap();
+    let rows = engine.state.read().used();
+    engine.create_pin("a", b"").unwrap();
+    engine.create_pin("b", b"").unwrap();
+    let pins = engine.state.read().used() - rows;
+    engine.drop_tree(tree).unwrap();
+    engine.create_pin("c", b"").unwrap();
+    assert_eq!(engine.state.read().used(), rows + pins / 2 * 3);
+    let engine = engine.reopened();
+    engine.drop_pin("a").unwrap();
+    assert_eq!(engine.state.read().used(), rows + pins);
+    engine.drop_pin("b").unwrap();
+    assert_eq!(engine.state.read().used(), pins / 2);
+}

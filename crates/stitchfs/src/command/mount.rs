@@ -8,6 +8,7 @@ pub(super) use ending::{Ending, catch_signals, end_by_signals};
 use super::daemon::{self, Started};
 use super::log::{self, Target};
 use super::options::{self, AccessTimes, MountOption, MountWords};
+use super::watch::Watcher;
 use super::{access, busy, hold, live, output, size, startup, utab};
 use anyhow::{Context, Result, bail};
 use clap::Parser;
@@ -54,9 +55,10 @@ Options after -o:
   compress_meta=none|lz4|zstd   names, attributes and small files; lz4 in a new
                                 store
   large_files=external[:SIZE]   keep files that grow beyond SIZE (default 1M) as
-                                plain files in the folder STORE.files; only for
-                                stores in a file. large_files=inside, the
-                                default, makes no more of them
+                                plain files in the folder STORE.files; for
+                                stores in a file, and with the RocksDB engine,
+                                where mkfs says the default. large_files=inside,
+                                the default elsewhere, makes no more of them
   passthrough                   as root, with large_files=external: the kernel
                                 reads those plain files itself, unless they were
                                 open for writing first (Linux 6.9); not with
@@ -349,6 +351,7 @@ fn serve(args: &Args, in_background: bool) -> Result<()> {
     if let Some(reason) = refused.filter(|reason| !matches!(reason, Refusal::Off)) {
         output::note(&format!("{reason}; requests come by /dev/fuse"));
     }
+    let _watcher = watcher(&args.mount_point);
     let ending = Ending {
         stopper: host.stopper(),
         gate: Some(host.gate()),
@@ -365,6 +368,14 @@ fn serve(args: &Args, in_background: bool) -> Result<()> {
     startup::leave_directory()?;
     host.join()?;
     Ok(())
+}
+
+/// Starts the watcher of a mount. Without one, a mount whose daemon is killed may hang.
+fn watcher(mount_point: &Path) -> Option<Watcher> {
+    let started = Watcher::start(mount_point);
+    started
+        .inspect_err(|error| tracing::warn!(%error, "the mount has no watcher"))
+        .ok()
 }
 
 /// Tells on standard output that a mount in the foreground serves: `MNT: ready`.

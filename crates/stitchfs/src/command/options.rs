@@ -3,7 +3,9 @@
 use super::{compress, size};
 use stitch_fuse::transport::idle_poll::IdlePollChoice;
 use stitch_fuse::{Transport, TransportChoice};
-use stitchfs::{Compression, EXTERNAL_FROM_BYTES, IoMode, LARGE_FILES_MAX, LARGE_FILES_MIN};
+use stitchfs::{
+    Compression, EXTERNAL_FROM_BYTES, IoMode, LARGE_FILES_MAX, LARGE_FILES_MIN, LargeFiles,
+};
 
 /// One word after `-o`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,8 +48,8 @@ pub(super) enum MountOption {
     Compress(Compression),
     /// `compress_meta=`: names and attributes.
     CompressMeta(Compression),
-    /// `large_files=`: above which size files leave the store; `None` for never.
-    LargeFiles(Option<u64>),
+    /// `large_files=`: which files leave the store.
+    LargeFiles(LargeFiles),
     /// `transport=`: how requests come.
     Transport(TransportChoice),
     /// `enable-uring`: turns the kernel's switch.
@@ -104,7 +106,7 @@ pub(super) struct MountWords {
     pub(super) io: IoMode,
     pub(super) compress: Option<Compression>,
     pub(super) compress_meta: Option<Compression>,
-    pub(super) large_files: Option<u64>,
+    pub(super) large_files: LargeFiles,
     pub(super) transport: TransportChoice,
     pub(super) enable_uring: bool,
     pub(super) idle_poll: IdlePollChoice,
@@ -263,20 +265,20 @@ fn compression(word: &str, value: &str) -> Result<Compression, String> {
     compress::parse(value).map_err(|_| format!("{word:?}: give none, lz4 or zstd"))
 }
 
-fn large_files(word: &str, value: &str) -> Result<Option<u64>, String> {
+fn large_files(word: &str, value: &str) -> Result<LargeFiles, String> {
     let range = LARGE_FILES_MIN..=LARGE_FILES_MAX;
     let refused = || {
         format!(
             "{word:?}: give large_files=inside, large_files=external, or large_files=external:SIZE with \
-             16K to 1G"
+             4K to 1G"
         )
     };
     match value.split_once(':') {
-        None if value == "inside" => Ok(None),
-        None if value == "external" => Ok(Some(EXTERNAL_FROM_BYTES)),
+        None if value == "inside" => Ok(LargeFiles::Inside),
+        None if value == "external" => Ok(LargeFiles::External(EXTERNAL_FROM_BYTES)),
         Some(("external", text)) => {
             let bytes = size::parse(text).ok().filter(|bytes| range.contains(bytes));
-            bytes.map(Some).ok_or_else(refused)
+            bytes.map(LargeFiles::External).ok_or_else(refused)
         }
         _ => Err(refused()),
     }
@@ -398,16 +400,17 @@ mod tests {
 
     #[test]
     fn large_files_stay_inside_unless_asked() {
-        assert_eq!(words("rw").large_files, None);
-        assert_eq!(words("large_files=external").large_files, Some(1 << 20));
-        assert_eq!(
-            words("large_files=external:64K").large_files,
-            Some(64 << 10)
-        );
-        assert_eq!(
-            words("large_files=external,large_files=inside").large_files,
-            None
-        );
+        assert_eq!(words("rw").large_files, LargeFiles::AsMade);
+        for (list, expected) in [
+            ("large_files=external", LargeFiles::External(1 << 20)),
+            ("large_files=external:64K", LargeFiles::External(64 << 10)),
+            (
+                "large_files=external,large_files=inside",
+                LargeFiles::Inside,
+            ),
+        ] {
+            assert_eq!(words(list).large_files, expected, "{list}");
+        }
     }
 
     #[test]
@@ -441,9 +444,9 @@ mod tests {
             ("passthrough=1", "passthrough"),
             ("noxattr=1", "noxattr"),
             ("large_files=beside", "large_files=external:SIZE"),
-            ("large_files=external:1K", "16K to 1G"),
-            ("large_files=external:2G", "16K to 1G"),
-            ("large_files=external:", "16K to 1G"),
+            ("large_files=external:1K", "4K to 1G"),
+            ("large_files=external:2G", "4K to 1G"),
+            ("large_files=external:", "4K to 1G"),
             ("memory=lots", "lots"),
             ("memory=1M", "64M"),
             ("mode=755", "--help"),

@@ -17,6 +17,7 @@ mod not_utf8;
 mod noxattr;
 mod passthrough;
 mod place;
+mod rocksdb;
 mod space;
 mod startup;
 #[path = "../../../fuse/tests/mounted/switch.rs"]

@@ -63,14 +63,15 @@ impl<B> Default for Table<B> {
 }
 
 impl<B> Table<B> {
-    /// Whether the next open file has a way already.
+    /// Reports whether the mode of the next open file is fixed.
     pub(super) fn is_decided(&self, ino: Ino) -> bool {
         let known = self.0.get(&ino);
         known.is_some_and(|known| !matches!(known.way, Way::Undecided))
     }
 
-    /// Counts an open file. Where there is none yet, `lent` decides. Answers the way, whether it may be written
-    /// through a mapping from now on and could not before, and what was lent in vain.
+    /// Counts an open file. If it is the first, `lent` decides the mode. Returns the mode, whether
+    /// the file may be written through a mapping from now on for the first time, and a backing file
+    /// that was registered in vain.
     pub(super) fn open(
         &mut self,
         ino: Ino,
@@ -94,7 +95,7 @@ impl<B> Table<B> {
         (&known.way, is_newly_mapped, lent)
     }
 
-    /// Counts an open file out. Answers what the kernel needs no more.
+    /// Removes an open file. Returns the backing file that the kernel no longer needs.
     pub(super) fn release(&mut self, ino: Ino) -> Option<B> {
         let known = self.0.get_mut(&ino)?;
         debug_assert!(known.count > 0, "what is closed was open");
@@ -112,17 +113,17 @@ impl<B> Table<B> {
         }
     }
 
-    /// Whether it is open or lent.
+    /// Reports whether the inode has open files or is lent.
     pub(super) fn has(&self, ino: Ino) -> bool {
         self.0.contains_key(&ino)
     }
 
-    /// The kernel has no such inode.
+    /// Removes an inode that the kernel has forgotten.
     pub(super) fn forget(&mut self, ino: Ino) -> Option<Known<B>> {
         self.0.remove(&ino)
     }
 
-    /// Whether it may be written through a mapping.
+    /// Reports whether the inode may be written through a mapping.
     pub(super) fn is_mapped(&self, ino: Ino) -> bool {
         self.0.get(&ino).is_some_and(|known| known.is_mapped)
     }
@@ -135,7 +136,7 @@ mod tests {
 
     const INO: Ino = Ino(7);
 
-    /// What the kernel has open of one inode, with its rules.
+    /// The kernel's open files of one inode, with its rules.
     #[derive(Debug, Default)]
     struct Kernel {
         cached: u64,
@@ -177,15 +178,15 @@ mod tests {
         }
     }
 
-    /// An open that we have answered, or are about to.
+    /// An OPEN that was answered or is about to be.
     enum Step {
-        /// A file was lent for it, perhaps; the table is asked next.
+        /// A backing file may have been registered; the table is asked next.
         Asked(Access, Option<u32>),
-        /// The kernel reads the answer next.
+        /// The kernel reads the reply next.
         Answered(Option<u32>),
     }
 
-    /// Opens and closes at random, with answers and RELEASEs under way.
+    /// Opens and closes at random, with replies and RELEASEs in flight.
     #[test]
     fn no_order_of_opens_and_closes_breaks_the_kernels_rules() {
         let (mut lent_opens, mut cached_opens) = (0, 0);

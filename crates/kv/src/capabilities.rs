@@ -1,0 +1,12 @@
+//! Parts of the contract that an engine may lack.
+
+/// The optional parts of the contract that an engine has. A call of a part that it lacks fails with
+/// [`KvError::Unsupported`](crate::KvError::Unsupported) and changes nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Capabilities {
+    /// [`Engine::create_pin`](crate::Engine::create_pin) and its companions.
+    pub pins: bool,
+    /// [`Engine::commit_guarded`](crate::Engine::commit_guarded) and
+    /// [`Engine::changed_keys`](crate::Engine::changed_keys).
+    pub guards: bool,
+}

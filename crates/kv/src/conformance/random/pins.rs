@@ -1,0 +1,147 @@
+//! Pins in random runs. Trees of a pin are read through it also after they were dropped.
+
+use super::{Run, first_rows};
+use crate::{Direction, Engine, KeyRange, KvError, PinInfo, Snapshot};
+use stitch_base::TreeId;
+
+/// Most pins at the same time.
+const PINS_MAX: usize = 6;
+
+/// The pins of a run, and what was opened from them.
+#[derive(Default)]
+pub(super) struct RunPins {
+    pins: Vec<RunPin>,
+    /// Of the store and of the model, with the trees that were there.
+    pub(super) opened: Vec<(Snapshot, Snapshot, Vec<TreeId>)>,
+    /// Number of names given so far.
+    names: u64,
+}
+
+struct RunPin {
+    name: String,
+    trees: Vec<TreeId>,
+}
+
+impl Run {
+    pub(super) fn pin_step(&mut self) {
+        if !self.store.engine().capabilities().pins {
+            return;
+        }
+        let choice = self.rng.below(100);
+        let index = self.chosen(self.pins.pins.len());
+        match (choice, index) {
+            (0..35, _) | (_, None) => self.create_pin(),
+            (35..55, Some(index)) => self.drop_pin(index),
+            (55..60, Some(index)) => self.alter_pin(index),
+            (60..80, Some(index)) => self.open_pin(index),
+            (_, Some(index)) => self.compare_pin(index),
+        }
+        if choice.is_multiple_of(4) {
+            self.compare_opened();
+        }
+    }
+
+    /// Chooses one of `count`.
+    fn chosen(&mut self, count: usize) -> Option<usize> {
+        let count = u64::try_from(count).ok().filter(|count| *count > 0)?;
+        usize::try_from(self.rng.below(count)).ok()
+    }
+
+    fn create_pin(&mut self) {
+        if self.pins.pins.len() == PINS_MAX {
+            return;
+        }
+        let name = format!("pin {}", self.pins.names);
+        self.pins.names += 1;
+        let user = self.value();
+        let user = &user[..user.len().min(crate::PIN_USER_BYTES_MAX)];
+        let made = self.store.engine().create_pin(&name, user);
+        let made = made.unwrap_or_else(|e| panic!("{}: {e}", self.at()));
+        let modelled = self.model.create_pin(&name, user);
+        assert_eq!(made.user, modelled.expect("the model makes pins").user);
+        assert_eq!(made.seqno, self.store.engine().snapshot().seqno());
+        let trees = self.trees.clone();
+        self.pins.pins.push(RunPin { name, trees });
+    }
+
+    fn drop_pin(&mut self, index: usize) {
+        let pin = self.pins.pins.remove(index);
+        let dropped = self.store.engine().drop_pin(&pin.name);
+        assert!(dropped.is_ok(), "{}: {dropped:?}", self.at());
+        let modelled = self.model.drop_pin(&pin.name);
+        modelled.expect("the model drops pins");
+    }
+
+    fn alter_pin(&mut self, index: usize) {
+        let user = self.rng.next_u64().to_le_bytes();
+        let name = &self.pins.pins[index].name;
+        let altered = self.store.engine().alter_pin(name, &user);
+        assert!(altered.is_ok(), "{}: {altered:?}", self.at());
+        let modelled = self.model.alter_pin(name, &user);
+        modelled.expect("the model alters pins");
+    }
+
+    /// A snapshot of a pin, of the store and of the model.
+    fn pin_snapshots(&self, index: usize) -> (Snapshot, Snapshot) {
+        let name = &self.pins.pins[index].name;
+        let found = self.store.engine().open_pin(name);
+        let found = found.unwrap_or_else(|e| panic!("{}: {e}", self.at()));
+        (found, self.model.open_pin(name).expect("the model opens"))
+    }
+
+    fn open_pin(&mut self, index: usize) {
+        if self.pins.opened.len() < PINS_MAX {
+            let (store, model) = self.pin_snapshots(index);
+            let trees = self.pins.pins[index].trees.clone();
+            self.pins.opened.push((store, model, trees));
+        } else if let Some(index) = self.chosen(self.pins.opened.len()) {
+            self.pins.opened.swap_remove(index);
+        }
+    }
+
+    fn compare_opened(&self) {
+        for (store, model, trees) in &self.pins.opened {
+            self.compare_at(store, model, trees);
+        }
+    }
+
+    fn compare_pin(&self, index: usize) {
+        let (store, model) = self.pin_snapshots(index);
+        self.compare_at(&store, &model, &self.pins.pins[index].trees);
+    }
+
+    fn compare_at(&self, store: &Snapshot, model: &Snapshot, trees: &[TreeId]) {
+        for (number, tree) in trees.iter().enumerate() {
+            let direction = match number % 2 {
+                0 => Direction::Forward,
+                _ => Direction::Backward,
+            };
+            let of = |engine: &dyn Engine, at| match engine.get(*tree, b"k", Some(at)) {
+                Err(KvError::NoTree(_)) => None,
+                found => {
+                    let found = found.expect("the read works");
+                    let all = KeyRange::all();
+                    let rows = first_rows(engine, *tree, all, direction, Some(at), usize::MAX);
+                    Some((found, rows))
+                }
+            };
+            let (found, expected) = (of(self.store.engine(), store), of(&self.model, model));
+            assert!(found == expected, "{}: tree {tree} of a pin", self.at());
+        }
+    }
+
+    /// Compares the list of pins, and all that each of them sees.
+    pub(super) fn compare_pins(&self) {
+        if !self.store.engine().capabilities().pins {
+            return;
+        }
+        let of = |engine: &dyn Engine| {
+            let listed = engine.pins().expect("the pins are listed").into_iter();
+            let parts = listed.map(|PinInfo { name, user, .. }| (name, user));
+            parts.collect::<Vec<_>>()
+        };
+        let (found, expected) = (of(self.store.engine()), of(&self.model));
+        assert_eq!(found, expected, "{}: pins", self.at());
+        (0..self.pins.pins.len()).for_each(|index| self.compare_pin(index));
+    }
+}

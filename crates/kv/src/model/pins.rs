@@ -1,0 +1,181 @@
+//! Pins of the model engine.
+
+use super::holds::{Hold, Holds};
+use super::rows::{ROW_BYTES, Rows};
+use super::{ModelEngine, State};
+use crate::{KvError, PinInfo, Snapshot, check_free, check_pin_name, check_pin_user};
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use stitch_base::sync::{Arc, RwLock};
+use stitch_base::{PinId, Seqno, TreeId};
+
+/// The pins of a store, in the order of their creation.
+#[derive(Debug, Default)]
+pub(super) struct Pins {
+    by_id: BTreeMap<PinId, Pin>,
+    last: PinId,
+}
+
+#[derive(Debug)]
+struct Pin {
+    info: PinInfo,
+    /// The newest tree that it sees.
+    last_tree: TreeId,
+    kept: Arc<KeptTrees>,
+    hold: Arc<Hold>,
+}
+
+/// Trees that were dropped while a pin saw them. Pins that see the same tree share its rows.
+#[derive(Debug, Default)]
+pub(super) struct KeptTrees(RwLock<BTreeMap<TreeId, Arc<RwLock<Rows>>>>);
+
+impl KeptTrees {
+    /// Returns the rows of a tree, if it is kept.
+    pub(super) fn get(&self, tree: TreeId) -> Option<Arc<RwLock<Rows>>> {
+        self.0.read().get(&tree).map(Arc::clone)
+    }
+}
+
+fn pin_bytes(name: &str, user: &[u8]) -> u64 {
+    ROW_BYTES + (name.len() + user.len()) as u64
+}
+
+impl Pin {
+    fn new(info: PinInfo, last_tree: TreeId, kept: KeptTrees, holds: &Arc<Holds>) -> Self {
+        let kept = Arc::new(kept);
+        Self {
+            hold: holds.hold(info.seqno, Some(Arc::clone(&kept))),
+            info,
+            last_tree,
+            kept,
+        }
+    }
+}
+
+impl Pins {
+    /// Returns every pin.
+    pub(super) fn list(&self) -> Vec<PinInfo> {
+        self.by_id.values().map(|pin| pin.info.clone()).collect()
+    }
+
+    /// Returns a snapshot of a pin's moment.
+    ///
+    /// # Errors
+    /// [`KvError::PinNotFound`].
+    pub(super) fn open(&self, name: &str) -> Result<Snapshot, KvError> {
+        let pin = self.by_id.get(&self.find(name)?);
+        Ok(pin.expect("a pin that was found").hold.snapshot())
+    }
+
+    /// Returns what the pins take, dropped trees that they see included.
+    pub(super) fn bytes(&self) -> u64 {
+        let infos = self.by_id.values().map(|pin| &pin.info);
+        let infos: u64 = infos.map(|info| pin_bytes(&info.name, &info.user)).sum();
+        infos
+            + self
+                .trees()
+                .values()
+                .map(|rows| rows.read().bytes())
+                .sum::<u64>()
+    }
+
+    /// Keeps a tree that is dropped, for the pins that see it.
+    pub(super) fn keep_tree(&self, tree: TreeId, rows: &Arc<RwLock<Rows>>) {
+        for pin in self.by_id.values().filter(|pin| tree <= pin.last_tree) {
+            pin.kept.0.write().insert(tree, Arc::clone(rows));
+        }
+    }
+
+    /// Drops every version in kept trees that nobody can see.
+    pub(super) fn prune(&self, held: &[Seqno]) {
+        for rows in self.trees().values() {
+            rows.write().prune(held);
+        }
+    }
+
+    /// Returns the same pins in a store that was opened anew.
+    pub(super) fn reopened(&self, holds: &Arc<Holds>) -> Self {
+        let copies: BTreeMap<TreeId, Arc<RwLock<Rows>>> = self
+            .trees()
+            .into_iter()
+            .map(|(tree, rows)| (tree, Arc::new(RwLock::new(rows.read().clone()))))
+            .collect();
+        let reopen = |(id, pin): (&PinId, &Pin)| {
+            let kept = pin.kept.0.read();
+            let kept = kept.keys().map(|tree| (*tree, Arc::clone(&copies[tree])));
+            let kept = KeptTrees(RwLock::new(kept.collect()));
+            (*id, Pin::new(pin.info.clone(), pin.last_tree, kept, holds))
+        };
+        Self {
+            by_id: self.by_id.iter().map(reopen).collect(),
+            last: self.last,
+        }
+    }
+
+    /// Every kept tree once.
+    fn trees(&self) -> BTreeMap<TreeId, Arc<RwLock<Rows>>> {
+        let kept = self.by_id.values().map(|pin| pin.kept.0.read().clone());
+        kept.flatten().collect()
+    }
+
+    fn find(&self, name: &str) -> Result<PinId, KvError> {
+        let mut pins = self.by_id.values().map(|pin| &pin.info);
+        let found = pins.find(|info| info.name == name).map(|info| info.id);
+        found.ok_or_else(|| KvError::PinNotFound(name.to_owned()))
+    }
+}
+
+impl State {
+    const fn check_open(&self) -> Result<(), KvError> {
+        match self.is_closed {
+            true => Err(KvError::Closed),
+            false => Ok(()),
+        }
+    }
+}
+
+impl ModelEngine {
+    pub(super) fn pin(&self, name: &str, user: &[u8]) -> Result<PinInfo, KvError> {
+        let mut state = self.state.write();
+        state.check_open()?;
+        check_pin_name(name)?;
+        check_pin_user(user)?;
+        if state.pins.find(name).is_ok() {
+            return Err(KvError::PinExists(name.to_owned()));
+        }
+        check_free(pin_bytes(name, user), state.space().free_bytes)?;
+        let id = state.pins.last.next();
+        let info = PinInfo {
+            id,
+            name: name.to_owned(),
+            seqno: state.seqno,
+            user: Bytes::copy_from_slice(user),
+        };
+        let kept = KeptTrees::default();
+        let pin = Pin::new(info.clone(), state.last_tree, kept, &self.holds);
+        state.pins.last = id;
+        state.pins.by_id.insert(id, pin);
+        Ok(info)
+    }
+
+    pub(super) fn unpin(&self, name: &str) -> Result<(), KvError> {
+        let mut state = self.state.write();
+        state.check_open()?;
+        let id = state.pins.find(name)?;
+        state.pins.by_id.remove(&id);
+        Ok(())
+    }
+
+    pub(super) fn set_pin_user(&self, name: &str, user: &[u8]) -> Result<(), KvError> {
+        let mut state = self.state.write();
+        state.check_open()?;
+        check_pin_user(user)?;
+        let id = state.pins.find(name)?;
+        let old_bytes = state.pins.by_id[&id].info.user.len() as u64;
+        let more_bytes = (user.len() as u64).saturating_sub(old_bytes);
+        check_free(more_bytes, state.space().free_bytes)?;
+        let pin = state.pins.by_id.get_mut(&id).expect("a pin that was found");
+        pin.info.user = Bytes::copy_from_slice(user);
+        Ok(())
+    }
+}
