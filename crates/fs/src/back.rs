@@ -59,7 +59,7 @@ impl BackRows {
         if store.header.has_back_rows {
             progress = match place_in(store, &store.keys.back_progress()) {
                 Err(error) if is_unreadable(&error) => {
-                    tracing::warn!(%error, "how far back rows go cannot be read: they are put anew");
+                    tracing::warn!(%error, "unreadable progress of back rows: they are put anew");
                     None
                 }
                 read => read?,

@@ -5,7 +5,7 @@
 //! |---|---|---|
 //! | forgotten files | [`FileSystem::reclaim`] | yes: a commit does it, and goes on |
 //! | plain files whose rows are gone | `makes_room_beside` | yes: a write does it, and goes on |
-//! | entries of removed trees | [`FileSystem::empty_detached`] | no: [`FileSystem::make_room`] does |
+//! | entries of removed trees | [`FileSystem::empty_detached`] | no: `make_room` does |
 //! | files without names that the kernel is about to forget | waiting | no, as above |
 //!
 //! Several threads may give space back at the same time. So an operation takes a mark before it

@@ -163,7 +163,7 @@ impl<'fs> PlainFiles<'fs> {
             Ok(len) => self.externals.set_len(status, len),
             Err(error) => {
                 // Bytes behind its size would be seen if it grew.
-                tracing::warn!(%error, %name, "it takes no more writes until the store is opened again");
+                tracing::warn!(%error, %name, "no more writes until the store is opened again");
                 status.is_failed = true;
             }
         }
@@ -341,7 +341,8 @@ impl<'fs> PlainFiles<'fs> {
         }
         status.is_dirty |= status.is_too_long();
         if let Err(error) = self.cut_off(plain.name, &mut status) {
-            tracing::warn!(%error, name = %plain.name, "readers may see more than there is until it is cut");
+            let name = plain.name;
+            tracing::warn!(%error, %name, "readers may see bytes behind the end until it is cut");
         }
     }
 

@@ -1,7 +1,8 @@
 //! The records of a ledger, as bytes.
 //!
 //! ```text
-//! length of the rest (u32) | kind (u8) | inode (u64) | AT: lookups (u64), temp (u8), place | MAY: place
+//! length of the rest (u32) | kind (u8) | inode (u64) | AT: lookups (u64), temp (u8), place
+//!                                                    | MAY: place
 //!                                                    | COUNT: lookups (u64)                | GONE
 //! place: OWN | ENTRY, parent (u64), name (u16 and bytes) | MEMORY, row (u32 and bytes)
 //! ```
