@@ -53,11 +53,11 @@ pub(crate) fn add_lints(steps: &mut Steps, root: &Path) {
     );
 }
 
-/// Seed of the property tests in `check` and `ci`: a change is judged by inputs that do not differ
-/// from run to run. A plain `cargo test` draws new ones.
+/// Seed of the property tests in `check` and `ci`: their inputs must not differ from run to run. A
+/// plain `cargo test` draws new ones.
 const PROPERTY_SEED: &str = "20261126";
 
-/// `cargo test` with the fixed seed of property tests.
+/// Returns `cargo test` with the fixed seed of property tests.
 fn cargo_test(root: &Path) -> Command {
     let mut command = cargo(root);
     command.arg("test").env("PROPTEST_RNG_SEED", PROPERTY_SEED);
@@ -86,7 +86,7 @@ pub(crate) fn has_rocksdb() -> bool {
     Path::new(ROCKSDB_HEADER).exists()
 }
 
-/// Adds RocksDB behind the engine contract, the file system on it, and stores that have it (ADRs
+/// Adds RocksDB behind the engine contract, the file system on it, and stores that use it (ADRs
 /// 0153, 0162).
 pub(crate) fn add_rocksdb(steps: &mut Steps, root: &Path) {
     let packages = [

@@ -12,7 +12,7 @@ use crate::{check, sim, tools};
 const SIM_SECONDS: &str = "240";
 
 /// The mounted tests and their time limits in seconds.
-const SUITES: [(&str, u64); 17] = [
+const SUITES: [(&str, u64); 18] = [
     ("users", 120),
     ("requests", 120),
     ("rmtree", 180),
@@ -29,6 +29,7 @@ const SUITES: [(&str, u64); 17] = [
     ("restart", 180),
     ("passthrough", 180),
     ("rocksdb", 300),
+    ("serve", 180),
     ("realwork", 1500),
 ];
 
@@ -83,8 +84,8 @@ pub(crate) fn run(root: &Path) -> Result<bool> {
     Ok(steps.finish())
 }
 
-/// Returns the command that builds the programs of the mounted tests, with the RocksDB engine where
-/// its library is there.
+/// Returns the command that builds the programs of the mounted tests, with the RocksDB engine if
+/// its library is installed.
 fn build(root: &Path) -> Command {
     let mut command = check::cargo(root);
     command.args([

@@ -15,7 +15,7 @@ use crate::steps::succeeds;
 /// The header of RocksDB's C interface.
 pub(crate) const ROCKSDB_HEADER: &str = "/usr/include/rocksdb/c.h";
 /// A Debian package and a file by which it is known to be there.
-const PACKAGES: [(&str, &str); 15] = [
+const PACKAGES: [(&str, &str); 17] = [
     ("acl", "/usr/bin/setfacl"),
     ("attr", "/usr/bin/setfattr"),
     ("e2fsprogs", "/sbin/mkfs.ext4"),
@@ -27,6 +27,8 @@ const PACKAGES: [(&str, &str); 15] = [
     ("librocksdb-dev", ROCKSDB_HEADER),
     ("linux-source-6.1", "/usr/src/linux-source-6.1.tar.xz"),
     ("make", "/usr/bin/make"),
+    ("python3-redis", "/usr/lib/python3/dist-packages/redis"),
+    ("redis-tools", "/usr/bin/redis-cli"),
     ("rsync", "/usr/bin/rsync"),
     ("sqlite3", "/usr/bin/sqlite3"),
     ("util-linux", "/usr/bin/unshare"),

@@ -10,8 +10,8 @@ use crate::table::fields;
 
 /// Format version of the file system's rows, the newest that this program knows.
 pub const FS_VERSION: u32 = 3;
-/// Version of a file system whose contents are all in its trees. Later programs write it as long as
-/// that is so, so that earlier ones can open it.
+/// Version of a file system with all contents in its trees. Later programs write it as long as that
+/// is so, for older programs to open it.
 const ALL_INSIDE: u32 = 1;
 /// Version of a file system with external files. Written as long as there are no other features.
 const WITH_EXTERNAL: u32 = 2;
@@ -58,16 +58,16 @@ pub struct FsHeader {
     pub name_seed: u64,
     /// When it was made, in nanoseconds since 1970.
     pub created_ns: i64,
-    /// Contents of some files may be beside the store, and [`ExternalRow`]s say which.
+    /// True if contents of some files may be beside the store; [`ExternalRow`]s list them.
     pub has_external: bool,
-    /// Every change of a name also writes back rows, see `fs_back`.
+    /// True if every change of a name also writes back rows, see `fs_back`.
     pub has_back_rows: bool,
-    /// Some files may have [`AllocatedRow`]s.
+    /// True if some files may have [`AllocatedRow`]s.
     pub has_allocated: bool,
 }
 
 impl FsHeader {
-    /// The header as bytes, of the earliest version that has all of it.
+    /// Encodes the header in the oldest version that can express it.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let version = match self.features() {
@@ -88,8 +88,8 @@ impl FsHeader {
         out
     }
 
-    /// Generation of all its inode numbers in file handles, so that a handle of another file system
-    /// is none of this one: numbers are the same in each. Never 0, and the same for ever.
+    /// Returns the generation of all inode numbers in file handles. It never changes and is never
+    /// 0. It makes handles of another file system, which has the same numbers, invalid here.
     #[must_use]
     pub fn generation(&self) -> u32 {
         let mixed = self
@@ -182,7 +182,7 @@ pub mod external {
     }
 }
 
-/// Where the contents of an inode with the row flag `EXTERNAL` are.
+/// The location of the contents of an inode with the row flag `EXTERNAL`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExternalRow {
     /// Number of the plain file.
@@ -248,7 +248,7 @@ pub mod allocated {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum ExtentState {
-    /// Not written since it was allocated: the room of each chunk is set aside.
+    /// Not written since it was allocated: space for each chunk is reserved.
     Unwritten = 1,
     /// Every chunk exists.
     Written = 2,
@@ -307,8 +307,8 @@ pub fn decode_number(bytes: &[u8]) -> Result<u64, FormatError> {
     Ok(value)
 }
 
-/// Upsert `add`: the delta (i64) is added to the number; what is no number counts as 0. A delta
-/// that is none changes nothing.
+/// Upsert `add`: adds the delta (i64) to the number; an invalid number counts as 0. An invalid
+/// delta changes nothing.
 pub fn fold_add(old: Option<&[u8]>, delta: &[u8], out: &mut Vec<u8>) {
     let before = old.and_then(|old| decode_number(old).ok()).unwrap_or(0);
     let by = delta.try_into().map_or(0, i64::from_le_bytes);

@@ -3,7 +3,7 @@
 //! ```text
 //! key                                      value
 //! 'v'                                      version of this layout (u32)
-//! 'c' db                                   Totals: number of keys, keys with expiry, next collection
+//! 'c' db                                   Totals: keys, keys with expiry, next collection
 //! 'k' db key                               KeyHead: type, expiry; then a string, or a Collection
 //! 'm' db collection(u64) 'f' field         value of a hash's field
 //! 'm' db collection(u64) 'm' member        score of a sorted set's member (f64)
@@ -12,8 +12,8 @@
 //! ```
 //!
 //! Numbers in keys are big-endian, in values little-endian. `db` is one byte, 0: room for further
-//! databases. A key's row names its collection by number, so that a collection is removed by one range
-//! delete, and renamed by moving one row. A store without a row `c` has no keys.
+//! databases. A key's row names its collection by number, so that a collection is removed by one
+//! range delete, and renamed by moving one row. A store without a row `c` has no keys.
 
 use crate::FormatError;
 use crate::codec::Reader;
@@ -81,8 +81,14 @@ pub struct KeyHead {
 impl KeyHead {
     /// Appends the head.
     pub fn encode(self, out: &mut Vec<u8>) {
+        let start = out.len();
         out.push(self.kind.code());
         out.extend_from_slice(&self.expiry_ms.to_le_bytes());
+        debug_assert_eq!(
+            out.len(),
+            start + HEAD_BYTES,
+            "the body begins at HEAD_BYTES"
+        );
     }
 
     /// Returns the head of a row, whose body begins at [`HEAD_BYTES`].
@@ -261,6 +267,7 @@ pub fn member_row(collection: u64, mark: u8, member: &[u8]) -> Vec<u8> {
 pub fn score_row(collection: u64, score: f64, member: &[u8]) -> Vec<u8> {
     let mut out = member_prefix(collection, SCORE);
     out.extend_from_slice(&ordered(score).to_be_bytes());
+    debug_assert_eq!(out.len(), PREFIX_BYTES_MAX, "no prefix is longer than this");
     out.extend_from_slice(member);
     out
 }

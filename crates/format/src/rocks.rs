@@ -1,4 +1,4 @@
-//! What the RocksDB engine stores: its catalog of trees, and how values and deltas are marked.
+//! Stored records of the RocksDB engine: its catalog of trees, and the marks of values and deltas.
 //!
 //! | column family | key | value |
 //! |---|---|---|
@@ -30,7 +30,7 @@ pub const ABSENT: u8 = 0;
 const FUNCTION_BYTES: usize = 4;
 const RECORD: &str = "tree of a RocksDB store";
 
-/// A tree as the catalog has it.
+/// A tree in the catalog.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TreeRecord {
     /// Size of a data block, in bytes.

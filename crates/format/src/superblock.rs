@@ -1,8 +1,8 @@
-//! The superblock: what a volume is, where its areas lie, and how often it was opened.
+//! The superblock: identity of a volume, its areas, and its generation.
 //!
-//! Two copies, A and B, each in its own 4 KiB at the start of the device. A copy is one sector, so
-//! that no write of it can tear; the rest of its 4 KiB is zeros, or holds further instances, whose
-//! checksum the sector has. The newest valid copy wins.
+//! There are two copies, A and B, each in its own 4 KiB at the start of the device. A copy is one
+//! sector, so that its write cannot tear. The rest of its 4 KiB is zeros, or holds further
+//! instances, whose checksum is in the sector. The newest valid copy is used.
 
 use crate::FormatError;
 use crate::codec::{checksum, checksum_append};
@@ -14,7 +14,7 @@ use stitch_base::{Generation, Lsn};
 pub const MAGIC: [u8; 8] = *b"StitchFS";
 /// Offsets of the two copies.
 pub const COPIES: [u64; 2] = [0, 4096];
-/// Room that each copy has to itself, in bytes.
+/// Length of the area of each copy, in bytes.
 pub const COPY_BYTES: usize = 4096;
 /// Length of the record, in bytes: one sector.
 pub const SUPERBLOCK_BYTES: usize = 512;
@@ -79,7 +79,7 @@ fields! {
     RESERVED: [u8; 276] = 236, "zeros";
 }
 
-/// Where the areas of a volume lie. All offsets and lengths in bytes, multiples of 4 KiB.
+/// The areas of a volume. All offsets and lengths in bytes, multiples of 4 KiB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Areas {
     /// Length of the volume.
@@ -100,7 +100,7 @@ pub struct Areas {
     pub zones_bytes: u64,
 }
 
-/// Where the two logs of an instance lie. Bytes, multiples of 4 KiB.
+/// The areas of an instance's two logs. Bytes, multiples of 4 KiB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogAreas {
     /// Offset of the version log.
@@ -126,7 +126,7 @@ pub struct Superblock {
     pub uuid: [u8; 16],
     /// Name given by the user; at most [`LABEL_BYTES_MAX`] bytes.
     pub label: String,
-    /// Where the areas lie.
+    /// The areas.
     pub areas: Areas,
     /// Features that may be ignored.
     pub compatible: u64,
@@ -136,15 +136,15 @@ pub struct Superblock {
     pub incompatible: u64,
     /// Start of every other checksum of the volume.
     pub salt: u64,
-    /// How the volume was last closed in good order: its first instance.
+    /// The last clean close of the volume: of its first instance.
     pub closed: Closed,
     /// Further instances, in order of their names. There are some if, and only if, the features
     /// have [`FEATURE_INSTANCES`].
     pub instances: Vec<Instance>,
 }
 
-/// What was known to be durable when a volume was closed in good order. Logs that end earlier are
-/// damaged: no crash cut them. All zeros before the first close.
+/// The ends of the logs at a clean close. Logs that end earlier are damaged: no crash cut them. All
+/// zeros before the first close.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Closed {
     /// Position after the version log's last object.
@@ -170,7 +170,7 @@ impl Areas {
     /// Checks that the areas are aligned, in order, apart, and within the device.
     ///
     /// # Errors
-    /// [`FormatError::Field`] names the first that is not.
+    /// [`FormatError::Field`] with the first that is not.
     pub fn check(&self) -> Result<(), FormatError> {
         let zone = self.zone_bytes;
         if !zone.is_power_of_two() || !(64 << 10..=1 << 30).contains(&zone) {
@@ -326,7 +326,7 @@ impl Superblock {
         Ok(Some(superblock))
     }
 
-    /// Puts the further instances behind the sector, and what tells of them into it.
+    /// Writes the further instances behind the sector, and their number and checksum into it.
     fn put_instances(&self, out: &mut [u8]) {
         let has_any = self.incompatible & FEATURE_INSTANCES != 0;
         assert_eq!(has_any, !self.instances.is_empty(), "a feature says so");

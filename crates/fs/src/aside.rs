@@ -36,7 +36,7 @@ impl FileSystem {
                 tracing::warn!(
                     allocated_bytes = room(stored),
                     free_bytes,
-                    "there is less space than files have allocated: writes into allocated ranges may fail"
+                    "less space is free than files have allocated: writes into allocated ranges may fail"
                 );
                 // What others take meanwhile is taken; there is no promise to break.
                 drop(self.engine().set_aside(free_bytes));

@@ -34,8 +34,8 @@ impl FileSystem {
         self.set_locked(caller, inode, set)
     }
 
-    /// As [`Self::set_attr`], of what a name stands for, known or not; no size. `None` if that is a symbolic
-    /// link: nothing is changed then. Counts no lookup.
+    /// As [`Self::set_attr`], of what a name stands for, known or not; no size. `None` if that is a
+    /// symbolic link: nothing is changed then. Counts no lookup.
     ///
     /// # Errors
     /// As [`Self::set_attr`] and [`Self::lookup`]; [`FsError::Invalid`] with a size.
@@ -166,8 +166,9 @@ impl FileSystem {
     /// Flags as of `chattr`, see [`crate::inode_flag`]; others are dropped.
     ///
     /// # Errors
-    /// [`FsError::Perm`] to change `IMMUTABLE` or `APPEND` without privilege, or as somebody else's;
-    /// [`FsError::Unsupported`] for what has no flags; [`FsError::ReadOnly`], [`FsError::Stale`].
+    /// [`FsError::Perm`] to change `IMMUTABLE` or `APPEND` without privilege, or as somebody
+    /// else's; [`FsError::Unsupported`] for what has no flags; [`FsError::ReadOnly`],
+    /// [`FsError::Stale`].
     pub fn set_inode_flags(&self, caller: &Caller<'_>, ino: Ino, flags: u32) -> FsResult<Attr> {
         self.check_writable()?;
         let _inode = self.residents.locks.inode_write(ino);

@@ -103,7 +103,7 @@ fn place_in(store: &Store, key: &RowKey) -> FsResult<Option<Place>> {
 }
 
 /// What one try to learn an inode by its number comes to.
-enum Step {
+enum ResolveStep {
     /// It is known, and a lookup of it is counted.
     Learned(Attr),
     /// Its name is here, in a directory that is to be learned first.
@@ -184,23 +184,23 @@ impl FileSystem {
             let last = path.last_mut().expect("it ends with the inode itself");
             let next = last.0;
             match self.learn_number(next, last.1.take())? {
-                Step::Again => {}
-                Step::Above(place) if on_path.insert(place.parent) => {
+                ResolveStep::Again => {}
+                ResolveStep::Above(place) if on_path.insert(place.parent) => {
                     last.1 = Some(place);
                     path.push((place.parent, None));
                 }
                 // Directories were moved meanwhile, or their rows are damaged.
-                Step::Above(_) if rings < RINGS_MAX => {
+                ResolveStep::Above(_) if rings < RINGS_MAX => {
                     rings += 1;
                     (path, on_path) = start();
                 }
-                Step::Above(Place { parent, .. }) => {
+                ResolveStep::Above(Place { parent, .. }) => {
                     return Err(FsError::Corrupt(format!(
                         "directory {parent} is in a directory below it"
                     )));
                 }
-                Step::Learned(attr) if next == ino => return Ok(attr),
-                Step::Learned(_) => {
+                ResolveStep::Learned(attr) if next == ino => return Ok(attr),
+                ResolveStep::Learned(_) => {
                     ancestors.inos.push(next);
                     on_path.remove(&next);
                     path.pop();
@@ -211,17 +211,17 @@ impl FileSystem {
 
     /// Counts a lookup of an inode that is known, or whose directory is. `place` is where its back
     /// row led before, if it was read.
-    fn learn_number(&self, ino: Ino, place: Option<Place>) -> FsResult<Step> {
+    fn learn_number(&self, ino: Ino, place: Option<Place>) -> FsResult<ResolveStep> {
         let place = match place {
             Some(place) => place,
             None => match self.learn_or_locate(ino)? {
-                Step::Above(place) => place,
+                ResolveStep::Above(place) => place,
                 learned => return Ok(learned),
             },
         };
         // Keeps the directory known until the inode is.
         if self.residents.inodes.hold(place.parent, Hold::Pin).is_err() {
-            return Ok(Step::Above(place));
+            return Ok(ResolveStep::Above(place));
         }
         let step = self.learn_at(ino, place);
         self.let_go(place.parent, Hold::Pin);
@@ -230,9 +230,11 @@ impl FileSystem {
 
     /// Counts a lookup of an inode that is known, or has its row under its number; otherwise
     /// returns where its name is.
-    fn learn_or_locate(&self, ino: Ino) -> FsResult<Step> {
+    fn learn_or_locate(&self, ino: Ino) -> FsResult<ResolveStep> {
         let learned = |head: Option<InodeHead>| {
-            head.map_or(Step::Again, |head| Step::Learned(Attr::of(&head)))
+            head.map_or(ResolveStep::Again, |head| {
+                ResolveStep::Learned(Attr::of(&head))
+            })
         };
         let _inode = self.residents.locks.inode_read(ino);
         if let Some(known) = self.residents.inodes.find(ino) {
@@ -250,7 +252,7 @@ impl FileSystem {
             }
             None => {
                 let place = self.back_row(ino)?;
-                place.map(Step::Above).ok_or(FsError::Stale(ino))
+                place.map(ResolveStep::Above).ok_or(FsError::Stale(ino))
             }
         }
     }
@@ -269,7 +271,7 @@ impl FileSystem {
     }
 
     /// Counts a lookup of an inode in a directory that is known and pinned.
-    fn learn_at(&self, ino: Ino, place: Place) -> FsResult<Step> {
+    fn learn_at(&self, ino: Ino, place: Place) -> FsResult<ResolveStep> {
         let attr = {
             let _names = self.residents.locks.dir_read(place.parent);
             let moment = self.residents.inodes.moment();
@@ -280,14 +282,14 @@ impl FileSystem {
                 }
                 // As long as the back row is the same, it was not moved.
                 None if self.back_row(ino)? == Some(place) => return Err(FsError::Stale(ino)),
-                None => return Ok(Step::Again),
+                None => return Ok(ResolveStep::Again),
             }
         };
         if !self.namespace().is_below_root(place.parent) {
             self.forget(ino, 1);
             return Err(FsError::Stale(ino));
         }
-        Ok(Step::Learned(attr))
+        Ok(ResolveStep::Learned(attr))
     }
 
     /// Runs the pass, or waits until another caller has.

@@ -1,11 +1,11 @@
-//! One operation's changes: a batch of rows for the trees, and the events that memory learns once it
-//! is committed.
+//! One operation's changes: a batch of rows for the trees, and the events that memory learns once
+//! it is committed.
 //!
 //! Attributes of an inode change by an upsert of what is different. After [`CHAIN_MAX`] of them the
 //! row is put whole, so that no reader folds long chains. A row with nothing behind its head is put
-//! whole sooner ([`BARE_CHAIN_MAX`]): all of it is known, and it is so short that a put takes 60 bytes
-//! more. That is so for every directory, whose row changes with every name in it and is read by every
-//! path through it. An inode that is in memory alone changes there, without a row.
+//! whole sooner ([`BARE_CHAIN_MAX`]): all of it is known, and it is so short that a put takes 60
+//! bytes more. That is so for every directory, whose row changes with every name in it and is read
+//! by every path through it. An inode that is in memory alone changes there, without a row.
 
 mod contents;
 mod names;
@@ -21,13 +21,14 @@ use bytes::Bytes;
 use stitch_base::sync::Arc;
 use stitch_db::SpaceClass;
 use stitch_format::fs_inode::{AttrDelta, InodeHead, row_flag};
-use stitch_format::fs_key::CHUNK_BYTES;
+use stitch_format::fs_key::{CHUNK_BYTES, INO_MAX};
 use stitch_format::fs_sys::{UPSERT_ADD, UPSERT_ATTR};
 
 /// Upserts on one row before it is put whole.
 const CHAIN_MAX: u8 = 64;
-/// The same for a row with nothing behind its head. Less than is assumed of a row that was just read:
-/// so the chain of a row that is looked up, changed and forgotten again and again does not grow.
+/// The same for a row with nothing behind its head. Less than is assumed of a row that was just
+/// read: so the chain of a row that is looked up, changed and forgotten again and again does not
+/// grow.
 const BARE_CHAIN_MAX: u8 = 8;
 /// Bytes of messages of most operations, so that their batch does not move while it grows.
 const CHANGE_BYTES: usize = 384;
@@ -49,8 +50,8 @@ pub(crate) struct Change<'fs> {
 }
 
 impl<'fs> Change<'fs> {
-    /// Changes that need space. The directories whose names change are locked: whether back rows are
-    /// kept does not change until the commit.
+    /// Changes that need space. The directories whose names change are locked: whether back rows
+    /// are kept does not change until the commit.
     pub(crate) fn new(fs: &'fs FileSystem) -> Self {
         let mut batch = fs.store.batch();
         batch.reserve(CHANGE_BYTES);
@@ -132,6 +133,10 @@ impl<'fs> Change<'fs> {
     }
 
     fn put_row(&mut self, key: &RowKey, head: &InodeHead, tail: &[u8]) {
+        debug_assert!(
+            (1..=INO_MAX).contains(&head.ino.0),
+            "a reader takes no other number"
+        );
         self.scratch.clear();
         self.scratch.extend_from_slice(&head.encode());
         self.scratch.extend_from_slice(tail);
@@ -183,8 +188,8 @@ impl<'fs> Change<'fs> {
         self.fs.commit_where_room(&self.batch, self.space)
     }
 
-    /// Commits the rows, with room set aside before for chunks that are allocated, and released after
-    /// for others.
+    /// Commits the rows, with room set aside before for chunks that are allocated, and released
+    /// after for others.
     fn commit_aside(&self) -> FsResult<()> {
         let chunks = self.unwritten_added.unsigned_abs();
         let is_added = self.unwritten_added > 0;

@@ -1,7 +1,7 @@
 //! Contents of files.
 //!
-//! Up to [`INLINE_BYTES_MAX`] bytes are in the inode's row; more are chunks of 4 KiB in the `data` tree.
-//! A file changes over when it outgrows its row, and back only when it is cut to nothing.
+//! Up to [`INLINE_BYTES_MAX`] bytes are in the inode's row; more are chunks of 4 KiB in the `data`
+//! tree. A file changes over when it outgrows its row, and back only when it is cut to nothing.
 //!
 //! A write of a whole chunk is a put, of a part an upsert that patches it: neither reads. What is
 //! absent reads as zeros, and so does what lies behind the end of a short chunk.
@@ -10,8 +10,8 @@
 //! [`Contents`].
 //!
 //! Invariants:
-//! - no chunk, and no byte of a chunk, lies at or beyond the size: cutting cuts the last chunk too, so
-//!   that growing again shows zeros;
+//! - no chunk, and no byte of a chunk, lies at or beyond the size: cutting cuts the last chunk too,
+//!   so that growing again shows zeros;
 //! - without the row flag `HOLES` every chunk below the size exists; with it at most `chunks` do;
 //! - with `ALLOCATED`, which comes with `HOLES`, rows tell which chunks have blocks; see
 //!   `allocated`.
@@ -74,7 +74,8 @@ impl Staged {
         }
     }
 
-    /// Moves inline contents into the first chunk. `is_replaced`: the chunk is about to be put whole.
+    /// Moves inline contents into the first chunk. `is_replaced`: the chunk is about to be put
+    /// whole.
     fn leave_row(
         &mut self,
         fs: &FileSystem,

@@ -1,14 +1,15 @@
-//! Removing whole trees: the tree's name goes in one step, what was below it afterwards.
+//! Removal of whole trees: the name of the tree is removed in one step, what was below it
+//! afterwards.
 //!
-//! 1. *Detach*: one batch takes the name away, and makes the directory an orphan whose entries are still
-//!    there. It costs the same for any tree. Nobody can come to the tree any more; who is inside finds
-//!    the detached directory empty.
-//! 2. *Empty*: entry by entry, each in a batch of its own as an `unlink` is. A directory in it is detached
-//!    in its turn, so that how far the work has come is in the list of orphans, and a crash loses
-//!    nothing of it.
+//! 1. *Detach*: one batch deletes the name, and makes the directory an orphan whose entries still
+//!    exist. It costs the same for any tree. No path leads to the tree any more; a program whose
+//!    working directory is in it finds the detached directory empty.
+//! 2. *Empty*: entry by entry, each in a batch of its own as an `unlink` is. A directory among them
+//!    is detached in its turn. So the list of orphans holds the progress, and a crash loses nothing
+//!    of it.
 //!
-//! Invariant: a directory in the list of orphans has no name and takes no new entries. It stays in the list
-//! until it is empty.
+//! Invariant: a directory in the list of orphans has no name and takes no new entries. It stays in
+//! the list until it is empty.
 
 use crate::change::Change;
 use crate::events::Event;
@@ -22,13 +23,13 @@ use stitch_base::sync::Mutex;
 use stitch_base::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use stitch_format::fs_inode::{FileKind, InodeHead};
 
-/// Entries that are looked at with one scan.
+/// Entries that one scan reads.
 const SLICE: usize = 128;
 
 /// The directories that are to be emptied.
 ///
-/// The last one goes first, so that a tree is worked off from below, and the list is at most a slice
-/// for each level of it.
+/// The last one goes first, so that a tree is worked off from below, and the list is at most a
+/// slice for each level of it.
 #[derive(Debug, Default)]
 pub(crate) struct Detached {
     waiting: Mutex<Vec<Ino>>,
@@ -62,11 +63,11 @@ impl Detached {
 }
 
 impl FileSystem {
-    /// Removes a directory and all that is in it. If `expected` is given and the name stands for another
-    /// inode, nothing is done.
+    /// Removes a directory and all that is in it. If `expected` is given and the name stands for
+    /// another inode, nothing is done.
     ///
-    /// Only the rights on the directory that the name is in are looked at: who may remove the name takes
-    /// all below it along, also what belongs to others. A tree with an immutable or append-only
+    /// Only the rights on the parent directory are checked: a caller that may remove the name
+    /// removes all below it, also what belongs to others. A tree with an immutable or append-only
     /// inode in it stays.
     ///
     /// # Errors
@@ -79,8 +80,8 @@ impl FileSystem {
     /// [`Self::empty_detached`].
     ///
     /// # Durability
-    /// The removal as a whole is as durable as any operation: after a crash the tree is there, or it is gone
-    /// and the next life goes on with giving back its space.
+    /// The removal as a whole is as durable as any operation: after a crash the tree is there, or
+    /// it is gone and the next life goes on with giving back its space.
     pub fn remove_tree(
         &self,
         caller: &Caller<'_>,
@@ -95,15 +96,15 @@ impl FileSystem {
             change.detach(inode, now);
             Ok(())
         };
-        // Who is on the way up through it finds it with its parent, or without.
+        // A walk up through it finds it with its parent, or without.
         let tree = self.residents.locks.tree();
         self.take_dir(caller, at, expected, detach)?;
         drop(tree);
         Ok(())
     }
 
-    /// Directories of removed trees that are still to be emptied, as far as they are known yet; 0 if all
-    /// space of removed trees was given back.
+    /// Directories of removed trees that are still to be emptied, as far as they are known yet; 0
+    /// if all space of removed trees was given back.
     #[must_use]
     pub fn detached_dirs(&self) -> usize {
         self.detached.count()
@@ -115,13 +116,12 @@ impl FileSystem {
         self.detached.removed.load(Ordering::Relaxed)
     }
 
-    /// Goes on with what is below removed directories, for at most about `count_max` entries. To be called by
-    /// a thread of its own while [`Self::detached_dirs`] says that there is something to do. Answers
-    /// how many entries are gone.
+    /// Removes up to about `count_max` entries below removed directories. To be called by a thread
+    /// of its own while [`Self::detached_dirs`] is not 0. Returns the number of entries removed.
     ///
     /// # Errors
-    /// [`FsError::Storage`], [`FsError::NoSpace`], [`FsError::Corrupt`]: what is not done is still queued,
-    /// the next call goes on with it.
+    /// [`FsError::Storage`], [`FsError::NoSpace`], [`FsError::Corrupt`]: what is not done is still
+    /// queued, the next call goes on with it.
     pub fn empty_detached(&self, count_max: u64) -> FsResult<u64> {
         let mut gone = 0;
         while gone < count_max {
@@ -130,7 +130,7 @@ impl FileSystem {
             };
             let slice = self.empty_slice(ino);
             if slice.is_err() {
-                // Perhaps once more than it was; whoever finds it gone has nothing to do.
+                // It may be queued twice: the second time finds nothing to do.
                 self.detached.push(ino);
             }
             self.detached.done();
@@ -141,8 +141,8 @@ impl FileSystem {
         Ok(gone)
     }
 
-    /// Removes some entries of a detached directory, or the directory if there are none. Answers how many
-    /// entries. What is left is queued.
+    /// Removes some entries of a detached directory, or the directory if there are none. Returns
+    /// the number of entries. What is left is queued.
     fn empty_slice(&self, dir: Ino) -> FsResult<usize> {
         let names = self.some_names(dir)?;
         if names.is_empty() {
@@ -177,7 +177,7 @@ impl FileSystem {
     fn take_entry(&self, at: DirName<'_>) -> FsResult<()> {
         let _names = self.residents.locks.dir_write(at.parent);
         let Some(early) = self.namespace().find_early(at)? else {
-            // Somebody inside has moved it away.
+            // A program inside the tree has moved it away.
             return Ok(());
         };
         let _inodes = self.residents.locks.inodes_write(&[at.parent, early.ino()]);
@@ -193,8 +193,8 @@ impl FileSystem {
         change.commit()
     }
 
-    /// Removes what is left of a detached directory without entries. If somebody knows it, it goes when it is
-    /// forgotten, as others do.
+    /// Removes what is left of a detached directory without entries. If it is known, it is
+    /// reclaimed when it is forgotten.
     fn end_detached(&self, dir: Ino) -> FsResult<()> {
         let _inode = self.residents.locks.inode_write(dir);
         if self.residents.inodes.find(dir).is_some() {
@@ -209,8 +209,8 @@ impl FileSystem {
         change.commit()
     }
 
-    /// Whether an orphan that nobody knows can go at once. A directory with entries is queued to be
-    /// emptied first.
+    /// Reports whether an orphan that nobody knows can go at once. A directory with entries is
+    /// queued to be emptied first.
     pub(crate) fn is_bare(&self, head: &InodeHead) -> FsResult<bool> {
         if head.kind != FileKind::Directory {
             return Ok(true);
@@ -227,8 +227,8 @@ impl FileSystem {
 }
 
 impl Change<'_> {
-    /// Takes the name from a directory, whatever is in it, and makes it an orphan. The row of the name is
-    /// somebody else's to delete.
+    /// Takes the name from a directory, whatever is in it, and makes it an orphan. The caller
+    /// deletes the row of the name.
     fn detach(&mut self, dir: &Inode, now: i64) {
         debug_assert!(dir.is_dir(), "only directories have entries");
         debug_assert!(

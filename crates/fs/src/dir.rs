@@ -1,17 +1,17 @@
 //! Reading directories.
 //!
-//! Entries come in the order of their names' hashes, which is the order of their keys. A position is a
-//! number of 63 bits that says after which entry a walk goes on:
+//! Entries come in the order of their names' hashes, which is the order of their keys. A position
+//! is a number of 63 bits that says after which entry a walk goes on:
 //!
 //! ```text
 //! 0: the start    1: after `.`    2: after `..`    hash (59 bits) | rank (4 bits): after that name
 //! ```
 //!
 //! The rank counts the names of one hash in the order of their bytes. So a position needs no memory
-//! anywhere and is good for ever, over remounts too: entries that stay are met exactly once, whatever
-//! is made and removed meanwhile. (Two names of one hash are met once in 2^59 pairs; only if one of
-//! two is removed exactly between two reads that part them could the other be missed. A seventeenth
-//! name of one hash could be missed; the hash is seeded, so nobody can make them.)
+//! anywhere and is good for ever, over remounts too: entries that stay are met exactly once,
+//! whatever is made and removed meanwhile. (Two names of one hash are met once in 2^59 pairs; only
+//! if one of two is removed exactly between two reads that part them could the other be missed. A
+//! seventeenth name of one hash could be missed; the hash is seeded, so nobody can make them.)
 //!
 //! Differs: `TableFS` hashes names too, but keeps an open directory's position as a key in memory.
 
@@ -56,11 +56,12 @@ const fn is_done(rank: u64, done_rank: u64) -> bool {
 }
 
 impl FileSystem {
-    /// Hands the entries of a directory after `offset` (0: from the start) to `take`, which must not
-    /// call the file system.
+    /// Hands the entries of a directory after `offset` (0: from the start) to `take`, which must
+    /// not call the file system.
     ///
     /// # Errors
-    /// [`FsError::NotDir`], [`FsError::Stale`], [`FsError::Invalid`] for an offset that was never given.
+    /// [`FsError::NotDir`], [`FsError::Stale`], [`FsError::Invalid`] for an offset that was never
+    /// given.
     ///
     /// # Cost
     /// One scan.
@@ -68,7 +69,8 @@ impl FileSystem {
         self.walk(ino, offset, take, Give::Names)
     }
 
-    /// As [`Self::read_dir`], with the attributes of each entry but `.` and `..`. Counts no lookups.
+    /// As [`Self::read_dir`], with the attributes of each entry but `.` and `..`. Counts no
+    /// lookups.
     ///
     /// # Errors
     /// As [`Self::read_dir`].

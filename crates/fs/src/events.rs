@@ -1,7 +1,7 @@
 //! What a change has done, as events, and the one place where events reach memory.
 //!
-//! An operation stages rows and events together ([`crate::change`]). The same events would come from
-//! a commit of another view, a rollback or another mount: only this file would apply them.
+//! An operation stages rows and events together ([`crate::change`]). The same events would come
+//! from a commit of another view, a rollback or another mount: only this file would apply them.
 //!
 //! 1. *Announce*, just before the commit: negative entries learn of new names, the ledger of the
 //!    places that rows may move to, plain files that nothing is committed for them any more.
@@ -13,7 +13,7 @@
 //! | linked | | adds the hash, announced | notes, of an only name | |
 //! | unlinked | | removes the hash | removes | |
 //! | made | adds, one lookup counted | a directory is whole | | |
-//! | changed (attributes, size, place) | updates, announced to the ledger | | | fits a lent plain file |
+//! | changed (attributes, size, place) | updates, announced | | | fits a lent plain file |
 //! | directory removed or detached | | gives up | | detached: queued to be emptied |
 //! | orphaned | | | | space may come back soon |
 //! | extents changed | | | | extent map |
@@ -96,7 +96,7 @@ impl FileSystem {
             match event {
                 Event::Changed(inode) => {
                     self.residents.inodes.stay(inode.head.ino);
-                    self.fit_again(inode.head.ino);
+                    self.plain_files().fit_again(inode.head.ino);
                 }
                 Event::RemovedBeside(leaving) => self.externals.stay(leaving),
                 _ => {}
@@ -138,7 +138,10 @@ impl FileSystem {
         let is_external = Contents::are_external(&inode.head);
         self.residents.inodes.update(inode);
         if is_external && let Some(plain) = self.externals.note_size(ino, size) {
-            self.fit(&plain);
+            self.plain_files().fit(&plain);
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -73,7 +73,8 @@ fn is_unreadable(error: &FsError) -> bool {
     matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Io)
 }
 
-/// Reads all rows and lists what is wrong. `progress` is called with the number of rows done so far.
+/// Reads all rows and lists what is wrong. `progress` is called with the number of rows done so
+/// far.
 ///
 /// # Errors
 /// [`crate::FsError::NotFound`] if the engine holds no file system; what the engine cannot read.
@@ -94,8 +95,9 @@ pub fn check_around(
     check_with_files(engine, lost, None, progress)
 }
 
-/// As [`check_around`], and compares rows of external files with the plain files, both ways. A plain file that
-/// no row names is an issue here, though it may be what a crash has left: opening the file system removes it.
+/// As [`check_around`], and compares rows of external files with the plain files, both ways. A
+/// plain file that no row names is an issue here, though it may be what a crash has left: opening
+/// the file system removes it.
 ///
 /// # Errors
 /// As [`check()`]; [`crate::FsError::External`] if the plain files cannot be listed.
@@ -120,7 +122,7 @@ pub fn check_with_files(
     Ok(issues)
 }
 
-/// Repairs what `check` found. Answers how many issues it repaired; check again afterwards, since
+/// Repairs what `check` found. Returns the number of issues repaired; check again afterwards, since
 /// a repair can bring new issues to light. What cannot be read stays as it is.
 ///
 /// # Errors

@@ -1,18 +1,18 @@
 //! Name hints: a table from (directory, name) to inode, which may be wrong.
 //!
 //! When the kernel removes or moves a file, it names the file by directory and name. The row that
-//! would be read is mostly known: the inode table has all of it but what is behind its head, and many
-//! rows have nothing there. Only the inode number has to be found.
+//! would be read is mostly known: the inode table has all of it but what is behind its head, and
+//! many rows have nothing there. Only the inode number has to be found.
 //!
-//! A hint is an inode number, noted when a name is looked up, made or moved. It may be old: the inode
-//! table says whether the inode has that name. So a hint need not be dropped; that of a deleted name
-//! is, to make room.
+//! A hint is an inode number, noted when a name is looked up, made or moved. It may be old: the
+//! inode table says whether the inode has that name. So a hint need not be dropped; that of a
+//! deleted name is, to make room.
 //!
-//! 1. The table is an array of buckets of one cache line each. A spread of directory and hash chooses
-//!    the bucket, and a tag whose high bits choose as well.
+//! 1. The table is an array of buckets of one cache line each. A spread of directory and hash
+//!    chooses the bucket, and a tag whose high bits choose as well.
 //! 2. Within a bucket the newest hint comes first, and the oldest one is evicted.
-//! 3. When more inodes are known than three quarters of the slots, each bucket is split in two by the
-//!    next bit of the tags.
+//! 3. When more inodes are known than three quarters of the slots, each bucket is split in two by
+//!    the next bit of the tags.
 
 use crate::DirName;
 use crate::inode::Inode;
@@ -87,7 +87,7 @@ impl Bucket {
     }
 }
 
-/// True if a slot has a hint with this tag.
+/// Reports whether a slot has a hint with this tag.
 const fn is_of(slot: u64, tag: u64) -> bool {
     slot != 0 && slot & !INO_MAX == tag
 }
@@ -186,15 +186,15 @@ impl Residents {
         self.hints.remove(spread_name(dir, hash));
     }
 
-    /// Returns the inode that has this name and no other one, if it is known and has nothing behind its
-    /// head in its row. The directory is locked.
+    /// Returns the inode that has this name and no other one, if it is known and has nothing behind
+    /// its head in its row. The directory is locked.
     pub(crate) fn hinted(&self, at: DirName<'_>) -> Option<Inode> {
         let ino = self.hints.find(self.spread_of(at))?;
         self.known_row(ino, at)
     }
 
-    /// Returns an inode if it is known, has this name and no other one, and has nothing behind its head
-    /// in its row. That stays so while the inode is locked too.
+    /// Returns an inode if it is known, has this name and no other one, and has nothing behind its
+    /// head in its row. That stays so while the inode is locked too.
     pub(crate) fn known_row(&self, ino: Ino, at: DirName<'_>) -> Option<Inode> {
         let known = self.inodes.find_at(ino, at)?;
         (!known.has_tail()).then_some(known)

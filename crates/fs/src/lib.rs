@@ -1,14 +1,14 @@
 //! The file system as rows of ordered trees.
 //!
-//! Every operation is a plain function of [`FileSystem`]: read what it needs, build one batch, commit
-//! it. So each operation happens whole or not at all, and nothing here knows of FUSE, of devices or of
-//! how an engine works.
+//! Every operation is a plain function of [`FileSystem`]: read what it needs, build one batch,
+//! commit it. So each operation happens whole or not at all, and nothing here knows of FUSE, of
+//! devices or of how an engine works.
 //!
-//! Paper: Ren, Gibson, `TableFS`, USENIX ATC 2013, section 3 (inode rows under parent and name, small
-//! files in their rows, a row of their own for inodes with several names).
-//! Differs: contents larger than a row are chunks in a second tree, as in Shetty et al., VT-trees,
-//! FAST 2013, section 5; changes of times, link counts, sizes and parts of chunks are upserts that read
-//! nothing; unlinked files live until they are forgotten.
+//! Paper: Ren, Gibson, `TableFS`, USENIX ATC 2013, section 3 (inode rows under parent and name,
+//! small files in their rows, a row of their own for inodes with several names). Differs: contents
+//! larger than a row are chunks in a second tree, as in Shetty et al., VT-trees, FAST 2013, section
+//! 5; changes of times, link counts, sizes and parts of chunks are upserts that read nothing;
+//! unlinked files live until they are forgotten.
 //!
 //! Locks: the tree, then directories, then inodes; see `lock`.
 

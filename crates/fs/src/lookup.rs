@@ -13,16 +13,16 @@ impl FileSystem {
     /// [`FsError::NotFound`], [`FsError::NotDir`], [`FsError::NameTooLong`], [`FsError::Stale`].
     ///
     /// # Cost
-    /// One point read, none if the name is known to be missing (see [`FsOptions::names_bytes`]); one more if
-    /// the inode has several names.
+    /// One point read, none if the name is known to be missing (see [`FsOptions::names_bytes`]);
+    /// one more if the inode has several names.
     ///
     /// [`FsOptions::names_bytes`]: crate::FsOptions::names_bytes
     pub fn lookup(&self, at: DirName<'_>) -> FsResult<Attr> {
         self.namespace().look_up(at, false)
     }
 
-    /// As [`Self::lookup`], on the way along a path: a directory stays known for a while after it is
-    /// forgotten, so that the next path that leads through it reads nothing.
+    /// As [`Self::lookup`], on the way along a path: a directory stays known for a while after it
+    /// is forgotten, so that the next path that leads through it reads nothing.
     ///
     /// # Errors
     /// As [`Self::lookup`].

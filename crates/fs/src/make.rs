@@ -48,12 +48,13 @@ impl FileSystem {
     /// Makes a regular file; counts a lookup.
     ///
     /// # Errors
-    /// [`FsError::Exists`], [`FsError::NameTooLong`], [`FsError::NotDir`], [`FsError::NotFound`] in a
-    /// directory that was removed, [`FsError::NoSpace`], [`FsError::ReadOnly`], [`FsError::Perm`] in a
-    /// directory that is immutable.
+    /// [`FsError::Exists`], [`FsError::NameTooLong`], [`FsError::NotDir`], [`FsError::NotFound`] in
+    /// a directory that was removed, [`FsError::NoSpace`], [`FsError::ReadOnly`], [`FsError::Perm`]
+    /// in a directory that is immutable.
     ///
     /// # Cost
-    /// One point read of the name, unless it is known to be missing; one put, one upsert on the directory.
+    /// One point read of the name, unless it is known to be missing; one put, one upsert on the
+    /// directory.
     pub fn create(&self, caller: &Caller<'_>, at: DirName<'_>, new: &NewNode) -> FsResult<Attr> {
         self.make(caller, at, new, &Kind::of(FileKind::Regular))
     }

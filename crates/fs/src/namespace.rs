@@ -9,7 +9,8 @@
 //! old until the inode is locked too: the table counts changes, and the row is read again only then
 //! ([`Namespace::inode_of`]).
 //!
-//! Nothing is changed here but what is remembered: changes of names are batches ([`crate::change`]).
+//! Nothing is changed here but what is remembered: changes of names are batches
+//! ([`crate::change`]).
 
 mod dentry;
 
@@ -78,8 +79,8 @@ impl<'fs> Namespace<'fs> {
         row.map(|row| Dentry::decode(&row)).transpose()
     }
 
-    /// Compares a missing name with the trees, where that is wanted. A row that cannot be read is no
-    /// contradiction.
+    /// Compares a missing name with the trees, where that is wanted. A row that cannot be read is
+    /// no contradiction.
     ///
     /// # Panics
     /// If the trees have the name.
@@ -104,8 +105,8 @@ impl<'fs> Namespace<'fs> {
         Ok(found.map(|dentry| Early::read(dentry, moment)))
     }
 
-    /// Returns what a name leads to that must exist. So negative entries are not asked, and nothing is
-    /// read where its whole row is known. The directory is locked.
+    /// Returns what a name leads to that must exist. So negative entries are not asked, and nothing
+    /// is read where its whole row is known. The directory is locked.
     pub(crate) fn early(&self, at: DirName<'_>) -> FsResult<Early> {
         if let Some(known) = self.residents.hinted(at) {
             return Ok(Early::known(&known));
@@ -117,8 +118,8 @@ impl<'fs> Namespace<'fs> {
         Ok(Early::read(dentry, moment))
     }
 
-    /// Returns the inode of a name, known or not, and the name's row. The directory and the inode are
-    /// locked.
+    /// Returns the inode of a name, known or not, and the name's row. The directory and the inode
+    /// are locked.
     ///
     /// What was found before the inode was locked may be old: a write, or a link made elsewhere,
     /// locks the inode and not this directory. Only then the row is read again.
@@ -247,8 +248,8 @@ impl<'fs> Namespace<'fs> {
         Ok(Attr::of(&head))
     }
 
-    /// Compares the row of a known inode with the trees, where that is wanted. Directory and inode are
-    /// locked. A row that cannot be read is no contradiction.
+    /// Compares the row of a known inode with the trees, where that is wanted. Directory and inode
+    /// are locked. A row that cannot be read is no contradiction.
     ///
     /// # Panics
     /// If the trees have another row.

@@ -77,8 +77,8 @@ impl<'fs> Prefetcher<'fs> {
         }
     }
 
-    /// Prefetches what comes after a read of `len` bytes of a file in chunks, and with a read of its
-    /// start the other files of its directory, where they are likely to be read.
+    /// Prefetches what comes after a read of `len` bytes of a file in chunks, and with a read of
+    /// its start the other files of its directory, where they are likely to be read.
     pub(crate) fn file_read(&self, inode: &Inode, offset: u64, len: u64) {
         self.read_on(inode.head.ino, offset, len, inode.head.size);
         if offset == 0 {

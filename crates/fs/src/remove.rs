@@ -13,12 +13,12 @@ impl FileSystem {
     /// Removes a name of what is no directory. Contents stay until the inode is forgotten.
     ///
     /// # Errors
-    /// [`FsError::NotFound`], [`FsError::IsDir`], [`FsError::Perm`] if the inode or the directory is
-    /// immutable or append-only, [`FsError::ReadOnly`].
+    /// [`FsError::NotFound`], [`FsError::IsDir`], [`FsError::Perm`] if the inode or the directory
+    /// is immutable or append-only, [`FsError::ReadOnly`].
     ///
     /// # Cost
-    /// One point read, none if the inode is known and all of its row (see `hints`), another if the inode was changed
-    /// meanwhile; at most one delete, two puts and one upsert, whatever the size.
+    /// One point read, none if the inode is known and all of its row (see `hints`), another if the
+    /// inode was changed meanwhile; at most one delete, two puts and one upsert, whatever the size.
     pub fn unlink(&self, caller: &Caller<'_>, at: DirName<'_>) -> FsResult<()> {
         self.check_writable()?;
         self.residents.inodes.get_dir(at.parent)?;
@@ -59,8 +59,8 @@ impl FileSystem {
         self.take_dir(caller, at, None, drop_empty).map(drop)
     }
 
-    /// Removes the name of a directory, which is `expected` if that is given; `take` says what becomes of
-    /// the directory. Answers which it was.
+    /// Removes the name of a directory, which must be `expected` if that is given. `take` stages
+    /// what becomes of the directory. Returns the directory.
     pub(crate) fn take_dir(
         &self,
         caller: &Caller<'_>,
@@ -94,8 +94,9 @@ impl FileSystem {
     ///
     /// # Errors
     /// [`FsError::Exists`], [`FsError::Perm`] for a directory or an immutable or append-only inode,
-    /// [`FsError::NotFound`] for one without names (unless it was made so), [`FsError::TooManyLinks`],
-    /// [`FsError::NameTooLong`], [`FsError::NoSpace`], [`FsError::ReadOnly`].
+    /// [`FsError::NotFound`] for one without names (unless it was made so),
+    /// [`FsError::TooManyLinks`], [`FsError::NameTooLong`], [`FsError::NoSpace`],
+    /// [`FsError::ReadOnly`].
     pub fn link(&self, caller: &Caller<'_>, ino: Ino, at: DirName<'_>) -> FsResult<Attr> {
         self.check_writable()?;
         self.residents.inodes.get_dir(at.parent)?;
@@ -132,8 +133,8 @@ impl FileSystem {
         Ok(Attr::of(&head))
     }
 
-    /// One name more: the row moves to the inode's own place with the second name, and out of memory
-    /// with the first.
+    /// One name more: the row moves to the inode's own place with the second name, and out of
+    /// memory with the first.
     fn add_name<'a>(
         &self,
         change: &mut Change<'a>,

@@ -1,7 +1,7 @@
 //! Moving names.
 //!
-//! 1. Lock: both directories and the replaced directory, then all inodes; before them the tree, if a directory
-//!    moves into another one.
+//! 1. Lock: both directories and the replaced directory, then all inodes; before them the tree, if
+//!    a directory moves into another one.
 //! 2. Check by the rules of POSIX: nothing moves into itself, directories replace empty directories
 //!    only, files replace files only, and two names of one inode stay as they are.
 //! 3. One batch: the target's name is taken from what it named, rows move, both directories change.
@@ -27,14 +27,14 @@ struct End<'a> {
 }
 
 /// The names of a rename: their locks, and what they stand for. (Locks are let go in this order.)
-struct Names<'a> {
+struct LockedNames<'a> {
     _held: Held<'a>,
     _tree: Option<MutexGuard<'a, ()>>,
     old: Early,
     new: Option<Early>,
 }
 
-impl<'fs> Names<'fs> {
+impl<'fs> LockedNames<'fs> {
     /// Locks what a rename needs of names, and reads the rows of both.
     fn lock(
         names: Namespace<'_>,
@@ -83,8 +83,8 @@ impl FileSystem {
     ///
     /// # Errors
     /// [`FsError::NotFound`], [`FsError::Exists`] (with `NoReplace`), [`FsError::NotDir`],
-    /// [`FsError::IsDir`], [`FsError::NotEmpty`], [`FsError::Invalid`] for a directory into itself or
-    /// for `.` and `..`, [`FsError::TooManyLinks`], [`FsError::Perm`] for what is immutable or
+    /// [`FsError::IsDir`], [`FsError::NotEmpty`], [`FsError::Invalid`] for a directory into itself
+    /// or for `.` and `..`, [`FsError::TooManyLinks`], [`FsError::Perm`] for what is immutable or
     /// append-only, [`FsError::NameTooLong`], [`FsError::NoSpace`], [`FsError::ReadOnly`].
     pub fn rename(
         &self,
@@ -98,7 +98,7 @@ impl FileSystem {
         self.residents.inodes.get_dir(target.parent)?;
         check_name(source.name)?;
         check_name(target.name)?;
-        let names = Names::lock(
+        let names = LockedNames::lock(
             self.namespace(),
             &self.residents.locks,
             source,
@@ -246,8 +246,8 @@ impl FileSystem {
     }
 }
 
-/// Refuses a directory that is the one it would go to, or above it. Within its directory it is neither; if it
-/// comes from another one, the tree is locked.
+/// Refuses a directory that is the one it would go to, or above it. Within its directory it is
+/// neither; if it comes from another one, the tree is locked.
 fn check_not_inside(inodes: &Inodes, dir: Ino, source: &End<'_>) -> FsResult<()> {
     if dir == source.at.parent {
         return Ok(());

@@ -6,14 +6,14 @@ use stitch_db::{Changes, Dictionary, Schema};
 
 /// The dictionary of each tree.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Trees {
+pub(crate) struct Dictionaries {
     meta: Dictionary,
     data: Dictionary,
     xattr: Dictionary,
     sys: Dictionary,
 }
 
-impl Trees {
+impl Dictionaries {
     pub(crate) fn new(schema: &Schema) -> FsResult<Self> {
         Ok(Self {
             meta: schema.dictionary(Tree::Meta.name())?,
@@ -36,12 +36,12 @@ impl Trees {
 /// Changes of rows, applied whole or not at all by one commit, in their order.
 #[derive(Debug)]
 pub(crate) struct RowBatch<'v> {
-    trees: Trees,
+    trees: Dictionaries,
     changes: Changes<'v>,
 }
 
 impl<'v> RowBatch<'v> {
-    pub(crate) const fn new(trees: Trees) -> Self {
+    pub(crate) const fn new(trees: Dictionaries) -> Self {
         Self {
             trees,
             changes: Changes::new(),

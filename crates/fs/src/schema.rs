@@ -11,7 +11,7 @@
 
 use crate::inode::{Inode, Location};
 use crate::locator::{Locator, RowKey, RowRange, Tree};
-use crate::rows::{RowBatch, Trees};
+use crate::rows::{Dictionaries, RowBatch};
 use crate::{FsError, FsResult};
 use bytes::Bytes;
 use stitch_base::Ino;
@@ -31,7 +31,7 @@ pub(crate) const FIRST_INO: u64 = 16;
 #[derive(Clone, Debug)]
 pub(crate) struct Store {
     pub(crate) keys: Locator,
-    trees: Trees,
+    trees: Dictionaries,
     view: View,
     /// As it was at open.
     pub(crate) header: FsHeader,
@@ -98,7 +98,7 @@ pub fn set_compression(engine: &Arc<dyn Engine>, wanted: CompressOptions) -> FsR
     Ok(())
 }
 
-/// Whether some files of the file system may be plain files beside the store.
+/// Reports whether some files of the file system may be plain files beside the store.
 ///
 /// # Errors
 /// [`FsError::NotFound`] if there is no file system; [`FsError::Format`].
@@ -154,7 +154,7 @@ impl Store {
     fn of(schema: &Schema, header: FsHeader) -> FsResult<Self> {
         Ok(Self {
             keys: Locator::new(&header),
-            trees: Trees::new(schema)?,
+            trees: Dictionaries::new(schema)?,
             view: schema.now(),
             header,
         })

@@ -9,8 +9,8 @@ const BLOCK_BYTES: u32 = 4096;
 const INODE_BYTES: u64 = 256;
 
 impl FileSystem {
-    /// Space and inodes. Inodes have no table that could be full: those left are as many as fit into
-    /// the space left.
+    /// Space and inodes. Inodes have no table that could be full: those left are as many as fit
+    /// into the space left.
     ///
     /// # Errors
     /// [`crate::FsError::External`] if the host does not say what it has.

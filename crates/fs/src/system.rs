@@ -114,12 +114,12 @@ impl FileSystem {
         Store::create(engine, &header, &root)
     }
 
-    /// Opens the file system in an engine and removes what unlinked files a crash left behind, and plain files
-    /// beside the store that no file needs.
+    /// Opens the file system in an engine and removes what unlinked files a crash left behind, and
+    /// plain files beside the store that no file needs.
     ///
     /// # Errors
-    /// [`FsError::NotFound`] if the engine holds none; [`FsError::Format`] if it is damaged or newer;
-    /// [`FsError::NoFolder`] if it has external files and the options have no place of them.
+    /// [`FsError::NotFound`] if the engine holds none; [`FsError::Format`] if it is damaged or
+    /// newer; [`FsError::NoFolder`] if it has external files and the options have no place of them.
     pub fn open(engine: Arc<dyn Engine>, options: FsOptions) -> FsResult<Self> {
         let store = Store::open(&engine)?;
         let Some((root, _)) = store.own_row(Ino::ROOT)? else {
@@ -170,7 +170,7 @@ impl FileSystem {
         &self.engine
     }
 
-    /// True if nothing can be changed.
+    /// Reports whether nothing can be changed.
     #[must_use]
     pub const fn is_read_only(&self) -> bool {
         self.options.read_only
@@ -182,7 +182,8 @@ impl FileSystem {
         self.residents.inodes.count()
     }
 
-    /// Gives back the space of forgotten files, then makes everything durable that was acknowledged.
+    /// Gives back the space of forgotten files, then makes everything durable that was
+    /// acknowledged.
     ///
     /// # Errors
     /// [`FsError::Storage`]: what was not durable may be lost; reopen.
@@ -190,7 +191,8 @@ impl FileSystem {
         if self.options.read_only {
             return Ok(());
         }
-        // What cannot be reclaimed now is later; what was acknowledged is durable in any case.
+        // A file that cannot be reclaimed now is reclaimed later; acknowledged changes are durable
+        // in any case.
         let reclaimed = self.reclaim();
         let settled = self.settle_all();
         self.engine.sync()?;
@@ -198,14 +200,14 @@ impl FileSystem {
         self.remove_retired()?;
         settled?;
         match reclaimed {
-            // Nothing is lost, and nobody asked for it.
+            // Nothing is lost: the space comes back later.
             Ok(_) | Err(FsError::NoSpace) => Ok(()),
             Err(error) => Err(error),
         }
     }
 
-    /// Makes an inode durable, and with it everything acknowledged before but the contents of other external
-    /// files.
+    /// Makes an inode durable, and with it everything acknowledged before but the contents of other
+    /// external files.
     ///
     /// # Errors
     /// As [`Self::sync`].
@@ -220,7 +222,8 @@ impl FileSystem {
             let _inode = self.residents.locks.inode_read(ino);
             let head = self.residents.inodes.head(ino)?;
             if Contents::are_external(&head) {
-                self.settle(&*self.plain(ino, head.size)?)?;
+                let plain = self.plain_files().open(ino, head.size)?;
+                self.plain_files().settle(&plain)?;
             }
         }
         // Also for an unlinked file of which nothing is stored: what was acknowledged before is.
@@ -281,7 +284,7 @@ impl FileSystem {
     }
 
     /// Gives back the space of forgotten files without names; `forget` leaves that to this. To be
-    /// called now and then, and when idle. Answers how many were reclaimed.
+    /// called now and then, and when idle. Returns the number of inodes reclaimed.
     ///
     /// # Errors
     /// [`FsError::Storage`]; what was not reclaimed is still queued.
@@ -346,7 +349,8 @@ impl FileSystem {
             }
             match change.commit() {
                 Ok(()) => found += heads.len(),
-                // There may be some later; a full file system opens, so that something can be deleted.
+                // There may be some later; a full file system opens, so that something can be
+                // deleted.
                 Err(FsError::NoSpace) => self.residents.queue_forgotten(heads),
                 Err(error) => return Err(error),
             }
@@ -360,7 +364,7 @@ impl FileSystem {
         Ok(())
     }
 
-    /// Adds that an inode without names goes, unless it stays for now. Answers it if there was one.
+    /// Stages the purge of an inode without names, unless it is in use. Returns it if it is purged.
     ///
     /// # Errors
     /// What cannot be read of it: then nothing was added.
@@ -388,6 +392,10 @@ impl FileSystem {
                 return Err(FsError::NoSpace);
             }
             let mut batch = self.store.batch();
+            debug_assert!(
+                (FIRST_INO..=INO_MAX).contains(&end),
+                "the next open takes it"
+            );
             batch.put(&self.store.keys.next_ino(), &encode_number(end));
             self.commit_where_room(&batch, SpaceClass::Normal)?;
             numbers.end = end;
@@ -419,7 +427,7 @@ impl FileSystem {
         (FIRST_INO..self.numbers.lock().next).contains(&ino.0)
     }
 
-    /// Whether one more unlinked file may be kept in memory alone.
+    /// Reports whether one more unlinked file may be kept in memory alone.
     pub(crate) fn keep_in_memory(&self) -> bool {
         let count_max = MEMORY_ORPHANS_MAX.min(self.options.inodes_max / KNOWN_PER_ORPHAN);
         self.residents.inodes.count_in_memory() < count_max

@@ -1,11 +1,11 @@
-//! Taking over from a process that was killed: the inodes that it knew, as the ledger names them, are known
-//! again, each by as many lookups.
+//! Takeover from a process that was killed: the inodes of its ledger are known again, each with as
+//! many lookups.
 //!
-//! All rows are read at once, in the order of their keys, so that no request has to wait for one, and no
-//! operation meets an inode that is known to the kernel and not to us.
+//! All rows are read at open, in the order of their keys. So no request waits for one, and no
+//! operation meets an inode that the kernel knows and the table does not.
 
 use crate::inode::Location;
-use crate::ledger::{Known, Ledger};
+use crate::ledger::{Ledger, LedgerInode};
 use crate::system::FileSystem;
 use crate::{DirName, FsResult};
 use stitch_base::sync::Arc;
@@ -44,7 +44,7 @@ impl FileSystem {
     }
 
     /// The row of an inode, at one of the places where it may be.
-    fn find_row(&self, known: &Known) -> FsResult<Option<(InodeHead, Location)>> {
+    fn find_row(&self, known: &LedgerInode) -> FsResult<Option<(InodeHead, Location)>> {
         for place in known.places.iter().rev() {
             let Location::Entry { parent, name } = place else {
                 continue;

@@ -1,7 +1,7 @@
 //! Extended attributes.
 //!
-//! Each is a row of its own; a flag in the inode says whether there may be any, so that asking for one
-//! costs nothing where there is none. ACLs live here too, and change the mode along.
+//! Each is a row of its own; a flag in the inode says whether there may be any, so that asking for
+//! one costs nothing where there is none. ACLs live here too, and change the mode along.
 
 use crate::acl::Acl;
 use crate::change::Change;
@@ -63,7 +63,7 @@ impl Class {
     }
 }
 
-/// Whether an inode can have an attribute of this class, and the caller may change it.
+/// Reports whether an inode can have an attribute of this class, and the caller may change it.
 fn check_may_change(class: Class, caller: &Caller<'_>, head: &InodeHead) -> FsResult<()> {
     let has_contents = matches!(head.kind, FileKind::Regular | FileKind::Directory);
     match class {
@@ -82,8 +82,9 @@ impl FileSystem {
     /// The value of an extended attribute.
     ///
     /// # Errors
-    /// [`FsError::NoData`] if there is none, or it is not the caller's to see; [`FsError::Unsupported`]
-    /// for a prefix that is not offered, or ACLs of symbolic links; [`FsError::Stale`].
+    /// [`FsError::NoData`] if there is none, or it is not the caller's to see;
+    /// [`FsError::Unsupported`] for a prefix that is not offered, or ACLs of symbolic links;
+    /// [`FsError::Stale`].
     pub fn get_xattr(&self, caller: &Caller<'_>, ino: Ino, name: &[u8]) -> FsResult<Bytes> {
         let class = Class::of(name)?;
         let _inode = self.residents.locks.inode_read(ino);
@@ -130,11 +131,12 @@ impl FileSystem {
     /// Sets an extended attribute. `kill_setgid`: setting an access ACL also clears set-gid.
     ///
     /// # Errors
-    /// [`FsError::Exists`] and [`FsError::NoData`] by `mode`; [`FsError::TooBig`] beyond 255 bytes of
-    /// name or 64 KiB of value; [`FsError::Perm`] for `user.` on what is neither file nor directory,
-    /// `trusted.` without privilege, or what is immutable; [`FsError::Access`] for a default ACL on what
-    /// is no directory; [`FsError::Invalid`] for what is no ACL; [`FsError::Unsupported`] as above;
-    /// [`FsError::NoSpace`], [`FsError::ReadOnly`], [`FsError::Stale`].
+    /// [`FsError::Exists`] and [`FsError::NoData`] by `mode`; [`FsError::TooBig`] beyond 255 bytes
+    /// of name or 64 KiB of value; [`FsError::Perm`] for `user.` on what is neither file nor
+    /// directory, `trusted.` without privilege, or what is immutable; [`FsError::Access`] for a
+    /// default ACL on what is no directory; [`FsError::Invalid`] for what is no ACL;
+    /// [`FsError::Unsupported`] as above; [`FsError::NoSpace`], [`FsError::ReadOnly`],
+    /// [`FsError::Stale`].
     pub fn set_xattr(
         &self,
         caller: &Caller<'_>,
@@ -203,8 +205,8 @@ impl FileSystem {
     /// Removes an extended attribute.
     ///
     /// # Errors
-    /// [`FsError::NoData`] if there is none, and as [`Self::set_xattr`]. Removing an ACL that is not
-    /// there is well.
+    /// [`FsError::NoData`] if there is none, and as [`Self::set_xattr`]. Removing an ACL that is
+    /// not there is well.
     pub fn remove_xattr(&self, caller: &Caller<'_>, ino: Ino, name: &[u8]) -> FsResult<()> {
         self.check_writable()?;
         let class = Class::of(name)?;

@@ -23,6 +23,7 @@ mod convert;
 mod flags;
 mod grow;
 mod handles;
+mod hidden;
 mod lent;
 mod opens;
 mod pages;
@@ -61,6 +62,8 @@ use crate::wire::reply::{
 };
 use chore::Chore;
 use convert::Owner;
+pub use hidden::HiddenLink;
+use hidden::is_hidden;
 use opens::Opens;
 use pages::Pages;
 pub use report::RootReport;
@@ -107,6 +110,7 @@ pub struct Adapter {
     opens: OnceLock<Opens>,
     reports: Vec<RootReport>,
     trims: Trims,
+    hidden: Option<HiddenLink>,
     /// Generation of all inodes except the root.
     generation: u64,
 }
@@ -159,6 +163,7 @@ impl Adapter {
             opens: OnceLock::new(),
             reports: Vec::new(),
             trims: Trims::default(),
+            hidden: None,
         }
     }
 
@@ -263,17 +268,29 @@ impl Handler for Adapter {
     }
 
     fn lookup(&self, _: &Context<'_>, parent: Ino, name: &[u8]) -> Answer<Lookup> {
-        self.find(parent, name)
+        if is_hidden(parent) {
+            return self.find_hidden(parent, name).ok_or(Errno::ENOENT);
+        }
+        match self.find(parent, name)? {
+            Lookup::Missing { ttl } => {
+                let hidden = self.find_hidden(parent, name);
+                Ok(hidden.unwrap_or(Lookup::Missing { ttl }))
+            }
+            found => Ok(found),
+        }
     }
 
     fn forget(&self, ino: Ino, count: u64) {
+        if is_hidden(ino) {
+            return;
+        }
         self.fs.forget(ino, count);
         self.forgotten(ino);
         self.reclaiming.note();
     }
 
     fn batch_forget(&self, list: ForgetList<'_>) {
-        for (ino, count) in list.iter() {
+        for (ino, count) in list.iter().filter(|(ino, _)| !is_hidden(*ino)) {
             self.fs.forget(ino, count);
             self.forgotten(ino);
         }
@@ -281,12 +298,18 @@ impl Handler for Adapter {
     }
 
     fn getattr(&self, _: &Context<'_>, ino: Ino) -> Answer<AttrReply> {
+        if is_hidden(ino) {
+            return self.hidden_attr(ino);
+        }
         self.attr_now(ino)
             .map(|attr| self.attr_reply(&attr))
             .or_errno()
     }
 
     fn statx(&self, _: &Context<'_>, ino: Ino, _: &Statx) -> Answer<StatxReply> {
+        if is_hidden(ino) {
+            return self.hidden_statx(ino);
+        }
         let attr = self.attr_now(ino).or_errno()?;
         Ok(StatxReply {
             attr: self.attr_of(&attr),
@@ -301,15 +324,24 @@ impl Handler for Adapter {
     }
 
     fn access(&self, context: &Context<'_>, ino: Ino, mask: u32) -> Answer<()> {
-        // The kernel sends ACCESS only if it does not check itself.
+        // The kernel sends ACCESS only if it does not check itself: then root is alone here.
+        if is_hidden(ino) {
+            return Ok(());
+        }
         self.fs
             .access(&Owner::new(context).caller(), ino, mask)
             .or_errno()
     }
 
     fn readlink(&self, _: &Context<'_>, ino: Ino, out: &mut Sink<'_>) -> Answer<()> {
-        let target = self.fs.read_link(ino).or_errno()?;
-        if out.put(&target) {
+        let stored;
+        let target: &[u8] = if is_hidden(ino) {
+            self.hidden_target(ino)?
+        } else {
+            stored = self.fs.read_link(ino).or_errno()?;
+            &stored
+        };
+        if out.put(target) {
             Ok(())
         } else {
             Err(Errno::ENAMETOOLONG)
@@ -444,6 +476,9 @@ impl Handler for Adapter {
     }
 
     fn readdir(&self, _: &Context<'_>, ino: Ino, args: &Read, out: &mut DirSink<'_>) -> Answer<()> {
+        if is_hidden(ino) {
+            return self.list_hidden(args.offset, out);
+        }
         let mut take = |entry: &stitch_fs::DirEntry<'_>| match out.push(&convert::dir_entry(entry))
         {
             true => Taken::More,
@@ -459,6 +494,9 @@ impl Handler for Adapter {
         args: &Read,
         out: &mut DirPlusSink<'_>,
     ) -> Answer<()> {
+        if is_hidden(ino) {
+            return self.list_hidden_plus(args.offset, out);
+        }
         let mut iflags = 0;
         let mut take = |entry: &stitch_fs::DirEntry<'_>| {
             let looked_up = entry.attr.as_ref().map(|attr| {
@@ -526,6 +564,9 @@ impl Handler for Adapter {
         out: &mut Sink<'_>,
     ) -> Answer<()> {
         self.check_xattrs()?;
+        if is_hidden(ino) {
+            return Err(Errno::ENODATA);
+        }
         if let Some(report) = self.report(ino, name) {
             return report.answer(context, out);
         }
@@ -540,6 +581,9 @@ impl Handler for Adapter {
 
     fn listxattr(&self, context: &Context<'_>, ino: Ino, out: &mut Sink<'_>) -> Answer<()> {
         self.check_xattrs()?;
+        if is_hidden(ino) {
+            return Ok(());
+        }
         let names = self.xattr_names(context, ino)?;
         if out.put(&names) {
             Ok(())

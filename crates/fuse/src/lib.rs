@@ -24,7 +24,7 @@ pub mod survive;
 pub mod transport;
 pub mod wire;
 
-pub use adapter::{Adapter, AdapterOptions, RootReport, Trim, TrimArgs};
+pub use adapter::{Adapter, AdapterOptions, HiddenLink, RootReport, Trim, TrimArgs};
 pub use counts::{CountsSnapshot, RequestCounts};
 pub use errno::Errno;
 pub use handler::{Caller, Context, Deferred, Handler};

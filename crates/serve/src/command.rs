@@ -137,8 +137,8 @@ fn float(arg: &[u8]) -> Result<f64, CommandError> {
     number::float(arg).ok_or(CommandError::NOT_A_FLOAT)
 }
 
-/// Returns `[start, end)` of what two indexes with both ends included mean in a sequence of `len`; negative
-/// ones count from its end.
+/// Returns `[start, end)` of what two indexes with both ends included mean in a sequence of `len`;
+/// negative ones count from its end.
 fn index_range(start: i64, stop: i64, len: u64) -> std::ops::Range<usize> {
     let len = i64::try_from(len).unwrap_or(i64::MAX);
     let from_end = |index: i64| {

@@ -80,8 +80,8 @@ impl CommandError {
     }
 }
 
-/// What a client is told when the store fails: `OOM` where deleting helps, `MISCONF` where someone has
-/// to look after the store.
+/// What a client is told when the store fails: `OOM` where deleting helps, `MISCONF` where someone
+/// has to look after the store.
 pub(crate) fn store_reply(error: &ServeError) -> String {
     match error.kind() {
         ErrorKind::NoSpace => format!("OOM command not allowed: {error}"),

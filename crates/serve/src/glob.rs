@@ -1,4 +1,5 @@
-//! Patterns of `KEYS` and `MATCH`: `*`, `?`, `[a-z]`, `[^a]`, and `\` before what stands for itself.
+//! Patterns of `KEYS` and `MATCH`: `*`, `?`, `[a-z]`, `[^a]`, and `\` before what stands for
+//! itself.
 
 /// True if `text` matches `pattern` whole.
 ///

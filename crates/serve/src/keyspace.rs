@@ -62,6 +62,8 @@ pub(crate) struct Keyspace {
     key_bytes_max: usize,
     value_bytes_max: usize,
     batch_bytes_max: usize,
+    /// A batch of more bytes is to be committed before the next command.
+    round_bytes_max: usize,
 }
 
 impl Keyspace {
@@ -103,29 +105,26 @@ impl Keyspace {
             key_bytes_max: size(limits.key_bytes_max) - PREFIX_BYTES_MAX,
             value_bytes_max: size(limits.value_bytes_max) - HEAD_BYTES,
             batch_bytes_max: size(limits.batch_bytes_max),
+            round_bytes_max: 0,
         })
     }
 
-    /// Sets the time for all that follows, up to the next call.
-    pub(crate) const fn set_now(&mut self, now_ms: u64) {
+    /// Begins a round at this time. Its batch is at most a quarter of the largest, and while space is
+    /// short, no longer than what is surely free.
+    pub(crate) fn begin_round(&mut self, now_ms: u64) {
         self.now_ms = now_ms;
+        let free = usize::try_from(self.engine.space().free_bytes).unwrap_or(usize::MAX);
+        self.round_bytes_max = (self.batch_bytes_max / 4).min(free / 16);
     }
 
     pub(crate) const fn now_ms(&self) -> u64 {
         self.now_ms
     }
 
-    /// Reports whether what is pending should be committed before a command of so many bytes runs: a
-    /// batch has a largest size, and while space is short, a round is to be no longer than what is
-    /// surely free.
-    pub(crate) fn is_round_full(&self, command_bytes: usize) -> bool {
+    /// Reports whether what is pending should be committed before a command of so many bytes runs.
+    pub(crate) const fn is_round_full(&self, command_bytes: usize) -> bool {
         let bytes = self.rows.bytes();
-        if bytes == 0 {
-            return false;
-        }
-        let free = usize::try_from(self.engine.space().free_bytes).unwrap_or(usize::MAX);
-        let bytes_max = (self.batch_bytes_max / 4).min(free / 16);
-        bytes + command_bytes > bytes_max
+        bytes > 0 && bytes + command_bytes > self.round_bytes_max
     }
 
     pub(crate) fn has_changes(&self) -> bool {

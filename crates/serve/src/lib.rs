@@ -3,18 +3,18 @@
 //! One thread serves all connections, in rounds:
 //!
 //! 1. It waits until sockets have something to read, and reads it.
-//! 2. It runs all commands that are complete, one after the other. Changes are kept in memory, and later
-//!    commands of the round see them.
+//! 2. It runs all commands that are complete, one after the other. Changes are kept in memory, and
+//!    later commands of the round see them.
 //! 3. It commits the changes of all of them as one batch; with [`SyncPolicy::Always`] with a sync.
 //! 4. It sends the replies.
 //!
-//! So a command is isolated without a lock, what is replied is in the store, and clients that write at
-//! the same time, or one that writes without waiting, share a batch and its sync. A batch ends between
-//! two commands only: `EXEC` is one command. If a commit fails, all of its round gets the error in place of
-//! replies, and nothing of it has happened.
+//! So a command is isolated without a lock, what is replied is in the store, and clients that write
+//! at the same time, or one that writes without waiting, share a batch and its sync. A batch ends
+//! between two commands only: `EXEC` is one command. If a commit fails, all of its round gets the
+//! error in place of replies, and nothing of it has happened.
 //!
-//! Keys are rows of one tree, `redis/rows`; [`stitch_format::redis`] has the layout. A hash or a sorted
-//! set is a row that names a collection by a number, and rows of the collection:
+//! Keys are rows of one tree, `redis/rows`; [`stitch_format::redis`] has the layout. A hash or a
+//! sorted set is a row that names a collection by a number, and rows of the collection:
 //!
 //! ```text
 //! SET a x          k a        -> string, no expiry, "x"

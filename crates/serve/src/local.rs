@@ -36,7 +36,8 @@ impl Local {
     /// Runs a command.
     ///
     /// # Errors
-    /// [`RemoteError::Refused`] with what a server would say. [`RemoteError::Protocol`] for no words.
+    /// [`RemoteError::Refused`] with what a server would say. [`RemoteError::Protocol`] for no
+    /// words.
     ///
     /// # Durability
     /// Survives a killed process when this returns, and a power cut after a sync of the store.

@@ -6,9 +6,10 @@
 //!                 else          -> the store
 //! ```
 //!
-//! Several changes of a row become one: what a pipeline increments a thousand times is put once. When
-//! the round ends, the ranges that were cleared come first in the batch, then the rows: a row in `rows`
-//! was changed after the clearing of any range around it, since clearing takes the rows out.
+//! Several changes of a row become one: what a pipeline increments a thousand times is put once.
+//! When the round ends, the ranges that were cleared come first in the batch, then the rows: a row
+//! in `rows` was changed after the clearing of any range around it, since clearing takes the rows
+//! out.
 
 use bytes::Bytes;
 use std::collections::{BTreeMap, btree_map};

@@ -1,4 +1,5 @@
-//! The Redis protocol, versions 2 and 3: commands come in by [`Decoder`], replies go out by [`Reply`].
+//! The Redis protocol, versions 2 and 3: commands come in by [`Decoder`], replies go out by
+//! [`Reply`].
 
 mod decode;
 mod reply;

@@ -76,7 +76,8 @@ impl fmt::Debug for Server {
 }
 
 impl Server {
-    /// Starts to serve the keys of a store. Nothing else may change the tree `redis/rows` meanwhile.
+    /// Starts to serve the keys of a store. Nothing else may change the tree `redis/rows`
+    /// meanwhile.
     ///
     /// # Errors
     /// [`ServeError::Db`] and [`ServeError::Format`] for keys that cannot be opened,

@@ -111,7 +111,7 @@ impl Service {
 
     /// Begins a round: its commands see this moment.
     pub(crate) fn begin_round(&mut self) {
-        self.keys.set_now(now_ms(&*self.clock));
+        self.keys.begin_round(now_ms(&*self.clock));
     }
 
     /// Reports whether the round should end before a command of so many bytes runs.
@@ -203,8 +203,8 @@ impl Service {
     /// Ends a round: what its commands changed becomes one batch. Returns whether there was one.
     ///
     /// # Errors
-    /// The text of the reply that every command of the round gets whose reply depends on keys. Nothing
-    /// of the round was changed then.
+    /// The text of the reply that every command of the round gets whose reply depends on keys.
+    /// Nothing of the round was changed then.
     ///
     /// # Durability
     /// By [`SyncPolicy`].
@@ -235,7 +235,8 @@ impl Service {
         self.keys.until_expiry_ms()
     }
 
-    /// Removes keys whose time is over, not more than a round should. What failed is tried again later.
+    /// Removes keys whose time is over, not more than a round should. What failed is tried again
+    /// later.
     pub(crate) fn reclaim(&mut self) {
         match self.keys.reclaim(RECLAIM_COUNT) {
             Ok(count) => self.shared.expired += count as u64,

@@ -19,6 +19,7 @@ mod grow;
 mod hold;
 mod info;
 mod instance;
+mod kv;
 mod live;
 mod log;
 mod mkfs;
@@ -26,6 +27,7 @@ mod mount;
 mod options;
 mod output;
 mod rmtree;
+mod serve;
 mod shrink;
 mod size;
 mod startup;
@@ -78,6 +80,8 @@ enum Command {
     Trim(trim::Args),
     Sync(sync::Args),
     Rmtree(rmtree::Args),
+    Serve(serve::Args),
+    Kv(kv::Args),
     Grow(grow::Args),
     Shrink(shrink::Args),
 }
@@ -93,6 +97,8 @@ impl Command {
             Self::Trim(args) => &mut args.path,
             Self::Grow(args) => &mut args.path,
             Self::Shrink(args) => &mut args.path,
+            Self::Serve(args) => &mut args.store,
+            Self::Kv(args) => args.path_mut(),
             Self::Mkfs(_)
             | Self::Umount(_)
             | Self::UmountHelper(_)
@@ -182,6 +188,8 @@ pub(crate) fn run(args: Vec<OsString>) -> ExitCode {
         Command::Trim(args) => trim::run(&args),
         Command::Sync(args) => sync::run(&args),
         Command::Rmtree(args) => rmtree::run(&args),
+        Command::Serve(args) => serve::run(&args),
+        Command::Kv(args) => kv::run(&args),
         Command::Grow(args) => grow::run(&args),
         Command::Shrink(args) => shrink::run(&args),
     };

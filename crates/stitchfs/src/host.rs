@@ -6,7 +6,8 @@ use crate::{Store, StoreError};
 use serde_json::{Map, Value, json};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::Path;
+use std::os::unix::ffi::OsStringExt as _;
+use std::path::{Path, PathBuf};
 use stitch_base::clock::{Clock, SystemClock};
 use stitch_base::sync::{Arc, Mutex};
 use stitch_fs::{FileSystem, Ledger};
@@ -17,7 +18,7 @@ use stitch_fuse::transport::idle_poll::IdlePolling;
 use stitch_fuse::transport::uring::Refusal;
 use stitch_fuse::wire::opcode::Opcode;
 use stitch_fuse::{
-    Adapter, AdapterOptions, Errno, MountOptions, Notifier, RequestCounts, RootReport,
+    Adapter, AdapterOptions, Errno, HiddenLink, MountOptions, Notifier, RequestCounts, RootReport,
     RunningSession, Session, SessionConfig, Transport, Trim,
 };
 use stitch_volume::TrimRange;
@@ -178,6 +179,9 @@ impl Host {
             let asked = RootReport::new(crate::RESTART_XATTR, nothing).with_requests(asked);
             adapter = adapter.with_report(asked);
         }
+        if let Some(socket) = host.rest.store.keys_socket() {
+            adapter = adapter.with_hidden_link(hidden_link(socket));
+        }
         let session = begin(Arc::new(adapter))?;
         // Before the first request, which may ask for them.
         report.served.lock().requests = Some(session.counts());
@@ -309,6 +313,16 @@ fn sync_report(fs: Arc<FileSystem>) -> RootReport {
     RootReport::new(crate::SYNC_XATTR, Arc::new(Vec::new)).with_requests(take)
 }
 
+/// What leads to the socket on which keys are served.
+fn hidden_link(socket: PathBuf) -> HiddenLink {
+    HiddenLink {
+        name: b"kv.sock".to_vec(),
+        target: socket.into_os_string().into_vec(),
+        uid: rustix::process::geteuid().as_raw(),
+        gid: rustix::process::getegid().as_raw(),
+    }
+}
+
 /// What serves `FITRIM`.
 fn trim(jobs: Arc<Jobs>) -> Trim {
     Arc::new(move |asked, is_interrupted| {
@@ -406,6 +420,9 @@ impl Report {
         }
         if let Some(reason) = served.refusal {
             out["transport_reason"] = json!(reason);
+        }
+        if let Some(path) = self.store.keys_socket() {
+            out["kv_socket"] = json!(path.to_string_lossy());
         }
         if let Some(keeper) = served.keeper {
             out["restart"] = keeper;

@@ -1,6 +1,7 @@
 //! A store, open: device, volume, engine and, on top, the file system.
 
 use crate::engine::{self, Instance, Opened, Resized};
+use crate::keys::{AttachedKeys, KeyServer};
 use crate::make::{self, MakeOptions, RootOwner};
 use crate::{EngineKind, StoreError, external};
 use serde_json::{Value, json};
@@ -200,6 +201,7 @@ pub struct Checked {
 /// more to do.
 pub struct Store {
     path: PathBuf,
+    keys: AttachedKeys,
     /// The first instance, which knows the others.
     pub(crate) first: Instance,
     /// The instance that was asked for.
@@ -243,6 +245,7 @@ impl Store {
         let name = first.path();
         Ok(Self {
             path: name.canonicalize().unwrap_or(name),
+            keys: AttachedKeys::default(),
             instance: first.find(options.instance.as_deref())?,
             first,
             options: options.clone(),
@@ -534,11 +537,23 @@ impl Store {
         self.first.shrink(&self.path, bytes, watch)
     }
 
+    /// Ends this server of keys before the store is closed. A mount that begins later tells of its
+    /// socket, and leads to it by `.stitchfs/kv.sock`.
+    pub fn attach_keys(&self, server: KeyServer) {
+        self.keys.set(server);
+    }
+
+    /// The socket on which keys are served.
+    pub(crate) fn keys_socket(&self) -> Option<PathBuf> {
+        self.keys.socket()
+    }
+
     /// Writes everything out, of all instances, and lets go of the device when the last owner of the engine does.
     ///
     /// # Errors
     /// See [`StoreError`]; what was acknowledged may not be durable then.
     pub fn close(&self) -> Result<(), StoreError> {
+        self.keys.stop();
         Ok(self.first.engine.close()?)
     }
 }

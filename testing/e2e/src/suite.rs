@@ -17,6 +17,7 @@ mod requests;
 mod restart;
 mod rmtree;
 mod rocksdb;
+mod serve;
 mod users;
 
 use crate::harness::report::Case;
@@ -39,5 +40,6 @@ pub(crate) const ALL: &[(&str, &[Case])] = &[
     ("restart", restart::CASES),
     ("passthrough", passthrough::CASES),
     ("rocksdb", rocksdb::CASES),
+    ("serve", serve::CASES),
     ("realwork", realwork::CASES),
 ];

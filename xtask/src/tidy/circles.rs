@@ -1,7 +1,7 @@
 //! Import circles: modules of a crate of which none can be read without the others.
 //!
-//! A module is a file or folder right under `src`, and an edge is a `crate::name` outside of tests.
-//! A circle is a set of modules each of which reaches all others.
+//! A module is a file or folder right under `src`, and an edge is a `crate::name` outside of
+//! tests. A circle is a set of modules each of which reaches all others.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -5,10 +5,17 @@ use crate::FsResult;
 use crate::events::Event;
 use stitch_base::Ino;
 use stitch_format::fs_chunk::ChunkDelta;
+use stitch_format::fs_key::CHUNK_BYTES;
 use stitch_format::fs_sys::{AllocatedRow, ExternalRow, UPSERT_CHUNK};
 
 /// Chunks up to which contents are deleted one by one: cheaper to read after than a range.
 const POINT_DELETES_MAX: u64 = 16;
+
+/// Checks a chunk before it is written, as a check of the file system does after it is read.
+fn check_chunk(bytes: &[u8]) {
+    debug_assert!(!bytes.is_empty(), "an empty chunk is absent");
+    debug_assert!(bytes.len() as u64 <= CHUNK_BYTES, "a chunk has a bound");
+}
 
 impl<'fs> Change<'fs> {
     /// Puts the row that names the plain file with the contents of an inode.
@@ -17,10 +24,10 @@ impl<'fs> Change<'fs> {
         self.batch.put(&key, &row.encode());
     }
 
-    /// Deletes the row that names the plain file of an inode. The plain file is removed some time after
-    /// the commit.
+    /// Deletes the row that names the plain file of an inode. The plain file is removed some time
+    /// after the commit.
     pub(crate) fn delete_external(&mut self, ino: Ino) -> FsResult<()> {
-        let leaving = self.fs.leaving(ino)?;
+        let leaving = self.fs.plain_files().leaving(ino)?;
         self.events.extend(leaving.map(Event::RemovedBeside));
         let key = self.keys().external(ino);
         self.batch.delete(&key);
@@ -29,6 +36,10 @@ impl<'fs> Change<'fs> {
 
     /// Puts the row of an allocated extent.
     pub(crate) fn put_extent(&mut self, ino: Ino, end: u64, row: &AllocatedRow) {
+        debug_assert!(
+            row.start < end,
+            "an extent is not empty: its reader refuses one"
+        );
         let key = self.keys().extent(ino, end);
         self.batch.put(&key, &row.encode());
     }
@@ -61,21 +72,21 @@ impl<'fs> Change<'fs> {
 
     /// Puts one chunk.
     pub(crate) fn put_chunk(&mut self, ino: Ino, number: u64, bytes: &[u8]) {
-        debug_assert!(!bytes.is_empty(), "an empty chunk is absent");
+        check_chunk(bytes);
         let key = self.keys().chunk(ino, number);
         self.batch.put(&key, bytes);
     }
 
     /// Puts a partial chunk, which is about to be put again.
     pub(crate) fn put_partial_chunk(&mut self, ino: Ino, number: u64, bytes: &[u8]) {
-        debug_assert!(!bytes.is_empty(), "an empty chunk is absent");
+        check_chunk(bytes);
         let key = self.keys().chunk(ino, number);
         self.batch.put_partial(&key, bytes);
     }
 
     /// Puts one chunk without copying it.
     pub(crate) fn put_borrowed_chunk(&mut self, ino: Ino, number: u64, bytes: &'fs [u8]) {
-        debug_assert!(!bytes.is_empty(), "an empty chunk is absent");
+        check_chunk(bytes);
         let key = self.keys().chunk(ino, number);
         self.batch.put_borrowed(&key, bytes);
     }

@@ -136,8 +136,8 @@ impl<'fs> Change<'fs> {
         self.events.push(Event::Unlinked { at, hash });
     }
 
-    /// Takes one name from an inode. The caller deletes or replaces the row of the name. `tail` is what
-    /// is behind the head in that row.
+    /// Takes one name from an inode. The caller deletes or replaces the row of the name. `tail` is
+    /// what is behind the head in that row.
     pub(crate) fn drop_name(&mut self, inode: &Inode, now: i64, tail: Bytes) -> FsResult<()> {
         debug_assert!(inode.head.nlink > 0, "it has a name");
         let mut new = inode.head;

@@ -21,8 +21,8 @@ impl FileSystem {
     /// Allocates, removes or zeroes a range of a file.
     ///
     /// # Errors
-    /// [`FsError::Invalid`] for an empty range, [`FsError::FileTooBig`], [`FsError::NoSpace`] if the
-    /// store cannot hold the range now, and as [`Self::write`].
+    /// [`FsError::Invalid`] for an empty range, [`FsError::FileTooBig`], [`FsError::NoSpace`] if
+    /// the store cannot hold the range now, and as [`Self::write`].
     ///
     /// # Durability
     /// One batch. Where thousands of extents are in the range, several: a crash may leave a

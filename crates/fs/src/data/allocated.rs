@@ -11,7 +11,7 @@
 //! - the row [`SYS_UNWRITTEN`](stitch_format::fs_key::SYS_UNWRITTEN) has the number of chunks in
 //!   unwritten extents of all files.
 
-use super::extent_maps::{EXTENTS_MAX, Known};
+use super::extent_maps::{EXTENTS_MAX, KnownExtents};
 use super::extents::{Edit, Extent, cover, edited, push, totals};
 use super::{Staged, chunk_count};
 use crate::change::Change;
@@ -66,19 +66,19 @@ impl FileSystem {
         visit: impl FnMut(Extent) -> bool,
     ) -> FsResult<()> {
         match self.known_extents(ino)? {
-            Known::All(extents) => {
+            KnownExtents::All(extents) => {
                 let first = extents.partition_point(|extent| extent.end < range.start);
                 let near = extents[first..].iter().copied();
                 near.take_while(|extent| extent.start <= range.end)
                     .all(visit);
                 Ok(())
             }
-            Known::Many => self.scan_extents(ino, range, visit),
+            KnownExtents::Many => self.scan_extents(ino, range, visit),
         }
     }
 
     /// Returns what is known of the extents of a file, after reading its rows if nothing was.
-    fn known_extents(&self, ino: Ino) -> FsResult<Known> {
+    fn known_extents(&self, ino: Ino) -> FsResult<KnownExtents> {
         if let Some(known) = self.extents.get(ino) {
             return Ok(known);
         }
@@ -88,7 +88,7 @@ impl FileSystem {
             extents.len() <= EXTENTS_MAX
         })?;
         self.extents.set(ino, Some(extents));
-        Ok(self.extents.get(ino).unwrap_or(Known::Many))
+        Ok(self.extents.get(ino).unwrap_or(KnownExtents::Many))
     }
 
     /// Does what [`Self::visit_extents`] does, from the rows.
@@ -291,7 +291,7 @@ impl FileSystem {
             change.put_extent(ino, extent.end, &extent.row());
         }
         change.unwritten_added -= signed(unwritten);
-        if let Some(Known::All(extents)) = self.extents.get(ino) {
+        if let Some(KnownExtents::All(extents)) = self.extents.get(ino) {
             let left = cleared_of(&extents, range);
             change.events.push(Event::ExtentsChanged(ino, left));
         }
@@ -312,7 +312,7 @@ impl FileSystem {
         let left = match self.extents.get(ino) {
             _ if is_ordinary => None,
             _ if !before.are_rows => Some(new.to_vec()),
-            Some(Known::All(all)) => Some(replaced(&all, &before.extents, new)),
+            Some(KnownExtents::All(all)) => Some(replaced(&all, &before.extents, new)),
             // They stay too many.
             _ => return,
         };

@@ -8,8 +8,8 @@ use crate::{ClearSetId, FsError, FsResult};
 use stitch_base::Ino;
 
 impl FileSystem {
-    /// Copies bytes between files (or within one, where the ranges do not meet). Answers how many,
-    /// fewer only at the end of the source.
+    /// Copies bytes between files (or within one, where the ranges do not meet). Returns their
+    /// number, fewer only at the end of the source.
     ///
     /// # Errors
     /// [`FsError::Invalid`] for ranges of one file that meet, and as [`Self::read`] and

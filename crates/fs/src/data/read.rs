@@ -11,8 +11,8 @@ use stitch_format::fs_inode::FileKind;
 use stitch_format::fs_key::CHUNK_BYTES;
 
 impl FileSystem {
-    /// Appends up to `len` bytes from `offset` on to `out`; fewer only at the end of the file. Answers
-    /// how many.
+    /// Appends up to `len` bytes from `offset` on to `out`; fewer only at the end of the file.
+    /// Returns their number.
     ///
     /// # Errors
     /// [`FsError::IsDir`], [`FsError::Invalid`] for what has no contents, [`FsError::Stale`],

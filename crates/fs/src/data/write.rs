@@ -23,11 +23,11 @@ const BUFFER_BYTES: u64 = 512;
 const LENT_BYTES_MIN: usize = 32 << 10;
 
 impl FileSystem {
-    /// Writes all of `data`. Answers the attributes afterwards.
+    /// Writes all of `data`. Returns the attributes afterwards.
     ///
     /// # Errors
-    /// [`FsError::FileTooBig`], [`FsError::Perm`] for what is immutable, or append-only and not written
-    /// at its end, [`FsError::IsDir`], [`FsError::Invalid`], [`FsError::NoSpace`],
+    /// [`FsError::FileTooBig`], [`FsError::Perm`] for what is immutable, or append-only and not
+    /// written at its end, [`FsError::IsDir`], [`FsError::Invalid`], [`FsError::NoSpace`],
     /// [`FsError::ReadOnly`], [`FsError::Stale`].
     ///
     /// # Durability
@@ -167,8 +167,8 @@ impl FileSystem {
         Ok(())
     }
 
-    /// Counts the chunks that a write may have added to a file with holes: all that it touches, but one
-    /// that is known to be counted.
+    /// Counts the chunks that a write may have added to a file with holes: all that it touches, but
+    /// one that is known to be counted.
     fn count_chunks(&self, staged: &mut Staged, at: u64, end: u64) {
         if !staged.head.has(row_flag::HOLES) {
             return;

@@ -1,6 +1,6 @@
 //! Rows of allocated extents against inodes, and their repair.
 
-use super::scan::{Found, Inode};
+use super::scan::{Found, FoundInode};
 use super::{Issue, Trees};
 use crate::FsResult;
 use crate::contents::Contents;
@@ -47,7 +47,7 @@ pub(super) fn rows(found: &Found) -> Vec<Issue> {
     let mut issues = Vec::new();
     let mut counted = 0_u64;
     for (&ino, sum) in &found.allocated {
-        let has_extents = |inode: &&Inode| {
+        let has_extents = |inode: &&FoundInode| {
             let wanted = row_flag::ALLOCATED | row_flag::HOLES;
             inode.contents() == Some(Contents::Chunked) && inode.flags & wanted == wanted
         };

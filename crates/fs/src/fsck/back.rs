@@ -1,6 +1,6 @@
 //! Back rows against the rows that they lead to.
 
-use super::scan::{Found, Inode};
+use super::scan::{Found, FoundInode};
 use super::{Issue, Trees};
 use crate::locator::{Locator, SysRow};
 use stitch_base::Ino;
@@ -8,7 +8,7 @@ use stitch_db::Changes;
 use stitch_format::fs_back::Place;
 
 /// Where the row of an inode is, if it is under a name.
-fn place_of(inode: &Inode) -> Option<Place> {
+fn place_of(inode: &FoundInode) -> Option<Place> {
     inode.place.and_then(|_| Locator::place_of(&inode.key))
 }
 

@@ -40,8 +40,8 @@ pub(super) fn rows(found: &Found) -> Vec<Issue> {
     issues
 }
 
-/// Compares rows with the folder, both ways. A plain file that is longer than its row says was not synced, or
-/// not cut yet: what lies behind the file's size is not of it.
+/// Compares rows with the folder, both ways. A plain file that is longer than its row says was not
+/// synced, or not cut yet: what lies behind the file's size is not of it.
 pub(super) fn folder(
     externals: &Rows,
     lost: &Lost,

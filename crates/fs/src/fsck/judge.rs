@@ -148,7 +148,7 @@ fn numbers(found: &Found) -> Vec<Issue> {
         issues.push(Issue::NextIno { stored, needed });
     }
     let is_named =
-        |(ino, inode): &(&Ino, &super::scan::Inode)| inode.names > 0 || **ino == Ino::ROOT;
+        |(ino, inode): &(&Ino, &super::scan::FoundInode)| inode.names > 0 || **ino == Ino::ROOT;
     let counted = found.inodes.iter().filter(is_named).count() as u64;
     let stored = found.inode_count.unwrap_or(0);
     if stored != counted {

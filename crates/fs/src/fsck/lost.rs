@@ -7,7 +7,7 @@
 
 use super::Issue;
 use super::issue::Owner;
-use super::scan::{Found, Inode};
+use super::scan::{Found, FoundInode};
 use super::{Trees, is_unreadable};
 use crate::FsResult;
 use crate::contents::Contents;
@@ -89,12 +89,12 @@ impl Lost {
         out
     }
 
-    /// True if nothing is lost.
+    /// Reports whether nothing is lost.
     pub(super) fn is_empty(&self) -> bool {
         self.ranges.is_empty()
     }
 
-    /// True if any row of a tree is lost.
+    /// Reports whether any row of a tree is lost.
     pub(super) fn is_any_of(&self, tree: &str) -> bool {
         self.of(tree).next().is_some()
     }
@@ -156,7 +156,7 @@ impl Lost {
         left
     }
 
-    /// True if a lost row may be all that is wrong.
+    /// Reports whether a lost row may be all that is wrong.
     fn explains(&self, found: &Found, issue: &Issue) -> bool {
         let has_lost_names = self.of("meta").next().is_some();
         match issue {
@@ -218,7 +218,7 @@ impl Lost {
     }
 }
 
-/// True if all rows of a range can be read.
+/// Reports whether all rows of a range can be read.
 fn can_read(trees: &Trees, dictionary: Dictionary, start: &[u8], end: &[u8]) -> FsResult<bool> {
     let view = trees.schema.now();
     let walk = || -> FsResult<()> {
@@ -237,8 +237,8 @@ fn can_read(trees: &Trees, dictionary: Dictionary, start: &[u8], end: &[u8]) -> 
 fn owners(trees: &Trees, found: &Found, paths: &Paths<'_>, range: &Range) -> FsResult<Vec<Owner>> {
     let first = Locator::ino_of(&range.start).unwrap_or_default();
     let last = Locator::ino_of(&range.end).unwrap_or(Ino(u64::MAX));
-    let is_near = |(ino, _): &(&Ino, &Inode)| first <= **ino && **ino <= last;
-    let mut near: Vec<(Ino, &Inode)> = Vec::new();
+    let is_near = |(ino, _): &(&Ino, &FoundInode)| first <= **ino && **ino <= last;
+    let mut near: Vec<(Ino, &FoundInode)> = Vec::new();
     if range.tree != "sys" {
         near.extend(
             found
@@ -280,8 +280,9 @@ fn has_lost_row(trees: &Trees, range: &Range, rows: &RowRange) -> FsResult<bool>
     Ok(start < end && !can_read(trees, range.dictionary, start, end)?)
 }
 
-/// True if a chunk of a file cannot be read. A filter may know of each that it was not in the block.
-fn has_lost_chunk(trees: &Trees, range: &Range, ino: Ino, inode: &Inode) -> FsResult<bool> {
+/// Reports whether a chunk of a file cannot be read. A filter may know of each that it was not in
+/// the block.
+fn has_lost_chunk(trees: &Trees, range: &Range, ino: Ino, inode: &FoundInode) -> FsResult<bool> {
     let chunk_at = |key: &[u8]| {
         let is_same = Locator::ino_of(key) == Some(ino);
         is_same.then(|| Locator::chunk_before(key)).flatten()

@@ -22,7 +22,7 @@ struct Repair<'a> {
     changes: Changes<'static>,
 }
 
-/// Repairs issues in their order. Answers how many.
+/// Repairs issues in their order. Returns their number.
 pub(super) fn repair(
     trees: &Trees,
     files: Option<&dyn ExternalFiles>,
@@ -373,8 +373,8 @@ impl Repair<'_> {
         Ok(())
     }
 
-    /// Key of the name that an inode gets in `lost+found`, which is made if it does not exist. Where
-    /// something else has that name, another one is taken.
+    /// Key of the name that an inode gets in `lost+found`, which is made if it does not exist.
+    /// Where something else has that name, another one is taken.
     fn lost_name(&mut self, ino: Ino) -> FsResult<RowKey> {
         let mut name = LOST_AND_FOUND.to_vec();
         let directory = loop {

@@ -16,7 +16,7 @@ use stitch_format::fs_key::CHUNK_BYTES;
 use stitch_format::fs_sys::{AllocatedRow, ExternalRow, FsHeader, decode_number};
 
 /// What is kept of an inode.
-pub(super) struct Inode {
+pub(super) struct FoundInode {
     pub(super) kind: FileKind,
     pub(super) flags: u8,
     pub(super) nlink: u32,
@@ -37,7 +37,7 @@ pub(super) struct Inode {
     pub(super) has_back_row: bool,
 }
 
-impl Inode {
+impl FoundInode {
     /// Where its contents are; `None` for what is no regular file.
     pub(super) fn contents(&self) -> Option<Contents> {
         (self.kind == FileKind::Regular).then(|| Contents::of_flags(self.flags))
@@ -56,7 +56,7 @@ pub(super) struct Link {
 pub(super) struct Found {
     pub(super) issues: Vec<Issue>,
     pub(super) is_readable: bool,
-    pub(super) inodes: HashMap<Ino, Inode>,
+    pub(super) inodes: HashMap<Ino, FoundInode>,
     pub(super) links: Vec<Link>,
     /// Directories that have entries.
     pub(super) parents: BTreeSet<Ino>,
@@ -77,7 +77,7 @@ pub(super) struct Found {
     rows: u64,
 }
 
-struct Walk<'a> {
+struct RowWalk<'a> {
     trees: &'a Trees,
     lost: &'a Lost,
     progress: &'a mut dyn FnMut(u64),
@@ -86,7 +86,7 @@ struct Walk<'a> {
 
 /// Walks all trees, around what is lost.
 pub(super) fn scan(trees: &Trees, lost: &Lost, progress: &mut dyn FnMut(u64)) -> FsResult<Found> {
-    let mut walk = Walk {
+    let mut walk = RowWalk {
         trees,
         lost,
         progress,
@@ -132,7 +132,7 @@ impl Reported {
     }
 }
 
-impl Walk<'_> {
+impl RowWalk<'_> {
     fn header(&mut self) -> FsResult<Option<FsHeader>> {
         let row = self
             .trees
@@ -182,7 +182,7 @@ impl Found {
         self.header.as_ref().is_some_and(feature)
     }
 
-    /// True if an inode is known to be a directory.
+    /// Reports whether an inode is known to be a directory.
     pub(super) fn is_directory(&self, ino: Ino) -> bool {
         let inode = self.inodes.get(&ino);
         inode.is_some_and(|inode| inode.kind == FileKind::Directory)
@@ -269,7 +269,7 @@ impl Found {
         if let (FileKind::Directory, Some(parent)) = (head.kind, place) {
             *self.subdirs.entry(parent).or_default() += 1;
         }
-        let inode = Inode {
+        let inode = FoundInode {
             kind: head.kind,
             flags: head.flags,
             nlink: head.nlink,
@@ -344,7 +344,7 @@ impl Found {
             return;
         }
         let inode = self.inodes.get_mut(&ino);
-        let holds = |inode: &&mut Inode| inode.contents() == Some(Contents::Chunked);
+        let holds = |inode: &&mut FoundInode| inode.contents() == Some(Contents::Chunked);
         let Some(inode) = inode.filter(holds) else {
             reported.is_reported = true;
             return self.issues.push(Issue::LooseData { ino });

@@ -1,8 +1,8 @@
 //! Which inodes the kernel is to be asked to forget, so that the table stays within its bound.
 //!
 //! The table cannot drop an entry by itself: the kernel goes on to use the number. So somebody
-//! outside asks the kernel to let go of what it does not use, and it answers with `forget`, or not at
-//! all for what is open, a working directory, or above something that is cached.
+//! outside asks the kernel to let go of what it does not use, and it answers with `forget`, or not
+//! at all for what is open, a working directory, or above something that is cached.
 //!
 //! The shards are searched in turn. Each gives away its least recently seen entries down to
 //! seven eighths of its share. What was named counts as just seen: it is named again only after all
@@ -18,7 +18,7 @@ use stitch_base::sync::atomic::Ordering;
 pub const INODE_BYTES: usize = 272;
 
 impl Inodes {
-    /// True if more inodes are known than are to be.
+    /// Reports whether more inodes are known than are to be.
     pub(crate) fn is_crowded(&self) -> bool {
         self.count() > self.count_max
     }
@@ -58,7 +58,7 @@ impl Inodes {
 }
 
 impl FileSystem {
-    /// True if more inodes are known than [`crate::FsOptions::inodes_max`].
+    /// Reports whether more inodes are known than [`crate::FsOptions::inodes_max`].
     #[must_use]
     pub fn is_crowded(&self) -> bool {
         self.residents.inodes.is_crowded()

@@ -12,8 +12,8 @@
 //!   order.
 //! - In the same way names are prefetched where directory after directory is listed: rows of names
 //!   are in the order of their directories' numbers.
-//! - Where directories come in the order of listing, the next ones are prefetched before their first
-//!   file is read ([`super::walk`]).
+//! - Where directories come in the order of listing, the next ones are prefetched before their
+//!   first file is read ([`super::walk`]).
 
 use super::Prefetcher;
 use super::slots::Slots;
@@ -47,7 +47,7 @@ pub(super) const FIRST_HASH: u64 = 1;
 const LISTED_MIN: u32 = 8;
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Slot {
+struct History {
     dir: u64,
     /// Files that were read from their start.
     reads: u32,
@@ -81,20 +81,20 @@ enum Part {
 /// Directories whose files were read last.
 #[derive(Debug, Default)]
 pub(super) struct Siblings {
-    slots: Slots<Slot>,
+    slots: Slots<History>,
     /// A bit for each of the last eight directories: set if it came to a second file.
     history: AtomicU8,
 }
 
 impl Siblings {
-    /// Notes that a file was read from its start. Returns the part of its directory to scan now, and
-    /// whether it is the first file of it.
+    /// Notes that a file was read from its start. Returns the part of its directory to scan now,
+    /// and whether it is the first file of it.
     fn note(&self, dir: Ino, hash: u64) -> (Part, bool) {
         let mut slot = self.slots.of(dir).lock();
         if slot.dir != dir.0 {
-            *slot = Slot {
+            *slot = History {
                 dir: dir.0,
-                ..Slot::default()
+                ..History::default()
             };
         }
         slot.reads = slot.reads.saturating_add(1);
@@ -104,7 +104,7 @@ impl Siblings {
     }
 
     /// Returns the part to scan with a file that was noted.
-    fn part(&self, slot: &mut Slot, hash: u64) -> Part {
+    fn part(&self, slot: &mut History, hash: u64) -> Part {
         slot.listed = match hash > slot.last_hash {
             true => slot.listed.saturating_add(1),
             false => 0,
@@ -149,7 +149,7 @@ impl Siblings {
     }
 
     /// Notes that all files of a directory were read: the next read begins it anew.
-    fn end(&self, slot: &mut Slot) {
+    fn end(&self, slot: &mut History) {
         // A directory with one file counts like one that came to a second.
         self.note_history(2);
         slot.reads = 0;
@@ -167,15 +167,16 @@ impl Siblings {
         }
     }
 
-    /// Notes that all `count` files of a directory were prefetched before the first of them was read.
+    /// Notes that all `count` files of a directory were prefetched before the first of them was
+    /// read.
     pub(super) fn expect_dir(&self, dir: Ino, count: usize) {
         let mut slot = self.slots.of(dir).lock();
         let is_begun = slot.dir == dir.0 && slot.reads > 0;
         if !is_begun {
-            *slot = Slot {
+            *slot = History {
                 dir: dir.0,
                 left: u32::try_from(count).unwrap_or(u32::MAX),
-                ..Slot::default()
+                ..History::default()
             };
         }
     }

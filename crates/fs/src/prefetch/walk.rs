@@ -1,11 +1,11 @@
 //! Walks over trees: the files of the next directories are prefetched before they are read.
 //!
-//! A program that searches or packs a tree takes the entries of a directory in the order of listing,
-//! and enters a directory where it meets it. So the next directories can be found by their names,
-//! some of them ahead of the reader.
+//! A program that searches or packs a tree takes the entries of a directory in the order of
+//! listing, and enters a directory where it meets it. So the next directories can be found by their
+//! names, some of them ahead of the reader.
 //!
-//! - Nothing is prefetched unless five of the last eight directories were expected. Other orders (by
-//!   name, by inode number) are not followed, nor are several walks at the same time.
+//! - Nothing is prefetched unless five of the last eight directories were expected. Other orders
+//!   (by name, by inode number) are not followed, nor are several walks at the same time.
 //! - Directories without files to prefetch are passed over, and so are long ones.
 
 use super::Prefetcher;
@@ -90,7 +90,7 @@ impl Walk {
 }
 
 /// Result of a step.
-enum Step {
+enum SearchStep {
     /// A directory, and the hash of its name.
     Found(Ino, u64),
     /// Names from this hash on are to be scanned yet.
@@ -135,8 +135,8 @@ impl Prefetcher<'_> {
         }
     }
 
-    /// Returns the next directory in the order of listing: in the last one of the path, or after it.
-    /// `None` if the search would take too many steps.
+    /// Returns the next directory in the order of listing: in the last one of the path, or after
+    /// it. `None` if the search would take too many steps.
     fn next_directory(&self, path: &mut Vec<(Ino, u64)>) -> FsResult<Option<Ino>> {
         for _ in 0..STEPS_MAX {
             let is_deepest = path.len() >= DEPTH_MAX;
@@ -144,14 +144,14 @@ impl Prefetcher<'_> {
                 return Ok(None);
             };
             match self.find_directory(*dir, *hash)? {
-                Step::Found(..) if is_deepest => path.clear(),
-                Step::Found(found, found_hash) => {
+                SearchStep::Found(..) if is_deepest => path.clear(),
+                SearchStep::Found(found, found_hash) => {
                     *hash = found_hash.saturating_add(1);
                     path.push((found, FIRST_HASH));
                     return Ok(Some(found));
                 }
-                Step::Part(next_hash) => *hash = next_hash,
-                Step::End => {
+                SearchStep::Part(next_hash) => *hash = next_hash,
+                SearchStep::End => {
                     let dir = *dir;
                     path.pop();
                     if path.is_empty() {
@@ -175,20 +175,20 @@ impl Prefetcher<'_> {
     }
 
     /// Finds the first directory among the names of one, from a hash on.
-    fn find_directory(&self, dir: Ino, from_hash: u64) -> FsResult<Step> {
+    fn find_directory(&self, dir: Ino, from_hash: u64) -> FsResult<SearchStep> {
         let names = self.store.keys.dentries_from(dir, from_hash);
         let mut scan = self.store.scan(&names)?;
         for number in 0..=ROWS_MAX {
             let Some((key, row)) = scan.next()? else {
-                return Ok(Step::End);
+                return Ok(SearchStep::End);
             };
             let hash = Locator::name_of(key).map_or(0, |(hash, _)| hash);
             if number == ROWS_MAX {
-                return Ok(Step::Part(hash));
+                return Ok(SearchStep::Part(hash));
             }
             match MetaRow::decode(row)? {
                 MetaRow::Inode(head, _) if head.kind == FileKind::Directory => {
-                    return Ok(Step::Found(head.ino, hash));
+                    return Ok(SearchStep::Found(head.ino, hash));
                 }
                 MetaRow::Inode(..) | MetaRow::Link { .. } => {}
             }

@@ -30,7 +30,7 @@ use crate::backing::{Backing, BackingFiles};
 use crate::wire::args::Fh;
 use crate::wire::flags::OpenFlags;
 use crate::wire::reply::Opened;
-use table::{Access, Table, Way};
+use table::{Access, OpenMode, Table};
 
 /// The reply to OPEN for a cached file.
 pub(super) const CACHED: Opened = Opened {
@@ -55,10 +55,10 @@ pub(super) struct Opens {
 }
 
 impl Opens {
-    /// None yet.
+    /// Creates an empty list.
     ///
     /// # Errors
-    /// Why the kernel does not take the files of this file system.
+    /// The reason that the kernel refuses files of this file system.
     pub(super) fn new(files: BackingFiles, fs: &FileSystem) -> io::Result<Self> {
         if !fs.has_large_files() {
             return Err(io::ErrorKind::NotFound.into());
@@ -81,22 +81,22 @@ impl Opens {
             _ => None,
         };
         let mut table = self.table.lock();
-        // What another open has decided meanwhile holds for this one.
-        let (way, is_newly_mapped, unused) = table.open(ino, access, lent);
-        let opened = match way {
-            Way::Lent(backing) => Opened {
+        // A concurrent open may have set the mode meanwhile.
+        let (mode, is_newly_mapped, unused) = table.open(ino, access, lent);
+        let opened = match mode {
+            OpenMode::Lent(backing) => Opened {
                 fh: Fh(0),
                 flags: OpenFlags::PASSTHROUGH.with(OpenFlags::DIRECT_IO, access != Access::Read),
                 backing: backing.id(),
             },
-            Way::Undecided | Way::Cached => CACHED,
+            OpenMode::Unset | OpenMode::Cached => CACHED,
         };
         drop(table);
         drop(unused);
         if is_newly_mapped {
             self.mapped_count.fetch_add(1, Ordering::Relaxed);
             if let Err(error) = fs.lend_to_writer(ino) {
-                tracing::warn!(%error, ino = ino.0, "changes through mappings are not seen");
+                tracing::warn!(%error, ino = ino.0, "changes through mappings are not tracked");
             }
         }
         Decided {
@@ -105,7 +105,7 @@ impl Opens {
         }
     }
 
-    /// Lends an external file, if that can be.
+    /// Lends an external file, if possible.
     fn lend(&self, fs: &FileSystem, ino: Ino) -> Option<Backing> {
         let lent = fs.lend(ino).and_then(|name| match name {
             Some(name) => fs.lent_file(name).map(Some),
@@ -114,26 +114,26 @@ impl Opens {
         let file = match lent {
             Ok(file) => file?,
             Err(error) => {
-                // Whoever reads it is told.
-                tracing::debug!(%error, ino = ino.0, "it is not lent");
+                // Its readers get the error.
+                tracing::debug!(%error, ino = ino.0, "the file is not lent");
                 return None;
             }
         };
         match self.files.register(file.as_fd()) {
             Ok(backing) => Some(backing),
             Err(error) => {
-                tracing::debug!(%error, ino = ino.0, "the kernel does not read it itself");
+                tracing::debug!(%error, ino = ino.0, "the kernel refused a passthrough file");
                 None
             }
         }
     }
 
-    /// A file was made that is open, with the cache.
+    /// Counts a new file that was opened with CREATE, in cached mode.
     pub(super) fn add_cached(&self, ino: Ino) {
         self.table.lock().open(ino, Access::Change, None);
     }
 
-    /// An open file is closed for good.
+    /// Removes a file that was closed for good.
     pub(super) fn release(&self, ino: Ino) {
         let unused = self.table.lock().release(ino);
         drop(unused);
@@ -149,12 +149,12 @@ impl Opens {
             if known.is_mapped {
                 self.mapped_count.fetch_sub(1, Ordering::Relaxed);
             }
-            // It may also have been lent to an open that came second.
+            // It may have been lent to a concurrent open as well.
             fs.take_back(ino);
         }
     }
 
-    /// Whether it may be changed through a mapping, and so has times that nobody knows.
+    /// Reports whether it may be changed through a mapping, so that its times are unknown.
     pub(super) fn is_mapped(&self, ino: Ino) -> bool {
         self.mapped_count.load(Ordering::Relaxed) > 0 && self.table.lock().is_mapped(ino)
     }

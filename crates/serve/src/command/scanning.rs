@@ -1,8 +1,8 @@
 //! Walks: `SCAN`, `HSCAN`, `ZSCAN`, `KEYS`.
 //!
-//! A walk goes through names in their order, so what is there from its beginning to its end is returned
-//! once. A cursor is a number for the last name that was looked at. The server keeps the newest
-//! [`CURSORS_MAX`] of them; an older one is an error, never a walk with holes.
+//! A walk goes through names in their order, so what is there from its beginning to its end is
+//! returned once. A cursor is a number for the last name that was looked at. The server keeps the
+//! newest [`CURSORS_MAX`] of them; an older one is an error, never a walk with holes.
 
 use super::{Call, NO_KEYS, ONE_KEY, Outcome, READ, Spec, integer, is_word};
 use crate::error::CommandError;

@@ -13,7 +13,8 @@ pub(super) const SPECS: &[Spec] = &[
     Spec::new("TIME", 1, 0, NO_KEYS, time),
 ];
 
-/// The version of Redis whose commands and replies these are. Clients ask for it to see what they may use.
+/// The version of Redis whose commands and replies these are. Clients ask for it to see what they
+/// may use.
 pub(super) const REDIS_VERSION: &str = "7.0.15";
 
 fn info(call: &mut Call<'_, '_>) -> Outcome {

@@ -1,8 +1,8 @@
 //! Ranges of sorted sets: by rank, by score, by name.
 //!
-//! All forms (`ZRANGE` with its options, `ZREVRANGE`, `ZRANGEBYSCORE`, `ZCOUNT`, `ZREMRANGEBYRANK`, ...)
-//! become one [`MemberRange`], which one walk goes through. A range by score begins at its first
-//! member; one by rank reads what is before it.
+//! All forms (`ZRANGE` with its options, `ZREVRANGE`, `ZRANGEBYSCORE`, `ZCOUNT`, `ZREMRANGEBYRANK`,
+//! ...) become one [`MemberRange`], which one walk goes through. A range by score begins at its
+//! first member; one by rank reads what is before it.
 
 use super::{Call, ONE_KEY, Outcome, READ, Spec, WRITE, index_range, integer, is_word};
 use crate::error::CommandError;
@@ -142,7 +142,8 @@ impl MemberRange {
     }
 }
 
-/// Finds the members of a range, in the order of the walk, but for `skip` of them, and at most `count`.
+/// Finds the members of a range, in the order of the walk, but for `skip` of them, and at most
+/// `count`.
 fn find(
     call: &Call<'_, '_>,
     set: Collection,

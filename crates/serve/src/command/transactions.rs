@@ -1,7 +1,7 @@
 //! `MULTI`, `EXEC`, `DISCARD`, `WATCH`, `UNWATCH`.
 //!
-//! Commands run one after the other, and a batch ends between two commands only. So what `EXEC` runs is
-//! isolated, and is in the store whole or not at all.
+//! Commands run one after the other, and a batch ends between two commands only. So what `EXEC`
+//! runs is isolated, and is in the store whole or not at all.
 
 use super::{ALL_KEYS, AT_ONCE, Call, NO_KEYS, Outcome, READ, Spec, WRITE};
 use crate::error::CommandError;

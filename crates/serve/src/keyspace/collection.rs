@@ -36,8 +36,8 @@ impl Keyspace {
         }))
     }
 
-    /// As [`Self::open_collection`], and an empty one where there is no key. It is stored once it has a
-    /// member.
+    /// As [`Self::open_collection`], and an empty one where there is no key. It is stored once it
+    /// has a member.
     pub(crate) fn collection_or_new(
         &mut self,
         key: &[u8],
@@ -58,7 +58,8 @@ impl Keyspace {
         })
     }
 
-    /// Stores the count of a collection that has changed, or removes the key of one that is empty now.
+    /// Stores the count of a collection that has changed, or removes the key of one that is empty
+    /// now.
     pub(crate) fn finish(&mut self, key: &[u8], open: &OpenCollection) -> Result<(), CommandError> {
         match (&open.old, open.collection.count) {
             (None, 0) => Ok(()),
@@ -159,8 +160,8 @@ impl Keyspace {
         open.collection.count -= 1;
     }
 
-    /// Calls `visit` with what follows the mark in the keys of a collection's rows, and their values, from
-    /// `start` on, until it breaks.
+    /// Calls `visit` with what follows the mark in the keys of a collection's rows, and their
+    /// values, from `start` on, until it breaks.
     pub(crate) fn scan_members(
         &self,
         collection: Collection,

@@ -110,8 +110,8 @@ impl Keyspace {
         }
     }
 
-    /// Returns some key: the first one at or after a random place between the first and the last. Not all
-    /// are equally likely.
+    /// Returns some key: the first one at or after a random place between the first and the last.
+    /// Not all are equally likely.
     ///
     /// # Cost
     /// Three seeks.

@@ -203,8 +203,8 @@ fn number(text: &[u8]) -> Option<i64> {
     text.parse().ok()
 }
 
-/// Splits a line into words, as inline commands are: `a "b c\n\x00" 'd'`. Returns `None` for quotes that
-/// do not end, or do not end the word.
+/// Splits a line into words, as inline commands are: `a "b c\n\x00" 'd'`. Returns `None` for quotes
+/// that do not end, or do not end the word.
 #[must_use]
 pub fn split_words(line: &[u8]) -> Option<Vec<Vec<u8>>> {
     let mut words = Vec::new();

@@ -59,7 +59,8 @@ impl Listener {
         let stream = match &self.socket {
             Socket::Tcp(socket) => {
                 let (stream, _) = socket.accept()?;
-                // Replies are whole when they are written: waiting for more of them would only delay.
+                // Replies are whole when they are written: waiting for more of them would only
+                // delay.
                 stream.set_nodelay(true)?;
                 stream.set_nonblocking(true)?;
                 Stream::Tcp(stream)

@@ -1,4 +1,5 @@
-//! Random commands: the ends of rounds change nothing, and the rows fit together after each of them.
+//! Random commands: the ends of rounds change nothing, and the rows fit together after each of
+//! them.
 
 use super::{Desk, rounds, run};
 use proptest::prelude::*;

@@ -1,6 +1,7 @@
 //! `stitchfs mount`: serves a store at a mount point.
 
 mod ending;
+mod keys;
 mod remount;
 
 pub(super) use ending::{Ending, catch_signals, end_by_signals};
@@ -63,6 +64,10 @@ Options after -o:
                                 reads those plain files itself, unless they were
                                 open for writing first (Linux 6.9); not with
                                 restart
+  kv                            serve the store's keys to Redis clients, for who
+                                mounted: on the socket MNT/.stitchfs/kv.sock
+                                leads to; kv=always makes each command durable
+                                before its reply, kv=everysec each second
   transport=auto|uring|dev      how requests arrive: auto uses io_uring if the
                                 kernel has it switched on, else /dev/fuse; uring
                                 fails if io_uring is unavailable
@@ -282,6 +287,7 @@ impl Args {
         let config = config(&words);
         // Before anything is made.
         config.check()?;
+        keys::check(&words)?;
         let is_new = create_if_missing(self, &words)?;
         if !is_new && (words.uid.is_some() || words.gid.is_some() || words.umask.is_some()) {
             output::note("uid, gid and umask are for new stores only; they change nothing here");
@@ -295,6 +301,7 @@ impl Args {
             std::fs::create_dir_all(&self.mount_point)
                 .with_context(|| format!("cannot make {}", self.mount_point.display()))?;
         }
+        keys::serve(&store, &words)?;
         let options = mount_options(&words, rights, store.path());
         Ok(Prepared {
             store,
@@ -312,7 +319,11 @@ impl Args {
                 Err(error) if error.is_busy() && clock.monotonic() < PATIENCE => {
                     clock.sleep(POLL);
                 }
-                other => return Ok(other?),
+                other => {
+                    let store = other?;
+                    keys::serve(&store, &self.words())?;
+                    return Ok(store);
+                }
             }
         }
     }

@@ -3,6 +3,7 @@
 use super::{compress, size};
 use stitch_fuse::transport::idle_poll::IdlePollChoice;
 use stitch_fuse::{Transport, TransportChoice};
+use stitch_serve::SyncPolicy;
 use stitchfs::{
     Compression, EXTERNAL_FROM_BYTES, IoMode, LARGE_FILES_MAX, LARGE_FILES_MIN, LargeFiles,
 };
@@ -62,6 +63,8 @@ pub(super) enum MountOption {
     Passthrough(bool),
     /// `noxattr`, `xattr`: no extended attributes, access lists and file capabilities.
     NoXattr(bool),
+    /// `kv`, `kv=`, `nokv`: keys are served to Redis clients; when they are made durable.
+    Keys(Option<SyncPolicy>),
     /// `instance=`.
     Instance(String),
     /// `fsname=`.
@@ -113,6 +116,7 @@ pub(super) struct MountWords {
     pub(super) restart: bool,
     pub(super) passthrough: bool,
     pub(super) no_xattr: bool,
+    pub(super) keys: Option<SyncPolicy>,
     pub(super) instance: Option<String>,
     pub(super) fs_name: Option<String>,
     pub(super) remount: bool,
@@ -156,6 +160,7 @@ impl MountWords {
             MountOption::IdlePoll(false) => self.idle_poll = IdlePollChoice::Never,
             MountOption::Restart(on) => self.restart = on,
             MountOption::Passthrough(on) => self.passthrough = on,
+            MountOption::Keys(sync) => self.keys = sync,
             MountOption::NoXattr(on) => self.no_xattr = on,
             MountOption::Instance(name) => self.instance = Some(name),
             MountOption::FsName(name) => self.fs_name = Some(name),
@@ -206,6 +211,8 @@ fn parse_word(word: &str) -> Result<MountOption, String> {
         "passthrough" => MountOption::Passthrough(true),
         "nopassthrough" => MountOption::Passthrough(false),
         "noxattr" => MountOption::NoXattr(true),
+        "kv" => MountOption::Keys(Some(SyncPolicy::EverySecond)),
+        "nokv" => MountOption::Keys(None),
         "xattr" => MountOption::NoXattr(false),
         "remount" => MountOption::Remount,
         _ if is_for_others(word) => MountOption::Ignored,
@@ -248,6 +255,11 @@ fn parse_value(word: &str, name: &str, value: &str) -> Result<MountOption, Strin
         "compress_meta" => MountOption::CompressMeta(compression(word, value)?),
         "large_files" => MountOption::LargeFiles(large_files(word, value)?),
         "transport" => MountOption::Transport(transport(word, value)?),
+        "kv" => MountOption::Keys(Some(match value {
+            "always" => SyncPolicy::Always,
+            "everysec" => SyncPolicy::EverySecond,
+            _ => return Err(format!("{word:?}: give kv=always or kv=everysec")),
+        })),
         "instance" if !value.is_empty() => MountOption::Instance(value.to_owned()),
         "instance" => return Err("instance= needs a name, as instance=mail".into()),
         "fsname" if !value.is_empty() => MountOption::FsName(value.to_owned()),
@@ -371,6 +383,9 @@ mod tests {
     #[test]
     fn large_files_are_read_by_the_daemon_unless_asked() {
         assert!(!words("large_files=external").passthrough);
+        assert_eq!(words("kv").keys, Some(SyncPolicy::EverySecond));
+        assert_eq!(words("kv,kv=always").keys, Some(SyncPolicy::Always));
+        assert_eq!(words("kv=always,nokv").keys, None);
         assert!(words("nopassthrough,passthrough").passthrough);
         assert!(!words("passthrough,nopassthrough").passthrough);
     }

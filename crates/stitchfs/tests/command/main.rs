@@ -11,6 +11,7 @@ mod fstrim;
 mod idmapped;
 mod info;
 mod instances;
+mod kv;
 mod lines;
 mod mounted;
 mod not_utf8;

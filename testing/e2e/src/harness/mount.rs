@@ -36,7 +36,7 @@ pub(crate) struct Spec {
     medium: Medium,
 }
 
-/// What the store is in.
+/// The medium of the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Medium {
     File,
@@ -63,8 +63,8 @@ impl Spec {
         self
     }
 
-    /// The store has the RocksDB engine; its size is the host's. A case is skipped where the command has no
-    /// such engine.
+    /// The store has the RocksDB engine; its size is the host's. A case is skipped where the
+    /// command has no such engine.
     pub(crate) fn on_rocksdb(mut self) -> Self {
         self.medium = Medium::RocksDb;
         self
@@ -309,9 +309,12 @@ impl<'a> Mount<'a> {
         Ok(())
     }
 
-    /// As [`Self::kill`], of a daemon that may fail to end.
+    /// Kills as [`Self::kill`] does, a daemon that may fail to end.
     pub(crate) fn kill_within(&mut self, limit: Duration) -> Result<()> {
-        self.daemon.as_mut().context("no daemon is running")?.kill()?;
+        self.daemon
+            .as_mut()
+            .context("no daemon is running")?
+            .kill()?;
         self.ended(limit).map(drop)
     }
 
