@@ -1,7 +1,7 @@
 //! What commits change, one at a time.
 //!
-//! Invariant: sequence numbers are given out in rising order, and a write is published only when all
-//! before it are.
+//! Invariant: sequence numbers are given out in rising order, and a write is published only when
+//! all before it are.
 
 use crate::direct::Streaks;
 use crate::gaps::DeleteRuns;

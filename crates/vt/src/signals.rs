@@ -22,13 +22,13 @@ const WORKERS: usize = 4;
 /// Wakes background threads.
 #[derive(Default)]
 pub(crate) struct Signals {
-    state: Mutex<State>,
+    state: Mutex<SignalState>,
     /// By [`Worker`].
     woken: [Condvar; WORKERS],
 }
 
 #[derive(Default)]
-struct State {
+struct SignalState {
     /// By [`Worker`].
     is_wanted: [bool; WORKERS],
     is_stopped: bool,

@@ -39,7 +39,7 @@ pub(crate) use ledgers::Ledgers;
 use crate::sizing::Sizing;
 use crate::under_way::{UnderWay, Work};
 use crate::view::Views;
-use formulas::{Aside, Kept, Promised};
+use formulas::{Aside, Promised, Reserved};
 use std::sync::Arc;
 use stitch_base::sync::MutexGuard;
 use stitch_base::sync::atomic::{AtomicU64, Ordering};
@@ -277,8 +277,8 @@ impl SpaceLedger {
         kept.max(self.volume.space().reserve_bytes())
     }
 
-    fn kept(&self) -> Kept {
-        Kept {
+    fn kept(&self) -> Reserved {
+        Reserved {
             reserve: self.reserve_bytes(),
             planned: self.ledgers.sum_of(|ledger| ledger.work.planned_bytes()),
             written: self.ledgers.sum_of(|ledger| ledger.work.written_bytes()),
@@ -296,7 +296,7 @@ impl SpaceLedger {
         let all = self.kept();
         let sum = self.ledgers.sum_of(Self::run_reserve);
         let zones_bytes = self.volume.zones().total_bytes();
-        let runs = Kept {
+        let runs = Reserved {
             reserve: formulas::reserves(sum, self.run_reserve(), zones_bytes),
             written: self.ledgers.sum_of(|ledger| ledger.work.run_bytes()),
             ..all

@@ -34,7 +34,7 @@ use crate::table::Table;
 use crate::tables::Tables;
 use crate::version::{TableHandle, Version};
 use crate::view::{View, Views};
-use shared::Shared;
+use shared::SharedParts;
 use std::sync::Arc;
 use stitch_base::Lsn;
 use stitch_base::sync::atomic::{AtomicBool, AtomicU64};
@@ -85,7 +85,7 @@ impl Store {
         log_start: Lsn,
         pool: Arc<Pool<Self>>,
     ) -> Self {
-        let shared = Shared::new(volume, options, sizing, view, &pool);
+        let shared = SharedParts::new(volume, options, sizing, view, &pool);
         let versions = Arc::new(shared.version_log(log_start));
         let compactor = Arc::new(shared.compactor(&versions));
         Self {

@@ -228,7 +228,7 @@ impl ReadPath {
         };
         let tables = handles.iter().map(|h| Arc::clone(self.table(h))).collect();
         let bounds = Arc::clone(bounds);
-        let parts = Tables {
+        let parts = LevelTables {
             handles,
             tables,
             bounds,
@@ -239,14 +239,14 @@ impl ReadPath {
 }
 
 /// Tables of a level, as parts of a row of entries.
-struct Tables {
+struct LevelTables {
     handles: Vec<Arc<TableHandle>>,
     tables: Vec<Arc<Table>>,
     bounds: Arc<Bounds>,
     pace: Arc<Pace>,
 }
 
-impl Parts for Tables {
+impl Parts for LevelTables {
     type Cursor = TableIter;
 
     fn count(&self) -> usize {

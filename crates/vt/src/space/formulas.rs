@@ -16,7 +16,7 @@ const INDEX_KEYS: u64 = 64;
 
 /// Bytes kept for compactions: all free bytes, or those in long runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Kept {
+pub(super) struct Reserved {
     /// Kept while no compaction runs.
     pub(super) reserve: u64,
     /// What compactions under way may write in all.
@@ -55,15 +55,15 @@ pub(super) const fn share(reserve: u64, class: SpaceClass) -> u64 {
 
 /// Returns the bytes that a class leaves to compactions: their share of the reserve, or what they
 /// have planned if that is more; what they have written is theirs already.
-pub(super) fn kept(kept: Kept, class: SpaceClass) -> u64 {
+pub(super) fn kept(kept: Reserved, class: SpaceClass) -> u64 {
     let wanted = share(kept.reserve, class).max(kept.planned);
     wanted.saturating_sub(kept.written)
 }
 
-/// Returns how much of `all` kept bytes must be in long runs. A compaction carries value blocks over,
-/// so its plan asks for no more runs than are in reserve.
-pub(super) fn kept_in_runs(runs: Kept, all: Kept, class: SpaceClass) -> u64 {
-    let runs = Kept {
+/// Returns how much of `all` kept bytes must be in long runs. A compaction carries value blocks
+/// over, so its plan asks for no more runs than are in reserve.
+pub(super) fn kept_in_runs(runs: Reserved, all: Reserved, class: SpaceClass) -> u64 {
+    let runs = Reserved {
         planned: runs.planned.min(runs.reserve),
         ..runs
     };
@@ -80,8 +80,8 @@ pub(super) fn free(unpromised: u64, aside: Aside, class: SpaceClass) -> u64 {
     unpromised.saturating_sub(others)
 }
 
-/// Returns the bytes in long runs that a class may have promised to it. Promises for value blocks of
-/// whole pages take none of them.
+/// Returns the bytes in long runs that a class may have promised to it. Promises for value blocks
+/// of whole pages take none of them.
 pub(super) fn roomy(in_runs: u64, promised: Promised, kept_in_runs: u64) -> u64 {
     let promised = promised.all.saturating_sub(promised.pages);
     in_runs.saturating_sub(promised.saturating_add(kept_in_runs))

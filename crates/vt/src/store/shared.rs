@@ -23,7 +23,7 @@ use stitch_base::sync::{Apart, Mutex};
 use stitch_volume::Volume;
 
 /// What parts of a store share, while it is put together.
-pub(super) struct Shared {
+pub(super) struct SharedParts {
     pub(super) volume: Arc<Volume>,
     pub(super) cache: Arc<BlockCache>,
     pub(super) options: VtOptions,
@@ -41,7 +41,7 @@ pub(super) struct Shared {
     pub(super) space: Arc<SpaceLedger>,
 }
 
-impl Shared {
+impl SharedParts {
     /// Returns what the parts of a store in this state share.
     pub(super) fn new<S>(
         volume: Arc<Volume>,

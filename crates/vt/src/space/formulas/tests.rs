@@ -13,8 +13,8 @@ fn bytes() -> impl Strategy<Value = u64> {
     prop_oneof![0..64u64, 0..BYTES_MAX]
 }
 
-fn any_kept() -> impl Strategy<Value = Kept> {
-    (bytes(), bytes(), bytes()).prop_map(|(reserve, planned, written)| Kept {
+fn any_kept() -> impl Strategy<Value = Reserved> {
+    (bytes(), bytes(), bytes()).prop_map(|(reserve, planned, written)| Reserved {
         reserve,
         planned,
         // A compaction writes no more than it has planned.
@@ -52,7 +52,7 @@ proptest! {
         class in any_class(),
     ) {
         let more = more.min(before.planned - before.written);
-        let after = Kept { written: before.written + more, ..before };
+        let after = Reserved { written: before.written + more, ..before };
         let (before, after) = (kept(before, class), kept(after, class));
         prop_assert_eq!(after, before.saturating_sub(more));
     }
@@ -63,7 +63,7 @@ proptest! {
         more in bytes(),
         class in any_class(),
     ) {
-        let after = Kept { planned: before.planned + more, ..before };
+        let after = Reserved { planned: before.planned + more, ..before };
         prop_assert!(kept(after, class) >= kept(before, class));
     }
 
