@@ -235,4 +235,34 @@ mod tests {
         let refused = then.commit(&changes, CommitOptions::default()).unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::ReadOnly);
     }
+
+    #[test]
+    fn a_transaction_spans_dictionaries_and_a_handle_has_its_own_policy() {
+        let schema = Schema::create(engine(), "fs", &two()).unwrap();
+        let (meta, data) = (
+            schema.dictionary("meta").unwrap(),
+            schema.dictionary("data").unwrap(),
+        );
+        let write = |schema: &Schema, value: &[u8]| {
+            let mut transaction = schema.begin(&TransactionOptions::default());
+            transaction.put(meta, b"k", value).unwrap();
+            transaction.put(data, b"k", value).unwrap();
+            transaction
+        };
+        let lax = schema.clone().with_conflicts(ConflictPolicy::Ignore);
+        let (first, strict, ignoring) = (
+            write(&schema, b"1"),
+            write(&schema, b"2"),
+            write(&lax, b"3"),
+        );
+        first.commit(CommitOptions::default()).unwrap();
+        let refused = strict.commit(CommitOptions::default()).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Conflict);
+        assert!(matches!(refused, DbError::Conflict { keys } if keys.len() == 2));
+        ignoring.commit(CommitOptions::default()).unwrap();
+        for dictionary in [meta, data] {
+            let value = schema.now().get(dictionary, b"k").unwrap();
+            assert_eq!(value.as_deref(), Some(&b"3"[..]));
+        }
+    }
 }

@@ -3,11 +3,13 @@
 mod batch;
 mod rows;
 mod snapshot;
+mod transaction;
 mod tree;
 
 pub use batch::Batch;
 pub use rows::Rows;
 pub use snapshot::Snapshot;
+pub use transaction::{Conflict, Transaction};
 pub use tree::Tree;
 
 use crate::engine::{self, Instance, Opened, Resized};
@@ -18,6 +20,7 @@ use crate::{CommitOptions, Counters, Limits, Seqno, SpaceUsage};
 use crate::{EngineKind, StoreError, TreeInfo, TreeOptions, Violation};
 use std::path::Path;
 use stitch_base::sync::Arc;
+use stitch_db::Transactions;
 use stitch_device::{Device, MemDevice};
 use stitch_kv::KvError;
 use stitch_volume::TrimRange;
@@ -56,6 +59,8 @@ pub struct Database {
     /// The first instance, which knows the others.
     pub(crate) first: Instance,
     pub(crate) instance: Instance,
+    /// Where its transactions begin. Its clones share their locks.
+    transactions: Transactions,
 }
 
 impl std::fmt::Debug for Database {
@@ -154,7 +159,17 @@ impl Database {
     fn of(opened: Opened, options: &StoreOptions) -> Result<Self, StoreError> {
         let first = opened.first;
         let instance = first.find(options.instance.as_deref())?;
-        Ok(Self { first, instance })
+        Ok(Self::of_instance(first, instance))
+    }
+
+    /// The records of an instance of a store.
+    pub(crate) fn of_instance(first: Instance, instance: Instance) -> Self {
+        let transactions = Transactions::new(Arc::clone(&instance.engine));
+        Self {
+            first,
+            instance,
+            transactions,
+        }
     }
 
     /// The trees of records, by number. Those of a file system in the store are not among them.
@@ -412,9 +427,6 @@ impl Store {
     /// so what is older than something that is there is there too.
     #[must_use]
     pub fn database(&self) -> Database {
-        Database {
-            first: self.first.clone(),
-            instance: self.instance.clone(),
-        }
+        Database::of_instance(self.first.clone(), self.instance.clone())
     }
 }

@@ -1,9 +1,10 @@
 //! What goes wrong with a store as a whole.
 
-use crate::EngineKind;
+use crate::{Conflict, EngineKind};
 use std::io;
 use std::path::PathBuf;
 use stitch_base::ErrorKind;
+use stitch_db::DbError;
 use stitch_device::DeviceError;
 use stitch_format::FormatError;
 use stitch_fs::FsError;
@@ -127,6 +128,15 @@ pub enum StoreError {
         /// The instance that was asked.
         asked: String,
     },
+    /// Other writers changed keys that a transaction depends on: run it again.
+    #[error("{}", conflict_text(conflicts))]
+    Conflict {
+        /// The keys, by tree: at least one, and at most 1000.
+        conflicts: Vec<Conflict>,
+    },
+    /// A transaction was refused otherwise.
+    #[error(transparent)]
+    Transaction(DbError),
     /// From the device.
     #[error(transparent)]
     Device(#[from] DeviceError),
@@ -169,6 +179,8 @@ impl StoreError {
             },
             Self::Identity { source, .. } => source.kind(),
             Self::Lacks { .. } | Self::NoEngine { .. } => ErrorKind::Unsupported,
+            Self::Conflict { .. } => ErrorKind::Conflict,
+            Self::Transaction(error) => error.kind(),
             Self::Device(error) => error.kind(),
             Self::NoFileSystem { .. } => ErrorKind::NotFound,
             Self::Volume(error) => error.kind(),
@@ -177,6 +189,15 @@ impl StoreError {
             Self::Fs(error) => error.kind(),
             Self::Keep(_) => ErrorKind::Io,
             Self::Session(error) => error.kind(),
+        }
+    }
+
+    /// The keys that other writers changed, if that is why a transaction was not committed.
+    #[must_use]
+    pub fn conflicts(&self) -> &[Conflict] {
+        match self {
+            Self::Conflict { conflicts } => conflicts,
+            _ => &[],
         }
     }
 
@@ -236,6 +257,30 @@ impl StoreError {
             },
             _ => false,
         }
+    }
+}
+
+impl From<DbError> for StoreError {
+    fn from(error: DbError) -> Self {
+        match error {
+            DbError::Kv(error) => Self::Kv(error),
+            other => Self::Transaction(other),
+        }
+    }
+}
+
+fn conflict_text(conflicts: &[Conflict]) -> String {
+    let Some(first) = conflicts.first() else {
+        return "another writer changed keys of the transaction".to_owned();
+    };
+    let key = first.key.escape_ascii();
+    let text = format!(
+        "another writer changed key \"{key}\" of tree {:?}",
+        first.tree_name
+    );
+    match conflicts.len() - 1 {
+        0 => text,
+        more => format!("{text}, and {more} more"),
     }
 }
 

@@ -113,9 +113,6 @@ impl Database {
     }
 
     fn with(&self, instance: Instance) -> Self {
-        Self {
-            first: self.first.clone(),
-            instance,
-        }
+        Self::of_instance(self.first.clone(), instance)
     }
 }

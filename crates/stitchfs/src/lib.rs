@@ -52,7 +52,7 @@ mod store;
 mod task;
 
 pub use bytes::Bytes;
-pub use database::{Batch, Database, Rows, Snapshot, Tree};
+pub use database::{Batch, Conflict, Database, Rows, Snapshot, Transaction, Tree};
 pub use engine::{EngineKind, Resized};
 pub use error::StoreError;
 pub use external::{count as large_files_of, folder_path as large_files_path};
@@ -63,6 +63,10 @@ pub use make::{MakeOptions, RootOwner, store_path};
 pub use paths::{path_in, path_text, set_path};
 pub use snapshots::snapshot_json;
 pub use stitch_base::{ErrorKind, Seqno, TreeId};
+pub use stitch_db::{
+    Access, Clash, ConflictPolicy, DbError, Isolation, LockWait, Resolution, Resolver, Savepoint,
+    TransactionOptions,
+};
 pub use stitch_device::IoMode;
 pub use stitch_fs::{AtimePolicy, CompressOptions, EXTERNAL_FROM_BYTES};
 pub use stitch_kv::{
