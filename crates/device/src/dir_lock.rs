@@ -6,7 +6,8 @@ use crate::open::Locked;
 use std::fs::File;
 use std::path::Path;
 
-/// Keeps other processes, and other openers in this one, away from a directory. Unlocked when dropped.
+/// Keeps other processes, and other openers in this one, away from a directory. Unlocked when
+/// dropped.
 #[derive(Debug)]
 pub struct DirLock {
     _locked: Locked,
@@ -17,8 +18,8 @@ impl DirLock {
     /// others that only read.
     ///
     /// # Errors
-    /// [`DeviceError::Busy`] if another opener has it, [`DeviceError::Io`] if it cannot be opened, or
-    /// may not be written to and is to be.
+    /// [`DeviceError::Busy`] if another opener has it, [`DeviceError::Io`] if it cannot be opened,
+    /// or may not be written to and is to be.
     pub fn new(path: &Path, read_only: bool) -> Result<Self, DeviceError> {
         let name = path.display().to_string();
         let failed = |source| Request::new("open", 0, 0).failed(&name, source);

@@ -1,11 +1,11 @@
 //! The identity of a store that is a directory: which engine it has, and what the store is called.
 //!
-//! The file [`FILE_NAME`] in the directory holds it, beside the engine's own files. A store in a file
-//! or on a device has a superblock instead.
+//! The file [`FILE_NAME`] in the directory holds it, beside the engine's own files. A store in a
+//! file or on a device has a superblock instead.
 //!
-//! The file is written twice, each time as a new file that takes the name: before the engine makes its
-//! files ([`State::Making`]), and when all of them are durable ([`State::Made`]). What a crash leaves of
-//! a making is known by that.
+//! The file is written twice, each time as a new file that takes the name: before the engine makes
+//! its files ([`State::Making`]), and when all of them are durable ([`State::Made`]). What a crash
+//! leaves of a making is known by that.
 
 use crate::FormatError;
 use crate::codec::Reader;
@@ -33,7 +33,7 @@ fields! {
     ENGINE: u32 = 16, "engine: 1 for RocksDB";
     STATE: u32 = 20, "1 while the store is made, 2 afterwards";
     UUID: [u8; 16] = 24, "identity of the store";
-    LARGE_FILES: u64 = 40, "size in bytes beyond which a file becomes a plain file; 2^64 - 1 for none";
+    LARGE_FILES: u64 = 40, "size beyond which a file becomes a plain file; 2^64 - 1 for none";
     LABEL: [u8; 64] = 48, "name given by the user: UTF-8, padded with zeros";
     RESERVED: [u8; 16] = 112, "zeros";
 }

@@ -152,8 +152,8 @@ pub trait ExternalFiles: Send + Sync {
     /// Bytes that the host could still take.
     fn free_bytes(&self) -> ExternalResult<u64>;
 
-    /// Reports whether the engine's space is that of the host, so that [`Engine::space`] has counted
-    /// the files and the free bytes already.
+    /// Reports whether the engine's space is that of the host, so that [`Engine::space`] has
+    /// counted the files and the free bytes already.
     ///
     /// [`Engine::space`]: stitch_kv::Engine::space
     fn shares_engine_space(&self) -> bool {

@@ -32,8 +32,8 @@ impl FileSystem {
         })
     }
 
-    /// Returns the bytes of plain files that the engine's space does not have, and how many more there
-    /// could be: none, unless large files go there.
+    /// Returns the bytes of plain files that the engine's space does not have, and how many more
+    /// there could be: none, unless large files go there.
     fn external_space(&self) -> FsResult<(u64, u64)> {
         let files = self.externals.is_there().then(|| self.externals.files());
         let files = files.transpose()?;

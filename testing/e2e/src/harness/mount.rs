@@ -63,8 +63,8 @@ impl Spec {
         self
     }
 
-    /// The store has the RocksDB engine; its size is the host's. A case is skipped where the command has no
-    /// such engine.
+    /// The store has the RocksDB engine; its size is the host's. A case is skipped where the
+    /// command has no such engine.
     pub(crate) fn on_rocksdb(mut self) -> Self {
         self.medium = Medium::RocksDb;
         self
@@ -311,7 +311,10 @@ impl<'a> Mount<'a> {
 
     /// As [`Self::kill`], of a daemon that may fail to end.
     pub(crate) fn kill_within(&mut self, limit: Duration) -> Result<()> {
-        self.daemon.as_mut().context("no daemon is running")?.kill()?;
+        self.daemon
+            .as_mut()
+            .context("no daemon is running")?
+            .kill()?;
         self.ended(limit).map(drop)
     }
 

@@ -122,7 +122,8 @@ fn everything_is_there_after_a_remount(context: &Context) -> Result<()> {
     let mode = mount.store().metadata()?.mode() & 0o7777;
     ensure!(mode == 0o700, "{mode:o}");
     shell(mount.dir(), "rm -rf d*")?;
-    // The kernel forgets removed files when it comes to it, and the next sync removes what they had.
+    // The kernel forgets removed files when it comes to it, and the next sync removes what they
+    // had.
     let is_gone = context.wait_until(PATIENCE, || {
         mount.sync()?;
         Ok(mount.plain_files()? == 0)
