@@ -65,10 +65,16 @@ impl Identity {
     /// Returns the record of a store with the RocksDB engine.
     ///
     /// # Panics
-    /// Panics if the label is too long: the caller checked it.
+    /// Panics if the label is too long or has a zero byte: the caller checked it.
     #[must_use]
     pub fn encode(&self) -> [u8; IDENTITY_BYTES] {
         assert!(self.label.len() <= LABEL_BYTES_MAX, "the label was checked");
+        assert!(!self.label.contains('\0'), "the label was checked");
+        assert_ne!(
+            self.large_files,
+            Some(NO_LARGE_FILES),
+            "no file is as large"
+        );
         let mut out = [0; IDENTITY_BYTES];
         MAGIC_AT.put(&mut out, MAGIC);
         VERSION_AT.put(&mut out, VERSION);
@@ -194,10 +200,10 @@ engine 01000000
 state 02000000
 uuid 30313233343536373839616263646566
 large_files 0403020100000000
-label 686f6d65000000000000000000000000000000000000000000000000000000000000\
-000000000000000000000000000000000000000000000000000000000000
+label 686f6d65ZEROS
 reserved 00000000000000000000000000000000
 ";
+        let golden = golden.replace("ZEROS", &"00".repeat(60));
         assert_eq!(dump(&TABLE, &sample().encode()), golden);
     }
 

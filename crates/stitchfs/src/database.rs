@@ -32,8 +32,8 @@ pub(crate) const FILE_SYSTEM: &str = "fs/";
 /// An ordered, transactional key-value store: any number of [`Tree`]s that are changed together by
 /// [`Batch`]es. A handle: cheap to clone, to be shared by threads.
 ///
-/// It lives in a file of fixed size, a directory with such a file, or a block device; with the engine
-/// [`EngineKind::RocksDb`], in a directory of its own. One process has it open at a time.
+/// It lives in a file of fixed size, a directory with such a file, or a block device; with the
+/// engine [`EngineKind::RocksDb`], in a directory of its own. One process has it open at a time.
 ///
 /// ```
 /// use stitchfs::{Batch, Database, MakeOptions, StoreOptions, TreeOptions};
@@ -74,8 +74,8 @@ impl std::fmt::Debug for Database {
 
 impl Database {
     /// Makes an empty store at `path` and opens it. `make.len_bytes` is the size of a new file, all
-    /// of which is allocated at once; a block device is used whole. With [`EngineKind::RocksDb`], `path`
-    /// is a directory, which is made if it is missing, and there is no size.
+    /// of which is allocated at once; a block device is used whole. With [`EngineKind::RocksDb`],
+    /// `path` is a directory, which is made if it is missing, and there is no size.
     ///
     /// # Errors
     /// [`StoreError::Occupied`] where there is something already and `make.force` is not set;

@@ -1,7 +1,8 @@
 //! The engines of stores. Nothing else in this crate names one.
 //!
-//! An [`Instance`] is an engine behind the contract ([`Engine`]), and what a store is beyond that: its
-//! name, its identity, its size. The contract says nothing of these, and not every engine has them.
+//! An [`Instance`] is an engine behind the contract ([`Engine`]), and what a store is beyond that:
+//! its name, its identity, its size. The contract says nothing of these, and not every engine has
+//! them.
 //!
 //! ```text
 //!  Store, Database, Tree --> Instance { engine: dyn Engine, kind: Kind }
@@ -44,8 +45,8 @@ use without_rocks as rocks;
 /// What keeps the records of a store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EngineKind {
-    /// The VT-tree of this program: in a file of fixed size, a directory with such a file, or a block
-    /// device.
+    /// The VT-tree of this program: in a file of fixed size, a directory with such a file, or a
+    /// block device.
     #[default]
     Vt,
     /// RocksDB: in a directory of its own.
@@ -143,8 +144,8 @@ pub(crate) fn open(
     open_device(device, options, memory_bytes)
 }
 
-/// Makes a store with the RocksDB engine in the directory at `path`. `fill` puts into its engine what is
-/// to be there from the beginning. Returns the full path and what the store is.
+/// Makes a store with the RocksDB engine in the directory at `path`. `fill` puts into its engine
+/// what is to be there from the beginning. Returns the full path and what the store is.
 ///
 /// # Errors
 /// [`StoreError::NoEngine`], [`StoreError::Lacks`], [`StoreError::Occupied`],
@@ -209,8 +210,8 @@ impl Instance {
         }
     }
 
-    /// Size in bytes beyond which files become plain files, if nothing else is asked for; `None` for no
-    /// file.
+    /// Size in bytes beyond which files become plain files, if nothing else is asked for; `None`
+    /// for no file.
     pub(crate) fn large_files(&self) -> Option<u64> {
         match &self.kind {
             Kind::Vt(_) => None,
@@ -380,8 +381,8 @@ const NO_SIZE: &str = "size of its own: it takes what the host's file system has
 
 /// Names an instance without keeping it open.
 ///
-/// Compared by address: the memory of an engine is not used again while it is named, so two engines of
-/// different lives are never taken for one.
+/// Compared by address: the memory of an engine is not used again while it is named, so two engines
+/// of different lives are never taken for one.
 #[derive(Clone, Debug)]
 pub(crate) enum WeakInstance {
     Vt(Weak<VtEngine>),

@@ -1,9 +1,11 @@
-//! The folder of large files beside a store in a file, or in the directory of a store, and what sees to them in the background.
+//! The folder of large files beside a store in a file, or in the directory of a store, and what
+//! sees to them in the background.
 //!
-//! In a store that is a directory, `STORE/files` stands for `STORE.files`. `STORE.files/uuid` says which store it belongs to; `STORE.files/INSTANCE/XX/INO.NUMBER` are the contents of
-//! an inode, with the last byte of the number as `XX`, all in hexadecimal; `STORE.files/INSTANCE/lost+found`
-//! has what `fsck` has set aside. The files are nobody's but the store's: changed by hand, contents change
-//! behind its back.
+//! In a store that is a directory, `STORE/files` stands for `STORE.files`. `STORE.files/uuid` says
+//! which store it belongs to; `STORE.files/INSTANCE/XX/INO.NUMBER` are the contents of an inode,
+//! with the last byte of the number as `XX`, all in hexadecimal; `STORE.files/INSTANCE/lost+found`
+//! has what `fsck` has set aside. The files are nobody's but the store's: changed by hand, contents
+//! change behind its back.
 
 use crate::StoreError;
 use std::io;
@@ -66,8 +68,8 @@ impl Request<'_> {
             return match self.is_wanted || self.is_needed {
                 true => Err(StoreError::LargeFiles {
                     path: self.store.to_owned(),
-                    reason: "is no regular file; large files can be beside a store in a file, and in one \
-                             that is a directory"
+                    reason: "is no regular file; large files can be beside a store in a file, \
+                             and in one that is a directory"
                         .to_owned(),
                 }),
                 false => Ok(None),

@@ -25,8 +25,8 @@ pub struct Identified {
 ///
 /// # Errors
 /// [`StoreError::Device`] if it cannot be read, or is open for writing on a volume
-/// ([`StoreError::is_busy`]); [`StoreError::Volume`] and [`StoreError::Identity`] for what is no store,
-/// is damaged or needs a newer program.
+/// ([`StoreError::is_busy`]); [`StoreError::Volume`] and [`StoreError::Identity`] for what is no
+/// store, is damaged or needs a newer program.
 pub fn identify(path: &Path) -> Result<Identified, StoreError> {
     let found = |source| StoreError::Host {
         op: "find",

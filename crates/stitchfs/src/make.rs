@@ -43,8 +43,8 @@ pub struct MakeOptions {
     pub compress: CompressOptions,
     /// What keeps the records.
     pub engine: EngineKind,
-    /// Which files are plain files in the directory of a store of the RocksDB engine, unless a mount says
-    /// otherwise; by default those larger than 4 KiB.
+    /// Which files are plain files in the directory of a store of the RocksDB engine, unless a
+    /// mount says otherwise; by default those larger than 4 KiB.
     pub large_files: LargeFiles,
 }
 
@@ -70,7 +70,8 @@ impl Default for RootOwner {
     }
 }
 
-/// The file, device or directory that `path` means: in a directory that is no store, the store in it.
+/// The file, device or directory that `path` means: in a directory that is no store, the store in
+/// it.
 #[must_use]
 pub fn store_path(path: &Path) -> PathBuf {
     if path.is_dir() && EngineKind::at(path) == EngineKind::Vt {

@@ -49,26 +49,28 @@ pub struct StoreOptions {
     /// Which instance of the store is meant; by default the one that every store has, `main`. All
     /// are opened, and share the memory.
     pub instance: Option<String>,
-    /// Which files become plain files from now on, for a store in a file or a directory. Those that are so
-    /// already stay.
+    /// Which files become plain files from now on, for a store in a file or a directory. Those that
+    /// are so already stay.
     pub large_files: LargeFiles,
 }
 
 /// Which files become plain files beside a store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LargeFiles {
-    /// As the store was made: with the RocksDB engine, those that [`MakeOptions::large_files`] says, else
-    /// none.
+    /// As the store was made: with the RocksDB engine, those that [`MakeOptions::large_files`]
+    /// says, else none.
     #[default]
     AsMade,
     /// None.
     Inside,
-    /// Those that become larger than so many bytes, from [`LARGE_FILES_MIN`] to [`LARGE_FILES_MAX`].
+    /// Those that become larger than so many bytes, from [`LARGE_FILES_MIN`] to
+    /// [`LARGE_FILES_MAX`].
     External(u64),
 }
 
 impl LargeFiles {
-    /// Returns the size beyond which files become plain files, `made` by default; `None` for no file.
+    /// Returns the size beyond which files become plain files, `made` by default; `None` for no
+    /// file.
     pub(crate) fn threshold(self, made: Option<u64>) -> Option<u64> {
         let bytes = match self {
             Self::AsMade => made,
@@ -220,8 +222,8 @@ impl std::fmt::Debug for Store {
 }
 
 impl Store {
-    /// Opens the store at `path`: a file, a directory with a store in it, or a block device. What is
-    /// there tells the engine.
+    /// Opens the store at `path`: a file, a directory with a store in it, or a block device. What
+    /// is there tells the engine.
     ///
     /// # Errors
     /// See [`StoreError`].

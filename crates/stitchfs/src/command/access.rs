@@ -13,8 +13,8 @@ const OTHERS: u32 = 0o066;
 /// The same, and enter: the files of an engine may be for all to read.
 const OTHERS_INSIDE: u32 = 0o077;
 
-/// Warns if users other than the owner can read or write the file of a store, enter its directory, or
-/// read the folder of its large files.
+/// Warns if users other than the owner can read or write the file of a store, enter its directory,
+/// or read the folder of its large files.
 pub(super) fn warn_if_wide(store: &Path) {
     let store = stitchfs::store_path(store);
     let folder = stitchfs::large_files_path(&store);

@@ -75,7 +75,8 @@ fn of_records_on_rocksdb(path: &Path, is_empty: bool) -> String {
     let path = path.display();
     match is_empty {
         true => format!(
-            "`stitchfs mkfs --engine rocksdb --force {path}` makes it anew; nothing is in it to be lost"
+            "`stitchfs mkfs --engine rocksdb --force {path}` makes it anew; nothing is in it to \
+             be lost"
         ),
         false => "`stitchfs mkfs --engine rocksdb` makes one in another directory".to_owned(),
     }

@@ -13,8 +13,8 @@ pub(super) fn is_store(path: &Path) -> bool {
 /// Returns the identity of the store in a directory, without locking it.
 ///
 /// # Errors
-/// [`StoreError::Device`] if it cannot be read, [`StoreError::Identity`] if it is damaged or of a newer
-/// program.
+/// [`StoreError::Device`] if it cannot be read, [`StoreError::Identity`] if it is damaged or of a
+/// newer program.
 pub(crate) fn read(dir: &Path) -> Result<Identity, StoreError> {
     let mut bytes = Vec::new();
     let folder = Folder::open(dir, true)?;

@@ -71,7 +71,8 @@ pub(super) fn open(
     })
 }
 
-/// Makes a store in a directory. `fill` puts into its engine what is to be there from the beginning.
+/// Makes a store in a directory. `fill` puts into its engine what is to be there from the
+/// beginning.
 ///
 /// # Errors
 /// [`StoreError::Lacks`] for options that the engine does not have, [`StoreError::Occupied`],

@@ -1,5 +1,5 @@
-//! What stands for the RocksDB engine in a program that was built without it: no store of it is ever
-//! open.
+//! What stands for the RocksDB engine in a program that was built without it: no store of it is
+//! ever open.
 
 use super::{EngineKind, Fill, Opened};
 use crate::StoreError;
@@ -12,9 +12,11 @@ use stitch_kv::Engine;
 
 /// An open store of the engine: there is none.
 #[derive(Debug)]
-pub(crate) enum RocksStore {}
+pub(crate) enum NoRocksStore {}
 
-impl RocksStore {
+pub(crate) use NoRocksStore as RocksStore;
+
+impl NoRocksStore {
     pub(super) fn engine(&self) -> Arc<dyn Engine> {
         match *self {}
     }

@@ -7,7 +7,8 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
 const ENGINE: [&str; 2] = ["--engine", "rocksdb"];
 
-/// Makes a store in the directory `a`; `None` where the program is without the engine, which it says.
+/// Makes a store in the directory `a`; `None` where the program is without the engine, which it
+/// says.
 fn made(place: &Place) -> Option<Ended> {
     let made = place.run(&[&["mkfs"], &ENGINE[..], &["-L", "box", "a"]].concat());
     if cfg!(feature = "rocksdb") {

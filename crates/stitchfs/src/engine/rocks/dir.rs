@@ -8,8 +8,8 @@
 //! ```
 //!
 //! Making a store, so that a crash leaves nothing that can be taken for one:
-//! 1. the directory is locked; what it holds is refused, or removed if it is an unfinished making or
-//!    may be overwritten;
+//! 1. the directory is locked; what it holds is refused, or removed if it is an unfinished making
+//!    or may be overwritten;
 //! 2. an identity in the state `Making` is made durable;
 //! 3. the engine makes its files and closes them;
 //! 4. an identity in the state `Made` takes the place of the other.
@@ -28,7 +28,8 @@ use stitch_format::superblock::LABEL_BYTES_MAX;
 
 /// An identity that is written takes the name of the old one.
 const NEW_FILE_NAME: &str = "STITCHFS.new";
-/// Size beyond which files are plain files, unless the making says otherwise: what an inode's row holds.
+/// Size beyond which files are plain files, unless the making says otherwise: what an inode's row
+/// holds.
 const LARGE_FILES: u64 = 4 << 10;
 const LOST_FOUND: &str = "lost+found";
 const MODE: u32 = 0o700;
@@ -63,7 +64,8 @@ impl StoreDir {
     }
 }
 
-/// A store that is being made in a directory. Dropped before [`Self::finish`], it leaves nothing behind.
+/// A store that is being made in a directory. Dropped before [`Self::finish`], it leaves nothing
+/// behind.
 pub(super) struct Making {
     pub(super) path: PathBuf,
     pub(super) identity: Identity,
@@ -76,8 +78,8 @@ impl Making {
     /// Steps 1 and 2: takes the directory at `path`, which is made if it is missing.
     ///
     /// # Errors
-    /// [`StoreError::Occupied`] for a store that may not be overwritten, [`StoreError::Directory`] for
-    /// what never is, [`StoreError::is_busy`]; see [`StoreError`].
+    /// [`StoreError::Occupied`] for a store that may not be overwritten, [`StoreError::Directory`]
+    /// for what never is, [`StoreError::is_busy`]; see [`StoreError`].
     pub(super) fn begin(path: &Path, options: &MakeOptions) -> Result<Self, StoreError> {
         let identity = identity_of(path, options)?;
         let was_missing = !path.exists();
@@ -204,7 +206,8 @@ fn others(path: &Path, kept: &[&str]) -> Result<Vec<PathBuf>, StoreError> {
     Ok(found)
 }
 
-/// Writes an identity in place of the old one. It is durable when this returns; a crash leaves either.
+/// Writes an identity in place of the old one. It is durable when this returns; a crash leaves
+/// either.
 fn write(folder: &Folder, identity: &Identity) -> Result<(), StoreError> {
     folder.remove(NEW_FILE_NAME)?;
     folder.make(NEW_FILE_NAME)?;
