@@ -104,17 +104,25 @@ printf 'test result: ok. 1 passed; 0 failed; 0 ignored;\\n'";
         assert_eq!((counts.passed, counts.failed), (5, 0));
     }
 
+    /// A test program that fails in each run.
+    const TWO_FAILURES: &str = "\
+printf 'failures:\\n    a\\n\\ntest result: FAILED. 0 passed; 1 failed; 0 ignored;\\n'
+exit 1";
+
     #[test]
     fn a_test_that_fails_twice_counts_as_failed() {
-        let script = "printf 'failures:\\n    a\\n\\ntest result: FAILED. 0 passed; 1 failed; 0 ignored;\\n'; exit 1";
-        let outcome = run(shell(script), &["first"]).unwrap();
+        let outcome = run(shell(TWO_FAILURES), &["first"]).unwrap();
         assert!(matches!(outcome, Outcome::Ran(Counts { failed: 1, .. })));
     }
 
+    /// A test program that dies in its first run.
+    const ONE_DEATH: &str = "\
+if [ $# = 1 ]; then exit 101; fi
+printf 'test result: ok. 1 passed; 0 failed; 0 ignored;\\n'";
+
     #[test]
     fn a_program_that_dies_is_not_run_again() {
-        let script = "if [ $# = 1 ]; then exit 101; fi; printf 'test result: ok. 1 passed; 0 failed; 0 ignored;\\n'";
-        let outcome = run(shell(script), &["first"]).unwrap();
+        let outcome = run(shell(ONE_DEATH), &["first"]).unwrap();
         assert!(matches!(outcome, Outcome::Ran(Counts { failed: 1, .. })));
     }
 }

@@ -12,7 +12,7 @@ use crate::steps::{Counts, Outcome, Steps, counting, libtest_counts, succeeds};
 use crate::tidy;
 use crate::tools::ROCKSDB_HEADER;
 
-/// Runs all checks; whether they passed.
+/// Runs all checks. Returns whether they passed.
 pub(crate) fn run(root: &Path) -> Result<bool> {
     let mut steps = Steps::new();
     add_lints(&mut steps, root);
@@ -23,14 +23,14 @@ pub(crate) fn run(root: &Path) -> Result<bool> {
     Ok(steps.finish())
 }
 
-/// `cargo` in the root of the workspace.
+/// Returns a command that runs `cargo` in the root of the workspace.
 pub(crate) fn cargo(root: &Path) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root);
     command
 }
 
-/// Formatting, tidy and clippy.
+/// Adds tidy, formatting and clippy.
 pub(crate) fn add_lints(steps: &mut Steps, root: &Path) {
     steps.run("tidy", || {
         Ok(Outcome::Ran(Counts::one(tidy::run(
@@ -64,7 +64,7 @@ fn cargo_test(root: &Path) -> Command {
     command
 }
 
-/// Unit and integration tests of the workspace.
+/// Adds the unit and integration tests of the workspace.
 pub(crate) fn add_tests(steps: &mut Steps, root: &Path) {
     steps.run("tests", || {
         let arguments = ["--quiet", "--workspace", "--no-fail-fast"];
@@ -72,7 +72,7 @@ pub(crate) fn add_tests(steps: &mut Steps, root: &Path) {
     });
 }
 
-/// Orders in which threads can meet (ADR 0072).
+/// Adds the tests of thread interleavings (ADR 0072).
 pub(crate) fn add_interleavings(steps: &mut Steps, root: &Path) {
     let features = ["--features", "stitch-vt/shuttle,stitch-fs/shuttle"];
     let mut command = cargo_test(root);
@@ -86,7 +86,8 @@ pub(crate) fn has_rocksdb() -> bool {
     Path::new(ROCKSDB_HEADER).exists()
 }
 
-/// RocksDB behind the engine contract, the file system on it, and stores that have it (ADRs 0153, 0162).
+/// Adds RocksDB behind the engine contract, the file system on it, and stores that have it (ADRs
+/// 0153, 0162).
 pub(crate) fn add_rocksdb(steps: &mut Steps, root: &Path) {
     let packages = [
         ("stitch-rocks", &["--all-targets"][..]),
@@ -118,7 +119,7 @@ pub(crate) fn add_rocksdb(steps: &mut Steps, root: &Path) {
     }
 }
 
-/// The documentation builds without a warning.
+/// Adds a build of the documentation, without warnings.
 pub(crate) fn add_docs(steps: &mut Steps, root: &Path) {
     let mut command = cargo(root);
     command.args([

@@ -8,15 +8,14 @@ use anyhow::{Result, ensure};
 use crate::steps::{Counts, Outcome, Steps, counting, plain_counts, succeeds};
 use crate::{check, sim, tools};
 
-/// Seconds that the simulation may take.
+/// Time limit of the simulation in seconds.
 const SIM_SECONDS: &str = "240";
 
-/// The mounted tests and the seconds that each may take.
-const SUITES: [(&str, u64); 18] = [
+/// The mounted tests and their time limits in seconds.
+const SUITES: [(&str, u64); 17] = [
     ("users", 120),
     ("requests", 120),
     ("rmtree", 180),
-    ("snapshots", 180),
     ("handles", 120),
     ("coherence", 60),
     ("differential", 150),
@@ -33,13 +32,12 @@ const SUITES: [(&str, u64); 18] = [
     ("realwork", 1500),
 ];
 
-/// What runs once more with requests by `io_uring`: what depends on how they come, and is short. A
-/// suite, the seconds that it may take, and more arguments.
-const RING_SUITES: [(&str, u64, &[&str]); 13] = [
+/// The suites that run once more with `io_uring`: short ones that depend on the transport. A suite,
+/// its time limit in seconds, and more arguments.
+const RING_SUITES: [(&str, u64, &[&str]); 12] = [
     ("users", 120, &[]),
     ("requests", 120, &[]),
     ("rmtree", 180, &[]),
-    ("snapshots", 180, &[]),
     ("handles", 120, &[]),
     ("coherence", 60, &[]),
     ("differential", 150, &["--seeds", "1"]),
@@ -55,7 +53,7 @@ const RING_SUITES: [(&str, u64, &[&str]); 13] = [
     ("passthrough", 180, &[]),
 ];
 
-/// Runs every step; whether all passed.
+/// Runs every step. Returns whether all passed.
 pub(crate) fn run(root: &Path) -> Result<bool> {
     let mut steps = Steps::new();
     steps.run("install tools", || {
@@ -85,7 +83,8 @@ pub(crate) fn run(root: &Path) -> Result<bool> {
     Ok(steps.finish())
 }
 
-/// Builds what the mounted tests run, with the RocksDB engine where its library is there.
+/// Returns the command that builds the programs of the mounted tests, with the RocksDB engine where
+/// its library is there.
 fn build(root: &Path) -> Command {
     let mut command = check::cargo(root);
     command.args([
@@ -103,7 +102,7 @@ fn build(root: &Path) -> Command {
     command
 }
 
-/// The driver of the mounted tests.
+/// Returns the driver of the mounted tests.
 fn driver(root: &Path) -> Command {
     let mut command = Command::new(root.join("target/release/stitch-e2e"));
     command
@@ -123,7 +122,7 @@ fn run_suite(root: &Path, suite: &str, seconds: u64, more: &[&str]) -> Result<Ou
     counting(&mut command, plain_counts)
 }
 
-/// Why mounted tests cannot run here.
+/// Returns the reason that mounted tests cannot run here, if any.
 fn why_not_mounted() -> Option<String> {
     if !Path::new("/dev/fuse").exists() {
         return Some("no /dev/fuse".to_owned());
@@ -135,7 +134,8 @@ fn why_not_mounted() -> Option<String> {
     (!is_root).then(|| "not root".to_owned())
 }
 
-/// Builds and runs the driver of the mounted tests with these arguments; whether they passed.
+/// Builds and runs the driver of the mounted tests with these arguments. Returns whether they
+/// passed.
 pub(crate) fn run_e2e(root: &Path, args: &[&str]) -> Result<bool> {
     ensure!(succeeds(&mut build(root))?, "the build failed");
     succeeds(driver(root).args(args))

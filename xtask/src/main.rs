@@ -29,7 +29,7 @@ usage: cargo xtask <command>
   hooks           installs a git hook that runs fmt and tidy before each commit
 ";
 
-/// The root of the workspace.
+/// Returns the root of the workspace.
 fn root() -> PathBuf {
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
     manifest
@@ -49,7 +49,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs the command; whether everything passed.
+/// Runs the command. Returns whether everything passed.
 fn run() -> Result<bool> {
     let mut args = std::env::args().skip(1);
     let command = args.next().unwrap_or_default();

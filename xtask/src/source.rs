@@ -1,4 +1,4 @@
-//! Rust source as tidy sees it: the text, and the same text without comments, strings and tests.
+//! Source files for tidy: the text, and the same text without comments, strings and tests.
 //!
 //! This is a lexer of a few rules, not a parser. What it blanks becomes spaces, so positions and
 //! line numbers stay those of the file.
@@ -22,7 +22,7 @@ pub(crate) struct Source {
 }
 
 impl Source {
-    /// A file of this content; the lexer runs over `.rs` files only.
+    /// Creates a file of this content. The lexer runs over `.rs` files only.
     pub(crate) fn new(path: &str, text: &str) -> Self {
         let code = if path.ends_with(".rs") {
             blank_literals(text)
@@ -69,7 +69,7 @@ impl Source {
     }
 }
 
-/// Whether a whole file is test code by its place.
+/// Reports whether a whole file is test code, by its path.
 pub(crate) fn is_test_path(path: &str) -> bool {
     path.contains("/tests/") || path.ends_with("/tests.rs") || path.contains("/benches/")
 }
@@ -88,7 +88,7 @@ pub(crate) fn load(root: &Path) -> Result<Vec<Source>> {
     Ok(sources)
 }
 
-/// Leaves no product in files that only a `#[cfg(test)] mod x;` imports, and in those below.
+/// Clears the product of files that only a `#[cfg(test)] mod x;` imports, and of those below.
 pub(crate) fn blank_test_files(sources: &mut [Source]) {
     let stems: Vec<String> = sources.iter().flat_map(test_module_stems).collect();
     for source in sources {

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context as _, Result};
 use stitch_base::clock::{Clock as _, SystemClock};
 
-/// What a step counted.
+/// The counts of a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     pub(crate) passed: u64,
@@ -16,7 +16,7 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
-    /// One thing that passed or failed.
+    /// Counts one test that passed or failed.
     pub(crate) fn one(passed: bool) -> Self {
         Self {
             passed: u64::from(passed),
@@ -42,7 +42,7 @@ impl std::fmt::Display for Counts {
     }
 }
 
-/// How a step ended.
+/// The outcome of a step.
 #[derive(Debug)]
 pub(crate) enum Outcome {
     /// It ran.
@@ -83,7 +83,7 @@ impl Steps {
         self.run(name, || Ok(Outcome::Ran(Counts::one(succeeds(command)?))));
     }
 
-    /// Prints the table and, as the last line, the sum; whether nothing failed.
+    /// Prints the table and, as the last line, the sum. Returns whether nothing failed.
     pub(crate) fn finish(self) -> bool {
         let mut total = Counts::default();
         let mut table = String::new();
@@ -107,7 +107,7 @@ fn describe(outcome: &Outcome) -> String {
     }
 }
 
-/// Runs a command whose output goes where ours goes.
+/// Runs a command that inherits the output. Returns whether it succeeded.
 pub(crate) fn succeeds(command: &mut Command) -> Result<bool> {
     let status = command
         .status()

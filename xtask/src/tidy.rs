@@ -1,9 +1,10 @@
 //! `tidy`: the house rules that no compiler checks.
 //!
 //! Each rule is a function from the loaded files to findings, so that its test can plant a
-//! violation. Numbers that are not good yet, as sizes, are held by a [ratchet].
+//! violation. A [ratchet] holds numbers that are not good yet, such as sizes.
 
 mod assertions;
+mod circles;
 mod docs;
 mod edges;
 mod glossary;
@@ -24,7 +25,7 @@ use crate::source::{self, Source};
 
 const RATCHET: &str = "xtask/ratchet.txt";
 
-/// A broken rule and where.
+/// A broken rule and its line.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Finding {
     path: String,
@@ -42,14 +43,14 @@ impl Finding {
     }
 }
 
-/// What `tidy` does beside its checks.
+/// The task of `tidy` beside its checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// Nothing.
+    /// No further task.
     Check,
-    /// Moves the ratchet to the numbers of today, where they are better.
+    /// Moves the ratchet to the current numbers, where they are better.
     Bless,
-    /// Lists also the breaches of style that the ratchet allows.
+    /// Also lists the breaches of style that the ratchet allows.
     All,
 }
 
@@ -73,6 +74,7 @@ pub(crate) fn run(root: &Path, mode: Mode) -> Result<bool> {
             .filter(shown)
             .map(|breach| breach.finding),
     );
+    findings.extend(circles::check(&sources));
     findings.extend(edges::check(&sources)?);
     findings.extend(words::check(&sources));
     findings.extend(glossary::check(&sources));

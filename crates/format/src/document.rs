@@ -7,7 +7,7 @@ use crate::{
 };
 use std::fmt::Write;
 
-/// Every fixed record, in the order in which a reader meets them.
+/// All fixed records, in the order in which a reader meets them.
 pub const TABLES: [&Table; 13] = [
     &superblock::TABLE,
     &instance::TABLE,
@@ -60,8 +60,8 @@ pub fn document() -> String {
     out
 }
 
-/// A field's name as readers see it. Some constants end in `_AT` only to be apart from a constant
-/// that is in everybody's sight.
+/// Returns the name of a field for readers. Some constants end in `_AT` only to differ from a
+/// constant with a wider scope.
 fn field_name(constant: &str) -> String {
     match constant {
         "MAGIC_AT" => "magic".to_owned(),

@@ -46,7 +46,7 @@ fields! {
         are allocated";
 }
 
-/// Flags of an inode row that say where else something of the inode is.
+/// Flags of an inode row that tell where other parts of the inode are.
 pub mod row_flag {
     /// Contents are in the row.
     pub const INLINE: u8 = 1;
@@ -157,7 +157,7 @@ pub struct InodeHead {
 }
 
 impl InodeHead {
-    /// True if all of these row flags are set.
+    /// Reports whether all of these row flags are set.
     #[must_use]
     pub const fn has(&self, flags: u8) -> bool {
         self.flags & flags == flags
@@ -295,7 +295,7 @@ pub fn encode_link(ino: Ino, kind: FileKind) -> [u8; 10] {
     out
 }
 
-/// What one upsert changes of an inode. `None` and 0 links change nothing.
+/// A change of an inode by one upsert. `None` and 0 links change nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AttrDelta {
     /// The inode that it is for.
@@ -327,7 +327,7 @@ pub struct AttrDelta {
 }
 
 impl AttrDelta {
-    /// What makes `new` out of `old`, which are one inode of one type and birth.
+    /// Returns the delta from `old` to `new`, which are one inode of one type and birth.
     #[must_use]
     pub fn between(old: &InodeHead, new: &InodeHead) -> Self {
         debug_assert_eq!(old.ino, new.ino, "one inode");
@@ -350,7 +350,7 @@ impl AttrDelta {
         }
     }
 
-    /// True if it changes nothing.
+    /// Reports whether it changes nothing.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self
@@ -455,8 +455,8 @@ impl AttrDelta {
     }
 }
 
-/// Folds a delta over a row. Answers whether a row is left, which `out` then holds. A row that is
-/// not that inode stays as it is.
+/// Folds a delta over a row. Returns whether a row is left, which `out` then holds. A row of
+/// another inode stays as it is.
 pub fn fold(old: Option<&[u8]>, delta: &[u8], out: &mut Vec<u8>) -> bool {
     let Some(old) = old else { return false };
     let (Ok(MetaRow::Inode(mut head, tail)), Ok(delta)) =
@@ -473,7 +473,7 @@ pub fn fold(old: Option<&[u8]>, delta: &[u8], out: &mut Vec<u8>) -> bool {
     true
 }
 
-/// Joins two deltas for the same inode. Answers false for anything else.
+/// Joins two deltas for the same inode. Returns false for any other pair.
 pub fn join(older: &[u8], newer: &[u8], out: &mut Vec<u8>) -> bool {
     let (Ok(older), Ok(newer)) = (AttrDelta::decode(older), AttrDelta::decode(newer)) else {
         return false;

@@ -16,8 +16,8 @@
 //! | sys | `b` | how far the back rows are complete, see `fs_back` |
 //! | sys | `b`, ino (8) | back row: the place of the inode's row in meta, see `fs_back` |
 //!
-//! The hash of a name gives directories an order that does not depend on what else is in them, so
-//! that 63 bits name a place in a directory for ever: see [`name_hash`].
+//! The hash of a name gives directories an order that does not depend on their other names. So 63
+//! bits identify a position in a directory for ever: see [`name_hash`].
 
 use stitch_base::Ino;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
@@ -26,7 +26,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 pub const NAME_BYTES_MAX: usize = 255;
 /// Bytes of contents in a row of the data tree.
 pub const CHUNK_BYTES: u64 = 4096;
-/// Largest inode number. Rows with larger ones are damaged: counting up never comes so far.
+/// Largest inode number. Rows with larger ones are damaged: no store counts up to it.
 pub const INO_MAX: u64 = (1 << 63) - 1;
 /// Largest hash of a name.
 pub const NAME_HASH_MAX: u64 = (1 << 59) - 2;
@@ -87,8 +87,9 @@ impl std::fmt::Debug for FsKey {
     }
 }
 
-/// Place of a name in its directory's order: XXH3-64 under the file system's secret seed, cut to 59
-/// bits, never 0. Four bits more tell names of one hash apart in a position of a directory.
+/// Returns the position of a name in its directory's order: XXH3-64 under the file system's secret
+/// seed, cut to 59 bits, never 0. Four further bits distinguish names of one hash in a directory
+/// position.
 #[must_use]
 pub fn name_hash(seed: u64, name: &[u8]) -> u64 {
     (xxh3_64_with_seed(name, seed) >> 5).clamp(1, NAME_HASH_MAX)

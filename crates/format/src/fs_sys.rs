@@ -1,4 +1,4 @@
-//! Header of a file system: what holds for all its rows. In the sys tree.
+//! The header of a file system, in the sys tree: properties of all its rows.
 //!
 //! Numbers of the upsert functions of all the file system's rows: 16 `chunk` (data, see
 //! `fs_chunk`), 17 `attr` (meta, see `fs_inode`), 18 `add` (sys, see [`fold_add`]). Do not
@@ -315,9 +315,9 @@ pub fn fold_add(old: Option<&[u8]>, delta: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(&before.saturating_add_signed(by).to_le_bytes());
 }
 
-/// One delta of the upsert `add` with the effect of two, `older` first, into `out`. Answers false
-/// if one of them is none, or the sum is too large. A number that two deltas took below 0 in
-/// between is the only one that differs; what is counted never does.
+/// Joins two deltas of the upsert `add` into one with the same effect, `older` first, in `out`.
+/// Returns false if one of them is invalid, or if the sum is too large. The result differs only for
+/// a number that goes below 0 in between, which counts never do.
 pub fn join_add(older: &[u8], newer: &[u8], out: &mut Vec<u8>) -> bool {
     let delta = |bytes: &[u8]| bytes.try_into().ok().map(i64::from_le_bytes);
     let (Some(older), Some(newer)) = (delta(older), delta(newer)) else {

@@ -147,7 +147,7 @@ impl Buffer {
     }
 
     /// Gives up what is promised and no commit has used up. The caller holds the committer's lock.
-    /// Answers false if that is nothing.
+    /// Returns false if that is nothing.
     pub(crate) fn give_back_room(&self) -> bool {
         let mut state = self.state.lock();
         let used_bytes = state.used_bytes;

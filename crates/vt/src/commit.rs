@@ -18,12 +18,13 @@ mod unsynced;
 
 use crate::VtError;
 use crate::buffer::{Buffer, TABLE_OVERHEAD_BYTES};
+use crate::committer::Committer;
 use crate::compaction::Pressure;
 use crate::direct::{Direct, DirectRun, Puts, divide};
 use crate::entry::{EntryRef, Op, RangeDelete};
 use crate::memtable::Memtable;
 use crate::signals::Worker;
-use crate::store::{Committer, Store};
+use crate::store::Store;
 use crate::table::{NewTable, WrittenBlocks};
 use crate::version::Version;
 use crate::view::View;
@@ -313,7 +314,7 @@ impl Store {
     ) {
         if tally.has_deletes {
             for (tree, message) in batch.messages() {
-                self.note_range_delete(active, tree, &message, last);
+                self.reads.note_range_delete(active, tree, &message, last);
             }
         }
         // Of this batch, too, wherever in it: what was put before a range delete parts no less.
@@ -323,16 +324,16 @@ impl Store {
                 Message::Put { key, .. } | Message::Upsert { key, .. } => Some((tree, key)),
                 Message::Delete { .. } | Message::DeleteRange { .. } => None,
             });
-        self.gaps.put(puts);
+        self.reads.gaps.put(puts);
         if !tally.has_deletes {
             return;
         }
-        let long = self.gap_run_count();
+        let long = self.reads.gap_run_count();
         for (tree, message) in batch.messages() {
             if let Message::Delete { key } = message
                 && let Some(hint) = committer.deletes.delete(tree, key, long)
             {
-                self.gaps.hint(hint);
+                self.reads.gaps.hint(hint);
                 self.signals.wake(Worker::Gaps);
             }
         }
@@ -387,14 +388,14 @@ impl Store {
         first: Seqno,
     ) -> Result<WrittenBlocks, VtError> {
         let table = NewTable {
-            id: self.new_table_id(),
+            id: self.tables.new_id(),
             tree,
             options,
             stream: DIRECT_STREAM,
-            precision: self.precision(0),
+            precision: self.tables.precision(0),
         };
         // As what goes through the log, it is durable, or known not to be, with the next sync.
-        let mut writer = self.table_writer(table).behind();
+        let mut writer = self.tables.writer(table).behind();
         for (put, seqno) in puts(messages).zip(first.0..) {
             let (key, value) = put;
             let (seqno, op) = (Seqno(seqno), Op::Put(value));
@@ -503,7 +504,7 @@ impl Store {
             .values()
             .any(|t| t.levels[0].tables.len() > bound)
         {
-            self.compact_one(Pressure::Shape)?;
+            self.compactor.compact_one(Pressure::Shape)?;
         }
         Ok(())
     }

@@ -3,19 +3,19 @@
 use crate::VtError;
 use crate::cache::ReadCount;
 use crate::counters::DATA_BLOCKS_READ;
-use crate::install::Install;
+use crate::install::{Install, Installer};
 use crate::instances;
 use crate::options::VtOptions;
 use crate::read::VtScan;
-use crate::store::{Installer, Store};
+use crate::store::Store;
 use crate::table::Bounds;
 use crate::version::tree_record;
-use crate::view::View;
+use crate::view::{View, Views};
 use bytes::Bytes;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use stitch_base::sync::Mutex;
-use stitch_base::sync::atomic::Ordering;
+use stitch_base::sync::atomic::{AtomicU64, Ordering};
+use stitch_base::sync::{Apart, Mutex};
 use stitch_base::thread::JoinHandle;
 use stitch_base::{ErrorKind, Seqno, TreeId};
 use stitch_format::vt_manifest::VersionEdit;
@@ -34,6 +34,9 @@ const FORMAT_OF_ALTERED_TREES: (u16, u16) = (2, 1);
 /// log.
 pub struct VtEngine {
     pub(crate) store: Arc<Store>,
+    /// The store's: a read goes through nothing else to come to them.
+    views: Arc<Views>,
+    visible: Arc<Apart<AtomicU64>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     /// The volume's other engines, if this is the first.
     pub(crate) further: Mutex<Vec<Arc<Self>>>,
@@ -60,6 +63,8 @@ impl VtEngine {
 
     pub(crate) fn new(store: Arc<Store>, threads: Vec<JoinHandle<()>>) -> Self {
         Self {
+            views: Arc::clone(&store.views),
+            visible: Arc::clone(&store.visible),
             store,
             threads: Mutex::new(threads),
             further: Mutex::new(Vec::new()),
@@ -82,12 +87,12 @@ impl VtEngine {
         if self.store.write_out_one()? {
             return Ok(true);
         }
-        let pressure = self.store.pressure(false);
-        if self.store.compact_one(pressure)? {
+        let pressure = self.store.compactor.pressure(false);
+        if self.store.compactor.compact_one(pressure)? {
             return Ok(true);
         }
         // What cannot be read is told to whoever scans there.
-        Ok(self.store.look_for_gaps().unwrap_or(true))
+        Ok(self.store.reads.look_for_gaps().unwrap_or(true))
     }
 
     pub(crate) fn stop_threads(&self) {
@@ -114,9 +119,9 @@ impl VtEngine {
     /// The view to read in, and the newest write to see. The view is taken first: what it holds is
     /// then at least as old as the number, never newer than a compaction would keep for it.
     fn reading(&self, tree: TreeId, at: Option<&Snapshot>) -> Result<(Arc<View>, Seqno), KvError> {
-        let view = self.store.views.get();
+        let view = self.views.get();
         let seqno = match at {
-            None => Seqno(self.store.visible.load(Ordering::Acquire)),
+            None => Seqno(self.visible.load(Ordering::Acquire)),
             Some(snapshot) if self.store.snapshots.is_ours(snapshot) => snapshot.seqno(),
             Some(_) => {
                 return Err(KvError::Invalid("a snapshot of another store".to_owned()));
@@ -137,11 +142,11 @@ impl VtEngine {
         way: (Direction, bool),
         at: Option<&Snapshot>,
     ) -> Result<Box<dyn Scan + '_>, KvError> {
-        let complete = Seqno(self.store.visible.load(Ordering::Acquire));
+        let complete = Seqno(self.visible.load(Ordering::Acquire));
         let (view, seqno) = self.reading(tree, at)?;
         self.store.cache.counters().add(ReadCount::Scans, 1);
         let seqnos = (seqno, complete);
-        let scan = VtScan::new(&self.store, view, tree, range, way, seqnos)?;
+        let scan = VtScan::new(&self.store.reads, view, tree, range, way, seqnos)?;
         Ok(Box::new(scan))
     }
 }
@@ -223,7 +228,7 @@ impl Engine for VtEngine {
     ) -> Result<Option<Bytes>, KvError> {
         let (view, seqno) = self.reading(tree, at)?;
         self.store.cache.counters().add(ReadCount::Gets, 1);
-        Ok(self.store.get_in(&view, tree, key, seqno)?)
+        Ok(self.store.reads.get_in(&view, tree, key, seqno)?)
     }
 
     fn scan(
@@ -260,6 +265,7 @@ impl Engine for VtEngine {
         };
         let bounds = Bounds::of(range, true);
         self.store
+            .reads
             .read_ahead(&view, tree, bounds, (coming, caching))
     }
 
@@ -295,7 +301,7 @@ impl Engine for VtEngine {
 impl Store {
     fn create_tree(&self, name: &str, options: &TreeOptions) -> Result<TreeId, KvError> {
         self.check_writable()?;
-        let mut installer = self.installer.lock();
+        let mut installer = self.versions.lock();
         let version = self.version();
         if version.trees.values().any(|t| t.info.name == name) {
             return Err(KvError::TreeExists(name.to_owned()));
@@ -311,7 +317,7 @@ impl Store {
         edit.next_tree = id.next();
         edit.new_trees.push(tree_record(&info));
         drop(version);
-        self.check_trees_fit(&edit)?;
+        self.versions.check_trees_fit(&edit)?;
         self.space.note_tree(options);
         self.install_trees(&mut installer, edit)?;
         self.committer.lock().trees.insert(id);
@@ -322,7 +328,7 @@ impl Store {
     fn drop_trees(&self, trees: &[TreeId]) -> Result<(), KvError> {
         self.check_writable()?;
         let trees: BTreeSet<TreeId> = trees.iter().copied().collect();
-        let mut installer = self.installer.lock();
+        let mut installer = self.versions.lock();
         {
             let mut committer = self.committer.lock();
             if let Some(gone) = trees.iter().find(|tree| !committer.trees.contains(tree)) {
@@ -337,7 +343,7 @@ impl Store {
         edit.dropped_trees.extend(&trees);
         let installed = self.install_trees(&mut installer, edit);
         match installed {
-            Ok(()) => trees.iter().for_each(|tree| self.gaps.forget(*tree)),
+            Ok(()) => trees.iter().for_each(|tree| self.reads.gaps.forget(*tree)),
             // They are still there, unless the outcome is unknown.
             Err(_) if !self.gate.is_failed() => self.committer.lock().trees.extend(trees),
             Err(_) => {}
@@ -347,7 +353,7 @@ impl Store {
 
     fn alter_tree(&self, tree: TreeId, options: &TreeOptions) -> Result<(), KvError> {
         self.check_writable()?;
-        let mut installer = self.installer.lock();
+        let mut installer = self.versions.lock();
         let version = self.version();
         let found = version.trees.get(&tree).ok_or(KvError::NoTree(tree))?;
         if found.info.options == *options {
@@ -359,7 +365,7 @@ impl Store {
             ..found.info.clone()
         }));
         drop(version);
-        self.check_trees_fit(&edit)?;
+        self.versions.check_trees_fit(&edit)?;
         self.space.note_tree(options);
         self.install_trees(&mut installer, edit)
     }
@@ -376,7 +382,7 @@ impl Store {
             edit,
             written: None,
         };
-        self.install(installer, install)?;
+        self.versions.install(installer, install)?;
         Ok(())
     }
 
@@ -396,12 +402,12 @@ impl Store {
     /// Does all work that gives space back.
     fn settle(&self) -> Result<(), VtError> {
         let is_written = self.write_out_what_fits()?;
-        self.forget_avoided();
+        self.compactor.forget_avoided();
         self.level0.set_quiet(true);
-        let pressure = self.pressure(true);
+        let pressure = self.compactor.pressure(true);
         loop {
-            while self.compact_one(pressure)? {}
-            if !self.look_for_superseded(usize::MAX) {
+            while self.compactor.compact_one(pressure)? {}
+            if !self.compactor.look_for_superseded(usize::MAX) {
                 break;
             }
         }
@@ -428,7 +434,7 @@ impl Store {
             return Err(VtError::Poisoned);
         }
         self.write_out_what_fits()?;
-        let installer = self.installer.lock();
+        let installer = self.versions.lock();
         let base = self.version().base().encode();
         if base.len() as u64 <= self.volume.base_bytes_max() {
             self.volume.commit_base(&base, installer.log_start)?;

@@ -7,9 +7,9 @@
 //! - All that is written is paid for by what was committed before. So a program that changes a few
 //!   pages every now and then does not have whole windows written for each of them.
 
-use super::{StepRules, WINDOW_BYTES};
 use crate::VtError;
 use crate::compaction::Pressure;
+use crate::key_order::{StepRules, WINDOW_BYTES};
 use crate::store::Store;
 use crate::version::TableHandle;
 use std::time::Duration;
@@ -39,7 +39,7 @@ pub(crate) struct IdleOrder {
     quiet_since: Duration,
     rest_until: Duration,
     /// Bytes written so far.
-    pub(super) written_bytes: u64,
+    pub(crate) written_bytes: u64,
     /// Number of the next table when nothing was to be done.
     done_at: Option<TableId>,
 }
@@ -65,7 +65,7 @@ impl IdleOrder {
         if !is_quiet || begin < self.rest_until || !self.may_write(store) {
             return Ok(false);
         }
-        if self.done_at == Some(store.next_table_id()) {
+        if self.done_at == Some(store.tables.next_id()) {
             return Ok(false);
         }
         let Some(_one_at_a_time) = store.pool.evacuation.try_lock() else {
@@ -73,7 +73,7 @@ impl IdleOrder {
         };
         let before = store.counters.merged_bytes.get();
         let has_worked = step(store)?;
-        self.done_at = (!has_worked).then(|| store.next_table_id());
+        self.done_at = (!has_worked).then(|| store.tables.next_id());
         self.written_bytes += store.counters.merged_bytes.get() - before;
         let end = clock.monotonic();
         self.rest_until = end + end.saturating_sub(begin) * REST_TIMES;
@@ -87,7 +87,7 @@ impl IdleOrder {
 
     /// Returns one that has written this many bytes.
     #[cfg(test)]
-    pub(super) fn after_writing(written_bytes: u64) -> Self {
+    pub(crate) fn after_writing(written_bytes: u64) -> Self {
         Self {
             written_bytes,
             ..Self::default()
@@ -108,17 +108,17 @@ fn step(store: &Store) -> Result<bool, VtError> {
         let part = table.meta().value_bytes / WORTH_PART;
         scattered >= part.min(STEP_BYTES)
     };
-    if store.seal_values()? || store.compact(Pressure::Order, false)? {
+    if store.seal_values()? || store.compactor.compact(Pressure::Order, false)? {
         return Ok(true);
     }
-    if store.measure_order(MEASURED) == MEASURED {
+    if store.key_order.measure(MEASURED) == MEASURED {
         return Ok(true);
     }
     let rules = StepRules {
         bytes_max: STEP_BYTES,
         is_worth: &is_worth,
     };
-    Ok(store.order_one(rules)? > 0)
+    Ok(store.key_order.order_one(rules)? > 0)
 }
 
 impl Store {

@@ -1,13 +1,13 @@
 //! Several stores on one volume.
 //!
-//! The first instance's engine opens all, and holds the engines of the others. Each has its version,
-//! its memtables, its log and its threads; zones and space are one. So what is done for the zones is
-//! done for all stores together: a zone is empty when what any of them has in it was moved, what is
-//! kept back for compactions is the sum of what each needs, and a store that finds no room looks for
-//! what others can give back.
+//! The first instance's engine opens all, and holds the engines of the others. Each has its
+//! version, its memtables, its log and its threads; zones and space are one. So what is done for
+//! the zones is done for all stores together: a zone is empty when what any of them has in it was
+//! moved, what is kept back for compactions is the sum of what each needs, and a store that finds
+//! no room looks for what others can give back.
 //!
-//! Opening: first all that is in use is found, of every store, and nothing is written; only then does
-//! any of them begin.
+//! Opening: first all that is in use is found, of every store, and nothing is written; only then
+//! does any of them begin.
 //!
 //! Locks: no lock of one store is taken with one of another held, but for the installers' in
 //! [`Store::check`], in the order of the pool's list.
@@ -105,7 +105,8 @@ impl VtEngine {
     /// Makes another instance on the volume, which is empty, and opens it. For the first engine.
     ///
     /// # Errors
-    /// As [`stitch_volume::Volume::create_instance`]; [`VolumeError::Invalid`] if this is not the first.
+    /// As [`stitch_volume::Volume::create_instance`]; [`VolumeError::Invalid`] if this is not the
+    /// first.
     ///
     /// # Durability
     /// It is durable when this returns. A crash leaves all of it or nothing.
@@ -142,11 +143,13 @@ impl VtEngine {
         begun.inspect_err(|_| store.leave_pool())
     }
 
-    /// Removes an instance with all that is in it. Its engine has no tree any more, and takes no writes.
-    /// Its space is free when this returns and the last scan of it has ended. For the first engine.
+    /// Removes an instance with all that is in it. Its engine has no tree any more, and takes no
+    /// writes. Its space is free when this returns and the last scan of it has ended. For the first
+    /// engine.
     ///
     /// # Errors
-    /// As [`stitch_volume::Volume::remove_instance`]; [`VolumeError::Invalid`] if this is not the first.
+    /// As [`stitch_volume::Volume::remove_instance`]; [`VolumeError::Invalid`] if this is not the
+    /// first.
     ///
     /// # Durability
     /// It is gone when this returns. A crash leaves all of it or nothing.
@@ -193,9 +196,9 @@ impl Store {
     fn remove(&self, gone: &Arc<Self>) -> Result<(), VtError> {
         assert!(!std::ptr::eq(self, Arc::as_ptr(gone)), "this one stays");
         // What others have under way in it comes to its end, and nothing begins any more.
-        let compaction = gone.turns.alone();
+        let compaction = gone.compactor.turns.alone();
         let write_out = gone.write_out.lock();
-        let installer = gone.installer.lock();
+        let installer = gone.versions.lock();
         let mut committer = gone.committer.lock();
         self.volume.remove_instance(&gone.volume)?;
         committer.trees.clear();

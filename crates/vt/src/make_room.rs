@@ -51,8 +51,8 @@ impl Store {
         Ok(true)
     }
 
-    /// Compacts until more is free. Returns false if nothing more can be made: nothing that is there
-    /// is garbage that a compaction finds.
+    /// Compacts until more is free. Returns false if nothing more can be made: nothing that is
+    /// there is garbage that a compaction finds.
     pub(crate) fn make_room_of_garbage(&self) -> Result<bool, VtError> {
         let free_bytes = || self.space.unpromised_bytes(SpaceClass::Reserve);
         self.make_room_by(&free_bytes, &mut || self.make_room_of_deletes())
@@ -85,7 +85,7 @@ impl Store {
         let before = bytes();
         while bytes() <= before {
             self.check_writable()?;
-            if !self.compact_one(Pressure::Room)? && !left()? {
+            if !self.compactor.compact_one(Pressure::Room)? && !left()? {
                 // Another thread may have made some meanwhile.
                 return Ok(bytes() > before);
             }

@@ -1,6 +1,6 @@
-//! Work in all stores of a volume, or in the others: zones and space are one, so a store that finds no
-//! room looks for what others can give back, and a zone is empty when what any of them has in it was
-//! moved.
+//! Work in all stores of a volume, or in the others: zones and space are one, so a store that finds
+//! no room looks for what others can give back, and a zone is empty when what any of them has in it
+//! was moved.
 
 use crate::VtError;
 use crate::compaction::Pressure;
@@ -61,8 +61,8 @@ impl Store {
         all
     }
 
-    /// What came of work in a store, which may be another: then a failure names it, and one that was
-    /// closed or removed meanwhile has nothing to do.
+    /// What came of work in a store, which may be another: then a failure names it, and one that
+    /// was closed or removed meanwhile has nothing to do.
     ///
     /// # Errors
     /// The failure.
@@ -89,7 +89,7 @@ impl Store {
         }
     }
 
-    /// Takes one table of any store out of parts of the device. Answers false if none is left there
+    /// Takes one table of any store out of parts of the device. Returns false if none is left there
     /// that can be. Unless `waits`, other stores that compact now are passed over.
     ///
     /// # Errors
@@ -97,17 +97,17 @@ impl Store {
     pub(crate) fn evacuate_any(&self, zones: &[Run], waits: bool) -> Result<bool, VtError> {
         for store in self.with_others() {
             let is_own = std::ptr::eq(&raw const *store, self);
-            if !waits && !is_own && store.turns.is_busy() {
+            if !waits && !is_own && store.compactor.turns.is_busy() {
                 continue;
             }
-            if self.told(&store, store.evacuate_one(zones))? {
+            if self.told(&store, store.compactor.evacuate_one(zones))? {
                 return Ok(true);
             }
         }
         Ok(false)
     }
 
-    /// Lets go of room that no commit has used yet. Answers false if there is none.
+    /// Lets go of room that no commit has used yet. Returns false if there is none.
     pub(crate) fn give_back_unused(&self) -> bool {
         let mut committer = self.committer.lock();
         let had_lane = committer.streaks.give_back();
@@ -120,31 +120,34 @@ impl Store {
         given.fold(false, |any, given| any | given)
     }
 
-    /// Makes room in another store. Answers false if there is nothing to be done.
+    /// Makes room in another store. Returns false if there is nothing to be done.
     pub(crate) fn make_room_in_others(&self) -> bool {
         self.others().any(|store| {
             if store.give_back_unused() {
                 return true;
             }
-            let made = store.compact_one(Pressure::Room).and_then(|has_worked| {
-                if has_worked {
-                    return Ok(true);
-                }
-                store.seal_deletes()?;
-                store.write_out_one()
-            });
+            let made = store
+                .compactor
+                .compact_one(Pressure::Room)
+                .and_then(|has_worked| {
+                    if has_worked {
+                        return Ok(true);
+                    }
+                    store.seal_deletes()?;
+                    store.write_out_one()
+                });
             // A failure is told to whoever uses that store.
             made.unwrap_or(false)
         })
     }
 
-    /// Compacts another store to make room. Answers false if there is nothing to be done.
+    /// Compacts another store to make room. Returns false if there is nothing to be done.
     pub(crate) fn compact_others(&self) -> bool {
         self.others()
-            .any(|store| store.compact_one(Pressure::Room).unwrap_or(false))
+            .any(|store| store.compactor.compact_one(Pressure::Room).unwrap_or(false))
     }
 
-    /// Writes out what is sealed in other stores. Answers false if nothing was.
+    /// Writes out what is sealed in other stores. Returns false if nothing was.
     pub(crate) fn finish_others(&self) -> bool {
         let mut has_any = false;
         for store in self.others() {

@@ -1,8 +1,8 @@
 //! The pool of one volume: the stores that share its zones, its space and its evacuation.
 //!
 //! Each store has its version, its memtables, its log and its threads; zones and space are one. So
-//! a pool holds what is one: the list of its members, the turn to evacuate zones, and the ledgers of
-//! their space. What it means to work in another member is the stores' business; a pool knows no
+//! a pool holds what is one: the list of its members, the turn to evacuate zones, and the ledgers
+//! of their space. What it means to work in another member is the stores' business; a pool knows no
 //! more of a member than that it can be listed.
 //!
 //! Invariants:

@@ -83,7 +83,7 @@ impl Store {
             }
         }
         self.hint_replayed();
-        self.fit_cache();
+        self.versions.fit_cache();
         self.pace.update(&self.views.get(), &self.sizing.opened);
         Ok(())
     }
@@ -164,7 +164,7 @@ impl Store {
                     LogItem::Run(_) => {
                         let run = runs.next().expect("each run was looked at");
                         view.active().add_run(run);
-                        self.gaps.forget(tree);
+                        self.reads.gaps.forget(tree);
                     }
                 }
             }
@@ -191,9 +191,9 @@ impl Store {
         insert_message(&active.memtable, tree, at, *message);
         match message {
             Message::Put { key, .. } | Message::Upsert { key, .. } => {
-                self.gaps.put(std::iter::once((tree, *key)));
+                self.reads.gaps.put(std::iter::once((tree, *key)));
             }
-            Message::DeleteRange { .. } => self.note_range_delete(active, tree, message, at),
+            Message::DeleteRange { .. } => self.reads.note_range_delete(active, tree, message, at),
             Message::Delete { .. } => {}
         }
     }
@@ -217,7 +217,7 @@ impl Store {
             }
             let entries = logged_entries(logged).map_err(damaged)?;
             let origin = entries.iter().map(|entry| entry.origin).max();
-            self.skip_table_ids(origin.expect("an index is not empty"));
+            self.tables.skip_ids(origin.expect("an index is not empty"));
             let run = DirectRun::new(&self.volume, &self.cache, logged.tree, entries);
             // What is durable and damaged is an error for who reads it.
             if !is_durable()?

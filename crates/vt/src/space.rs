@@ -1,12 +1,12 @@
 //! The space ledger of a store: what its commits may still be promised.
 //!
-//! What commits put into memtables will need space when it is written out, so it is promised to them
-//! beforehand. Some is kept back for compactions, without which nothing would ever come back.
+//! What commits put into memtables will need space when it is written out, so it is promised to
+//! them beforehand. Some is kept back for compactions, without which nothing would ever come back.
 //!
 //! Free bytes are of use only in runs as long as a block. So three sums are kept apart: bytes that
 //! are free, bytes in runs for any data or index block, and bytes in runs for value blocks of whole
-//! pages, which leave holes of their own length. Where the first suffice and another does not, holes
-//! are made into room: zones with many holes are evacuated.
+//! pages, which leave holes of their own length. Where the first suffice and another does not,
+//! holes are made into room: zones with many holes are evacuated.
 //!
 //! The formulas ([`formulas`]); a difference below zero is zero:
 //!
@@ -202,8 +202,8 @@ impl SpaceLedger {
         self.left_bytes() < formulas::low(self.volume.zones().total_bytes())
     }
 
-    /// Returns what may be rewritten to give space back, in multiples of what hides it, while others
-    /// write: as much as space is short.
+    /// Returns what may be rewritten to give space back, in multiples of what hides it, while
+    /// others write: as much as space is short.
     pub(crate) fn cost_max(&self) -> u64 {
         formulas::cost_max(self.volume.zones().total_bytes(), self.left_bytes())
     }
@@ -213,8 +213,8 @@ impl SpaceLedger {
         self.volume.zones().zone_bytes() / 2
     }
 
-    /// Returns the length of a run that holds any block that may have to be written now: of messages
-    /// like those committed so far.
+    /// Returns the length of a run that holds any block that may have to be written now: of
+    /// messages like those committed so far.
     pub(crate) fn room_run_bytes(&self) -> u64 {
         let longest = self.longest_run.load(Ordering::Relaxed);
         longest.min(self.run_bytes())

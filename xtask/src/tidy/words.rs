@@ -1,4 +1,4 @@
-//! Words that must not stand in a file, or only in some crates.
+//! Words that no file may use, or only some crates.
 
 use super::Finding;
 use crate::source::{Source, is_test_path};
@@ -6,7 +6,7 @@ use crate::source::{Source, is_test_path};
 /// A word that only the named crates may use outside tests.
 struct Reserved {
     word: &'static str,
-    /// What may follow the word all the same.
+    /// Continuations of the word that are allowed.
     except: &'static [&'static str],
     crates: &'static [&'static str],
     why: &'static str,
@@ -179,7 +179,7 @@ fn find_leftovers(source: &Source, findings: &mut Vec<Finding>) {
     }
 }
 
-/// A `matches!(...)` whose result nobody looks at. The compiler is silent about it.
+/// Finds a `matches!(...)` whose result is dropped. The compiler does not warn about it.
 fn find_bare_matches(source: &Source, findings: &mut Vec<Finding>) {
     for at in places(&source.code, "matches!") {
         let before = source.code[..at].trim_end();

@@ -1,7 +1,5 @@
 //! Stores of the RocksDB engine, by the library.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 #[cfg(feature = "rocksdb")]
 mod with;
 
@@ -17,6 +15,7 @@ fn rocksdb() -> MakeOptions {
 #[cfg(not(feature = "rocksdb"))]
 #[test]
 fn a_program_without_the_engine_says_so_and_leaves_nothing() {
+    use stitch_format::store_identity::{FILE_NAME, Identity, State};
     use stitchfs::{ErrorKind, StoreError, StoreOptions};
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("store");
@@ -26,8 +25,19 @@ fn a_program_without_the_engine_says_so_and_leaves_nothing() {
     assert!(error.to_string().contains("librocksdb-dev"), "{error}");
     assert!(!path.exists());
 
+    // As a program with the engine leaves it.
+    let identity = Identity {
+        state: State::Made,
+        uuid: [7; 16],
+        large_files: None,
+        label: "box".to_owned(),
+    };
     std::fs::create_dir(&path).unwrap();
-    std::fs::write(path.join("STITCHFS"), b"as of a program with the engine").unwrap();
+    std::fs::write(path.join(FILE_NAME), identity.encode()).unwrap();
+    assert_eq!(EngineKind::at(&path), EngineKind::RocksDb);
+    let known = stitchfs::identify(&path).unwrap();
+    assert_eq!(known.facts["engine"], "rocksdb");
+    assert_eq!(known.facts["label"], "box");
     let opened = stitchfs::Store::open(&path, &StoreOptions::default());
     assert!(matches!(opened, Err(StoreError::NoEngine { .. })));
     assert!(!EngineKind::RocksDb.is_built_in());

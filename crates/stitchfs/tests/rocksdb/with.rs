@@ -1,5 +1,7 @@
 //! In a program that has the engine.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use super::rocksdb;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

@@ -3,8 +3,9 @@
 use super::{Divided, Tally};
 use crate::VtError;
 use crate::buffer::{Buffer, Room, TABLE_OVERHEAD_BYTES};
+use crate::committer::Committer;
 use crate::options::SEALED_COUNT_MAX;
-use crate::store::{Committer, Store};
+use crate::store::Store;
 use std::sync::Arc;
 use std::time::Duration;
 use stitch_base::sync::MutexGuard;
@@ -57,7 +58,7 @@ impl Store {
             if used.page_bytes > 0 {
                 self.space.note_pages_run(tally.pages_run);
             }
-            self.note_left();
+            self.compactor.note_left();
         }
         let refused = KvError::NoSpace {
             needed_bytes: missing,

@@ -1,14 +1,14 @@
 //! How long tables of level 0 are left alone.
 //!
-//! Merging a few small tables with all that is below them costs many times their bytes. While a tree is
-//! only written to, its tables of level 0 wait until there are many of them (*lazy*). Reads pay for
-//! that: each has to look into all of them. What they pay is counted, and once it comes up to what
-//! the merging would cost, it is done, as it is when the store is quiet or space is short. So
-//! neither side ever pays more than twice what would have been best (rent or buy).
+//! Merging a few small tables with all that is below them costs many times their bytes. While a
+//! tree is only written to, its tables of level 0 wait until there are many of them (*lazy*). Reads
+//! pay for that: each has to look into all of them. What they pay is counted, and once it comes up
+//! to what the merging would cost, it is done, as it is when the store is quiet or space is short.
+//! So neither side ever pays more than twice what would have been best (rent or buy).
 
-use super::picker::{PickOptions, Pressure};
-use crate::options::{LEVEL0_TABLES, Sizes};
-use crate::store::Store;
+use super::Compactor;
+use super::picker::Pressure;
+use crate::options::{LEVEL0_TABLES, PickOptions, Sizes};
 use crate::version::Version;
 use stitch_base::sync::Sharded;
 use stitch_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -80,7 +80,7 @@ impl Level0Debt {
     }
 }
 
-impl Store {
+impl Compactor {
     /// How hard compaction should look for work.
     pub(crate) fn pressure(&self, is_idle: bool) -> Pressure {
         if self.space.is_low() {

@@ -1,4 +1,4 @@
-//! What a run is about: the command under test, the tools, the place to work in, and limits.
+//! The context of a run: the command under test, the tools, the working folder, and limits.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -107,7 +107,7 @@ impl Context {
         self.clock.sleep(duration);
     }
 
-    /// Asks again and again, for at most `limit`, until the answer is yes.
+    /// Polls for at most `limit` until the answer is yes.
     pub(crate) fn wait_until(
         &self,
         limit: Duration,

@@ -20,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// `f_type` of FUSE.
 const FUSE_MAGIC: i64 = 0x6573_5546;
 
-/// What to make.
+/// The store to create and mount.
 #[derive(Clone, Debug)]
 pub(crate) struct Spec {
     /// Name of the store and of the mount point within the folder of the run.
@@ -31,7 +31,7 @@ pub(crate) struct Spec {
     pub(crate) options: Vec<String>,
     /// `--memory`.
     pub(crate) memory: Option<String>,
-    /// The command, if it is not the one that the run is about.
+    /// The command, if it is not the one under test.
     pub(crate) program: Option<PathBuf>,
     medium: Medium,
 }
@@ -315,7 +315,7 @@ impl<'a> Mount<'a> {
         self.ended(limit).map(drop)
     }
 
-    /// Takes away the dead mount that [`Self::kill`] has left.
+    /// Unmounts the dead mount that [`Self::kill`] has left.
     pub(crate) fn detach(&self) -> Result<()> {
         ensure!(self.daemon.is_none(), "its daemon is running");
         rustix::mount::unmount(&self.dir, UnmountFlags::DETACH)?;

@@ -1,4 +1,4 @@
-//! `kill -9` of the daemon at random moments: what was acknowledged is there.
+//! `kill -9` of the daemon at random moments: everything acknowledged survives.
 
 pub(super) mod beside;
 mod device;
@@ -125,7 +125,8 @@ fn compare(reference: &Path, dir: &Path, names: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// GNU tar makes links that lead out of their directory last of all, and an empty file in place of each until then.
+/// Reports whether a file is a placeholder: GNU tar makes links out of their directory last, and an
+/// empty file instead of each until then.
 fn is_placeholder(expected: &Path, found: &fs::Metadata) -> Result<bool> {
     let target = fs::read_link(expected)?;
     let leads_out = target.is_absolute() || target.components().any(|c| c == Component::ParentDir);
@@ -241,7 +242,7 @@ fn check_records(dir: &Path, written: u64) -> Result<()> {
             "record {index} is wrong"
         );
     }
-    // Index `written` may have been under way in any part.
+    // Record `written` may have been in flight, in any part.
     for index in 0..written {
         let exists = name(dir, index).exists();
         let undecided = index + 10 == written;
