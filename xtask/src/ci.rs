@@ -12,7 +12,7 @@ use crate::{check, sim, tools};
 const SIM_SECONDS: &str = "240";
 
 /// The mounted tests and their time limits in seconds.
-const SUITES: [(&str, u64); 18] = [
+const SUITES: [(&str, u64); 19] = [
     ("users", 120),
     ("requests", 120),
     ("rmtree", 180),
