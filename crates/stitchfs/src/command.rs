@@ -80,8 +80,8 @@ enum Command {
     Trim(trim::Args),
     Sync(sync::Args),
     Rmtree(rmtree::Args),
-    Serve(serve::Args),
-    Kv(kv::Args),
+    Serve(serve::ServeArgs),
+    Kv(kv::KvArgs),
     Grow(grow::Args),
     Shrink(shrink::Args),
 }
