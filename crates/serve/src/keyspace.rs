@@ -109,8 +109,8 @@ impl Keyspace {
         })
     }
 
-    /// Begins a round at this time. Its batch is at most a quarter of the largest, and while space is
-    /// short, no longer than what is surely free.
+    /// Begins a round at this time. Its batch is at most a quarter of the largest, and while space
+    /// is short, no longer than what is surely free.
     pub(crate) fn begin_round(&mut self, now_ms: u64) {
         self.now_ms = now_ms;
         let free = usize::try_from(self.engine.space().free_bytes).unwrap_or(usize::MAX);

@@ -53,3 +53,5 @@ pub use remote::{Remote, RemoteError, Response};
 pub use resp::split_words;
 pub use server::{Listener, Server, ServerOptions};
 pub use service::SyncPolicy;
+/// Address on which a [`Listener`] listens.
+pub use std::net::SocketAddr;

@@ -82,10 +82,10 @@ enum Command {
     Trim(trim::Args),
     Sync(sync::Args),
     Rmtree(rmtree::Args),
-    Serve(serve::Args),
-    Kv(kv::Args),
     Snapshot(snapshot::SnapshotArgs),
     Diff(diff::DiffArgs),
+    Serve(serve::ServeArgs),
+    Kv(kv::KvArgs),
     Grow(grow::Args),
     Shrink(shrink::Args),
 }

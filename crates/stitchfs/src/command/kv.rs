@@ -5,12 +5,12 @@ mod target;
 
 use super::output;
 use anyhow::{Context, Result, bail};
-use clap::{Args as ClapArgs, Parser, Subcommand};
+use clap::{Parser, Subcommand};
 use serde_json::{Value, json};
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use stitch_serve::Response;
-use target::Target;
+use target::KeyTarget;
 
 /// Exit code for a key that is not there.
 const NO_KEY: u8 = 3;
@@ -30,12 +30,12 @@ Exit codes: 0 success, 1 failure, 2 wrong command line, 3 no such key.";
 /// Read and change the keys of a store, mounted or not
 #[derive(Debug, Parser)]
 #[command(after_help = AFTER)]
-pub(super) struct Args {
+pub(super) struct KvArgs {
     #[command(subcommand)]
-    action: Action,
+    action: KvAction,
 }
 
-#[derive(Debug, ClapArgs)]
+#[derive(Debug, clap::Args)]
 struct Common {
     /// Print JSON
     #[arg(long)]
@@ -51,7 +51,7 @@ struct Common {
 }
 
 #[derive(Debug, Subcommand)]
-enum Action {
+enum KvAction {
     /// Print the value of a key
     Get {
         #[command(flatten)]
@@ -99,30 +99,30 @@ enum Action {
     },
 }
 
-impl Args {
+impl KvArgs {
     /// The store or mount that is meant.
     pub(super) const fn path_mut(&mut self) -> &mut PathBuf {
         match &mut self.action {
-            Action::Get { common, .. }
-            | Action::Put { common, .. }
-            | Action::Del { common, .. }
-            | Action::Scan { common, .. }
-            | Action::Batch { common, .. } => &mut common.path,
+            KvAction::Get { common, .. }
+            | KvAction::Put { common, .. }
+            | KvAction::Del { common, .. }
+            | KvAction::Scan { common, .. }
+            | KvAction::Batch { common, .. } => &mut common.path,
         }
     }
 }
 
-pub(super) fn run(args: &Args) -> Result<u8> {
+pub(super) fn run(args: &KvArgs) -> Result<u8> {
     match &args.action {
-        Action::Get { common, key } => get(common, key),
-        Action::Put { common, key, value } => put(common, key, value),
-        Action::Del { common, keys } => del(common, keys),
-        Action::Scan {
+        KvAction::Get { common, key } => get(common, key),
+        KvAction::Put { common, key, value } => put(common, key, value),
+        KvAction::Del { common, keys } => del(common, keys),
+        KvAction::Scan {
             common,
             pattern,
             limit,
         } => scan(common, pattern.as_deref(), *limit),
-        Action::Batch { common, file } => run_batch(common, file),
+        KvAction::Batch { common, file } => run_batch(common, file),
     }
 }
 
@@ -156,7 +156,7 @@ impl Common {
 
 fn get(common: &Common, key: &str) -> Result<u8> {
     let key = common.bytes(key)?;
-    let mut target = Target::open(&common.path)?;
+    let mut target = KeyTarget::open(&common.path)?;
     let response = target.call(&[b"GET", &key])?;
     target.close()?;
     let Response::Bulk(value) = response else {
@@ -190,7 +190,7 @@ fn put(common: &Common, key: &str, value: &str) -> Result<u8> {
     } else {
         common.bytes(value)?
     };
-    let mut target = Target::open(&common.path)?;
+    let mut target = KeyTarget::open(&common.path)?;
     target.call(&[b"SET", &key, &value])?;
     target.close()?;
     if common.json {
@@ -206,7 +206,7 @@ fn del(common: &Common, keys: &[String]) -> Result<u8> {
         .collect::<Result<_>>()?;
     let mut words: Vec<&[u8]> = vec![b"DEL"];
     words.extend(keys.iter().map(Vec::as_slice));
-    let mut target = Target::open(&common.path)?;
+    let mut target = KeyTarget::open(&common.path)?;
     let response = target.call(&words)?;
     target.close()?;
     let Response::Integer(count) = response else {
@@ -219,7 +219,7 @@ fn del(common: &Common, keys: &[String]) -> Result<u8> {
 }
 
 fn scan(common: &Common, pattern: Option<&str>, limit: usize) -> Result<u8> {
-    let mut target = Target::open(&common.path)?;
+    let mut target = KeyTarget::open(&common.path)?;
     let mut cursor = b"0".to_vec();
     let mut keys = Vec::new();
     loop {
@@ -284,7 +284,7 @@ fn run_batch(common: &Common, file: &Path) -> Result<u8> {
         std::fs::read(file).with_context(|| format!("cannot read {}", file.display()))?
     };
     let changes = batch::parse(&text, common.hex)?;
-    let mut target = Target::open(&common.path)?;
+    let mut target = KeyTarget::open(&common.path)?;
     target.call(&[b"MULTI"])?;
     for change in &changes {
         let words: Vec<&[u8]> = change.iter().map(Vec::as_slice).collect();

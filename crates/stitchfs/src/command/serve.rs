@@ -8,11 +8,10 @@ use super::{access, log, output, size, startup};
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Parser, ValueEnum};
 use std::fs;
-use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use stitch_base::sync::Arc;
-use stitch_serve::{Listener, Server, ServerOptions, SyncPolicy};
+use stitch_serve::{Listener, Server, ServerOptions, SocketAddr, SyncPolicy};
 use stitchfs::{Store, StoreOptions};
 
 /// Where Redis listens.
@@ -31,7 +30,7 @@ until SIGTERM or Ctrl-C.";
 /// Serve the keys of a store to Redis clients
 #[derive(Debug, Parser)]
 #[command(after_help = AFTER)]
-pub(super) struct Args {
+pub(super) struct ServeArgs {
     /// Listen on this address; port 0 is one that is free. Without --listen and
     /// --socket: 127.0.0.1:6379
     #[arg(long, value_name = "ADDRESS:PORT")]
@@ -82,7 +81,7 @@ impl From<AppendFsync> for SyncPolicy {
     }
 }
 
-pub(super) fn run(args: &Args) -> Result<u8> {
+pub(super) fn run(args: &ServeArgs) -> Result<u8> {
     if let Place::Mount(entry) = Place::of(&args.store)? {
         bail!(
             "{}: is mounted at {}; unmount it, or serve its keys there: stitchfs mount -o kv",
@@ -132,7 +131,7 @@ pub(super) fn run(args: &Args) -> Result<u8> {
     Ok(0)
 }
 
-fn tell_where(args: &Args, server: &Server) -> Result<()> {
+fn tell_where(args: &ServeArgs, server: &Server) -> Result<()> {
     let store = args.store.display();
     for address in server.addresses() {
         output::print(&format!("{store}: serving on {address}"))?;
@@ -143,7 +142,7 @@ fn tell_where(args: &Args, server: &Server) -> Result<()> {
     Ok(())
 }
 
-fn open(args: &Args) -> Result<Store> {
+fn open(args: &ServeArgs) -> Result<Store> {
     let options = StoreOptions {
         memory_bytes: args.memory.unwrap_or_else(stitchfs::memory::default_budget),
         instance: args.instance.clone(),

@@ -10,12 +10,12 @@ use stitch_serve::{Local, Remote, Response};
 use stitchfs::{Store, StoreOptions};
 
 /// Something that runs commands on keys.
-pub(super) enum Target {
-    Store(Store, Box<Local>),
+pub(super) enum KeyTarget {
+    Store(Box<Store>, Box<Local>),
     Mount(Remote),
 }
 
-impl Target {
+impl KeyTarget {
     pub(super) fn open(path: &Path) -> Result<Self> {
         match Place::of(path)? {
             Place::Mount(entry) => {
@@ -27,7 +27,7 @@ impl Target {
             Place::Store(path) => {
                 let store = Store::open(&path, &StoreOptions::default())?;
                 let local = Local::open(Arc::clone(store.engine()))?;
-                Ok(Self::Store(store, Box::new(local)))
+                Ok(Self::Store(Box::new(store), Box::new(local)))
             }
         }
     }
