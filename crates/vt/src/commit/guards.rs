@@ -246,3 +246,6 @@ fn newer_entries(
     }
     Ok(())
 }
+
+#[cfg(all(test, not(feature = "shuttle")))]
+mod tests;
