@@ -8,7 +8,7 @@ const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
-/// Measures StitchFS beside other stores: same machine, same run, sides alternating.
+/// Compares StitchFS with other stores: same machine, same run, sides alternating.
 #[derive(Debug, Parser)]
 #[command(name = "stitch-bench", version, about)]
 pub(crate) struct Cli {
@@ -29,17 +29,17 @@ pub(crate) enum Command {
         /// The file, as `kv` and `fs` write it.
         file: PathBuf,
     },
-    /// One step of a workload, told on standard input. For `kv` and `fs`.
+    /// Runs one step of a workload, read from standard input. For `kv` and `fs`.
     #[command(hide = true)]
     Child,
-    /// A mount, told on standard input. For `fs`.
+    /// Serves a mount, read from standard input. For `fs`.
     #[command(hide = true)]
     Serve,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct KvArgs {
-    /// Small amounts and a limit of time: ends within 5 minutes.
+    /// Small amounts and a time limit: ends within 5 minutes.
     #[arg(long)]
     pub(crate) quick: bool,
     /// Sides, separated by commas; by default all that are built in.
@@ -70,7 +70,8 @@ pub(crate) struct KvArgs {
     /// Cut each phase short after so many seconds [default: never; quick: 2].
     #[arg(long, value_name = "SECONDS")]
     pub(crate) cap: Option<f64>,
-    /// Wait at most so long for background work after a load; 0: not at all [default: 600; quick: 2].
+    /// Wait at most so long for background work after a load; 0: not at all [default: 600; quick:
+    /// 2].
     #[arg(long, value_name = "SECONDS")]
     pub(crate) settle: Option<f64>,
     /// Hold every side, with its page cache, to --memory by a control group (root, version 1). What
@@ -85,7 +86,12 @@ pub(crate) struct KvArgs {
     #[arg(long, value_enum, default_value = "auto")]
     pub(crate) io: Io,
     /// Compactions that `stitch` may run at once: 1 or 2 [default: as the library's].
-    #[arg(long, hide = true, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=2))]
+    #[arg(
+        long,
+        hide = true,
+        value_name = "COUNT",
+        value_parser = clap::value_parser!(u32).range(1..=2)
+    )]
     pub(crate) compactors: Option<u32>,
     /// Folder for `kv.json` and `kv.html`.
     #[arg(long, default_value = "target/bench", value_name = "DIR")]
@@ -93,16 +99,16 @@ pub(crate) struct KvArgs {
     /// Folder for the stores, on the file system to measure [default: the one of --out].
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: Option<PathBuf>,
-    /// Print the JSON in place of the table.
+    /// Print the JSON instead of the table.
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 impl KvArgs {
-    /// How much of everything.
+    /// Returns the amounts to run.
     ///
     /// # Errors
-    /// What is too small to mean anything.
+    /// An amount that is too small to be meaningful.
     pub(crate) fn scale(&self) -> anyhow::Result<Scale> {
         let quick = |quick: u64, full: u64| if self.quick { quick } else { full };
         let bytes = self.bytes.unwrap_or_else(|| quick(64 * MIB, 2 * GIB));
@@ -139,14 +145,14 @@ impl KvArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct FsArgs {
-    /// Small amounts and a limit of time: ends within 10 minutes.
+    /// Small amounts and a time limit: ends within 10 minutes.
     #[arg(long)]
     pub(crate) quick: bool,
     /// Sides, separated by commas; by default all that can run here.
     #[arg(long, value_delimiter = ',', value_name = "A,B")]
     pub(crate) sides: Vec<String>,
-    /// Workloads, separated by commas; by default all but the very long ones, which are to be named in
-    /// full. `meta` means `meta-1` and `meta-2`.
+    /// Workloads, separated by commas; by default all but the very long ones, which are to be named
+    /// in full. `meta` means `meta-1` and `meta-2`.
     #[arg(long, value_delimiter = ',', value_name = "X,Y")]
     pub(crate) workloads: Vec<String>,
     /// Memory of the store that is mounted or opened; with --cgroup twice that, and of every side
@@ -155,7 +161,11 @@ pub(crate) struct FsArgs {
     pub(crate) memory: Option<u64>,
     /// Empty files of `tree-random`; other workloads have a share of it [default: 1000000; quick:
     /// 20000].
-    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(100..=100_000_000))]
+    #[arg(
+        long,
+        value_name = "COUNT",
+        value_parser = clap::value_parser!(u64).range(100..=100_000_000)
+    )]
     pub(crate) files: Option<u64>,
     /// Size of the large file of `large-file` and `micro-4k` [default: 1G; quick: 128M].
     #[arg(long, value_parser = size, value_name = "SIZE")]
@@ -190,16 +200,16 @@ pub(crate) struct FsArgs {
     /// what the host's disk does; the image takes memory of the size of --disk then.
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: Option<PathBuf>,
-    /// Print the JSON in place of the table.
+    /// Print the JSON instead of the table.
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 impl FsArgs {
-    /// How much of everything.
+    /// Returns the amounts to run.
     ///
     /// # Errors
-    /// What is too small to mean anything.
+    /// An amount that is too small to be meaningful.
     pub(crate) fn scale(&self) -> anyhow::Result<Scale> {
         let quick = |quick: u64, full: u64| if self.quick { quick } else { full };
         let bytes = self.bytes.unwrap_or_else(|| quick(128 * MIB, GIB));

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 const MOUNTED: &str = "/sys/fs/cgroup/memory";
 
-/// A group that goes when this does.
+/// A group that is removed when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Cgroup {
     path: PathBuf,
@@ -25,7 +25,7 @@ impl Cgroup {
         Ok(group)
     }
 
-    /// Where it is.
+    /// Returns its path.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
@@ -40,13 +40,13 @@ impl Cgroup {
 
 impl Drop for Cgroup {
     fn drop(&mut self) {
-        // The child was waited for, so nobody is in it. If it stays all the same, it is empty.
+        // The child has ended, so the group is empty. If the removal fails, an empty group stays.
         let _ = fs::write(self.path.join("memory.force_empty"), "0");
         let _ = fs::remove_dir(&self.path);
     }
 }
 
-/// Why there can be no group here; `None` if there can.
+/// Returns the reason that no group can be made; `None` if one can.
 pub(crate) fn why_not() -> Option<String> {
     if !Path::new(MOUNTED).join("memory.limit_in_bytes").exists() {
         return Some(format!("no memory controller at {MOUNTED}"));

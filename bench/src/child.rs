@@ -1,5 +1,5 @@
-//! The two ends of a step: a process of its own, so that what the kernel counts of it is what the
-//! side did, and so that it can end as if killed.
+//! Both ends of a step. A step is a process of its own, so that the kernel's counters are those of
+//! the side, and so that it can be killed.
 //!
 //! The parent writes a [`Spec`] to its standard input; it answers with [`Message`]s, one a line, of
 //! which the last is `Done` or `Failed`.
@@ -19,7 +19,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
-/// What a child says.
+/// A message of a child.
 #[derive(Debug, Serialize, Deserialize)]
 enum Message {
     Progress {
@@ -38,7 +38,7 @@ pub(crate) struct Outcome {
     pub(crate) phases: Vec<Phase>,
     /// Most memory that the process had resident.
     pub(crate) peak_rss_bytes: u64,
-    /// Told to the next step of the workload.
+    /// Passed to the next step of the workload.
     #[serde(default)]
     pub(crate) carry: u64,
     /// It ended before all was done.
@@ -52,12 +52,12 @@ pub(crate) enum Task {
     /// Of a key-value workload.
     Kv(Spec),
     /// Of a workload of file systems.
-    Fs(fs::stage::Spec),
+    Fs(fs::stage::StageSpec),
 }
 
 /// The child's end.
 pub(crate) fn run() -> Result<()> {
-    // What nobody waits for would keep its mount busy.
+    // A child without a parent would keep its mount busy.
     set_parent_process_death_signal(Some(Signal::KILL))?;
     let task: Task = serde_json::from_reader(std::io::stdin()).context("expected a step")?;
     let outcome = match &task {
@@ -83,7 +83,7 @@ fn say(message: &Message) -> Result<()> {
 }
 
 fn tell(phase: &str, done: u64, total: u64) {
-    // If nobody listens any more, the next answer will find out.
+    // If the parent is gone, the next message fails.
     let _ = say(&Message::Progress {
         phase: phase.to_owned(),
         done,
@@ -119,8 +119,8 @@ fn run_step(spec: &Spec) -> Result<(Outcome, bool)> {
     Ok((outcome, is_killed))
 }
 
-/// The parent's end: does a step and waits for it, but not longer than `most`. `progress` is told
-/// phase, operations done and operations to do.
+/// The parent's end: runs a step and waits for it, at most for `most`. `progress` gets the phase,
+/// operations done and operations to do.
 pub(crate) fn spawn(
     task: &Task,
     most: Option<Duration>,
@@ -155,7 +155,8 @@ pub(crate) fn spawn(
     }
 }
 
-/// Listens to a child, which is killed if that takes longer than `most`; whether it was.
+/// Listens to a child, and kills it if that takes longer than `most`. Returns whether it was
+/// killed.
 fn within<T>(most: Option<Duration>, child: &Child, listen: impl FnOnce() -> T) -> (T, bool) {
     let Some(most) = most else {
         return (listen(), false);
@@ -163,7 +164,7 @@ fn within<T>(most: Option<Duration>, child: &Child, listen: impl FnOnce() -> T) 
     let pid = Pid::from_child(child);
     let (done, wait) = mpsc::channel::<()>();
     std::thread::scope(|scope| {
-        // Nobody has waited for the child before this ends, so its number is no other's.
+        // The child is not waited for before this ends, so its process id is not reused.
         let watch = scope.spawn(move || {
             let is_late = wait.recv_timeout(most) == Err(RecvTimeoutError::Timeout);
             is_late && kill_process(pid, Signal::KILL).is_ok()

@@ -1,9 +1,9 @@
-//! What a workload works with: a side, opened when it asks, and phases that are measured.
+//! The context of a workload: a side, opened on request, and measured phases.
 
 use crate::measure::{Limits, Recorder};
 use crate::process::{self, Meter};
 use crate::report::{Phase, Scale};
-use crate::shares::{Cut, Ends};
+use crate::shares::{Cut, Deadlines};
 use crate::side::{self, OpenOptions, Ours, Side};
 use crate::values::Values;
 use anyhow::{Context as _, Result, ensure};
@@ -17,7 +17,7 @@ use stitch_base::clock::{Clock as _, SystemClock};
 /// Our volume is at least this many times the memory, so that its size bounds no buffer.
 const MEMORY_ROOM: u64 = 16;
 
-/// What a child process is to do: one step of a workload on one side.
+/// The task of a child process: one step of a workload on one side.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Spec {
     /// The workload.
@@ -28,18 +28,18 @@ pub(crate) struct Spec {
     pub(crate) side: String,
     /// The folder of its store, or the device that is its store.
     pub(crate) dir: PathBuf,
-    /// Nothing is there yet.
+    /// True if there is no store yet.
     pub(crate) is_fresh: bool,
     /// Counters of the disk, where the side has one of its own.
     pub(crate) disk_counters: Option<PathBuf>,
-    /// How much of everything.
+    /// The amounts to run.
     pub(crate) scale: Scale,
     /// Seed of all that is random; another one in each repetition.
     pub(crate) seed: u64,
     /// Control group to enter first.
     pub(crate) cgroup: Option<PathBuf>,
-    /// When it is to end, if that is limited.
-    pub(crate) ends: Option<Ends>,
+    /// Its deadlines, if any.
+    pub(crate) ends: Option<Deadlines>,
 }
 
 /// What a phase does to the store.
@@ -53,7 +53,7 @@ pub(crate) enum Work {
     Read,
 }
 
-/// Told the phase, operations done, and operations to do.
+/// Called with the phase, operations done, and operations to do.
 pub(crate) type Progress<'a> = dyn Fn(&str, u64, u64) + Sync + 'a;
 
 /// The body of a phase.
@@ -102,7 +102,7 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// How much of everything.
+    /// The amounts to run.
     pub(crate) const fn scale(&self) -> &'a Scale {
         &self.spec.scale
     }
@@ -173,18 +173,18 @@ impl<'a> Context<'a> {
         self.open_time
     }
 
-    /// Says how much user data can be read from now on.
+    /// Sets how much user data is live from now on.
     pub(crate) const fn set_live_bytes(&mut self, bytes: u64) {
         self.live_bytes = bytes;
     }
 
-    /// Phases take the time that they need from now on, as what follows needs all that they do. If
-    /// the step must end before, the rest of it is left out.
+    /// Removes the time limit of phases from now on, since later ones need all that they do. If the
+    /// step must end earlier, its rest is left out.
     pub(crate) const fn without_cap(&mut self) {
         self.is_whole = true;
     }
 
-    /// How long the next phase may take.
+    /// Returns the time limit of the next phase.
     fn cap(&self) -> Option<Duration> {
         let cap = self.scale().cap_s.map(Duration::from_secs_f64);
         let cap = cap.filter(|_| !self.is_whole);
@@ -286,13 +286,13 @@ impl<'a> Context<'a> {
         Ok((busy.as_secs_f64(), is_settled))
     }
 
-    /// Closes the store and gives out what was measured.
+    /// Closes the store and returns the measurements.
     pub(crate) fn finish(mut self) -> Result<Vec<Phase>> {
         self.close()?;
         Ok(self.phases)
     }
 
-    /// Gives out what was measured and leaves the store open, as a process that is killed does.
+    /// Returns the measurements and leaves the store open, as a killed process does.
     pub(crate) fn leave(mut self) -> Vec<Phase> {
         if let Some(side) = self.side.take() {
             std::mem::forget(side);

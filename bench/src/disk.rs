@@ -10,14 +10,14 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A loop device; detached when this goes.
+/// A loop device, detached when dropped.
 #[derive(Debug)]
 pub(crate) struct Disk {
     image: PathBuf,
     device: PathBuf,
 }
 
-/// A mounted file system; unmounted when this goes.
+/// A mounted file system, unmounted when dropped.
 #[derive(Debug)]
 pub(crate) struct Mount {
     at: PathBuf,
@@ -118,8 +118,7 @@ pub(crate) fn output(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Unmounts; if somebody is still in it, when they leave. What its own daemon has unmounted meanwhile is
-/// unmounted.
+/// Unmounts, lazily if it is busy. Succeeds if its own daemon has unmounted it meanwhile.
 pub(crate) fn unmount(at: &Path) -> Result<()> {
     if output(Command::new("umount").arg(at)).is_ok() || !is_mounted(at) {
         return Ok(());

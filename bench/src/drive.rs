@@ -9,7 +9,7 @@ use crate::kv::{self, Workload};
 use crate::place::{Folder, Place};
 use crate::report::{Run, Scale, Skipped, Suite};
 use crate::runs::{Runs, in_turn, skip, stop_flag, write};
-use crate::shares::{self, Ends, Shares};
+use crate::shares::{self, Deadlines, Shares};
 use crate::side;
 use anyhow::{Context as _, Result, ensure};
 use std::fs;
@@ -164,7 +164,8 @@ impl Driver<'_> {
     }
 }
 
-/// What is run one after the other: all sides by turns; with little time first some, then the others.
+/// What is run one after the other: all sides by turns; with little time first some, then the
+/// others.
 fn passes(sides: &[String], is_quick: bool) -> Vec<Vec<String>> {
     let is_first = |side: &&String| !is_quick || FIRST.contains(&side.as_str());
     let (first, others): (Vec<&String>, Vec<&String>) = sides.iter().partition(is_first);
@@ -189,7 +190,7 @@ fn weight(workload: &Workload, scale: &Scale) -> u32 {
 fn run_step(
     runs: &Runs,
     run: &mut Run,
-    (scale, disk, ends): (&Scale, Option<&Disk>, Option<Ends>),
+    (scale, disk, ends): (&Scale, Option<&Disk>, Option<Deadlines>),
     (step, is_fresh, place): (u32, bool, &Place),
 ) -> Result<bool> {
     let limit = scale.memory_bytes;

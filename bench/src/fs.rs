@@ -35,11 +35,11 @@ use crate::child::Outcome;
 use crate::names;
 use crate::process;
 use anyhow::{Context as _, Result};
-use side::Side;
-use stage::{Spec, Stage};
+use side::FsSide;
+use stage::{Stage, StageSpec};
 
 /// A workload.
-pub(crate) struct Workload {
+pub(crate) struct FsWorkload {
     /// Its name on the command line and in reports.
     pub(crate) name: &'static str,
     /// What it is, in a few words.
@@ -47,7 +47,7 @@ pub(crate) struct Workload {
     /// Whether each of its steps begins with nothing in the caches.
     pub(crate) steps: &'static [Caches],
     /// Why a side cannot do it; `None` if it can.
-    pub(crate) why_not: fn(&Side) -> Option<String>,
+    pub(crate) why_not: fn(&FsSide) -> Option<String>,
     /// Whether it runs where none is named; otherwise only where its whole name is given.
     pub(crate) is_default: bool,
     /// Files it makes at most, for each of `--files`; the disk has room for them.
@@ -65,7 +65,7 @@ pub(crate) enum Caches {
     Cold,
 }
 
-impl Workload {
+impl FsWorkload {
     /// A workload that every side can do.
     const fn new(
         name: &'static str,
@@ -86,7 +86,7 @@ impl Workload {
 }
 
 /// All of them.
-pub(crate) fn all() -> Vec<Workload> {
+pub(crate) fn all() -> Vec<FsWorkload> {
     let mut all = Vec::new();
     all.extend(meta::workloads());
     all.extend(small::workloads());
@@ -108,14 +108,14 @@ pub(crate) fn all() -> Vec<Workload> {
 
 /// The workloads that a list of names means (see [`names::choose`]); of those that take long, only
 /// those that are named in full.
-fn choose(names: &[String]) -> Result<Vec<Workload>> {
+fn choose(names: &[String]) -> Result<Vec<FsWorkload>> {
     let mut all = all();
     all.retain(|one| one.is_default || names.iter().any(|name| name == one.name));
     names::choose(all, |workload| workload.name, names)
 }
 
 /// Does a step, in the process that was started for it.
-pub(crate) fn run_step(spec: &Spec, progress: &stage::Progress<'_>) -> Result<Outcome> {
+pub(crate) fn run_step(spec: &StageSpec, progress: &stage::StageProgress<'_>) -> Result<Outcome> {
     let workloads = all();
     let workload = workloads.iter().find(|w| w.name == spec.workload);
     let workload = workload.with_context(|| format!("no workload `{}`", spec.workload))?;

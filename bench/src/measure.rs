@@ -1,7 +1,7 @@
 //! What one phase of a workload is measured with: latencies, and what happened when.
 //!
-//! Latencies go into a histogram per kind of operation, in nanoseconds with three digits. Beside it,
-//! what happened when is kept as a [`series`].
+//! Latencies go into a histogram per kind of operation, in nanoseconds with three digits. Beside
+//! it, what happened when is kept as a [`series`].
 
 mod series;
 

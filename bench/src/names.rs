@@ -2,8 +2,8 @@
 
 use anyhow::{Result, ensure};
 
-/// The items of `all` that a list of names means, all if it is empty. A name also means those that it
-/// begins, up to a `-`.
+/// The items of `all` that a list of names means, all if it is empty. A name also means those that
+/// it begins, up to a `-`.
 pub(crate) fn choose<T>(
     all: Vec<T>,
     name_of: impl Fn(&T) -> &'static str,

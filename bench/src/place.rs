@@ -1,4 +1,4 @@
-//! Where stores are put: a folder of this run, and in it one place at a time.
+//! Locations of stores: a folder of this run, and in it one store at a time.
 
 use crate::disk::{self, Disk, Mount};
 use crate::side;
@@ -10,10 +10,10 @@ use std::time::Duration;
 use stitch_base::clock::{Clock as _, SystemClock};
 
 const FOLDER_PREFIX: &str = "stitch-bench-";
-/// Children of a run that was killed have so long to notice.
+/// Time for children of a killed run to notice.
 const CHILDREN_END: Duration = Duration::from_secs(10);
 
-/// A folder that goes when this does.
+/// A folder that is removed when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Folder {
     path: PathBuf,
@@ -30,7 +30,7 @@ impl Folder {
         Ok(Self { path })
     }
 
-    /// Where it is.
+    /// Returns its path.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
@@ -59,7 +59,7 @@ impl Drop for Folder {
     }
 }
 
-/// Where a side's store is; taken down when this goes.
+/// The location of a side's store, removed when dropped.
 #[derive(Debug)]
 pub(crate) struct Place {
     path: PathBuf,
@@ -102,8 +102,8 @@ fn remove_stale(parent: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Removes a folder. A child of the run that was killed may still make files in it, where its mount was,
-/// until it notices that nobody listens any more.
+/// Removes a folder. A child of a killed run may still make files where its mount was, until it
+/// notices that its parent is gone.
 fn remove_all(path: &Path) -> Result<()> {
     let clock = SystemClock::default();
     loop {

@@ -18,7 +18,7 @@ pub(crate) struct Traffic {
     pub(crate) write_bytes: u64,
 }
 
-/// Who counts.
+/// The source of counters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Meter {
     /// The kernel, what this process does.
@@ -102,7 +102,8 @@ pub(crate) fn peak_rss_bytes() -> u64 {
     peak_rss_bytes_of(std::process::id())
 }
 
-/// Has the most memory of this process counted anew, from what is resident now. False where the kernel cannot.
+/// Resets the peak of this process's memory to its current value. Returns false if the kernel does
+/// not support it.
 pub(crate) fn reset_peak_rss() -> bool {
     fs::write("/proc/self/clear_refs", "5").is_ok()
 }
@@ -124,7 +125,8 @@ pub(crate) fn peak_rss_bytes_of_group(group: u32) -> u64 {
     pids.filter(is_in).map(peak_rss_bytes_of).sum()
 }
 
-/// The group of a process, as its `stat` says. The name before it is in brackets and may hold anything.
+/// The group of a process, as its `stat` says. The name before it is in brackets and may hold
+/// anything.
 fn group_of(stat: &str) -> Option<u32> {
     let (_, after) = stat.rsplit_once(')')?;
     after.split_whitespace().nth(2)?.parse().ok()
@@ -139,8 +141,8 @@ fn cpu_ticks() -> u64 {
     tick(11).unwrap_or(0) + tick(12).unwrap_or(0)
 }
 
-/// Waits until this process neither computes nor writes any more: its background work is done.
-/// Answers the time that it was busy, and whether it came to rest before `most`.
+/// Waits until this process neither computes nor writes: its background work is done. Returns how
+/// long it was busy, and whether it became idle before `most`.
 pub(crate) fn settle(clock: &SystemClock, most: Duration) -> Result<(Duration, bool)> {
     const WINDOW: Duration = Duration::from_millis(100);
     const QUIET_WINDOWS: u32 = 2;

@@ -132,7 +132,7 @@ pub(crate) struct FsScale {
     pub(crate) files: u64,
     /// Files of the generated source tree.
     pub(crate) tree_files: u64,
-    /// A tarball in place of the generated one.
+    /// A tarball instead of the generated one.
     pub(crate) tree: Option<std::path::PathBuf>,
 }
 
@@ -276,7 +276,8 @@ pub(crate) struct Row {
     pub(crate) mb_per_s: f64,
     /// Our rate over this side's.
     pub(crate) ours_over: Option<f64>,
-    /// This side's rate over that of ext4: the median of the repetitions' ratios, as the two that follow.
+    /// This side's rate over that of ext4: the median of the repetitions' ratios, as the two that
+    /// follow.
     #[serde(default)]
     pub(crate) of_ext4: Option<f64>,
     /// The first and the last quarter of these ratios are at most and at least this.

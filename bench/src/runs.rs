@@ -1,5 +1,5 @@
-//! The runs of a suite: repeated, sides alternating, until all are done or somebody stops them; and the
-//! report of them.
+//! The runs of a suite, repeated and with alternating sides, until all are done or the user stops
+//! them; and their report.
 
 use crate::child::{self, Outcome, Task};
 use crate::process::{after, field};
@@ -46,12 +46,12 @@ impl Runs {
         }
     }
 
-    /// Whether somebody wants this to end.
+    /// Reports whether the user has stopped the run.
     pub(crate) fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// Why nothing more is begun; `None` if it is.
+    /// Returns the reason that no further run begins; `None` if one may.
     pub(crate) fn why_over(&self) -> Option<&'static str> {
         if self.is_stopped() {
             return Some("stopped");
@@ -66,13 +66,13 @@ impl Runs {
         self.clock.monotonic()
     }
 
-    /// Something is left out.
+    /// Records that something was left out.
     pub(crate) fn skip(&mut self, what: &str, why: &str) {
         skip(&mut self.skipped, what, why);
     }
 
-    /// One repetition of a workload on a side. What was measured before a failure is kept; if nothing
-    /// was, as the time was over, it is as if it had not begun.
+    /// One repetition of a workload on a side. What was measured before a failure is kept; if
+    /// nothing was, as the time was over, it is as if it had not begun.
     pub(crate) fn run(
         &mut self,
         (workload, side, repeat): (&str, &str, u32),
@@ -89,8 +89,8 @@ impl Runs {
         }
     }
 
-    /// Does a step of a run in a process of its own, which is killed after `most`. Answers what came of
-    /// it, but for its phases, which the run has.
+    /// Runs a step in a process of its own, which is killed after `most`. Adds its phases to the
+    /// run, and returns the rest of the outcome.
     pub(crate) fn step(
         &self,
         run: &mut Run,
@@ -148,8 +148,8 @@ pub(crate) fn write(report: &Report, out: &Path, is_json: bool) -> Result<bool> 
     Ok(report.runs.iter().all(|run| run.error.is_none()))
 }
 
-/// Set when somebody wants this to end: what was made is taken down then, and what was measured
-/// reported.
+/// Returns a flag that is set when the user stops the run: then everything is cleaned up, and the
+/// measurements are reported.
 pub(crate) fn stop_flag() -> Result<Arc<AtomicBool>> {
     let flag = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {

@@ -1,8 +1,8 @@
-//! The time of `--quick`, shared out: each run of a workload on a side has a part of what is left, and
-//! ends within it.
+//! The time of `--quick`, shared out: each run of a workload on a side has a part of what is left,
+//! and ends within it.
 //!
-//! - A phase takes at most half of what is left to its step, so that the next one has some as well. It
-//!   is cut short, as by `--cap`.
+//! - A phase takes at most half of what is left to its step, so that the next one has some as well.
+//!   It is cut short, as by `--cap`.
 //! - A phase that later ones need whole has more time: until the step's hard end. If that is not
 //!   enough either, the rest of the run is left out ([`Cut`]).
 //! - A process that is still there some seconds after its hard end is killed.
@@ -16,16 +16,16 @@ const HARD_SHARES: u32 = 4;
 /// Least time of a share and of a phase.
 const LEAST: Duration = Duration::from_millis(50);
 
-/// When a step is to end, from its beginning.
+/// The deadlines of a step, relative to its beginning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Ends {
-    /// Phases that may be cut short are over by then.
+pub(crate) struct Deadlines {
+    /// Deadline of phases that may be cut short.
     pub(crate) soft: Duration,
-    /// Everything is.
+    /// Deadline of all phases.
     pub(crate) hard: Duration,
 }
 
-impl Ends {
+impl Deadlines {
     /// How long a phase or a wait that begins `now` may take.
     pub(crate) fn left(&self, now: Duration, is_whole: bool) -> Duration {
         let hard = self.hard.saturating_sub(now);
@@ -36,7 +36,7 @@ impl Ends {
         half.max(LEAST).min(hard)
     }
 
-    /// Whether nothing more is to begin.
+    /// Reports whether nothing more may begin.
     pub(crate) fn is_over(&self, now: Duration) -> bool {
         now >= self.hard
     }
@@ -54,7 +54,7 @@ impl fmt::Display for Cut {
 
 impl std::error::Error for Cut {}
 
-/// Why something is left out.
+/// The reason for skipped runs.
 pub(crate) const WHY: &str = "the time of --quick is over";
 
 /// Time for runs of different weight.
@@ -73,25 +73,27 @@ impl Shares {
         }
     }
 
-    /// The ends of the next run, which begins `now`. What it leaves is for those after it.
-    pub(crate) fn next(&mut self, now: Duration, weight: u32) -> Ends {
+    /// Returns the deadlines of the next run, which begins `now`. Time that it does not use is left
+    /// to later runs.
+    pub(crate) fn next(&mut self, now: Duration, weight: u32) -> Deadlines {
         assert!(weight > 0, "a run takes time");
         assert!(weight <= self.weights_left, "more runs than were foreseen");
         let left = self.end.saturating_sub(now);
         let share = left * weight / self.weights_left;
         self.weights_left -= weight;
-        Ends {
+        Deadlines {
             soft: share.max(LEAST).min(left),
             hard: (share * HARD_SHARES).max(LEAST).min(left),
         }
     }
 }
 
-/// The ends of a run's next step, `steps` before its last one included, when `since` has passed.
-pub(crate) fn of_step(run: Ends, since: Duration, steps: u32) -> Ends {
+/// Returns the deadlines of a run's next step, `steps` before its last one included, when `since`
+/// has passed.
+pub(crate) fn of_step(run: Deadlines, since: Duration, steps: u32) -> Deadlines {
     assert!(steps > 0, "the last step is one as well");
     let hard = run.hard.saturating_sub(since);
-    Ends {
+    Deadlines {
         soft: (run.soft.saturating_sub(since) / steps)
             .max(LEAST)
             .min(hard),
@@ -132,13 +134,13 @@ mod tests {
         assert_eq!((late.soft, late.hard), (Duration::ZERO, Duration::ZERO));
     }
 
-    fn shares_after(now: Duration) -> Ends {
+    fn shares_after(now: Duration) -> Deadlines {
         Shares::new(10 * SECOND, 1).next(now, 1)
     }
 
     #[test]
     fn phases_leave_time_for_those_after_them() {
-        let ends = Ends {
+        let ends = Deadlines {
             soft: 4 * SECOND,
             hard: 16 * SECOND,
         };
@@ -157,7 +159,7 @@ mod tests {
 
     #[test]
     fn steps_share_what_their_run_has() {
-        let run = Ends {
+        let run = Deadlines {
             soft: 8 * SECOND,
             hard: 20 * SECOND,
         };

@@ -1,8 +1,8 @@
-//! The stores that are compared, behind one contract.
+//! The stores that are compared, behind one interface.
 //!
-//! All promise the same when a put returns: it survives a killed process, and with `sync` a power
-//! cut. None compresses. Memory for block cache and write buffers together is the same figure for
-//! all (LMDB has none of its own: it lives in the page cache).
+//! All guarantee the same when a put returns: it survives a killed process, and with `sync` a power
+//! cut. None compresses. All get the same memory for block cache and write buffers together (LMDB
+//! has no cache of its own: it uses the page cache).
 
 mod append;
 #[cfg(any(feature = "rocksdb", feature = "leveldb"))]
@@ -60,7 +60,7 @@ pub(crate) struct Fold<'a> {
     pub(crate) delta: &'a [u8],
 }
 
-/// Is given each row of a scan; answers whether to go on.
+/// Called with each entry of a scan; returns whether to continue.
 pub(crate) type Rows<'a> = dyn FnMut(&[u8], &[u8]) -> bool + 'a;
 
 /// An open store.
@@ -168,7 +168,7 @@ pub(crate) struct Ours {
 pub(crate) fn open(name: &str, options: &OpenOptions) -> Result<Arc<dyn Side>> {
     match name {
         OURS | OURS_RAW => Ok(Arc::new(stitch::Stitch::open(options)?)),
-        RAW_APPEND => Ok(Arc::new(append::Append::open(options)?)),
+        RAW_APPEND => Ok(Arc::new(append::RawAppend::open(options)?)),
         #[cfg(feature = "rocksdb")]
         "rocksdb" => Ok(Arc::new(c_engine::CEngine::rocksdb(options)?)),
         #[cfg(feature = "leveldb")]

@@ -1,5 +1,5 @@
-//! Every workload of file systems runs on every side that can be had here; each of them compares what
-//! it reads with what it wrote.
+//! Every workload of file systems runs on every side that can be had here; each of them compares
+//! what it reads with what it wrote.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -14,7 +14,7 @@ fn bench(args: &[&str]) -> Output {
     Command::new(exe).args(args).output().unwrap()
 }
 
-/// Says why a test was left out.
+/// Reports whether this process can mount; prints the reason for skipping a test if not.
 fn can_mount() -> bool {
     let can = Path::new("/dev/fuse").exists() && rustix::process::geteuid().is_root();
     if !can {

@@ -236,7 +236,7 @@ fn check_plots(page: &str, report: &Value) {
     assert!(drawn >= 1, "no phase was long enough");
 }
 
-/// Answers how many phases had enough points to be drawn.
+/// Returns the number of phases with enough points to be drawn.
 fn check_over_time(section: &str, run: &Value) -> usize {
     let mut drawn = 0;
     for phase in run["phases"].as_array().unwrap() {

@@ -7,11 +7,12 @@ use std::process::Command;
 
 use anyhow::{Result, ensure};
 
+use crate::again;
 use crate::steps::{Counts, Outcome, Steps, counting, libtest_counts, succeeds};
 use crate::tidy;
 use crate::tools::ROCKSDB_HEADER;
 
-/// Runs all checks; whether they passed.
+/// Runs all checks. Returns whether they passed.
 pub(crate) fn run(root: &Path) -> Result<bool> {
     let mut steps = Steps::new();
     add_lints(&mut steps, root);
@@ -22,17 +23,20 @@ pub(crate) fn run(root: &Path) -> Result<bool> {
     Ok(steps.finish())
 }
 
-/// `cargo` in the root of the workspace.
+/// Returns a command that runs `cargo` in the root of the workspace.
 pub(crate) fn cargo(root: &Path) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root);
     command
 }
 
-/// Formatting, tidy and clippy.
+/// Adds tidy, formatting and clippy.
 pub(crate) fn add_lints(steps: &mut Steps, root: &Path) {
     steps.run("tidy", || {
-        Ok(Outcome::Ran(Counts::one(tidy::run(root, false)?)))
+        Ok(Outcome::Ran(Counts::one(tidy::run(
+            root,
+            tidy::Mode::Check,
+        )?)))
     });
     steps.command("fmt", cargo(root).args(["fmt", "--all", "--check"]));
     steps.command(
@@ -49,30 +53,49 @@ pub(crate) fn add_lints(steps: &mut Steps, root: &Path) {
     );
 }
 
-/// Unit and integration tests of the workspace.
+/// Seed of the property tests in `check` and `ci`: their inputs must not differ from run to run. A
+/// plain `cargo test` draws new ones.
+const PROPERTY_SEED: &str = "20261126";
+
+/// Returns `cargo test` with the fixed seed of property tests.
+fn cargo_test(root: &Path) -> Command {
+    let mut command = cargo(root);
+    command.arg("test").env("PROPTEST_RNG_SEED", PROPERTY_SEED);
+    command
+}
+
+/// Adds the unit and integration tests of the workspace.
 pub(crate) fn add_tests(steps: &mut Steps, root: &Path) {
     steps.run("tests", || {
-        counting(
-            cargo(root).args(["test", "--quiet", "--workspace", "--no-fail-fast"]),
-            libtest_counts,
-        )
+        let arguments = ["--quiet", "--workspace", "--no-fail-fast"];
+        again::run(|| cargo_test(root), &arguments)
     });
 }
 
-/// Orders in which threads can meet (ADR 0072).
+/// Adds the tests of thread interleavings (ADR 0072).
 pub(crate) fn add_interleavings(steps: &mut Steps, root: &Path) {
     let features = ["--features", "stitch-vt/shuttle,stitch-fs/shuttle"];
-    let mut command = cargo(root);
-    command.args(["test", "--quiet", "-p", "stitch-vt", "-p", "stitch-fs"]);
+    let mut command = cargo_test(root);
+    command.args(["--quiet", "-p", "stitch-vt", "-p", "stitch-fs"]);
     command.args(features).args(["--lib", "interleavings"]);
     steps.run("interleavings", || counting(&mut command, libtest_counts));
 }
 
-/// RocksDB behind the engine contract, and the file system on it (ADR 0153).
+/// Reports whether RocksDB's library can be linked.
+pub(crate) fn has_rocksdb() -> bool {
+    Path::new(ROCKSDB_HEADER).exists()
+}
+
+/// Adds RocksDB behind the engine contract, the file system on it, and stores that use it (ADRs
+/// 0153, 0162).
 pub(crate) fn add_rocksdb(steps: &mut Steps, root: &Path) {
     let packages = [
         ("stitch-rocks", &["--all-targets"][..]),
         ("stitch-fs", &["--test", "rocks"]),
+        (
+            "stitchfs",
+            &["--lib", "--test", "rocksdb", "--test", "command"],
+        ),
     ];
     for (package, targets) in packages {
         let arguments = [
@@ -81,7 +104,7 @@ pub(crate) fn add_rocksdb(steps: &mut Steps, root: &Path) {
         ]
         .concat();
         steps.run(&format!("{package} with RocksDB"), || {
-            if !Path::new(ROCKSDB_HEADER).exists() {
+            if !has_rocksdb() {
                 let reason = "librocksdb-dev is not installed".to_owned();
                 return Ok(Outcome::Skipped(reason));
             }
@@ -91,12 +114,12 @@ pub(crate) fn add_rocksdb(steps: &mut Steps, root: &Path) {
                 .args(&arguments)
                 .args(["--", "-D", "warnings"]);
             ensure!(succeeds(&mut lints)?, "clippy has found something");
-            counting(cargo(root).arg("test").args(&arguments), libtest_counts)
+            counting(cargo_test(root).args(&arguments), libtest_counts)
         });
     }
 }
 
-/// The documentation builds without a warning.
+/// Adds a build of the documentation, without warnings.
 pub(crate) fn add_docs(steps: &mut Steps, root: &Path) {
     let mut command = cargo(root);
     command.args([

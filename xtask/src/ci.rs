@@ -8,14 +8,15 @@ use anyhow::{Result, ensure};
 use crate::steps::{Counts, Outcome, Steps, counting, plain_counts, succeeds};
 use crate::{check, sim, tools};
 
-/// Seconds that the simulation may take.
+/// Time limit of the simulation in seconds.
 const SIM_SECONDS: &str = "240";
 
-/// The mounted tests and the seconds that each may take.
-const SUITES: [(&str, u64); 16] = [
+/// The mounted tests and their time limits in seconds.
+const SUITES: [(&str, u64); 19] = [
     ("users", 120),
     ("requests", 120),
     ("rmtree", 180),
+    ("snapshots", 180),
     ("handles", 120),
     ("coherence", 60),
     ("differential", 150),
@@ -28,15 +29,18 @@ const SUITES: [(&str, u64); 16] = [
     ("kill9", 480),
     ("restart", 180),
     ("passthrough", 180),
+    ("rocksdb", 300),
+    ("serve", 180),
     ("realwork", 1500),
 ];
 
-/// What runs once more with requests by `io_uring`: what depends on how they come, and is short. A
-/// suite, the seconds that it may take, and more arguments.
-const RING_SUITES: [(&str, u64, &[&str]); 12] = [
+/// The suites that run once more with `io_uring`: short ones that depend on the transport. A suite,
+/// its time limit in seconds, and more arguments.
+const RING_SUITES: [(&str, u64, &[&str]); 13] = [
     ("users", 120, &[]),
     ("requests", 120, &[]),
     ("rmtree", 180, &[]),
+    ("snapshots", 180, &[]),
     ("handles", 120, &[]),
     ("coherence", 60, &[]),
     ("differential", 150, &["--seeds", "1"]),
@@ -52,7 +56,7 @@ const RING_SUITES: [(&str, u64, &[&str]); 12] = [
     ("passthrough", 180, &[]),
 ];
 
-/// Runs every step; whether all passed.
+/// Runs every step. Returns whether all passed.
 pub(crate) fn run(root: &Path) -> Result<bool> {
     let mut steps = Steps::new();
     steps.run("install tools", || {
@@ -82,7 +86,8 @@ pub(crate) fn run(root: &Path) -> Result<bool> {
     Ok(steps.finish())
 }
 
-/// Builds what the mounted tests run.
+/// Returns the command that builds the programs of the mounted tests, with the RocksDB engine if
+/// its library is installed.
 fn build(root: &Path) -> Command {
     let mut command = check::cargo(root);
     command.args([
@@ -94,10 +99,13 @@ fn build(root: &Path) -> Command {
         "-p",
         "stitch-e2e",
     ]);
+    if check::has_rocksdb() {
+        command.args(["--features", "stitchfs/rocksdb"]);
+    }
     command
 }
 
-/// The driver of the mounted tests.
+/// Returns the driver of the mounted tests.
 fn driver(root: &Path) -> Command {
     let mut command = Command::new(root.join("target/release/stitch-e2e"));
     command
@@ -112,12 +120,12 @@ fn run_suite(root: &Path, suite: &str, seconds: u64, more: &[&str]) -> Result<Ou
         return Ok(Outcome::Skipped(reason));
     }
     let mut command = driver(root);
-    command.args(["run", suite, "--seconds", &seconds.to_string()]);
+    command.args(["run", suite, "--again", "--seconds", &seconds.to_string()]);
     command.args(more);
     counting(&mut command, plain_counts)
 }
 
-/// Why mounted tests cannot run here.
+/// Returns the reason that mounted tests cannot run here, if any.
 fn why_not_mounted() -> Option<String> {
     if !Path::new("/dev/fuse").exists() {
         return Some("no /dev/fuse".to_owned());
@@ -129,7 +137,8 @@ fn why_not_mounted() -> Option<String> {
     (!is_root).then(|| "not root".to_owned())
 }
 
-/// Builds and runs the driver of the mounted tests with these arguments; whether they passed.
+/// Builds and runs the driver of the mounted tests with these arguments. Returns whether they
+/// passed.
 pub(crate) fn run_e2e(root: &Path, args: &[&str]) -> Result<bool> {
     ensure!(succeeds(&mut build(root))?, "the build failed");
     succeeds(driver(root).args(args))

@@ -1,7 +1,9 @@
 //! Checks and chores of the workspace: `cargo xtask help` lists them.
 
+mod again;
 mod check;
 mod ci;
+mod deny;
 mod sim;
 mod source;
 mod steps;
@@ -17,15 +19,17 @@ const HELP: &str = "\
 usage: cargo xtask <command>
 
   check           what to run before every commit: fmt, clippy, tests, docs, tidy
-  tidy [--bless]  the house rules that no compiler checks; --bless lowers the ratchet of sizes
+  tidy            the house rules that no compiler checks; --all lists also what the ratchet
+                  allows, --bless moves the ratchet to better numbers of today
   ci              everything: check, simulation, mounted tests; installs what it needs
   e2e [ARGS]      mounted tests alone: `cargo xtask e2e list`, `cargo xtask e2e run users`
   sim [ARGS]      crash simulation: --seed N replays one, --seeds N runs many
+  deny            licences, bans and sources of dependencies, by deny.toml; installs cargo-deny
   install-tools   the programs that the mounted tests need
   hooks           installs a git hook that runs fmt and tidy before each commit
 ";
 
-/// The root of the workspace.
+/// Returns the root of the workspace.
 fn root() -> PathBuf {
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
     manifest
@@ -45,7 +49,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs the command; whether everything passed.
+/// Runs the command. Returns whether everything passed.
 fn run() -> Result<bool> {
     let mut args = std::env::args().skip(1);
     let command = args.next().unwrap_or_default();
@@ -54,11 +58,13 @@ fn run() -> Result<bool> {
     let root = root();
     match (command.as_str(), rest_str.as_slice()) {
         ("check", []) => check::run(&root),
-        ("tidy", []) => tidy::run(&root, false),
-        ("tidy", ["--bless"]) => tidy::run(&root, true),
+        ("tidy", []) => tidy::run(&root, tidy::Mode::Check),
+        ("tidy", ["--all"]) => tidy::run(&root, tidy::Mode::All),
+        ("tidy", ["--bless"]) => tidy::run(&root, tidy::Mode::Bless),
         ("ci", []) => ci::run(&root),
         ("e2e", args) => ci::run_e2e(&root, args),
         ("sim", args) => sim::run(&root, args),
+        ("deny", []) => deny::run(&root),
         ("install-tools", []) => tools::install(&root).map(|()| true),
         ("hooks", []) => check::install_hook(&root).map(|()| true),
         ("help" | "--help" | "-h", _) => {

@@ -8,7 +8,7 @@ use anyhow::Result;
 use crate::check::cargo;
 use crate::steps::succeeds;
 
-/// The simulator with these arguments.
+/// Returns the simulator with these arguments.
 pub(crate) fn command(root: &Path, args: &[&str]) -> Command {
     let mut command = cargo(root);
     command
@@ -17,7 +17,7 @@ pub(crate) fn command(root: &Path, args: &[&str]) -> Command {
     command
 }
 
-/// Runs the simulator; whether every seed passed.
+/// Runs the simulator. Returns whether every seed passed.
 pub(crate) fn run(root: &Path, args: &[&str]) -> Result<bool> {
     succeeds(&mut command(root, args))
 }

@@ -1,7 +1,7 @@
-//! Rust source as tidy sees it: the text, and the same text without comments, strings and tests.
+//! Source files for tidy: the text, and the same text without comments, strings and tests.
 //!
-//! This is a lexer of a few rules, not a parser. What it blanks becomes spaces, so positions and line
-//! numbers stay those of the file.
+//! This is a lexer of a few rules, not a parser. What it blanks becomes spaces, so positions and
+//! line numbers stay those of the file.
 
 use std::fs;
 use std::path::Path;
@@ -22,7 +22,7 @@ pub(crate) struct Source {
 }
 
 impl Source {
-    /// A file of this content; the lexer runs over `.rs` files only.
+    /// Creates a file of this content. The lexer runs over `.rs` files only.
     pub(crate) fn new(path: &str, text: &str) -> Self {
         let code = if path.ends_with(".rs") {
             blank_literals(text)
@@ -49,6 +49,16 @@ impl Source {
         files.map(|(path, text)| Self::new(path, text)).collect()
     }
 
+    /// Folder of the package that the file belongs to, as `crates/fs` or `xtask`.
+    pub(crate) fn krate(&self) -> &str {
+        let depth = match self.path.split('/').next() {
+            Some("crates" | "testing") => 2,
+            _ => 1,
+        };
+        let mut ends = self.path.match_indices('/').map(|(at, _)| at);
+        ends.nth(depth - 1).map_or("", |end| &self.path[..end])
+    }
+
     /// Line number, from 1, of a byte position.
     pub(crate) fn line_of(&self, at: usize) -> usize {
         self.text.as_bytes()[..at]
@@ -59,7 +69,7 @@ impl Source {
     }
 }
 
-/// Whether a whole file is test code by its place.
+/// Reports whether a whole file is test code, by its path.
 pub(crate) fn is_test_path(path: &str) -> bool {
     path.contains("/tests/") || path.ends_with("/tests.rs") || path.contains("/benches/")
 }
@@ -78,7 +88,7 @@ pub(crate) fn load(root: &Path) -> Result<Vec<Source>> {
     Ok(sources)
 }
 
-/// Leaves no product in files that only a `#[cfg(test)] mod x;` imports, and in those below.
+/// Clears the product of files that only a `#[cfg(test)] mod x;` imports, and of those below.
 pub(crate) fn blank_test_files(sources: &mut [Source]) {
     let stems: Vec<String> = sources.iter().flat_map(test_module_stems).collect();
     for source in sources {
@@ -154,8 +164,8 @@ fn blank_literals(text: &str) -> String {
         }
         at = end.max(at + 1);
     }
-    // Multi-byte characters outside literals stay whole: only bytes within spans were replaced, and
-    // spans begin and end at ASCII.
+    // Multi-byte characters outside literals stay whole: only bytes within spans were replaced,
+    // and spans begin and end at ASCII.
     String::from_utf8(out).expect("spans cover whole characters")
 }
 
@@ -339,6 +349,15 @@ mod tests {
         blank_test_files(&mut sources);
         let products = sources.map(|source| !source.product.is_empty());
         assert_eq!(products, [true, false, false, true, false]);
+    }
+
+    #[test]
+    fn a_file_belongs_to_the_package_of_its_folder() {
+        let krate = |path: &str| Source::new(path, "").krate().to_owned();
+        assert_eq!(krate("crates/fs/src/a/b.rs"), "crates/fs");
+        assert_eq!(krate("testing/sim/tests/a.rs"), "testing/sim");
+        assert_eq!(krate("bench/src/main.rs"), "bench");
+        assert_eq!(krate("Cargo.toml"), "");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context as _, Result};
 use stitch_base::clock::{Clock as _, SystemClock};
 
-/// What a step counted.
+/// The counts of a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     pub(crate) passed: u64,
@@ -16,7 +16,7 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
-    /// One thing that passed or failed.
+    /// Counts one test that passed or failed.
     pub(crate) fn one(passed: bool) -> Self {
         Self {
             passed: u64::from(passed),
@@ -42,7 +42,7 @@ impl std::fmt::Display for Counts {
     }
 }
 
-/// How a step ended.
+/// The outcome of a step.
 #[derive(Debug)]
 pub(crate) enum Outcome {
     /// It ran.
@@ -83,7 +83,7 @@ impl Steps {
         self.run(name, || Ok(Outcome::Ran(Counts::one(succeeds(command)?))));
     }
 
-    /// Prints the table and, as the last line, the sum; whether nothing failed.
+    /// Prints the table and, as the last line, the sum. Returns whether nothing failed.
     pub(crate) fn finish(self) -> bool {
         let mut total = Counts::default();
         let mut table = String::new();
@@ -107,7 +107,7 @@ fn describe(outcome: &Outcome) -> String {
     }
 }
 
-/// Runs a command whose output goes where ours goes.
+/// Runs a command that inherits the output. Returns whether it succeeded.
 pub(crate) fn succeeds(command: &mut Command) -> Result<bool> {
     let status = command
         .status()
@@ -119,8 +119,16 @@ pub(crate) fn succeeds(command: &mut Command) -> Result<bool> {
 /// A command that fails without any counted failure counts as one.
 pub(crate) fn counting(
     command: &mut Command,
-    count: impl Fn(&str) -> Option<Counts>,
+    count: impl FnMut(&str) -> Option<Counts>,
 ) -> Result<Outcome> {
+    Ok(Outcome::Ran(counts_of(command, count)?))
+}
+
+/// Runs a command as [`counting`] does, and returns its counts.
+pub(crate) fn counts_of(
+    command: &mut Command,
+    mut count: impl FnMut(&str) -> Option<Counts>,
+) -> Result<Counts> {
     let mut child = command
         .stdout(Stdio::piped())
         .spawn()
@@ -140,7 +148,7 @@ pub(crate) fn counting(
         println!("{command:?}: {status}");
         total.failed += 1;
     }
-    Ok(Outcome::Ran(total))
+    Ok(total)
 }
 
 /// Reads libtest's `test result: ok. 5 passed; 0 failed; 1 ignored; ...`.

@@ -1,13 +1,18 @@
 //! `tidy`: the house rules that no compiler checks.
 //!
 //! Each rule is a function from the loaded files to findings, so that its test can plant a
-//! violation. Sizes are held by a ratchet: today's exceptions stand in `xtask/ratchet.txt`.
+//! violation. A [ratchet] holds numbers that are not good yet, such as sizes.
 
+mod assertions;
+mod circles;
 mod docs;
 mod edges;
+mod glossary;
 mod imports;
 mod links;
+mod ratchet;
 mod sizes;
+mod style;
 mod words;
 
 use std::fs;
@@ -15,11 +20,12 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result};
 
+use self::ratchet::{Measure, Ratchet};
 use crate::source::{self, Source};
 
 const RATCHET: &str = "xtask/ratchet.txt";
 
-/// A broken rule and where.
+/// A broken rule and its line.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Finding {
     path: String,
@@ -37,19 +43,41 @@ impl Finding {
     }
 }
 
-/// Runs every rule over the workspace and prints what it finds; whether nothing was found.
-pub(crate) fn run(root: &Path, bless: bool) -> Result<bool> {
-    let sources = source::load(root)?;
-    let ratchet_path = root.join(RATCHET);
-    let ratchet = fs::read_to_string(&ratchet_path).unwrap_or_default();
-    let measured = sizes::measure(&sources);
-    if bless {
-        fs::write(&ratchet_path, sizes::bless(&measured, &ratchet)).context(RATCHET)?;
-    }
+/// The task of `tidy` beside its checks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// No further task.
+    Check,
+    /// Moves the ratchet to the current numbers, where they are better.
+    Bless,
+    /// Also lists the breaches of style that the ratchet allows.
+    All,
+}
 
-    let mut findings = sizes::check(&measured, &ratchet);
+/// Runs every rule over the workspace and prints what it finds. Returns whether nothing was found.
+pub(crate) fn run(root: &Path, mode: Mode) -> Result<bool> {
+    let sources = source::load(root)?;
+    let breaches = style::find(&sources);
+    let measures: Vec<Measure> = [
+        sizes::measure(&sources),
+        style::measure(&breaches),
+        assertions::measure(&sources),
+    ]
+    .concat();
+    let ratchet = load_ratchet(&root.join(RATCHET), &measures, mode)?;
+
+    let mut findings = ratchet.check(&measures);
+    let shown = |breach: &style::Breach| mode == Mode::All || breach.is_unexpected(&ratchet);
+    findings.extend(
+        breaches
+            .into_iter()
+            .filter(shown)
+            .map(|breach| breach.finding),
+    );
+    findings.extend(circles::check(&sources));
     findings.extend(edges::check(&sources)?);
     findings.extend(words::check(&sources));
+    findings.extend(glossary::check(&sources));
     findings.extend(imports::check(&sources)?);
     findings.extend(docs::check(&sources));
     findings.extend(links::check(&sources, &|path| root.join(path).exists()));
@@ -59,4 +87,15 @@ pub(crate) fn run(root: &Path, bless: bool) -> Result<bool> {
     }
     println!("tidy: {} files, {} findings", sources.len(), findings.len());
     Ok(findings.is_empty())
+}
+
+/// Reads the ratchet, and moves it first if the mode says so.
+fn load_ratchet(path: &Path, measures: &[Measure], mode: Mode) -> Result<Ratchet> {
+    let ratchet = Ratchet::parse(&fs::read_to_string(path).unwrap_or_default());
+    if mode != Mode::Bless {
+        return Ok(ratchet);
+    }
+    let blessed = ratchet.bless(measures);
+    fs::write(path, &blessed).context(RATCHET)?;
+    Ok(Ratchet::parse(&blessed))
 }

@@ -15,7 +15,7 @@ use crate::steps::succeeds;
 /// The header of RocksDB's C interface.
 pub(crate) const ROCKSDB_HEADER: &str = "/usr/include/rocksdb/c.h";
 /// A Debian package and a file by which it is known to be there.
-const PACKAGES: [(&str, &str); 15] = [
+const PACKAGES: [(&str, &str); 17] = [
     ("acl", "/usr/bin/setfacl"),
     ("attr", "/usr/bin/setfattr"),
     ("e2fsprogs", "/sbin/mkfs.ext4"),
@@ -27,14 +27,18 @@ const PACKAGES: [(&str, &str); 15] = [
     ("librocksdb-dev", ROCKSDB_HEADER),
     ("linux-source-6.1", "/usr/src/linux-source-6.1.tar.xz"),
     ("make", "/usr/bin/make"),
+    ("python3-redis", "/usr/lib/python3/dist-packages/redis"),
+    ("redis-tools", "/usr/bin/redis-cli"),
     ("rsync", "/usr/bin/rsync"),
     ("sqlite3", "/usr/bin/sqlite3"),
     ("util-linux", "/usr/bin/unshare"),
     ("xz-utils", "/usr/bin/xz"),
 ];
 
-/// A program of crates.io and its version.
+/// Programs of crates.io for the mounted tests, with their versions.
 const PROGRAMS: [(&str, &str); 2] = [("pjdfstest", "0.2.2"), ("fsx", "0.3.2")];
+/// The checker of dependencies and its version.
+const CARGO_DENY: (&str, &str) = ("cargo-deny", "0.20.2");
 
 /// Where the programs of crates.io are installed.
 pub(crate) fn bin_dir(root: &Path) -> PathBuf {
@@ -48,6 +52,13 @@ pub(crate) fn install(root: &Path) -> Result<()> {
         install_program(root, program, version)?;
     }
     Ok(())
+}
+
+/// Installs cargo-deny if it is missing, and returns its path.
+pub(crate) fn cargo_deny(root: &Path) -> Result<PathBuf> {
+    let (program, version) = CARGO_DENY;
+    install_program(root, program, version)?;
+    Ok(bin_dir(root).join(program))
 }
 
 fn install_packages() -> Result<()> {

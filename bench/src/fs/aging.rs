@@ -5,7 +5,7 @@ use super::command::{self, phase};
 use super::git::git;
 use super::source_tree::{changed_copy, files};
 use super::stage::{Ends, Stage};
-use super::{Caches, Workload};
+use super::{Caches, FsWorkload};
 use crate::disk::output;
 use crate::measure::Op;
 use crate::values::mix;
@@ -24,13 +24,14 @@ const PATTERN: &str = "no-such-word-anywhere";
 
 const STEPS: &[Caches] = &[Caches::Warm, Caches::Cold, Caches::Warm, Caches::Cold];
 
-pub(super) fn workload() -> Workload {
-    Workload {
+pub(super) fn workload() -> FsWorkload {
+    FsWorkload {
         why_not: |side| command::why_not(side).or_else(|| command::why_missing("git")),
         is_default: false,
-        ..Workload::new(
+        ..FsWorkload::new(
             "aging",
-            "a git history of 50 commits pulled one at a time until sync; cold grep -r, aged and of \
+            "a git history of 50 commits pulled one at a time until sync; cold grep -r, aged and \
+             of \
              a fresh copy",
             STEPS,
             run,

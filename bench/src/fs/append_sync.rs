@@ -1,15 +1,15 @@
 //! 4 KiB appended and synced, by one and by eight threads, each with a file of its own.
 
 use super::stage::{Ends, Stage};
-use super::{Caches, Workload};
+use super::{Caches, FsWorkload};
 use crate::measure::{Op, by_threads};
 use anyhow::{Result, ensure};
 
 const LEN_BYTES: usize = 4096;
 const THREADS: [u64; 2] = [1, 8];
 
-pub(super) fn workload() -> Workload {
-    Workload::new(
+pub(super) fn workload() -> FsWorkload {
+    FsWorkload::new(
         "append-fsync",
         "4 KiB appended and synced, by 1 and by 8 threads",
         &[Caches::Warm],

@@ -1,8 +1,8 @@
-//! How long it takes to remove a file, by its size (BetrFS paper, section 7.3), cold; and small files
-//! replaced whole: written beside, synced, renamed over.
+//! How long it takes to remove a file, by its size (BetrFS paper, section 7.3), cold; and small
+//! files replaced whole: written beside, synced, renamed over.
 
 use super::stage::{Ends, Stage};
-use super::{Caches, Workload};
+use super::{Caches, FsWorkload};
 use crate::measure::Op;
 use anyhow::{Result, ensure};
 
@@ -11,15 +11,15 @@ const PIECE_BYTES: u64 = 1 << 20;
 const STEP: u32 = 2;
 const LEN_BYTES: usize = 4096;
 
-pub(super) fn workloads() -> Vec<Workload> {
+pub(super) fn workloads() -> Vec<FsWorkload> {
     vec![
-        Workload::new(
+        FsWorkload::new(
             "delete-sizes",
             "removing a file of 1 MiB, 4 MiB, ... up to --bytes, cold, until sync",
             &[Caches::Warm, Caches::Cold],
             delete,
         ),
-        Workload::new(
+        FsWorkload::new(
             "rename-over",
             "a file of 4 KiB written beside another, synced, renamed over it",
             &[Caches::Warm],

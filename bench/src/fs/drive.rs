@@ -1,9 +1,9 @@
 //! The command `fs`: every workload on every side, sides alternating, repeated.
 
 use super::ground::Ground;
-use super::side::{self, Side};
-use super::stage::Spec;
-use super::{Caches, Workload, choose};
+use super::side::{self, FsSide};
+use super::stage::StageSpec;
+use super::{Caches, FsWorkload, choose};
 use crate::args::FsArgs;
 use crate::cgroup::{self, Cgroup};
 use crate::child::Task;
@@ -44,7 +44,7 @@ pub(crate) fn run(args: &FsArgs) -> Result<bool> {
     disk.wear_in().context("cannot write to the disk")?;
     let scratch = folder.path().join("scratch");
     fs::create_dir(&scratch)?;
-    let mut driver = Driver {
+    let mut driver = FsDriver {
         setting: Setting {
             scale: &scale,
             folder: &folder,
@@ -63,7 +63,7 @@ pub(crate) fn run(args: &FsArgs) -> Result<bool> {
 }
 
 /// Room for the largest of these workloads on any side.
-fn disk_bytes(scale: &Scale, workloads: &[Workload]) -> u64 {
+fn disk_bytes(scale: &Scale, workloads: &[FsWorkload]) -> u64 {
     let fs = scale.fs.clone().unwrap_or_default();
     let tree = fs.tree.and_then(|path| fs::metadata(path).ok());
     let tree_bytes = tree.map_or(fs.tree_files * (20 << 10), |tarball| 8 * tarball.len());
@@ -73,17 +73,17 @@ fn disk_bytes(scale: &Scale, workloads: &[Workload]) -> u64 {
     bytes.next_multiple_of(1 << 20)
 }
 
-fn choose_sides(args: &FsArgs, skipped: &mut Vec<Skipped>) -> Vec<Side> {
+fn choose_sides(args: &FsArgs, skipped: &mut Vec<Skipped>) -> Vec<FsSide> {
     let asked: Vec<String> = match &args.sides[..] {
         [] => side::defaults().map(str::to_owned).collect(),
         some => some.iter().flat_map(|name| side::meant(name)).collect(),
     };
-    let mut sides: Vec<Side> = Vec::new();
+    let mut sides: Vec<FsSide> = Vec::new();
     for name in &asked {
         match side::why_not(name, args.enable_uring) {
             Some(why) => skip(skipped, name, &why),
             None if sides.iter().any(|side| side.name == name) => {}
-            None => sides.extend(Side::find(name)),
+            None => sides.extend(FsSide::find(name)),
         }
     }
     sides
@@ -122,13 +122,13 @@ struct Setting<'a> {
 }
 
 /// The runs, one after the other.
-struct Driver<'a> {
+struct FsDriver<'a> {
     setting: Setting<'a>,
     runs: Runs,
 }
 
-impl Driver<'_> {
-    fn run_all(&mut self, workloads: &[Workload], sides: &[Side]) {
+impl FsDriver<'_> {
+    fn run_all(&mut self, workloads: &[FsWorkload], sides: &[FsSide]) {
         for workload in workloads {
             for repeat in 0..self.setting.scale.repeat {
                 for side in in_turn(sides, repeat) {
@@ -138,13 +138,13 @@ impl Driver<'_> {
         }
     }
 
-    /// Why it is not begun; `None` if it is.
-    fn why_not(&self, workload: &Workload, side: &Side) -> Option<String> {
+    /// Returns the reason that it is skipped; `None` if it runs.
+    fn why_not(&self, workload: &FsWorkload, side: &FsSide) -> Option<String> {
         let why_over = self.runs.why_over().map(str::to_owned);
         why_over.or_else(|| (workload.why_not)(side))
     }
 
-    fn run_one(&mut self, workload: &Workload, side: Side, repeat: u32) {
+    fn run_one(&mut self, workload: &FsWorkload, side: FsSide, repeat: u32) {
         if let Some(why) = self.why_not(workload, &side) {
             if repeat == 0 || self.runs.is_stopped() {
                 let what = format!("{} on {}", workload.name, side.name);
@@ -161,8 +161,8 @@ impl Driver<'_> {
 }
 
 impl Setting<'_> {
-    /// Before a mount: somebody else may have turned FUSE over `io_uring` off since this run began.
-    fn check_switch(&self, side: Side) -> Result<()> {
+    /// Turns FUSE over `io_uring` on before a mount: another process may have turned it off since.
+    fn check_switch(&self, side: FsSide) -> Result<()> {
         if side.transport() != Some(Transport::Uring) {
             return Ok(());
         }
@@ -178,7 +178,7 @@ impl Setting<'_> {
         &self,
         runs: &Runs,
         run: &mut Run,
-        (workload, side): (&Workload, Side),
+        (workload, side): (&FsWorkload, FsSide),
     ) -> Result<()> {
         self.check_switch(side)?;
         let limit = self.scale.memory_bytes;
@@ -192,7 +192,7 @@ impl Setting<'_> {
                 self.check_switch(side)?;
                 ground.cool()?;
             }
-            let spec = Spec {
+            let spec = StageSpec {
                 workload: run.workload.clone(),
                 step,
                 side: run.side.clone(),

@@ -5,7 +5,7 @@
 use super::command::{self, phase};
 use super::source_tree::{self, changed_copy, every_tenth, unpacked};
 use super::stage::{Ends, Stage};
-use super::{Caches, Workload};
+use super::{Caches, FsWorkload};
 use crate::disk::output;
 use anyhow::{Result, ensure};
 use std::fs;
@@ -15,12 +15,13 @@ use std::process::Command;
 
 const CHANGE: &[u8] = b"\n/* changed */\n";
 
-pub(super) fn workload() -> Workload {
-    Workload {
+pub(super) fn workload() -> FsWorkload {
+    FsWorkload {
         why_not: |side| command::why_not(side).or_else(|| command::why_missing("git")),
-        ..Workload::new(
+        ..FsWorkload::new(
             "git",
-            "a clone of a local repository until sync; cold: status; after changes of every tenth file: status, diff",
+            "a clone of a local repository until sync; cold: status; after changes of every tenth \
+             file: status, diff",
             &[Caches::Warm, Caches::Cold, Caches::Cold, Caches::Cold],
             run,
         )
@@ -38,7 +39,7 @@ fn run(stage: &mut Stage<'_>, step: u32) -> Result<()> {
     }
 }
 
-/// git in a folder, as if nobody had configured it.
+/// Returns git in a folder, without the user's configuration.
 pub(super) fn git(folder: &Path) -> Command {
     let mut run = Command::new("git");
     run.arg("-C").arg(folder);
@@ -52,7 +53,7 @@ pub(super) fn git(folder: &Path) -> Command {
     ] {
         run.env(name, value);
     }
-    // Nothing goes on in the background.
+    // Without background work.
     run.args(["-c", "gc.auto=0", "-c", "maintenance.auto=false"]);
     run
 }

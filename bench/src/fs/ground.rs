@@ -5,7 +5,7 @@
 
 use super::juicefs;
 use super::serve::{Beside, Daemon, Serve, What};
-use super::side::{self, Kind, LargeReads, Side, Users, Xattrs};
+use super::side::{self, FsSide, LargeReads, SideKind, Users, Xattrs};
 use crate::disk::{Disk, Mount};
 use anyhow::{Context as _, Result};
 use std::fs;
@@ -15,7 +15,7 @@ use stitchfs::MakeOptions;
 
 /// A side, mounted.
 pub(crate) struct Ground<'a> {
-    side: Side,
+    side: FsSide,
     disk: &'a Disk,
     at: PathBuf,
     below: PathBuf,
@@ -33,7 +33,7 @@ struct Held {
 impl<'a> Ground<'a> {
     /// Makes an empty file system and mounts it in `folder`.
     pub(crate) fn new(
-        side: Side,
+        side: FsSide,
         disk: &'a Disk,
         folder: &Path,
         (memory_bytes, cgroup): (u64, Option<PathBuf>),
@@ -59,7 +59,7 @@ impl<'a> Ground<'a> {
     /// Makes an empty file system.
     fn make(&self) -> Result<()> {
         match self.side.kind {
-            Kind::Store(..) | Kind::Library => {
+            SideKind::Store(..) | SideKind::Library => {
                 let options = MakeOptions {
                     force: true,
                     ..MakeOptions::default()
@@ -67,19 +67,19 @@ impl<'a> Ground<'a> {
                 stitchfs::make(self.disk.device(), &options, &mut |_, _| ())?;
                 Ok(())
             }
-            Kind::Kernel(make) => self.disk.make(make),
-            Kind::External(..) => {
+            SideKind::Kernel(make) => self.disk.make(make),
+            SideKind::External(..) => {
                 self.disk.make(side::EXT4)?;
                 let _mount = Mount::new(self.disk.device(), &self.below)?;
                 self.make_beside()
             }
-            Kind::Passthrough(_) => self.disk.make(side::EXT4),
-            Kind::JuiceFs => {
+            SideKind::Passthrough(_) => self.disk.make(side::EXT4),
+            SideKind::JuiceFs => {
                 self.disk.make(side::EXT4)?;
                 let _mount = Mount::new(self.disk.device(), &self.below)?;
                 juicefs::make(&self.below)
             }
-            Kind::Null(_) => Ok(()),
+            SideKind::Null(_) => Ok(()),
         }
     }
 
@@ -101,15 +101,15 @@ impl<'a> Ground<'a> {
     /// Mounts what was made.
     fn set_up(&self) -> Result<Option<Held>> {
         let mount = match self.side.kind {
-            Kind::Kernel(_) => Some(Mount::new(self.disk.device(), &self.at)?),
-            Kind::External(..) | Kind::Passthrough(_) | Kind::JuiceFs => {
+            SideKind::Kernel(_) => Some(Mount::new(self.disk.device(), &self.at)?),
+            SideKind::External(..) | SideKind::Passthrough(_) | SideKind::JuiceFs => {
                 Some(Mount::new(self.disk.device(), &self.below)?)
             }
             // Each step opens it anew.
-            Kind::Library => return Ok(None),
-            Kind::Store(..) | Kind::Null(_) => None,
+            SideKind::Library => return Ok(None),
+            SideKind::Store(..) | SideKind::Null(_) => None,
         };
-        let is_served = !matches!(self.side.kind, Kind::Kernel(_));
+        let is_served = !matches!(self.side.kind, SideKind::Kernel(_));
         let daemon = is_served.then(|| self.serve()).transpose()?;
         Ok(Some(Held {
             daemon,
@@ -120,7 +120,7 @@ impl<'a> Ground<'a> {
     /// Where it is mounted, or its device.
     pub(crate) fn path(&self) -> &Path {
         match self.side.kind {
-            Kind::Library => self.disk.device(),
+            SideKind::Library => self.disk.device(),
             _ => &self.at,
         }
     }
@@ -129,7 +129,7 @@ impl<'a> Ground<'a> {
     pub(crate) fn below(&self) -> Option<&Path> {
         let has_below = matches!(
             self.side.kind,
-            Kind::External(..) | Kind::Passthrough(_) | Kind::JuiceFs
+            SideKind::External(..) | SideKind::Passthrough(_) | SideKind::JuiceFs
         );
         has_below.then_some(&*self.below)
     }
@@ -137,7 +137,7 @@ impl<'a> Ground<'a> {
     /// Where the kernel counts what its disk did, if it has one.
     pub(crate) fn counters(&self) -> Option<PathBuf> {
         match self.side.kind {
-            Kind::Null(_) => None,
+            SideKind::Null(_) => None,
             _ => Some(self.disk.counters()),
         }
     }
@@ -150,7 +150,7 @@ impl<'a> Ground<'a> {
 
     /// Leaves nothing of it in memory.
     pub(crate) fn cool(&mut self) -> Result<()> {
-        if let Kind::Null(_) = self.side.kind {
+        if let SideKind::Null(_) = self.side.kind {
             // It would lose its files; so only the kernel forgets what it knows of them.
             return mount::remount(&self.at, &MountOptions::shared("null"))
                 .context("cannot empty the kernel's caches");
@@ -162,14 +162,14 @@ impl<'a> Ground<'a> {
 
     fn serve(&self) -> Result<Daemon> {
         let what = match self.side.kind {
-            Kind::Store(_, users, xattrs) => What::Store {
+            SideKind::Store(_, users, xattrs) => What::Store {
                 device: self.disk.device().to_owned(),
                 memory_bytes: self.memory_bytes,
                 is_shared: users == Users::All,
                 has_xattrs: xattrs == Xattrs::Served,
                 beside: None,
             },
-            Kind::External(_, reads) => What::Store {
+            SideKind::External(_, reads) => What::Store {
                 device: self.store_beside(),
                 memory_bytes: self.memory_bytes,
                 is_shared: true,
@@ -178,8 +178,8 @@ impl<'a> Ground<'a> {
                     is_read_by_kernel: reads == LargeReads::Kernel,
                 }),
             },
-            Kind::Passthrough(_) => What::Passthrough(self.below.clone()),
-            Kind::JuiceFs => What::Program {
+            SideKind::Passthrough(_) => What::Passthrough(self.below.clone()),
+            SideKind::JuiceFs => What::Program {
                 words: juicefs::mount_command(&self.below, &self.at, self.memory_bytes),
                 log: self.below.with_extension("log"),
             },

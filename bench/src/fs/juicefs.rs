@@ -1,8 +1,9 @@
-//! JuiceFS as a side: its metadata in SQLite, its data in a folder, both on an ext4 on the side's disk.
+//! JuiceFS as a side: its metadata in SQLite, its data in a folder, both on an ext4 on the side's
+//! disk.
 //!
-//! Everything is as JuiceFS has it by default, but for what would not be a file system's own work: nothing
-//! goes to the trash, and metadata is not backed up every hour. It keeps what it caches in memory, within
-//! the sum that the side is given: a cache on the disk would hold the data twice.
+//! Everything is as JuiceFS has it by default, but for what would not be a file system's own work:
+//! nothing goes to the trash, and metadata is not backed up every hour. It keeps what it caches in
+//! memory, within the sum that the side is given: a cache on the disk would hold the data twice.
 
 use crate::disk::output;
 use anyhow::Result;

@@ -1,9 +1,9 @@
-//! One large file: written in order until all of it is durable, read cold; then small writes at random
-//! places of it while it is cold, until they are durable (BetrFS paper, section 7.1).
+//! One large file: written in order until all of it is durable, read cold; then small writes at
+//! random places of it while it is cold, until they are durable (BetrFS paper, section 7.1).
 
 use super::stage::{Ends, Stage};
 use super::target::OpenFile;
-use super::{Caches, Workload};
+use super::{Caches, FsWorkload};
 use crate::measure::Op;
 use crate::values::{Values, mix};
 use anyhow::{Result, ensure};
@@ -14,8 +14,8 @@ const MICRO_BYTES: u64 = 4;
 const MICRO_COUNT: u64 = 1000;
 const PATH: &str = "large";
 
-pub(super) fn workload() -> Workload {
-    Workload::new(
+pub(super) fn workload() -> FsWorkload {
+    FsWorkload::new(
         "large-file",
         "sequential write until sync; cold read; 1,000 writes of 4 B in the cold file, then fsync",
         &[Caches::Warm, Caches::Cold, Caches::Cold, Caches::Cold],

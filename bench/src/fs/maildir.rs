@@ -1,15 +1,15 @@
-//! A mail server on maildirs, as Dovecot keeps them (BetrFS paper, section 7.3), by our own loop: each
-//! thread has a mailbox.
+//! A mail server on maildirs, as Dovecot keeps them (BetrFS paper, section 7.3), by our own loop:
+//! each thread has a mailbox.
 //!
 //! - A message is delivered: written to `tmp`, synced, renamed to `new`.
-//! - A turn of the loop delivers one, moves the oldest new one to `cur`, marks one of those as seen by another
-//!   name, reads two, and removes one. After each ten turns the mailbox is listed.
+//! - A turn of the loop delivers one, moves the oldest new one to `cur`, marks one of those as seen
+//!   by another name, reads two, and removes one. After each ten turns the mailbox is listed.
 //!
-//! Whoever finds a mailbox cold knows it by listing it: names tell number and place.
+//! A cold mailbox is read by listing it: a name tells the number and the state of its message.
 
 use super::stage::{Ends, Stage};
 use super::target::Target;
-use super::{Caches, Workload};
+use super::{Caches, FsWorkload};
 use crate::measure::{Op, Recorder, by_threads};
 use crate::values::{Values, mix};
 use anyhow::{Context as _, Result, ensure};
@@ -24,24 +24,25 @@ const IDS_PER_BOX: u64 = 1 << 32;
 const OPS: u64 = 6;
 const TURNS_PER_LIST: u64 = 10;
 
-pub(super) fn workload() -> Workload {
-    Workload::new(
+pub(super) fn workload() -> FsWorkload {
+    FsWorkload::new(
         "maildir",
-        "mailboxes as Dovecot's, 4 threads: deliver, synced; deliver, move, mark, read, delete, list, also cold",
+        "mailboxes as Dovecot's, 4 threads: deliver, synced; deliver, move, mark, read, delete, \
+         list, also cold",
         &[Caches::Warm, Caches::Cold],
         run,
     )
 }
 
-/// Where a message is, and under what name.
+/// The state of a message: its directory and the flags in its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum MailState {
     New,
     Cur,
     Seen,
 }
 
-impl Place {
+impl MailState {
     const ALL: [Self; 3] = [Self::New, Self::Cur, Self::Seen];
 
     const fn dir(self) -> &'static str {
@@ -62,19 +63,19 @@ impl Place {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Message {
+struct Mail {
     id: u64,
-    place: Place,
+    place: MailState,
 }
 
-impl Message {
+impl Mail {
     /// The message of this name in this directory.
     fn of(dir: &str, name: &[u8]) -> Option<Self> {
         let rest = std::str::from_utf8(name).ok()?.strip_prefix('m')?;
         let at = rest.find(':').unwrap_or(rest.len());
         let (id, flags) = rest.split_at(at);
-        let is_it = |place: &Place| place.dir() == dir && place.flags() == flags;
-        let place = Place::ALL.into_iter().find(is_it)?;
+        let is_it = |place: &MailState| place.dir() == dir && place.flags() == flags;
+        let place = MailState::ALL.into_iter().find(is_it)?;
         let id = id.parse().ok()?;
         Some(Self { id, place })
     }
@@ -90,7 +91,7 @@ struct Mailbox<'a> {
     target: &'a dyn Target,
     values: &'a Values,
     number: u64,
-    messages: Vec<Message>,
+    messages: Vec<Mail>,
     next_id: u64,
     rng: Rng,
 }
@@ -111,7 +112,7 @@ impl<'a> Mailbox<'a> {
         format!("box{}/{name}", self.number)
     }
 
-    fn path(&self, message: Message) -> String {
+    fn path(&self, message: Mail) -> String {
         let (dir, flags) = (message.place.dir(), message.place.flags());
         format!("box{}/{dir}/m{}{flags}", self.number, message.id)
     }
@@ -123,9 +124,9 @@ impl<'a> Mailbox<'a> {
     }
 
     fn deliver(&mut self, record: &mut Recorder<'_>) -> Result<()> {
-        let message = Message {
+        let message = Mail {
             id: self.next_id,
-            place: Place::New,
+            place: MailState::New,
         };
         let data = self.values.value(message.id, len_bytes(message.id));
         let begun = self.dir(&format!("tmp/m{}", message.id));
@@ -141,12 +142,12 @@ impl<'a> Mailbox<'a> {
     }
 
     /// Gives the first message in one place the name of another.
-    fn shift(&mut self, record: &mut Recorder<'_>, from: Place, to: Place) -> Result<()> {
+    fn shift(&mut self, record: &mut Recorder<'_>, from: MailState, to: MailState) -> Result<()> {
         let mut found = self.messages.iter().enumerate();
         let Some((index, &message)) = found.find(|(_, message)| message.place == from) else {
             return Ok(());
         };
-        let shifted = Message {
+        let shifted = Mail {
             place: to,
             ..message
         };
@@ -181,14 +182,14 @@ impl<'a> Mailbox<'a> {
     }
 
     /// What is there now.
-    fn listed(&self, record: &mut Recorder<'_>) -> Result<Vec<Message>> {
+    fn listed(&self, record: &mut Recorder<'_>) -> Result<Vec<Mail>> {
         let mut found = Vec::new();
         for dir in ["new", "cur"] {
             let path = self.dir(dir);
             let mut unknown = None;
             record.time(Op::List, (1, 0), || {
                 self.target
-                    .list(&path, false, &mut |name, _| match Message::of(dir, name) {
+                    .list(&path, false, &mut |name, _| match Mail::of(dir, name) {
                         Some(message) => found.push(message),
                         None => unknown = Some(name.to_vec()),
                     })
@@ -202,8 +203,8 @@ impl<'a> Mailbox<'a> {
 
     fn turn(&mut self, record: &mut Recorder<'_>, out: &mut Vec<u8>) -> Result<()> {
         self.deliver(record)?;
-        self.shift(record, Place::New, Place::Cur)?;
-        self.shift(record, Place::Cur, Place::Seen)?;
+        self.shift(record, MailState::New, MailState::Cur)?;
+        self.shift(record, MailState::Cur, MailState::Seen)?;
         self.read(record, out)?;
         self.read(record, out)?;
         self.remove(record)
@@ -293,14 +294,14 @@ mod tests {
 
     #[test]
     fn a_name_tells_number_and_place() {
-        for place in Place::ALL {
+        for place in MailState::ALL {
             let name = format!("m17{}", place.flags());
-            let message = Message { id: 17, place };
-            assert_eq!(Message::of(place.dir(), name.as_bytes()), Some(message));
+            let message = Mail { id: 17, place };
+            assert_eq!(Mail::of(place.dir(), name.as_bytes()), Some(message));
         }
-        assert_eq!(Message::of("new", b"m17:2,S"), None);
-        assert_eq!(Message::of("cur", b"m17"), None);
-        assert_eq!(Message::of("new", b"17"), None);
-        assert_eq!(Message::of("new", b"\xff"), None);
+        assert_eq!(Mail::of("new", b"m17:2,S"), None);
+        assert_eq!(Mail::of("cur", b"m17"), None);
+        assert_eq!(Mail::of("new", b"17"), None);
+        assert_eq!(Mail::of("new", b"\xff"), None);
     }
 }

@@ -1,11 +1,11 @@
 //! Metadata operations one by one, by one and by two threads.
 //!
-//! Each thread has directories of its own, of 1,000 names each. A name that is asked for is known to
-//! the kernel, unless the phase says otherwise.
+//! Each thread has directories of its own, of 1,000 names each. A name that is asked for is known
+//! to the kernel, unless the phase says otherwise.
 
 use super::stage::{Ends, Stage};
 use super::target::Target;
-use super::{Caches, Workload};
+use super::{Caches, FsWorkload};
 use crate::measure::{Op, Recorder, by_threads};
 use anyhow::{Result, ensure};
 
@@ -14,16 +14,16 @@ const DIR_NAMES: u64 = 1000;
 const PERM: u32 = 0o600;
 const MTIME_S: i64 = 1_000_000_000;
 
-pub(super) fn workloads() -> Vec<Workload> {
+pub(super) fn workloads() -> Vec<FsWorkload> {
     const STEPS: &[Caches] = &[Caches::Warm, Caches::Cold];
     vec![
-        Workload::new(
+        FsWorkload::new(
             "meta-1",
             "metadata operations, one thread",
             STEPS,
             |s, n| run(s, n, 1),
         ),
-        Workload::new(
+        FsWorkload::new(
             "meta-2",
             "metadata operations, two threads",
             STEPS,

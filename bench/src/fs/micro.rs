@@ -1,20 +1,20 @@
-//! One large file by small requests of one thread: written in order, read in order and at random, overwritten
-//! at random; each until all of it is durable, or cold.
+//! One large file by small requests of one thread: written in order, read in order and at random,
+//! overwritten at random; each until all of it is durable, or cold.
 //!
-//! Paper: Shetty, Spillane, Malpani, Andrews, Seyster, Zadok, *Building Workload-Independent Storage with
-//! VT-Trees*, FAST 2013, section 4.2.1 (table 2): Filebench's `singlestreamwrite`, `singlestreamread`,
-//! `randomread` and `randomwrite`, by 4 KiB but for reads in order, by 16 KiB.
+//! Paper: Shetty, Spillane, Malpani, Andrews, Seyster, Zadok, *Building Workload-Independent
+//! Storage with VT-Trees*, FAST 2013, section 4.2.1 (table 2): Filebench's `singlestreamwrite`,
+//! `singlestreamread`, `randomread` and `randomwrite`, by 4 KiB but for reads in order, by 16 KiB.
 //!
-//! Differs: by our own loop. The paper has 30 GB for 4 GiB of memory and runs for a time; we have `--bytes`,
-//! a quarter as many random reads as there are pages, and as many random writes. So a read finds its page
-//! in memory about as seldom as in the paper (one in nine, the paper's one in eight) whatever memory there
-//! is; for writes to be more than what memory holds, `--cgroup` and a `--memory` far below `--bytes` are
-//! needed. All is compared with what was written. No transactions: the paper measures those on a compilation
-//! (section 4.3).
+//! Differs: by our own loop. The paper has 30 GB for 4 GiB of memory and runs for a time; we have
+//! `--bytes`, a quarter as many random reads as there are pages, and as many random writes. So a
+//! read finds its page in memory about as seldom as in the paper (one in nine, the paper's one in
+//! eight) whatever memory there is; for writes to be more than what memory holds, `--cgroup` and a
+//! `--memory` far below `--bytes` are needed. All is compared with what was written. No
+//! transactions: the paper measures those on a compilation (section 4.3).
 
 use super::stage::{Ends, Stage};
 use super::target::OpenFile;
-use super::{Caches, Workload};
+use super::{Caches, FsWorkload};
 use crate::measure::Op;
 use crate::values::mix;
 use anyhow::{Result, ensure};
@@ -26,8 +26,8 @@ const READ_PAGES: u64 = 4;
 const PAGES_PER_READ: u64 = 4;
 const PATH: &str = "micro";
 
-pub(super) fn workload() -> Workload {
-    Workload::new(
+pub(super) fn workload() -> FsWorkload {
+    FsWorkload::new(
         "micro-4k",
         "a file of --bytes by 4 KiB: written in order until sync; cold: read in order, at random, \
          overwritten at random until sync",
@@ -63,7 +63,8 @@ const fn offset(page: u64) -> u64 {
     page * PAGE_BYTES as u64
 }
 
-/// The whole file, whatever time it takes: later steps count on it. Page 0 holds value 0, and so on.
+/// The whole file, whatever time it takes: later steps count on it. Page 0 holds value 0, and so
+/// on.
 fn write_in_order(stage: &mut Stage<'_>, file: &dyn OpenFile, pages: u64) -> Result<()> {
     stage.without_cap();
     let values = stage.values();
@@ -147,7 +148,8 @@ fn write_at_random(stage: &mut Stage<'_>, file: &dyn OpenFile, pages: u64) -> Re
     Ok(())
 }
 
-/// The number of the value in each page, after so many random writes. A later one lies over an earlier one.
+/// The number of the value in each page, after so many random writes. A later one lies over an
+/// earlier one.
 fn contents(seed: u64, pages: u64, writes: u64) -> Result<Vec<u64>> {
     let mut contents: Vec<u64> = (0..pages).collect();
     for number in 0..writes {

@@ -1,4 +1,4 @@
-//! A file system in memory that does nothing else: what FUSE itself costs.
+//! A file system in memory that does nothing else: it shows the cost of FUSE itself.
 //!
 //! One lock around the names and inodes, one for the contents of each file. It asks the kernel for
 //! as little as our real file system does (no OPEN, no RELEASE, no FLUSH, caches for ever), and has

@@ -5,7 +5,7 @@
 
 use super::order;
 use super::stage::{Ends, Stage};
-use super::{Caches, Workload};
+use super::{Caches, FsWorkload};
 use crate::measure::Op;
 use crate::values::{Values, mix};
 use anyhow::{Result, ensure};
@@ -20,7 +20,7 @@ const SECOND: u64 = 1 << 40;
 
 const STEPS: &[Caches] = &[Caches::Warm, Caches::Cold, Caches::Cold, Caches::Cold];
 
-pub(super) fn workloads() -> [Workload; 2] {
+pub(super) fn workloads() -> [FsWorkload; 2] {
     [
         workload(
             "overwritten-10",
@@ -41,10 +41,10 @@ fn workload(
     name: &'static str,
     about: &'static str,
     run: fn(&mut Stage<'_>, u32) -> Result<()>,
-) -> Workload {
-    Workload {
+) -> FsWorkload {
+    FsWorkload {
         why_not: super::command::why_not,
-        ..Workload::new(name, about, STEPS, run)
+        ..FsWorkload::new(name, about, STEPS, run)
     }
 }
 

@@ -1,9 +1,9 @@
-//! A file system that hands every request on to a directory below, with system calls: what a FUSE mount
-//! over a file system of the kernel's costs, as libfuse's example `passthrough_ll` has it.
+//! A file system that hands every request on to a directory below, with system calls: what a FUSE
+//! mount over a file system of the kernel's costs, as libfuse's example `passthrough_ll` has it.
 //!
-//! Each inode that the kernel knows is an `O_PATH` descriptor ([`inodes`]), each open file and directory
-//! a descriptor more ([`handles`]). Names and attributes stand for a second, as there; a missing name is
-//! asked for each time. Whoever asks is root, for whom alone it is mounted.
+//! Each inode that the kernel knows is an `O_PATH` descriptor ([`inodes`]), each open file and
+//! directory a descriptor more ([`handles`]). Names and attributes stand for a second, as there; a
+//! missing name is asked for each time. Whoever asks is root, for whom alone it is mounted.
 
 mod attributes;
 mod convert;
@@ -15,7 +15,7 @@ mod prune;
 mod tests;
 
 use convert::{TTL, attr_of, errno, statfs_of};
-use handles::{Handle, Handles};
+use handles::{Handles, OpenHandle};
 use inodes::{Inode, Inodes};
 use prune::Pruner;
 use rustix::fs::{self as sys, AtFlags, FallocateFlags, Mode, OFlags, RenameFlags, SeekFrom};
@@ -63,7 +63,8 @@ pub(super) fn mount_options() -> MountOptions {
 }
 
 impl Passthrough {
-    /// What is below `root`. From here on this process masks no permission bits: the requests say which.
+    /// What is below `root`. From here on this process masks no permission bits: the requests say
+    /// which.
     pub(super) fn new(root: &Path) -> anyhow::Result<Self> {
         rustix::process::umask(Mode::empty());
         Ok(Self {
@@ -107,7 +108,7 @@ impl Passthrough {
         })
     }
 
-    fn opened(&self, handle: Handle) -> Opened {
+    fn opened(&self, handle: OpenHandle) -> Opened {
         Opened {
             fh: self.handles.add(handle),
             flags: OpenFlags::empty(),
@@ -217,7 +218,7 @@ impl Handler for Passthrough {
         if args.kill_suidgid {
             clear_set_id(&file)?;
         }
-        Ok(self.opened(Handle::File(file)))
+        Ok(self.opened(OpenHandle::File(file)))
     }
 
     fn create(&self, _: &Context<'_>, parent: Ino, args: &Create<'_>) -> Answer<(Entry, Opened)> {
@@ -230,7 +231,7 @@ impl Handler for Passthrough {
             clear_set_id(&file)?;
         }
         let entry = self.entry(&parent, args.name)?;
-        Ok((entry, self.opened(Handle::File(file))))
+        Ok((entry, self.opened(OpenHandle::File(file))))
     }
 
     fn read(&self, _: &Context<'_>, _: Ino, args: &Read, out: &mut Sink<'_>) -> Answer<()> {
@@ -276,7 +277,7 @@ impl Handler for Passthrough {
 
     fn opendir(&self, _: &Context<'_>, ino: Ino, _: &Open) -> Answer<Opened> {
         let inode = self.inodes.get(ino)?;
-        Ok(self.opened(Handle::Dir(listing::OpenDir::new(&inode)?)))
+        Ok(self.opened(OpenHandle::Dir(listing::OpenDir::new(&inode)?)))
     }
 
     fn readdir(&self, _: &Context<'_>, _: Ino, args: &Read, out: &mut DirSink<'_>) -> Answer<()> {

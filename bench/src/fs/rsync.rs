@@ -1,10 +1,10 @@
-//! A source tree brought into the mount by rsync, and brought up to date in place after changes (BetrFS
-//! paper, section 7.3).
+//! A source tree brought into the mount by rsync, and brought up to date in place after changes
+//! (BetrFS paper, section 7.3).
 
 use super::command::{self, phase};
 use super::source_tree::{changed_copy, check_same, every_tenth, files, unpacked};
 use super::stage::{Ends, Stage};
-use super::{Caches, Workload};
+use super::{Caches, FsWorkload};
 use anyhow::Result;
 use std::fs::File;
 use std::io;
@@ -14,12 +14,13 @@ use std::process::Command;
 
 const CHANGE: &[u8] = b"/* changed */";
 
-pub(super) fn workload() -> Workload {
-    Workload {
+pub(super) fn workload() -> FsWorkload {
+    FsWorkload {
         why_not: |side| command::why_not(side).or_else(|| command::why_missing("rsync")),
-        ..Workload::new(
+        ..FsWorkload::new(
             "rsync",
-            "rsync -a of a source tree into the mount until sync; cold: again with --inplace, every tenth file changed",
+            "rsync -a of a source tree into the mount until sync; cold: again with --inplace, \
+             every tenth file changed",
             &[Caches::Warm, Caches::Cold],
             run,
         )

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use stitch_base::clock::{Clock as _, SystemClock};
 use stitch_fuse::{Handler, MountOptions, Session, SessionConfig, Transport, TransportChoice};
-use stitchfs::{Host, Store, StoreOptions};
+use stitchfs::{Host, LargeFiles, Store, StoreOptions};
 
 const READY: &str = "ready";
 /// A daemon that was unmounted has so long to write everything out.
@@ -105,7 +105,9 @@ fn serve_what(spec: &Serve, config: SessionConfig) -> Result<()> {
             stitchfs::allocator::hold_little();
             let options = StoreOptions {
                 memory_bytes: *memory_bytes,
-                large_files: beside.map(|_| stitchfs::EXTERNAL_FROM_BYTES),
+                large_files: beside.map_or(LargeFiles::AsMade, |_| {
+                    LargeFiles::External(stitchfs::EXTERNAL_FROM_BYTES)
+                }),
                 ..StoreOptions::default()
             };
             let config = SessionConfig {

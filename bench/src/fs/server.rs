@@ -1,13 +1,13 @@
 //! The file server and the web server of Filebench, by our own loop (KVFS and vkFS papers).
 //!
-//! - File server: each thread, in files of its own of 128 KiB on average: make and write one, open one
-//!   and append 16 KiB, open and read one, remove one, `stat` one.
-//! - Web server: each thread opens, reads and closes ten files of 16 KiB on average, which all share, then
-//!   appends 16 KiB to a log of its own.
+//! - File server: each thread, in files of its own of 128 KiB on average: make and write one, open
+//!   one and append 16 KiB, open and read one, remove one, `stat` one.
+//! - Web server: each thread opens, reads and closes ten files of 16 KiB on average, which all
+//!   share, then appends 16 KiB to a log of its own.
 
 use super::stage::{Ends, Stage};
 use super::target::Target;
-use super::{Caches, Workload};
+use super::{Caches, FsWorkload};
 use crate::measure::{Op, Recorder, by_threads};
 use crate::values::{Values, mix};
 use anyhow::{Context as _, Result, ensure};
@@ -22,15 +22,15 @@ const OPS: u64 = 5;
 const DIR_NAMES: u64 = 20;
 const READS_PER_LOOP: u64 = 10;
 
-pub(super) fn workloads() -> Vec<Workload> {
+pub(super) fn workloads() -> Vec<FsWorkload> {
     vec![
-        Workload::new(
+        FsWorkload::new(
             "file-server",
             "Filebench's file server, 8 threads: create, append, read, delete, stat",
             &[Caches::Warm],
             file_server,
         ),
-        Workload::new(
+        FsWorkload::new(
             "web-server",
             "Filebench's web server, 8 threads: ten reads, one append to a log",
             &[Caches::Warm, Caches::Cold],

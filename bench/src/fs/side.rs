@@ -7,7 +7,7 @@ use std::process::Command;
 use stitch_fuse::Transport;
 use stitch_fuse::transport::uring::Switch;
 
-/// For whom a store is mounted.
+/// The users of a mounted store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Users {
     /// Everybody, as root mounts by default.
@@ -25,7 +25,7 @@ pub(crate) enum Xattrs {
     Absent,
 }
 
-/// Who reads large files that are beside a store.
+/// The reader of large files beside a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LargeReads {
     /// The daemon.
@@ -34,12 +34,13 @@ pub(crate) enum LargeReads {
     Kernel,
 }
 
-/// What a side is.
+/// The kind of a side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum SideKind {
     /// Our store, mounted.
     Store(Transport, Users, Xattrs),
-    /// Our store in a file on an ext4, with large files beside it; the kernel may read those itself.
+    /// Our store in a file on an ext4, with large files beside it; the kernel may read those
+    /// itself.
     External(Transport, LargeReads),
     /// Our store, by the library.
     Library,
@@ -55,11 +56,11 @@ pub(crate) enum Kind {
 
 /// A side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Side {
+pub(crate) struct FsSide {
     /// Its name on the command line and in reports.
     pub(crate) name: &'static str,
-    /// What it is.
-    pub(crate) kind: Kind,
+    /// Its kind.
+    pub(crate) kind: SideKind,
 }
 
 /// Nothing is left for the kernel to initialize in the background; room for many small files.
@@ -77,26 +78,26 @@ pub(super) const EXT4: &[&str] = &[
 const XFS: &[&str] = &["mkfs.xfs", "-q", "-f", "-K"];
 const BTRFS: &[&str] = &["mkfs.btrfs", "-q", "-f", "-K"];
 
-const ALL: [Side; 19] = [
+const ALL: [FsSide; 19] = [
     mount("stitchfs-uring", Transport::Uring, Users::All),
     mount("stitchfs-dev", Transport::Dev, Users::All),
     mount("owned-uring", Transport::Uring, Users::Root),
     mount("owned-dev", Transport::Dev, Users::Root),
     bare("noxattr-uring", Transport::Uring),
     bare("noxattr-dev", Transport::Dev),
-    side("library", Kind::Library),
-    side("null-uring", Kind::Null(Transport::Uring)),
-    side("null-dev", Kind::Null(Transport::Dev)),
-    side("ext4", Kind::Kernel(EXT4)),
-    side("xfs", Kind::Kernel(XFS)),
-    side("btrfs", Kind::Kernel(BTRFS)),
+    side("library", SideKind::Library),
+    side("null-uring", SideKind::Null(Transport::Uring)),
+    side("null-dev", SideKind::Null(Transport::Dev)),
+    side("ext4", SideKind::Kernel(EXT4)),
+    side("xfs", SideKind::Kernel(XFS)),
+    side("btrfs", SideKind::Kernel(BTRFS)),
     external("external-uring", Transport::Uring, LargeReads::Daemon),
     external("external-dev", Transport::Dev, LargeReads::Daemon),
     external("lent-uring", Transport::Uring, LargeReads::Kernel),
     external("lent-dev", Transport::Dev, LargeReads::Kernel),
-    side("passthrough-uring", Kind::Passthrough(Transport::Uring)),
-    side("passthrough-dev", Kind::Passthrough(Transport::Dev)),
-    side("juicefs", Kind::JuiceFs),
+    side("passthrough-uring", SideKind::Passthrough(Transport::Uring)),
+    side("passthrough-dev", SideKind::Passthrough(Transport::Dev)),
+    side("juicefs", SideKind::JuiceFs),
 ];
 
 /// The names of all sides.
@@ -108,20 +109,23 @@ pub(crate) fn defaults() -> impl Iterator<Item = &'static str> {
     sides.map(|side| side.name)
 }
 
-const fn side(name: &'static str, kind: Kind) -> Side {
-    Side { name, kind }
+const fn side(name: &'static str, kind: SideKind) -> FsSide {
+    FsSide { name, kind }
 }
 
-const fn mount(name: &'static str, transport: Transport, users: Users) -> Side {
-    side(name, Kind::Store(transport, users, Xattrs::Served))
+const fn mount(name: &'static str, transport: Transport, users: Users) -> FsSide {
+    side(name, SideKind::Store(transport, users, Xattrs::Served))
 }
 
-const fn bare(name: &'static str, transport: Transport) -> Side {
-    side(name, Kind::Store(transport, Users::Root, Xattrs::Absent))
+const fn bare(name: &'static str, transport: Transport) -> FsSide {
+    side(
+        name,
+        SideKind::Store(transport, Users::Root, Xattrs::Absent),
+    )
 }
 
-const fn external(name: &'static str, transport: Transport, reads: LargeReads) -> Side {
-    side(name, Kind::External(transport, reads))
+const fn external(name: &'static str, transport: Transport, reads: LargeReads) -> FsSide {
+    side(name, SideKind::External(transport, reads))
 }
 
 const fn names() -> [&'static str; ALL.len()] {
@@ -134,7 +138,7 @@ const fn names() -> [&'static str; ALL.len()] {
     names
 }
 
-impl Side {
+impl FsSide {
     /// The side of this name.
     pub(crate) fn find(name: &str) -> Option<Self> {
         ALL.into_iter().find(|side| side.name == name)
@@ -143,11 +147,11 @@ impl Side {
     /// Its transport, if it is a mount of ours.
     pub(crate) const fn transport(&self) -> Option<Transport> {
         match self.kind {
-            Kind::Store(transport, ..)
-            | Kind::External(transport, _)
-            | Kind::Null(transport)
-            | Kind::Passthrough(transport) => Some(transport),
-            Kind::Library | Kind::JuiceFs | Kind::Kernel(_) => None,
+            SideKind::Store(transport, ..)
+            | SideKind::External(transport, _)
+            | SideKind::Null(transport)
+            | SideKind::Passthrough(transport) => Some(transport),
+            SideKind::Library | SideKind::JuiceFs | SideKind::Kernel(_) => None,
         }
     }
 
@@ -155,23 +159,23 @@ impl Side {
     const fn is_default(&self) -> bool {
         !matches!(
             self.kind,
-            Kind::Store(.., Xattrs::Absent)
-                | Kind::External(..)
-                | Kind::Passthrough(_)
-                | Kind::JuiceFs
+            SideKind::Store(.., Xattrs::Absent)
+                | SideKind::External(..)
+                | SideKind::Passthrough(_)
+                | SideKind::JuiceFs
         )
     }
 
     /// Why it cannot run here; `None` if it can.
     fn why_not(&self, may_enable_uring: bool) -> Option<String> {
         match self.kind {
-            Kind::Library => None,
-            Kind::Kernel(make) => kernel_why_not(self.name, make[0]),
-            Kind::JuiceFs => fuse_why_not().or_else(juicefs::why_not),
-            Kind::Store(transport, ..)
-            | Kind::External(transport, _)
-            | Kind::Null(transport)
-            | Kind::Passthrough(transport) => {
+            SideKind::Library => None,
+            SideKind::Kernel(make) => kernel_why_not(self.name, make[0]),
+            SideKind::JuiceFs => fuse_why_not().or_else(juicefs::why_not),
+            SideKind::Store(transport, ..)
+            | SideKind::External(transport, _)
+            | SideKind::Null(transport)
+            | SideKind::Passthrough(transport) => {
                 if let Some(why) = fuse_why_not() {
                     return Some(why);
                 }
@@ -219,7 +223,7 @@ pub(crate) fn why_none() -> Option<String> {
 
 /// Why a side cannot run here; `None` if it can.
 pub(crate) fn why_not(name: &str, may_enable_uring: bool) -> Option<String> {
-    match Side::find(name) {
+    match FsSide::find(name) {
         None => Some("there is no such side".to_owned()),
         Some(side) => why_none().or_else(|| side.why_not(may_enable_uring)),
     }
@@ -227,7 +231,7 @@ pub(crate) fn why_not(name: &str, may_enable_uring: bool) -> Option<String> {
 
 /// Whether it can run, in a few words.
 pub(crate) fn about(name: &str) -> String {
-    let is_asked = Side::find(name).is_some_and(|side| !side.is_default());
+    let is_asked = FsSide::find(name).is_some_and(|side| !side.is_default());
     let when = if is_asked { ", when asked for" } else { "" };
     why_not(name, false).unwrap_or_else(|| format!("can run here{when}"))
 }
@@ -251,27 +255,27 @@ pub(crate) fn meant(asked: &str) -> Vec<String> {
 
 /// The side that does nothing by the same transport.
 pub(crate) fn floor_of(name: &str) -> Option<&'static str> {
-    let side = Side::find(name)?;
-    let null = |transport| move |other: &Side| other.kind == Kind::Null(transport);
+    let side = FsSide::find(name)?;
+    let null = |transport| move |other: &FsSide| other.kind == SideKind::Null(transport);
     match side.kind {
-        Kind::Store(transport, ..)
-        | Kind::External(transport, _)
-        | Kind::Passthrough(transport) => name_of(null(transport)),
-        Kind::Library | Kind::Null(_) | Kind::JuiceFs | Kind::Kernel(_) => None,
+        SideKind::Store(transport, ..)
+        | SideKind::External(transport, _)
+        | SideKind::Passthrough(transport) => name_of(null(transport)),
+        SideKind::Library | SideKind::Null(_) | SideKind::JuiceFs | SideKind::Kernel(_) => None,
     }
 }
 
 /// The side that hands on to ext4 by the same transport.
 pub(crate) fn passthrough_of(name: &str) -> Option<&'static str> {
-    match Side::find(name)?.kind {
-        Kind::Store(transport, ..) | Kind::External(transport, _) => {
-            name_of(|other| other.kind == Kind::Passthrough(transport))
+    match FsSide::find(name)?.kind {
+        SideKind::Store(transport, ..) | SideKind::External(transport, _) => {
+            name_of(|other| other.kind == SideKind::Passthrough(transport))
         }
         _ => None,
     }
 }
 
-fn name_of(is_it: impl Fn(&Side) -> bool) -> Option<&'static str> {
+fn name_of(is_it: impl Fn(&FsSide) -> bool) -> Option<&'static str> {
     ALL.iter().find(|side| is_it(side)).map(|side| side.name)
 }
 
@@ -282,7 +286,7 @@ mod tests {
     #[test]
     fn every_name_is_found_and_no_other() {
         for name in NAMES {
-            assert_eq!(Side::find(name).unwrap().name, name);
+            assert_eq!(FsSide::find(name).unwrap().name, name);
         }
         assert!(why_not("zfs", false).unwrap().contains("no such side"));
     }
@@ -299,7 +303,7 @@ mod tests {
             "lent-dev",
         ] {
             let floor = floor_of(name).unwrap();
-            let transport = |name: &str| Side::find(name).unwrap().transport();
+            let transport = |name: &str| FsSide::find(name).unwrap().transport();
             assert_eq!(transport(floor), transport(name));
             assert!(floor.starts_with("null-"), "{floor}");
             let below = passthrough_of(name).unwrap();

@@ -1,11 +1,11 @@
-//! Many files of 200 bytes by one, two or four threads, until all of it is durable (TokuBench of the BetrFS
-//! paper, section 7.2); then a share of them is read, cold and from memory. Or as many as the paper makes,
-//! and nothing else: of interest is how the rate holds while they become more.
+//! Many files of 200 bytes by one, two or four threads, until all of it is durable (TokuBench of
+//! the BetrFS paper, section 7.2); then a share of them is read, cold and from memory. Or as many
+//! as the paper makes, and nothing else: of interest is how the rate holds while they become more.
 //!
 //! Directories have at most 128 entries.
 
 use super::stage::{Ends, Stage};
-use super::{Caches, Workload};
+use super::{Caches, FsWorkload};
 use crate::measure::{Op, by_threads};
 use crate::values::mix;
 use anyhow::{Result, ensure};
@@ -16,38 +16,40 @@ const FANOUT: u64 = 128;
 const READERS: u64 = 2;
 /// Threads of TokuBench.
 const THREADS: u64 = 4;
-/// Files of the sustained one for each of `--files`: 3 million where that is a million, as in the paper.
+/// Files of the sustained one for each of `--files`: 3 million where that is a million, as in the
+/// paper.
 const SUSTAINED: u64 = 3;
 /// Files of it that are read to see that they are there.
 const CHECKS: u64 = 1000;
 
-pub(super) fn workloads() -> Vec<Workload> {
+pub(super) fn workloads() -> Vec<FsWorkload> {
     const STEPS: &[Caches] = &[Caches::Warm, Caches::Cold];
     vec![
-        Workload::new(
+        FsWorkload::new(
             "small-files",
             "files of 200 B by two threads until sync; read cold; open, read, close from memory",
             STEPS,
             |stage, step| run(stage, step, 2),
         ),
-        Workload::new(
+        FsWorkload::new(
             "small-files-1",
             "the same by one thread",
             STEPS,
             |stage, step| run(stage, step, 1),
         ),
-        Workload::new(
+        FsWorkload::new(
             "small-files-4",
             "the same by four threads, as in TokuBench",
             STEPS,
             |stage, step| run(stage, step, THREADS),
         ),
-        Workload {
+        FsWorkload {
             is_default: false,
             files_factor: SUSTAINED,
-            ..Workload::new(
+            ..FsWorkload::new(
                 "small-files-sustained",
-                "three times --files files of 200 B by four threads until sync, as many as TokuBench makes",
+                "three times --files files of 200 B by four threads until sync, as many as \
+                 TokuBench makes",
                 STEPS,
                 sustained,
             )

@@ -8,7 +8,7 @@ mod shape;
 
 use super::command::{self, phase};
 use super::stage::{Ends, Stage};
-use super::{Caches, Workload};
+use super::{Caches, FsWorkload};
 use crate::disk::output;
 use crate::measure::Op;
 use anyhow::{Result, ensure};
@@ -31,12 +31,14 @@ const STEPS: &[Caches] = &[
     Caches::Cold,
 ];
 
-pub(super) fn workload() -> Workload {
-    Workload {
+pub(super) fn workload() -> FsWorkload {
+    FsWorkload {
         why_not: command::why_not,
-        ..Workload::new(
+        ..FsWorkload::new(
             "source-tree",
-            "a source tree: untar until sync; cold: find, grep -r, tar, mv of all directories and back until sync, cp -a until sync, rm -rf until sync, and of the copy rmtree (elsewhere rm -rf) until sync",
+            "a source tree: untar until sync; cold: find, grep -r, tar, mv of all directories and \
+             back until sync, cp -a until sync, rm -rf until sync, and of the copy rmtree \
+             (elsewhere rm -rf) until sync",
             STEPS,
             run,
         )
@@ -68,7 +70,7 @@ fn tarball(stage: &Stage<'_>) -> Result<PathBuf> {
     }
 }
 
-/// The tree itself, off the sides, unpacked if need be. Nobody changes it.
+/// Returns the tree itself, not on a side, unpacked if necessary. It is never changed.
 pub(super) fn unpacked(stage: &Stage<'_>) -> Result<PathBuf> {
     made_once(stage, "unpacked", |begun| {
         let tarball = tarball(stage)?;
@@ -91,7 +93,7 @@ pub(super) fn changed_copy(
     })
 }
 
-/// What is made off the sides, once for all: it has its name when it is whole.
+/// Makes something that is not on a side, once for all sides. It gets its name when it is complete.
 fn made_once(
     stage: &Stage<'_>,
     name: &str,

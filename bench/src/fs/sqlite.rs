@@ -1,8 +1,9 @@
-//! SQLite: inserts, each a transaction, with a rollback journal and with a write-ahead log; each transaction
-//! synced (`FULL`), or as SQLite syncs to stay whole without being durable (`NORMAL`). By the command `sqlite3`, which is told all of them at once.
+//! SQLite: inserts, each a transaction, with a rollback journal and with a write-ahead log; each
+//! transaction synced (`FULL`), or as SQLite syncs to stay whole without being durable (`NORMAL`).
+//! By the command `sqlite3`, which is told all of them at once.
 
 use super::stage::{Ends, Stage};
-use super::{Caches, Workload, command};
+use super::{Caches, FsWorkload, command};
 use crate::measure::Op;
 use anyhow::{Context as _, Result, ensure};
 use std::fmt::Write as _;
@@ -19,12 +20,13 @@ const MODES: [(&str, &str, &str); 4] = [
 ];
 const ROW_BYTES: usize = 100;
 
-pub(super) fn workload() -> Workload {
-    Workload {
+pub(super) fn workload() -> FsWorkload {
+    FsWorkload {
         why_not: |side| command::why_not(side).or_else(|| command::why_missing("sqlite3")),
-        ..Workload::new(
+        ..FsWorkload::new(
             "sqlite",
-            "inserts by sqlite3, each a transaction, synchronous=FULL and NORMAL: rollback journal, WAL",
+            "inserts by sqlite3, each a transaction, synchronous=FULL and NORMAL: rollback \
+             journal, WAL",
             &[Caches::Warm],
             run,
         )

@@ -1,6 +1,6 @@
-//! What a workload of file systems works with: a side, and phases that are measured.
+//! The context of a file system workload: a side, and measured phases.
 
-use super::side::{Kind, Side};
+use super::side::{FsSide, SideKind};
 use super::target::{Kernel, Library, Target};
 use crate::cgroup::Cgroup;
 use crate::measure::{Limits, Recorder};
@@ -15,9 +15,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use stitch_base::clock::SystemClock;
 
-/// What a child process is to do: one step of a workload on one side.
+/// The task of a child process: one step of a workload on one side.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Spec {
+pub(crate) struct StageSpec {
     /// The workload.
     pub(crate) workload: String,
     /// Its step, from 0.
@@ -32,17 +32,17 @@ pub(crate) struct Spec {
     pub(crate) below: Option<PathBuf>,
     /// Counters of the side's disk, if it has one.
     pub(crate) disk_counters: Option<PathBuf>,
-    /// How much of everything.
+    /// The amounts to run.
     pub(crate) scale: Scale,
     /// Seed of all that is random; another one in each repetition.
     pub(crate) seed: u64,
     /// Control group to enter first.
     pub(crate) cgroup: Option<PathBuf>,
-    /// What the step before handed on.
+    /// The value passed on by the step before.
     pub(crate) carry: u64,
 }
 
-/// When a phase is over.
+/// The event that ends a phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ends {
     /// With its last operation.
@@ -51,30 +51,30 @@ pub(crate) enum Ends {
     Synced,
 }
 
-/// Told the phase, operations done, and operations to do.
-pub(crate) type Progress<'a> = dyn Fn(&str, u64, u64) + Sync + 'a;
+/// Called with the phase, operations done, and operations to do.
+pub(crate) type StageProgress<'a> = dyn Fn(&str, u64, u64) + Sync + 'a;
 
 /// The state of a child process.
 pub(crate) struct Stage<'a> {
-    spec: &'a Spec,
+    spec: &'a StageSpec,
     clock: Arc<SystemClock>,
     values: Arc<Values>,
-    progress: &'a Progress<'a>,
+    progress: &'a StageProgress<'a>,
     target: Arc<dyn Target>,
     meter: Option<Meter>,
     cap: Option<Duration>,
     phases: Vec<Phase>,
-    /// Handed to the next step.
+    /// Passed to the next step.
     pub(crate) carry: u64,
 }
 
 impl<'a> Stage<'a> {
     /// Opens the side.
-    pub(crate) fn open(spec: &'a Spec, progress: &'a Progress<'a>) -> Result<Self> {
+    pub(crate) fn open(spec: &'a StageSpec, progress: &'a StageProgress<'a>) -> Result<Self> {
         if let Some(group) = &spec.cgroup {
             Cgroup::enter(group)?;
         }
-        let side = Side::find(&spec.side).with_context(|| format!("no side `{}`", spec.side))?;
+        let side = FsSide::find(&spec.side).with_context(|| format!("no side `{}`", spec.side))?;
         Ok(Self {
             spec,
             clock: Arc::new(SystemClock::default()),
@@ -88,7 +88,7 @@ impl<'a> Stage<'a> {
         })
     }
 
-    /// How much of everything.
+    /// The amounts to run.
     pub(crate) const fn scale(&self) -> &Scale {
         &self.spec.scale
     }
@@ -201,9 +201,9 @@ fn figures(traffic: Traffic) -> BTreeMap<String, f64> {
     figures
 }
 
-fn open_target(side: &Side, spec: &Spec) -> Result<Arc<dyn Target>> {
+fn open_target(side: &FsSide, spec: &StageSpec) -> Result<Arc<dyn Target>> {
     Ok(match side.kind {
-        Kind::Library => Arc::new(Library::open(&spec.at, spec.scale.budget_bytes())?),
+        SideKind::Library => Arc::new(Library::open(&spec.at, spec.scale.budget_bytes())?),
         _ => Arc::new(Kernel::open(&spec.at, spec.below.as_deref())?),
     })
 }

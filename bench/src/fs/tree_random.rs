@@ -1,11 +1,11 @@
-//! Empty files in a realistic tree, in random order (`TableFS` paper, section 4.4): made, looked at and
-//! changed, renamed, listed, removed.
+//! Empty files in a realistic tree, in random order (`TableFS` paper, section 4.4): made, looked at
+//! and changed, renamed, listed, removed.
 //!
 //! The tree: directories hold ten directories each until there are enough of them; files are spread
 //! over them unevenly, a few directories with many, most with few.
 
 use super::stage::{Ends, Stage};
-use super::{Caches, Workload};
+use super::{Caches, FsWorkload};
 use crate::measure::Op;
 use crate::values::mix;
 use anyhow::{Result, ensure};
@@ -17,8 +17,8 @@ const FILES_PER_DIR: u64 = 20;
 const DIRS_PER_DIR: u64 = 10;
 const PERM: u32 = 0o640;
 
-pub(super) fn workload() -> Workload {
-    Workload::new(
+pub(super) fn workload() -> FsWorkload {
+    FsWorkload::new(
         "tree-random",
         "empty files in a tree in random order: create until sync; stat, chmod, utime mix, rename, \
          readdir+stat, readdir+read, delete, each cold",

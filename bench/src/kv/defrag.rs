@@ -1,6 +1,7 @@
-//! What stitching costs scans, and what a defragmentation gives back: a store is aged by RANDOM-APPEND with a
-//! small stitching threshold, so that nearly all is stitched and what is merged leaves holes; then a scan,
-//! the defragmentation, and the scan again. And the same load without stitching, for comparison.
+//! What stitching costs scans, and what a defragmentation gives back: a store is aged by
+//! RANDOM-APPEND with a small stitching threshold, so that nearly all is stitched and what is
+//! merged leaves holes; then a scan, the defragmentation, and the scan again. And the same load
+//! without stitching, for comparison.
 //!
 //! Paper: Shetty et al., VT-Trees, FAST 2013, section 4.4.
 

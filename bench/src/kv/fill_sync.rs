@@ -43,7 +43,7 @@ fn run(context: &mut Context<'_>, _step: u32) -> Result<()> {
     Ok(())
 }
 
-/// Puts these records, each thread an equal part. Answers how many.
+/// Puts these records, each thread an equal part. Returns their number.
 fn put_all(
     bench: &Bench<'_>,
     record: &mut Recorder<'_>,
@@ -59,7 +59,7 @@ fn put_all(
     Ok(record.ops() - before)
 }
 
-/// Puts these records, each synced, until the time is over. Answers how many.
+/// Puts these records, each synced, until the time is over. Returns their number.
 pub(super) fn put_synced(
     bench: &Bench<'_>,
     record: &mut Recorder<'_>,

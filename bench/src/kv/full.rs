@@ -1,11 +1,12 @@
-//! A store filled to nine tenths and overwritten there, then filled to its end: how steady it goes on,
-//! how much of the volume held user data by the end, and space given back.
+//! A store filled to nine tenths and overwritten there, then filled to its end: how steady it goes
+//! on, how much of the volume held user data by the end, and space given back.
 //!
-//! Rows of a page, of several pages, and of a part of one. Phases: `fill-90` until nine tenths of the space for user data are in use, once background work is
-//! done; `overwrite-90` puts as many rows as there are, each one that is there; `fill` goes on until the
-//! store refuses; `thin` deletes one row in eight; `empty` deletes everything by one range delete.
-//! Operations that the store refuses for want of space are counted as `refused`. How steady a phase
-//! was: `slowest_tenth` and `fastest_tenth` are rates in tenths of its time, over the rate of all of it.
+//! Rows of a page, of several pages, and of a part of one. Phases: `fill-90` until nine tenths of
+//! the space for user data are in use, once background work is done; `overwrite-90` puts as many
+//! rows as there are, each one that is there; `fill` goes on until the store refuses; `thin`
+//! deletes one row in eight; `empty` deletes everything by one range delete. Operations that the
+//! store refuses for want of space are counted as `refused`. How steady a phase was:
+//! `slowest_tenth` and `fastest_tenth` are rates in tenths of its time, over the rate of all of it.
 //!
 //! Paper: Mei et al., "LSM-Tree Managed Storage for Large-Scale Key-Value Store", 2019, figure 18.
 
@@ -41,7 +42,7 @@ pub(super) fn workload() -> Workload {
 }
 
 fn run(context: &mut Context<'_>, step: u32) -> Result<()> {
-    let rows = Rows::new(ROWS_BYTES[step as usize]);
+    let rows = RowLength::new(ROWS_BYTES[step as usize]);
     let volume_bytes = context.scale().small_bytes.max(VOLUME_BYTES_MIN);
     let mut options = context.options(0, rows.bytes);
     options.volume_bytes = volume_bytes;
@@ -96,13 +97,13 @@ fn tenths(rates: &[f64]) -> Option<(f64, f64)> {
 
 /// Rows of one length.
 #[derive(Clone, Copy, Debug)]
-struct Rows {
+struct RowLength {
     /// Of key and value.
     bytes: u64,
     value_bytes: usize,
 }
 
-impl Rows {
+impl RowLength {
     fn new(bytes: u64) -> Self {
         let value = usize::try_from(bytes).expect("a row is short") - KEY_BYTES;
         Self {
@@ -126,8 +127,8 @@ impl Rows {
         context.phase(&name, Work::Load, count, body)
     }
 
-    /// Says of the last phase how many rows there are after it, how full the store is, how many puts were
-    /// refused, and how steady the rate was.
+    /// Adds to the last phase the number of rows after it, the fullness of the store, the number of
+    /// refused puts, and how steady the rate was.
     #[expect(clippy::cast_precision_loss, reason = "figures for people")]
     fn tell(&self, context: &mut Context<'_>, count: u64, refused: u64) -> Result<()> {
         let full = context.side().fullness()?;
@@ -157,7 +158,7 @@ impl Rows {
         Ok(())
     }
 
-    /// Puts random rows until nine tenths of the space are in use; answers how many.
+    /// Puts random rows until nine tenths of the space are in use. Returns their number.
     fn fill_partly(&self, bench: &Bench<'_>, record: &mut Recorder<'_>) -> Result<u64> {
         let mut number = 0;
         while !record.is_over() {
@@ -178,7 +179,7 @@ impl Rows {
         Ok(number)
     }
 
-    /// Puts random rows until the store is full, numbered from `first`; answers how many went in.
+    /// Puts random rows until the store is full, numbered from `first`. Returns their number.
     fn fill(&self, bench: &Bench<'_>, record: &mut Recorder<'_>, first: u64) -> Result<u64> {
         for number in first.. {
             if record.is_over() || !self.put(bench, record, number)? {
@@ -188,7 +189,7 @@ impl Rows {
         unreachable!("a volume is finite")
     }
 
-    /// Puts rows again that are there, as many as there are; answers how many were refused.
+    /// Overwrites as many rows as there are. Returns the number of refused puts.
     fn overwrite(&self, bench: &Bench<'_>, record: &mut Recorder<'_>, rows: u64) -> Result<u64> {
         let mut refused = 0;
         for turn in 0..rows {
@@ -201,7 +202,7 @@ impl Rows {
         Ok(refused)
     }
 
-    /// Answers false if the store is full.
+    /// Returns false if the store is full.
     fn put(&self, bench: &Bench<'_>, record: &mut Recorder<'_>, number: u64) -> Result<bool> {
         let key = mix(number).to_be_bytes();
         let value = bench.values.value(number, self.value_bytes);
@@ -214,7 +215,7 @@ impl Rows {
     }
 }
 
-/// Deletes one row in eight; answers how many deletes were refused.
+/// Deletes one row in eight. Returns the number of refused deletes.
 fn thin(bench: &Bench<'_>, record: &mut Recorder<'_>, filled: u64) -> Result<u64> {
     let mut refused = 0;
     for number in (0..filled).step_by(8) {
@@ -229,7 +230,7 @@ fn thin(bench: &Bench<'_>, record: &mut Recorder<'_>, filled: u64) -> Result<u64
     Ok(refused)
 }
 
-/// Deletes everything; answers how often that was refused.
+/// Deletes everything. Returns the number of refusals.
 fn empty(bench: &Bench<'_>, record: &mut Recorder<'_>) -> Result<u64> {
     for refused in 0..REFUSED_MAX {
         let delete = || bench.side.delete_range(&[], &[0xff; 9]);
@@ -245,7 +246,7 @@ fn empty(bench: &Bench<'_>, record: &mut Recorder<'_>) -> Result<u64> {
     Ok(REFUSED_MAX)
 }
 
-/// Answers false if the store is full.
+/// Returns false if the store is full.
 fn write(
     bench: &Bench<'_>,
     record: &mut Recorder<'_>,

@@ -1,5 +1,5 @@
-//! Policies of compaction on rows as the file system writes them: what each costs writes, reads and space,
-//! for metadata ([`meta`]) and for contents ([`data`]).
+//! Policies of compaction on rows as the file system writes them: what each costs writes, reads and
+//! space, for metadata ([`meta`]) and for contents ([`data`]).
 //!
 //! | policy | tables of level 0 that wait | each level is larger by |
 //! |---|---|---|
@@ -9,8 +9,9 @@
 //! | `narrow` | 16 | 4 |
 //! | `wide` | 16 | 16 |
 //!
-//! The last phase, `rest`, is the background work that a policy has put off until then. Its `write x` is per
-//! byte that was put before. `put_x` of a phase is bytes to storage per byte that was put in it.
+//! The last phase, `rest`, is the background work that a policy has put off until then. Its `write
+//! x` is per byte that was put before. `put_x` of a phase is bytes to storage per byte that was put
+//! in it.
 
 mod data;
 mod meta;
@@ -26,7 +27,8 @@ use stitch_kv::TreeOptions;
 const MEMTABLE_BYTES_MAX: u64 = 32 << 20;
 /// Level 0 is kept to what free space of so many times its size can compact at once.
 const LEVEL0_ROOM: u64 = 4;
-/// More free space than this for each byte of rows is never asked for: there are not so many tables.
+/// More free space than this for each byte of rows is never asked for: there are not so many
+/// tables.
 const ROOM_MAX: u64 = 8;
 
 #[derive(Clone, Copy, Debug)]
@@ -102,7 +104,7 @@ struct Put {
 }
 
 impl Put {
-    /// Adds what the last phase has put, and says of it what that cost.
+    /// Adds the bytes of the last phase, and their cost to the phase.
     #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
     fn note(&mut self, context: &mut Context<'_>) {
         let phase = context.last();
@@ -123,7 +125,7 @@ impl Put {
     }
 }
 
-/// Says of the last phase how long each kind of its operations took: the mean, and 999 in 1,000 at most.
+/// Adds to the last phase the latencies of each kind of operation: mean and p99.9.
 fn by_operation(context: &mut Context<'_>) {
     let phase = context.last();
     for (name, latency) in &phase.latencies {

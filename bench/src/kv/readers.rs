@@ -1,5 +1,6 @@
-//! Point reads from memory, by more and more threads: what readers cost each other. Then the same while one
-//! thread puts rows at a steady rate, so that readers meet a writer and not a busy processor.
+//! Point reads from memory, by more and more threads: what readers cost each other. Then the same
+//! while one thread puts rows at a steady rate, so that readers meet a writer and not a busy
+//! processor.
 
 use super::Workload;
 use crate::context::{Bench, Context, Work};
@@ -82,7 +83,7 @@ fn key(id: u64) -> [u8; 8] {
     mix(id).to_be_bytes()
 }
 
-/// Puts rows; answers how many.
+/// Puts rows. Returns their number.
 fn load(bench: &Bench<'_>, record: &mut Recorder<'_>, count: u64) -> Result<u64> {
     let mut done = 0;
     while done < count && !record.is_over() {
@@ -132,7 +133,7 @@ fn get(bench: &Bench<'_>, record: &mut Recorder<'_>, id: u64) -> Result<()> {
     Ok(())
 }
 
-/// Ends the writer, also where a reader panics.
+/// Stops the writer, also if a reader panics.
 struct Ending<'a>(&'a AtomicBool);
 
 impl Drop for Ending<'_> {
@@ -141,7 +142,7 @@ impl Drop for Ending<'_> {
     }
 }
 
-/// Does this while another thread puts rows as they are. Answers how many it has put.
+/// Runs `work` while another thread overwrites rows. Returns the number of puts.
 fn beside_writer(bench: &Bench<'_>, rows: u64, work: impl FnOnce() -> Result<()>) -> Result<u64> {
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {

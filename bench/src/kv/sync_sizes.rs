@@ -1,7 +1,8 @@
 //! Synced puts of growing records: what a record costs on the device beside itself.
 //!
-//! Paper: Mei et al., "LSM-Tree Managed Storage for Large-Scale Key-Value Store", 2019, section 4.6,
-//! figure 19. Differs: what is measured is a whole store, with the write-outs that its log causes.
+//! Paper: Mei et al., "LSM-Tree Managed Storage for Large-Scale Key-Value Store", 2019, section
+//! 4.6, figure 19. Differs: what is measured is a whole store, with the write-outs that its log
+//! causes.
 
 use super::Workload;
 use super::fill::KEY_BYTES;

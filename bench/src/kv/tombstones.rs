@@ -88,7 +88,7 @@ fn each(bench: &Bench<'_>, record: &mut Recorder<'_>, ids: Range<u64>, op: Op) -
     Ok(())
 }
 
-/// Answers whether the range had to be deleted row by row.
+/// Deletes a range. Returns whether that was done row by row.
 fn delete_range(bench: &Bench<'_>, record: &mut Recorder<'_>, ids: Range<u64>) -> Result<bool> {
     let (start, end) = (decimal_key(ids.start), decimal_key(ids.end));
     let rows = ids.end - ids.start;

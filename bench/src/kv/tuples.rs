@@ -1,5 +1,5 @@
-//! Tuples of the VT-tree paper: an 8-byte key and a value, 64 B or 4 KiB together. A load, and after
-//! it a full scan and random point reads of known keys, both from a cold start.
+//! Tuples of the VT-tree paper: an 8-byte key and a value, 64 B or 4 KiB together. A load, and
+//! after it a full scan and random point reads of known keys, both from a cold start.
 //!
 //! Paper: Shetty et al., VT-Trees, FAST 2013, sections 4.1 and 4.3.
 
@@ -111,7 +111,7 @@ impl Tuples {
         })
     }
 
-    /// Inserts up to `count` tuples in batches; answers how many.
+    /// Inserts up to `count` tuples in batches. Returns their number.
     fn load(
         self,
         bench: &Bench<'_>,

@@ -1,5 +1,5 @@
-//! Opening a store by the length of its version log, which is as full as it gets: its tables are made up, as
-//! nothing of them is read.
+//! Opening a store by the length of its version log, which is as full as it gets: its tables are
+//! made up, as nothing of them is read.
 //!
 //! Paper: Mei et al., "LSM-Tree Managed Storage for Large-Scale Key-Value Store", 2019, figure 17.
 

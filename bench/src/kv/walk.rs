@@ -4,8 +4,8 @@ use crate::measure::{Recorder, TALLY};
 use crate::side::Rows;
 use anyhow::{Result, ensure};
 
-/// Walks the rows that `scan` gives, of which there are `count`, each of `row_bytes`, until the phase has had
-/// its time. Fails if one is not right, or if some are missing.
+/// Walks the rows that `scan` gives, of which there are `count`, each of `row_bytes`, until the
+/// phase has had its time. Fails if one is not right, or if some are missing.
 pub(super) fn walk(
     record: &mut Recorder<'_>,
     (count, row_bytes): (u64, u64),

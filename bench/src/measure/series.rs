@@ -1,10 +1,11 @@
 //! Operations and latencies over time.
 //!
-//! Time is cut into buckets of equal width, each with its number of operations and a small histogram
-//! of their latencies; when there are too many buckets, neighbours are joined, so that a phase of
-//! any length leaves a series of bounded length.
+//! Time is cut into buckets of equal width, each with its number of operations and a small
+//! histogram of their latencies; when there are too many buckets, neighbours are joined, so that a
+//! phase of any length leaves a series of bounded length.
 //!
-//! A histogram has eight steps for each power of two: what it answers is at most an eighth too high.
+//! A histogram has eight steps for each power of two: what it answers is at most an eighth too
+//! high.
 
 use crate::report::Point;
 use std::time::Duration;

@@ -6,10 +6,10 @@ use super::plot::{Chart, Line};
 use super::{Report, Row};
 
 /// A kind of phase of the sweep: its name, and what its line looks like.
-type Kind = (&'static str, &'static str);
-const LOAD: Kind = ("load", COLOURS[0]);
-const SCAN: Kind = ("scan", COLOURS[1]);
-const GET: Kind = ("get", COLOURS[2]);
+type PhaseKind = (&'static str, &'static str);
+const LOAD: PhaseKind = ("load", COLOURS[0]);
+const SCAN: PhaseKind = ("scan", COLOURS[1]);
+const GET: PhaseKind = ("get", COLOURS[2]);
 
 /// Adds the plots of a workload.
 pub(super) fn figures(out: &mut String, report: &Report, workload: &str) {
@@ -45,7 +45,7 @@ fn sweep_chart(
     report: &Report,
     title: &str,
     y_label: &str,
-    kinds: &[Kind],
+    kinds: &[PhaseKind],
     figure: &dyn Fn(&Row) -> Option<f64>,
 ) -> String {
     let of = |kind: &'static str| rows_of(report, "sweep", kind);

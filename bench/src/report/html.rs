@@ -24,7 +24,9 @@ h2 { margin-top: 2.5rem; border-bottom: 1px solid var(--line); }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: 13px; }
 .wide { overflow-x: auto; }
 th, td { padding: .15rem .6rem; text-align: right; white-space: nowrap; }
-th:first-child, td:first-child, th:nth-child(2), td:nth-child(2), td:last-child { text-align: left; }
+th:first-child, td:first-child, th:nth-child(2), td:nth-child(2), td:last-child {
+  text-align: left;
+}
 tr.first td { border-top: 1px solid var(--line); }
 tr.ours td { font-weight: 600; }
 .plots { display: flex; flex-wrap: wrap; gap: 1rem; margin-top: 1rem; }
@@ -93,8 +95,8 @@ fn head(out: &mut String, report: &Report) {
     let _ = write!(
         out,
         "<p>{} processors{}, {} MiB of memory, kernel {}, file system {}; load {} before and {} \
-         after. Traffic counted {counted}. Memory per side {} MiB ({memory}), data {} MiB, of small rows {} MiB, {} put(s) a \
-         batch, {} repetition(s), {:.0} s in all.</p><p>{}</p>",
+         after. Traffic counted {counted}. Memory per side {} MiB ({memory}), data {} MiB, of \
+         small rows {} MiB, {} put(s) a batch, {} repetition(s), {:.0} s in all.</p><p>{}</p>",
         machine.cpus,
         escape(&parenthesised(&machine.processor)),
         mib(machine.memory_bytes),

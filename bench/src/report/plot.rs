@@ -37,7 +37,7 @@ pub(super) struct Chart<'a> {
     pub(super) is_log: bool,
     /// Whether points are marked.
     pub(super) has_dots: bool,
-    /// Names of places on the x axis, in place of figures.
+    /// Names of positions on the x axis, instead of numbers.
     pub(super) x_names: Vec<(f64, String)>,
     /// Heights that are marked from side to side, and what stands there.
     pub(super) marks: Vec<(f64, &'static str)>,

@@ -65,8 +65,8 @@ fn compare_mounts(runs: &[Run], rows: &mut [Row]) {
     }
 }
 
-/// A side's rate over another's, in each repetition that both have: what the machine does otherwise changes slowly,
-/// and hits both. `None` without any.
+/// A side's rate over another's, in each repetition that both have: what the machine does otherwise
+/// changes slowly, and hits both. `None` without any.
 fn ratios(runs: &[Run], row: &Row, other: &str) -> Option<Vec<f64>> {
     let rate = |side: &str, repeat: u32| {
         let mut of_side = runs.iter().filter(|run| {

@@ -109,14 +109,14 @@ pub(super) const fn legend(suite: Suite) -> &'static str {
         Suite::Kv => {
             "ours: our rate over this side's. write x, read x: bytes to and from storage per user \
              byte, background work included. space x: space in use per live byte. settle: \
-             background work after the phase. memory: most that the side's process had resident in the \
-             workload. *: cut short."
+             background work after the phase. memory: most that the side's process had resident \
+             in the workload. *: cut short."
         }
         Suite::Fs => {
-            "of ext4: this side's rate over that of ext4, the median of the ratios of the repetitions, and \
-             their quartiles. of floor: a mount's rate over that of the \
-             file system that does nothing, of pass: over that of the one that hands on to ext4, by \
-             the same transport. daemon: most memory that the mount's daemon had resident in the \
+            "of ext4: this side's rate over that of ext4, the median of the ratios of the \
+             repetitions, and their quartiles. of floor: a mount's rate over that of the file \
+             system that does nothing, of pass: over that of the one that hands on to ext4, by the \
+             same transport. daemon: most memory that the mount's daemon had resident in the \
              workload. MB read, written: by the disk. *: cut short."
         }
     }

@@ -1,5 +1,6 @@
-//! No store at all: each write goes to the end of a raw device, past the page cache, in whole pages, and is
-//! flushed. Nothing that keeps what it acknowledges can be faster, so this is the floor of synced writes.
+//! No store at all: each write goes to the end of a raw device, past the page cache, in whole
+//! pages, and is flushed. Nothing that keeps what it acknowledges can be faster, so this is the
+//! floor of synced writes.
 
 use super::{OpenOptions, Rows, Side, View, Write};
 use anyhow::{Context as _, Result, bail, ensure};
@@ -17,12 +18,12 @@ const PAGE_BYTES: usize = 4096;
 struct Page([u8; PAGE_BYTES]);
 
 /// A device that is appended to.
-pub(super) struct Append {
+pub(super) struct RawAppend {
     device: File,
     end: Mutex<u64>,
 }
 
-impl Append {
+impl RawAppend {
     pub(super) fn open(options: &OpenOptions) -> Result<Self> {
         let path = options.dir.display();
         ensure!(!options.dir.is_dir(), "{path}: give it a device");
@@ -56,7 +57,7 @@ fn unable<T>() -> Result<T> {
     bail!("what was appended cannot be asked for")
 }
 
-impl Side for Append {
+impl Side for RawAppend {
     fn write(&self, writes: &[Write<'_>], sync: bool) -> Result<()> {
         let mut bytes = Vec::new();
         for write in writes {
@@ -108,7 +109,7 @@ mod tests {
             ours: crate::side::Ours::default(),
             has_large_values: false,
         };
-        let side = Append::open(&options).unwrap();
+        let side = RawAppend::open(&options).unwrap();
         side.write(&[Write::Put(b"key", b"value")], true).unwrap();
         let long = [7; PAGE_BYTES];
         side.write(&[Write::Put(b"k", &long)], true).unwrap();

@@ -165,7 +165,7 @@ impl CEngine {
         let done = checked(self.api, |err| unsafe {
             (self.api.write)(self.db, self.options_of(sync), batch, err);
         });
-        // SAFETY: nobody refers to the batch any more.
+        // SAFETY: there is no other reference to the batch.
         unsafe { (self.api.batch_destroy)(batch) };
         done
     }

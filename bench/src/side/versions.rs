@@ -77,7 +77,8 @@ fn edit(tables: std::ops::Range<u64>, zones_at: u64) -> VersionEdit {
     }
 }
 
-/// Makes a store whose version log of `log_bytes` is full: a base as long as can be, and changes behind it.
+/// Makes a store whose version log of `log_bytes` is full: a base as long as can be, and changes
+/// behind it.
 pub(crate) fn make_versions(options: &OpenOptions, log_bytes: u64) -> Result<Versions> {
     // A base takes a fifth of the log at most, and changes no more than twice as much.
     let tables_max = log_bytes * 3 / 5 / META_BYTES_MIN;

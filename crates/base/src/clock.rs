@@ -1,4 +1,4 @@
-//! Time, as something that a test can hold still.
+//! Clocks: the machine's, and one that a test moves by hand.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -34,14 +34,14 @@ impl Timestamp {
 pub trait Clock: Send + Sync {
     /// Wall-clock time, for what users see.
     fn now(&self) -> Timestamp;
-    /// Time since some fixed moment, never going back, for intervals.
+    /// Monotonic time since an arbitrary moment, for intervals.
     fn monotonic(&self) -> Duration;
-    /// Waits.
+    /// Blocks the calling thread for `duration`.
     fn sleep(&self, duration: Duration);
 }
 
 /// The machine's clock.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct SystemClock {
     start: Instant,
 }

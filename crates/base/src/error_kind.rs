@@ -1,8 +1,8 @@
-//! The few kinds that every error of every layer falls into.
+//! Error kinds: every error of every layer maps to one of them.
 
 use std::fmt;
 
-/// What a caller can do about an error. Every error enum of the house maps onto one of these.
+/// What a caller can do about an error. Every error enum of the workspace maps to these kinds.
 ///
 /// A new kind needs an architecture decision record and a caller that would act differently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -25,9 +25,9 @@ pub enum ErrorKind {
     Corrupt,
     /// The device failed.
     Io,
-    /// Something else has it open or uses it: wait until that lets go, then try again.
+    /// Another process has the store open or uses it: wait until it is closed, then try again.
     Busy,
-    /// The caller closed it, or removed it, before: open it anew.
+    /// The caller closed or removed the object earlier: open it again.
     Closed,
     /// An earlier write or sync failed, so nothing more is accepted: reopen the store.
     Poisoned,

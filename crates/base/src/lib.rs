@@ -1,7 +1,7 @@
-//! What every layer shares: ids and units as newtypes, error kinds, and the shims through which
-//! alone the house starts threads, reads clocks, makes randomness and takes locks.
+//! Types and shims that every layer shares: ids and units as newtypes, error kinds, and the only
+//! way to start threads, read clocks, make randomness and take locks.
 //!
-//! Nothing here knows of devices, trees or files.
+//! This crate knows nothing about devices, trees or files.
 
 pub mod clock;
 mod error_kind;

@@ -1,9 +1,9 @@
 //! Randomness: the operating system's for ids, a seeded generator for tests and simulations.
 
-/// Sixteen bytes from the operating system.
+/// Returns 16 random bytes of the operating system.
 ///
 /// # Errors
-/// When the operating system has none to give.
+/// If the operating system cannot provide random bytes.
 pub fn bytes16() -> std::io::Result<[u8; 16]> {
     let mut out = [0u8; 16];
     getrandom::fill(&mut out).map_err(|e| std::io::Error::other(e.to_string()))?;
@@ -43,7 +43,7 @@ impl Rng {
         u64::try_from(wide >> 64).expect("below the bound")
     }
 
-    /// True once in `n` times.
+    /// Returns true with a probability of 1 in `n`.
     pub fn one_in(&mut self, n: u64) -> bool {
         self.below(n) == 0
     }

@@ -1,6 +1,6 @@
-//! Locks, condition variables and atomics. Everything above takes them from here, so that a model
-//! checker can put its own in their place: the feature `shuttle` does, for tests that go through the
-//! orders in which threads can meet. Nothing else may run with it.
+//! Locks, condition variables and atomics. All other crates take them from here, so that a model
+//! checker can replace them: the feature `shuttle` does, for tests that explore thread
+//! interleavings. Code outside such tests cannot run with it.
 
 #[cfg(feature = "shuttle")]
 pub mod explored;

@@ -15,7 +15,7 @@ use std::thread::Builder;
 /// Starts a thread with a name that shows in debuggers and in `/proc`.
 ///
 /// # Errors
-/// When the operating system has no thread to give.
+/// If the operating system cannot start a thread.
 pub fn spawn<T: Send + 'static>(
     name: &str,
     body: impl FnOnce() -> T + Send + 'static,
@@ -24,14 +24,15 @@ pub fn spawn<T: Send + 'static>(
     Builder::new().name(name.to_owned()).spawn(body)
 }
 
-/// A number that the calling thread keeps. Threads get theirs in turn, from 0, when they ask first.
+/// Returns the number of the calling thread. Threads are numbered from 0, in the order of their
+/// first call.
 #[cfg(not(feature = "shuttle"))]
 #[inline]
 #[must_use]
 pub fn number() -> usize {
     use std::cell::Cell;
     use std::sync::atomic::{AtomicUsize, Ordering};
-    /// No thread has this one.
+    /// The value of a thread that has no number yet.
     const NONE: usize = usize::MAX;
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     thread_local! {
@@ -43,14 +44,15 @@ pub fn number() -> usize {
     OWN.get()
 }
 
-/// The number that the model checker has for the calling thread.
+/// Returns the model checker's number of the calling thread.
 #[cfg(feature = "shuttle")]
 #[must_use]
 pub fn number() -> usize {
     shuttle::current::me().into()
 }
 
-/// Processors that threads of this process may run on, as far as is known; at least 1.
+/// Returns the number of processors that threads of this process may run on, at least 1. It is 1 if
+/// the operating system does not report a number.
 #[must_use]
 pub fn processors() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)

@@ -1,7 +1,7 @@
 //! What goes wrong in a schema.
 
-use stitch_base::ErrorKind;
-use stitch_kv::KvError;
+use stitch_base::{ErrorKind, TreeId};
+use stitch_kv::{ChangedKey, KvError};
 
 /// An error of the database.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -27,12 +27,58 @@ pub enum DbError {
     /// The view is of a moment in the past.
     #[error("a snapshot cannot be written to")]
     ReadOnlyView,
+    /// Others have changed what the transaction depends on: run it again.
+    #[error("{}", conflict_text(keys))]
+    Conflict {
+        /// The keys, by tree: at least one, and at most 1000.
+        keys: Vec<ChangedKey>,
+    },
+    /// A transaction of higher rank needed a lock of this one, which is over: run it again.
+    #[error(
+        "a transaction of higher rank took the lock on key \"{}\" of tree {tree}",
+        key.escape_ascii()
+    )]
+    Wounded {
+        /// The tree.
+        tree: TreeId,
+        /// The first key of the lock.
+        key: Vec<u8>,
+    },
+    /// A transaction of higher rank holds the lock, and this one does not wait.
+    #[error("another transaction has locked key \"{}\" of tree {tree}", key.escape_ascii())]
+    Locked {
+        /// The tree.
+        tree: TreeId,
+        /// The first key that is locked.
+        key: Vec<u8>,
+    },
+    /// A transaction has grown over what one commit takes: make it smaller.
+    #[error("{what} of {len_bytes} bytes, over the limit of {limit_bytes} (batch_bytes_max)")]
+    TooLarge {
+        /// What has grown: `transaction`, `reads of a transaction`, ...
+        what: &'static str,
+        /// Its size.
+        len_bytes: u64,
+        /// The limit of the engine on batches.
+        limit_bytes: u64,
+    },
+    /// The savepoint was released, or taken back with an earlier one, or is of another transaction.
+    #[error("the transaction has no such savepoint any more")]
+    NoSavepoint,
     /// The engine's answer.
     #[error(transparent)]
     Kv(#[from] KvError),
 }
 
 impl DbError {
+    pub(crate) fn too_large(what: &'static str, len_bytes: usize, limit_bytes: usize) -> Self {
+        Self::TooLarge {
+            what,
+            len_bytes: len_bytes as u64,
+            limit_bytes: limit_bytes as u64,
+        }
+    }
+
     /// What a caller can do about it.
     #[must_use]
     pub const fn kind(&self) -> ErrorKind {
@@ -41,7 +87,21 @@ impl DbError {
             Self::SchemaExists(_) => ErrorKind::Exists,
             Self::BadName(_) => ErrorKind::Invalid,
             Self::ReadOnlyView => ErrorKind::ReadOnly,
+            Self::Conflict { .. } | Self::Wounded { .. } => ErrorKind::Conflict,
+            Self::Locked { .. } => ErrorKind::Busy,
+            Self::TooLarge { .. } | Self::NoSavepoint => ErrorKind::Invalid,
             Self::Kv(error) => error.kind(),
         }
+    }
+}
+
+fn conflict_text(keys: &[ChangedKey]) -> String {
+    let Some(ChangedKey { tree, key }) = keys.first() else {
+        return "others changed keys of the transaction".to_owned();
+    };
+    let key = key.escape_ascii();
+    match keys.len() - 1 {
+        0 => format!("another writer changed key \"{key}\" of tree {tree}"),
+        more => format!("others changed key \"{key}\" of tree {tree} and {more} more"),
     }
 }

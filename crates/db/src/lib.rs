@@ -1,22 +1,31 @@
 //! Schemas of trees: the database between an engine and its users.
 //!
 //! A **schema** is a named set of **dictionaries**; a dictionary is a tree with a role. All reads
-//! and writes go through a [`View`]: the present, or one moment held open. Transactions and
-//! branches become views of their own later, so that whoever is written against a view runs in them
-//! unchanged.
+//! and writes go through a [`View`]: the present, or one moment held open. What is read, decided
+//! and written as one step goes through a [`Transaction`].
 //!
-//! Paper: Shetty et al., VT-tree, FAST 2013, section 4 (KVDB: schemas of dictionaries).
+//! Paper: Shetty et al., VT-tree, FAST 2013, section 3.2 (transactions) and section 4 (KVDB: schemas
+//! of dictionaries).
 
 mod changes;
 mod error;
+mod lock;
 mod schema;
+mod transaction;
+mod transactions;
 mod view;
 
 pub use changes::Changes;
 pub use error::DbError;
+pub use lock::Access;
 pub use schema::{Dictionary, Schema};
 pub use stitch_kv::{
-    Caching, Coming, CommitOptions, Direction, Entry, KeyRange, Limits, Scan, SpaceClass,
-    SpaceUsage, TreeOptions,
+    Caching, ChangedKey, Coming, CommitOptions, Direction, Entry, KeyRange, Limits, Scan,
+    SpaceClass, SpaceUsage, TreeOptions,
 };
+pub use transaction::{
+    Clash, ConflictPolicy, Isolation, LockWait, Nested, Resolution, Resolver, Savepoint,
+    Transaction, TransactionOptions, TransactionScan,
+};
+pub use transactions::{Attempts, Transactions};
 pub use view::View;

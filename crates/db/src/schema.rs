@@ -1,6 +1,6 @@
 //! Schemas and dictionaries. A dictionary's tree is named `schema/dictionary` in the engine.
 
-use crate::{DbError, View};
+use crate::{ConflictPolicy, DbError, Transaction, TransactionOptions, Transactions, View};
 use stitch_base::TreeId;
 use stitch_base::sync::Arc;
 use stitch_kv::{Engine, TreeOptions};
@@ -19,10 +19,16 @@ impl Dictionary {
     }
 }
 
-/// A named set of dictionaries in a store. Cheap to clone.
+impl From<Dictionary> for TreeId {
+    fn from(dictionary: Dictionary) -> Self {
+        dictionary.tree
+    }
+}
+
+/// A named set of dictionaries in a store. Cheap to clone; clones share the locks of transactions.
 #[derive(Clone)]
 pub struct Schema {
-    engine: Arc<dyn Engine>,
+    transactions: Transactions,
     name: Arc<str>,
     dictionaries: Arc<[(String, Dictionary)]>,
 }
@@ -74,7 +80,7 @@ impl Schema {
             return Err(DbError::NoSchema(name.to_owned()));
         }
         Ok(Self {
-            engine,
+            transactions: Transactions::new(engine),
             name: name.into(),
             dictionaries: dictionaries.into(),
         })
@@ -103,7 +109,7 @@ impl Schema {
     /// The present.
     #[must_use]
     pub fn now(&self) -> View {
-        View::new(Arc::clone(&self.engine), None)
+        View::new(Arc::clone(self.engine()), None)
     }
 
     /// This moment, held open as long as the view or a clone of it lives.
@@ -115,7 +121,27 @@ impl Schema {
     /// The store that it is in.
     #[must_use]
     pub const fn engine(&self) -> &Arc<dyn Engine> {
-        &self.engine
+        self.transactions.engine()
+    }
+
+    /// Begins a transaction over the dictionaries.
+    #[must_use]
+    pub fn begin(&self, options: &TransactionOptions) -> Transaction {
+        self.transactions.begin(options)
+    }
+
+    /// Where its transactions begin: to run closures in them.
+    #[must_use]
+    pub const fn transactions(&self) -> &Transactions {
+        &self.transactions
+    }
+
+    /// The same schema, whose transactions do something else on a conflict: ask a function, or
+    /// overwrite what others wrote. Other handles of the schema stay as they are.
+    #[must_use]
+    pub fn with_conflicts(mut self, conflicts: ConflictPolicy) -> Self {
+        self.transactions = self.transactions.with_conflicts(conflicts);
+        self
     }
 }
 
@@ -208,5 +234,35 @@ mod tests {
         assert!(scan.next().unwrap().is_some());
         let refused = then.commit(&changes, CommitOptions::default()).unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::ReadOnly);
+    }
+
+    #[test]
+    fn a_transaction_spans_dictionaries_and_a_handle_has_its_own_policy() {
+        let schema = Schema::create(engine(), "fs", &two()).unwrap();
+        let (meta, data) = (
+            schema.dictionary("meta").unwrap(),
+            schema.dictionary("data").unwrap(),
+        );
+        let write = |schema: &Schema, value: &[u8]| {
+            let mut transaction = schema.begin(&TransactionOptions::default());
+            transaction.put(meta, b"k", value).unwrap();
+            transaction.put(data, b"k", value).unwrap();
+            transaction
+        };
+        let lax = schema.clone().with_conflicts(ConflictPolicy::Ignore);
+        let (first, strict, ignoring) = (
+            write(&schema, b"1"),
+            write(&schema, b"2"),
+            write(&lax, b"3"),
+        );
+        first.commit(CommitOptions::default()).unwrap();
+        let refused = strict.commit(CommitOptions::default()).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Conflict);
+        assert!(matches!(refused, DbError::Conflict { keys } if keys.len() == 2));
+        ignoring.commit(CommitOptions::default()).unwrap();
+        for dictionary in [meta, data] {
+            let value = schema.now().get(dictionary, b"k").unwrap();
+            assert_eq!(value.as_deref(), Some(&b"3"[..]));
+        }
     }
 }

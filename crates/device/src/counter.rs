@@ -3,7 +3,7 @@
 use crate::{DeviceCounters, DeviceError, Wanted};
 use stitch_base::sync::atomic::{AtomicU64, Ordering};
 
-/// [`DeviceCounters`] while the device is open.
+/// The counters behind [`DeviceCounters`], while the device is open.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     read_bytes: AtomicU64,
@@ -72,7 +72,7 @@ impl Counters {
     }
 }
 
-/// One request, as errors name it.
+/// A request, as error messages name it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request {
     pub(crate) op: &'static str,
@@ -98,12 +98,12 @@ impl Request {
         Self { op, at, len_bytes }
     }
 
-    /// Where it is, as far as addresses go.
+    /// Returns its byte range, cut at the largest address.
     pub(crate) const fn range(self) -> std::ops::Range<u64> {
         self.at..self.at.saturating_add(self.len_bytes)
     }
 
-    /// The request lies within `[0, device_bytes)`.
+    /// Checks that the request lies within `[0, device_bytes)`.
     pub(crate) fn check(self, name: &str, device_bytes: u64) -> Result<(), DeviceError> {
         let end = self.at.checked_add(self.len_bytes);
         if end.is_some_and(|end| end <= device_bytes) {
@@ -118,7 +118,7 @@ impl Request {
         })
     }
 
-    /// What the operating system said to it.
+    /// Returns the error of this request that the operating system reported.
     pub(crate) fn failed(self, name: &str, source: impl Into<std::io::Error>) -> DeviceError {
         DeviceError::Io {
             name: name.to_owned(),

@@ -1,13 +1,14 @@
-//! A device in memory that knows what a power cut may leave of it.
+//! An in-memory device that simulates power cuts.
 //!
-//! It keeps two images: what the last sync made durable, and what reads see. Between them stands the
-//! list of the writes since that sync. A power cut may leave the durable image plus any subset of
-//! those writes, in any order, each whole or torn at sector boundaries; [`CrashDevice::crash_image`]
-//! draws one such image. A killed process leaves everything written: [`CrashDevice::kill_image`].
+//! It keeps two images: the durable bytes of the last sync, and the bytes that reads return. The
+//! writes since that sync are kept as a list. A power cut may leave the durable image plus any
+//! subset of those writes, in any order, each whole or torn at sector boundaries;
+//! [`CrashDevice::crash_image`] draws one such image. A killed process leaves everything written:
+//! [`CrashDevice::kill_image`].
 //!
-//! A [`CrashPlan`] stops the device at its n-th write or sync: that call and all later ones fail, so
-//! that a workload ends there, and every point of it can be visited by counting up. A watcher visits
-//! them all in one run: it may freeze the device as a [`CrashPoint`] at every write and sync.
+//! A [`CrashPlan`] stops the device at its n-th write or sync: that call and all later ones fail. A
+//! test reaches every crash point of a workload by counting n up. A watcher reaches them all in one
+//! run: it may freeze the device as a [`CrashPoint`] at every write and sync.
 
 mod cut;
 
@@ -22,10 +23,10 @@ use stitch_base::sync::{Arc, Mutex, MutexGuard};
 
 const NAME: &str = "crash device";
 
-/// What reads of a discarded range give: nothing that anybody could take for theirs.
+/// The byte that reads of a discarded range return. It resembles no valid data.
 const JUNK: u8 = 0xdb;
 
-/// When the device stops.
+/// The call at which the device stops.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CrashPlan {
     sync: Option<u64>,
@@ -39,8 +40,8 @@ impl CrashPlan {
         write: None,
     };
 
-    /// The n-th sync, from 1, fails, and so does every call after it. What it should have made
-    /// durable may or may not be.
+    /// Fails the n-th sync, from 1, and every later call. The writes before it may or may not be
+    /// durable.
     #[must_use]
     pub const fn at_sync(n: u64) -> Self {
         Self {
@@ -49,8 +50,8 @@ impl CrashPlan {
         }
     }
 
-    /// The n-th write, from 1, fails, and so does every call after it. The write itself may reach the
-    /// medium, like any other.
+    /// Fails the n-th write, from 1, and every later call. The write itself may reach the medium,
+    /// like any other.
     #[must_use]
     pub const fn at_write(n: u64) -> Self {
         Self {
@@ -67,7 +68,7 @@ enum Change {
     Discard { at: u64, len_bytes: u64 },
 }
 
-/// What a device held at one moment: durable bytes, and the changes since.
+/// State of a device at one moment: its durable bytes, and the changes since the last sync.
 #[derive(Clone, Debug)]
 pub struct CrashPoint {
     len_bytes: u64,
@@ -77,7 +78,8 @@ pub struct CrashPoint {
 }
 
 impl CrashPoint {
-    /// What the medium may hold if the power goes now. Other draws give other images.
+    /// Draws an image that the medium may hold if the power fails now. Other draws give other
+    /// images.
     #[must_use]
     pub fn crash_image(&self, rng: &mut Rng) -> MemDevice {
         let mut pages = self.durable.clone();
@@ -85,14 +87,15 @@ impl CrashPoint {
         MemDevice::from_pages(self.len_bytes, pages)
     }
 
-    /// What the medium holds if the process is killed now, and the machine lives on.
+    /// Returns the image that the medium holds if the process is killed now, and the machine keeps
+    /// running.
     #[must_use]
     pub fn kill_image(&self) -> MemDevice {
         MemDevice::from_pages(self.len_bytes, self.current.clone())
     }
 
-    /// A device that goes on from here, as the next process after a killed one finds it: what was
-    /// not durable still is not.
+    /// Returns a running device in this state, as the next process after a kill finds it: changes
+    /// that were not durable still are not.
     #[must_use]
     pub fn resume(&self) -> CrashDevice {
         CrashDevice::from_point(self.clone(), CrashPlan::NEVER)
@@ -104,7 +107,7 @@ impl CrashPoint {
         self.pending.len()
     }
 
-    /// Drops all from `end` on.
+    /// Removes everything from `end` on.
     fn cut(&mut self, end: u64) {
         self.len_bytes = self.len_bytes.min(end);
         self.durable.cut(end);
@@ -125,7 +128,7 @@ impl CrashPoint {
     }
 }
 
-/// A write that was just made, or a sync that is about to be.
+/// A write that has just been made, or a sync that is about to be made.
 pub struct Moment<'a> {
     /// True for a sync, which has made nothing durable yet.
     pub is_sync: bool,
@@ -142,7 +145,7 @@ impl Moment<'_> {
 
 type Watcher = Box<dyn FnMut(&Moment<'_>) + Send>;
 
-struct State {
+struct CrashState {
     point: CrashPoint,
     watcher: Option<Watcher>,
     plan: CrashPlan,
@@ -151,9 +154,9 @@ struct State {
     is_stopped: bool,
 }
 
-impl fmt::Debug for State {
+impl fmt::Debug for CrashState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("State")
+        f.debug_struct("CrashState")
             .field("plan", &self.plan)
             .field("writes", &self.writes)
             .field("syncs", &self.syncs)
@@ -162,16 +165,16 @@ impl fmt::Debug for State {
     }
 }
 
-/// See the module.
+/// An in-memory device that simulates power cuts. See the module.
 #[derive(Debug)]
 pub struct CrashDevice {
     shared: Arc<Shared>,
 }
 
-/// What a device and its windows have together.
+/// State that a device and its windows share.
 #[derive(Debug)]
 struct Shared {
-    state: Mutex<State>,
+    state: Mutex<CrashState>,
     counters: Counters,
 }
 
@@ -199,7 +202,7 @@ impl CrashDevice {
     }
 
     fn from_point(point: CrashPoint, plan: CrashPlan) -> Self {
-        let state = State {
+        let state = CrashState {
             point,
             watcher: None,
             plan,
@@ -221,13 +224,13 @@ impl CrashDevice {
         self.shared.state.lock().point.clone()
     }
 
-    /// As [`CrashPoint::crash_image`], of now.
+    /// Draws an image as [`CrashPoint::crash_image`] does, of the current state.
     #[must_use]
     pub fn crash_image(&self, rng: &mut Rng) -> MemDevice {
         self.freeze().crash_image(rng)
     }
 
-    /// As [`CrashPoint::kill_image`], of now.
+    /// Returns an image as [`CrashPoint::kill_image`] does, of the current state.
     #[must_use]
     pub fn kill_image(&self) -> MemDevice {
         self.freeze().kill_image()
@@ -239,7 +242,8 @@ impl CrashDevice {
         self.shared.state.lock().point.pending_count()
     }
 
-    /// Calls `watcher` after every write and before every sync, with the device held still.
+    /// Calls `watcher` after every write and before every sync. The device does not change during
+    /// the call.
     pub fn watch(&self, watcher: impl FnMut(&Moment<'_>) + Send + 'static) {
         self.shared.state.lock().watcher = Some(Box::new(watcher));
     }
@@ -270,8 +274,8 @@ impl CrashDevice {
 }
 
 impl Shared {
-    /// What is behind a device that runs and has what `request` is about.
-    fn running(&self, request: Request) -> Result<MutexGuard<'_, State>, DeviceError> {
+    /// Locks the state, after checking that the device runs and that `request` lies within it.
+    fn running(&self, request: Request) -> Result<MutexGuard<'_, CrashState>, DeviceError> {
         let state = self.state.lock();
         request.check(NAME, state.point.len_bytes)?;
         state.check_running(request)?;
@@ -279,8 +283,8 @@ impl Shared {
     }
 }
 
-/// A piece of the device as memory. A write to it is one of all pages that it touches: what a page cache
-/// takes to the medium. It is no call of the device, so counters leave it out.
+/// A window of the device. A write to it counts as one write of all pages that it touches, as a
+/// page cache writes them out. It is not a call of the device, so counters leave it out.
 #[derive(Debug)]
 struct CrashWindow {
     shared: Arc<Shared>,
@@ -311,7 +315,7 @@ impl Window for CrashWindow {
     }
 }
 
-impl State {
+impl CrashState {
     fn check_running(&self, request: Request) -> Result<(), DeviceError> {
         if self.is_stopped {
             return Err(request.failed(NAME, Errno::IO));
@@ -319,7 +323,7 @@ impl State {
         Ok(())
     }
 
-    /// Makes one of the writes that a plan counts.
+    /// Performs a write that a plan counts.
     fn write_counted(
         &mut self,
         at: u64,
@@ -441,7 +445,7 @@ impl Device for CrashDevice {
         Ok(())
     }
 
-    /// What is cut off is gone at once: nobody can count on a cut that waits.
+    /// The cut-off end is lost at once: no caller may rely on a delayed cut.
     fn shrink(&self, to: u64) -> Result<(), DeviceError> {
         crate::open::check_len(NAME, to)?;
         let mut state = self.shared.state.lock();

@@ -1,4 +1,4 @@
-//! What can go wrong below a volume.
+//! Errors of devices.
 
 use std::io;
 use std::path::PathBuf;
@@ -19,13 +19,14 @@ pub enum DeviceError {
         at: u64,
         /// Length of the request in bytes.
         len_bytes: u64,
-        /// What the operating system said.
+        /// The error that the operating system reported.
         #[source]
         source: io::Error,
     },
     /// The request goes beyond the end.
     #[error(
-        "{name}: {op} of {len_bytes} bytes at offset {at} goes beyond the end ({device_bytes} bytes)"
+        "{name}: {op} of {len_bytes} bytes at offset {at} goes beyond the end ({device_bytes} \
+         bytes)"
     )]
     OutOfRange {
         /// The device.
@@ -47,15 +48,17 @@ pub enum DeviceError {
         /// Why, and what to do about it.
         reason: String,
     },
-    /// It is open already, in another process or in this one.
-    #[error("{}: is in use: another process has it open, or this one has it already", path.display())]
+    /// The device is open already, in another process or in this one.
+    #[error("{}: in use: another process has it open, or this one has it \
+        already", path.display())]
     Busy {
         /// The path.
         path: PathBuf,
     },
 }
 
-/// What failed, in words: opening and locking have no place and no length, making has no place.
+/// Describes the failed request. Opening and locking have no offset and no length; creating has no
+/// offset.
 fn request(op: &str, at: u64, len_bytes: u64) -> String {
     match op {
         "open" | "lock" => format!("cannot {op}"),
@@ -67,7 +70,7 @@ fn request(op: &str, at: u64, len_bytes: u64) -> String {
 }
 
 impl DeviceError {
-    /// What a caller can do about it.
+    /// Returns the kind, which tells what a caller can do.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         match self {

@@ -1,4 +1,4 @@
-//! A wrapper that fails on purpose: errors at chosen calls, wrong bytes, a shorter device.
+//! A wrapper that injects faults: errors at chosen calls, flipped bits, a shorter device.
 
 use crate::counter::{Counters, Request};
 use crate::{Device, DeviceCounters, DeviceError, Geometry, LEN_UNIT_BYTES, Wanted};
@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use stitch_base::sync::Mutex;
 use stitch_base::sync::atomic::{AtomicU64, Ordering};
 
-/// Which calls a fault counts and hits.
+/// The calls that a fault counts and fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultOp {
     /// Reads.
@@ -23,16 +23,16 @@ pub enum FaultOp {
 /// An error at the n-th call of a kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// Which calls count.
+    /// The calls that count.
     pub op: FaultOp,
     /// The call that fails, from 1.
     pub nth: u64,
-    /// All later calls of the kind fail too.
+    /// True if all later calls of the kind fail too.
     pub is_permanent: bool,
 }
 
 impl Fault {
-    /// The n-th call of a kind fails, from 1; later ones do not.
+    /// Fails the n-th call of a kind, from 1, and no other.
     #[must_use]
     pub const fn once(op: FaultOp, nth: u64) -> Self {
         Self {
@@ -42,7 +42,7 @@ impl Fault {
         }
     }
 
-    /// The n-th call of a kind and all later ones fail, from 1.
+    /// Fails the n-th call of a kind, from 1, and all later ones.
     #[must_use]
     pub const fn from(op: FaultOp, nth: u64) -> Self {
         Self {
@@ -53,7 +53,7 @@ impl Fault {
     }
 }
 
-/// Calls that reached the wrapper, failed ones included.
+/// Numbers of calls that reached the wrapper, failed ones included.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CallCounts {
     /// Reads.
@@ -67,7 +67,7 @@ pub struct CallCounts {
 }
 
 impl CallCounts {
-    /// All of them.
+    /// The number of all calls.
     #[must_use]
     pub const fn total(&self) -> u64 {
         self.reads + self.writes + self.syncs + self.discards
@@ -84,27 +84,27 @@ impl CallCounts {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct FaultState {
     calls: CallCounts,
     faults: Vec<Fault>,
     hits: u64,
     last_hit: Option<FaultOp>,
 }
 
-/// A device that does what `inner` does, except where told otherwise. A call that fails does not
-/// reach `inner`.
+/// A device that forwards all calls to `inner`, except those that a planned fault fails. A failed
+/// call does not reach `inner`.
 #[derive(Debug)]
 pub struct FaultDevice<D> {
     inner: D,
     len_bytes: AtomicU64,
-    state: Mutex<State>,
+    state: Mutex<FaultState>,
     counters: Counters,
 }
 
 const NAME: &str = "fault device";
 
 impl<D: Device> FaultDevice<D> {
-    /// Without any fault yet.
+    /// Wraps a device, without any fault planned.
     pub fn new(inner: D) -> Self {
         let len_bytes = inner.geometry().len_bytes;
         Self::shortened(inner, len_bytes)
@@ -131,13 +131,13 @@ impl<D: Device> FaultDevice<D> {
         }
     }
 
-    /// Plans a fault. Its calls are counted from the first one that the wrapper ever saw.
+    /// Plans a fault. Calls are counted from the creation of the wrapper.
     pub fn add(&self, fault: Fault) {
         assert!(fault.nth > 0, "calls are counted from 1");
         self.state.lock().faults.push(fault);
     }
 
-    /// Forgets the planned faults.
+    /// Removes the planned faults.
     pub fn clear(&self) {
         self.state.lock().faults.clear();
     }
@@ -158,12 +158,12 @@ impl<D: Device> FaultDevice<D> {
         self.state.lock().calls
     }
 
-    /// How many calls a fault has hit.
+    /// The number of calls that a fault has failed.
     pub fn hits(&self) -> u64 {
         self.state.lock().hits
     }
 
-    /// The kind of the last call that a fault has hit; [`FaultOp::Any`] for a discard.
+    /// The kind of the last call that a fault has failed; [`FaultOp::Any`] for a discard.
     pub fn last_hit(&self) -> Option<FaultOp> {
         self.state.lock().last_hit
     }

@@ -1,12 +1,13 @@
 //! A preallocated file as a device.
 //!
-//! Its space is taken from the host's file system when it is created or grows, so that no later write
-//! finds the host full and no sync has metadata of the host's to write. A discard punches a hole and
-//! gives up both: a write into the hole takes space anew, and fails if the host has none.
+//! All space is allocated from the host's file system when the file is created or grows. So no
+//! later write finds the host full, and no sync has metadata of the host to write. A discard
+//! punches a hole and gives up both: a write into the hole allocates again, and fails if the host
+//! has no space.
 //!
-//! One process at a time has it open for writing; any number may have it open for reading while
-//! no process writes. The lock belongs to the open file: it goes when the process does, and when the
-//! device is dropped in the process that opened it, whatever children it has forked.
+//! One process at a time may have the file open for writing. Any number may have it open for
+//! reading while no process writes. The lock belongs to the open file: it ends with the process, or
+//! when the device is dropped in the process that opened it, even if forked children still run.
 
 use crate::counter::{Counters, Request};
 use crate::open::{self, LEN_UNIT_BYTES, Locked, OpenOptions};
@@ -20,16 +21,16 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use stitch_base::sync::atomic::{AtomicU64, Ordering};
 
-/// Zeros written at once where the host cannot preallocate.
+/// Length of the writes that fill a file with zeros where the host cannot preallocate.
 const ZEROS_BYTES: usize = 1 << 20;
 
 /// A device in a file of fixed size.
 #[derive(Debug)]
 pub struct FileDevice {
     file: Locked,
-    /// The same past the page cache, where that can be.
+    /// The same file with direct I/O, where the host supports it.
     past: Option<Past>,
-    /// Pieces of it can be memory.
+    /// True if the device can open windows.
     has_steady_pages: bool,
     name: String,
     path: PathBuf,
@@ -43,8 +44,8 @@ impl FileDevice {
     /// the contents of files whatever their modes.
     ///
     /// # Errors
-    /// [`DeviceError::Unsuitable`] for a size that is no multiple of 4 KiB; [`DeviceError::Io`] when
-    /// the file exists or the host has no room: then nothing is left behind.
+    /// [`DeviceError::Unsuitable`] if the size is not a multiple of 4 KiB. [`DeviceError::Io`] if
+    /// the file exists or the host has no space; no file is left behind then.
     pub fn create(path: &Path, len_bytes: u64) -> Result<Self, DeviceError> {
         let path = open::resolve(path);
         let name = path.display().to_string();
@@ -68,7 +69,7 @@ impl FileDevice {
         let file = match made {
             Ok(file) => file,
             Err(error) => {
-                // The error that stopped us says more than a failed clean-up would.
+                // The first error is more useful than that of a failed clean-up.
                 let _ = std::fs::remove_file(&path);
                 return Err(error);
             }
@@ -94,8 +95,8 @@ impl FileDevice {
     /// Opens an existing file.
     ///
     /// # Errors
-    /// [`DeviceError::Unsuitable`] when it is no regular file or has an impossible size,
-    /// [`DeviceError::Busy`] when another process has it, [`DeviceError::Io`] otherwise.
+    /// [`DeviceError::Unsuitable`] if it is not a regular file or has an impossible size,
+    /// [`DeviceError::Busy`] if another process has it open, [`DeviceError::Io`] otherwise.
     pub fn open(path: &Path, options: OpenOptions) -> Result<Self, DeviceError> {
         let path = open::resolve(path);
         let name = path.display().to_string();
@@ -236,7 +237,7 @@ impl Device for FileDevice {
         let before = self.file.metadata().map_err(failed)?.len();
         let grown = allocate(&self.file, from.min(to), to).and_then(|()| self.file.sync_all());
         if let Err(error) = grown {
-            // The error that stopped us says more than a failed clean-up would.
+            // The first error is more useful than that of a failed clean-up.
             let _ = self.file.set_len(before);
             return Err(failed(error));
         }
@@ -260,7 +261,8 @@ impl Device for FileDevice {
     }
 }
 
-/// Gives a file, which ends at `from` or has nothing of worth after it, all its space up to `to`.
+/// Allocates all space of a file up to `to`. The file ends at `from`, or has nothing of value after
+/// it.
 fn allocate(file: &File, from: u64, to: u64) -> io::Result<()> {
     if from == to {
         return Ok(());
@@ -274,19 +276,20 @@ fn allocate(file: &File, from: u64, to: u64) -> io::Result<()> {
 /// Fills the holes of an existing file without touching what it holds.
 fn reserve(file: &File, len_bytes: u64) -> io::Result<()> {
     match fallocate_range(file, FallocateFlags::empty(), 0, len_bytes) {
-        // Zeros would destroy what is there: such a host keeps its holes.
+        // Writing zeros would destroy the contents: the holes stay on such a host.
         Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => file.sync_all(),
         Err(errno) => Err(errno.into()),
     }
 }
 
-/// Makes a hole in a file, whose length stays.
+/// Punches a hole into a file. The file's length stays.
 pub(crate) fn punch_range(file: &File, from: u64, len_bytes: u64) -> Result<(), Errno> {
     let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     fallocate_range(file, flags, from, len_bytes)
 }
 
-/// Gives a range of a file its space; length and contents stay. A host that cannot keeps its holes.
+/// Allocates the space of a range; length and contents stay. Holes stay on a host that cannot
+/// allocate.
 pub(crate) fn allocate_range(file: &File, from: u64, len_bytes: u64) -> io::Result<()> {
     match fallocate_range(file, FallocateFlags::KEEP_SIZE, from, len_bytes) {
         Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
@@ -294,7 +297,7 @@ pub(crate) fn allocate_range(file: &File, from: u64, len_bytes: u64) -> io::Resu
     }
 }
 
-/// As the call, but a signal does not end it.
+/// Calls `fallocate`, again if a signal interrupts it.
 fn fallocate_range(
     file: &File,
     flags: FallocateFlags,
@@ -309,7 +312,7 @@ fn fallocate_range(
     }
 }
 
-/// Writes zeros to `[from, to)`, where a host has no call for it.
+/// Writes zeros to `[from, to)`, for hosts without `fallocate`.
 pub(crate) fn write_zeros(file: &File, from: u64, to: u64) -> io::Result<()> {
     let zeros = vec![0u8; ZEROS_BYTES];
     let mut at = from;
@@ -326,7 +329,7 @@ pub(crate) fn sync_parent(path: &Path) -> io::Result<()> {
     File::open(parent_of(path))?.sync_all()
 }
 
-/// Returns the directory that the name is or will be in.
+/// Returns the directory of a path that may not exist yet.
 fn parent_of(path: &Path) -> &Path {
     match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,

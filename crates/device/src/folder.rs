@@ -1,7 +1,7 @@
-//! Plain files in a folder, by names of one or two parts: what a store keeps beside itself.
+//! A folder of plain files that a store keeps beside itself. Names have one or two components.
 //!
-//! Files are opened when they are asked for, and a bounded number stays open: any of them may be closed at any
-//! time, since a sync by another descriptor makes the same bytes durable.
+//! Files are opened on demand, and a bounded number stays open. Any of them may be closed at any
+//! time: a sync through another descriptor makes the same bytes durable.
 
 use crate::DeviceError;
 use crate::counter::Request;
@@ -16,9 +16,9 @@ use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use stitch_base::sync::{Arc, Mutex};
 
-/// Files that stay open, unless the process may have few open files.
+/// Number of files that stay open, if the process's limit allows it.
 const OPEN_MAX: usize = 256;
-/// The share of the process's open files that a folder takes.
+/// One in this many of the files that the process may have open belongs to the folder.
 const LIMIT_SHARE: u64 = 4;
 
 /// Returns the number of files that stay open under a limit of the process.
@@ -27,7 +27,7 @@ fn open_max(limit: Option<u64>) -> usize {
     usize::try_from(share).map_or(OPEN_MAX, |share| share.clamp(1, OPEN_MAX))
 }
 
-/// A folder of plain files. Shared by threads.
+/// A folder of plain files. Threads may share it.
 #[derive(Debug)]
 pub struct Folder {
     path: PathBuf,
@@ -43,10 +43,10 @@ struct Open {
 }
 
 impl Folder {
-    /// The folder at a path.
+    /// Opens the folder at a path.
     ///
     /// # Errors
-    /// [`DeviceError::Io`] if there is none.
+    /// [`DeviceError::Io`] if the folder does not exist.
     pub fn open(path: &Path, is_read_only: bool) -> Result<Self, DeviceError> {
         std::fs::read_dir(path).map_err(|e| failed("open", path, 0, 0, e))?;
         Ok(Self {
@@ -57,7 +57,8 @@ impl Folder {
         })
     }
 
-    /// Makes a folder that only its owner may enter, with its name durable. One that is there already stays.
+    /// Creates a folder that only its owner may enter, and makes its name durable. An existing
+    /// folder stays as it is.
     ///
     /// # Errors
     /// [`DeviceError::Io`].
@@ -66,7 +67,7 @@ impl Folder {
         Self::open(path, false)
     }
 
-    /// Where a file is.
+    /// Returns the path of a file.
     #[must_use]
     pub fn path(&self, name: &str) -> PathBuf {
         self.path.join(name)
@@ -108,10 +109,10 @@ impl Folder {
         open.files.insert(name.to_owned(), (Arc::clone(file), now));
     }
 
-    /// Makes an empty file; the folder in the folder that its name begins with too.
+    /// Creates an empty file, and the subfolder of its name.
     ///
     /// # Errors
-    /// [`DeviceError::Io`], of the kind `Exists` if it is there.
+    /// [`DeviceError::Io`], of the kind `Exists` if the file exists.
     pub fn make(&self, name: &str) -> Result<(), DeviceError> {
         let path = self.path(name);
         let make = || {
@@ -138,7 +139,7 @@ impl Folder {
         }
     }
 
-    /// Appends what there is of `[offset, offset + len)` to `out`. Answers how many bytes.
+    /// Appends the bytes of `[offset, offset + len)` that exist to `out`. Returns their number.
     ///
     /// # Errors
     /// [`DeviceError::Io`].
@@ -177,7 +178,7 @@ impl Folder {
         written.map_err(|e| self.failed("write", name, offset, bytes.len() as u64, e))
     }
 
-    /// Cuts a file, or lets it grow by a hole.
+    /// Truncates a file, or extends it by a hole.
     ///
     /// # Errors
     /// [`DeviceError::Io`].
@@ -186,7 +187,7 @@ impl Folder {
         set.map_err(|e| self.failed("shrink", name, len, 0, e))
     }
 
-    /// Makes a range within a file read as zeros; as a hole where the host can.
+    /// Zeroes a range within a file, by a hole where the host can punch one.
     ///
     /// # Errors
     /// [`DeviceError::Io`].
@@ -199,8 +200,8 @@ impl Folder {
         punched.map_err(|e| self.failed("discard", name, offset, len, e))
     }
 
-    /// Gives a range its space, also beyond the end; length and contents stay. Does nothing where
-    /// the host cannot.
+    /// Allocates the space of a range, also beyond the end; length and contents stay. Does nothing
+    /// on a host that cannot allocate.
     ///
     /// # Errors
     /// [`DeviceError::Io`].
@@ -210,7 +211,7 @@ impl Folder {
         allocated.map_err(|e| self.failed("write", name, offset, len, e))
     }
 
-    /// The next data at or after `offset`.
+    /// Returns the offset of the next data at or after `offset`.
     ///
     /// # Errors
     /// [`DeviceError::Io`].
@@ -218,7 +219,7 @@ impl Folder {
         self.seek(name, SeekFrom::Data(offset))
     }
 
-    /// The next hole at or after `offset`; the end counts as one.
+    /// Returns the offset of the next hole at or after `offset`; the end counts as a hole.
     ///
     /// # Errors
     /// [`DeviceError::Io`].
@@ -244,7 +245,7 @@ impl Folder {
         Ok(metadata.len())
     }
 
-    /// When the contents of a file changed last, by the host's clock, in nanoseconds; wraps.
+    /// Returns the modification time by the host's clock, in nanoseconds; it wraps around.
     ///
     /// # Errors
     /// [`DeviceError::Io`].
@@ -255,7 +256,7 @@ impl Folder {
         Ok(seconds.wrapping_add(metadata.mtime_nsec().cast_unsigned()))
     }
 
-    /// A file, open for reading, for somebody else.
+    /// Opens a file for reading, with a descriptor of its own.
     ///
     /// # Errors
     /// [`DeviceError::Io`].
@@ -263,10 +264,10 @@ impl Folder {
         self.open_with(name, OFlags::NOFOLLOW)
     }
 
-    /// A file, open for reading past the page cache.
+    /// Opens a file for reading with direct I/O.
     ///
     /// # Errors
-    /// [`DeviceError::Io`], also where the host cannot.
+    /// [`DeviceError::Io`], also if the host does not support direct I/O.
     pub fn open_direct(&self, name: &str) -> Result<File, DeviceError> {
         self.open_with(name, OFlags::NOFOLLOW | OFlags::DIRECT)
     }
@@ -287,17 +288,17 @@ impl Folder {
         synced.map_err(|e| self.failed("sync", name, 0, 0, e))
     }
 
-    /// Makes a file with its name durable.
+    /// Makes contents, length and name of a file durable.
     ///
     /// # Errors
-    /// As [`Self::sync`].
+    /// The errors of [`Self::sync`].
     pub fn publish(&self, name: &str) -> Result<(), DeviceError> {
         self.sync(name)?;
         let synced = sync_parent(&self.path(name));
         synced.map_err(|e| self.failed("sync", name, 0, 0, e))
     }
 
-    /// Removes a file; one that is not there is no error.
+    /// Removes a file. Succeeds if the file does not exist.
     ///
     /// # Errors
     /// [`DeviceError::Io`].
@@ -311,7 +312,8 @@ impl Folder {
         }
     }
 
-    /// Gives a file another name, in another folder of the folder, which is made. Both are durable then.
+    /// Moves a file to another name, whose subfolder is created. Both names are durable when this
+    /// returns.
     ///
     /// # Errors
     /// [`DeviceError::Io`].
@@ -326,7 +328,8 @@ impl Folder {
         moved.map_err(|e| self.failed("open", name, 0, 0, e))
     }
 
-    /// Names, with their folders, of the files in the folders in the folder, and their lengths. In no order.
+    /// Lists the files of all subfolders: names with their subfolders, and lengths. The order is
+    /// arbitrary.
     ///
     /// # Errors
     /// [`DeviceError::Io`].
@@ -352,7 +355,7 @@ impl Folder {
         Ok(found)
     }
 
-    /// Bytes that the host could still take.
+    /// Returns the free space of the host's file system in bytes.
     ///
     /// # Errors
     /// [`DeviceError::Io`].
@@ -374,7 +377,7 @@ fn failed(
     Request::new(op, at, len_bytes).failed(&name, source)
 }
 
-/// Makes a directory, and its name durable.
+/// Creates a directory and makes its name durable.
 fn make_dir(path: &Path) -> io::Result<()> {
     match DirBuilder::new().mode(0o700).create(path) {
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(()),
@@ -442,7 +445,7 @@ mod tests {
         folder.allocate("f", 0, 1 << 20).unwrap();
         let metadata = std::fs::metadata(dir.path().join("files/f")).unwrap();
         assert_eq!(metadata.len(), 1);
-        // A host that cannot allocates nothing.
+        // A host that cannot allocate leaves the file empty.
         if metadata.blocks() <= 8 {
             return;
         }

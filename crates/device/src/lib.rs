@@ -1,8 +1,8 @@
-//! Storage as a row of bytes: a raw block device, a preallocated file, memory, and wrappers that
-//! fail on purpose.
+//! Storage as an array of bytes: a raw block device, a preallocated file, memory, and wrappers that
+//! inject faults.
 //!
-//! The only crate that does storage I/O. What is above it asks for bytes at offsets, and for a
-//! [`Device::sync`] where the order of writes matters.
+//! This is the only crate that does storage I/O. The layers above read and write bytes at offsets,
+//! and call [`Device::sync`] where the order of writes matters.
 //!
 //! Durability contract: a write may reach the medium at any time after the call, in any order with
 //! other writes, and torn at a sector boundary. After [`Device::sync`] returns `Ok`, every write
@@ -10,6 +10,7 @@
 
 mod counter;
 mod crash;
+mod dir_lock;
 mod error;
 mod fault;
 mod file;
@@ -26,6 +27,7 @@ mod ring;
 mod window;
 
 pub use crash::{CrashDevice, CrashPlan, CrashPoint, Moment};
+pub use dir_lock::DirLock;
 pub use error::DeviceError;
 pub use fault::{CallCounts, Fault, FaultDevice, FaultOp};
 pub use file::{FileDevice, Unnamed};
@@ -42,7 +44,7 @@ use std::fmt::Debug;
 use std::path::PathBuf;
 use stitch_base::sync::Arc;
 
-/// Smallest piece that a device writes atomically, in bytes.
+/// The length that a device writes atomically, in bytes.
 pub const SECTOR_BYTES: u64 = 512;
 
 /// A device's size and kind.
@@ -50,9 +52,9 @@ pub const SECTOR_BYTES: u64 = 512;
 pub struct Geometry {
     /// Size in bytes; a multiple of 4,096.
     pub len_bytes: u64,
-    /// What users call it: a path as text, or `memory`.
+    /// The name for messages: a path as text, or `memory`.
     pub name: String,
-    /// Where it is: a path need not be text. `None` for memory.
+    /// The path, which need not be text. `None` for memory.
     pub path: Option<PathBuf>,
     /// True for a raw block device, false for a file or memory.
     pub is_block_device: bool,
@@ -66,7 +68,7 @@ impl Geometry {
     }
 }
 
-/// What a device has done since it was opened. Counters only grow.
+/// Counters of a device since it was opened. They only grow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeviceCounters {
     /// Bytes read.
@@ -81,25 +83,25 @@ pub struct DeviceCounters {
     pub syncs: u64,
     /// Bytes discarded.
     pub discard_bytes: u64,
-    /// Bytes that were asked for ahead of their reads.
+    /// Bytes that were prefetched.
     pub prefetch_bytes: u64,
-    /// Pieces that were handed out as memory.
+    /// Windows that were opened.
     pub windows: u64,
-    /// Bytes that were made ready for writes; not among `write_bytes`.
+    /// Bytes that were prepared for writes; not included in `write_bytes`.
     pub prepared_bytes: u64,
 }
 
-/// A piece of a device that is to be read.
+/// A read request: an extent of the device and its buffer.
 #[derive(Debug)]
 pub struct Wanted<'a> {
-    /// Where it begins.
+    /// Offset of the first byte.
     pub offset: u64,
-    /// Where its bytes go, and how many they are.
+    /// The buffer, whose length is that of the extent.
     pub out: &'a mut [u8],
 }
 
 impl Wanted<'_> {
-    /// One request for all of them, as errors name it, after each was checked.
+    /// Checks each extent, and returns one request over all of them for error messages.
     pub(crate) fn request(
         pieces: &[Self],
         name: &str,
@@ -115,35 +117,34 @@ impl Wanted<'_> {
         Ok(Request::new("read", at, len_bytes))
     }
 
-    /// Returns the number of separate extents that the pieces make up: one that begins where the
-    /// one before it ends is of the same extent.
+    /// Returns the number of separate extents. Neighbouring extents count as one.
     fn extents(pieces: &[Self]) -> u64 {
         let rows = pieces.chunk_by(|before, after| before.end() == after.offset);
         rows.count() as u64
     }
 
-    /// Offset of the first byte after it.
+    /// Offset of the first byte after the extent.
     #[must_use]
     pub fn end(&self) -> u64 {
         self.offset + self.out.len() as u64
     }
 }
 
-/// A row of bytes that survives the process. Shared by threads without locks of the caller's.
+/// An array of bytes that outlives the process. Threads share it without a lock of their own.
 pub trait Device: Send + Sync + Debug {
-    /// Size and kind. Changes only by [`Self::grow`] and [`Self::shrink`] while open.
+    /// Returns size and kind. Only [`Self::grow`] and [`Self::shrink`] change them.
     fn geometry(&self) -> Geometry;
 
     /// Reads exactly `out.len()` bytes from `offset`.
     ///
     /// # Errors
-    /// [`DeviceError::OutOfRange`] beyond the end, [`DeviceError::Io`] where the medium fails.
+    /// [`DeviceError::OutOfRange`] beyond the end, [`DeviceError::Io`] if the medium fails.
     fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<(), DeviceError>;
 
-    /// Reads several pieces. A device that can, reads them at the same time.
+    /// Reads several extents, in parallel if the device supports it.
     ///
     /// # Errors
-    /// As [`Self::read_at`]; then nothing is known of what the pieces hold.
+    /// The errors of [`Self::read_at`]. The contents of all buffers are undefined then.
     fn read_each(&self, pieces: &mut [Wanted<'_>]) -> Result<(), DeviceError> {
         for piece in pieces {
             self.read_at(piece.offset, piece.out)?;
@@ -151,71 +152,72 @@ pub trait Device: Send + Sync + Debug {
         Ok(())
     }
 
-    /// As [`Self::read_each`], for long pieces that are read in order and not soon again: a device that
-    /// can, reads what the page cache does not have past it.
+    /// Reads several extents that are long, read in order and not needed again soon. Data that is
+    /// not in the page cache is read with direct I/O if the device supports it.
     ///
     /// # Errors
-    /// As [`Self::read_each`].
+    /// The errors of [`Self::read_each`].
     fn read_once(&self, pieces: &mut [Wanted<'_>]) -> Result<(), DeviceError> {
         self.read_each(pieces)
     }
 
-    /// Says that a range will be read soon. Returns at once, and promises nothing.
+    /// Hints that a range will be read soon. Returns at once, and guarantees nothing.
     fn prefetch(&self, _offset: u64, _len_bytes: u64) {}
 
     /// Writes all of `pieces`, one after the other, from `offset`.
     ///
     /// # Errors
-    /// As [`Self::read_at`]; after an error any part may have been written.
+    /// The errors of [`Self::read_at`]. After an error any part may have been written.
     ///
     /// # Durability
     /// None until [`Self::sync`]; a killed process loses nothing that this call accepted.
     fn write_at(&self, offset: u64, pieces: &[&[u8]]) -> Result<(), DeviceError>;
 
-    /// As [`Self::write_at`], for what nobody will write to again soon and nobody has to wait for.
+    /// Writes `pieces` as [`Self::write_at`] does. The caller neither overwrites them soon nor
+    /// waits for the medium.
     ///
     /// # Errors
-    /// As [`Self::write_at`].
+    /// As for [`Self::write_at`].
     ///
     /// # Durability
-    /// As [`Self::write_at`].
+    /// As for [`Self::write_at`].
     fn write_blocks(&self, offset: u64, pieces: &[&[u8]]) -> Result<(), DeviceError> {
         self.write_at(offset, pieces)
     }
 
-    /// As [`Self::write_blocks`], for long pieces that are not read soon: a device that can, goes on with it after the
-    /// call, with `bytes` for as long as it needs them. All calls see what was written as if it had been done.
+    /// Writes long data that is not read soon. The device may continue after the call, and keeps
+    /// `bytes` as long as it needs them. All calls see the data as if it had been written.
     ///
     /// # Errors
-    /// As [`Self::write_at`]. Where the write goes on, its error is that of all reads of the range and of all
-    /// later syncs.
+    /// The errors of [`Self::write_at`]. If the write continues after the call, its error is
+    /// returned by every read of the range and by every later sync.
     ///
     /// # Durability
-    /// As [`Self::write_at`].
+    /// As for [`Self::write_at`].
     fn write_behind(&self, offset: u64, bytes: &Bytes) -> Result<(), DeviceError> {
         self.write_blocks(offset, &[bytes])
     }
 
-    /// Says that a range of whole pages of 4 KiB, whose bytes are of no meaning, will be written soon, in order and a
-    /// few pages at a time. They may become zeros now, or stay as they are. Where a page cache takes
-    /// writes, pages that come in one piece cost less than half of what each alone does.
+    /// Prepares a range of whole 4 KiB pages, whose bytes have no meaning, for small writes in
+    /// order. The bytes may become zeros now, or stay. In a page cache, one large write of all
+    /// pages costs less than half of many small ones.
     ///
     /// # Errors
-    /// As [`Self::write_at`].
+    /// As for [`Self::write_at`].
     fn prepare(&self, offset: u64, len_bytes: u64) -> Result<(), DeviceError> {
         let _ = (offset, len_bytes);
         Ok(())
     }
 
-    /// A piece of the device as memory, for who writes a little at a time: `len_bytes` from `offset` on, both
-    /// whole pages of 4 KiB. They become `first` and zeros, by one write. `None` where the device has no
-    /// such thing now; then they may be as they were.
+    /// Opens a window: `len_bytes` from `offset` on as memory, for frequent small writes. Both are
+    /// multiples of 4 KiB. One write fills the range with `first` and zeros. Returns `None` if the
+    /// device has no window now; the bytes are then undefined.
     ///
     /// # Errors
-    /// As [`Self::write_at`].
+    /// As for [`Self::write_at`].
     ///
     /// # Durability
-    /// As [`Self::write_at`], for what is written to the window too. [`Self::sync`] covers both.
+    /// That of [`Self::write_at`], also for writes to the window. [`Self::sync`] covers both.
     fn open_window(
         &self,
         offset: u64,
@@ -229,12 +231,13 @@ pub trait Device: Send + Sync + Debug {
     /// Makes every write that returned before this call durable.
     ///
     /// # Errors
-    /// [`DeviceError::Io`]: what was not durable before may be lost for good; never retry, reopen.
+    /// [`DeviceError::Io`]: data that was not durable may be lost for good. Never retry; reopen the
+    /// device.
     fn sync(&self) -> Result<(), DeviceError>;
 
-    /// Tells the device that a range holds nothing of worth. What it reads back afterwards is
-    /// undefined. A file gives the space back to its host, so that a later write there may find the
-    /// host full. Returns false, and does nothing, if the device cannot discard.
+    /// Discards a range: its contents are undefined afterwards. A file gives the space back to its
+    /// host, so that a later write there may find the host full. Returns false, and does nothing,
+    /// if the device cannot discard.
     ///
     /// # Errors
     /// [`DeviceError::Io`].
@@ -243,8 +246,8 @@ pub trait Device: Send + Sync + Debug {
     /// None until [`Self::sync`]: after a crash the range may read as before, as zeros, or as junk.
     fn discard(&self, offset: u64, len_bytes: u64) -> Result<bool, DeviceError>;
 
-    /// How long the medium below is now, in bytes: a block device or a file may have been given
-    /// another length since it was opened.
+    /// Returns the current length of the medium in bytes. A block device or a file may have changed
+    /// its length since it was opened.
     ///
     /// # Errors
     /// [`DeviceError::Io`].
@@ -252,12 +255,12 @@ pub trait Device: Send + Sync + Debug {
         Ok(self.geometry().len_bytes)
     }
 
-    /// Makes the device at least `to` bytes long, with all its space from `from` on: what stands
-    /// there is worth nothing. A block device cannot be made longer, but may have become so.
+    /// Extends the device to at least `to` bytes and allocates all space from `from` on, whose
+    /// contents have no value. A block device cannot be extended, but may have become longer.
     ///
     /// # Errors
-    /// [`DeviceError::Unsuitable`] if it cannot be that long, [`DeviceError::Io`] if its host has no
-    /// room: then it is as long as before.
+    /// [`DeviceError::Unsuitable`] if the device cannot be that long, [`DeviceError::Io`] if its
+    /// host has no space. The length stays as it was then.
     ///
     /// # Durability
     /// The length is durable when this returns.
@@ -266,19 +269,19 @@ pub trait Device: Send + Sync + Debug {
         cannot_be_resized(&self.geometry(), to)
     }
 
-    /// Gives up what lies after the first `to` bytes. A block device stays as long as it is.
+    /// Truncates the device to `to` bytes. A block device keeps its length.
     ///
     /// # Errors
-    /// [`DeviceError::Io`]; then it may be as long as before, or not.
+    /// [`DeviceError::Io`]. The device may have either length then.
     fn shrink(&self, to: u64) -> Result<(), DeviceError> {
         cannot_be_resized(&self.geometry(), to)
     }
 
-    /// What it has done so far.
+    /// Returns the counters.
     fn counters(&self) -> DeviceCounters;
 }
 
-/// Without a way to give it another length, a device has the one that it has.
+/// Refuses another length than the current one, for devices that cannot change it.
 fn cannot_be_resized(geometry: &Geometry, to: u64) -> Result<(), DeviceError> {
     if geometry.len_bytes >= to {
         return Ok(());

@@ -1,4 +1,5 @@
-//! A device in memory: sparse, so that a large one costs what is written to it, and cheap to copy.
+//! An in-memory device. It is sparse: it takes memory only for pages that were written, and a copy
+//! is cheap.
 
 use crate::counter::{Counters, Request};
 use crate::pages::Pages;

@@ -1,4 +1,4 @@
-//! Whether a block device is mounted, as the kernel tells it.
+//! Finds the mount of a block device in the kernel's list.
 
 use crate::DeviceError;
 use crate::counter::Request;
@@ -8,10 +8,11 @@ use std::path::{Path, PathBuf};
 
 const MOUNTINFO: &str = "/proc/self/mountinfo";
 
-/// Where the block device at `path` is mounted, if it is. `None` for anything but a block device.
+/// Returns the mount point of the block device at `path`. `None` if it is not mounted or not a
+/// block device.
 ///
 /// # Errors
-/// [`DeviceError::Io`] when `path` or the kernel's list cannot be read.
+/// [`DeviceError::Io`] if `path` or the kernel's list cannot be read.
 pub fn mounted_at(path: &Path) -> Result<Option<PathBuf>, DeviceError> {
     let request = Request::new("open", 0, 0);
     let metadata = path
@@ -27,7 +28,7 @@ pub fn mounted_at(path: &Path) -> Result<Option<PathBuf>, DeviceError> {
     Ok(find(&list, &number, &source))
 }
 
-/// Looks for a mount by device number, or by source where a file system has a number of its own.
+/// Finds a mount by device number, or by source for file systems with a device number of their own.
 fn find(list: &[u8], number: &str, source: &Path) -> Option<PathBuf> {
     list.split(|&b| b == b'\n').find_map(|line| {
         let fields: Vec<&[u8]> = line.split(|&b| b == b' ').collect();
@@ -41,7 +42,7 @@ fn find(list: &[u8], number: &str, source: &Path) -> Option<PathBuf> {
     })
 }
 
-/// Spaces and the like stand in the list as a backslash and three octal digits.
+/// Decodes a path of the list, where spaces and the like are a backslash and three octal digits.
 fn unescape(field: &[u8]) -> PathBuf {
     let mut out = Vec::with_capacity(field.len());
     let mut rest = field;

@@ -1,4 +1,4 @@
-//! From a path to a device: what kind of thing is there, whether it can be used, who has it.
+//! Opens the device at a path: finds its type, checks that it is usable, and locks it.
 
 use crate::counter::Request;
 use crate::{Device, DeviceError, FileDevice, RawDevice};
@@ -12,43 +12,44 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use stitch_base::sync::Arc;
 
-/// Name of the store in a directory that is given as one.
+/// Name of the store file in a directory that is given instead of a file.
 pub const STORE_FILE_NAME: &str = "store.stitch";
 
-/// Sizes are multiples of this, in bytes.
+/// Unit of device sizes, in bytes.
 pub const LEN_UNIT_BYTES: u64 = 4096;
 
 /// How to open a path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OpenOptions {
-    /// Only reads; shared with other readers.
+    /// Open for reading only, shared with other readers.
     pub read_only: bool,
-    /// Fill the holes of a sparse file, so that its space is ours from now on. For `mkfs`.
+    /// Allocate the holes of a sparse file, for `mkfs`.
     pub reserve: bool,
-    /// The way to a block device. A file has only the one through the page cache.
+    /// How a block device is read and written. A file always goes through the page cache.
     pub io: IoMode,
 }
 
 /// How a block device is read and written. A file goes through the page cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IoMode {
-    /// Blocks are written, and single ones read, past the page cache; what is read in order is read
-    /// ahead into it. All goes through the page cache where the device cannot be used otherwise.
+    /// Direct I/O for writes of blocks and for single reads; reads in order are read ahead into the
+    /// page cache. Everything goes through the page cache if the device does not support direct
+    /// I/O.
     #[default]
     Auto,
-    /// Through the page cache.
+    /// Everything goes through the page cache.
     Buffered,
-    /// What is in whole sectors goes past the page cache (`O_DIRECT`).
+    /// Direct I/O (`O_DIRECT`) for requests of whole sectors.
     Direct,
-    /// The same, and several reads at the same time are handed over together (`io_uring`).
+    /// Direct I/O, and parallel reads by io_uring.
     Ring,
 }
 
 impl IoMode {
-    /// All of them.
+    /// All modes.
     pub const ALL: [Self; 4] = [Self::Auto, Self::Buffered, Self::Direct, Self::Ring];
 
-    /// The word for it in options.
+    /// The name in mount options.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -59,10 +60,10 @@ impl IoMode {
         }
     }
 
-    /// Whether a file can be read and written this way.
+    /// Checks that a file can be read and written in this mode.
     ///
     /// # Errors
-    /// [`DeviceError::Unsuitable`] if not, with what can be given instead.
+    /// [`DeviceError::Unsuitable`] if not, with the modes that work.
     pub fn check_for_file(self, name: &str) -> Result<(), DeviceError> {
         match self {
             Self::Auto | Self::Buffered => Ok(()),
@@ -91,8 +92,8 @@ impl FromStr for IoMode {
 /// Opens whatever is at `path`: a block device, a file, or a directory with a store in it.
 ///
 /// # Errors
-/// [`DeviceError::Unsuitable`] for anything else, with what to do; [`DeviceError::Busy`] when another
-/// process has it; [`DeviceError::Io`] when it does not exist or cannot be opened.
+/// [`DeviceError::Unsuitable`] for anything else, with a remedy; [`DeviceError::Busy`] if another
+/// process has it open; [`DeviceError::Io`] if it does not exist or cannot be opened.
 pub fn open_path(path: &Path, options: OpenOptions) -> Result<Arc<dyn Device>, DeviceError> {
     let resolved = resolve(path);
     let name = resolved.display().to_string();
@@ -105,7 +106,7 @@ pub fn open_path(path: &Path, options: OpenOptions) -> Result<Arc<dyn Device>, D
     }
 }
 
-/// The path itself, or the store file inside if it is a directory.
+/// Returns the path itself, or that of the store file inside a directory.
 pub(crate) fn resolve(path: &Path) -> PathBuf {
     if path.is_dir() {
         path.join(STORE_FILE_NAME)
@@ -114,7 +115,7 @@ pub(crate) fn resolve(path: &Path) -> PathBuf {
     }
 }
 
-/// What can be a device.
+/// Type of a path that can be a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PathType {
     File,
@@ -149,7 +150,7 @@ impl PathType {
     }
 }
 
-/// Refuses a path of another type than `wanted` before it is opened: opening a pipe would wait.
+/// Checks the type of a path before it is opened: opening a pipe would block.
 pub(crate) fn require_type(path: &Path, name: &str, wanted: PathType) -> Result<(), DeviceError> {
     if PathType::of(path, name)? == wanted {
         return Ok(());
@@ -161,7 +162,7 @@ pub(crate) fn require_type(path: &Path, name: &str, wanted: PathType) -> Result<
     Err(unsuitable(name, reason.to_owned()))
 }
 
-/// A file's size can be a device's.
+/// Checks that the size of a file is valid for a device.
 pub(crate) fn check_len(name: &str, len_bytes: u64) -> Result<(), DeviceError> {
     if len_bytes == 0 {
         return Err(unsuitable(
@@ -184,8 +185,7 @@ pub(crate) fn check_len(name: &str, len_bytes: u64) -> Result<(), DeviceError> {
     Ok(())
 }
 
-/// Refuses a file that is longer than this process may write (`RLIMIT_FSIZE`): its writes would
-/// fail later.
+/// Refuses a file that is longer than `RLIMIT_FSIZE`: its writes would fail later.
 pub(crate) fn check_limit(name: &str, len_bytes: u64) -> Result<(), DeviceError> {
     match getrlimit(Resource::Fsize).current {
         Some(limit) if limit < len_bytes => Err(unsuitable(
@@ -199,8 +199,8 @@ pub(crate) fn check_limit(name: &str, len_bytes: u64) -> Result<(), DeviceError>
     }
 }
 
-/// A file with the lock that keeps two writers apart. Dropped, it is unlocked even where a child
-/// that was forked still has its descriptor: the lock is one for both.
+/// A file with a lock that excludes other writers. Dropping it unlocks the file even if a forked
+/// child still has the descriptor: the two share one lock.
 #[derive(Debug)]
 pub(crate) struct Locked {
     file: File,
@@ -227,15 +227,15 @@ impl Deref for Locked {
 
 impl Drop for Locked {
     fn drop(&mut self) {
-        // A child that drops its copy must not unlock what its parent uses.
+        // A child that drops its copy must not unlock the file of its parent.
         if self.process == std::process::id() {
-            // It fails for no file that is open and locked; closing unlocks it, too.
+            // Unlocking an open and locked file does not fail; closing it unlocks it, too.
             let _ = flock(&self.file, FlockOperation::NonBlockingUnlock);
         }
     }
 }
 
-/// Takes the lock that keeps two writers apart, without waiting.
+/// Takes the lock that excludes other writers, without waiting.
 fn lock(file: &File, path: &Path, read_only: bool) -> Result<(), DeviceError> {
     let operation = if read_only {
         FlockOperation::NonBlockingLockShared

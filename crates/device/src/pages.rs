@@ -1,5 +1,5 @@
-//! Bytes in memory in shared 4 KiB pages: pages never written take no room, and a copy of the whole
-//! shares every page until one side writes it.
+//! Sparse bytes in memory, in 4 KiB pages. Pages that were never written take no memory, and copies
+//! share each page until one of them writes it.
 
 use std::collections::BTreeMap;
 use stitch_base::sync::Arc;
@@ -12,7 +12,7 @@ pub(crate) struct Pages {
 }
 
 impl Pages {
-    /// Copies out; what was never written is zero.
+    /// Copies bytes to `out`; bytes that were never written are zero.
     pub(crate) fn read(&self, offset: u64, out: &mut [u8]) {
         for_each_page(offset, out.len(), |page, within, span| {
             match self.pages.get(&page) {
@@ -38,7 +38,7 @@ impl Pages {
         });
     }
 
-    /// Every byte of a range becomes `value`. Zeros give whole pages back.
+    /// Sets every byte of a range to `value`. Whole pages of zeros are freed.
     pub(crate) fn fill(&mut self, offset: u64, len_bytes: u64, value: u8) {
         let len = usize::try_from(len_bytes).expect("a range in memory");
         for_each_page(offset, len, |page, within, span| {
@@ -54,7 +54,7 @@ impl Pages {
         });
     }
 
-    /// Drops all from `end` on, a multiple of the page's length.
+    /// Removes everything from `end` on, a multiple of the page length.
     pub(crate) fn cut(&mut self, end: u64) {
         assert!(end.is_multiple_of(PAGE_BYTES as u64), "cut between pages");
         self.pages.split_off(&(end / PAGE_BYTES as u64));

@@ -1,13 +1,15 @@
-//! Reading a file past the page cache.
+//! Direct reads of a file, which bypass the page cache.
 //!
-//! For long reads in order: the kernel then neither takes pages for them nor copies them, and one
-//! request may be long. A direct read of a range whose pages are not written yet has the kernel write
-//! them first (ext4, XFS, Btrfs, and what stands on these), so that both ways give the same bytes.
+//! For long reads in order: the kernel neither takes pages for them nor copies them, and one
+//! request may be long. Before a direct read, the kernel writes out dirty pages of the range (ext4,
+//! XFS, Btrfs, and file systems on top of them), so that direct and cached reads return the same
+//! bytes.
 //!
-//! Several pieces are handed over together, by io_uring where the kernel has it and lets us: a device gives
-//! many times as much when it is asked for many pieces at the same time.
+//! Several extents are read in parallel by io_uring, if the kernel offers it: devices are many
+//! times faster with parallel requests.
 //!
-//! What the page cache has is read from there, which is faster. Where the file system cannot, all is.
+//! Data that is in the page cache is read from there, which is faster. If the file system refuses
+//! direct reads, everything is.
 
 use crate::ring::Rings;
 use crate::{Wanted, positioned};
@@ -19,27 +21,27 @@ use std::path::Path;
 use std::sync::OnceLock;
 use stitch_base::sync::atomic::{AtomicBool, Ordering};
 
-/// What pieces and the memory for them begin and end with. A device with longer sectors refuses, and
-/// is read through the page cache.
+/// Alignment of extents and buffers. A device with longer sectors refuses direct reads, and is read
+/// through the page cache.
 const ALIGN: usize = 512;
-/// Pieces of at least so many bytes on average are long.
+/// Average length from which extents are read one after the other.
 const LONG_BYTES_MIN: usize = 32 << 10;
-/// So long they must be on average where they are read at the same time.
+/// Average length from which extents are read in parallel.
 const TOGETHER_BYTES_MIN: usize = 6 << 10;
-/// `EINVAL`: the device, or the file system, has other wishes.
+/// `EINVAL`: the device or the file system refuses the alignment.
 const REFUSED: i32 = rustix::io::Errno::INVAL.raw_os_error();
 
-/// The way past the page cache to a file.
+/// Direct access to a file.
 #[derive(Debug)]
 pub(crate) struct Past {
     file: File,
     is_refused: AtomicBool,
-    /// Made when they are first needed; `None` if they cannot be had.
+    /// Created on first use; `None` if the kernel refuses.
     rings: OnceLock<Option<Rings>>,
 }
 
 impl Past {
-    /// The same file as `file` once more; `None` if it cannot be read so.
+    /// Opens `file` again for direct reads. Returns `None` if the file system refuses.
     pub(crate) fn open(path: &Path, file: &File) -> Option<Self> {
         let flags = i32::try_from(OFlags::DIRECT.bits()).expect("a flag of open(2)");
         let again = File::options().read(true).custom_flags(flags).open(path);
@@ -53,9 +55,9 @@ impl Past {
         })
     }
 
-    /// Reads pieces as [`crate::Device::read_once`] does; `buffered` is the way through the page cache.
+    /// Reads extents as [`crate::Device::read_once`] does. `buffered` reads through the page cache.
     pub(crate) fn read_each(&self, buffered: &File, pieces: &mut [Wanted<'_>]) -> io::Result<()> {
-        // Whatever is wrong with the ring or a piece, the other way says so, or does without.
+        // If the ring or an extent fails, the reads below report the error or succeed.
         if self.read_together(buffered, pieces).is_some() {
             return Ok(());
         }
@@ -67,13 +69,13 @@ impl Past {
             .try_for_each(|piece| self.read(buffered, piece))
     }
 
-    /// As if the file system had refused, or no longer.
+    /// Simulates that the file system refuses direct reads, or no longer.
     #[cfg(test)]
     pub(crate) fn refuse(&self, is_refused: bool) {
         self.is_refused.store(is_refused, Ordering::Relaxed);
     }
 
-    /// Reads several pieces at the same time; `None` if that cannot be, or failed.
+    /// Reads several extents in parallel. Returns `None` if that is impossible or fails.
     fn read_together(&self, buffered: &File, pieces: &mut [Wanted<'_>]) -> Option<()> {
         let can_be = pieces.len() > 1
             && are_on_average(pieces, TOGETHER_BYTES_MIN)
@@ -95,7 +97,7 @@ impl Past {
         read.map_err(|error| self.note(&error)).ok()
     }
 
-    /// Remembers that direct reads are refused, if that is what an error says.
+    /// Records that direct reads are refused, if the error means that.
     fn note(&self, error: &io::Error) -> bool {
         let is_refused = error.raw_os_error() == Some(REFUSED);
         if is_refused {
@@ -115,7 +117,7 @@ impl Past {
     }
 }
 
-/// Reads a piece that fits from the page cache, if that has most of it, else past it.
+/// Reads an aligned extent from the page cache if most of it is there, else directly.
 pub(crate) fn read_by_best(
     direct: &File,
     buffered: &File,
@@ -129,8 +131,8 @@ pub(crate) fn read_by_best(
     positioned::read_exact(file, piece.offset, piece.out)
 }
 
-/// True if pieces are long enough to be read one after the other. Many short ones are better asked for all at
-/// once, which the page cache can.
+/// Reports whether extents are long enough to be read one after the other. Many short ones are read
+/// in parallel through the page cache.
 pub(crate) fn are_long(pieces: &[Wanted<'_>]) -> bool {
     are_on_average(pieces, LONG_BYTES_MIN)
 }
@@ -140,7 +142,7 @@ fn are_on_average(pieces: &[Wanted<'_>], bytes_min: usize) -> bool {
     bytes >= pieces.len() * bytes_min
 }
 
-/// True if a piece, and the memory for it, are as a direct read wants them.
+/// Reports whether an extent and its buffer are aligned for a direct read.
 pub(crate) fn fits(piece: &Wanted<'_>) -> bool {
     let is_whole = piece.offset.is_multiple_of(ALIGN as u64)
         && !piece.out.is_empty()

@@ -1,8 +1,8 @@
-//! Whole reads and writes at an offset of a descriptor: retried when interrupted, continued when
-//! short.
+//! Complete reads and writes at an offset of a descriptor. They are retried after a signal and
+//! continued after a short transfer.
 //!
-//! Descriptors are told that reads come in no order, so that the kernel reads what is asked for and
-//! nothing around it: who reads in order knows better what comes next ([`prefetch`]).
+//! Kernel read-ahead is off for these descriptors: readers that go in order know better what comes
+//! next, and call [`prefetch`].
 
 use crate::{Wanted, resident};
 use rustix::fs::{Advice, fadvise};
@@ -13,24 +13,24 @@ use std::num::NonZeroU64;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
-/// Most pieces that one `pwritev` takes.
+/// Most buffers of one `pwritev`.
 const PIECES_MAX: usize = 1024;
-/// Smallest page of any machine: with larger ones less counts as resident than is.
+/// Smallest page size of any machine. With larger pages, residency is underestimated.
 pub(crate) const PAGE_BYTES: u64 = 4096;
 
-/// The pages that a range touches: the page cache reads and writes no less.
+/// The range of whole pages that a range touches.
 pub(crate) const fn pages(range: &Range<u64>) -> Range<u64> {
     let start = range.start - range.start % PAGE_BYTES;
     start..range.end.next_multiple_of(PAGE_BYTES)
 }
 
-/// Reads exactly `out.len()` bytes. A file that ends early is an error.
+/// Reads exactly `out.len()` bytes. Fails if the file ends before that.
 pub(crate) fn read_exact(file: &File, offset: u64, out: &mut [u8]) -> io::Result<()> {
     file.read_exact_at(out, offset)
 }
 
-/// Reads all pieces. Those that follow each other are read with one call, and of the others the
-/// kernel is told before, so that they are read at the same time.
+/// Reads all extents. Neighbouring ones are read by one call. The others are announced to the
+/// kernel first, so that it reads them in parallel.
 pub(crate) fn read_each(file: &File, pieces: &mut [Wanted<'_>]) -> io::Result<()> {
     let mut rows: Vec<&mut [Wanted<'_>]> = pieces
         .chunk_by_mut(|before, after| before.end() == after.offset)
@@ -42,7 +42,7 @@ pub(crate) fn read_each(file: &File, pieces: &mut [Wanted<'_>]) -> io::Result<()
     rows.iter_mut().try_for_each(|row| read_row(file, row))
 }
 
-/// Reads pieces that follow each other.
+/// Reads neighbouring extents by one call.
 fn read_row(file: &File, row: &mut [Wanted<'_>]) -> io::Result<()> {
     if let [only] = row {
         return read_exact(file, only.offset, only.out);
@@ -67,7 +67,7 @@ fn read_row(file: &File, row: &mut [Wanted<'_>]) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes zeros, as many at once as make the page cache take large pieces.
+/// Writes zeros in large buffers, for which the page cache takes large folios.
 pub(crate) fn write_zeros(file: &File, offset: u64, len_bytes: u64) -> io::Result<()> {
     static ZEROS: [u8; 128 << 10] = [0; 128 << 10];
     let mut at = offset;
@@ -81,30 +81,30 @@ pub(crate) fn write_zeros(file: &File, offset: u64, len_bytes: u64) -> io::Resul
     Ok(())
 }
 
-/// Reads come in no order.
+/// Turns kernel read-ahead off.
 pub(crate) fn expect_any_order(file: &File) {
-    // It is advice: a file system that takes none reads more than is needed.
+    // This is advice: a file system that ignores it reads more than needed.
     let _ = fadvise(file, 0, None, Advice::Random);
 }
 
-/// A range will be read soon.
+/// Starts reading a range into the page cache.
 pub(crate) fn prefetch(file: &File, offset: u64, len_bytes: u64) {
     if let Some(len) = NonZeroU64::new(len_bytes) {
-        // It is advice: without it, the read itself waits.
+        // This is advice: without it, the read itself waits.
         let _ = fadvise(file, offset, Some(len), Advice::WillNeed);
     }
 }
 
-/// The page cache lets go of the pages that a range touches, as far as they are written.
+/// Drops the clean pages that a range touches from the page cache.
 pub(crate) fn forget(file: &File, range: &Range<u64>) {
     let pages = pages(range);
     if let Some(len) = NonZeroU64::new(pages.end - pages.start) {
-        // Where it takes no advice, it has let go before the write.
+        // A file system that ignores this advice has dropped the pages before the write.
         let _ = fadvise(file, pages.start, Some(len), Advice::DontNeed);
     }
 }
 
-/// True if the page cache has at least half of a range, as far as the kernel tells.
+/// Reports whether the page cache holds at least half of a range, as far as the kernel tells.
 pub(crate) fn is_resident(file: &File, offset: u64, len_bytes: u64) -> bool {
     let pages = resident::pages(file, offset, len_bytes).unwrap_or(0);
     pages * PAGE_BYTES * 2 >= len_bytes

@@ -1,12 +1,12 @@
 //! A whole disk or partition as a device.
 //!
-//! Opened with `O_EXCL`, which the kernel refuses while the device is mounted or part of something
-//! else, and locked like a file, which keeps readers out while somebody writes.
+//! The device is opened with `O_EXCL`, which the kernel refuses while it is mounted or part of
+//! another device. A lock, as on files, keeps readers out while a process writes.
 //!
-//! What is read, and blocks that are written, go past the page cache where they are whole sectors
-//! ([`IoMode`]): what is above has a cache of its own. Other writes go through it: a log's appends must
-//! only survive the process. So do short blocks, whose writer would wait for the device once for each; the
-//! kernel is told to write them as soon as there are some that follow each other ([`strip`]).
+//! Reads and writes of blocks in whole sectors use direct I/O ([`IoMode`]): the layers above have a
+//! cache of their own. All other writes go through the page cache. Appends to a log must only
+//! survive the process. For short blocks a direct write would wait for the device once for each;
+//! the kernel is told to write neighbouring ones out together ([`strip`]).
 
 mod aio;
 mod behind;
@@ -39,9 +39,9 @@ pub struct RawDevice {
     path: PathBuf,
     len_bytes: AtomicU64,
     counters: Counters,
-    /// The same past the page cache.
+    /// The same device with direct I/O.
     direct: Option<Direct>,
-    /// Writes that go on past the page cache.
+    /// Asynchronous direct writes.
     behind: Option<Behind>,
     io: IoMode,
 }
@@ -50,8 +50,8 @@ impl RawDevice {
     /// Opens a block device. Its size is rounded down to a multiple of 4 KiB.
     ///
     /// # Errors
-    /// [`DeviceError::Unsuitable`] when it is no block device or has no medium,
-    /// [`DeviceError::Busy`] when it is mounted or another process has it, [`DeviceError::Io`]
+    /// [`DeviceError::Unsuitable`] if it is not a block device or has no medium,
+    /// [`DeviceError::Busy`] if it is mounted or another process has it open, [`DeviceError::Io`]
     /// otherwise.
     pub fn open(path: &Path, options: OpenOptions) -> Result<Self, DeviceError> {
         let name = path.display().to_string();
@@ -106,13 +106,13 @@ impl RawDevice {
     }
 }
 
-/// Where a device ends now, rounded down to a multiple of 4 KiB.
+/// Returns the current length, rounded down to a multiple of 4 KiB.
 fn length(mut file: &File) -> std::io::Result<u64> {
     let end = file.seek(SeekFrom::End(0))?;
     Ok(end - end % LEN_UNIT_BYTES)
 }
 
-/// The device once more, past the page cache, as far as the options ask for it and it can be.
+/// Opens the device again with direct I/O, if the options ask for it and the device supports it.
 fn open_direct(
     path: &Path,
     name: &str,
@@ -151,7 +151,7 @@ fn open_direct(
 }
 
 impl RawDevice {
-    /// The way that it is read and written.
+    /// Returns how the device is read and written.
     #[must_use]
     pub const fn io_mode(&self) -> IoMode {
         match self.direct {
@@ -160,36 +160,36 @@ impl RawDevice {
         }
     }
 
-    /// True if what is read in order is read ahead into the page cache.
+    /// Reports whether reads in order are read ahead into the page cache.
     fn reads_ahead(&self) -> bool {
         matches!(self.io_mode(), IoMode::Auto | IoMode::Buffered)
     }
 
-    /// The way past the page cache, if a piece can go there.
+    /// Returns the direct access, if an extent is aligned for it.
     fn direct(&self, offset: u64, len: usize) -> Option<&Direct> {
         self.direct.as_ref().filter(|d| d.fits(offset, len))
     }
 
-    /// Waits for writes behind to what is asked for.
+    /// Waits for asynchronous writes to the range of a request.
     fn wait(&self, request: Request) {
         if let Some(behind) = &self.behind {
             behind.wait(&request.range());
         }
     }
 
-    /// As [`Self::wait`], for what is read then.
-    fn settle(&self, request: Request) -> Result<(), DeviceError> {
+    /// Waits as [`Self::wait`] does, before a read of the range.
+    fn wait_to_read(&self, request: Request) -> Result<(), DeviceError> {
         match &self.behind {
             Some(behind) => behind
-                .settle(&request.range())
+                .wait_to_read(&request.range())
                 .map_err(|lost| lost.error(&self.name)),
             None => Ok(()),
         }
     }
 
-    fn settle_each(&self, pieces: &[Wanted<'_>]) -> Result<(), DeviceError> {
+    fn wait_to_read_each(&self, pieces: &[Wanted<'_>]) -> Result<(), DeviceError> {
         let mut requests = pieces.iter().map(|p| Request::read(p.offset, p.out));
-        requests.try_for_each(|request| self.settle(request))
+        requests.try_for_each(|request| self.wait_to_read(request))
     }
 }
 
@@ -206,7 +206,7 @@ impl Device for RawDevice {
     fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<(), DeviceError> {
         let request = Request::read(offset, out);
         request.check(&self.name, self.len_bytes())?;
-        self.settle(request)?;
+        self.wait_to_read(request)?;
         match self.direct(offset, out.len()) {
             Some(direct) => direct.read(offset, out),
             None => positioned::read_exact(&self.file, offset, out),
@@ -218,7 +218,7 @@ impl Device for RawDevice {
 
     fn read_each(&self, pieces: &mut [Wanted<'_>]) -> Result<(), DeviceError> {
         let whole = Wanted::request(pieces, &self.name, self.len_bytes())?;
-        self.settle_each(pieces)?;
+        self.wait_to_read_each(pieces)?;
         let fit = |direct: &&Direct| pieces.iter().all(|p| direct.fits(p.offset, p.out.len()));
         match self.direct.as_ref().filter(fit) {
             Some(direct) if !self.reads_ahead() => direct.read_each(pieces),
@@ -237,7 +237,7 @@ impl Device for RawDevice {
             return self.read_each(pieces);
         };
         let whole = Wanted::request(pieces, &self.name, self.len_bytes())?;
-        self.settle_each(pieces)?;
+        self.wait_to_read_each(pieces)?;
         direct
             .read_into(&self.file, pieces)
             .map_err(|e| whole.failed(&self.name, e))?;

@@ -1,10 +1,10 @@
-//! The one question about the page cache that no safe call covers.
+//! The one request to the page cache that no safe call covers.
 
 use rustix::io::Errno;
 use std::fs::File;
 use std::os::fd::AsRawFd;
 
-/// `cachestat(2)`, since Linux 6.5; the same number on every architecture that we build for.
+/// `cachestat(2)`, since Linux 6.5. The number is the same on every architecture that we build for.
 const CACHESTAT: libc::c_long = 451;
 
 /// `struct cachestat_range`: offset and length in bytes.
@@ -12,7 +12,7 @@ type Range = [u64; 2];
 /// `struct cachestat`: pages cached, dirty, in write-back, evicted, recently evicted.
 type Stat = [u64; 5];
 
-/// How many pages of a range the page cache has.
+/// Returns the number of pages of a range that the page cache holds.
 #[expect(
     unsafe_code,
     reason = "the C library has no function for this system call"

@@ -1,7 +1,7 @@
-//! Several reads at the same time, by io_uring.
+//! Parallel reads by io_uring.
 //!
-//! A ring belongs to one caller at a time. A call hands over all its requests and waits for every one
-//! of them, whatever becomes of some: no buffer is given up while the kernel may write to it.
+//! A ring belongs to one caller at a time. A call submits all its requests and waits for each of
+//! them, even if some fail: no buffer is freed while the kernel may write to it.
 
 #![expect(
     unsafe_code,
@@ -16,12 +16,12 @@ use std::io;
 use std::os::fd::AsRawFd;
 use stitch_base::sync::Mutex;
 
-/// Requests under way at a time, of one caller.
+/// Concurrent requests of one caller.
 const DEPTH: u32 = 32;
-/// Rings that are kept for the next caller.
+/// Rings that are kept for later callers.
 const KEPT_MAX: usize = 8;
 
-/// Rings, each used by one caller at a time.
+/// A pool of rings, each used by one caller at a time.
 pub(crate) struct Rings {
     kept: Mutex<Vec<IoUring>>,
 }
@@ -33,10 +33,10 @@ impl std::fmt::Debug for Rings {
 }
 
 impl Rings {
-    /// Rings, if the kernel has them and lets us.
+    /// Creates the pool, if the kernel offers io_uring and permits it.
     ///
     /// # Errors
-    /// What the kernel says if not.
+    /// The error of the kernel if not.
     pub(crate) fn new() -> io::Result<Self> {
         let ring = IoUring::new(DEPTH)?;
         let mut probe = Probe::new();
@@ -44,14 +44,15 @@ impl Rings {
         if !probe.is_supported(opcode::Read::CODE) {
             return Err(io::ErrorKind::Unsupported.into());
         }
-        // Asking for nothing: a filter of system calls may let rings be made, and not used.
+        // Submit nothing as a test: a filter of system calls may permit creating rings but not
+        // using them.
         ring.submit()?;
         Ok(Self {
             kept: Mutex::new(vec![ring]),
         })
     }
 
-    /// Reads all parts. After an error some may have been read.
+    /// Reads all extents. After an error some of them may have been read.
     pub(crate) fn read(&self, file: &File, parts: &mut [Wanted<'_>]) -> io::Result<()> {
         let kept = self.kept.lock().pop();
         let mut ring = match kept {
@@ -69,7 +70,7 @@ impl Rings {
     }
 }
 
-/// Reads at most [`DEPTH`] parts.
+/// Reads at most [`DEPTH`] extents.
 fn read_some(ring: &mut IoUring, file: &File, parts: &mut [Wanted<'_>]) -> io::Result<()> {
     assert!(parts.len() <= DEPTH as usize, "they fit the ring");
     for (number, part) in parts.iter_mut().enumerate() {
@@ -80,8 +81,8 @@ fn read_some(ring: &mut IoUring, file: &File, parts: &mut [Wanted<'_>]) -> io::R
             .build()
             .user_data(number as u64);
         // SAFETY: the buffer is `len` bytes long, is borrowed by nobody else, and outlives the
-        // request: this function does not return, not even by an error, before the kernel has
-        // answered all of them (`wait_for_all`).
+        // request. This function does not return, not even by an error, before the kernel has
+        // completed all requests (`wait_for_all`).
         let pushed = unsafe { ring.submission().push(&entry) };
         pushed.expect("the ring has room for them");
     }
@@ -89,12 +90,12 @@ fn read_some(ring: &mut IoUring, file: &File, parts: &mut [Wanted<'_>]) -> io::R
     for (part, result) in parts.iter_mut().zip(results) {
         let done = match result {
             Ok(done) => done,
-            // Both mean: ask again.
+            // Both mean that the request must be repeated.
             Err(Errno::AGAIN | Errno::INTR) => 0,
             Err(errno) => return Err(errno.into()),
         };
         if done < part.out.len() {
-            // As short reads are: go on where it stopped.
+            // Continue after a short read.
             let rest = &mut part.out[done..];
             positioned::read_exact(file, part.offset + done as u64, rest)?;
         }
@@ -102,8 +103,8 @@ fn read_some(ring: &mut IoUring, file: &File, parts: &mut [Wanted<'_>]) -> io::R
     Ok(())
 }
 
-/// Submits what was pushed and waits until all `count` requests are answered: how many bytes each
-/// has read.
+/// Submits the pushed requests and waits until all `count` are complete. Returns the number of
+/// bytes that each has read.
 fn wait_for_all(ring: &mut IoUring, count: usize) -> Vec<Result<usize, Errno>> {
     let mut results = vec![Ok(0); count];
     let mut left = count;
@@ -113,8 +114,8 @@ fn wait_for_all(ring: &mut IoUring, count: usize) -> Vec<Result<usize, Errno>> {
                 .iter()
                 .any(|errno| error.raw_os_error() == Some(errno.raw_os_error()));
             if !is_passing {
-                // The kernel holds addresses of memory that any other way on would free, an
-                // unwinding panic too. It does not happen with a ring that is whole.
+                // The kernel still has addresses of memory that every other way out would free,
+                // unwinding included. This does not happen with a valid ring.
                 std::process::abort();
             }
         }

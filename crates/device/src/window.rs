@@ -1,14 +1,15 @@
-//! A piece of a device as memory, for a log: what is written there needs no call of the operating system.
+//! A window: an extent of a device mapped as memory. A log writes to it without system calls.
 //!
-//! The kernel's page cache holds the piece, and this process shares its pages. A write is a copy; a
-//! killed process loses none of it, and a sync of the device takes it to the medium, as after
-//! [`Device::write_at`]. The pages are written once, in one call, before they are shared, so
-//! that none has to be read; and they are locked, so that none can go before it is full.
+//! This process shares the extent's pages with the page cache. A write is a copy. A killed process
+//! loses none of it, and a sync of the device makes it durable, as after [`Device::write_at`]. All
+//! pages are written by one call before they are shared, so that none has to be read. They are
+//! locked, so that none is evicted before it is full.
 //!
-//! A page that cannot be had when it is touched would end the process (`SIGBUS`). So windows are made
-//! only where the kernel needs nothing more for a page that is there: on block devices, and in files of
-//! ext4 and tmpfs, whose space is taken already. Where a page is copied when it is written again (Btrfs,
-//! shared extents of XFS), there is none. What is left is a file that somebody cuts while it is open.
+//! A page that cannot be provided on access would end the process (`SIGBUS`). So windows are opened
+//! only where the kernel needs no further resources for a cached page: on block devices, and in
+//! files of ext4 and tmpfs, whose space is allocated. File systems that copy a page on rewrite
+//! (Btrfs, shared extents of XFS) get no window. One danger remains: another process that truncates
+//! the open file.
 #![expect(unsafe_code, reason = "memory that is shared with the kernel")]
 
 use crate::counter::Counters;
@@ -25,36 +26,36 @@ const EXT: FsWord = 0xef53;
 /// `f_type` of tmpfs.
 const TMPFS: FsWord = 0x0102_1994;
 
-/// A piece of a device as memory. One at a time writes.
+/// An extent of a device as memory, with one writer at a time.
 pub trait Window: Send + Debug {
-    /// Writes `bytes` at `at`, counted from the window's beginning.
+    /// Writes `bytes` at `at`, relative to the window's beginning.
     ///
     /// # Errors
-    /// As [`Device::write_at`].
+    /// As for [`Device::write_at`].
     ///
     /// # Panics
-    /// If they do not fit.
+    /// If they go beyond the end of the window.
     ///
     /// # Durability
-    /// As [`Device::write_at`]; a killed process may leave a part of them.
+    /// That of [`Device::write_at`], but a killed process may leave a part of the bytes.
     fn write(&mut self, at: usize, bytes: &[u8]) -> Result<(), DeviceError>;
 
-    /// Reads what stands at `at`.
+    /// Reads the bytes at `at`, relative to the window's beginning.
     ///
     /// # Errors
-    /// As [`Device::read_at`].
+    /// As for [`Device::read_at`].
     ///
     /// # Panics
-    /// If that is not within the window.
+    /// If the range goes beyond the end of the window.
     fn read(&self, at: usize, out: &mut [u8]) -> Result<(), DeviceError>;
 }
 
-/// True if a file's pages, once there, can always be written.
+/// Reports whether a cached page of a file can always be written.
 pub(crate) fn has_steady_pages(file: &File) -> bool {
     fstatfs(file).is_ok_and(|host| [EXT, TMPFS].contains(&host.f_type))
 }
 
-/// As [`Device::open_window`], for a device in a file whose pages are steady.
+/// Opens a window as [`Device::open_window`] does, in a file whose pages are steady.
 pub(crate) fn open(
     device: &impl Device,
     (file, counters): (&File, &Counters),
@@ -71,7 +72,7 @@ pub(crate) fn open(
     Ok(Some(Box::new(mapped)))
 }
 
-/// Panics unless `len` bytes at `at` are within a window.
+/// Panics unless `len` bytes at `at` lie within a window.
 pub(crate) fn check_within(window_bytes: usize, at: usize, len: usize) {
     let fits = at.checked_add(len).is_some_and(|end| end <= window_bytes);
     assert!(fits, "{len} bytes at {at} in a window of {window_bytes}");
@@ -84,23 +85,24 @@ pub(crate) struct Mapped {
     len: usize,
 }
 
-// SAFETY: the memory belongs to this value alone, like that of a box.
+// SAFETY: the mapping belongs to this value alone, like the memory of a `Box`.
 unsafe impl Send for Mapped {}
 
 impl Mapped {
-    /// `len` bytes of a file from `offset` on, which were just written; both whole pages.
+    /// Maps `len` bytes of a file from `offset` on, which were just written. Both are whole pages.
     ///
     /// # Errors
-    /// What the kernel says: too old, too little memory that may be locked, or no way for such a file.
+    /// The error of the kernel: it is too old, too little memory may be locked, or the file does
+    /// not support it.
     pub(crate) fn new(file: &File, offset: u64, len: usize) -> Result<Self, Errno> {
-        // SAFETY: a new mapping, at a place of the kernel's choice, of a file that is open.
+        // SAFETY: a new mapping of an open file, at an address of the kernel's choice.
         let base = unsafe {
             let access = ProtFlags::READ | ProtFlags::WRITE;
             mmap(ptr::null_mut(), len, access, MapFlags::SHARED, file, offset)?
         };
         let base = NonNull::new(base.cast()).ok_or(Errno::NOMEM)?;
         let mapped = Self { base, len };
-        // SAFETY: just this mapping; its content stays.
+        // SAFETY: the range is this mapping; its content stays.
         unsafe {
             mlock(base.as_ptr().cast(), len)?;
             madvise(base.as_ptr().cast(), len, Advice::LinuxPopulateWrite)?;
@@ -108,17 +110,17 @@ impl Mapped {
         Ok(mapped)
     }
 
-    /// Where `len` bytes at `at` are.
+    /// Returns the address of `len` bytes at `at`.
     fn piece(&self, at: usize, len: usize) -> *mut u8 {
         check_within(self.len, at, len);
-        // SAFETY: within the mapping, as was just seen.
+        // SAFETY: the check above keeps the address within the mapping.
         unsafe { self.base.as_ptr().add(at) }
     }
 }
 
 impl Drop for Mapped {
     fn drop(&mut self) {
-        // SAFETY: nobody else has the mapping, and no reference to it is ever handed out.
+        // SAFETY: this is the only owner of the mapping, and no reference to it is ever handed out.
         let gone = unsafe { munmap(self.base.as_ptr().cast(), self.len) };
         debug_assert!(gone.is_ok(), "a mapping can be given back");
     }
@@ -127,7 +129,7 @@ impl Drop for Mapped {
 impl Window for Mapped {
     fn write(&mut self, at: usize, bytes: &[u8]) -> Result<(), DeviceError> {
         let to = self.piece(at, bytes.len());
-        // SAFETY: `to` has room for them, and the mapping is nobody else's in this process.
+        // SAFETY: `to` has room for the bytes, and no other part of this process uses the mapping.
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! A string of bits over bytes: bit `i` is bit `i % 8` of byte `i / 8`.
 //!
-//! Reads beyond the end see zero bits and never panic, so that the reader of hostile bytes needs no
-//! bounds of its own.
+//! Reads beyond the end return zero bits and never panic, so that a reader of hostile bytes needs
+//! no bounds checks of its own.
 
 /// The 64 bits that start at byte `index`; bytes beyond the end count as zero.
 fn word_at(bytes: &[u8], index: usize) -> u64 {
@@ -33,8 +33,8 @@ pub(crate) fn ones_before(bytes: &[u8], count: usize) -> usize {
     ones
 }
 
-/// Position of the zero bit that has exactly `rank` zero bits before it, if it lies within the first
-/// `count` bits.
+/// Position of the zero bit that has exactly `rank` zero bits before it, if it lies within the
+/// first `count` bits.
 pub(crate) fn select_zero(bytes: &[u8], count: usize, rank: usize) -> Option<usize> {
     let mut left = rank;
     let mut at = 0;

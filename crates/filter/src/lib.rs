@@ -1,7 +1,7 @@
 //! Approximate membership filters over 64-bit key hashes.
 //!
-//! A filter answers "is this key certainly absent?" without reading the keys. It never misses a key
-//! that it was built from, and says "maybe" for few others.
+//! A filter tells whether a key is certainly absent, without reading the keys. It never misses a
+//! key that it was built from, and reports a small share of other keys as present.
 
 mod bits;
 mod quotient;

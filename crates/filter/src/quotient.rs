@@ -1,7 +1,7 @@
 //! An immutable quotient filter, probed in its serialised form.
 //!
-//! A hash is mapped monotonically (multiply, then shift) onto a fingerprint below `n * 2^r`, for `n`
-//! keys and `r` remainder bits. The fingerprint's high part is the quotient, its low part the
+//! A hash is mapped monotonically (multiply, then shift) onto a fingerprint below `n * 2^r`, for
+//! `n` keys and `r` remainder bits. The fingerprint's high part is the quotient, its low part the
 //! remainder. Fingerprints of one quotient form a run; runs lie in quotient order, remainders in
 //! ascending order within their run.
 //!
@@ -12,9 +12,9 @@
 //! padding         zero bits up to a whole byte
 //! ```
 //!
-//! The length in bytes determines `n`, as each key takes at least 8 bits. A probe selects the end of
-//! the run before its own (a popcount scan; filters are per data block, so the scan is short), then
-//! compares one remainder on average.
+//! The length in bytes determines `n`, as each key takes at least 8 bits. A probe selects the end
+//! of the run before its own (a popcount scan; filters are per data block, so the scan is short),
+//! then compares one remainder on average.
 //!
 //! - A key that was added is always found.
 //! - Another key is found with a probability of at most `2^-r`: see [`Precision`].
@@ -23,9 +23,9 @@
 //! Paper: Bender et al., "Don't Thrash: How to Cache Your Hash on Flash", 2012; and its use in
 //! Shetty et al., "Building Workload-Independent Storage with VT-Trees", 2013, section 3.1.
 //! Differs: the filter never changes, so no slot is left empty and nothing is shifted: two bits per
-//! key (run lengths in unary) do what three metadata bits per slot do there. The number of quotients
-//! need not be a power of two. There is one filter per data block, which a stitched block keeps, so
-//! filters are never merged.
+//! key (run lengths in unary) do what three metadata bits per slot do there. The number of
+//! quotients need not be a power of two. There is one filter per data block, which a stitched block
+//! keeps, so filters are never merged.
 
 use stitch_base::ErrorKind;
 
@@ -38,7 +38,7 @@ const HEADER_BYTES: usize = 1;
 /// Largest number of keys in one filter.
 const KEY_COUNT_MAX: usize = 1 << 24;
 
-/// How seldom a filter is wrong, and what that costs.
+/// How often a filter reports an absent key as present, and how many bits that costs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Precision {
     /// 9 bits per key; wrong for 0.78 % of other keys.
@@ -73,7 +73,7 @@ impl Precision {
 
 const _: () = assert!(Precision::Normal.key_bits() >= 8);
 
-/// Why bytes are not a filter.
+/// The reason that bytes are not a filter.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FilterError {
@@ -120,14 +120,14 @@ const fn len_bytes(key_count: usize, precision: Precision) -> usize {
 pub struct QuotientFilter;
 
 impl QuotientFilter {
-    /// Appends to `out` a filter of `hashes`, which it sorts and frees of duplicates.
+    /// Appends to `out` a filter of `hashes`, after sorting them and removing duplicates.
     ///
-    /// The hashes must be of good quality in their high bits. The filter of `n` keys is a byte string
-    /// of `1 + 9 * n / 8` bytes, rounded up; with [`Precision::High`], of `1 + 14 * n / 8`.
+    /// The hashes must be of good quality in their high bits. The filter of `n` keys is a byte
+    /// string of `1 + 9 * n / 8` bytes, rounded up; with [`Precision::High`], of `1 + 14 * n / 8`.
     ///
     /// # Panics
     ///
-    /// With more than 2^24 distinct hashes.
+    /// If there are more than 2^24 distinct hashes.
     pub fn build(hashes: &mut Vec<u64>, precision: Precision, out: &mut Vec<u8>) {
         hashes.sort_unstable();
         hashes.dedup();
@@ -178,8 +178,8 @@ impl<'a> QuotientFilterRef<'a> {
     ///
     /// # Errors
     ///
-    /// `Corrupt` if the bytes do not follow the layout. A filter of another key set cannot be told
-    /// from the right one: that is for the checksum around it.
+    /// `Corrupt` if the bytes do not follow the layout. A valid filter of other keys cannot be
+    /// recognised: the checksum of the surrounding block covers that.
     ///
     /// # Cost
     ///
@@ -209,12 +209,12 @@ impl<'a> QuotientFilterRef<'a> {
         Ok(filter)
     }
 
-    /// The filter of bytes that [`Self::new`] has taken before. It never panics on others, but what it
-    /// answers then is of no worth.
+    /// Returns the filter of bytes that [`Self::new`] has accepted before. With other bytes it
+    /// never panics, but its results mean nothing.
     ///
     /// # Cost
     ///
-    /// Looks at the first byte: who asks one of many filters does not wait for the rest of it.
+    /// Reads only the first byte: the caller does not wait for the cache lines of the rest.
     #[must_use]
     pub fn of_checked(bytes: &'a [u8]) -> Self {
         let (remainder_bits, bits) = bytes.split_first().unwrap_or((&0, &[]));
@@ -275,9 +275,9 @@ impl<'a> QuotientFilterRef<'a> {
         self.key_count
     }
 
-    /// Whether a key of this hash may be among those that the filter was built from.
+    /// Reports whether the filter may have been built from a key of this hash.
     ///
-    /// `false` is certain; `true` is wrong as seldom as [`Precision`] says.
+    /// `false` is certain; `true` is wrong with the probability of [`Precision`].
     #[must_use]
     pub fn may_contain(&self, hash: u64) -> bool {
         if self.key_count == 0 {
@@ -421,8 +421,8 @@ mod tests {
         assert!(QuotientFilterRef::new(&[7, 0]).is_err());
     }
 
-    /// A cut can leave another valid filter (a prefix with as many ones as zeros): the checksum of the
-    /// block around the filter is there for that.
+    /// A truncation can leave another valid filter (a prefix with as many ones as zeros). The
+    /// checksum of the surrounding block detects that.
     #[test]
     fn every_truncation_is_refused_or_safe_to_probe() {
         let mut random = Rng::new(2);

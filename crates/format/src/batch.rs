@@ -1,6 +1,6 @@
-//! A write batch as bytes: what the backup log holds and what a commit applies.
+//! The encoding of a write batch, in the backup log and for a commit.
 //!
-//! A batch is a row of messages, each `kind (1) | tree (varint) | key (bytes) | operand`:
+//! A batch is a sequence of messages, each `kind (1) | tree (varint) | key (bytes) | operand`:
 //!
 //! | kind | message | operand |
 //! |---|---|---|
@@ -49,7 +49,7 @@ pub enum Message<'a> {
         key: &'a [u8],
         /// Number of the function.
         function: u32,
-        /// What it folds in.
+        /// The delta to fold in.
         delta: &'a [u8],
     },
 }
@@ -64,7 +64,7 @@ impl<'a> Message<'a> {
         }
     }
 
-    /// What the message has beside the key: the value, the delta, or the end of the range.
+    /// The operand: the value, the delta, or the end of the range.
     #[must_use]
     pub const fn operand(&self) -> &'a [u8] {
         match self {
@@ -100,7 +100,7 @@ pub fn put_message(out: &mut Vec<u8>, tree: TreeId, message: Message<'_>) {
     }
 }
 
-/// Appends a put without its value, which is `value` where the batch is read; see [`Stretch`].
+/// Appends a put without its value, which a reader gets as `value`; see [`Stretch`].
 pub fn put_lent<'a>(out: &mut Vec<u8>, tree: TreeId, key: &[u8], value: &'a [u8]) -> Lent<'a> {
     out.push(PUT);
     put_varint(out, u64::from(tree.0));
@@ -110,25 +110,25 @@ pub fn put_lent<'a>(out: &mut Vec<u8>, tree: TreeId, key: &[u8], value: &'a [u8]
     Lent { at, value }
 }
 
-/// A value that is not among the bytes of its batch.
+/// A borrowed value: it is not among the bytes of its batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lent<'a> {
-    /// Where it would begin among them.
+    /// Offset at which it would begin.
     at: usize,
     value: &'a [u8],
 }
 
-/// Where a message of a batch begins or ends.
+/// Position of a message in a batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Position {
-    /// Bytes before it, lent values before it, and what these have together.
+    /// Bytes before it, borrowed values before it, and their total length.
     bytes: usize,
     lent: usize,
     len_bytes: usize,
 }
 
 impl Position {
-    /// After so many bytes and so many lent values of so many bytes.
+    /// Creates a position after this many bytes and borrowed values.
     #[must_use]
     pub const fn new(bytes: usize, (lent, lent_bytes): (usize, usize)) -> Self {
         let len_bytes = bytes + lent_bytes;
@@ -139,24 +139,24 @@ impl Position {
         }
     }
 
-    /// Bytes from another one to here, lent values included.
+    /// Returns the length from another position to this one, including borrowed values.
     #[must_use]
     pub const fn since(&self, start: &Self) -> usize {
         self.len_bytes - start.len_bytes
     }
 }
 
-/// Messages of a batch that follow each other: their bytes, in which values that are lent are missing.
+/// Consecutive messages of a batch: their bytes without the borrowed values.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Stretch<'a> {
     bytes: &'a [u8],
-    /// Where the bytes begin in those of the batch.
+    /// Offset of the bytes in the batch.
     base: usize,
     lent: &'a [Lent<'a>],
 }
 
 impl<'a> Stretch<'a> {
-    /// A whole batch, and what is lent to it in order.
+    /// Wraps a whole batch, and its borrowed values in order.
     #[must_use]
     pub const fn new(bytes: &'a [u8], lent: &'a [Lent<'a>]) -> Self {
         let base = 0;
@@ -189,7 +189,7 @@ impl<'a> Stretch<'a> {
         }
     }
 
-    /// The batch as bytes, if nothing is lent to it.
+    /// Returns the batch as bytes, if it has no borrowed values.
     #[must_use]
     pub const fn as_one(&self) -> Option<&'a [u8]> {
         match self.lent {
@@ -198,7 +198,7 @@ impl<'a> Stretch<'a> {
         }
     }
 
-    /// What together is the batch as bytes.
+    /// Returns the pieces that together are the batch as bytes.
     pub fn pieces(&self) -> impl Iterator<Item = &'a [u8]> {
         let starts = std::iter::once(0).chain(self.lent.iter().map(|lent| lent.at - self.base));
         let ends = self.lent.iter().map(|lent| lent.at - self.base);
@@ -216,7 +216,7 @@ pub struct Messages<'a> {
     reader: Reader<'a>,
     failed: bool,
     stretch: Stretch<'a>,
-    /// Lent values that were walked, and their bytes.
+    /// Borrowed values that were walked, and their length.
     taken: usize,
     taken_bytes: usize,
 }
@@ -228,7 +228,7 @@ impl<'a> Messages<'a> {
         Stretch::new(bytes, &[]).messages()
     }
 
-    /// Where the next message begins, counted from the beginning of this walk.
+    /// Offset of the next message from the beginning of this walk.
     #[must_use]
     pub const fn position(&self) -> Position {
         Position::new(self.reader.at(), (self.taken, self.taken_bytes))

@@ -1,9 +1,9 @@
-//! Blocks: what tables are made of. A header of 32 bytes, a payload, and zeros to the next
+//! Blocks, of which tables are made: a header of 32 bytes, a payload, and zeros to the next
 //! multiple of 512 bytes.
 //!
-//! A block says what it is, where it stands and when it was written, under one checksum: a block
-//! that was lost, torn, written to the wrong place or left by an earlier store is never taken for
-//! what should be there.
+//! A block carries its kind, its address and its generation, under one checksum. So a block that
+//! was lost, torn, written to the wrong address or left by an earlier store is never taken for the
+//! right one.
 
 use crate::FormatError;
 use crate::table::{checksum_with_hole, fields};
@@ -41,7 +41,7 @@ pub enum BlockKind {
     TableData = 1,
     /// Keys and addresses of blocks.
     TableIndex = 2,
-    /// The block that a version names: everything else of a table is found from it.
+    /// The block that a version names: it leads to the rest of the table.
     TableRoot = 3,
     /// A part of a table's filter.
     TableFilter = 4,
@@ -59,7 +59,7 @@ impl BlockKind {
         Self::RangeDeletes,
     ];
 
-    /// What people call it.
+    /// The name for messages.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -101,8 +101,7 @@ pub const fn block_bytes(payload_len: u64) -> u64 {
 /// before the payload. `block` may be padded already.
 ///
 /// # Panics
-/// If the block is shorter than its payload, not where a block may be, or padded with other than
-/// zeros.
+/// If the block is shorter than its payload, too long, or not padded with zeros.
 pub fn seal(block: &mut [u8], salt: u64, header: &BlockHeader) {
     let covered = HEADER_BYTES + header.payload_len as usize;
     assert!(
@@ -123,8 +122,8 @@ pub fn seal(block: &mut [u8], salt: u64, header: &BlockHeader) {
     CHECKSUM.put(block, sum);
 }
 
-/// The checksum in the header of a sealed block: what a pointer to the block keeps, so that an older
-/// block at the same place is never taken for it.
+/// Returns the checksum in the header of a sealed block. A pointer to the block keeps it, so that
+/// an older block at the same address is never taken for it.
 ///
 /// # Panics
 /// If the block is shorter than a header.
@@ -133,11 +132,11 @@ pub fn stored_checksum(block: &[u8]) -> u32 {
     CHECKSUM.get(block)
 }
 
-/// Reads a block that should be of `kind` and stand at `addr`: its header and payload. `block` is
-/// what the device holds there, in its full padded length.
+/// Decodes a block of `kind` at `addr`: returns its header and payload. `block` is its full padded
+/// length from the device.
 ///
 /// # Errors
-/// [`FormatError`] says what is wrong.
+/// [`FormatError`] with what is wrong.
 pub fn open(
     block: &[u8],
     salt: u64,
@@ -212,7 +211,7 @@ fn checked_header(block: &[u8], kind: BlockKind, addr: u64) -> Result<BlockHeade
     })
 }
 
-/// Looks at all of them, so that it is done many at a time.
+/// Checks all bytes without an early exit, so that many are compared at a time.
 fn are_zeros(bytes: &[u8]) -> bool {
     bytes.iter().fold(0, |all, byte| all | byte) == 0
 }

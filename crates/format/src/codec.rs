@@ -1,4 +1,4 @@
-//! Bytes in, numbers out, and back: the primitives that every record's codec is made of.
+//! Primitives of all codecs: numbers and byte strings from and to bytes.
 //!
 //! Fixed-width numbers are little-endian. Varints are LEB128 of at most ten bytes, in their
 //! shortest form (a longer form is refused, so that every value has one encoding). Byte strings
@@ -18,7 +18,7 @@ pub struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// A reader of `bytes`, which should hold a `record` (its name goes into errors).
+    /// Creates a reader of `bytes`, which should hold a `record`; errors name it.
     #[inline]
     #[must_use]
     pub const fn new(record: &'static str, bytes: &'a [u8]) -> Self {
@@ -145,7 +145,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A varint that is long, wrong, or has little behind it.
+    /// Reads a varint that is long, invalid, or near the end.
     #[cold]
     fn varint_by_bytes(&mut self) -> Result<u64, FormatError> {
         let mut value = 0u64;
@@ -170,10 +170,10 @@ impl<'a> Reader<'a> {
         Err(self.field("varint", "at most ten bytes", "more".into()))
     }
 
-    /// A varint that counts bytes or things in memory.
+    /// Reads a varint that counts bytes or items in memory.
     ///
     /// # Errors
-    /// As [`Self::varint`].
+    /// Those of [`Self::varint`].
     #[inline]
     pub fn varint_usize(&mut self) -> Result<usize, FormatError> {
         let value = self.varint()?;
@@ -184,13 +184,13 @@ impl<'a> Reader<'a> {
     /// A byte string: varint length, then the bytes.
     ///
     /// # Errors
-    /// As [`Self::varint`] and [`Self::take`].
+    /// Those of [`Self::varint`] and [`Self::take`].
     pub fn bytes(&mut self) -> Result<&'a [u8], FormatError> {
         let len = self.varint_usize()?;
         self.take(len)
     }
 
-    /// Ends the record.
+    /// Checks that the record ends here.
     ///
     /// # Errors
     /// [`FormatError::Field`] if anything is left.
@@ -215,9 +215,9 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The varint of up to eight bytes that a word begins with, and how many it takes; `None` if it is longer, or not
-/// in its shortest form. All bytes at once: lengths differ from varint to varint, and a loop over them would be
-/// guessed wrong most of the time.
+/// Returns the varint of up to eight bytes at the start of a word, and its length. Returns `None`
+/// if it is longer, or not in its shortest form. Works on all bytes at once: lengths vary, so a
+/// loop would often be mispredicted.
 #[inline]
 fn of_word(word: [u8; 8]) -> Option<(u64, usize)> {
     let word = u64::from_le_bytes(word);
@@ -247,7 +247,7 @@ pub fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     out.push(value.to_le_bytes()[0]);
 }
 
-/// How many bytes a varint takes.
+/// Returns the length of a varint.
 #[must_use]
 pub const fn varint_bytes(value: u64) -> usize {
     // One for each seven bits; one for 0.
@@ -266,7 +266,7 @@ pub fn checksum(bytes: &[u8]) -> u32 {
     crc32c::crc32c(bytes)
 }
 
-/// Goes on with a checksum over more bytes.
+/// Continues a checksum over more bytes.
 #[must_use]
 pub fn checksum_append(sum: u32, bytes: &[u8]) -> u32 {
     crc32c::crc32c_append(sum, bytes)

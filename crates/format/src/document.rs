@@ -1,11 +1,14 @@
 //! `docs/format.md`, rendered from the field tables.
 
 use crate::table::Table;
-use crate::{block, fs_back, fs_inode, fs_sys, instance, log_record, superblock, version_object};
+use crate::{
+    block, fs_back, fs_inode, fs_snapshot, fs_sys, instance, log_record, store_identity,
+    superblock, version_object,
+};
 use std::fmt::Write;
 
-/// Every fixed record, in the order in which a reader meets them.
-pub const TABLES: [&Table; 11] = [
+/// All fixed records, in the order in which a reader meets them.
+pub const TABLES: [&Table; 13] = [
     &superblock::TABLE,
     &instance::TABLE,
     &version_object::TABLE,
@@ -17,6 +20,8 @@ pub const TABLES: [&Table; 11] = [
     &fs_sys::allocated::TABLE,
     &fs_back::TABLE,
     &fs_inode::TABLE,
+    &fs_snapshot::TABLE,
+    &store_identity::TABLE,
 ];
 
 const HEAD: &str = "\
@@ -55,8 +60,8 @@ pub fn document() -> String {
     out
 }
 
-/// A field's name as readers see it. Some constants end in `_AT` only to be apart from a constant
-/// that is in everybody's sight.
+/// Returns the name of a field for readers. Some constants end in `_AT` only to differ from a
+/// constant with a wider scope.
 fn field_name(constant: &str) -> String {
     match constant {
         "MAGIC_AT" => "magic".to_owned(),

@@ -1,4 +1,4 @@
-//! What a decoder says about bytes that are not what was written.
+//! Errors of decoders.
 
 use stitch_base::ErrorKind;
 
@@ -18,16 +18,16 @@ pub enum FormatError {
         /// Bytes left there.
         left: usize,
     },
-    /// A field holds what it must not.
+    /// A field has an invalid value.
     #[error("{record}: field {field} is {found}, expected {expected}")]
     Field {
         /// Which record.
         record: &'static str,
         /// Which field.
         field: &'static str,
-        /// What is allowed.
+        /// The allowed values.
         expected: String,
-        /// What is there.
+        /// The value found.
         found: String,
     },
     /// The checksum does not match.
@@ -35,9 +35,9 @@ pub enum FormatError {
     Checksum {
         /// Which record.
         record: &'static str,
-        /// What the bytes give.
+        /// The checksum of the bytes.
         expected: u32,
-        /// What is stored.
+        /// The stored checksum.
         found: u32,
     },
     /// Written by a newer version of this program.
@@ -53,7 +53,7 @@ pub enum FormatError {
 }
 
 impl FormatError {
-    /// What a caller can do about it.
+    /// Returns the kind, which tells what a caller can do.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         match self {

@@ -68,7 +68,7 @@ impl<'a> ChunkDelta<'a> {
         }
     }
 
-    /// The delta in `bytes`; `None` if it is none.
+    /// Decodes the delta in `bytes`; `None` if it is invalid.
     #[must_use]
     pub fn decode(bytes: &'a [u8]) -> Option<Self> {
         let mut reader = Reader::new("chunk delta", bytes);
@@ -97,7 +97,7 @@ impl<'a> ChunkDelta<'a> {
     }
 }
 
-/// Folds a delta over a chunk. Answers whether a chunk is left, which `out` then holds.
+/// Folds a delta over a chunk. Returns whether a chunk is left, which `out` then holds.
 pub fn fold(old: Option<&[u8]>, delta: &[u8], out: &mut Vec<u8>) -> bool {
     out.extend_from_slice(old.unwrap_or_default());
     match ChunkDelta::decode(delta) {
@@ -120,7 +120,7 @@ pub fn fold(old: Option<&[u8]>, delta: &[u8], out: &mut Vec<u8>) -> bool {
     !out.is_empty()
 }
 
-/// Joins two patches that touch into one. Answers false for anything else.
+/// Joins two adjoining patches into one. Returns false for any other pair.
 pub fn join(older: &[u8], newer: &[u8], out: &mut Vec<u8>) -> bool {
     let (Some(older), Some(newer)) = (ChunkDelta::decode(older), ChunkDelta::decode(newer)) else {
         return false;
@@ -244,7 +244,10 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_fold(old in proptest::option::of(proptest::collection::vec(any::<u8>(), 0..40)), delta: Vec<u8>) {
+        fn any_bytes_fold(
+            old in proptest::option::of(proptest::collection::vec(any::<u8>(), 0..40)),
+            delta: Vec<u8>,
+        ) {
             let mut out = Vec::new();
             fold(old.as_deref(), &delta, &mut out);
             prop_assert!(out.len() <= 4096);

@@ -1,14 +1,14 @@
 //! Rows of the meta tree: inodes and links, and the deltas of the upsert `attr` on inodes.
 //!
-//! An inode row is a head of 80 bytes (see [`TABLE`]), then the inline contents (absent bytes up to the
-//! size are zeros) or the target of a symlink.
+//! An inode row is a head of 80 bytes (see [`TABLE`]), then the inline contents (absent bytes up to
+//! the size are zeros) or the target of a symlink.
 //!
 //! Link row: u8 kind 2, u8 type of file ([`FileKind`]), u64 number. The inode is in its own row.
 //!
 //! Delta: u64 number of the inode that it is for (it changes no other), u16 mask, then for each bit
-//! of the mask from the lowest, as of [`AttrDelta`]: links to add i32, least size u64, size u64, time
-//! of access i64, of content i64, of attributes i64, mode u16, owner u32, group u32, row flags u8,
-//! inode flags u32, chunks u64.
+//! of the mask from the lowest, as of [`AttrDelta`]: links to add i32, least size u64, size u64,
+//! time of access i64, of content i64, of attributes i64, mode u16, owner u32, group u32, row flags
+//! u8, inode flags u32, chunks u64.
 
 use crate::FormatError;
 use crate::codec::Reader;
@@ -41,11 +41,12 @@ fields! {
     BTIME: i64 = 56, "birth";
     RDEV: u32 = 64, "device number of a device file";
     IFLAGS: u32 = 68, "flags as of `chattr`";
-    CHUNKS: u64 = 72, "with holes: no more chunks (of an external file, pieces of 4 KiB) than this exist or \
+    CHUNKS: u64 = 72, "with holes: no more chunks (of an external file, pieces of 4 KiB) than this \
+        exist or \
         are allocated";
 }
 
-/// Flags of an inode row that say where else something of the inode is.
+/// Flags of an inode row that tell where other parts of the inode are.
 pub mod row_flag {
     /// Contents are in the row.
     pub const INLINE: u8 = 1;
@@ -156,7 +157,7 @@ pub struct InodeHead {
 }
 
 impl InodeHead {
-    /// True if all of these row flags are set.
+    /// Reports whether all of these row flags are set.
     #[must_use]
     pub const fn has(&self, flags: u8) -> bool {
         self.flags & flags == flags
@@ -294,7 +295,7 @@ pub fn encode_link(ino: Ino, kind: FileKind) -> [u8; 10] {
     out
 }
 
-/// What one upsert changes of an inode. `None` and 0 links change nothing.
+/// A change of an inode by one upsert. `None` and 0 links change nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AttrDelta {
     /// The inode that it is for.
@@ -326,7 +327,7 @@ pub struct AttrDelta {
 }
 
 impl AttrDelta {
-    /// What makes `new` out of `old`, which are one inode of one type and birth.
+    /// Returns the delta from `old` to `new`, which are one inode of one type and birth.
     #[must_use]
     pub fn between(old: &InodeHead, new: &InodeHead) -> Self {
         debug_assert_eq!(old.ino, new.ino, "one inode");
@@ -349,7 +350,7 @@ impl AttrDelta {
         }
     }
 
-    /// True if it changes nothing.
+    /// Reports whether it changes nothing.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self
@@ -454,8 +455,8 @@ impl AttrDelta {
     }
 }
 
-/// Folds a delta over a row. Answers whether a row is left, which `out` then holds. A row that is
-/// not that inode stays as it is.
+/// Folds a delta over a row. Returns whether a row is left, which `out` then holds. A row of
+/// another inode stays as it is.
 pub fn fold(old: Option<&[u8]>, delta: &[u8], out: &mut Vec<u8>) -> bool {
     let Some(old) = old else { return false };
     let (Ok(MetaRow::Inode(mut head, tail)), Ok(delta)) =
@@ -472,7 +473,7 @@ pub fn fold(old: Option<&[u8]>, delta: &[u8], out: &mut Vec<u8>) -> bool {
     true
 }
 
-/// Joins two deltas for the same inode. Answers false for anything else.
+/// Joins two deltas for the same inode. Returns false for any other pair.
 pub fn join(older: &[u8], newer: &[u8], out: &mut Vec<u8>) -> bool {
     let (Ok(older), Ok(newer)) = (AttrDelta::decode(older), AttrDelta::decode(newer)) else {
         return false;

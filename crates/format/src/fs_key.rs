@@ -10,14 +10,14 @@
 //! | sys | `i` | first inode number that was never handed out (u64) |
 //! | sys | `n` | number of inodes that have a name (u64) |
 //! | sys | `o`, ino (8) | nothing: the inode is an orphan |
-//! | sys | `a`, ino (8), chunk number (8) | an allocated extent that ends before the chunk, see `fs_sys` |
+//! | sys | `a`, ino (8), chunk number (8) | allocated extent that ends before it, see `fs_sys` |
 //! | sys | `u` | number of chunks in unwritten extents (u64) |
 //! | sys | `x`, ino (8) | the plain file that has the inode's contents, see `fs_sys` |
 //! | sys | `b` | how far the back rows are complete, see `fs_back` |
 //! | sys | `b`, ino (8) | back row: the place of the inode's row in meta, see `fs_back` |
 //!
-//! The hash of a name gives directories an order that does not depend on what else is in them, so
-//! that 63 bits name a place in a directory for ever: see [`name_hash`].
+//! The hash of a name gives directories an order that does not depend on their other names. So 63
+//! bits identify a position in a directory for ever: see [`name_hash`].
 
 use stitch_base::Ino;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
@@ -26,7 +26,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 pub const NAME_BYTES_MAX: usize = 255;
 /// Bytes of contents in a row of the data tree.
 pub const CHUNK_BYTES: u64 = 4096;
-/// Largest inode number. Rows with larger ones are damaged: counting up never comes so far.
+/// Largest inode number. Rows with larger ones are damaged: no store counts up to it.
 pub const INO_MAX: u64 = (1 << 63) - 1;
 /// Largest hash of a name.
 pub const NAME_HASH_MAX: u64 = (1 << 59) - 2;
@@ -87,8 +87,9 @@ impl std::fmt::Debug for FsKey {
     }
 }
 
-/// Place of a name in its directory's order: XXH3-64 under the file system's secret seed, cut to 59
-/// bits, never 0. Four bits more tell names of one hash apart in a position of a directory.
+/// Returns the position of a name in its directory's order: XXH3-64 under the file system's secret
+/// seed, cut to 59 bits, never 0. Four further bits distinguish names of one hash in a directory
+/// position.
 #[must_use]
 pub fn name_hash(seed: u64, name: &[u8]) -> u64 {
     (xxh3_64_with_seed(name, seed) >> 5).clamp(1, NAME_HASH_MAX)
@@ -132,6 +133,16 @@ pub fn chunk(ino: Ino, number: u64) -> FsKey {
 pub fn xattr(ino: Ino, name: &[u8]) -> FsKey {
     assert!(name.len() <= NAME_BYTES_MAX, "names are checked before");
     FsKey::new(&[&ino.0.to_be_bytes(), name])
+}
+
+/// Sys: a row that exists once, such as [`SYS_HEADER`]; or the start of all keys of one kind.
+///
+/// # Panics
+/// If the key is longer than the longest name.
+#[must_use]
+pub fn single(key: &[u8]) -> FsKey {
+    assert!(key.len() <= NAME_BYTES_MAX, "such keys are short");
+    FsKey::new(&[key])
 }
 
 /// Sys: an orphan.
@@ -253,6 +264,7 @@ mod tests {
             [0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0x0a, 0x0b]
         );
         assert_eq!(&xattr(Ino(2), b"user.a")[7..], b"\x02user.a");
+        assert_eq!(&single(SYS_HEADER)[..], b"h");
         assert_eq!(&orphan(ino)[..], [b'o', 1, 2, 3, 4, 5, 6, 7, 8]);
         assert_eq!(&external(ino)[..], [b'x', 1, 2, 3, 4, 5, 6, 7, 8]);
         assert_eq!(external_of(&external(ino)), Some(ino));
@@ -304,7 +316,10 @@ mod tests {
         }
 
         #[test]
-        fn a_directory_is_one_range(parent in 1..u64::MAX, name in proptest::collection::vec(1u8.., 1..255)) {
+        fn a_directory_is_one_range(
+            parent in 1..u64::MAX,
+            name in proptest::collection::vec(1u8.., 1..255),
+        ) {
             let key = dentry(3, Ino(parent), &name);
             prop_assert!(own(Ino(parent))[..] < key[..]);
             prop_assert!(dentry_start(Ino(parent), 1)[..] < key[..]);

@@ -1,7 +1,8 @@
-//! Header of a file system: what holds for all its rows. In the sys tree.
+//! The header of a file system, in the sys tree: properties of all its rows.
 //!
-//! Numbers of the upsert functions of all the file system's rows: 16 `chunk` (data, see `fs_chunk`),
-//! 17 `attr` (meta, see `fs_inode`), 18 `add` (sys, see [`fold_add`]). Do not renumber.
+//! Numbers of the upsert functions of all the file system's rows: 16 `chunk` (data, see
+//! `fs_chunk`), 17 `attr` (meta, see `fs_inode`), 18 `add` (sys, see [`fold_add`]). Do not
+//! renumber.
 
 use crate::FormatError;
 use crate::codec::Reader;
@@ -9,8 +10,8 @@ use crate::table::fields;
 
 /// Format version of the file system's rows, the newest that this program knows.
 pub const FS_VERSION: u32 = 3;
-/// Version of a file system whose contents are all in its trees. Later programs write it as long as that is
-/// so, so that earlier ones can open it.
+/// Version of a file system with all contents in its trees. Later programs write it as long as that
+/// is so, for older programs to open it.
 const ALL_INSIDE: u32 = 1;
 /// Version of a file system with external files. Written as long as there are no other features.
 const WITH_EXTERNAL: u32 = 2;
@@ -31,7 +32,8 @@ fields! {
     NAME_SEED: u64 = 8, "secret seed of the order of names";
     CREATED: i64 = 16, "when it was made, ns since 1970";
     FEATURES: u64 = 24, "from version 3 on, earlier headers end before it: 1 contents of some \
-        files may be beside the store, 2 back rows are kept, 4 some files may have rows of allocated extents";
+        files may be beside the store, 2 back rows are kept, 4 some files may have rows of \
+        allocated extents";
 }
 
 /// Bits of the header's features. A program opens no file system with a bit that it does not know.
@@ -56,16 +58,16 @@ pub struct FsHeader {
     pub name_seed: u64,
     /// When it was made, in nanoseconds since 1970.
     pub created_ns: i64,
-    /// Contents of some files may be beside the store, and [`ExternalRow`]s say which.
+    /// True if contents of some files may be beside the store; [`ExternalRow`]s list them.
     pub has_external: bool,
-    /// Every change of a name also writes back rows, see `fs_back`.
+    /// True if every change of a name also writes back rows, see `fs_back`.
     pub has_back_rows: bool,
-    /// Some files may have [`AllocatedRow`]s.
+    /// True if some files may have [`AllocatedRow`]s.
     pub has_allocated: bool,
 }
 
 impl FsHeader {
-    /// The header as bytes, of the earliest version that has all of it.
+    /// Encodes the header in the oldest version that can express it.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let version = match self.features() {
@@ -86,8 +88,8 @@ impl FsHeader {
         out
     }
 
-    /// Generation of all its inode numbers in file handles, so that a handle of another file system
-    /// is none of this one: numbers are the same in each. Never 0, and the same for ever.
+    /// Returns the generation of all inode numbers in file handles. It never changes and is never
+    /// 0. It makes handles of another file system, which has the same numbers, invalid here.
     #[must_use]
     pub fn generation(&self) -> u32 {
         let mixed = self
@@ -163,9 +165,11 @@ pub mod external {
     fields! {
         /// Layout of the row.
         TABLE = "external file", EXTERNAL_BYTES,
-            "In the sys tree, under `x` and the inode's number: contents that are a plain file beside the store.";
+            "In the sys tree, under `x` and the inode's number: contents that are a plain file \
+             beside the store.";
         NUMBER: u64 = 0, "number of the plain file, given to no other inode or plain file ever";
-        SETTLED: u64 = 8, "bytes that the plain file has at least: it was synced with them; at most the size of the inode";
+        SETTLED: u64 = 8, "bytes that the plain file has at least: it was synced with them; at \
+            most the size of the inode";
     }
 
     pub(super) fn put(out: &mut [u8], number: u64, settled: u64) {
@@ -178,7 +182,7 @@ pub mod external {
     }
 }
 
-/// Where the contents of an inode with the row flag `EXTERNAL` are.
+/// The location of the contents of an inode with the row flag `EXTERNAL`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExternalRow {
     /// Number of the plain file.
@@ -222,10 +226,12 @@ pub mod allocated {
     fields! {
         /// Layout of the row.
         TABLE = "allocated extent", ALLOCATED_BYTES,
-            "In the sys tree, under `a`, the inode's number and the number of the first chunk after \
+            "In the sys tree, under `a`, the inode's number and the number of the first chunk \
+             after \
              the extent: chunks that have blocks. Extents of an inode do not overlap.";
         START: u64 = 0, "number of the first chunk, below that in the key";
-        STATE: u8 = 8, "1 allocated and not written since, with its room set aside; 2 every chunk exists";
+        STATE: u8 = 8, "1 allocated and not written since, with its room set aside; 2 every chunk \
+            exists";
     }
 
     pub(super) fn put(out: &mut [u8], start: u64, state: u8) {
@@ -242,7 +248,7 @@ pub mod allocated {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum ExtentState {
-    /// Not written since it was allocated: the room of each chunk is set aside.
+    /// Not written since it was allocated: space for each chunk is reserved.
     Unwritten = 1,
     /// Every chunk exists.
     Written = 2,
@@ -301,17 +307,17 @@ pub fn decode_number(bytes: &[u8]) -> Result<u64, FormatError> {
     Ok(value)
 }
 
-/// Upsert `add`: the delta (i64) is added to the number; what is no number counts as 0. A delta that
-/// is none changes nothing.
+/// Upsert `add`: adds the delta (i64) to the number; an invalid number counts as 0. An invalid
+/// delta changes nothing.
 pub fn fold_add(old: Option<&[u8]>, delta: &[u8], out: &mut Vec<u8>) {
     let before = old.and_then(|old| decode_number(old).ok()).unwrap_or(0);
     let by = delta.try_into().map_or(0, i64::from_le_bytes);
     out.extend_from_slice(&before.saturating_add_signed(by).to_le_bytes());
 }
 
-/// One delta of the upsert `add` with the effect of two, `older` first, into `out`. Answers false if one
-/// of them is none, or the sum is too large. A number that two deltas took below 0 in between is the only
-/// one that differs; what is counted never does.
+/// Joins two deltas of the upsert `add` into one with the same effect, `older` first, in `out`.
+/// Returns false if one of them is invalid, or if the sum is too large. The result differs only for
+/// a number that goes below 0 in between, which counts never do.
 pub fn join_add(older: &[u8], newer: &[u8], out: &mut Vec<u8>) -> bool {
     let delta = |bytes: &[u8]| bytes.try_into().ok().map(i64::from_le_bytes);
     let (Some(older), Some(newer)) = (delta(older), delta(newer)) else {

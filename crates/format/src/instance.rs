@@ -1,4 +1,4 @@
-//! A further instance on a volume: its name, where its logs lie, and how it was last closed.
+//! A further instance of a volume: its name, the areas of its logs, and its last clean close.
 //!
 //! The records of all further instances follow the superblock's sector in each of its two copies,
 //! one after the other; the sector has their number and their checksum, so that both are of one
@@ -17,7 +17,7 @@ pub const INSTANCE_BYTES: usize = 128;
 pub const INSTANCES_MAX: usize = (COPY_BYTES - SUPERBLOCK_BYTES) / INSTANCE_BYTES;
 /// Longest name of an instance, in bytes.
 pub const NAME_BYTES_MAX: usize = 32;
-/// What the first instance is called; no other can be.
+/// The reserved name of the first instance.
 pub const FIRST: &str = "main";
 
 const ALIGN: u64 = 4096;
@@ -26,14 +26,17 @@ const LOG_BYTES_MIN: u64 = 32 << 10;
 fields! {
     /// Layout of an instance.
     TABLE = "instance", INSTANCE_BYTES,
-        "Behind each copy of the superblock, from its byte 512 on, as many as it says; in order of their names.";
+        "Behind each copy of the superblock, from its byte 512 on, as many as it says; in order of \
+         their names.";
     NAME: [u8; 32] = 0, "name: ASCII letters, digits, and `-`, `_`, `.` within; padded with zeros";
     VERSION_LOG_AT: u64 = 32, "offset of its version log's area, in the zones; a multiple of 4096";
     VERSION_LOG_BYTES: u64 = 40, "length of its version log's area; a multiple of 4096";
     BACKUP_LOG_AT: u64 = 48, "offset of its backup log's area, in the zones; a multiple of 4096";
     BACKUP_LOG_BYTES: u64 = 56, "length of its backup log's area; a multiple of 4096";
-    CLOSED_VERSION_END: u64 = 64, "when it was last closed in good order: position after the version log's last object";
-    CLOSED_LOG_END: u64 = 72, "when it was last closed in good order: position after the backup log's last record";
+    CLOSED_VERSION_END: u64 = 64, "when it was last closed in good order: position after the \
+        version log's last object";
+    CLOSED_LOG_END: u64 = 72, "when it was last closed in good order: position after the backup \
+        log's last record";
     CLOSED_GENERATION: u32 = 80, "generation that last closed it in good order";
     RESERVED: [u8; 44] = 84, "zeros";
 }
@@ -43,14 +46,14 @@ fields! {
 pub struct Instance {
     /// Its name; see [`is_name`].
     pub name: String,
-    /// Where its logs lie.
+    /// The areas of its logs.
     pub logs: LogAreas,
-    /// How it was last closed in good order.
+    /// Its last clean close.
     pub closed: Closed,
 }
 
-/// True if an instance may be called so: 1 to 32 ASCII letters, digits, and, but for the first,
-/// `-`, `_` or `.`.
+/// Reports whether a name is valid: 1 to 32 ASCII letters, digits, and, except in the first
+/// position, `-`, `_` or `.`.
 #[must_use]
 pub fn is_name(name: &str) -> bool {
     let is_within = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
@@ -63,7 +66,7 @@ pub fn is_name(name: &str) -> bool {
 /// The records of all further instances, in order.
 ///
 /// # Panics
-/// If they are not in order: the caller checked them.
+/// If they are not in order.
 #[must_use]
 pub(crate) fn encode_all(instances: &[Instance]) -> Vec<u8> {
     assert!(instances.len() <= INSTANCES_MAX, "their number was checked");
@@ -84,10 +87,11 @@ pub(crate) fn decode_all(
     Ok(instances)
 }
 
-/// Checks that names are names and in order, and that the logs are aligned, apart, and in the zones.
+/// Checks that names are valid and in order, and that the logs are aligned, disjoint, and within
+/// the zones.
 ///
 /// # Errors
-/// [`FormatError::Field`] names the first that is not.
+/// [`FormatError::Field`] with the first that is not.
 pub fn check_all(instances: &[Instance], areas: &Areas) -> Result<(), FormatError> {
     for instance in instances {
         if !is_name(&instance.name) || instance.name == FIRST {

@@ -6,9 +6,9 @@
 //! sector when the log is synced, so that later appends never rewrite a synced sector. Where fewer
 //! bytes than a header are left before the ring's end, the next record stands at its start.
 //!
-//! Every long record says how far both logs were known to be durable when it was written, so that damage
-//! before that point is told apart from an end that a crash tore off. A mark says nothing else: it
-//! stands where the next record will, which overwrites it.
+//! Every long record notes how far both logs were durable when it was written, so that damage
+//! before that point is distinguished from an end that a crash tore off. A mark notes nothing else:
+//! it stands where the next record will, which overwrites it.
 //!
 //! Paper: Mei et al., "LSM-Tree Managed Storage for Large-Scale Key-Value Store", 2019, section
 //! 3.3.1. Differs: records carry the generation that wrote them; it never goes down along the log,
@@ -31,10 +31,10 @@ pub const MAGIC: u16 = 0x4c53;
 fields! {
     /// Layout of a record's header.
     TABLE = "backup log record", HEADER_BYTES,
-        "In the backup log, at multiples of 8; the payload follows, then zeros to the next. The log \
-        ends at the first place without a valid record. If a valid record of that generation or a \
-        later one says that the log was durable further than that, the log is damaged; if none does, \
-        what is missing was never durable, or what said so is missing too.";
+        "In the backup log, at multiples of 8; the payload follows, then zeros to the next. The \
+        log ends at the first place without a valid record. If a valid record of that generation \
+        or a later one says that the log was durable further than that, the log is damaged; if \
+        none does, what is missing was never durable, or what said so is missing too.";
     CHECKSUM: u32 = 0, "CRC-32C of the volume's salt, header and payload, this field as zeros; \
         a skip record's payload is not covered";
     PAYLOAD_LEN: u32 = 4, "length of the payload in bytes";
@@ -50,14 +50,14 @@ fields! {
         times 4096 bytes, modulo 2^32";
 }
 
-/// What a record is. Do not renumber; 0 is never valid.
+/// Kind of a record. Do not renumber; 0 is never valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordKind {
     /// The engine's bytes.
     Data = 1,
-    /// Nothing: go on after it.
+    /// Padding: the log continues after it.
     Skip = 2,
-    /// Nothing, and the log does not go on after it. The next record is written over it.
+    /// A note at the log's end. The next record overwrites it.
     Mark = 3,
 }
 
@@ -74,7 +74,7 @@ impl VersionPage {
         Self((position / version_object::ALIGN) as u32)
     }
 
-    /// True if this is beyond `other`. They are less than 2^31 pages apart.
+    /// Reports whether this is beyond `other`. They must be less than 2^31 pages apart.
     #[must_use]
     pub const fn is_beyond(self, other: Self) -> bool {
         let ahead = self.0.wrapping_sub(other.0);
@@ -85,17 +85,17 @@ impl VersionPage {
 /// Header of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordHeader {
-    /// What it is.
+    /// Its kind.
     pub kind: RecordKind,
     /// Length of the payload in bytes.
     pub payload_len: u32,
-    /// Where it stands.
+    /// Its position.
     pub lsn: Lsn,
     /// Generation that wrote it.
     pub generation: Generation,
-    /// How far the log was known to be durable when this was written: at most up to it.
+    /// Position up to which the log was durable when this was written: at most its own.
     pub durable: Lsn,
-    /// How far the version log was.
+    /// Position up to which the version log was durable.
     pub versions: VersionPage,
 }
 
@@ -165,7 +165,7 @@ impl RecordHeader {
         u32::try_from(back / ALIGN).unwrap_or(u32::MAX)
     }
 
-    /// True if a header may stand here: for a search, which meets few.
+    /// Reports whether a header may start with these bytes: a cheap filter for searches.
     #[must_use]
     pub fn may_be_at(bytes: &[u8; HEADER_BYTES]) -> bool {
         MAGIC_AT.get(bytes) == MAGIC
@@ -174,7 +174,7 @@ impl RecordHeader {
     /// Reads a header alone; its checksum is checked by [`Self::check`].
     ///
     /// # Errors
-    /// [`FormatError`] says what is wrong.
+    /// [`FormatError`] with what is wrong.
     pub fn decode(bytes: &[u8]) -> Result<Self, FormatError> {
         if bytes.len() < HEADER_BYTES {
             return Err(FormatError::Truncated {

@@ -1,4 +1,4 @@
-//! What the engine puts into one record of the backup log: a commit.
+//! A commit, as the payload of one record of the backup log.
 //!
 //! | part | layout |
 //! |---|---|
@@ -26,9 +26,9 @@ const DIRECT_RUN: u8 = 5;
 pub struct LoggedRun<'a> {
     /// Their tree.
     pub tree: TreeId,
-    /// How many; each has a sequence number, in the order of their keys.
+    /// Their number; each has a sequence number, in key order.
     pub count: u64,
-    /// What an index block holds of the data blocks.
+    /// The index entries of the data blocks.
     pub index: &'a [u8],
 }
 
@@ -47,7 +47,7 @@ impl LoggedRun<'_> {
 pub enum LogItem<'a> {
     /// A message of the batch.
     Message(TreeId, Message<'a>),
-    /// Puts of the batch that went to their zone at once.
+    /// Puts of the batch whose values were written directly to their zone.
     Run(LoggedRun<'a>),
 }
 

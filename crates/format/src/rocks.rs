@@ -1,11 +1,11 @@
-//! What the RocksDB engine stores: its catalog of trees, and how values and deltas are marked.
+//! Stored records of the RocksDB engine: its catalog of trees, and the marks of values and deltas.
 //!
 //! | column family | key | value |
 //! |---|---|---|
 //! | `default` | `v` | version of this layout (u32) |
 //! | `default` | `n` | number of the next tree (u32) |
 //! | `default` | `t`, tree (u32, big-endian) | [`TreeRecord`] |
-//! | `t` and the tree's number in decimal | the user's key | [`PRESENT`] and the value, or [`ABSENT`] |
+//! | `t` and the tree's number in decimal | the user's key | [`PRESENT`], value; or [`ABSENT`] |
 //!
 //! An upsert is a merge operand: number of its function (u32) and delta. A merge cannot delete a
 //! key, so a fold that leaves nothing stores [`ABSENT`]; a compaction removes it.
@@ -30,7 +30,7 @@ pub const ABSENT: u8 = 0;
 const FUNCTION_BYTES: usize = 4;
 const RECORD: &str = "tree of a RocksDB store";
 
-/// A tree as the catalog has it.
+/// A tree in the catalog.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TreeRecord {
     /// Size of a data block, in bytes.

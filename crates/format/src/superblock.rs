@@ -1,8 +1,8 @@
-//! The superblock: what a volume is, where its areas lie, and how often it was opened.
+//! The superblock: identity of a volume, its areas, and its generation.
 //!
-//! Two copies, A and B, each in its own 4 KiB at the start of the device. A copy is one sector, so
-//! that no write of it can tear; the rest of its 4 KiB is zeros, or holds further instances, whose
-//! checksum the sector has. The newest valid copy wins.
+//! There are two copies, A and B, each in its own 4 KiB at the start of the device. A copy is one
+//! sector, so that its write cannot tear. The rest of its 4 KiB is zeros, or holds further
+//! instances, whose checksum is in the sector. The newest valid copy is used.
 
 use crate::FormatError;
 use crate::codec::{checksum, checksum_append};
@@ -14,7 +14,7 @@ use stitch_base::{Generation, Lsn};
 pub const MAGIC: [u8; 8] = *b"StitchFS";
 /// Offsets of the two copies.
 pub const COPIES: [u64; 2] = [0, 4096];
-/// Room that each copy has to itself, in bytes.
+/// Length of the area of each copy, in bytes.
 pub const COPY_BYTES: usize = 4096;
 /// Length of the record, in bytes: one sector.
 pub const SUPERBLOCK_BYTES: usize = 512;
@@ -22,10 +22,10 @@ pub const SUPERBLOCK_BYTES: usize = 512;
 pub const LABEL_BYTES_MAX: usize = 64;
 /// Version of the format that this program writes: major, minor.
 ///
-/// 2.1: trees whose options change, value blocks, and blocks compressed by Zstandard. A store of format 2.0 stays
-/// one until it has any.
-/// 2.2: precise filters of data blocks. A store of an older format never has any.
-/// 2.3: short records in the backup log. A store of an older format never has any.
+/// - 2.1: trees whose options change, value blocks, and blocks compressed by Zstandard. A store of
+///   format 2.0 stays one until it has any.
+/// - 2.2: precise filters of data blocks. A store of an older format never has any.
+/// - 2.3: short records in the backup log. A store of an older format never has any.
 pub const VERSION: (u16, u16) = (2, 3);
 /// Features that this program knows; a volume with others is opened all the same.
 pub const FEATURES_COMPATIBLE: u64 = 0;
@@ -48,7 +48,8 @@ fields! {
     MAGIC_AT: [u8; 8] = 0, "ASCII `StitchFS`";
     CHECKSUM: u32 = 8, "CRC-32C of eight zero bytes and the record, this field as zeros";
     MAJOR: u16 = 12, "major version of the format; a higher one than known is refused";
-    MINOR: u16 = 14, "minor version of the format; a higher one than known is opened for reading only";
+    MINOR: u16 = 14, "minor version of the format; a higher one than known is opened for reading \
+        only";
     READABLE_MAJOR: u16 = 16, "oldest major version of a program that can read this volume";
     READABLE_MINOR: u16 = 18, "oldest minor version of a program that can read this volume";
     GENERATION: u32 = 20, "times that the volume was opened for writing; below 2^32 - 1";
@@ -67,15 +68,20 @@ fields! {
     READ_ONLY: u64 = 184, "feature bits that a program must know in order to write";
     INCOMPATIBLE: u64 = 192, "feature bits that a program must know in order to open";
     SALT: u64 = 200, "random number that starts every other checksum of the volume";
-    CLOSED_VERSION_END: u64 = 208, "when it was last closed in good order: position after the version log's last object";
-    CLOSED_LOG_END: u64 = 216, "when it was last closed in good order: position after the backup log's last record";
-    CLOSED_GENERATION: u32 = 224, "generation that was last closed in good order; nothing was written since if it is `generation`";
-    INSTANCES: u32 = 228, "number of further instances, whose records follow from byte 512 of this copy on; 0 without feature bit 0 of `incompatible`";
-    INSTANCES_CHECKSUM: u32 = 232, "CRC-32C of eight zero bytes and these records; 0 if there are none";
+    CLOSED_VERSION_END: u64 = 208, "when it was last closed in good order: position after the \
+        version log's last object";
+    CLOSED_LOG_END: u64 = 216, "when it was last closed in good order: position after the backup \
+        log's last record";
+    CLOSED_GENERATION: u32 = 224, "generation that was last closed in good order; nothing was \
+        written since if it is `generation`";
+    INSTANCES: u32 = 228, "number of further instances, whose records follow from byte 512 of this \
+        copy on; 0 without feature bit 0 of `incompatible`";
+    INSTANCES_CHECKSUM: u32 = 232, "CRC-32C of eight zero bytes and these records; 0 if there are \
+        none";
     RESERVED: [u8; 276] = 236, "zeros";
 }
 
-/// Where the areas of a volume lie. All offsets and lengths in bytes, multiples of 4 KiB.
+/// The areas of a volume. All offsets and lengths in bytes, multiples of 4 KiB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Areas {
     /// Length of the volume.
@@ -96,7 +102,7 @@ pub struct Areas {
     pub zones_bytes: u64,
 }
 
-/// Where the two logs of an instance lie. Bytes, multiples of 4 KiB.
+/// The areas of an instance's two logs. Bytes, multiples of 4 KiB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogAreas {
     /// Offset of the version log.
@@ -122,7 +128,7 @@ pub struct Superblock {
     pub uuid: [u8; 16],
     /// Name given by the user; at most [`LABEL_BYTES_MAX`] bytes.
     pub label: String,
-    /// Where the areas lie.
+    /// The areas.
     pub areas: Areas,
     /// Features that may be ignored.
     pub compatible: u64,
@@ -132,15 +138,15 @@ pub struct Superblock {
     pub incompatible: u64,
     /// Start of every other checksum of the volume.
     pub salt: u64,
-    /// How the volume was last closed in good order: its first instance.
+    /// The last clean close of the volume: of its first instance.
     pub closed: Closed,
     /// Further instances, in order of their names. There are some if, and only if, the features
     /// have [`FEATURE_INSTANCES`].
     pub instances: Vec<Instance>,
 }
 
-/// What was known to be durable when a volume was closed in good order. Logs that end earlier are
-/// damaged: no crash cut them. All zeros before the first close.
+/// The ends of the logs at a clean close. Logs that end earlier are damaged: no crash cut them. All
+/// zeros before the first close.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Closed {
     /// Position after the version log's last object.
@@ -166,7 +172,7 @@ impl Areas {
     /// Checks that the areas are aligned, in order, apart, and within the device.
     ///
     /// # Errors
-    /// [`FormatError::Field`] names the first that is not.
+    /// [`FormatError::Field`] with the first that is not.
     pub fn check(&self) -> Result<(), FormatError> {
         let zone = self.zone_bytes;
         if !zone.is_power_of_two() || !(64 << 10..=1 << 30).contains(&zone) {
@@ -322,7 +328,7 @@ impl Superblock {
         Ok(Some(superblock))
     }
 
-    /// Puts the further instances behind the sector, and what tells of them into it.
+    /// Writes the further instances behind the sector, and their number and checksum into it.
     fn put_instances(&self, out: &mut [u8]) {
         let has_any = self.incompatible & FEATURE_INSTANCES != 0;
         assert_eq!(has_any, !self.instances.is_empty(), "a feature says so");
@@ -475,7 +481,8 @@ readable_minor 0000
 generation 01020304
 address 0010000000000000
 uuid 30313233343536373839616263646566
-label 686f6d65000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000
+label 686f6d65000000000000000000000000000000000000000000000000000000000000\
+000000000000000000000000000000000000000000000000000000000000
 device_bytes 0000000800000000
 zone_bytes 0000100000000000
 version_log_at 0020000000000000

@@ -17,7 +17,7 @@ pub struct Field {
     pub kind: &'static str,
     /// Name, in the spelling of a constant.
     pub name: &'static str,
-    /// What it means and what is valid.
+    /// Meaning and valid values.
     pub meaning: &'static str,
 }
 
@@ -26,7 +26,7 @@ pub struct Field {
 pub struct Table {
     /// Name of the record, as errors and documentation say it.
     pub name: &'static str,
-    /// Where it stands and what it is for.
+    /// Location and purpose.
     pub about: &'static str,
     /// Length in bytes.
     pub len_bytes: usize,
@@ -35,7 +35,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// The error that says that a field of the record is not what it must be.
+    /// Returns the error of a field with an invalid value.
     pub(crate) fn wrong(
         &self,
         field: &'static str,
@@ -167,7 +167,7 @@ pub(crate) fn checksum_with_hole(salt: u64, bytes: &[u8], hole: std::ops::Range<
     crate::codec::checksum_append(sum, &bytes[hole.end..])
 }
 
-/// What tests of fixed records share.
+/// Helpers for tests of fixed records.
 #[cfg(test)]
 pub(crate) mod testing {
     use super::Table;

@@ -1,8 +1,8 @@
 //! Objects of the version log: a header of 72 bytes and a payload that belongs to the engine.
 //!
-//! Every object starts at a multiple of 4 KiB and is padded with zeros to the next. It says itself
-//! where it stands, what it follows and which base it belongs to, so that recovery needs no
-//! pointer that is updated in place.
+//! Every object starts at a multiple of 4 KiB and is padded with zeros to the next. It carries its
+//! own position, the checksum of its predecessor and the number of its base, so that recovery needs
+//! no pointer that is updated in place.
 //!
 //! Paper: Mei et al., "LSM-Tree Managed Storage for Large-Scale Key-Value Store", 2019, section
 //! 3.3.1. Differs: objects also carry their position and the checksum of the object before them,
@@ -41,14 +41,14 @@ fields! {
     LOG_DURABLE: u64 = 64, "position up to which the backup log was durable when this was written";
 }
 
-/// What an object is. Do not renumber; 0 is never valid.
+/// Kind of an object. Do not renumber; 0 is never valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ObjectKind {
     /// A complete version.
     Base = 1,
     /// A change to the version before.
     Delta = 2,
-    /// First object of the area after a wrap: names where the live base stands.
+    /// First object of the area after a wrap: names the position of the live base.
     WrapLeft = 3,
     /// Last object before a wrap.
     WrapRight = 4,
@@ -57,17 +57,17 @@ pub enum ObjectKind {
 /// Header of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ObjectHeader {
-    /// What it is.
+    /// Its kind.
     pub kind: ObjectKind,
     /// Length of the payload in bytes.
     pub payload_len: u32,
     /// Checksum of the object before.
     pub previous: u32,
-    /// Bytes of log since ever.
+    /// Its position: bytes of all rounds of the log.
     pub position: u64,
     /// Sequence number of the base.
     pub serial: u64,
-    /// Where live records of the backup log start.
+    /// Start of the live records of the backup log.
     pub log_start: Lsn,
     /// Wrap left: position of the live base.
     pub target: u64,
@@ -142,7 +142,7 @@ impl ObjectHeader {
     /// call [`Self::decode`] with it before trusting any field but the length.
     ///
     /// # Errors
-    /// [`FormatError`] says what is wrong.
+    /// [`FormatError`] with what is wrong.
     pub fn decode_header(bytes: &[u8]) -> Result<Self, FormatError> {
         if bytes.len() < HEADER_BYTES {
             return Err(FormatError::Truncated {
@@ -189,7 +189,7 @@ impl ObjectHeader {
     /// Reads an object: its header, payload and checksum.
     ///
     /// # Errors
-    /// [`FormatError`] says what is wrong.
+    /// [`FormatError`] with what is wrong.
     pub fn decode(salt: u64, bytes: &[u8]) -> Result<(Self, &[u8], u32), FormatError> {
         let header = Self::decode_header(bytes)?;
         let covered = HEADER_BYTES + header.payload_len as usize;

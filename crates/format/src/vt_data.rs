@@ -20,7 +20,8 @@
 //! | suffix, value | bytes |
 //!
 //! Entries are ordered by key, versions of a key newest first. Blocks compressed as a whole have
-//! [`FLAG_LZ4`] or [`FLAG_ZSTD`] in their header; the length before compression stands in the index.
+//! [`FLAG_LZ4`] or [`FLAG_ZSTD`] in their header; the length before compression stands in the
+//! index.
 
 use crate::FormatError;
 use crate::codec::{Reader, put_varint};
@@ -40,7 +41,7 @@ const NUMBER_BYTES: usize = 4;
 /// Most bytes that an entry takes beside key and value.
 const ENTRY_OVERHEAD_BYTES_MAX: usize = 40;
 
-/// What a version does to its key.
+/// The effect of a version on its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op<'a> {
     /// Sets the value.
@@ -51,7 +52,7 @@ pub enum Op<'a> {
     Upsert {
         /// Number of the fold function.
         function: u32,
-        /// What it folds in.
+        /// The delta to fold in.
         delta: &'a [u8],
     },
 }
@@ -104,8 +105,8 @@ impl DataBuilder {
         Self::with_interval(RESTART_INTERVAL)
     }
 
-    /// An empty block that stores every so-manyth key whole; readers take any. 1: no key shares
-    /// anything.
+    /// Creates an empty block that stores every `interval`-th key whole; readers accept any
+    /// interval. With 1, no key shares a prefix.
     ///
     /// # Panics
     /// If it is 0.
@@ -205,8 +206,7 @@ impl DataBuilder {
     }
 }
 
-/// Where things are in a payload. Every method is given the payload again, so that a cursor can own
-/// both.
+/// Offsets in a payload. Every method takes the payload again, so that a cursor can own both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DataLayout {
     base: u64,
@@ -221,7 +221,7 @@ pub struct RawEntry {
     pub shared: usize,
     /// The rest of the key.
     pub suffix: Range<usize>,
-    /// What it is.
+    /// Its kind.
     pub kind: EntryKind,
     /// When it was written.
     pub seqno: Seqno,
@@ -229,12 +229,12 @@ pub struct RawEntry {
     pub function: u32,
     /// Value or delta; empty if it has none.
     pub value: Range<usize>,
-    /// Where the next entry begins.
+    /// Offset of the next entry.
     pub next: usize,
 }
 
 impl RawEntry {
-    /// What the entry does. `payload` is the one that it was read from.
+    /// Returns the effect of the entry, from the payload that it was read from.
     #[inline]
     #[must_use]
     pub fn op<'a>(&self, payload: &'a [u8]) -> Op<'a> {
@@ -254,7 +254,7 @@ impl DataLayout {
     /// Reads the fixed parts of a payload.
     ///
     /// # Errors
-    /// [`FormatError`] says what is wrong.
+    /// [`FormatError`] with what is wrong.
     pub fn read(payload: &[u8]) -> Result<Self, FormatError> {
         let mut reader = Reader::new(RECORD, payload);
         let base = reader.u64()?;
@@ -312,7 +312,7 @@ impl DataLayout {
     /// The whole key of a restart's entry.
     ///
     /// # Errors
-    /// [`FormatError`] says what is wrong.
+    /// [`FormatError`] with what is wrong.
     ///
     /// # Panics
     /// If there is no such restart.
@@ -335,7 +335,7 @@ impl DataLayout {
     /// The entry that begins at `at`, which is before [`Self::entries_end`].
     ///
     /// # Errors
-    /// [`FormatError`] says what is wrong.
+    /// [`FormatError`] with what is wrong.
     #[inline]
     pub fn entry(&self, payload: &[u8], at: usize) -> Result<RawEntry, FormatError> {
         let entries = payload.get(..self.entries_end).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Index blocks of a VT-tree table: what is known about data blocks, as the payload of a block or
+//! Index blocks of a VT-tree table: the index entries of data blocks, as the payload of a block or
 //! inside a table's root.
 //!
 //! | part | layout |
@@ -7,15 +7,15 @@
 //! | offsets | u32 each: where entries begin |
 //! | count | u32: number of entries, not 0 |
 //!
-//! Of an entry, numbers are varints unless said otherwise, keys and filter byte strings:
-//! last key, first key, block (see [`BlockPtr`]), number of the table that it was written for,
-//! length before compression, count of entries, count of deletes, flags (u8, bit 0: has several
-//! versions of a key, bit 1: a value block), smallest sequence number, largest minus smallest, quotient
-//! filter.
+//! Of an entry, numbers are varints unless said otherwise, keys and filter byte strings: last key,
+//! first key, block (see [`BlockPtr`]), number of the table that it was written for, length before
+//! compression, count of entries, count of deletes, flags (u8, bit 0: has several versions of a
+//! key, bit 1: a value block), smallest sequence number, largest minus smallest, quotient filter.
 //!
-//! A *value block* is the bytes of one put's value and zeros to the next sector; it has no header. All else
-//! stands here: the key is the last key (the first is stored empty), there is one entry and no filter, the
-//! length before compression is the value's, and the checksum is that of [`value_checksum`].
+//! A *value block* is the bytes of one put's value and zeros to the next sector; it has no header.
+//! All else stands here: the key is the last key (the first is stored empty), there is one entry
+//! and no filter, the length before compression is the value's, and the checksum is that of
+//! [`value_checksum`].
 //!
 //! A block is reused in another table by copying its entry.
 
@@ -31,8 +31,8 @@ const HAS_VERSIONS: u8 = 1;
 const IS_VALUE: u8 = 2;
 const NUMBER_BYTES: usize = 4;
 
-/// Where a block is, and how to know that it is the right one. Stored as address u64, length u32,
-/// checksum u32.
+/// A pointer to a block: its extent, and the checksum that identifies it. Stored as address u64,
+/// length u32, checksum u32.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BlockPtr {
     /// Offset on the device, in bytes.
@@ -47,7 +47,7 @@ impl BlockPtr {
     /// Bytes that a pointer takes.
     pub const ENCODED_BYTES: usize = 16;
 
-    /// The piece of the device that it takes.
+    /// Returns its extent.
     #[must_use]
     pub const fn run(&self) -> Run {
         Run {
@@ -98,14 +98,14 @@ pub const fn value_block_bytes(value_len: u64) -> u64 {
     value_len.next_multiple_of(ALIGN)
 }
 
-/// What a table's index says about a data block.
+/// The index entry of a data block.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct IndexEntry {
     /// First key in the block.
     pub first: Vec<u8>,
     /// Last key in the block.
     pub last: Vec<u8>,
-    /// Where it is.
+    /// Pointer to the block.
     pub block: BlockPtr,
     /// The table for which it was written.
     pub origin: TableId,
@@ -128,7 +128,7 @@ pub struct IndexEntry {
 }
 
 impl IndexEntry {
-    /// That of a value block: one put, of `key` at `seqno`, with `raw_bytes` of value.
+    /// Creates the entry of a value block: one put, of `key` at `seqno`, with `raw_bytes` of value.
     #[must_use]
     pub fn value(
         key: &[u8],
@@ -177,14 +177,14 @@ impl IndexEntry {
     }
 }
 
-/// As [`IndexEntry`], borrowed from an index block.
+/// An [`IndexEntry`] that is borrowed from an index block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IndexEntryRef<'a> {
     /// First key in the block.
     pub first: &'a [u8],
     /// Last key in the block.
     pub last: &'a [u8],
-    /// Where it is.
+    /// Pointer to the block.
     pub block: BlockPtr,
     /// The table for which it was written.
     pub origin: TableId,
@@ -292,7 +292,7 @@ impl IndexBuilder {
     }
 }
 
-/// Where things are in an index block's payload. Every method is given the payload again.
+/// Offsets in an index block's payload. Every method takes the payload again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IndexLayout {
     entries_end: usize,
@@ -303,7 +303,7 @@ impl IndexLayout {
     /// Reads the fixed parts of a payload.
     ///
     /// # Errors
-    /// [`FormatError`] says what is wrong.
+    /// [`FormatError`] with what is wrong.
     pub fn read(payload: &[u8]) -> Result<Self, FormatError> {
         let tail = payload.len().saturating_sub(NUMBER_BYTES);
         let mut reader = Reader::new(RECORD, &payload[tail..]);
@@ -337,7 +337,7 @@ impl IndexLayout {
     /// The last key of an entry's block.
     ///
     /// # Errors
-    /// [`FormatError`] says what is wrong.
+    /// [`FormatError`] with what is wrong.
     ///
     /// # Panics
     /// If there is no such entry.
@@ -348,7 +348,7 @@ impl IndexLayout {
     /// An entry.
     ///
     /// # Errors
-    /// [`FormatError`] says what is wrong.
+    /// [`FormatError`] with what is wrong.
     ///
     /// # Panics
     /// If there is no such entry.
@@ -363,10 +363,10 @@ impl IndexLayout {
     /// An entry, and where in the payload its filter lies, in bytes.
     ///
     /// # Errors
-    /// As [`Self::entry`].
+    /// As for [`Self::entry`].
     ///
     /// # Panics
-    /// As [`Self::entry`].
+    /// As for [`Self::entry`].
     pub fn entry_and_filter<'a>(
         &self,
         payload: &'a [u8],

@@ -1,26 +1,31 @@
-//! What a version of a VT-tree store is made of, as the payload of a version log object: an edit.
+//! An edit of a VT-tree store's version, as the payload of a version log object.
 //!
 //! A delta holds the edit from the version before; a base holds the edit from nothing. One codec
 //! serves both. Numbers are varints unless said otherwise, keys and names byte strings.
 //!
 //! | part of an edit | layout |
 //! |---|---|
-//! | version | u8: 1, or 2 if there are altered trees, value blocks or a tree compressed by Zstandard, or 3 in a store that ever had a pin |
+//! | version | u8: 3 in a store that ever had a pin; 2 with altered trees, value blocks or a tree compressed by Zstandard; else 1 |
 //! | counters | last seqno, next table number, next tree number |
 //! | dropped trees | count, tree numbers; every table of theirs goes with them |
-//! | new trees | count, of each: number, name, block bytes, stitching threshold, compression (u8), and in version 2 value block threshold |
-//! | altered trees | as new trees, of living trees whose options change; version 2 only |
+//! | new trees | count, tree descriptions |
+//! | altered trees | count, tree descriptions with changed options; version 2 only |
 //! | pins | version 3 only: see [`PinChanges`] |
 //! | removed tables | count, table numbers |
 //! | moved tables | count, of each: table number, new level (u8) |
 //! | added tables | count, of each: level (u8), table |
 //!
-//! Parts are applied in this order. Of a table: number, tree, smallest key, largest key, flags (u8,
+//! Parts are applied in this order.
+//!
+//! A tree description: number, name, block bytes, stitching threshold, compression (u8), and in
+//! version 2 value block threshold.
+//!
+//! A table: number, tree, smallest key, largest key, flags (u8,
 //! bit 0: the largest key itself is not in it), counts of entries, deletes and range deletes, bytes
 //! of data blocks, smallest and largest seqno, root block (address u64, length u32), count of runs,
-//! of each run: address u64, length. From version 2 on the bytes of value blocks follow those of data
-//! blocks, and runs are stored as sectors of 512 bytes: how many lie between the end of the run before
-//! (of the first: the beginning of the device) and this one, and how many it has.
+//! of each run: address u64, length. From version 2 on the bytes of value blocks follow those of
+//! data blocks, and runs are stored as sectors of 512 bytes: how many lie between the end of the
+//! run before (of the first: the beginning of the device) and this one, and how many it has.
 
 use crate::FormatError;
 use crate::block::ALIGN;
@@ -45,12 +50,12 @@ const COMPRESSION_MAX_VERSION_1: u8 = 1;
 const COMPRESSION_MAX: u8 = 2;
 /// Most entries of a table: more than a device has room for.
 const COUNT_MAX: u64 = 1 << 40;
-/// Largest number of a write, and of a table: counting up never comes so far.
+/// Largest seqno, and largest table number: no store counts up to it.
 const NUMBER_MAX: u64 = 1 << 62;
 /// Number of levels that a tree can have.
 pub const LEVEL_COUNT: u8 = 8;
 
-/// A contiguous piece of the device that belongs to one table.
+/// An extent of the device that belongs to one table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Run {
     /// Offset on the device, in bytes.
@@ -66,7 +71,7 @@ impl Run {
         self.addr.saturating_add(self.len_bytes)
     }
 
-    /// True if they share any byte.
+    /// Reports whether they share any byte.
     #[must_use]
     pub const fn meets(&self, other: &Self) -> bool {
         self.addr < other.end() && other.addr < self.end()
@@ -104,12 +109,12 @@ pub struct TableMeta {
     pub root_addr: u64,
     /// Length of the root block on the device.
     pub root_bytes: u32,
-    /// Every piece of the device that it owns, in order of addresses, not touching each other.
+    /// Every extent that it owns, in order of addresses, not touching each other.
     pub runs: Vec<Run>,
 }
 
 impl TableMeta {
-    /// What it weighs in a compaction, in bytes: see [`weight`].
+    /// Returns its weight in a compaction, in bytes: see [`weight`].
     #[must_use]
     pub fn weight(&self) -> u64 {
         weight(self.owned_bytes(), self.value_bytes)
@@ -128,14 +133,15 @@ impl TableMeta {
         bytes.sum::<usize>() as u64
     }
 
-    /// True if any key of the table lies at or after `start` and before `end` (`None`: no end).
+    /// Reports whether any key of the table lies at or after `start` and before `end` (`None`: no
+    /// end).
     #[must_use]
     pub fn overlaps(&self, start: &[u8], end: Option<&[u8]>) -> bool {
         let begins_before_end = end.is_none_or(|end| self.smallest.as_slice() < end);
         begins_before_end && self.reaches(start)
     }
 
-    /// True if the table's range goes on at or after `key`.
+    /// Reports whether the table's range extends to `key` or beyond.
     #[must_use]
     pub fn reaches(&self, key: &[u8]) -> bool {
         if self.largest_excluded {
@@ -145,21 +151,21 @@ impl TableMeta {
         }
     }
 
-    /// True if the table's whole range lies before `other`'s.
+    /// Reports whether the table's whole range lies before `other`'s.
     #[must_use]
     pub fn is_before(&self, other: &Self) -> bool {
         !self.reaches(&other.smallest)
     }
 }
 
-/// What `bytes` weigh in a compaction if `value_bytes` of them are value blocks, which cost it their index
-/// entries only: a quarter.
+/// Returns the weight of `bytes` in a compaction, of which `value_bytes` are value blocks: those
+/// cost it only their index entries, a quarter.
 #[must_use]
 pub const fn weight(bytes: u64, value_bytes: u64) -> u64 {
     bytes - value_bytes / 4 * 3
 }
 
-/// A tree as a version lists it.
+/// A tree in a version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TreeRecord {
     /// Its number, never reused.
@@ -185,19 +191,20 @@ pub struct VersionEdit {
     pub next_table: TableId,
     /// Number that the next tree gets.
     pub next_tree: TreeId,
-    /// Trees that go, with all their tables.
+    /// Trees that are removed, with all their tables.
     pub dropped_trees: Vec<TreeId>,
-    /// Trees that come.
+    /// Trees that are added.
     pub new_trees: Vec<TreeRecord>,
-    /// Trees that are there and have other options from now on. Their names do not change.
+    /// Existing trees whose options change. Their names do not change.
     pub altered_trees: Vec<TreeRecord>,
-    /// What changes of the pins.
+    /// Changes of the pins.
     pub pins: PinChanges,
-    /// Tables that go.
+    /// Tables that are removed.
     pub removed: Vec<TableId>,
-    /// Tables that stay as they are and change their level.
+    /// Tables that change only their level.
     pub moved: Vec<(TableId, u8)>,
-    /// Tables that come, with their level. Shared with who holds them: a base of many is no second copy.
+    /// Tables that are added, with their levels. Shared with the version, so that a base does not
+    /// copy them.
     pub added: Vec<(u8, Arc<TableMeta>)>,
 }
 
@@ -270,7 +277,7 @@ impl VersionEdit {
         self.pins != PinChanges::default()
     }
 
-    /// True if programs that know only format 2.0 read it.
+    /// Reports whether programs that know only format 2.0 can read it.
     #[must_use]
     pub fn is_of_version_1(&self) -> bool {
         !self.has_pins()
@@ -282,7 +289,7 @@ impl VersionEdit {
     /// Reads an edit.
     ///
     /// # Errors
-    /// [`FormatError`] says what is wrong.
+    /// [`FormatError`] with what is wrong.
     pub fn decode(bytes: &[u8]) -> Result<Self, FormatError> {
         let mut reader = Reader::new("version edit", bytes);
         let version = reader.u8()?;
@@ -395,7 +402,7 @@ fn run_numbers(runs: &[Run]) -> impl Iterator<Item = u64> {
     })
 }
 
-/// A counted list. The count is not trusted: memory grows only with what is really there.
+/// Reads a counted list. The count is not trusted: memory grows only with the items found.
 fn list<'a, T>(
     r: &mut Reader<'a>,
     mut item: impl FnMut(&mut Reader<'a>) -> Result<T, FormatError>,
@@ -514,7 +521,7 @@ fn read_runs(r: &mut Reader<'_>, version: u8) -> Result<Vec<Run>, FormatError> {
     })
 }
 
-/// In no more memory than it needs: it stays for long.
+/// Shrinks a list to the memory that it needs, since it is kept for long.
 fn exact<T>(mut list: Vec<T>) -> Vec<T> {
     list.shrink_to_fit();
     list
@@ -536,7 +543,7 @@ fn check_run(r: &Reader<'_>, run: &Run) -> Result<(), FormatError> {
     Ok(())
 }
 
-/// What holds for every table that was ever written.
+/// Checks the invariants of every table.
 fn check_table(r: &Reader<'_>, table: &TableMeta) -> Result<(), FormatError> {
     let is_range = if table.largest_excluded {
         table.smallest < table.largest

@@ -1,4 +1,4 @@
-//! The root block of a VT-tree table: what a version's pointer to a table leads to.
+//! The root block of a VT-tree table, to which a version points.
 //!
 //! Numbers are varints unless said otherwise, keys byte strings.
 //!
@@ -26,7 +26,7 @@ const VERSION: u8 = 1;
 pub struct Leaf {
     /// Last key of its last data block.
     pub last: Vec<u8>,
-    /// Where it is.
+    /// Pointer to the block.
     pub block: BlockPtr,
 }
 
@@ -58,7 +58,7 @@ pub struct TableRoot {
     pub data_bytes: u64,
     /// Blocks of range deletes.
     pub range_deletes: Vec<BlockPtr>,
-    /// Where its index is.
+    /// Its index.
     pub index: RootIndex,
 }
 
@@ -67,7 +67,7 @@ impl TableRoot {
     /// [`RootIndex::Inside`] is expected, with any range.
     ///
     /// # Panics
-    /// If `inside` and `index` do not go together.
+    /// If `inside` and `index` contradict each other.
     #[must_use]
     pub fn encode(&self, inside: &[u8]) -> Vec<u8> {
         let mut out = vec![VERSION];
@@ -112,7 +112,7 @@ impl TableRoot {
     /// Reads a root.
     ///
     /// # Errors
-    /// [`FormatError`] says what is wrong.
+    /// [`FormatError`] with what is wrong.
     pub fn decode(bytes: &[u8]) -> Result<Self, FormatError> {
         let mut reader = Reader::new(RECORD, bytes);
         let version = reader.u8()?;

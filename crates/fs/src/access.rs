@@ -1,8 +1,8 @@
-//! Who may do what: modes, ACLs and the sticky bit.
+//! Permissions: modes, ACLs and the sticky bit.
 //!
-//! A kernel that checks permissions itself (`default_permissions`) asks nothing of this. Without it,
-//! and for users of the library, `FsOptions::check_permissions` makes the operations on names check,
-//! and [`FileSystem::access`] answers for opening.
+//! A kernel that checks permissions itself (`default_permissions`) asks nothing of this. Without
+//! it, and for users of the library, `FsOptions::check_permissions` makes the operations on names
+//! check, and [`FileSystem::access`] answers for opening.
 
 use crate::acl::Rights;
 use crate::inode::Inode;
@@ -15,13 +15,14 @@ use stitch_format::fs_inode::row_flag;
 const STICKY: u16 = 0o1000;
 
 impl FileSystem {
-    /// Whether the caller has all rights of `mask` (see [`crate::access_mask`]) by mode and ACL.
+    /// Reports whether the caller has all rights of `mask` (see [`crate::access_mask`]) by mode and
+    /// ACL.
     ///
     /// # Errors
     /// [`FsError::Access`] if not; [`FsError::Perm`] to write what is immutable;
     /// [`FsError::ReadOnly`]; [`FsError::Stale`].
     pub fn access(&self, caller: &Caller<'_>, ino: Ino, mask: u32) -> FsResult<()> {
-        let inode = self.inodes.get(ino)?;
+        let inode = self.residents.inodes.get(ino)?;
         if mask & access_mask::WRITE != 0 {
             self.check_writable()?;
             if inode.head.iflags & inode_flag::IMMUTABLE != 0 {
@@ -65,7 +66,7 @@ impl FileSystem {
         self.check_access(caller, dir, access_mask::WRITE | access_mask::EXECUTE)
     }
 
-    /// Whether a name of this inode may be taken from a directory that may be changed.
+    /// Reports whether a name of this inode may be taken from a directory that may be changed.
     pub(crate) fn check_may_remove(
         &self,
         caller: &Caller<'_>,

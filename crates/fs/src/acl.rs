@@ -5,9 +5,9 @@
 //! number for named users and groups, and a mask where there are any. Named users are in any order,
 //! and may be there twice: the first entry counts. So are named groups, of which any entry grants.
 //!
-//! The owner's entry is the owner's bits of the mode, that of others theirs, and the group's bits are
-//! the mask where there is one and the group's entry otherwise. A list that says no more than a mode is
-//! not stored.
+//! The owner's entry is the owner's bits of the mode, that of others theirs, and the group's bits
+//! are the mask where there is one and the group's entry otherwise. A list that says no more than a
+//! mode is not stored.
 //!
 //! Source: acl(5), POSIX.1e draft 17.
 
@@ -173,7 +173,7 @@ impl Acl {
         rights(Tag::Owner) << 6 | rights(self.group_class()) << 3 | rights(Tag::Other)
     }
 
-    /// True if a mode says the same.
+    /// Reports whether a mode says the same.
     pub(crate) fn is_minimal(&self) -> bool {
         self.entries.len() == 3
     }
@@ -185,8 +185,8 @@ impl Acl {
         self.set(Tag::Other, perm & 7);
     }
 
-    /// What a new inode gets from this default list: its access list (none if a mode says the same),
-    /// and its permissions: those asked for, as far as the list grants them.
+    /// What a new inode gets from this default list: its access list (none if a mode says the
+    /// same), and its permissions: those asked for, as far as the list grants them.
     pub(crate) fn for_new_inode(&self, perm: u16) -> (Option<Self>, u16) {
         let perm = perm & (self.mode_bits() | !0o777);
         let mut acl = self.clone();
@@ -196,7 +196,7 @@ impl Acl {
 }
 
 impl Rights {
-    /// Whether a caller who is not privileged has all the rights wanted.
+    /// Reports whether a caller who is not privileged has all the rights wanted.
     pub(crate) fn allow(&self, acl: Option<&Acl>, caller: &Caller<'_>, wanted: u16) -> bool {
         let has = |rights: u16| rights & wanted == wanted;
         if caller.uid == self.uid {

@@ -13,7 +13,7 @@ use crate::system::FileSystem;
 use crate::{FsError, FsResult};
 use stitch_base::ErrorKind;
 use stitch_base::sync::Mutex;
-use stitch_format::fs_key::{CHUNK_BYTES, SYS_UNWRITTEN};
+use stitch_format::fs_key::CHUNK_BYTES;
 
 /// Room for a chunk: its bytes, and an eighth for what an engine keeps of it beside them.
 const ROOM_BYTES: u64 = CHUNK_BYTES + CHUNK_BYTES / 8;
@@ -27,7 +27,7 @@ pub(crate) struct Aside {
 impl FileSystem {
     /// Sets aside what the stored number of chunks asks for, as far as it is free.
     pub(crate) fn set_aside_at_open(&self) -> FsResult<()> {
-        let stored = self.store.number(SYS_UNWRITTEN)?;
+        let stored = self.store.number(&self.store.keys.unwritten())?;
         let mut chunks = self.aside.chunks.lock();
         *chunks = stored;
         match self.engine().set_aside(room(stored)) {
@@ -36,7 +36,7 @@ impl FileSystem {
                 tracing::warn!(
                     allocated_bytes = room(stored),
                     free_bytes,
-                    "there is less space than files have allocated: writes into allocated ranges may fail"
+                    "less space is free than files have allocated: writes to it may fail"
                 );
                 // What others take meanwhile is taken; there is no promise to break.
                 drop(self.engine().set_aside(free_bytes));

@@ -2,6 +2,7 @@
 
 use crate::change::Change;
 use crate::data::{FILE_BYTES_MAX, Staged};
+use crate::events::Event;
 use crate::fixed;
 use crate::inode::Inode;
 use crate::make::low_bits;
@@ -28,13 +29,13 @@ impl FileSystem {
     /// One upsert that reads nothing; with a size a few messages more, whatever the sizes.
     pub fn set_attr(&self, caller: &Caller<'_>, ino: Ino, set: &SetAttr) -> FsResult<Attr> {
         self.check_writable()?;
-        let _inode = self.locks.inode_write(ino);
-        let inode = self.inodes.get(ino)?;
+        let _inode = self.residents.locks.inode_write(ino);
+        let inode = self.residents.inodes.get(ino)?;
         self.set_locked(caller, inode, set)
     }
 
-    /// As [`Self::set_attr`], of what a name stands for, known or not; no size. `None` if that is a symbolic
-    /// link: nothing is changed then. Counts no lookup.
+    /// As [`Self::set_attr`], of what a name stands for, known or not; no size. `None` if that is a
+    /// symbolic link: nothing is changed then. Counts no lookup.
     ///
     /// # Errors
     /// As [`Self::set_attr`] and [`Self::lookup`]; [`FsError::Invalid`] with a size.
@@ -51,13 +52,13 @@ impl FileSystem {
         if set.size.is_some() {
             return Err(FsError::Invalid("sizes are set of what is known"));
         }
-        if let Some(ino) = self.dots(at)? {
+        if let Some(ino) = self.namespace().dots(at)? {
             return self.set_attr(caller, ino, set).map(Some);
         }
-        let _names = self.locks.dir_read(at.parent);
-        let early = self.early(at)?;
-        let _inode = self.locks.inode_write(early.ino());
-        let (inode, _) = self.inode_of(at, early)?;
+        let _names = self.residents.locks.dir_read(at.parent);
+        let early = self.namespace().early(at)?;
+        let _inode = self.residents.locks.inode_write(early.ino());
+        let (inode, _) = self.namespace().inode_of(at, early)?;
         if inode.head.kind == FileKind::Symlink {
             return Ok(None);
         }
@@ -156,8 +157,8 @@ impl FileSystem {
     /// Takes file capabilities from an inode, as every write and change of owner does.
     pub(crate) fn drop_capabilities(&self, change: &mut Change<'_>, new: &mut InodeHead) {
         if new.has(row_flag::CAPS) {
-            let key = stitch_format::fs_key::xattr(new.ino, crate::xattr::CAPABILITY);
-            change.changes.delete(self.store.xattr, &key);
+            let key = self.store.keys.xattr(new.ino, crate::xattr::CAPABILITY);
+            change.batch.delete(&key);
             new.flags &= !row_flag::CAPS;
         }
     }
@@ -165,12 +166,13 @@ impl FileSystem {
     /// Flags as of `chattr`, see [`crate::inode_flag`]; others are dropped.
     ///
     /// # Errors
-    /// [`FsError::Perm`] to change `IMMUTABLE` or `APPEND` without privilege, or as somebody else's;
-    /// [`FsError::Unsupported`] for what has no flags; [`FsError::ReadOnly`], [`FsError::Stale`].
+    /// [`FsError::Perm`] to change `IMMUTABLE` or `APPEND` without privilege, or as somebody
+    /// else's; [`FsError::Unsupported`] for what has no flags; [`FsError::ReadOnly`],
+    /// [`FsError::Stale`].
     pub fn set_inode_flags(&self, caller: &Caller<'_>, ino: Ino, flags: u32) -> FsResult<Attr> {
         self.check_writable()?;
-        let _inode = self.locks.inode_write(ino);
-        let inode = self.inodes.get(ino)?;
+        let _inode = self.residents.locks.inode_write(ino);
+        let inode = self.residents.inodes.get(ino)?;
         if !matches!(inode.head.kind, FileKind::Regular | FileKind::Directory) {
             return Err(FsError::Unsupported);
         }
@@ -186,26 +188,26 @@ impl FileSystem {
         change.attrs(&inode, &new)?;
         let is_fixed = fixed::is_fixed(new.iflags);
         if is_fixed && !self.has_fixed_files() {
-            fixed::mark(&mut change.changes, self.store.sys);
+            change.batch.put(&self.store.keys.fixed(), &fixed::MARK);
+        }
+        if is_fixed {
+            change.events.push(Event::Fixed);
         }
         change.commit()?;
-        if is_fixed {
-            self.set_fixed();
-        }
         Ok(Attr::of(&new))
     }
 
     /// Notes that an inode was read, where the policy says so. Never fails: reading went well.
     /// Reports whether the time of access is another now.
     pub fn touch_atime(&self, ino: Ino) -> bool {
-        let Ok(head) = self.inodes.head(ino) else {
+        let Ok(head) = self.residents.inodes.head(ino) else {
             return false;
         };
         if !self.wants_atime(&head) {
             return false;
         }
-        let _inode = self.locks.inode_write(ino);
-        let Ok(inode) = self.inodes.get(ino) else {
+        let _inode = self.residents.locks.inode_write(ino);
+        let Ok(inode) = self.residents.inodes.get(ino) else {
             return false;
         };
         let mut new = inode.head;

@@ -24,7 +24,7 @@
 //! there.
 
 use crate::inode::{Hold, Location};
-use crate::lookup::Dentry;
+use crate::locator::{Locator, RowKey};
 use crate::schema::Store;
 use crate::system::FileSystem;
 use crate::{Attr, DirName, FsError, FsResult};
@@ -32,18 +32,15 @@ use std::collections::BTreeSet;
 use stitch_base::sync::Mutex;
 use stitch_base::sync::atomic::{AtomicBool, Ordering};
 use stitch_base::{ErrorKind, Ino};
-use stitch_db::{Changes, SpaceClass};
+use stitch_db::SpaceClass;
 use stitch_format::fs_back::Place;
 use stitch_format::fs_inode::{InodeHead, MetaRow};
-use stitch_format::fs_key::{self, SYS_BACK_PROGRESS};
 
 /// Rows of the meta tree that the pass looks at in one go.
 const SLICE_ROWS: usize = 512;
 /// How often directories may be found to be in each other before their rows are taken to be
 /// damaged.
 const RINGS_MAX: u32 = 16;
-/// After all keys of the meta tree: the largest number is never handed out.
-const META_END: [u8; 8] = [0xff; 8];
 
 /// Whether back rows are kept, and how far the pass has come.
 #[derive(Debug)]
@@ -60,9 +57,9 @@ impl BackRows {
     pub(crate) fn open(store: &Store) -> FsResult<Self> {
         let mut progress = None;
         if store.header.has_back_rows {
-            progress = match place_in(store, SYS_BACK_PROGRESS) {
+            progress = match place_in(store, &store.keys.back_progress()) {
                 Err(error) if is_unreadable(&error) => {
-                    tracing::warn!(%error, "how far back rows go cannot be read: they are put anew");
+                    tracing::warn!(%error, "unreadable progress of back rows: they are put anew");
                     None
                 }
                 read => read?,
@@ -100,13 +97,13 @@ fn is_unreadable(error: &FsError) -> bool {
 }
 
 /// The place in a row of the sys tree.
-fn place_in(store: &Store, key: &[u8]) -> FsResult<Option<Place>> {
-    let row = store.get(store.sys, key)?;
+fn place_in(store: &Store, key: &RowKey) -> FsResult<Option<Place>> {
+    let row = store.get(key)?;
     Ok(row.map(|row| Place::decode(&row)).transpose()?)
 }
 
 /// What one try to learn an inode by its number comes to.
-enum Step {
+enum ResolveStep {
     /// It is known, and a lookup of it is counted.
     Learned(Attr),
     /// Its name is here, in a directory that is to be learned first.
@@ -187,23 +184,23 @@ impl FileSystem {
             let last = path.last_mut().expect("it ends with the inode itself");
             let next = last.0;
             match self.learn_number(next, last.1.take())? {
-                Step::Again => {}
-                Step::Above(place) if on_path.insert(place.parent) => {
+                ResolveStep::Again => {}
+                ResolveStep::Above(place) if on_path.insert(place.parent) => {
                     last.1 = Some(place);
                     path.push((place.parent, None));
                 }
                 // Directories were moved meanwhile, or their rows are damaged.
-                Step::Above(_) if rings < RINGS_MAX => {
+                ResolveStep::Above(_) if rings < RINGS_MAX => {
                     rings += 1;
                     (path, on_path) = start();
                 }
-                Step::Above(Place { parent, .. }) => {
+                ResolveStep::Above(Place { parent, .. }) => {
                     return Err(FsError::Corrupt(format!(
                         "directory {parent} is in a directory below it"
                     )));
                 }
-                Step::Learned(attr) if next == ino => return Ok(attr),
-                Step::Learned(_) => {
+                ResolveStep::Learned(attr) if next == ino => return Ok(attr),
+                ResolveStep::Learned(_) => {
                     ancestors.inos.push(next);
                     on_path.remove(&next);
                     path.pop();
@@ -214,17 +211,17 @@ impl FileSystem {
 
     /// Counts a lookup of an inode that is known, or whose directory is. `place` is where its back
     /// row led before, if it was read.
-    fn learn_number(&self, ino: Ino, place: Option<Place>) -> FsResult<Step> {
+    fn learn_number(&self, ino: Ino, place: Option<Place>) -> FsResult<ResolveStep> {
         let place = match place {
             Some(place) => place,
             None => match self.learn_or_locate(ino)? {
-                Step::Above(place) => place,
+                ResolveStep::Above(place) => place,
                 learned => return Ok(learned),
             },
         };
         // Keeps the directory known until the inode is.
-        if self.inodes.hold(place.parent, Hold::Pin).is_err() {
-            return Ok(Step::Above(place));
+        if self.residents.inodes.hold(place.parent, Hold::Pin).is_err() {
+            return Ok(ResolveStep::Above(place));
         }
         let step = self.learn_at(ino, place);
         self.let_go(place.parent, Hold::Pin);
@@ -233,27 +230,29 @@ impl FileSystem {
 
     /// Counts a lookup of an inode that is known, or has its row under its number; otherwise
     /// returns where its name is.
-    fn learn_or_locate(&self, ino: Ino) -> FsResult<Step> {
+    fn learn_or_locate(&self, ino: Ino) -> FsResult<ResolveStep> {
         let learned = |head: Option<InodeHead>| {
-            head.map_or(Step::Again, |head| Step::Learned(Attr::of(&head)))
+            head.map_or(ResolveStep::Again, |head| {
+                ResolveStep::Learned(Attr::of(&head))
+            })
         };
-        let _inode = self.locks.inode_read(ino);
-        if let Some(known) = self.inodes.find(ino) {
+        let _inode = self.residents.locks.inode_read(ino);
+        if let Some(known) = self.residents.inodes.find(ino) {
             return match known.head.nlink {
                 0 => Err(FsError::Stale(ino)),
-                _ => Ok(learned(self.inodes.look_up(ino))),
+                _ => Ok(learned(self.residents.inodes.look_up(ino))),
             };
         }
-        let moment = self.inodes.moment();
+        let moment = self.residents.inodes.moment();
         match self.store.own_row(ino)? {
             Some((head, _)) if head.nlink == 0 => Err(FsError::Stale(ino)),
             Some((head, _)) => {
-                let head = self.inodes.learn(&head, Location::Own, moment)?;
+                let head = self.residents.inodes.learn(&head, Location::Own, moment)?;
                 Ok(learned(head))
             }
             None => {
                 let place = self.back_row(ino)?;
-                place.map(Step::Above).ok_or(FsError::Stale(ino))
+                place.map(ResolveStep::Above).ok_or(FsError::Stale(ino))
             }
         }
     }
@@ -261,7 +260,7 @@ impl FileSystem {
     /// The back row of an inode. One that cannot be read is as one that is missing, if it can be
     /// put anew.
     fn back_row(&self, ino: Ino) -> FsResult<Option<Place>> {
-        match place_in(&self.store, &fs_key::back(ino)) {
+        match place_in(&self.store, &self.store.keys.back(ino)) {
             Err(error) if is_unreadable(&error) && !self.is_read_only() => {
                 tracing::warn!(%ino, %error, "a back row cannot be read: all are put anew");
                 self.back_rows.give_up();
@@ -272,53 +271,25 @@ impl FileSystem {
     }
 
     /// Counts a lookup of an inode in a directory that is known and pinned.
-    fn learn_at(&self, ino: Ino, place: Place) -> FsResult<Step> {
+    fn learn_at(&self, ino: Ino, place: Place) -> FsResult<ResolveStep> {
         let attr = {
-            let _names = self.locks.dir_read(place.parent);
-            let moment = self.inodes.moment();
-            match self.find_at(place, ino)? {
+            let _names = self.residents.locks.dir_read(place.parent);
+            let moment = self.residents.inodes.moment();
+            match self.namespace().find_at(place, ino)? {
                 Some((name, dentry)) => {
-                    self.learn(DirName::new(place.parent, &name), &dentry, moment)?
+                    self.namespace()
+                        .learn(DirName::new(place.parent, &name), &dentry, moment)?
                 }
                 // As long as the back row is the same, it was not moved.
                 None if self.back_row(ino)? == Some(place) => return Err(FsError::Stale(ino)),
-                None => return Ok(Step::Again),
+                None => return Ok(ResolveStep::Again),
             }
         };
-        if !self.is_below_root(place.parent) {
+        if !self.namespace().is_below_root(place.parent) {
             self.forget(ino, 1);
             return Err(FsError::Stale(ino));
         }
-        Ok(Step::Learned(attr))
-    }
-
-    /// The name of an inode among those of one hash. The directory is locked.
-    fn find_at(&self, place: Place, ino: Ino) -> FsResult<Option<(Vec<u8>, Dentry)>> {
-        let start = fs_key::dentry_start(place.parent, place.hash);
-        let end = fs_key::dentry_start(place.parent, place.hash.saturating_add(1));
-        let mut rows = self.store.scan(self.store.meta, &start, &end)?;
-        while let Some((key, row)) = rows.next()? {
-            let dentry = Dentry::decode_head(row)?;
-            if let Some((_, name)) = fs_key::name_of(key).filter(|_| dentry.ino == ino) {
-                return Ok(Some((name.to_vec(), dentry)));
-            }
-        }
-        Ok(None)
-    }
-
-    /// Reports whether a known directory can be reached from the root: it may be below one that was
-    /// removed with all in it.
-    fn is_below_root(&self, dir: Ino) -> bool {
-        let _tree = self.locks.tree();
-        let mut at = dir;
-        while at != Ino::ROOT {
-            let inode = self.inodes.find(at).filter(|inode| inode.head.nlink > 0);
-            let Some(parent) = inode.and_then(|inode| inode.parent()) else {
-                return false;
-            };
-            at = parent;
-        }
-        true
+        Ok(ResolveStep::Learned(attr))
     }
 
     /// Runs the pass, or waits until another caller has.
@@ -346,7 +317,7 @@ impl FileSystem {
         }
         tracing::info!("the first file handle is opened: the place of every inode is noted");
         // No change of a name is under way.
-        let _still = self.locks.all_read();
+        let _still = self.residents.locks.all_read();
         self.mark_header(|header| header.has_back_rows = true)?;
         self.back_rows.are_kept.store(true, Ordering::Release);
         Ok(())
@@ -356,29 +327,27 @@ impl FileSystem {
     fn put_back_rows(&self, start: Place, count: usize) -> FsResult<Place> {
         // Blocks are read before anything is locked.
         self.slice(start, count)?;
-        let _still = self.locks.all_read();
+        let _still = self.residents.locks.all_read();
         let slice = self.slice(start, count)?;
-        let sys = self.store.sys;
-        let mut changes = Changes::new();
+        let (mut batch, keys) = (self.store.batch(), self.store.keys);
         for (ino, place) in slice.found {
-            changes.put(sys, &fs_key::back(ino), &place.encode());
+            batch.put(&keys.back(ino), &place.encode());
         }
-        changes.put(sys, SYS_BACK_PROGRESS, &slice.next.encode());
-        self.store.commit(&changes, SpaceClass::Normal)?;
+        batch.put(&keys.back_progress(), &slice.next.encode());
+        self.store.commit(&batch, SpaceClass::Normal)?;
         Ok(slice.next)
     }
 
     /// The `count_max` rows from a place on, and more where several names have the hash of the last
     /// one.
     fn slice(&self, start: Place, count_max: usize) -> FsResult<Slice> {
-        let key = fs_key::dentry_start(start.parent, start.hash);
-        let mut rows = self.store.scan(self.store.meta, &key, &META_END)?;
+        let mut rows = self.store.scan(&self.store.keys.meta_from(start))?;
         let mut found = Vec::new();
         let (mut count, mut last) = (0, start);
         while let Some((key, row)) = rows.next()? {
             // An inode under its own number is before the names in it.
-            let own = fs_key::ino_of(key).map(|parent| Place { parent, hash: 0 });
-            let Some(at) = Place::of_key(key).or(own) else {
+            let own = Locator::ino_of(key).map(|parent| Place { parent, hash: 0 });
+            let Some(at) = Locator::place_of(key).or(own) else {
                 continue;
             };
             if count >= count_max && at != last {

@@ -1,21 +1,21 @@
 //! Contents of files.
 //!
-//! Up to [`INLINE_BYTES_MAX`] bytes are in the inode's row; more are chunks of 4 KiB in the `data` tree.
-//! A file changes over when it outgrows its row, and back only when it is cut to nothing.
+//! Up to [`INLINE_BYTES_MAX`] bytes are in the inode's row; more are chunks of 4 KiB in the `data`
+//! tree. A file changes over when it outgrows its row, and back only when it is cut to nothing.
 //!
 //! A write of a whole chunk is a put, of a part an upsert that patches it: neither reads. What is
 //! absent reads as zeros, and so does what lies behind the end of a short chunk.
 //!
-//! With the row flag `EXTERNAL` they are a plain file beside the store; see `external`.
+//! Large ones may be a plain file beside the store; see `external`. Which of the three it is:
+//! [`Contents`].
 //!
 //! Invariants:
-//! - no chunk, and no byte of a chunk, lies at or beyond the size: cutting cuts the last chunk too, so
-//!   that growing again shows zeros;
+//! - no chunk, and no byte of a chunk, lies at or beyond the size: cutting cuts the last chunk too,
+//!   so that growing again shows zeros;
 //! - without the row flag `HOLES` every chunk below the size exists; with it at most `chunks` do;
 //! - with `ALLOCATED`, which comes with `HOLES`, rows tell which chunks have blocks; see
 //!   `allocated`.
 
-mod ahead;
 mod allocate;
 mod allocated;
 mod copy;
@@ -25,22 +25,18 @@ mod external;
 mod read;
 mod resize;
 mod seek;
-mod siblings;
-mod slots;
-mod walk;
 mod write;
 
-pub(crate) use ahead::LastReads;
 pub(crate) use extent_maps::ExtentMaps;
 pub(crate) use extents::Extent;
-pub(crate) use siblings::Siblings;
-pub(crate) use walk::Walk;
 
 use crate::FsResult;
 use crate::change::Change;
+use crate::contents::Contents;
 use crate::inode::{Inode, Location};
 use crate::system::FileSystem;
 use bytes::Bytes;
+use std::ops::Range;
 use stitch_format::fs_inode::{InodeHead, row_flag};
 use stitch_format::fs_key::CHUNK_BYTES;
 
@@ -78,19 +74,20 @@ impl Staged {
         }
     }
 
-    /// Moves inline contents into the first chunk. `is_replaced`: the chunk is about to be put whole.
+    /// Moves inline contents into the first chunk. `is_replaced`: the chunk is about to be put
+    /// whole.
     fn leave_row(
         &mut self,
         fs: &FileSystem,
         change: &mut Change<'_>,
         is_replaced: bool,
     ) -> FsResult<()> {
-        if !self.head.has(row_flag::INLINE) {
+        if Contents::of(&self.head) != Contents::Inline {
             return Ok(());
         }
         let tail = match self.tail.take() {
             Some(staged) => Bytes::from(staged),
-            None => fs.tail(&self.inode)?,
+            None => fs.store.tail(&self.inode)?,
         };
         if matches!(self.inode.location, Location::Memory(_)) {
             self.inode = change.put_orphan(&self.inode, &[]);
@@ -98,7 +95,7 @@ impl Staged {
         if !tail.is_empty() && !is_replaced {
             change.put_chunk(self.head.ino, 0, &tail);
         }
-        self.head.flags &= !row_flag::INLINE;
+        self.head.flags = Contents::Chunked.mark(self.head.flags);
         if tail.is_empty() && self.head.size > 0 {
             self.head.flags |= row_flag::HOLES;
             self.head.chunks = 0;
@@ -115,10 +112,22 @@ impl Staged {
         }
     }
 
+    /// Notes that chunks of a range, all below the size, are absent. Rows of extents count them
+    /// where there are any.
+    fn note_absent(&mut self, absent: &Range<u64>) {
+        debug_assert!(absent.end <= chunk_count(self.head.size), "below the size");
+        if absent.is_empty() || self.head.has(row_flag::ALLOCATED) {
+            return;
+        }
+        self.note_holes();
+        let left = chunk_count(self.head.size) - (absent.end - absent.start);
+        self.head.chunks = self.head.chunks.min(left);
+    }
+
     /// Notes a new size, and absent chunks between the old one and `offset`.
     fn grow(&mut self, size: u64, offset: u64) {
-        let is_chunked = !self.head.has(row_flag::INLINE);
-        if is_chunked && offset / CHUNK_BYTES > chunk_count(self.head.size) {
+        let is_in_row = Contents::of(&self.head) == Contents::Inline;
+        if !is_in_row && offset / CHUNK_BYTES > chunk_count(self.head.size) {
             self.note_holes();
         }
         self.head.size = self.head.size.max(size);

@@ -1,17 +1,20 @@
-//! Removing whole trees: the tree's name goes in one step, what was below it afterwards.
+//! Removal of whole trees: the name of the tree is removed in one step, what was below it
+//! afterwards.
 //!
-//! 1. *Detach*: one batch takes the name away, and makes the directory an orphan whose entries are still
-//!    there. It costs the same for any tree. Nobody can come to the tree any more; who is inside finds
-//!    the detached directory empty.
-//! 2. *Empty*: entry by entry, each in a batch of its own as an `unlink` is. A directory in it is detached
-//!    in its turn, so that how far the work has come is in the list of orphans, and a crash loses
-//!    nothing of it.
+//! 1. *Detach*: one batch deletes the name, and makes the directory an orphan whose entries still
+//!    exist. It costs the same for any tree. No path leads to the tree any more; a program whose
+//!    working directory is in it finds the detached directory empty.
+//! 2. *Empty*: entry by entry, each in a batch of its own as an `unlink` is. A directory among them
+//!    is detached in its turn. So the list of orphans holds the progress, and a crash loses nothing
+//!    of it.
 //!
-//! Invariant: a directory in the list of orphans has no name and takes no new entries. It stays in the list
-//! until it is empty.
+//! Invariant: a directory in the list of orphans has no name and takes no new entries. It stays in
+//! the list until it is empty.
 
 use crate::change::Change;
+use crate::events::Event;
 use crate::inode::{Inode, Location};
+use crate::locator::Locator;
 use crate::system::FileSystem;
 use crate::{Caller, DirName, FsError, FsResult};
 use bytes::Bytes;
@@ -19,15 +22,14 @@ use stitch_base::Ino;
 use stitch_base::sync::Mutex;
 use stitch_base::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use stitch_format::fs_inode::{FileKind, InodeHead};
-use stitch_format::fs_key;
 
-/// Entries that are looked at with one scan.
+/// Entries that one scan reads.
 const SLICE: usize = 128;
 
 /// The directories that are to be emptied.
 ///
-/// The last one goes first, so that a tree is worked off from below, and the list is at most a slice
-/// for each level of it.
+/// The last one goes first, so that a tree is worked off from below, and the list is at most a
+/// slice for each level of it.
 #[derive(Debug, Default)]
 pub(crate) struct Detached {
     waiting: Mutex<Vec<Ino>>,
@@ -61,11 +63,11 @@ impl Detached {
 }
 
 impl FileSystem {
-    /// Removes a directory and all that is in it. If `expected` is given and the name stands for another
-    /// inode, nothing is done.
+    /// Removes a directory and all that is in it. If `expected` is given and the name stands for
+    /// another inode, nothing is done.
     ///
-    /// Only the rights on the directory that the name is in are looked at: who may remove the name takes
-    /// all below it along, also what belongs to others. A tree with an immutable or append-only
+    /// Only the rights on the parent directory are checked: a caller that may remove the name
+    /// removes all below it, also what belongs to others. A tree with an immutable or append-only
     /// inode in it stays.
     ///
     /// # Errors
@@ -78,8 +80,8 @@ impl FileSystem {
     /// [`Self::empty_detached`].
     ///
     /// # Durability
-    /// The removal as a whole is as durable as any operation: after a crash the tree is there, or it is gone
-    /// and the next life goes on with giving back its space.
+    /// The removal as a whole is as durable as any operation: after a crash the tree is there, or
+    /// it is gone and the next life goes on with giving back its space.
     pub fn remove_tree(
         &self,
         caller: &Caller<'_>,
@@ -87,23 +89,22 @@ impl FileSystem {
         expected: Option<Ino>,
     ) -> FsResult<()> {
         self.check_writable()?;
-        self.dir(at.parent)?;
+        self.residents.inodes.get_dir(at.parent)?;
         let top = self.stat(at)?.ino;
         self.check_tree(top)?;
         let detach = |change: &mut Change<'_>, inode: &Inode, now: i64| {
             change.detach(inode, now);
             Ok(())
         };
-        // Who is on the way up through it finds it with its parent, or without.
-        let tree = self.locks.tree();
-        let ino = self.take_dir(caller, at, expected, detach)?;
+        // A walk up through it finds it with its parent, or without.
+        let tree = self.residents.locks.tree();
+        self.take_dir(caller, at, expected, detach)?;
         drop(tree);
-        self.detached.push(ino);
         Ok(())
     }
 
-    /// Directories of removed trees that are still to be emptied, as far as they are known yet; 0 if all
-    /// space of removed trees was given back.
+    /// Directories of removed trees that are still to be emptied, as far as they are known yet; 0
+    /// if all space of removed trees was given back.
     #[must_use]
     pub fn detached_dirs(&self) -> usize {
         self.detached.count()
@@ -115,13 +116,12 @@ impl FileSystem {
         self.detached.removed.load(Ordering::Relaxed)
     }
 
-    /// Goes on with what is below removed directories, for at most about `count_max` entries. To be called by
-    /// a thread of its own while [`Self::detached_dirs`] says that there is something to do. Answers
-    /// how many entries are gone.
+    /// Removes up to about `count_max` entries below removed directories. To be called by a thread
+    /// of its own while [`Self::detached_dirs`] is not 0. Returns the number of entries removed.
     ///
     /// # Errors
-    /// [`FsError::Storage`], [`FsError::NoSpace`], [`FsError::Corrupt`]: what is not done is still queued,
-    /// the next call goes on with it.
+    /// [`FsError::Storage`], [`FsError::NoSpace`], [`FsError::Corrupt`]: what is not done is still
+    /// queued, the next call goes on with it.
     pub fn empty_detached(&self, count_max: u64) -> FsResult<u64> {
         let mut gone = 0;
         while gone < count_max {
@@ -130,7 +130,7 @@ impl FileSystem {
             };
             let slice = self.empty_slice(ino);
             if slice.is_err() {
-                // Perhaps once more than it was; whoever finds it gone has nothing to do.
+                // It may be queued twice: the second time finds nothing to do.
                 self.detached.push(ino);
             }
             self.detached.done();
@@ -141,8 +141,8 @@ impl FileSystem {
         Ok(gone)
     }
 
-    /// Removes some entries of a detached directory, or the directory if there are none. Answers how many
-    /// entries. What is left is queued.
+    /// Removes some entries of a detached directory, or the directory if there are none. Returns
+    /// the number of entries. What is left is queued.
     fn empty_slice(&self, dir: Ino) -> FsResult<usize> {
         let names = self.some_names(dir)?;
         if names.is_empty() {
@@ -158,13 +158,12 @@ impl FileSystem {
     }
 
     fn some_names(&self, dir: Ino) -> FsResult<Vec<Box<[u8]>>> {
-        let (start, end) = (fs_key::dentry_start(dir, 0), fs_key::after(dir));
-        let mut scan = self.store.scan(self.store.meta, &start, &end)?;
+        let mut scan = self.store.scan(&self.store.keys.dentries(dir))?;
         let mut names = Vec::new();
         while names.len() < SLICE
             && let Some((key, _)) = scan.next()?
         {
-            let Some((_, name)) = fs_key::name_of(key) else {
+            let Some((_, name)) = Locator::name_of(key) else {
                 return Err(FsError::Corrupt(format!(
                     "directory {dir} has a row without name"
                 )));
@@ -176,35 +175,33 @@ impl FileSystem {
 
     /// Removes one entry of a detached directory. A directory is detached and queued.
     fn take_entry(&self, at: DirName<'_>) -> FsResult<()> {
-        let _names = self.locks.dir_write(at.parent);
-        let Some(early) = self.find_early(at)? else {
-            // Somebody inside has moved it away.
+        let _names = self.residents.locks.dir_write(at.parent);
+        let Some(early) = self.namespace().find_early(at)? else {
+            // A program inside the tree has moved it away.
             return Ok(());
         };
-        let _inodes = self.locks.inodes_write(&[at.parent, early.ino()]);
-        let (inode, dentry) = self.inode_of(at, early)?;
+        let _inodes = self.residents.locks.inodes_write(&[at.parent, early.ino()]);
+        let (inode, dentry) = self.namespace().inode_of(at, early)?;
         let now = self.now();
         let mut change = Change::giving_back(self);
-        change.delete_entry(at.parent, at.name);
+        change.delete_entry(at);
         if inode.is_dir() {
             change.detach(&inode, now);
-            change.commit()?;
-            self.detached.push(inode.head.ino);
-            return Ok(());
+            return change.commit();
         }
         change.drop_name(&inode, now, dentry.tail())?;
         change.commit()
     }
 
-    /// Removes what is left of a detached directory without entries. If somebody knows it, it goes when it is
-    /// forgotten, as others do.
+    /// Removes what is left of a detached directory without entries. If it is known, it is
+    /// reclaimed when it is forgotten.
     fn end_detached(&self, dir: Ino) -> FsResult<()> {
-        let _inode = self.locks.inode_write(dir);
-        if self.inodes.find(dir).is_some() {
+        let _inode = self.residents.locks.inode_write(dir);
+        if self.residents.inodes.find(dir).is_some() {
             return Ok(());
         }
         let mut change = Change::giving_back(self);
-        change.changes.delete(self.store.sys, &fs_key::orphan(dir));
+        change.batch.delete(&self.store.keys.orphan(dir));
         if let Some((head, _)) = self.store.own_row(dir)? {
             debug_assert_eq!(head.nlink, 0, "it has no name");
             change.purge(&head, true)?;
@@ -212,13 +209,13 @@ impl FileSystem {
         change.commit()
     }
 
-    /// Whether an orphan that nobody knows can go at once. A directory with entries is queued to be
-    /// emptied first.
+    /// Reports whether an orphan that nobody knows can go at once. A directory with entries is
+    /// queued to be emptied first.
     pub(crate) fn is_bare(&self, head: &InodeHead) -> FsResult<bool> {
         if head.kind != FileKind::Directory {
             return Ok(true);
         }
-        match self.check_no_rows(head.ino) {
+        match self.namespace().check_no_rows(head.ino) {
             Ok(()) => Ok(true),
             Err(FsError::NotEmpty) => {
                 self.detached.push(head.ino);
@@ -230,8 +227,8 @@ impl FileSystem {
 }
 
 impl Change<'_> {
-    /// Takes the name from a directory, whatever is in it, and makes it an orphan. The row of the name is
-    /// somebody else's to delete.
+    /// Takes the name from a directory, whatever is in it, and makes it an orphan. The caller
+    /// deletes the row of the name.
     fn detach(&mut self, dir: &Inode, now: i64) {
         debug_assert!(dir.is_dir(), "only directories have entries");
         debug_assert!(
@@ -241,7 +238,7 @@ impl Change<'_> {
         let mut orphan = dir.clone();
         orphan.head.ctime = now;
         orphan.head.nlink = 0;
-        self.gone_dir = Some(dir.head.ino);
+        self.events.push(Event::DirDetached(dir.head.ino));
         self.count_inodes(-1);
         self.put_orphan(&orphan, &Bytes::new());
     }

@@ -1,28 +1,29 @@
 //! Reading directories.
 //!
-//! Entries come in the order of their names' hashes, which is the order of their keys. A position is a
-//! number of 63 bits that says after which entry a walk goes on:
+//! Entries come in the order of their names' hashes, which is the order of their keys. A position
+//! is a number of 63 bits that says after which entry a walk goes on:
 //!
 //! ```text
 //! 0: the start    1: after `.`    2: after `..`    hash (59 bits) | rank (4 bits): after that name
 //! ```
 //!
 //! The rank counts the names of one hash in the order of their bytes. So a position needs no memory
-//! anywhere and is good for ever, over remounts too: entries that stay are met exactly once, whatever
-//! is made and removed meanwhile. (Two names of one hash are met once in 2^59 pairs; only if one of
-//! two is removed exactly between two reads that part them could the other be missed. A seventeenth
-//! name of one hash could be missed; the hash is seeded, so nobody can make them.)
+//! anywhere and is good for ever, over remounts too: entries that stay are met exactly once,
+//! whatever is made and removed meanwhile. (Two names of one hash are met once in 2^59 pairs; only
+//! if one of two is removed exactly between two reads that part them could the other be missed. A
+//! seventeenth name of one hash could be missed; the hash is seeded, so nobody can make them.)
 //!
 //! Differs: `TableFS` hashes names too, but keeps an open directory's position as a key in memory.
 
 use crate::inode::{Inode, Tick};
-use crate::lookup::Dentry;
+use crate::locator::Locator;
 use crate::names::Page;
+use crate::namespace::Dentry;
 use crate::system::FileSystem;
 use crate::{DirEntry, DirName, FsError, FsResult, Taken};
 use stitch_base::Ino;
 use stitch_format::fs_inode::FileKind;
-use stitch_format::fs_key::{self, NAME_HASH_MAX};
+use stitch_format::fs_key::NAME_HASH_MAX;
 
 const AFTER_DOT: u64 = 1;
 const AFTER_DOT_DOT: u64 = 2;
@@ -55,11 +56,12 @@ const fn is_done(rank: u64, done_rank: u64) -> bool {
 }
 
 impl FileSystem {
-    /// Hands the entries of a directory after `offset` (0: from the start) to `take`, which must not
-    /// call the file system.
+    /// Hands the entries of a directory after `offset` (0: from the start) to `take`, which must
+    /// not call the file system.
     ///
     /// # Errors
-    /// [`FsError::NotDir`], [`FsError::Stale`], [`FsError::Invalid`] for an offset that was never given.
+    /// [`FsError::NotDir`], [`FsError::Stale`], [`FsError::Invalid`] for an offset that was never
+    /// given.
     ///
     /// # Cost
     /// One scan.
@@ -67,7 +69,8 @@ impl FileSystem {
         self.walk(ino, offset, take, Give::Names)
     }
 
-    /// As [`Self::read_dir`], with the attributes of each entry but `.` and `..`. Counts no lookups.
+    /// As [`Self::read_dir`], with the attributes of each entry but `.` and `..`. Counts no
+    /// lookups.
     ///
     /// # Errors
     /// As [`Self::read_dir`].
@@ -91,7 +94,7 @@ impl FileSystem {
     }
 
     fn walk(&self, ino: Ino, offset: u64, take: Take<'_>, give: Give) -> FsResult<()> {
-        let dir = self.dir(ino)?;
+        let dir = self.residents.inodes.get_dir(ino)?;
         if offset >> RANK_BITS > NAME_HASH_MAX {
             return Err(FsError::Invalid("no position of a directory"));
         }
@@ -100,10 +103,10 @@ impl FileSystem {
             return Ok(());
         };
         if offset == 0 {
-            self.read_names_ahead(&dir);
+            self.prefetcher().dir_listed(&dir);
         }
         {
-            let _names = self.locks.dir_read(ino);
+            let _names = self.residents.locks.dir_read(ino);
             if take_dots(ino, parent, offset, take) == Taken::More {
                 self.walk_names(&dir, offset, take, give)?;
             }
@@ -115,15 +118,13 @@ impl FileSystem {
     fn walk_names(&self, dir: &Inode, offset: u64, take: Take<'_>, give: Give) -> FsResult<()> {
         let ino = dir.head.ino;
         let (from_hash, done_rank) = (offset >> RANK_BITS, offset & RANK_MAX);
-        let moment = self.inodes.moment();
-        let start = fs_key::dentry_start(ino, from_hash.max(1));
-        let mut scan = self
-            .store
-            .scan(self.store.meta, &start, &fs_key::after(ino))?;
+        let moment = self.residents.inodes.moment();
+        let names = self.store.keys.dentries_from(ino, from_hash.max(1));
+        let mut scan = self.store.scan(&names)?;
         let (mut last_hash, mut rank) = (0, 0);
-        let mut page = Page::new(&self.names, ino, from_hash);
+        let mut page = Page::new(&self.residents.names, ino, from_hash);
         while let Some((key, row)) = scan.next()? {
-            let Some((hash, name)) = fs_key::name_of(key) else {
+            let Some((hash, name)) = Locator::name_of(key) else {
                 return Err(FsError::Corrupt(format!(
                     "directory {ino} has a row without name"
                 )));
@@ -149,11 +150,11 @@ impl FileSystem {
                 attr: None,
             };
             if self.hand_over(at, &dentry, entry, moment, (take, give))? == Taken::Full {
-                page.end_at(&self.names, ino, hash);
+                page.end_at(&self.residents.names, ino, hash);
                 return Ok(());
             }
         }
-        page.end_whole(&self.names, ino);
+        page.end_whole(&self.residents.names, ino);
         Ok(())
     }
 
@@ -167,8 +168,8 @@ impl FileSystem {
     ) -> FsResult<Taken> {
         let attr = match give {
             Give::Names => return Ok(take(&entry)),
-            Give::Attrs => self.attr_of(dentry)?,
-            Give::Lookups => self.learn(at, dentry, moment)?,
+            Give::Attrs => self.namespace().attr_of(dentry)?,
+            Give::Lookups => self.namespace().learn(at, dentry, moment)?,
         };
         let taken = take(&DirEntry {
             attr: Some(attr),

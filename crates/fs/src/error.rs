@@ -60,6 +60,9 @@ pub enum FsError {
     /// Not offered, here or at all.
     #[error("operation not supported")]
     Unsupported,
+    /// Inode numbers leave no room to name the inodes of snapshots.
+    #[error("inode numbers are too large for snapshots")]
+    NumbersTooLarge,
     /// The inode has as many names as it can have.
     #[error("too many links")]
     TooManyLinks,
@@ -85,6 +88,9 @@ impl From<KvError> for FsError {
         match error {
             KvError::NoSpace { .. } => Self::NoSpace,
             KvError::ReadOnly => Self::ReadOnly,
+            KvError::PinExists(_) => Self::Exists,
+            KvError::PinNotFound(_) => Self::NotFound,
+            KvError::Unsupported(_) => Self::Unsupported,
             other => Self::Storage(other),
         }
     }
@@ -122,7 +128,7 @@ impl FsError {
             | Self::TooManyLinks => ErrorKind::Invalid,
             Self::NoSpace => ErrorKind::NoSpace,
             Self::ReadOnly => ErrorKind::ReadOnly,
-            Self::Unsupported => ErrorKind::Unsupported,
+            Self::Unsupported | Self::NumbersTooLarge => ErrorKind::Unsupported,
             Self::Corrupt(_) | Self::NoFolder => ErrorKind::Corrupt,
             // That a plain file is missing does not mean that the name is.
             Self::External(error) => match error.kind {

@@ -1,26 +1,32 @@
 //! Large files as plain files beside the store.
 //!
-//! A file that a write, a new size or an allocation takes past a threshold leaves the store: its contents
-//! become a plain file, its row keeps the rest, and a row of the sys tree ([`ExternalRow`]) says which plain
-//! file it is. It comes back only when it is cut to nothing. See
+//! A file that a write, a new size or an allocation takes past a threshold leaves the store: its
+//! contents become a plain file, its row keeps the rest, and a row of the sys tree
+//! ([`ExternalRow`]) says which plain file it is. It comes back only when it is cut to nothing. See
 //! `docs/adr/0083-external-large-files.md`.
 //!
 //! Order, so that neither a power cut nor a kill can mislead:
-//! 1. *Leaving*: the plain file is made, filled and synced, its name too; then one batch says that the
-//!    contents are there. A plain file without a row is what a crash left, and goes at the next open.
-//! 2. *Growing*: bytes go to the plain file, then the new size to the row. What the plain file lacks of the
-//!    size reads as zeros, but only behind `settled`, the length that was synced; below it is damage.
-//! 3. *Cutting*: the smaller size goes to the row. What the plain file has behind the size is not of the file
-//!    any more. Before the file may grow again it is cut off, and that synced: so nothing comes back.
+//! 1. *Leaving*: the plain file is made, filled and synced, its name too; then one batch says that
+//!    the contents are there. A plain file without a row is what a crash left, and goes at the next
+//!    open.
+//! 2. *Growing*: bytes go to the plain file, then the new size to the row. What the plain file
+//!    lacks of the size reads as zeros, but only behind `settled`, the length that was synced;
+//!    below it is damage.
+//! 3. *Cutting*: the smaller size goes to the row. Bytes of the plain file behind that size are not
+//!    of the file any more. Before the file may grow again they are cut off, and that is synced, so
+//!    that they cannot come back.
 //! 4. *Leaving for good*: the rows go; once that is durable, the plain file is removed.
-//! 5. *Lent*: while the kernel may read the plain file itself, it is as long as the file, and stays (`lent`).
+//! 5. *Lent*: while the kernel may read the plain file itself, it is as long as the file, and stays
+//!    (`lent`).
 //!
 //! Invariants, on the medium at any time:
 //! - `settled` is at most the size, and the plain file is at least `settled` bytes long;
-//! - a plain file with a row has no bytes between its size and its end that a later growth could show.
+//! - a plain file with a row has no bytes between its size and its end that a later growth could
+//!   show.
 //!
 //! Locks: what is kept of a file is guarded by its inode's lock; `files` and `retired` are leaves.
 
+mod files;
 mod lent;
 mod mem;
 mod plain;
@@ -92,18 +98,19 @@ pub type ExternalResult<T> = Result<T, ExternalError>;
 /// The plain files of one file system. Shared by threads.
 ///
 /// # Durability
-/// None but by [`Self::sync`], [`Self::publish`] and [`Self::remove`]; a killed process loses nothing that
-/// returned. After a power cut what was not synced may be there, or not, or in part, and never anybody
-/// else's bytes.
+/// None but by [`Self::sync`], [`Self::publish`] and [`Self::remove`]; a killed process loses
+/// nothing that returned. After a power cut what was not synced may be there, or not, or in part,
+/// and never anybody else's bytes.
 ///
 /// # Errors
-/// [`ExternalError`] with [`ErrorKind::NotFound`] for a file that is not there, [`ErrorKind::NoSpace`] where
-/// the host is full, [`ErrorKind::Invalid`] where it lets no file be so long, else mostly [`ErrorKind::Io`].
+/// [`ExternalError`] with [`ErrorKind::NotFound`] for a file that is not there,
+/// [`ErrorKind::NoSpace`] where the host is full, [`ErrorKind::Invalid`] where it lets no file be
+/// so long, else mostly [`ErrorKind::Io`].
 pub trait ExternalFiles: Send + Sync {
     /// Makes an empty file; [`ErrorKind::Exists`] if there is one.
     fn create(&self, name: ExternalName) -> ExternalResult<()>;
 
-    /// Appends what there is of `[offset, offset + len)` to `out`. Answers how many bytes.
+    /// Appends the bytes that exist of `[offset, offset + len)` to `out`. Returns their number.
     fn read_at(
         &self,
         name: ExternalName,
@@ -118,14 +125,16 @@ pub trait ExternalFiles: Send + Sync {
     /// Cuts the file, or lets it grow by a hole.
     fn set_len(&self, name: ExternalName, len: u64) -> ExternalResult<()>;
 
-    /// Makes a range read as zeros, and gives its space back where that can be done. It is within the file.
+    /// Makes a range read as zeros, and gives its space back where that can be done. It is within
+    /// the file.
     fn punch(&self, name: ExternalName, offset: u64, len: u64) -> ExternalResult<()>;
 
     /// Gives a range the host's space, also beyond the end, where the host can. Length and contents
     /// stay.
     fn allocate(&self, name: ExternalName, offset: u64, len: u64) -> ExternalResult<()>;
 
-    /// The next data or hole at or after `offset`; `None` if there is no data. The end counts as a hole.
+    /// The next data or hole at or after `offset`; `None` if there is no data. The end counts as a
+    /// hole.
     fn seek(&self, name: ExternalName, offset: u64, what: SeekFor) -> ExternalResult<Option<u64>>;
 
     /// Its length in bytes.
@@ -140,7 +149,7 @@ pub trait ExternalFiles: Send + Sync {
     /// Removes the file; one that is not there is no error. Some time later that is durable.
     fn remove(&self, name: ExternalName) -> ExternalResult<()>;
 
-    /// Moves a file away to where people can find it. Answers where to.
+    /// Moves a file away to where people can find it. Returns the new path.
     fn set_aside(&self, name: ExternalName) -> ExternalResult<String>;
 
     /// All files with their lengths, in no order.
@@ -152,15 +161,25 @@ pub trait ExternalFiles: Send + Sync {
     /// Bytes that the host could still take.
     fn free_bytes(&self) -> ExternalResult<u64>;
 
-    /// When its contents changed last. Only good for being compared: another moment, another number.
+    /// Reports whether the engine's space is that of the host, so that [`Engine::space`] has
+    /// counted the files and the free bytes already.
+    ///
+    /// [`Engine::space`]: stitch_kv::Engine::space
+    fn shares_engine_space(&self) -> bool {
+        false
+    }
+
+    /// When its contents changed last. Only good for being compared: another moment, another
+    /// number.
     fn modified(&self, name: ExternalName) -> ExternalResult<u64>;
 
-    /// The file itself, open for reading, to be lent to the kernel. [`ErrorKind::Unsupported`] where it is
-    /// none of the host's.
+    /// The file itself, open for reading, to be lent to the kernel. [`ErrorKind::Unsupported`]
+    /// where it is none of the host's.
     fn host_file(&self, name: ExternalName) -> ExternalResult<OwnedFd>;
 
-    /// A file that is nobody's contents, in the same place, open for reading past the page cache: to try what the
-    /// kernel does with such files. [`ErrorKind::Unsupported`] as for [`Self::host_file`].
+    /// A file that is nobody's contents, in the same place, open for reading past the page cache:
+    /// to try what the kernel does with such files. [`ErrorKind::Unsupported`] as for
+    /// [`Self::host_file`].
     fn sample(&self) -> ExternalResult<OwnedFd>;
 }
 
@@ -179,7 +198,8 @@ impl From<ExternalError> for FsError {
 pub struct External {
     /// The plain files.
     pub files: Arc<dyn ExternalFiles>,
-    /// Files that become larger than this go there; without it none do, and those that are there stay.
+    /// Files that become larger than this go there; without it none do, and those that are there
+    /// stay.
     pub from_bytes: Option<u64>,
     /// Each write is durable when it returns.
     pub is_synchronous: bool,
@@ -198,14 +218,15 @@ struct Status {
     is_dirty: bool,
     /// Bytes that were cut off cannot come back by a power cut.
     is_cut_durable: bool,
-    /// A sync failed, or its length could not be told after an error: what it holds is not known any more, and
-    /// `len` is the most that it can be.
+    /// A sync failed, or its length could not be told after an error: what it holds is not known
+    /// any more, and `len` is the most that it can be.
     is_failed: bool,
     /// Its rows are gone, or will be with the commit that is under way.
     is_gone: bool,
     /// The kernel may read it without us.
     is_lent: bool,
-    /// The kernel may write to it without us, through mappings: when it changed last, as far as we know.
+    /// The kernel may write to it without us, through mappings: when it changed last, as far as we
+    /// know.
     mapped: Option<u64>,
 }
 
@@ -302,14 +323,15 @@ impl Externals {
         self.external.as_ref().is_some_and(|e| e.is_synchronous)
     }
 
-    /// Whether a file of `size` bytes that is to have `end` leaves the store now. What is larger already
-    /// was made without the option, and stays: leaving costs no more than the threshold.
+    /// Reports whether a file of `size` bytes that is to have `end` leaves the store now. What is
+    /// larger already was made without the option, and stays: leaving costs no more than the
+    /// threshold.
     pub(crate) fn wants(&self, size: u64, end: u64) -> bool {
         let from = self.external.as_ref().and_then(|e| e.from_bytes);
         from.is_some_and(|from| size <= from && end > from)
     }
 
-    /// Whether files can become external.
+    /// Reports whether files can become external.
     pub(crate) fn takes_more(&self) -> bool {
         self.external
             .as_ref()
@@ -331,7 +353,7 @@ impl Externals {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// These bytes count no more.
+    /// Takes bytes from the count.
     pub(crate) fn uncount(&self, bytes: u64) {
         self.bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
@@ -342,7 +364,7 @@ impl Externals {
         status.len = len;
     }
 
-    /// A file that has just left the store.
+    /// Adds the plain file of a file that has just left the store.
     pub(crate) fn enter(&self, name: ExternalName, len: u64, size: u64) {
         self.add(1, len);
         let status = Mutex::new(Status::new(len, size, len));
@@ -354,7 +376,7 @@ impl Externals {
         self.known.lock().get(&ino).cloned()
     }
 
-    /// The size of an inode is another one by its row. Answers a plain file that is to be cut now.
+    /// Notes the size of an inode by its row. Returns a plain file that must be cut now.
     pub(crate) fn note_size(&self, ino: Ino, size: u64) -> Option<Arc<Plain>> {
         let plain = self.find(ino)?;
         let mut status = plain.status.lock();
@@ -365,21 +387,22 @@ impl Externals {
         is_unfit.then_some(plain)
     }
 
-    /// Before the commit that takes the rows away: nothing is committed for the file any more.
+    /// Notes, before the commit that deletes the rows, that nothing is committed for the file any
+    /// more.
     pub(crate) fn leave(&self, leaving: &Leaving) {
         if let Some(plain) = self.find(leaving.name.ino) {
             plain.status.lock().is_gone = true;
         }
     }
 
-    /// After a commit that failed: all that is known of the file still is.
+    /// Takes back [`Self::leave`] after a commit that failed.
     pub(crate) fn stay(&self, leaving: &Leaving) {
         if let Some(plain) = self.find(leaving.name.ino) {
             plain.status.lock().is_gone = false;
         }
     }
 
-    /// After it.
+    /// Queues a plain file for removal, after the commit that deletes its rows.
     pub(crate) fn retire(&self, leaving: &Leaving) {
         if let Some(plain) = self.known.lock().remove(&leaving.name.ino) {
             self.set_len(&mut plain.status.lock(), leaving.settled);
@@ -389,7 +412,7 @@ impl Externals {
         self.retired.lock().push(leaving.name);
     }
 
-    /// Nobody knows the inode any more.
+    /// Notes that the inode is not known any more.
     pub(crate) fn forget(&self, ino: Ino) {
         let mut known = self.known.lock();
         let Some(plain) = known.get(&ino) else { return };

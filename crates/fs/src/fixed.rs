@@ -10,9 +10,8 @@ use crate::system::FileSystem;
 use crate::{FsError, FsResult};
 use stitch_base::Ino;
 use stitch_base::sync::atomic::Ordering;
-use stitch_db::{Changes, SpaceClass};
+use stitch_db::SpaceClass;
 use stitch_format::fs_inode::{FileKind, MetaRow};
-use stitch_format::fs_key::{self, SYS_FIXED};
 use stitch_format::fs_sys::encode_number;
 
 /// The flags that forbid some opens.
@@ -23,10 +22,8 @@ pub(crate) const fn is_fixed(iflags: u32) -> bool {
     iflags & FIXED != 0
 }
 
-/// Puts the mark.
-pub(crate) fn mark(changes: &mut Changes<'_>, sys: stitch_db::Dictionary) {
-    changes.put(sys, SYS_FIXED, &encode_number(1));
-}
+/// The mark.
+pub(crate) const MARK: [u8; 8] = encode_number(1);
 
 impl FileSystem {
     /// Reports whether some file was ever immutable or append-only, as far as is known.
@@ -48,9 +45,9 @@ impl FileSystem {
         if self.options.read_only {
             return;
         }
-        let mut changes = Changes::new();
-        mark(&mut changes, self.store.sys);
-        if let Err(error) = self.store.commit(&changes, SpaceClass::Normal) {
+        let mut batch = self.store.batch();
+        batch.put(&self.store.keys.fixed(), &MARK);
+        if let Err(error) = self.store.commit(&batch, SpaceClass::Normal) {
             tracing::debug!(%error, "the next life has to meet an immutable file again");
         }
     }
@@ -67,8 +64,7 @@ impl FileSystem {
         // Deepest first: no more wait than the directories on the way have.
         let mut waiting = vec![top];
         while let Some(dir) = waiting.pop() {
-            let (start, end) = (fs_key::dentry_start(dir, 0), fs_key::after(dir));
-            let mut scan = self.store.scan(self.store.meta, &start, &end)?;
+            let mut scan = self.store.scan(&self.store.keys.dentries(dir))?;
             while let Some((_, row)) = scan.next()? {
                 let (kind, iflags) = self.kind_and_flags(row)?;
                 if is_fixed(iflags) {
@@ -101,7 +97,7 @@ impl FileSystem {
     /// # Errors
     /// [`FsError::Perm`]; [`FsError::Stale`].
     pub fn check_open(&self, ino: Ino, writes: bool, appends: bool) -> FsResult<()> {
-        let iflags = self.inodes.head(ino)?.iflags;
+        let iflags = self.residents.inodes.head(ino)?.iflags;
         let is_refused = match iflags & FIXED {
             0 => false,
             inode_flag::APPEND => writes && !appends,
@@ -162,9 +158,9 @@ mod tests {
         let fs = open(&engine);
         let ino = file(&fs);
         set(&fs, ino, inode_flag::IMMUTABLE);
-        let mut changes = Changes::new();
-        changes.delete(fs.store.sys, SYS_FIXED);
-        fs.store.commit(&changes, SpaceClass::Normal).unwrap();
+        let mut batch = fs.store.batch();
+        batch.delete(&fs.store.keys.fixed());
+        fs.store.commit(&batch, SpaceClass::Normal).unwrap();
         drop(fs);
         let fs = open(&engine);
         assert!(!fs.has_fixed_files());

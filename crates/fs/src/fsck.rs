@@ -17,15 +17,19 @@ mod scan;
 
 pub use issue::{Issue, Owner};
 
+use crate::locator::{Locator, Tree};
 use crate::{ExternalFiles, FsError, FsResult};
 use stitch_base::sync::Arc;
 use stitch_base::{ErrorKind, TreeId};
 use stitch_db::{Dictionary, Schema};
+use stitch_format::fs_sys::FsHeader;
 use stitch_kv::{Engine, LostKeys};
 
 /// The trees of a file system.
 struct Trees {
     schema: Schema,
+    /// Without a seed of names if the header cannot be read.
+    keys: Locator,
     meta: Dictionary,
     data: Dictionary,
     xattr: Dictionary,
@@ -35,7 +39,15 @@ struct Trees {
 impl Trees {
     fn open(engine: &Arc<dyn Engine>) -> FsResult<Self> {
         let schema = Schema::open(Arc::clone(engine), "fs")?;
+        let sys = schema.dictionary(Tree::Sys.name())?;
+        let row = schema.now().get(sys, &Locator::default().header());
+        let header = row.ok().flatten().map(|row| FsHeader::decode(&row));
+        let keys = match header {
+            Some(Ok(header)) => Locator::new(&header),
+            Some(Err(_)) | None => Locator::default(),
+        };
         Ok(Self {
+            keys,
             meta: schema.dictionary("meta")?,
             data: schema.dictionary("data")?,
             xattr: schema.dictionary("xattr")?,
@@ -61,7 +73,8 @@ fn is_unreadable(error: &FsError) -> bool {
     matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Io)
 }
 
-/// Reads all rows and lists what is wrong. `progress` is called with the number of rows done so far.
+/// Reads all rows and lists what is wrong. `progress` is called with the number of rows done so
+/// far.
 ///
 /// # Errors
 /// [`crate::FsError::NotFound`] if the engine holds no file system; what the engine cannot read.
@@ -82,8 +95,9 @@ pub fn check_around(
     check_with_files(engine, lost, None, progress)
 }
 
-/// As [`check_around`], and compares rows of external files with the plain files, both ways. A plain file that
-/// no row names is an issue here, though it may be what a crash has left: opening the file system removes it.
+/// As [`check_around`], and compares rows of external files with the plain files, both ways. A
+/// plain file that no row names is an issue here, though it may be what a crash has left: opening
+/// the file system removes it.
 ///
 /// # Errors
 /// As [`check()`]; [`crate::FsError::External`] if the plain files cannot be listed.
@@ -108,7 +122,7 @@ pub fn check_with_files(
     Ok(issues)
 }
 
-/// Repairs what `check` found. Answers how many issues it repaired; check again afterwards, since
+/// Repairs what `check` found. Returns the number of issues repaired; check again afterwards, since
 /// a repair can bring new issues to light. What cannot be read stays as it is.
 ///
 /// # Errors

@@ -1,24 +1,23 @@
-//! Which inode a name stands for, most likely.
+//! Name hints: a table from (directory, name) to inode, which may be wrong.
 //!
-//! The kernel names a file that it knows by its directory and name when it removes or moves it. What would be
-//! read then is known: the inode table has all of the row but what is behind its head, and many rows have nothing
-//! there. Only which inode it is has to be found.
+//! When the kernel removes or moves a file, it names the file by directory and name. The row that
+//! would be read is mostly known: the inode table has all of it but what is behind its head, and
+//! many rows have nothing there. Only the inode number has to be found.
 //!
-//! A hint is a number of an inode, noted when a name is looked up, made or moved, and may be old: the inode
-//! table says whether the inode has that name. So nobody has to take a hint back; who takes a name away does, to
-//! make room.
+//! A hint is an inode number, noted when a name is looked up, made or moved. It may be old: the
+//! inode table says whether the inode has that name. So a hint need not be dropped; that of a
+//! deleted name is, to make room.
 //!
-//! 1. The table is an array of buckets, each as long as a line of the processor's caches. What directory and
-//!    hash are spread to chooses one, and a tag: the high bits of the tag choose as well.
-//! 2. Within a bucket the newest hint comes first and the oldest one goes.
-//! 3. When inodes are more than three quarters of the slots, each bucket becomes two, and tags say which of both a
-//!    hint belongs to.
+//! 1. The table is an array of buckets of one cache line each. A spread of directory and hash
+//!    chooses the bucket, and a tag whose high bits choose as well.
+//! 2. Within a bucket the newest hint comes first, and the oldest one is evicted.
+//! 3. When more inodes are known than three quarters of the slots, each bucket is split in two by
+//!    the next bit of the tags.
 
+use crate::DirName;
 use crate::inode::Inode;
-use crate::lookup::Dentry;
+use crate::residents::Residents;
 use crate::spread::spread_name;
-use crate::system::FileSystem;
-use crate::{DirName, FsResult};
 use stitch_base::Ino;
 use stitch_base::sync::RwLock;
 use stitch_base::sync::atomic::{AtomicU64, Ordering};
@@ -28,13 +27,13 @@ const WAYS: usize = 8;
 /// Buckets at first: 2 KiB.
 const BUCKETS_MIN: usize = 1 << BASE_BITS;
 const BASE_BITS: u32 = 5;
-/// Low bits of a slot: the number of an inode. Larger numbers are not noted. The others are the tag.
+/// Low bits of a slot: an inode number. Larger ones are not noted. The other bits are the tag.
 const INO_BITS: u32 = 40;
 const INO_MAX: u64 = (1 << INO_BITS) - 1;
 const TAG_BITS: u32 = u64::BITS - INO_BITS;
 /// So that tags still tell most hints of a bucket from each other: 32 MiB.
 const BUCKETS_MAX: usize = BUCKETS_MIN << (TAG_BITS - 10);
-/// Most memory that the table takes for each known inode: when it has just grown.
+/// Largest memory of the table for each known inode: when it has just grown.
 #[cfg(test)]
 pub(crate) const HINT_BYTES: usize = (2 * size_of::<AtomicU64>() * 4).div_ceil(3);
 
@@ -53,7 +52,7 @@ impl Bucket {
         found.map(|slot| Ino(slot & INO_MAX))
     }
 
-    /// Two who note something at once may lose a hint, no more.
+    /// Two threads that note at once may lose a hint, no more.
     fn note(&self, tag: u64, ino: Ino) {
         let mut moved = tag | ino.0;
         for slot in &self.0 {
@@ -77,7 +76,7 @@ impl Bucket {
         }
     }
 
-    /// The hints for which a bit of the tag is as said.
+    /// Returns the hints whose tag has this bit set, or not.
     fn half(&self, bit: u64, is_set: bool) -> Self {
         let half = Self::default();
         let slots = self.slots().filter(|slot| (slot & bit != 0) == is_set);
@@ -88,7 +87,7 @@ impl Bucket {
     }
 }
 
-/// True if a slot has a hint with this tag.
+/// Reports whether a slot has a hint with this tag.
 const fn is_of(slot: u64, tag: u64) -> bool {
     slot != 0 && slot & !INO_MAX == tag
 }
@@ -108,7 +107,8 @@ impl Default for Hints {
     }
 }
 
-/// The tag, and the index of a bucket of so many: some bits of the number, then the high bits of the tag.
+/// Returns the tag and the index of a bucket among `count`: some bits of the number, then the high
+/// bits of the tag.
 fn place_of(spread: u64, count: usize) -> (u64, usize) {
     debug_assert!(count.is_power_of_two(), "bits choose one");
     let tag = spread << TAG_BITS & !INO_MAX;
@@ -126,7 +126,7 @@ impl Hints {
         buckets[index].find(tag)
     }
 
-    /// Notes what a name stands for, where so many inodes are known.
+    /// Notes which inode a name leads to, where `known` inodes are known.
     fn note(&self, spread: u64, ino: Ino, known: usize) {
         debug_assert!(ino.0 > 0, "0 is no inode");
         if ino.0 > INO_MAX {
@@ -150,7 +150,7 @@ impl Hints {
 
     fn grow(&self, known: usize) {
         let mut buckets = self.buckets.write();
-        // Somebody else may have done it.
+        // Another thread may have grown it.
         if is_small(buckets.len(), known) {
             let bit = 1 << 63 >> (buckets.len() / BUCKETS_MIN).trailing_zeros();
             let twice = buckets.iter();
@@ -160,54 +160,44 @@ impl Hints {
     }
 }
 
-/// True if so many buckets are to become twice as many.
+/// Reports whether the number of buckets is to be doubled.
 const fn is_small(buckets: usize, known: usize) -> bool {
     known > buckets * WAYS / 4 * 3 && buckets < BUCKETS_MAX
 }
 
-impl FileSystem {
+impl Residents {
     fn spread_of(&self, at: DirName<'_>) -> u64 {
-        spread_name(at.parent, self.store.name_hash(at.name))
+        spread_name(at.parent, self.keys.name_hash(at.name))
     }
 
-    /// Notes what a name stands for.
+    /// Notes which inode a name leads to.
     pub(crate) fn hint(&self, at: DirName<'_>, ino: Ino) {
+        self.hint_hash(at.parent, self.keys.name_hash(at.name), ino);
+    }
+
+    /// Notes which inode the name of a directory and a hash leads to.
+    pub(crate) fn hint_hash(&self, dir: Ino, hash: u64, ino: Ino) {
         let known = self.inodes.count();
-        self.hints.note(self.spread_of(at), ino, known);
+        self.hints.note(spread_name(dir, hash), ino, known);
     }
 
-    /// Takes back what a name stood for that is gone.
-    pub(crate) fn drop_hint(&self, at: DirName<'_>) {
-        self.hints.remove(self.spread_of(at));
+    /// Drops the hint of a name that is gone.
+    pub(crate) fn drop_hint(&self, dir: Ino, hash: u64) {
+        self.hints.remove(spread_name(dir, hash));
     }
 
-    /// The inode that has this name and no other one, if it is known, and nothing is behind its head in the row of
-    /// the name. The directory is locked.
+    /// Returns the inode that has this name and no other one, if it is known and has nothing behind
+    /// its head in its row. The directory is locked.
     pub(crate) fn hinted(&self, at: DirName<'_>) -> Option<Inode> {
         let ino = self.hints.find(self.spread_of(at))?;
         self.known_row(ino, at)
     }
 
-    /// The same of an inode. It stays so if it is locked as well.
+    /// Returns an inode if it is known, has this name and no other one, and has nothing behind its
+    /// head in its row. That stays so while the inode is locked too.
     pub(crate) fn known_row(&self, ino: Ino, at: DirName<'_>) -> Option<Inode> {
         let known = self.inodes.find_at(ino, at)?;
         (!known.has_tail()).then_some(known)
-    }
-
-    /// Asks the trees as well, if that is wanted, what the row of an inode is that was not read. Directory and
-    /// inode are locked. What they cannot answer is no objection.
-    pub(crate) fn confirm_row(&self, at: DirName<'_>, known: &Inode) -> FsResult<()> {
-        if !self.options.confirm_names {
-            return Ok(());
-        }
-        let key = self.store.dentry_key(at.parent, at.name);
-        let Ok(row) = self.store.get(self.store.meta, &key) else {
-            return Ok(());
-        };
-        let row = row.map(|row| Dentry::decode(&row)).transpose()?;
-        let is_it = row.is_some_and(|row| row.is_row_of(&known.head));
-        assert!(is_it, "the row of a known inode is not what is known");
-        Ok(())
     }
 }
 

@@ -1,8 +1,9 @@
-//! The inodes that somebody knows: each since its first lookup, until the last one is forgotten.
+//! The inode table: every inode from its first lookup until the last one is forgotten.
 //!
-//! The kernel looks a name up before it does anything with an inode, so this table knows where the row
-//! of every inode in use is, and what is in it. It is written through: a change goes into the trees
-//! first, then here. So attributes are never read twice, and a write knows the size without reading.
+//! The kernel looks a name up before it does anything with an inode, so this table knows where the
+//! row of every inode in use is, and what is in it. It is written through: a change goes into the
+//! trees first, then here. So attributes are never read twice, and a write knows the size without
+//! reading.
 //!
 //! Invariants:
 //! - an entry has lookups, handles or pins; the root has one lookup that nobody can forget;
@@ -20,6 +21,7 @@ mod unused;
 pub use pages::CachedPages;
 pub use unused::INODE_BYTES;
 
+use crate::contents::Contents;
 use crate::ledger::{Entry, LEDGER_LOGS, Record, Register, moves};
 use crate::lock::stripe;
 use crate::spread::Spreading;
@@ -29,7 +31,7 @@ use std::collections::HashMap;
 use stitch_base::Ino;
 use stitch_base::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use stitch_base::sync::{Arc, Mutex};
-use stitch_format::fs_inode::{FileKind, InodeHead, row_flag};
+use stitch_format::fs_inode::{FileKind, InodeHead};
 
 const SHARDS: usize = LEDGER_LOGS;
 /// Upserts assumed on a row that was just read.
@@ -53,7 +55,15 @@ pub(crate) enum Location {
 }
 
 impl Location {
-    /// True if it is under this name.
+    /// The place under a name.
+    pub(crate) fn entry(parent: Ino, name: &[u8]) -> Self {
+        Self::Entry {
+            parent,
+            name: Arc::from(name),
+        }
+    }
+
+    /// Reports whether it is under this name.
     fn is(&self, at: DirName<'_>) -> bool {
         match self {
             Self::Entry { parent, name } => *parent == at.parent && **name == *at.name,
@@ -78,11 +88,23 @@ impl Inode {
         matches!(self.head.kind, FileKind::Directory)
     }
 
-    /// True if something is, or may be, behind the head in its row.
+    /// Reports whether something is, or may be, behind the head in its row.
     pub(crate) const fn has_tail(&self) -> bool {
         match self.head.kind {
             FileKind::Symlink => true,
-            _ => self.head.has(row_flag::INLINE) && self.head.size > 0,
+            _ => {
+                matches!(Contents::of_inode(&self.head), Some(Contents::Inline))
+                    && self.head.size > 0
+            }
+        }
+    }
+
+    /// Returns the only name of an inode, and its directory; `None` for the root and for what has no
+    /// name or several.
+    pub(crate) fn name(&self) -> Option<(Ino, Arc<[u8]>)> {
+        match &self.location {
+            Location::Entry { parent, name } => Some((*parent, Arc::clone(name))),
+            Location::Own | Location::Memory(_) => None,
         }
     }
 
@@ -111,7 +133,8 @@ struct Node {
     counted_chunk: u64,
     /// Pages of its contents that readers may hold.
     pages: CachedPages,
-    /// As it will be if the commit that is under way succeeds, where its row moves and there is a ledger.
+    /// As it will be if the commit that is under way succeeds, where its row moves and there is a
+    /// ledger.
     intent: Option<Box<Inode>>,
 }
 
@@ -159,14 +182,15 @@ pub(crate) enum Hold {
 }
 
 /// Boxed: a table that grows moves pointers only.
-type Shard = HashMap<Ino, Box<Node>, Spreading>;
+type NodeShard = HashMap<Ino, Box<Node>, Spreading>;
 
 #[derive(Debug)]
 pub(crate) struct Inodes {
-    shards: [Mutex<Shard>; SHARDS],
+    shards: [Mutex<NodeShard>; SHARDS],
     register: Option<Register>,
     clock: AtomicU64,
-    /// The last change of an inode that was let go, or was not known: rows read before that may be old.
+    /// The last change of an inode that was let go, or was not known: rows read before that may be
+    /// old.
     change_forgotten: AtomicU64,
     /// Inodes known, and inodes ever let go.
     count: AtomicUsize,
@@ -224,7 +248,7 @@ impl Inodes {
         stripe(ino) % SHARDS
     }
 
-    fn shard(&self, ino: Ino) -> &Mutex<Shard> {
+    fn shard(&self, ino: Ino) -> &Mutex<NodeShard> {
         &self.shards[Self::index(ino)]
     }
 
@@ -248,7 +272,7 @@ impl Inodes {
         };
     }
 
-    /// An inode that is known, for somebody who asks for it.
+    /// Returns an inode that is known, as recently seen.
     pub(crate) fn get(&self, ino: Ino) -> FsResult<Inode> {
         let mut shard = self.shard(ino).lock();
         let node = shard.get_mut(&ino).ok_or(FsError::Stale(ino))?;
@@ -262,7 +286,8 @@ impl Inodes {
         shard.get(&ino).map(|node| node.inode.clone())
     }
 
-    /// An inode, if it is known and this is the only name that it has. The directory of the name is locked.
+    /// An inode, if it is known and this is the only name that it has. The directory of the name is
+    /// locked.
     pub(crate) fn find_at(&self, ino: Ino, at: DirName<'_>) -> Option<Inode> {
         let shard = self.shard(ino).lock();
         let node = shard.get(&ino)?;
@@ -282,8 +307,8 @@ impl Inodes {
         self.clock.load(Ordering::Acquire)
     }
 
-    /// True if nobody has changed an inode since `moment`: what was read of its row after that is what the
-    /// row says. The inode is locked.
+    /// Reports whether nobody has changed an inode since `moment`: what was read of its row after
+    /// that is what the row says. The inode is locked.
     pub(crate) fn is_as_of(&self, ino: Ino, moment: Tick) -> bool {
         let shard = self.shard(ino).lock();
         let changed = shard.get(&ino).map(|node| node.changed);
@@ -295,8 +320,8 @@ impl Inodes {
         self.look_up_if(ino, |_| true)
     }
 
-    /// Counts a lookup of an inode that is known, if this is the only name that it has. The directory of the name
-    /// is locked.
+    /// Counts a lookup of an inode that is known, if this is the only name that it has. The
+    /// directory of the name is locked.
     pub(crate) fn look_up_at(&self, ino: Ino, at: DirName<'_>) -> Option<InodeHead> {
         self.look_up_if(ino, |location| location.is(at))
     }
@@ -355,7 +380,7 @@ impl Inodes {
         Ok(learned.map(|(head, _)| head))
     }
 
-    /// Inserts, unless the table has moved on. Answers the head, and whether it is new.
+    /// Inserts an inode, unless its row may be old. Returns the head, and whether it is new.
     fn insert_at(&self, inode: Inode, moment: Tick) -> Option<(InodeHead, bool)> {
         let mut shard = self.shard(inode.head.ino).lock();
         if let Some(node) = shard.get_mut(&inode.head.ino) {
@@ -400,7 +425,8 @@ impl Inodes {
         number.filter(|&number| number != NO_CHUNK)
     }
 
-    /// Notes a chunk that is there and was counted; `None` before chunks may go. The inode is locked.
+    /// Notes a chunk that is there and was counted; `None` before chunks may go. The inode is
+    /// locked.
     pub(crate) fn note_counted(&self, ino: Ino, number: Option<u64>) {
         let mut shard = self.shard(ino).lock();
         if let Some(node) = shard.get_mut(&ino) {
@@ -423,7 +449,7 @@ impl Inodes {
         Ok(())
     }
 
-    /// Lets go of an inode. Answers the inode if it is not known any more.
+    /// Lets go of an inode. Returns the inode if it is not known any more.
     pub(crate) fn release(&self, ino: Ino, hold: Hold) -> Option<Inode> {
         let removed = self.release_one(ino, hold)?;
         let mut up = if removed.is_dir() {
@@ -466,7 +492,7 @@ impl Inodes {
         Some(node.inode)
     }
 
-    /// Takes over what was committed.
+    /// Takes in an inode as it was committed.
     pub(crate) fn update(&self, new: Inode) {
         let ino = new.head.ino;
         let is_dir = new.is_dir();
@@ -474,7 +500,7 @@ impl Inodes {
         let old_parent = {
             let mut shard = self.shard(ino).lock();
             let Some(node) = shard.get_mut(&ino) else {
-                // Who has read its row before may not take it for what it is now.
+                // A row that was read before may be old now.
                 self.change_forgotten
                     .fetch_max(self.tick(), Ordering::AcqRel);
                 return;

@@ -1,5 +1,5 @@
-//! The orders in which operations on names can meet, gone through by a model checker (ADR 0072): `cargo test -p
-//! stitch-fs --features shuttle --lib interleavings`.
+//! The orders in which operations on names can meet, gone through by a model checker (ADR 0072):
+//! `cargo test -p stitch-fs --features shuttle --lib interleavings`.
 //!
 //! It finds rings of locks, and names that are read while they move.
 

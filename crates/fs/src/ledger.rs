@@ -1,6 +1,6 @@
-//! What must outlive the daemon and is not in the trees: which inodes are known, by how many lookups,
-//! and where their rows are. Names lead to rows, numbers do not; so who takes over a mount could not
-//! find what the kernel names by number.
+//! What must outlive the daemon and is not in the trees: which inodes are known, by how many
+//! lookups, and where their rows are. Names lead to rows, numbers do not; so who takes over a mount
+//! could not find what the kernel names by number.
 //!
 //! ```text
 //!   change: may(ino, new place) | commit to the trees | at(ino, new place, lookups)
@@ -10,8 +10,8 @@
 //!
 //! Invariants:
 //! - each shard of the inode table has a log, and its lock is held whenever the log is added to;
-//! - before a row moves, its new place is in the log: whenever the process is killed, an inode's row is
-//!   at one of the places that the log names, or under the inode's number;
+//! - before a row moves, its new place is in the log: whenever the process is killed, an inode's
+//!   row is at one of the places that the log names, or under the inode's number;
 //! - the log counts no fewer lookups than the kernel: it is written before the answer is sent.
 
 mod record;
@@ -25,7 +25,7 @@ use stitch_base::Ino;
 use stitch_base::sync::Arc;
 use stitch_base::sync::atomic::{AtomicUsize, Ordering};
 
-pub(crate) use record::{Known, Record};
+pub(crate) use record::{LedgerInode, Record};
 
 /// Logs that a [`Ledger`] has.
 pub const LEDGER_LOGS: usize = 64;
@@ -34,11 +34,11 @@ const REWRITE_MIN: usize = 64 << 10;
 
 /// Memory that outlives the process: logs, and notes on requests under way.
 ///
-/// A process may be killed at any moment: what was added before is there then, and of what was being added
-/// nothing.
+/// A process may be killed at any moment: what was added before is there then, and of what was
+/// being added nothing.
 pub trait Ledger: Send + Sync + std::fmt::Debug {
-    /// Adds to the end of a log. `None` if it is full; else its length now. Calls for one log do not
-    /// overlap.
+    /// Adds to the end of a log. `None` if it is full; else its length now. Calls for one log do
+    /// not overlap.
     fn append(&self, log: usize, bytes: &[u8]) -> Option<usize>;
 
     /// Replaces a log in one step. `false` if there is no room, after which the ledger is not to be
@@ -103,10 +103,10 @@ impl Register {
     }
 
     /// Everything that was known when the last process ended.
-    pub(crate) fn known(&self) -> Vec<Known> {
+    pub(crate) fn known(&self) -> Vec<LedgerInode> {
         let mut all = Vec::new();
         for log in 0..LEDGER_LOGS {
-            let mut known: HashMap<Ino, Known> = HashMap::new();
+            let mut known: HashMap<Ino, LedgerInode> = HashMap::new();
             let bytes = self.ledger.read(log);
             let mut rest = bytes.as_slice();
             while let Some((record, after)) = Record::decode(rest) {
@@ -155,7 +155,7 @@ impl<'a> Record<'a> {
     }
 }
 
-/// Whether a change is to be written down: the row moves, or is in memory alone.
+/// Reports whether a change is to be written down: the row moves, or is in memory alone.
 pub(crate) fn moves(before: &Location, after: &Location) -> bool {
     before != after || matches!(after, Location::Memory(_))
 }

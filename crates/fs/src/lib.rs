@@ -1,14 +1,14 @@
 //! The file system as rows of ordered trees.
 //!
-//! Every operation is a plain function of [`FileSystem`]: read what it needs, build one batch, commit
-//! it. So each operation happens whole or not at all, and nothing here knows of FUSE, of devices or of
-//! how an engine works.
+//! Every operation is a plain function of [`FileSystem`]: read what it needs, build one batch,
+//! commit it. So each operation happens whole or not at all, and nothing here knows of FUSE, of
+//! devices or of how an engine works.
 //!
-//! Paper: Ren, Gibson, `TableFS`, USENIX ATC 2013, section 3 (inode rows under parent and name, small
-//! files in their rows, a row of their own for inodes with several names).
-//! Differs: contents larger than a row are chunks in a second tree, as in Shetty et al., VT-trees,
-//! FAST 2013, section 5; changes of times, link counts, sizes and parts of chunks are upserts that read
-//! nothing; unlinked files live until they are forgotten.
+//! Paper: Ren, Gibson, `TableFS`, USENIX ATC 2013, section 3 (inode rows under parent and name,
+//! small files in their rows, a row of their own for inodes with several names). Differs: contents
+//! larger than a row are chunks in a second tree, as in Shetty et al., VT-trees, FAST 2013, section
+//! 5; changes of times, link counts, sizes and parts of chunks are upserts that read nothing;
+//! unlinked files live until they are forgotten.
 //!
 //! Locks: the tree, then directories, then inodes; see `lock`.
 
@@ -18,10 +18,12 @@ mod aside;
 mod attr;
 mod back;
 mod change;
+mod contents;
 mod data;
 mod detach;
 mod dir;
 mod error;
+mod events;
 mod external;
 mod fixed;
 pub mod fsck;
@@ -31,14 +33,20 @@ mod inode;
 #[cfg(feature = "shuttle")]
 mod interleavings;
 mod ledger;
+mod locator;
 mod lock;
 mod lookup;
 mod make;
 mod names;
+mod namespace;
+mod prefetch;
 mod remove;
 mod rename;
+mod residents;
 mod room;
+mod rows;
 mod schema;
+mod snapshot;
 mod spread;
 mod statfs;
 mod steps;
@@ -61,6 +69,7 @@ pub use ledger::{LEDGER_LOGS, Ledger};
 pub use make::SYMLINK_BYTES_MAX;
 pub use names::NamesUsage;
 pub use schema::{CompressOptions, has_external_files, set_compression};
+pub use snapshot::{SNAPSHOT_NAME_BYTES_MAX, SnapshotInfo, SnapshotView, VIEW_INO_BITS};
 pub use system::FileSystem;
 pub use types::{
     AtimePolicy, Attr, Caller, ClearSetId, DirEntry, DirName, FallocateMode, FileKind, FsOptions,

@@ -1,22 +1,22 @@
-//! Locks of the file system: striped by inode number, taken in one order.
+//! Locks of the file system: shards by inode number, taken in one order.
 //!
-//! 1. The tree's lock: whoever moves a directory into another one holds it, so that the way up from where it
-//!    goes stays as it was found; so does who removes a tree that others may be on their way up through.
-//!    Files move, and names change within their directory, without it (as in Linux: `s_vfs_rename_mutex`).
-//! 2. Directory locks guard which names a directory has: shared to look them up, exclusive to change
-//!    them. All that an operation needs are taken at once, in the order of their stripes. Which
-//!    directory a name stands for is known only once its own directory is locked: that one is tried, and if
-//!    somebody has it, all are let go and taken anew.
-//! 3. Inode locks guard attributes, contents and location of an inode: all that an operation needs
-//!    are taken at once, in the order of their stripes.
+//! 1. The tree's lock. A rename of a directory into another one holds it, so that the way up from
+//!    the target stays as it was found; so does the removal of a tree. Files move, and names change
+//!    within their directory, without it (as in Linux: `s_vfs_rename_mutex`).
+//! 2. Directory locks guard which names a directory has: shared to look them up, exclusive to
+//!    change them. An operation takes all that it needs at once, in the order of their shards.
+//!    Which directory a name leads to is known only once its parent is locked. So that one is
+//!    tried; if it is not free, all are released and taken anew.
+//! 3. Inode locks guard attributes, contents and location of an inode. An operation takes all that
+//!    it needs at once, in the order of their shards.
 //!
 //! The pass that makes back rows takes all directory locks shared, then all inode locks shared,
-//! each in the order of the stripes (see `back`).
+//! each in the order of the shards (see `back`).
 //!
-//! So nobody waits for a lock of 1 or 2 while holding one that comes later.
+//! So no thread waits for a lock of 1 or 2 while it holds a later one.
 //!
-//! Nothing is held while the engine syncs, but the lock of an external file that grows after it was cut, is cut
-//! while it is lent, or finds its host full.
+//! No lock is held while the engine syncs, except that of an external file that grows after it was
+//! cut, is cut while it is lent, or finds its host full.
 
 use crate::spread::spread;
 use stitch_base::Ino;
@@ -66,7 +66,7 @@ impl Locks {
         self.tree.lock()
     }
 
-    /// The same, if nobody has it. Others may be held.
+    /// The right to move directories into others, if it is free. Other locks may be held.
     pub(crate) fn try_tree(&self) -> Option<MutexGuard<'_, ()>> {
         self.tree.try_lock()
     }
@@ -86,7 +86,7 @@ impl Locks {
         lock_all(&self.dirs, inos)
     }
 
-    /// One more directory, if nobody has it.
+    /// Locks one more directory, if it is free. Reports whether it is held.
     #[must_use]
     pub(crate) fn try_add_dir<'a>(&'a self, held: &mut Held<'a>, ino: Ino) -> bool {
         let stripe = stripe(ino);
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_somebody_has_is_not_waited_for() {
+    fn a_locked_directory_is_not_waited_for() {
         let locks = Locks::default();
         let mut held = locks.dirs_write(&[Ino(1)]);
         let other = locks.dir_read(Ino(2));

@@ -2,15 +2,16 @@
 
 use crate::acl::Acl;
 use crate::change::Change;
+use crate::contents::Contents;
+use crate::events::Event;
 use crate::inode::{Inode, Location};
-use crate::lookup::check_name;
+use crate::namespace::check_name;
 use crate::system::FileSystem;
 use crate::xattr::{ACL_ACCESS, ACL_DEFAULT};
 use crate::{Attr, Caller, DirName, FsError, FsResult, NewNode, inode_flag};
 use stitch_base::Ino;
 use stitch_base::sync::Arc;
 use stitch_format::fs_inode::{FileKind, InodeHead, row_flag};
-use stitch_format::fs_key;
 
 /// Most names that an inode can have, and directories that a directory can hold.
 pub(crate) const LINKS_MAX: u32 = 0x7fff_ffff;
@@ -47,12 +48,13 @@ impl FileSystem {
     /// Makes a regular file; counts a lookup.
     ///
     /// # Errors
-    /// [`FsError::Exists`], [`FsError::NameTooLong`], [`FsError::NotDir`], [`FsError::NotFound`] in a
-    /// directory that was removed, [`FsError::NoSpace`], [`FsError::ReadOnly`], [`FsError::Perm`] in a
-    /// directory that is immutable.
+    /// [`FsError::Exists`], [`FsError::NameTooLong`], [`FsError::NotDir`], [`FsError::NotFound`] in
+    /// a directory that was removed, [`FsError::NoSpace`], [`FsError::ReadOnly`], [`FsError::Perm`]
+    /// in a directory that is immutable.
     ///
     /// # Cost
-    /// One point read of the name, unless it is known to be missing; one put, one upsert on the directory.
+    /// One point read of the name, unless it is known to be missing; one put, one upsert on the
+    /// directory.
     pub fn create(&self, caller: &Caller<'_>, at: DirName<'_>, new: &NewNode) -> FsResult<Attr> {
         self.make(caller, at, new, &Kind::of(FileKind::Regular))
     }
@@ -128,15 +130,15 @@ impl FileSystem {
         kind: &Kind<'_>,
     ) -> FsResult<Attr> {
         self.check_writable()?;
-        self.dir(at.parent)?;
+        self.residents.inodes.get_dir(at.parent)?;
         if matches!(at.name, b"." | b"..") {
             return Err(FsError::Exists);
         }
         check_name(at.name)?;
-        let _names = self.locks.dir_write(at.parent);
-        let _inodes = self.locks.inode_write(at.parent);
+        let _names = self.residents.locks.dir_write(at.parent);
+        let _inodes = self.residents.locks.inode_write(at.parent);
         let dir = self.dir_to_change(caller, at.parent)?;
-        if self.find_dentry(at)?.is_some() {
+        if self.namespace().find_dentry(at)?.is_some() {
             return Err(FsError::Exists);
         }
         let is_dir = kind.kind == FileKind::Directory;
@@ -145,21 +147,17 @@ impl FileSystem {
         }
         let made = self.new_inode(caller, &dir, new, kind)?;
         let mut change = Change::new(self);
-        change.put_entry(at.parent, at.name, &made.head, kind.target);
+        change.put_entry(at, &made.head, kind.target);
         self.put_acls(&mut change, &made);
         change.count_inodes(1);
         change.touch_dir(&dir, i64::from(is_dir), made.head.ctime)?;
-        change.commit()?;
-        if is_dir {
-            self.names.learn_new(made.head.ino);
-        }
-        self.inodes.add(Inode {
+        change.events.push(Event::Made(Inode {
             head: made.head,
             location: Location::entry(at.parent, at.name),
             chain: 0,
             is_temp: false,
-        })?;
-        self.hint(at, made.head.ino);
+        }));
+        change.commit()?;
         Ok(Attr::of(&made.head))
     }
 
@@ -183,27 +181,27 @@ impl FileSystem {
             chain: 0,
             is_temp: true,
         };
+        let mut change = Change::new(self);
         if made.access.is_some() {
-            let mut change = Change::new(self);
             inode = change.put_orphan(&inode, &[]);
             self.put_acls(&mut change, &made);
-            change.commit()?;
         }
-        self.inodes.add(inode)?;
+        change.events.push(Event::Made(inode));
+        change.commit()?;
         Ok(Attr::of(&made.head))
     }
 
     /// Puts a whiteout, a character device 0:0 that no bits allow, under a name.
-    pub(crate) fn put_whiteout(
+    pub(crate) fn put_whiteout<'a>(
         &self,
-        change: &mut Change<'_>,
+        change: &mut Change<'a>,
         caller: &Caller<'_>,
         dir: &Inode,
-        at: DirName<'_>,
+        at: DirName<'a>,
     ) -> FsResult<()> {
         let new = NewNode { perm: 0, umask: 0 };
         let made = self.new_inode(caller, dir, &new, &Kind::of(FileKind::CharDevice))?;
-        change.put_entry(at.parent, at.name, &made.head, &[]);
+        change.put_entry(at, &made.head, &[]);
         self.put_acls(change, &made);
         change.count_inodes(1);
         Ok(())
@@ -211,7 +209,7 @@ impl FileSystem {
 
     /// A directory whose names may be changed by this caller. It is locked.
     pub(crate) fn dir_to_change(&self, caller: &Caller<'_>, ino: Ino) -> FsResult<Inode> {
-        let dir = self.dir(ino)?;
+        let dir = self.residents.inodes.get_dir(ino)?;
         if dir.head.nlink == 0 {
             return Err(FsError::NotFound);
         }
@@ -262,7 +260,7 @@ impl FileSystem {
         let now = self.now();
         let mut flags = 0;
         if kind.kind == FileKind::Regular {
-            flags |= row_flag::INLINE;
+            flags = Contents::Inline.mark(flags);
         }
         if access.is_some() {
             flags |= row_flag::XATTRS | row_flag::ACCESS_ACL;
@@ -305,8 +303,8 @@ impl FileSystem {
         let ino = made.head.ino;
         for (name, acl) in [(ACL_ACCESS, &made.access), (ACL_DEFAULT, &made.default)] {
             if let Some(acl) = acl {
-                let key = fs_key::xattr(ino, name);
-                change.changes.put(self.store.xattr, &key, &acl.encode());
+                let key = self.store.keys.xattr(ino, name);
+                change.batch.put(&key, &acl.encode());
             }
         }
     }

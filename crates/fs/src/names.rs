@@ -1,30 +1,34 @@
-//! Which names are missing, as far as that is known without the trees.
+//! Negative entries: names that are known to be missing without a read of the trees.
 //!
-//! Whoever makes a file looks its name up first, and mostly finds nothing: that is to cost no read.
+//! A program that makes a file looks its name up first, and mostly finds nothing. That must cost no
+//! read.
 //!
-//! 1. Directories are *known up to* a hash, their mark: the hashes of all names up to there are in memory. One
-//!    that is not among them is no name; one that is among them says nothing, and the trees are asked. A new
-//!    directory is *whole*: known up to the last hash there can be. Each page of a walk that begins at the mark
-//!    or before it moves the mark on, and the last one makes the directory whole.
-//! 2. Of other hashes the names that were missed last are remembered, see [`missing`].
+//! 1. A directory is *known up to* a hash, its mark: the hashes of all names up to there are in
+//!    memory. A hash that is not among them belongs to no name. For one that is, the trees are
+//!    asked. A new directory is *whole*: known up to the largest hash. Each page of a walk that
+//!    begins at the mark or before it moves the mark on, and the last page makes the directory
+//!    whole.
+//! 2. Beyond the mark the names that were missed last are kept, see [`missing`].
 //!
 //! Invariants:
-//! - the hashes of a directory are those of all its names up to the mark, and perhaps others: a hash is added
-//!   before the commit that puts its name, and removed after the commit that deletes it. Names beyond the mark come
-//!   and go unnoticed: the walk will meet those that are there;
-//! - two names up to the mark never have one hash, so that a hash goes with its name. Each new name
-//!   was looked up before, in the locked directory. Where its hash was there and it was not, the directory
-//!   is given up; that is also how a hash is got rid of that a failed commit left.
+//! - the hashes of a directory are those of all its names up to the mark, and perhaps others. A
+//!   hash is added before the commit that puts its name, and removed after the commit that deletes
+//!   it. Names beyond the mark are not tracked: the walk will meet them;
+//! - two names up to the mark never have one hash, so that a hash is removed with its name. Each
+//!   new name was looked up before, in the locked directory. Where its hash was known and the name
+//!   was missing, the directory is given up. That also removes a hash that a failed commit left.
 //!
-//! Giving up is always right. It is done to directories that were not asked for lately when all take more than
-//! their bound, by a clock (Corbato, A paging experiment with the Multics system, 1968), and to one that takes
-//! most of the bound itself.
+//! Giving a directory up is always right. When all directories take more than their bound, those
+//! that were not asked for lately are given up, by a clock (Corbato, A paging experiment with the
+//! Multics system, 1968). So is one that takes most of the bound itself.
 //!
-//! Locks: the directory's, to ask or to learn; that of a shard is taken inside, last, and for moments only.
+//! Locks: the caller holds the directory's. That of a shard is taken inside, last, and held
+//! briefly.
 
 mod missing;
 mod page;
 
+use crate::locator::Locator;
 use crate::lock::stripe;
 use crate::spread::Spreading;
 use crate::system::FileSystem;
@@ -34,13 +38,14 @@ use std::collections::{HashMap, HashSet};
 use stitch_base::Ino;
 use stitch_base::sync::Mutex;
 use stitch_base::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use stitch_format::fs_key::{self, NAME_HASH_MAX};
+use stitch_format::fs_key::NAME_HASH_MAX;
 
 const SHARDS: usize = 32;
 /// The mark of a directory all of whose names are known.
 const WHOLE: u64 = NAME_HASH_MAX;
-/// Memory of a whole directory without its hashes: its entry, and its place in the table, both at worst twice.
-const DIR_BYTES: usize = 2 * (size_of::<Known>() + size_of::<(Ino, usize)>() + 1);
+/// Memory of a whole directory without its hashes: its entry, and its place in the table, both at
+/// worst twice.
+const DIR_BYTES: usize = 2 * (size_of::<KnownDir>() + size_of::<(Ino, usize)>() + 1);
 /// What the allocator and the end of a table of hashes take.
 const TABLE_BYTES: usize = 32;
 
@@ -64,7 +69,7 @@ const fn bytes_for(places: usize) -> usize {
 }
 
 #[derive(Debug)]
-struct Known {
+struct KnownDir {
     ino: Ino,
     /// All names whose hashes are no larger are known.
     mark: u64,
@@ -75,7 +80,7 @@ struct Known {
     is_recent: bool,
 }
 
-impl Known {
+impl KnownDir {
     /// Nothing is known yet.
     fn new(ino: Ino) -> Self {
         Self {
@@ -91,8 +96,8 @@ impl Known {
         bytes_for(self.places)
     }
 
-    /// Places with one hash more: twice as many if most are taken. If most are free again, the table is put in
-    /// order.
+    /// Places with one hash more: twice as many if most are taken. If most are free again, the
+    /// table is put in order.
     fn places_grown(&self) -> usize {
         let (count, room) = (self.hashes.len(), self.hashes.capacity());
         if count < room || count < self.places / 16 * 7 {
@@ -113,14 +118,14 @@ impl Known {
 }
 
 #[derive(Debug, Default)]
-struct Shard {
+struct DirShard {
     places: HashMap<Ino, usize, Spreading>,
-    dirs: Vec<Known>,
+    dirs: Vec<KnownDir>,
     hand: usize,
 }
 
-impl Shard {
-    fn get(&mut self, ino: Ino) -> Option<&mut Known> {
+impl DirShard {
+    fn get(&mut self, ino: Ino) -> Option<&mut KnownDir> {
         let &place = self.places.get(&ino)?;
         let known = &mut self.dirs[place];
         debug_assert_eq!(known.ino, ino, "places are right");
@@ -128,13 +133,13 @@ impl Shard {
         Some(known)
     }
 
-    fn insert(&mut self, known: Known) {
+    fn insert(&mut self, known: KnownDir) {
         let old = self.places.insert(known.ino, self.dirs.len());
         debug_assert!(old.is_none(), "a directory is known once");
         self.dirs.push(known);
     }
 
-    fn remove(&mut self, ino: Ino) -> Option<Known> {
+    fn remove(&mut self, ino: Ino) -> Option<KnownDir> {
         let place = self.places.remove(&ino)?;
         let known = self.dirs.swap_remove(place);
         if let Some(moved) = self.dirs.get(place) {
@@ -145,7 +150,7 @@ impl Shard {
     }
 
     /// Takes out one that was not asked for since the hand came by, if there is one.
-    fn evict(&mut self) -> Option<Known> {
+    fn evict(&mut self) -> Option<KnownDir> {
         for _ in 0..self.dirs.len() {
             if self.hand >= self.dirs.len() {
                 self.hand = 0;
@@ -161,7 +166,7 @@ impl Shard {
     }
 }
 
-/// What is known of missing names, and what it does.
+/// Use of the negative entries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NamesUsage {
     /// Directories whose names are all known, by hash.
@@ -174,7 +179,7 @@ pub struct NamesUsage {
 
 #[derive(Debug)]
 pub(crate) struct Names {
-    shards: [Mutex<Shard>; SHARDS],
+    shards: [Mutex<DirShard>; SHARDS],
     missing: Missing,
     bytes_max: usize,
     bytes: AtomicUsize,
@@ -208,11 +213,11 @@ impl Names {
         self.bytes_max / 4 * 3
     }
 
-    fn shard(&self, ino: Ino) -> &Mutex<Shard> {
+    fn shard(&self, ino: Ino) -> &Mutex<DirShard> {
         &self.shards[stripe(ino) % SHARDS]
     }
 
-    /// True if the name of this key is surely missing. Its directory is locked.
+    /// Reports whether the name of this key is surely missing. Its directory is locked.
     pub(crate) fn is_missing(&self, key: &[u8]) -> bool {
         if self.is_off() {
             return false;
@@ -240,7 +245,8 @@ impl Names {
             let mut shard = self.shard(dir).lock();
             if let Some(known) = shard.get(dir).filter(|known| hash <= known.mark) {
                 if known.hashes.contains(&(hash & self.mask)) {
-                    // It is another name's, or nobody's: which, would matter when a name is removed.
+                    // It is another name's, or nobody's: which, would matter when a name is
+                    // removed.
                     self.drop_from(&mut shard, dir);
                 }
                 return;
@@ -249,13 +255,12 @@ impl Names {
         self.missing.note(dir, hash, key);
     }
 
-    /// A name is to be put under this key: before the commit. Its directory is locked, or has it already and
-    /// its inode is locked.
-    pub(crate) fn add(&self, key: &[u8]) {
+    /// Notes the directory and hash of a name that is to be put, before the commit. The directory
+    /// is locked.
+    pub(crate) fn add(&self, (dir, hash): (Ino, u64)) {
         if self.is_off() {
             return;
         }
-        let (dir, hash) = parts(key);
         self.missing.clear(dir, hash);
         {
             let mut shard = self.shard(dir).lock();
@@ -270,7 +275,7 @@ impl Names {
     }
 
     /// Adds a hash to those of a directory, unless it would take too much.
-    fn insert(&self, known: &mut Known, hash: u64) -> bool {
+    fn insert(&self, known: &mut KnownDir, hash: u64) -> bool {
         if bytes_for(known.places_grown()) > self.dir_bytes_max() {
             return false;
         }
@@ -289,7 +294,7 @@ impl Names {
         }
     }
 
-    /// True if a directory is surely empty. It is locked.
+    /// Reports whether a directory is surely empty. It is locked.
     pub(crate) fn is_empty(&self, dir: Ino) -> bool {
         let mut shard = self.shard(dir).lock();
         let known = shard.get(dir).filter(|known| known.mark == WHOLE);
@@ -306,13 +311,14 @@ impl Names {
         self.drop_from(&mut self.shard(dir).lock(), dir);
     }
 
-    fn drop_from(&self, shard: &mut Shard, dir: Ino) {
+    fn drop_from(&self, shard: &mut DirShard, dir: Ino) {
         if let Some(known) = shard.remove(dir) {
             self.bytes.fetch_sub(known.bytes(), Ordering::Relaxed);
         }
     }
 
-    /// Gives directories up, of the shards by turns, until the rest is within the bound. No shard is locked.
+    /// Gives directories up, of the shards by turns, until the rest is within the bound. No shard
+    /// is locked.
     fn make_room(&self) {
         // After a round in which all had been asked for, none has.
         let mut in_vain = 0;
@@ -328,8 +334,8 @@ impl Names {
     }
 
     pub(crate) fn usage(&self) -> NamesUsage {
-        let is_whole = |known: &&Known| known.mark == WHOLE;
-        let count = |shard: &Mutex<Shard>| shard.lock().dirs.iter().filter(is_whole).count();
+        let is_whole = |known: &&KnownDir| known.mark == WHOLE;
+        let count = |shard: &Mutex<DirShard>| shard.lock().dirs.iter().filter(is_whole).count();
         let counts = self.shards.iter().map(count);
         NamesUsage {
             dirs: counts.sum(),
@@ -340,18 +346,16 @@ impl Names {
 }
 
 /// Directory and hash of a name's key.
-pub(crate) fn parts(key: &[u8]) -> (Ino, u64) {
-    debug_assert!(fs_key::name_of(key).is_some(), "it is the key of a name");
-    let (dir, rest) = key.split_first_chunk().expect("it has a directory");
-    let hash = rest.first_chunk().expect("it has a hash");
-    (Ino(u64::from_be_bytes(*dir)), u64::from_be_bytes(*hash))
+fn parts(key: &[u8]) -> (Ino, u64) {
+    let place = Locator::place_of(key).expect("it is the key of a name");
+    (place.parent, place.hash)
 }
 
 impl FileSystem {
-    /// What is known of missing names.
+    /// Returns the use of the negative entries.
     #[must_use]
     pub fn names_usage(&self) -> NamesUsage {
-        self.names.usage()
+        self.residents.names.usage()
     }
 }
 

@@ -2,46 +2,42 @@
 
 use crate::change::Change;
 use crate::inode::{Inode, Location};
-use crate::lock::Held;
-use crate::lookup::{Early, check_name};
 use crate::make::LINKS_MAX;
+use crate::namespace::check_name;
 use crate::system::FileSystem;
 use crate::{Attr, Caller, DirName, FsError, FsResult, inode_flag};
 use bytes::Bytes;
 use stitch_base::Ino;
-use stitch_format::fs_key;
 
 impl FileSystem {
     /// Removes a name of what is no directory. Contents stay until the inode is forgotten.
     ///
     /// # Errors
-    /// [`FsError::NotFound`], [`FsError::IsDir`], [`FsError::Perm`] if the inode or the directory is
-    /// immutable or append-only, [`FsError::ReadOnly`].
+    /// [`FsError::NotFound`], [`FsError::IsDir`], [`FsError::Perm`] if the inode or the directory
+    /// is immutable or append-only, [`FsError::ReadOnly`].
     ///
     /// # Cost
-    /// One point read, none if the inode is known and all of its row (see `hints`), another if the inode was changed
-    /// meanwhile; at most one delete, two puts and one upsert, whatever the size.
+    /// One point read, none if the inode is known and all of its row (see `hints`), another if the
+    /// inode was changed meanwhile; at most one delete, two puts and one upsert, whatever the size.
     pub fn unlink(&self, caller: &Caller<'_>, at: DirName<'_>) -> FsResult<()> {
         self.check_writable()?;
-        self.dir(at.parent)?;
+        self.residents.inodes.get_dir(at.parent)?;
         check_name(at.name)?;
-        let _names = self.locks.dir_write(at.parent);
-        let early = self.early(at)?;
-        let _inodes = self.locks.inodes_write(&[at.parent, early.ino()]);
+        let _names = self.residents.locks.dir_write(at.parent);
+        let early = self.namespace().early(at)?;
+        let _inodes = self.residents.locks.inodes_write(&[at.parent, early.ino()]);
         let dir = self.dir_to_change(caller, at.parent)?;
-        let (inode, dentry) = self.inode_of(at, early)?;
+        let (inode, dentry) = self.namespace().inode_of(at, early)?;
         if inode.is_dir() {
             return Err(FsError::IsDir);
         }
         self.check_may_remove(caller, &dir, &inode)?;
         let now = self.now();
         let mut change = Change::giving_back(self);
-        change.delete_entry(at.parent, at.name);
+        change.delete_entry(at);
         change.drop_name(&inode, now, dentry.tail())?;
         change.touch_dir(&dir, 0, now)?;
-        change.commit()?;
-        self.drop_hint(at);
-        Ok(())
+        change.commit()
     }
 
     /// Removes an empty directory.
@@ -51,20 +47,20 @@ impl FileSystem {
     /// [`FsError::Invalid`] for `.`, [`FsError::Perm`], [`FsError::ReadOnly`].
     pub fn remove_dir(&self, caller: &Caller<'_>, at: DirName<'_>) -> FsResult<()> {
         self.check_writable()?;
-        self.dir(at.parent)?;
+        self.residents.inodes.get_dir(at.parent)?;
         if at.name == b".." {
             return Err(FsError::NotEmpty);
         }
         let drop_empty = |change: &mut Change<'_>, inode: &Inode, now: i64| {
-            self.check_empty(inode.head.ino)?;
+            self.namespace().check_empty(inode.head.ino)?;
             // A directory has nothing in its row but itself.
             change.drop_name(inode, now, Bytes::new())
         };
         self.take_dir(caller, at, None, drop_empty).map(drop)
     }
 
-    /// Removes the name of a directory, which is `expected` if that is given; `take` says what becomes of
-    /// the directory. Answers which it was.
+    /// Removes the name of a directory, which must be `expected` if that is given. `take` stages
+    /// what becomes of the directory. Returns the directory.
     pub(crate) fn take_dir(
         &self,
         caller: &Caller<'_>,
@@ -73,84 +69,45 @@ impl FileSystem {
         take: impl FnOnce(&mut Change<'_>, &Inode, i64) -> FsResult<()>,
     ) -> FsResult<Ino> {
         check_name(at.name)?;
-        let (_names, early) = self.lock_with_child(at)?;
+        let (_names, early) = self.namespace().lock_with_child(at)?;
         let ino = early.ino();
         if expected.is_some_and(|expected| expected != ino) {
             return Err(FsError::NotFound);
         }
-        let _inodes = self.locks.inodes_write(&[at.parent, ino]);
+        let _inodes = self.residents.locks.inodes_write(&[at.parent, ino]);
         let dir = self.dir_to_change(caller, at.parent)?;
-        let (inode, _) = self.inode_of(at, early)?;
+        let (inode, _) = self.namespace().inode_of(at, early)?;
         if !inode.is_dir() {
             return Err(FsError::NotDir);
         }
         self.check_may_remove(caller, &dir, &inode)?;
         let now = self.now();
         let mut change = Change::giving_back(self);
-        change.delete_entry(at.parent, at.name);
+        change.delete_entry(at);
         take(&mut change, &inode, now)?;
         change.touch_dir(&dir, -1, now)?;
         change.commit()?;
-        self.drop_hint(at);
         Ok(ino)
-    }
-
-    /// Locks a directory, and the one that a name in it stands for.
-    fn lock_with_child(&self, at: DirName<'_>) -> FsResult<(Held<'_>, Early)> {
-        let mut names = self.locks.dirs_write(&[at.parent]);
-        loop {
-            let early = self.early(at)?;
-            if self.locks.try_add_dir(&mut names, early.ino()) {
-                return Ok((names, early));
-            }
-            drop(names);
-            names = self.locks.dirs_write(&[at.parent, early.ino()]);
-        }
-    }
-
-    /// Refuses a directory with entries. It is locked.
-    pub(crate) fn check_empty(&self, dir: Ino) -> FsResult<()> {
-        if !self.names.is_empty(dir) {
-            return self.check_no_rows(dir);
-        }
-        if self.options.confirm_names {
-            let found = self.check_no_rows(dir);
-            let has_names = matches!(found, Err(FsError::NotEmpty));
-            assert!(
-                !has_names,
-                "a directory has names that was known to be empty"
-            );
-        }
-        Ok(())
-    }
-
-    /// Refuses a directory with entries in the trees.
-    pub(crate) fn check_no_rows(&self, dir: Ino) -> FsResult<()> {
-        let (start, end) = (fs_key::dentry_start(dir, 0), fs_key::after(dir));
-        let mut scan = self.store.scan(self.store.meta, &start, &end)?;
-        match scan.next()? {
-            Some(_) => Err(FsError::NotEmpty),
-            None => Ok(()),
-        }
     }
 
     /// Gives an inode that is no directory another name; counts a lookup.
     ///
     /// # Errors
     /// [`FsError::Exists`], [`FsError::Perm`] for a directory or an immutable or append-only inode,
-    /// [`FsError::NotFound`] for one without names (unless it was made so), [`FsError::TooManyLinks`],
-    /// [`FsError::NameTooLong`], [`FsError::NoSpace`], [`FsError::ReadOnly`].
+    /// [`FsError::NotFound`] for one without names (unless it was made so),
+    /// [`FsError::TooManyLinks`], [`FsError::NameTooLong`], [`FsError::NoSpace`],
+    /// [`FsError::ReadOnly`].
     pub fn link(&self, caller: &Caller<'_>, ino: Ino, at: DirName<'_>) -> FsResult<Attr> {
         self.check_writable()?;
-        self.dir(at.parent)?;
+        self.residents.inodes.get_dir(at.parent)?;
         if matches!(at.name, b"." | b"..") {
             return Err(FsError::Exists);
         }
         check_name(at.name)?;
-        let _names = self.locks.dir_write(at.parent);
-        let _inodes = self.locks.inodes_write(&[at.parent, ino]);
+        let _names = self.residents.locks.dir_write(at.parent);
+        let _inodes = self.residents.locks.inodes_write(&[at.parent, ino]);
         let dir = self.dir_to_change(caller, at.parent)?;
-        let inode = self.inodes.get(ino)?;
+        let inode = self.residents.inodes.get(ino)?;
         if inode.is_dir() || inode.head.iflags & (inode_flag::IMMUTABLE | inode_flag::APPEND) != 0 {
             return Err(FsError::Perm);
         }
@@ -160,7 +117,7 @@ impl FileSystem {
         if inode.head.nlink >= LINKS_MAX {
             return Err(FsError::TooManyLinks);
         }
-        if self.find_dentry(at)?.is_some() {
+        if self.namespace().find_dentry(at)?.is_some() {
             return Err(FsError::Exists);
         }
         let now = self.now();
@@ -168,17 +125,21 @@ impl FileSystem {
         self.add_name(&mut change, &inode, at, now)?;
         change.touch_dir(&dir, 0, now)?;
         change.commit()?;
-        let head = self.inodes.look_up(ino).ok_or(FsError::Stale(ino))?;
+        let head = self
+            .residents
+            .inodes
+            .look_up(ino)
+            .ok_or(FsError::Stale(ino))?;
         Ok(Attr::of(&head))
     }
 
-    /// One name more: the row moves to the inode's own place with the second name, and out of memory
-    /// with the first.
-    fn add_name(
+    /// One name more: the row moves to the inode's own place with the second name, and out of
+    /// memory with the first.
+    fn add_name<'a>(
         &self,
-        change: &mut Change<'_>,
-        inode: &Inode,
-        at: DirName<'_>,
+        change: &mut Change<'a>,
+        inode: &'a Inode,
+        at: DirName<'a>,
         now: i64,
     ) -> FsResult<()> {
         let mut new = inode.head;
@@ -186,26 +147,24 @@ impl FileSystem {
         new.ctime = now;
         match &inode.location {
             Location::Memory(tail) => {
-                let location = Location::entry(at.parent, at.name);
-                change.move_row(inode, &new, tail, location);
+                change.move_to_name(inode, &new, tail, at);
                 change.count_inodes(1);
                 return Ok(());
             }
             Location::Own => {
                 if inode.head.nlink == 0 {
-                    let key = fs_key::orphan(new.ino);
-                    change.changes.delete(self.store.sys, &key);
+                    change.batch.delete(&self.store.keys.orphan(new.ino));
                     change.count_inodes(1);
                 }
                 change.attrs(inode, &new)?;
             }
             Location::Entry { parent, name } => {
-                let tail = self.tail(inode)?;
-                change.move_row(inode, &new, &tail, Location::Own);
-                change.put_link(*parent, name, new.ino, new.kind);
+                let tail = self.store.tail(inode)?;
+                change.move_to_number(inode, &new, &tail);
+                change.put_link(DirName::new(*parent, name), new.ino, new.kind);
             }
         }
-        change.put_link(at.parent, at.name, new.ino, new.kind);
+        change.put_link(at, new.ino, new.kind);
         Ok(())
     }
 }

@@ -1,7 +1,7 @@
 //! Moving names.
 //!
-//! 1. Lock: both directories and the replaced directory, then all inodes; before them the tree, if a directory
-//!    moves into another one.
+//! 1. Lock: both directories and the replaced directory, then all inodes; before them the tree, if
+//!    a directory moves into another one.
 //! 2. Check by the rules of POSIX: nothing moves into itself, directories replace empty directories
 //!    only, files replace files only, and two names of one inode stay as they are.
 //! 3. One batch: the target's name is taken from what it named, rows move, both directories change.
@@ -9,10 +9,10 @@
 //! A directory's entries are keyed by its number, so moving it moves one row.
 
 use crate::change::Change;
-use crate::inode::{Inode, Location};
-use crate::lock::Held;
-use crate::lookup::{Dentry, Early, check_name};
+use crate::inode::{Inode, Inodes, Location};
+use crate::lock::{Held, Locks};
 use crate::make::LINKS_MAX;
+use crate::namespace::{Dentry, Early, Namespace, check_name};
 use crate::system::FileSystem;
 use crate::{Caller, DirName, FsError, FsResult, RenameMode};
 use stitch_base::Ino;
@@ -27,11 +27,55 @@ struct End<'a> {
 }
 
 /// The names of a rename: their locks, and what they stand for. (Locks are let go in this order.)
-struct Names<'a> {
+struct LockedNames<'a> {
     _held: Held<'a>,
     _tree: Option<MutexGuard<'a, ()>>,
     old: Early,
     new: Option<Early>,
+}
+
+impl<'fs> LockedNames<'fs> {
+    /// Locks what a rename needs of names, and reads the rows of both.
+    fn lock(
+        names: Namespace<'_>,
+        locks: &'fs Locks,
+        source: DirName<'_>,
+        target: DirName<'_>,
+        mode: RenameMode,
+    ) -> FsResult<Self> {
+        let dirs = [source.parent, target.parent];
+        let mut held = locks.dirs_write(&dirs);
+        let mut tree = None;
+        loop {
+            let old = names.early(source)?;
+            let new = names.find_early(target)?;
+            let enters = |early: &Early| early.is_dir() && source.parent != target.parent;
+            let comes_back = mode == RenameMode::Exchange && new.as_ref().is_some_and(enters);
+            if tree.is_none() && (enters(&old) || comes_back) {
+                tree = locks.try_tree();
+                if tree.is_none() {
+                    drop(held);
+                    tree = Some(locks.tree());
+                    held = locks.dirs_write(&dirs);
+                    continue;
+                }
+            }
+            let replaced = new.as_ref().filter(|new| new.is_dir()).map(Early::ino);
+            if let Some(replaced) = replaced
+                && !locks.try_add_dir(&mut held, replaced)
+            {
+                drop(held);
+                held = locks.dirs_write(&[source.parent, target.parent, replaced]);
+                continue;
+            }
+            return Ok(Self {
+                _held: held,
+                _tree: tree,
+                old,
+                new,
+            });
+        }
+    }
 }
 
 impl FileSystem {
@@ -39,8 +83,8 @@ impl FileSystem {
     ///
     /// # Errors
     /// [`FsError::NotFound`], [`FsError::Exists`] (with `NoReplace`), [`FsError::NotDir`],
-    /// [`FsError::IsDir`], [`FsError::NotEmpty`], [`FsError::Invalid`] for a directory into itself or
-    /// for `.` and `..`, [`FsError::TooManyLinks`], [`FsError::Perm`] for what is immutable or
+    /// [`FsError::IsDir`], [`FsError::NotEmpty`], [`FsError::Invalid`] for a directory into itself
+    /// or for `.` and `..`, [`FsError::TooManyLinks`], [`FsError::Perm`] for what is immutable or
     /// append-only, [`FsError::NameTooLong`], [`FsError::NoSpace`], [`FsError::ReadOnly`].
     pub fn rename(
         &self,
@@ -50,19 +94,26 @@ impl FileSystem {
         mode: RenameMode,
     ) -> FsResult<()> {
         self.check_writable()?;
-        self.dir(source.parent)?;
-        self.dir(target.parent)?;
+        self.residents.inodes.get_dir(source.parent)?;
+        self.residents.inodes.get_dir(target.parent)?;
         check_name(source.name)?;
         check_name(target.name)?;
-        let names = self.lock_names(source, target, mode)?;
+        let names = LockedNames::lock(
+            self.namespace(),
+            &self.residents.locks,
+            source,
+            target,
+            mode,
+        )?;
         let old = names.old;
         let Some(new) = names.new else {
             if mode == RenameMode::Exchange {
                 return Err(FsError::NotFound);
             }
-            let _inodes = self
-                .locks
-                .inodes_write(&[source.parent, target.parent, old.ino()]);
+            let _inodes =
+                self.residents
+                    .locks
+                    .inodes_write(&[source.parent, target.parent, old.ino()]);
             let dir = self.dir_to_change(caller, target.parent)?;
             let source = self.end(caller, source, old)?;
             return self.move_name(caller, &source, target, &dir, None, mode);
@@ -74,7 +125,7 @@ impl FileSystem {
             return Ok(());
         }
         let held = [source.parent, target.parent, old.ino(), new.ino()];
-        let _inodes = self.locks.inodes_write(&held);
+        let _inodes = self.residents.locks.inodes_write(&held);
         let source = self.end(caller, source, old)?;
         let target = self.end(caller, target, new)?;
         if mode == RenameMode::Exchange {
@@ -85,52 +136,9 @@ impl FileSystem {
         self.move_name(caller, &source, target.at, &target.dir, replaced, mode)
     }
 
-    /// Locks what a rename needs of names, and reads the rows of both.
-    fn lock_names(
-        &self,
-        source: DirName<'_>,
-        target: DirName<'_>,
-        mode: RenameMode,
-    ) -> FsResult<Names<'_>> {
-        let dirs = [source.parent, target.parent];
-        let mut held = self.locks.dirs_write(&dirs);
-        let mut tree = None;
-        loop {
-            let old = self.early(source)?;
-            let new = self.find_early(target)?;
-            let enters = |early: &Early| early.is_dir() && source.parent != target.parent;
-            let comes_back = mode == RenameMode::Exchange && new.as_ref().is_some_and(enters);
-            if tree.is_none() && (enters(&old) || comes_back) {
-                tree = self.locks.try_tree();
-                if tree.is_none() {
-                    drop(held);
-                    tree = Some(self.locks.tree());
-                    held = self.locks.dirs_write(&dirs);
-                    continue;
-                }
-            }
-            let replaced = new.as_ref().filter(|new| new.is_dir()).map(Early::ino);
-            if let Some(replaced) = replaced
-                && !self.locks.try_add_dir(&mut held, replaced)
-            {
-                drop(held);
-                held = self
-                    .locks
-                    .dirs_write(&[source.parent, target.parent, replaced]);
-                continue;
-            }
-            return Ok(Names {
-                _held: held,
-                _tree: tree,
-                old,
-                new,
-            });
-        }
-    }
-
     fn end<'a>(&self, caller: &Caller<'_>, at: DirName<'a>, early: Early) -> FsResult<End<'a>> {
         let dir = self.dir_to_change(caller, at.parent)?;
-        let (inode, dentry) = self.inode_of(at, early)?;
+        let (inode, dentry) = self.namespace().inode_of(at, early)?;
         self.check_may_remove(caller, &dir, &inode)?;
         Ok(End {
             at,
@@ -146,31 +154,10 @@ impl FileSystem {
             (false, true) => Err(FsError::IsDir),
             (true, false) => Err(FsError::NotDir),
             (true, true) => {
-                self.check_not_inside(target.at.parent, source)?;
-                self.check_empty(target.inode.head.ino)
+                check_not_inside(&self.residents.inodes, target.at.parent, source)?;
+                self.namespace().check_empty(target.inode.head.ino)
             }
         }
-    }
-
-    /// Refuses a directory that is the one it would go to, or above it. Within its directory it is neither; if it
-    /// comes from another one, the tree is locked.
-    fn check_not_inside(&self, dir: Ino, source: &End<'_>) -> FsResult<()> {
-        if dir == source.at.parent {
-            return Ok(());
-        }
-        let top = source.inode.head.ino;
-        let mut at = dir;
-        while at != Ino::ROOT {
-            if at == top {
-                return Err(FsError::Invalid("a directory cannot move into itself"));
-            }
-            let inode = self.inodes.get(at)?;
-            at = inode.parent().ok_or(FsError::NotFound)?;
-        }
-        if top == Ino::ROOT {
-            return Err(FsError::Invalid("the root cannot move"));
-        }
-        Ok(())
     }
 
     fn move_name(
@@ -185,7 +172,7 @@ impl FileSystem {
         let is_dir = source.inode.is_dir();
         let is_across = source.at.parent != target.parent;
         if is_dir {
-            self.check_not_inside(target.parent, source)?;
+            check_not_inside(&self.residents.inodes, target.parent, source)?;
             let grows = is_across && replaced.is_none();
             if grows && target_dir.head.nlink >= LINKS_MAX {
                 return Err(FsError::TooManyLinks);
@@ -206,7 +193,7 @@ impl FileSystem {
         if mode == RenameMode::Whiteout {
             self.put_whiteout(&mut change, caller, &source.dir, source.at)?;
         } else {
-            change.delete_entry(source.at.parent, source.at.name);
+            change.delete_entry(source.at);
         }
         if !is_across {
             old_links += new_links;
@@ -216,36 +203,32 @@ impl FileSystem {
         if is_across {
             change.touch_dir(target_dir, new_links, now)?;
         }
-        change.commit()?;
-        self.drop_hint(source.at);
-        self.hint(target, source.inode.head.ino);
-        Ok(())
+        change.commit()
     }
 
     /// Puts the source's inode under the target's name.
-    fn put_name(
+    fn put_name<'a>(
         &self,
-        change: &mut Change<'_>,
+        change: &mut Change<'a>,
         source: &End<'_>,
-        target: DirName<'_>,
+        target: DirName<'a>,
         now: i64,
     ) -> FsResult<()> {
         let inode = &source.inode;
         let mut head = inode.head;
         head.ctime = now;
         if inode.location == Location::Own {
-            change.put_link(target.parent, target.name, head.ino, head.kind);
+            change.put_link(target, head.ino, head.kind);
             return change.attrs(inode, &head);
         }
-        let location = Location::entry(target.parent, target.name);
-        change.move_row(inode, &head, &source.dentry.tail(), location);
+        change.move_to_name(inode, &head, &source.dentry.tail(), target);
         Ok(())
     }
 
     fn exchange(&self, source: &End<'_>, target: &End<'_>) -> FsResult<()> {
         for (end, other) in [(source, target), (target, source)] {
             if end.inode.is_dir() {
-                self.check_not_inside(other.at.parent, end)?;
+                check_not_inside(&self.residents.inodes, other.at.parent, end)?;
             }
         }
         let now = self.now();
@@ -259,9 +242,27 @@ impl FileSystem {
             change.touch_dir(&source.dir, gain, now)?;
             change.touch_dir(&target.dir, -gain, now)?;
         }
-        change.commit()?;
-        self.hint(target.at, source.inode.head.ino);
-        self.hint(source.at, target.inode.head.ino);
-        Ok(())
+        change.commit()
     }
+}
+
+/// Refuses a directory that is the one it would go to, or above it. Within its directory it is
+/// neither; if it comes from another one, the tree is locked.
+fn check_not_inside(inodes: &Inodes, dir: Ino, source: &End<'_>) -> FsResult<()> {
+    if dir == source.at.parent {
+        return Ok(());
+    }
+    let top = source.inode.head.ino;
+    let mut at = dir;
+    while at != Ino::ROOT {
+        if at == top {
+            return Err(FsError::Invalid("a directory cannot move into itself"));
+        }
+        let inode = inodes.get(at)?;
+        at = inode.parent().ok_or(FsError::NotFound)?;
+    }
+    if top == Ino::ROOT {
+        return Err(FsError::Invalid("the root cannot move"));
+    }
+    Ok(())
 }

@@ -5,18 +5,19 @@
 //! |---|---|---|
 //! | forgotten files | [`FileSystem::reclaim`] | yes: a commit does it, and goes on |
 //! | plain files whose rows are gone | `makes_room_beside` | yes: a write does it, and goes on |
-//! | entries of removed trees | [`FileSystem::empty_detached`] | no: [`FileSystem::make_room`] does |
+//! | entries of removed trees | [`FileSystem::empty_detached`] | no: `make_room` does |
 //! | files without names that the kernel is about to forget | waiting | no, as above |
 //!
 //! Several threads may give space back at the same time. So an operation takes a mark before it
 //! begins, and is tried again if anything was given back since the mark, by any thread.
 
+use crate::rows::RowBatch;
 use crate::system::FileSystem;
 use crate::{FsError, FsResult};
 use std::time::Duration;
 use stitch_base::sync::Mutex;
 use stitch_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use stitch_db::{Changes, SpaceClass};
+use stitch_db::SpaceClass;
 
 /// Entries of removed trees that are removed before the operation is tried again, about.
 const SLICE: u64 = 1024;
@@ -99,11 +100,11 @@ impl FileSystem {
     /// may have inodes locked.
     pub(crate) fn commit_where_room(
         &self,
-        changes: &Changes<'_>,
+        batch: &RowBatch<'_>,
         space: SpaceClass,
     ) -> FsResult<()> {
         let mut mark = self.room_mark();
-        let mut committed = self.store.commit(changes, space);
+        let mut committed = self.store.commit(batch, space);
         for _ in 0..COMMIT_TRIES {
             if space != SpaceClass::Normal || !matches!(committed, Err(FsError::NoSpace)) {
                 break;
@@ -113,7 +114,7 @@ impl FileSystem {
             if std::mem::replace(&mut mark, given_back) == given_back {
                 break;
             }
-            committed = self.store.commit(changes, space);
+            committed = self.store.commit(batch, space);
         }
         committed
     }

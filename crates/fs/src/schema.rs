@@ -1,22 +1,25 @@
 //! The trees of a file system, and how rows are read from them.
 //!
-//! | dictionary | holds | tuned for |
-//! |---|---|---|
-//! | `meta` | inodes and names | lookups and directory scans: small blocks, compressed |
-//! | `data` | chunks of contents | sequential reads: large blocks, not compressed |
-//! | `xattr` | extended attributes | as `meta` |
-//! | `sys` | header, counters, orphans | little |
+//! | dictionary | tuned for |
+//! |---|---|
+//! | `meta` | lookups and directory scans: small blocks, compressed |
+//! | `data` | sequential reads: large blocks, not compressed |
+//! | `xattr` | as `meta` |
+//! | `sys` | few rows |
+//!
+//! Which rows are in them: see `locator`.
 
+use crate::inode::{Inode, Location};
+use crate::locator::{Locator, RowKey, RowRange, Tree};
+use crate::rows::{Dictionaries, RowBatch};
 use crate::{FsError, FsResult};
 use bytes::Bytes;
 use stitch_base::Ino;
 use stitch_base::sync::Arc;
 use stitch_db::{
-    Caching, Changes, Coming, CommitOptions, DbError, Dictionary, Direction, KeyRange, Scan,
-    Schema, SpaceClass, TreeOptions, View,
+    Caching, Coming, CommitOptions, DbError, Direction, Scan, Schema, SpaceClass, TreeOptions, View,
 };
 use stitch_format::fs_inode::{InodeHead, MetaRow};
-use stitch_format::fs_key::{self, FsKey, SYS_HEADER, SYS_INODE_COUNT, SYS_NEXT_INO};
 use stitch_format::fs_sys::{FsHeader, decode_number, encode_number};
 use stitch_kv::{Compression, Engine};
 
@@ -27,10 +30,8 @@ pub(crate) const FIRST_INO: u64 = 16;
 /// The trees of an open file system.
 #[derive(Clone, Debug)]
 pub(crate) struct Store {
-    pub(crate) meta: Dictionary,
-    pub(crate) data: Dictionary,
-    pub(crate) xattr: Dictionary,
-    pub(crate) sys: Dictionary,
+    pub(crate) keys: Locator,
+    trees: Dictionaries,
     view: View,
     /// As it was at open.
     pub(crate) header: FsHeader,
@@ -50,10 +51,10 @@ fn dictionaries() -> [(&'static str, TreeOptions); 4] {
         value_block_bytes: 2 << 10,
     };
     [
-        ("meta", small.clone()),
-        ("data", large),
-        ("xattr", small.clone()),
-        ("sys", small),
+        (Tree::Meta.name(), small.clone()),
+        (Tree::Data.name(), large),
+        (Tree::Xattr.name(), small.clone()),
+        (Tree::Sys.name(), small),
     ]
 }
 
@@ -97,7 +98,7 @@ pub fn set_compression(engine: &Arc<dyn Engine>, wanted: CompressOptions) -> FsR
     Ok(())
 }
 
-/// Whether some files of the file system may be plain files beside the store.
+/// Reports whether some files of the file system may be plain files beside the store.
 ///
 /// # Errors
 /// [`FsError::NotFound`] if there is no file system; [`FsError::Format`].
@@ -118,24 +119,27 @@ impl Store {
             other => other?,
         };
         let store = Self::of(&schema, *header)?;
-        let mut changes = Changes::new();
-        changes.put(store.meta, &fs_key::own(Ino::ROOT), &root.encode());
-        changes.put(store.sys, SYS_NEXT_INO, &encode_number(FIRST_INO));
-        changes.put(store.sys, SYS_INODE_COUNT, &encode_number(1));
-        changes.put(store.sys, SYS_HEADER, &header.encode());
+        let (mut batch, keys) = (store.batch(), store.keys);
+        batch.put(&keys.own(Ino::ROOT), &root.encode());
+        batch.put(&keys.next_ino(), &encode_number(FIRST_INO));
+        batch.put(&keys.inode_count(), &encode_number(1));
+        batch.put(&keys.header(), &header.encode());
         let options = CommitOptions {
             sync: true,
             space: SpaceClass::Normal,
         };
-        store.view.commit(&changes, options)?;
+        store.view.commit(batch.changes(), options)?;
         Ok(())
     }
 
     /// Takes away what a `create` that did not finish has left.
     fn start_over(engine: &Arc<dyn Engine>) -> FsResult<Schema> {
         let found = Schema::open(Arc::clone(engine), SCHEMA)?;
-        let is_whole = match found.dictionary("sys") {
-            Ok(sys) => found.now().get(sys, SYS_HEADER)?.is_some(),
+        let is_whole = match found.dictionary(Tree::Sys.name()) {
+            Ok(sys) => {
+                let header = Locator::default().header();
+                found.now().get(sys, &header)?.is_some()
+            }
             Err(_) => false,
         };
         if is_whole {
@@ -149,10 +153,8 @@ impl Store {
 
     fn of(schema: &Schema, header: FsHeader) -> FsResult<Self> {
         Ok(Self {
-            meta: schema.dictionary("meta")?,
-            data: schema.dictionary("data")?,
-            xattr: schema.dictionary("xattr")?,
-            sys: schema.dictionary("sys")?,
+            keys: Locator::new(&header),
+            trees: Dictionaries::new(schema)?,
             view: schema.now(),
             header,
         })
@@ -161,30 +163,26 @@ impl Store {
     /// Opens the trees in an engine.
     pub(crate) fn open(engine: &Arc<dyn Engine>) -> FsResult<Self> {
         let schema = Schema::open(Arc::clone(engine), SCHEMA)?;
-        let sys = schema.dictionary("sys")?;
-        let Some(header) = schema.now().get(sys, SYS_HEADER)? else {
+        let sys = schema.dictionary(Tree::Sys.name())?;
+        let key = Locator::default().header();
+        let Some(header) = schema.now().get(sys, &key)? else {
             return Err(FsError::NotFound);
         };
         Self::of(&schema, FsHeader::decode(&header)?)
     }
 
-    /// Where a name is in the order of its directory.
-    pub(crate) fn name_hash(&self, name: &[u8]) -> u64 {
-        fs_key::name_hash(self.header.name_seed, name)
+    /// Changes of rows of these trees; none yet.
+    pub(crate) const fn batch<'v>(&self) -> RowBatch<'v> {
+        RowBatch::new(self.trees)
     }
 
-    /// Key of a name.
-    pub(crate) fn dentry_key(&self, parent: Ino, name: &[u8]) -> FsKey {
-        fs_key::dentry(self.header.name_seed, parent, name)
-    }
-
-    pub(crate) fn get(&self, dictionary: Dictionary, key: &[u8]) -> FsResult<Option<Bytes>> {
-        Ok(self.view.get(dictionary, key)?)
+    pub(crate) fn get(&self, key: &RowKey) -> FsResult<Option<Bytes>> {
+        Ok(self.view.get(self.trees.of(key.tree()), key)?)
     }
 
     /// An inode and its inline contents, from its own row.
     pub(crate) fn own_row(&self, ino: Ino) -> FsResult<Option<(InodeHead, Bytes)>> {
-        let Some(row) = self.get(self.meta, &fs_key::own(ino))? else {
+        let Some(row) = self.get(&self.keys.own(ino))? else {
             return Ok(None);
         };
         match MetaRow::decode(&row)? {
@@ -195,48 +193,65 @@ impl Store {
         }
     }
 
-    /// A number of the sys tree; 0 if it is not there.
-    pub(crate) fn number(&self, key: &[u8]) -> FsResult<u64> {
-        let row = self.get(self.sys, key)?;
+    /// What is in an inode's row behind the head: inline contents, or a symlink's target.
+    ///
+    /// # Errors
+    /// [`FsError::Corrupt`] if the row is missing, or is another inode's.
+    pub(crate) fn tail(&self, inode: &Inode) -> FsResult<Bytes> {
+        if let Location::Memory(tail) = &inode.location {
+            return Ok(Bytes::clone(tail));
+        }
+        let Some(key) = self.keys.inode(inode).filter(|_| inode.has_tail()) else {
+            return Ok(Bytes::new());
+        };
+        let ino = inode.head.ino;
+        let Some(row) = self.get(&key)? else {
+            return Err(FsError::Corrupt(format!("inode {ino} has no row")));
+        };
+        match MetaRow::decode(&row)? {
+            MetaRow::Inode(head, tail) if head.ino == ino => Ok(row.slice_ref(tail)),
+            other => {
+                let found = other.ino();
+                Err(FsError::Corrupt(format!(
+                    "the row of inode {ino} is that of {found}"
+                )))
+            }
+        }
+    }
+
+    /// A number of the sys tree; 0 if its row does not exist.
+    pub(crate) fn number(&self, key: &RowKey) -> FsResult<u64> {
+        let row = self.get(key)?;
         Ok(row.map_or(Ok(0), |row| decode_number(&row))?)
     }
 
-    pub(crate) fn scan(
-        &self,
-        dictionary: Dictionary,
-        start: &[u8],
-        end: &[u8],
-    ) -> FsResult<Box<dyn Scan + '_>> {
-        let range = KeyRange::new(start, end);
-        Ok(self.view.scan(dictionary, range, Direction::Forward)?)
+    /// Scans a range, the lowest key first.
+    pub(crate) fn scan(&self, range: &RowRange) -> FsResult<Box<dyn Scan + '_>> {
+        let tree = self.trees.of(range.tree());
+        Ok(self.view.scan(tree, range.keys(), Direction::Forward)?)
     }
 
-    /// As [`Self::scan`], for who will read all of it.
-    pub(crate) fn scan_whole(
-        &self,
-        dictionary: Dictionary,
-        start: &[u8],
-        end: &[u8],
-    ) -> FsResult<Box<dyn Scan + '_>> {
-        Ok(self
-            .view
-            .scan_whole(dictionary, KeyRange::new(start, end))?)
+    /// Scans a range of which the caller reads all.
+    pub(crate) fn scan_whole(&self, range: &RowRange) -> FsResult<Box<dyn Scan + '_>> {
+        let tree = self.trees.of(range.tree());
+        Ok(self.view.scan_whole(tree, range.keys())?)
     }
 
-    /// Says that [`Self::scan_whole`] will soon be asked for a range.
+    /// Prefetches a range that [`Self::scan_whole`] is about to read. Reports whether there was
+    /// memory for it.
     pub(crate) fn read_ahead(
         &self,
-        dictionary: Dictionary,
-        (start, end): (&[u8], &[u8]),
-        (coming, caching): (Coming<'_>, Caching),
+        range: &RowRange,
+        coming: Coming<'_>,
+        caching: Caching,
     ) -> bool {
-        let range = KeyRange::new(start, end);
-        self.view.read_ahead(dictionary, range, coming, caching)
+        let tree = self.trees.of(range.tree());
+        self.view.read_ahead(tree, range.keys(), coming, caching)
     }
 
-    pub(crate) fn commit(&self, changes: &Changes, space: SpaceClass) -> FsResult<()> {
+    pub(crate) fn commit(&self, batch: &RowBatch<'_>, space: SpaceClass) -> FsResult<()> {
         let options = CommitOptions { sync: false, space };
-        self.view.commit(changes, options)?;
+        self.view.commit(batch.changes(), options)?;
         Ok(())
     }
 }

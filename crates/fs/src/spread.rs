@@ -1,11 +1,11 @@
-//! How numbers are spread over tables in memory: inode numbers, which are given by us, and hashes of names,
-//! which are secret. So nobody can choose them badly, and a multiplication is enough.
+//! How numbers are spread over tables in memory: inode numbers, which are given by us, and hashes
+//! of names, which are secret. So nobody can choose them badly, and a multiplication is enough.
 
 use std::hash::{BuildHasherDefault, Hasher};
 use stitch_base::Ino;
 
-/// An odd number near 2^64 over the golden ratio: multiples of it lie apart (Knuth, The Art of Computer
-/// Programming, volume 3, section 6.4).
+/// An odd number near 2^64 over the golden ratio: multiples of it lie apart (Knuth, The Art of
+/// Computer Programming, volume 3, section 6.4).
 const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// A number whose high bits depend on all bits of this one.
@@ -31,8 +31,8 @@ impl Hasher for Spread {
         unreachable!("keys are numbers");
     }
 
-    /// The high bits of the product depend on all of the number, but are the same within a shard, which they
-    /// choose: so they end up where a table looks at neither place nor tag.
+    /// The high bits of the product depend on all of the number, but are the same within a shard,
+    /// which they choose: so they end up where a table looks at neither place nor tag.
     fn write_u64(&mut self, number: u64) {
         self.0 = spread(number).rotate_left(26);
     }

@@ -2,7 +2,6 @@
 
 use crate::system::FileSystem;
 use crate::{FsResult, StatFs};
-use stitch_base::sync::atomic::Ordering;
 use stitch_format::fs_key::NAME_BYTES_MAX;
 
 const BLOCK_BYTES: u32 = 4096;
@@ -10,24 +9,18 @@ const BLOCK_BYTES: u32 = 4096;
 const INODE_BYTES: u64 = 256;
 
 impl FileSystem {
-    /// Space and inodes. Inodes have no table that could be full: those left are as many as fit into
-    /// the space left.
+    /// Space and inodes. Inodes have no table that could be full: those left are as many as fit
+    /// into the space left.
     ///
     /// # Errors
     /// [`crate::FsError::External`] if the host does not say what it has.
     pub fn stat_fs(&self) -> FsResult<StatFs> {
         let space = self.engine().space();
-        // What is beside the store is there beside its space; what more there could be, only if large
-        // files go there.
-        let room = if self.externals.takes_more() {
-            self.externals.files()?.free_bytes()?
-        } else {
-            0
-        };
-        let total_bytes = space.total_bytes + self.externals.bytes() + room;
+        let (beside_bytes, room) = self.external_space()?;
+        let total_bytes = space.total_bytes + beside_bytes + room;
         let free_bytes = space.free_bytes.min(space.total_bytes) + room;
         let block = u64::from(BLOCK_BYTES);
-        let used = self.inode_count.load(Ordering::Relaxed);
+        let used = self.residents.inode_count();
         let inodes_free = space.free_bytes / INODE_BYTES;
         Ok(StatFs {
             block_bytes: BLOCK_BYTES,
@@ -37,5 +30,21 @@ impl FileSystem {
             inodes_free,
             name_bytes_max: u32::try_from(NAME_BYTES_MAX).expect("255"),
         })
+    }
+
+    /// Returns the bytes of plain files that the engine's space does not have, and how many more
+    /// there could be: none, unless large files go there.
+    fn external_space(&self) -> FsResult<(u64, u64)> {
+        let files = self.externals.is_there().then(|| self.externals.files());
+        let files = files.transpose()?;
+        if files.is_some_and(|files| files.shares_engine_space()) {
+            return Ok((0, 0));
+        }
+        let takes_more = self.externals.takes_more();
+        let room = match files.filter(|_| takes_more) {
+            Some(files) => files.free_bytes()?,
+            None => 0,
+        };
+        Ok((self.externals.bytes(), room))
     }
 }

@@ -1,15 +1,17 @@
-//! Directories on the way: those that paths led through lately stay known, so that the next path needs no row
-//! of theirs.
+//! The path cache: directories that paths led through lately stay known, so that the next path
+//! reads no row of theirs.
 //!
-//! A slot has the number of a directory, which it pins. It is chosen by the name, and is no more than a hint: a
-//! directory has one name, and the inode table says which. So a name that changes makes no slot wrong; what
-//! removes or moves a directory only sees to it that no slot holds it any longer.
+//! A slot holds the number of a directory, which it pins. The name chooses the slot. The number may
+//! be wrong: a directory has one name, and the inode table says which. So a changed name makes no
+//! slot wrong. A change that removes or moves a directory evicts it, so that the pin does not keep
+//! it.
 //!
-//! The kernel has its own memory of names, so this is for users of the library: [`FileSystem::step`].
+//! The kernel caches names itself, so this is for users of the library:
+//! [`FileSystem::step`](crate::FileSystem::step).
 
 use crate::inode::{Hold, Inode, Location};
+use crate::residents::Residents;
 use crate::spread::spread_name;
-use crate::system::FileSystem;
 use crate::{Attr, DirName};
 use stitch_base::Ino;
 use stitch_base::sync::atomic::{AtomicU64, Ordering};
@@ -40,12 +42,13 @@ impl Steps {
     }
 }
 
-impl FileSystem {
+impl Residents {
     fn slot(&self, at: DirName<'_>) -> &AtomicU64 {
-        self.steps.slot(at.parent, self.store.name_hash(at.name))
+        self.steps.slot(at.parent, self.keys.name_hash(at.name))
     }
 
-    /// The directory of a name, if it is known; counts a lookup. The one that the name is in is locked.
+    /// Returns the directory of a name, if it is cached; counts a lookup. The parent directory is
+    /// locked.
     pub(crate) fn known_step(&self, at: DirName<'_>) -> Option<Attr> {
         let ino = self.slot(at).load(Ordering::Acquire);
         let head = self.inodes.look_up_at(Ino(ino), at)?;
@@ -53,8 +56,7 @@ impl FileSystem {
         Some(Attr::of(&head))
     }
 
-    /// Keeps what a name stands for, of which a lookup was just counted. The directory that the name is in is
-    /// locked.
+    /// Keeps a directory that was just looked up by this name. The parent directory is locked.
     pub(crate) fn keep_step(&self, at: DirName<'_>, attr: &Attr) {
         if attr.kind != FileKind::Directory || self.inodes.hold(attr.ino, Hold::Pin).is_err() {
             return;
@@ -65,7 +67,7 @@ impl FileSystem {
         }
     }
 
-    /// Keeps a directory no longer that is to lose its name. The one that the name is in is locked.
+    /// Evicts a directory that is about to lose its name. The parent directory is locked.
     pub(crate) fn drop_step(&self, inode: &Inode) {
         let Location::Entry { parent, name } = &inode.location else {
             return;

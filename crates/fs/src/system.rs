@@ -3,25 +3,24 @@
 use crate::aside::Aside;
 use crate::back::BackRows;
 use crate::change::Change;
-use crate::data::{ExtentMaps, LastReads, Siblings, Walk};
+use crate::contents::Contents;
+use crate::data::ExtentMaps;
 use crate::detach::Detached;
 use crate::external::Externals;
-use crate::hints::Hints;
-use crate::inode::{Hold, Inode, Inodes, Location};
-use crate::ledger::Register;
-use crate::lock::Locks;
-use crate::names::Names;
+use crate::inode::Hold;
+use crate::locator::{Locator, SysRow};
+use crate::namespace::Namespace;
+use crate::prefetch::{Prefetch, Prefetcher};
+use crate::residents::Residents;
 use crate::room::Room;
 use crate::schema::{FIRST_INO, Store};
-use crate::steps::Steps;
 use crate::{Attr, FsError, FsOptions, FsResult};
-use bytes::Bytes;
-use stitch_base::sync::atomic::{AtomicBool, AtomicU64};
+use stitch_base::sync::atomic::AtomicBool;
 use stitch_base::sync::{Arc, Mutex};
 use stitch_base::{ErrorKind, Ino, random};
 use stitch_db::SpaceClass;
-use stitch_format::fs_inode::{FileKind, InodeHead, MetaRow, row_flag};
-use stitch_format::fs_key::{self, INO_MAX, SYS_FIXED, SYS_HEADER, SYS_INODE_COUNT, SYS_NEXT_INO};
+use stitch_format::fs_inode::{FileKind, InodeHead};
+use stitch_format::fs_key::INO_MAX;
 use stitch_format::fs_sys::{FsHeader, encode_number};
 use stitch_kv::Engine;
 
@@ -42,22 +41,11 @@ pub struct FileSystem {
     engine: Arc<dyn Engine>,
     pub(crate) options: FsOptions,
     pub(crate) store: Store,
-    pub(crate) inodes: Inodes,
-    pub(crate) locks: Locks,
-    pub(crate) names: Names,
-    pub(crate) steps: Steps,
-    pub(crate) hints: Hints,
-    pub(crate) last_reads: LastReads,
-    /// Of files that are read.
-    pub(crate) siblings: Siblings,
-    pub(crate) walk: Walk,
-    /// Of directories that are listed.
-    pub(crate) listings: Siblings,
-    pub(crate) inode_count: AtomicU64,
+    pub(crate) residents: Residents,
+    pub(crate) prefetch: Prefetch,
     /// As it is stored.
     pub(crate) header: Mutex<FsHeader>,
     numbers: Mutex<Numbers>,
-    forgotten: Mutex<Vec<InodeHead>>,
     pub(crate) detached: Detached,
     pub(crate) externals: Externals,
     /// Some file was immutable or append-only.
@@ -79,7 +67,7 @@ impl std::fmt::Debug for FileSystem {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("FileSystem")
             .field("options", &self.options)
-            .field("inodes", &self.inodes.count())
+            .field("inodes", &self.residents.inodes.count())
             .finish_non_exhaustive()
     }
 }
@@ -126,12 +114,12 @@ impl FileSystem {
         Store::create(engine, &header, &root)
     }
 
-    /// Opens the file system in an engine and removes what unlinked files a crash left behind, and plain files
-    /// beside the store that no file needs.
+    /// Opens the file system in an engine and removes what unlinked files a crash left behind, and
+    /// plain files beside the store that no file needs.
     ///
     /// # Errors
-    /// [`FsError::NotFound`] if the engine holds none; [`FsError::Format`] if it is damaged or newer;
-    /// [`FsError::NoFolder`] if it has external files and the options have no place of them.
+    /// [`FsError::NotFound`] if the engine holds none; [`FsError::Format`] if it is damaged or
+    /// newer; [`FsError::NoFolder`] if it has external files and the options have no place of them.
     pub fn open(engine: Arc<dyn Engine>, options: FsOptions) -> FsResult<Self> {
         let store = Store::open(&engine)?;
         let Some((root, _)) = store.own_row(Ino::ROOT)? else {
@@ -140,32 +128,23 @@ impl FileSystem {
         if root.kind != FileKind::Directory || root.ino != Ino::ROOT {
             return Err(FsError::Corrupt("the root is no directory".to_owned()));
         }
-        let next = store.number(SYS_NEXT_INO)?;
+        let next = store.number(&store.keys.next_ino())?;
         if !(FIRST_INO..=INO_MAX).contains(&next) {
             return Err(FsError::Corrupt(format!("the next inode number is {next}")));
         }
-        let inode_count = store.number(SYS_INODE_COUNT)?;
-        let is_fixed = store.number(SYS_FIXED)? != 0;
+        let inode_count = store.number(&store.keys.inode_count())?;
+        let is_fixed = store.number(&store.keys.fixed())? != 0;
         let externals = Externals::new(options.external.clone());
         let back_rows = BackRows::open(&store)?;
-        let register = options.ledger.as_ref().map(Arc::clone).map(Register::new);
+        let residents = Residents::new(store.keys, root, inode_count, &options);
         let fs = Self {
             engine,
-            inodes: Inodes::new(root, options.inodes_max, register),
-            names: Names::new(options.names_bytes),
-            steps: Steps::default(),
-            hints: Hints::default(),
+            residents,
             options,
             header: Mutex::new(store.header),
             store,
-            locks: Locks::default(),
-            last_reads: LastReads::default(),
-            siblings: Siblings::default(),
-            walk: Walk::default(),
-            listings: Siblings::default(),
-            inode_count: AtomicU64::new(inode_count),
+            prefetch: Prefetch::default(),
             numbers: Mutex::new(Numbers { next, end: next }),
-            forgotten: Mutex::default(),
             detached: Detached::default(),
             externals,
             fixed: AtomicBool::new(is_fixed),
@@ -191,7 +170,7 @@ impl FileSystem {
         &self.engine
     }
 
-    /// True if nothing can be changed.
+    /// Reports whether nothing can be changed.
     #[must_use]
     pub const fn is_read_only(&self) -> bool {
         self.options.read_only
@@ -200,10 +179,11 @@ impl FileSystem {
     /// Number of inodes that are known: looked up and not forgotten.
     #[must_use]
     pub fn known_inodes(&self) -> usize {
-        self.inodes.count()
+        self.residents.inodes.count()
     }
 
-    /// Gives back the space of forgotten files, then makes everything durable that was acknowledged.
+    /// Gives back the space of forgotten files, then makes everything durable that was
+    /// acknowledged.
     ///
     /// # Errors
     /// [`FsError::Storage`]: what was not durable may be lost; reopen.
@@ -211,7 +191,8 @@ impl FileSystem {
         if self.options.read_only {
             return Ok(());
         }
-        // What cannot be reclaimed now is later; what was acknowledged is durable in any case.
+        // A file that cannot be reclaimed now is reclaimed later; acknowledged changes are durable
+        // in any case.
         let reclaimed = self.reclaim();
         let settled = self.settle_all();
         self.engine.sync()?;
@@ -219,14 +200,14 @@ impl FileSystem {
         self.remove_retired()?;
         settled?;
         match reclaimed {
-            // Nothing is lost, and nobody asked for it.
+            // Nothing is lost: the space comes back later.
             Ok(_) | Err(FsError::NoSpace) => Ok(()),
             Err(error) => Err(error),
         }
     }
 
-    /// Makes an inode durable, and with it everything acknowledged before but the contents of other external
-    /// files.
+    /// Makes an inode durable, and with it everything acknowledged before but the contents of other
+    /// external files.
     ///
     /// # Errors
     /// As [`Self::sync`].
@@ -234,14 +215,15 @@ impl FileSystem {
     /// # Cost
     /// One sync of the log, shared with other callers; none if everything is durable already.
     pub fn sync_inode(&self, ino: Ino) -> FsResult<()> {
-        let inode = self.inodes.get(ino)?;
-        if inode.head.has(row_flag::EXTERNAL) && !self.options.read_only {
+        let inode = self.residents.inodes.get(ino)?;
+        if Contents::are_external(&inode.head) && !self.options.read_only {
             self.note_mapped_writes(ino)?;
             // As it is by now: its size may have changed, and it may be gone.
-            let _inode = self.locks.inode_read(ino);
-            let head = self.inodes.head(ino)?;
-            if head.has(row_flag::EXTERNAL) {
-                self.settle(&*self.plain(ino, head.size)?)?;
+            let _inode = self.residents.locks.inode_read(ino);
+            let head = self.residents.inodes.head(ino)?;
+            if Contents::are_external(&head) {
+                let plain = self.plain_files().open(ino, head.size)?;
+                self.plain_files().settle(&plain)?;
             }
         }
         // Also for an unlinked file of which nothing is stored: what was acknowledged before is.
@@ -263,7 +245,7 @@ impl FileSystem {
             let mut numbers = self.numbers.lock();
             let mut change = Change::giving_back(self);
             let next = encode_number(numbers.next);
-            change.changes.put(self.store.sys, SYS_NEXT_INO, &next);
+            change.batch.put(&self.store.keys.next_ino(), &next);
             match change.commit() {
                 Ok(()) => numbers.end = numbers.next,
                 // The numbers that were set aside are skipped by the next life.
@@ -279,7 +261,7 @@ impl FileSystem {
     /// # Errors
     /// [`FsError::Stale`].
     pub fn open_handle(&self, ino: Ino) -> FsResult<()> {
-        self.inodes.hold(ino, Hold::Handle)
+        self.residents.inodes.hold(ino, Hold::Handle)
     }
 
     /// Takes back an open handle.
@@ -294,19 +276,15 @@ impl FileSystem {
     }
 
     pub(crate) fn let_go(&self, ino: Ino, hold: Hold) {
-        let Some(inode) = self.inodes.release(ino, hold) else {
-            return;
-        };
-        if inode.head.has(row_flag::EXTERNAL) {
+        if let Some(inode) = self.residents.let_go(ino, hold)
+            && Contents::are_external(&inode.head)
+        {
             self.externals.forget(inode.head.ino);
-        }
-        if inode.location == Location::Own && inode.head.nlink == 0 {
-            self.forgotten.lock().push(inode.head);
         }
     }
 
     /// Gives back the space of forgotten files without names; `forget` leaves that to this. To be
-    /// called now and then, and when idle. Answers how many were reclaimed.
+    /// called now and then, and when idle. Returns the number of inodes reclaimed.
     ///
     /// # Errors
     /// [`FsError::Storage`]; what was not reclaimed is still queued.
@@ -314,21 +292,17 @@ impl FileSystem {
         let _one_at_a_time = self.room.reclaiming.lock();
         let mut done = 0;
         loop {
-            let heads = {
-                let mut forgotten = self.forgotten.lock();
-                if forgotten.is_empty() {
-                    return Ok(done);
-                }
-                let keep = forgotten.len().saturating_sub(RECLAIM_BATCH);
-                forgotten.split_off(keep)
-            };
+            let heads = self.residents.take_forgotten(RECLAIM_BATCH);
+            if heads.is_empty() {
+                return Ok(done);
+            }
             match self.purge_all(&heads) {
                 Ok(count) => {
                     self.room.note_given_back(count);
                     done += count;
                 }
                 Err(error) => {
-                    self.forgotten.lock().extend(heads);
+                    self.residents.queue_forgotten(heads);
                     return Err(error);
                 }
             }
@@ -341,8 +315,7 @@ impl FileSystem {
         for head in heads {
             if self.is_bare(head)? {
                 change.purge(head, true)?;
-                let key = fs_key::orphan(head.ino);
-                change.changes.delete(self.store.sys, &key);
+                change.batch.delete(&self.store.keys.orphan(head.ino));
                 count += 1;
             }
         }
@@ -351,11 +324,12 @@ impl FileSystem {
     }
 
     fn reclaim_after_crash(&self) -> FsResult<()> {
-        let (start, end) = ([fs_key::SYS_ORPHAN], [fs_key::SYS_ORPHAN + 1]);
         let mut orphans = Vec::new();
-        let mut scan = self.store.scan(self.store.sys, &start, &end)?;
+        let mut scan = self.store.scan(&self.store.keys.orphans())?;
         while let Some((key, _)) = scan.next()? {
-            orphans.extend(fs_key::orphan_of(key));
+            if let Some(SysRow::Orphan(ino)) = Locator::sys_row(key) {
+                orphans.push(ino);
+            }
         }
         drop(scan);
         let mut found = 0;
@@ -375,8 +349,9 @@ impl FileSystem {
             }
             match change.commit() {
                 Ok(()) => found += heads.len(),
-                // There may be some later; a full file system opens, so that something can be deleted.
-                Err(FsError::NoSpace) => self.forgotten.lock().extend(heads),
+                // There may be some later; a full file system opens, so that something can be
+                // deleted.
+                Err(FsError::NoSpace) => self.residents.queue_forgotten(heads),
                 Err(error) => return Err(error),
             }
         }
@@ -389,7 +364,7 @@ impl FileSystem {
         Ok(())
     }
 
-    /// Adds that an inode without names goes, unless it stays for now. Answers it if there was one.
+    /// Stages the purge of an inode without names, unless it is in use. Returns it if it is purged.
     ///
     /// # Errors
     /// What cannot be read of it: then nothing was added.
@@ -398,12 +373,12 @@ impl FileSystem {
         let nameless = row.filter(|head| head.nlink == 0);
         if let Some(head) = &nameless {
             // What is known still goes when it is forgotten.
-            if !self.is_bare(head)? || self.inodes.find(ino).is_some() {
+            if !self.is_bare(head)? || self.residents.inodes.find(ino).is_some() {
                 return Ok(None);
             }
             change.purge(head, true)?;
         }
-        change.changes.delete(self.store.sys, &fs_key::orphan(ino));
+        change.batch.delete(&self.store.keys.orphan(ino));
         Ok(nameless)
     }
 
@@ -416,14 +391,23 @@ impl FileSystem {
             if end > INO_MAX {
                 return Err(FsError::NoSpace);
             }
-            let mut changes = stitch_db::Changes::new();
-            changes.put(self.store.sys, SYS_NEXT_INO, &encode_number(end));
-            self.commit_where_room(&changes, SpaceClass::Normal)?;
+            let mut batch = self.store.batch();
+            debug_assert!(
+                (FIRST_INO..=INO_MAX).contains(&end),
+                "the next open takes it"
+            );
+            batch.put(&self.store.keys.next_ino(), &encode_number(end));
+            self.commit_where_room(&batch, SpaceClass::Normal)?;
             numbers.end = end;
         }
         let ino = Ino(numbers.next);
         numbers.next += 1;
         Ok(ino)
+    }
+
+    /// Returns the number that the next inode gets, or a smaller one.
+    pub(crate) fn next_number(&self) -> u64 {
+        self.numbers.lock().next
     }
 
     /// Changes the header, before the first row that earlier programs do not know.
@@ -435,8 +419,9 @@ impl FileSystem {
             return Ok(());
         }
         let mut change = Change::new(self);
-        let sys = self.store.sys;
-        change.changes.put(sys, SYS_HEADER, &header.encode());
+        change
+            .batch
+            .put(&self.store.keys.header(), &header.encode());
         change.commit()?;
         *marked = header;
         Ok(())
@@ -447,10 +432,18 @@ impl FileSystem {
         (FIRST_INO..self.numbers.lock().next).contains(&ino.0)
     }
 
-    /// Whether one more unlinked file may be kept in memory alone.
+    /// Reports whether one more unlinked file may be kept in memory alone.
     pub(crate) fn keep_in_memory(&self) -> bool {
         let count_max = MEMORY_ORPHANS_MAX.min(self.options.inodes_max / KNOWN_PER_ORPHAN);
-        self.inodes.count_in_memory() < count_max
+        self.residents.inodes.count_in_memory() < count_max
+    }
+
+    pub(crate) const fn prefetcher(&self) -> Prefetcher<'_> {
+        Prefetcher::new(&self.prefetch, &self.store, &self.residents.inodes)
+    }
+
+    pub(crate) const fn namespace(&self) -> Namespace<'_> {
+        Namespace::new(&self.store, &self.residents, self.options.confirm_names)
     }
 
     /// Nanoseconds since 1970.
@@ -465,35 +458,12 @@ impl FileSystem {
         Ok(())
     }
 
-    /// What is in an inode's row behind the head: inline contents, or a symlink's target.
-    pub(crate) fn tail(&self, inode: &Inode) -> FsResult<Bytes> {
-        let key = match &inode.location {
-            Location::Memory(tail) => return Ok(Bytes::clone(tail)),
-            _ if !inode.has_tail() => return Ok(Bytes::new()),
-            Location::Own => fs_key::own(inode.head.ino),
-            Location::Entry { parent, name } => self.store.dentry_key(*parent, name),
-        };
-        let ino = inode.head.ino;
-        let Some(row) = self.store.get(self.store.meta, &key)? else {
-            return Err(FsError::Corrupt(format!("inode {ino} has no row")));
-        };
-        match MetaRow::decode(&row)? {
-            MetaRow::Inode(head, tail) if head.ino == ino => Ok(row.slice_ref(tail)),
-            other => {
-                let found = other.ino();
-                Err(FsError::Corrupt(format!(
-                    "the row of inode {ino} is that of {found}"
-                )))
-            }
-        }
-    }
-
     /// Attributes.
     ///
     /// # Errors
     /// [`FsError::Stale`].
     pub fn get_attr(&self, ino: Ino) -> FsResult<Attr> {
-        Ok(Attr::of(&self.inodes.head(ino)?))
+        Ok(Attr::of(&self.residents.inodes.head(ino)?))
     }
 }
 

@@ -1,11 +1,11 @@
-//! Taking over from a process that was killed: the inodes that it knew, as the ledger names them, are known
-//! again, each by as many lookups.
+//! Takeover from a process that was killed: the inodes of its ledger are known again, each with as
+//! many lookups.
 //!
-//! All rows are read at once, in the order of their keys, so that no request has to wait for one, and no
-//! operation meets an inode that is known to the kernel and not to us.
+//! All rows are read at open, in the order of their keys. So no request waits for one, and no
+//! operation meets an inode that the kernel knows and the table does not.
 
 use crate::inode::Location;
-use crate::ledger::{Known, Ledger};
+use crate::ledger::{Ledger, LedgerInode};
 use crate::system::FileSystem;
 use crate::{DirName, FsResult};
 use stitch_base::sync::Arc;
@@ -14,18 +14,20 @@ use stitch_format::fs_inode::InodeHead;
 impl FileSystem {
     /// Makes known what the last process knew.
     pub(crate) fn take_over(&self) {
-        let mut known = self.inodes.known_before();
+        let mut known = self.residents.inodes.known_before();
         if known.is_empty() {
             return;
         }
         known.sort_by_cached_key(|known| match known.places.last() {
-            Some(Location::Entry { parent, name }) => self.store.dentry_key(*parent, name).to_vec(),
+            Some(Location::Entry { parent, name }) => {
+                self.store.keys.dentry(*parent, name).to_vec()
+            }
             _ => Vec::new(),
         });
         let mut lost = 0;
         for known in &known {
             match self.find_row(known) {
-                Ok(Some((head, location))) => self.inodes.restore(known, head, location),
+                Ok(Some((head, location))) => self.residents.inodes.restore(known, head, location),
                 Ok(None) => {
                     tracing::debug!(ino = %known.ino, "its row is nowhere");
                     lost += 1;
@@ -36,21 +38,21 @@ impl FileSystem {
                 }
             }
         }
-        self.inodes.restored();
+        self.residents.inodes.restored();
         let taken = known.len() - lost;
         tracing::info!(taken, lost, "took over inodes in use");
     }
 
     /// The row of an inode, at one of the places where it may be.
-    fn find_row(&self, known: &Known) -> FsResult<Option<(InodeHead, Location)>> {
+    fn find_row(&self, known: &LedgerInode) -> FsResult<Option<(InodeHead, Location)>> {
         for place in known.places.iter().rev() {
             let Location::Entry { parent, name } = place else {
                 continue;
             };
             let at = DirName::new(*parent, name);
-            let dentry = self.find_dentry(at)?;
+            let dentry = self.namespace().find_dentry(at)?;
             if let Some(dentry) = dentry.filter(|dentry| dentry.ino == known.ino) {
-                return self.row_of(at, &dentry).map(Some);
+                return self.namespace().row_of(at, &dentry).map(Some);
             }
         }
         let own = self.store.own_row(known.ino)?;
@@ -61,6 +63,6 @@ impl FileSystem {
     /// Where the inodes in use are written down, if they are.
     #[must_use]
     pub fn ledger(&self) -> Option<&Arc<dyn Ledger>> {
-        self.inodes.ledger()
+        self.residents.inodes.ledger()
     }
 }

@@ -36,15 +36,16 @@ pub struct FsOptions {
     /// Inodes that may be known, above which [`crate::FileSystem::unused`] names those to forget;
     /// each takes [`crate::INODE_BYTES`].
     pub inodes_max: usize,
-    /// Memory for the names of directories that are known whole, in bytes, so that missing names are answered
-    /// without reading. 0 turns that off.
+    /// Memory for the names of directories that are known whole, in bytes, so that missing names
+    /// are answered without reading. 0 turns that off.
     pub names_bytes: usize,
-    /// Look in the trees too where a name is known to be missing, and panic if it is there. On in debug builds.
+    /// Look in the trees too where a name is known to be missing, and panic if it is there. On in
+    /// debug builds.
     pub confirm_names: bool,
     /// For `format`: the seed of the order of names in directories; `None` is a secret random one.
     pub name_seed: Option<u64>,
-    /// Where the inodes in use are written down for the next process, which takes over what this one
-    /// served. With one that is not empty, this is that next process.
+    /// Where the inodes in use are written down for the next process, which takes over what this
+    /// one served. With one that is not empty, this is that next process.
     pub ledger: Option<Arc<dyn Ledger>>,
     /// Where large files are, and go. One that has some does not open without.
     pub external: Option<External>,
@@ -76,7 +77,7 @@ impl std::fmt::Debug for FsOptions {
     }
 }
 
-/// Who asks. User 0 may do everything.
+/// The caller of an operation. User 0 may do everything.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Caller<'a> {
     /// User.
@@ -101,7 +102,7 @@ impl Caller<'_> {
         self.uid == 0
     }
 
-    /// True if the caller is in this group.
+    /// Reports whether the caller is in this group.
     #[must_use]
     pub fn is_in_group(&self, gid: u32) -> bool {
         self.gid == gid || self.groups.contains(&gid)
@@ -246,7 +247,8 @@ pub enum ClearSetId {
     /// None: the caller has the right to keep them.
     #[default]
     None,
-    /// Set-user-id, and set-group-id where the group may execute: the caller is in the file's group.
+    /// Set-user-id, and set-group-id where the group may execute: the caller is in the file's
+    /// group.
     Executable,
     /// Set-user-id and set-group-id: the caller is outside the file's group.
     All,

@@ -5,9 +5,9 @@ use stitch_format::fs_sys::{UPSERT_ADD, UPSERT_ATTR, UPSERT_CHUNK};
 use stitch_format::{fs_chunk, fs_inode, fs_sys};
 use stitch_kv::{Folded, UpsertFn, UpsertRegistry};
 
-struct Chunk;
-struct Attr;
-struct Add;
+struct ChunkUpsert;
+struct AttrUpsert;
+struct AddUpsert;
 
 const fn folded(is_left: bool) -> Folded {
     if is_left {
@@ -17,7 +17,7 @@ const fn folded(is_left: bool) -> Folded {
     }
 }
 
-impl UpsertFn for Chunk {
+impl UpsertFn for ChunkUpsert {
     fn id(&self) -> u32 {
         UPSERT_CHUNK
     }
@@ -35,7 +35,7 @@ impl UpsertFn for Chunk {
     }
 }
 
-impl UpsertFn for Attr {
+impl UpsertFn for AttrUpsert {
     fn id(&self) -> u32 {
         UPSERT_ATTR
     }
@@ -53,7 +53,7 @@ impl UpsertFn for Attr {
     }
 }
 
-impl UpsertFn for Add {
+impl UpsertFn for AddUpsert {
     fn id(&self) -> u32 {
         UPSERT_ADD
     }
@@ -75,9 +75,9 @@ impl UpsertFn for Add {
 /// Registers the upsert functions that the rows of a file system need. Every engine that is to hold
 /// one is opened with them.
 pub fn register_upserts(registry: &mut UpsertRegistry) {
-    registry.register(Arc::new(Chunk));
-    registry.register(Arc::new(Attr));
-    registry.register(Arc::new(Add));
+    registry.register(Arc::new(ChunkUpsert));
+    registry.register(Arc::new(AttrUpsert));
+    registry.register(Arc::new(AddUpsert));
 }
 
 #[cfg(test)]

@@ -1,17 +1,18 @@
 //! Extended attributes.
 //!
-//! Each is a row of its own; a flag in the inode says whether there may be any, so that asking for one
-//! costs nothing where there is none. ACLs live here too, and change the mode along.
+//! Each is a row of its own; a flag in the inode says whether there may be any, so that asking for
+//! one costs nothing where there is none. ACLs live here too, and change the mode along.
 
 use crate::acl::Acl;
 use crate::change::Change;
 use crate::inode::Location;
+use crate::locator::Locator;
 use crate::system::FileSystem;
 use crate::{Caller, FsError, FsResult, XattrMode, inode_flag};
 use bytes::Bytes;
 use stitch_base::Ino;
 use stitch_format::fs_inode::{FileKind, InodeHead, row_flag};
-use stitch_format::fs_key::{self, NAME_BYTES_MAX};
+use stitch_format::fs_key::NAME_BYTES_MAX;
 
 /// Largest value.
 pub const XATTR_VALUE_BYTES_MAX: usize = 64 << 10;
@@ -62,7 +63,7 @@ impl Class {
     }
 }
 
-/// Whether an inode can have an attribute of this class, and the caller may change it.
+/// Reports whether an inode can have an attribute of this class, and the caller may change it.
 fn check_may_change(class: Class, caller: &Caller<'_>, head: &InodeHead) -> FsResult<()> {
     let has_contents = matches!(head.kind, FileKind::Regular | FileKind::Directory);
     match class {
@@ -81,12 +82,13 @@ impl FileSystem {
     /// The value of an extended attribute.
     ///
     /// # Errors
-    /// [`FsError::NoData`] if there is none, or it is not the caller's to see; [`FsError::Unsupported`]
-    /// for a prefix that is not offered, or ACLs of symbolic links; [`FsError::Stale`].
+    /// [`FsError::NoData`] if there is none, or it is not the caller's to see;
+    /// [`FsError::Unsupported`] for a prefix that is not offered, or ACLs of symbolic links;
+    /// [`FsError::Stale`].
     pub fn get_xattr(&self, caller: &Caller<'_>, ino: Ino, name: &[u8]) -> FsResult<Bytes> {
         let class = Class::of(name)?;
-        let _inode = self.locks.inode_read(ino);
-        let head = self.inodes.head(ino)?;
+        let _inode = self.residents.locks.inode_read(ino);
+        let head = self.residents.inodes.head(ino)?;
         let is_acl = matches!(class, Class::AccessAcl | Class::DefaultAcl);
         if is_acl && head.kind == FileKind::Symlink {
             return Err(FsError::Unsupported);
@@ -95,8 +97,8 @@ impl FileSystem {
         if is_hidden || !head.has(class.row_flag(name)) {
             return Err(FsError::NoData);
         }
-        let key = fs_key::xattr(ino, name);
-        let value = self.store.get(self.store.xattr, &key)?;
+        let key = self.store.keys.xattr(ino, name);
+        let value = self.store.get(&key)?;
         value.ok_or(FsError::NoData)
     }
 
@@ -105,16 +107,15 @@ impl FileSystem {
     /// # Errors
     /// [`FsError::TooBig`] for more than 64 KiB of names; [`FsError::Stale`].
     pub fn list_xattr(&self, caller: &Caller<'_>, ino: Ino) -> FsResult<Vec<u8>> {
-        let _inode = self.locks.inode_read(ino);
-        let head = self.inodes.head(ino)?;
+        let _inode = self.residents.locks.inode_read(ino);
+        let head = self.residents.inodes.head(ino)?;
         let mut out = Vec::new();
         if !head.has(row_flag::XATTRS) {
             return Ok(out);
         }
-        let (start, end) = (fs_key::own(ino), fs_key::after(ino));
-        let mut scan = self.store.scan(self.store.xattr, &start, &end)?;
+        let mut scan = self.store.scan(&self.store.keys.xattrs(ino))?;
         while let Some((key, _)) = scan.next()? {
-            let name = key.get(8..).unwrap_or_default();
+            let name = Locator::xattr_of(key).unwrap_or_default();
             if name.starts_with(b"trusted.") && !caller.is_privileged() {
                 continue;
             }
@@ -130,11 +131,12 @@ impl FileSystem {
     /// Sets an extended attribute. `kill_setgid`: setting an access ACL also clears set-gid.
     ///
     /// # Errors
-    /// [`FsError::Exists`] and [`FsError::NoData`] by `mode`; [`FsError::TooBig`] beyond 255 bytes of
-    /// name or 64 KiB of value; [`FsError::Perm`] for `user.` on what is neither file nor directory,
-    /// `trusted.` without privilege, or what is immutable; [`FsError::Access`] for a default ACL on what
-    /// is no directory; [`FsError::Invalid`] for what is no ACL; [`FsError::Unsupported`] as above;
-    /// [`FsError::NoSpace`], [`FsError::ReadOnly`], [`FsError::Stale`].
+    /// [`FsError::Exists`] and [`FsError::NoData`] by `mode`; [`FsError::TooBig`] beyond 255 bytes
+    /// of name or 64 KiB of value; [`FsError::Perm`] for `user.` on what is neither file nor
+    /// directory, `trusted.` without privilege, or what is immutable; [`FsError::Access`] for a
+    /// default ACL on what is no directory; [`FsError::Invalid`] for what is no ACL;
+    /// [`FsError::Unsupported`] as above; [`FsError::NoSpace`], [`FsError::ReadOnly`],
+    /// [`FsError::Stale`].
     pub fn set_xattr(
         &self,
         caller: &Caller<'_>,
@@ -149,18 +151,18 @@ impl FileSystem {
         if value.len() > XATTR_VALUE_BYTES_MAX {
             return Err(FsError::TooBig);
         }
-        let _lock = self.locks.inode_write(ino);
-        let mut inode = self.inodes.get(ino)?;
+        let _lock = self.residents.locks.inode_write(ino);
+        let mut inode = self.residents.inodes.get(ino)?;
         check_may_change(class, caller, &inode.head)?;
         self.check_mode(&inode.head, class, name, mode)?;
         let mut change = Change::new(self);
         if matches!(inode.location, Location::Memory(_)) {
-            let tail = self.tail(&inode)?;
+            let tail = self.store.tail(&inode)?;
             inode = change.put_orphan(&inode, &tail);
         }
         let mut new = inode.head;
         new.ctime = self.now();
-        let key = fs_key::xattr(ino, name);
+        let key = self.store.keys.xattr(ino, name);
         let stored = match class {
             Class::AccessAcl | Class::DefaultAcl => acl_to_store(class, value, &mut new)?,
             Class::User | Class::Trusted | Class::Security => Some(Bytes::copy_from_slice(value)),
@@ -170,10 +172,10 @@ impl FileSystem {
         }
         if let Some(value) = stored {
             new.flags |= row_flag::XATTRS | class.row_flag(name);
-            change.changes.put(self.store.xattr, &key, &value);
+            change.batch.put(&key, &value);
         } else {
             new.flags &= !class.row_flag(name);
-            change.changes.delete(self.store.xattr, &key);
+            change.batch.delete(&key);
         }
         change.attrs(&inode, &new)?;
         change.commit()
@@ -190,8 +192,8 @@ impl FileSystem {
             return Ok(());
         }
         let exists = head.has(class.row_flag(name)) && {
-            let key = fs_key::xattr(head.ino, name);
-            self.store.get(self.store.xattr, &key)?.is_some()
+            let key = self.store.keys.xattr(head.ino, name);
+            self.store.get(&key)?.is_some()
         };
         match mode {
             XattrMode::Create if exists => Err(FsError::Exists),
@@ -203,18 +205,18 @@ impl FileSystem {
     /// Removes an extended attribute.
     ///
     /// # Errors
-    /// [`FsError::NoData`] if there is none, and as [`Self::set_xattr`]. Removing an ACL that is not
-    /// there is well.
+    /// [`FsError::NoData`] if there is none, and as [`Self::set_xattr`]. Removing an ACL that is
+    /// not there is well.
     pub fn remove_xattr(&self, caller: &Caller<'_>, ino: Ino, name: &[u8]) -> FsResult<()> {
         self.check_writable()?;
         let class = Class::of(name)?;
-        let _lock = self.locks.inode_write(ino);
-        let inode = self.inodes.get(ino)?;
+        let _lock = self.residents.locks.inode_write(ino);
+        let inode = self.residents.inodes.get(ino)?;
         check_may_change(class, caller, &inode.head)?;
         let is_acl = matches!(class, Class::AccessAcl | Class::DefaultAcl);
         let flag = class.row_flag(name);
-        let key = fs_key::xattr(ino, name);
-        let exists = inode.head.has(flag) && self.store.get(self.store.xattr, &key)?.is_some();
+        let key = self.store.keys.xattr(ino, name);
+        let exists = inode.head.has(flag) && self.store.get(&key)?.is_some();
         match (exists, is_acl) {
             (true, _) => {}
             (false, true) => return Ok(()),
@@ -226,15 +228,15 @@ impl FileSystem {
             new.flags &= !flag;
         }
         let mut change = Change::giving_back(self);
-        change.changes.delete(self.store.xattr, &key);
+        change.batch.delete(&key);
         change.attrs(&inode, &new)?;
         change.commit()
     }
 
     /// An ACL of an inode that has one.
     pub(crate) fn read_acl(&self, ino: Ino, name: &[u8]) -> FsResult<Option<Acl>> {
-        let key = fs_key::xattr(ino, name);
-        let value = self.store.get(self.store.xattr, &key)?;
+        let key = self.store.keys.xattr(ino, name);
+        let value = self.store.get(&key)?;
         value.map(|value| Acl::decode(&value)).transpose()
     }
 
@@ -244,8 +246,8 @@ impl FileSystem {
             return Ok(());
         };
         acl.set_mode(new.perm);
-        let key = fs_key::xattr(new.ino, ACL_ACCESS);
-        change.changes.put(self.store.xattr, &key, &acl.encode());
+        let key = self.store.keys.xattr(new.ino, ACL_ACCESS);
+        change.batch.put(&key, &acl.encode());
         Ok(())
     }
 }

@@ -1,20 +1,22 @@
 //! The file system as a handler of requests.
 //!
-//! Thin: each method turns arguments, calls one operation, and turns the answer. What it decides:
+//! Each method converts the arguments, calls one operation, and converts the result. What the
+//! adapter decides:
 //!
-//! - OPEN, OPENDIR, CREATE, FLUSH are answered `ENOSYS` (the trait's defaults), so that the kernel
-//!   does without them and without RELEASE. Files live by their lookup counts, which the file
-//!   system keeps. See `docs/adr/0010-fuse-requests-avoided.md`. OPEN is served
-//!   with passthrough and where files are immutable (`lent`).
-//! - Names, missing names and attributes stand for ever: nobody else changes them untold.
-//! - Locks are the kernel's.
-//! - What a killed daemon may have done already is not done twice (`resent`).
-//! - With `default_permissions` the kernel has checked every right before it asks, with groups and
-//!   mapped ids that we do not know of; so operations run as the superuser, except that creations
-//!   say who the owner is to be, and that lists of attributes are made for who asks.
+//! - OPEN, OPENDIR, CREATE and FLUSH return `ENOSYS` (the trait's defaults), so that the kernel
+//!   stops sending them and RELEASE. Files live by their lookup counts, which the file system
+//!   keeps. See `docs/adr/0010-fuse-requests-avoided.md`. OPEN is served with passthrough and where
+//!   files are immutable (`lent`).
+//! - Names, negative entries and attributes never expire: nobody else changes them without a
+//!   notice.
+//! - The kernel keeps all locks.
+//! - An operation that a killed daemon may have completed is not done twice (`resent`).
+//! - With `default_permissions` the kernel has checked every right before the request, with groups
+//!   and mapped ids that are unknown here. So operations run as the superuser. Two exceptions: a
+//!   creation carries its owner, and a list of attributes depends on the caller.
 //!
-//! Space of forgotten files is given back, and the kernel asked to forget more, by threads of their
-//! own, so that nobody waits for it.
+//! Threads of their own release the space of forgotten files and ask the kernel to forget more, so
+//! that no request waits for that.
 
 mod chore;
 mod convert;
@@ -34,6 +36,7 @@ mod seek;
 mod setid;
 mod trees;
 mod trim;
+mod views;
 mod write;
 mod xattr;
 
@@ -68,18 +71,19 @@ pub use trees::REMOVE_TREE_XATTR;
 use trees::Trees;
 use trim::Trims;
 pub use trim::{Trim, TrimArgs};
+pub use views::{CONTROL_DIR, ControlLink, SNAPSHOT_XATTR, SNAPSHOTS_DIR, Views};
 
-/// Bytes that one COPY_FILE_RANGE copies at most: the caller asks again, and no worker is held up.
+/// Most bytes of one COPY_FILE_RANGE: the caller repeats it, so no worker is blocked for long.
 const COPY_SIZE_MAX: u64 = 64 << 20;
 
 /// How a file system is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AdapterOptions {
-    /// The mount has `default_permissions`: the kernel checks every right.
+    /// True if the mount has `default_permissions`: the kernel checks every right.
     pub kernel_checks: bool,
-    /// Extended attributes are served. If not, the kernel asks one request less for every file
-    /// that is written, and there are none: what is stored stays stored. Requests that come as
-    /// attributes are taken all the same.
+    /// True to serve extended attributes. If false, the kernel sends one request less for every
+    /// file that is written. Stored attributes stay stored. Requests to the daemon that come as
+    /// attributes are still accepted.
     pub xattrs: bool,
 }
 
@@ -101,11 +105,11 @@ pub struct Adapter {
     trees: Trees,
     attr_cache: AttrCache,
     pages: Pages,
-    /// With passthrough.
+    /// Open files, with passthrough.
     opens: OnceLock<Opens>,
     reports: Vec<RootReport>,
     trims: Trims,
-    /// Of all inodes but the root.
+    /// Generation of all inodes except the root.
     generation: u64,
 }
 
@@ -117,7 +121,7 @@ impl std::fmt::Debug for Adapter {
     }
 }
 
-/// Says what is wrong with the store, if that is what an error means, and gives its number.
+/// Maps an error to its errno. Logs errors of the store.
 fn refused(error: &FsError) -> Errno {
     let errno = Errno::from(error);
     if errno == Errno::EIO {
@@ -126,7 +130,7 @@ fn refused(error: &FsError) -> Errno {
     errno
 }
 
-/// Shorter than a closure at every call.
+/// Maps the error of a result. Shorter than a closure at every call.
 trait OrErrno<T> {
     fn or_errno(self) -> Answer<T>;
 }
@@ -138,11 +142,11 @@ impl<T> OrErrno<T> for Result<T, FsError> {
 }
 
 impl Adapter {
-    /// Serves `fs`, in one mount: the kernel keeps pages for each, and only the first one gets
-    /// invalidations.
+    /// Serves `fs` in one mount. The kernel caches pages for each mount, and only the first one
+    /// gets invalidations.
     #[must_use]
     pub fn new(fs: Arc<FileSystem>, options: AdapterOptions) -> Self {
-        // The kernel does, in its page cache.
+        // The kernel keeps file contents in its page cache.
         fs.readers_keep_contents();
         let generation = handles::generation(&fs);
         Self {
@@ -160,7 +164,7 @@ impl Adapter {
         }
     }
 
-    /// Adds an attribute of the root directory that is not stored but made when it is asked for.
+    /// Adds an attribute of the root directory that is computed on demand instead of stored.
     #[must_use]
     pub fn with_report(mut self, report: RootReport) -> Self {
         self.reports.push(report);
@@ -173,7 +177,7 @@ impl Adapter {
             .find(|report| report.is_asked(ino, name))
     }
 
-    /// A report as an ioctl asks for it: also where there are no attributes.
+    /// Serves a report by ioctl, which also works without attributes.
     fn read_report(
         &self,
         context: &Context<'_>,
@@ -196,7 +200,8 @@ impl Adapter {
         &self.fs
     }
 
-    /// Who changes something: the kernel has said yes already, if it checks.
+    /// Returns the user to act as: the superuser if the kernel has checked the rights, else the
+    /// caller.
     fn actor(&self, context: &Context<'_>) -> Owner {
         if self.options.kernel_checks {
             Owner::ROOT
@@ -205,12 +210,12 @@ impl Adapter {
         }
     }
 
-    /// What is different if this request was sent before.
+    /// Returns how to treat the request if it was sent before.
     fn resent(&self, context: &Context<'_>) -> Resent<'_> {
         Resent::new(&self.fs, context)
     }
 
-    /// An inode that the kernel knows from now on.
+    /// Converts an inode that the kernel knows from now on.
     fn entry(&self, attr: &stitch_fs::Attr) -> Entry {
         if self.fs.is_crowded() {
             self.pruning.note();
@@ -219,7 +224,7 @@ impl Adapter {
         self.timed(convert::entry(attr))
     }
 
-    /// Refuses to read or remove an attribute where there are none; the kernel asks no more then.
+    /// Refuses requests for attributes if they are not served; the kernel then stops sending them.
     fn check_xattrs(&self) -> Answer<()> {
         if self.options.xattrs {
             Ok(())
@@ -298,7 +303,7 @@ impl Handler for Adapter {
     }
 
     fn access(&self, context: &Context<'_>, ino: Ino, mask: u32) -> Answer<()> {
-        // Sent only if the kernel does not check.
+        // The kernel sends ACCESS only if it does not check itself.
         self.fs
             .access(&Owner::new(context).caller(), ino, mask)
             .or_errno()
@@ -359,7 +364,7 @@ impl Handler for Adapter {
         let actor = self.actor(context);
         if let Some(announced) = self.trees.take(context) {
             match self.fs.remove_tree(&actor.caller(), at, Some(announced)) {
-                // Another directory has that name by now.
+                // The name may belong to another directory by now.
                 Err(FsError::NotFound) => {}
                 removed => {
                     return self.trees.removed(context, announced, removed).or_errno();
@@ -375,7 +380,7 @@ impl Handler for Adapter {
         let source = DirName::new(parent, args.source_name);
         let target = DirName::new(args.target_parent, args.target_name);
         let actor = match mode {
-            // Makes something new, which belongs to who asks.
+            // Creates a whiteout, which belongs to the caller.
             RenameMode::Whiteout => Owner::new(context),
             _ => self.actor(context),
         };
@@ -490,7 +495,8 @@ impl Handler for Adapter {
             return self.trees.announce(context, ino);
         }
         if !self.options.xattrs {
-            // Not ENOSYS: no requests to us would come by SETXATTR any more.
+            // Not ENOSYS: the kernel would then send no more SETXATTR, by which requests to the
+            // daemon come.
             return Err(Errno::ENOTSUP);
         }
         let mode = match args.flags {
@@ -536,7 +542,7 @@ impl Handler for Adapter {
 
     fn listxattr(&self, context: &Context<'_>, ino: Ino, out: &mut Sink<'_>) -> Answer<()> {
         self.check_xattrs()?;
-        let names = self.xattr_names(context, ino)?;
+        let names = xattr::names(&self.fs, context, ino)?;
         if out.put(&names) {
             Ok(())
         } else {
@@ -570,7 +576,7 @@ impl Handler for Adapter {
         }
         let result = flags::serve(&self.fs, &self.actor(context), ino, args, out)?;
         if flags::is_change(args.command) {
-            // The time of change is another now, and the kernel does not look for that.
+            // The change time has changed, and the kernel does not check that.
             self.attr_cache.drop_attr(ino);
         }
         Ok(result)

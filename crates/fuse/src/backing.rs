@@ -1,18 +1,20 @@
-//! Files of the host that the kernel reads in our place.
+//! Passthrough: files of the host that the kernel reads itself.
 //!
-//! 1. A file is registered at the device, which numbers it ([`BackingFiles::register`]).
-//! 2. The answer to an OPEN names the number, with `PASSTHROUGH`. Reads, writes and mappings of that open file go
-//!    to the host's file; with `DIRECT_IO` too, only mappings do, and reads and writes come to us, past the cache.
-//! 3. The number may be given back ([`Backing`] dropped) once the kernel has taken the answer: it keeps the file
-//!    for as long as it needs it.
+//! 1. A file is registered with the device, which returns its number ([`BackingFiles::register`]).
+//! 2. The reply to an OPEN names the number, with `PASSTHROUGH`. Reads, writes and mappings of that
+//!    open file then use the host's file. With `DIRECT_IO` too, only mappings do, and reads and
+//!    writes are sent as requests that bypass the cache.
+//! 3. The number may be released ([`Backing`] dropped) once the kernel has received the reply: it
+//!    keeps the file as long as it needs it.
 //!
-//! The kernel's rules, for all open files of one inode at a time; an open that breaks one fails with `EIO`:
-//! - as long as one is open with `PASSTHROUGH`, every other one is, with the same number;
-//! - as long as one is open without, and may use the cache, none is open with it.
+//! The kernel's rules, for all open files of one inode at a time; an open that breaks one fails
+//! with `EIO`:
+//! - while one is open with `PASSTHROUGH`, all others are too, with the same number;
+//! - while one is open without it and may use the cache, none is open with it.
 //!
-//! RELEASE is sent after an open file is counted out, so whoever counts opens and RELEASEs never believes that
-//! fewer are open than are. A mapping of a file of the host outlives the RELEASE of the file that was mapped, but
-//! not the FORGET of its inode.
+//! The kernel sends RELEASE after it has closed a file, so a count of opens and RELEASEs is never
+//! less than the number of open files. A mapping of a host file outlives the RELEASE of the open
+//! file, but not the FORGET of its inode.
 
 use std::ffi::c_void;
 use std::fmt;
@@ -27,26 +29,26 @@ use crate::session::Negotiated;
 
 const MAGIC: u8 = 229;
 
-/// Why the kernel is not to read files in our place.
+/// The reason that passthrough is not available.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum NoPassthrough {
-    /// It does not offer it.
+    /// The kernel does not offer it.
     NotOffered,
-    /// The next daemon of a mount that survives would not know the numbers.
+    /// The next daemon of a mount that survives its daemon would not know the numbers.
     Held,
-    /// There is nothing to read.
+    /// The store has no external files.
     NoFiles,
-    /// We have not the right.
+    /// The process lacks the right.
     NotRoot,
-    /// The files are on a file system that lies upon another one.
+    /// The files are on a stacked file system.
     Stacked,
-    /// It did not work for another reason.
+    /// Another failure.
     Failed(io::Error),
 }
 
 impl NoPassthrough {
-    /// What a handler could not do.
+    /// Converts the error of a handler.
     pub(crate) fn refused(error: io::Error) -> Self {
         match OsError::from_io_error(&error) {
             Some(OsError::PERM) => Self::NotRoot,
@@ -62,14 +64,13 @@ impl fmt::Display for NoPassthrough {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotOffered => {
-                f.write_str("this kernel does not have it (Linux 6.9, with CONFIG_FUSE_PASSTHROUGH)")
+                f.write_str("the kernel lacks it: Linux 6.9 with CONFIG_FUSE_PASSTHROUGH is needed")
             }
             Self::Held => f.write_str(
-                "not in a mount that survives its daemon: the next daemon would not know what the kernel has open",
+                "not in a mount that survives its daemon: the next daemon would not know what the \
+                 kernel has open",
             ),
-            Self::NoFiles => f.write_str(
-                "this store has no large files beside it",
-            ),
+            Self::NoFiles => f.write_str("this store has no large files beside it"),
             Self::NotRoot => f.write_str("only root may, outside of containers (CAP_SYS_ADMIN)"),
             Self::Stacked => f.write_str(
                 "the files are on a file system that lies upon another one, as overlayfs does",
@@ -79,14 +80,14 @@ impl fmt::Display for NoPassthrough {
     }
 }
 
-/// What takes files for the kernel, by the device of a mount. Cheap to clone.
+/// Registers files with the kernel, through the device of a mount. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct BackingFiles {
     device: Arc<OwnedFd>,
 }
 
 impl BackingFiles {
-    /// By this device, if the kernel agreed to it.
+    /// Creates it for a device, if the kernel agreed to passthrough.
     pub(crate) fn new(
         device: Arc<OwnedFd>,
         negotiated: &Negotiated,
@@ -98,10 +99,11 @@ impl BackingFiles {
         }
     }
 
-    /// Gives a regular file to the kernel, which opens it anew, by our rights, for each open file that names it.
+    /// Registers a regular file with the kernel, which opens it again, with the rights of this
+    /// process, for each open file that names it.
     ///
     /// # Errors
-    /// `EPERM` without `CAP_SYS_ADMIN`, `ELOOP` for a file of a file system that lies upon another one.
+    /// `EPERM` without `CAP_SYS_ADMIN`, `ELOOP` for a file of a stacked file system.
     pub fn register(&self, file: BorrowedFd<'_>) -> io::Result<Backing> {
         let id = backing_open(&self.device, file)?;
         let device = Arc::clone(&self.device);
@@ -109,7 +111,7 @@ impl BackingFiles {
     }
 }
 
-/// A file that the kernel has. Dropped, no further open file can name it; those that did keep it.
+/// A registered file. After it is dropped, no further open file can name it; older ones keep it.
 #[derive(Debug)]
 pub struct Backing {
     id: u32,
@@ -117,7 +119,7 @@ pub struct Backing {
 }
 
 impl Backing {
-    /// How answers name it.
+    /// Returns the number that replies name.
     #[must_use]
     pub const fn id(&self) -> u32 {
         self.id
@@ -127,7 +129,7 @@ impl Backing {
 impl Drop for Backing {
     fn drop(&mut self) {
         if let Err(error) = backing_close(&self.device, self.id) {
-            // The mount is gone, and all its files with it.
+            // The mount is gone, and its files with it.
             tracing::debug!(%error, id = self.id, "a file was not taken back from the kernel");
         }
     }
@@ -145,8 +147,8 @@ struct BackingMap {
     unsafe_code,
     reason = "an ioctl that takes a structure and answers a number has no wrapper"
 )]
-// SAFETY: FUSE_DEV_IOC_BACKING_OPEN reads one `fuse_backing_map` through its argument, writes nothing, and
-// answers a positive number.
+// SAFETY: FUSE_DEV_IOC_BACKING_OPEN reads one `fuse_backing_map` through its argument, writes
+// nothing, and returns a positive number.
 unsafe impl Ioctl for BackingMap {
     type Output = u32;
 
@@ -172,15 +174,15 @@ fn backing_open(device: &OwnedFd, file: BorrowedFd<'_>) -> io::Result<u32> {
         flags: 0,
         padding: 0,
     };
-    // SAFETY: the descriptor is open for as long as `file` is borrowed; what is read is said at `BackingMap`.
+    // SAFETY: the descriptor is open while `file` is borrowed; `BackingMap` states what is read.
     Ok(unsafe { ioctl(device, map) }?)
 }
 
 #[expect(unsafe_code, reason = "the ioctl has no wrapper")]
 fn backing_close(device: &OwnedFd, id: u32) -> io::Result<()> {
     const CLOSE: Opcode = opcode::write::<u32>(MAGIC, 2);
-    // SAFETY: FUSE_DEV_IOC_BACKING_CLOSE reads one u32 through its argument and writes nothing; `Setter` passes
-    // a pointer to one that lives through the call.
+    // SAFETY: FUSE_DEV_IOC_BACKING_CLOSE reads one u32 through its argument and writes nothing;
+    // `Setter` passes a pointer to one that lives through the call.
     unsafe { ioctl(device, Setter::<CLOSE, u32>::new(id)) }?;
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! How many requests of each kind came.
+//! Counts requests by opcode.
 
 use std::fmt;
 
@@ -21,7 +21,7 @@ impl Default for RequestCounts {
 }
 
 impl RequestCounts {
-    /// Counts a request; opcodes that we do not know are counted as number 0.
+    /// Counts a request; unknown opcodes count as number 0.
     pub fn count(&self, opcode: u32) {
         let slot = usize::try_from(opcode)
             .ok()
@@ -30,7 +30,7 @@ impl RequestCounts {
             .fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The counts of this moment.
+    /// Returns the current counts.
     #[must_use]
     pub fn snapshot(&self) -> CountsSnapshot {
         CountsSnapshot {
@@ -46,25 +46,25 @@ pub struct CountsSnapshot {
 }
 
 impl CountsSnapshot {
-    /// Requests of one kind.
+    /// The number of requests with one opcode.
     #[must_use]
     pub const fn get(&self, opcode: Opcode) -> u64 {
         self.by_opcode[opcode as usize]
     }
 
-    /// Requests of kinds that we do not know.
+    /// The number of requests with unknown opcodes.
     #[must_use]
     pub const fn unknown(&self) -> u64 {
         self.by_opcode[0]
     }
 
-    /// Requests of all kinds.
+    /// The number of all requests.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.by_opcode.iter().sum()
     }
 
-    /// What came since an earlier moment.
+    /// Returns the difference to an earlier snapshot.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let difference = |slot: usize| self.by_opcode[slot].saturating_sub(earlier.by_opcode[slot]);
@@ -73,14 +73,14 @@ impl CountsSnapshot {
         }
     }
 
-    /// The same, one kind left out.
+    /// Returns the counts without one opcode.
     #[must_use]
     pub const fn without(mut self, opcode: Opcode) -> Self {
         self.by_opcode[opcode as usize] = 0;
         self
     }
 
-    /// The kinds that came, with their names and numbers, in the order of the opcodes.
+    /// Iterates over the opcodes that came, with their names and counts, in order of the opcodes.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
         let known = Opcode::ALL
             .iter()

@@ -1,9 +1,9 @@
-//! From the bytes of a request to the bytes of its answer.
+//! Decodes a request, calls the handler, and encodes the reply.
 //!
 //! Invariants:
-//! - every request that has an answer gets exactly one, from here or by its [`Deferred`];
-//! - a handler that panics has answered `EIO`, and the session ends: what it left in memory is not
-//!   to be trusted, what was acknowledged is in the log.
+//! - every request that has a reply gets exactly one, from here or by its [`Deferred`];
+//! - if a handler panics, the reply is `EIO` and the session ends: its memory cannot be trusted,
+//!   and everything acknowledged is in the log.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -19,29 +19,29 @@ use crate::wire::opcode::Opcode;
 use crate::wire::reply::{DirPlusSink, DirSink, ReplyBuffer};
 use crate::wire::request::{Header, Layout, Operation, Request};
 
-/// Bytes of an extended attribute, or a list of them, at most (the kernel's own limit).
+/// Most bytes of an extended attribute or a list of them (the kernel's own limit).
 const XATTR_SIZE_MAX: usize = 1 << 16;
-/// Bytes of a link's target at most: a page, less the terminating zero.
+/// Most bytes of a link's target: a page without the terminating zero.
 const LINK_SIZE_MAX: usize = 4095;
-/// Bytes of a READ or a listing at most: far above what is negotiated.
+/// Most bytes of a READ or a listing: far above the negotiated size.
 const READ_SIZE_MAX: usize = 16 << 20;
-/// Bytes that an ioctl takes at most: its command has 14 bits for their number.
+/// Most bytes of an ioctl: its command has 14 bits for the length.
 const IOCTL_SIZE_MAX: usize = 1 << 14;
-/// The largest count that COPY_FILE_RANGE can answer with.
+/// The largest result of COPY_FILE_RANGE.
 const COPY_COUNT_MAX: u64 = 0xffff_f000;
 
-/// What is to be done with an answered request.
+/// What the transport must do after a request.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Outcome<'a> {
-    /// Send this.
+    /// Send this reply.
     Reply(&'a [u8]),
-    /// Nothing: it has no answer, or not yet.
+    /// Nothing: the request has no reply, or not yet.
     Silent,
-    /// Send this, then end the session: the handler panicked.
+    /// Send this reply, then end the session: the handler panicked.
     Poisoned(&'a [u8]),
 }
 
-/// How often a request that finds no space is served again. Each time some was given back.
+/// Most attempts of a request that finds no space. Each time some was freed.
 const ROOM_TRIES: usize = 1000;
 
 /// Calls the handler.
@@ -59,7 +59,7 @@ impl std::fmt::Debug for Dispatcher {
     }
 }
 
-/// What an operation has to say beside an error.
+/// The result of an operation other than an error.
 enum Said {
     /// The body is in the buffer.
     Body,
@@ -68,7 +68,7 @@ enum Said {
 }
 
 impl Dispatcher {
-    /// A dispatcher to `handler`.
+    /// Creates a dispatcher that calls `handler`.
     #[must_use]
     pub fn new(handler: Arc<dyn Handler>, counts: Arc<RequestCounts>, layout: Layout) -> Self {
         Self {
@@ -78,7 +78,7 @@ impl Dispatcher {
         }
     }
 
-    /// Serves the request in `bytes`. Answers that come later go through `sender`.
+    /// Serves the request in `bytes`. Deferred replies are sent through `sender`.
     pub fn dispatch<'a>(
         &self,
         bytes: &[u8],
@@ -159,7 +159,7 @@ impl Dispatcher {
     }
 }
 
-/// A malformed request is answered, unless it is of a kind that has no answer.
+/// Refuses a malformed request, unless its opcode has no reply.
 fn refuse_malformed(bytes: &[u8], error: WireError) -> Answer<Said> {
     tracing::warn!(%error, len_bytes = bytes.len(), "a malformed request was refused");
     let silent = [Opcode::Forget, Opcode::BatchForget, Opcode::Interrupt];
@@ -180,8 +180,8 @@ struct Call<'a> {
 }
 
 impl Call<'_> {
-    /// Serves the operation, again while space comes back that it lacks. What found no space can be
-    /// done again: an error leaves nothing done but the beginning of a write.
+    /// Serves the operation, again while missing space is being freed. An operation that found no
+    /// space can be repeated: an error leaves nothing done except the first part of a write.
     fn answer_with_room(&self, operation: &Operation<'_>, reply: &mut ReplyBuffer) -> Answer<()> {
         let mut mark = self.handler.room_mark();
         let mut answer = self.answer(operation, reply);
@@ -196,8 +196,7 @@ impl Call<'_> {
         answer
     }
 
-    /// One arm for each operation; no wildcard. Long because there are many, not because it does
-    /// much.
+    /// Calls the handler: one arm for each operation, no wildcard. Long, but simple.
     fn answer(&self, operation: &Operation<'_>, reply: &mut ReplyBuffer) -> Answer<()> {
         let (h, c, ino) = (self.handler, self.context, self.ino);
         match operation {
@@ -231,7 +230,10 @@ impl Call<'_> {
             Operation::StatFs => reply.put_statfs(&h.statfs(c, ino)?),
             Operation::SetXattr(args) => h.setxattr(c, ino, args)?,
             Operation::GetXattr { name, size } => {
-                fill_sized(reply, *size, |out| h.getxattr(c, ino, name, out))?;
+                match h.probed_xattr_size(ino, name).filter(|_| *size == 0) {
+                    Some(probed) => reply.put_u32(probed),
+                    None => fill_sized(reply, *size, |out| h.getxattr(c, ino, name, out))?,
+                }
             }
             Operation::ListXattr { size } => {
                 fill_sized(reply, *size, |out| h.listxattr(c, ino, out))?;
@@ -246,7 +248,7 @@ impl Call<'_> {
             Operation::CopyFileRange(args) => self.copy_small(args, reply)?,
             Operation::CopyFileRange64(args) => reply.put_u64(h.copy_file_range(c, ino, args)?),
             Operation::SyncFs => h.syncfs(c)?,
-            // The session answers INIT before there is a dispatcher, and calls `destroy` itself.
+            // The session handles INIT before there is a dispatcher, and calls `destroy` itself.
             Operation::Init(_) => return Err(Errno::EIO),
             Operation::Destroy => {}
             Operation::Unserved => return Err(Errno::ENOSYS),
@@ -258,7 +260,7 @@ impl Call<'_> {
         Ok(())
     }
 
-    /// The answer has 32 bits for the count.
+    /// Serves COPY_FILE_RANGE, whose reply has 32 bits for the count.
     fn copy_small(&self, args: &CopyFileRange, reply: &mut ReplyBuffer) -> Answer<()> {
         let length = args.length.min(COPY_COUNT_MAX);
         let args = CopyFileRange { length, ..*args };
@@ -298,7 +300,7 @@ fn size(args: &Read) -> usize {
         .min(READ_SIZE_MAX)
 }
 
-/// Lets `body` write an extended attribute; a `size` of 0 asks how much there is.
+/// Lets `body` write an extended attribute; a `size` of 0 asks for its length.
 fn fill_sized(
     reply: &mut ReplyBuffer,
     size: u32,

@@ -1,4 +1,4 @@
-//! Error numbers, as the kernel takes them.
+//! Error numbers of the kernel.
 
 mod table;
 
@@ -17,7 +17,7 @@ macro_rules! errnos {
         }
 
         impl Errno {
-            /// Its name, if it is one that we use.
+            /// The name, for numbers used here.
             #[must_use]
             pub const fn name(self) -> Option<&'static str> {
                 match self.0.get() {
@@ -37,7 +37,7 @@ errnos! {
 }
 
 impl Errno {
-    /// From a positive number; anything else, which would be a mistake here, is `EIO`.
+    /// Converts a positive number; any other, which would be a bug, is `EIO`.
     #[must_use]
     pub const fn from_raw(raw: i32) -> Self {
         match NonZeroI32::new(raw) {
@@ -46,7 +46,7 @@ impl Errno {
         }
     }
 
-    /// From an error of the standard library; without a number it is `EIO`.
+    /// Converts an error of the standard library; one without a number is `EIO`.
     #[must_use]
     pub fn from_io(error: &std::io::Error) -> Self {
         Self::from_raw(error.raw_os_error().unwrap_or(libc::EIO))

@@ -1,8 +1,7 @@
-//! What a file system does for each request.
+//! The trait that a file system implements: one method per request.
 //!
-//! Every method has a meaning when it is not written: most answer `ENOSYS`, which for many
-//! operations the kernel takes as "never ask again" and does without. Methods may be called from
-//! several workers at once.
+//! Every method has a default. Most return `ENOSYS`, after which the kernel stops sending many
+//! requests and does without. Several workers may call methods at once.
 
 use std::io;
 
@@ -23,32 +22,32 @@ use crate::wire::reply::{
     AttrReply, DirPlusSink, DirSink, Entry, Lookup, Opened, StatFs, StatxReply, encode_header,
 };
 
-/// What a method answers.
+/// Result of a method.
 pub type Answer<T> = Result<T, Errno>;
 
-/// Who asks. With `id_mapped_mounts`, user and group are `u32::MAX` except for creations.
+/// The caller. With `id_mapped_mounts`, user and group are `u32::MAX` except for creations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caller {
     /// User.
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// Process, 0 if the kernel asks by itself.
+    /// Process; 0 if the kernel itself is the caller.
     pub pid: u32,
 }
 
-/// What comes with every request.
+/// Information that every request carries.
 #[derive(Clone, Copy, Debug)]
 pub struct Context<'a> {
-    /// Who asks.
+    /// The caller.
     pub caller: Caller,
     /// Number of the request; [`Handler::interrupt`] names it.
     pub unique: u64,
-    /// For creations: that group of the caller's which is the parent directory's, if any.
+    /// For creations: the caller's group that is also the parent directory's, if any.
     pub groups: Groups<'a>,
 }
 
-/// The duty to answer a request later, from any thread. Dropped unanswered, it answers `EIO`.
+/// A reply that is sent later, from any thread. If it is dropped unsent, the reply is `EIO`.
 #[derive(Debug)]
 pub struct Deferred {
     unique: u64,
@@ -69,7 +68,7 @@ impl Deferred {
         self.unique
     }
 
-    /// Answers with success or an error.
+    /// Replies with success or an error.
     pub fn reply(mut self, answer: Answer<()>) {
         self.send(answer);
     }
@@ -78,7 +77,7 @@ impl Deferred {
         if let Some(sender) = self.sender.take() {
             let message = encode_header(16, answer.err(), self.unique);
             if let Err(error) = sender.send(&message) {
-                // The caller is gone, or the whole mount: nobody is left to be told.
+                // The caller or the whole mount is gone: there is nobody to reply to.
                 tracing::debug!(req = self.unique, %error, "a late answer was not taken");
             }
         }
@@ -97,28 +96,28 @@ impl Drop for Deferred {
     reason = "default methods name their arguments for the reader"
 )]
 pub trait Handler: Send + Sync {
-    /// The protocol is agreed on; requests come from now on. `notifier` tells the kernel what
-    /// changes other than by its requests.
+    /// The protocol is negotiated; requests follow. `notifier` tells the kernel about changes that
+    /// its own requests did not make.
     fn init(&self, negotiated: &Negotiated, notifier: &Notifier) {}
 
-    /// The kernel can read files of the host in our place: [`BackingFiles`] takes them, and the answer to OPEN
-    /// names one. Called before [`Self::init`], if [`SessionConfig::passthrough`] wants it.
+    /// The kernel offers passthrough: [`BackingFiles`] registers files, and the reply to OPEN names
+    /// one. Called before [`Self::init`], if [`SessionConfig::passthrough`] is set.
     ///
     /// # Errors
-    /// Why it is not to be: the session does not begin.
+    /// The reason to refuse: the session does not start.
     ///
     /// [`SessionConfig::passthrough`]: crate::session::SessionConfig::passthrough
     fn passthrough(&self, files: BackingFiles) -> io::Result<()> {
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    /// Returns a mark of the space that was given back so far, for [`Self::makes_room`].
+    /// Returns a mark of the space freed so far, for [`Self::makes_room`].
     fn room_mark(&self) -> u64 {
         0
     }
 
-    /// A request that began at `mark` found no space: gives back what is on its way. Returns true
-    /// if any was given back since then. The request is served again then.
+    /// Frees space that is about to be released, after a request that began at `mark` found none.
+    /// Returns true if any was freed since then; the request is then served again.
     fn makes_room(&self, mark: u64) -> bool {
         false
     }
@@ -128,10 +127,10 @@ pub trait Handler: Send + Sync {
 
     /// Finds `name` in `parent`. Each [`Lookup::Found`] counts as one lookup.
     ///
-    /// `.` and `..` are asked for when a file handle is opened, with any inode as `parent`.
+    /// `.` and `..` are looked up when a file handle is opened, with any inode as `parent`.
     fn lookup(&self, context: &Context<'_>, parent: Ino, name: &[u8]) -> Answer<Lookup>;
 
-    /// Takes `count` lookups of `ino` back. At 0 the kernel has forgotten it.
+    /// Subtracts `count` lookups of `ino`. At 0 the kernel has forgotten it.
     fn forget(&self, ino: Ino, count: u64) {}
 
     /// Many [`Self::forget`].
@@ -141,20 +140,20 @@ pub trait Handler: Send + Sync {
         }
     }
 
-    /// Attributes.
+    /// Returns attributes.
     fn getattr(&self, context: &Context<'_>, ino: Ino) -> Answer<AttrReply>;
 
-    /// Changes attributes. With `kill_suidgid`, or a new owner, set-id bits go.
+    /// Changes attributes. With `kill_suidgid`, or a new owner, set-id bits are cleared.
     fn setattr(&self, context: &Context<'_>, ino: Ino, args: &SetAttr) -> Answer<AttrReply> {
         Err(Errno::ENOSYS)
     }
 
-    /// Attributes with the birth time. `ENOSYS`: the kernel does without from then on.
+    /// Returns attributes with the birth time. After `ENOSYS` the kernel does without.
     fn statx(&self, context: &Context<'_>, ino: Ino, args: &Statx) -> Answer<StatxReply> {
         Err(Errno::ENOSYS)
     }
 
-    /// Target of a symbolic link.
+    /// Reads the target of a symbolic link.
     fn readlink(&self, context: &Context<'_>, ino: Ino, out: &mut Sink<'_>) -> Answer<()> {
         Err(Errno::ENOSYS)
     }
@@ -170,12 +169,12 @@ pub trait Handler: Send + Sync {
         Err(Errno::EPERM)
     }
 
-    /// Makes a file, device, pipe or socket. The umask is to be applied, or the default ACL.
+    /// Makes a file, device, pipe or socket. Applies the umask, or the default ACL.
     fn mknod(&self, context: &Context<'_>, parent: Ino, args: &MkNod<'_>) -> Answer<Entry> {
         Err(Errno::ENOSYS)
     }
 
-    /// Makes a directory. The umask is to be applied, or the default ACL.
+    /// Makes a directory. Applies the umask, or the default ACL.
     fn mkdir(&self, context: &Context<'_>, parent: Ino, args: &MkDir<'_>) -> Answer<Entry> {
         Err(Errno::ENOSYS)
     }
@@ -190,7 +189,7 @@ pub trait Handler: Send + Sync {
         Err(Errno::ENOSYS)
     }
 
-    /// Moves a name. `ENOSYS` or `EINVAL` to flags that are not offered.
+    /// Moves a name. Returns `ENOSYS` or `EINVAL` for unsupported flags.
     fn rename(&self, context: &Context<'_>, parent: Ino, args: &Rename<'_>) -> Answer<()> {
         Err(Errno::ENOSYS)
     }
@@ -200,14 +199,14 @@ pub trait Handler: Send + Sync {
         Err(Errno::EPERM)
     }
 
-    /// Opens a file. `ENOSYS`: the kernel never asks again, neither this nor RELEASE, and every
+    /// Opens a file. After `ENOSYS` the kernel sends neither this nor RELEASE again, and every
     /// request has [`crate::wire::args::Fh`] 0.
     fn open(&self, context: &Context<'_>, ino: Ino, args: &Open) -> Answer<Opened> {
         Err(Errno::ENOSYS)
     }
 
-    /// Makes and opens a file. `ENOSYS`: the kernel uses MKNOD and OPEN from then on, and so sends
-    /// no RELEASE either if OPEN is not asked.
+    /// Makes and opens a file. After `ENOSYS` the kernel sends MKNOD and OPEN instead, and so no
+    /// RELEASE either if OPEN is not served.
     fn create(
         &self,
         context: &Context<'_>,
@@ -232,27 +231,27 @@ pub trait Handler: Send + Sync {
         Err(Errno::ENOSYS)
     }
 
-    /// Writes and says how many bytes; with `KILL_SUIDGID` set-id bits go.
+    /// Writes, and returns the number of bytes. With `KILL_SUIDGID` set-id bits are cleared.
     fn write(&self, context: &Context<'_>, ino: Ino, args: &Write<'_>) -> Answer<u32> {
         Err(Errno::ENOSYS)
     }
 
-    /// A descriptor was closed. `ENOSYS`: never asked again.
+    /// A descriptor was closed. Not sent again after `ENOSYS`.
     fn flush(&self, context: &Context<'_>, ino: Ino, args: &Flush) -> Answer<()> {
         Err(Errno::ENOSYS)
     }
 
-    /// An open file is closed for good. The answer is not waited for.
+    /// An open file was closed for good. The kernel does not wait for the reply.
     fn release(&self, context: &Context<'_>, ino: Ino, args: &Release) -> Answer<()> {
         Ok(())
     }
 
-    /// Makes a file durable. `ENOSYS`: taken as done and never asked again.
+    /// Makes a file durable. After `ENOSYS` the kernel reports success and does not send it again.
     fn fsync(&self, context: &Context<'_>, ino: Ino, args: &FSync) -> Answer<()> {
         Err(Errno::ENOSYS)
     }
 
-    /// Opens a directory. `ENOSYS`: never asked again, and listings are cached.
+    /// Opens a directory. After `ENOSYS` the kernel does not send it again, and caches listings.
     fn opendir(&self, context: &Context<'_>, ino: Ino, args: &Open) -> Answer<Opened> {
         Err(Errno::ENOSYS)
     }
@@ -268,7 +267,7 @@ pub trait Handler: Send + Sync {
         Err(Errno::ENOSYS)
     }
 
-    /// Lists with attributes; what comes with them counts as looked up.
+    /// Lists a directory with attributes; entries that carry them count as looked up.
     fn readdirplus(
         &self,
         context: &Context<'_>,
@@ -279,25 +278,32 @@ pub trait Handler: Send + Sync {
         Err(Errno::ENOSYS)
     }
 
-    /// An open directory is closed for good.
+    /// An open directory was closed for good.
     fn releasedir(&self, context: &Context<'_>, ino: Ino, args: &Release) -> Answer<()> {
         Ok(())
     }
 
-    /// Makes a directory durable. `ENOSYS`: taken as done and never asked again.
+    /// Makes a directory durable. After `ENOSYS` the kernel reports success and does not send it
+    /// again.
     fn fsyncdir(&self, context: &Context<'_>, ino: Ino, args: &FSync) -> Answer<()> {
         Err(Errno::ENOSYS)
     }
 
-    /// Space and limits.
+    /// Returns space and limits.
     fn statfs(&self, context: &Context<'_>, ino: Ino) -> Answer<StatFs>;
 
-    /// Sets an extended attribute. `ENOSYS`: not supported, never asked again.
+    /// Sets an extended attribute. `ENOSYS`: not supported, not sent again.
     fn setxattr(&self, context: &Context<'_>, ino: Ino, args: &SetXattr<'_>) -> Answer<()> {
         Err(Errno::ENOSYS)
     }
 
-    /// Reads an extended attribute, whole. `ENOSYS`: not supported, never asked again.
+    /// Returns the size to answer where the size of an attribute alone is asked for; `None` for
+    /// that of the value.
+    fn probed_xattr_size(&self, ino: Ino, name: &[u8]) -> Option<u32> {
+        None
+    }
+
+    /// Reads a whole extended attribute. `ENOSYS`: not supported, not sent again.
     fn getxattr(
         &self,
         context: &Context<'_>,
@@ -318,33 +324,34 @@ pub trait Handler: Send + Sync {
         Err(Errno::ENOSYS)
     }
 
-    /// May the caller? Asked only without `default_permissions`. `ENOSYS`: never asked again, yes.
+    /// Checks the caller's rights. Sent only without `default_permissions`. After `ENOSYS`
+    /// everything is permitted, and it is not sent again.
     fn access(&self, context: &Context<'_>, ino: Ino, mask: u32) -> Answer<()> {
         Err(Errno::ENOSYS)
     }
 
-    /// The lock that stands in the way of `args`, or `args` with [`LockKind::Unlock`].
+    /// Returns the lock that conflicts with `args`, or `args` with [`LockKind::Unlock`].
     ///
     /// [`LockKind::Unlock`]: crate::wire::args::LockKind::Unlock
     fn getlk(&self, context: &Context<'_>, ino: Ino, args: &Lock) -> Answer<Lock> {
         Err(Errno::ENOSYS)
     }
 
-    /// Takes or drops a lock, or says `EAGAIN`.
+    /// Takes or drops a lock, or returns `EAGAIN`.
     fn setlk(&self, context: &Context<'_>, ino: Ino, args: &Lock) -> Answer<()> {
         Err(Errno::ENOSYS)
     }
 
-    /// Takes a lock, however long it takes: `reply` may be kept. Must not block.
+    /// Takes a lock, possibly later through `reply`. Must not block.
     fn setlkw(&self, context: &Context<'_>, ino: Ino, args: &Lock, reply: Deferred) {
         reply.reply(Err(Errno::ENOSYS));
     }
 
-    /// The caller of request `unique` got a signal. What waits should answer `EINTR`; what does not
-    /// need do nothing. May come after the answer.
+    /// The caller of request `unique` received a signal. An operation that waits should return
+    /// `EINTR`; others may ignore it. May arrive after the reply.
     fn interrupt(&self, unique: u64) {}
 
-    /// Device control; the data goes into `out`, the result is what ioctl(2) returns.
+    /// Device control: writes data to `out`, and returns the result of ioctl(2).
     fn ioctl(
         &self,
         context: &Context<'_>,
@@ -355,17 +362,17 @@ pub trait Handler: Send + Sync {
         Err(Errno::ENOSYS)
     }
 
-    /// Allocates, punches or zeroes. `ENOSYS`: not supported, never asked again.
+    /// Allocates, punches or zeroes. `ENOSYS`: not supported, not sent again.
     fn fallocate(&self, context: &Context<'_>, ino: Ino, args: &Fallocate) -> Answer<()> {
         Err(Errno::ENOSYS)
     }
 
-    /// Finds data or a hole. `ENOSYS`: all is data, never asked again.
+    /// Finds data or a hole. After `ENOSYS` all is data, and it is not sent again.
     fn lseek(&self, context: &Context<'_>, ino: Ino, args: &LSeek) -> Answer<u64> {
         Err(Errno::ENOSYS)
     }
 
-    /// Copies from `ino` to `args.target` and says how many bytes.
+    /// Copies from `ino` to `args.target`, and returns the number of bytes.
     fn copy_file_range(
         &self,
         context: &Context<'_>,
@@ -375,7 +382,7 @@ pub trait Handler: Send + Sync {
         Err(Errno::ENOSYS)
     }
 
-    /// Makes everything durable. Kernels send it to few kinds of mount.
+    /// Makes everything durable. Kernels send it only to some kinds of mounts.
     fn syncfs(&self, context: &Context<'_>) -> Answer<()> {
         Err(Errno::ENOSYS)
     }

@@ -6,9 +6,9 @@
 //!                   +------------ reply -----------+
 //! ```
 //!
-//! [`wire`] knows the bytes, [`transport`] moves them, [`dispatch`] calls the [`Handler`], and
-//! [`session`] and [`mount`] make a mount of it. Plain threads that wait in the kernel, one request at a
-//! time and buffers of its own for each worker.
+//! [`wire`] encodes and decodes, [`transport`] moves the bytes, [`dispatch`] calls the [`Handler`],
+//! and [`session`] and [`mount`] combine them into a mount. Workers are plain threads that wait in
+//! the kernel, each with one request at a time and buffers of its own.
 
 pub mod adapter;
 pub mod backing;
@@ -20,11 +20,12 @@ pub mod mount;
 pub mod notify;
 pub mod report;
 pub mod session;
+pub mod snapshots;
 pub mod survive;
 pub mod transport;
 pub mod wire;
 
-pub use adapter::{Adapter, AdapterOptions, RootReport, Trim, TrimArgs};
+pub use adapter::{Adapter, AdapterOptions, ControlLink, RootReport, Trim, TrimArgs, Views};
 pub use counts::{CountsSnapshot, RequestCounts};
 pub use errno::Errno;
 pub use handler::{Caller, Context, Deferred, Handler};

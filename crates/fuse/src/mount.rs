@@ -1,9 +1,10 @@
-//! Mounting and unmounting: by `mount(2)` as root, by `fusermount3` as a user.
+//! Mounts and unmounts: by `mount(2)` as root, by `fusermount3` as a user.
 //!
 //! Invariants:
-//! - nothing here touches a file of the mount whose daemon may be this process and not be serving
-//!   yet: what is mounted where is read from `/proc/self/mountinfo` ([`table`]);
-//! - a mount that lost its daemon is told by `statfs`, which the kernel never answers from a cache.
+//! - nothing here touches a file of the mount, whose daemon may be this process and not serve yet:
+//!   the mounts are read from `/proc/self/mountinfo` ([`table`]);
+//! - a mount that lost its daemon is recognised by `statfs`, which the kernel never serves from a
+//!   cache.
 
 mod direct;
 mod error;
@@ -22,15 +23,15 @@ use table::MountEntry;
 
 use crate::transport::dev::DEVICE_PATH;
 
-/// The type under which our mounts show.
+/// Subtype of the mounts in the mount table.
 pub const SUBTYPE: &str = "stitchfs";
 
 /// How to mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MountOptions {
-    /// What shows as the mounted device.
+    /// The source that the mount table shows.
     pub source: OsString,
-    /// Nothing can be changed.
+    /// Read-only.
     pub read_only: bool,
     /// Set-id bits have no effect.
     pub no_suid: bool,
@@ -46,11 +47,11 @@ pub struct MountOptions {
     pub sync: bool,
     /// Changes of directories are synchronous.
     pub dir_sync: bool,
-    /// Users other than the one who mounts may enter.
+    /// Users other than the mounting one may enter.
     pub allow_other: bool,
     /// The kernel checks permissions by mode, owner and ACL.
     pub default_permissions: bool,
-    /// Bytes in a READ at most; `None` leaves it to the kernel.
+    /// Most bytes of a READ; `None` leaves it to the kernel.
     pub max_read: Option<u32>,
 }
 
@@ -74,7 +75,7 @@ impl Default for MountOptions {
 }
 
 impl MountOptions {
-    /// What root mounts for everybody: `allow_other` and `default_permissions`.
+    /// Options of a mount by root for all users: `allow_other` and `default_permissions`.
     #[must_use]
     pub fn shared(source: &str) -> Self {
         Self {
@@ -100,7 +101,7 @@ impl MountOptions {
     }
 }
 
-/// A mount and its descriptor. Dropped, it is unmounted, also while somebody is in it, unless it is held.
+/// A mount. Dropping it unmounts it, even if it is busy, unless it is held.
 #[derive(Debug)]
 pub struct Mount {
     path: PathBuf,
@@ -109,7 +110,7 @@ pub struct Mount {
 }
 
 impl Mount {
-    /// Mounts at `path` and gives the descriptor for the requests.
+    /// Mounts at `path` and returns the descriptor for the requests.
     ///
     /// # Errors
     /// See [`MountError`].
@@ -133,7 +134,7 @@ impl Mount {
         Ok((mount, fd))
     }
 
-    /// A mount that another process has made.
+    /// Adopts a mount that another process has made.
     pub(crate) const fn adopted(path: PathBuf, device: Option<(u32, u32)>) -> Self {
         Self {
             path,
@@ -142,31 +143,32 @@ impl Mount {
         }
     }
 
-    /// Another process keeps it from now on.
+    /// Marks the mount as held by another process.
     pub(crate) const fn hold(&mut self) {
         self.is_held = true;
     }
 
-    /// Does another process keep it?
+    /// Reports whether another process holds the mount.
     #[must_use]
     pub const fn is_held(&self) -> bool {
         self.is_held
     }
 
-    /// Numbers of its device.
+    /// Returns its device number, major and minor.
     #[must_use]
     pub const fn device(&self) -> Option<(u32, u32)> {
         self.device
     }
 
-    /// Where it is.
+    /// Returns the mount point.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Sets how far the kernel reads ahead of who reads a file in order. It begins with 128 KiB, which also
-    /// keeps the requests of such reads short, and INIT can only make it less. Only root may; others keep that.
+    /// Sets how far the kernel reads ahead. The default is 128 KiB, which also limits the length of
+    /// read requests, and INIT can only reduce it. Only root may change it; other mounts keep the
+    /// default.
     pub(crate) fn set_read_ahead(&self, len_bytes: u64) {
         let Some((major, minor)) = self.device else {
             return;
@@ -177,20 +179,20 @@ impl Mount {
         }
     }
 
-    /// Reports whether it is mounted, and not covered by another mount; true where the table of
-    /// mounts cannot be read.
+    /// Reports whether it is mounted and not covered by another mount. Returns true if the mount
+    /// table cannot be read.
     #[must_use]
     pub fn is_mounted(&self) -> bool {
-        // A wrong "no" would leave the mount, and the caller would wait for its end for ever.
+        // A wrong "no" would leave the mount, and the caller would wait for its end forever.
         let is_same =
             |top: Option<MountEntry>| top.is_some_and(|top| Some(top.device) == self.device);
         table::find(&self.path).map_or(true, is_same)
     }
 
-    /// Unmounts, if it is mounted still.
+    /// Unmounts, if it is still mounted.
     ///
     /// # Errors
-    /// `Busy` when somebody is in it and `how` does not allow for that.
+    /// `Busy` if it is in use and `how` does not allow for that.
     pub fn unmount(&self, how: Unmount) -> Result<(), MountError> {
         if self.is_mounted() {
             unmount(&self.path, how)
@@ -199,21 +201,20 @@ impl Mount {
         }
     }
 
-    /// Ends the connection at once: who waits for an answer gets an error, and the workers end.
-    /// Then takes the mount away.
+    /// Aborts the connection: waiting callers get an error, and the workers end. Then unmounts.
     ///
     /// # Errors
     /// Those of unmounting.
     pub fn abort(&self) -> Result<(), MountError> {
         if let Some((_, minor)) = self.device {
-            // Works for the mount's owner too, where the control file system is mounted.
+            // Works for the mount's owner too, if the control file system is mounted.
             let control = format!("/sys/fs/fuse/connections/{minor}/abort");
             if let Err(error) = std::fs::write(&control, "1") {
-                tracing::debug!(%error, control, "no control file: by force, then");
+                tracing::debug!(%error, control, "no control file: unmounting by force");
             }
         }
         if rustix::process::geteuid().is_root() && self.is_mounted() {
-            // Aborts the connection even while the mount is busy. It says `EBUSY` then.
+            // Aborts the connection even if the mount is busy. Returns `EBUSY` then.
             let force = UnmountFlags::FORCE | UnmountFlags::NOFOLLOW;
             if rustix::mount::unmount(&self.path, force).is_ok() {
                 return Ok(());
@@ -229,7 +230,7 @@ impl Drop for Mount {
             return;
         }
         if let Err(error) = self.unmount(Unmount::Lazy) {
-            tracing::warn!(path = %self.path.display(), %error, "the mount was left behind");
+            tracing::warn!(path = %self.path.display(), %error, "the mount was not removed");
         }
     }
 }
@@ -237,11 +238,11 @@ impl Drop for Mount {
 /// How to unmount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unmount {
-    /// Only if nobody is in it.
+    /// Only if it is not in use.
     IfIdle,
-    /// At once out of sight; it ends when the last one leaves.
+    /// Detach at once; the mount ends when the last user leaves.
     Lazy,
-    /// Only if nobody is in it, but requests that wait for the daemon are ended first. As root only;
+    /// Only if it is not in use, after aborting requests that wait for the daemon. For root only;
     /// for other users the same as [`Self::IfIdle`].
     Force,
 }
@@ -249,7 +250,7 @@ pub enum Unmount {
 /// Unmounts whatever is mounted at `path`.
 ///
 /// # Errors
-/// `Busy` when somebody is in it, `NotMounted` when nothing is there.
+/// `Busy` if it is in use, `NotMounted` if nothing is mounted there.
 pub fn unmount(path: &Path, how: Unmount) -> Result<(), MountError> {
     if rustix::process::geteuid().is_root() {
         direct::unmount(path, how)
@@ -258,12 +259,12 @@ pub fn unmount(path: &Path, how: Unmount) -> Result<(), MountError> {
     }
 }
 
-/// Changes what the kernel allows at the mount at `path`: the flags among the options, such as
-/// `read_only`. The daemon goes on as before. For root only.
+/// Changes the kernel's flags of the mount at `path`, such as `read_only`. The daemon is not
+/// involved. For root only.
 ///
 /// # Errors
-/// `NotMounted` when nothing of ours is there, `Busy` when a file is open for writing and nothing
-/// is to be written any more.
+/// `NotMounted` if no StitchFS mount is there, `Busy` if the mount becomes read-only while a file
+/// is open for writing.
 pub fn remount(path: &Path, options: &MountOptions) -> Result<(), MountError> {
     let path = absolute(path)?;
     if !table::find(&path)?.is_some_and(|entry| entry.is_ours()) {
@@ -272,7 +273,7 @@ pub fn remount(path: &Path, options: &MountOptions) -> Result<(), MountError> {
     direct::remount(&path, options)
 }
 
-/// True if what is mounted at `path` is a FUSE file system whose daemon is gone.
+/// Reports whether a FUSE mount at `path` has lost its daemon.
 ///
 /// # Errors
 /// When the table of mounts cannot be read.
@@ -281,17 +282,17 @@ pub fn is_dead(path: &Path) -> Result<bool, MountError> {
     let is_fuse = table::find(&path)?.is_some_and(|entry| entry.is_fuse());
     let gone = [
         OsError::NOTCONN,
-        // It went while it was asked.
+        // It ended during the call.
         OsError::CONNABORTED,
-        // The same, where requests come by `io_uring`.
+        // The same, with requests by `io_uring`.
         OsError::CANCELED,
     ];
     let error = rustix::fs::statfs(&path).err();
     Ok(is_fuse && error.is_some_and(|error| gone.contains(&error)))
 }
 
-/// Reports whether a file system with this device number exists, wherever it is mounted, or only held
-/// by open files. `None` where `/sys` does not tell.
+/// Reports whether a file system with this device number exists, wherever it is mounted, or only
+/// held by open files. Returns `None` if `/sys` does not tell.
 #[must_use]
 pub fn is_alive((major, minor): (u32, u32)) -> Option<bool> {
     let devices = Path::new("/sys/class/bdi");
@@ -299,7 +300,7 @@ pub fn is_alive((major, minor): (u32, u32)) -> Option<bool> {
     devices.is_dir().then(|| device.exists())
 }
 
-/// Takes away every FUSE mount at `path` that lost its daemon, and says how many there were.
+/// Unmounts every FUSE mount at `path` that has lost its daemon, and returns their number.
 ///
 /// # Errors
 /// Those of unmounting.
@@ -313,7 +314,7 @@ pub fn detach_dead(path: &Path) -> Result<usize, MountError> {
     Ok(count)
 }
 
-/// The mount at `path`, if one is there.
+/// Returns the topmost mount at `path`, if any.
 ///
 /// # Errors
 /// When the table of mounts cannot be read.
@@ -321,7 +322,7 @@ pub fn mounted_at(path: &Path) -> Result<Option<MountEntry>, MountError> {
     table::find(&absolute(path)?)
 }
 
-/// The path without links, its last part untouched: that may be a mount which does not answer.
+/// Resolves links except in the last component, which may be a mount that does not respond.
 fn absolute(path: &Path) -> Result<PathBuf, MountError> {
     let failed = |source| MountError::Io {
         op: "resolve",

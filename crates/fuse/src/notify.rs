@@ -1,4 +1,4 @@
-//! Telling the kernel that what it has cached changed other than by its own requests.
+//! Notices to the kernel about changes that its own requests did not make.
 
 use std::io;
 
@@ -12,18 +12,18 @@ use crate::wire::notice::Notice;
 
 /// Sends notices. Cheap to clone.
 ///
-/// Not from inside a request, except for [`Self::invalidate_attr`]: the kernel takes the lock of the
-/// directory that is named, or waits for pages, which the caller of that request may hold.
+/// Do not send from inside a request, except for [`Self::invalidate_attr`]: the kernel takes the
+/// lock of the named directory or waits for pages, and the caller of that request may hold them.
 #[derive(Clone, Debug)]
 pub struct Notifier {
     sender: Arc<dyn ReplySender>,
     minor: u32,
-    shared: Arc<Shared>,
+    shared: Arc<NotifierState>,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
-    /// Requests that may wait for a notice at a time.
+struct NotifierState {
+    /// Most requests that may wait for a notice at a time.
     waits_max: AtomicUsize,
     /// Notices about pages that were sent.
     pages: AtomicU64,
@@ -38,14 +38,14 @@ impl Notifier {
         }
     }
 
-    /// Sets how many requests may wait at a time for a notice that writes pages back: fewer than
-    /// are served at a time, so that the WRITEs are served.
+    /// Sets how many requests may wait at a time for a notice that writes pages back. This must be
+    /// fewer than are served at a time, so that the WRITEs are served.
     pub(crate) fn set_waits_max(&self, count: usize) {
         self.shared.waits_max.store(count, Ordering::Relaxed);
     }
 
     /// Returns how many requests may wait at a time for a notice that writes pages back; 0 before
-    /// the session serves, and where a notice must not wait at all.
+    /// the session serves, and in mounts where requests must not wait for notices.
     #[must_use]
     pub fn waits_max(&self) -> usize {
         self.shared.waits_max.load(Ordering::Relaxed)
@@ -57,8 +57,8 @@ impl Notifier {
         self.shared.pages.load(Ordering::Relaxed)
     }
 
-    /// Attributes of `ino` changed, and its bytes `[offset, offset + length)`; a length of 0 means
-    /// to the end.
+    /// Drops cached attributes of `ino`, and its pages of `[offset, offset + length)`; a length of
+    /// 0 means to the end.
     ///
     /// # Errors
     /// When the mount is gone.
@@ -73,8 +73,8 @@ impl Notifier {
         })
     }
 
-    /// Puts bytes into the kernel's page of `ino` that has them, without a WRITE. A file that ends
-    /// before them ends behind them for the kernel.
+    /// Stores bytes in the kernel's page of `ino`, if it has that page, without a WRITE. If the
+    /// kernel's file ends before them, it is extended to their end.
     ///
     /// # Errors
     /// When the mount is gone.
@@ -83,8 +83,8 @@ impl Notifier {
         self.send(&Notice::Store { ino, offset, bytes })
     }
 
-    /// Attributes of `ino` changed, its data did not. Takes no lock of the inode, and may be sent
-    /// from inside a request.
+    /// Drops cached attributes of `ino`, but no pages. Takes no lock of the inode, so it may be
+    /// sent from inside a request.
     ///
     /// # Errors
     /// When the mount is gone.
@@ -96,7 +96,7 @@ impl Notifier {
         })
     }
 
-    /// What `name` stands for in `parent` changed, or it is there now, or is not any more.
+    /// Drops the cached entry `name` in `parent`, positive or negative.
     ///
     /// # Errors
     /// When the mount is gone.
@@ -108,8 +108,9 @@ impl Notifier {
         })
     }
 
-    /// Those of these inodes that nobody uses are dropped, with all their names; FORGET follows. At
-    /// most [`PRUNE_COUNT_MAX`](crate::wire::notice::PRUNE_COUNT_MAX), and if [`Self::can_prune`].
+    /// Asks the kernel to drop the unused ones of these inodes, with all their names; FORGET
+    /// follows. At most [`PRUNE_COUNT_MAX`](crate::wire::notice::PRUNE_COUNT_MAX), and only if
+    /// [`Self::can_prune`].
     ///
     /// # Errors
     /// When the mount is gone.
@@ -117,13 +118,13 @@ impl Notifier {
         self.send(&Notice::Prune { inos })
     }
 
-    /// Whether the kernel can be asked to drop what it does not use (7.45).
+    /// Reports whether the kernel supports [`Self::prune`] (7.45).
     #[must_use]
     pub const fn can_prune(&self) -> bool {
         self.minor >= 45
     }
 
-    /// `name` in `parent`, which was `child`, is gone: watchers of it are told so.
+    /// Tells watchers that `name` in `parent`, which was `child`, was removed.
     ///
     /// # Errors
     /// When the mount is gone.
@@ -135,7 +136,8 @@ impl Notifier {
         })
     }
 
-    /// Every name is asked for again at its next use. Tells whether the kernel can (7.44).
+    /// Makes the kernel look up every name again at its next use. Returns whether the kernel
+    /// supports this (7.44).
     ///
     /// # Errors
     /// When the mount is gone.
@@ -146,7 +148,7 @@ impl Notifier {
         self.send(&Notice::IncrementEpoch).map(|()| true)
     }
 
-    /// Requests that were read and not answered come again, with [`RESENT`](crate::survive::RESENT) in
+    /// Makes the kernel send unanswered requests again, with [`RESENT`](crate::survive::RESENT) in
     /// their numbers.
     ///
     /// # Errors
@@ -157,7 +159,7 @@ impl Notifier {
 
     fn send(&self, notice: &Notice<'_>) -> io::Result<()> {
         match self.sender.send(&notice.encode()) {
-            // The kernel does not have it: nothing is stale.
+            // The kernel has no such entry cached: nothing is stale.
             Err(error) if OsError::from_io_error(&error) == Some(OsError::NOENT) => Ok(()),
             other => other,
         }

@@ -1,14 +1,15 @@
-//! Asking a daemon for one of its reports by ioctl(2).
+//! Reads a report of a daemon by ioctl(2).
 //!
-//! A report is an attribute of the root directory ([`crate::RootReport`]), but of a mount without extended
-//! attributes the kernel reads none. So the same can be had by an ioctl on that directory:
+//! A report is an attribute of the root directory ([`crate::RootReport`]), but the kernel reads
+//! none in a mount without extended attributes. So the same report is available by an ioctl on that
+//! directory:
 //!
 //! ```text
 //!   in:   the report's name, a zero byte, and whatever
 //!   out:  length in bytes (u32), the report
 //! ```
 //!
-//! A command says how long what it carries is, with 14 bits; so both are 16 KiB at most.
+//! A command encodes the length of its data in 14 bits, so both are at most 16 KiB.
 
 use std::ffi::CString;
 use std::io;
@@ -19,18 +20,18 @@ use rustix::ioctl::{Opcode, Updater, ioctl, opcode};
 
 use crate::wire::codec::{Fields, Reader, Sink};
 
-/// Bytes that go in and out at most, the length among them.
+/// Most bytes in and out, with the length field.
 const ROOM: usize = 16_380;
 
 /// The command.
 pub(crate) const READ: Opcode = opcode::read_write::<[u8; ROOM]>(b'S', 1);
 
-/// The name that is asked for.
+/// Returns the name of the requested report.
 pub(crate) fn name_in(input: &[u8]) -> Option<&[u8]> {
     Reader::new(input).name().ok()
 }
 
-/// Puts a report as it is answered; `false` if it is too long.
+/// Writes a report with its length. Returns false if it is too long.
 pub(crate) fn frame(report: &[u8], out: &mut Sink<'_>) -> bool {
     let Ok(len_bytes) = u32::try_from(report.len()) else {
         return false;
@@ -38,19 +39,19 @@ pub(crate) fn frame(report: &[u8], out: &mut Sink<'_>) -> bool {
     out.put(&Fields::<4>::default().u32(len_bytes).done()) && out.put(report)
 }
 
-/// The report in an answer.
+/// Returns the report in a reply.
 fn unframed(answer: &[u8]) -> Option<&[u8]> {
     let mut answer = Reader::new(answer);
     let len_bytes = usize::try_from(answer.u32().ok()?).ok()?;
     answer.bytes(len_bytes).ok()
 }
 
-/// Asks the daemon of a mount of ours for a report; `root` is the mount's root directory.
+/// Reads a report of a StitchFS mount; `root` is the mount's root directory.
 ///
 /// # Errors
-/// `ENOTTY` of a daemon that is older than this, or if it is no such directory; `EOPNOTSUPP` if there is no such
-/// report; `EACCES` if it is not for the caller; `E2BIG` if it is longer than an ioctl carries; `EINVAL` for a
-/// name with a zero byte.
+/// `ENOTTY` if the daemon is older than this ioctl, or `root` is not the root of a mount;
+/// `EOPNOTSUPP` if there is no such report; `EACCES` if the caller may not read it; `E2BIG` if it
+/// is too long for an ioctl; `EINVAL` for a name with a zero byte.
 pub fn read(root: impl AsFd, name: &str) -> io::Result<Vec<u8>> {
     let name = CString::new(name)?;
     let mut room = [0; ROOM];
@@ -64,8 +65,8 @@ pub fn read(root: impl AsFd, name: &str) -> io::Result<Vec<u8>> {
 
 #[expect(unsafe_code, reason = "the ioctl has no wrapper")]
 fn exchange(root: impl AsFd, room: &mut [u8; ROOM]) -> io::Result<()> {
-    // SAFETY: the command says that the kernel reads and writes as many bytes as `room` has, and any bytes are good
-    // ones. A directory is no device that takes the number for something else.
+    // SAFETY: the command makes the kernel read and write exactly the length of `room`, for which
+    // any bytes are valid. A directory is no device that could interpret the number differently.
     unsafe { ioctl(root, Updater::<READ, [u8; ROOM]>::new(room)) }?;
     Ok(())
 }

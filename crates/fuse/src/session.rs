@@ -1,14 +1,16 @@
-//! A mounted file system, from the first request to the last.
+//! A session: a mounted file system from its first request to its last.
 //!
-//! 1. Mount, and answer INIT ([`SessionConfig`] says what we want, [`negotiate()`] what we get).
-//! 2. Start the workers, each with a cloned descriptor and its own buffers, or each with an entry of a
-//!    ring. Where the kernel does not take the ring after all, the others start.
-//! 3. They end when the file system is unmounted. A worker that ends for a bad reason takes the
-//!    others with it, by aborting the connection.
+//! 1. Mount, and reply to INIT ([`SessionConfig`] is what is asked for, [`negotiate()`] what
+//!    results).
+//! 2. Start the workers, each with a cloned descriptor and its own buffers, or each with an entry
+//!    of a ring. If the kernel refuses the ring, start those with descriptors.
+//! 3. They end when the file system is unmounted. A worker that fails ends the others by aborting
+//!    the connection.
 //!
 //! Invariants:
 //! - [`Handler::destroy`] is called once, after the last request;
-//! - however a session ends, also by a panic, its mount goes with it, unless another process holds it.
+//! - however a session ends, even by a panic, its mount is removed, unless another process holds
+//!   it.
 
 mod check;
 mod held;
@@ -44,18 +46,17 @@ use crate::wire::init::{InitReply, MAJOR};
 use crate::wire::reply::ReplyBuffer;
 use crate::wire::request::{Layout, Operation, Request};
 
-/// The kernel reads ahead so many requests of the largest size: one is answered while the one before it is
-/// used.
+/// Read-ahead in requests of the largest size: one is served while the one before it is used.
 const READ_AHEAD_REQUESTS: u64 = 2;
 
-/// What can go wrong with a session.
+/// Errors of a session.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SessionError {
     /// Mounting or unmounting.
     #[error(transparent)]
     Mount(#[from] MountError),
-    /// The kernel's protocol is not ours.
+    /// The kernel's protocol version is not supported.
     #[error("the kernel speaks FUSE {major}.{minor}; 7.31 (linux 5.4) or newer is needed")]
     Version {
         /// Its major version.
@@ -63,7 +64,7 @@ pub enum SessionError {
         /// Its minor version.
         minor: u32,
     },
-    /// The first request is not what it should be.
+    /// The first request is malformed.
     #[error("the kernel's first request is malformed")]
     Malformed(#[from] WireError),
     /// The file system was unmounted before it was served.
@@ -72,18 +73,18 @@ pub enum SessionError {
     /// The device failed.
     #[error("cannot {op} /dev/fuse")]
     Device {
-        /// What was tried.
+        /// The operation.
         op: &'static str,
         /// Why not.
         source: io::Error,
     },
-    /// FUSE over `io_uring` was asked for and cannot be had.
+    /// FUSE over `io_uring` was required and is not available.
     #[error("the transport io_uring cannot be had: {0}")]
     NoRing(Refusal),
-    /// The kernel cannot send a request again.
+    /// The kernel cannot resend requests.
     #[error("a mount that survives its daemon needs Linux 6.9 or newer")]
     NoResend,
-    /// The kernel is not to read files in our place, or cannot.
+    /// Passthrough was required and is not available.
     #[error("passthrough cannot be had: {0}")]
     NoPassthrough(NoPassthrough),
     /// No thread could be started.
@@ -92,21 +93,22 @@ pub enum SessionError {
         /// Why not.
         source: io::Error,
     },
-    /// Idle processors were to be kept awake, and cannot be.
+    /// Idle polling was required and is not available.
     #[error(
-        "idle_poll cannot be had: {LATENCY_PATH} cannot be opened ({source}); root may, outside of containers"
+        "idle_poll cannot be had: {LATENCY_PATH} cannot be opened ({source}); root may, outside of \
+         containers"
     )]
     NoIdlePoll {
         /// Why not.
         source: io::Error,
     },
-    /// A request hit a mistake in this program; the session was ended.
+    /// A request hit a bug in this program, which ended the session.
     #[error("a request panicked, and the session was ended")]
     Panicked,
 }
 
 impl SessionError {
-    /// What the caller can do about it.
+    /// Returns the kind, which tells what a caller can do.
     #[must_use]
     pub const fn kind(&self) -> ErrorKind {
         match self {
@@ -123,7 +125,7 @@ impl SessionError {
     }
 }
 
-/// A file system that is mounted and has agreed on the protocol, but is not served yet.
+/// A file system that is mounted and has negotiated the protocol, but is not served yet.
 pub struct Session {
     mount: Mount,
     queues: Vec<DevQueue>,
@@ -133,23 +135,24 @@ pub struct Session {
     notifier: Notifier,
     route: Route,
     idle_polling: IdlePolling,
-    /// An earlier process has served it.
+    /// True if an earlier process has served it.
     is_taken_over: bool,
 }
 
-/// How requests are to come.
+/// The chosen transport.
 #[derive(Debug)]
 struct Route {
     choice: TransportChoice,
-    /// The ring's, if it is one.
+    /// The plan of the ring, if it is one.
     plan: Option<Plan>,
-    /// Why it is not, if that was wanted.
+    /// The reason that it is not, if a ring was wanted.
     refusal: Option<Refusal>,
     data_max: usize,
 }
 
 impl Route {
-    /// What `config` wants and the machine has; `config` is changed to ask the kernel for it.
+    /// Chooses the transport by `config` and by what the machine supports. Changes `config` to ask
+    /// the kernel for it.
     fn new(config: &mut SessionConfig) -> Result<Self, SessionError> {
         if config.held && config.transport == TransportChoice::Auto {
             config.transport = TransportChoice::Only(Transport::Dev);
@@ -179,7 +182,7 @@ impl Route {
         })
     }
 
-    /// The kernel has answered: it may not have offered a ring.
+    /// Adjusts the choice to the kernel's reply: it may not offer a ring.
     fn settle(&mut self, negotiated: &Negotiated) -> Result<(), SessionError> {
         let is_offered = negotiated.flags.contains(InitFlags::OVER_IO_URING);
         if self.plan.is_some() && !is_offered {
@@ -212,7 +215,7 @@ impl std::fmt::Debug for Session {
 }
 
 impl Session {
-    /// Mounts `handler` at `path` and agrees on the protocol.
+    /// Mounts `handler` at `path` and negotiates the protocol.
     ///
     /// # Errors
     /// See [`SessionError`].
@@ -266,25 +269,25 @@ impl Session {
         })
     }
 
-    /// What was agreed on.
+    /// Returns the result of the negotiation.
     #[must_use]
     pub const fn negotiated(&self) -> &Negotiated {
         &self.negotiated
     }
 
-    /// Tells the kernel what changed.
+    /// Returns a sender of notices.
     #[must_use]
     pub fn notifier(&self) -> Notifier {
         self.notifier.clone()
     }
 
-    /// The counters.
+    /// Returns the counters of requests.
     #[must_use]
     pub fn counts(&self) -> Arc<RequestCounts> {
         Arc::clone(&self.counts)
     }
 
-    /// Serves until it is unmounted.
+    /// Serves requests until it is unmounted.
     ///
     /// # Errors
     /// See [`SessionError`].
@@ -292,10 +295,10 @@ impl Session {
         self.spawn()?.join()
     }
 
-    /// Starts to serve.
+    /// Starts the threads that serve requests.
     ///
     /// # Errors
-    /// `NoThread`, or `NoRing` where nothing but a ring was wanted.
+    /// `NoThread`, or `NoRing` if a ring was required.
     pub fn spawn(self) -> Result<RunningSession, SessionError> {
         let Self {
             mount,
@@ -331,9 +334,11 @@ impl Session {
             is_ended: false,
         };
         if is_taken_over && let Err(error) = running.notifier.resend() {
-            // It was unmounted meanwhile: the workers will see.
+            // It was unmounted meanwhile: the workers will notice.
             tracing::debug!(%error, "nothing is sent again");
         }
+        // Before a thread of the ring serves, and again if the ring is refused.
+        running.let_requests_wait(queues.len(), true);
         let has_ring = running.start_ring(queues[0].fd())?;
         running.let_requests_wait(queues.len(), has_ring);
         let mut queues = queues.into_iter();
@@ -351,7 +356,7 @@ impl Session {
     }
 }
 
-/// One thread's part of a session.
+/// A worker thread of a session.
 struct Worker<Q> {
     queue: Q,
     dispatcher: Arc<Dispatcher>,
@@ -373,8 +378,8 @@ impl<Q: Queue> Worker<Q> {
             Err(source) => Err(SessionError::Device { op: "read", source }),
         };
         if self.mount.is_held() {
-            tracing::error!(error = ?result, "the daemon ends, and leaves its mount to the next one");
-            // What is in memory is not to be trusted, and nothing of it is to be written out.
+            tracing::error!(error = ?result, "daemon aborts; the next one takes over the mount");
+            // The memory cannot be trusted, so nothing of it may be written out.
             std::process::abort();
         }
         if let Err(error) = self.mount.abort() {
@@ -384,7 +389,7 @@ impl<Q: Queue> Worker<Q> {
     }
 }
 
-/// A file system that is being served. Dropped, it is ended as by [`Self::stop`].
+/// A file system that is being served. Dropping it ends it as [`Self::stop`] does.
 pub struct RunningSession {
     workers: Mutex<Vec<JoinHandle<Result<(), SessionError>>>>,
     dispatcher: Arc<Dispatcher>,
@@ -408,7 +413,7 @@ impl std::fmt::Debug for RunningSession {
 }
 
 impl RunningSession {
-    /// Starts the threads of a ring, if there is to be one; whether it works.
+    /// Starts the threads of a ring, if one was chosen. Returns whether it works.
     fn start_ring(&mut self, device: &Arc<std::os::fd::OwnedFd>) -> Result<bool, SessionError> {
         let Some(plan) = &self.route.plan else {
             return Ok(false);
@@ -441,55 +446,55 @@ impl RunningSession {
         Ok(())
     }
 
-    /// What keeps idle processors awake between its requests.
+    /// Returns the handle of idle polling.
     #[must_use]
     pub fn idle_polling(&self) -> IdlePolling {
         self.idle_polling.clone()
     }
 
-    /// How requests come.
+    /// Returns the transport.
     #[must_use]
     pub fn transport(&self) -> Transport {
         self.route.transport()
     }
 
-    /// Why they do not come by `io_uring`, if that was wanted.
+    /// Returns the reason that it is not `io_uring`, if that was wanted.
     #[must_use]
     pub const fn refusal(&self) -> Option<&Refusal> {
         self.route.refusal.as_ref()
     }
 
-    /// Where it is mounted.
+    /// Returns the mount point.
     #[must_use]
     pub fn path(&self) -> &Path {
         self.mount.path()
     }
 
-    /// What was agreed on.
+    /// Returns the result of the negotiation.
     #[must_use]
     pub const fn negotiated(&self) -> &Negotiated {
         &self.negotiated
     }
 
-    /// Tells the kernel what changed.
+    /// Returns a sender of notices.
     #[must_use]
     pub fn notifier(&self) -> Notifier {
         self.notifier.clone()
     }
 
-    /// The counters of this moment.
+    /// Returns the current counts.
     #[must_use]
     pub fn counts(&self) -> CountsSnapshot {
         self.counts.snapshot()
     }
 
-    /// The counters.
+    /// Returns the counters of requests.
     #[must_use]
     pub fn counters(&self) -> Arc<RequestCounts> {
         Arc::clone(&self.counts)
     }
 
-    /// Something that can end this session from another thread, a signal's for example.
+    /// Returns a handle that ends this session from another thread, for example on a signal.
     #[must_use]
     pub fn stopper(&self) -> Stopper {
         Stopper {
@@ -505,7 +510,7 @@ impl RunningSession {
         self.end()
     }
 
-    /// Unmounts, by force if somebody is in it, and waits until it is over.
+    /// Unmounts, by force if it is in use, and waits for the end.
     ///
     /// # Errors
     /// See [`SessionError`].
@@ -514,8 +519,8 @@ impl RunningSession {
         self.end()
     }
 
-    /// What lets requests in. Shut, it makes [`Self::join`] return with the mount as it is, for another
-    /// process to go on with.
+    /// Returns the gate of the requests. Shutting it makes [`Self::join`] return and leaves the
+    /// mount for another process to continue.
     #[must_use]
     pub fn gate(&self) -> Arc<Gate> {
         Arc::clone(&self.gate)
@@ -526,7 +531,7 @@ impl RunningSession {
         let mut result = Ok(());
         let count = self.workers.get_mut().len();
         if self.gate.wait(count) {
-            // They wait for requests, or with one in their hands, until the process ends.
+            // The workers wait, for a request or with an unanswered one, until the process ends.
             self.workers.get_mut().clear();
         }
         for worker in self.workers.get_mut().drain(..) {
@@ -541,7 +546,7 @@ impl RunningSession {
 
 impl Drop for RunningSession {
     fn drop(&mut self) {
-        // A mount that is held is left to the next process.
+        // A held mount is left to the next process.
         if self.is_ended || self.mount.is_held() {
             return;
         }
@@ -560,7 +565,7 @@ pub(super) fn idle_polling(config: &SessionConfig) -> Result<IdlePolling, Sessio
     IdlePolling::new(config.idle_poll).map_err(|source| SessionError::NoIdlePoll { source })
 }
 
-/// Reads INIT and answers it.
+/// Reads INIT and replies to it.
 fn greet(
     queue: &mut DevQueue,
     config: &SessionConfig,
@@ -587,7 +592,7 @@ fn greet(
             })
         };
         if offer.major > MAJOR {
-            // The kernel asks again, with the version that we name.
+            // The kernel repeats INIT with the version of this reply.
             buffer.clear();
             buffer.put_init(&InitReply::version_only());
             send(buffer.finish(unique, None))?;

@@ -1,8 +1,8 @@
-//! How requests come and answers go: by `/dev/fuse` ([`dev`]) or by `io_uring` ([`uring`]). Either hands
-//! a worker one request after the other, and takes an answer for each.
+//! Transports of requests and replies: `/dev/fuse` ([`dev`]) or `io_uring` ([`uring`]). Either
+//! gives a worker one request after the other, and takes a reply for each.
 //!
-//! Which one is decided when a session begins: what the user wants, what the machine has, and what the
-//! kernel then does (`choose`).
+//! The transport is chosen when a session begins: by what the user wants, what the machine
+//! supports, and what the kernel then accepts (`choose`).
 
 pub mod dev;
 pub mod gate;
@@ -15,7 +15,7 @@ use std::io;
 use crate::dispatch::Dispatcher;
 use uring::Refusal;
 
-/// How requests come.
+/// A transport of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
     /// By `/dev/fuse`.
@@ -25,7 +25,7 @@ pub enum Transport {
 }
 
 impl Transport {
-    /// As options and reports name it.
+    /// Returns its name in options and reports.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -35,21 +35,21 @@ impl Transport {
     }
 }
 
-/// What is wanted.
+/// The wanted transport.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TransportChoice {
-    /// `io_uring` where it can be had, else `/dev/fuse`.
+    /// `io_uring` if it is available, else `/dev/fuse`.
     #[default]
     Auto,
-    /// This one or none.
+    /// This one, or the mount fails.
     Only(Transport),
 }
 
-/// Settles how requests are to come; `probe` says whether the machine has `io_uring` for us. With
-/// [`Transport::Dev`] comes why it is not the other, if that was wanted.
+/// Chooses the transport; `probe` checks whether `io_uring` is available. If [`Transport::Dev`] is
+/// the fallback, returns the reason too.
 ///
 /// # Errors
-/// Why what is wanted cannot be had.
+/// The reason that the required transport is not available.
 pub(crate) fn choose(
     choice: TransportChoice,
     probe: impl FnOnce() -> Result<(), Refusal>,
@@ -63,7 +63,7 @@ pub(crate) fn choose(
     }
 }
 
-/// What a refusal means for who wanted `choice`.
+/// Converts a refusal of io_uring into a fallback or an error, by `choice`.
 pub(crate) fn fall_back(
     choice: TransportChoice,
     refusal: Refusal,
@@ -74,17 +74,17 @@ pub(crate) fn fall_back(
     }
 }
 
-/// Sends whole answers, from any thread.
+/// Sends whole replies, from any thread.
 pub trait ReplySender: Send + Sync + fmt::Debug {
-    /// Sends one.
+    /// Sends a reply.
     ///
     /// # Errors
-    /// When the kernel does not take it: the request is gone (`ENOENT`), the mount is
-    /// (`ENODEV`), or the answer is malformed (`EINVAL`).
+    /// If the kernel refuses it: the request is gone (`ENOENT`), the mount is gone (`ENODEV`), or
+    /// the reply is malformed (`EINVAL`).
     fn send(&self, message: &[u8]) -> io::Result<()>;
 }
 
-/// Why a worker ended.
+/// The reason that a worker ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// The file system was unmounted, or its connection aborted.
@@ -98,7 +98,7 @@ pub trait Queue: Send {
     /// Serves requests until there are no more.
     ///
     /// # Errors
-    /// When the kernel's side fails in a way that it should not.
+    /// If the kernel fails in an unexpected way.
     fn serve(&mut self, dispatcher: &Dispatcher) -> io::Result<End>;
 }
 

@@ -1,8 +1,8 @@
 //! The FUSE kernel protocol, version 7.45, as bytes.
 //!
-//! [`request`] takes a request apart without copying it, [`reply`] writes answers into a buffer
-//! that is used again and again, [`notice`] writes what the kernel is told unasked. Nothing here
-//! reads or writes a descriptor, and no request, however malformed, makes it panic.
+//! [`request`] decodes a request without copying it, [`reply`] encodes replies into a reused
+//! buffer, [`notice`] encodes notices to the kernel. Nothing here reads or writes a descriptor, and
+//! no request, however malformed, causes a panic.
 //!
 //! Invariants:
 //! - the byte order is the machine's (the kernel is on the same machine), and only [`codec`] knows;

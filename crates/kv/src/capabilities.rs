@@ -6,7 +6,7 @@
 pub struct Capabilities {
     /// [`Engine::create_pin`](crate::Engine::create_pin) and its companions.
     pub pins: bool,
-    /// Batches that name what must hold: a commit fails with
-    /// [`KvError::Conflict`](crate::KvError::Conflict) where another writer changed it.
+    /// [`Engine::commit_guarded`](crate::Engine::commit_guarded) and
+    /// [`Engine::changed_keys`](crate::Engine::changed_keys).
     pub guards: bool,
 }

@@ -8,6 +8,7 @@
 //! dev-dependencies.
 
 pub mod functions;
+mod guards;
 mod limits;
 mod messages;
 mod pins;
@@ -75,6 +76,13 @@ pub const CHECKS: &[(&str, Check)] = &[
     ("snapshots", snapshots::isolation),
     ("snapshots_settled", snapshots::survive_compaction),
     ("snapshots_released", snapshots::released_in_any_order),
+    ("guards_unsupported", guards::unsupported),
+    ("guards_keys", guards::keys),
+    ("guards_ranges", guards::ranges),
+    ("guards_moments", guards::moments),
+    ("guards_edges", guards::edges),
+    ("guards_random", guards::random),
+    ("guards_threads", guards::threads),
     ("pins_unsupported", pins::unsupported),
     ("pins", pins::listed),
     ("pins_survive", pins::survive),

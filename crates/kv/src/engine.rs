@@ -1,7 +1,8 @@
 //! The contract itself.
 
 use crate::{
-    Batch, Capabilities, Counters, KvError, Limits, PinInfo, Snapshot, TreeInfo, TreeOptions,
+    Batch, Capabilities, ChangedKey, Counters, Guards, KvError, Limits, PinInfo, Snapshot,
+    TreeInfo, TreeOptions, UpsertRegistry,
 };
 use stitch_base::{Seqno, TreeId};
 
@@ -223,6 +224,51 @@ pub trait Engine: Send + Sync {
     /// next [`Self::sync`], or after a few seconds. After a power cut the store is as it was after
     /// some commit: never a later one without an earlier one.
     fn commit(&self, batch: &Batch, options: CommitOptions) -> Result<Seqno, KvError>;
+
+    /// Applies a batch, whole or not at all, if nothing that `guards` name has changed since their
+    /// moments. The check and the commit are one step: no other commit comes between them. With an
+    /// empty batch it only checks. See [`Guards`] for what a change is.
+    ///
+    /// # Errors
+    /// [`KvError::Conflict`] with the first key that changed: nothing is applied, read again and
+    /// decide again. [`KvError::TooLarge`] also for the guards, [`KvError::NoTree`] also for a guard
+    /// on a tree that is gone, [`KvError::Unsupported`] from an engine without
+    /// [`Capabilities::guards`]; as [`Self::commit`].
+    ///
+    /// # Durability
+    /// As [`Self::commit`].
+    ///
+    /// # Cost
+    /// For each guard, a search among what was written after its moment. Without guards, that of
+    /// [`Self::commit`].
+    fn commit_guarded(
+        &self,
+        batch: &Batch,
+        guards: &Guards,
+        options: CommitOptions,
+    ) -> Result<Seqno, KvError> {
+        if guards.is_empty() {
+            return self.commit(batch, options);
+        }
+        Err(KvError::Unsupported("guards"))
+    }
+
+    /// The keys under `guards` that changed since their moments, by tree and key, at most
+    /// `count_max` of them. Other commits may come before a later call.
+    ///
+    /// # Errors
+    /// [`KvError::NoTree`], [`KvError::Storage`], [`KvError::Unsupported`] from an engine without
+    /// [`Capabilities::guards`].
+    fn changed_keys(&self, guards: &Guards, count_max: usize) -> Result<Vec<ChangedKey>, KvError> {
+        let _ = (guards, count_max);
+        Err(KvError::Unsupported("guards"))
+    }
+
+    /// The upsert functions that it folds with. An engine that takes no writes may have none.
+    fn upserts(&self) -> &UpsertRegistry {
+        static NONE: UpsertRegistry = UpsertRegistry::new();
+        &NONE
+    }
 
     /// Makes every commit that returned before durable.
     ///

@@ -47,8 +47,13 @@ pub enum KvError {
     #[error("the store is open for reading only")]
     ReadOnly,
     /// Another writer changed what this batch depends on: run the operation again.
-    #[error("another writer changed the same keys")]
-    Conflict,
+    #[error("another writer changed key \"{}\" of tree {tree}", key.escape_ascii())]
+    Conflict {
+        /// The tree.
+        tree: TreeId,
+        /// The first key that changed, in the order of the guards.
+        key: Vec<u8>,
+    },
     /// Nobody can say whether the batch was applied: read before running it again.
     #[error("the outcome of the commit is unknown")]
     Unknown,
@@ -94,7 +99,7 @@ impl KvError {
             Self::TooLarge { .. } | Self::Invalid(_) => ErrorKind::Invalid,
             Self::NoSpace { .. } => ErrorKind::NoSpace,
             Self::ReadOnly => ErrorKind::ReadOnly,
-            Self::Conflict => ErrorKind::Conflict,
+            Self::Conflict { .. } => ErrorKind::Conflict,
             Self::Unknown => ErrorKind::Io,
             Self::Closed => ErrorKind::Closed,
             Self::Poisoned => ErrorKind::Poisoned,

@@ -2,8 +2,9 @@
 //!
 //! A store holds **trees** of byte keys and byte values. It is changed by [`Batch`]es of messages
 //! (`put`, `delete`, `delete_range`, `upsert`), each applied whole or not at all, over any trees;
-//! it is read by `get` and by ordered scans in both directions, now or at a [`Snapshot`]. A *pin*
-//! is a snapshot that the store itself keeps, also while no process has it open.
+//! it is read by `get` and by ordered scans in both directions, now or at a [`Snapshot`]. A commit
+//! with [`Guards`] is applied only if what they name has not changed. A *pin* is a snapshot that the
+//! store itself keeps, also while no process has it open.
 //!
 //! Nothing here knows how an engine works inside, and nothing above may know more than this.
 
@@ -14,10 +15,12 @@ pub mod conformance;
 pub mod counters;
 mod engine;
 mod error;
+mod guards;
 mod limits;
 mod model;
 mod pin;
 mod snapshot;
+mod snapshot_engine;
 mod tree;
 mod upsert;
 
@@ -29,6 +32,7 @@ pub use engine::{
     SpaceUsage, Violation, prefix_end,
 };
 pub use error::KvError;
+pub use guards::{ChangedKey, Guard, Guarded, Guards};
 pub use limits::{
     Limits, PIN_NAME_BYTES_MAX, PIN_USER_BYTES_MAX, TREE_NAME_BYTES_MAX, check_free,
     check_pin_name, check_pin_user, check_tree_name,
@@ -36,6 +40,7 @@ pub use limits::{
 pub use model::{CommitFault, Dump, ModelEngine};
 pub use pin::PinInfo;
 pub use snapshot::Snapshot;
+pub use snapshot_engine::SnapshotEngine;
 pub use stitch_format::batch::{Message, Messages, Position, Stretch};
 pub use tree::{Compression, TreeInfo, TreeOptions};
 pub use upsert::{Folded, UpsertFn, UpsertRegistry, upsert_fn};

@@ -1,6 +1,6 @@
 //! What an engine can take, and the checks that every engine makes alike.
 
-use crate::{Batch, KvError, Message, UpsertRegistry};
+use crate::{Batch, Guards, KvError, Message, UpsertRegistry};
 
 /// What an engine can take. Layers above keep within it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +20,14 @@ impl Limits {
     /// [`KvError::TooLarge`].
     pub const fn check_batch(&self, batch: &Batch<'_>) -> Result<(), KvError> {
         within("batch", batch.len_bytes() as u64, self.batch_bytes_max)
+    }
+
+    /// Refuses a list of guards that is longer than a batch may be.
+    ///
+    /// # Errors
+    /// [`KvError::TooLarge`].
+    pub const fn check_guards(&self, guards: &Guards) -> Result<(), KvError> {
+        within("guards", guards.len_bytes() as u64, self.batch_bytes_max)
     }
 
     /// Refuses a message with a key, value or delta that is too long, or an upsert of a function

@@ -23,9 +23,9 @@ mod rows;
 mod scan;
 
 use crate::{
-    Batch, Capabilities, CommitOptions, Counters, Direction, Engine, KeyRange, KvError, Limits,
-    PinInfo, Scan, Snapshot, SpaceClass, SpaceUsage, TreeInfo, TreeOptions, UpsertRegistry,
-    Violation, check_free, check_tree_name, counters,
+    Batch, Capabilities, ChangedKey, CommitOptions, Counters, Direction, Engine, Guard, Guards,
+    KeyRange, KvError, Limits, PinInfo, Scan, Snapshot, SpaceClass, SpaceUsage, TreeInfo,
+    TreeOptions, UpsertRegistry, Violation, check_free, check_tree_name, counters,
 };
 use bytes::Bytes;
 pub use fault::CommitFault;
@@ -34,7 +34,7 @@ use holds::Holds;
 use pins::Pins;
 use rows::Rows;
 use scan::ModelScan;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use stitch_base::sync::atomic::{AtomicU64, Ordering};
 use stitch_base::sync::{Arc, RwLock};
 use stitch_base::{Seqno, TreeId};
@@ -179,6 +179,32 @@ impl ModelEngine {
         check_free(batch.len_bytes() as u64 + state.overhead(batch), free_bytes)
     }
 
+    /// The keys under a guard that changed since its moment, in order.
+    fn changed(
+        &self,
+        state: &State,
+        guard: &Guard<'_>,
+        count_max: usize,
+    ) -> Result<Vec<Vec<u8>>, KvError> {
+        self.holds.own(guard.since);
+        let rows = self.rows(state, guard.tree, None)?;
+        let rows = rows.read();
+        Ok(rows.changed(guard.on, guard.since.seqno(), count_max))
+    }
+
+    /// Applies an admitted batch, or fails as it is told to.
+    fn apply_or_fail(&self, state: &mut State, batch: &Batch) -> Result<Seqno, KvError> {
+        match NextCommits::take(&mut state.next_commits) {
+            None => self.apply(state, batch),
+            Some(fault) => {
+                if fault == CommitFault::Done {
+                    self.apply(state, batch)?;
+                }
+                Err(fault.error())
+            }
+        }
+    }
+
     fn apply(&self, state: &mut State, batch: &Batch) -> Result<Seqno, KvError> {
         let holds = self.holds.all();
         for (tree, message) in batch.messages() {
@@ -241,7 +267,7 @@ impl Engine for ModelEngine {
     fn capabilities(&self) -> Capabilities {
         Capabilities {
             pins: true,
-            ..Capabilities::default()
+            guards: true,
         }
     }
 
@@ -299,15 +325,35 @@ impl Engine for ModelEngine {
     fn commit(&self, batch: &Batch, options: CommitOptions) -> Result<Seqno, KvError> {
         let mut state = self.state.write();
         self.admit(&state, batch, options.space)?;
-        match NextCommits::take(&mut state.next_commits) {
-            None => self.apply(&mut state, batch),
-            Some(fault) => {
-                if fault == CommitFault::Done {
-                    self.apply(&mut state, batch)?;
-                }
-                Err(fault.error())
-            }
+        self.apply_or_fail(&mut state, batch)
+    }
+
+    fn commit_guarded(
+        &self,
+        batch: &Batch,
+        guards: &Guards,
+        options: CommitOptions,
+    ) -> Result<Seqno, KvError> {
+        let mut state = self.state.write();
+        self.admit(&state, batch, options.space)?;
+        LIMITS.check_guards(guards)?;
+        guards.check(|guard| Ok(self.changed(&state, guard, 1)?.pop()))?;
+        self.apply_or_fail(&mut state, batch)
+    }
+
+    fn changed_keys(&self, guards: &Guards, count_max: usize) -> Result<Vec<ChangedKey>, KvError> {
+        let state = self.state.read();
+        let mut found = BTreeSet::new();
+        for guard in guards.iter() {
+            let tree = guard.tree;
+            let keys = self.changed(&state, &guard, count_max)?;
+            found.extend(keys.into_iter().map(|key| ChangedKey { tree, key }));
         }
+        Ok(found.into_iter().take(count_max).collect())
+    }
+
+    fn upserts(&self) -> &UpsertRegistry {
+        &self.registry
     }
 
     fn sync(&self) -> Result<(), KvError> {

@@ -31,6 +31,13 @@ pub trait UpsertFn: Send + Sync {
     /// Folds `delta` over `old`. `out` comes empty and takes the new value.
     fn fold(&self, key: &[u8], old: Option<&[u8]>, delta: &[u8], out: &mut Vec<u8>) -> Folded;
 
+    /// Reports whether the order of two deltas never matters: folded one after the other, in either
+    /// order and over any value, they give the same. Transactions that fold such deltas into one key
+    /// do not conflict.
+    fn commutes(&self) -> bool {
+        false
+    }
+
     /// Joins two deltas of the same key, `older` before `newer`, into one with the effect of both.
     /// Answers false where it cannot; then both are kept.
     fn join(&self, _older: &[u8], _newer: &[u8], _out: &mut Vec<u8>) -> bool {
@@ -97,6 +104,14 @@ impl std::fmt::Debug for UpsertRegistry {
 }
 
 impl UpsertRegistry {
+    /// A registry without functions.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            functions: BTreeMap::new(),
+        }
+    }
+
     /// Adds a function.
     ///
     /// # Panics

@@ -150,13 +150,18 @@ pub(crate) fn checked<T>(
 fn error(what: &str, text: &str) -> KvError {
     let kind = if text.starts_with("Corruption") {
         ErrorKind::Corrupt
-    } else if text.contains("/LOCK:") {
-        // Another process has it, or this one.
+    } else if is_locked(text) {
         ErrorKind::Busy
     } else {
         ErrorKind::Io
     };
     storage(kind, format!("{what}: {text}"))
+}
+
+/// Reports whether a message says that another process, or this one, has the store open.
+fn is_locked(text: &str) -> bool {
+    let held = ["No locks available", "Resource temporarily unavailable"];
+    text.contains("/LOCK: ") && held.into_iter().any(|end| text.ends_with(end))
 }
 
 /// Returns a storage error without a cause.

@@ -2,16 +2,19 @@
 //!
 //! Invariants:
 //! - a commit holds `catalog` for reading, so a tree that it writes to is not dropped meanwhile;
+//!   a commit with guards holds it for writing, so that no other comes between check and commit;
 //! - after a write or sync that failed nothing more is written: what reached the medium is unknown.
 //!
 //! Locks: `catalog`; those of RocksDB below it.
 
 use crate::catalog::{Catalog, Tree};
 use crate::database::{Database, Moment, Opening, ReadOptions, storage};
+use crate::guards;
 use crate::scan::{RocksScan, get};
 use crate::syncer::Syncer;
 use crate::write::WriteBatch;
 use bytes::Bytes;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,9 +22,9 @@ use stitch_base::sync::RwLock;
 use stitch_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use stitch_base::{ErrorKind, Seqno, TreeId};
 use stitch_kv::{
-    Batch, CommitOptions, Counters, Direction, Engine, KeyRange, KvError, Limits, Scan, Snapshot,
-    SpaceClass, SpaceUsage, TreeInfo, TreeOptions, UpsertRegistry, Violation, check_free,
-    check_tree_name, counters,
+    Batch, Capabilities, ChangedKey, CommitOptions, Counters, Direction, Engine, Guard, Guards,
+    KeyRange, KvError, Limits, Scan, Snapshot, SpaceClass, SpaceUsage, TreeInfo, TreeOptions,
+    UpsertRegistry, Violation, check_free, check_tree_name, counters,
 };
 
 const LIMITS: Limits = Limits {
@@ -43,6 +46,8 @@ pub struct RocksOptions {
     pub upserts: UpsertRegistry,
     /// How often the log is synced by the clock; zero: only when asked to.
     pub sync_interval: Duration,
+    /// Every commit is on the medium when it returns.
+    pub sync_commits: bool,
     /// For reading only. RocksDB takes no lock then: nothing may write meanwhile.
     pub read_only: bool,
 }
@@ -53,6 +58,7 @@ impl Default for RocksOptions {
             memory_bytes: 64 << 20,
             upserts: UpsertRegistry::default(),
             sync_interval: Duration::from_secs(5),
+            sync_commits: false,
             read_only: false,
         }
     }
@@ -77,6 +83,7 @@ pub struct RocksEngine {
     path: PathBuf,
     upserts: UpsertRegistry,
     read_only: bool,
+    sync_commits: bool,
     /// Left to commits of [`SpaceClass::Allocated`]; changed with `catalog` held for writing.
     aside_bytes: AtomicU64,
     is_closed: AtomicBool,
@@ -136,11 +143,18 @@ impl RocksEngine {
             path: path.to_owned(),
             upserts: options.upserts.clone(),
             read_only: options.read_only,
+            sync_commits: options.sync_commits,
             aside_bytes: AtomicU64::new(0),
             is_closed: AtomicBool::new(false),
             is_poisoned: AtomicBool::new(false),
             counts: Counts::default(),
         })
+    }
+
+    /// Reports whether the store was closed: it takes no more writes.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::Acquire)
     }
 
     fn tree(&self, tree: TreeId) -> Result<Tree, KvError> {
@@ -157,7 +171,7 @@ impl RocksEngine {
         if self.read_only {
             return Err(KvError::ReadOnly);
         }
-        if self.is_closed.load(Ordering::Acquire) {
+        if self.is_closed() {
             return Err(KvError::Closed);
         }
         if self.is_poisoned.load(Ordering::Acquire) || self.syncer.has_failed() {
@@ -199,6 +213,39 @@ impl RocksEngine {
         Ok((built, count, bytes))
     }
 
+    /// Commits a batch while the caller holds the catalog.
+    fn commit_in(
+        &self,
+        catalog: &Catalog,
+        batch: &Batch,
+        options: CommitOptions,
+    ) -> Result<Seqno, KvError> {
+        let (built, count, bytes) = self.build(catalog, batch)?;
+        self.admit_space(batch, options.space)?;
+        let is_synced = options.sync || self.sync_commits;
+        built
+            .write(&self.database, is_synced)
+            .map_err(|error| self.poison(error))?;
+        if !is_synced {
+            self.syncer.note_commit();
+        }
+        self.counts.commits.fetch_add(1, Ordering::Relaxed);
+        self.counts.put_messages.fetch_add(count, Ordering::Relaxed);
+        self.counts.put_bytes.fetch_add(bytes, Ordering::Relaxed);
+        Ok(Seqno(self.database.latest_seqno()))
+    }
+
+    fn changed(
+        &self,
+        catalog: &Catalog,
+        guard: &Guard<'_>,
+        count_max: usize,
+    ) -> Result<Vec<Vec<u8>>, KvError> {
+        let moment = self.moment(Some(guard.since));
+        let moment = moment.expect("a guard has a moment");
+        guards::changed(catalog, guard, &moment, count_max)
+    }
+
     /// Bytes of the host that new data leaves free.
     fn kept_bytes(&self) -> u64 {
         RESERVE_BYTES.saturating_add(self.aside_bytes.load(Ordering::Relaxed))
@@ -233,6 +280,13 @@ impl Engine for RocksEngine {
         LIMITS
     }
 
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            guards: true,
+            ..Capabilities::default()
+        }
+    }
+
     fn trees(&self) -> Vec<TreeInfo> {
         let catalog = self.catalog.read();
         catalog
@@ -261,18 +315,38 @@ impl Engine for RocksEngine {
     fn commit(&self, batch: &Batch, options: CommitOptions) -> Result<Seqno, KvError> {
         self.admit_write()?;
         let catalog = self.catalog.read();
-        let (built, count, bytes) = self.build(&catalog, batch)?;
-        self.admit_space(batch, options.space)?;
-        built
-            .write(&self.database, options.sync)
-            .map_err(|error| self.poison(error))?;
-        if !options.sync {
-            self.syncer.note_commit();
+        self.commit_in(&catalog, batch, options)
+    }
+
+    fn commit_guarded(
+        &self,
+        batch: &Batch,
+        guards: &Guards,
+        options: CommitOptions,
+    ) -> Result<Seqno, KvError> {
+        if guards.is_empty() {
+            return self.commit(batch, options);
         }
-        self.counts.commits.fetch_add(1, Ordering::Relaxed);
-        self.counts.put_messages.fetch_add(count, Ordering::Relaxed);
-        self.counts.put_bytes.fetch_add(bytes, Ordering::Relaxed);
-        Ok(Seqno(self.database.latest_seqno()))
+        self.admit_write()?;
+        LIMITS.check_guards(guards)?;
+        let catalog = self.catalog.write();
+        guards.check(|guard| Ok(self.changed(&catalog, guard, 1)?.pop()))?;
+        self.commit_in(&catalog, batch, options)
+    }
+
+    fn changed_keys(&self, guards: &Guards, count_max: usize) -> Result<Vec<ChangedKey>, KvError> {
+        let catalog = self.catalog.write();
+        let mut found = BTreeSet::new();
+        for guard in guards.iter() {
+            let tree = guard.tree;
+            let keys = self.changed(&catalog, &guard, count_max)?;
+            found.extend(keys.into_iter().map(|key| ChangedKey { tree, key }));
+        }
+        Ok(found.into_iter().take(count_max).collect())
+    }
+
+    fn upserts(&self) -> &UpsertRegistry {
+        &self.upserts
     }
 
     fn sync(&self) -> Result<(), KvError> {
@@ -370,7 +444,7 @@ impl Engine for RocksEngine {
     }
 
     fn settle(&self) -> Result<(), KvError> {
-        if self.read_only || self.is_closed.load(Ordering::Acquire) {
+        if self.read_only || self.is_closed() {
             return Ok(());
         }
         let trees: Vec<Tree> = self.catalog.read().trees.values().cloned().collect();

@@ -9,6 +9,7 @@
 //! | commit survives a killed process | the WAL is written at each commit |
 //! | `sync`, and every few seconds | `flush_wal` with a sync |
 //! | snapshot | RocksDB's own, in memory |
+//! | commit with guards | alone, after comparing values at the moment with those of now |
 //!
 //! A store is a directory. Its layout is in [`stitch_format::rocks`]. Space is that of the host's
 //! file system: there is no reserve, so a full host fails deletes too.
@@ -27,6 +28,8 @@ mod catalog;
 mod database;
 #[cfg(feature = "rocksdb")]
 mod engine;
+#[cfg(feature = "rocksdb")]
+mod guards;
 #[cfg(feature = "rocksdb")]
 mod scan;
 #[cfg(feature = "rocksdb")]

@@ -27,7 +27,7 @@ impl Factory for Stores {
             memory_bytes: 8 << 20,
             upserts,
             sync_interval: Duration::ZERO,
-            read_only: false,
+            ..RocksOptions::default()
         };
         let engine = RocksEngine::create(folder.path(), &options).expect("a store is made");
         Box::new(Store {

@@ -37,6 +37,17 @@ fn a_store_that_is_open_is_busy() {
 }
 
 #[test]
+fn a_lock_that_cannot_be_had_is_no_other_opener() {
+    let folder = tempfile::tempdir().expect("a folder");
+    drop(made(folder.path()));
+    let lock = folder.path().join("LOCK");
+    fs::remove_file(&lock).expect("it is removed");
+    fs::create_dir(&lock).expect("a directory is in its place");
+    let opened = RocksEngine::open(folder.path(), &RocksOptions::default());
+    assert_eq!(kind_of(opened), Some(ErrorKind::Io));
+}
+
+#[test]
 fn a_store_is_made_once_and_not_found_elsewhere() {
     let folder = tempfile::tempdir().expect("a folder");
     let missing = RocksEngine::open(folder.path(), &RocksOptions::default());

@@ -14,11 +14,13 @@ mod busy;
 mod compress;
 mod daemon;
 mod defrag;
+mod diff;
 mod fsck;
 mod grow;
 mod hold;
 mod info;
 mod instance;
+mod kv;
 mod live;
 mod log;
 mod mkfs;
@@ -26,8 +28,10 @@ mod mount;
 mod options;
 mod output;
 mod rmtree;
+mod serve;
 mod shrink;
 mod size;
+mod snapshot;
 mod startup;
 mod stats;
 mod sync;
@@ -38,6 +42,7 @@ mod umount;
 mod upgrade;
 mod users;
 mod utab;
+mod watch;
 
 use clap::{Parser, Subcommand};
 use std::ffi::OsString;
@@ -77,6 +82,10 @@ enum Command {
     Trim(trim::Args),
     Sync(sync::Args),
     Rmtree(rmtree::Args),
+    Snapshot(snapshot::SnapshotArgs),
+    Diff(diff::DiffArgs),
+    Serve(serve::ServeArgs),
+    Kv(kv::KvArgs),
     Grow(grow::Args),
     Shrink(shrink::Args),
 }
@@ -92,6 +101,8 @@ impl Command {
             Self::Trim(args) => &mut args.path,
             Self::Grow(args) => &mut args.path,
             Self::Shrink(args) => &mut args.path,
+            Self::Serve(args) => &mut args.store,
+            Self::Kv(args) => args.path_mut(),
             Self::Mkfs(_)
             | Self::Umount(_)
             | Self::UmountHelper(_)
@@ -99,7 +110,9 @@ impl Command {
             | Self::Instance(_)
             | Self::Stats(_)
             | Self::Sync(_)
-            | Self::Rmtree(_) => return Ok(()),
+            | Self::Rmtree(_)
+            | Self::Snapshot(_)
+            | Self::Diff(_) => return Ok(()),
         };
         *store = tag::resolve(store)?;
         Ok(())
@@ -129,6 +142,13 @@ const FSCK: Codes = Codes {
 /// Runs the command line; `args` begins with the name that the program was called by.
 pub(crate) fn run(args: Vec<OsString>) -> ExitCode {
     startup::reset();
+    if watch::is_watcher() {
+        return match watch::run() {
+            Ok(()) => ExitCode::SUCCESS,
+            // There is nobody to tell.
+            Err(_) => ExitCode::FAILURE,
+        };
+    }
     let name = args.first().map(Path::new).and_then(Path::file_name);
     let (parsed, codes) = match name.and_then(std::ffi::OsStr::to_str) {
         Some("mkfs.stitchfs") => (mkfs::Args::try_parse_from(&args).map(Command::Mkfs), OURS),
@@ -174,6 +194,10 @@ pub(crate) fn run(args: Vec<OsString>) -> ExitCode {
         Command::Trim(args) => trim::run(&args),
         Command::Sync(args) => sync::run(&args),
         Command::Rmtree(args) => rmtree::run(&args),
+        Command::Serve(args) => serve::run(&args),
+        Command::Kv(args) => kv::run(&args),
+        Command::Snapshot(args) => snapshot::run(&args),
+        Command::Diff(args) => diff::run(&args),
         Command::Grow(args) => grow::run(&args),
         Command::Shrink(args) => shrink::run(&args),
     };

@@ -3,26 +3,28 @@
 mod batch;
 mod rows;
 mod snapshot;
+mod transaction;
 mod tree;
 
 pub use batch::Batch;
 pub use rows::Rows;
 pub use snapshot::Snapshot;
+pub use transaction::{Conflict, Transaction};
 pub use tree::Tree;
 
-use crate::instances;
+use crate::engine::{self, Instance, Opened, Resized};
 use crate::make::{self, MakeOptions};
 use crate::owner::Owner;
-use crate::space::{self, Resized};
-use crate::store::{Store, StoreOptions, open_engine};
+use crate::store::{Store, StoreOptions};
 use crate::{CommitOptions, Counters, Limits, Seqno, SpaceUsage};
-use crate::{StoreError, TreeInfo, TreeOptions, Violation};
-use std::path::{Path, PathBuf};
+use crate::{EngineKind, StoreError, TreeInfo, TreeOptions, Violation};
+use std::path::Path;
 use stitch_base::sync::Arc;
+use stitch_db::Transactions;
 use stitch_device::{Device, MemDevice};
-use stitch_kv::{Engine, KvError};
-use stitch_volume::{TrimRange, Volume};
-use stitch_vt::{Defragged, VtEngine, Watch};
+use stitch_kv::KvError;
+use stitch_volume::TrimRange;
+use stitch_vt::{Defragged, Watch};
 
 /// Trees whose names begin so are those of the file system in a store.
 pub(crate) const FILE_SYSTEM: &str = "fs/";
@@ -30,8 +32,8 @@ pub(crate) const FILE_SYSTEM: &str = "fs/";
 /// An ordered, transactional key-value store: any number of [`Tree`]s that are changed together by
 /// [`Batch`]es. A handle: cheap to clone, to be shared by threads.
 ///
-/// It lives in a file of fixed size, a directory with such a file, or a block device. One process has
-/// it open at a time.
+/// It lives in a file of fixed size, a directory with such a file, or a block device; with the
+/// engine [`EngineKind::RocksDb`], in a directory of its own. One process has it open at a time.
 ///
 /// ```
 /// use stitchfs::{Batch, Database, MakeOptions, StoreOptions, TreeOptions};
@@ -54,10 +56,11 @@ pub(crate) const FILE_SYSTEM: &str = "fs/";
 /// ```
 #[derive(Clone)]
 pub struct Database {
-    /// The engine of the first instance, which has those of the others.
-    pub(crate) first: Arc<VtEngine>,
-    pub(crate) engine: Arc<dyn Engine>,
-    pub(crate) vt: Arc<VtEngine>,
+    /// The first instance, which knows the others.
+    pub(crate) first: Instance,
+    pub(crate) instance: Instance,
+    /// Where its transactions begin. Its clones share their locks.
+    transactions: Transactions,
 }
 
 impl std::fmt::Debug for Database {
@@ -71,7 +74,8 @@ impl std::fmt::Debug for Database {
 
 impl Database {
     /// Makes an empty store at `path` and opens it. `make.len_bytes` is the size of a new file, all
-    /// of which is allocated at once; a block device is used whole.
+    /// of which is allocated at once; a block device is used whole. With [`EngineKind::RocksDb`],
+    /// `path` is a directory, which is made if it is missing, and there is no size.
     ///
     /// # Errors
     /// [`StoreError::Occupied`] where there is something already and `make.force` is not set;
@@ -88,7 +92,12 @@ impl Database {
         make: &MakeOptions,
         options: &StoreOptions,
     ) -> Result<Self, StoreError> {
-        make::on_device(path.as_ref(), make, options.io, &mut |device| {
+        let path = path.as_ref();
+        if make.engine == EngineKind::RocksDb {
+            engine::make_in_directory(path, make, &mut |_| Ok(()))?;
+            return Self::open(path, options);
+        }
+        make::on_device(path, make, options.io, &mut |device| {
             make::format_device(device.as_ref(), make, &mut |_, _| {})?;
             Self::on_device(Arc::clone(device), options)
         })
@@ -104,13 +113,8 @@ impl Database {
     /// # Cost
     /// Reads the list of tables and the log's live part, and no table.
     pub fn open(path: impl AsRef<Path>, options: &StoreOptions) -> Result<Self, StoreError> {
-        let device_options = stitch_device::OpenOptions {
-            read_only: options.read_only,
-            io: options.io,
-            ..stitch_device::OpenOptions::default()
-        };
-        let device = stitch_device::open_path(path.as_ref(), device_options)?;
-        Self::on_device(device, options)
+        let opened = engine::open(path.as_ref(), options, options.memory_bytes)?;
+        Self::of(opened, options)
     }
 
     /// Opens the store at `path`; where there is nothing, makes one first.
@@ -148,25 +152,30 @@ impl Database {
     }
 
     fn on_device(device: Arc<dyn Device>, options: &StoreOptions) -> Result<Self, StoreError> {
-        let volume_options = stitch_volume::OpenOptions {
-            read_only: options.read_only,
-            durability: options.durability,
-            discard: options.discard,
-        };
-        let opened = Volume::open(device, &volume_options)?;
-        let first = open_engine(opened, options, options.memory_bytes)?;
-        let vt = instances::choose(&first, options.instance.as_deref())?;
-        Ok(Self {
+        let opened = engine::open_device(device, options, options.memory_bytes)?;
+        Self::of(opened, options)
+    }
+
+    fn of(opened: Opened, options: &StoreOptions) -> Result<Self, StoreError> {
+        let first = opened.first;
+        let instance = first.find(options.instance.as_deref())?;
+        Ok(Self::of_instance(first, instance))
+    }
+
+    /// The records of an instance of a store.
+    pub(crate) fn of_instance(first: Instance, instance: Instance) -> Self {
+        let transactions = Transactions::new(Arc::clone(&instance.engine));
+        Self {
             first,
-            engine: Arc::clone(&vt) as Arc<dyn Engine>,
-            vt,
-        })
+            instance,
+            transactions,
+        }
     }
 
     /// The trees of records, by number. Those of a file system in the store are not among them.
     #[must_use]
     pub fn trees(&self) -> Vec<TreeInfo> {
-        let mut trees = self.engine.trees();
+        let mut trees = self.instance.engine.trees();
         trees.retain(|tree| !tree.name.starts_with(FILE_SYSTEM));
         trees
     }
@@ -175,7 +184,7 @@ impl Database {
     #[must_use]
     pub fn tree(&self, name: &str) -> Option<Tree> {
         let found = self.trees().into_iter().find(|tree| tree.name == name)?;
-        Some(Tree::new(Arc::clone(&self.vt), found.id))
+        Some(Tree::new(self.instance.clone(), found.id))
     }
 
     /// Makes an empty tree. Trees are few: tables, indexes, queues; not one for each user.
@@ -192,8 +201,8 @@ impl Database {
             let what = format!("{name:?}: names that begin with {FILE_SYSTEM:?} are kept");
             return Err(KvError::Invalid(what).into());
         }
-        let id = self.engine.create_tree(name, options)?;
-        Ok(Tree::new(Arc::clone(&self.vt), id))
+        let id = self.instance.engine.create_tree(name, options)?;
+        Ok(Tree::new(self.instance.clone(), id))
     }
 
     /// The tree of this name, made with these options if there is none. The options of one that is
@@ -219,8 +228,8 @@ impl Database {
     /// On the medium when this returns.
     pub fn drop_tree(&self, tree: &Tree) -> Result<(), StoreError> {
         let handle = || format!("tree {}", tree.id());
-        Owner::new(tree.engine()).check(handle, &self.vt)?;
-        Ok(self.engine.drop_tree(tree.id())?)
+        Owner::new(tree.instance()).check(handle, &self.instance)?;
+        Ok(self.instance.engine.drop_tree(tree.id())?)
     }
 
     /// Removes several trees in one step. A store that an older version filled with trees of long
@@ -234,10 +243,10 @@ impl Database {
     pub fn drop_trees(&self, trees: &[Tree]) -> Result<(), StoreError> {
         for tree in trees {
             let handle = || format!("tree {}", tree.id());
-            Owner::new(tree.engine()).check(handle, &self.vt)?;
+            Owner::new(tree.instance()).check(handle, &self.instance)?;
         }
         let trees: Vec<_> = trees.iter().map(Tree::id).collect();
-        Ok(self.engine.drop_trees(&trees)?)
+        Ok(self.instance.engine.drop_trees(&trees)?)
     }
 
     /// Applies a batch, whole or not at all, after every batch that was committed before.
@@ -287,7 +296,10 @@ impl Database {
     /// # Errors
     /// As [`Self::commit`].
     pub fn commit_with(&self, batch: &Batch, options: CommitOptions) -> Result<Seqno, StoreError> {
-        Ok(self.engine.commit(batch.messages_for(&self.vt)?, options)?)
+        Ok(self
+            .instance
+            .engine
+            .commit(batch.messages_for(&self.instance)?, options)?)
     }
 
     /// Makes every commit that returned before durable, those of other threads too.
@@ -296,33 +308,33 @@ impl Database {
     /// [`ErrorKind::Io`](crate::ErrorKind::Io), [`ErrorKind::Poisoned`](crate::ErrorKind::Poisoned):
     /// what was not durable may be lost; open the store anew.
     pub fn sync(&self) -> Result<(), StoreError> {
-        Ok(self.engine.sync()?)
+        Ok(self.instance.engine.sync()?)
     }
 
     /// This moment of all trees, held open until the last clone of it is dropped. O(1). What it sees
     /// and the present does not takes space meanwhile.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
-        Snapshot::take(&self.vt)
+        Snapshot::take(&self.instance)
     }
 
     /// What a key, a value and a batch may be.
     #[must_use]
     pub fn limits(&self) -> Limits {
-        self.engine.limits()
+        self.instance.engine.limits()
     }
 
     /// Space of the store, in bytes: that of its file system too, if it has one, and of all
     /// instances.
     #[must_use]
     pub fn space(&self) -> SpaceUsage {
-        self.engine.space()
+        self.instance.engine.space()
     }
 
     /// What was done since the store was opened: bytes put, written, stitched, merged, read.
     #[must_use]
     pub fn counters(&self) -> Counters {
-        self.engine.counters()
+        self.instance.engine.counters()
     }
 
     /// Reads everything and checks every rule: checksums, order, filters, space. `progress` is told
@@ -331,7 +343,7 @@ impl Database {
     /// # Errors
     /// Only where the check itself cannot go on.
     pub fn check(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<Vec<Violation>, StoreError> {
-        Ok(self.engine.check(progress)?)
+        Ok(self.instance.engine.check(progress)?)
     }
 
     /// Waits until background work has nothing left to do: memory is written out, tables are in
@@ -340,7 +352,7 @@ impl Database {
     /// # Errors
     /// The first failure of that work.
     pub fn settle(&self) -> Result<(), StoreError> {
-        Ok(self.engine.settle()?)
+        Ok(self.instance.engine.settle()?)
     }
 
     /// Evacuates zones with holes, so that the holes become free zones. Reads and writes go on.
@@ -350,7 +362,7 @@ impl Database {
     /// # Errors
     /// See [`StoreError`]. What was moved stays moved.
     pub fn defrag(&self, watch: &mut Watch<'_>) -> Result<Defragged, StoreError> {
-        Ok(self.first.defrag(watch)?)
+        self.first.defrag(watch)
     }
 
     /// Tells the device of all that is free. Answers the bytes. The space of a file goes back to its
@@ -359,7 +371,7 @@ impl Database {
     /// # Errors
     /// See [`StoreError`].
     pub fn trim(&self, watch: &mut Watch<'_>) -> Result<u64, StoreError> {
-        space::trim(&self.first, &TrimRange::ALL, watch)
+        self.first.trim(&TrimRange::ALL, watch)
     }
 
     /// Makes the store longer: `bytes`, or as long as its device is by now. A file gets all of its
@@ -372,7 +384,7 @@ impl Database {
     /// # Durability
     /// Durable when this returns; a crash leaves the old length or the new one.
     pub fn grow(&self, bytes: Option<u64>) -> Result<Resized, StoreError> {
-        space::grow(&self.first, &self.name(), bytes)
+        self.first.grow(&self.first.path(), bytes)
     }
 
     /// Makes the store `bytes` long: moves what is behind that, and gives the rest of a file back to
@@ -395,11 +407,7 @@ impl Database {
     /// # Ok::<(), stitchfs::StoreError>(())
     /// ```
     pub fn shrink(&self, bytes: u64, watch: &mut Watch<'_>) -> Result<Resized, StoreError> {
-        space::shrink(&self.first, &self.name(), bytes, watch)
-    }
-
-    fn name(&self) -> PathBuf {
-        self.vt.volume().device().geometry().into_path()
+        self.first.shrink(&self.first.path(), bytes, watch)
     }
 
     /// Writes everything out and ends background work, in all instances of the store: nothing more is
@@ -409,7 +417,7 @@ impl Database {
     /// # Errors
     /// As [`Self::sync`].
     pub fn close(&self) -> Result<(), StoreError> {
-        Ok(self.first.close()?)
+        Ok(self.first.engine.close()?)
     }
 }
 
@@ -419,10 +427,6 @@ impl Store {
     /// so what is older than something that is there is there too.
     #[must_use]
     pub fn database(&self) -> Database {
-        Database {
-            first: Arc::clone(&self.first),
-            engine: Arc::clone(self.engine()),
-            vt: Arc::clone(&self.vt),
-        }
+        Database::of_instance(self.first.clone(), self.instance.clone())
     }
 }

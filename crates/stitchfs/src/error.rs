@@ -1,9 +1,12 @@
 //! What goes wrong with a store as a whole.
 
+use crate::{Conflict, EngineKind};
 use std::io;
 use std::path::PathBuf;
 use stitch_base::ErrorKind;
+use stitch_db::DbError;
 use stitch_device::DeviceError;
+use stitch_format::FormatError;
 use stitch_fs::FsError;
 use stitch_fuse::SessionError;
 use stitch_kv::KvError;
@@ -76,6 +79,45 @@ pub enum StoreError {
         /// Why, and what can be done.
         reason: String,
     },
+    /// The directory of a store cannot be made into one, or is not complete.
+    #[error("{}: {reason}", path.display())]
+    Directory {
+        /// The directory.
+        path: PathBuf,
+        /// Why, and what would do.
+        reason: String,
+    },
+    /// The identity of a store in a directory is damaged, or of a newer program.
+    #[error("{}: {source}", path.display())]
+    Identity {
+        /// The file that holds it.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: FormatError,
+    },
+    /// The engine of the store does not have what was asked for.
+    #[error("{}: the {engine} engine has no {what}", path.display())]
+    Lacks {
+        /// The store.
+        path: PathBuf,
+        /// Its engine.
+        engine: EngineKind,
+        /// What was asked for, as a noun.
+        what: &'static str,
+    },
+    /// This program was built without the engine of the store.
+    #[error(
+        "{}: needs the {engine} engine, which this program was built without; build it with \
+         `--features stitchfs/{}`, for which librocksdb-dev is to be installed",
+        path.display(),
+        engine.name()
+    )]
+    NoEngine {
+        /// The store.
+        path: PathBuf,
+        /// The engine.
+        engine: EngineKind,
+    },
     /// A handle of another store, or of another instance or opening of this one.
     #[error("{handle} is of {owner}, not of {asked}")]
     Foreign {
@@ -86,6 +128,15 @@ pub enum StoreError {
         /// The instance that was asked.
         asked: String,
     },
+    /// Other writers changed keys that a transaction depends on: run it again.
+    #[error("{}", conflict_text(conflicts))]
+    Conflict {
+        /// The keys, by tree: at least one, and at most 1000.
+        conflicts: Vec<Conflict>,
+    },
+    /// A transaction was refused otherwise.
+    #[error(transparent)]
+    Transaction(DbError),
     /// From the device.
     #[error(transparent)]
     Device(#[from] DeviceError),
@@ -119,12 +170,17 @@ impl StoreError {
             Self::NoSize { .. }
             | Self::Size { .. }
             | Self::LargeFiles { .. }
+            | Self::Directory { .. }
             | Self::Foreign { .. } => ErrorKind::Invalid,
             Self::Host { source, .. } => match source.kind() {
                 io::ErrorKind::NotFound => ErrorKind::NotFound,
                 io::ErrorKind::StorageFull => ErrorKind::NoSpace,
                 _ => ErrorKind::Io,
             },
+            Self::Identity { source, .. } => source.kind(),
+            Self::Lacks { .. } | Self::NoEngine { .. } => ErrorKind::Unsupported,
+            Self::Conflict { .. } => ErrorKind::Conflict,
+            Self::Transaction(error) => error.kind(),
             Self::Device(error) => error.kind(),
             Self::NoFileSystem { .. } => ErrorKind::NotFound,
             Self::Volume(error) => error.kind(),
@@ -136,10 +192,23 @@ impl StoreError {
         }
     }
 
+    /// The keys that other writers changed, if that is why a transaction was not committed.
+    #[must_use]
+    pub fn conflicts(&self) -> &[Conflict] {
+        match self {
+            Self::Conflict { conflicts } => conflicts,
+            _ => &[],
+        }
+    }
+
     /// True if another process has the store.
     #[must_use]
-    pub const fn is_busy(&self) -> bool {
-        matches!(self, Self::Device(DeviceError::Busy { .. }))
+    pub fn is_busy(&self) -> bool {
+        match self {
+            Self::Device(DeviceError::Busy { .. }) => true,
+            Self::Kv(KvError::Storage { kind, .. }) => *kind == ErrorKind::Busy,
+            _ => false,
+        }
     }
 
     /// True if the end of the log is damaged, and the rest can be had by giving it up.
@@ -188,6 +257,30 @@ impl StoreError {
             },
             _ => false,
         }
+    }
+}
+
+impl From<DbError> for StoreError {
+    fn from(error: DbError) -> Self {
+        match error {
+            DbError::Kv(error) => Self::Kv(error),
+            other => Self::Transaction(other),
+        }
+    }
+}
+
+fn conflict_text(conflicts: &[Conflict]) -> String {
+    let Some(first) = conflicts.first() else {
+        return "another writer changed keys of the transaction".to_owned();
+    };
+    let key = first.key.escape_ascii();
+    let text = format!(
+        "another writer changed key \"{key}\" of tree {:?}",
+        first.tree_name
+    );
+    match conflicts.len() - 1 {
+        0 => text,
+        more => format!("{text}, and {more} more"),
     }
 }
 

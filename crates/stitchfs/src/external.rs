@@ -1,9 +1,11 @@
-//! The folder of large files beside a store, and what sees to them in the background.
+//! The folder of large files beside a store in a file, or in the directory of a store, and what
+//! sees to them in the background.
 //!
-//! `STORE.files/uuid` says which store it belongs to; `STORE.files/INSTANCE/XX/INO.NUMBER` are the contents of
-//! an inode, with the last byte of the number as `XX`, all in hexadecimal; `STORE.files/INSTANCE/lost+found`
-//! has what `fsck` has set aside. The files are nobody's but the store's: changed by hand, contents change
-//! behind its back.
+//! In a store that is a directory, `STORE/files` stands for `STORE.files`. `STORE.files/uuid` says
+//! which store it belongs to; `STORE.files/INSTANCE/XX/INO.NUMBER` are the contents of an inode,
+//! with the last byte of the number as `XX`, all in hexadecimal; `STORE.files/INSTANCE/lost+found`
+//! has what `fsck` has set aside. The files are nobody's but the store's: changed by hand, contents
+//! change behind its back.
 
 use crate::StoreError;
 use std::io;
@@ -20,9 +22,12 @@ use uuid::Uuid;
 const MARK: &str = "uuid";
 const ASIDE: &str = "lost+found";
 
-/// Where the large files of a store in a file are.
+/// Where the large files of a store in a file or a directory are.
 #[must_use]
 pub fn folder_path(store: &Path) -> PathBuf {
+    if store.is_dir() {
+        return store.join("files");
+    }
     let mut name = store.as_os_str().to_owned();
     name.push(".files");
     PathBuf::from(name)
@@ -31,11 +36,13 @@ pub fn folder_path(store: &Path) -> PathBuf {
 /// What is to be done about the folder of a store.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request<'a> {
-    /// The store's file.
+    /// The store's file or directory.
     pub(crate) store: &'a Path,
     /// What the store says it is.
-    pub(crate) uuid: [u8; 16],
+    pub(crate) uuid: Uuid,
     pub(crate) instance: &'a str,
+    /// The engine's space is that of the host.
+    pub(crate) shares_space: bool,
     /// New large files go there.
     pub(crate) is_wanted: bool,
     /// Some are there.
@@ -57,11 +64,12 @@ impl Request<'_> {
     /// [`StoreError::LargeFiles`] if it is missing or belongs to another store, or cannot be;
     /// [`StoreError::Host`].
     pub(crate) fn find(&self) -> Result<Option<Arc<dyn ExternalFiles>>, StoreError> {
-        if !self.store.is_file() {
+        if !self.store.is_file() && !self.store.is_dir() {
             return match self.is_wanted || self.is_needed {
                 true => Err(StoreError::LargeFiles {
                     path: self.store.to_owned(),
-                    reason: "is no regular file; large files can be beside a store in a file only"
+                    reason: "is no regular file; large files can be beside a store in a file, \
+                             and in one that is a directory"
                         .to_owned(),
                 }),
                 false => Ok(None),
@@ -110,13 +118,16 @@ impl Request<'_> {
             true => Folder::open(path, true)?,
             false => Folder::create(path)?,
         };
-        Ok(Some(Arc::new(LargeFiles { folder })))
+        Ok(Some(Arc::new(PlainFiles {
+            folder,
+            shares_space: self.shares_space,
+        })))
     }
 
     /// Whether the folder is this store's. One that is wanted is made, one that is empty is taken.
     fn check_mark(&self, path: &Path) -> Result<bool, StoreError> {
         let mark = path.join(MARK);
-        let uuid = Uuid::from_bytes(self.uuid).to_string();
+        let uuid = self.uuid.to_string();
         let failed = |source| StoreError::Host {
             op: "read",
             path: mark.clone(),
@@ -155,7 +166,7 @@ pub fn count(store: &Path) -> Option<(u64, u64)> {
     for instance in instances.filter_map(Result::ok) {
         let is_dir = instance.file_type().is_ok_and(|kind| kind.is_dir());
         let folder = Folder::open(&instance.path(), true).ok().filter(|_| is_dir);
-        let files = folder.map(|folder| LargeFiles { folder }.list());
+        let files = folder.map(|folder| PlainFiles::of(folder).list());
         for (_, len) in files.and_then(Result::ok).unwrap_or_default() {
             total = (total.0 + 1, total.1 + len);
         }
@@ -164,8 +175,9 @@ pub fn count(store: &Path) -> Option<(u64, u64)> {
 }
 
 /// Large files in a folder of the host.
-struct LargeFiles {
+struct PlainFiles {
     folder: Folder,
+    shares_space: bool,
 }
 
 fn file_name(name: ExternalName) -> String {
@@ -174,16 +186,23 @@ fn file_name(name: ExternalName) -> String {
 
 /// In the words of the file system.
 trait OrExternal<T> {
-    fn told(self, files: &LargeFiles, name: ExternalName, op: &'static str) -> ExternalResult<T>;
+    fn told(self, files: &PlainFiles, name: ExternalName, op: &'static str) -> ExternalResult<T>;
 }
 
 impl<T> OrExternal<T> for Result<T, DeviceError> {
-    fn told(self, files: &LargeFiles, name: ExternalName, op: &'static str) -> ExternalResult<T> {
+    fn told(self, files: &PlainFiles, name: ExternalName, op: &'static str) -> ExternalResult<T> {
         self.map_err(|error| files.error(files.path(name), op, &error))
     }
 }
 
-impl LargeFiles {
+impl PlainFiles {
+    const fn of(folder: Folder) -> Self {
+        Self {
+            folder,
+            shares_space: false,
+        }
+    }
+
     #[expect(clippy::unused_self, reason = "reads as what it is")]
     fn error(&self, path: String, op: &'static str, error: &DeviceError) -> ExternalError {
         let (reason, kind) = match error {
@@ -202,7 +221,7 @@ impl LargeFiles {
     }
 }
 
-impl ExternalFiles for LargeFiles {
+impl ExternalFiles for PlainFiles {
     fn create(&self, name: ExternalName) -> ExternalResult<()> {
         self.folder
             .make(&file_name(name))
@@ -299,6 +318,10 @@ impl ExternalFiles for LargeFiles {
         let path = || self.folder.path("").display().to_string();
         let free = self.folder.free_bytes();
         free.map_err(|e| self.error(path(), "see how much space is left", &e))
+    }
+
+    fn shares_engine_space(&self) -> bool {
+        self.shares_space
     }
 
     fn modified(&self, name: ExternalName) -> ExternalResult<u64> {

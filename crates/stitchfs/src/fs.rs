@@ -50,12 +50,13 @@ mod dir;
 mod entries;
 mod file;
 mod hold;
+mod snapshot;
 
 pub use dir::Dir;
 pub use entries::{Entries, Entry};
 pub use file::File;
 pub use stitch_base::clock::Timestamp;
-pub use stitch_fs::{Attr, FileKind, SetTime, StatFs};
+pub use stitch_fs::{Attr, FileKind, SetTime, SnapshotInfo, StatFs};
 
 use crate::external::Settler;
 use crate::make::{self, MakeOptions};
@@ -73,9 +74,14 @@ pub struct Files {
     open: Arc<Open>,
 }
 
-/// What all handles share.
+/// What all handles of one file system share: that of a store, or that of a snapshot.
 struct Open {
     fs: Arc<FileSystem>,
+    life: Arc<Life>,
+}
+
+/// An open store. Open as long as anything of it or of its snapshots is.
+struct Life {
     settler: Settler,
     store: Store,
 }
@@ -83,7 +89,7 @@ struct Open {
 impl std::fmt::Debug for Files {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Files")
-            .field("store", &self.open.store)
+            .field("store", &self.open.life.store)
             .finish_non_exhaustive()
     }
 }
@@ -104,7 +110,8 @@ impl Files {
         }
         let fs = Arc::new(fs);
         let settler = Settler::start(&fs, store.sync_interval());
-        let open = Arc::new(Open { fs, settler, store });
+        let life = Arc::new(Life { settler, store });
+        let open = Arc::new(Open { fs, life });
         Ok(Self { open })
     }
 
@@ -172,13 +179,13 @@ impl Files {
     /// The records in the same store; see [`Store::database`].
     #[must_use]
     pub fn database(&self) -> Database {
-        self.open.store.database()
+        self.open.life.store.database()
     }
 
     /// The store.
     #[must_use]
     pub fn store(&self) -> &Store {
-        &self.open.store
+        &self.open.life.store
     }
 
     /// Space and inodes.
@@ -204,9 +211,9 @@ impl Files {
     /// # Errors
     /// As [`Self::sync`].
     pub fn close(&self) -> Result<(), StoreError> {
-        self.open.settler.stop();
+        self.open.life.settler.stop();
         let closed = self.open.fs.close();
-        self.open.store.close()?;
+        self.open.life.store.close()?;
         Ok(closed?)
     }
 }

@@ -2,11 +2,13 @@
 
 use crate::external::Settler;
 use crate::jobs::Jobs;
+use crate::snapshots::snapshot_json;
 use crate::{Store, StoreError};
 use serde_json::{Map, Value, json};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::Path;
+use std::os::unix::ffi::OsStringExt as _;
+use std::path::{Path, PathBuf};
 use stitch_base::clock::{Clock, SystemClock};
 use stitch_base::sync::{Arc, Mutex};
 use stitch_fs::{FileSystem, Ledger};
@@ -17,8 +19,8 @@ use stitch_fuse::transport::idle_poll::IdlePolling;
 use stitch_fuse::transport::uring::Refusal;
 use stitch_fuse::wire::opcode::Opcode;
 use stitch_fuse::{
-    Adapter, AdapterOptions, Errno, MountOptions, Notifier, RequestCounts, RootReport,
-    RunningSession, Session, SessionConfig, Transport, Trim,
+    Adapter, AdapterOptions, ControlLink, Errno, MountOptions, Notifier, RequestCounts, RootReport,
+    RunningSession, Session, SessionConfig, Transport, Trim, Views,
 };
 use stitch_volume::TrimRange;
 
@@ -143,7 +145,7 @@ impl Host {
         ledger: Option<Arc<dyn Ledger>>,
         options: AdapterOptions,
         keeper: Option<Keeper>,
-        begin: impl FnOnce(Arc<Adapter>) -> Result<Session, StoreError>,
+        begin: impl FnOnce(Arc<Views>) -> Result<Session, StoreError>,
     ) -> Result<Self, StoreError> {
         let store = Arc::new(store);
         let fs = Arc::new(store.file_system_on(ledger)?);
@@ -178,7 +180,12 @@ impl Host {
             let asked = RootReport::new(crate::RESTART_XATTR, nothing).with_requests(asked);
             adapter = adapter.with_report(asked);
         }
-        let session = begin(Arc::new(adapter))?;
+        let describe = Arc::new(|info: &_| snapshot_json(info).to_string().into_bytes());
+        let mut views = Views::new(adapter, describe);
+        if let Some(socket) = host.rest.store.keys_socket() {
+            views = views.with_link(socket_link(socket));
+        }
+        let session = begin(Arc::new(views))?;
         // Before the first request, which may ask for them.
         report.served.lock().requests = Some(session.counts());
         report.served.lock().notifier = Some(session.notifier());
@@ -309,6 +316,16 @@ fn sync_report(fs: Arc<FileSystem>) -> RootReport {
     RootReport::new(crate::SYNC_XATTR, Arc::new(Vec::new)).with_requests(take)
 }
 
+/// What leads to the socket on which keys are served.
+fn socket_link(socket: PathBuf) -> ControlLink {
+    ControlLink {
+        name: b"kv.sock".to_vec(),
+        target: socket.into_os_string().into_vec(),
+        uid: rustix::process::geteuid().as_raw(),
+        gid: rustix::process::getegid().as_raw(),
+    }
+}
+
 /// What serves `FITRIM`.
 fn trim(jobs: Arc<Jobs>) -> Trim {
     Arc::new(move |asked, is_interrupted| {
@@ -406,6 +423,9 @@ impl Report {
         }
         if let Some(reason) = served.refusal {
             out["transport_reason"] = json!(reason);
+        }
+        if let Some(path) = self.store.keys_socket() {
+            out["kv_socket"] = json!(path.to_string_lossy());
         }
         if let Some(keeper) = served.keeper {
             out["restart"] = keeper;

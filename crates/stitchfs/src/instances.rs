@@ -1,50 +1,15 @@
 //! Instances of a store: further databases, or file systems, on the same volume.
 
+use crate::engine::Instance;
 use crate::make::MakeOptions;
 use crate::store::{Store, format_file_system};
-use crate::{Database, StoreError};
-use stitch_base::sync::Arc;
-use stitch_kv::Engine;
-use stitch_volume::{InstanceOptions, VolumeError};
-use stitch_vt::VtEngine;
-
-/// The instance of this name, by default the first; `first` is the first one.
-pub(crate) fn choose(
-    first: &Arc<VtEngine>,
-    name: Option<&str>,
-) -> Result<Arc<VtEngine>, StoreError> {
-    let Some(name) = name.filter(|name| *name != first.name()) else {
-        return Ok(Arc::clone(first));
-    };
-    let mut further = first.further().into_iter();
-    let found = further.find(|engine| engine.name() == name);
-    let none = || VolumeError::NoInstance {
-        name: name.to_owned(),
-    };
-    Ok(found.ok_or_else(none)?)
-}
-
-/// Names of all instances, `main` first.
-pub(crate) fn names(first: &VtEngine) -> Vec<String> {
-    let further = first.further();
-    let further = further.iter().map(|engine| engine.name().to_owned());
-    std::iter::once(first.name().to_owned())
-        .chain(further)
-        .collect()
-}
-
-/// True if there is a file system in an engine.
-pub(crate) fn has_file_system(engine: &Arc<VtEngine>) -> bool {
-    let trees = engine.trees();
-    let mut trees = trees.iter();
-    trees.any(|tree| tree.name.starts_with(crate::database::FILE_SYSTEM))
-}
+use crate::{Database, InstanceOptions, StoreError};
 
 impl Store {
     /// Names of all instances, `main` first.
     #[must_use]
     pub fn instances(&self) -> Vec<String> {
-        names(&self.first)
+        self.first.names()
     }
 
     /// As [`Database::create_instance`]; with `make`, there is an empty file system in it, whose
@@ -58,9 +23,9 @@ impl Store {
         options: &InstanceOptions,
         make: Option<&MakeOptions>,
     ) -> Result<(), StoreError> {
-        let vt = self.first.create_instance(name, options)?;
+        let instance = self.first.create_instance(name, options)?;
         if let Some(make) = make {
-            format_file_system(&(vt as Arc<dyn Engine>), make)?;
+            format_file_system(&instance.engine, make)?;
         }
         Ok(())
     }
@@ -70,7 +35,7 @@ impl Store {
     /// # Errors
     /// [`NotFound`](crate::ErrorKind::NotFound) if there is no such instance.
     pub fn is_instance_empty(&self, name: &str) -> Result<bool, StoreError> {
-        Ok(choose(&self.first, Some(name))?.trees().is_empty())
+        Ok(self.first.find(Some(name))?.engine.trees().is_empty())
     }
 
     /// As [`Database::remove_instance`].
@@ -78,7 +43,7 @@ impl Store {
     /// # Errors
     /// As [`Database::remove_instance`].
     pub fn remove_instance(&self, name: &str) -> Result<(), StoreError> {
-        Ok(self.first.remove_instance(name)?)
+        self.first.remove_instance(name)
     }
 }
 
@@ -88,7 +53,7 @@ impl Database {
     /// with.
     #[must_use]
     pub fn instances(&self) -> Vec<String> {
-        names(&self.first)
+        self.first.names()
     }
 
     /// Another instance of the same store, which stays open as long as any of them is. Commits to two
@@ -97,7 +62,7 @@ impl Database {
     /// # Errors
     /// [`NotFound`](crate::ErrorKind::NotFound) if there is none of this name.
     pub fn instance(&self, name: &str) -> Result<Self, StoreError> {
-        Ok(self.with(choose(&self.first, Some(name))?))
+        Ok(self.with(self.first.find(Some(name))?))
     }
 
     /// Makes another instance, which is empty.
@@ -144,14 +109,10 @@ impl Database {
     /// # Durability
     /// Gone from the medium when this returns; a crash leaves all of it or nothing.
     pub fn remove_instance(&self, name: &str) -> Result<(), StoreError> {
-        Ok(self.first.remove_instance(name)?)
+        self.first.remove_instance(name)
     }
 
-    fn with(&self, vt: Arc<VtEngine>) -> Self {
-        Self {
-            first: Arc::clone(&self.first),
-            engine: Arc::clone(&vt) as Arc<dyn Engine>,
-            vt,
-        }
+    fn with(&self, instance: Instance) -> Self {
+        Self::of_instance(self.first.clone(), instance)
     }
 }

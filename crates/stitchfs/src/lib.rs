@@ -34,6 +34,7 @@
 #[cfg(feature = "allocator")]
 pub mod allocator;
 mod database;
+mod engine;
 mod error;
 mod external;
 pub mod fs;
@@ -41,24 +42,31 @@ mod host;
 mod identity;
 mod instances;
 mod jobs;
+mod keys;
 mod make;
 pub mod memory;
 mod owner;
 mod paths;
-mod space;
+mod snapshots;
 mod store;
 mod task;
 
 pub use bytes::Bytes;
-pub use database::{Batch, Database, Rows, Snapshot, Tree};
+pub use database::{Batch, Conflict, Database, Rows, Snapshot, Transaction, Tree};
+pub use engine::{EngineKind, Resized};
 pub use error::StoreError;
 pub use external::{count as large_files_of, folder_path as large_files_path};
 pub use host::{Asked, Host, Keep, Keeper, KeeperNote};
-pub use identity::{identity, instances as instance_names, pid_namespace, sees_all_processes};
+pub use identity::{Identified, identify, pid_namespace, sees_all_processes};
+pub use keys::KeyServer;
 pub use make::{MakeOptions, RootOwner, store_path};
 pub use paths::{path_in, path_text, set_path};
-pub use space::Resized;
+pub use snapshots::snapshot_json;
 pub use stitch_base::{ErrorKind, Seqno, TreeId};
+pub use stitch_db::{
+    Access, Clash, ConflictPolicy, DbError, Isolation, LockWait, Resolution, Resolver, Savepoint,
+    TransactionOptions,
+};
 pub use stitch_device::IoMode;
 pub use stitch_fs::{AtimePolicy, CompressOptions, EXTERNAL_FROM_BYTES};
 pub use stitch_kv::{
@@ -69,7 +77,7 @@ pub use stitch_kv::{
 pub use stitch_volume::{Durability, InstanceOptions};
 pub use stitch_vt::{Defragged, StitchByKey, Watch};
 pub use store::{
-    Checked, Finding, LARGE_FILES_MAX, LARGE_FILES_MIN, Made, Store, StoreOptions, make,
+    Checked, Finding, LARGE_FILES_MAX, LARGE_FILES_MIN, LargeFiles, Made, Store, StoreOptions, make,
 };
 pub use task::Task;
 

@@ -7,7 +7,7 @@
 //! 3. The device is formatted. A new file gets its name after that, so that no half-made store is left
 //!    behind when it fails or the process ends in the middle of it.
 
-use crate::StoreError;
+use crate::{EngineKind, LargeFiles, StoreError};
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 use std::fs::{self, File};
@@ -41,6 +41,11 @@ pub struct MakeOptions {
     pub root: RootOwner,
     /// How the file system is compressed.
     pub compress: CompressOptions,
+    /// What keeps the records.
+    pub engine: EngineKind,
+    /// Which files are plain files in the directory of a store of the RocksDB engine, unless a
+    /// mount says otherwise; by default those larger than 4 KiB.
+    pub large_files: LargeFiles,
 }
 
 /// Whose the root directory of a new store is.
@@ -65,10 +70,11 @@ impl Default for RootOwner {
     }
 }
 
-/// The file or device that `path` means: in a directory, the store in it.
+/// The file, device or directory that `path` means: in a directory that is no store, the store in
+/// it.
 #[must_use]
 pub fn store_path(path: &Path) -> PathBuf {
-    if path.is_dir() {
+    if path.is_dir() && EngineKind::at(path) == EngineKind::Vt {
         path.join(STORE_FILE_NAME)
     } else {
         path.to_owned()
@@ -87,6 +93,7 @@ pub(crate) fn on_device<T>(
     make: &mut Work<'_, T>,
 ) -> Result<T, StoreError> {
     let path = store_path(path);
+    check_for_volume(&path, options)?;
     let target = Target::find(&path)?;
     let (device, unnamed) = target.prepare(&path, options, io)?;
     let made = make(&device);
@@ -102,6 +109,23 @@ pub(crate) fn on_device<T>(
         }
         (made, _, _) => made,
     }
+}
+
+/// Refuses what a store on a volume cannot be made of.
+fn check_for_volume(path: &Path, options: &MakeOptions) -> Result<(), StoreError> {
+    let path = path.to_owned();
+    if options.large_files != LargeFiles::AsMade {
+        return Err(StoreError::Lacks {
+            path,
+            engine: EngineKind::Vt,
+            what: "size of large files of its own: each mount says it",
+        });
+    }
+    if EngineKind::at(&path) == EngineKind::RocksDb {
+        let reason = "holds a store of the RocksDB engine; give another path".to_owned();
+        return Err(StoreError::Directory { path, reason });
+    }
+    Ok(())
 }
 
 /// Makes an empty volume on a device.

@@ -1,25 +1,20 @@
 //! The owner of a handle: the instance of an open store that it was had from.
 
 use crate::StoreError;
-use std::sync::Weak;
-use stitch_base::sync::Arc;
-use stitch_vt::VtEngine;
+use crate::engine::{Instance, WeakInstance};
 
-/// Names the engine of an instance without keeping it open.
-///
-/// Compared by address: the memory of an engine is not used again while an owner names it, so two
-/// engines of different lives are never taken for one.
+/// Names the instance that owns a handle, without keeping it open.
 #[derive(Clone, Debug)]
-pub(crate) struct Owner(Weak<VtEngine>);
+pub(crate) struct Owner(WeakInstance);
 
 impl Owner {
-    pub(crate) fn new(engine: &Arc<VtEngine>) -> Self {
-        Self(Arc::downgrade(engine))
+    pub(crate) fn new(instance: &Instance) -> Self {
+        Self(WeakInstance::of(instance))
     }
 
-    /// Reports whether this is the owner's engine.
-    pub(crate) fn is(&self, engine: &Arc<VtEngine>) -> bool {
-        std::ptr::eq(self.0.as_ptr(), Arc::as_ptr(engine))
+    /// Reports whether this is the owner.
+    pub(crate) fn is(&self, instance: &Instance) -> bool {
+        self.0.is(instance)
     }
 
     /// Refuses a handle that `asked` does not own. `handle` is a noun: `a snapshot`.
@@ -29,7 +24,7 @@ impl Owner {
     pub(crate) fn check(
         &self,
         handle: impl FnOnce() -> String,
-        asked: &Arc<VtEngine>,
+        asked: &Instance,
     ) -> Result<(), StoreError> {
         if self.is(asked) {
             return Ok(());
@@ -38,7 +33,7 @@ impl Owner {
     }
 
     #[cold]
-    fn foreign(&self, handle: String, asked: &Arc<VtEngine>) -> StoreError {
+    fn foreign(&self, handle: String, asked: &Instance) -> StoreError {
         let asked = name(asked);
         let owner = match self.0.upgrade() {
             None => "a store that is no longer open".to_owned(),
@@ -56,7 +51,7 @@ impl Owner {
     }
 }
 
-fn name(engine: &VtEngine) -> String {
-    let store = engine.volume().device().geometry().name;
-    format!("instance {} of {store}", engine.name())
+fn name(instance: &Instance) -> String {
+    let store = instance.store_name();
+    format!("instance {} of {store}", instance.name())
 }

@@ -1,8 +1,9 @@
 //! A store, open: device, volume, engine and, on top, the file system.
 
+use crate::engine::{self, Instance, Opened, Resized};
+use crate::keys::{AttachedKeys, KeyServer};
 use crate::make::{self, MakeOptions, RootOwner};
-use crate::space::{self, Resized};
-use crate::{StoreError, external, identity, instances};
+use crate::{EngineKind, StoreError, external};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -14,8 +15,8 @@ use stitch_fs::{
     Ledger, SetAttr, fsck,
 };
 use stitch_kv::{Engine, LostKeys, UpsertRegistry};
-use stitch_volume::{Durability, Opened, TrimRange, Volume};
-use stitch_vt::{Defragged, StitchByKey, VtEngine, VtOptions, Watch};
+use stitch_volume::{Durability, TrimRange, Volume};
+use stitch_vt::{Defragged, StitchByKey, Watch};
 use uuid::Uuid;
 
 /// How to open a store.
@@ -48,13 +49,40 @@ pub struct StoreOptions {
     /// Which instance of the store is meant; by default the one that every store has, `main`. All
     /// are opened, and share the memory.
     pub instance: Option<String>,
-    /// Files that become larger than so many bytes are plain files beside a store in a file, from now on; at
-    /// least [`LARGE_FILES_MIN`]. Without it none become so; those that are so already stay in either case.
-    pub large_files: Option<u64>,
+    /// Which files become plain files from now on, for a store in a file or a directory. Those that
+    /// are so already stay.
+    pub large_files: LargeFiles,
+}
+
+/// Which files become plain files beside a store.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LargeFiles {
+    /// As the store was made: with the RocksDB engine, those that [`MakeOptions::large_files`]
+    /// says, else none.
+    #[default]
+    AsMade,
+    /// None.
+    Inside,
+    /// Those that become larger than so many bytes, from [`LARGE_FILES_MIN`] to
+    /// [`LARGE_FILES_MAX`].
+    External(u64),
+}
+
+impl LargeFiles {
+    /// Returns the size beyond which files become plain files, `made` by default; `None` for no
+    /// file.
+    pub(crate) fn threshold(self, made: Option<u64>) -> Option<u64> {
+        let bytes = match self {
+            Self::AsMade => made,
+            Self::Inside => None,
+            Self::External(bytes) => Some(bytes),
+        };
+        bytes.map(|bytes| bytes.clamp(LARGE_FILES_MIN, LARGE_FILES_MAX))
+    }
 }
 
 /// Least size above which files may be plain files beside the store.
-pub const LARGE_FILES_MIN: u64 = 16 << 10;
+pub const LARGE_FILES_MIN: u64 = 4 << 10;
 /// Largest such size: so many bytes are copied at most when a file leaves the store.
 pub const LARGE_FILES_MAX: u64 = 1 << 30;
 
@@ -73,7 +101,7 @@ impl Default for StoreOptions {
             discard: false,
             io: IoMode::default(),
             instance: None,
-            large_files: None,
+            large_files: LargeFiles::default(),
         }
     }
 }
@@ -91,14 +119,29 @@ pub fn make(
     options: &MakeOptions,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Made, StoreError> {
+    if options.engine == EngineKind::RocksDb {
+        let fill = &mut |engine: &Arc<dyn Engine>| format_file_system(engine, options);
+        let (path, identity) = engine::make_in_directory(path, options, fill)?;
+        return Ok(Made {
+            path,
+            engine: options.engine,
+            uuid: Uuid::from_bytes(identity.uuid),
+            label: identity.label,
+            superblock: None,
+        });
+    }
     make::on_device(path, options, IoMode::Auto, &mut |device| {
         make::format_device(device.as_ref(), options, progress)?;
+        let superblock = Volume::identify(device.as_ref())?;
         let made = Made {
             path: device.geometry().into_path(),
-            superblock: Volume::identify(device.as_ref())?,
+            engine: options.engine,
+            uuid: Uuid::from_bytes(superblock.uuid),
+            label: superblock.label.clone(),
+            superblock: Some(superblock),
         };
         let store = Store::on_device(Arc::clone(device), &StoreOptions::default())?;
-        format_file_system(&store.engine, options)?;
+        format_file_system(store.engine(), options)?;
         store.close()?;
         Ok(made)
     })
@@ -107,10 +150,16 @@ pub fn make(
 /// A store that was made.
 #[derive(Clone, Debug)]
 pub struct Made {
-    /// The file or device.
+    /// The file, device or directory.
     pub path: PathBuf,
-    /// What it is.
-    pub superblock: stitch_format::superblock::Superblock,
+    /// What keeps its records.
+    pub engine: EngineKind,
+    /// Its number.
+    pub uuid: Uuid,
+    /// Name given by the user.
+    pub label: String,
+    /// What it is, of a store on a volume.
+    pub superblock: Option<stitch_format::superblock::Superblock>,
 }
 
 /// What is wrong with a store.
@@ -154,10 +203,11 @@ pub struct Checked {
 /// more to do.
 pub struct Store {
     path: PathBuf,
-    /// The engine of the first instance, which has those of the others.
-    pub(crate) first: Arc<VtEngine>,
-    pub(crate) vt: Arc<VtEngine>,
-    engine: Arc<dyn Engine>,
+    keys: AttachedKeys,
+    /// The first instance, which knows the others.
+    pub(crate) first: Instance,
+    /// The instance that was asked for.
+    pub(crate) instance: Instance,
     options: StoreOptions,
     damage: Vec<Finding>,
 }
@@ -172,18 +222,14 @@ impl std::fmt::Debug for Store {
 }
 
 impl Store {
-    /// Opens the store at `path`: a file, a directory with a store in it, or a block device.
+    /// Opens the store at `path`: a file, a directory with a store in it, or a block device. What
+    /// is there tells the engine.
     ///
     /// # Errors
     /// See [`StoreError`].
     pub fn open(path: &Path, options: &StoreOptions) -> Result<Self, StoreError> {
-        let device_options = stitch_device::OpenOptions {
-            read_only: options.read_only,
-            io: options.io,
-            ..stitch_device::OpenOptions::default()
-        };
-        let device = stitch_device::open_path(path, device_options)?;
-        Self::on_device(device, options)
+        let opened = engine::open(path, options, engine_bytes(options.memory_bytes))?;
+        Self::of(opened, options)
     }
 
     /// Opens the store on a device.
@@ -191,28 +237,21 @@ impl Store {
     /// # Errors
     /// See [`StoreError`].
     pub fn on_device(device: Arc<dyn Device>, options: &StoreOptions) -> Result<Self, StoreError> {
-        let name = device.geometry().into_path();
-        let volume_options = stitch_volume::OpenOptions {
-            read_only: options.read_only,
-            durability: options.durability,
-            discard: options.discard,
-        };
-        let opened = Volume::open(device, &volume_options)?;
-        let volumes = volumes(&opened);
-        if options.drop_log_tail {
-            volumes.iter().for_each(|volume| volume.log().accept_loss());
-        }
-        let total = options.memory_bytes;
-        let memory_bytes = total - inode_bytes(total) - name_bytes(total);
-        let first = open_engine(opened, options, memory_bytes)?;
-        let vt = instances::choose(&first, options.instance.as_deref())?;
+        let memory_bytes = engine_bytes(options.memory_bytes);
+        let opened = engine::open_device(device, options, memory_bytes)?;
+        Self::of(opened, options)
+    }
+
+    fn of(opened: Opened, options: &StoreOptions) -> Result<Self, StoreError> {
+        let Opened { first, damage } = opened;
+        let name = first.path();
         Ok(Self {
             path: name.canonicalize().unwrap_or(name),
-            engine: Arc::clone(&vt) as Arc<dyn Engine>,
+            keys: AttachedKeys::default(),
+            instance: first.find(options.instance.as_deref())?,
             first,
-            vt,
             options: options.clone(),
-            damage: volumes.iter().flat_map(|v| met_at_open(v)).collect(),
+            damage,
         })
     }
 
@@ -229,11 +268,13 @@ impl Store {
         &self,
         ledger: Option<Arc<dyn Ledger>>,
     ) -> Result<FileSystem, StoreError> {
-        let from_bytes = self.options.large_files;
-        let files = self.large_files(&self.vt, from_bytes.is_some(), self.options.read_only)?;
+        let made = self.instance.large_files();
+        let from_bytes = self.options.large_files.threshold(made);
+        let files =
+            self.large_files(&self.instance, from_bytes.is_some(), self.options.read_only)?;
         let external = files.map(|files| External {
             files,
-            from_bytes: from_bytes.map(|b| b.clamp(LARGE_FILES_MIN, LARGE_FILES_MAX)),
+            from_bytes,
             is_synchronous: self.options.durability == Durability::Device,
         });
         let options = FsOptions {
@@ -247,26 +288,26 @@ impl Store {
             ..FsOptions::default()
         };
         if !self.options.read_only {
-            let set = stitch_fs::set_compression(&self.engine, self.options.compress);
+            let set = stitch_fs::set_compression(self.engine(), self.options.compress);
             set.map_err(|error| self.explain(error))?;
         }
-        let opened = FileSystem::open(Arc::clone(&self.engine), options);
+        let opened = FileSystem::open(Arc::clone(self.engine()), options);
         opened.map_err(|error| self.explain(error))
     }
 
     /// The folder of large files of an instance, if there is one or one is wanted.
     fn large_files(
         &self,
-        vt: &Arc<VtEngine>,
+        instance: &Instance,
         is_wanted: bool,
         read_only: bool,
     ) -> Result<Option<Arc<dyn ExternalFiles>>, StoreError> {
-        let engine = Arc::clone(vt) as Arc<dyn Engine>;
-        let is_needed = stitch_fs::has_external_files(&engine);
+        let is_needed = stitch_fs::has_external_files(&instance.engine);
         let request = external::Request {
             store: &self.path,
-            uuid: self.first.volume().superblock().uuid,
-            instance: vt.name(),
+            uuid: self.uuid(),
+            instance: instance.name(),
+            shares_space: instance.is_in_host_space(),
             is_wanted,
             is_needed: is_needed.map_err(|error| self.explain(error))?,
             read_only,
@@ -283,27 +324,25 @@ impl Store {
         match error.kind() {
             ErrorKind::NotFound => StoreError::NoFileSystem {
                 path: self.path.clone(),
-                instance: self.vt.name().to_owned(),
-                is_empty: self.engines().iter().all(|vt| vt.trees().is_empty()),
+                instance: self.instance.name().to_owned(),
+                is_empty: self.has_no_trees(),
                 others: self.file_systems(),
             },
             _ => error.into(),
         }
     }
 
-    /// The engines of all instances, `main` first.
-    fn engines(&self) -> Vec<Arc<VtEngine>> {
-        let mut engines = vec![Arc::clone(&self.first)];
-        engines.extend(self.first.further());
-        engines
+    fn has_no_trees(&self) -> bool {
+        let all = self.first.all();
+        all.iter().all(|one| one.engine.trees().is_empty())
     }
 
     /// Names of the instances that have a file system, `main` first.
     #[must_use]
     pub fn file_systems(&self) -> Vec<String> {
-        let mut engines = self.engines();
-        engines.retain(instances::has_file_system);
-        engines.iter().map(|vt| vt.name().to_owned()).collect()
+        let mut all = self.first.all();
+        all.retain(Instance::has_file_system);
+        all.iter().map(|one| one.name().to_owned()).collect()
     }
 
     /// The file or device, with its full path.
@@ -321,15 +360,15 @@ impl Store {
     /// The engine.
     #[must_use]
     pub fn engine(&self) -> &Arc<dyn Engine> {
-        &self.engine
+        &self.instance.engine
     }
 
     /// What it is: path, label, uuid, sizes, space.
     #[must_use]
     pub fn identity(&self) -> Value {
-        let mut out = identity(&self.path, &self.vt.volume().superblock());
-        out["instance"] = json!(self.vt.name());
-        let space = self.engine.space();
+        let mut out = self.instance.identity(&self.path);
+        out["instance"] = json!(self.instance.name());
+        let space = self.engine().space();
         out["space_total_bytes"] = json!(space.total_bytes);
         out["space_free_bytes"] = json!(space.free_bytes);
         out["memory_budget_bytes"] = json!(self.options.memory_bytes);
@@ -341,7 +380,7 @@ impl Store {
     /// What device and engine have done since the store was opened, by name.
     #[must_use]
     pub fn counters(&self) -> Vec<(String, u64)> {
-        let counters = self.engine.counters();
+        let counters = self.engine().counters();
         let named = counters.iter();
         named
             .map(|(name, value)| (name.to_owned(), value))
@@ -359,23 +398,23 @@ impl Store {
             store: Some((self.uuid(), self.path.clone())),
             ..Checked::default()
         };
-        for vt in self.engines() {
-            self.check_instance(&vt, progress, &mut checked)?;
+        for instance in self.first.all() {
+            self.check_instance(&instance, progress, &mut checked)?;
         }
         Ok(checked)
     }
 
     fn check_instance(
         &self,
-        vt: &Arc<VtEngine>,
+        instance: &Instance,
         progress: &mut dyn FnMut(u64, u64),
         checked: &mut Checked,
     ) -> Result<(), StoreError> {
-        let engine = Arc::clone(vt) as Arc<dyn Engine>;
-        let is_first = vt.volume().is_first();
+        let engine = &instance.engine;
+        let is_first = instance.is_first();
         let named = |detail: String| match is_first {
             true => detail,
-            false => format!("instance {}: {detail}", vt.name()),
+            false => format!("instance {}: {detail}", instance.name()),
         };
         let mut total_bytes = 0;
         let violations = engine.check(&mut |done, total| {
@@ -389,10 +428,10 @@ impl Store {
                 .into_iter()
                 .map(|violation| Finding::new(violation.rule, named(violation.detail), false)),
         );
-        if !instances::has_file_system(vt) {
+        if !instance.has_file_system() {
             return Ok(());
         }
-        let files = match self.large_files(vt, false, true) {
+        let files = match self.large_files(instance, false, true) {
             Ok(files) => files,
             Err(StoreError::LargeFiles { path, reason }) => {
                 let detail = named(format!("{}: {reason}", path.display()));
@@ -405,7 +444,7 @@ impl Store {
             Err(_) => None,
         };
         let mut rows = |_| progress(total_bytes, total_bytes);
-        let checked_rows = fsck::check_with_files(&engine, &lost, files.as_deref(), &mut rows);
+        let checked_rows = fsck::check_with_files(engine, &lost, files.as_deref(), &mut rows);
         let issues = match checked_rows {
             Ok(issues) => issues,
             // A damaged block was found above already, with its place.
@@ -425,12 +464,12 @@ impl Store {
             is_repairable: issue.is_repairable(),
         };
         checked.findings.extend(issues.iter().map(of_issue));
-        checked.issues.push((vt.name().to_owned(), issues));
+        checked.issues.push((instance.name().to_owned(), issues));
         Ok(())
     }
 
     fn uuid(&self) -> Uuid {
-        Uuid::from_bytes(self.first.volume().superblock().uuid)
+        self.first.uuid()
     }
 
     /// Repairs what can be repaired of what [`Self::check`] found. Check again afterwards.
@@ -451,11 +490,10 @@ impl Store {
         }
         let mut count = 0;
         for (name, issues) in &checked.issues {
-            let vt = instances::choose(&self.first, Some(name))?;
-            let files = self.large_files(&vt, false, false).ok().flatten();
-            let engine = vt as Arc<dyn Engine>;
-            count += fsck::repair_with_files(&engine, files.as_deref(), issues)?;
-            engine.sync()?;
+            let instance = self.first.find(Some(name))?;
+            let files = self.large_files(&instance, false, false).ok().flatten();
+            count += fsck::repair_with_files(&instance.engine, files.as_deref(), issues)?;
+            instance.engine.sync()?;
         }
         Ok(count)
     }
@@ -465,7 +503,7 @@ impl Store {
     /// # Errors
     /// See [`StoreError`]. What was moved stays moved.
     pub fn defrag(&self, watch: &mut Watch<'_>) -> Result<Defragged, StoreError> {
-        Ok(self.first.defrag(watch)?)
+        self.first.defrag(watch)
     }
 
     /// As [`Database::trim`](crate::Database::trim).
@@ -482,7 +520,7 @@ impl Store {
         range: &TrimRange,
         watch: &mut Watch<'_>,
     ) -> Result<u64, StoreError> {
-        space::trim(&self.first, range, watch)
+        self.first.trim(range, watch)
     }
 
     /// As [`Database::grow`](crate::Database::grow).
@@ -490,7 +528,7 @@ impl Store {
     /// # Errors
     /// [`StoreError::Size`]; see [`StoreError`].
     pub fn grow(&self, bytes: Option<u64>) -> Result<Resized, StoreError> {
-        space::grow(&self.first, &self.path, bytes)
+        self.first.grow(&self.path, bytes)
     }
 
     /// As [`Database::shrink`](crate::Database::shrink).
@@ -498,7 +536,18 @@ impl Store {
     /// # Errors
     /// [`StoreError::Size`]; see [`StoreError`].
     pub fn shrink(&self, bytes: u64, watch: &mut Watch<'_>) -> Result<Resized, StoreError> {
-        space::shrink(&self.first, &self.path, bytes, watch)
+        self.first.shrink(&self.path, bytes, watch)
+    }
+
+    /// Ends this server of keys before the store is closed. A mount that begins later tells of its
+    /// socket, and leads to it by `.stitchfs/kv.sock`.
+    pub fn attach_keys(&self, server: KeyServer) {
+        self.keys.set(server);
+    }
+
+    /// The socket on which keys are served.
+    pub(crate) fn keys_socket(&self) -> Option<PathBuf> {
+        self.keys.socket()
     }
 
     /// Writes everything out, of all instances, and lets go of the device when the last owner of the engine does.
@@ -506,7 +555,8 @@ impl Store {
     /// # Errors
     /// See [`StoreError`]; what was acknowledged may not be durable then.
     pub fn close(&self) -> Result<(), StoreError> {
-        Ok(self.first.close()?)
+        self.keys.stop();
+        Ok(self.first.engine.close()?)
     }
 }
 
@@ -531,29 +581,9 @@ pub(crate) fn format_file_system(
     Ok(fs.close()?)
 }
 
-/// What each instance has of a volume that was opened.
-fn volumes(opened: &Opened) -> Vec<Arc<Volume>> {
-    let all = std::iter::once(opened).chain(&opened.further);
-    all.map(|opened| Arc::clone(&opened.volume)).collect()
-}
-
-/// Opens the engine of a volume, for files and for records.
-pub(crate) fn open_engine(
-    opened: Opened,
-    options: &StoreOptions,
-    memory_bytes: u64,
-) -> Result<Arc<VtEngine>, StoreError> {
-    let mut upserts = UpsertRegistry::default();
-    stitch_fs::register_upserts(&mut upserts);
-    upserts.register_all(&options.upserts);
-    let vt_options = VtOptions {
-        memory_bytes,
-        sync_interval: options.sync_interval,
-        upserts,
-        stitch_by_key: options.stitch_by_key.clone(),
-        ..VtOptions::default()
-    };
-    Ok(VtEngine::open(opened, vt_options)?)
+/// The part of a memory budget that the engine may take.
+const fn engine_bytes(memory_bytes: u64) -> u64 {
+    memory_bytes - inode_bytes(memory_bytes) - name_bytes(memory_bytes)
 }
 
 /// The part of a memory budget that inodes in use may take.
@@ -570,36 +600,4 @@ const fn name_bytes(memory_bytes: u64) -> u64 {
 fn inodes_max(memory_bytes: u64) -> usize {
     let count = inode_bytes(memory_bytes) / stitch_fs::INODE_BYTES as u64;
     usize::try_from(count).unwrap_or(usize::MAX)
-}
-
-fn met_at_open(volume: &Volume) -> Vec<Finding> {
-    let finding = |rule: &str, detail| Finding::new(rule, detail, true);
-    let is_written = !volume.is_read_only();
-    let damage = volume.superblock_damage().filter(|_| volume.is_first());
-    let superblock = damage.map(|error| {
-        let rest = if is_written {
-            "it is written anew from the other copy"
-        } else {
-            "the other copy is whole"
-        };
-        finding("superblock", format!("{error}; {rest}"))
-    });
-    let loss = volume.log().loss().map(|loss| {
-        let (at, lost_bytes) = (loss.at, loss.lost_bytes);
-        let detail = format!(
-            "the damaged end of the backup log is given up: {lost_bytes} bytes from byte {at} on"
-        );
-        finding("log", detail)
-    });
-    let versions = volume.version_log_damage().map(|error| {
-        let rest = if is_written {
-            "; it is written anew"
-        } else {
-            ""
-        };
-        let detail = format!("{error}; what it held is known{rest}");
-        finding("version-log", detail)
-    });
-    let met = superblock.into_iter().chain(versions);
-    met.chain(loss).collect()
 }

@@ -2,13 +2,13 @@
 
 use std::path::{Path, PathBuf};
 use stitchfs::fs::Files;
-use stitchfs::{MakeOptions, Store, StoreError, StoreOptions, large_files_path};
+use stitchfs::{LargeFiles, MakeOptions, Store, StoreError, StoreOptions, large_files_path};
 
 const LEN: usize = 200_000;
 
 fn options() -> StoreOptions {
     StoreOptions {
-        large_files: Some(64 << 10),
+        large_files: LargeFiles::External(64 << 10),
         ..StoreOptions::default()
     }
 }

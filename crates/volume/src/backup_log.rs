@@ -1,25 +1,28 @@
-//! The backup log: what memtables hold, so that a crash loses none of it. One ring for all trees.
+//! The backup log is the write-ahead log of all trees: a ring that holds the contents of the
+//! memtables, so that a crash loses none of them.
 //!
-//! A record is valid only if all before it are: replay stops at the first that is not. What makes
-//! a record valid is its checksum, its own position, and a generation that is not below that of
-//! the record before it. A short record has position and generation in its checksum only.
+//! A record is valid only if all records before it are: replay stops at the first invalid one. A
+//! record proves that it is valid by its checksum, its own position, and a generation that is at
+//! least that of the record before it. A short record has position and generation in its checksum
+//! only.
 //!
-//! 1. An append goes to the end of the ring's live part, never across the ring's end.
-//!    Every write takes whole pages, the last of which is kept in memory; see `tail`.
+//! 1. An append goes to the end of the ring's live part, never across the ring's end. Every write
+//!    takes whole pages; the last page is kept in memory (see `tail`).
 //! 2. A sync first fills the last sector with a skip record, so that no later append rewrites a
 //!    sector that was synced; then it syncs the device. One caller leads, the others wait for it.
-//! 3. Every long record says how far this log and the version log were durable when it was written.
-//!    Long are the first that begins in a page, the first of a generation, and the first that knows
-//!    more than those before it. So that the last sync is told too, a mark is written after it where
-//!    the next record will stand, in the page that this record would write anyway, and not synced.
-//! 4. A replay that ends before a durable place that any valid record names is damage, not the end
-//!    that a power cut tore off; see `damage`.
-//! 5. What a power cut has torn off is written over, durably, before anything else is written; see `torn`.
-//! 6. Space comes back when a version with a later log start is durable.
+//! 3. Every long record notes how far this log and the version log were durable when it was
+//!    written. A record is long if it is the first that begins in its page, the first of a
+//!    generation, or the first after more became durable. For the last sync, a *mark* is written
+//!    after it where the next record will stand. The mark goes into the page that this record would
+//!    write anyway, and is not synced.
+//! 4. If a replay ends before a position that a valid record notes as durable, the log is damaged.
+//!    Otherwise a power cut tore its end off. See `damage`.
+//! 5. A torn end is overwritten durably before anything else is written; see `torn`.
+//! 6. Space is released when a version with a later log start is durable.
 //!
 //! Invariants:
 //! - `start <= durable <= end <= start + ring` and all positions are multiples of eight;
-//! - within a generation, no position is written twice, but for marks.
+//! - within a generation, no position is written twice, except for marks.
 //!
 //! Locks: `syncer`, then `writer`.
 //!
@@ -37,7 +40,7 @@ pub use replay::{Replay, Visit};
 
 use crate::VolumeError;
 use crate::core::Core;
-use crate::version_log::State;
+use crate::version_log::LogState;
 use stitch_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use stitch_base::sync::{Arc, Condvar, Mutex, MutexGuard};
 use stitch_base::{Generation, Lsn};
@@ -46,12 +49,12 @@ use stitch_format::log_record::{ALIGN, HEADER_BYTES, RecordHeader, RecordKind, V
 use stitch_format::superblock::{Closed, LogAreas};
 use tail::{Ring, Tail, bytes_of, page_of};
 
-/// What an acknowledged append survives.
+/// The failure that an acknowledged append survives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Durability {
     /// A power cut: every append is synced before it returns.
     Device,
-    /// A killed process: every append is with the operating system before it returns.
+    /// A killed process: every append is in the operating system before it returns.
     #[default]
     Os,
     /// Nothing until the next sync: appends are collected in memory.
@@ -59,11 +62,11 @@ pub enum Durability {
 }
 
 const HEADER: u64 = HEADER_BYTES as u64;
-/// What a medium may lose at once.
+/// The unit that a medium may lose at once.
 const PAGE_BYTES: u64 = 4096;
-/// Room that appends leave for the skip record of the sync that follows.
+/// Space that appends leave for the skip record of the next sync.
 const SLACK_BYTES: u64 = 1024;
-/// Most that application-level durability keeps in memory.
+/// Longest buffer of application-level durability.
 const BUFFER_BYTES: usize = 64 << 10;
 /// Longest record, if the ring is large enough.
 const RECORD_BYTES_MAX: u64 = 8 << 20;
@@ -75,61 +78,61 @@ const _: () = assert!(RECORD_BYTES_MAX < RecordHeader::PAYLOAD_BYTES_MAX as u64)
 pub struct BackupLog {
     core: Arc<Core>,
     durability: Durability,
-    /// Where the logs lie; the places change with `writer` held.
+    /// Offset of the ring on the device. Changes with `writer` held.
     ring_at: AtomicU64,
     ring_bytes: u64,
     version_log_at: AtomicU64,
     version_log_bytes: u64,
-    /// Where the volume says that the log ended when it was closed, if nothing was written since.
+    /// The log's end at the last close, if nothing was written since.
     closed_end: Option<Lsn>,
     writer: Mutex<Writer>,
     syncer: Mutex<Syncer>,
     synced: Condvar,
-    /// The ring is another's by now. Set with `writer` held.
+    /// True if the ring no longer belongs to this log. Set with `writer` held.
     is_given_up: AtomicBool,
 }
 
 #[derive(Debug)]
 struct Writer {
-    /// Where live records start: as in the last durable version.
+    /// Start of the live records, as in the last durable version.
     start: Lsn,
-    /// Where the next record goes; unknown until the log was read once.
+    /// Position of the next record; `None` until the log was read once.
     end: Option<Lsn>,
-    /// Where the log ends at the earliest, unless it is damaged.
+    /// Positions before which an undamaged log does not end.
     floors: [Floor; 2],
-    /// What is damaged may be given up.
+    /// True if a damaged end may be dropped.
     accepts_loss: bool,
-    /// What was given up.
+    /// The damaged end that was dropped.
     loss: Option<LogLoss>,
-    /// Everything before is durable, as far as records are told.
+    /// Everything before this position is durable, as records note it.
     durable: Lsn,
-    /// Where the version log is durable to.
+    /// Position up to which the version log is durable.
     version_end: u64,
-    /// True if a record or a mark was written since these two changed.
-    is_told: bool,
-    /// The page in which a long record of this generation was the last to begin, if these two have
-    /// not changed since: what else begins in it may be short.
-    told_page: Option<Lsn>,
-    /// True if [`BackupLog::mark_apart`] has said it, too.
-    is_told_apart: bool,
-    /// From which position on records have at least which generation. Never empty.
+    /// True if a record or a mark has noted these two positions.
+    is_noted: bool,
+    /// The page of the last long record of this generation, if the two positions have not changed
+    /// since: further records that begin in it may be short.
+    durability_page: Option<Lsn>,
+    /// True if [`BackupLog::mark_apart`] has noted them too.
+    is_noted_apart: bool,
+    /// Positions from which on records have at least these generations. Never empty.
     generations: Vec<(Lsn, Generation)>,
-    /// Records that are not yet with the operating system; they end at `end`.
+    /// Records that are not yet in the operating system; they end at `end`.
     buffer: Vec<u8>,
-    /// The page of `end`, as the operating system has it.
+    /// The page of `end`, as it is in the operating system.
     tail: Tail,
 }
 
-/// A damaged end of the log that was given up.
+/// A damaged end of the log that was dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogLoss {
     /// Offset on the device at which it began.
     pub at: u64,
-    /// Bytes of log that are known to have been there.
+    /// Length of the dropped end, as far as it is known.
     pub lost_bytes: u64,
 }
 
-/// Up to `end` the log was durable when `generation` noted it.
+/// The log was durable up to `end` when `generation` noted it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Floor {
     pub(crate) end: Lsn,
@@ -143,32 +146,33 @@ struct Syncer {
 }
 
 impl Writer {
-    /// More is durable than records say.
+    /// Records the fact that more is durable than records note.
     const fn has_news(&mut self) {
-        (self.is_told, self.is_told_apart) = (false, false);
-        self.told_page = None;
+        (self.is_noted, self.is_noted_apart) = (false, false);
+        self.durability_page = None;
     }
 
-    /// Takes back a skip record at `lsn` that is still kept in memory: it would reach over what is appended next.
+    /// Removes a skip record at `lsn` from the buffer: it would reach over the next record.
     fn take_back(&mut self, lsn: Lsn) {
         let end = self.end.expect("positioned");
         if end.0 == lsn.0 + HEADER {
             let left = self.buffer.len().checked_sub(HEADER_BYTES);
             self.buffer.truncate(left.expect("it is kept in memory"));
             self.end = Some(lsn);
-            (self.is_told, self.told_page) = (false, None);
+            (self.is_noted, self.durability_page) = (false, None);
         }
     }
 }
 
 impl BackupLog {
-    /// `version` is the live version, written by `writer_of_version`; `closed` is how the volume was
-    /// last closed, and `is_closed` says that it still is.
+    /// Creates the log of an open volume. `version` is the live version, written by
+    /// `writer_of_version`. `closed` describes the last close; `is_closed` is true if nothing was
+    /// written since.
     pub(crate) fn new(
         core: Arc<Core>,
         logs: &LogAreas,
         durability: Durability,
-        (version, writer_of_version): (&State, Generation),
+        (version, writer_of_version): (&LogState, Generation),
         (closed, is_closed): (&Closed, bool),
     ) -> Self {
         let start = version.log_start;
@@ -190,9 +194,9 @@ impl BackupLog {
             loss: None,
             durable: start,
             version_end: version.tail,
-            is_told: false,
-            told_page: None,
-            is_told_apart: false,
+            is_noted: false,
+            durability_page: None,
+            is_noted_apart: false,
             generations: vec![(start, version.log_generation)],
             buffer: Vec::new(),
             tail: Tail::default(),
@@ -216,14 +220,14 @@ impl BackupLog {
         }
     }
 
-    /// Nothing is written to the ring any more when this returns.
+    /// Detaches the log from its ring: nothing is written there after this returns.
     pub(crate) fn give_up(&self) {
         let mut writer = self.writer.lock();
         writer.tail = Tail::default();
         self.is_given_up.store(true, Ordering::Release);
     }
 
-    /// Refuses to write to the ring. To be called with `writer` held.
+    /// Checks that the ring still belongs to this log. Call it with `writer` held.
     fn check_writable(&self) -> Result<(), VolumeError> {
         self.core.check_writable()?;
         match self.is_given_up.load(Ordering::Acquire) {
@@ -232,18 +236,17 @@ impl BackupLog {
         }
     }
 
-    /// Where the ring lies.
+    /// Returns the offset of the ring on the device.
     fn ring_at(&self) -> u64 {
         self.ring_at.load(Ordering::Acquire)
     }
 
-    /// What an acknowledged append survives.
+    /// The failure that an acknowledged append survives.
     pub(crate) const fn durability(&self) -> Durability {
         self.durability
     }
 
-    /// Goes on at another place when `copy`, which makes both logs be there, is done. Nothing is
-    /// appended meanwhile.
+    /// Moves the ring: `copy` copies both logs to the new offset while nothing is appended.
     pub(crate) fn relocate(
         &self,
         logs: &LogAreas,
@@ -279,7 +282,7 @@ impl BackupLog {
     /// [`VolumeError::ReadOnly`], [`VolumeError::Device`].
     ///
     /// # Durability
-    /// As [`Durability`] says.
+    /// That of the volume's [`Durability`].
     pub fn append(&self, pieces: &[&[u8]]) -> Result<Lsn, VolumeError> {
         let payload_len = bytes_of(pieces);
         if payload_len > self.record_bytes_max() {
@@ -301,11 +304,11 @@ impl BackupLog {
         Ok(end)
     }
 
-    /// Makes everything before `up_to` durable. Returns at once if it is.
+    /// Makes everything before `up_to` durable. Returns at once if it is already.
     ///
     /// # Errors
     /// [`VolumeError::Device`] for the caller whose sync failed, [`VolumeError::Poisoned`] for all
-    /// others and ever after.
+    /// others and from then on.
     ///
     /// # Durability
     /// When this returns, no power cut loses a record that ends at or before `up_to`.
@@ -327,7 +330,7 @@ impl BackupLog {
         self.lead(syncer)
     }
 
-    /// Makes everything durable that was written to the device before the call, the log included.
+    /// Makes everything durable that was written to the device before the call, including the log.
     pub(crate) fn barrier(&self) -> Result<(), VolumeError> {
         let mut syncer = self.syncer.lock();
         while syncer.is_running {
@@ -337,12 +340,14 @@ impl BackupLog {
         self.lead(syncer)
     }
 
-    /// Syncs the device for all who wait.
+    /// Syncs the device for all waiting callers.
     fn lead(&self, mut syncer: MutexGuard<'_, Syncer>) -> Result<(), VolumeError> {
         assert!(!syncer.is_running, "one leader at a time");
         syncer.is_running = true;
         drop(syncer);
-        let result = self.sync_device().and_then(|durable| self.tell(durable));
+        let result = self
+            .sync_device()
+            .and_then(|durable| self.note_durable(durable));
         let mut syncer = self.syncer.lock();
         syncer.is_running = false;
         if let Ok(durable) = &result {
@@ -366,8 +371,8 @@ impl BackupLog {
         Ok(end)
     }
 
-    /// Takes note of what is durable, for the records to come, and leaves a mark.
-    fn tell(&self, durable: Lsn) -> Result<Lsn, VolumeError> {
+    /// Records what is durable, for later records, and writes a mark.
+    fn note_durable(&self, durable: Lsn) -> Result<Lsn, VolumeError> {
         let mut writer = self.writer.lock();
         assert!(durable >= writer.durable, "durability does not go back");
         if durable > writer.durable {
@@ -378,25 +383,25 @@ impl BackupLog {
         Ok(durable)
     }
 
-    /// Writes down what is durable where the next record will stand, unless a record has said it.
+    /// Writes a mark where the next record will stand, unless a record has noted the same.
     fn mark(&self, writer: &mut Writer) -> Result<(), VolumeError> {
         if self.is_given_up.load(Ordering::Acquire) {
             return Ok(());
         }
-        if !writer.is_told {
+        if !writer.is_noted {
             let end = writer.end.expect("positioned");
             if let Some(encoded) = self.mark_for(writer, end) {
                 let mut tail = std::mem::take(&mut writer.tail);
                 let written = tail.write_mark(&self.ring(writer), end, &encoded);
                 writer.tail = tail;
                 written?;
-                writer.is_told = true;
+                writer.is_noted = true;
             }
         }
         Ok(())
     }
 
-    /// A mark for a position at or after the end, if there is room.
+    /// Returns a mark for a position at or after the end, if there is space.
     fn mark_for(&self, writer: &Writer, lsn: Lsn) -> Option<[u8; HEADER_BYTES]> {
         let has_room = self.offset(lsn) + HEADER <= self.ring_bytes
             && lsn.0 + HEADER - writer.start.0 <= self.ring_bytes;
@@ -414,8 +419,8 @@ impl BackupLog {
         Some(header.encode(self.core.salt, &[]))
     }
 
-    /// For a log in which nothing happens: says once more what is durable, in a page that holds none
-    /// of it, so that the loss of a whole page is noticed too. Writes nothing if that was done.
+    /// Notes what is durable once more, in a page of its own, so that the loss of a whole page is
+    /// detected too. For an idle log. Writes nothing if that was done.
     ///
     /// # Errors
     /// [`VolumeError::Device`], [`VolumeError::Poisoned`], [`VolumeError::ReadOnly`].
@@ -426,7 +431,7 @@ impl BackupLog {
         let mut writer = self.positioned()?;
         self.check_writable()?;
         self.mark(&mut writer)?;
-        if !writer.is_told_apart {
+        if !writer.is_noted_apart {
             let end = writer.end.expect("positioned");
             let next_page = Lsn(page_of(end).0 + PAGE_BYTES);
             let ring = self.ring(&writer);
@@ -436,16 +441,16 @@ impl BackupLog {
                 let rest = [0; PAGE_BYTES as usize - HEADER_BYTES];
                 let at = self.ring_at() + self.offset(next_page);
                 self.core.write(at, &[&encoded, &rest])?;
-                writer.is_told_apart = true;
+                writer.is_noted_apart = true;
             }
         }
         Ok(())
     }
 
-    /// Position after the last record.
+    /// Returns the position after the last record.
     ///
     /// # Errors
-    /// [`VolumeError::Device`] if the log was not read yet and cannot be.
+    /// [`VolumeError::Device`] if the log must be read first and cannot be.
     pub fn end(&self) -> Result<Lsn, VolumeError> {
         Ok(self.positioned()?.end.expect("positioned"))
     }
@@ -459,24 +464,24 @@ impl BackupLog {
     /// Bytes from the log start to the end.
     ///
     /// # Errors
-    /// As [`Self::end`].
+    /// Those of [`Self::end`].
     pub fn used_bytes(&self) -> Result<u64, VolumeError> {
         let writer = self.positioned()?;
         Ok(writer.end.expect("positioned").0 - writer.start.0)
     }
 
-    /// Bytes that were handed to the device beside records, since every write takes whole pages. While
-    /// a page cache gathers writes, most of these never reach the medium.
+    /// Bytes written beside the records themselves, since every write takes whole pages. While a
+    /// page cache combines writes, most of these never reach the medium.
     #[must_use]
     pub fn padding_bytes(&self) -> u64 {
         self.writer.lock().tail.padding_bytes()
     }
 
-    /// Bytes that can be appended before the log is full. A record at the ring's end takes up to
-    /// twice its length, so write memtables out well before this is 0.
+    /// Returns the number of bytes that can be appended before the log is full. A record at the
+    /// ring's end takes up to twice its length, so write memtables out well before this is 0.
     ///
     /// # Errors
-    /// As [`Self::end`].
+    /// Those of [`Self::end`].
     pub fn room_bytes(&self) -> Result<u64, VolumeError> {
         let used = self.used_bytes()?;
         Ok((self.ring_bytes - SLACK_BYTES).saturating_sub(used))
@@ -494,20 +499,20 @@ impl BackupLog {
         Ok(writer.generations[index - 1].1)
     }
 
-    /// Lets the next replay end where the log is damaged, although more of it was durable. For
-    /// repair: what stood there is lost.
+    /// Lets the next replay end at the damage, although more was durable. For repair: the records
+    /// behind it are lost.
     pub fn accept_loss(&self) {
         self.writer.lock().accepts_loss = true;
     }
 
-    /// What was given up after [`Self::accept_loss`].
+    /// The end that was dropped after [`Self::accept_loss`].
     #[must_use]
     pub fn loss(&self) -> Option<LogLoss> {
         self.writer.lock().loss
     }
 
-    /// Takes note of a durable version, which ends the version log at `version_end`, and gives up
-    /// the records before `start`.
+    /// Records a durable version, which ends the version log at `version_end`, and releases the
+    /// records before `start`.
     pub(crate) fn committed(&self, start: Lsn, version_end: u64) -> Result<(), VolumeError> {
         self.advance(start);
         let mut writer = self.writer.lock();
@@ -518,7 +523,7 @@ impl BackupLog {
         self.mark(&mut writer)
     }
 
-    /// Gives up the records before `start`: a version that starts there is durable.
+    /// Releases the records before `start`: a version that starts there is durable.
     pub(crate) fn advance(&self, start: Lsn) {
         let mut writer = self.writer.lock();
         assert!(start >= writer.start, "log starts do not go back");
@@ -533,7 +538,7 @@ impl BackupLog {
         writer.generations.drain(..index - 1);
     }
 
-    /// The writer, after the log was read once to find its end.
+    /// Locks the writer, after reading the log once to find its end.
     fn positioned(&self) -> Result<MutexGuard<'_, Writer>, VolumeError> {
         let writer = self.writer.lock();
         if writer.end.is_some() {
@@ -549,8 +554,8 @@ impl BackupLog {
         lsn.0 % self.ring_bytes
     }
 
-    /// Writes a skip record that reaches `bytes` further, or just goes on if that is too little
-    /// for a header, which is so only at the ring's end.
+    /// Writes a skip record of `bytes` in all. Moves the end without one if that is too little for
+    /// a header, which happens only at the ring's end.
     fn skip(&self, writer: &mut Writer, bytes: u64) -> Result<(), VolumeError> {
         let lsn = writer.end.expect("positioned");
         if bytes < HEADER {
@@ -570,12 +575,12 @@ impl BackupLog {
             writer.take_back(lsn);
             return written;
         }
-        writer.told_page = Some(page_of(lsn));
+        writer.durability_page = Some(page_of(lsn));
         writer.end = Some(Lsn(lsn.0 + bytes));
         Ok(())
     }
 
-    /// The header of a record that would stand at the end.
+    /// Returns the header of a record at the end.
     fn header(&self, writer: &Writer, kind: RecordKind, payload_len: u64) -> RecordHeader {
         RecordHeader {
             kind,
@@ -608,7 +613,7 @@ impl BackupLog {
         Ok(end)
     }
 
-    /// Writes or keeps the bytes of a record and moves the end after it.
+    /// Writes or buffers the bytes of a record and moves the end after it.
     fn emit(&self, writer: &mut Writer, pieces: &[&[u8]], len: u64) -> Result<Lsn, VolumeError> {
         let end = writer.end.expect("positioned");
         assert!(
@@ -628,11 +633,11 @@ impl BackupLog {
             self.put(writer, end, pieces)?;
             writer.end = Some(next);
         }
-        writer.is_told = true;
+        writer.is_noted = true;
         Ok(next)
     }
 
-    /// Hands bytes to the operating system, in whole pages.
+    /// Writes bytes to the operating system, in whole pages.
     fn put(&self, writer: &mut Writer, lsn: Lsn, pieces: &[&[u8]]) -> Result<(), VolumeError> {
         let mut tail = std::mem::take(&mut writer.tail);
         let written = tail.write(&self.ring(writer), lsn, pieces);
@@ -649,7 +654,7 @@ impl BackupLog {
         }
     }
 
-    /// Hands what is kept in memory to the operating system.
+    /// Writes the buffer to the operating system.
     fn write_buffer(&self, writer: &mut Writer) -> Result<(), VolumeError> {
         if writer.buffer.is_empty() {
             return Ok(());

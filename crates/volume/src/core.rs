@@ -1,4 +1,4 @@
-//! What all parts of an open volume share: the device, the identity, and the poison.
+//! State that all parts of an open volume share: the device, the identity, and the poison flag.
 
 use crate::VolumeError;
 use stitch_base::Generation;
@@ -7,24 +7,24 @@ use stitch_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use stitch_device::{Device, DeviceError, Window};
 use stitch_format::superblock::{Areas, Superblock};
 
-/// First version of the format with short records in the backup log. A store of an older one never
-/// has any.
+/// First format version with short records in the backup log. Stores of older formats never have
+/// any.
 const FORMAT_OF_SHORT_RECORDS: (u16, u16) = (2, 3);
 
-/// The device and what every write to it must respect.
+/// The device, and the rules that every write to it obeys.
 #[derive(Debug)]
 pub(crate) struct Core {
     pub(crate) device: Arc<dyn Device>,
     pub(crate) salt: u64,
     pub(crate) generation: Generation,
-    /// Every program that opens the volume knows short records of the log.
+    /// True if every program that can open the volume knows short log records.
     pub(crate) has_short_records: bool,
-    /// As they were at open: the length of the zones may be another by now.
+    /// The areas at open. The zones may have been resized since.
     pub(crate) areas: Areas,
     /// Offset after the last zone.
     zones_end: AtomicU64,
     pub(crate) is_read_only: bool,
-    /// How often the device was synced.
+    /// Number of syncs of the device.
     syncs: AtomicU64,
     /// Set by the first failed write or sync that durability depends on; never cleared.
     poisoned: AtomicBool,
@@ -56,7 +56,7 @@ impl Core {
         self.zones_end.load(Ordering::Acquire)
     }
 
-    /// The volume has become longer or shorter.
+    /// Sets the offset after the last zone, after a resize.
     pub(crate) fn set_zones_end(&self, end: u64) {
         self.zones_end.store(end, Ordering::Release);
     }
@@ -88,19 +88,20 @@ impl Core {
         written.map_err(|error| self.poisoned_by(error))
     }
 
-    /// Makes a piece of a log ready for writes; see [`Device::prepare`]. A failure poisons the volume.
+    /// Prepares a part of a log for writes; see [`Device::prepare`]. A failure poisons the volume.
     pub(crate) fn prepare(&self, at: u64, len_bytes: u64) -> Result<(), VolumeError> {
         self.check_writable()?;
         let prepared = self.device.prepare(at, len_bytes);
         prepared.map_err(|error| self.poisoned_by(error))
     }
 
-    /// How often the device was synced since the volume was opened.
+    /// Returns the number of syncs of the device since the volume was opened.
     pub(crate) fn syncs(&self) -> u64 {
         self.syncs.load(Ordering::Relaxed)
     }
 
-    /// A piece of a log as memory; see [`Device::open_window`]. A failure poisons the volume.
+    /// Opens a window on a part of a log; see [`Device::open_window`]. A failure poisons the
+    /// volume.
     pub(crate) fn open_window(
         &self,
         at: u64,
@@ -112,7 +113,7 @@ impl Core {
         opened.map_err(|error| self.poisoned_by(error))
     }
 
-    /// Writes all of `pieces` to a piece of a log that is memory. A failure poisons the volume.
+    /// Writes all of `pieces` to a window. A failure poisons the volume.
     pub(crate) fn write_window(
         &self,
         window: &mut dyn Window,

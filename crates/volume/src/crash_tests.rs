@@ -1,4 +1,4 @@
-//! Seeded lives of a volume, each ended by a power cut or a kill, checked against a model.
+//! Seeded lives of a volume, each ended by a power cut or a kill and checked against a model.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -9,14 +9,14 @@ use stitch_base::sync::Arc;
 use stitch_base::{ErrorKind, Lsn};
 use stitch_device::{CrashDevice, CrashPlan, Device, Fault, FaultDevice, FaultOp, MemDevice};
 
-/// What a version is to the model: payloads, and where the log starts.
+/// A version of the model: payloads and log start.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 struct Version {
     payloads: Vec<Vec<u8>>,
     log_start: Lsn,
 }
 
-/// What must come back.
+/// What a reopened volume must contain.
 #[derive(Debug, Default)]
 struct Model {
     version: Version,
@@ -28,7 +28,7 @@ struct Model {
     attempted_record: Option<Vec<u8>>,
     /// Positions up to here survive a power cut.
     durable: Lsn,
-    /// The power went since the last check.
+    /// The power failed since the last check.
     lost_power: bool,
     count: u64,
 }
@@ -42,7 +42,7 @@ fn payload(rng: &mut Rng, count: u64, len_max: u64) -> Vec<u8> {
 }
 
 impl Model {
-    /// Compares what came back with what must and may have; from then on that is the truth.
+    /// Compares the reopened volume with what it must and may contain, and continues from there.
     fn check(&mut self, opened: &Opened) -> Result<(), VolumeError> {
         let found = Version {
             payloads: opened.versions.clone(),
@@ -232,7 +232,7 @@ fn crashes_with_a_log_kept_in_memory_leave_a_prefix() {
     many_lives(Durability::Application, 1000..1100);
 }
 
-/// As in a killed process whose survivors then meet a power cut before the next open is through.
+/// A killed process, then a power cut before the next open is complete.
 #[test]
 fn a_power_cut_while_opening_after_a_kill_is_survived() {
     let image = fresh();
@@ -257,8 +257,8 @@ fn a_power_cut_while_opening_after_a_kill_is_survived() {
     }
 }
 
-/// Every call of a workload fails once: the caller is told, nothing more is written, and what was
-/// acknowledged comes back.
+/// Fails every call of a workload once: the caller gets an error, nothing more is written, and
+/// everything acknowledged survives.
 #[test]
 fn an_error_at_any_call_poisons_and_loses_nothing() {
     let image = fresh();
@@ -275,7 +275,7 @@ fn an_error_at_any_call_poisons_and_loses_nothing() {
             break;
         }
         if nth <= 2 {
-            // One superblock that cannot be read is as one that is damaged.
+            // One unreadable superblock counts as one damaged superblock.
             result.unwrap();
             nth += 1;
             continue;
@@ -326,7 +326,7 @@ fn workload(
     Ok(())
 }
 
-/// Random damage anywhere in what an open reads: an error or a version, never a panic.
+/// Random damage anywhere that an open reads gives an error or a version, never a panic.
 #[test]
 fn damaged_images_are_opened_or_refused() {
     let image = fresh();

@@ -1,4 +1,4 @@
-//! What can go wrong in a volume.
+//! Errors of a volume.
 
 use stitch_base::ErrorKind;
 use stitch_device::DeviceError;
@@ -14,7 +14,7 @@ pub enum VolumeError {
     /// Stored bytes are not what was written.
     #[error("{what} at byte {at} is damaged: found {found}, expected {expected}")]
     Corrupt {
-        /// What should stand there.
+        /// The record that should stand there.
         what: String,
         /// Offset on the device, in bytes.
         at: u64,
@@ -39,32 +39,32 @@ pub enum VolumeError {
     NotAVolume {
         /// The device.
         name: String,
-        /// What it holds in place of a volume, if that is known.
+        /// What it holds instead of a volume, if known.
         holds: Option<&'static str>,
     },
-    /// The volume needs another program.
+    /// The volume needs another version of the program.
     #[error("{name}: {reason}")]
     Unsupported {
         /// The device.
         name: String,
-        /// Why, and what to do.
+        /// The reason, and what to do.
         reason: String,
     },
-    /// A request that makes no sense.
+    /// The request is invalid.
     #[error("{reason}")]
     Invalid {
-        /// Why, and what would.
+        /// The reason, and what would be valid.
         reason: String,
     },
-    /// No room for data.
+    /// No space for data is left.
     #[error("no space left: {wanted_bytes} bytes wanted, {free_bytes} free; delete something")]
     NoSpace {
         /// Bytes asked for.
         wanted_bytes: u64,
-        /// Bytes that this caller could have had.
+        /// Bytes that were available to this caller.
         free_bytes: u64,
     },
-    /// A volume cannot be made as small as it was to be.
+    /// A volume cannot be shrunk to the requested length.
     #[error(
         "{wanted_bytes} bytes are too few for what is in it: {least_bytes} are the least now; \
          delete something, or give a larger size"
@@ -72,7 +72,7 @@ pub enum VolumeError {
     TooSmall {
         /// Length asked for.
         wanted_bytes: u64,
-        /// Length that might do.
+        /// Shortest length that may suffice.
         least_bytes: u64,
     },
     /// The backup log has no room until a version with a later log start is committed.
@@ -97,7 +97,7 @@ pub enum VolumeError {
         /// Longest base that always fits.
         base_bytes_max: u64,
     },
-    /// An instance of this name is there.
+    /// An instance of this name exists.
     #[error("instance {name} exists already; give another name")]
     InstanceExists {
         /// Its name.
@@ -109,7 +109,7 @@ pub enum VolumeError {
         /// The name asked for.
         name: String,
     },
-    /// No zones lie side by side that are free.
+    /// There are not enough adjacent free zones.
     #[error(
         "no {count} free zones lie side by side, {wanted_bytes} bytes, as the logs of an instance \
          need: delete something, defragment, or grow the store"
@@ -136,7 +136,7 @@ fn no_volume(holds: Option<&str>) -> String {
 }
 
 impl VolumeError {
-    /// What a caller can do about it.
+    /// Returns the kind, which tells what a caller can do.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         match self {
@@ -156,7 +156,7 @@ impl VolumeError {
         }
     }
 
-    /// What a decoder said about the bytes at an offset of the device.
+    /// Converts the error of a decoder for the bytes at an offset of the device.
     pub(crate) fn from_format(what: &str, at: u64, error: FormatError) -> Self {
         let what = what.to_owned();
         let (expected, found) = match error {

@@ -1,24 +1,25 @@
-//! Several engines on one volume. Each instance has a version log and a backup log of its own; zones
-//! and space, the generation and the poison are one for all.
+//! Instances: several engines on one volume. Each has a version log and a backup log of its own.
+//! All share zones, space, generation and poison flag.
 //!
-//! The first instance, `main`, is as old as the volume and has the logs before the zones. The logs of
-//! a further one lie in zones that are wholly theirs, side by side. Its record stands in both copies
-//! of the superblock, so that it is there or not with one write of a copy:
+//! The first instance, `main`, exists from `mkfs` on and has its logs before the zones. The logs of
+//! a further instance take adjacent zones of their own. Its record stands in both copies of the
+//! superblock, so that one write of a copy adds or removes it:
 //!
-//! 1. To create one, its zones are taken, written with zeros, and given an empty version; sync. Then
-//!    the record is written in both copies, each synced.
-//! 2. To remove one, its logs are given up, so that nothing is written to them any more, and its record
-//!    is taken out of both copies, each synced. Then the zones of its logs are free.
-//! 3. To move the logs of one (a volume that shrinks may cut off where they are), both are copied byte
-//!    by byte while nothing is appended; sync; then the record, as above. No position in a log depends
-//!    on where the log lies.
+//! 1. To create an instance, its zones are allocated, zeroed, and given an empty version; sync.
+//!    Then its record is written to both copies, each synced.
+//! 2. To remove an instance, its logs are detached, so that nothing more is written to them. Its
+//!    record is removed from both copies, each synced. Then the zones of its logs are freed.
+//! 3. To move the logs of an instance out of the end of a shrinking volume, both are copied byte by
+//!    byte while nothing is appended; sync. Then its record is written as above. No position in a
+//!    log depends on the log's offset.
 //!
-//! A crash between the two copies leaves either; both are right, since until the second is durable the
-//! zones of both stay taken.
+//! After a crash between the two copies, either may be used: the zones of both stay allocated until
+//! the second copy is durable.
 //!
 //! Locks: `version log`, then `backup log`, then the superblock.
 //!
-//! Paper: Mei et al., "LSM-Tree Managed Storage for Large-Scale Key-Value Store", 2019, section 3.6.
+//! Paper: Mei et al., "LSM-Tree Managed Storage for Large-Scale Key-Value Store", 2019, section
+//! 3.6.
 
 use crate::mkfs::{self, PAGE, VERSION_LOG_BYTES, zero};
 use crate::superblocks;
@@ -34,13 +35,13 @@ use stitch_format::superblock::{Closed, FEATURE_INSTANCES, LogAreas, Superblock}
 
 /// Shortest backup log of a further instance, in bytes.
 const BACKUP_LOG_BYTES_MIN: u64 = 2 << 20;
-/// Streams of an instance.
+/// Number of write streams of an instance.
 const STREAMS: u8 = 8;
 const _: () = assert!(
     (INSTANCES_MAX + 1) * STREAMS as usize <= 256,
     "streams have numbers"
 );
-/// How much of a log is copied at once, in bytes.
+/// Length of the copied chunks, in bytes.
 const COPY_BYTES: u64 = 1 << 20;
 
 /// Lengths of the logs of a new instance.
@@ -53,7 +54,7 @@ pub struct InstanceOptions {
     pub backup_log_bytes: Option<u64>,
 }
 
-/// All instances of a volume, the first one first.
+/// Returns the records of all instances, the first instance first.
 pub(crate) fn records(superblock: &Superblock) -> Vec<Instance> {
     let first = Instance {
         name: FIRST.to_owned(),
@@ -66,14 +67,14 @@ pub(crate) fn records(superblock: &Superblock) -> Vec<Instance> {
 
 /// An instance whose live version was found.
 #[derive(Debug)]
-pub(crate) struct Found {
+pub(crate) struct FoundInstance {
     record: Instance,
     recovered: recover::Recovered,
-    /// Nothing was written since it was closed.
+    /// True if nothing was written since it was closed.
     is_closed: bool,
 }
 
-impl Found {
+impl FoundInstance {
     /// Highest generation that wrote the live version.
     pub(crate) const fn generation(&self) -> Generation {
         self.recovered.generation
@@ -99,7 +100,7 @@ impl Found {
         })
     }
 
-    /// Writes anew what was damaged and is known all the same.
+    /// Rewrites damaged parts whose contents are known.
     pub(crate) fn mend(&self, device: &dyn Device, salt: u64) -> Result<(), VolumeError> {
         match self.recovered.origin_damage {
             None => Ok(()),
@@ -107,7 +108,7 @@ impl Found {
         }
     }
 
-    /// The instance, open.
+    /// Opens the instance.
     pub(crate) fn open(self, shared: &Arc<Shared>, durability: Durability, number: u8) -> Opened {
         let state = self.recovered.state;
         let log_start = state.log_start;
@@ -136,7 +137,7 @@ impl Found {
     }
 }
 
-/// Says of damage whose it is, where that is not the first instance.
+/// Adds the instance's name to an error about damage, except for the first instance.
 fn of_instance(error: VolumeError, name: &str) -> VolumeError {
     match error {
         VolumeError::Corrupt {
@@ -154,7 +155,7 @@ fn of_instance(error: VolumeError, name: &str) -> VolumeError {
     }
 }
 
-/// The zones that logs take.
+/// Returns the extents of both logs.
 pub(crate) fn extents(logs: &LogAreas) -> [Extent; 2] {
     let version_log = Extent {
         addr: logs.version_log_at,
@@ -180,7 +181,7 @@ fn log_bytes(name: &str, wanted: u64, least: u64) -> Result<u64, VolumeError> {
     Ok(wanted)
 }
 
-/// Lengths of the version log and the backup log of a new instance.
+/// Returns the lengths of the version log and the backup log of a new instance.
 fn lengths(superblock: &Superblock, options: &InstanceOptions) -> Result<[u64; 2], VolumeError> {
     let first = superblock.areas.logs();
     let wanted = options.version_log_bytes.unwrap_or(first.version_log_bytes);
@@ -192,40 +193,40 @@ fn lengths(superblock: &Superblock, options: &InstanceOptions) -> Result<[u64; 2
 }
 
 impl Volume {
-    /// Which instance this is.
+    /// Returns the name of this instance.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The stream of this instance for one of its streams, which are fewer than eight: instances do
-    /// not fill zones together.
+    /// Maps a stream number below 8 to a stream of this instance: instances do not share open
+    /// zones.
     ///
     /// # Panics
-    /// If it has a higher number.
+    /// If the number is 8 or higher.
     #[must_use]
     pub fn stream(&self, stream: Stream) -> Stream {
         assert!(stream.0 < STREAMS, "streams are few");
         Stream(self.number * STREAMS + stream.0)
     }
 
-    /// True for the instance that every volume has.
+    /// Reports whether this is the first instance, which every volume has.
     #[must_use]
     pub fn is_first(&self) -> bool {
         self.name == FIRST
     }
 
-    /// Makes another instance, which is empty. All that is in use must be known: see
+    /// Creates another, empty instance. All live extents must be known before: see
     /// [`crate::Zones::adopt`].
     ///
     /// # Errors
-    /// [`VolumeError::InstanceExists`]; [`VolumeError::Invalid`] for what is no name, for lengths that
-    /// cannot be, and where there are as many as there can be; [`VolumeError::NoSpace`] if no free
-    /// zones lie side by side; [`VolumeError::Device`], [`VolumeError::Poisoned`],
+    /// [`VolumeError::InstanceExists`]; [`VolumeError::Invalid`] if the name or a length is
+    /// invalid, or the volume has the most instances possible; [`VolumeError::NoSpace`] if there
+    /// are not enough adjacent free zones; [`VolumeError::Device`], [`VolumeError::Poisoned`],
     /// [`VolumeError::ReadOnly`].
     ///
     /// # Durability
-    /// It is durable when this returns. A crash leaves all of it or nothing.
+    /// The instance is durable when this returns. A crash leaves all of it or nothing.
     pub fn create_instance(
         &self,
         name: &str,
@@ -248,9 +249,9 @@ impl Volume {
             logs,
             closed: Closed::default(),
         };
-        // What fails from here on fails the volume.
+        // A failure from here on poisons the volume.
         let made = shared.make_empty(&logs);
-        let read = || Found::read(&*shared.core.device, &superblock, record.clone());
+        let read = || FoundInstance::read(&*shared.core.device, &superblock, record.clone());
         let found = made.and_then(|()| read()).inspect_err(|_| {
             shared.zones.free(&[room]);
         })?;
@@ -264,26 +265,26 @@ impl Volume {
         Ok(found.open(shared, self.log.durability(), count))
     }
 
-    /// Bytes of zones that the logs of a new instance would take.
+    /// Returns the length of the zones that the logs of a new instance would take.
     ///
     /// # Errors
-    /// [`VolumeError::Invalid`] for lengths that cannot be.
+    /// [`VolumeError::Invalid`] if a length is invalid.
     pub fn instance_bytes(&self, options: &InstanceOptions) -> Result<u64, VolumeError> {
         let lengths = lengths(&self.shared.superblock.lock(), options)?;
         let bytes: u64 = lengths.iter().sum();
         Ok(bytes.next_multiple_of(self.shared.zones.zone_bytes()))
     }
 
-    /// Removes an instance with all that is in it. Nothing is written to its logs any more, and their
-    /// zones are free, when this returns. What else it owns is its engine's to free; at the next open
-    /// it is free in any case.
+    /// Removes an instance and its logs. When this returns, nothing more is written to its logs,
+    /// and their zones are free. Its engine frees the other extents; those left over are free at
+    /// the next open.
     ///
     /// # Errors
     /// [`VolumeError::NoInstance`]; [`VolumeError::Invalid`] for the first one, which stays;
     /// [`VolumeError::Device`], [`VolumeError::Poisoned`], [`VolumeError::ReadOnly`].
     ///
     /// # Durability
-    /// It is gone when this returns. A crash leaves all of it or nothing.
+    /// The removal is durable when this returns. A crash leaves the instance whole or removes it.
     pub fn remove_instance(&self, instance: &Self) -> Result<(), VolumeError> {
         let shared = &self.shared;
         shared.core.check_writable()?;
@@ -292,7 +293,7 @@ impl Volume {
         }
         assert!(Arc::ptr_eq(shared, &instance.shared), "of this volume");
         without(&shared.superblock.lock(), &instance.name)?;
-        // Before its zones are another's.
+        // Before its zones can be allocated again.
         instance.versions.give_up();
         instance.log.give_up();
         let mut superblock = shared.superblock.lock();
@@ -303,7 +304,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Where the logs of this instance lie now.
+    /// Returns the areas of this instance's logs.
     pub(crate) fn log_areas(&self) -> LogAreas {
         let superblock = self.shared.superblock.lock();
         let first = superblock.areas.logs();
@@ -312,7 +313,7 @@ impl Volume {
         found.map_or(first, |instance| instance.logs)
     }
 
-    /// Takes note of how this instance was closed. Answers what to write.
+    /// Adds to `superblock` how this instance was closed.
     pub(crate) fn note_closed(&self, superblock: &mut Superblock, closed: Closed) {
         if self.is_first() {
             superblock.closed = closed;
@@ -357,15 +358,15 @@ impl Volume {
 }
 
 impl Shrinking<'_> {
-    /// Moves the logs of an instance, if they are in what is to be cut off. Whoever appends to them
-    /// waits meanwhile.
+    /// Moves the logs of an instance if they lie in the part to be cut off. Appends wait meanwhile.
     ///
     /// # Errors
-    /// [`VolumeError::NoSpace`] if no free zones lie side by side elsewhere; [`VolumeError::Device`],
-    /// [`VolumeError::Poisoned`]; [`VolumeError::TooSmall`]: the shrink is off.
+    /// [`VolumeError::NoSpace`] if there are not enough adjacent free zones elsewhere;
+    /// [`VolumeError::TooSmall`] if the shrink was cancelled; [`VolumeError::Device`],
+    /// [`VolumeError::Poisoned`].
     ///
     /// # Durability
-    /// As for [`Volume::create_instance`]: a crash leaves them in the one place or the other.
+    /// A crash leaves the logs at one offset or the other, as for [`Volume::create_instance`].
     pub fn move_logs(&mut self, instance: &Volume) -> Result<(), VolumeError> {
         let cut = self.tail()?;
         let logs = instance.log_areas();
@@ -379,12 +380,12 @@ impl Shrinking<'_> {
 }
 
 impl Shared {
-    /// Takes free zones that lie side by side.
+    /// Allocates adjacent free zones.
     fn take_zones(&self, bytes: u64, class: Class) -> Result<Extent, VolumeError> {
         let zone_bytes = self.zones.zone_bytes();
         let count = bytes.div_ceil(zone_bytes);
         let wanted_bytes = count * zone_bytes;
-        // The promise is kept until the zones are taken.
+        // The reservation is held until the zones are allocated.
         let promised = match class {
             Class::User => Some(self.space.reserve(wanted_bytes, class)?),
             Class::Internal => None,
@@ -397,7 +398,7 @@ impl Shared {
         })
     }
 
-    /// Gives new logs no record and an empty version.
+    /// Initialises new logs: no record, and an empty version.
     fn make_empty(&self, logs: &LogAreas) -> Result<(), VolumeError> {
         let core = &self.core;
         for extent in extents(logs) {
@@ -408,7 +409,7 @@ impl Shared {
     }
 }
 
-/// What is left without an instance, and the instance.
+/// Returns the superblock without an instance, and the instance.
 fn without(superblock: &Superblock, name: &str) -> Result<(Superblock, Instance), VolumeError> {
     let mut after = superblock.clone();
     let mut all = after.instances.iter();
@@ -423,7 +424,7 @@ fn without(superblock: &Superblock, name: &str) -> Result<(Superblock, Instance)
     Ok((after, gone))
 }
 
-/// Refuses a name that is none, is taken, or is one too many.
+/// Checks that a name is valid and new, and that there is room for another instance.
 fn check_new(superblock: &Superblock, name: &str) -> Result<(), VolumeError> {
     if name == FIRST || superblock.instances.iter().any(|i| i.name == name) {
         let name = name.to_owned();

@@ -40,9 +40,9 @@ fn contents(opened: &Opened) -> Vec<Contents> {
     all(opened).map(read).collect()
 }
 
-/// Commits a version and appends a record that say where they belong.
+/// Commits a version and appends a record that name their instance.
 fn fill(opened: &Opened) {
-    // A log is read once before it is written to.
+    // A log must be read once before it is written to.
     replay(opened).unwrap();
     let volume = &opened.volume;
     let name = volume.name().as_bytes();
@@ -127,7 +127,7 @@ fn a_volume_whose_last_further_instance_went_is_as_it_was() {
     let [a, b] = [&opened.further[0].volume, &opened.further[1].volume];
     let logs = crate::instances::extents(&a.log_areas());
     opened.volume.remove_instance(a).unwrap();
-    // Their zones may be another's at once: nothing is written there any more.
+    // Their zones may be allocated at once: nothing is written there any more.
     let zones = opened.volume.zones();
     assert!(logs.iter().all(|extent| !zones.is_live(*extent)));
     let before = image_of(&opened.volume);
@@ -227,8 +227,7 @@ fn there_are_as_many_as_records_fit() {
     assert_eq!(open(&shared).unwrap().further.len(), INSTANCES_MAX);
 }
 
-/// Does `work` once for each sync and each write at which it may end. `check` is told what is left,
-/// open.
+/// Runs `work` once for each sync and write at which it may stop. `check` gets the reopened volume.
 fn with_crashes(image: &MemDevice, work: &dyn Fn(&Opened), check: &mut dyn FnMut(&Opened)) {
     let mut rng = Rng::new(7);
     for plan in [
@@ -247,7 +246,7 @@ fn with_crashes(image: &MemDevice, work: &dyn Fn(&Opened), check: &mut dyn FnMut
                 let opened = open(&image).unwrap();
                 opened.volume.zones().check();
                 check(&opened);
-                // And again, by what the first opening has written.
+                // And again, after the first opening has written.
                 check(&open(&image).unwrap());
             }
             if !device.is_stopped() {
@@ -320,7 +319,7 @@ fn a_crash_leaves_a_removed_instance_whole_or_not_at_all() {
     assert!(seen[0] > 0 && seen[1] > 0);
 }
 
-/// Removes `a`, so that what is left of the two stands behind where a shrink cuts.
+/// Removes `a`, so that the logs of `b` stand behind the point where a shrink cuts.
 fn with_late_logs() -> (MemDevice, u64) {
     let opened = open(&Arc::new(with(&["a", "b"]))).unwrap();
     let a = &opened.further[0].volume;
@@ -343,7 +342,7 @@ fn logs_move_out_of_what_is_cut_off_and_a_crash_loses_none_of_them() {
     assert!(shrinking.live_bytes().unwrap() > 0);
     shrinking.move_logs(&opened.volume).unwrap();
     shrinking.move_logs(&b.volume).unwrap();
-    // Appends go on where the log is now.
+    // Appends continue at the log's new offset.
     b.volume.commit_delta(b"more", b.log_start).unwrap();
     b.volume.log().append(&[b"more"]).unwrap();
     shrinking.commit().unwrap();

@@ -5,10 +5,10 @@
 //! superblock A | superblock B | version log (ring) | backup log (ring) | zones 0..N
 //! ```
 //!
-//! A volume knows no keys: versions, log records and blocks are bytes that belong to the engine.
-//! What it promises: a commit is atomic and durable; the backup log comes back as a prefix that
-//! holds everything synced; a block is what was written or an error; space that is live is never
-//! handed out.
+//! A volume knows nothing of keys: versions, log records and blocks are bytes that belong to the
+//! engine. It guarantees: a commit is atomic and durable; the backup log is recovered as a prefix
+//! that holds everything synced; a block is what was written or an error; live space is never
+//! allocated.
 //!
 //! Paper: Mei et al., "LSM-Tree Managed Storage for Large-Scale Key-Value Store", 2019.
 

@@ -1,6 +1,6 @@
-//! Making a volume.
+//! Formats a volume.
 //!
-//! 1. The superblocks are wiped and synced, so that a half-made volume is none.
+//! 1. The superblocks are wiped and synced, so that a half-made volume is not recognised.
 //! 2. The log areas are written with zeros: no record of an earlier store is left in them, and on
 //!    a preallocated file later syncs of the logs change no metadata of the file system below.
 //! 3. The version log gets its first object, a base of nothing. Sync.
@@ -29,7 +29,7 @@ const WRITE_BYTES: u64 = 1 << 20;
 /// Some formats keep a second signature at the end of the device; it is wiped too.
 pub(crate) const TAIL_BYTES: u64 = 512 << 10;
 
-/// How to make a volume.
+/// Options for formatting a volume.
 #[derive(Clone, Debug, Default)]
 pub struct FormatOptions {
     /// Identity of the volume.
@@ -43,8 +43,8 @@ pub struct FormatOptions {
     pub version_log_bytes: Option<u64>,
     /// Length of the backup log; by default 1/32 of the volume within [2 MiB, 256 MiB].
     pub backup_log_bytes: Option<u64>,
-    /// Length that the volume can be grown to later: its version log is made long enough. By default
-    /// 16 times its own length, at least 1 GiB; without bound from 8 GiB on.
+    /// Largest length to which the volume can grow later; it decides the length of the version log.
+    /// By default 16 times its own length, at least 1 GiB; unlimited from 8 GiB on.
     pub grown_bytes: Option<u64>,
 }
 
@@ -59,7 +59,7 @@ fn within(value: u64, range: &std::ops::RangeInclusive<u64>) -> u64 {
 }
 
 impl FormatOptions {
-    /// Where the areas of a volume of this length would lie.
+    /// Returns the areas of a volume of this length.
     ///
     /// # Errors
     /// [`VolumeError::Invalid`] if the device is too small or an option is out of its range.
@@ -134,7 +134,8 @@ impl FormatOptions {
     }
 }
 
-/// Makes a volume on a device, whatever it held. `progress` is told bytes done and bytes to do.
+/// Formats a volume on a device, whatever it held. `progress` is called with bytes done and bytes
+/// to do.
 pub(crate) fn format(
     device: &dyn Device,
     options: &FormatOptions,

@@ -1,13 +1,13 @@
-//! Another length for a volume that is open. Only the zones become more or fewer: superblocks and
-//! logs stay where they are.
+//! Grows and shrinks an open volume. Only the number of zones changes: superblocks and logs stay
+//! where they are.
 //!
-//! Growing: the device is made longer; both copies of the superblock are written, each synced; only
-//! then is anything put into the new space. A crash leaves the old length or the new one, and
-//! whichever copy counts, what the live version names is inside.
+//! Growing: the device is extended. Then both copies of the superblock are written, each synced.
+//! Only then is the new space used. A crash leaves the old length or the new one. Whichever copy is
+//! used, all extents of the live version are inside.
 //!
-//! Shrinking: the zones at the end are set aside ([`Volume::begin_shrink`]), the engine moves away
-//! what is in them, both copies of the superblock are written, each synced; only then is the device
-//! cut. Nothing that a version names has been behind the new end since before the first write.
+//! Shrinking: the zones at the end are fenced off ([`Volume::begin_shrink`]), and the engine moves
+//! their contents. Then both copies of the superblock are written, each synced. Only then is the
+//! device cut. No version has extents behind the new end since before the first write.
 
 use crate::instances;
 use crate::mkfs::{PAGE, TAIL_BYTES, VERSION_LOG_BYTES, ZONES_MIN, zero};
@@ -15,8 +15,8 @@ use crate::superblocks;
 use crate::{Class, Extent, Reservation, Volume, VolumeError};
 use stitch_format::superblock::{Areas, Superblock};
 
-/// A volume may be this many times as long as the one that `mkfs` would have given such a version
-/// log to: the log must hold the list of all tables.
+/// A volume may be this many times as long as the one to which `mkfs` would give such a version
+/// log: the log must hold the list of all tables.
 const GROWTH_MAX: u64 = 16;
 /// Share of a volume that `mkfs` makes the version log: one part in this many.
 const VERSION_LOG_PART: u64 = 128;
@@ -62,12 +62,12 @@ fn longest(areas: &Areas, version_log_bytes: u64) -> u64 {
 }
 
 impl Volume {
-    /// Makes the volume `device_bytes` long, rounded down to 4 KiB, and the device as long as that.
+    /// Grows the volume to `device_bytes`, rounded down to 4 KiB, and the device with it.
     ///
     /// # Errors
-    /// [`VolumeError::Invalid`] if that is not longer than it is, or longer than its logs are made
-    /// for; [`VolumeError::Device`] if the device cannot be that long: nothing has changed then, or
-    /// the volume is poisoned; [`VolumeError::ReadOnly`], [`VolumeError::Poisoned`].
+    /// [`VolumeError::Invalid`] if that is not longer than the volume, or longer than its logs
+    /// allow; [`VolumeError::Device`] if the device cannot be that long: nothing has changed then,
+    /// or the volume is poisoned; [`VolumeError::ReadOnly`], [`VolumeError::Poisoned`].
     ///
     /// # Durability
     /// The new length is durable when this returns. A crash leaves the old one or the new one.
@@ -85,12 +85,13 @@ impl Volume {
         let longest = device_bytes_max(&superblock);
         if areas.device_bytes > longest {
             return invalid(format!(
-                "its logs are made for {longest} bytes at most; make a new store of that size and copy"
+                "its logs are made for {longest} bytes at most; make a new store of that size and \
+                 copy"
             ));
         }
         let device = &*self.shared.core.device;
         device.grow(before.device_bytes, areas.device_bytes)?;
-        // What some other format has left at the end is not to be taken for it.
+        // A signature of another format at the new end must not be recognised.
         let tail_bytes = TAIL_BYTES.min(areas.device_bytes - before.device_bytes);
         let tail_at = areas.device_bytes - tail_bytes;
         zero(device, tail_at, tail_bytes, &mut |_| ())?;
@@ -104,12 +105,12 @@ impl Volume {
         Ok(())
     }
 
-    /// Begins to make the volume shorter: from now on nothing is put behind the new end, which is
-    /// rounded down to 4 KiB. `kept_bytes` are to be free in what is left.
+    /// Starts a shrink: from now on nothing is allocated behind the new end, which is rounded down
+    /// to 4 KiB. At least `kept_bytes` stay free before it.
     ///
     /// # Errors
-    /// [`VolumeError::TooSmall`] if what is in use would not fit; [`VolumeError::Invalid`] if that is
-    /// not shorter than it is, or too short for any volume; [`VolumeError::ReadOnly`],
+    /// [`VolumeError::TooSmall`] if the live bytes would not fit; [`VolumeError::Invalid`] if the
+    /// length is not shorter, or too short for any volume; [`VolumeError::ReadOnly`],
     /// [`VolumeError::Poisoned`].
     pub fn begin_shrink(
         &self,
@@ -145,7 +146,7 @@ impl Volume {
             areas,
             room: None,
         };
-        // What is moved takes room before it gives any.
+        // Moving takes space before it releases any.
         let live = shrinking.live_bytes()?;
         shrinking.room = Some(self.shared.space.reserve(live, Class::Internal)?);
         Ok(shrinking)
@@ -158,21 +159,21 @@ impl Volume {
     }
 }
 
-/// A volume on its way to become shorter. Dropped, it stays as long as it was.
+/// A shrink in progress. Dropping it cancels the shrink.
 #[derive(Debug)]
 #[must_use = "a shrink that is dropped is given up"]
 pub struct Shrinking<'a> {
     volume: &'a Volume,
     areas: Areas,
-    /// Room for what is moved, promised to us.
+    /// Space reserved for the moved bytes.
     room: Option<Reservation>,
 }
 
 impl Shrinking<'_> {
-    /// What is to be left empty.
+    /// Returns the extent that must become empty.
     ///
     /// # Errors
-    /// As [`Self::live_bytes`].
+    /// Those of [`Self::live_bytes`].
     pub fn tail(&self) -> Result<Extent, VolumeError> {
         self.volume
             .shared
@@ -181,19 +182,20 @@ impl Shrinking<'_> {
             .ok_or_else(|| self.too_small())
     }
 
-    /// Bytes that are still in use there.
+    /// Returns the number of live bytes in the end to be cut off.
     ///
     /// # Errors
-    /// [`VolumeError::TooSmall`] if room was to be had nowhere else meanwhile: the shrink is off.
+    /// [`VolumeError::TooSmall`] if an allocation found space nowhere else: the shrink is
+    /// cancelled.
     pub fn live_bytes(&self) -> Result<u64, VolumeError> {
         let live = self.volume.shared.zones.fenced_live_bytes();
         live.ok_or_else(|| self.too_small())
     }
 
-    /// Takes note of what was moved so far.
+    /// Records what was moved so far.
     ///
     /// # Errors
-    /// As [`Self::live_bytes`].
+    /// Those of [`Self::live_bytes`].
     pub fn note_moved(&mut self) -> Result<u64, VolumeError> {
         let live = self.live_bytes()?;
         if let Some(room) = &mut self.room {
@@ -202,7 +204,7 @@ impl Shrinking<'_> {
         Ok(live)
     }
 
-    /// The error that says that what is in use does not fit.
+    /// Returns the error that the live bytes do not fit.
     #[must_use]
     pub fn too_small(&self) -> VolumeError {
         let usage = self.volume.shared.zones.usage();
@@ -215,8 +217,7 @@ impl Shrinking<'_> {
         }
     }
 
-    /// Makes the volume shorter, and then the device. To be called when nothing is left in
-    /// [`Self::tail`].
+    /// Shrinks the volume, and then the device. Call it when nothing is left in [`Self::tail`].
     ///
     /// # Errors
     /// [`VolumeError::Device`], [`VolumeError::Poisoned`]: reopen; [`VolumeError::TooSmall`].
@@ -225,7 +226,7 @@ impl Shrinking<'_> {
     /// The new length is durable when this returns. A crash leaves the old one or the new one.
     ///
     /// # Panics
-    /// If something is left.
+    /// If live bytes are left there.
     pub fn commit(mut self) -> Result<(), VolumeError> {
         assert_eq!(self.note_moved()?, 0, "what is cut off is not in use");
         let core = &self.volume.shared.core;
@@ -234,9 +235,9 @@ impl Shrinking<'_> {
         superblocks::write_both(core, &superblock)?;
         core.set_zones_end(self.areas.zones_at + self.areas.zones_bytes);
         self.volume.shared.zones.cut(self.areas.zones_bytes);
-        // The volume is shorter whether the device is or not.
+        // The volume is shorter even if the device is not.
         if let Err(error) = core.device.shrink(self.areas.device_bytes) {
-            tracing::warn!(%error, "the device keeps its length");
+            tracing::warn!(%error, "could not resize the device");
         }
         Ok(())
     }

@@ -37,7 +37,7 @@ fn volume_pages(volume: &Volume) -> Vec<(u64, Vec<u8>)> {
         .collect()
 }
 
-/// The volume on an image opens, and holds what it names.
+/// Checks that the volume of an image opens and holds its blocks. Returns its length.
 fn check(image: &MemDevice) -> u64 {
     for read_only in [true, false] {
         let device: Arc<dyn Device> = Arc::new(image.clone());
@@ -64,8 +64,8 @@ fn check(image: &MemDevice) -> u64 {
         .device_bytes()
 }
 
-/// Does `work` once for each sync and each write at which it may end, and checks what is left.
-/// Answers the lengths that were found.
+/// Runs `work` once for each sync and write at which it may stop, and checks the image. Returns the
+/// lengths found.
 fn with_crashes(image: &MemDevice, work: &dyn Fn(&Volume)) -> Vec<u64> {
     let mut found = Vec::new();
     let mut rng = Rng::new(5);

@@ -1,20 +1,20 @@
-//! What a device holds already, told from well-known bytes at well-known offsets.
+//! Recognises other formats on a device by well-known bytes at well-known offsets.
 
 use crate::VolumeError;
 use crate::window::usize_from;
 use stitch_device::Device;
 use stitch_format::superblock;
 
-/// Something that a device was formatted as.
+/// A format that was recognised on a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Signature {
-    /// What it is, as users know it.
+    /// Its name, as users know it.
     pub name: &'static str,
-    /// Offset of the bytes that tell, on the device.
+    /// Offset of the signature on the device.
     pub at: u64,
 }
 
-/// One kind of signature: the bytes that tell and all the offsets where they can be.
+/// A kind of signature: its bytes, and all offsets where they may be.
 struct Known {
     name: &'static str,
     bytes: &'static [u8],
@@ -28,7 +28,8 @@ const fn known(name: &'static str, bytes: &'static [u8], at: &'static [u64]) -> 
 /// The last 10 bytes of a page, for each size that pages have.
 const SWAP_AT: &[u64] = &[4086, 8182, 16_374, 32_758, 65_526];
 
-/// Specific ones first: a partition table's mark is found on boot sectors of file systems too.
+/// Specific kinds first: the mark of a partition table is also found on boot sectors of file
+/// systems.
 const KNOWN: &[Known] = &[
     known("StitchFS", &superblock::MAGIC, &superblock::COPIES),
     known("LUKS", b"LUKS\xba\xbe", &[0]),
@@ -61,7 +62,7 @@ const KNOWN: &[Known] = &[
 const ZFS_AT: std::ops::Range<u64> = (128 << 10)..(256 << 10);
 const ZFS_MAGIC: u64 = 0x00ba_b10c;
 
-/// What the device holds, if that is known.
+/// Returns the format of the device, if it is recognised.
 ///
 /// # Errors
 /// [`VolumeError::Device`] if it cannot be read.

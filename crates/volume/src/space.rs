@@ -1,7 +1,8 @@
-//! Space reservations: room that is promised before it is written.
+//! Space reservations: bytes that are promised before they are allocated.
 //!
-//! A user's request is refused while what it could fill is still needed by work that must never
-//! fail: writing memtables out, compaction, deletes. Promises are bytes, not places.
+//! A user's request is refused while it would take space that internal work needs: writing
+//! memtables out, compaction, deletes must never fail. A reservation is a number of bytes, not an
+//! extent.
 
 use crate::{VolumeError, Zones};
 use stitch_base::sync::{Arc, Mutex};
@@ -11,38 +12,38 @@ const RESERVE_PART: u64 = 25;
 const RESERVE_BYTES_MIN: u64 = 1 << 20;
 const RESERVE_BYTES_MAX: u64 = 256 << 20;
 
-/// Who asks for space.
+/// The purpose of a reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
-    /// New data of users: leaves the internal reserve alone.
+    /// New data of users. It must not use the internal reserve.
     User,
-    /// Work that makes space or must not fail: may use everything.
+    /// Work that frees space or must not fail. It may use everything.
     Internal,
 }
 
-/// The promises of a volume.
+/// The reservations of a volume.
 #[derive(Debug)]
 pub struct Space {
-    shared: Arc<Shared>,
+    shared: Arc<Promises>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct Promises {
     zones: Arc<Zones>,
     promised_bytes: Mutex<u64>,
 }
 
-/// Bytes that are promised to its holder; given up when dropped.
+/// A reservation: bytes promised to its holder, released when dropped.
 #[derive(Debug)]
 #[must_use = "a dropped reservation promises nothing"]
 pub struct Reservation {
-    shared: Arc<Shared>,
+    shared: Arc<Promises>,
     bytes: u64,
 }
 
 impl Space {
     pub(crate) fn new(zones: Arc<Zones>) -> Self {
-        let shared = Shared {
+        let shared = Promises {
             promised_bytes: Mutex::new(0),
             zones,
         };
@@ -51,11 +52,11 @@ impl Space {
         }
     }
 
-    /// Promises `bytes` to the caller.
+    /// Reserves `bytes`.
     ///
     /// # Errors
-    /// [`VolumeError::NoSpace`] if they are not free, or promised to others, or (for users) kept
-    /// for internal work.
+    /// [`VolumeError::NoSpace`] if the bytes are not free, are reserved by others, or (for users)
+    /// belong to the internal reserve.
     pub fn reserve(&self, bytes: u64, class: Class) -> Result<Reservation, VolumeError> {
         let mut promised = self.shared.promised_bytes.lock();
         let mut free_bytes = self.shared.available(*promised, class);
@@ -75,7 +76,7 @@ impl Space {
         })
     }
 
-    /// Bytes that [`Self::reserve`] would give to this class now.
+    /// Returns the number of bytes that [`Self::reserve`] would grant to this class now.
     #[must_use]
     pub fn available_bytes(&self, class: Class) -> u64 {
         let promised = self.shared.promised_bytes.lock();
@@ -88,26 +89,26 @@ impl Space {
         self.shared.reserve_bytes()
     }
 
-    /// The same, with so many bytes of zones.
+    /// Returns the same for zones of this total length.
     #[must_use]
     pub fn reserve_bytes_on(zones_bytes: u64) -> u64 {
         (zones_bytes / RESERVE_PART).clamp(RESERVE_BYTES_MIN, RESERVE_BYTES_MAX)
     }
 
-    /// Calls `with` with the bytes that are promised; nothing is promised meanwhile.
+    /// Calls `with` with the number of promised bytes, while no reservation is made.
     pub(crate) fn with_promised<T>(&self, with: impl FnOnce(u64) -> T) -> T {
         let promised = self.shared.promised_bytes.lock();
         with(*promised)
     }
 
-    /// Bytes that are promised and not given up.
+    /// Returns the number of bytes in all reservations.
     #[must_use]
     pub fn promised_bytes(&self) -> u64 {
         *self.shared.promised_bytes.lock()
     }
 }
 
-impl Shared {
+impl Promises {
     fn reserve_bytes(&self) -> u64 {
         Space::reserve_bytes_on(self.zones.total_bytes())
     }
@@ -123,16 +124,16 @@ impl Shared {
 }
 
 impl Reservation {
-    /// Bytes still promised.
+    /// Returns the number of bytes in this reservation.
     #[must_use]
     pub const fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Gives up a part, for example because it was allocated.
+    /// Releases a part of the reservation, for example because it was allocated.
     ///
     /// # Panics
-    /// If that is more than what is promised.
+    /// If the reservation is smaller than that.
     pub fn release(&mut self, bytes: u64) {
         assert!(bytes <= self.bytes, "no more is given up than was promised");
         self.bytes -= bytes;

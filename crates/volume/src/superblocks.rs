@@ -1,5 +1,5 @@
-//! The two copies of the superblock: the newest valid one wins, and both are written anew at every
-//! open for writing, the older first, so that one is valid at any moment.
+//! The two copies of the superblock. The newest valid one is used. Every open for writing writes
+//! both, the older one first, so that one is valid at any moment.
 
 use crate::VolumeError;
 use crate::core::Core;
@@ -15,7 +15,7 @@ use stitch_format::superblock::{COPIES, COPY_BYTES, FEATURES_READ_ONLY, Superblo
 pub(crate) struct Chosen {
     pub(crate) superblock: Superblock,
     pub(crate) copy: usize,
-    /// What is wrong with the other copy.
+    /// The damage of the other copy.
     pub(crate) damage: Option<VolumeError>,
 }
 
@@ -40,7 +40,7 @@ pub(crate) fn read(device: &dyn Device) -> Result<Chosen, VolumeError> {
     Ok(chosen)
 }
 
-/// One copy. What cannot be read is as what is damaged.
+/// Reads one copy. An unreadable copy counts as damaged.
 fn read_copy(
     device: &dyn Device,
     name: &str,
@@ -59,7 +59,7 @@ fn choose(
 ) -> Result<Chosen, VolumeError> {
     let (copy, superblock, other) = match copies {
         [Ok(Some(a)), Ok(Some(b))] => {
-            // Opening writes one after the other: both may count.
+            // Opening writes one after the other: both may be valid.
             let copy = usize::from(b.generation > a.generation);
             let [superblock, _] = if copy == 0 { [a, b] } else { [b, a] };
             return Ok(Chosen {
@@ -71,7 +71,7 @@ fn choose(
         [Ok(Some(superblock)), other] => (0, superblock, other),
         [other, Ok(Some(superblock))] => (1, superblock, other),
         [Ok(None), Ok(None)] => {
-            // What cannot be told apart is as unknown as what has no signature.
+            // A failed probe counts as an unknown format.
             let holds = signature::probe(device).ok().flatten().map(|s| s.name);
             let name = name.to_owned();
             return Err(VolumeError::NotAVolume { name, holds });
@@ -85,7 +85,7 @@ fn choose(
         expected: "a copy of the other one".to_owned(),
         found: "no superblock".to_owned(),
     });
-    tracing::warn!(%damage, "one copy of the superblock is unusable: the other counts");
+    tracing::warn!(%damage, "one copy of the superblock is damaged: using the other");
     Ok(Chosen {
         superblock,
         copy,
@@ -93,7 +93,7 @@ fn choose(
     })
 }
 
-/// The error for a volume of which no copy is of use: that of the first.
+/// Returns the error for a volume without a usable copy: that of the first.
 fn both(name: &str, error: VolumeError) -> VolumeError {
     match error {
         VolumeError::Corrupt {
@@ -127,7 +127,8 @@ fn refusal(name: &str, address: u64, error: FormatError) -> VolumeError {
     }
 }
 
-/// Refuses to write what this program would write back incomplete.
+/// Refuses a volume that this program must not write to: it would lose fields that it does not
+/// know.
 pub(crate) fn check_writable(name: &str, superblock: &Superblock) -> Result<(), VolumeError> {
     let unknown = superblock.read_only & !FEATURES_READ_ONLY;
     let (major, minor) = superblock.version;
@@ -142,7 +143,7 @@ pub(crate) fn check_writable(name: &str, superblock: &Superblock) -> Result<(), 
     Err(VolumeError::Unsupported { name, reason })
 }
 
-/// Makes a new generation durable in both copies, the one that was not chosen first.
+/// Makes a new generation durable in both copies, first in the one that was not chosen.
 pub(crate) fn write(
     device: &dyn Device,
     chosen: &mut Chosen,
@@ -162,8 +163,8 @@ pub(crate) fn write(
     Ok(())
 }
 
-/// Makes another superblock of the same generation durable in both copies, one after the other. A crash between leaves
-/// either: of two of the same generation, the first copy counts.
+/// Makes a changed superblock of the same generation durable in both copies, one after the other.
+/// After a crash between them either is used: of two with the same generation, the first copy.
 pub(crate) fn write_both(core: &Core, superblock: &Superblock) -> Result<(), VolumeError> {
     for address in COPIES {
         core.write(address, &[&superblock.encode(address)])?;
@@ -172,7 +173,7 @@ pub(crate) fn write_both(core: &Core, superblock: &Superblock) -> Result<(), Vol
     Ok(())
 }
 
-/// Makes durable in both copies where logs end.
+/// Makes the ends of the logs durable in both copies.
 pub(crate) fn write_closed(
     device: &dyn Device,
     superblock: &Superblock,

@@ -1,4 +1,4 @@
-//! What tests of this crate share.
+//! Helpers of this crate's tests.
 
 use crate::{Durability, FormatOptions, OpenOptions, Opened, Volume, VolumeError};
 use stitch_base::sync::Arc;

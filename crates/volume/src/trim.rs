@@ -1,8 +1,8 @@
-//! Telling the device what is free, so that it (or the host of a file) can use the space.
+//! Discards free space, so that the device (or the host of a file) can use it.
 //!
-//! Only what the online-map calls free is discarded, and that is what no durable version names, what
-//! no log record that would be replayed names, and what no reader holds. While the device is told of
-//! a zone, nothing is handed out of it. A discard that fails loses nothing.
+//! Only extents that are free in the online-map are discarded: no durable version names them, no
+//! log record to be replayed names them, and no reader holds them. While a zone is being discarded,
+//! nothing is allocated in it. A failed discard loses nothing.
 
 use crate::zones::{Extent, Held, PAGE_BYTES};
 use crate::{Volume, VolumeError};
@@ -48,9 +48,9 @@ impl TrimRange {
 }
 
 impl Volume {
-    /// Tells the device of zones that have become free since it was told, at most `zones_max`.
-    /// Returns the number of bytes. Without [`crate::OpenOptions::discard`], none. A device that
-    /// fails is not told again.
+    /// Discards at most `zones_max` zones that became free since their last discard. Returns the
+    /// number of bytes: 0 without [`crate::OpenOptions::discard`]. After a failure nothing more is
+    /// discarded.
     pub fn discard_freed(&self, zones_max: usize) -> u64 {
         let mut bytes = 0;
         for _ in 0..zones_max {
@@ -73,11 +73,11 @@ impl Volume {
         bytes
     }
 
-    /// Tells the device of all that is free in a range, in whole pages. Returns the number of
-    /// bytes. `watch` is called with zones done and zones to do; false ends it early.
+    /// Discards all free space in a range, in whole pages. Returns the number of bytes. `watch` is
+    /// called with zones done and zones to do, and cancels the trim by returning false.
     ///
     /// # Errors
-    /// [`VolumeError::Unsupported`] of a device that cannot discard; [`VolumeError::Device`];
+    /// [`VolumeError::Unsupported`] if the device cannot discard; [`VolumeError::Device`];
     /// [`VolumeError::ReadOnly`], [`VolumeError::Poisoned`].
     pub fn trim(
         &self,

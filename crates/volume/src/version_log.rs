@@ -1,21 +1,22 @@
-//! The version log: the durable history of what the volume holds. Bases are complete versions,
-//! deltas are changes; a commit is one append between two syncs.
+//! The version log: the durable history of the versions. A base is a complete version, a delta is a
+//! change; a commit is one append between two syncs.
 //!
 //! 1. The device is synced: what the version names is durable before the version is.
-//! 2. If the object does not go after the last one, the log wraps: a wrapping object at the right
-//!    end says so, one at the left end names the live base; they are synced.
+//! 2. If the object does not fit after the last one, the log wraps: a wrapping object at the right
+//!    end marks the end, and one at the left end names the live base. Both are synced.
 //! 3. The object is appended and synced.
 //!
-//! A base goes to the left end whenever the live objects leave ample room there, so that recovery, which
-//! scans from the left end, reads little more than what is live.
+//! A base goes to the left end whenever the live objects leave ample space there. Recovery scans
+//! from the left end, so it reads little more than the live objects.
 //!
 //! Invariants:
 //! - live objects (the last base and all after it) are never overwritten;
-//! - after every append there is room for a base of a fifth of the area, or a quarter longer than
-//!   the last; of changes that need the reserve, see [`change`];
+//! - after every append a base fits that takes a fifth of the area, or is a quarter longer than the
+//!   last one; for changes that need the reserve, see [`change`];
 //! - at most one object is not durable.
 //!
-//! Positions count bytes since ever: `round * area + offset`. A round ends where the log wraps.
+//! Positions count the bytes of all rounds: `round * area + offset`. A round ends where the log
+//! wraps.
 //!
 //! Paper: Mei et al., "LSM-Tree Managed Storage for Large-Scale Key-Value Store", 2019, sections
 //! 3.2 and 3.3.1.
@@ -32,12 +33,12 @@ use stitch_base::{Generation, Lsn};
 use stitch_format::superblock::LogAreas;
 use stitch_format::version_object::{ALIGN, HEADER_BYTES, ObjectHeader, ObjectKind};
 
-/// Deltas are never asked to be trimmed before they take this much.
+/// Deltas shorter than this in total ask for no new base.
 const DELTAS_BYTES_MIN: u64 = 256 << 10;
 
-/// Where the log stands.
+/// The state of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct State {
+pub(crate) struct LogState {
     /// Position of the live base.
     pub(crate) live: u64,
     /// Position after the last object.
@@ -50,7 +51,7 @@ pub(crate) struct State {
     pub(crate) base_bytes: u64,
     /// Bytes that the deltas after it take.
     pub(crate) deltas_bytes: u64,
-    /// Where live records of the backup log start.
+    /// Start of the live records of the backup log.
     pub(crate) log_start: Lsn,
     /// Lowest generation of records there.
     pub(crate) log_generation: Generation,
@@ -58,7 +59,7 @@ pub(crate) struct State {
     pub(crate) log_durable: Lsn,
 }
 
-/// Where an object goes.
+/// The position of a new object, and whether the log wraps before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Place {
     position: u64,
@@ -72,25 +73,25 @@ pub(crate) struct VersionLog {
     /// Changes with `state` held.
     area_at: AtomicU64,
     area_bytes: u64,
-    state: Mutex<State>,
-    /// The area is another's by now. Set with `state` held.
+    state: Mutex<LogState>,
+    /// True if the area no longer belongs to this log. Set with `state` held.
     is_given_up: AtomicBool,
 }
 
-/// Longest object of a base that always fits. A base of this length can stand anywhere: there is
-/// room for another one right of it or left of it.
+/// Longest base object that always fits. A base of this length can stand anywhere: another one fits
+/// right or left of it.
 const fn base_room(area_bytes: u64) -> u64 {
     area_bytes / 5 / ALIGN * ALIGN
 }
 
-/// Room that must stay free for a base, where the last one takes `base_bytes`.
+/// Space that must stay free for a base if the last one takes `base_bytes`.
 const fn keep_bytes(area: u64, base_bytes: u64) -> u64 {
     let grown = (base_bytes + base_bytes / 4).next_multiple_of(ALIGN);
     let room = base_room(area);
     if grown > room { grown } else { room }
 }
 
-impl State {
+impl LogState {
     /// Reports whether a base should be committed soon.
     fn wants_base(&self, area: u64) -> bool {
         let patience = DELTAS_BYTES_MIN.min(area / 16);
@@ -100,7 +101,7 @@ impl State {
         is_long || has_room.is_none()
     }
 
-    /// Offset in the area after the last object; the area's length if it ends there.
+    /// Returns the offset after the last object; the area's length if it ends there.
     const fn tail_offset(&self, area: u64) -> u64 {
         match self.tail % area {
             0 => area,
@@ -108,12 +109,13 @@ impl State {
         }
     }
 
-    /// True if the last object is in a later round than the live base.
+    /// Reports whether the last object is in a later round than the live base.
     const fn is_wrapped(&self, area: u64) -> bool {
         (self.tail - 1) / area != self.live / area
     }
 
-    /// Where a delta of `len` bytes goes, so that a base of `keep` bytes still fits after it.
+    /// Returns the position of a delta of `len` bytes, such that a base of `keep` bytes still fits
+    /// after it.
     fn place_delta(&self, area: u64, len: u64, keep: u64) -> Option<Place> {
         let (tail, live) = (self.tail_offset(area), self.live % area);
         if self.is_wrapped(area) {
@@ -126,8 +128,8 @@ impl State {
         (ALIGN + len + keep <= live).then_some(self.left(area))
     }
 
-    /// Where a base of `len` bytes goes, so that one of `keep_next` bytes fits after it. A crash
-    /// may leave a wrapping object and no base: one of `keep` bytes must fit then, too.
+    /// Returns the position of a base of `len` bytes, such that one of `keep_next` bytes fits after
+    /// it. A crash may leave a wrapping object and no base: one of `keep` bytes must fit then, too.
     fn place_base(&self, area: u64, len: u64, keep: u64, keep_next: u64) -> Option<Place> {
         let (tail, live) = (self.tail_offset(area), self.live % area);
         let next_fits = |at: u64| at + len + keep_next <= area || ALIGN + keep_next <= at;
@@ -139,7 +141,7 @@ impl State {
         (tail + len <= end && next_fits(tail)).then_some(self.here(area))
     }
 
-    /// The place after the last object.
+    /// Returns the position after the last object.
     const fn here(&self, area: u64) -> Place {
         let round = (self.tail - 1) / area;
         Place {
@@ -148,7 +150,7 @@ impl State {
         }
     }
 
-    /// The place after a wrapping object at the left end.
+    /// Returns the position after a wrapping object at the left end.
     const fn left(&self, area: u64) -> Place {
         let round = (self.tail - 1) / area + 1;
         Place {
@@ -159,7 +161,7 @@ impl State {
 }
 
 impl VersionLog {
-    pub(crate) fn new(core: Arc<Core>, logs: &LogAreas, state: State) -> Self {
+    pub(crate) fn new(core: Arc<Core>, logs: &LogAreas, state: LogState) -> Self {
         Self {
             core,
             area_at: AtomicU64::new(logs.version_log_at),
@@ -169,18 +171,18 @@ impl VersionLog {
         }
     }
 
-    /// Nothing is written to the area any more when this returns.
+    /// Detaches the log from its area: nothing is written there after this returns.
     pub(crate) fn give_up(&self) {
         let _no_commit = self.state.lock();
         self.is_given_up.store(true, Ordering::Release);
     }
 
-    /// Longest payload of a base that always fits.
+    /// Returns the longest payload of a base that always fits.
     pub(crate) fn base_bytes_max(&self) -> u64 {
         base_room(self.area_bytes) - HEADER_BYTES as u64
     }
 
-    /// True when a base should be committed soon.
+    /// Reports whether a base should be committed soon.
     pub(crate) fn wants_base(&self) -> bool {
         self.state.lock().wants_base(self.area_bytes)
     }
@@ -196,13 +198,12 @@ impl VersionLog {
         state.base_bytes + state.deltas_bytes
     }
 
-    /// Where the log lies.
+    /// Returns the offset of the area on the device.
     pub(crate) fn area_at(&self) -> u64 {
         self.area_at.load(Ordering::Acquire)
     }
 
-    /// Goes on at another place when `copy`, which makes the log be there, is done. Nothing is
-    /// appended meanwhile.
+    /// Moves the area: `copy` copies the log to the new offset while nothing is appended.
     pub(crate) fn relocate(
         &self,
         area_at: u64,
@@ -214,7 +215,7 @@ impl VersionLog {
         Ok(())
     }
 
-    /// Commits one object, as the module's head says.
+    /// Commits one object as described at the head of the module.
     pub(crate) fn commit(
         &self,
         kind: ObjectKind,
@@ -234,8 +235,8 @@ impl VersionLog {
         self.commit_at(&mut state, place, (kind, payload), log_start, log)
     }
 
-    /// The state, of a log that may be written to.
-    fn lock_to_commit(&self) -> Result<MutexGuard<'_, State>, VolumeError> {
+    /// Locks the state, after checking that the log may be written to.
+    fn lock_to_commit(&self) -> Result<MutexGuard<'_, LogState>, VolumeError> {
         let state = self.state.lock();
         self.core.check_writable()?;
         if self.is_given_up.load(Ordering::Acquire) {
@@ -244,7 +245,8 @@ impl VersionLog {
         Ok(state)
     }
 
-    /// The error for an object or version of `wanted_bytes` that has no room. Nothing was written.
+    /// Returns the error for an object or version of `wanted_bytes` that does not fit. Nothing was
+    /// written.
     fn full(&self, wanted_bytes: u64) -> VolumeError {
         VolumeError::VersionLogFull {
             wanted_bytes,
@@ -252,10 +254,10 @@ impl VersionLog {
         }
     }
 
-    /// Commits an object at the place that was found for it.
+    /// Commits an object at its position.
     fn commit_at(
         &self,
-        state: &mut State,
+        state: &mut LogState,
         place: Place,
         (kind, payload): (ObjectKind, &[u8]),
         log_start: Lsn,
@@ -266,7 +268,7 @@ impl VersionLog {
         };
         assert!(log_start >= state.log_start, "log starts do not go back");
         log.barrier()?;
-        // The wrapping objects repeat the last version, not this one: it may not come about.
+        // The wrapping objects repeat the last version, not the new one, which may fail.
         if place.wraps {
             self.wrap(state, place.position - ALIGN, log.durable_end())?;
         }
@@ -288,9 +290,14 @@ impl VersionLog {
         log.committed(log_start, state.tail)
     }
 
-    /// Writes both wrapping objects and syncs them, so that what comes after the left one is
-    /// never found without it.
-    fn wrap(&self, state: &mut State, position: u64, log_durable: Lsn) -> Result<(), VolumeError> {
+    /// Writes both wrapping objects and syncs them: no object behind the left one is ever found
+    /// without it.
+    fn wrap(
+        &self,
+        state: &mut LogState,
+        position: u64,
+        log_durable: Lsn,
+    ) -> Result<(), VolumeError> {
         assert!(
             position.is_multiple_of(self.area_bytes),
             "a round starts at the left end"
@@ -325,7 +332,7 @@ impl VersionLog {
 
     fn append(
         &self,
-        state: &mut State,
+        state: &mut LogState,
         header: &ObjectHeader,
         payload: &[u8],
     ) -> Result<(), VolumeError> {
@@ -342,8 +349,8 @@ impl VersionLog {
     }
 }
 
-impl State {
-    /// Takes note of a durable object.
+impl LogState {
+    /// Updates the state after a durable object.
     fn apply(&mut self, header: &ObjectHeader) {
         let len = header.end() - header.position;
         self.log_start = header.log_start;

@@ -1,7 +1,7 @@
 //! An open volume: its logs, its zones, its space, and blocks by address.
 
 use crate::core::Core;
-use crate::instances::{self, Found};
+use crate::instances::{self, FoundInstance};
 use crate::mkfs::{self, FormatOptions};
 use crate::signature::{self, Signature};
 use crate::superblocks;
@@ -21,30 +21,30 @@ use stitch_format::vt_index;
 /// How to open a volume.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OpenOptions {
-    /// Write nothing at all.
+    /// True to write nothing at all.
     pub read_only: bool,
-    /// What an acknowledged append to the backup log survives.
+    /// The failure that an acknowledged append to the backup log survives.
     pub durability: Durability,
-    /// The device is told of zones that become free ([`Volume::discard_freed`]).
+    /// True to discard zones that become free ([`Volume::discard_freed`]).
     pub discard: bool,
 }
 
-/// A volume as it was found.
+/// An open volume and its live version.
 #[derive(Debug)]
 pub struct Opened {
     /// The volume.
     pub volume: Arc<Volume>,
-    /// What the engine gave to the commits that make the live version: the base, then its deltas,
-    /// in order. Empty on a fresh volume. Before the engine's first base there are only deltas.
+    /// The payloads of the commits that make up the live version: the base, then its deltas, in
+    /// order. Empty on a fresh volume. Before the engine's first base there are only deltas.
     pub versions: Vec<Vec<u8>>,
-    /// Where live records of the backup log start: replay from here.
+    /// Start of the live records of the backup log: replay from here.
     pub log_start: Lsn,
-    /// The volume's further instances, of its first. Nothing may be allocated before all that any
-    /// of them uses is known to [`Zones::adopt`].
+    /// The further instances; only the first instance has any. Nothing may be allocated before
+    /// [`Zones::adopt`] knows the extents of all of them.
     pub further: Vec<Opened>,
 }
 
-/// A block that was read and checked.
+/// A block after its check.
 #[derive(Debug)]
 pub struct Block {
     header: BlockHeader,
@@ -52,19 +52,19 @@ pub struct Block {
 }
 
 impl Block {
-    /// What the block's header says.
+    /// The header of the block.
     #[must_use]
     pub const fn header(&self) -> &BlockHeader {
         &self.header
     }
 
-    /// What the writer put into it.
+    /// The payload of the block.
     #[must_use]
     pub fn payload(&self) -> &[u8] {
         &self.bytes[block::HEADER_BYTES..][..self.header.payload_len as usize]
     }
 
-    /// As [`Self::payload`], without the rest.
+    /// Returns the payload without copying the header.
     #[must_use]
     pub fn into_payload(mut self) -> Vec<u8> {
         self.bytes
@@ -74,11 +74,11 @@ impl Block {
     }
 }
 
-/// An open volume, as one of its instances has it. Shared by threads.
+/// An open volume from the view of one of its instances. Threads share it.
 #[derive(Debug)]
 pub struct Volume {
     pub(crate) name: String,
-    /// How many instances were opened before.
+    /// Number of instances that were opened before this one.
     pub(crate) number: u8,
     pub(crate) shared: Arc<Shared>,
     pub(crate) versions: VersionLog,
@@ -86,7 +86,7 @@ pub struct Volume {
     pub(crate) log: BackupLog,
 }
 
-/// What all instances of an open volume share.
+/// State that all instances of an open volume share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) core: Arc<Core>,
@@ -94,13 +94,13 @@ pub(crate) struct Shared {
     pub(crate) zones: Arc<Zones>,
     pub(crate) space: Space,
     superblock_damage: Option<VolumeError>,
-    /// Freed zones are discarded. Cleared when the device fails to.
+    /// True if freed zones are discarded. Cleared when a discard fails.
     pub(crate) discards: AtomicBool,
 }
 
 impl Volume {
-    /// Makes a volume on a device, whatever it held; see [`Self::probe`] first. `progress` is told
-    /// bytes done and bytes to do.
+    /// Formats a volume on a device, whatever it held; see [`Self::probe`] first. `progress` is
+    /// called with bytes done and bytes to do.
     ///
     /// # Errors
     /// [`VolumeError::Invalid`] if the device is too small or an option is out of its range;
@@ -116,7 +116,7 @@ impl Volume {
         mkfs::format(device, options, progress)
     }
 
-    /// What a device holds already, as far as that is known.
+    /// Recognises the format that a device holds already, if it is known.
     ///
     /// # Errors
     /// [`VolumeError::Device`] if it cannot be read.
@@ -127,13 +127,13 @@ impl Volume {
     /// Reads the superblock of a device, without opening the volume.
     ///
     /// # Errors
-    /// As [`Self::open`].
+    /// Those of [`Self::open`].
     pub fn identify(device: &dyn Device) -> Result<Superblock, VolumeError> {
         Ok(superblocks::read(device)?.superblock)
     }
 
-    /// Opens a volume: finds the live versions of all its instances and, unless for reading only, makes a new
-    /// generation durable.
+    /// Opens a volume: finds the live versions of all its instances and, unless for reading only,
+    /// makes a new generation durable.
     ///
     /// # Errors
     /// [`VolumeError::NotAVolume`], [`VolumeError::Unsupported`], [`VolumeError::Corrupt`],
@@ -146,9 +146,9 @@ impl Volume {
         }
         let mut found = Vec::new();
         for record in instances::records(&chosen.superblock) {
-            found.push(Found::read(&*device, &chosen.superblock, record)?);
+            found.push(FoundInstance::read(&*device, &chosen.superblock, record)?);
         }
-        let written = found.iter().map(Found::generation);
+        let written = found.iter().map(FoundInstance::generation);
         let seen = written.fold(chosen.superblock.generation, Generation::max);
         let mut generation = seen;
         if !options.read_only {
@@ -184,39 +184,39 @@ impl Volume {
         Ok(first)
     }
 
-    /// Identity, label and geometry, as they are now.
+    /// Returns the superblock: identity, label and current geometry.
     #[must_use]
     pub fn superblock(&self) -> Superblock {
         self.shared.superblock.lock().clone()
     }
 
-    /// What was wrong with one copy of the superblock when the volume was opened. Opening for
-    /// writing has written it anew.
+    /// The damage of one copy of the superblock when the volume was opened. Opening for writing has
+    /// repaired it.
     #[must_use]
     pub fn superblock_damage(&self) -> Option<&VolumeError> {
         self.shared.superblock_damage.as_ref()
     }
 
-    /// What was wrong with the first object of the version log when the volume was opened, although
-    /// nothing is lost by it. Opening for writing has written it anew.
+    /// The damage of the version log's first object when the volume was opened. Nothing is lost by
+    /// it. Opening for writing has repaired it.
     #[must_use]
     pub const fn version_log_damage(&self) -> Option<&VolumeError> {
         self.version_log_damage.as_ref()
     }
 
-    /// Counts the times that the volume was opened for writing.
+    /// The number of times that the volume was opened for writing.
     #[must_use]
     pub fn generation(&self) -> Generation {
         self.shared.core.generation
     }
 
-    /// True if nothing may be written.
+    /// Reports whether the volume is open for reading only.
     #[must_use]
     pub fn is_read_only(&self) -> bool {
         self.shared.core.is_read_only
     }
 
-    /// True if an earlier write or sync failed.
+    /// Reports whether an earlier write or sync failed.
     #[must_use]
     pub fn is_poisoned(&self) -> bool {
         self.shared.core.is_poisoned()
@@ -249,7 +249,7 @@ impl Volume {
     /// Makes everything durable that was written before the call, tables and log.
     ///
     /// # Errors
-    /// [`VolumeError::Device`]; then the volume is poisoned.
+    /// [`VolumeError::Device`]; the volume is poisoned then.
     pub fn sync(&self) -> Result<(), VolumeError> {
         if self.shared.core.is_read_only {
             return Ok(());
@@ -257,8 +257,9 @@ impl Volume {
         self.log.barrier()
     }
 
-    /// Makes everything durable and notes where the logs end, so that the next open knows a damaged
-    /// log from one that a crash cut. Nothing forbids to write on: it only is not noted.
+    /// Makes everything durable and records the ends of the logs, so that the next open can tell a
+    /// damaged log from one that a crash cut. Writing may continue afterwards, but is not covered
+    /// by that record.
     ///
     /// # Errors
     /// [`VolumeError::Device`], [`VolumeError::Poisoned`], [`VolumeError::ReadOnly`].
@@ -275,17 +276,17 @@ impl Volume {
         superblocks::write_closed(&*self.shared.core.device, &superblock)
     }
 
-    /// Makes sure that programs which do not know `version` of the format refuse the volume: to be
-    /// called before anything is written that they could not read.
+    /// Raises the format version, so that programs without support for `version` refuse the volume.
+    /// Call it before writing anything that they cannot read.
     ///
     /// # Errors
-    /// [`VolumeError::Device`]; then the volume is poisoned.
+    /// [`VolumeError::Device`]; the volume is poisoned then.
     ///
     /// # Durability
-    /// On the medium when this returns. A crash before leaves the format as it was, or raised.
+    /// Durable when this returns. A crash before leaves the old or the raised version.
     ///
     /// # Panics
-    /// If this program does not know the version either.
+    /// If this program does not support the version either.
     pub fn require_format(&self, version: (u16, u16)) -> Result<(), VolumeError> {
         assert!(version <= VERSION, "what is written is known");
         let mut superblock = self.shared.superblock.lock();
@@ -320,16 +321,16 @@ impl Volume {
         superblocks::write_both(&self.shared.core, &superblock)
     }
 
-    /// Commits a change of the version. `log_start` is where live records of the backup log start
-    /// from now on: everything before it is in tables.
+    /// Commits a delta. Live records of the backup log start at `log_start` from now on: everything
+    /// before it is in tables.
     ///
     /// # Errors
     /// [`VolumeError::VersionLogFull`]: commit a base; [`VolumeError::Poisoned`],
     /// [`VolumeError::ReadOnly`], [`VolumeError::Device`].
     ///
     /// # Durability
-    /// What was written to the device before is durable before the change is; the change is
-    /// durable when this returns. A crash leaves the old version or the new one.
+    /// Earlier writes to the device are durable before the change is, and the change is durable
+    /// when this returns. A crash leaves the old version or the new one.
     ///
     /// # Panics
     /// If `log_start` goes back or is beyond the log's end.
@@ -338,16 +339,16 @@ impl Volume {
             .commit(ObjectKind::Delta, edit, log_start, &self.log)
     }
 
-    /// Commits a complete version (a trim): the deltas before it are no longer needed.
+    /// Commits a base (a trim): the deltas before it are no longer needed.
     ///
     /// # Errors
-    /// As [`Self::commit_delta`]; a base of at most [`Self::base_bytes_max`] always fits.
+    /// Those of [`Self::commit_delta`]; a base of at most [`Self::base_bytes_max`] always fits.
     ///
     /// # Durability
-    /// As [`Self::commit_delta`].
+    /// As for [`Self::commit_delta`].
     ///
     /// # Panics
-    /// As [`Self::commit_delta`].
+    /// As for [`Self::commit_delta`].
     pub fn commit_base(&self, base: &[u8], log_start: Lsn) -> Result<(), VolumeError> {
         self.versions
             .commit(ObjectKind::Base, base, log_start, &self.log)
@@ -355,17 +356,17 @@ impl Volume {
 
     /// Commits a change of the version, as a delta or as a base. Refuses it before anything is
     /// written if the version would not fit afterwards. A version of at most
-    /// [`Self::base_bytes_max`] always fits, and so does one that is no longer than the last, of a
-    /// log that took only such changes.
+    /// [`Self::base_bytes_max`] always fits. So does one that is no longer than the last, in a log
+    /// that accepted only such changes.
     ///
     /// # Errors
     /// [`VolumeError::VersionLogFull`]: nothing has changed. Others as [`Self::commit_delta`].
     ///
     /// # Durability
-    /// As [`Self::commit_delta`].
+    /// As for [`Self::commit_delta`].
     ///
     /// # Panics
-    /// As [`Self::commit_delta`].
+    /// As for [`Self::commit_delta`].
     pub fn commit_change(
         &self,
         change: &VersionChange<'_>,
@@ -374,27 +375,28 @@ impl Volume {
         self.versions.commit_change(change, log_start, &self.log)
     }
 
-    /// True when the engine should commit a base soon: recovery gets long or room short.
+    /// Reports whether the engine should commit a base soon, because recovery gets long or space
+    /// short.
     #[must_use]
     pub fn version_log_wants_base(&self) -> bool {
         self.versions.wants_base()
     }
 
-    /// Longest base that always fits, in bytes.
+    /// Returns the length of the longest base that always fits, in bytes.
     #[must_use]
     pub fn base_bytes_max(&self) -> u64 {
         self.versions.base_bytes_max()
     }
 
-    /// Bytes that the live base and its deltas take in the version log.
+    /// Returns the length of the live base and its deltas in the version log.
     #[must_use]
     pub fn version_log_live_bytes(&self) -> u64 {
         self.versions.live_bytes()
     }
 
-    /// Makes a block of `buffer`, which holds [`block::HEADER_BYTES`] bytes of any content and
-    /// then the payload: fills in the header and pads with zeros to a multiple of 512. `addr` is
-    /// where it will be written.
+    /// Makes a block of `buffer`, which holds [`block::HEADER_BYTES`] arbitrary bytes and then the
+    /// payload: fills in the header and pads with zeros to a multiple of 512. `addr` is the offset
+    /// at which it will be written.
     ///
     /// # Panics
     /// If the buffer is shorter than a header or the payload too long.
@@ -406,11 +408,11 @@ impl Volume {
         self.seal_block_in(buffer, payload_len, kind, flags, addr);
     }
 
-    /// As [`Self::seal_block`], for a block inside a larger buffer: `block` is exactly the padded
-    /// block, its padding zeros.
+    /// Seals a block inside a larger buffer, as [`Self::seal_block`] does. `block` is exactly the
+    /// padded block, and its padding is zero.
     ///
     /// # Panics
-    /// If the length is not that of the padded block.
+    /// If the length of `block` is not that of the padded block.
     pub fn seal_block_in(
         &self,
         block: &mut [u8],
@@ -431,34 +433,36 @@ impl Volume {
         block::seal(block, self.shared.core.salt, &header);
     }
 
-    /// Checksum of a value that stands at `addr` without a header.
+    /// Returns the checksum of a value at `addr` without a header.
     #[must_use]
     pub fn value_checksum(&self, addr: u64, value: &[u8]) -> u32 {
         vt_index::value_checksum(self.shared.core.salt, addr, value)
     }
 
-    /// Writes to an extent that was allocated. Durable with the next commit or [`Self::sync`].
+    /// Writes to an allocated extent. The bytes are durable after the next commit or
+    /// [`Self::sync`].
     ///
     /// # Errors
     /// [`VolumeError::Device`]; [`VolumeError::Poisoned`]; [`VolumeError::ReadOnly`]. A failed
     /// write of data does not poison the volume: nothing refers to it yet.
     ///
     /// # Panics
-    /// If it does not start at a sector in the zones or leaves them.
+    /// If the range does not start at a sector or is not within the zones.
     pub fn write(&self, addr: u64, pieces: &[&[u8]]) -> Result<(), VolumeError> {
         let len: u64 = pieces.iter().map(|piece| piece.len() as u64).sum();
         self.check_write(addr, len)?;
         Ok(self.shared.core.device.write_blocks(addr, pieces)?)
     }
 
-    /// As [`Self::write`], and may go on with it after the call. Then an error is that of reads of these bytes,
-    /// and of the next commit or sync, which poisons the volume. See [`Device::write_behind`].
+    /// Writes as [`Self::write`] does, possibly after the call. A late error is returned by reads
+    /// of these bytes, and by the next commit or sync, which poisons the volume. See
+    /// [`Device::write_behind`].
     ///
     /// # Errors
-    /// As [`Self::write`].
+    /// As for [`Self::write`].
     ///
     /// # Panics
-    /// As [`Self::write`].
+    /// As for [`Self::write`].
     pub fn write_behind(&self, addr: u64, bytes: &Bytes) -> Result<(), VolumeError> {
         self.check_write(addr, bytes.len() as u64)?;
         Ok(self.shared.core.device.write_behind(addr, bytes)?)
@@ -471,14 +475,14 @@ impl Volume {
         Ok(())
     }
 
-    /// Makes an extent that was allocated ready for writes in order, a few pages at a time; its bytes may become
-    /// zeros. See [`Device::prepare`].
+    /// Prepares an allocated extent for small writes in order; its bytes may become zeros. See
+    /// [`Device::prepare`].
     ///
     /// # Errors
-    /// As [`Self::write`].
+    /// As for [`Self::write`].
     ///
     /// # Panics
-    /// If it is not whole pages in the zones.
+    /// If the extent is not whole pages within the zones.
     pub fn prepare(&self, extent: Extent) -> Result<(), VolumeError> {
         let core = &self.shared.core;
         core.check_writable()?;
@@ -491,16 +495,16 @@ impl Volume {
         Ok(core.device.prepare(extent.addr, extent.len)?)
     }
 
-    /// How often its device was synced since it was opened.
+    /// Returns the number of syncs of the device since it was opened.
     #[must_use]
     pub fn syncs(&self) -> u64 {
         self.shared.core.syncs()
     }
 
-    /// Reads `len_bytes` at `addr`, which are one block of `kind`, and checks it.
+    /// Reads and checks a block of `kind`: `len_bytes` at `addr`.
     ///
     /// # Errors
-    /// [`VolumeError::Corrupt`] says what is wrong and where; [`VolumeError::Device`].
+    /// [`VolumeError::Corrupt`] with what is wrong and where; [`VolumeError::Device`].
     pub fn read_block(
         &self,
         addr: u64,
@@ -514,20 +518,20 @@ impl Volume {
         Ok(Block { header, bytes })
     }
 
-    /// Reads bytes of the zones as they are, for several blocks at once; check each with
+    /// Reads raw bytes of the zones, possibly several blocks. Check each with
     /// [`Self::check_block`].
     ///
     /// # Errors
-    /// [`VolumeError::Corrupt`] if that is not in the zones; [`VolumeError::Device`].
+    /// [`VolumeError::Corrupt`] if the range is not within the zones; [`VolumeError::Device`].
     pub fn read(&self, addr: u64, out: &mut [u8]) -> Result<(), VolumeError> {
         self.check_in_zones(addr, out.len() as u64)?;
         self.shared.core.read(addr, out)
     }
 
-    /// As [`Self::read`], for several places at once.
+    /// Reads several extents as [`Self::read`] does.
     ///
     /// # Errors
-    /// As [`Self::read`].
+    /// Those of [`Self::read`].
     pub fn read_each(&self, pieces: &mut [Wanted<'_>]) -> Result<(), VolumeError> {
         for piece in &*pieces {
             self.check_in_zones(piece.offset, piece.out.len() as u64)?;
@@ -535,10 +539,10 @@ impl Volume {
         Ok(self.shared.core.device.read_each(pieces)?)
     }
 
-    /// As [`Self::read_each`], for what is read in order and not soon again.
+    /// Reads several extents that are read in order and not needed again soon.
     ///
     /// # Errors
-    /// As [`Self::read`].
+    /// Those of [`Self::read`].
     pub fn read_once(&self, pieces: &mut [Wanted<'_>]) -> Result<(), VolumeError> {
         for piece in &*pieces {
             self.check_in_zones(piece.offset, piece.out.len() as u64)?;
@@ -546,7 +550,7 @@ impl Volume {
         Ok(self.shared.core.device.read_once(pieces)?)
     }
 
-    /// Says that bytes of the zones will be read soon. Returns at once, and promises nothing.
+    /// Hints that bytes of the zones will be read soon. Returns at once, and guarantees nothing.
     pub fn prefetch(&self, addr: u64, len_bytes: u64) {
         if self.check_in_zones(addr, len_bytes).is_ok() {
             self.shared.core.device.prefetch(addr, len_bytes);
@@ -565,7 +569,7 @@ impl Volume {
     /// Checks a block that was read from `addr`: `bytes` is exactly the padded block.
     ///
     /// # Errors
-    /// [`VolumeError::Corrupt`] says what is wrong and where.
+    /// [`VolumeError::Corrupt`] with what is wrong and where.
     pub fn check_block<'a>(
         &self,
         bytes: &'a [u8],

@@ -1,4 +1,4 @@
-//! Making, opening, and blocks.
+//! Tests of formatting and opening volumes, and of blocks.
 
 use crate::testing::{fresh, open, open_read_only};
 use crate::{BlockKind, FormatOptions, OpenOptions, Stream, Volume, VolumeError};

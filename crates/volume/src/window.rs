@@ -1,4 +1,4 @@
-//! Reading an area of the device front to back in large pieces.
+//! Reads an area of the device front to back in large requests.
 
 use crate::VolumeError;
 use stitch_device::Device;
@@ -45,7 +45,7 @@ impl<'a> Window<'a> {
     }
 }
 
-/// A length that was checked against something in memory or a small bound.
+/// Converts a length that was checked against something in memory or a small bound.
 pub(crate) fn usize_from(len: u64) -> usize {
     usize::try_from(len).expect("lengths in memory fit")
 }

@@ -1,28 +1,28 @@
-//! Zones and the online-map: which bytes of the zones are free. In memory only; rebuilt at every
-//! open from the extents that the version's tables own.
+//! Zones and the online-map, which knows the free bytes of the zones. It is in memory only, and is
+//! rebuilt at every open from the extents of the version's tables.
 //!
-//! Space is accounted in granules of 512 bytes and handed out in runs that start at multiples of
-//! 4 KiB and lie in one zone. What is handed out never shares a page with live data: the edges of
-//! a hole are rounded inward, so bytes can be free and not usable until their neighbours are free
-//! too.
+//! Space is accounted in granules of 512 bytes. Allocated extents start at multiples of 4 KiB and
+//! lie in one zone. They never share a page with live data: the edges of a hole are rounded inward,
+//! so bytes can be free and not usable until their neighbours are free too.
 //!
-//! Where an allocation comes from:
+//! An allocation comes from, in this order:
 //! 1. the end of the stream's open zone;
-//! 2. a wholly free zone, which becomes the stream's open zone; zones are taken in turn, those
-//!    that other streams have open last;
-//! 3. the smallest largest hole that is long enough, else the longest of all, so that the store
-//!    never jams while holes exist.
+//! 2. a wholly free zone, which becomes the stream's open zone; zones are taken in turn, and those
+//!    that other streams have open come last;
+//! 3. the zone whose longest hole is the shortest that suffices, or the longest hole of all: an
+//!    allocation succeeds as long as there are holes.
 //!
-//! Zones that are to be given up (the end of a volume that shrinks, zones that are evacuated, a zone
-//! of which the device is told that it is free) are not listed: nothing is handed out of them. See
-//! [`close`].
+//! Nothing is allocated in zones that are to be emptied or discarded: the end of a shrinking
+//! volume, zones being evacuated, a zone being discarded. See [`close`].
 //!
 //! Invariants:
 //! - every byte is live or in exactly one hole, and no two holes touch;
-//! - a byte is freed once: a second free, and a free of what was never handed out, are assertions.
+//! - a byte is freed once: an assertion fails on a second free, or a free of bytes that were never
+//!   allocated.
 //!
 //! Paper: Mei et al., "LSM-Tree Managed Storage for Large-Scale Key-Value Store", 2019, section
-//! 3.2. Differs: runs of any length in place of slots of one length, since stitching leaves holes.
+//! 3.2. Differs: extents of any length instead of slots of one length, since stitching leaves
+//! holes.
 
 mod close;
 mod hole;
@@ -46,7 +46,7 @@ pub const GRANULE_BYTES: u64 = 512;
 /// Allocations start at multiples of this, in bytes.
 pub const PAGE_BYTES: u64 = 4096;
 
-/// A run of bytes on the device.
+/// An extent: contiguous bytes on the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Extent {
     /// Offset on the device, in bytes.
@@ -56,25 +56,25 @@ pub struct Extent {
 }
 
 impl Extent {
-    /// Offset after the run.
+    /// Offset after the extent.
     #[must_use]
     pub const fn end(&self) -> u64 {
         self.addr.saturating_add(self.len)
     }
 }
 
-/// Who writes: allocations of one stream lie together.
+/// A write stream: its allocations lie together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Stream(pub u8);
 
 /// A zone that is partly live, as a candidate for evacuation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Candidate {
-    /// Where it is.
+    /// The extent of the zone.
     pub zone: Extent,
-    /// Bytes handed out.
+    /// Allocated bytes.
     pub live: u64,
-    /// Runs of live bytes.
+    /// Number of contiguous live ranges.
     pub spans: u32,
 }
 
@@ -83,13 +83,13 @@ pub struct Candidate {
 pub struct Usage {
     /// Length of all zones.
     pub total: u64,
-    /// Bytes handed out.
+    /// Allocated bytes.
     pub live: u64,
-    /// Bytes not handed out.
+    /// Bytes that are not allocated.
     pub free: u64,
-    /// Free bytes in whole pages, which can be handed out.
+    /// Free bytes in whole pages, which can be allocated.
     pub usable: u64,
-    /// Longest run that can be handed out.
+    /// Longest extent that can be allocated.
     pub largest_free: u64,
     /// Zones without a live byte.
     pub zones_free: u64,
@@ -100,7 +100,7 @@ pub struct Usage {
 }
 
 #[derive(Debug)]
-struct State {
+struct MapState {
     zones: Vec<Zone>,
     /// Zones without a live byte.
     free_zones: BTreeSet<u32>,
@@ -110,19 +110,19 @@ struct State {
     lengths: Sums,
     /// Zone to which a stream appends.
     open: BTreeMap<Stream, u32>,
-    /// Where the search for a free zone goes on.
+    /// Zone at which the search for a free zone continues.
     next_zone: u32,
     /// Free bytes of all zones.
     free_bytes: u64,
     /// Free bytes in whole pages, of zones before the fence.
     usable_bytes: u64,
-    /// Zones from this one on are to be cut off.
+    /// First of the zones that are to be cut off.
     fence: Option<u32>,
     /// Zones that are being evacuated.
     closed: BTreeSet<u32>,
-    /// The zone of which the device is being told.
+    /// The zone that is being discarded.
     held: Option<u32>,
-    /// Free zones of which something was freed since the device was told.
+    /// Free zones with bytes freed since their last discard.
     dirty: BTreeSet<u32>,
 }
 
@@ -133,10 +133,10 @@ pub struct Zones {
     /// Changes with `state` held.
     zones_bytes: AtomicU64,
     zone_bytes: u64,
-    state: Mutex<State>,
-    /// A zone that was held is no longer.
+    state: Mutex<MapState>,
+    /// Signals that a zone is no longer held.
     released: Condvar,
-    /// What a simulation refuses.
+    /// The allocations that a simulation refuses.
     refusals: OnceLock<Arc<Refusals>>,
 }
 
@@ -148,7 +148,7 @@ struct Piece {
     len: u32,
 }
 
-/// The pieces of each zone, in order of zones and offsets.
+/// Groups pieces by zone, in order of zones and offsets.
 fn by_zone(pieces: &mut [Piece]) -> impl Iterator<Item = (u32, &[Piece])> {
     pieces.sort_unstable_by_key(|piece| (piece.zone, piece.start));
     pieces
@@ -170,7 +170,7 @@ impl Zones {
             })
             .collect();
         let count = u32::try_from(count).expect("the areas bound the number of zones");
-        let state = State {
+        let state = MapState {
             zones,
             free_zones: (0..count).collect(),
             by_hole: BTreeSet::new(),
@@ -194,8 +194,8 @@ impl Zones {
         }
     }
 
-    /// From now on some of what is asked for is refused, for simulations. Called once, before anything is
-    /// asked for.
+    /// Refuses some allocations and reservations from now on, for simulations. Call it once, before
+    /// the first of them.
     ///
     /// # Panics
     /// If it is called again.
@@ -203,36 +203,36 @@ impl Zones {
         assert!(self.refusals.set(refusals).is_ok(), "called once");
     }
 
-    /// True if the allocation that is asked for now is to be refused.
+    /// Reports whether the current allocation must be refused.
     fn is_refused(&self) -> bool {
         let refusals = self.refusals.get();
         refusals.is_some_and(|refusals| refusals.refuse())
     }
 
-    /// True if the promise that is asked for now is to be refused.
+    /// Reports whether the current reservation must be refused.
     pub(crate) fn is_promise_refused(&self) -> bool {
         let refusals = self.refusals.get();
         refusals.is_some_and(|refusals| refusals.refuse_promise())
     }
 
-    /// Longest extent that an allocation can give, in bytes.
+    /// Returns the length of the longest extent that an allocation can return.
     #[must_use]
     pub const fn zone_bytes(&self) -> u64 {
         self.zone_bytes
     }
 
-    /// The zone in which a byte of the device lies; `None` if in none.
+    /// Returns the zone of a byte of the device; `None` if it is in none.
     #[must_use]
     pub fn zone_of(&self, addr: u64) -> Option<ZoneId> {
         let offset = addr.checked_sub(self.zones_at)?;
         (offset < self.total_bytes()).then(|| ZoneId(narrow(offset / self.zone_bytes)))
     }
 
-    /// Marks extents that tables own as live. Called at open, before any allocation.
+    /// Marks the extents of tables as live. Called at open, before any allocation.
     ///
     /// # Errors
-    /// [`VolumeError::Corrupt`] if one lies outside the zones, is not aligned, or overlaps another:
-    /// the version cannot be trusted.
+    /// [`VolumeError::Corrupt`] if an extent lies outside the zones, is not aligned, or overlaps
+    /// another: the version cannot be trusted.
     pub fn adopt(&self, extents: &[Extent]) -> Result<(), VolumeError> {
         let corrupt = |at, len, expected: &str| VolumeError::Corrupt {
             what: "version".to_owned(),
@@ -259,8 +259,8 @@ impl Zones {
         Ok(())
     }
 
-    /// Hands out one run of at least `min_bytes` and at most `want_bytes`, both rounded up to
-    /// 512 bytes. It starts at a multiple of 4 KiB and lies in one zone.
+    /// Allocates an extent of at least `min_bytes` and at most `want_bytes`, both rounded up to 512
+    /// bytes. It starts at a multiple of 4 KiB and lies in one zone.
     ///
     /// # Errors
     /// [`VolumeError::NoSpace`] if no hole is long enough.
@@ -291,7 +291,7 @@ impl Zones {
                 break None;
             }
             match state.find(narrow(want), narrow(min), stream) {
-                // Whoever gives up a zone can wait; whoever writes cannot.
+                // An evacuation can wait; a writer cannot.
                 None if state.held.is_some() => self.released.wait(&mut state),
                 None if state.reopen() => {}
                 found => break found,
@@ -315,7 +315,7 @@ impl Zones {
         Ok(Extent { addr, len })
     }
 
-    /// Takes `count` free zones that lie side by side, the first that do. `None` if there are none.
+    /// Allocates the first `count` adjacent free zones. Returns `None` if there are none.
     ///
     /// # Panics
     /// If `count` is 0.
@@ -341,11 +341,11 @@ impl Zones {
         })
     }
 
-    /// As [`Self::allocate`], of holes only, the shortest that will do first: for blocks that need not
-    /// lie together, so that long runs are left to others. `None` if there is no hole long enough.
+    /// Allocates from holes only, from the shortest that suffices: for blocks that need not lie
+    /// together, so that long extents are left to others. Returns `None` if no hole is long enough.
     ///
     /// # Panics
-    /// As [`Self::allocate`].
+    /// As for [`Self::allocate`].
     pub fn allocate_hole(&self, want_bytes: u64, min_bytes: u64) -> Option<Extent> {
         assert!(min_bytes > 0, "an allocation is not empty");
         assert!(min_bytes <= want_bytes, "the least is not above the most");
@@ -373,7 +373,7 @@ impl Zones {
         })
     }
 
-    /// Gives back the unused tail of an allocation that nobody refers to yet.
+    /// Frees the unused tail of an allocation that nothing refers to yet.
     ///
     /// # Panics
     /// As [`Self::free`].
@@ -383,8 +383,8 @@ impl Zones {
         }
     }
 
-    /// Frees extents that a table owned. Only after the edit that freed them is durable and no
-    /// reader holds the old version: what is freed may be overwritten at once.
+    /// Frees extents of a removed table. Call it only after the edit that removed it is durable and
+    /// no reader holds the old version: freed bytes may be overwritten at once.
     ///
     /// # Panics
     /// If any byte of them is free already, or lies outside the zones.
@@ -403,7 +403,7 @@ impl Zones {
         }
     }
 
-    /// Bytes of a zone that are handed out.
+    /// Returns the number of allocated bytes of a zone.
     ///
     /// # Panics
     /// If there is no such zone.
@@ -414,7 +414,7 @@ impl Zones {
         u64::from(zone.len() - zone.free_bytes())
     }
 
-    /// The bytes of the device that a zone takes.
+    /// Returns the extent of a zone.
     ///
     /// # Panics
     /// If there is no such zone.
@@ -435,7 +435,7 @@ impl Zones {
         narrow(self.total_bytes().div_ceil(self.zone_bytes))
     }
 
-    /// How full the zones are.
+    /// Returns how full the zones are.
     #[must_use]
     pub fn usage(&self) -> Usage {
         let state = self.state.lock();
@@ -452,7 +452,7 @@ impl Zones {
         }
     }
 
-    /// True if every byte of an extent is handed out.
+    /// Reports whether every byte of an extent is allocated.
     #[must_use]
     pub fn is_live(&self, extent: Extent) -> bool {
         let state = self.state.lock();
@@ -497,7 +497,7 @@ impl Zones {
         }))
     }
 
-    /// Walks the whole map and compares it with its sums and indexes.
+    /// Checks the whole map against its sums and indexes.
     ///
     /// # Panics
     /// If they differ.
@@ -532,8 +532,8 @@ impl Zones {
     }
 }
 
-impl State {
-    /// Changes one zone and keeps the sums and indexes right.
+impl MapState {
+    /// Changes one zone and updates the sums and indexes.
     fn update<T>(&mut self, index: u32, change: impl FnOnce(&mut Zone) -> T) -> T {
         self.unlist(index);
         let zone = &mut self.zones[index as usize];
@@ -543,12 +543,12 @@ impl State {
         out
     }
 
-    /// True if the zone is to be cut off.
+    /// Reports whether the zone is to be cut off.
     fn is_fenced(&self, index: u32) -> bool {
         self.fence.is_some_and(|fence| index >= fence)
     }
 
-    /// True if space may be handed out of the zone.
+    /// Reports whether space may be allocated in the zone.
     fn is_listed(&self, index: u32) -> bool {
         !self.is_fenced(index) && self.held != Some(index) && !self.closed.contains(&index)
     }
@@ -610,7 +610,7 @@ impl State {
         u64::from(whole.max(hole).unwrap_or(0))
     }
 
-    /// Zone, start and length of the run to hand out.
+    /// Returns zone, start and length of the extent to allocate.
     fn find(&mut self, want: u32, min: u32, stream: Stream) -> Option<(u32, u32, u32)> {
         if let Some(&zone) = self.open.get(&stream)
             && let Some((start, len)) = self.zones[zone as usize].tail()
@@ -620,7 +620,7 @@ impl State {
         }
         self.open.remove(&stream);
         if let Some(zone) = self.next_free_zone(min) {
-            // Another stream may have opened it; all that it put there is gone again.
+            // Another stream may have opened the zone, and freed all that it wrote there.
             self.open.retain(|_, open| *open != zone);
             self.open.insert(stream, zone);
             self.next_zone = zone + 1;
@@ -632,7 +632,7 @@ impl State {
         (len >= min).then(|| (zone, start, len.min(want)))
     }
 
-    /// The first of `count` free zones of full length that lie side by side.
+    /// Returns the first of `count` adjacent free zones of full length.
     fn free_row(&self, count: u64, zone_bytes: u32) -> Option<u32> {
         let is_whole = |zone: u32| self.zones[zone as usize].len() == zone_bytes;
         let mut row = 0;
@@ -657,8 +657,8 @@ impl State {
         all.find(|&zone| !is_open(zone)).or(any)
     }
 
-    /// The zone whose longest hole is the shortest that is long enough, else the longest. Open
-    /// zones of other streams only if there is nothing else.
+    /// Returns the zone whose longest hole is the shortest that suffices, else the one with the
+    /// longest. Open zones of other streams come last.
     fn zone_with_hole(&self, want: u32, min: u32) -> Option<u32> {
         let is_open = |zone: u32| self.open.values().any(|&open| open == zone);
         let enough = || self.by_hole.range((want, 0)..).map(|&(_, zone)| zone);

@@ -1,5 +1,5 @@
-//! Damage to synced records of the backup log is an error wherever they stand; what a power cut may
-//! leave of others is none.
+//! Damage to synced records of the backup log is an error, wherever they stand. What a power cut
+//! leaves of unsynced records is not.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -38,7 +38,7 @@ fn ring_at(opened: &Opened) -> u64 {
     opened.volume.superblock().areas.backup_log_at
 }
 
-/// Appends `count` records of about 100 bytes and answers where each begins.
+/// Appends `count` records of about 100 bytes and returns the position of each.
 fn fill(opened: &Opened, count: u64) -> Vec<Lsn> {
     let log = opened.volume.log();
     let mut at = Vec::new();
@@ -56,7 +56,7 @@ fn sync(opened: &Opened) {
     log.sync(log.end().unwrap()).unwrap();
 }
 
-/// As of a killed process on a machine that lives on: everything written is there.
+/// Returns the image after a killed process on a running machine: everything written is there.
 fn image(device: &MemDevice) -> FaultDevice<MemDevice> {
     FaultDevice::new(device.clone())
 }
@@ -124,11 +124,11 @@ fn what_was_recovered_from_a_killed_process_counts_as_synced() {
     let places = fill(&opened, 10);
     let at = ring_at(&opened);
     drop(opened);
-    // Not synced, and nothing says that it ever was.
+    // Not synced, and nothing notes that it ever was.
     let damaged = Arc::new(image(&device));
     damaged.corrupt(at + places[5].0, 1).unwrap();
     assert_eq!(records(&open(&damaged)).unwrap().len(), 5);
-    // The next life makes it durable, and its first record says so.
+    // The next life makes it durable, and its first record notes that.
     let opened = open(&device);
     assert_eq!(records(&opened).unwrap().len(), 10);
     fill(&opened, 1);
@@ -174,7 +174,7 @@ fn a_loss_that_was_accepted_stays_accepted() {
     drop(opened);
     let opened = open(&damaged);
     assert_eq!(records(&opened).unwrap().len(), 12);
-    // A version of the new life is not held to what the old one knew.
+    // A version of the new life does not depend on the old life's notes.
     opened
         .volume
         .commit_base(b"base", opened.log_start)
@@ -230,7 +230,7 @@ fn a_closed_volume_knows_where_its_log_ends() {
     let at = ring_at(&opened);
     drop(opened);
     assert_eq!(records(&open(&device)).unwrap().len(), 10);
-    // Also with the whole page gone that the mark stands in.
+    // Also with the loss of the whole page that holds the mark.
     let damaged = Arc::new(image(&device));
     let zeros = vec![0; 1 << 20];
     let len = usize::try_from(RING_BYTES - places[5].0)
@@ -247,9 +247,9 @@ fn a_closed_volume_knows_where_its_log_ends() {
     records(&open(&damaged)).unwrap_err();
 }
 
-/// Lives with power cuts, kills and damage: synced records come back or are missed. Where the power
-/// went and bits flipped too, that holds up to the sync before the last: what says that the last one
-/// was done may be lost itself.
+/// Lives with power cuts, kills and damage: synced records are recovered, or their loss is
+/// detected. If bits flip after a power cut, that holds only up to the sync before the last: the
+/// note of the last one may be lost itself.
 #[test]
 fn damage_is_never_taken_for_a_power_cut_nor_a_power_cut_for_damage() {
     let image = fresh();
@@ -285,7 +285,8 @@ fn damage_is_never_taken_for_a_power_cut_nor_a_power_cut_for_damage() {
     assert!(found > 100 && whole > 50, "{found} found, {whole} whole");
 }
 
-/// Works and answers how many live records the last two syncs made durable, and where they end.
+/// Runs a workload. Returns how many live records the last two syncs made durable, and where they
+/// end.
 fn live(opened: &Opened, rng: &mut Rng) -> [(usize, Lsn); 2] {
     let log = opened.volume.log();
     let mut count = records(opened).unwrap().len();

@@ -75,7 +75,7 @@ fn after_a_crash_no_durable_object_may_be_missing() {
         let error = open(&device).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Corrupt, "object {object}: {error}");
     }
-    // The last one looks torn, but for what the backup log says.
+    // The last one looks torn, except for the evidence in the backup log.
     let device = made(false);
     flip(&device, 3);
     let error = read_log(&open(&device).unwrap()).unwrap_err();
@@ -98,7 +98,7 @@ fn the_first_object_of_all_is_known_without_being_read() {
         assert_eq!(opened.versions, [b"one", b"two", b"six"]);
         assert!(opened.volume.version_log_damage().is_some());
         drop(opened);
-        // Opening for writing mends it.
+        // Opening for writing repairs it.
         let opened = open(&device).unwrap();
         assert!(opened.volume.version_log_damage().is_some());
         drop(opened);

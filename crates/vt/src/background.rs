@@ -1,17 +1,19 @@
-//! Background work: one thread writes memtables out and syncs the log by the clock, one compacts, one more
-//! helps it when it does not keep up, one looks at rows of deletes. Several threads, so that a long compaction never delays a write-out, and
-//! neither of them delays a look of a millisecond.
+//! Background work: one thread writes memtables out and syncs the log by the clock, one compacts,
+//! one more helps it when it does not keep up, one looks at rows of deletes. Several threads, so
+//! that a long compaction never delays a write-out, and neither of them delays a look of a
+//! millisecond.
 //!
 //! The first two have a duty each: a state, and a look that does what is due. Tests call the looks
-//! themselves, by a clock of their own. The helper has no duty by the clock: it keeps the shape and nothing else,
-//! so that work that nobody waits for is never done by two at once.
+//! themselves, by a clock of their own. The helper has no duty by the clock: it keeps the shape and
+//! nothing else, so that work that nobody waits for is never done by two at once.
 
 use crate::VtError;
 use crate::cache::ReadCount;
 use crate::compaction::Pressure;
 use crate::defrag::IdleDefrag;
-use crate::key_order::IdleOrder;
-use crate::store::{Store, Worker};
+use crate::idle_order::IdleOrder;
+use crate::signals::Worker;
+use crate::store::Store;
 use std::sync::Arc;
 use std::time::Duration;
 use stitch_base::thread;
@@ -72,7 +74,7 @@ pub(crate) fn start(store: &Arc<Store>) -> Result<Vec<JoinHandle<()>>, VtError> 
 fn gap_loop(store: &Store) {
     while store.signals.wait(Worker::Gaps, IDLE_LOOK) {
         loop {
-            match store.look_for_gaps() {
+            match store.reads.look_for_gaps() {
                 Ok(true) if !store.signals.is_stopped() => {}
                 Ok(_) => break,
                 // Whoever reads there is told.
@@ -85,22 +87,22 @@ fn gap_loop(store: &Store) {
 fn write_out_loop(store: &Store) {
     let mut duty = WriteOutDuty::new(store);
     let interval = store.options.sync_interval.min(LOOK_EVERY);
-    while store.signals.wait(Worker::WriteOut, interval) && !store.is_failed() {
+    while store.signals.wait(Worker::WriteOut, interval) && !store.gate.is_failed() {
         duty.look(store);
     }
 }
 
 fn compaction_loop(store: &Store) {
     let mut duty = CompactionDuty::new(store);
-    while store.signals.wait(Worker::Compaction, LOOK_EVERY) && !store.is_failed() {
+    while store.signals.wait(Worker::Compaction, LOOK_EVERY) && !store.gate.is_failed() {
         duty.look(store);
     }
 }
 
 fn help_loop(store: &Store) {
-    while store.signals.wait(Worker::Help, IDLE_LOOK) && !store.is_failed() {
+    while store.signals.wait(Worker::Help, IDLE_LOOK) && !store.gate.is_failed() {
         // A failure is met by whoever compacts next, too.
-        while store.pace.is_behind() && matches!(store.help_compact(), Ok(true)) {
+        while store.pace.is_behind() && matches!(store.compactor.help_compact(), Ok(true)) {
             if store.signals.is_stopped() {
                 return;
             }
@@ -131,8 +133,8 @@ impl WriteOutDuty {
 
     /// Does what is due.
     pub(crate) fn look(&mut self, store: &Store) {
-        // A failure has poisoned the store, and whoever calls next is told; or there was no space, and
-        // it is tried again.
+        // A failure has poisoned the store, and whoever calls next is told; or there was no space,
+        // and it is tried again.
         while let Ok(true) = store.write_out_one() {
             if store.signals.is_stopped() {
                 return;
@@ -142,7 +144,7 @@ impl WriteOutDuty {
         if now.saturating_sub(self.synced_at) >= store.options.sync_interval {
             self.synced_at = now;
             if let Err(error) = store.sync_if_needed() {
-                store.fail(&error);
+                store.gate.fail(&error);
             }
         }
         let seen = store.counters.commits.get();
@@ -168,7 +170,7 @@ impl WriteOutDuty {
         if is_quiet || now.saturating_sub(since) >= DELETES_AFTER {
             self.deletes_since = None;
             if let Err(error) = store.seal_deletes() {
-                store.fail(&error);
+                store.gate.fail(&error);
             }
         }
     }
@@ -213,7 +215,7 @@ impl CompactionDuty {
             self.looked_again_at = now;
             self.defrag.forget();
             self.order.forget();
-            store.forget_avoided();
+            store.compactor.forget_avoided();
         }
         let is_idle = now.saturating_sub(self.in_order_since) >= IDLE_AFTER;
         let write_outs = store.counters.write_outs.get();
@@ -221,13 +223,13 @@ impl CompactionDuty {
             self.written_at = Some(now);
         }
         let is_written = |at| now.saturating_sub(at) < IDLE_AFTER;
-        let pressure = match store.pressure(is_idle) {
+        let pressure = match store.compactor.pressure(is_idle) {
             Pressure::Space if self.written_at.is_some_and(is_written) => Pressure::Low,
             pressure => pressure,
         };
         // A failure has poisoned the store, or it is being closed.
         let mut has_worked = false;
-        while let Ok(true) = store.compact_one(pressure) {
+        while let Ok(true) = store.compactor.compact_one(pressure) {
             has_worked = true;
             if store.signals.is_stopped() {
                 return;
@@ -238,7 +240,7 @@ impl CompactionDuty {
         }
         if pressure == Pressure::Idle && !has_worked {
             // Not urgent, and it ends soon.
-            store.look_for_superseded(LOOKS);
+            store.compactor.look_for_superseded(LOOKS);
             // As above. What is brought into order leaves whole zones, which need not be evacuated.
             if !matches!(self.order.look(store), Ok(true)) {
                 drop(self.defrag.look(store));

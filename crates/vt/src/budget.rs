@@ -1,13 +1,14 @@
 //! One budget: what a store has in memory, and how much of it is left to the block cache.
 //!
-//! [`Sizes`] divides the memory: memtables (with the index entries of direct runs), what is read ahead, what
-//! write-outs and compactions work with, values and gaps that reads have noted, and the block cache, in which
-//! indexes and filters are blocks as any other. All these keep within fixed bounds, and each is enforced where
-//! it grows.
+//! [`Sizes`] divides the memory: memtables (with the index entries of direct runs), what is read
+//! ahead, what write-outs and compactions work with, values and gaps that reads have noted, and the
+//! block cache, in which indexes and filters are blocks as any other. All these keep within fixed
+//! bounds, and each is enforced where it grows.
 //!
 //! The lists of what tables own grow with the store. They are counted as they come and go
-//! ([`crate::version::Gauge`]), and with each new version the cache gives up what they take. It keeps
-//! [`Sizes::cache_min`]: a store whose lists are longer than all the rest is over its budget, and works.
+//! ([`crate::version::Gauge`]), and with each new version the cache gives up what they take. It
+//! keeps [`Sizes::cache_min`]: a store whose lists are longer than all the rest is over its budget,
+//! and works.
 
 use crate::options::Sizes;
 use crate::store::Store;
@@ -23,12 +24,6 @@ impl Sizes {
 }
 
 impl Store {
-    /// Gives the cache what the lists of tables leave.
-    pub(crate) fn fit_cache(&self) {
-        let list_bytes = self.version().lists.bytes();
-        self.cache.set_capacity(self.sizes.cache_beside(list_bytes));
-    }
-
     /// What is in memory now.
     pub(crate) fn export_memory(&self, out: &mut Counters) {
         let view = self.views.get();

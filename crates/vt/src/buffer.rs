@@ -1,7 +1,7 @@
 //! A memtable with what belongs to it: where its records begin in the backup log, and the space
 //! that is promised to its write-out.
 
-use crate::commit::BatchTrees;
+use crate::batch_trees::BatchTrees;
 use crate::direct::{DirectRun, DirectRuns, RUN_COUNT_MAX};
 use crate::memtable::Memtable;
 use crate::options::Sizes;
@@ -53,6 +53,12 @@ impl Buffer {
             log_start,
             state: Mutex::new(BufferState::default()),
         }
+    }
+
+    /// Returns the memtable of a store in which nothing was written yet.
+    pub(crate) fn empty(sizes: &Sizes, log_start: Lsn) -> Self {
+        let hint = usize::try_from(sizes.memtable).unwrap_or(usize::MAX);
+        Self::new(Memtable::new(hint), log_start)
     }
 
     /// True if nothing was added.
@@ -141,7 +147,7 @@ impl Buffer {
     }
 
     /// Gives up what is promised and no commit has used up. The caller holds the committer's lock.
-    /// Answers false if that is nothing.
+    /// Returns false if that is nothing.
     pub(crate) fn give_back_room(&self) -> bool {
         let mut state = self.state.lock();
         let used_bytes = state.used_bytes;

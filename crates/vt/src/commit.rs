@@ -3,25 +3,27 @@
 //! 1. The batch is checked: sizes, trees, upsert functions. The writer is slowed if it must be.
 //! 2. Under the committer's lock: room in the memtable and promised space are made sure of, the
 //!    messages get their sequence numbers, the batch is appended to the backup log, inserted into
-//!    the memtable, and published.
+//!    the memtable, and published. With guards, what they name is checked first: see [`guards`].
 //! 3. Outside the lock, where asked for: the log is synced. Syncs of several commits are one.
 //!
 //! Long runs of puts go to their zone at once, and the log holds where they are: see
 //! [`crate::direct`].
 
 mod divided;
+mod guards;
 mod room;
 mod streak;
-mod trees;
-mod unsynced;
 
 use crate::VtError;
+use crate::batch_trees::BatchTrees;
 use crate::buffer::{Buffer, TABLE_OVERHEAD_BYTES};
+use crate::committer::Committer;
 use crate::compaction::Pressure;
 use crate::direct::{Direct, DirectRun, Puts, divide};
 use crate::entry::{EntryRef, Op, RangeDelete};
 use crate::memtable::Memtable;
-use crate::store::{Committer, Store, Worker};
+use crate::signals::Worker;
+use crate::store::Store;
 use crate::table::{NewTable, WrittenBlocks};
 use crate::version::Version;
 use crate::view::View;
@@ -33,10 +35,10 @@ use stitch_base::sync::atomic::Ordering;
 use stitch_base::{ErrorKind, Lsn, Seqno, TreeId};
 use stitch_format::logged_commit::{self, HEAD_BYTES, LoggedRun};
 use stitch_format::vt_index::value_block_bytes;
-use stitch_kv::{Batch, CommitOptions, KvError, Limits, Message, SpaceClass, Stretch, TreeOptions};
+use stitch_kv::{
+    Batch, CommitOptions, Guards, KvError, Limits, Message, SpaceClass, Stretch, TreeOptions,
+};
 use stitch_volume::{PAGE_BYTES, Stream, VolumeError};
-pub(crate) use trees::BatchTrees;
-pub(crate) use unsynced::Unsynced;
 
 /// Longest key, in bytes.
 pub(crate) const KEY_BYTES_MAX: u64 = 4 << 10;
@@ -69,7 +71,7 @@ impl Store {
         let batch_bytes_max = BATCH_BYTES_MAX.min(record - HEAD_BYTES as u64);
         // Any one message fits a batch, and any one entry a block in a run that is kept free.
         let in_batch = batch_bytes_max - KEY_BYTES_MAX - 64;
-        let in_zone = self.run_bytes() - 2 * KEY_BYTES_MAX;
+        let in_zone = self.space.run_bytes() - 2 * KEY_BYTES_MAX;
         Limits {
             key_bytes_max: KEY_BYTES_MAX,
             value_bytes_max: VALUE_BYTES_MAX.min(in_batch).min(in_zone),
@@ -82,12 +84,39 @@ impl Store {
     /// # Errors
     /// As [`stitch_kv::Engine::commit`].
     pub(crate) fn commit(&self, batch: &Batch, options: CommitOptions) -> Result<Seqno, KvError> {
+        self.commit_if(batch, None, options)
+    }
+
+    /// Commits a batch if nothing under the guards has changed.
+    ///
+    /// # Errors
+    /// As [`stitch_kv::Engine::commit_guarded`].
+    pub(crate) fn commit_guarded(
+        &self,
+        batch: &Batch,
+        guards: &Guards,
+        options: CommitOptions,
+    ) -> Result<Seqno, KvError> {
+        let guards = (!guards.is_empty()).then_some(guards);
+        self.commit_if(batch, guards, options)
+    }
+
+    fn commit_if(
+        &self,
+        batch: &Batch,
+        guards: Option<&Guards>,
+        options: CommitOptions,
+    ) -> Result<Seqno, KvError> {
         self.check_writable()?;
         let view = self.views.get();
         let tally = self.tally(batch, &view.version)?;
         if options.sync {
             self.note_asked_sync();
         }
+        let checked = match guards {
+            Some(guards) => Some((guards, self.check_guards(guards)?)),
+            None => None,
+        };
         if batch.is_empty() {
             if options.sync {
                 self.sync()?;
@@ -96,7 +125,7 @@ impl Store {
         }
         self.level0.set_quiet(false);
         self.slow_down(batch.len_bytes() as u64, options.space, view);
-        let (seqno, end) = self.apply(batch, &tally, options)?;
+        let (seqno, end) = self.apply(batch, &tally, checked, options)?;
         self.counters.commits.add(1);
         self.counters.put_messages.add(batch.count() as u64);
         self.counters.put_bytes.add(tally.data_bytes);
@@ -157,7 +186,7 @@ impl Store {
             }
             tally.trees.insert(tree);
         }
-        self.note_longest(longest_key, longest_operand);
+        self.space.note_longest(longest_key, longest_operand);
         Ok(tally)
     }
 
@@ -166,9 +195,12 @@ impl Store {
         if !self.options.background {
             return;
         }
-        let delay = self
-            .pace
-            .delay((bytes, class), &view, &self.sizes, &*self.options.clock);
+        let delay = self.pace.delay(
+            (bytes, class),
+            &view,
+            &self.sizing.opened,
+            &*self.options.clock,
+        );
         drop(view);
         if !delay.is_zero() {
             self.options.clock.sleep(delay);
@@ -182,6 +214,7 @@ impl Store {
         &self,
         batch: &Batch,
         tally: &Tally,
+        checked: Option<(&Guards, Seqno)>,
         options: CommitOptions,
     ) -> Result<(Seqno, Lsn), KvError> {
         let class = options.space;
@@ -199,6 +232,10 @@ impl Store {
             let Some(room) = promised else {
                 continue;
             };
+            // From here on the lock is not given up before the batch is in.
+            if let Some((guards, checked)) = checked {
+                self.check_guards_from(guards, checked)?;
+            }
             let first = committer.last_seqno.next();
             let runs = match self.write_runs(&mut committer, batch, &divided, (first, class)) {
                 Ok(runs) => runs,
@@ -274,7 +311,7 @@ impl Store {
     ) {
         if tally.has_deletes {
             for (tree, message) in batch.messages() {
-                self.note_range_delete(active, tree, &message, last);
+                self.reads.note_range_delete(active, tree, &message, last);
             }
         }
         // Of this batch, too, wherever in it: what was put before a range delete parts no less.
@@ -284,16 +321,16 @@ impl Store {
                 Message::Put { key, .. } | Message::Upsert { key, .. } => Some((tree, key)),
                 Message::Delete { .. } | Message::DeleteRange { .. } => None,
             });
-        self.gaps.put(puts);
+        self.reads.gaps.put(puts);
         if !tally.has_deletes {
             return;
         }
-        let long = self.gap_run_count();
+        let long = self.reads.gap_run_count();
         for (tree, message) in batch.messages() {
             if let Message::Delete { key } = message
                 && let Some(hint) = committer.deletes.delete(tree, key, long)
             {
-                self.gaps.hint(hint);
+                self.reads.gaps.hint(hint);
                 self.signals.wake(Worker::Gaps);
             }
         }
@@ -302,7 +339,7 @@ impl Store {
     /// True if what goes to its zone at once finds long holes there, beside all that is promised.
     fn has_direct_room(&self, bytes: u64, class: SpaceClass) -> bool {
         let needed = bytes + bytes / 8 + TABLE_OVERHEAD_BYTES;
-        needed <= self.roomy_bytes(class) && needed <= self.free_bytes(class)
+        needed <= self.space.roomy_bytes(class) && needed <= self.space.free_bytes(class)
     }
 
     /// Writes the runs of a batch to their zones.
@@ -348,14 +385,14 @@ impl Store {
         first: Seqno,
     ) -> Result<WrittenBlocks, VtError> {
         let table = NewTable {
-            id: self.new_table_id(),
+            id: self.tables.new_id(),
             tree,
             options,
             stream: DIRECT_STREAM,
-            precision: self.precision(0),
+            precision: self.tables.precision(0),
         };
         // As what goes through the log, it is durable, or known not to be, with the next sync.
-        let mut writer = self.table_writer(table).behind();
+        let mut writer = self.tables.writer(table).behind();
         for (put, seqno) in puts(messages).zip(first.0..) {
             let (key, value) = put;
             let (seqno, op) = (Seqno(seqno), Op::Put(value));
@@ -418,7 +455,7 @@ impl Store {
             debug_assert!(!view.active().is_empty(), "something is sealed");
             view.buffers.insert(0, fresh);
         });
-        self.pace.update(&view, &self.sizes_now());
+        self.pace.update(&view, &self.sizing.now());
         self.signals.wake(Worker::WriteOut);
         Ok(())
     }
@@ -456,14 +493,15 @@ impl Store {
     /// What the threads would do, so that level 0 stays bounded without them.
     fn work_inline(&self) -> Result<(), VtError> {
         self.write_out_one()?;
-        let bound = 2 * self.sizes.pick.level0_tables + self.sizes.level0_tables_max;
+        let bound =
+            2 * self.sizing.opened.pick.level0_tables + self.sizing.opened.level0_tables_max;
         let version = self.version();
         if version
             .trees
             .values()
             .any(|t| t.levels[0].tables.len() > bound)
         {
-            self.compact_one(Pressure::Shape)?;
+            self.compactor.compact_one(Pressure::Shape)?;
         }
         Ok(())
     }
@@ -488,7 +526,7 @@ impl Store {
                 continue;
             }
             self.signals.wake(Worker::WriteOut);
-            self.room.wait_for(committer, Duration::from_millis(20));
+            self.gate.wait(committer, Duration::from_millis(20));
         }
         self.count_wait(begin);
         Ok(())

@@ -15,6 +15,8 @@ mod fragments;
 mod holds;
 mod inputs;
 mod lazy;
+mod looks;
+mod made;
 mod obstacles;
 mod part;
 mod picker;
@@ -27,8 +29,47 @@ mod turns;
 pub(crate) use distill::{DistillRules, Kept, distill};
 pub(crate) use fragments::Fragments;
 pub(crate) use lazy::Level0Debt;
-pub(crate) use picker::{
-    PickOptions, Plan, Pressure, debt, end_of, is_in, order_plan, pick_scattered,
-};
+pub(crate) use picker::{Plan, Pressure, end_of, is_in, order_plan, pick_scattered};
 pub(crate) use stitch::{BlockInfo, Piece, Step, StitchRules, plan_steps};
-pub(crate) use turns::{TURNS_MAX, Turns};
+pub(crate) use turns::Turns;
+
+use crate::counters::VtCounters;
+use crate::gate::Gate;
+use crate::install::VersionLog;
+use crate::options::VtOptions;
+use crate::pace::Pace;
+use crate::signals::Signals;
+use crate::sizing::Sizing;
+use crate::snapshots::Snapshots;
+use crate::space::SpaceLedger;
+use crate::tables::Tables;
+use crate::view::Views;
+use std::sync::Arc;
+use stitch_base::sync::Apart;
+use stitch_volume::Volume;
+
+/// Compacts the tables of a store.
+///
+/// Invariants:
+/// - no two compactions at once have a table in common, or write keys that overlap in one level;
+/// - what a compaction may write is kept for it in the ledger from its begin to its end;
+/// - a failure that is not want of space, or damage that can be gone around, closes the gate.
+pub(crate) struct Compactor {
+    pub(crate) volume: Arc<Volume>,
+    pub(crate) options: VtOptions,
+    pub(crate) sizing: Arc<Sizing>,
+    pub(crate) counters: Arc<Apart<VtCounters>>,
+    /// Moments whose versions stay.
+    pub(crate) snapshots: Arc<Snapshots>,
+    pub(crate) views: Arc<Views>,
+    pub(crate) tables: Arc<Tables>,
+    pub(crate) versions: Arc<VersionLog>,
+    pub(crate) space: Arc<SpaceLedger>,
+    pub(crate) gate: Arc<Gate>,
+    pub(crate) signals: Arc<Signals>,
+    pub(crate) pace: Arc<Pace>,
+    /// What reads pay for level 0.
+    pub(crate) level0: Arc<Level0Debt>,
+    /// The compactions that run now, and what they go around.
+    pub(crate) turns: Turns,
+}

@@ -17,28 +17,26 @@
 
 use crate::VtError;
 use crate::compaction::Pressure;
-use crate::engine::VtEngine;
+use crate::key_order::StepRules;
 use crate::store::Store;
-use std::cmp::Reverse;
+use crate::worth::{
+    WORTH_PART, WORTH_PART_IDLE, WORTH_PART_ROOM, batch, can_free_any, candidates, hole_bytes,
+    run_of,
+};
 use std::collections::BTreeSet;
 use std::time::Duration;
 use stitch_format::vt_manifest::Run;
-use stitch_volume::{Candidate, Extent, TrimRange, Zones};
+use stitch_volume::{Candidate, Extent, Zones};
 
-/// Most zones that are evacuated together: a table that is in several is written once.
-const BATCH_ZONES: usize = 16;
-/// A zone is worth moving if it is empty by one part in this many.
-const WORTH_PART: u64 = 8;
-/// The same, where nobody asked for it.
-pub(crate) const WORTH_PART_IDLE: u64 = 4;
-/// The same, where a commit waits for room.
-pub(crate) const WORTH_PART_ROOM: u64 = 16;
 /// Most times that a defragmentation orders values and evacuates zones in turn.
 const ROUNDS_MAX: usize = 4;
 /// In the background: while more than one part in this many of the volume is in holes.
 const HOLES_PART: u64 = 8;
 /// In the background: rest for this many times as long as a step took.
 const REST_TIMES: u32 = 3;
+
+/// Most bytes that one step of a `defrag` moves. As a rule, a table has no more.
+const ORDER_STEP_BYTES: u64 = 64 << 20;
 
 /// Called with bytes done and bytes to do; false ends the work early.
 pub type Watch<'a> = dyn FnMut(u64, u64) -> bool + 'a;
@@ -60,29 +58,6 @@ pub struct Defragged {
     pub is_stopped: bool,
 }
 
-/// Order of evacuation: the smallest first.
-pub(crate) fn weight(candidate: &Candidate) -> (Reverse<u64>, u64, Extent) {
-    let unused = candidate.zone.len - candidate.live;
-    let span_bytes = candidate.live / u64::from(candidate.spans.max(1));
-    (
-        Reverse(unused * 16 / candidate.zone.len),
-        span_bytes,
-        candidate.zone,
-    )
-}
-
-/// True if a zone is empty by one part in `part`.
-pub(crate) fn is_worth(candidate: &Candidate, part: u64) -> bool {
-    candidate.live <= candidate.zone.len - candidate.zone.len / part
-}
-
-pub(crate) fn run_of(extent: Extent) -> Run {
-    Run {
-        addr: extent.addr,
-        len_bytes: extent.len,
-    }
-}
-
 /// Closed zones, which are opened again when this is dropped.
 struct Closed<'a>(&'a Zones);
 
@@ -99,35 +74,17 @@ impl Drop for Closed<'_> {
     }
 }
 
-impl VtEngine {
-    /// Evacuates every zone that has enough in holes. Reads and writes go on meanwhile. `watch` is
-    /// called between steps.
-    ///
-    /// # Errors
-    /// [`VtError`]; what was moved before stays moved.
-    pub fn defrag(&self, watch: &mut Watch<'_>) -> Result<Defragged, VtError> {
-        self.store.defrag(watch)
-    }
-
-    /// Tells the device of all that is free in a range. Returns the number of bytes. `watch` is
-    /// called with zones.
-    ///
-    /// # Errors
-    /// [`VtError`].
-    pub fn trim(&self, range: &TrimRange, watch: &mut Watch<'_>) -> Result<u64, VtError> {
-        self.store.check_writable()?;
-        Ok(self.store.volume.trim(range, watch)?)
-    }
-}
-
 impl Store {
-    fn defrag(&self, watch: &mut Watch<'_>) -> Result<Defragged, VtError> {
-        let _one_at_a_time = self.peers.evacuation.lock();
+    pub(crate) fn defrag(&self, watch: &mut Watch<'_>) -> Result<Defragged, VtError> {
+        let _one_at_a_time = self.pool.evacuation.lock();
         self.check_writable()?;
-        let moved = || self.sum_of(&|store| store.counters.evacuated_bytes.get());
+        let moved = || {
+            self.pool
+                .sum_of(|store| store.counters.evacuated_bytes.get())
+        };
         let (moved_before, ordered_before) = (moved(), self.all_ordered_bytes());
         let mut out = Defragged {
-            holes_before_bytes: self.hole_bytes(),
+            holes_before_bytes: hole_bytes(self.volume.zones()),
             ..Defragged::default()
         };
         let free_before = self.volume.zones().usage().zones_free_bytes;
@@ -136,20 +93,20 @@ impl Store {
         out.moved_bytes = moved() - moved_before + out.ordered_bytes;
         out.freed_bytes = self.volume.zones().usage().zones_free_bytes;
         out.freed_bytes = out.freed_bytes.saturating_sub(free_before);
-        out.holes_after_bytes = self.hole_bytes();
+        out.holes_after_bytes = hole_bytes(self.volume.zones());
         Ok(out)
     }
 
-    /// Does the compactions that give back what was deleted. Answers false if it was ended early.
+    /// Does the compactions that give back what was deleted. Returns false if it was ended early.
     pub(crate) fn give_back(&self, watch: &mut Watch<'_>) -> Result<bool, VtError> {
         for store in self.with_others() {
             self.told(&store, store.write_all_out())?;
-            store.forget_avoided();
+            store.compactor.forget_avoided();
             loop {
                 if !watch(0, 1) {
                     return Ok(false);
                 }
-                if !self.told(&store, store.compact_one(Pressure::Idle))? {
+                if !self.told(&store, store.compactor.compact_one(Pressure::Idle))? {
                     break;
                 }
             }
@@ -176,12 +133,47 @@ impl Store {
         Ok(true)
     }
 
-    /// Bytes that all stores of the volume wrote to bring values into key order.
-    fn all_ordered_bytes(&self) -> u64 {
-        self.sum_of(&|store| store.counters.ordered_bytes.get())
+    /// Brings the values of all stores into key order, as far as there is room. Returns false if
+    /// `watch` ended it.
+    ///
+    /// # Errors
+    /// As [`Compactor::compact_one`](crate::compaction::Compactor::compact_one).
+    fn order_all(&self, watch: &mut Watch<'_>) -> Result<bool, VtError> {
+        let rules = StepRules {
+            bytes_max: ORDER_STEP_BYTES,
+            is_worth: &|_, _| true,
+        };
+        // Others may scatter as much meanwhile.
+        let most = self.volume.zones().usage().live.saturating_mul(2);
+        let mut done = 0;
+        for store in self.with_others() {
+            while done <= most {
+                while self.told(&store, store.compactor.compact_one(Pressure::Order))? {
+                    if !watch(done, done + 1) {
+                        return Ok(false);
+                    }
+                }
+                store.key_order.measure(usize::MAX);
+                let left = store.key_order.scattered_bytes();
+                if left > 0 && !watch(done, done + left) {
+                    return Ok(false);
+                }
+                let moved = self.told(&store, store.key_order.order_one(rules))?;
+                if moved == 0 {
+                    break;
+                }
+                done += moved;
+            }
+        }
+        Ok(true)
     }
 
-    /// Evacuates every zone that is worth it. Answers false if it was ended early.
+    /// Bytes that all stores of the volume wrote to bring values into key order.
+    fn all_ordered_bytes(&self) -> u64 {
+        self.pool.sum_of(|store| store.counters.ordered_bytes.get())
+    }
+
+    /// Evacuates every zone that is worth it. Returns false if it was ended early.
     pub(crate) fn evacuate_all(&self, watch: &mut Watch<'_>) -> Result<bool, VtError> {
         self.evacuate_untried(&mut BTreeSet::new(), watch)
     }
@@ -195,10 +187,10 @@ impl Store {
     ) -> Result<bool, VtError> {
         let mut done = 0;
         loop {
-            let worth = self.worth(WORTH_PART, tried);
+            let worth = candidates(self.volume.zones(), WORTH_PART, tried);
             let left: u64 = worth.iter().map(|candidate| candidate.live).sum();
-            let batch = self.batch(&worth);
-            if batch.is_empty() || !self.can_free_any(&worth) {
+            let batch = batch(&self.volume, &worth);
+            if batch.is_empty() || !can_free_any(self.volume.zones(), &worth) {
                 return Ok(true);
             }
             tried.extend(batch.iter().map(|candidate| candidate.zone));
@@ -210,11 +202,11 @@ impl Store {
         }
     }
 
-    /// Evacuates the best zone that was not tried yet, for a commit that waits for room: also one of which
-    /// little is unused. Answers false if there is none.
+    /// Evacuates the best zone that was not tried yet, for a commit that waits for room: also one
+    /// of which little is unused. Returns false if there is none.
     pub(crate) fn evacuate_best(&self, tried: &mut BTreeSet<Extent>) -> Result<bool, VtError> {
-        let _one_at_a_time = self.peers.evacuation.lock();
-        let worth = self.worth(WORTH_PART_ROOM, tried);
+        let _one_at_a_time = self.pool.evacuation.lock();
+        let worth = candidates(self.volume.zones(), WORTH_PART_ROOM, tried);
         let usable = self.volume.zones().usage().usable;
         // What is free in the zone itself is of no use.
         let has_place = |c: &&Candidate| usable.saturating_sub(c.zone.len - c.live) >= c.live;
@@ -225,39 +217,8 @@ impl Store {
         self.evacuate(&[*best], true, &mut || true)
     }
 
-    /// Zones that are worth moving, best first.
-    fn worth(&self, part: u64, tried: &BTreeSet<Extent>) -> Vec<Candidate> {
-        let mut worth = self.volume.zones().candidates();
-        worth.retain(|candidate| is_worth(candidate, part) && !tried.contains(&candidate.zone));
-        worth.sort_by_key(weight);
-        worth
-    }
-
-    /// True if what is unused in these zones makes up a zone.
-    fn can_free_any(&self, worth: &[Candidate]) -> bool {
-        let unused: u64 = worth.iter().map(|c| c.zone.len - c.live).sum();
-        unused >= self.volume.zones().zone_bytes()
-    }
-
-    /// The best of them, as many as there is room for elsewhere.
-    fn batch(&self, worth: &[Candidate]) -> Vec<Candidate> {
-        let mut room = self.volume.zones().usage().usable / 2;
-        room = room.saturating_sub(self.volume.space().promised_bytes());
-        let mut batch = Vec::new();
-        for candidate in worth.iter().take(BATCH_ZONES) {
-            // What is free in the zone itself is of no use.
-            let needed = candidate.zone.len;
-            if needed > room {
-                break;
-            }
-            room -= needed;
-            batch.push(*candidate);
-        }
-        batch
-    }
-
-    /// Takes all tables, of any store on the volume, out of these zones. Unless `waits`, those of other
-    /// stores that compact now stay. Answers false if `goes_on` does.
+    /// Takes all tables, of any store on the volume, out of these zones. Unless `waits`, those of
+    /// other stores that compact now stay. Returns false if `goes_on` does.
     fn evacuate(
         &self,
         batch: &[Candidate],
@@ -275,12 +236,6 @@ impl Store {
             }
         }
         Ok(false)
-    }
-
-    /// Free bytes in zones that are in use.
-    fn hole_bytes(&self) -> u64 {
-        let usage = self.volume.zones().usage();
-        usage.free - usage.zones_free_bytes
     }
 }
 
@@ -305,15 +260,18 @@ impl IdleDefrag {
             return Ok(());
         }
         let total = store.volume.zones().usage().total;
-        if store.hole_bytes() <= total / HOLES_PART {
+        if hole_bytes(store.volume.zones()) <= total / HOLES_PART {
             return Ok(());
         }
-        let Some(_one_at_a_time) = store.peers.evacuation.try_lock() else {
+        let Some(_one_at_a_time) = store.pool.evacuation.try_lock() else {
             return Ok(());
         };
-        let worth = store.worth(WORTH_PART_IDLE, &self.tried);
-        let batch = store.batch(&worth[..worth.len().min(1)]);
-        let Some(candidate) = batch.first().filter(|_| store.can_free_any(&worth)) else {
+        let worth = candidates(store.volume.zones(), WORTH_PART_IDLE, &self.tried);
+        let batch = batch(&store.volume, &worth[..worth.len().min(1)]);
+        let Some(candidate) = batch
+            .first()
+            .filter(|_| can_free_any(store.volume.zones(), &worth))
+        else {
             return Ok(());
         };
         self.tried.insert(candidate.zone);

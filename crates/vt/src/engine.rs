@@ -3,27 +3,27 @@
 use crate::VtError;
 use crate::cache::ReadCount;
 use crate::counters::DATA_BLOCKS_READ;
-use crate::install::Install;
+use crate::install::{Install, Installer};
 use crate::instances;
 use crate::options::VtOptions;
 use crate::read::VtScan;
-use crate::store::{Installer, Store};
+use crate::store::Store;
 use crate::table::Bounds;
 use crate::version::tree_record;
-use crate::view::View;
+use crate::view::{View, Views};
 use bytes::Bytes;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use stitch_base::sync::Mutex;
-use stitch_base::sync::atomic::Ordering;
+use stitch_base::sync::atomic::{AtomicU64, Ordering};
+use stitch_base::sync::{Apart, Mutex};
 use stitch_base::thread::JoinHandle;
 use stitch_base::{ErrorKind, Seqno, TreeId};
 use stitch_format::vt_manifest::{PinChanges, VersionEdit};
 use stitch_kv::counters as names;
 use stitch_kv::{
-    Batch, Caching, Capabilities, Coming, CommitOptions, Counters, Direction, Engine, KeyRange,
-    KvError, Limits, PinInfo, Scan, Snapshot, SpaceUsage, TreeInfo, TreeOptions, Violation,
-    check_tree_name,
+    Batch, Caching, Capabilities, ChangedKey, Coming, CommitOptions, Counters, Direction, Engine,
+    Guards, KeyRange, KvError, Limits, PinInfo, Scan, Snapshot, SpaceUsage, TreeInfo, TreeOptions,
+    UpsertRegistry, Violation, check_tree_name,
 };
 use stitch_volume::{Opened, Volume};
 
@@ -34,6 +34,9 @@ const FORMAT_OF_ALTERED_TREES: (u16, u16) = (2, 1);
 /// log.
 pub struct VtEngine {
     pub(crate) store: Arc<Store>,
+    /// The store's: a read goes through nothing else to come to them.
+    views: Arc<Views>,
+    visible: Arc<Apart<AtomicU64>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     /// The volume's other engines, if this is the first.
     pub(crate) further: Mutex<Vec<Arc<Self>>>,
@@ -60,6 +63,8 @@ impl VtEngine {
 
     pub(crate) fn new(store: Arc<Store>, threads: Vec<JoinHandle<()>>) -> Self {
         Self {
+            views: Arc::clone(&store.views),
+            visible: Arc::clone(&store.visible),
             store,
             threads: Mutex::new(threads),
             further: Mutex::new(Vec::new()),
@@ -82,12 +87,12 @@ impl VtEngine {
         if self.store.write_out_one()? {
             return Ok(true);
         }
-        let pressure = self.store.pressure(false);
-        if self.store.compact_one(pressure)? {
+        let pressure = self.store.compactor.pressure(false);
+        if self.store.compactor.compact_one(pressure)? {
             return Ok(true);
         }
         // What cannot be read is told to whoever scans there.
-        Ok(self.store.look_for_gaps().unwrap_or(true))
+        Ok(self.store.reads.look_for_gaps().unwrap_or(true))
     }
 
     pub(crate) fn stop_threads(&self) {
@@ -103,7 +108,7 @@ impl VtEngine {
 
     /// Closes this instance and no other.
     pub(crate) fn close_one(&self) -> Result<(), VtError> {
-        let is_first_time = self.store.mark_closed();
+        let is_first_time = self.store.gate.close();
         self.stop_threads();
         if !is_first_time || self.store.volume.is_read_only() {
             return Ok(());
@@ -114,9 +119,9 @@ impl VtEngine {
     /// The view to read in, and the newest write to see. The view is taken first: what it holds is
     /// then at least as old as the number, never newer than a compaction would keep for it.
     fn reading(&self, tree: TreeId, at: Option<&Snapshot>) -> Result<(Arc<View>, Seqno), KvError> {
-        let view = self.store.views.get();
+        let view = self.views.get();
         let Some(snapshot) = at else {
-            let seqno = Seqno(self.store.visible.load(Ordering::Acquire));
+            let seqno = Seqno(self.visible.load(Ordering::Acquire));
             let is_living = view.version.is_living(tree);
             return is_living
                 .then_some((view, seqno))
@@ -138,11 +143,11 @@ impl VtEngine {
         way: (Direction, bool),
         at: Option<&Snapshot>,
     ) -> Result<Box<dyn Scan + '_>, KvError> {
-        let complete = Seqno(self.store.visible.load(Ordering::Acquire));
+        let complete = Seqno(self.visible.load(Ordering::Acquire));
         let (view, seqno) = self.reading(tree, at)?;
         self.store.cache.counters().add(ReadCount::Scans, 1);
         let seqnos = (seqno, complete);
-        let scan = VtScan::new(&self.store, view, tree, range, way, seqnos)?;
+        let scan = VtScan::new(&self.store.reads, view, tree, range, way, seqnos)?;
         Ok(Box::new(scan))
     }
 }
@@ -156,6 +161,13 @@ impl Drop for VtEngine {
 impl Engine for VtEngine {
     fn limits(&self) -> Limits {
         self.store.limits()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            pins: true,
+            guards: true,
+        }
     }
 
     fn trees(&self) -> Vec<TreeInfo> {
@@ -183,6 +195,23 @@ impl Engine for VtEngine {
         self.store.commit(batch, options)
     }
 
+    fn commit_guarded(
+        &self,
+        batch: &Batch,
+        guards: &Guards,
+        options: CommitOptions,
+    ) -> Result<Seqno, KvError> {
+        self.store.commit_guarded(batch, guards, options)
+    }
+
+    fn changed_keys(&self, guards: &Guards, count_max: usize) -> Result<Vec<ChangedKey>, KvError> {
+        self.store.changed_keys(guards, count_max)
+    }
+
+    fn upserts(&self) -> &UpsertRegistry {
+        &self.store.options.upserts
+    }
+
     fn sync(&self) -> Result<(), KvError> {
         self.store.note_asked_sync();
         Ok(self.store.sync()?)
@@ -191,13 +220,6 @@ impl Engine for VtEngine {
     fn snapshot(&self) -> Snapshot {
         let hold = self.store.snapshots.take(&self.store.visible, None);
         hold.snapshot()
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            pins: true,
-            ..Capabilities::default()
-        }
     }
 
     fn create_pin(&self, name: &str, user: &[u8]) -> Result<PinInfo, KvError> {
@@ -229,7 +251,7 @@ impl Engine for VtEngine {
     ) -> Result<Option<Bytes>, KvError> {
         let (view, seqno) = self.reading(tree, at)?;
         self.store.cache.counters().add(ReadCount::Gets, 1);
-        Ok(self.store.get_in(&view, tree, key, seqno)?)
+        Ok(self.store.reads.get_in(&view, tree, key, seqno)?)
     }
 
     fn scan(
@@ -266,6 +288,7 @@ impl Engine for VtEngine {
         };
         let bounds = Bounds::of(range, true);
         self.store
+            .reads
             .read_ahead(&view, tree, bounds, (coming, caching))
     }
 
@@ -274,7 +297,7 @@ impl Engine for VtEngine {
     }
 
     fn space(&self) -> SpaceUsage {
-        self.store.space()
+        self.store.space.usage()
     }
 
     fn set_aside(&self, bytes: u64) -> Result<(), KvError> {
@@ -301,7 +324,7 @@ impl Engine for VtEngine {
 impl Store {
     fn create_tree(&self, name: &str, options: &TreeOptions) -> Result<TreeId, KvError> {
         self.check_writable()?;
-        let mut installer = self.installer.lock();
+        let mut installer = self.versions.lock();
         let version = self.version();
         if version.living().any(|t| t.info.name == name) {
             return Err(KvError::TreeExists(name.to_owned()));
@@ -317,8 +340,8 @@ impl Store {
         edit.next_tree = id.next();
         edit.new_trees.push(tree_record(&info));
         drop(version);
-        self.check_trees_fit(&edit)?;
-        self.note_tree(options);
+        self.versions.check_trees_fit(&edit)?;
+        self.space.note_tree(options);
         self.install_trees(&mut installer, edit)?;
         self.committer.lock().trees.insert(id);
         Ok(id)
@@ -328,7 +351,7 @@ impl Store {
     fn drop_trees(&self, trees: &[TreeId]) -> Result<(), KvError> {
         self.check_writable()?;
         let trees: BTreeSet<TreeId> = trees.iter().copied().collect();
-        let mut installer = self.installer.lock();
+        let mut installer = self.versions.lock();
         {
             let mut committer = self.committer.lock();
             if let Some(gone) = trees.iter().find(|tree| !committer.trees.contains(tree)) {
@@ -343,9 +366,9 @@ impl Store {
         self.note_dropped(&mut edit, &trees);
         let installed = self.install_trees(&mut installer, edit);
         match installed {
-            Ok(()) => trees.iter().for_each(|tree| self.gaps.forget(*tree)),
+            Ok(()) => trees.iter().for_each(|tree| self.reads.gaps.forget(*tree)),
             // They are still there, unless the outcome is unknown.
-            Err(_) if !self.is_failed() => self.committer.lock().trees.extend(trees),
+            Err(_) if !self.gate.is_failed() => self.committer.lock().trees.extend(trees),
             Err(_) => {}
         }
         installed
@@ -353,7 +376,7 @@ impl Store {
 
     fn alter_tree(&self, tree: TreeId, options: &TreeOptions) -> Result<(), KvError> {
         self.check_writable()?;
-        let mut installer = self.installer.lock();
+        let mut installer = self.versions.lock();
         let version = self.version();
         let found = version.living().find(|t| t.info.id == tree);
         let found = found.ok_or(KvError::NoTree(tree))?;
@@ -366,8 +389,8 @@ impl Store {
             ..found.info.clone()
         }));
         drop(version);
-        self.check_trees_fit(&edit)?;
-        self.note_tree(options);
+        self.versions.check_trees_fit(&edit)?;
+        self.space.note_tree(options);
         self.install_trees(&mut installer, edit)
     }
 
@@ -383,7 +406,7 @@ impl Store {
             edit,
             written: None,
         };
-        self.install(installer, install)?;
+        self.versions.install(installer, install)?;
         Ok(())
     }
 
@@ -403,12 +426,12 @@ impl Store {
     /// Does all work that gives space back.
     fn settle(&self) -> Result<(), VtError> {
         let is_written = self.write_out_what_fits()?;
-        self.forget_avoided();
+        self.compactor.forget_avoided();
         self.level0.set_quiet(true);
-        let pressure = self.pressure(true);
+        let pressure = self.compactor.pressure(true);
         loop {
-            while self.compact_one(pressure)? {}
-            if !self.look_for_superseded(usize::MAX) {
+            while self.compactor.compact_one(pressure)? {}
+            if !self.compactor.look_for_superseded(usize::MAX) {
                 break;
             }
         }
@@ -424,19 +447,21 @@ impl Store {
     fn write_out_what_fits(&self) -> Result<bool, VtError> {
         match self.write_all_out() {
             Ok(()) => Ok(true),
-            Err(error) if error.kind() == ErrorKind::NoSpace && !self.is_failed() => Ok(false),
+            Err(error) if error.kind() == ErrorKind::NoSpace && !self.gate.is_failed() => Ok(false),
             Err(error) => Err(error),
         }
     }
 
     /// Writes everything out, and the whole version as one base.
     fn close(&self) -> Result<(), VtError> {
-        if self.volume.is_poisoned() || self.is_failed() {
+        if self.volume.is_poisoned() || self.gate.is_failed() {
             return Err(VtError::Poisoned);
         }
         self.write_out_what_fits()?;
-        let installer = self.installer.lock();
-        let base = self.whole_base(&self.version(), &PinChanges::default());
+        let installer = self.versions.lock();
+        let base = self
+            .versions
+            .whole_base(&self.version(), &PinChanges::default());
         if base.len() as u64 <= self.volume.base_bytes_max() {
             self.volume.commit_base(&base, installer.log_start)?;
         }

@@ -67,6 +67,14 @@ pub enum VtError {
 }
 
 impl VtError {
+    /// Returns an error with the name of its instance.
+    pub(crate) fn in_instance(name: &str, error: Self) -> Self {
+        Self::Instance {
+            name: name.to_owned(),
+            source: Box::new(error),
+        }
+    }
+
     /// What a caller can do about it.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {

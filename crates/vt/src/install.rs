@@ -4,18 +4,30 @@
 //! 2. The edit (or, when the version log wants one, the whole new version) is committed with the
 //!    start of the backup log. The volume makes the tables' blocks durable first.
 //! 3. The new version is published. Space of removed tables goes with their last reader.
+//!
+//! Invariant: the version that readers see is the one on the medium, or, while an edit is installed,
+//! the one before it.
 
 use crate::VtError;
 use crate::buffer::Buffer;
+use crate::cache::BlockCache;
+use crate::gate::Gate;
+use crate::pace::Pace;
+use crate::pins::Pins;
+use crate::rules::assert_sound;
 use crate::runs::subtract;
-use crate::store::{Installer, Store, Worker};
+use crate::signals::{Signals, Worker};
+use crate::sizing::Sizing;
+use crate::tables::Tables;
 use crate::version::{TableHandle, Version, VersionBuilder};
+use crate::view::Views;
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use stitch_base::sync::{Mutex, MutexGuard};
 use stitch_base::{Lsn, TableId};
-use stitch_format::vt_manifest::{PinChanges, Run, VersionEdit};
+use stitch_format::vt_manifest::{PinChanges, Run, TableMeta, VersionEdit};
 use stitch_kv::KvError;
-use stitch_volume::{VersionChange, VolumeError};
+use stitch_volume::{VersionChange, Volume, VolumeError};
 
 /// What goes along with an edit.
 #[derive(Default)]
@@ -51,7 +63,36 @@ impl Successors {
     }
 }
 
-impl Store {
+/// The version log, and what goes with each new version.
+pub(crate) struct VersionLog {
+    pub(crate) volume: Arc<Volume>,
+    pub(crate) cache: Arc<BlockCache>,
+    pub(crate) sizing: Arc<Sizing>,
+    pub(crate) views: Arc<Views>,
+    pub(crate) tables: Arc<Tables>,
+    /// Changed with `installer`.
+    pub(crate) pins: Arc<Pins>,
+    pub(crate) gate: Arc<Gate>,
+    pub(crate) signals: Arc<Signals>,
+    pub(crate) pace: Arc<Pace>,
+    /// Each version is checked when it is installed.
+    pub(crate) is_paranoid: bool,
+    /// One edit at a time.
+    pub(crate) installer: Mutex<Installer>,
+}
+
+/// What installations change.
+pub(crate) struct Installer {
+    /// Where live records of the backup log start.
+    pub(crate) log_start: Lsn,
+}
+
+impl VersionLog {
+    /// Waits until no other edit is made, and none begins until the lock is given up.
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Installer> {
+        self.installer.lock()
+    }
+
     /// Installs an edit. The caller holds the installer's lock since it made the edit.
     ///
     /// # Errors
@@ -62,8 +103,8 @@ impl Store {
         installer: &mut Installer,
         mut install: Install,
     ) -> Result<Arc<Version>, VtError> {
-        let before = self.version();
-        install.edit.next_table = self.next_table_id().max(before.next_table);
+        let before = self.views.version();
+        install.edit.next_table = self.tables.next_id().max(before.next_table);
         let version = self.applied(&before, &install.edit)?;
         let log_start = install
             .written
@@ -72,7 +113,7 @@ impl Store {
         self.commit_version(&before, &version, &install.edit, log_start)
             .inspect_err(|error| {
                 if !is_refused(error) {
-                    self.fail(error);
+                    self.gate.fail(error);
                 }
             })?;
         installer.log_start = log_start;
@@ -95,12 +136,37 @@ impl Store {
             written.release_room();
         }
         drop(before);
+        if self.is_paranoid {
+            assert_sound(self.volume.zones(), &version);
+        }
         self.fit_cache();
-        self.pace.update(&view, &self.sizes_now());
-        self.room.notify_all();
+        self.pace.update(&view, &self.sizing.now());
+        self.gate.wake_commits();
         self.signals.wake(Worker::Compaction);
-        self.call_help();
+        if self.pace.is_behind() {
+            self.signals.wake(Worker::Help);
+        }
         Ok(version)
+    }
+
+    /// Gives the cache what the lists of tables leave.
+    pub(crate) fn fit_cache(&self) {
+        let list_bytes = self.views.version().lists.bytes();
+        let capacity = self.sizing.opened.cache_beside(list_bytes);
+        self.cache.set_capacity(capacity);
+    }
+
+    /// Gives back the space of tables whose edit was refused.
+    pub(crate) fn discard_refused(
+        &self,
+        error: &VtError,
+        made: &[(u8, Arc<TableMeta>)],
+        inputs: &[Run],
+    ) {
+        if is_refused(error) {
+            let tables = made.iter().map(|(_, table)| TableMeta::clone(table));
+            self.tables.discard(&tables.collect::<Vec<_>>(), inputs);
+        }
     }
 
     fn applied(&self, before: &Version, edit: &VersionEdit) -> Result<Arc<Version>, VtError> {
@@ -151,7 +217,7 @@ impl Store {
     /// # Errors
     /// [`KvError::Storage`] of [`VolumeError::VersionLogFull`], which says what to drop.
     pub(crate) fn check_trees_fit(&self, edit: &VersionEdit) -> Result<(), KvError> {
-        let before = self.version();
+        let before = self.views.version();
         let wanted_bytes = self.base_bytes(&*self.applied(&before, edit)?, &edit.pins);
         let base_bytes_max = self.volume.base_bytes_max();
         let bytes_before = self.base_bytes(&before, &PinChanges::default());
@@ -175,7 +241,7 @@ impl Store {
             removed.contains(&t.meta().id) || edit.dropped_trees.contains(&t.meta().tree)
         };
         for (_, table) in before.tables().filter(|(_, t)| is_gone(t)) {
-            self.superseded.forget(table.meta().id);
+            self.tables.superseded.forget(table.meta().id);
             let dead = subtract(&table.meta().runs, &new.runs);
             let left: u64 = dead.iter().map(|run| run.len_bytes).sum();
             let successors = if left == table.owned_bytes() {
@@ -189,6 +255,6 @@ impl Store {
 }
 
 /// Reports whether an edit was refused before anything was written.
-pub(crate) const fn is_refused(error: &VtError) -> bool {
+const fn is_refused(error: &VtError) -> bool {
     matches!(error, VtError::Volume(VolumeError::VersionLogFull { .. }))
 }

@@ -17,19 +17,16 @@
 //! table is complete only if no other table has newer values of it.
 //!
 //! No step takes what others need: one is done only while more zones are free than value blocks
-//! keep ([`Store::order_room_bytes`]).
+//! keep ([`KeyOrder::room_bytes`]).
 //!
-//! When: while the store is idle ([`idle`]), and in [`crate::VtEngine::defrag`].
+//! When: while the store is idle ([`crate::idle_order`]), and in [`crate::VtEngine::defrag`].
 
-mod idle;
 mod windows;
 
-pub(crate) use idle::IdleOrder;
+pub(crate) use windows::WINDOW_BYTES;
 
 use crate::VtError;
-use crate::compaction::{Plan, Pressure, order_plan, pick_scattered};
-use crate::defrag::Watch;
-use crate::store::Store;
+use crate::compaction::{Compactor, Plan, order_plan, pick_scattered};
 use crate::table::FREE_ZONES_PART;
 use crate::version::{TableHandle, Version};
 use std::collections::{BTreeMap, BTreeSet};
@@ -37,34 +34,27 @@ use std::sync::Arc;
 use stitch_base::sync::Mutex;
 use stitch_base::{TableId, TreeId};
 use stitch_kv::SpaceClass;
-use windows::{Scattered, WINDOW_BYTES, Windows};
+use windows::{Scattered, Windows};
 
-/// Most bytes that one step of a `defrag` moves. As a rule, a table has no more.
-const STEP_BYTES: u64 = 64 << 20;
 /// Free zones beyond those that value blocks keep: streams open some meanwhile.
 const SPARE_ZONES: u64 = 2;
 
-/// How scattered the values of each table are.
-#[derive(Debug, Default)]
+/// How scattered the values of each table are, and how they are brought into order.
+///
+/// Invariant: a table that is in no version is not counted after the next measurement.
 pub(crate) struct KeyOrder {
+    compactor: Arc<Compactor>,
     /// Bytes of scattered windows, of every table that was measured; 0 of those that were given up.
     scattered: Mutex<BTreeMap<TableId, u64>>,
 }
 
-impl KeyOrder {
-    /// Returns the bytes of scattered windows in all tables that were measured.
-    fn scattered_bytes(&self) -> u64 {
-        self.scattered.lock().values().sum()
-    }
-}
-
 /// What one step may do.
 #[derive(Clone, Copy)]
-struct StepRules<'a> {
+pub(crate) struct StepRules<'a> {
     /// Most bytes of scattered windows that it moves.
-    bytes_max: u64,
+    pub(crate) bytes_max: u64,
     /// Reports whether a table with this many scattered bytes is worth a step.
-    is_worth: &'a dyn Fn(&TableHandle, u64) -> bool,
+    pub(crate) is_worth: &'a dyn Fn(&TableHandle, u64) -> bool,
 }
 
 /// An order step, before and after it was run.
@@ -81,52 +71,30 @@ struct Step {
     moved_bytes: u64,
 }
 
-impl Store {
-    /// Brings the values of all stores into key order, as far as there is room. Returns false if
-    /// `watch` ended it.
-    ///
-    /// # Errors
-    /// As [`Self::compact_one`].
-    pub(crate) fn order_all(&self, watch: &mut Watch<'_>) -> Result<bool, VtError> {
-        let rules = StepRules {
-            bytes_max: STEP_BYTES,
-            is_worth: &|_, _| true,
-        };
-        // Others may scatter as much meanwhile.
-        let most = self.volume.zones().usage().live.saturating_mul(2);
-        let mut done = 0;
-        for store in self.with_others() {
-            while done <= most {
-                while self.told(&store, store.compact_one(Pressure::Order))? {
-                    if !watch(done, done + 1) {
-                        return Ok(false);
-                    }
-                }
-                store.measure_order(usize::MAX);
-                let left = store.key_order.scattered_bytes();
-                if left > 0 && !watch(done, done + left) {
-                    return Ok(false);
-                }
-                let moved = self.told(&store, store.order_one(rules))?;
-                if moved == 0 {
-                    break;
-                }
-                done += moved;
-            }
+impl KeyOrder {
+    /// Returns that of a store in which nothing was measured yet.
+    pub(crate) fn new(compactor: &Arc<Compactor>) -> Self {
+        Self {
+            compactor: Arc::clone(compactor),
+            scattered: Mutex::default(),
         }
-        Ok(true)
+    }
+
+    /// Returns the bytes of scattered windows in all tables that were measured.
+    pub(crate) fn scattered_bytes(&self) -> u64 {
+        self.scattered.lock().values().sum()
     }
 
     /// Does one order step. Returns the bytes of values that were to be moved: 0 if none are worth
     /// it, or there is no room.
-    fn order_one(&self, rules: StepRules<'_>) -> Result<u64, VtError> {
+    pub(crate) fn order_one(&self, rules: StepRules<'_>) -> Result<u64, VtError> {
         // A step writes the windows, and the index and what it merges beside them.
-        let bytes_max = rules.bytes_max.min(self.order_room_bytes() / 2);
-        if self.key_order.scattered_bytes() == 0 || bytes_max == 0 {
+        let bytes_max = rules.bytes_max.min(self.room_bytes() / 2);
+        if self.scattered_bytes() == 0 || bytes_max == 0 {
             return Ok(0);
         }
         let mut step = None;
-        self.compact_alone(|version| {
+        self.compactor.compact_alone(|version| {
             let (made, plan) = self.plan_order(version, bytes_max, rules.is_worth)?.unzip();
             step = made;
             Ok(plan)
@@ -144,8 +112,8 @@ impl Store {
         is_worth: &dyn Fn(&TableHandle, u64) -> bool,
     ) -> Result<Option<(Step, Plan)>, VtError> {
         let (level, table, found) = loop {
-            let scattered = self.key_order.scattered.lock().clone();
-            let state = self.turns.lock();
+            let scattered = self.scattered.lock().clone();
+            let state = self.compactor.turns.lock();
             let picked = pick_scattered(version, &scattered, is_worth, &state.obstacles);
             drop(state);
             let Some((level, table)) = picked else {
@@ -169,14 +137,14 @@ impl Store {
             scattered_bytes: found.bytes,
             moved_bytes: found.kept_bytes,
         };
-        let state = self.turns.lock();
+        let state = self.compactor.turns.lock();
         let plan = order_plan(version, (level, &table), found.extents, &state.obstacles);
         Ok(plan.map(|plan| (step, plan)))
     }
 
     /// Measures what a step has made. Where it gained too little, the tables are given up.
     fn note_ordered(&self, step: &Step) {
-        let version = self.version();
+        let version = self.compactor.views.version();
         let after = level_ids(&version, step.tree, step.level);
         let is_made = |t: &TableHandle| {
             let id = t.meta().id;
@@ -193,28 +161,28 @@ impl Store {
         if left > step.scattered_bytes.saturating_sub(step.moved_bytes / 2) {
             measured.values_mut().for_each(|bytes| *bytes = 0);
         }
-        self.key_order.scattered.lock().extend(measured);
+        self.scattered.lock().extend(measured);
     }
 
     /// Returns the bytes in free zones that steps may use. Value blocks fill holes, in any order,
     /// once fewer zones are free than one in [`FREE_ZONES_PART`].
-    fn order_room_bytes(&self) -> u64 {
-        let zones = self.volume.zones();
+    fn room_bytes(&self) -> u64 {
+        let zones = self.compactor.volume.zones();
         if zones.fenced().is_some() {
             return 0;
         }
         let usage = zones.usage();
         let kept = usage.zones / FREE_ZONES_PART + SPARE_ZONES;
         let free = usage.zones_free.saturating_sub(kept) * zones.zone_bytes();
-        let free = free.saturating_sub(self.volume.space().promised_bytes());
-        free.min(self.free_bytes(SpaceClass::Normal))
+        let free = free.saturating_sub(self.compactor.volume.space().promised_bytes());
+        free.min(self.compactor.space.free_bytes(SpaceClass::Normal))
     }
 
     /// Measures at most `most` tables that were not measured yet. Returns how many it measured.
-    fn measure_order(&self, most: usize) -> usize {
-        let version = self.version();
+    pub(crate) fn measure(&self, most: usize) -> usize {
+        let version = self.compactor.views.version();
         let new: Vec<Arc<TableHandle>> = {
-            let mut scattered = self.key_order.scattered.lock();
+            let mut scattered = self.scattered.lock();
             let living: BTreeSet<TableId> = version.tables().map(|(_, t)| t.meta().id).collect();
             scattered.retain(|id, _| living.contains(id));
             let tables = version.tables().map(|(_, t)| t);
@@ -223,7 +191,7 @@ impl Store {
         };
         let mut count = 0;
         for table in new {
-            if self.signals.is_stopped() {
+            if self.compactor.signals.is_stopped() {
                 break;
             }
             self.note_scattered(table.meta().id, self.scattered_bytes_of(&table));
@@ -233,12 +201,12 @@ impl Store {
     }
 
     fn note_scattered(&self, table: TableId, bytes: u64) {
-        self.key_order.scattered.lock().insert(table, bytes);
+        self.scattered.lock().insert(table, bytes);
     }
 
     /// Finds a table's scattered windows, with the extents of the first of them.
     fn windows_of(&self, table: &TableHandle, kept_bytes_max: u64) -> Result<Scattered, VtError> {
-        let index = self.table(table).index_cursor()?;
+        let index = self.compactor.tables.reader(table).index_cursor()?;
         Windows::keeping(kept_bytes_max).of_index(index)
     }
 

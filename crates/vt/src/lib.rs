@@ -5,11 +5,13 @@
 //! with VT-Trees*, FAST 2013.
 
 mod background;
+mod batch_trees;
 mod budget;
 mod buffer;
 mod cache;
 mod check;
 mod commit;
+mod committer;
 mod compaction;
 pub mod counters;
 mod defrag;
@@ -19,6 +21,8 @@ mod entry;
 mod error;
 mod fold;
 mod gaps;
+mod gate;
+mod idle_order;
 mod install;
 mod instances;
 #[cfg(test)]
@@ -27,29 +31,40 @@ mod interleavings;
 mod iter;
 mod key_heads;
 mod key_order;
+mod maintenance;
+mod make_room;
 mod memtable;
 mod options;
+mod others;
 mod output;
 mod pace;
 mod page_buffers;
 mod pins;
+mod pool;
 mod prefix;
 mod range_delete;
 mod read;
 mod readers;
 mod recovery;
 mod resize;
+mod rules;
 mod runs;
+mod shape;
+mod signals;
+mod sizing;
 mod snapshots;
 mod space;
 mod store;
 mod superseded;
 mod table;
+mod tables;
 #[cfg(test)]
 mod testing;
 mod under_way;
+mod unsynced;
 mod version;
 mod view;
+mod worth;
 mod write_out;
 
 pub use check::Holdings;

@@ -1,6 +1,5 @@
 //! How a store is opened, and the sizes that follow from it.
 
-use crate::compaction::{PickOptions, TURNS_MAX};
 use crate::gaps::Gaps;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,9 +11,12 @@ use stitch_kv::{TreeInfo, UpsertRegistry};
 pub const MEMORY_BYTES_MIN: u64 = 4 << 20;
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
-/// Most that a write-out and one compaction, both under way, need beside the blocks in the cache: buffers of
-/// the tables that they write, index entries of these and of a step's blocks, what is read ahead of them.
+/// Most that a write-out and one compaction, both under way, need beside the blocks in the cache:
+/// buffers of the tables that they write, index entries of these and of a step's blocks, what is
+/// read ahead of them.
 const WORK_BYTES_MAX: u64 = 12 * MIB;
+/// Most compactions of a store at once. Each has streams of its own, of which a store has a few.
+pub(crate) const TURNS_MAX: usize = 2;
 /// Sealed memtables that may wait before writers do.
 pub(crate) const SEALED_COUNT_MAX: usize = 2;
 
@@ -50,8 +52,8 @@ impl std::fmt::Debug for StitchByKey {
 /// How to open a store.
 #[derive(Clone)]
 pub struct VtOptions {
-    /// Memory for memtables, blocks, indexes, filters, lists of what tables own, write-outs and compactions
-    /// together, in bytes.
+    /// Memory for memtables, blocks, indexes, filters, lists of what tables own, write-outs and
+    /// compactions together, in bytes.
     pub memory_bytes: u64,
     /// The upsert functions that the store may meet.
     pub upserts: UpsertRegistry,
@@ -65,13 +67,16 @@ pub struct VtOptions {
     /// Puts of a batch that follow each other, in one tree and in the order of their keys, with at
     /// least so many bytes go to their zone at once, and not through the log. `u64::MAX`: none do.
     pub direct_bytes_min: u64,
-    /// Puts that come one by one and follow each other go to their zone at once, too, but only after so
-    /// many bytes were committed since somebody asked for a sync: where every little is waited for, fewer
-    /// writes are if it is in the log.
+    /// Puts that come one by one and follow each other go to their zone at once, too, but only
+    /// after so many bytes were committed since somebody asked for a sync: where every little is
+    /// waited for, fewer writes are if it is in the log.
     pub unsynced_bytes_min: u64,
-    /// Indexes, small data and short values go into the block cache as they are written, where it has room. False: only
-    /// what is read does.
+    /// Indexes, small data and short values go into the block cache as they are written, where it
+    /// has room. False: only what is read does.
     pub caches_writes: bool,
+    /// The whole structure is checked after each install, and a broken rule is a panic. For tests
+    /// and simulations: each install walks all tables.
+    pub is_paranoid: bool,
     /// Stitching thresholds by key, for trees that are not alike all over.
     pub stitch_by_key: Option<StitchByKey>,
     /// Size at which a memtable is sealed; by default from the memory and the volume.
@@ -84,9 +89,9 @@ pub struct VtOptions {
     pub fanout: u64,
     /// Tables of level 0 that a tree may have while it is written to and seldom read; at least 4.
     pub level0_tables_max: usize,
-    /// Compactions that may run at once where they do not overlap: 1 or 2. By default 2, and 1 on a machine
-    /// with one processor. With threads, there is one more for the second; it helps only while one alone
-    /// does not keep up with what is written.
+    /// Compactions that may run at once where they do not overlap: 1 or 2. By default 2, and 1 on a
+    /// machine with one processor. With threads, there is one more for the second; it helps only
+    /// while one alone does not keep up with what is written.
     pub compactors: usize,
 }
 
@@ -104,6 +109,7 @@ impl Default for VtOptions {
             direct_bytes_min: 64 * KIB,
             unsynced_bytes_min: 256 * KIB,
             caches_writes: true,
+            is_paranoid: false,
             stitch_by_key: None,
             memtable_bytes: None,
             table_bytes: None,
@@ -122,6 +128,26 @@ impl std::fmt::Debug for VtOptions {
             .field("background", &self.background)
             .finish_non_exhaustive()
     }
+}
+
+/// What the picker goes by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PickOptions {
+    /// Tables of level 0 that start a compaction.
+    pub(crate) level0_tables: usize,
+    /// Most tables of level 0 that one compaction takes.
+    pub(crate) level0_batch: usize,
+    /// Target size of level 1.
+    pub(crate) level1_bytes: u64,
+    /// Each deeper level's target is this many times larger.
+    pub(crate) fanout: u64,
+    /// Size at which a compaction ends a table and begins the next.
+    pub(crate) table_bytes: u64,
+    /// Most that one compaction takes in, where it can be sliced.
+    pub(crate) input_bytes_max: u64,
+    /// For space, where nobody waits for it: most that is rewritten below for what is above, in
+    /// multiples.
+    pub(crate) cost_max: u64,
 }
 
 /// Sizes of an open store, in bytes.

@@ -5,11 +5,9 @@ use crate::VtError;
 use crate::compaction::Kept;
 use crate::entry::{EntryRef, RangeDelete};
 use crate::range_delete::note_steps;
-use crate::runs::subtract;
-use crate::store::Store;
 use crate::table::{NewTable, TableWriter};
+use crate::tables::Tables;
 use crate::under_way::UnderWay;
-use crate::version::extents;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use stitch_base::Seqno;
@@ -21,7 +19,7 @@ use stitch_volume::Stream;
 
 /// Makes tables of entries and blocks that come in key order: `(add | stitch)* finish`.
 pub(crate) struct Outputs<'a> {
-    store: &'a Store,
+    tables: &'a Tables,
     tree: &'a TreeInfo,
     rules: OutputRules,
     /// Range deletes that no table has yet, by start.
@@ -52,34 +50,10 @@ pub(crate) struct OutputRules {
     pub(crate) under_way: Option<Arc<UnderWay>>,
 }
 
-/// First version of the format with precise filters. A store of an older one stays as it is.
-const FORMAT_OF_PRECISE_FILTERS: (u16, u16) = (2, 2);
-
-impl Store {
-    /// A writer of a table, in memory that was used before.
-    pub(crate) fn table_writer(&self, table: NewTable) -> TableWriter {
-        let writer = TableWriter::new(&self.volume, table).reusing(self.cache.buffers());
-        match self.options.caches_writes {
-            true => writer.cached_in(&self.cache),
-            false => writer,
-        }
-    }
-
-    /// How seldom filters of a level's tables should be wrong. A read looks into all tables of level 0, and
-    /// into one of each level below it, which hold most keys.
-    pub(crate) fn precision(&self, level: usize) -> Precision {
-        let is_known = self.volume.superblock().readable >= FORMAT_OF_PRECISE_FILTERS;
-        match level == 0 && is_known {
-            true => Precision::High,
-            false => Precision::Normal,
-        }
-    }
-}
-
 impl<'a> Outputs<'a> {
     /// Outputs for a tree, with the range deletes (by start) that they are to hold.
     pub(crate) fn new(
-        store: &'a Store,
+        tables: &'a Tables,
         tree: &'a TreeInfo,
         rules: OutputRules,
         range_deletes: Vec<RangeDelete>,
@@ -91,7 +65,7 @@ impl<'a> Outputs<'a> {
             "range deletes come by start"
         );
         Self {
-            store,
+            tables,
             tree,
             rules,
             range_deletes: range_deletes.into(),
@@ -158,15 +132,15 @@ impl<'a> Outputs<'a> {
     fn writer(&mut self) -> &mut TableWriter {
         self.writer.get_or_insert_with(|| {
             let table = NewTable {
-                id: self.store.new_table_id(),
+                id: self.tables.new_id(),
                 tree: self.tree.id,
                 options: self.tree.options.clone(),
                 stream: self.rules.stream,
                 precision: self.rules.precision,
             };
             let writer = self
-                .store
-                .table_writer(table)
+                .tables
+                .writer(table)
                 .under(Arc::clone(&self.rules.snapshots));
             match &self.rules.under_way {
                 Some(under_way) => writer.counting(Arc::clone(under_way)),
@@ -217,7 +191,7 @@ impl<'a> Outputs<'a> {
         if let Some(mut writer) = self.writer.take() {
             let superseded = writer.take_superseded();
             if let Some(table) = writer.finish()? {
-                self.store.superseded.note(table.id, superseded);
+                self.tables.superseded.note(table.id, superseded);
                 self.done.push(table);
             }
         }
@@ -233,16 +207,7 @@ impl Drop for Outputs<'_> {
             // It has failed.
             under_way.end();
         }
-        discard(self.store, &self.done, &self.rules.input_runs);
-    }
-}
-
-/// Gives back the space of tables that were not installed.
-pub(crate) fn discard(store: &Store, tables: &[TableMeta], input_runs: &[Run]) {
-    for table in tables {
-        store.superseded.forget(table.id);
-        let own = subtract(&table.runs, input_runs);
-        store.volume.zones().free(&extents(&own));
+        self.tables.discard(&self.done, &self.rules.input_runs);
     }
 }
 
@@ -300,12 +265,12 @@ mod tests {
     #[test]
     fn level_0_has_precise_filters_where_all_who_read_it_know_them() {
         let now = formatted_by(VERSION);
-        let precision = [0, 1, 2].map(|level| now.store.precision(level));
+        let precision = [0, 1, 2].map(|level| now.store.tables.precision(level));
         let normal = Precision::Normal;
         assert_eq!(precision, [Precision::High, normal, normal]);
         for version in [(2, 0), (2, 1)] {
             let older = formatted_by(version);
-            assert_eq!(older.store.precision(0), normal, "{version:?}");
+            assert_eq!(older.store.tables.precision(0), normal, "{version:?}");
         }
     }
 

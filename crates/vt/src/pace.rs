@@ -2,22 +2,23 @@
 //! has to be stopped.
 //!
 //! Four debts count: memtables that wait to be written out, tables in level 0, bytes by which
-//! levels are over their targets, and space that is about to end. The largest of them, as a share of what is bearable, sets a rate
-//! at which commits may go on; a commit sleeps for its share, at most [`SLEEP_MAX`] at a time.
+//! levels are over their targets, and space that is about to end. The largest of them, as a share
+//! of what is bearable, sets a rate at which commits may go on; a commit sleeps for its share, at
+//! most [`SLEEP_MAX`] at a time.
 //!
 //! The first debt comes and goes by whole memtables, so it counts only from where as many wait as
 //! may: while there are fewer, the write-out keeps up. And what is owed is paid in proportion: a
 //! small debt is hardly felt, or a write-out that is as fast as its writer would slow it, too.
 //!
-//! The last debt counts where less is left than a few memtables take: compactions give space back by whole
-//! tables, and the next one's should be there before the last is used up.
+//! The last debt counts where less is left than a few memtables take: compactions give space back
+//! by whole tables, and the next one's should be there before the last is used up.
 //!
-//! How fast memtables are written out is the device's business. So the first debt's rate also follows
-//! from how long that takes: with half of the last memtable full, writers go as fast as one is written
-//! out, and ever slower towards its end, which they come to late on any device.
+//! How fast memtables are written out is the device's business. So the first debt's rate also
+//! follows from how long that takes: with half of the last memtable full, writers go as fast as one
+//! is written out, and ever slower towards its end, which they come to late on any device.
 
-use crate::compaction::debt;
 use crate::options::{SEALED_COUNT_MAX, Sizes};
+use crate::shape::debt;
 use crate::view::View;
 use std::time::Duration;
 use stitch_base::clock::Clock;
@@ -26,7 +27,8 @@ use stitch_kv::SpaceClass;
 
 /// Longest sleep of one commit.
 pub(crate) const SLEEP_MAX: Duration = Duration::from_millis(40);
-/// Slowest that pacing makes writers, in bytes a second, unless memtables are written out more slowly.
+/// Slowest that pacing makes writers, in bytes a second, unless memtables are written out more
+/// slowly.
 const RATE_MIN: u64 = 1 << 20;
 /// Writers are never slower than this part of the rate at which memtables are written out.
 const RATE_PART_MIN: u64 = 256;
@@ -44,7 +46,8 @@ pub(crate) struct Pace {
     owed_ns: AtomicU64,
     /// More is due than one compaction at a time keeps up with.
     is_behind: AtomicBool,
-    /// How long it takes to write out a memtable, in nanoseconds: at once if longer, by and by if less.
+    /// How long it takes to write out a memtable, in nanoseconds: at once if longer, by and by if
+    /// less.
     write_out_ns: AtomicU64,
     /// When the one that is written out now was begun, in nanoseconds; 0 if none is.
     begun_ns: AtomicU64,
@@ -167,8 +170,8 @@ impl Pace {
         Duration::from_nanos(all).min(SLEEP_MAX)
     }
 
-    /// How fast memtables are written out, in bytes a second. One that takes longer than those before counts
-    /// before it ends.
+    /// How fast memtables are written out, in bytes a second. One that takes longer than those
+    /// before counts before it ends.
     fn write_out_rate(&self, sizes: &Sizes, clock: &dyn Clock) -> u64 {
         let begun = self.begun_ns.load(Ordering::Relaxed);
         let since = match begun {
@@ -201,8 +204,9 @@ fn rate(debt: u64) -> u64 {
     (RATE / 1000 * left * left / debt.max(1)).max(RATE_MIN)
 }
 
-/// The rate for a debt of memtables, where they are written out at `written_out` bytes a second: just
-/// that with half of what is bearable, without bound for the smallest, and next to nothing at the end.
+/// The rate for a debt of memtables, where they are written out at `written_out` bytes a second:
+/// just that with half of what is bearable, without bound for the smallest, and next to nothing at
+/// the end.
 fn rate_beside(debt: u64, written_out: u64) -> u64 {
     debug_assert!(debt > 0, "who owes nothing is not slowed");
     let left = 1000u64.saturating_sub(debt);
@@ -225,8 +229,9 @@ mod tests {
         assert_eq!(share(8, 4, 8), 1000);
     }
 
-    /// Puts one after the other, as fast as pacing lets them, into memtables that a device writes out, each of
-    /// them in the time that `takes` says. Answers how long the puts took, in ascending order.
+    /// Puts one after the other, as fast as pacing lets them, into memtables that a device writes
+    /// out, each of them in the time that `takes` says. Returns how long the puts took, in
+    /// ascending order.
     fn puts(memtable: u64, count: u64, mut takes: impl FnMut() -> Duration) -> Vec<Duration> {
         const PUT_BYTES: u64 = 116;
         const PUT_TIME: Duration = Duration::from_micros(2);

@@ -10,13 +10,15 @@
 //! Records of trees that were dropped since are skipped: tree numbers are never reused.
 
 use crate::VtError;
+use crate::batch_trees::BatchTrees;
 use crate::buffer::{Buffer, Room};
-use crate::commit::{BatchTrees, insert_message};
+use crate::commit::insert_message;
 use crate::direct::DirectRun;
-use crate::instances::Peers;
-use crate::memtable::Memtable;
-use crate::options::{SEALED_COUNT_MAX, Sizes, VtOptions};
+use crate::options::{SEALED_COUNT_MAX, VtOptions};
+use crate::others::explain;
 use crate::pins::PinRecords;
+use crate::pool::Pool;
+use crate::sizing::Sizing;
 use crate::store::Store;
 use crate::version::{TreeVersion, Version, VersionBuilder, extents};
 use crate::view::View;
@@ -41,7 +43,7 @@ impl Store {
     pub(crate) fn prepare(
         opened: Opened,
         options: VtOptions,
-        peers: Arc<Peers>,
+        pool: Arc<Pool<Store>>,
     ) -> Result<Self, VtError> {
         let Opened {
             volume,
@@ -50,17 +52,16 @@ impl Store {
             ..
         } = opened;
         let (version, pins) = version_of(&versions)?;
-        adopt(&volume, &version, &peers)?;
-        let zones_bytes = volume.zones().usage().total;
-        let sizes = Sizes::new(&options, zones_bytes, volume.log().capacity_bytes());
+        adopt(&volume, &version, &pool)?;
+        let sizing = Arc::new(Sizing::new(&volume, &options));
         let view = View {
-            buffers: vec![Arc::new(empty_buffer(&sizes, log_start))],
+            buffers: vec![Arc::new(Buffer::empty(&sizing.opened, log_start))],
             version: Arc::new(version),
         };
-        let store = Self::new(Arc::clone(&volume), options, sizes, view, log_start, peers);
+        let store = Self::new(Arc::clone(&volume), options, sizing, view, log_start, pool);
         store.pins.restore(pins, &store.snapshots);
         for tree in store.version().trees.values() {
-            store.note_tree(&tree.info.options);
+            store.space.note_tree(&tree.info.options);
         }
         let records = store.replay(&volume, log_start)?;
         store.skip_pinned_seqnos();
@@ -78,14 +79,16 @@ impl Store {
             while self.views.get().sealed_count() > SEALED_COUNT_MAX {
                 match self.write_out_one() {
                     // They stay in memory and in the log, until something is deleted.
-                    Err(error) if error.kind() == ErrorKind::NoSpace && !self.is_failed() => break,
+                    Err(error) if error.kind() == ErrorKind::NoSpace && !self.gate.is_failed() => {
+                        break;
+                    }
                     other => other?,
                 };
             }
         }
         self.hint_replayed();
-        self.fit_cache();
-        self.pace.update(&self.views.get(), &self.sizes);
+        self.versions.fit_cache();
+        self.pace.update(&self.views.get(), &self.sizing.opened);
         Ok(())
     }
 
@@ -178,7 +181,7 @@ impl Store {
                     LogItem::Run(_) => {
                         let run = runs.next().expect("each run was looked at");
                         view.active().add_run(run);
-                        self.gaps.forget(tree);
+                        self.reads.gaps.forget(tree);
                     }
                 }
             }
@@ -200,13 +203,14 @@ impl Store {
             Message::Upsert { delta, .. } => delta.len(),
             Message::Delete { .. } | Message::DeleteRange { .. } => 0,
         };
-        self.note_longest(message.key().len() as u64, operand_bytes as u64);
+        self.space
+            .note_longest(message.key().len() as u64, operand_bytes as u64);
         insert_message(&active.memtable, tree, at, *message);
         match message {
             Message::Put { key, .. } | Message::Upsert { key, .. } => {
-                self.gaps.put(std::iter::once((tree, *key)));
+                self.reads.gaps.put(std::iter::once((tree, *key)));
             }
-            Message::DeleteRange { .. } => self.note_range_delete(active, tree, message, at),
+            Message::DeleteRange { .. } => self.reads.note_range_delete(active, tree, message, at),
             Message::Delete { .. } => {}
         }
     }
@@ -230,7 +234,7 @@ impl Store {
             }
             let entries = logged_entries(logged).map_err(damaged)?;
             let origin = entries.iter().map(|entry| entry.origin).max();
-            self.skip_table_ids(origin.expect("an index is not empty"));
+            self.tables.skip_ids(origin.expect("an index is not empty"));
             let run = DirectRun::new(&self.volume, &self.cache, logged.tree, entries);
             // What is durable and damaged is an error for who reads it.
             if !is_durable()?
@@ -247,7 +251,7 @@ impl Store {
         for run in &runs {
             let wanted = extents(&run.extents);
             let adopted = self.volume.zones().adopt(&wanted).map_err(VtError::from);
-            adopted.map_err(|e| self.peers.explain(e, self.volume.name(), &wanted))?;
+            adopted.map_err(|e| explain(&self.pool, e, self.volume.name(), &wanted))?;
         }
         Ok(Some(runs))
     }
@@ -270,7 +274,7 @@ impl Store {
     fn make_replay_room(&self, at: Lsn, bytes: u64) {
         let view = self.views.get();
         let active = view.active();
-        if active.is_full_for(bytes, &self.sizes) && !active.is_empty() {
+        if active.is_full_for(bytes, &self.sizing.opened) && !active.is_empty() {
             let fresh = Arc::new(Buffer::new(active.memtable.fresh(), at));
             self.views.change(|view| view.buffers.insert(0, fresh));
         }
@@ -325,12 +329,6 @@ fn wrong_run(field: &'static str, expected: &str, found: &str) -> FormatError {
     }
 }
 
-/// A memtable of a store in which nothing was written yet.
-pub(crate) fn empty_buffer(sizes: &Sizes, log_start: Lsn) -> Buffer {
-    let hint = usize::try_from(sizes.memtable).unwrap_or(usize::MAX);
-    Buffer::new(Memtable::new(hint), log_start)
-}
-
 fn version_of(edits: &[Vec<u8>]) -> Result<(Version, PinRecords), VtError> {
     let mut builder = VersionBuilder::new(Version::empty());
     let mut pins = PinRecords::default();
@@ -347,12 +345,12 @@ fn version_of(edits: &[Vec<u8>]) -> Result<(Version, PinRecords), VtError> {
     Ok((version, pins))
 }
 
-fn adopt(volume: &Volume, version: &Version, peers: &Peers) -> Result<(), VtError> {
+fn adopt(volume: &Volume, version: &Version, pool: &Pool<Store>) -> Result<(), VtError> {
     // All at once, so that each zone is gone through in order, and once.
     let runs = version.tables().flat_map(|(_, t)| extents(&t.meta().runs));
     let wanted = runs.collect::<Vec<_>>();
     let adopted = volume.zones().adopt(&wanted).map_err(VtError::from);
-    adopted.map_err(|error| peers.explain(error, volume.name(), &wanted))
+    adopted.map_err(|error| explain(pool, error, volume.name(), &wanted))
 }
 
 #[cfg(test)]

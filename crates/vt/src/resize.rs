@@ -1,15 +1,15 @@
 //! A store that becomes longer or shorter while it is open.
 //!
-//! Shrinking: the zones behind the new end are set aside, so that nothing new goes there; what is in
-//! them gets into tables (values that commits wrote to zones at once), tables are evacuated, and when
-//! the last reader of the old ones is gone the volume is cut. Until then nothing has changed that a
-//! crash would have to undo.
+//! Shrinking: the zones behind the new end are set aside, so that nothing new goes there; what is
+//! in them gets into tables (values that commits wrote to zones at once), tables are evacuated, and
+//! when the last reader of the old ones is gone the volume is cut. Until then nothing has changed
+//! that a crash would have to undo.
 
 use crate::VtError;
-use crate::defrag::{Watch, run_of};
-use crate::engine::VtEngine;
-use crate::options::Sizes;
-use crate::store::{Store, Worker};
+use crate::defrag::Watch;
+use crate::signals::Worker;
+use crate::store::Store;
+use crate::worth::run_of;
 use std::sync::Arc;
 use std::time::Duration;
 use stitch_base::ErrorKind;
@@ -19,63 +19,15 @@ use stitch_volume::{Shrinking, Space, VolumeError};
 const PATIENCE: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(10);
 
-impl VtEngine {
-    /// Makes the store `device_bytes` long, and its device with it. Reads and writes go on.
-    ///
-    /// # Errors
-    /// As [`stitch_volume::Volume::grow`].
-    ///
-    /// # Durability
-    /// Durable when this returns; a crash leaves the old length or the new one.
-    pub fn grow(&self, device_bytes: u64) -> Result<(), VtError> {
-        self.store.check_writable()?;
-        self.store.volume.grow(device_bytes)?;
-        for store in self.store.peers.all() {
-            store.room.notify_all();
-            store.signals.wake(Worker::Compaction);
-        }
-        Ok(())
-    }
-
-    /// Makes the store `device_bytes` long: moves what is behind that, and cuts the volume and its
-    /// device. Reads and writes go on. Answers false if `watch` did, and nothing has changed then.
-    ///
-    /// # Errors
-    /// [`ErrorKind::NoSpace`] if what is in use does not fit; [`ErrorKind::Invalid`] if that is not
-    /// shorter or too short for any store; [`ErrorKind::Corrupt`] if something there cannot be read;
-    /// [`ErrorKind::Conflict`] if a reader holds on to what was moved. Nothing has changed then.
-    /// Others as [`stitch_volume::Shrinking::commit`].
-    ///
-    /// # Durability
-    /// Durable when this returns; a crash leaves the old length or the new one.
-    pub fn shrink(&self, device_bytes: u64, watch: &mut Watch<'_>) -> Result<bool, VtError> {
-        self.store.shrink(device_bytes, watch)
-    }
-}
-
 impl Store {
-    /// The sizes for the volume as it is now.
-    pub(crate) fn sizes_now(&self) -> Sizes {
-        let zones_bytes = self.volume.zones().total_bytes();
-        if zones_bytes == self.opened_zones_bytes {
-            return self.sizes;
-        }
-        self.sizes_on(zones_bytes)
-    }
-
-    fn sizes_on(&self, zones_bytes: u64) -> Sizes {
-        let log_bytes = self.volume.log().capacity_bytes();
-        self.sizes.resized(&self.options, zones_bytes, log_bytes)
-    }
-
-    fn shrink(&self, device_bytes: u64, watch: &mut Watch<'_>) -> Result<bool, VtError> {
-        let _one_at_a_time = self.peers.evacuation.lock();
+    pub(crate) fn shrink(&self, device_bytes: u64, watch: &mut Watch<'_>) -> Result<bool, VtError> {
+        let _one_at_a_time = self.pool.evacuation.lock();
         self.check_writable()?;
         let areas = self.volume.superblock().areas;
         let zones_bytes = device_bytes.saturating_sub(areas.zones_at);
-        let kept = self.reserves(zones_bytes, &|store| store.sizes_on(zones_bytes).reserve);
+        let kept = self.space.reserve_bytes_on(zones_bytes);
         // Deletes are taken afterwards, too.
-        let kept = kept.max(Space::reserve_bytes_on(zones_bytes)) + self.all_aside_bytes();
+        let kept = kept.max(Space::reserve_bytes_on(zones_bytes)) + self.space.all_aside_bytes();
         // What was deleted need not be moved.
         if !self.give_back(watch)? {
             return Ok(false);
@@ -89,7 +41,7 @@ impl Store {
         let mut shrinking = self.volume.begin_shrink(device_bytes, kept)?;
         let stores = self.with_others();
         for store in &stores {
-            store.forget_avoided();
+            store.compactor.forget_avoided();
         }
         let total = shrinking.live_bytes()?;
         // They need zones that lie side by side, so before all else; if there are none, once more
@@ -102,7 +54,7 @@ impl Store {
             return Ok(false);
         }
         let committed = shrinking.commit().map_err(VtError::from);
-        committed.inspect_err(|error| self.fail(error))?;
+        committed.inspect_err(|error| self.gate.fail(error))?;
         for store in &stores {
             store.signals.wake(Worker::Compaction);
         }
@@ -142,7 +94,7 @@ impl Store {
                 continue;
             }
             move_logs(shrinking, &self.with_others())?;
-            let stores = self.peers.all();
+            let stores = self.pool.all();
             if stores.iter().any(|store| store.has_tables_in(tail)) {
                 return Err(self.stuck(shrinking, tail));
             }
@@ -172,7 +124,7 @@ impl Store {
             };
         }
         let stores = self.with_others();
-        if let Some(store) = stores.iter().find(|s| s.has_unreadable_in(tail)) {
+        if let Some(store) = stores.iter().find(|s| s.compactor.has_unreadable_in(tail)) {
             let what = "there is data at the end of the volume that cannot be read, and so not \
                         moved; a check says whose it is";
             let error = VtError::Unmovable {

@@ -10,8 +10,6 @@
 //!   hold it: a snapshot that is taken later sees the newer one too.
 //! - So a table that was just written holds none that could go, and nobody rewrites it in vain.
 
-use crate::VtError;
-use crate::store::Store;
 use crate::version::TableHandle;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
@@ -120,7 +118,7 @@ impl Superseded {
         *self.held.entry(both).or_default() += sum;
     }
 
-    fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.held.is_empty() && self.unheld == 0
     }
 
@@ -189,7 +187,7 @@ impl SupersededVersions {
     }
 
     /// A table to look at. What it holds is to be told by [`Self::found`].
-    fn take_unknown(&self) -> Option<Arc<TableHandle>> {
+    pub(crate) fn take_unknown(&self) -> Option<Arc<TableHandle>> {
         let mut state = self.state.lock();
         loop {
             let (id, table) = state.unknown.pop_first()?;
@@ -201,7 +199,7 @@ impl SupersededVersions {
     }
 
     /// Notes what a look at a table found, unless the table has gone meanwhile.
-    fn found(&self, table: TableId, superseded: Superseded) {
+    pub(crate) fn found(&self, table: TableId, superseded: Superseded) {
         let mut state = self.state.lock();
         if state.looked_at.remove(&table) && !superseded.is_empty() {
             state.known.insert(table, superseded);
@@ -213,62 +211,6 @@ impl SupersededVersions {
 pub(crate) fn has_released(block: &IndexEntry, released: &BTreeSet<Holders>) -> bool {
     let is_within = |holders: &Holders| block.min_seqno <= holders.0 && holders.1 < block.max_seqno;
     block.has_versions && released.iter().any(is_within)
-}
-
-impl Store {
-    /// Looks at so many tables that nobody has looked at since the store was opened. Answers false if there
-    /// was none left.
-    pub(crate) fn look_for_superseded(&self, most: usize) -> bool {
-        let mut looks = 0;
-        while looks < most && !self.signals.is_stopped() && self.look_at_unknown().is_some() {
-            looks += 1;
-        }
-        looks > 0
-    }
-
-    /// The same, up to the first table that holds something. Answers false if there was none.
-    pub(crate) fn find_superseded(&self) -> bool {
-        while !self.signals.is_stopped() {
-            match self.look_at_unknown() {
-                Some(false) => {}
-                found => return found.is_some(),
-            }
-        }
-        false
-    }
-
-    /// Looks at a table that nobody has looked at, if there is one. Answers whether it holds something.
-    fn look_at_unknown(&self) -> Option<bool> {
-        let table = self.superseded.take_unknown()?;
-        let superseded = self.superseded_of(&table).unwrap_or_else(|error| {
-            // Whoever reads there is told.
-            tracing::debug!(%error, "a look for old versions ends");
-            Superseded::default()
-        });
-        let holds_any = !superseded.is_empty();
-        self.superseded.found(table.meta().id, superseded);
-        Some(holds_any)
-    }
-
-    /// Counts by the index alone.
-    fn superseded_of(&self, handle: &TableHandle) -> Result<Superseded, VtError> {
-        // Of the snapshots of now only pins are older than anything in it.
-        let mut superseded = Superseded::new(self.snapshots.held().into());
-        if handle.meta().min_seqno == handle.meta().max_seqno {
-            return Ok(superseded);
-        }
-        let mut index = self.table(handle).index_cursor()?;
-        let mut before: Option<IndexEntry> = None;
-        while let Some(block) = index.next()? {
-            let is_first = before.as_ref().is_none_or(|b| b.last != block.first);
-            // The newest version of a value is the first of its blocks.
-            if !(block.is_value && is_first) {
-                superseded.add_block(&block);
-            }
-            before = Some(block);
-        }
-        Ok(superseded)
-    }
 }
 
 #[cfg(test)]

@@ -28,6 +28,7 @@ mod direct;
 mod foreseen;
 mod leaves;
 mod loader;
+mod newest;
 mod pieces;
 mod reader;
 mod rest;

@@ -1,7 +1,8 @@
 //! What compactions that run now have written and not installed yet.
 //!
-//! A compaction writes its tables before those that go in are given back, and space is kept for that. What it has
-//! taken of it needs not be kept any more: counted both ways, commits would wait for each compaction's end.
+//! A compaction writes its tables before those that go in are given back, and space is kept for
+//! that. What it has taken of it needs not be kept any more: counted both ways, commits would wait
+//! for each compaction's end.
 
 use std::sync::Arc;
 use stitch_base::sync::atomic::{AtomicU64, Ordering};
@@ -63,8 +64,8 @@ impl UnderWay {
         all.run_bytes.fetch_add(run_bytes, Ordering::Relaxed);
     }
 
-    /// What it has written is installed, or about to be given back: before any of that, or of what went in, is
-    /// free.
+    /// What it has written is installed, or about to be given back: before any of that, or of what
+    /// went in, is free.
     pub(crate) fn end(&self) {
         let all = &self.work;
         for (own, sum) in [

@@ -6,8 +6,8 @@ use crate::version::Version;
 use std::sync::Arc;
 use stitch_base::sync::{Mutex, RwLock, RwLockWriteGuard, SHARDS, Sharded};
 
-/// Memtables and tables of a moment. Aligned so that the count of an `Arc` shares no line of memory with
-/// anything.
+/// Memtables and tables of a moment. Aligned so that the count of an `Arc` shares no line of memory
+/// with anything.
 #[derive(Clone)]
 #[repr(align(128))]
 pub(crate) struct View {
@@ -31,9 +31,10 @@ impl View {
     }
 }
 
-/// The current view: a copy for each shard of threads, so that those who only read write to no memory that
-/// others write to. A change puts all copies in place with all shards locked. So whoever asks has the view
-/// that was current for everybody at one moment of the call, as if there were one.
+/// The current view: a copy for each shard of threads, so that those who only read write to no
+/// memory that others write to. A change puts all copies in place with all shards locked. So
+/// whoever asks has the view that was current for everybody at one moment of the call, as if there
+/// were one.
 pub(crate) struct Views {
     current: Sharded<RwLock<Arc<View>>>,
     /// One change at a time.
@@ -53,8 +54,13 @@ impl Views {
         Arc::clone(&self.current.own().read())
     }
 
-    /// Makes a changed copy the current view. Readers wait for no more than the exchange. The old one is
-    /// dropped after all locks are given up: space goes back with it.
+    /// Returns the current version.
+    pub(crate) fn version(&self) -> Arc<Version> {
+        Arc::clone(&self.get().version)
+    }
+
+    /// Makes a changed copy the current view. Readers wait for no more than the exchange. The old
+    /// one is dropped after all locks are given up: space goes back with it.
     pub(crate) fn change(&self, change: impl FnOnce(&mut View)) -> Arc<View> {
         let changing = self.changing.lock();
         let mut view = View::clone(&self.get());

@@ -60,6 +60,7 @@ impl Varied {
                         .copied()?
                 })
             }),
+            is_paranoid: true,
             ..VtOptions::default()
         };
         Self {

@@ -16,6 +16,7 @@ use crate::harness::context::{Context, Target};
 use crate::harness::guardian;
 use crate::harness::report;
 use crate::harness::transport::Transport;
+use crate::suite::kill9::notice;
 
 const HELP: &str = "\
 usage: stitch-e2e list
@@ -28,6 +29,7 @@ usage: stitch-e2e list
   --every N       operations between two comparisons of whole trees
   --target KIND   what is tested: stitch (default), or ext4, which tests the tests
   --transport T   how requests come: dev (default) or uring
+  --again         run a case that failed once more; one that passes then is named UNSTABLE
 
 environment: STITCHFS (the command), STITCH_TOOLS (folder of pjdfstest and fsx),
              STITCH_WORK (folder for images and mounts, which other users must be able to enter)
@@ -38,6 +40,7 @@ fn main() -> ExitCode {
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     let passed = match args.as_slice() {
         ["guardian"] => guardian::serve().map(|()| true),
+        [notice::PROGRAM, path] => notice::map_and_search(path.as_ref()).map(|()| true),
         ["list"] => {
             list();
             Ok(true)
@@ -83,6 +86,7 @@ fn run(suite: &str, args: &[&str]) -> Result<bool> {
         };
         match *arg {
             "--seconds" => context.time_limit = Some(Duration::from_secs(number()?)),
+            "--again" => context.runs_again = true,
             "--seed" => context.seed = Some(number()?),
             "--seeds" => context.seeds = Some(number()?),
             "--ops" => context.ops = Some(number()?),

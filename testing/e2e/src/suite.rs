@@ -8,7 +8,7 @@ mod faults;
 mod fsx;
 mod handles;
 mod kernel_source;
-mod kill9;
+pub(crate) mod kill9;
 mod memory;
 mod passthrough;
 mod pjdfstest;
@@ -16,6 +16,9 @@ mod realwork;
 mod requests;
 mod restart;
 mod rmtree;
+mod rocksdb;
+mod serve;
+mod snapshots;
 mod users;
 
 use crate::harness::report::Case;
@@ -25,6 +28,7 @@ pub(crate) const ALL: &[(&str, &[Case])] = &[
     ("users", users::CASES),
     ("requests", requests::CASES),
     ("rmtree", rmtree::CASES),
+    ("snapshots", snapshots::CASES),
     ("handles", handles::CASES),
     ("coherence", coherence::CASES),
     ("differential", differential::CASES),
@@ -37,5 +41,7 @@ pub(crate) const ALL: &[(&str, &[Case])] = &[
     ("kill9", kill9::CASES),
     ("restart", restart::CASES),
     ("passthrough", passthrough::CASES),
+    ("rocksdb", rocksdb::CASES),
+    ("serve", serve::CASES),
     ("realwork", realwork::CASES),
 ];

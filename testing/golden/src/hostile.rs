@@ -1,9 +1,9 @@
-//! Every decoder, as a function of any bytes at all: what a fuzzer calls, and what a bounded test
-//! calls with seeded bytes.
+//! Every decoder as a function of arbitrary bytes: for fuzzers, and for a bounded test with seeded
+//! bytes.
 //!
-//! Where a checksum would turn nearly every input away at once, the entry also tries the bytes with
-//! their checksum made right, so that what stands behind it is tested too. What decodes must be worth
-//! its bytes: encoding it again gives the same, or decodes to the same.
+//! If a checksum would reject nearly every input, the entry also tries the bytes with a correct
+//! checksum, so that the code behind it is tested too. Decoded values must survive a round trip:
+//! encoding them gives the same bytes, or bytes that decode to the same.
 
 mod files;
 mod tables;
@@ -236,8 +236,8 @@ pub fn fuse_request(bytes: &[u8]) {
     for setxattr_ext in [false, true] {
         let _ =
             Request::parse(&owned, Layout { setxattr_ext }).map(|request| format!("{request:?}"));
-        // The first word is the length: right in nearly every request that a kernel sends. The kernel
-        // is on the same machine, and our machines are little-endian.
+        // The first word is the length: right in nearly every request that a kernel sends. The
+        // kernel is on the same machine, and our machines are little-endian.
         if let Some(word) = owned.first_chunk_mut::<4>() {
             *word = u32::try_from(bytes.len()).unwrap_or(u32::MAX).to_le_bytes();
         }

@@ -1,7 +1,7 @@
 //! Volumes as small files: the sectors that hold anything, compressed.
 //!
-//! `length of the volume (8) | number (4), sector (512) | ...`, as one LZ4 block with its length before
-//! it. Little-endian.
+//! `length of the volume (8) | number (4), sector (512) | ...`, as one LZ4 block with its length
+//! before it. Little-endian.
 
 use std::fmt;
 use stitch_device::{Device, MemDevice};

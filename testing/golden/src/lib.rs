@@ -1,9 +1,9 @@
-//! What was stored once must open for ever, and what was never stored must not hurt.
+//! Stored images that every later version must open, and hostile bytes that must do no harm.
 //!
-//! [`sample`] is a store with something of everything; `images/` keeps one for every version of the
-//! format, closed in good order and killed, with what it holds as text.
-//! [`hostile`] holds every decoder as a function of any bytes, for fuzzers (`fuzz/`) and for the
-//! bounded test here; [`mutate`] makes such bytes from seeds; [`seeds`] holds valid ones to begin with.
+//! [`sample`] is a store with something of every feature; `images/` keeps one for every version of
+//! the format, cleanly closed and killed, with its contents as text. [`hostile`] holds every
+//! decoder as a function of arbitrary bytes, for fuzzers (`fuzz/`) and for the bounded test here;
+//! [`mutate`] makes such bytes from seeds; [`seeds`] holds valid ones to start from.
 
 pub mod hostile;
 pub mod image;

@@ -110,8 +110,8 @@ pub fn with_engine(
     Ok(device.kill_image())
 }
 
-/// Opens a store, checks every rule, reads everything, changes it, closes it and opens it again: all
-/// its instances. Paths of further ones have their names before them.
+/// Opens a store, checks every rule, reads everything, changes it, closes it and opens it again:
+/// all its instances. Paths of further ones have their names before them.
 ///
 /// # Errors
 /// Whatever the store says, or what is wrong with it.

@@ -41,8 +41,8 @@ fn every_image_opens_and_holds_what_it_held() {
     }
 }
 
-/// Format 1.0 ended before anything was released: its log does not say what is durable. A store of it
-/// is refused by its version, untouched, and never taken for a damaged one.
+/// Format 1.0 ended before anything was released: its log does not say what is durable. A store of
+/// it is refused by its version, untouched, and never taken for a damaged one.
 #[test]
 fn what_is_too_old_is_refused_by_its_version() {
     let paths = images_in("images/refused");

@@ -1,13 +1,14 @@
-//! Orders of memory: sources of the engine that rely on them, compiled with the atomics of a checker
-//! (`loom`) that goes through all that weak memory allows, in all orders of a few threads.
+//! Memory orderings: engine sources that rely on them, compiled with the atomics of a checker
+//! (`loom`), which explores everything that weak memory allows, in all interleavings of a few
+//! threads.
 //!
-//! The memtable's arena and list are included as they are. Where they look for `stitch_base` they find this
-//! crate: locks and atomics of the checker, all else from the real one. A link of a node carries a cell that
-//! is written when the node is made and read when the link is, so that a reader that comes to a node
-//! without being ordered after its making is a race, and found.
+//! The memtable's arena and list are included unchanged. Their `stitch_base` is this crate: locks
+//! and atomics of the checker, and the rest of the real one. A link of a node carries a cell that
+//! is written when the node is made and read when the link is. So a reader that reaches a node
+//! without being ordered after its creation is a data race, which the checker finds.
 //!
-//! That it can fail is shown with the same sources: `sync::weakened` makes their stores or their loads
-//! relaxed. See ADR 0074.
+//! The same sources show that the check can fail: `sync::weakened` makes their stores or their
+//! loads relaxed. See ADR 0074.
 #![cfg(test)]
 
 extern crate self as stitch_base;

@@ -154,7 +154,8 @@ fn writers_meet() {
     assert_eq!(keys(&list), [b"a".to_vec(), b"b".to_vec()]);
 }
 
-/// As commits do: what is inserted is published by its number, and a reader of that number finds it.
+/// As commits do: what is inserted is published by its number, and a reader of that number finds
+/// it.
 fn what_is_published_is_found() {
     let list = new_list();
     let visible = Arc::new(AtomicU64::new(0));

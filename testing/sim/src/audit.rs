@@ -1,5 +1,5 @@
-//! What is taken of a volume, compared with what has an owner: zone by zone, since a sum does not show that
-//! one zone was given what another has lost.
+//! Compares the allocated bytes of a volume with those that have an owner. It does so zone by zone:
+//! a sum would not show that one zone was given the bytes of another.
 
 use std::collections::BTreeMap;
 use stitch_base::ZoneId;
@@ -7,9 +7,10 @@ use stitch_format::superblock::LogAreas;
 use stitch_volume::{Extent, Volume, Zones};
 use stitch_vt::{Holdings, VtEngine};
 
-/// What is wrong with the online-map and the promises of a volume on which these engines are all that is
-/// open, while nobody reads and nothing is being written. After a write or sync that failed nothing is: what
-/// was on its way to be installed is neither owned nor free until the next open says which.
+/// Returns the faults of the online-map and the reservations of a volume. These engines must be all
+/// that is open, with no readers and no writes in flight. After a failed write or sync nothing is
+/// reported: extents that were about to be installed are neither owned nor free until the next
+/// open.
 pub(crate) fn audit<'a>(
     volume: &Volume,
     engines: impl Iterator<Item = &'a VtEngine>,
@@ -30,7 +31,7 @@ pub(crate) fn audit<'a>(
     wrong
 }
 
-/// Each zone of which not as much is live as is owned of it.
+/// Returns each zone whose live bytes differ from the owned ones.
 fn zones(volume: &Volume, held: &[Holdings]) -> Vec<String> {
     let zones = volume.zones();
     let mut owned = BTreeMap::new();

@@ -1,14 +1,15 @@
-//! Several instances on one volume: each runs a workload of its own, instances come and go.
+//! Several instances on one volume: each runs a workload of its own, and instances are created and
+//! removed.
 //!
-//! What one instance has done is in order, and instances are not in one order with each other: so
-//! after a crash each is, by itself, in a state after some prefix of its own operations, no shorter
-//! than what was last acknowledged as durable for it (after a kill: acknowledged). An instance whose
-//! creation was acknowledged is there, one whose removal was is not, and one that was being created or
-//! removed may be either.
+//! The operations of one instance are ordered; those of different instances are not. So after a
+//! crash each instance is in a state after some prefix of its own operations: at least as long as
+//! the last one acknowledged as durable (after a kill: acknowledged). An instance whose creation
+//! was acknowledged exists, and one whose removal was acknowledged does not. One that was being
+//! created or removed may be either.
 //!
-//! [`crash`] cuts the power and kills, [`fault`] lets calls of the device fail, [`damage`] flips bits
-//! and loses pages, [`nospace`] refuses space at one allocation after the other, [`full`] fills the
-//! volume by one instance.
+//! [`crash`] cuts the power and kills, [`fault`] fails calls of the device, [`damage`] flips bits
+//! and drops pages, [`nospace`] refuses one allocation after the other, [`full`] fills the volume
+//! by one instance.
 
 pub mod crash;
 pub mod damage;
@@ -21,7 +22,7 @@ use crate::System;
 use crate::crash::Wrap;
 use crate::kv::{KvSystem, Model, Shape, Trees, registry};
 use crate::vt::VtHost;
-use life::{All, One, Run};
+use life::{All, One, VolumeRun};
 use std::collections::BTreeMap;
 use stitch_base::sync::Arc;
 use stitch_device::{CrashDevice, CrashPlan, Device, MemDevice};
@@ -30,7 +31,7 @@ use stitch_volume::Refusals;
 /// The instance that every volume has.
 const FIRST: &str = "main";
 
-/// How far an instance had come at a moment.
+/// The progress of an instance at a moment.
 #[derive(Clone, Copy, Debug, Default)]
 struct Reach {
     /// Operations that a power cut leaves.
@@ -39,21 +40,21 @@ struct Reach {
     acked: usize,
     /// Operations that were begun.
     started: usize,
-    /// It is being created or removed.
+    /// True while it is being created or removed.
     is_in_doubt: bool,
 }
 
-/// How far each had come.
-type Progress = BTreeMap<String, Reach>;
+/// The progress of each instance.
+type InstanceProgress = BTreeMap<String, Reach>;
 
-/// What an instance holds after each of its operations.
+/// The contents of an instance after each of its operations.
 #[derive(Clone)]
-struct History {
+struct InstanceHistory {
     model: Model,
     states: Vec<Trees>,
 }
 
-impl History {
+impl InstanceHistory {
     fn new() -> Self {
         Self::of(Trees::new())
     }
@@ -78,7 +79,7 @@ pub struct Beside {
     system: KvSystem<VtHost>,
     ops_max: u64,
     points: usize,
-    /// What stands between store and device.
+    /// The layer between store and device.
     wrap: Wrap,
 }
 
@@ -125,7 +126,7 @@ impl Beside {
         all["main"].live.close_engine()
     }
 
-    /// Lets all work be done that any of them has put off.
+    /// Finishes the background work of all instances.
     fn settle(&self, all: &All) -> Result<(), crate::SystemError> {
         for one in all.values() {
             self.system.settle(&one.live)?;
@@ -133,9 +134,10 @@ impl Beside {
         Ok(())
     }
 
-    /// Makes what a scenario begins with: a life of a few instances that was closed, and then, if there
-    /// are two, one that was closed or killed. Answers whether the last was closed.
-    fn begin(&self, run: &mut Run<'_>, lives: usize) -> Result<(MemDevice, bool), String> {
+    /// Prepares the start of a scenario: a life of a few instances that was closed and, if `lives`
+    /// is two, one that was closed or killed. Returns the image, and whether the last life was
+    /// closed.
+    fn begin(&self, run: &mut VolumeRun<'_>, lives: usize) -> Result<(MemDevice, bool), String> {
         let mut image = self.system.image();
         let mut is_closed = false;
         for life in 0..lives {
@@ -177,8 +179,8 @@ mod tests {
     use crate::systems::instances_for_tests;
     use stitch_volume::{Class, Stream};
 
-    fn opened(beside: &Beside) -> (Run<'_>, All) {
-        let mut run = Run::new(beside, 5);
+    fn opened(beside: &Beside) -> (VolumeRun<'_>, All) {
+        let mut run = VolumeRun::new(beside, 5);
         let image = beside.begin(&mut run, 1).unwrap().0;
         let all = beside.open(Arc::new(image)).unwrap();
         run.enter(&all);

@@ -54,10 +54,10 @@ impl Outcome {
     }
 }
 
-/// Runs the cases that `args` asks for. Failures are told to `tell` as they come.
+/// Runs the cases that `args` selects. Calls `tell` with each failure.
 ///
 /// # Errors
-/// When no thread can be had.
+/// If no thread can be started.
 pub fn run(
     cases: Vec<Case>,
     args: &Args,
@@ -101,7 +101,7 @@ struct Shared {
 }
 
 impl Shared {
-    /// Each broken system must be found out. Replays of one seed leave them alone.
+    /// Checks that each broken system is found. Replays of one seed skip them.
     fn canaries(&self) {
         if self.args.seeds == 1 {
             return;

@@ -2,7 +2,7 @@
 
 use crate::beside::{self, Beside};
 use crate::crash::{self, Effort};
-use crate::files::fault::Effort as PlainEffort;
+use crate::files::fault::PlainEffort;
 use crate::files::{self, FsSystem};
 use crate::kv::Host;
 use crate::liar::{Liar, Lie};
@@ -11,18 +11,18 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use stitch_base::sync::Arc;
 use stitch_volume::Refusals;
 
-/// What one seed of one case has done: numbers with names, for the summary.
+/// The counts of one seed of one case, with names, for the summary.
 pub type Numbers = Vec<(&'static str, u64)>;
 
-type Run = Box<dyn Fn(u64) -> Result<Numbers, String> + Send + Sync>;
+type RunCase = Box<dyn Fn(u64) -> Result<Numbers, String> + Send + Sync>;
 
 /// A system in a scenario.
 pub struct Case {
     /// `system/scenario`, as `--case` takes it.
     pub name: String,
-    /// True if some seed of a few must fail: what runs is broken on purpose.
+    /// True if one of a few seeds must fail: the system is broken on purpose.
     pub is_canary: bool,
-    run: Run,
+    run: RunCase,
 }
 
 impl std::fmt::Debug for Case {
@@ -139,7 +139,7 @@ pub fn of_instances(name: &str, beside: &Beside, size: Size) -> Vec<Case> {
 /// Refuses some of the allocations of a workload, evenly spread.
 fn short_instances(beside: &Beside, seed: u64, size: Size) -> Result<Numbers, String> {
     let step = size.faults;
-    let numbers = beside::nospace::Numbers {
+    let numbers = beside::nospace::RefusalNumbers {
         first: seed % step,
         step,
     };

@@ -1,17 +1,17 @@
 //! Crashes: a workload is run once, and frozen at its syncs, at some of its writes and between
-//! operations. For some of these points the power is cut or the process killed; what is left is
-//! opened, compared with the states that it may be in, and checked.
+//! operations. At some of these points the power is cut or the process killed. The image is opened,
+//! compared with the states that it may be in, and checked.
 //!
-//! From some of them life goes on with a second workload (and a third), since most mistakes of
-//! recovery show only when what it left is built upon and crashes again. Recovery itself is watched
-//! too: a crash within it is one of the points of the next life.
+//! Some images continue with a second workload (and a third), since most mistakes of recovery show
+//! only when a later life builds on its result and crashes again. Recovery itself is watched too: a
+//! crash within it is one of the points of the next life.
 //!
 //! Rules:
-//! - after a power cut the state is that after some prefix, no shorter than what was last
-//!   acknowledged as durable, no longer than what had begun;
-//! - after a kill, no shorter than what was last acknowledged;
-//! - what was recovered from a medium stays, whatever happens next;
-//! - the checks of the store find nothing, and opening it again changes nothing.
+//! - after a power cut the state is that after some prefix of the operations: at least what was
+//!   last acknowledged as durable, at most what had begun;
+//! - after a kill, at least what was last acknowledged;
+//! - a recovered state stays, whatever happens next;
+//! - the checks of the store find no fault, and opening it again changes nothing.
 
 use crate::timeline::{Progress, Span, Timeline};
 use crate::{Ack, System, SystemError};
@@ -23,7 +23,7 @@ use stitch_fs::{MemFiles, MemFilesPoint};
 /// Wraps the device that a store sees. Canaries make it lie.
 pub type Wrap = fn(Arc<dyn Device>) -> Arc<dyn Device>;
 
-/// How much is done for one seed.
+/// The amount of work for one seed.
 #[derive(Clone, Copy)]
 pub struct Effort {
     /// Most operations of one life.
@@ -32,7 +32,7 @@ pub struct Effort {
     pub points: usize,
     /// Lives after the first.
     pub depth_max: usize,
-    /// What stands between store and device.
+    /// The layer between store and device.
     pub wrap: Wrap,
 }
 
@@ -97,8 +97,8 @@ pub fn explore<S: System>(system: &S, seed: u64, effort: Effort) -> Result<Crash
     Ok(explorer.stats)
 }
 
-/// Opens what a crash has left, twice: it is in a state after `low` to `high` operations, and breaks no
-/// rule.
+/// Opens the image of a crash twice. Its state must be that after `low` to `high` operations, and
+/// pass all checks.
 pub(crate) fn verify<S: System>(
     system: &S,
     image: &MemDevice,
@@ -115,19 +115,19 @@ pub(crate) fn verify<S: System>(
     found.map(drop)
 }
 
-/// What one life begins with.
+/// The start of a life.
 struct Start<S: System> {
     device: CrashDevice,
     files: MemFiles,
     timeline: Timeline<S>,
-    /// Where in the timeline the device may be.
+    /// The part of the timeline in which the device may be.
     span: Span,
-    /// Nothing on the device is only in the kernel's cache.
+    /// True if all bytes of the device are durable.
     is_durable: bool,
     depth: usize,
 }
 
-/// A moment of a run, and how far the run had come.
+/// A moment of a run, and its progress.
 struct Frozen {
     point: CrashPoint,
     files: MemFilesPoint,
@@ -177,7 +177,7 @@ struct Explorer<'a, S> {
 }
 
 impl<S: System> Explorer<'_, S> {
-    /// One life: open, work, perhaps close; then die at some of its moments.
+    /// Runs one life: open, work, perhaps close; then crashes at some of its moments.
     fn live(&mut self, start: Start<S>) -> Result<(), String> {
         let Start {
             device,
@@ -241,7 +241,7 @@ impl<S: System> Explorer<'_, S> {
         self.die_at_each(&sample, &timeline, &now, depth)
     }
 
-    /// Dies at each of the moments that a life has kept.
+    /// Crashes at each of the sampled moments of a life.
     fn die_at_each(
         &mut self,
         sample: &Mutex<Sample>,
@@ -261,7 +261,7 @@ impl<S: System> Explorer<'_, S> {
         Ok(())
     }
 
-    /// Keeps moments of a device's life.
+    /// Samples moments of a device's life.
     fn watch(
         &mut self,
         device: &CrashDevice,
@@ -289,7 +289,7 @@ impl<S: System> Explorer<'_, S> {
         sample
     }
 
-    /// One operation on the store and in the timeline.
+    /// Runs one operation on the store and in the timeline.
     fn step(
         &mut self,
         live: &mut S::Live,
@@ -310,7 +310,7 @@ impl<S: System> Explorer<'_, S> {
         }
     }
 
-    /// Which prefix an opened store holds.
+    /// Returns the prefix that an opened store holds.
     fn recovered(
         &self,
         live: &S::Live,
@@ -325,7 +325,7 @@ impl<S: System> Explorer<'_, S> {
             .ok_or_else(|| timeline.explain(self.system, &state, low, span.started))
     }
 
-    /// Power cut or kill at one moment; then perhaps a next life.
+    /// Cuts the power or kills at one moment; then perhaps runs a next life.
     fn die(&mut self, frozen: &Frozen, timeline: &Timeline<S>, depth: usize) -> Result<(), String> {
         let is_kill = self.rng.one_in(4);
         let (image, files, low, how) = if is_kill {
@@ -344,7 +344,7 @@ impl<S: System> Explorer<'_, S> {
             |message: String| format!("life {}, {how} {}: {message}", depth + 1, frozen.what);
         let left = files.freeze();
         let is_exact = self.verify(&image, &files, timeline, low, high);
-        // A sync that a kill has cut off is one of the operations, and may have made nothing durable.
+        // A sync that a kill interrupted counts as an operation, and may have made nothing durable.
         let is_cut_off = is_kill && frozen.span.acked < high && self.system.ties_states();
         let is_exact = is_exact.map_err(context)? && !is_cut_off;
         if depth >= self.effort.depth_max || !is_exact || !self.rng.one_in(2) {
@@ -372,7 +372,8 @@ impl<S: System> Explorer<'_, S> {
         })
     }
 
-    /// Opens an image twice, compares and checks. Answers whether a next life can be compared too.
+    /// Opens an image twice, compares and checks it. Returns whether a next life can be compared
+    /// too.
     fn verify(
         &mut self,
         image: &MemDevice,

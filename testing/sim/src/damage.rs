@@ -1,13 +1,14 @@
 //! Damage: bits that flip on the medium, media that are cut short, media full of nonsense.
 //!
 //! Rules:
-//! - a flipped bit gives an error or the right data, never wrong data and never less than was synced;
-//! - so does a page that is lost or comes from elsewhere, but for the logs of a store that was not closed
-//!   in good order: the last page takes with it what says that it was there. What is left then is a
-//!   state of before, no older than the last close;
-//! - a store of which a part cannot be read takes writes as before, over several lives, and what
-//!   can be read stays right;
-//! - what is no store, or half of one, is refused with a message, and never a panic.
+//! - a flipped bit gives an error or the right data, never wrong data and never less than was
+//!   synced;
+//! - a page that is lost or comes from elsewhere gives the same, except in the logs of a store that
+//!   was not closed cleanly: its last page also holds the evidence that it existed. The state is
+//!   then an older one, but not older than the last close;
+//! - a store with an unreadable part accepts writes as before, over several lives, and the readable
+//!   parts stay correct;
+//! - a medium without a store, or with half of one, is refused with a message, without a panic.
 
 use crate::timeline::Timeline;
 use crate::{Ack, System};
@@ -65,7 +66,7 @@ pub fn explore<S: System>(
     Ok(stats)
 }
 
-/// A store with something in it.
+/// A store with contents.
 struct Made<'a, S: System> {
     system: &'a S,
     image: MemDevice,
@@ -218,7 +219,7 @@ impl<'a, S: System> Made<'a, S> {
                 }
                 stats.unreadable = 1;
                 let prefix = self.pieces_are_right(&live, low).map_err(fail)?;
-                // Where more states are possible, it is not known which one goes on.
+                // If several states are possible, it is unknown which one the store continues from.
                 if low == last {
                     let later_ops = self.lives_on(live, &device, prefix, rng);
                     stats.later_ops = later_ops.map_err(fail)?;
@@ -228,8 +229,8 @@ impl<'a, S: System> Made<'a, S> {
         Ok(stats)
     }
 
-    /// More operations on a store that cannot all be read, and a life after them. One that needs
-    /// what cannot be read is refused. Answers how many were done.
+    /// Runs more operations on a store with an unreadable part, and a life after them. An operation
+    /// that needs the unreadable part is refused. Returns the number of operations done.
     fn lives_on(
         &self,
         mut live: S::Live,
@@ -262,7 +263,7 @@ impl<'a, S: System> Made<'a, S> {
         Ok(done)
     }
 
-    /// Each piece that can be read is as in one of the allowed states. Answers which.
+    /// Checks that each readable part is that of an allowed state. Returns which.
     fn pieces_are_right(&self, live: &S::Live, low: usize) -> Result<usize, String> {
         let mut wrong = String::new();
         for prefix in (low..=self.timeline.len()).rev() {
@@ -282,7 +283,7 @@ impl<'a, S: System> Made<'a, S> {
 /// Opens media that hold no store at all, or a store's first bytes and then noise.
 ///
 /// # Errors
-/// When one of them is taken for a store.
+/// If one of them is opened as a store.
 pub fn nonsense<S: System>(system: &S, seed: u64) -> Result<(), String> {
     let mut rng = Rng::new(seed);
     let len_bytes = 4096 * (1 + rng.below(512));

@@ -1,12 +1,13 @@
 //! Device errors: a workload runs until a chosen read, write or sync of the device fails.
 //!
 //! Rules:
-//! - nothing panics; the error that comes out is of the device's kind, not a wrong answer;
-//! - once a sync has failed (or a write, which leaves the store in doubt), the store refuses further
-//!   writes as soon as it has told anybody: nothing that it acknowledges later could be kept;
-//! - a store opened again without faults holds every operation that was acknowledged, perhaps the
-//!   one that failed, and nothing else; and passes its checks. After a power cut instead: what was
-//!   acknowledged as durable, at least.
+//! - nothing panics, and the operation returns an error of the device's kind, not a wrong result;
+//! - once a sync has failed (or a write, which leaves the store in doubt), the store refuses
+//!   further writes as soon as it has reported the error: it could keep nothing that it
+//!   acknowledges later;
+//! - a store that is reopened without faults has every acknowledged operation, perhaps the failed
+//!   one, and nothing else, and passes its checks. After a power cut it has at least what was
+//!   acknowledged as durable.
 
 use crate::timeline::{Span, Timeline};
 use crate::{Ack, System, SystemError};
@@ -35,8 +36,8 @@ impl FaultStats {
     }
 }
 
-/// Runs one seeded workload again and again, with another call failing each time: `runs` calls spread
-/// over all that the workload makes, of all kinds.
+/// Runs one seeded workload again and again, with another call failing each time: `runs` calls
+/// spread over all that the workload makes, of all kinds.
 ///
 /// # Errors
 /// What went wrong, and with which fault.
@@ -86,7 +87,7 @@ struct Run<'a, S: System> {
     timeline: Timeline<S>,
 }
 
-/// A run after its end.
+/// A finished run.
 struct Ended<'a, S: System> {
     run: Run<'a, S>,
     span: Span,
@@ -108,7 +109,7 @@ impl<'a, S: System> Run<'a, S> {
         }
     }
 
-    /// Opens, works until the first error, tries to go on after it.
+    /// Opens, works until the first error, and tries to continue.
     fn work(mut self, ops: u64, rng: &mut Rng) -> Result<Ended<'a, S>, String> {
         let mut span = Span::default();
         let mut live = match self
@@ -162,7 +163,7 @@ impl<'a, S: System> Run<'a, S> {
         })
     }
 
-    /// A store that was told of a failed write or sync, and told its user, takes no more writes.
+    /// Checks that a store that met a failed write or sync, and reported it, refuses writes.
     fn refuses_more(&self, live: &mut S::Live, rng: &mut Rng) -> Result<(), String> {
         let calls = self.device.calls();
         let was_durability =

@@ -97,7 +97,7 @@ impl FsModel {
         }
     }
 
-    /// Says of which inodes it is not known how many links they have.
+    /// Marks the inodes whose link count is uncertain.
     fn mark_loose(&mut self) {
         if self.loose.is_empty() {
             return;

@@ -18,24 +18,24 @@ use stitch_kv::{
     UpsertRegistry,
 };
 
-/// Does one piece of work that an engine without threads has put off; whether there was any.
+/// Runs one step of background work of an engine without threads. Returns whether there was any.
 pub type Step = Box<dyn Fn() -> Result<bool, SystemError> + Send + Sync>;
 
-/// Does something to the space of a store. Nothing that it holds changes.
+/// Runs a chore on the space of a store. Its contents do not change.
 pub type Chores = Box<dyn Fn(Chore) -> Result<(), SystemError> + Send + Sync>;
 
-/// What is wrong with the sums of an engine that nobody reads and that writes nothing.
+/// Returns the faults in the sums of an idle engine.
 pub type Audit = Box<dyn Fn() -> Vec<String> + Send + Sync>;
 
-/// An engine, open.
+/// An open engine.
 pub struct OpenEngine {
     /// The engine.
     pub engine: Arc<dyn Engine>,
-    /// Its work, where nobody else does it.
+    /// Runs its background work, if it has no threads.
     pub step: Step,
-    /// What else can be asked of it.
+    /// Further requests to it.
     pub chores: Option<Chores>,
-    /// Compares what is taken of the medium with what the engine owns, where nothing else goes on.
+    /// Compares the allocated extents with those that the engine owns, while it is idle.
     pub audit: Option<Audit>,
 }
 
@@ -45,9 +45,9 @@ impl std::fmt::Debug for OpenEngine {
     }
 }
 
-/// How engines of one kind come to be.
+/// Creates engines of one kind.
 pub trait Host {
-    /// What it is called in reports.
+    /// Returns its name in reports.
     fn name(&self) -> &'static str;
 
     /// A freshly formatted medium, without trees.
@@ -68,7 +68,7 @@ pub trait Host {
     /// Opens, with these upsert functions.
     ///
     /// # Errors
-    /// Whatever it says.
+    /// The errors of the engine.
     fn open(
         &self,
         device: Arc<dyn Device>,
@@ -85,7 +85,7 @@ pub struct KvSystem<H> {
     pub shape: Shape,
 }
 
-/// An open engine, and what the workload holds of it.
+/// An open engine, and the snapshots that the workload holds.
 pub struct LiveKv {
     engine: Arc<dyn Engine>,
     step: Step,

@@ -1,5 +1,5 @@
-//! Canaries: devices that break the contract, between a store and the medium. A simulation that does
-//! not notice them would notice nothing.
+//! Canaries: devices that break the contract, between a store and the medium. They show that the
+//! simulation detects faults at all.
 
 use stitch_base::random::Rng;
 use stitch_base::sync::Arc;

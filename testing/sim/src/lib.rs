@@ -1,9 +1,9 @@
-//! Simulation: stores run seeded workloads on devices that lose power, fail and rot, and everything
-//! that is left is compared with what may be left.
+//! Simulation: stores run seeded workloads on devices that lose power, fail and decay, and every
+//! resulting state is compared with the allowed ones.
 //!
-//! A thing under test is a [`System`]; [`crash`] cuts the power, [`fault`] lets calls fail,
-//! [`damage`] flips bits and hands over nonsense. The same seed gives the same run, as far as the
-//! system under test keeps to one thread. [`liar`] holds the canaries, [`toy`] a store on which the
+//! A store under test is a [`System`]. [`crash`] cuts the power, [`fault`] fails calls, [`damage`]
+//! flips bits and offers media without a store. The same seed gives the same run, as far as the
+//! system under test uses one thread. [`liar`] holds the canaries, [`toy`] a store on which the
 //! simulation itself is tested; [`campaign`] runs many seeds of many [`cases`].
 
 pub mod args;

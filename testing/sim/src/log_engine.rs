@@ -1,6 +1,6 @@
-//! The plainest durable engine: the model engine, with every change in the backup log of a volume and
-//! all of it replayed at open. It writes no tables; when its log is full, it is full. What runs above
-//! an engine is tested on it without the mistakes of a better one.
+//! The simplest durable engine: the model engine, with every change in the backup log of a volume,
+//! replayed at open. It writes no tables, and is full when its log is. Code above an engine is
+//! tested on it without the mistakes of a real one.
 
 use crate::SystemError;
 use crate::kv::{Host, OpenEngine};
@@ -19,7 +19,7 @@ use stitch_volume::{OpenOptions, Volume, VolumeError};
 const BATCH: u8 = 1;
 const CREATE: u8 = 2;
 const DROP: u8 = 3;
-/// Room that only what gives space back may use.
+/// Space that only operations which release space may use.
 const RESERVE_BYTES: u64 = 64 << 10;
 
 /// See the module.
@@ -54,7 +54,7 @@ impl LogEngine {
             .volume
             .log()
             .replay::<VolumeError, ()>(opened.log_start, &mut |_, record| {
-                // What failed when it was new fails again.
+                // A message that failed the first time fails again.
                 let _ = replay(&model, record);
                 Ok(())
             })?;
@@ -156,7 +156,7 @@ impl Engine for LogEngine {
         self.model.drop_tree(tree)
     }
 
-    /// Of no effect here: not even logged.
+    /// Has no effect here, and is not logged.
     fn alter_tree(&self, tree: TreeId, options: &TreeOptions) -> Result<(), KvError> {
         self.model.alter_tree(tree, options)
     }

@@ -4,7 +4,7 @@ mod engine;
 
 use crate::tiny::Tiny;
 use crate::{Ack, System, SystemError};
-use engine::{Engine, Map, SHARDS};
+use engine::{Engine, MiniMap, SHARDS};
 use std::collections::BTreeSet;
 use std::fmt;
 use stitch_base::random::Rng;
@@ -79,8 +79,8 @@ impl Default for Mini {
 
 impl System for Mini {
     type Op = MiniOp;
-    type State = Map;
-    type Model = Map;
+    type State = MiniMap;
+    type Model = MiniMap;
     type Live = LiveMini;
 
     fn name(&self) -> &'static str {
@@ -91,11 +91,11 @@ impl System for Mini {
         self.image.clone()
     }
 
-    fn model(&self) -> Map {
-        Map::new()
+    fn model(&self) -> MiniMap {
+        MiniMap::new()
     }
 
-    fn generate(&self, _model: &Map, rng: &mut Rng) -> MiniOp {
+    fn generate(&self, _model: &MiniMap, rng: &mut Rng) -> MiniOp {
         match rng.below(16) {
             0 | 1 => MiniOp::Sync,
             2 => MiniOp::Barrier,
@@ -108,7 +108,7 @@ impl System for Mini {
         }
     }
 
-    fn apply(&self, model: &mut Map, op: &MiniOp) {
+    fn apply(&self, model: &mut MiniMap, op: &MiniOp) {
         if let MiniOp::Commit(entries) = op {
             for (key, value) in entries {
                 match value {
@@ -119,7 +119,7 @@ impl System for Mini {
         }
     }
 
-    fn model_state(&self, model: &Map) -> Map {
+    fn model_state(&self, model: &MiniMap) -> MiniMap {
         model.clone()
     }
 
@@ -129,7 +129,7 @@ impl System for Mini {
         })
     }
 
-    fn run(&self, live: &mut LiveMini, op: &MiniOp, _: &Map) -> Result<Ack, SystemError> {
+    fn run(&self, live: &mut LiveMini, op: &MiniOp, _: &MiniMap) -> Result<Ack, SystemError> {
         let engine = &mut live.engine;
         match op {
             MiniOp::Commit(entries) => engine.commit(entries).map(|()| Ack::Done),
@@ -146,11 +146,11 @@ impl System for Mini {
         matches!(op, MiniOp::Commit(_) | MiniOp::Checkpoint(_))
     }
 
-    fn state(&self, live: &LiveMini) -> Result<Map, SystemError> {
+    fn state(&self, live: &LiveMini) -> Result<MiniMap, SystemError> {
         Ok(live.engine.map().clone())
     }
 
-    fn compare_readable(&self, live: &LiveMini, expected: &Map) -> Result<u64, String> {
+    fn compare_readable(&self, live: &LiveMini, expected: &MiniMap) -> Result<u64, String> {
         if live.engine.map() == expected {
             return Ok(0);
         }
@@ -165,12 +165,12 @@ impl System for Mini {
         live.engine.close().map_err(error)
     }
 
-    fn difference(&self, found: &Map, expected: &Map) -> String {
+    fn difference(&self, found: &MiniMap, expected: &MiniMap) -> String {
         let keys: BTreeSet<u8> = found.keys().chain(expected.keys()).copied().collect();
         let different = keys
             .iter()
             .filter(|key| found.get(key) != expected.get(key));
-        let len = |map: &Map, key| map.get(key).map(|value| value.len());
+        let len = |map: &MiniMap, key| map.get(key).map(|value| value.len());
         let texts: Vec<String> = different
             .map(|key| {
                 format!(

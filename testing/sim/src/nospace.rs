@@ -1,10 +1,10 @@
-//! Space that runs out: a workload is run again and again, and each time another of the allocations and
-//! promises that it asks its volume for is refused, alone or with many that follow; then crashes.
+//! Space that runs out: a workload is run again and again. Each time another one of its allocations
+//! and reservations is refused, alone or with many that follow. Then it crashes.
 //!
 //! Rules, besides those of [`crate::crash`]:
-//! - whoever is told that there is no space is told so as such, and nothing has changed;
-//! - nothing else ever fails: the store takes the next operation, opens, closes and settles;
-//! - no byte and no promise is lost: the sums are those of what has an owner.
+//! - an operation that finds no space says so, and has changed nothing;
+//! - nothing else fails: the store accepts the next operation, opens, closes and becomes idle;
+//! - no byte and no reservation is lost: the sums match those of the owners.
 
 mod walk;
 
@@ -23,7 +23,7 @@ use stitch_volume::Refusals;
 /// What was done.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoSpaceStats {
-    /// Times that the workload asks for space, unhindered.
+    /// Allocations of the workload without refusals.
     pub asked: u64,
     /// Workloads run with refusals.
     pub runs: u64,
@@ -109,8 +109,8 @@ pub fn explore<S: System>(
     Ok(stats)
 }
 
-/// What to refuse: each number once if they are few, else as many by chance; half of them alone, others
-/// with some or with all that follow.
+/// What to refuse: each number once if they are few, else as many by chance; half of them alone,
+/// others with some or with all that follow.
 fn plans(asked: u64, runs: u64, rng: &mut Rng) -> Vec<Range<u64>> {
     let count = asked.min(runs);
     let mut plans = Vec::new();
@@ -145,7 +145,7 @@ impl<S: System> Short<S> {
         }
     }
 
-    /// Whoever was refused finds everything as it was.
+    /// Checks that a refused operation has changed nothing.
     fn unchanged(&self, live: &S::Live, op: &S::Op, model: &S::Model) -> Result<(), SystemError> {
         let found = self.inner.state(live)?;
         let expected = self.inner.model_state(model);

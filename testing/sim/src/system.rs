@@ -1,4 +1,4 @@
-//! What the simulation asks of a thing that it puts under test.
+//! The interface of a system under test.
 
 use std::fmt;
 use stitch_base::ErrorKind;
@@ -7,12 +7,12 @@ use stitch_base::sync::Arc;
 use stitch_device::{Device, MemDevice};
 use stitch_fs::MemFiles;
 
-/// An error of a system, cut down to what the simulation looks at.
+/// An error of a system, reduced to what the simulation checks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SystemError {
     /// What a caller can do about it.
     pub kind: ErrorKind,
-    /// What it says to a person.
+    /// The message for people.
     pub message: String,
 }
 
@@ -32,7 +32,7 @@ impl fmt::Display for SystemError {
     }
 }
 
-/// What a system says when an operation returns.
+/// The result of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ack {
     /// Done; survives a killed process.
@@ -43,39 +43,41 @@ pub enum Ack {
     Refused,
 }
 
-/// A store with operations that happen one after the other, each whole or not at all, and a state
-/// that can be compared.
+/// A store with sequential operations, each of which is atomic, and with a state that can be
+/// compared.
 pub trait System {
     /// One operation.
     type Op: Clone + fmt::Debug;
     /// All that a user can see, for comparison.
     type State: Clone + PartialEq;
-    /// The same store in memory, trusted.
+    /// A trusted model of the store, in memory.
     type Model;
-    /// The store, open.
+    /// The open store.
     type Live;
 
-    /// What it is called in reports.
+    /// Returns its name in reports.
     fn name(&self) -> &'static str;
 
     /// A freshly formatted medium.
     fn image(&self) -> MemDevice;
 
-    /// What is on a freshly formatted medium.
+    /// Returns the contents of a freshly formatted medium.
     fn model(&self) -> Self::Model;
 
-    /// Whether states of one history are tied together, so that they must be made anew for another one.
+    /// Whether states of one history are tied together, so that they must be made anew for another
+    /// one.
     fn ties_states(&self) -> bool {
         false
     }
 
-    /// Whether a state that equals `expected` is exactly that, so that the model goes on as the store does.
+    /// Whether a state that equals `expected` is exactly that, so that the model goes on as the
+    /// store does.
     fn is_exact(&self, found: &Self::State, expected: &Self::State) -> bool {
         let _ = (found, expected);
         true
     }
 
-    /// A next operation that makes sense now.
+    /// Draws a next operation that makes sense now.
     fn generate(&self, model: &Self::Model, rng: &mut Rng) -> Self::Op;
 
     /// What `op` does, in the model.
@@ -87,13 +89,13 @@ pub trait System {
     /// Opens the store for writing, recovering what a crash has left.
     ///
     /// # Errors
-    /// Whatever it says.
+    /// The errors of the store.
     fn open(&self, device: Arc<dyn Device>) -> Result<Self::Live, SystemError>;
 
     /// As [`Self::open`], with plain files beside the medium, for who has any.
     ///
     /// # Errors
-    /// Whatever it says.
+    /// The errors of the store.
     fn open_beside(
         &self,
         device: Arc<dyn Device>,
@@ -106,7 +108,7 @@ pub trait System {
     /// Does one operation; `model` is as before it.
     ///
     /// # Errors
-    /// Whatever it says, but for refusals.
+    /// The errors of the store, except refusals.
     fn run(
         &self,
         live: &mut Self::Live,
@@ -136,19 +138,19 @@ pub trait System {
     /// Where the check cannot go on.
     fn check(&self, live: &Self::Live) -> Result<Vec<String>, SystemError>;
 
-    /// Lets all work that it has put off be done.
+    /// Finishes all background work.
     ///
     /// # Errors
-    /// Whatever it says.
+    /// The errors of the store.
     fn settle(&self, live: &Self::Live) -> Result<(), SystemError> {
         let _ = live;
         Ok(())
     }
 
-    /// Closes it in good order: everything is durable afterwards.
+    /// Closes it cleanly: everything is durable afterwards.
     ///
     /// # Errors
-    /// Whatever it says.
+    /// The errors of the store.
     fn close(&self, live: Self::Live) -> Result<(), SystemError>;
 
     /// The first difference, for a person.

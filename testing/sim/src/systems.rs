@@ -165,7 +165,8 @@ pub fn resized(refusals: Arc<Refusals>) -> KvSystem<VtHost> {
     system
 }
 
-/// Files that are written so much that their engine asks for space all the time, and is refused some.
+/// Files that are written so much that their engine asks for space all the time, and is refused
+/// some.
 #[must_use]
 pub fn dense_files(refusals: Arc<Refusals>) -> FsSystem<VtHost> {
     let host = VtHost::new("fs-dense", FILES, 16 << 10, 16 << 10).with_direct(8 << 10);
@@ -249,7 +250,8 @@ fn with_pins(host: VtHost) -> KvSystem<VtHost> {
     system
 }
 
-/// Puts that follow each other, commit after commit, among others, and with what [`worked_on`] does.
+/// Puts that follow each other, commit after commit, among others, and with what [`worked_on`]
+/// does.
 fn in_streaks(host: VtHost) -> KvSystem<VtHost> {
     let mut system = worked_on(host);
     system.shape.has_streaks = true;

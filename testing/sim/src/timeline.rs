@@ -180,8 +180,8 @@ impl Progress {
     }
 }
 
-/// Prefixes that matter at one moment: what a power cut must leave, what a kill must leave, and what
-/// either may leave.
+/// Prefixes that matter at one moment: what a power cut must leave, what a kill must leave, and
+/// what either may leave.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Span {
     pub(crate) synced: usize,

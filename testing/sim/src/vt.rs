@@ -183,6 +183,7 @@ impl VtHost {
             level0_tables_max: 4,
             // In every other life, what is read comes from the device.
             caches_writes: generation.0.is_multiple_of(2),
+            is_paranoid: true,
             ..VtOptions::default()
         };
         if self.is_varied {

@@ -1,13 +1,13 @@
-//! Several instances on one volume: each call of the device fails once, and each allocation is refused
-//! once, one after the other, from the first to the last that a workload makes.
+//! Several instances on one volume: each call of the device fails once, and each allocation is
+//! refused once, one after the other, from the first to the last that a workload makes.
 
 use stitch_device::FaultOp;
-use stitch_sim::beside::nospace::{self, Numbers};
+use stitch_sim::beside::nospace::{self, RefusalNumbers};
 use stitch_sim::nospace::Refused;
 use stitch_sim::{beside::fault, systems};
 
 /// Each allocation and promise.
-const ALL: Numbers = Numbers { first: 0, step: 1 };
+const ALL: RefusalNumbers = RefusalNumbers { first: 0, step: 1 };
 
 #[test]
 fn each_call_of_the_device_may_fail() {

@@ -20,8 +20,9 @@ fn a_few_seeds_of_every_case_pass_and_every_canary_is_found() {
 
 #[test]
 fn seeds_that_failed_once_pass() {
-    // A file that is removed and cannot be read made the next open fail. A removed tree that cannot be read
-    // was to be emptied (4466). What a failed install had written was asked for an owner (120,023).
+    // A file that is removed and cannot be read made the next open fail. A removed tree that cannot
+    // be read was to be emptied (4466). What a failed install had written was asked for an owner
+    // (120,023).
     for (case, seed) in [
         ("fs/damage", 88_001),
         ("fs/damage", 88_952),

@@ -1,5 +1,5 @@
-//! Each allocation and promise of a workload is refused once, from the first to the last, with a power cut
-//! and a kill right after it.
+//! Each allocation and promise of a workload is refused once, from the first to the last, with a
+//! power cut and a kill right after it.
 
 use stitch_base::sync::Arc;
 use stitch_sim::nospace::{self, Refused, WalkStats};

@@ -1,8 +1,8 @@
-//! Documents that make promises: decision records have a status and name each dependency, statements
-//! name their test.
+//! Documents that make promises: decision records have a status and name each dependency,
+//! statements name their test.
 //!
-//! A statement of `docs/semantics.md` is a list item. It ends with `test: <file>::<function>`; items
-//! under a heading that contains "limits" or "not offered" may go without.
+//! A statement of `docs/semantics.md` is a list item. It ends with `test: <file>::<function>`;
+//! items under a heading that contains "limits" or "not offered" may go without.
 
 use std::collections::BTreeSet;
 

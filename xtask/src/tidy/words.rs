@@ -1,4 +1,4 @@
-//! Words that must not stand in a file, or only in some crates.
+//! Words that no file may use, or only some crates.
 
 use super::Finding;
 use crate::source::{Source, is_test_path};
@@ -6,7 +6,7 @@ use crate::source::{Source, is_test_path};
 /// A word that only the named crates may use outside tests.
 struct Reserved {
     word: &'static str,
-    /// What may follow the word all the same.
+    /// Continuations of the word that are allowed.
     except: &'static [&'static str],
     crates: &'static [&'static str],
     why: &'static str,
@@ -179,7 +179,7 @@ fn find_leftovers(source: &Source, findings: &mut Vec<Finding>) {
     }
 }
 
-/// A `matches!(...)` whose result nobody looks at. The compiler is silent about it.
+/// Finds a `matches!(...)` whose result is dropped. The compiler does not warn about it.
 fn find_bare_matches(source: &Source, findings: &mut Vec<Finding>) {
     for at in places(&source.code, "matches!") {
         let before = source.code[..at].trim_end();
@@ -250,7 +250,7 @@ fn find_engine_names(source: &Source, findings: &mut Vec<Finding>) {
 }
 
 /// Where a word stands as a word of its own.
-fn places(text: &str, word: &str) -> Vec<usize> {
+pub(super) fn places(text: &str, word: &str) -> Vec<usize> {
     let in_word = |byte: Option<&u8>| byte.is_some_and(|b| b.is_ascii_alphanumeric() || *b == b'_');
     let bytes = text.as_bytes();
     let free = |at: &usize| {

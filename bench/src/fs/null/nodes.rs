@@ -153,7 +153,7 @@ impl Nodes {
         node.is_some_and(|n| FileKind::from_mode(n.attr.mode) == Some(FileKind::Directory))
     }
 
-    /// A name of `ino` is gone.
+    /// Removes a link of `ino`.
     pub(super) fn drop_link(&mut self, ino: Ino, now: Timestamp) {
         let is_dir = self.is_dir(ino);
         if let Some(node) = self.nodes.get_mut(&ino) {
@@ -163,7 +163,7 @@ impl Nodes {
         self.forget(ino, 0);
     }
 
-    /// Takes lookups back; what has neither lookups nor names goes.
+    /// Subtracts lookups. Removes the inode if it has neither lookups nor names.
     pub(super) fn forget(&mut self, ino: Ino, count: u64) {
         if let Some(node) = self.nodes.get_mut(&ino) {
             node.lookups = node.lookups.saturating_sub(count);
@@ -180,8 +180,8 @@ impl Nodes {
         Ok(entry_of(node))
     }
 
-    /// Lists what comes after `offset`, with the inodes of all but the dots. Answers the inodes that
-    /// were taken.
+    /// Lists the entries after `offset`, with the inodes of all but the dots. Returns the inodes
+    /// that were listed.
     pub(super) fn list(
         &self,
         ino: Ino,

@@ -2,7 +2,7 @@
 
 use super::clear_set_id;
 use super::convert::errno;
-use super::handles::Handle;
+use super::handles::OpenHandle;
 use super::inodes::Inode;
 use rustix::fs::{
     self as sys, AtFlags, CWD, Gid, Mode, OFlags, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, Uid,
@@ -14,7 +14,7 @@ use stitch_fuse::wire::args::{SetAttr, SetTime, SetXattr};
 use stitch_fuse::wire::codec::Sink;
 
 /// Sets the size, by the open file if there is one.
-pub(super) fn set_size(inode: &Inode, opened: Option<&Handle>, args: &SetAttr) -> Answer<()> {
+pub(super) fn set_size(inode: &Inode, opened: Option<&OpenHandle>, args: &SetAttr) -> Answer<()> {
     let size = args.size.ok_or(Errno::EINVAL)?;
     let own;
     let file = match opened {

@@ -11,14 +11,14 @@ use stitch_fuse::handler::Answer;
 use stitch_fuse::wire::args::Fh;
 
 /// Something open.
-pub(super) enum Handle {
+pub(super) enum OpenHandle {
     /// A file.
     File(File),
     /// A directory.
     Dir(OpenDir),
 }
 
-impl Handle {
+impl OpenHandle {
     /// The file that it is.
     pub(super) const fn file(&self) -> Answer<&File> {
         match self {
@@ -47,18 +47,18 @@ impl Handle {
 /// All that is open.
 #[derive(Default)]
 pub(super) struct Handles {
-    table: Mutex<Table>,
+    table: Mutex<HandleTable>,
 }
 
 #[derive(Default)]
-struct Table {
-    open: HashMap<Fh, Arc<Handle>>,
+struct HandleTable {
+    open: HashMap<Fh, Arc<OpenHandle>>,
     last: u64,
 }
 
 impl Handles {
     /// Gives it a number.
-    pub(super) fn add(&self, handle: Handle) -> Fh {
+    pub(super) fn add(&self, handle: OpenHandle) -> Fh {
         let mut table = self.table.lock();
         table.last += 1;
         let fh = Fh(table.last);
@@ -68,12 +68,12 @@ impl Handles {
     }
 
     /// What has this number.
-    pub(super) fn get(&self, fh: Fh) -> Answer<Arc<Handle>> {
+    pub(super) fn get(&self, fh: Fh) -> Answer<Arc<OpenHandle>> {
         let table = self.table.lock();
         table.open.get(&fh).map(Arc::clone).ok_or(Errno::EBADF)
     }
 
-    /// Closes it, once nobody works with it any more.
+    /// Closes it after its last user.
     pub(super) fn remove(&self, fh: Fh) {
         let removed = self.table.lock().open.remove(&fh);
         debug_assert!(removed.is_some(), "only what is open is closed");
@@ -88,7 +88,7 @@ mod tests {
     #[test]
     fn what_is_closed_has_no_number() {
         let handles = Handles::default();
-        let file = || Handle::File(File::open("/dev/null").unwrap());
+        let file = || OpenHandle::File(File::open("/dev/null").unwrap());
         let (one, two) = (handles.add(file()), handles.add(file()));
         assert_ne!(one, two);
         assert!(handles.get(one).unwrap().file().is_ok());

@@ -67,12 +67,12 @@ fn raise_limit() -> anyhow::Result<u64> {
 
 /// All of them.
 pub(super) struct Inodes {
-    table: Mutex<Table>,
+    table: Mutex<InodeTable>,
     /// More than these are too many: the other descriptors are for open files.
     count_max: usize,
 }
 
-struct Table {
+struct InodeTable {
     /// In the order in which they came.
     known: BTreeMap<Ino, Known>,
     by_id: HashMap<(u64, u64), Ino>,
@@ -100,7 +100,7 @@ impl Inodes {
         let inode = Arc::new(Inode { fd, id });
         // The kernel never forgets the root.
         let known = Known { inode, lookups: 1 };
-        let table = Table {
+        let table = InodeTable {
             known: BTreeMap::from([(Ino::ROOT, known)]),
             by_id: HashMap::from([(id, Ino::ROOT)]),
             last: Ino::ROOT.0,

@@ -12,11 +12,11 @@ use stitch_fuse::wire::reply::{DirEntry, FileKind};
 
 /// An open directory.
 pub(super) struct OpenDir {
-    place: Mutex<Place>,
+    place: Mutex<ListPosition>,
 }
 
 /// How far it was listed.
-struct Place {
+struct ListPosition {
     dir: Dir,
     /// Where the next entry is.
     offset: u64,
@@ -29,7 +29,7 @@ impl OpenDir {
     pub(super) fn new(inode: &Inode) -> Answer<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = sys::openat(&inode.fd, ".", flags, Mode::empty()).map_err(errno)?;
-        let place = Place {
+        let place = ListPosition {
             dir: Dir::new(fd).map_err(errno)?,
             offset: 0,
             next: None,
@@ -73,7 +73,7 @@ impl OpenDir {
     }
 }
 
-impl Place {
+impl ListPosition {
     fn go_to(&mut self, offset: u64) -> Answer<()> {
         self.next = None;
         self.offset = offset;

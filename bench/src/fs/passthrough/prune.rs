@@ -1,7 +1,8 @@
-//! Keeps the inodes that the kernel knows below the number of descriptors that this process may have: asks
-//! it to drop those that came first, where it does not use them. FORGET follows.
+//! Keeps the inodes that the kernel knows below the number of descriptors that this process may
+//! have: asks it to drop those that came first, where it does not use them. FORGET follows.
 //!
-//! By a thread of its own: the kernel waits in the notice for what may wait for answers of ours.
+//! A thread of its own sends the notices: in a notice the kernel may wait for replies of this
+//! process.
 
 use super::inodes::Inodes;
 use std::sync::Arc;
@@ -57,7 +58,7 @@ impl Pruner {
 fn round(inodes: &Inodes, notifier: &Notifier) {
     for _ in 0..NOTICES_MAX {
         let oldest = inodes.too_many(PRUNE_COUNT_MAX);
-        // Once the mount is gone nobody can be asked.
+        // The mount is gone.
         if oldest.is_empty() || notifier.prune(&oldest).is_err() {
             return;
         }

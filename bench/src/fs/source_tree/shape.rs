@@ -1,8 +1,8 @@
 //! A tree of the shape of the kernel's sources.
 //!
-//! Linux 6.1 has 47,000 files of 589 MB: 12.5 KB on average, and most are shorter. Here: sizes up to
-//! 1 KB times a power of two that is drawn, 13 KB on average; 15 files in a directory; text of words,
-//! which compresses as text does.
+//! Linux 6.1 has 47,000 files of 589 MB: 12.5 KB on average, and most are shorter. Here: sizes up
+//! to 1 KB times a power of two that is drawn, 13 KB on average; 15 files in a directory; text of
+//! words, which compresses as text does.
 
 use crate::disk::output;
 use anyhow::Result;

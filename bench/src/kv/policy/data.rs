@@ -3,10 +3,12 @@
 //! | phase | what |
 //! |---|---|
 //! | `write` | files in random order, each in order, 256 KiB at a time |
-//! | `overwrite` | 4 KiB at a random place of a random file: half as a `put` of a whole chunk, half as a `write` across two, by upserts |
+//! | `overwrite` | 4 KiB at a random offset of a random file: half a `put`, half two upserts |
 //! | `read` | whole files in random order, cold |
 //! | `delete` | a third of the files, each by one range delete |
-//! | `rest` | what was put off |
+//! | `rest` | background work that was put off |
+//!
+//! A `put` overwrites a whole chunk; the upserts write across the border of two chunks.
 
 use super::{Policy, Put, by_operation};
 use crate::context::{Bench, Context, Work};
@@ -100,9 +102,9 @@ const fn ino(file: u64) -> Ino {
     Ino(FIRST_INO + file)
 }
 
-/// Which write of a chunk its beginning is of, and which its end.
+/// The writes that a chunk's first and last bytes are from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Ends {
+struct WriteNumbers {
     first: u8,
     last: u8,
 }
@@ -113,7 +115,7 @@ struct Files {
     /// Files in the order in which they are written, read and deleted.
     order: Vec<u64>,
     /// Of each file, its chunks; none before it is written.
-    chunks: Vec<Vec<Ends>>,
+    chunks: Vec<Vec<WriteNumbers>>,
 }
 
 impl Files {
@@ -164,7 +166,7 @@ impl Files {
             let size = (piece.len() as u64, piece.len() as u64 * ROW_BYTES);
             record.time(Op::Write, size, || bench.side.write(&puts, false))?;
         }
-        self.chunks[index(file)] = vec![Ends::default(); numbers.len()];
+        self.chunks[index(file)] = vec![WriteNumbers::default(); numbers.len()];
         Ok(())
     }
 
@@ -188,7 +190,7 @@ impl Files {
     ) -> Result<()> {
         let ends = &mut self.chunks[index(file)][index(number)];
         let write = ends.next();
-        *ends = Ends {
+        *ends = WriteNumbers {
             first: write,
             last: write,
         };
@@ -273,7 +275,7 @@ impl Files {
     }
 }
 
-impl Ends {
+impl WriteNumbers {
     /// The number of the next write.
     fn next(self) -> u8 {
         self.first.max(self.last).wrapping_add(1)
@@ -322,7 +324,7 @@ mod tests {
     #[test]
     fn a_chunk_is_told_by_both_of_its_ends() {
         let values = Values::new(1);
-        let ends = Ends { first: 1, last: 2 };
+        let ends = WriteNumbers { first: 1, last: 2 };
         assert_eq!(ends.next(), 3);
         let mut found = written(&values, (5, 6), 1).to_vec();
         assert!(!ends.are_of(&values, (5, 6), &found));

@@ -1,13 +1,16 @@
-//! Rows of names and inodes: files in random directories, two rows changed for each, then a mix of what
-//! programs do with them.
+//! Rows of names and inodes: files in random directories, two rows changed for each, then a mix of
+//! what programs do with them.
 //!
 //! | phase | what |
 //! |---|---|
 //! | `make` | a row for each file, an upsert on the row of its directory |
-//! | `mix` | 40 % stat, 20 % attributes, 15 % look-ups of missing names (`get`), 10 % renames, 5 % removals, 10 % lists of a directory |
+//! | `mix` | what programs do with files, see below |
 //! | `stat` | look-ups, cold |
 //! | `scan` | all rows, cold |
-//! | `rest` | what was put off |
+//! | `rest` | background work that was put off |
+//!
+//! The mix: 40 % stat, 20 % changes of attributes, 15 % look-ups of missing names (`get`), 10 %
+//! renames, 5 % removals, 10 % lists of a directory.
 
 use super::{Policy, Put, by_operation};
 use crate::context::{Bench, Context, Work};
@@ -31,7 +34,7 @@ const DIR_FILES: u64 = 64;
 const DIR_CHAIN_MAX: u8 = 8;
 /// Names that one file has before it gets its first one again.
 const NAMES: u8 = 200;
-/// In place of the number of its name: the file is removed.
+/// Instead of the number of its name: the file was removed.
 const GONE: u8 = u8::MAX;
 /// Seed of the order of names.
 const SEED: u64 = 0x5717;
@@ -46,7 +49,7 @@ pub(super) fn run(context: &mut Context<'_>, policy: Policy) -> Result<()> {
         tree_options(),
         (wanted * ROW_BYTES, ROW_BYTES),
     )?;
-    let mut rows = Rows::new(wanted, context.seed());
+    let mut rows = MetaRows::new(wanted, context.seed());
     let mut put = Put::default();
     let name = |phase: &str| format!("{phase} {}", policy.name);
     context.set_live_bytes(rows.count() * ROW_BYTES);
@@ -109,7 +112,7 @@ struct Dir {
 }
 
 /// What there is.
-struct Rows {
+struct MetaRows {
     seed: u64,
     rng: Rng,
     dirs: Vec<Dir>,
@@ -120,7 +123,7 @@ struct Rows {
     now: i64,
 }
 
-impl Rows {
+impl MetaRows {
     fn new(files: u64, seed: u64) -> Self {
         let dirs = usize::try_from(files.div_ceil(DIR_FILES)).expect("fits in memory");
         Self {
@@ -423,7 +426,7 @@ mod tests {
 
     #[test]
     fn names_of_a_file_differ_and_end() {
-        let rows = Rows::new(1000, 1);
+        let rows = MetaRows::new(1000, 1);
         let mut keys = BTreeSet::new();
         let mut name = 0;
         for _ in 0..NAMES {
@@ -440,7 +443,7 @@ mod tests {
 
     #[test]
     fn removed_files_are_not_chosen() {
-        let mut rows = Rows::new(100, 1);
+        let mut rows = MetaRows::new(100, 1);
         rows.names = vec![GONE; 100];
         rows.names[41] = 3;
         assert_eq!(rows.any(), 41);

@@ -1,14 +1,14 @@
-//! Runs of tests under many orders of their threads.
+//! Runs a test under many thread interleavings.
 
 use crate::thread::{JoinHandle, spawn};
 use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
 use shuttle::{Config, MaxSteps, Runner};
 
-/// Runs `body` under so many schedules: half of them random, half such that few changes of thread come
-/// at unlucky places. A failure prints its schedule, to be replayed with `shuttle::replay`.
+/// Runs `body` under `rounds` schedules. Half are random; the other half have few context switches,
+/// at unlucky points. A failure prints its schedule, which `shuttle::replay` runs again.
 ///
-/// `INTERLEAVINGS=N` in the environment makes N times as many, `INTERLEAVINGS_SEED=S` others (by default they are
-/// the same each time).
+/// The environment variable `INTERLEAVINGS=N` multiplies the number of schedules by N.
+/// `INTERLEAVINGS_SEED=S` changes the seed, which is fixed by default.
 pub fn explore(rounds: usize, body: impl Fn() + Send + Sync + Clone + 'static) {
     let number = |name| std::env::var(name).ok().and_then(|n| n.parse::<u64>().ok());
     let times = number("INTERLEAVINGS").unwrap_or(1);
@@ -26,7 +26,7 @@ fn run(scheduler: impl Scheduler + 'static, body: impl Fn() + Send + Sync + 'sta
     Runner::new(scheduler, config).run(body);
 }
 
-/// Starts a thread of such a run.
+/// Starts a thread inside [`explore`].
 ///
 /// # Panics
 /// Never: the checker has threads.
@@ -34,10 +34,10 @@ pub fn start(name: &str, body: impl FnOnce() + Send + 'static) -> JoinHandle<()>
     spawn(name, body).expect("the checker has threads")
 }
 
-/// Waits for threads.
+/// Joins threads.
 ///
 /// # Panics
-/// If one of them did: that ends the run.
+/// If one of the threads panicked; this fails the run.
 pub fn join(threads: impl IntoIterator<Item = JoinHandle<()>>) {
     for thread in threads {
         thread.join().expect("a thread that panics ends the run");

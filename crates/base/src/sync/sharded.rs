@@ -1,17 +1,18 @@
-//! Memory that threads do not share: who only reads should not write to what all write to.
+//! Per-thread copies of a value, so that readers do not write to a shared cache line.
 //!
-//! A processor that writes takes the line of memory from all others. So where every reader counts or
-//! locks something, many readers wait for one line, whatever is done with it. A [`Sharded`] value is
-//! there some times, each in lines of its own, and a thread always uses the same one.
+//! A processor that writes to a cache line takes it away from all others. If every reader counts or
+//! locks something, all readers wait for one line. A [`Sharded`] value exists [`SHARDS`] times,
+//! each copy in cache lines of its own, and a thread always uses the same copy.
 
 use crate::thread;
 use std::ops::Deref;
 
-/// How many there are of a [`Sharded`] value. With more threads some use the same one, which is slower and
-/// no less right. Two under the model checker: all cases, and few steps.
+/// Number of copies of a [`Sharded`] value. With more threads, some share a copy, which is slower
+/// but still correct. There are two copies under the model checker, which covers both cases in few
+/// steps.
 pub const SHARDS: usize = if cfg!(feature = "shuttle") { 2 } else { 32 };
 
-/// A value in lines of memory of its own: a pair of them, as processors fetch pairs.
+/// A value in a pair of cache lines of its own: processors fetch lines in pairs.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct Apart<T>(pub T);
@@ -29,19 +30,19 @@ impl<T> Deref for Apart<T> {
 pub struct Sharded<T>(Box<[Apart<T>; SHARDS]>);
 
 impl<T> Sharded<T> {
-    /// Values that `make` makes.
+    /// Fills each copy with a value that `make` returns.
     pub fn new(mut make: impl FnMut() -> T) -> Self {
         Self(Box::new(std::array::from_fn(|_| Apart(make()))))
     }
 
-    /// The one of the calling thread. No other thread has it, unless there are more than [`SHARDS`] or some
-    /// have come and gone.
+    /// Returns the copy of the calling thread. No other thread uses it, unless more than [`SHARDS`]
+    /// threads were ever started.
     #[must_use]
     pub fn own(&self) -> &T {
         &self.0[thread::number() % SHARDS]
     }
 
-    /// All of them, always in the same order.
+    /// Iterates over all copies, always in the same order.
     pub fn iter(&self) -> impl Iterator<Item = &T> {
         self.0.iter().map(|apart| &apart.0)
     }
@@ -58,7 +59,8 @@ mod tests {
     use super::*;
     use crate::sync::atomic::{AtomicU64, Ordering};
 
-    /// Sums of what threads that run at the same time have added, with who used one alone.
+    /// Returns the sum of each copy after `threads` concurrent threads have added to their own
+    /// copy.
     fn added(threads: u64) -> Vec<u64> {
         let counts = Sharded::<AtomicU64>::default();
         std::thread::scope(|scope| {

@@ -1,18 +1,18 @@
-//! Locks whose every step is a choice of the model checker, with the interface of the real ones.
+//! Locks of the model checker, with the interface of the real ones.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::sync::{PoisonError, TryLockError};
 use std::time::Duration;
 
-/// A lock for one.
+/// A mutual-exclusion lock.
 #[derive(Default)]
 pub struct Mutex<T: ?Sized>(shuttle::sync::Mutex<T>);
 
-/// A lock, held.
+/// Guard of a [`Mutex`] that is held.
 pub struct MutexGuard<'a, T: ?Sized> {
     mutex: &'a Mutex<T>,
-    /// `None` only while the lock is given up for a moment.
+    /// `None` only while [`MutexGuard::unlocked`] runs.
     guard: Option<shuttle::sync::MutexGuard<'a, T>>,
 }
 
@@ -31,7 +31,7 @@ impl<T> Mutex<T> {
 }
 
 impl<T: ?Sized> Mutex<T> {
-    /// Waits for the lock.
+    /// Blocks until the lock is taken.
     pub fn lock(&self) -> MutexGuard<'_, T> {
         MutexGuard {
             mutex: self,
@@ -39,7 +39,7 @@ impl<T: ?Sized> Mutex<T> {
         }
     }
 
-    /// The lock, if nobody holds it.
+    /// Takes the lock if it is free.
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         let guard = match self.0.try_lock() {
             Ok(guard) => guard,
@@ -64,7 +64,7 @@ impl<T: ?Sized> fmt::Debug for Mutex<T> {
 }
 
 impl<T: ?Sized> MutexGuard<'_, T> {
-    /// Gives the lock up while `work` is done, and takes it again.
+    /// Releases the lock, runs `work`, and takes the lock again.
     pub fn unlocked<U>(this: &mut Self, work: impl FnOnce() -> U) -> U {
         drop(this.guard.take());
         let done = work();
@@ -93,35 +93,35 @@ impl<T: ?Sized> fmt::Debug for MutexGuard<'_, T> {
     }
 }
 
-/// What to wait at, with a lock.
+/// A condition variable.
 #[derive(Debug, Default)]
 pub struct Condvar(shuttle::sync::Condvar);
 
 impl Condvar {
-    /// Nobody waits yet.
+    /// Creates a condition variable without waiters.
     pub const fn new() -> Self {
         Self(shuttle::sync::Condvar::new())
     }
 
-    /// Gives the lock up until notified.
+    /// Releases the lock and blocks until notified.
     pub fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
         let inner = guard.guard.take().expect(HELD);
         let woken = self.0.wait(inner).unwrap_or_else(PoisonError::into_inner);
         guard.guard = Some(woken);
     }
 
-    /// As [`Self::wait`]. There is no time here: the timeout never comes, so that a wake-up that
-    /// somebody forgot is a deadlock, and found.
+    /// Behaves as [`Self::wait`]. The model checker has no time, so the timeout never expires: a
+    /// missing wake-up becomes a deadlock, which the checker reports.
     pub fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, _timeout: Duration) {
         self.wait(guard);
     }
 
-    /// Wakes one.
+    /// Wakes one waiter.
     pub fn notify_one(&self) {
         self.0.notify_one();
     }
 
-    /// Wakes all.
+    /// Wakes all waiters.
     pub fn notify_all(&self) {
         self.0.notify_all();
     }
@@ -131,9 +131,9 @@ impl Condvar {
 #[derive(Default)]
 pub struct RwLock<T: ?Sized>(shuttle::sync::RwLock<T>);
 
-/// A lock, held for reading.
+/// Guard of an [`RwLock`] that is held for reading.
 pub type RwLockReadGuard<'a, T> = shuttle::sync::RwLockReadGuard<'a, T>;
-/// A lock, held for writing.
+/// Guard of an [`RwLock`] that is held for writing.
 pub type RwLockWriteGuard<'a, T> = shuttle::sync::RwLockWriteGuard<'a, T>;
 
 impl<T> RwLock<T> {
@@ -144,17 +144,17 @@ impl<T> RwLock<T> {
 }
 
 impl<T: ?Sized> RwLock<T> {
-    /// Waits for the lock, to read.
+    /// Blocks until the lock is taken for reading.
     pub fn read(&self) -> RwLockReadGuard<'_, T> {
         self.0.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for the lock, to write.
+    /// Blocks until the lock is taken for writing.
     pub fn write(&self) -> RwLockWriteGuard<'_, T> {
         self.0.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The lock to read, if nobody writes.
+    /// Takes the lock for reading if no writer holds it.
     pub fn try_read(&self) -> Option<RwLockReadGuard<'_, T>> {
         match self.0.try_read() {
             Ok(guard) => Some(guard),
@@ -163,7 +163,7 @@ impl<T: ?Sized> RwLock<T> {
         }
     }
 
-    /// The lock to write, if nobody has it.
+    /// Takes the lock for writing if it is free.
     pub fn try_write(&self) -> Option<RwLockWriteGuard<'_, T>> {
         match self.0.try_write() {
             Ok(guard) => Some(guard),

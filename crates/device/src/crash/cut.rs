@@ -1,7 +1,7 @@
-//! Draws what a power cut leaves of the changes since the last sync.
+//! Draws the changes since the last sync that survive a power cut.
 //!
-//! One draw has one character (nothing arrived, everything did, a prefix, all but one, about every
-//! n-th ...), since a fair coin per change would almost never leave out just one of many.
+//! Each draw follows one pattern: nothing arrived, everything arrived, a prefix, all but one, about
+//! every n-th. A fair coin per change would almost never leave out a single one of many.
 
 use super::{Change, JUNK};
 use crate::SECTOR_BYTES;
@@ -14,7 +14,7 @@ pub(super) fn apply(pages: &mut Pages, pending: &[Change], rng: &mut Rng) {
     if rng.one_in(4) {
         shuffle(&mut chosen, rng);
     }
-    // Often the last one to arrive is the torn one; sometimes any, or several.
+    // The torn change is often the last one to arrive; sometimes any, or several.
     let torn_one_in = [0, 2, 8][below(3, rng)];
     let tear_last = rng.one_in(2);
     for (order, &index) in chosen.iter().enumerate() {
@@ -30,7 +30,7 @@ pub(super) fn apply(pages: &mut Pages, pending: &[Change], rng: &mut Rng) {
     }
 }
 
-/// Which of `count` changes arrive, in the order of their making.
+/// Draws the subset of `count` changes that arrive, in the order in which they were made.
 fn choose(count: usize, rng: &mut Rng) -> Vec<usize> {
     if count == 0 {
         return Vec::new();
@@ -49,7 +49,7 @@ fn choose(count: usize, rng: &mut Rng) -> Vec<usize> {
     }
 }
 
-/// Writes some of the sectors that `bytes` touches: the first few, the last few, or any.
+/// Writes some of the sectors that `bytes` touches: the first ones, the last ones, or any.
 fn write_torn(pages: &mut Pages, at: u64, bytes: &[u8], rng: &mut Rng) {
     let pieces = sectors(at, bytes);
     let cut = below(pieces.len() + 1, rng);

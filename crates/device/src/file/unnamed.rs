@@ -5,7 +5,7 @@
 //! 2. The caller writes what belongs into it.
 //! 3. [`Unnamed::publish`] makes the contents durable, links the name, and makes that durable.
 //!
-//! If the process ends before step 3, however, the host removes the file.
+//! If the process ends before step 3, the host removes the file.
 
 use super::{FileDevice, allocate, parent_of, sync_parent};
 use crate::DeviceError;
@@ -19,7 +19,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-/// The name that a file made by [`FileDevice::create_unnamed`] is still to get.
+/// The future name of a file that [`FileDevice::create_unnamed`] made.
 #[derive(Debug)]
 #[must_use = "without its name the file is removed when it is closed"]
 pub struct Unnamed {
@@ -32,7 +32,7 @@ impl FileDevice {
     /// file system has no such files.
     ///
     /// # Errors
-    /// As [`Self::create`]; that the name is taken is found by [`Unnamed::publish`].
+    /// The errors of [`Self::create`]. A name that is taken is found only by [`Unnamed::publish`].
     pub fn create_unnamed(
         path: &Path,
         len_bytes: u64,

@@ -1,9 +1,9 @@
-//! System calls of Linux AIO: requests that the kernel goes on with after the call.
+//! System calls of Linux AIO: requests that continue after the call.
 //!
-//! With `O_DIRECT`, `io_submit` gives a write to the block layer, with the pages of its memory, before it returns. So
-//! the write is made also where the process is killed right after; and a process that died lets go of its
-//! files only when all its requests are answered. io_uring promises neither: what would block goes to a worker
-//! thread, which a dying process cancels.
+//! With `O_DIRECT`, `io_submit` passes a write and its memory to the block layer before it returns.
+//! So the write is made even if the process is killed right after. A dying process closes its files
+//! only when all its requests are complete. io_uring guarantees neither: requests that would block
+//! go to a worker thread, which a dying process cancels.
 
 #![expect(
     unsafe_code,
@@ -18,17 +18,17 @@ use std::os::fd::AsRawFd;
 /// `IOCB_CMD_PWRITE`
 const WRITE: u16 = 1;
 
-/// Requests of one process.
+/// An AIO context: the requests of one process.
 #[derive(Debug)]
 pub(super) struct Context {
     id: libc::c_ulong,
 }
 
-/// What became of a request, as `struct io_event` has it.
+/// The completion of a request: `struct io_event`.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub(super) struct Event {
-    /// Which request.
+    /// Identifies the request.
     pub(super) ticket: u64,
     request: u64,
     result: i64,
@@ -36,7 +36,7 @@ pub(super) struct Event {
 }
 
 impl Event {
-    /// How many bytes were written.
+    /// Returns the number of bytes written.
     pub(super) fn written(&self) -> Result<usize, Errno> {
         match usize::try_from(self.result) {
             Ok(len) => Ok(len),
@@ -48,7 +48,7 @@ impl Event {
 }
 
 impl Context {
-    /// Room for so many requests that are under way.
+    /// Creates a context for `depth` concurrent requests.
     pub(super) fn new(depth: u32) -> io::Result<Self> {
         let mut id: libc::c_ulong = 0;
         // SAFETY: the kernel writes the number of the context to `id`, which outlives the call.
@@ -59,14 +59,14 @@ impl Context {
         Ok(Self { id })
     }
 
-    /// Hands over a write. It is answered by an event with `ticket`.
+    /// Submits a write. Its completion is an event with `ticket`.
     ///
     /// # Errors
-    /// Those of the kernel; then there is no request.
+    /// Those of the kernel. No request was submitted then.
     ///
     /// # Safety
-    /// `bytes` stay where they are, and are not changed, until the event of this request was taken or the context
-    /// was dropped.
+    /// `bytes` must neither move nor change until the event of this request was taken or the
+    /// context was dropped.
     pub(super) unsafe fn write(
         &self,
         file: &File,
@@ -74,7 +74,7 @@ impl Context {
         bytes: &[u8],
         ticket: u64,
     ) -> io::Result<()> {
-        // SAFETY: it is a row of numbers, of which zeros are valid.
+        // SAFETY: the struct holds only integers, for which zeros are valid.
         let mut request: libc::iocb = unsafe { std::mem::zeroed() };
         request.aio_data = ticket;
         request.aio_lio_opcode = WRITE;
@@ -84,7 +84,8 @@ impl Context {
         request.aio_offset = i64::try_from(offset).expect("within the device");
         let mut list = [&raw mut request];
         let count: libc::c_long = 1;
-        // SAFETY: one request, which is read during the call; its memory stays as the caller has promised.
+        // SAFETY: the kernel reads one request during the call; the caller guarantees that its
+        // memory stays.
         let result =
             unsafe { libc::syscall(libc::SYS_io_submit, self.id, count, list.as_mut_ptr()) };
         match result {
@@ -94,13 +95,14 @@ impl Context {
         }
     }
 
-    /// Waits until a request is answered, and takes the events that there are; of many, some.
+    /// Waits until a request is complete, and takes available events, possibly not all.
     pub(super) fn events(&self) -> Vec<Event> {
         let mut events = [Event::default(); 16];
         loop {
             let to = events.as_mut_ptr();
             let no_limit = std::ptr::null_mut::<libc::timespec>();
-            // SAFETY: the kernel writes at most as many events as there are places, during the call.
+            // SAFETY: the kernel writes at most as many events as `out` has room for, during the
+            // call.
             let result = unsafe {
                 let (least, most) = (1_usize, events.len());
                 libc::syscall(libc::SYS_io_getevents, self.id, least, most, to, no_limit)
@@ -109,8 +111,8 @@ impl Context {
                 return events[..count].to_vec();
             }
             if io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
-                // The kernel has addresses of memory that any other way on would free. It does not happen with a
-                // context that is whole.
+                // The kernel still has addresses of memory that every other way out would free.
+                // This does not happen with a valid context.
                 std::process::abort();
             }
         }
@@ -119,7 +121,8 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
-        // SAFETY: it was made by `io_setup`, and nobody else has it. The call waits for all requests.
+        // SAFETY: the context was made by `io_setup`, and this is its only owner. The call waits
+        // for all requests.
         unsafe { libc::syscall(libc::SYS_io_destroy, self.id) };
     }
 }

@@ -1,15 +1,17 @@
-//! Writes that nobody waits for: past the page cache, and made while the caller goes on.
+//! Asynchronous direct writes: the caller continues while the device writes.
 //!
-//! 1. A write is handed to the kernel with its memory, and is under way from then on. A killed process does not
-//!    take it back; see [`super::aio`].
-//! 2. Whoever reads or writes the same bytes waits for it, so that all see what was written.
-//! 3. A sync waits for all. One that failed is known for as long as the device is open: its bytes are errors
-//!    to read, and every sync says so, as they may be neither what was written nor what was there before.
+//! 1. A write is submitted to the kernel with its memory, and is then in flight. Killing the
+//!    process does not cancel it; see [`super::aio`].
+//! 2. A read or write of the same bytes waits for it, so that every caller sees the written bytes.
+//! 3. A sync waits for all writes. A failed write is remembered for as long as the device is open.
+//!    Reads of its bytes fail, since they may be neither the new nor the old ones, and so does
+//!    every sync.
 //!
-//! What cannot be done so is refused, and is for the other way. The page cache has no part in it: what it was given
-//! of these pages meanwhile, by whomever, it forgets afterwards.
+//! A write that cannot be made this way is refused, and the caller makes it synchronously. The page
+//! cache is not involved: pages of the range that it got meanwhile are dropped after the write.
 //!
-//! Locks: `reaper`, then `state`. A request is in the list before `state` is let go of, so that each event finds it.
+//! Locks: `reaper`, then `state`. A request enters the list before `state` is unlocked, so that
+//! each event finds its request.
 
 #![expect(
     unsafe_code,
@@ -28,13 +30,13 @@ use std::sync::OnceLock;
 use stitch_base::sync::Mutex;
 use stitch_base::sync::atomic::{AtomicBool, Ordering};
 
-/// Most that is under way.
+/// Most bytes in flight.
 const BYTES_MAX: usize = 4 << 20;
 const DEPTH: u32 = 16;
-/// Shorter ones are not worth a request of their own: they go through the page cache ([`super::strip`]).
+/// Shortest asynchronous write. Shorter ones go through the page cache ([`super::strip`]).
 pub(super) const LEN_MIN: usize = 64 << 10;
 
-/// A write that is under way.
+/// A write in flight.
 #[derive(Debug)]
 struct Slot {
     ticket: u64,
@@ -53,7 +55,7 @@ fn share_pages(one: &Range<u64>, other: &Range<u64>) -> bool {
     one.start < other.end && other.start < one.end
 }
 
-/// What could not be written, and why.
+/// A failed write and its error.
 #[derive(Clone, Debug)]
 pub(super) struct Lost {
     range: Range<u64>,
@@ -61,7 +63,7 @@ pub(super) struct Lost {
 }
 
 impl Lost {
-    /// As who needs the bytes is told.
+    /// Returns the error for a caller that needs the bytes.
     pub(super) fn error(&self, name: &str) -> DeviceError {
         let len_bytes = self.range.end - self.range.start;
         Request::new("write", self.range.start, len_bytes).failed(name, self.errno)
@@ -69,35 +71,35 @@ impl Lost {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct BehindState {
     slots: Vec<Slot>,
     last_ticket: u64,
     failed: Vec<Lost>,
 }
 
-impl State {
+impl BehindState {
     fn is_under_way(&self, range: &Range<u64>) -> bool {
         let mut slots = self.slots.iter();
         slots.any(|slot| share_pages(&slot.range(), range))
     }
 }
 
-/// The writes behind of a device.
+/// The asynchronous writes of a device.
 #[derive(Debug)]
 pub(super) struct Behind {
     /// Opened with `O_DIRECT`.
     file: File,
-    /// Made when it is first needed; `None` if it cannot be had.
+    /// Created on first use; `None` if the kernel refuses.
     context: OnceLock<Option<Context>>,
-    state: Mutex<State>,
-    /// Held by who takes events.
+    state: Mutex<BehindState>,
+    /// Held by the thread that takes events.
     reaper: Mutex<()>,
-    /// Something is under way, or has failed.
+    /// True if a write is in flight, or has failed.
     is_busy: AtomicBool,
 }
 
 impl Behind {
-    /// `file` was opened with `O_DIRECT`.
+    /// Creates the list of writes to `file`, which was opened with `O_DIRECT`.
     pub(super) fn new(file: File) -> Self {
         Self {
             file,
@@ -108,7 +110,7 @@ impl Behind {
         }
     }
 
-    /// Hands over a write of whole sectors. False if it is for the other way.
+    /// Submits a write of whole sectors. Returns false if the caller must write synchronously.
     pub(super) fn write(&self, offset: u64, bytes: &Bytes) -> bool {
         let is_aligned = (bytes.as_ptr().addr() as u64).is_multiple_of(PAGE_BYTES);
         if !is_aligned || bytes.len() < LEN_MIN || bytes.len() > BYTES_MAX {
@@ -134,8 +136,8 @@ impl Behind {
         }
         state.last_ticket += 1;
         let ticket = state.last_ticket;
-        // SAFETY: the bytes are in the list until the event is taken, or after the context was dropped: `context` is
-        // the first field. `Bytes` do not change and do not move.
+        // SAFETY: the list keeps the bytes until the event is taken. On drop, `context` goes first,
+        // as the first field. `Bytes` neither change nor move.
         let submitted = unsafe { context.write(&self.file, offset, bytes, ticket) };
         if submitted.is_err() {
             return false;
@@ -145,18 +147,18 @@ impl Behind {
         true
     }
 
-    /// Waits until nothing of the pages of a range is under way.
+    /// Waits until no write to the pages of a range is in flight.
     pub(super) fn wait(&self, range: &Range<u64>) {
         if self.is_busy.load(Ordering::Acquire) {
             self.wait_while(|state| state.is_under_way(range));
         }
     }
 
-    /// As [`Self::wait`], for who reads the range.
+    /// Waits as [`Self::wait`] does, before a read of the range.
     ///
     /// # Errors
-    /// A write to it has failed.
-    pub(super) fn settle(&self, range: &Range<u64>) -> Result<(), Lost> {
+    /// A write to the range has failed.
+    pub(super) fn wait_to_read(&self, range: &Range<u64>) -> Result<(), Lost> {
         if !self.is_busy.load(Ordering::Acquire) {
             return Ok(());
         }
@@ -166,10 +168,10 @@ impl Behind {
         lost.map_or(Ok(()), |lost| Err(lost.clone()))
     }
 
-    /// Waits for all writes that were handed over before.
+    /// Waits for all writes that were submitted before.
     ///
     /// # Errors
-    /// One has failed, now or at any time.
+    /// Any write has failed since the device was opened.
     pub(super) fn sync(&self) -> Result<(), Lost> {
         if !self.is_busy.load(Ordering::Acquire) {
             return Ok(());
@@ -180,14 +182,14 @@ impl Behind {
         state.failed.first().map_or(Ok(()), |l| Err(l.clone()))
     }
 
-    /// Waits while something is so, which ends when nothing is under way.
-    fn wait_while(&self, is_so: impl Fn(&State) -> bool) {
+    /// Waits while `is_so` holds. It must not hold when no write is in flight.
+    fn wait_while(&self, is_so: impl Fn(&BehindState) -> bool) {
         loop {
             if !is_so(&self.state.lock()) {
                 return;
             }
             let reaper = self.reaper.lock();
-            // Whoever had the lock before may have taken the last event.
+            // The previous holder of the lock may have taken the last event.
             if !is_so(&self.state.lock()) {
                 return;
             }
@@ -205,7 +207,7 @@ impl Behind {
             let slot = &state.slots[found.expect("an event is of a slot")];
             let (range, bytes) = (slot.range(), slot.bytes.clone());
             drop(state);
-            // In the list until all of it is written.
+            // The write stays in the list until all of it is written.
             let ended = self.end(&range, &bytes, event.written());
             state = self.state.lock();
             state.slots.retain(|slot| slot.ticket != event.ticket);
@@ -218,7 +220,7 @@ impl Behind {
         }
     }
 
-    /// Writes what a write has left.
+    /// Writes the rest of a short write.
     fn end(
         &self,
         range: &Range<u64>,

@@ -1,12 +1,12 @@
-//! Reading and writing a block device past the page cache.
+//! Direct reads and writes of a block device.
 //!
-//! What begins and ends with a sector of the device goes straight between the medium and a buffer
-//! here; the kernel keeps both ways of access the same: what the page cache has not written yet, it
-//! writes before such a read, and what such a write goes over, it forgets. So each request may take
-//! the way that suits it. Requests that are not whole sectors are not for here ([`Direct::fits`]).
+//! Whole sectors go straight between the medium and a buffer here. The kernel keeps direct and
+//! cached access coherent: before a direct read it writes out dirty pages, and a direct write drops
+//! cached pages. So each request may use either. Requests that are not whole sectors are not for
+//! this module ([`Direct::fits`]).
 //!
-//! Buffers must begin at a page: bytes are copied once, as the page cache would, unless what is written is
-//! one piece that begins so.
+//! Buffers must be page-aligned. Bytes are copied once, as in the page cache, except for a write of
+//! one aligned buffer.
 
 use crate::ring::Rings;
 use crate::{Wanted, past, positioned};
@@ -14,24 +14,24 @@ use std::fs::File;
 use std::io;
 use stitch_base::sync::Mutex;
 
-/// Where buffers begin, which suits every device.
+/// Alignment of buffers, enough for every device.
 const ALIGN: usize = 4096;
 /// Most bytes of one request.
 pub(super) const REQUEST_BYTES_MAX: usize = 256 << 10;
-/// Buffers that are kept for the next request.
+/// Buffers that are kept for later requests.
 const KEPT_MAX: usize = 64;
 
-/// A device past the page cache.
+/// Direct access to a device.
 #[derive(Debug)]
 pub(super) struct Direct {
     file: File,
-    /// What a request must be a multiple of.
+    /// Length of a sector; requests are multiples of it.
     sector_bytes: u64,
     rings: Option<Rings>,
     kept: Mutex<Vec<Buffer>>,
 }
 
-/// Memory that the device may use.
+/// An aligned buffer.
 #[derive(Debug)]
 struct Buffer {
     bytes: Vec<u8>,
@@ -52,7 +52,7 @@ impl Buffer {
     }
 }
 
-/// A part of a request: a piece of the device, and one buffer.
+/// A part of a request: an extent of the device and a buffer for it.
 struct Part {
     offset: u64,
     len: usize,
@@ -69,7 +69,8 @@ impl Part {
 }
 
 impl Direct {
-    /// `file` was opened with `O_DIRECT`. Without rings, requests are made one after the other.
+    /// Creates the access by `file`, which was opened with `O_DIRECT`. Without rings, requests are
+    /// made one after the other.
     pub(super) fn new(file: File, sector_bytes: u64, rings: Option<Rings>) -> Self {
         Self {
             file,
@@ -79,24 +80,24 @@ impl Direct {
         }
     }
 
-    /// The device once more in the same way.
+    /// Duplicates the descriptor.
     pub(super) fn again(&self) -> io::Result<File> {
         self.file.try_clone()
     }
 
-    /// True if a piece of the device is whole sectors.
+    /// Reports whether an extent is whole sectors.
     pub(super) fn fits(&self, offset: u64, len: usize) -> bool {
         let is_whole = |bytes: u64| bytes.is_multiple_of(self.sector_bytes);
         len > 0 && is_whole(offset) && is_whole(len as u64)
     }
 
-    /// True if a piece is whole sectors, and the memory for it is as the device wants it.
+    /// Reports whether an extent is whole sectors, and its buffer is aligned.
     pub(super) fn fits_memory(&self, piece: &Wanted<'_>) -> bool {
         past::fits(piece) && self.fits(piece.offset, piece.out.len())
     }
 
-    /// Reads pieces that are as the device wants them into their own memory; those that the page cache
-    /// has from there, by `buffered`.
+    /// Reads aligned extents into their own buffers. Data that is in the page cache is read by
+    /// `buffered`.
     pub(super) fn read_into(&self, buffered: &File, pieces: &mut [Wanted<'_>]) -> io::Result<()> {
         for piece in pieces {
             debug_assert!(self.fits_memory(piece), "whole sectors");
@@ -117,7 +118,7 @@ impl Direct {
         Ok(())
     }
 
-    /// Reads all pieces, at the same time where there are rings. Each fits.
+    /// Reads all extents, in parallel if there are rings. Each must fit.
     pub(super) fn read_each(&self, pieces: &mut [Wanted<'_>]) -> io::Result<()> {
         for row in pieces.chunk_by_mut(|before, after| before.end() == after.offset) {
             debug_assert!(self.fits(row[0].offset, row[0].out.len()), "whole sectors");
@@ -158,8 +159,8 @@ impl Direct {
         Ok(())
     }
 
-    /// The pieces as requests, in their order: rows of pieces that follow each other, cut where they
-    /// are too long.
+    /// Groups extents into requests, in their order. Neighbouring extents become one request, cut
+    /// at the maximum length.
     fn parts(&self, pieces: &[Wanted<'_>]) -> Vec<Part> {
         let mut parts = Vec::new();
         for row in pieces.chunk_by(|before, after| before.end() == after.offset) {
@@ -180,7 +181,7 @@ impl Direct {
         parts
     }
 
-    /// Writes all of `pieces` from `offset`, which together are whole sectors.
+    /// Writes all of `pieces` from `offset` on; together they are whole sectors.
     pub(super) fn write(&self, offset: u64, pieces: &[&[u8]]) -> io::Result<()> {
         if let [only] = pieces
             && only.as_ptr().align_offset(ALIGN) == 0

@@ -7,7 +7,7 @@ use std::fs::File;
 /// `BLKDISCARD` of `linux/fs.h`: the argument is an array of start and length in bytes.
 const BLKDISCARD: rustix::ioctl::Opcode = opcode::none(0x12, 119);
 
-/// Tells a block device that `[offset, offset + len_bytes)` holds nothing of worth.
+/// Discards `[offset, offset + len_bytes)` of a block device.
 #[expect(
     unsafe_code,
     reason = "an ioctl's argument type is known only to the kernel"

@@ -3,7 +3,8 @@ use crate::{mounted_at, open_path};
 use std::path::PathBuf;
 use std::process::Command;
 
-/// A loop device over a temporary file, detached when dropped. None without the right to have one.
+/// A loop device over a temporary file, detached when dropped. `None` without the permission to
+/// create one.
 pub(super) struct Loop {
     pub(super) path: PathBuf,
     backing: tempfile::NamedTempFile,
@@ -14,7 +15,7 @@ impl Loop {
         Self::attach_in(&std::env::temp_dir(), len_bytes)
     }
 
-    /// The same, with the file in a folder.
+    /// Attaches a loop device, with its file in `folder`.
     pub(super) fn attach_in(folder: &Path, len_bytes: u64) -> Option<Self> {
         let backing = tempfile::NamedTempFile::new_in(folder).unwrap();
         backing.as_file().set_len(len_bytes).unwrap();
@@ -90,7 +91,7 @@ fn a_block_device_takes_note_of_its_new_length() {
     device.shrink(1 << 20).unwrap();
 }
 
-/// A device opened in each way that there is here.
+/// Opens a device in each mode that works here.
 fn each_mode(disk: &Loop, mut check: impl FnMut(&RawDevice, IoMode)) {
     for io in [IoMode::Buffered, IoMode::Direct, IoMode::Ring, IoMode::Auto] {
         let options = OpenOptions {
@@ -110,7 +111,7 @@ fn each_mode(disk: &Loop, mut check: impl FnMut(&RawDevice, IoMode)) {
     }
 }
 
-/// The same bytes in memory that a device can take them from itself.
+/// Copies bytes into memory that is aligned for direct writes.
 pub(super) fn pages_of(bytes: &[u8]) -> Bytes {
     let mut room = vec![0; bytes.len() + 4096];
     let start = room.as_ptr().align_offset(4096);
@@ -132,7 +133,7 @@ fn all_ways_to_a_device_give_the_same_bytes() {
     };
     each_mode(&disk, |device, io| {
         for step in 0..300 {
-            // Whole sectors, or any bytes; next to what was written in another way just now.
+            // Whole sectors or single bytes, beside bytes that were just written in another mode.
             let unit = [1, 512, 4096][below(3, rng)];
             let longest = if rng.one_in(10) { 700 << 10 } else { 20_000 };
             let len = below(longest / unit, rng) * unit;

@@ -18,7 +18,7 @@ fn read(device: &dyn Device, offset: u64, len: usize) -> Vec<u8> {
     out
 }
 
-/// A window is the device: what either writes the other reads.
+/// Checks that reads through the device see writes through the window, and the reverse.
 fn holds(device: &dyn Device, mut window: Box<dyn Window>) {
     let mut twin = b"first".to_vec();
     twin.resize(LEN, 0);

@@ -1,13 +1,13 @@
 //! Short records of the backup log: a header of 8 bytes, for what follows a long one in its page.
 //!
-//! Where a record says nothing that the one before it has not said, only its length and its checksum
-//! are stored. Its position and its generation are those that a reader expects there, and the
-//! checksum covers them: it is as if they were stored and compared, but for what 32 bits can miss.
+//! A record that notes nothing new stores only its length and its checksum. A reader expects its
+//! position and its generation, and the checksum covers them. So they are compared as if they were
+//! stored, except for what 32 bits can miss.
 //!
-//! A CRC finds every difference that lies within 32 consecutive bits, always. So a record of another
-//! round of the ring (positions that differ by multiples of 4 KiB, up to 2^44 bytes of log) or of
-//! another generation alone is never taken for one that belongs here; where both differ, the low bits
-//! of the generation are compared too.
+//! A CRC finds every difference that lies within 32 consecutive bits, always. So a record of
+//! another round of the ring (positions that differ by multiples of 4 KiB, up to 2^44 bytes of log)
+//! or of another generation alone is never taken for one that belongs here; where both differ, the
+//! low bits of the generation are compared too.
 
 use super::ALIGN;
 use crate::FormatError;
@@ -22,9 +22,9 @@ const MAGIC: u8 = 0x53;
 fields! {
     /// Layout of a short record's header.
     TABLE = "short backup log record", SHORT_HEADER_BYTES,
-        "Since format 2.3, in the backup log, at multiples of 8: data whose payload is short, after a \
-        long record that begins in the same page of 4096 bytes of log, has the same generation, and \
-        knew as much to be durable. The payload follows, then zeros to the next.";
+        "Since format 2.3, in the backup log, at multiples of 8: data whose payload is short, \
+        after a long record that begins in the same page of 4096 bytes of log, has the same \
+        generation, and knew as much to be durable. The payload follows, then zeros to the next.";
     CHECKSUM: u32 = 0, "CRC-32C of the volume's salt, the record's position in bytes of log since \
         ever (u64), its generation (u32), header and payload, this field as zeros";
     PAYLOAD_LEN: u16 = 4, "length of the payload in bytes";
@@ -35,7 +35,7 @@ fields! {
 /// A short record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShortRecord {
-    /// Where it stands. Not stored.
+    /// Its position. Not stored.
     pub lsn: Lsn,
     /// Generation that wrote it. Not stored but for its low bits.
     pub generation: Generation,
@@ -77,7 +77,7 @@ impl ShortRecord {
         out
     }
 
-    /// True if what begins with these bytes is a short record, if it is one at all.
+    /// Reports whether a record that begins with these bytes would be short.
     #[must_use]
     pub fn is_at(bytes: &[u8]) -> bool {
         bytes.len() >= SHORT_HEADER_BYTES && MAGIC_AT.get(bytes) == MAGIC
@@ -87,7 +87,7 @@ impl ShortRecord {
     /// is checked by [`Self::check`].
     ///
     /// # Errors
-    /// [`FormatError`] says what is wrong.
+    /// [`FormatError`] with what is wrong.
     pub fn decode(bytes: &[u8], lsn: Lsn, generation: Generation) -> Result<Self, FormatError> {
         if bytes.len() < SHORT_HEADER_BYTES {
             return Err(FormatError::Truncated {

@@ -1,9 +1,9 @@
-//! How long a base is, known without encoding it.
+//! The length of a base, without encoding it.
 
 use super::{TableMeta, TreeRecord, VERSION_PLAIN, put_tree};
 use crate::codec::varint_bytes;
 
-/// What the parts of a base take in each version of the layout, in bytes.
+/// Lengths of the parts of a base, in each version of the layout, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BaseBytes {
     plain: u64,

@@ -160,12 +160,12 @@ fn back_rows_that_cannot_be_read_are_put_anew() {
         sample.fs.complete_back_rows().expect("puts");
         let store = &sample.fs.store;
         let dir = sample.dirs[3];
-        let mut changes = Changes::new();
-        changes.put(store.sys, &fs_key::back(dir), b"junk");
+        let (mut batch, keys) = (store.batch(), store.keys);
+        batch.put(&keys.back(dir), b"junk");
         if damages_progress {
-            changes.put(store.sys, SYS_BACK_PROGRESS, b"junk");
+            batch.put(&keys.back_progress(), b"junk");
         }
-        store.commit(&changes, SpaceClass::Normal).expect("commits");
+        store.commit(&batch, SpaceClass::Normal).expect("commits");
         sample.engine = Arc::new(sample.engine.reopened());
         sample.fs = open(&sample.engine);
         assert_eq!(sample.fs.back_rows.are_complete(), !damages_progress);
@@ -183,18 +183,15 @@ fn directories_in_each_other_are_damage_and_no_endless_search() {
     sample.fs.complete_back_rows().expect("puts");
     let (one, two) = (sample.dirs[1], sample.dirs[2]);
     let store = &sample.fs.store;
-    let row = store.dentry_key(Ino::ROOT, b"dir");
-    let head = store
-        .get(store.meta, &row)
-        .expect("reads")
-        .expect("is there");
-    let ring = store.dentry_key(two, b"ring");
-    let mut changes = Changes::new();
-    changes.delete(store.meta, &row);
-    changes.put(store.meta, &ring, &head);
+    let (mut batch, keys) = (store.batch(), store.keys);
+    let row = keys.dentry(Ino::ROOT, b"dir");
+    let head = store.get(&row).expect("reads").expect("is there");
+    let ring = keys.dentry(two, b"ring");
+    batch.delete(&row);
+    batch.put(&ring, &head);
     let place = Place::of_key(&ring).expect("a name").encode();
-    changes.put(store.sys, &fs_key::back(one), &place);
-    store.commit(&changes, SpaceClass::Normal).expect("commits");
+    batch.put(&keys.back(one), &place);
+    store.commit(&batch, SpaceClass::Normal).expect("commits");
     let fs = FileSystem::open(engine, FsOptions::default()).expect("opens");
     let found = fs.look_up_number(one);
     assert!(matches!(found, Err(FsError::Corrupt(_))), "{found:?}");

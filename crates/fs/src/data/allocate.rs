@@ -4,14 +4,15 @@ use super::read::check_regular;
 use super::write::check_may_write;
 use super::{FILE_BYTES_MAX, Staged, chunk_count, within};
 use crate::change::Change;
+use crate::contents::Contents;
 use crate::inode::Inode;
 use crate::system::FileSystem;
 use crate::{Attr, FallocateMode, FsError, FsResult};
 use std::ops::Range;
 use stitch_base::Ino;
 use stitch_format::fs_chunk::ChunkDelta;
-use stitch_format::fs_inode::row_flag;
-use stitch_format::fs_key::{self, CHUNK_BYTES};
+use stitch_format::fs_inode::{InodeHead, row_flag};
+use stitch_format::fs_key::CHUNK_BYTES;
 
 /// Chunks that a punch counts at most: 128 MiB, the longest discard of an ext4 in an image file.
 const COUNTED_CHUNKS_MAX: u64 = 32 << 10;
@@ -20,8 +21,8 @@ impl FileSystem {
     /// Allocates, removes or zeroes a range of a file.
     ///
     /// # Errors
-    /// [`FsError::Invalid`] for an empty range, [`FsError::FileTooBig`], [`FsError::NoSpace`] if the
-    /// store cannot hold the range now, and as [`Self::write`].
+    /// [`FsError::Invalid`] for an empty range, [`FsError::FileTooBig`], [`FsError::NoSpace`] if
+    /// the store cannot hold the range now, and as [`Self::write`].
     ///
     /// # Durability
     /// One batch. Where thousands of extents are in the range, several: a crash may leave a
@@ -44,8 +45,8 @@ impl FileSystem {
         }
         let end = offset.checked_add(len).filter(|&end| end <= FILE_BYTES_MAX);
         let end = end.ok_or(FsError::FileTooBig)?;
-        let _inode = self.locks.inode_write(ino);
-        let inode = self.inodes.get(ino)?;
+        let _inode = self.residents.locks.inode_write(ino);
+        let inode = self.residents.inodes.get(ino)?;
         check_regular(&inode)?;
         check_may_write(&inode, offset)?;
         let grown = match mode {
@@ -70,7 +71,7 @@ impl FileSystem {
                 return Ok(attr);
             }
             at = stop;
-            inode = self.inodes.get(ino)?;
+            inode = self.residents.inodes.get(ino)?;
         }
     }
 
@@ -89,7 +90,7 @@ impl FileSystem {
             }
         };
         if !matches!(mode, FallocateMode::Allocate { .. }) {
-            self.stage_zeros(&mut change, &mut staged, range.start, range.end)?;
+            self.stage_zeros(&mut change, &mut staged, range)?;
         }
         match mode {
             FallocateMode::PunchHole => {
@@ -124,13 +125,15 @@ impl FileSystem {
     ) -> FsResult<()> {
         let size = staged.head.size;
         let is_zeroing = matches!(mode, FallocateMode::ZeroRange { .. });
-        let is_inline = staged.head.has(row_flag::INLINE);
-        if staged.head.has(row_flag::EXTERNAL) {
-            return self.allocate_external(staged, range.start, range.end);
-        }
-        if is_inline && is_zeroing && range.end <= size {
-            staged.extend_tail(range.end);
-            return Ok(());
+        let contents = Contents::of(&staged.head);
+        let is_inline = contents == Contents::Inline;
+        match contents {
+            Contents::External => return self.allocate_external(staged, range.start, range.end),
+            Contents::Inline if is_zeroing && range.end <= size => {
+                staged.extend_tail(range.end);
+                return Ok(());
+            }
+            Contents::Inline | Contents::Chunked => {}
         }
         staged.leave_row(self, change, false)?;
         let chunks = range.start / CHUNK_BYTES..chunk_count(range.end);
@@ -145,7 +148,7 @@ impl FileSystem {
     /// set aside with the commit.
     fn check_room(&self, inode: &Inode, offset: u64, end: u64) -> FsResult<()> {
         let head = &inode.head;
-        if !head.has(row_flag::EXTERNAL) {
+        if Contents::of(head) != Contents::External {
             return Ok(());
         }
         let new = if head.has(row_flag::HOLES) {
@@ -161,15 +164,14 @@ impl FileSystem {
         is_room.then_some(()).ok_or(FsError::NoSpace)
     }
 
-    /// Returns the number of chunks in `[first, end)` that are stored, at least as far as
+    /// Returns the number of chunks in a range that are stored, at least as far as
     /// [`COUNTED_CHUNKS_MAX`]. In a file without holes the size tells.
-    fn stored_chunks(&self, staged: &Staged, first: u64, end: u64) -> FsResult<u64> {
+    fn stored_chunks(&self, staged: &Staged, range: &Range<u64>) -> FsResult<u64> {
         if !staged.head.has(row_flag::HOLES) {
             return Ok(0);
         }
         let ino = staged.head.ino;
-        let (start, end) = (fs_key::chunk(ino, first), fs_key::chunk(ino, end));
-        let mut scan = self.store.scan(self.store.data, &start, &end)?;
+        let mut scan = self.store.scan(&self.store.keys.chunks(ino, range))?;
         let mut count = 0;
         while count < COUNTED_CHUNKS_MAX && scan.next()?.is_some() {
             count += 1;
@@ -177,79 +179,83 @@ impl FileSystem {
         Ok(count)
     }
 
-    /// Stages zeros in `[offset, end)` as far as the file goes.
+    /// Stages zeros in a range as far as the file goes.
     fn stage_zeros(
         &self,
         change: &mut Change<'_>,
         staged: &mut Staged,
-        offset: u64,
-        end: u64,
+        range: &Range<u64>,
     ) -> FsResult<()> {
-        let size = staged.head.size;
-        let end = end.min(size);
-        if offset >= end {
+        let range = range.start..range.end.min(staged.head.size);
+        if range.is_empty() {
             return Ok(());
         }
-        if staged.head.has(row_flag::INLINE) {
-            let mut tail = Vec::from(self.tail(&staged.inode)?);
-            let stop = usize::try_from(end).expect("within a row").min(tail.len());
-            let start = usize::try_from(offset).expect("within a row").min(stop);
-            tail[start..stop].fill(0);
-            staged.set_tail(tail);
-            return Ok(());
-        }
-        let ino = staged.head.ino;
-        self.inodes.note_counted(ino, None);
-        let is_external = staged.head.has(row_flag::EXTERNAL);
-        if is_external {
-            self.zero_external(staged, offset, end)?;
-        }
-        let Range {
-            start: first_whole,
-            end: after_whole,
-        } = zeroed(&(offset..end), size);
-        if first_whole < after_whole {
-            if !is_external {
-                // Of a file with rows of extents, these are counted.
-                if !staged.head.has(row_flag::ALLOCATED) {
-                    let removed = self.stored_chunks(staged, first_whole, after_whole)?;
-                    staged.head.chunks = staged.head.chunks.saturating_sub(removed);
-                }
-                change.delete_chunks(ino, first_whole, after_whole);
-            }
-            if !staged.head.has(row_flag::ALLOCATED) {
-                staged.note_holes();
-                let left = chunk_count(size) - (after_whole - first_whole);
-                staged.head.chunks = staged.head.chunks.min(left);
+        match Contents::of(&staged.head) {
+            Contents::Inline => self.zero_inline(staged, &range),
+            Contents::Chunked => self.zero_chunks(change, staged, &range),
+            Contents::External => {
+                self.residents.inodes.note_counted(staged.head.ino, None);
+                self.zero_external(staged, &range)
             }
         }
-        if is_external {
-            return Ok(());
-        }
-        let (start_in, end_in) = (within(offset), within(end));
-        if offset / CHUNK_BYTES == end / CHUNK_BYTES && start_in > 0 {
-            let (start, end) = (start_in, end_in);
-            change.chunk(ino, offset / CHUNK_BYTES, ChunkDelta::Zero { start, end });
-            return Ok(());
-        }
-        if start_in > 0 {
-            let end = u16::try_from(CHUNK_BYTES).expect("4096");
-            let start = start_in;
-            change.chunk(ino, offset / CHUNK_BYTES, ChunkDelta::Zero { start, end });
-        }
-        if end_in > 0 && end != size {
-            let (start, end_at) = (0, end_in);
-            let delta = ChunkDelta::Zero { start, end: end_at };
-            change.chunk(ino, end / CHUNK_BYTES, delta);
-        }
+    }
+
+    /// Stages zeros in the row.
+    fn zero_inline(&self, staged: &mut Staged, range: &Range<u64>) -> FsResult<()> {
+        let mut tail = Vec::from(self.store.tail(&staged.inode)?);
+        let within_row = |at: u64| usize::try_from(at).expect("within a row");
+        let stop = within_row(range.end).min(tail.len());
+        let start = within_row(range.start).min(stop);
+        tail[start..stop].fill(0);
+        staged.set_tail(tail);
         Ok(())
+    }
+
+    /// Stages that whole chunks of a range are absent, and zeros in those at its edges.
+    fn zero_chunks(
+        &self,
+        change: &mut Change<'_>,
+        staged: &mut Staged,
+        range: &Range<u64>,
+    ) -> FsResult<()> {
+        let ino = staged.head.ino;
+        self.residents.inodes.note_counted(ino, None);
+        let whole = zeroed(range, staged.head.size);
+        if !whole.is_empty() {
+            // Of a file with rows of extents, these are counted.
+            if !staged.head.has(row_flag::ALLOCATED) {
+                let removed = self.stored_chunks(staged, &whole)?;
+                staged.head.chunks = staged.head.chunks.saturating_sub(removed);
+            }
+            change.delete_chunks(ino, whole.start, whole.end);
+            staged.note_absent(&whole);
+        }
+        zero_edges(change, &staged.head, range);
+        Ok(())
+    }
+}
+
+/// Stages zeros in the chunks that a range begins and ends in, where it has a part of them.
+fn zero_edges(change: &mut Change<'_>, head: &InodeHead, range: &Range<u64>) {
+    let (first, last) = (range.start / CHUNK_BYTES, range.end / CHUNK_BYTES);
+    let (start, end) = (within(range.start), within(range.end));
+    if first == last && start > 0 {
+        change.chunk(head.ino, first, ChunkDelta::Zero { start, end });
+        return;
+    }
+    if start > 0 {
+        let end = u16::try_from(CHUNK_BYTES).expect("4096");
+        change.chunk(head.ino, first, ChunkDelta::Zero { start, end });
+    }
+    if end > 0 && range.end != head.size {
+        change.chunk(head.ino, last, ChunkDelta::Zero { start: 0, end });
     }
 }
 
 /// Counts what the host has allocated, of a sparse external file: at most all up to the end.
 fn count_external(staged: &mut Staged, range: &Range<u64>) {
     let head = &mut staged.head;
-    if head.has(row_flag::EXTERNAL | row_flag::HOLES) {
+    if Contents::of(head) == Contents::External && head.has(row_flag::HOLES) {
         let full = chunk_count(head.size);
         let end = chunk_count(range.end).min(full);
         let added = end.saturating_sub(range.start / CHUNK_BYTES);
@@ -259,7 +265,7 @@ fn count_external(staged: &mut Staged, range: &Range<u64>) {
 
 /// Returns the chunks of which nothing is left where `range` is zeroed: whole ones, and the last of
 /// the file if its end is in the range.
-fn zeroed(range: &Range<u64>, size: u64) -> Range<u64> {
+pub(super) fn zeroed(range: &Range<u64>, size: u64) -> Range<u64> {
     let end = range.end.min(size);
     let after = if end == size {
         chunk_count(end)

@@ -11,17 +11,18 @@
 //! - the row [`SYS_UNWRITTEN`](stitch_format::fs_key::SYS_UNWRITTEN) has the number of chunks in
 //!   unwritten extents of all files.
 
-use super::extent_maps::{EXTENTS_MAX, Known};
+use super::extent_maps::{EXTENTS_MAX, KnownExtents};
 use super::extents::{Edit, Extent, cover, edited, push, totals};
 use super::{Staged, chunk_count};
 use crate::change::Change;
+use crate::events::Event;
 use crate::inode::Inode;
+use crate::locator::{Locator, SysRow};
 use crate::system::FileSystem;
 use crate::{FsError, FsResult};
 use std::ops::Range;
 use stitch_base::Ino;
 use stitch_format::fs_inode::row_flag;
-use stitch_format::fs_key;
 use stitch_format::fs_sys::{AllocatedRow, ExtentState};
 
 /// Most chunks of a sparse file that are looked for when it gets rows of extents.
@@ -46,7 +47,9 @@ impl FileSystem {
     /// Returns an extent of a row, after those that end at `before`.
     fn extent_of(ino: Ino, before: u64, (key, row): (&[u8], &[u8])) -> FsResult<Extent> {
         let corrupt = || FsError::Corrupt(format!("extents of inode {ino} are damaged"));
-        let (_, end) = fs_key::allocated_of(key).ok_or_else(corrupt)?;
+        let Some(SysRow::Extent(_, end)) = Locator::sys_row(key) else {
+            return Err(corrupt());
+        };
         let AllocatedRow { start, state } = AllocatedRow::decode(row)?;
         if start < before || start >= end {
             return Err(corrupt());
@@ -63,19 +66,19 @@ impl FileSystem {
         visit: impl FnMut(Extent) -> bool,
     ) -> FsResult<()> {
         match self.known_extents(ino)? {
-            Known::All(extents) => {
+            KnownExtents::All(extents) => {
                 let first = extents.partition_point(|extent| extent.end < range.start);
                 let near = extents[first..].iter().copied();
                 near.take_while(|extent| extent.start <= range.end)
                     .all(visit);
                 Ok(())
             }
-            Known::Many => self.scan_extents(ino, range, visit),
+            KnownExtents::Many => self.scan_extents(ino, range, visit),
         }
     }
 
     /// Returns what is known of the extents of a file, after reading its rows if nothing was.
-    fn known_extents(&self, ino: Ino) -> FsResult<Known> {
+    fn known_extents(&self, ino: Ino) -> FsResult<KnownExtents> {
         if let Some(known) = self.extents.get(ino) {
             return Ok(known);
         }
@@ -85,7 +88,7 @@ impl FileSystem {
             extents.len() <= EXTENTS_MAX
         })?;
         self.extents.set(ino, Some(extents));
-        Ok(self.extents.get(ino).unwrap_or(Known::Many))
+        Ok(self.extents.get(ino).unwrap_or(KnownExtents::Many))
     }
 
     /// Does what [`Self::visit_extents`] does, from the rows.
@@ -95,9 +98,8 @@ impl FileSystem {
         range: &Range<u64>,
         mut visit: impl FnMut(Extent) -> bool,
     ) -> FsResult<()> {
-        let start = fs_key::allocated(ino, range.start);
-        let end = fs_key::after_allocated(ino);
-        let mut scan = self.store.scan(self.store.sys, &start, &end)?;
+        let rows = self.store.keys.extents_from(ino, range.start);
+        let mut scan = self.store.scan(&rows)?;
         let mut before = 0;
         while let Some(entry) = scan.next()? {
             let extent = Self::extent_of(ino, before, entry)?;
@@ -192,17 +194,16 @@ impl FileSystem {
             push(&mut extents, 0, full, ExtentState::Written);
             staged.head.chunks = full;
         } else if (1..=SCANNED_MAX).contains(&staged.head.chunks) {
-            let (start, end) = (fs_key::chunk(ino, 0), fs_key::after(ino));
-            let mut scan = self.store.scan(self.store.data, &start, &end)?;
+            let mut scan = self.store.scan(&self.store.keys.chunks_from(ino, 0))?;
             while let Some((key, _)) = scan.next()? {
-                let number = fs_key::chunk_of(key).ok_or(FsError::Corrupt(format!(
+                let number = Locator::chunk_of(key).ok_or(FsError::Corrupt(format!(
                     "inode {ino} has a chunk without number"
                 )))?;
                 push(&mut extents, number, number + 1, ExtentState::Written);
             }
             (staged.head.chunks, _) = totals(&extents);
         }
-        self.inodes.note_counted(ino, None);
+        self.residents.inodes.note_counted(ino, None);
         staged.head.flags |= row_flag::HOLES | row_flag::ALLOCATED;
         Ok(Before {
             extents,
@@ -278,25 +279,21 @@ impl FileSystem {
             }
             true
         })?;
-        let sys = self.store.sys;
         if count <= POINT_DELETES_MAX {
             for end in ends {
                 change.delete_extent(ino, end);
             }
         } else {
-            let end = match range.end.checked_add(1) {
-                Some(after) => fs_key::allocated(ino, after),
-                None => fs_key::after_allocated(ino),
-            };
-            let start = fs_key::allocated(ino, range.start + 1);
-            change.changes.delete_range(sys, &start, &end);
+            let rows = self.store.keys.extents_ending_in(ino, range);
+            change.batch.delete_range(&rows);
         }
         for extent in left {
             change.put_extent(ino, extent.end, &extent.row());
         }
         change.unwritten_added -= signed(unwritten);
-        if let Some(Known::All(extents)) = self.extents.get(ino) {
-            change.extents_left.push((ino, cleared_of(&extents, range)));
+        if let Some(KnownExtents::All(extents)) = self.extents.get(ino) {
+            let left = cleared_of(&extents, range);
+            change.events.push(Event::ExtentsChanged(ino, left));
         }
         Ok(cleared)
     }
@@ -315,11 +312,11 @@ impl FileSystem {
         let left = match self.extents.get(ino) {
             _ if is_ordinary => None,
             _ if !before.are_rows => Some(new.to_vec()),
-            Some(Known::All(all)) => Some(replaced(&all, &before.extents, new)),
+            Some(KnownExtents::All(all)) => Some(replaced(&all, &before.extents, new)),
             // They stay too many.
             _ => return,
         };
-        change.extents_left.push((ino, left));
+        change.events.push(Event::ExtentsChanged(ino, left));
     }
 
     /// Every chunk of a file from this one on.

@@ -8,17 +8,17 @@ use crate::{ClearSetId, FsError, FsResult};
 use stitch_base::Ino;
 
 impl FileSystem {
-    /// Copies bytes between files (or within one, where the ranges do not meet). Answers how many,
-    /// fewer only at the end of the source.
+    /// Copies bytes between files (or within one, where the ranges do not meet). Returns their
+    /// number, fewer only at the end of the source.
     ///
     /// # Errors
     /// [`FsError::Invalid`] for ranges of one file that meet, and as [`Self::read`] and
     /// [`Self::write`]; a part may have been copied then.
     pub fn copy_range(&self, source: (Ino, u64), target: (Ino, u64), len: u64) -> FsResult<u64> {
         self.check_writable()?;
-        let _inodes = self.locks.inodes_write(&[source.0, target.0]);
-        let from = self.inodes.get(source.0)?;
-        let to = self.inodes.get(target.0)?;
+        let _inodes = self.residents.locks.inodes_write(&[source.0, target.0]);
+        let from = self.residents.inodes.get(source.0)?;
+        let to = self.residents.inodes.get(target.0)?;
         check_regular(&from)?;
         check_regular(&to)?;
         check_may_write(&to, target.1)?;
@@ -36,10 +36,10 @@ impl FileSystem {
         while done < len {
             let left = usize::try_from(len - done).unwrap_or(usize::MAX);
             buffer.clear();
-            let from = self.inodes.get(source.0)?;
+            let from = self.residents.inodes.get(source.0)?;
             let count = left.min(piece_bytes);
             let count = self.read_locked(&from, source.1 + done, count, &mut buffer)?;
-            let to = self.inodes.get(target.0)?;
+            let to = self.residents.inodes.get(target.0)?;
             self.write_locked(to, target.1 + done, &buffer, ClearSetId::None)?;
             done += count as u64;
         }

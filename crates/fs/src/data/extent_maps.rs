@@ -16,7 +16,7 @@ const FILES_MAX: usize = 128;
 
 /// The extents of a file in memory.
 #[derive(Clone, Debug)]
-pub(super) enum Known {
+pub(super) enum KnownExtents {
     /// All of them.
     All(Arc<[Extent]>),
     /// They are more than are kept.
@@ -26,11 +26,11 @@ pub(super) enum Known {
 /// The extents of some files. Those of a file change under its lock.
 #[derive(Debug, Default)]
 pub(crate) struct ExtentMaps {
-    files: Mutex<HashMap<Ino, Known>>,
+    files: Mutex<HashMap<Ino, KnownExtents>>,
 }
 
 impl ExtentMaps {
-    pub(super) fn get(&self, ino: Ino) -> Option<Known> {
+    pub(super) fn get(&self, ino: Ino) -> Option<KnownExtents> {
         self.files.lock().get(&ino).cloned()
     }
 
@@ -45,8 +45,8 @@ impl ExtentMaps {
             files.clear();
         }
         let known = match extents.len() <= EXTENTS_MAX {
-            true => Known::All(extents.into()),
-            false => Known::Many,
+            true => KnownExtents::All(extents.into()),
+            false => KnownExtents::Many,
         };
         files.insert(ino, known);
     }

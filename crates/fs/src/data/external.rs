@@ -1,12 +1,16 @@
 //! Contents that are a plain file beside the store; see `external`.
 
+use super::allocate::zeroed;
 use super::read::check_regular;
 use super::{Staged, chunk_count};
 use crate::change::Change;
+use crate::contents::Contents;
+use crate::events::Event;
 use crate::external::ExternalName;
 use crate::inode::{Inode, Location};
 use crate::system::FileSystem;
 use crate::{FsError, FsResult, SeekFor};
+use std::ops::Range;
 use stitch_base::ErrorKind;
 use stitch_format::fs_inode::row_flag;
 use stitch_format::fs_key::CHUNK_BYTES;
@@ -16,10 +20,11 @@ use stitch_format::fs_sys::ExternalRow;
 const COPY_BYTES: u64 = 1 << 20;
 
 impl FileSystem {
-    /// The inode, whose contents have left the store if a size of `end` makes them. The inode is locked.
+    /// The inode, whose contents have left the store if a size of `end` makes them. The inode is
+    /// locked.
     pub(crate) fn with_room_for(&self, inode: Inode, end: u64) -> FsResult<Inode> {
-        let is_inside = !inode.head.has(row_flag::EXTERNAL);
-        if !is_inside || !self.externals.wants(inode.head.size, end) {
+        let is_outside = Contents::are_external(&inode.head);
+        if is_outside || !self.externals.wants(inode.head.size, end) {
             return Ok(inode);
         }
         check_regular(&inode)?;
@@ -28,7 +33,7 @@ impl FileSystem {
             left = self.move_out(&inode);
         }
         left?;
-        self.inodes.get(inode.head.ino)
+        self.residents.inodes.get(inode.head.ino)
     }
 
     /// Makes the contents a plain file. After an error they are where they were, and there is none.
@@ -64,7 +69,7 @@ impl FileSystem {
         }
     }
 
-    /// Copies the contents to a new plain file and makes it durable. Answers its length.
+    /// Copies the contents to a new plain file and makes it durable. Returns its length.
     fn fill_plain(&self, inode: &Inode, name: ExternalName) -> FsResult<u64> {
         let files = self.externals.files()?;
         let size = inode.head.size;
@@ -102,10 +107,10 @@ impl FileSystem {
         }
         let size = inode.head.size;
         let mut head = inode.head;
-        if !head.has(row_flag::INLINE) {
+        if Contents::of(&head) == Contents::Chunked {
             change.delete_chunks(head.ino, 0, chunk_count(size));
         }
-        head.flags = (head.flags & !row_flag::INLINE) | row_flag::EXTERNAL;
+        head.flags = Contents::External.mark(head.flags);
         let row = ExternalRow {
             number: name.number,
             settled: len,
@@ -117,9 +122,8 @@ impl FileSystem {
             head.chunks = head.chunks.min(chunk_count(size));
         }
         change.row(&inode, &head, &[]);
-        change.commit()?;
-        self.externals.enter(name, len, size);
-        Ok(())
+        change.events.push(Event::StoredBeside { name, len, size });
+        change.commit()
     }
 
     /// Appends `len` bytes from `offset` on, which are within the size.
@@ -131,7 +135,7 @@ impl FileSystem {
         out: &mut Vec<u8>,
     ) -> FsResult<()> {
         let base = out.len();
-        let plain = self.plain(inode.head.ino, inode.head.size)?;
+        let plain = self.plain_files().open(inode.head.ino, inode.head.size)?;
         let have = usize::try_from(plain.len().saturating_sub(offset)).unwrap_or(usize::MAX);
         let have = have.min(len);
         if have > 0 {
@@ -139,7 +143,7 @@ impl FileSystem {
             let count = files.read_at(plain.name, offset, have, out)?;
             if count < have && !plain.is_failed() {
                 let found = files.len(plain.name)?;
-                return Err(self.too_short(plain.name, plain.len(), found));
+                return Err(self.plain_files().too_short(plain.name, plain.len(), found));
             }
         }
         out.resize(base + len, 0);
@@ -153,23 +157,24 @@ impl FileSystem {
         at: u64,
         piece: &[u8],
     ) -> FsResult<()> {
-        let plain = self.plain(staged.head.ino, staged.head.size)?;
+        let plain = self.plain_files().open(staged.head.ino, staged.head.size)?;
         let end = at + piece.len() as u64;
         if end > staged.head.size {
-            self.trim(&plain)?;
+            self.plain_files().trim(&plain)?;
         }
-        self.write_plain(&plain, at, piece)?;
+        let make_room = || self.makes_room_beside();
+        self.plain_files().write(&plain, at, piece, &make_room)?;
         staged.grow(end, at);
         Ok(())
     }
 
     /// Before a file grows to `size` by a hole.
     pub(super) fn prepare_growth(&self, staged: &Staged, size: u64) -> FsResult<()> {
-        if staged.head.has(row_flag::EXTERNAL) {
-            let plain = self.plain(staged.head.ino, staged.head.size)?;
-            self.trim(&plain)?;
+        if Contents::of(&staged.head) == Contents::External {
+            let plain = self.plain_files().open(staged.head.ino, staged.head.size)?;
+            self.plain_files().trim(&plain)?;
             if plain.is_lent() {
-                self.stretch(&plain, size)?;
+                self.plain_files().stretch(&plain, size)?;
             }
         }
         Ok(())
@@ -185,29 +190,31 @@ impl FileSystem {
         let ino = staged.head.ino;
         if size == 0 && !self.externals.is_lent(ino) {
             change.delete_external(ino)?;
-            let flags = staged.head.flags & !(row_flag::HOLES | row_flag::EXTERNAL);
-            staged.head.flags = flags | row_flag::INLINE;
+            staged.head.flags = Contents::Inline.mark(staged.head.flags & !row_flag::HOLES);
             staged.head.chunks = 0;
             return Ok(());
         }
-        if let Some((row, less)) = self.unsettled_row(ino, size)? {
+        if let Some((row, less)) = self.plain_files().unsettled_row(ino, size)? {
             change.put_external(ino, &row);
-            change.bytes_uncounted += less;
+            change.events.push(Event::CutBeside(less));
         }
         staged.head.chunks = staged.head.chunks.min(chunk_count(size));
         Ok(())
     }
 
-    /// Zeros `[offset, end)` of the plain file.
-    pub(super) fn zero_external(&self, staged: &Staged, offset: u64, end: u64) -> FsResult<()> {
-        let plain = self.plain(staged.head.ino, staged.head.size)?;
-        self.punch_plain(&plain, offset, end)
+    /// Zeros a range of the plain file, which is below the size.
+    pub(super) fn zero_external(&self, staged: &mut Staged, range: &Range<u64>) -> FsResult<()> {
+        let plain = self.plain_files().open(staged.head.ino, staged.head.size)?;
+        self.plain_files().punch(&plain, range.start, range.end)?;
+        staged.note_absent(&zeroed(range, staged.head.size));
+        Ok(())
     }
 
     /// Gives `[offset, end)` of the plain file the host's space.
     pub(super) fn allocate_external(&self, staged: &Staged, offset: u64, end: u64) -> FsResult<()> {
-        let plain = self.plain(staged.head.ino, staged.head.size)?;
-        self.allocate_plain(&plain, offset, end)
+        let plain = self.plain_files().open(staged.head.ino, staged.head.size)?;
+        let make_room = || self.makes_room_beside();
+        self.plain_files().allocate(&plain, offset, end, &make_room)
     }
 
     /// Gives a new plain file the host's space for what the file has allocated and not written.
@@ -228,7 +235,7 @@ impl FileSystem {
     /// As `seek`, of an external file with holes; `offset` is below the size.
     pub(super) fn seek_external(&self, inode: &Inode, offset: u64, what: SeekFor) -> FsResult<u64> {
         let size = inode.head.size;
-        let plain = self.plain(inode.head.ino, size)?;
+        let plain = self.plain_files().open(inode.head.ino, size)?;
         let len = plain.len().min(size);
         if offset >= len {
             return match what {

@@ -1,17 +1,18 @@
 //! Reading.
 
-use super::{FILE_BYTES_MAX, LastReads, extend_padded};
+use super::{FILE_BYTES_MAX, extend_padded};
+use crate::contents::Contents;
 use crate::inode::Inode;
+use crate::locator::Locator;
 use crate::system::FileSystem;
 use crate::{FsError, FsResult};
 use stitch_base::Ino;
-use stitch_db::Coming;
-use stitch_format::fs_inode::{FileKind, row_flag};
-use stitch_format::fs_key::{self, CHUNK_BYTES};
+use stitch_format::fs_inode::FileKind;
+use stitch_format::fs_key::CHUNK_BYTES;
 
 impl FileSystem {
-    /// Appends up to `len` bytes from `offset` on to `out`; fewer only at the end of the file. Answers
-    /// how many.
+    /// Appends up to `len` bytes from `offset` on to `out`; fewer only at the end of the file.
+    /// Returns their number.
     ///
     /// # Errors
     /// [`FsError::IsDir`], [`FsError::Invalid`] for what has no contents, [`FsError::Stale`],
@@ -21,8 +22,8 @@ impl FileSystem {
     /// One point read for a small file or one chunk, one scan otherwise.
     pub fn read(&self, ino: Ino, offset: u64, len: usize, out: &mut Vec<u8>) -> FsResult<usize> {
         let count = {
-            let _inode = self.locks.inode_read(ino);
-            let inode = self.inodes.get(ino)?;
+            let _inode = self.residents.locks.inode_read(ino);
+            let inode = self.residents.inodes.get(ino)?;
             check_regular(&inode)?;
             self.read_locked(&inode, offset, len, out)?
         };
@@ -48,65 +49,57 @@ impl FileSystem {
         }
         debug_assert!(offset < FILE_BYTES_MAX, "below the size");
         out.reserve(len);
-        if head.has(row_flag::INLINE) {
-            let tail = self.tail(inode)?;
-            let offset = usize::try_from(offset).expect("within a row");
-            extend_padded(out, &tail, offset, len);
-            return Ok(len);
-        }
-        if head.has(row_flag::EXTERNAL) {
-            self.read_external(inode, offset, len, out)?;
-            return Ok(len);
-        }
-        let first = offset / CHUNK_BYTES;
-        let last = (offset + len as u64 - 1) / CHUNK_BYTES;
-        if first == last {
-            self.read_chunk(head.ino, offset, len, out)?;
-        } else {
-            self.read_ahead(head.ino, offset, len as u64, head.size);
-            if offset == 0 {
-                self.read_siblings_ahead(inode);
+        match Contents::of(head) {
+            Contents::Inline => {
+                let tail = self.store.tail(inode)?;
+                let offset = usize::try_from(offset).expect("within a row");
+                extend_padded(out, &tail, offset, len);
             }
-            self.read_chunks(head.ino, offset, len, out)?;
+            Contents::Chunked => self.read_chunked(inode, offset, len, out)?,
+            Contents::External => self.read_external(inode, offset, len, out)?,
         }
         Ok(len)
     }
 
-    /// Says that who reads keeps what he has read, as the kernel does above a mount: what is read ahead of him
-    /// goes past the engine's cache from now on.
+    /// Reads from chunks, and prefetches what is likely to be read next.
+    fn read_chunked(
+        &self,
+        inode: &Inode,
+        offset: u64,
+        len: usize,
+        out: &mut Vec<u8>,
+    ) -> FsResult<()> {
+        let head = &inode.head;
+        let first = offset / CHUNK_BYTES;
+        let last = (offset + len as u64 - 1) / CHUNK_BYTES;
+        if first == last {
+            return self.read_chunk(head.ino, offset, len, out);
+        }
+        self.prefetcher().file_read(inode, offset, len as u64);
+        self.read_chunks(head.ino, offset, len, out)
+    }
+
+    /// Notes that readers keep what they have read, as the kernel does above a mount. Prefetched
+    /// contents bypass the engine's cache from now on.
     pub fn readers_keep_contents(&self) {
-        self.last_reads.pass_cache();
+        self.prefetch.bypass_cache();
     }
 
     fn read_chunk(&self, ino: Ino, offset: u64, len: usize, out: &mut Vec<u8>) -> FsResult<()> {
-        let key = fs_key::chunk(ino, offset / CHUNK_BYTES);
-        let chunk = self.store.get(self.store.data, &key)?.unwrap_or_default();
+        let key = self.store.keys.chunk(ino, offset / CHUNK_BYTES);
+        let chunk = self.store.get(&key)?.unwrap_or_default();
         extend_padded(out, &chunk, usize::from(super::within(offset)), len);
         Ok(())
-    }
-
-    /// Has the engine read what comes next, if reads of the file are in order.
-    fn read_ahead(&self, ino: Ino, offset: u64, len: u64, size: u64) {
-        let ahead = self.last_reads.note(ino, offset, len, size);
-        let caching = self.last_reads.caching();
-        for piece in LastReads::pieces(ahead) {
-            let start = fs_key::chunk(ino, piece.start / CHUNK_BYTES);
-            let end = fs_key::chunk(ino, super::chunk_count(piece.end));
-            self.store
-                .read_ahead(self.store.data, (&start, &end), (Coming::InOrder, caching));
-        }
     }
 
     fn read_chunks(&self, ino: Ino, offset: u64, len: usize, out: &mut Vec<u8>) -> FsResult<()> {
         let base = out.len();
         let end = offset + len as u64;
-        let start_key = fs_key::chunk(ino, offset / CHUNK_BYTES);
-        let end_key = fs_key::chunk(ino, super::chunk_count(end));
-        let mut scan = self
-            .store
-            .scan_whole(self.store.data, &start_key, &end_key)?;
+        let numbers = offset / CHUNK_BYTES..super::chunk_count(end);
+        let range = self.store.keys.chunks(ino, &numbers);
+        let mut scan = self.store.scan_whole(&range)?;
         while let Some((key, bytes)) = scan.next()? {
-            let number = fs_key::chunk_of(key).ok_or_else(|| {
+            let number = Locator::chunk_of(key).ok_or_else(|| {
                 FsError::Corrupt(format!("inode {ino} has a chunk without number"))
             })?;
             let chunk_start = number * CHUNK_BYTES;

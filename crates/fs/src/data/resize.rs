@@ -3,6 +3,7 @@
 use super::read::check_regular;
 use super::{FILE_BYTES_MAX, INLINE_BYTES_MAX, Staged, chunk_count, within};
 use crate::change::Change;
+use crate::contents::Contents;
 use crate::system::FileSystem;
 use crate::{ClearSetId, FsError, FsResult};
 use stitch_format::fs_chunk::ChunkDelta;
@@ -54,27 +55,38 @@ impl FileSystem {
     }
 
     fn stage_cut(&self, change: &mut Change<'_>, staged: &mut Staged, size: u64) -> FsResult<()> {
-        let ino = staged.head.ino;
+        debug_assert!(size < staged.head.size, "it is cut");
         let old_size = staged.head.size;
-        self.inodes.note_counted(ino, None);
+        self.residents.inodes.note_counted(staged.head.ino, None);
         staged.head.size = size;
-        if staged.head.has(row_flag::INLINE) {
-            let tail = if size == 0 {
-                Vec::new()
-            } else {
-                Vec::from(self.tail(&staged.inode)?)
-            };
-            staged.set_tail(tail);
-            return Ok(());
+        match Contents::of(&staged.head) {
+            Contents::Inline => {
+                let tail = match size {
+                    0 => Vec::new(),
+                    _ => Vec::from(self.store.tail(&staged.inode)?),
+                };
+                staged.set_tail(tail);
+                Ok(())
+            }
+            Contents::Chunked => self.stage_chunked_cut(change, staged, size, old_size),
+            Contents::External => self.stage_external_cut(change, staged, size),
         }
-        if staged.head.has(row_flag::EXTERNAL) {
-            return self.stage_external_cut(change, staged, size);
-        }
+    }
+
+    /// Stages that chunks beyond a smaller size go. With 0 the contents are inline again.
+    fn stage_chunked_cut(
+        &self,
+        change: &mut Change<'_>,
+        staged: &mut Staged,
+        size: u64,
+        old_size: u64,
+    ) -> FsResult<()> {
+        let ino = staged.head.ino;
         change.delete_chunks(ino, chunk_count(size), chunk_count(old_size));
         self.stage_cleared(change, staged, &Self::chunks_from(chunk_count(size)))?;
         if size == 0 {
             let gone = row_flag::HOLES | row_flag::ALLOCATED;
-            staged.head.flags = (staged.head.flags | row_flag::INLINE) & !gone;
+            staged.head.flags = Contents::Inline.mark(staged.head.flags & !gone);
             staged.head.chunks = 0;
             return Ok(());
         }

@@ -2,12 +2,14 @@
 
 use super::chunk_count;
 use super::read::check_regular;
+use crate::contents::Contents;
 use crate::inode::Inode;
+use crate::locator::Locator;
 use crate::system::FileSystem;
 use crate::{FsError, FsResult, SeekFor};
 use stitch_base::Ino;
 use stitch_format::fs_inode::row_flag;
-use stitch_format::fs_key::{self, CHUNK_BYTES};
+use stitch_format::fs_key::CHUNK_BYTES;
 
 impl FileSystem {
     /// The next data or hole at or after `offset`. A file small enough for its row is all data.
@@ -20,29 +22,28 @@ impl FileSystem {
     /// Nothing is read of a file without holes; of others one entry for data, and for a hole all
     /// chunks up to it.
     pub fn seek(&self, ino: Ino, offset: u64, what: SeekFor) -> FsResult<u64> {
-        let _inode = self.locks.inode_read(ino);
-        let inode = self.inodes.get(ino)?;
+        let _inode = self.residents.locks.inode_read(ino);
+        let inode = self.residents.inodes.get(ino)?;
         check_regular(&inode)?;
         let size = inode.head.size;
         if offset >= size {
             return Err(FsError::NoSeekTarget);
         }
         let has_holes = inode.head.has(row_flag::HOLES);
-        match what {
-            SeekFor::Data if !has_holes => Ok(offset),
-            SeekFor::Hole if !has_holes => Ok(size),
-            _ if inode.head.has(row_flag::EXTERNAL) => self.seek_external(&inode, offset, what),
-            SeekFor::Data => self.seek_data(&inode, offset),
-            SeekFor::Hole => self.seek_hole(&inode, offset),
+        match (what, Contents::of(&inode.head)) {
+            (SeekFor::Data, _) if !has_holes => Ok(offset),
+            (SeekFor::Hole, _) if !has_holes => Ok(size),
+            (what, Contents::External) => self.seek_external(&inode, offset, what),
+            (SeekFor::Data, _) => self.seek_data(&inode, offset),
+            (SeekFor::Hole, _) => self.seek_hole(&inode, offset),
         }
     }
 
     fn seek_data(&self, inode: &Inode, offset: u64) -> FsResult<u64> {
         let ino = inode.head.ino;
-        let start = fs_key::chunk(ino, offset / CHUNK_BYTES);
-        let end = fs_key::chunk(ino, chunk_count(inode.head.size));
-        let mut scan = self.store.scan(self.store.data, &start, &end)?;
-        let found = scan.next()?.and_then(|(key, _)| fs_key::chunk_of(key));
+        let numbers = offset / CHUNK_BYTES..chunk_count(inode.head.size);
+        let mut scan = self.store.scan(&self.store.keys.chunks(ino, &numbers))?;
+        let found = scan.next()?.and_then(|(key, _)| Locator::chunk_of(key));
         let number = found.ok_or(FsError::NoSeekTarget)?;
         Ok(offset.max(number * CHUNK_BYTES))
     }
@@ -50,12 +51,11 @@ impl FileSystem {
     fn seek_hole(&self, inode: &Inode, offset: u64) -> FsResult<u64> {
         let ino = inode.head.ino;
         let first = offset / CHUNK_BYTES;
-        let start = fs_key::chunk(ino, first);
-        let end = fs_key::chunk(ino, chunk_count(inode.head.size));
-        let mut scan = self.store.scan(self.store.data, &start, &end)?;
+        let numbers = first..chunk_count(inode.head.size);
+        let mut scan = self.store.scan(&self.store.keys.chunks(ino, &numbers))?;
         let mut expected = first;
         while let Some((key, _)) = scan.next()? {
-            if fs_key::chunk_of(key) != Some(expected) {
+            if Locator::chunk_of(key) != Some(expected) {
                 break;
             }
             expected += 1;

@@ -3,6 +3,8 @@
 use super::read::check_regular;
 use super::{FILE_BYTES_MAX, INLINE_BYTES_MAX, Staged, chunk_count, within};
 use crate::change::Change;
+use crate::contents::Contents;
+use crate::events::Event;
 use crate::inode::Inode;
 use crate::system::FileSystem;
 use crate::{Attr, ClearSetId, FsError, FsResult, WriteOptions, inode_flag};
@@ -21,11 +23,11 @@ const BUFFER_BYTES: u64 = 512;
 const LENT_BYTES_MIN: usize = 32 << 10;
 
 impl FileSystem {
-    /// Writes all of `data`. Answers the attributes afterwards.
+    /// Writes all of `data`. Returns the attributes afterwards.
     ///
     /// # Errors
-    /// [`FsError::FileTooBig`], [`FsError::Perm`] for what is immutable, or append-only and not written
-    /// at its end, [`FsError::IsDir`], [`FsError::Invalid`], [`FsError::NoSpace`],
+    /// [`FsError::FileTooBig`], [`FsError::Perm`] for what is immutable, or append-only and not
+    /// written at its end, [`FsError::IsDir`], [`FsError::Invalid`], [`FsError::NoSpace`],
     /// [`FsError::ReadOnly`], [`FsError::Stale`].
     ///
     /// # Durability
@@ -42,8 +44,8 @@ impl FileSystem {
         options: WriteOptions,
     ) -> FsResult<Attr> {
         self.check_writable()?;
-        let _inode = self.locks.inode_write(ino);
-        let inode = self.inodes.get(ino)?;
+        let _inode = self.residents.locks.inode_write(ino);
+        let inode = self.residents.inodes.get(ino)?;
         check_regular(&inode)?;
         let offset = if options.append {
             inode.head.size
@@ -80,7 +82,7 @@ impl FileSystem {
             self.write_piece(inode, at, piece, clear_setid)?;
             at += piece.len() as u64;
             rest = after;
-            inode = self.inodes.get(ino)?;
+            inode = self.residents.inodes.get(ino)?;
         }
         Ok(Attr::of(&inode.head))
     }
@@ -110,48 +112,69 @@ impl FileSystem {
         staged.head.ctime = now;
         staged.head.perm = clear_setid.apply(staged.head.perm);
         self.drop_capabilities(&mut change, &mut staged.head);
-        if staged.head.has(row_flag::INLINE) && end.max(staged.head.size) <= INLINE_BYTES_MAX {
-            let mut tail = Vec::from(self.tail(&staged.inode)?);
-            let start = usize::try_from(at).expect("within a row");
-            tail.resize(tail.len().max(start + piece.len()), 0);
-            tail[start..start + piece.len()].copy_from_slice(piece);
-            staged.head.size = staged.head.size.max(end);
-            staged.set_tail(tail);
-        } else if staged.head.has(row_flag::EXTERNAL) {
-            self.stage_external_write(&mut staged, at, piece)?;
-            self.count_chunks(&mut staged, at, end);
-        } else {
-            let is_first_whole = at == 0 && end >= staged.head.size.min(CHUNK_BYTES);
-            staged.leave_row(self, &mut change, is_first_whole)?;
-            let chunks = piece.len() as u64 / CHUNK_BYTES + 2;
-            let messages = usize::try_from(chunks * MESSAGE_BYTES).expect("a piece is bounded");
-            let copied = if is_lent(piece) { 0 } else { piece.len() };
-            change.changes.reserve(copied + messages);
-            stage_chunks(&mut change, &mut staged, at, piece);
-            if staged.head.has(row_flag::ALLOCATED) {
-                let written = at / CHUNK_BYTES..chunk_count(end);
-                self.stage_written(&mut change, &mut staged, &written)?;
-            } else {
+        let fits_row = end.max(staged.head.size) <= INLINE_BYTES_MAX;
+        match Contents::of(&staged.head) {
+            Contents::Inline if fits_row => self.stage_inline_write(&mut staged, at, piece)?,
+            Contents::Inline | Contents::Chunked => {
+                self.stage_chunked_write(&mut change, &mut staged, at, piece)?;
+            }
+            Contents::External => {
+                self.stage_external_write(&mut staged, at, piece)?;
                 self.count_chunks(&mut staged, at, end);
             }
         }
         staged.finish(&mut change)?;
-        change.commit()?;
         if staged.head.has(row_flag::HOLES) && !staged.head.has(row_flag::ALLOCATED) {
             let last = chunk_count(end) - 1;
-            self.inodes.note_counted(staged.head.ino, Some(last));
+            let counted = Event::ChunkCounted(staged.head.ino, last);
+            change.events.push(counted);
         }
+        change.commit()
+    }
+
+    /// Stages a write into the row, which it fits.
+    fn stage_inline_write(&self, staged: &mut Staged, at: u64, piece: &[u8]) -> FsResult<()> {
+        let mut tail = Vec::from(self.store.tail(&staged.inode)?);
+        let start = usize::try_from(at).expect("within a row");
+        tail.resize(tail.len().max(start + piece.len()), 0);
+        tail[start..start + piece.len()].copy_from_slice(piece);
+        staged.head.size = staged.head.size.max(at + piece.len() as u64);
+        staged.set_tail(tail);
         Ok(())
     }
 
-    /// Counts the chunks that a write may have added to a file with holes: all that it touches, but one
-    /// that is known to be counted.
+    /// Stages a write into chunks, after inline contents have left their row.
+    fn stage_chunked_write<'a>(
+        &self,
+        change: &mut Change<'a>,
+        staged: &mut Staged,
+        at: u64,
+        piece: &'a [u8],
+    ) -> FsResult<()> {
+        let end = at + piece.len() as u64;
+        let is_first_whole = at == 0 && end >= staged.head.size.min(CHUNK_BYTES);
+        staged.leave_row(self, change, is_first_whole)?;
+        let chunks = piece.len() as u64 / CHUNK_BYTES + 2;
+        let messages = usize::try_from(chunks * MESSAGE_BYTES).expect("a piece is bounded");
+        let copied = if is_borrowed(piece) { 0 } else { piece.len() };
+        change.batch.reserve(copied + messages);
+        stage_chunks(change, staged, at, piece);
+        if staged.head.has(row_flag::ALLOCATED) {
+            let written = at / CHUNK_BYTES..chunk_count(end);
+            return self.stage_written(change, staged, &written);
+        }
+        self.count_chunks(staged, at, end);
+        Ok(())
+    }
+
+    /// Counts the chunks that a write may have added to a file with holes: all that it touches, but
+    /// one that is known to be counted.
     fn count_chunks(&self, staged: &mut Staged, at: u64, end: u64) {
         if !staged.head.has(row_flag::HOLES) {
             return;
         }
         let touched = at / CHUNK_BYTES..chunk_count(end);
-        let counted = self.inodes.counted_chunk(staged.head.ino);
+        let counted = self.residents.inodes.counted_chunk(staged.head.ino);
         let is_there = counted.is_some_and(|number| touched.contains(&number));
         let added = touched.end - touched.start - u64::from(is_there);
         let full = chunk_count(staged.head.size);
@@ -159,19 +182,20 @@ impl FileSystem {
     }
 }
 
-/// Whether a write that ends here is followed by another. Programs write from buffers that are a multiple of this long; where
-/// files end is anywhere.
-const fn goes_on(end: u64) -> bool {
+/// Reports whether another write is likely to follow one that ends here. Programs write from
+/// buffers of a multiple of this length; files end anywhere.
+const fn expects_more(end: u64) -> bool {
     end.is_multiple_of(BUFFER_BYTES) && !end.is_multiple_of(CHUNK_BYTES)
 }
 
-/// Long pieces go to their zone from where they are; short ones are copied together first.
-const fn is_lent(piece: &[u8]) -> bool {
+/// Reports whether a batch borrows a piece. Long pieces go to their zone from where they are; short
+/// ones are copied together first.
+const fn is_borrowed(piece: &[u8]) -> bool {
     piece.len() >= LENT_BYTES_MIN
 }
 
-/// Stages the chunks of a write: a put where nothing of the old chunk stays, a patch elsewhere. What the next write goes
-/// on with is not written once.
+/// Stages the chunks of a write: a put where nothing of the old chunk stays, a patch elsewhere. The
+/// trailing partial chunk stays in the log.
 fn stage_chunks<'a>(change: &mut Change<'a>, staged: &mut Staged, at: u64, piece: &'a [u8]) {
     let ino: Ino = staged.head.ino;
     let old_size = staged.head.size;
@@ -202,9 +226,11 @@ fn stage_chunks<'a>(change: &mut Change<'a>, staged: &mut Staged, at: u64, piece
                 let offset = skip;
                 change.chunk(ino, number, ChunkDelta::Patch { offset, bytes });
             }
-            Some(begun) if goes_on(piece_end) => change.put_begun_chunk(ino, number, begun),
-            Some(_) if replaces_all && is_lent(piece) => {
-                change.put_chunk_lent(ino, number, bytes);
+            Some(partial) if expects_more(piece_end) => {
+                change.put_partial_chunk(ino, number, partial)
+            }
+            Some(_) if replaces_all && is_borrowed(piece) => {
+                change.put_borrowed_chunk(ino, number, bytes);
             }
             Some(content) => change.put_chunk(ino, number, content),
         }

@@ -1,8 +1,9 @@
-//! Plain files in memory, which know what a power cut may leave of them: for tests and the simulation.
+//! Plain files in memory, which know what a power cut may leave of them: for tests and the
+//! simulation.
 //!
-//! Each file has what was synced, what reads see, and the changes between. A power cut keeps any of these
-//! changes, each write whole, or some of its sectors. A name that was not published may be gone, and one that
-//! was removed may be back.
+//! Each file has what was synced, what reads see, and the changes between. A power cut keeps any of
+//! these changes, each write whole, or some of its sectors. A name that was not published may be
+//! gone, and one that was removed may be back.
 
 mod fault;
 
@@ -68,9 +69,9 @@ struct State {
 
 #[derive(Clone, Default)]
 struct File {
-    current: Contents,
-    durable: Contents,
-    pending: Vec<Change>,
+    current: MemContents,
+    durable: MemContents,
+    pending: Vec<FileChange>,
     is_published: bool,
     /// Changes so far.
     change_count: u64,
@@ -79,14 +80,14 @@ struct File {
 }
 
 #[derive(Clone, Default)]
-struct Contents {
+struct MemContents {
     len: u64,
     /// Those that were written; others are holes.
     pages: BTreeMap<u64, Arc<[u8]>>,
 }
 
 #[derive(Clone)]
-enum Change {
+enum FileChange {
     Write {
         at: u64,
         bytes: Arc<[u8]>,
@@ -100,7 +101,7 @@ enum Change {
     },
 }
 
-impl Contents {
+impl MemContents {
     fn write(&mut self, at: u64, bytes: &[u8]) {
         let mut offset = at;
         let mut rest = bytes;
@@ -149,12 +150,12 @@ impl Contents {
         }
     }
 
-    fn apply(&mut self, change: &Change) {
+    fn apply(&mut self, change: &FileChange) {
         match change {
-            Change::Write { at, bytes } => self.write(*at, bytes),
-            Change::SetLen(len) => self.set_len(*len),
-            Change::Allocate => {}
-            Change::Punch { at, len } => self.punch(*at, *len),
+            FileChange::Write { at, bytes } => self.write(*at, bytes),
+            FileChange::SetLen(len) => self.set_len(*len),
+            FileChange::Allocate => {}
+            FileChange::Punch { at, len } => self.punch(*at, *len),
         }
     }
 
@@ -191,7 +192,7 @@ impl Contents {
 }
 
 impl File {
-    fn change(&mut self, change: Change) {
+    fn change(&mut self, change: FileChange) {
         self.current.apply(&change);
         self.pending.push(change);
         self.change_count += 1;
@@ -213,7 +214,7 @@ impl File {
                 _ => rng.one_in(2),
             };
             match change {
-                Change::Write { at, bytes } if is_kept && rng.one_in(3) => {
+                FileChange::Write { at, bytes } if is_kept && rng.one_in(3) => {
                     self.durable.tear(at, &bytes, rng);
                 }
                 change if is_kept => self.durable.apply(&change),
@@ -232,8 +233,8 @@ impl File {
 }
 
 impl MemFilesPoint {
-    /// What is there if the process is killed now, and the machine lives on. What was not durable still is
-    /// not.
+    /// What is there if the process is killed now, and the machine lives on. What was not durable
+    /// still is not.
     #[must_use]
     pub fn kill(&self) -> MemFiles {
         let state = Arc::new(Mutex::new(self.state.clone()));
@@ -305,8 +306,8 @@ impl MemFiles {
         self.state.lock().faults.calls.clone()
     }
 
-    /// Files of which something is read that is not durable, and that a further sync does not make durable: those
-    /// of syncs that failed.
+    /// Files of which something is read that is not durable, and that a further sync does not make
+    /// durable: those of syncs that failed.
     #[must_use]
     pub fn unsure(&self) -> Vec<ExternalName> {
         let state = self.state.lock();
@@ -360,7 +361,12 @@ impl MemFiles {
         self.with(op, name, |_, _| {}, of_file)
     }
 
-    fn change(&self, op: &'static str, name: ExternalName, change: Change) -> ExternalResult<()> {
+    fn change(
+        &self,
+        op: &'static str,
+        name: ExternalName,
+        change: FileChange,
+    ) -> ExternalResult<()> {
         let part = change.clone();
         self.with(
             op,
@@ -433,19 +439,19 @@ impl ExternalFiles for MemFiles {
             }
         }
         let bytes = bytes.into();
-        self.change("write", name, Change::Write { at: offset, bytes })
+        self.change("write", name, FileChange::Write { at: offset, bytes })
     }
 
     fn set_len(&self, name: ExternalName, len: u64) -> ExternalResult<()> {
-        self.change("cut", name, Change::SetLen(len))
+        self.change("cut", name, FileChange::SetLen(len))
     }
 
     fn punch(&self, name: ExternalName, offset: u64, len: u64) -> ExternalResult<()> {
-        self.change("punch", name, Change::Punch { at: offset, len })
+        self.change("punch", name, FileChange::Punch { at: offset, len })
     }
 
     fn allocate(&self, name: ExternalName, _: u64, _: u64) -> ExternalResult<()> {
-        self.change("allocate", name, Change::Allocate)
+        self.change("allocate", name, FileChange::Allocate)
     }
 
     fn seek(&self, name: ExternalName, offset: u64, what: SeekFor) -> ExternalResult<Option<u64>> {

@@ -1,10 +1,10 @@
 //! What is done with plain files when a file system is opened.
 
 use super::{ExternalName, ExternalRow};
+use crate::locator::{Locator, SysRow};
 use crate::system::FileSystem;
 use crate::{FsError, FsResult};
 use std::collections::BTreeSet;
-use stitch_format::fs_key;
 
 impl FileSystem {
     /// Counts the external files, and removes plain files that no row names: a crash has left them.
@@ -15,11 +15,10 @@ impl FileSystem {
         if !self.externals.is_there() {
             return Err(FsError::NoFolder);
         }
-        let (start, end) = ([fs_key::SYS_EXTERNAL], [fs_key::SYS_EXTERNAL + 1]);
         let mut named = BTreeSet::new();
-        let mut scan = self.store.scan(self.store.sys, &start, &end)?;
+        let mut scan = self.store.scan(&self.store.keys.externals())?;
         while let Some((key, row)) = scan.next()? {
-            let Some(ino) = fs_key::external_of(key) else {
+            let Some(SysRow::External(ino)) = Locator::sys_row(key) else {
                 continue;
             };
             let row = ExternalRow::decode(row)?;
@@ -49,7 +48,7 @@ impl FileSystem {
             retired.iter().all(|name| !named.contains(name)),
             "what is retired has no row"
         );
-        let next = self.store.number(fs_key::SYS_NEXT_INO)?;
+        let next = self.store.number(&self.store.keys.next_ino())?;
         let mut count = 0;
         for &name in &unnamed {
             if name.number < next {

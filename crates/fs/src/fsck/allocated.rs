@@ -1,13 +1,13 @@
 //! Rows of allocated extents against inodes, and their repair.
 
-use super::scan::{Found, Inode};
+use super::scan::{Found, FoundInode};
 use super::{Issue, Trees};
 use crate::FsResult;
+use crate::contents::Contents;
 use std::collections::BTreeMap;
 use stitch_base::Ino;
 use stitch_db::Changes;
-use stitch_format::fs_inode::{FileKind, row_flag};
-use stitch_format::fs_key;
+use stitch_format::fs_inode::row_flag;
 use stitch_format::fs_sys::{AllocatedRow, ExtentState};
 
 /// What rows of extents of one inode add up to.
@@ -47,10 +47,9 @@ pub(super) fn rows(found: &Found) -> Vec<Issue> {
     let mut issues = Vec::new();
     let mut counted = 0_u64;
     for (&ino, sum) in &found.allocated {
-        let has_extents = |inode: &&Inode| {
+        let has_extents = |inode: &&FoundInode| {
             let wanted = row_flag::ALLOCATED | row_flag::HOLES;
-            let elsewhere = row_flag::INLINE | row_flag::EXTERNAL;
-            inode.kind == FileKind::Regular && inode.flags & (wanted | elsewhere) == wanted
+            inode.contents() == Some(Contents::Chunked) && inode.flags & wanted == wanted
         };
         match found.inodes.get(&ino).filter(has_extents) {
             None => issues.push(Issue::LooseAllocated { ino }),
@@ -73,16 +72,15 @@ pub(super) fn rows(found: &Found) -> Vec<Issue> {
 
 /// Deletes all extents of an inode.
 pub(super) fn delete(trees: &Trees, changes: &mut Changes, ino: Ino) {
-    let (start, end) = (fs_key::allocated(ino, 0), fs_key::after_allocated(ino));
-    changes.delete_range(trees.sys, &start, &end);
+    let all = trees.keys.extents_from(ino, 0);
+    changes.delete_range(trees.sys, all.start(), all.end());
 }
 
 /// Returns the number of chunks of an inode that exist.
 pub(super) fn chunks(trees: &Trees, ino: Ino) -> FsResult<u64> {
     let view = trees.schema.now();
-    let (start, end) = (fs_key::chunk(ino, 0), fs_key::after(ino));
-    let range = stitch_db::KeyRange::new(&start, &end);
-    let mut rows = view.scan(trees.data, range, stitch_db::Direction::Forward)?;
+    let all = trees.keys.chunks_from(ino, 0);
+    let mut rows = view.scan(trees.data, all.keys(), stitch_db::Direction::Forward)?;
     let mut count = 0;
     while rows.next()?.is_some() {
         count += 1;

@@ -1,15 +1,15 @@
 //! Back rows against the rows that they lead to.
 
-use super::scan::{Found, Inode};
+use super::scan::{Found, FoundInode};
 use super::{Issue, Trees};
+use crate::locator::{Locator, SysRow};
 use stitch_base::Ino;
 use stitch_db::Changes;
 use stitch_format::fs_back::Place;
-use stitch_format::fs_key;
 
 /// Where the row of an inode is, if it is under a name.
-fn place_of(inode: &Inode) -> Option<Place> {
-    inode.place.and_then(|_| Place::of_key(&inode.key))
+fn place_of(inode: &FoundInode) -> Option<Place> {
+    inode.place.and_then(|_| Locator::place_of(&inode.key))
 }
 
 /// The back row of an inode is to lead to `place`, or not to exist.
@@ -21,16 +21,17 @@ fn wrong(ino: Ino, place: Option<Place>) -> Issue {
 impl Found {
     /// Takes a row of the sys tree that has to do with back rows. All inodes are known. Returns
     /// false for any other row, or a damaged one.
-    pub(super) fn back(&mut self, key: &[u8], value: &[u8]) -> bool {
+    pub(super) fn back(&mut self, row: SysRow, value: &[u8]) -> bool {
         let Ok(place) = Place::decode(value) else {
             return false;
         };
-        if key == fs_key::SYS_BACK_PROGRESS {
-            self.back_progress = Some(place);
-            return true;
-        }
-        let Some(ino) = fs_key::back_of(key) else {
-            return false;
+        let ino = match row {
+            SysRow::BackProgress => {
+                self.back_progress = Some(place);
+                return true;
+            }
+            SysRow::Back(ino) => ino,
+            _ => return false,
         };
         self.largest = self.largest.max(ino.0);
         let inode = self.inodes.get_mut(&ino);
@@ -56,7 +57,7 @@ pub(super) fn missing(found: &Found, ino: Ino) -> Option<Issue> {
 
 /// Adds the repair of a back row.
 pub(super) fn put(trees: &Trees, changes: &mut Changes, ino: Ino, place: Option<(Ino, u64)>) {
-    let key = fs_key::back(ino);
+    let key = trees.keys.back(ino);
     match place {
         Some((parent, hash)) => {
             let place = Place { parent, hash };

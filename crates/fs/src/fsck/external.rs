@@ -3,12 +3,11 @@
 use super::lost::Lost;
 use super::scan::Found;
 use super::{Issue, Trees};
+use crate::contents::Contents;
 use crate::{ExternalFiles, ExternalName, FsResult};
 use std::collections::{BTreeMap, BTreeSet};
 use stitch_base::Ino;
 use stitch_db::Changes;
-use stitch_format::fs_inode::{FileKind, row_flag};
-use stitch_format::fs_key;
 use stitch_format::fs_sys::ExternalRow;
 
 /// Rows of external files, by their inodes.
@@ -18,7 +17,7 @@ pub(super) type Rows = BTreeMap<Ino, ExternalRow>;
 pub(super) fn rows(found: &Found) -> Vec<Issue> {
     let is_external = |ino: &Ino| {
         let inode = found.inodes.get(ino);
-        inode.filter(|i| i.kind == FileKind::Regular && i.flags & row_flag::EXTERNAL != 0)
+        inode.filter(|inode| inode.contents() == Some(Contents::External))
     };
     let mut issues = Vec::new();
     for (&ino, row) in &found.externals {
@@ -41,8 +40,8 @@ pub(super) fn rows(found: &Found) -> Vec<Issue> {
     issues
 }
 
-/// Compares rows with the folder, both ways. A plain file that is longer than its row says was not synced, or
-/// not cut yet: what lies behind the file's size is not of it.
+/// Compares rows with the folder, both ways. A plain file that is longer than its row says was not
+/// synced, or not cut yet: what lies behind the file's size is not of it.
 pub(super) fn folder(
     externals: &Rows,
     lost: &Lost,
@@ -81,7 +80,7 @@ pub(super) fn folder(
 
 /// What is settled of a file is at most `most`.
 pub(super) fn unsettle(trees: &Trees, changes: &mut Changes, ino: Ino, most: u64) -> FsResult<()> {
-    let key = fs_key::external(ino);
+    let key = trees.keys.external(ino);
     if let Some(row) = trees.schema.now().get(trees.sys, &key)? {
         let row = ExternalRow::decode(&row)?;
         let settled = row.settled.min(most);

@@ -1,9 +1,9 @@
 //! What can be wrong with a file system, one variant for each broken rule.
 
 use crate::ExternalName;
+use crate::locator::Locator;
 use std::path::PathBuf;
 use stitch_base::Ino;
-use stitch_format::fs_key;
 
 /// An inode with rows that are lost.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -226,8 +226,8 @@ pub enum Issue {
     },
     /// No row says which plain file has the contents of an external file.
     #[error(
-        "the contents of inode {ino} were in a plain file beside the store, and no row says in which; \
-         restore it from a copy; removing the file gives its contents up"
+        "the contents of inode {ino} were in a plain file beside the store, and no row says in \
+         which; restore it from a copy; removing the file gives its contents up"
     )]
     NoPlainFile {
         /// The inode.
@@ -254,8 +254,8 @@ pub enum Issue {
     Unmarked,
     /// The contents of a file are gone.
     #[error(
-        "{path}: is missing, with the contents of inode {ino}: put it back from a copy. `find MNT -inum \
-         {ino}` names the file; removing it gives its contents up"
+        "{path}: is missing, with the contents of inode {ino}: put it back from a copy. `find MNT \
+         -inum {ino}` names the file; removing it gives its contents up"
     )]
     MissingPlainFile {
         /// The inode.
@@ -265,8 +265,8 @@ pub enum Issue {
     },
     /// A plain file was cut behind the store's back.
     #[error(
-        "{path}: has {len} of the {settled} bytes that inode {ino} had: put it back from a copy; a repair \
-         takes it as it is, and what it lacks reads as zeros"
+        "{path}: has {len} of the {settled} bytes that inode {ino} had: put it back from a copy; a \
+         repair takes it as it is, and what it lacks reads as zeros"
     )]
     ShortPlainFile {
         /// The inode.
@@ -280,8 +280,8 @@ pub enum Issue {
     },
     /// A plain file that no file needs.
     #[error(
-        "{path}: belongs to no file; a crash may have left it, and a mount removes it then. A repair \
-         moves it to `lost+found` in its folder"
+        "{path}: belongs to no file; a crash may have left it, and a mount removes it then. A \
+         repair moves it to `lost+found` in its folder"
     )]
     ExtraPlainFile {
         /// Which it is.
@@ -297,8 +297,8 @@ pub enum Issue {
     },
     /// Allocated extents of an inode are empty or overlap.
     #[error(
-        "the allocated extents of inode {ino} are empty or overlap; a repair takes what is allocated \
-         and not written from it, and leaves its contents"
+        "the allocated extents of inode {ino} are empty or overlap; a repair takes what is \
+         allocated and not written from it, and leaves its contents"
     )]
     BadAllocated {
         /// The inode.
@@ -370,9 +370,10 @@ fn back_text(place: &Option<(Ino, u64)>) -> String {
     }
 }
 
-/// True if all keys of a range of the sys tree are those of back rows.
+/// Reports whether all keys of a range of the sys tree are those of back rows.
 fn is_of_back_rows(first: &[u8], end: &[u8]) -> bool {
-    first >= fs_key::SYS_BACK_PROGRESS && end <= &[fs_key::SYS_BACK + 1][..]
+    let all = Locator::default().back_rows();
+    all.start() <= first && end <= all.end()
 }
 
 /// What is lost, and what can be done about it.

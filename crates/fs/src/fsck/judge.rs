@@ -5,9 +5,10 @@ use super::allocated::Sum;
 use super::back;
 use super::lost::Lost;
 use super::scan::Found;
+use crate::contents::Contents;
 use std::collections::{BTreeSet, HashMap};
 use stitch_base::Ino;
-use stitch_format::fs_inode::{FileKind, row_flag};
+use stitch_format::fs_inode::FileKind;
 use stitch_format::fs_key::{CHUNK_BYTES, INO_MAX};
 
 /// All issues of a file system that lost rows do not explain.
@@ -80,8 +81,7 @@ fn inode(found: &Found, ino: Ino) -> Option<Issue> {
 /// What a row says of holes is what `SEEK_HOLE` and block counts are made of.
 fn chunks(found: &Found, ino: Ino) -> Option<Issue> {
     let inode = &found.inodes[&ino];
-    let is_chunked = inode.kind == FileKind::Regular
-        && inode.flags & (row_flag::INLINE | row_flag::EXTERNAL) == 0;
+    let is_chunked = inode.contents() == Some(Contents::Chunked);
     let allocated = found.allocated.get(&ino).map_or(0, Sum::known_chunks);
     let is_wrong = match inode.chunks_most {
         Some(most) => inode.chunks.max(allocated) > most,
@@ -148,7 +148,7 @@ fn numbers(found: &Found) -> Vec<Issue> {
         issues.push(Issue::NextIno { stored, needed });
     }
     let is_named =
-        |(ino, inode): &(&Ino, &super::scan::Inode)| inode.names > 0 || **ino == Ino::ROOT;
+        |(ino, inode): &(&Ino, &super::scan::FoundInode)| inode.names > 0 || **ino == Ino::ROOT;
     let counted = found.inodes.iter().filter(is_named).count() as u64;
     let stored = found.inode_count.unwrap_or(0);
     if stored != counted {

@@ -7,9 +7,11 @@
 
 use super::Issue;
 use super::issue::Owner;
-use super::scan::{Found, Inode, own};
+use super::scan::{Found, FoundInode};
 use super::{Trees, is_unreadable};
 use crate::FsResult;
+use crate::contents::Contents;
+use crate::locator::{Locator, RowKey, RowRange};
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -17,7 +19,7 @@ use std::path::PathBuf;
 use stitch_base::Ino;
 use stitch_db::{Dictionary, Direction, KeyRange};
 use stitch_format::fs_inode::{FileKind, row_flag};
-use stitch_format::fs_key::{self, CHUNK_BYTES};
+use stitch_format::fs_key::CHUNK_BYTES;
 use stitch_kv::LostKeys;
 
 /// Most chunks of a file that are tried, one by one.
@@ -37,6 +39,7 @@ struct Range {
 /// All lost ranges of a file system.
 #[derive(Debug, Default)]
 pub(super) struct Lost {
+    keys: Locator,
     ranges: Vec<Range>,
     /// Ranges whose contents are hidden by newer writes.
     hidden: Vec<Range>,
@@ -45,7 +48,10 @@ pub(super) struct Lost {
 impl Lost {
     /// Of the ranges that the engine reports, those of this file system.
     pub(super) fn new(trees: &Trees, lost: &[LostKeys]) -> FsResult<Self> {
-        let mut out = Self::default();
+        let mut out = Self {
+            keys: trees.keys,
+            ..Self::default()
+        };
         for keys in lost {
             let Some((tree, dictionary)) = trees.named(keys.tree) else {
                 continue;
@@ -83,12 +89,12 @@ impl Lost {
         out
     }
 
-    /// True if nothing is lost.
+    /// Reports whether nothing is lost.
     pub(super) fn is_empty(&self) -> bool {
         self.ranges.is_empty()
     }
 
-    /// True if any row of a tree is lost.
+    /// Reports whether any row of a tree is lost.
     pub(super) fn is_any_of(&self, tree: &str) -> bool {
         self.of(tree).next().is_some()
     }
@@ -97,21 +103,16 @@ impl Lost {
         self.ranges.iter().filter(move |r| r.tree == tree)
     }
 
-    /// True if any row of a tree from `start` up to `end` may be lost.
-    fn touches(&self, tree: &str, start: &[u8], end: &[u8]) -> bool {
-        self.of(tree)
-            .any(|r| r.start.as_slice() < end && start < r.end.as_slice())
+    /// Reports whether any row of a range may be lost.
+    fn touches(&self, rows: &RowRange) -> bool {
+        self.of(rows.tree().name())
+            .any(|r| r.start.as_slice() < rows.end() && rows.start() < r.end.as_slice())
     }
 
-    /// True if a row of a tree may be lost.
-    fn has(&self, tree: &str, key: &[u8]) -> bool {
-        self.of(tree)
-            .any(|r| r.start.as_slice() <= key && key < r.end.as_slice())
-    }
-
-    /// True if any row of an inode (of the meta tree: the entries of a directory) may be lost.
-    fn touches_inode(&self, tree: &str, ino: Ino) -> bool {
-        self.touches(tree, &own(ino), &fs_key::after(ino))
+    /// Reports whether a row may be lost.
+    fn has(&self, key: &RowKey) -> bool {
+        self.of(key.tree().name())
+            .any(|r| r.start.as_slice() <= &key[..] && &key[..] < r.end.as_slice())
     }
 
     /// One issue for each range, with whose rows are in it.
@@ -155,12 +156,12 @@ impl Lost {
         left
     }
 
-    /// True if a lost row may be all that is wrong.
+    /// Reports whether a lost row may be all that is wrong.
     fn explains(&self, found: &Found, issue: &Issue) -> bool {
         let has_lost_names = self.of("meta").next().is_some();
         match issue {
-            Issue::NoRoot => self.has("meta", &own(Ino::ROOT)),
-            Issue::DanglingName { ino, .. } => self.has("meta", &own(*ino)),
+            Issue::NoRoot => self.has(&self.keys.own(Ino::ROOT)),
+            Issue::DanglingName { ino, .. } => self.has(&self.keys.own(*ino)),
             Issue::Nameless { .. } | Issue::MissingDirectory { .. } => has_lost_names,
             Issue::LinkCount {
                 ino,
@@ -170,27 +171,27 @@ impl Lost {
             } => {
                 let is_directory = found.is_directory(*ino);
                 let may_have_more = match is_directory {
-                    true => self.touches_inode("meta", *ino),
+                    true => self.touches(&self.keys.directory(*ino)),
                     false => has_lost_names,
                 };
                 may_have_more && counted < stored
             }
-            Issue::UnlistedOrphan { ino } => self.has("sys", &fs_key::orphan(*ino)),
+            Issue::UnlistedOrphan { ino } => self.has(&self.keys.orphan(*ino)),
             Issue::FalseOrphan { ino } => has_lost_names && !found.inodes.contains_key(ino),
             Issue::LooseData { ino } | Issue::LooseXattr { ino, key: None } => {
                 has_lost_names && !found.inodes.contains_key(ino)
             }
-            Issue::ChunkCount { ino, .. } => self.touches_inode("data", *ino),
-            Issue::NoPlainFile { ino } => self.has("sys", &fs_key::external(*ino)),
+            Issue::ChunkCount { ino, .. } => self.touches(&self.keys.chunks_from(*ino, 0)),
+            Issue::NoPlainFile { ino } => self.has(&self.keys.external(*ino)),
             Issue::BackRow { ino, place: None } => {
                 has_lost_names && !found.inodes.contains_key(ino)
             }
-            Issue::BackRow { ino, .. } => self.has("sys", &fs_key::back(*ino)),
+            Issue::BackRow { ino, .. } => self.has(&self.keys.back(*ino)),
             Issue::LooseExternal { ino } => has_lost_names && !found.inodes.contains_key(ino),
             Issue::LooseAllocated { ino } => has_lost_names && !found.inodes.contains_key(ino),
             Issue::UnwrittenCount { .. } => has_lost_names || self.of("sys").next().is_some(),
-            Issue::NextIno { .. } => self.has("sys", fs_key::SYS_NEXT_INO),
-            Issue::InodeCount { .. } => has_lost_names || self.has("sys", fs_key::SYS_INODE_COUNT),
+            Issue::NextIno { .. } => self.has(&self.keys.next_ino()),
+            Issue::InodeCount { .. } => has_lost_names || self.has(&self.keys.inode_count()),
             Issue::NoHeader { .. }
             | Issue::BadMetaRow { .. }
             | Issue::WrongHash { .. }
@@ -217,7 +218,7 @@ impl Lost {
     }
 }
 
-/// True if all rows of a range can be read.
+/// Reports whether all rows of a range can be read.
 fn can_read(trees: &Trees, dictionary: Dictionary, start: &[u8], end: &[u8]) -> FsResult<bool> {
     let view = trees.schema.now();
     let walk = || -> FsResult<()> {
@@ -234,10 +235,10 @@ fn can_read(trees: &Trees, dictionary: Dictionary, start: &[u8], end: &[u8]) -> 
 
 /// Whose rows are in a range.
 fn owners(trees: &Trees, found: &Found, paths: &Paths<'_>, range: &Range) -> FsResult<Vec<Owner>> {
-    let first = fs_key::ino_of(&range.start).unwrap_or_default();
-    let last = fs_key::ino_of(&range.end).unwrap_or(Ino(u64::MAX));
-    let is_near = |(ino, _): &(&Ino, &Inode)| first <= **ino && **ino <= last;
-    let mut near: Vec<(Ino, &Inode)> = Vec::new();
+    let first = Locator::ino_of(&range.start).unwrap_or_default();
+    let last = Locator::ino_of(&range.end).unwrap_or(Ino(u64::MAX));
+    let is_near = |(ino, _): &(&Ino, &FoundInode)| first <= **ino && **ino <= last;
+    let mut near: Vec<(Ino, &FoundInode)> = Vec::new();
     if range.tree != "sys" {
         near.extend(
             found
@@ -251,11 +252,15 @@ fn owners(trees: &Trees, found: &Found, paths: &Paths<'_>, range: &Range) -> FsR
     let mut owners = Vec::new();
     for (ino, inode) in near {
         let is_owner = match (range.tree, inode.kind) {
-            ("data", FileKind::Regular) if inode.flags & row_flag::INLINE == 0 => {
+            ("data", FileKind::Regular) if inode.contents() != Some(Contents::Inline) => {
                 has_lost_chunk(trees, range, ino, inode)?
             }
-            ("meta", FileKind::Directory) => has_lost_row(trees, range, ino)?,
-            ("xattr", _) if inode.flags & row_flag::XATTRS != 0 => has_lost_row(trees, range, ino)?,
+            ("meta", FileKind::Directory) => {
+                has_lost_row(trees, range, &trees.keys.directory(ino))?
+            }
+            ("xattr", _) if inode.flags & row_flag::XATTRS != 0 => {
+                has_lost_row(trees, range, &trees.keys.xattrs(ino))?
+            }
             _ => false,
         };
         if is_owner {
@@ -266,34 +271,32 @@ fn owners(trees: &Trees, found: &Found, paths: &Paths<'_>, range: &Range) -> FsR
     Ok(owners)
 }
 
-/// True if the rows of an inode in a range cannot all be read.
-fn has_lost_row(trees: &Trees, range: &Range, ino: Ino) -> FsResult<bool> {
-    let (own, after) = (own(ino), fs_key::after(ino));
+/// Reports whether some of these rows that are in a lost range cannot be read.
+fn has_lost_row(trees: &Trees, range: &Range, rows: &RowRange) -> FsResult<bool> {
     let (start, end) = (
-        range.start.as_slice().max(&own),
-        range.end.as_slice().min(&after),
+        range.start.as_slice().max(rows.start()),
+        range.end.as_slice().min(rows.end()),
     );
     Ok(start < end && !can_read(trees, range.dictionary, start, end)?)
 }
 
-/// True if a chunk of a file cannot be read. A filter may know of each that it was not in the block.
-fn has_lost_chunk(trees: &Trees, range: &Range, ino: Ino, inode: &Inode) -> FsResult<bool> {
+/// Reports whether a chunk of a file cannot be read. A filter may know of each that it was not in
+/// the block.
+fn has_lost_chunk(trees: &Trees, range: &Range, ino: Ino, inode: &FoundInode) -> FsResult<bool> {
     let chunk_at = |key: &[u8]| {
-        let is_same = fs_key::ino_of(key) == Some(ino);
-        is_same
-            .then(|| fs_key::chunk_of(&key[..key.len().min(own(ino).len() + 8)]))
-            .flatten()
+        let is_same = Locator::ino_of(key) == Some(ino);
+        is_same.then(|| Locator::chunk_before(key)).flatten()
     };
     let first = chunk_at(&range.start).unwrap_or(0);
     let count = inode.size.div_ceil(CHUNK_BYTES);
     // The end is a key and a zero byte.
     let end = chunk_at(&range.end).map_or(count, |last| count.min(last.saturating_add(1)));
     if end.saturating_sub(first) > CHUNKS_TRIED_MAX {
-        return has_lost_row(trees, range, ino);
+        return has_lost_row(trees, range, &trees.keys.chunks_from(ino, 0));
     }
     let view = trees.schema.now();
     for chunk in first..end {
-        match view.get(range.dictionary, &fs_key::chunk(ino, chunk)) {
+        match view.get(range.dictionary, &trees.keys.chunk(ino, chunk)) {
             Ok(_) => {}
             Err(error) => {
                 let error = error.into();
@@ -337,9 +340,9 @@ impl<'a> Paths<'a> {
                 Some(_) => &*inode.key,
                 None => self.links.get(&at)?,
             };
-            let (_, name) = fs_key::name_of(key)?;
+            let (_, name) = Locator::name_of(key)?;
             names.push(name);
-            at = fs_key::ino_of(key)?;
+            at = Locator::ino_of(key)?;
             if names.len() > DEPTH_MAX {
                 return None;
             }

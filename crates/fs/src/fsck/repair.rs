@@ -2,14 +2,15 @@
 //! half-way leaves a file system that is no worse than before.
 
 use super::back;
-use super::scan::own;
 use super::{Issue, Trees, is_unreadable};
 use super::{allocated, external};
+use crate::contents::Contents;
+use crate::locator::{Locator, RowKey};
 use crate::{ExternalFiles, FsError, FsResult};
 use stitch_base::Ino;
 use stitch_db::{Changes, CommitOptions, Direction, KeyRange, SpaceClass};
 use stitch_format::fs_inode::{FileKind, InodeHead, MetaRow, encode_link, row_flag};
-use stitch_format::fs_key::{self, CHUNK_BYTES, INO_MAX};
+use stitch_format::fs_key::{CHUNK_BYTES, INO_MAX, NAME_BYTES_MAX};
 use stitch_format::fs_sys::{FsHeader, decode_number, encode_number};
 
 /// Where what has lost its name goes.
@@ -18,28 +19,27 @@ const LOST_AND_FOUND: &[u8] = b"lost+found";
 struct Repair<'a> {
     trees: &'a Trees,
     files: Option<&'a dyn ExternalFiles>,
-    seed: u64,
     changes: Changes<'static>,
 }
 
-/// Repairs issues in their order. Answers how many.
+/// Repairs issues in their order. Returns their number.
 pub(super) fn repair(
     trees: &Trees,
     files: Option<&dyn ExternalFiles>,
     issues: &[Issue],
 ) -> FsResult<u64> {
-    let row = match trees.schema.now().get(trees.sys, fs_key::SYS_HEADER) {
+    let row = match trees.schema.now().get(trees.sys, &trees.keys.header()) {
         Ok(row) => row,
         Err(error) if is_unreadable(&error.clone().into()) => return Ok(0),
         Err(error) => return Err(error.into()),
     };
-    let Some(Ok(header)) = row.map(|row| FsHeader::decode(&row)) else {
+    let header = row.map(|row| FsHeader::decode(&row));
+    if !matches!(header, Some(Ok(_))) {
         return Ok(0);
-    };
+    }
     let mut repair = Repair {
         trees,
         files,
-        seed: header.name_seed,
         changes: Changes::new(),
     };
     // Numbers first: repairs below hand some out.
@@ -81,9 +81,9 @@ impl Repair<'_> {
                 "xattr" => self.changes.delete(trees.xattr, key),
                 _ => self.changes.delete(trees.sys, key),
             },
-            Issue::NoRoot => self.put_directory(&own(Ino::ROOT), Ino::ROOT, 0o755),
+            Issue::NoRoot => self.put_directory(&trees.keys.own(Ino::ROOT), Ino::ROOT, 0o755),
             Issue::WrongType { key, ino } => {
-                if let Some(head) = self.head(&own(*ino))? {
+                if let Some(head) = self.head(&trees.keys.own(*ino))? {
                     self.changes
                         .put(trees.meta, key, &encode_link(*ino, head.kind));
                 }
@@ -93,10 +93,10 @@ impl Repair<'_> {
             }
             Issue::Nameless { ino } => self.rescue(*ino)?,
             Issue::UnlistedOrphan { ino } => {
-                self.changes.put(trees.sys, &fs_key::orphan(*ino), &[]);
+                self.changes.put(trees.sys, &trees.keys.orphan(*ino), &[]);
             }
             Issue::FalseOrphan { ino } => {
-                self.changes.delete(trees.sys, &fs_key::orphan(*ino));
+                self.changes.delete(trees.sys, &trees.keys.orphan(*ino));
             }
             Issue::MissingDirectory { ino } => self.remake(*ino)?,
             Issue::NotADirectory { ino } => self.move_entries(*ino)?,
@@ -107,7 +107,7 @@ impl Repair<'_> {
                 ino,
                 chunk,
                 len_bytes,
-            } => self.cut_chunk(&fs_key::chunk(*ino, *chunk), *len_bytes)?,
+            } => self.cut_chunk(&trees.keys.chunk(*ino, *chunk), *len_bytes)?,
             Issue::ChunkCount { key, counted, .. } => self.note_holes(key, *counted)?,
             Issue::LooseXattr { ino, key: None } => self.delete_xattrs(*ino),
             Issue::LooseXattr { key: Some(key), .. } => {
@@ -119,9 +119,9 @@ impl Repair<'_> {
             | Issue::UnwrittenCount { .. }
             | Issue::UnmarkedAllocated => self.allocated(issue)?,
             Issue::BackRow { ino, place } => back::put(trees, &mut self.changes, *ino, *place),
-            Issue::NextIno { needed, .. } => self.put_number(fs_key::SYS_NEXT_INO, *needed),
+            Issue::NextIno { needed, .. } => self.put_number(&trees.keys.next_ino(), *needed),
             Issue::InodeCount { counted, .. } => {
-                self.put_number(fs_key::SYS_INODE_COUNT, *counted);
+                self.put_number(&trees.keys.inode_count(), *counted);
             }
         }
         self.commit()?;
@@ -140,7 +140,7 @@ impl Repair<'_> {
             Issue::LooseAllocated { ino } => allocated::delete(trees, &mut self.changes, *ino),
             Issue::BadAllocated { ino, key } => self.drop_allocated(*ino, key)?,
             Issue::UnwrittenCount { counted, .. } => {
-                self.put_number(fs_key::SYS_UNWRITTEN, *counted);
+                self.put_number(&trees.keys.unwritten(), *counted);
             }
             _ => self.mark_header(|header| header.has_allocated = true)?,
         }
@@ -152,7 +152,7 @@ impl Repair<'_> {
         let trees = self.trees;
         match issue {
             Issue::LooseExternal { ino } => {
-                self.changes.delete(trees.sys, &fs_key::external(*ino));
+                self.changes.delete(trees.sys, &trees.keys.external(*ino));
             }
             Issue::SettledBeyondEnd { ino, size: most }
             | Issue::ShortPlainFile { ino, len: most, .. } => {
@@ -185,23 +185,26 @@ impl Repair<'_> {
 
     /// Deletes the contents of an inode from a chunk on.
     fn delete_chunks(&mut self, ino: Ino, chunk: u64) {
-        let (start, end) = (fs_key::chunk(ino, chunk), fs_key::after(ino));
-        self.changes.delete_range(self.trees.data, &start, &end);
+        let rest = self.trees.keys.chunks_from(ino, chunk);
+        self.changes
+            .delete_range(self.trees.data, rest.start(), rest.end());
     }
 
     fn mark_header(&mut self, mark: impl FnOnce(&mut FsHeader)) -> FsResult<()> {
         let sys = self.trees.sys;
-        let row = self.trees.schema.now().get(sys, fs_key::SYS_HEADER)?;
+        let key = self.trees.keys.header();
+        let row = self.trees.schema.now().get(sys, &key)?;
         let row = row.ok_or_else(|| FsError::Corrupt("there is no header".to_owned()))?;
         let mut header = FsHeader::decode(&row)?;
         mark(&mut header);
-        self.changes.put(sys, fs_key::SYS_HEADER, &header.encode());
+        self.changes.put(sys, &key, &header.encode());
         Ok(())
     }
 
     fn delete_xattrs(&mut self, ino: Ino) {
-        let (start, end) = (own(ino), fs_key::after(ino));
-        self.changes.delete_range(self.trees.xattr, &start, &end);
+        let all = self.trees.keys.xattrs(ino);
+        self.changes
+            .delete_range(self.trees.xattr, all.start(), all.end());
     }
 
     fn cut_chunk(&mut self, key: &[u8], len_bytes: u64) -> FsResult<()> {
@@ -283,7 +286,7 @@ impl Repair<'_> {
     }
 
     fn rehash(&mut self, parent: Ino, name: &[u8], key: &[u8]) -> FsResult<()> {
-        let right = fs_key::dentry(self.seed, parent, name);
+        let right = self.trees.keys.dentry(parent, name);
         if let Some(row) = self.row(key)? {
             self.changes.delete(self.trees.meta, key);
             if self.row(&right)?.is_none() {
@@ -295,7 +298,7 @@ impl Repair<'_> {
 
     /// Gives an inode under its own number a name in `lost+found`.
     fn rescue(&mut self, ino: Ino) -> FsResult<()> {
-        let Some(row) = self.row(&own(ino))? else {
+        let Some(row) = self.row(&self.trees.keys.own(ino))? else {
             return Ok(());
         };
         let MetaRow::Inode(mut head, tail) = MetaRow::decode(&row)? else {
@@ -304,13 +307,14 @@ impl Repair<'_> {
         let name = self.lost_name(ino)?;
         if head.kind == FileKind::Directory {
             self.put_inode(&name, &head, tail);
-            self.changes.delete(self.trees.meta, &own(ino));
+            self.changes
+                .delete(self.trees.meta, &self.trees.keys.own(ino));
             return Ok(());
         }
         head.nlink = 1;
         self.changes
             .put(self.trees.meta, &name, &encode_link(ino, head.kind));
-        self.put_inode(&own(ino), &head, tail);
+        self.put_inode(&self.trees.keys.own(ino), &head, tail);
         Ok(())
     }
 
@@ -327,12 +331,11 @@ impl Repair<'_> {
         let target = self.new_number()?;
         self.put_directory(&name, target, 0o700);
         let view = self.trees.schema.now();
-        let (start, end) = (own(ino), fs_key::after(ino));
-        let range = KeyRange::new(&start, &end);
-        let mut rows = view.scan(self.trees.meta, range, Direction::Forward)?;
+        let all = self.trees.keys.directory(ino);
+        let mut rows = view.scan(self.trees.meta, all.keys(), Direction::Forward)?;
         while let Some((key, row)) = rows.next()? {
-            if let Some((_, entry)) = fs_key::name_of(key) {
-                let moved = fs_key::dentry(self.seed, target, entry);
+            if let Some((_, entry)) = Locator::name_of(key) {
+                let moved = self.trees.keys.dentry(target, entry);
                 self.changes.delete(self.trees.meta, key);
                 self.changes.put(self.trees.meta, &moved, row);
             }
@@ -356,7 +359,8 @@ impl Repair<'_> {
             return Ok(());
         };
         if let MetaRow::Inode(mut head, tail) = MetaRow::decode(&row)? {
-            let is_inline = head.kind == FileKind::Symlink || head.has(row_flag::INLINE);
+            let is_inline = head.kind == FileKind::Symlink
+                || Contents::of_flags(head.flags) == Contents::Inline;
             if is_inline {
                 head.size = head.size.min(CHUNK_BYTES);
             }
@@ -369,23 +373,23 @@ impl Repair<'_> {
         Ok(())
     }
 
-    /// Key of the name that an inode gets in `lost+found`, which is made if it does not exist. Where
-    /// something else has that name, another one is taken.
-    fn lost_name(&mut self, ino: Ino) -> FsResult<fs_key::FsKey> {
+    /// Key of the name that an inode gets in `lost+found`, which is made if it does not exist.
+    /// Where something else has that name, another one is taken.
+    fn lost_name(&mut self, ino: Ino) -> FsResult<RowKey> {
         let mut name = LOST_AND_FOUND.to_vec();
         let directory = loop {
-            let key = fs_key::dentry(self.seed, Ino::ROOT, &name);
+            let key = self.trees.keys.dentry(Ino::ROOT, &name);
             match self.row(&key)?.as_deref().map(MetaRow::decode) {
                 None => break self.make_lost_and_found(&key)?,
                 Some(Ok(MetaRow::Inode(head, _))) if head.kind == FileKind::Directory => {
                     break head.ino;
                 }
-                Some(_) if name.len() < fs_key::NAME_BYTES_MAX => name.push(b'+'),
+                Some(_) if name.len() < NAME_BYTES_MAX => name.push(b'+'),
                 Some(_) => return Err(FsError::Corrupt("lost+found is no directory".to_owned())),
             }
         };
         let name = format!("#{ino}");
-        Ok(fs_key::dentry(self.seed, directory, name.as_bytes()))
+        Ok(self.trees.keys.dentry(directory, name.as_bytes()))
     }
 
     fn make_lost_and_found(&mut self, key: &[u8]) -> FsResult<Ino> {
@@ -398,7 +402,8 @@ impl Repair<'_> {
     /// A number that no inode has, taken for good with the next commit.
     fn new_number(&mut self) -> FsResult<Ino> {
         let (view, sys) = (self.trees.schema.now(), self.trees.sys);
-        let stored = view.get(sys, fs_key::SYS_NEXT_INO)?;
+        let key = self.trees.keys.next_ino();
+        let stored = view.get(sys, &key)?;
         let known = stored
             .map(|row| decode_number(&row))
             .transpose()?
@@ -407,8 +412,7 @@ impl Repair<'_> {
         if ino.0 >= INO_MAX {
             return Err(FsError::Corrupt("no inode number is left".to_owned()));
         }
-        self.changes
-            .put(sys, fs_key::SYS_NEXT_INO, &encode_number(ino.0 + 1));
+        self.changes.put(sys, &key, &encode_number(ino.0 + 1));
         Ok(ino)
     }
 
@@ -417,7 +421,7 @@ impl Repair<'_> {
     fn largest(&self) -> FsResult<u64> {
         let view = self.trees.schema.now();
         let mut rows = view.scan(self.trees.meta, KeyRange::all(), Direction::Backward)?;
-        let last = rows.next()?.and_then(|(key, _)| fs_key::ino_of(key));
+        let last = rows.next()?.and_then(|(key, _)| Locator::ino_of(key));
         Ok(last.unwrap_or(Ino::ROOT).0)
     }
 }

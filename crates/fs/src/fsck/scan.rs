@@ -4,17 +4,19 @@ use super::allocated::Sums;
 use super::external::Rows;
 use super::lost::Lost;
 use super::{Issue, Trees, is_unreadable};
+use crate::contents::Contents;
+use crate::locator::{Locator, SysRow};
 use crate::{FsError, FsResult};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use stitch_base::Ino;
 use stitch_db::{Dictionary, Direction, KeyRange};
 use stitch_format::fs_back::Place;
 use stitch_format::fs_inode::{FileKind, InodeHead, MetaRow, row_flag};
-use stitch_format::fs_key::{self, CHUNK_BYTES, FsKey};
+use stitch_format::fs_key::CHUNK_BYTES;
 use stitch_format::fs_sys::{AllocatedRow, ExternalRow, FsHeader, decode_number};
 
 /// What is kept of an inode.
-pub(super) struct Inode {
+pub(super) struct FoundInode {
     pub(super) kind: FileKind,
     pub(super) flags: u8,
     pub(super) nlink: u32,
@@ -35,6 +37,13 @@ pub(super) struct Inode {
     pub(super) has_back_row: bool,
 }
 
+impl FoundInode {
+    /// Where its contents are; `None` for what is no regular file.
+    pub(super) fn contents(&self) -> Option<Contents> {
+        (self.kind == FileKind::Regular).then(|| Contents::of_flags(self.flags))
+    }
+}
+
 /// A name of an inode that has its own row.
 pub(super) struct Link {
     pub(super) key: Vec<u8>,
@@ -47,7 +56,7 @@ pub(super) struct Link {
 pub(super) struct Found {
     pub(super) issues: Vec<Issue>,
     pub(super) is_readable: bool,
-    pub(super) inodes: HashMap<Ino, Inode>,
+    pub(super) inodes: HashMap<Ino, FoundInode>,
     pub(super) links: Vec<Link>,
     /// Directories that have entries.
     pub(super) parents: BTreeSet<Ino>,
@@ -68,7 +77,7 @@ pub(super) struct Found {
     rows: u64,
 }
 
-struct Walk<'a> {
+struct RowWalk<'a> {
     trees: &'a Trees,
     lost: &'a Lost,
     progress: &'a mut dyn FnMut(u64),
@@ -77,7 +86,7 @@ struct Walk<'a> {
 
 /// Walks all trees, around what is lost.
 pub(super) fn scan(trees: &Trees, lost: &Lost, progress: &mut dyn FnMut(u64)) -> FsResult<Found> {
-    let mut walk = Walk {
+    let mut walk = RowWalk {
         trees,
         lost,
         progress,
@@ -89,47 +98,47 @@ pub(super) fn scan(trees: &Trees, lost: &Lost, progress: &mut dyn FnMut(u64)) ->
     walk.found.is_readable = true;
     walk.found.header = Some(header);
     walk.each(trees.meta, |found, key, value| {
-        found.meta(header.name_seed, key, value)
+        found.meta(trees.keys, key, value)
     })?;
     walk.each(trees.sys, |found, key, value| {
         found.sys(key, value);
     })?;
-    let mut contents = Contents::default();
+    let mut chunks = Reported::default();
     walk.each(trees.data, |found, key, value| {
-        found.data(&mut contents, key, value)
+        found.data(&mut chunks, key, value)
     })?;
-    let mut xattrs = Contents::default();
+    let mut xattrs = Reported::default();
     walk.each(trees.xattr, |found, key, _| found.xattr(&mut xattrs, key))?;
     Ok(walk.found)
 }
 
-/// Which inode's rows are being walked, so that each issue is told once.
+/// The inode whose rows the walk is at, so that each issue is reported once.
 #[derive(Default)]
-struct Contents {
+struct Reported {
     ino: Ino,
-    is_told: bool,
+    is_reported: bool,
 }
 
-impl Contents {
-    /// True if an issue of this inode was told already.
+impl Reported {
+    /// Reports whether an issue of this inode was reported already.
     fn enter(&mut self, ino: Ino) -> bool {
         if self.ino != ino {
             *self = Self {
                 ino,
-                is_told: false,
+                is_reported: false,
             };
         }
-        self.is_told
+        self.is_reported
     }
 }
 
-impl Walk<'_> {
+impl RowWalk<'_> {
     fn header(&mut self) -> FsResult<Option<FsHeader>> {
         let row = self
             .trees
             .schema
             .now()
-            .get(self.trees.sys, fs_key::SYS_HEADER)
+            .get(self.trees.sys, &self.trees.keys.header())
             .map_err(FsError::from);
         let detail = match row.map(|row| row.map(|row| FsHeader::decode(&row))) {
             Ok(Some(Ok(header))) => return Ok(Some(header)),
@@ -173,18 +182,18 @@ impl Found {
         self.header.as_ref().is_some_and(feature)
     }
 
-    /// True if an inode is known to be a directory.
+    /// Reports whether an inode is known to be a directory.
     pub(super) fn is_directory(&self, ino: Ino) -> bool {
         let inode = self.inodes.get(&ino);
         inode.is_some_and(|inode| inode.kind == FileKind::Directory)
     }
 
-    fn meta(&mut self, seed: u64, key: &[u8], value: &[u8]) {
+    fn meta(&mut self, keys: Locator, key: &[u8], value: &[u8]) {
         let damaged = |detail: &str| Issue::BadMetaRow {
             key: key.to_vec(),
             detail: detail.to_owned(),
         };
-        let Some(owner) = fs_key::ino_of(key).filter(|ino| ino.0 > 0) else {
+        let Some(owner) = Locator::ino_of(key).filter(|ino| ino.0 > 0) else {
             return self.issues.push(damaged("the key has no inode number"));
         };
         self.largest = self.largest.max(owner.0);
@@ -193,7 +202,7 @@ impl Found {
             Err(error) => return self.issues.push(damaged(&error.to_string())),
         };
         self.largest = self.largest.max(row.ino().0);
-        let name = fs_key::name_of(key);
+        let name = Locator::name_of(key);
         if name.is_none() && (key.len() != 8 || row.ino() != owner) {
             return self
                 .issues
@@ -206,7 +215,7 @@ impl Found {
             };
         };
         self.parents.insert(owner);
-        if fs_key::dentry(seed, owner, name)[..] != *key {
+        if keys.dentry(owner, name)[..] != *key {
             let (parent, name) = (owner, name.to_vec());
             self.issues.push(Issue::WrongHash {
                 parent,
@@ -243,7 +252,8 @@ impl Found {
                 return;
             }
         }
-        let is_inline = head.kind == FileKind::Symlink || head.has(row_flag::INLINE);
+        let is_inline =
+            head.kind == FileKind::Symlink || Contents::of_flags(head.flags) == Contents::Inline;
         let most = if is_inline {
             head.size.min(CHUNK_BYTES)
         } else {
@@ -259,7 +269,7 @@ impl Found {
         if let (FileKind::Directory, Some(parent)) = (head.kind, place) {
             *self.subdirs.entry(parent).or_default() += 1;
         }
-        let inode = Inode {
+        let inode = FoundInode {
             kind: head.kind,
             flags: head.flags,
             nlink: head.nlink,
@@ -276,59 +286,67 @@ impl Found {
     }
 
     fn sys(&mut self, key: &[u8], value: &[u8]) {
-        let number = decode_number(value).ok();
-        match key {
-            fs_key::SYS_HEADER => {}
-            fs_key::SYS_FIXED if number.is_some() => {}
-            fs_key::SYS_NEXT_INO if number.is_some() => self.next_ino = number,
-            fs_key::SYS_INODE_COUNT if number.is_some() => self.inode_count = number,
-            fs_key::SYS_UNWRITTEN if number.is_some() => self.unwritten = number,
-            _ => {
-                if let Some(ino) = fs_key::orphan_of(key) {
-                    self.largest = self.largest.max(ino.0);
-                    self.orphans.insert(ino);
-                    return;
-                }
-                let row = fs_key::allocated_of(key).zip(AllocatedRow::decode(value).ok());
-                if let Some(((ino, end), row)) = row {
-                    self.allocated.entry(ino).or_default().add(end, &row);
-                    return;
-                }
-                if self.has(|header| header.has_back_rows) && self.back(key, value) {
-                    return;
-                }
-                let row = fs_key::external_of(key).zip(ExternalRow::decode(value).ok());
-                if let Some((ino, row)) = row {
-                    self.largest = self.largest.max(ino.0).max(row.number);
-                    self.externals.insert(ino, row);
-                    return;
-                }
-                self.issues.push(Issue::BadRow {
-                    tree: "sys",
-                    key: key.to_vec(),
-                });
-            }
+        let row = Locator::sys_row(key);
+        if !row.is_some_and(|row| self.sys_row(row, value)) {
+            self.issues.push(Issue::BadRow {
+                tree: "sys",
+                key: key.to_vec(),
+            });
         }
     }
 
-    fn data(&mut self, contents: &mut Contents, key: &[u8], value: &[u8]) {
-        let place = fs_key::ino_of(key).zip(fs_key::chunk_of(key));
+    /// Takes a row of the sys tree. Returns false if its value is damaged, or its kind is none that
+    /// the store may have.
+    fn sys_row(&mut self, row: SysRow, value: &[u8]) -> bool {
+        let number = decode_number(value).ok();
+        match row {
+            SysRow::Header => return true,
+            SysRow::Fixed => return number.is_some(),
+            SysRow::NextIno => self.next_ino = number.or(self.next_ino),
+            SysRow::InodeCount => self.inode_count = number.or(self.inode_count),
+            SysRow::Unwritten => self.unwritten = number.or(self.unwritten),
+            SysRow::Orphan(ino) => {
+                self.largest = self.largest.max(ino.0);
+                self.orphans.insert(ino);
+                return true;
+            }
+            SysRow::Extent(ino, end) => {
+                let Ok(row) = AllocatedRow::decode(value) else {
+                    return false;
+                };
+                self.allocated.entry(ino).or_default().add(end, &row);
+                return true;
+            }
+            SysRow::BackProgress | SysRow::Back(_) => {
+                return self.has(|header| header.has_back_rows) && self.back(row, value);
+            }
+            SysRow::External(ino) => {
+                let Ok(row) = ExternalRow::decode(value) else {
+                    return false;
+                };
+                self.largest = self.largest.max(ino.0).max(row.number);
+                self.externals.insert(ino, row);
+                return true;
+            }
+        }
+        number.is_some()
+    }
+
+    fn data(&mut self, reported: &mut Reported, key: &[u8], value: &[u8]) {
+        let place = Locator::ino_of(key).zip(Locator::chunk_of(key));
         let Some((ino, chunk)) = place.filter(|_| value.len() as u64 <= CHUNK_BYTES) else {
             return self.issues.push(Issue::BadRow {
                 tree: "data",
                 key: key.to_vec(),
             });
         };
-        if contents.enter(ino) {
+        if reported.enter(ino) {
             return;
         }
         let inode = self.inodes.get_mut(&ino);
-        let holds = |inode: &&mut Inode| {
-            inode.kind == FileKind::Regular
-                && inode.flags & (row_flag::INLINE | row_flag::EXTERNAL) == 0
-        };
+        let holds = |inode: &&mut FoundInode| inode.contents() == Some(Contents::Chunked);
         let Some(inode) = inode.filter(holds) else {
-            contents.is_told = true;
+            reported.is_reported = true;
             return self.issues.push(Issue::LooseData { ino });
         };
         let end = chunk
@@ -338,7 +356,7 @@ impl Found {
         if end <= inode.size {
             return;
         }
-        contents.is_told = true;
+        reported.is_reported = true;
         inode.is_odd = true;
         let start = chunk.saturating_mul(CHUNK_BYTES);
         self.issues.push(if start < inode.size {
@@ -353,26 +371,21 @@ impl Found {
         });
     }
 
-    fn xattr(&mut self, contents: &mut Contents, key: &[u8]) {
-        let Some(ino) = fs_key::ino_of(key).filter(|_| key.len() > 8) else {
+    fn xattr(&mut self, reported: &mut Reported, key: &[u8]) {
+        let Some(ino) = Locator::ino_of(key).filter(|_| key.len() > 8) else {
             return self.issues.push(Issue::BadRow {
                 tree: "xattr",
                 key: key.to_vec(),
             });
         };
-        if contents.enter(ino) {
+        if reported.enter(ino) {
             return;
         }
         let inode = self.inodes.get(&ino);
         if inode.is_none_or(|inode| inode.flags & row_flag::XATTRS == 0) {
-            contents.is_told = true;
+            reported.is_reported = true;
             let key = inode.map(|inode| inode.key.to_vec());
             self.issues.push(Issue::LooseXattr { ino, key });
         }
     }
-}
-
-/// Key of an inode's own row.
-pub(super) fn own(ino: Ino) -> FsKey {
-    fs_key::own(ino)
 }

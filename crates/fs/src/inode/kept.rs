@@ -1,14 +1,14 @@
 //! The table as the ledger has it: written with every change, read by the next process.
 
-use super::{CHAIN_UNKNOWN, CachedPages, Hold, Inode, Inodes, Location, Node, Shard};
-use crate::ledger::{Known, Record};
+use super::{CHAIN_UNKNOWN, CachedPages, Hold, Inode, Inodes, Location, Node, NodeShard};
+use crate::ledger::{LedgerInode, Record};
 use stitch_base::Ino;
 use stitch_base::sync::Arc;
 use stitch_format::fs_inode::InodeHead;
 
 impl Inodes {
     /// Adds to the log of a locked shard, and writes it anew once it is long.
-    pub(super) fn write(&self, record: &Record<'_>, ino: Ino, shard: &Shard) {
+    pub(super) fn write(&self, record: &Record<'_>, ino: Ino, shard: &NodeShard) {
         if let Some(register) = &self.register {
             let log = Self::index(ino);
             if register.add(log, record) {
@@ -17,7 +17,7 @@ impl Inodes {
         }
     }
 
-    pub(super) fn write_count(&self, ino: Ino, shard: &Shard) {
+    pub(super) fn write_count(&self, ino: Ino, shard: &NodeShard) {
         if self.register.is_some()
             && let Some(node) = shard.get(&ino)
         {
@@ -26,7 +26,7 @@ impl Inodes {
         }
     }
 
-    pub(super) fn write_at(&self, ino: Ino, shard: &Shard) {
+    pub(super) fn write_at(&self, ino: Ino, shard: &NodeShard) {
         if self.register.is_some()
             && let Some(node) = shard.get(&ino)
         {
@@ -63,7 +63,7 @@ impl Inodes {
     }
 
     /// What the last process knew; empty in the first.
-    pub(crate) fn known_before(&self) -> Vec<Known> {
+    pub(crate) fn known_before(&self) -> Vec<LedgerInode> {
         self.register
             .as_ref()
             .map(crate::ledger::Register::known)
@@ -75,7 +75,7 @@ impl Inodes {
     }
 
     /// Takes over an inode that the last process knew.
-    pub(crate) fn restore(&self, known: &Known, head: InodeHead, location: Location) {
+    pub(crate) fn restore(&self, known: &LedgerInode, head: InodeHead, location: Location) {
         let inode = Inode {
             head,
             location,
@@ -96,7 +96,8 @@ impl Inodes {
         shard.insert(head.ino, node);
     }
 
-    /// Once all are restored: directories keep their parents, and the ledger says what is known now.
+    /// Once all are restored: directories keep their parents, and the ledger says what is known
+    /// now.
     pub(crate) fn restored(&self) {
         let mut pins = Vec::new();
         for shard in &self.shards {

@@ -45,7 +45,7 @@ impl FileSystem {
     /// Notes that a cache gets pages of a file, before it gets them. `has_end`: the page with the
     /// end of the file is one of them. Returns which pages it may have had before.
     pub fn note_cached(&self, ino: Ino, has_end: bool) -> CachedPages {
-        self.inodes.set_pages(ino, |pages| {
+        self.residents.inodes.set_pages(ino, |pages| {
             pages.some = true;
             pages.end |= has_end;
         })
@@ -53,20 +53,23 @@ impl FileSystem {
 
     /// Notes that a cache has dropped all pages of a file.
     pub fn note_uncached(&self, ino: Ino) {
-        self.inodes
+        self.residents
+            .inodes
             .set_pages(ino, |pages| *pages = CachedPages::NONE);
     }
 
     /// Notes that a cache has dropped the page that had the end of the file in it, or that the end
     /// is in another page now.
     pub fn note_end_uncached(&self, ino: Ino) {
-        self.inodes.set_pages(ino, |pages| pages.end = false);
+        self.residents
+            .inodes
+            .set_pages(ino, |pages| pages.end = false);
     }
 
     /// Returns which pages a cache may hold; none of an inode that is not known.
     #[must_use]
     pub fn cached_pages(&self, ino: Ino) -> CachedPages {
-        let shard = self.inodes.shard(ino).lock();
+        let shard = self.residents.inodes.shard(ino).lock();
         shard.get(&ino).map_or(CachedPages::NONE, |node| node.pages)
     }
 }

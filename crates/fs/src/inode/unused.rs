@@ -1,8 +1,8 @@
 //! Which inodes the kernel is to be asked to forget, so that the table stays within its bound.
 //!
 //! The table cannot drop an entry by itself: the kernel goes on to use the number. So somebody
-//! outside asks the kernel to let go of what it does not use, and it answers with `forget`, or not at
-//! all for what is open, a working directory, or above something that is cached.
+//! outside asks the kernel to let go of what it does not use, and it answers with `forget`, or not
+//! at all for what is open, a working directory, or above something that is cached.
 //!
 //! The shards are searched in turn. Each gives away its least recently seen entries down to
 //! seven eighths of its share. What was named counts as just seen: it is named again only after all
@@ -18,9 +18,16 @@ use stitch_base::sync::atomic::Ordering;
 pub const INODE_BYTES: usize = 272;
 
 impl Inodes {
-    /// True if more inodes are known than are to be.
+    /// Reports whether more inodes are known than are to be.
     pub(crate) fn is_crowded(&self) -> bool {
         self.count() > self.count_max
+    }
+
+    fn numbers(&self) -> Vec<Ino> {
+        let shards = self.shards.iter();
+        shards
+            .flat_map(|shard| shard.lock().keys().copied().collect::<Vec<_>>())
+            .collect()
     }
 
     fn unused(&self, count_max: usize) -> Vec<Ino> {
@@ -58,16 +65,22 @@ impl Inodes {
 }
 
 impl FileSystem {
-    /// True if more inodes are known than [`crate::FsOptions::inodes_max`].
+    /// Reports whether more inodes are known than [`crate::FsOptions::inodes_max`].
     #[must_use]
     pub fn is_crowded(&self) -> bool {
-        self.inodes.is_crowded()
+        self.residents.inodes.is_crowded()
+    }
+
+    /// Returns the numbers of all inodes that are known.
+    #[must_use]
+    pub fn known_numbers(&self) -> Vec<Ino> {
+        self.residents.inodes.numbers()
     }
 
     /// How many inodes were known once and are not any more.
     #[must_use]
     pub fn forgotten_inodes(&self) -> u64 {
-        self.inodes.gone.load(Ordering::Relaxed)
+        self.residents.inodes.gone.load(Ordering::Relaxed)
     }
 
     /// While [`Self::is_crowded`], up to `count_max` inodes that were not asked for lately, those
@@ -75,7 +88,7 @@ impl FileSystem {
     /// them, and [`Self::forget`] what it does.
     #[must_use]
     pub fn unused(&self, count_max: usize) -> Vec<Ino> {
-        self.inodes.unused(count_max)
+        self.residents.inodes.unused(count_max)
     }
 }
 

@@ -1,7 +1,8 @@
 //! The records of a ledger, as bytes.
 //!
 //! ```text
-//! length of the rest (u32) | kind (u8) | inode (u64) | AT: lookups (u64), temp (u8), place | MAY: place
+//! length of the rest (u32) | kind (u8) | inode (u64) | AT: lookups (u64), temp (u8), place
+//!                                                    | MAY: place
 //!                                                    | COUNT: lookups (u64)                | GONE
 //! place: OWN | ENTRY, parent (u64), name (u16 and bytes) | MEMORY, row (u32 and bytes)
 //! ```
@@ -135,7 +136,8 @@ impl<'a> Record<'a> {
         out[start..start + 4].copy_from_slice(&len.to_le_bytes());
     }
 
-    /// The first record of these bytes, and what follows it. `None` at the end, and for what is none.
+    /// The first record of these bytes, and what follows it. `None` at the end, and for what is
+    /// none.
     pub(super) fn decode(bytes: &'a [u8]) -> Option<(Self, &'a [u8])> {
         let mut rest = bytes;
         let len = u32::from_le_bytes(take(&mut rest)?);
@@ -165,7 +167,7 @@ impl<'a> Record<'a> {
     }
 
     /// Takes note of it.
-    pub(super) fn apply(&self, known: &mut HashMap<Ino, Known>) {
+    pub(super) fn apply(&self, known: &mut HashMap<Ino, LedgerInode>) {
         let (Self::At { ino, .. }
         | Self::May { ino, .. }
         | Self::Count { ino, .. }
@@ -174,7 +176,7 @@ impl<'a> Record<'a> {
             known.remove(&ino);
             return;
         }
-        let entry = known.entry(ino).or_insert_with(|| Known::new(ino));
+        let entry = known.entry(ino).or_insert_with(|| LedgerInode::new(ino));
         match self {
             Self::At {
                 lookups,
@@ -197,7 +199,7 @@ impl<'a> Record<'a> {
 
 /// An inode that was known, and where its row may be: the latest place last.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Known {
+pub(crate) struct LedgerInode {
     pub(crate) ino: Ino,
     pub(crate) lookups: u64,
     pub(crate) is_temp: bool,
@@ -206,7 +208,7 @@ pub(crate) struct Known {
     pub(crate) in_memory: Option<(InodeHead, Bytes)>,
 }
 
-impl Known {
+impl LedgerInode {
     fn new(ino: Ino) -> Self {
         Self {
             ino,

@@ -1,7 +1,7 @@
 use super::record::Place;
 use super::*;
 
-fn known_after(records: &[Record<'_>]) -> Vec<Known> {
+fn known_after(records: &[Record<'_>]) -> Vec<LedgerInode> {
     let mut bytes = Vec::new();
     records.iter().for_each(|record| record.encode(&mut bytes));
     let mut known = HashMap::new();

@@ -1,7 +1,7 @@
-//! The names that were missed last: who makes a file asks for its name twice.
+//! Names that were missed last: a program that makes a file asks for its name twice.
 //!
-//! A slot has one key, which is missing until its name is put. So a slot is right without knowing what else
-//! happens in the directory, and whole keys are compared, not hashes.
+//! A slot holds one key, whose row is missing until its name is put. So a slot stays right whatever
+//! else happens in the directory. Whole keys are compared, not hashes.
 
 use crate::spread::spread_name;
 use stitch_base::Ino;
@@ -12,18 +12,18 @@ const SLOTS: usize = 64;
 const KEY_BYTES: usize = 80;
 
 #[derive(Clone, Copy, Debug)]
-struct Slot {
+struct KeySlot {
     len: u8,
     key: [u8; KEY_BYTES],
 }
 
 /// Empty: no key is that short.
-const EMPTY: Slot = Slot {
+const EMPTY: KeySlot = KeySlot {
     len: 0,
     key: [0; KEY_BYTES],
 };
 
-impl Slot {
+impl KeySlot {
     fn key(&self) -> &[u8] {
         &self.key[..usize::from(self.len)]
     }
@@ -31,7 +31,7 @@ impl Slot {
 
 #[derive(Debug)]
 pub(super) struct Missing {
-    slots: [Mutex<Slot>; SLOTS],
+    slots: [Mutex<KeySlot>; SLOTS],
 }
 
 impl Default for Missing {
@@ -44,12 +44,12 @@ impl Default for Missing {
 
 impl Missing {
     /// By directory and hash: so a name that is put needs to look in one slot only.
-    fn slot(&self, dir: Ino, hash: u64) -> &Mutex<Slot> {
+    fn slot(&self, dir: Ino, hash: u64) -> &Mutex<KeySlot> {
         let spread = spread_name(dir, hash);
         &self.slots[usize::from(spread.to_be_bytes()[0]) % SLOTS]
     }
 
-    /// True if the name of this key was missed, and not put since.
+    /// Reports whether the name of this key was missed, and not put since.
     pub(super) fn has(&self, dir: Ino, hash: u64, key: &[u8]) -> bool {
         debug_assert!(!key.is_empty(), "a slot without key is empty");
         self.slot(dir, hash).lock().key() == key

@@ -1,10 +1,11 @@
 //! What a walk over a part of a directory teaches.
 
-use super::{DIR_BYTES, Known, Names, WHOLE};
+use super::{DIR_BYTES, KnownDir, Names, WHOLE};
 use stitch_base::Ino;
 use stitch_base::sync::atomic::Ordering;
 
-/// The hashes that a walk has met so far, if they may move the mark on. The directory is locked meanwhile.
+/// The hashes that a walk has met so far, if they may move the mark on. The directory is locked
+/// meanwhile.
 pub(crate) struct Page {
     /// The walk has met all names from this hash on.
     start: u64,
@@ -74,8 +75,9 @@ impl Names {
         shard.get(dir).map_or(0, |known| known.mark)
     }
 
-    /// These are the hashes of all names of a directory from `start` up to and including `end`, in order, and
-    /// perhaps others; those up to the mark may be left out. It is locked, or nobody knows it yet.
+    /// These are the hashes of all names of a directory from `start` up to and including `end`, in
+    /// order, and perhaps others; those up to the mark may be left out. It is locked, or nobody
+    /// knows it yet.
     pub(super) fn learn(&self, dir: Ino, (start, end): (u64, u64), hashes: &[u64]) {
         debug_assert!(hashes.is_sorted(), "a walk meets names in their order");
         debug_assert!(end <= WHOLE, "no hash is larger");
@@ -86,7 +88,7 @@ impl Names {
                     return;
                 }
                 self.bytes.fetch_add(DIR_BYTES, Ordering::Relaxed);
-                shard.insert(Known::new(dir));
+                shard.insert(KnownDir::new(dir));
             }
             let known = shard.get(dir).expect("it is there by now");
             if start <= known.mark + 1 && !self.extend(known, end, hashes) {
@@ -96,8 +98,9 @@ impl Names {
         self.make_room();
     }
 
-    /// Moves the mark of a directory on to `end`. `false` if that would take too much, or names share a hash.
-    fn extend(&self, known: &mut Known, end: u64, hashes: &[u64]) -> bool {
+    /// Moves the mark of a directory on to `end`. `false` if that would take too much, or names
+    /// share a hash.
+    fn extend(&self, known: &mut KnownDir, end: u64, hashes: &[u64]) -> bool {
         // Somebody else may have walked at the same time, and come further.
         let mark = known.mark;
         known.mark = mark.max(end);

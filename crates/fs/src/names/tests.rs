@@ -1,5 +1,6 @@
 use super::*;
 use stitch_base::random::Rng;
+use stitch_format::fs_key;
 
 mod random;
 
@@ -39,7 +40,7 @@ fn only_what_a_whole_directory_does_not_have_is_missing() {
         !names.is_missing(&key(Ino(21), 4, "d")),
         "that is not whole"
     );
-    names.add(&key(DIR, 4, "d"));
+    names.add(parts(&key(DIR, 4, "d")));
     assert!(!names.is_missing(&key(DIR, 4, "d")));
     names.remove((DIR, 1));
     assert!(names.is_missing(&key(DIR, 1, "a")));
@@ -70,9 +71,9 @@ fn pages_that_follow_each_other_make_a_directory_whole() {
     assert!(!is_missing(10) && is_missing(11) && is_missing(29));
     assert!(!is_missing(30) && !is_missing(31), "beyond the mark");
     // Between the pages: up to the mark it is noted, beyond it the walk will meet what is there.
-    names.add(&key(DIR, 15, "x"));
+    names.add(parts(&key(DIR, 15, "x")));
     names.remove((DIR, 20));
-    names.add(&key(DIR, 35, "x"));
+    names.add(parts(&key(DIR, 35, "x")));
     names.remove((DIR, 40));
     assert!(!is_missing(15) && is_missing(20) && !is_missing(40));
     assert!(!is_whole(&names, DIR) && !names.is_empty(DIR));
@@ -102,7 +103,7 @@ fn a_directory_that_is_known_in_part_is_not_known_to_be_empty() {
 fn a_directory_is_empty_if_all_its_names_went() {
     let names = learned(&[]);
     assert!(names.is_empty(DIR));
-    names.add(&key(DIR, 1, "a"));
+    names.add(parts(&key(DIR, 1, "a")));
     assert!(!names.is_empty(DIR));
     names.remove((DIR, 1));
     assert!(names.is_empty(DIR));
@@ -116,7 +117,7 @@ fn a_hash_of_two_names_gives_the_directory_up() {
     assert!(!names.is_missing(&key(DIR, 1, "b")));
     names.note_missing(&key(DIR, 1, "b"));
     assert!(!is_whole(&names, DIR));
-    names.add(&key(DIR, 1, "b"));
+    names.add(parts(&key(DIR, 1, "b")));
     names.remove((DIR, 1));
     assert!(!names.is_missing(&key(DIR, 1, "a")), "it is still there");
     let names = learned(&[1, 1, 2]);
@@ -132,7 +133,7 @@ fn a_name_that_was_missed_is_missing_until_it_is_put() {
     assert!(names.is_missing(&missed));
     assert!(!names.is_missing(&key(DIR, 7, "b")), "of the same hash");
     assert!(!names.is_missing(&key(Ino(21), 7, "a")));
-    names.add(&missed);
+    names.add(parts(&missed));
     assert!(!names.is_missing(&missed));
     let long = key(DIR, 8, &"x".repeat(65));
     names.note_missing(&long);
@@ -159,7 +160,7 @@ fn directories_stay_within_their_bound_and_the_recent_stay() {
     learn(&names, DIR, &[1, 2, 3]);
     for ino in 100..5000 {
         learn(&names, Ino(ino), &[]);
-        names.add(&key(Ino(ino), ino, "a"));
+        names.add(parts(&key(Ino(ino), ino, "a")));
         assert!(names.usage().bytes <= max);
         assert!(
             names.is_missing(&key(DIR, 4, "d")),
@@ -185,7 +186,7 @@ fn a_huge_directory_is_given_up_and_no_other() {
     let huge = Ino(50);
     learn(&names, huge, &[]);
     let last = (1..).find(|&hash| {
-        names.add(&key(huge, hash, "a"));
+        names.add(parts(&key(huge, hash, "a")));
         !is_whole(&names, huge)
     });
     // Three quarters of a megabyte at nine bytes, in powers of two.
@@ -207,7 +208,7 @@ fn churn_takes_what_is_counted() {
     for _ in 0..100_000 {
         let hash = 1 + rng.below(400);
         if rng.one_in(2) {
-            names.add(&key(DIR, hash, "a"));
+            names.add(parts(&key(DIR, hash, "a")));
             there.insert(hash);
         } else {
             names.remove((DIR, hash));

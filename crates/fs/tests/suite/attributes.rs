@@ -154,7 +154,8 @@ fn writing_takes_capabilities() {
     setup.check();
 }
 
-/// Nobody says that it is a stranger who changes them: a mount without extended attributes is not told.
+/// Nobody says that it is a stranger who changes them: a mount without extended attributes is not
+/// told.
 #[test]
 fn whatever_changes_contents_takes_capabilities_whoever_does_it() {
     type Change<'a> = &'a dyn Fn(&FileSystem, Ino) -> Result<(), FsError>;

@@ -188,7 +188,8 @@ impl Setup {
         assert_eq!(self.issues(), []);
     }
 
-    /// What a check finds, also in the plain files. Those whose removal is not durable yet are none.
+    /// What a check finds, also in the plain files. Those whose removal is not durable yet are
+    /// none.
     pub(crate) fn issues(&self) -> Vec<Issue> {
         let dynamic: Arc<dyn Engine> = self.engine.clone();
         let files = self.files.as_ref().map(|files| files as &dyn ExternalFiles);

@@ -183,7 +183,7 @@ fn names_missing_in_a_directory_that_was_read_cost_no_reads() {
     assert_eq!(reads_of_new_names(&setup, dir.ino), (1, 0));
 }
 
-/// Reads so many entries of a directory. Answers where to go on; 0 at the end.
+/// Reads so many entries of a directory. Returns the next position; 0 at the end.
 fn walk_some(setup: &Setup, dir: Ino, offset: u64, count: usize) -> u64 {
     let (mut room, mut last, mut is_full) = (count, 0, false);
     let walked = setup.fs.read_dir_plus(dir, offset, &mut |entry| {

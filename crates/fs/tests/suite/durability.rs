@@ -1,4 +1,5 @@
-//! Every way to ask for durability makes what was acknowledged before durable, whatever the inode is.
+//! Every way to ask for durability makes what was acknowledged before durable, whatever the inode
+//! is.
 
 use crate::common::*;
 use stitch_base::Ino;

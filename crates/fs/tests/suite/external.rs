@@ -185,7 +185,8 @@ fn space_of_files_that_are_gone_is_used_before_a_write_is_refused() {
     assert_eq!(list(&setup).len(), 1);
 }
 
-/// What leaves the store is written, and so is what is allocated, in room that forgotten files still have.
+/// What leaves the store is written, and so is what is allocated, in room that forgotten files
+/// still have.
 #[test]
 fn space_of_files_that_are_forgotten_is_used_by_what_becomes_large() {
     let setup = setup_external();

@@ -36,7 +36,8 @@ fn a_file_whose_length_cannot_be_told_is_read_and_takes_no_more_writes() {
     setup.check();
 }
 
-/// Each sync is told of the files that failed before it, and whoever syncs in the background knows them by the kind.
+/// Each sync is told of the files that failed before it, and whoever syncs in the background knows
+/// them by the kind.
 #[test]
 fn a_sync_that_failed_is_told_apart_from_one_that_fails_now() {
     let setup = setup_external();
@@ -115,8 +116,8 @@ fn small(setup: &Setup, name: &str) -> Ino {
     ino
 }
 
-/// The batch that says that the contents are a plain file is there when the store is opened again, and so must be the
-/// plain file.
+/// The batch that says that the contents are a plain file is there when the store is opened again,
+/// and so must be the plain file.
 #[test]
 fn a_file_that_has_left_in_a_commit_that_fails_is_there() {
     let setup = setup_external();

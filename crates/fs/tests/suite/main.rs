@@ -15,6 +15,7 @@ mod model;
 mod names;
 mod positions;
 mod room;
+mod snapshots;
 mod takeover;
 mod threads;
 mod trees;

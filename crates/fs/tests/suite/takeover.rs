@@ -8,8 +8,8 @@ use stitch_base::sync::{Arc, Mutex};
 use stitch_fs::{DirName, FileKind, FsError, FsResult, LEDGER_LOGS, Ledger, RenameMode};
 use stitch_kv::ModelEngine;
 
-/// A ledger in plain memory, of which only what is written before a commit is left once `is_killed`: the
-/// process is killed then, between the commit and all that follows it.
+/// A ledger in plain memory, of which only what is written before a commit is left once
+/// `is_killed`: the process is killed then, between the commit and all that follows it.
 #[derive(Debug)]
 struct Plain {
     logs: [Mutex<Vec<u8>>; LEDGER_LOGS],

@@ -94,7 +94,8 @@ fn churn(setup: &Setup, rng: &mut Rng, names: &[&str; 4]) {
     fs.reclaim().expect("reclaims");
 }
 
-/// Makes, removes, moves and looks for names of a few directories, each of which is read now and then.
+/// Makes, removes, moves and looks for names of a few directories, each of which is read now and
+/// then.
 fn churn_names(setup: &Setup, rng: &mut Rng, dirs: &[Ino]) {
     let mut pick = |of: usize| usize::try_from(rng.below(of as u64)).expect("small");
     let (one, two) = (dirs[pick(dirs.len())], dirs[pick(dirs.len())]);

@@ -6,8 +6,8 @@ use stitch_fs::{FsError, XattrMode, inode_flag};
 
 const LARGE: usize = 100_000;
 
-/// `top` with 300 small files, directories three deep, a large file, an attribute, a symlink, and a second name
-/// of `/kept`. Nothing of it is known afterwards.
+/// `top` with 300 small files, directories three deep, a large file, an attribute, a symlink, and a
+/// second name of `/kept`. Nothing of it is known afterwards.
 fn grow(setup: &Setup) -> Ino {
     let kept = setup.file(ROOT, "kept");
     setup.write(kept.ino, 0, b"kept");

@@ -1,20 +1,20 @@
-//! Work that follows requests, in a thread of its own, so that nobody who asks waits for it.
+//! Background work after requests, in a thread of its own, so that no request waits for it.
 
 use std::time::Duration;
 use stitch_base::thread::JoinHandle;
 
 use stitch_base::sync::{Arc, Condvar, Mutex};
 
-/// When a round is run.
+/// The reason for a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Round {
-    /// There is something to do.
+    /// There is work to do.
     Due,
-    /// None follows.
+    /// The thread ends after this round.
     Last,
 }
 
-/// What a round leaves.
+/// The result of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Left {
     Nothing,
@@ -23,29 +23,29 @@ pub(super) enum Left {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct Pending {
     is_due: bool,
     is_stopped: bool,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
-    state: Mutex<State>,
+struct ChoreState {
+    state: Mutex<Pending>,
     changed: Condvar,
 }
 
-/// A thread that runs rounds when it is told that one is due; a little later, so that much is done in
-/// one round.
+/// A thread that runs a round some time after it is requested, so that one round does the work of
+/// many requests.
 #[derive(Debug)]
 pub(super) struct Chore {
     name: &'static str,
     gather: Duration,
-    shared: Arc<Shared>,
+    shared: Arc<ChoreState>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Chore {
-    /// Not running yet. Between being told and the round passes `gather`.
+    /// Creates the chore without its thread. A round starts `gather` after its request.
     pub(super) fn new(name: &'static str, gather: Duration) -> Self {
         Self {
             name,
@@ -68,11 +68,11 @@ impl Chore {
         };
         match stitch_base::thread::spawn(self.name, body) {
             Ok(thread) => *self.thread.lock() = Some(thread),
-            Err(error) => tracing::warn!(%error, name = self.name, "no thread"),
+            Err(error) => tracing::warn!(%error, name = self.name, "cannot start a thread"),
         }
     }
 
-    /// A round is due.
+    /// Requests a round.
     pub(super) fn note(&self) {
         let mut state = self.shared.state.lock();
         if !state.is_due {
@@ -98,8 +98,8 @@ impl Drop for Chore {
     }
 }
 
-impl Shared {
-    /// Waits until a round is due; `false` if it is the last.
+impl ChoreState {
+    /// Waits until a round is due. Returns false if it is the last.
     fn wait(&self, gather: Duration) -> bool {
         let mut state = self.state.lock();
         while !(state.is_due || state.is_stopped) {

@@ -1,4 +1,4 @@
-//! Arguments and answers, from the kernel's shapes to the file system's and back.
+//! Converts arguments and replies between the kernel's types and those of the file system.
 
 use stitch_base::Ino;
 use stitch_fs::{Caller, ClearSetId, FallocateMode, FileKind, NewNode, RenameMode, SeekFor};
@@ -19,11 +19,11 @@ const FALLOC_KEEP_SIZE: u32 = 1;
 const FALLOC_PUNCH_HOLE: u32 = 2;
 const FALLOC_ZERO_RANGE: u32 = 0x10;
 
-/// What `st_blksize` says. Programs take it for the size of their buffers, and each of their
-/// writes is a request, so it is larger than a page.
+/// The value of `st_blksize`. Programs use it as their buffer size, and each of their writes is a
+/// request, so it is larger than a page.
 const BLOCK_SIZE: u32 = 64 << 10;
 
-/// Who asks, with the one group that the kernel sends.
+/// The caller, with the one group that the kernel sends.
 pub(super) struct Owner {
     uid: u32,
     gid: u32,
@@ -106,7 +106,7 @@ const fn kind(kind: FileKind) -> reply::FileKind {
     }
 }
 
-/// What MKNOD is to make; a mode without a type means a plain file.
+/// Returns the type of file that MKNOD creates; a mode without a type means a regular file.
 pub(super) fn kind_of_mode(mode: u32) -> Answer<FileKind> {
     if mode >> 12 == 0 {
         return Ok(FileKind::Regular);

@@ -1,4 +1,4 @@
-//! Inode flags: ioctl(2) as `chattr` and `lsattr` use it, and what statx says of them.
+//! Inode flags: the ioctls of `chattr` and `lsattr`, and the attributes of statx.
 
 use stitch_base::Ino;
 use stitch_fs::{FileSystem, inode_flag};
@@ -19,7 +19,7 @@ const GET_XFLAGS: u32 = 0x801c_581f;
 /// `FS_IOC_FSSETXATTR`
 const SET_XFLAGS: u32 = 0x401c_5820;
 
-/// The flags that are the same thing in `struct fsxattr`.
+/// The inode flags and their equivalents in `struct fsxattr`.
 const XFLAGS: [(u32, u32); 4] = [
     (inode_flag::IMMUTABLE, 0x08),
     (inode_flag::APPEND, 0x10),
@@ -27,7 +27,7 @@ const XFLAGS: [(u32, u32); 4] = [
     (inode_flag::NODUMP, 0x80),
 ];
 
-/// And in `stx_attributes`.
+/// The inode flags and their equivalents in `stx_attributes`.
 const STATX: [(u32, u64); 3] = [
     (inode_flag::IMMUTABLE, 0x10),
     (inode_flag::APPEND, 0x20),
@@ -44,14 +44,14 @@ fn xflags_of(flags: u32) -> u32 {
     set.fold(0, |bits, (_, theirs)| bits | theirs)
 }
 
-/// `None` if a flag has no meaning here.
+/// Converts flags of `struct fsxattr`. Returns `None` if one is not supported.
 fn from_xflags(xflags: u32) -> Option<u32> {
     let set = XFLAGS.iter().filter(|(_, theirs)| xflags & theirs != 0);
     let flags = set.fold(0, |bits, (ours, _)| bits | ours);
     (xflags_of(flags) == xflags).then_some(flags)
 }
 
-/// Does this command change an inode?
+/// Reports whether this command changes an inode.
 pub(super) const fn is_change(command: u32) -> bool {
     matches!(command, SET_FLAGS | SET_XFLAGS)
 }
@@ -81,7 +81,7 @@ pub(super) fn serve(
         SET_XFLAGS => {
             let xflags = input.u32().map_err(|_| Errno::EINVAL)?;
             let rest = [input.u32(), input.u32(), input.u32(), input.u32()];
-            // No extent sizes, no projects.
+            // Extent sizes and projects are not supported.
             let [Ok(0), Ok(_), Ok(0), Ok(0)] = rest else {
                 return Err(Errno::ENOTSUP);
             };

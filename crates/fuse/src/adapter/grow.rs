@@ -1,9 +1,9 @@
 //! Files that grow: bytes behind the old end stay zeros.
 //!
-//! A program that maps a file can write behind its end, in the last page. These bytes are no part
-//! of the file, and the kernel sends none of them. When the file grows they would come into sight
-//! in the kernel's page, and be sent with it later. So before a request that grows a file is
-//! answered, the kernel's page gets zeros:
+//! A program that maps a file can write behind its end, in the last page. These bytes are not part
+//! of the file, and the kernel sends none of them. When the file grows, they would become visible
+//! in the kernel's page, and would be written back with it later. So before the reply to a request
+//! that grows a file, the kernel's page is zeroed:
 //!
 //! ```text
 //!   page    |aaaaaaaaaa|........stray.......|
@@ -11,11 +11,10 @@
 //!   zeros              |000000000000|      up to what the request has written, and the new end
 //! ```
 //!
-//! A page that was not read since the kernel knows the file has no such bytes; that costs no
-//! notice.
+//! A page that was not read since the kernel's lookup has no such bytes, and needs no notice.
 //!
-//! A WRITE that begins in that very page is left alone: the kernel may hold the page's lock until
-//! the answer.
+//! A WRITE that begins in that page is left alone: the kernel may hold the page's lock until the
+//! reply.
 
 use std::time::Duration;
 
@@ -29,27 +28,27 @@ use crate::handler::{Answer, Context};
 use crate::wire::args::{self, CopyFileRange, Fallocate};
 use crate::wire::reply::AttrReply;
 
-/// How long a request waits for the page's lock: until a READ of that page was answered.
+/// How long a request waits for the page's lock, which a READ of the page may hold until its reply.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// The end of a file before a request, where the kernel may have bytes behind it.
+/// The end of a file before a request, if the kernel may have bytes behind it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OldEnd(u64);
 
-/// What a request does behind the old end of a file.
+/// How a request moves the end of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Growth {
-    /// It moves the end.
+    /// It sets the size.
     Size,
-    /// It writes from there on, and the kernel does not hold the lock of a page.
+    /// It writes from this offset on, and the kernel does not hold a page's lock.
     Copy(u64),
-    /// It writes from there on, and the kernel may hold the lock of the first page.
+    /// It writes from this offset on, and the kernel may hold the lock of the first page.
     Write(u64),
 }
 
 impl Adapter {
-    /// Returns the end of a file that a request may move; `None` where the kernel has no bytes
-    /// behind it.
+    /// Returns the end of a file that a request may move; `None` if the kernel has no bytes behind
+    /// it.
     pub(super) fn old_end(&self, ino: Ino) -> Answer<Option<OldEnd>> {
         if !self.fs.cached_pages(ino).end {
             return Ok(None);
@@ -58,8 +57,8 @@ impl Adapter {
         Ok(Some(OldEnd(size)))
     }
 
-    /// After a change, before its answer: has the kernel fill what lies between the old end of a
-    /// file and what the request has put behind it.
+    /// Zeroes the kernel's bytes between the old end of a file and the bytes that the request wrote
+    /// behind it. Call it after the change, before the reply.
     pub(super) fn fill_behind(
         &self,
         ino: Ino,
@@ -72,7 +71,7 @@ impl Adapter {
         let new_end = self.fs.get_attr(ino).or_errno()?.size;
         let page_end = old_end.next_multiple_of(PAGE_BYTES);
         if new_end < old_end || new_end >= page_end {
-            // It was dropped, or is a page like others from now on.
+            // The page was dropped, or is an ordinary page from now on.
             self.fs.note_end_uncached(ino);
         }
         let zeros_end = match growth {
@@ -143,7 +142,7 @@ impl Adapter {
         let old_end = self.old_end(args.target)?;
         let copied = self.fs.copy_range(source, target, length).or_errno()?;
         self.fill_behind(args.target, old_end, Growth::Copy(args.target_offset))?;
-        // The kernel looks for another time of access after a READ only.
+        // The kernel asks for a new access time only after a READ.
         if copied > 0 && self.fs.touch_atime(ino) {
             self.attr_cache.drop_attr(ino);
         }

@@ -1,13 +1,13 @@
 //! File handles: `name_to_handle_at` and `open_by_handle_at`, overlayfs, the kernel's NFS server.
 //!
-//! A handle is the number of an inode, its generation and, where a caller wants the way up, the
-//! same of its directory. The kernel makes handles by itself. To open one whose inode it has
-//! forgotten it asks for `.` in that number, which then may be that of any inode; on the way up
-//! from a directory it asks for `..`.
+//! A handle is an inode number and its generation and, if the caller wants the way up, those of the
+//! parent directory. The kernel makes handles without a request. To open one whose inode it has
+//! forgotten, it looks up `.` in that number, which may then be any inode. On the way up from a
+//! directory it looks up `..`.
 //!
-//! Numbers are never used again, so all inodes of a file system have one generation. It is that of
-//! the file system, so that a handle of another one is stale. The root has 0: the kernel wants it
-//! so.
+//! Numbers are never reused, so all inodes of a file system have one generation. It identifies the
+//! file system, so that handles of another one are stale. The generation of the root must be 0 for
+//! the kernel.
 
 use stitch_base::Ino;
 use stitch_fs::{DirName, FileSystem, FsError};
@@ -16,8 +16,8 @@ use super::{Adapter, refused};
 use crate::handler::Answer;
 use crate::wire::reply::{FOREVER, Lookup};
 
-/// The generation of all inodes of a mount but the root. A mount that began without keeps 0: the
-/// kernel would take its inodes for others.
+/// Returns the generation of all inodes of a mount except the root. A mount that began without
+/// generations keeps 0: the kernel would take its inodes for others.
 pub(super) fn generation(fs: &FileSystem) -> u64 {
     let has_one = fs.ledger().is_none_or(|ledger| ledger.has_generations());
     if has_one { fs.generation().into() } else { 0 }
@@ -28,8 +28,8 @@ impl Adapter {
         if ino == Ino::ROOT { 0 } else { self.generation }
     }
 
-    /// The inode of a name, or of a number. What the kernel does not know any more but asks for by
-    /// its number has no open file: so an inode without a name is `ESTALE`.
+    /// Looks up a name, or an inode by its number. An inode that the kernel looks up by number has
+    /// no open file, so one without a name is `ESTALE`.
     pub(super) fn find(&self, parent: Ino, name: &[u8]) -> Answer<Lookup> {
         let found = match name {
             b"." => self.fs.look_up_number(parent),

@@ -1,8 +1,8 @@
-//! OPEN where it is served: with passthrough, and in a store with immutable or append-only files,
-//! which the kernel does not know of. Elsewhere the kernel does without OPEN from the first answer
-//! on.
+//! OPEN, where it is served: with passthrough, and in a store with immutable or append-only files,
+//! which the kernel does not know about. In other mounts the kernel stops sending OPEN after the
+//! first reply.
 //!
-//! With passthrough attributes of what may be changed through a mapping stand for no time.
+//! With passthrough, attributes of files that may be changed through a mapping expire at once.
 
 use std::io;
 use std::time::Duration;
@@ -25,6 +25,11 @@ impl Adapter {
         set.map_err(|_| io::ErrorKind::AlreadyExists.into())
     }
 
+    /// Reports whether OPEN is answered; elsewhere the kernel does without.
+    pub(super) fn answers_opens(&self) -> bool {
+        self.fs.has_fixed_files() || self.opens.get().is_some()
+    }
+
     pub(super) fn open_file(&self, ino: Ino, flags: u32) -> Answer<Opened> {
         let asks = self.fs.has_fixed_files();
         if asks {
@@ -40,14 +45,13 @@ impl Adapter {
             self.attr_cache.drop_attr(ino);
         }
         if decided.opened.flags == OpenFlags::PASSTHROUGH {
-            // Its reads are not seen.
+            // Reads of a passthrough file send no requests.
             self.fs.touch_atime(ino);
         }
         Ok(decided.opened)
     }
 
-    /// Returns an entry as the kernel is told it: its attributes stand as long as they do, its
-    /// number has a generation.
+    /// Adds lifetime and generation to an entry.
     pub(super) fn timed(&self, entry: Entry) -> Entry {
         let attr_ttl = self.attr_ttl(entry.ino);
         let attr = self.with_mapped(entry.attr);
@@ -60,7 +64,7 @@ impl Adapter {
         }
     }
 
-    /// For how long the kernel may keep attributes of an inode.
+    /// Returns how long the kernel may cache an inode's attributes.
     pub(super) fn attr_ttl(&self, ino: Ino) -> Duration {
         match self.opens.get() {
             Some(opens) if opens.is_mapped(ino) => Duration::ZERO,
@@ -68,12 +72,12 @@ impl Adapter {
         }
     }
 
-    /// Attributes as they are now, also of a file that is changed through a mapping.
+    /// Returns current attributes, also for a file that is changed through a mapping.
     pub(super) fn attr_now(&self, ino: Ino) -> Result<stitch_fs::Attr, FsError> {
         if self.opens.get().is_some_and(|opens| opens.is_mapped(ino))
             && let Err(error) = self.fs.note_mapped_writes(ino)
         {
-            tracing::debug!(%error, ino = ino.0, "its time of change moves later");
+            tracing::debug!(%error, ino = ino.0, "the change time is updated later");
         }
         self.fs.get_attr(ino)
     }

@@ -1,19 +1,20 @@
-//! Open files of a mount whose kernel reads large files itself (`passthrough`).
+//! Open files of a mount with passthrough.
 //!
-//! Each inode with open files is in one of two ways, from its first open file to its last:
-//! - *cached*: all open files use the kernel's cache, and ask us;
-//! - *lent*: those that only read go to the plain file, the others ask us past the cache. Mappings of all of
-//!   them are mappings of the plain file.
+//! Each inode with open files has one of two modes, from its first open file to its last:
+//! - *cached*: all open files use the kernel's page cache, and send requests;
+//! - *lent*: readers read the plain file itself, other open files send requests and bypass the
+//!   cache. All mappings are mappings of the plain file.
 //!
-//! Who opens first decides: an external file that is opened to be read is lent. The kernel refuses to mix the
-//! two ([`crate::backing`]), and what we count is never less than what it has open, so no open breaks its rules.
+//! The first open decides: an external file that is opened for reading is lent. The kernel refuses
+//! to mix the modes ([`crate::backing`]). The count here is never less than the number of files
+//! that the kernel has open, so no open breaks its rules.
 //!
-//! A lent file stays lent, as far as the file system is concerned, until the kernel forgets its inode: mappings
-//! outlive the files that were mapped. If one may be written through, which nobody tells us, then open files go on
-//! to be of this way too, and the kernel asks for attributes each time (`is_mapped`).
+//! For the file system, a lent file stays lent until the kernel forgets its inode: mappings outlive
+//! the open files. If one may be written through, for which there is no request, later open files
+//! are lent too, and attributes expire at once (`is_mapped`).
 //!
-//! Locks: `table` is held while the file system is asked whether it knows an inode and told to take it back,
-//! so that neither comes between a LOOKUP and an OPEN.
+//! Locks: `table` is held while the file system checks whether it knows an inode and takes it back,
+//! so that neither a LOOKUP nor an OPEN comes between.
 
 mod table;
 
@@ -29,35 +30,35 @@ use crate::backing::{Backing, BackingFiles};
 use crate::wire::args::Fh;
 use crate::wire::flags::OpenFlags;
 use crate::wire::reply::Opened;
-use table::{Access, Table, Way};
+use table::{Access, OpenMode, Table};
 
-/// What is answered where an open file uses the cache.
+/// The reply to OPEN for a cached file.
 pub(super) const CACHED: Opened = Opened {
     fh: Fh(0),
     flags: OpenFlags::KEEP_CACHE,
     backing: 0,
 };
 
-/// What OPEN answers, and whether the kernel is to forget the attributes that it has.
+/// The reply to OPEN, and whether the kernel must drop its attributes.
 pub(super) struct Decided {
     pub(super) opened: Opened,
     pub(super) is_newly_mapped: bool,
 }
 
-/// All inodes with open files, and those that are lent.
+/// All inodes that have open files or are lent.
 #[derive(Debug)]
 pub(super) struct Opens {
     files: BackingFiles,
     table: Mutex<Table<Backing>>,
-    /// How many may be changed through mappings.
+    /// Number of inodes that may be changed through mappings.
     mapped_count: AtomicU64,
 }
 
 impl Opens {
-    /// None yet.
+    /// Creates an empty list.
     ///
     /// # Errors
-    /// Why the kernel does not take the files of this file system.
+    /// The reason that the kernel refuses files of this file system.
     pub(super) fn new(files: BackingFiles, fs: &FileSystem) -> io::Result<Self> {
         if !fs.has_large_files() {
             return Err(io::ErrorKind::NotFound.into());
@@ -71,7 +72,7 @@ impl Opens {
         })
     }
 
-    /// Answers OPEN with these `O_*` flags.
+    /// Serves an OPEN with these `O_*` flags.
     pub(super) fn open(&self, fs: &FileSystem, ino: Ino, flags: u32) -> Decided {
         let access = Access::of(flags);
         let is_decided = self.table.lock().is_decided(ino);
@@ -80,22 +81,22 @@ impl Opens {
             _ => None,
         };
         let mut table = self.table.lock();
-        // What another open has decided meanwhile holds for this one.
-        let (way, is_newly_mapped, unused) = table.open(ino, access, lent);
-        let opened = match way {
-            Way::Lent(backing) => Opened {
+        // A concurrent open may have set the mode meanwhile.
+        let (mode, is_newly_mapped, unused) = table.open(ino, access, lent);
+        let opened = match mode {
+            OpenMode::Lent(backing) => Opened {
                 fh: Fh(0),
                 flags: OpenFlags::PASSTHROUGH.with(OpenFlags::DIRECT_IO, access != Access::Read),
                 backing: backing.id(),
             },
-            Way::Undecided | Way::Cached => CACHED,
+            OpenMode::Unset | OpenMode::Cached => CACHED,
         };
         drop(table);
         drop(unused);
         if is_newly_mapped {
             self.mapped_count.fetch_add(1, Ordering::Relaxed);
             if let Err(error) = fs.lend_to_writer(ino) {
-                tracing::warn!(%error, ino = ino.0, "changes through mappings are not seen");
+                tracing::warn!(%error, ino = ino.0, "changes through mappings are not tracked");
             }
         }
         Decided {
@@ -104,7 +105,7 @@ impl Opens {
         }
     }
 
-    /// Lends an external file, if that can be.
+    /// Lends an external file, if possible.
     fn lend(&self, fs: &FileSystem, ino: Ino) -> Option<Backing> {
         let lent = fs.lend(ino).and_then(|name| match name {
             Some(name) => fs.lent_file(name).map(Some),
@@ -113,26 +114,26 @@ impl Opens {
         let file = match lent {
             Ok(file) => file?,
             Err(error) => {
-                // Whoever reads it is told.
-                tracing::debug!(%error, ino = ino.0, "it is not lent");
+                // Its readers get the error.
+                tracing::debug!(%error, ino = ino.0, "the file is not lent");
                 return None;
             }
         };
         match self.files.register(file.as_fd()) {
             Ok(backing) => Some(backing),
             Err(error) => {
-                tracing::debug!(%error, ino = ino.0, "the kernel does not read it itself");
+                tracing::debug!(%error, ino = ino.0, "the kernel refused a passthrough file");
                 None
             }
         }
     }
 
-    /// A file was made that is open, with the cache.
+    /// Counts a new file that was opened with CREATE, in cached mode.
     pub(super) fn add_cached(&self, ino: Ino) {
         self.table.lock().open(ino, Access::Change, None);
     }
 
-    /// An open file is closed for good.
+    /// Removes a file that was closed for good.
     pub(super) fn release(&self, ino: Ino) {
         let unused = self.table.lock().release(ino);
         drop(unused);
@@ -148,12 +149,12 @@ impl Opens {
             if known.is_mapped {
                 self.mapped_count.fetch_sub(1, Ordering::Relaxed);
             }
-            // It may also have been lent to an open that came second.
+            // It may have been lent to a concurrent open as well.
             fs.take_back(ino);
         }
     }
 
-    /// Whether it may be changed through a mapping, and so has times that nobody knows.
+    /// Reports whether it may be changed through a mapping, so that its times are unknown.
     pub(super) fn is_mapped(&self, ino: Ino) -> bool {
         self.mapped_count.load(Ordering::Relaxed) > 0 && self.table.lock().is_mapped(ino)
     }

@@ -10,14 +10,14 @@
 //!       <-- offset <---------------------- answers
 //! ```
 //!
-//! The worker cannot send the notice: the kernel may need an answer from this very worker before it
-//! is done with the notice, and the wait would have no end.
+//! The worker cannot send the notice itself: the kernel may need a reply from this very worker to
+//! complete the notice, which would be a deadlock.
 //!
 //! Invariants:
-//! - a wait has a bound, and a job without a waiting request is not begun;
-//! - jobs that write back are waited for by fewer requests than are served at a time
-//!   ([`Notifier::waits_max`]), so that a worker is left for the WRITEs;
-//! - the request that waits holds no lock of the file system's.
+//! - every wait has a timeout, and a job is not started if its request no longer waits;
+//! - fewer requests wait for write-back than are served at a time ([`Notifier::waits_max`]), so
+//!   that a worker is left for the WRITEs;
+//! - a waiting request holds no lock of the file system.
 //!
 //! Locks: `state` of the queue, then `state` of a job.
 
@@ -33,21 +33,21 @@ use stitch_base::thread::JoinHandle;
 
 use crate::notify::Notifier;
 
-/// Threads that send: one that waits for pages leaves another.
+/// Threads that send notices: while one waits for pages, another is free.
 const THREADS: usize = 2;
-/// Jobs that may be queued.
+/// Most queued jobs.
 const JOBS_MAX: usize = 64;
-/// How long a request waits until it may wait: a notice that finds no dirty page takes some 10 us.
+/// How long a request waits for its turn: a notice that finds no dirty page takes about 10 us.
 const TURN_PATIENCE: Duration = Duration::from_millis(5);
-/// Zeros that [`Pages::zero`] stores at most: of one page.
+/// The zeros that [`Pages::zero`] stores, at most one page.
 const ZEROS: [u8; PAGE_BYTES as usize] = [0; PAGE_BYTES as usize];
-/// Bytes of a page of the kernel's.
+/// Length of a page of the kernel.
 pub(super) const PAGE_BYTES: u64 = 4096;
 
-/// What the kernel is to do with pages of a file.
+/// A notice about pages of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Work {
-    /// Write the dirty ones back, then drop all.
+    /// Write dirty pages back, then drop all.
     Drop(Range<u64>),
     /// Fill these bytes of one page with zeros.
     Zero(Range<u64>),
@@ -57,9 +57,9 @@ enum Work {
 enum Progress {
     Queued,
     Done,
-    /// The kernel did not take it.
+    /// The kernel refused the notice.
     Failed,
-    /// The request has answered without it.
+    /// The request was answered without waiting.
     Abandoned,
 }
 
@@ -72,22 +72,22 @@ struct Job {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct QueueState {
     jobs: VecDeque<Arc<Job>>,
     is_stopped: bool,
 }
 
 #[derive(Debug, Default)]
-struct Queue {
-    state: Mutex<State>,
+struct JobQueue {
+    state: Mutex<QueueState>,
     changed: Condvar,
 }
 
-/// The jobs, and the threads that do them.
+/// The jobs, and the threads that run them.
 #[derive(Debug, Default)]
 pub(super) struct Pages {
     notifier: OnceLock<Notifier>,
-    queue: Arc<Queue>,
+    queue: Arc<JobQueue>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     /// Number of requests that wait for pages to be written back.
     waiting: Mutex<usize>,
@@ -99,7 +99,7 @@ impl Pages {
     /// Starts the threads.
     pub(super) fn start(&self, notifier: &Notifier) {
         if self.notifier.set(notifier.clone()).is_err() {
-            // Served twice: the first mount's pages are the ones that are known.
+            // Mounted twice: only the pages of the first mount are tracked.
             return;
         }
         for _ in 0..THREADS {
@@ -111,12 +111,14 @@ impl Pages {
             };
             match stitch_base::thread::spawn("fuse-pages", body) {
                 Ok(thread) => self.threads.lock().push(thread),
-                Err(error) => tracing::warn!(%error, "no thread for notices about pages"),
+                Err(error) => {
+                    tracing::warn!(%error, "cannot start a thread for notices about pages")
+                }
             }
         }
     }
 
-    /// Ends the threads. Requests do not come any more.
+    /// Ends the threads. No request may come afterwards.
     pub(super) fn stop(&self) {
         self.queue.state.lock().is_stopped = true;
         self.queue.changed.notify_all();
@@ -127,8 +129,8 @@ impl Pages {
         }
     }
 
-    /// Has the kernel write back and drop its pages of a range. Reports whether it has, within
-    /// `patience`; `false` soon where too many requests wait already.
+    /// Makes the kernel write back and drop its pages of a range. Returns whether it did so within
+    /// `patience`. Returns false soon if too many requests wait already.
     pub(super) fn drop_range(&self, ino: Ino, range: Range<u64>, patience: Duration) -> bool {
         if !self.take_turn() {
             return false;
@@ -139,7 +141,7 @@ impl Pages {
         is_done
     }
 
-    /// Counts a request that is going to wait, if it may.
+    /// Counts a request that will wait, if it may.
     fn take_turn(&self) -> bool {
         let waits_max = self.notifier.get().map_or(0, Notifier::waits_max);
         if waits_max == 0 {
@@ -158,8 +160,8 @@ impl Pages {
         true
     }
 
-    /// Has the kernel fill a range within one page with zeros, if it has that page. Reports whether
-    /// it has, within `patience`. The request's caller must not hold the page's lock.
+    /// Makes the kernel zero a range within one page, if it has that page. Returns whether it did
+    /// so within `patience`. The caller of the request must not hold the page's lock.
     pub(super) fn zero(&self, ino: Ino, range: Range<u64>, patience: Duration) -> bool {
         debug_assert!(range.end - range.start < PAGE_BYTES, "less than a page");
         self.run(ino, Work::Zero(range), patience)
@@ -182,8 +184,8 @@ impl Drop for Pages {
     }
 }
 
-impl Queue {
-    /// Adds a job, if it can be done. Reports whether it was added.
+impl JobQueue {
+    /// Adds a job if the queue is running and not full. Returns whether it was added.
     fn push(&self, job: &Arc<Job>) -> bool {
         let mut state = self.state.lock();
         state
@@ -197,7 +199,7 @@ impl Queue {
         true
     }
 
-    /// Waits for the next job; `None` at the end.
+    /// Waits for the next job. Returns `None` after the end.
     fn next(&self) -> Option<Arc<Job>> {
         let mut state = self.state.lock();
         loop {
@@ -229,7 +231,7 @@ impl Job {
         let progress = match sent {
             Ok(()) => Progress::Done,
             Err(error) => {
-                tracing::debug!(%error, ino = self.ino.0, "a notice about pages was not taken");
+                tracing::debug!(%error, ino = self.ino.0, "the kernel refused a page notice");
                 Progress::Failed
             }
         };
@@ -237,7 +239,7 @@ impl Job {
         self.changed.notify_all();
     }
 
-    /// Waits until it is done, at most for `patience`. Reports whether it is.
+    /// Waits for the job, at most for `patience`. Returns whether it is done.
     fn wait(&self, clock: &SystemClock, patience: Duration) -> bool {
         let end = clock.monotonic() + patience;
         let mut progress = self.progress.lock();
@@ -262,7 +264,7 @@ mod tests {
     const SOON: Duration = Duration::from_millis(20);
     const LATE: Duration = Duration::from_secs(30);
 
-    /// Keeps what is sent, and holds it up while `gate` is locked.
+    /// Records notices, and delays them while `gate` is locked.
     #[derive(Debug, Default)]
     struct Kernel {
         gate: Mutex<()>,

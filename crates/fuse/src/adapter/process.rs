@@ -1,12 +1,12 @@
 //! The process that sent a request, as `/proc/PID/status` shows it.
 //!
-//! A request names one user, one group and a thread. All else is read from the thread's status,
-//! while it waits for the answer: its other groups, its capabilities, and in a session that allows
-//! idmapped mounts also user and group, which requests other than creations do not carry then.
+//! A request names one user, one group and a thread. The rest is read from the thread's status
+//! while it waits for the reply: its other groups, its capabilities, and, with idmapped mounts,
+//! also user and group, which only creations carry then.
 
 use crate::handler::{Caller, Context};
 
-/// `FUSE_INVALID_UIDGID`: the request does not carry it.
+/// `FUSE_INVALID_UIDGID`: the request does not carry the id.
 const NOT_SENT: u32 = u32::MAX;
 const CAP_SYS_ADMIN: u32 = 21;
 
@@ -25,7 +25,7 @@ impl Process {
         Self { caller, status }
     }
 
-    /// Returns the user whose rights count for files; `None` if that is not known.
+    /// Returns the user whose rights apply to files; `None` if unknown.
     pub(super) fn uid(&self) -> Option<u32> {
         match self.caller.uid {
             NOT_SENT => self.number("Uid:", 3),
@@ -33,7 +33,7 @@ impl Process {
         }
     }
 
-    /// Returns the first group whose rights count for files; `None` if that is not known.
+    /// Returns the first group whose rights apply to files; `None` if unknown.
     pub(super) fn gid(&self) -> Option<u32> {
         match self.caller.gid {
             NOT_SENT => self.number("Gid:", 3),
@@ -41,8 +41,8 @@ impl Process {
         }
     }
 
-    /// Reports whether the sender is in a group. A sender without a status is taken to be outside
-    /// all but its first one.
+    /// Reports whether the sender is in a group. Without a status, the sender counts as a member of
+    /// its first group only.
     pub(super) fn is_in_group(&self, gid: u32) -> bool {
         let mut others = self.words("Groups:");
         self.gid() == Some(gid) || others.any(|word| word.parse() == Ok(gid))

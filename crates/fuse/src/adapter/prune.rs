@@ -1,13 +1,13 @@
-//! Keeps the table of known inodes within its bound: asks the kernel to drop what it does not use.
-//! It answers with FORGET, later, or not at all for what is in use: open files, working directories,
-//! directories with anything cached below them, be it that a name is missing.
+//! Bounds the table of known inodes: asks the kernel to drop unused ones. The kernel sends FORGET
+//! later, or never for inodes in use: open files, working directories, and directories with cached
+//! entries below them, negative ones included.
 //!
-//! That takes protocol 7.45 (linux 6.18). What older kernels can be asked is to drop a name whatever
-//! it is used for: `getcwd` fails then, open files seem deleted, and mounts on it are undone. So they
-//! are not asked; they forget when memory runs short.
+//! This needs protocol 7.45 (Linux 6.18). Older kernels can only be asked to drop a name, whatever
+//! it is used for: `getcwd` fails then, open files seem deleted, and mounts on it are undone. So
+//! they are not asked; they forget when memory runs short.
 //!
-//! The notices are sent by a thread of their own, and never under a lock: the kernel waits in them for
-//! pages and locks whose holders may wait for answers of ours.
+//! The notices are sent by a thread of their own, and never under a lock. In a notice the kernel
+//! waits for pages and locks, whose holders may wait for replies of this daemon.
 
 use std::time::Duration;
 
@@ -19,17 +19,17 @@ use super::chore::{Chore, Left, Round};
 use crate::notify::Notifier;
 use crate::wire::notice::PRUNE_COUNT_MAX;
 
-/// Between two rounds: the time that the kernel has to answer the first.
+/// Pause between two rounds, in which the kernel can reply to the first.
 const PACE: Duration = Duration::from_millis(20);
-/// Inodes that the kernel is asked for in one round.
+/// Inodes per round.
 const ROUND_COUNT: usize = 16 << 10;
 
-/// The thread, not started.
+/// Creates the chore without its thread.
 pub(super) fn chore() -> Chore {
     Chore::new("fuse-prune", PACE)
 }
 
-/// Starts the thread, where the kernel can be asked.
+/// Starts the thread, if the kernel supports the notice.
 pub(super) fn start(chore: &Chore, fs: &Arc<FileSystem>, notifier: &Notifier) {
     if !notifier.can_prune() {
         tracing::info!("this kernel cannot be asked to forget inodes");
@@ -51,7 +51,7 @@ struct Pruner {
     fs: Arc<FileSystem>,
     notifier: Notifier,
     gone_before: u64,
-    /// Inodes asked for since the kernel last forgot any.
+    /// Number of inodes asked for since the kernel last forgot any.
     asked_in_vain: usize,
 }
 
@@ -72,7 +72,7 @@ impl Pruner {
         }
         tracing::debug!(known, asked = unused.len(), "asked to forget");
         self.asked_in_vain = self.asked_in_vain.saturating_add(unused.len());
-        // Once all were asked for in vain, the next new inode tries again.
+        // After all were asked for in vain, the next new inode starts again.
         if self.asked_in_vain < known {
             Left::More
         } else {

@@ -1,6 +1,6 @@
-//! Gives back the space of forgotten files, a little after they are forgotten: removing a file's
-//! contents can take long, and whoever removed its name is not to wait. A request that finds no
-//! space does not wait for that time: it gives the space back itself.
+//! Releases the space of forgotten files, a little after they are forgotten: removing a file's
+//! contents can take long, and the caller that removed its name must not wait. A request that finds
+//! no space releases it at once.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use stitch_fs::FileSystem;
 
 use super::chore::{Chore, Left};
 
-/// Forgotten files are gathered for so long.
+/// Delay during which forgotten files are gathered.
 const GATHER: Duration = Duration::from_millis(500);
 
 /// The thread, not started.
@@ -17,7 +17,7 @@ pub(super) fn chore() -> Chore {
     Chore::new("fuse-reclaim", GATHER)
 }
 
-/// Gives back space that is on its way. Returns true if any came back since `mark`.
+/// Releases space that is about to be freed. Returns true if any was freed since `mark`.
 pub(super) fn make_room(fs: &FileSystem, mark: u64) -> bool {
     fs.make_room(mark).unwrap_or_else(|error| {
         tracing::warn!(%error, "no space was given back for a request that needs some");

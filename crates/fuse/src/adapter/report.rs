@@ -1,6 +1,6 @@
-//! What the daemon says about itself, and what it is asked to do: attributes of the root directory
-//! that are not stored, not listed, and for root and the user of the daemon only. What it says can be had by
-//! an ioctl as well ([`crate::report`]).
+//! Reports of the daemon, and requests to it: attributes of the root directory that are neither
+//! stored nor listed. Only root and the daemon's user may use them. The reports can also be read by
+//! an ioctl ([`crate::report`]).
 
 use stitch_base::Ino;
 use stitch_base::sync::Arc;
@@ -10,10 +10,10 @@ use crate::errno::Errno;
 use crate::handler::{Answer, Context};
 use crate::wire::codec::Sink;
 
-/// What takes a value that somebody gives to the attribute.
+/// Accepts a value that the attribute is set to.
 type Take = Arc<dyn Fn(&[u8]) -> Result<(), Errno> + Send + Sync>;
 
-/// An attribute that is made when it is asked for.
+/// An attribute that is computed on demand.
 #[derive(Clone)]
 pub struct RootReport {
     name: &'static str,
@@ -22,7 +22,7 @@ pub struct RootReport {
 }
 
 impl RootReport {
-    /// The attribute `name`, with the value that `make` gives.
+    /// Creates the attribute `name`, whose value `make` returns.
     #[must_use]
     pub fn new(name: &'static str, make: Arc<dyn Fn() -> Vec<u8> + Send + Sync>) -> Self {
         Self {
@@ -32,7 +32,7 @@ impl RootReport {
         }
     }
 
-    /// With something that takes the values that the attribute is given: a request to the daemon.
+    /// Adds a function that accepts values set to the attribute: requests to the daemon.
     #[must_use]
     pub fn with_requests(mut self, take: Take) -> Self {
         self.take = Some(take);
@@ -57,7 +57,7 @@ impl RootReport {
         }
     }
 
-    /// The same as the answer to an ioctl.
+    /// Writes the report as the reply to an ioctl.
     pub(super) fn answer_framed(&self, context: &Context<'_>, out: &mut Sink<'_>) -> Answer<()> {
         check_caller(context)?;
         if crate::report::frame(&(self.make)(), out) {
@@ -68,7 +68,7 @@ impl RootReport {
     }
 }
 
-/// Root and the user of the daemon may, nobody else.
+/// Checks that the caller is root or the user of the daemon.
 pub(super) fn check_caller(context: &Context<'_>) -> Answer<()> {
     match Process::of(context).uid() {
         Some(0) => Ok(()),

@@ -1,12 +1,13 @@
-//! Requests that come a second time, since the daemon that had them was killed: perhaps it had done what they
-//! ask for, and only the answer is missing.
+//! Requests that come a second time because their daemon was killed. It may have done the operation
+//! without sending the reply.
 //!
-//! Most may be done twice. What may not is a name that is made, removed or moved, and an attribute that must or
-//! must not be there. For those, the refusal that our own work causes is turned into the answer that it had
-//! earned: the kernel keeps the directory (or the inode) locked from before the first sending until the answer
-//! comes, so nobody else can have made the difference; and that the name was missing (or there) then, it has seen
-//! itself. Of attributes it has not, so we note that.
-//! All requests are gone through in `docs/adr/0080-mount-survives-daemon.md`.
+//! Most requests may be done twice. Those that may not create, remove or move a name, or need an
+//! attribute to exist or not to exist. If the operation was done already, repeating it fails, and
+//! that error is turned into the reply of the first time. This is safe for names: the kernel keeps
+//! the directory (or the inode) locked from before the first sending until the reply, so nobody
+//! else made the change, and it has checked that the name was missing (or existed). It has not
+//! checked attributes, so their changes are noted in the ledger.
+//! `docs/adr/0080-mount-survives-daemon.md` goes through all requests.
 
 use stitch_base::Ino;
 use stitch_fs::{
@@ -16,7 +17,7 @@ use stitch_fs::{
 use crate::handler::Context;
 use crate::survive::{first_unique, is_resent};
 
-/// One request that may come again.
+/// A request that may come again.
 pub(super) struct Resent<'a> {
     fs: &'a FileSystem,
     unique: u64,
@@ -28,7 +29,7 @@ impl<'a> Resent<'a> {
         Self { fs, unique }
     }
 
-    /// Something of this kind was to be made.
+    /// Turns the result of a creation of this kind.
     pub(super) fn made(
         &self,
         made: FsResult<Attr>,
@@ -38,7 +39,7 @@ impl<'a> Resent<'a> {
         self.there(made, at, |attr| attr.kind == kind)
     }
 
-    /// An inode was to get this name.
+    /// Turns the result of a new link.
     pub(super) fn linked(
         &self,
         linked: FsResult<Attr>,
@@ -48,7 +49,8 @@ impl<'a> Resent<'a> {
         self.there(linked, at, |attr| attr.ino == ino)
     }
 
-    /// If a name is there that was to be made, and is what was to be, it is looked up: the answer counts one.
+    /// Looks up the name that was to be made, if it exists and is what was to be made. That counts
+    /// as one lookup.
     fn there(
         &self,
         made: FsResult<Attr>,
@@ -69,7 +71,7 @@ impl<'a> Resent<'a> {
         Err(FsError::Exists)
     }
 
-    /// A name was to be removed.
+    /// Turns the result of a removal.
     pub(super) fn removed(&self, removed: FsResult<()>) -> FsResult<()> {
         match removed {
             Err(FsError::NotFound) if is_resent(self.unique) => Ok(()),
@@ -86,7 +88,7 @@ impl<'a> Resent<'a> {
         }
     }
 
-    /// Makes an attribute that must not be there, unless that was done.
+    /// Creates an attribute that must not exist, unless that was done.
     pub(super) fn make_xattr(
         &self,
         caller: &Caller<'_>,
@@ -103,8 +105,8 @@ impl<'a> Resent<'a> {
         }
     }
 
-    /// The kernel does not know of attributes whether they are there. So it is noted before one is made or removed
-    /// that this is about to make a difference. Answers whether an earlier daemon has noted it.
+    /// Notes that an attribute is about to be created or removed, since the kernel does not check
+    /// whether it exists. Returns whether an earlier daemon has noted the same.
     fn note_if(&self, ino: Ino, makes_difference: impl FnOnce() -> bool) -> bool {
         let Some(ledger) = self.fs.ledger() else {
             return false;
@@ -138,8 +140,9 @@ impl<'a> Resent<'a> {
         if is_done { Ok(()) } else { renamed }
     }
 
-    /// After these two, the old name is there as before, and doing them again would undo or spoil them. So it
-    /// is noted beforehand which inode has the old name; if that is another now, they were done.
+    /// Reports whether an exchange or whiteout was done. Both leave the old name in place, and
+    /// repeating them would undo or break them. So the inode of the old name is noted beforehand;
+    /// if it is another now, the rename was done.
     fn is_renamed(&self, from: DirName<'_>, mode: RenameMode) -> FsResult<bool> {
         let has_trace = matches!(mode, RenameMode::Exchange | RenameMode::Whiteout);
         let Some(ledger) = self.fs.ledger().filter(|_| has_trace) else {

@@ -1,10 +1,10 @@
-//! LSEEK: where data and holes are, with what programs wrote through mappings.
+//! LSEEK: data and holes, including bytes written through mappings.
 //!
-//! A page that is dirty through a mapping is known to the kernel alone. It can lie in what is a
-//! hole for the file system, and a copy that leaves holes out would lose it. So before a hole is
-//! answered, the kernel writes back and drops its pages of it, and the file system is asked again.
-//! A file that was not read since the kernel knows it has no such page. If the kernel is not done
-//! in time, all is data, which is always right.
+//! Only the kernel knows a page that is dirty through a mapping. It can lie in a hole of the file
+//! system, and a copy that skips holes would lose it. So before LSEEK returns a hole, the kernel
+//! writes back and drops its pages there, and the file system is asked again. A file that was not
+//! read since the kernel's lookup has no such page. If the kernel does not complete in time, all is
+//! reported as data, which is always correct.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -16,9 +16,9 @@ use super::{Adapter, OrErrno as _, convert};
 use crate::handler::Answer;
 use crate::wire::args::LSeek;
 
-/// How long a search waits for the kernel to write pages of a hole back.
+/// How long a search waits for write-back of the pages of a hole.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Holes that one search may find filled. More are data.
+/// Most holes that one search may find filled. The rest is reported as data.
 const HOLES_MAX: usize = 8;
 
 impl Adapter {
@@ -54,7 +54,7 @@ impl Adapter {
         }
     }
 
-    /// Returns the hole that an answer is about; an empty range where it is about none.
+    /// Returns the hole that a result is about; an empty range if it is about none.
     fn hole(
         &self,
         ino: Ino,

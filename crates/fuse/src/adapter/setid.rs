@@ -1,10 +1,10 @@
-//! Set-id bits that go when a file's contents change, and that the kernel must hear of.
+//! Clears set-id bits when a file's contents change, and tells the kernel.
 //!
-//! With HANDLE_KILLPRIV_V2 the kernel leaves the clearing to us, and keeps the mode that it has in
-//! its cache: with timeouts for ever it would go on to run a changed file with its old rights. So
-//! where bits were cleared, it is told to forget the attributes, before the answer. With WRITE and
-//! SETATTR it says whether bits are to go; with FALLOCATE and COPY_FILE_RANGE it does not, so they
-//! go unless root asks.
+//! With HANDLE_KILLPRIV_V2 the kernel leaves clearing to the daemon, and keeps its cached mode.
+//! Attributes never expire, so it would go on running a changed file with its old rights. So
+//! whenever bits were cleared, its attributes are dropped before the reply. WRITE and SETATTR carry
+//! a flag whether to clear the bits. FALLOCATE and COPY_FILE_RANGE do not, so the bits are cleared
+//! unless root is the caller.
 
 use std::sync::OnceLock;
 
@@ -17,7 +17,7 @@ use crate::handler::{Answer, Context};
 use crate::notify::Notifier;
 use crate::survive::is_resent;
 
-/// What the kernel keeps of attributes.
+/// The kernel's cached attributes.
 #[derive(Debug, Default)]
 pub(super) struct AttrCache {
     notifier: OnceLock<Notifier>,
@@ -30,7 +30,7 @@ impl AttrCache {
         }
     }
 
-    /// Makes the kernel ask for attributes again. May be called from inside a request.
+    /// Drops the kernel's attributes of an inode. May be called from inside a request.
     pub(super) fn drop_attr(&self, ino: Ino) {
         if let Some(Err(error)) = self.notifier.get().map(|n| n.invalidate_attr(ino)) {
             tracing::debug!(%error, ino = ino.0, "the kernel was not told of changed attributes");
@@ -38,8 +38,8 @@ impl AttrCache {
     }
 }
 
-/// Returns the bits that a change of an inode's contents takes, and whether the kernel's attributes are
-/// old after it. A caller that `is_stranger` may not keep the bits.
+/// Returns the bits that a change of an inode's contents clears, and whether the kernel's
+/// attributes are stale after it. A caller that `is_stranger` may not keep the bits.
 pub(super) fn taken(
     fs: &FileSystem,
     context: &Context<'_>,
@@ -52,19 +52,19 @@ pub(super) fn taken(
     let attr = fs.get_attr(ino).or_errno()?;
     let taken = taken_by(context, &attr);
     let clears = taken.apply(attr.perm) != attr.perm;
-    // The first time they may have gone, untold.
+    // The first attempt may have cleared them without a notice.
     Ok((taken, clears || is_resent(context.unique)))
 }
 
-/// Returns the bits that a change of contents by this caller takes.
+/// Returns the bits that a change of contents by this caller clears.
 ///
-/// Set-group-id without the right to execute goes only if the caller is outside the file's group, as
-/// on Linux since 6.2. The request names one group of the caller; the kernel's list has the others,
-/// and is read for such files alone.
+/// Set-group-id without the right to execute is cleared only if the caller is outside the file's
+/// group, as on Linux since 6.2. The request names one group of the caller. The others are read
+/// from the kernel's list, for such files only.
 fn taken_by(context: &Context<'_>, attr: &Attr) -> ClearSetId {
     let depends_on_group =
         ClearSetId::All.apply(attr.perm) != ClearSetId::Executable.apply(attr.perm);
-    // Without a status the caller is taken to be outside: a set-id bit too few opens nothing.
+    // Without a status the caller counts as outside: clearing one bit too many is safe.
     if depends_on_group && !is_in_group(context, attr.gid) {
         ClearSetId::All
     } else {
@@ -76,7 +76,7 @@ fn is_in_group(context: &Context<'_>, gid: u32) -> bool {
     context.caller.gid == gid || Process::of(context).is_in_group(gid)
 }
 
-/// Clears the bits that a change of contents takes, unless root asked.
+/// Clears the bits that a change of contents must clear, unless root is the caller.
 pub(super) fn clear(
     fs: &FileSystem,
     cache: &AttrCache,
@@ -87,7 +87,7 @@ pub(super) fn clear(
     let perm = taken_by(context, &attr).apply(attr.perm);
     if perm == attr.perm {
         if is_resent(context.unique) {
-            // The first time they may have gone, untold.
+            // The first attempt may have cleared them without a notice.
             cache.drop_attr(ino);
         }
         return Ok(());

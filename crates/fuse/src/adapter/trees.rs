@@ -1,12 +1,12 @@
-//! Removing whole trees: announced by an attribute, done by RMDIR.
+//! Removes whole trees: announced by an attribute, done by RMDIR.
 //!
-//! Who wants a directory to be removed with all that is in it sets the attribute
-//! [`REMOVE_TREE_XATTR`] on it, which is not stored, and then calls `rmdir`. So the kernel does what it
-//! does for any `rmdir`: it checks the rights on the parent and that nothing is mounted there, forgets the
-//! names, and tells watchers. An announcement is good for the next RMDIR of the same thread, and for
-//! nothing else.
+//! To remove a directory and everything in it, a program sets the attribute [`REMOVE_TREE_XATTR`]
+//! on it, which is not stored, and then calls `rmdir`. So the kernel does what it does for any
+//! `rmdir`: it checks the rights on the parent and that nothing is mounted there, forgets the
+//! names, and notifies watchers. An announcement is valid for the next RMDIR of the same thread,
+//! and for nothing else.
 //!
-//! What was in the tree is removed by a thread of its own, which works half of the time at most.
+//! A thread of its own removes the contents of the tree. It works at most half of the time.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -20,18 +20,18 @@ use super::process::Process;
 use super::report::check_caller;
 use crate::handler::{Answer, Context};
 
-/// Name of the attribute of a directory that announces that its next `rmdir` takes all below it along. For
-/// root and for the user of the daemon.
+/// Name of the attribute of a directory that announces that its next `rmdir` removes everything
+/// below it. For root and the user of the daemon.
 pub const REMOVE_TREE_XATTR: &str = "stitchfs.rmtree";
 
-/// Announcements that are remembered.
+/// Most announcements that are kept.
 const ANNOUNCED_MAX: usize = 64;
-/// Entries removed in one go, about: some 10 ms.
+/// Entries removed in one slice, which takes about 10 ms.
 const SLICE: u64 = 1024;
-/// Between two slices.
+/// Pause between two slices.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// What was announced: by which thread of which user, for what.
+/// An announcement: thread, user, and directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Announced {
     uid: Option<u32>,
@@ -39,7 +39,7 @@ struct Announced {
     ino: Ino,
 }
 
-/// Trees that are to be removed.
+/// Trees to be removed.
 #[derive(Debug)]
 pub(super) struct Trees {
     announced: Mutex<VecDeque<Announced>>,
@@ -47,7 +47,7 @@ pub(super) struct Trees {
 }
 
 impl Trees {
-    /// No thread runs yet.
+    /// Creates the list without its thread.
     pub(super) fn new() -> Self {
         Self {
             announced: Mutex::default(),
@@ -55,7 +55,7 @@ impl Trees {
         }
     }
 
-    /// Starts the thread, which goes on with what an earlier life has left.
+    /// Starts the thread, which also continues with trees of an earlier mount.
     pub(super) fn start(&self, fs: &Arc<FileSystem>) {
         let shared = Arc::clone(fs);
         self.emptying.start(move |round| empty(&shared, round));
@@ -68,8 +68,8 @@ impl Trees {
         self.emptying.stop();
     }
 
-    /// Takes note of what came of a removal. One that found no space is served again, and is still
-    /// announced then.
+    /// Handles the result of an RMDIR. One that found no space is served again, and stays
+    /// announced.
     pub(super) fn removed(
         &self,
         context: &Context<'_>,
@@ -83,7 +83,7 @@ impl Trees {
         removed
     }
 
-    /// Takes note of an announcement.
+    /// Records an announcement.
     pub(super) fn announce(&self, context: &Context<'_>, ino: Ino) -> Answer<()> {
         check_caller(context)?;
         self.remember(context, ino);
@@ -104,13 +104,13 @@ impl Trees {
         announced.push_back(new);
     }
 
-    /// What this caller has announced; it is not announced any more.
+    /// Takes the announcement of this caller.
     pub(super) fn take(&self, context: &Context<'_>) -> Option<Ino> {
         let thread = context.caller.pid;
         if !self.announced.lock().iter().any(|old| old.thread == thread) {
             return None;
         }
-        // Read from the status of the thread, perhaps, which may be a later one of this number.
+        // This may read the status of a later thread with the same number.
         let uid = Process::of(context).uid();
         let mut announced = self.announced.lock();
         let found = announced
@@ -128,7 +128,7 @@ fn empty(fs: &FileSystem, round: Round) -> Left {
         Ok(_) if fs.detached_dirs() > 0 => Left::More,
         Ok(_) => Left::Nothing,
         Err(error) => {
-            tracing::warn!(%error, "a removed tree gives no space back; tried again after the next one");
+            tracing::warn!(%error, "a removed tree was not emptied; retrying after the next one");
             Left::Nothing
         }
     }

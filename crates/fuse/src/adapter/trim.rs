@@ -1,10 +1,10 @@
 //! `FITRIM`, as fstrim(8) sends it.
 //!
-//! The kernel carries a `struct fstrim_range` in and out: start, length and the least length of a
-//! free extent, in bytes. The length comes back as the number of bytes that were discarded.
+//! The kernel passes a `struct fstrim_range` in and out: start, length and minimum length of a free
+//! extent, in bytes. The length is returned as the number of discarded bytes.
 //!
-//! One trim runs at a time, in the thread that took its request; the other threads of the transport
-//! go on with other requests. An INTERRUPT ends it between two zones.
+//! One trim runs at a time, in the thread that received its request; the other threads of the
+//! transport serve other requests. An INTERRUPT ends it between two zones.
 
 use stitch_base::sync::Arc;
 use stitch_base::sync::atomic::{AtomicU64, Ordering};
@@ -40,15 +40,15 @@ impl TrimArgs {
     }
 }
 
-/// Discards what is free and returns the number of bytes. Ends early with `EINTR` once the second
+/// Discards free space and returns the number of bytes. Ends early with `EINTR` once the second
 /// argument returns true.
 pub type Trim = Arc<dyn Fn(TrimArgs, &dyn Fn() -> bool) -> Answer<u64> + Send + Sync>;
 
-/// The trim that is under way, if there is one.
+/// The running trim, if any.
 #[derive(Default)]
 pub(super) struct Trims {
     trim: Option<Trim>,
-    /// Number of its request; 0 is none.
+    /// Number of its request; 0 if none runs.
     running: AtomicU64,
     /// Number of the request that was interrupted last.
     interrupted: AtomicU64,
@@ -92,7 +92,7 @@ impl Trims {
         }
     }
 
-    /// Ends the trim that the request with this number asked for.
+    /// Ends the trim of the request with this number.
     pub(super) fn interrupt(&self, unique: u64) {
         if self.running.load(Ordering::Acquire) == unique {
             self.interrupted.store(unique, Ordering::Release);

@@ -1,4 +1,4 @@
-//! WRITE: where it goes, which bits it clears, and whether it is to be durable.
+//! WRITE: its offset, the bits it clears, and whether it is synchronous.
 
 use stitch_base::Ino;
 use stitch_fs::WriteOptions;
@@ -11,15 +11,15 @@ use crate::wire::args::Write;
 use crate::wire::flags::WriteFlags;
 
 impl Adapter {
-    /// Writes, and syncs what a synchronous write past the kernel's cache asks for.
+    /// Serves a WRITE, and syncs it if it is synchronous and bypasses the kernel's cache.
     pub(super) fn write_request(
         &self,
         context: &Context<'_>,
         ino: Ino,
         args: &Write<'_>,
     ) -> Answer<u32> {
-        // What comes from the cache has its place already, however the file was opened; so has
-        // what may be written already: its place is where the file's end was.
+        // A write from the cache has its final offset, however the file was opened. So has a resent
+        // write: its offset is the end of the file at the first time.
         let is_resent = is_resent(context.unique);
         let is_cached = args.write_flags.contains(WriteFlags::CACHE);
         let is_stranger = args.write_flags.contains(WriteFlags::KILL_SUIDGID);
@@ -28,7 +28,7 @@ impl Adapter {
             append: args.flags & convert::O_APPEND != 0 && !is_cached && !is_resent,
             clear_setid,
         };
-        // Pages hold nothing that is behind the end, and an append leaves no gap.
+        // Pages hold no bytes behind the end, and an append leaves no gap.
         let old_end = match is_cached || options.append {
             true => None,
             false => self.old_end(ino)?,
@@ -40,8 +40,8 @@ impl Adapter {
         if drops_attr {
             self.attr_cache.drop_attr(ino);
         }
-        // After direct writes the kernel sends no FSYNC where they are asynchronous, or the open
-        // file is direct by our own answer. After others it does, and finds nothing pending.
+        // After direct writes the kernel sends no FSYNC if they are asynchronous, or if the reply
+        // to OPEN made the file direct. After others it sends one, which finds nothing to do.
         if !is_cached && args.flags & convert::O_DSYNC != 0 {
             self.fs.sync_inode(ino).or_errno()?;
         }

@@ -1,4 +1,4 @@
-//! The one map from what a file system answers to error numbers.
+//! The only map from errors of the file system to error numbers.
 
 use stitch_base::ErrorKind;
 use stitch_fs::FsError;
@@ -25,8 +25,9 @@ impl From<&FsError> for Errno {
             FsError::NoData => Self::ENODATA,
             FsError::TooBig => Self::E2BIG,
             FsError::NoSeekTarget => Self::ENXIO,
-            // Not ENOSYS: to many operations that means "never ask again".
+            // Not ENOSYS: for many operations the kernel would stop asking.
             FsError::Unsupported => Self::ENOTSUP,
+            FsError::NumbersTooLarge => Self::EOVERFLOW,
             FsError::TooManyLinks => Self::EMLINK,
             FsError::Corrupt(_) | FsError::Format(_) | FsError::NoFolder => Self::EIO,
             FsError::External(error) => of_kind(error.kind),
@@ -35,7 +36,7 @@ impl From<&FsError> for Errno {
     }
 }
 
-/// Errors of the engine that the file system could not give a meaning to.
+/// Maps errors of the engine that have no meaning for the file system.
 const fn of_kind(kind: ErrorKind) -> Errno {
     match kind {
         ErrorKind::NoSpace => Errno::ENOSPC,
@@ -57,7 +58,7 @@ const fn of_kind(kind: ErrorKind) -> Errno {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use stitch_base::Ino;
+    use stitch_base::{Ino, TreeId};
     use stitch_format::FormatError;
     use stitch_kv::KvError;
 
@@ -75,6 +76,10 @@ mod tests {
             record: "row",
             expected: 1,
             found: 2,
+        };
+        let conflict = KvError::Conflict {
+            tree: TreeId(1),
+            key: b"k".to_vec(),
         };
         let table = [
             (FsError::NotFound, libc::ENOENT),
@@ -105,7 +110,7 @@ mod tests {
             (storage(ErrorKind::Busy), libc::EBUSY),
             (FsError::Storage(KvError::Closed), libc::EIO),
             (FsError::Storage(KvError::Poisoned), libc::EIO),
-            (FsError::Storage(KvError::Conflict), libc::EIO),
+            (FsError::Storage(conflict), libc::EIO),
             (FsError::Storage(KvError::Unknown), libc::EIO),
             (FsError::from(KvError::ReadOnly), libc::EROFS),
         ];

@@ -1,15 +1,15 @@
-//! What can go wrong in mounting, and what to do about it.
+//! Errors of mounting, and what to do about them.
 
 use std::io;
 use std::path::PathBuf;
 
 use stitch_base::ErrorKind;
 
-/// Why something was not mounted or unmounted.
+/// The reason that a mount or unmount failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MountError {
-    /// The kernel has no FUSE, or this container does not show it.
+    /// The kernel has no FUSE, or this container lacks the device.
     #[error(
         "/dev/fuse is missing: load the kernel module `fuse`, or give the container the device"
     )]
@@ -20,13 +20,13 @@ pub enum MountError {
         /// Why.
         source: io::Error,
     },
-    /// Where to mount is not there.
+    /// The mount point does not exist.
     #[error("mount point {} does not exist", path.display())]
     NoMountPoint {
         /// Where.
         path: PathBuf,
     },
-    /// Where to mount is not a directory.
+    /// The mount point is not a directory.
     #[error("mount point {} is not a directory", path.display())]
     NotADirectory {
         /// Where.
@@ -38,22 +38,22 @@ pub enum MountError {
         /// Where.
         path: PathBuf,
     },
-    /// A user asked to let others in.
+    /// A user asked for `allow_other`.
     #[error(
         "allow_other is not allowed: add a line `user_allow_other` to /etc/fuse.conf, mount as \
          root, or mount without allow_other"
     )]
     AllowOtherRefused,
-    /// Users need it.
+    /// Users need `fusermount3`.
     #[error("fusermount3 is missing: install the package `fuse3`, or mount as root")]
     NoHelper,
-    /// `fusermount3` said no.
+    /// `fusermount3` refused.
     #[error("fusermount3: {message}")]
     HelperRefused {
-        /// What it said.
+        /// Its message.
         message: String,
     },
-    /// Somebody is in it.
+    /// The mount is in use.
     #[error("{} is busy: a process has a file open or its directory there", path.display())]
     Busy {
         /// Where.
@@ -65,7 +65,7 @@ pub enum MountError {
         /// Where.
         path: PathBuf,
     },
-    /// The caller may not.
+    /// The caller lacks the permission.
     #[error("not permitted to {op} at {}", path.display())]
     NotPermitted {
         /// What was tried.
@@ -86,7 +86,7 @@ pub enum MountError {
 }
 
 impl MountError {
-    /// What the caller can do about it.
+    /// Returns the kind, which tells what a caller can do.
     #[must_use]
     pub const fn kind(&self) -> ErrorKind {
         match self {

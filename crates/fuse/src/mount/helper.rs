@@ -1,8 +1,8 @@
-//! Mounting as a user, by the set-uid program `fusermount3`.
+//! Mounts as a user, by the set-uid program `fusermount3`.
 //!
-//! It opens the device, mounts, and sends the descriptor back through a socket whose number is in
-//! its environment. We make that socket its standard input, so that no other program that is
-//! started meanwhile inherits it.
+//! It opens the device, mounts, and sends the descriptor back through a socket, whose number is in
+//! its environment. The socket is its standard input, so that no other program that is started
+//! meanwhile inherits it.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, IoSliceMut};
@@ -105,7 +105,7 @@ pub(super) fn unmount(path: &Path, how: Unmount) -> Result<(), MountError> {
     }
 }
 
-/// Its messages are told apart by their words, so they are to be in English.
+/// Runs the helper in the C locale: its messages are recognised by their English words.
 fn run(mut command: Command, path: &Path) -> Result<Output, MountError> {
     command
         .env("LC_ALL", "C")
@@ -119,7 +119,7 @@ fn run(mut command: Command, path: &Path) -> Result<Output, MountError> {
             source,
         },
     })?;
-    // Our copy of its standard input goes with the command.
+    // Dropping the command closes this process's copy of the socket.
     drop(command);
     spawned.wait_with_output().map_err(|source| MountError::Io {
         op: "run fusermount3 for",
@@ -149,7 +149,7 @@ fn refused(output: &Output) -> MountError {
     MountError::HelperRefused { message }
 }
 
-/// The descriptor that came, if one did before the other end closed.
+/// Returns the received descriptor, if one came before the other end was closed.
 fn receive_descriptor(socket: &OwnedFd) -> io::Result<Option<OwnedFd>> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);

@@ -1,4 +1,4 @@
-//! What is mounted where, from `/proc/self/mountinfo`.
+//! The mount table, from `/proc/self/mountinfo`.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -11,13 +11,13 @@ const TABLE_PATH: &str = "/proc/self/mountinfo";
 /// A mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MountEntry {
-    /// Where.
+    /// The mount point.
     pub path: PathBuf,
     /// Its device number, major and minor.
     pub device: (u32, u32),
     /// Its type, as `fuse.stitchfs`.
     pub kind: String,
-    /// What was mounted.
+    /// The source.
     pub source: OsString,
     /// Options of this mount, as `rw,noatime`.
     pub options: String,
@@ -26,20 +26,20 @@ pub struct MountEntry {
 }
 
 impl MountEntry {
-    /// Is it a FUSE file system, ours or another?
+    /// Reports whether it is a FUSE file system.
     #[must_use]
     pub fn is_fuse(&self) -> bool {
         ["fuse", "fuseblk"].contains(&self.kind.as_str()) || self.kind.starts_with("fuse.")
     }
 
-    /// Is it one of ours?
+    /// Reports whether it is a StitchFS mount.
     #[must_use]
     pub fn is_ours(&self) -> bool {
         self.kind.strip_prefix("fuse.") == Some(super::SUBTYPE)
     }
 }
 
-/// The topmost mount exactly at `path`, which has no links in it.
+/// Returns the topmost mount at `path`, which must not contain links.
 ///
 /// # Errors
 /// When the table cannot be read.
@@ -47,7 +47,7 @@ pub fn find(path: &Path) -> Result<Option<MountEntry>, MountError> {
     Ok(list()?.into_iter().rev().find(|entry| entry.path == path))
 }
 
-/// All mounts, oldest first.
+/// Returns all mounts, oldest first.
 ///
 /// # Errors
 /// When the table cannot be read.
@@ -55,7 +55,7 @@ pub fn list() -> Result<Vec<MountEntry>, MountError> {
     read(Path::new(TABLE_PATH))
 }
 
-/// All mounts of a table, which may be that of another process, oldest first.
+/// Returns all mounts of a table, possibly of another process, oldest first.
 ///
 /// # Errors
 /// When the table cannot be read.
@@ -92,7 +92,7 @@ fn parse_line(line: &[u8]) -> Option<MountEntry> {
     })
 }
 
-/// Blanks and the like come as a backslash and three octal digits.
+/// Decodes a field, in which spaces and the like are a backslash and three octal digits.
 fn unescape(field: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(field.len());
     let mut rest = field;

@@ -1,4 +1,4 @@
-//! Whether a session can have what is asked for.
+//! Checks whether a session can have what its configuration requires.
 
 use std::os::fd::OwnedFd;
 
@@ -10,11 +10,11 @@ use crate::handler::Handler;
 use crate::transport::TransportChoice;
 
 impl SessionConfig {
-    /// Whether a mount can have the transport that is asked for. What the kernel refuses later, as it is mounted,
-    /// is not known yet.
+    /// Checks whether the required transport is available. A later refusal by the kernel, at mount
+    /// time, is not covered.
     ///
     /// # Errors
-    /// As [`super::Session::mount`] gives them before it mounts; none where there is a way out.
+    /// Those of [`super::Session::mount`] before it mounts; none if there is a fallback.
     pub fn check(&self) -> Result<(), SessionError> {
         self.check_passthrough()?;
         match self.transport {
@@ -31,7 +31,7 @@ impl SessionConfig {
     }
 }
 
-/// Gives the handler what takes files for the kernel.
+/// Gives the handler access to passthrough.
 pub(super) fn hand_over(
     handler: &dyn Handler,
     device: &Arc<OwnedFd>,

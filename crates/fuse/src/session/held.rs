@@ -1,4 +1,4 @@
-//! Sessions that another process can go on with.
+//! Sessions that another process can continue.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
@@ -14,19 +14,19 @@ use crate::transport::dev::{DevQueue, DevSender};
 use crate::transport::uring::Plan;
 use crate::wire::flags::InitFlags;
 
-/// What the next process has to know of a mount, beside its descriptors.
+/// The state of a mount that the next process needs, beside its descriptors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kept {
     /// Where it is mounted.
     pub path: PathBuf,
-    /// Numbers of its device.
+    /// Its device number, major and minor.
     pub device: Option<(u32, u32)>,
-    /// What was agreed on with the kernel, which is not asked again.
+    /// The result of the negotiation, which is not repeated.
     pub negotiated: Negotiated,
 }
 
 impl Session {
-    /// What is to be kept of it.
+    /// Returns the state to keep.
     #[must_use]
     pub fn kept(&self) -> Kept {
         Kept {
@@ -36,19 +36,20 @@ impl Session {
         }
     }
 
-    /// The descriptors that are to be kept, in order.
+    /// Returns the descriptors to keep, in order.
     #[must_use]
     pub fn devices(&self) -> Vec<BorrowedFd<'_>> {
         self.queues.iter().map(|queue| queue.fd().as_fd()).collect()
     }
 
-    /// Another process has all that is to be kept: from here on the mount stays when this one ends.
+    /// Marks the mount as held, once another process has all state: it stays when this process
+    /// ends.
     pub fn hold(&mut self) {
         self.mount.hold();
         self.queues.iter_mut().for_each(DevQueue::touch);
     }
 
-    /// Goes on with a mount whose process has ended. What was under way then comes again.
+    /// Continues a mount whose process has ended. Requests in flight are sent again.
     ///
     /// # Errors
     /// `Device` without descriptors.
@@ -65,7 +66,7 @@ impl Session {
         let negotiated = kept.negotiated;
         let mut mount = Mount::adopted(kept.path, kept.device);
         mount.hold();
-        // The kernel sends as much as was agreed on then.
+        // The kernel sends requests of the size negotiated then.
         let agreed = usize::try_from(negotiated.max_write).unwrap_or(usize::MAX);
         let data_max = config.data_max().max(agreed);
         let mut queues: Vec<DevQueue> = devices
@@ -95,9 +96,9 @@ impl Session {
 }
 
 impl RunningSession {
-    /// Sets how many requests may wait for the kernel to write pages back. None in a mount that
-    /// survives its daemon: a thread that waits so cannot be killed, and the next daemon would wait
-    /// for its end.
+    /// Sets how many requests may wait for write-back by the kernel. None in a mount that survives
+    /// its daemon: a thread that waits so cannot be killed, and the next daemon would wait for its
+    /// end.
     pub(super) fn let_requests_wait(&self, readers: usize, has_ring: bool) {
         let plan = self.route.plan.as_ref().filter(|_| has_ring);
         let served = plan.map_or(readers, Plan::served_at_once);
@@ -109,7 +110,7 @@ impl RunningSession {
     }
 }
 
-/// A mount is only held where the kernel can be asked to send again what was under way.
+/// Checks that the kernel can resend requests, which a held mount needs.
 pub(super) fn check(config: &SessionConfig, negotiated: &Negotiated) -> Result<(), SessionError> {
     if config.held && !negotiated.offered.contains(InitFlags::HAS_RESEND) {
         return Err(SessionError::NoResend);

@@ -1,61 +1,61 @@
-//! What we want of the kernel, and what comes of it.
+//! The configuration of a session, and its negotiation with the kernel.
 
 use crate::transport::idle_poll::IdlePollChoice;
 use crate::transport::{Transport, TransportChoice};
 use crate::wire::flags::InitFlags;
 use crate::wire::init::{InitReply, InitRequest, MAJOR, MINOR, MINOR_MIN};
 
-/// Bytes in a page, as the protocol counts them.
+/// Page size in the protocol.
 const PAGE_SIZE: usize = 4096;
-/// The kernel takes 2 at most, and what lies upon us counts too: so files of file systems that lie upon another
-/// one are not read through us, and one may lie upon us.
+/// Depth of stacked file systems. The kernel allows 2, including those on top of this mount. So
+/// passthrough files must not be on a stacked file system, and one may be stacked on this mount.
 const STACK_DEPTH_MAX: u32 = 1;
 
-/// What a session wants. The defaults are those of a file system that only this daemon changes.
+/// Configuration of a session. The defaults suit a file system that only this daemon changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionConfig {
-    /// How requests come.
+    /// The transport.
     pub transport: TransportChoice,
-    /// Threads that serve, where requests come by `/dev/fuse`.
+    /// Number of worker threads with `/dev/fuse`.
     pub workers: usize,
-    /// Pages in a request at most (256 are 1 MiB).
+    /// Most pages of a request (256 are 1 MiB).
     pub max_pages: u16,
-    /// Requests that the kernel may have in flight by itself (read-ahead, write-back, RELEASE).
+    /// Most background requests of the kernel (read-ahead, write-back, RELEASE).
     pub max_background: u16,
     /// The kernel keeps written pages and sends them later.
     ///
     /// Off: a small new file costs its creation and a WRITE; on, a SETATTR for its times too.
     pub writeback_cache: bool,
-    /// READDIRPLUS in place of READDIR.
+    /// READDIRPLUS instead of READDIR.
     pub readdirplus: bool,
-    /// READDIRPLUS only where the kernel thinks that it is useful.
+    /// READDIRPLUS only if the kernel expects it to be useful.
     pub readdirplus_auto: bool,
-    /// The handler has extended attributes. Off, it answers `ENOSYS` to who reads them, and
-    /// [`Self::posix_acl`] is off too: the lists are among them.
+    /// The handler serves extended attributes. If off, it returns `ENOSYS` for reads of them, and
+    /// [`Self::posix_acl`] is off too: ACLs are attributes.
     pub xattrs: bool,
-    /// The kernel enforces the POSIX ACLs that the handler stores. Implies the kernel's permission
-    /// checks, so it is not asked for in a mount without `default_permissions`.
+    /// The kernel enforces the POSIX ACLs that the handler stores. This implies the kernel's
+    /// permission checks, so it is not requested in a mount without `default_permissions`.
     pub posix_acl: bool,
-    /// POSIX locks come to the handler. Off, the kernel keeps them, which is right when nobody but
-    /// this kernel sees the files, and takes no request.
+    /// The handler keeps POSIX locks. If off, the kernel keeps them, which needs no request and is
+    /// correct if only this kernel uses the files.
     pub remote_posix_locks: bool,
-    /// flock comes to the handler. Off, as for POSIX locks.
+    /// The handler keeps flock locks. If off, the kernel does, as for POSIX locks.
     pub remote_flock: bool,
     /// LOOKUP of `.` and `..` is served, for file handles (NFS, `open_by_handle_at`).
     pub export_support: bool,
-    /// `O_TRUNC` comes with OPEN. To be off for handlers that answer OPEN with `ENOSYS`: the
-    /// kernel would then send it with nothing.
+    /// OPEN carries `O_TRUNC`. Must be off for handlers that return `ENOSYS` for OPEN: the kernel
+    /// would then not send it at all.
     pub atomic_truncate: bool,
-    /// Idmapped mounts can be made (needs `default_permissions`, Linux 6.12). The kernel then names
-    /// user and group only in creations, on every mount; for other requests they are read from the
-    /// status of the calling thread, so this process has to see the threads of all callers.
+    /// Idmapped mounts are allowed (needs `default_permissions`, Linux 6.12). The kernel then sends
+    /// user and group only with creations, on every mount. For other requests they are read from
+    /// the status of the calling thread, so this process must see the threads of all callers.
     pub id_mapped_mounts: bool,
-    /// Another process keeps the mount if this one dies. Requests come by `/dev/fuse` then.
+    /// Another process holds the mount if this one dies. Requires `/dev/fuse`.
     pub held: bool,
-    /// Idle processors stay awake between requests that follow each other.
+    /// Idle processors poll between requests that follow each other.
     pub idle_poll: IdlePollChoice,
-    /// The kernel reads files of the host in our place, where the handler names them. Not with
-    /// [`Self::writeback_cache`] or [`Self::held`].
+    /// Passthrough of files that the handler names. Not with [`Self::writeback_cache`] or
+    /// [`Self::held`].
     pub passthrough: bool,
 }
 
@@ -84,17 +84,15 @@ impl Default for SessionConfig {
 }
 
 impl SessionConfig {
-    /// Bytes of data in a request at most.
+    /// Most bytes of data in a request.
     #[must_use]
     pub fn data_max(&self) -> usize {
         usize::from(self.max_pages.max(1)) * PAGE_SIZE
     }
 
     fn wanted(&self, default_permissions: bool) -> InitFlags {
-        // Without AUTO_INVAL_DATA, and with EXPLICIT_INVAL_DATA, cached pages go only when we say
-        // so: nobody else changes the files. ENOSYS to OPEN needs no flag from us.
-        // Without ASYNC_DIO: the kernel does not invalidate pages when an asynchronous direct
-        // write completes (ADR 0144).
+        // Without AUTO_INVAL_DATA, and with EXPLICIT_INVAL_DATA, cached pages are dropped only by
+        // notices: nobody else changes the files. ENOSYS for OPEN needs no flag from the daemon.
         let always = InitFlags::ASYNC_READ
             | InitFlags::BIG_WRITES
             | InitFlags::DONT_MASK
@@ -139,36 +137,36 @@ impl SessionConfig {
     }
 }
 
-/// What was agreed on.
+/// The result of the negotiation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Negotiated {
     /// Minor version of the protocol (the major is 7).
     pub minor: u32,
-    /// What both ends do.
+    /// Flags that both ends support.
     pub flags: InitFlags,
-    /// What the kernel offered.
+    /// Flags that the kernel offered.
     pub offered: InitFlags,
-    /// Bytes in a WRITE at most.
+    /// Most bytes of a WRITE.
     pub max_write: u32,
-    /// Bytes that are read ahead at most.
+    /// Most bytes of read-ahead.
     pub max_readahead: u32,
 }
 
 impl Negotiated {
-    /// SETXATTR has flags of its own.
+    /// Reports whether SETXATTR has flags of its own.
     #[must_use]
     pub const fn setxattr_ext(&self) -> bool {
         self.flags.contains(InitFlags::SETXATTR_EXT)
     }
 
-    /// The kernel reads files of the host in our place, where the handler names them.
+    /// Reports whether passthrough is on.
     #[must_use]
     pub const fn has_passthrough(&self) -> bool {
         self.flags.contains(InitFlags::PASSTHROUGH)
     }
 }
 
-/// What comes of `config` and the kernel's offer; `None` if its version is not ours.
+/// Negotiates `config` with the kernel's offer. Returns `None` if its version is not supported.
 #[must_use]
 pub fn negotiate(
     config: &SessionConfig,

@@ -1,4 +1,4 @@
-//! Ends a session from another thread, a signal's for example.
+//! Ends a session from another thread, for example on a signal.
 
 use std::io;
 use std::path::Path;
@@ -14,7 +14,7 @@ pub struct Stopper {
 }
 
 impl Stopper {
-    /// Returns where it is mounted.
+    /// Returns the mount point.
     #[must_use]
     pub fn path(&self) -> &Path {
         self.mount.path()
@@ -29,13 +29,13 @@ impl Stopper {
     /// Unmounts if it is idle.
     ///
     /// # Errors
-    /// `Busy` when a process or a mount is in it, and those of unmounting.
+    /// `Busy` if a process or a mount uses it; those of unmounting.
     pub fn stop_if_idle(&self) -> Result<(), MountError> {
         self.mount.unmount(Unmount::IfIdle)
     }
 
-    /// Unmounts. If it is busy, what the kernel holds of its users' writes is written first, then
-    /// the connection is aborted, and they get errors.
+    /// Unmounts. If it is busy, the kernel's dirty pages are written out first. Then the connection
+    /// is aborted, and its users get errors.
     ///
     /// # Errors
     /// Those of unmounting.

@@ -1,5 +1,5 @@
-//! A ledger in shared memory: what was written there stays when the process is killed, as long as another
-//! one holds the descriptor.
+//! The ledger in shared memory: its contents survive a killed process as long as another process
+//! holds the descriptor.
 //!
 //! ```text
 //! 0        magic, version, whether it is of no use since a log did not fit
@@ -9,9 +9,10 @@
 //! ```
 //!
 //! Invariants:
-//! - a log is what its word says: records are copied first, then the word is stored, so a process that is
-//!   killed in between has added nothing;
-//! - only the owner of a log's lock writes to it (see [`Ledger`]); notes are written by whoever takes a place.
+//! - the word of a log defines its contents: records are copied first, then the word is stored, so
+//!   a process that is killed in between has added nothing;
+//! - only the owner of a log's lock writes to it (see [`Ledger`]); a note is written by the thread
+//!   that took its slot.
 
 #![expect(
     unsafe_code,
@@ -34,16 +35,16 @@ const VERSION: u64 = 2;
 /// A ledger of a mount whose inodes all have generation 0, and otherwise the same.
 const WITHOUT_GENERATIONS: u64 = 1;
 const VERSION_AT: usize = 8;
-/// Not 0 once a log did not fit: nobody is to trust it then.
+/// Offset of the word that is not 0 once a log did not fit: the ledger is then invalid.
 const BROKEN_AT: usize = 16;
 const WORDS_AT: usize = 4096;
 const NOTES_AT: usize = 64 << 10;
-/// Requests that can be noted. Each worker has one under way.
+/// Most requests that can be noted. Each worker has one in flight.
 const NOTES: usize = 4096;
 const LOGS_AT: usize = 1 << 20;
 const HALF_SIZE: usize = 64 << 20;
 const SIZE: usize = LOGS_AT + LEDGER_LOGS * 2 * HALF_SIZE;
-/// In a log's word: the second half is in use.
+/// Flag in a log's word: the second half is in use.
 const SECOND: u64 = 1 << 63;
 
 const _: () = assert!(WORDS_AT + LEDGER_LOGS * 8 <= NOTES_AT);
@@ -57,14 +58,14 @@ pub struct SharedLedger {
     next_note: AtomicUsize,
 }
 
-// SAFETY: the mapping is not tied to a thread. Its words are atomics, and the rest of a log is written by the
-// owner of the log's lock alone, as the trait demands.
+// SAFETY: the mapping is not tied to a thread. Its words are atomics, and only the owner of a log's
+// lock writes the rest of the log, as the trait demands.
 unsafe impl Send for SharedLedger {}
 // SAFETY: as above.
 unsafe impl Sync for SharedLedger {}
 
 impl SharedLedger {
-    /// An empty one.
+    /// Creates an empty ledger.
     ///
     /// # Errors
     /// Those of the system, such as too little address space.
@@ -77,10 +78,10 @@ impl SharedLedger {
         Ok(ledger)
     }
 
-    /// The one that another process has made.
+    /// Maps the ledger that another process has created.
     ///
     /// # Errors
-    /// `InvalidData` if it is none, or of another version.
+    /// `InvalidData` if it is not a ledger, or of another version.
     pub fn open(memory: OwnedFd) -> io::Result<Self> {
         let size = rustix::fs::fstat(&memory)?.st_size;
         let is_whole = usize::try_from(size).is_ok_and(|size| size == SIZE);
@@ -131,8 +132,8 @@ impl SharedLedger {
             at.is_multiple_of(8) && at < LOGS_AT,
             "words are in the head"
         );
-        // SAFETY: the mapping is page aligned and as long as SIZE, lives as long as `self`, and its head
-        // is only ever used as these atomics.
+        // SAFETY: the mapping is page aligned and as long as SIZE, lives as long as `self`, and its
+        // head is only ever used as these atomics.
         unsafe { &*self.start.as_ptr().add(at).cast::<AtomicU64>() }
     }
 
@@ -141,7 +142,7 @@ impl SharedLedger {
         self.word(WORDS_AT + log * 8)
     }
 
-    /// Which half of a log is in use, and its length.
+    /// Returns the half of a log that is in use, and its length.
     fn state(&self, log: usize) -> (usize, usize) {
         let word = self.log_word(log).load(Ordering::Acquire);
         let len = usize::try_from(word & !SECOND).unwrap_or(HALF_SIZE);
@@ -157,8 +158,9 @@ impl SharedLedger {
     fn copy_in(&self, log: usize, half: usize, at: usize, bytes: &[u8]) {
         assert!(at + bytes.len() <= HALF_SIZE, "it fits");
         let offset = LOGS_AT + (log * 2 + half) * HALF_SIZE + at;
-        // SAFETY: the range is inside of the mapping by the assertions here and in `log_word`, and nobody
-        // else uses it: it is behind what the log's word says, and the caller has the log's lock.
+        // SAFETY: the assertions here and in `log_word` keep the range inside the mapping. Nobody
+        // else uses it: it is behind the length in the log's word, and the caller has the log's
+        // lock.
         unsafe {
             let target = self.start.as_ptr().add(offset);
             std::ptr::copy_nonoverlapping(bytes.as_ptr(), target, bytes.len());
@@ -209,7 +211,8 @@ impl Ledger for SharedLedger {
         let (half, len) = self.state(log);
         let mut bytes = vec![0; len];
         let offset = LOGS_AT + (log * 2 + half) * HALF_SIZE;
-        // SAFETY: inside of the mapping as in `copy_in`; what the word covers is not written any more.
+        // SAFETY: inside the mapping as in `copy_in`; bytes within the length of the word are not
+        // written any more.
         unsafe {
             let source = self.start.as_ptr().add(offset);
             std::ptr::copy_nonoverlapping(source, bytes.as_mut_ptr(), len);
@@ -223,7 +226,7 @@ impl Ledger for SharedLedger {
 
     fn note(&self, unique: u64, ino: Ino) {
         let (number, about) = self.notes(self.next_note.fetch_add(1, Ordering::Relaxed));
-        // Never a number with another's inode, whenever the process is killed.
+        // A kill at any moment must not leave a number with another request's inode.
         number.store(0, Ordering::Release);
         about.store(ino.0, Ordering::Release);
         number.store(unique, Ordering::Release);
@@ -238,7 +241,7 @@ impl Ledger for SharedLedger {
 
 impl Drop for SharedLedger {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours, of this length, and nobody has a reference into it any more.
+        // SAFETY: this value owns the mapping of this length, and no reference into it is left.
         let unmapped = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), SIZE) };
         debug_assert!(unmapped.is_ok(), "it was mapped");
     }

@@ -10,16 +10,16 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
 };
 
-/// Bytes of a message at most.
+/// Most bytes of a message.
 const MESSAGE_SIZE_MAX: usize = 64 << 10;
-/// Descriptors in a message at most.
+/// Most descriptors of a message.
 pub const DESCRIPTORS_MAX: usize = 64;
 
-/// One end. What is sent comes whole or not at all.
+/// One end of a connection that keeps message boundaries.
 #[derive(Debug)]
 pub struct Link(OwnedFd);
 
-/// What came.
+/// A received message.
 #[derive(Debug)]
 pub struct Message {
     /// The bytes.
@@ -29,7 +29,7 @@ pub struct Message {
 }
 
 impl Link {
-    /// Both ends.
+    /// Creates both ends.
     ///
     /// # Errors
     /// Those of socketpair(2).
@@ -43,7 +43,7 @@ impl Link {
         Ok((Self(ours), theirs))
     }
 
-    /// The end that this descriptor is.
+    /// Wraps the descriptor of an end.
     #[must_use]
     pub const fn new(end: OwnedFd) -> Self {
         Self(end)
@@ -67,7 +67,7 @@ impl Link {
         Ok(())
     }
 
-    /// Waits for a message; `None` when the other end is closed.
+    /// Waits for a message. Returns `None` if the other end is closed.
     ///
     /// # Errors
     /// Those of recvmsg(2).
@@ -75,7 +75,7 @@ impl Link {
         self.receive_with(RecvFlags::CMSG_CLOEXEC)
     }
 
-    /// A message that is there already; `None` if there is none.
+    /// Returns a message that has arrived; `None` if there is none.
     ///
     /// # Errors
     /// Those of recvmsg(2).
@@ -93,7 +93,8 @@ impl Link {
         let received = loop {
             let mut data = [IoSliceMut::new(&mut bytes)];
             match rustix::net::recvmsg(&self.0, &mut data, &mut control, flags) {
-                // The other end closed and left something unread, which is said once, before what it sent.
+                // The other end was closed with unread data. The kernel reports that once, before
+                // the messages that it sent.
                 Err(OsError::INTR | OsError::CONNRESET) => {}
                 other => break other?,
             }

@@ -1,11 +1,12 @@
-//! Requests by `/dev/fuse`: read one, serve it, write the answer.
+//! Requests by `/dev/fuse`: read one, serve it, write the reply.
 //!
-//! Each worker has a descriptor of its own, cloned from the mount's, so that answers do not
-//! contend; the kernel hands a waiting request to one waiting reader. Answers go through the
-//! descriptor by which the request came.
+//! Each worker has a descriptor of its own, cloned from the mount's, so that replies do not
+//! contend. The kernel gives a waiting request to one waiting reader. Replies go through the
+//! descriptor that the request came from.
 //!
-//! Beside a ring ([`super::uring`]) one worker is left here, for FORGET and INTERRUPT. Nobody waits for
-//! FORGET, so after one it lets more of them gather, which then come in one request.
+//! Beside io_uring ([`super::uring`]) one worker remains here, for FORGET and INTERRUPT. Nobody
+//! waits for FORGET. So after one, this worker lets more of them gather, which then come in one
+//! request.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -24,11 +25,11 @@ use crate::wire::opcode::Opcode;
 use crate::wire::reply::ReplyBuffer;
 use crate::wire::request::Header;
 
-/// Where the device is.
+/// Path of the device.
 pub const DEVICE_PATH: &str = "/dev/fuse";
-/// Room for a request's header and arguments beside its data.
+/// Space for a request's header and arguments beside its data.
 const ARGUMENTS_SIZE: usize = 4096;
-/// For how long forgets gather where they are all that comes. An INTERRUPT waits as long at most.
+/// How long forgets gather if nothing else comes. An INTERRUPT waits as long at most.
 const GATHERING: Duration = Duration::from_millis(2);
 
 /// Opens the device.
@@ -43,7 +44,7 @@ pub fn open_device() -> io::Result<OwnedFd> {
     )?)
 }
 
-/// A further descriptor of the same mount, with a queue of answers of its own.
+/// Clones a descriptor of the mount, with a queue of replies of its own.
 ///
 /// # Errors
 /// Those of open(2) and ioctl(2).
@@ -66,14 +67,14 @@ fn clone_ioctl(clone: &OwnedFd, number: u32) -> io::Result<()> {
     Ok(())
 }
 
-/// A descriptor, as what answers go through.
+/// A descriptor through which replies are sent.
 #[derive(Debug)]
 pub struct DevSender {
     fd: Arc<OwnedFd>,
 }
 
 impl DevSender {
-    /// Answers through this descriptor.
+    /// Creates a sender for this descriptor.
     #[must_use]
     pub const fn new(fd: Arc<OwnedFd>) -> Self {
         Self { fd }
@@ -88,7 +89,7 @@ impl ReplySender for DevSender {
     }
 }
 
-/// What a read of the device gave.
+/// The result of a read of the device.
 enum Received {
     Request(usize),
     Nothing,
@@ -108,7 +109,7 @@ pub struct DevQueue {
 }
 
 impl DevQueue {
-    /// A worker on `fd` for requests and answers with up to `data_max` bytes of data.
+    /// Creates a worker on `fd` for requests and replies with up to `data_max` bytes of data.
     #[must_use]
     pub fn new(fd: OwnedFd, data_max: usize) -> Self {
         let fd = Arc::new(fd);
@@ -126,26 +127,26 @@ impl DevQueue {
         }
     }
 
-    /// Is the one that is left beside a ring.
+    /// Serves FORGET and INTERRUPT beside io_uring.
     pub(crate) const fn beside_a_ring(mut self) -> Self {
         self.gathers = true;
         self
     }
 
-    /// Its requests go through this gate.
+    /// Sends its requests through this gate.
     pub(crate) fn behind(mut self, gate: Arc<Gate>) -> Self {
         self.gate = gate;
         self
     }
 
-    /// Its requests keep idle processors awake.
+    /// Lets its requests keep idle processors awake.
     pub(crate) fn awake(mut self, idle_polling: IdlePolling) -> Self {
         self.idle_polling = idle_polling;
         self
     }
 
-    /// Makes the buffer present in memory. If the process is killed while the kernel copies a request into
-    /// memory that is not, the request fails.
+    /// Touches the buffer, so that its pages are in memory. If the process is killed while the
+    /// kernel copies a request into a missing page, the request fails.
     pub(crate) fn touch(&mut self) {
         self.request.fill(1);
     }
@@ -156,7 +157,7 @@ impl DevQueue {
         &self.fd
     }
 
-    /// Reads one request and gives its bytes; `None` at the end.
+    /// Reads one request and returns its bytes; `None` at the end.
     ///
     /// # Errors
     /// When the device fails.
@@ -173,7 +174,8 @@ impl DevQueue {
     fn receive(&mut self) -> io::Result<Received> {
         match rustix::io::read(&*self.fd, &mut *self.request) {
             Ok(len_bytes) => Ok(Received::Request(len_bytes)),
-            // The request was interrupted before it was read, we were, or there was none.
+            // The request was interrupted before it was read, this thread was interrupted, or there
+            // was no request.
             Err(OsError::NOENT | OsError::INTR | OsError::AGAIN) => Ok(Received::Nothing),
             Err(OsError::NODEV | OsError::CONNABORTED) => Ok(Received::Unmounted),
             Err(error) => Err(error.into()),
@@ -205,10 +207,10 @@ impl Queue for DevQueue {
             self.idle_polling.note();
             if let Err(error) = self.sender.send(message) {
                 match OsError::from_io_error(&error) {
-                    // The caller was killed: nobody waits for this answer.
+                    // The caller was killed: nobody waits for this reply.
                     Some(OsError::NOENT) => {}
                     Some(OsError::NODEV | OsError::CONNABORTED) => return Ok(End::Unmounted),
-                    _ => tracing::warn!(%error, "the kernel did not take an answer"),
+                    _ => tracing::warn!(%error, "the kernel refused a reply"),
                 }
             }
             if poisoned {

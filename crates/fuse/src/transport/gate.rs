@@ -1,8 +1,9 @@
-//! The door between a session's workers and its handler, which can be shut for good: when the mount goes to
+//! The gate between a session's workers and its handler. It is shut for good when the mount goes to
 //! another process.
 //!
-//! A worker that finds it shut keeps its request unanswered and waits for the end of the process; whoever
-//! goes on with the mount is sent it again. Workers that wait in the kernel need not be woken: they have none.
+//! A worker that finds the gate shut keeps its request unanswered until the process ends; the
+//! kernel resends the request to the next process. Workers that wait in the kernel need not be
+//! woken: they have no request.
 
 use std::time::Duration;
 
@@ -11,19 +12,19 @@ use stitch_base::sync::atomic::{AtomicUsize, Ordering};
 use stitch_base::sync::{Arc, Condvar, Mutex};
 
 const SHUT: usize = 1 << (usize::BITS - 1);
-/// Between two looks at whether the last request is answered.
+/// Interval of checks whether the last request is answered.
 const POLL: Duration = Duration::from_micros(200);
 
-/// The door, and how many of the workers have ended.
+/// The gate, and the number of workers that have ended.
 #[derive(Debug, Default)]
 pub struct Gate {
-    /// Requests that are being served, and whether it is shut.
+    /// Number of requests being served, and whether the gate is shut.
     inside: AtomicUsize,
     ended: Mutex<usize>,
     changed: Condvar,
 }
 
-/// A request that is being served. Dropped once it is answered.
+/// A request being served. Dropped once it is answered.
 #[derive(Debug)]
 pub struct Pass<'a>(&'a Gate);
 
@@ -33,7 +34,7 @@ impl Drop for Pass<'_> {
     }
 }
 
-/// A worker that has not ended.
+/// A running worker.
 #[derive(Debug)]
 pub(crate) struct AtEnd(Arc<Gate>);
 
@@ -45,7 +46,7 @@ impl Drop for AtEnd {
 }
 
 impl Gate {
-    /// Lets a request in; if the gate is shut, never returns.
+    /// Lets a request in. Never returns if the gate is shut.
     pub fn enter(&self) -> Pass<'_> {
         if self.inside.fetch_add(1, Ordering::SeqCst) & SHUT != 0 {
             self.inside.fetch_sub(1, Ordering::SeqCst);
@@ -57,31 +58,31 @@ impl Gate {
         Pass(self)
     }
 
-    /// Shuts it, and waits until what was let in is answered.
+    /// Shuts the gate, and waits until all requests inside are answered.
     pub fn shut(&self) {
         self.inside.fetch_or(SHUT, Ordering::SeqCst);
         let clock = SystemClock::default();
         while self.inside.load(Ordering::SeqCst) != SHUT {
             clock.sleep(POLL);
         }
-        // The lock: whoever looks whether it is shut either sees it or is waiting already.
+        // Notify under the lock: a waiting thread either sees the gate shut, or waits already.
         let ended = self.ended.lock();
         self.changed.notify_all();
         drop(ended);
     }
 
-    /// Is it shut, and nothing inside?
+    /// Reports whether the gate is shut and no request is inside.
     #[must_use]
     pub fn is_shut(&self) -> bool {
         self.inside.load(Ordering::SeqCst) == SHUT
     }
 
-    /// Notes the end of a worker when it is dropped.
+    /// Returns a guard that counts the end of a worker when dropped.
     pub(crate) const fn at_end(self: Arc<Self>) -> AtEnd {
         AtEnd(self)
     }
 
-    /// Waits until all of `count` workers have ended, or the gate is shut; whether that.
+    /// Waits until `count` workers have ended, or the gate is shut. Returns whether it is shut.
     pub(crate) fn wait(&self, count: usize) -> bool {
         let mut ended = self.ended.lock();
         while *ended < count && !self.is_shut() {

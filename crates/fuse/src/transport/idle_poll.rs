@@ -1,14 +1,14 @@
 //! Keeps idle processors awake while requests follow each other.
 //!
-//! While a request is served, its caller waits, and some processor is idle: when the answer comes, the caller is
-//! woken there, and the daemon for the next request. A virtual processor that sleeps takes 40 us to wake, more
-//! than most requests take. Linux can have idle processors poll in place of sleeping: whoever holds
-//! `/dev/cpu_dma_latency` at 0 asks for it. We do, from a few requests in a row to a pause of a millisecond; then
-//! processors sleep as ever. See `docs/adr/0082-idle-polling.md`.
+//! While a request is served, its caller waits and its processor is idle. The reply wakes the
+//! caller there, and the next request wakes the daemon. A virtual processor that sleeps takes 40 us
+//! to wake, longer than most requests take. Linux lets idle processors poll instead of sleeping
+//! while a process holds `/dev/cpu_dma_latency` at 0. A session does so from a few consecutive
+//! requests on until a pause of 1 ms. See `docs/adr/0082-idle-polling.md`.
 //!
 //! Invariants:
-//! - the kernel takes a wish back when the descriptor is closed, so that none outlives the daemon;
-//! - a wish is taken back within two milliseconds after the last request.
+//! - the kernel cancels polling when the descriptor is closed, so it never outlives the daemon;
+//! - polling is cancelled within 2 ms after the last request.
 
 mod pace;
 
@@ -23,33 +23,33 @@ use stitch_base::thread::JoinHandle;
 
 use pace::{Pace, nanos};
 
-/// Where a process says how long processors may take to wake, in microseconds.
+/// The device that takes the longest permitted wake-up time, in microseconds.
 pub const LATENCY_PATH: &str = "/dev/cpu_dma_latency";
 const DRIVER_PATH: &str = "/sys/devices/system/cpu/cpuidle/current_driver";
-/// The driver of virtual processors that can poll.
+/// The idle driver of virtual processors that can poll.
 const VIRTUAL_DRIVER: &str = "haltpoll";
-/// All idle processors poll, so there should not be too many.
+/// Most processors for polling by default, since all idle ones poll.
 const CPUS_MAX: usize = 8;
-/// Between two looks at whether requests still come.
+/// Interval of checks whether requests still come.
 const LOOK: Duration = Duration::from_millis(1);
-/// They are to poll.
+/// Idle processors poll.
 const POLL: i32 = 0;
-/// They may sleep as they like (the kernel's default).
+/// Idle processors may sleep (the kernel's default).
 const SLEEP: i32 = 2_000_000_000;
 
-/// Whether idle processors are to be kept awake.
+/// Whether idle processors should poll.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IdlePollChoice {
-    /// On virtual machines of 2 to 8 processors, if this process may.
+    /// On virtual machines with 2 to 8 processors, if this process may.
     #[default]
     Auto,
-    /// They are, or there is no mount.
+    /// Always; the mount fails if that is not possible.
     Always,
-    /// They are not.
+    /// Never.
     Never,
 }
 
-/// A session's wish. Clones are the same one.
+/// The polling of a session. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct IdlePolling(Option<Arc<Wish>>);
 
@@ -64,7 +64,7 @@ struct Wish {
     changed: Condvar,
 }
 
-/// The thread that takes the wish back.
+/// The thread that cancels polling.
 #[derive(Debug, Default)]
 struct Watch {
     is_ended: bool,
@@ -72,10 +72,10 @@ struct Watch {
 }
 
 impl IdlePolling {
-    /// As `choice` says.
+    /// Sets polling up by `choice`.
     ///
     /// # Errors
-    /// Why they cannot be kept awake, where they are to be.
+    /// The reason that polling is not possible, if it is required.
     pub(crate) fn new(choice: IdlePollChoice) -> io::Result<Self> {
         let is_wanted = match choice {
             IdlePollChoice::Always => true,
@@ -107,7 +107,7 @@ impl IdlePolling {
         })))
     }
 
-    /// A request is about to be answered. Costs a reading of the clock.
+    /// Notes a request that is about to be answered. Costs a read of the clock.
     pub(super) fn note(&self) {
         let Some(wish) = &self.0 else { return };
         let is_lively = wish.pace.note(wish.clock.monotonic());
@@ -116,14 +116,14 @@ impl IdlePolling {
         }
     }
 
-    /// For how long idle processors have polled for this session.
+    /// Returns how long idle processors have polled for this session.
     #[must_use]
     pub fn polled(&self) -> Duration {
         let nanos = self.0.as_ref().map(|wish| &wish.polled_nanos);
         Duration::from_nanos(nanos.map_or(0, |nanos| nanos.load(Ordering::Relaxed)))
     }
 
-    /// Takes the wish back for good.
+    /// Ends polling for good.
     pub(crate) fn end(&self) {
         let Some(wish) = &self.0 else { return };
         let mut watch = wish.watch.lock();
@@ -166,7 +166,8 @@ impl Wish {
         }
     }
 
-    /// The thread: waits for a wish, and takes it back when requests no longer follow each other.
+    /// The body of the thread: waits for polling to begin, and cancels it when requests stop
+    /// following each other.
     fn run(&self) {
         let mut watch = self.watch.lock();
         loop {
@@ -184,7 +185,7 @@ impl Wish {
             let polled = self.clock.monotonic().saturating_sub(began);
             self.polled_nanos
                 .fetch_add(nanos(polled), Ordering::Relaxed);
-            // Under the lock: who sees it and wants to begin comes after this.
+            // Under the lock: a thread that sees this and starts polling comes later.
             self.is_polling.store(false, Ordering::Relaxed);
         }
     }
@@ -198,7 +199,7 @@ const fn bytes_of(latency_us: i32) -> [u8; 4] {
     latency_us.to_ne_bytes()
 }
 
-/// Whether this machine gains from it without being asked: its processors are virtual, and few.
+/// Reports whether polling is worthwhile by default: the processors are virtual, and few.
 fn is_worth_it() -> bool {
     let driver = std::fs::read_to_string(DRIVER_PATH).unwrap_or_default();
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);

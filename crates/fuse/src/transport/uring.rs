@@ -1,17 +1,19 @@
-//! Requests by `io_uring`: one command answers a request and waits for the next.
+//! Requests by `io_uring`: one command sends a reply and waits for the next request.
 //!
-//! 1. INIT is answered on `/dev/fuse`, with the flag. The kernel then holds all requests back.
-//! 2. Each entry of each processor's queue is registered by a thread of its own, pinned to that
-//!    processor. When every queue has one, requests come this way.
-//! 3. The kernel gives a request to the entry that was answered last, of the queue of the processor on
-//!    which the caller runs. So requests that come one by one are served by one warm thread where the
-//!    caller is, and a thread that waits for the disk keeps nobody else waiting: its entry is taken, the
-//!    next one is not. Long answers are given on any processor (`uring/place.rs`).
-//! 4. FORGET, INTERRUPT and notices go by `/dev/fuse` still.
+//! 1. INIT is answered on `/dev/fuse`, with the flag. The kernel then holds back all requests.
+//! 2. A thread of its own registers each entry of each processor's queue, pinned to that processor.
+//!    When every queue has an entry, requests come by the rings.
+//! 3. The kernel gives a request to the entry that was answered last, in the queue of the caller's
+//!    processor. So one warm thread, on the caller's processor, serves requests that come one by
+//!    one. A thread that waits for the disk blocks nobody: its entry is taken, and the next one is
+//!    free. Long replies are made on any processor (`uring/place.rs`).
+//! 4. FORGET, INTERRUPT and notices still use `/dev/fuse`.
 //!
-//! No thread spins: the one that it would wait for needs its processor (`docs/adr/0011-fuse-over-io-uring.md`).
+//! No thread spins, since the thread that it would wait for needs its processor
+//! (`docs/adr/0011-fuse-over-io-uring.md`).
 //!
-//! Where the kernel refuses, it goes back to `/dev/fuse` by itself, for requests held back too.
+//! If the kernel refuses, it falls back to `/dev/fuse` by itself, also for requests that it held
+//! back.
 
 mod entry;
 mod place;
@@ -31,36 +33,36 @@ pub use switch::{SWITCH_PATH, Switch};
 use super::idle_poll::IdlePolling;
 use super::{End, Queue, ReplySender};
 use crate::dispatch::Dispatcher;
-use entry::Entry;
+use entry::RingEntry;
 use place::Place;
 use ring::{Registered, Ring};
 
-/// Why requests do not come by `io_uring`.
+/// The reason that `io_uring` is not used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// The kernel is too old, or was built without it.
+    /// The kernel is too old, or built without it.
     #[error("this kernel has no FUSE over io_uring; Linux 6.14 and newer have it")]
     Unknown,
     /// It is switched off.
     #[error("FUSE over io_uring is off; root switches it on by: echo 1 > {SWITCH_PATH}")]
     Off,
-    /// This process gets no ring.
+    /// The kernel gives this process no ring.
     #[error("the kernel gives no io_uring ({source}); see /proc/sys/kernel/io_uring_disabled")]
     NoRing {
         /// Why.
         source: io::Error,
     },
-    /// Nobody but the process that read them can answer requests that came by a ring.
+    /// Only the process that read requests from a ring can answer them.
     #[error("a mount that survives its daemon takes requests by /dev/fuse only")]
     Held,
-    /// Late answers have no place in a ring.
+    /// Rings do not support deferred replies.
     #[error("locks that the daemon keeps need the classic device")]
     RemoteLocks,
-    /// INIT came without the flag.
+    /// The kernel did not offer the flag in INIT.
     #[error("the kernel did not offer FUSE over io_uring for this mount")]
     NotOffered,
-    /// The entries were not taken.
+    /// The kernel refused the entries.
     #[error("the kernel did not take the buffers for FUSE over io_uring ({source})")]
     NotRegistered {
         /// Why.
@@ -68,10 +70,10 @@ pub enum Refusal {
     },
 }
 
-/// Whether this machine would serve requests by `io_uring`.
+/// Checks whether this machine supports `io_uring` for FUSE.
 ///
 /// # Errors
-/// Why not.
+/// The reason that it does not.
 pub(crate) fn probe() -> Result<(), Refusal> {
     match Switch::read() {
         Switch::Missing => Err(Refusal::Unknown),
@@ -82,19 +84,19 @@ pub(crate) fn probe() -> Result<(), Refusal> {
     }
 }
 
-/// Makes the kernel give up on a ring that was not completed, so that it goes on by `/dev/fuse`.
+/// Makes the kernel abandon a ring that was not completed, so that it uses `/dev/fuse`.
 ///
 /// # Errors
-/// When it cannot be told.
+/// If the kernel cannot be told.
 pub(crate) fn give_up(device: &OwnedFd) -> io::Result<()> {
-    // The kernel takes any entry that does not fit for the end of the matter.
-    match Ring::new()?.register(device, u16::MAX, Entry::new(0)) {
+    // An entry that does not fit makes the kernel abandon the ring.
+    match Ring::new()?.register(device, u16::MAX, RingEntry::new(0)) {
         Err(_) => Ok(()),
         Ok(_) => Err(io::Error::other("an impossible entry was taken")),
     }
 }
 
-/// Who has registered: the threads answer, the session waits for all of them.
+/// The registrations of all threads, for which the session waits.
 #[derive(Debug)]
 pub(crate) struct Roll {
     state: Mutex<RollState>,
@@ -130,10 +132,11 @@ impl Roll {
         self.changed.notify_all();
     }
 
-    /// Waits for all answers: whether every queue has an entry, which is when the kernel begins.
+    /// Waits until every thread has registered or failed. Succeeds if every queue has an entry: the
+    /// kernel then begins.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason that it does not.
     pub(crate) fn wait(&self) -> Result<(), Refusal> {
         let mut state = self.state.lock();
         while state.missing > 0 {
@@ -148,7 +151,7 @@ impl Roll {
     }
 }
 
-/// A thread's promise to answer the roll; dropped, it has.
+/// A thread's duty to report its registration. Dropping it reports a failure.
 #[derive(Debug)]
 struct Ticket {
     roll: Arc<Roll>,
@@ -180,7 +183,7 @@ pub(crate) struct RingQueue {
     idle_polling: IdlePolling,
 }
 
-/// All entries of a plan.
+/// Creates all entries of a plan.
 pub(crate) fn queues(
     plan: &Plan,
     device: &Arc<OwnedFd>,
@@ -209,7 +212,7 @@ pub(crate) fn queues(
 
 impl RingQueue {
     fn register(&self) -> io::Result<Registered> {
-        let entry = Entry::new(self.payload_max);
+        let entry = RingEntry::new(self.payload_max);
         Ring::new()?.register(&self.device, self.ticket.queue, entry)
     }
 }
@@ -220,7 +223,7 @@ impl Queue for RingQueue {
         let mut ring = match self.register() {
             Ok(ring) => ring,
             Err(error) => {
-                // The others may do without this one; if not, the session knows what to do.
+                // The others may work without this one; if not, the session handles it.
                 self.ticket.answer(Err(error));
                 return Ok(End::Unmounted);
             }
@@ -243,7 +246,7 @@ impl Queue for RingQueue {
     }
 }
 
-/// What the kernel says to entries when the mount goes.
+/// Converts the error that entries get when the mount ends.
 fn end_of(error: io::Error) -> io::Result<End> {
     let gone = [
         OsError::NOTCONN,
@@ -257,7 +260,7 @@ fn end_of(error: io::Error) -> io::Result<End> {
     }
 }
 
-/// Stands where a request would leave its answer for later: none does.
+/// Refuses deferred replies: no request by a ring has one.
 #[derive(Debug)]
 struct NoLateAnswers;
 
@@ -302,8 +305,8 @@ mod tests {
     fn a_file_that_is_no_mount_is_refused_without_harm() {
         let device = std::fs::File::open("/dev/null").unwrap().into();
         match Ring::new() {
-            Ok(ring) => assert!(ring.register(&device, 0, Entry::new(1 << 17)).is_err()),
-            // A sandbox without io_uring.
+            Ok(ring) => assert!(ring.register(&device, 0, RingEntry::new(1 << 17)).is_err()),
+            // A sandbox without `io_uring`.
             Err(error) => assert!(end_of(error).is_err()),
         }
     }

@@ -1,4 +1,4 @@
-//! The arguments of requests, with their meaning: what the handler gets.
+//! The decoded arguments of requests, as handlers get them.
 //!
 //! Borrowed names and data point into the request's buffer.
 
@@ -8,11 +8,11 @@ use stitch_base::clock::Timestamp;
 use super::codec::{Reader, WireError};
 use super::flags::{self, SetAttrMask, WriteFlags};
 
-/// A handle of an open file: whatever the handler answered OPEN with, 0 if OPEN is not asked.
+/// The handle of an open file, from the reply to OPEN; 0 if OPEN is not served.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Fh(pub u64);
 
-/// Who holds a lock.
+/// Identifies the owner of locks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LockOwner(pub u64);
 
@@ -32,9 +32,9 @@ pub enum SetTime {
 /// SETATTR: `None` leaves a field as it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SetAttr {
-    /// The open file through which it was asked.
+    /// The open file of the system call.
     pub fh: Option<Fh>,
-    /// Permission bits, with file type bits that mean nothing.
+    /// Permission bits; file type bits have no meaning.
     pub mode: Option<u32>,
     /// Owner.
     pub uid: Option<u32>,
@@ -50,7 +50,7 @@ pub struct SetAttr {
     pub ctime: Option<Timestamp>,
     /// Clear set-user-id, and set-group-id if the group may execute.
     pub kill_suidgid: bool,
-    /// Who locks.
+    /// The lock owner.
     pub lock_owner: Option<LockOwner>,
 }
 
@@ -89,11 +89,11 @@ impl SetAttr {
 /// STATX.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Statx {
-    /// The open file through which it was asked.
+    /// The open file of the system call.
     pub fh: Option<Fh>,
     /// `AT_STATX_*`.
     pub flags: u32,
-    /// `STATX_*`: what is asked for.
+    /// `STATX_*`: the requested fields.
     pub mask: u32,
 }
 
@@ -163,9 +163,9 @@ impl<'a> MkDir<'a> {
 pub struct Rename<'a> {
     /// The name to move.
     pub source_name: &'a [u8],
-    /// Where to.
+    /// The target directory.
     pub target_parent: Ino,
-    /// Under what name.
+    /// The new name.
     pub target_name: &'a [u8],
     /// `RENAME_*`.
     pub flags: u32,
@@ -248,7 +248,7 @@ pub struct Read {
     pub size: u32,
     /// `O_*` of the open file.
     pub flags: u32,
-    /// Who reads, if mandatory locks mattered.
+    /// The lock owner of the reader, for mandatory locks.
     pub lock_owner: Option<LockOwner>,
 }
 
@@ -271,17 +271,17 @@ impl Read {
 /// WRITE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Write<'a> {
-    /// The open file; a guess if the write comes from the cache.
+    /// The open file; possibly another one if the write comes from the cache.
     pub fh: Fh,
     /// First byte.
     pub offset: u64,
-    /// What to write.
+    /// The bytes to write.
     pub data: &'a [u8],
     /// `O_*` of the open file.
     pub flags: u32,
-    /// How.
+    /// Flags of the write.
     pub write_flags: WriteFlags,
-    /// Who writes.
+    /// The lock owner of the writer.
     pub lock_owner: Option<LockOwner>,
 }
 
@@ -310,7 +310,7 @@ impl<'a> Write<'a> {
 pub struct Flush {
     /// The open file.
     pub fh: Fh,
-    /// Whose POSIX locks go.
+    /// The owner whose POSIX locks are released.
     pub lock_owner: LockOwner,
 }
 
@@ -332,7 +332,7 @@ pub struct Release {
     pub fh: Fh,
     /// `O_*` of the open file.
     pub flags: u32,
-    /// Whose flock goes, if it has one.
+    /// The owner whose flock is released, if any.
     pub flock_owner: Option<LockOwner>,
 }
 
@@ -354,7 +354,7 @@ impl Release {
 pub struct FSync {
     /// The open file.
     pub fh: Fh,
-    /// Only what is needed to read the data back.
+    /// Only sync what is needed to read the data back.
     pub data_only: bool,
 }
 
@@ -376,12 +376,12 @@ pub struct SetXattr<'a> {
     pub value: &'a [u8],
     /// `XATTR_CREATE`, `XATTR_REPLACE`.
     pub flags: u32,
-    /// Clear set-group-id: an ACL is set by somebody outside the group.
+    /// Clear set-group-id: a caller outside the group sets an ACL.
     pub kill_sgid: bool,
 }
 
 impl<'a> SetXattr<'a> {
-    /// `extended` if SETXATTR_EXT was agreed on.
+    /// Decodes the arguments; `extended` if SETXATTR_EXT was negotiated.
     pub(super) fn parse(body: &mut Reader<'a>, extended: bool) -> Result<Self, WireError> {
         let (size, flags) = (body.u32()?, body.u32()?);
         let mut kill_sgid = false;
@@ -400,7 +400,7 @@ impl<'a> SetXattr<'a> {
     }
 }
 
-/// What a lock does.
+/// Kind of a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockKind {
     /// Shared.
@@ -440,15 +440,15 @@ impl LockKind {
 pub struct Lock {
     /// The open file.
     pub fh: Fh,
-    /// Who.
+    /// The lock owner.
     pub owner: LockOwner,
     /// First byte.
     pub start: u64,
-    /// Last byte, itself included.
+    /// Last byte, inclusive.
     pub end: u64,
-    /// What.
+    /// Kind of the lock.
     pub kind: LockKind,
-    /// Process that asks.
+    /// The calling process.
     pub pid: u32,
     /// flock, not POSIX: the range means nothing.
     pub flock: bool,
@@ -481,13 +481,13 @@ pub struct Ioctl<'a> {
     pub fh: Fh,
     /// `FUSE_IOCTL_*`.
     pub flags: u32,
-    /// Which.
+    /// The command.
     pub command: u32,
     /// The argument as a number.
     pub arg: u64,
-    /// What the caller passed in.
+    /// The input of the caller.
     pub input: &'a [u8],
-    /// Bytes that the caller takes at most.
+    /// Most bytes of output.
     pub output_size: u32,
 }
 
@@ -534,12 +534,12 @@ impl Fallocate {
     }
 }
 
-/// LSEEK: only `SEEK_DATA` and `SEEK_HOLE` come to us.
+/// LSEEK: only `SEEK_DATA` and `SEEK_HOLE` are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LSeek {
     /// The open file.
     pub fh: Fh,
-    /// From here on.
+    /// Offset from which to search.
     pub offset: u64,
     /// `SEEK_*`.
     pub whence: u32,
@@ -568,7 +568,7 @@ pub struct CopyFileRange {
     pub target_offset: u64,
     /// Bytes at most.
     pub length: u64,
-    /// None is defined.
+    /// No flag is defined.
     pub flags: u64,
 }
 
@@ -586,7 +586,7 @@ impl CopyFileRange {
     }
 }
 
-/// BATCH_FORGET: how many lookups of which inodes are given back.
+/// BATCH_FORGET: inodes and the number of lookups to subtract from each.
 #[derive(Clone, Copy, Debug)]
 pub struct ForgetList<'a> {
     pairs: &'a [u8],
@@ -610,21 +610,21 @@ impl<'a> ForgetList<'a> {
         })
     }
 
-    /// A list over pairs that were encoded already, for tests of handlers.
+    /// Wraps encoded pairs, for tests of handlers.
     #[must_use]
     pub const fn from_bytes(pairs: &'a [u8]) -> Self {
         Self { pairs }
     }
 }
 
-/// Groups that came with a creation: at most the one that matches the parent directory's.
+/// Groups of a creation: at most the caller's group that is also the parent directory's.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Groups<'a> {
     ids: &'a [u8],
 }
 
 impl<'a> Groups<'a> {
-    /// From the extensions of a request.
+    /// Decodes the extensions of a request.
     pub(super) fn parse(extensions: &'a [u8]) -> Result<Self, WireError> {
         let mut rest = extensions;
         let mut found = Self::default();

@@ -1,13 +1,13 @@
 //! Readers and writers of fixed-width numbers: the one place that knows the byte order.
 //!
-//! FUSE speaks the machine's own byte order, since both ends are on it.
+//! FUSE uses the machine's byte order, since both ends run on it.
 
 #![expect(
     clippy::host_endian_bytes,
     reason = "the FUSE protocol is in the machine's byte order"
 )]
 
-/// What is wrong with a request.
+/// The fault of a malformed request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
     /// The request ends before its fields do.
@@ -16,7 +16,7 @@ pub enum WireError {
     /// A name has no terminating zero byte, or is empty.
     #[error("a name is malformed")]
     BadName,
-    /// The length in the header is not the number of bytes that came.
+    /// The length in the header differs from the number of bytes received.
     #[error("the header's length is not the request's")]
     BadLength,
     /// A field has a value outside its range.
@@ -24,7 +24,7 @@ pub enum WireError {
     BadValue,
 }
 
-/// Takes fields from the front of a request.
+/// Reads fields from the front of a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Reader<'a> {
     rest: &'a [u8],
@@ -96,7 +96,7 @@ impl<'a> Reader<'a> {
         self.array().map(i64::from_ne_bytes)
     }
 
-    /// A name up to its terminating zero, which is taken too.
+    /// Reads a name and its terminating zero.
     ///
     /// # Errors
     /// [`WireError::BadName`] when it is empty or has no end.
@@ -109,7 +109,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Bytes up to a terminating zero, which is taken too; may be empty.
+    /// Reads bytes and their terminating zero; they may be empty.
     ///
     /// # Errors
     /// [`WireError::BadName`] when they have no end.
@@ -124,7 +124,7 @@ impl<'a> Reader<'a> {
         Ok(text)
     }
 
-    /// What is left.
+    /// Returns the remaining bytes.
     #[must_use]
     pub const fn rest(&self) -> &'a [u8] {
         self.rest
@@ -133,7 +133,7 @@ impl<'a> Reader<'a> {
 
 /// Appends bytes to a reusable buffer, up to a limit.
 ///
-/// What a handler is given to put a link's target, an attribute's value or a file's bytes into.
+/// Handlers write a link's target, an attribute's value or a file's bytes to it.
 #[derive(Debug)]
 pub struct Sink<'a> {
     out: &'a mut Vec<u8>,
@@ -142,7 +142,7 @@ pub struct Sink<'a> {
 }
 
 impl<'a> Sink<'a> {
-    /// Takes up to `limit` bytes, after what `out` has in it.
+    /// Creates a sink of up to `limit` bytes, after the contents of `out`.
     #[must_use]
     pub const fn new(out: &'a mut Vec<u8>, limit: usize) -> Self {
         let start = out.len();
@@ -177,7 +177,7 @@ impl<'a> Sink<'a> {
         true
     }
 
-    /// Puts as much of `bytes` as fits and says how much.
+    /// Puts as much of `bytes` as fits, and returns the length.
     pub fn put_some(&mut self, bytes: &[u8]) -> usize {
         let count = bytes.len().min(self.room());
         self.out.extend_from_slice(&bytes[..count]);
@@ -197,7 +197,7 @@ impl<'a> Sink<'a> {
     /// Lets `append` append to the buffer itself.
     ///
     /// # Panics
-    /// If it appends more than there is room for, or takes away.
+    /// If it appends more than fits, or removes bytes.
     pub fn append<T>(&mut self, append: impl FnOnce(&mut Vec<u8>) -> T) -> T {
         let before = self.out.len();
         let result = append(self.out);
@@ -209,7 +209,7 @@ impl<'a> Sink<'a> {
         result
     }
 
-    /// Forgets what was put after the first `len` bytes.
+    /// Removes the bytes after the first `len`.
     pub fn truncate(&mut self, len: usize) {
         self.out.truncate(self.start + len);
     }

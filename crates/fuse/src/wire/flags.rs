@@ -4,7 +4,12 @@ use std::fmt;
 use std::ops::{BitAnd, BitOr, BitOrAssign};
 
 macro_rules! flag_word {
-    ($(#[$doc:meta])* $name:ident($inner:ty) { $($(#[$flag_doc:meta])* $flag:ident = $bit:expr;)* }) => {
+    (
+        $(#[$doc:meta])*
+        $name:ident($inner:ty) {
+            $($(#[$flag_doc:meta])* $flag:ident = $bit:expr;)*
+        }
+    ) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Default, PartialEq, Eq)]
         pub struct $name(pub $inner);
@@ -75,27 +80,27 @@ macro_rules! flag_word {
 }
 
 flag_word! {
-    /// What the kernel offers in INIT, and what we take of it.
+    /// Flags of INIT: those that the kernel offers, and those that the daemon accepts.
     InitFlags(u64) {
         /// Several reads of one file at a time.
         ASYNC_READ = 0;
-        /// POSIX locks come to us.
+        /// The daemon keeps POSIX locks.
         POSIX_LOCKS = 1;
-        /// `O_TRUNC` comes with OPEN.
+        /// OPEN carries `O_TRUNC`.
         ATOMIC_O_TRUNC = 3;
-        /// We can look up `.` and `..` of any inode, so file handles work.
+        /// The daemon can look up `.` and `..` of any inode, so file handles work.
         EXPORT_SUPPORT = 4;
-        /// Writes above a page.
+        /// Writes longer than a page.
         BIG_WRITES = 5;
-        /// We apply the umask.
+        /// The daemon applies the umask.
         DONT_MASK = 6;
-        /// flock comes to us.
+        /// The daemon keeps flock locks.
         FLOCK_LOCKS = 10;
         /// ioctl on directories.
         HAS_IOCTL_DIR = 11;
         /// Drop cached pages when attributes change.
         AUTO_INVAL_DATA = 12;
-        /// READDIRPLUS in place of READDIR.
+        /// READDIRPLUS instead of READDIR.
         DO_READDIRPLUS = 13;
         /// READDIRPLUS only where it looks useful.
         READDIRPLUS_AUTO = 14;
@@ -103,33 +108,33 @@ flag_word! {
         ASYNC_DIO = 15;
         /// Pages are written later.
         WRITEBACK_CACHE = 16;
-        /// ENOSYS to OPEN means: never ask again.
+        /// ENOSYS for OPEN means: do not send it again.
         NO_OPEN_SUPPORT = 17;
         /// Lookups and listings of one directory at a time.
         PARALLEL_DIROPS = 18;
-        /// We clear set-id bits (first version).
+        /// The daemon clears set-id bits (first version).
         HANDLE_KILLPRIV = 19;
-        /// The kernel enforces POSIX ACLs that we store. Implies `default_permissions`.
+        /// The kernel enforces POSIX ACLs that the daemon stores. Implies `default_permissions`.
         POSIX_ACL = 20;
         /// Reads of the device after an abort give ECONNABORTED.
         ABORT_ERROR = 21;
-        /// INIT says how many pages a request may have.
+        /// INIT carries the most pages of a request.
         MAX_PAGES = 22;
         /// READLINK is cached.
         CACHE_SYMLINKS = 23;
-        /// ENOSYS to OPENDIR means: never ask again.
+        /// ENOSYS for OPENDIR means: do not send it again.
         NO_OPENDIR_SUPPORT = 24;
-        /// Cached pages go only when we say so.
+        /// Cached pages are dropped only by notices.
         EXPLICIT_INVAL_DATA = 25;
-        /// We clear set-id bits when a request's flag says so.
+        /// The daemon clears set-id bits if a request's flag demands it.
         HANDLE_KILLPRIV_V2 = 28;
         /// SETXATTR has flags of its own.
         SETXATTR_EXT = 29;
         /// INIT has a second word of flags.
         INIT_EXT = 30;
-        /// Security labels come with creations.
+        /// Creations carry security labels.
         SECURITY_CTX = 32;
-        /// A matching supplementary group comes with creations.
+        /// Creations carry a matching supplementary group.
         CREATE_SUPP_GROUP = 34;
         /// Entries can be expired without being dropped.
         HAS_EXPIRE_ONLY = 35;
@@ -151,7 +156,7 @@ flag_word! {
 flag_word! {
     /// Flags of the reply to OPEN, OPENDIR, CREATE and TMPFILE.
     OpenFlags(u32) {
-        /// Past the page cache.
+        /// Bypass the page cache.
         DIRECT_IO = 0;
         /// Keep the cached pages.
         KEEP_CACHE = 1;
@@ -173,7 +178,7 @@ flag_word! {
 flag_word! {
     /// Flags of WRITE.
     WriteFlags(u32) {
-        /// From the page cache, later: the file handle and the caller are guesses.
+        /// Written back from the page cache: file handle and caller may be wrong.
         CACHE = 0;
         /// The lock owner is valid.
         LOCK_OWNER = 1;
@@ -183,7 +188,7 @@ flag_word! {
 }
 
 flag_word! {
-    /// Which fields of SETATTR are meant.
+    /// The fields that SETATTR changes.
     SetAttrMask(u32) {
         /// Permission bits.
         MODE = 0;
@@ -214,7 +219,7 @@ flag_word! {
 
 /// OPEN and CREATE: clear set-id bits, since the file is truncated.
 pub const OPEN_KILL_SUIDGID: u32 = 1;
-/// SETXATTR: clear set-group-id, since an ACL is set by somebody outside the group.
+/// SETXATTR: clear set-group-id, since a caller outside the group sets an ACL.
 pub const SETXATTR_ACL_KILL_SGID: u32 = 1;
 /// GETATTR: the file handle is valid.
 pub const GETATTR_FH: u32 = 1;

@@ -5,12 +5,12 @@ use super::flags::InitFlags;
 
 /// The only major version.
 pub const MAJOR: u32 = 7;
-/// The newest minor version that we speak.
+/// The newest supported minor version.
 pub const MINOR: u32 = 45;
-/// The oldest that we accept: linux 5.4.
+/// The oldest supported minor version: Linux 5.4.
 pub const MINOR_MIN: u32 = 31;
 
-/// What the kernel offers.
+/// The kernel's offer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InitRequest {
     /// Major version of the protocol.
@@ -19,7 +19,7 @@ pub struct InitRequest {
     pub minor: u32,
     /// Bytes that the kernel would read ahead.
     pub max_readahead: u32,
-    /// What it can do.
+    /// The flags that it supports.
     pub flags: InitFlags,
 }
 
@@ -49,31 +49,31 @@ impl InitRequest {
     }
 }
 
-/// What we take.
+/// The daemon's reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InitReply {
     /// Minor version of the protocol.
     pub minor: u32,
-    /// Bytes to read ahead at most.
+    /// Most bytes of read-ahead.
     pub max_readahead: u32,
-    /// What we want of what was offered.
+    /// The accepted flags.
     pub flags: InitFlags,
-    /// Background requests at most.
+    /// Most background requests.
     pub max_background: u16,
     /// Background requests from which the device counts as congested.
     pub congestion_threshold: u16,
-    /// Bytes in a WRITE at most.
+    /// Most bytes of a WRITE.
     pub max_write: u32,
-    /// Steps of time stamps, in nanoseconds.
+    /// Resolution of time stamps, in nanoseconds.
     pub time_gran: u32,
-    /// Pages in a request at most.
+    /// Most pages of a request.
     pub max_pages: u16,
-    /// With `PASSTHROUGH`: how many file systems may lie one upon the other, less ours; else 0.
+    /// With `PASSTHROUGH`: depth of stacked file systems below this one; else 0.
     pub max_stack_depth: u32,
 }
 
 impl InitReply {
-    /// An answer to a newer major version: it names ours and nothing else.
+    /// Returns the reply to a newer major version, which names only the supported one.
     #[must_use]
     pub const fn version_only() -> Self {
         Self {
@@ -89,7 +89,7 @@ impl InitReply {
         }
     }
 
-    /// As the kernel wants it.
+    /// Encodes the reply.
     #[must_use]
     pub fn encode(&self) -> [u8; 64] {
         let low = u32::try_from(self.flags.0 & u64::from(u32::MAX)).expect("masked");

@@ -1,4 +1,4 @@
-//! What the kernel is told unasked.
+//! Notices: messages to the kernel that are not replies.
 
 use stitch_base::Ino;
 
@@ -8,54 +8,54 @@ use super::flags;
 /// Inodes in one [`Notice::Prune`].
 pub const PRUNE_COUNT_MAX: usize = 512;
 
-/// A notice. The kernel answers by the result of the write.
+/// A notice. The result of the write tells whether the kernel accepted it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Notice<'a> {
     /// Attributes of `ino` changed; its cached bytes `[offset, offset + length)` too. A negative
     /// offset drops attributes only; a length of 0 means to the end.
     InvalidateInode {
-        /// Which.
+        /// The inode.
         ino: Ino,
         /// First byte.
         offset: i64,
         /// Bytes.
         length: i64,
     },
-    /// What `name` in `parent` stands for changed.
+    /// The entry `name` in `parent` changed.
     InvalidateEntry {
-        /// In which directory.
+        /// The directory.
         parent: Ino,
-        /// Which name.
+        /// The name.
         name: &'a [u8],
-        /// Ask again at the next use, instead of dropping it now.
+        /// Look it up again at the next use, instead of dropping it now.
         expire_only: bool,
     },
     /// `name` in `parent`, which was `child`, was removed.
     Delete {
-        /// In which directory.
+        /// The directory.
         parent: Ino,
-        /// What it was.
+        /// The inode that it named.
         child: Ino,
-        /// Which name.
+        /// The name.
         name: &'a [u8],
     },
-    /// The kernel's page of `ino` gets these bytes from `offset` on, and is as clean or dirty as it
-    /// was. If the file ends before them, it ends behind them then.
+    /// Stores these bytes from `offset` on in the kernel's page of `ino`, which stays clean or
+    /// dirty. If the kernel's file ends before them, it is extended to their end.
     Store {
-        /// Which.
+        /// The inode.
         ino: Ino,
         /// First byte.
         offset: u64,
-        /// What is stored.
+        /// The bytes.
         bytes: &'a [u8],
     },
-    /// Send again what is in flight (7.40).
+    /// Resend the requests in flight (7.40).
     Resend,
-    /// Every cached entry is to be asked for again (7.44).
+    /// Look up every cached entry again (7.44).
     IncrementEpoch,
-    /// Inodes that nobody uses are to be dropped, with their names (7.45).
+    /// Drop the unused ones of these inodes, with their names (7.45).
     Prune {
-        /// Which; at most [`PRUNE_COUNT_MAX`].
+        /// The inodes; at most [`PRUNE_COUNT_MAX`].
         inos: &'a [Ino],
     },
 }

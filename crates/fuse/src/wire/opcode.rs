@@ -1,4 +1,4 @@
-//! What a request asks for.
+//! Opcodes of requests.
 
 macro_rules! opcodes {
     ($($(#[$doc:meta])* $name:ident = $number:literal, $text:literal;)*) => {
@@ -10,10 +10,10 @@ macro_rules! opcodes {
         }
 
         impl Opcode {
-            /// All of them, by number.
+            /// All opcodes, by number.
             pub const ALL: &'static [Self] = &[$(Self::$name,)*];
 
-            /// The operation with this number, if we know it.
+            /// Returns the opcode with this number, if it is known.
             #[must_use]
             pub const fn from_raw(raw: u32) -> Option<Self> {
                 match raw {
@@ -96,7 +96,7 @@ opcodes! {
     SetLk = 32, "SETLK";
     /// Take a lock, waiting for it.
     SetLkW = 33, "SETLKW";
-    /// May the caller?
+    /// Check the caller's rights.
     Access = 34, "ACCESS";
     /// Make and open a file.
     Create = 35, "CREATE";

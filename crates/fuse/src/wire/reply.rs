@@ -1,7 +1,7 @@
-//! Answers: what they say and how they are written.
+//! Replies: their contents and their encoding.
 //!
-//! A worker has one [`ReplyBuffer`] and uses it again for every answer. An answer is its
-//! header (16 bytes, written last, when the length is known) and a body.
+//! A worker reuses one [`ReplyBuffer`] for all its replies. A reply is a header (16 bytes, written
+//! last, when the length is known) and a body.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ const IOCTL_HEAD_SIZE: usize = 16;
 /// Bytes of an entry.
 const ENTRY_SIZE: usize = 128;
 
-/// As good as for ever: the kernel counts in ticks, so it is told a time that it can count.
+/// A lifetime that never ends in practice: the kernel counts ticks, so it must be representable.
 pub const FOREVER: Duration = Duration::from_secs(1 << 32);
 
 /// Type of a file, by its number in directory entries (and in modes, shifted by 12).
@@ -95,7 +95,7 @@ pub struct Attr {
     pub gid: u32,
     /// Device number, as the kernel encodes it for user space.
     pub rdev: u32,
-    /// Bytes that are read and written well at a time.
+    /// Preferred length of reads and writes.
     pub blksize: u32,
 }
 
@@ -125,15 +125,15 @@ impl Attr {
 /// An inode under a name, which counts as one lookup of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Number; 0 for a name that is known missing.
+    /// Number; 0 for a negative entry.
     pub ino: Ino,
-    /// Tells apart inodes that have had the same number.
+    /// Distinguishes inodes that have had the same number.
     pub generation: u64,
     /// Its attributes.
     pub attr: Attr,
-    /// How long the name stands.
+    /// Lifetime of the name in the kernel's cache.
     pub entry_ttl: Duration,
-    /// How long the attributes stand.
+    /// Lifetime of the attributes in the kernel's cache.
     pub attr_ttl: Duration,
 }
 
@@ -165,33 +165,33 @@ fn encode_entry(
         .done()
 }
 
-/// Answer to LOOKUP.
+/// Reply to LOOKUP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lookup {
-    /// The name is there.
+    /// The name exists.
     Found(Entry),
-    /// The name is not there, and this stands for a time.
+    /// The name does not exist, which the kernel may cache.
     Missing {
-        /// How long.
+        /// Lifetime in the kernel's cache.
         ttl: Duration,
     },
 }
 
-/// Answer to GETATTR and SETATTR.
+/// Reply to GETATTR and SETATTR.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AttrReply {
     /// The attributes.
     pub attr: Attr,
-    /// How long they stand.
+    /// Lifetime in the kernel's cache.
     pub ttl: Duration,
 }
 
-/// Answer to STATX.
+/// Reply to STATX.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StatxReply {
     /// The attributes, birth time included.
     pub attr: Attr,
-    /// How long they stand.
+    /// Lifetime in the kernel's cache.
     pub ttl: Duration,
     /// `STATX_ATTR_*` that are set.
     pub attributes: u64,
@@ -199,18 +199,18 @@ pub struct StatxReply {
     pub attributes_mask: u64,
 }
 
-/// Answer to OPEN and OPENDIR.
+/// Reply to OPEN and OPENDIR.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Opened {
-    /// What later requests name the open file by.
+    /// The handle by which later requests name the open file.
     pub fh: Fh,
-    /// How it is to be used.
+    /// Flags of its use.
     pub flags: OpenFlags,
-    /// With `PASSTHROUGH`: which other file, as the kernel numbers them; else 0.
+    /// With `PASSTHROUGH`: the kernel's number of the registered file; else 0.
     pub backing: u32,
 }
 
-/// Answer to STATFS.
+/// Reply to STATFS.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StatFs {
     /// Size, in fragments.
@@ -223,9 +223,9 @@ pub struct StatFs {
     pub files: u64,
     /// Free inodes.
     pub files_free: u64,
-    /// Bytes that are read and written well at a time.
+    /// Preferred length of reads and writes.
     pub block_size: u32,
-    /// Bytes in a name at most.
+    /// Most bytes of a name.
     pub name_len_max: u32,
     /// Bytes in a fragment.
     pub fragment_size: u32,
@@ -239,7 +239,7 @@ const STATX_MASK: u32 = 0xfff;
 pub struct DirEntry<'a> {
     /// Number of the inode.
     pub ino: Ino,
-    /// From where to go on after this entry; not 0.
+    /// Offset at which to continue after this entry; not 0.
     pub next_offset: u64,
     /// Type of the inode.
     pub kind: FileKind,
@@ -261,7 +261,7 @@ impl DirEntry<'_> {
     }
 }
 
-/// Takes the entries of a READDIR.
+/// Encodes the entries of a READDIR.
 #[derive(Debug)]
 pub struct DirSink<'a> {
     out: Sink<'a>,
@@ -272,7 +272,7 @@ impl<'a> DirSink<'a> {
         Self { out }
     }
 
-    /// Adds an entry, or says `false` when there is no room for it: then stop.
+    /// Adds an entry. Returns false if it does not fit: stop then.
     #[must_use]
     pub fn push(&mut self, entry: &DirEntry<'_>) -> bool {
         let before = self.out.len();
@@ -296,7 +296,7 @@ impl<'a> DirSink<'a> {
     }
 }
 
-/// Takes the entries of a READDIRPLUS.
+/// Encodes the entries of a READDIRPLUS.
 #[derive(Debug)]
 pub struct DirPlusSink<'a> {
     out: Sink<'a>,
@@ -307,7 +307,7 @@ impl<'a> DirPlusSink<'a> {
         Self { out }
     }
 
-    /// Adds an entry, or says `false` when there is no room for it: then stop, and do not count it.
+    /// Adds an entry. Returns false if it does not fit: stop then, and do not count it.
     ///
     /// With `looked_up` it counts as one lookup of that inode. `.` and `..` come without.
     #[must_use]
@@ -334,7 +334,7 @@ impl<'a> DirPlusSink<'a> {
     }
 }
 
-/// Where a worker writes its answers, one at a time. It grows to the largest and stays so.
+/// The buffer of a worker's replies. It grows to the largest reply and stays so.
 #[derive(Debug)]
 pub struct ReplyBuffer {
     bytes: Vec<u8>,
@@ -348,11 +348,10 @@ impl Default for ReplyBuffer {
 }
 
 impl ReplyBuffer {
-    /// Writes into `bytes` from now on, the bodies of answers from `body_at` on, each header right
-    /// before.
+    /// Uses `bytes` for replies: bodies begin at `body_at`, each header right before.
     ///
     /// # Panics
-    /// If there is no room for the header, or `bytes` ends before `body_at`.
+    /// If the header does not fit, or `bytes` ends before `body_at`.
     #[must_use]
     pub fn over(mut bytes: Vec<u8>, body_at: usize) -> Self {
         assert!(bytes.len() >= body_at, "the body begins where bytes are");
@@ -362,24 +361,24 @@ impl ReplyBuffer {
         Self { bytes, start }
     }
 
-    /// The bytes, up to the end of the answer that was written last.
+    /// Returns the bytes up to the end of the last reply.
     #[must_use]
     pub fn into_bytes(self) -> Vec<u8> {
         self.bytes
     }
 
-    /// Starts a new answer.
+    /// Starts a new reply.
     pub fn clear(&mut self) {
         self.bytes.truncate(self.start + HEADER_SIZE);
     }
 
-    /// Takes a body of at most `limit` bytes.
+    /// Returns a sink for a body of at most `limit` bytes.
     pub fn body(&mut self, limit: usize) -> Sink<'_> {
         debug_assert_eq!(self.body_len(), 0, "an answer has one body");
         Sink::new(&mut self.bytes, limit)
     }
 
-    /// How long the body is so far.
+    /// Returns the current length of the body.
     #[must_use]
     pub const fn body_len(&self) -> usize {
         self.bytes.len() - HEADER_SIZE - self.start
@@ -389,7 +388,7 @@ impl ReplyBuffer {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Writes the header and gives the whole message. An error has no body.
+    /// Writes the header and returns the whole message. An error has no body.
     pub fn finish(&mut self, unique: u64, error: Option<Errno>) -> &[u8] {
         if error.is_some() {
             self.clear();

@@ -1,4 +1,4 @@
-//! A request, taken apart.
+//! Decoded requests.
 
 use stitch_base::Ino;
 
@@ -18,24 +18,24 @@ pub const HEADER_SIZE: usize = 40;
 pub struct Header {
     /// Bytes of the request, header included.
     pub len_bytes: u32,
-    /// What is asked for, as a number.
+    /// The operation, as a number.
     pub opcode: u32,
-    /// Number of the request, to answer it with.
+    /// Number of the request, which the reply repeats.
     pub unique: u64,
-    /// The inode that it is about.
+    /// The inode of the operation.
     pub ino: Ino,
-    /// Who asks: user.
+    /// User of the caller.
     pub uid: u32,
-    /// Who asks: group.
+    /// Group of the caller.
     pub gid: u32,
-    /// Who asks: process.
+    /// Process of the caller.
     pub pid: u32,
     /// Bytes of extensions at the end of the request.
     pub extensions_len_bytes: usize,
 }
 
 impl Header {
-    /// Takes the header from the front of a request.
+    /// Decodes the header at the front of a request.
     ///
     /// # Errors
     /// [`WireError::Truncated`] when there are not enough bytes for one.
@@ -56,7 +56,7 @@ impl Header {
     }
 }
 
-/// What is asked for, with its arguments.
+/// The operation with its arguments.
 #[derive(Clone, Copy, Debug)]
 #[expect(
     missing_docs,
@@ -65,9 +65,9 @@ impl Header {
 pub enum Operation<'a> {
     /// Find a name.
     Lookup { name: &'a [u8] },
-    /// Give back lookups.
+    /// Subtract lookups.
     Forget { count: u64 },
-    /// Give back lookups of many inodes.
+    /// Subtract lookups of many inodes.
     BatchForget(ForgetList<'a>),
     /// Read attributes.
     GetAttr,
@@ -127,7 +127,7 @@ pub enum Operation<'a> {
     ListXattr { size: u32 },
     /// Remove an extended attribute.
     RemoveXattr { name: &'a [u8] },
-    /// May the caller?
+    /// Check the caller's rights.
     Access { mask: u32 },
     /// Test for a lock.
     GetLk(Lock),
@@ -153,11 +153,11 @@ pub enum Operation<'a> {
     Init(InitRequest),
     /// Last request.
     Destroy,
-    /// What we do not serve, known or not.
+    /// An operation that is not served, known or not.
     Unserved,
 }
 
-/// What the negotiation changes in the layout of requests.
+/// Variants of the request layout, by the negotiation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Layout {
     /// SETXATTR has two more words.
@@ -169,17 +169,17 @@ pub struct Layout {
 pub struct Request<'a> {
     /// Its header.
     pub header: Header,
-    /// Groups that came with it.
+    /// Groups of a creation.
     pub groups: Groups<'a>,
-    /// What is asked for.
+    /// The operation.
     pub operation: Operation<'a>,
 }
 
 impl<'a> Request<'a> {
-    /// Takes a request apart.
+    /// Decodes a request.
     ///
     /// # Errors
-    /// When it is not one. Answer `EINVAL` if it has a header ([`Header::parse`]).
+    /// If it is malformed. Reply `EINVAL` if it has a header ([`Header::parse`]).
     pub fn parse(bytes: &'a [u8], layout: Layout) -> Result<Self, WireError> {
         let header = Header::parse(bytes)?;
         if usize::try_from(header.len_bytes).ok() != Some(bytes.len()) {

@@ -1,14 +1,14 @@
-//! What FUSE over `io_uring` adds to the protocol (7.42): the fixed buffer beside each entry's payload,
-//! and the commands by which entries come and go.
+//! The protocol of FUSE over `io_uring` (7.42): the fixed buffer beside each entry's payload, and
+//! the commands of entries.
 //!
 //! ```text
 //!   head:    0 in or out header (128) | 128 arguments (128) | 256 entry (32)
 //!   payload: data of the request, later the body of the answer
 //! ```
 //!
-//! A request is cut in three: its header, the structure of its opcode, and the rest. How long the
-//! structure is follows from the other two lengths. The layouts are those of the kernel's
-//! `struct fuse_uring_req_header`, `fuse_uring_ent_in_out` and `fuse_uring_cmd_req`.
+//! A request has three parts: its header, the structure of its opcode, and the rest. The length of
+//! the structure follows from the other two lengths. The layouts are those of the kernel's `struct
+//! fuse_uring_req_header`, `fuse_uring_ent_in_out` and `fuse_uring_cmd_req`.
 
 use super::codec::{Fields, Reader, WireError};
 use super::request::{HEADER_SIZE, Header};
@@ -17,28 +17,28 @@ use super::request::{HEADER_SIZE, Header};
 pub const HEAD_SIZE: usize = 288;
 /// Bytes for the arguments of a request.
 pub const ARGUMENTS_MAX: usize = 128;
-/// Where they begin.
+/// Offset of the arguments.
 const ARGUMENTS_AT: usize = 128;
-/// Where the entry's own fields are.
+/// Offset of the entry's own fields.
 const ENTRY_AT: usize = 256;
-/// Bytes of them.
+/// Length of the entry's own fields.
 const ENTRY_SIZE: usize = 32;
 /// Bytes of a command, in the second half of a submission.
 pub const COMMAND_SIZE: usize = 80;
-/// Bytes of the header of an answer.
+/// Length of the header of a reply.
 const REPLY_HEADER_SIZE: usize = super::reply::HEADER_SIZE;
 
-/// Gives the kernel an entry's buffers, and waits for its first request.
+/// Registers an entry's buffers with the kernel, and waits for its first request.
 pub const REGISTER: u32 = 1;
-/// Answers an entry's request, and waits for the next.
+/// Sends the reply to an entry's request, and waits for the next.
 pub const COMMIT_AND_FETCH: u32 = 2;
 
-/// What came: where in the head its parts are, and how much is in the payload.
+/// A received request: the parts of the head, and the length of the payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arrival {
-    /// What the answer is to name.
+    /// Identifies the request in the reply.
     pub commit_id: u64,
-    /// What is asked for.
+    /// The operation.
     pub opcode: u32,
     /// Number of the request.
     pub unique: u64,
@@ -52,7 +52,7 @@ impl Arrival {
     /// Reads a head that the kernel has filled.
     ///
     /// # Errors
-    /// When the lengths do not fit each other, or a payload of `payload_max` bytes.
+    /// If the lengths contradict each other, or exceed `payload_max`.
     pub fn parse(head: &[u8; HEAD_SIZE], payload_max: usize) -> Result<Self, WireError> {
         let mut entry = Reader::new(&head[ENTRY_AT..]);
         entry.skip(8)?;
@@ -73,7 +73,7 @@ impl Arrival {
         })
     }
 
-    /// The header as it came, and the arguments.
+    /// Returns the header as received, and the arguments.
     #[must_use]
     pub fn parts<'a>(&self, head: &'a [u8; HEAD_SIZE]) -> (&'a [u8], &'a [u8]) {
         let arguments = &head[ARGUMENTS_AT..][..self.arguments_len];
@@ -85,10 +85,10 @@ fn to_usize(value: u32) -> usize {
     usize::try_from(value).expect("a machine word has 32 bits or more")
 }
 
-/// Writes the head of an answer whose body, of `body_len` bytes, is in the payload.
+/// Writes the head of a reply whose body, of `body_len` bytes, is in the payload.
 ///
 /// # Panics
-/// If `header` is not the header of an answer.
+/// If `header` is not the header of a reply.
 pub fn put_answer(head: &mut [u8; HEAD_SIZE], header: &[u8], commit_id: u64, body_len: u32) {
     assert_eq!(header.len(), REPLY_HEADER_SIZE, "an answer has a header");
     head[..REPLY_HEADER_SIZE].copy_from_slice(header);
@@ -101,7 +101,7 @@ pub fn put_answer(head: &mut [u8; HEAD_SIZE], header: &[u8], commit_id: u64, bod
     head[ENTRY_AT..].copy_from_slice(&entry);
 }
 
-/// A command to the kernel about an entry of queue `queue`.
+/// Encodes a command about an entry of queue `queue`.
 #[must_use]
 pub fn encode_command(queue: u16, commit_id: u64) -> [u8; COMMAND_SIZE] {
     Fields::default()
@@ -118,7 +118,7 @@ mod tests {
 
     const PAYLOAD_MAX: usize = 1 << 17;
 
-    /// A WRITE of 3 bytes, as the kernel lays it down: 40 bytes of header, 40 of arguments.
+    /// A WRITE of 3 bytes, as the kernel stores it: 40 bytes of header, 40 of arguments.
     fn written_by_the_kernel() -> [u8; HEAD_SIZE] {
         let mut head = [0xee; HEAD_SIZE];
         head[..4].copy_from_slice(&83u32.to_le_bytes());

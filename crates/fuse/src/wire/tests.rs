@@ -1,4 +1,4 @@
-//! Layouts pinned byte by byte, and requests that are none.
+//! Layouts pinned byte by byte, and malformed requests.
 
 use std::time::Duration;
 
@@ -285,7 +285,7 @@ fn every_cut_of_every_request_is_refused_or_understood() {
             );
             if cut >= 4 {
                 bytes[..4].copy_from_slice(&u32::try_from(cut).unwrap().to_le_bytes());
-                // With a header that agrees, the body may or may not do; it must not panic.
+                // With a consistent header, the body may be valid or not; it must not panic.
                 let _ = Request::parse(&bytes, LAYOUT);
             }
         }

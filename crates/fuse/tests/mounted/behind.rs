@@ -1,5 +1,5 @@
-//! Pages that a program has written through a mapping, where the kernel or its one server has no
-//! way.
+//! Pages that a program has written through a mapping, in cases that the kernel or a single server
+//! thread cannot handle.
 
 use std::ffi::c_void;
 use std::fs::{self, File, OpenOptions};
@@ -26,7 +26,7 @@ impl Map {
     fn new(file: &File, len: usize) -> Self {
         let prot = ProtFlags::READ | ProtFlags::WRITE;
         #[expect(unsafe_code, reason = "mapping has no safe wrapper")]
-        // SAFETY: the kernel chooses the place, so nothing that is mapped is replaced.
+        // SAFETY: the kernel chooses the address, so no mapping is replaced.
         let at =
             unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, prot, MapFlags::SHARED, file, 0) };
         let at = at.unwrap();
@@ -66,7 +66,8 @@ fn config(workers: usize) -> SessionConfig {
     }
 }
 
-/// Where the kernel fills the gap itself one day, this fails, and a limit can go.
+/// Documents a limit: if a later kernel fills the gap itself, this test fails, and the limit can be
+/// removed.
 #[test]
 fn a_write_in_the_last_page_shows_what_is_behind_the_end() {
     for mounted in [Mounted::plain(), Mounted::store()] {

@@ -1,4 +1,4 @@
-//! What the kernel asks for common operations: as little as it can be made to ask.
+//! The requests of common operations: as few as possible.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
@@ -23,7 +23,7 @@ fn stat(path: &std::path::Path) {
     rustix::fs::statat(CWD, path, AtFlags::empty()).unwrap();
 }
 
-/// The first requests teach the kernel what it need not ask.
+/// Sends the first requests, which teach the kernel what it need not send.
 fn warm(mounted: &Mounted) {
     fs::write(mounted.path("warm"), b"x").unwrap();
     fs::read(mounted.path("warm")).unwrap();
@@ -88,8 +88,8 @@ fn without_extended_attributes_a_new_file_costs_one_request_less() {
     assert_eq!(counts.to_string(), "LOOKUP 1, GETATTR 1, MKNOD 1, WRITE 1");
 }
 
-/// Of our file system, as `noxattr` serves it: nothing is asked before the first write or before a change of owner,
-/// of no file but the first.
+/// With `noxattr` the kernel asks for no capabilities before the first write or change of owner of
+/// any file but the first.
 #[test]
 fn a_mount_without_extended_attributes_is_not_asked_for_capabilities() {
     for (kernel_checks, rights) in [(true, "GETATTR 1, "), (false, "")] {
@@ -108,7 +108,7 @@ fn a_mount_without_extended_attributes_is_not_asked_for_capabilities() {
         assert_eq!(counts.to_string(), expected);
         let counts = mounted.requests_of(|| chown(&path, Some(7), Some(7)).unwrap());
         assert_eq!(counts.to_string(), format!("{rights}SETATTR 1"));
-        // What forgets the kernel's answer elsewhere.
+        // This drops the kernel's cached reply in other mounts.
         let counts = mounted.requests_of(|| fs::write(&path, [8; 200]).unwrap());
         assert_eq!(counts.to_string(), "SETATTR 1, WRITE 1");
     }
@@ -153,7 +153,7 @@ fn listing_brings_the_attributes(mounted: &Mounted) {
         assert_eq!(seen, 1000);
     };
     let counts = mounted.requests_of(list);
-    // The GETATTR is the root's, which nobody asked for yet.
+    // The GETATTR is of the root, whose attributes were not read yet.
     let asked = counts.get(stitch_fuse::wire::opcode::Opcode::GetAttr);
     assert_eq!(asked, 1, "{counts}");
     assert!(counts.total() < 20, "{counts}");
@@ -190,7 +190,7 @@ fn write_back_keeps_small_writes_until_they_are_synced() {
             file.write_all(&[1; 100]).unwrap();
         }
     });
-    // None, unless somebody syncs the machine meanwhile.
+    // None, unless another process syncs the machine meanwhile.
     let writes = counts.get(stitch_fuse::wire::opcode::Opcode::Write);
     assert!(writes < 10, "{counts}");
     file.sync_all().unwrap();

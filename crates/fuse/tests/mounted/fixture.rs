@@ -1,4 +1,4 @@
-//! A mounted file system that goes away with its test.
+//! A mounted file system that is unmounted at the end of its test.
 
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -12,14 +12,14 @@ use stitch_fs::{Caller, DirName, FileSystem, FsOptions, NewNode};
 use stitch_fuse::wire::opcode::Opcode;
 use stitch_fuse::{
     Adapter, AdapterOptions, CountsSnapshot, Handler, MountOptions, RootReport, RunningSession,
-    Session, SessionConfig, Transport, TransportChoice, Trim,
+    Session, SessionConfig, Transport, TransportChoice, Trim, Views,
 };
 use stitch_kv::{Engine, ModelEngine, UpsertRegistry};
 
 use crate::memfs::{MemFs, MemOptions, SOON};
 use crate::switch::Turned;
 
-/// Says why a test was left out.
+/// Reports whether this process can mount; prints the reason for skipping a test if not.
 pub(crate) fn can_mount() -> bool {
     let reason = if !Path::new("/dev/fuse").exists() {
         "/dev/fuse is missing"
@@ -35,7 +35,7 @@ pub(crate) fn can_mount() -> bool {
     false
 }
 
-/// The real file system on an engine in memory, as a handler and as it is.
+/// Returns the real file system on the model engine, both as a handler and as itself.
 pub(crate) fn store_handler(options: FsOptions) -> (Arc<Adapter>, Arc<FileSystem>) {
     let fs = store(options);
     let adapter = Arc::new(Adapter::new(Arc::clone(&fs), AdapterOptions::default()));
@@ -50,7 +50,7 @@ fn store(options: FsOptions) -> Arc<FileSystem> {
     Arc::new(FileSystem::open(engine, options).unwrap())
 }
 
-/// What the report of [`Mounted::served`] says: as much as one can.
+/// The report of [`Mounted::served`], of the greatest length.
 pub(crate) const REPORT: &[u8] = &[b'r'; 16_376];
 
 enum Backend {
@@ -127,6 +127,15 @@ impl Mounted {
         Self::mount_as(Arc::new(adapter), Backend::Store(fs), &options, &config)
     }
 
+    /// The real file system on an engine in memory, with its snapshots. Each tells its name.
+    pub(crate) fn with_snapshots(config: &SessionConfig) -> Option<Self> {
+        let fs = store(FsOptions::default());
+        let adapter = Adapter::new(Arc::clone(&fs), AdapterOptions::default());
+        let describe = |info: &stitch_fs::SnapshotInfo| info.name.clone().into_bytes();
+        let views = Views::new(adapter, Arc::new(describe));
+        Self::mount(Arc::new(views), Backend::Store(fs), config)
+    }
+
     /// The real file system on an engine in memory, which is trimmed by `trim`.
     pub(crate) fn trimmed(trim: Trim, config: &SessionConfig) -> Option<Self> {
         let fs = store(FsOptions::default());
@@ -155,7 +164,7 @@ impl Mounted {
         let dir = tempfile::tempdir().unwrap();
         let mut config = config.clone();
         if config.transport == TransportChoice::Auto {
-            // Not what the switch happens to say while other tests turn it.
+            // Independent of the switch, which other tests turn.
             config.transport = TransportChoice::Only(Transport::Dev);
         }
         let session = Session::mount(handler, dir.path(), options, &config).unwrap();
@@ -181,7 +190,7 @@ impl Mounted {
         }
     }
 
-    /// Makes a directory with empty files in it, unseen by the kernel.
+    /// Makes a directory with empty files, without the kernel.
     pub(crate) fn populate(&self, name: &str, count: u32) {
         let fs = match &self.backend {
             Backend::Memory(fs) => return fs.populate(name.as_bytes(), count),
@@ -202,7 +211,7 @@ impl Mounted {
         fs.forget(dir.ino, 1);
     }
 
-    /// Inodes that are there, the root included.
+    /// Returns the number of inodes, including the root.
     pub(crate) fn inodes_used(&self) -> u64 {
         let space = rustix::fs::statvfs(self.dir.path()).unwrap();
         space.f_files - space.f_ffree
@@ -212,8 +221,8 @@ impl Mounted {
         self.dir.path().join(name)
     }
 
-    /// What the kernel sends while `body` runs, and until it is quiet after it; without what it
-    /// forgets, which depends on the machine's memory and on nobody's waiting.
+    /// Counts the requests during `body` and until the kernel is quiet. Leaves out FORGET, which
+    /// depends on the machine's memory and which nobody waits for.
     pub(crate) fn requests_of(&self, body: impl FnOnce()) -> CountsSnapshot {
         let before = self.quiet();
         body();
@@ -236,7 +245,7 @@ impl Mounted {
     }
 }
 
-/// Waits for something that happens in another thread or process.
+/// Waits for an event in another thread or process.
 pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let clock = SystemClock::default();
     while !is_so() {
@@ -256,8 +265,8 @@ pub(crate) fn run_as(uid: u32, script: &str, path: &Path) -> bool {
     command.output().unwrap().status.success()
 }
 
-/// Runs each test on a file system in memory, by both transports, and on the real one over an engine in
-/// memory.
+/// Runs each test on a file system in memory, by both transports, and on the real one over an
+/// engine in memory.
 macro_rules! on_both {
     ($($name:ident)*) => {
         mod memory {

@@ -1,4 +1,4 @@
-//! Mounting, unmounting, and what is left when something goes wrong.
+//! Mounting, unmounting, and the state after failures.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
@@ -170,7 +170,7 @@ fn what_cannot_be_mounted_on_is_named() {
     assert!(matches!(try_at(&file), MountError::NotADirectory { .. }));
 }
 
-/// Not a test: what the tests below run in a process of its own.
+/// Not a test: the child process of the tests below.
 #[test]
 fn helper_serves_until_it_is_killed() {
     let Some(path) = std::env::var_os(HELPER_PATH) else {
@@ -253,7 +253,7 @@ impl Drop for Helper {
     }
 }
 
-/// Unmounts what a failed test would leave.
+/// Unmounts what a failed test would leave mounted.
 struct Guard<'a>(&'a Path);
 
 impl Drop for Guard<'_> {
@@ -290,7 +290,7 @@ fn a_mount_whose_daemon_was_killed_is_recognised_and_detached() {
     assert_eq!(mount::detach_dead(dir.path()).unwrap(), 0);
 }
 
-/// True if users can run this program and mount at all.
+/// Reports whether users can run this program and mount.
 fn users_can_mount() -> bool {
     let exe = std::env::current_exe().unwrap();
     let mut command = Command::new("test");

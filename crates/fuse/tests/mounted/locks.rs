@@ -85,7 +85,7 @@ fn a_lock_that_is_waited_for_is_granted_later() {
     wait_until("the lock is asked for", || {
         mounted.session.counts().get(Opcode::SetLkW) == 2
     });
-    // A worker is not held up by it.
+    // No worker is blocked by it.
     std::fs::write(mounted.path("other"), b"x").unwrap();
     std::fs::write(mounted.path("another"), b"x").unwrap();
     assert!(child.try_wait().unwrap().is_none());

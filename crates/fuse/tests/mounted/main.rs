@@ -1,5 +1,5 @@
-//! Real mounts of a file system in memory. They need root and `/dev/fuse`, and say so if they are
-//! left out.
+//! Real mounts of a file system in memory. They need root and `/dev/fuse`, and print the reason if
+//! they are skipped.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -16,6 +16,7 @@ mod noxattr;
 mod private;
 mod prune;
 mod ring;
+mod snapshots;
 mod store;
 mod switch;
 mod times;

@@ -1,7 +1,8 @@
-//! A file system that keeps everything in memory and does no work: what FUSE itself costs.
+//! A file system that keeps everything in memory and does no other work: it shows the cost of FUSE
+//! itself.
 //!
-//! One lock around one map. It serves every operation that the tests use, the way a careful file
-//! system would, and nothing more: permissions are the kernel's business.
+//! One lock around one map. It serves the operations that the tests use, as a careful file system
+//! would. The kernel checks permissions.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -28,12 +29,12 @@ const PUNCH_HOLE: u32 = 3;
 const S_ISUID: u32 = 0o4000;
 const S_ISGID: u32 = 0o2000;
 
-/// How much the kernel is made to ask.
+/// Options that decide which requests the kernel sends.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct MemOptions {
-    /// OPEN, CREATE and RELEASE are served; else they are refused, and not asked again.
+    /// True to serve OPEN, CREATE and RELEASE; otherwise they are refused, and not sent again.
     pub(crate) serve_open: bool,
-    /// GETXATTR is refused, and not asked again.
+    /// True to refuse GETXATTR, which is then not sent again.
     pub(crate) no_xattrs: bool,
     /// LOOKUP of a name `panic` panics.
     pub(crate) panics: bool,
@@ -149,7 +150,7 @@ impl State {
             .is_some_and(|node| FileKind::from_mode(node.attr.mode) == Some(FileKind::Directory))
     }
 
-    /// A name of `ino` is gone.
+    /// Removes a link of `ino`.
     fn drop_link(&mut self, ino: Ino, now: Timestamp) {
         let is_dir = self.is_dir(ino);
         if let Some(node) = self.nodes.get_mut(&ino) {
@@ -248,12 +249,12 @@ impl MemFs {
         }
     }
 
-    /// Requests that wait.
+    /// Returns the number of waiting requests.
     pub(crate) fn waiting_count(&self) -> usize {
         self.waiting_count.load(Ordering::SeqCst)
     }
 
-    /// Lets them go on.
+    /// Ends their waits.
     pub(crate) fn end_waits(&self) {
         self.has_waited.store(true, Ordering::SeqCst);
     }
@@ -266,7 +267,7 @@ impl MemFs {
         self.waiting_count.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// How often `destroy` was called.
+    /// Returns the number of calls of `destroy`.
     pub(crate) fn destroyed(&self) -> u32 {
         self.state.lock().destroyed
     }
@@ -818,7 +819,7 @@ impl Handler for MemFs {
     }
 }
 
-/// Lists what comes after `offset`, and says which inodes were taken, the dots not among them.
+/// Lists the entries after `offset`. Returns the inodes that were listed, except the dots.
 fn list(
     state: &State,
     ino: Ino,

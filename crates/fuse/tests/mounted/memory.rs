@@ -1,4 +1,4 @@
-//! What needs a file system that the test can change behind the kernel's back.
+//! Tests of a file system that changes behind the kernel's back.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;

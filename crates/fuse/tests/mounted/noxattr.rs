@@ -1,5 +1,5 @@
-//! A mount without extended attributes: programs find none, the kernel asks for none, and who asks the daemon for
-//! something is heard all the same.
+//! A mount without extended attributes: programs find none and the kernel asks for none, but
+//! requests to the daemon still work.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -64,7 +64,7 @@ fn is_stored(mounted: &Mounted, path: &Path, name: &str) -> bool {
     }
 }
 
-/// A list of entries: whom they are for, rights, and id.
+/// Encodes an ACL of entries: tag, rights, and id.
 fn list(entries: &[(u16, u16, u32)]) -> Vec<u8> {
     let mut out = 2u32.to_le_bytes().to_vec();
     for (tag, rights, id) in entries {
@@ -75,7 +75,8 @@ fn list(entries: &[(u16, u16, u32)]) -> Vec<u8> {
     out
 }
 
-/// For the owner, user 65534 and the mask: reading and writing. Nobody else may do anything.
+/// An ACL by which the owner, user 65534 and the mask may read and write, and nobody else may do
+/// anything.
 fn for_nobody() -> Vec<u8> {
     let none = u32::MAX;
     list(&[
@@ -95,7 +96,7 @@ fn programs_find_no_attributes() {
     let path = mounted.path("file");
     fs::write(&path, b"x").unwrap();
     stored(&mounted, &path, "user.stored", b"1");
-    // The first times, and when the kernel knows.
+    // First without, then with the kernel's cached knowledge.
     for _ in 0..2 {
         let refused = Err(Errno::OPNOTSUPP);
         assert_eq!(set(&path, "user.color"), refused);
@@ -120,7 +121,7 @@ fn requests_that_come_as_attributes_are_heard() {
     };
     let root = mounted.path("");
     assert_eq!(set(&root, "user.color"), Err(Errno::OPNOTSUPP));
-    // It has come to us: this one takes no requests.
+    // The daemon received it: this report takes no requests.
     assert_eq!(set(&root, "a.report"), Err(Errno::PERM));
     let tree = mounted.path("tree");
     fs::create_dir_all(tree.join("d")).unwrap();
@@ -215,7 +216,7 @@ fn default_lists_are_inherited_and_else_the_umask_counts() {
     assert!(is_stored(&mounted, &with_list.join("sub"), DEFAULT));
 }
 
-/// The kernel says nothing of them, since it believes that there are none.
+/// The kernel does not mention them, since it believes that there are none.
 #[test]
 fn who_changes_a_file_takes_its_capabilities() {
     let Some(mounted) = mounted(false) else {

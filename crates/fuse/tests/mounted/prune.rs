@@ -1,4 +1,4 @@
-//! The table of known inodes stays within its bound, and nobody notices.
+//! The table of known inodes stays within its bound, and no program notices.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -22,7 +22,7 @@ fn small_table() -> Option<Mounted> {
 
 fn wait_until_bounded(mounted: &Mounted) {
     if mounted.session.negotiated().minor < 45 {
-        // An older kernel: nothing is asked of it.
+        // An older kernel is asked nothing.
         return;
     }
     wait_until("the kernel forgets", || {
@@ -117,7 +117,7 @@ fn what_is_open_may_be_more_than_the_table_is_for() {
         file.write_all_at(i.to_string().as_bytes(), 0).unwrap();
     }
     drop(open);
-    // The next new name finds that they are not in use any more.
+    // The next new name triggers another round, which finds them unused.
     make_tree(&mounted.path(""), 1, 10);
     wait_until_bounded(&mounted);
     for i in (0..1500).step_by(100) {

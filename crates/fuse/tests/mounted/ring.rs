@@ -83,7 +83,7 @@ fn where_it_is_on_the_ring_serves_unless_the_device_is_wanted() {
     assert_eq!(served_by(&auto), Transport::Uring);
     let dev = with(TransportChoice::Only(Transport::Dev));
     assert_eq!(served_by(&dev), Transport::Dev);
-    // A lock may be waited for for ever, and its answer comes when it comes.
+    // A lock may be waited for indefinitely, and its reply is deferred.
     let remote = SessionConfig {
         remote_flock: true,
         ..auto
@@ -112,7 +112,7 @@ fn an_idle_ring_takes_no_time() {
         });
         of_ring.sum()
     };
-    // Other tests in this process have rings too, which may be busy: it is quiet once in a while.
+    // Other tests in this process also have rings, which may be busy: all are quiet at some time.
     let is_quiet = (0..20).any(|_| {
         let before = ring_ticks();
         clock.sleep(Duration::from_millis(500));
@@ -148,10 +148,11 @@ fn a_request_that_waits_holds_up_nobody() {
         return;
     };
     fs::create_dir(mounted.path("slow")).unwrap();
-    // So many as the plan for this machine leaves room for.
+    // As many as the plan for this machine provides for.
     let cpus = std::thread::available_parallelism().unwrap().get();
     let count = if cpus <= 8 { 7 } else { 1 };
-    // All on one processor, and so by one queue. Threads get it from the one that starts them.
+    // All on one processor, and thus in one queue. Threads inherit it from the thread that starts
+    // them.
     let mut one = rustix::thread::CpuSet::new();
     let all = rustix::thread::sched_getaffinity(None).unwrap();
     let cpu = (0..rustix::thread::CpuSet::MAX_CPU).find(|cpu| all.is_set(*cpu));

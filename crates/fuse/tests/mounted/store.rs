@@ -1,4 +1,4 @@
-//! What only the real file system does: rights, flags and attributes with a meaning.
+//! Tests of the real file system: rights, flags and attributes with a meaning.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -12,7 +12,7 @@ use stitch_fuse::SessionConfig;
 
 use crate::fixture::{Mounted, run_as, wait_until};
 
-/// The mode as programs ask for it that ask for nothing else.
+/// Reads the mode as programs do that need nothing else.
 fn mode(path: &Path) -> u32 {
     let stat = rustix::fs::statx(CWD, path, AtFlags::empty(), StatxFlags::MODE).unwrap();
     u32::from(stat.stx_mode) & 0o7777

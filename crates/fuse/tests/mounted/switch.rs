@@ -4,14 +4,14 @@ use std::fs::File;
 
 use stitch_fuse::transport::uring::{SWITCH_PATH, Switch};
 
-/// The switch, turned; back as it was when dropped. Tests of any process take turns.
+/// The switch, turned, and restored when dropped. Tests of all processes take turns.
 pub(crate) struct Turned {
     was: Vec<u8>,
     _lock: File,
 }
 
 impl Turned {
-    /// Turns it on or off. `None`, with a word, where the kernel has none.
+    /// Turns it on or off. Returns `None`, with a message, if the kernel has no switch.
     pub(crate) fn to(on: bool) -> Option<Self> {
         if Switch::read() == Switch::Missing {
             #[expect(clippy::print_stderr, reason = "whoever runs the tests is to know")]

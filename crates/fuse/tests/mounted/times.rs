@@ -1,4 +1,4 @@
-//! Times of access: which reads move them, and when the kernel hears of it.
+//! Access times: which reads update them, and when the kernel learns of it.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;

@@ -11,7 +11,7 @@ use stitch_fuse::{Errno, SessionConfig, Transport, TransportChoice, Trim};
 use crate::fixture::{Mounted, can_mount, wait_until};
 use crate::switch::Turned;
 
-/// A trim that goes on until it is interrupted, and the number of those that have begun.
+/// A trim that runs until it is interrupted, and the number of trims started.
 fn endless() -> (Trim, Arc<AtomicU32>) {
     let begun = Arc::new(AtomicU32::new(0));
     let count = Arc::clone(&begun);

@@ -75,6 +75,10 @@ impl UpsertFn for Add {
         Folded::Value
     }
 
+    fn commutes(&self) -> bool {
+        true
+    }
+
     fn join(&self, older: &[u8], newer: &[u8], out: &mut Vec<u8>) -> bool {
         let Some(sum) = number(older).checked_add(number(newer)) else {
             return false;

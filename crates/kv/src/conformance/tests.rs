@@ -1,7 +1,10 @@
 //! The suite on the model, and the suite on engines that are broken on purpose.
 
 use super::*;
-use crate::{Capabilities, Counters, Limits, Message, ModelEngine, PinInfo, SpaceUsage, Violation};
+use crate::{
+    Capabilities, ChangedKey, Counters, Guarded, Guards, Limits, Message, ModelEngine, PinInfo,
+    SpaceUsage, Violation,
+};
 use bytes::Bytes;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
@@ -69,12 +72,16 @@ enum Fault {
     CountsNothing,
     FullLosesRows,
     NothingIsSetAside,
+    GuardsAreIgnored,
+    GuardsOfRangesAreIgnored,
+    GuardedCommitsLeaveTheirFirst,
+    GuardsTakeTheLastMoment,
     PinsSeeNow,
     PinsLoseTrees,
     PinsEndWithTheProcess,
 }
 
-const FAULTS: [(Fault, &str); 23] = [
+const FAULTS: [(Fault, &str); 27] = [
     (Fault::IgnoresRangeDeletes, "random"),
     (Fault::RangeDeletesTakeTheEnd, "random"),
     (Fault::UpsertsOnNothingAreLost, "random"),
@@ -95,6 +102,10 @@ const FAULTS: [(Fault, &str); 23] = [
     (Fault::CountsNothing, "counters"),
     (Fault::FullLosesRows, "space"),
     (Fault::NothingIsSetAside, "space_set_aside"),
+    (Fault::GuardsAreIgnored, "guards_random"),
+    (Fault::GuardsOfRangesAreIgnored, "guards_ranges"),
+    (Fault::GuardedCommitsLeaveTheirFirst, "guards_keys"),
+    (Fault::GuardsTakeTheLastMoment, "guards_moments"),
     (Fault::PinsSeeNow, "pins_survive"),
     (Fault::PinsLoseTrees, "pins_hidden_trees"),
     (Fault::PinsEndWithTheProcess, "pins"),
@@ -194,6 +205,30 @@ impl Canary {
             }
         }
         self.birth.reopened()
+    }
+
+    /// The guards as this canary checks them.
+    fn changed_guards(&self, guards: &Guards) -> Guards {
+        let mut moments = guards.iter().map(|guard| guard.since);
+        let first = moments
+            .next()
+            .expect("the checks that it is for have guards");
+        let last = moments.last().unwrap_or(first);
+        let mut out = Guards::since(match self.fault {
+            Fault::GuardsTakeTheLastMoment => last,
+            _ => first,
+        });
+        for guard in guards.iter() {
+            if self.fault != Fault::GuardsTakeTheLastMoment {
+                out.move_to(guard.since);
+            }
+            match guard.on {
+                Guarded::Key(key) => out.key(guard.tree, key),
+                Guarded::Range(_) if self.fault == Fault::GuardsOfRangesAreIgnored => {}
+                Guarded::Range(range) => out.range(guard.tree, range),
+            }
+        }
+        out
     }
 
     fn changed(&self, batch: &Batch<'_>) -> Batch<'static> {
@@ -297,6 +332,30 @@ impl Engine for Canary {
             self.inner.commit(&losing, reserve)?;
         }
         done
+    }
+
+    fn commit_guarded(
+        &self,
+        batch: &Batch,
+        guards: &Guards,
+        options: CommitOptions,
+    ) -> Result<Seqno, KvError> {
+        if guards.is_empty() || self.fault == Fault::GuardsAreIgnored {
+            return self.commit(batch, options);
+        }
+        if self.fault == Fault::GuardedCommitsLeaveTheirFirst
+            && let Some((tree, message)) = batch.messages().next()
+        {
+            let mut first = Batch::new();
+            first.push(tree, message);
+            self.inner.commit(&first, options)?;
+        }
+        let guards = self.changed_guards(guards);
+        self.inner.commit_guarded(batch, &guards, options)
+    }
+
+    fn changed_keys(&self, guards: &Guards, count: usize) -> Result<Vec<ChangedKey>, KvError> {
+        self.inner.changed_keys(guards, count)
     }
 
     fn sync(&self) -> Result<(), KvError> {

@@ -1,6 +1,6 @@
 //! The rows of one tree of the model engine: keys with all their versions that may be seen.
 
-use crate::{Direction, Folded, Message, UpsertRegistry, Violation};
+use crate::{Direction, Folded, Guarded, Message, UpsertRegistry, Violation};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -66,6 +66,22 @@ impl Rows {
                 return Some((key.clone(), value));
             }
         }
+    }
+
+    /// The guarded keys with a version newer than `since`, in order, at most `count_max` of them.
+    pub(super) fn changed(&self, on: Guarded<'_>, since: Seqno, count_max: usize) -> Vec<Vec<u8>> {
+        let bounds = match on {
+            Guarded::Key(key) => (Bound::Included(key), Bound::Included(key)),
+            Guarded::Range(range) => {
+                let end = range.end.map_or(Bound::Unbounded, Bound::Excluded);
+                (Bound::Included(range.start), end)
+            }
+        };
+        debug_assert!(!is_empty(bounds), "a list has no guard on an empty range");
+        let is_newer = |versions: &[Version]| versions.last().is_some_and(|v| v.seqno > since);
+        let range = self.map.range::<[u8], _>(bounds);
+        let newer = range.filter(|(_, versions)| is_newer(versions));
+        newer.take(count_max).map(|(key, _)| key.clone()).collect()
     }
 
     /// Applies one message; answers the bytes of its key and operand.

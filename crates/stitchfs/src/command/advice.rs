@@ -9,7 +9,7 @@ use stitch_fuse::transport::uring::Refusal;
 use stitch_fuse::{MountError, SessionError};
 use stitch_volume::VolumeError;
 use stitch_vt::VtError;
-use stitchfs::StoreError;
+use stitchfs::{EngineKind, StoreError};
 
 /// Returns the advice for an error, if there is any.
 pub(super) fn of(error: &anyhow::Error) -> Option<String> {
@@ -51,6 +51,9 @@ const UNMOUNT: &str = "unmount it first";
 
 /// Returns how to get a file system into a store, or to one that is in it, without a loss.
 pub(super) fn add_file_system(path: &Path, is_empty: bool, others: &[String]) -> String {
+    if EngineKind::at(path) == EngineKind::RocksDb {
+        return of_records_on_rocksdb(path, is_empty);
+    }
     let path = path.display();
     if is_empty {
         return format!(
@@ -64,6 +67,18 @@ pub(super) fn add_file_system(path: &Path, is_empty: bool, others: &[String]) ->
     match others.first() {
         Some(name) => format!("instance {name} has a file system; {add}"),
         None => add,
+    }
+}
+
+/// How to get a file system where a store of the RocksDB engine has none: it cannot be added.
+fn of_records_on_rocksdb(path: &Path, is_empty: bool) -> String {
+    let path = path.display();
+    match is_empty {
+        true => format!(
+            "`stitchfs mkfs --engine rocksdb --force {path}` makes it anew; nothing is in it to \
+             be lost"
+        ),
+        false => "`stitchfs mkfs --engine rocksdb` makes one in another directory".to_owned(),
     }
 }
 

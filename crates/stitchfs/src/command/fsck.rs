@@ -140,13 +140,9 @@ fn open(args: &Args, options: &StoreOptions) -> Result<Result<Store, StoreError>
         Err(error) if error.kind() != ErrorKind::Corrupt => error,
         opened => return Ok(opened),
     };
-    let for_reading = stitch_device::OpenOptions {
-        read_only: true,
-        ..stitch_device::OpenOptions::default()
-    };
     let is_protected = !options.read_only
         && (error.is_write_protected() || error.is_denied())
-        && stitch_device::open_path(&args.store, for_reading).is_ok();
+        && stitchfs::identify(&args.store).is_ok();
     if is_protected {
         let path = args.store.display();
         anyhow::bail!(

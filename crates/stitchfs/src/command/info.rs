@@ -8,10 +8,9 @@ use anyhow::{Context, Result, anyhow};
 use clap::Parser;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
-use stitch_device::{OpenOptions, STORE_FILE_NAME};
+use stitch_device::STORE_FILE_NAME;
 use stitch_fuse::mount::table::MountEntry;
-use stitch_volume::Volume;
-use stitchfs::{Store, StoreOptions, set_path};
+use stitchfs::{EngineKind, Identified, Store, StoreOptions, set_path};
 
 /// Show what a store is: size, label, uuid, and where it is mounted
 #[derive(Debug, Parser)]
@@ -71,6 +70,12 @@ fn mount_options(entry: &MountEntry) -> String {
 
 /// A device in use is read too, without its lock: udev asks while a store is mounted.
 fn for_udev(path: &Path) -> Result<u8> {
+    if EngineKind::at(path) == EngineKind::RocksDb {
+        anyhow::bail!(
+            "{}: is a directory; udev asks for block devices",
+            path.display()
+        );
+    }
     let read = tag::read_superblock(&stitchfs::store_path(path));
     let superblock = read.with_context(|| format!("cannot read {}", path.display()))?;
     let Some(superblock) = superblock else {
@@ -93,21 +98,14 @@ fn no_store(path: &Path) -> anyhow::Error {
 }
 
 fn of_store(path: &Path) -> Result<Value> {
-    let options = OpenOptions {
-        read_only: true,
-        ..OpenOptions::default()
-    };
     if !path.exists() {
         return Err(no_store(path));
     }
-    let device = stitch_device::open_path(path, options)?;
-    let superblock = Volume::identify(device.as_ref())?;
-    // The lock is released.
-    drop(device);
-    let full = path
-        .canonicalize()
-        .with_context(|| format!("cannot find {}", path.display()))?;
-    let mut out = stitchfs::identity(&full, &superblock);
+    let Identified {
+        path: full,
+        facts: mut out,
+        ..
+    } = stitchfs::identify(path)?;
     if let Some((count, bytes)) = stitchfs::large_files_of(&full) {
         out["large_files"] = json!(count);
         out["large_files_bytes"] = json!(bytes);
@@ -135,8 +133,9 @@ fn add_space(out: &mut Value, path: &Path) {
 }
 
 /// What people look for first; the rest follows in the order of the alphabet.
-const FIRST: [&str; 8] = [
+const FIRST: [&str; 9] = [
     "store",
+    "engine",
     "mounted_at",
     "mount_options",
     "label",

@@ -6,7 +6,6 @@ use anyhow::{Result, bail};
 use clap::{Parser, Subcommand};
 use serde_json::json;
 use std::path::{Path, PathBuf};
-use stitch_volume::Volume;
 use stitchfs::{InstanceOptions, MakeOptions, RootOwner, Store, StoreOptions, path_in, set_path};
 
 const AFTER: &str = "\
@@ -111,15 +110,9 @@ fn list(args: &ListArgs) -> Result<u8> {
             (path_in(&document, "store").unwrap_or_default(), names)
         }
         Place::Store(path) => {
-            let options = stitch_device::OpenOptions {
-                read_only: true,
-                ..stitch_device::OpenOptions::default()
-            };
-            let device = stitch_device::open_path(&path, options)?;
-            let superblock = Volume::identify(device.as_ref())?;
-            let names = stitchfs::instance_names(&superblock);
-            let path = path.canonicalize().unwrap_or(path);
-            (path, names.into_iter().map(|n| json!(n)).collect())
+            let known = stitchfs::identify(&path)?;
+            let names = known.instances.into_iter();
+            (known.path, names.map(|name| json!(name)).collect())
         }
     };
     if args.json {

@@ -48,6 +48,24 @@ pub(super) fn mounted(path: &Path) -> Result<MountEntry> {
     }
 }
 
+/// Returns the mount that a path is in, and where in it. The path is absolute, without links.
+///
+/// # Errors
+/// It is in none of ours.
+pub(super) fn around(path: &Path) -> Result<(PathBuf, PathBuf)> {
+    let mounts = table::list()?;
+    let longest = |entry: &&MountEntry| entry.path.as_os_str().len();
+    // Of two at one place the later one is on top.
+    let around = mounts.iter().filter(|entry| path.starts_with(&entry.path));
+    match around.max_by_key(longest) {
+        Some(entry) if entry.is_ours() => {
+            let inside = path.strip_prefix(&entry.path).unwrap_or(path);
+            Ok((entry.path.clone(), inside.to_owned()))
+        }
+        _ => bail!("{}: is not in a mount of StitchFS", path.display()),
+    }
+}
+
 /// The living mount of this store, if there is one.
 pub(super) fn mount_of(store: &Path) -> Result<Option<MountEntry>> {
     let Ok(store) = store.canonicalize() else {

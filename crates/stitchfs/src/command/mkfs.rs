@@ -1,17 +1,20 @@
 //! `stitchfs mkfs`: makes a store.
 
 use super::{access, compress, output, size};
-use anyhow::Result;
 use clap::Parser;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::path::PathBuf;
-use stitchfs::{CompressOptions, Compression, Made, MakeOptions, RootOwner, set_path};
+use stitchfs::{
+    CompressOptions, Compression, EngineKind, LARGE_FILES_MAX, LARGE_FILES_MIN, LargeFiles, Made,
+    MakeOptions, RootOwner, set_path,
+};
 
 const AFTER: &str = "\
 Examples:
   stitchfs mkfs --size 8G store.stitch   a file of 8 GiB, its space allocated
   stitchfs mkfs /dev/sdb1                a partition, whole
-  stitchfs mkfs --size 8G /srv/data      the file /srv/data/store.stitch";
+  stitchfs mkfs --size 8G /srv/data      the file /srv/data/store.stitch
+  stitchfs mkfs --engine rocksdb /srv/r  the directory /srv/r, with RocksDB in it";
 
 /// Make a store in a file, a directory or a block device
 #[derive(Debug, Parser)]
@@ -42,6 +45,16 @@ pub(super) struct Args {
     #[arg(long, value_name = "HOW", default_value = "none", value_parser = compress::parse)]
     compress: Compression,
 
+    /// What keeps the records: vt, the VT-tree, or rocksdb, which has a directory
+    /// of its own and no size
+    #[arg(long, value_name = "ENGINE", default_value = "vt", value_parser = engine)]
+    engine: EngineKind,
+
+    /// With rocksdb: files that grow beyond SIZE, 4K to 1G, are plain files in the
+    /// folder PATH/files; inside: none are [default: 4K]
+    #[arg(long, value_name = "SIZE|inside", value_parser = large_files)]
+    large_files: Option<LargeFiles>,
+
     /// Print what was made as JSON
     #[arg(long)]
     json: bool,
@@ -51,7 +64,7 @@ pub(super) struct Args {
     path: PathBuf,
 }
 
-pub(super) fn run(args: &Args) -> Result<u8> {
+pub(super) fn run(args: &Args) -> anyhow::Result<u8> {
     let options = MakeOptions {
         len_bytes: args.size,
         label: args.label.clone(),
@@ -67,30 +80,64 @@ pub(super) fn run(args: &Args) -> Result<u8> {
             data: Some(args.compress),
             meta: None,
         },
+        engine: args.engine,
+        large_files: args.large_files.unwrap_or_default(),
     };
     let bar = output::progress("making");
     let made = stitchfs::make(&args.path, &options, &mut |done, total| {
         output::advance(&bar, done, total);
     });
     bar.finish_and_clear();
-    let Made { path, superblock } = made?;
-    access::warn_if_wide(&path);
-    let name = path.display();
-    let uuid = uuid::Uuid::from_bytes(superblock.uuid);
-    let areas = superblock.areas;
-    if args.json {
-        let mut made = json!({
-            "bytes": areas.device_bytes,
-            "uuid": uuid.to_string(),
-            "label": superblock.label,
-            "zone_bytes": areas.zone_bytes,
-            "grow_max_bytes": stitch_volume::device_bytes_max(&superblock),
-        });
-        set_path(&mut made, "path", &path);
-        output::print_json(&made)?;
-    } else {
-        let size = size::show(areas.device_bytes);
-        output::print(&format!("{name}: made a store of {size}, uuid {uuid}"))?;
+    let made = made?;
+    access::warn_if_wide(&made.path);
+    match args.json {
+        true => output::print_json(&as_json(&made))?,
+        false => output::print(&as_text(&made))?,
     }
     Ok(0)
+}
+
+fn as_json(made: &Made) -> Value {
+    let mut out = json!({
+        "engine": made.engine.name(),
+        "uuid": made.uuid.to_string(),
+        "label": made.label,
+    });
+    if let Some(superblock) = &made.superblock {
+        out["bytes"] = json!(superblock.areas.device_bytes);
+        out["zone_bytes"] = json!(superblock.areas.zone_bytes);
+        out["grow_max_bytes"] = json!(stitch_volume::device_bytes_max(superblock));
+    }
+    set_path(&mut out, "path", &made.path);
+    out
+}
+
+fn as_text(made: &Made) -> String {
+    let (name, uuid) = (made.path.display(), made.uuid);
+    match &made.superblock {
+        Some(superblock) => {
+            let size = size::show(superblock.areas.device_bytes);
+            format!("{name}: made a store of {size}, uuid {uuid}")
+        }
+        None => format!(
+            "{name}: made a store of the {} engine, uuid {uuid}",
+            made.engine
+        ),
+    }
+}
+
+/// Returns the engine that a word names.
+fn engine(word: &str) -> Result<EngineKind, String> {
+    EngineKind::of_name(word).ok_or_else(|| format!("{word:?}: give vt or rocksdb"))
+}
+
+/// Returns what a word says of large files.
+fn large_files(word: &str) -> Result<LargeFiles, String> {
+    if word == "inside" {
+        return Ok(LargeFiles::Inside);
+    }
+    let range = LARGE_FILES_MIN..=LARGE_FILES_MAX;
+    let bytes = size::parse(word).ok().filter(|bytes| range.contains(bytes));
+    let refused = || format!("{word:?}: give inside, or a size of 4K to 1G");
+    bytes.map(LargeFiles::External).ok_or_else(refused)
 }

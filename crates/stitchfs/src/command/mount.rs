@@ -1,6 +1,7 @@
 //! `stitchfs mount`: serves a store at a mount point.
 
 mod ending;
+mod keys;
 mod remount;
 
 pub(super) use ending::{Ending, catch_signals, end_by_signals};
@@ -8,6 +9,7 @@ pub(super) use ending::{Ending, catch_signals, end_by_signals};
 use super::daemon::{self, Started};
 use super::log::{self, Target};
 use super::options::{self, AccessTimes, MountOption, MountWords};
+use super::watch::Watcher;
 use super::{access, busy, hold, live, output, size, startup, utab};
 use anyhow::{Context, Result, bail};
 use clap::Parser;
@@ -54,13 +56,18 @@ Options after -o:
   compress_meta=none|lz4|zstd   names, attributes and small files; lz4 in a new
                                 store
   large_files=external[:SIZE]   keep files that grow beyond SIZE (default 1M) as
-                                plain files in the folder STORE.files; only for
-                                stores in a file. large_files=inside, the
-                                default, makes no more of them
+                                plain files in the folder STORE.files; for
+                                stores in a file, and with the RocksDB engine,
+                                where mkfs says the default. large_files=inside,
+                                the default elsewhere, makes no more of them
   passthrough                   as root, with large_files=external: the kernel
                                 reads those plain files itself, unless they were
                                 open for writing first (Linux 6.9); not with
                                 restart
+  kv                            serve the store's keys to Redis clients, for who
+                                mounted: on the socket MNT/.stitchfs/kv.sock
+                                leads to; kv=always makes each command durable
+                                before its reply, kv=everysec each second
   transport=auto|uring|dev      how requests arrive: auto uses io_uring if the
                                 kernel has it switched on, else /dev/fuse; uring
                                 fails if io_uring is unavailable
@@ -280,6 +287,7 @@ impl Args {
         let config = config(&words);
         // Before anything is made.
         config.check()?;
+        keys::check(&words)?;
         let is_new = create_if_missing(self, &words)?;
         if !is_new && (words.uid.is_some() || words.gid.is_some() || words.umask.is_some()) {
             output::note("uid, gid and umask are for new stores only; they change nothing here");
@@ -293,6 +301,7 @@ impl Args {
             std::fs::create_dir_all(&self.mount_point)
                 .with_context(|| format!("cannot make {}", self.mount_point.display()))?;
         }
+        keys::serve(&store, &words)?;
         let options = mount_options(&words, rights, store.path());
         Ok(Prepared {
             store,
@@ -310,7 +319,11 @@ impl Args {
                 Err(error) if error.is_busy() && clock.monotonic() < PATIENCE => {
                     clock.sleep(POLL);
                 }
-                other => return Ok(other?),
+                other => {
+                    let store = other?;
+                    keys::serve(&store, &self.words())?;
+                    return Ok(store);
+                }
             }
         }
     }
@@ -349,6 +362,7 @@ fn serve(args: &Args, in_background: bool) -> Result<()> {
     if let Some(reason) = refused.filter(|reason| !matches!(reason, Refusal::Off)) {
         output::note(&format!("{reason}; requests come by /dev/fuse"));
     }
+    let _watcher = watcher(&args.mount_point);
     let ending = Ending {
         stopper: host.stopper(),
         gate: Some(host.gate()),
@@ -365,6 +379,14 @@ fn serve(args: &Args, in_background: bool) -> Result<()> {
     startup::leave_directory()?;
     host.join()?;
     Ok(())
+}
+
+/// Starts the watcher of a mount. Without one, a mount whose daemon is killed may hang.
+fn watcher(mount_point: &Path) -> Option<Watcher> {
+    let started = Watcher::start(mount_point);
+    started
+        .inspect_err(|error| tracing::warn!(%error, "the mount has no watcher"))
+        .ok()
 }
 
 /// Tells on standard output that a mount in the foreground serves: `MNT: ready`.

@@ -3,7 +3,10 @@
 use super::{compress, size};
 use stitch_fuse::transport::idle_poll::IdlePollChoice;
 use stitch_fuse::{Transport, TransportChoice};
-use stitchfs::{Compression, EXTERNAL_FROM_BYTES, IoMode, LARGE_FILES_MAX, LARGE_FILES_MIN};
+use stitch_serve::SyncPolicy;
+use stitchfs::{
+    Compression, EXTERNAL_FROM_BYTES, IoMode, LARGE_FILES_MAX, LARGE_FILES_MIN, LargeFiles,
+};
 
 /// One word after `-o`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,8 +49,8 @@ pub(super) enum MountOption {
     Compress(Compression),
     /// `compress_meta=`: names and attributes.
     CompressMeta(Compression),
-    /// `large_files=`: above which size files leave the store; `None` for never.
-    LargeFiles(Option<u64>),
+    /// `large_files=`: which files leave the store.
+    LargeFiles(LargeFiles),
     /// `transport=`: how requests come.
     Transport(TransportChoice),
     /// `enable-uring`: turns the kernel's switch.
@@ -60,6 +63,8 @@ pub(super) enum MountOption {
     Passthrough(bool),
     /// `noxattr`, `xattr`: no extended attributes, access lists and file capabilities.
     NoXattr(bool),
+    /// `kv`, `kv=`, `nokv`: keys are served to Redis clients; when they are made durable.
+    Keys(Option<SyncPolicy>),
     /// `instance=`.
     Instance(String),
     /// `fsname=`.
@@ -104,13 +109,14 @@ pub(super) struct MountWords {
     pub(super) io: IoMode,
     pub(super) compress: Option<Compression>,
     pub(super) compress_meta: Option<Compression>,
-    pub(super) large_files: Option<u64>,
+    pub(super) large_files: LargeFiles,
     pub(super) transport: TransportChoice,
     pub(super) enable_uring: bool,
     pub(super) idle_poll: IdlePollChoice,
     pub(super) restart: bool,
     pub(super) passthrough: bool,
     pub(super) no_xattr: bool,
+    pub(super) keys: Option<SyncPolicy>,
     pub(super) instance: Option<String>,
     pub(super) fs_name: Option<String>,
     pub(super) remount: bool,
@@ -154,6 +160,7 @@ impl MountWords {
             MountOption::IdlePoll(false) => self.idle_poll = IdlePollChoice::Never,
             MountOption::Restart(on) => self.restart = on,
             MountOption::Passthrough(on) => self.passthrough = on,
+            MountOption::Keys(sync) => self.keys = sync,
             MountOption::NoXattr(on) => self.no_xattr = on,
             MountOption::Instance(name) => self.instance = Some(name),
             MountOption::FsName(name) => self.fs_name = Some(name),
@@ -204,6 +211,8 @@ fn parse_word(word: &str) -> Result<MountOption, String> {
         "passthrough" => MountOption::Passthrough(true),
         "nopassthrough" => MountOption::Passthrough(false),
         "noxattr" => MountOption::NoXattr(true),
+        "kv" => MountOption::Keys(Some(SyncPolicy::EverySecond)),
+        "nokv" => MountOption::Keys(None),
         "xattr" => MountOption::NoXattr(false),
         "remount" => MountOption::Remount,
         _ if is_for_others(word) => MountOption::Ignored,
@@ -246,6 +255,11 @@ fn parse_value(word: &str, name: &str, value: &str) -> Result<MountOption, Strin
         "compress_meta" => MountOption::CompressMeta(compression(word, value)?),
         "large_files" => MountOption::LargeFiles(large_files(word, value)?),
         "transport" => MountOption::Transport(transport(word, value)?),
+        "kv" => MountOption::Keys(Some(match value {
+            "always" => SyncPolicy::Always,
+            "everysec" => SyncPolicy::EverySecond,
+            _ => return Err(format!("{word:?}: give kv=always or kv=everysec")),
+        })),
         "instance" if !value.is_empty() => MountOption::Instance(value.to_owned()),
         "instance" => return Err("instance= needs a name, as instance=mail".into()),
         "fsname" if !value.is_empty() => MountOption::FsName(value.to_owned()),
@@ -263,20 +277,20 @@ fn compression(word: &str, value: &str) -> Result<Compression, String> {
     compress::parse(value).map_err(|_| format!("{word:?}: give none, lz4 or zstd"))
 }
 
-fn large_files(word: &str, value: &str) -> Result<Option<u64>, String> {
+fn large_files(word: &str, value: &str) -> Result<LargeFiles, String> {
     let range = LARGE_FILES_MIN..=LARGE_FILES_MAX;
     let refused = || {
         format!(
             "{word:?}: give large_files=inside, large_files=external, or large_files=external:SIZE with \
-             16K to 1G"
+             4K to 1G"
         )
     };
     match value.split_once(':') {
-        None if value == "inside" => Ok(None),
-        None if value == "external" => Ok(Some(EXTERNAL_FROM_BYTES)),
+        None if value == "inside" => Ok(LargeFiles::Inside),
+        None if value == "external" => Ok(LargeFiles::External(EXTERNAL_FROM_BYTES)),
         Some(("external", text)) => {
             let bytes = size::parse(text).ok().filter(|bytes| range.contains(bytes));
-            bytes.map(Some).ok_or_else(refused)
+            bytes.map(LargeFiles::External).ok_or_else(refused)
         }
         _ => Err(refused()),
     }
@@ -369,6 +383,9 @@ mod tests {
     #[test]
     fn large_files_are_read_by_the_daemon_unless_asked() {
         assert!(!words("large_files=external").passthrough);
+        assert_eq!(words("kv").keys, Some(SyncPolicy::EverySecond));
+        assert_eq!(words("kv,kv=always").keys, Some(SyncPolicy::Always));
+        assert_eq!(words("kv=always,nokv").keys, None);
         assert!(words("nopassthrough,passthrough").passthrough);
         assert!(!words("passthrough,nopassthrough").passthrough);
     }
@@ -398,16 +415,17 @@ mod tests {
 
     #[test]
     fn large_files_stay_inside_unless_asked() {
-        assert_eq!(words("rw").large_files, None);
-        assert_eq!(words("large_files=external").large_files, Some(1 << 20));
-        assert_eq!(
-            words("large_files=external:64K").large_files,
-            Some(64 << 10)
-        );
-        assert_eq!(
-            words("large_files=external,large_files=inside").large_files,
-            None
-        );
+        assert_eq!(words("rw").large_files, LargeFiles::AsMade);
+        for (list, expected) in [
+            ("large_files=external", LargeFiles::External(1 << 20)),
+            ("large_files=external:64K", LargeFiles::External(64 << 10)),
+            (
+                "large_files=external,large_files=inside",
+                LargeFiles::Inside,
+            ),
+        ] {
+            assert_eq!(words(list).large_files, expected, "{list}");
+        }
     }
 
     #[test]
@@ -441,9 +459,9 @@ mod tests {
             ("passthrough=1", "passthrough"),
             ("noxattr=1", "noxattr"),
             ("large_files=beside", "large_files=external:SIZE"),
-            ("large_files=external:1K", "16K to 1G"),
-            ("large_files=external:2G", "16K to 1G"),
-            ("large_files=external:", "16K to 1G"),
+            ("large_files=external:1K", "4K to 1G"),
+            ("large_files=external:2G", "4K to 1G"),
+            ("large_files=external:", "4K to 1G"),
             ("memory=lots", "lots"),
             ("memory=1M", "64M"),
             ("mode=755", "--help"),

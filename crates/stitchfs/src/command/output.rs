@@ -20,6 +20,15 @@ pub(super) fn print(text: &str) -> Result<()> {
     }
 }
 
+/// Prints bytes as they are. A reader that has gone away is no failure of ours.
+pub(super) fn print_bytes(bytes: &[u8]) -> Result<()> {
+    let mut out = io::stdout().lock();
+    match out.write_all(bytes).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        other => other.context("cannot write the result"),
+    }
+}
+
 /// Prints a result for programs.
 pub(super) fn print_json(value: &Value) -> Result<()> {
     print(&serde_json::to_string_pretty(value).context("cannot write JSON")?)

@@ -32,7 +32,7 @@ pub(super) fn run(args: &Args) -> Result<u8> {
 }
 
 /// Has the kernel send what was written through mappings. It does not tell the daemon to sync.
-fn write_back(mount_point: &Path) -> Result<()> {
+pub(super) fn write_back(mount_point: &Path) -> Result<()> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let root = rustix::fs::open(mount_point, flags, Mode::empty());
     let synced = root.and_then(|root| rustix::fs::syncfs(&root));

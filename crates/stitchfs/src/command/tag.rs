@@ -161,14 +161,14 @@ mod tests {
             };
             let path = dir.path().join(name);
             let made = stitchfs::make(&path, &options, &mut |_, _| {}).unwrap();
-            (path, made.superblock.uuid)
+            (path, made.uuid)
         };
         let (one, number) = make("one", "box");
         let (two, _) = make("two", "crate");
         let all = [one.clone(), two.clone(), dir.path().join("missing")];
         let find = |tag: Tag| only_one(&tag, Path::new("LABEL=x"), all.clone().into_iter());
         assert_eq!(find(Tag::Label(b"crate".to_vec())).unwrap(), two);
-        let by_number = Tag::Uuid(uuid::Uuid::from_bytes(number));
+        let by_number = Tag::Uuid(number);
         assert_eq!(find(by_number).unwrap(), one);
         let missing = find(Tag::Label(b"bo".to_vec())).unwrap_err().to_string();
         assert!(missing.contains("1 could not be read"), "{missing}");

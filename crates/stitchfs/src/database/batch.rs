@@ -2,11 +2,10 @@
 
 use super::Tree;
 use crate::StoreError;
+use crate::engine::Instance;
 use crate::owner::Owner;
 use stitch_base::TreeId;
-use stitch_base::sync::Arc;
 use stitch_kv::{Message, SpaceClass};
-use stitch_vt::VtEngine;
 
 /// Messages over any trees of one instance, applied in their order as one atomic step by
 /// [`Database::commit`](crate::Database::commit).
@@ -98,10 +97,10 @@ impl<'v> Batch<'v> {
 
     fn note(&mut self, tree: &Tree) {
         match &self.first {
-            Some((_, owner)) if owner.is(tree.engine()) => {}
-            None => self.first = Some((tree.id(), Owner::new(tree.engine()))),
+            Some((_, owner)) if owner.is(tree.instance()) => {}
+            None => self.first = Some((tree.id(), Owner::new(tree.instance()))),
             Some(_) if self.stranger.is_none() => {
-                self.stranger = Some((tree.id(), Owner::new(tree.engine())));
+                self.stranger = Some((tree.id(), Owner::new(tree.instance())));
             }
             Some(_) => {}
         }
@@ -113,7 +112,7 @@ impl<'v> Batch<'v> {
     /// [`StoreError::Foreign`].
     pub(crate) fn messages_for(
         &self,
-        asked: &Arc<VtEngine>,
+        asked: &Instance,
     ) -> Result<&stitch_kv::Batch<'v>, StoreError> {
         for (tree, owner) in self.first.iter().chain(&self.stranger) {
             owner.check(|| format!("tree {tree}"), asked)?;

@@ -1,10 +1,8 @@
 //! A snapshot, as users have it.
 
+use crate::engine::Instance;
 use crate::owner::Owner;
 use crate::{Seqno, StoreError};
-use stitch_base::sync::Arc;
-use stitch_kv::Engine as _;
-use stitch_vt::VtEngine;
 
 /// A consistent view of all trees of one instance as of one sequence number. While it (or a clone)
 /// lives, every version that it can see is kept; dropping the last clone releases them.
@@ -15,10 +13,10 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    pub(super) fn take(engine: &Arc<VtEngine>) -> Self {
+    pub(super) fn take(instance: &Instance) -> Self {
         Self {
-            moment: engine.snapshot(),
-            owner: Owner::new(engine),
+            moment: instance.engine.snapshot(),
+            owner: Owner::new(instance),
         }
     }
 
@@ -32,10 +30,7 @@ impl Snapshot {
     ///
     /// # Errors
     /// [`StoreError::Foreign`].
-    pub(super) fn moment_for(
-        &self,
-        asked: &Arc<VtEngine>,
-    ) -> Result<&stitch_kv::Snapshot, StoreError> {
+    pub(super) fn moment_for(&self, asked: &Instance) -> Result<&stitch_kv::Snapshot, StoreError> {
         self.owner.check(|| "a snapshot".to_owned(), asked)?;
         Ok(&self.moment)
     }

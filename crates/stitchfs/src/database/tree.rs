@@ -2,12 +2,11 @@
 
 use super::batch::space_of;
 use super::{Rows, Snapshot};
+use crate::engine::Instance;
 use crate::{CommitOptions, Direction, KeyRange, Seqno, StoreError, TreeId};
 use crate::{TreeInfo, TreeOptions};
 use bytes::Bytes;
-use stitch_base::sync::Arc;
-use stitch_kv::{Engine as _, KvError};
-use stitch_vt::VtEngine;
+use stitch_kv::KvError;
 
 /// A tree of a [`Database`](crate::Database): byte keys in order, each with a value. A handle: cheap
 /// to clone, to be shared by threads. Numbers of trees are never used again, so a handle of a tree
@@ -15,7 +14,7 @@ use stitch_vt::VtEngine;
 /// an error to use with another.
 #[derive(Clone)]
 pub struct Tree {
-    engine: Arc<VtEngine>,
+    instance: Instance,
     id: TreeId,
 }
 
@@ -26,8 +25,8 @@ impl std::fmt::Debug for Tree {
 }
 
 impl Tree {
-    pub(super) const fn new(engine: Arc<VtEngine>, id: TreeId) -> Self {
-        Self { engine, id }
+    pub(super) const fn new(instance: Instance, id: TreeId) -> Self {
+        Self { instance, id }
     }
 
     /// Its number in the store.
@@ -37,8 +36,8 @@ impl Tree {
     }
 
     /// The engine that it is in.
-    pub(crate) const fn engine(&self) -> &Arc<VtEngine> {
-        &self.engine
+    pub(crate) const fn instance(&self) -> &Instance {
+        &self.instance
     }
 
     /// Its name and options.
@@ -46,7 +45,12 @@ impl Tree {
     /// # Errors
     /// [`ErrorKind::NotFound`](crate::ErrorKind::NotFound) if it was dropped.
     pub fn info(&self) -> Result<TreeInfo, StoreError> {
-        let found = self.engine.trees().into_iter().find(|t| t.id == self.id);
+        let found = self
+            .instance
+            .engine
+            .trees()
+            .into_iter()
+            .find(|t| t.id == self.id);
         Ok(found.ok_or(KvError::NoTree(self.id))?)
     }
 
@@ -75,7 +79,7 @@ impl Tree {
     /// # Ok::<(), stitchfs::StoreError>(())
     /// ```
     pub fn set_options(&self, options: &TreeOptions) -> Result<(), StoreError> {
-        Ok(self.engine.alter_tree(self.id, options)?)
+        Ok(self.instance.engine.alter_tree(self.id, options)?)
     }
 
     /// The value of a key; `None` if it has none.
@@ -89,7 +93,7 @@ impl Tree {
     /// At most one data block read for a key that is there, where indexes are cached; hardly ever one
     /// for a key that is not (0.8 % a table). The value is a part of the cached block, not a copy.
     pub fn get(&self, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
-        Ok(self.engine.get(self.id, key, None)?)
+        Ok(self.instance.engine.get(self.id, key, None)?)
     }
 
     /// As [`Self::get`], at a snapshot of the same store.
@@ -98,8 +102,8 @@ impl Tree {
     /// As [`Self::get`]; [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) for a snapshot of another
     /// store or instance.
     pub fn get_at(&self, snapshot: &Snapshot, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
-        let at = snapshot.moment_for(&self.engine)?;
-        Ok(self.engine.get(self.id, key, Some(at))?)
+        let at = snapshot.moment_for(&self.instance)?;
+        Ok(self.instance.engine.get(self.id, key, Some(at))?)
     }
 
     /// The rows of a range in order, as of now.
@@ -127,7 +131,7 @@ impl Tree {
     /// ```
     pub fn scan(&self, range: KeyRange<'_>, direction: Direction) -> Result<Rows<'_>, StoreError> {
         Ok(Rows::new(
-            self.engine.scan(self.id, range, direction, None)?,
+            self.instance.engine.scan(self.id, range, direction, None)?,
         ))
     }
 
@@ -141,8 +145,11 @@ impl Tree {
         range: KeyRange<'_>,
         direction: Direction,
     ) -> Result<Rows<'_>, StoreError> {
-        let at = snapshot.moment_for(&self.engine)?;
-        let scan = self.engine.scan(self.id, range, direction, Some(at))?;
+        let at = snapshot.moment_for(&self.instance)?;
+        let scan = self
+            .instance
+            .engine
+            .scan(self.id, range, direction, Some(at))?;
         Ok(Rows::new(scan))
     }
 
@@ -227,6 +234,6 @@ impl Tree {
             sync: false,
             space: space_of(&batch),
         };
-        Ok(self.engine.commit(&batch, options)?)
+        Ok(self.instance.engine.commit(&batch, options)?)
     }
 }

@@ -11,12 +11,14 @@ mod fstrim;
 mod idmapped;
 mod info;
 mod instances;
+mod kv;
 mod lines;
 mod mounted;
 mod not_utf8;
 mod noxattr;
 mod passthrough;
 mod place;
+mod rocksdb;
 mod space;
 mod startup;
 #[path = "../../../fuse/tests/mounted/switch.rs"]

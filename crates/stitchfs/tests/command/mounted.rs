@@ -25,12 +25,18 @@ impl Mounted {
         if !can_mount() {
             return None;
         }
-        let mut mounted = Self {
-            place: Place::new(),
-            pid: None,
-        };
-        mounted.mount(&[&["--create", "64M"], options].concat());
-        Some(mounted)
+        Some(Self::of(
+            Place::new(),
+            &[&["--create", "64M"], options].concat(),
+        ))
+    }
+
+    /// Mounts the store `a` of a directory. Things can be mounted here.
+    #[track_caller]
+    pub(crate) fn of(place: Place, options: &[&str]) -> Self {
+        let mut mounted = Self { place, pid: None };
+        mounted.mount(options);
+        mounted
     }
 
     #[track_caller]

@@ -1,4 +1,4 @@
-//! Appending one record: where it goes, and whether its header is long or short.
+//! Appends one record: finds its position, and decides between a long and a short header.
 
 use super::tail::{between, bytes_of, page_of};
 use super::{BackupLog, HEADER, SLACK_BYTES, Writer};
@@ -18,7 +18,7 @@ impl BackupLog {
     ) -> Result<Lsn, VolumeError> {
         let end = writer.end.expect("positioned");
         let left = self.ring_bytes - self.offset(end);
-        // Where too little is left for a long header, replay expects nothing.
+        // Replay expects nothing where too little is left for a long header.
         let bytes_here = self.record_bytes(writer, end, payload_len).max(HEADER);
         let skipped = if bytes_here > left { left } else { 0 };
         let at = Lsn(end.0 + skipped);
@@ -46,19 +46,19 @@ impl BackupLog {
         let header = self.header(writer, RecordKind::Data, payload_len);
         let header = header.encode(self.core.salt, pieces);
         let next = self.emit_record(writer, &header, pieces, record_bytes)?;
-        writer.told_page = Some(page_of(at));
+        writer.durability_page = Some(page_of(at));
         Ok(next)
     }
 
-    /// True if a record that begins at `lsn` may be short: one before it in its page says what it
-    /// would say.
+    /// Reports whether a record at `lsn` may be short: an earlier record of its page notes the
+    /// same.
     fn is_short(&self, writer: &Writer, lsn: Lsn, payload_len: u64) -> bool {
         self.core.has_short_records
             && payload_len <= ShortRecord::PAYLOAD_BYTES_MAX
-            && writer.told_page == Some(page_of(lsn))
+            && writer.durability_page == Some(page_of(lsn))
     }
 
-    /// Bytes that a record takes that begins at `lsn`.
+    /// Returns the length of a record at `lsn`.
     fn record_bytes(&self, writer: &Writer, lsn: Lsn, payload_len: u64) -> u64 {
         match self.is_short(writer, lsn, payload_len) {
             true => ShortRecord::record_bytes(payload_len),

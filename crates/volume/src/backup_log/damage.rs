@@ -1,19 +1,19 @@
-//! Telling a damaged log from one whose end a power cut tore off.
+//! Tells a damaged log from one whose end a power cut tore off.
 //!
-//! A replay stops at the first record that is not valid. A power cut may leave any part of what was
-//! not synced, in any order, so nothing follows from a valid record further on, but for what it says:
-//! up to `durable` the log was on the medium when a generation wrote the record. From then on that
-//! stays so: whoever opens the volume later reads at least that far before it writes on. Hence, if a
-//! replay ends before `durable`, records were damaged, unless a later generation has written before
-//! that place: then somebody has accepted the loss ([`super::BackupLog::accept_loss`]).
+//! A replay stops at the first invalid record. A power cut may leave any part of the unsynced
+//! bytes, in any order, so the mere existence of a later valid record proves nothing. Its contents
+//! do: it notes that the log was durable up to `durable` when it was written. That stays true,
+//! since every later open reads at least that far before it writes. So if a replay ends before
+//! `durable`, records were damaged. The exception: a later generation has written before that
+//! position, after a repair accepted the loss ([`super::BackupLog::accept_loss`]).
 //!
-//! In the same way a record that says that the version log went further than it does now, or that
-//! stands where it can only after a later version was durable, proves damage of the version log.
+//! In the same way, a record proves damage of the version log if it notes that the version log went
+//! further, or if it stands where it can only after a later version was durable.
 //!
-//! Such records are looked for from the replay's end on, at every place where one may stand, until
-//! [`QUIET_RECORDS`] times the longest record's length holds none. Short records say nothing that a
-//! long one in their page does not, and need not be found; they only tell how much is lost. When the volume was closed in good
-//! order there is nothing to look for.
+//! The search for such records begins at the replay's end and tries every possible position. It
+//! ends after [`QUIET_RECORDS`] times the longest record without a valid one. Short records need
+//! not be found: they note nothing that a long one in their page does not, and only tell how much
+//! is lost. After a clean close there is nothing to search for.
 
 use super::replay::Reached;
 use super::{BackupLog, HEADER};
@@ -23,12 +23,12 @@ use stitch_base::sync::atomic::Ordering;
 use stitch_base::{Generation, Lsn};
 use stitch_format::log_record::{ALIGN, HEADER_BYTES, RecordHeader, RecordKind, VersionPage};
 
-/// How many of the longest records, without any valid one, end the search.
+/// The search ends after this many lengths of the longest record without a valid one.
 const QUIET_RECORDS: u64 = 2;
-/// How much is searched at once, in bytes.
+/// Length of the searched chunks, in bytes.
 const CHUNK_BYTES: u64 = 64 << 10;
 
-/// What must be there, by what is known.
+/// Evidence of what the logs must contain.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Evidence {
     /// The log was durable up to here.
@@ -39,13 +39,13 @@ pub(super) struct Evidence {
     pub(super) has_later_version: bool,
 }
 
-/// A place in the log from which on records are looked for.
+/// A search for records from a position on.
 struct Search<'a> {
     log: &'a BackupLog,
     headers: Window<'a>,
     payloads: Window<'a>,
     from: Lsn,
-    /// Records further on stand in a part of the ring that the version found still needs.
+    /// Records behind this position would overwrite live ones of the version found.
     limit: Lsn,
     /// Lowest generation that counts.
     generation: Generation,

@@ -1,17 +1,17 @@
-//! The log's end as memory, while much is appended between syncs.
+//! The log's end as mapped memory, while much is appended between syncs.
 //!
-//! An append of a hundred bytes is a call of the operating system that copies a page (`tail`), and takes longer
-//! than all else that a small commit does. Where the device can share some of its pages with us
-//! ([`stitch_device::Device::open_window`]), the log's next pages are written once, as zeros behind what the first
-//! holds, and records are copied into them.
+//! An append of 100 bytes is a system call that copies a page (`tail`), and takes longer than the
+//! rest of a small commit. If the device can share pages with this process
+//! ([`stitch_device::Device::open_window`]), the next pages of the log are written once as zeros,
+//! and records are copied into them.
 //!
-//! - To a killed process, a power cut and a replay these are the writes of `tail`: whole pages that hold
-//!   what they held, records, and zeros.
+//! - After a kill or a power cut, and for a replay, the medium is the same as with the writes of
+//!   `tail`: whole pages that hold older records, new records, and zeros.
 //! - The pages never hold live records of the ring's other end, and never go across its end.
-//! - Memory costs a fault for each page, as much as a call does. So records of a kilobyte and more are written by
-//!   calls, to pages that the device was told of before ([`stitch_device::Device::prepare`]): zeros as well.
-//! - A sync takes the zeros to the medium too. So there is a window only where a multiple of it was appended
-//!   since the last sync.
+//! - A page fault costs as much as a system call. So records of 1 KiB and more are written by
+//!   system calls, to pages that were prepared as zeros ([`stitch_device::Device::prepare`]).
+//! - A sync writes the zeros to the medium too. So a window is opened only if a multiple of its
+//!   length was appended since the last sync.
 
 use super::PAGE_BYTES;
 use super::tail::{Ring, bytes_of, page_of};
@@ -21,31 +21,31 @@ use stitch_base::Lsn;
 use stitch_device::Window;
 
 const WINDOW_BYTES_MAX: u64 = 64 << 10;
-/// A window is at most such a part of the ring.
+/// A window is at most one part in this many of the ring.
 const RING_PARTS: u64 = 128;
 /// Records from this length on are not copied to a new window.
 const LONG_BYTES: u64 = 1 << 10;
-/// So much of the log is made ready for them at once, up to a multiple of it.
+/// Length of the log that is prepared for them at once, up to a multiple of it.
 const READY_BYTES: u64 = 128 << 10;
-/// So many windows were filled since the last sync before there is one.
+/// A window is opened after this many lengths of it were appended since the last sync.
 const WINDOWS_BEFORE: u64 = 2;
 
-/// Pages of the log that are memory.
+/// Mapped pages of the log.
 #[derive(Debug)]
 pub(super) struct Mapped {
     from: Lsn,
     len_bytes: u64,
-    /// Where they are on the device.
+    /// Offset of the pages on the device.
     addr: u64,
     window: Box<dyn Window>,
 }
 
-/// What decides whether there is a window.
+/// Statistics that decide whether a window is opened.
 #[derive(Debug, Default)]
 pub(super) struct Flow {
     unsynced_bytes: u64,
     is_refused: bool,
-    /// Up to here the log is ready for writes.
+    /// Position up to which the log is prepared for writes.
     ready: Lsn,
 }
 
@@ -56,24 +56,24 @@ fn window_bytes(ring: &Ring<'_>) -> u64 {
 }
 
 impl Flow {
-    /// Takes note of an append.
+    /// Counts an append.
     pub(super) const fn appended(&mut self, len: u64) {
         self.unsynced_bytes = self.unsynced_bytes.saturating_add(len);
     }
 
-    /// Takes note of a sync.
+    /// Resets the counters at a sync.
     pub(super) const fn synced(&mut self) {
         self.unsynced_bytes = 0;
     }
 
-    /// True if it is worth while to open a window for an append of so many bytes.
+    /// Reports whether a window is worthwhile for an append of `len` bytes.
     pub(super) fn wants_window(&self, ring: &Ring<'_>, len: u64) -> bool {
         let window = window_bytes(ring);
         let is_short = len < LONG_BYTES && 4 * len <= window;
         !self.is_refused && is_short && self.unsynced_bytes >= WINDOWS_BEFORE * window
     }
 
-    /// Makes the pages behind that of `lsn` ready, for an append of so many bytes, if it is worth while.
+    /// Prepares the pages behind that of `lsn` for an append of `len` bytes, if that is worthwhile.
     pub(super) fn make_ready(
         &mut self,
         ring: &Ring<'_>,
@@ -95,8 +95,8 @@ impl Flow {
         }
     }
 
-    /// Opens one at the page of `lsn`, which holds `first` up to there. `None` if it would not hold `len` bytes, or
-    /// the device has none.
+    /// Opens a window at the page of `lsn`, which holds `first` up to there. Returns `None` if the
+    /// window would not hold `len` bytes, or the device has none.
     pub(super) fn open(
         &mut self,
         ring: &Ring<'_>,
@@ -122,7 +122,7 @@ impl Flow {
 }
 
 impl Mapped {
-    /// True if it holds `len` bytes at `lsn`, and is still where the ring is.
+    /// Reports whether the window covers `len` bytes at `lsn`, and the ring has not moved.
     pub(super) fn holds(&self, ring: &Ring<'_>, lsn: Lsn, len: u64) -> bool {
         let is_within = self.from <= lsn && lsn.0 + len <= self.from.0 + self.len_bytes;
         is_within && ring.addr(self.from) == self.addr
@@ -140,7 +140,7 @@ impl Mapped {
         ring.core.write_window(&mut *self.window, at, pieces)
     }
 
-    /// Reads the page that ends before or holds `end`: the log's last one.
+    /// Reads the log's last page: the one that holds `end` or ends there.
     pub(super) fn last_page(&self, end: Lsn, out: &mut [u8]) -> Result<Lsn, VolumeError> {
         assert!(self.from <= end, "the log's end does not go back");
         let last = Lsn(self.from.0 + self.len_bytes - PAGE_BYTES);

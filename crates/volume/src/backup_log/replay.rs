@@ -9,15 +9,16 @@ use stitch_device::SECTOR_BYTES;
 use stitch_format::log_record::short::{SHORT_HEADER_BYTES, ShortRecord};
 use stitch_format::log_record::{ALIGN, HEADER_BYTES, RecordHeader, RecordKind, VersionPage};
 
-/// What is shown a record: the position after it and its payload. It says [`Replay`], or nothing.
+/// A visitor of records. It gets the position after the record and its payload, and returns a
+/// [`Replay`] or nothing.
 pub type Visit<'a, E, R = ()> = dyn FnMut(Lsn, &[u8]) -> Result<R, E> + 'a;
 
-/// What who is shown a record says of it.
+/// The decision of a visitor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Replay {
-    /// The next one, please.
+    /// Continue with the next record.
     Next,
-    /// The log ends before it: what it refers to never reached the medium.
+    /// The log ends before this record, since data that it refers to never reached the medium.
     EndsHere,
 }
 
@@ -34,18 +35,18 @@ pub(super) struct Reached {
     pub(super) end: Lsn,
     /// Generation of that record.
     pub(super) generation: Generation,
-    /// What the last long record says of the version log.
+    /// What the last long record notes about the version log.
     pub(super) versions: Option<VersionPage>,
 }
 
 /// A valid record.
-struct Found {
+struct FoundRecord {
     lsn: Lsn,
     end: Lsn,
     generation: Generation,
-    /// Where the payload stands in the ring, and its length; `None` in a record that is no data.
+    /// Offset in the ring and length of the payload; `None` for a record without data.
     payload: Option<(u64, u64)>,
-    /// What a long record says to be durable, here and of the version log.
+    /// What a long record notes as durable: here, and of the version log.
     told: Option<(Lsn, VersionPage)>,
 }
 
@@ -53,25 +54,25 @@ struct Found {
 struct Walk<'a> {
     log: &'a BackupLog,
     window: Window<'a>,
-    /// Where the next record should stand.
+    /// Position of the next record.
     lsn: Lsn,
-    /// Not beyond this.
+    /// The walk ends here at the latest.
     limit: Lsn,
     /// Lowest generation that the next record can have.
     generation: Generation,
 }
 
 impl BackupLog {
-    /// Shows every record from `from` on to `visit`, in order: the position after it (as
-    /// [`Self::append`] returned it) and its payload. Stops at the first record that is not valid
-    /// and returns the position after the last that is; from there appends go on. A visitor that says
-    /// [`Replay::EndsHere`] ends the log before the record that it was shown.
+    /// Calls `visit` for every record from `from` on, in order, with the position after it (as
+    /// [`Self::append`] returned it) and its payload. Stops at the first invalid record and returns
+    /// the position after the last valid one, where appends continue. A visitor that returns
+    /// [`Replay::EndsHere`] ends the log before the current record.
     ///
     /// # Errors
     /// [`VolumeError::Device`] if the log cannot be read; [`VolumeError::LogDamaged`] if it ends
-    /// before what is known to be durable (see [`Self::accept_loss`]); [`VolumeError::Corrupt`] if
-    /// it says that the last version is missing; [`VolumeError::Invalid`] if `from` is not a
-    /// position in the live part; what `visit` returns.
+    /// before a position known to be durable (see [`Self::accept_loss`]); [`VolumeError::Corrupt`]
+    /// if it proves that the last version is missing; [`VolumeError::Invalid`] if `from` is not a
+    /// position in the live part; the errors of `visit`.
     pub fn replay<E: From<VolumeError>, R: Into<Replay>>(
         &self,
         from: Lsn,
@@ -109,8 +110,8 @@ impl BackupLog {
         Ok(walk.lsn)
     }
 
-    /// Up to where the log is known to have been durable, by all that was written down: records,
-    /// marks, the version and the superblock. For a log that was not replayed yet.
+    /// Returns the position up to which the log is known to have been durable, by all evidence:
+    /// records, marks, the version and the superblock. For a log that was not replayed yet.
     ///
     /// # Cost
     /// Reads the log.
@@ -136,7 +137,7 @@ impl BackupLog {
         Ok(durable.max(self.evidence(&reached)?.durable))
     }
 
-    /// A walk that begins at `from`, and the log's end if it is known.
+    /// Starts a walk at `from`. Also returns the log's end if it is known.
     fn walk(&self, from: Lsn) -> Result<(Walk<'_>, Option<Lsn>), VolumeError> {
         let (start, end, generation) = {
             let mut writer = self.writer.lock();
@@ -164,7 +165,7 @@ impl BackupLog {
         Ok((walk, end))
     }
 
-    /// Takes note of where the log ends, if nobody did meanwhile.
+    /// Records the log's end, unless another thread did meanwhile.
     fn set_end(&self, reached: &Reached, steps: &[(Lsn, Generation)]) -> Result<(), VolumeError> {
         let end = reached.end;
         let verdict = self.verdict(end, &self.evidence(reached)?);
@@ -188,7 +189,7 @@ impl BackupLog {
             }
         }
         if let Some(loss) = loss {
-            tracing::warn!(?loss, "the damaged end of the backup log is given up");
+            tracing::warn!(?loss, "dropped the damaged end of the backup log");
             writer.loss = Some(loss);
             self.cut(&mut writer)?;
         }
@@ -197,7 +198,7 @@ impl BackupLog {
         if self.core.is_read_only {
             return Ok(());
         }
-        // Opening for writing has synced the device, and a cut does.
+        // Opening for writing syncs the device, and so does the cut.
         writer.durable = end;
         self.bury_torn(&mut writer)?;
         self.mark(&mut writer)?;
@@ -207,8 +208,8 @@ impl BackupLog {
         Ok(())
     }
 
-    /// The short record that stands at `lsn`, if there is one of this generation, and it ends at or
-    /// before `limit`.
+    /// Returns the short record of this generation at `lsn`, if there is one that ends at or before
+    /// `limit`.
     pub(super) fn short_record(
         &self,
         window: &mut Window<'_>,
@@ -234,7 +235,7 @@ impl BackupLog {
         Ok(is_valid.then_some(found))
     }
 
-    /// Makes durable that the log ends here, whatever stands behind: a record of this generation.
+    /// Ends the log here durably, whatever stands behind, by a record of this generation.
     fn cut(&self, writer: &mut MutexGuard<'_, Writer>) -> Result<(), VolumeError> {
         if self.core.is_read_only {
             return Ok(());
@@ -258,17 +259,17 @@ impl BackupLog {
 }
 
 impl Walk<'_> {
-    /// Where it stands.
+    /// Returns the position and the generation.
     const fn place(&self) -> (Lsn, Generation) {
         (self.lsn, self.generation)
     }
 
     /// The next valid record. `None` at the end of the log.
-    fn step(&mut self) -> Result<Option<Found>, VolumeError> {
+    fn step(&mut self) -> Result<Option<FoundRecord>, VolumeError> {
         let ring_bytes = self.log.ring_bytes;
         let left = ring_bytes - self.log.offset(self.lsn);
         if left < HEADER {
-            // Too little for a header: the record stands at the ring's start, if there is one.
+            // Too little space for a header: the next record, if any, is at the ring's start.
             let at = self.lsn;
             self.lsn = Lsn(at.0.saturating_add(left));
             let found = self.record()?;
@@ -280,7 +281,7 @@ impl Walk<'_> {
         self.record()
     }
 
-    fn record(&mut self) -> Result<Option<Found>, VolumeError> {
+    fn record(&mut self) -> Result<Option<FoundRecord>, VolumeError> {
         let found = match self.short()? {
             Some(found) => Some(found),
             None => self.long()?,
@@ -293,14 +294,14 @@ impl Walk<'_> {
         Ok(found)
     }
 
-    /// A short record here: its generation is that of the record before it, which is what the
-    /// version says of the first.
-    fn short(&mut self) -> Result<Option<Found>, VolumeError> {
+    /// Reads a short record here. Its generation is that of the record before it; the version notes
+    /// that of the first.
+    fn short(&mut self) -> Result<Option<FoundRecord>, VolumeError> {
         let place = self.place();
         let short = self.log.short_record(&mut self.window, place, self.limit)?;
         Ok(short.map(|record| {
             let payload_at = self.log.offset(record.lsn) + SHORT_HEADER_BYTES as u64;
-            Found {
+            FoundRecord {
                 lsn: record.lsn,
                 end: record.end(),
                 generation: record.generation,
@@ -310,7 +311,7 @@ impl Walk<'_> {
         }))
     }
 
-    fn long(&mut self) -> Result<Option<Found>, VolumeError> {
+    fn long(&mut self) -> Result<Option<FoundRecord>, VolumeError> {
         let offset = self.log.offset(self.lsn);
         if self.lsn >= self.limit {
             return Ok(None);
@@ -336,7 +337,7 @@ impl Walk<'_> {
         if header.check(self.log.core.salt, &encoded, payload).is_err() {
             return Ok(None);
         }
-        Ok(Some(Found {
+        Ok(Some(FoundRecord {
             lsn: header.lsn,
             end: header.end(),
             generation: header.generation,

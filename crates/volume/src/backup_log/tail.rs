@@ -1,19 +1,20 @@
 //! The log's last page, kept in memory, so that the log is written in whole pages.
 //!
-//! An append that writes a few bytes into a page that the page cache has dropped would have to wait
-//! until the page is read; and a device without a page cache takes whole sectors only. So every
-//! write begins and ends with a page, and repeats what the page holds already.
+//! A write of a few bytes into a page that the page cache has dropped would first read the page. A
+//! device without a page cache takes only whole sectors. So every write begins and ends at a page
+//! boundary, and repeats the older bytes of its first page.
 //!
-//! That harms nothing that was synced, although those sectors are written again:
+//! Synced bytes survive, although their sectors are written again:
 //! - the bytes before the log's end are the same in memory, on the medium and in the write;
-//! - a sector comes out old or new ([`stitch_device::SECTOR_BYTES`], or a multiple), and where a
-//!   sync has filled it both are the same, so any mix of sectors holds all that was synced;
-//! - beyond the end a page holds what stood there, or zeros: never less than the live records that
-//!   a ring which is nearly full has there.
+//! - a sector is written wholly or not at all ([`stitch_device::SECTOR_BYTES`], or a multiple), and
+//!   sectors that a sync has filled are the same before and after, so any mix of sectors holds all
+//!   synced bytes;
+//! - beyond the end a page keeps its bytes, or holds zeros; live records of a nearly full ring are
+//!   always kept.
 //!
 //! A page cache above a file or a disk writes whole pages back in any case.
 //!
-//! While much is appended between syncs, its pages are memory (`mapped`).
+//! While much is appended between syncs, the last pages are mapped memory (`mapped`).
 
 use super::PAGE_BYTES;
 use super::mapped::{Flow, Mapped};
@@ -26,13 +27,13 @@ const PAGE: usize = 4096;
 
 type Page = Box<[u8; PAGE]>;
 
-/// Where the pages are.
+/// The ring that the pages belong to.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ring<'a> {
     pub(super) core: &'a Core,
     pub(super) at: u64,
     pub(super) len_bytes: u64,
-    /// Where live records start: from one ring further on, pages hold them.
+    /// Start of the live records; one ring length further on, pages hold them.
     pub(super) start: Lsn,
 }
 
@@ -42,12 +43,13 @@ impl Ring<'_> {
         self.at + page.0 % self.len_bytes
     }
 
-    /// True if a page has live records beyond the log's end in it.
+    /// Reports whether a page has live records beyond the log's end.
     pub(super) fn is_shared(&self, page: Lsn) -> bool {
         page.0 + PAGE_BYTES > self.start.0 + self.len_bytes
     }
 
-    /// Bytes from the start of a page to the next live record, or to the ring's end: whole pages.
+    /// Returns the number of bytes from the start of a page to the next live record, or to the
+    /// ring's end: whole pages.
     pub(super) const fn room_from(&self, page: Lsn) -> u64 {
         let to_live = (self.start.0 + self.len_bytes).saturating_sub(page.0);
         let to_end = self.len_bytes - page.0 % self.len_bytes;
@@ -61,8 +63,8 @@ impl Ring<'_> {
         Ok(bytes)
     }
 
-    /// A page that no record of this life begins in: its bytes behind the log's end do not matter,
-    /// unless they are live.
+    /// Returns a page in which no record of this life begins: its bytes behind the log's end do not
+    /// matter, unless they are live.
     fn next(&self, page: Lsn) -> Result<Page, VolumeError> {
         match self.is_shared(page) {
             true => self.read(page),
@@ -71,21 +73,21 @@ impl Ring<'_> {
     }
 }
 
-/// The page that the log ends in.
+/// The last page of the log.
 #[derive(Debug, Default)]
 pub(super) struct Tail {
-    /// Where the page begins, and what is in it; `None` until it was needed once.
+    /// Position and contents of the page; `None` until it was needed once.
     page: Option<(Lsn, Page)>,
-    /// The pages that it ends in, where they are memory: then `page` is an older one.
+    /// The mapped pages at the log's end; if any, `page` is an older one.
     mapped: Option<Mapped>,
     flow: Flow,
-    /// Bytes written beside those that were given: the rest of their pages.
+    /// Bytes written to fill up pages.
     padding_bytes: u64,
 }
 
 impl Tail {
-    /// Writes `pieces` at `lsn`, in whole pages. What was written before stands before `lsn`; what
-    /// stands in the last page behind the pieces stays or becomes zeros.
+    /// Writes `pieces` at `lsn`, in whole pages. The bytes before `lsn` in its page are repeated.
+    /// The bytes behind the pieces in the last page stay or become zeros.
     pub(super) fn write(
         &mut self,
         ring: &Ring<'_>,
@@ -113,12 +115,12 @@ impl Tail {
         Ok(())
     }
 
-    /// Takes note of a sync that is about to be.
+    /// Prepares for a sync that is about to be made.
     pub(super) const fn synced(&mut self) {
         self.flow.synced();
     }
 
-    /// As [`Self::write`], for a mark: the next write goes over it.
+    /// Writes a mark as [`Self::write`] does; the next write overwrites it.
     pub(super) fn write_mark(
         &mut self,
         ring: &Ring<'_>,
@@ -136,7 +138,7 @@ impl Tail {
         }
     }
 
-    /// True if `len` bytes at `lsn` go to pages that are memory. Those that are not right for it are given up.
+    /// Reports whether `len` bytes at `lsn` go to mapped pages. Unmaps pages that do not fit.
     fn maps(&mut self, ring: &Ring<'_>, lsn: Lsn, len: u64) -> Result<bool, VolumeError> {
         if let Some(mapped) = &self.mapped
             && mapped.holds(ring, lsn, len)
@@ -155,7 +157,7 @@ impl Tail {
         Ok(self.mapped.is_some())
     }
 
-    /// Gives up the pages that are memory: the log ends at `end`, and goes on in the page that it ends in.
+    /// Unmaps the pages: the log ends at `end`, and its last page is kept in memory again.
     pub(super) fn unmap(&mut self, end: Lsn) -> Result<(), VolumeError> {
         if let Some(mapped) = self.mapped.take() {
             let mut bytes = Box::new([0; PAGE]);
@@ -165,8 +167,8 @@ impl Tail {
         Ok(())
     }
 
-    /// As [`Self::write`], of less than a page: the page in memory takes the pieces, and is written. If that
-    /// fails nothing is written any more, so it does not matter that it was not.
+    /// Writes less than a page: copies the pieces into the page in memory and writes it. After a
+    /// failure nothing is written any more, so the copy does not matter.
     fn write_in_page(
         &mut self,
         ring: &Ring<'_>,
@@ -183,8 +185,8 @@ impl Tail {
         Ok(())
     }
 
-    /// As [`Self::write`], for what the next write will go over: the log's end stays. Answers the
-    /// last page if it is not the first, as it was before.
+    /// Writes bytes that the next write overwrites: the log's end stays. Returns the last page as
+    /// it was before, if it is not the first.
     fn write_over(
         &mut self,
         ring: &Ring<'_>,
@@ -214,7 +216,7 @@ impl Tail {
         self.padding_bytes
     }
 
-    /// Makes the page at `first` the one in memory.
+    /// Loads the page at `first` into memory.
     fn hold(&mut self, ring: &Ring<'_>, first: Lsn) -> Result<(), VolumeError> {
         let bytes = match &self.page {
             Some((page, _)) if *page == first => return Ok(()),
@@ -229,7 +231,7 @@ impl Tail {
     }
 }
 
-/// The first and the last page of `len` bytes at `lsn`.
+/// Returns the first and the last page of `len` bytes at `lsn`.
 fn pages_of(ring: &Ring<'_>, lsn: Lsn, len: u64) -> (Lsn, Lsn) {
     assert!(len > 0, "something is written");
     assert!(
@@ -243,7 +245,7 @@ pub(super) fn bytes_of(pieces: &[&[u8]]) -> u64 {
     pieces.iter().map(|piece| piece.len() as u64).sum()
 }
 
-/// Does something with `pieces` between two others. A few of them take no memory.
+/// Calls `with` with `pieces` between two others. A few of them need no allocation.
 pub(super) fn between<T>(
     first: &[u8],
     pieces: &[&[u8]],
@@ -266,7 +268,7 @@ pub(super) fn between<T>(
     use_all(all)
 }
 
-/// Where the page of a position begins.
+/// Returns the position at which the page of `lsn` begins.
 pub(super) const fn page_of(lsn: Lsn) -> Lsn {
     Lsn(lsn.0 - lsn.0 % PAGE_BYTES)
 }

@@ -275,7 +275,7 @@ fn a_lost_record_s_successor_never_comes_back() {
     let ring_at = opened.volume.superblock().areas.backup_log_at;
     drop(opened);
     device.write_at(ring_at, &[&[0; 512]]).unwrap();
-    // Generation 2 writes one record of a sector in place of the lost one, and a version in which
+    // Generation 2 writes one record of a sector instead of the lost one, and a version in which
     // the log starts after it.
     let opened = open(&device).unwrap();
     assert_eq!(replay(&opened).unwrap().len(), 0);

@@ -1,10 +1,10 @@
-//! What a power cut has torn off stays lost.
+//! A torn end stays lost.
 //!
-//! Behind the end of either log the beginning of what was written last may stand, without the rest of it. It
-//! counts for nothing; but this life writes to the same place, often the same bytes, and a second power cut may
-//! keep the old beginning and of the new bytes those behind it. Then the old record would be whole: after it was
-//! seen to be lost, and with its generation, which nothing forbids there. So the beginning is written over,
-//! durably, before anything else is written there.
+//! The first part of a torn record may stand behind the end of either log. It is invalid. But this
+//! life writes to the same offset, often the same bytes. A second power cut may keep the old first
+//! part and the rest of the new record. Together they would be a valid record that was already seen
+//! to be lost, with its own generation, which replay accepts there. So the first part is
+//! overwritten durably before anything else is written there.
 
 use super::tail::page_of;
 use super::{BackupLog, HEADER, PAGE_BYTES, Writer};
@@ -17,8 +17,8 @@ use stitch_format::version_object::{ALIGN, ObjectHeader};
 const _: () = assert!(ALIGN == PAGE_BYTES, "an object's header has its first page");
 
 impl BackupLog {
-    /// Writes over what may be the beginning of a torn record, and of a torn version. To be called once, when
-    /// the log's end is known and nothing was written to either yet.
+    /// Overwrites the possible first parts of a torn record and a torn version. Call it once, when
+    /// the log's end is known and neither log was written to.
     pub(super) fn bury_torn(&self, writer: &mut Writer) -> Result<(), VolumeError> {
         debug_assert!(!self.core.is_read_only, "it writes");
         let end = writer.end.expect("positioned");
@@ -32,10 +32,10 @@ impl BackupLog {
         Ok(())
     }
 
-    /// Sees to it that a mark stands where the next record will. Answers false where nothing stood there.
+    /// Writes a mark where the next record will stand. Returns false if nothing stood there.
     fn bury_record(&self, writer: &mut Writer, end: Lsn) -> Result<bool, VolumeError> {
         let left = self.ring_bytes - self.offset(end);
-        // Where too little is left for a header, replay goes on at the ring's other end.
+        // If too little is left for a header, replay continues at the ring's start.
         let next = if left < HEADER {
             Lsn(end.0 + left)
         } else {
@@ -59,11 +59,11 @@ impl BackupLog {
         Ok(true)
     }
 
-    /// Takes away the header of a torn version. Answers false if there is none.
+    /// Erases the header of a torn version. Returns false if there is none.
     fn bury_version(&self, end: u64) -> Result<bool, VolumeError> {
         let offset = end % self.version_log_bytes;
         if offset == 0 {
-            // The next one does not stand here, but after a wrapping object of this life.
+            // The next object does not go here, but after a wrapping object of this life.
             return Ok(false);
         }
         let at = self.version_log_at.load(Ordering::Acquire) + offset;

@@ -1,27 +1,27 @@
-//! Changes of a version that is known: the log decides whether the edit or the whole version is
-//! appended, and refuses a change before anything is written.
+//! Changes of a version. The log decides whether to append the edit or the whole version, and
+//! refuses a change before anything is written.
 //!
-//! A version *fits* if a base of its length finds a place, and another one of that length after it.
-//! A version of at most a fifth of the area always fits. A change that makes the version longer is
-//! taken only if the version fits afterwards. So there is always a way out: a change that makes the
-//! version shorter, or leaves its length, fits as a base.
+//! A version *fits* if there is space for a base of its length, and for another one after it. A
+//! version of at most a fifth of the area always fits. A change that makes the version longer is
+//! accepted only if the version fits afterwards. So there is always a way out: a change that keeps
+//! or reduces the length fits as a base.
 //!
-//! Places are tried in this order:
+//! The log tries these in order:
 //!
-//! | object | room that stays | for |
+//! | object | space that stays free | for |
 //! |---|---|---|
-//! | delta | as the log's head says, and the new version fits | a log that wants no base yet |
-//! | base | as the log's head says | any change |
+//! | delta | as in the parent module, and the new version fits | a log that wants no base yet |
+//! | base | as in the parent module | any change |
 //! | delta | as in the first row | a base that is too long for the second row |
 //! | base | for a base of the same length | a version that gets no longer |
 //! | delta | for a base of the new version | the same, in a log that older programs filled |
 //! | delta | none if the version shrinks by more than the delta takes, or nearly a base | same |
 //!
-//! A log that older programs filled with long edits may have less room than its version takes. A
-//! short delta is no way out then: each takes a page and may free less. What removes enough at once
-//! fits as a base.
+//! A log that older programs filled with long edits may have less space than its version needs. A
+//! short delta does not help then: each takes a page and may free less. An edit that removes enough
+//! at once fits as a base.
 
-use super::{Place, State, VersionLog, keep_bytes};
+use super::{LogState, Place, VersionLog, keep_bytes};
 use crate::{BackupLog, VolumeError};
 use stitch_base::Lsn;
 use stitch_format::version_object::{ObjectHeader, ObjectKind};
@@ -29,15 +29,15 @@ use stitch_format::version_object::{ObjectHeader, ObjectKind};
 /// A change of a version.
 #[derive(Clone, Copy)]
 pub struct VersionChange<'a> {
-    /// What changes.
+    /// The edit.
     pub edit: &'a [u8],
-    /// Returns the whole version after the change. Called only where the log wants it.
+    /// Returns the whole version after the change. Called only if the log wants it.
     pub base: &'a dyn Fn() -> Vec<u8>,
     /// Length of the whole version before the change, in bytes.
     pub bytes_before: u64,
     /// Length of the whole version after the change, in bytes; at least what `base` returns.
     pub bytes_after: u64,
-    /// The change may use the room that is kept for making the version shorter.
+    /// True if the change may use the space that is reserved for making the version shorter.
     pub may_use_reserve: bool,
 }
 
@@ -53,13 +53,13 @@ impl std::fmt::Debug for VersionChange<'_> {
 
 /// Bytes that the objects of a change take in the log.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Lengths {
+pub(super) struct ObjectLengths {
     pub(super) delta: u64,
     pub(super) before: u64,
     pub(super) after: u64,
 }
 
-impl Lengths {
+impl ObjectLengths {
     fn of(change: &VersionChange<'_>) -> Self {
         Self {
             delta: ObjectHeader::object_bytes(change.edit.len() as u64),
@@ -69,14 +69,14 @@ impl Lengths {
     }
 }
 
-impl State {
+impl LogState {
     /// Reports whether a version of `len` bytes fits.
     fn fits(&self, area: u64, len: u64) -> bool {
         self.place_base(area, len, len, len).is_some()
     }
 
-    /// Where a delta goes that leaves room as the log's head says, and a version that fits.
-    fn place_change(&self, area: u64, lengths: Lengths) -> Option<Place> {
+    /// Returns the position of a delta that leaves the usual space and a version that fits.
+    fn place_change(&self, area: u64, lengths: ObjectLengths) -> Option<Place> {
         let keep = keep_bytes(area, self.base_bytes);
         let place = self.place_delta(area, lengths.delta, keep)?;
         let after = Self {
@@ -86,11 +86,11 @@ impl State {
         after.fits(area, lengths.after).then_some(place)
     }
 
-    /// Where the object of a change goes, and of which kind it is.
+    /// Returns the position and the kind of a change's object.
     pub(super) fn place(
         &self,
         area: u64,
-        lengths: Lengths,
+        lengths: ObjectLengths,
         may_use_reserve: bool,
     ) -> Option<(ObjectKind, Place)> {
         let delta = self.place_change(area, lengths);
@@ -109,14 +109,14 @@ impl State {
         self.place_in_reserve(area, lengths)
     }
 
-    /// Where the object of a change goes that does not make the version longer.
-    fn place_in_reserve(&self, area: u64, lengths: Lengths) -> Option<(ObjectKind, Place)> {
-        let Lengths {
+    /// Returns the position and the kind of a change's object, if the version gets no longer.
+    fn place_in_reserve(&self, area: u64, lengths: ObjectLengths) -> Option<(ObjectKind, Place)> {
+        let ObjectLengths {
             delta,
             before,
             after,
         } = lengths;
-        // After a crash the version before may have to go there.
+        // After a crash the old version may have to go there.
         let base = self.place_base(area, after, before, after);
         let base = base.or_else(|| self.place_base(area, after, after, after));
         if let Some(place) = base {
@@ -133,7 +133,7 @@ impl State {
 }
 
 impl VersionLog {
-    /// Commits a change, as the module's head says.
+    /// Commits a change as described at the head of the module.
     pub(crate) fn commit_change(
         &self,
         change: &VersionChange<'_>,
@@ -141,7 +141,7 @@ impl VersionLog {
         log: &BackupLog,
     ) -> Result<(), VolumeError> {
         let mut state = self.lock_to_commit()?;
-        let lengths = Lengths::of(change);
+        let lengths = ObjectLengths::of(change);
         let found = state.place(self.area_bytes, lengths, change.may_use_reserve);
         let (kind, place) = found.ok_or_else(|| self.full(change.bytes_after))?;
         let base;

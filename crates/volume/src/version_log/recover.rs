@@ -1,14 +1,14 @@
-//! Finding the live version after a crash.
+//! Finds the live version after a crash.
 //!
 //! 1. Scan from the left end of the area until an object does not follow the one before it.
 //! 2. If a base was met, the last one is live, with the deltas after it.
-//! 3. If not, all that was met are live deltas after a wrapping object, which names where the base
-//!    stands in the round before: scan from there to the object that the wrapping object follows.
-//! 4. The first object that mkfs writes is the same for every volume but for the salt. Where it is
-//!    damaged, the objects that follow it say so by its checksum, and it is known without being
-//!    read.
+//! 3. Otherwise all objects found are live deltas after a wrapping object, which names the position
+//!    of the base in the round before: scan from there to the object that the wrapping object
+//!    follows.
+//! 4. The first object that mkfs writes is the same for every volume except for the salt. If it is
+//!    damaged, its contents are still known: the next objects hold its checksum.
 
-use super::State;
+use super::LogState;
 use crate::VolumeError;
 use crate::mkfs;
 use crate::window::Window;
@@ -18,25 +18,25 @@ use stitch_format::log_record;
 use stitch_format::superblock::{Closed, LogAreas};
 use stitch_format::version_object::{ALIGN, ObjectHeader, ObjectKind};
 
-/// How far after the last valid object others are looked for, in bytes.
+/// Length behind the last valid object that is searched for others, in bytes.
 const LOOK_AHEAD_BYTES: u64 = 512 << 10;
 
-/// More rounds than any log makes: a header with more is damaged itself.
+/// More rounds than any log reaches: a header with more is damaged.
 const ROUNDS_MAX: u64 = 1 << 24;
 
-/// A version that the log holds: where the log stands, and the payloads of base and deltas.
+/// The live version: the state of the log, and the payloads of base and deltas.
 #[derive(Debug)]
 pub(crate) struct Recovered {
-    pub(crate) state: State,
+    pub(crate) state: LogState,
     pub(crate) payloads: Vec<Vec<u8>>,
     /// Highest generation that wrote any of it.
     pub(crate) generation: Generation,
-    /// What is wrong with the first object, which is known all the same.
+    /// Damage of the first object, whose contents are known.
     pub(crate) origin_damage: Option<VolumeError>,
 }
 
 /// An object that follows the one before it.
-struct Found {
+struct FoundObject {
     header: ObjectHeader,
     checksum: u32,
     payload: Vec<u8>,
@@ -59,8 +59,8 @@ impl Scan<'_> {
         }
     }
 
-    /// The object at an offset, if a valid one stands there.
-    fn object(&mut self, offset: u64) -> Result<Option<Found>, VolumeError> {
+    /// Returns the object at an offset, if a valid one stands there.
+    fn object(&mut self, offset: u64) -> Result<Option<FoundObject>, VolumeError> {
         if offset >= self.area_bytes {
             return Ok(None);
         }
@@ -76,21 +76,25 @@ impl Scan<'_> {
             return Ok(None);
         };
         let payload = payload.to_vec();
-        Ok(Some(Found {
+        Ok(Some(FoundObject {
             header,
             checksum,
             payload,
         }))
     }
 
-    /// The last base met from `offset` on and all after it; without a base, all that was met.
-    /// Empty if nothing valid stands there.
-    fn run(&mut self, offset: u64) -> Result<Vec<Found>, VolumeError> {
+    /// Returns the last base from `offset` on and all objects after it; without a base, all objects
+    /// found. Empty if no valid object stands there.
+    fn run(&mut self, offset: u64) -> Result<Vec<FoundObject>, VolumeError> {
         self.run_on(Vec::new(), offset)
     }
 
-    /// The same, going on behind what was met before.
-    fn run_on(&mut self, met: Vec<Found>, offset: u64) -> Result<Vec<Found>, VolumeError> {
+    /// Continues [`Self::run`] behind `met`.
+    fn run_on(
+        &mut self,
+        met: Vec<FoundObject>,
+        offset: u64,
+    ) -> Result<Vec<FoundObject>, VolumeError> {
         let mut run = met;
         let mut offset = offset;
         while let Some(found) = self.object(offset)? {
@@ -110,10 +114,10 @@ impl Scan<'_> {
 }
 
 impl Scan<'_> {
-    /// The objects behind the first one of all, which is damaged, with what it must have been.
-    /// Empty if none follows it, or if another object stands in its place.
-    fn run_behind_origin(&mut self) -> Result<Vec<Found>, VolumeError> {
-        // In a later round what follows may be older than what was there.
+    /// Returns the damaged first object of the log, restored, and the objects behind it. Empty if
+    /// none follows it, or if another object stands there.
+    fn run_behind_origin(&mut self) -> Result<Vec<FoundObject>, VolumeError> {
+        // In a later round the next objects may be older than this one.
         let there = ObjectHeader::position_in_damaged(self.window.bytes(0, ALIGN)?);
         if self.is_of_later_round(there) {
             return Ok(Vec::new());
@@ -122,7 +126,7 @@ impl Scan<'_> {
         let Ok((header, _, checksum)) = ObjectHeader::decode(self.salt, &origin) else {
             return Ok(Vec::new());
         };
-        let origin = Found {
+        let origin = FoundObject {
             header,
             checksum,
             payload: Vec::new(),
@@ -138,8 +142,9 @@ impl Scan<'_> {
         round > 0 && round < ROUNDS_MAX && position.is_multiple_of(self.area_bytes)
     }
 
-    /// At most one object is not durable at a time, so what stands after one that is not valid says
-    /// that this one is damaged, not torn. Looks as far as most objects are long.
+    /// Checks that no valid object stands behind an invalid one. At most one object is not durable
+    /// at a time, so a valid successor proves that the invalid one is damaged, not torn. Searches
+    /// as far as most objects are long.
     fn check_nothing_after(&mut self, tail: u64) -> Result<(), VolumeError> {
         let from = tail % self.area_bytes;
         let end = self.area_bytes.min(from + LOOK_AHEAD_BYTES);
@@ -160,8 +165,8 @@ impl Scan<'_> {
     }
 }
 
-/// True if an object was written right after another one in the same round.
-fn follows(last: &Found, next: &Found) -> bool {
+/// Reports whether an object was written right after another one in the same round.
+fn follows(last: &FoundObject, next: &FoundObject) -> bool {
     let (a, b) = (&last.header, &next.header);
     let serial = match b.kind {
         ObjectKind::Base => a.serial.checked_add(1),
@@ -212,7 +217,7 @@ pub(crate) fn recover(
     })
 }
 
-/// Writes the first object anew.
+/// Rewrites the first object.
 pub(crate) fn mend_origin(
     device: &dyn Device,
     salt: u64,
@@ -222,11 +227,11 @@ pub(crate) fn mend_origin(
     Ok(device.sync()?)
 }
 
-/// Refuses a log that ends before what was there when the volume was last closed in good order.
+/// Refuses a log that ends before its end at the last clean close.
 pub(crate) fn check_end(
     closed: &Closed,
     logs: &LogAreas,
-    state: &State,
+    state: &LogState,
 ) -> Result<(), VolumeError> {
     let closed_end = closed.version_end;
     if state.tail >= closed_end {
@@ -240,8 +245,8 @@ pub(crate) fn check_end(
     })
 }
 
-/// The base that a wrapping object names and the deltas up to the wrap.
-fn right_of_wrap(scan: &mut Scan<'_>, wrap: &Found) -> Result<Vec<Found>, VolumeError> {
+/// Returns the base that a wrapping object names, and the deltas up to the wrap.
+fn right_of_wrap(scan: &mut Scan<'_>, wrap: &FoundObject) -> Result<Vec<FoundObject>, VolumeError> {
     let target = wrap.header.target;
     let is_round_before = target / scan.area_bytes + 1 == wrap.header.position / scan.area_bytes;
     if !is_round_before {
@@ -262,7 +267,7 @@ fn right_of_wrap(scan: &mut Scan<'_>, wrap: &Found) -> Result<Vec<Found>, Volume
     Err(scan.corrupt(offset, "the live base and its deltas", "other objects"))
 }
 
-fn summary(scan: &Scan<'_>, live: Vec<Found>) -> Result<Recovered, VolumeError> {
+fn summary(scan: &Scan<'_>, live: Vec<FoundObject>) -> Result<Recovered, VolumeError> {
     let base = live.first().expect("a base is live").header;
     let last = live.last().expect("a base is live");
     assert_eq!(
@@ -274,9 +279,9 @@ fn summary(scan: &Scan<'_>, live: Vec<Found>) -> Result<Recovered, VolumeError> 
         let found = last.header.log_start.to_string();
         return Err(scan.corrupt(0, "a log start that is a multiple of eight", &found));
     }
-    let is_object = |f: &&Found| f.header.kind == ObjectKind::Delta;
+    let is_object = |f: &&FoundObject| f.header.kind == ObjectKind::Delta;
     let deltas = live.iter().filter(is_object);
-    let state = State {
+    let state = LogState {
         live: base.position,
         tail: last.header.end(),
         serial: base.serial,
@@ -288,8 +293,8 @@ fn summary(scan: &Scan<'_>, live: Vec<Found>) -> Result<Recovered, VolumeError> 
         log_durable: last.header.log_durable,
     };
     let generation = last.header.generation;
-    // The base that mkfs writes is of no bytes and not the engine's.
-    let is_engines = |f: &Found| match f.header.kind {
+    // The base that mkfs writes is empty and does not belong to the engine.
+    let is_engines = |f: &FoundObject| match f.header.kind {
         ObjectKind::Base => f.header.serial > 0,
         ObjectKind::Delta => true,
         ObjectKind::WrapLeft | ObjectKind::WrapRight => false,
@@ -305,8 +310,8 @@ fn summary(scan: &Scan<'_>, live: Vec<Found>) -> Result<Recovered, VolumeError> 
     })
 }
 
-/// Refuses positions so high that arithmetic with them could end.
-fn check_positions(scan: &Scan<'_>, state: &State) -> Result<(), VolumeError> {
+/// Refuses positions that are so high that arithmetic could overflow.
+fn check_positions(scan: &Scan<'_>, state: &LogState) -> Result<(), VolumeError> {
     const POSITION_MAX: u64 = 1 << 62;
     let Lsn(log_durable) = state.log_durable;
     if state.log_start > state.log_durable {

@@ -94,7 +94,7 @@ fn deltas_wrap_while_their_base_stands_at_the_right() {
     drop(opened);
     let opened = open(&device).unwrap();
     assert_eq!(opened.versions, model);
-    // And on until it is full; then a base helps.
+    // Continue until the log is full; then a base helps.
     let error = loop {
         if let Err(error) = commit(&opened, b"delta", false) {
             break error;

@@ -1,20 +1,21 @@
-//! Zones that nothing may be handed out of: what is to be given up is not filled again meanwhile.
+//! Zones in which nothing may be allocated, so that they do not fill again while they are emptied.
 //!
-//! - *Closed* zones are being evacuated. Their holes count as usable all the same: an allocation that
-//!   finds nothing else opens them again ([`State::reopen`]), and the evacuation ends early.
-//! - Zones behind the *fence* are to be cut off. Their holes are not usable: promises are made
-//!   against what stays. Here, too, an allocation that finds nothing else wins.
-//! - A *held* zone is free, at least in part, and the device is being told so. That takes a moment
-//!   and always ends, so that an allocation waits for it.
+//! - *Closed* zones are being evacuated. Their holes still count as usable: an allocation that
+//!   finds space nowhere else opens them again ([`MapState::reopen`]), which ends the evacuation
+//!   early.
+//! - Zones behind the *fence* are to be cut off. Their holes are not usable, since reservations
+//!   must fit into the other zones. Here, too, an allocation that finds space nowhere else wins.
+//! - A *held* zone is free, at least in part, and is being discarded. That always ends soon, so an
+//!   allocation waits for it.
 
-use super::{Candidate, Extent, State, Zones, narrow};
+use super::{Candidate, Extent, MapState, Zones, narrow};
 use crate::VolumeError;
 use std::collections::BTreeSet;
 use stitch_base::ZoneId;
 use stitch_base::sync::atomic::Ordering;
 
-impl State {
-    /// Opens what is closed or fenced. False if nothing is.
+impl MapState {
+    /// Opens closed and fenced zones. Returns false if there are none.
     pub(super) fn reopen(&mut self) -> bool {
         let is_any = self.fence.is_some() || !self.closed.is_empty();
         self.set_fence(None);
@@ -46,7 +47,7 @@ impl State {
 }
 
 impl Zones {
-    /// Zones that are partly live, and partly free, and that no stream appends to; in order.
+    /// Returns the zones that are partly live and partly free, and not open for a stream, in order.
     #[must_use]
     pub fn candidates(&self) -> Vec<Candidate> {
         let state = self.state.lock();
@@ -64,7 +65,7 @@ impl Zones {
             .collect()
     }
 
-    /// As [`Self::candidates`], those that have no run of `run_bytes`.
+    /// Returns those of [`Self::candidates`] that have no free extent of `run_bytes`.
     #[must_use]
     pub fn scattered(&self, run_bytes: u64) -> Vec<Candidate> {
         let all = self.candidates();
@@ -77,8 +78,8 @@ impl Zones {
         all.into_iter().filter(|c| !is_roomy(c)).collect()
     }
 
-    /// Closes the zones that these extents are in, and no others: nothing is handed out of them
-    /// until they are opened, or space is to be had nowhere else.
+    /// Closes the zones of these extents, and no others: nothing is allocated in them until they
+    /// are opened, or no other space is left.
     pub fn close(&self, zones: &[Extent]) {
         let ids = zones.iter().filter_map(|extent| self.zone_of(extent.addr));
         let ids = ids.map(|zone| zone.0).collect();
@@ -86,13 +87,13 @@ impl Zones {
         state.set_closed(ids);
     }
 
-    /// True if [`Self::close`] still holds for all that it was given.
+    /// Reports whether all zones of the last [`Self::close`] are still closed.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         !self.state.lock().closed.is_empty()
     }
 
-    /// Sets the zones aside that do not lie wholly in the first `zones_bytes`, if what is in use,
+    /// Fences the zones that do not lie wholly in the first `zones_bytes`, if the live bytes,
     /// `promised` and `kept` fit into the others.
     pub(crate) fn fence(
         &self,
@@ -118,7 +119,7 @@ impl Zones {
         Ok(())
     }
 
-    /// Bytes handed out behind the fence; `None` if it was lifted.
+    /// Returns the number of allocated bytes behind the fence; `None` if it was lifted.
     pub(crate) fn fenced_live_bytes(&self) -> Option<u64> {
         let state = self.state.lock();
         let first = state.fence? as usize;
@@ -126,7 +127,7 @@ impl Zones {
         Some(state.zones[first..].iter().map(live).sum())
     }
 
-    /// What lies behind the fence.
+    /// Returns the extent behind the fence.
     #[must_use]
     pub fn fenced(&self) -> Option<Extent> {
         let first = self.state.lock().fence?;
@@ -137,13 +138,13 @@ impl Zones {
         })
     }
 
-    /// Takes the fence away.
+    /// Removes the fence.
     pub(crate) fn lift_fence(&self) {
         let mut state = self.state.lock();
         state.set_fence(None);
     }
 
-    /// Cuts off all after `zones_bytes` and takes the fence away. What is cut off is free.
+    /// Cuts off everything after `zones_bytes`, which is free, and removes the fence.
     pub(crate) fn cut(&self, zones_bytes: u64) {
         let mut state = self.state.lock();
         assert!(state.fence.is_some(), "what is cut off was set aside");
@@ -179,14 +180,14 @@ impl Zones {
         self.zones_bytes.store(zones_bytes, Ordering::Release);
     }
 
-    /// Holds the next free zone that the device was not told of. Answers what is free in it.
+    /// Holds the next free zone with undiscarded bytes, and returns its free extents.
     pub(crate) fn hold_dirty(&self) -> Option<Held<'_>> {
         let mut state = self.state.lock();
         let zone = *state.dirty.first()?;
         (state.held.is_none()).then(|| self.hold(&mut state, zone))
     }
 
-    /// Holds a zone, if there is such a zone and nothing else is held.
+    /// Holds a zone, if it exists and no zone is held.
     pub(crate) fn hold_zone(&self, zone: u32) -> Option<Held<'_>> {
         let mut state = self.state.lock();
         while state.held.is_some() {
@@ -196,7 +197,7 @@ impl Zones {
         is_there.then(|| self.hold(&mut state, zone))
     }
 
-    fn hold(&self, state: &mut State, zone: u32) -> Held<'_> {
+    fn hold(&self, state: &mut MapState, zone: u32) -> Held<'_> {
         state.relist(&[zone], |state| state.held = Some(zone));
         let at = self.zones_at + u64::from(zone) * self.zone_bytes;
         let runs = state.zones[zone as usize].free_runs().into_iter();
@@ -213,14 +214,14 @@ impl Zones {
     }
 }
 
-/// A zone that nothing is handed out of while this lives.
+/// A held zone: nothing is allocated in it until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Held<'a> {
     zones: &'a Zones,
     zone: u32,
     /// Whole free pages.
     pub(crate) free: Vec<Extent>,
-    /// The device was told of all that is free.
+    /// True if all of its free space was discarded.
     pub(crate) is_told: bool,
 }
 
@@ -234,7 +235,7 @@ impl Drop for Held<'_> {
         );
         state.unlist(self.zone);
         state.held = None;
-        // What was freed meanwhile is told with the next.
+        // Bytes freed meanwhile are discarded next time.
         let zone = &mut state.zones[self.zone as usize];
         let told: u64 = self.free.iter().map(|run| run.len).sum();
         if self.is_told && told == u64::from(zone.usable_bytes()) {

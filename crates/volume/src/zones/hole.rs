@@ -1,6 +1,7 @@
-//! One zone: its holes, as a map from start to length. Offsets are in bytes from the zone's start.
+//! The holes of one zone, as a map from start to length. Offsets are in bytes from the zone's
+//! start.
 
-use super::lengths::Lengths;
+use super::lengths::HoleLengths;
 use super::{GRANULE_BYTES, PAGE_BYTES, Piece};
 use std::collections::BTreeMap;
 
@@ -13,17 +14,17 @@ pub(super) struct Zone {
     free_bytes: u32,
     /// Free bytes in whole pages.
     usable_bytes: u32,
-    /// Longest run of whole free pages.
+    /// Longest range of whole free pages.
     largest_usable: u32,
     /// Start to length; empty if the zone is wholly free or wholly live.
     holes: BTreeMap<u32, u32>,
-    /// Of the holes, by whole pages.
-    lengths: Lengths,
-    /// Something was freed since the device was last told.
+    /// Numbers of holes by length in whole pages.
+    lengths: HoleLengths,
+    /// True if bytes were freed since the last discard.
     is_dirty: bool,
 }
 
-/// The whole pages of a hole: start and length, which may be 0.
+/// Returns the whole pages of a hole: start and length, which may be 0.
 fn pages(start: u32, len: u32) -> (u32, u32) {
     let first = start.next_multiple_of(PAGE);
     let end = (start + len) / PAGE * PAGE;
@@ -39,7 +40,7 @@ impl Zone {
             usable_bytes: len,
             largest_usable: len,
             holes: BTreeMap::new(),
-            lengths: Lengths::default(),
+            lengths: HoleLengths::default(),
             is_dirty: false,
         }
     }
@@ -60,8 +61,8 @@ impl Zone {
         self.largest_usable
     }
 
-    /// How long its holes are; of a wholly free zone, none are counted.
-    pub(super) const fn lengths(&self) -> &Lengths {
+    /// The lengths of the holes. A wholly free zone counts none.
+    pub(super) const fn lengths(&self) -> &HoleLengths {
         &self.lengths
     }
 
@@ -74,13 +75,14 @@ impl Zone {
         before.next_back().map(|(&start, &len)| (start, len))
     }
 
-    /// True if no byte of a run is free.
+    /// Reports whether every byte of a range is allocated.
     pub(super) fn is_live(&self, start: u32, len: u32) -> bool {
         self.hole_before(start + len - 1)
             .is_none_or(|(hole, hole_len)| hole + hole_len <= start)
     }
 
-    /// Takes a run out of the holes; [`Self::refresh`] after the last change. False, and nothing changed, if it is not wholly free.
+    /// Allocates a range; call [`Self::refresh`] after the last change. Returns false, and changes
+    /// nothing, if the range is not wholly free.
     pub(super) fn take(&mut self, start: u32, len: u32) -> bool {
         debug_assert!(len > 0, "a run is not empty");
         let Some((hole, hole_len)) = self.hole_before(start) else {
@@ -101,8 +103,9 @@ impl Zone {
         true
     }
 
-    /// Takes many runs, in order of their starts, as [`Self::take`] does each; the first that is not
-    /// wholly free, if any, ends it. Of a wholly free zone the map of holes is built at once.
+    /// Allocates ranges in order of their starts, as [`Self::take`] does each. Stops at the first
+    /// that is not wholly free, and returns it. For a wholly free zone the map of holes is built at
+    /// once.
     pub(super) fn take_all<'a>(&mut self, pieces: &'a [Piece]) -> Option<&'a Piece> {
         let is_whole = self.free_bytes == self.len && self.holes.is_empty();
         if !is_whole {
@@ -130,7 +133,7 @@ impl Zone {
         None
     }
 
-    /// Gives a run to the holes; [`Self::refresh`] after the last change.
+    /// Frees a range; call [`Self::refresh`] after the last change.
     pub(super) fn give(&mut self, start: u32, len: u32) {
         assert!(len > 0, "a run is not empty");
         assert!(start + len <= self.len, "a run lies in its zone");
@@ -150,7 +153,7 @@ impl Zone {
         self.insert_hole(first, end - first);
     }
 
-    /// A wholly free zone is about to change: from now on its one hole is in the map.
+    /// Adds the one hole of a wholly free zone to the map, before the zone changes.
     fn open_map(&mut self) {
         if self.holes.is_empty() && self.free_bytes == self.len {
             self.holes.insert(0, self.len);
@@ -172,11 +175,11 @@ impl Zone {
         self.lengths.add(pages(start, len).1 / PAGE);
     }
 
-    /// Brings the longest run up to date, after changes.
+    /// Updates the longest range after changes.
     pub(super) fn refresh(&mut self) {
         if self.free_bytes == self.len {
             self.holes.clear();
-            self.lengths = Lengths::default();
+            self.lengths = HoleLengths::default();
             self.largest_usable = self.len;
             return;
         }
@@ -184,17 +187,17 @@ impl Zone {
         self.largest_usable = runs.max().unwrap_or(0);
     }
 
-    /// True if something was freed that the device was not told of.
+    /// Reports whether bytes were freed since the last discard.
     pub(super) const fn is_dirty(&self) -> bool {
         self.is_dirty
     }
 
-    /// The device is told of all that is free.
+    /// Records that all free space was discarded.
     pub(super) const fn clean(&mut self) {
         self.is_dirty = false;
     }
 
-    /// Makes the zone longer; what is added is free.
+    /// Extends the zone; the added bytes are free.
     pub(super) fn lengthen(&mut self, len: u32) {
         assert!(len.is_multiple_of(PAGE), "zones are whole pages");
         assert!(len >= self.len, "a zone gets longer");
@@ -210,7 +213,7 @@ impl Zone {
         self.refresh();
     }
 
-    /// Makes the zone shorter. False, and nothing changed, if something after its new end is live.
+    /// Shortens the zone. Returns false, and changes nothing, if bytes after its new end are live.
     pub(super) fn shorten(&mut self, len: u32) -> bool {
         assert!(len.is_multiple_of(PAGE), "zones are whole pages");
         assert!(len > 0 && len <= self.len, "a zone gets shorter");
@@ -222,7 +225,7 @@ impl Zone {
         true
     }
 
-    /// Runs of whole free pages, as start and length.
+    /// Returns the ranges of whole free pages, as start and length.
     pub(super) fn free_runs(&self) -> Vec<(u32, u32)> {
         if self.free_bytes == self.len {
             return vec![(0, self.len)];
@@ -231,7 +234,7 @@ impl Zone {
         runs.filter(|&(_, len)| len > 0).collect()
     }
 
-    /// Number of runs of live bytes.
+    /// Returns the number of contiguous live ranges.
     pub(super) fn span_count(&self) -> u32 {
         if self.free_bytes == self.len {
             return 0;
@@ -243,13 +246,13 @@ impl Zone {
         holes + 1 - u32::from(at_start) - u32::from(at_end)
     }
 
-    /// Whole free pages at the zone's end: start and length.
+    /// Returns the whole free pages at the zone's end: start and length.
     pub(super) fn tail(&self) -> Option<(u32, u32)> {
         let (start, len) = self.hole_before(self.len - 1)?;
         (start + len == self.len).then(|| pages(start, len))
     }
 
-    /// Whole pages of the shortest hole that has `want` bytes, else of the longest.
+    /// Returns the whole pages of the shortest hole that has `want` bytes, else of the longest.
     pub(super) fn best_hole(&self, want: u32) -> (u32, u32) {
         if self.free_bytes == self.len {
             return (0, self.len);
@@ -262,16 +265,16 @@ impl Zone {
             .unwrap_or((0, 0))
     }
 
-    /// Compares the holes with the sums.
+    /// Checks the holes against the sums.
     pub(super) fn check(&self) {
         if self.free_bytes == self.len {
             assert!(self.holes.is_empty(), "a free zone keeps no map");
-            assert_eq!(self.lengths, Lengths::default(), "nor lengths");
+            assert_eq!(self.lengths, HoleLengths::default(), "nor lengths");
             return;
         }
         let mut end_before = None;
         let (mut free, mut usable, mut largest) = (0, 0, 0);
-        let mut lengths = Lengths::default();
+        let mut lengths = HoleLengths::default();
         for (&start, &len) in &self.holes {
             assert!(len > 0, "holes are not empty");
             assert!(

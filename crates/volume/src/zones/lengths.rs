@@ -1,5 +1,5 @@
-//! How long the holes of zones are: how many there are of each length, so that what blocks of any length find
-//! is known without a walk over all holes.
+//! Numbers of holes by length. They tell how much space blocks of any length find, without a walk
+//! over all holes.
 //!
 //! Holes of up to [`EXACT_PAGES`] pages are counted by their length, longer ones by powers of two.
 
@@ -7,25 +7,26 @@ use super::{PAGE_BYTES, Zones};
 
 /// Longest holes that are counted by length, in pages: a power of two.
 const EXACT_PAGES: u32 = 16;
-/// Powers of two above it, up to the longest zone.
+/// Number of powers of two from there to the longest zone.
 const POWERS: usize = (u32::BITS - EXACT_PAGES.ilog2() - PAGE_BYTES.ilog2()) as usize;
 
 /// Holes by length.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Lengths {
+pub(super) struct HoleLengths {
     /// `exact[n]`: holes of `n + 1` pages.
     exact: [u32; EXACT_PAGES as usize],
-    /// `longer[n]`: holes of more than `EXACT_PAGES << n` pages, and up to twice as many, with their pages.
+    /// `longer[n]`: holes of more than `EXACT_PAGES << n` pages, and up to twice as many, with
+    /// their pages.
     longer: [(u32, u32); POWERS],
 }
 
-/// Which of the longer holes one of so many pages is.
+/// Returns the index in `longer` of a hole of `pages`.
 const fn power(pages: u32) -> usize {
     ((pages - 1).ilog2() - EXACT_PAGES.ilog2()) as usize
 }
 
-impl Lengths {
-    /// Counts a hole of so many whole pages; none if there are none.
+impl HoleLengths {
+    /// Adds a hole of `pages` whole pages; nothing for 0.
     pub(super) fn add(&mut self, pages: u32) {
         match pages {
             0 => {}
@@ -37,7 +38,7 @@ impl Lengths {
         }
     }
 
-    /// Counts a hole that was counted no more.
+    /// Removes a hole.
     pub(super) fn remove(&mut self, pages: u32) {
         match pages {
             0 => {}
@@ -58,8 +59,8 @@ pub(super) struct Sums {
 }
 
 impl Sums {
-    /// Adds a zone's.
-    pub(super) fn add(&mut self, zone: &Lengths) {
+    /// Adds the holes of a zone.
+    pub(super) fn add(&mut self, zone: &HoleLengths) {
         for (sum, count) in self.exact.iter_mut().zip(zone.exact) {
             *sum += u64::from(count);
         }
@@ -68,8 +69,8 @@ impl Sums {
         }
     }
 
-    /// Takes a zone's away.
-    pub(super) fn take(&mut self, zone: &Lengths) {
+    /// Removes the holes of a zone.
+    pub(super) fn take(&mut self, zone: &HoleLengths) {
         for (sum, count) in self.exact.iter_mut().zip(zone.exact) {
             *sum -= u64::from(count);
         }
@@ -78,7 +79,7 @@ impl Sums {
         }
     }
 
-    /// Pages that blocks of `run` pages find in these holes, for sure.
+    /// Returns a lower bound of the pages that extents of `run` pages can use in these holes.
     pub(super) fn roomy_pages(&self, run: u64) -> u64 {
         assert!(run > 0, "blocks are not empty");
         let exact = self.exact.iter().zip(1..);
@@ -86,7 +87,7 @@ impl Sums {
             .map(|(count, pages)| count * (pages / run * run))
             .sum();
         let longer = self.longer.iter().enumerate();
-        // Of how long each of these is, only so much is known.
+        // Each of these is at least this long.
         let fits = longer.filter(|&(n, _)| u64::from(EXACT_PAGES) << n >= run - 1);
         let longer: u64 = fits
             .map(|(_, (count, pages))| pages - count * (run - 1))
@@ -96,15 +97,15 @@ impl Sums {
 }
 
 impl Zones {
-    /// What can be handed out in pieces of `run_bytes`, for sure: free zones, and holes as long as that. Pieces
-    /// begin at pages, so that with 0 it is what pages find.
+    /// Returns a lower bound of the bytes that can be allocated in extents of `run_bytes`: free
+    /// zones, and holes as long as that. Extents begin at pages, so 0 means one page.
     #[must_use]
     pub fn roomy_bytes(&self, run_bytes: u64) -> u64 {
         let state = self.state.lock();
         let whole = state.free_zones.iter();
         let whole = whole.map(|&zone| u64::from(state.zones[zone as usize].len()));
         let least = u32::try_from(run_bytes).unwrap_or(u32::MAX);
-        // Of how long the longer holes are, less is known than of the longest of each zone.
+        // The longest hole of each zone is known exactly, other long ones are not.
         let longest = state.by_hole.range((least, 0)..);
         let longest = longest.map(|&(len, _)| u64::from(len)).sum::<u64>();
         let run_pages = run_bytes.div_ceil(PAGE_BYTES).max(1);
@@ -130,7 +131,7 @@ mod tests {
             let holes: Vec<u32> = (0..rng.below(40))
                 .map(|_| u32::try_from(rng.below(most)).unwrap())
                 .collect();
-            let mut lengths = Lengths::default();
+            let mut lengths = HoleLengths::default();
             holes.iter().for_each(|&pages| lengths.add(pages));
             let mut sums = Sums::default();
             sums.add(&lengths);
@@ -145,13 +146,13 @@ mod tests {
             sums.take(&lengths);
             assert_eq!(sums, Sums::default());
             holes.iter().for_each(|&pages| lengths.remove(pages));
-            assert_eq!(lengths, Lengths::default());
+            assert_eq!(lengths, HoleLengths::default());
         }
     }
 
     #[test]
     fn the_longest_hole_has_a_place() {
-        let mut lengths = Lengths::default();
+        let mut lengths = HoleLengths::default();
         let longest = u32::MAX / u32::try_from(PAGE_BYTES).unwrap();
         for pages in [EXACT_PAGES + 1, longest] {
             lengths.add(pages);
@@ -159,7 +160,7 @@ mod tests {
         let mut sums = Sums::default();
         sums.add(&lengths);
         let run = u64::from(EXACT_PAGES) + 1;
-        // Of each, all but what a last run may not fit into.
+        // All of each, except for a rest that is shorter than an extent.
         assert_eq!(sums.roomy_pages(run), 1 + u64::from(longest) - (run - 1));
     }
 }

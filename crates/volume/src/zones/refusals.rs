@@ -1,11 +1,11 @@
-//! Allocations and promises that are refused on purpose, so that a simulation can show what a store does
-//! when space runs out at any one of them. Without a plan they cost a look at a word that never changes.
+//! Refuses chosen allocations and reservations, so that a simulation can test a store that runs out
+//! of space at each of them. Without a plan this costs a read of one unchanging word.
 
 use std::ops::Range;
 use stitch_base::sync::Mutex;
 use stitch_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Counts what is asked of the zones, and refuses some of it.
+/// Counts allocations and reservations, and refuses some of them.
 #[derive(Debug, Default)]
 pub struct Refusals {
     plan: Mutex<Range<u64>>,
@@ -15,7 +15,7 @@ pub struct Refusals {
 }
 
 impl Refusals {
-    /// Begins to count at 0, and refuses what has these numbers from then on.
+    /// Restarts counting at 0, and refuses the requests with these numbers.
     pub fn begin(&self, plan: Range<u64>) {
         let mut now = self.plan.lock();
         *now = plan;
@@ -23,35 +23,35 @@ impl Refusals {
         self.refused.store(0, Ordering::SeqCst);
     }
 
-    /// From now on promises are neither counted nor refused, or they are again. What was promised and is
-    /// not there is what no user should ever meet.
+    /// Sets whether reservations are exempt: neither counted nor refused. A reservation that is
+    /// granted and then not honoured must never be visible to a user.
     pub fn spare_promises(&self, spares: bool) {
         self.spares_promises.store(spares, Ordering::SeqCst);
     }
 
-    /// Refuses nothing any more.
+    /// Stops refusing.
     pub fn end(&self) {
         *self.plan.lock() = 0..0;
     }
 
-    /// How often space was asked for since it began to count.
+    /// The number of requests since counting began.
     #[must_use]
     pub fn asked(&self) -> u64 {
         self.asked.load(Ordering::SeqCst)
     }
 
-    /// How much of this was refused.
+    /// The number of refused requests.
     #[must_use]
     pub fn refused(&self) -> u64 {
         self.refused.load(Ordering::SeqCst)
     }
 
-    /// A promise is asked for: whether it is refused.
+    /// Counts a reservation, and returns whether it must be refused.
     pub(crate) fn refuse_promise(&self) -> bool {
         !self.spares_promises.load(Ordering::SeqCst) && self.refuse()
     }
 
-    /// Space is asked for: whether it is refused.
+    /// Counts an allocation, and returns whether it must be refused.
     pub(crate) fn refuse(&self) -> bool {
         let plan = self.plan.lock();
         let number = self.asked.fetch_add(1, Ordering::SeqCst);

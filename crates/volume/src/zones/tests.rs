@@ -141,7 +141,7 @@ fn a_free_that_is_partly_of_holes_is_a_mistake() {
     zones.free(&[extent(512, 4096)]);
 }
 
-/// Random work against a map of granules.
+/// Compares random work with a plain map of granules.
 #[test]
 fn the_map_agrees_with_a_plain_one() {
     for seed in 0..40 {
@@ -200,7 +200,7 @@ fn the_map_agrees_with_a_plain_one() {
                 0 => zones.close(&[extent(rng.below(4) * ZONE, ZONE)]),
                 1 => zones.close(&[]),
                 2 if zones.fenced().is_none() => {
-                    // Refused where too much is live.
+                    // Refused if too much is live.
                     let _ = zones.fence((1 + rng.below(3)) * ZONE, 0, 0);
                 }
                 3 => zones.lift_fence(),
@@ -255,7 +255,7 @@ fn room_for_long_runs_leaves_short_holes_out() {
     assert_eq!(zones.roomy_bytes(0), 2 * ZONE + 8192 + 32_768);
     assert_eq!(zones.roomy_bytes(8193), 2 * ZONE + 32_768);
     zones.free(&[hole(16_384, 16_384)]);
-    // Of each hole, only what whole runs take; but a zone's longest may be taken whole.
+    // Each hole counts whole extents only, but the longest of a zone may be used whole.
     assert_eq!(zones.roomy_bytes(12_288), 2 * ZONE + 12_288 + 24_576);
     assert_eq!(zones.roomy_bytes(20_480), 2 * ZONE + 32_768);
     let taken = zones.allocate_hole(16_384, 16_384);

@@ -15,7 +15,7 @@ fn a_minute(store: &Small) {
         store.clock.advance(LOOK_EVERY);
         writing.look(engine);
         compacting.look(engine);
-        assert!(!engine.is_failed());
+        assert!(!engine.gate.is_failed());
     }
 }
 

@@ -90,7 +90,7 @@ fn a_memtable_is_full_with_the_index_entries_of_its_runs() {
     assert!(active.memory_bytes() > inside + 50 * size_of::<Run>() as u64);
     let sizes = |memtable| Sizes {
         memtable,
-        ..store.sizes
+        ..store.sizing.opened
     };
     assert!(active.is_full_for(1, &sizes(active.memory_bytes())));
     assert!(!active.is_full_for(0, &sizes(active.memory_bytes())));

@@ -3,19 +3,16 @@
 use super::{Divided, Tally};
 use crate::VtError;
 use crate::buffer::{Buffer, Room, TABLE_OVERHEAD_BYTES};
+use crate::committer::Committer;
 use crate::options::SEALED_COUNT_MAX;
-use crate::store::{Committer, Store};
+use crate::store::Store;
 use std::sync::Arc;
 use std::time::Duration;
 use stitch_base::sync::MutexGuard;
-use stitch_base::sync::atomic::Ordering;
 use stitch_kv::{KvError, SpaceClass};
-use stitch_volume::Class;
 
 /// Space is promised in pieces of this size, so that few commits have to ask.
 const ROOM_BYTES: u64 = 256 << 10;
-/// Rounds of making room that one call waits for: others may take what it makes.
-const ROUNDS_MAX: usize = 1 << 16;
 /// What a message takes in a table beyond its bytes.
 const MESSAGE_OVERHEAD_BYTES: u64 = 24;
 
@@ -55,23 +52,24 @@ impl Store {
             return Ok(Some(used));
         }
         // Others on the volume ask, too.
-        let one_at_a_time = self.peers.promising.lock();
-        let free_bytes = self.free_bytes(class);
+        let promising = self.space.promising();
+        let free_bytes = self.space.free_bytes(class);
         if class == SpaceClass::Normal {
             if used.page_bytes > 0 {
-                self.pages_run.store(tally.pages_run, Ordering::Relaxed);
+                self.space.note_pages_run(tally.pages_run);
             }
-            self.note_left();
+            self.compactor.note_left();
         }
         let refused = KvError::NoSpace {
             needed_bytes: missing,
             free_bytes,
         };
-        if missing > free_bytes.min(self.roomy_bytes(class)) && committer.streaks.give_back() {
+        if missing > free_bytes.min(self.space.roomy_bytes(class)) && committer.streaks.give_back()
+        {
             return Ok(None);
         }
         if missing > free_bytes {
-            drop(one_at_a_time);
+            drop(promising);
             // What waits to be written out may take less than was promised to it, and what was
             // overwritten takes space until it is merged.
             let has_more = self.wait_for_space(committer, || {
@@ -79,15 +77,15 @@ impl Store {
             })?;
             return has_more.then_some(None).ok_or(refused);
         }
-        let roomy_bytes = self.roomy_bytes(class);
+        let roomy_bytes = self.space.roomy_bytes(class);
         let lacks_runs = missing.saturating_sub(used.page_bytes) > roomy_bytes;
-        let pages_room = |class| self.pages_room_bytes(tally.pages_run, class);
+        let pages_room = |class| self.space.pages_room_bytes(tally.pages_run, class);
         if lacks_runs || (used.page_bytes > 0 && missing > pages_room(class)) {
-            drop(one_at_a_time);
+            drop(promising);
             // The space is there, in holes.
             let reserve = SpaceClass::Reserve;
             let bytes = || match lacks_runs {
-                true => self.roomy_bytes(reserve),
+                true => self.space.roomy_bytes(reserve),
                 false => pages_room(reserve),
             };
             let has_more = self.wait_for_space(committer, || self.make_room_of_holes(&bytes))?;
@@ -98,30 +96,9 @@ impl Store {
             SpaceClass::Allocated => missing,
             _ => missing.max(ROOM_BYTES.min(free_bytes.min(roomy_bytes) / 2)),
         };
-        let space = self.volume.space();
-        let room = space
-            .reserve(wanted, Class::Internal)
-            .map_err(|_| refused)?;
+        let room = promising.promise(wanted).map_err(|_| refused)?;
         active.add_room(room);
         Ok(Some(used))
-    }
-
-    /// Makes room for commits of `bytes`, as they would themselves. Returns false if that is more
-    /// than can be made.
-    pub(crate) fn make_room_for(&self, bytes: u64) -> Result<bool, VtError> {
-        let has_room = || bytes <= self.free_bytes(SpaceClass::Normal);
-        if has_room() || bytes > self.space().total_bytes {
-            return Ok(has_room());
-        }
-        self.check_writable()?;
-        self.give_back_unused();
-        // Each round gives something back.
-        for _ in 0..ROUNDS_MAX {
-            if has_room() || !(self.finish_write_outs()? || self.make_room_of_garbage()?) {
-                break;
-            }
-        }
-        Ok(has_room())
     }
 
     /// Lets others commit while this one makes space, and counts that it had to.
@@ -156,8 +133,8 @@ impl Store {
             let view = self.views.get();
             let active = view.active();
             let log_bytes = self.volume.log().end()?.0 - active.log_start.0;
-            let is_full =
-                active.is_full_for(batch_bytes, &self.sizes) || log_bytes > self.sizes.log_share;
+            let is_full = active.is_full_for(batch_bytes, &self.sizing.opened)
+                || log_bytes > self.sizing.opened.log_share;
             if !is_full || active.is_empty() {
                 // Not the view: it holds space, which the commit may have to wait for.
                 return Ok(Arc::clone(active));
@@ -191,14 +168,5 @@ impl Store {
         }
         drop(view);
         self.seal(committer)
-    }
-
-    /// Writes out what is sealed. Answers false if nothing was.
-    pub(crate) fn finish_write_outs(&self) -> Result<bool, VtError> {
-        if self.views.get().sealed_count() == 0 {
-            return Ok(self.finish_others() || self.have_unused_back());
-        }
-        while self.write_out_one()? {}
-        Ok(true)
     }
 }

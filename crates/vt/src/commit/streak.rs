@@ -2,8 +2,9 @@
 
 use super::puts;
 use crate::VtError;
+use crate::committer::Committer;
 use crate::direct::StreakId;
-use crate::store::{Committer, Store};
+use crate::store::Store;
 use crate::table::WrittenBlocks;
 use stitch_base::{Seqno, TableId};
 use stitch_format::vt_index::{BlockPtr, IndexEntry, value_block_bytes};
@@ -35,7 +36,7 @@ impl Store {
         let mut strip = Strip::default();
         for ((key, value), seqno) in puts(messages).zip(first.0..) {
             let len = value_block_bytes(value.len() as u64);
-            let new_id = || self.new_table_id();
+            let new_id = || self.tables.new_id();
             let has_room = |bytes| self.has_direct_room(bytes, class);
             let place = committer
                 .streaks

@@ -1,12 +1,13 @@
 //! Begins compactions: picks what is due, of what may run now.
 
+use super::Compactor;
 use super::obstacles::Obstacles;
 use super::picker::{Moments, Plan, Pressure, is_in, pick, pick_evacuation};
 use super::turns::Underway;
 use crate::VtError;
-use crate::defrag::{WORTH_PART_IDLE, WORTH_PART_ROOM, is_worth, run_of, weight};
-use crate::store::Store;
+use crate::signals::Worker;
 use crate::version::Version;
+use crate::worth::{WORTH_PART_IDLE, WORTH_PART_ROOM, is_worth, run_of, weight};
 use std::sync::Arc;
 use stitch_base::Seqno;
 use stitch_format::vt_manifest::Run;
@@ -23,9 +24,9 @@ pub(super) struct Picked {
     pub(super) plan: Plan,
 }
 
-impl Store {
-    /// Does the compaction that is most due, or waits for one that is under way to end. Answers false if none is
-    /// due, and none is under way.
+impl Compactor {
+    /// Does the compaction that is most due, or waits for one that is under way to end. Answers
+    /// false if none is due, and none is under way.
     ///
     /// # Errors
     /// [`VtError`]; then the store takes no more writes, unless it was only for want of space.
@@ -33,7 +34,7 @@ impl Store {
         self.compact(pressure, true)
     }
 
-    /// Keeps the shape beside another compaction. Answers false if there is nothing to be done now.
+    /// Keeps the shape beside another compaction. Returns false if there is nothing to be done now.
     ///
     /// # Errors
     /// As [`Self::compact_one`].
@@ -47,7 +48,7 @@ impl Store {
     /// As [`Self::compact_one`]; who does not wait leaves what others hinder.
     pub(crate) fn compact(&self, pressure: Pressure, waits: bool) -> Result<bool, VtError> {
         let mut state = self.turns.lock();
-        self.check_writable()?;
+        self.gate.check_writable()?;
         let is_alone = pressure >= Pressure::Low || state.wants_one();
         let may_begin = self.turns.may_begin(&state, is_alone);
         if may_begin && let Some(picked) = self.pick_now(pressure, &mut state) {
@@ -61,7 +62,9 @@ impl Store {
             drop(picked);
             drop(turn);
             self.note_left();
-            self.call_help();
+            if self.pace.is_behind() {
+                self.signals.wake(Worker::Help);
+            }
             return done.map(|()| true);
         }
         // What is under way may be all that was due, or leave something.
@@ -81,14 +84,14 @@ impl Store {
         let is_beside = state.count() > 0;
         let obstacles = &mut state.obstacles;
         // In this order: a snapshot that is taken after the list sees all that is in the version.
-        let version = self.version();
+        let version = self.views.version();
         let snapshots = self.snapshots.held();
         let free_bytes = self.unclaimed_bytes(obstacles.claims.weight());
         let options = self.pick_options(&version, pressure, free_bytes);
         obstacles.evacuated.renew(self.counters.write_outs.get());
         let moments = Moments {
             snapshots: &snapshots,
-            released: &self.superseded.released(&snapshots),
+            released: &self.tables.superseded.released(&snapshots),
         };
         let plan = pick(&version, &options, &moments, pressure, obstacles)
             .or_else(|| self.pick_evacuation(&version, pressure, obstacles))?;
@@ -106,7 +109,7 @@ impl Store {
         })
     }
 
-    /// Takes one table out of parts of the device. Answers false if none is left there that can be.
+    /// Takes one table out of parts of the device. Returns false if none is left there that can be.
     ///
     /// # Errors
     /// As [`Self::compact_one`].
@@ -126,9 +129,9 @@ impl Store {
         make_plan: impl FnOnce(&Version) -> Result<Option<Plan>, VtError>,
     ) -> Result<bool, VtError> {
         let turn = self.turns.alone();
-        self.check_writable()?;
+        self.gate.check_writable()?;
         // In this order, as above.
-        let version = self.version();
+        let version = self.views.version();
         let snapshots = self.snapshots.held();
         let Some(plan) = make_plan(&version)? else {
             return Ok(false);
@@ -159,7 +162,7 @@ impl Store {
             Pressure::Room => WORTH_PART_ROOM,
             _ => WORTH_PART_IDLE,
         };
-        let mut worth = zones.scattered(self.room_run_bytes());
+        let mut worth = zones.scattered(self.space.room_run_bytes());
         let may_go = |c: &Candidate| obstacles.evacuated.allows(c.zone.addr);
         worth.retain(|candidate| is_worth(candidate, part) && may_go(candidate));
         worth.sort_by_key(weight);
@@ -170,13 +173,13 @@ impl Store {
     /// True if a table that cannot be read owns anything in a part of the device.
     pub(crate) fn has_unreadable_in(&self, part: Run) -> bool {
         let obstacles = &self.turns.lock().obstacles;
-        let version = self.version();
+        let version = self.views.version();
         let mut tables = version.tables();
         tables.any(|(_, t)| obstacles.has_unreadable(t) && is_in(t.meta(), &[part]))
     }
 
     /// Lets compactions that found no space be tried again.
     pub(crate) fn forget_avoided(&self) {
-        self.turns.lock().obstacles.forget(&self.version());
+        self.turns.lock().obstacles.forget(&self.views.version());
     }
 }

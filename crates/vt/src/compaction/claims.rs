@@ -1,20 +1,20 @@
 //! What compactions that run now have to themselves: keys of levels.
 //!
-//! A compaction from a level to the next takes tables out of the first and puts tables into the second.
-//! It *claims*:
+//! A compaction from a level to the next takes tables out of the first and puts tables into the
+//! second. It *claims*:
 //!
-//! - of the first level, the keys from its first upper table to its last; of level 0 all, since there
-//!   only the oldest can go down;
+//! - of the first level, the keys from its first upper table to its last; of level 0 all, since
+//!   there only the oldest can go down;
 //! - of the second level, the keys of all that goes in, where all that comes out will lie.
 //!
 //! Two compactions whose claims do not meet may run at once, in any order of their installations:
 //!
 //! - they have no table in common, so both edits can be installed;
 //! - what they put into a level does not overlap;
-//! - neither takes a key past the other: where both have a key, the levels of one are all above those of the
-//!   other;
-//! - what one found to be the *bottom* stays so: a key that was in no deeper level when it began can get
-//!   there only by a compaction of that key out of its own levels.
+//! - neither takes a key past the other: where both have a key, the levels of one are all above
+//!   those of the other;
+//! - what one found to be the *bottom* stays so: a key that was in no deeper level when it began
+//!   can get there only by a compaction of that key out of its own levels.
 
 use super::picker::{Plan, PlanKind, end_of};
 use crate::version::{Level, TableHandle, TreeVersion};
@@ -105,7 +105,8 @@ impl Claims {
         down.any(|(_, claim)| claim.meets(tree, level, start, Some(&end)))
     }
 
-    /// True if a table cannot be rewritten, or go down with what it meets there and the neighbours of that.
+    /// True if a table cannot be rewritten, or go down with what it meets there and the neighbours
+    /// of that.
     pub(super) fn hinder(&self, tree: &TreeVersion, level: usize, table: &TableHandle) -> bool {
         if self.is_empty() {
             return false;

@@ -176,8 +176,8 @@ fn out_of_order() -> VtError {
 struct Group<'a> {
     rules: &'a DistillRules<'a>,
     key: Vec<u8>,
-    /// Newest first; in each stripe, none older than its newest put or delete. Upserts that follow each other
-    /// in a stripe are joined where their function can.
+    /// Newest first; in each stripe, none older than its newest put or delete. Upserts that follow
+    /// each other in a stripe are joined where their function can.
     versions: Vec<Version>,
 }
 

@@ -1,5 +1,6 @@
-//! The blocks of a compaction's inputs in key order, by their indexes. Index entries are read as they are
-//! wanted and kept until their step has run, so that a compaction of any size needs little memory.
+//! The blocks of a compaction's inputs in key order, by their indexes. Index entries are read as
+//! they are wanted and kept until their step has run, so that a compaction of any size needs little
+//! memory.
 
 use super::stitch::Piece;
 use crate::VtError;

@@ -1,18 +1,17 @@
 //! How long tables of level 0 are left alone.
 //!
-//! Merging a few small tables with all that is below them costs many times their bytes. While a tree is
-//! only written to, its tables of level 0 wait until there are many of them (*lazy*). Reads pay for
-//! that: each has to look into all of them. What they pay is counted, and once it comes up to what
-//! the merging would cost, it is done, as it is when the store is quiet or space is short. So
-//! neither side ever pays more than twice what would have been best (rent or buy).
+//! Merging a few small tables with all that is below them costs many times their bytes. While a
+//! tree is only written to, its tables of level 0 wait until there are many of them (*lazy*). Reads
+//! pay for that: each has to look into all of them. What they pay is counted, and once it comes up
+//! to what the merging would cost, it is done, as it is when the store is quiet or space is short.
+//! So neither side ever pays more than twice what would have been best (rent or buy).
 
-use super::picker::{PickOptions, Pressure};
-use crate::options::{LEVEL0_TABLES, Sizes};
-use crate::store::Store;
+use super::Compactor;
+use super::picker::Pressure;
+use crate::options::{LEVEL0_TABLES, PickOptions, Sizes};
 use crate::version::Version;
 use stitch_base::sync::Sharded;
 use stitch_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use stitch_volume::Class;
 
 /// Looking into one table more costs as much as compacting so many bytes.
 const PROBE_BYTES: u64 = 256;
@@ -81,11 +80,26 @@ impl Level0Debt {
     }
 }
 
-impl Store {
+impl Compactor {
+    /// How hard compaction should look for work.
+    pub(crate) fn pressure(&self, is_idle: bool) -> Pressure {
+        if self.space.is_low() {
+            Pressure::Space
+        } else if is_idle {
+            Pressure::Idle
+        } else {
+            Pressure::Shape
+        }
+    }
+
+    /// Tells writers how much is left to them.
+    pub(crate) fn note_left(&self) {
+        self.pace.note_left(self.space.left_to_writers());
+    }
+
     /// Bytes for the outputs of a compaction, but for those that others may still take.
     pub(super) fn unclaimed_bytes(&self, claimed: u64) -> u64 {
-        let free = self.volume.space().available_bytes(Class::Internal);
-        free.saturating_sub(claimed)
+        self.space.available_bytes().saturating_sub(claimed)
     }
 
     /// What to pick by, with no more input than there is space for its output.
@@ -95,7 +109,7 @@ impl Store {
         pressure: Pressure,
         free: u64,
     ) -> PickOptions {
-        let sizes = self.sizes_now();
+        let sizes = self.sizing.now();
         let pick = sizes.pick;
         // No more than is kept for it, or half of what is there: commits have less meanwhile.
         let most = sizes.reserve.max(free / 2).min(free - free / 8);
@@ -108,7 +122,7 @@ impl Store {
             level0_tables: level0,
             input_bytes_max: pick.input_bytes_max.max(batch_bytes(&sizes)).min(most),
             cost_max: match pressure {
-                Pressure::Low => self.space_cost_max(),
+                Pressure::Low => self.space.cost_max(),
                 _ => u64::MAX,
             },
             ..pick

@@ -1,10 +1,10 @@
-//! What compactions go around: tables that there was no space for, what cannot be read, and what others work
-//! on now ([`super::claims`]).
+//! What compactions go around: tables that there was no space for, what cannot be read, and what
+//! others work on now ([`super::claims`]).
 //!
 //! A data block that cannot be read keeps its place between what is newer and what is older:
 //!
-//! 1. The table that it is in is *parted*: the block gets a table of its own, by reference, and what
-//!    is before and after it other tables.
+//! 1. The table that it is in is *parted*: the block gets a table of its own, by reference, and
+//!    what is before and after it other tables.
 //! 2. The block's table is an *unreadable table*: never merged, only moved. Compactions go around
 //!    it. What is newer and lies in its range is *held* in the level above, in tables of its own;
 //!    all else goes down.
@@ -43,8 +43,8 @@ pub(crate) struct Obstacles {
     pub(super) claims: Claims,
 }
 
-/// Zones that were chosen since the last write-out: what goes out of one makes holes in another, so that
-/// choosing them again could go on for ever, and gain nothing.
+/// Zones that were chosen since the last write-out: what goes out of one makes holes in another, so
+/// that choosing them again could go on for ever, and gain nothing.
 #[derive(Debug, Default)]
 pub(crate) struct Evacuated {
     zones: BTreeSet<u64>,
@@ -113,7 +113,7 @@ impl Obstacles {
         self.to_part.retain(|id| living.contains(id));
     }
 
-    /// Notes a data block that cannot be read. Answers false if it was known.
+    /// Notes a data block that cannot be read. Returns false if it was known.
     pub(crate) fn add_block(&mut self, block: &IndexEntry) -> bool {
         self.blocks.insert((block.origin, block.block.addr))
     }

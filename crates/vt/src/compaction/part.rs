@@ -4,24 +4,25 @@
 //! Versions of a key may span blocks. What shares a key with an unreadable block goes with it, so
 //! that the tables share none. Unreadable blocks that follow each other stay together.
 
+use super::Compactor;
 use super::fragments::Fragments;
+use super::made::Made;
 use super::picker::Plan;
-use super::run::{Made, input_runs, level_number, stream};
+use super::run::{input_runs, level_number, stream};
 use crate::VtError;
 use crate::output::{OutputRules, Outputs};
-use crate::store::Store;
 use crate::version::TreeVersion;
 use std::ops::Range;
 use stitch_format::vt_index::IndexEntry;
 use stitch_format::vt_manifest::TableMeta;
 
-impl Store {
+impl Compactor {
     /// Makes the parts of a plan's only table.
     pub(super) fn part(&self, tree: &TreeVersion, plan: &Plan) -> Result<Made, VtError> {
         let [handle] = plan.upper.as_slice() else {
             unreachable!("one table is parted");
         };
-        let table = self.table(handle);
+        let table = self.tables.reader(handle);
         let index = table.index_entries(&[], None)?;
         let deletes = table.range_deletes()?;
         let units = {
@@ -37,7 +38,7 @@ impl Store {
         cuts.dedup();
         let rules = OutputRules {
             stream: stream(plan.to_level, 0),
-            precision: self.precision(plan.to_level),
+            precision: self.tables.precision(plan.to_level),
             table_bytes: u64::MAX,
             snapshots: self.snapshots.held().into(),
             cuts,
@@ -45,7 +46,7 @@ impl Store {
             under_way: None,
         };
         let deletes = Fragments::new(deletes.iter(), &rules.snapshots).sorted();
-        let mut outputs = Outputs::new(self, &tree.info, rules, deletes);
+        let mut outputs = Outputs::new(&self.tables, &tree.info, rules, deletes);
         outputs.stitch(&index)?;
         let tables = outputs.finish()?;
         let is_of = |table: &TableMeta, unit: &Range<usize>| {

@@ -8,18 +8,20 @@
 //!    levels count bytes, each level having `fanout` times the target of the one above.
 //! 3. When the store is idle: tables rich in deletes, then those rich in versions that only dropped
 //!    snapshots saw, then tables of value blocks, so that what they hide gives its space back.
-//! 4. When space is low: what 3 takes first, then what overlaps the least below it for what it is, if that is
-//!    worth it: the less space is left, the more it may cost. Where nobody writes, or a commit waits: any table
-//!    with deletes or such versions, then anything that overlaps what is below it.
-//! 5. At last, while no commit waits: tables beside each other that are too many for what they weigh ([`join`]).
+//! 4. When space is low: what 3 takes first, then what overlaps the least below it for what it is,
+//!    if that is worth it: the less space is left, the more it may cost. Where nobody writes, or a
+//!    commit waits: any table with deletes or such versions, then anything that overlaps what is
+//!    below it.
+//! 5. At last, while no commit waits: tables beside each other that are too many for what they
+//!    weigh ([`join`]).
 //!
 //! All sizes are weights: value blocks, which are carried over and not copied, count for a quarter.
 //!
 //! One plan takes one table and what it overlaps (of level 0: the oldest few). Where that is more
-//! than `input_bytes_max`, it takes a slice: the lower tables up to some key, and of the upper table
-//! what is before that key. So the time and the space that a compaction needs are bounded, however
-//! wide the range deletes are. Tables that overlap nothing below are moved, not copied; small ones
-//! are joined with a small neighbour first, so that few are left for joins.
+//! than `input_bytes_max`, it takes a slice: the lower tables up to some key, and of the upper
+//! table what is before that key. So the time and the space that a compaction needs are bounded,
+//! however wide the range deletes are. Tables that overlap nothing below are moved, not copied;
+//! small ones are joined with a small neighbour first, so that few are left for joins.
 
 mod join;
 mod level0;
@@ -28,7 +30,9 @@ mod route;
 mod sink;
 
 use super::obstacles::Obstacles;
+use crate::options::PickOptions;
 use crate::runs::meets_any;
+use crate::shape::target;
 use crate::version::{LEVELS, Level, TableHandle, TreeVersion, Version};
 use join::pick_join;
 use level0::{pick_held, plan_level0};
@@ -42,28 +46,9 @@ use std::sync::Arc;
 use stitch_base::{Seqno, TableId, TreeId};
 use stitch_format::vt_manifest::{Run, TableMeta};
 
-/// What may be rewritten below a table of value blocks, in multiples of its weight, to give back what it
-/// hides there when the store is idle.
+/// What may be rewritten below a table of value blocks, in multiples of its weight, to give back
+/// what it hides there when the store is idle.
 const VALUES_COST_MAX: u64 = 4;
-
-/// What the picker goes by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct PickOptions {
-    /// Tables of level 0 that start a compaction.
-    pub(crate) level0_tables: usize,
-    /// Most tables of level 0 that one compaction takes.
-    pub(crate) level0_batch: usize,
-    /// Target size of level 1.
-    pub(crate) level1_bytes: u64,
-    /// Each deeper level's target is this many times larger.
-    pub(crate) fanout: u64,
-    /// Size at which a compaction ends a table and begins the next.
-    pub(crate) table_bytes: u64,
-    /// Most that one compaction takes in, where it can be sliced.
-    pub(crate) input_bytes_max: u64,
-    /// For space, where nobody waits for it: most that is rewritten below for what is above, in multiples.
-    pub(crate) cost_max: u64,
-}
 
 /// How hard to look for work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -264,31 +249,6 @@ pub(crate) fn is_in(table: &TableMeta, zones: &[Run]) -> bool {
     !zones.is_empty() && table.runs.iter().any(|run| meets_any(zones, run))
 }
 
-/// How far the tree is over its shape, as work still to do in bytes.
-pub(crate) fn debt(version: &Version, options: &PickOptions) -> u64 {
-    let mut debt = 0;
-    for tree in version.trees.values() {
-        let level0 = &tree.levels[0];
-        if level0.tables.len() >= options.level0_tables {
-            debt += level0.weight;
-        }
-        for (n, level) in tree.levels.iter().enumerate().skip(1) {
-            debt += level.weight.saturating_sub(target(options, n));
-        }
-    }
-    debt
-}
-
-/// Target size of a level below 0. The deepest has none.
-fn target(options: &PickOptions, level: usize) -> u64 {
-    if level + 1 >= LEVELS {
-        return u64::MAX;
-    }
-    let times = u32::try_from(level - 1).expect("there are 8 levels");
-    let factor = options.fanout.saturating_pow(times);
-    options.level1_bytes.saturating_mul(factor)
-}
-
 /// The level that is most over its target.
 fn pick_shape(version: &Version, options: &PickOptions, obstacles: &Obstacles) -> Option<Plan> {
     let mut due: Vec<(u64, &TreeVersion, usize)> = Vec::new();
@@ -310,7 +270,8 @@ fn pick_shape(version: &Version, options: &PickOptions, obstacles: &Obstacles) -
         }
     }
     due.sort_by_key(|(score, tree, n)| (std::cmp::Reverse(*score), tree.info.id, *n));
-    // Trees whose level 0 waits for others to end: nothing else begins that it would have to wait for.
+    // Trees whose level 0 waits for others to end: nothing else begins that it would have to wait
+    // for.
     let mut waiting = Vec::new();
     due.into_iter().find_map(|(_, tree, n)| {
         if n == 0 {
@@ -349,7 +310,8 @@ fn due_of(tree: &TreeVersion, level: usize, obstacles: &Obstacles) -> (u64, u64)
     (tables, bytes)
 }
 
-/// Of a level over its target: the tables that overlap nothing in the next, as many as are too many.
+/// Of a level over its target: the tables that overlap nothing in the next, as many as are too
+/// many.
 fn move_down(
     tree: &TreeVersion,
     level: usize,
@@ -384,8 +346,8 @@ const fn are_many(count: u64, meta: &TableMeta, pressure: Pressure) -> bool {
     count > 0 && (is_asked_for || count.saturating_mul(8) >= meta.entry_count)
 }
 
-/// The table with the most versions that only dropped snapshots saw. It is written anew where it is,
-/// and holds none afterwards.
+/// The table with the most versions that only dropped snapshots saw. It is written anew where it
+/// is, and holds none afterwards.
 fn pick_superseded(
     version: &Version,
     moments: &Moments<'_>,
@@ -455,8 +417,8 @@ fn as_copy(plan: Plan) -> Plan {
     }
 }
 
-/// A table of value blocks that overlaps not too much of what is below: what it hides there gives its
-/// space back, for the price of index entries.
+/// A table of value blocks that overlaps not too much of what is below: what it hides there gives
+/// its space back, for the price of index entries.
 fn pick_values(version: &Version, options: &PickOptions, obstacles: &Obstacles) -> Option<Plan> {
     let is_cheap =
         |plan: &Plan| weight(&plan.lower) <= weight(&plan.upper).saturating_mul(VALUES_COST_MAX);
@@ -504,8 +466,8 @@ fn weight(tables: &[Arc<TableHandle>]) -> u64 {
     tables.iter().map(|t| t.weight()).sum()
 }
 
-/// What is to be rewritten in a level, at once or by and by, for tables that come down to it; in thousandths
-/// of what these weigh.
+/// What is to be rewritten in a level, at once or by and by, for tables that come down to it; in
+/// thousandths of what these weigh.
 fn cost(tree: &TreeVersion, upper: &[Arc<TableHandle>], level: usize) -> u128 {
     let below = tree.levels.get(level);
     let lower = below.zip(bounds(upper)).map_or(0, |(below, (start, end))| {

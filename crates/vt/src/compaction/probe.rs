@@ -1,10 +1,10 @@
 //! Finds out what of a compaction's inputs cannot be read, after the compaction failed.
 
+use super::Compactor;
 use super::obstacles::Obstacles;
 use super::picker::Plan;
 use super::run::is_damage;
 use crate::VtError;
-use crate::store::Store;
 use crate::version::TableHandle;
 use stitch_format::vt_index::IndexEntry;
 
@@ -18,7 +18,7 @@ pub(super) enum Unreadable {
     New,
 }
 
-impl Store {
+impl Compactor {
     /// Reads all that goes into a plan, block by block, and notes what cannot be read.
     pub(super) fn find_unreadable(
         &self,
@@ -63,7 +63,7 @@ impl Store {
             if self.signals.is_stopped() {
                 return Err(VtError::Closed);
             }
-            let Err(error) = self.table(handle).probe_block(&block) else {
+            let Err(error) = self.tables.reader(handle).probe_block(&block) else {
                 continue;
             };
             if !is_damage(&error) {
@@ -91,7 +91,7 @@ impl Store {
 
     /// All of a table but its data blocks.
     fn index_of(&self, handle: &TableHandle) -> Result<Vec<IndexEntry>, VtError> {
-        let table = self.table(handle);
+        let table = self.tables.reader(handle);
         table.range_deletes()?;
         table.index_entries(&[], None)
     }

@@ -1,23 +1,25 @@
 //! Runs a plan: writes its tables, and installs them.
 
+use super::Compactor;
 use super::begin::Picked;
 use super::distill::{DistillRules, distill};
 use super::fragments::{Fragments, surviving};
 use super::holds::Holds;
 use super::inputs::Inputs;
+use super::made::{Made, Ran};
 use super::picker::{Plan, PlanKind, end_of};
 use super::probe::Unreadable;
 use super::sinks::{Bytes, Sinks};
 use super::stitch::{BlockInfo, Piece, Planner, Step, StitchRules};
-use super::turns::{TURNS_MAX, Turn, Underway};
+use super::turns::Turn;
 use crate::VtError;
 use crate::entry::{BoxIter, EntryIter, RangeDelete};
 use crate::install::Install;
 use crate::iter::MergeIter;
-use crate::output::{OutputRules, Outputs, discard};
+use crate::options::TURNS_MAX;
+use crate::output::{OutputRules, Outputs};
 use crate::range_delete::RangeDeletes;
 use crate::runs::{coalesce, meets_any};
-use crate::store::Store;
 use crate::superseded::{Holders, has_released};
 use crate::table::{Carry, Table};
 use crate::under_way::UnderWay;
@@ -30,11 +32,12 @@ use stitch_format::vt_index::IndexEntry;
 use stitch_format::vt_manifest::{Run, TableMeta};
 use stitch_volume::Stream;
 
-/// Blocks that a step takes, where it may be parted: so many index entries are in memory, about a megabyte.
-/// Few while debugging, so that tests have parted steps.
+/// Blocks that a step takes, where it may be parted: so many index entries are in memory, about a
+/// megabyte. Few while debugging, so that tests have parted steps.
 const STEP_BLOCKS: usize = if cfg!(debug_assertions) { 32 } else { 4096 };
 
-/// Streams by output level and turn: what is compacted together lies together, and what is at once apart.
+/// Streams by output level and turn: what is compacted together lies together, and what is at once
+/// apart.
 pub(super) const fn stream(level: usize, turn: usize) -> Stream {
     const { assert!(TURNS_MAX == 2, "each has its streams") };
     match (level, turn) {
@@ -45,7 +48,7 @@ pub(super) const fn stream(level: usize, turn: usize) -> Stream {
     }
 }
 
-impl Store {
+impl Compactor {
     /// Runs a plan and takes note of what came of it.
     pub(super) fn carry_out(&self, picked: &Picked, turn: &Turn<'_>) -> Result<(), VtError> {
         let plan = &picked.plan;
@@ -57,7 +60,7 @@ impl Store {
                 Ok(())
             }
             Err(VtError::Closed) => Err(VtError::Closed),
-            Err(error) if error.kind() == ErrorKind::NoSpace && !self.is_failed() => {
+            Err(error) if error.kind() == ErrorKind::NoSpace && !self.gate.is_failed() => {
                 let mut state = self.turns.lock();
                 if turn.had_company(&state) {
                     // Alone it may find some.
@@ -79,7 +82,7 @@ impl Store {
     fn go_around(&self, plan: &Plan, error: VtError) -> Result<(), VtError> {
         // Nothing is picked before that is known.
         let obstacles = &mut self.turns.lock().obstacles;
-        let found = match !self.is_failed() && is_damage(&error) {
+        let found = match !self.gate.is_failed() && is_damage(&error) {
             true => self.find_unreadable(plan, obstacles)?,
             false => Unreadable::Nothing,
         };
@@ -87,18 +90,19 @@ impl Store {
             return Ok(());
         }
         let may_pass = found == Unreadable::Known || error.kind() == ErrorKind::Io;
-        if may_pass && self.check_writable().is_ok() {
+        if may_pass && self.gate.check_writable().is_ok() {
             // All could be read now, or going around what cannot be failed; later it may not.
             tracing::warn!(%error, %plan, "a compaction is put off");
             obstacles.avoided.extend(upper_ids(plan));
             return Ok(());
         }
-        self.fail(&error);
+        self.gate.fail(&error);
         Err(error)
     }
 
-    /// True if the store is in so many pieces that a plan copies the values that it meets, where there is space for all of
-    /// them: where there is none, what was overwritten has to come back first.
+    /// True if the store is in so many pieces that a plan copies the values that it meets, where
+    /// there is space for all of them: where there is none, what was overwritten has to come back
+    /// first.
     fn is_to_be_joined(&self, version: &Version, plan: &Plan) -> bool {
         let is_in_pieces = version.list_bytes() > self.volume.base_bytes_max() / 2;
         let copied_bytes: u64 = plan.inputs().map(|t| t.meta().owned_bytes()).sum();
@@ -114,7 +118,7 @@ impl Store {
         let tree = &version.trees[&plan.tree];
         let is_in_pieces = self.is_to_be_joined(version, plan);
         let most_bytes = written_bytes_max(tree, plan, is_in_pieces);
-        let under_way = UnderWay::begin(&self.work, most_bytes);
+        let under_way = self.space.begin_compaction(most_bytes);
         let made = match plan.kind {
             PlanKind::Move => Made::default(),
             PlanKind::Compact | PlanKind::Join | PlanKind::Order => Job {
@@ -126,48 +130,26 @@ impl Store {
             PlanKind::Part => self.part(tree, plan)?,
         };
         if made.is_futile {
-            return Ok(Ran {
-                is_futile: true,
-                ..Ran::default()
-            });
+            return Ok(made.ran(plan));
         }
-        let mut installer = self.installer.lock();
-        let now = self.version();
+        let mut installer = self.versions.lock();
+        let now = self.views.version();
         if !now.trees.contains_key(&plan.tree) {
             under_way.end();
             let metas: Vec<TableMeta> = made.tables.into_iter().map(|(_, t)| t).collect();
-            discard(self, &metas, &input_runs(plan));
+            self.tables.discard(&metas, &input_runs(plan));
             return Ok(Ran::default());
         }
-        let new = made.tables.iter().map(|(_, t)| t);
-        let left_in_zone = new.filter(|t| plan.is_in_evacuated(t)).map(|t| t.id);
-        let ran = Ran {
-            is_futile: false,
-            left_in_zone: left_in_zone.collect(),
-            unreadable: made.unreadable,
-        };
-        let mut edit = now.edit();
+        let ran = made.ran(plan);
+        let edit = made.into_edit(now.edit(), plan);
         drop(now);
-        match plan.kind {
-            PlanKind::Move => {
-                let moved = plan
-                    .upper
-                    .iter()
-                    .map(|t| (t.meta().id, level_number(plan.to_level)));
-                edit.moved = moved.collect();
-            }
-            PlanKind::Compact | PlanKind::Part | PlanKind::Join | PlanKind::Order => {
-                edit.removed = plan.inputs().map(|t| t.meta().id).collect();
-                edit.removed.extend(made.dropped);
-                let shared = |(level, table)| (level, Arc::new(table));
-                edit.added = made.tables.into_iter().map(shared).collect();
-            }
-        }
         let (made, written) = (edit.added.clone(), None);
-        self.install(&mut installer, Install { edit, written })
+        self.versions
+            .install(&mut installer, Install { edit, written })
             .inspect_err(|error| {
                 under_way.end();
-                self.give_up(error, &made, &input_runs(plan));
+                self.versions
+                    .discard_refused(error, &made, &input_runs(plan));
             })?;
         self.count_installed(plan);
         // What went in is given back when `picked` is gone, at the earliest.
@@ -176,7 +158,7 @@ impl Store {
     }
 }
 
-impl Store {
+impl Compactor {
     fn count_installed(&self, plan: &Plan) {
         let upper = plan.upper.len() as u64;
         match plan.kind {
@@ -187,50 +169,6 @@ impl Store {
         }
         if plan.kind == PlanKind::Join {
             self.counters.joined_tables.add(upper);
-        }
-    }
-}
-
-/// What a plan has made, not installed yet.
-#[derive(Default)]
-pub(super) struct Made {
-    /// New tables with their levels.
-    pub(super) tables: Vec<(u8, TableMeta)>,
-    /// Of these, those that hold nothing that can be read.
-    pub(super) unreadable: Vec<TableId>,
-    /// Unreadable tables that a range delete hides.
-    pub(super) dropped: Vec<TableId>,
-    /// There was nothing to be done.
-    pub(super) is_futile: bool,
-}
-
-/// What is to be noted of a plan that was run.
-#[derive(Default)]
-struct Ran {
-    is_futile: bool,
-    /// Tables that are still where they should not be.
-    left_in_zone: Vec<TableId>,
-    unreadable: Vec<TableId>,
-}
-
-impl Ran {
-    fn note(self, plan: &Plan, state: &mut Underway) {
-        let obstacles = &mut state.obstacles;
-        if self.is_futile {
-            obstacles.tried.extend(upper_ids(plan));
-            return;
-        }
-        if self.left_in_zone.is_empty() {
-            obstacles.avoided.clear();
-        }
-        state.is_short = false;
-        // Two of them would take turns for ever if each let the other be tried again.
-        obstacles.avoided.extend(self.left_in_zone);
-        obstacles.unreadable.extend(self.unreadable);
-        if plan.kind == PlanKind::Part {
-            for table in &plan.upper {
-                obstacles.to_part.remove(&table.meta().id);
-            }
         }
     }
 }
@@ -248,7 +186,7 @@ fn written_bytes_max(tree: &TreeVersion, plan: &Plan, is_in_pieces: bool) -> u64
     (owned - carried).saturating_add(evacuated).min(owned)
 }
 
-fn upper_ids(plan: &Plan) -> impl Iterator<Item = TableId> {
+pub(super) fn upper_ids(plan: &Plan) -> impl Iterator<Item = TableId> {
     plan.upper.iter().map(|table| table.meta().id)
 }
 
@@ -268,7 +206,7 @@ pub(super) fn level_number(level: usize) -> u8 {
 
 /// A compaction under way.
 struct Job<'a> {
-    store: &'a Store,
+    compactor: &'a Compactor,
     tree: &'a TreeVersion,
     plan: &'a Plan,
     snapshots: &'a [Seqno],
@@ -290,7 +228,7 @@ struct Job<'a> {
 
 impl<'a> Job<'a> {
     fn new(
-        store: &'a Store,
+        compactor: &'a Compactor,
         tree: &'a TreeVersion,
         plan: &'a Plan,
         snapshots: &'a [Seqno],
@@ -299,7 +237,7 @@ impl<'a> Job<'a> {
         let mut deletes: Vec<Arc<RangeDeletes>> = Vec::new();
         for handle in plan.inputs() {
             if handle.meta().range_delete_count > 0 {
-                deletes.push(store.table(handle).range_deletes()?);
+                deletes.push(compactor.tables.reader(handle).range_deletes()?);
             }
         }
         let range_deletes = Fragments::new(deletes.iter().flat_map(|set| set.iter()), snapshots);
@@ -311,15 +249,18 @@ impl<'a> Job<'a> {
         let mut tables = Vec::new();
         for handle in plan.inputs() {
             if is_hidden(handle.meta(), &range_deletes) {
-                store.counters.dropped_bytes.add(handle.meta().data_bytes);
+                compactor
+                    .counters
+                    .dropped_bytes
+                    .add(handle.meta().data_bytes);
                 continue;
             }
-            tables.push(Arc::clone(store.table(handle)));
+            tables.push(Arc::clone(compactor.tables.reader(handle)));
         }
         let ids = plan.inputs().map(|t| t.meta().id);
         Ok(Self {
-            released: store.superseded.released_of(ids, snapshots),
-            store,
+            released: compactor.tables.superseded.released_of(ids, snapshots),
+            compactor,
             tree,
             plan,
             snapshots,
@@ -374,7 +315,7 @@ impl<'a> Job<'a> {
         let down = sinks.down.finish()?;
         let rest = sinks.rest.finish().inspect_err(|_| {
             self.under_way.end();
-            discard(self.store, &down, &input_runs(self.plan));
+            self.compactor.tables.discard(&down, &input_runs(self.plan));
         })?;
         self.count(bytes, &down);
         let levels = [self.plan.to_level, self.plan.from_level].map(level_number);
@@ -398,17 +339,18 @@ impl<'a> Job<'a> {
             return 0;
         }
         let info = &self.tree.info;
-        let by_key = self.store.options.stitch_by_key.as_ref();
+        let by_key = self.compactor.options.stitch_by_key.as_ref();
         let given = by_key.and_then(|by_key| by_key.threshold(info, first));
         given.unwrap_or(info.options.stitch_bytes)
     }
 
     /// Weight at which a table ends and the next begins.
     fn table_bytes(&self) -> u64 {
-        let table_bytes = self.store.sizes_now().pick.table_bytes;
+        let table_bytes = self.compactor.sizing.now().pick.table_bytes;
         let is_in_place = self.plan.from_level == self.plan.to_level;
         let is_short = self.plan.input_weight() <= table_bytes.saturating_mul(2);
-        // The block that is being filled counts before it is packed, so that even a small table could be cut.
+        // The block that is being filled counts before it is packed, so that even a small table
+        // could be cut.
         match self.plan.kind == PlanKind::Join || (is_in_place && is_short) {
             true => u64::MAX,
             false => table_bytes,
@@ -420,14 +362,14 @@ impl<'a> Job<'a> {
         let outputs = |level: usize, deletes: Vec<RangeDelete>, table_bytes: u64| {
             let rules = OutputRules {
                 stream: stream(level, self.turn),
-                precision: self.store.precision(level),
+                precision: self.compactor.tables.precision(level),
                 table_bytes,
                 snapshots: self.snapshots.into(),
                 cuts: self.holds.points().to_vec(),
                 input_runs: input_runs(self.plan),
                 under_way: Some(Arc::clone(&self.under_way)),
             };
-            Outputs::new(self.store, &self.tree.info, rules, deletes)
+            Outputs::new(&self.compactor.tables, &self.tree.info, rules, deletes)
         };
         let is_bottom = |start: &[u8], end: &[u8]| self.is_bottom_before(start, end);
         let down = self.holds.parts(&self.range_deletes, false);
@@ -450,7 +392,7 @@ impl<'a> Job<'a> {
         sinks: &mut Sinks<'_>,
     ) -> Result<(), VtError> {
         while let Some(step) = planner.pop() {
-            if self.store.signals.is_stopped() {
+            if self.compactor.signals.is_stopped() {
                 return Err(VtError::Closed);
             }
             match step {
@@ -482,7 +424,7 @@ impl<'a> Job<'a> {
             snapshots: self.snapshots,
             range_deletes: &self.range_deletes,
             is_bottom: &|key| self.is_bottom(key, key),
-            upserts: &self.store.options.upserts,
+            upserts: &self.compactor.options.upserts,
             load: &|block| self.tables[0].value_of(block).map(Some),
         };
         distill(&mut source, &rules, &mut |kept| sinks.add(kept))
@@ -520,8 +462,8 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// Value blocks stay where they are, unless the tree copies all, they are to move, or the store is in
-    /// too many pieces.
+    /// Value blocks stay where they are, unless the tree copies all, they are to move, or the store
+    /// is in too many pieces.
     fn carry(&self) -> Carry {
         let copies_all = self.tree.info.options.stitch_bytes == u64::MAX;
         if copies_all || self.is_in_pieces {
@@ -537,7 +479,7 @@ impl<'a> Job<'a> {
     }
 
     fn count(&self, bytes: Bytes, tables: &[TableMeta]) {
-        let counters = &self.store.counters;
+        let counters = &self.compactor.counters;
         let owned: u64 = tables.iter().map(TableMeta::owned_bytes).sum();
         counters.dropped_bytes.add(bytes.dropped);
         counters.stitched_bytes.add(bytes.stitched);

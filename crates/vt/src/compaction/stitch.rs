@@ -15,8 +15,8 @@
 //! 4. Candidates that follow each other in key order and on the medium, and have the same stitching
 //!    threshold, form a span. A span of at least the threshold is stitched; what is left is merged.
 //!
-//! Blocks come in key order and steps go out as they are certain, so that no more of the indexes is in
-//! memory than one step needs.
+//! Blocks come in key order and steps go out as they are certain, so that no more of the indexes is
+//! in memory than one step needs.
 //!
 //! Paper: VT-trees, FAST 2013, section 2.2 (stitching, the stitching threshold).
 

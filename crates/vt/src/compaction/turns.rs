@@ -5,15 +5,14 @@
 //! 3. *Install*, under the installer's lock, as every edit.
 //! 4. The claim is given up after that, so that whoever picks next sees what was installed.
 //!
-//! Some work is done *alone*: while space is low or was, since what is there was reckoned for one; around what
-//! cannot be read; out of zones. Whoever waits to be alone goes first: nobody else begins meanwhile.
+//! Some work is done *alone*: while space is low or was, since what is there was reckoned for one;
+//! around what cannot be read; out of zones. Whoever waits to be alone goes first: nobody else
+//! begins meanwhile.
 
 use super::obstacles::Obstacles;
 use super::picker::Plan;
+use crate::options::TURNS_MAX;
 use stitch_base::sync::{Condvar, Mutex, MutexGuard};
-
-/// Most compactions of a store at once. Each has streams of its own, of which a store has a few.
-pub(crate) const TURNS_MAX: usize = 2;
 
 /// The compactions of a store.
 pub(crate) struct Turns {

@@ -21,31 +21,10 @@ fn full_of_holes() -> Small {
 }
 
 #[test]
-fn the_emptiest_zone_goes_first_then_the_one_in_small_pieces() {
-    let candidate = |number: u64, live, spans| Candidate {
-        zone: Extent {
-            addr: number * 1000,
-            len: 1600,
-        },
-        live,
-        spans,
-    };
-    let mut all = [
-        candidate(1, 1550, 1),
-        candidate(2, 800, 2),
-        candidate(3, 100, 1),
-        candidate(4, 810, 8),
-    ];
-    all.sort_by_key(weight);
-    assert_eq!(all.map(|c| c.zone.addr / 1000), [3, 2, 4, 1]);
-    assert!(is_worth(&all[2], 8) && !is_worth(&all[3], 8));
-}
-
-#[test]
 fn holes_become_free_zones_and_nothing_else_changes() {
     let mut store = full_of_holes();
     store.check();
-    let holes = store.engine.store.hole_bytes();
+    let holes = hole_bytes(store.engine.volume().zones());
     assert!(holes > 4 * MIB, "{holes} bytes in holes");
     let mut seen = Vec::new();
     let done = store.engine.defrag(&mut |done, total| {
@@ -87,14 +66,14 @@ fn the_background_evacuates_a_zone_at_a_time_while_much_is_in_holes() {
     let engine = &store.engine.store;
     let total = store.engine.volume().zones().usage().total;
     let mut idle = IdleDefrag::default();
-    assert!(engine.hole_bytes() > total / HOLES_PART);
+    assert!(hole_bytes(engine.volume.zones()) > total / HOLES_PART);
     for _ in 0..200 {
         let before = store.counter("vt.evacuated_bytes");
         idle.look(engine).unwrap();
         let moved = store.counter("vt.evacuated_bytes") - before;
         assert!(moved <= 2 * store.engine.volume().zones().zone_bytes());
     }
-    assert!(engine.hole_bytes() <= total / HOLES_PART);
+    assert!(hole_bytes(engine.volume.zones()) <= total / HOLES_PART);
     store.check();
     let before = store.counter("vt.evacuated_bytes");
     idle.look(engine).unwrap();
@@ -139,7 +118,7 @@ fn the_background_rests_three_times_as_long_as_it_works() {
         } else if !working.is_zero() {
             resting += took;
         }
-        if engine.hole_bytes() <= engine.volume.zones().usage().total / HOLES_PART {
+        if hole_bytes(engine.volume.zones()) <= engine.volume.zones().usage().total / HOLES_PART {
             break;
         }
     }

@@ -152,7 +152,12 @@ impl Life {
         let tables = &version.trees[&self.tree].levels[level].tables;
         let at = usize::try_from(self.rng.below(tables.len() as u64)).expect("small");
         let table = tables.get(at)?;
-        let index = self.engine.store.table(table).index_entries(&[], None);
+        let index = self
+            .engine
+            .store
+            .tables
+            .reader(table)
+            .index_entries(&[], None);
         let index = index.expect("the index is whole");
         let block = &index[index.len() / 2];
         let (addr, first, last) = match harm {
@@ -216,7 +221,7 @@ fn life_after(level: usize, harm: Harm, seed: u64) -> u64 {
         life.verify(&lost, &known);
         let version = life.engine.store.version();
         let tree = &version.trees[&life.tree];
-        let obstacles = &life.engine.store.turns.lock().obstacles;
+        let obstacles = &life.engine.store.compactor.turns.lock().obstacles;
         let (mut unreadable, mut held) = (0, 0);
         for (n, table) in tree.tables() {
             unreadable += usize::from(obstacles.is_unreadable(table));

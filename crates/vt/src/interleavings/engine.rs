@@ -304,7 +304,7 @@ fn compactions_at_once_lose_nothing() {
                 let engine = Arc::clone(&engine);
                 start("compactor", move || {
                     for _ in 0..3 {
-                        let done = engine.store.compact_one(Pressure::Shape);
+                        let done = engine.store.compactor.compact_one(Pressure::Shape);
                         done.expect("compactions succeed");
                     }
                 })

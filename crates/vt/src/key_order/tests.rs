@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::background::{CompactionDuty, WriteOutDuty};
+use crate::idle_order::IdleOrder;
 use crate::testing::{MIB, Small};
 use std::time::Duration;
 use stitch_base::clock::Clock;
@@ -47,7 +48,7 @@ fn idle_for(store: &Small, duration: Duration) {
         store.clock.advance(Duration::from_millis(500));
         writing.look(engine);
         compacting.look(engine);
-        assert!(!engine.is_failed());
+        assert!(!engine.gate.is_failed());
     }
 }
 
@@ -159,8 +160,8 @@ fn a_store_that_is_nearly_full_keeps_its_reserve() {
     store.engine.settle().unwrap();
     let free_bytes = store.engine.space().free_bytes;
     let engine = &store.engine.store;
-    assert_eq!(engine.order_room_bytes(), 0);
-    engine.measure_order(usize::MAX);
+    assert_eq!(engine.key_order.room_bytes(), 0);
+    engine.key_order.measure(usize::MAX);
     assert!(engine.key_order.scattered_bytes() > MIB);
     assert_eq!(defrag(&store), 0);
     idle_for(&store, Duration::from_secs(30));
@@ -223,13 +224,13 @@ fn a_step_that_is_put_off_is_not_taken_again_at_once() {
     overwrite(&mut store, PAGES);
     store.engine.settle().unwrap();
     let engine = &store.engine.store;
-    engine.measure_order(usize::MAX);
+    engine.key_order.measure(usize::MAX);
     let version = engine.version();
     let (level, table) = version
         .tables()
-        .find(|(_, t)| engine.scattered_bytes_of(t) > 0)
+        .find(|(_, t)| engine.key_order.scattered_bytes_of(t) > 0)
         .unwrap();
-    let scattered_bytes = engine.scattered_bytes_of(table);
+    let scattered_bytes = engine.key_order.scattered_bytes_of(table);
     let step = Step {
         tree: store.tree,
         level,
@@ -239,7 +240,7 @@ fn a_step_that_is_put_off_is_not_taken_again_at_once() {
         moved_bytes: scattered_bytes,
     };
     let before = engine.key_order.scattered_bytes();
-    engine.note_ordered(&step);
+    engine.key_order.note_ordered(&step);
     assert_eq!(engine.key_order.scattered_bytes(), before - scattered_bytes);
 }
 
@@ -275,7 +276,9 @@ fn evacuation_keeps_the_order_while_many_zones_are_free() {
         let later = version
             .tables()
             .filter(|(_, t)| t.meta().smallest[..] >= from[..]);
-        later.map(|(_, t)| engine.scattered_bytes_of(t)).sum()
+        later
+            .map(|(_, t)| engine.key_order.scattered_bytes_of(t))
+            .sum()
     };
     assert_eq!(scattered(), 0);
     assert!(engine.evacuate_all(&mut |_, _| true).unwrap());

@@ -2,9 +2,10 @@
 
 use super::Sight;
 use crate::VtError;
-use crate::install::Install;
+use crate::install::{Install, Installer};
+use crate::signals::Worker;
 use crate::snapshots::Hold;
-use crate::store::{Installer, Store, Worker};
+use crate::store::Store;
 use crate::version::Version;
 use crate::view::View;
 use std::collections::BTreeSet;
@@ -19,7 +20,7 @@ impl Store {
         self.check_writable()?;
         check_pin_name(name)?;
         check_pin_user(user)?;
-        let mut installer = self.installer.lock();
+        let mut installer = self.versions.lock();
         if self.pins.find(name).is_ok() {
             return Err(KvError::PinExists(name.to_owned()));
         }
@@ -38,7 +39,7 @@ impl Store {
             user: user.to_vec(),
         });
         drop(version);
-        self.check_trees_fit(&edit)?;
+        self.versions.check_trees_fit(&edit)?;
         // Every write that the pin sees is in the log: it is visible.
         self.sync()?;
         self.install_pins(&mut installer, edit, Some(hold))?;
@@ -48,20 +49,20 @@ impl Store {
     pub(crate) fn alter_pin(&self, name: &str, user: &[u8]) -> Result<(), KvError> {
         self.check_writable()?;
         check_pin_user(user)?;
-        let mut installer = self.installer.lock();
+        let mut installer = self.versions.lock();
         let (pin, _) = self.pins.find(name)?;
         if pin.user == user {
             return Ok(());
         }
         let mut edit = self.version().edit();
         edit.pins.altered.push((pin.id, user.to_vec()));
-        self.check_trees_fit(&edit)?;
+        self.versions.check_trees_fit(&edit)?;
         self.install_pins(&mut installer, edit, None)
     }
 
     pub(crate) fn drop_pin(&self, name: &str) -> Result<(), KvError> {
         self.check_writable()?;
-        let mut installer = self.installer.lock();
+        let mut installer = self.versions.lock();
         let (pin, hold) = self.pins.find(name)?;
         let version = self.version();
         let mut edit = version.edit();
@@ -114,7 +115,7 @@ impl Store {
             edit,
             written: None,
         };
-        self.install(installer, install)?;
+        self.versions.install(installer, install)?;
         self.pins.change(&changes, new);
         Ok(())
     }

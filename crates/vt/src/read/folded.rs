@@ -2,7 +2,8 @@
 //!
 //! A row that is upserted again and again (a directory in which files are made) has a chain of all
 //! of them until a write-out folds it. A read that had to fold many leaves the value here, with the
-//! newest write in it; the next read folds only what is newer. Bounded in entries, and in their bytes.
+//! newest write in it; the next read folds only what is newer. Bounded in entries, and in their
+//! bytes.
 
 use bytes::Bytes;
 use stitch_base::sync::Mutex;

@@ -6,8 +6,8 @@ use crate::cache::ReadCount;
 use crate::direct::DirectRun;
 use crate::entry::{EntryRef, Op, to_bytes};
 use crate::fold;
+use crate::read::ReadPath;
 use crate::read::folded::{CHAIN_COUNT_MIN, Folded};
-use crate::store::Store;
 use crate::table::{Held, PointRead};
 use crate::version::{Level, TableHandle};
 use crate::view::View;
@@ -108,7 +108,7 @@ impl Lookup<'_> {
     }
 }
 
-impl Store {
+impl ReadPath {
     /// The value of a key in a view, as of `seqno`. The tree is in the view.
     pub(crate) fn get_in(
         &self,
@@ -131,13 +131,13 @@ impl Store {
         };
         let mut read = PointRead::new(key, seqno);
         let found = self.search(view, tree, &mut lookup, &mut read);
-        read.end(self.cache.counters());
+        read.end(self.parts.cache.counters());
         found?;
         let base = lookup.end();
         let Some(newest) = lookup.newest else {
             return Ok(base);
         };
-        let upserts = &self.options.upserts;
+        let upserts = &self.parts.upserts;
         let value = fold::fold(upserts, key, base.as_deref(), lookup.deltas())?;
         let value = value.map(Bytes::from);
         if lookup.upserts.len() >= CHAIN_COUNT_MIN {
@@ -205,7 +205,7 @@ impl Store {
                 break;
             }
         }
-        self.level0.note_get(count);
+        self.parts.level0.note_get(count);
         Ok(())
     }
 
@@ -224,7 +224,7 @@ impl Store {
         // Whether the table was asked to stop is in the lookup.
         let _ = table.versions_of(read, &mut |entry, owner| lookup.visit(&entry, owner))?;
         if read.take_index_read() {
-            self.cache.counters().add(ReadCount::IndexWaits, 1);
+            self.parts.cache.counters().add(ReadCount::IndexWaits, 1);
             table.fetch_indexes(|| self.tables_from(level, handle));
         }
         lookup.end_source();

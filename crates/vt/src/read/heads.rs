@@ -3,8 +3,8 @@
 //! A heap. The prefix of each source's key ([`crate::prefix`]) is kept beside it, so that most
 //! comparisons ask no source.
 //!
-//! - Of sources that stand on the same key, the newest (the one with the lowest number) is above the
-//!   others.
+//! - Of sources that stand on the same key, the newest (the one with the lowest number) is above
+//!   the others.
 
 use super::source::Source;
 use crate::entry::EntryIter;

@@ -4,12 +4,10 @@ use crate::VtError;
 use crate::buffer::Buffer;
 use crate::entry::{EntryIter, Op};
 use crate::gaps::{Gap, Hint, TreeGaps, gap_at, successor};
-use crate::read::VtScan;
-use crate::store::Store;
+use crate::read::{ReadPath, VtScan};
 use crate::version::TreeVersion;
 use crate::view::View;
 use std::sync::Arc;
-use stitch_base::sync::atomic::Ordering;
 use stitch_base::{Seqno, TreeId};
 use stitch_kv::{Direction, KeyRange, Message};
 
@@ -52,7 +50,7 @@ enum From {
 impl Passed {
     /// At the beginning of a scan that sees `seqno`.
     pub(super) fn new(
-        store: &Store,
+        reads: &ReadPath,
         tree: TreeId,
         range: KeyRange<'_>,
         direction: Direction,
@@ -64,7 +62,7 @@ impl Passed {
             (Direction::Backward, None) => From::End,
         };
         Self {
-            gaps: store.gaps.of(tree),
+            gaps: reads.gaps.of(tree),
             complete,
             total: 0,
             count: 0,
@@ -78,14 +76,14 @@ impl Passed {
         matches!(self.from, From::Row)
     }
 
-    /// A row was found. Answers how many keys without one came before it.
+    /// A row was found. Returns how many keys without one came before it.
     pub(super) fn row(&mut self) -> u64 {
         (self.count, self.steps) = (0, 0);
         self.from = From::Row;
         std::mem::take(&mut self.total)
     }
 
-    /// A key without a row was passed. Answers the gap to jump over, if it is in one.
+    /// A key without a row was passed. Returns the gap to jump over, if it is in one.
     pub(super) fn absent(&mut self, key: &[u8], direction: Direction, seqno: Seqno) -> Option<Gap> {
         if matches!(self.from, From::Row) {
             self.from = From::Key(match direction {
@@ -113,8 +111,8 @@ impl Passed {
         self.steps = 0;
     }
 
-    /// The gap up to `to` (forward: the first key that is not in it; backward: the first that is), if
-    /// it is worth it.
+    /// The gap up to `to` (forward: the first key that is not in it; backward: the first that is),
+    /// if it is worth it.
     pub(super) fn gap(
         &self,
         to: Option<&[u8]>,
@@ -167,8 +165,8 @@ impl EmptyRange {
     }
 }
 
-/// How long the rows of a tree are on average, in bytes, at least one; `None` if a look at deleted rows would
-/// read much.
+/// How long the rows of a tree are on average, in bytes, at least one; `None` if a look at deleted
+/// rows would read much.
 pub(crate) fn short_row_bytes(tree: &TreeVersion) -> Option<u64> {
     let (mut bytes, mut rows) = (0u64, 0u64);
     for (_, table) in tree.tables() {
@@ -179,15 +177,15 @@ pub(crate) fn short_row_bytes(tree: &TreeVersion) -> Option<u64> {
     is_short.then(|| (bytes / rows.max(1)).max(1))
 }
 
-impl Store {
+impl ReadPath {
     /// How many deletes in a row are worth a look.
     pub(crate) fn gap_run_count(&self) -> u64 {
-        (self.sizes.memtable / RUN_MEMTABLE_BYTES).clamp(16, RUN_COUNT)
+        (self.memtable_bytes / RUN_MEMTABLE_BYTES).clamp(16, RUN_COUNT)
     }
 
     /// How many deleted keys in a row make a gap.
     pub(crate) fn gap_count_min(&self) -> u64 {
-        (self.sizes.memtable / LEARN_MEMTABLE_BYTES).clamp(2, LEARN_COUNT)
+        (self.memtable_bytes / LEARN_MEMTABLE_BYTES).clamp(2, LEARN_COUNT)
     }
 
     /// The same, for looks: they come often, and scans find the small ones.
@@ -195,9 +193,9 @@ impl Store {
         self.gap_count_min().max(self.gap_run_count() / 4)
     }
 
-    /// Takes note of the gap that a range delete makes, if it hides many entries of its own memtable: in
-    /// all older sources a scan goes over what it hides at once. No reader sees `last` yet, and nothing
-    /// newer is there.
+    /// Takes note of the gap that a range delete makes, if it hides many entries of its own
+    /// memtable: in all older sources a scan goes over what it hides at once. No reader sees `last`
+    /// yet, and nothing newer is there.
     pub(crate) fn note_range_delete(
         &self,
         buffer: &Buffer,
@@ -218,8 +216,8 @@ impl Store {
     }
 
     /// Takes note of a gap that a scan has found, unless something was put there since. All commits
-    /// up to `complete` were there to be read. Where the scan is not to wait for a commit that is under
-    /// way, nothing is learned then.
+    /// up to `complete` were there to be read. Where the scan is not to wait for a commit that is
+    /// under way, nothing is learned then.
     pub(super) fn learn_gap(
         &self,
         tree: TreeId,
@@ -230,8 +228,8 @@ impl Store {
         let seen = complete.min(gap.seqno);
         let (number, is_quiet) = {
             let committer = match waits {
-                true => Some(self.committer.lock()),
-                false => self.committer.try_lock(),
+                true => Some(self.parts.commits.lock()),
+                false => self.parts.commits.try_lock(),
             };
             let Some(committer) = committer else {
                 return Ok(());
@@ -245,7 +243,7 @@ impl Store {
         };
         if matches!(is_gap, Ok(true)) {
             self.gaps.confirm(number);
-            self.counters.gaps_learned.add(1);
+            self.parts.counters.gaps_learned.add(1);
         } else {
             self.gaps.withdraw(number);
         }
@@ -254,7 +252,7 @@ impl Store {
 
     /// True if nothing was put into a gap after `seen`.
     fn is_unwritten(&self, tree: TreeId, gap: &Gap, seen: Seqno) -> Result<bool, VtError> {
-        let view = self.views.get();
+        let view = self.parts.views.get();
         if view.version.last_seqno > seen {
             // It may be in a table by now.
             return Ok(false);
@@ -279,26 +277,26 @@ impl Store {
         Ok(true)
     }
 
-    /// Looks at one row of deletes that commits have noted. Answers false if there is none.
+    /// Looks at one row of deletes that commits have noted. Returns false if there is none.
     pub(crate) fn look_for_gaps(&self) -> Result<bool, VtError> {
         let Some(row) = self.gaps.next_hint() else {
             return Ok(false);
         };
-        let seqno = Seqno(self.visible.load(Ordering::Acquire));
-        let view = self.views.get();
+        let seqno = self.visible();
+        let view = self.parts.views.get();
         let tree = view.version.trees.get(&row.tree);
         if tree.is_some_and(|tree| short_row_bytes(tree).is_some()) {
             let mut rows = 0;
             self.look_at(view, &row, (seqno, seqno), &mut |_| {
                 rows += 1;
-                rows < LOOK_ROWS_MAX && !self.signals.is_stopped()
+                rows < LOOK_ROWS_MAX && !self.parts.signals.is_stopped()
             })?;
         }
         Ok(true)
     }
 
-    /// Ranges within a row of deletes where a reader of `seqno` finds nothing. Ends after so many rows
-    /// that are there; answers whether it came to the end.
+    /// Ranges within a row of deletes where a reader of `seqno` finds nothing. Ends after so many
+    /// rows that are there; answers whether it came to the end.
     pub(crate) fn empty_ranges(
         &self,
         row: &Hint,
@@ -307,8 +305,8 @@ impl Store {
     ) -> Result<(Vec<EmptyRange>, bool), VtError> {
         let mut found = Vec::new();
         let mut rows = 0;
-        let complete = Seqno(self.visible.load(Ordering::Acquire));
-        let view = self.views.get();
+        let complete = self.visible();
+        let view = self.parts.views.get();
         if view.version.trees.contains_key(&row.tree) {
             self.look_at(view, row, (seqno, complete), &mut |range| {
                 found.extend(range);
@@ -319,8 +317,8 @@ impl Store {
         Ok((found, rows < rows_max))
     }
 
-    /// Scans over a row of deletes, and learns the gaps in it. Gives what is before each row of the tree
-    /// to `visit`, if there are keys, and what is after the last; until told to stop.
+    /// Scans over a row of deletes, and learns the gaps in it. Gives what is before each row of the
+    /// tree to `visit`, if there are keys, and what is after the last; until told to stop.
     fn look_at(
         &self,
         view: Arc<View>,

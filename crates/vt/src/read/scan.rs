@@ -2,9 +2,10 @@
 //!
 //! Sources are ordered from the newest data to the oldest. Where a source's next key lies under a
 //! range delete of a newer source, everything up to the delete's end is older than it: the source
-//! and all older ones go there at once, without stepping through what is hidden. In the same way all
-//! sources go to the end of a gap ([`crate::gaps`]); a scan that had to step through one notes it.
-//! Of what a range delete hides in its own source, whole blocks are left out that are older than it.
+//! and all older ones go there at once, without stepping through what is hidden. In the same way
+//! all sources go to the end of a gap ([`crate::gaps`]); a scan that had to step through one notes
+//! it. Of what a range delete hides in its own source, whole blocks are left out that are older
+//! than it.
 //!
 //! Keys must go on in their order. A damaged block under a right checksum can have its entries out
 //! of order: callers would meet keys outside of their range, and a seek could take a source back
@@ -12,6 +13,7 @@
 
 use super::heads::Heads;
 use super::learn::Passed;
+use super::path::ReadPath;
 use super::source::Source;
 use crate::VtError;
 use crate::cache::ReadCount;
@@ -19,7 +21,6 @@ use crate::entry::{EntryIter, EntryRef, Op};
 use crate::fold;
 use crate::gaps::{Gap, successor};
 use crate::prefix::prefix_of;
-use crate::store::Store;
 use crate::table::Bounds;
 use crate::view::View;
 use std::sync::Arc;
@@ -28,7 +29,7 @@ use stitch_kv::{Direction, Entry, KeyRange, KvError, Scan, UpsertRegistry};
 
 /// A scan under way. Holds its view, and no lock.
 pub(crate) struct VtScan<'a> {
-    store: &'a Store,
+    reads: &'a ReadPath,
     tree: TreeId,
     sources: Vec<Source>,
     /// Upward: which of them is next.
@@ -74,7 +75,7 @@ struct Chain {
 }
 
 impl Chain {
-    /// Takes the next older version. Answers false when nothing older matters.
+    /// Takes the next older version. Returns false when nothing older matters.
     fn push(&mut self, op: Op<'_>) -> bool {
         match op {
             Op::Put(value) => self.base = Some(Some(value.to_vec())),
@@ -99,10 +100,10 @@ impl Chain {
 }
 
 impl<'a> VtScan<'a> {
-    /// Begins a scan of a tree that is in the view. It sees what is not newer than `seqno`; the view
-    /// holds at least all commits up to `complete`.
+    /// Begins a scan of a tree that is in the view. It sees what is not newer than `seqno`; the
+    /// view holds at least all commits up to `complete`.
     pub(crate) fn new(
-        store: &'a Store,
+        reads: &'a ReadPath,
         view: Arc<View>,
         tree: TreeId,
         range: KeyRange<'_>,
@@ -110,15 +111,15 @@ impl<'a> VtScan<'a> {
         (seqno, complete): (Seqno, Seqno),
     ) -> Result<Self, VtError> {
         let bounds = Bounds::of(range, is_whole);
-        let sources = store.sources(&view, tree, bounds)?;
+        let sources = reads.sources(&view, tree, bounds)?;
         let mut scan = Self {
-            store,
+            reads,
             tree,
             heads: Heads::new(),
             has_range_deletes: sources.iter().any(Source::has_range_deletes),
-            passed: Passed::new(store, tree, range, direction, complete),
+            passed: Passed::new(reads, tree, range, direction, complete),
             waits_to_learn: false,
-            gap_count_min: store.gap_count_min(),
+            gap_count_min: reads.gap_count_min(),
             passed_before: 0,
             sources,
             seqno,
@@ -148,7 +149,7 @@ impl<'a> VtScan<'a> {
     /// The scan is to note gaps, and no short ones. It waits for commits where that is needed.
     pub(super) fn begin_look(&mut self) {
         self.waits_to_learn = true;
-        self.gap_count_min = self.store.gap_look_count_min();
+        self.gap_count_min = self.reads.gap_look_count_min();
     }
 
     /// The key given last.
@@ -164,7 +165,7 @@ impl<'a> VtScan<'a> {
     fn count_passed(&mut self) {
         self.passed_before = self.passed.row();
         if self.passed_before > 0 {
-            let counters = self.store.cache.counters();
+            let counters = self.reads.parts.cache.counters();
             counters.add(ReadCount::PassedKeys, self.passed_before);
         }
     }
@@ -224,15 +225,15 @@ impl<'a> VtScan<'a> {
             return Ok(());
         };
         let complete = self.passed.complete();
-        self.store
+        self.reads
             .learn_gap(self.tree, &gap, complete, self.waits_to_learn)
     }
 
-    /// Takes all sources to the other end of a gap that holds the key. Answers false if nothing can
+    /// Takes all sources to the other end of a gap that holds the key. Returns false if nothing can
     /// be there.
     fn jump(&mut self, gap: &Gap) -> Result<bool, VtError> {
         debug_assert!(gap.holds(&self.key), "it is in the gap");
-        let counters = self.store.cache.counters();
+        let counters = self.reads.parts.cache.counters();
         counters.add(ReadCount::GapsJumped, 1);
         match self.direction {
             Direction::Forward => {
@@ -260,8 +261,8 @@ impl<'a> VtScan<'a> {
         Ok(true)
     }
 
-    /// Takes each source on over what a range delete of its own hides around the key, as far as whole
-    /// blocks are older than that.
+    /// Takes each source on over what a range delete of its own hides around the key, as far as
+    /// whole blocks are older than that.
     fn skip_hidden(&mut self) -> Result<(), VtError> {
         self.heads.forget();
         let mut has_moved = false;
@@ -401,7 +402,7 @@ impl<'a> VtScan<'a> {
     }
 
     fn built(&mut self, chain: Chain) -> Result<State, VtError> {
-        Ok(match chain.fold(&self.store.options.upserts, &self.key)? {
+        Ok(match chain.fold(&self.reads.parts.upserts, &self.key)? {
             Some(value) => {
                 self.value = value;
                 State::Built

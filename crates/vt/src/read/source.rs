@@ -2,12 +2,12 @@
 
 use super::concat::{Concat, Parts};
 use super::loading::Loading;
+use super::path::ReadPath;
 use crate::VtError;
 use crate::compaction::end_of;
 use crate::entry::BoxIter;
 use crate::iter::MergeIter;
 use crate::range_delete::RangeDeletes;
-use crate::store::Store;
 use crate::table::{Bounds, Pace, Table, TableIter};
 use crate::version::{Level, TableHandle};
 use crate::view::View;
@@ -129,9 +129,9 @@ fn window_of(all: &RangeDeletes, key: &[u8], seqno: Seqno) -> Window {
     }
 }
 
-impl Store {
+impl ReadPath {
     /// Has what is in a range of keys read by the readers, as far as there is memory for it.
-    /// Answers whether there is for all of it.
+    /// Reports whether there is for all of it.
     pub(crate) fn read_ahead(
         &self,
         view: &Arc<View>,
@@ -202,7 +202,7 @@ impl Store {
                 out.push(Source::new(table.iter(Arc::clone(&bounds)), deletes));
             }
         }
-        self.level0.note_scan(out.len() - before);
+        self.parts.level0.note_scan(out.len() - before);
         for level in &levels[1..] {
             out.extend(self.level_source(level, &bounds)?);
         }
@@ -228,7 +228,7 @@ impl Store {
         };
         let tables = handles.iter().map(|h| Arc::clone(self.table(h))).collect();
         let bounds = Arc::clone(bounds);
-        let parts = Tables {
+        let parts = LevelTables {
             handles,
             tables,
             bounds,
@@ -239,14 +239,14 @@ impl Store {
 }
 
 /// Tables of a level, as parts of a row of entries.
-struct Tables {
+struct LevelTables {
     handles: Vec<Arc<TableHandle>>,
     tables: Vec<Arc<Table>>,
     bounds: Arc<Bounds>,
     pace: Arc<Pace>,
 }
 
-impl Parts for Tables {
+impl Parts for LevelTables {
     type Cursor = TableIter;
 
     fn count(&self) -> usize {

@@ -1,6 +1,6 @@
+use super::formulas::LOW_COST;
 use super::*;
 use crate::testing::Small;
-use crate::under_way::UnderWay;
 use stitch_kv::Engine as _;
 
 const CLASSES: [SpaceClass; 2] = [SpaceClass::Normal, SpaceClass::Reserve];
@@ -8,16 +8,16 @@ const CLASSES: [SpaceClass; 2] = [SpaceClass::Normal, SpaceClass::Reserve];
 #[test]
 fn what_a_compaction_has_written_is_kept_for_it_no_more() {
     let small = Small::new(64 << 20);
-    let store = &small.engine.store;
-    let kept = |class| store.kept_bytes(class);
-    let reserve = store.reserve_bytes();
+    let space = &small.engine.store.space;
+    let kept = |class| space.kept_bytes(class);
+    let reserve = space.reserve_bytes();
     assert_eq!(CLASSES.map(kept), [reserve, reserve / 2]);
-    let one = UnderWay::begin(&store.work, reserve / 4 * 3);
+    let one = space.begin_compaction(reserve / 4 * 3);
     assert_eq!(CLASSES.map(kept), [reserve, reserve / 4 * 3]);
     one.wrote(reserve / 4, false);
     // What it has yet to write is kept from both.
     assert_eq!(CLASSES.map(kept), [reserve - reserve / 4, reserve / 2]);
-    let long = UnderWay::begin(&store.work, reserve);
+    let long = space.begin_compaction(reserve);
     let planned = reserve / 4 * 3 + reserve;
     assert_eq!(CLASSES.map(kept), [planned - reserve / 4; 2]);
     long.end();
@@ -28,12 +28,12 @@ fn what_a_compaction_has_written_is_kept_for_it_no_more() {
 #[test]
 fn only_what_is_not_carried_has_to_be_in_runs() {
     let mut small = Small::new(64 << 20);
-    let in_runs = |small: &Small| small.engine.store.kept_in_runs(SpaceClass::Normal);
+    let in_runs = |small: &Small| small.engine.store.space.kept_in_runs(SpaceClass::Normal);
     small.put(0, 4000, 4096);
     small.engine.settle().expect("it is written out");
     let store = &small.engine.store;
-    let least = store.sizes_now().pick.table_bytes;
-    let (kept, runs) = (store.kept_bytes(SpaceClass::Normal), in_runs(&small));
+    let least = store.sizing.now().pick.table_bytes;
+    let (kept, runs) = (store.space.kept_bytes(SpaceClass::Normal), in_runs(&small));
     assert!(runs >= least && runs < kept, "{least}, {runs} of {kept}");
     assert!(runs < least + 4000 * 4096 / 16, "{runs} for the indexes");
     let version = store.version();
@@ -45,25 +45,26 @@ fn only_what_is_not_carried_has_to_be_in_runs() {
     small.put(10_000, 60_000, 100);
     small.engine.settle().expect("it is written out");
     let store = &small.engine.store;
-    assert_eq!(in_runs(&small), store.kept_bytes(SpaceClass::Normal));
+    assert_eq!(in_runs(&small), store.space.kept_bytes(SpaceClass::Normal));
 }
 
 #[test]
 fn the_less_is_left_the_more_it_may_cost() {
     let small = Small::new(64 << 20);
     let store = &small.engine.store;
-    assert!(store.left_bytes() > store.low_bytes());
-    assert_eq!(store.space_cost_max(), 0, "nothing is worth anything");
+    let ledger = &store.space;
+    assert!(!ledger.is_low());
+    assert_eq!(ledger.cost_max(), 0, "nothing is worth anything");
     let mut costs = Vec::new();
     let space = store.volume.space();
     let mut taken = Vec::new();
-    while store.left_bytes() > 1 << 20 {
+    while ledger.left_bytes() > 1 << 20 {
         taken.push(
             space
                 .reserve(1 << 20, Class::Internal)
                 .expect("it is there"),
         );
-        costs.push(store.space_cost_max());
+        costs.push(ledger.cost_max());
     }
     assert!(costs.is_sorted(), "{costs:?}");
     assert!(costs.contains(&LOW_COST), "{costs:?}");

@@ -167,11 +167,22 @@ fn all_tables_are_looked_at_in_a_few_walks_over_them() {
         let before = walks();
         match is_settled {
             true => store.engine.settle().unwrap(),
-            false => while store.engine.store.compact_one(Pressure::Space).unwrap() {},
+            false => {
+                while store
+                    .engine
+                    .store
+                    .compactor
+                    .compact_one(Pressure::Space)
+                    .unwrap()
+                {}
+            }
         }
         let walks = walks() - before;
         assert!(walks < 20, "{walks} walks over {tables} tables");
-        assert!(!store.engine.store.look_for_superseded(1), "all are known");
+        assert!(
+            !store.engine.store.compactor.look_for_superseded(1),
+            "all are known"
+        );
     }
 }
 
@@ -181,7 +192,7 @@ fn what_goes_while_it_is_looked_at_is_forgotten() {
     store.put(0, 64, 1000);
     store.engine.settle().unwrap();
     store.reopen();
-    let superseded = &store.engine.store.superseded;
+    let superseded = &store.engine.store.tables.superseded;
     let table = superseded.take_unknown().expect("there is one");
     let id = table.meta().id;
     let some = Superseded {

@@ -41,6 +41,15 @@ impl DirectBlocks {
         }
     }
 
+    pub(super) const fn loader(&self) -> &Loader {
+        &self.loader
+    }
+
+    /// A cursor over the blocks that stands nowhere yet.
+    pub(super) fn list(&self) -> ListedBlocks {
+        ListedBlocks::new(Arc::clone(&self.entries))
+    }
+
     /// Their index entries.
     pub(crate) fn entries(&self) -> &[IndexEntry] {
         &self.entries

@@ -1,25 +1,28 @@
 //! What a memtable's deletes have emptied, written as range deletes.
 //!
-//! 1. Rows of many deletes are found, one after the other in the order of keys, in whatever order they
-//!    were committed, and cut into pieces.
-//! 2. Pieces are scanned over as of the memtable's last write, each until too much is still there. What
-//!    is empty and long becomes a range delete of that moment.
-//! 3. It takes the place of the deletes in the table, as any range delete does; and what it hides in older
-//!    sources is never stepped through again, after the next open neither.
+//! 1. Rows of many deletes are found, one after the other in the order of keys, in whatever order
+//!    they were committed, and cut into pieces.
+//! 2. Pieces are scanned over as of the memtable's last write, each until too much is still there.
+//!    What is empty and long becomes a range delete of that moment.
+//! 3. It takes the place of the deletes in the table, as any range delete does; and what it hides
+//!    in older sources is never stepped through again, after the next open neither.
 //!
 //! Invariants:
-//! - no reader can tell: those who see the range delete find nothing there anyway, and it hides nothing
-//!   that came later;
-//! - it is not newer than the memtable, so that the medium never knows of more than was written out;
+//! - no reader can tell: those who see the range delete find nothing there anyway, and it hides
+//!   nothing that came later;
+//! - it is not newer than the memtable, so that the medium never knows of more than was written
+//!   out;
 //! - it reaches no further than the deletes: the table is no wider for it.
 
+use super::writer::MemtableWriter;
 use crate::VtError;
-use crate::buffer::{Buffer, TABLE_OVERHEAD_BYTES};
+use crate::buffer::TABLE_OVERHEAD_BYTES;
 use crate::entry::{EntryIter, Op, RangeDelete};
 use crate::gaps::{Hint, successor};
 use crate::memtable::Memtable;
 use crate::read::{EmptyRange, short_row_bytes};
-use crate::store::{Store, Worker};
+use crate::signals::Worker;
+use crate::store::Store;
 use crate::version::TreeVersion;
 use std::collections::BTreeMap;
 use stitch_base::{Seqno, TreeId};
@@ -32,7 +35,8 @@ const LOOK_ROWS_MAX: u64 = 64;
 const STRIDE_MAX: usize = 32;
 /// A row of so many is looked at where the tables have many deletes.
 const ROW_COUNT_MIN: u64 = 64;
-/// Keys of the range deletes of one table have at most so many bytes: so much more is always promised.
+/// Keys of the range deletes of one table have at most so many bytes: so much more is always
+/// promised.
 const KEYS_BYTES_MAX: u64 = TABLE_OVERHEAD_BYTES / 4;
 /// A look reads no more than about so many memtables.
 const LOOK_MEMTABLES_MAX: u64 = 4;
@@ -52,13 +56,13 @@ struct Lengths {
     piece: u64,
 }
 
-impl Store {
+impl MemtableWriter<'_> {
     /// Ranges of a tree that are empty for who sees all of a sealed memtable, the oldest.
-    pub(super) fn emptied(&self, buffer: &Buffer, tree: &TreeVersion) -> Vec<RangeDelete> {
-        if !buffer.has_deletes() {
+    pub(super) fn emptied(&self, tree: &TreeVersion) -> Vec<RangeDelete> {
+        if !self.buffer.has_deletes() {
             return Vec::new();
         }
-        let mut out = match self.find_emptied(buffer, tree) {
+        let mut out = match self.find_emptied(tree) {
             Ok(found) => found,
             Err(error) => {
                 // Whoever reads there is told.
@@ -75,12 +79,8 @@ impl Store {
         out
     }
 
-    fn find_emptied(
-        &self,
-        buffer: &Buffer,
-        tree: &TreeVersion,
-    ) -> Result<Vec<RangeDelete>, VtError> {
-        let (memtable, seqno) = (&buffer.memtable, buffer.last_seqno());
+    fn find_emptied(&self, tree: &TreeVersion) -> Result<Vec<RangeDelete>, VtError> {
+        let (memtable, seqno) = (&self.buffer.memtable, self.buffer.last_seqno());
         let lengths = self.row_lengths(tree);
         let mut left = self.look_count_max(tree);
         let pieces = pieces_of(memtable, tree.info.id, lengths)?;
@@ -90,7 +90,9 @@ impl Store {
                 return Ok(false);
             };
             left = rest;
-            let (ranges, is_whole) = self.empty_ranges(&pieces[at].keys, seqno, LOOK_ROWS_MAX)?;
+            let (ranges, is_whole) =
+                self.reads
+                    .empty_ranges(&pieces[at].keys, seqno, LOOK_ROWS_MAX)?;
             found.insert(at, ranges);
             Ok(is_whole)
         })?;
@@ -104,7 +106,11 @@ impl Store {
         let mut out = Vec::new();
         for EmptyRange { start, end, passed } in all {
             let is_long = passed >= lengths.piece
-                || memtable.holds(tree.info.id, (&start, &end), self.gap_look_count_min())?;
+                || memtable.holds(
+                    tree.info.id,
+                    (&start, &end),
+                    self.reads.gap_look_count_min(),
+                )?;
             if is_long {
                 out.push(RangeDelete { start, end, seqno });
             }
@@ -115,7 +121,7 @@ impl Store {
     fn row_lengths(&self, tree: &TreeVersion) -> Lengths {
         let tables = tree.tables().map(|(_, table)| table.meta());
         let in_tables: u64 = tables.map(|meta| meta.delete_count).sum();
-        let piece = self.gap_run_count();
+        let piece = self.reads.gap_run_count();
         let row_min = match in_tables >= piece {
             true => piece.min(ROW_COUNT_MIN),
             false => piece,
@@ -126,23 +132,25 @@ impl Store {
     /// How many deleted rows of a tree may be looked at without reading too much.
     fn look_count_max(&self, tree: &TreeVersion) -> u64 {
         short_row_bytes(tree).map_or(0, |row_bytes| {
-            self.sizes.memtable * LOOK_MEMTABLES_MAX / row_bytes
+            self.reads.memtable_bytes * LOOK_MEMTABLES_MAX / row_bytes
         })
     }
+}
 
+impl Store {
     /// Has the rows of deletes that the backup log held looked at.
     pub(crate) fn hint_replayed(&self) {
         let view = self.views.get();
         for buffer in view.buffers.iter().filter(|buffer| buffer.has_deletes()) {
             for tree in buffer.memtable.trees() {
                 let lengths = Lengths {
-                    row_min: self.gap_run_count(),
+                    row_min: self.reads.gap_run_count(),
                     piece: u64::MAX,
                 };
                 // A memtable can always be read.
                 let rows = pieces_of(&buffer.memtable, tree, lengths);
                 for row in rows.unwrap_or_default() {
-                    self.gaps.hint(row.keys);
+                    self.reads.gaps.hint(row.keys);
                     self.signals.wake(Worker::Gaps);
                 }
             }
@@ -150,8 +158,8 @@ impl Store {
     }
 }
 
-/// Looks at pieces in order, and leaves out more and more while nothing comes of it. Where something
-/// does, it goes back for what was left out just before.
+/// Looks at pieces in order, and leaves out more and more while nothing comes of it. Where
+/// something does, it goes back for what was left out just before.
 fn probe(
     count: usize,
     look: &mut dyn FnMut(usize) -> Result<bool, VtError>,

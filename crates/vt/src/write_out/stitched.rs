@@ -1,10 +1,11 @@
 //! The write-out of a memtable to which runs belong: what overlaps is merged, the other blocks of
 //! the runs are stitched in.
 //!
-//! For the plan, the memtable's keys are cut into chunks that overlap the same blocks, each of them.
+//! For the plan, the memtable's keys are cut into chunks that overlap the same blocks, each of
+//! them.
 //!
-//! A run that cannot be read cannot be merged with what overlaps it. Then the write-out makes several
-//! tables, as layers: what is newer than the run, the run alone, what is older.
+//! A run that cannot be read cannot be merged with what overlaps it. Then the write-out makes
+//! several tables, as layers: what is newer than the run, the run alone, what is older.
 
 use crate::VtError;
 use crate::compaction::{BlockInfo, DistillRules, Piece, Step, StitchRules, distill, plan_steps};

@@ -1,4 +1,4 @@
-//! What a run is about: the command under test, the tools, the place to work in, and limits.
+//! The context of a run: the command under test, the tools, the working folder, and limits.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -32,6 +32,7 @@ impl Target {
 }
 
 /// One run of a suite.
+#[derive(Clone)]
 pub(crate) struct Context {
     /// The `stitchfs` command.
     pub(crate) stitchfs: PathBuf,
@@ -47,6 +48,8 @@ pub(crate) struct Context {
     pub(crate) ops: Option<u64>,
     /// Operations between two comparisons of whole trees.
     pub(crate) every: Option<u64>,
+    /// Runs a case that failed once more.
+    pub(crate) runs_again: bool,
     clock: SystemClock,
 }
 
@@ -80,7 +83,17 @@ impl Context {
             seeds: None,
             ops: None,
             every: None,
+            runs_again: false,
             clock: SystemClock::default(),
+        })
+    }
+
+    /// This run with a new, empty folder to work in, for a second run of a case.
+    pub(crate) fn again(&self) -> Result<Self> {
+        let work = self.dir("again")?;
+        Ok(Self {
+            work,
+            ..self.clone()
         })
     }
 
@@ -94,7 +107,7 @@ impl Context {
         self.clock.sleep(duration);
     }
 
-    /// Asks again and again, for at most `limit`, until the answer is yes.
+    /// Polls for at most `limit` until the answer is yes.
     pub(crate) fn wait_until(
         &self,
         limit: Duration,

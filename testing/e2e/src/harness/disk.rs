@@ -8,7 +8,8 @@ use anyhow::Result;
 use super::context::Context;
 use super::process::{command, run};
 
-/// A loop device. Gone when dropped, and also when this process dies: it is detached with its last user, which is this.
+/// A loop device. Gone when dropped, and also when this process dies: it is detached with its last
+/// user, which is this.
 pub(crate) struct Disk {
     image: PathBuf,
     device: PathBuf,

@@ -1,8 +1,8 @@
-//! The guardian: a child process that undoes what a run leaves behind.
+//! The guardian: a child process that cleans up after a run.
 //!
-//! The run tells it, through a pipe, of every mount, process, switch of the kernel, link and folder before
-//! making it, and again when it is gone. When the pipe closes, for whatever reason (the end, a panic, `kill -9`),
-//! the guardian kills, unmounts and removes what is still on its list, newest first.
+//! The run reports each mount, process, switch of the kernel, link and folder through a pipe:
+//! before it is made, and when it is gone. When the pipe closes, for whatever reason (the end, a
+//! panic, `kill -9`), the guardian kills, unmounts and removes the rest of its list, newest first.
 //!
 //! A process is named by id and start time, so an id that was used again is never killed.
 

@@ -1,4 +1,5 @@
-//! A small file system of the host, for what a store keeps beside itself: one that gets full, one whose disk fails.
+//! A small file system of the host for the files beside a store: one that gets full, and one whose
+//! disk fails.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -12,7 +13,7 @@ use super::context::Context;
 use super::guardian;
 use super::process::{command, output, run};
 
-/// How long a file system may be in use after who used it is gone.
+/// How long a file system may stay busy after its users are gone.
 const LET_GO_MAX: Duration = Duration::from_secs(10);
 
 /// An ext4 on a loop device. Gone when dropped.
@@ -30,7 +31,7 @@ impl Host {
         let image = context.work.join(format!("{name}.image"));
         File::create(&image)?.set_len(size)?;
         let mut make = command("mkfs.ext4", &["-q", "-F", "-m", "0", "-b", "4096"]);
-        // All that it needs for itself is at the beginning then, and it goes on where writes fail.
+        // All metadata is at the beginning then, and the file system continues where writes fail.
         make.args(["-O", "^has_journal", "-E", "lazy_itable_init=0,nodiscard"]);
         run(make.arg(&image))?;
         let mut host = Self {
@@ -62,7 +63,7 @@ impl Host {
         Ok(())
     }
 
-    /// From now on its disk fails behind the first `len` bytes.
+    /// Makes its disk fail behind the first `len` bytes.
     pub(crate) fn fail_behind(&self, len: u64) -> Result<()> {
         File::options()
             .write(true)
@@ -72,9 +73,9 @@ impl Host {
         run(&mut command("losetup", &["-c", device.trim()])).map(drop)
     }
 
-    /// Its disk has `len` bytes again, and nobody has in memory what it did not take.
+    /// Repairs its disk to `len` bytes, and drops cached bytes that the disk refused.
     pub(crate) fn mend(&mut self, context: &Context, len: u64) -> Result<()> {
-        // What a daemon held that was killed is let go of a moment after it is gone.
+        // Descriptors of a killed daemon are closed a moment after its end.
         let mut unmounted = Ok(());
         context.wait_until(LET_GO_MAX, || {
             unmounted = self.unmount();
@@ -95,7 +96,7 @@ impl Host {
         self.mount()
     }
 
-    /// Bytes that it could still take.
+    /// Returns its free space in bytes.
     pub(crate) fn free_bytes(&self) -> Result<u64> {
         let stat = rustix::fs::statvfs(&self.dir)?;
         Ok(stat.f_bavail * stat.f_frsize)

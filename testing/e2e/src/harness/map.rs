@@ -6,7 +6,8 @@ use std::fs::File;
 use anyhow::{Result, ensure};
 use rustix::mm::{MapFlags, MsyncFlags, ProtFlags};
 
-/// A shared mapping of the beginning of a file. Bytes behind the file's last page must not be touched.
+/// A shared mapping of the beginning of a file. Bytes behind the file's last page must not be
+/// touched.
 pub(crate) struct Map {
     at: *mut c_void,
     len: usize,
@@ -37,7 +38,8 @@ impl Map {
         ensure!(offset + len <= self.len, "behind the mapping");
         let mut out = vec![0; len];
         #[expect(unsafe_code, reason = "others may write to the mapping meanwhile")]
-        // SAFETY: the range is within the mapping, which lives as long as `self`; `out` has `len` bytes.
+        // SAFETY: the range is within the mapping, which lives as long as `self`; `out` has `len`
+        // bytes.
         unsafe {
             std::ptr::copy_nonoverlapping(self.at.cast::<u8>().add(offset), out.as_mut_ptr(), len);
         }
@@ -49,7 +51,8 @@ impl Map {
         ensure!(self.is_writable, "mapped to be read");
         ensure!(offset + bytes.len() <= self.len, "behind the mapping");
         #[expect(unsafe_code, reason = "others may read the mapping meanwhile")]
-        // SAFETY: the range is within the mapping, which may be written and lives as long as `self`.
+        // SAFETY: the range is within the mapping, which may be written and lives as long as
+        // `self`.
         unsafe {
             let to = self.at.cast::<u8>().add(offset);
             std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len());
@@ -69,7 +72,7 @@ impl Map {
 impl Drop for Map {
     fn drop(&mut self) {
         #[expect(unsafe_code, reason = "unmapping has no safe wrapper")]
-        // SAFETY: the range is the mapping, which nobody uses from here on.
+        // SAFETY: the range is the mapping, which is not used from here on.
         let unmapped = unsafe { rustix::mm::munmap(self.at, self.len) };
         if let Err(error) = unmapped {
             eprintln!("a mapping stays: {error}");

@@ -12,6 +12,7 @@ use super::context::{Context, Target};
 use super::disk::Disk;
 use super::guardian;
 use super::process::{command, output, run, tail};
+use super::report::Skip;
 use super::stats::Stats;
 
 /// How long a mount may take to appear or to go.
@@ -19,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// `f_type` of FUSE.
 const FUSE_MAGIC: i64 = 0x6573_5546;
 
-/// What to make.
+/// The store to create and mount.
 #[derive(Clone, Debug)]
 pub(crate) struct Spec {
     /// Name of the store and of the mount point within the folder of the run.
@@ -30,10 +31,18 @@ pub(crate) struct Spec {
     pub(crate) options: Vec<String>,
     /// `--memory`.
     pub(crate) memory: Option<String>,
-    /// The command, if it is not the one that the run is about.
+    /// The command, if it is not the one under test.
     pub(crate) program: Option<PathBuf>,
-    /// The store is a block device.
-    is_on_device: bool,
+    medium: Medium,
+}
+
+/// The medium of the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Medium {
+    File,
+    BlockDevice,
+    /// A directory, with the RocksDB engine.
+    RocksDb,
 }
 
 impl Spec {
@@ -45,12 +54,19 @@ impl Spec {
             options: vec!["noatime".to_owned()],
             memory: None,
             program: None,
-            is_on_device: false,
+            medium: Medium::File,
         }
     }
 
     pub(crate) fn on_device(mut self) -> Self {
-        self.is_on_device = true;
+        self.medium = Medium::BlockDevice;
+        self
+    }
+
+    /// The store has the RocksDB engine; its size is the host's. A case is skipped where the
+    /// command has no such engine.
+    pub(crate) fn on_rocksdb(mut self) -> Self {
+        self.medium = Medium::RocksDb;
         self
     }
 
@@ -106,15 +122,42 @@ impl<'a> Mount<'a> {
             run(&mut command("truncate", &["-s", &spec.size, &store]))?;
             run(&mut command("mkfs.ext4", &["-q", "-F", "-m", "0", &store]))?;
         }
-        if spec.is_on_device && target == Target::Stitch {
-            let disk = Disk::attach(context, &spec.name, &spec.size)?;
-            mount.store = disk.device().to_owned();
-            let mut make = Command::new(&context.stitchfs);
-            run(make.arg("mkfs").arg(&mount.store))?;
-            mount.disk = Some(disk);
+        if target == Target::Stitch {
+            mount.make()?;
         }
-        mount.mount(target == Target::Stitch && !spec.is_on_device)?;
+        mount.mount(target == Target::Stitch && spec.medium == Medium::File)?;
         Ok(mount)
+    }
+
+    /// Makes the store, unless mounting does.
+    fn make(&mut self) -> Result<()> {
+        match self.spec.medium {
+            Medium::File => Ok(()),
+            Medium::BlockDevice => {
+                let disk = Disk::attach(self.context, &self.spec.name, &self.spec.size)?;
+                self.store = disk.device().to_owned();
+                let mut make = Command::new(&self.context.stitchfs);
+                run(make.arg("mkfs").arg(&self.store))?;
+                self.disk = Some(disk);
+                Ok(())
+            }
+            Medium::RocksDb => {
+                let store = self.store.display().to_string();
+                let made = stitchfs(self.context, &["mkfs", "--engine", "rocksdb", &store]);
+                match made? {
+                    (0, _) => Ok(()),
+                    (1, said) if said.contains("was built without") => {
+                        Err(Skip("the command was built without RocksDB".to_owned()).into())
+                    }
+                    (code, said) => bail!("mkfs: {code}\n{said}"),
+                }
+            }
+        }
+    }
+
+    /// The store: a file, a device or a directory.
+    pub(crate) fn store(&self) -> &Path {
+        &self.store
     }
 
     /// Where it is mounted.
@@ -266,7 +309,16 @@ impl<'a> Mount<'a> {
         Ok(())
     }
 
-    /// Takes away the dead mount that [`Self::kill`] has left.
+    /// Kills as [`Self::kill`] does, a daemon that may fail to end.
+    pub(crate) fn kill_within(&mut self, limit: Duration) -> Result<()> {
+        self.daemon
+            .as_mut()
+            .context("no daemon is running")?
+            .kill()?;
+        self.ended(limit).map(drop)
+    }
+
+    /// Unmounts the dead mount that [`Self::kill`] has left.
     pub(crate) fn detach(&self) -> Result<()> {
         ensure!(self.daemon.is_none(), "its daemon is running");
         rustix::mount::unmount(&self.dir, UnmountFlags::DETACH)?;
@@ -308,7 +360,11 @@ impl<'a> Mount<'a> {
     /// How many plain files there are beside the store.
     pub(crate) fn plain_files(&self) -> Result<u64> {
         let mut count = 0;
-        let folder = Self::folder(self.context, &self.spec.name).join("main");
+        let folder = match self.spec.medium {
+            Medium::RocksDb => self.store.join("files"),
+            _ => Self::folder(self.context, &self.spec.name),
+        };
+        let folder = folder.join("main");
         for group in entries(&folder)? {
             if group.ends_with("lost+found") {
                 bail!("{} was set aside", group.display());
@@ -355,7 +411,10 @@ impl Drop for Mount<'_> {
         if self.disk.is_some() {
             return;
         }
-        let _ = fs::remove_file(&self.store);
+        let _ = match self.spec.medium {
+            Medium::RocksDb => fs::remove_dir_all(&self.store),
+            _ => fs::remove_file(&self.store),
+        };
         let mut folder = self.store.clone().into_os_string();
         folder.push(".files");
         let _ = fs::remove_dir_all(folder);

@@ -40,31 +40,50 @@ pub(crate) fn run<'a>(
     }
     let (mut passed, mut failed, mut skipped) = (0, 0, 0);
     for case in cases {
-        let start = context.elapsed();
-        let result = catch_unwind(AssertUnwindSafe(|| (case.run)(context)))
-            .unwrap_or_else(|_| Err(anyhow!("panicked")));
-        let seconds = (context.elapsed() - start).as_secs_f64();
         let name = format!("{suite} {}", case.name);
-        match result {
-            Ok(()) => {
-                println!("ok    {name} ({seconds:.1} s)");
-                passed += 1;
+        let mut verdict = run_case(context, &name, case);
+        if verdict == Verdict::Failed && context.runs_again {
+            println!("AGAIN {name}");
+            verdict = run_case(&context.again()?, &name, case);
+            if verdict == Verdict::Passed {
+                println!("UNSTABLE {name}: failed once, passed when run again");
             }
-            Err(error) => match error.downcast_ref::<Skip>() {
-                Some(reason) => {
-                    println!("SKIP  {name}: {reason}");
-                    skipped += 1;
-                }
-                None => {
-                    println!("FAIL  {name} ({seconds:.1} s): {error:#}");
-                    failed += 1;
-                }
-            },
+        }
+        match verdict {
+            Verdict::Passed => passed += 1,
+            Verdict::Failed => failed += 1,
+            Verdict::Skipped => skipped += 1,
         }
     }
     guardian::finish();
     println!("{passed} passed, {failed} failed, {skipped} skipped");
     Ok(failed == 0)
+}
+
+/// How a run of a case ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    Passed,
+    Failed,
+    Skipped,
+}
+
+/// Runs a case once and prints how it went.
+fn run_case(context: &Context, name: &str, case: &Case) -> Verdict {
+    let start = context.elapsed();
+    let result = catch_unwind(AssertUnwindSafe(|| (case.run)(context)))
+        .unwrap_or_else(|_| Err(anyhow!("panicked")));
+    let seconds = (context.elapsed() - start).as_secs_f64();
+    let Err(error) = result else {
+        println!("ok    {name} ({seconds:.1} s)");
+        return Verdict::Passed;
+    };
+    if let Some(reason) = error.downcast_ref::<Skip>() {
+        println!("SKIP  {name}: {reason}");
+        return Verdict::Skipped;
+    }
+    println!("FAIL  {name} ({seconds:.1} s): {error:#}");
+    Verdict::Failed
 }
 
 /// Ends the process when the time is over. The guardian cleans up.

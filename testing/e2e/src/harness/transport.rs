@@ -1,5 +1,5 @@
-//! Which transport is tested, and the kernel's switch for FUSE over `io_uring`, turned for as long as a
-//! mount is made and not longer. Runs take turns at it, also those of other processes.
+//! Which transport is tested, and the kernel's switch for FUSE over `io_uring`, turned for as long
+//! as a mount is made and not longer. Runs take turns at it, also those of other processes.
 
 use std::fs::{self, File};
 use std::path::Path;

@@ -19,7 +19,8 @@ const CHUNK_BYTES: usize = 1 << 20;
 /// What is compared.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Rules {
-    /// Times from here on, in seconds, count as "now"; earlier ones must be equal to the nanosecond.
+    /// Times from here on, in seconds, count as "now"; earlier ones must be equal to the
+    /// nanosecond.
     pub(crate) now_from: Option<i64>,
     /// Access times too.
     pub(crate) access_times: bool,

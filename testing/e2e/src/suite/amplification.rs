@@ -1,4 +1,4 @@
-//! What operations cost at the device and in the engine, from the daemon's counters.
+//! The cost of operations at the device and in the engine, from the daemon's counters.
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -64,8 +64,8 @@ fn a_sequential_write_is_written_about_twice(context: &Context) -> Result<()> {
     expect_ratio(written, 1024 * MIB, 2.2)
 }
 
-/// Bytes written, without what makes appends to the log whole pages: until a sync that stays in the page
-/// cache, where the next append goes over it.
+/// Bytes written, without what makes appends to the log whole pages: until a sync that stays in the
+/// page cache, where the next append goes over it.
 fn written_since(mount: &Mount, before: &Stats) -> Result<u64> {
     let now = mount.stats()?;
     let padding = now.since(before, "log.padding_bytes")?;
@@ -94,7 +94,7 @@ fn removing_a_large_file_is_a_few_writes(context: &Context) -> Result<()> {
             }
             _ => file.set_len(0)?,
         }
-        // What is left to do once nobody has the file open may follow a moment later.
+        // Work after the last close of the file may follow a moment later.
         context.sleep(std::time::Duration::from_millis(300));
         let messages = mount.stats()?.since(&before, "kv.put_messages")?;
         println!("      {how}: {messages} messages");

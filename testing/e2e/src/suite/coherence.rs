@@ -1,5 +1,5 @@
-//! What one program sees of a file that another has just changed, whichever way each goes: through the
-//! kernel's pages, past them, or through a mapping. The expected values are those of ext4.
+//! What one program sees of a file that another has just changed, whichever way each goes: through
+//! the kernel's pages, past them, or through a mapping. The expected values are those of ext4.
 
 mod changes;
 mod direct;

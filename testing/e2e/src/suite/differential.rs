@@ -1,7 +1,7 @@
 //! The same random operations on the mount and on ext4: every result, and every tree, must agree.
 //!
-//! Not compared, as file systems may differ: block counts, sizes of folders, the order of names in a
-//! folder, where holes begin and end, and offsets beyond what ext4 holds.
+//! Not compared, as file systems may differ: block counts, sizes of folders, the order of names in
+//! a folder, where holes begin and end, and offsets beyond what ext4 holds.
 
 mod execute;
 mod generate;

@@ -1,5 +1,5 @@
-//! The disk below the large files beside a store fails: what was synced stays, what could not be is told, and all
-//! that is in the store goes on.
+//! The disk below the large files beside a store fails: synced bytes stay, errors are reported, and
+//! everything in the store continues.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Error, Write as _};
@@ -118,13 +118,14 @@ fn with_a_failing_disk(context: &Context, spec: &Spec, end: End) -> Result<()> {
 
     match end {
         End::Unmounted => {
-            // Nobody needs what was not synced.
+            // The unsynced file is not needed.
             fs::remove_file(path(&mount, &format!("file{count}")))?;
             mount.unmount()?;
         }
         End::Killed => {
             mount.kill()?;
-            // What was lent when the daemon died is in use for as long as the dead mount is there.
+            // Files that were lent when the daemon died stay in use as long as the dead mount
+            // exists.
             mount.detach()?;
         }
     }
@@ -137,7 +138,7 @@ fn with_a_failing_disk(context: &Context, spec: &Spec, end: End) -> Result<()> {
     expect_content(&path(&mount, "kept"), &content(1000, LARGE))?;
     expect_content(&path(&mount, "small"), &content(1003, SMALL))?;
     mount.expect_no_stray_files()?;
-    // A file that could not be synced is written anew.
+    // A file that could not be synced is rewritten.
     let anew = path(&mount, &format!("file{count}"));
     put(anew.clone(), &content(7, LARGE)).context("after the disk was mended")?;
     mount.remount()?;
@@ -146,7 +147,8 @@ fn with_a_failing_disk(context: &Context, spec: &Spec, end: End) -> Result<()> {
     mount.fsck()
 }
 
-/// A file that could not be synced takes nothing more, and says so each time; others are as they were.
+/// Checks that a file that could not be synced refuses writes with an error each time, and that
+/// others are unchanged.
 fn goes_on(mount: &Mount<'_>, failed: u64) -> Result<()> {
     let name = path(mount, &format!("file{failed}"));
     let file = OpenOptions::new().write(true).open(&name)?;

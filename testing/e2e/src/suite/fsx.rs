@@ -61,15 +61,17 @@ fn random_data_is_kept(context: &Context) -> Result<()> {
     random_data(context, &Spec::new("fsx", "512M"), OPS)
 }
 
-/// The same on plain files beside the store, with fewer operations: cutting one costs the host's syncs.
+/// The same on plain files beside the store, with fewer operations: cutting one costs the host's
+/// syncs.
 fn random_data_of_large_files_is_kept(context: &Context) -> Result<()> {
     context.needs_stitch()?;
     let spec = Spec::new("fsx-large", "512M").option(LARGE_FILES);
     random_data(context, &spec, OPS / 5)
 }
 
-/// The same while readers have the files open, which the kernel serves itself. Without `sendfile`: from a file
-/// that is open for writing then, the kernel takes it from a cache that mappings pass by.
+/// The same while readers have the files open, which the kernel serves itself. Without `sendfile`:
+/// from a file that is open for writing then, the kernel takes it from a cache that mappings pass
+/// by.
 fn random_data_of_lent_files_is_kept(context: &Context) -> Result<()> {
     let spec = passthrough::spec("fsx-lent");
     let mount = passthrough::mount_with(context, &spec)?;
@@ -83,7 +85,8 @@ fn random_data_of_lent_files_is_kept(context: &Context) -> Result<()> {
     random_data_on(context, mount, (&spec, &config), OPS / 5, readers)
 }
 
-fn random_data(context: &Context, spec: &Spec, ops: u64) -> Result<()> {
+/// Random operations on a store, for each seed; then a check of the store.
+pub(super) fn random_data(context: &Context, spec: &Spec, ops: u64) -> Result<()> {
     let mount = Mount::create(context, spec)?;
     random_data_on(context, mount, (spec, CONFIG), ops, Vec::new())
 }

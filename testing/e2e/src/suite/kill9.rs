@@ -1,7 +1,8 @@
-//! `kill -9` of the daemon at random moments: what was acknowledged is there.
+//! `kill -9` of the daemon at random moments: everything acknowledged survives.
 
-mod beside;
+pub(super) mod beside;
 mod device;
+pub(crate) mod notice;
 
 use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
@@ -43,6 +44,10 @@ pub(super) const CASES: &[Case] = &[
     Case {
         name: "lent",
         run: beside::killed_with_lent_files,
+    },
+    Case {
+        name: "notice",
+        run: notice::killed_in_a_notice,
     },
 ];
 
@@ -120,7 +125,8 @@ fn compare(reference: &Path, dir: &Path, names: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// GNU tar makes links that lead out of their directory last of all, and an empty file in place of each until then.
+/// Reports whether a file is a placeholder: GNU tar makes links out of their directory last, and an
+/// empty file instead of each until then.
 fn is_placeholder(expected: &Path, found: &fs::Metadata) -> Result<bool> {
     let target = fs::read_link(expected)?;
     let leads_out = target.is_absolute() || target.components().any(|c| c == Component::ParentDir);
@@ -141,9 +147,14 @@ const RECORD_BYTES: usize = 100;
 
 /// Appended records, synced or not, and names created, are there once acknowledged.
 fn killed_during_commits(context: &Context) -> Result<()> {
+    commits_are_kept(context, &Spec::new("kill-commit", "1G"))
+}
+
+/// The same on such a store.
+pub(super) fn commits_are_kept(context: &Context, spec: &Spec) -> Result<()> {
     context.needs_stitch()?;
     let mut rng = Rng::new(context.seed.unwrap_or(1));
-    let mut mount = Mount::create(context, &Spec::new("kill-commit", "1G"))?;
+    let mut mount = Mount::create(context, spec)?;
     for kill in 0..KILLS {
         let dir = mount.dir().join(format!("round{kill}"));
         fs::create_dir(&dir)?;
@@ -231,7 +242,7 @@ fn check_records(dir: &Path, written: u64) -> Result<()> {
             "record {index} is wrong"
         );
     }
-    // Index `written` may have been under way in any part.
+    // Record `written` may have been in flight, in any part.
     for index in 0..written {
         let exists = name(dir, index).exists();
         let undecided = index + 10 == written;

@@ -32,8 +32,8 @@ fn path(top: &Path, dir: u32, file: u32) -> PathBuf {
     top.join(format!("dir-{dir}")).join(format!("file-{file}"))
 }
 
-/// 200,000 files are made, looked up one by one, listed, and looked up again, while one is open, one
-/// open without a name, one has two names, and a directory is somebody's.
+/// 200,000 files are made, looked up one by one, listed, and looked up again. Meanwhile one file is
+/// open, one is open without a name, one has two names, and a process works in one directory.
 fn many_known_files_take_little_memory(context: &Context) -> Result<()> {
     context.needs_stitch()?;
     if !kernel_can_prune()? {
@@ -74,7 +74,7 @@ fn many_known_files_take_little_memory(context: &Context) -> Result<()> {
     mount.fsck()
 }
 
-/// What somebody uses all the time.
+/// Files and a directory in use all the time.
 struct Used {
     open: File,
     unlinked: File,

@@ -1,5 +1,5 @@
-//! Large files that the kernel reads itself (`passthrough`): nobody asks the daemon for their contents, and
-//! whatever is done to a file that others have open or mapped, all of them see what a plain directory shows.
+//! Large files with `passthrough`: their contents need no request. Whatever is done to a file that
+//! others have open or mapped, all of them see what a plain directory shows.
 
 mod modes;
 mod random;
@@ -52,7 +52,7 @@ pub(super) fn spec(name: &str) -> Spec {
     Spec::new(name, "512M").option(FROM).option("passthrough")
 }
 
-/// A mount with it; the case is skipped where the kernel has none.
+/// Mounts with it. Skips the case if the kernel lacks it.
 fn mount<'a>(context: &'a Context, name: &str) -> Result<Mount<'a>> {
     mount_with(context, &spec(name))
 }
@@ -103,7 +103,7 @@ fn reads_do_not_reach_the_daemon(context: &Context) -> Result<()> {
     );
     let reads = mount.stats()?.since(&after, "fuse.requests.read")?;
     ensure!(reads == 1, "{reads} reads of a small file");
-    // Who writes is heard, and so is who reads while it is written.
+    // A writer sends requests, and so do readers while it has the file open.
     let writer = OpenOptions::new().read(true).write(true).open(&large)?;
     writer.write_all_at(b"new", 100)?;
     let after = mount.stats()?;
@@ -115,12 +115,12 @@ fn reads_do_not_reach_the_daemon(context: &Context) -> Result<()> {
     mount.fsck()
 }
 
-/// Nobody tells of a page that is written; who asks for the times is told of it all the same.
+/// A write to a mapped page sends no request, but the times that a caller reads reflect it.
 fn changes_through_a_mapping_move_the_times(context: &Context) -> Result<()> {
     let mut mount = mount(context, "pt-mapped")?;
     let path = mount.dir().join("large");
     fs::write(&path, pattern(LEN))?;
-    // RELEASE comes later than close(2) returns, and until then who wrote it has it open.
+    // RELEASE is sent after close(2) returns, and the file counts as open for writing until then.
     mount.remount()?;
     let reader = File::open(&path)?;
     let writer = OpenOptions::new().read(true).write(true).open(&path)?;
@@ -176,7 +176,7 @@ fn synchronous_writes_of_a_lent_file_sync_the_device(context: &Context) -> Resul
     mount.fsck()
 }
 
-/// A daemon that dies with lent files leaves what a file system may be left with.
+/// A daemon that dies with lent files leaves a valid state.
 fn what_was_synced_is_there_after_a_kill(context: &Context) -> Result<()> {
     let mut mount = mount(context, "pt-kill")?;
     let path = mount.dir().join("large");
@@ -192,7 +192,7 @@ fn what_was_synced_is_there_after_a_kill(context: &Context) -> Result<()> {
     map.write(0, b"mapped")?;
     other.sync_all()?;
     mount.kill()?;
-    // Whoever has it open reads on without a daemon.
+    // Open files stay readable without a daemon.
     let mut found = [0; 6];
     reader.read_exact_at(&mut found, 0)?;
     ensure!(found == *b"mapped", "{found:?}");

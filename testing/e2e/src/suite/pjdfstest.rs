@@ -1,7 +1,7 @@
 //! The public suite `pjdfstest`, against a list of the cases that a FUSE file system cannot pass.
 //!
-//! Two passes: everything that leaves the mount alone, then the cases that remount it read-only (the
-//! runner keeps a descriptor open, which would keep the mount busy for the rest).
+//! Two passes: everything that leaves the mount alone, then the cases that remount it read-only
+//! (the runner keeps a descriptor open, which would keep the mount busy for the rest).
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -68,7 +68,8 @@ fn everything_passes_with_large_files_beside(context: &Context) -> Result<()> {
     all_pass(context, &spec)
 }
 
-fn all_pass(context: &Context, spec: &Spec) -> Result<()> {
+/// All of pjdfstest passes on a store, but for the listed exceptions.
+pub(super) fn all_pass(context: &Context, spec: &Spec) -> Result<()> {
     let results = run_suite(context, spec, false, &[])?;
     ensure!(
         results.len() >= CASES_MIN,
@@ -82,8 +83,8 @@ fn all_pass(context: &Context, spec: &Spec) -> Result<()> {
     )
 }
 
-/// The cases about a mount that is remounted read-only pass. `mount -o remount` asks the helper of the
-/// type that the kernel shows.
+/// The cases about a mount that is remounted read-only pass. `mount -o remount` asks the helper of
+/// the type that the kernel shows.
 fn read_only_passes(context: &Context) -> Result<()> {
     let _helper = Helper::install(context, "mount.fuse.stitchfs")?;
     let spec = Spec::new("pjdro", "1G");

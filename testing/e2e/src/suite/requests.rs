@@ -1,7 +1,7 @@
-//! How many requests the kernel sends for common operations: no more than it must.
+//! The number of requests for common operations: no more than necessary.
 //!
 //! The expected counts are those of `docs/adr/0010-fuse-requests-avoided.md`, with the reason for
-//! each that is left. FORGET and RELEASE are not counted: nobody waits for them.
+//! each remaining request. FORGET and RELEASE are not counted: no caller waits for them.
 
 mod syncs;
 
@@ -60,11 +60,11 @@ pub(super) const CASES: &[Case] = &[
 
 /// Rounds of each operation; the counts are per round.
 const ROUNDS: u64 = 100;
-/// Requests that nobody waits for.
+/// Requests that no caller waits for.
 const UNAWAITED: [&str; 4] = ["forget", "batch_forget", "release", "releasedir"];
 
-/// Creates a file, writes 200 bytes, closes: a lookup, the creation, the parent's attributes for the
-/// permission check, whether the file has capabilities to lose, and the write.
+/// Creates a file, writes 200 bytes, closes: a lookup, the creation, the parent's attributes for
+/// the permission check, whether the file has capabilities to lose, and the write.
 fn create_write_close(context: &Context) -> Result<()> {
     let mount = new_mount(context, "rq-create")?;
     let counted = count(context, &mount, |dir, round| {
@@ -84,7 +84,8 @@ fn create_write_close(context: &Context) -> Result<()> {
     )
 }
 
-/// The same and a removal where nobody but root can enter: nothing is asked about the folder.
+/// The same and a removal in a mount that only root can enter: there are no requests for the
+/// folder.
 fn for_root_alone(context: &Context) -> Result<()> {
     let mut spec = Spec::new("rq-alone", "128M");
     spec.options.push("noallow_other".to_owned());
@@ -109,7 +110,8 @@ fn for_root_alone(context: &Context) -> Result<()> {
     )
 }
 
-/// The same with a change of owner where there are no extended attributes: nobody asks for capabilities.
+/// The same with a change of owner, without extended attributes: there are no requests for
+/// capabilities.
 fn without_extended_attributes(context: &Context) -> Result<()> {
     let spec = Spec::new("rq-noxattr", "128M").option("noallow_other");
     let mount = Mount::create(context, &spec.option("noxattr"))?;
@@ -162,7 +164,8 @@ fn reading_a_cached_file_asks_nothing(context: &Context) -> Result<()> {
     expect(&counted, &[])
 }
 
-/// A file read cold and in order, a little at a time: the kernel asks for megabytes, ahead of the reader.
+/// A file read cold and in order, a little at a time: the kernel asks for megabytes, ahead of the
+/// reader.
 fn reading_in_order(context: &Context) -> Result<()> {
     const MIB: usize = 1 << 20;
     const COUNT: usize = 32;

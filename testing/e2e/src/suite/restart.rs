@@ -51,7 +51,7 @@ pub(super) const CASES: &[Case] = &[
     },
 ];
 
-/// Fewer than a holder gives up at.
+/// Fewer kills than a holder tolerates.
 const KILLS: u64 = 5;
 const UPGRADES: usize = 3;
 const FILES: u64 = 6000;
@@ -106,8 +106,8 @@ fn pack(context: &Context, seed: u64) -> Result<(PathBuf, PathBuf)> {
     Ok((tree, archive))
 }
 
-/// What is held all the time, and must not notice: files that are open, one of them without a name, a folder
-/// that is a process's own.
+/// Files that stay open all the time and must not notice: open files, one of them without a name,
+/// and the working directory of a process.
 struct Held {
     open: File,
     nameless: Vec<(File, usize)>,
@@ -166,7 +166,8 @@ impl Held {
     }
 }
 
-/// Unpacks the archive in the mount, and does everything else there, while `disturb` is called for each round.
+/// Unpacks the archive in the mount, and does everything else there, while `disturb` is called for
+/// each round.
 fn undisturbed(
     context: &Context,
     mount: &mut Mount<'_>,
@@ -214,10 +215,15 @@ fn undisturbed(
 }
 
 fn a_daemon_is_killed_and_nobody_notices(context: &Context) -> Result<()> {
-    let mut mount = Mount::create(context, &held(context, "killed")?)?;
+    nobody_notices_kills(context, &held(context, "killed")?)
+}
+
+/// The same on such a store.
+pub(super) fn nobody_notices_kills(context: &Context, spec: &Spec) -> Result<()> {
+    let mut mount = Mount::create(context, spec)?;
     undisturbed(context, &mut mount, KILLS, |mount, round| {
         kill(context, mount)?;
-        // Whoever asks waits for the next daemon.
+        // The request waits for the next daemon.
         let restarts = &about(context, mount.dir())?["restarts"];
         ensure!(*restarts == round + 1, "{restarts} restarts");
         Ok(())
@@ -225,7 +231,11 @@ fn a_daemon_is_killed_and_nobody_notices(context: &Context) -> Result<()> {
 }
 
 fn a_daemon_is_replaced_and_nobody_notices(context: &Context) -> Result<()> {
-    let mut spec = held(context, "upgraded")?;
+    nobody_notices_upgrades(context, held(context, "upgraded")?)
+}
+
+/// The same on such a store.
+pub(super) fn nobody_notices_upgrades(context: &Context, mut spec: Spec) -> Result<()> {
     let program = context.work.join("program");
     fs::copy(&context.stitchfs, &program)?;
     spec.program = Some(program.clone());
@@ -250,7 +260,7 @@ fn a_daemon_is_replaced_and_nobody_notices(context: &Context) -> Result<()> {
     mount.fsck()
 }
 
-/// The old program goes on.
+/// The old program continues.
 fn a_program_that_does_not_serve(
     context: &Context,
     mount: &Mount<'_>,
@@ -259,7 +269,7 @@ fn a_program_that_does_not_serve(
     let new = context.work.join("program.new");
     let stranger = fs::read("/bin/true")?;
     let programs = [
-        // Nothing like ours: nobody is stopped for it.
+        // Another program: the daemon is not stopped for it.
         (stranger, "is not stitchfs", false),
         (other_version(context)?, "cannot go on with the mount", true),
     ];
@@ -281,13 +291,13 @@ fn a_program_that_does_not_serve(
     let done = upgrade(context, mount.dir(), 1)?;
     let error = done["error"].as_str().unwrap_or_default();
     ensure!(error.contains("cannot open"), "{done}");
-    // What died goes on as before, though its file is gone.
+    // The killed program is started again, although its file is gone.
     kill(context, mount)?;
     ensure!(path.exists());
     Ok(())
 }
 
-/// A program that calls a part of what is kept of a mount by another name, and so cannot go on with it.
+/// A program that uses another name for a part of the kept state, and so cannot continue the mount.
 fn other_version(context: &Context) -> Result<Vec<u8>> {
     let (part, other) = (b"max_readahead", b"max_readbehin");
     let mut bytes = fs::read(&context.stitchfs)?;
@@ -347,7 +357,8 @@ fn unmounted_while_the_daemon_comes_back(context: &Context) -> Result<()> {
     mount.unmount()
 }
 
-/// In the background, by `fusermount3`, and with paths that only mean something where the command was given.
+/// In the background, by `fusermount3`, and with paths that only mean something where the command
+/// was given.
 fn killed_in_the_mount_of_a_user(context: &Context) -> Result<()> {
     held(context, "user")?;
     if fs::metadata("/dev/fuse")?.mode() & 0o006 != 0o006 {
@@ -407,7 +418,7 @@ fn what_is_refused(context: &Context) -> Result<()> {
     Ok(())
 }
 
-/// What the daemon says of its holder.
+/// Reads what the daemon reports about its holder.
 fn about(context: &Context, dir: &Path) -> Result<serde_json::Value> {
     Ok(info(context, dir)?["restart"].take())
 }

@@ -82,7 +82,8 @@ fn wait_for_inodes(context: &Context, mount: &Mount<'_>, used: u64) -> Result<()
     Ok(())
 }
 
-/// Waits until no directory is to be emptied. Of the last ones the inodes are free a moment before that.
+/// Waits until no directory is to be emptied. Of the last ones the inodes are free a moment before
+/// that.
 fn wait_for_detached(context: &Context, mount: &Mount<'_>) -> Result<()> {
     let limit = Duration::from_secs(20);
     let left = || mount.stats()?.get("fs.detached_dirs");

@@ -103,7 +103,8 @@ fn unmount(context: &Context, dir: &Path, store: &Path) -> Result<()> {
     Ok(())
 }
 
-/// When the command returns, the mount answers; the mount point is made; unmounting ends the daemon.
+/// When the command returns, the mount answers; the mount point is made; unmounting ends the
+/// daemon.
 fn the_mount_goes_to_the_background_once_it_answers(context: &Context) -> Result<()> {
     context.needs_stitch()?;
     let (store, dir) = (context.work.join("bg.store"), context.work.join("bg"));

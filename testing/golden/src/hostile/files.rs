@@ -1,5 +1,5 @@
-//! The file system's rows against hostile bytes: each row's decoder and fold, and a whole file system
-//! with changed rows, which must be readable or refused, and repairable.
+//! The file system's rows against hostile bytes: each row's decoder and fold, and a whole file
+//! system with changed rows, which must be readable or refused, and repairable.
 
 use stitch_base::Ino;
 use stitch_base::clock::ManualClock;

@@ -1,8 +1,8 @@
-//! A whole store with changed numbers and right checksums, used as a person uses it: checked, read,
-//! repaired, written to, compacted and opened again.
+//! A whole store with changed numbers and correct checksums, used as a person uses it: checked,
+//! read, repaired, written to, compacted and opened again.
 //!
-//! Every step may fail with an error, and none may panic or go on without end. What a repair calls
-//! sound must open, and be sound when it is opened again.
+//! Every step may fail with an error, and none may panic or run forever. A store that a repair
+//! calls sound must open, and be sound when it is opened again.
 
 mod changes;
 mod records;

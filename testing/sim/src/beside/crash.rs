@@ -1,7 +1,7 @@
 //! Crashes: several lives, each of which dies at some of its moments.
 
-use super::life::{Run, Tally};
-use super::{Beside, Progress};
+use super::life::{Tally, VolumeRun};
+use super::{Beside, InstanceProgress};
 use crate::System;
 use crate::kv::Trees;
 use std::collections::BTreeMap;
@@ -27,15 +27,15 @@ pub struct BesideStats {
     pub images: u64,
 }
 
-/// A moment of a life.
-struct Frozen {
+/// A moment of a life, frozen.
+struct FrozenVolume {
     point: CrashPoint,
-    progress: Progress,
+    progress: InstanceProgress,
 }
 
 /// A fair sample of the moments of a life.
-struct Sample {
-    kept: Vec<Frozen>,
+struct VolumeSample {
+    kept: Vec<FrozenVolume>,
     seen: u64,
     rng: Rng,
 }
@@ -45,7 +45,7 @@ struct Sample {
 /// # Errors
 /// What went wrong.
 pub fn explore(beside: &Beside, seed: u64) -> Result<BesideStats, String> {
-    let mut run = Run::new(beside, seed);
+    let mut run = VolumeRun::new(beside, seed);
     let mut image = beside.system.image();
     let mut images = 0;
     for life in 0..=LIVES {
@@ -67,8 +67,8 @@ pub fn explore(beside: &Beside, seed: u64) -> Result<BesideStats, String> {
     })
 }
 
-impl Run<'_> {
-    /// One life, and its deaths. Answers what the next begins with.
+impl VolumeRun<'_> {
+    /// Runs one life and its crashes. Returns the image that the next life starts from.
     fn live(&mut self, image: &MemDevice, images: &mut u64) -> Result<MemDevice, String> {
         let device = Arc::new(CrashDevice::from_image(image, CrashPlan::NEVER));
         let seen_by_store = (self.beside.wrap)(Arc::clone(&device) as Arc<dyn Device>);
@@ -85,7 +85,7 @@ impl Run<'_> {
             let closed = self.beside.close(&all);
             closed.map_err(|e| format!("close failed: {e}"))?;
         }
-        let end = Frozen {
+        let end = FrozenVolume {
             point: device.freeze(),
             progress: self.progress.lock().clone(),
         };
@@ -107,9 +107,9 @@ impl Run<'_> {
         Ok(image)
     }
 
-    /// Keeps moments of a life.
-    fn watch(&mut self, device: &CrashDevice) -> Arc<Mutex<Sample>> {
-        let sample = Arc::new(Mutex::new(Sample {
+    /// Samples moments of a life.
+    fn watch(&mut self, device: &CrashDevice) -> Arc<Mutex<VolumeSample>> {
+        let sample = Arc::new(Mutex::new(VolumeSample {
             kept: Vec::new(),
             seen: 0,
             rng: Rng::new(self.rng.next_u64()),
@@ -130,7 +130,7 @@ impl Run<'_> {
             if slot >= room {
                 return;
             }
-            let frozen = Frozen {
+            let frozen = FrozenVolume {
                 point: moment.freeze(),
                 progress: progress.lock().clone(),
             };
@@ -142,8 +142,11 @@ impl Run<'_> {
         sample
     }
 
-    /// Power cut or kill at one moment. Answers what is left, and what each instance holds.
-    fn die(&mut self, frozen: &Frozen) -> Result<(MemDevice, BTreeMap<String, Trees>), String> {
+    /// Cuts the power or kills at one moment. Returns the image, and the contents of each instance.
+    fn die(
+        &mut self,
+        frozen: &FrozenVolume,
+    ) -> Result<(MemDevice, BTreeMap<String, Trees>), String> {
         let is_kill = self.rng.one_in(4);
         let image = match is_kill {
             true => frozen.point.kill_image(),

@@ -1,15 +1,15 @@
-//! Damage under several instances: bits flip and pages are lost, in what one of them has or in what all
-//! share.
+//! Damage under several instances: bits flip and pages are lost, in the extents of one instance or
+//! in shared ones.
 //!
 //! Rules, besides those of [`crate::damage`]:
-//! - what is in the logs of one instance is nothing to the others: they hold all that they held;
-//! - a page of the zones has one owner: one instance at most cannot read something, and the others go
-//!   on. What they are told of it, as when they empty its zone, names the one that has it;
-//! - one copy of the superblock is nothing to anybody;
-//! - where the volume cannot be opened, the message names the instance whose log it is.
+//! - damage in the logs of one instance does not affect the others: they keep their contents;
+//! - a page of the zones has one owner: at most one instance has an unreadable part, and the others
+//!   continue. Errors that they get from it, as when they evacuate its zone, name the owner;
+//! - damage of one copy of the superblock affects nobody;
+//! - if the volume cannot be opened, the message names the instance whose log is damaged.
 
-use super::life::{All, Run};
-use super::{Beside, FIRST, Progress};
+use super::life::{All, VolumeRun};
+use super::{Beside, FIRST, InstanceProgress};
 use crate::System;
 use crate::damage::DamageStats;
 use stitch_base::ErrorKind;
@@ -19,7 +19,7 @@ use stitch_device::{Device, FaultDevice, MemDevice};
 use stitch_format::superblock::{COPIES, COPY_BYTES, Superblock};
 use stitch_volume::Volume;
 
-/// Turns of each of two lives on a volume of which something cannot be read.
+/// Turns of each of two lives on a volume with an unreadable part.
 const TURNS_AFTER: u64 = 40;
 
 /// Damages the image of one seeded workload in `rounds` ways.
@@ -27,10 +27,10 @@ const TURNS_AFTER: u64 = 40;
 /// # Errors
 /// What went wrong, and after which damage.
 pub fn explore(beside: &Beside, seed: u64, rounds: u64) -> Result<DamageStats, String> {
-    let mut run = Run::new(beside, seed);
+    let mut run = VolumeRun::new(beside, seed);
     let (image, is_closed) = beside.begin(&mut run, 2)?;
     let superblock = Volume::identify(&image).map_err(|e| e.to_string())?;
-    let made = Made {
+    let made = MadeVolume {
         image,
         is_closed,
         superblock,
@@ -44,7 +44,7 @@ pub fn explore(beside: &Beside, seed: u64, rounds: u64) -> Result<DamageStats, S
     Ok(stats)
 }
 
-/// Whose a page is.
+/// The owner of a page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Owner {
     /// A copy of the superblock.
@@ -55,22 +55,22 @@ enum Owner {
     Zones,
 }
 
-/// A volume with something in it.
-struct Made<'a> {
+/// A volume with contents.
+struct MadeVolume<'a> {
     image: MemDevice,
     is_closed: bool,
     superblock: Superblock,
-    run: Run<'a>,
+    run: VolumeRun<'a>,
 }
 
-/// What was damaged.
+/// The damage that was done.
 struct Damage {
     owner: Owner,
-    /// More than a bit.
+    /// True for a page, false for a bit.
     is_page: bool,
 }
 
-impl Made<'_> {
+impl MadeVolume<'_> {
     fn owner(&self, page: u64) -> Owner {
         if COPIES
             .iter()
@@ -145,7 +145,7 @@ impl Made<'_> {
         let Suffering { name, is_whole } = self.suffering(&all, damage)?;
         stats.whole = u64::from(name.is_none() && is_whole);
         if !is_whole {
-            // An older state: it is not known which one goes on.
+            // An older state is possible: it is unknown which one the store continues from.
             return Ok(stats);
         }
         stats.unreadable = u64::from(name.is_some());
@@ -159,7 +159,7 @@ impl Made<'_> {
         Ok(stats)
     }
 
-    /// Opening may be refused for damage in logs, and says whose these are.
+    /// Checks that opening is refused only for damage in logs, and names their instance.
     fn may_refuse(&self, error: &crate::SystemError, damage: &Damage) -> Result<(), String> {
         let is_honest = matches!(
             error.kind,
@@ -177,9 +177,9 @@ impl Made<'_> {
         }
     }
 
-    /// Which instance cannot read something. All others hold what they must.
+    /// Finds the instance with an unreadable part, and checks that all others have their contents.
     fn suffering(&self, all: &All, damage: &Damage) -> Result<Suffering, String> {
-        let progress: Progress = self.run.progress.lock().clone();
+        let progress: InstanceProgress = self.run.progress.lock().clone();
         if !all.keys().eq(self.run.histories.keys()) {
             return Err(format!("there are {:?}", all.keys()));
         }
@@ -228,7 +228,8 @@ impl Made<'_> {
         Ok(Suffering { name, is_whole })
     }
 
-    /// Each piece that can be read is as in an allowed state. Answers whether that may be the last.
+    /// Checks that each readable part is that of an allowed state. Returns whether that may be the
+    /// last one.
     fn last_is_readable(&self, all: &All, name: &str, low: usize) -> Result<bool, String> {
         let states = &self.run.histories[name].states;
         let mut wrong = String::new();
@@ -244,22 +245,22 @@ impl Made<'_> {
     }
 }
 
-/// Who cannot read something.
+/// The instance that cannot read something.
 struct Suffering {
     name: Option<String>,
     /// Each instance is in its last state, as far as it can be read.
     is_whole: bool,
 }
 
-/// Lives with damage that is known.
+/// Later lives of a volume with known damage.
 struct After<'a> {
-    run: Run<'a>,
+    run: VolumeRun<'a>,
     suffering: Option<String>,
     done: u64,
 }
 
 impl After<'_> {
-    /// Two lives more.
+    /// Runs two more lives.
     fn live_on(&mut self, mut all: All, device: &Arc<dyn Device>) -> Result<(), String> {
         for _ in 0..2 {
             self.run.enter(&all);
@@ -277,7 +278,7 @@ impl After<'_> {
         self.is_right(&all)
     }
 
-    /// A turn of any instance. Only what has to do with the one that suffers may fail.
+    /// Runs a turn of any instance. Only operations that involve the damaged one may fail.
     fn turn(&mut self, all: &mut All) -> Result<(), String> {
         let Err(failed) = self.run.turn(all) else {
             self.done += 1;
@@ -291,7 +292,7 @@ impl After<'_> {
         Ok(())
     }
 
-    /// Who suffers has nothing wrong, and the others have all.
+    /// Checks that the damaged instance returns no wrong data, and that the others lost nothing.
     fn is_right(&self, all: &All) -> Result<(), String> {
         let suffering = self.suffering.as_deref();
         self.run.hold_all(all, suffering)?;
@@ -316,11 +317,11 @@ mod tests {
     use super::*;
     use crate::systems::instances_for_tests;
 
-    fn made(beside: &Beside) -> Made<'_> {
-        let mut run = Run::new(beside, 3);
+    fn made(beside: &Beside) -> MadeVolume<'_> {
+        let mut run = VolumeRun::new(beside, 3);
         let (image, is_closed) = beside.begin(&mut run, 2).unwrap();
         let superblock = Volume::identify(&image).unwrap();
-        Made {
+        MadeVolume {
             image,
             is_closed,
             superblock,
@@ -328,7 +329,7 @@ mod tests {
         }
     }
 
-    fn judge(made: &Made<'_>, image: MemDevice, owner: Owner) -> Result<DamageStats, String> {
+    fn judge(made: &MadeVolume<'_>, image: MemDevice, owner: Owner) -> Result<DamageStats, String> {
         let damage = Damage {
             owner,
             is_page: false,

@@ -1,15 +1,16 @@
-//! Device errors under several instances: a read, write or sync of the device fails, whoever of them
-//! made it.
+//! Device errors under several instances: a read, write or sync of the device fails, whichever of
+//! them made it.
 //!
 //! Rules, besides those of [`crate::fault`]:
-//! - after a sync that failed, and was told, no instance takes a write: nobody knows whose it was;
-//! - after a read or a write of data that failed, the other instances go on, and hold what they held,
-//!   unless the volume takes no more writes at all;
-//! - an instance that was told of an error is after its last operation or before it;
+//! - after a failed sync that was reported, no instance accepts a write: the lost writes may be
+//!   anybody's;
+//! - after a failed read or write of data, the other instances continue with their contents, unless
+//!   the volume is poisoned;
+//! - an instance that got an error is in the state after its last operation or before it;
 //! - after a kill and after a power cut, each instance is in a state that its own acknowledgements
 //!   allow.
 
-use super::life::{All, Failed, Run};
+use super::life::{All, Failed, VolumeRun};
 use super::{Beside, Reach};
 use crate::System;
 use crate::fault::FaultStats;
@@ -27,7 +28,7 @@ const TURNS_AFTER: u64 = 12;
 /// # Errors
 /// What went wrong, and with which fault.
 pub fn explore(beside: &Beside, seed: u64, runs: u64) -> Result<FaultStats, String> {
-    let mut run = Run::new(beside, seed);
+    let mut run = VolumeRun::new(beside, seed);
     let (image, _) = beside.begin(&mut run, 1)?;
     let turns = 1 + run.rng.below(beside.ops_max);
     let workload = run.rng.next_u64();
@@ -56,13 +57,13 @@ pub fn explore(beside: &Beside, seed: u64, runs: u64) -> Result<FaultStats, Stri
     Ok(stats)
 }
 
-/// As [`explore`], for each call of a kind, one after the other, from the first to the last that the
-/// workload makes.
+/// As [`explore`], for each call of a kind, one after the other, from the first to the last that
+/// the workload makes.
 ///
 /// # Errors
 /// As [`explore`].
 pub fn each(beside: &Beside, seed: u64, turns: u64, op: FaultOp) -> Result<FaultStats, String> {
-    let mut run = Run::new(beside, seed);
+    let mut run = VolumeRun::new(beside, seed);
     let (image, _) = beside.begin(&mut run, 1)?;
     let workload = run.rng.next_u64();
     let mut stats = FaultStats::default();
@@ -80,13 +81,13 @@ pub fn each(beside: &Beside, seed: u64, turns: u64, op: FaultOp) -> Result<Fault
 
 /// One run with one fault.
 struct Faulty<'a> {
-    run: Run<'a>,
+    run: VolumeRun<'a>,
     medium: Arc<CrashDevice>,
     device: Arc<FaultDevice<Arc<CrashDevice>>>,
 }
 
 impl<'a> Faulty<'a> {
-    fn new(start: &Run<'a>, image: &MemDevice, seed: u64, fault: Option<Fault>) -> Self {
+    fn new(start: &VolumeRun<'a>, image: &MemDevice, seed: u64, fault: Option<Fault>) -> Self {
         let medium = Arc::new(CrashDevice::from_image(image, CrashPlan::NEVER));
         let device = Arc::new(FaultDevice::new(Arc::clone(&medium)));
         if let Some(fault) = fault {
@@ -126,7 +127,7 @@ impl<'a> Faulty<'a> {
         })
     }
 
-    /// Works until something fails, and some turns more. Answers what failed.
+    /// Runs until an operation fails, and some turns more. Returns what failed.
     fn live(&mut self, all: &mut All, turns: u64) -> Result<Option<String>, String> {
         for _ in 0..turns {
             let Err(failed) = self.run.turn(all) else {
@@ -150,7 +151,7 @@ impl<'a> Faulty<'a> {
         if self.device.hits() == 0 {
             return Err(format!("an error without a fault: {error}"));
         }
-        // What a read could not have is data that cannot be read, to who would move it.
+        // A failed read means unreadable data for the operation that would move it.
         let was_read = self.device.last_hit() == Some(FaultOp::Read);
         match error.kind {
             ErrorKind::Io | ErrorKind::Poisoned => Ok(()),
@@ -161,7 +162,7 @@ impl<'a> Faulty<'a> {
         }
     }
 
-    /// What is left of the life after one instance was told of an error.
+    /// Runs the rest of the life after one instance got an error.
     fn goes_on(&mut self, all: &mut All, failed: &Failed) -> Result<(), String> {
         let last_hit = self.device.last_hit();
         self.device.clear();
@@ -175,7 +176,7 @@ impl<'a> Faulty<'a> {
         } else {
             self.others_go_on(all, &whose)?;
         }
-        // Who was told of another's error is in doubt about its own operation.
+        // An instance that got the error of another cannot know the outcome of its own operation.
         for (name, one) in all.iter() {
             let reach = self.run.progress.lock()[name];
             let last = self.run.histories[name].states.len() - 1;
@@ -191,7 +192,7 @@ impl<'a> Faulty<'a> {
 
     /// Turns of all instances but the one that has met the error.
     fn others_go_on(&mut self, all: &mut All, whose: &str) -> Result<(), String> {
-        // Of several errors the first was told, and others met theirs while they made room.
+        // Of several errors the first was reported; others were met while space was being made.
         let may_fail = self.device.hits() > 1;
         for _ in 0..TURNS_AFTER {
             let name = self.run.pick(all);
@@ -209,7 +210,7 @@ impl<'a> Faulty<'a> {
         Ok(())
     }
 
-    /// A volume that is poisoned takes nothing more, from any instance.
+    /// Checks that a poisoned volume refuses writes of every instance.
     fn refuse_more(&mut self, all: &mut All) -> Result<(), String> {
         let main = Arc::clone(&all["main"].engine);
         let made = main.create_instance("late", &InstanceOptions::default());
@@ -233,7 +234,7 @@ impl<'a> Faulty<'a> {
         Ok(())
     }
 
-    /// What is on the medium.
+    /// Checks the medium.
     fn verify(&mut self) -> Result<(), String> {
         let progress = self.run.progress.lock().clone();
         let killed = self.medium.kill_image();

@@ -1,12 +1,12 @@
-//! A volume that one instance fills, and the others with it.
+//! A volume that one instance fills for all of them.
 //!
 //! Rules:
-//! - the others are told that there is no space, and hold what they held;
+//! - the others get "no space", and keep their contents;
 //! - deletes and syncs still work, in all of them;
-//! - what the one gives back is there for the others, whether it deletes, drops trees or is removed;
-//! - all of it is so after a crash in the middle.
+//! - the others can use the space that this one releases by deletes, dropped trees or its removal;
+//! - all of this also holds after a crash in the middle.
 
-use super::life::{All, Run};
+use super::life::{All, VolumeRun};
 use super::{Beside, FIRST};
 use crate::System;
 use crate::kv::{KvOp, Message};
@@ -17,7 +17,7 @@ use stitch_device::{CrashDevice, CrashPlan, Device, MemDevice};
 const REFUSALS: u64 = 6;
 /// Longest value, in bytes.
 const VALUE_BYTES_MAX: u64 = 8 << 10;
-/// Of what the one instance could write, the part that the others can write after it.
+/// The others must be able to write one part in this many of what the first could.
 const COMES_BACK_PART: u64 = 2;
 
 /// What was done.
@@ -39,7 +39,7 @@ pub struct FullStats {
 /// What went wrong.
 pub fn explore(beside: &Beside, seed: u64) -> Result<FullStats, String> {
     let mut fill = Fill {
-        run: Run::new(beside, seed),
+        run: VolumeRun::new(beside, seed),
         next: 0,
         images: 0,
     };
@@ -81,7 +81,7 @@ pub fn explore(beside: &Beside, seed: u64) -> Result<FullStats, String> {
 }
 
 struct Fill<'a> {
-    run: Run<'a>,
+    run: VolumeRun<'a>,
     /// Number of the next key.
     next: u64,
     images: u64,
@@ -104,7 +104,7 @@ impl Fill<'_> {
         self.run.run(all, name, op).map_err(|e| e.to_string())
     }
 
-    /// One value. Answers false if it was refused.
+    /// Puts one value. Returns false if it was refused.
     fn put(&mut self, all: &mut All, name: &str, bytes: u64) -> Result<bool, String> {
         let mut value = vec![0; usize::try_from(bytes).expect("a small value")];
         self.run.rng.fill(&mut value);
@@ -118,7 +118,7 @@ impl Fill<'_> {
         self.say(all, name, &op)
     }
 
-    /// Puts until the volume is full. Answers the bytes that went in.
+    /// Puts values until the volume is full. Returns their length.
     fn fill(&mut self, all: &mut All, name: &str) -> Result<u64, String> {
         let (mut bytes, mut refused) = (0, 0);
         while refused < REFUSALS {
@@ -164,7 +164,7 @@ impl Fill<'_> {
         Ok(())
     }
 
-    /// The one that filled the volume lets go of all that it holds.
+    /// Releases everything that the filling instance holds.
     fn give_back(&mut self, all: &mut All, filler: &str) -> Result<(), String> {
         if filler != FIRST && self.run.rng.one_in(2) {
             let removed = self.run.remove_named(all, filler);
@@ -183,7 +183,7 @@ impl Fill<'_> {
         self.say(all, filler, &op).map(drop)
     }
 
-    /// The other instances write what the one had.
+    /// Checks that the other instances can write as much as the first could.
     fn others_go_on(
         &mut self,
         all: &mut All,
@@ -208,7 +208,7 @@ impl Fill<'_> {
         Ok(bytes)
     }
 
-    /// A crash, in half of all cases, and what comes after it.
+    /// Crashes in half of all cases, and checks the image.
     fn dies_at_times(
         &mut self,
         device: Arc<CrashDevice>,
@@ -224,7 +224,7 @@ impl Fill<'_> {
         Ok((device, all))
     }
 
-    /// Kills, cuts the power, and answers what the kill has left.
+    /// Kills, cuts the power, checks both images, and returns that of the kill.
     fn verify(&mut self, device: &CrashDevice) -> Result<MemDevice, String> {
         self.images += 2;
         let progress = self.run.progress.lock().clone();
@@ -248,7 +248,7 @@ mod tests {
     fn space_that_does_not_come_back_is_found() {
         let beside = instances_for_tests();
         let mut fill = Fill {
-            run: Run::new(&beside, 1),
+            run: VolumeRun::new(&beside, 1),
             next: 0,
             images: 0,
         };

@@ -1,6 +1,6 @@
-//! What goes on while a volume of several instances is open, and what may be left of it.
+//! A life of a volume with several instances, and the states that it may leave.
 
-use super::{Beside, History, Progress, Reach, audit};
+use super::{Beside, InstanceHistory, InstanceProgress, Reach, audit};
 use crate::kv::{Chore, KvOp, LiveKv, Trees};
 use crate::vt::{VtHost, do_chore};
 use crate::{Ack, System, SystemError};
@@ -30,15 +30,15 @@ impl One {
     }
 }
 
-/// All that are open.
+/// All open instances.
 pub(super) type All = BTreeMap<String, One>;
 
-/// Something that failed, and who did it.
+/// A failed operation and its instance.
 #[derive(Clone, Debug)]
 pub(super) struct Failed {
-    /// The instance that was told.
+    /// The instance that got the error.
     pub(super) name: String,
-    /// What it was to do.
+    /// The operation.
     pub(super) what: String,
     pub(super) error: SystemError,
 }
@@ -51,7 +51,8 @@ impl fmt::Display for Failed {
 }
 
 impl Failed {
-    /// Whose error it is: another's is named, unless it did not come to be.
+    /// Returns the instance whose error it is. The error names another instance, unless that was
+    /// not created.
     pub(super) fn whose(&self, all: &All) -> String {
         let named = self.error.message.strip_prefix("instance ");
         let named = named.and_then(|rest| rest.split_once(": "));
@@ -75,20 +76,20 @@ pub(super) struct Tally {
 
 /// The instances of a volume through its lives.
 #[derive(Clone)]
-pub(super) struct Run<'a> {
+pub(super) struct VolumeRun<'a> {
     pub(super) beside: &'a Beside,
     pub(super) rng: Rng,
     pub(super) tally: Tally,
     /// By name; names are never used again.
-    pub(super) histories: BTreeMap<String, History>,
+    pub(super) histories: BTreeMap<String, InstanceHistory>,
     /// Of this life.
-    pub(super) progress: Arc<Mutex<Progress>>,
+    pub(super) progress: Arc<Mutex<InstanceProgress>>,
     next: u64,
 }
 
-impl<'a> Run<'a> {
+impl<'a> VolumeRun<'a> {
     pub(super) fn new(beside: &'a Beside, seed: u64) -> Self {
-        let main = ("main".to_owned(), History::new());
+        let main = ("main".to_owned(), InstanceHistory::new());
         Self {
             beside,
             rng: Rng::new(seed),
@@ -99,21 +100,21 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// The same instances as they are now, with another future.
+    /// Copies the instances in their current state, with another random future.
     pub(super) fn fork(&self, seed: u64) -> Self {
         let now = self.histories.iter();
         Self {
             rng: Rng::new(seed),
             tally: Tally::default(),
             histories: now
-                .map(|(name, history)| (name.clone(), History::of(history.last().clone())))
+                .map(|(name, history)| (name.clone(), InstanceHistory::of(history.last().clone())))
                 .collect(),
             progress: Arc::default(),
             ..self.clone()
         }
     }
 
-    /// A life begins: what is there now is durable.
+    /// Starts a life: the current contents are durable.
     pub(super) fn enter(&mut self, all: &All) {
         let begin = all.keys().map(|n| (n.clone(), Reach::default()));
         *self.progress.lock() = begin.collect();
@@ -123,15 +124,15 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// The life before has left this.
+    /// Sets the contents that the life before has left.
     pub(super) fn found(&mut self, left: BTreeMap<String, Trees>) {
         let left = left.into_iter();
         self.histories = left
-            .map(|(name, trees)| (name, History::of(trees)))
+            .map(|(name, trees)| (name, InstanceHistory::of(trees)))
             .collect();
     }
 
-    /// All that was acknowledged is durable.
+    /// Records that everything acknowledged is durable.
     pub(super) fn note_closed(&self) {
         for reach in self.progress.lock().values_mut() {
             reach.synced = reach.acked;
@@ -143,8 +144,8 @@ impl<'a> Run<'a> {
         all.keys().nth(nth).expect("fewer than there are").clone()
     }
 
-    /// Something, by any instance; all that is taken has an owner after it. Answers false if it was refused
-    /// for want of space.
+    /// Runs an operation of any instance, and checks that all allocated extents have an owner.
+    /// Returns false if it was refused for lack of space.
     pub(super) fn turn(&mut self, all: &mut All) -> Result<bool, Failed> {
         let is_done = self.something(all)?;
         if self.beside.system.host.has_threads() {
@@ -170,20 +171,20 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// One operation on one instance.
+    /// Runs a random operation on one instance.
     pub(super) fn step(&mut self, all: &mut All, name: &str) -> Result<bool, Failed> {
         let model = &self.histories[name].model;
         let op = self.beside.system.generate(model, &mut self.rng);
         self.run(all, name, &op)
     }
 
-    /// This operation on one instance.
+    /// Runs `op` on one instance.
     pub(super) fn run(&mut self, all: &mut All, name: &str, op: &KvOp) -> Result<bool, Failed> {
         let history = self.histories.get_mut(name).expect("it is known");
         let before = history.model.clone();
         let mut after = history.model.clone();
         self.beside.system.apply(&mut after, op);
-        // Known beforehand, for a crash in the middle.
+        // Recorded before the operation, for a crash in the middle.
         history.states.push(after.trees.clone());
         let reach = |change: &dyn Fn(&mut Reach)| {
             let mut progress = self.progress.lock();
@@ -214,7 +215,7 @@ impl<'a> Run<'a> {
         Ok(ack != Ack::Refused)
     }
 
-    /// What an instance was told to have failed has changed nothing.
+    /// Removes a failed operation of an instance from its history.
     pub(super) fn forgive(&mut self, name: &str) {
         let history = self.histories.get_mut(name).expect("it is known");
         let before = history.model.trees.clone();
@@ -227,14 +228,14 @@ impl<'a> Run<'a> {
         reach.is_in_doubt = false;
     }
 
-    /// Another instance, if there are few. Answers false if there is no space for it.
+    /// Creates another instance, if there are few. Returns false if there is no space for it.
     pub(super) fn create(&mut self, all: &mut All) -> Result<bool, Failed> {
         if all.len() > FURTHER_MAX {
             return Ok(true);
         }
         let name = format!("i{}", self.next);
         self.next += 1;
-        self.histories.insert(name.clone(), History::new());
+        self.histories.insert(name.clone(), InstanceHistory::new());
         let doubt = Reach {
             is_in_doubt: true,
             ..Reach::default()
@@ -254,7 +255,7 @@ impl<'a> Run<'a> {
             }
             Err(e) => Err(Failed {
                 what: {
-                    // Unless it is not known what is on the medium, it is not there.
+                    // It must not exist, unless the state of the medium is unknown.
                     if !all["main"].engine.volume().is_poisoned() {
                         self.progress.lock().remove(&name);
                     }
@@ -290,7 +291,7 @@ impl<'a> Run<'a> {
         Ok(true)
     }
 
-    /// Something about the space of all, by any of them.
+    /// Runs a chore on the shared space, by any instance.
     pub(super) fn chore(&mut self, all: &All) -> Result<bool, Failed> {
         let name = self.pick(all);
         let bytes = (1 + self.rng.below(12)) * (64 << 10);
@@ -316,7 +317,7 @@ impl<'a> Run<'a> {
         state.map_err(|e| format!("reading {} failed: {e}", one.engine.name()))
     }
 
-    /// Every instance but `but` holds what it was told that it does.
+    /// Checks that every instance except `but` has its acknowledged contents.
     pub(super) fn hold_all(&self, all: &All, but: Option<&str>) -> Result<(), String> {
         for (name, one) in all {
             if but == Some(name) {
@@ -333,7 +334,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// No instance breaks a rule.
+    /// Runs the checks of every instance.
     pub(super) fn check_all(&self, all: &All) -> Result<(), String> {
         for (name, one) in all {
             let broken = self.beside.system.check(&one.live);
@@ -348,11 +349,11 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Opens what a crash has left, twice. Answers what each instance holds.
+    /// Opens the image of a crash twice. Returns the contents of each instance.
     pub(super) fn verify(
         &self,
         image: &MemDevice,
-        progress: &Progress,
+        progress: &InstanceProgress,
         is_kill: bool,
     ) -> Result<BTreeMap<String, Trees>, String> {
         let device: Arc<dyn Device> = Arc::new(image.clone());

@@ -1,12 +1,12 @@
-//! Space that runs out under several instances: their workload is run again and again, and each time
-//! another of the allocations and promises that all of them ask the volume for is refused.
+//! Space that runs out under several instances. Their workload is run again and again, and each
+//! time another one of its allocations and reservations is refused.
 //!
-//! The workload has all that asks for space: commits, values that go to their zones at once, range
-//! deletes, snapshots, write-outs, compactions, evacuation, shrink and grow, instances that are made and
-//! removed. The rules are those of [`crate::nospace`], for each instance.
+//! The workload has everything that allocates: commits, values that go straight to zones, range
+//! deletes, snapshots, write-outs, compactions, evacuation, shrink and grow, creation and removal
+//! of instances. The rules are those of [`crate::nospace`], for each instance.
 
-use super::life::{All, Failed, Run};
-use super::{Beside, Progress};
+use super::life::{All, Failed, VolumeRun};
+use super::{Beside, InstanceProgress};
 use crate::System;
 use crate::kv::{KvOp, Message};
 use crate::nospace::Refused;
@@ -17,28 +17,28 @@ use stitch_volume::Refusals;
 
 /// What was done.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct NoSpaceStats {
+pub struct VolumeNoSpaceStats {
     /// Runs of the workload with refusals.
     pub runs: u64,
     /// Refusals that the instances met.
     pub refused: u64,
-    /// Turns that were told of it.
+    /// Turns that got the error.
     pub told: u64,
     /// Images opened, compared and checked.
     pub images: u64,
 }
 
-/// Which allocations of a workload are refused, one run for each.
+/// The allocations of a workload that are refused, one run for each.
 #[derive(Clone, Copy, Debug)]
-pub struct Numbers {
+pub struct RefusalNumbers {
     /// The first.
     pub first: u64,
     /// From one to the next.
     pub step: u64,
 }
 
-/// Refuses one allocation after the other, until a run has none of that number; `turns` is the length
-/// of the workload.
+/// Refuses one allocation after the other, until a run has none of that number; `turns` is the
+/// length of the workload.
 ///
 /// # Errors
 /// What went wrong, and with which refusal.
@@ -46,19 +46,19 @@ pub fn each(
     beside: &Beside,
     seed: u64,
     turns: u64,
-    numbers: Numbers,
+    numbers: RefusalNumbers,
     refused: Refused,
-) -> Result<NoSpaceStats, String> {
+) -> Result<VolumeNoSpaceStats, String> {
     let refusals = Arc::new(Refusals::default());
     let beside = beside.clone().with_refusals(Arc::clone(&refusals));
-    let start = Run::new(&beside, seed);
-    let mut stats = NoSpaceStats::default();
+    let start = VolumeRun::new(&beside, seed);
+    let mut stats = VolumeNoSpaceStats::default();
     let mut number = numbers.first;
     loop {
-        let mut short = Short {
+        let mut short = ShortVolume {
             run: start.fork(seed),
             refusals: &refusals,
-            stats: NoSpaceStats::default(),
+            stats: VolumeNoSpaceStats::default(),
         };
         refusals.begin(refused.from(number));
         let ran = short.live(turns);
@@ -76,13 +76,13 @@ pub fn each(
 }
 
 /// One run with refusals.
-struct Short<'a> {
-    run: Run<'a>,
+struct ShortVolume<'a> {
+    run: VolumeRun<'a>,
     refusals: &'a Refusals,
-    stats: NoSpaceStats,
+    stats: VolumeNoSpaceStats,
 }
 
-impl Short<'_> {
+impl ShortVolume<'_> {
     fn live(&mut self, turns: u64) -> Result<(), String> {
         let image = self.run.beside.system.image();
         let device = Arc::new(CrashDevice::from_image(&image, CrashPlan::NEVER));
@@ -154,7 +154,7 @@ impl Short<'_> {
     fn reopens(
         &mut self,
         image: &MemDevice,
-        progress: &Progress,
+        progress: &InstanceProgress,
         is_kill: bool,
     ) -> Result<(), String> {
         self.stats.images += 1;

@@ -1,19 +1,21 @@
-//! Errors of plain files beside the store, alone and with errors of the device, and with a crash after them.
+//! Errors of plain files beside the store, alone and with errors of the device, and with a crash
+//! after them.
 //!
-//! A workload runs again and again, with other calls failing each time. Unlike at errors of the device it goes on
-//! after each of them: they are one file's.
+//! A workload runs again and again, with other calls failing each time. Unlike after errors of the
+//! device, it continues after each: the error concerns one file.
 //!
 //! Rules:
-//! - an error comes out of the operation that met it, or of one on a file whose sync has failed, and of no other;
-//!   it is of the kind that the call has failed with;
-//! - what failed has left the state before it or after it, but for contents of its own file: there each byte is as
-//!   before or after it;
-//! - a file whose sync failed takes no more writes until the store is opened again; of its contents what was not
-//!   synced may be lost; all other files go on;
-//! - what is acknowledged though a call has failed is done;
-//! - after a kill all is as it was; after a power cut, what was acknowledged as durable is there, at least;
-//! - plain files that no file needs are there only where making or removing one has failed, and go at the next open;
-//!   `fsck` finds nothing then, and `statfs` counts what is there;
+//! - an error is returned by the operation that met it, or by one on a file whose sync has failed,
+//!   and by no other; its kind is that of the failed call;
+//! - a failed operation leaves the state before or after it, except for the contents of its own
+//!   file, where each byte is as before or after it;
+//! - a file whose sync failed takes no more writes until the store is opened again; of its contents
+//!   what was not synced may be lost; all other files go on;
+//! - an operation that is acknowledged although a call failed is done;
+//! - after a kill everything is unchanged; after a power cut at least what was acknowledged as
+//!   durable is there;
+//! - unneeded plain files exist only where making or removing one has failed, and are removed at
+//!   the next open; then `fsck` finds nothing, and `statfs` counts correctly;
 //! - a plain file that is lent is as long as its file, unless cutting it has failed.
 
 mod after;
@@ -37,12 +39,12 @@ const OPS_AFTER: u64 = 6;
 
 /// How much is done for one seed, and how.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Effort {
+pub(crate) struct PlainEffort {
     /// Most operations of a workload.
     pub(crate) ops_max: u64,
     /// Times that it is run, each with other faults.
     pub(crate) runs: u64,
-    /// Plain files keep their errors to themselves. For the canary.
+    /// True if plain files hide their errors, for the canary.
     pub(crate) is_hidden: bool,
 }
 
@@ -53,13 +55,13 @@ pub(crate) struct Effort {
 pub(crate) fn explore<H: Host>(
     system: &FsSystem<H>,
     seed: u64,
-    effort: Effort,
+    effort: PlainEffort,
 ) -> Result<FaultStats, String> {
     let mut rng = Rng::new(seed);
     let ops = 1 + rng.below(effort.ops_max);
     let workload = rng.next_u64();
     let mut stats = FaultStats::default();
-    let mut dry = Run::new(system, &Plan::default(), workload);
+    let mut dry = HostRun::new(system, &Plan::default(), workload);
     let ran = dry.live(ops);
     let is_well = ran.map_err(|e| format!("without any fault: {e}"))?;
     assert!(is_well, "nothing fails without a fault");
@@ -70,7 +72,7 @@ pub(crate) fn explore<H: Host>(
     };
     for _ in 0..effort.runs {
         let plan = Plan::draw(&calls, effort.is_hidden, &mut rng);
-        let mut run = Run::new(system, &plan, workload);
+        let mut run = HostRun::new(system, &plan, workload);
         let judged = run.live(ops).and_then(|goes_on| run.die(goes_on, &mut rng));
         judged.map_err(|e| format!("{plan:?}: {e}"))?;
         stats.add(FaultStats {
@@ -90,7 +92,7 @@ struct Calls {
     moments: u64,
 }
 
-/// What fails in one run, and when it is frozen.
+/// The faults of one run, and the moment at which it is frozen.
 #[derive(Clone, Debug, Default)]
 struct Plan {
     plain: Vec<PlainFault>,
@@ -142,38 +144,39 @@ impl Plan {
 }
 
 /// A moment of a run.
-struct Frozen {
+struct FrozenHost {
     point: CrashPoint,
     files: MemFilesPoint,
     span: Span,
 }
 
-/// What an operation came to.
+/// The outcome of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Went {
     Done,
     Failed,
-    /// An error of the device: nothing can be said of what comes after it.
+    /// An error of the device: later outcomes are undefined.
     Over,
 }
 
-/// A store with its plain files, in one life after the other.
-struct Run<'a, H: Host> {
+/// A store with its plain files, through its lives.
+struct HostRun<'a, H: Host> {
     system: &'a FsSystem<H>,
     medium: Arc<CrashDevice>,
     device: Arc<FaultDevice<Arc<CrashDevice>>>,
     files: MemFiles,
     timeline: Timeline<FsSystem<H>>,
     progress: Arc<Progress>,
-    frozen: Arc<Mutex<Option<Frozen>>>,
+    frozen: Arc<Mutex<Option<FrozenHost>>>,
     workload: Rng,
-    /// Plain files of which a sync has failed in this life, or perhaps another call with the same effect.
+    /// Plain files of which a sync has failed in this life, or perhaps another call with the same
+    /// effect.
     doubtful: BTreeSet<ExternalName>,
     met: usize,
     told: usize,
 }
 
-impl<'a, H: Host> Run<'a, H> {
+impl<'a, H: Host> HostRun<'a, H> {
     fn new(system: &'a FsSystem<H>, plan: &Plan, workload: u64) -> Self {
         let medium = Arc::new(CrashDevice::from_image(&system.image(), CrashPlan::NEVER));
         let device = Arc::new(FaultDevice::new(Arc::clone(&medium)));
@@ -205,7 +208,7 @@ impl<'a, H: Host> Run<'a, H> {
         self.medium.watch(move |moment| {
             seen += 1;
             if seen == at {
-                *sink.lock() = Some(Frozen {
+                *sink.lock() = Some(FrozenHost {
                     point: moment.freeze(),
                     files: files.freeze(),
                     span: progress.span(),
@@ -214,7 +217,7 @@ impl<'a, H: Host> Run<'a, H> {
         });
     }
 
-    /// Opens and works. Answers whether the store is well at the end.
+    /// Opens and works. Returns whether the store is sound at the end.
     fn live(&mut self, ops: u64) -> Result<bool, String> {
         let device = Arc::clone(&self.device) as Arc<dyn Device>;
         let mut live = match self.system.open_beside(device, &self.files) {
@@ -235,7 +238,7 @@ impl<'a, H: Host> Run<'a, H> {
         self.goes_on(&mut live)
     }
 
-    /// Without faults from now on, what can be done is done.
+    /// Checks that operations without further faults succeed, as far as they can.
     fn goes_on(&mut self, live: &mut LiveFs) -> Result<bool, String> {
         self.files.clear_faults();
         self.device.clear();
@@ -282,7 +285,7 @@ impl<'a, H: Host> Run<'a, H> {
         FsOp { at, what }
     }
 
-    /// Whether a file is surely one that takes no more writes.
+    /// Reports whether a file certainly refuses writes.
     fn refuses(&self, live: &LiveFs, path: &str) -> Result<bool, String> {
         let ino = tree::ino(&live.fs, path).map_err(|e| format!("{path:?}: {e}"))?;
         let is_external = tree::is_external(&live.fs, path).map_err(|e| e.to_string())?;
@@ -314,14 +317,14 @@ impl<'a, H: Host> Run<'a, H> {
         if self.system.lends && op.at.is_multiple_of(3) {
             let lent = FsSystem::<H>::lend_one(live, self.timeline.model(), op.at);
             if let Err(error) = lent {
-                // Who opens the file goes by another way.
+                // Opening the file takes another path.
                 self.expect_cause(&error, self.files.hits().len() - met)?;
             }
         }
         let ran = FsSystem::<H>::do_one(live, &op);
         let hits = self.files.hits().split_off(met);
         self.met += hits.len();
-        // Nobody knows how long a plain file is that could not be asked after an error.
+        // The length of a plain file is unknown if it could not be read after an error.
         let doubted = hits
             .iter()
             .filter(|hit| hit.op == "sync" || hit.op == "open");
@@ -384,7 +387,7 @@ impl<'a, H: Host> Run<'a, H> {
         Ok(if is_done { Went::Done } else { Went::Failed })
     }
 
-    /// All that is in the timeline was acknowledged or is known.
+    /// Records that everything in the timeline was acknowledged or is known.
     fn note(&self, is_durable: bool) {
         let len = self.timeline.len();
         let span = self.progress.span();
@@ -401,7 +404,7 @@ impl<'a, H: Host> Run<'a, H> {
         }
     }
 
-    /// An error has a cause, and is told as what it is.
+    /// Checks that an error has a cause, and reports it correctly.
     fn expect_cause(&self, error: &SystemError, met: usize) -> Result<(), String> {
         if self.device.hits() > 0 {
             return match error.kind {
@@ -417,7 +420,7 @@ impl<'a, H: Host> Run<'a, H> {
         }
     }
 
-    /// An error of a plain file is one of its file.
+    /// Checks that an error of a plain file belongs to the operation's file.
     fn expect_owner(&self, live: &LiveFs, op: &FsOp, error: &SystemError) -> Result<(), String> {
         let Some(name) = plain_of(error) else {
             return Err(format!("it does not say of which file: {error}"));

@@ -113,7 +113,8 @@ pub enum What {
     Sync,
     Reclaim,
     Step,
-    /// Of an operation that failed a part of the contents was done: these are found. Only a model does it.
+    /// Of an operation that failed a part of the contents was done: these are found. Only a model
+    /// does it.
     Found {
         path: String,
         pages: Pages,
@@ -408,8 +409,8 @@ pub(super) fn run(fs: &FileSystem, op: &FsOp, held: &mut Vec<stitch_base::Ino>) 
     }
 }
 
-/// Gives a file of a model other contents, of the same size. Whoever calls this has set the clock to its time of
-/// change, which stays.
+/// Gives a file of a model other contents, of the same size. Whoever calls this has set the clock
+/// to its time of change, which stays.
 pub(super) fn take_found(fs: &FileSystem, path: &str, old: &Pages, new: &Pages) -> FsResult<()> {
     with_path(fs, path, |ino| {
         let attr = fs.get_attr(ino)?;

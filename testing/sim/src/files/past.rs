@@ -1,8 +1,9 @@
 //! What a power cut may leave of contents that are plain files.
 //!
-//! Rows are as after some operation. Contents are written in place, so each byte is what some operation since
-//! the last sync of the file has made it, or what it was at that sync, or, where the file has grown since, zero.
-//! But what was cut off is gone for good: a byte is never from before the file last ended in front of it.
+//! Rows are as after some operation. Contents are written in place, so each byte is what some
+//! operation since the last sync of the file has made it, or what it was at that sync, or, where
+//! the file has grown since, zero. But what was cut off is gone for good: a byte is never from
+//! before the file last ended in front of it.
 
 use std::collections::BTreeMap;
 use stitch_base::sync::{Arc, Mutex};
@@ -65,7 +66,8 @@ impl Past {
         self.versions.lock()[self.now].pages.clone()
     }
 
-    /// Whether all bytes of `found`, a plain file, are such that a power cut may leave them. Its size was compared.
+    /// Whether all bytes of `found`, a plain file, are such that a power cut may leave them. Its
+    /// size was compared.
     pub(super) fn allows(&self, found: &Pages) -> bool {
         let versions = self.versions.lock();
         let size = versions[self.now].size;

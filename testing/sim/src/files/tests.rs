@@ -5,7 +5,8 @@ use crate::log_engine::LogHost;
 
 type TestSystem = FsSystem<LogHost>;
 
-/// Does operations in the store and in the model; those that are not for the store, in the model only.
+/// Does operations in the store and in the model; those that are not for the store, in the model
+/// only.
 fn run(ops: Vec<(What, bool)>) -> (Tree, Tree) {
     let system = TestSystem::new(LogHost::new("log", 2 << 20), "test");
     let device = Arc::new(system.image());

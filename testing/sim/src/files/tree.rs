@@ -26,10 +26,10 @@ pub struct Node {
     pub(super) pages: Option<Pages>,
     /// In a model: what a power cut may leave of the contents, if they are a plain file.
     pub(super) past: Option<Past>,
-    /// In a model: one of its names went with a removed tree. That name counts as a link until the tree is
-    /// emptied, which is work that a store puts off, does in an order of its own after it was opened, and
-    /// leaves where the tree cannot be read. That the links are those that there are rows of is for
-    /// the store's checks.
+    /// In a model: one of its names went with a removed tree. That name counts as a link until the
+    /// tree is emptied, which is work that a store puts off, does in an order of its own after it
+    /// was opened, and leaves where the tree cannot be read. That the links are those that there
+    /// are rows of is for the store's checks.
     pub(super) has_removed_name: bool,
 }
 
@@ -116,8 +116,8 @@ pub(super) fn ino(fs: &FileSystem, path: &str) -> FsResult<Ino> {
     with_path(fs, path, Ok)
 }
 
-/// Whether a path's contents are a plain file. A power cut may leave a small one: of the operation that
-/// made it large, only that its contents left the store.
+/// Whether a path's contents are a plain file. A power cut may leave a small one: of the operation
+/// that made it large, only that its contents left the store.
 pub(super) fn is_external(fs: &FileSystem, path: &str) -> FsResult<bool> {
     with_path(fs, path, |ino| fs.is_external(ino))
 }

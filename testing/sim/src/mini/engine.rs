@@ -1,5 +1,5 @@
-//! A small engine on a volume, to test the volume alone: a map in four shards. Puts go to the backup
-//! log; a checkpoint of a shard writes it as one block and commits where it stands.
+//! A small engine on a volume, to test the volume alone: a map in four shards. Puts go to the
+//! backup log; a checkpoint of a shard writes it as one block and commits where it stands.
 
 use std::collections::BTreeMap;
 use stitch_base::Lsn;
@@ -10,12 +10,12 @@ use stitch_volume::{BlockKind, Class, Extent, OpenOptions, Stream, Volume, Volum
 
 pub(super) const SHARDS: usize = 4;
 
-pub(super) type Map = BTreeMap<u8, Arc<[u8]>>;
+pub(super) type MiniMap = BTreeMap<u8, Arc<[u8]>>;
 
 #[derive(Debug)]
 pub(super) struct Engine {
     volume: Arc<Volume>,
-    map: Map,
+    map: MiniMap,
     tables: [Option<Extent>; SHARDS],
     /// Position of the first record that a shard's table lacks.
     dirty_from: [Option<Lsn>; SHARDS],
@@ -49,7 +49,7 @@ pub(super) fn encode(entries: &[(u8, Option<Arc<[u8]>>)]) -> Vec<u8> {
     out
 }
 
-fn decode(bytes: &[u8], map: &mut Map) -> Option<()> {
+fn decode(bytes: &[u8], map: &mut MiniMap) -> Option<()> {
     let mut rest = bytes;
     while let Some((&key, tail)) = rest.split_first() {
         let (len, tail) = tail.split_first_chunk::<4>()?;
@@ -69,8 +69,8 @@ fn decode(bytes: &[u8], map: &mut Map) -> Option<()> {
 /// Length of one table's place in a version, in bytes.
 const EDIT_BYTES: usize = 25;
 
-/// `shard, address (8), length (8), log end (8)`; length 0 for no table. The table holds what the log
-/// held up to its end: a log that ends earlier would take it back in part.
+/// `shard, address (8), length (8), log end (8)`; length 0 for no table. The table holds what the
+/// log held up to its end: a log that ends earlier would take it back in part.
 fn edit(shard: usize, table: Option<Extent>, log_end: Lsn) -> [u8; EDIT_BYTES] {
     let mut out = [0; EDIT_BYTES];
     out[0] = u8::try_from(shard).expect("four shards");
@@ -86,7 +86,7 @@ impl Engine {
         let opened = Volume::open(device, &OpenOptions::default())?;
         let mut engine = Self {
             volume: opened.volume,
-            map: Map::new(),
+            map: MiniMap::new(),
             tables: [None; SHARDS],
             dirty_from: [None; SHARDS],
             log_end: opened.log_start,
@@ -133,7 +133,7 @@ impl Engine {
 
     fn replay(&mut self, at: Lsn, payload: &[u8]) -> Option<()> {
         // A record's keys make their shards dirty from where the record stands.
-        let mut touched = Map::new();
+        let mut touched = MiniMap::new();
         let mut rest = payload;
         while let Some((&key, tail)) = rest.split_first() {
             touched.insert(key, Arc::from([]));
@@ -148,16 +148,16 @@ impl Engine {
         Some(())
     }
 
-    fn read(&self, extent: Extent) -> Result<Map, VolumeError> {
+    fn read(&self, extent: Extent) -> Result<MiniMap, VolumeError> {
         let block = self
             .volume
             .read_block(extent.addr, extent.len, BlockKind::TableData)?;
-        let mut map = Map::new();
+        let mut map = MiniMap::new();
         decode(block.payload(), &mut map).ok_or_else(|| corrupt("table", extent.addr))?;
         Ok(map)
     }
 
-    pub(super) fn map(&self) -> &Map {
+    pub(super) fn map(&self) -> &MiniMap {
         &self.map
     }
 

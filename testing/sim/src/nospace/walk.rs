@@ -1,9 +1,9 @@
-//! Every allocation and promise of a workload, refused once: one run for each, from the first to the last
-//! that the workload asks for.
+//! Refuses every allocation and reservation of a workload once, in a run of its own.
 //!
-//! The rules are those of [`super`]. Besides, the power is cut and the process killed right after the
-//! refusal: at the first write or sync that follows it, when the operation that met it has returned, and at
-//! the end of the run, which goes on for some operations and then has space again.
+//! The rules are those of [`super`]. In addition, the power is cut and the process killed right
+//! after the refusal: at the first write or sync that follows it, when the operation that met it
+//! has returned, and at the end of the run, after some operations without space and some with
+//! space.
 
 use super::{Refused, Short};
 use crate::timeline::Timeline;
@@ -32,8 +32,8 @@ pub struct WalkStats {
     pub met: Vec<String>,
 }
 
-/// Refuses one allocation after the other of the `ops` operations of a seed, until a run asks for none of
-/// that number.
+/// Refuses one allocation after the other of the `ops` operations of a seed, until a run asks for
+/// none of that number.
 ///
 /// # Errors
 /// What went wrong, and with which refusal.
@@ -47,7 +47,7 @@ pub fn each<S: System>(
     let mut stats = WalkStats::default();
     for number in 0.. {
         *short.plan.lock() = refused.from(number);
-        let walked = Run::new(&short, seed).and_then(|run| run.walk(ops));
+        let walked = WalkRun::new(&short, seed).and_then(|run| run.walk(ops));
         let walked = walked.map_err(|e| format!("refused {number} ({refused:?}): {e}"))?;
         let Some((met, images)) = walked else {
             break;
@@ -61,7 +61,8 @@ pub fn each<S: System>(
     Ok(stats)
 }
 
-/// A moment after the refusal, and how many operations a power cut, a kill and either may leave then.
+/// A moment after the refusal, and how many operations a power cut, a kill and either may leave
+/// then.
 struct Moment {
     point: CrashPoint,
     what: &'static str,
@@ -71,7 +72,7 @@ struct Moment {
 }
 
 /// One run.
-struct Run<'a, S: System> {
+struct WalkRun<'a, S: System> {
     short: &'a Short<S>,
     rng: Rng,
     device: Arc<CrashDevice>,
@@ -83,7 +84,7 @@ struct Run<'a, S: System> {
     moments: Vec<Moment>,
 }
 
-impl<'a, S: System> Run<'a, S> {
+impl<'a, S: System> WalkRun<'a, S> {
     fn new(short: &'a Short<S>, seed: u64) -> Result<Self, String> {
         let device = CrashDevice::from_image(&short.image(), CrashPlan::NEVER);
         let device = Arc::new(device);
@@ -108,7 +109,8 @@ impl<'a, S: System> Run<'a, S> {
         Ok(run)
     }
 
-    /// Answers which operation met the refusal and how many images were opened; `None` if none did.
+    /// Returns the operation that met the refusal, and the number of images opened; `None` if none
+    /// met it.
     fn walk(mut self, ops: u64) -> Result<Option<(String, u64)>, String> {
         let mut left = ops;
         let met = loop {
@@ -138,7 +140,7 @@ impl<'a, S: System> Run<'a, S> {
         Ok(Some((met, images)))
     }
 
-    /// One operation. Answers which.
+    /// Runs one operation. Returns its name.
     fn step(&mut self) -> Result<String, String> {
         let was_written = self.written.lock().is_some();
         let (synced, acked) = (self.synced, self.now.len());
@@ -185,7 +187,7 @@ impl<'a, S: System> Run<'a, S> {
         Err(format!("the state is not as expected: {difference}"))
     }
 
-    /// Cuts the power and kills at each moment. Answers how many images were opened.
+    /// Cuts the power and kills at each moment. Returns the number of images opened.
     fn die(&mut self) -> Result<u64, String> {
         // What is left is opened with space.
         *self.short.plan.lock() = 0..0;

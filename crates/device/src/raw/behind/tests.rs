@@ -36,7 +36,7 @@ fn check_all(device: &RawDevice) {
     }
 }
 
-/// The other process of the test below; nothing where there is none.
+/// The child process of the next test. Does nothing if it is not started as one.
 #[test]
 fn a_process_that_dies() {
     if let Some(path) = std::env::var_os(CHILD) {
@@ -79,7 +79,7 @@ fn memory_is_kept_as_long_as_it_is_needed_and_no_longer() {
     assert!(behind.state.lock().slots.is_empty());
     assert!(!behind.is_busy.load(Ordering::Relaxed));
     check_all(&device);
-    // Not at a page, short, long.
+    // Not page-aligned, short, long.
     let bytes = pages_of(&vec![0; BYTES_MAX + 8192]);
     let other = [
         bytes.slice(512..512 + LEN_MIN),
@@ -102,7 +102,7 @@ fn many_write_and_read_at_the_same_time() {
         for thread in 0..4 {
             scope.spawn(move || {
                 for number in (thread..PIECES).step_by(4) {
-                    // Not at pages: neighbours share one.
+                    // Not page-aligned: neighbours share a page.
                     let bytes = piece(number).slice(..PIECE_BYTES - 4096);
                     let at = offset(number) + 512;
                     device.write_behind(at, &bytes).unwrap();
@@ -138,7 +138,7 @@ impl Drop for Small {
     }
 }
 
-/// The file below the device cannot grow: the device has bad places.
+/// The file below the device cannot grow, so that writes to some blocks fail.
 #[test]
 fn what_could_not_be_written_is_an_error_to_read_and_of_every_sync() {
     let Some(small) = Small::mount() else {
@@ -150,7 +150,7 @@ fn what_could_not_be_written_is_an_error_to_read_and_of_every_sync() {
         return;
     };
     let device = open(&disk.path);
-    // Few enough to be under way together.
+    // Few enough to be in flight together.
     for number in 0..4 {
         device.write_behind(offset(number), &piece(number)).unwrap();
     }

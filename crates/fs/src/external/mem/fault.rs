@@ -1,9 +1,10 @@
 //! Errors of plain files in memory, at calls that are chosen: what the fault device is to devices.
 //!
-//! A call that fails may have done a part, as on a host: a write its beginning, a sync any of the changes. What a
-//! failed sync does not keep stays to be synced, or is lost at once, or is read until the power goes.
+//! A call that fails may have done a part, as on a host: a write its beginning, a sync any of the
+//! changes. What a failed sync does not keep stays to be synced, or is lost at once, or is read
+//! until the power goes.
 
-use super::{Change, Contents, ExternalName, File, State};
+use super::{ExternalName, File, FileChange, MemContents, State};
 use std::collections::BTreeMap;
 use stitch_base::ErrorKind;
 use stitch_base::random::Rng;
@@ -98,22 +99,22 @@ impl Faults {
 
 impl State {
     /// What is done of a change that fails: nothing, or a part, or all.
-    pub(super) fn change_partly(&mut self, name: ExternalName, change: Change, rng: &mut Rng) {
+    pub(super) fn change_partly(&mut self, name: ExternalName, change: FileChange, rng: &mut Rng) {
         let Some(file) = self.files.get_mut(&name) else {
             return;
         };
         match change {
-            Change::Write { at, bytes } => {
+            FileChange::Write { at, bytes } => {
                 let len = usize::try_from(rng.below(bytes.len() as u64 + 1)).expect("of a slice");
                 let bytes = bytes[..len].into();
-                file.change(Change::Write { at, bytes });
+                file.change(FileChange::Write { at, bytes });
             }
-            Change::Punch { at, len } => {
+            FileChange::Punch { at, len } => {
                 let len = rng.below(len + 1);
-                file.change(Change::Punch { at, len });
+                file.change(FileChange::Punch { at, len });
             }
-            Change::SetLen(_) if rng.one_in(2) => file.change(change),
-            Change::SetLen(_) | Change::Allocate => {}
+            FileChange::SetLen(_) if rng.one_in(2) => file.change(change),
+            FileChange::SetLen(_) | FileChange::Allocate => {}
         }
     }
 }
@@ -128,18 +129,20 @@ impl File {
         }
         for change in std::mem::take(&mut self.pending) {
             match change {
-                Change::Write { at, bytes } if rng.one_in(3) => self.durable.tear(at, &bytes, rng),
+                FileChange::Write { at, bytes } if rng.one_in(3) => {
+                    self.durable.tear(at, &bytes, rng)
+                }
                 change if rng.one_in(2) => self.durable.apply(&change),
                 _ => {}
             }
         }
         let len = self.current.len;
         if fate == 1 {
-            self.current = Contents::clone(&self.durable);
+            self.current = MemContents::clone(&self.durable);
             self.current.set_len(len);
         }
         // Otherwise it is read, and nobody knows any more that it is not durable.
         self.is_unsure |= fate == 2;
-        self.pending.push(Change::SetLen(len));
+        self.pending.push(FileChange::SetLen(len));
     }
 }

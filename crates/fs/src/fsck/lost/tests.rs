@@ -5,6 +5,7 @@ use bytes::Bytes;
 use stitch_base::sync::Arc;
 use stitch_base::{ErrorKind, Seqno, TreeId};
 use stitch_format::fs_back::Place;
+use stitch_format::fs_key;
 use stitch_kv::{
     Batch, CommitOptions, Counters, Engine, KvError, Limits, Scan, Snapshot, SpaceUsage, TreeInfo,
     TreeOptions, Violation,

@@ -33,7 +33,7 @@ fn open(engine: &Arc<ModelEngine>, bytes_max: usize, mask: u64) -> FileSystem {
     };
     let dynamic: Arc<dyn Engine> = Arc::clone(engine) as _;
     let mut fs = FileSystem::open(dynamic, options).expect("opens");
-    fs.names.mask = mask;
+    fs.residents.names.mask = mask;
     fs
 }
 
@@ -142,8 +142,8 @@ impl Test {
 
     /// What is said of a name is what the trees say.
     fn compare(&self, at: DirName<'_>) {
-        let key = self.fs.store.dentry_key(at.parent, at.name);
-        let row = self.fs.store.get(self.fs.store.meta, &key).expect("reads");
+        let key = self.fs.store.keys.dentry(at.parent, at.name);
+        let row = self.fs.store.get(&key).expect("reads");
         let said = self.fs.peek(at).expect("reads");
         assert_eq!(said.is_some(), row.is_some(), "{at:?}");
     }
@@ -162,10 +162,10 @@ impl Test {
             for name in NAMES {
                 self.compare(DirName::new(dir, name.as_bytes()));
             }
-            let is_empty = self.fs.check_no_rows(dir).is_ok();
-            assert!(is_empty || !self.fs.names.is_empty(dir), "{dir}");
+            let is_empty = self.fs.namespace().check_no_rows(dir).is_ok();
+            assert!(is_empty || !self.fs.residents.names.is_empty(dir), "{dir}");
         }
-        assert!(self.fs.names.usage().bytes <= self.bytes_max);
+        assert!(self.fs.residents.names.usage().bytes <= self.bytes_max);
     }
 
     /// A commit that failed and has an effect. The store is to be opened again after that.

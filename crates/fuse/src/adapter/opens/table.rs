@@ -1,4 +1,4 @@
-//! In which way each inode is open.
+//! The mode of the open files of each inode.
 
 use std::collections::HashMap;
 
@@ -8,19 +8,19 @@ const O_ACCMODE: u32 = 3;
 const O_RDONLY: u32 = 0;
 const O_RDWR: u32 = 2;
 
-/// What a file is opened for.
+/// The access of an open file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Access {
-    /// To read it.
+    /// Reads only.
     Read,
-    /// To write to it, not through a mapping.
+    /// Writes, not through a mapping.
     Change,
-    /// To read and write, perhaps through a mapping.
+    /// Reads and writes, possibly through a mapping.
     Map,
 }
 
 impl Access {
-    /// By the flags of open(2).
+    /// Returns the access of these flags of open(2).
     pub(super) const fn of(flags: u32) -> Self {
         match flags & O_ACCMODE {
             O_RDONLY => Self::Read,
@@ -30,14 +30,14 @@ impl Access {
     }
 }
 
-/// How an inode's open files are used.
+/// The mode of an inode's open files.
 #[derive(Debug)]
-pub(super) enum Way<B> {
-    /// There are none: the next one decides.
-    Undecided,
-    /// By the kernel's cache.
+pub(super) enum OpenMode<B> {
+    /// Not set: there is no open file, and the first open decides.
+    Unset,
+    /// Through the kernel's page cache.
     Cached,
-    /// By the file of the host that has this number.
+    /// Through the registered file of the host.
     Lent(B),
 }
 
@@ -45,14 +45,14 @@ pub(super) enum Way<B> {
 #[derive(Debug)]
 pub(super) struct Known<B> {
     count: u64,
-    way: Way<B>,
-    /// The file system has lent it.
+    mode: OpenMode<B>,
+    /// True if the file system has lent it.
     is_lent: bool,
-    /// It may be written through a mapping.
+    /// True if it may be written through a mapping.
     pub(super) is_mapped: bool,
 }
 
-/// All of them. `B` is what stands for a file that the kernel has.
+/// All of them. `B` is a registered file.
 #[derive(Debug)]
 pub(super) struct Table<B>(HashMap<Ino, Known<B>>);
 
@@ -63,38 +63,39 @@ impl<B> Default for Table<B> {
 }
 
 impl<B> Table<B> {
-    /// Whether the next open file has a way already.
+    /// Reports whether the mode of the next open file is fixed.
     pub(super) fn is_decided(&self, ino: Ino) -> bool {
         let known = self.0.get(&ino);
-        known.is_some_and(|known| !matches!(known.way, Way::Undecided))
+        known.is_some_and(|known| !matches!(known.mode, OpenMode::Unset))
     }
 
-    /// Counts an open file. Where there is none yet, `lent` decides. Answers the way, whether it may be written
-    /// through a mapping from now on and could not before, and what was lent in vain.
+    /// Counts an open file. If it is the first, `lent` decides the mode. Returns the mode, whether
+    /// the file may be written through a mapping from now on for the first time, and a backing file
+    /// that was registered in vain.
     pub(super) fn open(
         &mut self,
         ino: Ino,
         access: Access,
         mut lent: Option<B>,
-    ) -> (&Way<B>, bool, Option<B>) {
+    ) -> (&OpenMode<B>, bool, Option<B>) {
         let known = self.0.entry(ino).or_insert(Known {
             count: 0,
-            way: Way::Undecided,
+            mode: OpenMode::Unset,
             is_lent: false,
             is_mapped: false,
         });
         known.count += 1;
         known.is_lent |= lent.is_some();
-        if matches!(known.way, Way::Undecided) {
-            known.way = lent.take().map_or(Way::Cached, Way::Lent);
+        if matches!(known.mode, OpenMode::Unset) {
+            known.mode = lent.take().map_or(OpenMode::Cached, OpenMode::Lent);
         }
-        let may_map = access == Access::Map && matches!(known.way, Way::Lent(_));
+        let may_map = access == Access::Map && matches!(known.mode, OpenMode::Lent(_));
         let is_newly_mapped = may_map && !known.is_mapped;
         known.is_mapped |= may_map;
-        (&known.way, is_newly_mapped, lent)
+        (&known.mode, is_newly_mapped, lent)
     }
 
-    /// Counts an open file out. Answers what the kernel needs no more.
+    /// Removes an open file. Returns the backing file that the kernel no longer needs.
     pub(super) fn release(&mut self, ino: Ino) -> Option<B> {
         let known = self.0.get_mut(&ino)?;
         debug_assert!(known.count > 0, "what is closed was open");
@@ -102,27 +103,27 @@ impl<B> Table<B> {
         if known.count > 0 || known.is_mapped {
             return None;
         }
-        let way = std::mem::replace(&mut known.way, Way::Undecided);
+        let mode = std::mem::replace(&mut known.mode, OpenMode::Unset);
         if !known.is_lent {
             self.0.remove(&ino);
         }
-        match way {
-            Way::Lent(backing) => Some(backing),
-            Way::Undecided | Way::Cached => None,
+        match mode {
+            OpenMode::Lent(backing) => Some(backing),
+            OpenMode::Unset | OpenMode::Cached => None,
         }
     }
 
-    /// Whether it is open or lent.
+    /// Reports whether the inode has open files or is lent.
     pub(super) fn has(&self, ino: Ino) -> bool {
         self.0.contains_key(&ino)
     }
 
-    /// The kernel has no such inode.
+    /// Removes an inode that the kernel has forgotten.
     pub(super) fn forget(&mut self, ino: Ino) -> Option<Known<B>> {
         self.0.remove(&ino)
     }
 
-    /// Whether it may be written through a mapping.
+    /// Reports whether the inode may be written through a mapping.
     pub(super) fn is_mapped(&self, ino: Ino) -> bool {
         self.0.get(&ino).is_some_and(|known| known.is_mapped)
     }
@@ -135,7 +136,7 @@ mod tests {
 
     const INO: Ino = Ino(7);
 
-    /// What the kernel has open of one inode, with its rules.
+    /// The kernel's open files of one inode, with its rules.
     #[derive(Debug, Default)]
     struct Kernel {
         cached: u64,
@@ -170,22 +171,22 @@ mod tests {
         }
     }
 
-    fn id(way: &Way<u32>) -> Option<u32> {
-        match way {
-            Way::Lent(id) => Some(*id),
-            Way::Undecided | Way::Cached => None,
+    fn id(mode: &OpenMode<u32>) -> Option<u32> {
+        match mode {
+            OpenMode::Lent(id) => Some(*id),
+            OpenMode::Unset | OpenMode::Cached => None,
         }
     }
 
-    /// An open that we have answered, or are about to.
+    /// An OPEN that was answered or is about to be.
     enum Step {
-        /// A file was lent for it, perhaps; the table is asked next.
+        /// A backing file may have been registered; the table is asked next.
         Asked(Access, Option<u32>),
-        /// The kernel reads the answer next.
+        /// The kernel reads the reply next.
         Answered(Option<u32>),
     }
 
-    /// Opens and closes at random, with answers and RELEASEs under way.
+    /// Opens and closes at random, with replies and RELEASEs in flight.
     #[test]
     fn no_order_of_opens_and_closes_breaks_the_kernels_rules() {
         let (mut lent_opens, mut cached_opens) = (0, 0);
@@ -208,9 +209,9 @@ mod tests {
                         let at = usize::try_from(rng.below(steps.len() as u64)).unwrap();
                         match steps.swap_remove(at) {
                             Step::Asked(access, lent) => {
-                                let (way, _, _) = table.open(INO, access, lent);
-                                let way = id(way);
-                                steps.push(Step::Answered(way));
+                                let (mode, _, _) = table.open(INO, access, lent);
+                                let mode = id(mode);
+                                steps.push(Step::Answered(mode));
                             }
                             Step::Answered(backing) => {
                                 kernel.open(backing);

@@ -1,4 +1,5 @@
-//! Each request is served by one daemon, which dies before it answers, and comes again to the next.
+//! Each request is served by one daemon, which dies before it replies, and is sent again to the
+//! next.
 
 use stitch_base::Ino;
 use stitch_base::sync::Arc;
@@ -122,7 +123,8 @@ fn file_of(h: &Adapter) -> Ino {
     h.fs().peek(DirName::new(ROOT, b"file")).unwrap().unwrap()
 }
 
-/// What may not be done twice. Each works on the files `file` and `other`, and the directory `dir`.
+/// Operations that may not be done twice. Each works on the files `file` and `other`, and the
+/// directory `dir`.
 const ACTS: [(&str, Act); 14] = [
     ("mknod", |h, c| mknod(h, c, b"new").map(drop)),
     ("mkdir", |h, c| {
@@ -242,7 +244,7 @@ fn an_exchange_after_the_same_exchange_is_another_one() {
     let (file, other) = (life.ino(b"file"), life.ino(b"other"));
     rename(&life.adapter, &context(10), b"file", b"other", EXCHANGE).unwrap();
     let life = life.next();
-    // This one was read by the first daemon and not begun.
+    // The first daemon read this request and did not start it.
     let again = context(12 | RESENT);
     rename(&life.adapter, &again, b"file", b"other", EXCHANGE).unwrap();
     assert_eq!((life.ino(b"file"), life.ino(b"other")), (file, other));
@@ -258,7 +260,7 @@ fn a_name_that_was_made_is_known_by_one_lookup_more() {
         panic!("it is there");
     };
     assert_eq!(found.ino, ino);
-    // The kernel knows of two, and of the first daemon's third nothing.
+    // The kernel knows of two lookups, and not of the first daemon's third.
     life.adapter.forget(ino, 2);
     assert!(life.adapter.fs().get_attr(ino).is_ok());
 }
@@ -275,7 +277,7 @@ fn an_attribute_that_was_there_or_missing_before_is_refused_again() {
     let life = life.next();
     assert_eq!(make(&life, 12 | RESENT), Err(Errno::EEXIST));
     assert_eq!(remove(&life, 14 | RESENT), Err(Errno::ENODATA));
-    // Read by the first daemon, and not begun.
+    // The first daemon read it and did not start it.
     assert_eq!(make(&life, 16 | RESENT), Err(Errno::EEXIST));
     assert_eq!(remove(&life, 18 | RESENT), Err(Errno::ENODATA));
 }

@@ -1,28 +1,29 @@
-//! Whether requests follow each other so fast that it pays to stay awake for the next.
+//! Detects whether requests follow each other so closely that polling for the next one is
+//! worthwhile.
 
 use std::time::Duration;
 
 use stitch_base::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// Requests further apart than this do not follow each other; nobody stays awake for longer after one.
+/// Longest gap between requests that follow each other, and longest polling after one.
 pub(super) const GAP: Duration = Duration::from_millis(1);
-/// After so many steps in a row the next one is expected.
+/// Number of consecutive steps after which another request is expected.
 const RUN_MIN: u32 = 8;
-/// Requests closer than this are one step, so that many processors seldom write to the same place.
+/// Requests closer than this count as one step, so that processors seldom write to the shared
+/// counter.
 const STEP: Duration = Duration::from_micros(10);
 
-/// The pace of a session's requests. Threads that note at the same time may lose a note: nothing depends on it
-/// but how fast things are.
+/// The pace of a session's requests. Concurrent notes may be lost, which affects only speed.
 #[derive(Debug, Default)]
 pub(super) struct Pace {
-    /// When the last one came; nanoseconds.
+    /// Time of the last request, in nanoseconds.
     last: AtomicU64,
-    /// How many followed each other up to it.
+    /// Number of consecutive steps up to it.
     run: AtomicU32,
 }
 
 impl Pace {
-    /// A request came at `now`: whether the next one is expected before long.
+    /// Notes a request at `now`. Returns whether another one is expected soon.
     pub(super) fn note(&self, now: Duration) -> bool {
         let now = nanos(now);
         let since = now.saturating_sub(self.last.load(Ordering::Relaxed));
@@ -39,13 +40,13 @@ impl Pace {
         run >= RUN_MIN
     }
 
-    /// Whether the last one was so long ago that no other follows it.
+    /// Reports whether the last request is too long ago for another to follow it.
     pub(super) fn is_over(&self, now: Duration) -> bool {
         nanos(now).saturating_sub(self.last.load(Ordering::Relaxed)) > nanos(GAP)
     }
 }
 
-/// As atomics hold it.
+/// Converts a time for an atomic.
 pub(super) fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -1,6 +1,6 @@
 use super::*;
 
-/// On a plain file, which keeps what was said to it.
+/// Polling on a plain file, which records what was written to it.
 fn on_a_file() -> (IdlePolling, tempfile::NamedTempFile) {
     let kept = tempfile::NamedTempFile::new().unwrap();
     let device = File::options().append(true).open(kept.path()).unwrap();
@@ -16,7 +16,7 @@ fn said(kept: &tempfile::NamedTempFile) -> Vec<i32> {
     bytes.chunks_exact(4).map(word).collect()
 }
 
-/// Requests for a while, one on another.
+/// Notes consecutive requests for a while.
 fn note_many(polling: &IdlePolling) {
     let clock = SystemClock::default();
     while clock.monotonic() < Duration::from_millis(2) {

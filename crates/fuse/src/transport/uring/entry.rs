@@ -1,16 +1,16 @@
-//! The memory of one entry, and how a request in it is served.
+//! The memory of one entry, and serving a request in it.
 //!
 //! ```text
 //!   bytes:  ... | header, arguments | payload ...
 //!                                   ^ body_at, a page's beginning: what the kernel knows
 //! ```
 //!
-//! 1. A request with data is made one piece: its header and arguments are copied right before the
-//!    payload. Its answer is made in a buffer beside it, and copied over the payload: it is short.
-//! 2. What only reads has no data: its answer is made in the payload itself.
+//! 1. A request with data is made contiguous: its header and arguments are copied right before the
+//!    payload. Its reply is short: it is made in another buffer and copied over the payload.
+//! 2. A request that only reads has no data: its reply is made in the payload itself.
 //!
-//! Invariants: while the kernel has the entry nobody here looks at its memory, and the memory is
-//! neither moved nor freed. An answer that would have moved it ends the session instead.
+//! Invariants: while the kernel has the entry, nothing here accesses its memory, and the memory is
+//! neither moved nor freed. A reply that would have moved it ends the session instead.
 
 use std::io;
 
@@ -25,40 +25,40 @@ use crate::wire::request::HEADER_SIZE;
 use crate::wire::ring::{ARGUMENTS_MAX, Arrival, HEAD_SIZE, put_answer};
 
 const PAGE_SIZE: usize = 4096;
-/// What goes before the payload.
+/// Most bytes before the payload.
 const BEFORE_MAX: usize = HEADER_SIZE + ARGUMENTS_MAX;
 
 /// Buffers of an entry.
 #[derive(Debug)]
-pub(super) struct Entry {
+pub(super) struct RingEntry {
     head: Vec<u8>,
     bytes: Vec<u8>,
     body_at: usize,
     payload_max: usize,
-    /// Where `bytes` begins, to notice if it were to move.
+    /// Address of `bytes`, to detect a move.
     place: usize,
     beside: ReplyBuffer,
 }
 
-/// What the kernel is to be told.
+/// The result that the kernel must be told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Served {
-    /// Which request was answered.
+    /// Identifies the request.
     pub(super) commit_id: u64,
-    /// Bytes of its answer.
+    /// Length of the reply.
     pub(super) answer_bytes: usize,
     /// The handler panicked.
     pub(super) is_poisoned: bool,
 }
 
-/// An answer: its header, and how many bytes follow.
-struct Answer {
+/// A reply: its header, and the length of its body.
+struct ReplyHead {
     header: [u8; REPLY_HEADER_SIZE],
     body_len: usize,
     is_poisoned: bool,
 }
 
-impl Answer {
+impl ReplyHead {
     fn failed(unique: u64) -> Self {
         Self {
             header: encode_header(16, Some(Errno::EIO), unique),
@@ -67,7 +67,7 @@ impl Answer {
         }
     }
 
-    /// Splits an outcome. What is never answered does not come by a ring.
+    /// Splits an outcome. Requests without a reply do not come by a ring.
     fn of<'a>(outcome: &Outcome<'a>, unique: u64) -> (Self, &'a [u8]) {
         let (message, is_poisoned) = match outcome {
             Outcome::Reply(message) => (*message, false),
@@ -86,10 +86,10 @@ impl Answer {
     }
 }
 
-impl Entry {
-    /// Buffers for requests and answers with up to `payload_max` bytes of data.
+impl RingEntry {
+    /// Creates buffers for requests and replies with up to `payload_max` bytes of data.
     pub(super) fn new(payload_max: usize) -> Self {
-        // Zeros that nobody touches take no memory.
+        // Zeros that are never touched take no memory.
         let bytes = vec![0u8; BEFORE_MAX + PAGE_SIZE + payload_max];
         let place = bytes.as_ptr().addr();
         let body_at = (place + BEFORE_MAX).next_multiple_of(PAGE_SIZE) - place;
@@ -104,18 +104,18 @@ impl Entry {
         }
     }
 
-    /// The buffers that the kernel is to know: where each begins, and how long it is.
+    /// Returns address and length of the buffers for the kernel.
     pub(super) fn buffers(&mut self) -> [(*mut u8, usize); 2] {
         let head = (self.head.as_mut_ptr(), HEAD_SIZE);
         let payload = &mut self.bytes[self.body_at..][..self.payload_max];
         [head, (payload.as_mut_ptr(), payload.len())]
     }
 
-    /// Serves the request that the kernel has put here, and puts the answer in its place.
+    /// Serves the request that the kernel has put here, and puts the reply in its place.
     ///
     /// # Errors
-    /// When it is no request, or a handler answered with more than was asked for: the entry must not
-    /// be given back to the kernel then.
+    /// If it is not a request, or the handler's reply was too long: the entry must not be returned
+    /// to the kernel then.
     pub(super) fn serve(
         &mut self,
         dispatcher: &Dispatcher,
@@ -146,7 +146,7 @@ impl Entry {
         arrival: &Arrival,
         dispatcher: &Dispatcher,
         sender: &Arc<dyn ReplySender>,
-    ) -> Answer {
+    ) -> ReplyHead {
         let head = self.head.as_slice().try_into().expect("its size");
         let (header, arguments) = arrival.parts(head);
         let (at, body_at) = (self.body_at - arguments.len(), self.body_at);
@@ -154,9 +154,9 @@ impl Entry {
         self.bytes[at - HEADER_SIZE..at].copy_from_slice(header);
         let request = &self.bytes[at - HEADER_SIZE..body_at + arrival.payload_len];
         let outcome = dispatcher.dispatch(request, &mut self.beside, sender);
-        let (answer, body) = Answer::of(&outcome, arrival.unique);
+        let (answer, body) = ReplyHead::of(&outcome, arrival.unique);
         if body.len() > self.payload_max {
-            return Answer::failed(arrival.unique);
+            return ReplyHead::failed(arrival.unique);
         }
         self.bytes[body_at..][..body.len()].copy_from_slice(body);
         answer
@@ -167,7 +167,7 @@ impl Entry {
         arrival: &Arrival,
         dispatcher: &Dispatcher,
         sender: &Arc<dyn ReplySender>,
-    ) -> io::Result<Answer> {
+    ) -> io::Result<ReplyHead> {
         debug_assert_eq!(arrival.payload_len, 0, "a request with data is in the way");
         let mut request = [0; BEFORE_MAX];
         let (header, arguments) = arrival.parts(self.head());
@@ -177,7 +177,7 @@ impl Entry {
         let full_len = self.bytes.len();
         let mut reply = ReplyBuffer::over(std::mem::take(&mut self.bytes), self.body_at);
         let outcome = dispatcher.dispatch(request, &mut reply, sender);
-        let (answer, _) = Answer::of(&outcome, arrival.unique);
+        let (answer, _) = ReplyHead::of(&outcome, arrival.unique);
         self.bytes = reply.into_bytes();
         let is_in_place = self.bytes.as_ptr().addr() == self.place
             && self.bytes.capacity() >= full_len
@@ -189,17 +189,17 @@ impl Entry {
         Ok(answer)
     }
 
-    /// Takes the bytes after an answer back.
+    /// Restores the full length of the buffer after a reply.
     #[expect(unsafe_code, reason = "bytes that are there need not be written again")]
     fn lengthen(&mut self, full_len: usize) {
         debug_assert!(self.bytes.len() <= full_len && full_len <= self.bytes.capacity());
-        // SAFETY: this is the allocation that was made with `full_len` bytes of zeros (`place` was
-        // compared), it is as large still, and bytes in it were only ever overwritten since.
+        // SAFETY: this is the allocation that was made with `full_len` zeros (`place` was
+        // compared). It still has that size, and its bytes were only ever overwritten.
         unsafe { self.bytes.set_len(full_len) };
     }
 }
 
-/// Requests without data whose answers are long.
+/// Reports whether a request has no data and a long reply.
 fn answers_in_place(arrival: &Arrival) -> bool {
     let reads = [Opcode::Read, Opcode::ReadDir, Opcode::ReadDirPlus];
     arrival.payload_len == 0 && reads.iter().any(|&opcode| opcode as u32 == arrival.opcode)

@@ -1,25 +1,25 @@
-//! On which processor a thread serves.
+//! The processor on which a thread serves.
 //!
-//! A thread is on its queue's processor, its home, where callers are: what is short is handed over there
-//! without waking another one. A long answer is mostly one that was asked for ahead. Made and copied at home, it
-//! takes the processor from the caller, who could go on with what he has already. So after a long answer
-//! the thread is wherever the kernel sees room, until it has given a short one. Who writes waits for each of his requests
-//! anyway: their data is where he is.
+//! A thread runs on its queue's processor, its home, where callers are: a short reply is delivered
+//! without waking another processor. A long reply is mostly read-ahead. Made at home, it takes the
+//! processor from the caller, which could work on data that it has. So after a long reply the
+//! thread may run anywhere, until it has sent a short one. Writers wait for each request anyway, so
+//! their requests are served at home.
 
 use rustix::thread::CpuSet;
 
-/// From so many bytes on an answer is long: moving a thread there and back takes less than copying it.
+/// Length from which a reply is long: moving a thread twice takes less time than copying it.
 const LONG_BYTES: usize = 256 << 10;
 
-/// Where a thread is.
+/// The processor of a thread.
 #[derive(Debug)]
 pub(super) struct Place {
-    /// `None`: anywhere.
+    /// The home; `None` if the thread may run anywhere.
     home: Option<usize>,
     is_anywhere: bool,
 }
 
-/// Where a thread should go.
+/// A move of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Move {
     Home(usize),
@@ -27,7 +27,7 @@ enum Move {
 }
 
 impl Place {
-    /// This thread's, which is brought home.
+    /// Creates the state of this thread, and moves it home.
     pub(super) fn of_thread(home: Option<usize>) -> Self {
         let home = home.filter(|cpu| *cpu < CpuSet::MAX_CPU);
         if let Some(cpu) = home {
@@ -39,7 +39,7 @@ impl Place {
         }
     }
 
-    /// An answer of so many bytes is about to be handed over.
+    /// Moves the thread before a reply of this length is delivered.
     pub(super) fn note(&mut self, answer_bytes: usize) {
         if let Some(to) = self.next(answer_bytes) {
             go(to);
@@ -60,7 +60,7 @@ impl Place {
     }
 }
 
-/// Goes there, as far as this thread may be there.
+/// Moves this thread, as far as its affinity permits.
 fn go(to: Move) {
     let mut set = CpuSet::new();
     match to {

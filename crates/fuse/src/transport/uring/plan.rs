@@ -1,30 +1,30 @@
-//! How many entries each processor's queue gets, and how much data fits in one.
+//! Number of entries of each processor's queue, and length of their buffers.
 //!
-//! Every entry has a buffer for the largest request. It takes memory only once a request was as large,
-//! but it may stay so. Invariants:
-//! - each processor that the machine may have gets a queue, as the kernel wants it, and the queue an
+//! Every entry has a buffer for the largest request. It takes memory only once a request was that
+//! large, but may keep it. Invariants:
+//! - each possible processor of the machine has a queue, as the kernel requires, and each queue an
 //!   entry;
-//! - the buffers take [`MEMORY_MAX`] together at most, as long as two entries of [`PAGES_MIN`] for
-//!   each processor fit in it.
+//! - the buffers take at most [`MEMORY_MAX`] together, if two entries of [`PAGES_MIN`] for each
+//!   processor fit in that.
 
 use std::io;
 
-/// Bytes of all buffers.
+/// Most bytes of all buffers.
 const MEMORY_MAX: usize = 64 << 20;
-/// Entries of a processor that is there: so many of its requests may be under way at a time, and wait
-/// for the disk.
+/// Fewest entries of a present processor: this many of its requests may wait for the disk at a
+/// time.
 const ENTRIES_MIN: usize = 2;
 const ENTRIES_MAX: usize = 8;
-/// Pages of a request: the least that extended attributes and long listings need.
+/// Fewest pages of a request, which extended attributes and long listings need.
 const PAGES_MIN: u16 = 32;
 const PAGE_SIZE: usize = 4096;
 
 /// One processor's queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct QueuePlan {
-    /// Its number, as the kernel counts them.
+    /// Its number in the kernel.
     pub(super) id: u16,
-    /// The processor, if it is there now.
+    /// The processor, if it is present.
     pub(super) cpu: Option<usize>,
     /// Entries, each with a thread.
     pub(super) entries: usize,
@@ -34,21 +34,21 @@ pub(super) struct QueuePlan {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Plan {
     pub(super) queues: Vec<QueuePlan>,
-    /// Pages of a request at most.
+    /// Most pages of a request.
     pub(crate) pages: u16,
 }
 
 impl Plan {
-    /// Returns how many requests of one processor are served at a time, whichever it is.
+    /// Returns the number of requests that are served at a time for any one processor.
     pub(crate) fn served_at_once(&self) -> usize {
         let there = self.queues.iter().filter(|queue| queue.cpu.is_some());
         there.map(|queue| queue.entries).min().unwrap_or(1)
     }
 
-    /// A plan for this machine.
+    /// Makes a plan for this machine.
     ///
     /// # Errors
-    /// When the system does not say which processors it has.
+    /// If the system does not list its processors.
     pub(crate) fn of_machine(max_pages: u16) -> io::Result<Self> {
         let list = |name: &str| {
             let path = format!("/sys/devices/system/cpu/{name}");
@@ -85,13 +85,13 @@ impl Plan {
         }
     }
 
-    /// Entries of all queues.
+    /// Returns the number of entries of all queues.
     pub(super) fn entry_count(&self) -> usize {
         self.queues.iter().map(|queue| queue.entries).sum()
     }
 }
 
-/// Numbers as the kernel lists them: `0-3,8`.
+/// Parses a list of the kernel: `0-3,8`.
 fn parse_list(text: &str) -> Option<Vec<usize>> {
     let mut numbers = Vec::new();
     for part in text.trim().split(',') {

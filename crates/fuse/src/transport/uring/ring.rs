@@ -1,4 +1,4 @@
-//! An `io_uring` with one command under way: an entry of a queue, waiting for its next request.
+//! An `io_uring` with one command in flight: an entry of a queue that waits for its next request.
 
 #![expect(
     unsafe_code,
@@ -13,15 +13,15 @@ use io_uring::squeue::Entry128;
 use io_uring::{IoUring, cqueue, opcode, types};
 use rustix::io::Errno as OsError;
 
-use super::entry::Entry;
+use super::entry::RingEntry;
 use crate::wire::ring::{COMMIT_AND_FETCH, REGISTER, encode_command};
 
-/// Submissions that a ring has room for.
+/// Number of submissions in a ring.
 const DEPTH: u32 = 2;
-/// Where a submission says how many buffers it names.
+/// Offset in a submission of the number of buffers.
 const LENGTH_AT: usize = 24;
 
-/// A ring, used by the thread that made it.
+/// A ring, used only by the thread that made it.
 pub(super) struct Ring {
     ring: IoUring<Entry128, cqueue::Entry>,
 }
@@ -33,29 +33,29 @@ impl fmt::Debug for Ring {
 }
 
 impl Ring {
-    /// A ring, if the kernel has one for us.
+    /// Creates a ring.
     ///
     /// # Errors
-    /// What the kernel says if not.
+    /// The kernel's error.
     pub(super) fn new() -> io::Result<Self> {
         let mut builder = IoUring::builder();
-        // The thread that waits is the one that the kernel copies requests for: no interrupt.
+        // The kernel copies requests in the waiting thread, without an interrupt.
         builder.setup_single_issuer().setup_defer_taskrun();
         Ok(Self {
             ring: builder.build(DEPTH)?,
         })
     }
 
-    /// Hands an entry's buffers to the kernel. Requests for queue `queue` of the mount behind `device`
-    /// may come from now on.
+    /// Registers an entry's buffers with the kernel. Requests for queue `queue` of the mount behind
+    /// `device` may arrive from now on.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub(super) fn register(
         self,
         device: &OwnedFd,
         queue: u16,
-        mut entry: Entry,
+        mut entry: RingEntry,
     ) -> io::Result<Registered> {
         self.ring
             .submitter()
@@ -77,7 +77,7 @@ impl Ring {
         registered.ring.submit()?;
         let refused = registered.ring.ring.completion().next();
         match refused.map(|refused| refused.result()) {
-            // It waits for a request.
+            // The command waits for a request.
             None => Ok(registered),
             Some(result) => Err(io::Error::from_raw_os_error(-result)),
         }
@@ -93,12 +93,12 @@ impl Ring {
     }
 }
 
-/// `command`, naming so many buffers, which its builder has no word for.
+/// Sets the number of buffers of `command`, for which its builder has no method.
 fn with_length(mut command: Entry128, length: u32) -> Entry128 {
     const { assert!(size_of::<Entry128>() == 128 && align_of::<Entry128>() >= 4) };
     let start = std::ptr::from_mut(&mut command).cast::<u8>();
-    // SAFETY: a submission is 128 bytes, laid out as the kernel has it, with the 32 bits of `len` at
-    // this place; it is ours alone.
+    // SAFETY: a submission is 128 bytes in the kernel's layout, with the 32 bits of `len` at this
+    // offset; nothing else refers to it.
     unsafe { start.add(LENGTH_AT).cast::<u32>().write(length) };
     command
 }
@@ -108,22 +108,22 @@ fn is_passing(error: &io::Error) -> bool {
     OsError::from_io_error(error).is_some_and(|error| passing.contains(&error))
 }
 
-/// A ring whose entry the kernel knows.
+/// A ring with a registered entry.
 #[derive(Debug)]
 pub(super) struct Registered {
-    // Dropped before the entry, so that no command that names its buffers is left.
+    // Dropped before the entry, so that no command that names its buffers remains.
     ring: Ring,
-    entry: Entry,
+    entry: RingEntry,
     queue: u16,
 }
 
 impl Registered {
-    /// The entry, when a request is in it.
-    pub(super) fn entry(&mut self) -> &mut Entry {
+    /// Returns the entry while it holds a request.
+    pub(super) fn entry(&mut self) -> &mut RingEntry {
         &mut self.entry
     }
 
-    /// Says that the entry holds the answer to request `commit_id`. It is gone with the next
+    /// Queues a command that commits the reply to request `commit_id`. It is sent by the next
     /// [`Self::wait`] or [`Self::submit`].
     pub(super) fn commit(&mut self, commit_id: u64) {
         let command = opcode::UringCmd80::new(types::Fixed(0), COMMIT_AND_FETCH)
@@ -133,24 +133,24 @@ impl Registered {
     }
 
     fn push(&mut self, command: &Entry128) {
-        // SAFETY: the buffers that it names belong to `self.entry`, which never moves nor frees them,
-        // and which is dropped after the ring. The list of them is read while it is submitted.
+        // SAFETY: the named buffers belong to `self.entry`, which never moves or frees them, and is
+        // dropped after the ring. The list of buffers is read during submission.
         let pushed = unsafe { self.ring.ring.submission().push(command) };
         pushed.expect("one command is under way at a time");
     }
 
-    /// Submits what was committed.
+    /// Submits the queued command.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub(super) fn submit(&self) -> io::Result<()> {
         self.ring.submit()
     }
 
-    /// Submits what was committed, and waits for the next request.
+    /// Submits the queued command, and waits for the next request.
     ///
     /// # Errors
-    /// What the kernel says of the ring, or of the entry.
+    /// The kernel's error for the ring or the entry.
     pub(super) fn wait(&mut self) -> io::Result<()> {
         loop {
             if let Some(done) = self.ring.ring.completion().next() {

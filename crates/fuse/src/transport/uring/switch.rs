@@ -1,24 +1,24 @@
-//! The kernel's switch for FUSE over `io_uring`: a parameter of its module, off at boot.
+//! The kernel's switch for FUSE over `io_uring`: a parameter of the module `fuse`, off at boot.
 
 use std::io;
 use std::path::Path;
 
-/// Where it is.
+/// Path of the parameter.
 pub const SWITCH_PATH: &str = "/sys/module/fuse/parameters/enable_uring";
 
-/// How it stands.
+/// State of the switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Switch {
-    /// FUSE over `io_uring` can be had.
+    /// FUSE over `io_uring` is on.
     On,
-    /// It could be had.
+    /// It is off.
     Off,
-    /// This kernel does not know it.
+    /// The kernel does not support it.
     Missing,
 }
 
 impl Switch {
-    /// Looks at it.
+    /// Reads the switch.
     #[must_use]
     pub fn read() -> Self {
         Self::read_at(Path::new(SWITCH_PATH))
@@ -32,10 +32,10 @@ impl Switch {
         }
     }
 
-    /// Switches it on, for all mounts that are made from now on.
+    /// Turns it on for all later mounts.
     ///
     /// # Errors
-    /// When the kernel does not have it, or the caller is not root.
+    /// If the kernel does not support it, or the caller is not root.
     pub fn turn_on() -> io::Result<()> {
         Self::turn_on_at(Path::new(SWITCH_PATH))
     }
@@ -44,7 +44,7 @@ impl Switch {
         if Self::read_at(path) == Self::On {
             return Ok(());
         }
-        // Never makes the file: where there is none, the kernel has no such switch.
+        // Never creates the file: without it the kernel has no such switch.
         let mut file = std::fs::File::options().write(true).open(path)?;
         io::Write::write_all(&mut file, b"1")
     }

@@ -115,6 +115,6 @@ impl Process {
 /// Opens nothing that would wait, such as a pipe.
 fn open_store(store: &Path) -> Option<File> {
     let kind = store.metadata().ok()?.file_type();
-    let is_store = kind.is_file() || kind.is_block_device();
+    let is_store = kind.is_file() || kind.is_block_device() || kind.is_dir();
     File::open(store).ok().filter(|_| is_store)
 }

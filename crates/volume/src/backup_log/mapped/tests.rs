@@ -6,8 +6,8 @@ use stitch_base::random::Rng;
 use stitch_base::sync::Arc;
 use stitch_device::{CrashPlan, Device, MemDevice};
 
-/// Mostly short records, as commits are, some of which are too long for a window; by turns with rows of records
-/// that are written to pages made ready.
+/// Draws a record. Most are short, as commits are, and some are too long for a window. Between them
+/// are series of records that go to prepared pages.
 fn record(rng: &mut Rng, number: u64) -> Vec<u8> {
     let is_long = number % 400 >= 360;
     let len_max = match rng.one_in(60) {
@@ -22,7 +22,8 @@ fn record(rng: &mut Rng, number: u64) -> Vec<u8> {
     record
 }
 
-/// One step of a log's life, the same for the same numbers. Answers the record, if one was appended.
+/// Performs one step of a log's life, the same for the same numbers. Returns the appended record,
+/// if any.
 fn step(opened: &Opened, rng: &mut Rng, number: u64) -> Option<Vec<u8>> {
     let log = opened.volume.log();
     match rng.below(400) {
@@ -107,7 +108,7 @@ fn a_full_ring_keeps_the_records_at_its_other_end() {
         let log = opened.volume.log();
         let rng = &mut Rng::new(seed);
         let mut skipped = 0;
-        // The start of what is live is anywhere in the ring, and in a page.
+        // The live part starts anywhere in the ring, and in a page.
         while skipped < log.capacity_bytes() / 4 + rng.below(log.capacity_bytes() / 2) {
             skipped = log.append(&[&record(rng, 0)]).unwrap().0;
         }

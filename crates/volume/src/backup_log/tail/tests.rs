@@ -9,7 +9,7 @@ use stitch_device::{
     SECTOR_BYTES,
 };
 
-/// Notes where writes begin and how long they are.
+/// A device that records offsets and lengths of its writes.
 #[derive(Debug)]
 struct Noting {
     below: MemDevice,
@@ -133,7 +133,7 @@ fn a_ring_that_is_full_keeps_its_first_records_in_the_page_of_its_last() {
         log.mark_apart().unwrap();
         assert!(log.used_bytes().unwrap() > log.capacity_bytes() - 2 * SLACK_BYTES);
         drop(opened);
-        // Also for who opens it full, and syncs and marks again.
+        // Also if it is opened full, synced and marked again.
         for _ in 0..2 {
             let opened = open(&device).unwrap();
             let found = replay(&opened).unwrap();

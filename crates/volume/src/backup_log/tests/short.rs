@@ -5,7 +5,8 @@ use stitch_base::random::Rng;
 use stitch_format::log_record::short::{SHORT_HEADER_BYTES, ShortRecord};
 use stitch_format::superblock::{COPIES, COPY_BYTES, Superblock};
 
-/// Appends records of these lengths, each of another byte, and answers where each begins, and the end.
+/// Appends records of these lengths, each with another fill byte. Returns the position of each, and
+/// the end.
 fn append_all(opened: &Opened, lens: &[usize]) -> Vec<u64> {
     let log = opened.volume.log();
     let mut places = vec![log.end().unwrap().0];
@@ -36,7 +37,7 @@ fn bytes_of(len: u64) -> (u64, u64) {
     )
 }
 
-/// Makes both superblocks say which version is needed.
+/// Sets the format version in both superblocks.
 fn set_format(device: &Arc<MemDevice>, version: (u16, u16)) {
     for address in COPIES {
         let mut bytes = vec![0; COPY_BYTES];
@@ -64,7 +65,7 @@ fn what_tells_nothing_new_is_short() {
     }
     let total = places[200] - places[0];
     assert!(total * 100 < 200 * short * 101, "{total} bytes");
-    // What was synced is news, and what is in a version.
+    // A sync and a version are news.
     log.sync(Lsn(places[200])).unwrap();
     assert_eq!(gaps(&append_all(&opened, &[77; 3])), [long, short, short]);
     opened
@@ -361,7 +362,7 @@ fn a_store_of_an_older_format_has_no_short_records() {
         assert_eq!(opened.volume.superblock().readable, version, "not raised");
         assert_eq!(lens_of(&opened), [77; 9]);
     }
-    // Nor are they taken for records there: no such program has written them.
+    // Nor are they read as records there: no such program has written them.
     let device = Arc::new(fresh());
     append_all(&open(&device).unwrap(), &[77; 9]);
     set_format(&device, (2, 2));

@@ -1,5 +1,5 @@
-//! What a power cut has torn off stays lost, also where the next life writes the missing part once more, and
-//! a power cut takes the rest of that.
+//! A torn end stays lost, even if the next life writes the missing part again and a power cut keeps
+//! only that.
 
 use super::*;
 use stitch_base::random::Rng;

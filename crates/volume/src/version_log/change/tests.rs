@@ -6,19 +6,19 @@ use stitch_base::sync::Arc;
 use stitch_base::{ErrorKind, Generation};
 
 const AREA: u64 = 512 << 10;
-/// What a version takes without items, and an edit.
+/// Length of a version without items, and of an edit.
 const HEAD: u64 = 30;
 
-/// A log without its bytes: where it stands, and the lengths of the items of its version.
+/// A log without its bytes: its state, and the lengths of the items of its version.
 struct Model {
     area: u64,
-    state: State,
+    state: LogState,
     items: Vec<u64>,
 }
 
 impl Model {
     fn new(area: u64) -> Self {
-        let state = State {
+        let state = LogState {
             live: 0,
             tail: ALIGN,
             serial: 1,
@@ -37,7 +37,7 @@ impl Model {
         self.items.iter().sum::<u64>() + HEAD
     }
 
-    fn put(&mut self, (kind, place): (ObjectKind, Place), lengths: Lengths) {
+    fn put(&mut self, (kind, place): (ObjectKind, Place), lengths: ObjectLengths) {
         let len = match kind {
             ObjectKind::Base => lengths.after,
             _ => lengths.delta,
@@ -60,9 +60,9 @@ impl Model {
         }
     }
 
-    fn lengths(&self, edit: u64, after: u64) -> Lengths {
+    fn lengths(&self, edit: u64, after: u64) -> ObjectLengths {
         let object = ObjectHeader::object_bytes;
-        Lengths {
+        ObjectLengths {
             delta: object(edit + HEAD),
             before: object(self.bytes()),
             after: object(after),
@@ -86,7 +86,7 @@ impl Model {
         is_added
     }
 
-    /// Removes as many of the last items at once as make the version shorter by `bytes`.
+    /// Removes at once as many of the last items as make the version shorter by `bytes`.
     fn remove_many(&mut self, bytes: u64) -> bool {
         let (mut left, mut removed) = (self.items.clone(), 0);
         while removed < bytes {
@@ -109,8 +109,8 @@ impl Model {
         is_removed
     }
 
-    /// Adds an item as programs did that never asked whether the version fits. Returns false if the
-    /// log took neither the delta nor the base.
+    /// Adds an item as older programs did, which never checked whether the version fits. Returns
+    /// false if the log took neither the delta nor the base.
     fn add_blindly(&mut self, item: u64) -> bool {
         let lengths = self.lengths(item, self.bytes() + item);
         let keep = keep_bytes(self.area, self.state.base_bytes);
@@ -132,7 +132,7 @@ impl Model {
         true
     }
 
-    /// A crash leaves the wrapping object of a change and not the change itself.
+    /// Simulates a crash that leaves the wrapping object of a change without the change.
     fn crash_in(&mut self, edit: u64, after: u64) {
         let lengths = self.lengths(edit, after);
         if let Some((_, place)) = self.state.place(self.area, lengths, true)
@@ -143,7 +143,7 @@ impl Model {
     }
 }
 
-/// Lengths of items, of one kind or several.
+/// ObjectLengths of items, of one kind or several.
 fn item(rng: &mut Rng, seed: u64) -> u64 {
     match seed % 5 {
         0 => 60,
@@ -154,7 +154,7 @@ fn item(rng: &mut Rng, seed: u64) -> u64 {
     }
 }
 
-/// A log that took items until it had room for no more.
+/// Returns a log that took items until it was full.
 fn filled_blindly(rng: &mut Rng, seed: u64, area: u64) -> Model {
     let mut log = Model::new(area);
     while {
@@ -177,7 +177,7 @@ fn a_log_that_older_programs_filled_takes_every_removal() {
             if log.remove(index) {
                 continue;
             }
-            // Only where each edit took much of its page. Then some of them go at once.
+            // Only if each edit took much of its page. Then some of them go at once.
             assert!(![0, 3].contains(&(seed % 5)), "seed {seed}");
             let bytes = log.bytes();
             assert!(log.remove_many(area / 5), "seed {seed}: {bytes} bytes");

@@ -23,8 +23,9 @@
 //! Paper: VT-trees, FAST 2013, section 2 (the number of tables is limited by what was inserted).
 
 use super::route::Route;
-use super::{PickOptions, Plan, PlanKind};
+use super::{Plan, PlanKind};
 use crate::compaction::obstacles::Obstacles;
+use crate::options::PickOptions;
 use crate::version::{LEVELS, Level, TableHandle, Version};
 use std::sync::Arc;
 

@@ -4,10 +4,9 @@
 //! nothing of the oldest segment can go down any more, the next one is due.
 
 use super::route::Route;
-use super::{
-    PickOptions, Plan, PlanKind, are_disjoint, bounds, is_large, with_small_neighbours, without,
-};
+use super::{Plan, PlanKind, are_disjoint, bounds, is_large, with_small_neighbours, without};
 use crate::compaction::obstacles::Obstacles;
+use crate::options::PickOptions;
 use crate::version::{TableHandle, TreeVersion, Version};
 use std::sync::Arc;
 

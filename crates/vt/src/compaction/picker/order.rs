@@ -7,8 +7,9 @@
 
 use super::level0::plan_level0;
 use super::route::Route;
-use super::{PickOptions, Plan, PlanKind, are_disjoint, cheapest, end_of, has_below};
+use super::{Plan, PlanKind, are_disjoint, cheapest, end_of, has_below};
 use crate::compaction::obstacles::Obstacles;
+use crate::options::PickOptions;
 use crate::version::{LEVELS, TableHandle, TreeVersion, Version};
 use std::collections::BTreeMap;
 use std::sync::Arc;

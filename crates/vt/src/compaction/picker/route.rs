@@ -1,7 +1,8 @@
 //! From which level to which one: makes the plan for tables that go there, with what they overlap.
 
-use super::{PickOptions, Plan, PlanKind, bounds, end_of, is_large, with_small_neighbours};
+use super::{Plan, PlanKind, bounds, end_of, is_large, with_small_neighbours};
 use crate::compaction::obstacles::Obstacles;
+use crate::options::PickOptions;
 use crate::version::{TableHandle, TreeVersion};
 use std::sync::Arc;
 

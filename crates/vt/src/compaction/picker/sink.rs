@@ -3,8 +3,9 @@
 
 use super::level0::plan_level0;
 use super::route::Route;
-use super::{PickOptions, Plan, PlanKind, end_of, without};
+use super::{Plan, PlanKind, end_of, without};
 use crate::compaction::obstacles::Obstacles;
+use crate::options::PickOptions;
 use crate::version::{LEVELS, TableHandle, TreeVersion, Version};
 use std::sync::Arc;
 

@@ -162,10 +162,13 @@ impl Two {
         self.device.set(Gate::Closed);
         let store = Arc::clone(self.store());
         let held = spawn(HELD, move || {
-            store.compact_one(Pressure::Shape).expect("it runs")
+            store
+                .compactor
+                .compact_one(Pressure::Shape)
+                .expect("it runs")
         });
         self.device.await_met();
-        assert_eq!(self.store().turns.lock().count(), 1);
+        assert_eq!(self.store().compactor.turns.lock().count(), 1);
         held.expect("there are threads")
     }
 
@@ -175,7 +178,7 @@ impl Two {
     }
 
     fn help(&self) -> bool {
-        self.store().help_compact().expect("it runs")
+        self.store().compactor.help_compact().expect("it runs")
     }
 
     fn beside(&self) -> u64 {
@@ -211,7 +214,7 @@ fn what_does_not_overlap_is_compacted_at_once() {
     assert_eq!(two.level0(), [6, 6]);
     assert!(two.help(), "the other tree is due");
     assert_eq!(two.level0(), [6, 0], "one is done while the other runs");
-    assert_eq!(two.store().turns.lock().count(), 1);
+    assert_eq!(two.store().compactor.turns.lock().count(), 1);
     two.release(held);
     assert_eq!((two.level0(), two.beside()), ([0, 0], 1));
     two.check([6, 6]);
@@ -233,10 +236,17 @@ fn what_overlaps_waits() {
     let second = {
         let is_over = Arc::clone(&is_over);
         spawn("second", move || {
-            let had_work = store.compact_one(Pressure::Shape).expect("it runs");
+            let had_work = store
+                .compactor
+                .compact_one(Pressure::Shape)
+                .expect("it runs");
             assert!(is_over.load(Ordering::SeqCst), "it waits for the first");
             // Which may have been all that was wanted: who wants more looks again.
-            while store.compact_one(Pressure::Shape).expect("it runs") {}
+            while store
+                .compactor
+                .compact_one(Pressure::Shape)
+                .expect("it runs")
+            {}
             had_work
         })
     };
@@ -271,12 +281,12 @@ fn who_wants_to_be_alone_goes_next_and_nobody_beside() {
         let (store, goes) = (Arc::clone(two.store()), Arc::clone(&goes));
         let may_end = Arc::clone(&may_end);
         spawn("alone", move || {
-            let _turn = store.turns.alone();
+            let _turn = store.compactor.turns.alone();
             goes.store(true, Ordering::SeqCst);
             drop(may_end.lock());
         })
     };
-    while two.store().turns.lock().waiting == 0 {
+    while two.store().compactor.turns.lock().waiting == 0 {
         std::thread::yield_now();
     }
     assert!(!two.help(), "it would have to wait for one more");
@@ -304,12 +314,15 @@ fn two_that_find_no_space_are_tried_again_one_by_one() {
     two.refusals.end();
     assert_eq!(two.level0(), [6, 6], "it found no space");
     {
-        let state = two.store().turns.lock();
+        let state = two.store().compactor.turns.lock();
         assert!(state.is_short && state.obstacles.avoided.is_empty());
     }
     assert!(!two.help(), "only alone");
     two.release(held);
-    assert!(!two.store().turns.lock().is_short, "there is space again");
+    assert!(
+        !two.store().compactor.turns.lock().is_short,
+        "there is space again"
+    );
     assert!(two.help(), "what found none is not forgotten");
     assert_eq!(two.level0(), [0, 0]);
     two.check([6, 6]);
@@ -319,15 +332,18 @@ fn two_that_find_no_space_are_tried_again_one_by_one() {
 fn a_second_one_leaves_the_first_its_space() {
     let two = Two::new(2);
     let held = two.hold();
-    let claimed = two.store().turns.lock().obstacles.claims.weight();
+    let claimed = two.store().compactor.turns.lock().obstacles.claims.weight();
     assert!(claimed > 0, "what goes in may come out");
     let space = two.engine.volume().space();
     let free = space.available_bytes(stitch_volume::Class::Internal);
-    assert_eq!(two.store().unclaimed_bytes(claimed), free - claimed);
+    assert_eq!(
+        two.store().compactor.unclaimed_bytes(claimed),
+        free - claimed
+    );
     // All but a little more than what the first may still take.
     let taken = space.reserve(free - claimed - claimed / 2, stitch_volume::Class::Internal);
     let taken = taken.expect("it is free");
-    let second = two.store().compact(Pressure::Shape, false);
+    let second = two.store().compactor.compact(Pressure::Shape, false);
     assert!(!second.expect("it runs"), "its inputs are as large");
     drop(taken);
     assert!(two.help(), "now there is room for both");

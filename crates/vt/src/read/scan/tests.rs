@@ -73,7 +73,7 @@ fn scan(
     let store = &small.engine.store;
     let seqnos = (Seqno(9), Seqno(9));
     let mut scan = VtScan::new(
-        store,
+        &store.reads,
         store.views.get(),
         small.tree,
         KeyRange::all(),

@@ -20,7 +20,7 @@ const LEN_MAX: u64 = 64 * PAGE;
 const LARGE: &str = "large_files=external:64K";
 const ROUNDS: u64 = 1500;
 
-/// Who opens the file first: it decides how the kernel reads a plain file with `passthrough`.
+/// The first open of the file. It decides how the kernel reads a plain file with `passthrough`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum First {
     Writer,

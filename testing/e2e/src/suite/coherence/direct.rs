@@ -90,7 +90,8 @@ fn write_and_read_back(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Writes by `io_uring`, so that the kernel treats the write as asynchronous, and waits for its end.
+/// Writes by `io_uring`, so that the kernel treats the write as asynchronous, and waits for its
+/// end.
 fn write_direct(ring: &mut IoUring, file: &File, bytes: &[u8]) -> Result<()> {
     let len = u32::try_from(bytes.len())?;
     let entry = opcode::Write::new(types::Fd(file.as_raw_fd()), bytes.as_ptr(), len)

@@ -5,7 +5,7 @@ use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use rustix::fs::{AtFlags, SeekFrom, StatxFlags};
 use rustix::io::Errno;
 
@@ -21,6 +21,8 @@ const PAGE: u64 = 4096;
 /// Bytes of the file, and where the program writes.
 const LEN: u64 = 1 << 20;
 const AT: u64 = 256 << 10;
+/// Mounts of which the first requests look for a hole.
+const MOUNTS: u32 = 12;
 const WRITTEN: &[u8] = b"data";
 /// Copies that keep holes, and those that read all bytes. Each makes `copy` of `file`.
 const COPIES: &[&str] = &[
@@ -41,10 +43,27 @@ pub(super) fn a_search_for_holes_sees_mapped_bytes(context: &Context) -> Result<
         }
         Ok(())
     })?;
+    if context.target == Target::Stitch {
+        right_after_a_mount(context)?;
+    }
     if context.target == Target::Stitch && context.transport == Transport::Dev {
         where_no_request_may_wait(context)?;
     }
     Ok(())
+}
+
+/// A hole is found by the first requests of a mount as by later ones.
+fn right_after_a_mount(context: &Context) -> Result<()> {
+    let mut mount = Mount::create(context, &Spec::new("co-holes-first", "256M"))?;
+    new_file(mount.dir())?.set_len(LEN)?;
+    for round in 0..MOUNTS {
+        mount.remount()?;
+        let file = File::open(mount.dir().join("file"))?;
+        file.read_exact_at(&mut [0; 1], 0)?;
+        expect(&file, &[(SeekFrom::Data(0), None)]).with_context(|| format!("mount {round}"))?;
+    }
+    mount.unmount()?;
+    mount.fsck()
 }
 
 /// A mount that survives its daemon: all of a file that was read is data.

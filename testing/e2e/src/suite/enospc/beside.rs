@@ -1,4 +1,5 @@
-//! Large files beside the store, on a file system of the host that gets full, and beside a store that is full.
+//! Large files beside the store, on a file system of the host that gets full, and beside a store
+//! that is full.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Error, ErrorKind, Write as _};
@@ -120,7 +121,8 @@ fn fill_to_the_last(mount: &Mount<'_>, count: u64) -> Result<u64> {
     }
 }
 
-/// A file that would become large stays as it is, and leaves nothing beside the store; small ones are made.
+/// A file that would become large stays as it is, and leaves nothing beside the store; small ones
+/// are made.
 fn full_and_nothing_changes(mount: &Mount<'_>, growing: &Path) -> Result<()> {
     let before = mount.plain_files()?;
     let more = content(1001, SMALL);
@@ -212,7 +214,8 @@ pub(super) fn the_store_is_full_of_small_files(context: &Context) -> Result<()> 
             Ok(()) => whole.extend_from_slice(&more),
             Err(error) => {
                 expect_full(&error)?;
-                // The kernel sends the rest of the last page first, for which there may have been room.
+                // The kernel sends the rest of the last page first, for which there may have been
+                // room.
                 let size = usize::try_from(file.metadata()?.len())?;
                 let part = size.checked_sub(whole.len()).and_then(|n| more.get(..n));
                 whole.extend_from_slice(part.context("a part of it is there, or nothing")?);
@@ -244,7 +247,8 @@ pub(super) fn the_store_is_full_of_small_files(context: &Context) -> Result<()> 
     mount.fsck()
 }
 
-/// Beyond what the host lets a file have, a write is refused with `EFBIG`, as without a daemon, and changes nothing.
+/// Beyond what the host lets a file have, a write is refused with `EFBIG`, as without a daemon, and
+/// changes nothing.
 pub(super) fn a_file_larger_than_the_host_takes(context: &Context) -> Result<()> {
     context.needs_stitch()?;
     let spec = Spec::new("too-large", "32M").option(FROM);

@@ -1,7 +1,8 @@
-//! Large files beside the store: random operations on files around the threshold, killed again and again.
+//! Large files beside the store: random operations on files around the threshold, killed again and
+//! again.
 //!
-//! The daemon dies and the host goes on, so all that was acknowledged is there, synced or not. What was under way
-//! may be there in part: `Op::is_outcome` says what.
+//! The daemon dies and the host keeps running, so everything acknowledged is there, synced or not.
+//! An operation in flight may be there in part: `BesideOp::is_outcome` tells which parts.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -23,7 +24,7 @@ use crate::suite::passthrough;
 
 /// Files that become larger are plain files.
 const FROM: &str = "large_files=external:64K";
-/// Plain files that nobody needs any more go soon.
+/// Unneeded plain files are removed soon.
 const OFTEN: &str = "commit=1";
 const FROM_BYTES: usize = 64 << 10;
 /// Few, so that each is written, cut and replaced again and again.
@@ -35,9 +36,13 @@ const READERS: usize = 4;
 
 /// The daemon reads and writes them.
 pub(super) fn killed_with_large_files(context: &Context) -> Result<()> {
+    large_files_are_kept(context, Spec::new("kill-beside", "512M"))
+}
+
+/// The same on such a store.
+pub(in crate::suite) fn large_files_are_kept(context: &Context, spec: Spec) -> Result<()> {
     context.needs_stitch()?;
-    let spec = Spec::new("kill-beside", "512M").option(FROM).option(OFTEN);
-    let mount = Mount::create(context, &spec)?;
+    let mount = Mount::create(context, &spec.option(FROM).option(OFTEN))?;
     kill_often(context, mount, 0)
 }
 
@@ -50,11 +55,11 @@ pub(super) fn killed_with_lent_files(context: &Context) -> Result<()> {
 
 type Files = BTreeMap<u64, Vec<u8>>;
 
-/// What a writer has done, and is doing.
+/// The operations that a writer has done, and the one in flight.
 #[derive(Default)]
 struct Known {
     files: Files,
-    under_way: Option<Op>,
+    under_way: Option<BesideOp>,
     done: u64,
 }
 
@@ -96,7 +101,7 @@ fn kill_often(context: &Context, mut mount: Mount<'_>, readers: usize) -> Result
     mount.unmount()
 }
 
-/// What callers get whose daemon died.
+/// Reports whether an error is one of a caller whose daemon died.
 fn is_of_a_kill(error: &anyhow::Error) -> bool {
     let error = error.downcast_ref::<std::io::Error>();
     let code = error.and_then(std::io::Error::raw_os_error);
@@ -108,7 +113,7 @@ fn is_of_a_kill(error: &anyhow::Error) -> bool {
 fn work(dir: &Path, known: &Mutex<Known>, mut rng: Rng, readers: usize) -> Result<()> {
     let mut open: Vec<(u64, File)> = Vec::new();
     loop {
-        let op = Op::random(&mut rng, &known.lock().files);
+        let op = BesideOp::random(&mut rng, &known.lock().files);
         known.lock().under_way = Some(op.clone());
         op.run(dir)?;
         let mut known = known.lock();
@@ -123,7 +128,7 @@ fn work(dir: &Path, known: &Mutex<Known>, mut rng: Rng, readers: usize) -> Resul
     }
 }
 
-/// Whoever has a file open reads what is in it. Puts one more open file first.
+/// Reads the open files and compares their contents. Opens one more file first.
 fn see(dir: &Path, files: &Files, open: &mut Vec<(u64, File)>, rng: &mut Rng) -> Result<()> {
     for (name, file) in open.iter() {
         let expected = &files[name];
@@ -145,8 +150,8 @@ fn path(dir: &Path, name: u64) -> PathBuf {
     dir.join(format!("file{name}"))
 }
 
-/// Compares what is there with what is known, and takes over what is there of the operation that was under way.
-fn compare(dir: &Path, files: &mut Files, under_way: Option<&Op>) -> Result<()> {
+/// Compares the files with the expected ones, and accepts the outcome of the operation in flight.
+fn compare(dir: &Path, files: &mut Files, under_way: Option<&BesideOp>) -> Result<()> {
     let mut found = Files::new();
     for name in 0..FILES {
         match fs::read(path(dir, name)) {
@@ -184,7 +189,7 @@ fn difference(expected: Option<&Vec<u8>>, found: Option<&Vec<u8>>) -> String {
 
 /// One system call, or a few.
 #[derive(Clone, Debug)]
-enum Op {
+enum BesideOp {
     /// With the seed of its bytes.
     Write {
         name: u64,
@@ -213,7 +218,7 @@ enum Op {
     },
 }
 
-impl Op {
+impl BesideOp {
     fn random(rng: &mut Rng, files: &Files) -> Self {
         let name = rng.below(FILES);
         let mut number = |below: u64| usize::try_from(rng.below(below)).expect("small");
@@ -292,7 +297,7 @@ impl Op {
         Ok(())
     }
 
-    /// What it makes of files.
+    /// Applies the operation to the expected files.
     fn apply(&self, files: &mut Files) {
         match *self {
             Self::Write {
@@ -331,13 +336,13 @@ impl Op {
         }
     }
 
-    /// Whether a name is another file's afterwards, or nobody's.
+    /// Reports whether a name belongs to another file afterwards, or to none.
     fn replaces(&self, file: u64) -> bool {
         matches!(self, Self::Remove { .. } | Self::Rename { .. }) && self.touches(file)
     }
 
-    /// Whether it may have left these, in place of `before` or `after`: of bytes written or punched any part, of a
-    /// new size, a name or a removal all or nothing.
+    /// Checks that the operation may have left `found`, instead of `before` or `after`: any part of
+    /// written or punched bytes; all or nothing of a new size, a name or a removal.
     fn is_outcome(&self, before: &Files, after: &Files, found: &Files) -> Result<()> {
         let is = |state: &Files| (0..FILES).all(|name| state.get(&name) == found.get(&name));
         if is(before) || is(after) {

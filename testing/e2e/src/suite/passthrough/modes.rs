@@ -1,4 +1,5 @@
-//! Every way in which a file can change while others have it open, on a mount and in a plain directory.
+//! Every way in which a file can change while others have it open, on a mount and in a plain
+//! directory.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{Read as _, Write as _};
@@ -206,7 +207,7 @@ fn it_is_cut_to_nothing(scene: &mut Scene) -> Result<()> {
     scene.see("large, by the reader", &reader)?;
     drop((writer, reader));
     scene.see_new("large, by a new one")?;
-    // Nobody has it open.
+    // The file is not open.
     OpenOptions::new()
         .write(true)
         .open(scene.path())?
@@ -382,7 +383,7 @@ fn it_is_read_directly(scene: &mut Scene) -> Result<()> {
         .custom_flags(direct)
         .open(scene.path())?;
     let mut space = vec![0; 16_384];
-    // Where a host wants it.
+    // Aligned as hosts require.
     let from = space.as_ptr().align_offset(4096);
     for file in [&past, &both] {
         let count = file.read_at(&mut space[from..from + 8192], 4096)?;
@@ -467,7 +468,7 @@ fn it_has_no_name(scene: &mut Scene) -> Result<()> {
 fn it_loses_set_id_bits(scene: &mut Scene) -> Result<()> {
     let reader = scene.reader()?;
     fs::set_permissions(scene.path(), Permissions::from_mode(0o6777))?;
-    // By somebody who may not keep them.
+    // By a caller who may not keep them.
     let path = scene.path();
     let append = || {
         let file = OpenOptions::new().append(true).open(&path);

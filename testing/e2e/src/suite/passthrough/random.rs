@@ -1,5 +1,5 @@
-//! Random opens, closes, reads, writes, cuts, mappings and removals of a few files, on a mount and in a plain
-//! directory: each is to answer the same.
+//! Random opens, closes, reads, writes, cuts, mappings and removals of a few files, on a mount and
+//! in a plain directory: each is to answer the same.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};

@@ -1,4 +1,5 @@
-//! Operations of every kind, done in the mount and in a folder beside it, which must come out the same.
+//! Operations of every kind, done in the mount and in a folder beside it, which must come out the
+//! same.
 
 use std::fs::{self, File};
 use std::io::Write as _;

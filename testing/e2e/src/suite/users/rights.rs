@@ -1,4 +1,4 @@
-//! What modes, lists and bits allow users who did not mount.
+//! What modes, ACLs and set-id bits allow users who did not mount.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _};
@@ -94,7 +94,7 @@ pub(super) fn modes_hold_for_other_users(context: &Context) -> Result<()> {
     })?;
     scripts_need_permission(&dir.join("script"))?;
 
-    // A right that is taken away is gone at once, also for what is cached.
+    // A revoked right is gone at once, also for cached names.
     as_user(NOBODY, None, "read before", || {
         errno(fs::read(dir.join("public")))
     })?;
@@ -124,8 +124,8 @@ fn scripts_need_permission(script: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Nobody else walks, opens, creates or executes there, whatever the modes say; root may all that root
-/// may elsewhere.
+/// Other users cannot walk, open, create or execute there, whatever the modes say. Root may do
+/// there what it may elsewhere.
 pub(super) fn a_mount_for_root_alone(context: &Context) -> Result<()> {
     context.needs_stitch()?;
     let mut spec = Spec::new("alone", "128M");
@@ -286,8 +286,8 @@ const CHANGES: [Change; 4] = [
     }),
 ];
 
-/// Set-group-id of a file that its group may not execute stays when a member of the group changes the
-/// contents, and goes when a stranger does.
+/// Set-group-id of a file that its group may not execute stays when a member of the group changes
+/// the contents, and goes when a stranger does.
 pub(super) fn set_group_id_without_execution(context: &Context) -> Result<()> {
     let mount = Mount::create(context, &Spec::new("setgid", "128M"))?;
     let path = mount.dir().join("file");

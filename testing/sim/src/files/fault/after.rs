@@ -1,7 +1,7 @@
 //! The crash after the errors, and the life after it.
 
 use super::judge::{counts_all, exactly, paths_of};
-use super::{Frozen, Run};
+use super::{FrozenHost, HostRun};
 use crate::System;
 use crate::files::{LiveFs, Tree, What};
 use crate::kv::Host;
@@ -12,11 +12,11 @@ use stitch_base::sync::Arc;
 use stitch_device::{Device, FaultDevice, MemDevice};
 use stitch_fs::{MemFiles, PlainFault};
 
-impl<H: Host> Run<'_, H> {
+impl<H: Host> HostRun<'_, H> {
     /// Dies at the end and at a moment before it, and lives on.
     pub(super) fn die(&mut self, is_well: bool, rng: &mut Rng) -> Result<(), String> {
         self.medium.unwatch();
-        let last = Frozen {
+        let last = FrozenHost {
             point: self.medium.freeze(),
             files: self.files.freeze(),
             span: self.progress.span(),
@@ -37,13 +37,13 @@ impl<H: Host> Run<'_, H> {
             .map_err(|e| format!("in the next life: {e}"))
     }
 
-    fn cut(&self, frozen: &Frozen, rng: &mut Rng) -> Result<(), String> {
+    fn cut(&self, frozen: &FrozenHost, rng: &mut Rng) -> Result<(), String> {
         let (image, files) = (frozen.point.crash_image(rng), frozen.files.cut(rng));
         let judged = self.reopens(&image, &files, frozen.span.synced, frozen.span);
         judged.map_err(|e| format!("after a power cut: {e}"))
     }
 
-    fn killed(&self, frozen: &Frozen) -> Result<(), String> {
+    fn killed(&self, frozen: &FrozenHost) -> Result<(), String> {
         let (image, files) = (frozen.point.kill_image(), frozen.files.kill());
         let judged = self.reopens(&image, &files, frozen.span.acked, frozen.span);
         judged.map_err(|e| format!("after a kill: {e}"))
@@ -85,7 +85,7 @@ impl<H: Host> Run<'_, H> {
     }
 
     /// After a kill all is as it was, every file takes writes again, and what is synced then stays.
-    fn again(&mut self, last: &Frozen, rng: &mut Rng) -> Result<(), String> {
+    fn again(&mut self, last: &FrozenHost, rng: &mut Rng) -> Result<(), String> {
         self.medium = Arc::new(last.point.resume());
         self.device = Arc::new(FaultDevice::new(Arc::clone(&self.medium)));
         self.files = last.files.kill();

@@ -1,6 +1,6 @@
-//! What is there after an operation that met an error.
+//! Judges the state after an operation that met an error.
 
-use super::{Run, tree};
+use super::{HostRun, tree};
 use crate::System;
 use crate::files::past::Pages;
 use crate::files::{FsOp, LiveFs, Node, Tree, What};
@@ -10,8 +10,8 @@ use stitch_base::Ino;
 use stitch_fs::fsck::{self, Issue};
 use stitch_fs::{ExternalFiles, ExternalName, FileKind};
 
-impl<H: Host> Run<'_, H> {
-    /// Finds out what an operation has done, and lets the timeline go on from there.
+impl<H: Host> HostRun<'_, H> {
+    /// Finds out what an operation has done, and continues the timeline from there.
     pub(super) fn follow(
         &mut self,
         live: &LiveFs,
@@ -46,7 +46,8 @@ impl<H: Host> Run<'_, H> {
         self.exact(found)
     }
 
-    /// Contents that are a part of what was to be, or have lost what was not synced, are what they are.
+    /// Contents that are a part of what was to be, or have lost what was not synced, are what they
+    /// are.
     fn take_found(&mut self, at: u64, found: &Tree) {
         let base = self.timeline.last().clone();
         for (path, node) in found {
@@ -66,7 +67,7 @@ impl<H: Host> Run<'_, H> {
         }
     }
 
-    /// The state is that of the timeline, to the byte.
+    /// Checks that the state is that of the timeline, to the byte.
     pub(super) fn same(&self, live: &LiveFs, when: &str) -> Result<(), String> {
         self.files.pause_faults(true);
         let found = self.system.state(live);
@@ -105,7 +106,7 @@ impl<H: Host> Run<'_, H> {
         Ok(())
     }
 
-    /// What is counted is there, and nothing else, but for what could not be made or removed.
+    /// Checks the counts, except for plain files that could not be made or removed.
     pub(super) fn counts(&self, live: &LiveFs) -> Result<(), String> {
         self.files.pause_faults(true);
         let files: &dyn ExternalFiles = &self.files;
@@ -134,8 +135,8 @@ impl<H: Host> Run<'_, H> {
     }
 }
 
-/// That as many files and bytes are counted as there are. Of a file that nobody has looked into only what was
-/// synced counts: that is one in a removed tree, or an empty one.
+/// Checks that the counts of files and bytes are correct. A file that was never opened, as in a
+/// removed tree, counts with its synced length.
 pub(super) fn counts_all(
     live: &LiveFs,
     state: &Tree,

@@ -1,4 +1,4 @@
-//! Entries served without a kernel: the tests write where it would, and read what it would.
+//! Serves entries without a kernel: the tests write and read their memory as the kernel would.
 
 use stitch_base::Ino;
 
@@ -12,7 +12,7 @@ use crate::wire::request::Layout;
 
 const PAYLOAD_MAX: usize = 1 << 17;
 
-/// Reads a pattern, and as much more than it was asked for as it is told to.
+/// A file system whose reads return a pattern, optionally longer than requested.
 struct Toy {
     excess: usize,
 }
@@ -55,9 +55,9 @@ impl Handler for Toy {
     }
 }
 
-/// What the kernel and the daemon share.
+/// The memory that kernel and daemon share.
 struct Shared {
-    entry: Entry,
+    entry: RingEntry,
     dispatcher: Dispatcher,
     sender: Arc<dyn ReplySender>,
 }
@@ -66,7 +66,7 @@ impl Shared {
     fn new(excess: usize) -> Self {
         let counts = Arc::new(RequestCounts::default());
         Self {
-            entry: Entry::new(PAYLOAD_MAX),
+            entry: RingEntry::new(PAYLOAD_MAX),
             dispatcher: Dispatcher::new(Arc::new(Toy { excess }), counts, Layout::default()),
             sender: Arc::new(super::super::NoLateAnswers),
         }
@@ -89,7 +89,7 @@ impl Shared {
         self.entry.serve(dispatcher, sender)
     }
 
-    /// The error and the body of the answer, as the kernel takes them.
+    /// Returns the error and the body of the reply, as the kernel reads them.
     fn answer(&self) -> (i32, &[u8]) {
         let head = &self.entry.head;
         let error = i32::from_le_bytes(head[4..8].try_into().unwrap());
@@ -157,7 +157,7 @@ fn a_panic_is_answered_and_told() {
 
 #[test]
 fn what_has_no_answer_gets_one_all_the_same() {
-    // A FORGET does not come by a ring; whatever comes must be answered, or its entry is lost.
+    // A FORGET does not come by a ring. Every request must be answered, or its entry is lost.
     let mut shared = Shared::new(0);
     shared.ask(Opcode::Forget, &[0; 8], &[]).unwrap();
     assert_eq!(shared.answer().0, -libc::EIO);
@@ -165,7 +165,7 @@ fn what_has_no_answer_gets_one_all_the_same() {
 
 #[test]
 fn an_answer_that_moved_the_buffer_is_not_given_to_the_kernel() {
-    // The sink panics, which is caught, but the bytes have moved by then.
+    // The sink panics, which is caught, but the bytes have moved.
     let mut shared = Shared::new(1 << 20);
     assert!(shared.ask(Opcode::Read, &read_of(131_072), &[]).is_err());
 }

@@ -146,7 +146,7 @@ fn at_rest(store: &Small) -> usize {
     assert!(steps.any(|had_work| !had_work), "it comes to rest");
     assert_eq!(store.counter("vt.compactions"), compactions);
     let version = store.engine.store.version();
-    let table_bytes = store.engine.store.sizes_now().pick.table_bytes;
+    let table_bytes = store.engine.store.sizing.now().pick.table_bytes;
     assert_eq!(over_bound(&version, table_bytes), [""; 0]);
     version.tables().filter(|(level, _)| *level > 0).count()
 }

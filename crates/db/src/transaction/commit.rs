@@ -1,0 +1,166 @@
+//! The commit of a transaction.
+
+use super::writes::{Own, fold};
+use super::{Clash, ConflictPolicy, Isolation, Resolution, Resolver, Transaction};
+use crate::DbError;
+use bytes::Bytes;
+use stitch_base::Seqno;
+use stitch_kv::{Batch, ChangedKey, CommitOptions, Guards, KvError, Snapshot};
+
+/// The most keys that a refused commit lists.
+const LISTED_COUNT_MAX: usize = 1000;
+/// How often a resolver is asked while others go on changing the keys.
+const ROUNDS_MAX: usize = 16;
+
+impl Transaction {
+    /// Applies what was written, whole or not at all.
+    ///
+    /// A transaction that wrote nothing commits without a check if it has read one moment.
+    ///
+    /// # Errors
+    /// [`DbError::Conflict`] with the keys that others have changed, [`DbError::Wounded`]: nothing is
+    /// applied; run the transaction again. [`DbError::TooLarge`] for more reads than can be checked.
+    /// [`DbError::Kv`] as of [`Engine::commit`](stitch_kv::Engine::commit).
+    ///
+    /// # Durability
+    /// As of [`Engine::commit`](stitch_kv::Engine::commit).
+    ///
+    /// # Cost
+    /// One batch, and a search for each key that is checked among what was written since the begin.
+    pub fn commit(mut self, options: CommitOptions) -> Result<Seqno, DbError> {
+        if let Some(locks) = &self.locks {
+            locks.begin_commit()?;
+        }
+        self.reads.get_mut().check()?;
+        if self.writes.is_empty() && self.isolation != Isolation::Locking {
+            return Ok(self.snapshot.seqno());
+        }
+        match (self.isolation, self.conflicts.clone()) {
+            (Isolation::Snapshot, ConflictPolicy::Ignore) => Ok(self.apply(None, options)?),
+            (Isolation::Snapshot, ConflictPolicy::Resolve(resolver)) => {
+                self.commit_resolved(resolver.as_ref(), options)
+            }
+            (Isolation::Snapshot, ConflictPolicy::Refuse) => {
+                let guards = self.guards_on_writes(&self.snapshot);
+                self.commit_checked(&guards, options)
+            }
+            (Isolation::Serializable | Isolation::Locking, _) => {
+                let guards = self.reads.get_mut().guards().cloned();
+                match guards {
+                    Some(guards) => self.commit_checked(&guards, options),
+                    None if self.writes.is_empty() => Ok(self.snapshot.seqno()),
+                    None => Ok(self.apply(None, options)?),
+                }
+            }
+        }
+    }
+
+    fn guards_on_writes(&self, since: &Snapshot) -> Guards {
+        let mut guards = Guards::since(since);
+        self.writes.guard(&mut guards, self.engine.upserts());
+        guards
+    }
+
+    fn apply(&self, guards: Option<&Guards>, options: CommitOptions) -> Result<Seqno, KvError> {
+        let mut batch = Batch::new();
+        self.writes.fill(&mut batch);
+        match guards {
+            Some(guards) => self.engine.commit_guarded(&batch, guards, options),
+            None => self.engine.commit(&batch, options),
+        }
+    }
+
+    fn commit_checked(&self, guards: &Guards, options: CommitOptions) -> Result<Seqno, DbError> {
+        match self.apply(Some(guards), options) {
+            Err(KvError::Conflict { tree, key }) => {
+                Err(self.listed(guards, ChangedKey { tree, key }))
+            }
+            other => Ok(other?),
+        }
+    }
+
+    /// The error that lists the keys that have changed, of which one is known.
+    fn listed(&self, guards: &Guards, first: ChangedKey) -> DbError {
+        let changed = self.engine.changed_keys(guards, LISTED_COUNT_MAX);
+        let mut keys = changed.unwrap_or_default();
+        if !keys.contains(&first) {
+            keys.insert(0, first);
+        }
+        DbError::Conflict { keys }
+    }
+
+    /// Commits, and has a resolver decide about the keys that others have changed.
+    fn commit_resolved(
+        &mut self,
+        resolver: &dyn Resolver,
+        options: CommitOptions,
+    ) -> Result<Seqno, DbError> {
+        let mut since = self.snapshot.clone();
+        let mut rounds = 0;
+        loop {
+            let guards = self.guards_on_writes(&since);
+            let first = match self.apply(Some(&guards), options) {
+                Err(KvError::Conflict { tree, key }) => ChangedKey { tree, key },
+                other => return Ok(other?),
+            };
+            rounds += 1;
+            if rounds > ROUNDS_MAX {
+                return Err(self.listed(&guards, first));
+            }
+            // What is changed after this moment is a conflict of the next round.
+            let now = self.engine.snapshot();
+            let changed = self.engine.changed_keys(&guards, usize::MAX)?;
+            let mut refused = Vec::new();
+            for changed in changed {
+                if !self.resolve(resolver, &changed, (&since, &now))? {
+                    refused.push(changed);
+                }
+            }
+            if !refused.is_empty() {
+                refused.truncate(LISTED_COUNT_MAX);
+                return Err(DbError::Conflict { keys: refused });
+            }
+            since = now;
+        }
+    }
+
+    /// Gives a key the state that the resolver decides on. Returns false if it refuses.
+    fn resolve(
+        &mut self,
+        resolver: &dyn Resolver,
+        changed: &ChangedKey,
+        (since, now): (&Snapshot, &Snapshot),
+    ) -> Result<bool, DbError> {
+        let (tree, key) = (changed.tree, changed.key.as_slice());
+        let base = self.engine.get(tree, key, Some(since))?;
+        let theirs = self.engine.get(tree, key, Some(now))?;
+        if base == theirs {
+            return Ok(true);
+        }
+        let ours = self.own_value(changed, base.clone());
+        let clash = Clash {
+            tree,
+            key,
+            base,
+            ours,
+            theirs,
+        };
+        let own = match resolver.resolve(&clash) {
+            Resolution::Put(value) => Own::Value(value),
+            Resolution::Delete => Own::Absent,
+            Resolution::Refuse => return Ok(false),
+        };
+        self.writes.set(tree, key, own);
+        Ok(true)
+    }
+
+    /// What the transaction makes of a key that it has written.
+    fn own_value(&self, changed: &ChangedKey, base: Option<Bytes>) -> Option<Bytes> {
+        let writes = self.writes.tree(changed.tree)?;
+        match writes.keys.get(&changed.key)? {
+            Own::Value(value) => Some(value.clone()),
+            Own::Absent => None,
+            Own::Deltas(deltas) => fold(self.engine.upserts(), &changed.key, base, deltas),
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! Savepoints and nested transactions: parts of a transaction that can be taken back alone.
+
+use super::Transaction;
+use crate::DbError;
+use std::ops::{Deref, DerefMut};
+
+/// A place in a transaction to which its writes can be taken back.
+#[derive(Debug)]
+pub struct Savepoint {
+    number: u64,
+}
+
+impl Transaction {
+    /// Marks a place to which later writes can be taken back. What is kept for that counts up to the
+    /// size of a batch.
+    pub fn savepoint(&mut self) -> Savepoint {
+        let number = self.writes.save();
+        Savepoint { number }
+    }
+
+    /// Takes back what was written after a savepoint. It can be used again; later ones are gone.
+    /// Locks are kept, and what was read stays read.
+    ///
+    /// # Errors
+    /// [`DbError::NoSavepoint`] if it was released, or is gone with an earlier one.
+    pub fn rollback_to(&mut self, savepoint: &Savepoint) -> Result<(), DbError> {
+        self.writes.take_back(savepoint.number)
+    }
+
+    /// Gives up a savepoint and later ones, and keeps what was written.
+    ///
+    /// # Errors
+    /// [`DbError::NoSavepoint`] if it is gone.
+    #[expect(clippy::needless_pass_by_value, reason = "it is of no use afterwards")]
+    pub fn release(&mut self, savepoint: Savepoint) -> Result<(), DbError> {
+        self.writes.keep(savepoint.number)
+    }
+
+    /// Begins a transaction inside of this one. It reads and writes as this one does; dropping it
+    /// takes back what was written in it. They can be nested.
+    pub fn nest(&mut self) -> Nested<'_> {
+        let number = self.writes.save();
+        Nested {
+            transaction: self,
+            number: Some(number),
+        }
+    }
+}
+
+/// A transaction inside of another. Dropping it aborts it.
+#[derive(Debug)]
+pub struct Nested<'t> {
+    transaction: &'t mut Transaction,
+    /// Its savepoint, until it is committed.
+    number: Option<u64>,
+}
+
+impl Nested<'_> {
+    /// Makes its writes those of the transaction around it. They are durable with that one.
+    pub fn commit(mut self) {
+        if let Some(number) = self.number.take() {
+            let kept = self.transaction.writes.keep(number);
+            debug_assert!(kept.is_ok(), "it is open until its end");
+        }
+    }
+
+    /// Takes its writes back. So does dropping it.
+    pub fn abort(self) {
+        drop(self);
+    }
+}
+
+impl Drop for Nested<'_> {
+    fn drop(&mut self) {
+        if let Some(number) = self.number.take() {
+            let writes = &mut self.transaction.writes;
+            let taken = writes.take_back(number).and_then(|()| writes.keep(number));
+            debug_assert!(taken.is_ok(), "it is open until its end");
+        }
+    }
+}
+
+impl Deref for Nested<'_> {
+    type Target = Transaction;
+
+    fn deref(&self) -> &Transaction {
+        self.transaction
+    }
+}
+
+impl DerefMut for Nested<'_> {
+    fn deref_mut(&mut self) -> &mut Transaction {
+        self.transaction
+    }
+}

@@ -1,0 +1,147 @@
+//! What a change has done, as events, and the one place where events reach memory.
+//!
+//! An operation stages rows and events together ([`crate::change`]). The same events would come
+//! from a commit of another view, a rollback or another mount: only this file would apply them.
+//!
+//! 1. *Announce*, just before the commit: negative entries learn of new names, the ledger of the
+//!    places that rows may move to, plain files that nothing is committed for them any more.
+//! 2. *Apply*, after the commit, in the order of the events.
+//! 3. *Retract*, instead, if the commit failed.
+//!
+//! | event | inode table | negative entries | name hints | others |
+//! |---|---|---|---|---|
+//! | linked | | adds the hash, announced | notes, of an only name | |
+//! | unlinked | | removes the hash | removes | |
+//! | made | adds, one lookup counted | a directory is whole | | |
+//! | changed (attributes, size, place) | updates, announced | | | fits a lent plain file |
+//! | directory removed or detached | | gives up | | detached: queued to be emptied |
+//! | orphaned | | | | space may come back soon |
+//! | extents changed | | | | extent map |
+//! | chunk counted | notes | | | |
+//! | stored beside, cut beside, removed beside | | | | plain files, announced |
+//! | fixed | | | | mark of immutable files |
+//!
+//! Invariant: locks that guard a change are held from its first event until all are applied. So no
+//! other operation sees the rows without the events, nor a part of the events.
+//!
+//! What is learned by reading is no event: it is right before and after. Nor is an eviction, which
+//! is always allowed.
+
+use crate::contents::Contents;
+use crate::data::Extent;
+use crate::external::{ExternalName, Leaving};
+use crate::inode::Inode;
+use crate::system::FileSystem;
+use crate::{DirName, FsResult};
+use stitch_base::Ino;
+
+/// One thing that a change has done.
+#[derive(Debug)]
+pub(crate) enum Event<'a> {
+    /// A name was put, which has this hash and leads to this inode.
+    Linked {
+        at: DirName<'a>,
+        hash: u64,
+        ino: Ino,
+        /// The row of the inode is under the name.
+        is_only_name: bool,
+    },
+    /// A name of this hash was deleted.
+    Unlinked { at: DirName<'a>, hash: u64 },
+    /// An inode was made, for a caller that looks it up with that.
+    Made(Inode),
+    /// The attributes of an inode, its size or the place of its row changed.
+    Changed(Inode),
+    /// An empty directory lost its name.
+    DirRemoved(Ino),
+    /// A directory lost its name, with entries in it.
+    DirDetached(Ino),
+    /// An inode that is known lost its last name.
+    Orphaned,
+    /// The file has these allocated extents; `None`: no rows of any.
+    ExtentsChanged(Ino, Option<Vec<Extent>>),
+    /// The chunk exists and was counted.
+    ChunkCounted(Ino, u64),
+    /// Contents left the store for a new plain file.
+    StoredBeside {
+        name: ExternalName,
+        len: u64,
+        size: u64,
+    },
+    /// That many bytes of a plain file do not count as settled any more.
+    CutBeside(u64),
+    /// The rows of a plain file are gone.
+    RemovedBeside(Leaving),
+    /// A file became immutable or append-only.
+    Fixed,
+}
+
+impl FileSystem {
+    /// Prepares memory for a commit.
+    pub(crate) fn announce(&self, events: &[Event<'_>]) {
+        for event in events {
+            match event {
+                Event::Linked { at, hash, .. } => self.residents.names.add((at.parent, *hash)),
+                Event::Changed(inode) => self.residents.inodes.intend(inode),
+                Event::RemovedBeside(leaving) => self.externals.leave(leaving),
+                _ => {}
+            }
+        }
+    }
+
+    /// Takes back what was announced, if anything was, after a commit that failed. A hash that was
+    /// added stays: negative entries may have more hashes than there are names.
+    pub(crate) fn retract(&self, events: &[Event<'_>]) {
+        for event in events {
+            match event {
+                Event::Changed(inode) => {
+                    self.residents.inodes.stay(inode.head.ino);
+                    self.plain_files().fit_again(inode.head.ino);
+                }
+                Event::RemovedBeside(leaving) => self.externals.stay(leaving),
+                _ => {}
+            }
+        }
+    }
+
+    /// Applies the events of a change that was committed.
+    ///
+    /// # Errors
+    /// [`crate::FsError::Stale`] if the directory of a new directory is not known any more: the
+    /// change is committed all the same.
+    pub(crate) fn apply(&self, events: Vec<Event<'_>>) -> FsResult<()> {
+        for event in events {
+            match event {
+                Event::Made(inode) => self.residents.made(inode)?,
+                Event::Changed(inode) => self.apply_changed(inode),
+                Event::DirDetached(ino) => {
+                    self.residents.names.give_up(ino);
+                    self.detached.push(ino);
+                }
+                Event::Orphaned => self.room.await_forget(),
+                Event::ExtentsChanged(ino, extents) => self.extents.set(ino, extents),
+                Event::StoredBeside { name, len, size } => self.externals.enter(name, len, size),
+                Event::CutBeside(bytes) => self.externals.uncount(bytes),
+                Event::RemovedBeside(leaving) => self.externals.retire(&leaving),
+                Event::Fixed => self.set_fixed(),
+                Event::Linked { .. }
+                | Event::Unlinked { .. }
+                | Event::DirRemoved(_)
+                | Event::ChunkCounted(..) => self.residents.apply(&event),
+            }
+        }
+        Ok(())
+    }
+
+    fn apply_changed(&self, inode: Inode) {
+        let (ino, size) = (inode.head.ino, inode.head.size);
+        let is_external = Contents::are_external(&inode.head);
+        self.residents.inodes.update(inode);
+        if is_external && let Some(plain) = self.externals.note_size(ino, size) {
+            self.plain_files().fit(&plain);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,95 @@
+use crate::system::FileSystem;
+use crate::{Caller, DirName, FsOptions, NewNode, RenameMode, WriteOptions};
+use stitch_base::Ino;
+
+const NEW: NewNode = NewNode {
+    perm: 0o755,
+    umask: 0,
+};
+
+fn opened() -> FileSystem {
+    let engine = crate::testing::formatted(&FsOptions::default());
+    FileSystem::open(engine, FsOptions::default()).expect("opens")
+}
+
+fn at(parent: Ino, name: &'static str) -> DirName<'static> {
+    DirName::new(parent, name.as_bytes())
+}
+
+fn hinted(fs: &FileSystem, name: &'static str) -> Option<Ino> {
+    let known = fs.residents.hinted(at(Ino::ROOT, name));
+    known.map(|inode| inode.head.ino)
+}
+
+#[test]
+fn hints_follow_a_name_that_is_made_moved_swapped_and_removed() {
+    let fs = opened();
+    let make = |name| fs.create(&Caller::ROOT, at(Ino::ROOT, name), &NEW);
+    let (one, two) = (
+        make("one").expect("makes").ino,
+        make("two").expect("makes").ino,
+    );
+    assert_eq!(
+        (hinted(&fs, "one"), hinted(&fs, "two")),
+        (Some(one), Some(two))
+    );
+    let rename = |from, to, mode| {
+        let (from, to) = (at(Ino::ROOT, from), at(Ino::ROOT, to));
+        fs.rename(&Caller::ROOT, from, to, mode).expect("moves");
+    };
+    rename("one", "two", RenameMode::Exchange);
+    assert_eq!(
+        (hinted(&fs, "one"), hinted(&fs, "two")),
+        (Some(two), Some(one))
+    );
+    rename("two", "one", RenameMode::Replace);
+    assert_eq!((hinted(&fs, "one"), hinted(&fs, "two")), (Some(one), None));
+    fs.unlink(&Caller::ROOT, at(Ino::ROOT, "one"))
+        .expect("removes");
+    assert_eq!(hinted(&fs, "one"), None);
+}
+
+#[test]
+fn a_name_is_missing_before_it_is_made_and_after_it_is_removed() {
+    let fs = opened();
+    let dir = fs.make_dir(&Caller::ROOT, at(Ino::ROOT, "d"), &NEW);
+    let dir = dir.expect("makes").ino;
+    let is_missing = || {
+        let key = fs.store.keys.dentry(dir, b"f");
+        fs.residents.names.is_missing(&key)
+    };
+    assert!(is_missing(), "a new directory is whole");
+    let file = fs.create(&Caller::ROOT, at(dir, "f"), &NEW).expect("makes");
+    assert!(!is_missing());
+    fs.forget(file.ino, 1);
+    fs.unlink(&Caller::ROOT, at(dir, "f")).expect("removes");
+    assert!(is_missing() && fs.residents.names.is_empty(dir));
+    fs.remove_dir(&Caller::ROOT, at(Ino::ROOT, "d"))
+        .expect("removes");
+    assert!(!fs.residents.names.is_empty(dir), "it is given up");
+}
+
+#[test]
+fn counts_follow_first_and_last_names() {
+    let fs = opened();
+    let count = || fs.residents.inode_count();
+    assert_eq!(count(), 1);
+    let file = fs.make_temp_file(&Caller::ROOT, Ino::ROOT, &NEW);
+    let ino = file.expect("makes").ino;
+    assert_eq!(count(), 1, "it has no name");
+    fs.link(&Caller::ROOT, ino, at(Ino::ROOT, "a"))
+        .expect("links");
+    fs.link(&Caller::ROOT, ino, at(Ino::ROOT, "b"))
+        .expect("links");
+    assert_eq!(count(), 2);
+    let large = vec![1; 5000];
+    fs.write(ino, 0, &large, WriteOptions::default())
+        .expect("writes");
+    for name in ["a", "b"] {
+        fs.unlink(&Caller::ROOT, at(Ino::ROOT, name))
+            .expect("removes");
+    }
+    assert_eq!(count(), 1);
+    fs.forget(ino, 3);
+    assert_eq!(fs.reclaim().expect("reclaims"), 1);
+}

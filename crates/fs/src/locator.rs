@@ -1,0 +1,388 @@
+//! Where rows are: in which tree, and under which key. Layout of keys: `stitch_format::fs_key`.
+//!
+//! | tree | rows |
+//! |---|---|
+//! | `meta` | inode rows under their names or under their numbers, links |
+//! | `data` | chunks of contents |
+//! | `xattr` | extended attributes |
+//! | `sys` | header, counters, orphans, external files, allocated extents, back rows |
+//!
+//! Invariants:
+//! - keys are built and taken apart here and nowhere else in this crate: another layout is another
+//!   [`Locator`];
+//! - a range is of one tree, and not empty unless it is asked for so;
+//! - what a key is built from comes back from it.
+
+use crate::inode::{Inode, Location};
+use std::ops::{Deref, Range};
+use stitch_base::Ino;
+use stitch_db::KeyRange;
+use stitch_format::fs_back::Place;
+use stitch_format::fs_key::{self, FsKey};
+use stitch_format::fs_sys::FsHeader;
+
+/// A tree of the file system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tree {
+    Meta,
+    Data,
+    Xattr,
+    Sys,
+}
+
+impl Tree {
+    /// The name of its dictionary.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Meta => "meta",
+            Self::Data => "data",
+            Self::Xattr => "xattr",
+            Self::Sys => "sys",
+        }
+    }
+}
+
+/// The key of a row, and its tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RowKey {
+    tree: Tree,
+    bytes: FsKey,
+}
+
+impl RowKey {
+    pub(crate) const fn tree(&self) -> Tree {
+        self.tree
+    }
+}
+
+impl Deref for RowKey {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+/// The keys `[start, end)` of a tree.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RowRange {
+    tree: Tree,
+    start: FsKey,
+    end: FsKey,
+}
+
+impl RowRange {
+    fn new(tree: Tree, start: FsKey, end: FsKey) -> Self {
+        debug_assert!(start <= end, "a range does not end before it starts");
+        Self { tree, start, end }
+    }
+
+    pub(crate) const fn tree(&self) -> Tree {
+        self.tree
+    }
+
+    pub(crate) fn start(&self) -> &[u8] {
+        &self.start
+    }
+
+    pub(crate) fn end(&self) -> &[u8] {
+        &self.end
+    }
+
+    pub(crate) fn keys(&self) -> KeyRange<'_> {
+        KeyRange::new(&self.start, &self.end)
+    }
+}
+
+/// What a row of the `sys` tree is, by its key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SysRow {
+    Header,
+    NextIno,
+    InodeCount,
+    Fixed,
+    Unwritten,
+    BackProgress,
+    Orphan(Ino),
+    External(Ino),
+    Back(Ino),
+    /// An allocated extent that ends before this chunk.
+    Extent(Ino, u64),
+}
+
+/// Maps what rows are about to their keys.
+///
+/// The default has no seed of names. It serves a check of a store without a header, which looks at
+/// no names.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Locator {
+    name_seed: u64,
+}
+
+fn sys(key: &[u8]) -> RowKey {
+    RowKey {
+        tree: Tree::Sys,
+        bytes: fs_key::single(key),
+    }
+}
+
+/// All rows of a kind that has one inode in its key.
+fn sys_rows(kind: u8) -> RowRange {
+    RowRange::new(
+        Tree::Sys,
+        fs_key::single(&[kind]),
+        fs_key::single(&[kind + 1]),
+    )
+}
+
+const fn in_tree(tree: Tree, bytes: FsKey) -> RowKey {
+    RowKey { tree, bytes }
+}
+
+/// Names and inodes: the `meta` tree.
+impl Locator {
+    pub(crate) const fn new(header: &FsHeader) -> Self {
+        Self {
+            name_seed: header.name_seed,
+        }
+    }
+
+    /// Returns where a name is in the order of its directory.
+    pub(crate) fn name_hash(&self, name: &[u8]) -> u64 {
+        fs_key::name_hash(self.name_seed, name)
+    }
+
+    /// The row of a name.
+    ///
+    /// # Panics
+    /// If the name is empty or longer than a name can be.
+    pub(crate) fn dentry(&self, parent: Ino, name: &[u8]) -> RowKey {
+        let key = fs_key::dentry(self.name_seed, parent, name);
+        in_tree(Tree::Meta, key)
+    }
+
+    /// The rows of all names in a directory.
+    pub(crate) fn dentries(&self, dir: Ino) -> RowRange {
+        self.dentries_from(dir, 0)
+    }
+
+    /// The rows of names in a directory, from a hash on.
+    pub(crate) fn dentries_from(&self, dir: Ino, hash: u64) -> RowRange {
+        let start = fs_key::dentry_start(dir, hash);
+        RowRange::new(Tree::Meta, start, fs_key::after(dir))
+    }
+
+    /// The rows of all names at a place: those of one directory and one hash.
+    pub(crate) fn dentries_at(&self, place: Place) -> RowRange {
+        let start = fs_key::dentry_start(place.parent, place.hash);
+        let end = fs_key::dentry_start(place.parent, place.hash.saturating_add(1));
+        RowRange::new(Tree::Meta, start, end)
+    }
+
+    /// All rows of the tree from a place on.
+    pub(crate) fn meta_from(&self, place: Place) -> RowRange {
+        let start = fs_key::dentry_start(place.parent, place.hash);
+        // The largest number is never handed out.
+        let end = fs_key::own(Ino(u64::MAX));
+        RowRange {
+            tree: Tree::Meta,
+            start,
+            end,
+        }
+    }
+
+    /// The row of an inode under its own number.
+    pub(crate) fn own(&self, ino: Ino) -> RowKey {
+        in_tree(Tree::Meta, fs_key::own(ino))
+    }
+
+    /// The row of an inode; `None` for one that is in memory alone.
+    pub(crate) fn inode(&self, inode: &Inode) -> Option<RowKey> {
+        match &inode.location {
+            Location::Entry { parent, name } => Some(self.dentry(*parent, name)),
+            Location::Own => Some(self.own(inode.head.ino)),
+            Location::Memory(_) => None,
+        }
+    }
+
+    /// The rows of a directory under its own number, and of all names in it.
+    pub(crate) fn directory(&self, dir: Ino) -> RowRange {
+        let (start, end) = (fs_key::own(dir), fs_key::after(dir));
+        RowRange::new(Tree::Meta, start, end)
+    }
+}
+
+/// Contents and extended attributes: the `data` and the `xattr` tree.
+impl Locator {
+    pub(crate) fn chunk(&self, ino: Ino, number: u64) -> RowKey {
+        in_tree(Tree::Data, fs_key::chunk(ino, number))
+    }
+
+    /// The chunks of an inode with these numbers.
+    pub(crate) fn chunks(&self, ino: Ino, numbers: &Range<u64>) -> RowRange {
+        RowRange {
+            tree: Tree::Data,
+            start: fs_key::chunk(ino, numbers.start),
+            end: fs_key::chunk(ino, numbers.end),
+        }
+    }
+
+    /// The chunks of an inode from a number on.
+    pub(crate) fn chunks_from(&self, ino: Ino, number: u64) -> RowRange {
+        let start = fs_key::chunk(ino, number);
+        RowRange::new(Tree::Data, start, fs_key::after(ino))
+    }
+
+    /// All chunks of the inodes `[first, end)`.
+    pub(crate) fn chunks_of(&self, first: Ino, end: Ino) -> RowRange {
+        let (start, end) = (fs_key::chunk(first, 0), fs_key::chunk(end, 0));
+        RowRange::new(Tree::Data, start, end)
+    }
+
+    pub(crate) fn xattr(&self, ino: Ino, name: &[u8]) -> RowKey {
+        in_tree(Tree::Xattr, fs_key::xattr(ino, name))
+    }
+
+    /// All extended attributes of an inode.
+    pub(crate) fn xattrs(&self, ino: Ino) -> RowRange {
+        let (start, end) = (fs_key::own(ino), fs_key::after(ino));
+        RowRange::new(Tree::Xattr, start, end)
+    }
+}
+
+/// The `sys` tree.
+impl Locator {
+    pub(crate) fn header(&self) -> RowKey {
+        sys(fs_key::SYS_HEADER)
+    }
+
+    /// The first inode number that was never handed out.
+    pub(crate) fn next_ino(&self) -> RowKey {
+        sys(fs_key::SYS_NEXT_INO)
+    }
+
+    /// The number of inodes that have a name.
+    pub(crate) fn inode_count(&self) -> RowKey {
+        sys(fs_key::SYS_INODE_COUNT)
+    }
+
+    /// The mark that some file was immutable or append-only.
+    pub(crate) fn fixed(&self) -> RowKey {
+        sys(fs_key::SYS_FIXED)
+    }
+
+    /// The number of chunks in unwritten extents.
+    pub(crate) fn unwritten(&self) -> RowKey {
+        sys(fs_key::SYS_UNWRITTEN)
+    }
+
+    /// The place up to which back rows are complete.
+    pub(crate) fn back_progress(&self) -> RowKey {
+        sys(fs_key::SYS_BACK_PROGRESS)
+    }
+
+    /// All back rows, and how far they are complete.
+    pub(crate) fn back_rows(&self) -> RowRange {
+        sys_rows(fs_key::SYS_BACK)
+    }
+
+    /// The back row of an inode.
+    pub(crate) fn back(&self, ino: Ino) -> RowKey {
+        in_tree(Tree::Sys, fs_key::back(ino))
+    }
+
+    pub(crate) fn orphan(&self, ino: Ino) -> RowKey {
+        in_tree(Tree::Sys, fs_key::orphan(ino))
+    }
+
+    pub(crate) fn orphans(&self) -> RowRange {
+        sys_rows(fs_key::SYS_ORPHAN)
+    }
+
+    /// The plain file of an inode.
+    pub(crate) fn external(&self, ino: Ino) -> RowKey {
+        in_tree(Tree::Sys, fs_key::external(ino))
+    }
+
+    pub(crate) fn externals(&self) -> RowRange {
+        sys_rows(fs_key::SYS_EXTERNAL)
+    }
+
+    /// The allocated extent of an inode that ends before this chunk.
+    pub(crate) fn extent(&self, ino: Ino, end: u64) -> RowKey {
+        in_tree(Tree::Sys, fs_key::allocated(ino, end))
+    }
+
+    /// The allocated extents of an inode that end at this chunk or later.
+    pub(crate) fn extents_from(&self, ino: Ino, chunk: u64) -> RowRange {
+        let start = fs_key::allocated(ino, chunk);
+        RowRange::new(Tree::Sys, start, fs_key::after_allocated(ino))
+    }
+
+    /// The allocated extents of an inode that end after the first chunk of a range, and not after
+    /// its end.
+    pub(crate) fn extents_ending_in(&self, ino: Ino, range: &Range<u64>) -> RowRange {
+        let end = match range.end.checked_add(1) {
+            Some(after) => fs_key::allocated(ino, after),
+            None => fs_key::after_allocated(ino),
+        };
+        RowRange::new(Tree::Sys, fs_key::allocated(ino, range.start + 1), end)
+    }
+}
+
+/// From keys to what they are about. `None`: the key is none of these rows.
+impl Locator {
+    /// The inode number at the start of a key of any tree but `sys`.
+    pub(crate) fn ino_of(key: &[u8]) -> Option<Ino> {
+        fs_key::ino_of(key)
+    }
+
+    /// Hash and name.
+    pub(crate) fn name_of(key: &[u8]) -> Option<(u64, &[u8])> {
+        fs_key::name_of(key)
+    }
+
+    /// Directory and hash of a name.
+    pub(crate) fn place_of(key: &[u8]) -> Option<Place> {
+        Place::of_key(key)
+    }
+
+    /// Number of a chunk.
+    pub(crate) fn chunk_of(key: &[u8]) -> Option<u64> {
+        fs_key::chunk_of(key)
+    }
+
+    /// Number of the chunk that a key is of, or comes after by some bytes.
+    pub(crate) fn chunk_before(key: &[u8]) -> Option<u64> {
+        let chunk = key.get(..16).unwrap_or(key);
+        fs_key::chunk_of(chunk)
+    }
+
+    /// Name of an extended attribute.
+    pub(crate) fn xattr_of(key: &[u8]) -> Option<&[u8]> {
+        key.get(8..)
+    }
+
+    /// What a row of the `sys` tree is.
+    pub(crate) fn sys_row(key: &[u8]) -> Option<SysRow> {
+        Some(match key {
+            fs_key::SYS_HEADER => SysRow::Header,
+            fs_key::SYS_NEXT_INO => SysRow::NextIno,
+            fs_key::SYS_INODE_COUNT => SysRow::InodeCount,
+            fs_key::SYS_FIXED => SysRow::Fixed,
+            fs_key::SYS_UNWRITTEN => SysRow::Unwritten,
+            fs_key::SYS_BACK_PROGRESS => SysRow::BackProgress,
+            [fs_key::SYS_ORPHAN, ..] => SysRow::Orphan(fs_key::orphan_of(key)?),
+            [fs_key::SYS_EXTERNAL, ..] => SysRow::External(fs_key::external_of(key)?),
+            [fs_key::SYS_BACK, ..] => SysRow::Back(fs_key::back_of(key)?),
+            [fs_key::SYS_ALLOCATED, ..] => {
+                let (ino, end) = fs_key::allocated_of(key)?;
+                SysRow::Extent(ino, end)
+            }
+            _ => return None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

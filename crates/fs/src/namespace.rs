@@ -1,0 +1,341 @@
+//! Names, the inodes that they lead to, and the directories that they are in.
+//!
+//! A name is resolved in this order; each step may know, and then none after it is asked:
+//! 1. negative entries: the name is missing;
+//! 2. name hints and the inode table: the name leads to an inode whose whole row is known;
+//! 3. the row of the name in the trees.
+//!
+//! What is found of a name stays while its directory is locked. What is found of the inode may be
+//! old until the inode is locked too: the table counts changes, and the row is read again only then
+//! ([`Namespace::inode_of`]).
+//!
+//! Nothing is changed here but what is remembered: changes of names are batches
+//! ([`crate::change`]).
+
+mod dentry;
+
+pub(crate) use dentry::{Dentry, Early};
+
+use crate::inode::{CHAIN_UNKNOWN, Inode, Location, Tick};
+use crate::locator::{Locator, RowKey};
+use crate::lock::Held;
+use crate::residents::Residents;
+use crate::schema::Store;
+use crate::{Attr, DirName, FsError, FsResult};
+use stitch_base::Ino;
+use stitch_format::fs_back::Place;
+use stitch_format::fs_inode::InodeHead;
+use stitch_format::fs_key::NAME_BYTES_MAX;
+
+/// Checks a name that is to be made, removed or moved.
+pub(crate) fn check_name(name: &[u8]) -> FsResult<()> {
+    match name {
+        b"" => Err(FsError::NotFound),
+        b"." | b".." => Err(FsError::Invalid("`.` and `..` stay as they are")),
+        _ if name.len() > NAME_BYTES_MAX => Err(FsError::NameTooLong),
+        _ if name.iter().any(|&byte| byte == b'/' || byte == 0) => Err(FsError::Invalid(
+            "a name has no slash and no zero byte in it",
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// The names of a file system: rows of the trees, and what is in memory of them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Namespace<'fs> {
+    store: &'fs Store,
+    residents: &'fs Residents,
+    /// Everything that is known without the trees is compared with them.
+    confirms: bool,
+}
+
+impl<'fs> Namespace<'fs> {
+    pub(crate) const fn new(store: &'fs Store, residents: &'fs Residents, confirms: bool) -> Self {
+        Self {
+            store,
+            residents,
+            confirms,
+        }
+    }
+}
+
+impl<'fs> Namespace<'fs> {
+    /// The row of a name, if there is one. The directory is locked.
+    pub(crate) fn find_dentry(&self, at: DirName<'_>) -> FsResult<Option<Dentry>> {
+        let key = self.store.keys.dentry(at.parent, at.name);
+        if self.residents.names.is_missing(&key) {
+            self.confirm_missing(&key);
+            return Ok(None);
+        }
+        let found = self.read_dentry(&key)?;
+        if found.is_none() {
+            self.residents.names.note_missing(&key);
+        }
+        Ok(found)
+    }
+
+    fn read_dentry(&self, key: &RowKey) -> FsResult<Option<Dentry>> {
+        let row = self.store.get(key)?;
+        row.map(|row| Dentry::decode(&row)).transpose()
+    }
+
+    /// Compares a missing name with the trees, where that is wanted. A row that cannot be read is
+    /// no contradiction.
+    ///
+    /// # Panics
+    /// If the trees have the name.
+    fn confirm_missing(&self, key: &RowKey) {
+        if self.confirms {
+            let row = self.store.get(key);
+            let is_there = matches!(row, Ok(Some(_)));
+            assert!(!is_there, "a name is there that was known to be missing");
+        }
+    }
+
+    /// The row of a name.
+    pub(crate) fn dentry(&self, at: DirName<'_>) -> FsResult<Dentry> {
+        self.find_dentry(at)?.ok_or(FsError::NotFound)
+    }
+
+    /// Returns what a name leads to, if it exists, to know which inode to lock. The directory is
+    /// locked.
+    pub(crate) fn find_early(&self, at: DirName<'_>) -> FsResult<Option<Early>> {
+        let moment = self.residents.inodes.moment();
+        let found = self.find_dentry(at)?;
+        Ok(found.map(|dentry| Early::read(dentry, moment)))
+    }
+
+    /// Returns what a name leads to that must exist. So negative entries are not asked, and nothing
+    /// is read where its whole row is known. The directory is locked.
+    pub(crate) fn early(&self, at: DirName<'_>) -> FsResult<Early> {
+        if let Some(known) = self.residents.hinted(at) {
+            return Ok(Early::known(&known));
+        }
+        let moment = self.residents.inodes.moment();
+        let key = self.store.keys.dentry(at.parent, at.name);
+        let found = self.read_dentry(&key)?;
+        let dentry = found.ok_or(FsError::NotFound)?;
+        Ok(Early::read(dentry, moment))
+    }
+
+    /// Returns the inode of a name, known or not, and the name's row. The directory and the inode
+    /// are locked.
+    ///
+    /// What was found before the inode was locked may be old: a write, or a link made elsewhere,
+    /// locks the inode and not this directory. Only then the row is read again.
+    pub(crate) fn inode_of(&self, at: DirName<'_>, early: Early) -> FsResult<(Inode, Dentry)> {
+        let ino = early.ino();
+        let dentry = match early.row {
+            Some((dentry, moment)) if self.residents.inodes.is_as_of(ino, moment) => dentry,
+            Some(_) => self.dentry(at)?,
+            None => match self.residents.known_row(ino, at) {
+                Some(known) => {
+                    self.confirm_row(at, &known)?;
+                    let dentry = Dentry::of_known(&known);
+                    return Ok((known, dentry));
+                }
+                None => self.dentry(at)?,
+            },
+        };
+        debug_assert_eq!(dentry.ino, ino, "names do not change in a locked directory");
+        if let Some(known) = self.residents.inodes.find(dentry.ino) {
+            return Ok((known, dentry));
+        }
+        let (head, location) = self.row_of(at, &dentry)?;
+        let inode = Inode {
+            head,
+            location,
+            chain: CHAIN_UNKNOWN,
+            is_temp: false,
+        };
+        Ok((inode, dentry))
+    }
+
+    /// Returns the inode of a name, and where its row is.
+    pub(crate) fn row_of(
+        &self,
+        at: DirName<'_>,
+        dentry: &Dentry,
+    ) -> FsResult<(InodeHead, Location)> {
+        let location = match dentry.row {
+            Some(_) => Location::entry(at.parent, at.name),
+            None => Location::Own,
+        };
+        Ok((self.head_of(dentry)?, location))
+    }
+
+    fn head_of(&self, dentry: &Dentry) -> FsResult<InodeHead> {
+        if let Some((head, _)) = dentry.row {
+            return Ok(head);
+        }
+        let own = self.store.own_row(dentry.ino)?;
+        own.map(|(head, _)| head).ok_or_else(|| {
+            let ino = dentry.ino;
+            FsError::Corrupt(format!("a link names inode {ino}, which is not"))
+        })
+    }
+
+    /// Counts a lookup of the inode of a name. The directory is locked.
+    pub(crate) fn learn(&self, at: DirName<'_>, dentry: &Dentry, moment: Tick) -> FsResult<Attr> {
+        self.residents.hint(at, dentry.ino);
+        if let Some(head) = self.residents.inodes.look_up(dentry.ino) {
+            return Ok(Attr::of(&head));
+        }
+        let (head, location) = self.row_of(at, dentry)?;
+        if let Some(head) = self.residents.inodes.learn(&head, location, moment)? {
+            return Ok(Attr::of(&head));
+        }
+        self.learn_again(at)
+    }
+
+    /// Reads a name until no inode is changed and forgotten between its read and its lookup.
+    fn learn_again(&self, at: DirName<'_>) -> FsResult<Attr> {
+        loop {
+            let moment = self.residents.inodes.moment();
+            let dentry = self.dentry(at)?;
+            let (head, location) = self.row_of(at, &dentry)?;
+            if let Some(head) = self.residents.inodes.learn(&head, location, moment)? {
+                return Ok(Attr::of(&head));
+            }
+        }
+    }
+
+    /// Checks a name that is looked up. Returns the inode of `.` and `..`.
+    pub(crate) fn dots(&self, at: DirName<'_>) -> FsResult<Option<Ino>> {
+        let dir = self.residents.inodes.get_dir(at.parent)?;
+        match at.name {
+            _ if dir.head.nlink == 0 && at.name != b"." => Err(FsError::NotFound),
+            b"." => Ok(Some(at.parent)),
+            b".." => dir.parent().map(Some).ok_or(FsError::NotFound),
+            b"" => Err(FsError::NotFound),
+            _ if at.name.len() > NAME_BYTES_MAX => Err(FsError::NameTooLong),
+            _ => Ok(None),
+        }
+    }
+
+    /// Attributes of the inode of a name. The directory is locked.
+    pub(crate) fn attr_of(&self, dentry: &Dentry) -> FsResult<Attr> {
+        if let Ok(head) = self.residents.inodes.head(dentry.ino) {
+            return Ok(Attr::of(&head));
+        }
+        // An inode that was known since then is as it was when its name was read.
+        Ok(Attr::of(&self.head_of(dentry)?))
+    }
+
+    pub(crate) fn look_up(&self, at: DirName<'_>, is_step: bool) -> FsResult<Attr> {
+        if let Some(ino) = self.dots(at)? {
+            return self.look_up_known(ino);
+        }
+        let _names = self.residents.locks.dir_read(at.parent);
+        if is_step && let Some(known) = self.residents.known_step(at) {
+            return Ok(known);
+        }
+        let moment = self.residents.inodes.moment();
+        let dentry = self.dentry(at)?;
+        let attr = self.learn(at, &dentry, moment)?;
+        if is_step {
+            self.residents.keep_step(at, &attr);
+        }
+        Ok(attr)
+    }
+
+    fn look_up_known(&self, ino: Ino) -> FsResult<Attr> {
+        let head = self
+            .residents
+            .inodes
+            .look_up(ino)
+            .ok_or(FsError::Stale(ino))?;
+        Ok(Attr::of(&head))
+    }
+
+    /// Compares the row of a known inode with the trees, where that is wanted. Directory and inode
+    /// are locked. A row that cannot be read is no contradiction.
+    ///
+    /// # Panics
+    /// If the trees have another row.
+    pub(crate) fn confirm_row(&self, at: DirName<'_>, known: &Inode) -> FsResult<()> {
+        if !self.confirms {
+            return Ok(());
+        }
+        let key = self.store.keys.dentry(at.parent, at.name);
+        let Ok(row) = self.store.get(&key) else {
+            return Ok(());
+        };
+        let row = row.map(|row| Dentry::decode(&row)).transpose()?;
+        let is_it = row.is_some_and(|row| row.is_row_of(&known.head));
+        assert!(is_it, "the row of a known inode is not what is known");
+        Ok(())
+    }
+
+    /// Locks a directory, and the one that a name in it leads to.
+    pub(crate) fn lock_with_child(&self, at: DirName<'_>) -> FsResult<(Held<'fs>, Early)> {
+        let mut names = self.residents.locks.dirs_write(&[at.parent]);
+        loop {
+            let early = self.early(at)?;
+            if self.residents.locks.try_add_dir(&mut names, early.ino()) {
+                return Ok((names, early));
+            }
+            drop(names);
+            names = self.residents.locks.dirs_write(&[at.parent, early.ino()]);
+        }
+    }
+
+    /// Refuses a directory with names. It is locked.
+    pub(crate) fn check_empty(&self, dir: Ino) -> FsResult<()> {
+        if !self.residents.names.is_empty(dir) {
+            return self.check_no_rows(dir);
+        }
+        if self.confirms {
+            let found = self.check_no_rows(dir);
+            let has_names = matches!(found, Err(FsError::NotEmpty));
+            assert!(
+                !has_names,
+                "a directory has names that was known to be empty"
+            );
+        }
+        Ok(())
+    }
+
+    /// Refuses a directory with names in the trees.
+    pub(crate) fn check_no_rows(&self, dir: Ino) -> FsResult<()> {
+        let mut scan = self.store.scan(&self.store.keys.dentries(dir))?;
+        match scan.next()? {
+            Some(_) => Err(FsError::NotEmpty),
+            None => Ok(()),
+        }
+    }
+
+    /// The name of an inode among those of one hash. The directory is locked.
+    pub(crate) fn find_at(&self, place: Place, ino: Ino) -> FsResult<Option<(Vec<u8>, Dentry)>> {
+        let mut rows = self.store.scan(&self.store.keys.dentries_at(place))?;
+        while let Some((key, row)) = rows.next()? {
+            let dentry = Dentry::decode_head(row)?;
+            if let Some((_, name)) = Locator::name_of(key).filter(|_| dentry.ino == ino) {
+                return Ok(Some((name.to_vec(), dentry)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Reports whether a known directory can be reached from the root: it may be below one that was
+    /// removed with all in it.
+    pub(crate) fn is_below_root(&self, dir: Ino) -> bool {
+        let _tree = self.residents.locks.tree();
+        let mut at = dir;
+        while at != Ino::ROOT {
+            let inode = self
+                .residents
+                .inodes
+                .find(at)
+                .filter(|inode| inode.head.nlink > 0);
+            let Some(parent) = inode.and_then(|inode| inode.parent()) else {
+                return false;
+            };
+            at = parent;
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests;

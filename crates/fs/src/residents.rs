@@ -1,0 +1,130 @@
+//! What is in memory of the inodes and names in use.
+//!
+//! | part | remembers | may be wrong |
+//! |---|---|---|
+//! | [`Inodes`] | inodes from their first lookup to the last forget, and the ledger | no |
+//! | [`Names`] | names that are missing | no |
+//! | [`Hints`] | which inode a name leads to | yes: the inode table decides |
+//! | [`Steps`] | directories that paths led through lately | yes: the inode table decides |
+//! | [`Locks`] | which operation may change names and inodes | |
+//! | counters | named inodes, and inodes without names that are to be reclaimed | no |
+//!
+//! Invariants:
+//! - nothing here reads or writes the trees: a change is committed first, then noted here;
+//! - a directory in use pins its parent, and the path cache pins what it holds;
+//! - an inode without names that is let go is queued for reclaiming once.
+
+use crate::events::Event;
+use crate::hints::Hints;
+use crate::inode::{Hold, Inode, Inodes, Location};
+use crate::ledger::Register;
+use crate::locator::Locator;
+use crate::lock::Locks;
+use crate::names::Names;
+use crate::steps::Steps;
+use crate::{FsOptions, FsResult};
+use stitch_base::Ino;
+use stitch_base::sync::atomic::{AtomicU64, Ordering};
+use stitch_base::sync::{Arc, Mutex};
+use stitch_format::fs_inode::InodeHead;
+
+#[derive(Debug)]
+pub(crate) struct Residents {
+    pub(crate) keys: Locator,
+    pub(crate) inodes: Inodes,
+    pub(crate) locks: Locks,
+    pub(crate) names: Names,
+    pub(crate) steps: Steps,
+    pub(crate) hints: Hints,
+    inode_count: AtomicU64,
+    /// Inodes without names that are not known any more.
+    forgotten: Mutex<Vec<InodeHead>>,
+}
+
+impl Residents {
+    /// Knows the root alone. `inode_count`: inodes that have a name.
+    pub(crate) fn new(
+        keys: Locator,
+        root: InodeHead,
+        inode_count: u64,
+        options: &FsOptions,
+    ) -> Self {
+        let register = options.ledger.as_ref().map(Arc::clone).map(Register::new);
+        Self {
+            keys,
+            inodes: Inodes::new(root, options.inodes_max, register),
+            locks: Locks::default(),
+            names: Names::new(options.names_bytes),
+            steps: Steps::default(),
+            hints: Hints::default(),
+            inode_count: AtomicU64::new(inode_count),
+            forgotten: Mutex::default(),
+        }
+    }
+
+    /// Number of inodes that have a name.
+    pub(crate) fn inode_count(&self) -> u64 {
+        self.inode_count.load(Ordering::Relaxed)
+    }
+
+    /// Notes inodes that got a first name, or lost the last.
+    pub(crate) fn count_inodes(&self, added: i64) {
+        self.inode_count
+            .fetch_add(added.cast_unsigned(), Ordering::Relaxed);
+    }
+
+    /// Lets go of an inode. Returns the inode if it is not known any more; without names it is then
+    /// queued for reclaiming.
+    pub(crate) fn let_go(&self, ino: Ino, hold: Hold) -> Option<Inode> {
+        let inode = self.inodes.release(ino, hold)?;
+        if inode.location == Location::Own && inode.head.nlink == 0 {
+            self.forgotten.lock().push(inode.head);
+        }
+        Some(inode)
+    }
+
+    /// Takes in an inode that was just made, with one lookup. A new directory has no names.
+    ///
+    /// # Errors
+    /// [`crate::FsError::Stale`] if the directory of a new directory is not known.
+    pub(crate) fn made(&self, inode: Inode) -> FsResult<()> {
+        if inode.is_dir() {
+            self.names.learn_new(inode.head.ino);
+        }
+        self.inodes.add(inode)
+    }
+
+    /// Applies an event that is about names, or about one inode of the table.
+    pub(crate) fn apply(&self, event: &Event<'_>) {
+        match *event {
+            Event::Linked {
+                is_only_name: false,
+                ..
+            } => {}
+            Event::Linked { at, hash, ino, .. } => self.hint_hash(at.parent, hash, ino),
+            Event::Unlinked { at, hash } => {
+                self.names.remove((at.parent, hash));
+                self.drop_hint(at.parent, hash);
+            }
+            Event::DirRemoved(ino) => self.names.give_up(ino),
+            Event::ChunkCounted(ino, number) => self.inodes.note_counted(ino, Some(number)),
+            _ => debug_assert!(false, "it is applied elsewhere"),
+        }
+    }
+
+    /// Queues inodes without names for reclaiming.
+    pub(crate) fn queue_forgotten(&self, heads: Vec<InodeHead>) {
+        debug_assert!(
+            heads.iter().all(|head| head.nlink == 0),
+            "what has a name is not reclaimed"
+        );
+        self.forgotten.lock().extend(heads);
+    }
+
+    /// Takes up to `count_max` inodes from the queue, the last ones first.
+    pub(crate) fn take_forgotten(&self, count_max: usize) -> Vec<InodeHead> {
+        let mut forgotten = self.forgotten.lock();
+        let keep = forgotten.len().saturating_sub(count_max);
+        forgotten.split_off(keep)
+    }
+}

@@ -1,0 +1,315 @@
+//! Read-only snapshots of directories.
+//!
+//! A snapshot is a pin of the engine: one moment of the whole store, named, and kept in it. The
+//! pin's user bytes ([`SnapshotRecord`]) say which directory it is of. So creating one takes as
+//! long for a million files as for one.
+//!
+//! ```text
+//! create_snapshot(dir, "mon"):  path of dir --> pin "fs/mon" {root, path, owner, time}
+//!                               walk the path at the pin's moment: is it the same directory?
+//!                                 no (renamed meanwhile): drop the pin, begin again
+//! open_snapshot("mon"):         FileSystem, read-only, over SnapshotEngine(engine, pin)
+//! ```
+//!
+//! A view of the past does no background work and writes nothing, not even times of access. An
+//! inode has the number that it has in the present.
+
+use crate::system::FileSystem;
+use crate::{Attr, DirName, FsError, FsOptions, FsResult};
+use stitch_base::clock::Timestamp;
+use stitch_base::sync::Arc;
+use stitch_base::{Ino, PinId};
+use stitch_format::fs_snapshot::{PIN_PREFIX, SNAPSHOT_PATH_BYTES_MAX, SnapshotRecord};
+use stitch_kv::{Engine, PinInfo, SnapshotEngine};
+
+/// Longest name of a snapshot, in bytes.
+pub const SNAPSHOT_NAME_BYTES_MAX: usize = 250;
+/// Bits of the inode numbers of a file system that takes snapshots: a front end numbers the inodes
+/// of all views with what is left of 64.
+pub const VIEW_INO_BITS: u32 = 44;
+/// The largest number that the next inode may have when a snapshot is created. A process would have
+/// to make half of all numbers before one is larger than [`VIEW_INO_BITS`].
+const NEXT_INO_MAX: u64 = 1 << (VIEW_INO_BITS - 1);
+/// How often a snapshot is begun again because the directory, or one above it, was renamed.
+const TRIES: usize = 16;
+/// Right to pass through a directory, for everybody.
+const OTHERS_EXECUTE: u16 = 0o001;
+
+/// A snapshot of a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SnapshotInfo {
+    /// Number, never used again in a store; snapshots are numbered in the order of creation.
+    pub id: PinId,
+    /// Name.
+    pub name: String,
+    /// The directory.
+    pub root: Ino,
+    /// Its path from the root of the file system at that moment, without a slash at either end;
+    /// empty for the root.
+    pub path: Vec<u8>,
+    /// User that owned the directory, who may delete the snapshot.
+    pub owner: u32,
+    /// When it was created.
+    pub created: Timestamp,
+}
+
+impl SnapshotInfo {
+    /// Returns the snapshot that a pin is; `None` for a pin of something else, and for one whose
+    /// record is damaged or newer than this program.
+    fn of(pin: &PinInfo) -> Option<Self> {
+        let name = pin.name.strip_prefix(PIN_PREFIX)?;
+        match SnapshotRecord::decode(&pin.user) {
+            Ok(record) => Some(Self {
+                id: pin.id,
+                name: name.to_owned(),
+                root: record.root,
+                path: record.path,
+                owner: record.owner,
+                created: Timestamp(record.created_ns),
+            }),
+            Err(error) => {
+                tracing::warn!(name, %error, "a snapshot cannot be read");
+                None
+            }
+        }
+    }
+}
+
+/// The file system as it was when a snapshot was created. It keeps that moment's data for as long
+/// as it lives, also after the snapshot was deleted.
+#[derive(Debug)]
+pub struct SnapshotView {
+    fs: FileSystem,
+    info: SnapshotInfo,
+    is_private: bool,
+}
+
+impl SnapshotView {
+    /// Returns the file system of that moment, which can be read only. The directory is known in
+    /// it.
+    #[must_use]
+    pub const fn fs(&self) -> &FileSystem {
+        &self.fs
+    }
+
+    /// Returns the file system alone.
+    #[must_use]
+    pub fn into_fs(self) -> FileSystem {
+        self.fs
+    }
+
+    /// Returns what the snapshot is of.
+    #[must_use]
+    pub const fn info(&self) -> &SnapshotInfo {
+        &self.info
+    }
+
+    /// Reports whether some directory above the snapshot's did not let everybody pass. Then only
+    /// the owner of the directory may enter the snapshot by its name.
+    #[must_use]
+    pub const fn is_private(&self) -> bool {
+        self.is_private
+    }
+
+    fn open(engine: &Arc<dyn Engine>, options: &FsOptions, info: SnapshotInfo) -> FsResult<Self> {
+        let at = engine.open_pin(&pin_name(&info.name))?;
+        let past = SnapshotEngine::new(Arc::clone(engine), at);
+        let options = FsOptions {
+            read_only: true,
+            names_bytes: 0,
+            ledger: None,
+            external: None,
+            ..options.clone()
+        };
+        let fs = FileSystem::open(Arc::new(past), options)?;
+        let is_private = fs.walk_to(&info)?;
+        Ok(Self {
+            fs,
+            info,
+            is_private,
+        })
+    }
+}
+
+fn pin_name(name: &str) -> String {
+    format!("{PIN_PREFIX}{name}")
+}
+
+fn check_name(name: &str) -> FsResult<()> {
+    if name.len() > SNAPSHOT_NAME_BYTES_MAX {
+        return Err(FsError::NameTooLong);
+    }
+    if matches!(name, "" | "." | "..") || name.contains(['/', '\0']) {
+        return Err(FsError::Invalid("no name of a snapshot"));
+    }
+    Ok(())
+}
+
+impl FileSystem {
+    /// Reports whether the engine can keep snapshots, and inode numbers leave room to name their
+    /// inodes.
+    #[must_use]
+    pub fn takes_snapshots(&self) -> bool {
+        self.engine().capabilities().pins && self.next_number() <= NEXT_INO_MAX
+    }
+
+    /// Creates a snapshot of a directory that is known. It shows what was acknowledged before the
+    /// call, and nothing of what is written after it returns.
+    ///
+    /// # Errors
+    /// [`FsError::Exists`] if the name is taken; [`FsError::NotDir`]; [`FsError::NotFound`] for a
+    /// directory that was removed; [`FsError::NameTooLong`] for a name over
+    /// [`SNAPSHOT_NAME_BYTES_MAX`] or a path over 4000 bytes; [`FsError::Invalid`] for what is no
+    /// name; [`FsError::Unsupported`] of an engine without pins, or a store with large files beside
+    /// it, which are written in place; [`FsError::NumbersTooLarge`]; [`FsError::ReadOnly`].
+    ///
+    /// # Durability
+    /// The snapshot, and all that it shows, are on the medium when this returns.
+    ///
+    /// # Cost
+    /// One sync of the log, one record, and a point read for each name of the path.
+    pub fn create_snapshot(&self, dir: Ino, name: &str) -> FsResult<SnapshotInfo> {
+        self.check_writable()?;
+        check_name(name)?;
+        self.check_takes_snapshots()?;
+        let mut tried = Err(FsError::NotFound);
+        for _ in 0..TRIES {
+            tried = self.try_snapshot(dir, name);
+            // The path led elsewhere: it was changed after it was read.
+            if !matches!(tried, Err(FsError::Stale(_))) {
+                return tried;
+            }
+        }
+        tried
+    }
+
+    fn check_takes_snapshots(&self) -> FsResult<()> {
+        if self.header.lock().has_external || !self.engine().capabilities().pins {
+            return Err(FsError::Unsupported);
+        }
+        if self.next_number() > NEXT_INO_MAX {
+            return Err(FsError::NumbersTooLarge);
+        }
+        Ok(())
+    }
+
+    fn try_snapshot(&self, dir: Ino, name: &str) -> FsResult<SnapshotInfo> {
+        let inode = self.residents.inodes.get_dir(dir)?;
+        let record = SnapshotRecord {
+            root: dir,
+            created_ns: self.now(),
+            owner: inode.head.uid,
+            path: self.path_of(dir)?,
+        };
+        let engine = self.engine();
+        let pin = engine.create_pin(&pin_name(name), &record.encode())?;
+        let info = SnapshotInfo::of(&pin).ok_or(FsError::Invalid("no snapshot was made"))?;
+        match SnapshotView::open(engine, &self.options, info.clone()) {
+            Ok(_) => Ok(info),
+            Err(error) => {
+                engine.drop_pin(&pin.name)?;
+                Err(error)
+            }
+        }
+    }
+
+    /// Returns the path of a directory that is known, from the root, as it is at the moment.
+    fn path_of(&self, dir: Ino) -> FsResult<Vec<u8>> {
+        let mut names = Vec::new();
+        let (mut ino, mut len_bytes) = (dir, 0);
+        while ino != Ino::ROOT {
+            let inode = self.residents.inodes.get_dir(ino)?;
+            let (parent, name) = inode.name().ok_or(FsError::NotFound)?;
+            len_bytes += name.len() + 1;
+            // A path that changes while it is read might have no end.
+            if len_bytes > SNAPSHOT_PATH_BYTES_MAX {
+                return Err(FsError::NameTooLong);
+            }
+            names.push(name);
+            ino = parent;
+        }
+        names.reverse();
+        Ok(names.join(&b'/'))
+    }
+
+    /// Looks up the directory of a snapshot in the file system of its moment, so that it is known.
+    /// Reports whether some directory above it does not let everybody pass.
+    ///
+    /// # Errors
+    /// [`FsError::Stale`] if the path does not lead there.
+    fn walk_to(&self, info: &SnapshotInfo) -> FsResult<bool> {
+        let elsewhere = || FsError::Stale(info.root);
+        let mut at: Attr = self.get_attr(Ino::ROOT)?;
+        let mut is_private = false;
+        for name in info.path.split(|byte| *byte == b'/') {
+            if name.is_empty() {
+                break;
+            }
+            is_private |= at.perm & OTHERS_EXECUTE == 0;
+            let found = self.lookup(DirName::new(at.ino, name));
+            // What was passed stays known as long as what is below it.
+            self.forget(at.ino, 1);
+            at = found.map_err(|error| match error {
+                FsError::NotFound | FsError::NotDir => elsewhere(),
+                other => other,
+            })?;
+        }
+        if at.ino != info.root {
+            return Err(elsewhere());
+        }
+        // Kept as an open file is: no lookup that is taken back makes it unknown.
+        self.open_handle(at.ino)?;
+        self.forget(at.ino, 1);
+        Ok(is_private)
+    }
+
+    /// Returns the snapshots in the order of their creation. An engine without pins has none. Reads
+    /// nothing from the medium.
+    ///
+    /// # Errors
+    /// [`FsError::Storage`].
+    pub fn snapshots(&self) -> FsResult<Vec<SnapshotInfo>> {
+        if !self.engine().capabilities().pins {
+            return Ok(Vec::new());
+        }
+        let pins = self.engine().pins()?;
+        Ok(pins.iter().filter_map(SnapshotInfo::of).collect())
+    }
+
+    /// Returns the snapshot of this name.
+    ///
+    /// # Errors
+    /// [`FsError::NotFound`].
+    pub fn snapshot(&self, name: &str) -> FsResult<SnapshotInfo> {
+        let snapshots = self.snapshots()?;
+        let found = snapshots.into_iter().find(|info| info.name == name);
+        found.ok_or(FsError::NotFound)
+    }
+
+    /// Opens the file system as it was when a snapshot was created.
+    ///
+    /// # Errors
+    /// [`FsError::NotFound`] if there is no such snapshot.
+    ///
+    /// # Cost
+    /// A few point reads, and one for each name of the directory's path.
+    pub fn open_snapshot(&self, name: &str) -> FsResult<SnapshotView> {
+        SnapshotView::open(self.engine(), &self.options, self.snapshot(name)?)
+    }
+
+    /// Deletes a snapshot. Its name is free at once. The space that only it needed comes back in
+    /// the background, once no [`SnapshotView`] of it is left. Works in a full store.
+    ///
+    /// # Errors
+    /// [`FsError::NotFound`], [`FsError::ReadOnly`].
+    ///
+    /// # Durability
+    /// On the medium when this returns.
+    pub fn delete_snapshot(&self, name: &str) -> FsResult<()> {
+        self.check_writable()?;
+        if !self.engine().capabilities().pins {
+            return Err(FsError::NotFound);
+        }
+        Ok(self.engine().drop_pin(&pin_name(name))?)
+    }
+}

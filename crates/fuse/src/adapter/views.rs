@@ -1,0 +1,256 @@
+//! The views of a file system in one mount: as it is, and its snapshots.
+//!
+//! [`Views`] is the handler of a mount. The node id of a request says which view it is for:
+//!
+//! ```text
+//! node id --> Node::Mainline          the Adapter
+//!             Node::Control(dir)      a directory of `.stitchfs`
+//!             Node::Link              a link in it
+//!             Node::Past(slot, ino)   a snapshot: reads are served, changes are EROFS
+//! ```
+//!
+//! Requests to mainline cost one shift and one comparison more. The name `.stitchfs` in the root
+//! directory is looked for in mainline first.
+
+mod changes;
+mod control;
+mod handler;
+mod node;
+mod notices;
+mod past;
+mod table;
+#[cfg(test)]
+mod tests;
+
+use stitch_base::Ino;
+use stitch_base::clock::Timestamp;
+use stitch_base::sync::{Arc, Mutex};
+use stitch_fs::{DirName, SnapshotInfo};
+
+use super::{Adapter, OrErrno as _};
+use crate::errno::Errno;
+use crate::handler::{Answer, Context, Handler as _};
+use crate::wire::codec::Sink;
+use crate::wire::reply::{AttrReply, DirEntry, FOREVER, Lookup};
+pub use changes::SNAPSHOT_XATTR;
+pub use control::{CONTROL_DIR, ControlLink, SNAPSHOTS_DIR};
+use node::{ControlDir, Node};
+use notices::Notices;
+use table::{OpenSnapshots, Past};
+
+/// Returns what there is to say about a snapshot, as a value of [`SNAPSHOT_XATTR`].
+type Describe = Arc<dyn Fn(&SnapshotInfo) -> Vec<u8> + Send + Sync>;
+
+/// A [`Handler`] that is a file system with its snapshots.
+pub struct Views {
+    mainline: Adapter,
+    table: Arc<OpenSnapshots>,
+    notices: Notices,
+    /// Held while snapshots are created and deleted.
+    changing: Mutex<()>,
+    describe: Describe,
+    /// Node ids have room for snapshots.
+    has_slots: bool,
+    link: Option<ControlLink>,
+    /// When the file system was made.
+    born: Timestamp,
+    generation: u64,
+}
+
+impl std::fmt::Debug for Views {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Views")
+            .field("mainline", &self.mainline)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Views {
+    /// Serves `mainline` and the snapshots of its file system. `describe` tells programs about one.
+    #[must_use]
+    pub fn new(mainline: Adapter, describe: Describe) -> Self {
+        let fs = Arc::clone(mainline.fs());
+        let generation = mainline.generation;
+        let born = fs
+            .get_attr(Ino::ROOT)
+            .map_or(Timestamp(0), |root| root.btime);
+        Self {
+            has_slots: fs.takes_snapshots(),
+            table: Arc::new(OpenSnapshots::new(fs, generation)),
+            notices: Notices::new(),
+            changing: Mutex::default(),
+            mainline,
+            describe,
+            link: None,
+            born,
+            generation,
+        }
+    }
+
+    /// Adds a link to `.stitchfs`.
+    #[must_use]
+    pub fn with_link(mut self, link: ControlLink) -> Self {
+        self.link = Some(link);
+        self
+    }
+
+    /// Reports whether there is `.stitchfs`.
+    const fn has_control(&self) -> bool {
+        self.has_slots || self.link.is_some()
+    }
+
+    fn node(&self, number: Ino) -> Node {
+        if self.has_slots {
+            return Node::of(number);
+        }
+        // No inode of a file system has a number in the control slot.
+        match Node::of(number) {
+            node @ (Node::Control(_) | Node::Link) if self.has_control() => node,
+            _ => Node::Mainline,
+        }
+    }
+
+    /// Refuses to change what is not mainline.
+    fn check_writable(&self, number: Ino) -> Answer<()> {
+        match self.node(number) {
+            Node::Mainline => Ok(()),
+            Node::Control(_) | Node::Link | Node::Past(..) => Err(Errno::EROFS),
+            Node::Unknown => Err(Errno::ESTALE),
+        }
+    }
+
+    /// Reports whether a name is that of the hidden directory, and the root directory has no file
+    /// of that name.
+    fn is_control(&self, parent: Ino, name: &[u8]) -> Answer<bool> {
+        if parent != Ino::ROOT || name != CONTROL_DIR.as_bytes() || !self.has_control() {
+            return Ok(false);
+        }
+        let own = self.mainline.fs().peek(DirName::new(parent, name));
+        Ok(own.or_errno()?.is_none())
+    }
+
+    /// Refuses to make a name.
+    fn check_new(&self, parent: Ino, name: &[u8]) -> Answer<()> {
+        self.check_writable(parent)?;
+        if self.is_control(parent, name)? {
+            return Err(Errno::EEXIST);
+        }
+        Ok(())
+    }
+
+    /// Refuses to remove, move or replace a name.
+    fn check_old(&self, parent: Ino, name: &[u8]) -> Answer<()> {
+        self.check_writable(parent)?;
+        if self.is_control(parent, name)? {
+            return Err(Errno::EBUSY);
+        }
+        Ok(())
+    }
+
+    fn control_entry(&self, dir: ControlDir) -> Lookup {
+        Lookup::Found(dir.entry(self.born, self.generation))
+    }
+
+    fn lookup_control(&self, dir: ControlDir, name: &[u8]) -> Answer<Lookup> {
+        match (dir, name) {
+            (_, b".") => Ok(self.control_entry(dir)),
+            (ControlDir::Snapshots, b"..") => Ok(self.control_entry(ControlDir::Top)),
+            (ControlDir::Top, b"..") => self.mainline.find(Ino::ROOT, b"."),
+            (ControlDir::Top, name) if name == SNAPSHOTS_DIR.as_bytes() => {
+                Ok(self.control_entry(ControlDir::Snapshots))
+            }
+            (ControlDir::Top, name) => Ok(match &self.link {
+                Some(link) if link.name == name => {
+                    Lookup::Found(link.entry(self.born, self.generation))
+                }
+                _ => Lookup::Missing { ttl: FOREVER },
+            }),
+            // No entry stands for a time: snapshots come and go.
+            (ControlDir::Snapshots, name) => self.table.named(name, Past::lookup_root),
+        }
+    }
+
+    fn lookup_mainline(&self, context: &Context<'_>, parent: Ino, name: &[u8]) -> Answer<Lookup> {
+        let found = self.mainline.lookup(context, parent, name)?;
+        let is_missing = matches!(found, Lookup::Missing { .. });
+        if is_missing && parent == Ino::ROOT && name == CONTROL_DIR.as_bytes() && self.has_control()
+        {
+            return Ok(self.control_entry(ControlDir::Top));
+        }
+        Ok(found)
+    }
+
+    /// Runs a request in a snapshot; others are refused with `otherwise`.
+    fn within<T>(
+        &self,
+        node: Node,
+        otherwise: Errno,
+        request: impl FnOnce(&Past, Ino) -> Answer<T>,
+    ) -> Answer<T> {
+        match node {
+            Node::Past(slot, ino) => self.table.within(slot, |past| request(past, ino)),
+            Node::Unknown => Err(Errno::ESTALE),
+            Node::Mainline | Node::Control(_) | Node::Link => Err(otherwise),
+        }
+    }
+
+    fn list_control(
+        &self,
+        dir: ControlDir,
+        offset: u64,
+        push: &mut dyn FnMut(&DirEntry<'_>) -> bool,
+    ) -> Answer<()> {
+        let snapshots = match dir {
+            ControlDir::Snapshots if self.has_slots => self.mainline.fs().snapshots().or_errno()?,
+            _ => Vec::new(),
+        };
+        let mut has_room = true;
+        dir.list(offset, &snapshots, &mut |entry| {
+            has_room = push(entry);
+            has_room
+        });
+        let link = self.link.as_ref().filter(|_| dir == ControlDir::Top);
+        if let Some(entry) = link.map(ControlLink::dir_entry)
+            && has_room
+            && entry.next_offset > offset
+        {
+            push(&entry);
+        }
+        Ok(())
+    }
+
+    fn link_attr(&self) -> Answer<AttrReply> {
+        let link = self.link.as_ref().ok_or(Errno::ESTALE)?;
+        Ok(AttrReply {
+            attr: link.attr(self.born),
+            ttl: FOREVER,
+        })
+    }
+
+    /// Returns what there is to say about a snapshot, if its directory is asked.
+    fn description(&self, past: &Past, ino: Ino) -> Option<Vec<u8>> {
+        past.is_root(ino)
+            .then(|| (self.describe)(past.view().info()))
+    }
+
+    /// The same as an ioctl asks for it: also where there are no attributes.
+    fn describe_framed(
+        &self,
+        past: &Past,
+        ino: Ino,
+        input: &[u8],
+        out: &mut Sink<'_>,
+    ) -> Answer<i32> {
+        let name = crate::report::name_in(input).ok_or(Errno::EINVAL)?;
+        let text = match self.description(past, ino) {
+            Some(text) if name == SNAPSHOT_XATTR.as_bytes() => text,
+            Some(_) => return Err(Errno::ENOTSUP),
+            None => return Err(Errno::ENOTTY),
+        };
+        if crate::report::frame(&text, out) {
+            Ok(0)
+        } else {
+            Err(Errno::E2BIG)
+        }
+    }
+}

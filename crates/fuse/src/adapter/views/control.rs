@@ -1,0 +1,218 @@
+//! The directories of `.stitchfs`: made up, read-only, and the same for everybody.
+//!
+//! ```text
+//! MNT/.stitchfs            found by its name, not listed in MNT
+//! MNT/.stitchfs/kv.sock    a link to the socket on which keys are served, if they are
+//! MNT/.stitchfs/snap       lists the snapshots
+//! MNT/.stitchfs/snap/NAME  the directory of a snapshot
+//! ```
+//!
+//! A file of that name which the root directory has is found instead.
+
+use stitch_base::Ino;
+use stitch_base::clock::Timestamp;
+use stitch_fs::SnapshotInfo;
+
+use super::node::{ControlDir, Slot, link_number};
+use crate::wire::reply::{self, AttrReply, DirEntry, Entry, FOREVER, FileKind};
+
+/// Name of the hidden directory in the root directory.
+pub const CONTROL_DIR: &str = ".stitchfs";
+/// Name of the directory of snapshots in [`CONTROL_DIR`].
+pub const SNAPSHOTS_DIR: &str = "snap";
+
+/// A symbolic link in `.stitchfs`, to what the daemon serves beside files.
+#[derive(Clone, Debug)]
+pub struct ControlLink {
+    /// Its name.
+    pub name: Vec<u8>,
+    /// Where it leads.
+    pub target: Vec<u8>,
+    /// Its owner.
+    pub uid: u32,
+    /// Its group.
+    pub gid: u32,
+}
+
+impl ControlLink {
+    pub(super) fn attr(&self, born: Timestamp) -> reply::Attr {
+        reply::Attr {
+            ino: link_number(),
+            size: self.target.len() as u64,
+            mode: FileKind::Symlink.to_mode() | 0o777,
+            nlink: 1,
+            uid: self.uid,
+            gid: self.gid,
+            ..ControlDir::Top.attr(born)
+        }
+    }
+
+    pub(super) fn entry(&self, born: Timestamp, generation: u64) -> Entry {
+        Entry {
+            ino: link_number(),
+            attr: self.attr(born),
+            ..ControlDir::Top.entry(born, generation)
+        }
+    }
+
+    /// Returns its entry in `.stitchfs`, which is the last one.
+    pub(super) fn dir_entry(&self) -> DirEntry<'_> {
+        DirEntry {
+            ino: link_number(),
+            next_offset: AFTER_SNAP + 1,
+            kind: FileKind::Symlink,
+            name: &self.name,
+        }
+    }
+}
+
+const MODE: u32 = FileKind::Directory.to_mode() | 0o555;
+/// Positions after `.` and `..`; a snapshot's is its number above the latter.
+const AFTER_DOT: u64 = 1;
+const AFTER_DOT_DOT: u64 = 2;
+/// Position after `snap` in `.stitchfs`.
+const AFTER_SNAP: u64 = AFTER_DOT_DOT + 1;
+
+impl ControlDir {
+    fn attr(self, born: Timestamp) -> reply::Attr {
+        reply::Attr {
+            ino: self.number(),
+            size: 0,
+            blocks: 0,
+            atime: born,
+            mtime: born,
+            ctime: born,
+            btime: born,
+            mode: MODE,
+            nlink: 2,
+            uid: 0,
+            gid: 0,
+            rdev: 0,
+            blksize: 4096,
+        }
+    }
+
+    pub(super) fn attr_reply(self, born: Timestamp) -> AttrReply {
+        AttrReply {
+            attr: self.attr(born),
+            ttl: FOREVER,
+        }
+    }
+
+    pub(super) fn entry(self, born: Timestamp, generation: u64) -> Entry {
+        Entry {
+            ino: self.number(),
+            generation,
+            attr: self.attr(born),
+            entry_ttl: FOREVER,
+            attr_ttl: FOREVER,
+        }
+    }
+
+    fn parent(self) -> Ino {
+        match self {
+            Self::Top => Ino::ROOT,
+            Self::Snapshots => Self::Top.number(),
+        }
+    }
+
+    /// Hands the entries after `offset` to `push`, until it returns `false`. `snapshots` are in the
+    /// order of their numbers.
+    pub(super) fn list(
+        self,
+        offset: u64,
+        snapshots: &[SnapshotInfo],
+        push: &mut dyn FnMut(&DirEntry<'_>) -> bool,
+    ) {
+        let dots = [
+            (".", AFTER_DOT, self.number()),
+            ("..", AFTER_DOT_DOT, self.parent()),
+        ];
+        let children: Vec<(&str, u64, Ino)> = match self {
+            Self::Top => vec![(SNAPSHOTS_DIR, AFTER_SNAP, Self::Snapshots.number())],
+            Self::Snapshots => snapshots.iter().map(snapshot_entry).collect(),
+        };
+        for (name, at, ino) in dots.into_iter().chain(children) {
+            let entry = DirEntry {
+                ino,
+                next_offset: at,
+                kind: FileKind::Directory,
+                name: name.as_bytes(),
+            };
+            if at > offset && !push(&entry) {
+                return;
+            }
+        }
+    }
+}
+
+/// Returns a snapshot's name, the position after it, and the number of its directory.
+fn snapshot_entry(info: &SnapshotInfo) -> (&str, u64, Ino) {
+    let ino = Slot::of(info.id).number(info.root);
+    (&info.name, AFTER_DOT_DOT + info.id.0, ino)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stitch_base::PinId;
+
+    fn snapshot(id: u64) -> SnapshotInfo {
+        SnapshotInfo {
+            id: PinId(id),
+            name: format!("s{id}"),
+            root: Ino(16 + id),
+            path: Vec::new(),
+            owner: 0,
+            created: Timestamp(0),
+        }
+    }
+
+    #[test]
+    fn a_link_is_its_owners_and_comes_last() {
+        let link = ControlLink {
+            name: b"kv.sock".to_vec(),
+            target: b"/run/x".to_vec(),
+            uid: 7,
+            gid: 8,
+        };
+        let attr = link.attr(Timestamp(5));
+        assert_eq!((attr.mode, attr.nlink, attr.size), (0o120_777, 1, 6));
+        assert_eq!((attr.uid, attr.gid, attr.ino), (7, 8, link_number()));
+        let mut last = 0;
+        ControlDir::Top.list(0, &[], &mut |entry| {
+            last = entry.next_offset;
+            true
+        });
+        assert!(link.dir_entry().next_offset > last);
+    }
+
+    fn names(
+        dir: ControlDir,
+        offset: u64,
+        snapshots: &[SnapshotInfo],
+        count: usize,
+    ) -> Vec<String> {
+        let mut names = Vec::new();
+        dir.list(offset, snapshots, &mut |entry| {
+            if names.len() == count {
+                return false;
+            }
+            names.push(String::from_utf8_lossy(entry.name).into_owned());
+            true
+        });
+        names
+    }
+
+    #[test]
+    fn a_listing_goes_on_after_each_entry_whatever_is_deleted_meanwhile() {
+        let all: Vec<_> = [1, 4, 9].map(snapshot).into();
+        let dir = ControlDir::Snapshots;
+        assert_eq!(names(dir, 0, &all, 9), [".", "..", "s1", "s4", "s9"]);
+        assert_eq!(names(dir, AFTER_DOT, &all, 2), ["..", "s1"]);
+        assert_eq!(names(dir, AFTER_DOT_DOT + 1, &all[1..], 9), ["s4", "s9"]);
+        assert_eq!(names(dir, AFTER_DOT_DOT + 4, &all[2..], 9), ["s9"]);
+        assert!(names(dir, AFTER_DOT_DOT + 9, &all, 9).is_empty());
+        assert_eq!(names(ControlDir::Top, 0, &all, 9), [".", "..", "snap"]);
+    }
+}

@@ -1,0 +1,410 @@
+//! Each request, routed to its view.
+
+use std::io;
+
+use stitch_base::Ino;
+
+use super::node::Node;
+use super::{SNAPSHOT_XATTR, Views};
+use crate::adapter::opens;
+use crate::backing::BackingFiles;
+use crate::errno::Errno;
+use crate::handler::{Answer, Context, Handler};
+use crate::notify::Notifier;
+use crate::session::Negotiated;
+use crate::wire::args::{
+    CopyFileRange, Create, FSync, Fallocate, ForgetList, Ioctl, LSeek, MkDir, MkNod, Open, Read,
+    Release, Rename, SetAttr, SetXattr, Statx, Write,
+};
+use crate::wire::codec::Sink;
+use crate::wire::reply::{
+    AttrReply, DirPlusSink, DirSink, Entry, Lookup, Opened, StatFs, StatxReply,
+};
+
+/// Reports whether flags of open(2) ask for changes.
+const fn is_for_writing(flags: u32) -> bool {
+    flags & (libc::O_ACCMODE | libc::O_TRUNC).cast_unsigned() != 0
+}
+
+fn without_attributes(AttrReply { attr, ttl }: AttrReply) -> StatxReply {
+    StatxReply {
+        attr,
+        ttl,
+        attributes: 0,
+        attributes_mask: 0,
+    }
+}
+
+impl Handler for Views {
+    fn init(&self, negotiated: &Negotiated, notifier: &Notifier) {
+        self.mainline.init(negotiated, notifier);
+        self.notices.start(&self.table, notifier);
+    }
+
+    fn passthrough(&self, files: BackingFiles) -> io::Result<()> {
+        self.mainline.passthrough(files)
+    }
+
+    fn room_mark(&self) -> u64 {
+        self.mainline.room_mark()
+    }
+
+    fn makes_room(&self, mark: u64) -> bool {
+        self.mainline.makes_room(mark)
+    }
+
+    fn destroy(&self) {
+        self.notices.stop();
+        self.table.clear();
+        self.mainline.destroy();
+    }
+
+    fn lookup(&self, context: &Context<'_>, parent: Ino, name: &[u8]) -> Answer<Lookup> {
+        match self.node(parent) {
+            Node::Mainline => self.lookup_mainline(context, parent, name),
+            Node::Control(dir) => self.lookup_control(dir, name),
+            node => self.within(node, Errno::ESTALE, |past, ino| {
+                let found = past.lookup(ino, name);
+                if past.fs().is_crowded() {
+                    self.notices.prune();
+                }
+                found
+            }),
+        }
+    }
+
+    fn forget(&self, ino: Ino, count: u64) {
+        match self.node(ino) {
+            Node::Mainline => self.mainline.forget(ino, count),
+            Node::Past(slot, ino) => self.table.forget(slot, ino, count),
+            // They are not counted.
+            Node::Control(_) | Node::Link | Node::Unknown => {}
+        }
+    }
+
+    fn batch_forget(&self, list: ForgetList<'_>) {
+        if list.iter().all(|(ino, _)| self.node(ino) == Node::Mainline) {
+            return self.mainline.batch_forget(list);
+        }
+        for (ino, count) in list.iter() {
+            self.forget(ino, count);
+        }
+    }
+
+    fn getattr(&self, context: &Context<'_>, ino: Ino) -> Answer<AttrReply> {
+        match self.node(ino) {
+            Node::Mainline => self.mainline.getattr(context, ino),
+            Node::Control(dir) => Ok(dir.attr_reply(self.born)),
+            Node::Link => self.link_attr(),
+            node => self.within(node, Errno::ESTALE, |past, ino| past.getattr(ino)),
+        }
+    }
+
+    fn statx(&self, context: &Context<'_>, ino: Ino, args: &Statx) -> Answer<StatxReply> {
+        match self.node(ino) {
+            Node::Mainline => self.mainline.statx(context, ino, args),
+            Node::Control(dir) => Ok(without_attributes(dir.attr_reply(self.born))),
+            Node::Link => Ok(without_attributes(self.link_attr()?)),
+            node => self.within(node, Errno::ESTALE, |past, ino| past.statx(ino)),
+        }
+    }
+
+    fn setattr(&self, context: &Context<'_>, ino: Ino, args: &SetAttr) -> Answer<AttrReply> {
+        self.check_writable(ino)?;
+        self.mainline.setattr(context, ino, args)
+    }
+
+    fn access(&self, context: &Context<'_>, ino: Ino, mask: u32) -> Answer<()> {
+        match self.node(ino) {
+            Node::Mainline => self.mainline.access(context, ino, mask),
+            Node::Control(_) | Node::Link if mask & stitch_fs::access_mask::WRITE == 0 => Ok(()),
+            Node::Control(_) | Node::Link => Err(Errno::EROFS),
+            node => self.within(node, Errno::ESTALE, |past, ino| {
+                past.access(context, ino, mask)
+            }),
+        }
+    }
+
+    fn readlink(&self, context: &Context<'_>, ino: Ino, out: &mut Sink<'_>) -> Answer<()> {
+        match self.node(ino) {
+            Node::Mainline => self.mainline.readlink(context, ino, out),
+            Node::Link => {
+                let link = self.link.as_ref().ok_or(Errno::ESTALE)?;
+                match out.put(&link.target) {
+                    true => Ok(()),
+                    false => Err(Errno::ENAMETOOLONG),
+                }
+            }
+            node => self.within(node, Errno::EINVAL, |past, ino| past.readlink(ino, out)),
+        }
+    }
+
+    fn symlink(
+        &self,
+        context: &Context<'_>,
+        parent: Ino,
+        name: &[u8],
+        target: &[u8],
+    ) -> Answer<Entry> {
+        self.check_new(parent, name)?;
+        self.mainline.symlink(context, parent, name, target)
+    }
+
+    fn mknod(&self, context: &Context<'_>, parent: Ino, args: &MkNod<'_>) -> Answer<Entry> {
+        self.check_new(parent, args.name)?;
+        self.mainline.mknod(context, parent, args)
+    }
+
+    fn mkdir(&self, context: &Context<'_>, parent: Ino, args: &MkDir<'_>) -> Answer<Entry> {
+        self.check_new(parent, args.name)?;
+        self.mainline.mkdir(context, parent, args)
+    }
+
+    fn unlink(&self, context: &Context<'_>, parent: Ino, name: &[u8]) -> Answer<()> {
+        self.check_old(parent, name)?;
+        self.mainline.unlink(context, parent, name)
+    }
+
+    fn rmdir(&self, context: &Context<'_>, parent: Ino, name: &[u8]) -> Answer<()> {
+        self.check_old(parent, name)?;
+        self.mainline.rmdir(context, parent, name)
+    }
+
+    fn rename(&self, context: &Context<'_>, parent: Ino, args: &Rename<'_>) -> Answer<()> {
+        let is_mainline = |ino| self.node(ino) == Node::Mainline;
+        if is_mainline(parent) != is_mainline(args.target_parent) {
+            return Err(Errno::EXDEV);
+        }
+        self.check_old(parent, args.source_name)?;
+        self.check_old(args.target_parent, args.target_name)?;
+        self.mainline.rename(context, parent, args)
+    }
+
+    fn link(&self, context: &Context<'_>, source: Ino, parent: Ino, name: &[u8]) -> Answer<Entry> {
+        self.check_new(parent, name)?;
+        if self.node(source) != Node::Mainline {
+            return Err(Errno::EXDEV);
+        }
+        self.mainline.link(context, source, parent, name)
+    }
+
+    fn tmpfile(
+        &self,
+        context: &Context<'_>,
+        parent: Ino,
+        args: &Create<'_>,
+    ) -> Answer<(Entry, Opened)> {
+        self.check_writable(parent)?;
+        self.mainline.tmpfile(context, parent, args)
+    }
+
+    fn open(&self, context: &Context<'_>, ino: Ino, args: &Open) -> Answer<Opened> {
+        if self.node(ino) == Node::Mainline {
+            return self.mainline.open(context, ino, args);
+        }
+        if is_for_writing(args.flags) {
+            self.check_writable(ino)?;
+        }
+        if self.mainline.answers_opens() {
+            Ok(opens::CACHED)
+        } else {
+            Err(Errno::ENOSYS)
+        }
+    }
+
+    fn release(&self, context: &Context<'_>, ino: Ino, args: &Release) -> Answer<()> {
+        match self.node(ino) {
+            Node::Mainline => self.mainline.release(context, ino, args),
+            _ => Ok(()),
+        }
+    }
+
+    fn read(&self, context: &Context<'_>, ino: Ino, args: &Read, out: &mut Sink<'_>) -> Answer<()> {
+        match self.node(ino) {
+            Node::Mainline => self.mainline.read(context, ino, args, out),
+            node => self.within(node, Errno::EISDIR, |past, ino| past.read(ino, args, out)),
+        }
+    }
+
+    fn write(&self, context: &Context<'_>, ino: Ino, args: &Write<'_>) -> Answer<u32> {
+        let refused = self.check_writable(ino);
+        if refused.is_err() {
+            // The kernel has the bytes in its cache.
+            self.notices.drop_all([ino]);
+        }
+        refused?;
+        self.mainline.write(context, ino, args)
+    }
+
+    fn fsync(&self, context: &Context<'_>, ino: Ino, args: &FSync) -> Answer<()> {
+        match self.node(ino) {
+            Node::Mainline => self.mainline.fsync(context, ino, args),
+            _ => Ok(()),
+        }
+    }
+
+    fn fsyncdir(&self, context: &Context<'_>, ino: Ino, args: &FSync) -> Answer<()> {
+        match self.node(ino) {
+            Node::Mainline => self.mainline.fsyncdir(context, ino, args),
+            _ => Ok(()),
+        }
+    }
+
+    fn syncfs(&self, context: &Context<'_>) -> Answer<()> {
+        self.mainline.syncfs(context)
+    }
+
+    fn readdir(
+        &self,
+        context: &Context<'_>,
+        ino: Ino,
+        args: &Read,
+        out: &mut DirSink<'_>,
+    ) -> Answer<()> {
+        match self.node(ino) {
+            Node::Mainline => self.mainline.readdir(context, ino, args, out),
+            Node::Control(dir) => self.list_control(dir, args.offset, &mut |entry| out.push(entry)),
+            node => self.within(node, Errno::ESTALE, |past, ino| {
+                past.readdir(ino, args, out)
+            }),
+        }
+    }
+
+    fn readdirplus(
+        &self,
+        context: &Context<'_>,
+        ino: Ino,
+        args: &Read,
+        out: &mut DirPlusSink<'_>,
+    ) -> Answer<()> {
+        match self.node(ino) {
+            Node::Mainline => self.mainline.readdirplus(context, ino, args, out),
+            Node::Control(dir) => {
+                self.list_control(dir, args.offset, &mut |entry| out.push(entry, None))
+            }
+            node => self.within(node, Errno::ESTALE, |past, ino| {
+                let read = past.readdirplus(ino, args, out);
+                if past.fs().is_crowded() {
+                    self.notices.prune();
+                }
+                read
+            }),
+        }
+    }
+
+    fn statfs(&self, context: &Context<'_>, _: Ino) -> Answer<StatFs> {
+        self.mainline.statfs(context, Ino::ROOT)
+    }
+
+    fn setxattr(&self, context: &Context<'_>, ino: Ino, args: &SetXattr<'_>) -> Answer<()> {
+        self.check_writable(ino)?;
+        self.mainline.setxattr(context, ino, args)
+    }
+
+    fn probed_xattr_size(&self, ino: Ino, name: &[u8]) -> Option<u32> {
+        match self.node(ino) {
+            Node::Mainline => None,
+            node => {
+                let probed = self.within(node, Errno::ENODATA, |past, ino| {
+                    Ok(past.probed_size(ino, name))
+                });
+                probed.ok().flatten()
+            }
+        }
+    }
+
+    fn getxattr(
+        &self,
+        context: &Context<'_>,
+        ino: Ino,
+        name: &[u8],
+        out: &mut Sink<'_>,
+    ) -> Answer<()> {
+        let node = self.node(ino);
+        if node == Node::Mainline {
+            return self.mainline.getxattr(context, ino, name, out);
+        }
+        self.mainline.check_xattrs()?;
+        self.within(node, Errno::ENODATA, |past, ino| {
+            match self.description(past, ino) {
+                Some(text) if name == SNAPSHOT_XATTR.as_bytes() => match out.put(&text) {
+                    true => Ok(()),
+                    false => Err(Errno::E2BIG),
+                },
+                _ => past.getxattr(&self.mainline.actor(context), ino, name, out),
+            }
+        })
+    }
+
+    fn listxattr(&self, context: &Context<'_>, ino: Ino, out: &mut Sink<'_>) -> Answer<()> {
+        match self.node(ino) {
+            Node::Mainline => self.mainline.listxattr(context, ino, out),
+            Node::Control(_) | Node::Link => self.mainline.check_xattrs(),
+            node => {
+                self.mainline.check_xattrs()?;
+                self.within(node, Errno::ESTALE, |past, ino| {
+                    past.listxattr(context, ino, out)
+                })
+            }
+        }
+    }
+
+    fn removexattr(&self, context: &Context<'_>, ino: Ino, name: &[u8]) -> Answer<()> {
+        self.check_writable(ino)?;
+        self.mainline.removexattr(context, ino, name)
+    }
+
+    fn interrupt(&self, unique: u64) {
+        self.mainline.interrupt(unique);
+    }
+
+    fn ioctl(
+        &self,
+        context: &Context<'_>,
+        ino: Ino,
+        args: &Ioctl<'_>,
+        out: &mut Sink<'_>,
+    ) -> Answer<i32> {
+        let node = self.node(ino);
+        match (node, args.command) {
+            (Node::Mainline | Node::Control(_), crate::snapshots::CHANGE) => {
+                return self.change_snapshots(context, ino, args.input).map(|()| 0);
+            }
+            (_, crate::snapshots::CHANGE) => return Err(Errno::EROFS),
+            (Node::Mainline, _) => return self.mainline.ioctl(context, ino, args, out),
+            _ => {}
+        }
+        self.within(node, Errno::ENOTTY, |past, ino| {
+            if args.command == crate::report::READ {
+                return self.describe_framed(past, ino, args.input, out);
+            }
+            past.ioctl(&self.mainline.actor(context), ino, args, out)
+        })
+    }
+
+    fn fallocate(&self, context: &Context<'_>, ino: Ino, args: &Fallocate) -> Answer<()> {
+        self.check_writable(ino)?;
+        self.mainline.fallocate(context, ino, args)
+    }
+
+    fn lseek(&self, context: &Context<'_>, ino: Ino, args: &LSeek) -> Answer<u64> {
+        match self.node(ino) {
+            Node::Mainline => self.mainline.lseek(context, ino, args),
+            node => self.within(node, Errno::EINVAL, |past, ino| past.seek(ino, args)),
+        }
+    }
+
+    fn copy_file_range(
+        &self,
+        context: &Context<'_>,
+        ino: Ino,
+        args: &CopyFileRange,
+    ) -> Answer<u64> {
+        self.check_writable(args.target)?;
+        if self.node(ino) != Node::Mainline {
+            // The kernel copies by itself then.
+            return Err(Errno::EXDEV);
+        }
+        self.mainline.copy_file_range(context, ino, args)
+    }
+}

@@ -1,0 +1,239 @@
+//! The snapshots that are open in a mount.
+//!
+//! A snapshot is opened when its name is looked up, and closed when the kernel has forgotten all
+//! its inodes and no request is under way in it. Its slot follows from its number, so a node id
+//! that a daemon before this one gave out leads to the same snapshot.
+//!
+//! Lock: `open` is held for moments, never while the file system is asked for more than the list of
+//! snapshots, which is in memory.
+
+use std::collections::HashMap;
+
+use stitch_base::Ino;
+use stitch_base::sync::atomic::{AtomicU64, Ordering};
+use stitch_base::sync::{Arc, Mutex};
+use stitch_fs::{FileSystem, FsError, FsResult, SnapshotInfo, SnapshotView};
+
+use super::node::Slot;
+use crate::errno::Errno;
+use crate::handler::Answer;
+
+/// A snapshot that is open, and how often the kernel looked up its inodes.
+#[derive(Debug)]
+pub(super) struct Past {
+    slot: Slot,
+    view: SnapshotView,
+    generation: u64,
+    lookups: AtomicU64,
+}
+
+impl Past {
+    pub(super) const fn slot(&self) -> Slot {
+        self.slot
+    }
+
+    /// Returns the generation of its inodes in file handles.
+    pub(super) const fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    pub(super) const fn fs(&self) -> &FileSystem {
+        self.view.fs()
+    }
+
+    pub(super) const fn view(&self) -> &SnapshotView {
+        &self.view
+    }
+
+    /// Counts lookups that the kernel has from now on.
+    pub(super) fn count_lookups(&self, count: u64) {
+        self.lookups.fetch_add(count, Ordering::Relaxed);
+    }
+
+    fn uncount_lookups(&self, count: u64) {
+        let left = |lookups: u64| Some(lookups.saturating_sub(count));
+        // Those of the daemon before this one were not counted here.
+        let _ = self
+            .lookups
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, left);
+    }
+
+    /// Returns the numbers of all its inodes that the kernel may know.
+    pub(super) fn numbers(&self) -> Vec<Ino> {
+        let inos = self.fs().known_numbers();
+        inos.into_iter().map(|ino| self.slot.number(ino)).collect()
+    }
+}
+
+/// The snapshots that are open, by slot.
+#[derive(Debug)]
+pub(super) struct OpenSnapshots {
+    fs: Arc<FileSystem>,
+    generation: u64,
+    open: Mutex<HashMap<Slot, Arc<Past>>>,
+}
+
+impl OpenSnapshots {
+    /// No snapshot of `fs` is open. Their inodes have this generation in file handles.
+    pub(super) fn new(fs: Arc<FileSystem>, generation: u64) -> Self {
+        Self {
+            fs,
+            generation,
+            open: Mutex::default(),
+        }
+    }
+
+    /// Returns the snapshot of a name, open.
+    ///
+    /// # Errors
+    /// `ENOENT` if there is none; `ENFILE` if another one that is open has its slot.
+    fn by_name(&self, name: &[u8]) -> Answer<Arc<Past>> {
+        let name = std::str::from_utf8(name).map_err(|_| Errno::ENOENT)?;
+        let info = self.fs.snapshot(name).map_err(refused)?;
+        let slot = Slot::of(info.id);
+        match self.find(slot) {
+            Some(past) if past.view.info().id == info.id => Ok(past),
+            Some(_) => Err(Errno::ENFILE),
+            None => self
+                .open(slot, &info)
+                .map_err(refused)?
+                .ok_or(Errno::ENFILE),
+        }
+    }
+
+    /// Returns the snapshot that the inodes of a slot are in.
+    ///
+    /// # Errors
+    /// `ESTALE` if it was deleted.
+    fn by_slot(&self, slot: Slot) -> Answer<Arc<Past>> {
+        if let Some(past) = self.find(slot) {
+            return Ok(past);
+        }
+        let snapshots = self.fs.snapshots().map_err(refused)?;
+        let info = snapshots
+            .iter()
+            .rev()
+            .find(|info| Slot::of(info.id) == slot);
+        match self.open(slot, info.ok_or(Errno::ESTALE)?) {
+            Ok(past) => past.ok_or(Errno::ESTALE),
+            Err(FsError::NotFound) => Err(Errno::ESTALE),
+            Err(error) => Err(refused(error)),
+        }
+    }
+
+    fn find(&self, slot: Slot) -> Option<Arc<Past>> {
+        self.open.lock().get(&slot).map(Arc::clone)
+    }
+
+    /// Opens a snapshot, unless another request has done so meanwhile; `None` if what has its slot
+    /// is another one.
+    fn open(&self, slot: Slot, info: &SnapshotInfo) -> FsResult<Option<Arc<Past>>> {
+        let view = self.fs.open_snapshot(&info.name)?;
+        view.fs().readers_keep_contents();
+        let past = Arc::new(Past {
+            slot,
+            view,
+            generation: self.generation,
+            lookups: AtomicU64::new(0),
+        });
+        let mut open = self.open.lock();
+        // Whoever deletes it does so before it is closed here.
+        if self.fs.snapshot(&info.name)?.id != info.id {
+            return Err(FsError::NotFound);
+        }
+        let found = Arc::clone(open.entry(slot).or_insert(past));
+        drop(open);
+        Ok((found.view.info().id == info.id).then_some(found))
+    }
+
+    /// Runs a request in a snapshot that node ids name.
+    ///
+    /// # Errors
+    /// `ESTALE` if it was deleted; those of the request.
+    pub(super) fn within<T>(
+        &self,
+        slot: Slot,
+        request: impl FnOnce(&Past) -> Answer<T>,
+    ) -> Answer<T> {
+        let past = self.by_slot(slot)?;
+        let answer = request(&past);
+        self.let_go(past);
+        answer
+    }
+
+    /// Runs a request in a snapshot that was looked up by name.
+    ///
+    /// # Errors
+    /// `ENOENT` if there is none; those of the request.
+    pub(super) fn named<T>(
+        &self,
+        name: &[u8],
+        request: impl FnOnce(&Past) -> Answer<T>,
+    ) -> Answer<T> {
+        let past = self.by_name(name)?;
+        let answer = request(&past);
+        self.let_go(past);
+        answer
+    }
+
+    /// Ends a request in a snapshot. Closes the snapshot if the kernel knows nothing of it.
+    fn let_go(&self, past: Arc<Past>) {
+        let (slot, lookups) = (past.slot, past.lookups.load(Ordering::Relaxed));
+        drop(past);
+        if lookups == 0 {
+            self.close_unused(slot);
+        }
+    }
+
+    /// Takes lookups back. Closes the snapshot with the last one.
+    pub(super) fn forget(&self, slot: Slot, ino: Ino, count: u64) {
+        let Some(past) = self.find(slot) else {
+            return;
+        };
+        past.fs().forget(ino, count);
+        past.uncount_lookups(count);
+        drop(past);
+        self.close_unused(slot);
+    }
+
+    /// Closes a snapshot whose inodes nobody knows or uses.
+    fn close_unused(&self, slot: Slot) {
+        let mut open = self.open.lock();
+        // Nobody gets another reference while the table is locked.
+        let is_unused = |past: &mut Arc<Past>| {
+            Arc::get_mut(past).is_some_and(|past| *past.lookups.get_mut() == 0)
+        };
+        let closed = if open.get_mut(&slot).is_some_and(is_unused) {
+            open.remove(&slot)
+        } else {
+            None
+        };
+        drop(open);
+        drop(closed);
+    }
+
+    /// Takes a snapshot that was deleted out of the table. Requests in it are `ESTALE` from now on.
+    pub(super) fn take_deleted(&self, info: &SnapshotInfo) -> Option<Arc<Past>> {
+        let mut open = self.open.lock();
+        let slot = Slot::of(info.id);
+        let is_it = open
+            .get(&slot)
+            .is_some_and(|past| past.view.info().id == info.id);
+        if is_it { open.remove(&slot) } else { None }
+    }
+
+    /// Returns all that are open.
+    pub(super) fn all(&self) -> Vec<Arc<Past>> {
+        self.open.lock().values().map(Arc::clone).collect()
+    }
+
+    /// Closes all.
+    pub(super) fn clear(&self) {
+        let all = std::mem::take(&mut *self.open.lock());
+        drop(all);
+    }
+}
+
+fn refused(error: FsError) -> Errno {
+    crate::adapter::refused(&error)
+}

@@ -1,0 +1,218 @@
+//! A moment of a store as an engine of its own.
+
+use crate::{
+    Batch, Caching, Capabilities, Coming, CommitOptions, Counters, Direction, Engine, KeyRange,
+    KvError, Limits, Scan, Snapshot, SpaceUsage, TreeInfo, TreeOptions, Violation,
+};
+use std::sync::Arc;
+use stitch_base::{Seqno, TreeId};
+
+/// An [`Engine`] that shows the trees of another one as they were at a [`Snapshot`] of it, and
+/// refuses every write with [`KvError::ReadOnly`]. It holds the snapshot for as long as it lives.
+///
+/// What is written against the contract reads the past unchanged through it.
+pub struct SnapshotEngine {
+    engine: Arc<dyn Engine>,
+    at: Snapshot,
+}
+
+impl std::fmt::Debug for SnapshotEngine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SnapshotEngine")
+            .field("at", &self.at)
+            .finish_non_exhaustive()
+    }
+}
+
+impl SnapshotEngine {
+    /// Returns `engine` at the moment `at`, which is a snapshot of it.
+    #[must_use]
+    pub const fn new(engine: Arc<dyn Engine>, at: Snapshot) -> Self {
+        Self { engine, at }
+    }
+}
+
+impl Engine for SnapshotEngine {
+    fn limits(&self) -> Limits {
+        self.engine.limits()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::default()
+    }
+
+    fn trees(&self) -> Vec<TreeInfo> {
+        self.engine.trees()
+    }
+
+    fn create_tree(&self, _: &str, _: &TreeOptions) -> Result<TreeId, KvError> {
+        Err(KvError::ReadOnly)
+    }
+
+    fn drop_tree(&self, _: TreeId) -> Result<(), KvError> {
+        Err(KvError::ReadOnly)
+    }
+
+    fn alter_tree(&self, _: TreeId, _: &TreeOptions) -> Result<(), KvError> {
+        Err(KvError::ReadOnly)
+    }
+
+    fn commit(&self, _: &Batch, _: CommitOptions) -> Result<Seqno, KvError> {
+        Err(KvError::ReadOnly)
+    }
+
+    /// Does nothing: what a snapshot shows is never written to.
+    fn sync(&self) -> Result<(), KvError> {
+        Ok(())
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        self.at.clone()
+    }
+
+    fn get(
+        &self,
+        tree: TreeId,
+        key: &[u8],
+        at: Option<&Snapshot>,
+    ) -> Result<Option<bytes::Bytes>, KvError> {
+        self.engine.get(tree, key, Some(at.unwrap_or(&self.at)))
+    }
+
+    fn scan(
+        &self,
+        tree: TreeId,
+        range: KeyRange<'_>,
+        direction: Direction,
+        at: Option<&Snapshot>,
+    ) -> Result<Box<dyn Scan + '_>, KvError> {
+        self.engine
+            .scan(tree, range, direction, Some(at.unwrap_or(&self.at)))
+    }
+
+    fn scan_whole(
+        &self,
+        tree: TreeId,
+        range: KeyRange<'_>,
+        at: Option<&Snapshot>,
+    ) -> Result<Box<dyn Scan + '_>, KvError> {
+        self.engine
+            .scan_whole(tree, range, Some(at.unwrap_or(&self.at)))
+    }
+
+    fn read_ahead(
+        &self,
+        tree: TreeId,
+        range: KeyRange<'_>,
+        coming: Coming<'_>,
+        caching: Caching,
+    ) -> bool {
+        self.engine.read_ahead(tree, range, coming, caching)
+    }
+
+    fn counters(&self) -> Counters {
+        self.engine.counters()
+    }
+
+    fn space(&self) -> SpaceUsage {
+        self.engine.space()
+    }
+
+    fn set_aside(&self, bytes: u64) -> Result<(), KvError> {
+        if bytes == 0 {
+            return Ok(());
+        }
+        Err(KvError::ReadOnly)
+    }
+
+    fn check(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<Vec<Violation>, KvError> {
+        self.engine.check(progress)
+    }
+
+    /// Does nothing: there is no background work.
+    fn settle(&self) -> Result<(), KvError> {
+        Ok(())
+    }
+
+    /// Does nothing: the engine below stays open.
+    fn close(&self) -> Result<(), KvError> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{ModelEngine, UpsertRegistry};
+
+    fn put(engine: &dyn Engine, tree: TreeId, key: &[u8], value: &[u8]) -> Result<Seqno, KvError> {
+        let mut batch = Batch::new();
+        batch.put(tree, key, value);
+        engine.commit(&batch, CommitOptions::default())
+    }
+
+    fn keys(engine: &dyn Engine, tree: TreeId, direction: Direction) -> Vec<Vec<u8>> {
+        let mut scan = engine.scan(tree, KeyRange::all(), direction, None).unwrap();
+        let mut keys = Vec::new();
+        while let Some((key, _)) = scan.next().unwrap() {
+            keys.push(key.to_vec());
+        }
+        keys
+    }
+
+    /// A tree with the keys a and b, at a moment after which both changed and c came.
+    fn past() -> (Arc<dyn Engine>, SnapshotEngine, TreeId) {
+        let engine: Arc<dyn Engine> = Arc::new(ModelEngine::new(UpsertRegistry::default()));
+        let tree = engine.create_tree("t", &TreeOptions::default()).unwrap();
+        put(&*engine, tree, b"a", b"1").unwrap();
+        put(&*engine, tree, b"b", b"1").unwrap();
+        let at = engine.snapshot();
+        put(&*engine, tree, b"a", b"2").unwrap();
+        put(&*engine, tree, b"c", b"2").unwrap();
+        let mut batch = Batch::new();
+        batch.delete(tree, b"b");
+        engine.commit(&batch, CommitOptions::default()).unwrap();
+        let past = SnapshotEngine::new(Arc::clone(&engine), at);
+        (engine, past, tree)
+    }
+
+    #[test]
+    fn reads_are_of_its_moment() {
+        let (engine, past, tree) = past();
+        assert_eq!(
+            past.get(tree, b"a", None).unwrap().as_deref(),
+            Some(&b"1"[..])
+        );
+        assert_eq!(past.get(tree, b"c", None).unwrap(), None);
+        assert_eq!(keys(&past, tree, Direction::Forward), [b"a", b"b"]);
+        assert_eq!(keys(&past, tree, Direction::Backward), [b"b", b"a"]);
+        let own = past.snapshot();
+        assert!(past.get(tree, b"b", Some(&own)).unwrap().is_some());
+        let mut whole = past.scan_whole(tree, KeyRange::all(), Some(&own)).unwrap();
+        assert_eq!(whole.next().unwrap(), Some((&b"a"[..], &b"1"[..])));
+        assert_eq!(keys(&*engine, tree, Direction::Forward), [b"a", b"c"]);
+    }
+
+    #[test]
+    fn writes_are_refused() {
+        let (engine, past, tree) = past();
+        let refused = |result: Result<(), KvError>| matches!(result, Err(KvError::ReadOnly));
+        assert!(refused(put(&past, tree, b"d", b"3").map(drop)));
+        assert!(refused(
+            past.create_tree("u", &TreeOptions::default()).map(drop)
+        ));
+        assert!(refused(past.drop_tree(tree)));
+        assert!(refused(past.alter_tree(tree, &TreeOptions::default())));
+        assert!(refused(past.set_aside(1)));
+        assert!(
+            past.create_pin("p", b"").is_err(),
+            "a pin is of the present"
+        );
+        assert_eq!(engine.get(tree, b"d", None).unwrap(), None);
+        assert!(past.sync().is_ok() && past.settle().is_ok() && past.close().is_ok());
+        assert!(
+            put(&*engine, tree, b"d", b"3").is_ok(),
+            "the engine below is open"
+        );
+    }
+}

@@ -1,0 +1,145 @@
+//! Sockets, and the thread that serves them.
+
+mod connection;
+mod event_loop;
+mod listener;
+mod poll;
+mod syncer;
+
+pub use listener::Listener;
+
+use crate::ServeError;
+use crate::service::{Service, SyncPolicy};
+use event_loop::EventLoop;
+use std::fmt;
+use std::net::SocketAddr;
+use std::os::unix::net::UnixStream;
+use stitch_base::clock::{Clock, SystemClock};
+use stitch_base::sync::Arc;
+use stitch_base::thread::{self, JoinHandle};
+use stitch_kv::Engine;
+use syncer::Syncer;
+
+/// Clients that are served at the same time.
+const CLIENTS_MAX: usize = 10_000;
+
+/// How keys are served.
+#[derive(Clone)]
+pub struct ServerOptions {
+    /// When what was replied is durable.
+    pub sync: SyncPolicy,
+    /// What clients have to give before anything else.
+    pub password: Option<Vec<u8>>,
+    /// Clients that are served at the same time, 10,000 by default.
+    pub clients_max: usize,
+    /// What tells when keys expire.
+    pub clock: Arc<dyn Clock>,
+}
+
+impl Default for ServerOptions {
+    fn default() -> Self {
+        Self {
+            sync: SyncPolicy::default(),
+            password: None,
+            clients_max: CLIENTS_MAX,
+            clock: Arc::new(SystemClock::default()),
+        }
+    }
+}
+
+impl fmt::Debug for ServerOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ServerOptions")
+            .field("sync", &self.sync)
+            .field("has_password", &self.password.is_some())
+            .field("clients_max", &self.clients_max)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A server that runs. Dropped, it ends.
+pub struct Server {
+    addresses: Vec<SocketAddr>,
+    /// Closed, it ends the thread.
+    stop: Option<UnixStream>,
+    thread: Option<JoinHandle<()>>,
+    syncer: Option<Syncer>,
+    engine: Arc<dyn Engine>,
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Server")
+            .field("addresses", &self.addresses)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Server {
+    /// Starts to serve the keys of a store. Nothing else may change the tree `redis/rows`
+    /// meanwhile.
+    ///
+    /// # Errors
+    /// [`ServeError::Db`] and [`ServeError::Format`] for keys that cannot be opened,
+    /// [`ServeError::Host`] where the system has no thread or descriptor to give.
+    pub fn start(
+        engine: Arc<dyn Engine>,
+        listeners: Vec<Listener>,
+        options: &ServerOptions,
+    ) -> Result<Self, ServeError> {
+        let clock = Arc::clone(&options.clock);
+        let password = options.password.clone();
+        let service = Service::open(Arc::clone(&engine), clock, options.sync, password)?;
+        let syncer = match options.sync {
+            SyncPolicy::Always => None,
+            SyncPolicy::EverySecond => Some(Syncer::start(Arc::clone(&engine))?),
+        };
+        let addresses = listeners.iter().filter_map(Listener::address).collect();
+        let pair = UnixStream::pair();
+        let (stop, stopped) = pair.map_err(|error| ServeError::host("socketpair", error))?;
+        let marker = syncer.as_ref().map(Syncer::marker);
+        let clients_max = options.clients_max;
+        let event_loop = EventLoop::new(service, listeners, stopped, marker, clients_max)?;
+        let thread = thread::spawn("serve", move || event_loop.run());
+        let thread = thread.map_err(|error| ServeError::host("cannot start a thread", error))?;
+        Ok(Self {
+            addresses,
+            stop: Some(stop),
+            thread: Some(thread),
+            syncer,
+            engine,
+        })
+    }
+
+    /// The addresses on which it listens, with the ports that the system has chosen.
+    #[must_use]
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// Ends the round that runs, closes all connections, and makes what was replied durable.
+    ///
+    /// # Errors
+    /// [`ServeError::Db`] if the last sync fails.
+    pub fn stop(mut self) -> Result<(), ServeError> {
+        self.end();
+        self.engine.sync().map_err(stitch_db::DbError::from)?;
+        Ok(())
+    }
+
+    fn end(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the server's thread has panicked");
+        }
+        drop(self.syncer.take());
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.end();
+    }
+}

@@ -1,0 +1,133 @@
+//! `stitchfs diff`: what changed between a snapshot and another one, or the directory as it is.
+
+mod compare;
+mod listing;
+
+use super::{live, output, snapshot, sync};
+use anyhow::{Context, Result, bail};
+use clap::Parser;
+use compare::{Change, compare};
+use listing::Listing;
+use serde_json::{Value, json};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use stitchfs::{path_in, path_text, set_path};
+
+const AFTER: &str = "\
+One line for each change, with paths from the directory on:
+  M  contents, size, owner, mode, link target or attributes are others
+  +  the name is new
+  -  the name is gone
+  R  the name or the directory changed: OLD -> NEW
+Files are known by their inode number, whatever their name. Of a directory whose
+entries changed, the entries are shown. Both sides are walked: it takes as long
+as `find` takes for both. Exit code 0, whether anything changed or not.
+
+Examples:
+  stitchfs diff mnt/.stitchfs/snap/mon
+  stitchfs diff mnt/.stitchfs/snap/mon mnt/.stitchfs/snap/tue";
+
+/// Show what changed since a snapshot, or between two
+#[derive(Debug, Parser)]
+#[command(after_help = AFTER)]
+pub(super) struct DiffArgs {
+    /// Print the changes as JSON
+    #[arg(long)]
+    json: bool,
+
+    /// Directory of the snapshot: MNT/.stitchfs/snap/NAME
+    #[arg(value_name = "SNAP")]
+    old: PathBuf,
+
+    /// The later snapshot or directory; by default the directory as it is now
+    #[arg(value_name = "SNAP2|DIR")]
+    new: Option<PathBuf>,
+}
+
+pub(super) fn run(args: &DiffArgs) -> Result<u8> {
+    let old = canonical(&args.old)?;
+    let (mount, _) = live::around(&old)?;
+    let Some(info) = snapshot::about(&old) else {
+        bail!(
+            "{}: is not the directory of a snapshot; `stitchfs snapshot list {}` lists them",
+            args.old.display(),
+            mount.display()
+        );
+    };
+    let new = match &args.new {
+        Some(new) => canonical(new)?,
+        None => present(&mount, &info)?,
+    };
+    let (other, _) = live::around(&new)?;
+    if other != mount {
+        bail!(
+            "{}: is in another mount than {}",
+            new.display(),
+            old.display()
+        );
+    }
+    // Times and sizes of what was written to are the kernel's until then.
+    sync::write_back(&mount)?;
+    let (before, after) = (Listing::read(&old)?, Listing::read(&new)?);
+    let changes = compare(
+        &before,
+        &after,
+        info["created"].as_i64().unwrap_or(i64::MIN),
+    )?;
+    print(&changes, args.json)?;
+    Ok(0)
+}
+
+fn canonical(path: &Path) -> Result<PathBuf> {
+    path.canonicalize()
+        .with_context(|| path.display().to_string())
+}
+
+/// The directory of a snapshot as it is now.
+fn present(mount: &Path, info: &Value) -> Result<PathBuf> {
+    let path = mount.join(path_in(info, "path").unwrap_or_default());
+    let is_it = path
+        .symlink_metadata()
+        .is_ok_and(|found| info["root"] == found.ino());
+    if !is_it {
+        bail!(
+            "{}: is not there any more, or another one; give the directory to compare with",
+            path.display()
+        );
+    }
+    Ok(path)
+}
+
+fn print(changes: &[Change], is_json: bool) -> Result<()> {
+    if !is_json {
+        return changes
+            .iter()
+            .try_for_each(|change| output::print(&line(change)));
+    }
+    let changes: Vec<Value> = changes.iter().map(to_json).collect();
+    output::print_json(&json!({ "changes": changes }))
+}
+
+fn line(change: &Change) -> String {
+    match change {
+        Change::Modified(path) => format!("M\t{}", path_text(path)),
+        Change::Added(path) => format!("+\t{}", path_text(path)),
+        Change::Removed(path) => format!("-\t{}", path_text(path)),
+        Change::Renamed { from, to } => format!("R\t{} -> {}", path_text(from), path_text(to)),
+    }
+}
+
+fn to_json(change: &Change) -> Value {
+    let (kind, path) = match change {
+        Change::Modified(path) => ("modified", path),
+        Change::Added(path) => ("added", path),
+        Change::Removed(path) => ("removed", path),
+        Change::Renamed { from, .. } => ("renamed", from),
+    };
+    let mut out = json!({ "kind": kind });
+    set_path(&mut out, "path", path);
+    if let Change::Renamed { to, .. } = change {
+        set_path(&mut out, "to", to);
+    }
+    out
+}

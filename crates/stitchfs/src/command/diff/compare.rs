@@ -1,0 +1,250 @@
+//! The differences of two trees.
+//!
+//! A name is a directory's number and the name in it. So what is below a directory that was renamed
+//! has the same names as before, and only the directory itself is shown.
+
+use super::listing::{Listing, Name, Node};
+use anyhow::Result;
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+/// The kernel's clock ticks that slowly at most. Two writes within a tick leave the same times.
+const TICK_NS: i64 = 20_000_000;
+const BUFFER_BYTES: usize = 64 << 10;
+
+/// A difference.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Change {
+    Removed(PathBuf),
+    Renamed { from: PathBuf, to: PathBuf },
+    Added(PathBuf),
+    Modified(PathBuf),
+}
+
+impl Change {
+    /// Where it is in a list.
+    fn path(&self) -> &Path {
+        match self {
+            Self::Removed(path) | Self::Added(path) | Self::Modified(path) => path,
+            Self::Renamed { to, .. } => to,
+        }
+    }
+}
+
+/// Returns what is different in `new`, in the order of paths. `created` is when `old` was taken.
+pub(super) fn compare(old: &Listing, new: &Listing, created: i64) -> Result<Vec<Change>> {
+    let mut gone: HashMap<u64, Vec<&Name>> = HashMap::new();
+    for (name, ino) in &old.names {
+        if new.names.get(name) != Some(ino) {
+            gone.entry(*ino).or_default().push(name);
+        }
+    }
+    let mut changes = Vec::new();
+    for (name, ino) in &new.names {
+        if old.names.get(name) == Some(ino) {
+            continue;
+        }
+        let to = new.path(name);
+        match gone.get_mut(ino).filter(|names| !names.is_empty()) {
+            Some(names) => {
+                let from = old.path(names.remove(0));
+                changes.push(Change::Renamed { from, to });
+            }
+            None => changes.push(Change::Added(to)),
+        }
+    }
+    let removed = gone.values().flatten();
+    changes.extend(removed.map(|name| Change::Removed(old.path(name))));
+    changes.extend(modified(old, new, created)?);
+    changes.sort_by(|a, b| (a.path(), a).cmp(&(b.path(), b)));
+    Ok(changes)
+}
+
+/// Returns the first name of each inode.
+fn first_names(tree: &Listing) -> HashMap<u64, &Name> {
+    let mut names = HashMap::new();
+    for (name, ino) in &tree.names {
+        names.entry(*ino).or_insert(name);
+    }
+    names
+}
+
+/// The inodes of both trees that are other ones now, each once.
+fn modified(old: &Listing, new: &Listing, created: i64) -> Result<Vec<Change>> {
+    let (old_names, first_names) = (first_names(old), first_names(new));
+    let mut changes = Vec::new();
+    for (ino, name) in first_names {
+        let (Some(before), Some(after)) = (old.nodes.get(&ino), new.nodes.get(&ino)) else {
+            continue;
+        };
+        let has_moved = old.names.get(name) != Some(&ino);
+        let path = new.path(name);
+        let is_same = match is_changed(before, after, has_moved) {
+            true => false,
+            false if after.is_file && before.ctime >= created.saturating_sub(TICK_NS) => {
+                match old_names.get(&ino) {
+                    Some(name) => {
+                        is_same_content(&old.place.join(old.path(name)), &new.place.join(&path))?
+                    }
+                    None => true,
+                }
+            }
+            false => true,
+        };
+        if !is_same {
+            changes.push(Change::Modified(path));
+        }
+    }
+    if let (Some(before), Some(after)) = (old.nodes.get(&old.root), new.nodes.get(&new.root))
+        && old.root == new.root
+        && is_changed(before, after, false)
+    {
+        changes.push(Change::Modified(PathBuf::from(".")));
+    }
+    Ok(changes)
+}
+
+/// Reports whether an inode is another one by its attributes. A name that came or went changes the
+/// time of change alone; entries of a directory change both times.
+fn is_changed(before: &Node, after: &Node, has_moved: bool) -> bool {
+    let is_other =
+        (before.mode, before.owner, before.rdev) != (after.mode, after.owner, after.rdev);
+    let has_times = before.mtime != after.mtime;
+    if before.is_dir {
+        let only_attributes = !has_moved && before.ctime != after.ctime && !has_times;
+        return is_other || only_attributes;
+    }
+    let has_moved = has_moved || before.nlink != after.nlink;
+    is_other
+        || has_times
+        || before.size != after.size
+        || (!has_moved && before.ctime != after.ctime)
+}
+
+fn is_same_content(old: &Path, new: &Path) -> Result<bool> {
+    let (mut old, mut new) = (File::open(old)?, File::open(new)?);
+    let (mut a, mut b) = (Vec::new(), Vec::new());
+    loop {
+        a.clear();
+        b.clear();
+        let limit = BUFFER_BYTES as u64;
+        (&mut old).take(limit).read_to_end(&mut a)?;
+        (&mut new).take(limit).read_to_end(&mut b)?;
+        if a != b {
+            return Ok(false);
+        }
+        if a.is_empty() {
+            return Ok(true);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROOT: u64 = 1;
+
+    fn node(is_dir: bool, time: i64) -> Node {
+        Node {
+            mode: 0o644,
+            owner: (0, 0),
+            size: 1,
+            rdev: 0,
+            mtime: time,
+            ctime: time,
+            nlink: 1,
+            is_dir,
+            is_file: !is_dir,
+        }
+    }
+
+    fn tree() -> Listing {
+        let mut tree = Listing {
+            root: ROOT,
+            ..Listing::default()
+        };
+        tree.nodes.insert(ROOT, node(true, 0));
+        tree
+    }
+
+    /// A directory `d` (2) with the file `f` (3), and the file `g` (4).
+    fn before() -> Listing {
+        let mut tree = tree();
+        tree.insert(ROOT, "d".into(), node(true, 0), 2);
+        tree.insert(2, "f".into(), node(false, 0), 3);
+        tree.insert(ROOT, "g".into(), node(false, 0), 4);
+        tree
+    }
+
+    fn changes(new: &Listing) -> Vec<Change> {
+        compare(&before(), new, i64::MAX).unwrap()
+    }
+
+    fn renamed(from: &str, to: &str) -> Change {
+        let (from, to) = (from.into(), to.into());
+        Change::Renamed { from, to }
+    }
+
+    #[test]
+    fn equal_trees_have_no_differences_whatever_view_they_are_in() {
+        let slot = 5 << 44;
+        let mut new = tree();
+        new.insert(ROOT, "d".into(), node(true, 0), slot | 2);
+        new.insert(2, "f".into(), node(false, 0), slot | 3);
+        new.insert(ROOT, "g".into(), node(false, 0), slot | 4);
+        assert_eq!(changes(&new), []);
+    }
+
+    #[test]
+    fn names_come_go_and_move() {
+        let mut new = tree();
+        new.insert(ROOT, "e".into(), node(true, 7), 2);
+        new.insert(2, "f".into(), node(false, 0), 3);
+        new.insert(2, "g".into(), node(false, 0), 5);
+        let added = Change::Added("e/g".into());
+        let removed = Change::Removed("g".into());
+        assert_eq!(changes(&new), [renamed("d", "e"), added, removed]);
+    }
+
+    #[test]
+    fn a_file_that_was_replaced_is_another_one() {
+        let mut new = before();
+        new.insert(ROOT, "g".into(), node(false, 0), 9);
+        let (removed, added) = (Change::Removed("g".into()), Change::Added("g".into()));
+        assert_eq!(changes(&new), [removed, added]);
+    }
+
+    #[test]
+    fn contents_and_attributes_are_modified_and_moves_are_not() {
+        let mut new = before();
+        new.insert(2, "f".into(), node(false, 7), 3);
+        assert_eq!(changes(&new), [Change::Modified("d/f".into())]);
+
+        let mut new = tree();
+        new.insert(ROOT, "d".into(), node(true, 7), 2);
+        let mut moved = node(false, 0);
+        moved.ctime = 7;
+        new.insert(2, "f".into(), moved.clone(), 3);
+        assert_eq!(changes(&new).last(), Some(&Change::Removed("g".into())));
+        let modified = Change::Modified("d/f".into());
+        assert!(changes(&new).contains(&modified), "an attribute");
+        let mut new = tree();
+        new.insert(ROOT, "d".into(), node(true, 7), 2);
+        new.insert(ROOT, "f".into(), moved, 3);
+        new.insert(ROOT, "g".into(), node(false, 0), 4);
+        assert_eq!(changes(&new), [renamed("d/f", "f")]);
+    }
+
+    #[test]
+    fn a_second_name_is_added_and_the_file_is_the_same() {
+        let mut new = before();
+        let mut linked = node(false, 0);
+        (linked.ctime, linked.nlink) = (7, 2);
+        new.insert(ROOT, "g".into(), linked.clone(), 4);
+        new.insert(ROOT, "h".into(), linked, 4);
+        assert_eq!(changes(&new), [Change::Added("h".into())]);
+    }
+}

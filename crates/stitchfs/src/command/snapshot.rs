@@ -1,0 +1,195 @@
+//! `stitchfs snapshot`: read-only snapshots of directories in a mount.
+
+mod list;
+
+use super::{live, output, sync};
+use anyhow::{Context, Result, anyhow, bail};
+use clap::{Parser, Subcommand};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use serde_json::{Value, json};
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use stitch_fuse::adapter::{CONTROL_DIR, SNAPSHOT_XATTR, SNAPSHOTS_DIR};
+use stitch_fuse::snapshots;
+use stitchfs::path_text;
+
+const AFTER: &str = "\
+A snapshot shows a directory, and all below it, as it was at one moment. It
+takes as long for a million files as for one, survives crashes, and needs the
+space of what was changed since. It is found at MNT/.stitchfs/snap/NAME, where
+MNT is the mount point; .stitchfs is not listed. Nothing in it can be changed.
+Root, the user who mounted, and the owner of a directory create and delete its
+snapshots. Restore a file with cp.
+
+Examples:
+  stitchfs snapshot create /srv/home/ada before-upgrade
+  stitchfs diff /srv/.stitchfs/snap/before-upgrade
+  stitchfs snapshot delete /srv before-upgrade";
+
+/// Create, list or delete read-only snapshots of directories
+#[derive(Debug, Parser)]
+#[command(after_help = AFTER)]
+pub(super) struct SnapshotArgs {
+    #[command(subcommand)]
+    what: SnapshotCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum SnapshotCommand {
+    Create(SnapshotCreate),
+    List(list::SnapshotList),
+    Delete(SnapshotDelete),
+}
+
+/// Create a snapshot of a directory
+#[derive(Debug, Parser)]
+struct SnapshotCreate {
+    /// Print what was created as JSON
+    #[arg(long)]
+    json: bool,
+
+    /// Directory in a mount of StitchFS
+    #[arg(value_name = "DIR")]
+    dir: PathBuf,
+
+    /// Name, not used by another snapshot of the store; at most 250 bytes, no slash
+    #[arg(value_name = "NAME")]
+    name: String,
+}
+
+/// Delete a snapshot; its space comes back in the background
+#[derive(Debug, Parser)]
+struct SnapshotDelete {
+    /// Print what was deleted as JSON
+    #[arg(long)]
+    json: bool,
+
+    /// Mount point, or any directory in the mount
+    #[arg(value_name = "MNT")]
+    path: PathBuf,
+
+    /// Name
+    #[arg(value_name = "NAME")]
+    name: String,
+}
+
+pub(super) fn run(args: &SnapshotArgs) -> Result<u8> {
+    match &args.what {
+        SnapshotCommand::Create(args) => create(args),
+        SnapshotCommand::List(args) => list::run(args),
+        SnapshotCommand::Delete(args) => delete(args),
+    }
+}
+
+fn create(args: &SnapshotCreate) -> Result<u8> {
+    let (dir, name) = (&args.dir, &args.name);
+    let path = dir.canonicalize().with_context(|| shown(dir))?;
+    let (mount, _) = live::around(&path)?;
+    let opened = open_dir(&path).with_context(|| shown(dir))?;
+    sync::write_back(&mount)?;
+    snapshots::create(&opened, name).map_err(|error| refused(&path, name, &error))?;
+    let place = place(&mount, name);
+    if args.json {
+        let mut out =
+            live::ask_for(&place, SNAPSHOT_XATTR).unwrap_or_else(|_| json!({ "name": name }));
+        stitchfs::set_path(&mut out, "snapshot", &place);
+        output::print_json(&out)?;
+    } else {
+        output::print(&path_text(&place))?;
+    }
+    Ok(0)
+}
+
+fn delete(args: &SnapshotDelete) -> Result<u8> {
+    let (given, name) = (&args.path, &args.name);
+    let path = given.canonicalize().with_context(|| shown(given))?;
+    let (mount, _) = live::around(&path)?;
+    // The root directory may be closed to the caller.
+    let opened = open_dir(&snapshots_dir(&mount)).or_else(|_| open_dir(&mount));
+    let opened = opened.with_context(|| shown(&mount))?;
+    snapshots::delete(&opened, name).map_err(|error| refused(&mount, name, &error))?;
+    if args.json {
+        output::print_json(&json!({ "deleted": name }))?;
+    }
+    Ok(0)
+}
+
+/// Where the snapshots of a mount are.
+pub(super) fn snapshots_dir(mount: &Path) -> PathBuf {
+    mount.join(CONTROL_DIR).join(SNAPSHOTS_DIR)
+}
+
+fn place(mount: &Path, name: &str) -> PathBuf {
+    snapshots_dir(mount).join(name)
+}
+
+/// What the daemon says of the snapshot whose directory `path` is; `None` if it is that of none.
+pub(super) fn about(path: &Path) -> Option<Value> {
+    live::ask_for(path, SNAPSHOT_XATTR).ok()
+}
+
+fn open_dir(path: &Path) -> std::io::Result<File> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    Ok(rustix::fs::open(path, flags, Mode::empty())?.into())
+}
+
+fn shown(path: &Path) -> String {
+    path.display().to_string()
+}
+
+/// Why the daemon did not do it.
+fn refused(path: &Path, name: &str, error: &std::io::Error) -> anyhow::Error {
+    let shown = path.display();
+    match Errno::from_io_error(error) {
+        Some(Errno::EXIST) => anyhow!(
+            "{name}: another snapshot has this name; `stitchfs snapshot list {shown}` shows it"
+        ),
+        Some(Errno::NOENT) => anyhow!(
+            "{name}: there is no such snapshot; `stitchfs snapshot list {shown}` lists them"
+        ),
+        Some(Errno::PERM) => anyhow!(
+            "{shown}: only root, the user who mounted it, and the owner of the directory may"
+        ),
+        Some(Errno::OPNOTSUPP) => anyhow!(
+            "{shown}: its store keeps no snapshots: large files are beside it, or its engine cannot"
+        ),
+        Some(Errno::OVERFLOW) => anyhow!(
+            "{shown}: its inode numbers are too large for snapshots; copy the files to a new store"
+        ),
+        Some(Errno::ROFS) => anyhow!("{shown}: is in a snapshot, or mounted for reading only"),
+        Some(Errno::INVAL) => anyhow!(
+            "{name:?}: is no name of a snapshot: one is not empty, `.` or `..`, and has no slash"
+        ),
+        Some(Errno::NAMETOOLONG) => {
+            anyhow!("{shown}: the name has more than 250 bytes, or the path more than 4000")
+        }
+        Some(Errno::STALE) => {
+            anyhow!("{shown}: was renamed while the snapshot was created; try again")
+        }
+        Some(Errno::NOTTY) => {
+            anyhow!("{shown}: its daemon is of an older stitchfs; unmount it and mount it again")
+        }
+        Some(errno) => live::refusal(path, errno),
+        None => anyhow!("{name:?}: is no name of a snapshot"),
+    }
+}
+
+/// Refuses a mount whose snapshots cannot be reached.
+fn check_reachable(mount: &Path) -> Result<()> {
+    let dir = snapshots_dir(mount);
+    if dir.is_dir() {
+        return Ok(());
+    }
+    let own = mount.join(CONTROL_DIR);
+    if own.symlink_metadata().is_ok() {
+        bail!(
+            "{}: is a file of the file system itself, and hides the snapshots; rename it",
+            own.display()
+        );
+    }
+    bail!(
+        "{}: its store cannot keep snapshots, or its daemon is of an older stitchfs",
+        mount.display()
+    );
+}

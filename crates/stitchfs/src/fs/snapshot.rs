@@ -1,0 +1,68 @@
+//! Snapshots of directories.
+
+use super::hold::Hold;
+use super::{Dir, Files, Open};
+use crate::StoreError;
+use stitch_base::sync::Arc;
+use stitch_fs::{DirName, SnapshotInfo};
+
+impl Dir {
+    /// Creates a read-only snapshot of this directory and of all below it, at a cost that does not
+    /// depend on how much that is.
+    ///
+    /// # Errors
+    /// [`Exists`](crate::ErrorKind::Exists) if a snapshot of the store has the name;
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) for a store with large files beside it, which
+    /// are written in place; [`Invalid`](crate::ErrorKind::Invalid) for what is no name: at most
+    /// 250 bytes without a slash; [`NotFound`](crate::ErrorKind::NotFound) for a directory that was
+    /// removed.
+    ///
+    /// # Durability
+    /// The snapshot, and all that it shows, are on the medium when this returns.
+    ///
+    /// # Cost
+    /// One sync of the log.
+    pub fn create_snapshot(&self, name: &str) -> Result<SnapshotInfo, StoreError> {
+        Ok(self.hold.open().fs.create_snapshot(self.hold.ino(), name)?)
+    }
+}
+
+impl Files {
+    /// Returns the snapshots of all directories, in the order of their creation.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    pub fn snapshots(&self) -> Result<Vec<SnapshotInfo>, StoreError> {
+        Ok(self.open.fs.snapshots()?)
+    }
+
+    /// Opens the directory of a snapshot as it was then. It can be read only, and stays readable
+    /// when the snapshot is deleted; its space comes back once it is dropped.
+    ///
+    /// # Errors
+    /// [`NotFound`](crate::ErrorKind::NotFound).
+    ///
+    /// # Cost
+    /// A few point reads, and one for each name of the directory's path.
+    pub fn open_snapshot(&self, name: &str) -> Result<Dir, StoreError> {
+        let view = self.open.fs.open_snapshot(name)?;
+        let root = view.info().root;
+        let open = Arc::new(Open {
+            fs: Arc::new(view.into_fs()),
+            life: Arc::clone(&self.open.life),
+        });
+        open.fs.lookup(DirName::new(root, b"."))?;
+        Ok(Dir::new(Hold::taken(&open, root)))
+    }
+
+    /// Deletes a snapshot. The space that only it needed comes back in the background.
+    ///
+    /// # Errors
+    /// [`NotFound`](crate::ErrorKind::NotFound).
+    ///
+    /// # Durability
+    /// It is gone for good when this returns.
+    pub fn delete_snapshot(&self, name: &str) -> Result<(), StoreError> {
+        Ok(self.open.fs.delete_snapshot(name)?)
+    }
+}

@@ -1,0 +1,42 @@
+//! What commits change, one at a time.
+//!
+//! Invariant: sequence numbers are given out in rising order, and a write is published only when
+//! all before it are.
+
+use crate::direct::Streaks;
+use crate::gaps::DeleteRuns;
+use crate::unsynced::Unsynced;
+use crate::version::Version;
+use std::collections::BTreeSet;
+use stitch_base::sync::{Apart, Mutex};
+use stitch_base::{Seqno, TreeId};
+
+/// The lock of commits. It changes with each of them: reads should not wait for that.
+pub(crate) type CommitLock = Apart<Mutex<Committer>>;
+
+/// What commits change.
+pub(crate) struct Committer {
+    /// The last sequence number given out.
+    pub(crate) last_seqno: Seqno,
+    /// Trees that take writes.
+    pub(crate) trees: BTreeSet<TreeId>,
+    /// Rows of deletes.
+    pub(crate) deletes: DeleteRuns,
+    /// Streaks of puts.
+    pub(crate) streaks: Streaks,
+    /// Bytes since somebody asked for a sync.
+    pub(crate) unsynced: Unsynced,
+}
+
+impl Committer {
+    /// Returns that of a store in which nothing was committed since this version.
+    pub(crate) fn new(version: &Version) -> Self {
+        Self {
+            last_seqno: version.last_seqno,
+            trees: version.living().map(|tree| tree.info.id).collect(),
+            deletes: DeleteRuns::default(),
+            streaks: Streaks::default(),
+            unsynced: Unsynced::default(),
+        }
+    }
+}

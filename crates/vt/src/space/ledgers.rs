@@ -1,0 +1,42 @@
+//! The ledgers of all stores on one volume: free space is one, so each asks what the others keep.
+//!
+//! Invariant: at most one promise is made at a time, so that no two stores are promised the same
+//! bytes.
+//!
+//! Locks: a promise may be made with a committer's lock held; the list is a leaf.
+
+use super::SpaceLedger;
+use std::sync::{Arc, Weak};
+use stitch_base::sync::{Mutex, MutexGuard};
+
+/// The ledgers of the stores on one volume.
+#[derive(Default)]
+pub(crate) struct Ledgers {
+    promising: Mutex<()>,
+    all: Mutex<Vec<Weak<SpaceLedger>>>,
+}
+
+impl Ledgers {
+    /// Adds the ledger of a store that was opened.
+    pub(crate) fn add(&self, ledger: &Arc<SpaceLedger>) {
+        self.all.lock().push(Arc::downgrade(ledger));
+    }
+
+    /// Removes the ledger of a store that was removed.
+    pub(crate) fn remove(&self, ledger: &Arc<SpaceLedger>) {
+        let is_other =
+            |other: &Weak<SpaceLedger>| !std::ptr::eq(other.as_ptr(), &raw const **ledger);
+        self.all.lock().retain(is_other);
+    }
+
+    /// Returns the sum over all ledgers.
+    pub(super) fn sum_of(&self, of: impl Fn(&SpaceLedger) -> u64) -> u64 {
+        let all: Vec<_> = self.all.lock().iter().filter_map(Weak::upgrade).collect();
+        all.iter().map(|ledger| of(ledger)).sum()
+    }
+
+    /// Waits until no other promise is being made.
+    pub(super) fn promising(&self) -> MutexGuard<'_, ()> {
+        self.promising.lock()
+    }
+}

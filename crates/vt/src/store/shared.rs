@@ -1,0 +1,133 @@
+//! How the parts of a store are put together: each gets what it uses of what they share.
+
+use crate::cache::BlockCache;
+use crate::committer::{CommitLock, Committer};
+use crate::compaction::{Compactor, Level0Debt, Turns};
+use crate::counters::VtCounters;
+use crate::gate::Gate;
+use crate::install::{Installer, VersionLog};
+use crate::options::VtOptions;
+use crate::pace::Pace;
+use crate::pins::Pins;
+use crate::pool::Pool;
+use crate::read::{ReadParts, ReadPath};
+use crate::signals::Signals;
+use crate::sizing::Sizing;
+use crate::snapshots::Snapshots;
+use crate::space::SpaceLedger;
+use crate::tables::Tables;
+use crate::view::{View, Views};
+use std::sync::Arc;
+use stitch_base::Lsn;
+use stitch_base::sync::atomic::AtomicU64;
+use stitch_base::sync::{Apart, Mutex};
+use stitch_volume::Volume;
+
+/// What parts of a store share, while it is put together.
+pub(super) struct SharedParts {
+    pub(super) volume: Arc<Volume>,
+    pub(super) cache: Arc<BlockCache>,
+    pub(super) options: VtOptions,
+    pub(super) sizing: Arc<Sizing>,
+    pub(super) counters: Arc<Apart<VtCounters>>,
+    pub(super) snapshots: Arc<Snapshots>,
+    pub(super) pins: Arc<Pins>,
+    pub(super) views: Arc<Views>,
+    pub(super) visible: Arc<Apart<AtomicU64>>,
+    pub(super) committer: Arc<CommitLock>,
+    pub(super) gate: Arc<Gate>,
+    pub(super) signals: Arc<Signals>,
+    pub(super) pace: Arc<Pace>,
+    pub(super) level0: Arc<Level0Debt>,
+    pub(super) tables: Arc<Tables>,
+    pub(super) space: Arc<SpaceLedger>,
+}
+
+impl SharedParts {
+    /// Returns what the parts of a store in this state share.
+    pub(super) fn new<S>(
+        volume: Arc<Volume>,
+        options: VtOptions,
+        sizing: Arc<Sizing>,
+        view: View,
+        pool: &Pool<S>,
+    ) -> Self {
+        let version = Arc::clone(&view.version);
+        let sizes = sizing.opened;
+        let cache = BlockCache::new(usize::try_from(sizes.cache).unwrap_or(usize::MAX));
+        let cache = Arc::new(cache.with_readers(sizes.ahead));
+        cache.set_capacity(sizes.cache_beside(version.lists.bytes()));
+        let views = Arc::new(Views::new(view));
+        let copies_values = options.stitch_by_key.is_some();
+        let space = SpaceLedger::new(&volume, &sizing, &views, &pool.ledgers, copies_values);
+        let tables = Tables::new(&volume, &cache, &version, options.caches_writes);
+        Self {
+            counters: Arc::default(),
+            snapshots: Arc::default(),
+            pins: Arc::default(),
+            visible: Arc::new(Apart(AtomicU64::new(version.last_seqno.0))),
+            committer: Arc::new(Apart(Mutex::new(Committer::new(&version)))),
+            gate: Arc::new(Gate::new(&volume)),
+            signals: Arc::default(),
+            pace: Arc::default(),
+            level0: Arc::default(),
+            tables: Arc::new(tables),
+            space: Arc::new(space),
+            volume,
+            cache,
+            options,
+            sizing,
+            views,
+        }
+    }
+
+    pub(super) fn read_path(&self) -> ReadPath {
+        let parts = ReadParts {
+            volume: Arc::clone(&self.volume),
+            cache: Arc::clone(&self.cache),
+            upserts: self.options.upserts.clone(),
+            counters: Arc::clone(&self.counters),
+            signals: Arc::clone(&self.signals),
+            views: Arc::clone(&self.views),
+            visible: Arc::clone(&self.visible),
+            commits: Arc::clone(&self.committer),
+            level0: Arc::clone(&self.level0),
+        };
+        ReadPath::new(parts, &self.sizing.opened)
+    }
+
+    pub(super) fn version_log(&self, log_start: Lsn) -> VersionLog {
+        VersionLog {
+            volume: Arc::clone(&self.volume),
+            cache: Arc::clone(&self.cache),
+            sizing: Arc::clone(&self.sizing),
+            views: Arc::clone(&self.views),
+            tables: Arc::clone(&self.tables),
+            pins: Arc::clone(&self.pins),
+            gate: Arc::clone(&self.gate),
+            signals: Arc::clone(&self.signals),
+            pace: Arc::clone(&self.pace),
+            is_paranoid: self.options.is_paranoid,
+            installer: Mutex::new(Installer { log_start }),
+        }
+    }
+
+    pub(super) fn compactor(&self, versions: &Arc<VersionLog>) -> Compactor {
+        Compactor {
+            volume: Arc::clone(&self.volume),
+            options: self.options.clone(),
+            sizing: Arc::clone(&self.sizing),
+            counters: Arc::clone(&self.counters),
+            snapshots: Arc::clone(&self.snapshots),
+            views: Arc::clone(&self.views),
+            tables: Arc::clone(&self.tables),
+            versions: Arc::clone(versions),
+            space: Arc::clone(&self.space),
+            gate: Arc::clone(&self.gate),
+            signals: Arc::clone(&self.signals),
+            pace: Arc::clone(&self.pace),
+            level0: Arc::clone(&self.level0),
+            turns: Turns::new(self.options.compactors),
+        }
+    }
+}

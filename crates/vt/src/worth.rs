@@ -1,0 +1,101 @@
+//! Which zones are worth to be evacuated, and in which order.
+
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+use stitch_format::vt_manifest::Run;
+use stitch_volume::{Candidate, Extent, Volume, Zones};
+
+/// Most zones that are evacuated together: a table that is in several is written once.
+const BATCH_ZONES: usize = 16;
+/// A zone is worth moving if it is empty by one part in this many.
+pub(crate) const WORTH_PART: u64 = 8;
+/// The same, where nobody asked for it.
+pub(crate) const WORTH_PART_IDLE: u64 = 4;
+/// The same, where a commit waits for room.
+pub(crate) const WORTH_PART_ROOM: u64 = 16;
+
+/// Order of evacuation: the smallest first.
+pub(crate) fn weight(candidate: &Candidate) -> (Reverse<u64>, u64, Extent) {
+    let unused = candidate.zone.len - candidate.live;
+    let span_bytes = candidate.live / u64::from(candidate.spans.max(1));
+    (
+        Reverse(unused * 16 / candidate.zone.len),
+        span_bytes,
+        candidate.zone,
+    )
+}
+
+/// True if a zone is empty by one part in `part`.
+pub(crate) fn is_worth(candidate: &Candidate, part: u64) -> bool {
+    candidate.live <= candidate.zone.len - candidate.zone.len / part
+}
+
+pub(crate) fn run_of(extent: Extent) -> Run {
+    Run {
+        addr: extent.addr,
+        len_bytes: extent.len,
+    }
+}
+
+/// Returns the zones that are worth moving and were not tried, best first.
+pub(crate) fn candidates(zones: &Zones, part: u64, tried: &BTreeSet<Extent>) -> Vec<Candidate> {
+    let mut worth = zones.candidates();
+    worth.retain(|candidate| is_worth(candidate, part) && !tried.contains(&candidate.zone));
+    worth.sort_by_key(weight);
+    worth
+}
+
+/// Reports whether what is unused in these zones makes up a zone.
+pub(crate) fn can_free_any(zones: &Zones, worth: &[Candidate]) -> bool {
+    let unused: u64 = worth.iter().map(|c| c.zone.len - c.live).sum();
+    unused >= zones.zone_bytes()
+}
+
+/// Returns the best of these zones, as many as there is room for elsewhere.
+pub(crate) fn batch(volume: &Volume, worth: &[Candidate]) -> Vec<Candidate> {
+    let mut room = volume.zones().usage().usable / 2;
+    room = room.saturating_sub(volume.space().promised_bytes());
+    let mut batch = Vec::new();
+    for candidate in worth.iter().take(BATCH_ZONES) {
+        // What is free in the zone itself is of no use.
+        let needed = candidate.zone.len;
+        if needed > room {
+            break;
+        }
+        room -= needed;
+        batch.push(*candidate);
+    }
+    batch
+}
+
+/// Returns the free bytes in zones that are in use.
+pub(crate) fn hole_bytes(zones: &Zones) -> u64 {
+    let usage = zones.usage();
+    usage.free - usage.zones_free_bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_emptiest_zone_goes_first_then_the_one_in_small_pieces() {
+        let candidate = |number: u64, live, spans| Candidate {
+            zone: Extent {
+                addr: number * 1000,
+                len: 1600,
+            },
+            live,
+            spans,
+        };
+        let mut all = [
+            candidate(1, 1550, 1),
+            candidate(2, 800, 2),
+            candidate(3, 100, 1),
+            candidate(4, 810, 8),
+        ];
+        all.sort_by_key(weight);
+        assert_eq!(all.map(|c| c.zone.addr / 1000), [3, 2, 4, 1]);
+        assert!(is_worth(&all[2], 8) && !is_worth(&all[3], 8));
+    }
+}
