@@ -5,7 +5,7 @@
 //!
 //! | part of an edit | layout |
 //! |---|---|
-//! | version | u8: 3 in a store that ever had a pin; 2 with altered trees, value blocks or a tree compressed by Zstandard; else 1 |
+//! | version | u8: 3 if it names pins; 2 with altered trees, value blocks or Zstandard; else 1 |
 //! | counters | last seqno, next table number, next tree number |
 //! | dropped trees | count, tree numbers; every table of theirs goes with them |
 //! | new trees | count, tree descriptions |

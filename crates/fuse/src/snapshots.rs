@@ -80,6 +80,11 @@ fn request(verb: &str, name: &str) -> io::Result<[u8; ROOM]> {
     let asked = [verb.as_bytes_with_nul(), name.as_bytes_with_nul()].concat();
     let mut room = [0; ROOM];
     let front = room.get_mut(..asked.len()).ok_or(OsError::NAMETOOLONG)?;
+    debug_assert_eq!(
+        asked.iter().filter(|byte| **byte == 0).count(),
+        2,
+        "two names"
+    );
     front.copy_from_slice(&asked);
     Ok(room)
 }

@@ -92,6 +92,7 @@ impl Guards {
     pub fn move_to(&mut self, snapshot: &Snapshot) {
         let count = self.entries.len();
         let last = self.moments.last_mut().expect("a list has a moment");
+        debug_assert!(last.1 <= count, "a moment begins with a guard of its own");
         if last.0.seqno() == snapshot.seqno() {
             return;
         }
@@ -122,6 +123,7 @@ impl Guards {
         assert!(tree.0 > 0, "tree 0 is never given out");
         let start = append(&mut self.keys, start);
         let end = end(&mut self.keys);
+        debug_assert!(start.end <= self.keys.len(), "keys are only added");
         self.entries.push(Entry { tree, start, end });
     }
 
@@ -159,6 +161,10 @@ impl Guards {
     }
 
     fn on(&self, entry: &Entry) -> Guarded<'_> {
+        debug_assert!(
+            entry.start.end <= self.keys.len(),
+            "an entry's key is in the list"
+        );
         let start = &self.keys[entry.start.clone()];
         match &entry.end {
             End::Key => Guarded::Key(start),

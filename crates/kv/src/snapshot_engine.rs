@@ -30,6 +30,16 @@ impl SnapshotEngine {
     pub const fn new(engine: Arc<dyn Engine>, at: Snapshot) -> Self {
         Self { engine, at }
     }
+
+    /// Returns the moment of a read: that of `at`, or its own.
+    fn moment<'a>(&'a self, at: Option<&'a Snapshot>) -> &'a Snapshot {
+        let moment = at.unwrap_or(&self.at);
+        debug_assert!(
+            moment.seqno() <= self.at.seqno(),
+            "no read is of a later moment"
+        );
+        moment
+    }
 }
 
 impl Engine for SnapshotEngine {
@@ -76,7 +86,7 @@ impl Engine for SnapshotEngine {
         key: &[u8],
         at: Option<&Snapshot>,
     ) -> Result<Option<bytes::Bytes>, KvError> {
-        self.engine.get(tree, key, Some(at.unwrap_or(&self.at)))
+        self.engine.get(tree, key, Some(self.moment(at)))
     }
 
     fn scan(
@@ -87,7 +97,7 @@ impl Engine for SnapshotEngine {
         at: Option<&Snapshot>,
     ) -> Result<Box<dyn Scan + '_>, KvError> {
         self.engine
-            .scan(tree, range, direction, Some(at.unwrap_or(&self.at)))
+            .scan(tree, range, direction, Some(self.moment(at)))
     }
 
     fn scan_whole(
@@ -96,8 +106,7 @@ impl Engine for SnapshotEngine {
         range: KeyRange<'_>,
         at: Option<&Snapshot>,
     ) -> Result<Box<dyn Scan + '_>, KvError> {
-        self.engine
-            .scan_whole(tree, range, Some(at.unwrap_or(&self.at)))
+        self.engine.scan_whole(tree, range, Some(self.moment(at)))
     }
 
     fn read_ahead(

@@ -5,8 +5,8 @@
 //!    start of the backup log. The volume makes the tables' blocks durable first.
 //! 3. The new version is published. Space of removed tables goes with their last reader.
 //!
-//! Invariant: the version that readers see is the one on the medium, or, while an edit is installed,
-//! the one before it.
+//! Invariant: the version that readers see is the one on the medium, or, while an edit is
+//! installed, the one before it.
 
 use crate::VtError;
 use crate::buffer::Buffer;
@@ -212,7 +212,8 @@ impl VersionLog {
     }
 
     /// Refuses an edit of trees or pins after which the list of all of them and of
-    /// the tables would be longer than what the version log takes at any time. The rest of the log is left for tables.
+    /// the tables would be longer than what the version log takes at any time. The rest of the log
+    /// is left for tables.
     ///
     /// # Errors
     /// [`KvError::Storage`] of [`VolumeError::VersionLogFull`], which says what to drop.

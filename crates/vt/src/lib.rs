@@ -39,6 +39,7 @@ mod others;
 mod output;
 mod pace;
 mod page_buffers;
+mod pin_changes;
 mod pins;
 mod pool;
 mod prefix;

@@ -1,12 +1,12 @@
 //! Pins: moments of the store that its version log lists, so that they survive the process.
 //!
 //! - A pin holds its moment like a snapshot ([`crate::snapshots`]), from before its edit is logged
-//!   until after the edit that drops it: compactions keep what it sees, and nothing else changes for
-//!   them.
-//! - A tree that is dropped while a pin sees it stays in the version, *hidden*: it takes no writes and
-//!   is not listed. The edit that drops the last pin that sees it drops the tree.
-//! - A snapshot that was opened from a pin outlives it. What goes with the pin, such snapshots read in
-//!   the last view that had it: see [`Sight`].
+//!   until after the edit that drops it: compactions keep what it sees, and nothing else changes
+//!   for them.
+//! - A tree that is dropped while a pin sees it stays in the version, *hidden*: it takes no writes
+//!   and is not listed. The edit that drops the last pin that sees it drops the tree.
+//! - A snapshot that was opened from a pin outlives it. What goes with the pin, such snapshots read
+//!   in the last view that had it: see [`Sight`].
 //!
 //! Which pins see a hidden tree is a matter of numbers. Numbers of pins and trees rise, and a pin
 //! knows the first tree that it does not see:
@@ -20,7 +20,6 @@
 //! The records are changed by the holder of the installer's lock, after the log has the edit. They
 //! are not part of the version: a change of one of ten thousand pins would copy all of them.
 
-mod changes;
 mod records;
 
 pub(crate) use records::PinRecords;
@@ -69,8 +68,19 @@ impl Sight {
         self.id < unseen_by && tree < self.next_tree && was_seen()
     }
 
+    /// Adds a view of trees that are about to go.
+    pub(crate) fn keep(&self, view: Arc<View>) {
+        self.kept.lock().push(view);
+    }
+
+    /// Removes the view that was added last: its trees did not go.
+    pub(crate) fn take_back(&self) {
+        let view = self.kept.lock().pop();
+        debug_assert!(view.is_some(), "a view was added");
+    }
+
     /// The pin is dropped: only trees that are hidden in this version stay visible.
-    fn end(&self, version: &Version) {
+    pub(crate) fn end(&self, version: &Version) {
         let hidden = version.hidden();
         let seen = hidden.filter(|(tree, unseen_by)| self.sees(*tree, *unseen_by));
         let is_first = self.last.set(seen.map(|(tree, _)| tree).collect()).is_ok();
@@ -78,7 +88,7 @@ impl Sight {
     }
 
     /// Reports whether the pin sees a dropped tree of this version.
-    fn sees_in(&self, version: &Version, tree: TreeId) -> bool {
+    pub(crate) fn sees_in(&self, version: &Version, tree: TreeId) -> bool {
         let found = version.trees.get(&tree).and_then(|tree| tree.hidden);
         found.is_some_and(|unseen_by| self.sees(tree, unseen_by))
     }
@@ -163,7 +173,7 @@ impl Pins {
 
     /// Reports whether a pin other than `but` sees a tree, which is dropped before pin `unseen_by`
     /// is made.
-    fn has_seer(&self, tree: TreeId, unseen_by: PinId, but: Option<PinId>) -> bool {
+    pub(crate) fn has_seer(&self, tree: TreeId, unseen_by: PinId, but: Option<PinId>) -> bool {
         let state = self.state.lock();
         state.records.newest_seer(tree, unseen_by, but).is_some()
     }
@@ -188,7 +198,7 @@ impl Pins {
     ///
     /// # Panics
     /// Panics if the change does not belong to these pins.
-    fn change(&self, changes: &PinChanges, new: Option<Arc<Hold>>) {
+    pub(crate) fn change(&self, changes: &PinChanges, new: Option<Arc<Hold>>) {
         let mut state = self.state.lock();
         let applied = state.records.apply(changes);
         applied.expect("a change is made from the pins that are there");
@@ -207,7 +217,7 @@ impl Pins {
     }
 
     /// Returns the holds of dropped pins that snapshots still have.
-    fn lingering(&self) -> Vec<Arc<Hold>> {
+    pub(crate) fn lingering(&self) -> Vec<Arc<Hold>> {
         let state = self.state.lock();
         state.lingering.iter().filter_map(Weak::upgrade).collect()
     }
@@ -215,7 +225,8 @@ impl Pins {
     /// Checks what holds between the pins and a version.
     ///
     /// # Errors
-    /// [`VtError::Version`] if a hidden tree is seen by no pin, or a pin has a number not given out.
+    /// [`VtError::Version`] if a hidden tree is seen by no pin, or a pin has a number not given
+    /// out.
     pub(crate) fn check(&self, version: &Version) -> Result<(), VtError> {
         self.state.lock().records.check(version)
     }

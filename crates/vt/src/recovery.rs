@@ -92,8 +92,8 @@ impl Store {
         Ok(())
     }
 
-    /// Gives out no number of a write that a pin sees. The log was synced up to there before the pin
-    /// was made: it lacks such a write only if the device lost it.
+    /// Gives out no number of a write that a pin sees. The log was synced up to there before the
+    /// pin was made: it lacks such a write only if the device lost it.
     fn skip_pinned_seqnos(&self) {
         let pinned = self.pins.newest_seqno();
         let mut committer = self.committer.lock();

@@ -2,9 +2,9 @@
 //! those snapshots are dropped, the table is worth rewriting, though nothing in it is deleted and
 //! nothing overlaps it.
 //!
-//! What is counted is in memory only. Of the snapshots only pins outlive the store, and they are known
-//! before anything else. So of a table from before it was opened one question is left, how many such
-//! versions it holds and which pins see them, and its index answers that.
+//! What is counted is in memory only. Of the snapshots only pins outlive the store, and they are
+//! known before anything else. So of a table from before it was opened one question is left, how
+//! many such versions it holds and which pins see them, and its index answers that.
 //!
 //! - A version is counted with the snapshots that see it and not the next newer one. Only those can
 //!   hold it: a snapshot that is taken later sees the newer one too.
@@ -75,8 +75,8 @@ impl Superseded {
         Some((*among.first()?, *among.last()?))
     }
 
-    /// Notes a version that is written, and the next newer one. Where no snapshot comes between them,
-    /// it is there for another reason: an upsert stands on it.
+    /// Notes a version that is written, and the next newer one. Where no snapshot comes between
+    /// them, it is there for another reason: an upsert stands on it.
     pub(crate) fn add(&mut self, older: Seqno, newer: Seqno) {
         debug_assert!(older < newer, "versions come newest first");
         if let Some(holders) = self.holders(older, newer) {
@@ -109,7 +109,8 @@ impl Superseded {
             *self.held.entry(holders).or_default() += versions;
             return;
         }
-        // Too many: they are taken together with their neighbours, and wait for these snapshots too.
+        // Too many: they are taken together with their neighbours, and wait for these snapshots
+        // too.
         let next = self.held.range(holders..).next().map(|(near, _)| *near);
         let near = next.or_else(|| self.held.keys().next_back().copied());
         let near = near.expect("there are many");
@@ -207,7 +208,8 @@ impl SupersededVersions {
     }
 }
 
-/// True if a block has versions that only snapshots of these held, as far as can be told from outside.
+/// True if a block has versions that only snapshots of these held, as far as can be told from
+/// outside.
 pub(crate) fn has_released(block: &IndexEntry, released: &BTreeSet<Holders>) -> bool {
     let is_within = |holders: &Holders| block.min_seqno <= holders.0 && holders.1 < block.max_seqno;
     block.has_versions && released.iter().any(is_within)

@@ -134,7 +134,8 @@ fn image() -> (MemDevice, [TreeId; 2]) {
     (MemDevice::clone(&device), trees)
 }
 
-/// Opens what a crash left: the pins are those before or after the last step, and see what they saw.
+/// Opens what a crash left: the pins are those before or after the last step, and see what they
+/// saw.
 fn check(image: MemDevice, seen: &Seen, pins: &[Vec<&'static str>]) {
     let device = Arc::new(image);
     for is_again in [false, true] {

@@ -49,8 +49,8 @@ pub fn make_instances(clean: Clean) -> Result<MemDevice, Box<dyn std::error::Err
     store::with_new(clean, &["mail", "cache"], |fs| brief(fs, "main"))
 }
 
-/// A new store with pins, one of which sees a tree that was dropped, closed in good order or left as
-/// by a crash.
+/// A new store with pins, one of which sees a tree that was dropped, closed in good order or left
+/// as by a crash.
 ///
 /// # Errors
 /// Whatever the store says.

@@ -30,7 +30,7 @@ pub struct PinRecord {
 /// | last pin | the last number that a pin got; 0 before the first |
 /// | dropped pins | count, numbers |
 /// | hidden trees | count, of each: tree number, number of the first pin that does not see it |
-/// | new pins | count, of each: number, name, seqno, number of the first tree that it does not see, bytes of the user |
+/// | new pins | count; each: number, name, seqno, first tree that it does not see, user bytes |
 /// | altered pins | count, of each: number, bytes of the user |
 ///
 /// A hidden tree was dropped while a pin saw it. Its tables stay until the edit that drops the last

@@ -90,6 +90,8 @@ impl Views {
     /// Adds a link to `.stitchfs`.
     #[must_use]
     pub fn with_link(mut self, link: ControlLink) -> Self {
+        debug_assert!(!link.name.contains(&b'/'), "a link has one name");
+        debug_assert!(self.link.is_none(), "there is one link");
         self.link = Some(link);
         self
     }

@@ -11,8 +11,8 @@ use crate::handler::{Answer, Context};
 /// Prefix of attributes that only root sees; the kernel does not hide them in a list.
 const HIDDEN: &[u8] = b"trusted.";
 
-/// Returns the names of an inode's attributes, each followed by a zero byte. The sender is looked up
-/// only if there are hidden ones.
+/// Returns the names of an inode's attributes, each followed by a zero byte. The sender is looked
+/// up only if there are hidden ones.
 pub(super) fn names(fs: &FileSystem, context: &Context<'_>, ino: Ino) -> Answer<Vec<u8>> {
     let all = fs.list_xattr(&Owner::ROOT.caller(), ino).or_errno()?;
     let names = all.split_inclusive(|byte| *byte == 0);

@@ -64,7 +64,10 @@ impl Pins {
     /// [`KvError::PinNotFound`].
     pub(super) fn open(&self, name: &str) -> Result<Snapshot, KvError> {
         let pin = self.by_id.get(&self.find(name)?);
-        Ok(pin.expect("a pin that was found").hold.snapshot())
+        let pin = pin.expect("a pin that was found");
+        let snapshot = pin.hold.snapshot();
+        debug_assert_eq!(snapshot.seqno(), pin.info.seqno, "a pin holds its moment");
+        Ok(snapshot)
     }
 
     /// Returns what the pins take, dropped trees that they see included.
@@ -82,7 +85,8 @@ impl Pins {
     /// Keeps a tree that is dropped, for the pins that see it.
     pub(super) fn keep_tree(&self, tree: TreeId, rows: &Arc<RwLock<Rows>>) {
         for pin in self.by_id.values().filter(|pin| tree <= pin.last_tree) {
-            pin.kept.0.write().insert(tree, Arc::clone(rows));
+            let before = pin.kept.0.write().insert(tree, Arc::clone(rows));
+            debug_assert!(before.is_none(), "a tree is dropped once");
         }
     }
 
@@ -95,6 +99,10 @@ impl Pins {
 
     /// Returns the same pins in a store that was opened anew.
     pub(super) fn reopened(&self, holds: &Arc<Holds>) -> Self {
+        debug_assert!(
+            self.by_id.keys().all(|id| *id <= self.last),
+            "each pin has a number that was given out"
+        );
         let copies: BTreeMap<TreeId, Arc<RwLock<Rows>>> = self
             .trees()
             .into_iter()
@@ -154,7 +162,8 @@ impl ModelEngine {
         let kept = KeptTrees::default();
         let pin = Pin::new(info.clone(), state.last_tree, kept, &self.holds);
         state.pins.last = id;
-        state.pins.by_id.insert(id, pin);
+        let before = state.pins.by_id.insert(id, pin);
+        debug_assert!(before.is_none(), "no number is given out twice");
         Ok(info)
     }
 
@@ -162,7 +171,11 @@ impl ModelEngine {
         let mut state = self.state.write();
         state.check_open()?;
         let id = state.pins.find(name)?;
-        state.pins.by_id.remove(&id);
+        let gone = state.pins.by_id.remove(&id);
+        debug_assert!(
+            gone.is_some_and(|pin| pin.info.name == name),
+            "a pin that was found"
+        );
         Ok(())
     }
 
@@ -175,6 +188,7 @@ impl ModelEngine {
         let more_bytes = (user.len() as u64).saturating_sub(old_bytes);
         check_free(more_bytes, state.space().free_bytes)?;
         let pin = state.pins.by_id.get_mut(&id).expect("a pin that was found");
+        debug_assert_eq!(pin.info.name, name, "the pin of this name");
         pin.info.user = Bytes::copy_from_slice(user);
         Ok(())
     }

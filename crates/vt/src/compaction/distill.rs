@@ -286,8 +286,8 @@ impl<'a> Group<'a> {
         Ok(out)
     }
 
-    /// The first stripe from `from` to `newest` that has any of these versions or a range delete. Those
-    /// of range deletes alone matter to newer stripes. There may be thousands of others.
+    /// The first stripe from `from` to `newest` that has any of these versions or a range delete.
+    /// Those of range deletes alone matter to newer stripes. There may be thousands of others.
     fn next_stripe(&self, from: usize, versions: &[Version], newest: usize) -> Option<usize> {
         let of_version = versions.last().map(|oldest| self.stripe(oldest.seqno));
         let of_delete = self.rules.range_deletes.next_filled(from);

@@ -1,5 +1,5 @@
-//! Pins in the workloads. What a pin sees is part of the state: `@pin/tree` beside the trees, and an
-//! empty `@pin`. Which number a tree had then is in the pin's bytes of the user.
+//! Pins in the workloads. What a pin sees is part of the state: `@pin/tree` beside the trees, and
+//! an empty `@pin`. Which number a tree had then is in the pin's bytes of the user.
 
 use super::model::{self, KvOp, Map, Model, Trees};
 use super::{LiveKv, error, scan, wrong};

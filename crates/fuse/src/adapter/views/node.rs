@@ -90,6 +90,7 @@ impl Node {
             return Self::Mainline;
         }
         let slot = u32::try_from(slot).expect("20 bits");
+        debug_assert!(slot <= CONTROL_SLOT, "the slot has 20 bits");
         let ino = Ino(number.0 & INO_MASK);
         match (slot, ino.0) {
             (CONTROL_SLOT, 1) => Self::Control(ControlDir::Top),

@@ -133,8 +133,8 @@ fn print(kept: Kept<'_>, out: &mut String) {
     writeln!(out, "{} {op} {}", text(entry.key), entry.seqno).expect("a string takes it");
 }
 
-/// Lines `<key> put=<v>|block=<v>|del|up=<d>|up2=<d>|up3=<d> <seqno>` (function 3 is unknown), `snapshot N`,
-/// `delete a b N`, `bottom`.
+/// Lines `<key> put=<v>|block=<v>|del|up=<d>|up2=<d>|up3=<d> <seqno>` (function 3 is unknown),
+/// `snapshot N`, `delete a b N`, `bottom`.
 fn run(text: &str) -> String {
     let mut upserts = UpsertRegistry::default();
     upserts.register(Arc::new(Append(1)));

@@ -1,8 +1,8 @@
 //! Making, changing and dropping pins.
 
-use super::Sight;
 use crate::VtError;
 use crate::install::{Install, Installer};
+use crate::pins::Sight;
 use crate::signals::Worker;
 use crate::snapshots::Hold;
 use crate::store::Store;
@@ -130,7 +130,7 @@ impl Store {
         let readers: Vec<_> = readers.into_iter().filter(sees_any).collect();
         let last = Arc::new(view_of(&view, trees));
         for sight in readers.iter().filter_map(|hold| hold.sight()) {
-            sight.kept.lock().push(Arc::clone(&last));
+            sight.keep(Arc::clone(&last));
         }
         Kept(readers)
     }
@@ -143,7 +143,7 @@ impl Kept {
     /// Takes the view from them: the trees did not go.
     fn take_back(&self) {
         for sight in self.0.iter().filter_map(|hold| hold.sight()) {
-            sight.kept.lock().pop();
+            sight.take_back();
         }
     }
 }
