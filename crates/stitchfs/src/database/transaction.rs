@@ -195,9 +195,9 @@ impl Transaction {
     /// The value of a key, as the transaction sees it.
     ///
     /// # Errors
-    /// [`ErrorKind::Conflict`](crate::ErrorKind::Conflict) if a transaction of higher rank has ended
-    /// this one; [`ErrorKind::Busy`](crate::ErrorKind::Busy) for a lock that is not waited for;
-    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) for a tree of another store or instance, and
+    /// [`ErrorKind::Conflict`] if a transaction of higher rank has ended
+    /// this one; [`ErrorKind::Busy`] for a lock that is not waited for;
+    /// [`ErrorKind::Invalid`] for a tree of another store or instance, and
     /// for more reads than a commit can check; as [`Tree::get`].
     pub fn get(&self, tree: &Tree, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
         let tree = self.own(tree)?;
@@ -223,7 +223,7 @@ impl Transaction {
     /// Sets a key.
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) for a key or value over
+    /// [`ErrorKind::Invalid`] for a key or value over
     /// [`Database::limits`], and if the transaction would not fit a batch; as [`Self::get`].
     pub fn put(&mut self, tree: &Tree, key: &[u8], value: &[u8]) -> Result<(), StoreError> {
         let tree = self.own(tree)?;
@@ -259,7 +259,7 @@ impl Transaction {
     /// Folds `delta` into the key's value by a registered function, without reading the value now.
     ///
     /// # Errors
-    /// As [`Self::put`]; [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) for a function that is
+    /// As [`Self::put`]; [`ErrorKind::Invalid`] for a function that is
     /// not registered.
     pub fn upsert(
         &mut self,
@@ -291,7 +291,7 @@ impl Transaction {
     /// Takes back what was written after a savepoint. It can be used again; later ones are gone.
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the savepoint is gone.
+    /// [`ErrorKind::Invalid`] if the savepoint is gone.
     pub fn rollback_to(&mut self, savepoint: &Savepoint) -> Result<(), StoreError> {
         let done = self.inner.rollback_to(savepoint);
         self.named(done)

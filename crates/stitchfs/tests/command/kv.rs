@@ -227,10 +227,10 @@ fn names(dir: &Path) -> Vec<String> {
 fn check_hidden_dir(mnt: &Path) {
     let dir = mnt.join(".stitchfs");
     assert_eq!(names(mnt), ["file"]);
-    assert_eq!(names(&dir), ["kv.sock"]);
+    assert_eq!(names(&dir), ["snap", "kv.sock"]);
     let meta = std::fs::metadata(&dir).unwrap();
     assert!(meta.is_dir());
-    assert_eq!(meta.permissions().mode() & 0o777, 0o500);
+    assert_eq!(meta.permissions().mode() & 0o777, 0o555);
     assert!(
         std::fs::symlink_metadata(dir.join("kv.sock"))
             .unwrap()
@@ -243,7 +243,7 @@ fn check_hidden_dir(mnt: &Path) {
     assert!(std::fs::remove_dir(&dir).is_err());
     // What the kernel forgets is found again.
     std::fs::write("/proc/sys/vm/drop_caches", "2").unwrap();
-    assert_eq!(names(&dir), ["kv.sock"]);
+    assert_eq!(names(&dir), ["snap", "kv.sock"]);
 }
 
 #[test]
@@ -251,7 +251,8 @@ fn a_mount_without_the_option_serves_no_keys() {
     let Some(mounted) = Mounted::new(&[]) else {
         return;
     };
-    assert!(!mounted.place.path("mnt/.stitchfs").exists());
+    let socket = mounted.place.path("mnt/.stitchfs/kv.sock");
+    assert!(socket.symlink_metadata().is_err(), "there is no such link");
     let refused = mounted.place.run(&["kv", "get", "mnt", "a"]);
     assert!(
         refused.code(1).err().contains("mount it with -o kv"),

@@ -75,6 +75,8 @@ impl Store {
             let has_more = self.wait_for_space(committer, || {
                 Ok(self.finish_write_outs()? || self.make_room_of_garbage()?)
             })?;
+            // A compaction that ended since the refusal has given back what it held.
+            let has_more = has_more || missing <= self.space.free_bytes(class);
             return has_more.then_some(None).ok_or(refused);
         }
         let roomy_bytes = self.space.roomy_bytes(class);

@@ -90,12 +90,15 @@ impl Run {
     }
 
     fn open_pin(&mut self, index: usize) {
+        // Drawn in any case: how many are open depends on when the store was opened anew, and what
+        // comes later must not.
+        let closed = self.chosen(PINS_MAX).expect("some may be open");
         if self.pins.opened.len() < PINS_MAX {
             let (store, model) = self.pin_snapshots(index);
             let trees = self.pins.pins[index].trees.clone();
             self.pins.opened.push((store, model, trees));
-        } else if let Some(index) = self.chosen(self.pins.opened.len()) {
-            self.pins.opened.swap_remove(index);
+        } else {
+            self.pins.opened.swap_remove(closed);
         }
     }
 
