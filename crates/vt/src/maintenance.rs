@@ -48,9 +48,9 @@ impl VtEngine {
     /// device. Reads and writes go on. Returns false if `watch` did, and nothing has changed then.
     ///
     /// # Errors
-    /// [`ErrorKind::NoSpace`] if what is in use does not fit; [`ErrorKind::Invalid`] if that is not
-    /// shorter or too short for any store; [`ErrorKind::Corrupt`] if something there cannot be
-    /// read; [`ErrorKind::Conflict`] if a reader holds on to what was moved. Nothing has changed
+    /// `ErrorKind::NoSpace` if what is in use does not fit; `ErrorKind::Invalid` if that is not
+    /// shorter or too short for any store; `ErrorKind::Corrupt` if something there cannot be
+    /// read; `ErrorKind::Conflict` if a reader holds on to what was moved. Nothing has changed
     /// then. Others as [`stitch_volume::Shrinking::commit`].
     ///
     /// # Durability

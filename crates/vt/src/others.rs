@@ -93,7 +93,7 @@ impl Store {
     /// that can be. Unless `waits`, other stores that compact now are passed over.
     ///
     /// # Errors
-    /// As [`Self::evacuate_one`].
+    /// As [`Compactor::evacuate_one`](crate::compaction::Compactor::evacuate_one).
     pub(crate) fn evacuate_any(&self, zones: &[Run], waits: bool) -> Result<bool, VtError> {
         for store in self.with_others() {
             let is_own = std::ptr::eq(&raw const *store, self);

@@ -38,7 +38,7 @@ impl FileSystem {
     /// longer at the moment, or damaged.
     ///
     /// # Errors
-    /// [`FsError::Stale`]; [`FsError::Corrupt`] and [`FsError::External`] where the plain file is
+    /// `FsError::Stale`; `FsError::Corrupt` and `FsError::External` where the plain file is
     /// missing or shorter than it was.
     ///
     /// # Cost
@@ -71,7 +71,7 @@ impl FileSystem {
     /// The plain file itself, open for reading.
     ///
     /// # Errors
-    /// [`FsError::External`].
+    /// `FsError::External`.
     pub fn lent_file(&self, name: ExternalName) -> FsResult<OwnedFd> {
         Ok(self.externals.files()?.host_file(name)?)
     }
@@ -79,7 +79,7 @@ impl FileSystem {
     /// A file of the host in the folder of plain files that is nobody's contents.
     ///
     /// # Errors
-    /// [`FsError::External`]; [`FsError::Corrupt`] without a folder.
+    /// `FsError::External`; `FsError::Corrupt` without a folder.
     pub fn sample_file(&self) -> FsResult<OwnedFd> {
         Ok(self.externals.files()?.sample()?)
     }
@@ -87,7 +87,7 @@ impl FileSystem {
     /// Notes that a lent file may be changed through mappings, until it is taken back.
     ///
     /// # Errors
-    /// [`FsError::External`].
+    /// `FsError::External`.
     pub fn lend_to_writer(&self, ino: Ino) -> FsResult<()> {
         let _inode = self.residents.locks.inode_write(ino);
         let Some(plain) = self.externals.find(ino) else {
@@ -123,7 +123,7 @@ impl FileSystem {
     /// Sets the times of a file that was changed through mappings. Reports whether it was.
     ///
     /// # Errors
-    /// [`FsError::External`], [`FsError::NoSpace`], [`FsError::Stale`].
+    /// `FsError::External`, `FsError::NoSpace`, `FsError::Stale`.
     pub fn note_mapped_writes(&self, ino: Ino) -> FsResult<bool> {
         let Some(plain) = self.externals.find(ino) else {
             return Ok(false);

@@ -41,7 +41,7 @@ use table::{OpenSnapshots, Past};
 /// Returns what there is to say about a snapshot, as a value of [`SNAPSHOT_XATTR`].
 type Describe = Arc<dyn Fn(&SnapshotInfo) -> Vec<u8> + Send + Sync>;
 
-/// A [`Handler`] that is a file system with its snapshots.
+/// A [`Handler`](crate::Handler) that is a file system with its snapshots.
 pub struct Views {
     mainline: Adapter,
     table: Arc<OpenSnapshots>,
