@@ -39,6 +39,11 @@ impl<T: ?Sized> Mutex<T> {
         }
     }
 
+    /// The value, which nobody else can have.
+    pub fn get_mut(&mut self) -> &mut T {
+        self.0.get_mut().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Takes the lock if it is free.
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         let guard = match self.0.try_lock() {
