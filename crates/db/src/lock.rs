@@ -177,7 +177,7 @@ impl Locks {
         }
     }
 
-    /// Keeps the locks until the commit is over: nobody ends the transaction from now on.
+    /// Keeps the locks until the commit is over: no other transaction ends this one from now on.
     ///
     /// # Errors
     /// [`DbError::Wounded`] if somebody has.

@@ -15,6 +15,7 @@
 //!   of an absent key.
 
 use crate::{KeyRange, KvError, Snapshot};
+use std::collections::BTreeSet;
 use std::ops::Range;
 use stitch_base::TreeId;
 
@@ -189,6 +190,31 @@ impl Guards {
             }
         }
         Ok(())
+    }
+}
+
+impl Guards {
+    /// For engines: returns the keys that changed, by tree and key, at most `count_max`. `changed`
+    /// returns those of one guard.
+    ///
+    /// # Errors
+    /// Those of `changed`.
+    pub fn changed_keys(
+        &self,
+        count_max: usize,
+        mut changed: impl FnMut(&Guard<'_>) -> Result<Vec<Vec<u8>>, KvError>,
+    ) -> Result<Vec<ChangedKey>, KvError> {
+        let mut found = BTreeSet::new();
+        for guard in self.iter() {
+            let tree = guard.tree;
+            let keys = changed(&guard)?;
+            debug_assert!(
+                keys.iter().all(|key| guard.on.holds(key)),
+                "each is guarded"
+            );
+            found.extend(keys.into_iter().map(|key| ChangedKey { tree, key }));
+        }
+        Ok(found.into_iter().take(count_max).collect())
     }
 }
 

@@ -34,7 +34,7 @@ use holds::Holds;
 use pins::Pins;
 use rows::Rows;
 use scan::ModelScan;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use stitch_base::sync::atomic::{AtomicU64, Ordering};
 use stitch_base::sync::{Arc, RwLock};
 use stitch_base::{Seqno, TreeId};
@@ -343,13 +343,7 @@ impl Engine for ModelEngine {
 
     fn changed_keys(&self, guards: &Guards, count_max: usize) -> Result<Vec<ChangedKey>, KvError> {
         let state = self.state.read();
-        let mut found = BTreeSet::new();
-        for guard in guards.iter() {
-            let tree = guard.tree;
-            let keys = self.changed(&state, &guard, count_max)?;
-            found.extend(keys.into_iter().map(|key| ChangedKey { tree, key }));
-        }
-        Ok(found.into_iter().take(count_max).collect())
+        guards.changed_keys(count_max, |guard| self.changed(&state, guard, count_max))
     }
 
     fn upserts(&self) -> &UpsertRegistry {

@@ -14,7 +14,6 @@ use crate::scan::{RocksScan, get};
 use crate::syncer::Syncer;
 use crate::write::WriteBatch;
 use bytes::Bytes;
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -336,13 +335,7 @@ impl Engine for RocksEngine {
 
     fn changed_keys(&self, guards: &Guards, count_max: usize) -> Result<Vec<ChangedKey>, KvError> {
         let catalog = self.catalog.write();
-        let mut found = BTreeSet::new();
-        for guard in guards.iter() {
-            let tree = guard.tree;
-            let keys = self.changed(&catalog, &guard, count_max)?;
-            found.extend(keys.into_iter().map(|key| ChangedKey { tree, key }));
-        }
-        Ok(found.into_iter().take(count_max).collect())
+        guards.changed_keys(count_max, |guard| self.changed(&catalog, guard, count_max))
     }
 
     fn upserts(&self) -> &UpsertRegistry {

@@ -94,13 +94,10 @@ impl Store {
         count_max: usize,
     ) -> Result<Vec<ChangedKey>, KvError> {
         let view = self.views.get();
-        let mut found = BTreeSet::new();
-        for guard in guards.iter() {
-            let tree = guard.tree;
-            let changed = self.changed_under(&view, &guard, Seqno(0), count_max)?;
-            found.extend(changed.keys.into_iter().map(|key| ChangedKey { tree, key }));
-        }
-        Ok(found.into_iter().take(count_max).collect())
+        guards.changed_keys(count_max, |guard| {
+            let changed = self.changed_under(&view, guard, Seqno(0), count_max)?;
+            Ok(changed.keys.into_iter().collect())
+        })
     }
 
     fn changed_under(
