@@ -6,7 +6,8 @@ use stitch_format::batch::{Lent, Message, Messages, Position, Stretch, put_lent,
 /// Messages over any trees, applied in their order as one atomic step.
 ///
 /// Built once, in the form in which the log stores it. `clear` keeps the memory, so that one batch
-/// serves many operations without allocating. Long values may be lent to it, for `'v`, and are not copied then.
+/// serves many operations without allocating. Long values may be lent to it, for `'v`, and are
+/// not copied then.
 #[derive(Clone, Debug, Default)]
 pub struct Batch<'v> {
     bytes: Vec<u8>,
@@ -43,7 +44,8 @@ impl<'v> Batch<'v> {
         self.push(tree.into(), Message::Put { key, value });
     }
 
-    /// As [`Self::put`], of a value that is soon changed or put again, as what was written so far of a record. An engine that
+    /// As [`Self::put`], of a value that is soon changed or put again, as what was written so
+    /// far of a record. An engine that
     /// writes values once leaves this one to its log. Of several such puts the last counts.
     pub fn put_unfinished(&mut self, tree: impl Into<TreeId>, key: &[u8], value: &[u8]) {
         self.unfinished = Some(self.end());

@@ -9,4 +9,6 @@ pub struct Capabilities {
     /// [`Engine::commit_guarded`](crate::Engine::commit_guarded) and
     /// [`Engine::changed_keys`](crate::Engine::changed_keys).
     pub guards: bool,
+    /// [`Engine::branch_trees`](crate::Engine::branch_trees) and its companions.
+    pub branches: bool,
 }

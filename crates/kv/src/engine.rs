@@ -1,8 +1,8 @@
 //! The contract itself.
 
 use crate::{
-    Batch, Capabilities, ChangedKey, Counters, Guards, KvError, Limits, PinInfo, Snapshot,
-    TreeInfo, TreeOptions, UpsertRegistry,
+    Batch, Capabilities, ChangedKey, Counters, Guards, KvError, Limits, NewBranch, PinInfo,
+    Snapshot, TreeInfo, TreeOptions, UpsertRegistry,
 };
 use stitch_base::{Seqno, TreeId};
 
@@ -106,12 +106,13 @@ pub enum Caching {
 pub enum Coming<'a> {
     /// All of it, in the order of keys.
     InOrder,
-    /// Short parts of it, in any order: the files of a directory. As long as there is memory for it, what nobody has
-    /// come for stays.
+    /// Short parts of it, in any order: the files of a directory. As long as there is memory for
+    /// it, what nobody has come for stays.
     InParts,
     /// As `InParts`, after what was asked for before: it takes no place of what somebody comes for.
     Later,
-    /// As `InParts`, and what lies after the range and before this key as well, as far as it is read with it.
+    /// As `InParts`, and what lies after the range and before this key as well, as far as it is
+    /// read with it.
     Around(&'a [u8]),
 }
 
@@ -127,8 +128,8 @@ pub trait Scan {
     fn next(&mut self) -> Result<Option<Entry<'_>>, KvError>;
 }
 
-/// Keys that [`Engine::check`] found unreadable, both ends included: a read of one of them may fail,
-/// or find what was written later.
+/// Keys that [`Engine::check`] found unreadable, both ends included: a read of one of them may
+/// fail, or find what was written later.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LostKeys {
     /// The tree that they are in.
@@ -231,8 +232,8 @@ pub trait Engine: Send + Sync {
     ///
     /// # Errors
     /// [`KvError::Conflict`] with the first key that changed: nothing is applied, read again and
-    /// decide again. [`KvError::TooLarge`] also for the guards, [`KvError::NoTree`] also for a guard
-    /// on a tree that is gone, [`KvError::Unsupported`] from an engine without
+    /// decide again. [`KvError::TooLarge`] also for the guards, [`KvError::NoTree`] also for a
+    /// guard on a tree that is gone, [`KvError::Unsupported`] from an engine without
     /// [`Capabilities::guards`]; as [`Self::commit`].
     ///
     /// # Durability
@@ -343,6 +344,88 @@ pub trait Engine: Send + Sync {
         Err(KvError::Unsupported("pins"))
     }
 
+    /// Makes branch trees: each begins with what its parent holds now, or held at `at`, and has the
+    /// parent's options. All of them are made, in one step and of one moment, or none. Copies
+    /// nothing; returns their numbers in the order of `branches`.
+    ///
+    /// # Errors
+    /// [`KvError::Unsupported`], [`KvError::NoTree`] (a parent that is not alive, or was not at
+    /// `at`), [`KvError::TooDeep`], and as [`Self::create_tree`].
+    ///
+    /// # Durability
+    /// On the medium when this returns, with every commit that the branches see.
+    ///
+    /// # Cost
+    /// One sync of the log and one record in the engine's list of trees. Reads of a branch look at
+    /// its own sources, then at those of each parent.
+    fn branch_trees(
+        &self,
+        branches: &[NewBranch<'_>],
+        at: Option<&Snapshot>,
+    ) -> Result<Vec<TreeId>, KvError> {
+        let _ = (branches, at);
+        Err(KvError::Unsupported("branch trees"))
+    }
+
+    /// The keys that may hold something else in a branch tree than its parent held where the branch
+    /// begins: those that were written to it, in order, at most `count_max` of them and only such
+    /// as lie after `after`. A range that was deleted in the branch counts as the keys that the
+    /// parent held in it. Fewer than `count_max` are the last ones.
+    ///
+    /// # Errors
+    /// [`KvError::Unsupported`], [`KvError::NoTree`], [`KvError::Storage`], [`KvError::Invalid`]
+    /// for a tree that is no branch.
+    ///
+    /// # Cost
+    /// That of a scan of what was written to the branch, and of the deleted ranges in the parent.
+    fn branch_keys(
+        &self,
+        branch: TreeId,
+        after: Option<&[u8]>,
+        count_max: usize,
+    ) -> Result<Vec<Vec<u8>>, KvError> {
+        let _ = (branch, after, count_max);
+        Err(KvError::Unsupported("branch trees"))
+    }
+
+    /// Returns the moment at which a branch tree begins, for reads of its parent, which may be
+    /// hidden, and for guards on it. Of other trees it promises nothing. O(1).
+    ///
+    /// # Errors
+    /// [`KvError::Unsupported`], [`KvError::NoTree`], [`KvError::Invalid`] for a tree that is no
+    /// branch.
+    fn branch_moment(&self, branch: TreeId) -> Result<Snapshot, KvError> {
+        let _ = branch;
+        Err(KvError::Unsupported("branch trees"))
+    }
+
+    /// Gives what was written to branch trees to their parents, then applies `batch`, and drops the
+    /// branches: one commit, whole or not at all, if nothing that `guards` name has changed since
+    /// their moments. Each message that was written to a branch is applied to what the parent holds
+    /// by then. Whoever wants to know that nobody else changed the same keys adds a guard on
+    /// each of [`Self::branch_keys`], as of [`Self::branch_moment`].
+    ///
+    /// # Errors
+    /// [`KvError::Conflict`], [`KvError::NoTree`] (a branch or a parent that is not alive),
+    /// [`KvError::Invalid`] (a tree that is no branch, that is named twice, or that has a branch
+    /// itself; the parent of another one of the list), and as [`Self::commit_guarded`].
+    ///
+    /// # Durability
+    /// As [`Self::commit`].
+    ///
+    /// # Cost
+    /// At most that of writing what the branches hold once more.
+    fn absorb(
+        &self,
+        branches: &[TreeId],
+        batch: &Batch,
+        guards: &Guards,
+        options: CommitOptions,
+    ) -> Result<Seqno, KvError> {
+        let _ = (branches, batch, guards, options);
+        Err(KvError::Unsupported("branch trees"))
+    }
+
     /// The value of a key now, or at a snapshot of this store.
     ///
     /// # Errors
@@ -366,8 +449,8 @@ pub trait Engine: Send + Sync {
         at: Option<&Snapshot>,
     ) -> Result<Box<dyn Scan + '_>, KvError>;
 
-    /// As [`Self::scan`] upward, for who will read all of a bounded range: what it needs may be read
-    /// together.
+    /// As [`Self::scan`] upward, for who will read all of a bounded range: what it needs may be
+    /// read together.
     ///
     /// # Errors
     /// As [`Self::scan`].
@@ -380,8 +463,9 @@ pub trait Engine: Send + Sync {
         self.scan(tree, range, Direction::Forward, at)
     }
 
-    /// Says that [`Self::scan_whole`] will soon be asked for a range, at most about a megabyte at a time
-    /// and each part once. Returns at once, and promises nothing; answers whether it is being read or at hand.
+    /// Says that [`Self::scan_whole`] will soon be asked for a range, at most about a megabyte
+    /// at a time and each part once. Returns at once, and promises nothing; answers whether it is
+    /// being read or at hand.
     fn read_ahead(
         &self,
         tree: TreeId,

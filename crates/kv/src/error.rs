@@ -32,6 +32,9 @@ pub enum KvError {
         /// The engine's limit.
         limit_bytes: u64,
     },
+    /// A branch tree would have more parents than [`crate::BRANCH_DEPTH_MAX`].
+    #[error("a branch tree has at most {} parents", crate::BRANCH_DEPTH_MAX)]
+    TooDeep,
     /// The request makes no sense.
     #[error("{0}")]
     Invalid(String),
@@ -96,7 +99,7 @@ impl KvError {
             Self::NoTree(_) | Self::PinNotFound(_) => ErrorKind::NotFound,
             Self::TreeExists(_) | Self::PinExists(_) => ErrorKind::Exists,
             Self::Unsupported(_) => ErrorKind::Unsupported,
-            Self::TooLarge { .. } | Self::Invalid(_) => ErrorKind::Invalid,
+            Self::TooLarge { .. } | Self::TooDeep | Self::Invalid(_) => ErrorKind::Invalid,
             Self::NoSpace { .. } => ErrorKind::NoSpace,
             Self::ReadOnly => ErrorKind::ReadOnly,
             Self::Conflict { .. } => ErrorKind::Conflict,

@@ -1,7 +1,7 @@
 //! Guards: what must not have changed for a commit to be applied.
 //!
-//! A program that reads, decides and writes takes a [`Snapshot`], reads at it, and commits with guards
-//! on what it has read. The engine checks them and applies the batch in one step:
+//! A program that reads, decides and writes takes a [`Snapshot`], reads at it, and commits with
+//! guards on what it has read. The engine checks them and applies the batch in one step:
 //!
 //! ```text
 //! snapshot s          other commits                  commit with guards since s
@@ -177,7 +177,8 @@ impl Guards {
     /// For engines: checks each guard. `changed` returns the first key of a guard that changed.
     ///
     /// # Errors
-    /// [`KvError::Conflict`] with the first key of the first guard that changed; those of `changed`.
+    /// [`KvError::Conflict`] with the first key of the first guard that changed; those of
+    /// `changed`.
     pub fn check(
         &self,
         mut changed: impl FnMut(&Guard<'_>) -> Result<Option<Vec<u8>>, KvError>,

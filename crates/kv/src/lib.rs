@@ -3,12 +3,15 @@
 //! A store holds **trees** of byte keys and byte values. It is changed by [`Batch`]es of messages
 //! (`put`, `delete`, `delete_range`, `upsert`), each applied whole or not at all, over any trees;
 //! it is read by `get` and by ordered scans in both directions, now or at a [`Snapshot`]. A commit
-//! with [`Guards`] is applied only if what they name has not changed. A *pin* is a snapshot that the
-//! store itself keeps, also while no process has it open.
+//! with [`Guards`] is applied only if what they name has not changed. A *pin* is a snapshot that
+//! the
+//! store itself keeps, also while no process has it open. A *branch tree* begins with what another
+//! tree held at a moment, and goes its own way.
 //!
 //! Nothing here knows how an engine works inside, and nothing above may know more than this.
 
 mod batch;
+mod branch;
 mod capabilities;
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
@@ -25,6 +28,7 @@ mod tree;
 mod upsert;
 
 pub use batch::Batch;
+pub use branch::{BRANCH_DEPTH_MAX, BranchPoint, NewBranch, check_branch_depth};
 pub use capabilities::Capabilities;
 pub use counters::Counters;
 pub use engine::{

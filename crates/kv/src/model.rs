@@ -268,6 +268,7 @@ impl Engine for ModelEngine {
         Capabilities {
             pins: true,
             guards: true,
+            branches: false,
         }
     }
 
@@ -277,6 +278,7 @@ impl Engine for ModelEngine {
             id: *id,
             name: tree.name.clone(),
             options: tree.options.clone(),
+            branch: None,
         };
         state.trees.iter().map(info).collect()
     }

@@ -1,5 +1,6 @@
 //! Trees and their options.
 
+use crate::BranchPoint;
 use stitch_base::TreeId;
 
 /// How a tree's blocks are compressed.
@@ -37,8 +38,8 @@ impl Compression {
     }
 }
 
-/// What a tree is tuned for. Stored with the tree. All of it is a hint: what a tree holds and answers is the
-/// same whatever they say, and an engine that has no use for an option ignores it.
+/// What a tree is tuned for. Stored with the tree. All of it is a hint: what a tree holds and
+/// answers is the same whatever they say, and an engine that has no use for an option ignores it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TreeOptions {
     /// Size of a data block before compression, in bytes: what a point read reads.
@@ -50,12 +51,14 @@ pub struct TreeOptions {
     pub stitch_bytes: u64,
     /// Compression of data blocks.
     pub compression: Compression,
-    /// Shortest value, in bytes, that gets a *value block*: a block of its own, without anything else
+    /// Shortest value, in bytes, that gets a *value block*: a block of its own, without anything
+    /// else
     /// in it, which compactions carry over and never copy, whatever `stitch_bytes` says (other than
-    /// `u64::MAX`). A random overwrite then costs the device the value and a few dozen bytes for each
+    /// `u64::MAX`). A random overwrite then costs the device the value and a few dozen bytes for
+    /// each
     /// level; a scan reads values in the order of their arrival, memtable by memtable. Its place
-    /// is a multiple of 512 bytes. Not in trees with compression. 0: no value does. For engines that can
-    /// keep values apart from their keys; others ignore it.
+    /// is a multiple of 512 bytes. Not in trees with compression. 0: no value does. For engines
+    /// that can keep values apart from their keys; others ignore it.
     pub value_block_bytes: u32,
 }
 
@@ -89,4 +92,6 @@ pub struct TreeInfo {
     pub name: String,
     /// Its options.
     pub options: TreeOptions,
+    /// Where it begins, if it is a branch tree.
+    pub branch: Option<BranchPoint>,
 }

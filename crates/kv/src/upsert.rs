@@ -32,8 +32,8 @@ pub trait UpsertFn: Send + Sync {
     fn fold(&self, key: &[u8], old: Option<&[u8]>, delta: &[u8], out: &mut Vec<u8>) -> Folded;
 
     /// Reports whether the order of two deltas never matters: folded one after the other, in either
-    /// order and over any value, they give the same. Transactions that fold such deltas into one key
-    /// do not conflict.
+    /// order and over any value, they give the same. Transactions that fold such deltas into one
+    /// key do not conflict.
     fn commutes(&self) -> bool {
         false
     }
@@ -45,7 +45,8 @@ pub trait UpsertFn: Send + Sync {
     }
 }
 
-/// An upsert function of a closure: of key, old value and delta it makes the new value, or `None` to
+/// An upsert function of a closure: of key, old value and delta it makes the new value, or
+/// `None` to
 /// remove the key. See [`UpsertFn`] for what it must keep to. Programs take numbers from 1024 on;
 /// those below are kept.
 ///

@@ -153,6 +153,7 @@ impl Catalog {
             id,
             name: name.to_owned(),
             options: options.clone(),
+            branch: None,
         };
         self.write_record(database, &info)?;
         let family = Arc::new(family);
@@ -245,6 +246,7 @@ fn info_of(id: TreeId, record: TreeRecord) -> TreeInfo {
             compression: Compression::of_code(record.compression).unwrap_or_default(),
             value_block_bytes: record.value_block_bytes,
         },
+        branch: None,
     }
 }
 

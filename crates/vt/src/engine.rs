@@ -167,6 +167,7 @@ impl Engine for VtEngine {
         Capabilities {
             pins: true,
             guards: true,
+            branches: false,
         }
     }
 
@@ -335,6 +336,7 @@ impl Store {
             id,
             name: name.to_owned(),
             options: options.clone(),
+            branch: None,
         };
         let mut edit = version.edit();
         edit.next_tree = id.next();

@@ -261,6 +261,7 @@ pub(crate) fn tree_info(record: &TreeRecord) -> TreeInfo {
             compression: Compression::of_code(record.compression).unwrap_or_default(),
             value_block_bytes: record.value_block_bytes,
         },
+        branch: None,
     }
 }
 

@@ -1,0 +1,60 @@
+//! Branch trees: trees that begin with what another tree held at a moment.
+//!
+//! ```text
+//! parent   |--- rows ---| s |--- its own changes -------------------|
+//!                         \                                  / absorb
+//! branch                   |--- reads rows at s, own writes -|
+//! ```
+//!
+//! - Making one copies nothing. A read looks at what was written to the branch, and for what it
+//!   leaves open at the parent as of the moment `s`.
+//! - Parent and branch never see each other's later writes.
+//! - The branch keeps its moment: no snapshot and no pin is needed for that. A parent that is
+//!   dropped is hidden for as long as a branch reads it.
+//! - A branch may be a parent. A chain has at most [`BRANCH_DEPTH_MAX`] parents.
+//! - [`Engine::absorb`](crate::Engine::absorb) gives what was written to a branch to its parent.
+
+use crate::KvError;
+use stitch_base::{Seqno, TreeId};
+
+/// Most parents above a tree.
+pub const BRANCH_DEPTH_MAX: usize = 32;
+
+/// Where a branch tree begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct BranchPoint {
+    /// The tree that it reads where it has nothing of its own. It may be hidden.
+    pub parent: TreeId,
+    /// The last write to the parent that it sees.
+    pub seqno: Seqno,
+}
+
+/// A branch tree to be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NewBranch<'a> {
+    /// The tree whose rows it begins with.
+    pub parent: TreeId,
+    /// Its name, unique among living trees.
+    pub name: &'a str,
+}
+
+impl<'a> NewBranch<'a> {
+    /// A branch of `parent`.
+    #[must_use]
+    pub const fn new(parent: TreeId, name: &'a str) -> Self {
+        assert!(parent.0 > 0, "tree 0 is never given out");
+        debug_assert!(!name.is_empty(), "a tree has a name");
+        Self { parent, name }
+    }
+}
+
+/// Refuses a branch tree with more parents than [`BRANCH_DEPTH_MAX`].
+///
+/// # Errors
+/// [`KvError::TooDeep`].
+pub const fn check_branch_depth(depth: usize) -> Result<(), KvError> {
+    if depth <= BRANCH_DEPTH_MAX {
+        return Ok(());
+    }
+    Err(KvError::TooDeep)
+}
