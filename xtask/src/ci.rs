@@ -12,11 +12,12 @@ use crate::{check, sim, tools};
 const SIM_SECONDS: &str = "240";
 
 /// The mounted tests and their time limits in seconds.
-const SUITES: [(&str, u64); 19] = [
+const SUITES: [(&str, u64); 20] = [
     ("users", 120),
     ("requests", 120),
     ("rmtree", 180),
     ("snapshots", 180),
+    ("rollback", 180),
     ("handles", 120),
     ("coherence", 60),
     ("differential", 150),
@@ -36,11 +37,12 @@ const SUITES: [(&str, u64); 19] = [
 
 /// The suites that run once more with `io_uring`: short ones that depend on the transport. A suite,
 /// its time limit in seconds, and more arguments.
-const RING_SUITES: [(&str, u64, &[&str]); 13] = [
+const RING_SUITES: [(&str, u64, &[&str]); 14] = [
     ("users", 120, &[]),
     ("requests", 120, &[]),
     ("rmtree", 180, &[]),
     ("snapshots", 180, &[]),
+    ("rollback", 180, &[]),
     ("handles", 120, &[]),
     ("coherence", 60, &[]),
     ("differential", 150, &["--seeds", "1"]),

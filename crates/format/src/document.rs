@@ -8,7 +8,7 @@ use crate::{
 use std::fmt::Write;
 
 /// All fixed records, in the order in which a reader meets them.
-pub const TABLES: [&Table; 13] = [
+pub const TABLES: [&Table; 15] = [
     &superblock::TABLE,
     &instance::TABLE,
     &version_object::TABLE,
@@ -18,9 +18,11 @@ pub const TABLES: [&Table; 13] = [
     &fs_sys::TABLE,
     &fs_sys::external::TABLE,
     &fs_sys::allocated::TABLE,
+    &fs_sys::rollback::TABLE,
     &fs_back::TABLE,
     &fs_inode::TABLE,
     &fs_snapshot::TABLE,
+    &fs_snapshot::more::TABLE,
     &store_identity::TABLE,
 ];
 

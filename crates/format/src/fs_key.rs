@@ -40,6 +40,8 @@ pub const SYS_INODE_COUNT: &[u8] = b"n";
 pub const SYS_FIXED: &[u8] = b"f";
 /// Key of the count of chunks in unwritten extents in the sys tree.
 pub const SYS_UNWRITTEN: &[u8] = b"u";
+/// Sys: the rollback that is under way.
+pub const SYS_ROLLBACK: &[u8] = b"r";
 /// First byte of the keys of allocated extents in the sys tree.
 pub const SYS_ALLOCATED: u8 = b'a';
 /// First byte of the keys of orphans in the sys tree.

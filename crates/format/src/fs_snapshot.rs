@@ -4,30 +4,69 @@
 use crate::FormatError;
 use crate::codec::Reader;
 use crate::table::fields;
+use std::collections::BTreeSet;
 use stitch_base::Ino;
 
 /// Prefix of the names of pins that are snapshots of directories; the snapshot's name follows.
 pub const PIN_PREFIX: &str = "fs/";
 /// Format version of the record, the newest that this program knows.
-pub const SNAPSHOT_VERSION: u32 = 1;
+pub const SNAPSHOT_VERSION: u32 = 2;
+/// Version of a record without tags and flags. Later programs write it as long as there are none,
+/// for older programs to read it.
+const PLAIN: u32 = 1;
+/// First version with tags and flags.
+const WITH_TAGS: u32 = 2;
 /// Longest path of a directory that has a snapshot, in bytes.
 pub const SNAPSHOT_PATH_BYTES_MAX: usize = 4000;
+/// Longest tag of a hold, in bytes.
+pub const TAG_BYTES_MAX: usize = 64;
+/// Longest record, in bytes: what a pin has room for.
+pub const RECORD_BYTES_MAX: usize = 4096;
 
 const MAGIC: [u8; 4] = *b"stsn";
 const HEAD_BYTES: usize = 28;
+const MORE_BYTES: usize = 6;
 
 fields! {
     /// Layout of the record, before the path.
     TABLE = "snapshot of a directory", HEAD_BYTES,
         "User bytes of a pin named `fs/` and the snapshot's name. The path of the directory \
          follows, from the root of the file system at that moment, without a slash at either \
-         end; it is empty for the root.";
+         end; it is empty for the root. In version 2 the tags of holds stand between: see \
+         below.";
     MAGIC_AT: [u8; 4] = 0, "`stsn`";
-    VERSION_AT: u32 = 4, "format version, 1";
+    VERSION_AT: u32 = 4, "format version: 1; 2 if there are tags or flags";
     ROOT: u64 = 8, "inode number of the directory";
     CREATED: i64 = 16, "when the snapshot was created, ns since 1970";
     OWNER: u32 = 24, "user that owned the directory, and may delete the snapshot";
 }
+
+/// Layout of the fields between the head and the path, from version 2 on.
+pub mod more {
+    use super::MORE_BYTES;
+    use crate::table::fields;
+
+    fields! {
+        /// Layout of the fields.
+        TABLE = "tags of a snapshot", MORE_BYTES,
+            "Behind the head of a record of version 2. As many tags follow, each a length (u8, 1 \
+             to 64) and as many bytes of UTF-8, in rising order; then the path.";
+        FLAGS: u32 = 0, "1 a policy created the snapshot";
+        TAG_COUNT: u16 = 4, "number of tags";
+    }
+
+    pub(super) fn put(out: &mut [u8], flags: u32, tag_count: u16) {
+        FLAGS.put(out, flags);
+        TAG_COUNT.put(out, tag_count);
+    }
+
+    pub(super) fn get(fields: &[u8]) -> (u32, u16) {
+        (FLAGS.get(fields), TAG_COUNT.get(fields))
+    }
+}
+
+/// Flag of a snapshot that a policy created.
+const AUTOMATIC: u32 = 1;
 
 /// What a snapshot is of.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,25 +77,46 @@ pub struct SnapshotRecord {
     pub created_ns: i64,
     /// User that owned the directory.
     pub owner: u32,
+    /// A policy created it, and may delete it.
+    pub is_automatic: bool,
+    /// Tags of the holds, none twice: with one the snapshot cannot be deleted.
+    pub tags: BTreeSet<String>,
     /// Path of the directory from the root of the file system; at most
     /// [`SNAPSHOT_PATH_BYTES_MAX`] bytes.
     pub path: Vec<u8>,
 }
 
 impl SnapshotRecord {
-    /// Returns the record as bytes.
+    /// Returns the record as bytes, in the oldest version that can express it.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
+        let is_plain = self.tags.is_empty() && !self.is_automatic;
         debug_assert!(self.root.0 != 0, "0 is no inode number");
         debug_assert!(check_path(&self.path).is_ok(), "the path is one of names");
         let mut out = vec![0; HEAD_BYTES];
         MAGIC_AT.put(&mut out, MAGIC);
-        VERSION_AT.put(&mut out, SNAPSHOT_VERSION);
+        VERSION_AT.put(&mut out, if is_plain { PLAIN } else { WITH_TAGS });
         ROOT.put(&mut out, self.root.0);
         CREATED.put(&mut out, self.created_ns);
         OWNER.put(&mut out, self.owner);
+        if !is_plain {
+            self.encode_more(&mut out);
+        }
         out.extend_from_slice(&self.path);
         out
+    }
+
+    fn encode_more(&self, out: &mut Vec<u8>) {
+        let mut fields = [0; MORE_BYTES];
+        let flags = if self.is_automatic { AUTOMATIC } else { 0 };
+        let count = u16::try_from(self.tags.len()).expect("a record has room for few tags");
+        more::put(&mut fields, flags, count);
+        out.extend_from_slice(&fields);
+        for tag in &self.tags {
+            debug_assert!(is_tag(tag), "a reader takes no other tag");
+            out.push(u8::try_from(tag.len()).expect("a tag has a bound"));
+            out.extend_from_slice(tag.as_bytes());
+        }
     }
 
     /// Returns the record in `bytes`.
@@ -79,21 +139,54 @@ impl SnapshotRecord {
             });
         }
         if version == 0 {
-            return Err(TABLE.wrong("version", "1", version));
+            return Err(TABLE.wrong("version", "1 or 2", version));
         }
         let root = ROOT.get(head);
         if root == 0 || root > crate::fs_key::INO_MAX {
             return Err(TABLE.wrong("root", "an inode number", root));
         }
-        let path = &bytes[HEAD_BYTES..];
+        let (flags, tags) = match version {
+            PLAIN => (0, BTreeSet::new()),
+            _ => decode_more(&mut reader)?,
+        };
+        let path = reader.rest();
         check_path(path)?;
         Ok(Self {
+            is_automatic: flags & AUTOMATIC != 0,
+            tags,
             root: Ino(root),
             created_ns: CREATED.get(head),
             owner: OWNER.get(head),
             path: path.to_vec(),
         })
     }
+}
+
+/// Reports whether a text may be the tag of a hold.
+#[must_use]
+pub fn is_tag(text: &str) -> bool {
+    (1..=TAG_BYTES_MAX).contains(&text.len()) && !text.contains(char::is_control)
+}
+
+fn decode_more(reader: &mut Reader<'_>) -> Result<(u32, BTreeSet<String>), FormatError> {
+    let (flags, count) = more::get(reader.take(MORE_BYTES)?);
+    if flags & !AUTOMATIC != 0 || (flags == 0 && count == 0) {
+        return Err(more::TABLE.wrong("flags", "known ones, or a tag", flags));
+    }
+    let mut tags: BTreeSet<String> = BTreeSet::new();
+    for _ in 0..count {
+        let len = usize::from(reader.u8()?);
+        let tag = reader.take(len)?;
+        match std::str::from_utf8(tag) {
+            Ok(text) if is_tag(text) && tags.last().is_none_or(|last| last.as_str() < text) => {
+                tags.insert(text.to_owned())
+            }
+            _ => {
+                return Err(more::TABLE.wrong("tag", "a text behind the last", tag.escape_ascii()));
+            }
+        };
+    }
+    Ok((flags, tags))
 }
 
 fn check_path(path: &[u8]) -> Result<(), FormatError> {
@@ -115,8 +208,53 @@ mod tests {
             root: Ino(0x0102_0304),
             created_ns: 1_700_000_000_123_456_789,
             owner: 1000,
+            is_automatic: false,
+            tags: BTreeSet::new(),
             path: path.to_vec(),
         }
+    }
+
+    fn held(tags: &[&str]) -> SnapshotRecord {
+        SnapshotRecord {
+            tags: tags.iter().map(|tag| (*tag).to_owned()).collect(),
+            ..record(b"home/ada")
+        }
+    }
+
+    #[test]
+    fn the_bytes_of_tags_and_flags_are_pinned() {
+        let automatic = SnapshotRecord {
+            is_automatic: true,
+            ..held(&["b", "audit"])
+        };
+        let bytes = automatic.encode();
+        assert_eq!(bytes[4..8], [2, 0, 0, 0]);
+        assert_eq!(
+            bytes[HEAD_BYTES..],
+            *b"\x01\0\0\0\x02\0\x05audit\x01bhome/ada"
+        );
+        assert_eq!(SnapshotRecord::decode(&bytes), Ok(automatic));
+        let alone = held(&["hold"]);
+        assert_eq!(SnapshotRecord::decode(&alone.encode()), Ok(alone));
+    }
+
+    #[test]
+    fn damaged_tags_are_refused() {
+        let good = held(&["audit", "b"]).encode();
+        for cut in HEAD_BYTES..HEAD_BYTES + MORE_BYTES + 8 {
+            assert!(SnapshotRecord::decode(&good[..cut]).is_err(), "{cut}");
+        }
+        let with = |at: usize, byte: u8| {
+            let mut bytes = good.clone();
+            bytes[HEAD_BYTES + at] = byte;
+            SnapshotRecord::decode(&bytes).is_err()
+        };
+        assert!(with(0, 2), "an unknown flag");
+        assert!(with(6, 0), "an empty tag");
+        assert!(with(7, b'c'), "not in order");
+        assert!(with(7, 0xff), "no text");
+        assert!(with(4, 0), "neither tag nor flag");
+        assert!(!is_tag(&"x".repeat(TAG_BYTES_MAX + 1)) && is_tag("audit 2026"));
     }
 
     #[test]
@@ -156,7 +294,7 @@ mod tests {
         };
         assert!(with(0, b'x').is_err(), "another magic");
         assert!(with(4, 0).is_err(), "version 0");
-        assert!(matches!(with(4, 2), Err(FormatError::Newer { .. })));
+        assert!(matches!(with(4, 3), Err(FormatError::Newer { .. })));
         assert!(with(15, 0x80).is_err(), "no inode number");
         for path in [&b"/a"[..], b"a/", b"a//b", b"a/../b", b".", b"a\0"] {
             let bytes = [&good[..HEAD_BYTES], path].concat();

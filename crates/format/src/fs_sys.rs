@@ -7,6 +7,7 @@
 use crate::FormatError;
 use crate::codec::Reader;
 use crate::table::fields;
+use stitch_base::{Ino, PinId};
 
 /// Format version of the file system's rows, the newest that this program knows.
 pub const FS_VERSION: u32 = 3;
@@ -33,7 +34,7 @@ fields! {
     CREATED: i64 = 16, "when it was made, ns since 1970";
     FEATURES: u64 = 24, "from version 3 on, earlier headers end before it: 1 contents of some \
         files may be beside the store, 2 back rows are kept, 4 some files may have rows of \
-        allocated extents";
+        allocated extents, 8 a rollback is under way";
 }
 
 /// Bits of the header's features. A program opens no file system with a bit that it does not know.
@@ -41,7 +42,8 @@ mod feature {
     pub(super) const EXTERNAL: u64 = 1;
     pub(super) const BACK_ROWS: u64 = 2;
     pub(super) const ALLOCATED: u64 = 4;
-    pub(super) const ALL: u64 = 7;
+    pub(super) const ROLLBACK: u64 = 8;
+    pub(super) const ALL: u64 = 15;
 }
 
 /// Upsert function that changes a chunk.
@@ -64,6 +66,8 @@ pub struct FsHeader {
     pub has_back_rows: bool,
     /// True if some files may have [`AllocatedRow`]s.
     pub has_allocated: bool,
+    /// True from the first to the last batch of a rollback: a [`RollbackRow`] says which.
+    pub rolls_back: bool,
 }
 
 impl FsHeader {
@@ -105,6 +109,7 @@ impl FsHeader {
         bit(self.has_external, feature::EXTERNAL)
             | bit(self.has_back_rows, feature::BACK_ROWS)
             | bit(self.has_allocated, feature::ALLOCATED)
+            | bit(self.rolls_back, feature::ROLLBACK)
     }
 
     /// The header in `bytes`.
@@ -149,6 +154,7 @@ impl FsHeader {
             has_external: features & feature::EXTERNAL != 0,
             has_back_rows: features & feature::BACK_ROWS != 0,
             has_allocated: features & feature::ALLOCATED != 0,
+            rolls_back: features & feature::ROLLBACK != 0,
         };
         reader.finish()?;
         Ok(header)
@@ -290,6 +296,71 @@ impl AllocatedRow {
     }
 }
 
+const ROLLBACK_BYTES: usize = 16;
+
+/// Layout of the row of a rollback.
+pub mod rollback {
+    use super::ROLLBACK_BYTES;
+    use crate::table::fields;
+
+    fields! {
+        /// Layout of the row.
+        TABLE = "rollback", ROLLBACK_BYTES,
+            "In the sys tree, under the key `r`, while a rollback of several batches is under way. \
+             The path of the directory follows, as in a snapshot.";
+        SNAPSHOT: u64 = 0, "number of the pin of the snapshot";
+        DIR: u64 = 8, "inode number of the directory";
+    }
+
+    pub(super) fn put(out: &mut [u8], snapshot: u64, dir: u64) {
+        SNAPSHOT.put(out, snapshot);
+        DIR.put(out, dir);
+    }
+
+    pub(super) fn get(row: &[u8]) -> (u64, u64) {
+        (SNAPSHOT.get(row), DIR.get(row))
+    }
+}
+
+/// A rollback that is under way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RollbackRow {
+    /// The pin of the snapshot.
+    pub snapshot: PinId,
+    /// The directory.
+    pub dir: Ino,
+    /// Path of the directory, from the root of the file system.
+    pub path: Vec<u8>,
+}
+
+impl RollbackRow {
+    /// The row as bytes.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = vec![0; ROLLBACK_BYTES];
+        rollback::put(&mut out, self.snapshot.0, self.dir.0);
+        out.extend_from_slice(&self.path);
+        out
+    }
+
+    /// The row in `bytes`.
+    ///
+    /// # Errors
+    /// [`FormatError`]: not such a row.
+    pub fn decode(bytes: &[u8]) -> Result<Self, FormatError> {
+        let mut reader = Reader::new(rollback::TABLE.name, bytes);
+        let (snapshot, dir) = rollback::get(reader.take(ROLLBACK_BYTES)?);
+        if snapshot == 0 || dir == 0 || dir > crate::fs_key::INO_MAX {
+            return Err(reader.field("dir", "an inode and a pin", dir.to_string()));
+        }
+        Ok(Self {
+            snapshot: PinId(snapshot),
+            dir: Ino(dir),
+            path: reader.rest().to_vec(),
+        })
+    }
+}
+
 /// A number of the sys tree as bytes.
 #[must_use]
 pub const fn encode_number(value: u64) -> [u8; 8] {
@@ -369,6 +440,7 @@ mod tests {
             has_external: false,
             has_back_rows: false,
             has_allocated: false,
+            rolls_back: false,
         };
         assert_eq!(header.encode(), GOLDEN);
         assert_eq!(FsHeader::decode(&GOLDEN), Ok(header));
@@ -394,14 +466,31 @@ mod tests {
     }
 
     #[test]
+    fn the_row_of_a_rollback_is_pinned() {
+        let row = RollbackRow {
+            snapshot: PinId(0x0102),
+            dir: Ino(0x0304),
+            path: b"a/b".to_vec(),
+        };
+        let bytes = row.encode();
+        assert_eq!(bytes, *b"\x02\x01\0\0\0\0\0\0\x04\x03\0\0\0\0\0\0a/b");
+        assert_eq!(RollbackRow::decode(&bytes), Ok(row));
+        for cut in 0..ROLLBACK_BYTES {
+            assert!(RollbackRow::decode(&bytes[..cut]).is_err(), "{cut}");
+        }
+        assert!(RollbackRow::decode(&[0; ROLLBACK_BYTES]).is_err(), "no pin");
+    }
+
+    #[test]
     fn features_are_pinned() {
-        for features in 2..8_u8 {
+        for features in 2..16_u8 {
             let header = FsHeader {
                 name_seed: 0x0807_0605_0403_0201,
                 created_ns: 0x100f_0e0d_0c0b_0a09,
                 has_external: features & 1 != 0,
                 has_back_rows: features & 2 != 0,
                 has_allocated: features & 4 != 0,
+                rolls_back: features & 8 != 0,
             };
             let mut bytes = [&GOLDEN[..], &[features, 0, 0, 0, 0, 0, 0, 0]].concat();
             bytes[4] = 3;
@@ -410,7 +499,7 @@ mod tests {
             for cut in 0..bytes.len() {
                 assert!(FsHeader::decode(&bytes[..cut]).is_err());
             }
-            for bit in 3..64 {
+            for bit in 4..64 {
                 let mut unknown = bytes.clone();
                 unknown[24 + bit / 8] |= 1 << (bit % 8);
                 assert!(FsHeader::decode(&unknown).is_err(), "bit {bit}");

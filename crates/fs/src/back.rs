@@ -270,6 +270,18 @@ impl FileSystem {
         }
     }
 
+    /// Reports whether an inode without a row under its number has a name; `None` if that is known
+    /// only once back rows are complete.
+    pub(crate) fn has_place(&self, ino: Ino) -> FsResult<Option<bool>> {
+        if !self.back_rows.are_complete() {
+            return Ok(None);
+        }
+        match self.back_row(ino)? {
+            Some(place) => Ok(Some(self.namespace().find_at(place, ino)?.is_some())),
+            None => Ok(self.back_rows.are_complete().then_some(false)),
+        }
+    }
+
     /// Counts a lookup of an inode in a directory that is known and pinned.
     fn learn_at(&self, ino: Ino, place: Place) -> FsResult<ResolveStep> {
         let attr = {
@@ -293,7 +305,7 @@ impl FileSystem {
     }
 
     /// Runs the pass, or waits until another caller has.
-    fn complete_back_rows(&self) -> FsResult<()> {
+    pub(crate) fn complete_back_rows(&self) -> FsResult<()> {
         let mut progress = self.back_rows.progress.lock();
         if self.back_rows.are_complete() {
             return Ok(());

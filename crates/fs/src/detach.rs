@@ -229,7 +229,7 @@ impl FileSystem {
 impl Change<'_> {
     /// Takes the name from a directory, whatever is in it, and makes it an orphan. The caller
     /// deletes the row of the name.
-    fn detach(&mut self, dir: &Inode, now: i64) {
+    pub(crate) fn detach(&mut self, dir: &Inode, now: i64) {
         debug_assert!(dir.is_dir(), "only directories have entries");
         debug_assert!(
             matches!(dir.location, Location::Entry { .. }),

@@ -63,6 +63,9 @@ pub enum FsError {
     /// Inode numbers leave no room to name the inodes of snapshots.
     #[error("inode numbers are too large for snapshots")]
     NumbersTooLarge,
+    /// A snapshot is held under these tags.
+    #[error("it is held: {0}")]
+    Held(String),
     /// The inode has as many names as it can have.
     #[error("too many links")]
     TooManyLinks,
@@ -126,6 +129,7 @@ impl FsError {
             | Self::Invalid(_)
             | Self::TooBig
             | Self::TooManyLinks => ErrorKind::Invalid,
+            Self::Held(_) => ErrorKind::Busy,
             Self::NoSpace => ErrorKind::NoSpace,
             Self::ReadOnly => ErrorKind::ReadOnly,
             Self::Unsupported | Self::NumbersTooLarge => ErrorKind::Unsupported,

@@ -103,6 +103,7 @@ pub(crate) enum SysRow {
     Fixed,
     Unwritten,
     BackProgress,
+    Rollback,
     Orphan(Ino),
     External(Ino),
     Back(Ino),
@@ -281,6 +282,11 @@ impl Locator {
         sys(fs_key::SYS_BACK_PROGRESS)
     }
 
+    /// The rollback that is under way.
+    pub(crate) fn rollback(&self) -> RowKey {
+        sys(fs_key::SYS_ROLLBACK)
+    }
+
     /// All back rows, and how far they are complete.
     pub(crate) fn back_rows(&self) -> RowRange {
         sys_rows(fs_key::SYS_BACK)
@@ -372,6 +378,7 @@ impl Locator {
             fs_key::SYS_FIXED => SysRow::Fixed,
             fs_key::SYS_UNWRITTEN => SysRow::Unwritten,
             fs_key::SYS_BACK_PROGRESS => SysRow::BackProgress,
+            fs_key::SYS_ROLLBACK => SysRow::Rollback,
             [fs_key::SYS_ORPHAN, ..] => SysRow::Orphan(fs_key::orphan_of(key)?),
             [fs_key::SYS_EXTERNAL, ..] => SysRow::External(fs_key::external_of(key)?),
             [fs_key::SYS_BACK, ..] => SysRow::Back(fs_key::back_of(key)?),

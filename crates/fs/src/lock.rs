@@ -11,7 +11,8 @@
 //!    it needs at once, in the order of their shards.
 //!
 //! The pass that makes back rows takes all directory locks shared, then all inode locks shared,
-//! each in the order of the shards (see `back`).
+//! each in the order of the shards (see `back`). A rollback takes the tree's lock, then the same
+//! exclusive.
 //!
 //! So no thread waits for a lock of 1 or 2 while it holds a later one.
 //!
@@ -37,6 +38,13 @@ pub(crate) struct Locks {
 pub(crate) struct Still<'a> {
     _inodes: Vec<RwLockReadGuard<'a, ()>>,
     _dirs: Vec<RwLockReadGuard<'a, ()>>,
+}
+
+/// Exclusive locks of all stripes: no operation runs while they are held.
+pub(crate) struct Alone<'a> {
+    _inodes: Vec<RwLockWriteGuard<'a, ()>>,
+    _dirs: Vec<RwLockWriteGuard<'a, ()>>,
+    _tree: MutexGuard<'a, ()>,
 }
 
 /// Exclusive locks of a few stripes.
@@ -110,6 +118,18 @@ impl Locks {
         Still {
             _inodes: inodes,
             _dirs: dirs,
+        }
+    }
+
+    /// The tree, all names and all inodes, to change. No other lock is held.
+    pub(crate) fn all_write(&self) -> Alone<'_> {
+        let tree = self.tree();
+        let dirs = self.dirs.iter().map(RwLock::write).collect();
+        let inodes = self.inodes.iter().map(RwLock::write).collect();
+        Alone {
+            _inodes: inodes,
+            _dirs: dirs,
+            _tree: tree,
         }
     }
 

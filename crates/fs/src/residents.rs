@@ -121,6 +121,11 @@ impl Residents {
         self.forgotten.lock().extend(heads);
     }
 
+    /// Takes inodes out of the queue: they get names again.
+    pub(crate) fn unqueue(&self, gets_name: impl Fn(Ino) -> bool) {
+        self.forgotten.lock().retain(|head| !gets_name(head.ino));
+    }
+
     /// Takes up to `count_max` inodes from the queue, the last ones first.
     pub(crate) fn take_forgotten(&self, count_max: usize) -> Vec<InodeHead> {
         let mut forgotten = self.forgotten.lock();

@@ -56,6 +56,11 @@ impl<'v> RowBatch<'v> {
         self.changes.is_empty()
     }
 
+    /// Returns the size, as the engine counts it against its limit.
+    pub(crate) const fn len_bytes(&self) -> usize {
+        self.changes.len_bytes()
+    }
+
     /// Makes room for a number of bytes of changes.
     pub(crate) fn reserve(&mut self, bytes: usize) {
         self.changes.reserve(bytes);

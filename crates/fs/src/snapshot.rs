@@ -14,8 +14,11 @@
 //! A view of the past does no background work and writes nothing, not even times of access. An
 //! inode has the number that it has in the present.
 
+mod hold;
+
 use crate::system::FileSystem;
 use crate::{Attr, DirName, FsError, FsOptions, FsResult};
+use std::collections::BTreeSet;
 use stitch_base::clock::Timestamp;
 use stitch_base::sync::Arc;
 use stitch_base::{Ino, PinId};
@@ -51,6 +54,10 @@ pub struct SnapshotInfo {
     pub owner: u32,
     /// When it was created.
     pub created: Timestamp,
+    /// A policy created it, and may delete it.
+    pub is_automatic: bool,
+    /// Tags of the holds, in order: with one it cannot be deleted.
+    pub tags: Vec<String>,
 }
 
 impl SnapshotInfo {
@@ -66,6 +73,8 @@ impl SnapshotInfo {
                 path: record.path,
                 owner: record.owner,
                 created: Timestamp(record.created_ns),
+                is_automatic: record.is_automatic,
+                tags: record.tags.into_iter().collect(),
             }),
             Err(error) => {
                 tracing::warn!(name, %error, "a snapshot cannot be read");
@@ -111,7 +120,11 @@ impl SnapshotView {
         self.is_private
     }
 
-    fn open(engine: &Arc<dyn Engine>, options: &FsOptions, info: SnapshotInfo) -> FsResult<Self> {
+    pub(crate) fn open(
+        engine: &Arc<dyn Engine>,
+        options: &FsOptions,
+        info: SnapshotInfo,
+    ) -> FsResult<Self> {
         let at = engine.open_pin(&pin_name(&info.name))?;
         let past = SnapshotEngine::new(Arc::clone(engine), at);
         let options = FsOptions {
@@ -172,6 +185,8 @@ impl FileSystem {
         self.check_writable()?;
         check_name(name)?;
         self.check_takes_snapshots()?;
+        // No snapshot shows half of a rollback.
+        let _changing = self.snapshot_change.lock();
         let mut tried = Err(FsError::NotFound);
         for _ in 0..TRIES {
             tried = self.try_snapshot(dir, name);
@@ -199,6 +214,8 @@ impl FileSystem {
             root: dir,
             created_ns: self.now(),
             owner: inode.head.uid,
+            is_automatic: false,
+            tags: BTreeSet::new(),
             path: self.path_of(dir)?,
         };
         let engine = self.engine();
@@ -214,7 +231,7 @@ impl FileSystem {
     }
 
     /// Returns the path of a directory that is known, from the root, as it is at the moment.
-    fn path_of(&self, dir: Ino) -> FsResult<Vec<u8>> {
+    pub(crate) fn path_of(&self, dir: Ino) -> FsResult<Vec<u8>> {
         let mut names = Vec::new();
         let (mut ino, mut len_bytes) = (dir, 0);
         while ino != Ino::ROOT {
@@ -237,7 +254,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// [`FsError::Stale`] if the path does not lead there.
-    fn walk_to(&self, info: &SnapshotInfo) -> FsResult<bool> {
+    pub(crate) fn walk_to(&self, info: &SnapshotInfo) -> FsResult<bool> {
         let elsewhere = || FsError::Stale(info.root);
         let mut at: Attr = self.get_attr(Ino::ROOT)?;
         let mut is_private = false;
@@ -301,7 +318,7 @@ impl FileSystem {
     /// the background, once no [`SnapshotView`] of it is left. Works in a full store.
     ///
     /// # Errors
-    /// [`FsError::NotFound`], [`FsError::ReadOnly`].
+    /// [`FsError::NotFound`], [`FsError::ReadOnly`]; [`FsError::Held`]: release it first.
     ///
     /// # Durability
     /// On the medium when this returns.
@@ -309,6 +326,13 @@ impl FileSystem {
         self.check_writable()?;
         if !self.engine().capabilities().pins {
             return Err(FsError::NotFound);
+        }
+        let _changing = self.snapshot_change.lock();
+        // One whose record cannot be read can be deleted.
+        if let Ok(SnapshotInfo { tags, .. }) = self.snapshot(name)
+            && !tags.is_empty()
+        {
+            return Err(FsError::Held(tags.join(", ")));
         }
         Ok(self.engine().drop_pin(&pin_name(name))?)
     }

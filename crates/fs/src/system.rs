@@ -12,6 +12,7 @@ use crate::locator::{Locator, SysRow};
 use crate::namespace::Namespace;
 use crate::prefetch::{Prefetch, Prefetcher};
 use crate::residents::Residents;
+use crate::rollback::Rollbacks;
 use crate::room::Room;
 use crate::schema::{FIRST_INO, Store};
 use crate::{Attr, FsError, FsOptions, FsResult};
@@ -54,6 +55,9 @@ pub struct FileSystem {
     pub(crate) back_rows: BackRows,
     pub(crate) aside: Aside,
     pub(crate) extents: ExtentMaps,
+    /// Held while the record of a snapshot is changed, or a snapshot is deleted.
+    pub(crate) snapshot_change: Mutex<()>,
+    pub(crate) rollbacks: Rollbacks,
 }
 
 /// Inode numbers that may be handed out.
@@ -92,6 +96,7 @@ impl FileSystem {
             created_ns: now,
             has_external: false,
             has_allocated: false,
+            rolls_back: false,
             has_back_rows: false,
         };
         let root = InodeHead {
@@ -152,12 +157,16 @@ impl FileSystem {
             back_rows,
             aside: Aside::default(),
             extents: ExtentMaps::default(),
+            snapshot_change: Mutex::default(),
+            rollbacks: Rollbacks::default(),
         };
         if !fs.options.read_only {
             fs.set_aside_at_open()?;
         }
         fs.sweep()?;
         fs.take_over();
+        // It may bring files back that were unlinked.
+        fs.finish_rollback()?;
         if !fs.options.read_only {
             fs.reclaim_after_crash()?;
         }
@@ -313,7 +322,7 @@ impl FileSystem {
         let mut change = Change::giving_back(self);
         let mut count = 0;
         for head in heads {
-            if self.is_bare(head)? {
+            if self.may_purge(head)? && self.is_bare(head)? {
                 change.purge(head, true)?;
                 change.batch.delete(&self.store.keys.orphan(head.ino));
                 count += 1;

@@ -1,12 +1,16 @@
-//! Asking a daemon to create or delete a snapshot, by ioctl(2).
+//! Asking a daemon to create, delete, hold or release a snapshot, by ioctl(2).
 //!
 //! An ioctl needs no more than a directory that the caller can open for reading, in any mount:
 //!
 //! ```text
 //!   in:  "create" or "delete", a zero byte, the name of the snapshot, a zero byte, and whatever
+//!        "hold" or "release", the same, a tag, a zero byte, and whatever
+//!        "rollback", the same, the name of a snapshot that is created before, and a zero byte
+//!        "rolled back", that name, and a zero byte: how far that is
 //! ```
 //!
-//! `create` is for the directory that is open. `delete` is for any directory of the mount.
+//! `create` and `rollback` are for the directory that is open. The others are for any directory of
+//! the mount. A rollback runs in a thread of the daemon: the request only begins it.
 
 use std::ffi::CString;
 use std::io;
@@ -25,6 +29,10 @@ pub(crate) const CHANGE: Opcode = opcode::write::<[u8; ROOM]>(b'S', 2);
 
 const CREATE: &str = "create";
 const DELETE: &str = "delete";
+const HOLD: &str = "hold";
+const RELEASE: &str = "release";
+const ROLL_BACK: &str = "rollback";
+const ROLLED_BACK: &str = "rolled back";
 
 /// What a daemon is asked to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,17 +41,29 @@ pub(crate) enum Change<'a> {
     Create(&'a str),
     /// Delete the snapshot of this name.
     Delete(&'a str),
+    /// Hold the snapshot of this name under a tag.
+    Hold(&'a str, &'a str),
+    /// Release the snapshot of this name that is held under a tag.
+    Release(&'a str, &'a str),
+    /// Begin to roll the directory back to the snapshot of this name, after another one is created.
+    RollBack(&'a str, &'a str),
+    /// Tell what came of the rollback that created the snapshot of this name.
+    RolledBack(&'a str),
 }
 
 impl<'a> Change<'a> {
     /// Returns what `input` asks for; `None` if that makes no sense.
     pub(crate) fn parse(input: &'a [u8]) -> Option<Self> {
         let mut input = Reader::new(input);
-        let verb = input.name().ok()?;
-        let name = std::str::from_utf8(input.name().ok()?).ok()?;
+        let mut word = || std::str::from_utf8(input.name().ok()?).ok();
+        let (verb, name) = (word()?, word()?);
         match verb {
-            verb if verb == CREATE.as_bytes() => Some(Self::Create(name)),
-            verb if verb == DELETE.as_bytes() => Some(Self::Delete(name)),
+            CREATE => Some(Self::Create(name)),
+            DELETE => Some(Self::Delete(name)),
+            HOLD => Some(Self::Hold(name, word()?)),
+            RELEASE => Some(Self::Release(name, word()?)),
+            ROLL_BACK => Some(Self::RollBack(name, word()?)),
+            ROLLED_BACK => Some(Self::RolledBack(name)),
             _ => None,
         }
     }
@@ -61,37 +81,88 @@ impl<'a> Change<'a> {
 /// The snapshot, and all that was written to the daemon before, are on the medium when
 /// this returns. What the kernel has not written back is not in it: see syncfs(2).
 pub fn create(dir: impl AsFd, name: &str) -> io::Result<()> {
-    exchange(dir, CREATE, name)
+    exchange(dir, &[CREATE, name])
 }
 
 /// Deletes a snapshot; `dir` is any directory of its mount.
 ///
 /// # Errors
-/// `ENOENT` if there is none; `EPERM` and `ENOTTY` as of [`create`]; `EROFS`.
+/// `ENOENT` if there is none; `EBUSY` if it is held; `EPERM` and `ENOTTY` as of [`create`];
+/// `EROFS`.
 ///
 /// # Durability
 /// It is gone for good when this returns.
 pub fn delete(dir: impl AsFd, name: &str) -> io::Result<()> {
-    exchange(dir, DELETE, name)
+    exchange(dir, &[DELETE, name])
 }
 
-fn request(verb: &str, name: &str) -> io::Result<[u8; ROOM]> {
-    let (verb, name) = (CString::new(verb)?, CString::new(name)?);
-    let asked = [verb.as_bytes_with_nul(), name.as_bytes_with_nul()].concat();
+/// Holds a snapshot under a tag, so that it cannot be deleted; `dir` is any directory of its mount.
+///
+/// # Errors
+/// `ENOENT` if there is none; `EEXIST` if it is held under this tag already; `EINVAL` for what is
+/// no tag, and of a daemon that is older than this; `E2BIG` where no tag more fits; `EPERM` and
+/// `ENOTTY` as of [`create`]; `EROFS`.
+///
+/// # Durability
+/// On the medium when this returns.
+pub fn hold(dir: impl AsFd, name: &str, tag: &str) -> io::Result<()> {
+    exchange(dir, &[HOLD, name, tag])
+}
+
+/// Releases a snapshot that is held under a tag.
+///
+/// # Errors
+/// `ENODATA` if it is not held under this tag; others as of [`hold`].
+///
+/// # Durability
+/// On the medium when this returns.
+pub fn release(dir: impl AsFd, name: &str, tag: &str) -> io::Result<()> {
+    exchange(dir, &[RELEASE, name, tag])
+}
+
+/// Begins to roll a directory back to a snapshot of it. Before that the snapshot `before` is
+/// created, of the directory as it is.
+///
+/// # Errors
+/// `ENOENT` if there is no such snapshot; `EINVAL` if it is of another directory, and of a daemon
+/// that is older than this; `EEXIST` if a snapshot is named `before` already; `EBUSY` while another
+/// rollback runs; others as of [`create`].
+pub fn roll_back(dir: impl AsFd, name: &str, before: &str) -> io::Result<()> {
+    exchange(dir, &[ROLL_BACK, name, before])
+}
+
+/// Tells what came of the rollback that created the snapshot `before`.
+///
+/// # Errors
+/// `EAGAIN` while it runs; `ENOENT` if the daemon knows of no such rollback; `EPERM` where an
+/// immutable or append-only file is in the directory, or a file of another owner would change;
+/// `ENOSPC`, `EIO`: the reason why it failed.
+///
+/// # Durability
+/// It is on the medium, and the kernel has dropped what it had cached, when this succeeds.
+pub fn rolled_back(dir: impl AsFd, before: &str) -> io::Result<()> {
+    exchange(dir, &[ROLLED_BACK, before])
+}
+
+fn request(words: &[&str]) -> io::Result<[u8; ROOM]> {
+    let mut asked = Vec::with_capacity(ROOM);
+    for word in words {
+        asked.extend_from_slice(CString::new(*word)?.as_bytes_with_nul());
+    }
     let mut room = [0; ROOM];
     let front = room.get_mut(..asked.len()).ok_or(OsError::NAMETOOLONG)?;
     debug_assert_eq!(
         asked.iter().filter(|byte| **byte == 0).count(),
-        2,
-        "two names"
+        words.len(),
+        "each word ends with a zero byte"
     );
     front.copy_from_slice(&asked);
     Ok(room)
 }
 
 #[expect(unsafe_code, reason = "the ioctl has no wrapper")]
-fn exchange(dir: impl AsFd, verb: &str, name: &str) -> io::Result<()> {
-    let room = request(verb, name)?;
+fn exchange(dir: impl AsFd, words: &[&str]) -> io::Result<()> {
+    let room = request(words)?;
     // SAFETY: the command says that the kernel reads as many bytes as `room` has. A directory is no
     // device that takes the number for something else.
     unsafe { ioctl(dir, Setter::<CHANGE, [u8; ROOM]>::new(room)) }?;
@@ -109,21 +180,30 @@ mod tests {
 
     #[test]
     fn requests_come_back_and_nonsense_is_none() {
-        let room = request(CREATE, "a b").unwrap();
+        let room = request(&[CREATE, "a b"]).unwrap();
         assert_eq!(Change::parse(&room), Some(Change::Create("a b")));
-        let room = request(DELETE, "\u{e9}").unwrap();
+        let room = request(&[DELETE, "\u{e9}"]).unwrap();
         assert_eq!(Change::parse(&room), Some(Change::Delete("\u{e9}")));
+        let room = request(&[HOLD, "a", "t"]).unwrap();
+        assert_eq!(Change::parse(&room), Some(Change::Hold("a", "t")));
+        let room = request(&[RELEASE, "a", "t"]).unwrap();
+        assert_eq!(Change::parse(&room), Some(Change::Release("a", "t")));
+        let room = request(&[ROLL_BACK, "a", "b"]).unwrap();
+        assert_eq!(Change::parse(&room), Some(Change::RollBack("a", "b")));
+        let room = request(&[ROLLED_BACK, "b"]).unwrap();
+        assert_eq!(Change::parse(&room), Some(Change::RolledBack("b")));
         for nonsense in [
             &b""[..],
             b"create",
             b"create\0x",
             b"make\0x\0",
             b"create\0\xff\0",
+            b"hold\0x\0t",
         ] {
             assert_eq!(Change::parse(nonsense), None, "{nonsense:?}");
         }
-        assert!(request(CREATE, "a\0").is_err());
-        assert!(request(CREATE, &"x".repeat(ROOM)).is_err());
+        assert!(request(&[CREATE, "a\0"]).is_err());
+        assert!(request(&[CREATE, &"x".repeat(ROOM)]).is_err());
         let root = std::fs::File::open("/").unwrap();
         let elsewhere = create(&root, "x").unwrap_err();
         assert_eq!(OsError::from_io_error(&elsewhere), Some(OsError::NOTTY));

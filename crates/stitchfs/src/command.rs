@@ -28,6 +28,7 @@ mod mount;
 mod options;
 mod output;
 mod rmtree;
+mod rollback;
 mod serve;
 mod shrink;
 mod size;
@@ -84,6 +85,7 @@ enum Command {
     Rmtree(rmtree::Args),
     Snapshot(snapshot::SnapshotArgs),
     Diff(diff::DiffArgs),
+    Rollback(rollback::RollbackArgs),
     Serve(serve::ServeArgs),
     Kv(kv::KvArgs),
     Grow(grow::Args),
@@ -112,7 +114,8 @@ impl Command {
             | Self::Sync(_)
             | Self::Rmtree(_)
             | Self::Snapshot(_)
-            | Self::Diff(_) => return Ok(()),
+            | Self::Diff(_)
+            | Self::Rollback(_) => return Ok(()),
         };
         *store = tag::resolve(store)?;
         Ok(())
@@ -180,9 +183,21 @@ pub(crate) fn run(args: Vec<OsString>) -> ExitCode {
         output::note(&output::explain(&error));
         return ExitCode::from(codes.failure);
     }
-    let ended = match command {
+    match execute(command, &args) {
+        // A child of ours that failed had our name, and so its code is right already.
+        Ok(code) => ExitCode::from(code),
+        Err(error) => {
+            output::note(&output::explain(&error));
+            ExitCode::from(codes.failure)
+        }
+    }
+}
+
+/// Runs a command. `words` is the whole command line.
+fn execute(command: Command, words: &[OsString]) -> anyhow::Result<u8> {
+    match command {
         Command::Mkfs(args) => mkfs::run(&args),
-        Command::Mount(given) => mount::run(&given, &args),
+        Command::Mount(given) => mount::run(&given, words),
         Command::Umount(args) => umount::run(&args),
         Command::UmountHelper(args) => umount::helper::run(args),
         Command::Upgrade(args) => upgrade::run(&args),
@@ -198,16 +213,9 @@ pub(crate) fn run(args: Vec<OsString>) -> ExitCode {
         Command::Kv(args) => kv::run(&args),
         Command::Snapshot(args) => snapshot::run(&args),
         Command::Diff(args) => diff::run(&args),
+        Command::Rollback(args) => rollback::run(&args),
         Command::Grow(args) => grow::run(&args),
         Command::Shrink(args) => shrink::run(&args),
-    };
-    match ended {
-        // A child of ours that failed had our name, and so its code is right already.
-        Ok(code) => ExitCode::from(code),
-        Err(error) => {
-            output::note(&output::explain(&error));
-            ExitCode::from(codes.failure)
-        }
     }
 }
 

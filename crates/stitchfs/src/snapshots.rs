@@ -8,8 +8,9 @@ use std::path::PathBuf;
 use stitch_fs::SnapshotInfo;
 
 /// Returns what a snapshot is of, as commands print it and daemons answer it: `name`, `id`, `path`
-/// of the directory from the root of the file system, its inode number `root`, `owner`, and
-/// `created` in nanoseconds since 1970.
+/// of the directory from the root of the file system, its inode number `root`, `owner`, `created`
+/// in nanoseconds since 1970, `holds` (the tags under which it is held), and `automatic` if a
+/// policy created it.
 #[must_use]
 pub fn snapshot_json(info: &SnapshotInfo) -> Value {
     let mut out = json!({
@@ -18,6 +19,8 @@ pub fn snapshot_json(info: &SnapshotInfo) -> Value {
         "root": info.root.0,
         "owner": info.owner,
         "created": info.created.0,
+        "holds": info.tags,
+        "automatic": info.is_automatic,
     });
     let path = PathBuf::from(OsString::from_vec(info.path.clone()));
     set_path(&mut out, "path", &path);

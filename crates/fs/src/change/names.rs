@@ -114,7 +114,7 @@ impl<'fs> Change<'fs> {
     }
 
     /// Deletes the back row of an inode whose row does not stand under a name any more.
-    pub(super) fn delete_back_row(&mut self, ino: Ino) {
+    pub(crate) fn delete_back_row(&mut self, ino: Ino) {
         if self.keeps_back_rows {
             let key = self.keys().back(ino);
             self.batch.delete(&key);

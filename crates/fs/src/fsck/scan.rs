@@ -300,7 +300,8 @@ impl Found {
     fn sys_row(&mut self, row: SysRow, value: &[u8]) -> bool {
         let number = decode_number(value).ok();
         match row {
-            SysRow::Header => return true,
+            // A rollback that was interrupted: the next mount finishes it.
+            SysRow::Header | SysRow::Rollback => return true,
             SysRow::Fixed => return number.is_some(),
             SysRow::NextIno => self.next_ino = number.or(self.next_ino),
             SysRow::InodeCount => self.inode_count = number.or(self.inode_count),

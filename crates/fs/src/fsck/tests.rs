@@ -55,6 +55,7 @@ impl Sample {
             created_ns: 0,
             has_external: false,
             has_allocated: false,
+            rolls_back: false,
             has_back_rows: false,
         };
         let chunked = InodeHead {
@@ -145,6 +146,7 @@ pub(super) fn keep_back_rows(sample: &Sample, progress: Place) {
         created_ns: 0,
         has_external: false,
         has_allocated: false,
+        rolls_back: false,
         has_back_rows: true,
     };
     sample.edit(|trees, changes| {
@@ -640,6 +642,7 @@ fn with_allocated() -> Sample {
             has_external: false,
             has_back_rows: false,
             has_allocated: true,
+            rolls_back: false,
         };
         changes.put(trees.sys, fs_key::SYS_HEADER, &header.encode());
         changes.put(trees.sys, fs_key::SYS_UNWRITTEN, &encode_number(8));
@@ -702,6 +705,7 @@ fn a_header_that_does_not_know_of_extents_is_written_anew() {
             has_external: false,
             has_back_rows: false,
             has_allocated: false,
+            rolls_back: false,
         };
         changes.put(trees.sys, fs_key::SYS_HEADER, &header.encode());
     });

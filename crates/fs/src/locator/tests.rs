@@ -20,6 +20,7 @@ fn rows_of_the_sys_tree_are_told_apart() {
         (keys.fixed(), SysRow::Fixed),
         (keys.unwritten(), SysRow::Unwritten),
         (keys.back_progress(), SysRow::BackProgress),
+        (keys.rollback(), SysRow::Rollback),
         (keys.orphan(INO), SysRow::Orphan(INO)),
         (keys.external(INO), SysRow::External(INO)),
         (keys.back(INO), SysRow::Back(INO)),

@@ -68,6 +68,11 @@ impl Trees {
         self.emptying.stop();
     }
 
+    /// Empties what was removed by other means than RMDIR.
+    pub(super) fn note(&self) {
+        self.emptying.note();
+    }
+
     /// Handles the result of an RMDIR. One that found no space is served again, and stays
     /// announced.
     pub(super) fn removed(

@@ -18,6 +18,7 @@ mod handler;
 mod node;
 mod notices;
 mod past;
+mod rollback;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -36,6 +37,7 @@ pub use changes::SNAPSHOT_XATTR;
 pub use control::{CONTROL_DIR, ControlLink, SNAPSHOTS_DIR};
 use node::{ControlDir, Node};
 use notices::Notices;
+use rollback::Rollbacks;
 use table::{OpenSnapshots, Past};
 
 /// Returns what there is to say about a snapshot, as a value of [`SNAPSHOT_XATTR`].
@@ -46,6 +48,7 @@ pub struct Views {
     mainline: Adapter,
     table: Arc<OpenSnapshots>,
     notices: Notices,
+    rollbacks: Rollbacks,
     /// Held while snapshots are created and deleted.
     changing: Mutex<()>,
     describe: Describe,
@@ -78,6 +81,7 @@ impl Views {
             has_slots: fs.takes_snapshots(),
             table: Arc::new(OpenSnapshots::new(fs, generation)),
             notices: Notices::new(),
+            rollbacks: Rollbacks::new(),
             changing: Mutex::default(),
             mainline,
             describe,
@@ -231,8 +235,13 @@ impl Views {
 
     /// Returns what there is to say about a snapshot, if its directory is asked.
     fn description(&self, past: &Past, ino: Ino) -> Option<Vec<u8>> {
-        past.is_root(ino)
-            .then(|| (self.describe)(past.view().info()))
+        past.is_root(ino).then(|| {
+            let opened = past.view().info();
+            // As it is now: holds come and go.
+            let now = self.mainline.fs().snapshot(&opened.name);
+            let now = now.ok().filter(|info| info.id == opened.id);
+            (self.describe)(now.as_ref().unwrap_or(opened))
+        })
     }
 
     /// The same as an ioctl asks for it: also where there are no attributes.

@@ -28,6 +28,7 @@ impl From<&FsError> for Errno {
             // Not ENOSYS: for many operations the kernel would stop asking.
             FsError::Unsupported => Self::ENOTSUP,
             FsError::NumbersTooLarge => Self::EOVERFLOW,
+            FsError::Held(_) => Self::EBUSY,
             FsError::TooManyLinks => Self::EMLINK,
             FsError::Corrupt(_) | FsError::Format(_) | FsError::NoFolder => Self::EIO,
             FsError::External(error) => of_kind(error.kind),
@@ -100,6 +101,7 @@ mod tests {
             (FsError::NoSeekTarget, libc::ENXIO),
             (FsError::Unsupported, libc::EOPNOTSUPP),
             (FsError::TooManyLinks, libc::EMLINK),
+            (FsError::Held(String::new()), libc::EBUSY),
             (FsError::Corrupt(String::new()), libc::EIO),
             (FsError::Format(checksum), libc::EIO),
             (storage(ErrorKind::NoSpace), libc::ENOSPC),

@@ -68,13 +68,14 @@ pub(super) fn run(args: &DiffArgs) -> Result<u8> {
     }
     // Times and sizes of what was written to are the kernel's until then.
     sync::write_back(&mount)?;
-    let (before, after) = (Listing::read(&old)?, Listing::read(&new)?);
-    let changes = compare(
-        &before,
-        &after,
-        info["created"].as_i64().unwrap_or(i64::MIN),
-    )?;
-    print(&changes, args.json)?;
+    show(&old, &new, &info, args.json)
+}
+
+/// Prints what changed from the snapshot that `info` tells of.
+pub(super) fn show(old: &Path, new: &Path, info: &Value, is_json: bool) -> Result<u8> {
+    let (before, after) = (Listing::read(old)?, Listing::read(new)?);
+    let created = info["created"].as_i64().unwrap_or(i64::MIN);
+    print(&compare(&before, &after, created)?, is_json)?;
     Ok(0)
 }
 

@@ -1,6 +1,7 @@
 //! `stitchfs snapshot`: read-only snapshots of directories in a mount.
 
-mod list;
+mod hold;
+pub(super) mod list;
 
 use super::{live, output, sync};
 use anyhow::{Context, Result, anyhow, bail};
@@ -25,9 +26,11 @@ snapshots. Restore a file with cp.
 Examples:
   stitchfs snapshot create /srv/home/ada before-upgrade
   stitchfs diff /srv/.stitchfs/snap/before-upgrade
+  stitchfs snapshot hold /srv before-upgrade audit
+  stitchfs snapshot release /srv before-upgrade audit
   stitchfs snapshot delete /srv before-upgrade";
 
-/// Create, list or delete read-only snapshots of directories
+/// Create, list, hold or delete read-only snapshots of directories
 #[derive(Debug, Parser)]
 #[command(after_help = AFTER)]
 pub(super) struct SnapshotArgs {
@@ -40,6 +43,8 @@ enum SnapshotCommand {
     Create(SnapshotCreate),
     List(list::SnapshotList),
     Delete(SnapshotDelete),
+    Hold(hold::SnapshotHold),
+    Release(hold::SnapshotRelease),
 }
 
 /// Create a snapshot of a directory
@@ -79,6 +84,8 @@ pub(super) fn run(args: &SnapshotArgs) -> Result<u8> {
         SnapshotCommand::Create(args) => create(args),
         SnapshotCommand::List(args) => list::run(args),
         SnapshotCommand::Delete(args) => delete(args),
+        SnapshotCommand::Hold(args) => hold::hold(args),
+        SnapshotCommand::Release(args) => hold::release(args),
     }
 }
 
@@ -102,12 +109,8 @@ fn create(args: &SnapshotCreate) -> Result<u8> {
 }
 
 fn delete(args: &SnapshotDelete) -> Result<u8> {
-    let (given, name) = (&args.path, &args.name);
-    let path = given.canonicalize().with_context(|| shown(given))?;
-    let (mount, _) = live::around(&path)?;
-    // The root directory may be closed to the caller.
-    let opened = open_dir(&snapshots_dir(&mount)).or_else(|_| open_dir(&mount));
-    let opened = opened.with_context(|| shown(&mount))?;
+    let name = &args.name;
+    let (mount, opened) = open_mount(&args.path)?;
     snapshots::delete(&opened, name).map_err(|error| refused(&mount, name, &error))?;
     if args.json {
         output::print_json(&json!({ "deleted": name }))?;
@@ -115,12 +118,22 @@ fn delete(args: &SnapshotDelete) -> Result<u8> {
     Ok(0)
 }
 
+/// The mount point that a path is in, and a directory of the mount to ask the daemon by.
+fn open_mount(given: &Path) -> Result<(PathBuf, File)> {
+    let path = given.canonicalize().with_context(|| shown(given))?;
+    let (mount, _) = live::around(&path)?;
+    // The root directory may be closed to the caller.
+    let opened = open_dir(&snapshots_dir(&mount)).or_else(|_| open_dir(&mount));
+    let opened = opened.with_context(|| shown(&mount))?;
+    Ok((mount, opened))
+}
+
 /// Where the snapshots of a mount are.
 pub(super) fn snapshots_dir(mount: &Path) -> PathBuf {
     mount.join(CONTROL_DIR).join(SNAPSHOTS_DIR)
 }
 
-fn place(mount: &Path, name: &str) -> PathBuf {
+pub(super) fn place(mount: &Path, name: &str) -> PathBuf {
     snapshots_dir(mount).join(name)
 }
 
@@ -129,17 +142,17 @@ pub(super) fn about(path: &Path) -> Option<Value> {
     live::ask_for(path, SNAPSHOT_XATTR).ok()
 }
 
-fn open_dir(path: &Path) -> std::io::Result<File> {
+pub(super) fn open_dir(path: &Path) -> std::io::Result<File> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     Ok(rustix::fs::open(path, flags, Mode::empty())?.into())
 }
 
-fn shown(path: &Path) -> String {
+pub(super) fn shown(path: &Path) -> String {
     path.display().to_string()
 }
 
 /// Why the daemon did not do it.
-fn refused(path: &Path, name: &str, error: &std::io::Error) -> anyhow::Error {
+pub(super) fn refused(path: &Path, name: &str, error: &std::io::Error) -> anyhow::Error {
     let shown = path.display();
     match Errno::from_io_error(error) {
         Some(Errno::EXIST) => anyhow!(
@@ -148,6 +161,7 @@ fn refused(path: &Path, name: &str, error: &std::io::Error) -> anyhow::Error {
         Some(Errno::NOENT) => anyhow!(
             "{name}: there is no such snapshot; `stitchfs snapshot list {shown}` lists them"
         ),
+        Some(Errno::BUSY) => anyhow!("{name}: is held{}", hold::tags_of(path, name)),
         Some(Errno::PERM) => anyhow!(
             "{shown}: only root, the user who mounted it, and the owner of the directory may"
         ),

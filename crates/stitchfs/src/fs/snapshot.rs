@@ -55,10 +55,34 @@ impl Files {
         Ok(Dir::new(Hold::taken(&open, root)))
     }
 
+    /// Holds a snapshot under a tag: until it is released, it cannot be deleted.
+    ///
+    /// # Errors
+    /// [`NotFound`](crate::ErrorKind::NotFound); [`Exists`](crate::ErrorKind::Exists) if it is held
+    /// under this tag already; [`Invalid`](crate::ErrorKind::Invalid) for what is no tag: 1 to 64
+    /// bytes without control characters.
+    ///
+    /// # Durability
+    /// On the medium when this returns.
+    pub fn hold_snapshot(&self, name: &str, tag: &str) -> Result<(), StoreError> {
+        Ok(self.open.fs.hold_snapshot(name, tag)?)
+    }
+
+    /// Releases a snapshot that is held under a tag.
+    ///
+    /// # Errors
+    /// [`NotFound`](crate::ErrorKind::NotFound) if there is no such snapshot, or no such tag.
+    ///
+    /// # Durability
+    /// On the medium when this returns.
+    pub fn release_snapshot(&self, name: &str, tag: &str) -> Result<(), StoreError> {
+        Ok(self.open.fs.release_snapshot(name, tag)?)
+    }
+
     /// Deletes a snapshot. The space that only it needed comes back in the background.
     ///
     /// # Errors
-    /// [`NotFound`](crate::ErrorKind::NotFound).
+    /// [`NotFound`](crate::ErrorKind::NotFound); [`Busy`](crate::ErrorKind::Busy) if it is held.
     ///
     /// # Durability
     /// It is gone for good when this returns.

@@ -38,6 +38,10 @@ pub(super) const CASES: &[Case] = &[
         run: owners_have_their_own,
     },
     Case {
+        name: "held",
+        run: a_held_one_stays,
+    },
+    Case {
         name: "diff",
         run: differences_are_named,
     },
@@ -314,6 +318,30 @@ fn owners_have_their_own(context: &Context) -> Result<()> {
         Ok(listed)
     })??;
     ensure!(said.contains("mine") && said.contains("roots"), "{said}");
+    mount.unmount()
+}
+
+fn a_held_one_stays(context: &Context) -> Result<()> {
+    context.needs_stitch()?;
+    let mut mount = Mount::create(context, &Spec::new("snap-held", "256M"))?;
+    let dir = text(mount.dir());
+    create(context, mount.dir(), "mon")?;
+    command_of(context, &["snapshot", "hold", &dir, "mon", "audit"])?;
+    mount.kill()?;
+    mount.mount_again()?;
+    let (code, said) = stitchfs(context, &["snapshot", "delete", &dir, "mon"])?;
+    ensure!(code == 1 && said.contains("audit"), "{said}");
+    ensure!(place(&mount, "mon").is_dir(), "it was deleted");
+    let listed = command_of(context, &["snapshot", "list", &dir])?;
+    ensure!(listed.contains("(held)"), "{listed}");
+    let (code, said) = stitchfs(context, &["snapshot", "release", &dir, "mon"])?;
+    ensure!(
+        code == 1 && said.contains("not held under the tag hold"),
+        "{said}"
+    );
+    command_of(context, &["snapshot", "release", &dir, "mon", "audit"])?;
+    command_of(context, &["snapshot", "delete", &dir, "mon"])?;
+    ensure!(!place(&mount, "mon").exists(), "it is there");
     mount.unmount()
 }
 

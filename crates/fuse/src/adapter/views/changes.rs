@@ -1,4 +1,4 @@
-//! Requests to create and delete snapshots; see [`crate::snapshots`].
+//! Requests to create, delete, hold and release snapshots; see [`crate::snapshots`].
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;
@@ -9,6 +9,7 @@ use stitch_fs::{FileKind, FsError, FsResult, SnapshotInfo};
 
 use super::Views;
 use super::node::{ControlDir, Node};
+use super::rollback::RollbackJob;
 use crate::adapter::OrErrno as _;
 use crate::adapter::process::Process;
 use crate::adapter::report::check_caller;
@@ -37,6 +38,10 @@ impl Views {
         let changed = match change {
             Change::Create(name) => self.create(context, ino, name),
             Change::Delete(name) => self.delete(context, name),
+            Change::Hold(name, tag) => return self.hold(context, name, tag),
+            Change::Release(name, tag) => return self.release(context, name, tag),
+            Change::RollBack(name, before) => self.roll_back(context, ino, name, before),
+            Change::RolledBack(before) => return self.rolled_back(before),
         };
         drop(changing);
         if changed.is_ok() {
@@ -69,12 +74,65 @@ impl Views {
         Ok(())
     }
 
+    /// Creates the snapshot `before`, and begins a rollback.
+    fn roll_back(&self, context: &Context<'_>, dir: Ino, name: &str, before: &str) -> Answer<()> {
+        let fs = self.mainline.fs();
+        self.rollbacks.check_idle()?;
+        let info = fs.snapshot(name).or_errno()?;
+        if self.node(dir) == Node::Mainline && info.root != dir {
+            return Err(Errno::EINVAL);
+        }
+        // Checks the caller, too.
+        self.create(context, dir, before)?;
+        let is_root = check_caller(context).is_ok();
+        self.rollbacks.begin(RollbackJob {
+            name: name.to_owned(),
+            dir,
+            owner: if is_root {
+                None
+            } else {
+                Process::of(context).uid()
+            },
+            before: before.to_owned(),
+        });
+        Ok(())
+    }
+
+    fn rolled_back(&self, before: &str) -> Answer<()> {
+        let outcome = self.rollbacks.outcome(before);
+        if outcome.is_ok() {
+            // Some that were removed are to be emptied, others were not open.
+            self.mainline.trees.note();
+            self.mainline.reclaiming.note();
+        }
+        outcome
+    }
+
     fn is_of(&self, name: &str, dir: Ino) -> FsResult<SnapshotInfo> {
         let info = self.mainline.fs().snapshot(name)?;
         if info.root == dir {
             Ok(info)
         } else {
             Err(FsError::Exists)
+        }
+    }
+
+    fn hold(&self, context: &Context<'_>, name: &str, tag: &str) -> Answer<()> {
+        let fs = self.mainline.fs();
+        check_owner(context, fs.snapshot(name).or_errno()?.owner)?;
+        match fs.hold_snapshot(name, tag) {
+            // Perhaps this very request has done it.
+            Err(FsError::Exists) if is_resent(context.unique) => Ok(()),
+            other => other.or_errno(),
+        }
+    }
+
+    fn release(&self, context: &Context<'_>, name: &str, tag: &str) -> Answer<()> {
+        let fs = self.mainline.fs();
+        check_owner(context, fs.snapshot(name).or_errno()?.owner)?;
+        match fs.release_snapshot(name, tag) {
+            Err(FsError::NoData) if is_resent(context.unique) => Ok(()),
+            other => other.or_errno(),
         }
     }
 

@@ -165,6 +165,8 @@ mod tests {
             path: Vec::new(),
             owner: 0,
             created: Timestamp(0),
+            is_automatic: false,
+            tags: Vec::new(),
         }
     }
 

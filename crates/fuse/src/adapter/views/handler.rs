@@ -39,6 +39,9 @@ impl Handler for Views {
     fn init(&self, negotiated: &Negotiated, notifier: &Notifier) {
         self.mainline.init(negotiated, notifier);
         self.notices.start(&self.table, notifier);
+        if !self.mainline.fs().is_read_only() {
+            self.rollbacks.start(self.mainline.fs(), notifier);
+        }
     }
 
     fn passthrough(&self, files: BackingFiles) -> io::Result<()> {
@@ -54,6 +57,7 @@ impl Handler for Views {
     }
 
     fn destroy(&self) {
+        self.rollbacks.stop();
         self.notices.stop();
         self.table.clear();
         self.mainline.destroy();

@@ -9,9 +9,22 @@ use crate::wire::codec::Sink;
 use crate::wire::flags::WriteFlags;
 use crate::wire::reply::{DirSink, Entry, Lookup};
 use stitch_base::Ino;
-use stitch_base::sync::Arc;
+use stitch_base::sync::{Arc, Mutex};
 use stitch_fs::{DirName, FileSystem, FsOptions, NewNode, SetAttr, WriteOptions, register_upserts};
 use stitch_kv::{Engine, ModelEngine, UpsertRegistry};
+
+/// A kernel that records notices.
+#[derive(Debug, Default)]
+struct Kernel {
+    taken: Mutex<Vec<Vec<u8>>>,
+}
+
+impl crate::transport::ReplySender for Kernel {
+    fn send(&self, message: &[u8]) -> std::io::Result<()> {
+        self.taken.lock().push(message.to_vec());
+        Ok(())
+    }
+}
 
 const ROOT: Ino = Ino::ROOT;
 const SUPER: stitch_fs::Caller<'static> = stitch_fs::Caller::ROOT;
@@ -41,7 +54,8 @@ fn setup() -> Setup {
     FileSystem::format(&engine, &FsOptions::default(), (0, 0)).unwrap();
     let fs = Arc::new(FileSystem::open(engine, FsOptions::default()).unwrap());
     let mainline = Adapter::new(Arc::clone(&fs), AdapterOptions::default());
-    let describe = |info: &stitch_fs::SnapshotInfo| info.path.clone();
+    let describe =
+        |info: &stitch_fs::SnapshotInfo| [&info.path, info.tags.join(",").as_bytes()].concat();
     let views = Views::new(mainline, Arc::new(describe));
     Setup { fs, views }
 }
@@ -92,6 +106,10 @@ impl Setup {
 
     fn delete(&self, uid: u32, name: &str) -> Answer<()> {
         self.ask(uid, ControlDir::Snapshots.number(), "delete", name)
+    }
+
+    fn hold(&self, uid: u32, verb: &str, name: &str) -> Answer<()> {
+        self.ask(uid, ROOT, verb, &format!("{name}\0audit"))
     }
 
     fn lookup(&self, parent: Ino, name: &[u8]) -> Answer<Option<Entry>> {
@@ -367,4 +385,69 @@ fn a_private_one_is_its_owners_alone() {
     setup.create(0, dir, "closed").unwrap();
     let mode = |name| setup.enter(name).unwrap().attr.mode & 0o777;
     assert_eq!((mode(b"open"), mode(b"closed")), (0o755, 0o700));
+}
+
+#[test]
+fn a_held_one_stays_and_only_its_owner_holds_it() {
+    let setup = setup();
+    let dir = setup.dir(b"d");
+    setup.create(0, dir, "mon").unwrap();
+    let root = setup.enter(b"mon").unwrap().ino;
+    assert_eq!(setup.hold(OTHER, "hold", "mon"), Err(Errno::EPERM));
+    assert_eq!(setup.hold(0, "hold", "tue"), Err(Errno::ENOENT));
+    setup.hold(0, "hold", "mon").unwrap();
+    assert_eq!(setup.hold(0, "hold", "mon"), Err(Errno::EEXIST));
+    assert_eq!(setup.delete(0, "mon"), Err(Errno::EBUSY));
+    let mut told = Vec::new();
+    let mut sink = Sink::new(&mut told, 4096);
+    let name = super::SNAPSHOT_XATTR.as_bytes();
+    let asked = setup.views.getxattr(&context(0), root, name, &mut sink);
+    asked.unwrap();
+    assert_eq!(told, b"daudit", "it was open before it was held");
+    assert_eq!(setup.hold(OTHER, "release", "mon"), Err(Errno::EPERM));
+    setup.hold(0, "release", "mon").unwrap();
+    assert_eq!(setup.hold(0, "release", "mon"), Err(Errno::ENODATA));
+    setup.delete(0, "mon").unwrap();
+}
+
+#[test]
+fn a_rollback_is_begun_run_and_told_to_the_kernel() {
+    let setup = setup();
+    let dir = setup.dir(b"d");
+    let file = setup.file(dir, b"f", b"before");
+    setup.create(0, dir, "mon").unwrap();
+    setup
+        .fs
+        .write(file, 0, b"AFTER!", WriteOptions::default())
+        .unwrap();
+    setup.file(dir, b"later", b"");
+    let ask = |uid, ino, words| setup.ask(uid, ino, "rollback", words);
+    assert_eq!(ask(OTHER, dir, "mon\0undo"), Err(Errno::EPERM));
+    assert_eq!(ask(0, dir, "tue\0undo"), Err(Errno::ENOENT));
+    assert_eq!(ask(0, ROOT, "mon\0undo"), Err(Errno::EINVAL));
+    assert_eq!(ask(0, dir, "mon\0mon"), Err(Errno::EEXIST));
+    ask(0, dir, "mon\0undo").unwrap();
+    assert_eq!(ask(0, dir, "mon\0again"), Err(Errno::EBUSY));
+    let outcome = |before| setup.ask(0, ROOT, "rolled back", before);
+    assert_eq!(outcome("undo"), Err(Errno::EAGAIN));
+    assert_eq!(outcome("other"), Err(Errno::ENOENT));
+    let kernel = Arc::new(Kernel::default());
+    let notifier = crate::notify::Notifier::new(Arc::clone(&kernel) as _, 45);
+    setup.views.rollbacks.run_now(&setup.fs, &notifier);
+    assert_eq!(outcome("undo"), Ok(()));
+    assert_eq!(setup.read(file).unwrap(), b"before");
+    assert_eq!(setup.lookup(dir, b"later").unwrap(), None);
+    let undo = setup.enter(b"undo").unwrap().ino;
+    assert!(setup.lookup(undo, b"later").unwrap().is_some());
+    let taken = kernel.taken.lock();
+    let has = |code: u8, part: &[u8]| {
+        let is_it = |notice: &Vec<u8>| notice[4] == code && holds_bytes(notice, part);
+        taken.iter().any(is_it)
+    };
+    assert!(has(3, b"later"), "the name is dropped");
+    assert!(has(2, &file.0.to_le_bytes()), "the pages are dropped");
+}
+
+fn holds_bytes(message: &[u8], part: &[u8]) -> bool {
+    message.windows(part.len()).any(|at| at == part)
 }

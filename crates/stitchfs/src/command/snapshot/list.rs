@@ -69,14 +69,18 @@ fn line(snapshot: &Value) -> String {
         return format!("{:19}  {name}", "-");
     };
     let path = snapshot["path"].as_str().unwrap_or_default();
+    let is_held = snapshot["holds"]
+        .as_array()
+        .is_some_and(|tags| !tags.is_empty());
     format!(
-        "{}  {name}  /{path}",
-        time(created.div_euclid(1_000_000_000))
+        "{}  {name}  /{path}{}",
+        time(created.div_euclid(1_000_000_000)),
+        if is_held { "  (held)" } else { "" }
     )
 }
 
 /// Seconds since 1970 as date and time of UTC.
-fn time(seconds: i64) -> String {
+pub(in crate::command) fn time(seconds: i64) -> String {
     let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
     let (year, month, day) = date(days);
     let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
@@ -122,6 +126,8 @@ mod tests {
     fn a_line_has_what_is_known() {
         let known = json!({ "name": "mon", "created": 5, "path": "a/b" });
         assert_eq!(line(&known), "1970-01-01 00:00:00  mon  /a/b");
+        let held = json!({ "name": "mon", "created": 5, "path": "a", "holds": ["x"] });
+        assert_eq!(line(&held), "1970-01-01 00:00:00  mon  /a  (held)");
         let closed = json!({ "name": "mon" });
         assert_eq!(line(&closed), "-                    mon");
     }

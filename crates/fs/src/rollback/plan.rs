@@ -1,0 +1,196 @@
+//! What each inode of a snapshot becomes. Reads rows, changes nothing but takes numbers for copies.
+
+use super::tree::{DirTree, SeenInode};
+use crate::contents::Contents;
+use crate::inode::Location;
+use crate::system::FileSystem;
+use crate::{FsError, FsResult};
+use std::collections::{HashMap, HashSet};
+use stitch_base::Ino;
+use stitch_format::fs_inode::{FileKind, InodeHead, row_flag};
+
+/// What an inode of the snapshot becomes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Target {
+    /// As it will be. Its number is another one than in the snapshot if it is a copy.
+    pub(super) head: InodeHead,
+    /// Its row will be under its number.
+    pub(super) is_own: bool,
+    /// All of it is so already.
+    pub(super) is_same: bool,
+    /// It has no name at the moment.
+    pub(super) is_revived: bool,
+    /// It has a row under its number, and no name: its head.
+    pub(super) orphan: Option<InodeHead>,
+}
+
+/// Where an inode is that the directory does not have.
+enum Whereabouts {
+    /// Nowhere, or in memory alone.
+    Gone,
+    /// Under its number, without names.
+    Orphan(InodeHead),
+    /// It has a name elsewhere.
+    Elsewhere,
+}
+
+/// What becomes of all inodes of the snapshot.
+#[derive(Debug)]
+pub(super) struct Plan {
+    targets: HashMap<Ino, Target>,
+    /// Numbers of the directories that will have a known directory below them.
+    above_known: HashSet<Ino>,
+}
+
+impl Plan {
+    /// Decides, with all locks held. `None` if back rows have to be complete first.
+    pub(super) fn new(fs: &FileSystem, was: &DirTree, now: &DirTree) -> FsResult<Option<Self>> {
+        let mut targets = HashMap::new();
+        for (ino, seen) in was.inodes() {
+            if Contents::are_external(&seen.head) {
+                return Err(FsError::Unsupported);
+            }
+            let target = match now.get(ino) {
+                Some(present) => in_both(seen, present),
+                None => match whereabouts(fs, was.top, ino)? {
+                    None => return Ok(None),
+                    Some(found) => revived(fs, seen, &found)?,
+                },
+            };
+            targets.insert(ino, target);
+        }
+        let mut plan = Self {
+            targets,
+            above_known: HashSet::new(),
+        };
+        let above = above_known(fs, was);
+        plan.above_known = above.into_iter().map(|dir| plan.number(dir)).collect();
+        Ok(Some(plan))
+    }
+
+    /// Reports whether a directory, by its number afterwards, is above a known one.
+    pub(super) fn is_above_known(&self, number: Ino) -> bool {
+        self.above_known.contains(&number)
+    }
+
+    /// Returns what an inode of the snapshot becomes.
+    pub(super) fn of(&self, ino: Ino) -> &Target {
+        self.targets.get(&ino).expect("every inode has a target")
+    }
+
+    /// Returns the number that an inode of the snapshot has afterwards.
+    pub(super) fn number(&self, ino: Ino) -> Ino {
+        self.of(ino).head.ino
+    }
+
+    /// Refuses to change an inode of another owner.
+    pub(super) fn check_owner(
+        &self,
+        was: &DirTree,
+        now: &DirTree,
+        owner: Option<u32>,
+    ) -> FsResult<()> {
+        let Some(owner) = owner else {
+            return Ok(());
+        };
+        let is_same = |ino| self.targets.get(&ino).is_some_and(|target| target.is_same);
+        let mut both = was.inodes().chain(now.inodes());
+        match both.all(|(ino, seen)| seen.head.uid == owner || is_same(ino)) {
+            true => Ok(()),
+            false => Err(FsError::Perm),
+        }
+    }
+}
+
+fn is_own(head: &InodeHead) -> bool {
+    head.kind != FileKind::Directory && head.nlink > 1
+}
+
+/// An inode that the directory has on both sides.
+fn in_both(seen: &SeenInode, present: &SeenInode) -> Target {
+    let mut head = seen.head;
+    let is_dir = head.kind == FileKind::Directory;
+    if !is_dir {
+        let outside = present.head.nlink.saturating_sub(present.names);
+        head.nlink = seen.names + outside;
+    }
+    // A row that is under its number stays there.
+    let is_own = is_own(&head) || present.is_own;
+    let is_same = head == present.head && is_own == present.is_own;
+    if !is_same {
+        head.flags &= !row_flag::ALLOCATED;
+    }
+    Target {
+        head,
+        is_own,
+        is_same,
+        is_revived: false,
+        orphan: None,
+    }
+}
+
+/// An inode that the directory has lost.
+fn revived(fs: &FileSystem, seen: &SeenInode, found: &Whereabouts) -> FsResult<Target> {
+    let mut head = seen.head;
+    head.flags &= !row_flag::ALLOCATED;
+    if head.kind != FileKind::Directory {
+        head.nlink = seen.names;
+    }
+    if matches!(found, Whereabouts::Elsewhere) {
+        head.ino = fs.new_ino()?;
+    }
+    Ok(Target {
+        head,
+        is_own: is_own(&head),
+        is_same: false,
+        is_revived: true,
+        orphan: match found {
+            Whereabouts::Orphan(head) => Some(*head),
+            Whereabouts::Gone | Whereabouts::Elsewhere => None,
+        },
+    })
+}
+
+/// Finds an inode that is not below the directory; `None` if back rows are needed.
+fn whereabouts(fs: &FileSystem, top: Ino, ino: Ino) -> FsResult<Option<Whereabouts>> {
+    if let Some(known) = fs.residents.inodes.find(ino) {
+        return Ok(Some(match known.location {
+            Location::Memory(_) => Whereabouts::Gone,
+            Location::Own if known.head.nlink == 0 => Whereabouts::Orphan(known.head),
+            Location::Own | Location::Entry { .. } => Whereabouts::Elsewhere,
+        }));
+    }
+    match fs.store.own_row(ino)? {
+        Some((head, _)) if head.nlink == 0 => Ok(Some(Whereabouts::Orphan(head))),
+        Some(_) => Ok(Some(Whereabouts::Elsewhere)),
+        None if top == Ino::ROOT => Ok(Some(Whereabouts::Gone)),
+        None => Ok(fs.has_place(ino)?.map(|has_place| match has_place {
+            true => Whereabouts::Elsewhere,
+            false => Whereabouts::Gone,
+        })),
+    }
+}
+
+/// The directories on the way from the top to each known directory: it pins the one that it is in.
+fn above_known(fs: &FileSystem, was: &DirTree) -> HashSet<Ino> {
+    let mut parents = HashMap::new();
+    for &dir in &was.dirs {
+        for &child in was.names(dir).values() {
+            parents.insert(child, dir);
+        }
+    }
+    let mut above = HashSet::new();
+    for &dir in &was.dirs {
+        let mut at = dir;
+        if fs.residents.inodes.find(dir).is_none() {
+            continue;
+        }
+        while let Some(&parent) = parents.get(&at)
+            && at != was.top
+            && above.insert(parent)
+        {
+            at = parent;
+        }
+    }
+    above
+}

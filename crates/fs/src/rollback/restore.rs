@@ -1,0 +1,418 @@
+//! Puts the rows of a plan: contents, then names, then what is to go.
+//!
+//! Invariants:
+//! - a name is put before another name of the same inode is deleted: after a crash each inode of
+//!   the snapshot is found below the directory, or it has no name;
+//! - a name that is put over another inode's drops that one in the same batch;
+//! - a directory is known before a known directory moves into it.
+
+use super::plan::{Plan, Target};
+use super::tree::DirTree;
+use super::{RolledBack, moved_key};
+use crate::change::Change;
+use crate::events::Event;
+use crate::inode::{CHAIN_UNKNOWN, Hold, Inode, Location};
+use crate::locator::RowRange;
+use crate::schema::Store;
+use crate::system::FileSystem;
+use crate::{DirName, FsError, FsResult};
+use bytes::Bytes;
+use std::collections::{HashMap, HashSet};
+use stitch_base::Ino;
+use stitch_format::fs_inode::{FileKind, MetaRow, row_flag};
+use stitch_format::fs_sys::RollbackRow;
+
+/// A batch is committed when it has this share of the engine's limit.
+const BATCH_SHARE: u64 = 2;
+
+pub(super) struct Restore<'a> {
+    fs: &'a FileSystem,
+    past: &'a Store,
+    was: &'a DirTree,
+    now: &'a DirTree,
+    plan: &'a Plan,
+    row: &'a RollbackRow,
+    change: Change<'a>,
+    batch_bytes: usize,
+    /// The row of the rollback is in the store.
+    is_marked: bool,
+    /// Inodes that lose names, as they are after the names that were dropped, and whether they were
+    /// known.
+    leaving: HashMap<Ino, (Inode, bool)>,
+    /// Files whose own row was put.
+    placed: HashSet<Ino>,
+    /// Directories that are kept known until the end, by a handle or a lookup.
+    kept: Vec<(Ino, Hold)>,
+    done: RolledBack,
+}
+
+impl<'a> Restore<'a> {
+    pub(super) fn new(
+        fs: &'a FileSystem,
+        past: &'a Store,
+        (was, now): (&'a DirTree, &'a DirTree),
+        plan: &'a Plan,
+        row: &'a RollbackRow,
+    ) -> Self {
+        let limit = fs.engine().limits().batch_bytes_max / BATCH_SHARE;
+        Self {
+            fs,
+            past,
+            was,
+            now,
+            plan,
+            row,
+            change: Change::new(fs),
+            batch_bytes: usize::try_from(limit).unwrap_or(usize::MAX),
+            is_marked: fs.header.lock().rolls_back,
+            leaving: HashMap::new(),
+            placed: HashSet::new(),
+            kept: Vec::new(),
+            done: RolledBack::default(),
+        }
+    }
+
+    /// Restores all. All locks are held.
+    pub(super) fn run(mut self) -> FsResult<RolledBack> {
+        let restored = self.restore();
+        self.forget_memory();
+        for (ino, hold) in std::mem::take(&mut self.kept) {
+            self.fs.let_go(ino, hold);
+        }
+        restored?;
+        Ok(self.done)
+    }
+
+    fn restore(&mut self) -> FsResult<()> {
+        let was = self.was;
+        for (ino, _) in was.inodes() {
+            self.restore_contents(ino)?;
+        }
+        for &dir in &was.dirs {
+            for (name, &ino) in was.names(dir) {
+                self.restore_name(dir, name, ino)?;
+            }
+        }
+        self.restore_top();
+        self.drop_names()?;
+        self.finish()
+    }
+
+    /// What memory knows of contents and names that changed.
+    fn forget_memory(&self) {
+        for &ino in &self.done.inodes {
+            self.fs.residents.inodes.note_counted(ino, None);
+            self.fs.residents.names.give_up(ino);
+            self.fs.extents.set(ino, None);
+        }
+        // One that was forgotten while it lost its last name was not queued then.
+        let orphans = self.leaving.values().filter(|(inode, was_known)| {
+            let head = &inode.head;
+            *was_known && head.nlink == 0 && self.fs.residents.inodes.find(head.ino).is_none()
+        });
+        let heads = orphans.map(|(inode, _)| inode.head);
+        self.fs.residents.queue_forgotten(heads.collect());
+    }
+}
+
+/// Contents and attributes.
+impl Restore<'_> {
+    fn restore_contents(&mut self, ino: Ino) -> FsResult<()> {
+        let target = *self.plan.of(ino);
+        if target.is_same {
+            return Ok(());
+        }
+        self.done.inodes.insert(target.head.ino);
+        let present = self.now.get(ino).map(|seen| seen.head).or(target.orphan);
+        if present.is_some_and(|head| head.has(row_flag::ALLOCATED)) {
+            let all = FileSystem::chunks_from(0);
+            self.fs.delete_extents(&mut self.change, ino, &all)?;
+        }
+        let (past, own) = (self.past.keys, self.fs.store.keys);
+        let to = target.head.ino;
+        self.restore_rows(&past.xattrs(ino), &own.xattrs(to), to)?;
+        if target.head.kind == FileKind::Regular {
+            self.restore_rows(&past.chunks_from(ino, 0), &own.chunks_from(to, 0), to)?;
+        }
+        Ok(())
+    }
+
+    /// Puts the rows of a range of the past that are different, and deletes all others.
+    fn restore_rows(&mut self, past: &RowRange, present: &RowRange, to: Ino) -> FsResult<()> {
+        let keys = self.fs.store.keys;
+        let is_data = present.tree() == crate::locator::Tree::Data;
+        let (fs, was) = (self.fs, self.past);
+        let mut old = was.scan(past)?;
+        let mut new = fs.store.scan(present)?;
+        let owned =
+            |row: Option<(&[u8], &[u8])>| row.map(|(key, value)| (key.to_vec(), value.to_vec()));
+        let (mut put, mut there) = (owned(old.next()?), owned(new.next()?));
+        loop {
+            // Behind the number of the inode.
+            let order = match (&put, &there) {
+                (None, None) => return Ok(()),
+                (Some(_), None) => std::cmp::Ordering::Less,
+                (None, Some(_)) => std::cmp::Ordering::Greater,
+                (Some((a, _)), Some((b, _))) => a.get(8..).cmp(&b.get(8..)),
+            };
+            if order.is_gt() {
+                let (key, _) = there.as_ref().expect("it is behind");
+                self.change
+                    .batch
+                    .delete(&moved_key(keys, key, is_data, to)?);
+            } else {
+                let (key, value) = put.as_ref().expect("it is first");
+                let is_there = order.is_eq() && there.as_ref().is_some_and(|(_, is)| is == value);
+                if !is_there {
+                    self.change
+                        .batch
+                        .put(&moved_key(keys, key, is_data, to)?, value);
+                }
+            }
+            if order.is_le() {
+                put = owned(old.next()?);
+            }
+            if order.is_ge() {
+                there = owned(new.next()?);
+            }
+            self.commit_if_full()?;
+        }
+    }
+
+    /// The attributes of the directory itself, whose name stays.
+    fn restore_top(&mut self) {
+        let target = self.plan.of(self.was.top);
+        let known = self.fs.residents.inodes.find(self.was.top);
+        if let Some(top) = known.filter(|_| !target.is_same) {
+            self.change.row(&top, &target.head, &[]);
+        }
+    }
+}
+
+/// Names.
+impl<'a> Restore<'a> {
+    fn restore_name(&mut self, dir: Ino, name: &'a [u8], ino: Ino) -> FsResult<()> {
+        let target = *self.plan.of(ino);
+        let (parent, number) = (self.plan.number(dir), target.head.ino);
+        let at = DirName::new(parent, name);
+        let old = match parent == dir {
+            true => self.now.names(dir).get(name).copied(),
+            false => None,
+        };
+        self.keep_known(&target, at)?;
+        if old == Some(number) && (target.is_same || self.is_link_already(&target)) {
+            return self.place_own(dir, ino, &target, at);
+        }
+        if let Some(old) = old.filter(|old| !self.was.has(*old)) {
+            self.drop_inode(old, at)?;
+        }
+        if old != Some(number) {
+            self.note_name(at);
+        }
+        if target.is_own {
+            self.place_own(dir, ino, &target, at)?;
+            self.change.put_link(at, number, target.head.kind);
+        } else {
+            self.put_entry(dir, ino, &target, at)?;
+        }
+        self.commit_if_full()
+    }
+
+    /// Reports whether the name is a link already, and stays one.
+    fn is_link_already(&self, target: &Target) -> bool {
+        let present = self.now.get(target.head.ino);
+        target.is_own && present.is_some_and(|seen| seen.is_own)
+    }
+
+    /// Puts the row of an inode under its number, once.
+    fn place_own(&mut self, dir: Ino, ino: Ino, target: &Target, at: DirName<'a>) -> FsResult<()> {
+        if !target.is_own || target.is_same || !self.placed.insert(ino) {
+            return Ok(());
+        }
+        let tail = self.tail(dir, at.name, ino)?;
+        self.change.delete_back_row(target.head.ino);
+        self.revive(target);
+        self.change
+            .row(&self.inode(target, at), &target.head, &tail);
+        Ok(())
+    }
+
+    /// Puts the row of an inode under its only name.
+    fn put_entry(&mut self, dir: Ino, ino: Ino, target: &Target, at: DirName<'a>) -> FsResult<()> {
+        let number = target.head.ino;
+        let tail = self.tail(dir, at.name, ino)?;
+        let has_own = self.now.get(number).is_some_and(|seen| seen.is_own);
+        if has_own || target.orphan.is_some() {
+            let key = self.fs.store.keys.own(number);
+            self.change.batch.delete(&key);
+        }
+        self.revive(target);
+        let known = self.fs.residents.inodes.find(number);
+        if let Some(known) = known.filter(Inode::is_dir) {
+            self.fs.residents.drop_step(&known);
+        }
+        self.change.put_entry(at, &target.head, &tail);
+        let inode = self.inode(target, at);
+        self.change.events.push(Event::Changed(inode));
+        Ok(())
+    }
+
+    /// Counts an inode that gets its first name.
+    fn revive(&mut self, target: &Target) {
+        if target.is_revived {
+            self.change.count_inodes(1);
+        }
+        if target.orphan.is_some() {
+            let key = self.fs.store.keys.orphan(target.head.ino);
+            self.change.batch.delete(&key);
+        }
+    }
+
+    fn inode(&self, target: &Target, at: DirName<'_>) -> Inode {
+        Inode {
+            head: target.head,
+            location: match target.is_own {
+                true => Location::Own,
+                false => Location::entry(at.parent, at.name),
+            },
+            chain: 0,
+            is_temp: false,
+        }
+    }
+
+    /// What was behind the head of an inode.
+    fn tail(&self, dir: Ino, name: &[u8], ino: Ino) -> FsResult<Bytes> {
+        let keys = self.past.keys;
+        let is_own = self.was.get(ino).is_some_and(|seen| seen.is_own);
+        let key = match is_own {
+            true => keys.own(ino),
+            false => keys.dentry(dir, name),
+        };
+        let gone = || FsError::Corrupt(format!("inode {ino} of a snapshot has no row"));
+        let row = self.past.get(&key)?.ok_or_else(gone)?;
+        match MetaRow::decode(&row)? {
+            MetaRow::Inode(_, tail) => Ok(row.slice_ref(tail)),
+            MetaRow::Link { .. } => Err(gone()),
+        }
+    }
+
+    /// Keeps a directory known, or makes it so, that known directories are put into.
+    fn keep_known(&mut self, target: &Target, at: DirName<'a>) -> FsResult<()> {
+        let number = target.head.ino;
+        let is_above = target.head.kind == FileKind::Directory && self.plan.is_above_known(number);
+        if !is_above {
+            return Ok(());
+        }
+        if self.fs.residents.inodes.hold(number, Hold::Handle).is_ok() {
+            self.kept.push((number, Hold::Handle));
+            return Ok(());
+        }
+        let inode = self.inode(target, at);
+        self.change.events.push(Event::Made(inode));
+        self.kept.push((number, Hold::Lookups(1)));
+        self.done.inodes.insert(number);
+        Ok(())
+    }
+
+    fn note_name(&mut self, at: DirName<'_>) {
+        self.done.names.insert((at.parent, Box::from(at.name)));
+        self.done.inodes.insert(at.parent);
+    }
+}
+
+/// What is to go.
+impl<'a> Restore<'a> {
+    /// Deletes the names that the snapshot has not.
+    fn drop_names(&mut self) -> FsResult<()> {
+        let now = self.now;
+        for &dir in &now.dirs {
+            let stays = self.was.has(dir);
+            for (name, &ino) in now.names(dir) {
+                let at = DirName::new(dir, name);
+                if stays && self.was.names(dir).contains_key(name) {
+                    continue;
+                }
+                let is_restored = self.was.has(ino);
+                if !stays && !is_restored {
+                    // It goes with the directory that it is in.
+                    continue;
+                }
+                self.note_name(at);
+                self.change.delete_entry(at);
+                if !is_restored {
+                    self.drop_inode(ino, at)?;
+                }
+                self.commit_if_full()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a name from an inode that the snapshot has not.
+    fn drop_inode(&mut self, ino: Ino, at: DirName<'a>) -> FsResult<()> {
+        let seen = self.now.get(ino).expect("a name leads to it");
+        self.done.inodes.insert(ino);
+        let found = || Inode {
+            head: seen.head,
+            location: match seen.is_own {
+                true => Location::Own,
+                false => Location::entry(at.parent, at.name),
+            },
+            chain: CHAIN_UNKNOWN,
+            is_temp: false,
+        };
+        let fs = self.fs;
+        let (inode, _) = self.leaving.entry(ino).or_insert_with(|| {
+            let known = fs.residents.inodes.find(ino);
+            let was_known = known.is_some();
+            (known.unwrap_or_else(found), was_known)
+        });
+        let now = fs.now();
+        if inode.is_dir() {
+            self.change.detach(inode, now);
+        } else {
+            let tail = fs.store.tail(inode)?;
+            self.change.drop_name(inode, now, tail)?;
+            inode.head.nlink = inode.head.nlink.saturating_sub(1);
+        }
+        Ok(())
+    }
+}
+
+/// Batches.
+impl<'a> Restore<'a> {
+    fn commit_if_full(&mut self) -> FsResult<()> {
+        if self.change.batch.len_bytes() < self.batch_bytes {
+            return Ok(());
+        }
+        let mut header = *self.fs.header.lock();
+        if !self.is_marked {
+            header.rolls_back = true;
+            let keys = self.fs.store.keys;
+            self.change.batch.put(&keys.header(), &header.encode());
+            self.change.batch.put(&keys.rollback(), &self.row.encode());
+        }
+        self.commit()?;
+        self.is_marked = true;
+        *self.fs.header.lock() = header;
+        Ok(())
+    }
+
+    fn commit(&mut self) -> FsResult<()> {
+        let next = Change::new(self.fs);
+        std::mem::replace(&mut self.change, next).commit()
+    }
+
+    fn finish(&mut self) -> FsResult<()> {
+        let mut header = *self.fs.header.lock();
+        if self.is_marked {
+            header.rolls_back = false;
+            let keys = self.fs.store.keys;
+            self.change.batch.put(&keys.header(), &header.encode());
+            self.change.batch.delete(&keys.rollback());
+        }
+        self.commit()?;
+        *self.fs.header.lock() = header;
+        Ok(())
+    }
+}

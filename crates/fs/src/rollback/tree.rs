@@ -1,0 +1,132 @@
+//! A directory and all below it, as the rows say at one moment.
+
+use crate::locator::Locator;
+use crate::schema::Store;
+use crate::{FsError, FsResult};
+use std::collections::{BTreeMap, HashMap};
+use stitch_base::Ino;
+use stitch_format::fs_inode::{FileKind, InodeHead, MetaRow};
+
+/// Names of a directory, and the inodes that they lead to.
+pub(super) type NameMap = BTreeMap<Box<[u8]>, Ino>;
+
+/// An inode below the directory.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SeenInode {
+    pub(super) head: InodeHead,
+    /// Names below the directory.
+    pub(super) names: u32,
+    /// Its row is under its number.
+    pub(super) is_own: bool,
+}
+
+/// All inodes and names of the tree.
+#[derive(Debug)]
+pub(super) struct DirTree {
+    pub(super) top: Ino,
+    /// Directories, each behind the one that it is in.
+    pub(super) dirs: Vec<Ino>,
+    inodes: HashMap<Ino, SeenInode>,
+    names: HashMap<Ino, NameMap>,
+}
+
+static NO_NAMES: NameMap = NameMap::new();
+
+impl DirTree {
+    /// Reads all below a directory.
+    ///
+    /// # Errors
+    /// [`FsError::Corrupt`] for rows that lead nowhere; those of a read.
+    pub(super) fn read(store: &Store, top: InodeHead) -> FsResult<Self> {
+        debug_assert_eq!(top.kind, FileKind::Directory, "only directories have names");
+        let mut tree = Self {
+            top: top.ino,
+            dirs: vec![top.ino],
+            inodes: HashMap::new(),
+            names: HashMap::new(),
+        };
+        let seen = SeenInode {
+            head: top,
+            names: 1,
+            is_own: top.ino == Ino::ROOT,
+        };
+        tree.inodes.insert(top.ino, seen);
+        let mut next = 0;
+        while let Some(&dir) = tree.dirs.get(next) {
+            tree.read_dir(store, dir)?;
+            next += 1;
+        }
+        Ok(tree)
+    }
+
+    fn read_dir(&mut self, store: &Store, dir: Ino) -> FsResult<()> {
+        let mut names = NameMap::new();
+        let mut scan = store.scan(&store.keys.dentries(dir))?;
+        while let Some((key, row)) = scan.next()? {
+            let (_, name) = Locator::name_of(key).ok_or_else(|| {
+                FsError::Corrupt(format!("directory {dir} has a row without name"))
+            })?;
+            let ino = match MetaRow::decode(row)? {
+                MetaRow::Inode(head, _) => {
+                    self.see(head, false);
+                    head.ino
+                }
+                MetaRow::Link { ino, .. } => {
+                    self.see_link(store, ino)?;
+                    ino
+                }
+            };
+            names.insert(Box::from(name), ino);
+        }
+        self.names.insert(dir, names);
+        Ok(())
+    }
+
+    fn see(&mut self, head: InodeHead, is_own: bool) {
+        let is_new = !self.inodes.contains_key(&head.ino);
+        let seen = self.inodes.entry(head.ino).or_insert(SeenInode {
+            head,
+            names: 0,
+            is_own,
+        });
+        seen.names += 1;
+        if is_new && head.kind == FileKind::Directory {
+            self.dirs.push(head.ino);
+        }
+    }
+
+    fn see_link(&mut self, store: &Store, ino: Ino) -> FsResult<()> {
+        if let Some(seen) = self.inodes.get_mut(&ino) {
+            seen.names += 1;
+            return Ok(());
+        }
+        let Some((head, _)) = store.own_row(ino)? else {
+            return Err(FsError::Corrupt(format!(
+                "a link names inode {ino}, which is not"
+            )));
+        };
+        self.see(head, true);
+        Ok(())
+    }
+
+    pub(super) fn has(&self, ino: Ino) -> bool {
+        self.inodes.contains_key(&ino)
+    }
+
+    pub(super) fn get(&self, ino: Ino) -> Option<&SeenInode> {
+        self.inodes.get(&ino)
+    }
+
+    pub(super) fn numbers(&self) -> impl Iterator<Item = Ino> {
+        self.inodes.keys().copied()
+    }
+
+    pub(super) fn inodes(&self) -> impl Iterator<Item = (Ino, &SeenInode)> {
+        self.inodes.iter().map(|(ino, seen)| (*ino, seen))
+    }
+
+    /// Returns the names of a directory; none of what is no directory below the top.
+    pub(super) fn names(&self, dir: Ino) -> &NameMap {
+        self.names.get(&dir).unwrap_or(&NO_NAMES)
+    }
+}
