@@ -204,6 +204,7 @@ fn header(has_back_rows: bool) -> FsHeader {
         has_external: true,
         has_back_rows,
         has_allocated: has_back_rows,
+        has_views: false,
     }
 }
 
