@@ -41,10 +41,10 @@ const fn part_of(name: &'static str, seconds: u64, more: &'static [&'static str]
 
 /// The suites that run side by side with others, the longest first.
 const BESIDE: [Suite; 12] = [
-    suite("realwork", 1500),
-    suite("fsx", 600),
-    suite("kill9", 600),
-    suite("enospc", 400),
+    suite("realwork", 1800),
+    suite("fsx", 900),
+    suite("kill9", 720),
+    suite("enospc", 480),
     suite("restart", 240),
     suite("rocksdb", 300),
     suite("differential", 240),
