@@ -168,6 +168,7 @@ impl Engine for VtEngine {
             pins: true,
             guards: true,
             branches: false,
+            absorb: false,
         }
     }
 
