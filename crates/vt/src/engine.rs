@@ -170,6 +170,7 @@ impl Engine for VtEngine {
             pins: true,
             guards: true,
             branches: true,
+            absorb: false,
         }
     }
 
