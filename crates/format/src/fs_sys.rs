@@ -34,7 +34,8 @@ fields! {
     CREATED: i64 = 16, "when it was made, ns since 1970";
     FEATURES: u64 = 24, "from version 3 on, earlier headers end before it: 1 contents of some \
         files may be beside the store, 2 back rows are kept, 4 some files may have rows of \
-        allocated extents, 8 a rollback is under way";
+        allocated extents, 8 some directories may be clones (see `writable view`), 16 a rollback \
+        is under way";
 }
 
 /// Bits of the header's features. A program opens no file system with a bit that it does not know.
@@ -42,8 +43,9 @@ mod feature {
     pub(super) const EXTERNAL: u64 = 1;
     pub(super) const BACK_ROWS: u64 = 2;
     pub(super) const ALLOCATED: u64 = 4;
-    pub(super) const ROLLBACK: u64 = 8;
-    pub(super) const ALL: u64 = 15;
+    pub(super) const VIEWS: u64 = 8;
+    pub(super) const ROLLBACK: u64 = 16;
+    pub(super) const ALL: u64 = 31;
 }
 
 /// Upsert function that changes a chunk.
@@ -66,6 +68,8 @@ pub struct FsHeader {
     pub has_back_rows: bool,
     /// True if some files may have [`AllocatedRow`]s.
     pub has_allocated: bool,
+    /// True if there may be writable views, see `fs_view`.
+    pub has_views: bool,
     /// True from the first to the last batch of a rollback: a [`RollbackRow`] says which.
     pub rolls_back: bool,
 }
@@ -109,6 +113,7 @@ impl FsHeader {
         bit(self.has_external, feature::EXTERNAL)
             | bit(self.has_back_rows, feature::BACK_ROWS)
             | bit(self.has_allocated, feature::ALLOCATED)
+            | bit(self.has_views, feature::VIEWS)
             | bit(self.rolls_back, feature::ROLLBACK)
     }
 
@@ -154,6 +159,7 @@ impl FsHeader {
             has_external: features & feature::EXTERNAL != 0,
             has_back_rows: features & feature::BACK_ROWS != 0,
             has_allocated: features & feature::ALLOCATED != 0,
+            has_views: features & feature::VIEWS != 0,
             rolls_back: features & feature::ROLLBACK != 0,
         };
         reader.finish()?;
@@ -440,6 +446,7 @@ mod tests {
             has_external: false,
             has_back_rows: false,
             has_allocated: false,
+            has_views: false,
             rolls_back: false,
         };
         assert_eq!(header.encode(), GOLDEN);
@@ -483,14 +490,15 @@ mod tests {
 
     #[test]
     fn features_are_pinned() {
-        for features in 2..16_u8 {
+        for features in 2..32_u8 {
             let header = FsHeader {
                 name_seed: 0x0807_0605_0403_0201,
                 created_ns: 0x100f_0e0d_0c0b_0a09,
                 has_external: features & 1 != 0,
                 has_back_rows: features & 2 != 0,
                 has_allocated: features & 4 != 0,
-                rolls_back: features & 8 != 0,
+                has_views: features & 8 != 0,
+                rolls_back: features & 16 != 0,
             };
             let mut bytes = [&GOLDEN[..], &[features, 0, 0, 0, 0, 0, 0, 0]].concat();
             bytes[4] = 3;
@@ -499,7 +507,7 @@ mod tests {
             for cut in 0..bytes.len() {
                 assert!(FsHeader::decode(&bytes[..cut]).is_err());
             }
-            for bit in 4..64 {
+            for bit in 5..64 {
                 let mut unknown = bytes.clone();
                 unknown[24 + bit / 8] |= 1 << (bit % 8);
                 assert!(FsHeader::decode(&unknown).is_err(), "bit {bit}");

@@ -66,6 +66,9 @@ pub enum FsError {
     /// A snapshot is held under these tags.
     #[error("it is held: {0}")]
     Held(String),
+    /// A clone of a clone, and so on, too often.
+    #[error("a clone of a clone of a clone, and so on, too often")]
+    TooDeep,
     /// The inode has as many names as it can have.
     #[error("too many links")]
     TooManyLinks,
@@ -94,6 +97,7 @@ impl From<KvError> for FsError {
             KvError::PinExists(_) => Self::Exists,
             KvError::PinNotFound(_) => Self::NotFound,
             KvError::Unsupported(_) => Self::Unsupported,
+            KvError::TooDeep => Self::TooDeep,
             other => Self::Storage(other),
         }
     }
@@ -132,7 +136,7 @@ impl FsError {
             Self::Held(_) => ErrorKind::Busy,
             Self::NoSpace => ErrorKind::NoSpace,
             Self::ReadOnly => ErrorKind::ReadOnly,
-            Self::Unsupported | Self::NumbersTooLarge => ErrorKind::Unsupported,
+            Self::Unsupported | Self::NumbersTooLarge | Self::TooDeep => ErrorKind::Unsupported,
             Self::Corrupt(_) | Self::NoFolder => ErrorKind::Corrupt,
             // That a plain file is missing does not mean that the name is.
             Self::External(error) => match error.kind {

@@ -78,7 +78,8 @@ impl FileSystem {
     /// # Errors
     /// [`FsError::NotFound`] if there is no such snapshot; [`FsError::Invalid`] if it is of another
     /// directory; [`FsError::Perm`] where an immutable or append-only file is, or a file of another
-    /// owner would change; [`FsError::Unsupported`] in a store with large files beside it;
+    /// owner would change; [`FsError::Unsupported`] in a store with large files beside it, and
+    /// where a clone lies below the directory;
     /// [`FsError::NoSpace`]; [`FsError::ReadOnly`]. An error of the engine after the first of
     /// several batches leaves a part restored: the next rollback, or open, finishes it.
     ///
@@ -119,6 +120,10 @@ impl FileSystem {
             }
             self.check_tree(dir)?;
             let now = DirTree::read(&self.store, self.residents.inodes.get_dir(dir)?.head)?;
+            // Its record says where it lies.
+            if now.numbers().any(|ino| self.clone_at(ino).is_some()) {
+                return Err(FsError::Unsupported);
+            }
             let Some(plan) = Plan::new(self, &was, &now)? else {
                 drop(alone);
                 self.complete_back_rows()?;
@@ -174,11 +179,7 @@ impl FileSystem {
             ));
         }
         let info = self.snapshot_of_pin(row.snapshot)?;
-        self.walk_to(&SnapshotInfo {
-            path: row.path,
-            root: row.dir,
-            ..info.clone()
-        })?;
+        self.walk_path(row.dir, &row.path)?;
         tracing::info!(name = info.name, "finishes an interrupted rollback");
         let done = self.roll_back_to(info, None);
         self.rollbacks.restored.lock().clear();

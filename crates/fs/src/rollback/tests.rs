@@ -1,8 +1,8 @@
 //! A directory is rolled back, and compared with what it was.
 
 use crate::{
-    Caller, DirName, FileKind, FileSystem, FsError, FsOptions, NewNode, RenameMode, SetAttr, Taken,
-    WriteOptions, XattrMode, fsck,
+    Caller, CloneSource, DirName, FileKind, FileSystem, FsError, FsOptions, NewNode, RenameMode,
+    SetAttr, Taken, WriteOptions, XattrMode, fsck,
 };
 use std::collections::BTreeMap;
 use stitch_base::Ino;
@@ -391,4 +391,25 @@ fn what_cannot_be_rolled_back_is_refused() {
     );
     assert_eq!(tester.contents(small), b"AFTER!", "nothing was done");
     tester.check();
+}
+
+#[test]
+fn a_directory_with_a_clone_in_it_is_left_alone() {
+    let tester = tester();
+    let dir = grow(&tester);
+    tester.fs.create_snapshot(dir, "mon").unwrap();
+    let source = CloneSource {
+        fs: &tester.fs,
+        dir,
+        snapshot: None,
+    };
+    let at = DirName::new(dir, b"clone");
+    tester.fs.make_clone(&SUPER, &source, at).unwrap();
+    let refused = tester.fs.roll_back("mon", dir, None);
+    assert!(matches!(refused, Err(FsError::Unsupported)), "{refused:?}");
+    assert!(tester.find(dir, "clone").is_some());
+    // What it is of can be rolled back where it lies elsewhere.
+    tester.rename((dir, "clone"), (ROOT, "clone"));
+    tester.fs.roll_back("mon", dir, None).unwrap();
+    assert!(tester.find(ROOT, "clone").is_some());
 }

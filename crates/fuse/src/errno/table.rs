@@ -29,6 +29,7 @@ impl From<&FsError> for Errno {
             FsError::Unsupported => Self::ENOTSUP,
             FsError::NumbersTooLarge => Self::EOVERFLOW,
             FsError::Held(_) => Self::EBUSY,
+            FsError::TooDeep => Self::ELOOP,
             FsError::TooManyLinks => Self::EMLINK,
             FsError::Corrupt(_) | FsError::Format(_) | FsError::NoFolder => Self::EIO,
             FsError::External(error) => of_kind(error.kind),

@@ -170,6 +170,10 @@ fn refused(dir: &Path, name: &str, error: &io::Error) -> anyhow::Error {
             "{shown}: only root, the user who mounted it, and the owner of all that changes may; \
              no file in it may be immutable or append-only (lsattr)"
         ),
+        Some(Errno::OPNOTSUPP) => anyhow!(
+            "{shown}: a clone lies in it, which a rollback cannot move (remove it first), or its \
+             store has large files beside it"
+        ),
         Some(Errno::NOSPC) => anyhow!(
             "{shown}: there is no room for what would be restored; delete a snapshot or files, and \
              try again"
