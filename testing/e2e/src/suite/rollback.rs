@@ -170,10 +170,11 @@ fn programs_inside_see_what_is_restored(context: &Context) -> Result<()> {
     fs::write(top.join("gone"), b"was here")?;
     fs::write(top.join("mapped"), vec![1; 8192])?;
     create(context, &top, "mon")?;
-    let both = || OpenOptions::new().read(true).write(true);
-    let file = both().open(top.join("inside/file"))?;
+    let mut both = OpenOptions::new();
+    both.read(true).write(true);
+    let file = both.open(top.join("inside/file"))?;
     let gone = File::open(top.join("gone"))?;
-    let mapped = both().open(top.join("mapped"))?;
+    let mapped = both.open(top.join("mapped"))?;
     let map = Map::new(&mapped, 8192, true)?;
     file.set_len(0)?;
     file.write_all_at(b"AFTER, and longer", 0)?;
