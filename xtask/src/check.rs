@@ -5,10 +5,10 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 
 use crate::again;
-use crate::steps::{Counts, Outcome, Steps, counting, libtest_counts, succeeds};
+use crate::steps::{Counts, Outcome, Steps, counting, libtest_counts};
 use crate::tidy;
 use crate::tools::ROCKSDB_HEADER;
 
@@ -18,7 +18,6 @@ pub(crate) fn run(root: &Path) -> Result<bool> {
     add_lints(&mut steps, root);
     add_tests(&mut steps, root);
     add_interleavings(&mut steps, root);
-    add_rocksdb(&mut steps, root);
     add_docs(&mut steps, root);
     Ok(steps.finish())
 }
@@ -30,6 +29,9 @@ pub(crate) fn cargo(root: &Path) -> Command {
     command
 }
 
+/// The features that need RocksDB's library. Where it can be linked, the tests have them.
+const ROCKSDB_FEATURES: &str = "stitch-rocks/rocksdb,stitch-fs/rocksdb,stitchfs/rocksdb";
+
 /// Adds tidy, formatting and clippy.
 pub(crate) fn add_lints(steps: &mut Steps, root: &Path) {
     steps.run("tidy", || {
@@ -39,18 +41,30 @@ pub(crate) fn add_lints(steps: &mut Steps, root: &Path) {
         )?)))
     });
     steps.command("fmt", cargo(root).args(["fmt", "--all", "--check"]));
-    steps.command(
-        "clippy",
-        cargo(root).args([
-            "clippy",
-            "--quiet",
-            "--workspace",
-            "--all-targets",
-            "--",
-            "-D",
-            "warnings",
-        ]),
-    );
+    add_clippy(steps, root);
+}
+
+/// Adds clippy for everything, with RocksDB's features where its library is installed, and then for
+/// the library `stitchfs` without them.
+fn add_clippy(steps: &mut Steps, root: &Path) {
+    let without = ["--workspace", "--test", "rocksdb"];
+    let all = ["--workspace", "--all-targets"];
+    if !has_rocksdb() {
+        steps.command("clippy", &mut clippy(root, &all));
+        steps.run("clippy with RocksDB", || Ok(without_rocksdb()));
+        return;
+    }
+    let arguments = [&all[..], &["--features", ROCKSDB_FEATURES]].concat();
+    steps.command("clippy", &mut clippy(root, &arguments));
+    steps.command("clippy without RocksDB", &mut clippy(root, &without));
+}
+
+/// Returns clippy with these arguments for cargo.
+fn clippy(root: &Path, arguments: &[&str]) -> Command {
+    let mut command = cargo(root);
+    command.args(["clippy", "--quiet"]).args(arguments);
+    command.args(["--", "-D", "warnings"]);
+    command
 }
 
 /// Seed of the property tests in `check` and `ci`: their inputs must not differ from run to run. A
@@ -64,11 +78,23 @@ fn cargo_test(root: &Path) -> Command {
     command
 }
 
-/// Adds the unit and integration tests of the workspace.
+/// Adds the unit and integration tests of the workspace. Where RocksDB's library can be linked,
+/// they include those of the engine, of the file system on it and of stores that use it (ADRs
+/// 0153, 0162), and the tests of a program without the engine are a step of their own.
 pub(crate) fn add_tests(steps: &mut Steps, root: &Path) {
-    steps.run("tests", || {
-        let arguments = ["--quiet", "--workspace", "--no-fail-fast"];
-        again::run(|| cargo_test(root), &arguments)
+    let all = ["--quiet", "--workspace", "--no-fail-fast"];
+    if !has_rocksdb() {
+        steps.run("tests", || again::run(|| cargo_test(root), &all));
+        steps.run("tests with RocksDB", || Ok(without_rocksdb()));
+        return;
+    }
+    let arguments = [&all[..], &["--features", ROCKSDB_FEATURES]].concat();
+    steps.run("tests", || again::run(|| cargo_test(root), &arguments));
+    // The whole workspace is named: its dependencies are built with the same features as above.
+    let mut without = cargo_test(root);
+    without.args(["--quiet", "--workspace", "--test", "rocksdb"]);
+    steps.run("tests without RocksDB", || {
+        counting(&mut without, libtest_counts)
     });
 }
 
@@ -86,37 +112,9 @@ pub(crate) fn has_rocksdb() -> bool {
     Path::new(ROCKSDB_HEADER).exists()
 }
 
-/// Adds RocksDB behind the engine contract, the file system on it, and stores that use it (ADRs
-/// 0153, 0162).
-pub(crate) fn add_rocksdb(steps: &mut Steps, root: &Path) {
-    let packages = [
-        ("stitch-rocks", &["--all-targets"][..]),
-        ("stitch-fs", &["--test", "rocks"]),
-        (
-            "stitchfs",
-            &["--lib", "--test", "rocksdb", "--test", "command"],
-        ),
-    ];
-    for (package, targets) in packages {
-        let arguments = [
-            &["--quiet", "-p", package, "--features", "rocksdb"],
-            targets,
-        ]
-        .concat();
-        steps.run(&format!("{package} with RocksDB"), || {
-            if !has_rocksdb() {
-                let reason = "librocksdb-dev is not installed".to_owned();
-                return Ok(Outcome::Skipped(reason));
-            }
-            let mut lints = cargo(root);
-            lints
-                .arg("clippy")
-                .args(&arguments)
-                .args(["--", "-D", "warnings"]);
-            ensure!(succeeds(&mut lints)?, "clippy has found something");
-            counting(cargo_test(root).args(&arguments), libtest_counts)
-        });
-    }
+/// Returns the outcome of a step that needs RocksDB's library where it is missing.
+fn without_rocksdb() -> Outcome {
+    Outcome::Skipped("librocksdb-dev is not installed".to_owned())
 }
 
 /// Adds a build of the documentation, without warnings.

@@ -4,6 +4,7 @@ mod again;
 mod check;
 mod ci;
 mod deny;
+mod lanes;
 mod sim;
 mod source;
 mod steps;
@@ -21,7 +22,8 @@ usage: cargo xtask <command>
   check           what to run before every commit: fmt, clippy, tests, docs, tidy
   tidy            the house rules that no compiler checks; --all lists also what the ratchet
                   allows, --bless moves the ratchet to better numbers of today
-  ci              everything: check, simulation, mounted tests; installs what it needs
+  ci              everything: check, simulation, mounted tests; installs what it needs. Mounted
+                  suites run side by side, in two lanes, where one does not disturb another
   e2e [ARGS]      mounted tests alone: `cargo xtask e2e list`, `cargo xtask e2e run users`
   sim [ARGS]      crash simulation: --seed N replays one, --seeds N runs many
   deny            licences, bans and sources of dependencies, by deny.toml; installs cargo-deny

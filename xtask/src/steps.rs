@@ -1,4 +1,4 @@
-//! Runs named steps one after the other, prints each one's seconds, and sums them up in a table.
+//! Runs named steps, prints each one's seconds, and sums them up in a table.
 
 use std::fmt::Write as _;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -6,6 +6,8 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result};
 use stitch_base::clock::{Clock as _, SystemClock};
+
+use crate::lanes::{self, Task};
 
 /// The counts of a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -51,10 +53,26 @@ pub(crate) enum Outcome {
     Skipped(String),
 }
 
-/// The steps run so far.
+/// A step that has been run.
+#[derive(Debug)]
+pub(crate) struct Row {
+    pub(crate) name: String,
+    pub(crate) seconds: u64,
+    pub(crate) outcome: Outcome,
+}
+
+impl Row {
+    /// Returns the line that ends the output of the step.
+    pub(crate) fn end(&self) -> String {
+        let outcome = describe(&self.outcome);
+        format!("<== {}: {outcome} ({} s)", self.name, self.seconds)
+    }
+}
+
+/// The steps run so far. The clock counts from the first one.
 pub(crate) struct Steps {
     clock: SystemClock,
-    rows: Vec<(String, u64, Outcome)>,
+    rows: Vec<Row>,
 }
 
 impl Steps {
@@ -73,9 +91,20 @@ impl Steps {
             println!("{name}: {error:#}");
             Outcome::Ran(Counts::one(false))
         });
-        let seconds = (self.clock.monotonic() - start).as_secs();
-        println!("<== {name}: {} ({seconds} s)\n", describe(&outcome));
-        self.rows.push((name.to_owned(), seconds, outcome));
+        let row = Row {
+            name: name.to_owned(),
+            seconds: (self.clock.monotonic() - start).as_secs(),
+            outcome,
+        };
+        println!("{}\n", row.end());
+        self.rows.push(row);
+    }
+
+    /// Runs tasks in two lanes, side by side.
+    pub(crate) fn side_by_side(&mut self, tasks: Vec<Task>) -> Result<()> {
+        assert!(!tasks.is_empty(), "there is something to run");
+        self.rows.extend(lanes::run(2, tasks)?);
+        Ok(())
     }
 
     /// Runs a command as a step that passes or fails as a whole.
@@ -87,14 +116,16 @@ impl Steps {
     pub(crate) fn finish(self) -> bool {
         let mut total = Counts::default();
         let mut table = String::new();
-        for (name, seconds, outcome) in &self.rows {
-            let _ = writeln!(table, "{name:<28} {seconds:>6} s  {}", describe(outcome));
-            match outcome {
+        for row in &self.rows {
+            let outcome = describe(&row.outcome);
+            let _ = writeln!(table, "{:<28} {:>6} s  {outcome}", row.name, row.seconds);
+            match &row.outcome {
                 Outcome::Ran(counts) => total.add(*counts),
                 Outcome::Skipped(_) => total.skipped += 1,
             }
         }
-        println!("{table}\n{total}");
+        let seconds = self.clock.monotonic().as_secs();
+        println!("{table}{:<28} {seconds:>6} s\n\n{total}", "all");
         total.failed == 0
     }
 }
@@ -127,6 +158,19 @@ pub(crate) fn counting(
 /// Runs a command as [`counting`] does, and returns its counts.
 pub(crate) fn counts_of(
     command: &mut Command,
+    count: impl FnMut(&str) -> Option<Counts>,
+) -> Result<Counts> {
+    let show = |line: &str| {
+        println!("{line}");
+        let _ = std::io::stdout().flush();
+    };
+    counts_with(show, command, count)
+}
+
+/// Runs a command as [`counts_of`] does, and gives each line of its standard output to `show`.
+pub(crate) fn counts_with(
+    mut show: impl FnMut(&str),
+    command: &mut Command,
     mut count: impl FnMut(&str) -> Option<Counts>,
 ) -> Result<Counts> {
     let mut child = command
@@ -140,12 +184,11 @@ pub(crate) fn counts_of(
         if let Some(counts) = count(&line) {
             total.add(counts);
         }
-        println!("{line}");
-        std::io::stdout().flush()?;
+        show(&line);
     }
     let status = child.wait()?;
     if !status.success() && total.failed == 0 {
-        println!("{command:?}: {status}");
+        show(&format!("{command:?}: {status}"));
         total.failed += 1;
     }
     Ok(total)

@@ -6,8 +6,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use stitch_base::clock::{Clock as _, SystemClock};
 
 use crate::check::cargo;
 use crate::steps::succeeds;
@@ -39,6 +41,16 @@ const PACKAGES: [(&str, &str); 17] = [
 const PROGRAMS: [(&str, &str); 2] = [("pjdfstest", "0.2.2"), ("fsx", "0.3.2")];
 /// The checker of dependencies and its version.
 const CARGO_DENY: (&str, &str) = ("cargo-deny", "0.20.2");
+
+/// Settings of the release profile by which a program is built soon; it runs for seconds.
+const QUICK_BUILD: [(&str, &str); 4] = [
+    ("CARGO_PROFILE_RELEASE_OPT_LEVEL", "1"),
+    ("CARGO_PROFILE_RELEASE_LTO", "off"),
+    ("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16"),
+    ("CARGO_PROFILE_RELEASE_DEBUG", "0"),
+];
+/// Pauses between the attempts of a command that downloads.
+const PAUSES: [Duration; 2] = [Duration::from_secs(5), Duration::from_secs(30)];
 
 /// Where the programs of crates.io are installed.
 pub(crate) fn bin_dir(root: &Path) -> PathBuf {
@@ -73,12 +85,8 @@ fn install_packages() -> Result<()> {
     println!("installing {}", missing.join(" "));
     let apt = |args: &[&str]| {
         let mut command = Command::new("apt-get");
-        succeeds(
-            command
-                .args(["-q", "-y"])
-                .args(args)
-                .env("DEBIAN_FRONTEND", "noninteractive"),
-        )
+        command.args(["-q", "-y"]).args(args);
+        succeeds_in_time(command.env("DEBIAN_FRONTEND", "noninteractive"), PAUSES)
     };
     ensure!(apt(&["update"])?, "apt-get update failed");
     let install = [&["install", "--no-install-recommends"], missing.as_slice()].concat();
@@ -88,6 +96,22 @@ fn install_packages() -> Result<()> {
         missing.join(" ")
     );
     Ok(())
+}
+
+/// Runs a command that downloads, and once more after each of `pauses` as long as it fails: the
+/// network or a mirror may fail for a moment. Returns whether it succeeded at last.
+fn succeeds_in_time(
+    command: &mut Command,
+    pauses: impl IntoIterator<Item = Duration>,
+) -> Result<bool> {
+    for pause in pauses {
+        if succeeds(command)? {
+            return Ok(true);
+        }
+        println!("again in {} s: {command:?}", pause.as_secs());
+        SystemClock::default().sleep(pause);
+    }
+    succeeds(command)
 }
 
 fn install_program(root: &Path, program: &str, version: &str) -> Result<()> {
@@ -110,11 +134,38 @@ fn install_program(root: &Path, program: &str, version: &str) -> Result<()> {
     command
         .arg("--root")
         .arg(&tools)
-        .env("CARGO_TARGET_DIR", tools.join("build"));
+        .env("CARGO_TARGET_DIR", tools.join("build"))
+        .envs(QUICK_BUILD);
     ensure!(
-        succeeds(command.arg(program))?,
+        succeeds_in_time(command.arg(program), PAUSES)?,
         "cargo install {program} failed"
     );
     fs::write(stamp, "")?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A command that succeeds from its third run on, which it counts by files in `dir`.
+    fn third_time(dir: &Path) -> Command {
+        let script = "touch \"$0/$(ls \"$0\" | wc -l)\"; test $(ls \"$0\" | wc -l) -ge 3";
+        let mut command = Command::new("sh");
+        command.args(["-c", script]).arg(dir);
+        command
+    }
+
+    #[test]
+    fn a_command_that_fails_for_a_moment_is_run_again() {
+        let dir = std::env::temp_dir().join(format!("xtask-again-{}", std::process::id()));
+        fs::create_dir(&dir).unwrap();
+        let no_pause = [Duration::ZERO; 2];
+        let once = succeeds_in_time(&mut third_time(&dir), no_pause[1..].to_vec()).unwrap();
+        fs::remove_dir_all(&dir).unwrap();
+        fs::create_dir(&dir).unwrap();
+        let twice = succeeds_in_time(&mut third_time(&dir), no_pause).unwrap();
+        fs::remove_dir_all(&dir).unwrap();
+        assert_eq!((once, twice), (false, true));
+    }
 }

@@ -37,11 +37,28 @@ fn values_written_at_once() {
     run_all(&Setup::sized(16 * KIB, 32 * KIB, false).direct(300));
 }
 
-/// From a tree that copies nothing that does not overlap to a plain LSM-tree.
+/// Runs all with a threshold: from a tree that copies nothing that does not overlap to a plain
+/// LSM-tree. Each is a test, so that two of them run at once.
+fn run_all_with_threshold(bytes_min: u64) {
+    run_all(&Setup::sized(16 * KIB, 32 * KIB, false).stitching(bytes_min));
+}
+
 #[test]
-fn every_stitching_threshold() {
-    for bytes_min in [0, 4 * KIB, 64 * KIB, u64::MAX] {
-        println!("threshold {bytes_min}");
-        run_all(&Setup::sized(16 * KIB, 32 * KIB, false).stitching(bytes_min));
-    }
+fn stitching_whatever_does_not_overlap() {
+    run_all_with_threshold(0);
+}
+
+#[test]
+fn stitching_from_a_block_on() {
+    run_all_with_threshold(4 * KIB);
+}
+
+#[test]
+fn stitching_from_many_blocks_on() {
+    run_all_with_threshold(64 * KIB);
+}
+
+#[test]
+fn stitching_nothing() {
+    run_all_with_threshold(u64::MAX);
 }
