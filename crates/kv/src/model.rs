@@ -197,7 +197,7 @@ impl ModelEngine {
         match NextCommits::take(&mut state.next_commits) {
             None => self.apply(state, batch),
             Some(fault) => {
-                if fault == CommitFault::Done {
+                if fault.is_applied() {
                     self.apply(state, batch)?;
                 }
                 Err(fault.error())
