@@ -2,13 +2,13 @@
 
 use crate::table::Table;
 use crate::{
-    block, fs_back, fs_inode, fs_snapshot, fs_sys, instance, log_record, store_identity,
+    block, fs_back, fs_inode, fs_snapshot, fs_sys, fs_view, instance, log_record, store_identity,
     superblock, version_object,
 };
 use std::fmt::Write;
 
 /// All fixed records, in the order in which a reader meets them.
-pub const TABLES: [&Table; 13] = [
+pub const TABLES: [&Table; 14] = [
     &superblock::TABLE,
     &instance::TABLE,
     &version_object::TABLE,
@@ -21,6 +21,7 @@ pub const TABLES: [&Table; 13] = [
     &fs_back::TABLE,
     &fs_inode::TABLE,
     &fs_snapshot::TABLE,
+    &fs_view::TABLE,
     &store_identity::TABLE,
 ];
 

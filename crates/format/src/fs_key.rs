@@ -15,6 +15,8 @@
 //! | sys | `x`, ino (8) | the plain file that has the inode's contents, see `fs_sys` |
 //! | sys | `b` | how far the back rows are complete, see `fs_back` |
 //! | sys | `b`, ino (8) | back row: the place of the inode's row in meta, see `fs_back` |
+//! | sys | `v` | number of the next writable view (u64) |
+//! | sys | `v`, number (8) | writable view, see `fs_view` |
 //!
 //! The hash of a name gives directories an order that does not depend on their other names. So 63
 //! bits identify a position in a directory for ever: see [`name_hash`].
@@ -50,6 +52,11 @@ pub const SYS_BACK_PROGRESS: &[u8] = b"b";
 pub const SYS_BACK: u8 = b'b';
 /// First byte of the keys of external files in the sys tree.
 pub const SYS_EXTERNAL: u8 = b'x';
+
+/// Key of the number of the next writable view in the sys tree.
+pub const SYS_NEXT_VIEW: &[u8] = b"v";
+/// First byte of the keys of writable views in the sys tree.
+pub const SYS_VIEW: u8 = b'v';
 
 const KEY_BYTES_MAX: usize = 16 + NAME_BYTES_MAX;
 
@@ -163,6 +170,12 @@ pub fn back(ino: Ino) -> FsKey {
     FsKey::new(&[&[SYS_BACK], &ino.0.to_be_bytes()])
 }
 
+/// Sys: a writable view.
+#[must_use]
+pub fn view(number: u64) -> FsKey {
+    FsKey::new(&[&[SYS_VIEW], &number.to_be_bytes()])
+}
+
 /// Sys: an allocated extent of an inode that ends before this chunk.
 #[must_use]
 pub fn allocated(ino: Ino, end: u64) -> FsKey {
@@ -235,6 +248,14 @@ pub fn back_of(key: &[u8]) -> Option<Ino> {
     sys_ino(SYS_BACK, key)
 }
 
+/// The number in the key of a writable view; 0 is none.
+#[must_use]
+pub fn view_of(key: &[u8]) -> Option<u64> {
+    let (&first, rest) = key.split_first()?;
+    let number = u64::from_be_bytes(rest.try_into().ok()?);
+    (first == SYS_VIEW && number != 0).then_some(number)
+}
+
 /// Directory and hash of the key of a name in the meta tree; `None` for any other key.
 #[must_use]
 pub fn place_of(key: &[u8]) -> Option<(Ino, u64)> {
@@ -275,6 +296,11 @@ mod tests {
         assert_eq!(allocated_of(&extent), Some((ino, 0x0a0b)));
         assert_eq!(allocated_of(&extent[..16]), None);
         assert_eq!(after_allocated(ino)[..], [b'a', 1, 2, 3, 4, 5, 6, 7, 9]);
+        assert_eq!(&view(0x0a0b)[..], [b'v', 0, 0, 0, 0, 0, 0, 0x0a, 0x0b]);
+        assert_eq!(view_of(&view(0x0a0b)), Some(0x0a0b));
+        assert_eq!(view_of(&view(0)), None);
+        assert_eq!(view_of(&back(ino)), None);
+        assert_eq!(view_of(SYS_NEXT_VIEW), None);
         assert_eq!(&back(ino)[..], [b'b', 1, 2, 3, 4, 5, 6, 7, 8]);
         assert_eq!(back_of(&back(ino)), Some(ino));
         assert_eq!(back_of(SYS_BACK_PROGRESS), None);

@@ -33,7 +33,7 @@ fields! {
     CREATED: i64 = 16, "when it was made, ns since 1970";
     FEATURES: u64 = 24, "from version 3 on, earlier headers end before it: 1 contents of some \
         files may be beside the store, 2 back rows are kept, 4 some files may have rows of \
-        allocated extents";
+        allocated extents, 8 some directories may be clones (see `writable view`)";
 }
 
 /// Bits of the header's features. A program opens no file system with a bit that it does not know.
@@ -41,7 +41,8 @@ mod feature {
     pub(super) const EXTERNAL: u64 = 1;
     pub(super) const BACK_ROWS: u64 = 2;
     pub(super) const ALLOCATED: u64 = 4;
-    pub(super) const ALL: u64 = 7;
+    pub(super) const VIEWS: u64 = 8;
+    pub(super) const ALL: u64 = 15;
 }
 
 /// Upsert function that changes a chunk.
@@ -64,6 +65,8 @@ pub struct FsHeader {
     pub has_back_rows: bool,
     /// True if some files may have [`AllocatedRow`]s.
     pub has_allocated: bool,
+    /// True if there may be writable views, see `fs_view`.
+    pub has_views: bool,
 }
 
 impl FsHeader {
@@ -105,6 +108,7 @@ impl FsHeader {
         bit(self.has_external, feature::EXTERNAL)
             | bit(self.has_back_rows, feature::BACK_ROWS)
             | bit(self.has_allocated, feature::ALLOCATED)
+            | bit(self.has_views, feature::VIEWS)
     }
 
     /// The header in `bytes`.
@@ -149,6 +153,7 @@ impl FsHeader {
             has_external: features & feature::EXTERNAL != 0,
             has_back_rows: features & feature::BACK_ROWS != 0,
             has_allocated: features & feature::ALLOCATED != 0,
+            has_views: features & feature::VIEWS != 0,
         };
         reader.finish()?;
         Ok(header)
@@ -369,6 +374,7 @@ mod tests {
             has_external: false,
             has_back_rows: false,
             has_allocated: false,
+            has_views: false,
         };
         assert_eq!(header.encode(), GOLDEN);
         assert_eq!(FsHeader::decode(&GOLDEN), Ok(header));
@@ -395,13 +401,14 @@ mod tests {
 
     #[test]
     fn features_are_pinned() {
-        for features in 2..8_u8 {
+        for features in 2..16_u8 {
             let header = FsHeader {
                 name_seed: 0x0807_0605_0403_0201,
                 created_ns: 0x100f_0e0d_0c0b_0a09,
                 has_external: features & 1 != 0,
                 has_back_rows: features & 2 != 0,
                 has_allocated: features & 4 != 0,
+                has_views: features & 8 != 0,
             };
             let mut bytes = [&GOLDEN[..], &[features, 0, 0, 0, 0, 0, 0, 0]].concat();
             bytes[4] = 3;
@@ -410,7 +417,7 @@ mod tests {
             for cut in 0..bytes.len() {
                 assert!(FsHeader::decode(&bytes[..cut]).is_err());
             }
-            for bit in 3..64 {
+            for bit in 4..64 {
                 let mut unknown = bytes.clone();
                 unknown[24 + bit / 8] |= 1 << (bit % 8);
                 assert!(FsHeader::decode(&unknown).is_err(), "bit {bit}");

@@ -4,6 +4,9 @@
 //! there are is stored with the rows of extents, in the same batches; what is set aside is in
 //! memory, and set again at open.
 //!
+//! The file systems of an engine (mainline and its writable views) share one sum: the engine knows
+//! one number. A view takes part while it is open.
+//!
 //! Order, so that the room is never promised twice:
 //! 1. an allocation sets room aside, then commits its rows;
 //! 2. a write commits chunks and rows, then releases the room.
@@ -12,7 +15,8 @@ use crate::room::unless_full;
 use crate::system::FileSystem;
 use crate::{FsError, FsResult};
 use stitch_base::ErrorKind;
-use stitch_base::sync::Mutex;
+use stitch_base::sync::atomic::{AtomicU64, Ordering};
+use stitch_base::sync::{Arc, Mutex};
 use stitch_format::fs_key::CHUNK_BYTES;
 
 /// Room for a chunk: its bytes, and an eighth for what an engine keeps of it beside them.
@@ -21,16 +25,40 @@ const ROOM_BYTES: u64 = CHUNK_BYTES + CHUNK_BYTES / 8;
 /// Number of chunks that room is set aside for.
 #[derive(Debug, Default)]
 pub(crate) struct Aside {
-    chunks: Mutex<u64>,
+    /// Those of all file systems of the engine.
+    all_chunks: Arc<Mutex<u64>>,
+    /// Those of this one. Changed while the sum is locked.
+    own_chunks: AtomicU64,
+}
+
+impl Aside {
+    /// Takes part in the sum of another file system of the engine; with no chunks yet.
+    pub(crate) fn beside(other: &Self) -> Self {
+        Self {
+            all_chunks: Arc::clone(&other.all_chunks),
+            own_chunks: AtomicU64::new(0),
+        }
+    }
+
+    /// Gives the sum when this file system has a number of chunks instead of those that it has.
+    fn sum_with(&self, all: u64, own: u64) -> Option<u64> {
+        let others = all.checked_sub(self.own_chunks.load(Ordering::Relaxed));
+        debug_assert!(others.is_some(), "its own are part of the sum");
+        others.unwrap_or(0).checked_add(own)
+    }
 }
 
 impl FileSystem {
     /// Sets aside what the stored number of chunks asks for, as far as it is free.
     pub(crate) fn set_aside_at_open(&self) -> FsResult<()> {
         let stored = self.store.number(&self.store.keys.unwritten())?;
-        let mut chunks = self.aside.chunks.lock();
-        *chunks = stored;
-        match self.engine().set_aside(room(stored)) {
+        let mut all = self.aside.all_chunks.lock();
+        if stored == 0 && *all > 0 {
+            return Ok(());
+        }
+        *all = self.aside.sum_with(*all, stored).ok_or(FsError::NoSpace)?;
+        self.aside.own_chunks.store(stored, Ordering::Relaxed);
+        match self.engine().set_aside(room(*all)) {
             Err(error) if error.kind() == ErrorKind::NoSpace => {
                 let free_bytes = self.engine().space().free_bytes;
                 tracing::warn!(
@@ -38,8 +66,10 @@ impl FileSystem {
                     free_bytes,
                     "less space is free than files have allocated: writes to it may fail"
                 );
-                // What others take meanwhile is taken; there is no promise to break.
-                drop(self.engine().set_aside(free_bytes));
+                // What others take meanwhile is taken. What other file systems were promised stays.
+                if *all == stored {
+                    drop(self.engine().set_aside(free_bytes));
+                }
                 Ok(())
             }
             other => Ok(other?),
@@ -63,19 +93,31 @@ impl FileSystem {
     }
 
     fn try_more_aside(&self, added: u64) -> FsResult<()> {
-        let mut chunks = self.aside.chunks.lock();
-        let more = chunks.checked_add(added).ok_or(FsError::NoSpace)?;
+        let mut all = self.aside.all_chunks.lock();
+        let more = all.checked_add(added).ok_or(FsError::NoSpace)?;
         self.engine().set_aside(room(more))?;
-        *chunks = more;
+        *all = more;
+        self.aside.own_chunks.fetch_add(added, Ordering::Relaxed);
         Ok(())
     }
 
     /// Releases the room of chunks.
     pub(crate) fn set_less_aside(&self, removed: u64) {
-        let mut chunks = self.aside.chunks.lock();
-        *chunks = chunks.saturating_sub(removed);
+        let mut all = self.aside.all_chunks.lock();
+        let own = self.aside.own_chunks.load(Ordering::Relaxed);
+        let left = own.saturating_sub(removed);
+        *all = self.aside.sum_with(*all, left).unwrap_or(left);
+        self.aside.own_chunks.store(left, Ordering::Relaxed);
         // Refused only where less is set aside already.
-        drop(self.engine().set_aside(room(*chunks)));
+        drop(self.engine().set_aside(room(*all)));
+    }
+
+    /// Releases the room of all chunks: the file system is closed, others of the engine go on.
+    pub(crate) fn release_aside(&self) {
+        let own = self.aside.own_chunks.load(Ordering::Relaxed);
+        if own > 0 {
+            self.set_less_aside(own);
+        }
     }
 }
 

@@ -90,6 +90,14 @@ impl FileSystem {
     ) -> FsResult<()> {
         self.check_writable()?;
         self.residents.inodes.get_dir(at.parent)?;
+        if let Some(view) = self.clone_named(at)? {
+            let is_it = expected.is_none_or(|expected| expected == view.info().graft);
+            view.fs().check_tree(view.info().root)?;
+            return match is_it {
+                true => self.remove_clone(caller, at, &view, false),
+                false => Err(FsError::NotFound),
+            };
+        }
         let top = self.stat(at)?.ino;
         self.check_tree(top)?;
         let detach = |change: &mut Change<'_>, inode: &Inode, now: i64| {
@@ -186,8 +194,11 @@ impl FileSystem {
         let mut change = Change::giving_back(self);
         change.delete_entry(at);
         if inode.is_dir() {
+            let clones = self.stage_clone_removed(&mut change, inode.head.ino);
             change.detach(&inode, now);
-            return change.commit();
+            change.commit()?;
+            self.standing.views.note_removed(&clones);
+            return Ok(());
         }
         change.drop_name(&inode, now, dentry.tail())?;
         change.commit()

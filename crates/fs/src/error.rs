@@ -63,6 +63,9 @@ pub enum FsError {
     /// Inode numbers leave no room to name the inodes of snapshots.
     #[error("inode numbers are too large for snapshots")]
     NumbersTooLarge,
+    /// A clone of a clone, and so on, too often.
+    #[error("a clone of a clone of a clone, and so on, too often")]
+    TooDeep,
     /// The inode has as many names as it can have.
     #[error("too many links")]
     TooManyLinks,
@@ -91,6 +94,7 @@ impl From<KvError> for FsError {
             KvError::PinExists(_) => Self::Exists,
             KvError::PinNotFound(_) => Self::NotFound,
             KvError::Unsupported(_) => Self::Unsupported,
+            KvError::TooDeep => Self::TooDeep,
             other => Self::Storage(other),
         }
     }
@@ -128,7 +132,7 @@ impl FsError {
             | Self::TooManyLinks => ErrorKind::Invalid,
             Self::NoSpace => ErrorKind::NoSpace,
             Self::ReadOnly => ErrorKind::ReadOnly,
-            Self::Unsupported | Self::NumbersTooLarge => ErrorKind::Unsupported,
+            Self::Unsupported | Self::NumbersTooLarge | Self::TooDeep => ErrorKind::Unsupported,
             Self::Corrupt(_) | Self::NoFolder => ErrorKind::Corrupt,
             // That a plain file is missing does not mean that the name is.
             Self::External(error) => match error.kind {

@@ -14,10 +14,12 @@ mod judge;
 mod lost;
 mod repair;
 mod scan;
+mod views;
 
 pub use issue::{Issue, Owner};
 
 use crate::locator::{Locator, Tree};
+use crate::schema::SCHEMA;
 use crate::{ExternalFiles, FsError, FsResult};
 use stitch_base::sync::Arc;
 use stitch_base::{ErrorKind, TreeId};
@@ -37,8 +39,8 @@ struct Trees {
 }
 
 impl Trees {
-    fn open(engine: &Arc<dyn Engine>) -> FsResult<Self> {
-        let schema = Schema::open(Arc::clone(engine), "fs")?;
+    fn open(engine: &Arc<dyn Engine>, schema: &str) -> FsResult<Self> {
+        let schema = Schema::open(Arc::clone(engine), schema)?;
         let sys = schema.dictionary(Tree::Sys.name())?;
         let row = schema.now().get(sys, &Locator::default().header());
         let header = row.ok().flatten().map(|row| FsHeader::decode(&row));
@@ -107,19 +109,43 @@ pub fn check_with_files(
     files: Option<&dyn ExternalFiles>,
     progress: &mut dyn FnMut(u64),
 ) -> FsResult<Vec<Issue>> {
-    let trees = Trees::open(engine)?;
-    let lost = lost::Lost::new(&trees, lost)?;
-    let mut found = scan::scan(&trees, &lost, progress)?;
-    let mut issues = lost.issues(&trees, &found)?;
-    let is_readable = found.is_readable;
-    let externals = found.externals.clone();
-    found.issues.extend(external::rows(&found));
-    found.issues.extend(allocated::rows(&found));
-    issues.extend(judge::judge(found, &lost));
-    if let Some(files) = files.filter(|_| is_readable) {
-        issues.extend(external::folder(&externals, &lost, files)?);
+    let trees = Trees::open(engine, SCHEMA)?;
+    let (mut issues, mut found) = check_trees(&trees, lost, files, progress)?;
+    let live = views::take(&mut found);
+    issues.extend(views::adrift(&found, &issues, 0, &live));
+    for (&number, record) in &live {
+        if record.home != 0 && !live.contains_key(&record.home) {
+            issues.push(Issue::CloneAdrift { number });
+        }
+        let Some(trees) = views::open(engine, number) else {
+            issues.push(Issue::CloneWithoutTrees { number });
+            continue;
+        };
+        let lost = views::lost_in(engine.as_ref(), &trees, lost);
+        let (own, found) = check_trees(&trees, &lost, None, progress)?;
+        issues.extend(views::adrift(&found, &own, number, &live));
+        issues.extend(views::within(number, own));
     }
     Ok(issues)
+}
+
+/// Checks one file system. What was found is returned as far as judging has left it.
+fn check_trees(
+    trees: &Trees,
+    lost: &[LostKeys],
+    files: Option<&dyn ExternalFiles>,
+    progress: &mut dyn FnMut(u64),
+) -> FsResult<(Vec<Issue>, scan::Found)> {
+    let lost = lost::Lost::new(trees, lost)?;
+    let mut found = scan::scan(trees, &lost, progress)?;
+    let mut issues = lost.issues(trees, &found)?;
+    found.issues.extend(external::rows(&found));
+    found.issues.extend(allocated::rows(&found));
+    issues.extend(judge::judge(&mut found, &lost));
+    if let Some(files) = files.filter(|_| found.is_readable) {
+        issues.extend(external::folder(&found.externals, &lost, files)?);
+    }
+    Ok((issues, found))
 }
 
 /// Repairs what `check` found. Returns the number of issues repaired; check again afterwards, since
@@ -146,8 +172,13 @@ pub fn repair_with_files(
     files: Option<&dyn ExternalFiles>,
     issues: &[Issue],
 ) -> FsResult<u64> {
-    let trees = Trees::open(engine)?;
-    let repaired = repair::repair(&trees, files, issues)?;
+    let trees = Trees::open(engine, SCHEMA)?;
+    let mut repaired = repair::repair(&trees, files, issues)?;
+    for (number, own) in views::by_number(issues) {
+        if let Some(trees) = views::open(engine, number) {
+            repaired += repair::repair(&trees, None, &own)?;
+        }
+    }
     engine.sync()?;
     Ok(repaired)
 }

@@ -57,6 +57,7 @@ mod takeover;
 mod testing;
 mod types;
 mod upsert;
+mod views;
 mod xattr;
 
 pub use data::{FILE_BYTES_MAX, INLINE_BYTES_MAX};
@@ -78,4 +79,5 @@ pub use types::{
     access_mask, inode_flag,
 };
 pub use upsert::register_upserts;
+pub use views::{CloneInfo, CloneSource, LiveView};
 pub use xattr::XATTR_VALUE_BYTES_MAX;

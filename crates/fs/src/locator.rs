@@ -5,7 +5,7 @@
 //! | `meta` | inode rows under their names or under their numbers, links |
 //! | `data` | chunks of contents |
 //! | `xattr` | extended attributes |
-//! | `sys` | header, counters, orphans, external files, allocated extents, back rows |
+//! | `sys` | header, counters, orphans, external files, allocated extents, back rows, views |
 //!
 //! Invariants:
 //! - keys are built and taken apart here and nowhere else in this crate: another layout is another
@@ -108,6 +108,8 @@ pub(crate) enum SysRow {
     Back(Ino),
     /// An allocated extent that ends before this chunk.
     Extent(Ino, u64),
+    NextView,
+    View(u64),
 }
 
 /// Maps what rows are about to their keys.
@@ -308,6 +310,21 @@ impl Locator {
         sys_rows(fs_key::SYS_EXTERNAL)
     }
 
+    /// The number of the next writable view.
+    pub(crate) fn next_view(&self) -> RowKey {
+        sys(fs_key::SYS_NEXT_VIEW)
+    }
+
+    /// A writable view.
+    pub(crate) fn view(&self, number: u64) -> RowKey {
+        in_tree(Tree::Sys, fs_key::view(number))
+    }
+
+    /// All writable views, and the number of the next one.
+    pub(crate) fn views(&self) -> RowRange {
+        sys_rows(fs_key::SYS_VIEW)
+    }
+
     /// The allocated extent of an inode that ends before this chunk.
     pub(crate) fn extent(&self, ino: Ino, end: u64) -> RowKey {
         in_tree(Tree::Sys, fs_key::allocated(ino, end))
@@ -372,6 +389,8 @@ impl Locator {
             fs_key::SYS_FIXED => SysRow::Fixed,
             fs_key::SYS_UNWRITTEN => SysRow::Unwritten,
             fs_key::SYS_BACK_PROGRESS => SysRow::BackProgress,
+            fs_key::SYS_NEXT_VIEW => SysRow::NextView,
+            [fs_key::SYS_VIEW, ..] => SysRow::View(fs_key::view_of(key)?),
             [fs_key::SYS_ORPHAN, ..] => SysRow::Orphan(fs_key::orphan_of(key)?),
             [fs_key::SYS_EXTERNAL, ..] => SysRow::External(fs_key::external_of(key)?),
             [fs_key::SYS_BACK, ..] => SysRow::Back(fs_key::back_of(key)?),

@@ -11,6 +11,7 @@ use crate::xattr::{ACL_ACCESS, ACL_DEFAULT};
 use crate::{Attr, Caller, DirName, FsError, FsResult, NewNode, inode_flag};
 use stitch_base::Ino;
 use stitch_base::sync::Arc;
+use stitch_base::sync::atomic::Ordering;
 use stitch_format::fs_inode::{FileKind, InodeHead, row_flag};
 
 /// Most names that an inode can have, and directories that a directory can hold.
@@ -65,6 +66,17 @@ impl FileSystem {
     /// As [`Self::create`]; [`FsError::TooManyLinks`].
     pub fn make_dir(&self, caller: &Caller<'_>, at: DirName<'_>, new: &NewNode) -> FsResult<Attr> {
         self.make(caller, at, new, &Kind::of(FileKind::Directory))
+    }
+
+    /// As [`Self::make_dir`]; `also` stages more in the same batch, for the inode of this number.
+    pub(crate) fn make_dir_with(
+        &self,
+        caller: &Caller<'_>,
+        at: DirName<'_>,
+        new: &NewNode,
+        also: impl FnOnce(&mut Change<'_>, Ino),
+    ) -> FsResult<Attr> {
+        self.make_with(caller, at, new, &Kind::of(FileKind::Directory), also)
     }
 
     /// Makes a regular file, fifo, socket or device; counts a lookup.
@@ -129,6 +141,17 @@ impl FileSystem {
         new: &NewNode,
         kind: &Kind<'_>,
     ) -> FsResult<Attr> {
+        self.make_with(caller, at, new, kind, |_, _| ())
+    }
+
+    fn make_with(
+        &self,
+        caller: &Caller<'_>,
+        at: DirName<'_>,
+        new: &NewNode,
+        kind: &Kind<'_>,
+        also: impl FnOnce(&mut Change<'_>, Ino),
+    ) -> FsResult<Attr> {
         self.check_writable()?;
         self.residents.inodes.get_dir(at.parent)?;
         if matches!(at.name, b"." | b"..") {
@@ -157,6 +180,7 @@ impl FileSystem {
             chain: 0,
             is_temp: false,
         }));
+        also(&mut change, made.head.ino);
         change.commit()?;
         Ok(Attr::of(&made.head))
     }
@@ -210,7 +234,7 @@ impl FileSystem {
     /// A directory whose names may be changed by this caller. It is locked.
     pub(crate) fn dir_to_change(&self, caller: &Caller<'_>, ino: Ino) -> FsResult<Inode> {
         let dir = self.residents.inodes.get_dir(ino)?;
-        if dir.head.nlink == 0 {
+        if dir.head.nlink == 0 || self.is_removed.load(Ordering::Acquire) {
             return Err(FsError::NotFound);
         }
         if dir.head.iflags & inode_flag::IMMUTABLE != 0 {

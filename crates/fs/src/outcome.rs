@@ -158,6 +158,7 @@ fn leaves(function: u32, row: Option<&[u8]>, delta: &[u8]) -> Option<bool> {
 mod tests {
     use super::*;
     use crate::FsOptions;
+    use crate::schema::SCHEMA;
     use crate::testing::formatted;
     use stitch_base::sync::Arc;
     use stitch_db::SpaceClass;
@@ -168,7 +169,7 @@ mod tests {
     fn a_batch_that_does_not_tell_is_not_committed_twice() {
         let engine = formatted(&FsOptions::default());
         let shared: Arc<dyn Engine> = Arc::clone(&engine) as _;
-        let store = Store::open(&shared).unwrap();
+        let store = Store::open(&shared, SCHEMA).unwrap();
         let key = store.keys.inode_count();
         let mut batch = store.batch();
         batch.upsert(&key, UPSERT_ADD, &5i64.to_le_bytes());
@@ -182,7 +183,7 @@ mod tests {
     fn rows_that_are_written_twice_or_deleted_as_a_range_do_not_tell() {
         let engine = formatted(&FsOptions::default());
         let shared: Arc<dyn Engine> = Arc::clone(&engine) as _;
-        let store = Store::open(&shared).unwrap();
+        let store = Store::open(&shared, SCHEMA).unwrap();
         let keys = store.keys;
         let mut batch = store.batch();
         batch.put(&keys.next_ino(), b"one");

@@ -51,6 +51,9 @@ impl FileSystem {
         if at.name == b".." {
             return Err(FsError::NotEmpty);
         }
+        if let Some(view) = self.clone_named(at)? {
+            return self.remove_clone(caller, at, &view, true);
+        }
         let drop_empty = |change: &mut Change<'_>, inode: &Inode, now: i64| {
             self.namespace().check_empty(inode.head.ino)?;
             // A directory has nothing in its row but itself.

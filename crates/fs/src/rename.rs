@@ -153,6 +153,10 @@ impl FileSystem {
             (false, false) => Ok(()),
             (false, true) => Err(FsError::IsDir),
             (true, false) => Err(FsError::NotDir),
+            // A clone has its entries elsewhere: it is removed by its own means.
+            (true, true) if self.clone_at(target.inode.head.ino).is_some() => {
+                Err(FsError::NotEmpty)
+            }
             (true, true) => {
                 check_not_inside(&self.residents.inodes, target.at.parent, source)?;
                 self.namespace().check_empty(target.inode.head.ino)

@@ -77,6 +77,11 @@ impl<'v> RowBatch<'v> {
         self.changes.put(self.trees.of(key.tree()), key, value);
     }
 
+    /// Puts a row of another file system in the same engine.
+    pub(crate) fn put_in(&mut self, dictionary: Dictionary, key: &RowKey, value: &[u8]) {
+        self.changes.put(dictionary, key, value);
+    }
+
     /// Puts a value without copying it.
     pub(crate) fn put_borrowed(&mut self, key: &RowKey, value: &'v [u8]) {
         let tree = self.trees.of(key.tree());

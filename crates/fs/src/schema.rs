@@ -17,15 +17,32 @@ use bytes::Bytes;
 use stitch_base::Ino;
 use stitch_base::sync::Arc;
 use stitch_db::{
-    Caching, Coming, CommitOptions, DbError, Direction, Scan, Schema, SpaceClass, TreeOptions, View,
+    Caching, Coming, CommitOptions, DbError, Dictionary, Direction, Scan, Schema, SpaceClass,
+    TreeOptions, View,
 };
 use stitch_format::fs_inode::{InodeHead, MetaRow};
 use stitch_format::fs_sys::{FsHeader, decode_number, encode_number};
 use stitch_kv::{Compression, Engine};
 
-const SCHEMA: &str = "fs";
+/// The schema of mainline. Those of writable views: [`view_schema`].
+pub(crate) const SCHEMA: &str = "fs";
+/// What comes before the number in the schema of a writable view.
+const VIEW_PREFIX: &str = "fs~";
 /// The first number that is handed out; those between the root's and it are kept.
 pub(crate) const FIRST_INO: u64 = 16;
+
+/// Returns the schema of the writable view of a number.
+pub(crate) fn view_schema(number: u64) -> String {
+    debug_assert!(number > 0, "mainline has a name of its own");
+    format!("{VIEW_PREFIX}{number}")
+}
+
+/// Returns the number of the writable view that a tree of this name is in.
+pub(crate) fn view_of_tree(name: &str) -> Option<u64> {
+    let (schema, _) = name.split_once('/')?;
+    let number = schema.strip_prefix(VIEW_PREFIX)?.parse().ok()?;
+    (number > 0 && view_schema(number) == schema).then_some(number)
+}
 
 /// The trees of an open file system.
 #[derive(Clone, Debug)]
@@ -103,7 +120,7 @@ pub fn set_compression(engine: &Arc<dyn Engine>, wanted: CompressOptions) -> FsR
 /// # Errors
 /// [`FsError::NotFound`] if there is no file system; [`FsError::Format`].
 pub fn has_external_files(engine: &Arc<dyn Engine>) -> FsResult<bool> {
-    Ok(Store::open(engine)?.header.has_external)
+    Ok(Store::open(engine, SCHEMA)?.header.has_external)
 }
 
 impl Store {
@@ -160,15 +177,20 @@ impl Store {
         })
     }
 
-    /// Opens the trees in an engine.
-    pub(crate) fn open(engine: &Arc<dyn Engine>) -> FsResult<Self> {
-        let schema = Schema::open(Arc::clone(engine), SCHEMA)?;
+    /// Opens the trees of this schema in an engine.
+    pub(crate) fn open(engine: &Arc<dyn Engine>, schema: &str) -> FsResult<Self> {
+        let schema = Schema::open(Arc::clone(engine), schema)?;
         let sys = schema.dictionary(Tree::Sys.name())?;
         let key = Locator::default().header();
         let Some(header) = schema.now().get(sys, &key)? else {
             return Err(FsError::NotFound);
         };
         Self::of(&schema, FsHeader::decode(&header)?)
+    }
+
+    /// The dictionary of a tree.
+    pub(crate) const fn dictionary(&self, tree: Tree) -> Dictionary {
+        self.trees.of(tree)
     }
 
     /// Changes of rows of these trees; none yet.

@@ -121,8 +121,8 @@ impl SnapshotView {
             external: None,
             ..options.clone()
         };
-        let fs = FileSystem::open(Arc::new(past), options)?;
-        let is_private = fs.walk_to(&info)?;
+        let fs = FileSystem::open_past(Arc::new(past), options)?;
+        let is_private = fs.walk_path(info.root, &info.path)?;
         Ok(Self {
             fs,
             info,
@@ -131,7 +131,7 @@ impl SnapshotView {
     }
 }
 
-fn pin_name(name: &str) -> String {
+pub(crate) fn pin_name(name: &str) -> String {
     format!("{PIN_PREFIX}{name}")
 }
 
@@ -187,6 +187,15 @@ impl FileSystem {
         if self.header.lock().has_external || !self.engine().capabilities().pins {
             return Err(FsError::Unsupported);
         }
+        // The pin would show mainline.
+        if self.view_number() != 0 {
+            return Err(FsError::Unsupported);
+        }
+        self.check_numbers_leave_room()
+    }
+
+    /// Refuses where inode numbers are so large that they cannot be numbers of views as well.
+    pub(crate) fn check_numbers_leave_room(&self) -> FsResult<()> {
         if self.next_number() > NEXT_INO_MAX {
             return Err(FsError::NumbersTooLarge);
         }
@@ -214,7 +223,7 @@ impl FileSystem {
     }
 
     /// Returns the path of a directory that is known, from the root, as it is at the moment.
-    fn path_of(&self, dir: Ino) -> FsResult<Vec<u8>> {
+    pub(crate) fn path_of(&self, dir: Ino) -> FsResult<Vec<u8>> {
         let mut names = Vec::new();
         let (mut ino, mut len_bytes) = (dir, 0);
         while ino != Ino::ROOT {
@@ -232,16 +241,16 @@ impl FileSystem {
         Ok(names.join(&b'/'))
     }
 
-    /// Looks up the directory of a snapshot in the file system of its moment, so that it is known.
-    /// Reports whether some directory above it does not let everybody pass.
+    /// Looks up the directory of a view along its path, so that it is known. Reports whether some
+    /// directory above it does not let everybody pass.
     ///
     /// # Errors
     /// [`FsError::Stale`] if the path does not lead there.
-    fn walk_to(&self, info: &SnapshotInfo) -> FsResult<bool> {
-        let elsewhere = || FsError::Stale(info.root);
+    pub(crate) fn walk_path(&self, root: Ino, path: &[u8]) -> FsResult<bool> {
+        let elsewhere = || FsError::Stale(root);
         let mut at: Attr = self.get_attr(Ino::ROOT)?;
         let mut is_private = false;
-        for name in info.path.split(|byte| *byte == b'/') {
+        for name in path.split(|byte| *byte == b'/') {
             if name.is_empty() {
                 break;
             }
@@ -254,7 +263,7 @@ impl FileSystem {
                 other => other,
             })?;
         }
-        if at.ino != info.root {
+        if at.ino != root {
             return Err(elsewhere());
         }
         // Kept as an open file is: no lookup that is taken back makes it unknown.

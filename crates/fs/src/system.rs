@@ -13,9 +13,10 @@ use crate::namespace::Namespace;
 use crate::prefetch::{Prefetch, Prefetcher};
 use crate::residents::Residents;
 use crate::room::Room;
-use crate::schema::{FIRST_INO, Store};
+use crate::schema::{FIRST_INO, SCHEMA, Store};
+use crate::views::{Standing, ViewSet};
 use crate::{Attr, FsError, FsOptions, FsResult};
-use stitch_base::sync::atomic::AtomicBool;
+use stitch_base::sync::atomic::{AtomicBool, Ordering};
 use stitch_base::sync::{Arc, Mutex};
 use stitch_base::{ErrorKind, Ino, random};
 use stitch_db::SpaceClass;
@@ -54,6 +55,9 @@ pub struct FileSystem {
     pub(crate) back_rows: BackRows,
     pub(crate) aside: Aside,
     pub(crate) extents: ExtentMaps,
+    pub(crate) standing: Standing,
+    /// It is a view that was removed.
+    pub(crate) is_removed: AtomicBool,
 }
 
 /// Inode numbers that may be handed out.
@@ -93,6 +97,7 @@ impl FileSystem {
             has_external: false,
             has_allocated: false,
             has_back_rows: false,
+            has_views: false,
         };
         let root = InodeHead {
             ino: Ino::ROOT,
@@ -121,7 +126,39 @@ impl FileSystem {
     /// [`FsError::NotFound`] if the engine holds none; [`FsError::Format`] if it is damaged or
     /// newer; [`FsError::NoFolder`] if it has external files and the options have no place of them.
     pub fn open(engine: Arc<dyn Engine>, options: FsOptions) -> FsResult<Self> {
-        let store = Store::open(&engine)?;
+        let views = ViewSet::read(&Store::open(&engine, SCHEMA)?)?;
+        let is_writable = !options.read_only;
+        let standing = Standing {
+            number: 0,
+            views: Arc::new(views),
+        };
+        let fs = Self::open_with(engine, options, SCHEMA, standing, Aside::default())?;
+        if is_writable && fs.store.header.has_views {
+            fs.standing.views.drop_unrecorded(fs.engine().as_ref())?;
+            fs.standing.views.drop_removed(fs.engine().as_ref())?;
+        }
+        Ok(fs)
+    }
+
+    /// Opens the file system as it is in a snapshot of the engine.
+    pub(crate) fn open_past(engine: Arc<dyn Engine>, options: FsOptions) -> FsResult<Self> {
+        debug_assert!(options.read_only, "the past does not change");
+        let standing = Standing {
+            number: 0,
+            views: Arc::new(ViewSet::none()),
+        };
+        Self::open_with(engine, options, SCHEMA, standing, Aside::default())
+    }
+
+    /// Opens the file system whose trees are in a schema.
+    pub(crate) fn open_with(
+        engine: Arc<dyn Engine>,
+        options: FsOptions,
+        schema: &str,
+        standing: Standing,
+        aside: Aside,
+    ) -> FsResult<Self> {
+        let store = Store::open(&engine, schema)?;
         let Some((root, _)) = store.own_row(Ino::ROOT)? else {
             return Err(FsError::Corrupt("there is no root directory".to_owned()));
         };
@@ -150,8 +187,10 @@ impl FileSystem {
             fixed: AtomicBool::new(is_fixed),
             room: Room::default(),
             back_rows,
-            aside: Aside::default(),
+            aside,
             extents: ExtentMaps::default(),
+            standing,
+            is_removed: AtomicBool::new(false),
         };
         if !fs.options.read_only {
             fs.set_aside_at_open()?;
@@ -290,7 +329,10 @@ impl FileSystem {
     /// [`FsError::Storage`]; what was not reclaimed is still queued.
     pub fn reclaim(&self) -> FsResult<usize> {
         let _one_at_a_time = self.room.reclaiming.lock();
-        let mut done = 0;
+        let mut done = self.drop_removed_clones()?;
+        if self.is_removed.load(Ordering::Acquire) {
+            return Ok(done);
+        }
         loop {
             let heads = self.residents.take_forgotten(RECLAIM_BATCH);
             if heads.is_empty() {
@@ -307,6 +349,13 @@ impl FileSystem {
                 }
             }
         }
+    }
+
+    /// Drops the trees of clones that were removed. Returns how many.
+    fn drop_removed_clones(&self) -> FsResult<usize> {
+        let dropped = self.standing.views.drop_removed(self.engine().as_ref())?;
+        self.room.note_given_back(dropped);
+        Ok(dropped)
     }
 
     fn purge_all(&self, heads: &[InodeHead]) -> FsResult<usize> {

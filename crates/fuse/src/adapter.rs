@@ -18,6 +18,7 @@
 //! Threads of their own release the space of forgotten files and ask the kernel to forget more, so
 //! that no request waits for that.
 
+mod announced;
 mod chore;
 mod convert;
 mod flags;
@@ -58,7 +59,7 @@ use crate::wire::args::{
 };
 use crate::wire::codec::Sink;
 use crate::wire::reply::{
-    AttrReply, DirPlusSink, DirSink, Entry, Lookup, Opened, StatFs, StatxReply,
+    self, AttrReply, DirPlusSink, DirSink, Entry, Lookup, Opened, StatFs, StatxReply,
 };
 use chore::Chore;
 use convert::Owner;
@@ -71,7 +72,7 @@ pub use trees::REMOVE_TREE_XATTR;
 use trees::Trees;
 use trim::Trims;
 pub use trim::{Trim, TrimArgs};
-pub use views::{CONTROL_DIR, ControlLink, SNAPSHOT_XATTR, SNAPSHOTS_DIR, Views};
+pub use views::{CLONE_XATTR, CONTROL_DIR, ControlLink, SNAPSHOT_XATTR, SNAPSHOTS_DIR, Views};
 
 /// Most bytes of one COPY_FILE_RANGE: the caller repeats it, so no worker is blocked for long.
 const COPY_SIZE_MAX: u64 = 64 << 20;
@@ -111,6 +112,8 @@ pub struct Adapter {
     trims: Trims,
     /// Generation of all inodes except the root.
     generation: u64,
+    /// What the kernel's numbers of inodes have beside those of the file system: 0 in mainline.
+    base: u64,
 }
 
 impl std::fmt::Debug for Adapter {
@@ -161,7 +164,45 @@ impl Adapter {
             opens: OnceLock::new(),
             reports: Vec::new(),
             trims: Trims::default(),
+            base: 0,
         }
+    }
+
+    /// Makes it serve a view whose inodes have numbers from `base` on in the mount.
+    #[must_use]
+    const fn in_view(mut self, base: u64) -> Self {
+        self.base = base;
+        self
+    }
+
+    /// Returns the number of an inode in the mount.
+    const fn number(&self, ino: Ino) -> Ino {
+        Ino(ino.0 | self.base)
+    }
+
+    /// Starts the threads.
+    fn start(&self, notifier: &Notifier) {
+        let notifier = &notifier.within(self.base);
+        self.attr_cache.connect(notifier);
+        reclaim::start(&self.reclaiming, &self.fs);
+        prune::start(&self.pruning, &self.fs, notifier);
+        if !self.fs.is_read_only() {
+            self.pages.start(notifier);
+            self.trees.start(&self.fs);
+        }
+    }
+
+    /// Returns an entry of a directory as it is listed: of a clone, with the number of its own
+    /// directory. Reports whether it is one.
+    fn listed<'a>(&self, entry: &stitch_fs::DirEntry<'a>) -> (reply::DirEntry<'a>, bool) {
+        let mut listed = convert::dir_entry(entry);
+        let may_be = entry.kind == FileKind::Directory && !matches!(entry.name, b"." | b"..");
+        let clone = may_be.then(|| self.fs.clone_at(entry.ino)).flatten();
+        listed.ino = match &clone {
+            Some(info) => views::clone_number(info),
+            None => self.number(entry.ino),
+        };
+        (listed, clone.is_some())
     }
 
     /// Adds an attribute of the root directory that is computed on demand instead of stored.
@@ -236,13 +277,7 @@ impl Adapter {
 
 impl Handler for Adapter {
     fn init(&self, _: &Negotiated, notifier: &Notifier) {
-        self.attr_cache.connect(notifier);
-        reclaim::start(&self.reclaiming, &self.fs);
-        prune::start(&self.pruning, &self.fs, notifier);
-        if !self.fs.is_read_only() {
-            self.pages.start(notifier);
-            self.trees.start(&self.fs);
-        }
+        self.start(notifier);
     }
 
     fn passthrough(&self, files: BackingFiles) -> io::Result<()> {
@@ -446,8 +481,7 @@ impl Handler for Adapter {
     }
 
     fn readdir(&self, _: &Context<'_>, ino: Ino, args: &Read, out: &mut DirSink<'_>) -> Answer<()> {
-        let mut take = |entry: &stitch_fs::DirEntry<'_>| match out.push(&convert::dir_entry(entry))
-        {
+        let mut take = |entry: &stitch_fs::DirEntry<'_>| match out.push(&self.listed(entry).0) {
             true => Taken::More,
             false => Taken::Full,
         };
@@ -462,17 +496,27 @@ impl Handler for Adapter {
         out: &mut DirPlusSink<'_>,
     ) -> Answer<()> {
         let mut iflags = 0;
+        let mut grafts = Vec::new();
         let mut take = |entry: &stitch_fs::DirEntry<'_>| {
-            let looked_up = entry.attr.as_ref().map(|attr| {
+            let (listed, is_clone) = self.listed(entry);
+            // The kernel looks up a clone by its name.
+            let attr = entry.attr.as_ref().filter(|_| !is_clone);
+            let looked_up = attr.map(|attr| {
                 iflags |= attr.iflags;
                 self.timed(convert::entry(attr))
             });
-            match out.push(&convert::dir_entry(entry), looked_up.as_ref()) {
-                true => Taken::More,
-                false => Taken::Full,
+            if !out.push(&listed, looked_up.as_ref()) {
+                return Taken::Full;
             }
+            if is_clone && entry.attr.is_some() {
+                grafts.push(entry.ino);
+            }
+            Taken::More
         };
         let read = self.fs.read_dir_plus(ino, args.offset, &mut take);
+        for graft in grafts {
+            self.fs.forget(graft, 1);
+        }
         self.fs.note_flags(iflags);
         if self.fs.is_crowded() {
             self.pruning.note();

@@ -12,6 +12,7 @@
 
 pub mod adapter;
 pub mod backing;
+pub mod clones;
 pub mod counts;
 pub mod dispatch;
 pub mod errno;

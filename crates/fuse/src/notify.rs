@@ -18,6 +18,8 @@ use crate::wire::notice::Notice;
 pub struct Notifier {
     sender: Arc<dyn ReplySender>,
     minor: u32,
+    /// Numbers of inodes in the mount have this beside those that are told here.
+    base: u64,
     shared: Arc<NotifierState>,
 }
 
@@ -34,8 +36,21 @@ impl Notifier {
         Self {
             sender,
             minor,
+            base: 0,
             shared: Arc::default(),
         }
+    }
+
+    /// Returns one for a view, whose inodes have numbers from `base` on in the mount.
+    pub(crate) fn within(&self, base: u64) -> Self {
+        Self {
+            base,
+            ..self.clone()
+        }
+    }
+
+    const fn number(&self, ino: Ino) -> Ino {
+        Ino(ino.0 | self.base)
     }
 
     /// Sets how many requests may wait at a time for a notice that writes pages back. This must be
@@ -67,7 +82,7 @@ impl Notifier {
         let length = i64::try_from(length).unwrap_or(i64::MAX);
         self.shared.pages.fetch_add(1, Ordering::Relaxed);
         self.send(&Notice::InvalidateInode {
-            ino,
+            ino: self.number(ino),
             offset,
             length,
         })
@@ -80,6 +95,7 @@ impl Notifier {
     /// When the mount is gone.
     pub fn store(&self, ino: Ino, offset: u64, bytes: &[u8]) -> io::Result<()> {
         self.shared.pages.fetch_add(1, Ordering::Relaxed);
+        let ino = self.number(ino);
         self.send(&Notice::Store { ino, offset, bytes })
     }
 
@@ -90,7 +106,7 @@ impl Notifier {
     /// When the mount is gone.
     pub fn invalidate_attr(&self, ino: Ino) -> io::Result<()> {
         self.send(&Notice::InvalidateInode {
-            ino,
+            ino: self.number(ino),
             offset: -1,
             length: 0,
         })
@@ -102,7 +118,7 @@ impl Notifier {
     /// When the mount is gone.
     pub fn invalidate_entry(&self, parent: Ino, name: &[u8]) -> io::Result<()> {
         self.send(&Notice::InvalidateEntry {
-            parent,
+            parent: self.number(parent),
             name,
             expire_only: false,
         })
@@ -115,7 +131,8 @@ impl Notifier {
     /// # Errors
     /// When the mount is gone.
     pub fn prune(&self, inos: &[Ino]) -> io::Result<()> {
-        self.send(&Notice::Prune { inos })
+        let numbers: Vec<Ino> = inos.iter().map(|ino| self.number(*ino)).collect();
+        self.send(&Notice::Prune { inos: &numbers })
     }
 
     /// Reports whether the kernel supports [`Self::prune`] (7.45).
@@ -130,8 +147,8 @@ impl Notifier {
     /// When the mount is gone.
     pub fn removed(&self, parent: Ino, child: Ino, name: &[u8]) -> io::Result<()> {
         self.send(&Notice::Delete {
-            parent,
-            child,
+            parent: self.number(parent),
+            child: self.number(child),
             name,
         })
     }

@@ -9,6 +9,10 @@ pub struct Capabilities {
     /// [`Engine::commit_guarded`](crate::Engine::commit_guarded) and
     /// [`Engine::changed_keys`](crate::Engine::changed_keys).
     pub guards: bool,
-    /// [`Engine::branch_trees`](crate::Engine::branch_trees) and its companions.
+    /// [`Engine::branch_trees`](crate::Engine::branch_trees),
+    /// [`Engine::branch_keys`](crate::Engine::branch_keys) and
+    /// [`Engine::branch_moment`](crate::Engine::branch_moment).
     pub branches: bool,
+    /// [`Engine::absorb`](crate::Engine::absorb), by an engine that has branches.
+    pub absorb: bool,
 }

@@ -7,6 +7,7 @@
 //! Compiled only for tests of this crate and under the feature `conformance`, which is for
 //! dev-dependencies.
 
+mod branches;
 pub mod functions;
 mod guards;
 mod limits;
@@ -91,6 +92,23 @@ pub const CHECKS: &[(&str, Check)] = &[
     ("pins_space", pins::space),
     ("pins_full", pins::full_of_pins),
     ("pins_beside_commits", pins::beside_commits),
+    ("branches_unsupported", branches::unsupported),
+    ("branches", branches::isolation),
+    ("branches_deletes", branches::deletes),
+    ("branches_upserts", branches::upserts),
+    ("branches_scans", branches::scans),
+    ("branches_moments", branches::moments),
+    ("branches_together", branches::together),
+    ("branches_chains", branches::chains),
+    ("branches_dropped_parents", branches::dropped_parents),
+    ("branches_keys", branches::keys_written),
+    ("branches_space", branches::space),
+    ("branches_beside_commits", branches::beside_commits),
+    ("absorb", branches::messages),
+    ("absorb_guarded", branches::guarded),
+    ("absorb_refused", branches::absorb_refused),
+    ("absorb_nested", branches::nested),
+    ("absorb_survives", branches::absorb_survives),
     ("scans", scans::both_ways),
     ("scans_ranges", scans::random_ranges),
     ("scans_consistent", scans::unmoved_by_writes),

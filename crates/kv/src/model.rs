@@ -8,14 +8,17 @@
 //! 3. A read takes the newest version that is not newer than its snapshot.
 //! 4. A pin is a snapshot that `reopened` takes along. A tree that is dropped moves to the pins
 //!    that see it.
+//! 5. A branch tree has rows of its own for every key that was written to it, and shares the rows
+//!    of its parent for the others. It keeps every message to it as well: `absorb` commits them.
 //!
 //! Invariants:
 //! - versions of a key have rising sequence numbers;
 //! - a version that no living snapshot and no reader of the present can see is replaced by the next
 //!   write of its key, or dropped by `settle`.
 //!
-//! Locks: `state`, then `holds`, then what a pin keeps, then one tree's rows.
+//! Locks: `state`, then `holds`, then what a pin keeps, then a tree's rows, then its parent's.
 
+mod branches;
 mod fault;
 mod holds;
 mod pins;
@@ -23,9 +26,10 @@ mod rows;
 mod scan;
 
 use crate::{
-    Batch, Capabilities, ChangedKey, CommitOptions, Counters, Direction, Engine, Guard, Guards,
-    KeyRange, KvError, Limits, PinInfo, Scan, Snapshot, SpaceClass, SpaceUsage, TreeInfo,
-    TreeOptions, UpsertRegistry, Violation, check_free, check_tree_name, counters,
+    Batch, BranchPoint, Capabilities, ChangedKey, CommitOptions, Counters, Direction, Engine,
+    Guard, Guards, KeyRange, KvError, Limits, NewBranch, PinInfo, Scan, Snapshot, SpaceClass,
+    SpaceUsage, TreeInfo, TreeOptions, UpsertRegistry, Violation, check_free, check_tree_name,
+    counters,
 };
 use bytes::Bytes;
 pub use fault::CommitFault;
@@ -70,10 +74,14 @@ struct State {
     next_commits: Option<NextCommits>,
 }
 
+/// Rows of trees, by number.
+type AllRows = BTreeMap<TreeId, Arc<RwLock<Rows>>>;
+
 #[derive(Clone, Debug)]
 struct Tree {
     name: String,
     options: TreeOptions,
+    branch: Option<BranchPoint>,
     rows: Arc<RwLock<Rows>>,
 }
 
@@ -116,14 +124,14 @@ impl ModelEngine {
             state.last_tree = old.last_tree;
             state.seqno = old.seqno;
             state.total_bytes = old.total_bytes;
-            state.pins = old.pins.reopened(&new.holds);
+            let copies = branches::copies_of(&old.all_rows(), &new.holds);
+            state.pins = old.pins.reopened(&copies, &new.holds);
             state.trees = old.trees.clone();
-            let holds = new.holds.all();
-            for tree in state.trees.values_mut() {
-                let mut rows = tree.rows.read().clone();
-                rows.prune(&holds);
-                tree.rows = Arc::new(RwLock::new(rows));
+            for (id, tree) in &mut state.trees {
+                tree.rows = Arc::clone(&copies[id]);
             }
+            let held = new.holds.all();
+            copies.values().for_each(|rows| rows.write().prune(&held));
         }
         new
     }
@@ -140,7 +148,7 @@ impl ModelEngine {
             .collect()
     }
 
-    /// The rows of a living tree, or of a dropped one that the snapshot's pin sees.
+    /// The rows of a living tree, or of a dropped one that the snapshot's pin or branch sees.
     fn rows(
         &self,
         state: &State,
@@ -158,10 +166,18 @@ impl ModelEngine {
 
     /// Everything that could refuse a batch, before any of it is applied.
     fn admit(&self, state: &State, batch: &Batch, space: SpaceClass) -> Result<(), KvError> {
-        if state.is_closed {
-            return Err(KvError::Closed);
-        }
+        state.check_open()?;
         LIMITS.check_batch(batch)?;
+        self.admit_messages(state, batch, space)
+    }
+
+    /// As [`Self::admit`], of a batch of any length.
+    fn admit_messages(
+        &self,
+        state: &State,
+        batch: &Batch,
+        space: SpaceClass,
+    ) -> Result<(), KvError> {
         for (tree, message) in batch.messages() {
             if !state.trees.contains_key(&tree) {
                 return Err(KvError::NoTree(tree));
@@ -192,13 +208,17 @@ impl ModelEngine {
         Ok(rows.changed(guard.on, guard.since.seqno(), count_max))
     }
 
-    /// Applies an admitted batch, or fails as it is told to.
-    fn apply_or_fail(&self, state: &mut State, batch: &Batch) -> Result<Seqno, KvError> {
+    /// Applies what was admitted, or fails as it is told to.
+    fn apply_or_fail(
+        &self,
+        state: &mut State,
+        apply: impl FnOnce(&mut State) -> Result<Seqno, KvError>,
+    ) -> Result<Seqno, KvError> {
         match NextCommits::take(&mut state.next_commits) {
-            None => self.apply(state, batch),
+            None => apply(state),
             Some(fault) => {
                 if fault.is_applied() {
-                    self.apply(state, batch)?;
+                    apply(state)?;
                 }
                 Err(fault.error())
             }
@@ -224,7 +244,17 @@ impl ModelEngine {
 impl State {
     fn used(&self) -> u64 {
         let living: u64 = self.trees.values().map(|t| t.rows.read().bytes()).sum();
-        living + self.pins.bytes()
+        let hidden = self.hidden_rows();
+        let hidden: u64 = hidden.values().map(|rows| rows.read().bytes()).sum();
+        living + hidden + self.pins.bytes()
+    }
+
+    /// Drops a tree. Pins that see it keep it, and so do its branches.
+    fn remove(&mut self, tree: TreeId) -> Result<(), KvError> {
+        let removed = self.trees.remove(&tree);
+        let removed = removed.ok_or(KvError::NoTree(tree))?;
+        self.pins.keep_tree(tree, &removed.rows);
+        Ok(())
     }
 
     /// Room that the rows of a batch take beside their bytes.
@@ -268,7 +298,8 @@ impl Engine for ModelEngine {
         Capabilities {
             pins: true,
             guards: true,
-            branches: false,
+            branches: true,
+            absorb: true,
         }
     }
 
@@ -278,16 +309,14 @@ impl Engine for ModelEngine {
             id: *id,
             name: tree.name.clone(),
             options: tree.options.clone(),
-            branch: None,
+            branch: tree.branch,
         };
         state.trees.iter().map(info).collect()
     }
 
     fn create_tree(&self, name: &str, options: &TreeOptions) -> Result<TreeId, KvError> {
         let mut state = self.state.write();
-        if state.is_closed {
-            return Err(KvError::Closed);
-        }
+        state.check_open()?;
         if state.trees.values().any(|tree| tree.name == name) {
             return Err(KvError::TreeExists(name.to_owned()));
         }
@@ -297,6 +326,7 @@ impl Engine for ModelEngine {
         let tree = Tree {
             name: name.to_owned(),
             options: options.clone(),
+            branch: None,
             rows: Arc::default(),
         };
         state.trees.insert(id, tree);
@@ -305,20 +335,13 @@ impl Engine for ModelEngine {
 
     fn drop_tree(&self, tree: TreeId) -> Result<(), KvError> {
         let mut state = self.state.write();
-        if state.is_closed {
-            return Err(KvError::Closed);
-        }
-        let removed = state.trees.remove(&tree);
-        let removed = removed.ok_or(KvError::NoTree(tree))?;
-        state.pins.keep_tree(tree, &removed.rows);
-        Ok(())
+        state.check_open()?;
+        state.remove(tree)
     }
 
     fn alter_tree(&self, tree: TreeId, options: &TreeOptions) -> Result<(), KvError> {
         let mut state = self.state.write();
-        if state.is_closed {
-            return Err(KvError::Closed);
-        }
+        state.check_open()?;
         let found = state.trees.get_mut(&tree).ok_or(KvError::NoTree(tree))?;
         found.options = options.clone();
         Ok(())
@@ -327,7 +350,7 @@ impl Engine for ModelEngine {
     fn commit(&self, batch: &Batch, options: CommitOptions) -> Result<Seqno, KvError> {
         let mut state = self.state.write();
         self.admit(&state, batch, options.space)?;
-        self.apply_or_fail(&mut state, batch)
+        self.apply_or_fail(&mut state, |state| self.apply(state, batch))
     }
 
     fn commit_guarded(
@@ -340,7 +363,7 @@ impl Engine for ModelEngine {
         self.admit(&state, batch, options.space)?;
         LIMITS.check_guards(guards)?;
         guards.check(|guard| Ok(self.changed(&state, guard, 1)?.pop()))?;
-        self.apply_or_fail(&mut state, batch)
+        self.apply_or_fail(&mut state, |state| self.apply(state, batch))
     }
 
     fn changed_keys(&self, guards: &Guards, count_max: usize) -> Result<Vec<ChangedKey>, KvError> {
@@ -363,7 +386,8 @@ impl Engine for ModelEngine {
     fn snapshot(&self) -> Snapshot {
         // Under the state's lock, so that no commit prunes what this moment sees.
         let state = self.state.read();
-        self.holds.hold(state.seqno, None).snapshot()
+        let moment = (state.seqno, state.last_tree);
+        self.holds.hold(moment, None).snapshot()
     }
 
     fn create_pin(&self, name: &str, user: &[u8]) -> Result<PinInfo, KvError> {
@@ -384,6 +408,37 @@ impl Engine for ModelEngine {
 
     fn alter_pin(&self, name: &str, user: &[u8]) -> Result<(), KvError> {
         self.set_pin_user(name, user)
+    }
+
+    fn branch_trees(
+        &self,
+        branches: &[NewBranch<'_>],
+        at: Option<&Snapshot>,
+    ) -> Result<Vec<TreeId>, KvError> {
+        self.make_branches(branches, at)
+    }
+
+    fn branch_keys(
+        &self,
+        branch: TreeId,
+        after: Option<&[u8]>,
+        count_max: usize,
+    ) -> Result<Vec<Vec<u8>>, KvError> {
+        self.written_keys(branch, after, count_max)
+    }
+
+    fn branch_moment(&self, branch: TreeId) -> Result<Snapshot, KvError> {
+        self.moment_of(branch)
+    }
+
+    fn absorb(
+        &self,
+        branches: &[TreeId],
+        batch: &Batch,
+        guards: &Guards,
+        options: CommitOptions,
+    ) -> Result<Seqno, KvError> {
+        self.give_to_parents(branches, batch, guards, options)
     }
 
     fn get(
@@ -454,10 +509,8 @@ impl Engine for ModelEngine {
     fn settle(&self) -> Result<(), KvError> {
         let state = self.state.write();
         let holds = self.holds.all();
-        for tree in state.trees.values() {
-            tree.rows.write().prune(&holds);
-        }
-        state.pins.prune(&holds);
+        let rows = state.all_rows();
+        rows.values().for_each(|rows| rows.write().prune(&holds));
         Ok(())
     }
 

@@ -181,6 +181,26 @@ pub enum Issue {
         /// Key of its row.
         key: Vec<u8>,
     },
+    /// Something is wrong in a clone.
+    #[error("clone {number}: {issue}")]
+    InClone {
+        /// Number of the clone.
+        number: u64,
+        /// What is wrong.
+        issue: Box<Issue>,
+    },
+    /// The directory that a clone lies at does not exist.
+    #[error("clone {number} lies at no directory; a repair puts it into `lost+found`")]
+    CloneAdrift {
+        /// Number of the clone.
+        number: u64,
+    },
+    /// The trees of a clone do not exist.
+    #[error("clone {number} has no trees; a repair leaves an empty directory")]
+    CloneWithoutTrees {
+        /// Number of the clone.
+        number: u64,
+    },
     /// Numbers would be handed out a second time.
     #[error("the next inode number is {stored}, and must be at least {needed}")]
     NextIno {

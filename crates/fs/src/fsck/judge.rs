@@ -12,11 +12,11 @@ use stitch_format::fs_inode::FileKind;
 use stitch_format::fs_key::{CHUNK_BYTES, INO_MAX};
 
 /// All issues of a file system that lost rows do not explain.
-pub(super) fn judge(mut found: Found, lost: &Lost) -> Vec<Issue> {
+pub(super) fn judge(found: &mut Found, lost: &Lost) -> Vec<Issue> {
     if !found.is_readable {
-        return found.issues;
+        return std::mem::take(&mut found.issues);
     }
-    names(&mut found);
+    names(found);
     if !found.inodes.contains_key(&Ino::ROOT) {
         found.issues.push(Issue::NoRoot);
     }
@@ -24,15 +24,15 @@ pub(super) fn judge(mut found: Found, lost: &Lost) -> Vec<Issue> {
     let mut order: Vec<Ino> = found.inodes.keys().copied().collect();
     order.sort_unstable();
     for ino in &order {
-        issues.extend(inode(&found, *ino));
-        issues.extend(chunks(&found, *ino));
+        issues.extend(inode(found, *ino));
+        issues.extend(chunks(found, *ino));
     }
-    issues.extend(directories(&found));
-    issues.extend(unreachable(&found, &order));
-    issues.extend(orphans(&found));
-    issues.extend(order.iter().filter_map(|&ino| back::missing(&found, ino)));
-    issues.extend(numbers(&found));
-    lost.withhold(&found, issues)
+    issues.extend(directories(found));
+    issues.extend(unreachable(found, &order));
+    issues.extend(orphans(found));
+    issues.extend(order.iter().filter_map(|&ino| back::missing(found, ino)));
+    issues.extend(numbers(found));
+    lost.withhold(found, issues)
 }
 
 /// Counts the names of inodes that have their own row.

@@ -192,7 +192,10 @@ impl Lost {
             Issue::UnwrittenCount { .. } => has_lost_names || self.of("sys").next().is_some(),
             Issue::NextIno { .. } => self.has(&self.keys.next_ino()),
             Issue::InodeCount { .. } => has_lost_names || self.has(&self.keys.inode_count()),
-            Issue::NoHeader { .. }
+            Issue::InClone { .. }
+            | Issue::CloneAdrift { .. }
+            | Issue::CloneWithoutTrees { .. }
+            | Issue::NoHeader { .. }
             | Issue::BadMetaRow { .. }
             | Issue::WrongHash { .. }
             | Issue::BadRow { .. }

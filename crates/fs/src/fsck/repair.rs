@@ -2,6 +2,7 @@
 //! half-way leaves a file system that is no worse than before.
 
 use super::back;
+use super::views;
 use super::{Issue, Trees, is_unreadable};
 use super::{allocated, external};
 use crate::contents::Contents;
@@ -64,7 +65,13 @@ impl Repair<'_> {
             Issue::NoHeader { .. }
             | Issue::Lost { .. }
             | Issue::LostUnused { .. }
-            | Issue::Unchecked { .. } => return Ok(false),
+            | Issue::Unchecked { .. }
+            // Repaired in the trees of the clone.
+            | Issue::InClone { .. } => return Ok(false),
+            Issue::CloneAdrift { number } => self.land(*number)?,
+            Issue::CloneWithoutTrees { number } => {
+                self.changes.delete(trees.sys, &trees.keys.view(*number));
+            }
             Issue::NoPlainFile { .. }
             | Issue::MissingPlainFile { .. }
             | Issue::LooseExternal { .. }
@@ -322,6 +329,23 @@ impl Repair<'_> {
     fn remake(&mut self, ino: Ino) -> FsResult<()> {
         let name = self.lost_name(ino)?;
         self.put_directory(&name, ino, 0o700);
+        Ok(())
+    }
+
+    /// Lays a clone at a new directory in `lost+found`.
+    fn land(&mut self, number: u64) -> FsResult<()> {
+        let (sys, keys) = (self.trees.sys, self.trees.keys);
+        let Some(mut record) = views::record(self.trees, number)? else {
+            return Ok(());
+        };
+        let graft = self.new_number()?;
+        // `lost+found` may need one, too.
+        self.commit()?;
+        let name = self.lost_name(graft)?;
+        self.put_directory(&name, graft, 0o700);
+        record.home = 0;
+        record.graft = graft;
+        self.changes.put(sys, &keys.view(number), &record.encode());
         Ok(())
     }
 

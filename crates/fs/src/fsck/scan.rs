@@ -14,6 +14,7 @@ use stitch_format::fs_back::Place;
 use stitch_format::fs_inode::{FileKind, InodeHead, MetaRow, row_flag};
 use stitch_format::fs_key::CHUNK_BYTES;
 use stitch_format::fs_sys::{AllocatedRow, ExternalRow, FsHeader, decode_number};
+use stitch_format::fs_view::ViewRecord;
 
 /// What is kept of an inode.
 pub(super) struct FoundInode {
@@ -67,6 +68,8 @@ pub(super) struct Found {
     pub(super) inode_count: Option<u64>,
     pub(super) externals: Rows,
     pub(super) allocated: Sums,
+    /// Writable views that rows tell of.
+    pub(super) views: BTreeMap<u64, ViewRecord>,
     /// Stored number of chunks in unwritten extents.
     pub(super) unwritten: Option<u64>,
     pub(super) header: Option<FsHeader>,
@@ -305,6 +308,14 @@ impl Found {
             SysRow::NextIno => self.next_ino = number.or(self.next_ino),
             SysRow::InodeCount => self.inode_count = number.or(self.inode_count),
             SysRow::Unwritten => self.unwritten = number.or(self.unwritten),
+            SysRow::NextView => return number.is_some() && self.has(|header| header.has_views),
+            SysRow::View(number) => {
+                let Ok(record) = ViewRecord::decode(value) else {
+                    return false;
+                };
+                self.views.insert(number, record);
+                return self.has(|header| header.has_views);
+            }
             SysRow::Orphan(ino) => {
                 self.largest = self.largest.max(ino.0);
                 self.orphans.insert(ino);

@@ -1,6 +1,7 @@
 //! One test for each issue: it is planted, found, and repaired.
 
 use super::{Issue, Trees, check, repair};
+use crate::schema::SCHEMA;
 use stitch_base::Ino;
 use stitch_base::sync::Arc;
 use stitch_db::{Changes, CommitOptions, Schema, TreeOptions};
@@ -48,7 +49,7 @@ impl Sample {
         let engine: Arc<dyn Engine> = Arc::new(ModelEngine::new(UpsertRegistry::default()));
         let names = ["meta", "data", "xattr", "sys"].map(|n| (n, TreeOptions::default()));
         Schema::create(Arc::clone(&engine), "fs", &names).unwrap();
-        let trees = Trees::open(&engine).unwrap();
+        let trees = Trees::open(&engine, SCHEMA).unwrap();
         let sample = Self { engine, trees };
         let header = FsHeader {
             name_seed: SEED,
@@ -56,6 +57,7 @@ impl Sample {
             has_external: false,
             has_allocated: false,
             has_back_rows: false,
+            has_views: false,
         };
         let chunked = InodeHead {
             size: 5000,
@@ -146,6 +148,7 @@ pub(super) fn keep_back_rows(sample: &Sample, progress: Place) {
         has_external: false,
         has_allocated: false,
         has_back_rows: true,
+        has_views: false,
     };
     sample.edit(|trees, changes| {
         changes.put(trees.sys, fs_key::SYS_HEADER, &header.encode());
@@ -639,6 +642,7 @@ fn with_allocated() -> Sample {
             created_ns: 0,
             has_external: false,
             has_back_rows: false,
+            has_views: false,
             has_allocated: true,
         };
         changes.put(trees.sys, fs_key::SYS_HEADER, &header.encode());
@@ -701,6 +705,7 @@ fn a_header_that_does_not_know_of_extents_is_written_anew() {
             created_ns: 0,
             has_external: false,
             has_back_rows: false,
+            has_views: false,
             has_allocated: false,
         };
         changes.put(trees.sys, fs_key::SYS_HEADER, &header.encode());

@@ -23,6 +23,8 @@ fn rows_of_the_sys_tree_are_told_apart() {
         (keys.orphan(INO), SysRow::Orphan(INO)),
         (keys.external(INO), SysRow::External(INO)),
         (keys.back(INO), SysRow::Back(INO)),
+        (keys.next_view(), SysRow::NextView),
+        (keys.view(7), SysRow::View(7)),
         (keys.extent(INO, 9), SysRow::Extent(INO, 9)),
     ];
     for (key, row) in rows {

@@ -2,6 +2,7 @@
 
 mod allocated;
 mod attributes;
+mod clones;
 mod common;
 mod contents;
 mod costs;

@@ -25,7 +25,12 @@ pub(super) fn generation(fs: &FileSystem) -> u64 {
 
 impl Adapter {
     pub(super) fn generation_of(&self, ino: Ino) -> u64 {
-        if ino == Ino::ROOT { 0 } else { self.generation }
+        // The root of a view is not that of the mount.
+        if self.number(ino) == Ino::ROOT {
+            0
+        } else {
+            self.generation
+        }
     }
 
     /// Looks up a name, or an inode by its number. An inode that the kernel looks up by number has

@@ -54,9 +54,12 @@ impl Adapter {
     /// Adds lifetime and generation to an entry.
     pub(super) fn timed(&self, entry: Entry) -> Entry {
         let attr_ttl = self.attr_ttl(entry.ino);
-        let attr = self.with_mapped(entry.attr);
+        let mut attr = self.with_mapped(entry.attr);
         let generation = self.generation_of(entry.ino);
+        let ino = self.number(entry.ino);
+        attr.ino = ino;
         Entry {
+            ino,
             attr,
             attr_ttl,
             generation,

@@ -37,7 +37,9 @@ impl Adapter {
 
     /// Converts attributes for the kernel.
     pub(super) fn attr_of(&self, attr: &Attr) -> reply::Attr {
-        self.with_mapped(convert::attr(attr))
+        let mut told = self.with_mapped(convert::attr(attr));
+        told.ino = self.number(attr.ino);
+        told
     }
 
     /// Adds a chunk to `st_blocks` of a file without blocks that was read. It may have pages that

@@ -8,15 +8,14 @@
 //!
 //! A thread of its own removes the contents of the tree. It works at most half of the time.
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
 use stitch_base::Ino;
-use stitch_base::sync::{Arc, Mutex};
+use stitch_base::sync::Arc;
 use stitch_fs::{FileSystem, FsError, FsResult};
 
+use super::announced::Announcements;
 use super::chore::{Chore, Left, Round};
-use super::process::Process;
 use super::report::check_caller;
 use crate::handler::{Answer, Context};
 
@@ -24,25 +23,15 @@ use crate::handler::{Answer, Context};
 /// below it. For root and the user of the daemon.
 pub const REMOVE_TREE_XATTR: &str = "stitchfs.rmtree";
 
-/// Most announcements that are kept.
-const ANNOUNCED_MAX: usize = 64;
 /// Entries removed in one slice, which takes about 10 ms.
 const SLICE: u64 = 1024;
 /// Pause between two slices.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// An announcement: thread, user, and directory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Announced {
-    uid: Option<u32>,
-    thread: u32,
-    ino: Ino,
-}
-
 /// Trees to be removed.
 #[derive(Debug)]
 pub(super) struct Trees {
-    announced: Mutex<VecDeque<Announced>>,
+    announced: Announcements<Ino>,
     emptying: Chore,
 }
 
@@ -50,7 +39,7 @@ impl Trees {
     /// Creates the list without its thread.
     pub(super) fn new() -> Self {
         Self {
-            announced: Mutex::default(),
+            announced: Announcements::new(),
             emptying: Chore::new("fuse-trees", PAUSE),
         }
     }
@@ -77,7 +66,7 @@ impl Trees {
         removed: FsResult<()>,
     ) -> FsResult<()> {
         if matches!(removed, Err(FsError::NoSpace)) {
-            self.remember(context, ino);
+            self.announced.remember(context, ino);
         }
         self.emptying.note();
         removed
@@ -86,37 +75,18 @@ impl Trees {
     /// Records an announcement.
     pub(super) fn announce(&self, context: &Context<'_>, ino: Ino) -> Answer<()> {
         check_caller(context)?;
-        self.remember(context, ino);
+        self.announced.remember(context, ino);
         Ok(())
     }
 
-    fn remember(&self, context: &Context<'_>, ino: Ino) {
-        let new = Announced {
-            uid: Process::of(context).uid(),
-            thread: context.caller.pid,
-            ino,
-        };
-        let mut announced = self.announced.lock();
-        announced.retain(|old| (old.uid, old.thread) != (new.uid, new.thread));
-        if announced.len() == ANNOUNCED_MAX {
-            announced.pop_front();
-        }
-        announced.push_back(new);
+    /// Records an announcement of a caller that may.
+    pub(super) fn announce_checked(&self, context: &Context<'_>, ino: Ino) {
+        self.announced.remember(context, ino);
     }
 
     /// Takes the announcement of this caller.
     pub(super) fn take(&self, context: &Context<'_>) -> Option<Ino> {
-        let thread = context.caller.pid;
-        if !self.announced.lock().iter().any(|old| old.thread == thread) {
-            return None;
-        }
-        // This may read the status of a later thread with the same number.
-        let uid = Process::of(context).uid();
-        let mut announced = self.announced.lock();
-        let found = announced
-            .iter()
-            .position(|old| (old.uid, old.thread) == (uid, thread))?;
-        announced.remove(found).map(|found| found.ino)
+        self.announced.take(context)
     }
 }
 
@@ -137,6 +107,7 @@ fn empty(fs: &FileSystem, round: Round) -> Left {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::adapter::announced::ANNOUNCED_MAX;
     use crate::errno::Errno;
     use crate::handler::Caller;
     use crate::wire::args::Groups;
@@ -172,7 +143,7 @@ mod tests {
         for pid in 0..100 {
             trees.announce(&context(0, pid), Ino(5)).unwrap();
         }
-        assert_eq!(trees.announced.lock().len(), ANNOUNCED_MAX);
+        assert_eq!(trees.announced.count(), ANNOUNCED_MAX);
         assert_eq!(trees.take(&context(0, 0)), None);
         assert_eq!(trees.take(&context(0, 99)), Some(Ino(5)));
     }

@@ -7,14 +7,17 @@
 //!             Node::Control(dir)      a directory of `.stitchfs`
 //!             Node::Link              a link in it
 //!             Node::Past(slot, ino)   a snapshot: reads are served, changes are EROFS
+//!             Node::Live(slot, ino)   a clone: an Adapter of its own
 //! ```
 //!
 //! Requests to mainline cost one shift and one comparison more. The name `.stitchfs` in the root
 //! directory is looked for in mainline first.
 
 mod changes;
+mod clones;
 mod control;
 mod handler;
+mod live;
 mod node;
 mod notices;
 mod past;
@@ -25,18 +28,27 @@ mod tests;
 use stitch_base::Ino;
 use stitch_base::clock::Timestamp;
 use stitch_base::sync::{Arc, Mutex};
-use stitch_fs::{DirName, SnapshotInfo};
+use stitch_fs::{CloneInfo, DirName, SnapshotInfo};
 
+use super::announced::Announcements;
 use super::{Adapter, OrErrno as _};
+use crate::clones::Target;
 use crate::errno::Errno;
 use crate::handler::{Answer, Context, Handler as _};
 use crate::wire::codec::Sink;
 use crate::wire::reply::{AttrReply, DirEntry, FOREVER, Lookup};
 pub use changes::SNAPSHOT_XATTR;
+pub use clones::CLONE_XATTR;
 pub use control::{CONTROL_DIR, ControlLink, SNAPSHOTS_DIR};
-use node::{ControlDir, Node};
+use live::OpenClones;
+use node::{ControlDir, Node, Slot};
 use notices::Notices;
 use table::{OpenSnapshots, Past};
+
+/// Returns the number of a clone's directory in the mount.
+pub(super) fn clone_number(info: &CloneInfo) -> Ino {
+    Slot::of_clone(info.number).number(info.root)
+}
 
 /// Returns what there is to say about a snapshot, as a value of [`SNAPSHOT_XATTR`].
 type Describe = Arc<dyn Fn(&SnapshotInfo) -> Vec<u8> + Send + Sync>;
@@ -45,6 +57,9 @@ type Describe = Arc<dyn Fn(&SnapshotInfo) -> Vec<u8> + Send + Sync>;
 pub struct Views {
     mainline: Adapter,
     table: Arc<OpenSnapshots>,
+    clones: Arc<OpenClones>,
+    /// Clones that the next MKDIR of a thread makes: source and target.
+    announced: Announcements<(Ino, Target)>,
     notices: Notices,
     /// Held while snapshots are created and deleted.
     changing: Mutex<()>,
@@ -75,7 +90,9 @@ impl Views {
             .get_attr(Ino::ROOT)
             .map_or(Timestamp(0), |root| root.btime);
         Self {
-            has_slots: fs.takes_snapshots(),
+            has_slots: fs.takes_snapshots() || fs.takes_clones(),
+            clones: Arc::new(OpenClones::new(Arc::clone(&fs), mainline.options)),
+            announced: Announcements::new(),
             table: Arc::new(OpenSnapshots::new(fs, generation)),
             notices: Notices::new(),
             changing: Mutex::default(),
@@ -115,7 +132,7 @@ impl Views {
     /// Refuses to change what is not mainline.
     fn check_writable(&self, number: Ino) -> Answer<()> {
         match self.node(number) {
-            Node::Mainline => Ok(()),
+            Node::Mainline | Node::Live(..) => Ok(()),
             Node::Control(_) | Node::Link | Node::Past(..) => Err(Errno::EROFS),
             Node::Unknown => Err(Errno::ESTALE),
         }
@@ -174,6 +191,7 @@ impl Views {
 
     fn lookup_mainline(&self, context: &Context<'_>, parent: Ino, name: &[u8]) -> Answer<Lookup> {
         let found = self.mainline.lookup(context, parent, name)?;
+        let found = self.enter_clone(&self.mainline, found)?;
         let is_missing = matches!(found, Lookup::Missing { .. });
         if is_missing && parent == Ino::ROOT && name == CONTROL_DIR.as_bytes() && self.has_control()
         {
@@ -192,7 +210,24 @@ impl Views {
         match node {
             Node::Past(slot, ino) => self.table.within(slot, |past| request(past, ino)),
             Node::Unknown => Err(Errno::ESTALE),
-            Node::Mainline | Node::Control(_) | Node::Link => Err(otherwise),
+            Node::Mainline | Node::Live(..) | Node::Control(_) | Node::Link => Err(otherwise),
+        }
+    }
+
+    /// Runs a request in mainline or in a clone, where it may change something. Elsewhere it is
+    /// refused.
+    fn change<T>(
+        &self,
+        number: Ino,
+        request: impl FnOnce(&Adapter, Ino) -> Answer<T>,
+    ) -> Answer<T> {
+        match self.node(number) {
+            Node::Mainline => request(&self.mainline, number),
+            Node::Live(slot, ino) => self
+                .clones
+                .within(slot, |clone| request(clone.adapter(), ino)),
+            Node::Control(_) | Node::Link | Node::Past(..) => Err(Errno::EROFS),
+            Node::Unknown => Err(Errno::ESTALE),
         }
     }
 

@@ -28,6 +28,7 @@ impl From<&FsError> for Errno {
             // Not ENOSYS: for many operations the kernel would stop asking.
             FsError::Unsupported => Self::ENOTSUP,
             FsError::NumbersTooLarge => Self::EOVERFLOW,
+            FsError::TooDeep => Self::ELOOP,
             FsError::TooManyLinks => Self::EMLINK,
             FsError::Corrupt(_) | FsError::Format(_) | FsError::NoFolder => Self::EIO,
             FsError::External(error) => of_kind(error.kind),

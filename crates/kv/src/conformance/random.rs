@@ -1,5 +1,6 @@
 //! Random operations on an engine and on the model, with every answer compared.
 
+mod branches;
 mod pins;
 
 use super::functions::{self, ADD, APPEND, HASH, REMOVE_IF};
@@ -42,6 +43,8 @@ pub struct Params {
     pub alter_one_in: u64,
     /// One operation in so many is of a pin, if the engine has pins.
     pub pin_one_in: u64,
+    /// One operation in so many is of a branch tree, if the engine has branch trees.
+    pub branch_one_in: u64,
 }
 
 impl Params {
@@ -60,6 +63,7 @@ impl Params {
             reopen_one_in: 700,
             alter_one_in: 250,
             pin_one_in: 50,
+            branch_one_in: 50,
         }
     }
 }
@@ -120,7 +124,7 @@ enum Moment {
     Now,
     /// Of the store and of the model.
     Then(Snapshot, Snapshot),
-    /// A snapshot that the store has lost.
+    /// A snapshot that the store has lost, or that is older than the tree.
     Lost,
 }
 
@@ -135,6 +139,14 @@ impl Moment {
     }
 }
 
+/// A snapshot of a run.
+struct RunSnapshot {
+    /// Of the store and of the model. `None` once the store was opened anew.
+    both: Option<(Snapshot, Snapshot)>,
+    /// The newest tree that was there. What a snapshot shows of a later branch is not defined.
+    last_tree: TreeId,
+}
+
 struct Run {
     params: Params,
     rng: Rng,
@@ -145,8 +157,7 @@ struct Run {
     model: ModelEngine,
     trees: Vec<TreeId>,
     names: u64,
-    /// Of the store and of the model, at the same moment. `None` once the store was opened anew.
-    snapshots: Vec<Option<(Snapshot, Snapshot)>>,
+    snapshots: Vec<RunSnapshot>,
     pins: RunPins,
     op: u64,
 }
@@ -193,6 +204,9 @@ impl Run {
         }
         if self.rng.one_in(self.params.pin_one_in) {
             self.pin_step();
+        }
+        if self.rng.one_in(self.params.branch_one_in) {
+            self.branch_step();
         }
         match self.rng.below(1000) {
             0..500 => self.commit(),
@@ -272,14 +286,15 @@ impl Run {
         }
     }
 
-    /// Now, or one of the snapshots.
-    fn moment(&mut self) -> Moment {
+    /// Now, or one of the snapshots that are not older than the tree.
+    fn moment(&mut self, tree: TreeId) -> Moment {
         if self.snapshots.is_empty() || self.rng.one_in(2) {
             return Moment::Now;
         }
         let count = u64::try_from(self.snapshots.len()).unwrap_or(1);
         let index = usize::try_from(self.rng.below(count)).unwrap_or(0);
-        match self.snapshots[index].clone() {
+        let RunSnapshot { both, last_tree } = &self.snapshots[index];
+        match both.clone().filter(|_| tree <= *last_tree) {
             Some((store, model)) => Moment::Then(store, model),
             None => Moment::Lost,
         }
@@ -297,7 +312,8 @@ impl Run {
     }
 
     fn get(&mut self) {
-        let (tree, key, moment) = (self.tree(), self.key(), self.moment());
+        let (tree, key) = (self.tree(), self.key());
+        let moment = self.moment(tree);
         let Some((at, model_at)) = moment.both() else {
             return;
         };
@@ -310,7 +326,8 @@ impl Run {
     }
 
     fn scan(&mut self) {
-        let (tree, moment) = (self.tree(), self.moment());
+        let tree = self.tree();
+        let moment = self.moment(tree);
         let (start, end) = (self.key(), self.key());
         let range = match self.rng.below(4) {
             0 => KeyRange::all(),
@@ -341,8 +358,9 @@ impl Run {
 
     fn take_snapshot(&mut self) {
         if self.snapshots.len() < 8 {
-            let pair = (self.store.engine().snapshot(), self.model.snapshot());
-            self.snapshots.push(Some(pair));
+            let both = Some((self.store.engine().snapshot(), self.model.snapshot()));
+            let last_tree = self.trees.iter().max().copied().unwrap_or_default();
+            self.snapshots.push(RunSnapshot { both, last_tree });
         }
     }
 
@@ -353,9 +371,13 @@ impl Run {
         }
     }
 
-    fn create_tree(&mut self) {
-        let name = format!("tree {}", self.names);
+    fn name(&mut self) -> String {
         self.names += 1;
+        format!("tree {}", self.names)
+    }
+
+    fn create_tree(&mut self) {
+        let name = self.name();
         let options = self.tree_options();
         let made = self.store.engine().create_tree(&name, &options);
         let made = made.unwrap_or_else(|e| panic!("{}: {e}", self.at()));
@@ -388,15 +410,22 @@ impl Run {
 
     fn replace_tree(&mut self) {
         let tree = self.tree();
+        let is_branch = self.branches().iter().any(|(branch, _)| *branch == tree);
+        self.drop_tree(tree);
+        if !is_branch {
+            self.create_tree();
+        }
+    }
+
+    fn drop_tree(&mut self, tree: TreeId) {
         self.trees.retain(|other| *other != tree);
         let dropped = self.store.engine().drop_tree(tree);
         assert!(dropped.is_ok(), "{}: {dropped:?}", self.at());
         self.model.drop_tree(tree).expect("the model drops trees");
-        self.create_tree();
     }
 
     fn reopen(&mut self) {
-        self.snapshots.fill(None);
+        self.snapshots.iter_mut().for_each(|s| s.both = None);
         self.pins.opened.clear();
         let ending = match self.tuning.below(3) {
             0 => Ending::Closed,

@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::{
-    Capabilities, ChangedKey, Counters, Guarded, Guards, Limits, Message, ModelEngine, PinInfo,
-    SpaceUsage, Violation,
+    Capabilities, ChangedKey, Counters, Guarded, Guards, Limits, Message, ModelEngine, NewBranch,
+    PinInfo, SpaceUsage, Violation,
 };
 use bytes::Bytes;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -79,9 +79,18 @@ enum Fault {
     PinsSeeNow,
     PinsLoseTrees,
     PinsEndWithTheProcess,
+    BranchesBeginNow,
+    BranchesEndWithTheirParent,
+    BranchesMissDeletes,
+    BranchesAreMadeOneByOne,
+    BranchKeysAreThoseOfNow,
+    AbsorbedBranchesStay,
+    AbsorbIgnoresGuards,
+    AbsorbLosesTheBatch,
+    AbsorbWritesValues,
 }
 
-const FAULTS: [(Fault, &str); 27] = [
+const FAULTS: [(Fault, &str); 36] = [
     (Fault::IgnoresRangeDeletes, "random"),
     (Fault::RangeDeletesTakeTheEnd, "random"),
     (Fault::UpsertsOnNothingAreLost, "random"),
@@ -109,6 +118,18 @@ const FAULTS: [(Fault, &str); 27] = [
     (Fault::PinsSeeNow, "pins_survive"),
     (Fault::PinsLoseTrees, "pins_hidden_trees"),
     (Fault::PinsEndWithTheProcess, "pins"),
+    (Fault::BranchesBeginNow, "branches_moments"),
+    (
+        Fault::BranchesEndWithTheirParent,
+        "branches_dropped_parents",
+    ),
+    (Fault::BranchesMissDeletes, "branches_deletes"),
+    (Fault::BranchesAreMadeOneByOne, "branches_together"),
+    (Fault::BranchKeysAreThoseOfNow, "branches_keys"),
+    (Fault::AbsorbedBranchesStay, "absorb"),
+    (Fault::AbsorbIgnoresGuards, "absorb_guarded"),
+    (Fault::AbsorbLosesTheBatch, "absorb"),
+    (Fault::AbsorbWritesValues, "absorb_nested"),
 ];
 
 #[test]
@@ -231,6 +252,24 @@ impl Canary {
         out
     }
 
+    /// Puts what a branch holds where its messages belong.
+    fn absorb_values(&self, branches: &[TreeId]) -> Result<Seqno, KvError> {
+        let mut batch = Batch::new();
+        for branch in branches {
+            let trees = self.inner.trees();
+            let info = trees.iter().find(|info| info.id == *branch);
+            let parent = info.and_then(|info| info.branch).expect("a branch").parent;
+            for key in self.inner.branch_keys(*branch, None, usize::MAX)? {
+                match self.inner.get(*branch, &key, None)? {
+                    Some(value) => batch.put(parent, &key, &value),
+                    None => batch.delete(parent, &key),
+                }
+            }
+            self.inner.drop_tree(*branch)?;
+        }
+        self.inner.commit(&batch, CommitOptions::default())
+    }
+
     fn changed(&self, batch: &Batch<'_>) -> Batch<'static> {
         let mut out = Batch::new();
         let mut at = 0;
@@ -250,6 +289,9 @@ impl Canary {
                 (Fault::UpsertsOnNothingAreLost, Message::Upsert { key, .. })
                     if self.inner.get(tree, key, None).is_ok_and(|v| v.is_none()) => {}
                 (Fault::SecondMessageIsLost, _) if at == 2 => {}
+                (Fault::BranchesMissDeletes, Message::Delete { key })
+                    if self.inner.get(tree, key, None).is_ok_and(|v| v.is_some())
+                        && self.inner.branch_moment(tree).is_ok() => {}
                 (Fault::EmptyValuesAreAbsent, Message::Put { key, value: b"" }) => {
                     out.delete(tree, key);
                 }
@@ -293,6 +335,14 @@ impl Engine for Canary {
     fn drop_tree(&self, tree: TreeId) -> Result<(), KvError> {
         match self.fault {
             Fault::DroppedTreesStay => Ok(()),
+            Fault::BranchesEndWithTheirParent => {
+                self.inner.drop_tree(tree)?;
+                let is_child = |info: &TreeInfo| info.branch.is_some_and(|b| b.parent == tree);
+                let children = self.inner.trees().into_iter().filter(is_child);
+                children
+                    .map(|info| info.id)
+                    .try_for_each(|child| self.drop_tree(child))
+            }
             _ => self.inner.drop_tree(tree),
         }
     }
@@ -394,6 +444,61 @@ impl Engine for Canary {
 
     fn alter_pin(&self, name: &str, user: &[u8]) -> Result<(), KvError> {
         self.inner.alter_pin(name, user)
+    }
+
+    fn branch_trees(
+        &self,
+        branches: &[NewBranch<'_>],
+        at: Option<&Snapshot>,
+    ) -> Result<Vec<TreeId>, KvError> {
+        match self.fault {
+            Fault::BranchesBeginNow => self.inner.branch_trees(branches, None),
+            Fault::BranchesAreMadeOneByOne => {
+                let each = branches
+                    .chunks(1)
+                    .map(|one| self.inner.branch_trees(one, at));
+                each.collect::<Result<Vec<_>, _>>().map(|all| all.concat())
+            }
+            _ => self.inner.branch_trees(branches, at),
+        }
+    }
+
+    fn branch_keys(
+        &self,
+        branch: TreeId,
+        after: Option<&[u8]>,
+        count_max: usize,
+    ) -> Result<Vec<Vec<u8>>, KvError> {
+        let mut keys = self.inner.branch_keys(branch, after, count_max)?;
+        if self.fault == Fault::BranchKeysAreThoseOfNow {
+            keys.retain(|key| self.inner.get(branch, key, None).is_ok_and(|v| v.is_some()));
+        }
+        Ok(keys)
+    }
+
+    fn branch_moment(&self, branch: TreeId) -> Result<Snapshot, KvError> {
+        self.inner.branch_moment(branch)
+    }
+
+    fn absorb(
+        &self,
+        branches: &[TreeId],
+        batch: &Batch,
+        guards: &Guards,
+        options: CommitOptions,
+    ) -> Result<Seqno, KvError> {
+        let (none, empty) = (Guards::since(&self.inner.snapshot()), Batch::new());
+        match self.fault {
+            Fault::AbsorbIgnoresGuards => self.inner.absorb(branches, batch, &none, options),
+            Fault::AbsorbLosesTheBatch => self.inner.absorb(branches, &empty, guards, options),
+            Fault::AbsorbWritesValues => self.absorb_values(branches),
+            Fault::AbsorbedBranchesStay => {
+                let done = self.inner.absorb(branches, batch, guards, options)?;
+                let made = self.inner.create_tree("branch", &TreeOptions::default());
+                made.map(|_| done)
+            }
+            _ => self.inner.absorb(branches, batch, guards, options),
+        }
     }
 
     fn get(

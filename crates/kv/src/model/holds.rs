@@ -16,17 +16,24 @@ pub(super) struct Holds(Mutex<BTreeMap<Seqno, usize>>);
 pub(super) struct Hold {
     holds: Arc<Holds>,
     seqno: Seqno,
-    /// Of a pin: trees that were dropped since.
+    /// The newest tree of the moment.
+    last_tree: TreeId,
+    /// Of a pin: trees that were dropped since. Of a branch tree: its parent.
     kept: Option<Arc<KeptTrees>>,
 }
 
 impl Holds {
     /// Holds a moment open.
-    pub(super) fn hold(self: &Arc<Self>, seqno: Seqno, kept: Option<Arc<KeptTrees>>) -> Arc<Hold> {
+    pub(super) fn hold(
+        self: &Arc<Self>,
+        (seqno, last_tree): (Seqno, TreeId),
+        kept: Option<Arc<KeptTrees>>,
+    ) -> Arc<Hold> {
         *self.0.lock().entry(seqno).or_default() += 1;
         Arc::new(Hold {
             holds: Arc::clone(self),
             seqno,
+            last_tree,
             kept,
         })
     }
@@ -53,7 +60,12 @@ impl Hold {
         Snapshot::new(self.seqno, Arc::clone(self) as _)
     }
 
-    /// Returns the rows of a dropped tree that the pin of this hold sees.
+    /// Returns the last write and the newest tree of the moment.
+    pub(super) const fn moment(&self) -> (Seqno, TreeId) {
+        (self.seqno, self.last_tree)
+    }
+
+    /// Returns the rows of a dropped tree that the pin or the branch of this hold sees.
     pub(super) fn kept_tree(&self, tree: TreeId) -> Option<Arc<RwLock<Rows>>> {
         self.kept.as_ref()?.get(tree)
     }

@@ -2,12 +2,12 @@
 
 use super::holds::{Hold, Holds};
 use super::rows::{ROW_BYTES, Rows};
-use super::{ModelEngine, State};
+use super::{AllRows, ModelEngine, State};
 use crate::{KvError, PinInfo, Snapshot, check_free, check_pin_name, check_pin_user};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use stitch_base::sync::{Arc, RwLock};
-use stitch_base::{PinId, Seqno, TreeId};
+use stitch_base::{PinId, TreeId};
 
 /// The pins of a store, in the order of their creation.
 #[derive(Debug, Default)]
@@ -30,6 +30,11 @@ struct Pin {
 pub(super) struct KeptTrees(RwLock<BTreeMap<TreeId, Arc<RwLock<Rows>>>>);
 
 impl KeptTrees {
+    /// Keeps one tree.
+    pub(super) fn of(tree: TreeId, rows: &Arc<RwLock<Rows>>) -> Self {
+        Self(RwLock::new(BTreeMap::from([(tree, Arc::clone(rows))])))
+    }
+
     /// Returns the rows of a tree, if it is kept.
     pub(super) fn get(&self, tree: TreeId) -> Option<Arc<RwLock<Rows>>> {
         self.0.read().get(&tree).map(Arc::clone)
@@ -44,7 +49,7 @@ impl Pin {
     fn new(info: PinInfo, last_tree: TreeId, kept: KeptTrees, holds: &Arc<Holds>) -> Self {
         let kept = Arc::new(kept);
         Self {
-            hold: holds.hold(info.seqno, Some(Arc::clone(&kept))),
+            hold: holds.hold((info.seqno, last_tree), Some(Arc::clone(&kept))),
             info,
             last_tree,
             kept,
@@ -70,16 +75,10 @@ impl Pins {
         Ok(snapshot)
     }
 
-    /// Returns what the pins take, dropped trees that they see included.
+    /// Returns what the pins take, without the dropped trees that they see.
     pub(super) fn bytes(&self) -> u64 {
         let infos = self.by_id.values().map(|pin| &pin.info);
-        let infos: u64 = infos.map(|info| pin_bytes(&info.name, &info.user)).sum();
-        infos
-            + self
-                .trees()
-                .values()
-                .map(|rows| rows.read().bytes())
-                .sum::<u64>()
+        infos.map(|info| pin_bytes(&info.name, &info.user)).sum()
     }
 
     /// Keeps a tree that is dropped, for the pins that see it.
@@ -90,24 +89,12 @@ impl Pins {
         }
     }
 
-    /// Drops every version in kept trees that nobody can see.
-    pub(super) fn prune(&self, held: &[Seqno]) {
-        for rows in self.trees().values() {
-            rows.write().prune(held);
-        }
-    }
-
-    /// Returns the same pins in a store that was opened anew.
-    pub(super) fn reopened(&self, holds: &Arc<Holds>) -> Self {
+    /// Returns the same pins in a store that was opened anew, which has `copies` of all rows.
+    pub(super) fn reopened(&self, copies: &AllRows, holds: &Arc<Holds>) -> Self {
         debug_assert!(
             self.by_id.keys().all(|id| *id <= self.last),
             "each pin has a number that was given out"
         );
-        let copies: BTreeMap<TreeId, Arc<RwLock<Rows>>> = self
-            .trees()
-            .into_iter()
-            .map(|(tree, rows)| (tree, Arc::new(RwLock::new(rows.read().clone()))))
-            .collect();
         let reopen = |(id, pin): (&PinId, &Pin)| {
             let kept = pin.kept.0.read();
             let kept = kept.keys().map(|tree| (*tree, Arc::clone(&copies[tree])));
@@ -120,10 +107,14 @@ impl Pins {
         }
     }
 
-    /// Every kept tree once.
-    fn trees(&self) -> BTreeMap<TreeId, Arc<RwLock<Rows>>> {
-        let kept = self.by_id.values().map(|pin| pin.kept.0.read().clone());
-        kept.flatten().collect()
+    /// Returns every kept tree once.
+    pub(super) fn trees(&self) -> AllRows {
+        let mut all = AllRows::new();
+        for pin in self.by_id.values() {
+            let kept = pin.kept.0.read();
+            all.extend(kept.iter().map(|(tree, rows)| (*tree, Arc::clone(rows))));
+        }
+        all
     }
 
     fn find(&self, name: &str) -> Result<PinId, KvError> {
@@ -134,7 +125,7 @@ impl Pins {
 }
 
 impl State {
-    const fn check_open(&self) -> Result<(), KvError> {
+    pub(super) const fn check_open(&self) -> Result<(), KvError> {
         match self.is_closed {
             true => Err(KvError::Closed),
             false => Ok(()),

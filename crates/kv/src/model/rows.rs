@@ -1,8 +1,11 @@
-//! The rows of one tree of the model engine: keys with all their versions that may be seen.
+//! The rows of one tree of the model engine: keys with all their versions that may be seen. A
+//! branch tree has those keys that were written to it, and reads the others in its parent.
 
+use super::branches::Base;
 use crate::{Direction, Folded, Guarded, Message, UpsertRegistry, Violation};
 use bytes::Bytes;
-use std::collections::BTreeMap;
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use stitch_base::Seqno;
 
@@ -20,7 +23,12 @@ struct Version {
 pub(super) struct Rows {
     map: BTreeMap<Vec<u8>, Vec<Version>>,
     bytes: u64,
+    /// Of a branch tree: where it begins.
+    base: Option<Base>,
 }
+
+/// Bounds of keys.
+pub(super) type Bounds<'a> = (Bound<&'a [u8]>, Bound<&'a [u8]>);
 
 fn version_bytes(key: &[u8], version: &Version) -> u64 {
     let value_bytes = version.value.as_ref().map_or(0, Bytes::len);
@@ -33,37 +41,92 @@ impl Rows {
         self.bytes
     }
 
+    /// Rows of a branch tree to which nothing was written.
+    pub(super) fn of_branch(base: Base) -> Self {
+        Self {
+            base: Some(base),
+            ..Self::default()
+        }
+    }
+
+    /// Where they begin, if they are of a branch tree.
+    pub(super) const fn base(&self) -> Option<&Base> {
+        self.base.as_ref()
+    }
+
+    /// The same rows over another base.
+    pub(super) fn moved_to(&self, base: Option<Base>) -> Self {
+        debug_assert_eq!(base.is_some(), self.base.is_some(), "a branch stays one");
+        Self {
+            base,
+            ..self.clone()
+        }
+    }
+
+    /// Every key that was written, and of the deleted ranges the keys that the parent held.
+    pub(super) fn written(&self, bounds: Bounds<'_>, count_max: usize) -> Vec<Vec<u8>> {
+        if is_empty(bounds) {
+            return Vec::new();
+        }
+        let range = self.map.range::<[u8], _>(bounds);
+        range.map(|(key, _)| key.clone()).take(count_max).collect()
+    }
+
     /// The value that a reader at `seqno` sees.
     pub(super) fn get(&self, key: &[u8], seqno: Seqno) -> Option<Bytes> {
-        visible(self.map.get(key)?, seqno)
+        match self.map.get(key).and_then(|own| newest(own, seqno)) {
+            Some(version) => version.value.clone(),
+            None => self.base.as_ref()?.get(key, seqno),
+        }
     }
 
     /// Everything that a reader at `seqno` sees.
     pub(super) fn dump(&self, seqno: Seqno) -> BTreeMap<Vec<u8>, Vec<u8>> {
-        let seen = |(key, versions): (&Vec<u8>, &Vec<Version>)| {
-            visible(versions, seqno).map(|value| (key.clone(), value.to_vec()))
-        };
-        self.map.iter().filter_map(seen).collect()
+        let base = self.base.as_ref();
+        let mut seen = base.map_or_else(BTreeMap::new, |base| base.dump(seqno));
+        for (key, versions) in &self.map {
+            match newest(versions, seqno).map(|version| &version.value) {
+                None => {}
+                Some(None) => drop(seen.remove(key)),
+                Some(Some(value)) => drop(seen.insert(key.clone(), value.to_vec())),
+            }
+        }
+        seen
     }
 
     /// The first entry of the bounds in the direction that a reader at `seqno` sees.
     pub(super) fn first(
         &self,
-        bounds: (Bound<&[u8]>, Bound<&[u8]>),
+        bounds: Bounds<'_>,
         direction: Direction,
         seqno: Seqno,
     ) -> Option<(Vec<u8>, Bytes)> {
         if is_empty(bounds) {
             return None;
         }
+        let base = self.base.as_ref();
+        let of_base = |bounds| base.and_then(|base| base.first(bounds, direction, seqno));
+        let mut other = of_base(bounds);
         let mut range = self.map.range::<[u8], _>(bounds);
         loop {
-            let (key, versions) = match direction {
-                Direction::Forward => range.next()?,
-                Direction::Backward => range.next_back()?,
+            let own = match direction {
+                Direction::Forward => range.next(),
+                Direction::Backward => range.next_back(),
             };
-            if let Some(value) = visible(versions, seqno) {
-                return Some((key.clone(), value));
+            let Some((key, versions)) = own else {
+                return other;
+            };
+            let order = other
+                .as_ref()
+                .map(|(other, _)| direction.compare(other, key));
+            match (order, newest(versions, seqno)) {
+                (Some(Ordering::Less), _) => return other,
+                (_, None) => {}
+                (_, Some(version)) if version.value.is_some() => {
+                    return version.value.clone().map(|value| (key.clone(), value));
+                }
+                (Some(Ordering::Equal), _) => other = of_base(direction.after(bounds, key)),
+                (_, Some(_)) => {}
             }
         }
     }
@@ -92,6 +155,9 @@ impl Rows {
         holds: &[Seqno],
         registry: &UpsertRegistry,
     ) -> u64 {
+        if let Some(base) = &mut self.base {
+            base.note(message);
+        }
         match message {
             Message::Put { key, value } => {
                 self.set(key, seqno, Some(Bytes::copy_from_slice(value)), holds);
@@ -121,13 +187,14 @@ impl Rows {
         u64::try_from(bytes).expect("lengths fit in 64 bits")
     }
 
-    fn keys(&self, start: &[u8], end: &[u8]) -> Vec<Vec<u8>> {
+    /// The keys of a range that were written, and those that are in the parent.
+    fn keys(&self, start: &[u8], end: &[u8]) -> BTreeSet<Vec<u8>> {
         let bounds = (Bound::Included(start), Bound::Excluded(end));
-        if is_empty(bounds) {
-            return Vec::new();
+        let mut keys: BTreeSet<Vec<u8>> = self.written(bounds, usize::MAX).into_iter().collect();
+        if let Some(base) = &self.base {
+            keys.extend(base.keys(bounds));
         }
-        let range = self.map.range::<[u8], _>(bounds);
-        range.map(|(key, _)| key.clone()).collect()
+        keys
     }
 
     fn set(&mut self, key: &[u8], seqno: Seqno, value: Option<Bytes>, holds: &[Seqno]) {
@@ -152,7 +219,7 @@ impl Rows {
                 .any(|hold| version.seqno <= *hold && hold < end),
         });
         // A deletion that hides nothing says nothing.
-        while versions.first().is_some_and(|v| v.value.is_none()) {
+        while self.base.is_none() && versions.first().is_some_and(|v| v.value.is_none()) {
             versions.remove(0);
         }
         if !versions.is_empty() {
@@ -189,13 +256,30 @@ impl Rows {
     }
 }
 
-fn visible(versions: &[Version], seqno: Seqno) -> Option<Bytes> {
-    let newest = versions.iter().rev().find(|v| v.seqno <= seqno)?;
-    newest.value.clone()
+/// The version that a reader at `seqno` sees.
+fn newest(versions: &[Version], seqno: Seqno) -> Option<&Version> {
+    versions.iter().rev().find(|v| v.seqno <= seqno)
+}
+
+impl Direction {
+    fn compare(self, one: &[u8], other: &[u8]) -> Ordering {
+        match self {
+            Self::Forward => one.cmp(other),
+            Self::Backward => other.cmp(one),
+        }
+    }
+
+    /// The part of the bounds that comes after a key.
+    const fn after<'a>(self, bounds: Bounds<'a>, key: &'a [u8]) -> Bounds<'a> {
+        match self {
+            Self::Forward => (Bound::Excluded(key), bounds.1),
+            Self::Backward => (bounds.0, Bound::Excluded(key)),
+        }
+    }
 }
 
 /// `BTreeMap::range` panics on these.
-fn is_empty(bounds: (Bound<&[u8]>, Bound<&[u8]>)) -> bool {
+fn is_empty(bounds: Bounds<'_>) -> bool {
     match bounds {
         (Bound::Included(start), Bound::Excluded(end))
         | (Bound::Excluded(start), Bound::Included(end) | Bound::Excluded(end)) => start >= end,

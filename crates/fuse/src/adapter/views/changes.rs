@@ -104,7 +104,7 @@ impl Views {
 }
 
 /// Root, the user of the daemon and the owner of the directory may.
-fn check_owner(context: &Context<'_>, owner: u32) -> Answer<()> {
+pub(super) fn check_owner(context: &Context<'_>, owner: u32) -> Answer<()> {
     if check_caller(context).is_ok() || Process::of(context).uid() == Some(owner) {
         return Ok(());
     }

@@ -4,9 +4,10 @@ use std::io;
 
 use stitch_base::Ino;
 
+use super::live::OpenClone;
 use super::node::Node;
 use super::{SNAPSHOT_XATTR, Views};
-use crate::adapter::opens;
+use crate::adapter::{REMOVE_TREE_XATTR, opens};
 use crate::backing::BackingFiles;
 use crate::errno::Errno;
 use crate::handler::{Answer, Context, Handler};
@@ -38,7 +39,8 @@ fn without_attributes(AttrReply { attr, ttl }: AttrReply) -> StatxReply {
 impl Handler for Views {
     fn init(&self, negotiated: &Negotiated, notifier: &Notifier) {
         self.mainline.init(negotiated, notifier);
-        self.notices.start(&self.table, notifier);
+        self.clones.connect(notifier);
+        self.notices.start(&self.table, &self.clones, notifier);
     }
 
     fn passthrough(&self, files: BackingFiles) -> io::Result<()> {
@@ -56,6 +58,7 @@ impl Handler for Views {
     fn destroy(&self) {
         self.notices.stop();
         self.table.clear();
+        self.clones.clear();
         self.mainline.destroy();
     }
 
@@ -63,6 +66,10 @@ impl Handler for Views {
         match self.node(parent) {
             Node::Mainline => self.lookup_mainline(context, parent, name),
             Node::Control(dir) => self.lookup_control(dir, name),
+            Node::Live(slot, ino) => self.clones.within(slot, |clone| {
+                let found = clone.lookup(ino, name)?;
+                self.enter_clone(clone.adapter(), found)
+            }),
             node => self.within(node, Errno::ESTALE, |past, ino| {
                 let found = past.lookup(ino, name);
                 if past.fs().is_crowded() {
@@ -77,6 +84,11 @@ impl Handler for Views {
         match self.node(ino) {
             Node::Mainline => self.mainline.forget(ino, count),
             Node::Past(slot, ino) => self.table.forget(slot, ino, count),
+            Node::Live(slot, ino) => {
+                if self.clones.forget(slot, ino, count) {
+                    self.notices.close_idle();
+                }
+            }
             // They are not counted.
             Node::Control(_) | Node::Link | Node::Unknown => {}
         }
@@ -96,6 +108,7 @@ impl Handler for Views {
             Node::Mainline => self.mainline.getattr(context, ino),
             Node::Control(dir) => Ok(dir.attr_reply(self.born)),
             Node::Link => self.link_attr(),
+            Node::Live(..) => self.change(ino, |adapter, ino| adapter.getattr(context, ino)),
             node => self.within(node, Errno::ESTALE, |past, ino| past.getattr(ino)),
         }
     }
@@ -105,13 +118,13 @@ impl Handler for Views {
             Node::Mainline => self.mainline.statx(context, ino, args),
             Node::Control(dir) => Ok(without_attributes(dir.attr_reply(self.born))),
             Node::Link => Ok(without_attributes(self.link_attr()?)),
+            Node::Live(..) => self.change(ino, |adapter, ino| adapter.statx(context, ino, args)),
             node => self.within(node, Errno::ESTALE, |past, ino| past.statx(ino)),
         }
     }
 
     fn setattr(&self, context: &Context<'_>, ino: Ino, args: &SetAttr) -> Answer<AttrReply> {
-        self.check_writable(ino)?;
-        self.mainline.setattr(context, ino, args)
+        self.change(ino, |adapter, ino| adapter.setattr(context, ino, args))
     }
 
     fn access(&self, context: &Context<'_>, ino: Ino, mask: u32) -> Answer<()> {
@@ -119,6 +132,7 @@ impl Handler for Views {
             Node::Mainline => self.mainline.access(context, ino, mask),
             Node::Control(_) | Node::Link if mask & stitch_fs::access_mask::WRITE == 0 => Ok(()),
             Node::Control(_) | Node::Link => Err(Errno::EROFS),
+            Node::Live(..) => self.change(ino, |adapter, ino| adapter.access(context, ino, mask)),
             node => self.within(node, Errno::ESTALE, |past, ino| {
                 past.access(context, ino, mask)
             }),
@@ -135,6 +149,7 @@ impl Handler for Views {
                     false => Err(Errno::ENAMETOOLONG),
                 }
             }
+            Node::Live(..) => self.change(ino, |adapter, ino| adapter.readlink(context, ino, out)),
             node => self.within(node, Errno::EINVAL, |past, ino| past.readlink(ino, out)),
         }
     }
@@ -147,45 +162,71 @@ impl Handler for Views {
         target: &[u8],
     ) -> Answer<Entry> {
         self.check_new(parent, name)?;
-        self.mainline.symlink(context, parent, name, target)
+        self.change(parent, |adapter, parent| {
+            adapter.symlink(context, parent, name, target)
+        })
     }
 
     fn mknod(&self, context: &Context<'_>, parent: Ino, args: &MkNod<'_>) -> Answer<Entry> {
         self.check_new(parent, args.name)?;
-        self.mainline.mknod(context, parent, args)
+        self.change(parent, |adapter, parent| {
+            adapter.mknod(context, parent, args)
+        })
     }
 
     fn mkdir(&self, context: &Context<'_>, parent: Ino, args: &MkDir<'_>) -> Answer<Entry> {
         self.check_new(parent, args.name)?;
-        self.mainline.mkdir(context, parent, args)
+        if let Some(made) = self.made_clone(context, parent, args.name)? {
+            return Ok(made);
+        }
+        self.change(parent, |adapter, parent| {
+            adapter.mkdir(context, parent, args)
+        })
     }
 
     fn unlink(&self, context: &Context<'_>, parent: Ino, name: &[u8]) -> Answer<()> {
         self.check_old(parent, name)?;
-        self.mainline.unlink(context, parent, name)
+        self.change(parent, |adapter, parent| {
+            adapter.unlink(context, parent, name)
+        })
     }
 
     fn rmdir(&self, context: &Context<'_>, parent: Ino, name: &[u8]) -> Answer<()> {
         self.check_old(parent, name)?;
-        self.mainline.rmdir(context, parent, name)
+        let removed = self.change(parent, |adapter, parent| {
+            adapter.rmdir(context, parent, name)
+        });
+        if removed.is_ok() {
+            self.leave_removed();
+        }
+        removed
     }
 
     fn rename(&self, context: &Context<'_>, parent: Ino, args: &Rename<'_>) -> Answer<()> {
-        let is_mainline = |ino| self.node(ino) == Node::Mainline;
-        if is_mainline(parent) != is_mainline(args.target_parent) {
+        let target = self.node(args.target_parent);
+        if self.node(parent).view() != target.view() {
             return Err(Errno::EXDEV);
         }
         self.check_old(parent, args.source_name)?;
         self.check_old(args.target_parent, args.target_name)?;
-        self.mainline.rename(context, parent, args)
+        self.change(parent, |adapter, parent| {
+            let args = Rename {
+                target_parent: target.within(args.target_parent),
+                ..*args
+            };
+            adapter.rename(context, parent, &args)
+        })
     }
 
     fn link(&self, context: &Context<'_>, source: Ino, parent: Ino, name: &[u8]) -> Answer<Entry> {
         self.check_new(parent, name)?;
-        if self.node(source) != Node::Mainline {
+        let linked = self.node(source);
+        if linked.view() != self.node(parent).view() {
             return Err(Errno::EXDEV);
         }
-        self.mainline.link(context, source, parent, name)
+        self.change(parent, |adapter, parent| {
+            adapter.link(context, linked.within(source), parent, name)
+        })
     }
 
     fn tmpfile(
@@ -194,13 +235,21 @@ impl Handler for Views {
         parent: Ino,
         args: &Create<'_>,
     ) -> Answer<(Entry, Opened)> {
-        self.check_writable(parent)?;
-        self.mainline.tmpfile(context, parent, args)
+        self.change(parent, |adapter, parent| {
+            adapter.tmpfile(context, parent, args)
+        })
     }
 
     fn open(&self, context: &Context<'_>, ino: Ino, args: &Open) -> Answer<Opened> {
         if self.node(ino) == Node::Mainline {
             return self.mainline.open(context, ino, args);
+        }
+        if let Node::Live(slot, ino) = self.node(ino) {
+            let open = |clone: &OpenClone| clone.adapter().open(context, ino, args);
+            return match self.clones.within(slot, open) {
+                Err(Errno::ENOSYS) if self.mainline.answers_opens() => Ok(opens::CACHED),
+                opened => opened,
+            };
         }
         if is_for_writing(args.flags) {
             self.check_writable(ino)?;
@@ -222,6 +271,9 @@ impl Handler for Views {
     fn read(&self, context: &Context<'_>, ino: Ino, args: &Read, out: &mut Sink<'_>) -> Answer<()> {
         match self.node(ino) {
             Node::Mainline => self.mainline.read(context, ino, args, out),
+            Node::Live(..) => {
+                self.change(ino, |adapter, ino| adapter.read(context, ino, args, out))
+            }
             node => self.within(node, Errno::EISDIR, |past, ino| past.read(ino, args, out)),
         }
     }
@@ -233,12 +285,13 @@ impl Handler for Views {
             self.notices.drop_all([ino]);
         }
         refused?;
-        self.mainline.write(context, ino, args)
+        self.change(ino, |adapter, ino| adapter.write(context, ino, args))
     }
 
     fn fsync(&self, context: &Context<'_>, ino: Ino, args: &FSync) -> Answer<()> {
         match self.node(ino) {
             Node::Mainline => self.mainline.fsync(context, ino, args),
+            Node::Live(..) => self.change(ino, |adapter, ino| adapter.fsync(context, ino, args)),
             _ => Ok(()),
         }
     }
@@ -246,6 +299,7 @@ impl Handler for Views {
     fn fsyncdir(&self, context: &Context<'_>, ino: Ino, args: &FSync) -> Answer<()> {
         match self.node(ino) {
             Node::Mainline => self.mainline.fsyncdir(context, ino, args),
+            Node::Live(..) => self.change(ino, |adapter, ino| adapter.fsyncdir(context, ino, args)),
             _ => Ok(()),
         }
     }
@@ -264,6 +318,9 @@ impl Handler for Views {
         match self.node(ino) {
             Node::Mainline => self.mainline.readdir(context, ino, args, out),
             Node::Control(dir) => self.list_control(dir, args.offset, &mut |entry| out.push(entry)),
+            Node::Live(..) => {
+                self.change(ino, |adapter, ino| adapter.readdir(context, ino, args, out))
+            }
             node => self.within(node, Errno::ESTALE, |past, ino| {
                 past.readdir(ino, args, out)
             }),
@@ -282,6 +339,9 @@ impl Handler for Views {
             Node::Control(dir) => {
                 self.list_control(dir, args.offset, &mut |entry| out.push(entry, None))
             }
+            Node::Live(..) => self.change(ino, |adapter, ino| {
+                adapter.readdirplus(context, ino, args, out)
+            }),
             node => self.within(node, Errno::ESTALE, |past, ino| {
                 let read = past.readdirplus(ino, args, out);
                 if past.fs().is_crowded() {
@@ -297,13 +357,16 @@ impl Handler for Views {
     }
 
     fn setxattr(&self, context: &Context<'_>, ino: Ino, args: &SetXattr<'_>) -> Answer<()> {
-        self.check_writable(ino)?;
-        self.mainline.setxattr(context, ino, args)
+        let is_removal = args.name == REMOVE_TREE_XATTR.as_bytes();
+        if is_removal && self.announce_removal(context, ino)? {
+            return Ok(());
+        }
+        self.change(ino, |adapter, ino| adapter.setxattr(context, ino, args))
     }
 
     fn probed_xattr_size(&self, ino: Ino, name: &[u8]) -> Option<u32> {
         match self.node(ino) {
-            Node::Mainline => None,
+            Node::Mainline | Node::Live(..) => None,
             node => {
                 let probed = self.within(node, Errno::ENODATA, |past, ino| {
                     Ok(past.probed_size(ino, name))
@@ -324,6 +387,11 @@ impl Handler for Views {
         if node == Node::Mainline {
             return self.mainline.getxattr(context, ino, name, out);
         }
+        if let Node::Live(..) = node {
+            return self.change(ino, |adapter, ino| {
+                adapter.getxattr(context, ino, name, out)
+            });
+        }
         self.mainline.check_xattrs()?;
         self.within(node, Errno::ENODATA, |past, ino| {
             match self.description(past, ino) {
@@ -340,6 +408,7 @@ impl Handler for Views {
         match self.node(ino) {
             Node::Mainline => self.mainline.listxattr(context, ino, out),
             Node::Control(_) | Node::Link => self.mainline.check_xattrs(),
+            Node::Live(..) => self.change(ino, |adapter, ino| adapter.listxattr(context, ino, out)),
             node => {
                 self.mainline.check_xattrs()?;
                 self.within(node, Errno::ESTALE, |past, ino| {
@@ -350,8 +419,7 @@ impl Handler for Views {
     }
 
     fn removexattr(&self, context: &Context<'_>, ino: Ino, name: &[u8]) -> Answer<()> {
-        self.check_writable(ino)?;
-        self.mainline.removexattr(context, ino, name)
+        self.change(ino, |adapter, ino| adapter.removexattr(context, ino, name))
     }
 
     fn interrupt(&self, unique: u64) {
@@ -370,7 +438,16 @@ impl Handler for Views {
             (Node::Mainline | Node::Control(_), crate::snapshots::CHANGE) => {
                 return self.change_snapshots(context, ino, args.input).map(|()| 0);
             }
+            (_, crate::clones::ANNOUNCE) => {
+                return self.announce_clone(context, ino, args.input).map(|()| 0);
+            }
+            (Node::Live(..), crate::snapshots::CHANGE) => return Err(Errno::ENOTSUP),
             (_, crate::snapshots::CHANGE) => return Err(Errno::EROFS),
+            (Node::Live(slot, ino), _) => {
+                return self
+                    .clones
+                    .within(slot, |clone| clone.ioctl(context, ino, args, out));
+            }
             (Node::Mainline, _) => return self.mainline.ioctl(context, ino, args, out),
             _ => {}
         }
@@ -383,13 +460,13 @@ impl Handler for Views {
     }
 
     fn fallocate(&self, context: &Context<'_>, ino: Ino, args: &Fallocate) -> Answer<()> {
-        self.check_writable(ino)?;
-        self.mainline.fallocate(context, ino, args)
+        self.change(ino, |adapter, ino| adapter.fallocate(context, ino, args))
     }
 
     fn lseek(&self, context: &Context<'_>, ino: Ino, args: &LSeek) -> Answer<u64> {
         match self.node(ino) {
             Node::Mainline => self.mainline.lseek(context, ino, args),
+            Node::Live(..) => self.change(ino, |adapter, ino| adapter.lseek(context, ino, args)),
             node => self.within(node, Errno::EINVAL, |past, ino| past.seek(ino, args)),
         }
     }
@@ -401,10 +478,17 @@ impl Handler for Views {
         args: &CopyFileRange,
     ) -> Answer<u64> {
         self.check_writable(args.target)?;
-        if self.node(ino) != Node::Mainline {
+        let target = self.node(args.target);
+        if self.node(ino).view() != target.view() {
             // The kernel copies by itself then.
             return Err(Errno::EXDEV);
         }
-        self.mainline.copy_file_range(context, ino, args)
+        self.change(ino, |adapter, ino| {
+            let args = CopyFileRange {
+                target: target.within(args.target),
+                ..*args
+            };
+            adapter.copy_file_range(context, ino, &args)
+        })
     }
 }

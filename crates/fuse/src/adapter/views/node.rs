@@ -6,7 +6,8 @@
 //!  |   view slot    |       inode number        |
 //!  +----------------+---------------------------+
 //!   0                mainline
-//!   1 to 2^20 - 2    a snapshot; its slot follows from its number
+//!   1 to 2^19 - 1    a snapshot; its slot follows from its number
+//!   2^19 to 2^20 - 2 a clone; likewise
 //!   2^20 - 1         what `.stitchfs` has beside snapshots, which is in no file system
 //! ```
 //!
@@ -18,8 +19,12 @@ use stitch_fs::VIEW_INO_BITS;
 
 const SLOT_BITS: u32 = u64::BITS - VIEW_INO_BITS;
 const CONTROL_SLOT: u32 = (1 << SLOT_BITS) - 1;
+/// The first slot of a clone.
+const FIRST_CLONE_SLOT: u32 = 1 << (SLOT_BITS - 1);
 /// Slots that snapshots have.
-const SNAPSHOT_SLOTS: u64 = CONTROL_SLOT as u64 - 1;
+const SNAPSHOT_SLOTS: u64 = FIRST_CLONE_SLOT as u64 - 1;
+/// Slots that clones have.
+const CLONE_SLOTS: u64 = (CONTROL_SLOT - FIRST_CLONE_SLOT) as u64;
 const INO_MASK: u64 = (1 << VIEW_INO_BITS) - 1;
 
 /// Number of a view in node ids.
@@ -27,10 +32,26 @@ const INO_MASK: u64 = (1 << VIEW_INO_BITS) - 1;
 pub(super) struct Slot(u32);
 
 impl Slot {
-    /// Returns the slot of a snapshot. The first 2^20 - 2 snapshots of a store have one each.
+    /// Returns the slot of a snapshot. The first 2^19 - 1 snapshots of a store have one each.
     pub(super) fn of(id: PinId) -> Self {
         let slot = 1 + id.0.wrapping_sub(1) % SNAPSHOT_SLOTS;
         Self(u32::try_from(slot).expect("20 bits"))
+    }
+
+    /// Returns the slot of a clone. The first 2^19 - 1 clones of a store have one each.
+    pub(super) fn of_clone(number: u64) -> Self {
+        let slot = number.wrapping_sub(1) % CLONE_SLOTS;
+        Self(FIRST_CLONE_SLOT + u32::try_from(slot).expect("19 bits"))
+    }
+
+    /// Returns what composite numbers of this view have beside the inode's.
+    pub(super) fn base(self) -> u64 {
+        u64::from(self.0) << VIEW_INO_BITS
+    }
+
+    /// Returns the inode number in a composite number.
+    pub(super) const fn within(number: Ino) -> Ino {
+        Ino(number.0 & INO_MASK)
     }
 
     /// Returns the composite number of an inode of this view.
@@ -79,11 +100,31 @@ pub(super) enum Node {
     Link,
     /// An inode of a snapshot.
     Past(Slot, Ino),
+    /// An inode of a clone.
+    Live(Slot, Ino),
     /// Nothing: no such number was given out.
     Unknown,
 }
 
 impl Node {
+    /// Returns the slot of what the node is in: one of two nodes of a view can be moved into the
+    /// other.
+    pub(super) const fn view(self) -> u32 {
+        match self {
+            Self::Mainline => 0,
+            Self::Past(Slot(slot), _) | Self::Live(Slot(slot), _) => slot,
+            Self::Control(_) | Self::Link | Self::Unknown => CONTROL_SLOT,
+        }
+    }
+
+    /// Returns the number of its inode in its view.
+    pub(super) const fn within(self, number: Ino) -> Ino {
+        match self {
+            Self::Past(_, ino) | Self::Live(_, ino) => ino,
+            Self::Mainline | Self::Control(_) | Self::Link | Self::Unknown => number,
+        }
+    }
+
     pub(super) fn of(number: Ino) -> Self {
         let slot = number.0 >> VIEW_INO_BITS;
         if slot == 0 {
@@ -97,6 +138,7 @@ impl Node {
             (CONTROL_SLOT, 2) => Self::Control(ControlDir::Snapshots),
             (CONTROL_SLOT, 3) => Self::Link,
             (CONTROL_SLOT, _) | (_, 0) => Self::Unknown,
+            (FIRST_CLONE_SLOT.., _) => Self::Live(Slot(slot), ino),
             _ => Self::Past(Slot(slot), ino),
         }
     }
@@ -121,9 +163,23 @@ mod tests {
     }
 
     #[test]
-    fn slots_are_used_again_after_a_million_snapshots() {
+    fn clones_have_slots_that_no_snapshot_has() {
+        for number in [1, 2, CLONE_SLOTS] {
+            let slot = Slot::of_clone(number);
+            let composite = slot.number(Ino(16));
+            assert_eq!(Node::of(composite), Node::Live(slot, Ino(16)));
+            assert_eq!(Slot::within(composite), Ino(16));
+            assert_eq!(composite.0, slot.base() | 16);
+        }
+    }
+
+    #[test]
+    fn slots_are_used_again_after_half_a_million_views() {
         assert_eq!(Slot::of(PinId(SNAPSHOT_SLOTS + 1)), Slot::of(PinId(1)));
-        assert_eq!(Slot::of(PinId(SNAPSHOT_SLOTS)), Slot(CONTROL_SLOT - 1));
+        assert_eq!(Slot::of(PinId(SNAPSHOT_SLOTS)), Slot(FIRST_CLONE_SLOT - 1));
+        assert_eq!(Slot::of_clone(1), Slot(FIRST_CLONE_SLOT));
+        assert_eq!(Slot::of_clone(CLONE_SLOTS), Slot(CONTROL_SLOT - 1));
+        assert_eq!(Slot::of_clone(CLONE_SLOTS + 1), Slot::of_clone(1));
     }
 
     #[test]

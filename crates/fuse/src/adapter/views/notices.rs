@@ -4,6 +4,9 @@
 //! - Pages that a program wrote to in spite of it all, through a mapping or without OPEN. Their
 //!   WRITE was refused, and the kernel has them still.
 //! - Inodes that are not used, where a snapshot knows more than it is to.
+//! - All of a clone that was removed.
+//!
+//! The same thread closes clones that are not used or were removed.
 //!
 //! A thread of its own sends the notices: the kernel may need an answer of a worker before it is
 //! done with one.
@@ -14,6 +17,7 @@ use std::time::Duration;
 use stitch_base::Ino;
 use stitch_base::sync::{Arc, Mutex};
 
+use super::live::{OpenClone, OpenClones};
 use super::table::{OpenSnapshots, Past};
 use crate::adapter::chore::{Chore, Left, Round};
 use crate::notify::Notifier;
@@ -26,6 +30,7 @@ const PRUNED_MAX: usize = 16 << 10;
 #[derive(Debug)]
 pub(super) struct Notices {
     dropped: Arc<Mutex<BTreeSet<Ino>>>,
+    ended: Arc<Mutex<Vec<Arc<OpenClone>>>>,
     sending: Chore,
 }
 
@@ -34,20 +39,31 @@ impl Notices {
     pub(super) fn new() -> Self {
         Self {
             dropped: Arc::default(),
+            ended: Arc::default(),
             sending: Chore::new("fuse-views", Duration::ZERO),
         }
     }
 
     /// Starts the thread.
-    pub(super) fn start(&self, table: &Arc<OpenSnapshots>, notifier: &Notifier) {
+    pub(super) fn start(
+        &self,
+        table: &Arc<OpenSnapshots>,
+        clones: &Arc<OpenClones>,
+        notifier: &Notifier,
+    ) {
+        let (ended, clones) = (Arc::clone(&self.ended), Arc::clone(clones));
         let (dropped, table) = (Arc::clone(&self.dropped), Arc::clone(table));
         let notifier = notifier.clone();
         self.sending.start(move |round| {
+            for clone in std::mem::take(&mut *ended.lock()) {
+                clone.stop();
+            }
             if round == Round::Due {
                 drop_pages(&dropped, &notifier);
                 for past in table.all() {
                     prune(&past, &notifier);
                 }
+                clones.close_idle();
             }
             Left::Nothing
         });
@@ -60,6 +76,17 @@ impl Notices {
     /// Has the kernel drop all that it has of these inodes, soon.
     pub(super) fn drop_all(&self, numbers: impl IntoIterator<Item = Ino>) {
         self.dropped.lock().extend(numbers);
+        self.sending.note();
+    }
+
+    /// Ends the threads of clones that were removed, soon.
+    pub(super) fn end(&self, clones: Vec<Arc<OpenClone>>) {
+        self.ended.lock().extend(clones);
+        self.sending.note();
+    }
+
+    /// Closes clones that are not used, soon.
+    pub(super) fn close_idle(&self) {
         self.sending.note();
     }
 

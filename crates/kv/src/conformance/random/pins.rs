@@ -42,7 +42,7 @@ impl Run {
     }
 
     /// Chooses one of `count`.
-    fn chosen(&mut self, count: usize) -> Option<usize> {
+    pub(super) fn chosen(&mut self, count: usize) -> Option<usize> {
         let count = u64::try_from(count).ok().filter(|count| *count > 0)?;
         usize::try_from(self.rng.below(count)).ok()
     }
@@ -89,6 +89,12 @@ impl Run {
         (found, self.model.open_pin(name).expect("the model opens"))
     }
 
+    /// A snapshot of a pin, if there is one.
+    pub(super) fn any_pin(&mut self) -> Option<(Snapshot, Snapshot)> {
+        let index = self.chosen(self.pins.pins.len())?;
+        Some(self.pin_snapshots(index))
+    }
+
     fn open_pin(&mut self, index: usize) {
         // Drawn in any case: how many are open depends on when the store was opened anew, and what
         // comes later must not.
@@ -113,7 +119,7 @@ impl Run {
         self.compare_at(&store, &model, &self.pins.pins[index].trees);
     }
 
-    fn compare_at(&self, store: &Snapshot, model: &Snapshot, trees: &[TreeId]) {
+    pub(super) fn compare_at(&self, store: &Snapshot, model: &Snapshot, trees: &[TreeId]) {
         for (number, tree) in trees.iter().enumerate() {
             let direction = match number % 2 {
                 0 => Direction::Forward,

@@ -1,0 +1,93 @@
+//! Writable views: each is a file system of its own, and lies at a directory of another one.
+
+use super::scan::Found;
+use super::{Issue, Trees};
+use crate::FsResult;
+use crate::schema::view_schema;
+use std::collections::BTreeMap;
+use stitch_base::Ino;
+use stitch_base::sync::Arc;
+use stitch_format::fs_inode::FileKind;
+use stitch_format::fs_view::{ViewRecord, ViewState};
+use stitch_kv::{Engine, LostKeys, TreeInfo};
+
+/// Views in use, by number.
+pub(super) type Views = BTreeMap<u64, ViewRecord>;
+
+/// Takes the views in use out of what was found in mainline.
+pub(super) fn take(found: &mut Found) -> Views {
+    let mut views = std::mem::take(&mut found.views);
+    views.retain(|_, record| record.state == ViewState::Live);
+    views
+}
+
+/// Lists the views that should lie at a directory of this file system, and lie nowhere. One with
+/// lost names says nothing.
+pub(super) fn adrift(found: &Found, issues: &[Issue], home: u64, views: &Views) -> Vec<Issue> {
+    let is_lost = |issue: &Issue| matches!(issue, Issue::Lost { tree: "meta", .. });
+    if !found.is_readable || issues.iter().any(is_lost) {
+        return Vec::new();
+    }
+    let is_there = |graft: &Ino| {
+        let inode = found.inodes.get(graft);
+        inode.is_some_and(|inode| inode.kind == FileKind::Directory)
+    };
+    let own = views.iter().filter(|(_, record)| record.home == home);
+    own.filter(|(_, record)| !is_there(&record.graft))
+        .map(|(&number, _)| Issue::CloneAdrift { number })
+        .collect()
+}
+
+/// Opens the trees of a view; `None` if some are missing.
+pub(super) fn open(engine: &Arc<dyn Engine>, number: u64) -> Option<Trees> {
+    Trees::open(engine, &view_schema(number)).ok()
+}
+
+/// What is lost to a view: also what is lost of trees that its trees are branches of.
+pub(super) fn lost_in(engine: &dyn Engine, trees: &Trees, lost: &[LostKeys]) -> Vec<LostKeys> {
+    let infos: BTreeMap<_, TreeInfo> = engine
+        .trees()
+        .into_iter()
+        .map(|info| (info.id, info))
+        .collect();
+    let mut all = Vec::new();
+    for (_, dictionary) in trees.schema.dictionaries() {
+        let mut at = Some(dictionary.tree());
+        while let Some(tree) = at {
+            let of_tree = lost.iter().filter(|lost| lost.tree == tree);
+            all.extend(of_tree.map(|lost| LostKeys {
+                tree: dictionary.tree(),
+                ..lost.clone()
+            }));
+            let point = infos.get(&tree).and_then(|info| info.branch);
+            at = point.map(|point| point.parent);
+        }
+    }
+    all
+}
+
+/// The issues of a view, told apart from those of mainline.
+pub(super) fn within(number: u64, issues: Vec<Issue>) -> impl Iterator<Item = Issue> {
+    issues.into_iter().map(move |issue| Issue::InClone {
+        number,
+        issue: Box::new(issue),
+    })
+}
+
+/// The issues of views, by view.
+pub(super) fn by_number(issues: &[Issue]) -> BTreeMap<u64, Vec<Issue>> {
+    let mut all: BTreeMap<u64, Vec<Issue>> = BTreeMap::new();
+    for issue in issues {
+        if let Issue::InClone { number, issue } = issue {
+            all.entry(*number).or_default().push((**issue).clone());
+        }
+    }
+    all
+}
+
+/// Reads the record of a view.
+pub(super) fn record(mainline: &Trees, number: u64) -> FsResult<Option<ViewRecord>> {
+    let key = mainline.keys.view(number);
+    let row = mainline.schema.now().get(mainline.sys, &key)?;
+    Ok(row.map(|row| ViewRecord::decode(&row)).transpose()?)
+}

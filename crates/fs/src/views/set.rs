@@ -1,0 +1,308 @@
+//! The writable views of a store: their records, and those that are open.
+//!
+//! Mainline and all views of an engine share one set. What is stored of it is in mainline's `sys`
+//! tree.
+
+use super::{CloneInfo, LiveView};
+use crate::locator::{Locator, SysRow, Tree};
+use crate::rows::RowBatch;
+use crate::schema::{Store, view_of_tree};
+use crate::{FsError, FsResult};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Weak;
+use stitch_base::Ino;
+use stitch_base::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use stitch_base::sync::{Arc, Mutex, MutexGuard};
+use stitch_db::SpaceClass;
+use stitch_format::fs_sys::encode_number;
+use stitch_format::fs_view::{VIEW_NUMBER_MAX, ViewRecord, ViewState};
+use stitch_kv::Engine;
+
+/// All writable views.
+#[derive(Debug)]
+pub(crate) struct ViewSet {
+    /// Mainline's trees; `None` in a snapshot, which has no views.
+    store: Option<Store>,
+    records: Mutex<Records>,
+    /// Number of live records, to be read without the lock.
+    live_count: AtomicUsize,
+    /// Some record says *removed*.
+    has_removed: AtomicBool,
+    /// Held while a view is made: numbers are given out one by one.
+    making: Mutex<()>,
+    open: Mutex<HashMap<u64, Weak<LiveView>>>,
+    /// Held while trees are dropped.
+    dropping: Mutex<()>,
+}
+
+#[derive(Debug, Default)]
+struct Records {
+    by_number: BTreeMap<u64, ViewRecord>,
+    /// By home and graft.
+    by_graft: HashMap<(u64, Ino), u64>,
+    next: u64,
+}
+
+impl Records {
+    fn insert(&mut self, number: u64, record: ViewRecord) {
+        debug_assert!(number > 0, "0 is mainline");
+        if record.state == ViewState::Live {
+            let at = (record.home, record.graft);
+            let before = self.by_graft.insert(at, number);
+            debug_assert!(before.is_none(), "one view lies at a directory");
+        }
+        self.by_number.insert(number, record);
+    }
+
+    /// The view, and all that lie in it.
+    fn with_inner(&self, number: u64) -> Vec<u64> {
+        let mut found = vec![number];
+        let mut at = 0;
+        while let Some(&home) = found.get(at) {
+            let inner = self
+                .by_number
+                .iter()
+                .filter(|(_, record)| record.state == ViewState::Live && record.home == home);
+            found.extend(inner.map(|(number, _)| *number));
+            at += 1;
+        }
+        found
+    }
+}
+
+impl ViewSet {
+    /// The set of a snapshot.
+    pub(crate) fn none() -> Self {
+        Self::of(None, Records::default())
+    }
+
+    /// Reads the records in mainline's trees.
+    pub(crate) fn read(store: &Store) -> FsResult<Self> {
+        let mut records = Records {
+            next: 1,
+            ..Records::default()
+        };
+        if store.header.has_views {
+            records.next = store.number(&store.keys.next_view())?.max(1);
+            let mut scan = store.scan(&store.keys.views())?;
+            while let Some((key, row)) = scan.next()? {
+                let Some(SysRow::View(number)) = Locator::sys_row(key) else {
+                    continue;
+                };
+                match ViewRecord::decode(row) {
+                    Ok(record) => records.insert(number, record),
+                    Err(error) => tracing::warn!(number, %error, "a clone cannot be read"),
+                }
+                records.next = records.next.max(number + 1);
+            }
+        }
+        Ok(Self::of(Some(store.clone()), records))
+    }
+
+    fn of(store: Option<Store>, records: Records) -> Self {
+        let removed = |record: &&ViewRecord| record.state == ViewState::Removed;
+        let has_removed = records.by_number.values().any(|record| removed(&record));
+        Self {
+            store,
+            live_count: AtomicUsize::new(records.by_graft.len()),
+            has_removed: AtomicBool::new(has_removed),
+            records: Mutex::new(records),
+            making: Mutex::default(),
+            open: Mutex::default(),
+            dropping: Mutex::default(),
+        }
+    }
+
+    /// Keeps others from making views, and gives the number of the next one.
+    pub(super) fn begin_making(&self) -> FsResult<(MutexGuard<'_, ()>, u64)> {
+        let making = self.making.lock();
+        let number = self.records.lock().next;
+        if number == 0 || number > VIEW_NUMBER_MAX {
+            return Err(FsError::Unsupported);
+        }
+        Ok((making, number))
+    }
+
+    /// Stages a record in a batch of any file system of the engine, and notes it before the commit:
+    /// nobody finds its graft before.
+    pub(super) fn stage_made(&self, batch: &mut RowBatch<'_>, number: u64, record: ViewRecord) {
+        let store = self.store.as_ref().expect("a snapshot has no views");
+        let sys = store.dictionary(Tree::Sys);
+        batch.put_in(sys, &store.keys.view(number), &record.encode());
+        let next = encode_number(number + 1);
+        batch.put_in(sys, &store.keys.next_view(), &next);
+        let mut records = self.records.lock();
+        debug_assert_eq!(records.next, number, "numbers are given out in order");
+        records.next = number + 1;
+        records.insert(number, record);
+        self.live_count
+            .store(records.by_graft.len(), Ordering::Release);
+    }
+
+    /// Takes back what was noted, after a commit that failed.
+    pub(super) fn unmake(&self, number: u64) {
+        let mut records = self.records.lock();
+        if let Some(record) = records.by_number.remove(&number) {
+            records.by_graft.remove(&(record.home, record.graft));
+        }
+        self.live_count
+            .store(records.by_graft.len(), Ordering::Release);
+    }
+
+    /// Stages the removal of a view and all that lie in it. Returns their numbers, for
+    /// [`Self::note_removed`] after the commit.
+    pub(crate) fn stage_removed(&self, batch: &mut RowBatch<'_>, number: u64) -> Vec<u64> {
+        let store = self.store.as_ref().expect("a snapshot has no views");
+        let sys = store.dictionary(Tree::Sys);
+        let records = self.records.lock();
+        let numbers = records.with_inner(number);
+        for number in &numbers {
+            let record = ViewRecord {
+                state: ViewState::Removed,
+                ..records.by_number[number].clone()
+            };
+            batch.put_in(sys, &store.keys.view(*number), &record.encode());
+        }
+        numbers
+    }
+
+    /// Notes that views were removed. Their trees go with [`Self::drop_removed`].
+    pub(crate) fn note_removed(&self, numbers: &[u64]) {
+        if numbers.is_empty() {
+            return;
+        }
+        let mut records = self.records.lock();
+        for number in numbers {
+            let Some(record) = records.by_number.get_mut(number) else {
+                continue;
+            };
+            record.state = ViewState::Removed;
+            let at = (record.home, record.graft);
+            records.by_graft.remove(&at);
+        }
+        self.live_count
+            .store(records.by_graft.len(), Ordering::Release);
+        drop(records);
+        self.has_removed.store(true, Ordering::Release);
+        let opened = self.open.lock();
+        for view in numbers.iter().filter_map(|number| opened.get(number)) {
+            if let Some(view) = view.upgrade() {
+                view.fs().is_removed.store(true, Ordering::Release);
+            }
+        }
+    }
+
+    /// Drops the trees of removed views, then their records. Reports how many are gone.
+    pub(crate) fn drop_removed(&self, engine: &dyn Engine) -> FsResult<usize> {
+        let Some(store) = &self.store else {
+            return Ok(0);
+        };
+        if !self.has_removed.load(Ordering::Acquire) {
+            return Ok(0);
+        }
+        let _one_at_a_time = self.dropping.lock();
+        self.has_removed.store(false, Ordering::Release);
+        let removed: Vec<u64> = {
+            let records = self.records.lock();
+            let all = records.by_number.iter();
+            let removed = all.filter(|(_, record)| record.state == ViewState::Removed);
+            removed.map(|(number, _)| *number).collect()
+        };
+        let gone = self.drop_all(engine, store, &removed);
+        if gone.is_err() {
+            self.has_removed.store(true, Ordering::Release);
+        }
+        gone
+    }
+
+    fn drop_all(&self, engine: &dyn Engine, store: &Store, numbers: &[u64]) -> FsResult<usize> {
+        for number in numbers {
+            drop_trees(engine, |of| of == *number)?;
+            let mut batch = store.batch();
+            batch.delete(&store.keys.view(*number));
+            store.commit(&batch, SpaceClass::Reserve)?;
+            self.records.lock().by_number.remove(number);
+        }
+        Ok(numbers.len())
+    }
+
+    /// Drops trees of views that have no record: a crash came before it was written.
+    pub(crate) fn drop_unrecorded(&self, engine: &dyn Engine) -> FsResult<()> {
+        let Some(store) = &self.store else {
+            return Ok(());
+        };
+        // Also one that cannot be read is a record.
+        let mut recorded = BTreeSet::new();
+        let mut scan = store.scan(&store.keys.views())?;
+        while let Some((key, _)) = scan.next()? {
+            if let Some(SysRow::View(number)) = Locator::sys_row(key) {
+                recorded.insert(number);
+            }
+        }
+        drop(scan);
+        drop_trees(engine, |number| !recorded.contains(&number))
+    }
+
+    /// Returns the views in use.
+    pub(super) fn live(&self) -> Vec<CloneInfo> {
+        let records = self.records.lock();
+        let live = records.by_number.iter();
+        live.filter(|(_, record)| record.state == ViewState::Live)
+            .map(|(number, record)| CloneInfo::of(*number, record))
+            .collect()
+    }
+
+    /// Returns the record of a view in use.
+    pub(super) fn record(&self, number: u64) -> Option<ViewRecord> {
+        let records = self.records.lock();
+        let record = records.by_number.get(&number)?;
+        (record.state == ViewState::Live).then(|| record.clone())
+    }
+
+    /// Reports whether there is any view in use.
+    pub(crate) fn has_any(&self) -> bool {
+        self.live_count.load(Ordering::Acquire) > 0
+    }
+
+    /// Returns the view that lies at a directory.
+    pub(crate) fn at(&self, home: u64, graft: Ino) -> Option<CloneInfo> {
+        if !self.has_any() {
+            return None;
+        }
+        let records = self.records.lock();
+        let number = *records.by_graft.get(&(home, graft))?;
+        Some(CloneInfo::of(number, &records.by_number[&number]))
+    }
+
+    /// Returns the view of a number, opened unless it is open.
+    pub(super) fn open_once(
+        &self,
+        number: u64,
+        open: impl FnOnce(&ViewRecord) -> FsResult<LiveView>,
+    ) -> FsResult<Arc<LiveView>> {
+        let mut opened = self.open.lock();
+        let record = self.record(number).ok_or(FsError::NotFound)?;
+        if let Some(view) = opened.get(&number).and_then(Weak::upgrade) {
+            return Ok(view);
+        }
+        let view = Arc::new(open(&record)?);
+        opened.retain(|_, view| view.strong_count() > 0);
+        opened.insert(number, Arc::downgrade(&view));
+        Ok(view)
+    }
+}
+
+/// Drops the trees of the views whose numbers are `wanted`.
+pub(super) fn drop_trees(engine: &dyn Engine, wanted: impl Fn(u64) -> bool) -> FsResult<()> {
+    let is_wanted = |name: &str| view_of_tree(name).is_some_and(&wanted);
+    let all = engine.trees();
+    let trees: Vec<_> = all
+        .iter()
+        .filter(|info| is_wanted(&info.name))
+        .map(|info| info.id)
+        .collect();
+    if trees.is_empty() {
+        return Ok(());
+    }
+    Ok(engine.drop_trees(&trees)?)
+}

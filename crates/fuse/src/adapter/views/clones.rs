@@ -1,0 +1,211 @@
+//! Requests that make and remove clones; see [`crate::clones`] and `trees`.
+
+use stitch_base::Ino;
+use stitch_fs::{Caller, CloneSource, DirName, FileKind, FileSystem, FsError};
+
+use super::changes::check_owner;
+use super::live;
+use super::node::{Node, Slot};
+use super::{Views, live::OpenClone};
+use crate::adapter::convert::Owner;
+use crate::adapter::{Adapter, OrErrno as _};
+use crate::clones::Target;
+use crate::errno::Errno;
+use crate::handler::{Answer, Context, Handler as _};
+use crate::survive::is_resent;
+use crate::wire::args::Ioctl;
+use crate::wire::codec::Sink;
+use crate::wire::reply::{Entry, Lookup};
+
+/// Name of an attribute of a clone's directory that tells what is known of the clone. It is not
+/// stored, and not listed.
+pub const CLONE_XATTR: &str = "stitchfs.clone";
+
+impl Views {
+    /// Records an announcement of a clone.
+    pub(super) fn announce_clone(
+        &self,
+        context: &Context<'_>,
+        source: Ino,
+        input: &[u8],
+    ) -> Answer<()> {
+        let target = Target::parse(input).ok_or(Errno::EINVAL)?;
+        if !self.mainline.fs().takes_clones() {
+            return Err(Errno::ENOTSUP);
+        }
+        self.with_source(source, |source| {
+            let attr = source.fs.get_attr(source.dir).or_errno()?;
+            if attr.kind != FileKind::Directory {
+                return Err(Errno::ENOTDIR);
+            }
+            check_owner(context, attr.uid)
+        })?;
+        self.announced.remember(context, (source, target));
+        Ok(())
+    }
+
+    /// Runs a request with a directory of any view as a source.
+    fn with_source<T>(
+        &self,
+        number: Ino,
+        request: impl FnOnce(CloneSource<'_>) -> Answer<T>,
+    ) -> Answer<T> {
+        match self.node(number) {
+            Node::Mainline => request(live_source(self.mainline.fs(), number)),
+            Node::Live(slot, dir) => self.clones.within(slot, |clone| {
+                request(live_source(clone.adapter().fs(), dir))
+            }),
+            Node::Past(slot, dir) => self.table.within(slot, |past| {
+                request(CloneSource {
+                    fs: past.fs(),
+                    dir,
+                    snapshot: Some(&past.view().info().name),
+                })
+            }),
+            Node::Control(_) | Node::Link => Err(Errno::EINVAL),
+            Node::Unknown => Err(Errno::ESTALE),
+        }
+    }
+
+    /// Makes a clone if this thread has announced one of this name; `None` for any other MKDIR.
+    pub(super) fn made_clone(
+        &self,
+        context: &Context<'_>,
+        parent: Ino,
+        name: &[u8],
+    ) -> Answer<Option<Entry>> {
+        let Some((source, target)) = self.announced.take(context) else {
+            return Ok(None);
+        };
+        if (target.parent, &target.name[..]) != (parent, name) {
+            return Ok(None);
+        }
+        let owner = Owner::new(context);
+        let made = self.with_source(source, |source| {
+            self.change(parent, |home, parent| {
+                let at = DirName::new(parent, name);
+                self.make_clone(context, &owner.caller(), home, &source, at)
+            })
+        });
+        if made == Err(Errno::ENOSPC) {
+            // The request is served again once there is room.
+            self.announced.remember(context, (source, target));
+        }
+        made.map(Some)
+    }
+
+    fn make_clone(
+        &self,
+        context: &Context<'_>,
+        caller: &Caller<'_>,
+        home: &Adapter,
+        source: &CloneSource<'_>,
+        at: DirName<'_>,
+    ) -> Answer<Entry> {
+        let info = match home.fs().make_clone(caller, source, at) {
+            // Perhaps this very request has done it, and only the answer is missing.
+            Err(FsError::Exists) if is_resent(context.unique) => {
+                let found = home.fs().peek(at).or_errno()?;
+                let clone = found.and_then(|ino| home.fs().clone_at(ino));
+                clone.ok_or(Errno::EEXIST)?
+            }
+            made => made.or_errno()?,
+        };
+        tracing::info!(number = info.number, "made a clone");
+        self.clones.by_number(info.number)?.lookup_root()
+    }
+
+    /// Puts the directory of a clone where a lookup in `home` has found its graft.
+    pub(super) fn enter_clone(&self, home: &Adapter, looked_up: Lookup) -> Answer<Lookup> {
+        let Lookup::Found(entry) = &looked_up else {
+            return Ok(looked_up);
+        };
+        let graft = Slot::within(entry.ino);
+        let Some(info) = home.fs().clone_at(graft) else {
+            return Ok(looked_up);
+        };
+        home.fs().forget(graft, 1);
+        let root = self.clones.by_number(info.number)?.lookup_root()?;
+        Ok(live::found(root))
+    }
+
+    /// Announces the removal of a clone and all that is in it: the next RMDIR of the thread is of
+    /// the graft. Reports whether the inode is the directory of a clone.
+    pub(super) fn announce_removal(&self, context: &Context<'_>, number: Ino) -> Answer<bool> {
+        let Node::Live(slot, ino) = self.node(number) else {
+            return Ok(false);
+        };
+        let info = self.clones.by_slot(slot)?.info().clone();
+        if info.root != ino {
+            return Ok(false);
+        }
+        check_owner(context, info.owner)?;
+        match info.home {
+            0 => self.mainline.trees.announce_checked(context, info.graft),
+            home => {
+                let home = self.clones.by_number(home)?;
+                home.adapter().trees.announce_checked(context, info.graft);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Takes clones that were removed out of use, after a request that may have removed some.
+    pub(super) fn leave_removed(&self) {
+        let removed = self.clones.take_removed();
+        if removed.is_empty() {
+            return;
+        }
+        for clone in &removed {
+            tracing::info!(number = clone.info().number, "removed a clone");
+        }
+        let numbers = removed.iter().flat_map(|clone| clone.numbers());
+        self.notices.drop_all(numbers);
+        self.notices.end(removed);
+    }
+}
+
+/// A directory that is no snapshot's.
+const fn live_source(fs: &FileSystem, dir: Ino) -> CloneSource<'_> {
+    CloneSource {
+        fs,
+        dir,
+        snapshot: None,
+    }
+}
+
+impl OpenClone {
+    /// Serves an ioctl: what is known of the clone, of its directory; flags of any inode.
+    pub(super) fn ioctl(
+        &self,
+        context: &Context<'_>,
+        ino: Ino,
+        args: &Ioctl<'_>,
+        out: &mut Sink<'_>,
+    ) -> Answer<i32> {
+        if args.command != crate::report::READ {
+            return self.adapter().ioctl(context, ino, args, out);
+        }
+        if ino != self.info().root {
+            return Err(Errno::ENOTTY);
+        }
+        let name = crate::report::name_in(args.input).ok_or(Errno::EINVAL)?;
+        if name != CLONE_XATTR.as_bytes() {
+            return Err(Errno::ENOTSUP);
+        }
+        match crate::report::frame(&self.description(), out) {
+            true => Ok(0),
+            false => Err(Errno::E2BIG),
+        }
+    }
+
+    /// Returns what there is to say about the clone, as JSON.
+    fn description(&self) -> Vec<u8> {
+        let info = self.info();
+        let text = format!(
+            "{{\"number\":{},\"owner\":{},\"created_ns\":{}}}",
+            info.number, info.owner, info.created.0
+        );
+        text.into_bytes()
+    }
+}
