@@ -5,17 +5,20 @@
 //!
 //! | part of an edit | layout |
 //! |---|---|
-//! | version | u8: 4 with branch trees; 3 if it names pins; 2 with altered trees, value blocks or Zstandard; else 1 |
+//! | version | u8: 1 to 4, the lowest that the edit needs |
 //! | counters | last seqno, next table number, next tree number |
 //! | dropped trees | count, tree numbers; every table of theirs goes with them |
 //! | new trees | count, tree descriptions |
-//! | altered trees | count, tree descriptions with changed options; version 2 only |
+//! | altered trees | count, tree descriptions with changed options; from version 2 on |
 //! | pins | from version 3 on: see [`PinChanges`] |
 //! | removed tables | count, table numbers |
 //! | moved tables | count, of each: table number, new level (u8) |
 //! | added tables | count, of each: level (u8), table |
 //!
 //! Parts are applied in this order.
+//!
+//! Version 1 is that of format 2.0. Version 2 adds altered trees, value blocks and Zstandard, 3
+//! adds pins, 4 adds branch trees.
 //!
 //! A tree description: number, name, block bytes, stitching threshold, compression (u8), and in
 //! version 2 value block threshold. From version 4 on its parent follows: see [`BranchRecord`].

@@ -7,7 +7,7 @@ use crate::read::VtScan;
 use crate::snapshots::Hold;
 use crate::store::Store;
 use crate::table::Bounds;
-use crate::version::{Version, tree_record};
+use crate::version::{TreeVersion, Version, tree_record};
 use crate::view::View;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -85,8 +85,8 @@ impl Store {
         let point = tree.info.branch;
         let point = point.ok_or_else(|| KvError::Invalid(format!("tree {branch} is no branch")))?;
         let start = after.map(successor).unwrap_or_default();
-        let mut keys = self.own_keys(&view, branch, &start, (seqno, count_max))?;
-        let ranges = self.deleted_ranges(&view, branch, &start, seqno)?;
+        let mut keys = self.own_keys(&view, tree, &start, (seqno, count_max))?;
+        let ranges = self.deleted_ranges(&view, tree, &start, seqno)?;
         let found = self.parent_keys(&view, point, &ranges, (seqno, count_max))?;
         keys.extend(found);
         Ok(keys.into_iter().take(count_max).collect())
@@ -97,7 +97,7 @@ impl Store {
     fn own_keys(
         &self,
         view: &View,
-        tree: TreeId,
+        tree: &TreeVersion,
         start: &[u8],
         (seqno, count_max): (Seqno, usize),
     ) -> Result<BTreeSet<Vec<u8>>, VtError> {
@@ -129,15 +129,15 @@ impl Store {
     fn deleted_ranges(
         &self,
         view: &View,
-        tree: TreeId,
+        tree: &TreeVersion,
         start: &[u8],
         seqno: Seqno,
     ) -> Result<Vec<(Vec<u8>, Vec<u8>)>, VtError> {
         let mut sets = Vec::new();
         for buffer in &view.buffers {
-            sets.push(buffer.memtable.range_deletes(tree));
+            sets.push(buffer.memtable.range_deletes(tree.info.id));
         }
-        for (_, handle) in view.version.trees[&tree].tables() {
+        for (_, handle) in tree.tables() {
             if handle.meta().range_delete_count > 0 {
                 sets.push(self.table(handle).range_deletes()?);
             }

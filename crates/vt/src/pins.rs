@@ -234,8 +234,8 @@ impl Pins {
     /// Checks what holds between the pins and a version.
     ///
     /// # Errors
-    /// [`VtError::Version`] if a hidden tree is seen by no pin and read by no branch, or a pin has a
-    /// number not given out.
+    /// [`VtError::Version`] if no pin sees and no branch reads a hidden tree, or a pin has a number
+    /// not given out.
     pub(crate) fn check(&self, version: &Version) -> Result<(), VtError> {
         self.state.lock().records.check(version)
     }

@@ -11,11 +11,11 @@ use stitch_kv::Snapshot;
 /// The moments of a store that are held open.
 #[derive(Debug, Default)]
 pub(crate) struct Snapshots {
-    held: Mutex<Held>,
+    held: Mutex<HeldMoments>,
 }
 
 #[derive(Debug, Default)]
-struct Held {
+struct HeldMoments {
     counts: BTreeMap<Seqno, u64>,
     /// Number of the first tree that was not made yet.
     next_tree: TreeId,
@@ -101,7 +101,7 @@ impl Snapshots {
     }
 }
 
-impl Held {
+impl HeldMoments {
     fn add(&mut self, seqno: Seqno) {
         *self.counts.entry(seqno).or_default() += 1;
     }

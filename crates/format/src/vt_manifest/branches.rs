@@ -9,7 +9,7 @@ use stitch_base::{Seqno, TreeId};
 ///
 /// | part | layout |
 /// |---|---|
-/// | parent | number of the tree that it reads; 0 for a tree without a parent, and nothing follows |
+/// | parent | number of the tree that it reads; 0 for none, and nothing follows |
 /// | seqno | the last write to the parent that it sees |
 ///
 /// The parent is made before the branch, so its number is less. It stays in the version, hidden if

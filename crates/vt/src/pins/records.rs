@@ -117,8 +117,8 @@ impl PinRecords {
     /// Checks what holds between the pins and a version.
     ///
     /// # Errors
-    /// [`VtError::Version`] if a hidden tree is seen by no pin and read by no branch, or a pin has or
-    /// sees a number that was not given out.
+    /// [`VtError::Version`] if no pin sees and no branch reads a hidden tree, or a pin has or sees
+    /// a number that was not given out.
     pub(crate) fn check(&self, version: &Version) -> Result<(), VtError> {
         let branches = version.trees.values().filter_map(|tree| tree.info.branch);
         let parents: BTreeSet<TreeId> = branches.map(|branch| branch.parent).collect();

@@ -42,8 +42,8 @@ pub(crate) struct VtScan<'a> {
     passed: Passed,
     /// It waits for a commit that is under way, if that is needed to note a gap.
     waits_to_learn: bool,
-    /// It sees all that a branch has of its parent. Where it sees less, a later reader may find more
-    /// without any write to the branch.
+    /// It sees all that a branch has of its parent. Where it sees less, a later reader may find
+    /// more without any write to the branch.
     may_learn: bool,
     /// How many keys without a row make a gap.
     gap_count_min: u64,
@@ -114,8 +114,9 @@ impl<'a> VtScan<'a> {
         (seqno, complete): (Seqno, Seqno),
     ) -> Result<Self, VtError> {
         let bounds = Bounds::of(range, is_whole);
-        let branch = view.version.trees[&tree].info.branch;
-        let sources = reads.sources(&view, tree, bounds, seqno)?;
+        let version = &view.version.trees[&tree];
+        let branch = version.info.branch;
+        let sources = reads.sources(&view, version, bounds, seqno)?;
         let mut scan = Self {
             reads,
             tree,

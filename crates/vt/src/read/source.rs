@@ -180,22 +180,23 @@ impl ReadPath {
         is_all
     }
 
-    /// The sources of a tree in a view that may hold keys within bounds, for a reader of `seqno`:
+    /// The sources of a tree of a view that may hold keys within bounds, for a reader of `seqno`:
     /// its own, then those of its parents.
     pub(crate) fn sources(
         &self,
         view: &View,
-        tree: TreeId,
+        tree: &TreeVersion,
         bounds: Bounds,
         mut seqno: Seqno,
     ) -> Result<Vec<Source>, VtError> {
         let bounds = Arc::new(bounds);
         let mut out = self.own_sources(view, tree, &bounds, seqno)?;
-        let mut branch = view.version.trees[&tree].info.branch;
+        let mut branch = tree.info.branch;
         while let Some(point) = branch {
+            let parent = &view.version.trees[&point.parent];
             seqno = seqno.min(point.seqno);
-            out.extend(self.own_sources(view, point.parent, &bounds, seqno)?);
-            branch = view.version.trees[&point.parent].info.branch;
+            out.extend(self.own_sources(view, parent, &bounds, seqno)?);
+            branch = parent.info.branch;
         }
         Ok(out)
     }
@@ -204,23 +205,24 @@ impl ReadPath {
     pub(crate) fn own_sources(
         &self,
         view: &View,
-        tree: TreeId,
+        tree: &TreeVersion,
         bounds: &Arc<Bounds>,
         seqno: Seqno,
     ) -> Result<Vec<Source>, VtError> {
         let mut out = Vec::new();
+        let id = tree.info.id;
         let (start, end) = (bounds.start.as_slice(), bounds.end.as_deref());
         for buffer in &view.buffers {
-            let range_deletes = buffer.memtable.range_deletes(tree);
+            let range_deletes = buffer.memtable.range_deletes(id);
             let deletes = if range_deletes.is_empty() {
                 SourceDeletes::None
             } else {
                 SourceDeletes::All(range_deletes)
             };
-            let entries = buffer.memtable.iter(tree);
+            let entries = buffer.memtable.iter(id);
             let mut entries: BoxIter =
                 Box::new(Loading::new(entries, self.values(), Arc::clone(bounds)));
-            let runs = buffer.direct.overlapping(tree, start, end);
+            let runs = buffer.direct.overlapping(id, start, end);
             if !runs.is_empty() {
                 let mut all = vec![entries];
                 all.extend(runs.iter().map(|run| run.blocks.iter(Arc::clone(bounds))));
@@ -228,7 +230,7 @@ impl ReadPath {
             }
             out.push(Source::new(entries, deletes, seqno));
         }
-        let levels = &view.version.trees[&tree].levels;
+        let levels = &tree.levels;
         let before = out.len();
         for handle in &levels[0].tables {
             if handle.meta().overlaps(start, end) {
