@@ -25,6 +25,7 @@ mod flags;
 mod grow;
 mod handles;
 mod lent;
+mod listing;
 mod opens;
 mod pages;
 mod process;
@@ -46,7 +47,7 @@ use std::sync::OnceLock;
 
 use stitch_base::Ino;
 use stitch_base::sync::Arc;
-use stitch_fs::{DirName, FileKind, FileSystem, FsError, RenameMode, Taken, XattrMode};
+use stitch_fs::{DirName, FileKind, FileSystem, FsError, RenameMode, XattrMode};
 
 use crate::backing::BackingFiles;
 use crate::errno::Errno;
@@ -59,7 +60,7 @@ use crate::wire::args::{
 };
 use crate::wire::codec::Sink;
 use crate::wire::reply::{
-    self, AttrReply, DirPlusSink, DirSink, Entry, Lookup, Opened, StatFs, StatxReply,
+    AttrReply, DirPlusSink, DirSink, Entry, Lookup, Opened, StatFs, StatxReply,
 };
 use chore::Chore;
 use convert::Owner;
@@ -190,19 +191,6 @@ impl Adapter {
             self.pages.start(notifier);
             self.trees.start(&self.fs);
         }
-    }
-
-    /// Returns an entry of a directory as it is listed: of a clone, with the number of its own
-    /// directory. Reports whether it is one.
-    fn listed<'a>(&self, entry: &stitch_fs::DirEntry<'a>) -> (reply::DirEntry<'a>, bool) {
-        let mut listed = convert::dir_entry(entry);
-        let may_be = entry.kind == FileKind::Directory && !matches!(entry.name, b"." | b"..");
-        let clone = may_be.then(|| self.fs.clone_at(entry.ino)).flatten();
-        listed.ino = match &clone {
-            Some(info) => views::clone_number(info),
-            None => self.number(entry.ino),
-        };
-        (listed, clone.is_some())
     }
 
     /// Adds an attribute of the root directory that is computed on demand instead of stored.
@@ -481,11 +469,7 @@ impl Handler for Adapter {
     }
 
     fn readdir(&self, _: &Context<'_>, ino: Ino, args: &Read, out: &mut DirSink<'_>) -> Answer<()> {
-        let mut take = |entry: &stitch_fs::DirEntry<'_>| match out.push(&self.listed(entry).0) {
-            true => Taken::More,
-            false => Taken::Full,
-        };
-        self.fs.read_dir(ino, args.offset, &mut take).or_errno()
+        self.list(ino, args, out)
     }
 
     fn readdirplus(
@@ -495,33 +479,7 @@ impl Handler for Adapter {
         args: &Read,
         out: &mut DirPlusSink<'_>,
     ) -> Answer<()> {
-        let mut iflags = 0;
-        let mut grafts = Vec::new();
-        let mut take = |entry: &stitch_fs::DirEntry<'_>| {
-            let (listed, is_clone) = self.listed(entry);
-            // The kernel looks up a clone by its name.
-            let attr = entry.attr.as_ref().filter(|_| !is_clone);
-            let looked_up = attr.map(|attr| {
-                iflags |= attr.iflags;
-                self.timed(convert::entry(attr))
-            });
-            if !out.push(&listed, looked_up.as_ref()) {
-                return Taken::Full;
-            }
-            if is_clone && entry.attr.is_some() {
-                grafts.push(entry.ino);
-            }
-            Taken::More
-        };
-        let read = self.fs.read_dir_plus(ino, args.offset, &mut take);
-        for graft in grafts {
-            self.fs.forget(graft, 1);
-        }
-        self.fs.note_flags(iflags);
-        if self.fs.is_crowded() {
-            self.pruning.note();
-        }
-        read.or_errno()
+        self.list_known(ino, args, out)
     }
 
     fn statfs(&self, _: &Context<'_>, _: Ino) -> Answer<StatFs> {

@@ -68,10 +68,7 @@ impl Repair<'_> {
             | Issue::Unchecked { .. }
             // Repaired in the trees of the clone.
             | Issue::InClone { .. } => return Ok(false),
-            Issue::CloneAdrift { number } => self.land(*number)?,
-            Issue::CloneWithoutTrees { number } => {
-                self.changes.delete(trees.sys, &trees.keys.view(*number));
-            }
+            Issue::CloneAdrift { .. } | Issue::CloneWithoutTrees { .. } => self.view(issue)?,
             Issue::NoPlainFile { .. }
             | Issue::MissingPlainFile { .. }
             | Issue::LooseExternal { .. }
@@ -99,12 +96,8 @@ impl Repair<'_> {
                 self.change(key, |head| head.nlink = *counted)?;
             }
             Issue::Nameless { ino } => self.rescue(*ino)?,
-            Issue::UnlistedOrphan { ino } => {
-                self.changes.put(trees.sys, &trees.keys.orphan(*ino), &[]);
-            }
-            Issue::FalseOrphan { ino } => {
-                self.changes.delete(trees.sys, &trees.keys.orphan(*ino));
-            }
+            Issue::UnlistedOrphan { ino } => self.list_orphan(*ino),
+            Issue::FalseOrphan { ino } => self.unlist_orphan(*ino),
             Issue::MissingDirectory { ino } => self.remake(*ino)?,
             Issue::NotADirectory { ino } => self.move_entries(*ino)?,
             Issue::Unreachable { ino, key } => self.rehang(*ino, key)?,
@@ -138,6 +131,16 @@ impl Repair<'_> {
     fn put_number(&mut self, key: &[u8], number: u64) {
         let sys = self.trees.sys;
         self.changes.put(sys, key, &encode_number(number));
+    }
+
+    fn list_orphan(&mut self, ino: Ino) {
+        let key = self.trees.keys.orphan(ino);
+        self.changes.put(self.trees.sys, &key, &[]);
+    }
+
+    fn unlist_orphan(&mut self, ino: Ino) {
+        let key = self.trees.keys.orphan(ino);
+        self.changes.delete(self.trees.sys, &key);
     }
 
     /// An issue of allocated extents.
@@ -329,6 +332,19 @@ impl Repair<'_> {
     fn remake(&mut self, ino: Ino) -> FsResult<()> {
         let name = self.lost_name(ino)?;
         self.put_directory(&name, ino, 0o700);
+        Ok(())
+    }
+
+    /// An issue of a clone's record.
+    fn view(&mut self, issue: &Issue) -> FsResult<()> {
+        match issue {
+            Issue::CloneAdrift { number } => self.land(*number)?,
+            Issue::CloneWithoutTrees { number } => {
+                let trees = self.trees;
+                self.changes.delete(trees.sys, &trees.keys.view(*number));
+            }
+            _ => debug_assert!(false, "it is no issue of a record"),
+        }
         Ok(())
     }
 

@@ -2,9 +2,9 @@
 //! requests in it.
 //!
 //! A clone is opened when its name is looked up, and closed some time after the kernel has
-//! forgotten all its inodes. Its slot follows from its number, as a snapshot's does. After a restart
-//! of the daemon a clone's directory is known again; inodes below it are when they are looked up
-//! again.
+//! forgotten all its inodes. Its slot follows from its number, as a snapshot's does. After a
+//! restart of the daemon a clone's directory is known again; inodes below it are when they are
+//! looked up again.
 //!
 //! Locks: `opening`, then `open`, which is held for moments.
 

@@ -1,5 +1,7 @@
 //! Requests in several views, without a kernel.
 
+mod clones;
+
 use super::{CONTROL_DIR, ControlDir, SNAPSHOTS_DIR, Views};
 use crate::adapter::{Adapter, AdapterOptions};
 use crate::errno::Errno;
