@@ -22,6 +22,8 @@ struct Stage<'a> {
     context: &'a Context,
     mount: Mount<'a>,
     top: PathBuf,
+    /// An empty folder outside of the mount.
+    outside: PathBuf,
 }
 
 impl<'a> Stage<'a> {
@@ -42,6 +44,7 @@ impl<'a> Stage<'a> {
             context,
             mount,
             top,
+            outside: context.dir(&format!("{name}-outside"))?,
         })
     }
 
@@ -89,9 +92,9 @@ impl<'a> Stage<'a> {
         Ok(number)
     }
 
-    /// A path outside of the mount that does not exist.
+    /// A path outside of the mount.
     fn outside(&self, name: &str) -> PathBuf {
-        self.context.work.join(name)
+        self.outside.join(name)
     }
 }
 
@@ -256,7 +259,7 @@ pub(super) fn a_user_without_root_runs_commands(context: &Context) -> Result<()>
 /// Whatever a command starts has ended when the run ends.
 pub(super) fn nothing_outlives_the_run(context: &Context) -> Result<()> {
     let mut scene = Stage::new(context, "snap-run-left")?;
-    let (id, ready) = (scene.outside("run-id"), scene.outside("run-ready"));
+    let (id, ready) = (scene.outside("id"), scene.outside("ready"));
     run(Command::new("mkfifo").arg(&ready))?;
     for (name, trap) in [("ends", ""), ("ignores SIGTERM", "trap '' TERM;")] {
         let daemon = format!(
@@ -278,7 +281,7 @@ pub(super) fn nothing_outlives_the_run(context: &Context) -> Result<()> {
 
 /// A named pipe outside of the mount, which nobody writes to.
 fn fifo(scene: &Stage<'_>) -> Result<PathBuf> {
-    let path = scene.outside("run-fifo");
+    let path = scene.outside("fifo");
     if !path.exists() {
         run(Command::new("mkfifo").arg(&path))?;
     }
@@ -288,11 +291,7 @@ fn fifo(scene: &Stage<'_>) -> Result<PathBuf> {
 /// With `--wait`, what the command leaves behind ends by itself, in the snapshot.
 pub(super) fn the_run_waits_if_it_is_told_to(context: &Context) -> Result<()> {
     let mut scene = Stage::new(context, "snap-run-wait")?;
-    let (fifo, id, seen) = (
-        fifo(&scene)?,
-        scene.outside("run-id"),
-        scene.outside("run-seen"),
-    );
+    let (fifo, id, seen) = (fifo(&scene)?, scene.outside("id"), scene.outside("seen"));
     let script = format!(
         "(echo $BASHPID > {}; read x < {}; cat file > {}) & exit 6",
         text(&id),
@@ -314,7 +313,7 @@ pub(super) fn the_run_waits_if_it_is_told_to(context: &Context) -> Result<()> {
 /// Signals reach the command, and SIGKILL takes it along.
 pub(super) fn signals_are_passed_on(context: &Context) -> Result<()> {
     let mut scene = Stage::new(context, "snap-run-signals")?;
-    let (id, fifo) = (scene.outside("run-id"), fifo(&scene)?);
+    let (id, fifo) = (scene.outside("id"), fifo(&scene)?);
     let tell = format!("echo $$ > {}", text(&id));
     // Nobody writes to the pipe, so nothing ends the wait but a signal.
     let read = format!("cat {} >/dev/null", text(&fifo));
