@@ -9,6 +9,10 @@
 //! values are in data blocks already. It is `kind (1) | tree (varint) | count (varint) | index
 //! (bytes)`, with kind 5 and, as index, what an index block holds of those blocks.
 //!
+//! `kind (1) | tree (varint)` with kind 6 marks a branch tree as absorbed: the messages of the same
+//! record hold all that was written to it. A replay of the record drops the tree if it is still
+//! there. The mark takes no sequence number. Only stores with branch trees (feature bit 2) have it.
+//!
 //! Do not renumber. Kind 0 is never valid.
 
 use crate::FormatError;
@@ -20,6 +24,14 @@ const RECORD: &str = "logged commit";
 /// Bytes of a record before its items.
 pub const HEAD_BYTES: usize = 8;
 const DIRECT_RUN: u8 = 5;
+const ABSORBED: u8 = 6;
+
+/// Appends the mark of a branch tree that was absorbed.
+pub fn put_absorbed(out: &mut Vec<u8>, tree: TreeId) {
+    debug_assert!(tree.0 > 0, "tree 0 is never given out");
+    out.push(ABSORBED);
+    put_varint(out, u64::from(tree.0));
+}
 
 /// Puts whose values are in data blocks already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +61,8 @@ pub enum LogItem<'a> {
     Message(TreeId, Message<'a>),
     /// Puts of the batch whose values were written directly to their zone.
     Run(LoggedRun<'a>),
+    /// The branch tree was absorbed by this commit.
+    Absorbed(TreeId),
 }
 
 /// The bytes before the items.
@@ -81,12 +95,16 @@ impl<'a> LogItems<'a> {
 
     fn item(&mut self) -> Result<LogItem<'a>, FormatError> {
         let reader = &mut self.reader;
-        if reader.rest().first() != Some(&DIRECT_RUN) {
+        let kind = reader.rest().first().copied();
+        if !matches!(kind, Some(DIRECT_RUN | ABSORBED)) {
             let (tree, message) = read_message(reader, Reader::bytes)?;
             return Ok(LogItem::Message(tree, message));
         }
         reader.u8()?;
         let tree = read_tree(reader)?;
+        if kind == Some(ABSORBED) {
+            return Ok(LogItem::Absorbed(tree));
+        }
         let count = reader.varint()?;
         if count == 0 {
             return Err(reader.field("count", "above 0", "0".to_owned()));
@@ -128,6 +146,20 @@ mod tests {
     }
 
     #[test]
+    fn the_mark_of_an_absorbed_branch_is_pinned() {
+        let mut record = head(Seqno(7)).to_vec();
+        put_message(&mut record, TreeId(1), Message::Delete { key: b"k1" });
+        put_absorbed(&mut record, TreeId(300));
+        assert_eq!(record[HEAD_BYTES..], [2, 1, 2, b'k', b'1', 6, 0xac, 0x02]);
+        let (_, items) = LogItems::read(&record).unwrap();
+        let items: Vec<_> = items.map(Result::unwrap).collect();
+        assert_eq!(items[1..], [LogItem::Absorbed(TreeId(300))]);
+        record.pop();
+        let (_, items) = LogItems::read(&record).unwrap();
+        assert!(items.last().is_some_and(|cut| cut.is_err()));
+    }
+
+    #[test]
     fn bytes_are_pinned() {
         let golden = [
             7, 0, 0, 0, 0, 0, 0, 0, // first
@@ -166,7 +198,7 @@ mod tests {
 
     #[test]
     fn runs_of_nothing_are_refused() {
-        for bytes in [&[5, 1, 0, 1, 0][..], &[5, 0, 1, 1, 0], &[6, 1, 0]] {
+        for bytes in [&[5, 1, 0, 1, 0][..], &[5, 0, 1, 1, 0], &[6, 0], &[7, 1, 0]] {
             let record = [&head(Seqno(1))[..], bytes].concat();
             let (_, mut items) = LogItems::read(&record).expect("long enough");
             assert!(items.next().is_some_and(|item| item.is_err()), "{bytes:?}");

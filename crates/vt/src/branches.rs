@@ -31,6 +31,8 @@ use stitch_kv::KvError;
 #[derive(Debug, Default)]
 pub(crate) struct Branches {
     holds: Mutex<BTreeMap<TreeId, Arc<Hold>>>,
+    /// Of an open: branches that a replayed record has absorbed.
+    absorbed: Mutex<BTreeSet<TreeId>>,
 }
 
 impl Branches {
@@ -44,6 +46,16 @@ impl Branches {
                 holds.insert(tree.info.id, hold);
             }
         }
+    }
+
+    /// Notes a branch that a replayed record has absorbed.
+    pub(crate) fn note_absorbed(&self, tree: TreeId) {
+        self.absorbed.lock().insert(tree);
+    }
+
+    /// Takes out the branches that replayed records have absorbed.
+    pub(crate) fn take_absorbed(&self) -> BTreeSet<TreeId> {
+        std::mem::take(&mut *self.absorbed.lock())
     }
 
     /// Takes over what holds the moments of new branches.

@@ -9,6 +9,7 @@
 //! Long runs of puts go to their zone at once, and the log holds where they are: see
 //! [`crate::direct`].
 
+mod absorb;
 mod divided;
 mod guards;
 mod room;

@@ -170,7 +170,7 @@ impl Engine for VtEngine {
             pins: true,
             guards: true,
             branches: true,
-            absorb: false,
+            absorb: true,
         }
     }
 
@@ -266,6 +266,16 @@ impl Engine for VtEngine {
 
     fn branch_moment(&self, branch: TreeId) -> Result<Snapshot, KvError> {
         Ok(self.store.branch_hold(branch)?.snapshot())
+    }
+
+    fn absorb(
+        &self,
+        branches: &[TreeId],
+        batch: &Batch,
+        guards: &Guards,
+        options: CommitOptions,
+    ) -> Result<Seqno, KvError> {
+        self.store.absorb(branches, batch, guards, options)
     }
 
     fn get(
@@ -374,7 +384,7 @@ impl Store {
     }
 
     /// Drops trees with one edit.
-    fn drop_trees(&self, trees: &[TreeId]) -> Result<(), KvError> {
+    pub(crate) fn drop_trees(&self, trees: &[TreeId]) -> Result<(), KvError> {
         self.check_writable()?;
         let trees: BTreeSet<TreeId> = trees.iter().copied().collect();
         let mut installer = self.versions.lock();
@@ -388,21 +398,29 @@ impl Store {
         if trees.is_empty() {
             return Ok(());
         }
+        let removed = self.remove_trees(&mut installer, &trees);
+        // They are still there, unless the outcome is unknown.
+        if removed.is_err() && !self.gate.is_failed() {
+            self.committer.lock().trees.extend(trees);
+        }
+        removed
+    }
+
+    /// Installs the edit that drops trees, which take no writes any more.
+    pub(crate) fn remove_trees(
+        &self,
+        installer: &mut Installer,
+        trees: &BTreeSet<TreeId>,
+    ) -> Result<(), KvError> {
         let version = self.version();
         let mut edit = version.edit();
-        version.note_dropped(&mut edit, &trees, (&self.pins, None));
+        version.note_dropped(&mut edit, trees, (&self.pins, None));
         // With a branch, a hidden parent may go that a snapshot of a dropped pin reads.
         let kept = self.keep_for(self.pins.lingering(), &edit.dropped_trees);
-        let installed = self.install_trees(&mut installer, edit);
+        let installed = self.install_trees(installer, edit);
         match installed {
             Ok(()) => trees.iter().for_each(|tree| self.reads.gaps.forget(*tree)),
-            Err(_) => {
-                kept.take_back();
-                // They are still there, unless the outcome is unknown.
-                if !self.gate.is_failed() {
-                    self.committer.lock().trees.extend(trees);
-                }
-            }
+            Err(_) => kept.take_back(),
         }
         drop((kept, version));
         // What only a branch saw can be compacted away now.

@@ -77,6 +77,8 @@ impl Store {
     /// [`VtError`]; then the store takes no more writes.
     pub(crate) fn begin(&self) -> Result<(), VtError> {
         if !self.volume.is_read_only() {
+            // Before a write-out: then the log may lose the record that says so.
+            self.finish_absorbs()?;
             while self.views.get().sealed_count() > SEALED_COUNT_MAX {
                 match self.write_out_one() {
                     // They stay in memory and in the log, until something is deleted.
@@ -164,12 +166,15 @@ impl Store {
             let (tree, count) = match item {
                 LogItem::Message(tree, _) => (*tree, 1),
                 LogItem::Run(run) => (run.tree, run.count),
+                LogItem::Absorbed(tree) => (*tree, 0),
             };
             if tree >= view.version.next_tree {
                 let what = format!("log record at {at} is of tree {tree}, which never was");
                 return Err(VtError::Version { what });
             }
-            if trees.contains_key(&tree) {
+            if let LogItem::Absorbed(tree) = item {
+                self.branches.note_absorbed(*tree);
+            } else if trees.contains_key(&tree) {
                 replayed.trees.insert(tree);
                 match item {
                     LogItem::Message(_, message) => {
@@ -184,6 +189,7 @@ impl Store {
                         view.active().add_run(run);
                         self.reads.gaps.forget(tree);
                     }
+                    LogItem::Absorbed(_) => unreachable!("it was noted above"),
                 }
             }
             replayed.next = Seqno(replayed.next.0.saturating_add(count));

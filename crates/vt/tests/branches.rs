@@ -480,3 +480,68 @@ fn branches_can_be_dropped_where_the_version_log_is_full_of_them() {
     assert_eq!((engine.trees(), owned(engine)), (vec![], 0));
     assert_eq!(engine.check(&mut |_, _| {}).expect("it ends"), []);
 }
+
+/// Absorbs a branch without guards.
+fn absorb(engine: &VtEngine, branch: TreeId) -> Result<(), KvError> {
+    let none = Guards::since(&engine.snapshot());
+    let (batch, options) = (Batch::new(), CommitOptions::default());
+    engine.absorb(&[branch], &batch, &none, options).map(drop)
+}
+
+#[test]
+fn a_branch_that_is_too_long_for_one_commit_is_refused_and_stays_whole() {
+    let store = store();
+    let engine = store.engine();
+    let parent = tree(engine, "tree");
+    put(engine, parent, 0..10, 1);
+    let child = branch(engine, parent, "branch");
+    let limit = engine.limits().batch_bytes_max;
+    let rows = u32::try_from(limit / 1000 + 1).expect("a batch is short");
+    put(engine, child, 0..rows, 2);
+    let refused = absorb(engine, child).expect_err("it is refused");
+    assert!(
+        matches!(refused, KvError::TooLarge { limit_bytes, .. } if limit_bytes == limit),
+        "{refused}"
+    );
+    assert!(refused.to_string().contains("branches"), "{refused}");
+    assert_eq!(count(engine, parent, None), 10);
+    assert_eq!(count(engine, child, None), rows as usize);
+    // It takes writes again, and what these hide is not copied.
+    commit(engine, |batch| batch.delete_range(child, &[], &[255]));
+    commit(engine, |batch| batch.put(child, b"last", b"row"));
+    absorb(engine, child).expect("it is absorbed");
+    assert_eq!(count(engine, parent, None), 1);
+    assert_eq!(get(engine, parent, b"last"), Some(b"row".to_vec()));
+    assert_eq!(engine.trees().len(), 1);
+    assert_eq!(engine.check(&mut |_, _| {}).expect("it goes on"), []);
+}
+
+#[test]
+fn a_refused_branch_takes_writes_again() {
+    let store = store();
+    let engine = store.engine();
+    let parent = tree(engine, "tree");
+    let child = branch(engine, parent, "branch");
+    let before = engine.snapshot();
+    commit(engine, |batch| batch.put(parent, b"k", b"parent"));
+    commit(engine, |batch| batch.put(child, b"k", b"child"));
+    let mut guards = Guards::since(&before);
+    guards.key(parent, b"k");
+    let (batch, options) = (Batch::new(), CommitOptions::default());
+    let refused = engine.absorb(&[child], &batch, &guards, options);
+    assert!(
+        matches!(refused, Err(KvError::Conflict { .. })),
+        "{refused:?}"
+    );
+    commit(engine, |batch| batch.put(child, b"k", b"again"));
+    let grandchild = branch(engine, child, "grandchild");
+    let refused = absorb(engine, child);
+    assert!(matches!(refused, Err(KvError::Invalid(_))), "{refused:?}");
+    commit(engine, |batch| batch.put(child, b"l", b"more"));
+    engine.drop_tree(grandchild).expect("it goes");
+    absorb(engine, child).expect("it is absorbed");
+    assert_eq!(get(engine, parent, b"k"), Some(b"again".to_vec()));
+    assert_eq!(get(engine, parent, b"l"), Some(b"more".to_vec()));
+    let gone = absorb(engine, child);
+    assert!(matches!(gone, Err(KvError::NoTree(tree)) if tree == child));
+}

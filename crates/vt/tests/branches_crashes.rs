@@ -1,4 +1,5 @@
-//! A crash at every sync and at many writes of a life that makes, writes and drops branch trees.
+//! A crash at every sync and at many writes of a life that makes, writes, absorbs and drops branch
+//! trees.
 
 mod common;
 
@@ -9,7 +10,7 @@ use stitch_base::TreeId;
 use stitch_base::random::Rng;
 use stitch_device::{CrashDevice, CrashPlan, MemDevice};
 use stitch_kv::{
-    Batch, CommitOptions, Direction, Engine, KeyRange, KvError, NewBranch, TreeOptions,
+    Batch, CommitOptions, Direction, Engine, Guards, KeyRange, KvError, NewBranch, TreeOptions,
 };
 use stitch_vt::{VtEngine, VtOptions};
 
@@ -95,6 +96,18 @@ impl Life<'_> {
         Ok(())
     }
 
+    /// Gives what was written to branches to their parents, and a row more to the tree "two".
+    fn absorb(&mut self, names: &[&str]) -> Result<(), KvError> {
+        let trees: Vec<TreeId> = names.iter().map(|name| self.id(name)).collect();
+        let none = Guards::since(&self.engine.snapshot());
+        let mut batch = Batch::new();
+        batch.put(self.id("two"), b"absorbed", names[0].as_bytes());
+        let options = CommitOptions::default();
+        self.engine.absorb(&trees, &batch, &none, options)?;
+        self.done();
+        Ok(())
+    }
+
     fn drop_trees(&mut self, names: &[&str]) -> Result<(), KvError> {
         let trees: Vec<TreeId> = names.iter().map(|name| self.id(name)).collect();
         self.engine.drop_trees(&trees)?;
@@ -115,6 +128,15 @@ impl Life<'_> {
         self.engine.settle()?;
         self.write("grandchild", 25)?;
         self.drop_trees(&["grandchild"])?;
+        self.engine.settle()?;
+        self.branch(&[("two", "absorbed"), ("child of two", "absorbed too")])?;
+        self.write("absorbed", 27)?;
+        self.write("two", 28)?;
+        self.engine.settle()?;
+        self.write("absorbed", 29)?;
+        self.absorb(&["absorbed"])?;
+        self.write("absorbed too", 30)?;
+        self.absorb(&["absorbed too"])?;
         self.engine.settle()?;
         self.drop_trees(&["two"])?;
         self.write("child of two", 26)?;

@@ -22,7 +22,7 @@ use stitch_format::block::{self, BlockKind};
 use stitch_format::codec::{checksum, checksum_append};
 use stitch_format::log_record::short::{SHORT_HEADER_BYTES, ShortRecord};
 use stitch_format::log_record::{self, RecordHeader};
-use stitch_format::logged_commit::{self, LogItem, LogItems};
+use stitch_format::logged_commit::{self, LogItem, LogItems, put_absorbed};
 use stitch_format::superblock::{self, COPIES, Superblock};
 use stitch_format::table::Table;
 use stitch_format::version_object::{self, ObjectHeader};
@@ -171,6 +171,7 @@ pub fn logged_commit(bytes: &[u8]) {
         match &item {
             LogItem::Message(tree, message) => put_message(&mut again, *tree, *message),
             LogItem::Run(run) => run.put(&mut again),
+            LogItem::Absorbed(tree) => put_absorbed(&mut again, *tree),
         }
         decoded.push(item);
     }

@@ -17,7 +17,7 @@ const ROOM_BYTES: u64 = 256 << 10;
 const MESSAGE_OVERHEAD_BYTES: u64 = 24;
 
 /// What a batch will take when it is written out.
-fn wanted(active: &Buffer, divided: &Divided, tally: &Tally) -> Room {
+pub(super) fn wanted(active: &Buffer, divided: &Divided, tally: &Tally) -> Room {
     let bytes = divided.logged_bytes;
     let entries = bytes
         + bytes / 8

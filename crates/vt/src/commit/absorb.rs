@@ -1,0 +1,442 @@
+//! Branches that are absorbed by their parents.
+//!
+//! 1. The branches take no more writes.
+//! 2. What was written to them is read in order and put into a batch for the parents: the deleted
+//!    ranges first, then of each key the versions that no later write hides.
+//! 3. With the locks of installs and of commits: guards are checked, and the batch is committed.
+//!    Its log record marks the branches as absorbed.
+//! 4. Before any other edit is installed, one drops the branches. It syncs the log first.
+//!
+//! ```text
+//! crash            after an open
+//! before 3         the branches are there, the parents do not have their writes
+//! between 3 and 4  the replayed record has the writes, and its mark drops the branches
+//! after 4          the branches are gone
+//! ```
+//!
+//! The record is in the log until step 4 is done: no write-out is installed in between.
+
+use super::room::wanted;
+use super::{Divided, Tally, insert_message};
+use crate::VtError;
+use crate::buffer::{Buffer, Room};
+use crate::committer::Committer;
+use crate::entry::{EntryIter, Op, RangeDelete};
+use crate::install::Installer;
+use crate::iter::MergeIter;
+use crate::store::Store;
+use crate::table::Bounds;
+use crate::version::Version;
+use crate::view::View;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use stitch_base::sync::MutexGuard;
+use stitch_base::sync::atomic::Ordering;
+use stitch_base::{Lsn, Seqno, TreeId};
+use stitch_format::logged_commit::{self, put_absorbed};
+use stitch_kv::{Batch, CommitOptions, Guards, KeyRange, KvError, Message};
+use stitch_volume::VolumeError;
+
+/// What is committed when branches are absorbed.
+struct Absorbed<'a> {
+    branches: &'a BTreeSet<TreeId>,
+    /// What was written to them and the batch that comes along, for living trees.
+    batch: &'a Batch<'a>,
+    guards: Option<&'a Guards>,
+    options: CommitOptions,
+}
+
+/// Branches that take no writes while they are absorbed.
+struct Frozen<'a> {
+    store: &'a Store,
+    branches: &'a BTreeSet<TreeId>,
+    is_absorbed: bool,
+}
+
+impl Drop for Frozen<'_> {
+    fn drop(&mut self) {
+        if !self.is_absorbed {
+            let trees = &mut self.store.committer.lock().trees;
+            trees.extend(self.branches.iter().copied());
+        }
+    }
+}
+
+impl Store {
+    /// Absorbs branches.
+    ///
+    /// # Errors
+    /// As [`stitch_kv::Engine::absorb`], and [`KvError::TooLarge`] if what was written to the
+    /// branches is longer than a batch may be.
+    pub(crate) fn absorb(
+        &self,
+        branches: &[TreeId],
+        batch: &Batch<'_>,
+        guards: &Guards,
+        options: CommitOptions,
+    ) -> Result<Seqno, KvError> {
+        if branches.is_empty() {
+            return self.commit_guarded(batch, guards, options);
+        }
+        self.check_writable()?;
+        self.limits().check_batch(batch)?;
+        let trees: BTreeSet<TreeId> = branches.iter().copied().collect();
+        if trees.len() < branches.len() {
+            return Err(KvError::Invalid("a branch is named twice".to_owned()));
+        }
+        let mut frozen = self.freeze(&trees)?;
+        let whole = self.written(branches, batch)?;
+        self.slow_down(whole.len_bytes() as u64, options.space, self.views.get());
+        let absorbed = Absorbed {
+            branches: &trees,
+            batch: &whole,
+            guards: (!guards.is_empty()).then_some(guards),
+            options,
+        };
+        self.commit_absorbed(&absorbed, &mut frozen)
+    }
+
+    /// Ends writes to branches, if they can be absorbed.
+    fn freeze<'a>(&'a self, branches: &'a BTreeSet<TreeId>) -> Result<Frozen<'a>, KvError> {
+        let installer = self.versions.lock();
+        check_absorbed(&self.version(), branches)?;
+        let mut committer = self.committer.lock();
+        if let Some(gone) = branches.iter().find(|t| !committer.trees.contains(t)) {
+            return Err(KvError::NoTree(*gone));
+        }
+        committer.trees.retain(|tree| !branches.contains(tree));
+        drop((committer, installer));
+        Ok(Frozen {
+            store: self,
+            branches,
+            is_absorbed: false,
+        })
+    }
+
+    /// Returns what was written to frozen branches as a batch for their parents, then `batch`.
+    fn written(&self, branches: &[TreeId], batch: &Batch<'_>) -> Result<Batch<'static>, KvError> {
+        let view = self.views.get();
+        let limit_bytes = self.limits().batch_bytes_max;
+        let mut whole = Batch::new();
+        let mark = |tree: &TreeId| {
+            let mut mark = Vec::new();
+            put_absorbed(&mut mark, *tree);
+            mark.len()
+        };
+        let marks_bytes: usize = branches.iter().map(mark).sum();
+        let check = |whole: &Batch<'_>| {
+            let len_bytes = (whole.len_bytes() + marks_bytes) as u64;
+            if len_bytes <= limit_bytes {
+                return Ok(());
+            }
+            Err(KvError::TooLarge {
+                what: "what was written to branches that are absorbed together",
+                len_bytes,
+                limit_bytes,
+            })
+        };
+        for tree in branches {
+            self.collect(&view, *tree, &mut whole, &check)?;
+        }
+        for (tree, message) in batch.messages() {
+            whole.push(tree, message);
+            check(&whole)?;
+        }
+        debug_assert!(whole.count() >= batch.count(), "the batch comes along");
+        Ok(whole)
+    }
+
+    /// Adds what was written to a branch.
+    fn collect(
+        &self,
+        view: &View,
+        branch: TreeId,
+        whole: &mut Batch<'static>,
+        check: &dyn Fn(&Batch<'_>) -> Result<(), KvError>,
+    ) -> Result<(), KvError> {
+        let tree = view.version.trees.get(&branch);
+        let point = tree.and_then(|tree| tree.info.branch);
+        let parent = point.ok_or(KvError::NoTree(branch))?.parent;
+        let deletes = self.range_deletes(view, branch)?;
+        for delete in &deletes {
+            whole.delete_range(parent, &delete.start, &delete.end);
+            check(whole)?;
+        }
+        let bounds = Arc::new(Bounds::of(KeyRange::all(), false));
+        let sources = self
+            .reads
+            .own_sources(view, branch, &bounds, Seqno(u64::MAX))?;
+        let mut entries = MergeIter::new(sources.into_iter().map(|s| s.entries).collect());
+        entries.seek(b"", Seqno(u64::MAX))?;
+        let mut key = Vec::new();
+        while let Some(entry) = entries.current() {
+            key.clear();
+            key.extend_from_slice(entry.key);
+            let newest = newest_delete(&deletes, &key);
+            let versions = key_versions(&mut entries, &key, newest)?;
+            for version in versions.iter().rev() {
+                whole.push(parent, version.message(&key));
+            }
+            check(whole)?;
+        }
+        Ok(())
+    }
+
+    /// The ranges that were deleted in a tree.
+    fn range_deletes(&self, view: &View, tree: TreeId) -> Result<Vec<RangeDelete>, VtError> {
+        let mut deletes = Vec::new();
+        for buffer in &view.buffers {
+            deletes.extend(buffer.memtable.range_deletes(tree).iter().cloned());
+        }
+        for (_, handle) in view.version.trees[&tree].tables() {
+            if handle.meta().range_delete_count > 0 {
+                deletes.extend(self.table(handle).range_deletes()?.iter().cloned());
+            }
+        }
+        Ok(deletes)
+    }
+
+    fn commit_absorbed(
+        &self,
+        absorbed: &Absorbed<'_>,
+        frozen: &mut Frozen<'_>,
+    ) -> Result<Seqno, KvError> {
+        let tally = self.tally(absorbed.batch, &self.version())?;
+        let checked = match absorbed.guards {
+            Some(guards) => Some((guards, self.check_guards(guards)?)),
+            None => None,
+        };
+        loop {
+            let mut installer = self.versions.lock();
+            // A branch of one of them may have been made, or its parent dropped.
+            check_absorbed(&self.version(), absorbed.branches)?;
+            let committer = self.committer.lock();
+            if let Some(gone) = tally.trees.iter().find(|t| !committer.trees.contains(t)) {
+                return Err(KvError::NoTree(gone));
+            }
+            let logged = self.log_absorbed(absorbed, committer, (&tally, checked))?;
+            let lacks_log = match logged {
+                Logged::Done(last) => {
+                    frozen.is_absorbed = true;
+                    self.end_absorb(&mut installer, absorbed)?;
+                    return Ok(last);
+                }
+                Logged::NoRoom => false,
+                Logged::LogFull => true,
+            };
+            // What makes room installs edits.
+            drop(installer);
+            self.wait_for_room(absorbed, &tally, lacks_log)?;
+        }
+    }
+
+    /// Logs, inserts and publishes, if that needs no wait. The caller holds the lock of installs.
+    fn log_absorbed(
+        &self,
+        absorbed: &Absorbed<'_>,
+        mut committer: MutexGuard<'_, Committer>,
+        (tally, checked): (&Tally, Option<(&Guards, Seqno)>),
+    ) -> Result<Logged, KvError> {
+        let batch = absorbed.batch;
+        let Some((active, room)) = self.room_at_hand(&Divided::whole(batch), tally)? else {
+            return Ok(Logged::NoRoom);
+        };
+        if let Some((guards, checked)) = checked {
+            self.check_guards_from(guards, checked)?;
+        }
+        if batch.is_empty() {
+            return Ok(Logged::Done(committer.last_seqno));
+        }
+        let first = committer.last_seqno.next();
+        match self.append_absorbed(absorbed, first) {
+            Ok(_) => {}
+            Err(VolumeError::LogFull { .. }) => return Ok(Logged::LogFull),
+            Err(other) => return Err(VtError::from(other).into()),
+        }
+        for ((tree, message), seqno) in batch.messages().zip(first.0..) {
+            insert_message(&active.memtable, tree, Seqno(seqno), message);
+        }
+        let last = Seqno(first.0 + batch.count() as u64 - 1);
+        active.note(&tally.trees, room, tally.has_deletes, last);
+        self.note_gaps((&mut committer, &active), batch, tally, last);
+        committer.last_seqno = last;
+        self.visible.store(last.0, Ordering::Release);
+        Ok(Logged::Done(last))
+    }
+
+    /// Returns the active memtable and what the batch takes, if there is room for it in the
+    /// memtable and promised space for its write-out.
+    fn room_at_hand(
+        &self,
+        divided: &Divided,
+        tally: &Tally,
+    ) -> Result<Option<(Arc<Buffer>, Room)>, VtError> {
+        let view = self.views.get();
+        let active = Arc::clone(view.active());
+        let log_bytes = self.volume.log().end()?.0 - active.log_start.0;
+        let is_full = active.is_full_for(divided.logged_bytes, &self.sizing.opened)
+            || log_bytes > self.sizing.opened.log_share;
+        if is_full && !active.is_empty() {
+            return Ok(None);
+        }
+        let used = wanted(&active, divided, tally);
+        let is_promised = used.bytes <= active.room_bytes();
+        Ok(is_promised.then_some((active, used)))
+    }
+
+    /// Makes room as a commit does, without the lock of installs.
+    fn wait_for_room(
+        &self,
+        absorbed: &Absorbed<'_>,
+        tally: &Tally,
+        lacks_log: bool,
+    ) -> Result<(), KvError> {
+        let divided = Divided::whole(absorbed.batch);
+        let mut committer = self.committer.lock();
+        let active = self.make_room(&mut committer, divided.logged_bytes)?;
+        let class = absorbed.options.space;
+        self.promise(&mut committer, &active, &divided, tally, class)?;
+        if lacks_log {
+            self.make_log_room(&mut committer)?;
+        }
+        Ok(())
+    }
+
+    fn append_absorbed(&self, absorbed: &Absorbed<'_>, first: Seqno) -> Result<Lsn, VolumeError> {
+        let mut marks = Vec::new();
+        for tree in absorbed.branches {
+            put_absorbed(&mut marks, *tree);
+        }
+        let head = logged_commit::head(first);
+        let bytes = absorbed.batch.stretch().as_one();
+        let bytes = bytes.expect("nothing is lent to a batch of copies");
+        self.counters
+            .log_bytes
+            .add((head.len() + bytes.len() + marks.len()) as u64);
+        self.volume.log().append(&[&head, bytes, &marks])
+    }
+
+    /// Drops branches whose writes are committed. A failure ends writes to the store: they must not
+    /// outlive the log record that says so.
+    fn end_absorb(
+        &self,
+        installer: &mut Installer,
+        absorbed: &Absorbed<'_>,
+    ) -> Result<(), KvError> {
+        let removed = self.remove_trees(installer, absorbed.branches);
+        if let Err(error) = &removed {
+            let what = format!("absorbed branch trees cannot be dropped: {error}");
+            self.gate.fail(&VtError::Version { what });
+        }
+        self.counters.commits.add(1);
+        self.counters
+            .put_messages
+            .add(absorbed.batch.count() as u64);
+        removed
+    }
+
+    /// At an open: drops the branches that replayed records have absorbed.
+    pub(crate) fn finish_absorbs(&self) -> Result<(), VtError> {
+        let version = self.version();
+        let absorbed = self.branches.take_absorbed().into_iter();
+        let left: Vec<TreeId> = absorbed.filter(|tree| version.is_living(*tree)).collect();
+        drop(version);
+        if left.is_empty() {
+            return Ok(());
+        }
+        tracing::info!(?left, "branch trees were absorbed before the crash");
+        let dropped = self.drop_trees(&left);
+        dropped.map_err(|error| VtError::Version {
+            what: format!("absorbed branch trees cannot be dropped: {error}"),
+        })
+    }
+}
+
+/// Whether a commit is done.
+enum Logged {
+    /// With this last sequence number.
+    Done(Seqno),
+    /// It has to wait for room in the memtable or in the zones first.
+    NoRoom,
+    /// It has to wait for room in the log first.
+    LogFull,
+}
+
+/// What a version of a key does.
+enum Owned {
+    Put(Vec<u8>),
+    Delete,
+    Upsert(u32, Vec<u8>),
+}
+
+impl Owned {
+    fn message<'a>(&'a self, key: &'a [u8]) -> Message<'a> {
+        match self {
+            Self::Put(value) => Message::Put { key, value },
+            Self::Delete => Message::Delete { key },
+            Self::Upsert(function, delta) => Message::Upsert {
+                key,
+                function: *function,
+                delta,
+            },
+        }
+    }
+}
+
+/// The newest range delete that covers a key; 0 without one.
+fn newest_delete(deletes: &[RangeDelete], key: &[u8]) -> Seqno {
+    let covers = |delete: &&RangeDelete| *delete.start <= *key && *key < *delete.end;
+    let covering = deletes.iter().filter(covers);
+    covering
+        .map(|delete| delete.seqno)
+        .max()
+        .unwrap_or_default()
+}
+
+/// The versions of a key that are newer than `deleted`, newest first, as far as they count: none
+/// after a put or a delete. Leaves the cursor on the next key.
+fn key_versions(
+    entries: &mut MergeIter,
+    key: &[u8],
+    deleted: Seqno,
+) -> Result<Vec<Owned>, VtError> {
+    let mut versions = Vec::new();
+    let mut is_over = false;
+    while let Some(entry) = entries.current()
+        && entry.key == key
+    {
+        is_over |= entry.seqno < deleted;
+        if !is_over {
+            is_over = !matches!(entry.op, Op::Upsert { .. });
+            versions.push(match entry.op {
+                Op::Put(value) => Owned::Put(value.to_vec()),
+                Op::Delete => Owned::Delete,
+                Op::Upsert { function, delta } => Owned::Upsert(function, delta.to_vec()),
+            });
+        }
+        entries.next()?;
+    }
+    Ok(versions)
+}
+
+/// Refuses trees that cannot be absorbed together.
+fn check_absorbed(version: &Version, branches: &BTreeSet<TreeId>) -> Result<(), KvError> {
+    for tree in branches {
+        let found = version.trees.get(tree).filter(|_| version.is_living(*tree));
+        let found = found.ok_or(KvError::NoTree(*tree))?;
+        let no_branch = || KvError::Invalid(format!("tree {tree} is no branch"));
+        let parent = found.info.branch.ok_or_else(no_branch)?.parent;
+        if !version.is_living(parent) {
+            return Err(KvError::NoTree(parent));
+        }
+    }
+    for tree in version.living() {
+        let mut parents = version.lineage(tree.info.id).skip(1);
+        if let Some(parent) = parents.find(|parent| branches.contains(&parent.info.id)) {
+            let id = parent.info.id;
+            let what = format!("tree {id} has a branch: absorb or drop that first");
+            return Err(KvError::Invalid(what));
+        }
+    }
+    Ok(())
+}
