@@ -33,7 +33,8 @@ fields! {
     CREATED: i64 = 16, "when it was made, ns since 1970";
     FEATURES: u64 = 24, "from version 3 on, earlier headers end before it: 1 contents of some \
         files may be beside the store, 2 back rows are kept, 4 some files may have rows of \
-        allocated extents, 8 some directories may be clones (see `writable view`)";
+        allocated extents, 8 some directories may be clones (see `writable view`), 16 there may \
+        be transactions";
 }
 
 /// Bits of the header's features. A program opens no file system with a bit that it does not know.
@@ -42,7 +43,8 @@ mod feature {
     pub(super) const BACK_ROWS: u64 = 2;
     pub(super) const ALLOCATED: u64 = 4;
     pub(super) const VIEWS: u64 = 8;
-    pub(super) const ALL: u64 = 15;
+    pub(super) const TRANSACTIONS: u64 = 16;
+    pub(super) const ALL: u64 = 31;
 }
 
 /// Upsert function that changes a chunk.
@@ -67,6 +69,8 @@ pub struct FsHeader {
     pub has_allocated: bool,
     /// True if there may be writable views, see `fs_view`.
     pub has_views: bool,
+    /// True if there may be transactions, see `fs_transaction`.
+    pub has_transactions: bool,
 }
 
 impl FsHeader {
@@ -109,6 +113,7 @@ impl FsHeader {
             | bit(self.has_back_rows, feature::BACK_ROWS)
             | bit(self.has_allocated, feature::ALLOCATED)
             | bit(self.has_views, feature::VIEWS)
+            | bit(self.has_transactions, feature::TRANSACTIONS)
     }
 
     /// The header in `bytes`.
@@ -154,6 +159,7 @@ impl FsHeader {
             has_back_rows: features & feature::BACK_ROWS != 0,
             has_allocated: features & feature::ALLOCATED != 0,
             has_views: features & feature::VIEWS != 0,
+            has_transactions: features & feature::TRANSACTIONS != 0,
         };
         reader.finish()?;
         Ok(header)
@@ -375,6 +381,7 @@ mod tests {
             has_back_rows: false,
             has_allocated: false,
             has_views: false,
+            has_transactions: false,
         };
         assert_eq!(header.encode(), GOLDEN);
         assert_eq!(FsHeader::decode(&GOLDEN), Ok(header));
@@ -401,7 +408,7 @@ mod tests {
 
     #[test]
     fn features_are_pinned() {
-        for features in 2..16_u8 {
+        for features in 2..32_u8 {
             let header = FsHeader {
                 name_seed: 0x0807_0605_0403_0201,
                 created_ns: 0x100f_0e0d_0c0b_0a09,
@@ -409,6 +416,7 @@ mod tests {
                 has_back_rows: features & 2 != 0,
                 has_allocated: features & 4 != 0,
                 has_views: features & 8 != 0,
+                has_transactions: features & 16 != 0,
             };
             let mut bytes = [&GOLDEN[..], &[features, 0, 0, 0, 0, 0, 0, 0]].concat();
             bytes[4] = 3;
@@ -417,7 +425,7 @@ mod tests {
             for cut in 0..bytes.len() {
                 assert!(FsHeader::decode(&bytes[..cut]).is_err());
             }
-            for bit in 4..64 {
+            for bit in 5..64 {
                 let mut unknown = bytes.clone();
                 unknown[24 + bit / 8] |= 1 << (bit % 8);
                 assert!(FsHeader::decode(&unknown).is_err(), "bit {bit}");

@@ -11,7 +11,8 @@
 //!    it needs at once, in the order of their shards.
 //!
 //! The pass that makes back rows takes all directory locks shared, then all inode locks shared,
-//! each in the order of the shards (see `back`).
+//! each in the order of the shards (see `back`). The commit of a transaction takes the locks of 1,
+//! 2 and 3 all exclusively, in that order: those of the transaction, then those of mainline.
 //!
 //! So no thread waits for a lock of 1 or 2 while it holds a later one.
 //!
@@ -37,6 +38,13 @@ pub(crate) struct Locks {
 pub(crate) struct Still<'a> {
     _inodes: Vec<RwLockReadGuard<'a, ()>>,
     _dirs: Vec<RwLockReadGuard<'a, ()>>,
+}
+
+/// Exclusive locks of all stripes and of the tree.
+pub(crate) struct Exclusive<'a> {
+    _inodes: Vec<RwLockWriteGuard<'a, ()>>,
+    _dirs: Vec<RwLockWriteGuard<'a, ()>>,
+    _tree: MutexGuard<'a, ()>,
 }
 
 /// Exclusive locks of a few stripes.
@@ -110,6 +118,19 @@ impl Locks {
         Still {
             _inodes: inodes,
             _dirs: dirs,
+        }
+    }
+
+    /// All names and all inodes, to change; the tree as well. No operation is under way while they
+    /// are held, but those of inodes without names. No other lock is held.
+    pub(crate) fn all_write(&self) -> Exclusive<'_> {
+        let tree = self.tree.lock();
+        let dirs = self.dirs.iter().map(RwLock::write).collect();
+        let inodes = self.inodes.iter().map(RwLock::write).collect();
+        Exclusive {
+            _inodes: inodes,
+            _dirs: dirs,
+            _tree: tree,
         }
     }
 
