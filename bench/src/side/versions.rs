@@ -64,6 +64,7 @@ fn edit(tables: std::ops::Range<u64>, zones_at: u64) -> VersionEdit {
         stitch_bytes: 64 << 10,
         compression: 0,
         value_block_bytes: 0,
+        branch: None,
     };
     VersionEdit {
         last_seqno: SEQNO,

@@ -5,12 +5,12 @@
 //!
 //! | part of an edit | layout |
 //! |---|---|
-//! | version | u8: 3 if it names pins; 2 with altered trees, value blocks or Zstandard; else 1 |
+//! | version | u8: 4 with branch trees; 3 if it names pins; 2 with altered trees, value blocks or Zstandard; else 1 |
 //! | counters | last seqno, next table number, next tree number |
 //! | dropped trees | count, tree numbers; every table of theirs goes with them |
 //! | new trees | count, tree descriptions |
 //! | altered trees | count, tree descriptions with changed options; version 2 only |
-//! | pins | version 3 only: see [`PinChanges`] |
+//! | pins | from version 3 on: see [`PinChanges`] |
 //! | removed tables | count, table numbers |
 //! | moved tables | count, of each: table number, new level (u8) |
 //! | added tables | count, of each: level (u8), table |
@@ -18,7 +18,7 @@
 //! Parts are applied in this order.
 //!
 //! A tree description: number, name, block bytes, stitching threshold, compression (u8), and in
-//! version 2 value block threshold.
+//! version 2 value block threshold. From version 4 on its parent follows: see [`BranchRecord`].
 //!
 //! A table: number, tree, smallest key, largest key, flags (u8,
 //! bit 0: the largest key itself is not in it), counts of entries, deletes and range deletes, bytes
@@ -30,11 +30,14 @@
 use crate::FormatError;
 use crate::block::ALIGN;
 use crate::codec::{Reader, put_bytes, put_varint, varint_bytes};
+pub use branches::BranchRecord;
+use branches::{put_branch, read_branch};
 pub use lengths::BaseBytes;
 pub use pins::{HIDDEN_TREE_BYTES_MAX, PinChanges, PinRecord};
 use std::sync::Arc;
 use stitch_base::{Seqno, TableId, TreeId};
 
+mod branches;
 mod lengths;
 mod pins;
 
@@ -43,7 +46,9 @@ const VERSION_PLAIN: u8 = 1;
 /// With altered trees and value blocks.
 const VERSION_VALUES: u8 = 2;
 /// With pins.
-const VERSION: u8 = 3;
+const VERSION_PINS: u8 = 3;
+/// With branch trees.
+const VERSION: u8 = 4;
 const SECTOR_BYTES: u64 = ALIGN;
 const LARGEST_EXCLUDED: u8 = 1;
 const COMPRESSION_MAX_VERSION_1: u8 = 1;
@@ -180,6 +185,8 @@ pub struct TreeRecord {
     pub compression: u8,
     /// Shortest value that gets a block of its own, in bytes; 0: none does.
     pub value_block_bytes: u32,
+    /// Where it begins, if it is a branch tree.
+    pub branch: Option<BranchRecord>,
 }
 
 /// The change from one version to the next.
@@ -252,8 +259,11 @@ impl VersionEdit {
     }
 
     fn version(&self) -> u8 {
+        if self.has_branches() {
+            return VERSION;
+        }
         match (self.has_pins(), self.is_of_version_1()) {
-            (true, _) => VERSION,
+            (true, _) => VERSION_PINS,
             (false, false) => VERSION_VALUES,
             (false, true) => VERSION_PLAIN,
         }
@@ -275,6 +285,15 @@ impl VersionEdit {
     #[must_use]
     pub fn has_pins(&self) -> bool {
         self.pins != PinChanges::default()
+    }
+
+    /// Reports whether only programs that know branch trees read it: it lists a branch tree, or
+    /// hides a tree in a store that never had a pin.
+    #[must_use]
+    pub fn has_branches(&self) -> bool {
+        let mut trees = self.new_trees.iter().chain(&self.altered_trees);
+        let hides_for_branches = self.pins.is_without_pins() && !self.pins.hidden.is_empty();
+        hides_for_branches || trees.any(|tree| tree.branch.is_some())
     }
 
     /// Reports whether programs that know only format 2.0 can read it.
@@ -301,7 +320,7 @@ impl VersionEdit {
             });
         }
         if version < VERSION_PLAIN {
-            return Err(reader.field("version", "1 to 3", version.to_string()));
+            return Err(reader.field("version", "1 to 4", version.to_string()));
         }
         let tree = |r: &mut Reader<'_>| read_tree(r, version);
         let r = &mut reader;
@@ -316,8 +335,8 @@ impl VersionEdit {
                 _ => list(r, tree)?,
             },
             pins: match version {
-                VERSION => PinChanges::read(r)?,
-                _ => PinChanges::default(),
+                VERSION_PLAIN | VERSION_VALUES => PinChanges::default(),
+                _ => PinChanges::read(r, version)?,
             },
             removed: list(r, |r| Ok(TableId(r.varint()?)))?,
             moved: list(r, |r| Ok((TableId(r.varint()?), level(r)?)))?,
@@ -345,6 +364,9 @@ fn put_tree(out: &mut Vec<u8>, tree: &TreeRecord, version: u8) {
     out.push(tree.compression);
     if version > VERSION_PLAIN {
         put_varint(out, u64::from(tree.value_block_bytes));
+    }
+    if version > VERSION_PINS {
+        put_branch(out, tree.branch);
     }
 }
 
@@ -457,6 +479,10 @@ fn read_tree(r: &mut Reader<'_>, version: u8) -> Result<TreeRecord, FormatError>
         VERSION_PLAIN => 0,
         _ => narrow(r, "value block bytes")?,
     };
+    let branch = match version {
+        VERSION => read_branch(r, id)?,
+        _ => None,
+    };
     Ok(TreeRecord {
         id,
         name,
@@ -464,6 +490,7 @@ fn read_tree(r: &mut Reader<'_>, version: u8) -> Result<TreeRecord, FormatError>
         stitch_bytes,
         compression,
         value_block_bytes,
+        branch,
     })
 }
 

@@ -40,6 +40,7 @@ mod make;
 mod names;
 mod namespace;
 mod numbers;
+mod outcome;
 mod prefetch;
 mod remove;
 mod rename;

@@ -7,6 +7,7 @@ use crate::install::{Install, Installer};
 use crate::instances;
 use crate::options::VtOptions;
 use crate::read::VtScan;
+use crate::signals::Worker;
 use crate::store::Store;
 use crate::table::Bounds;
 use crate::version::tree_record;
@@ -18,12 +19,13 @@ use stitch_base::sync::atomic::{AtomicU64, Ordering};
 use stitch_base::sync::{Apart, Mutex};
 use stitch_base::thread::JoinHandle;
 use stitch_base::{ErrorKind, Seqno, TreeId};
+use stitch_format::superblock::FEATURE_BRANCHES;
 use stitch_format::vt_manifest::{PinChanges, VersionEdit};
 use stitch_kv::counters as names;
 use stitch_kv::{
     Batch, Caching, Capabilities, ChangedKey, Coming, CommitOptions, Counters, Direction, Engine,
-    Guards, KeyRange, KvError, Limits, PinInfo, Scan, Snapshot, SpaceUsage, TreeInfo, TreeOptions,
-    UpsertRegistry, Violation, check_tree_name,
+    Guards, KeyRange, KvError, Limits, NewBranch, PinInfo, Scan, Snapshot, SpaceUsage, TreeInfo,
+    TreeOptions, UpsertRegistry, Violation, check_tree_name,
 };
 use stitch_volume::{Opened, Volume};
 
@@ -167,7 +169,7 @@ impl Engine for VtEngine {
         Capabilities {
             pins: true,
             guards: true,
-            branches: false,
+            branches: true,
             absorb: false,
         }
     }
@@ -243,6 +245,27 @@ impl Engine for VtEngine {
 
     fn alter_pin(&self, name: &str, user: &[u8]) -> Result<(), KvError> {
         self.store.alter_pin(name, user)
+    }
+
+    fn branch_trees(
+        &self,
+        branches: &[NewBranch<'_>],
+        at: Option<&Snapshot>,
+    ) -> Result<Vec<TreeId>, KvError> {
+        self.store.branch_trees(branches, at)
+    }
+
+    fn branch_keys(
+        &self,
+        branch: TreeId,
+        after: Option<&[u8]>,
+        count_max: usize,
+    ) -> Result<Vec<Vec<u8>>, KvError> {
+        self.store.branch_keys(branch, after, count_max)
+    }
+
+    fn branch_moment(&self, branch: TreeId) -> Result<Snapshot, KvError> {
+        Ok(self.store.branch_hold(branch)?.snapshot())
     }
 
     fn get(
@@ -365,15 +388,25 @@ impl Store {
         if trees.is_empty() {
             return Ok(());
         }
-        let mut edit = self.version().edit();
-        self.note_dropped(&mut edit, &trees);
+        let version = self.version();
+        let mut edit = version.edit();
+        version.note_dropped(&mut edit, &trees, (&self.pins, None));
+        // With a branch, a hidden parent may go that a snapshot of a dropped pin reads.
+        let kept = self.keep_for(self.pins.lingering(), &edit.dropped_trees);
         let installed = self.install_trees(&mut installer, edit);
         match installed {
             Ok(()) => trees.iter().for_each(|tree| self.reads.gaps.forget(*tree)),
-            // They are still there, unless the outcome is unknown.
-            Err(_) if !self.gate.is_failed() => self.committer.lock().trees.extend(trees),
-            Err(_) => {}
+            Err(_) => {
+                kept.take_back();
+                // They are still there, unless the outcome is unknown.
+                if !self.gate.is_failed() {
+                    self.committer.lock().trees.extend(trees);
+                }
+            }
         }
+        drop((kept, version));
+        // What only a branch saw can be compacted away now.
+        self.signals.wake(Worker::Compaction);
         installed
     }
 
@@ -397,12 +430,20 @@ impl Store {
         self.install_trees(&mut installer, edit)
     }
 
-    /// Installs an edit that changes trees and no tables.
-    fn install_trees(&self, installer: &mut Installer, edit: VersionEdit) -> Result<(), KvError> {
+    /// Installs an edit that changes trees and no tables. Syncs the log before.
+    pub(crate) fn install_trees(
+        &self,
+        installer: &mut Installer,
+        edit: VersionEdit,
+    ) -> Result<(), KvError> {
         // What is on the medium stays the state after some commit.
         self.sync()?;
         if !edit.is_of_version_1() {
             let required = self.volume.require_format(FORMAT_OF_ALTERED_TREES);
+            required.map_err(VtError::from)?;
+        }
+        if edit.has_branches() {
+            let required = self.volume.require_feature(FEATURE_BRANCHES);
             required.map_err(VtError::from)?;
         }
         let install = Install {

@@ -9,6 +9,7 @@
 //! installed, the one before it.
 
 use crate::VtError;
+use crate::branches::Branches;
 use crate::buffer::Buffer;
 use crate::cache::BlockCache;
 use crate::gate::Gate;
@@ -18,6 +19,7 @@ use crate::rules::assert_sound;
 use crate::runs::subtract;
 use crate::signals::{Signals, Worker};
 use crate::sizing::Sizing;
+use crate::snapshots::Snapshots;
 use crate::tables::Tables;
 use crate::version::{TableHandle, Version, VersionBuilder};
 use crate::view::Views;
@@ -72,6 +74,9 @@ pub(crate) struct VersionLog {
     pub(crate) tables: Arc<Tables>,
     /// Changed with `installer`.
     pub(crate) pins: Arc<Pins>,
+    /// Changed with `installer`.
+    pub(crate) branches: Arc<Branches>,
+    pub(crate) snapshots: Arc<Snapshots>,
     pub(crate) gate: Arc<Gate>,
     pub(crate) signals: Arc<Signals>,
     pub(crate) pace: Arc<Pace>,
@@ -132,6 +137,10 @@ impl VersionLog {
                 );
             }
         });
+        if !install.edit.new_trees.is_empty() {
+            self.snapshots.note_trees(version.next_tree);
+        }
+        self.branches.remove(&install.edit.dropped_trees);
         if let Some((written, _)) = install.written {
             written.release_room();
         }

@@ -6,6 +6,8 @@
 
 mod background;
 mod batch_trees;
+mod branch_changes;
+mod branches;
 mod budget;
 mod buffer;
 mod cache;

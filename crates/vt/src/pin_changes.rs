@@ -8,7 +8,7 @@ use crate::snapshots::Hold;
 use crate::store::Store;
 use crate::version::Version;
 use crate::view::View;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use stitch_base::TreeId;
 use stitch_format::superblock::FEATURE_PINS;
@@ -67,12 +67,7 @@ impl Store {
         let version = self.version();
         let mut edit = version.edit();
         edit.pins.dropped.push(pin.id);
-        let hidden = version.hidden();
-        let unseen = hidden.filter(|(tree, unseen_by)| {
-            let others = Some(pin.id);
-            !self.pins.has_seer(*tree, *unseen_by, others)
-        });
-        edit.dropped_trees.extend(unseen.map(|(tree, _)| tree));
+        version.note_dropped(&mut edit, &BTreeSet::new(), (&self.pins, Some(pin.id)));
         let mut readers = self.pins.lingering();
         readers.push(Arc::clone(&hold));
         let kept = self.keep_for(readers, &edit.dropped_trees);
@@ -88,17 +83,6 @@ impl Store {
         // What only the pin saw can be compacted away now.
         self.signals.wake(Worker::Compaction);
         installed
-    }
-
-    /// Adds the drop of trees to an edit: those that a pin sees are hidden, the others go.
-    pub(crate) fn note_dropped(&self, edit: &mut VersionEdit, trees: &BTreeSet<TreeId>) {
-        let unseen_by = edit.pins.last.next();
-        for tree in trees {
-            match self.pins.has_seer(*tree, unseen_by, None) {
-                true => edit.pins.hidden.push((*tree, unseen_by)),
-                false => edit.dropped_trees.push(*tree),
-            }
-        }
     }
 
     /// Installs an edit that changes pins, and trees that only dropped pins saw.
@@ -121,7 +105,7 @@ impl Store {
     }
 
     /// Gives the readers of dropped pins a view of trees that are about to go.
-    fn keep_for(&self, readers: Vec<Arc<Hold>>, trees: &[TreeId]) -> Kept {
+    pub(crate) fn keep_for(&self, readers: Vec<Arc<Hold>>, trees: &[TreeId]) -> Kept {
         let view = self.views.get();
         let sees_any = |hold: &Arc<Hold>| {
             let sight = hold.sight();
@@ -137,24 +121,24 @@ impl Store {
 }
 
 /// Readers that were given a view.
-struct Kept(Vec<Arc<Hold>>);
+pub(crate) struct Kept(Vec<Arc<Hold>>);
 
 impl Kept {
     /// Takes the view from them: the trees did not go.
-    fn take_back(&self) {
+    pub(crate) fn take_back(&self) {
         for sight in self.0.iter().filter_map(|hold| hold.sight()) {
             sight.take_back();
         }
     }
 }
 
-/// A view of these trees alone, so that a reader holds no space but theirs.
+/// A view of these trees and their parents alone, so that a reader holds no space but theirs.
 fn view_of(view: &View, trees: &[TreeId]) -> View {
-    let kept = |tree: &&TreeId| view.version.trees.contains_key(tree);
-    let of = |tree: &TreeId| (*tree, Arc::clone(&view.version.trees[tree]));
+    let lineages = trees.iter().flat_map(|tree| view.version.lineage(*tree));
+    let kept: BTreeMap<TreeId, _> = lineages.map(|t| (t.info.id, Arc::clone(t))).collect();
     let has_any = |buffer: &crate::buffer::Buffer| {
         let has = buffer.trees();
-        trees.iter().any(|tree| has.contains(tree))
+        kept.keys().any(|tree| has.contains(tree))
     };
     View {
         buffers: view
@@ -164,7 +148,7 @@ fn view_of(view: &View, trees: &[TreeId]) -> View {
             .map(Arc::clone)
             .collect(),
         version: Arc::new(Version {
-            trees: trees.iter().filter(kept).map(of).collect(),
+            trees: kept,
             ..Version::clone(&view.version)
         }),
     }

@@ -4,7 +4,8 @@
 //!   until after the edit that drops it: compactions keep what it sees, and nothing else changes
 //!   for them.
 //! - A tree that is dropped while a pin sees it stays in the version, *hidden*: it takes no writes
-//!   and is not listed. The edit that drops the last pin that sees it drops the tree.
+//!   and is not listed. The edit that drops the last pin that sees it drops the tree, unless a
+//!   branch reads it ([`crate::branches`]).
 //! - A snapshot that was opened from a pin outlives it. What goes with the pin, such snapshots read
 //!   in the last view that had it: see [`Sight`].
 //!
@@ -62,6 +63,11 @@ impl Sight {
         }
     }
 
+    /// Returns the number of the first tree that it does not see.
+    pub(crate) const fn next_tree(&self) -> TreeId {
+        self.next_tree
+    }
+
     /// Reports whether the pin sees a tree that was dropped before pin `unseen_by` was made.
     fn sees(&self, tree: TreeId, unseen_by: PinId) -> bool {
         let was_seen = || self.last.get().is_none_or(|last| last.contains(&tree));
@@ -99,6 +105,9 @@ impl Hold {
     /// if the tree cannot be seen.
     pub(crate) fn view_of(&self, current: Arc<View>, tree: TreeId) -> Option<Arc<View>> {
         if current.version.is_living(tree) {
+            return Some(current);
+        }
+        if self.parent() == Some(tree) && current.version.trees.contains_key(&tree) {
             return Some(current);
         }
         let sight = self.sight()?;
@@ -225,8 +234,8 @@ impl Pins {
     /// Checks what holds between the pins and a version.
     ///
     /// # Errors
-    /// [`VtError::Version`] if a hidden tree is seen by no pin, or a pin has a number not given
-    /// out.
+    /// [`VtError::Version`] if a hidden tree is seen by no pin and read by no branch, or a pin has a
+    /// number not given out.
     pub(crate) fn check(&self, version: &Version) -> Result<(), VtError> {
         self.state.lock().records.check(version)
     }

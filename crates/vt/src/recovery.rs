@@ -60,11 +60,12 @@ impl Store {
         };
         let store = Self::new(Arc::clone(&volume), options, sizing, view, log_start, pool);
         store.pins.restore(pins, &store.snapshots);
+        store.branches.restore(&store.version(), &store.snapshots);
         for tree in store.version().trees.values() {
             store.space.note_tree(&tree.info.options);
         }
         let records = store.replay(&volume, log_start)?;
-        store.skip_pinned_seqnos();
+        store.skip_seen_seqnos();
         let last_seqno = store.committer.lock().last_seqno;
         tracing::info!(records, %last_seqno, "store found");
         Ok(store)
@@ -92,16 +93,16 @@ impl Store {
         Ok(())
     }
 
-    /// Gives out no number of a write that a pin sees. The log was synced up to there before the
-    /// pin was made: it lacks such a write only if the device lost it.
-    fn skip_pinned_seqnos(&self) {
-        let pinned = self.pins.newest_seqno();
+    /// Gives out no number of a write that a pin or a branch sees. The log was synced up to there
+    /// before it was made: it lacks such a write only if the device lost it.
+    fn skip_seen_seqnos(&self) {
+        let seen = self.pins.newest_seqno().max(self.branches.newest_seqno());
         let mut committer = self.committer.lock();
-        if committer.last_seqno < pinned {
+        if committer.last_seqno < seen {
             let found = committer.last_seqno;
-            tracing::warn!(%found, %pinned, "the log ends before a pin: writes are lost");
-            committer.last_seqno = pinned;
-            self.visible.store(pinned.0, Ordering::Release);
+            tracing::warn!(%found, %seen, "the log ends before a pin or branch: writes are lost");
+            committer.last_seqno = seen;
+            self.visible.store(seen.0, Ordering::Release);
         }
     }
 

@@ -1,56 +1,97 @@
-//! Moments that are held open: by readers, and by pins.
+//! Moments that are held open: by readers, by pins and by branch trees.
 
 use crate::pins::Sight;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use stitch_base::Seqno;
 use stitch_base::sync::Mutex;
 use stitch_base::sync::atomic::{AtomicU64, Ordering};
+use stitch_base::{Seqno, TreeId};
 use stitch_kv::Snapshot;
 
 /// The moments of a store that are held open.
 #[derive(Debug, Default)]
 pub(crate) struct Snapshots {
-    counts: Mutex<BTreeMap<Seqno, u64>>,
+    held: Mutex<Held>,
 }
 
-/// What a snapshot or a pin holds; gone with its last clone.
+#[derive(Debug, Default)]
+struct Held {
+    counts: BTreeMap<Seqno, u64>,
+    /// Number of the first tree that was not made yet.
+    next_tree: TreeId,
+}
+
+/// What a snapshot, a pin or a branch tree holds; gone with its last clone.
 #[derive(Debug)]
 pub(crate) struct Hold {
     snapshots: Arc<Snapshots>,
     seqno: Seqno,
     /// Of a pin, and of snapshots that were opened from it: the dropped trees that it sees.
     sight: Option<Sight>,
+    /// Of a branch tree: its parent, which may be hidden.
+    parent: Option<TreeId>,
+    /// Number of the first tree that was made later.
+    next_tree: TreeId,
 }
 
 impl Snapshots {
     /// Holds the moment that `visible` names. Taken under the lock, so that a compaction that does
     /// not see the snapshot began when nothing newer than it was written out.
     pub(crate) fn take(self: &Arc<Self>, visible: &AtomicU64, sight: Option<Sight>) -> Arc<Hold> {
-        let mut counts = self.counts.lock();
+        let mut held = self.held.lock();
         let seqno = Seqno(visible.load(Ordering::Acquire));
-        *counts.entry(seqno).or_default() += 1;
-        drop(counts);
-        self.held_by(seqno, sight)
+        held.add(seqno);
+        let next_tree = held.next_tree;
+        drop(held);
+        self.held_by(seqno, sight, None, next_tree)
     }
 
     /// Holds a moment of an earlier life for its pin, before anything is compacted.
     pub(crate) fn take_again(self: &Arc<Self>, seqno: Seqno, sight: Sight) -> Arc<Hold> {
-        *self.counts.lock().entry(seqno).or_default() += 1;
-        self.held_by(seqno, Some(sight))
+        self.held.lock().add(seqno);
+        let next_tree = sight.next_tree();
+        self.held_by(seqno, Some(sight), None, next_tree)
     }
 
-    fn held_by(self: &Arc<Self>, seqno: Seqno, sight: Option<Sight>) -> Arc<Hold> {
+    /// Holds the moment at which a branch of a tree begins. It is held already, or nothing was
+    /// compacted yet.
+    pub(crate) fn take_for_branch(self: &Arc<Self>, seqno: Seqno, parent: TreeId) -> Arc<Hold> {
+        self.held.lock().add(seqno);
+        self.held_by(seqno, None, Some(parent), parent.next())
+    }
+
+    /// Holds the moment of a hold once more.
+    pub(crate) fn take_as(self: &Arc<Self>, hold: &Hold) -> Arc<Hold> {
+        self.held.lock().add(hold.seqno);
+        self.held_by(hold.seqno, None, None, hold.next_tree)
+    }
+
+    fn held_by(
+        self: &Arc<Self>,
+        seqno: Seqno,
+        sight: Option<Sight>,
+        parent: Option<TreeId>,
+        next_tree: TreeId,
+    ) -> Arc<Hold> {
         Arc::new(Hold {
             snapshots: Arc::clone(self),
             seqno,
             sight,
+            parent,
+            next_tree,
         })
+    }
+
+    /// Takes note of the number that the next tree gets. What is held from now on sees all before.
+    pub(crate) fn note_trees(&self, next_tree: TreeId) {
+        let mut held = self.held.lock();
+        debug_assert!(held.next_tree <= next_tree, "numbers of trees rise");
+        held.next_tree = next_tree;
     }
 
     /// The moments held, in ascending order.
     pub(crate) fn held(&self) -> Vec<Seqno> {
-        self.counts.lock().keys().copied().collect()
+        self.held.lock().counts.keys().copied().collect()
     }
 
     /// Returns what a snapshot holds, if it was taken here.
@@ -60,7 +101,23 @@ impl Snapshots {
     }
 }
 
+impl Held {
+    fn add(&mut self, seqno: Seqno) {
+        *self.counts.entry(seqno).or_default() += 1;
+    }
+}
+
 impl Hold {
+    /// Reports whether a tree was made before this moment was held.
+    pub(crate) fn is_later_than(&self, tree: TreeId) -> bool {
+        tree < self.next_tree
+    }
+
+    /// Of a branch tree: its parent, which may be hidden.
+    pub(crate) const fn parent(&self) -> Option<TreeId> {
+        self.parent
+    }
+
     /// The last write that it sees.
     pub(crate) const fn seqno(&self) -> Seqno {
         self.seqno
@@ -79,7 +136,7 @@ impl Hold {
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        let mut counts = self.snapshots.counts.lock();
+        let counts = &mut self.snapshots.held.lock().counts;
         let count = counts
             .get_mut(&self.seqno)
             .expect("what is held is counted");

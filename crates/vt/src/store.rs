@@ -14,6 +14,7 @@
 mod shared;
 
 use crate::VtError;
+use crate::branches::Branches;
 use crate::buffer::Buffer;
 use crate::cache::BlockCache;
 use crate::committer::CommitLock;
@@ -52,6 +53,7 @@ pub(crate) struct Store {
     pub(crate) counters: Arc<Apart<VtCounters>>,
     pub(crate) snapshots: Arc<Snapshots>,
     pub(crate) pins: Arc<Pins>,
+    pub(crate) branches: Arc<Branches>,
     pub(crate) views: Arc<Views>,
     /// The newest write that readers may see.
     pub(crate) visible: Arc<Apart<AtomicU64>>,
@@ -103,6 +105,7 @@ impl Store {
             counters: shared.counters,
             snapshots: shared.snapshots,
             pins: shared.pins,
+            branches: shared.branches,
             views: shared.views,
             visible: shared.visible,
             committer: shared.committer,

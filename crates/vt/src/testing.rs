@@ -81,6 +81,7 @@ pub(crate) fn text_version(text: &str) -> Version {
         if first == "tree" {
             tree = TreeId(words.next().expect("a number").parse().expect("a number"));
             edit.new_trees.push(TreeRecord {
+                branch: None,
                 id: tree,
                 name: format!("t{tree}"),
                 block_bytes: 4096,

@@ -22,9 +22,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use stitch_base::{PinId, Seqno, TableId, TreeId};
 use stitch_format::vt_manifest::{
-    BaseBytes, HIDDEN_TREE_BYTES_MAX, LEVEL_COUNT, PinChanges, TreeRecord, VersionEdit,
+    BaseBytes, BranchRecord, HIDDEN_TREE_BYTES_MAX, LEVEL_COUNT, PinChanges, TreeRecord,
+    VersionEdit,
 };
-use stitch_kv::{Compression, TreeInfo, TreeOptions};
+use stitch_kv::{BranchPoint, Compression, TreeInfo, TreeOptions};
 
 /// What a base stores of a piece of the device that a table owns, at most in nearly all cases.
 const RUN_BYTES: u64 = 8;
@@ -99,7 +100,8 @@ pub(crate) struct TreeVersion {
     pub(crate) info: TreeInfo,
     /// Its levels; always [`LEVELS`] of them.
     pub(crate) levels: Vec<Level>,
-    /// Of a tree that was dropped while a pin saw it: the first pin that does not.
+    /// Of a tree that was dropped while a pin saw it or a branch read it: the first pin that does
+    /// not see it.
     pub(crate) hidden: Option<PinId>,
 }
 
@@ -216,12 +218,23 @@ impl Version {
             is_plain &= record.is_plain() && tree.levels.iter().all(|l| l.value_bytes == 0);
             bytes = bytes + record.base_bytes() + tree.levels.iter().map(|l| l.base_bytes).sum();
         }
-        if self.last_pin == PinId(0) {
+        let branch_bytes = self.branch_bytes();
+        if self.last_pin == PinId(0) && branch_bytes == 0 {
             return bytes.of_base(is_plain);
         }
         // Each as if it were hidden: dropping a tree must not make the version longer.
         let hidden_bytes = HIDDEN_TREE_BYTES_MAX * self.trees.len() as u64;
-        bytes.of_base(false) + PinChanges::HEAD_BYTES_MAX + hidden_bytes
+        bytes.of_base(false) + PinChanges::HEAD_BYTES_MAX + hidden_bytes + branch_bytes
+    }
+
+    /// Returns the most that a base takes for the parents of trees; 0 where none has one.
+    fn branch_bytes(&self) -> u64 {
+        let branches = self.trees.values().filter(|tree| tree.is_branch()).count() as u64;
+        if branches == 0 {
+            return 0;
+        }
+        let others = self.trees.len() as u64 - branches;
+        branches * BranchRecord::BYTES_MAX + others * BranchRecord::NONE_BYTES
     }
 
     /// What a base takes to list the pieces of the device that tables own, in bytes.
@@ -247,6 +260,10 @@ pub(crate) fn tree_record(info: &TreeInfo) -> TreeRecord {
         stitch_bytes: info.options.stitch_bytes,
         compression: info.options.compression.code(),
         value_block_bytes: info.options.value_block_bytes,
+        branch: info.branch.map(|point| BranchRecord {
+            parent: point.parent,
+            seqno: point.seqno,
+        }),
     }
 }
 
@@ -261,7 +278,10 @@ pub(crate) fn tree_info(record: &TreeRecord) -> TreeInfo {
             compression: Compression::of_code(record.compression).unwrap_or_default(),
             value_block_bytes: record.value_block_bytes,
         },
-        branch: None,
+        branch: record.branch.map(|branch| BranchPoint {
+            parent: branch.parent,
+            seqno: branch.seqno,
+        }),
     }
 }
 

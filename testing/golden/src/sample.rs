@@ -7,7 +7,7 @@ use stitch_fs::{
     Caller, DirName, FallocateMode, FileKind, FileSystem, FsResult, NewNode, RenameMode, SetAttr,
     WriteOptions, XattrMode,
 };
-use stitch_kv::{Batch, CommitOptions, TreeOptions};
+use stitch_kv::{Batch, CommitOptions, NewBranch, TreeOptions};
 
 const ROOT: &Caller<'static> = &Caller::ROOT;
 
@@ -77,6 +77,34 @@ pub fn make_pins(clean: Clean) -> Result<MemDevice, Box<dyn std::error::Error>> 
         engine.create_pin("after", b"third")?;
         engine.alter_pin("with extras", b"altered")?;
         fs.unlink(ROOT, at(Ino::ROOT, "later"))?;
+        Ok(())
+    })
+}
+
+/// A new store with branch trees, one of which reads a tree that was dropped, closed in good order
+/// or left as by a crash.
+///
+/// # Errors
+/// Whatever the store says.
+pub fn make_branches(clean: Clean) -> Result<MemDevice, Box<dyn std::error::Error>> {
+    store::with_engine(clean, &[], |fs, engine| {
+        brief(fs, "main")?;
+        let parent = engine.create_tree("parent", &TreeOptions::default())?;
+        let mut batch = Batch::new();
+        for number in 0..9u8 {
+            batch.put(parent, &[number], &text(usize::from(number) * 10));
+        }
+        engine.commit(&batch, CommitOptions::default())?;
+        let two = ["first", "second"].map(|name| NewBranch::new(parent, name));
+        let made = engine.branch_trees(&two, None)?;
+        let mut batch = Batch::new();
+        batch.put(parent, &[9], b"the parent's");
+        batch.put(made[0], &[10], b"the first's");
+        batch.delete(made[0], &[0]);
+        batch.delete_range(made[1], &[2], &[5]);
+        engine.commit(&batch, CommitOptions::default())?;
+        engine.branch_trees(&[NewBranch::new(made[0], "of the first")], None)?;
+        engine.drop_trees(&[parent, made[0]])?;
         Ok(())
     })
 }

@@ -17,7 +17,9 @@ use stitch_format::logged_commit::{self, LoggedRun};
 use stitch_format::superblock::{self, Areas, COPIES, Closed, Superblock, VERSION};
 use stitch_format::table::Table;
 use stitch_format::version_object::{self, ObjectHeader, ObjectKind};
-use stitch_format::vt_manifest::{PinChanges, PinRecord, Run, TableMeta, TreeRecord, VersionEdit};
+use stitch_format::vt_manifest::{
+    BranchRecord, PinChanges, PinRecord, Run, TableMeta, TreeRecord, VersionEdit,
+};
 
 /// Valid bytes for the entry of this name.
 ///
@@ -61,9 +63,17 @@ pub fn of(name: &str) -> Vec<Vec<u8>> {
                 pins: pins(),
                 ..vt_manifest()
             };
-            [vt_manifest(), altered, pinned, VersionEdit::default()]
-                .map(|edit| edit.encode())
-                .to_vec()
+            let mut branched = vt_manifest();
+            branched.new_trees.extend(branch());
+            [
+                vt_manifest(),
+                altered,
+                pinned,
+                branched,
+                VersionEdit::default(),
+            ]
+            .map(|edit| edit.encode())
+            .to_vec()
         }
         "vt_range_deletes" => vec![tables::range_deletes()],
         "vt_root" => tables::roots(),
@@ -338,6 +348,7 @@ fn vt_manifest() -> VersionEdit {
         stitch_bytes: 64 << 10,
         compression: 1,
         value_block_bytes: 2048,
+        branch: None,
     };
     VersionEdit {
         last_seqno: Seqno(9),
@@ -351,6 +362,20 @@ fn vt_manifest() -> VersionEdit {
         moved: vec![(TableId(4), 2)],
         added: vec![(1, std::sync::Arc::new(table))],
     }
+}
+
+/// A branch of the first tree.
+fn branch() -> Option<TreeRecord> {
+    let parent = vt_manifest().new_trees.pop()?;
+    Some(TreeRecord {
+        id: TreeId(2),
+        name: "branch".to_owned(),
+        branch: Some(BranchRecord {
+            parent: parent.id,
+            seqno: Seqno(9),
+        }),
+        ..parent
+    })
 }
 
 fn pins() -> PinChanges {

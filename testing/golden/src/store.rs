@@ -232,6 +232,25 @@ pub fn pins(medium: &MemDevice) -> Result<Vec<String>, Box<dyn Error>> {
     Ok(out)
 }
 
+/// The branch trees of a store as text: of each a line with its name, its parent and its number of
+/// rows.
+///
+/// # Errors
+/// Whatever the store says.
+pub fn branches(medium: &MemDevice) -> Result<Vec<String>, Box<dyn Error>> {
+    let engine = engine(Arc::new(medium.clone()))?;
+    let at = engine.snapshot();
+    let mut out = Vec::new();
+    for tree in engine.trees() {
+        let Some(point) = tree.branch else {
+            continue;
+        };
+        let rows = count(&*engine, tree.id, &at)?;
+        out.push(format!("{} of {}: {rows}", tree.name, point.parent));
+    }
+    Ok(out)
+}
+
 /// Trees that [`pins`] looks for.
 const TREES_MAX: u32 = 8;
 

@@ -60,8 +60,15 @@ fn what_is_too_old_is_refused_by_its_version() {
 #[test]
 fn the_current_version_has_its_images() {
     let (major, minor) = VERSION;
-    let kinds = ["", "handles-", "instances-", "allocated-", "pins-"]
-        .map(|kind| ["closed", "killed"].map(|end| format!("{kind}{end}")));
+    let kinds = [
+        "",
+        "handles-",
+        "instances-",
+        "allocated-",
+        "pins-",
+        "branches-",
+    ]
+    .map(|kind| ["closed", "killed"].map(|end| format!("{kind}{end}")));
     for kind in kinds.iter().flatten() {
         let name = format!("{major}.{minor}-{kind}.img");
         let is_there = images().iter().any(|path| path.ends_with(&name));
@@ -164,6 +171,28 @@ fn a_sample_of_pins_has_what_they_saw() {
             assert_eq!(store::pins(&device).expect("it opens"), expected);
             store::exercise(&device).expect("it passes its checks");
             assert_eq!(store::pins(&device).expect("it opens"), expected);
+        }
+    }
+}
+
+#[test]
+fn a_sample_of_branches_has_what_they_hold() {
+    for (clean, kind) in [(Clean::Closed, "closed"), (Clean::Killed, "killed")] {
+        let new = sample::make_branches(clean).expect("the sample is made");
+        let (major, minor) = VERSION;
+        let name = format!("images/{major}.{minor}-branches-{kind}.img");
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(name);
+        let packed = std::fs::read(path).expect("the image is checked in");
+        let stored = image::unpack(&packed).expect("the image is whole");
+        let expected = store::branches(&new).expect("it opens");
+        assert_eq!(expected.len(), 2, "{expected:?}");
+        let ends = |line: &str, end: &str| line.ends_with(end);
+        assert!(expected[0].starts_with("second of ") && ends(&expected[0], ": 6"));
+        assert!(expected[1].starts_with("of the first of ") && ends(&expected[1], ": 9"));
+        for device in [new, stored] {
+            assert_eq!(store::branches(&device).expect("it opens"), expected);
+            store::exercise(&device).expect("it passes its checks");
+            assert_eq!(store::branches(&device).expect("it opens"), expected);
         }
     }
 }

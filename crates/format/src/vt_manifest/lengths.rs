@@ -41,7 +41,8 @@ impl std::iter::Sum for BaseBytes {
 }
 
 impl TreeRecord {
-    /// Returns what a base takes to list the tree.
+    /// Returns what a base takes to list the tree, without its parent: see
+    /// [`super::BranchRecord::BYTES_MAX`].
     #[must_use]
     pub fn base_bytes(&self) -> BaseBytes {
         let mut out = Vec::new();
@@ -56,7 +57,9 @@ impl TreeRecord {
     /// Reports whether edits of the first layout can list the tree.
     #[must_use]
     pub const fn is_plain(&self) -> bool {
-        self.compression <= super::COMPRESSION_MAX_VERSION_1 && self.value_block_bytes == 0
+        self.compression <= super::COMPRESSION_MAX_VERSION_1
+            && self.value_block_bytes == 0
+            && self.branch.is_none()
     }
 }
 

@@ -1,6 +1,6 @@
 //! Pins: moments of the store that a version keeps.
 
-use super::{counter, list, tree_id};
+use super::{VERSION_PINS, counter, list, tree_id};
 use crate::FormatError;
 use crate::codec::{Reader, put_bytes, put_varint, varint_bytes};
 use stitch_base::{PinId, Seqno, TreeId};
@@ -33,8 +33,9 @@ pub struct PinRecord {
 /// | new pins | count; each: number, name, seqno, first tree that it does not see, user bytes |
 /// | altered pins | count, of each: number, bytes of the user |
 ///
-/// A hidden tree was dropped while a pin saw it. Its tables stay until the edit that drops the last
-/// such pin drops the tree too. A base lists hidden trees among its new trees as well.
+/// A hidden tree was dropped while a pin saw it or a branch tree read it. Its tables stay until the
+/// edit that drops the last of these drops the tree too. A base lists hidden trees among its new
+/// trees as well. In version 4 the last pin may be 0: then trees are hidden, and no pins are named.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PinChanges {
     /// The last number that a pin got. 0 in stores that never had one: their edits stay readable
@@ -98,7 +99,13 @@ impl PinChanges {
         }
     }
 
-    pub(super) fn read(r: &mut Reader<'_>) -> Result<Self, FormatError> {
+    /// Reports whether it is of a store that never had a pin.
+    pub(super) fn is_without_pins(&self) -> bool {
+        let names_any = self.dropped.len() + self.new.len() + self.altered.len() > 0;
+        self.last == PinId(0) && !names_any
+    }
+
+    pub(super) fn read(r: &mut Reader<'_>, version: u8) -> Result<Self, FormatError> {
         let changes = Self {
             last: pin_id(r)?,
             dropped: list(r, pin_id)?,
@@ -106,8 +113,9 @@ impl PinChanges {
             new: list(r, read_pin)?,
             altered: list(r, |r| Ok((pin_id(r)?, r.bytes()?.to_vec())))?,
         };
+        let may_lack_pins = version > VERSION_PINS && changes.is_without_pins();
         match changes.last {
-            PinId(0) => Err(r.field("last pin", "above 0", "0".to_owned())),
+            PinId(0) if !may_lack_pins => Err(r.field("last pin", "above 0", "0".to_owned())),
             _ => Ok(changes),
         }
     }

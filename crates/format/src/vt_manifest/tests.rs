@@ -36,6 +36,7 @@ fn sample() -> VersionEdit {
             stitch_bytes: u64::MAX,
             compression: 1,
             value_block_bytes: 0,
+            branch: None,
         }],
         altered_trees: Vec::new(),
         pins: PinChanges::default(),
@@ -117,6 +118,7 @@ fn altered_sample() -> VersionEdit {
             stitch_bytes: 0,
             compression: 2,
             value_block_bytes: 0,
+            branch: None,
         }],
         ..sample()
     }

@@ -339,6 +339,8 @@ impl Repair<'_> {
             return Ok(());
         };
         let graft = self.new_number()?;
+        // `lost+found` may need one, too.
+        self.commit()?;
         let name = self.lost_name(graft)?;
         self.put_directory(&name, graft, 0o700);
         record.home = 0;

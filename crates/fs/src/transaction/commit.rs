@@ -154,12 +154,22 @@ impl FileSystem {
         let trees = frozen.trees.ids();
         match self.engine().absorb(&trees, &batch, &guards, options) {
             Ok(_) => self.aside_by(unwritten.min(0)),
+            Err(KvError::Unknown) if self.is_committed(frozen.number)? => {
+                self.aside_by(unwritten.min(0))
+            }
             Err(error) => {
                 self.retract(&lesson.events);
                 self.aside_by(-unwritten.max(0))?;
                 Err(error.into())
             }
         }
+    }
+
+    /// Reads the outcome of a transaction.
+    fn is_committed(&self, number: Ino) -> FsResult<bool> {
+        let row = self.store.get(&self.store.keys.transaction(number))?;
+        let record = row.map(|row| TransactionRecord::decode(&row)).transpose()?;
+        Ok(record.is_some_and(|record| !is_open(&record)))
     }
 
     /// Sets room aside for more chunks, or for less.

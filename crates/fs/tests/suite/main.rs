@@ -2,6 +2,7 @@
 
 mod allocated;
 mod attributes;
+mod clones;
 mod common;
 mod contents;
 mod costs;
@@ -13,6 +14,7 @@ mod hostile;
 mod lent;
 mod model;
 mod names;
+mod outcomes;
 mod positions;
 mod room;
 mod snapshots;

@@ -394,7 +394,9 @@ fn pick_deletes(
                     .snapshots
                     .first()
                     .is_some_and(|s| *s < t.meta().max_seqno);
-                is_rich(t.meta()) && (below || !is_seen)
+                // Below a branch is its parent: deletes stay in its deepest level.
+                let may_vanish = !is_seen && !tree.is_branch();
+                is_rich(t.meta()) && (below || may_vanish)
             };
             let Some(table) = cheapest(tree, n, obstacles, may_go) else {
                 continue;

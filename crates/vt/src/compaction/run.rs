@@ -443,6 +443,10 @@ impl<'a> Job<'a> {
         if self.plan.to_level == 0 {
             return false;
         }
+        // Below all levels of a branch are those of its parent.
+        if self.tree.is_branch() {
+            return false;
+        }
         // Below what stays is what it is held by.
         if self.holds.has(start) || self.holds.cuts_before(start, end) {
             return false;

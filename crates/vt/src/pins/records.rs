@@ -2,7 +2,7 @@
 
 use crate::VtError;
 use crate::version::Version;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use stitch_base::{PinId, TreeId};
 use stitch_format::vt_manifest::{PinChanges, PinRecord};
 use stitch_kv::{check_pin_name, check_pin_user};
@@ -117,12 +117,16 @@ impl PinRecords {
     /// Checks what holds between the pins and a version.
     ///
     /// # Errors
-    /// [`VtError::Version`] if a hidden tree is seen by no pin, or a pin has or sees a number that
-    /// was not given out.
+    /// [`VtError::Version`] if a hidden tree is seen by no pin and read by no branch, or a pin has or
+    /// sees a number that was not given out.
     pub(crate) fn check(&self, version: &Version) -> Result<(), VtError> {
+        let branches = version.trees.values().filter_map(|tree| tree.info.branch);
+        let parents: BTreeSet<TreeId> = branches.map(|branch| branch.parent).collect();
         for (tree, unseen_by) in version.hidden() {
-            if self.newest_seer(tree, unseen_by, None).is_none() {
-                return Err(wrong(format!("hidden tree {tree} is seen by no pin")));
+            let is_seen = self.newest_seer(tree, unseen_by, None).is_some();
+            if !is_seen && !parents.contains(&tree) {
+                let what = format!("hidden tree {tree} is seen by no pin and read by no branch");
+                return Err(wrong(what));
             }
         }
         let Some((id, newest)) = self.by_id.last_key_value() else {

@@ -16,11 +16,12 @@ use std::any::Any;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use stitch_base::{Seqno, TreeId};
+use stitch_kv::BranchPoint;
 
 /// A search under way.
 struct Lookup<'a> {
     key: &'a [u8],
-    /// The newest write that the reader sees.
+    /// The newest write that the reader sees in the tree that is searched.
     seqno: Seqno,
     /// Asks what an earlier read has folded; none once it was asked, which the first upsert does.
     ask: Option<&'a dyn Fn() -> Option<Folded>>,
@@ -154,36 +155,55 @@ impl ReadPath {
         (folded.seqno > view.version.last_seqno).then_some(folded)
     }
 
+    /// Searches a tree, then its parents, each as of the moment at which its branch begins.
     fn search(
+        &self,
+        view: &View,
+        mut tree: TreeId,
+        lookup: &mut Lookup<'_>,
+        read: &mut PointRead<'_>,
+    ) -> Result<(), VtError> {
+        while let Some(branch) = self.search_tree(view, tree, lookup, read)? {
+            debug_assert!(branch.parent < tree, "a parent is older");
+            lookup.seqno = lookup.seqno.min(branch.seqno);
+            read.see_to(lookup.seqno);
+            tree = branch.parent;
+        }
+        Ok(())
+    }
+
+    /// Searches what was written to a tree. Returns where its parent goes on, if the key's state is
+    /// not known then.
+    fn search_tree(
         &self,
         view: &View,
         tree: TreeId,
         lookup: &mut Lookup<'_>,
         read: &mut PointRead<'_>,
-    ) -> Result<(), VtError> {
+    ) -> Result<Option<BranchPoint>, VtError> {
         for buffer in &view.buffers {
             let memtable = &buffer.memtable;
             lookup.hide(memtable.newest_covering(tree, lookup.key, lookup.seqno));
             self.search_buffer(buffer, tree, lookup, read)?;
             lookup.end_source();
             if lookup.base.is_some() {
-                return Ok(());
+                return Ok(None);
             }
         }
-        let levels = &view.version.trees[&tree].levels;
-        self.search_level0(&levels[0], lookup, read)?;
+        let tree = &view.version.trees[&tree];
+        self.search_level0(&tree.levels[0], lookup, read)?;
         if lookup.base.is_some() {
-            return Ok(());
+            return Ok(None);
         }
-        for level in &levels[1..] {
+        for level in &tree.levels[1..] {
             if let Some(handle) = level.holding(lookup.key) {
                 self.search_table(level, handle, lookup, read)?;
                 if lookup.base.is_some() {
-                    return Ok(());
+                    return Ok(None);
                 }
             }
         }
-        Ok(())
+        Ok(tree.info.branch)
     }
 
     fn search_level0(

@@ -5,7 +5,7 @@ use crate::buffer::Buffer;
 use crate::entry::{EntryIter, Op};
 use crate::gaps::{Gap, Hint, TreeGaps, gap_at, successor};
 use crate::read::{ReadPath, VtScan};
-use crate::version::TreeVersion;
+use crate::version::{TreeVersion, Version};
 use crate::view::View;
 use std::sync::Arc;
 use stitch_base::{Seqno, TreeId};
@@ -166,8 +166,14 @@ impl EmptyRange {
 }
 
 /// How long the rows of a tree are on average, in bytes, at least one; `None` if a look at deleted
-/// rows would read much.
-pub(crate) fn short_row_bytes(tree: &TreeVersion) -> Option<u64> {
+/// rows would read much. Of a branch, those of the parent with the longest count.
+pub(crate) fn short_row_bytes(version: &Version, tree: TreeId) -> Option<u64> {
+    let mut lineage = version.lineage(tree);
+    lineage.try_fold(1, |longest, tree| Some(own_row_bytes(tree)?.max(longest)))
+}
+
+/// The same, of what was written to the tree.
+fn own_row_bytes(tree: &TreeVersion) -> Option<u64> {
     let (mut bytes, mut rows) = (0u64, 0u64);
     for (_, table) in tree.tables() {
         bytes = bytes.saturating_add(table.meta().data_bytes);
@@ -284,8 +290,8 @@ impl ReadPath {
         };
         let seqno = self.visible();
         let view = self.parts.views.get();
-        let tree = view.version.trees.get(&row.tree);
-        if tree.is_some_and(|tree| short_row_bytes(tree).is_some()) {
+        let is_there = view.version.trees.contains_key(&row.tree);
+        if is_there && short_row_bytes(&view.version, row.tree).is_some() {
             let mut rows = 0;
             self.look_at(view, &row, (seqno, seqno), &mut |_| {
                 rows += 1;

@@ -61,7 +61,7 @@ impl ReadPath {
     }
 
     /// Returns the newest write that readers may see.
-    pub(super) fn visible(&self) -> Seqno {
+    pub(crate) fn visible(&self) -> Seqno {
         Seqno(self.parts.visible.load(Ordering::Acquire))
     }
 

@@ -42,6 +42,9 @@ pub(crate) struct VtScan<'a> {
     passed: Passed,
     /// It waits for a commit that is under way, if that is needed to note a gap.
     waits_to_learn: bool,
+    /// It sees all that a branch has of its parent. Where it sees less, a later reader may find more
+    /// without any write to the branch.
+    may_learn: bool,
     /// How many keys without a row make a gap.
     gap_count_min: u64,
     /// How many came before the row given last, or before the end.
@@ -111,7 +114,8 @@ impl<'a> VtScan<'a> {
         (seqno, complete): (Seqno, Seqno),
     ) -> Result<Self, VtError> {
         let bounds = Bounds::of(range, is_whole);
-        let sources = reads.sources(&view, tree, bounds)?;
+        let branch = view.version.trees[&tree].info.branch;
+        let sources = reads.sources(&view, tree, bounds, seqno)?;
         let mut scan = Self {
             reads,
             tree,
@@ -119,6 +123,7 @@ impl<'a> VtScan<'a> {
             has_range_deletes: sources.iter().any(Source::has_range_deletes),
             passed: Passed::new(reads, tree, range, direction, complete),
             waits_to_learn: false,
+            may_learn: branch.is_none_or(|branch| branch.seqno <= seqno),
             gap_count_min: reads.gap_count_min(),
             passed_before: 0,
             sources,
@@ -221,7 +226,7 @@ impl<'a> VtScan<'a> {
     fn learn_to(&self, to: Option<&[u8]>) -> Result<(), VtError> {
         let count_min = self.gap_count_min;
         let gap = self.passed.gap(to, self.direction, self.seqno, count_min);
-        let Some(gap) = gap else {
+        let Some(gap) = gap.filter(|_| self.may_learn) else {
             return Ok(());
         };
         let complete = self.passed.complete();
@@ -267,7 +272,7 @@ impl<'a> VtScan<'a> {
         self.heads.forget();
         let mut has_moved = false;
         for source in &mut self.sources {
-            let Some(window) = source.window(&self.key, self.seqno).cloned() else {
+            let Some(window) = source.window(&self.key).cloned() else {
                 continue;
             };
             let Some(by) = window.hidden_by else {
@@ -312,7 +317,7 @@ impl<'a> VtScan<'a> {
         self.key.extend_from_slice(next.key);
         self.has_key = true;
         self.stands_on_key = true;
-        let is_seen = next.seqno <= self.seqno && matches!(next.op, Op::Put(_));
+        let is_seen = next.seqno <= self.sources[top.source].seqno && matches!(next.op, Op::Put(_));
         if is_seen && !self.has_range_deletes {
             return Ok(Some(State::InPlace(top.source)));
         }
@@ -354,12 +359,12 @@ impl<'a> VtScan<'a> {
                 break;
             }
             let source = &mut self.sources[at];
-            let window = source.window(&self.key, self.seqno);
+            let window = source.window(&self.key);
             hidden_by = window.and_then(|w| w.hidden_by);
             while let Some(entry) = source.entries.current()
                 && entry.key == self.key
             {
-                if entry.seqno > self.seqno {
+                if entry.seqno > source.seqno {
                     self.heads.forget();
                     source.entries.next()?;
                     continue;
@@ -385,7 +390,7 @@ impl<'a> VtScan<'a> {
         let mut end: Option<&[u8]> = None;
         let (newer, older) = self.sources.split_at_mut(first);
         for source in newer {
-            let window = source.window(&self.key, self.seqno);
+            let window = source.window(&self.key);
             if let Some(window) = window.filter(|w| w.hidden_by.is_some()) {
                 match &window.end {
                     Some(bound) => end = end.max(Some(bound)),
@@ -434,9 +439,9 @@ impl<'a> VtScan<'a> {
         let mut is_done = false;
         for at in 0..self.sources.len() {
             let source = &mut self.sources[at];
-            let window = source.window(&self.key, self.seqno);
+            let window = source.window(&self.key);
             let hidden_by = window.and_then(|w| w.hidden_by);
-            let versions = versions_backward(&mut *source.entries, &self.key, self.seqno)?;
+            let versions = versions_backward(&mut *source.entries, &self.key, source.seqno)?;
             for version in versions.iter().rev() {
                 if is_done || hidden_by.is_some_and(|by| version.0 < by) {
                     break;
@@ -456,7 +461,7 @@ impl<'a> VtScan<'a> {
         let mut start: Option<&[u8]> = None;
         let (newer, older) = self.sources.split_at_mut(first);
         for source in newer {
-            let window = source.window(&self.key, self.seqno);
+            let window = source.window(&self.key);
             if let Some(window) = window.filter(|w| w.hidden_by.is_some()) {
                 start = Some(start.map_or(&window.start, |s| s.min(&window.start)));
             }

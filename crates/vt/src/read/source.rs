@@ -9,7 +9,7 @@ use crate::entry::BoxIter;
 use crate::iter::MergeIter;
 use crate::range_delete::RangeDeletes;
 use crate::table::{Bounds, Pace, Table, TableIter};
-use crate::version::{Level, TableHandle};
+use crate::version::{Level, TableHandle, TreeVersion};
 use crate::view::View;
 use std::sync::Arc;
 use stitch_base::{Seqno, TreeId};
@@ -19,6 +19,8 @@ use stitch_kv::{Caching, Coming};
 /// one says is newer than what the next says.
 pub(crate) struct Source {
     pub(crate) entries: BoxIter,
+    /// The newest write that the reader sees in it: of a parent, that at which its branch begins.
+    pub(crate) seqno: Seqno,
     range_deletes: SourceDeletes,
     /// What the range deletes say around the key asked last.
     window: Option<Window>,
@@ -47,9 +49,10 @@ impl Window {
 }
 
 impl Source {
-    fn new(entries: BoxIter, range_deletes: SourceDeletes) -> Self {
+    fn new(entries: BoxIter, range_deletes: SourceDeletes, seqno: Seqno) -> Self {
         Self {
             entries,
+            seqno,
             range_deletes,
             window: None,
         }
@@ -57,12 +60,12 @@ impl Source {
 
     /// A source of these entries and range deletes.
     #[cfg(test)]
-    pub(super) fn of(entries: BoxIter, range_deletes: RangeDeletes) -> Self {
+    pub(super) fn of(entries: BoxIter, range_deletes: RangeDeletes, seqno: Seqno) -> Self {
         let deletes = match range_deletes.is_empty() {
             true => SourceDeletes::None,
             false => SourceDeletes::All(Arc::new(range_deletes)),
         };
-        Self::new(entries, deletes)
+        Self::new(entries, deletes, seqno)
     }
 
     /// True if any of its keys may be under a range delete of its own, or hide older ones.
@@ -70,14 +73,14 @@ impl Source {
         !matches!(self.range_deletes, SourceDeletes::None)
     }
 
-    /// Where `key` lies among the range deletes that a reader of `seqno` sees. `None` if the source
-    /// has none at all.
-    pub(crate) fn window(&mut self, key: &[u8], seqno: Seqno) -> Option<&Window> {
+    /// Where `key` lies among the range deletes that the reader sees. `None` if the source has none
+    /// at all.
+    pub(crate) fn window(&mut self, key: &[u8]) -> Option<&Window> {
         if !self.has_range_deletes() {
             return None;
         }
         if !self.window.as_ref().is_some_and(|w| w.holds(key)) {
-            self.window = Some(self.range_deletes.window(key, seqno));
+            self.window = Some(self.range_deletes.window(key, self.seqno));
         }
         debug_assert!(
             self.window.as_ref().is_some_and(|w| w.holds(key)),
@@ -141,13 +144,29 @@ impl ReadPath {
     ) -> bool {
         let mut is_all = true;
         let bounds = Arc::new(bounds);
+        let lineage = view.version.lineage(tree);
+        for tree in lineage {
+            is_all &= self.read_ahead_in(view, tree, &bounds, how);
+        }
+        is_all
+    }
+
+    /// As [`Self::read_ahead`], of what was written to a tree.
+    fn read_ahead_in(
+        &self,
+        view: &Arc<View>,
+        tree: &TreeVersion,
+        bounds: &Arc<Bounds>,
+        how: (Coming<'_>, Caching),
+    ) -> bool {
+        let mut is_all = true;
         let (start, end) = (bounds.start.as_slice(), bounds.end.as_deref());
         for buffer in &view.buffers {
-            for run in buffer.direct.overlapping(tree, start, end) {
-                is_all &= run.blocks.read_ahead(&bounds, how, Arc::clone(view) as _);
+            for run in buffer.direct.overlapping(tree.info.id, start, end) {
+                is_all &= run.blocks.read_ahead(bounds, how, Arc::clone(view) as _);
             }
         }
-        let levels = &view.version.trees[&tree].levels;
+        let levels = &tree.levels;
         let level0 = levels[0].tables.iter();
         let level0 = level0.filter(|handle| handle.meta().overlaps(start, end));
         let below = levels[1..].iter().flat_map(|level| {
@@ -156,20 +175,40 @@ impl ReadPath {
         });
         for handle in level0.chain(below) {
             let table = self.table(handle);
-            is_all &= table.read_ahead(&bounds, how, Arc::clone(view) as _);
+            is_all &= table.read_ahead(bounds, how, Arc::clone(view) as _);
         }
         is_all
     }
 
-    /// The sources of a tree in a view that may hold keys within bounds.
+    /// The sources of a tree in a view that may hold keys within bounds, for a reader of `seqno`:
+    /// its own, then those of its parents.
     pub(crate) fn sources(
         &self,
         view: &View,
         tree: TreeId,
         bounds: Bounds,
+        mut seqno: Seqno,
+    ) -> Result<Vec<Source>, VtError> {
+        let bounds = Arc::new(bounds);
+        let mut out = self.own_sources(view, tree, &bounds, seqno)?;
+        let mut branch = view.version.trees[&tree].info.branch;
+        while let Some(point) = branch {
+            seqno = seqno.min(point.seqno);
+            out.extend(self.own_sources(view, point.parent, &bounds, seqno)?);
+            branch = view.version.trees[&point.parent].info.branch;
+        }
+        Ok(out)
+    }
+
+    /// The sources of what was written to a tree.
+    pub(crate) fn own_sources(
+        &self,
+        view: &View,
+        tree: TreeId,
+        bounds: &Arc<Bounds>,
+        seqno: Seqno,
     ) -> Result<Vec<Source>, VtError> {
         let mut out = Vec::new();
-        let bounds = Arc::new(bounds);
         let (start, end) = (bounds.start.as_slice(), bounds.end.as_deref());
         for buffer in &view.buffers {
             let range_deletes = buffer.memtable.range_deletes(tree);
@@ -180,14 +219,14 @@ impl ReadPath {
             };
             let entries = buffer.memtable.iter(tree);
             let mut entries: BoxIter =
-                Box::new(Loading::new(entries, self.values(), Arc::clone(&bounds)));
+                Box::new(Loading::new(entries, self.values(), Arc::clone(bounds)));
             let runs = buffer.direct.overlapping(tree, start, end);
             if !runs.is_empty() {
                 let mut all = vec![entries];
-                all.extend(runs.iter().map(|run| run.blocks.iter(Arc::clone(&bounds))));
+                all.extend(runs.iter().map(|run| run.blocks.iter(Arc::clone(bounds))));
                 entries = Box::new(MergeIter::new(all));
             }
-            out.push(Source::new(entries, deletes));
+            out.push(Source::new(entries, deletes, seqno));
         }
         let levels = &view.version.trees[&tree].levels;
         let before = out.len();
@@ -199,17 +238,22 @@ impl ReadPath {
                 } else {
                     SourceDeletes::None
                 };
-                out.push(Source::new(table.iter(Arc::clone(&bounds)), deletes));
+                out.push(Source::new(table.iter(Arc::clone(bounds)), deletes, seqno));
             }
         }
         self.parts.level0.note_scan(out.len() - before);
         for level in &levels[1..] {
-            out.extend(self.level_source(level, &bounds)?);
+            out.extend(self.level_source(level, bounds, seqno)?);
         }
         Ok(out)
     }
 
-    fn level_source(&self, level: &Level, bounds: &Arc<Bounds>) -> Result<Option<Source>, VtError> {
+    fn level_source(
+        &self,
+        level: &Level,
+        bounds: &Arc<Bounds>,
+        seqno: Seqno,
+    ) -> Result<Option<Source>, VtError> {
         let touched = level.overlapping(&bounds.start, bounds.end.as_deref());
         if touched.is_empty() {
             return Ok(None);
@@ -234,7 +278,8 @@ impl ReadPath {
             bounds,
             pace: Arc::default(),
         };
-        Ok(Some(Source::new(Box::new(Concat::new(parts)), deletes)))
+        let entries = Box::new(Concat::new(parts));
+        Ok(Some(Source::new(entries, deletes, seqno)))
     }
 }
 

@@ -1,5 +1,6 @@
 //! How the parts of a store are put together: each gets what it uses of what they share.
 
+use crate::branches::Branches;
 use crate::cache::BlockCache;
 use crate::committer::{CommitLock, Committer};
 use crate::compaction::{Compactor, Level0Debt, Turns};
@@ -32,6 +33,7 @@ pub(super) struct SharedParts {
     pub(super) counters: Arc<Apart<VtCounters>>,
     pub(super) snapshots: Arc<Snapshots>,
     pub(super) pins: Arc<Pins>,
+    pub(super) branches: Arc<Branches>,
     pub(super) views: Arc<Views>,
     pub(super) visible: Arc<Apart<AtomicU64>>,
     pub(super) committer: Arc<CommitLock>,
@@ -63,8 +65,13 @@ impl SharedParts {
         let tables = Tables::new(&volume, &cache, &version, options.caches_writes);
         Self {
             counters: Arc::default(),
-            snapshots: Arc::default(),
+            snapshots: {
+                let snapshots = Snapshots::default();
+                snapshots.note_trees(version.next_tree);
+                Arc::new(snapshots)
+            },
             pins: Arc::default(),
+            branches: Arc::default(),
             visible: Arc::new(Apart(AtomicU64::new(version.last_seqno.0))),
             committer: Arc::new(Apart(Mutex::new(Committer::new(&version)))),
             gate: Arc::new(Gate::new(&volume)),
@@ -104,6 +111,8 @@ impl SharedParts {
             views: Arc::clone(&self.views),
             tables: Arc::clone(&self.tables),
             pins: Arc::clone(&self.pins),
+            branches: Arc::clone(&self.branches),
+            snapshots: Arc::clone(&self.snapshots),
             gate: Arc::clone(&self.gate),
             signals: Arc::clone(&self.signals),
             pace: Arc::clone(&self.pace),

@@ -287,6 +287,11 @@ impl<'a> PointRead<'a> {
         }
     }
 
+    /// From now on it sees writes up to `seqno` at most.
+    pub(crate) fn see_to(&mut self, seqno: Seqno) {
+        self.max_seqno = self.max_seqno.min(seqno);
+    }
+
     /// Adds what it has counted.
     pub(crate) fn end(self, counters: &ReadCounters) {
         counters.add_all([

@@ -61,6 +61,14 @@ impl VersionBuilder {
             if taken.is_some() || record.id >= edit.next_tree {
                 return Err(wrong(format!("tree {} is made twice", record.id)));
             }
+            let parent = record.branch.map(|branch| branch.parent);
+            if let Some(parent) = parent.filter(|parent| !self.infos.contains_key(parent)) {
+                let what = format!(
+                    "tree {} is a branch of {parent}, which is not there",
+                    record.id
+                );
+                return Err(wrong(what));
+            }
             self.touched.insert(record.id);
         }
         for record in &edit.altered_trees {
@@ -120,9 +128,11 @@ impl VersionBuilder {
 
     fn alter(&mut self, record: &TreeRecord) -> Result<(), VtError> {
         let id = record.id;
-        let info = self.infos.get_mut(&id).filter(|i| i.name == record.name);
+        let altered = tree_info(record);
+        let is_same = |i: &&mut TreeInfo| i.name == altered.name && i.branch == altered.branch;
+        let info = self.infos.get_mut(&id).filter(is_same);
         let info = info.ok_or_else(|| wrong(format!("tree {id} is altered but not there")))?;
-        *info = tree_info(record);
+        *info = altered;
         self.touched.insert(id);
         Ok(())
     }
@@ -149,11 +159,25 @@ impl VersionBuilder {
         Ok(())
     }
 
+    /// A parent is there as long as a branch is.
+    fn check_parents(&self) -> Result<(), VtError> {
+        for (id, info) in &self.infos {
+            let parent = info.branch.map(|branch| branch.parent);
+            if let Some(parent) = parent.filter(|parent| !self.infos.contains_key(parent)) {
+                return Err(wrong(format!(
+                    "tree {parent} is dropped but tree {id} reads it"
+                )));
+            }
+        }
+        Ok(())
+    }
+
     /// The version.
     ///
     /// # Errors
-    /// [`VtError::Version`] if tables of a level overlap.
+    /// [`VtError::Version`] if tables of a level overlap, or a branch has no parent.
     pub(crate) fn finish(self) -> Result<Version, VtError> {
+        self.check_parents()?;
         let mut version = self.base;
         let mut levels: BTreeMap<TreeId, Vec<Vec<Arc<TableHandle>>>> = BTreeMap::new();
         for (level, table) in self.tables.into_values() {

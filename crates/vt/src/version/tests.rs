@@ -46,6 +46,7 @@ fn edits_that_do_not_belong_are_refused() {
 
 fn record(id: u32, name: &str) -> TreeRecord {
     TreeRecord {
+        branch: None,
         id: TreeId(id),
         name: name.to_owned(),
         block_bytes: 8192,

@@ -131,7 +131,7 @@ impl MemtableWriter<'_> {
 
     /// How many deleted rows of a tree may be looked at without reading too much.
     fn look_count_max(&self, tree: &TreeVersion) -> u64 {
-        short_row_bytes(tree).map_or(0, |row_bytes| {
+        short_row_bytes(self.version, tree.info.id).map_or(0, |row_bytes| {
             self.reads.memtable_bytes * LOOK_MEMTABLES_MAX / row_bytes
         })
     }

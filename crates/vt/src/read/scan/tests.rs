@@ -88,8 +88,8 @@ fn scan(
     }
     scan.has_range_deletes = !deletes.is_empty();
     scan.sources = vec![
-        Source::of(newer, RangeDeletes::new(deletes)),
-        Source::of(older, RangeDeletes::default()),
+        Source::of(newer, RangeDeletes::new(deletes), Seqno(9)),
+        Source::of(older, RangeDeletes::default(), Seqno(9)),
     ];
     let mut out = Vec::new();
     while let Some((key, _)) = scan.next()? {

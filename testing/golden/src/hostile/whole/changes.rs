@@ -7,7 +7,9 @@ use stitch_base::{PinId, Seqno, TableId, TreeId};
 use stitch_format::block::{ALIGN, BlockKind};
 use stitch_format::vt_data::DataLayout;
 use stitch_format::vt_index::{BlockPtr, IndexBuilder, IndexEntry, IndexLayout};
-use stitch_format::vt_manifest::{PinChanges, PinRecord, Run, TableMeta, TreeRecord, VersionEdit};
+use stitch_format::vt_manifest::{
+    BranchRecord, PinChanges, PinRecord, Run, TableMeta, TreeRecord, VersionEdit,
+};
 use stitch_format::vt_range_delete;
 use stitch_format::vt_root::{RootIndex, TableRoot};
 
@@ -192,10 +194,16 @@ fn pins(pins: &mut PinChanges, by: &mut Choices<'_>) {
 }
 
 fn tree(tree: &mut TreeRecord, by: &mut Choices<'_>) {
-    match by.byte() % 4 {
+    match by.byte() % 5 {
         0 => tree.id = TreeId(by.small(tree.id.0)),
         1 => tree.block_bytes = by.small(tree.block_bytes),
         2 => tree.stitch_bytes = by.number(tree.stitch_bytes),
+        3 => {
+            tree.branch = Some(BranchRecord {
+                parent: TreeId(by.small(1)),
+                seqno: Seqno(by.number(1)),
+            });
+        }
         _ => tree.value_block_bytes = by.small(tree.value_block_bytes),
     }
 }

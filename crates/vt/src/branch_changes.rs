@@ -1,0 +1,216 @@
+//! Making branch trees, and what was written to them.
+
+use crate::VtError;
+use crate::entry::EntryIter;
+use crate::gaps::successor;
+use crate::read::VtScan;
+use crate::snapshots::Hold;
+use crate::store::Store;
+use crate::table::Bounds;
+use crate::version::{Version, tree_record};
+use crate::view::View;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use stitch_base::{Seqno, TreeId};
+use stitch_kv::{
+    BranchPoint, Direction, KeyRange, KvError, NewBranch, Scan, Snapshot, TreeInfo,
+    check_branch_depth, check_tree_name,
+};
+
+impl Store {
+    pub(crate) fn branch_trees(
+        &self,
+        branches: &[NewBranch<'_>],
+        at: Option<&Snapshot>,
+    ) -> Result<Vec<TreeId>, KvError> {
+        self.check_writable()?;
+        let mut installer = self.versions.lock();
+        // First of all: from now on compactions keep what the branches see.
+        let moment = self.branch_start(at)?;
+        let version = self.version();
+        let infos = new_branches(&version, branches, &moment)?;
+        let Some(last) = infos.last() else {
+            return Ok(Vec::new());
+        };
+        let mut edit = version.edit();
+        edit.next_tree = last.id.next();
+        edit.new_trees = infos.iter().map(tree_record).collect();
+        drop(version);
+        self.versions.check_trees_fit(&edit)?;
+        infos
+            .iter()
+            .for_each(|info| self.space.note_tree(&info.options));
+        let ids: Vec<TreeId> = infos.iter().map(|info| info.id).collect();
+        let parents = branches.iter().map(|branch| branch.parent);
+        let hold = |parent| self.snapshots.take_for_branch(moment.seqno(), parent);
+        let holds: Vec<_> = parents.map(hold).collect();
+        // Syncs the log: every write that the branches see is in it.
+        self.install_trees(&mut installer, edit)?;
+        self.branches.add(ids.iter().copied().zip(holds));
+        self.committer.lock().trees.extend(ids.iter().copied());
+        Ok(ids)
+    }
+
+    /// Holds the moment at which new branches begin: now, or that of a snapshot.
+    fn branch_start(&self, at: Option<&Snapshot>) -> Result<Arc<Hold>, KvError> {
+        let Some(at) = at else {
+            return Ok(self.snapshots.take(&self.visible, None));
+        };
+        let hold = self.snapshots.own(at);
+        let hold =
+            hold.ok_or_else(|| KvError::Invalid("a snapshot of another store".to_owned()))?;
+        Ok(self.snapshots.take_as(hold))
+    }
+
+    /// Returns what holds the moment at which a living branch begins.
+    pub(crate) fn branch_hold(&self, branch: TreeId) -> Result<Arc<Hold>, KvError> {
+        if !self.version().is_living(branch) {
+            return Err(KvError::NoTree(branch));
+        }
+        self.branches.find(branch)
+    }
+
+    pub(crate) fn branch_keys(
+        &self,
+        branch: TreeId,
+        after: Option<&[u8]>,
+        count_max: usize,
+    ) -> Result<Vec<Vec<u8>>, KvError> {
+        // Taken after `visible` was read: it has all that is visible then.
+        let seqno = self.reads.visible();
+        let view = self.views.get();
+        let tree = view.version.trees.get(&branch);
+        let tree = tree.filter(|tree| tree.hidden.is_none());
+        let tree = tree.ok_or(KvError::NoTree(branch))?;
+        let point = tree.info.branch;
+        let point = point.ok_or_else(|| KvError::Invalid(format!("tree {branch} is no branch")))?;
+        let start = after.map(successor).unwrap_or_default();
+        let mut keys = self.own_keys(&view, branch, &start, (seqno, count_max))?;
+        let ranges = self.deleted_ranges(&view, branch, &start, seqno)?;
+        let found = self.parent_keys(&view, point, &ranges, (seqno, count_max))?;
+        keys.extend(found);
+        Ok(keys.into_iter().take(count_max).collect())
+    }
+
+    /// The first keys from `start` on of which a tree holds any version that a reader of `seqno`
+    /// sees.
+    fn own_keys(
+        &self,
+        view: &View,
+        tree: TreeId,
+        start: &[u8],
+        (seqno, count_max): (Seqno, usize),
+    ) -> Result<BTreeSet<Vec<u8>>, VtError> {
+        let range = KeyRange::from(start);
+        let bounds = Arc::new(Bounds::of(range, false));
+        let mut keys = BTreeSet::new();
+        for mut source in self.reads.own_sources(view, tree, &bounds, seqno)? {
+            let entries = &mut source.entries;
+            entries.seek(start, Seqno(u64::MAX))?;
+            while let Some(entry) = entries.current() {
+                let is_full = keys.len() >= count_max;
+                if is_full && keys.last().is_none_or(|last: &Vec<u8>| entry.key > &**last) {
+                    break;
+                }
+                if entry.seqno <= seqno && !keys.contains(entry.key) {
+                    keys.insert(entry.key.to_vec());
+                    if is_full {
+                        keys.pop_last();
+                    }
+                }
+                entries.next()?;
+            }
+        }
+        debug_assert!(keys.len() <= count_max, "no more than was asked for");
+        Ok(keys)
+    }
+
+    /// The ranges from `start` on that were deleted in a tree, in order and apart.
+    fn deleted_ranges(
+        &self,
+        view: &View,
+        tree: TreeId,
+        start: &[u8],
+        seqno: Seqno,
+    ) -> Result<Vec<(Vec<u8>, Vec<u8>)>, VtError> {
+        let mut sets = Vec::new();
+        for buffer in &view.buffers {
+            sets.push(buffer.memtable.range_deletes(tree));
+        }
+        for (_, handle) in view.version.trees[&tree].tables() {
+            if handle.meta().range_delete_count > 0 {
+                sets.push(self.table(handle).range_deletes()?);
+            }
+        }
+        let all = sets.iter().flat_map(|set| set.iter());
+        let seen = all.filter(|delete| delete.seqno <= seqno && delete.end.as_slice() > start);
+        let clipped = |start_of: &[u8]| start_of.max(start).to_vec();
+        let mut ranges: Vec<_> = seen.map(|d| (clipped(&d.start), d.end.clone())).collect();
+        ranges.sort_unstable();
+        let mut apart: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
+        for (start, end) in ranges {
+            match apart.last_mut() {
+                Some((_, last)) if start <= *last => *last = end.max(std::mem::take(last)),
+                _ => apart.push((start, end)),
+            }
+        }
+        debug_assert!(apart.is_sorted(), "ranges are in order");
+        Ok(apart)
+    }
+
+    /// The first keys in these ranges that the parent held where a branch begins.
+    fn parent_keys(
+        &self,
+        view: &Arc<View>,
+        point: BranchPoint,
+        ranges: &[(Vec<u8>, Vec<u8>)],
+        (complete, count_max): (Seqno, usize),
+    ) -> Result<Vec<Vec<u8>>, KvError> {
+        let mut keys = Vec::new();
+        for (start, end) in ranges {
+            let range = KeyRange::new(start, end);
+            let (way, seqnos) = ((Direction::Forward, false), (point.seqno, complete));
+            let view = Arc::clone(view);
+            let mut scan = VtScan::new(&self.reads, view, point.parent, range, way, seqnos)?;
+            while keys.len() < count_max
+                && let Some((key, _)) = scan.next()?
+            {
+                keys.push(key.to_vec());
+            }
+        }
+        Ok(keys)
+    }
+}
+
+/// Describes new branches of living trees that begin at a moment.
+fn new_branches(
+    version: &Version,
+    branches: &[NewBranch<'_>],
+    moment: &Hold,
+) -> Result<Vec<TreeInfo>, KvError> {
+    let mut names: BTreeSet<&str> = version.living().map(|t| t.info.name.as_str()).collect();
+    let mut infos: Vec<TreeInfo> = Vec::new();
+    let mut id = version.next_tree;
+    for NewBranch { parent, name } in branches {
+        let was_there = version.is_living(*parent) && moment.is_later_than(*parent);
+        if !was_there {
+            return Err(KvError::NoTree(*parent));
+        }
+        check_tree_name(name)?;
+        if !names.insert(name) {
+            return Err(KvError::TreeExists((*name).to_owned()));
+        }
+        check_branch_depth(version.branch_depth(*parent) + 1)?;
+        infos.push(TreeInfo {
+            id,
+            name: (*name).to_owned(),
+            options: version.trees[parent].info.options.clone(),
+            branch: Some(BranchPoint {
+                parent: *parent,
+                seqno: moment.seqno(),
+            }),
+        });
+        id = id.next();
+    }
+    Ok(infos)
+}

@@ -1,0 +1,481 @@
+//! Branch trees of a VT-tree store: what they cost, what they hold, and who else meets them.
+
+mod common;
+
+use common::{MIB, Setup, Store, format, open};
+use std::sync::Arc;
+use stitch_base::random::Rng;
+use stitch_base::{ErrorKind, TreeId};
+use stitch_device::{Device, MemDevice};
+use stitch_format::superblock::{FEATURE_BRANCHES, FEATURE_PINS};
+use stitch_kv::conformance::Ending;
+use stitch_kv::conformance::functions::{APPEND, HASH, registry};
+use stitch_kv::{
+    BRANCH_DEPTH_MAX, Batch, CommitOptions, Direction, Engine, Guards, KeyRange, KvError,
+    NewBranch, Snapshot, TreeOptions,
+};
+use stitch_volume::Volume;
+use stitch_vt::{VtEngine, VtOptions};
+
+fn setup() -> Setup {
+    Setup::sized(256 << 10, 128 << 10, false)
+}
+
+fn options() -> VtOptions {
+    VtOptions {
+        upserts: registry(),
+        ..setup().options
+    }
+}
+
+fn store() -> Store {
+    Store::new(&setup(), 64 * MIB, Some(4 * MIB), registry())
+}
+
+fn tree(engine: &VtEngine, name: &str) -> TreeId {
+    let made = engine.create_tree(name, &TreeOptions::default());
+    made.expect("the tree is made")
+}
+
+fn branch(engine: &VtEngine, parent: TreeId, name: &str) -> TreeId {
+    let made = engine.branch_trees(&[NewBranch::new(parent, name)], None);
+    made.expect("the branch is made")[0]
+}
+
+fn commit(engine: &VtEngine, fill: impl FnOnce(&mut Batch<'_>)) {
+    let mut batch = Batch::new();
+    fill(&mut batch);
+    let done = engine.commit(&batch, CommitOptions::default());
+    done.expect("there is space");
+}
+
+fn put(engine: &VtEngine, tree: TreeId, rows: std::ops::Range<u32>, seed: u64) {
+    let mut rng = Rng::new(seed);
+    for number in rows {
+        let mut value = vec![0; 1000];
+        rng.fill(&mut value);
+        commit(engine, |batch| {
+            batch.put(tree, &number.to_be_bytes(), &value)
+        });
+    }
+}
+
+fn count(engine: &VtEngine, tree: TreeId, at: Option<&Snapshot>) -> usize {
+    let scan = engine.scan(tree, KeyRange::all(), Direction::Forward, at);
+    let mut scan = scan.expect("a scan begins");
+    let mut rows = 0;
+    while scan.next().expect("it reads").is_some() {
+        rows += 1;
+    }
+    rows
+}
+
+fn get(engine: &VtEngine, tree: TreeId, key: &[u8]) -> Option<Vec<u8>> {
+    let found = engine.get(tree, key, None).expect("it reads");
+    found.map(|value| value.to_vec())
+}
+
+fn owned(engine: &VtEngine) -> u64 {
+    engine.settle().expect("background work succeeds");
+    engine.holdings().owned_bytes()
+}
+
+fn features(device: &dyn Device) -> u64 {
+    let found = Volume::identify(device).expect("it is a volume");
+    found.incompatible
+}
+
+#[test]
+fn a_branch_costs_the_same_whatever_its_parent_holds() {
+    let device = Arc::new(MemDevice::new(64 * MIB));
+    format(&*device, None);
+    let engine = open(device.clone(), options());
+    let parent = tree(&engine, "parent");
+    branch(&engine, parent, "first");
+    let mut cost = |name: &str| {
+        engine.sync().expect("it syncs");
+        let before = device.counters();
+        branch(&engine, parent, name);
+        let after = device.counters();
+        (
+            after.syncs - before.syncs,
+            after.read_bytes - before.read_bytes,
+        )
+    };
+    let empty = cost("of an empty tree");
+    put(&engine, parent, 0..4000, 1);
+    engine.settle().expect("background work succeeds");
+    assert_eq!(cost("of a full tree"), empty);
+    assert_eq!(empty.1, 0, "nothing is read");
+}
+
+#[test]
+fn a_read_that_ends_in_the_branch_asks_no_parent() {
+    let store = store();
+    let engine = store.engine();
+    let parent = tree(engine, "parent");
+    put(engine, parent, 0..500, 1);
+    engine.settle().expect("background work succeeds");
+    let branch = branch(engine, parent, "branch");
+    put(engine, branch, 0..10, 2);
+    commit(engine, |batch| {
+        batch.delete(branch, &20u32.to_be_bytes());
+        batch.delete_range(branch, &30u32.to_be_bytes(), &40u32.to_be_bytes());
+    });
+    let looked = || {
+        let counters = engine.counters();
+        let of = |name: &str| counters.get(name);
+        [
+            of("vt.data_blocks_read"),
+            of(stitch_kv::counters::CACHE_HITS),
+            of(stitch_kv::counters::CACHE_MISSES),
+            of(stitch_kv::counters::FILTER_PROBES),
+        ]
+    };
+    let before = looked();
+    for number in 0..10u32 {
+        assert!(get(engine, branch, &number.to_be_bytes()).is_some());
+    }
+    for number in [20u32, 30, 35, 39] {
+        assert_eq!(get(engine, branch, &number.to_be_bytes()), None);
+    }
+    assert_eq!(looked(), before, "only memtables were searched");
+    assert!(get(engine, branch, &40u32.to_be_bytes()).is_some());
+    assert_ne!(looked(), before, "the parent was searched");
+}
+
+#[test]
+fn upserts_over_the_value_of_a_parent_fold_after_each_compaction() {
+    let mut store = store();
+    let parent = tree(store.engine(), "parent");
+    commit(store.engine(), |batch| {
+        batch.put(parent, b"text", b"a");
+        batch.put(parent, b"digest", b"0");
+    });
+    let first = branch(store.engine(), parent, "first");
+    let second = branch(store.engine(), first, "second");
+    commit(store.engine(), |batch| batch.put(parent, b"text", b"z"));
+    let digest = |engine: &VtEngine, tree, deltas: usize| {
+        // The same upserts over a put of the value, in a tree without a parent.
+        let plain = crate::tree(engine, &format!("plain {tree} {deltas}"));
+        commit(engine, |batch| {
+            batch.put(plain, b"digest", b"0");
+            for number in 0..deltas {
+                batch.upsert(plain, b"digest", HASH, &[number as u8]);
+            }
+        });
+        let found = get(engine, plain, b"digest");
+        engine.drop_tree(plain).expect("it goes");
+        found
+    };
+    let mut text = b"a".to_vec();
+    for number in 0..30u8 {
+        for tree in [first, second] {
+            let delta = [number];
+            commit(store.engine(), |batch| {
+                batch.upsert(tree, b"text", APPEND, b"+");
+                batch.upsert(tree, b"digest", HASH, &delta);
+            });
+        }
+        text.push(b'+');
+        match number % 10 {
+            3 | 6 => store.engine().settle().expect("background work succeeds"),
+            9 => store.next_life(Ending::Killed),
+            _ => {}
+        }
+        let engine = store.engine();
+        let expected = digest(engine, first, usize::from(number) + 1);
+        assert!(expected.is_some());
+        for tree in [first, second] {
+            assert_eq!(
+                get(engine, tree, b"text"),
+                Some(text.clone()),
+                "after {number}"
+            );
+            assert_eq!(get(engine, tree, b"digest"), expected, "after {number}");
+        }
+        assert_eq!(get(engine, parent, b"text"), Some(b"z".to_vec()));
+    }
+}
+
+#[test]
+fn a_dropped_parent_is_read_by_its_branches_and_goes_with_the_last() {
+    let mut store = store();
+    let parent = tree(store.engine(), "parent");
+    put(store.engine(), parent, 0..1000, 1);
+    let middle = branch(store.engine(), parent, "middle");
+    let last = branch(store.engine(), middle, "last");
+    let other = branch(store.engine(), parent, "other");
+    let moment = store
+        .engine()
+        .branch_moment(middle)
+        .expect("it is a branch");
+    store
+        .engine()
+        .drop_trees(&[parent, middle])
+        .expect("they are hidden");
+    assert_eq!(count(store.engine(), parent, Some(&moment)), 1000);
+    drop(moment);
+    store.next_life(Ending::PowerCut);
+    let engine = Arc::clone(store.engine());
+    let names: Vec<String> = engine.trees().into_iter().map(|t| t.name).collect();
+    assert_eq!(names, ["last", "other"]);
+    for hidden in [parent, middle] {
+        let read = engine.get(hidden, b"key", None);
+        assert!(matches!(read, Err(KvError::NoTree(_))));
+        let made = engine.branch_trees(&[NewBranch::new(hidden, "late")], None);
+        assert!(matches!(made, Err(KvError::NoTree(_))));
+        let moment = engine.branch_moment(hidden);
+        assert!(matches!(moment, Err(KvError::NoTree(_))));
+    }
+    assert_eq!(
+        (count(&engine, last, None), count(&engine, other, None)),
+        (1000, 1000)
+    );
+    assert!(owned(&engine) > 900_000, "the parent holds the rows");
+    // The name of a hidden tree is free.
+    tree(&engine, "parent");
+    engine.drop_tree(last).expect("it goes, and the middle one");
+    assert_eq!(count(&engine, other, None), 1000);
+    engine.drop_tree(other).expect("it goes, and the parent");
+    assert_eq!(owned(&engine), 0, "all space comes back");
+    store.next_life(Ending::PowerCut);
+    assert_eq!(owned(store.engine()), 0);
+}
+
+#[test]
+fn a_pin_keeps_a_branch_and_its_parents_and_snapshots_of_it_outlive_the_pin() {
+    let mut store = store();
+    let parent = tree(store.engine(), "parent");
+    put(store.engine(), parent, 0..500, 1);
+    let child = branch(store.engine(), parent, "child");
+    put(store.engine(), child, 500..700, 2);
+    store.engine().create_pin("pin", b"").expect("it is made");
+    put(store.engine(), child, 700..900, 3);
+    store
+        .engine()
+        .drop_trees(&[child, parent])
+        .expect("they are hidden");
+    store.next_life(Ending::PowerCut);
+    let engine = Arc::clone(store.engine());
+    engine.settle().expect("background work succeeds");
+    let at = engine.open_pin("pin").expect("it opens");
+    assert_eq!(count(&engine, child, Some(&at)), 700);
+    assert_eq!(count(&engine, parent, Some(&at)), 500);
+    engine.drop_pin("pin").expect("it goes");
+    assert_eq!(
+        count(&engine, child, Some(&at)),
+        700,
+        "the snapshot goes on"
+    );
+    assert_eq!(count(&engine, parent, Some(&at)), 500);
+    drop(at);
+    assert_eq!(owned(&engine), 0);
+}
+
+#[test]
+fn a_snapshot_of_a_dropped_pin_reads_a_parent_that_goes_with_its_branch() {
+    let store = store();
+    let engine = store.engine();
+    let parent = tree(engine, "parent");
+    put(engine, parent, 0..300, 1);
+    engine.create_pin("pin", b"").expect("it is made");
+    let at = engine.open_pin("pin").expect("it opens");
+    let child = branch(engine, parent, "child");
+    engine.drop_tree(parent).expect("it is hidden");
+    engine.drop_pin("pin").expect("it goes");
+    assert_eq!(count(engine, parent, Some(&at)), 300, "the branch keeps it");
+    engine.drop_tree(child).expect("it goes, and its parent");
+    assert_eq!(
+        count(engine, parent, Some(&at)),
+        300,
+        "the snapshot goes on"
+    );
+    drop(at);
+    assert_eq!(owned(engine), 0);
+}
+
+#[test]
+fn what_only_a_dropped_branch_saw_comes_back() {
+    let store = store();
+    let engine = store.engine();
+    let parent = tree(engine, "parent");
+    put(engine, parent, 0..1000, 1);
+    let before = owned(engine);
+    let child = branch(engine, parent, "child");
+    put(engine, parent, 0..1000, 2);
+    let both = owned(engine);
+    assert!(
+        both > before / 10 * 18,
+        "{both} bytes with, {before} without"
+    );
+    assert_eq!(count(engine, child, None), 1000);
+    engine.drop_tree(child).expect("it goes");
+    let after = owned(engine);
+    assert!(
+        after < before / 10 * 12,
+        "{after} bytes after, {before} before"
+    );
+}
+
+#[test]
+fn deletes_in_a_branch_stay_through_compactions_and_those_end() {
+    let mut store = store();
+    let parent = tree(store.engine(), "parent");
+    put(store.engine(), parent, 0..2000, 1);
+    let child = branch(store.engine(), parent, "child");
+    commit(store.engine(), |batch| {
+        for number in 0..1000u32 {
+            batch.delete(child, &number.to_be_bytes());
+        }
+        batch.delete_range(child, &1500u32.to_be_bytes(), &1600u32.to_be_bytes());
+    });
+    for ending in [Ending::Closed, Ending::Killed] {
+        // Comes to an end though nothing of the branch can ever vanish.
+        store.engine().settle().expect("background work succeeds");
+        store.engine().settle().expect("background work succeeds");
+        assert_eq!(count(store.engine(), child, None), 900);
+        assert_eq!(count(store.engine(), parent, None), 2000);
+        store.next_life(ending);
+    }
+    let keys = store.engine().branch_keys(child, None, usize::MAX);
+    let keys = keys.expect("it reads");
+    let expected = (0..1000u32)
+        .chain(1500..1600)
+        .map(|n| n.to_be_bytes().to_vec());
+    assert!(keys.into_iter().eq(expected));
+}
+
+#[test]
+fn the_features_of_a_store_change_with_its_first_branch() {
+    let device = Arc::new(MemDevice::new(32 * MIB));
+    format(&*device, None);
+    let engine = open(device.clone(), options());
+    let parent = tree(&engine, "parent");
+    put(&engine, parent, 0..50, 1);
+    let refused = engine.branch_trees(&[NewBranch::new(TreeId(9), "child")], None);
+    assert!(matches!(refused, Err(KvError::NoTree(TreeId(9)))));
+    assert_eq!(engine.branch_trees(&[], None).expect("nothing to do"), []);
+    engine.close().expect("it closes");
+    assert_eq!(features(&*device), 0);
+    drop(engine);
+    let engine = open(device.clone(), options());
+    let child = branch(&engine, parent, "child");
+    assert_eq!(features(&*device), FEATURE_BRANCHES);
+    engine
+        .drop_tree(parent)
+        .expect("it is hidden, without a pin");
+    drop(engine);
+    let engine = open(device.clone(), options());
+    assert_eq!(count(&engine, child, None), 50);
+    engine.create_pin("pin", b"").expect("it is made");
+    assert_eq!(features(&*device), FEATURE_BRANCHES | FEATURE_PINS);
+    engine.drop_tree(child).expect("it is hidden");
+    engine.drop_pin("pin").expect("it goes, and both trees");
+    engine.close().expect("it closes");
+    drop(engine);
+    let engine = open(device.clone(), options());
+    assert_eq!((engine.trees(), owned(&engine)), (vec![], 0));
+}
+
+#[test]
+fn branches_of_a_call_are_made_all_or_none() {
+    let store = store();
+    let engine = store.engine();
+    let parent = tree(engine, "parent");
+    put(engine, parent, 0..20, 1);
+    let before = engine.trees();
+    let at = engine.snapshot();
+    let young = tree(engine, "young");
+    let kind = |second: NewBranch<'_>, at: Option<&Snapshot>| {
+        let made = engine.branch_trees(&[NewBranch::new(parent, "one"), second], at);
+        made.map_err(|error| error.kind())
+    };
+    let exists = kind(NewBranch::new(parent, "one"), None);
+    assert_eq!(exists, Err(ErrorKind::Exists), "both have one name");
+    assert!(kind(NewBranch::new(parent, "young"), None).is_err());
+    assert!(kind(NewBranch::new(TreeId(77), "two"), None).is_err());
+    let long = "n".repeat(stitch_kv::TREE_NAME_BYTES_MAX + 1);
+    assert!(kind(NewBranch::new(parent, &long), None).is_err());
+    let later = engine.branch_trees(&[NewBranch::new(young, "two")], Some(&at));
+    assert!(matches!(later, Err(KvError::NoTree(tree)) if tree == young));
+    engine.drop_tree(young).expect("it goes");
+    assert_eq!(engine.trees(), before);
+    put(engine, parent, 20..30, 1);
+    let two = [NewBranch::new(parent, "one"), NewBranch::new(parent, "two")];
+    let made = engine.branch_trees(&two, Some(&at)).expect("they are made");
+    assert!(made.iter().all(|tree| count(engine, *tree, None) == 20));
+    let points: Vec<_> = engine.trees().iter().filter_map(|t| t.branch).collect();
+    assert!(points.len() == 2 && points.iter().all(|p| p.seqno == at.seqno()));
+}
+
+#[test]
+fn a_chain_has_at_most_so_many_parents() {
+    let store = store();
+    let engine = store.engine();
+    let mut newest = tree(engine, "0");
+    put(engine, newest, 0..3, 1);
+    for number in 1..=BRANCH_DEPTH_MAX {
+        newest = branch(engine, newest, &number.to_string());
+    }
+    assert_eq!(count(engine, newest, None), 3);
+    let deeper = engine.branch_trees(&[NewBranch::new(newest, "deeper")], None);
+    assert!(matches!(deeper, Err(KvError::TooDeep)), "{deeper:?}");
+    assert_eq!(engine.trees().len(), BRANCH_DEPTH_MAX + 1);
+}
+
+#[test]
+fn guards_on_a_branch_see_writes_to_it_and_not_to_its_parent() {
+    let store = store();
+    let engine = store.engine();
+    let parent = tree(engine, "parent");
+    commit(engine, |batch| batch.put(parent, b"key", b"1"));
+    let child = branch(engine, parent, "child");
+    let at = engine.snapshot();
+    let guarded = |batch: &Batch<'_>| {
+        let mut guards = Guards::since(&at);
+        guards.key(child, b"key");
+        engine.commit_guarded(batch, &guards, CommitOptions::default())
+    };
+    commit(engine, |batch| batch.put(parent, b"key", b"2"));
+    guarded(&Batch::new()).expect("the branch did not change");
+    commit(engine, |batch| batch.put(child, b"key", b"3"));
+    let conflict = guarded(&Batch::new());
+    assert!(
+        matches!(conflict, Err(KvError::Conflict { .. })),
+        "{conflict:?}"
+    );
+    let moment = engine.branch_moment(child).expect("it is a branch");
+    let mut guards = Guards::since(&moment);
+    guards.key(parent, b"key");
+    let changed = engine.changed_keys(&guards, 10).expect("it reads");
+    assert_eq!(changed.len(), 1, "the parent changed after the branch");
+}
+
+#[test]
+fn branches_can_be_dropped_where_the_version_log_is_full_of_them() {
+    let mut store = Store::new(&setup(), 16 * MIB, None, registry());
+    let engine = Arc::clone(store.engine());
+    let parent = tree(&engine, "parent");
+    put(&engine, parent, 0..5, 1);
+    let mut made = Vec::new();
+    let refused = loop {
+        let name = format!("{:0200}", made.len());
+        match engine.branch_trees(&[NewBranch::new(parent, &name)], None) {
+            Ok(trees) => made.extend(trees),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(refused.kind(), ErrorKind::NoSpace, "{refused}");
+    assert_eq!(engine.trees().len(), made.len() + 1);
+    engine.drop_tree(parent).expect("it is hidden");
+    drop(engine);
+    store.next_life(Ending::PowerCut);
+    let engine = store.engine();
+    assert_eq!(count(engine, made[0], None), 5);
+    for tree in &made {
+        engine.drop_tree(*tree).expect("it goes");
+    }
+    assert_eq!((engine.trees(), owned(engine)), (vec![], 0));
+    assert_eq!(engine.check(&mut |_, _| {}).expect("it ends"), []);
+}

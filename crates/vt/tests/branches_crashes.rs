@@ -1,0 +1,221 @@
+//! A crash at every sync and at many writes of a life that makes, writes and drops branch trees.
+
+mod common;
+
+use common::{MIB, format, open};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use stitch_base::TreeId;
+use stitch_base::random::Rng;
+use stitch_device::{CrashDevice, CrashPlan, MemDevice};
+use stitch_kv::{
+    Batch, CommitOptions, Direction, Engine, KeyRange, KvError, NewBranch, TreeOptions,
+};
+use stitch_vt::{VtEngine, VtOptions};
+
+type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
+/// The rows of each tree, by its name.
+type State = BTreeMap<String, Rows>;
+
+fn options() -> VtOptions {
+    VtOptions {
+        memory_bytes: 16 * MIB,
+        memtable_bytes: Some(32 << 10),
+        table_bytes: Some(16 << 10),
+        level1_bytes: Some(32 << 10),
+        background: false,
+        level0_tables_max: 4,
+        ..VtOptions::default()
+    }
+}
+
+/// Some rows, and a deleted range.
+fn batch(tree: TreeId, seed: u64) -> Batch<'static> {
+    let mut rng = Rng::new(seed);
+    let mut batch = Batch::new();
+    for _ in 0..25 {
+        let mut value = vec![0; 600];
+        rng.fill(&mut value);
+        batch.put(tree, &rng.below(60).to_be_bytes(), &value);
+    }
+    let from = rng.below(60);
+    batch.delete_range(tree, &from.to_be_bytes(), &(from + 3).to_be_bytes());
+    batch
+}
+
+fn state(engine: &VtEngine) -> State {
+    let mut state = State::new();
+    for info in engine.trees() {
+        let scan = engine.scan(info.id, KeyRange::all(), Direction::Forward, None);
+        let mut scan = scan.expect("a scan begins");
+        let mut rows = Rows::new();
+        while let Some((key, value)) = scan.next().expect("it reads") {
+            rows.insert(key.to_vec(), value.to_vec());
+        }
+        state.insert(info.name, rows);
+    }
+    state
+}
+
+/// The life: one durable step after the other.
+struct Life<'a> {
+    engine: &'a VtEngine,
+    /// The state before the first step and after each that returned.
+    states: Vec<State>,
+}
+
+impl Life<'_> {
+    fn done(&mut self) {
+        self.states.push(state(self.engine));
+    }
+
+    fn id(&self, name: &str) -> TreeId {
+        let trees = self.engine.trees();
+        let found = trees.iter().find(|tree| tree.name == name);
+        found.expect("it is there").id
+    }
+
+    fn branch(&mut self, of: &[(&str, &str)]) -> Result<(), KvError> {
+        let new = of
+            .iter()
+            .map(|(parent, name)| NewBranch::new(self.id(parent), name));
+        let new: Vec<_> = new.collect();
+        self.engine.branch_trees(&new, None)?;
+        self.done();
+        Ok(())
+    }
+
+    fn write(&mut self, name: &str, seed: u64) -> Result<(), KvError> {
+        let synced = CommitOptions {
+            sync: true,
+            ..CommitOptions::default()
+        };
+        self.engine.commit(&batch(self.id(name), seed), synced)?;
+        self.done();
+        Ok(())
+    }
+
+    fn drop_trees(&mut self, names: &[&str]) -> Result<(), KvError> {
+        let trees: Vec<TreeId> = names.iter().map(|name| self.id(name)).collect();
+        self.engine.drop_trees(&trees)?;
+        self.done();
+        Ok(())
+    }
+
+    fn work(&mut self) -> Result<(), KvError> {
+        self.branch(&[("one", "child of one"), ("two", "child of two")])?;
+        self.write("one", 20)?;
+        self.write("child of one", 21)?;
+        self.engine.settle()?;
+        self.write("child of two", 22)?;
+        self.branch(&[("child of one", "grandchild")])?;
+        self.write("child of one", 23)?;
+        self.write("grandchild", 24)?;
+        self.drop_trees(&["one", "child of one"])?;
+        self.engine.settle()?;
+        self.write("grandchild", 25)?;
+        self.drop_trees(&["grandchild"])?;
+        self.engine.settle()?;
+        self.drop_trees(&["two"])?;
+        self.write("child of two", 26)?;
+        self.engine.settle()
+    }
+}
+
+/// A store with rows in tables and in the log, killed.
+fn image() -> MemDevice {
+    let device = Arc::new(MemDevice::new(32 * MIB));
+    format(&*device, None);
+    let engine = open(device.clone(), options());
+    for (seed, name) in (1..).zip(["one", "two"]) {
+        let made = engine.create_tree(name, &TreeOptions::default());
+        let tree = made.expect("it is made");
+        for seed in [seed, seed + 10] {
+            let done = engine.commit(&batch(tree, seed), CommitOptions::default());
+            done.expect("there is room");
+            engine.settle().expect("background work succeeds");
+        }
+        let done = engine.commit(&batch(tree, seed + 5), CommitOptions::default());
+        done.expect("there is room");
+    }
+    engine.sync().expect("the device syncs");
+    drop(engine);
+    MemDevice::clone(&device)
+}
+
+/// Opens what a crash left: it is as it was after the last step that returned, or after the one
+/// that was begun. Returns it.
+fn check(image: MemDevice, possible: &[State]) -> State {
+    let device = Arc::new(image);
+    let mut found = State::new();
+    for is_again in [false, true] {
+        let engine = open(device.clone(), options());
+        found = state(&engine);
+        let names: Vec<&String> = found.keys().collect();
+        assert!(possible.contains(&found), "{names:?} hold something else");
+        assert_eq!(engine.check(&mut |_, _| {}).expect("it goes on"), []);
+        engine.settle().expect("background work succeeds");
+        assert!(state(&engine) == found, "a compaction changed {names:?}");
+        if is_again {
+            let trees: Vec<TreeId> = engine.trees().iter().map(|tree| tree.id).collect();
+            engine.drop_trees(&trees).expect("they go");
+            engine.settle().expect("background work succeeds");
+            assert_eq!(engine.holdings().owned_bytes(), 0, "no tree owns anything");
+        }
+    }
+    found
+}
+
+/// Returns the states of a life without a crash.
+fn whole_life(image: &MemDevice) -> Vec<State> {
+    let device = Arc::new(CrashDevice::from_image(image, CrashPlan::NEVER));
+    let engine = open(device, options());
+    let mut life = Life {
+        states: vec![state(&engine)],
+        engine: &engine,
+    };
+    life.work().expect("nothing fails");
+    life.states
+}
+
+fn crash(plan: fn(u64) -> CrashPlan, step: usize) {
+    let image = image();
+    let all = whole_life(&image);
+    let mut rng = Rng::new(3);
+    let mut met = BTreeSet::new();
+    for nth in (1..).step_by(step) {
+        let device = Arc::new(CrashDevice::from_image(&image, CrashPlan::NEVER));
+        let engine = open(device.clone(), options());
+        device.set_plan(plan(nth));
+        let mut life = Life {
+            states: vec![state(&engine)],
+            engine: &engine,
+        };
+        let worked = life.work();
+        assert!(worked.is_ok() || device.is_stopped(), "{worked:?}");
+        let done = life.states.len() - 1;
+        assert!(life.states == all[..=done], "each life does the same");
+        // A step that was begun and did not return may have come about.
+        let possible = &all[done..(done + 2).min(all.len())];
+        drop(engine);
+        let images = [device.crash_image(&mut rng), device.kill_image()];
+        for image in images {
+            let found = check(image, possible);
+            met.extend(all.iter().position(|state| *state == found));
+        }
+        if !device.is_stopped() {
+            break;
+        }
+    }
+    assert_eq!(met.len(), all.len(), "a crash left each of the states");
+}
+
+#[test]
+fn at_every_sync() {
+    crash(CrashPlan::at_sync, 1);
+}
+
+#[test]
+fn at_many_writes() {
+    crash(CrashPlan::at_write, 5);
+}
