@@ -2,13 +2,13 @@
 
 use crate::table::Table;
 use crate::{
-    block, fs_back, fs_inode, fs_snapshot, fs_sys, fs_view, instance, log_record, store_identity,
-    superblock, version_object,
+    block, fs_back, fs_inode, fs_snapshot, fs_sys, fs_transaction, fs_view, instance, log_record,
+    store_identity, superblock, version_object,
 };
 use std::fmt::Write;
 
 /// All fixed records, in the order in which a reader meets them.
-pub const TABLES: [&Table; 16] = [
+pub const TABLES: [&Table; 17] = [
     &superblock::TABLE,
     &instance::TABLE,
     &version_object::TABLE,
@@ -24,6 +24,7 @@ pub const TABLES: [&Table; 16] = [
     &fs_snapshot::TABLE,
     &fs_snapshot::more::TABLE,
     &fs_view::TABLE,
+    &fs_transaction::TABLE,
     &store_identity::TABLE,
 ];
 

@@ -17,6 +17,7 @@
 //! | sys | `b`, ino (8) | back row: the place of the inode's row in meta, see `fs_back` |
 //! | sys | `v` | number of the next writable view (u64) |
 //! | sys | `v`, number (8) | writable view, see `fs_view` |
+//! | sys | `t`, number (8) | transaction, see `fs_transaction` |
 //!
 //! The hash of a name gives directories an order that does not depend on their other names. So 63
 //! bits identify a position in a directory for ever: see [`name_hash`].
@@ -54,6 +55,8 @@ pub const SYS_BACK_PROGRESS: &[u8] = b"b";
 pub const SYS_BACK: u8 = b'b';
 /// First byte of the keys of external files in the sys tree.
 pub const SYS_EXTERNAL: u8 = b'x';
+/// First byte of the keys of transactions in the sys tree.
+pub const SYS_TRANSACTION: u8 = b't';
 
 /// Key of the number of the next writable view in the sys tree.
 pub const SYS_NEXT_VIEW: &[u8] = b"v";
@@ -178,6 +181,12 @@ pub fn view(number: u64) -> FsKey {
     FsKey::new(&[&[SYS_VIEW], &number.to_be_bytes()])
 }
 
+/// Sys: a transaction.
+#[must_use]
+pub fn transaction(number: Ino) -> FsKey {
+    FsKey::new(&[&[SYS_TRANSACTION], &number.0.to_be_bytes()])
+}
+
 /// Sys: an allocated extent of an inode that ends before this chunk.
 #[must_use]
 pub fn allocated(ino: Ino, end: u64) -> FsKey {
@@ -258,6 +267,12 @@ pub fn view_of(key: &[u8]) -> Option<u64> {
     (first == SYS_VIEW && number != 0).then_some(number)
 }
 
+/// The number in the key of a transaction, which is one of inodes.
+#[must_use]
+pub fn transaction_of(key: &[u8]) -> Option<Ino> {
+    sys_ino(SYS_TRANSACTION, key)
+}
+
 /// Directory and hash of the key of a name in the meta tree; `None` for any other key.
 #[must_use]
 pub fn place_of(key: &[u8]) -> Option<(Ino, u64)> {
@@ -306,6 +321,9 @@ mod tests {
         assert_eq!(&back(ino)[..], [b'b', 1, 2, 3, 4, 5, 6, 7, 8]);
         assert_eq!(back_of(&back(ino)), Some(ino));
         assert_eq!(back_of(SYS_BACK_PROGRESS), None);
+        assert_eq!(&transaction(ino)[..], [b't', 1, 2, 3, 4, 5, 6, 7, 8]);
+        assert_eq!(transaction_of(&transaction(ino)), Some(ino));
+        assert_eq!(transaction_of(&back(ino)), None);
         assert_eq!(name_hash(0, b"name"), 0x0061_aa76_6e12_53be);
         let key = dentry(0, ino, b"name");
         assert_eq!(key[..8], number);

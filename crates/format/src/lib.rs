@@ -16,6 +16,7 @@ pub mod fs_inode;
 pub mod fs_key;
 pub mod fs_snapshot;
 pub mod fs_sys;
+pub mod fs_transaction;
 pub mod fs_view;
 pub mod instance;
 pub mod log_record;

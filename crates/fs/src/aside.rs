@@ -81,6 +81,10 @@ impl FileSystem {
     /// # Errors
     /// [`FsError::NoSpace`]: nothing is changed.
     pub(crate) fn set_more_aside(&self, added: u64) -> FsResult<()> {
+        // A commit sets aside what a transaction has allocated.
+        if self.branch.is_some() {
+            return Ok(());
+        }
         match self.try_more_aside(added) {
             // Forgotten files may give back as much. Their removal takes the lock of what is set
             // aside.
@@ -92,7 +96,7 @@ impl FileSystem {
         }
     }
 
-    fn try_more_aside(&self, added: u64) -> FsResult<()> {
+    pub(crate) fn try_more_aside(&self, added: u64) -> FsResult<()> {
         let mut all = self.aside.all_chunks.lock();
         let more = all.checked_add(added).ok_or(FsError::NoSpace)?;
         self.engine().set_aside(room(more))?;
@@ -103,6 +107,9 @@ impl FileSystem {
 
     /// Releases the room of chunks.
     pub(crate) fn set_less_aside(&self, removed: u64) {
+        if self.branch.is_some() {
+            return;
+        }
         let mut all = self.aside.all_chunks.lock();
         let own = self.aside.own_chunks.load(Ordering::Relaxed);
         let left = own.saturating_sub(removed);

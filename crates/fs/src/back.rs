@@ -145,8 +145,8 @@ impl FileSystem {
     /// # Cost
     /// None for an inode that is known. Otherwise two point reads and a scan of one name, for it
     /// and for each directory above it that is not known. The first call that finds nothing runs a
-    /// pass over all names, once in the life of a store. A file system that is read-only has no
-    /// pass: what has no back row is stale.
+    /// pass over all names, once in the life of a store. A file system that is read-only, and a
+    /// transaction, has no pass: what has no back row is stale.
     pub fn look_up_number(&self, ino: Ino) -> FsResult<Attr> {
         match self.resolve(ino) {
             Err(FsError::Stale(_)) if self.may_lack_back_row(ino) => {
@@ -167,7 +167,10 @@ impl FileSystem {
     }
 
     fn may_lack_back_row(&self, ino: Ino) -> bool {
-        !self.back_rows.are_complete() && !self.is_read_only() && self.is_used_number(ino)
+        !self.back_rows.are_complete()
+            && !self.is_read_only()
+            && self.branch.is_none()
+            && self.is_used_number(ino)
     }
 
     /// Learns an inode, after the directories above it that are not known.

@@ -10,14 +10,15 @@
 mod contents;
 mod names;
 
-use crate::FsResult;
 use crate::contents::Contents;
 use crate::events::Event;
 use crate::inode::{CHAIN_UNKNOWN, Inode, Location};
 use crate::locator::{Locator, RowKey};
 use crate::rows::RowBatch;
 use crate::system::FileSystem;
+use crate::{FsError, FsResult};
 use bytes::Bytes;
+use stitch_base::Ino;
 use stitch_base::sync::Arc;
 use stitch_db::SpaceClass;
 use stitch_format::fs_inode::{AttrDelta, InodeHead, row_flag};
@@ -76,7 +77,10 @@ impl<'fs> Change<'fs> {
 
     /// Lets the change use the room that is set aside: all chunks that it writes were allocated.
     pub(crate) const fn fill_allocated(&mut self) {
-        self.space = SpaceClass::Allocated;
+        // What mainline has set aside stays mainline's.
+        if self.fs.branch.is_none() {
+            self.space = SpaceClass::Allocated;
+        }
     }
 
     /// Keys of rows.
@@ -88,6 +92,7 @@ impl<'fs> Change<'fs> {
     pub(crate) fn attrs(&mut self, inode: &Inode, new: &InodeHead) -> FsResult<()> {
         let delta = AttrDelta::between(&inode.head, new);
         if delta.is_empty() {
+            self.touch(inode);
             return Ok(());
         }
         let mut after = inode.clone();
@@ -118,6 +123,38 @@ impl<'fs> Change<'fs> {
         new.mtime = now;
         new.ctime = now;
         self.attrs(dir, &new)
+    }
+
+    /// Writes to the row of an inode and changes nothing in it, while there are transactions: a
+    /// commit compares what was written, and a clock may stand still.
+    fn touch(&mut self, inode: &Inode) {
+        if self.fs.branch.is_none() && !self.fs.transactions.may_be_open() {
+            return;
+        }
+        if let Some(key) = self.keys().inode(inode) {
+            let nothing = AttrDelta {
+                ino: inode.head.ino,
+                ..AttrDelta::default()
+            };
+            debug_assert!(nothing.is_empty(), "it changes nothing");
+            self.scratch.clear();
+            nothing.encode(&mut self.scratch);
+            self.batch.upsert(&key, UPSERT_ATTR, &self.scratch);
+        }
+    }
+
+    /// Writes to the rows of a directory and of those above it, and changes nothing in them. So the
+    /// commit of a transaction that moved a directory there learns whether mainline has moved one
+    /// of them. The tree is locked.
+    pub(crate) fn touch_above(&mut self, dir: Ino) -> FsResult<()> {
+        let mut at = dir;
+        while at != Ino::ROOT {
+            let inode = self.fs.residents.inodes.get(at)?;
+            debug_assert!(inode.is_dir(), "directories are in directories");
+            self.touch(&inode);
+            at = inode.parent().ok_or(FsError::NotFound)?;
+        }
+        Ok(())
     }
 
     /// Puts the whole row of an inode where it is.

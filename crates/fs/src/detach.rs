@@ -72,7 +72,8 @@ impl FileSystem {
     ///
     /// # Errors
     /// [`FsError::NotFound`], also where another inode was expected; [`FsError::NotDir`],
-    /// [`FsError::Invalid`] for `.` and `..`, [`FsError::Perm`], [`FsError::ReadOnly`].
+    /// [`FsError::Invalid`] for `.` and `..`, [`FsError::Perm`], [`FsError::ReadOnly`],
+    /// [`FsError::Unsupported`] in a transaction: remove entry by entry there.
     ///
     /// # Cost
     /// As one [`Self::remove_dir`], whatever the size; in a store that ever had an immutable file,
@@ -89,6 +90,10 @@ impl FileSystem {
         expected: Option<Ino>,
     ) -> FsResult<()> {
         self.check_writable()?;
+        // A commit compares each entry that is gone with mainline's.
+        if self.branch.is_some() {
+            return Err(FsError::Unsupported);
+        }
         self.residents.inodes.get_dir(at.parent)?;
         if let Some(view) = self.clone_named(at)? {
             let is_it = expected.is_none_or(|expected| expected == view.info().graft);

@@ -1,6 +1,7 @@
 //! What the file system answers when it cannot do what it was asked.
 
-use crate::ExternalError;
+use crate::{Conflict, ExternalError};
+use stitch_base::sync::Arc;
 use stitch_base::{ErrorKind, Ino};
 use stitch_db::DbError;
 use stitch_format::FormatError;
@@ -84,9 +85,27 @@ pub enum FsError {
     /// Some files are plain files beside the store, in a folder that was not given.
     #[error("its large files are in a folder that is not there")]
     NoFolder,
+    /// Mainline has changed what the transaction has changed: nothing is committed.
+    #[error("{}", conflicts_text(.0))]
+    Conflict(Arc<[Conflict]>),
+    /// The transaction was committed or aborted, or the clone removed.
+    #[error("the transaction has ended")]
+    Ended,
     /// The engine below failed.
     #[error(transparent)]
     Storage(KvError),
+}
+
+/// Names the first conflict, and how many there are.
+fn conflicts_text(conflicts: &[Conflict]) -> String {
+    let others = conflicts.len().saturating_sub(1);
+    match conflicts {
+        [] => "the transaction conflicts with later changes".to_owned(),
+        [only] => format!("the transaction conflicts with a later change of {only}"),
+        [first, ..] => {
+            format!("the transaction conflicts with later changes of {first}, and {others} more")
+        }
+    }
 }
 
 impl From<KvError> for FsError {
@@ -98,6 +117,8 @@ impl From<KvError> for FsError {
             KvError::PinNotFound(_) => Self::NotFound,
             KvError::Unsupported(_) => Self::Unsupported,
             KvError::TooDeep => Self::TooDeep,
+            // Mainline's trees are never dropped while it is open.
+            KvError::NoTree(_) => Self::Ended,
             other => Self::Storage(other),
         }
     }
@@ -120,9 +141,10 @@ impl FsError {
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         match self {
-            Self::NotFound | Self::Stale(_) | Self::NoData | Self::NoSeekTarget => {
+            Self::NotFound | Self::Stale(_) | Self::Ended | Self::NoData | Self::NoSeekTarget => {
                 ErrorKind::NotFound
             }
+            Self::Conflict(_) => ErrorKind::Conflict,
             Self::Exists | Self::NotEmpty => ErrorKind::Exists,
             Self::NotDir
             | Self::IsDir

@@ -39,6 +39,7 @@ mod lookup;
 mod make;
 mod names;
 mod namespace;
+mod numbers;
 mod outcome;
 mod prefetch;
 mod remove;
@@ -56,6 +57,7 @@ mod system;
 mod takeover;
 #[cfg(test)]
 mod testing;
+mod transaction;
 mod types;
 mod upsert;
 mod views;
@@ -75,6 +77,10 @@ pub use rollback::RolledBack;
 pub use schema::{CompressOptions, has_external_files, set_compression};
 pub use snapshot::{SNAPSHOT_NAME_BYTES_MAX, SnapshotInfo, SnapshotView, VIEW_INO_BITS};
 pub use system::FileSystem;
+pub use transaction::{
+    BeginOptions, Committed, Conflict, ConflictKind, PathChange, TRANSACTION_NAME_BYTES_MAX,
+    TransactionInfo, TransactionLife, TransactionState, TransactionView,
+};
 pub use types::{
     AtimePolicy, Attr, Caller, ClearSetId, DirEntry, DirName, FallocateMode, FileKind, FsOptions,
     NewNode, RenameMode, SeekFor, SetAttr, SetTime, StatFs, Taken, WriteOptions, XattrMode,

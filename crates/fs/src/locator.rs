@@ -5,7 +5,8 @@
 //! | `meta` | inode rows under their names or under their numbers, links |
 //! | `data` | chunks of contents |
 //! | `xattr` | extended attributes |
-//! | `sys` | header, counters, orphans, external files, allocated extents, back rows, views |
+//! | `sys` | header, counters, orphans, external files, allocated extents, back rows, views,
+//! transactions |
 //!
 //! Invariants:
 //! - keys are built and taken apart here and nowhere else in this crate: another layout is another
@@ -111,6 +112,8 @@ pub(crate) enum SysRow {
     Extent(Ino, u64),
     NextView,
     View(u64),
+    /// The transaction of this number.
+    Transaction(Ino),
 }
 
 /// Maps what rows are about to their keys.
@@ -303,6 +306,15 @@ impl Locator {
         in_tree(Tree::Sys, fs_key::orphan(ino))
     }
 
+    /// The record of a transaction.
+    pub(crate) fn transaction(&self, number: Ino) -> RowKey {
+        in_tree(Tree::Sys, fs_key::transaction(number))
+    }
+
+    pub(crate) fn transactions(&self) -> RowRange {
+        sys_rows(fs_key::SYS_TRANSACTION)
+    }
+
     pub(crate) fn orphans(&self) -> RowRange {
         sys_rows(fs_key::SYS_ORPHAN)
     }
@@ -401,6 +413,7 @@ impl Locator {
             [fs_key::SYS_ORPHAN, ..] => SysRow::Orphan(fs_key::orphan_of(key)?),
             [fs_key::SYS_EXTERNAL, ..] => SysRow::External(fs_key::external_of(key)?),
             [fs_key::SYS_BACK, ..] => SysRow::Back(fs_key::back_of(key)?),
+            [fs_key::SYS_TRANSACTION, ..] => SysRow::Transaction(fs_key::transaction_of(key)?),
             [fs_key::SYS_ALLOCATED, ..] => {
                 let (ino, end) = fs_key::allocated_of(key)?;
                 SysRow::Extent(ino, end)

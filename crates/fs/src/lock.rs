@@ -11,8 +11,9 @@
 //!    it needs at once, in the order of their shards.
 //!
 //! The pass that makes back rows takes all directory locks shared, then all inode locks shared,
-//! each in the order of the shards (see `back`). A rollback takes the tree's lock, then the same
-//! exclusive.
+//! each in the order of the shards (see `back`). A rollback takes the locks of 1, 2 and 3 all
+//! exclusively, in that order. The commit of a transaction does so with those of the transaction,
+//! then with those of mainline.
 //!
 //! So no thread waits for a lock of 1 or 2 while it holds a later one.
 //!
@@ -40,7 +41,7 @@ pub(crate) struct Still<'a> {
     _dirs: Vec<RwLockReadGuard<'a, ()>>,
 }
 
-/// Exclusive locks of all stripes: no operation runs while they are held.
+/// Exclusive locks of all stripes and of the tree: no operation runs while they are held.
 pub(crate) struct Alone<'a> {
     _inodes: Vec<RwLockWriteGuard<'a, ()>>,
     _dirs: Vec<RwLockWriteGuard<'a, ()>>,
@@ -121,7 +122,8 @@ impl Locks {
         }
     }
 
-    /// The tree, all names and all inodes, to change. No other lock is held.
+    /// All names and all inodes, to change; the tree as well. No operation is under way while they
+    /// are held, but those of inodes without names. No other lock is held.
     pub(crate) fn all_write(&self) -> Alone<'_> {
         let tree = self.tree();
         let dirs = self.dirs.iter().map(RwLock::write).collect();

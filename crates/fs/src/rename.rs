@@ -219,6 +219,9 @@ impl FileSystem {
         now: i64,
     ) -> FsResult<()> {
         let inode = &source.inode;
+        if self.branch.is_some() && inode.is_dir() && source.at.parent != target.parent {
+            change.touch_above(target.parent)?;
+        }
         let mut head = inode.head;
         head.ctime = now;
         if inode.location == Location::Own {

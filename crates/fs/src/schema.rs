@@ -14,8 +14,8 @@ use crate::locator::{Locator, RowKey, RowRange, Tree};
 use crate::rows::{Dictionaries, RowBatch};
 use crate::{FsError, FsResult};
 use bytes::Bytes;
-use stitch_base::Ino;
 use stitch_base::sync::Arc;
+use stitch_base::{Ino, TreeId};
 use stitch_db::{
     Caching, Coming, CommitOptions, DbError, Dictionary, Direction, Scan, Schema, SpaceClass,
     TreeOptions, View,
@@ -177,7 +177,7 @@ impl Store {
         })
     }
 
-    /// Opens the trees of this schema in an engine.
+    /// Opens the trees of a schema in an engine: [`SCHEMA`], or branches of its trees.
     pub(crate) fn open(engine: &Arc<dyn Engine>, schema: &str) -> FsResult<Self> {
         let schema = Schema::open(Arc::clone(engine), schema)?;
         let sys = schema.dictionary(Tree::Sys.name())?;
@@ -191,6 +191,11 @@ impl Store {
     /// The dictionary of a tree.
     pub(crate) const fn dictionary(&self, tree: Tree) -> Dictionary {
         self.trees.of(tree)
+    }
+
+    /// The number of a tree in the engine.
+    pub(crate) const fn tree(&self, tree: Tree) -> TreeId {
+        self.trees.of(tree).tree()
     }
 
     /// Changes of rows of these trees; none yet.

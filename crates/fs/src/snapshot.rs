@@ -163,7 +163,8 @@ impl FileSystem {
     /// inodes.
     #[must_use]
     pub fn takes_snapshots(&self) -> bool {
-        self.engine().capabilities().pins && self.next_number() <= NEXT_INO_MAX
+        let has_pins = self.branch.is_none() && self.engine().capabilities().pins;
+        has_pins && self.next_number() <= NEXT_INO_MAX
     }
 
     /// Creates a snapshot of a directory that is known. It shows what was acknowledged before the
@@ -173,8 +174,9 @@ impl FileSystem {
     /// [`FsError::Exists`] if the name is taken; [`FsError::NotDir`]; [`FsError::NotFound`] for a
     /// directory that was removed; [`FsError::NameTooLong`] for a name over
     /// [`SNAPSHOT_NAME_BYTES_MAX`] or a path over 4000 bytes; [`FsError::Invalid`] for what is no
-    /// name; [`FsError::Unsupported`] of an engine without pins, or a store with large files beside
-    /// it, which are written in place; [`FsError::NumbersTooLarge`]; [`FsError::ReadOnly`].
+    /// name; [`FsError::Unsupported`] of an engine without pins, or a store with large files
+    /// beside it, which are written in place, and in a transaction; [`FsError::NumbersTooLarge`];
+    /// [`FsError::ReadOnly`].
     ///
     /// # Durability
     /// The snapshot, and all that it shows, are on the medium when this returns.
@@ -199,7 +201,8 @@ impl FileSystem {
     }
 
     fn check_takes_snapshots(&self) -> FsResult<()> {
-        if self.header.lock().has_external || !self.engine().capabilities().pins {
+        let is_branch = self.branch.is_some();
+        if is_branch || self.header.lock().has_external || !self.engine().capabilities().pins {
             return Err(FsError::Unsupported);
         }
         // The pin would show mainline.

@@ -10,11 +10,15 @@ use crate::external::Externals;
 use crate::inode::Hold;
 use crate::locator::{Locator, SysRow};
 use crate::namespace::Namespace;
+use crate::numbers::Numbers;
 use crate::prefetch::{Prefetch, Prefetcher};
 use crate::residents::Residents;
 use crate::rollback::Rollbacks;
 use crate::room::Room;
+use crate::room::unless_full;
+use crate::rows::RowBatch;
 use crate::schema::{FIRST_INO, SCHEMA, Store};
+use crate::transaction::{Branch, BranchRules, OpenTransactions};
 use crate::views::{Standing, ViewSet};
 use crate::{Attr, FsError, FsOptions, FsResult};
 use stitch_base::sync::atomic::{AtomicBool, Ordering};
@@ -23,11 +27,9 @@ use stitch_base::{ErrorKind, Ino, random};
 use stitch_db::SpaceClass;
 use stitch_format::fs_inode::{FileKind, InodeHead};
 use stitch_format::fs_key::INO_MAX;
-use stitch_format::fs_sys::{FsHeader, encode_number};
+use stitch_format::fs_sys::FsHeader;
 use stitch_kv::Engine;
 
-/// Inode numbers set aside at a time.
-const INO_BATCH: u64 = 4096;
 /// Unlinked small files that may be in memory alone, each at most 4 KiB.
 const MEMORY_ORPHANS_MAX: usize = 2048;
 /// Known inodes for each of them: so they take half as much memory as those, at most.
@@ -47,7 +49,10 @@ pub struct FileSystem {
     pub(crate) prefetch: Prefetch,
     /// As it is stored.
     pub(crate) header: Mutex<FsHeader>,
-    numbers: Mutex<Numbers>,
+    pub(crate) numbers: Arc<Numbers>,
+    /// What is different here if this is no mainline.
+    pub(crate) branch: Option<BranchRules>,
+    pub(crate) transactions: OpenTransactions,
     pub(crate) detached: Detached,
     pub(crate) externals: Externals,
     /// Some file was immutable or append-only.
@@ -62,13 +67,6 @@ pub struct FileSystem {
     pub(crate) standing: Standing,
     /// It is a view that was removed.
     pub(crate) is_removed: AtomicBool,
-}
-
-/// Inode numbers that may be handed out.
-#[derive(Debug)]
-struct Numbers {
-    next: u64,
-    end: u64,
 }
 
 impl std::fmt::Debug for FileSystem {
@@ -103,6 +101,7 @@ impl FileSystem {
             rolls_back: false,
             has_back_rows: false,
             has_views: false,
+            has_transactions: false,
         };
         let root = InodeHead {
             ino: Ino::ROOT,
@@ -131,17 +130,19 @@ impl FileSystem {
     /// [`FsError::NotFound`] if the engine holds none; [`FsError::Format`] if it is damaged or
     /// newer; [`FsError::NoFolder`] if it has external files and the options have no place of them.
     pub fn open(engine: Arc<dyn Engine>, options: FsOptions) -> FsResult<Self> {
-        let views = ViewSet::read(&Store::open(&engine, SCHEMA)?)?;
+        let store = Store::open(&engine, SCHEMA)?;
+        let views = ViewSet::read(&store)?;
         let is_writable = !options.read_only;
         let standing = Standing {
             number: 0,
             views: Arc::new(views),
         };
-        let fs = Self::open_with(engine, options, SCHEMA, standing, Aside::default())?;
+        let fs = Self::of_store(engine, options, store, standing, Aside::default(), None)?;
         if is_writable && fs.store.header.has_views {
             fs.standing.views.drop_unrecorded(fs.engine().as_ref())?;
             fs.standing.views.drop_removed(fs.engine().as_ref())?;
         }
+        fs.end_transactions_at_open()?;
         Ok(fs)
     }
 
@@ -164,6 +165,18 @@ impl FileSystem {
         aside: Aside,
     ) -> FsResult<Self> {
         let store = Store::open(&engine, schema)?;
+        Self::of_store(engine, options, store, standing, aside, None)
+    }
+
+    /// Opens the file system in these trees.
+    pub(crate) fn of_store(
+        engine: Arc<dyn Engine>,
+        options: FsOptions,
+        store: Store,
+        standing: Standing,
+        aside: Aside,
+        branch: Option<Branch>,
+    ) -> FsResult<Self> {
         let Some((root, _)) = store.own_row(Ino::ROOT)? else {
             return Err(FsError::Corrupt("there is no root directory".to_owned()));
         };
@@ -179,6 +192,10 @@ impl FileSystem {
         let externals = Externals::new(options.external.clone());
         let back_rows = BackRows::open(&store)?;
         let residents = Residents::new(store.keys, root, inode_count, &options);
+        let (numbers, branch) = match branch {
+            Some(Branch { numbers, rules }) => (numbers, Some(rules)),
+            None => (Arc::new(Numbers::new(&store, next)), None),
+        };
         let fs = Self {
             engine,
             residents,
@@ -186,7 +203,9 @@ impl FileSystem {
             header: Mutex::new(store.header),
             store,
             prefetch: Prefetch::default(),
-            numbers: Mutex::new(Numbers { next, end: next }),
+            numbers,
+            branch,
+            transactions: OpenTransactions::default(),
             detached: Detached::default(),
             externals,
             fixed: AtomicBool::new(is_fixed),
@@ -199,7 +218,7 @@ impl FileSystem {
             standing,
             is_removed: AtomicBool::new(false),
         };
-        if !fs.options.read_only {
+        if !fs.options.read_only && fs.branch.is_none() {
             fs.set_aside_at_open()?;
         }
         fs.sweep()?;
@@ -243,6 +262,10 @@ impl FileSystem {
         // in any case.
         let reclaimed = self.reclaim();
         let settled = self.settle_all();
+        if !self.syncs() {
+            settled?;
+            return unless_full(reclaimed);
+        }
         self.engine.sync()?;
         self.trim_all();
         self.remove_retired()?;
@@ -275,7 +298,7 @@ impl FileSystem {
             }
         }
         // Also for an unlinked file of which nothing is stored: what was acknowledged before is.
-        if !self.options.read_only {
+        if !self.options.read_only && self.syncs() {
             self.engine.sync()?;
         }
         Ok(())
@@ -289,17 +312,9 @@ impl FileSystem {
         if self.options.read_only {
             return Ok(());
         }
-        {
-            let mut numbers = self.numbers.lock();
-            let mut change = Change::giving_back(self);
-            let next = encode_number(numbers.next);
-            change.batch.put(&self.store.keys.next_ino(), &next);
-            match change.commit() {
-                Ok(()) => numbers.end = numbers.next,
-                // The numbers that were set aside are skipped by the next life.
-                Err(FsError::NoSpace) => {}
-                Err(error) => return Err(error),
-            }
+        if self.branch.is_none() {
+            let give_back = |batch: &RowBatch<'_>| self.store.commit(batch, SpaceClass::Reserve);
+            self.numbers.give_back(give_back)?;
         }
         self.sync()
     }
@@ -371,7 +386,7 @@ impl FileSystem {
         let mut change = Change::giving_back(self);
         let mut count = 0;
         for head in heads {
-            if self.may_purge(head)? && self.is_bare(head)? {
+            if self.owns(head.ino) && self.may_purge(head)? && self.is_bare(head)? {
                 change.purge(head, true)?;
                 change.batch.delete(&self.store.keys.orphan(head.ino));
                 count += 1;
@@ -427,6 +442,9 @@ impl FileSystem {
     /// # Errors
     /// What cannot be read of it: then nothing was added.
     fn purge_orphan(&self, ino: Ino, change: &mut Change<'_>) -> FsResult<Option<InodeHead>> {
+        if !self.owns(ino) {
+            return Ok(None);
+        }
         let row = self.store.own_row(ino)?.map(|(head, _)| head);
         let nameless = row.filter(|head| head.nlink == 0);
         if let Some(head) = &nameless {
@@ -442,30 +460,13 @@ impl FileSystem {
 
     /// A number that no inode ever had.
     pub(crate) fn new_ino(&self) -> FsResult<Ino> {
-        let mut numbers = self.numbers.lock();
-        debug_assert!(numbers.next <= numbers.end, "numbers are set aside first");
-        if numbers.next == numbers.end {
-            let end = numbers.end + INO_BATCH;
-            if end > INO_MAX {
-                return Err(FsError::NoSpace);
-            }
-            let mut batch = self.store.batch();
-            debug_assert!(
-                (FIRST_INO..=INO_MAX).contains(&end),
-                "the next open takes it"
-            );
-            batch.put(&self.store.keys.next_ino(), &encode_number(end));
-            self.commit_where_room(&batch, SpaceClass::Normal)?;
-            numbers.end = end;
-        }
-        let ino = Ino(numbers.next);
-        numbers.next += 1;
-        Ok(ino)
+        self.numbers
+            .take(|batch| self.commit_where_room(batch, SpaceClass::Normal))
     }
 
     /// Returns the number that the next inode gets, or a smaller one.
     pub(crate) fn next_number(&self) -> u64 {
-        self.numbers.lock().next
+        self.numbers.next()
     }
 
     /// Changes the header, before the first row that earlier programs do not know.
@@ -487,7 +488,7 @@ impl FileSystem {
 
     /// Reports whether an inode may have had this number.
     pub(crate) fn is_used_number(&self, ino: Ino) -> bool {
-        (FIRST_INO..self.numbers.lock().next).contains(&ino.0)
+        (FIRST_INO..self.numbers.next()).contains(&ino.0)
     }
 
     /// Reports whether one more unlinked file may be kept in memory alone.

@@ -215,6 +215,7 @@ fn header(has_back_rows: bool) -> FsHeader {
         has_back_rows,
         has_allocated: has_back_rows,
         has_views: false,
+        has_transactions: has_back_rows,
     }
 }
 

@@ -152,7 +152,8 @@ impl<'fs> Change<'fs> {
             self.evict_step(inode);
         }
         self.count_inodes(-1);
-        if self.fs.residents.inodes.find(new.ino).is_none() {
+        let may_purge = self.fs.owns(new.ino);
+        if may_purge && self.fs.residents.inodes.find(new.ino).is_none() {
             return self.purge(&inode.head, inode.location == Location::Own);
         }
         let is_all_here = matches!(Contents::of_inode(&new), None | Some(Contents::Inline));
@@ -163,7 +164,8 @@ impl<'fs> Change<'fs> {
             let key = self.keys().orphan(new.ino);
             self.batch.put(&key, &[]);
             self.attrs(inode, &new)
-        } else if is_all_here && !new.has(row_flag::XATTRS) && self.fs.keep_in_memory() {
+        } else if may_purge && is_all_here && !new.has(row_flag::XATTRS) && self.fs.keep_in_memory()
+        {
             self.move_to_memory(inode, &new, tail);
             Ok(())
         } else {

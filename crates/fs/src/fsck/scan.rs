@@ -14,6 +14,7 @@ use stitch_format::fs_back::Place;
 use stitch_format::fs_inode::{FileKind, InodeHead, MetaRow, row_flag};
 use stitch_format::fs_key::CHUNK_BYTES;
 use stitch_format::fs_sys::{AllocatedRow, ExternalRow, FsHeader, decode_number};
+use stitch_format::fs_transaction::TransactionRecord;
 use stitch_format::fs_view::ViewRecord;
 
 /// What is kept of an inode.
@@ -331,6 +332,11 @@ impl Found {
             }
             SysRow::BackProgress | SysRow::Back(_) => {
                 return self.has(|header| header.has_back_rows) && self.back(row, value);
+            }
+            SysRow::Transaction(number) => {
+                self.largest = self.largest.max(number.0);
+                let is_known = TransactionRecord::decode(value).is_ok();
+                return is_known && self.has(|header| header.has_transactions);
             }
             SysRow::External(ino) => {
                 let Ok(row) = ExternalRow::decode(value) else {

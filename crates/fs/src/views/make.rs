@@ -87,8 +87,8 @@ impl FileSystem {
     }
 
     fn check_can_be_cloned(&self) -> FsResult<()> {
-        // Plain files are written in place.
-        if self.header.lock().has_external {
+        // Plain files are written in place. A transaction ends, and its trees with it.
+        if self.branch.is_some() || self.header.lock().has_external {
             return Err(FsError::Unsupported);
         }
         self.check_numbers_leave_room()

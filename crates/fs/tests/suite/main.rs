@@ -20,6 +20,7 @@ mod room;
 mod snapshots;
 mod takeover;
 mod threads;
+mod transactions;
 mod trees;
 mod twin;
 mod xattrs;

@@ -27,6 +27,9 @@ impl From<&FsError> for Errno {
             FsError::NoSeekTarget => Self::ENXIO,
             // Not ENOSYS: for many operations the kernel would stop asking.
             FsError::Unsupported => Self::ENOTSUP,
+            // The list goes another way.
+            FsError::Conflict(_) => Self::EBUSY,
+            FsError::Ended => Self::ESTALE,
             FsError::NumbersTooLarge => Self::EOVERFLOW,
             FsError::Held(_) => Self::EBUSY,
             FsError::TooDeep => Self::ELOOP,
@@ -100,6 +103,8 @@ mod tests {
             (FsError::NoData, libc::ENODATA),
             (FsError::TooBig, libc::E2BIG),
             (FsError::NoSeekTarget, libc::ENXIO),
+            (FsError::Conflict([].into()), libc::EBUSY),
+            (FsError::Ended, libc::ESTALE),
             (FsError::Unsupported, libc::EOPNOTSUPP),
             (FsError::TooManyLinks, libc::EMLINK),
             (FsError::Held(String::new()), libc::EBUSY),

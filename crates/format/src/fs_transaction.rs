@@ -1,0 +1,211 @@
+//! Transactions of files, in the sys tree of mainline.
+//!
+//! A transaction is a file system over branches of mainline's trees. They are named
+//! [`SCHEMA_PREFIX`], the number of the transaction, `/`, and `meta` and so on. The record is put
+//! after the trees exist, and deleted after they are dropped; a commit replaces it in the same step
+//! that drops them. So trees without a record, and an open record without trees, are what a crash
+//! has left.
+
+use crate::FormatError;
+use crate::codec::Reader;
+use crate::table::fields;
+
+/// Prefix of the names of a transaction's trees; its number follows.
+pub const SCHEMA_PREFIX: &str = "txn~";
+/// Longest name of a transaction, in bytes.
+pub const TRANSACTION_NAME_BYTES_MAX: usize = 250;
+
+const HEAD_BYTES: usize = 40;
+const OPEN: u8 = 1;
+const COMMITTED: u8 = 2;
+const NAMED: u8 = 1;
+const RUN: u8 = 2;
+
+fields! {
+    /// Layout of the record, before the name.
+    TABLE = "transaction", HEAD_BYTES,
+        "In the sys tree of mainline, under `t` and the number of the transaction (u64, \
+        big-endian). Its name follows.";
+    STATE: u8 = 0, "1 open, 2 committed";
+    LIFE: u8 = 1, "1 until it is ended, 2 until the store is opened again";
+    RESERVED: [u8; 2] = 2, "zeros";
+    OWNER: u32 = 4, "user that began it";
+    CREATED: i64 = 8, "when it began, ns since 1970";
+    EXPIRES: i64 = 16, "when it may be aborted, ns since 1970; the largest number: never";
+    ENDED: i64 = 24, "when it was committed, ns since 1970; 0 of one that is open";
+    FIRST_INO: u64 = 32, "inode numbers from here on were not handed out when it began";
+}
+
+/// What became of a transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TransactionState {
+    /// It can be worked in.
+    Open,
+    /// It was committed at this time, in nanoseconds since 1970.
+    Committed(i64),
+}
+
+/// How long an open transaction lives.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TransactionLife {
+    /// Until it is committed or aborted.
+    #[default]
+    Named,
+    /// Until the store is opened again, at most.
+    Run,
+}
+
+/// A transaction of files.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TransactionRecord {
+    /// What became of it.
+    pub state: TransactionState,
+    /// How long it lives.
+    pub life: TransactionLife,
+    /// User that began it.
+    pub owner: u32,
+    /// When it began, in nanoseconds since 1970.
+    pub created_ns: i64,
+    /// When it may be aborted, in nanoseconds since 1970; `i64::MAX` for never.
+    pub expires_ns: i64,
+    /// Inode numbers from here on were not handed out when it began.
+    pub first_ino: u64,
+    /// Its name, 1 to [`TRANSACTION_NAME_BYTES_MAX`] bytes.
+    pub name: String,
+}
+
+impl TransactionRecord {
+    /// Returns the record as bytes.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        debug_assert!(check_name(&self.name).is_ok(), "the name was checked");
+        debug_assert!(self.first_ino != 0, "0 is no inode number");
+        let (state, ended) = match self.state {
+            TransactionState::Open => (OPEN, 0),
+            TransactionState::Committed(at) => (COMMITTED, at),
+        };
+        let life = match self.life {
+            TransactionLife::Named => NAMED,
+            TransactionLife::Run => RUN,
+        };
+        let mut out = vec![0; HEAD_BYTES];
+        STATE.put(&mut out, state);
+        LIFE.put(&mut out, life);
+        RESERVED.put(&mut out, [0; 2]);
+        OWNER.put(&mut out, self.owner);
+        CREATED.put(&mut out, self.created_ns);
+        EXPIRES.put(&mut out, self.expires_ns);
+        ENDED.put(&mut out, ended);
+        FIRST_INO.put(&mut out, self.first_ino);
+        out.extend_from_slice(self.name.as_bytes());
+        out
+    }
+
+    /// Returns the record in `bytes`.
+    ///
+    /// # Errors
+    /// [`FormatError`]: no such record.
+    pub fn decode(bytes: &[u8]) -> Result<Self, FormatError> {
+        let mut reader = Reader::new(TABLE.name, bytes);
+        let head = reader.take(HEAD_BYTES)?;
+        let (ended, reserved) = (ENDED.get(head), RESERVED.get(head));
+        let state = match STATE.get(head) {
+            OPEN if ended == 0 => TransactionState::Open,
+            OPEN => return Err(TABLE.wrong("ended", "0", ended)),
+            COMMITTED => TransactionState::Committed(ended),
+            other => return Err(TABLE.wrong("state", "1 or 2", other)),
+        };
+        let life = match LIFE.get(head) {
+            NAMED => TransactionLife::Named,
+            RUN => TransactionLife::Run,
+            other => return Err(TABLE.wrong("life", "1 or 2", other)),
+        };
+        if reserved != [0; 2] {
+            return Err(TABLE.wrong("reserved", "zeros", u16::from_le_bytes(reserved)));
+        }
+        let first_ino = FIRST_INO.get(head);
+        if first_ino == 0 || first_ino > crate::fs_key::INO_MAX {
+            return Err(TABLE.wrong("first_ino", "an inode number", first_ino));
+        }
+        let name = std::str::from_utf8(&bytes[HEAD_BYTES..]);
+        let name = name.map_err(|error| TABLE.wrong("name", "UTF-8", error))?;
+        check_name(name)?;
+        Ok(Self {
+            state,
+            life,
+            owner: OWNER.get(head),
+            created_ns: CREATED.get(head),
+            expires_ns: EXPIRES.get(head),
+            first_ino,
+            name: name.to_owned(),
+        })
+    }
+}
+
+fn check_name(name: &str) -> Result<(), FormatError> {
+    let fits = (1..=TRANSACTION_NAME_BYTES_MAX).contains(&name.len());
+    if fits && !matches!(name, "." | "..") && !name.contains(['/', '\0']) {
+        return Ok(());
+    }
+    Err(TABLE.wrong("name", "a name of a file, up to 250 bytes", name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::table::testing::dump;
+
+    fn record(state: TransactionState, life: TransactionLife) -> TransactionRecord {
+        TransactionRecord {
+            state,
+            life,
+            owner: 1000,
+            created_ns: 0x0102_0304_0506_0708,
+            expires_ns: i64::MAX,
+            first_ino: 4096,
+            name: "upgrade".to_owned(),
+        }
+    }
+
+    #[test]
+    fn its_bytes_are_pinned() {
+        let bytes = record(TransactionState::Committed(9), TransactionLife::Run).encode();
+        assert_eq!(
+            dump(&TABLE, &bytes[..HEAD_BYTES]),
+            "state 02\nlife 02\nreserved 0000\nowner e8030000\ncreated 0807060504030201\n\
+             expires ffffffffffffff7f\nended 0900000000000000\nfirst_ino 0010000000000000\n"
+        );
+        assert_eq!(&bytes[HEAD_BYTES..], b"upgrade");
+    }
+
+    #[test]
+    fn it_comes_back() {
+        for state in [TransactionState::Open, TransactionState::Committed(77)] {
+            for life in [TransactionLife::Named, TransactionLife::Run] {
+                let record = record(state, life);
+                assert_eq!(TransactionRecord::decode(&record.encode()), Ok(record));
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_none_is_refused() {
+        let good = record(TransactionState::Open, TransactionLife::Named).encode();
+        for cut in 0..=HEAD_BYTES {
+            assert!(TransactionRecord::decode(&good[..cut]).is_err(), "{cut}");
+        }
+        let with = |at: usize, byte: u8| {
+            let mut bytes = good.clone();
+            bytes[at] = byte;
+            TransactionRecord::decode(&bytes)
+        };
+        for (at, byte) in [(0, 0), (0, 3), (1, 0), (1, 3), (2, 1), (24, 1), (39, 0x80)] {
+            assert!(with(at, byte).is_err(), "byte {at}");
+        }
+        for byte in [b'/', 0, 0xff] {
+            assert!(with(HEAD_BYTES, byte).is_err(), "name with {byte:#x}");
+        }
+        let long = [&good[..HEAD_BYTES], &[b'x'; TRANSACTION_NAME_BYTES_MAX + 1]].concat();
+        assert!(TransactionRecord::decode(&long).is_err());
+    }
+}

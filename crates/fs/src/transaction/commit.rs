@@ -1,0 +1,236 @@
+//! Commit of a transaction.
+
+use super::TransactionView;
+use super::life::{TREES, is_open};
+use super::memory::Lesson;
+use super::own::{BranchTrees, Own};
+use super::resolve::{Changed, Plan};
+use crate::locator::Tree;
+use crate::system::FileSystem;
+use crate::{DirName, FsError, FsResult};
+use stitch_base::Ino;
+use stitch_format::fs_transaction::{TransactionRecord, TransactionState};
+use stitch_kv::{Batch, CommitOptions, Guards, KeyRange, KvError, Snapshot, SpaceClass};
+
+/// How often a commit is tried again because of changes that need no lock, such as those of files
+/// without names.
+const TRIES: usize = 16;
+
+/// What a commit has changed in mainline, for caches above it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Committed {
+    /// Inodes that are known and have other attributes, contents or extended attributes.
+    pub inodes: Vec<Ino>,
+    /// Names in known directories that stand for another inode, or for none: directory and name.
+    pub names: Vec<(Ino, Vec<u8>)>,
+}
+
+/// A transaction that is frozen, and what it has written.
+struct FrozenView<'t> {
+    number: Ino,
+    record: TransactionRecord,
+    fs: &'t FileSystem,
+    trees: &'t BranchTrees,
+    own: &'t Own,
+}
+
+impl FileSystem {
+    /// Commits a transaction: mainline has all of its changes at once. What mainline has changed
+    /// since the transaction began stays.
+    ///
+    /// Directories join: different names that were made in one directory are no conflict. A name
+    /// or an inode that both sides changed is one. So is a directory that one side removed or moved
+    /// while the other changed names in it, and a directory that was moved below one that mainline
+    /// has moved.
+    ///
+    /// Returns what caches above mainline have to forget.
+    ///
+    /// # Errors
+    /// [`FsError::Conflict`] with all conflicts: the transaction stays open and whole, mainline is
+    /// as it was. [`FsError::Ended`] if it was committed or aborted before; [`FsError::NoSpace`],
+    /// [`FsError::ReadOnly`].
+    ///
+    /// # Durability
+    /// On the medium when this returns. A crash leaves all of it or nothing.
+    ///
+    /// # Cost
+    /// Reads the changed rows of names and inodes. Mainline waits for the check of what it wrote
+    /// since this call began, and for the engine's absorb.
+    pub fn commit_transaction(&self, view: &TransactionView) -> FsResult<Committed> {
+        self.check_writable()?;
+        self.check_mainline()?;
+        let _one_at_a_time = self.transactions.changing.lock();
+        let records = self.transaction_records()?;
+        let mut found = records.into_iter();
+        let found = found.find(|(number, record)| *number == view.number && is_open(record));
+        let (number, record) = found.ok_or(FsError::Ended)?;
+        let _frozen = view.fs.residents.locks.all_write();
+        let trees = BranchTrees::of(&view.fs)?;
+        let own = Own::read(&trees)?;
+        let frozen = FrozenView {
+            number,
+            record,
+            fs: &view.fs,
+            trees: &trees,
+            own: &own,
+        };
+        let committed = self.commit_frozen(&frozen)?;
+        self.transactions.forget(number);
+        self.engine().sync()?;
+        Ok(committed)
+    }
+
+    fn commit_frozen(&self, frozen: &FrozenView<'_>) -> FsResult<Committed> {
+        // What changed up to here is looked at while mainline goes on.
+        let moment = self.engine().snapshot();
+        let before = frozen.changed(None)?;
+        let plan = Plan::new(frozen.trees, frozen.own, &before)?;
+        frozen.check(&plan)?;
+        for _ in 0..TRIES {
+            match self.try_commit(frozen, &before, &moment) {
+                Err(FsError::Storage(KvError::Conflict { .. })) => {}
+                done => return done,
+            }
+        }
+        self.try_commit(frozen, &before, &moment)
+    }
+
+    fn try_commit(
+        &self,
+        frozen: &FrozenView<'_>,
+        before: &Changed<'_>,
+        moment: &Snapshot,
+    ) -> FsResult<Committed> {
+        let _still = self.residents.locks.all_write();
+        let _reclaims = self.room.reclaiming.lock();
+        let now = self.engine().snapshot();
+        let mut changed = frozen.changed(Some(moment))?;
+        changed.add(before);
+        let mut plan = Plan::new(frozen.trees, frozen.own, &changed)?;
+        plan.check_clones(self)?;
+        frozen.check(&plan)?;
+        let mut lesson = Lesson::of(self, frozen.own, &plan)?;
+        let prepared = lesson.prepare(self);
+        let absorbed = prepared.and_then(|()| self.absorb(frozen, &plan, &lesson, &now));
+        if let Err(error) = absorbed {
+            lesson.release(self);
+            return Err(error);
+        }
+        let committed = self.committed(&lesson);
+        let applied = self.apply(std::mem::take(&mut lesson.events));
+        lesson.apply_rest(self);
+        lesson.release(self);
+        applied?;
+        Ok(committed)
+    }
+
+    /// The one commit of the engine.
+    fn absorb(
+        &self,
+        frozen: &FrozenView<'_>,
+        plan: &Plan<'_>,
+        lesson: &Lesson<'_>,
+        now: &Snapshot,
+    ) -> FsResult<()> {
+        let mut batch = Batch::new();
+        plan.put_joined(frozen.trees, &mut batch);
+        if self.back_rows.are_kept() && !frozen.fs.back_rows.are_kept() {
+            lesson.put_back_rows(self, &mut batch);
+        }
+        let record = TransactionRecord {
+            state: TransactionState::Committed(self.now()),
+            ..frozen.record.clone()
+        };
+        let key = self.store.keys.transaction(frozen.number);
+        batch.put(self.store.tree(key.tree()), &key, &record.encode());
+        let unwritten = lesson.unwritten_added;
+        self.aside_by(unwritten.max(0))?;
+        self.announce(&lesson.events);
+        let guards = frozen.guards(now);
+        let options = CommitOptions {
+            sync: false,
+            space: SpaceClass::Normal,
+        };
+        let trees = frozen.trees.ids();
+        match self.engine().absorb(&trees, &batch, &guards, options) {
+            Ok(_) => self.aside_by(unwritten.min(0)),
+            Err(KvError::Unknown) if self.is_committed(frozen.number)? => {
+                self.aside_by(unwritten.min(0))
+            }
+            Err(error) => {
+                self.retract(&lesson.events);
+                self.aside_by(-unwritten.max(0))?;
+                Err(error.into())
+            }
+        }
+    }
+
+    /// Reads the outcome of a transaction.
+    fn is_committed(&self, number: Ino) -> FsResult<bool> {
+        let row = self.store.get(&self.store.keys.transaction(number))?;
+        let record = row.map(|row| TransactionRecord::decode(&row)).transpose()?;
+        Ok(record.is_some_and(|record| !is_open(&record)))
+    }
+
+    /// Sets room aside for more chunks, or for less.
+    fn aside_by(&self, chunks: i64) -> FsResult<()> {
+        match chunks {
+            0 => Ok(()),
+            1.. => self.try_more_aside(chunks.unsigned_abs()),
+            _ => {
+                self.set_less_aside(chunks.unsigned_abs());
+                Ok(())
+            }
+        }
+    }
+
+    fn committed(&self, lesson: &Lesson<'_>) -> Committed {
+        let known = |ino: &Ino| self.residents.inodes.find(*ino).is_some();
+        let inodes = lesson.inodes.iter().copied().filter(known).collect();
+        let names = lesson.names.iter().filter(|at| known(&at.parent));
+        let name = |at: &DirName<'_>| (at.parent, at.name.to_vec());
+        Committed {
+            inodes,
+            names: names.map(name).collect(),
+        }
+    }
+}
+
+impl<'t> FrozenView<'t> {
+    /// Keys that mainline has written since a moment, or since the transaction began.
+    fn changed(&self, since: Option<&Snapshot>) -> FsResult<Changed<'t>> {
+        let of = |tree| self.trees.changed(tree, &self.own.keys(tree), since);
+        Ok(Changed {
+            meta: of(Tree::Meta)?,
+            sys: of(Tree::Sys)?,
+            data: of(Tree::Data)?,
+            xattr: of(Tree::Xattr)?,
+        })
+    }
+
+    fn check(&self, plan: &Plan<'_>) -> FsResult<()> {
+        if plan.has_conflicts() {
+            let conflicts = plan.conflicts(self.fs, self.own)?;
+            return Err(FsError::Conflict(conflicts.into()));
+        }
+        Ok(())
+    }
+
+    /// Nothing that the plan was made from changes until the commit: mainline is frozen, but for
+    /// changes that need no lock.
+    fn guards(&self, now: &Snapshot) -> Guards {
+        let mut guards = Guards::since(now);
+        for tree in TREES {
+            let parent = self.trees.parent(tree);
+            match tree {
+                Tree::Sys => {
+                    for key in self.own.keys(tree) {
+                        guards.key(parent, key);
+                    }
+                }
+                _ => guards.range(parent, KeyRange::all()),
+            }
+        }
+        guards
+    }
+}

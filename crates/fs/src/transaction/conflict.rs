@@ -1,0 +1,42 @@
+//! What a transaction and mainline have both changed.
+
+use std::fmt;
+use stitch_base::Ino;
+
+/// What was changed on both sides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ConflictKind {
+    /// What the name stands for: it was made, removed or moved.
+    Name,
+    /// Attributes or contents of an inode.
+    Inode,
+    /// Extended attributes.
+    Xattr,
+}
+
+impl fmt::Display for ConflictKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Name => "name",
+            Self::Inode => "attributes or contents",
+            Self::Xattr => "extended attributes",
+        })
+    }
+}
+
+/// One conflict of a transaction with mainline.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Conflict {
+    /// Path from the root, without a slash at either end, as the transaction has it, or had it.
+    pub path: Vec<u8>,
+    /// What was changed on both sides.
+    pub kind: ConflictKind,
+    /// The inode, of a name that of the transaction if it has one.
+    pub ino: Ino,
+}
+
+impl fmt::Display for Conflict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.path.escape_ascii(), self.kind)
+    }
+}

@@ -1,0 +1,308 @@
+//! Begin, open, list, abort; and what is done with transactions when a file system is opened.
+
+use super::{BeginOptions, Branch, BranchRules, TransactionInfo, TransactionView};
+use crate::aside::Aside;
+use crate::locator::{Locator, SysRow, Tree};
+use crate::schema::Store;
+use crate::system::FileSystem;
+use crate::views::{Standing, ViewSet};
+use crate::{AtimePolicy, FsError, FsOptions, FsResult};
+use stitch_base::sync::Arc;
+use stitch_base::sync::atomic::Ordering;
+use stitch_base::{Ino, TreeId};
+use stitch_db::SpaceClass;
+use stitch_format::fs_transaction::{
+    SCHEMA_PREFIX, TRANSACTION_NAME_BYTES_MAX, TransactionLife, TransactionRecord, TransactionState,
+};
+use stitch_kv::NewBranch;
+
+/// Committed transactions that are remembered, the last ones.
+const OUTCOMES_MAX: usize = 256;
+/// The trees of a transaction.
+pub(super) const TREES: [Tree; 4] = [Tree::Meta, Tree::Data, Tree::Xattr, Tree::Sys];
+
+fn schema_name(number: Ino) -> String {
+    format!("{SCHEMA_PREFIX}{}", number.0)
+}
+
+fn check_name(name: &str) -> FsResult<()> {
+    if name.len() > TRANSACTION_NAME_BYTES_MAX {
+        return Err(FsError::NameTooLong);
+    }
+    if matches!(name, "" | "." | "..") || name.contains(['/', '\0']) {
+        return Err(FsError::Invalid("no name of a transaction"));
+    }
+    Ok(())
+}
+
+impl FileSystem {
+    /// Reports whether transactions can begin here.
+    #[must_use]
+    pub fn takes_transactions(&self) -> bool {
+        self.check_takes_transactions().is_ok()
+    }
+
+    fn check_takes_transactions(&self) -> FsResult<()> {
+        self.check_mainline()?;
+        let can = self.engine().capabilities();
+        // External files are written in place: mainline would see that at once.
+        if !can.branches || !can.absorb || !can.guards || self.header.lock().has_external {
+            return Err(FsError::Unsupported);
+        }
+        Ok(())
+    }
+
+    /// Begins a transaction. It starts with what mainline holds now; nothing is copied.
+    ///
+    /// # Errors
+    /// [`FsError::Exists`] if an open transaction has the name; [`FsError::NameTooLong`],
+    /// [`FsError::Invalid`] for what is no name; [`FsError::Unsupported`] in a transaction, of an
+    /// engine without branch trees, or of a store with large files beside it;
+    /// [`FsError::ReadOnly`], [`FsError::NoSpace`].
+    ///
+    /// # Durability
+    /// On the medium when this returns. What is written in it is as durable as in mainline; what is
+    /// written in a run is gone when the store is opened again.
+    ///
+    /// # Cost
+    /// Two syncs of the log and one record in the engine's list of trees.
+    pub fn begin_transaction(
+        &self,
+        name: &str,
+        options: &BeginOptions,
+    ) -> FsResult<Arc<TransactionView>> {
+        self.check_writable()?;
+        check_name(name)?;
+        self.check_takes_transactions()?;
+        let _one_at_a_time = self.transactions.changing.lock();
+        let records = self.transaction_records()?;
+        if records
+            .iter()
+            .any(|(_, record)| is_open(record) && record.name == name)
+        {
+            return Err(FsError::Exists);
+        }
+        self.mark_header(|header| header.has_transactions = true)?;
+        let number = self.new_ino()?;
+        self.transactions.may_be_open.store(true, Ordering::Release);
+        // Operations that did not see that have ended.
+        drop(self.residents.locks.all_read());
+        self.make_branches(number)?;
+        let record = TransactionRecord {
+            state: TransactionState::Open,
+            life: options.life,
+            owner: options.owner,
+            created_ns: self.now(),
+            expires_ns: options.expires.map_or(i64::MAX, |at| at.0),
+            // What the branches hold has smaller numbers.
+            first_ino: self.next_number(),
+            name: name.to_owned(),
+        };
+        let begun = self.put_record(number, &record, &records);
+        if begun.is_err() {
+            drop(self.drop_branches(number));
+        }
+        begun?;
+        self.engine().sync()?;
+        self.open_view(number, &record)
+    }
+
+    fn make_branches(&self, number: Ino) -> FsResult<()> {
+        let schema = schema_name(number);
+        let names: [String; 4] = TREES.map(|tree| format!("{schema}/{}", tree.name()));
+        let branches = TREES.into_iter().zip(&names);
+        let branches: Vec<NewBranch<'_>> = branches
+            .map(|(tree, name)| NewBranch::new(self.store.tree(tree), name))
+            .collect();
+        let made = self.engine().branch_trees(&branches, None)?;
+        debug_assert_eq!(made.len(), TREES.len(), "each has a number");
+        Ok(())
+    }
+
+    /// Puts the record of a new transaction, and deletes those of the oldest outcomes.
+    fn put_record(
+        &self,
+        number: Ino,
+        record: &TransactionRecord,
+        others: &[(Ino, TransactionRecord)],
+    ) -> FsResult<()> {
+        let (mut batch, keys) = (self.store.batch(), self.store.keys);
+        batch.put(&keys.transaction(number), &record.encode());
+        let ended = others.iter().filter(|(_, record)| !is_open(record));
+        let count = ended.clone().count();
+        for (number, _) in ended.take(count.saturating_sub(OUTCOMES_MAX)) {
+            batch.delete(&keys.transaction(*number));
+        }
+        self.commit_where_room(&batch, SpaceClass::Normal)
+    }
+
+    /// The records of transactions, by number.
+    pub(super) fn transaction_records(&self) -> FsResult<Vec<(Ino, TransactionRecord)>> {
+        let mut scan = self.store.scan(&self.store.keys.transactions())?;
+        let mut records = Vec::new();
+        while let Some((key, row)) = scan.next()? {
+            if let Some(SysRow::Transaction(number)) = Locator::sys_row(key) {
+                records.push((number, TransactionRecord::decode(row)?));
+            }
+        }
+        Ok(records)
+    }
+
+    /// The open transaction of a name.
+    fn find_open(&self, name: &str) -> FsResult<(Ino, TransactionRecord)> {
+        self.check_mainline()?;
+        let mut records = self.transaction_records()?.into_iter();
+        let found = records.find(|(_, record)| is_open(record) && record.name == name);
+        found.ok_or(FsError::NotFound)
+    }
+
+    /// Returns the transactions that are open, and those that were committed last, by number.
+    ///
+    /// # Errors
+    /// [`FsError::Unsupported`] in a transaction; [`FsError::Format`].
+    pub fn transactions(&self) -> FsResult<Vec<TransactionInfo>> {
+        self.check_mainline()?;
+        let records = self.transaction_records()?;
+        let infos = records.iter();
+        Ok(infos
+            .map(|(number, record)| TransactionInfo::of(*number, record))
+            .collect())
+    }
+
+    /// Opens the file system of a transaction. All callers share one, as long as one of them keeps
+    /// it.
+    ///
+    /// # Errors
+    /// [`FsError::NotFound`] if no open transaction has the name.
+    pub fn open_transaction(&self, name: &str) -> FsResult<Arc<TransactionView>> {
+        self.check_writable()?;
+        let _one_at_a_time = self.transactions.changing.lock();
+        let (number, record) = self.find_open(name)?;
+        match self.transactions.find(number) {
+            Some(view) => Ok(view),
+            None => self.open_view(number, &record),
+        }
+    }
+
+    fn open_view(&self, number: Ino, record: &TransactionRecord) -> FsResult<Arc<TransactionView>> {
+        debug_assert!(is_open(record), "its trees are there");
+        let options = FsOptions {
+            // A read must not be a change that a commit has to look at.
+            atime: AtimePolicy::Noatime,
+            ledger: None,
+            external: None,
+            ..self.options.clone()
+        };
+        let branch = Branch {
+            numbers: Arc::clone(&self.numbers),
+            rules: BranchRules {
+                first_ino: record.first_ino,
+                life: record.life,
+            },
+        };
+        let store = Store::open(self.engine(), &schema_name(number))?;
+        // Directories that are clones are empty here.
+        let standing = Standing {
+            number: 0,
+            views: Arc::new(ViewSet::none()),
+        };
+        let engine = Arc::clone(self.engine());
+        let view = Arc::new(TransactionView {
+            fs: Self::of_store(
+                engine,
+                options,
+                store,
+                standing,
+                Aside::default(),
+                Some(branch),
+            )?,
+            number,
+            info: TransactionInfo::of(number, record),
+        });
+        self.transactions.enter(&view);
+        Ok(view)
+    }
+
+    /// Aborts a transaction: nothing of it is left. Works in a full store, and while the
+    /// transaction is in use.
+    ///
+    /// # Errors
+    /// [`FsError::NotFound`] if no open transaction has the name.
+    ///
+    /// # Durability
+    /// On the medium when this returns, but for its record, which the next open removes.
+    pub fn abort_transaction(&self, name: &str) -> FsResult<()> {
+        self.check_writable()?;
+        let _one_at_a_time = self.transactions.changing.lock();
+        let (number, _) = self.find_open(name)?;
+        self.end_transaction(number)
+    }
+
+    /// Drops the trees, then the record.
+    fn end_transaction(&self, number: Ino) -> FsResult<()> {
+        self.transactions.forget(number);
+        self.drop_branches(number)?;
+        let mut batch = self.store.batch();
+        batch.delete(&self.store.keys.transaction(number));
+        self.store.commit(&batch, SpaceClass::Reserve)
+    }
+
+    /// Numbers and trees of transactions, those with a record or without.
+    fn branches(&self) -> Vec<(Ino, TreeId)> {
+        let trees = self.engine().trees().into_iter();
+        let of = |name: &str| {
+            let (number, _) = name.strip_prefix(SCHEMA_PREFIX)?.split_once('/')?;
+            number.parse().ok().map(Ino)
+        };
+        let branches = trees.filter_map(|tree| Some((of(&tree.name)?, tree.id)));
+        branches.collect()
+    }
+
+    fn drop_branches(&self, number: Ino) -> FsResult<()> {
+        let all = self.branches();
+        let trees: Vec<TreeId> = all
+            .into_iter()
+            .filter_map(|(of, tree)| (of == number).then_some(tree))
+            .collect();
+        debug_assert!(trees.len() <= TREES.len(), "its trees and no others");
+        Ok(self.engine().drop_trees(&trees)?)
+    }
+
+    /// Ends the transactions that live no longer: runs, those that have expired, and what a crash
+    /// has left of others.
+    pub(crate) fn end_transactions_at_open(&self) -> FsResult<()> {
+        if self.options.read_only || !self.header.lock().has_transactions {
+            return Ok(());
+        }
+        let _one_at_a_time = self.transactions.changing.lock();
+        self.transactions.may_be_open.store(true, Ordering::Release);
+        let (branches, now) = (self.branches(), self.now());
+        let mut open = Vec::new();
+        for (number, record) in self.transaction_records()? {
+            if !is_open(&record) {
+                continue;
+            }
+            let trees = branches.iter().filter(|(of, _)| *of == number);
+            let is_whole = trees.count() == TREES.len();
+            let lives = record.life == TransactionLife::Named && record.expires_ns > now;
+            if is_whole && lives {
+                open.push(number);
+                continue;
+            }
+            tracing::info!(
+                name = record.name,
+                "a transaction that was not committed has ended"
+            );
+            self.end_transaction(number)?;
+        }
+        let loose = branches.iter().filter(|(of, _)| !open.contains(of));
+        for (number, _) in loose {
+            self.drop_branches(*number)?;
+        }
+        Ok(())
+    }
+}
+
+pub(super) const fn is_open(record: &TransactionRecord) -> bool {
+    matches!(record.state, TransactionState::Open)
+}

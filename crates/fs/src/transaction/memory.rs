@@ -1,0 +1,259 @@
+//! What mainline's memory learns of a commit.
+//!
+//! The rows that changed become the events that operations of mainline would have had: names linked
+//! and unlinked, inodes changed or moved. Only inodes that are known matter; all others are read
+//! when they are looked up.
+//!
+//! A directory that is known and moved needs its new parent to be known. Every directory above it
+//! is among the rows: a move touches them (see [`Change::touch_above`]). So those that are not
+//! known are learned before the commit, and held by what is below them afterwards.
+//!
+//! [`Change::touch_above`]: crate::change::Change::touch_above
+
+use super::own::Own;
+use super::resolve::{Plan, Settled};
+use crate::events::Event;
+use crate::inode::{CHAIN_UNKNOWN, Hold, Inode, Location};
+use crate::locator::{Locator, SysRow};
+use crate::system::FileSystem;
+use crate::{DirName, FsError, FsResult};
+use std::collections::{BTreeMap, BTreeSet};
+use stitch_base::Ino;
+use stitch_format::fs_back::Place;
+use stitch_format::fs_inode::{FileKind, InodeHead, MetaRow};
+use stitch_format::fs_sys::{FsHeader, decode_number};
+use stitch_kv::Batch;
+
+/// What a commit changes in memory.
+pub(super) struct Lesson<'p> {
+    pub(super) events: Vec<Event<'p>>,
+    /// Where the inodes whose rows changed are afterwards.
+    places: BTreeMap<Ino, (InodeHead, Location)>,
+    /// Inodes whose rows of names or attributes changed or went.
+    rows: BTreeSet<Ino>,
+    /// These, and inodes with other contents or extended attributes.
+    pub(super) inodes: BTreeSet<Ino>,
+    /// Names that stand for another inode afterwards, or for none.
+    pub(super) names: Vec<DirName<'p>>,
+    /// Inodes that have lost their last name.
+    pub(super) orphans: Vec<InodeHead>,
+    pub(super) inodes_added: i64,
+    pub(super) unwritten_added: i64,
+    header: Option<FsHeader>,
+    /// Directories that were learned for this commit.
+    learned: Vec<Ino>,
+}
+
+fn decode(row: Option<&bytes::Bytes>) -> FsResult<Option<MetaRow<'_>>> {
+    Ok(row.map(|row| MetaRow::decode(row)).transpose()?)
+}
+
+impl<'p> Lesson<'p> {
+    pub(super) fn of(fs: &FileSystem, own: &Own, plan: &'p Plan<'_>) -> FsResult<Self> {
+        let mut lesson = Self {
+            events: Vec::new(),
+            places: BTreeMap::new(),
+            rows: BTreeSet::new(),
+            inodes: BTreeSet::new(),
+            names: Vec::new(),
+            orphans: Vec::new(),
+            inodes_added: 0,
+            unwritten_added: 0,
+            header: None,
+            learned: Vec::new(),
+        };
+        for settled in &plan.meta {
+            lesson.take_meta(fs, settled)?;
+        }
+        for settled in &plan.sys {
+            lesson.take_sys(settled)?;
+        }
+        let contents = own.data.iter().chain(&own.xattr);
+        let contents = contents.filter_map(|key| Locator::ino_of(key));
+        lesson.inodes.extend(contents);
+        lesson.inodes.extend(&lesson.rows);
+        lesson.take_inodes(fs);
+        Ok(lesson)
+    }
+
+    fn take_meta(&mut self, fs: &FileSystem, settled: &'p Settled<'_>) -> FsResult<()> {
+        let key = &settled.row.key[..];
+        let (old, new) = (
+            decode(settled.theirs.as_ref())?,
+            decode(settled.last.as_ref())?,
+        );
+        for row in old.iter().chain(&new) {
+            self.rows.insert(row.ino());
+        }
+        let dir = Locator::ino_of(key).ok_or_else(|| damaged(key))?;
+        let name = Locator::name_of(key);
+        if let Some(MetaRow::Inode(head, _)) = new {
+            let location = match name {
+                Some((_, name)) => Location::entry(dir, name),
+                None => Location::Own,
+            };
+            self.places.insert(head.ino, (head, location));
+        }
+        let Some((hash, name)) = name else {
+            return Ok(());
+        };
+        let at = DirName::new(dir, name);
+        if old.map(|row| row.ino()) != new.map(|row| row.ino()) {
+            self.names.push(at);
+        }
+        match (old, new) {
+            (Some(_), None) => self.events.push(Event::Unlinked { at, hash }),
+            (_, Some(new)) => {
+                if old.is_none() {
+                    miss(fs, key);
+                }
+                self.events.push(Event::Linked {
+                    at,
+                    hash,
+                    ino: new.ino(),
+                    is_only_name: matches!(new, MetaRow::Inode(..)),
+                });
+            }
+            (None, None) => {}
+        }
+        Ok(())
+    }
+
+    fn take_sys(&mut self, settled: &Settled<'_>) -> FsResult<()> {
+        let (old, new) = (settled.theirs.as_deref(), settled.last.as_deref());
+        let number = |row: Option<&[u8]>| row.map_or(Ok(0), decode_number);
+        let added = || FsResult::Ok(number(new)?.wrapping_sub(number(old)?).cast_signed());
+        match Locator::sys_row(&settled.row.key) {
+            Some(SysRow::InodeCount) => self.inodes_added = added()?,
+            Some(SysRow::Unwritten) => self.unwritten_added = added()?,
+            Some(SysRow::Header) => self.header = new.map(FsHeader::decode).transpose()?,
+            Some(SysRow::Fixed) => self.events.push(Event::Fixed),
+            Some(SysRow::Orphan(ino)) if new.is_some() && old.is_none() => {
+                let place = self.places.get(&ino);
+                self.orphans.extend(place.map(|(head, _)| *head));
+            }
+            Some(SysRow::Extent(ino, _)) => {
+                self.inodes.insert(ino);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// The inodes that are known and are other ones afterwards.
+    fn take_inodes(&mut self, fs: &FileSystem) {
+        for (ino, (head, location)) in &self.places {
+            let Some(known) = fs.residents.inodes.find(*ino) else {
+                continue;
+            };
+            if head.nlink == 0 && known.head.nlink > 0 {
+                self.events.push(match head.kind {
+                    FileKind::Directory => Event::DirRemoved(*ino),
+                    _ => Event::Orphaned,
+                });
+            }
+            self.events.push(Event::Changed(Inode {
+                head: *head,
+                location: location.clone(),
+                chain: CHAIN_UNKNOWN,
+                is_temp: false,
+            }));
+        }
+    }
+
+    /// Makes the new parents of known directories known, and lets the path cache forget what moves.
+    /// Mainline is frozen.
+    pub(super) fn prepare(&mut self, fs: &FileSystem) -> FsResult<()> {
+        let places: Vec<(Ino, Location)> = self
+            .places
+            .iter()
+            .filter(|(_, (head, _))| head.kind == FileKind::Directory)
+            .map(|(ino, (_, location))| (*ino, location.clone()))
+            .collect();
+        for (ino, location) in places {
+            let Some(known) = fs.residents.inodes.find(ino) else {
+                continue;
+            };
+            if known.location == location {
+                continue;
+            }
+            fs.residents.drop_step(&known);
+            if let Location::Entry { parent, .. } = location {
+                self.learn(fs, parent)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes a directory and those above it known.
+    fn learn(&mut self, fs: &FileSystem, dir: Ino) -> FsResult<()> {
+        let inodes = &fs.residents.inodes;
+        let (mut above, mut at) = (Vec::new(), dir);
+        while inodes.find(at).is_none() {
+            let place = self.places.get(&at);
+            let Some((head, Location::Entry { parent, name })) = place else {
+                return Err(FsError::Corrupt(format!("directory {at} is nowhere")));
+            };
+            above.push((*head, Location::entry(*parent, name)));
+            at = *parent;
+        }
+        for (head, location) in above.into_iter().rev() {
+            let learned = inodes.learn(&head, location, inodes.moment())?;
+            debug_assert!(learned.is_some(), "mainline is frozen");
+            self.learned.push(head.ino);
+        }
+        Ok(())
+    }
+
+    /// Lets go of what was learned: what is below it holds it now.
+    pub(super) fn release(&mut self, fs: &FileSystem) {
+        for ino in self.learned.drain(..).rev() {
+            fs.let_go(ino, Hold::Lookups(1));
+        }
+    }
+
+    /// Puts and deletes the back rows that the transaction did not.
+    pub(super) fn put_back_rows(&self, fs: &FileSystem, batch: &mut Batch<'_>) {
+        let keys = fs.store.keys;
+        for ino in &self.rows {
+            let key = keys.back(*ino);
+            let tree = fs.store.tree(key.tree());
+            match self.places.get(ino) {
+                Some((_, Location::Entry { parent, name })) => {
+                    let place = Locator::place_of(&keys.dentry(*parent, name));
+                    let place = place.unwrap_or(Place::FIRST);
+                    debug_assert!(place != Place::FIRST, "the key of a name");
+                    batch.put(tree, &key, &place.encode());
+                }
+                _ => batch.delete(tree, &key),
+            }
+        }
+    }
+
+    /// Takes over what is no event, after the commit.
+    pub(super) fn apply_rest(&self, fs: &FileSystem) {
+        fs.residents.count_inodes(self.inodes_added);
+        if let Some(header) = self.header {
+            *fs.header.lock() = header;
+        }
+        for ino in &self.inodes {
+            fs.residents.inodes.note_counted(*ino, None);
+            fs.extents.set(*ino, None);
+        }
+        let inodes = &fs.residents.inodes;
+        let forgotten = self.orphans.iter().copied();
+        let forgotten = forgotten.filter(|head| inodes.find(head.ino).is_none());
+        fs.residents.queue_forgotten(forgotten.collect());
+    }
+}
+
+/// Looks a name up that is to be made, as an operation that makes one does (see `names`).
+fn miss(fs: &FileSystem, key: &[u8]) {
+    if !fs.residents.names.is_missing(key) {
+        fs.residents.names.note_missing(key);
+    }
+}
+
+fn damaged(key: &[u8]) -> FsError {
+    FsError::Corrupt(format!("no key of an inode: {}", key.escape_ascii()))
+}

@@ -1,0 +1,176 @@
+//! What a file system over branch trees has changed: the keys of its own, and their values on both
+//! sides.
+
+use super::life::TREES;
+use crate::locator::Tree;
+use crate::system::FileSystem;
+use crate::{FsError, FsResult};
+use bytes::Bytes;
+use std::collections::HashSet;
+use stitch_base::TreeId;
+use stitch_base::sync::Arc;
+use stitch_kv::{Engine, Guards, Snapshot};
+
+/// Keys that the engine is asked for at a time.
+const PAGE: usize = 4096;
+
+/// A branch tree, and where it begins.
+struct BranchTree {
+    own: TreeId,
+    parent: TreeId,
+    moment: Snapshot,
+}
+
+/// The branch trees of a file system.
+pub(super) struct BranchTrees {
+    engine: Arc<dyn Engine>,
+    /// In the order of [`TREES`].
+    trees: Vec<BranchTree>,
+}
+
+impl BranchTrees {
+    /// The trees of a file system.
+    ///
+    /// # Errors
+    /// [`FsError::Ended`] if they were dropped; [`FsError::Invalid`] if they are no branches.
+    pub(super) fn of(fs: &FileSystem) -> FsResult<Self> {
+        let engine = Arc::clone(fs.engine());
+        let infos = engine.trees();
+        let branch = |tree: Tree| {
+            let own = fs.store.tree(tree);
+            let info = infos.iter().find(|info| info.id == own);
+            let info = info.ok_or(FsError::Ended)?;
+            let point = info
+                .branch
+                .ok_or(FsError::Invalid("it has no branch trees"))?;
+            let moment = engine.branch_moment(own)?;
+            let parent = point.parent;
+            Ok(BranchTree {
+                own,
+                parent,
+                moment,
+            })
+        };
+        let trees: FsResult<Vec<BranchTree>> = TREES.into_iter().map(branch).collect();
+        let trees = trees?;
+        Ok(Self { engine, trees })
+    }
+
+    fn find(&self, tree: Tree) -> &BranchTree {
+        let index = TREES.iter().position(|other| *other == tree);
+        &self.trees[index.expect("all trees are there")]
+    }
+
+    /// The numbers of the branch trees.
+    pub(super) fn ids(&self) -> Vec<TreeId> {
+        debug_assert_eq!(self.trees.len(), TREES.len(), "all of them");
+        self.trees.iter().map(|tree| tree.own).collect()
+    }
+
+    /// The number of the tree that a branch is of.
+    pub(super) fn parent(&self, tree: Tree) -> TreeId {
+        self.find(tree).parent
+    }
+
+    /// The value of a key where the branch begins.
+    pub(super) fn base(&self, tree: Tree, key: &[u8]) -> FsResult<Option<Bytes>> {
+        let tree = self.find(tree);
+        Ok(self.engine.get(tree.parent, key, Some(&tree.moment))?)
+    }
+
+    /// The value of a key in the branch.
+    pub(super) fn ours(&self, tree: Tree, key: &[u8]) -> FsResult<Option<Bytes>> {
+        Ok(self.engine.get(self.find(tree).own, key, None)?)
+    }
+
+    /// The value of a key in the parent, now.
+    pub(super) fn theirs(&self, tree: Tree, key: &[u8]) -> FsResult<Option<Bytes>> {
+        Ok(self.engine.get(self.find(tree).parent, key, None)?)
+    }
+
+    fn keys(&self, tree: Tree) -> FsResult<Vec<Vec<u8>>> {
+        let own = self.find(tree).own;
+        let mut keys: Vec<Vec<u8>> = Vec::new();
+        loop {
+            let after = keys.last().cloned();
+            let page = self.engine.branch_keys(own, after.as_deref(), PAGE)?;
+            let is_last = page.len() < PAGE;
+            keys.extend(page);
+            if is_last {
+                debug_assert!(keys.is_sorted(), "they come in order");
+                return Ok(keys);
+            }
+        }
+    }
+
+    /// Those of some keys that were written in the parent since a moment, or since the branch
+    /// began.
+    pub(super) fn changed<'k>(
+        &self,
+        tree: Tree,
+        keys: &[&'k [u8]],
+        since: Option<&Snapshot>,
+    ) -> FsResult<HashSet<&'k [u8]>> {
+        let branch = self.find(tree);
+        let mut changed = HashSet::new();
+        for page in keys.chunks(PAGE) {
+            let mut guards = Guards::since(since.unwrap_or(&branch.moment));
+            for key in page {
+                guards.key(branch.parent, key);
+            }
+            for found in self.engine.changed_keys(&guards, page.len())? {
+                let place = page.binary_search_by(|key| (*key).cmp(&found.key));
+                changed.insert(page[place.expect("the key is guarded")]);
+            }
+        }
+        Ok(changed)
+    }
+}
+
+/// A row that was written in a branch.
+#[derive(Debug)]
+pub(super) struct OwnRow {
+    pub(super) key: Vec<u8>,
+    pub(super) base: Option<Bytes>,
+    pub(super) ours: Option<Bytes>,
+}
+
+/// All that was written in the branches of a file system. Values of contents and of extended
+/// attributes stay where they are.
+#[derive(Debug)]
+pub(super) struct Own {
+    pub(super) meta: Vec<OwnRow>,
+    pub(super) sys: Vec<OwnRow>,
+    pub(super) data: Vec<Vec<u8>>,
+    pub(super) xattr: Vec<Vec<u8>>,
+}
+
+impl Own {
+    /// Reads it. No operation of the file system is under way.
+    pub(super) fn read(trees: &BranchTrees) -> FsResult<Self> {
+        let rows = |tree| {
+            let keys = trees.keys(tree)?.into_iter();
+            let row = |key: Vec<u8>| {
+                let (base, ours) = (trees.base(tree, &key)?, trees.ours(tree, &key)?);
+                Ok(OwnRow { key, base, ours })
+            };
+            keys.map(row).collect::<FsResult<Vec<OwnRow>>>()
+        };
+        Ok(Self {
+            meta: rows(Tree::Meta)?,
+            sys: rows(Tree::Sys)?,
+            data: trees.keys(Tree::Data)?,
+            xattr: trees.keys(Tree::Xattr)?,
+        })
+    }
+
+    /// The keys of a tree, in order.
+    pub(super) fn keys(&self, tree: Tree) -> Vec<&[u8]> {
+        match tree {
+            Tree::Meta => self.meta.iter().map(|row| &row.key[..]).collect(),
+            Tree::Sys => self.sys.iter().map(|row| &row.key[..]).collect(),
+            Tree::Data => self.data.iter().map(Vec::as_slice).collect(),
+            Tree::Xattr => self.xattr.iter().map(Vec::as_slice).collect(),
+        }
+    }
+}

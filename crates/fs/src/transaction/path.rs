@@ -1,0 +1,119 @@
+//! Paths of inodes, for reports.
+//!
+//! The name of a directory is found, in this order, in the rows that the report is about, in the
+//! inode table, and by one scan of all names, which is run at most once and only if an inode is not
+//! known any more.
+
+use super::own::OwnRow;
+use crate::FsResult;
+use crate::locator::Locator;
+use crate::system::FileSystem;
+use bytes::Bytes;
+use std::cell::OnceCell;
+use std::collections::HashMap;
+use stitch_base::Ino;
+use stitch_format::fs_back::Place;
+use stitch_format::fs_inode::{FileKind, MetaRow};
+
+/// Directories above a name: more are a ring, which damaged rows may form.
+const DEPTH_MAX: usize = 4096;
+
+type NameMap = HashMap<Ino, (Ino, Vec<u8>)>;
+
+/// Where inodes are, as one side has them.
+pub(super) struct SidePaths<'a> {
+    fs: &'a FileSystem,
+    /// From rows that are other ones on the other side.
+    own: NameMap,
+    scanned: OnceCell<NameMap>,
+}
+
+fn enter(names: &mut NameMap, key: &[u8], row: &[u8], links_and_dirs: bool) -> FsResult<()> {
+    let (Some((_, name)), Some(parent)) = (Locator::name_of(key), Locator::ino_of(key)) else {
+        return Ok(());
+    };
+    let row = MetaRow::decode(row)?;
+    let is_needed = match row {
+        MetaRow::Inode(head, _) => head.kind == FileKind::Directory,
+        MetaRow::Link { .. } => true,
+    };
+    if is_needed || !links_and_dirs {
+        let place = || (parent, name.to_vec());
+        names.entry(row.ino()).or_insert_with(place);
+    }
+    Ok(())
+}
+
+impl<'a> SidePaths<'a> {
+    /// SidePaths in `fs`, but for the rows whose values are given by `side`.
+    pub(super) fn new<'r>(
+        fs: &'a FileSystem,
+        rows: impl IntoIterator<Item = (&'r OwnRow, Option<&'r Bytes>)>,
+    ) -> FsResult<Self> {
+        let mut own = NameMap::new();
+        for (row, value) in rows {
+            if let Some(value) = value {
+                enter(&mut own, &row.key, value, false)?;
+            }
+        }
+        let scanned = OnceCell::new();
+        Ok(Self { fs, own, scanned })
+    }
+
+    fn scanned(&self) -> FsResult<&NameMap> {
+        if let Some(names) = self.scanned.get() {
+            return Ok(names);
+        }
+        let mut names = NameMap::new();
+        let mut scan = self
+            .fs
+            .store
+            .scan(&self.fs.store.keys.meta_from(Place::FIRST))?;
+        while let Some((key, row)) = scan.next()? {
+            enter(&mut names, key, row, true)?;
+        }
+        Ok(self.scanned.get_or_init(|| names))
+    }
+
+    /// A directory and the name in it that lead to an inode.
+    fn name_of(&self, ino: Ino) -> FsResult<Option<(Ino, Vec<u8>)>> {
+        if let Some(name) = self.own.get(&ino) {
+            return Ok(Some(name.clone()));
+        }
+        let known = self.fs.residents.inodes.find(ino);
+        if let Some((parent, name)) = known.and_then(|inode| inode.name()) {
+            return Ok(Some((parent, name.to_vec())));
+        }
+        Ok(self.scanned()?.get(&ino).cloned())
+    }
+
+    /// Returns the path of an inode from the root, without a slash at either end; `None` if it has
+    /// no name.
+    pub(super) fn of(&self, ino: Ino) -> FsResult<Option<Vec<u8>>> {
+        let (mut names, mut at) = (Vec::new(), ino);
+        while at != Ino::ROOT {
+            let Some((parent, name)) = self.name_of(at)? else {
+                return Ok(None);
+            };
+            if names.len() == DEPTH_MAX {
+                return Ok(None);
+            }
+            names.push(name);
+            at = parent;
+        }
+        names.reverse();
+        Ok(Some(names.join(&b'/')))
+    }
+
+    /// Returns the path of a name, by its key.
+    pub(super) fn of_key(&self, key: &[u8]) -> FsResult<Option<Vec<u8>>> {
+        let (Some((_, name)), Some(dir)) = (Locator::name_of(key), Locator::ino_of(key)) else {
+            return Ok(None);
+        };
+        let dir = self.of(dir)?;
+        Ok(dir.map(|dir| match &dir[..] {
+            b"" => name.to_vec(),
+            _ => [&dir[..], b"/", name].concat(),
+        }))
+    }
+}

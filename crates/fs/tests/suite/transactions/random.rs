@@ -1,0 +1,340 @@
+//! Random histories of two transactions and mainline, beside a file system that gets the same
+//! operations one after the other: those of a transaction when it is committed.
+
+use super::*;
+use std::collections::BTreeMap;
+use stitch_fs::{FileKind, XattrMode};
+
+/// Numbers of what the operations are about, whatever its inode number is on a side.
+type Id = usize;
+
+const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
+const STEPS: u64 = 40;
+
+#[derive(Clone, Debug)]
+enum Op {
+    Make {
+        at: Name,
+        is_dir: bool,
+        id: Id,
+    },
+    Write {
+        id: Id,
+        byte: u8,
+        len: usize,
+    },
+    Chmod {
+        id: Id,
+        perm: u32,
+    },
+    Xattr {
+        id: Id,
+        value: u8,
+    },
+    Unlink {
+        at: Name,
+    },
+    RemoveDir {
+        at: Name,
+    },
+    Rename {
+        from: Name,
+        to: Name,
+        is_exchange: bool,
+    },
+    Link {
+        id: Id,
+        at: Name,
+    },
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Name {
+    dir: Id,
+    name: &'static str,
+}
+
+/// A small generator of numbers (xorshift64).
+struct Rng(u64, u8);
+
+impl Rng {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % end
+    }
+
+    /// Another one each time: what is written is never what was there.
+    const fn byte(&mut self) -> u8 {
+        self.1 = self.1.wrapping_add(1);
+        self.1
+    }
+
+    fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+        let index = self.below(from.len() as u64);
+        from[usize::try_from(index).expect("an index")]
+    }
+}
+
+/// What an operation is about, on one side.
+type Inos = BTreeMap<Id, Ino>;
+
+fn op(rng: &mut Rng, inos: &Inos, next: &mut Id) -> Op {
+    let ids: Vec<Id> = inos.keys().copied().collect();
+    let id = rng.pick(&ids);
+    let name = |rng: &mut Rng| Name {
+        dir: rng.pick(&ids),
+        name: rng.pick(&NAMES),
+    };
+    match rng.below(16) {
+        0..6 => {
+            *next += 1;
+            Op::Make {
+                at: name(rng),
+                is_dir: rng.below(2) == 0,
+                id: *next,
+            }
+        }
+        6..8 => Op::Write {
+            id,
+            byte: rng.byte(),
+            len: rng.pick(&[5, 10_000]),
+        },
+        8 => Op::Chmod {
+            id,
+            perm: 0o100 + u32::from(rng.byte()),
+        },
+        9 => Op::Xattr { id, value: 7 },
+        10 => Op::Unlink { at: name(rng) },
+        11 => Op::RemoveDir { at: name(rng) },
+        12..15 => Op::Rename {
+            from: name(rng),
+            to: name(rng),
+            is_exchange: rng.below(4) == 0,
+        },
+        _ => Op::Link { id, at: name(rng) },
+    }
+}
+
+fn run(fs: &FileSystem, inos: &mut Inos, op: &Op) -> FsResult<()> {
+    let of = |id: &Id| inos.get(id).copied().ok_or(FsError::NotFound);
+    let place = |name: &Name| Ok::<_, FsError>(at(of(&name.dir)?, name.name));
+    match op {
+        Op::Make { at, is_dir, id } => {
+            let at = place(at)?;
+            let made = match is_dir {
+                true => fs.make_dir(&SUPER, at, &new(0o755))?,
+                false => fs.create(&SUPER, at, &new(0o644))?,
+            };
+            inos.insert(*id, made.ino);
+        }
+        Op::Write { id, byte, len } => {
+            fs.write(of(id)?, 0, &vec![*byte; *len], WriteOptions::default())?;
+        }
+        Op::Chmod { id, perm } => {
+            let set = SetAttr {
+                perm: Some(*perm),
+                ..SetAttr::default()
+            };
+            fs.set_attr(&SUPER, of(id)?, &set)?;
+        }
+        Op::Xattr { id, value } => {
+            fs.set_xattr(&SUPER, of(id)?, b"user.x", &[*value], XattrMode::Set, false)?;
+        }
+        Op::Unlink { at } => fs.unlink(&SUPER, place(at)?)?,
+        Op::RemoveDir { at } => fs.remove_dir(&SUPER, place(at)?)?,
+        Op::Rename {
+            from,
+            to,
+            is_exchange,
+        } => {
+            let mode = match is_exchange {
+                true => RenameMode::Exchange,
+                false => RenameMode::Replace,
+            };
+            fs.rename(&SUPER, place(from)?, place(to)?, mode)?;
+        }
+        Op::Link { id, at } => {
+            fs.link(&SUPER, of(id)?, place(at)?)?;
+        }
+    }
+    Ok(())
+}
+
+/// What a path shows: type, mode, links, size and first and last byte of contents, attribute.
+type Shown = (FileKind, u16, u32, (usize, Vec<u8>), Vec<u8>);
+
+/// Looks everything up, so that it is known from then on. Returns it by path, with its number.
+fn walk(fs: &FileSystem) -> BTreeMap<String, (Ino, Shown)> {
+    let mut found = BTreeMap::new();
+    let mut waiting = vec![(String::new(), fs.get_attr(ROOT).expect("known"))];
+    while let Some((path, attr)) = waiting.pop() {
+        let mut data = Vec::new();
+        match attr.kind {
+            FileKind::Directory => {
+                for name in names(fs, attr.ino) {
+                    let below = fs.lookup(at(attr.ino, &name)).expect("it is listed");
+                    waiting.push((format!("{path}/{name}"), below));
+                }
+            }
+            _ => {
+                fs.read(attr.ino, 0, 20_000, &mut data)
+                    .expect("it is known");
+            }
+        }
+        let xattr = fs.get_xattr(&SUPER, attr.ino, b"user.x");
+        let xattr = xattr.map(|value| value.to_vec()).unwrap_or_default();
+        let ends: Vec<u8> = data.iter().take(1).chain(data.last()).copied().collect();
+        let data = (data.len(), ends);
+        let shown = (attr.kind, attr.perm, attr.nlink, data, xattr);
+        found.insert(path, (attr.ino, shown));
+    }
+    found
+}
+
+fn shown(fs: &FileSystem) -> BTreeMap<String, Shown> {
+    let all = walk(fs).into_iter();
+    all.map(|(path, (_, shown))| (path, shown)).collect()
+}
+
+struct History {
+    rng: Rng,
+    setup: Setup,
+    inos: Inos,
+    twin: Setup,
+    twin_inos: Inos,
+    next: Id,
+    commits: usize,
+    conflicts: usize,
+}
+
+struct Work {
+    view: Arc<TransactionView>,
+    inos: Inos,
+    ops: Vec<Op>,
+}
+
+impl History {
+    fn new(seed: u64) -> Self {
+        Self {
+            rng: Rng(seed * 0x9e37_79b9 + 1, 0),
+            setup: setup(),
+            inos: Inos::from([(0, ROOT)]),
+            twin: setup(),
+            twin_inos: Inos::from([(0, ROOT)]),
+            next: 0,
+            commits: 0,
+            conflicts: 0,
+        }
+    }
+
+    fn begin(&self, name: &str) -> Work {
+        let view = begin(&self.setup, name);
+        let known: Vec<Ino> = walk(view.fs()).into_values().map(|(ino, _)| ino).collect();
+        let mut inos = self.inos.clone();
+        inos.retain(|_, ino| known.contains(ino));
+        let ops = Vec::new();
+        Work { view, inos, ops }
+    }
+
+    fn step_mainline(&mut self) {
+        let op = op(&mut self.rng, &self.inos, &mut self.next);
+        let done = run(&self.setup.fs, &mut self.inos, &op);
+        let twin = run(&self.twin.fs, &mut self.twin_inos, &op);
+        assert_eq!(done.is_ok(), twin.is_ok(), "{op:?}: {done:?} {twin:?}");
+    }
+
+    fn step(&mut self, work: &mut Work) {
+        let op = op(&mut self.rng, &work.inos, &mut self.next);
+        if run(work.view.fs(), &mut work.inos, &op).is_ok() {
+            work.ops.push(op);
+        }
+    }
+
+    fn end(&mut self, work: &Work, name: &str) {
+        let before = shown(work.view.fs());
+        match self.setup.fs.commit_transaction(&work.view) {
+            Ok(_) => {
+                self.commits += usize::from(!work.ops.is_empty());
+                for op in &work.ops {
+                    let done = run(&self.twin.fs, &mut self.twin_inos, op);
+                    done.unwrap_or_else(|error| panic!("{op:?}: {error}"));
+                }
+            }
+            Err(FsError::Conflict(conflicts)) => {
+                self.conflicts += 1;
+                assert!(!conflicts.is_empty());
+                assert_eq!(shown(work.view.fs()), before);
+                self.setup.fs.abort_transaction(name).expect("it is open");
+            }
+            Err(error) => panic!("{error}"),
+        }
+        self.compare();
+        let found = walk(&self.setup.fs).into_values();
+        let found: Vec<Ino> = found.map(|(ino, _)| ino).collect();
+        let made = work.inos.iter().filter(|(_, ino)| found.contains(ino));
+        self.inos.extend(made);
+    }
+
+    /// Mainline's memory says what its rows say, and what the twin's memory says.
+    fn compare(&self) {
+        self.setup.check();
+        assert_eq!(shown(&self.setup.fs), shown(&self.twin.fs));
+        for (id, ino) in &self.inos {
+            let (one, two) = (self.setup.attr(*ino), self.twin.attr(self.twin_inos[id]));
+            let plain = |attr: &Attr| (attr.kind, attr.perm, attr.nlink, attr.size);
+            assert_eq!(plain(&one), plain(&two), "{id}");
+        }
+    }
+
+    fn round(&mut self) {
+        let (mut one, mut two) = (self.begin("one"), self.begin("two"));
+        for _ in 0..STEPS {
+            match self.rng.below(6) {
+                0 => self.step_mainline(),
+                1..4 => self.step(&mut one),
+                _ => self.step(&mut two),
+            }
+        }
+        self.end(&one, "one");
+        self.step_mainline();
+        self.end(&two, "two");
+    }
+
+    /// Forgets everything, so that what has no name is reclaimed.
+    fn forget_all(setup: &Setup) -> [usize; 3] {
+        for ino in setup.fs.known_numbers() {
+            setup.fs.forget(ino, u64::MAX);
+        }
+        setup.fs.reclaim().expect("there is room");
+        setup.check();
+        ["meta", "data", "xattr"].map(|tree| setup.rows(tree))
+    }
+}
+
+#[test]
+fn committed_transactions_are_as_if_done_at_their_commit() {
+    let (mut commits, mut conflicts) = (0, 0);
+    for seed in 1..40 {
+        let mut history = History::new(seed);
+        for _ in 0..6 {
+            history.step_mainline();
+        }
+        for _ in 0..4 {
+            history.round();
+        }
+        assert_eq!(
+            History::forget_all(&history.setup),
+            History::forget_all(&history.twin),
+            "seed {seed}: rows are left"
+        );
+        commits += history.commits;
+        conflicts += history.conflicts;
+        let expected = shown(&history.twin.fs);
+        let setup = history.setup.reopened();
+        assert_eq!(shown(&setup.fs), expected, "seed {seed}");
+    }
+    assert!(commits > 20, "{commits} commits");
+    assert!(conflicts > 20, "{conflicts} conflicts");
+}
