@@ -2,13 +2,13 @@
 
 use crate::table::Table;
 use crate::{
-    block, fs_back, fs_inode, fs_snapshot, fs_sys, instance, log_record, store_identity,
-    superblock, version_object,
+    block, fs_back, fs_inode, fs_snapshot, fs_sys, instance, log_record, send_stream,
+    store_identity, superblock, version_object,
 };
 use std::fmt::Write;
 
 /// All fixed records, in the order in which a reader meets them.
-pub const TABLES: [&Table; 13] = [
+pub const TABLES: [&Table; 16] = [
     &superblock::TABLE,
     &instance::TABLE,
     &version_object::TABLE,
@@ -22,6 +22,9 @@ pub const TABLES: [&Table; 13] = [
     &fs_inode::TABLE,
     &fs_snapshot::TABLE,
     &store_identity::TABLE,
+    &send_stream::HEAD_TABLE,
+    &send_stream::HEADER_TABLE,
+    &send_stream::TOKEN_TABLE,
 ];
 
 const HEAD: &str = "\
