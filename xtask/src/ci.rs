@@ -12,11 +12,12 @@ use crate::{check, sim, tools};
 const SIM_SECONDS: &str = "240";
 
 /// The mounted tests and their time limits in seconds.
-const SUITES: [(&str, u64); 19] = [
+const SUITES: [(&str, u64); 20] = [
     ("users", 120),
     ("requests", 120),
     ("rmtree", 180),
     ("snapshots", 180),
+    ("send", 120),
     ("handles", 120),
     ("coherence", 60),
     ("differential", 150),

@@ -17,6 +17,7 @@ mod requests;
 mod restart;
 mod rmtree;
 mod rocksdb;
+mod send;
 mod serve;
 mod snapshots;
 mod users;
@@ -29,6 +30,7 @@ pub(crate) const ALL: &[(&str, &[Case])] = &[
     ("requests", requests::CASES),
     ("rmtree", rmtree::CASES),
     ("snapshots", snapshots::CASES),
+    ("send", send::CASES),
     ("handles", handles::CASES),
     ("coherence", coherence::CASES),
     ("differential", differential::CASES),
