@@ -40,7 +40,7 @@ const fn part_of(name: &'static str, seconds: u64, more: &'static [&'static str]
 }
 
 /// The suites that run side by side with others, the longest first.
-const BESIDE: [Suite; 13] = [
+const BESIDE: [Suite; 14] = [
     suite("realwork", 1800),
     suite("fsx", 900),
     suite("kill9", 720),
@@ -51,6 +51,7 @@ const BESIDE: [Suite; 13] = [
     suite("passthrough", 240),
     suite("snapshots", 240),
     suite("rollback", 240),
+    suite("send", 240),
     suite("rmtree", 240),
     suite("serve", 240),
     suite("faults", 120),

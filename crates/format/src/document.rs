@@ -3,12 +3,13 @@
 use crate::table::Table;
 use crate::{
     block, fs_back, fs_inode, fs_snapshot, fs_sys, fs_transaction, fs_view, instance, log_record,
+    send_stream,
     store_identity, superblock, version_object,
 };
 use std::fmt::Write;
 
 /// All fixed records, in the order in which a reader meets them.
-pub const TABLES: [&Table; 17] = [
+pub const TABLES: [&Table; 20] = [
     &superblock::TABLE,
     &instance::TABLE,
     &version_object::TABLE,
@@ -26,6 +27,9 @@ pub const TABLES: [&Table; 17] = [
     &fs_view::TABLE,
     &fs_transaction::TABLE,
     &store_identity::TABLE,
+    &send_stream::HEAD_TABLE,
+    &send_stream::HEADER_TABLE,
+    &send_stream::TOKEN_TABLE,
 ];
 
 const HEAD: &str = "\

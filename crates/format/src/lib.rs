@@ -23,6 +23,7 @@ pub mod log_record;
 pub mod logged_commit;
 pub mod redis;
 pub mod rocks;
+pub mod send_stream;
 pub mod store_identity;
 pub mod superblock;
 pub mod table;

@@ -4,10 +4,10 @@
 //! program, with the arguments that mkfs(8), mount(8), umount(8) and fsck(8) pass to their helpers;
 //! `mount.fuse.stitchfs` and `umount.fuse.stitchfs` are for the type that shows in the mount table.
 //!
-//! Exit codes are 0 for success, 1 for failure and 2 for a wrong command line. `fsck` has its own
-//! ([`fsck`]); `mount.stitchfs` and `umount.stitchfs` have 32 for failure and 1 for a wrong command
-//! line, as mount(8) wants. Subcommands that run a command end with its code, and 125 to 127 as
-//! env(1) does ([`view`]).
+//! Exit codes are 0 for success, 1 for failure and 2 for a wrong command line. `kv`, `send`,
+//! `receive` and `export` have 3 besides, and `fsck` has its own ([`fsck`]). `mount.stitchfs` and
+//! `umount.stitchfs` have 32 for failure and 1 for a wrong command line, as mount(8) wants.
+//! Subcommands that run a command end with its code, and 125 to 127 as env(1) does ([`view`]).
 
 mod access;
 mod advice;
@@ -16,6 +16,7 @@ mod compress;
 mod daemon;
 mod defrag;
 mod diff;
+mod export;
 mod fsck;
 mod grow;
 mod hold;
@@ -28,8 +29,10 @@ mod mkfs;
 mod mount;
 mod options;
 mod output;
+mod receive;
 mod rmtree;
 mod rollback;
+mod send;
 mod serve;
 mod shrink;
 mod size;
@@ -88,6 +91,9 @@ enum Command {
     Snapshot(snapshot::SnapshotArgs),
     Diff(diff::DiffArgs),
     Rollback(rollback::RollbackArgs),
+    Send(send::SendArgs),
+    Receive(receive::ReceiveArgs),
+    Export(export::ExportArgs),
     Serve(serve::ServeArgs),
     Kv(kv::KvArgs),
     Grow(grow::Args),
@@ -117,10 +123,42 @@ impl Command {
             | Self::Rmtree(_)
             | Self::Snapshot(_)
             | Self::Diff(_)
-            | Self::Rollback(_) => return Ok(()),
+            | Self::Rollback(_)
+            | Self::Send(_)
+            | Self::Receive(_)
+            | Self::Export(_) => return Ok(()),
         };
         *store = tag::resolve(store)?;
         Ok(())
+    }
+
+    /// Runs the command; `line` is the whole command line. Returns the exit code.
+    fn run(self, line: &[OsString], inherited: &startup::Inherited) -> anyhow::Result<u8> {
+        match self {
+            Self::Mkfs(args) => mkfs::run(&args),
+            Self::Mount(given) => mount::run(&given, line),
+            Self::Umount(args) => umount::run(&args),
+            Self::UmountHelper(args) => umount::helper::run(args),
+            Self::Upgrade(args) => upgrade::run(&args),
+            Self::Fsck(args) => fsck::run(&args),
+            Self::Info(args) => info::run(&args),
+            Self::Instance(args) => instance::run(&args),
+            Self::Stats(args) => stats::run(&args),
+            Self::Defrag(args) => defrag::run(&args),
+            Self::Trim(args) => trim::run(&args),
+            Self::Sync(args) => sync::run(&args),
+            Self::Rmtree(args) => rmtree::run(&args),
+            Self::Serve(args) => serve::run(&args),
+            Self::Kv(args) => kv::run(&args),
+            Self::Snapshot(args) => snapshot::run(&args, inherited),
+            Self::Diff(args) => diff::run(&args),
+            Self::Rollback(args) => rollback::run(&args),
+            Self::Send(args) => send::run(&args),
+            Self::Receive(args) => receive::run(&args),
+            Self::Export(args) => export::run(&args),
+            Self::Grow(args) => grow::run(&args),
+            Self::Shrink(args) => shrink::run(&args),
+        }
     }
 }
 
@@ -200,43 +238,13 @@ pub(crate) fn run(args: Vec<OsString>) -> ExitCode {
         output::note(&output::explain(&error));
         return ExitCode::from(codes.failure);
     }
-    match execute(command, &args, &inherited) {
+    match command.run(&args, &inherited) {
         // A child of ours that failed had our name, and so its code is right already.
         Ok(code) => ExitCode::from(code),
         Err(error) => {
             output::note(&output::explain(&error));
             ExitCode::from(codes.failure)
         }
-    }
-}
-
-/// Runs a command. `words` is the whole command line.
-fn execute(
-    command: Command,
-    words: &[OsString],
-    inherited: &startup::Inherited,
-) -> anyhow::Result<u8> {
-    match command {
-        Command::Mkfs(args) => mkfs::run(&args),
-        Command::Mount(given) => mount::run(&given, words),
-        Command::Umount(args) => umount::run(&args),
-        Command::UmountHelper(args) => umount::helper::run(args),
-        Command::Upgrade(args) => upgrade::run(&args),
-        Command::Fsck(args) => fsck::run(&args),
-        Command::Info(args) => info::run(&args),
-        Command::Instance(args) => instance::run(&args),
-        Command::Stats(args) => stats::run(&args),
-        Command::Defrag(args) => defrag::run(&args),
-        Command::Trim(args) => trim::run(&args),
-        Command::Sync(args) => sync::run(&args),
-        Command::Rmtree(args) => rmtree::run(&args),
-        Command::Serve(args) => serve::run(&args),
-        Command::Kv(args) => kv::run(&args),
-        Command::Snapshot(args) => snapshot::run(&args, inherited),
-        Command::Diff(args) => diff::run(&args),
-        Command::Rollback(args) => rollback::run(&args),
-        Command::Grow(args) => grow::run(&args),
-        Command::Shrink(args) => shrink::run(&args),
     }
 }
 

@@ -18,6 +18,7 @@ mod restart;
 mod rmtree;
 mod rocksdb;
 mod rollback;
+mod send;
 mod serve;
 mod snapshots;
 mod users;
@@ -31,6 +32,7 @@ pub(crate) const ALL: &[(&str, &[Case])] = &[
     ("rmtree", rmtree::CASES),
     ("snapshots", snapshots::CASES),
     ("rollback", rollback::CASES),
+    ("send", send::CASES),
     ("handles", handles::CASES),
     ("coherence", coherence::CASES),
     ("differential", differential::CASES),

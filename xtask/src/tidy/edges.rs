@@ -7,13 +7,13 @@ use super::Finding;
 use crate::source::Source;
 
 /// The layers, lowest first. A crate may use those before it.
-const LAYERS: [&str; 15] = [
+const LAYERS: [&str; 16] = [
     "base", "format", "device", "volume", "filter", "kv", "vt", "be", "rocks", "tikv", "db", "fs",
-    "fuse", "serve", "stitchfs",
+    "fuse", "serve", "send", "stitchfs",
 ];
 
 /// What a crate must not know although it lies lower.
-const STRANGERS: [(&str, &[&str]); 8] = [
+const STRANGERS: [(&str, &[&str]); 9] = [
     ("volume", &["filter"]),
     ("be", &["vt"]),
     ("rocks", &["volume", "vt", "be"]),
@@ -33,6 +33,13 @@ const STRANGERS: [(&str, &[&str]); 8] = [
         ],
     ),
     ("serve", &["device", "volume", "vt", "be", "fuse"]),
+    (
+        "send",
+        &[
+            "device", "volume", "filter", "kv", "vt", "be", "rocks", "tikv", "db", "fs", "fuse",
+            "serve",
+        ],
+    ),
 ];
 
 /// Checks the dependencies of every crate under `crates/`.

@@ -12,9 +12,10 @@ struct Reserved {
     why: &'static str,
 }
 
-const IO: &[&str] = &["device", "fuse", "stitchfs"];
+/// `send` reads and writes files of users, not the store.
+const IO: &[&str] = &["device", "fuse", "send", "stitchfs"];
 /// `rocks` asks the host for its free space; its I/O is RocksDB's.
-const FS_CALLS: &[&str] = &["device", "fuse", "stitchfs", "rocks"];
+const FS_CALLS: &[&str] = &["device", "fuse", "send", "stitchfs", "rocks"];
 const PRINTING: &[&str] = &["stitchfs"];
 const IO_WHY: &str = "only `device` does storage I/O";
 const PRINT_WHY: &str = "only `stitchfs` prints";

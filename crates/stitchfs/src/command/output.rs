@@ -73,6 +73,12 @@ pub(super) fn progress(what: &'static str) -> ProgressBar {
     bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }
 
+/// The look of a bar in steps instead of bytes.
+pub(super) fn steps_style() -> ProgressStyle {
+    let template = "{msg} {wide_bar} {percent:>3}%  {human_pos} of {human_len}  {eta} left";
+    ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
+}
+
 /// A count that grows, where nobody knows how far: on a terminal only.
 pub(super) fn spinner(what: &'static str) -> ProgressBar {
     let bar = progress(what);

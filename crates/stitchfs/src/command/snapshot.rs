@@ -96,13 +96,8 @@ pub(super) fn run(args: &SnapshotArgs, inherited: &Inherited) -> Result<u8> {
 }
 
 fn create(args: &SnapshotCreate) -> Result<u8> {
-    let (dir, name) = (&args.dir, &args.name);
-    let path = dir.canonicalize().with_context(|| shown(dir))?;
-    let (mount, _) = live::around(&path)?;
-    let opened = open_dir(&path).with_context(|| shown(dir))?;
-    sync::write_back(&mount)?;
-    snapshots::create(&opened, name).map_err(|error| refused(&path, name, &error))?;
-    let place = place(&mount, name);
+    let name = &args.name;
+    let place = create_at(&args.dir, name)?;
     if args.json {
         let mut out =
             live::ask_for(&place, SNAPSHOT_XATTR).unwrap_or_else(|_| json!({ "name": name }));
@@ -112,6 +107,16 @@ fn create(args: &SnapshotCreate) -> Result<u8> {
         output::print(&path_text(&place))?;
     }
     Ok(0)
+}
+
+/// Creates a snapshot of a directory, and returns where it is.
+pub(super) fn create_at(dir: &Path, name: &str) -> Result<PathBuf> {
+    let path = dir.canonicalize().with_context(|| shown(dir))?;
+    let (mount, _) = live::around(&path)?;
+    let opened = open_dir(&path).with_context(|| shown(dir))?;
+    sync::write_back(&mount)?;
+    snapshots::create(&opened, name).map_err(|error| refused(&path, name, &error))?;
+    Ok(place(&mount, name))
 }
 
 fn delete(args: &SnapshotDelete) -> Result<u8> {

@@ -1,0 +1,217 @@
+//! The steps that make one tree of another.
+//!
+//! 1. Names that are gone are taken away, deepest first: objects that live on under other names are
+//!    moved aside. Paths are those of the old tree.
+//! 2. Directories are created or moved to their places, highest first.
+//! 3. Other objects get their names, contents and attributes.
+//! 4. Directories get their attributes, deepest first: what is done in one changes its times.
+
+use crate::tree::{Name, Node, Tree};
+use rustix::fs::FileType;
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+/// The kernel's clock ticks that slowly at most. Two changes within a tick have the same time.
+const TICK_NS: i64 = 20_000_000;
+
+/// A step.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Task {
+    Detach {
+        path: Vec<u8>,
+        ino: u64,
+    },
+    Remove {
+        path: Vec<u8>,
+    },
+    RemoveDir {
+        path: Vec<u8>,
+    },
+    Detached,
+    MakeDir {
+        path: Vec<u8>,
+    },
+    PlaceDir {
+        path: Vec<u8>,
+        ino: u64,
+    },
+    Object(Object),
+    DirAttrs {
+        path: Vec<u8>,
+        ino: u64,
+        before: Option<Vec<u8>>,
+    },
+}
+
+/// A file, link or node that is new or other than before.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Object {
+    pub(crate) ino: u64,
+    /// Names that it is to get.
+    pub(crate) names: Vec<Vec<u8>>,
+    /// A name that it has and keeps.
+    pub(crate) kept: Option<Vec<u8>>,
+    /// A name in the old tree.
+    pub(crate) before: Option<Vec<u8>>,
+}
+
+/// The old tree, and when it was.
+pub(crate) type Base<'a> = Option<(&'a Tree, i64)>;
+
+/// Returns all steps from the old tree, or from nothing, to the new one.
+pub(crate) fn plan(old: Base<'_>, new: &Tree) -> Vec<Task> {
+    let mut planner = Planner {
+        old,
+        new,
+        touched: HashSet::new(),
+        tasks: Vec::new(),
+    };
+    planner.detach();
+    planner.place_dirs();
+    planner.objects();
+    planner.dir_attrs();
+    planner.tasks
+}
+
+struct Planner<'a> {
+    old: Base<'a>,
+    new: &'a Tree,
+    /// Directories in which names change, or which move.
+    touched: HashSet<u64>,
+    tasks: Vec<Task>,
+}
+
+impl<'a> Planner<'a> {
+    /// The inode in the old tree, if it is the same object. Links and nodes never become others, so
+    /// one that changed may as well be a new one with a number that was free.
+    fn before(&self, ino: u64) -> Option<&'a Node> {
+        let before = self.old?.0.nodes.get(&ino)?;
+        let after = self.new.nodes.get(&ino)?;
+        let can_change = matches!(before.kind(), FileType::Directory | FileType::RegularFile);
+        let is_same = can_change || before.changed == after.changed;
+        (before.kind() == after.kind() && is_same).then_some(before)
+    }
+
+    /// Reports whether the name stands for the same object in both trees.
+    fn is_kept(&self, name: &Name, ino: u64) -> bool {
+        let in_both = |tree: &Tree| tree.names.get(name) == Some(&ino);
+        self.before(ino).is_some()
+            && self.old.is_some_and(|(old, _)| in_both(old))
+            && in_both(self.new)
+    }
+
+    fn detach(&mut self) {
+        let Some((old, _)) = self.old else {
+            return;
+        };
+        let names = old.preorder();
+        let kept = names.iter().filter(|(name, ino)| self.is_kept(name, *ino));
+        // Those that need not be moved aside.
+        let mut safe: HashSet<u64> = kept.map(|(_, ino)| *ino).collect();
+        for (name, ino) in names.into_iter().rev() {
+            if self.is_kept(name, ino) {
+                continue;
+            }
+            self.touched.insert(name.dir);
+            let path = old.path(name);
+            let lives = self.before(ino).is_some();
+            let task = if lives && safe.insert(ino) {
+                Task::Detach { path, ino }
+            } else if old.nodes[&ino].is_dir() {
+                Task::RemoveDir { path }
+            } else {
+                Task::Remove { path }
+            };
+            self.tasks.push(task);
+        }
+        self.tasks.push(Task::Detached);
+    }
+
+    fn place_dirs(&mut self) {
+        for (name, ino) in self.new.preorder() {
+            if !self.new.nodes[&ino].is_dir() || self.is_kept(name, ino) {
+                continue;
+            }
+            self.touched.extend([name.dir, ino]);
+            let path = self.new.path(name);
+            self.tasks.push(match self.before(ino) {
+                Some(_) => Task::PlaceDir { path, ino },
+                None => Task::MakeDir { path },
+            });
+        }
+    }
+
+    /// Reports whether an inode may be other than it was, by its time of change.
+    fn may_differ(&self, ino: u64) -> bool {
+        let (Some((_, created)), Some(before)) = (self.old, self.before(ino)) else {
+            return true;
+        };
+        let is_recent = before.changed >= created.saturating_sub(TICK_NS);
+        is_recent || before.changed != self.new.nodes[&ino].changed
+    }
+
+    fn objects(&mut self) {
+        let first_names = self
+            .old
+            .map(|(old, _)| first_names(old))
+            .unwrap_or_default();
+        let mut objects: BTreeMap<usize, Object> = BTreeMap::new();
+        let mut places: HashMap<u64, usize> = HashMap::new();
+        for (index, (name, ino)) in self.new.preorder().into_iter().enumerate() {
+            if self.new.nodes[&ino].is_dir() {
+                continue;
+            }
+            let place = *places.entry(ino).or_insert(index);
+            let object = objects.entry(place).or_default();
+            object.ino = ino;
+            let path = self.new.path(name);
+            if self.is_kept(name, ino) {
+                object.kept.get_or_insert(path);
+            } else {
+                self.touched.insert(name.dir);
+                object.names.push(path);
+            }
+        }
+        for mut object in objects.into_values() {
+            if object.names.is_empty() && !self.may_differ(object.ino) {
+                continue;
+            }
+            if let (Some(_), Some((old, _))) = (self.before(object.ino), self.old) {
+                object.before = first_names.get(&object.ino).map(|name| old.path(name));
+            }
+            self.tasks.push(Task::Object(object));
+        }
+    }
+
+    /// The root's come always, and last.
+    fn dir_attrs(&mut self) {
+        let dirs = self
+            .new
+            .preorder()
+            .into_iter()
+            .filter(|(_, ino)| self.new.nodes[ino].is_dir());
+        let mut dirs: Vec<u64> = dirs.map(|(_, ino)| ino).collect();
+        dirs.reverse();
+        for ino in dirs {
+            if self.touched.contains(&ino) || self.may_differ(ino) {
+                self.push_dir_attrs(ino);
+            }
+        }
+        self.push_dir_attrs(self.new.root_ino);
+    }
+
+    fn push_dir_attrs(&mut self, ino: u64) {
+        let path = self.new.dir_path(ino);
+        let before = self.before(ino).and(self.old);
+        let before = before.map(|(old, _)| old.dir_path(ino));
+        self.tasks.push(Task::DirAttrs { path, ino, before });
+    }
+}
+
+/// One name of each inode.
+fn first_names(tree: &Tree) -> HashMap<u64, &Name> {
+    let mut names = HashMap::new();
+    for (name, ino) in &tree.names {
+        names.entry(*ino).or_insert(name);
+    }
+    names
+}

@@ -1,0 +1,168 @@
+//! Applying a stream to a directory.
+//!
+//! ```text
+//! DIR/.stitchfs-receive/state     token: where to go on
+//! DIR/.stitchfs-receive/NUMBER    object that was moved aside
+//! DIR                             user.stitchfs.received: identity of the last snapshot
+//! ```
+//!
+//! Records are applied one after the other, each after its checksum was compared. The state is
+//! written when a stream ends early, at the record `Detached`, and each 64 MiB, after a sync. Each
+//! record can be applied again, so that a stream can go on from an older state after a crash.
+
+mod apply;
+mod input;
+mod state;
+
+use crate::SendError;
+use crate::beneath::Root;
+use apply::Target;
+use input::Input;
+use state::State;
+use std::io::Read;
+use std::path::Path;
+use stitch_format::send_stream::{SendHead, SendPosition, SendRecord, SendToken};
+
+/// Attribute of a directory that has the identity of the snapshot that it holds.
+pub const RECEIVED_XATTR: &str = "user.stitchfs.received";
+/// Bytes of the stream after which the state is written.
+const CHECKPOINT_BYTES: u64 = 64 << 20;
+
+/// How a stream is applied.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ReceiveOptions {
+    /// Leaves out device nodes, which only root creates, instead of failing.
+    pub skip_devices: bool,
+}
+
+/// What could not be set as it was sent, without failing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Left {
+    /// Extended attributes, with paths, that the file system or the caller cannot have.
+    pub xattrs: Vec<String>,
+    /// Device nodes that were left out.
+    pub devices: u64,
+    /// Objects whose owner is another than sent: the caller is not root.
+    pub owners: u64,
+    /// The directory cannot remember what it holds: no incremental stream can follow.
+    pub identity: bool,
+}
+
+/// What was received.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Received {
+    /// Name of the snapshot.
+    pub name: Vec<u8>,
+    /// First bytes of the stream.
+    pub head: SendHead,
+    /// Bytes of the stream.
+    pub bytes: u64,
+    /// What is other than it was sent.
+    pub left: Left,
+}
+
+/// Returns the token of a directory that holds a part of a stream; `None` if it holds none.
+///
+/// # Errors
+/// The state cannot be read.
+pub fn token_of(dir: &Path) -> Result<Option<SendToken>, SendError> {
+    state::read(&Root::open(dir)?)
+}
+
+/// Applies a stream to a directory, which is created if it does not exist. Calls `progress` with
+/// the step, the number of steps and the bytes read.
+///
+/// # Durability
+/// When it returns, what was received is durable.
+///
+/// # Errors
+/// [`SendError::Refused`] and those of the head: the directory is as it was before.
+/// [`SendError::Interrupted`]: it holds a part; the token says where to go on.
+pub fn receive(
+    input: &mut dyn Read,
+    dir: &Path,
+    options: ReceiveOptions,
+    progress: &mut dyn FnMut(u64, u64, u64),
+) -> Result<Received, SendError> {
+    let mut input = Input::begin(input)?;
+    let head = input.head;
+    // The first record too is read before anything is changed.
+    let name = match input.next()? {
+        (_, SendRecord::Begin { snapshot, .. }) => snapshot.to_vec(),
+        _ => {
+            return Err(SendError::refused(
+                "the stream does not begin with its names",
+            ));
+        }
+    };
+    let state = State::begin(dir, &head, &name)?;
+    let mut position = state.position;
+    let mut target = Target::new(state, &head, options);
+    let applied = apply_all(&mut input, &mut target, &mut position, progress);
+    let ended = applied.and_then(|()| target.finish(&head));
+    if let Err(cause) = ended {
+        return Err(interrupted(
+            &mut target,
+            &state::token(&head, position),
+            cause,
+        ));
+    }
+    let (bytes, left) = (input.at, target.into_left());
+    Ok(Received {
+        name,
+        head,
+        bytes,
+        left,
+    })
+}
+
+/// Saves where to go on, after what was applied is durable.
+fn interrupted(target: &mut Target, token: &SendToken, cause: SendError) -> SendError {
+    let saved = target
+        .sync()
+        .and_then(|()| state::write(target.root(), token));
+    // Else the state is the one before, which serves as well.
+    let token = match saved {
+        Ok(()) => *token,
+        Err(_) => state::read(target.root()).ok().flatten().unwrap_or(*token),
+    };
+    let (token, cause) = (token.encode(), Box::new(cause));
+    SendError::Interrupted { token, cause }
+}
+
+fn apply_all(
+    input: &mut Input<'_>,
+    target: &mut Target,
+    position: &mut SendPosition,
+    progress: &mut dyn FnMut(u64, u64, u64),
+) -> Result<(), SendError> {
+    let (head, mut saved) = (input.head, 0);
+    loop {
+        let at = input.at;
+        let (step, record) = input.next()?;
+        if matches!(record, SendRecord::End { .. }) {
+            return Ok(());
+        }
+        target.apply(&record)?;
+        let before = if step == position.step {
+            position.offset
+        } else {
+            0
+        };
+        let offset = match record {
+            SendRecord::Write { offset, data, .. } => offset + data.len() as u64,
+            SendRecord::Hole {
+                offset, len_bytes, ..
+            } => offset + len_bytes,
+            _ => before,
+        };
+        debug_assert!(step >= position.step, "steps are in order");
+        *position = SendPosition { step, offset };
+        if matches!(record, SendRecord::Detached) || at - saved >= CHECKPOINT_BYTES {
+            saved = at;
+            target.sync()?;
+            state::write(target.root(), &state::token(&head, *position))?;
+        }
+        progress(step, head.steps, at);
+    }
+}

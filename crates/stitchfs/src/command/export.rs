@@ -1,0 +1,56 @@
+//! `stitchfs export`: a snapshot as a tar archive.
+
+use super::output;
+use super::send::source::Source;
+use anyhow::{Result, bail};
+use clap::Parser;
+use std::io::{BufWriter, IsTerminal as _, Write as _};
+use std::path::PathBuf;
+
+/// Bytes that are written at once.
+const BUFFER_BYTES: usize = 256 << 10;
+
+const AFTER: &str = "\
+Writes a tar archive to standard output: GNU entries with pax headers for
+extended attributes, access lists and times in nanoseconds. Holes stay holes.
+Extract it with `tar -xp --xattrs --xattrs-include='*' --acls`. Sockets are left
+out and named.
+
+Exit codes: 0 success, 1 failure, 2 wrong command line, 3 files were left out.
+
+Examples:
+  stitchfs export mnt/.stitchfs/snap/mon > mon.tar
+  stitchfs export mnt/.stitchfs/snap/mon | zstd > mon.tar.zst";
+
+/// Write a snapshot to standard output as a tar archive
+#[derive(Debug, Parser)]
+#[command(after_help = AFTER)]
+pub(super) struct ExportArgs {
+    /// Leave out files that cannot be read, instead of failing
+    #[arg(long)]
+    skip_unreadable: bool,
+
+    /// Directory of the snapshot: MNT/.stitchfs/snap/NAME
+    #[arg(value_name = "SNAP")]
+    snapshot: PathBuf,
+}
+
+pub(super) fn run(args: &ExportArgs) -> Result<u8> {
+    if std::io::stdout().is_terminal() {
+        bail!("an archive is not for a terminal; write it to a file or a pipe: `> FILE.tar`");
+    }
+    let source = Source::read(&args.snapshot, args.skip_unreadable)?;
+    let bar = output::progress("exporting");
+    bar.set_style(output::steps_style());
+    let mut advance = |done, total| output::advance(&bar, done, total);
+    let mut out = BufWriter::with_capacity(BUFFER_BYTES, std::io::stdout().lock());
+    let exported = stitch_send::export(&source.tree, &mut out, &mut advance);
+    let flushed = out.flush();
+    bar.finish_and_clear();
+    let exported = exported.map_err(super::send::explained)?;
+    flushed?;
+    for socket in &exported.sockets {
+        output::note(&format!("{}: left out, it is a socket", socket.display()));
+    }
+    Ok(source.code())
+}

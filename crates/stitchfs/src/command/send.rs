@@ -1,0 +1,97 @@
+//! `stitchfs send`: a snapshot, or the changes from one to another, as a stream.
+
+pub(super) mod source;
+
+use super::output;
+use anyhow::{Context, Result, anyhow, bail};
+use clap::Parser;
+use source::Source;
+use std::io::{BufWriter, IsTerminal as _};
+use std::path::PathBuf;
+use stitch_send::{SendToken, Sender};
+
+/// Exit code for a stream without the files that could not be read.
+const LEFT_OUT: u8 = 3;
+/// Bytes that are written at once.
+const BUFFER_BYTES: usize = 256 << 10;
+
+const AFTER: &str = "\
+Writes to standard output what `stitchfs receive` applies: names, contents,
+holes, modes, owners, times, links, devices, extended attributes and access
+lists. With -i, only what changed since OLD: names that came, went or moved, and
+changed pages of files. The stream has checksums; its format is in
+docs/format.md. File flags (chattr) and times of access that changed alone are
+not sent.
+
+A user who is not root sends what he may read. With --skip-unreadable, other
+files are left out and named on standard error, and the exit code is 3.
+
+An interrupted transfer goes on with the token that `stitchfs receive --token
+DIR` prints, and the same snapshots and options as before.
+
+Exit codes: 0 success, 1 failure, 2 wrong command line, 3 files were left out.
+
+Examples:
+  stitchfs send mnt/.stitchfs/snap/mon > mon.stream
+  stitchfs send -i mnt/.stitchfs/snap/mon mnt/.stitchfs/snap/tue > tue.stream
+  stitchfs send mnt/.stitchfs/snap/mon | ssh host stitchfs receive /backup/ada";
+
+/// Write a snapshot, or the changes between two, to standard output
+#[derive(Debug, Parser)]
+#[command(after_help = AFTER)]
+pub(super) struct SendArgs {
+    /// Send only what changed since this snapshot, which the receiver has
+    #[arg(short = 'i', long, value_name = "OLD")]
+    incremental: Option<PathBuf>,
+
+    /// Send the rest of a stream, from where the token says
+    #[arg(long, value_name = "TOKEN")]
+    resume: Option<String>,
+
+    /// Leave out files that cannot be read, instead of failing
+    #[arg(long)]
+    skip_unreadable: bool,
+
+    /// Directory of the snapshot: MNT/.stitchfs/snap/NAME
+    #[arg(value_name = "SNAP")]
+    snapshot: PathBuf,
+}
+
+pub(super) fn run(args: &SendArgs) -> Result<u8> {
+    if std::io::stdout().is_terminal() {
+        bail!("a stream is not for a terminal; send it to a file or a pipe: `> FILE`");
+    }
+    let token = args.resume.as_deref().map(SendToken::decode).transpose();
+    let token = token.context("--resume")?;
+    let spinner = output::spinner("names read");
+    let read = |path: &PathBuf| Source::read(path, args.skip_unreadable);
+    let base = args.incremental.as_ref().map(read).transpose()?;
+    let snapshot = read(&args.snapshot)?;
+    spinner.finish_and_clear();
+    if let Some(base) = base.as_ref().filter(|base| base.mount != snapshot.mount) {
+        bail!(
+            "{}: is in another mount than {}",
+            base.place.display(),
+            snapshot.place.display()
+        );
+    }
+    let bar = output::progress("sending");
+    let mut advance = |step, steps, _| output::advance(&bar, step, steps);
+    bar.set_style(output::steps_style());
+    let base = base.as_ref().map(Source::side);
+    let mut sender = Sender::new(base, snapshot.side(), &mut advance)?;
+    let mut out = BufWriter::with_capacity(BUFFER_BYTES, std::io::stdout().lock());
+    let sent = sender.send(&mut out, token.as_ref());
+    drop(sender);
+    bar.finish_and_clear();
+    sent.map_err(explained)?;
+    Ok(snapshot.code())
+}
+
+/// Adds what the user can do about it.
+pub(super) fn explained(error: stitch_send::SendError) -> anyhow::Error {
+    match error.is_permission() {
+        true => anyhow!("{error}; --skip-unreadable leaves out what you cannot read"),
+        false => anyhow::Error::new(error),
+    }
+}
