@@ -1,7 +1,8 @@
 //! Changes to dictionaries, collected to be committed as one.
 
 use crate::Dictionary;
-use stitch_kv::Batch;
+use stitch_base::TreeId;
+use stitch_kv::{Batch, Message};
 
 /// Changes in their order, applied whole or not at all by [`crate::View::commit`]. `clear` keeps
 /// the memory, so that one serves many operations.
@@ -70,6 +71,11 @@ impl<'v> Changes<'v> {
     #[must_use]
     pub const fn len_bytes(&self) -> usize {
         self.batch.len_bytes()
+    }
+
+    /// Returns the changes in their order, each with the tree that it is of.
+    pub fn messages(&self) -> impl Iterator<Item = (TreeId, Message<'_>)> {
+        self.batch.messages()
     }
 
     /// Takes all changes out and keeps the memory.

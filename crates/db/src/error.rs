@@ -1,7 +1,10 @@
 //! What goes wrong in a schema.
 
 use stitch_base::{ErrorKind, TreeId};
-use stitch_kv::{ChangedKey, KvError};
+use stitch_kv::{ChangedKey, Engine, Guards, KvError};
+
+/// The most keys that a refused commit lists.
+pub(crate) const LISTED_COUNT_MAX: usize = 1000;
 
 /// An error of the database.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -24,6 +27,12 @@ pub enum DbError {
     /// A name that cannot be.
     #[error("{0:?} is no name: it is empty or has a slash in it")]
     BadName(String),
+    /// The dictionary is none of a branch, or none of the schema that was asked for it.
+    #[error("schema {schema:?} has no such branch of a dictionary")]
+    NoBranch {
+        /// Name of the schema.
+        schema: String,
+    },
     /// The view is of a moment in the past.
     #[error("a snapshot cannot be written to")]
     ReadOnlyView,
@@ -79,11 +88,24 @@ impl DbError {
         }
     }
 
+    /// The error that lists the keys under `guards` that have changed, of which one is known.
+    pub(crate) fn conflict(engine: &dyn Engine, guards: &Guards, first: ChangedKey) -> Self {
+        let changed = engine.changed_keys(guards, LISTED_COUNT_MAX);
+        let mut keys = changed.unwrap_or_default();
+        if !keys.contains(&first) {
+            keys.insert(0, first);
+        }
+        debug_assert!(!keys.is_empty(), "a conflict has a key");
+        Self::Conflict { keys }
+    }
+
     /// What a caller can do about it.
     #[must_use]
     pub const fn kind(&self) -> ErrorKind {
         match self {
-            Self::NoSchema(_) | Self::NoDictionary { .. } => ErrorKind::NotFound,
+            Self::NoSchema(_) | Self::NoDictionary { .. } | Self::NoBranch { .. } => {
+                ErrorKind::NotFound
+            }
             Self::SchemaExists(_) => ErrorKind::Exists,
             Self::BadName(_) => ErrorKind::Invalid,
             Self::ReadOnlyView => ErrorKind::ReadOnly,

@@ -2,10 +2,11 @@
 //!
 //! A **schema** is a named set of **dictionaries**; a dictionary is a tree with a role. All reads
 //! and writes go through a [`View`]: the present, or one moment held open. What is read, decided
-//! and written as one step goes through a [`Transaction`].
+//! and written as one step goes through a [`Transaction`]. [`Schema::branch`] makes a schema that
+//! begins with what another one holds, and goes its own way.
 //!
-//! Paper: Shetty et al., VT-tree, FAST 2013, section 3.2 (transactions) and section 4 (KVDB: schemas
-//! of dictionaries).
+//! Paper: Shetty et al., VT-tree, FAST 2013, section 3.2 (transactions) and section 4 (KVDB:
+//! schemas of dictionaries).
 
 mod changes;
 mod error;
@@ -18,7 +19,7 @@ mod view;
 pub use changes::Changes;
 pub use error::DbError;
 pub use lock::Access;
-pub use schema::{Dictionary, Schema};
+pub use schema::{Dictionary, DictionaryBranch, Schema};
 pub use stitch_kv::{
     Caching, ChangedKey, Coming, CommitOptions, Direction, Entry, KeyRange, Limits, Scan,
     SpaceClass, SpaceUsage, TreeOptions,

@@ -1,5 +1,9 @@
 //! Schemas and dictionaries. A dictionary's tree is named `schema/dictionary` in the engine.
 
+mod branch;
+
+pub use branch::DictionaryBranch;
+
 use crate::{ConflictPolicy, DbError, Transaction, TransactionOptions, Transactions, View};
 use stitch_base::TreeId;
 use stitch_base::sync::Arc;
@@ -86,6 +90,31 @@ impl Schema {
         })
     }
 
+    /// Removes the schema and all that is in it, in one step where the engine drops several trees
+    /// in one. Branches of it go on. Other handles of it find no dictionary any more.
+    ///
+    /// # Errors
+    /// [`DbError::Kv`].
+    ///
+    /// # Durability
+    /// On the medium when this returns.
+    pub fn remove(self) -> Result<(), DbError> {
+        Ok(self.engine().drop_trees(&self.trees())?)
+    }
+
+    fn trees(&self) -> Vec<TreeId> {
+        let dictionaries = self.dictionaries.iter();
+        let trees: Vec<TreeId> = dictionaries.map(|(_, found)| found.tree).collect();
+        debug_assert!(!trees.is_empty(), "a schema has a dictionary");
+        trees
+    }
+
+    /// The name of the schema.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// The dictionary of this name.
     ///
     /// # Errors
@@ -104,6 +133,13 @@ impl Schema {
     #[must_use]
     pub fn dictionaries(&self) -> &[(String, Dictionary)] {
         &self.dictionaries
+    }
+
+    /// The name of a dictionary; `None` if it is not of this schema.
+    #[must_use]
+    pub fn name_of(&self, dictionary: Dictionary) -> Option<&str> {
+        let found = self.dictionaries.iter().find(|(_, of)| *of == dictionary);
+        found.map(|(name, _)| name.as_str())
     }
 
     /// The present.

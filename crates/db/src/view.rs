@@ -94,6 +94,12 @@ impl View {
         self.at.as_ref().map(Snapshot::seqno)
     }
 
+    /// The moment that it holds; `None` is the present.
+    #[must_use]
+    pub const fn held(&self) -> Option<&Snapshot> {
+        self.at.as_ref()
+    }
+
     /// This view's moment, held open: of the present, a new moment.
     #[must_use]
     pub fn snapshot(&self) -> Self {

@@ -39,6 +39,7 @@ mod lookup;
 mod make;
 mod names;
 mod namespace;
+mod outcome;
 mod prefetch;
 mod remove;
 mod rename;

@@ -2,6 +2,7 @@
 
 use crate::FsResult;
 use crate::locator::{RowKey, RowRange, Tree};
+use stitch_base::TreeId;
 use stitch_db::{Changes, Dictionary, Schema};
 
 /// The dictionary of each tree.
@@ -31,6 +32,12 @@ impl Dictionaries {
             Tree::Sys => self.sys,
         }
     }
+
+    /// Returns the dictionary whose tree has this number.
+    fn by_number(&self, tree: TreeId) -> Option<Dictionary> {
+        let all = [self.meta, self.data, self.xattr, self.sys];
+        all.into_iter().find(|found| found.tree() == tree)
+    }
 }
 
 /// Changes of rows, applied whole or not at all by one commit, in their order.
@@ -50,6 +57,11 @@ impl<'v> RowBatch<'v> {
 
     pub(crate) const fn changes(&self) -> &Changes<'v> {
         &self.changes
+    }
+
+    /// Returns the dictionary of a message.
+    pub(crate) fn dictionary(&self, tree: TreeId) -> Option<Dictionary> {
+        self.trees.by_number(tree)
     }
 
     pub(crate) const fn is_empty(&self) -> bool {

@@ -49,7 +49,7 @@ pub(crate) fn view_of_tree(name: &str) -> Option<u64> {
 pub(crate) struct Store {
     pub(crate) keys: Locator,
     trees: Dictionaries,
-    view: View,
+    pub(crate) view: View,
     /// As it was at open.
     pub(crate) header: FsHeader,
 }
@@ -271,9 +271,16 @@ impl Store {
         self.view.read_ahead(tree, range.keys(), coming, caching)
     }
 
+    /// Commits a batch: again after a conflict, and after an unknown outcome that turns out to be
+    /// none (ADR 0176).
+    ///
+    /// # Errors
+    /// Those of the engine.
     pub(crate) fn commit(&self, batch: &RowBatch<'_>, space: SpaceClass) -> FsResult<()> {
         let options = CommitOptions { sync: false, space };
-        self.view.commit(batch.changes(), options)?;
-        Ok(())
+        match self.view.commit(batch.changes(), options) {
+            Ok(_) => Ok(()),
+            Err(error) => self.commit_again(batch, options, error),
+        }
     }
 }

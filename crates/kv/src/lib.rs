@@ -26,6 +26,7 @@ mod snapshot;
 mod snapshot_engine;
 mod tree;
 mod upsert;
+mod wrapped_engine;
 
 pub use batch::Batch;
 pub use branch::{BRANCH_DEPTH_MAX, BranchPoint, NewBranch, check_branch_depth};
@@ -48,3 +49,4 @@ pub use snapshot_engine::SnapshotEngine;
 pub use stitch_format::batch::{Message, Messages, Position, Stretch};
 pub use tree::{Compression, TreeInfo, TreeOptions};
 pub use upsert::{Folded, UpsertFn, UpsertRegistry, upsert_fn};
+pub use wrapped_engine::WrappedEngine;

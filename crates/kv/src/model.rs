@@ -217,7 +217,7 @@ impl ModelEngine {
         match NextCommits::take(&mut state.next_commits) {
             None => apply(state),
             Some(fault) => {
-                if fault == CommitFault::Done {
+                if fault.is_applied() {
                     apply(state)?;
                 }
                 Err(fault.error())

@@ -6,7 +6,8 @@
 //!
 //! Exit codes are 0 for success, 1 for failure and 2 for a wrong command line. `fsck` has its own
 //! ([`fsck`]); `mount.stitchfs` and `umount.stitchfs` have 32 for failure and 1 for a wrong command
-//! line, as mount(8) wants.
+//! line, as mount(8) wants. Subcommands that run a command end with its code, and 125 to 127 as
+//! env(1) does ([`view`]).
 
 mod access;
 mod advice;
@@ -42,6 +43,7 @@ mod umount;
 mod upgrade;
 mod users;
 mod utab;
+mod view;
 mod watch;
 
 use clap::{Parser, Subcommand};
@@ -54,7 +56,7 @@ const HELP_COLUMNS: usize = 80;
 
 const AFTER: &str = "\
 Exit codes: 0 success, 1 failure, 2 wrong command line; fsck has those of
-fsck(8).
+fsck(8), and `snapshot run` those of env(1).
 The environment variable STITCHFS_LOG chooses what is logged: warn, debug,
 stitch_vt=trace, ...";
 
@@ -139,9 +141,25 @@ const FSCK: Codes = Codes {
     usage: fsck::USAGE,
 };
 
+/// Commands that end with the code of the command that they run.
+const RUN: Codes = Codes {
+    failure: view::FAILED,
+    usage: view::FAILED,
+};
+
+/// Returns the codes of a subcommand, which begins `words`.
+fn codes_of(words: &[OsString]) -> Codes {
+    let word = |index: usize| words.get(index).and_then(|word| word.to_str());
+    match (word(0), word(1)) {
+        (Some("fsck"), _) => FSCK,
+        (Some("snapshot"), Some("run")) => RUN,
+        _ => OURS,
+    }
+}
+
 /// Runs the command line; `args` begins with the name that the program was called by.
 pub(crate) fn run(args: Vec<OsString>) -> ExitCode {
-    startup::reset();
+    let inherited = startup::reset();
     if watch::is_watcher() {
         return match watch::run() {
             Ok(()) => ExitCode::SUCCESS,
@@ -162,9 +180,8 @@ pub(crate) fn run(args: Vec<OsString>) -> ExitCode {
         }
         Some("fsck.stitchfs") => (fsck::Args::try_parse_from(&args).map(Command::Fsck), FSCK),
         _ => {
-            let is_fsck = args.get(1).is_some_and(|word| word == "fsck");
             let parsed = Cli::try_parse_from(&args).map(|cli| cli.command);
-            (parsed, if is_fsck { FSCK } else { OURS })
+            (parsed, codes_of(args.get(1..).unwrap_or_default()))
         }
     };
     let mut command = match parsed {
@@ -196,7 +213,7 @@ pub(crate) fn run(args: Vec<OsString>) -> ExitCode {
         Command::Rmtree(args) => rmtree::run(&args),
         Command::Serve(args) => serve::run(&args),
         Command::Kv(args) => kv::run(&args),
-        Command::Snapshot(args) => snapshot::run(&args),
+        Command::Snapshot(args) => snapshot::run(&args, &inherited),
         Command::Diff(args) => diff::run(&args),
         Command::Grow(args) => grow::run(&args),
         Command::Shrink(args) => shrink::run(&args),

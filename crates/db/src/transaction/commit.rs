@@ -3,12 +3,11 @@
 use super::writes::{Own, fold};
 use super::{Clash, ConflictPolicy, Isolation, Resolution, Resolver, Transaction};
 use crate::DbError;
+use crate::error::LISTED_COUNT_MAX;
 use bytes::Bytes;
 use stitch_base::Seqno;
 use stitch_kv::{Batch, ChangedKey, CommitOptions, Guards, KvError, Snapshot};
 
-/// The most keys that a refused commit lists.
-const LISTED_COUNT_MAX: usize = 1000;
 /// How often a resolver is asked while others go on changing the keys.
 const ROUNDS_MAX: usize = 16;
 
@@ -81,12 +80,7 @@ impl Transaction {
 
     /// The error that lists the keys that have changed, of which one is known.
     fn listed(&self, guards: &Guards, first: ChangedKey) -> DbError {
-        let changed = self.engine.changed_keys(guards, LISTED_COUNT_MAX);
-        let mut keys = changed.unwrap_or_default();
-        if !keys.contains(&first) {
-            keys.insert(0, first);
-        }
-        DbError::Conflict { keys }
+        DbError::conflict(self.engine.as_ref(), guards, first)
     }
 
     /// Commits, and has a resolver decide about the keys that others have changed.

@@ -4,9 +4,8 @@ use bytes::Bytes;
 use stitch_base::sync::Arc;
 use stitch_base::{Seqno, TreeId};
 use stitch_kv::{
-    Batch, ChangedKey, CommitOptions, Counters, Direction, Engine, Guarded, Guards, KeyRange,
-    KvError, Limits, ModelEngine, Scan, Snapshot, SpaceUsage, TreeInfo, TreeOptions,
-    UpsertRegistry, Violation,
+    Batch, CommitOptions, Direction, Engine, Guarded, Guards, KeyRange, KvError, ModelEngine, Scan,
+    Snapshot, UpsertRegistry, WrappedEngine,
 };
 
 /// What an engine does wrong.
@@ -58,29 +57,9 @@ impl Faulty {
     }
 }
 
-impl Engine for Faulty {
-    fn limits(&self) -> Limits {
-        self.inner.limits()
-    }
-
-    fn trees(&self) -> Vec<TreeInfo> {
-        self.inner.trees()
-    }
-
-    fn create_tree(&self, name: &str, options: &TreeOptions) -> Result<TreeId, KvError> {
-        self.inner.create_tree(name, options)
-    }
-
-    fn drop_tree(&self, tree: TreeId) -> Result<(), KvError> {
-        self.inner.drop_tree(tree)
-    }
-
-    fn alter_tree(&self, tree: TreeId, options: &TreeOptions) -> Result<(), KvError> {
-        self.inner.alter_tree(tree, options)
-    }
-
-    fn commit(&self, batch: &Batch, options: CommitOptions) -> Result<Seqno, KvError> {
-        self.inner.commit(batch, options)
+impl WrappedEngine for Faulty {
+    fn inner(&self) -> &dyn Engine {
+        &self.inner
     }
 
     fn commit_guarded(
@@ -91,18 +70,6 @@ impl Engine for Faulty {
     ) -> Result<Seqno, KvError> {
         let guards = self.changed(guards);
         self.inner.commit_guarded(batch, &guards, options)
-    }
-
-    fn changed_keys(&self, guards: &Guards, count: usize) -> Result<Vec<ChangedKey>, KvError> {
-        self.inner.changed_keys(guards, count)
-    }
-
-    fn sync(&self) -> Result<(), KvError> {
-        self.inner.sync()
-    }
-
-    fn snapshot(&self) -> Snapshot {
-        self.inner.snapshot()
     }
 
     fn get(
@@ -124,27 +91,12 @@ impl Engine for Faulty {
         self.inner.scan(tree, range, direction, self.at(at))
     }
 
-    fn counters(&self) -> Counters {
-        self.inner.counters()
-    }
-
-    fn space(&self) -> SpaceUsage {
-        self.inner.space()
-    }
-
-    fn set_aside(&self, bytes: u64) -> Result<(), KvError> {
-        self.inner.set_aside(bytes)
-    }
-
-    fn check(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<Vec<Violation>, KvError> {
-        self.inner.check(progress)
-    }
-
-    fn settle(&self) -> Result<(), KvError> {
-        self.inner.settle()
-    }
-
-    fn close(&self) -> Result<(), KvError> {
-        self.inner.close()
+    fn scan_whole(
+        &self,
+        tree: TreeId,
+        range: KeyRange<'_>,
+        at: Option<&Snapshot>,
+    ) -> Result<Box<dyn Scan + '_>, KvError> {
+        self.inner.scan_whole(tree, range, self.at(at))
     }
 }

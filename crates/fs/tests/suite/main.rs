@@ -14,6 +14,7 @@ mod hostile;
 mod lent;
 mod model;
 mod names;
+mod outcomes;
 mod positions;
 mod room;
 mod snapshots;

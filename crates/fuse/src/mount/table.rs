@@ -11,6 +11,12 @@ const TABLE_PATH: &str = "/proc/self/mountinfo";
 /// A mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MountEntry {
+    /// Its number in the table.
+    pub id: u32,
+    /// The number of the mount that its mount point is in; that one may be outside of the table.
+    pub parent: u32,
+    /// Its root directory, as a path in its file system: `/`, but for a bind mount.
+    pub root: PathBuf,
     /// The mount point.
     pub path: PathBuf,
     /// Its device number, major and minor.
@@ -74,15 +80,20 @@ pub fn read(table: &Path) -> Result<Vec<MountEntry>, MountError> {
 /// `id parent major:minor root path options [fields] - kind source super-options`
 fn parse_line(line: &[u8]) -> Option<MountEntry> {
     let mut fields = line.split(|&byte| byte == b' ');
-    let device = std::str::from_utf8(fields.nth(2)?).ok()?;
-    let (major, minor) = device.split_once(':')?;
-    let path = unescape(fields.nth(1)?);
+    let mut text = || std::str::from_utf8(fields.next()?).ok();
+    let (id, parent) = (text()?.parse().ok()?, text()?.parse().ok()?);
+    let (major, minor) = text()?.split_once(':')?;
+    let root = unescape(fields.next()?);
+    let path = unescape(fields.next()?);
     let options = String::from_utf8_lossy(fields.next()?).into_owned();
     fields.find(|field| *field == b"-")?;
     let kind = String::from_utf8_lossy(fields.next()?).into_owned();
     let source = OsString::from_vec(unescape(fields.next()?));
     let super_options = String::from_utf8_lossy(fields.next()?).into_owned();
     Some(MountEntry {
+        id,
+        parent,
+        root: PathBuf::from(OsString::from_vec(root)),
         path: PathBuf::from(OsString::from_vec(path)),
         device: (major.parse().ok()?, minor.parse().ok()?),
         kind,
@@ -116,9 +127,11 @@ mod tests {
 
     #[test]
     fn a_line_is_taken_apart() {
-        let line = b"36 35 0:51 / /mnt/with\\040blank rw,noatime shared:1 master:2 - \
+        let line = b"36 35 0:51 /a\\011b /mnt/with\\040blank rw,noatime shared:1 master:2 - \
             fuse.stitchfs /dev/a\\134b rw,user_id=0";
         let entry = parse_line(line).unwrap();
+        assert_eq!((entry.id, entry.parent), (36, 35));
+        assert_eq!(entry.root, Path::new("/a\tb"));
         assert_eq!(entry.path, Path::new("/mnt/with blank"));
         assert_eq!(entry.device, (0, 51));
         assert_eq!(entry.source, "/dev/a\\b");

@@ -2,7 +2,7 @@
 
 use super::ModelEngine;
 use crate::KvError;
-use stitch_base::ErrorKind;
+use stitch_base::{ErrorKind, TreeId};
 
 /// How a commit fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,15 +13,31 @@ pub enum CommitFault {
     Full,
     /// An error of the device, after all of it was done.
     Done,
+    /// Another writer was first; nothing was done.
+    Conflict,
+    /// The outcome is unknown; nothing was done.
+    Unknown,
+    /// The outcome is unknown; all of it was done.
+    UnknownDone,
 }
 
 impl CommitFault {
+    /// Reports whether the batch is applied all the same.
+    pub(super) const fn is_applied(self) -> bool {
+        matches!(self, Self::Done | Self::UnknownDone)
+    }
+
     pub(super) fn error(self) -> KvError {
         match self {
             Self::Full => KvError::NoSpace {
                 needed_bytes: 1,
                 free_bytes: 0,
             },
+            Self::Conflict => KvError::Conflict {
+                tree: TreeId(1),
+                key: Vec::new(),
+            },
+            Self::Unknown | Self::UnknownDone => KvError::Unknown,
             Self::Refused | Self::Done => {
                 KvError::storage(ErrorKind::Io, std::io::Error::other("told to fail"))
             }
@@ -49,8 +65,8 @@ impl NextCommits {
 }
 
 impl ModelEngine {
-    /// Lets the next `count` commits fail; `u32::MAX` for all of them. An engine that is opened again with what this
-    /// one holds is well.
+    /// Lets the next `count` commits fail; `u32::MAX` for all of them. An engine that is opened
+    /// again with what this one holds is well.
     ///
     /// # Panics
     /// If `count` is 0.

@@ -9,9 +9,8 @@ use clap::Parser;
 use compare::{Change, compare};
 use listing::Listing;
 use serde_json::{Value, json};
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use stitchfs::{path_in, path_text, set_path};
+use stitchfs::{path_text, set_path};
 
 const AFTER: &str = "\
 One line for each change, with paths from the directory on:
@@ -47,16 +46,10 @@ pub(super) struct DiffArgs {
 pub(super) fn run(args: &DiffArgs) -> Result<u8> {
     let old = canonical(&args.old)?;
     let (mount, _) = live::around(&old)?;
-    let Some(info) = snapshot::about(&old) else {
-        bail!(
-            "{}: is not the directory of a snapshot; `stitchfs snapshot list {}` lists them",
-            args.old.display(),
-            mount.display()
-        );
-    };
+    let info = snapshot::information(&args.old, &old, &mount)?;
     let new = match &args.new {
         Some(new) => canonical(new)?,
-        None => present(&mount, &info)?,
+        None => snapshot::present(&mount, &info, "give the directory to compare with")?,
     };
     let (other, _) = live::around(&new)?;
     if other != mount {
@@ -81,21 +74,6 @@ pub(super) fn run(args: &DiffArgs) -> Result<u8> {
 fn canonical(path: &Path) -> Result<PathBuf> {
     path.canonicalize()
         .with_context(|| path.display().to_string())
-}
-
-/// The directory of a snapshot as it is now.
-fn present(mount: &Path, info: &Value) -> Result<PathBuf> {
-    let path = mount.join(path_in(info, "path").unwrap_or_default());
-    let is_it = path
-        .symlink_metadata()
-        .is_ok_and(|found| info["root"] == found.ino());
-    if !is_it {
-        bail!(
-            "{}: is not there any more, or another one; give the directory to compare with",
-            path.display()
-        );
-    }
-    Ok(path)
 }
 
 fn print(changes: &[Change], is_json: bool) -> Result<()> {

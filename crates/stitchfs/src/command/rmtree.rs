@@ -192,6 +192,9 @@ mod tests {
 
     fn entry(path: &str, kind: &str) -> MountEntry {
         MountEntry {
+            id: 0,
+            parent: 0,
+            root: "/".into(),
             path: path.into(),
             device: (0, 0),
             kind: kind.to_owned(),

@@ -1,18 +1,21 @@
 //! `stitchfs snapshot`: read-only snapshots of directories in a mount.
 
 mod list;
+mod run;
 
+use super::startup::Inherited;
 use super::{live, output, sync};
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::{Parser, Subcommand};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use serde_json::{Value, json};
 use std::fs::File;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use stitch_fuse::adapter::{CONTROL_DIR, SNAPSHOT_XATTR, SNAPSHOTS_DIR};
 use stitch_fuse::snapshots;
-use stitchfs::path_text;
+use stitchfs::{path_in, path_text};
 
 const AFTER: &str = "\
 A snapshot shows a directory, and all below it, as it was at one moment. It
@@ -25,9 +28,10 @@ snapshots. Restore a file with cp.
 Examples:
   stitchfs snapshot create /srv/home/ada before-upgrade
   stitchfs diff /srv/.stitchfs/snap/before-upgrade
+  stitchfs snapshot run /srv/.stitchfs/snap/before-upgrade -- make test
   stitchfs snapshot delete /srv before-upgrade";
 
-/// Create, list or delete read-only snapshots of directories
+/// Create, list, enter or delete read-only snapshots of directories
 #[derive(Debug, Parser)]
 #[command(after_help = AFTER)]
 pub(super) struct SnapshotArgs {
@@ -39,6 +43,7 @@ pub(super) struct SnapshotArgs {
 enum SnapshotCommand {
     Create(SnapshotCreate),
     List(list::SnapshotList),
+    Run(run::SnapshotRun),
     Delete(SnapshotDelete),
 }
 
@@ -74,10 +79,11 @@ struct SnapshotDelete {
     name: String,
 }
 
-pub(super) fn run(args: &SnapshotArgs) -> Result<u8> {
+pub(super) fn run(args: &SnapshotArgs, inherited: &Inherited) -> Result<u8> {
     match &args.what {
         SnapshotCommand::Create(args) => create(args),
         SnapshotCommand::List(args) => list::run(args),
+        SnapshotCommand::Run(args) => run::run(args, inherited),
         SnapshotCommand::Delete(args) => delete(args),
     }
 }
@@ -127,6 +133,38 @@ fn place(mount: &Path, name: &str) -> PathBuf {
 /// What the daemon says of the snapshot whose directory `path` is; `None` if it is that of none.
 pub(super) fn about(path: &Path) -> Option<Value> {
     live::ask_for(path, SNAPSHOT_XATTR).ok()
+}
+
+/// Returns what the daemon says of the snapshot whose directory is `dir`, which the user called
+/// `given`.
+///
+/// # Errors
+/// It is the directory of none.
+pub(super) fn information(given: &Path, dir: &Path, mount: &Path) -> Result<Value> {
+    about(dir).with_context(|| {
+        format!(
+            "{}: is not the directory of a snapshot; `stitchfs snapshot list {}` lists them",
+            given.display(),
+            mount.display()
+        )
+    })
+}
+
+/// Returns the path of a snapshot's directory as it is now.
+///
+/// # Errors
+/// It is not there any more, or another one; `remedy` says what to do then.
+pub(super) fn present(mount: &Path, info: &Value, remedy: &str) -> Result<PathBuf> {
+    let path = mount.join(path_in(info, "path").unwrap_or_default());
+    let is_it = path
+        .symlink_metadata()
+        .is_ok_and(|found| info["root"] == found.ino());
+    ensure!(
+        is_it,
+        "{}: is not there any more, or another one; {remedy}",
+        path.display()
+    );
+    Ok(path)
 }
 
 fn open_dir(path: &Path) -> std::io::Result<File> {

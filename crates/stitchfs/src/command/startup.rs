@@ -33,16 +33,41 @@ const DAEMON: [Resource; 5] = [
     Resource::Nproc,
 ];
 
-/// Resets what every command could stumble over. To be called before the first thread starts.
-pub(super) fn reset() {
+/// What a process was started with and [`reset`] replaces, for a command that the user runs by us.
+#[derive(Debug)]
+pub(super) struct Inherited {
+    mask: Mode,
+    limits: [(Resource, Rlimit); COMMON.len()],
+}
+
+impl Inherited {
+    /// Restores it for this process and those that it starts.
+    ///
+    /// # Errors
+    /// If a limit is refused.
+    pub(super) fn restore(&self) -> Result<()> {
+        umask(self.mask);
+        for (resource, limit) in &self.limits {
+            setrlimit(*resource, *limit).context("cannot restore a limit (ulimit)")?;
+        }
+        Ok(())
+    }
+}
+
+/// Resets what every command could stumble over, and returns what it was. To be called before the
+/// first thread starts.
+pub(super) fn reset() -> Inherited {
     unblock_signals();
     restore_default(libc::SIGCHLD);
+    let mask = umask(Mode::empty());
     // The group's bits and those of others are the user's choice.
-    umask(owner_can_use(umask(Mode::empty())));
+    umask(owner_can_use(mask));
+    let limits = COMMON.map(|resource| (resource, getrlimit(resource)));
     raise_limits(&COMMON);
     if let Err(error) = outlive_limits() {
         output::note(&format!("cannot handle SIGXFSZ: {error}"));
     }
+    Inherited { mask, limits }
 }
 
 /// Resets what only a daemon stumbles over.
@@ -125,8 +150,9 @@ fn restore_default(signal: libc::c_int) {
     unsafe { libc::signal(signal, libc::SIG_DFL) };
 }
 
+/// Reports whether this process ignores a signal.
 #[expect(unsafe_code, reason = "signal dispositions have no wrapper")]
-fn is_ignored(signal: libc::c_int) -> bool {
+pub(super) fn is_ignored(signal: libc::c_int) -> bool {
     let mut now = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
     // SAFETY: without a new disposition the call only fills `now`, for which zeros are valid too.
     let now = unsafe {
@@ -153,6 +179,22 @@ mod tests {
         setrlimit(Resource::Core, Rlimit { current, maximum }).unwrap();
         raise_limits(&[Resource::Core]);
         assert_eq!(getrlimit(Resource::Core).current, maximum);
+    }
+
+    #[test]
+    fn a_command_gets_the_limits_and_the_mask_of_the_caller() {
+        // A limit that no other test sets.
+        let resource = Resource::Sigpending;
+        let mut limit = getrlimit(resource);
+        let maximum = limit.maximum;
+        limit.current = Some(7);
+        let mask = umask(Mode::empty());
+        umask(mask);
+        let limits = [(resource, limit), (resource, limit)];
+        Inherited { mask, limits }.restore().unwrap();
+        assert_eq!(getrlimit(resource), limit);
+        raise_limits(&[resource]);
+        assert_eq!(getrlimit(resource).current, maximum);
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! `stitchfs snapshot` and `stitchfs diff`: a moment that stays, whatever happens after it.
 
+mod run;
+
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Seek as _, SeekFrom, Write as _};
@@ -12,7 +14,7 @@ use rustix::io::Errno;
 
 use crate::harness::context::Context;
 use crate::harness::mount::{Mount, Spec, stitchfs};
-use crate::harness::process::{command, run};
+use crate::harness::process::{self, command};
 use crate::harness::report::Case;
 use crate::harness::user::{NOBODY, acting_as};
 
@@ -40,6 +42,30 @@ pub(super) const CASES: &[Case] = &[
     Case {
         name: "diff",
         run: differences_are_named,
+    },
+    Case {
+        name: "run",
+        run: run::it_is_seen_wherever_the_directory_is_mounted,
+    },
+    Case {
+        name: "run-codes",
+        run: run::a_command_runs_as_without_it,
+    },
+    Case {
+        name: "run-user",
+        run: run::a_user_without_root_runs_commands,
+    },
+    Case {
+        name: "run-left",
+        run: run::nothing_outlives_the_run,
+    },
+    Case {
+        name: "run-wait",
+        run: run::the_run_waits_if_it_is_told_to,
+    },
+    Case {
+        name: "run-signals",
+        run: run::signals_are_passed_on,
     },
 ];
 
@@ -104,13 +130,13 @@ fn change_all(top: &Path) -> Result<()> {
 /// A copy beside the mount.
 fn copy(context: &Context, top: &Path, name: &str) -> Result<PathBuf> {
     let copy = context.dir(name)?.join("copy");
-    run(&mut command("cp", &["-a", &text(top), &text(&copy)]))?;
+    process::run(&mut command("cp", &["-a", &text(top), &text(&copy)]))?;
     Ok(copy)
 }
 
 fn expect_equal(copy: &Path, snapshot: &Path) -> Result<()> {
     let args = ["-r", "--no-dereference", &text(copy), &text(snapshot)];
-    run(&mut command("diff", &args)).map(drop)
+    process::run(&mut command("diff", &args)).map(drop)
 }
 
 fn a_moment_stays_through_changes_remounts_and_a_kill(context: &Context) -> Result<()> {
@@ -194,7 +220,7 @@ fn changes_are_refused(context: &Context) -> Result<()> {
     ensure!(fs::read(&file)? == content, "the file shows other bytes");
     let again = stitchfs(context, &["snapshot", "create", &text(&dir), "again"])?;
     ensure!(again.0 == 1, "a snapshot of a snapshot: {}", again.1);
-    run(&mut command(
+    process::run(&mut command(
         "cp",
         &["-a", &text(&file), &text(&mount.dir().join("out"))],
     ))?;
@@ -216,7 +242,7 @@ fn it_is_found_and_not_listed(context: &Context) -> Result<()> {
         .map(|entry| Ok(entry?.file_name()))
         .collect::<Result<_>>()?;
     ensure!(names == ["top"], "{names:?} are listed");
-    let found = run(&mut command("find", &[&text(mount.dir()), "-name", "snap"]))?;
+    let found = process::run(&mut command("find", &[&text(mount.dir()), "-name", "snap"]))?;
     ensure!(found.is_empty(), "find meets it: {found}");
     let taken = errno(fs::create_dir(mount.dir().join(".stitchfs")))?;
     ensure!(taken == Errno::EXIST, "{taken:?}");
@@ -224,7 +250,7 @@ fn it_is_found_and_not_listed(context: &Context) -> Result<()> {
     let (past, present) = (fs::metadata(past)?, fs::metadata(top.join("large"))?);
     ensure!(past.ino() != present.ino(), "one number for two files");
     ensure!(past.nlink() == 2, "{} links", past.nlink());
-    run(&mut command(
+    process::run(&mut command(
         "sh",
         &["-c", &format!("rm -rf {}/*", text(mount.dir()))],
     ))?;

@@ -3,13 +3,10 @@ use crate::fsck::tests::{Sample, keep_back_rows, name};
 use crate::fsck::{check_around, repair};
 use bytes::Bytes;
 use stitch_base::sync::Arc;
-use stitch_base::{ErrorKind, Seqno, TreeId};
+use stitch_base::{ErrorKind, TreeId};
 use stitch_format::fs_back::Place;
 use stitch_format::fs_key;
-use stitch_kv::{
-    Batch, CommitOptions, Counters, Engine, KvError, Limits, Scan, Snapshot, SpaceUsage, TreeInfo,
-    TreeOptions, Violation,
-};
+use stitch_kv::{Engine, KvError, Scan, Snapshot, WrappedEngine};
 
 /// An engine some of whose rows cannot be read.
 struct Holed {
@@ -21,37 +18,23 @@ fn unreadable() -> KvError {
     KvError::storage(ErrorKind::Corrupt, std::io::Error::other("a hole"))
 }
 
-impl Engine for Holed {
-    fn limits(&self) -> Limits {
-        self.inner.limits()
+impl Holed {
+    /// Refuses a read of a range with a key that cannot be read.
+    fn refuse(&self, tree: TreeId, range: KeyRange<'_>) -> Result<(), KvError> {
+        let meets = |l: &LostKeys| {
+            let begins_before = range.end.is_none_or(|end| *l.first < *end);
+            l.tree == tree && begins_before && *range.start <= *l.last
+        };
+        match self.lost.iter().any(meets) {
+            true => Err(unreadable()),
+            false => Ok(()),
+        }
     }
+}
 
-    fn trees(&self) -> Vec<TreeInfo> {
-        self.inner.trees()
-    }
-
-    fn create_tree(&self, name: &str, options: &TreeOptions) -> Result<TreeId, KvError> {
-        self.inner.create_tree(name, options)
-    }
-
-    fn drop_tree(&self, tree: TreeId) -> Result<(), KvError> {
-        self.inner.drop_tree(tree)
-    }
-
-    fn alter_tree(&self, tree: TreeId, options: &TreeOptions) -> Result<(), KvError> {
-        self.inner.alter_tree(tree, options)
-    }
-
-    fn commit(&self, batch: &Batch, options: CommitOptions) -> Result<Seqno, KvError> {
-        self.inner.commit(batch, options)
-    }
-
-    fn sync(&self) -> Result<(), KvError> {
-        self.inner.sync()
-    }
-
-    fn snapshot(&self) -> Snapshot {
-        self.inner.snapshot()
+impl WrappedEngine for Holed {
+    fn inner(&self) -> &dyn Engine {
+        &*self.inner
     }
 
     fn get(
@@ -74,38 +57,18 @@ impl Engine for Holed {
         direction: Direction,
         at: Option<&Snapshot>,
     ) -> Result<Box<dyn Scan + '_>, KvError> {
-        let meets = |l: &LostKeys| {
-            let begins_before = range.end.is_none_or(|end| *l.first < *end);
-            l.tree == tree && begins_before && *range.start <= *l.last
-        };
-        if self.lost.iter().any(meets) {
-            return Err(unreadable());
-        }
+        self.refuse(tree, range)?;
         self.inner.scan(tree, range, direction, at)
     }
 
-    fn counters(&self) -> Counters {
-        self.inner.counters()
-    }
-
-    fn space(&self) -> SpaceUsage {
-        self.inner.space()
-    }
-
-    fn set_aside(&self, bytes: u64) -> Result<(), KvError> {
-        self.inner.set_aside(bytes)
-    }
-
-    fn check(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<Vec<Violation>, KvError> {
-        self.inner.check(progress)
-    }
-
-    fn settle(&self) -> Result<(), KvError> {
-        self.inner.settle()
-    }
-
-    fn close(&self) -> Result<(), KvError> {
-        self.inner.close()
+    fn scan_whole(
+        &self,
+        tree: TreeId,
+        range: KeyRange<'_>,
+        at: Option<&Snapshot>,
+    ) -> Result<Box<dyn Scan + '_>, KvError> {
+        self.refuse(tree, range)?;
+        self.inner.scan_whole(tree, range, at)
     }
 }
 
