@@ -155,8 +155,8 @@ impl Store {
         check: &dyn Fn(&Batch<'_>) -> Result<(), KvError>,
     ) -> Result<(), KvError> {
         let tree = view.version.trees.get(&branch);
-        let point = tree.and_then(|tree| tree.info.branch);
-        let parent = point.ok_or(KvError::NoTree(branch))?.parent;
+        let tree = tree.ok_or(KvError::NoTree(branch))?;
+        let parent = tree.info.branch.ok_or(KvError::NoTree(branch))?.parent;
         let deletes = self.range_deletes(view, branch)?;
         for delete in &deletes {
             whole.delete_range(parent, &delete.start, &delete.end);
@@ -165,7 +165,7 @@ impl Store {
         let bounds = Arc::new(Bounds::of(KeyRange::all(), false));
         let sources = self
             .reads
-            .own_sources(view, branch, &bounds, Seqno(u64::MAX))?;
+            .own_sources(view, tree, &bounds, Seqno(u64::MAX))?;
         let mut entries = MergeIter::new(sources.into_iter().map(|s| s.entries).collect());
         entries.seek(b"", Seqno(u64::MAX))?;
         let mut key = Vec::new();
