@@ -3,8 +3,7 @@
 use crate::table::Table;
 use crate::{
     block, fs_back, fs_inode, fs_snapshot, fs_sys, fs_transaction, fs_view, instance, log_record,
-    send_stream,
-    store_identity, superblock, version_object,
+    send_stream, store_identity, superblock, version_object,
 };
 use std::fmt::Write;
 

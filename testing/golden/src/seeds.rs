@@ -214,6 +214,7 @@ fn header(has_back_rows: bool) -> FsHeader {
         has_external: true,
         has_back_rows,
         has_allocated: has_back_rows,
+        rolls_back: false,
         has_views: false,
         has_transactions: has_back_rows,
     }
