@@ -21,6 +21,7 @@ mod rollback;
 mod send;
 mod serve;
 mod snapshots;
+mod txn;
 mod users;
 
 use crate::harness::report::Case;
@@ -32,6 +33,7 @@ pub(crate) const ALL: &[(&str, &[Case])] = &[
     ("rmtree", rmtree::CASES),
     ("snapshots", snapshots::CASES),
     ("rollback", rollback::CASES),
+    ("txn", txn::CASES),
     ("send", send::CASES),
     ("handles", handles::CASES),
     ("coherence", coherence::CASES),
