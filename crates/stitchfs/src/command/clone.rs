@@ -23,8 +23,8 @@ of what is changed in either. SRC is a directory in a mount of StitchFS, or in
 one of its snapshots or clones; DST is a new name in the same mount. Clones that
 lie in SRC are empty directories in DST. Root, the user who mounted, and the
 owner of SRC may clone it. mv and ln between a clone and the rest of the mount
-work as between two file systems. `stitchfs destroy` removes a clone at once,
-and so does `rm -r`, file by file.
+work as between two file systems. `stitchfs destroy` removes a clone in one
+step, and `rm -r` file by file.
 
 Examples:
   stitchfs clone /srv/project /srv/project-test
@@ -62,7 +62,7 @@ pub(super) struct DestroyArgs {
     json: bool,
 
     /// Directory of the clone
-    #[arg(value_name = "DST")]
+    #[arg(value_name = "DIR")]
     path: PathBuf,
 }
 

@@ -144,7 +144,10 @@ impl Tree {
                 )
             }
             Errno::ACCESS | Errno::PERM => {
-                anyhow!("{shown}: only root and the user who mounted it may; `rm -r` removes it")
+                anyhow!(
+                    "{shown}: only root and the user who mounted it may, and the owner of a clone; \
+                     `rm -r` removes it"
+                )
             }
             error => anyhow::Error::new(error).context(format!("{shown}: cannot be removed")),
         }
