@@ -12,6 +12,7 @@
 mod access;
 mod advice;
 mod busy;
+mod clone;
 mod compress;
 mod daemon;
 mod defrag;
@@ -89,6 +90,8 @@ enum Command {
     Sync(sync::Args),
     Rmtree(rmtree::Args),
     Snapshot(snapshot::SnapshotArgs),
+    Clone(clone::CloneArgs),
+    Destroy(clone::DestroyArgs),
     Diff(diff::DiffArgs),
     Rollback(rollback::RollbackArgs),
     Send(send::SendArgs),
@@ -122,6 +125,8 @@ impl Command {
             | Self::Sync(_)
             | Self::Rmtree(_)
             | Self::Snapshot(_)
+            | Self::Clone(_)
+            | Self::Destroy(_)
             | Self::Diff(_)
             | Self::Rollback(_)
             | Self::Send(_)
@@ -151,6 +156,8 @@ impl Command {
             Self::Serve(args) => serve::run(&args),
             Self::Kv(args) => kv::run(&args),
             Self::Snapshot(args) => snapshot::run(&args, inherited),
+            Self::Clone(args) => clone::run(&args),
+            Self::Destroy(args) => clone::destroy(&args),
             Self::Diff(args) => diff::run(&args),
             Self::Rollback(args) => rollback::run(&args),
             Self::Send(args) => send::run(&args),

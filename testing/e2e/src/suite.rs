@@ -1,6 +1,7 @@
 //! The suites and their cases.
 
 mod amplification;
+mod clones;
 mod coherence;
 mod differential;
 mod enospc;
@@ -31,6 +32,7 @@ pub(crate) const ALL: &[(&str, &[Case])] = &[
     ("requests", requests::CASES),
     ("rmtree", rmtree::CASES),
     ("snapshots", snapshots::CASES),
+    ("clones", clones::CASES),
     ("rollback", rollback::CASES),
     ("send", send::CASES),
     ("handles", handles::CASES),
