@@ -35,7 +35,7 @@ use crate::locator::Locator;
 use crate::snapshot::{SnapshotInfo, SnapshotView};
 use crate::system::FileSystem;
 use crate::{FsError, FsResult};
-use plan::Plan;
+use plan::RollbackPlan;
 use restore::Restore;
 use std::collections::BTreeSet;
 use stitch_base::sync::Mutex;
@@ -124,7 +124,7 @@ impl FileSystem {
             if now.numbers().any(|ino| self.clone_at(ino).is_some()) {
                 return Err(FsError::Unsupported);
             }
-            let Some(plan) = Plan::new(self, &was, &now)? else {
+            let Some(plan) = RollbackPlan::new(self, &was, &now)? else {
                 drop(alone);
                 self.complete_back_rows()?;
                 continue;

@@ -57,12 +57,18 @@ fn request(parent: u64, name: &[u8]) -> io::Result<[u8; ROOM]> {
     if name.contains(&0) {
         return Err(OsError::INVAL.into());
     }
-    let asked = [&parent.to_ne_bytes()[..], name, &[0]].concat();
+    let asked = [&to_bytes(parent)[..], name, &[0]].concat();
     let mut room = [0; ROOM];
     let front = room.get_mut(..asked.len()).ok_or(OsError::NAMETOOLONG)?;
     debug_assert!(asked.len() > 8, "a number and a name");
     front.copy_from_slice(&asked);
     Ok(room)
+}
+
+/// Bytes of a number in a request.
+#[expect(clippy::host_endian_bytes, reason = "the daemon is on this machine")]
+pub(crate) const fn to_bytes(number: u64) -> [u8; 8] {
+    number.to_ne_bytes()
 }
 
 #[expect(unsafe_code, reason = "the ioctl has no wrapper")]

@@ -12,6 +12,7 @@
 mod access;
 mod advice;
 mod busy;
+mod clone;
 mod compress;
 mod daemon;
 mod defrag;
@@ -90,6 +91,8 @@ enum Command {
     Sync(sync::Args),
     Rmtree(rmtree::Args),
     Snapshot(snapshot::SnapshotArgs),
+    Clone(clone::CloneArgs),
+    Destroy(clone::DestroyArgs),
     Diff(diff::DiffArgs),
     Rollback(rollback::RollbackArgs),
     Txn(txn::TxnArgs),
@@ -124,6 +127,8 @@ impl Command {
             | Self::Sync(_)
             | Self::Rmtree(_)
             | Self::Snapshot(_)
+            | Self::Clone(_)
+            | Self::Destroy(_)
             | Self::Diff(_)
             | Self::Rollback(_)
             | Self::Txn(_)
@@ -154,6 +159,8 @@ impl Command {
             Self::Serve(args) => serve::run(&args),
             Self::Kv(args) => kv::run(&args),
             Self::Snapshot(args) => snapshot::run(&args, inherited),
+            Self::Clone(args) => clone::run(&args),
+            Self::Destroy(args) => clone::destroy(&args),
             Self::Diff(args) => diff::run(&args),
             Self::Rollback(args) => rollback::run(&args),
             Self::Txn(args) => txn::run(&args, inherited),

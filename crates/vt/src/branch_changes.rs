@@ -17,6 +17,9 @@ use stitch_kv::{
     check_branch_depth, check_tree_name,
 };
 
+/// Start and end of a range of keys that was deleted: `[start, end)`.
+type DeletedRange = (Vec<u8>, Vec<u8>);
+
 impl Store {
     pub(crate) fn branch_trees(
         &self,
@@ -132,7 +135,7 @@ impl Store {
         tree: &TreeVersion,
         start: &[u8],
         seqno: Seqno,
-    ) -> Result<Vec<(Vec<u8>, Vec<u8>)>, VtError> {
+    ) -> Result<Vec<DeletedRange>, VtError> {
         let mut sets = Vec::new();
         for buffer in &view.buffers {
             sets.push(buffer.memtable.range_deletes(tree.info.id));
@@ -147,7 +150,7 @@ impl Store {
         let clipped = |start_of: &[u8]| start_of.max(start).to_vec();
         let mut ranges: Vec<_> = seen.map(|d| (clipped(&d.start), d.end.clone())).collect();
         ranges.sort_unstable();
-        let mut apart: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
+        let mut apart: Vec<DeletedRange> = Vec::new();
         for (start, end) in ranges {
             match apart.last_mut() {
                 Some((_, last)) if start <= *last => *last = end.max(std::mem::take(last)),
@@ -163,7 +166,7 @@ impl Store {
         &self,
         view: &Arc<View>,
         point: BranchPoint,
-        ranges: &[(Vec<u8>, Vec<u8>)],
+        ranges: &[DeletedRange],
         (complete, count_max): (Seqno, usize),
     ) -> Result<Vec<Vec<u8>>, KvError> {
         let mut keys = Vec::new();

@@ -1,6 +1,7 @@
 //! The suites and their cases.
 
 mod amplification;
+mod clones;
 mod coherence;
 mod differential;
 mod enospc;
@@ -32,6 +33,7 @@ pub(crate) const ALL: &[(&str, &[Case])] = &[
     ("requests", requests::CASES),
     ("rmtree", rmtree::CASES),
     ("snapshots", snapshots::CASES),
+    ("clones", clones::CASES),
     ("rollback", rollback::CASES),
     ("txn", txn::CASES),
     ("send", send::CASES),

@@ -14,8 +14,8 @@ use stitch_base::sync::Arc;
 use stitch_base::{ErrorKind, TreeId};
 use stitch_device::{Device, MemDevice};
 use stitch_kv::{
-    Batch, CommitOptions, Direction, Engine, KeyRange, KvError, Snapshot, SpaceClass, TreeOptions,
-    UpsertRegistry,
+    Batch, CommitOptions, Direction, Engine, KeyRange, KvError, NewBranch, Snapshot, SpaceClass,
+    TreeOptions, UpsertRegistry,
 };
 
 /// Runs one step of background work of an engine without threads. Returns whether there was any.
@@ -320,6 +320,13 @@ impl<H: Host> System for KvSystem<H> {
                     live.trees.insert(name.clone(), id);
                     Ack::Durable
                 }),
+            KvOp::BranchTree(parent, name) => {
+                let new = [NewBranch::new(live.trees[parent], name)];
+                live.engine.branch_trees(&new, None).map(|made| {
+                    live.trees.insert(name.clone(), made[0]);
+                    Ack::Durable
+                })
+            }
             KvOp::DropTree(name) => {
                 let id = live.trees[name];
                 live.engine.drop_tree(id).map(|()| {
@@ -352,7 +359,7 @@ impl<H: Host> System for KvSystem<H> {
     fn is_write(&self, op: &KvOp) -> bool {
         match op {
             KvOp::Commit { messages, .. } => !messages.is_empty(),
-            KvOp::CreateTree(_) | KvOp::DropTree(_) => true,
+            KvOp::CreateTree(_) | KvOp::BranchTree(..) | KvOp::DropTree(_) => true,
             KvOp::CreatePin(_) | KvOp::DropPin(_) => true,
             // One that changes nothing writes nothing.
             KvOp::AlterTree(..) => false,

@@ -60,6 +60,7 @@ pub fn cases() -> Vec<Case> {
     threads.retain(|case| case.name.ends_with("/crash"));
     cases.extend(threads);
     cases.extend(of_pins());
+    cases.extend(of_branches());
     cases.extend(of_several_instances());
     let files = VtHost::new("fs", FILES, 64 << 10, 32 << 10).with_direct(8 << 10);
     let files = files.with_discard().with_unsynced(16 << 10);
@@ -97,6 +98,14 @@ fn external_files(name: &'static str) -> FsSystem<VtHost> {
 fn of_pins() -> Vec<Case> {
     let pins = VtHost::new("vt-pins", SMALL, 8 << 10, 16 << 10).with_direct(2 << 10);
     of_system(with_pins(pins), SIZE)
+}
+
+/// Branch trees beside pins and all that changes the store.
+fn of_branches() -> Vec<Case> {
+    let branches = VtHost::new("vt-branches", SMALL, 8 << 10, 16 << 10).with_direct(2 << 10);
+    let mut system = with_pins(branches);
+    system.shape.has_branches = true;
+    of_system(system, SIZE)
 }
 
 /// Several instances on one volume.
@@ -183,6 +192,7 @@ fn log_kv() -> KvSystem<LogHost> {
         chores: None,
         has_streaks: false,
         has_pins: false,
+        has_branches: false,
     };
     KvSystem {
         host: LogHost::new("log", 1 << 20),
@@ -227,6 +237,7 @@ fn beside(host: VtHost) -> Beside {
         chores: None,
         has_streaks: true,
         has_pins: false,
+        has_branches: false,
     };
     Beside::new(host.with_discard(), shape, 2 * SIZE.ops_max, SIZE.points)
 }
@@ -239,6 +250,7 @@ fn vt_kv(host: VtHost) -> KvSystem<VtHost> {
         chores: None,
         has_streaks: false,
         has_pins: false,
+        has_branches: false,
     };
     KvSystem { host, shape }
 }

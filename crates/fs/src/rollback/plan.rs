@@ -36,13 +36,13 @@ enum Whereabouts {
 
 /// What becomes of all inodes of the snapshot.
 #[derive(Debug)]
-pub(super) struct Plan {
+pub(super) struct RollbackPlan {
     targets: HashMap<Ino, Target>,
     /// Numbers of the directories that will have a known directory below them.
     above_known: HashSet<Ino>,
 }
 
-impl Plan {
+impl RollbackPlan {
     /// Decides, with all locks held. `None` if back rows have to be complete first.
     pub(super) fn new(fs: &FileSystem, was: &DirTree, now: &DirTree) -> FsResult<Option<Self>> {
         let mut targets = HashMap::new();

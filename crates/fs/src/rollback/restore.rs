@@ -6,7 +6,7 @@
 //! - a name that is put over another inode's drops that one in the same batch;
 //! - a directory is known before a known directory moves into it.
 
-use super::plan::{Plan, Target};
+use super::plan::{RollbackPlan, Target};
 use super::tree::DirTree;
 use super::{RolledBack, moved_key};
 use crate::change::Change;
@@ -30,7 +30,7 @@ pub(super) struct Restore<'a> {
     past: &'a Store,
     was: &'a DirTree,
     now: &'a DirTree,
-    plan: &'a Plan,
+    plan: &'a RollbackPlan,
     row: &'a RollbackRow,
     change: Change<'a>,
     batch_bytes: usize,
@@ -51,7 +51,7 @@ impl<'a> Restore<'a> {
         fs: &'a FileSystem,
         past: &'a Store,
         (was, now): (&'a DirTree, &'a DirTree),
-        plan: &'a Plan,
+        plan: &'a RollbackPlan,
         row: &'a RollbackRow,
     ) -> Self {
         let limit = fs.engine().limits().batch_bytes_max / BATCH_SHARE;

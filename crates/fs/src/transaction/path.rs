@@ -18,17 +18,17 @@ use stitch_format::fs_inode::{FileKind, MetaRow};
 /// Directories above a name: more are a ring, which damaged rows may form.
 const DEPTH_MAX: usize = 4096;
 
-type NameMap = HashMap<Ino, (Ino, Vec<u8>)>;
+type ParentMap = HashMap<Ino, (Ino, Vec<u8>)>;
 
 /// Where inodes are, as one side has them.
 pub(super) struct SidePaths<'a> {
     fs: &'a FileSystem,
     /// From rows that are other ones on the other side.
-    own: NameMap,
-    scanned: OnceCell<NameMap>,
+    own: ParentMap,
+    scanned: OnceCell<ParentMap>,
 }
 
-fn enter(names: &mut NameMap, key: &[u8], row: &[u8], links_and_dirs: bool) -> FsResult<()> {
+fn enter(names: &mut ParentMap, key: &[u8], row: &[u8], links_and_dirs: bool) -> FsResult<()> {
     let (Some((_, name)), Some(parent)) = (Locator::name_of(key), Locator::ino_of(key)) else {
         return Ok(());
     };
@@ -50,7 +50,7 @@ impl<'a> SidePaths<'a> {
         fs: &'a FileSystem,
         rows: impl IntoIterator<Item = (&'r OwnRow, Option<&'r Bytes>)>,
     ) -> FsResult<Self> {
-        let mut own = NameMap::new();
+        let mut own = ParentMap::new();
         for (row, value) in rows {
             if let Some(value) = value {
                 enter(&mut own, &row.key, value, false)?;
@@ -60,11 +60,11 @@ impl<'a> SidePaths<'a> {
         Ok(Self { fs, own, scanned })
     }
 
-    fn scanned(&self) -> FsResult<&NameMap> {
+    fn scanned(&self) -> FsResult<&ParentMap> {
         if let Some(names) = self.scanned.get() {
             return Ok(names);
         }
-        let mut names = NameMap::new();
+        let mut names = ParentMap::new();
         let mut scan = self
             .fs
             .store

@@ -21,9 +21,10 @@ fn grow(setup: &Setup) -> Ino {
     let large = setup.file(sub.ino, "large");
     setup.write(large.ino, 0, &vec![1; LARGE]);
     let fs = &setup.fs;
-    fs.link(&SUPER, small.ino, at(source.ino, "link")).unwrap();
+    fs.link(&SUPER, small.ino, at(source.ino, "link"))
+        .expect("succeeds");
     fs.set_xattr(&SUPER, small.ino, b"user.a", b"1", XattrMode::Set, false)
-        .unwrap();
+        .expect("succeeds");
     source.ino
 }
 
@@ -70,49 +71,56 @@ fn contents(fs: &FileSystem, dir: Ino, name: &str) -> Vec<u8> {
 fn write(fs: &FileSystem, dir: Ino, name: &str, bytes: &[u8]) {
     let ino = match fs.lookup(at(dir, name)) {
         Ok(attr) => attr.ino,
-        Err(_) => fs.create(&SUPER, at(dir, name), &new(0o644)).unwrap().ino,
+        Err(_) => {
+            fs.create(&SUPER, at(dir, name), &new(0o644))
+                .expect("succeeds")
+                .ino
+        }
     };
-    fs.write(ino, 0, bytes, WriteOptions::default()).unwrap();
+    fs.write(ino, 0, bytes, WriteOptions::default())
+        .expect("succeeds");
 }
 
 /// Expects what [`grow`] made.
 fn expect_before(fs: &FileSystem, root: Ino) {
     assert_eq!(names(fs, root), ["link", "sub"]);
-    let sub = fs.lookup(at(root, "sub")).unwrap().ino;
+    let sub = fs.lookup(at(root, "sub")).expect("is there").ino;
     assert_eq!(names(fs, sub), ["large", "small"]);
     assert_eq!(contents(fs, sub, "small"), b"before");
     assert_eq!(contents(fs, sub, "large"), vec![1; LARGE]);
-    let small = fs.lookup(at(sub, "small")).unwrap();
+    let small = fs.lookup(at(sub, "small")).expect("succeeds");
     assert_eq!(small.nlink, 2);
-    let value = fs.get_xattr(&SUPER, small.ino, b"user.a").unwrap();
+    let value = fs
+        .get_xattr(&SUPER, small.ino, b"user.a")
+        .expect("succeeds");
     assert_eq!(&value[..], b"1");
 }
 
 /// Overwrites, adds, renames and removes what [`grow`] made.
 fn change_all(fs: &FileSystem, root: Ino) {
-    let sub = fs.lookup(at(root, "sub")).unwrap().ino;
+    let sub = fs.lookup(at(root, "sub")).expect("is there").ino;
     write(fs, sub, "small", b"AFTER!");
     write(fs, sub, "large", &vec![2; LARGE / 2]);
     write(fs, sub, "new", b"new");
-    fs.unlink(&SUPER, at(root, "link")).unwrap();
-    let small = fs.lookup(at(sub, "small")).unwrap().ino;
+    fs.unlink(&SUPER, at(root, "link")).expect("succeeds");
+    let small = fs.lookup(at(sub, "small")).expect("succeeds").ino;
     let set = SetAttr {
         perm: Some(0o600),
         ..SetAttr::default()
     };
-    fs.set_attr(&SUPER, small, &set).unwrap();
-    fs.remove_xattr(&SUPER, small, b"user.a").unwrap();
+    fs.set_attr(&SUPER, small, &set).expect("succeeds");
+    fs.remove_xattr(&SUPER, small, b"user.a").expect("succeeds");
     let (source, target) = (at(root, "sub"), at(root, "moved"));
     fs.rename(&SUPER, source, target, RenameMode::Replace)
-        .unwrap();
+        .expect("succeeds");
 }
 
 fn expect_after(fs: &FileSystem, root: Ino) {
     assert_eq!(names(fs, root), ["moved"]);
-    let sub = fs.lookup(at(root, "moved")).unwrap().ino;
+    let sub = fs.lookup(at(root, "moved")).expect("succeeds").ino;
     assert_eq!(names(fs, sub), ["large", "new", "small"]);
     assert_eq!(contents(fs, sub, "small"), b"AFTER!");
-    let small = fs.lookup(at(sub, "small")).unwrap();
+    let small = fs.lookup(at(sub, "small")).expect("succeeds");
     assert_eq!((small.nlink, small.perm), (1, 0o600));
 }
 
@@ -162,7 +170,7 @@ fn a_clone_lies_at_its_name_and_outlives_a_killed_process() {
     assert_eq!(setup.names(ROOT), ["copy", "src"]);
     change_all(open(&setup, &info).fs(), source);
     let setup = setup.reopened();
-    assert_eq!(setup.fs.clones(), [info.clone()]);
+    assert_eq!(setup.fs.clones(), std::slice::from_ref(&info));
     let graft = setup.lookup(ROOT, "copy").unwrap().ino;
     assert_eq!(setup.fs.clone_at(graft), Some(info.clone()));
     expect_after(open(&setup, &info).fs(), source);
@@ -456,7 +464,7 @@ fn what_a_crash_leaves_between_the_steps_is_dropped() {
     assert_eq!(clone_trees(&setup), 9);
     let setup = setup.reopened();
     assert_eq!(clone_trees(&setup), 4);
-    assert_eq!(setup.fs.clones(), [kept.clone()]);
+    assert_eq!(setup.fs.clones(), std::slice::from_ref(&kept));
     setup.lookup(ROOT, "src").unwrap();
     let next = clone(&setup, source, "next");
     assert!(next.number > gone.number, "numbers are not used again");
@@ -467,12 +475,19 @@ fn what_a_crash_leaves_between_the_steps_is_dropped() {
 /// Deletes rows of a tree.
 fn delete(setup: &Setup, tree: &str, keys: &[&[u8]]) {
     let trees = setup.engine.trees();
-    let tree = trees.iter().find(|info| info.name == tree).unwrap().id;
+    let tree = trees
+        .iter()
+        .find(|info| info.name == tree)
+        .expect("the tree is there")
+        .id;
     let mut batch = Batch::new();
     for key in keys {
         batch.delete(tree, key);
     }
-    setup.engine.commit(&batch, Default::default()).unwrap();
+    setup
+        .engine
+        .commit(&batch, Default::default())
+        .expect("succeeds");
 }
 
 #[test]

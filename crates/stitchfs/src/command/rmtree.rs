@@ -84,7 +84,7 @@ pub(super) fn run(args: &Args) -> Result<u8> {
 
 /// A directory that is to be removed.
 #[derive(Debug)]
-struct Tree {
+pub(super) struct Tree {
     /// Absolute, without links before the last name.
     path: PathBuf,
     /// Where its file system is mounted.
@@ -92,7 +92,12 @@ struct Tree {
 }
 
 impl Tree {
-    fn find(given: &Path) -> Result<Self> {
+    /// Absolute, without links before the last name.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(super) fn find(given: &Path) -> Result<Self> {
         let shown = given.display();
         let Some(name) = given.file_name() else {
             bail!("{shown}: has no name of its own to be removed; give it as DIR/NAME");
@@ -112,7 +117,7 @@ impl Tree {
     }
 
     /// Announces it, and has the kernel remove it.
-    fn remove(&self) -> Result<()> {
+    pub(super) fn remove(&self) -> Result<()> {
         let shown = self.path.display();
         for _ in 0..TRIES {
             let announced =
@@ -139,7 +144,10 @@ impl Tree {
                 )
             }
             Errno::ACCESS | Errno::PERM => {
-                anyhow!("{shown}: only root and the user who mounted it may; `rm -r` removes it")
+                anyhow!(
+                    "{shown}: only root and the user who mounted it may, and the owner of a clone; \
+                     `rm -r` removes it"
+                )
             }
             error => anyhow::Error::new(error).context(format!("{shown}: cannot be removed")),
         }

@@ -12,6 +12,9 @@ use stitch_kv::{Folded, UpsertRegistry};
 /// Trees that may exist, by slot.
 const SLOTS: u64 = 3;
 
+/// Branch trees that may exist beside them, by slot.
+const BRANCH_SLOTS: u64 = 4;
+
 /// Number of the first key of a streak.
 const STREAKS_AT: u64 = 10_000;
 
@@ -71,6 +74,8 @@ pub enum KvOp {
     Sync,
     /// Makes a tree.
     CreateTree(String),
+    /// Makes a branch of the first tree under the second name.
+    BranchTree(String, String),
     /// Removes a tree.
     DropTree(String),
     /// Gives a tree other options, chosen by the number.
@@ -117,6 +122,8 @@ pub struct Shape {
     pub has_streaks: bool,
     /// Some operations make and drop pins.
     pub has_pins: bool,
+    /// Some operations make and drop branch trees.
+    pub has_branches: bool,
 }
 
 /// The store in memory.
@@ -161,6 +168,11 @@ impl Model {
             }
             KvOp::CreateTree(name) => {
                 let before = self.trees.insert(name.clone(), Map::new());
+                assert!(before.is_none(), "generated for a free name");
+            }
+            KvOp::BranchTree(parent, name) => {
+                let rows = self.trees[parent].clone();
+                let before = self.trees.insert(name.clone(), rows);
                 assert!(before.is_none(), "generated for a free name");
             }
             KvOp::DropTree(name) => {
@@ -213,12 +225,16 @@ fn apply(map: &mut Map, message: &Message, functions: &UpsertRegistry) {
 /// A next operation.
 pub(super) fn generate(model: &Model, shape: Shape, rng: &mut Rng) -> KvOp {
     let names: Vec<&String> = model.trees.keys().collect();
-    if names.is_empty() || (names.len() < 3 && rng.one_in(16)) {
+    let plain = names.iter().filter(|name| !is_branch(name)).count();
+    if names.is_empty() || (plain < 3 && rng.one_in(16)) {
         let free = (0..SLOTS).map(|slot| format!("tree-{slot}"));
         let mut free = free.filter(|name| !model.trees.contains_key(name));
         return KvOp::CreateTree(free.next().expect("fewer trees than slots"));
     }
     let pick = |rng: &mut Rng| names[small(rng, names.len() as u64)].clone();
+    if shape.has_branches && rng.one_in(10) {
+        return branch_or_drop(model, pick(rng));
+    }
     if shape.has_pins && rng.one_in(8) {
         return pins::generate(model, rng);
     }
@@ -254,6 +270,20 @@ pub(super) fn generate(model: &Model, shape: Shape, rng: &mut Rng) -> KvOp {
                 reserve: false,
             }
         }
+    }
+}
+
+fn is_branch(name: &str) -> bool {
+    name.starts_with("branch-")
+}
+
+/// Makes a branch of a tree, which may be one itself; drops the tree if there are enough.
+fn branch_or_drop(model: &Model, tree: String) -> KvOp {
+    let mut names = (0..BRANCH_SLOTS).map(|slot| format!("branch-{slot}"));
+    let free = names.find(|name| !model.trees.contains_key(name));
+    match free {
+        Some(name) => KvOp::BranchTree(tree, name),
+        None => KvOp::DropTree(tree),
     }
 }
 

@@ -6,7 +6,7 @@ use crate::wire::args::{SetXattr, Write};
 
 impl Setup {
     fn announce(&self, uid: u32, source: Ino, parent: Ino, name: &[u8]) -> Answer<()> {
-        let input = [&parent.0.to_ne_bytes()[..], name, &[0]].concat();
+        let input = [&crate::clones::to_bytes(parent.0)[..], name, &[0]].concat();
         let args = Ioctl {
             fh: Fh(0),
             flags: 0,
@@ -106,7 +106,7 @@ fn the_listing_has_the_number_of_the_clones_directory() {
     let setup = setup();
     let (_, copy) = cloned(&setup);
     let listed = setup.list(ROOT).unwrap();
-    let number = copy.ino.0.to_ne_bytes();
+    let number = crate::clones::to_bytes(copy.ino.0);
     assert!(listed.windows(8).any(|part| part == number));
 }
 

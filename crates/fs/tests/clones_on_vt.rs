@@ -1,0 +1,199 @@
+//! Clones on the VT-tree, where branch trees are in tables and in the log.
+
+use std::sync::Arc;
+use std::time::Duration;
+use stitch_base::Ino;
+use stitch_base::clock::ManualClock;
+use stitch_base::random::bytes16;
+use stitch_device::{Device, MemDevice};
+use stitch_fs::{
+    Caller, CloneInfo, CloneSource, DirName, FileSystem, FsOptions, NewNode, WriteOptions, fsck,
+    register_upserts,
+};
+use stitch_kv::{Engine, UpsertRegistry};
+use stitch_volume::{FormatOptions, OpenOptions, Volume};
+use stitch_vt::{VtEngine, VtOptions};
+
+const MIB: u64 = 1 << 20;
+const SUPER: Caller<'static> = Caller::ROOT;
+const ROOT: Ino = Ino::ROOT;
+const NEW: NewNode = NewNode {
+    perm: 0o755,
+    umask: 0,
+};
+const FILES: u32 = 300;
+
+struct Side {
+    device: Arc<dyn Device>,
+    engine: Arc<dyn Engine>,
+    fs: FileSystem,
+}
+
+fn open_engine(device: &Arc<dyn Device>) -> Arc<dyn Engine> {
+    let mut upserts = UpsertRegistry::default();
+    register_upserts(&mut upserts);
+    let options = VtOptions {
+        upserts,
+        memory_bytes: 16 * MIB,
+        memtable_bytes: Some(64 << 10),
+        table_bytes: Some(64 << 10),
+        background: false,
+        ..VtOptions::default()
+    };
+    let opened = Volume::open(device.clone(), &OpenOptions::default()).expect("the volume opens");
+    VtEngine::open(opened, options).expect("the store opens")
+}
+
+impl Side {
+    fn new() -> Self {
+        let device: Arc<dyn Device> = Arc::new(MemDevice::new(64 * MIB));
+        let options = FormatOptions {
+            uuid: bytes16().expect("the system has randomness"),
+            ..FormatOptions::default()
+        };
+        Volume::format(&*device, &options, &mut |_, _| {}).expect("the device is large enough");
+        let engine = open_engine(&device);
+        FileSystem::format(&engine, &fs_options(), (0, 0)).expect("formats");
+        Self::on(device, engine)
+    }
+
+    fn on(device: Arc<dyn Device>, engine: Arc<dyn Engine>) -> Self {
+        let fs = FileSystem::open(engine.clone(), fs_options()).expect("opens");
+        Self { device, engine, fs }
+    }
+
+    fn reopened(self) -> Self {
+        drop(self.fs);
+        drop(self.engine);
+        let engine = open_engine(&self.device);
+        Self::on(self.device, engine)
+    }
+
+    fn make(&self, dir: Ino, name: &str) -> CloneInfo {
+        let source = CloneSource {
+            fs: &self.fs,
+            dir,
+            snapshot: None,
+        };
+        let made = self.fs.make_clone(&SUPER, &source, at(ROOT, name));
+        made.expect("makes a clone")
+    }
+
+    fn check(&self) {
+        let found = fsck::check(&self.engine, &mut |_| {}).expect("checks");
+        assert_eq!(found, []);
+    }
+
+    fn clone_trees(&self) -> usize {
+        let trees = self.engine.trees();
+        let theirs = trees.iter().filter(|info| info.name.starts_with("fs~"));
+        theirs.count()
+    }
+}
+
+fn fs_options() -> FsOptions {
+    let clock = ManualClock::default();
+    clock.advance(Duration::from_secs(1_000_000));
+    FsOptions {
+        clock: Arc::new(clock),
+        name_seed: Some(7),
+        ..FsOptions::default()
+    }
+}
+
+fn at(parent: Ino, name: &str) -> DirName<'_> {
+    DirName::new(parent, name.as_bytes())
+}
+
+/// Makes a directory of files, each of 1,000 bytes of `byte`.
+fn grow(fs: &FileSystem, byte: u8) -> Ino {
+    let made = fs.make_dir(&SUPER, at(ROOT, "src"), &NEW);
+    let dir = made.expect("makes a directory").ino;
+    for index in 0..FILES {
+        let made = fs.create(&SUPER, at(dir, &format!("f{index}")), &NEW);
+        let ino = made.expect("creates").ino;
+        let written = fs.write(ino, 0, &[byte; 1000], WriteOptions::default());
+        written.expect("writes");
+    }
+    dir
+}
+
+/// Overwrites every second file and removes every third.
+fn change(fs: &FileSystem, dir: Ino, byte: u8) {
+    for index in 0..FILES {
+        let name = format!("f{index}");
+        if index % 3 == 0 {
+            fs.unlink(&SUPER, at(dir, &name)).expect("unlinks");
+        } else if index % 2 == 0 {
+            let ino = fs.lookup(at(dir, &name)).expect("is there").ino;
+            let written = fs.write(ino, 0, &[byte; 500], WriteOptions::default());
+            written.expect("writes");
+        }
+    }
+}
+
+/// Expects the files of [`grow`], after [`change`] with `changed` if it is some.
+fn expect(fs: &FileSystem, dir: Ino, byte: u8, changed: Option<u8>) {
+    for index in 0..FILES {
+        let found = fs.lookup(at(dir, &format!("f{index}")));
+        if changed.is_some() && index % 3 == 0 {
+            assert!(found.is_err(), "f{index} is removed");
+            continue;
+        }
+        let ino = found.expect("is there").ino;
+        let mut out = Vec::new();
+        fs.read(ino, 0, 2000, &mut out).expect("reads");
+        let mut wanted = vec![byte; 1000];
+        if let Some(changed) = changed.filter(|_| index % 2 == 0) {
+            wanted[..500].fill(changed);
+        }
+        assert_eq!(out, wanted, "f{index}");
+    }
+}
+
+#[test]
+fn both_sides_change_apart_in_tables_and_after_a_reopening() {
+    let side = Side::new();
+    let dir = grow(&side.fs, 1);
+    let info = side.make(dir, "copy");
+    let view = side.fs.open_clone(info.number).expect("opens");
+    change(view.fs(), dir, 2);
+    expect(&side.fs, dir, 1, None);
+    side.engine.settle().expect("background work succeeds");
+    expect(view.fs(), dir, 1, Some(2));
+    change(&side.fs, dir, 3);
+    side.engine.settle().expect("background work succeeds");
+    expect(view.fs(), dir, 1, Some(2));
+    expect(&side.fs, dir, 1, Some(3));
+    drop(view);
+    let side = side.reopened();
+    side.fs.lookup(at(ROOT, "src")).expect("is there");
+    let view = side.fs.open_clone(info.number).expect("opens again");
+    expect(view.fs(), dir, 1, Some(2));
+    expect(&side.fs, dir, 1, Some(3));
+    drop(view);
+    side.check();
+}
+
+#[test]
+fn a_removed_clone_leaves_its_source_and_no_trees() {
+    let side = Side::new();
+    let dir = grow(&side.fs, 1);
+    let info = side.make(dir, "copy");
+    let view = side.fs.open_clone(info.number).expect("opens");
+    change(view.fs(), dir, 2);
+    drop(view);
+    assert_eq!(side.clone_trees(), 4);
+    let graft = Some(info.graft);
+    let removed = side.fs.remove_tree(&SUPER, at(ROOT, "copy"), graft);
+    removed.expect("removes it");
+    side.fs.reclaim().expect("reclaims");
+    assert_eq!(side.clone_trees(), 0);
+    side.engine.settle().expect("background work succeeds");
+    expect(&side.fs, dir, 1, None);
+    side.check();
+    let side = side.reopened();
+    assert!(side.fs.clones().is_empty());
+    side.fs.lookup(at(ROOT, "src")).expect("is there");
+    expect(&side.fs, dir, 1, None);
+}

@@ -1,0 +1,295 @@
+//! `stitchfs clone` and `stitchfs destroy`: directories that share data and change apart.
+
+use std::fs::{self, OpenOptions};
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use rustix::io::Errno;
+
+use crate::harness::context::Context;
+use crate::harness::mount::{Mount, Spec, stitchfs};
+use crate::harness::process::{command, run, shell};
+use crate::harness::report::Case;
+
+pub(super) const CASES: &[Case] = &[
+    Case {
+        name: "apart",
+        run: both_sides_change_apart,
+    },
+    Case {
+        name: "sources",
+        run: snapshots_and_clones_are_cloned,
+    },
+    Case {
+        name: "git",
+        run: a_clone_of_a_work_tree_is_clean,
+    },
+    Case {
+        name: "refused",
+        run: what_is_refused,
+    },
+    Case {
+        name: "space",
+        run: removal_gives_space_back_and_leaves_the_source,
+    },
+    Case {
+        name: "killed",
+        run: a_kill_right_after_a_command_loses_nothing,
+    },
+];
+
+const FILES: usize = 120;
+const LARGE_BYTES: usize = 4 << 20;
+
+fn text(path: &Path) -> String {
+    path.display().to_string()
+}
+
+fn command_of(context: &Context, args: &[&str]) -> Result<String> {
+    let (code, said) = stitchfs(context, args)?;
+    ensure!(code == 0, "{args:?}: {said}");
+    Ok(said)
+}
+
+fn clone(context: &Context, source: &Path, target: &Path) -> Result<()> {
+    let args = ["clone", &text(source), &text(target)];
+    command_of(context, &args).map(drop)
+}
+
+fn destroy(context: &Context, path: &Path) -> Result<()> {
+    command_of(context, &["destroy", &text(path)]).map(drop)
+}
+
+/// A tree of small files, a large one and a hard link.
+fn grow(top: &Path) -> Result<()> {
+    fs::create_dir(top)?;
+    for index in 0..FILES {
+        let dir = top.join(format!("d{}", index % 6));
+        fs::create_dir_all(&dir)?;
+        fs::write(dir.join(format!("f{index}")), format!("before {index}"))?;
+    }
+    fs::write(top.join("large"), vec![1; LARGE_BYTES])?;
+    fs::hard_link(top.join("large"), top.join("d0/again"))?;
+    Ok(())
+}
+
+fn change_all(top: &Path) -> Result<()> {
+    for index in 0..FILES {
+        let file = top.join(format!("d{}/f{index}", index % 6));
+        match index % 3 {
+            0 => fs::write(&file, format!("after {index}"))?,
+            1 => fs::remove_file(&file)?,
+            _ => fs::rename(&file, top.join(format!("r{index}")))?,
+        }
+    }
+    let large = OpenOptions::new().write(true).open(top.join("large"))?;
+    large.write_all_at(&[2; LARGE_BYTES / 2], 100)?;
+    fs::rename(top.join("d1"), top.join("moved"))?;
+    fs::write(top.join("new"), b"new")?;
+    Ok(())
+}
+
+/// A copy beside the mount.
+fn copy(context: &Context, top: &Path, name: &str) -> Result<PathBuf> {
+    let copy = context.dir(name)?.join("copy");
+    run(&mut command("cp", &["-a", &text(top), &text(&copy)]))?;
+    Ok(copy)
+}
+
+fn expect_equal(one: &Path, other: &Path) -> Result<()> {
+    let args = ["-r", "--no-dereference", &text(one), &text(other)];
+    run(&mut command("diff", &args)).map(drop)
+}
+
+fn both_sides_change_apart(context: &Context) -> Result<()> {
+    context.needs_stitch()?;
+    let mut mount = Mount::create(context, &Spec::new("clone-apart", "512M"))?;
+    let (top, twin) = (mount.dir().join("top"), mount.dir().join("twin"));
+    grow(&top)?;
+    let before = copy(context, &top, "clone-copy")?;
+    // Written before the moment without a sync, and after it through the same descriptor.
+    let open = OpenOptions::new().write(true).open(top.join("d0/f0"))?;
+    open.write_all_at(b"BEFORE", 0)?;
+    fs::write(before.join("d0/f0"), b"BEFORE 0")?;
+    clone(context, &top, &twin)?;
+    open.write_all_at(b"LATER!", 0)?;
+    expect_equal(&before, &twin).context("the clone")?;
+    open.write_all_at(b"BEFORE", 0)?;
+    drop(open);
+    change_all(&twin)?;
+    expect_equal(&before, &top).context("the source, after changes of the clone")?;
+    let changed = copy(context, &twin, "clone-copy2")?;
+    change_all(&top)?;
+    fs::write(top.join("new"), b"of the source")?;
+    expect_equal(&changed, &twin).context("the clone, after changes of the source")?;
+    run(&mut command("rm", &["-r", &text(&top)]))?;
+    mount.remount()?;
+    ensure!(!top.exists(), "the source came back");
+    expect_equal(&changed, &twin).context("the clone, without its source")?;
+    mount.unmount()?;
+    mount.fsck()
+}
+
+fn snapshots_and_clones_are_cloned(context: &Context) -> Result<()> {
+    context.needs_stitch()?;
+    let mut mount = Mount::create(context, &Spec::new("clone-sources", "512M"))?;
+    let dir = mount.dir().to_owned();
+    let (top, first) = (dir.join("top"), dir.join("first"));
+    grow(&top)?;
+    let before = copy(context, &top, "clone-copy3")?;
+    command_of(context, &["snapshot", "create", &text(&top), "mon"])?;
+    change_all(&top)?;
+    let changed = copy(context, &top, "clone-copy4")?;
+    clone(context, &dir.join(".stitchfs/snap/mon"), &first)?;
+    command_of(context, &["snapshot", "delete", &text(&dir), "mon"])?;
+    expect_equal(&before, &first).context("a clone of a snapshot")?;
+    change_all(&first)?;
+    clone(context, &first, &dir.join("second"))?;
+    clone(context, &top, &first.join("inner"))?;
+    fs::write(first.join("inner/new"), b"in the inner one")?;
+    for round in ["before a remount", "after it"] {
+        expect_equal(&changed, &top).context(round)?;
+        expect_equal(&changed, &dir.join("second")).context(round)?;
+        let inner = fs::read(first.join("inner/new"))?;
+        ensure!(inner == b"in the inner one", "{round}: {inner:?}");
+        mount.remount()?;
+    }
+    destroy(context, &first)?;
+    ensure!(!first.exists(), "it is there");
+    expect_equal(&changed, &dir.join("second")).context("after its source went")?;
+    mount.unmount()?;
+    mount.fsck()
+}
+
+fn a_clone_of_a_work_tree_is_clean(context: &Context) -> Result<()> {
+    context.needs_stitch()?;
+    let mut mount = Mount::create(context, &Spec::new("clone-git", "256M"))?;
+    let (top, twin) = (mount.dir().join("top"), mount.dir().join("twin"));
+    grow(&top)?;
+    let begun = "git init -q . && git add . && \
+                 git -c user.name=a -c user.email=a@b commit -qm one";
+    shell(&top, begun)?;
+    clone(context, &top, &twin)?;
+    let status = shell(&twin, "git status --porcelain && git fsck --strict")?;
+    ensure!(status.trim().is_empty(), "{status}");
+    fs::write(twin.join("d0/f0"), b"changed")?;
+    let status = shell(&twin, "git status --porcelain")?;
+    ensure!(status.trim() == "M d0/f0", "{status}");
+    let status = shell(&top, "git status --porcelain")?;
+    ensure!(status.trim().is_empty(), "the source: {status}");
+    mount.unmount()?;
+    mount.fsck()
+}
+
+fn errno<T>(result: std::io::Result<T>) -> Result<Errno> {
+    match result {
+        Ok(_) => bail!("it was not refused"),
+        Err(error) => Errno::from_io_error(&error).context("no errno"),
+    }
+}
+
+/// Expects that a command fails, and says so.
+fn expect_refused(context: &Context, args: &[&str], reason: &str) -> Result<()> {
+    let (code, said) = stitchfs(context, args)?;
+    ensure!(code == 1 && said.contains(reason), "{args:?}: {said}");
+    Ok(())
+}
+
+fn what_is_refused(context: &Context) -> Result<()> {
+    context.needs_stitch()?;
+    let mut mount = Mount::create(context, &Spec::new("clone-refused", "256M"))?;
+    let (top, twin) = (mount.dir().join("top"), mount.dir().join("twin"));
+    grow(&top)?;
+    clone(context, &top, &twin)?;
+    let file = twin.join("d0/f0");
+    let linked = errno(fs::hard_link(&file, mount.dir().join("out")))?;
+    ensure!(linked == Errno::XDEV, "link out: {linked:?}");
+    let linked = errno(fs::hard_link(top.join("large"), twin.join("in")))?;
+    ensure!(linked == Errno::XDEV, "link in: {linked:?}");
+    let renamed = errno(fs::rename(&file, mount.dir().join("out")))?;
+    ensure!(renamed == Errno::XDEV, "rename out: {renamed:?}");
+    let full = errno(fs::remove_dir(&twin))?;
+    ensure!(full == Errno::NOTEMPTY, "rmdir: {full:?}");
+    // mv(1) copies and removes.
+    let out = mount.dir().join("out");
+    run(&mut command("mv", &[&text(&file), &text(&out)]))?;
+    ensure!(fs::read(&out)? == b"before 0", "other bytes");
+    ensure!(!file.exists() && top.join("d0/f0").exists(), "mv");
+    let (source, target) = (text(&top), text(&twin));
+    expect_refused(context, &["clone", &source, &target], "exists")?;
+    let host = text(&context.dir("clone-host")?.join("x"));
+    expect_refused(context, &["clone", &source, &host], "cp -a")?;
+    expect_refused(context, &["destroy", &source], "is no clone")?;
+    expect_refused(
+        context,
+        &["destroy", &text(&twin.join("d1"))],
+        "is no clone",
+    )?;
+    // A clone is renamed like any directory.
+    let renamed = mount.dir().join("renamed");
+    fs::rename(&twin, &renamed)?;
+    ensure!(fs::read(renamed.join("d1/f1"))? == b"before 1", "renamed");
+    mount.unmount()?;
+    mount.fsck()
+}
+
+fn removal_gives_space_back_and_leaves_the_source(context: &Context) -> Result<()> {
+    const BYTES: usize = 64 << 20;
+    context.needs_stitch()?;
+    let mut mount = Mount::create(context, &Spec::new("clone-space", "512M"))?;
+    let (top, twin) = (mount.dir().join("top"), mount.dir().join("twin"));
+    grow(&top)?;
+    let before = copy(context, &top, "clone-copy5")?;
+    for by_rm in [false, true] {
+        clone(context, &top, &twin)?;
+        fs::write(twin.join("own"), vec![3; BYTES])?;
+        mount.sync()?;
+        let held = mount.free_bytes()?;
+        if by_rm {
+            run(&mut command("rm", &["-rf", &text(&twin)]))?;
+        } else {
+            destroy(context, &twin)?;
+        }
+        ensure!(!twin.exists(), "its name is there");
+        let is_free = context.wait_until(Duration::from_secs(20), || {
+            command_of(context, &["defrag", &text(mount.dir())])?;
+            Ok(mount.free_bytes()? >= held + BYTES as u64 * 9 / 10)
+        })?;
+        let free = mount.free_bytes()?;
+        ensure!(
+            is_free,
+            "rm {by_rm}: {held} bytes free before, {free} after"
+        );
+        expect_equal(&before, &top).with_context(|| format!("rm {by_rm}"))?;
+    }
+    mount.unmount()?;
+    mount.fsck()
+}
+
+fn a_kill_right_after_a_command_loses_nothing(context: &Context) -> Result<()> {
+    context.needs_stitch()?;
+    let mut mount = Mount::create(context, &Spec::new("clone-killed", "256M"))?;
+    let (top, twin) = (mount.dir().join("top"), mount.dir().join("twin"));
+    grow(&top)?;
+    let before = copy(context, &top, "clone-copy6")?;
+    clone(context, &top, &twin)?;
+    mount.kill()?;
+    mount.mount_again()?;
+    expect_equal(&before, &twin).context("the clone, after a kill")?;
+    expect_equal(&before, &top).context("the source, after a kill")?;
+    change_all(&twin)?;
+    let changed = copy(context, &twin, "clone-copy7")?;
+    mount.sync()?;
+    mount.kill()?;
+    mount.mount_again()?;
+    expect_equal(&changed, &twin).context("a changed clone, after a kill")?;
+    destroy(context, &twin)?;
+    mount.kill()?;
+    mount.mount_again()?;
+    ensure!(!twin.exists(), "a destroyed clone came back");
+    expect_equal(&before, &top).context("the source, at the end")?;
+    mount.unmount()?;
+    mount.fsck()
+}
