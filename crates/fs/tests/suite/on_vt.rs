@@ -5,6 +5,7 @@
     reason = "it is shared with the suite, which uses all of it"
 )]
 mod common;
-#[path = "engine_vt.rs"]
-mod engine;
+mod engine_vt;
 mod transactions;
+
+use engine_vt as engine;

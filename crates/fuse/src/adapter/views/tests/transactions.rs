@@ -132,13 +132,14 @@ fn a_conflict_is_told_and_changes_nothing() {
     assert_eq!(changes, ["2", "+", "own", "", "+", "same", ""]);
     let rest = setup.txn("changes work 1").unwrap();
     assert_eq!(rest, ["2", "+", "same", ""]);
-    // Without the name it commits.
-    let removed = setup.views.rmdir(&context(0), root, b"same");
+    // It commits when mainline is again as it was.
+    let removed = setup.views.rmdir(&context(0), ROOT, b"same");
     assert_eq!(removed, Ok(()));
     setup.txn("commit work").unwrap();
     setup.views.transactions.run_now(&notifier);
     let outcome = setup.txn(&format!("outcome {number}")).unwrap();
     assert_eq!(outcome, ["committed"]);
+    assert!(setup.lookup(ROOT, b"same").unwrap().is_some());
     let listed = setup.txn("list 0").unwrap();
     assert_eq!(listed[..3], [&number.to_string(), "work", "0"]);
     assert_ne!(listed[5], "open");
