@@ -121,7 +121,7 @@ impl TransactionInfo {
 /// what is asked of it fails with [`FsError::Ended`].
 #[derive(Debug)]
 pub struct TransactionView {
-    fs: FileSystem,
+    fs: Arc<FileSystem>,
     number: Ino,
     info: TransactionInfo,
 }
@@ -129,7 +129,7 @@ pub struct TransactionView {
 impl TransactionView {
     /// Returns the file system of the transaction.
     #[must_use]
-    pub const fn fs(&self) -> &FileSystem {
+    pub const fn fs(&self) -> &Arc<FileSystem> {
         &self.fs
     }
 

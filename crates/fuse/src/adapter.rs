@@ -73,7 +73,9 @@ pub use trees::REMOVE_TREE_XATTR;
 use trees::Trees;
 use trim::Trims;
 pub use trim::{Trim, TrimArgs};
-pub use views::{CLONE_XATTR, CONTROL_DIR, ControlLink, SNAPSHOT_XATTR, SNAPSHOTS_DIR, Views};
+pub use views::{
+    CLONE_XATTR, CONTROL_DIR, ControlLink, SNAPSHOT_XATTR, SNAPSHOTS_DIR, TRANSACTIONS_DIR, Views,
+};
 
 /// Most bytes of one COPY_FILE_RANGE: the caller repeats it, so no worker is blocked for long.
 const COPY_SIZE_MAX: u64 = 64 << 20;

@@ -23,6 +23,7 @@ pub mod report;
 pub mod session;
 pub mod snapshots;
 pub mod survive;
+pub mod transactions;
 pub mod transport;
 pub mod wire;
 

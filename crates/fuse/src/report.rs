@@ -40,7 +40,7 @@ pub(crate) fn frame(report: &[u8], out: &mut Sink<'_>) -> bool {
 }
 
 /// Returns the report in a reply.
-fn unframed(answer: &[u8]) -> Option<&[u8]> {
+pub(crate) fn unframed(answer: &[u8]) -> Option<&[u8]> {
     let mut answer = Reader::new(answer);
     let len_bytes = usize::try_from(answer.u32().ok()?).ok()?;
     answer.bytes(len_bytes).ok()

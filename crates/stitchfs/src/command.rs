@@ -44,6 +44,7 @@ mod sync;
 mod tag;
 mod task;
 mod trim;
+mod txn;
 mod umount;
 mod upgrade;
 mod users;
@@ -61,7 +62,7 @@ const HELP_COLUMNS: usize = 80;
 
 const AFTER: &str = "\
 Exit codes: 0 success, 1 failure, 2 wrong command line; fsck has those of
-fsck(8), and `snapshot run` those of env(1).
+fsck(8); `snapshot run` and `txn run` those of env(1); 75 is a conflict.
 The environment variable STITCHFS_LOG chooses what is logged: warn, debug,
 stitch_vt=trace, ...";
 
@@ -94,6 +95,7 @@ enum Command {
     Destroy(clone::DestroyArgs),
     Diff(diff::DiffArgs),
     Rollback(rollback::RollbackArgs),
+    Txn(txn::TxnArgs),
     Send(send::SendArgs),
     Receive(receive::ReceiveArgs),
     Export(export::ExportArgs),
@@ -129,6 +131,7 @@ impl Command {
             | Self::Destroy(_)
             | Self::Diff(_)
             | Self::Rollback(_)
+            | Self::Txn(_)
             | Self::Send(_)
             | Self::Receive(_)
             | Self::Export(_) => return Ok(()),
@@ -160,6 +163,7 @@ impl Command {
             Self::Destroy(args) => clone::destroy(&args),
             Self::Diff(args) => diff::run(&args),
             Self::Rollback(args) => rollback::run(&args),
+            Self::Txn(args) => txn::run(&args, inherited),
             Self::Send(args) => send::run(&args),
             Self::Receive(args) => receive::run(&args),
             Self::Export(args) => export::run(&args),
@@ -200,7 +204,7 @@ fn codes_of(words: &[OsString]) -> Codes {
     let word = |index: usize| words.get(index).and_then(|word| word.to_str());
     match (word(0), word(1)) {
         (Some("fsck"), _) => FSCK,
-        (Some("snapshot"), Some("run")) => RUN,
+        (Some("snapshot"), Some("run")) | (Some("txn"), Some("run" | "enter")) => RUN,
         _ => OURS,
     }
 }

@@ -22,6 +22,7 @@ mod rollback;
 mod send;
 mod serve;
 mod snapshots;
+mod txn;
 mod users;
 
 use crate::harness::report::Case;
@@ -34,6 +35,7 @@ pub(crate) const ALL: &[(&str, &[Case])] = &[
     ("snapshots", snapshots::CASES),
     ("clones", clones::CASES),
     ("rollback", rollback::CASES),
+    ("txn", txn::CASES),
     ("send", send::CASES),
     ("handles", handles::CASES),
     ("coherence", coherence::CASES),

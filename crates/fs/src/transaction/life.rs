@@ -49,7 +49,7 @@ impl FileSystem {
         if !can.branches || !can.absorb || !can.guards || self.header.lock().has_external {
             return Err(FsError::Unsupported);
         }
-        Ok(())
+        self.check_numbers_leave_room()
     }
 
     /// Begins a transaction. It starts with what mainline holds now; nothing is copied.
@@ -58,7 +58,7 @@ impl FileSystem {
     /// [`FsError::Exists`] if an open transaction has the name; [`FsError::NameTooLong`],
     /// [`FsError::Invalid`] for what is no name; [`FsError::Unsupported`] in a transaction, of an
     /// engine without branch trees, or of a store with large files beside it;
-    /// [`FsError::ReadOnly`], [`FsError::NoSpace`].
+    /// [`FsError::NumbersTooLarge`]; [`FsError::ReadOnly`], [`FsError::NoSpace`].
     ///
     /// # Durability
     /// On the medium when this returns. What is written in it is as durable as in mainline; what is
@@ -208,14 +208,14 @@ impl FileSystem {
         };
         let engine = Arc::clone(self.engine());
         let view = Arc::new(TransactionView {
-            fs: Self::of_store(
+            fs: Arc::new(Self::of_store(
                 engine,
                 options,
                 store,
                 standing,
                 Aside::default(),
                 Some(branch),
-            )?,
+            )?),
             number,
             info: TransactionInfo::of(number, record),
         });
@@ -235,6 +235,20 @@ impl FileSystem {
         self.check_writable()?;
         let _one_at_a_time = self.transactions.changing.lock();
         let (number, _) = self.find_open(name)?;
+        self.end_transaction(number)
+    }
+
+    /// Aborts the open transaction of a number, as [`Self::abort_transaction`] does.
+    ///
+    /// # Errors
+    /// [`FsError::Ended`] if it was committed or aborted before.
+    pub fn abort_transaction_by_number(&self, number: u64) -> FsResult<()> {
+        self.check_writable()?;
+        self.check_mainline()?;
+        let _one_at_a_time = self.transactions.changing.lock();
+        let mut records = self.transaction_records()?.into_iter();
+        let is_it = |(found, record): &(Ino, _)| found.0 == number && is_open(record);
+        let (number, _) = records.find(is_it).ok_or(FsError::Ended)?;
         self.end_transaction(number)
     }
 

@@ -1,5 +1,6 @@
 //! What the tests of the file system share.
 
+use crate::engine::{TestEngine, dynamic};
 use std::sync::Arc;
 use std::time::Duration;
 use stitch_base::Ino;
@@ -9,7 +10,7 @@ use stitch_fs::{
     Attr, Caller, DirName, External, ExternalFiles, FileSystem, FsError, FsOptions, FsResult,
     MemFiles, NewNode, SetAttr, Taken, WriteOptions, register_upserts,
 };
-use stitch_kv::{Engine, ModelEngine, UpsertRegistry};
+use stitch_kv::UpsertRegistry;
 
 pub(crate) const ROOT: Ino = Ino::ROOT;
 pub(crate) const SUPER: Caller<'static> = Caller::ROOT;
@@ -19,9 +20,9 @@ pub(crate) const USER: Caller<'static> = Caller {
     groups: &[],
 };
 
-/// A file system on the model engine, and a clock that the test moves.
+/// A file system on an engine, and a clock that the test moves.
 pub(crate) struct Setup {
-    pub(crate) engine: Arc<ModelEngine>,
+    pub(crate) engine: Arc<TestEngine>,
     pub(crate) clock: Arc<ManualClock>,
     pub(crate) fs: FileSystem,
     /// The plain files, where large files are external.
@@ -34,10 +35,10 @@ pub(crate) const FROM_BYTES: u64 = 8192;
 
 /// Large files, of more than [`FROM_BYTES`], are external.
 pub(crate) fn setup_external() -> Setup {
-    external_on(Arc::new(ModelEngine::new(registry())), MemFiles::new())
+    external_on(Arc::new(TestEngine::new(registry())), MemFiles::new())
 }
 
-pub(crate) fn external_on(engine: Arc<ModelEngine>, files: MemFiles) -> Setup {
+pub(crate) fn external_on(engine: Arc<TestEngine>, files: MemFiles) -> Setup {
     let external = External {
         files: Arc::new(files.clone()),
         from_bytes: Some(FROM_BYTES),
@@ -75,14 +76,14 @@ pub(crate) fn registry() -> UpsertRegistry {
 }
 
 pub(crate) fn setup() -> Setup {
-    setup_on(Arc::new(ModelEngine::new(registry())), |_| {})
+    setup_on(Arc::new(TestEngine::new(registry())), |_| {})
 }
 
 pub(crate) fn setup_with(change: impl FnOnce(&mut FsOptions)) -> Setup {
-    setup_on(Arc::new(ModelEngine::new(registry())), change)
+    setup_on(Arc::new(TestEngine::new(registry())), change)
 }
 
-pub(crate) fn setup_on(engine: Arc<ModelEngine>, change: impl FnOnce(&mut FsOptions)) -> Setup {
+pub(crate) fn setup_on(engine: Arc<TestEngine>, change: impl FnOnce(&mut FsOptions)) -> Setup {
     let clock = Arc::new(ManualClock::default());
     clock.advance(Duration::from_secs(1_000_000));
     let mut options = FsOptions {
@@ -90,14 +91,14 @@ pub(crate) fn setup_on(engine: Arc<ModelEngine>, change: impl FnOnce(&mut FsOpti
         name_seed: Some(7),
         ..FsOptions::default()
     };
-    let dynamic: Arc<dyn Engine> = engine.clone();
-    match FileSystem::format(&dynamic, &options, (0, 0)) {
+    let store = dynamic(&engine);
+    match FileSystem::format(&store, &options, (0, 0)) {
         Ok(()) | Err(FsError::Exists) => {}
         Err(error) => panic!("format: {error}"),
     }
     change(&mut options);
     let names_bytes = options.names_bytes;
-    let fs = FileSystem::open(dynamic, options).expect("opens");
+    let fs = FileSystem::open(store, options).expect("opens");
     let files = None;
     Setup {
         engine,
@@ -191,9 +192,9 @@ impl Setup {
     /// What a check finds, also in the plain files. Those whose removal is not durable yet are
     /// none.
     pub(crate) fn issues(&self) -> Vec<Issue> {
-        let dynamic: Arc<dyn Engine> = self.engine.clone();
+        let store = dynamic(&self.engine);
         let files = self.files.as_ref().map(|files| files as &dyn ExternalFiles);
-        fsck::check_with_files(&dynamic, &[], files, &mut |_| {}).expect("checks")
+        fsck::check_with_files(&store, &[], files, &mut |_| {}).expect("checks")
     }
 
     /// All rows of a tree of the file system.

@@ -7,6 +7,7 @@ mod common;
 mod contents;
 mod costs;
 mod durability;
+mod engine;
 mod external;
 mod external_faults;
 mod handles;

@@ -48,6 +48,12 @@ impl Process {
         self.gid() == Some(gid) || others.any(|word| word.parse() == Ok(gid))
     }
 
+    /// Returns the number of the sender's process: a request names a thread of it. `None` if it
+    /// cannot be seen from here.
+    pub(super) fn id(&self) -> Option<u32> {
+        self.number("Tgid:", 0)
+    }
+
     /// Reports whether the sender is root with `CAP_SYS_ADMIN`.
     pub(super) fn is_admin(&self) -> bool {
         let effective = self.words("CapEff:").next();
@@ -70,7 +76,7 @@ impl Process {
 mod tests {
     use super::*;
 
-    const STATUS: &str = "Name:\tcat\nUid:\t1\t2\t3\t1000\nGid:\t4\t5\t6\t100\n\
+    const STATUS: &str = "Name:\tcat\nTgid:\t9\nUid:\t1\t2\t3\t1000\nGid:\t4\t5\t6\t100\n\
                           Groups:\t4 24 1000 \nNStgid:\t5\nCapEff:\t000001ffffffffff\n";
 
     fn process(uid: u32, status: Option<&str>) -> Process {
@@ -93,6 +99,7 @@ mod tests {
         let read = process(NOT_SENT, Some(STATUS));
         assert_eq!((read.uid(), read.gid()), (Some(1000), Some(100)));
         assert!(read.is_in_group(100) && !read.is_in_group(33));
+        assert_eq!((read.id(), process(33, None).id()), (Some(9), None));
     }
 
     #[test]

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use stitch_base::sync::Arc;
-use stitch_fs::FileSystem;
+use stitch_fs::{FileSystem, FsError};
 
 use super::chore::{Chore, Left};
 
@@ -31,6 +31,8 @@ pub(super) fn start(chore: &Chore, fs: &Arc<FileSystem>) {
         match fs.reclaim() {
             Ok(0) => {}
             Ok(count) => tracing::debug!(count, "forgotten files were removed"),
+            // The file system was that of a transaction: nothing is left of it.
+            Err(FsError::Ended) => {}
             Err(error) => {
                 tracing::warn!(%error, "forgotten files were not removed; tried again later");
             }

@@ -1,4 +1,4 @@
-//! The views of a file system in one mount: as it is, and its snapshots.
+//! The views of a file system in one mount: as it is, its snapshots, clones and transactions.
 //!
 //! [`Views`] is the handler of a mount. The node id of a request says which view it is for:
 //!
@@ -7,7 +7,7 @@
 //!             Node::Control(dir)      a directory of `.stitchfs`
 //!             Node::Link              a link in it
 //!             Node::Past(slot, ino)   a snapshot: reads are served, changes are EROFS
-//!             Node::Live(slot, ino)   a clone: an Adapter of its own
+//!             Node::Live(slot, ino)   a clone or a transaction: an Adapter of its own
 //! ```
 //!
 //! Requests to mainline cost one shift and one comparison more. The name `.stitchfs` in the root
@@ -25,6 +25,7 @@ mod rollback;
 mod table;
 #[cfg(test)]
 mod tests;
+mod transactions;
 
 use stitch_base::Ino;
 use stitch_base::clock::Timestamp;
@@ -40,12 +41,13 @@ use crate::wire::codec::Sink;
 use crate::wire::reply::{AttrReply, DirEntry, FOREVER, Lookup};
 pub use changes::SNAPSHOT_XATTR;
 pub use clones::CLONE_XATTR;
-pub use control::{CONTROL_DIR, ControlLink, SNAPSHOTS_DIR};
+pub use control::{CONTROL_DIR, ControlLink, SNAPSHOTS_DIR, TRANSACTIONS_DIR};
 use live::OpenClones;
 use node::{ControlDir, Node, Slot};
 use notices::Notices;
 use rollback::Rollbacks;
 use table::{OpenSnapshots, Past};
+use transactions::Transactions;
 
 /// Returns the number of a clone's directory in the mount.
 pub(super) fn clone_number(info: &CloneInfo) -> Ino {
@@ -60,6 +62,7 @@ pub struct Views {
     mainline: Adapter,
     table: Arc<OpenSnapshots>,
     clones: Arc<OpenClones>,
+    transactions: Transactions,
     /// Clones that the next MKDIR of a thread makes: source and target.
     announced: Announcements<(Ino, Target)>,
     notices: Notices,
@@ -93,8 +96,9 @@ impl Views {
             .get_attr(Ino::ROOT)
             .map_or(Timestamp(0), |root| root.btime);
         Self {
-            has_slots: fs.takes_snapshots() || fs.takes_clones(),
+            has_slots: fs.takes_snapshots() || fs.takes_clones() || fs.takes_transactions(),
             clones: Arc::new(OpenClones::new(Arc::clone(&fs), mainline.options)),
+            transactions: Transactions::new(Arc::clone(&fs), mainline.options),
             announced: Announcements::new(),
             table: Arc::new(OpenSnapshots::new(fs, generation)),
             notices: Notices::new(),
@@ -152,10 +156,16 @@ impl Views {
         Ok(own.or_errno()?.is_none())
     }
 
+    /// Reports whether a name in the root of a transaction would hide `.stitchfs` after the commit.
+    fn would_be_control(&self, parent: Ino, name: &[u8]) -> bool {
+        name == CONTROL_DIR.as_bytes()
+            && matches!(self.node(parent), Node::Live(slot, Ino::ROOT) if slot.is_transaction())
+    }
+
     /// Refuses to make a name.
     fn check_new(&self, parent: Ino, name: &[u8]) -> Answer<()> {
         self.check_writable(parent)?;
-        if self.is_control(parent, name)? {
+        if self.is_control(parent, name)? || self.would_be_control(parent, name) {
             return Err(Errno::EEXIST);
         }
         Ok(())
@@ -177,11 +187,17 @@ impl Views {
     fn lookup_control(&self, dir: ControlDir, name: &[u8]) -> Answer<Lookup> {
         match (dir, name) {
             (_, b".") => Ok(self.control_entry(dir)),
-            (ControlDir::Snapshots, b"..") => Ok(self.control_entry(ControlDir::Top)),
+            (ControlDir::Snapshots | ControlDir::Transactions, b"..") => {
+                Ok(self.control_entry(ControlDir::Top))
+            }
             (ControlDir::Top, b"..") => self.mainline.find(Ino::ROOT, b"."),
             (ControlDir::Top, name) if name == SNAPSHOTS_DIR.as_bytes() => {
                 Ok(self.control_entry(ControlDir::Snapshots))
             }
+            (ControlDir::Top, name) if name == TRANSACTIONS_DIR.as_bytes() => {
+                Ok(self.control_entry(ControlDir::Transactions))
+            }
+            (ControlDir::Transactions, name) => self.lookup_transaction(name).map(Lookup::Found),
             (ControlDir::Top, name) => Ok(match &self.link {
                 Some(link) if link.name == name => {
                     Lookup::Found(link.entry(self.born, self.generation))
@@ -218,8 +234,17 @@ impl Views {
         }
     }
 
-    /// Runs a request in mainline or in a clone, where it may change something. Elsewhere it is
-    /// refused.
+    /// Runs a request in a clone or a transaction.
+    fn live<T>(&self, slot: Slot, request: impl FnOnce(&Adapter) -> Answer<T>) -> Answer<T> {
+        if slot.is_transaction() {
+            let table = &self.transactions.table;
+            return table.within(slot, |open| request(open.adapter()));
+        }
+        self.clones.within(slot, |clone| request(clone.adapter()))
+    }
+
+    /// Runs a request in mainline, a clone or a transaction, where it may change something.
+    /// Elsewhere it is refused.
     fn change<T>(
         &self,
         number: Ino,
@@ -227,9 +252,7 @@ impl Views {
     ) -> Answer<T> {
         match self.node(number) {
             Node::Mainline => request(&self.mainline, number),
-            Node::Live(slot, ino) => self
-                .clones
-                .within(slot, |clone| request(clone.adapter(), ino)),
+            Node::Live(slot, ino) => self.live(slot, |adapter| request(adapter, ino)),
             Node::Control(_) | Node::Link | Node::Past(..) => Err(Errno::EROFS),
             Node::Unknown => Err(Errno::ESTALE),
         }

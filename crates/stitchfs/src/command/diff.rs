@@ -6,7 +6,8 @@ mod listing;
 use super::{live, output, snapshot, sync};
 use anyhow::{Context, Result, bail};
 use clap::Parser;
-use compare::{Change, compare};
+pub(super) use compare::Change;
+use compare::compare;
 use listing::Listing;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -77,7 +78,8 @@ fn canonical(path: &Path) -> Result<PathBuf> {
         .with_context(|| path.display().to_string())
 }
 
-fn print(changes: &[Change], is_json: bool) -> Result<()> {
+/// Prints changes.
+pub(super) fn print(changes: &[Change], is_json: bool) -> Result<()> {
     if !is_json {
         return changes
             .iter()

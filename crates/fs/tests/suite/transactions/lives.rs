@@ -13,7 +13,7 @@ fn listed(setup: &Setup) -> Vec<(String, bool)> {
 
 /// Trees of transactions.
 fn branch_trees(setup: &Setup) -> usize {
-    let trees = stitch_kv::Engine::trees(&*setup.engine);
+    let trees = crate::engine::dynamic(&setup.engine).trees();
     trees.iter().filter(|tree| tree.branch.is_some()).count()
 }
 
@@ -34,6 +34,22 @@ fn an_aborted_transaction_leaves_nothing() {
     let gone = setup.fs.abort_transaction("work");
     assert!(matches!(gone, Err(FsError::NotFound)));
     setup.check();
+}
+
+#[test]
+fn a_number_names_one_transaction_for_ever() {
+    let setup = setup();
+    let first = begin(&setup, "work");
+    commit(&setup, &first);
+    let second = begin(&setup, "work");
+    let stale = setup.fs.abort_transaction_by_number(first.info().number);
+    assert!(matches!(stale, Err(FsError::Ended)));
+    assert_eq!(branch_trees(&setup), 4, "the later one goes on");
+    let number = second.info().number;
+    setup.fs.abort_transaction_by_number(number).expect("open");
+    assert_eq!(branch_trees(&setup), 0);
+    let again = setup.fs.abort_transaction_by_number(number);
+    assert!(matches!(again, Err(FsError::Ended)));
 }
 
 #[test]

@@ -52,6 +52,7 @@ impl Views {
     ) -> Answer<T> {
         match self.node(number) {
             Node::Mainline => request(live_source(self.mainline.fs(), number)),
+            Node::Live(slot, _) if slot.is_transaction() => Err(Errno::ENOTSUP),
             Node::Live(slot, dir) => self.clones.within(slot, |clone| {
                 request(live_source(clone.adapter().fs(), dir))
             }),
@@ -135,6 +136,9 @@ impl Views {
         let Node::Live(slot, ino) = self.node(number) else {
             return Ok(false);
         };
+        if slot.is_transaction() {
+            return Ok(false);
+        }
         let info = self.clones.by_slot(slot)?.info().clone();
         if info.root != ino {
             return Ok(false);

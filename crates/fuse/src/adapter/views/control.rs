@@ -5,6 +5,7 @@
 //! MNT/.stitchfs/kv.sock    a link to the socket on which keys are served, if they are
 //! MNT/.stitchfs/snap       lists the snapshots
 //! MNT/.stitchfs/snap/NAME  the directory of a snapshot
+//! MNT/.stitchfs/txn/NAME   the root of a transaction; found by its name, not listed
 //! ```
 //!
 //! A file of that name which the root directory has is found instead.
@@ -20,6 +21,9 @@ use crate::wire::reply::{self, AttrReply, DirEntry, Entry, FOREVER, FileKind};
 pub const CONTROL_DIR: &str = ".stitchfs";
 /// Name of the directory of snapshots in [`CONTROL_DIR`].
 pub const SNAPSHOTS_DIR: &str = "snap";
+/// Name of the directory of transactions in [`CONTROL_DIR`]. Neither it nor what is in it is
+/// listed: a program that walks the mount must not write to transactions.
+pub const TRANSACTIONS_DIR: &str = "txn";
 
 /// A symbolic link in `.stitchfs`, to what the daemon serves beside files.
 #[derive(Clone, Debug)]
@@ -112,7 +116,7 @@ impl ControlDir {
     fn parent(self) -> Ino {
         match self {
             Self::Top => Ino::ROOT,
-            Self::Snapshots => Self::Top.number(),
+            Self::Snapshots | Self::Transactions => Self::Top.number(),
         }
     }
 
@@ -131,6 +135,7 @@ impl ControlDir {
         let children: Vec<(&str, u64, Ino)> = match self {
             Self::Top => vec![(SNAPSHOTS_DIR, AFTER_SNAP, Self::Snapshots.number())],
             Self::Snapshots => snapshots.iter().map(snapshot_entry).collect(),
+            Self::Transactions => Vec::new(),
         };
         for (name, at, ino) in dots.into_iter().chain(children) {
             let entry = DirEntry {
@@ -216,5 +221,6 @@ mod tests {
         assert_eq!(names(dir, AFTER_DOT_DOT + 4, &all[2..], 9), ["s9"]);
         assert!(names(dir, AFTER_DOT_DOT + 9, &all, 9).is_empty());
         assert_eq!(names(ControlDir::Top, 0, &all, 9), [".", "..", "snap"]);
+        assert_eq!(names(ControlDir::Transactions, 0, &all, 9), [".", ".."]);
     }
 }

@@ -4,7 +4,6 @@ use std::io;
 
 use stitch_base::Ino;
 
-use super::live::OpenClone;
 use super::node::Node;
 use super::{SNAPSHOT_XATTR, Views};
 use crate::adapter::{REMOVE_TREE_XATTR, opens};
@@ -42,6 +41,7 @@ impl Handler for Views {
         self.clones.connect(notifier);
         self.notices.start(&self.table, &self.clones, notifier);
         if !self.mainline.fs().is_read_only() {
+            self.transactions.start(notifier);
             self.rollbacks.start(self.mainline.fs(), notifier);
         }
     }
@@ -60,6 +60,7 @@ impl Handler for Views {
 
     fn destroy(&self) {
         self.rollbacks.stop();
+        self.transactions.stop();
         self.notices.stop();
         self.table.clear();
         self.clones.clear();
@@ -70,6 +71,10 @@ impl Handler for Views {
         match self.node(parent) {
             Node::Mainline => self.lookup_mainline(context, parent, name),
             Node::Control(dir) => self.lookup_control(dir, name),
+            Node::Live(slot, ino) if slot.is_transaction() => {
+                let table = &self.transactions.table;
+                table.within(slot, |open| open.lookup(ino, name))
+            }
             Node::Live(slot, ino) => self.clones.within(slot, |clone| {
                 let found = clone.lookup(ino, name)?;
                 self.enter_clone(clone.adapter(), found)
@@ -88,6 +93,9 @@ impl Handler for Views {
         match self.node(ino) {
             Node::Mainline => self.mainline.forget(ino, count),
             Node::Past(slot, ino) => self.table.forget(slot, ino, count),
+            Node::Live(slot, ino) if slot.is_transaction() => {
+                self.transactions.table.forget(slot, ino, count);
+            }
             Node::Live(slot, ino) => {
                 if self.clones.forget(slot, ino, count) {
                     self.notices.close_idle();
@@ -249,8 +257,7 @@ impl Handler for Views {
             return self.mainline.open(context, ino, args);
         }
         if let Node::Live(slot, ino) = self.node(ino) {
-            let open = |clone: &OpenClone| clone.adapter().open(context, ino, args);
-            return match self.clones.within(slot, open) {
+            return match self.live(slot, |adapter| adapter.open(context, ino, args)) {
                 Err(Errno::ENOSYS) if self.mainline.answers_opens() => Ok(opens::CACHED),
                 opened => opened,
             };
@@ -442,11 +449,17 @@ impl Handler for Views {
             (Node::Mainline | Node::Control(_), crate::snapshots::CHANGE) => {
                 return self.change_snapshots(context, ino, args.input).map(|()| 0);
             }
+            (_, crate::transactions::ASK) => {
+                return self.ask_transactions(context, ino, args.input, out);
+            }
             (_, crate::clones::ANNOUNCE) => {
                 return self.announce_clone(context, ino, args.input).map(|()| 0);
             }
             (Node::Live(..), crate::snapshots::CHANGE) => return Err(Errno::ENOTSUP),
             (_, crate::snapshots::CHANGE) => return Err(Errno::EROFS),
+            (Node::Live(slot, ino), _) if slot.is_transaction() => {
+                return self.live(slot, |adapter| adapter.ioctl(context, ino, args, out));
+            }
             (Node::Live(slot, ino), _) => {
                 return self
                     .clones

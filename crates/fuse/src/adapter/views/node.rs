@@ -5,10 +5,11 @@
 //!  +----------------+---------------------------+
 //!  |   view slot    |       inode number        |
 //!  +----------------+---------------------------+
-//!   0                mainline
-//!   1 to 2^19 - 1    a snapshot; its slot follows from its number
-//!   2^19 to 2^20 - 2 a clone; likewise
-//!   2^20 - 1         what `.stitchfs` has beside snapshots, which is in no file system
+//!   0                 mainline
+//!   1 to 2^19 - 1     a snapshot; its slot follows from its number
+//!   from 2^19 on      a clone; likewise
+//!   from 3 * 2^18 on  a transaction; likewise
+//!   2^20 - 1          what `.stitchfs` has beside snapshots, which is in no file system
 //! ```
 //!
 //! A composite number is the node id and `st_ino` as well, so that no two files of a mount have the
@@ -23,8 +24,12 @@ const CONTROL_SLOT: u32 = (1 << SLOT_BITS) - 1;
 const FIRST_CLONE_SLOT: u32 = 1 << (SLOT_BITS - 1);
 /// Slots that snapshots have.
 const SNAPSHOT_SLOTS: u64 = FIRST_CLONE_SLOT as u64 - 1;
+/// The first slot of a transaction.
+const FIRST_TRANSACTION_SLOT: u32 = FIRST_CLONE_SLOT + (1 << (SLOT_BITS - 2));
 /// Slots that clones have.
-const CLONE_SLOTS: u64 = (CONTROL_SLOT - FIRST_CLONE_SLOT) as u64;
+const CLONE_SLOTS: u64 = (FIRST_TRANSACTION_SLOT - FIRST_CLONE_SLOT) as u64;
+/// Slots that transactions have.
+const TRANSACTION_SLOTS: u64 = (CONTROL_SLOT - FIRST_TRANSACTION_SLOT) as u64;
 const INO_MASK: u64 = (1 << VIEW_INO_BITS) - 1;
 
 /// Number of a view in node ids.
@@ -38,10 +43,21 @@ impl Slot {
         Self(u32::try_from(slot).expect("20 bits"))
     }
 
-    /// Returns the slot of a clone. The first 2^19 - 1 clones of a store have one each.
+    /// Returns the slot of a clone. The first 2^18 clones of a store have one each.
     pub(super) fn of_clone(number: u64) -> Self {
         let slot = number.wrapping_sub(1) % CLONE_SLOTS;
         Self(FIRST_CLONE_SLOT + u32::try_from(slot).expect("19 bits"))
+    }
+
+    /// Returns the slot of a transaction. Two that are open may have the same.
+    pub(super) fn of_transaction(number: u64) -> Self {
+        let slot = number % TRANSACTION_SLOTS;
+        Self(FIRST_TRANSACTION_SLOT + u32::try_from(slot).expect("18 bits"))
+    }
+
+    /// Reports whether it is that of a transaction.
+    pub(super) const fn is_transaction(self) -> bool {
+        self.0 >= FIRST_TRANSACTION_SLOT && self.0 < CONTROL_SLOT
     }
 
     /// Returns what composite numbers of this view have beside the inode's.
@@ -68,6 +84,8 @@ pub(super) enum ControlDir {
     Top,
     /// `snap` in it, which has the snapshots.
     Snapshots,
+    /// `txn` in it, in which transactions are found.
+    Transactions,
 }
 
 impl ControlDir {
@@ -76,6 +94,7 @@ impl ControlDir {
         let ino = match self {
             Self::Top => Ino(1),
             Self::Snapshots => Ino(2),
+            Self::Transactions => Ino(4),
         };
         Slot(CONTROL_SLOT).number(ino)
     }
@@ -100,7 +119,7 @@ pub(super) enum Node {
     Link,
     /// An inode of a snapshot.
     Past(Slot, Ino),
-    /// An inode of a clone.
+    /// An inode of a clone or a transaction.
     Live(Slot, Ino),
     /// Nothing: no such number was given out.
     Unknown,
@@ -137,6 +156,7 @@ impl Node {
             (CONTROL_SLOT, 1) => Self::Control(ControlDir::Top),
             (CONTROL_SLOT, 2) => Self::Control(ControlDir::Snapshots),
             (CONTROL_SLOT, 3) => Self::Link,
+            (CONTROL_SLOT, 4) => Self::Control(ControlDir::Transactions),
             (CONTROL_SLOT, _) | (_, 0) => Self::Unknown,
             (FIRST_CLONE_SLOT.., _) => Self::Live(Slot(slot), ino),
             _ => Self::Past(Slot(slot), ino),
@@ -174,21 +194,38 @@ mod tests {
     }
 
     #[test]
+    fn transactions_have_slots_that_no_clone_has() {
+        for number in [1, 2, TRANSACTION_SLOTS - 1, TRANSACTION_SLOTS, u64::MAX] {
+            let slot = Slot::of_transaction(number);
+            assert!(slot.is_transaction(), "{number}");
+            let composite = slot.number(Ino::ROOT);
+            assert_eq!(Node::of(composite), Node::Live(slot, Ino::ROOT));
+        }
+        assert!(!Slot::of_clone(CLONE_SLOTS).is_transaction());
+        assert!(!Slot(CONTROL_SLOT).is_transaction());
+    }
+
+    #[test]
     fn slots_are_used_again_after_half_a_million_views() {
         assert_eq!(Slot::of(PinId(SNAPSHOT_SLOTS + 1)), Slot::of(PinId(1)));
         assert_eq!(Slot::of(PinId(SNAPSHOT_SLOTS)), Slot(FIRST_CLONE_SLOT - 1));
         assert_eq!(Slot::of_clone(1), Slot(FIRST_CLONE_SLOT));
-        assert_eq!(Slot::of_clone(CLONE_SLOTS), Slot(CONTROL_SLOT - 1));
+        let last = Slot::of_clone(CLONE_SLOTS);
+        assert_eq!(last, Slot(FIRST_TRANSACTION_SLOT - 1));
         assert_eq!(Slot::of_clone(CLONE_SLOTS + 1), Slot::of_clone(1));
     }
 
     #[test]
     fn the_control_directories_have_numbers_of_their_own() {
-        for dir in [ControlDir::Top, ControlDir::Snapshots] {
+        for dir in [
+            ControlDir::Top,
+            ControlDir::Snapshots,
+            ControlDir::Transactions,
+        ] {
             assert_eq!(Node::of(dir.number()), Node::Control(dir));
         }
         assert_eq!(Node::of(link_number()), Node::Link);
-        assert_eq!(Node::of(Slot(CONTROL_SLOT).number(Ino(4))), Node::Unknown);
+        assert_eq!(Node::of(Slot(CONTROL_SLOT).number(Ino(5))), Node::Unknown);
         assert_eq!(Node::of(Ino(7 << VIEW_INO_BITS)), Node::Unknown);
     }
 }

@@ -1,6 +1,7 @@
 //! Requests in several views, without a kernel.
 
 mod clones;
+mod transactions;
 
 use super::{CONTROL_DIR, ControlDir, SNAPSHOTS_DIR, Views};
 use crate::adapter::{Adapter, AdapterOptions};

@@ -16,7 +16,7 @@ const BUFFER_BYTES: usize = 64 << 10;
 
 /// A difference.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Change {
+pub(in crate::command) enum Change {
     Removed(PathBuf),
     Renamed { from: PathBuf, to: PathBuf },
     Added(PathBuf),

@@ -1,0 +1,10 @@
+//! The engine that the tests run on: the model.
+
+use std::sync::Arc;
+use stitch_kv::{Engine, ModelEngine};
+
+pub(crate) type TestEngine = ModelEngine;
+
+pub(crate) fn dynamic(engine: &Arc<TestEngine>) -> Arc<dyn Engine> {
+    Arc::clone(engine) as Arc<dyn Engine>
+}

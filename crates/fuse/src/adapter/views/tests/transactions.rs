@@ -1,0 +1,218 @@
+//! Requests about transactions, and in them.
+
+use super::*;
+use crate::adapter::TRANSACTIONS_DIR;
+use crate::adapter::views::node::{Node, Slot};
+use crate::notify::Notifier;
+
+const FREE_MAX: usize = 16_380;
+
+impl Setup {
+    /// Asks about transactions; the words of the answer.
+    fn ask_about(&self, context: &Context<'_>, ino: Ino, words: &str) -> Answer<Vec<String>> {
+        let input = format!("{words}\0").replace(' ', "\0");
+        let args = Ioctl {
+            fh: Fh(0),
+            flags: 0,
+            command: crate::transactions::ASK,
+            arg: 0,
+            input: input.as_bytes(),
+            output_size: 0,
+        };
+        let mut out = Vec::new();
+        let mut sink = Sink::new(&mut out, FREE_MAX);
+        self.views.ioctl(context, ino, &args, &mut sink)?;
+        let text = String::from_utf8(out[4..].to_vec()).unwrap();
+        Ok(text.split_terminator('\0').map(str::to_owned).collect())
+    }
+
+    fn txn(&self, words: &str) -> Answer<Vec<String>> {
+        self.ask_about(&context(0), ROOT, words)
+    }
+
+    fn number(&self, words: &str) -> u64 {
+        self.txn(words).unwrap()[0].parse().unwrap()
+    }
+
+    /// Begins a transaction, and looks its root up.
+    fn begun(&self, name: &str) -> (u64, Ino) {
+        let number = self.number(&format!("begin {name} named"));
+        let dir = ControlDir::Transactions.number();
+        let root = self.lookup(dir, name.as_bytes()).unwrap().unwrap();
+        assert!(root.entry_ttl.is_zero(), "names are used again");
+        (number, root.ino)
+    }
+
+    fn make(&self, dir: Ino, name: &[u8]) -> Answer<Entry> {
+        let args = MkDir {
+            name,
+            mode: 0o755,
+            umask: 0,
+        };
+        self.views.mkdir(&context(0), dir, &args)
+    }
+
+    fn forget_all(&self, inos: &[Ino]) {
+        for ino in inos {
+            self.views.forget(*ino, 1000);
+        }
+    }
+}
+
+fn kernel() -> (Arc<Kernel>, Notifier) {
+    let kernel = Arc::new(Kernel::default());
+    let notifier = Notifier::new(Arc::clone(&kernel) as _, 45);
+    (kernel, notifier)
+}
+
+#[test]
+fn a_commit_shows_changes_and_ends_the_transaction() {
+    let setup = setup();
+    let (kernel, notifier) = kernel();
+    let (number, root) = setup.begun("work");
+    assert_eq!(
+        Node::of(root),
+        Node::Live(Slot::of_transaction(number), ROOT)
+    );
+    let made = setup.make(root, b"new").unwrap();
+    assert_eq!(setup.lookup(ROOT, b"new"), Ok(None));
+    assert_eq!(setup.number("commit work"), number);
+    assert_eq!(setup.txn("commit work"), Err(Errno::EBUSY));
+    let outcome = format!("outcome {number}");
+    assert_eq!(setup.txn(&outcome).unwrap(), ["running"]);
+    assert_eq!(setup.lookup(ROOT, b"new"), Ok(None), "it only began");
+    setup.views.transactions.run_now(&notifier);
+    assert_eq!(setup.txn(&outcome).unwrap(), ["committed"]);
+    assert!(setup.lookup(ROOT, b"new").unwrap().is_some());
+    let told = kernel.taken.lock().iter().any(|it| it.ends_with(b"new\0"));
+    assert!(told, "the kernel drops the name");
+    assert_eq!(setup.make(root, b"late").err(), Some(Errno::ESTALE));
+    assert_eq!(setup.lookup(made.ino, b"x"), Err(Errno::ESTALE));
+    assert_eq!(setup.txn("abort work"), Err(Errno::ENOENT));
+    // Its slot is free when the kernel knows nothing of it.
+    assert_eq!(setup.views.transactions.table.count(), 1);
+    setup.forget_all(&[made.ino, root]);
+    assert_eq!(setup.views.transactions.table.count(), 0);
+}
+
+#[test]
+fn an_abort_leaves_nothing() {
+    let setup = setup();
+    let (_, notifier) = kernel();
+    let (_, root) = setup.begun("work");
+    setup.make(root, b"new").unwrap();
+    assert_eq!(setup.txn("abort work").unwrap(), [""; 0]);
+    assert_eq!(setup.make(root, b"late").err(), Some(Errno::ESTALE));
+    let dir = ControlDir::Transactions.number();
+    assert_eq!(setup.lookup(dir, b"work"), Err(Errno::ENOENT));
+    setup.views.transactions.run_now(&notifier);
+    assert_eq!(setup.lookup(ROOT, b"new"), Ok(None));
+    assert_eq!(setup.txn("list 0").unwrap(), [""; 0]);
+    // The name is free, and leads into the next one.
+    let (_, next) = setup.begun("work");
+    assert_ne!(next, root);
+    assert_eq!(setup.lookup(next, b"new"), Ok(None));
+}
+
+#[test]
+fn a_conflict_is_told_and_changes_nothing() {
+    let setup = setup();
+    let (_, notifier) = kernel();
+    let (number, root) = setup.begun("work");
+    setup.make(root, b"same").unwrap();
+    setup.make(root, b"own").unwrap();
+    setup.dir(b"same");
+    setup.txn("commit work").unwrap();
+    setup.views.transactions.run_now(&notifier);
+    let outcome = setup.txn(&format!("outcome {number}")).unwrap();
+    assert_eq!(outcome, ["conflict", "1", "name", "same"]);
+    assert_eq!(setup.lookup(ROOT, b"own"), Ok(None));
+    assert!(setup.lookup(root, b"own").unwrap().is_some(), "it goes on");
+    let changes = setup.txn("changes work 0").unwrap();
+    assert_eq!(changes, ["2", "+", "own", "", "+", "same", ""]);
+    let rest = setup.txn("changes work 1").unwrap();
+    assert_eq!(rest, ["2", "+", "same", ""]);
+    // Without the name it commits.
+    let removed = setup.views.rmdir(&context(0), root, b"same");
+    assert_eq!(removed, Ok(()));
+    setup.txn("commit work").unwrap();
+    setup.views.transactions.run_now(&notifier);
+    let outcome = setup.txn(&format!("outcome {number}")).unwrap();
+    assert_eq!(outcome, ["committed"]);
+    let listed = setup.txn("list 0").unwrap();
+    assert_eq!(listed[..3], [&number.to_string(), "work", "0"]);
+    assert_ne!(listed[5], "open");
+    assert_eq!(setup.txn(&format!("list {number}")).unwrap(), [""; 0]);
+}
+
+#[test]
+fn owners_end_their_own() {
+    let setup = setup();
+    let dir = ControlDir::Transactions.number();
+    let theirs = setup.ask_about(&context(OTHER), dir, "begin theirs named");
+    assert!(theirs.is_ok());
+    setup.begun("roots");
+    for verb in ["commit", "abort", "keep"] {
+        let refused = setup.ask_about(&context(OTHER), dir, &format!("{verb} roots"));
+        assert_eq!(refused, Err(Errno::EPERM), "{verb}");
+    }
+    let refused = setup.ask_about(&context(OTHER), dir, "changes roots 0");
+    assert_eq!(refused, Err(Errno::EPERM));
+    assert!(
+        setup
+            .ask_about(&context(OTHER), dir, "abort theirs")
+            .is_ok()
+    );
+    assert_eq!(setup.txn("begin roots named"), Err(Errno::EEXIST));
+    assert_eq!(
+        setup.txn("keep roots"),
+        Err(Errno::EINVAL),
+        "it was not watched"
+    );
+    assert_eq!(setup.txn("outcome 77"), Err(Errno::ENOENT));
+    assert_eq!(setup.txn("begin a/b named"), Err(Errno::EINVAL));
+}
+
+#[test]
+fn views_do_not_mix() {
+    let setup = setup();
+    setup.dir(b"dir");
+    let (_, root) = setup.begun("work");
+    let inner = setup.ask_about(&context(0), root, "begin inner named");
+    assert_eq!(inner, Err(Errno::ENOTSUP));
+    let args = Rename {
+        target_parent: ROOT,
+        flags: 0,
+        source_name: b"dir",
+        target_name: b"moved",
+    };
+    let moved = setup.views.rename(&context(0), root, &args);
+    assert_eq!(moved, Err(Errno::EXDEV));
+    let made = setup.make(root, CONTROL_DIR.as_bytes());
+    assert_eq!(made.err(), Some(Errno::EEXIST), "it would hide the views");
+    assert_eq!(setup.lookup(root, b"..").err(), Some(Errno::ESTALE));
+    let top = ControlDir::Top.number();
+    let found = setup.lookup(top, TRANSACTIONS_DIR.as_bytes()).unwrap();
+    assert_eq!(found.unwrap().ino, ControlDir::Transactions.number());
+}
+
+#[test]
+fn a_run_needs_a_process_that_can_be_seen() {
+    let setup = setup();
+    assert_eq!(setup.txn("begin run run"), Err(Errno::ESRCH));
+    assert_eq!(setup.txn("list 0").unwrap(), [""; 0]);
+    let mut own = context(0);
+    own.caller.pid = std::process::id();
+    let begun = setup.ask_about(&own, ROOT, "begin run run");
+    assert!(begun.is_ok());
+    assert_eq!(setup.txn("list 0").unwrap()[4], "run");
+    assert_eq!(setup.txn("keep run"), Err(Errno::EINVAL));
+    let watched = setup.ask_about(&own, ROOT, "begin kept watched");
+    assert!(watched.is_ok());
+    assert!(setup.txn("keep kept").is_ok());
+    // The end of a mount ends runs, and keeps what is kept.
+    setup.views.transactions.stop();
+    let left = setup.fs.transactions().unwrap();
+    let names: Vec<&str> = left.iter().map(|info| &*info.name).collect();
+    assert_eq!(names, ["kept"]);
+}

@@ -1,0 +1,327 @@
+//! Transactions of files in a mount: requests about them; see [`crate::transactions`].
+//!
+//! ```text
+//! begin     a file system over branch trees, and an Adapter of its own     (table)
+//! run       the process that began it is watched: when it ends, abort      (watch)
+//! commit    queued; a thread commits, sends notices, then tells the outcome (commits)
+//! end       requests in it are ESTALE; the slot is free once the kernel has forgotten all
+//! ```
+
+mod commits;
+mod table;
+mod watch;
+
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use stitch_base::Ino;
+use stitch_base::sync::Arc;
+use stitch_fs::{
+    BeginOptions, FileSystem, PathChange, TransactionInfo, TransactionLife, TransactionState,
+};
+
+use super::Views;
+use super::changes::check_owner;
+use super::node::Node;
+use crate::adapter::process::Process;
+use crate::adapter::{AdapterOptions, OrErrno as _};
+use crate::errno::Errno;
+use crate::handler::{Answer, Context};
+use crate::notify::Notifier;
+use crate::survive::is_resent;
+use crate::transactions::{Lifetime, ROOM, TransactionRequest};
+use crate::wire::codec::Sink;
+use crate::wire::reply::Entry;
+use commits::Commits;
+use table::TransactionTable;
+use watch::{ProcessHandle, ProcessWatch};
+
+/// Most words of one answer, in bytes.
+const REPLY_BYTES_MAX: usize = ROOM - 4;
+
+/// The transactions of a mount, and the threads that serve them.
+pub(super) struct Transactions {
+    pub(super) table: Arc<TransactionTable>,
+    commits: Arc<Commits>,
+    watch: OnceLock<ProcessWatch>,
+}
+
+impl Transactions {
+    /// No thread runs yet.
+    pub(super) fn new(mainline: Arc<FileSystem>, options: AdapterOptions) -> Self {
+        let table = Arc::new(TransactionTable::new(mainline, options));
+        Self {
+            commits: Arc::new(Commits::new(Arc::clone(&table))),
+            table,
+            watch: OnceLock::new(),
+        }
+    }
+
+    /// Starts the thread that commits.
+    pub(super) fn start(&self, notifier: &Notifier) {
+        self.table.connect(notifier);
+        self.commits.start(notifier);
+    }
+
+    /// Ends the threads, the runs and all that is open.
+    pub(super) fn stop(&self) {
+        if let Some(watch) = self.watch.get() {
+            for number in watch.stop() {
+                // What is not aborted here is when the store is opened.
+                drop(self.table.abort(number));
+            }
+        }
+        self.commits.stop();
+        self.table.clear();
+    }
+
+    /// Runs what is queued without the thread.
+    #[cfg(test)]
+    pub(super) fn run_now(&self, notifier: &Notifier) {
+        self.commits.run_all(notifier);
+    }
+
+    /// Aborts a transaction when a process has ended.
+    fn watch(&self, process: ProcessHandle, number: u64) -> Answer<()> {
+        let watch = self.watch.get_or_init(|| {
+            let commits = Arc::clone(&self.commits);
+            ProcessWatch::new(move |number| commits.abort_ended(number))
+        });
+        watch.add(process, number).map_err(|error| {
+            tracing::error!(%error, "cannot watch the process of a transaction");
+            Errno::from_io(&error)
+        })
+    }
+
+    fn unwatch(&self, number: u64) -> bool {
+        self.watch.get().is_some_and(|watch| watch.remove(number))
+    }
+}
+
+/// Words of an answer, as many as fit.
+#[derive(Default)]
+struct ReplyWords(Vec<u8>);
+
+impl ReplyWords {
+    /// Adds words that belong together. Returns false if they do not fit.
+    fn add(&mut self, words: &[&[u8]]) -> bool {
+        let len: usize = words.iter().map(|word| word.len() + 1).sum();
+        if self.0.len() + len > REPLY_BYTES_MAX {
+            return false;
+        }
+        for word in words {
+            debug_assert!(!word.contains(&0), "a zero byte ends a word");
+            self.0.extend_from_slice(word);
+            self.0.push(0);
+        }
+        true
+    }
+
+    fn of(words: &[&[u8]]) -> Vec<u8> {
+        let mut reply = Self::default();
+        let fits = reply.add(words);
+        debug_assert!(fits, "few short words");
+        reply.0
+    }
+}
+
+impl Views {
+    /// Serves a request about transactions.
+    pub(super) fn ask_transactions(
+        &self,
+        context: &Context<'_>,
+        dir: Ino,
+        input: &[u8],
+        out: &mut Sink<'_>,
+    ) -> Answer<i32> {
+        match self.node(dir) {
+            Node::Mainline | Node::Control(_) => {}
+            Node::Live(..) | Node::Past(..) => return Err(Errno::ENOTSUP),
+            Node::Link => return Err(Errno::EINVAL),
+            Node::Unknown => return Err(Errno::ESTALE),
+        }
+        let request = TransactionRequest::parse(input).ok_or(Errno::EINVAL)?;
+        let reply = self.transaction_reply(context, request)?;
+        match crate::report::frame(&reply, out) {
+            true => Ok(0),
+            false => Err(Errno::E2BIG),
+        }
+    }
+
+    fn transaction_reply(
+        &self,
+        context: &Context<'_>,
+        request: TransactionRequest<'_>,
+    ) -> Answer<Vec<u8>> {
+        match request {
+            TransactionRequest::Begin(name, life) => self.begin(context, name, life),
+            TransactionRequest::Commit(name) => self.begin_commit(context, name),
+            TransactionRequest::Outcome(number) => self.commit_outcome(number),
+            TransactionRequest::Abort(name) => self.abort(context, name),
+            TransactionRequest::Keep(name) => self.keep(context, name),
+            TransactionRequest::List(after) => self.list_transactions(after),
+            TransactionRequest::Changes(name, from) => self.list_changes(context, name, from),
+        }
+    }
+
+    fn begin(&self, context: &Context<'_>, name: &str, life: Lifetime) -> Answer<Vec<u8>> {
+        let caller = Process::of(context);
+        let owner = caller.uid().ok_or(Errno::EPERM)?;
+        let process = match life {
+            Lifetime::Named => None,
+            Lifetime::Run | Lifetime::Watched => Some(ProcessHandle::of(&caller)?),
+        };
+        let options = BeginOptions {
+            life: match life {
+                Lifetime::Run => TransactionLife::Run,
+                Lifetime::Named | Lifetime::Watched => TransactionLife::Named,
+            },
+            owner,
+            expires: None,
+        };
+        let begun = match self.transactions.table.begin(name, &options) {
+            // Perhaps this very request has done it, and only the answer is missing.
+            Err(Errno::EEXIST) if is_resent(context.unique) => {
+                let info = self.owned(context, name)?;
+                self.transactions.table.by_name(&info.name)?
+            }
+            begun => begun?,
+        };
+        let number = begun.info().number;
+        if let Some(process) = process
+            && let Err(error) = self.transactions.watch(process, number)
+        {
+            self.transactions.commits.abort_ended(number);
+            return Err(error);
+        }
+        tracing::info!(name, number, "began a transaction");
+        Ok(number_reply(number))
+    }
+
+    /// Returns the open transaction of a name, if the caller may end it.
+    fn owned(&self, context: &Context<'_>, name: &str) -> Answer<TransactionInfo> {
+        let all = self.mainline.fs().transactions().or_errno()?;
+        let mut open = all.into_iter().filter(TransactionInfo::is_open);
+        let info = open.find(|info| info.name == name).ok_or(Errno::ENOENT)?;
+        check_owner(context, info.owner)?;
+        Ok(info)
+    }
+
+    fn begin_commit(&self, context: &Context<'_>, name: &str) -> Answer<Vec<u8>> {
+        let info = self.owned(context, name)?;
+        let open = self.transactions.table.by_name(&info.name)?;
+        match self.transactions.commits.queue(open) {
+            Err(Errno::EBUSY) if is_resent(context.unique) => {}
+            queued => queued?,
+        }
+        Ok(number_reply(info.number))
+    }
+
+    /// Tells what came of a commit, also of one before this daemon.
+    fn commit_outcome(&self, number: u64) -> Answer<Vec<u8>> {
+        if let Some(reply) = self.transactions.commits.outcome(number) {
+            // Some files may have lost their last name.
+            self.mainline.trees.note();
+            self.mainline.reclaiming.note();
+            return Ok(reply);
+        }
+        let all = self.mainline.fs().transactions().or_errno()?;
+        let info = all.into_iter().find(|info| info.number == number);
+        match info.map(|info| info.state) {
+            Some(TransactionState::Committed(_)) => {
+                let committed = crate::transactions::COMMITTED;
+                Ok(ReplyWords::of(&[committed.as_bytes()]))
+            }
+            _ => Err(Errno::ENOENT),
+        }
+    }
+
+    fn abort(&self, context: &Context<'_>, name: &str) -> Answer<Vec<u8>> {
+        let info = match self.owned(context, name) {
+            Err(Errno::ENOENT) if is_resent(context.unique) => return Ok(Vec::new()),
+            owned => owned?,
+        };
+        self.transactions.unwatch(info.number);
+        self.transactions.commits.abort(info.number).or_errno()?;
+        tracing::info!(name, number = info.number, "aborted a transaction");
+        Ok(Vec::new())
+    }
+
+    fn keep(&self, context: &Context<'_>, name: &str) -> Answer<Vec<u8>> {
+        let info = self.owned(context, name)?;
+        if info.life != TransactionLife::Named {
+            return Err(Errno::EINVAL);
+        }
+        match self.transactions.unwatch(info.number) || is_resent(context.unique) {
+            true => Ok(Vec::new()),
+            false => Err(Errno::EINVAL),
+        }
+    }
+
+    fn list_transactions(&self, after: u64) -> Answer<Vec<u8>> {
+        let mut reply = ReplyWords::default();
+        let all = self.mainline.fs().transactions().or_errno()?;
+        for info in all.iter().filter(|info| info.number > after) {
+            if !add_info(&mut reply, info) {
+                break;
+            }
+        }
+        Ok(reply.0)
+    }
+
+    fn list_changes(&self, context: &Context<'_>, name: &str, from: usize) -> Answer<Vec<u8>> {
+        let info = self.owned(context, name)?;
+        let open = self.transactions.table.by_name(&info.name)?;
+        let changes = open.changes(from == 0).or_errno()?;
+        let mut reply = ReplyWords::default();
+        reply.add(&[changes.len().to_string().as_bytes()]);
+        for change in changes.iter().skip(from) {
+            let (sign, path, old): (&[u8], _, &[u8]) = match change {
+                PathChange::Removed(path) => (b"-", path, b""),
+                PathChange::Added(path) => (b"+", path, b""),
+                PathChange::Modified(path) => (b"M", path, b""),
+                PathChange::Renamed { from, to } => (b"R", to, from),
+            };
+            if !reply.add(&[sign, path, old]) {
+                return Ok(reply.0);
+            }
+        }
+        open.forget_changes();
+        Ok(reply.0)
+    }
+
+    /// Looks up the root of a transaction. The kernel asks again at each use: names are used again.
+    pub(super) fn lookup_transaction(&self, name: &[u8]) -> Answer<Entry> {
+        let name = std::str::from_utf8(name).map_err(|_| Errno::ENOENT)?;
+        let open = self.transactions.table.by_name(name)?;
+        let entry = open.lookup_root()?;
+        debug_assert!(entry.ino != Ino::ROOT, "it is not that of the mount");
+        Ok(Entry {
+            entry_ttl: Duration::ZERO,
+            ..entry
+        })
+    }
+}
+
+fn number_reply(number: u64) -> Vec<u8> {
+    ReplyWords::of(&[number.to_string().as_bytes()])
+}
+
+fn add_info(reply: &mut ReplyWords, info: &TransactionInfo) -> bool {
+    let life = match info.life {
+        TransactionLife::Run => Lifetime::Run,
+        TransactionLife::Named => Lifetime::Named,
+    };
+    let state = match info.state {
+        TransactionState::Open => "open".to_owned(),
+        TransactionState::Committed(at) => at.to_string(),
+    };
+    reply.add(&[
+        info.number.to_string().as_bytes(),
+        info.name.as_bytes(),
+        info.owner.to_string().as_bytes(),
+        info.created.0.to_string().as_bytes(),
+        life.word().as_bytes(),
+        state.as_bytes(),
+    ])
+}

@@ -1,0 +1,253 @@
+//! The thread that commits transactions and tells the kernel what changed.
+//!
+//! No request waits for a notice: the kernel may need an answer of a worker before it is done with
+//! one.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use stitch_base::Ino;
+use stitch_base::sync::{Arc, Mutex};
+use stitch_fs::{Committed, FsError, FsResult};
+
+use super::ReplyWords;
+use super::table::{OpenTransaction, TransactionTable};
+use crate::adapter::chore::{Chore, Left, Round};
+use crate::adapter::views::node::ControlDir;
+use crate::errno::Errno;
+use crate::handler::Answer;
+use crate::notify::Notifier;
+use crate::transactions::{COMMITTED, CONFLICT, REFUSED, RUNNING};
+
+/// Outcomes that are kept for those who ask.
+const OUTCOMES_MAX: usize = 64;
+
+/// What the thread has to do.
+#[derive(Clone, Debug)]
+enum TransactionJob {
+    Commit(Arc<OpenTransaction>),
+    /// Have the kernel drop what it has of one that was aborted.
+    Clear(Arc<OpenTransaction>),
+}
+
+/// The outcome of a commit that was begun.
+#[derive(Debug)]
+struct Attempt {
+    number: u64,
+    reply: Vec<u8>,
+    is_running: bool,
+}
+
+#[derive(Debug)]
+struct CommitQueue {
+    table: Arc<TransactionTable>,
+    jobs: Mutex<VecDeque<TransactionJob>>,
+    attempts: Mutex<VecDeque<Attempt>>,
+}
+
+/// Commits that are queued, run or done.
+#[derive(Debug)]
+pub(super) struct Commits {
+    queue: Arc<CommitQueue>,
+    working: Chore,
+}
+
+impl Commits {
+    /// No thread runs yet.
+    pub(super) fn new(table: Arc<TransactionTable>) -> Self {
+        let queue = CommitQueue {
+            table,
+            jobs: Mutex::default(),
+            attempts: Mutex::default(),
+        };
+        Self {
+            queue: Arc::new(queue),
+            working: Chore::new("fuse-txn", Duration::ZERO),
+        }
+    }
+
+    /// Starts the thread.
+    pub(super) fn start(&self, notifier: &Notifier) {
+        let (queue, notifier) = (Arc::clone(&self.queue), notifier.clone());
+        self.working.start(move |round| {
+            if round == Round::Due {
+                queue.run_all(&notifier);
+            }
+            Left::Nothing
+        });
+    }
+
+    pub(super) fn stop(&self) {
+        self.working.stop();
+    }
+
+    /// Runs what is queued without the thread.
+    #[cfg(test)]
+    pub(super) fn run_all(&self, notifier: &Notifier) {
+        self.queue.run_all(notifier);
+    }
+
+    /// Queues a commit.
+    ///
+    /// # Errors
+    /// `EBUSY` if it is queued already.
+    pub(super) fn queue(&self, open: Arc<OpenTransaction>) -> Answer<()> {
+        let number = open.info().number;
+        let mut attempts = self.queue.attempts.lock();
+        let is_it = |attempt: &&Attempt| attempt.number == number;
+        if attempts.iter().find(is_it).is_some_and(|it| it.is_running) {
+            return Err(Errno::EBUSY);
+        }
+        attempts.retain(|attempt| attempt.number != number);
+        let done = attempts.iter().position(|attempt| !attempt.is_running);
+        if attempts.len() >= OUTCOMES_MAX
+            && let Some(oldest) = done
+        {
+            attempts.remove(oldest);
+        }
+        attempts.push_back(Attempt {
+            number,
+            reply: ReplyWords::of(&[RUNNING.as_bytes()]),
+            is_running: true,
+        });
+        drop(attempts);
+        self.queue.push(TransactionJob::Commit(open));
+        self.working.note();
+        Ok(())
+    }
+
+    /// Returns what is known of the last commit of a transaction.
+    pub(super) fn outcome(&self, number: u64) -> Option<Vec<u8>> {
+        let attempts = self.queue.attempts.lock();
+        let found = attempts.iter().find(|attempt| attempt.number == number);
+        found.map(|attempt| attempt.reply.clone())
+    }
+
+    /// Aborts a transaction.
+    pub(super) fn abort(&self, number: u64) -> FsResult<()> {
+        if let Some(open) = self.queue.table.abort(number)? {
+            self.queue.push(TransactionJob::Clear(open));
+            self.working.note();
+        }
+        Ok(())
+    }
+
+    /// Aborts a transaction whose process has ended, if it is open.
+    pub(super) fn abort_ended(&self, number: u64) {
+        match self.abort(number) {
+            Ok(()) => tracing::info!(number, "a run ended without a commit: aborted"),
+            Err(FsError::Ended) => {}
+            Err(error) => tracing::error!(
+                %error,
+                number,
+                "a run was not aborted; it is when the store is mounted again"
+            ),
+        }
+    }
+}
+
+impl CommitQueue {
+    fn push(&self, job: TransactionJob) {
+        self.jobs.lock().push_back(job);
+    }
+
+    fn run_all(&self, notifier: &Notifier) {
+        loop {
+            let job = self.jobs.lock().pop_front();
+            match job {
+                Some(TransactionJob::Commit(open)) => self.commit(&open, notifier),
+                Some(TransactionJob::Clear(open)) => self.clear(&open, notifier),
+                None => return,
+            }
+        }
+    }
+
+    fn commit(&self, open: &OpenTransaction, notifier: &Notifier) {
+        let (name, number) = (&open.info().name, open.info().number);
+        // What programs wrote through mappings is written back.
+        drop_pages(open.numbers(), notifier);
+        // What it has made and removed again need not be committed.
+        if let Err(error) = open.adapter().fs().reclaim() {
+            tracing::debug!(%error, number, "removed files of a transaction are committed");
+        }
+        let committed = self.commit_where_room(open);
+        match &committed {
+            Ok(changed) => {
+                tell(changed, notifier);
+                self.clear(open, notifier);
+                tracing::info!(name, number, "committed a transaction");
+            }
+            Err(error) => tracing::info!(name, number, %error, "a transaction was not committed"),
+        }
+        let reply = reply_of(&committed);
+        let mut attempts = self.attempts.lock();
+        let is_it = |attempt: &&mut Attempt| attempt.number == number;
+        if let Some(attempt) = attempts.iter_mut().find(is_it) {
+            (attempt.reply, attempt.is_running) = (reply, false);
+        }
+    }
+
+    fn commit_where_room(&self, open: &OpenTransaction) -> FsResult<Committed> {
+        let mainline = self.table.mainline();
+        let mut mark = mainline.room_mark();
+        loop {
+            let done = self.table.commit(open);
+            let given_back = mainline.room_mark();
+            // What was removed gives its space back a little later.
+            if !matches!(done, Err(FsError::NoSpace)) || given_back == mark {
+                return done;
+            }
+            mark = given_back;
+        }
+    }
+
+    /// Has the kernel drop what it has of a transaction that has ended, and ends its threads.
+    fn clear(&self, open: &OpenTransaction, notifier: &Notifier) {
+        drop_pages(open.numbers(), notifier);
+        let dir = ControlDir::Transactions.number();
+        if let Err(error) = notifier.invalidate_entry(dir, open.info().name.as_bytes()) {
+            tracing::debug!(%error, "the name of a transaction stays cached");
+        }
+        open.stop();
+        self.table.sweep();
+    }
+}
+
+fn drop_pages(numbers: Vec<Ino>, notifier: &Notifier) {
+    for number in numbers {
+        if let Err(error) = notifier.invalidate_data(number, 0, 0) {
+            tracing::debug!(%error, ino = number.0, "pages of a transaction stay cached");
+        }
+    }
+}
+
+/// Has the kernel drop what it has of names and inodes of mainline that a commit has changed.
+fn tell(committed: &Committed, notifier: &Notifier) {
+    for (parent, name) in &committed.names {
+        if let Err(error) = notifier.invalidate_entry(*parent, name) {
+            tracing::debug!(%error, parent = parent.0, "a name stays cached");
+        }
+    }
+    drop_pages(committed.inodes.clone(), notifier);
+}
+
+fn reply_of(committed: &FsResult<Committed>) -> Vec<u8> {
+    let error = match committed {
+        Ok(_) => return ReplyWords::of(&[COMMITTED.as_bytes()]),
+        Err(error) => error,
+    };
+    let mut reply = ReplyWords::default();
+    if let FsError::Conflict(conflicts) = error {
+        reply.add(&[CONFLICT.as_bytes(), conflicts.len().to_string().as_bytes()]);
+        for conflict in conflicts.iter() {
+            if !reply.add(&[conflict.kind.to_string().as_bytes(), &conflict.path]) {
+                break;
+            }
+        }
+        return reply.0;
+    }
+    let errno = crate::adapter::refused(error).raw().to_string();
+    let why = error.to_string().replace('\0', " ");
+    reply.add(&[REFUSED.as_bytes(), errno.as_bytes(), why.as_bytes()]);
+    reply.0
+}

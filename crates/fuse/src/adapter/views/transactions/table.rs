@@ -1,0 +1,317 @@
+//! The transactions that are open in a mount: each has an [`Adapter`] of its own.
+//!
+//! A slot is in use until the kernel has forgotten all inodes of its transaction, also after the
+//! end: what is still open in it must not lead into a later transaction.
+//!
+//! Locks: `opening`, then that of `fs` for its transactions, then `open`, which is held for
+//! moments.
+
+use std::collections::HashMap;
+use std::sync::OnceLock;
+
+use stitch_base::Ino;
+use stitch_base::sync::atomic::{AtomicBool, Ordering};
+use stitch_base::sync::{Arc, Mutex};
+use stitch_fs::{
+    BeginOptions, Committed, FileSystem, FsError, FsResult, PathChange, TransactionInfo,
+    TransactionView,
+};
+
+use crate::adapter::views::node::Slot;
+use crate::adapter::{Adapter, AdapterOptions, OrErrno as _};
+use crate::errno::Errno;
+use crate::handler::{Answer, Handler as _};
+use crate::notify::Notifier;
+use crate::wire::reply::{Entry, Lookup};
+
+/// Most transactions that are open at a time.
+const OPEN_MAX: usize = 256;
+/// How often a transaction is begun anew because its slot is in use.
+const TRIES: usize = 16;
+
+/// A transaction that is open, or has ended and is not forgotten by the kernel.
+#[derive(Debug)]
+pub(in crate::adapter::views) struct OpenTransaction {
+    slot: Slot,
+    view: Arc<TransactionView>,
+    adapter: Adapter,
+    /// Inodes that are known while nobody uses it.
+    idle_count: usize,
+    has_ended: AtomicBool,
+    /// Its changes, while they are listed.
+    changes: Mutex<Option<Arc<Vec<PathChange>>>>,
+}
+
+impl OpenTransaction {
+    pub(in crate::adapter::views) const fn adapter(&self) -> &Adapter {
+        &self.adapter
+    }
+
+    pub(super) fn info(&self) -> &TransactionInfo {
+        self.view.info()
+    }
+
+    /// Looks up its root directory.
+    pub(super) fn lookup_root(&self) -> Answer<Entry> {
+        match self.adapter.find(Ino::ROOT, b".")? {
+            Lookup::Found(entry) => Ok(entry),
+            Lookup::Missing { .. } => Err(Errno::ESTALE),
+        }
+    }
+
+    /// Looks up a name. What is above the root directory is not in it.
+    pub(in crate::adapter::views) fn lookup(&self, parent: Ino, name: &[u8]) -> Answer<Lookup> {
+        if name == b".." && parent == Ino::ROOT {
+            return Err(Errno::ESTALE);
+        }
+        self.adapter.find(parent, name)
+    }
+
+    /// Returns the numbers of all its inodes that the kernel may know.
+    pub(super) fn numbers(&self) -> Vec<Ino> {
+        let inos = self.adapter.fs().known_numbers();
+        inos.into_iter().map(|ino| self.slot.number(ino)).collect()
+    }
+
+    /// Returns what it has changed since it began. `anew` if a list begins.
+    pub(super) fn changes(&self, anew: bool) -> FsResult<Arc<Vec<PathChange>>> {
+        let mut kept = self.changes.lock();
+        if let Some(changes) = kept.as_ref().filter(|_| !anew) {
+            return Ok(Arc::clone(changes));
+        }
+        let changes = Arc::new(self.view.changes()?);
+        *kept = Some(Arc::clone(&changes));
+        Ok(changes)
+    }
+
+    pub(super) fn forget_changes(&self) {
+        *self.changes.lock() = None;
+    }
+
+    fn has_ended(&self) -> bool {
+        self.has_ended.load(Ordering::Acquire)
+    }
+
+    fn is_idle(&self) -> bool {
+        self.adapter.fs().known_inodes() <= self.idle_count
+    }
+
+    /// Ends its threads. Not from inside a request.
+    pub(super) fn stop(&self) {
+        self.adapter.destroy();
+    }
+}
+
+/// The transactions that are open, by slot.
+#[derive(Debug)]
+pub(in crate::adapter::views) struct TransactionTable {
+    mainline: Arc<FileSystem>,
+    options: AdapterOptions,
+    notifier: OnceLock<Notifier>,
+    /// Held while one begins, is opened or ends.
+    opening: Mutex<()>,
+    open: Mutex<HashMap<Slot, Arc<OpenTransaction>>>,
+}
+
+impl TransactionTable {
+    /// No transaction is open.
+    pub(super) fn new(mainline: Arc<FileSystem>, options: AdapterOptions) -> Self {
+        Self {
+            mainline,
+            options,
+            notifier: OnceLock::new(),
+            opening: Mutex::default(),
+            open: Mutex::default(),
+        }
+    }
+
+    /// Lets transactions that are opened from now on send notices.
+    pub(super) fn connect(&self, notifier: &Notifier) {
+        if self.notifier.set(notifier.clone()).is_err() {
+            tracing::error!("mounted twice: transactions send notices to the first mount alone");
+        }
+    }
+
+    pub(super) const fn mainline(&self) -> &Arc<FileSystem> {
+        &self.mainline
+    }
+
+    /// Begins a transaction.
+    pub(super) fn begin(&self, name: &str, options: &BeginOptions) -> Answer<Arc<OpenTransaction>> {
+        let _one_at_a_time = self.opening.lock();
+        let all = self.mainline.transactions().or_errno()?;
+        if all.iter().filter(|info| info.is_open()).count() >= OPEN_MAX {
+            return Err(Errno::EMFILE);
+        }
+        for _ in 0..TRIES {
+            let view = self.mainline.begin_transaction(name, options).or_errno()?;
+            let number = view.info().number;
+            if self.find(Slot::of_transaction(number)).is_none() {
+                return Ok(self.enter(view));
+            }
+            // The next one has the next number.
+            self.mainline
+                .abort_transaction_by_number(number)
+                .or_errno()?;
+        }
+        Err(Errno::ENFILE)
+    }
+
+    /// Returns the open transaction of a name.
+    ///
+    /// # Errors
+    /// `ENOENT` if there is none; `ENFILE` if its slot is in use.
+    pub(super) fn by_name(&self, name: &str) -> Answer<Arc<OpenTransaction>> {
+        if let Some(open) = self.find_name(name) {
+            return Ok(open);
+        }
+        let _one_at_a_time = self.opening.lock();
+        match self.find_name(name) {
+            Some(open) => Ok(open),
+            None => self.open(name),
+        }
+    }
+
+    /// Returns the transaction that the inodes of a slot are in.
+    ///
+    /// # Errors
+    /// `ESTALE` if it has ended.
+    fn by_slot(&self, slot: Slot) -> Answer<Arc<OpenTransaction>> {
+        if let Some(found) = self.find(slot) {
+            return match found.has_ended() {
+                true => Err(Errno::ESTALE),
+                false => Ok(found),
+            };
+        }
+        let _one_at_a_time = self.opening.lock();
+        let all = self.mainline.transactions().or_errno()?;
+        let mut open = all.iter().filter(|info| info.is_open());
+        let info = open.find(|info| Slot::of_transaction(info.number) == slot);
+        match self.find(slot) {
+            Some(found) if !found.has_ended() => Ok(found),
+            Some(_) => Err(Errno::ESTALE),
+            None => self.open(&info.ok_or(Errno::ESTALE)?.name),
+        }
+    }
+
+    fn find(&self, slot: Slot) -> Option<Arc<OpenTransaction>> {
+        self.open.lock().get(&slot).map(Arc::clone)
+    }
+
+    fn find_name(&self, name: &str) -> Option<Arc<OpenTransaction>> {
+        let open = self.open.lock();
+        let is_it = |open: &&Arc<OpenTransaction>| !open.has_ended() && open.info().name == name;
+        open.values().find(is_it).map(Arc::clone)
+    }
+
+    /// Opens one that was begun before this daemon.
+    fn open(&self, name: &str) -> Answer<Arc<OpenTransaction>> {
+        let view = self.mainline.open_transaction(name).or_errno()?;
+        match self.find(Slot::of_transaction(view.info().number)) {
+            Some(_) => Err(Errno::ENFILE),
+            None => Ok(self.enter(view)),
+        }
+    }
+
+    fn enter(&self, view: Arc<TransactionView>) -> Arc<OpenTransaction> {
+        let slot = Slot::of_transaction(view.info().number);
+        let idle_count = view.fs().known_inodes();
+        let adapter = Adapter::new(Arc::clone(view.fs()), self.options).in_view(slot.base());
+        if let Some(notifier) = self.notifier.get() {
+            adapter.start(notifier);
+        }
+        let opened = Arc::new(OpenTransaction {
+            slot,
+            view,
+            adapter,
+            idle_count,
+            has_ended: AtomicBool::new(false),
+            changes: Mutex::default(),
+        });
+        let before = self.open.lock().insert(slot, Arc::clone(&opened));
+        debug_assert!(before.is_none(), "one is opened at a time");
+        opened
+    }
+
+    /// Runs a request in the transaction that a node id names.
+    ///
+    /// # Errors
+    /// `ESTALE` if it has ended; those of the request.
+    pub(in crate::adapter::views) fn within<T>(
+        &self,
+        slot: Slot,
+        request: impl FnOnce(&OpenTransaction) -> Answer<T>,
+    ) -> Answer<T> {
+        request(self.by_slot(slot)?.as_ref())
+    }
+
+    /// Takes lookups back. The slot of one that has ended is free after the last.
+    pub(in crate::adapter::views) fn forget(&self, slot: Slot, ino: Ino, count: u64) {
+        let Some(open) = self.find(slot) else {
+            return;
+        };
+        open.adapter.forget(ino, count);
+        if open.has_ended() && open.is_idle() {
+            drop(open);
+            self.sweep();
+        }
+    }
+
+    /// Commits a transaction. Its end is known to requests when this returns.
+    pub(super) fn commit(&self, open: &OpenTransaction) -> FsResult<Committed> {
+        let _one_at_a_time = self.opening.lock();
+        if open.has_ended() {
+            return Err(FsError::Ended);
+        }
+        let committed = self.mainline.commit_transaction(&open.view)?;
+        open.has_ended.store(true, Ordering::Release);
+        Ok(committed)
+    }
+
+    /// Aborts the transaction of a number. Returns it, if it was in use.
+    pub(super) fn abort(&self, number: u64) -> FsResult<Option<Arc<OpenTransaction>>> {
+        let _one_at_a_time = self.opening.lock();
+        self.mainline.abort_transaction_by_number(number)?;
+        let found = self.find(Slot::of_transaction(number));
+        let found = found.filter(|open| open.info().number == number);
+        if let Some(open) = &found {
+            open.has_ended.store(true, Ordering::Release);
+        }
+        Ok(found)
+    }
+
+    /// Forgets those that have ended and that the kernel has forgotten.
+    pub(super) fn sweep(&self) {
+        let is_gone = |open: &OpenTransaction| open.has_ended() && open.is_idle();
+        let mut gone = Vec::new();
+        {
+            let mut table = self.open.lock();
+            let slots: Vec<Slot> = table
+                .iter()
+                .filter_map(|(slot, open)| is_gone(open).then_some(*slot))
+                .collect();
+            gone.extend(slots.iter().filter_map(|slot| table.remove(slot)));
+        }
+        // Their file systems are dropped without the lock.
+        drop(gone);
+    }
+
+    /// Closes all, for good.
+    pub(super) fn clear(&self) {
+        let all = std::mem::take(&mut *self.open.lock());
+        for open in all.into_values() {
+            open.stop();
+            if !open.has_ended()
+                && let Err(error) = open.adapter.fs().close()
+            {
+                tracing::warn!(%error, "a transaction was not closed in order");
+            }
+        }
+    }
+
+    /// Number of slots in use.
+    #[cfg(test)]
+    pub(in crate::adapter::views) fn count(&self) -> usize {
+        self.open.lock().len()
+    }
+}

@@ -1,0 +1,440 @@
+//! Asking a daemon to begin, commit or abort a transaction of files, by ioctl(2).
+//!
+//! ```text
+//!   in:   words, each with a zero byte behind
+//!   out:  length in bytes (u32), words
+//!
+//!   begin NAME LIFE      NUMBER
+//!   commit NAME          NUMBER                begins the commit
+//!   outcome NUMBER       running | committed | conflict COUNT (KIND PATH)... | failed ERRNO WHY
+//!   abort NAME
+//!   keep NAME                                  the transaction does not end with its process
+//!   list AFTER           (NUMBER NAME OWNER CREATED LIFE STATE)...   of later numbers
+//!   changes NAME FROM    COUNT (SIGN PATH FROM)...   the changes from the one with this index on
+//! ```
+//!
+//! A commit runs in a thread of the daemon, since it sends notices to the kernel. Lists that are
+//! longer than an answer come in several: the caller asks for the rest. Of conflicts those that fit
+//! are told.
+
+use std::ffi::CString;
+use std::io;
+use std::os::fd::AsFd;
+
+use rustix::io::Errno as OsError;
+use rustix::ioctl::{Opcode, Updater, ioctl, opcode};
+
+use crate::report;
+use crate::wire::codec::Reader;
+
+/// Bytes that go in and come out, with the length field.
+pub(crate) const ROOM: usize = 16_380;
+
+/// The command.
+pub(crate) const ASK: Opcode = opcode::read_write::<[u8; ROOM]>(b'S', 4);
+
+const BEGIN: &str = "begin";
+const COMMIT: &str = "commit";
+const OUTCOME: &str = "outcome";
+const ABORT: &str = "abort";
+const KEEP: &str = "keep";
+const LIST: &str = "list";
+const CHANGES: &str = "changes";
+
+pub(crate) const RUNNING: &str = "running";
+pub(crate) const COMMITTED: &str = "committed";
+pub(crate) const CONFLICT: &str = "conflict";
+pub(crate) const REFUSED: &str = "failed";
+
+/// How long a transaction lives if it is not committed or aborted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lifetime {
+    /// Until it is aborted, whatever becomes of the process and the daemon.
+    Named,
+    /// As long as the process that begins it, and the daemon.
+    Run,
+    /// As long as the process that begins it, until [`keep`] is called.
+    Watched,
+}
+
+impl Lifetime {
+    const ALL: [(&'static str, Self); 3] = [
+        ("named", Self::Named),
+        ("run", Self::Run),
+        ("watched", Self::Watched),
+    ];
+
+    pub(crate) fn word(self) -> &'static str {
+        let found = Self::ALL.iter().find(|(_, life)| *life == self);
+        found.map_or("", |(word, _)| word)
+    }
+
+    fn parse(word: &str) -> Option<Self> {
+        let found = Self::ALL.iter().find(|(name, _)| *name == word);
+        found.map(|(_, life)| *life)
+    }
+}
+
+/// What a daemon is asked to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TransactionRequest<'a> {
+    Begin(&'a str, Lifetime),
+    Commit(&'a str),
+    Outcome(u64),
+    Abort(&'a str),
+    Keep(&'a str),
+    List(u64),
+    Changes(&'a str, usize),
+}
+
+impl<'a> TransactionRequest<'a> {
+    /// Returns what `input` asks for; `None` if that makes no sense.
+    pub(crate) fn parse(input: &'a [u8]) -> Option<Self> {
+        let mut input = Reader::new(input);
+        let mut word = || std::str::from_utf8(input.name().ok()?).ok();
+        let (verb, first) = (word()?, word()?);
+        match verb {
+            BEGIN => Some(Self::Begin(first, Lifetime::parse(word()?)?)),
+            COMMIT => Some(Self::Commit(first)),
+            OUTCOME => Some(Self::Outcome(first.parse().ok()?)),
+            ABORT => Some(Self::Abort(first)),
+            KEEP => Some(Self::Keep(first)),
+            LIST => Some(Self::List(first.parse().ok()?)),
+            CHANGES => Some(Self::Changes(first, word()?.parse().ok()?)),
+            _ => None,
+        }
+    }
+}
+
+/// What came of a commit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CommitOutcome {
+    /// It is under way.
+    Running,
+    /// It is on the medium, and the kernel has dropped what it had cached.
+    Committed,
+    /// The transaction and mainline have changed the same.
+    Conflict {
+        /// Number of conflicts.
+        count: usize,
+        /// Kind and path of those that were told.
+        told: Vec<(String, Vec<u8>)>,
+    },
+    /// Nothing was committed.
+    Refused {
+        /// Number of the error.
+        errno: i32,
+        /// What the daemon says about it.
+        why: String,
+    },
+}
+
+/// A transaction as a daemon lists it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListedTransaction {
+    /// Number, never used again.
+    pub number: u64,
+    /// Name, unique among open ones.
+    pub name: String,
+    /// User that it belongs to.
+    pub owner: u32,
+    /// When it began, in nanoseconds since 1970.
+    pub created: i64,
+    /// True if it does not end with a process.
+    pub is_named: bool,
+    /// When it was committed, in nanoseconds since 1970; `None` while it is open.
+    pub committed: Option<i64>,
+}
+
+/// A change of a transaction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListedChange {
+    /// `M`, `+`, `-` or `R`.
+    pub sign: String,
+    /// Path from the root of the file system, without a slash at either end.
+    pub path: Vec<u8>,
+    /// Path before, if the name changed.
+    pub from: Vec<u8>,
+}
+
+/// Begins a transaction of a mount of ours, and returns its number. `dir` is any directory of the
+/// mount, as of all calls here.
+///
+/// # Errors
+/// `EEXIST` if an open transaction has the name; `ENAMETOOLONG`, `EINVAL` for what is no name;
+/// `EOPNOTSUPP` if the store has no transactions, or `dir` is in another view; `ESRCH` if the
+/// daemon cannot see this process; `EOVERFLOW` if inode numbers are too large; `EMFILE` if too many
+/// are open; `EROFS`, `ENOSPC`; `ENOTTY` of a daemon that is older than this.
+///
+/// # Durability
+/// On the medium when this returns.
+pub fn begin(dir: impl AsFd, name: &str, life: Lifetime) -> io::Result<u64> {
+    number_in(&exchange(dir, &[BEGIN, name, life.word()])?)
+}
+
+/// Begins to commit a transaction, and returns its number, for [`outcome`].
+///
+/// # Errors
+/// `ENOENT` if no open one has the name; `EPERM` if the caller is not root, the user of the daemon
+/// or the one who began it; `EBUSY` while it is committed; others as of [`begin`].
+pub fn commit(dir: impl AsFd, name: &str) -> io::Result<u64> {
+    number_in(&exchange(dir, &[COMMIT, name])?)
+}
+
+/// Tells what came of a commit.
+///
+/// # Errors
+/// `ENOENT` if the daemon knows of no such commit.
+pub fn outcome(dir: impl AsFd, number: u64) -> io::Result<CommitOutcome> {
+    let reply = exchange(dir, &[OUTCOME, &number.to_string()])?;
+    parse_outcome(&words(&reply)).ok_or_else(nonsense)
+}
+
+/// Aborts a transaction: nothing of it is left. What is open in it is `ESTALE`.
+///
+/// # Errors
+/// As of [`commit`].
+pub fn abort(dir: impl AsFd, name: &str) -> io::Result<()> {
+    exchange(dir, &[ABORT, name]).map(drop)
+}
+
+/// Lets a transaction live on when the process that began it has ended. It began as
+/// [`Lifetime::Watched`].
+///
+/// # Errors
+/// `EINVAL` if it did not; others as of [`commit`].
+pub fn keep(dir: impl AsFd, name: &str) -> io::Result<()> {
+    exchange(dir, &[KEEP, name]).map(drop)
+}
+
+/// Lists the transactions that are open, and those that were committed last.
+///
+/// # Errors
+/// As of [`begin`].
+pub fn list(dir: impl AsFd) -> io::Result<Vec<ListedTransaction>> {
+    let mut all: Vec<ListedTransaction> = Vec::new();
+    loop {
+        let after = all.last().map_or(0, |last| last.number);
+        let reply = exchange(&dir, &[LIST, &after.to_string()])?;
+        let words = words(&reply);
+        if words.is_empty() {
+            return Ok(all);
+        }
+        for entry in words.chunks(6) {
+            let listed = parse_listed(entry).ok_or_else(nonsense)?;
+            if listed.number <= after {
+                return Err(nonsense());
+            }
+            all.push(listed);
+        }
+    }
+}
+
+/// Tells what a transaction has changed since it began, in the order of paths.
+///
+/// # Errors
+/// As of [`commit`].
+pub fn changes(dir: impl AsFd, name: &str) -> io::Result<Vec<ListedChange>> {
+    let mut all = Vec::new();
+    loop {
+        let reply = exchange(&dir, &[CHANGES, name, &all.len().to_string()])?;
+        let words = words(&reply);
+        let count = words.first().and_then(|word| number_of(word));
+        let count = count.ok_or_else(nonsense)?;
+        let before = all.len();
+        for entry in words[1..].chunks(3) {
+            all.push(parse_change(entry).ok_or_else(nonsense)?);
+        }
+        if u64::try_from(all.len()).unwrap_or(u64::MAX) >= count {
+            return Ok(all);
+        }
+        if all.len() == before {
+            return Err(nonsense());
+        }
+    }
+}
+
+fn nonsense() -> io::Error {
+    io::ErrorKind::InvalidData.into()
+}
+
+/// Returns the words of an answer.
+fn words(reply: &[u8]) -> Vec<&[u8]> {
+    let whole = reply.strip_suffix(&[0]);
+    whole.map_or(Vec::new(), |whole| whole.split(|byte| *byte == 0).collect())
+}
+
+fn text_of(word: &[u8]) -> Option<String> {
+    String::from_utf8(word.to_vec()).ok()
+}
+
+fn number_of<N: std::str::FromStr>(word: &[u8]) -> Option<N> {
+    std::str::from_utf8(word).ok()?.parse().ok()
+}
+
+fn number_in(reply: &[u8]) -> io::Result<u64> {
+    let words = words(reply);
+    let number = words.first().and_then(|word| number_of(word));
+    number.ok_or_else(nonsense)
+}
+
+fn parse_outcome(words: &[&[u8]]) -> Option<CommitOutcome> {
+    let (state, rest) = words.split_first()?;
+    match std::str::from_utf8(state).ok()? {
+        RUNNING => Some(CommitOutcome::Running),
+        COMMITTED => Some(CommitOutcome::Committed),
+        CONFLICT => {
+            let (count, rest) = rest.split_first()?;
+            let conflict = |entry: &[&[u8]]| match entry {
+                [kind, path] => Some((text_of(kind)?, path.to_vec())),
+                _ => None,
+            };
+            Some(CommitOutcome::Conflict {
+                count: number_of(count)?,
+                told: rest.chunks(2).map(conflict).collect::<Option<_>>()?,
+            })
+        }
+        REFUSED => match rest {
+            [errno, why] => Some(CommitOutcome::Refused {
+                errno: number_of(errno)?,
+                why: text_of(why)?,
+            }),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+fn parse_listed(entry: &[&[u8]]) -> Option<ListedTransaction> {
+    let [number, name, owner, created, life, state] = entry else {
+        return None;
+    };
+    Some(ListedTransaction {
+        number: number_of(number)?,
+        name: text_of(name)?,
+        owner: number_of(owner)?,
+        created: number_of(created)?,
+        is_named: *life == Lifetime::Named.word().as_bytes(),
+        committed: number_of(state),
+    })
+}
+
+fn parse_change(entry: &[&[u8]]) -> Option<ListedChange> {
+    let [sign, path, from] = entry else {
+        return None;
+    };
+    Some(ListedChange {
+        sign: text_of(sign)?,
+        path: path.to_vec(),
+        from: from.to_vec(),
+    })
+}
+
+fn request(words: &[&str]) -> io::Result<[u8; ROOM]> {
+    let mut asked = Vec::new();
+    for word in words {
+        asked.extend_from_slice(CString::new(*word)?.as_bytes_with_nul());
+    }
+    let mut room = [0; ROOM];
+    let front = room.get_mut(..asked.len()).ok_or(OsError::NAMETOOLONG)?;
+    debug_assert!(words.len() > 1, "a verb and what it is about");
+    front.copy_from_slice(&asked);
+    Ok(room)
+}
+
+/// Sends a request and returns the words of the answer.
+#[expect(unsafe_code, reason = "the ioctl has no wrapper")]
+fn exchange(dir: impl AsFd, words: &[&str]) -> io::Result<Vec<u8>> {
+    let mut room = request(words)?;
+    // SAFETY: the command makes the kernel read and write exactly the length of `room`, for which
+    // any bytes are valid. A directory is no device that could interpret the number differently.
+    unsafe { ioctl(dir, Updater::<ASK, [u8; ROOM]>::new(&mut room)) }?;
+    let reply = report::unframed(&room).ok_or_else(nonsense)?;
+    Ok(reply.to_vec())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_has_its_number_for_ever() {
+        assert_eq!(ASK, 0xfffc_5304);
+    }
+
+    #[test]
+    fn requests_come_back_and_nonsense_is_none() {
+        use TransactionRequest as Asked;
+        let parsed = |words: &[&str], expected: Asked<'_>| {
+            let room = request(words).unwrap();
+            assert_eq!(Asked::parse(&room), Some(expected));
+        };
+        for (_, life) in Lifetime::ALL {
+            parsed(&[BEGIN, "a b", life.word()], Asked::Begin("a b", life));
+        }
+        parsed(&[COMMIT, "\u{e9}"], Asked::Commit("\u{e9}"));
+        parsed(&[OUTCOME, "17"], Asked::Outcome(17));
+        parsed(&[ABORT, "a"], Asked::Abort("a"));
+        parsed(&[KEEP, "a"], Asked::Keep("a"));
+        parsed(&[LIST, "0"], Asked::List(0));
+        parsed(&[CHANGES, "a", "9"], Asked::Changes("a", 9));
+        for nonsense in [
+            &b""[..],
+            b"begin\0a\0",
+            b"begin\0a\0forever\0",
+            b"outcome\0x\0",
+            b"list\0-1\0",
+            b"make\0a\0",
+            b"commit\0\xff\0",
+        ] {
+            assert_eq!(Asked::parse(nonsense), None, "{nonsense:?}");
+        }
+        assert!(request(&[ABORT, "a\0"]).is_err());
+        assert!(request(&[ABORT, &"x".repeat(ROOM)]).is_err());
+        let root = std::fs::File::open("/").unwrap();
+        let elsewhere = abort(&root, "x").unwrap_err();
+        assert_eq!(OsError::from_io_error(&elsewhere), Some(OsError::NOTTY));
+    }
+
+    #[test]
+    fn outcomes_are_read() {
+        let outcome = |reply: &[u8]| parse_outcome(&words(reply));
+        assert_eq!(outcome(b"running\0"), Some(CommitOutcome::Running));
+        assert_eq!(outcome(b"committed\0"), Some(CommitOutcome::Committed));
+        let conflict = CommitOutcome::Conflict {
+            count: 2,
+            told: vec![("name".to_owned(), b"a/\xff".to_vec())],
+        };
+        assert_eq!(outcome(b"conflict\x002\0name\0a/\xff\0"), Some(conflict));
+        let failed = CommitOutcome::Refused {
+            errno: 28,
+            why: "no room".to_owned(),
+        };
+        assert_eq!(outcome(b"failed\x0028\0no room\0"), Some(failed));
+        for nonsense in [
+            &b""[..],
+            b"so\0",
+            b"conflict\x002\0name\0",
+            b"failed\0x\0y\0",
+        ] {
+            assert_eq!(outcome(nonsense), None, "{nonsense:?}");
+        }
+    }
+
+    #[test]
+    fn lists_are_read() {
+        let entry = words(b"7\0work\x001000\x005\0named\0open\0");
+        let listed = parse_listed(&entry).unwrap();
+        assert_eq!((listed.number, &*listed.name), (7, "work"));
+        assert_eq!((listed.owner, listed.created), (1000, 5));
+        assert_eq!((listed.is_named, listed.committed), (true, None));
+        let entry = words(b"7\0work\x001000\x005\0run\x009\0");
+        let listed = parse_listed(&entry).unwrap();
+        assert_eq!((listed.is_named, listed.committed), (false, Some(9)));
+        assert_eq!(parse_listed(&entry[1..]), None);
+        let entry = words(b"+\0a/b\0\0");
+        let change = parse_change(&entry).unwrap();
+        assert_eq!((&*change.sign, &*change.path), ("+", &b"a/b"[..]));
+        assert_eq!(change.from, b"");
+    }
+}

@@ -1,0 +1,98 @@
+//! `stitchfs txn`: transactions of files. What a command changes happens as a whole or not at all.
+
+mod end;
+mod list;
+mod run;
+mod target;
+
+use super::startup::Inherited;
+use super::{output, sync};
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+use std::path::PathBuf;
+use stitch_fuse::transactions::{self, Lifetime};
+use stitchfs::path_text;
+use target::TxnMount;
+
+/// Exit code if a commit finds that others have changed the same.
+const CONFLICT: u8 = 75;
+/// Exit code of `commit` and `abort` if they fail.
+const FAILED: u8 = 1;
+
+const AFTER: &str = "\
+A transaction is a view of a mounted file system. What is changed in it shows
+nowhere else until it is committed; then all of it is there at once. What others
+change meanwhile stays. If they have changed the same name, file or attribute,
+the commit is refused with a list of conflicts, and nothing is changed.
+Different names in one directory are no conflict.
+
+`run` is for one command: success commits, failure leaves nothing. `begin`,
+`enter` and `commit` are for work that takes longer: such a transaction is kept
+until it is committed or aborted, also when the file system is mounted again. It
+is found at MNT/.stitchfs/txn/NAME, which is not listed. Root, the user who
+mounted, and the user who began it commit and abort it.
+
+What a commit has to write must fit into one batch of the engine: 8 MiB, in
+small stores less. A larger one is refused. What is read is not checked at the commit. `rmtree` does
+not work in a transaction; `rm -r` does.
+
+Examples:
+  stitchfs txn run /srv -- make -C /srv/project install
+  stitchfs txn begin upgrade /srv
+  stitchfs txn enter upgrade /srv -- ./upgrade.sh
+  stitchfs txn diff upgrade /srv
+  stitchfs txn commit upgrade /srv";
+
+/// Change files as a whole or not at all: run a command, then keep or drop all
+#[derive(Debug, Parser)]
+#[command(after_help = AFTER)]
+pub(super) struct TxnArgs {
+    #[command(subcommand)]
+    what: TxnCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum TxnCommand {
+    Run(run::TxnRun),
+    Begin(TxnBegin),
+    Enter(run::TxnEnter),
+    Diff(list::TxnDiff),
+    List(list::TxnList),
+    Status(list::TxnStatus),
+    Commit(end::TxnCommit),
+    Abort(end::TxnAbort),
+}
+
+/// Begin a transaction that is kept until it is committed or aborted
+#[derive(Debug, Parser)]
+struct TxnBegin {
+    /// Name, not used by another open transaction; at most 250 bytes, no slash
+    #[arg(value_name = "NAME")]
+    name: String,
+
+    /// Mount point, or any directory in the mount
+    #[arg(value_name = "MNT", default_value = ".")]
+    path: PathBuf,
+}
+
+pub(super) fn run(args: &TxnArgs, inherited: &Inherited) -> Result<u8> {
+    match &args.what {
+        TxnCommand::Run(args) => run::run(args, inherited),
+        TxnCommand::Begin(args) => begin(args),
+        TxnCommand::Enter(args) => run::enter(args, inherited),
+        TxnCommand::Diff(args) => list::diff(args),
+        TxnCommand::List(args) => list::list(args),
+        TxnCommand::Status(args) => list::status(args),
+        TxnCommand::Commit(args) => end::commit(args),
+        TxnCommand::Abort(args) => end::abort(args),
+    }
+}
+
+fn begin(args: &TxnBegin) -> Result<u8> {
+    let target = TxnMount::find(&args.path)?;
+    sync::write_back(target.mount())?;
+    let begun = transactions::begin(target.dir(), &args.name, Lifetime::Named);
+    begun.map_err(|error| target.refused(&args.name, &error))?;
+    output::print(&path_text(&target.place(&args.name)))?;
+    Ok(0)
+}

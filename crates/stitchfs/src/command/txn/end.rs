@@ -1,0 +1,217 @@
+//! `stitchfs txn commit` and `abort`.
+
+use super::super::output;
+use super::target::TxnMount;
+use super::{CONFLICT, FAILED};
+use anyhow::{Result, anyhow};
+use clap::Parser;
+use serde_json::{Value, json};
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use stitch_base::clock::{Clock as _, SystemClock};
+use stitch_fuse::transactions::{self, CommitOutcome};
+use stitchfs::{path_text, set_path};
+
+/// Time between questions for the outcome of a commit.
+const POLL: Duration = Duration::from_millis(2);
+/// What the engine says of a batch that is too large.
+const TOO_LARGE: &str = "is over the limit of";
+
+/// Commit a transaction: exit code 75 and a list if others changed the same
+#[derive(Debug, Parser)]
+pub(super) struct TxnCommit {
+    /// Print the outcome as JSON
+    #[arg(long)]
+    json: bool,
+
+    /// Name
+    #[arg(value_name = "NAME")]
+    name: String,
+
+    /// Mount point, or any directory in the mount
+    #[arg(value_name = "MNT", default_value = ".")]
+    path: PathBuf,
+}
+
+/// Abort a transaction: nothing of it is left
+#[derive(Debug, Parser)]
+pub(super) struct TxnAbort {
+    /// Name
+    #[arg(value_name = "NAME")]
+    name: String,
+
+    /// Mount point, or any directory in the mount
+    #[arg(value_name = "MNT", default_value = ".")]
+    path: PathBuf,
+}
+
+pub(super) fn commit(args: &TxnCommit) -> Result<u8> {
+    let target = TxnMount::find(&args.path)?;
+    let outcome = outcome_of(&target, &args.name)?;
+    if args.json {
+        output::print_json(&to_json(&args.name, &outcome))?;
+    }
+    report(&args.name, &outcome, "stays open", args.json)
+}
+
+pub(super) fn abort(args: &TxnAbort) -> Result<u8> {
+    let target = TxnMount::find(&args.path)?;
+    discard(&target, &args.name)?;
+    Ok(0)
+}
+
+/// Aborts a transaction.
+pub(super) fn discard(target: &TxnMount, name: &str) -> Result<()> {
+    let aborted = transactions::abort(target.dir(), name);
+    aborted.map_err(|error| target.refused(name, &error))
+}
+
+/// Commits a transaction, and waits for the outcome.
+pub(super) fn outcome_of(target: &TxnMount, name: &str) -> Result<CommitOutcome> {
+    target.write_back()?;
+    let refused = |error| target.refused(name, &error);
+    let number = transactions::commit(target.dir(), name).map_err(refused)?;
+    let clock = SystemClock::default();
+    loop {
+        match transactions::outcome(target.dir(), number).map_err(refused)? {
+            CommitOutcome::Running => clock.sleep(POLL),
+            outcome => return Ok(outcome),
+        }
+    }
+}
+
+/// Tells what came of a commit, and returns the exit code. `after` says what becomes of a
+/// transaction that was not committed.
+///
+/// # Errors
+/// It failed for another reason than a conflict.
+pub(super) fn report(
+    name: &str,
+    outcome: &CommitOutcome,
+    after: &str,
+    is_told: bool,
+) -> Result<u8> {
+    match outcome {
+        CommitOutcome::Committed => Ok(0),
+        CommitOutcome::Conflict { count, told } => {
+            if !is_told {
+                output::note(&conflict_text(name, *count, told, after));
+            }
+            Ok(CONFLICT)
+        }
+        CommitOutcome::Refused { .. } if is_told => Ok(FAILED),
+        CommitOutcome::Refused { why, .. } => Err(failure(name, why, after)),
+        CommitOutcome::Running => Err(anyhow!("{name}: the commit has no outcome")),
+    }
+}
+
+fn failure(name: &str, why: &str, after: &str) -> anyhow::Error {
+    if why.contains(TOO_LARGE) {
+        return anyhow!(
+            "{name}: has changed too much for one commit: {why}; nothing was committed; the \
+             transaction {after}"
+        );
+    }
+    anyhow!("{name}: was not committed: {why}; the transaction {after}")
+}
+
+fn conflict_text(name: &str, count: usize, told: &[(String, Vec<u8>)], after: &str) -> String {
+    debug_assert!(count >= told.len(), "all that are told are counted");
+    let mut text = format!(
+        "{name}: others have changed the same since it began; nothing was committed, the \
+         transaction {after}"
+    );
+    for (kind, path) in told {
+        text.push_str(&format!("\n  {}: {kind}", path_text(&path_of(path))));
+    }
+    if count > told.len() {
+        text.push_str(&format!("\n  and {} more", count - told.len()));
+    }
+    text
+}
+
+/// Returns the outcome for programs.
+pub(super) fn to_json(name: &str, outcome: &CommitOutcome) -> Value {
+    let mut out = json!({ "name": name });
+    match outcome {
+        CommitOutcome::Running => out["outcome"] = json!("unknown"),
+        CommitOutcome::Committed => out["outcome"] = json!("committed"),
+        CommitOutcome::Conflict { count, told } => {
+            out["outcome"] = json!("conflict");
+            out["count"] = json!(count);
+            let conflicts = told.iter().map(|(kind, path)| {
+                let mut conflict = json!({ "kind": kind });
+                set_path(&mut conflict, "path", &path_of(path));
+                conflict
+            });
+            out["conflicts"] = conflicts.collect();
+        }
+        CommitOutcome::Refused { errno, why } => {
+            out["outcome"] = json!("failed");
+            out["errno"] = json!(errno);
+            out["error"] = json!(why);
+        }
+    }
+    out
+}
+
+/// Returns a path from the root of the file system; `.` for the root itself.
+pub(super) fn path_of(path: &[u8]) -> PathBuf {
+    match path {
+        b"" => Path::new(".").to_owned(),
+        _ => OsString::from_vec(path.to_vec()).into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn outcomes_have_their_codes_and_words() {
+        let conflict = CommitOutcome::Conflict {
+            count: 3,
+            told: vec![
+                ("name".to_owned(), b"a/b".to_vec()),
+                ("attributes or contents".to_owned(), Vec::new()),
+            ],
+        };
+        let code = |outcome: &CommitOutcome| report("work", outcome, "stays open", true);
+        assert_eq!(code(&CommitOutcome::Committed).unwrap(), 0);
+        assert_eq!(code(&conflict).unwrap(), 75);
+        let CommitOutcome::Conflict { count, told } = &conflict else {
+            panic!("it is one");
+        };
+        let text = conflict_text("work", *count, told, "stays open");
+        let expected = "\n  a/b: name\n  .: attributes or contents\n  and 1 more";
+        assert!(text.ends_with(expected), "{text}");
+        let out = to_json("work", &conflict);
+        assert_eq!(
+            (&out["count"], &out["outcome"]),
+            (&json!(3), &json!("conflict"))
+        );
+        assert_eq!(
+            out["conflicts"][0],
+            json!({ "kind": "name", "path": "a/b" })
+        );
+    }
+
+    #[test]
+    fn a_commit_that_is_too_large_names_the_limit() {
+        let refused = CommitOutcome::Refused {
+            errno: 5,
+            why: "batch of 9 bytes is over the limit of 8".to_owned(),
+        };
+        let why = report("work", &refused, "is dropped", false).unwrap_err();
+        let why = why.to_string();
+        assert!(why.contains("too much for one commit"), "{why}");
+        assert!(
+            why.contains("limit of 8") && why.ends_with("is dropped"),
+            "{why}"
+        );
+        assert_eq!(report("work", &refused, "", true).unwrap(), FAILED);
+        assert_eq!(to_json("work", &refused)["errno"], json!(5));
+    }
+}

@@ -1,0 +1,195 @@
+//! `stitchfs txn list`, `status` and `diff`.
+
+use super::super::snapshot::list::time;
+use super::super::{diff, output};
+use super::end::path_of;
+use super::target::TxnMount;
+use anyhow::{Context, Result, bail};
+use clap::Parser;
+use serde_json::{Value, json};
+use std::path::PathBuf;
+use stitch_fuse::transactions::{self, ListedChange, ListedTransaction};
+use stitchfs::set_path;
+
+/// List the transactions that are open, and those that were committed last
+#[derive(Debug, Parser)]
+pub(super) struct TxnList {
+    /// Print them as JSON
+    #[arg(long)]
+    json: bool,
+
+    /// Mount point, or any directory in the mount
+    #[arg(value_name = "MNT", default_value = ".")]
+    path: PathBuf,
+}
+
+/// Tell whether a transaction is open or was committed
+#[derive(Debug, Parser)]
+pub(super) struct TxnStatus {
+    /// Print it as JSON
+    #[arg(long)]
+    json: bool,
+
+    /// Name: of several that had it, the last one is told of
+    #[arg(value_name = "NAME")]
+    name: String,
+
+    /// Mount point, or any directory in the mount
+    #[arg(value_name = "MNT", default_value = ".")]
+    path: PathBuf,
+}
+
+/// Show what an open transaction has changed since it began
+#[derive(Debug, Parser)]
+#[command(after_help = "Lines are those of `stitchfs diff`; paths are from the mount point on.")]
+pub(super) struct TxnDiff {
+    /// Print the changes as JSON
+    #[arg(long)]
+    json: bool,
+
+    /// Name
+    #[arg(value_name = "NAME")]
+    name: String,
+
+    /// Mount point, or any directory in the mount
+    #[arg(value_name = "MNT", default_value = ".")]
+    path: PathBuf,
+}
+
+pub(super) fn list(args: &TxnList) -> Result<u8> {
+    let target = TxnMount::find(&args.path)?;
+    let all = all(&target)?;
+    if args.json {
+        let all: Vec<Value> = all.iter().map(|found| to_json(&target, found)).collect();
+        output::print_json(&json!({ "transactions": all }))?;
+    } else {
+        all.iter()
+            .try_for_each(|found| output::print(&line(found)))?;
+    }
+    Ok(0)
+}
+
+pub(super) fn status(args: &TxnStatus) -> Result<u8> {
+    let target = TxnMount::find(&args.path)?;
+    let all = all(&target)?;
+    let Some(found) = all.iter().rev().find(|found| found.name == args.name) else {
+        bail!(
+            "{}: is not open, and not one of the last that were committed",
+            args.name
+        );
+    };
+    if args.json {
+        output::print_json(&to_json(&target, found))?;
+    } else {
+        output::print(&line(found))?;
+    }
+    Ok(0)
+}
+
+pub(super) fn diff(args: &TxnDiff) -> Result<u8> {
+    show_changes(&TxnMount::find(&args.path)?, &args.name, args.json)?;
+    Ok(0)
+}
+
+/// Prints what a transaction has changed.
+pub(super) fn show_changes(target: &TxnMount, name: &str, is_json: bool) -> Result<()> {
+    target.write_back()?;
+    let changes = transactions::changes(target.dir(), name);
+    let changes = changes.map_err(|error| target.refused(name, &error))?;
+    let changes: Option<Vec<diff::Change>> = changes.iter().map(change_of).collect();
+    let changes = changes.context("the answer makes no sense")?;
+    diff::print(&changes, is_json)
+}
+
+fn all(target: &TxnMount) -> Result<Vec<ListedTransaction>> {
+    transactions::list(target.dir()).map_err(|error| target.refused("", &error))
+}
+
+fn change_of(change: &ListedChange) -> Option<diff::Change> {
+    let path = path_of(&change.path);
+    Some(match &*change.sign {
+        "M" => diff::Change::Modified(path),
+        "+" => diff::Change::Added(path),
+        "-" => diff::Change::Removed(path),
+        "R" => diff::Change::Renamed {
+            from: path_of(&change.from),
+            to: path,
+        },
+        _ => return None,
+    })
+}
+
+fn state_of(found: &ListedTransaction) -> &'static str {
+    match (found.committed, found.is_named) {
+        (Some(_), _) => "committed",
+        (None, true) => "open",
+        (None, false) => "running",
+    }
+}
+
+fn line(found: &ListedTransaction) -> String {
+    let at = found.committed.unwrap_or(found.created);
+    let (at, state) = (time(at.div_euclid(1_000_000_000)), state_of(found));
+    format!("{at}  {state:9}  {}", found.name)
+}
+
+fn to_json(target: &TxnMount, found: &ListedTransaction) -> Value {
+    let mut out = json!({
+        "name": found.name,
+        "number": found.number,
+        "owner": found.owner,
+        "created": found.created,
+        "state": state_of(found),
+    });
+    match found.committed {
+        Some(at) => out["committed"] = json!(at),
+        None => set_path(&mut out, "view", &target.place(&found.name)),
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_tells_state_and_time() {
+        let open = ListedTransaction {
+            number: 7,
+            name: "work".to_owned(),
+            owner: 0,
+            created: 5,
+            is_named: true,
+            committed: None,
+        };
+        assert_eq!(line(&open), "1970-01-01 00:00:00  open       work");
+        let run = ListedTransaction {
+            is_named: false,
+            ..open.clone()
+        };
+        assert_eq!(state_of(&run), "running");
+        let done = ListedTransaction {
+            committed: Some(2_000_000_000),
+            ..open
+        };
+        assert_eq!(line(&done), "1970-01-01 00:00:02  committed  work");
+    }
+
+    #[test]
+    fn changes_are_those_of_diff() {
+        let change = |sign: &str| {
+            change_of(&ListedChange {
+                sign: sign.to_owned(),
+                path: b"new".to_vec(),
+                from: b"old".to_vec(),
+            })
+        };
+        let renamed = diff::Change::Renamed {
+            from: "old".into(),
+            to: "new".into(),
+        };
+        assert_eq!(change("R"), Some(renamed));
+        assert_eq!(change("+"), Some(diff::Change::Added("new".into())));
+        assert_eq!(change("?"), None);
+    }
+}

@@ -1,0 +1,187 @@
+//! The mount whose transactions a command is about.
+
+use super::super::{live, snapshot};
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use rustix::io::Errno;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use stitch_fuse::adapter::{CONTROL_DIR, TRANSACTIONS_DIR};
+use stitch_fuse::mount::table::{self, MountEntry};
+
+/// A mount, and a directory of it by which its daemon is asked. The directory stays that of the
+/// file system as it is when this process enters a transaction.
+pub(super) struct TxnMount {
+    mount: PathBuf,
+    dir: File,
+}
+
+impl TxnMount {
+    /// Returns the mount that a path is in.
+    ///
+    /// # Errors
+    /// It is in none of ours, or in one that has no transactions.
+    pub(super) fn find(given: &Path) -> Result<Self> {
+        let path = given
+            .canonicalize()
+            .with_context(|| snapshot::shown(given))?;
+        let mount = whole_mount(&table::list()?, &path)?;
+        let place = transactions_dir(&mount);
+        let dir = snapshot::open_dir(&place).map_err(|error| not_there(&mount, &error))?;
+        Ok(Self { mount, dir })
+    }
+
+    pub(super) fn mount(&self) -> &Path {
+        &self.mount
+    }
+
+    pub(super) const fn dir(&self) -> &File {
+        &self.dir
+    }
+
+    /// Returns where the root of a transaction is found.
+    pub(super) fn place(&self, name: &str) -> PathBuf {
+        transactions_dir(&self.mount).join(name)
+    }
+
+    /// Has the kernel write back what programs wrote through mappings, in all views of the mount.
+    ///
+    /// # Errors
+    /// It could not.
+    pub(super) fn write_back(&self) -> Result<()> {
+        let shown = self.mount.display();
+        rustix::fs::syncfs(&self.dir)
+            .with_context(|| format!("{shown}: the kernel's pages could not be written back"))
+    }
+
+    /// Why the daemon did not do it.
+    pub(super) fn refused(&self, name: &str, error: &io::Error) -> anyhow::Error {
+        let shown = self.mount.display();
+        match Errno::from_io_error(error) {
+            Some(Errno::EXIST) => anyhow!(
+                "{name}: an open transaction has this name; `stitchfs txn list {shown}` shows it"
+            ),
+            Some(Errno::NOENT) => anyhow!(
+                "{name}: there is no such open transaction; `stitchfs txn list {shown}` lists them"
+            ),
+            Some(Errno::STALE) => anyhow!("{name}: the transaction has ended"),
+            Some(Errno::BUSY) => anyhow!("{name}: is being committed already"),
+            Some(Errno::PERM) => anyhow!(
+                "{name}: only root, the user who mounted {shown}, and the one who began it may"
+            ),
+            Some(Errno::OPNOTSUPP) => anyhow!(
+                "{shown}: its store has no transactions: large files are beside it, or its engine \
+                 cannot"
+            ),
+            Some(Errno::OVERFLOW) => anyhow!(
+                "{shown}: its inode numbers are too large for transactions; copy the files to a \
+                 new store"
+            ),
+            Some(Errno::MFILE | Errno::NFILE) => anyhow!(
+                "{shown}: too many transactions are open; `stitchfs txn list {shown}` lists them"
+            ),
+            Some(Errno::SRCH) => anyhow!(
+                "{shown}: its daemon cannot see this process, which is in another pid namespace, \
+                 and so not notice its end; use `stitchfs txn begin`"
+            ),
+            Some(Errno::ROFS) => anyhow!("{shown}: is mounted for reading only"),
+            Some(Errno::NOSPC) => anyhow!("{shown}: there is no space left"),
+            Some(Errno::INVAL) => anyhow!(
+                "{name:?}: is no name of a transaction: one is not empty, `.` or `..`, and has no \
+                 slash"
+            ),
+            Some(Errno::NAMETOOLONG) => anyhow!("{name}: the name has more than 250 bytes"),
+            Some(Errno::NOTTY) => anyhow!(
+                "{shown}: its daemon is of an older stitchfs; unmount it and mount it again"
+            ),
+            Some(errno) => live::refusal(&self.mount, errno),
+            None => anyhow!("{name:?}: is no name of a transaction"),
+        }
+    }
+}
+
+fn transactions_dir(mount: &Path) -> PathBuf {
+    mount.join(CONTROL_DIR).join(TRANSACTIONS_DIR)
+}
+
+fn not_there(mount: &Path, error: &io::Error) -> anyhow::Error {
+    let shown = mount.display();
+    match Errno::from_io_error(error) {
+        Some(Errno::NOENT | Errno::NOTDIR) => anyhow!(
+            "{shown}: its store has no transactions, its daemon is of an older stitchfs, or a file \
+             named {CONTROL_DIR} hides them"
+        ),
+        Some(errno) => live::refusal(mount, errno),
+        None => anyhow!("{shown}: {error}"),
+    }
+}
+
+/// Returns where the whole file system is mounted that a path is in. The path is absolute, without
+/// links.
+fn whole_mount(mounts: &[MountEntry], path: &Path) -> Result<PathBuf> {
+    let around = mounts.iter().filter(|entry| path.starts_with(&entry.path));
+    // Of two at one place the later one is on top.
+    let around = around.max_by_key(|entry| entry.path.as_os_str().len());
+    let shown = path.display();
+    let Some(entry) = around.filter(|entry| entry.is_ours()) else {
+        bail!("{shown}: is not in a mount of StitchFS");
+    };
+    let views = Path::new("/").join(CONTROL_DIR);
+    ensure!(
+        !entry.root.starts_with(views.join(TRANSACTIONS_DIR)),
+        "{shown}: is in a transaction here; one in another is not supported: leave it first"
+    );
+    ensure!(
+        !entry.root.starts_with(&views),
+        "{shown}: is in a snapshot here, which has no transactions: leave it first"
+    );
+    let is_whole =
+        |other: &&MountEntry| other.device == entry.device && other.root == Path::new("/");
+    if is_whole(&entry) {
+        return Ok(entry.path.clone());
+    }
+    let whole = mounts.iter().rev().find(is_whole).with_context(|| {
+        format!("{shown}: only a part of its file system is mounted here; mount the whole of it")
+    })?;
+    Ok(whole.path.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(path: &str, root: &str, device: u32, kind: &str) -> MountEntry {
+        MountEntry {
+            id: 1,
+            parent: 1,
+            root: root.into(),
+            path: path.into(),
+            device: (0, device),
+            kind: kind.to_owned(),
+            source: "x".into(),
+            options: String::new(),
+            super_options: String::new(),
+        }
+    }
+
+    #[test]
+    fn the_whole_file_system_is_found_from_any_part() {
+        let ours = "fuse.stitchfs";
+        let mounts = [
+            entry("/", "/", 1, "ext4"),
+            entry("/srv", "/", 2, ours),
+            entry("/part", "/home/ada", 2, ours),
+            entry("/lone", "/home", 3, ours),
+            entry("/in", "/.stitchfs/txn/work/home", 2, ours),
+            entry("/old", "/.stitchfs/snap/mon", 2, ours),
+        ];
+        let found = |path: &str| whole_mount(&mounts, Path::new(path));
+        assert_eq!(found("/srv/home/ada").unwrap(), Path::new("/srv"));
+        assert_eq!(found("/part/x").unwrap(), Path::new("/srv"));
+        let why = |path: &str| found(path).unwrap_err().to_string();
+        assert!(why("/home").contains("not in a mount"));
+        assert!(why("/lone/x").contains("mount the whole"));
+        assert!(why("/in").contains("is in a transaction"));
+        assert!(why("/old/x").contains("is in a snapshot"));
+    }
+}
