@@ -88,6 +88,13 @@ fn follow(
         (false, Some(stem)) => format!("{parent}/{stem}"),
         _ => parent.to_owned(),
     };
+    let named = source.text.lines().filter_map(|line| {
+        let path = line.trim_start().strip_prefix("#[path = \"")?;
+        path.strip_suffix("\"]")
+    });
+    for path in named.filter(|path| !path.contains("..")) {
+        follow(&format!("{parent}/{path}"), false, files, reached);
+    }
     for (at, _) in source.code.match_indices("mod ") {
         let rest = &source.code[at + 4..];
         let Some((name, _)) = rest.split_once(';') else {
@@ -135,6 +142,22 @@ mod tests {
             ("crates/a/tests/common.rs", ""),
         ]);
         assert!(found.is_empty(), "{found:?}");
+    }
+
+    #[test]
+    fn files_imported_by_their_path_are_fine() {
+        let mut files = vec![
+            MANIFEST,
+            ("crates/a/tests/suite/main.rs", "mod engine;\nmod other;\n"),
+            ("crates/a/tests/suite/engine.rs", ""),
+            ("crates/a/tests/suite/engine_b.rs", ""),
+        ];
+        let other = "crates/a/tests/suite/other.rs";
+        files.push((other, "#[path = \"engine_b.rs\"]\nmod engine;\n"));
+        let found = findings(&files);
+        assert!(found.is_empty(), "{found:?}");
+        *files.last_mut().expect("it has files") = (other, "mod engine;\n");
+        assert_eq!(findings(&files), ["crates/a/tests/suite/engine_b.rs"]);
     }
 
     #[test]

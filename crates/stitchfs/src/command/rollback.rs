@@ -69,7 +69,7 @@ pub(super) fn run(args: &RollbackArgs) -> Result<u8> {
     if args.dry_run {
         return diff::show(&old, &dir, &info, args.json);
     }
-    if !(args.yes || args.json) && !confirm(&name, &dir)? {
+    if !(args.yes || args.json || confirm(&name, &dir)?) {
         bail!("{}: nothing was changed", dir.display());
     }
     let before = begin(&opened, &dir, &name)?;
