@@ -40,7 +40,7 @@ const fn part_of(name: &'static str, seconds: u64, more: &'static [&'static str]
 }
 
 /// The suites that run side by side with others, the longest first.
-const BESIDE: [Suite; 16] = [
+const BESIDE: [Suite; 14] = [
     suite("realwork", 1800),
     suite("fsx", 900),
     suite("kill9", 720),
@@ -49,10 +49,8 @@ const BESIDE: [Suite; 16] = [
     suite("rocksdb", 300),
     suite("differential", 240),
     suite("passthrough", 240),
-    suite("snapshots", 240),
     suite("clones", 240),
     suite("rollback", 240),
-    suite("txn", 240),
     suite("send", 240),
     suite("rmtree", 240),
     suite("serve", 240),
@@ -61,14 +59,12 @@ const BESIDE: [Suite; 16] = [
 
 /// The suites that run once more with `io_uring`, side by side with others: short ones that depend
 /// on the transport.
-const BESIDE_BY_RING: [Suite; 11] = [
+const BESIDE_BY_RING: [Suite; 9] = [
     part_of("fsx", 300, &["--seeds", "1", "--ops", "20000"]),
     part_of("kill9", 240, &["commits", "beside", "lent"]),
     suite("passthrough", 240),
-    suite("snapshots", 240),
     suite("clones", 240),
     suite("rollback", 240),
-    suite("txn", 240),
     suite("rmtree", 240),
     part_of("differential", 240, &["--seeds", "1"]),
     part_of(
@@ -81,8 +77,11 @@ const BESIDE_BY_RING: [Suite; 11] = [
 
 /// The suites that run alone. `handles` has the kernel drop the inodes of all file systems;
 /// `requests`, `coherence`, `memory` and `amplification` count what that and a neighbour's load
-/// would change. `users` and `pjdfstest` make the same link in `/sbin`, and users.
-const ALONE: [Suite; 7] = [
+/// would change. `users` and `pjdfstest` make the same link in `/sbin`, and users. `snapshots` and
+/// `txn` run commands in mount namespaces, which hold the mounts of all others as they are.
+const ALONE: [Suite; 9] = [
+    suite("snapshots", 240),
+    suite("txn", 240),
     suite("users", 120),
     suite("requests", 120),
     suite("handles", 120),
@@ -93,7 +92,9 @@ const ALONE: [Suite; 7] = [
 ];
 
 /// The suites that run alone and once more with `io_uring`.
-const ALONE_BY_RING: [Suite; 5] = [
+const ALONE_BY_RING: [Suite; 7] = [
+    suite("snapshots", 240),
+    suite("txn", 240),
     suite("users", 120),
     suite("requests", 120),
     suite("handles", 120),
@@ -214,7 +215,10 @@ mod tests {
         let is_alone = |suite: &&Suite| ALONE.iter().any(|alone| alone.name == suite.name);
         assert_eq!(BESIDE.iter().filter(is_alone).count(), 0);
         assert_eq!(BESIDE_BY_RING.iter().filter(is_alone).count(), 0);
-        assert_eq!(ALONE_BY_RING.iter().filter(is_alone).count(), 5);
+        assert_eq!(
+            ALONE_BY_RING.iter().filter(is_alone).count(),
+            ALONE_BY_RING.len()
+        );
     }
 
     #[test]
