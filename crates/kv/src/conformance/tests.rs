@@ -1,10 +1,7 @@
 //! The suite on the model, and the suite on engines that are broken on purpose.
 
 use super::*;
-use crate::{
-    Capabilities, ChangedKey, Counters, Guarded, Guards, Limits, Message, ModelEngine, NewBranch,
-    PinInfo, SpaceUsage, Violation,
-};
+use crate::{Counters, Guarded, Guards, Message, ModelEngine, NewBranch, WrappedEngine};
 use bytes::Bytes;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
@@ -319,17 +316,9 @@ impl Scan for ShortScan<'_> {
     }
 }
 
-impl Engine for Canary {
-    fn limits(&self) -> Limits {
-        self.inner.limits()
-    }
-
-    fn trees(&self) -> Vec<TreeInfo> {
-        self.inner.trees()
-    }
-
-    fn create_tree(&self, name: &str, options: &TreeOptions) -> Result<TreeId, KvError> {
-        self.inner.create_tree(name, options)
+impl WrappedEngine for Canary {
+    fn inner(&self) -> &dyn Engine {
+        &self.inner
     }
 
     fn drop_tree(&self, tree: TreeId) -> Result<(), KvError> {
@@ -341,14 +330,16 @@ impl Engine for Canary {
                 let children = self.inner.trees().into_iter().filter(is_child);
                 children
                     .map(|info| info.id)
-                    .try_for_each(|child| self.drop_tree(child))
+                    .try_for_each(|child| Engine::drop_tree(self, child))
             }
             _ => self.inner.drop_tree(tree),
         }
     }
 
-    fn alter_tree(&self, tree: TreeId, options: &TreeOptions) -> Result<(), KvError> {
-        self.inner.alter_tree(tree, options)
+    fn drop_trees(&self, trees: &[TreeId]) -> Result<(), KvError> {
+        trees
+            .iter()
+            .try_for_each(|tree| Engine::drop_tree(self, *tree))
     }
 
     fn commit(&self, batch: &Batch, options: CommitOptions) -> Result<Seqno, KvError> {
@@ -391,7 +382,7 @@ impl Engine for Canary {
         options: CommitOptions,
     ) -> Result<Seqno, KvError> {
         if guards.is_empty() || self.fault == Fault::GuardsAreIgnored {
-            return self.commit(batch, options);
+            return Engine::commit(self, batch, options);
         }
         if self.fault == Fault::GuardedCommitsLeaveTheirFirst
             && let Some((tree, message)) = batch.messages().next()
@@ -404,30 +395,6 @@ impl Engine for Canary {
         self.inner.commit_guarded(batch, &guards, options)
     }
 
-    fn changed_keys(&self, guards: &Guards, count: usize) -> Result<Vec<ChangedKey>, KvError> {
-        self.inner.changed_keys(guards, count)
-    }
-
-    fn sync(&self) -> Result<(), KvError> {
-        self.inner.sync()
-    }
-
-    fn snapshot(&self) -> Snapshot {
-        self.inner.snapshot()
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
-    }
-
-    fn create_pin(&self, name: &str, user: &[u8]) -> Result<PinInfo, KvError> {
-        self.inner.create_pin(name, user)
-    }
-
-    fn pins(&self) -> Result<Vec<PinInfo>, KvError> {
-        self.inner.pins()
-    }
-
     fn open_pin(&self, name: &str) -> Result<Snapshot, KvError> {
         let pin = self.inner.open_pin(name)?;
         let now = self.inner.snapshot();
@@ -436,14 +403,6 @@ impl Engine for Canary {
             Fault::PinsLoseTrees => Ok(Snapshot::new(pin.seqno(), Arc::clone(now.hold()))),
             _ => Ok(pin),
         }
-    }
-
-    fn drop_pin(&self, name: &str) -> Result<(), KvError> {
-        self.inner.drop_pin(name)
-    }
-
-    fn alter_pin(&self, name: &str, user: &[u8]) -> Result<(), KvError> {
-        self.inner.alter_pin(name, user)
     }
 
     fn branch_trees(
@@ -474,10 +433,6 @@ impl Engine for Canary {
             keys.retain(|key| self.inner.get(branch, key, None).is_ok_and(|v| v.is_some()));
         }
         Ok(keys)
-    }
-
-    fn branch_moment(&self, branch: TreeId) -> Result<Snapshot, KvError> {
-        self.inner.branch_moment(branch)
     }
 
     fn absorb(
@@ -536,7 +491,7 @@ impl Engine for Canary {
         range: KeyRange<'_>,
         at: Option<&Snapshot>,
     ) -> Result<Box<dyn Scan + '_>, KvError> {
-        let scan = self.scan(tree, range, Direction::Forward, at)?;
+        let scan = Engine::scan(self, tree, range, Direction::Forward, at)?;
         if self.fault == Fault::WholeScansMissTheLast {
             let rows = drain(scan).into_iter().peekable();
             return Ok(Box::new(ShortScan(rows, None, std::marker::PhantomData)));
@@ -551,26 +506,10 @@ impl Engine for Canary {
         }
     }
 
-    fn space(&self) -> SpaceUsage {
-        self.inner.space()
-    }
-
     fn set_aside(&self, bytes: u64) -> Result<(), KvError> {
         match self.fault {
             Fault::NothingIsSetAside => Ok(()),
             _ => self.inner.set_aside(bytes),
         }
-    }
-
-    fn check(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<Vec<Violation>, KvError> {
-        self.inner.check(progress)
-    }
-
-    fn settle(&self) -> Result<(), KvError> {
-        self.inner.settle()
-    }
-
-    fn close(&self) -> Result<(), KvError> {
-        self.inner.close()
     }
 }
