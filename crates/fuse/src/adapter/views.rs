@@ -22,6 +22,7 @@ mod node;
 mod notices;
 mod past;
 mod rollback;
+mod served;
 mod table;
 #[cfg(test)]
 mod tests;

@@ -9,32 +9,29 @@
 //! Locks: `opening`, then `open`, which is held for moments.
 
 use std::collections::HashMap;
-use std::sync::OnceLock;
 
 use stitch_base::Ino;
 use stitch_base::sync::{Arc, Mutex};
 use stitch_fs::{CloneInfo, DirName, FileSystem, FsError, FsResult, LiveView};
 
 use super::node::Slot;
+use super::served::{ServedView, ViewServer};
 use crate::adapter::{Adapter, AdapterOptions, OrErrno as _, refused};
 use crate::errno::Errno;
-use crate::handler::{Answer, Handler as _};
+use crate::handler::Answer;
 use crate::notify::Notifier;
 use crate::wire::reply::{Entry, FOREVER, Lookup};
 
 /// A clone that is open.
 #[derive(Debug)]
 pub(super) struct OpenClone {
-    slot: Slot,
     view: Arc<LiveView>,
-    adapter: Adapter,
-    /// Inodes that are known while nobody uses it.
-    idle_count: usize,
+    served: ServedView,
 }
 
 impl OpenClone {
     pub(super) const fn adapter(&self) -> &Adapter {
-        &self.adapter
+        self.served.adapter()
     }
 
     pub(super) fn info(&self) -> &CloneInfo {
@@ -44,31 +41,23 @@ impl OpenClone {
     /// Looks up the clone's directory.
     pub(super) fn lookup_root(&self) -> Answer<Entry> {
         let root = DirName::new(self.info().root, b".");
-        let attr = self.adapter.fs().lookup(root).or_errno()?;
-        Ok(self.adapter.entry(&attr))
+        let attr = self.adapter().fs().lookup(root).or_errno()?;
+        Ok(self.adapter().entry(&attr))
     }
 
     /// Looks up a name. What is above the clone's directory is not in it.
     pub(super) fn lookup(&self, parent: Ino, name: &[u8]) -> Answer<Lookup> {
-        if name == b".." && parent == self.info().root {
-            return Err(Errno::ESTALE);
-        }
-        self.adapter.find(parent, name)
+        self.served.lookup(self.info().root, parent, name)
     }
 
     /// Returns the numbers of all its inodes that the kernel may know.
     pub(super) fn numbers(&self) -> Vec<Ino> {
-        let inos = self.adapter.fs().known_numbers();
-        inos.into_iter().map(|ino| self.slot.number(ino)).collect()
-    }
-
-    fn is_idle(&self) -> bool {
-        self.adapter.fs().known_inodes() <= self.idle_count
+        self.served.numbers()
     }
 
     /// Ends its threads.
     pub(super) fn stop(&self) {
-        self.adapter.destroy();
+        self.served.stop();
     }
 }
 
@@ -76,8 +65,7 @@ impl OpenClone {
 #[derive(Debug)]
 pub(super) struct OpenClones {
     mainline: Arc<FileSystem>,
-    options: AdapterOptions,
-    notifier: OnceLock<Notifier>,
+    server: ViewServer,
     opening: Mutex<()>,
     open: Mutex<HashMap<Slot, Arc<OpenClone>>>,
 }
@@ -87,8 +75,7 @@ impl OpenClones {
     pub(super) fn new(mainline: Arc<FileSystem>, options: AdapterOptions) -> Self {
         Self {
             mainline,
-            options,
-            notifier: OnceLock::new(),
+            server: ViewServer::new(options),
             opening: Mutex::default(),
             open: Mutex::default(),
         }
@@ -96,7 +83,7 @@ impl OpenClones {
 
     /// Lets clones that are opened from now on send notices.
     pub(super) fn connect(&self, notifier: &Notifier) {
-        if self.notifier.set(notifier.clone()).is_err() {
+        if !self.server.connect(notifier) {
             tracing::error!("mounted twice: clones send notices to the first mount alone");
         }
     }
@@ -145,18 +132,8 @@ impl OpenClones {
             return Ok(open);
         }
         let view = self.mainline.open_clone(number)?;
-        let fs = Arc::clone(view.fs());
-        let idle_count = fs.known_inodes();
-        let adapter = Adapter::new(fs, self.options).in_view(slot.base());
-        if let Some(notifier) = self.notifier.get() {
-            adapter.start(notifier);
-        }
-        let opened = Arc::new(OpenClone {
-            slot,
-            view,
-            adapter,
-            idle_count,
-        });
+        let served = self.server.serve(Arc::clone(view.fs()), slot);
+        let opened = Arc::new(OpenClone { view, served });
         let before = self.open.lock().insert(slot, Arc::clone(&opened));
         debug_assert!(before.is_none(), "one is opened at a time");
         Ok(opened)
@@ -179,8 +156,8 @@ impl OpenClones {
         let Some(open) = self.find(slot) else {
             return false;
         };
-        open.adapter.forget(ino, count);
-        open.is_idle()
+        open.served.forget(ino, count);
+        open.served.is_idle()
     }
 
     /// Closes the clones that nobody uses. Not from inside a request: it waits for their threads.
@@ -190,7 +167,7 @@ impl OpenClones {
             let mut open = self.open.lock();
             // Nobody gets another reference while the table is locked.
             let idle = |clone: &mut Arc<OpenClone>| {
-                Arc::get_mut(clone).is_some_and(|clone| clone.is_idle())
+                Arc::get_mut(clone).is_some_and(|clone| clone.served.is_idle())
             };
             let slots: Vec<Slot> = open
                 .iter_mut()
@@ -200,7 +177,7 @@ impl OpenClones {
         }
         for clone in closed {
             clone.stop();
-            if let Err(error) = clone.adapter.fs().reclaim() {
+            if let Err(error) = clone.adapter().fs().reclaim() {
                 tracing::debug!(%error, "removed files of a clone are reclaimed when it is opened");
             }
         }
@@ -223,7 +200,7 @@ impl OpenClones {
         let all = std::mem::take(&mut *self.open.lock());
         for clone in all.into_values() {
             clone.stop();
-            if let Err(error) = clone.adapter.fs().close() {
+            if let Err(error) = clone.adapter().fs().close() {
                 tracing::warn!(%error, "a clone was not closed in order");
             }
         }

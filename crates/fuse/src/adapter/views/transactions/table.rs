@@ -7,7 +7,6 @@
 //! moments.
 
 use std::collections::HashMap;
-use std::sync::OnceLock;
 
 use stitch_base::Ino;
 use stitch_base::sync::atomic::{AtomicBool, Ordering};
@@ -18,9 +17,10 @@ use stitch_fs::{
 };
 
 use crate::adapter::views::node::Slot;
+use crate::adapter::views::served::{ServedView, ViewServer};
 use crate::adapter::{Adapter, AdapterOptions, OrErrno as _};
 use crate::errno::Errno;
-use crate::handler::{Answer, Handler as _};
+use crate::handler::Answer;
 use crate::notify::Notifier;
 use crate::wire::reply::{Entry, Lookup};
 
@@ -32,11 +32,8 @@ const TRIES: usize = 16;
 /// A transaction that is open, or has ended and is not forgotten by the kernel.
 #[derive(Debug)]
 pub(in crate::adapter::views) struct OpenTransaction {
-    slot: Slot,
     view: Arc<TransactionView>,
-    adapter: Adapter,
-    /// Inodes that are known while nobody uses it.
-    idle_count: usize,
+    served: ServedView,
     has_ended: AtomicBool,
     /// Its changes, while they are listed.
     changes: Mutex<Option<Arc<Vec<PathChange>>>>,
@@ -44,7 +41,7 @@ pub(in crate::adapter::views) struct OpenTransaction {
 
 impl OpenTransaction {
     pub(in crate::adapter::views) const fn adapter(&self) -> &Adapter {
-        &self.adapter
+        self.served.adapter()
     }
 
     pub(super) fn info(&self) -> &TransactionInfo {
@@ -53,7 +50,7 @@ impl OpenTransaction {
 
     /// Looks up its root directory.
     pub(super) fn lookup_root(&self) -> Answer<Entry> {
-        match self.adapter.find(Ino::ROOT, b".")? {
+        match self.adapter().find(Ino::ROOT, b".")? {
             Lookup::Found(entry) => Ok(entry),
             Lookup::Missing { .. } => Err(Errno::ESTALE),
         }
@@ -61,16 +58,12 @@ impl OpenTransaction {
 
     /// Looks up a name. What is above the root directory is not in it.
     pub(in crate::adapter::views) fn lookup(&self, parent: Ino, name: &[u8]) -> Answer<Lookup> {
-        if name == b".." && parent == Ino::ROOT {
-            return Err(Errno::ESTALE);
-        }
-        self.adapter.find(parent, name)
+        self.served.lookup(Ino::ROOT, parent, name)
     }
 
     /// Returns the numbers of all its inodes that the kernel may know.
     pub(super) fn numbers(&self) -> Vec<Ino> {
-        let inos = self.adapter.fs().known_numbers();
-        inos.into_iter().map(|ino| self.slot.number(ino)).collect()
+        self.served.numbers()
     }
 
     /// Returns what it has changed since it began. `anew` if a list begins.
@@ -92,13 +85,9 @@ impl OpenTransaction {
         self.has_ended.load(Ordering::Acquire)
     }
 
-    fn is_idle(&self) -> bool {
-        self.adapter.fs().known_inodes() <= self.idle_count
-    }
-
     /// Ends its threads. Not from inside a request.
     pub(super) fn stop(&self) {
-        self.adapter.destroy();
+        self.served.stop();
     }
 }
 
@@ -106,8 +95,7 @@ impl OpenTransaction {
 #[derive(Debug)]
 pub(in crate::adapter::views) struct TransactionTable {
     mainline: Arc<FileSystem>,
-    options: AdapterOptions,
-    notifier: OnceLock<Notifier>,
+    server: ViewServer,
     /// Held while one begins, is opened or ends.
     opening: Mutex<()>,
     open: Mutex<HashMap<Slot, Arc<OpenTransaction>>>,
@@ -118,8 +106,7 @@ impl TransactionTable {
     pub(super) fn new(mainline: Arc<FileSystem>, options: AdapterOptions) -> Self {
         Self {
             mainline,
-            options,
-            notifier: OnceLock::new(),
+            server: ViewServer::new(options),
             opening: Mutex::default(),
             open: Mutex::default(),
         }
@@ -127,7 +114,7 @@ impl TransactionTable {
 
     /// Lets transactions that are opened from now on send notices.
     pub(super) fn connect(&self, notifier: &Notifier) {
-        if self.notifier.set(notifier.clone()).is_err() {
+        if !self.server.connect(notifier) {
             tracing::error!("mounted twice: transactions send notices to the first mount alone");
         }
     }
@@ -215,16 +202,10 @@ impl TransactionTable {
 
     fn enter(&self, view: Arc<TransactionView>) -> Arc<OpenTransaction> {
         let slot = Slot::of_transaction(view.info().number);
-        let idle_count = view.fs().known_inodes();
-        let adapter = Adapter::new(Arc::clone(view.fs()), self.options).in_view(slot.base());
-        if let Some(notifier) = self.notifier.get() {
-            adapter.start(notifier);
-        }
+        let served = self.server.serve(Arc::clone(view.fs()), slot);
         let opened = Arc::new(OpenTransaction {
-            slot,
             view,
-            adapter,
-            idle_count,
+            served,
             has_ended: AtomicBool::new(false),
             changes: Mutex::default(),
         });
@@ -250,8 +231,8 @@ impl TransactionTable {
         let Some(open) = self.find(slot) else {
             return;
         };
-        open.adapter.forget(ino, count);
-        if open.has_ended() && open.is_idle() {
+        open.served.forget(ino, count);
+        if open.has_ended() && open.served.is_idle() {
             drop(open);
             self.sweep();
         }
@@ -282,7 +263,7 @@ impl TransactionTable {
 
     /// Forgets those that have ended and that the kernel has forgotten.
     pub(super) fn sweep(&self) {
-        let is_gone = |open: &OpenTransaction| open.has_ended() && open.is_idle();
+        let is_gone = |open: &OpenTransaction| open.has_ended() && open.served.is_idle();
         let mut gone = Vec::new();
         {
             let mut table = self.open.lock();
@@ -302,7 +283,7 @@ impl TransactionTable {
         for open in all.into_values() {
             open.stop();
             if !open.has_ended()
-                && let Err(error) = open.adapter.fs().close()
+                && let Err(error) = open.adapter().fs().close()
             {
                 tracing::warn!(%error, "a transaction was not closed in order");
             }
