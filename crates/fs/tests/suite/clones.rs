@@ -6,7 +6,7 @@ use stitch_base::Ino;
 use stitch_fs::fsck::Issue;
 use stitch_fs::{
     CloneInfo, CloneSource, FallocateMode, FileSystem, FsError, FsResult, LiveView, RenameMode,
-    SetAttr, Taken, WriteOptions, XattrMode,
+    SetAttr, WriteOptions, XattrMode,
 };
 use stitch_kv::{Batch, Engine};
 
@@ -48,24 +48,9 @@ fn open(setup: &Setup, info: &CloneInfo) -> Arc<LiveView> {
     setup.fs.open_clone(info.number).expect("opens a clone")
 }
 
-fn names(fs: &FileSystem, dir: Ino) -> Vec<String> {
-    let mut names = Vec::new();
-    let mut take = |entry: &stitch_fs::DirEntry<'_>| {
-        names.push(String::from_utf8_lossy(entry.name).into_owned());
-        Taken::More
-    };
-    fs.read_dir(dir, 0, &mut take).expect("it is a directory");
-    names.retain(|name| !name.starts_with('.'));
-    names.sort();
-    names
-}
-
 fn contents(fs: &FileSystem, dir: Ino, name: &str) -> Vec<u8> {
     let attr = fs.lookup(at(dir, name)).expect("the file is there");
-    let mut out = Vec::new();
-    let len = usize::try_from(attr.size).expect("a small file");
-    fs.read(attr.ino, 0, len, &mut out).expect("reads");
-    out
+    contents_of(fs, attr.ino)
 }
 
 fn write(fs: &FileSystem, dir: Ino, name: &str, bytes: &[u8]) {
@@ -83,9 +68,9 @@ fn write(fs: &FileSystem, dir: Ino, name: &str, bytes: &[u8]) {
 
 /// Expects what [`grow`] made.
 fn expect_before(fs: &FileSystem, root: Ino) {
-    assert_eq!(names(fs, root), ["link", "sub"]);
+    assert_eq!(names_in(fs, root), ["link", "sub"]);
     let sub = fs.lookup(at(root, "sub")).expect("is there").ino;
-    assert_eq!(names(fs, sub), ["large", "small"]);
+    assert_eq!(names_in(fs, sub), ["large", "small"]);
     assert_eq!(contents(fs, sub, "small"), b"before");
     assert_eq!(contents(fs, sub, "large"), vec![1; LARGE]);
     let small = fs.lookup(at(sub, "small")).expect("succeeds");
@@ -116,9 +101,9 @@ fn change_all(fs: &FileSystem, root: Ino) {
 }
 
 fn expect_after(fs: &FileSystem, root: Ino) {
-    assert_eq!(names(fs, root), ["moved"]);
+    assert_eq!(names_in(fs, root), ["moved"]);
     let sub = fs.lookup(at(root, "moved")).expect("succeeds").ino;
-    assert_eq!(names(fs, sub), ["large", "new", "small"]);
+    assert_eq!(names_in(fs, sub), ["large", "new", "small"]);
     assert_eq!(contents(fs, sub, "small"), b"AFTER!");
     let small = fs.lookup(at(sub, "small")).expect("succeeds");
     assert_eq!((small.nlink, small.perm), (1, 0o600));
@@ -241,7 +226,7 @@ fn clones_that_lie_in_the_source_are_empty_directories_in_the_clone() {
     let view = open(&setup, &info);
     let copied = view.fs().lookup(at(outer, "in")).unwrap().ino;
     assert_eq!(view.fs().clone_at(copied), None);
-    assert!(names(view.fs(), copied).is_empty());
+    assert!(names_in(view.fs(), copied).is_empty());
     view.fs().remove_dir(&SUPER, at(outer, "in")).unwrap();
     let snapshot = setup.fs.open_snapshot("snap").unwrap();
     let seen = snapshot.fs().lookup(at(outer, "in")).unwrap().ino;
@@ -417,7 +402,7 @@ fn open_files_without_names_go_in_each_file_system() {
     let info = clone(&setup, source, "copy");
     let view = open(&setup, &info);
     view.fs().lookup(at(source, "sub")).unwrap();
-    assert_eq!(names(view.fs(), sub), ["small"]);
+    assert_eq!(names_in(view.fs(), sub), ["small"]);
     assert_eq!(setup.contents(large), vec![1; LARGE]);
     drop(view);
     let setup = setup.reopened();

@@ -117,6 +117,29 @@ pub(crate) fn new(perm: u32) -> NewNode {
     NewNode { perm, umask: 0 }
 }
 
+/// All bytes of a file.
+pub(crate) fn contents_of(fs: &FileSystem, ino: Ino) -> Vec<u8> {
+    let size = fs.get_attr(ino).expect("is known").size;
+    let len = usize::try_from(size).expect("a small file");
+    let mut out = Vec::new();
+    let count = fs.read(ino, 0, len, &mut out).expect("reads");
+    assert_eq!(count, out.len());
+    out
+}
+
+/// Names in a directory, sorted, without `.` and `..`.
+pub(crate) fn names_in(fs: &FileSystem, dir: Ino) -> Vec<String> {
+    let mut names = Vec::new();
+    fs.read_dir(dir, 0, &mut |entry| {
+        names.push(String::from_utf8(entry.name.to_vec()).expect("ASCII"));
+        Taken::More
+    })
+    .expect("reads the directory");
+    names.retain(|name| name != "." && name != "..");
+    names.sort();
+    names
+}
+
 impl Setup {
     /// What a killed process leaves, opened again.
     pub(crate) fn reopened(self) -> Self {
@@ -158,8 +181,7 @@ impl Setup {
     }
 
     pub(crate) fn contents(&self, ino: Ino) -> Vec<u8> {
-        let size = self.attr(ino).size;
-        self.read(ino, 0, usize::try_from(size).expect("a small file"))
+        contents_of(&self.fs, ino)
     }
 
     pub(crate) fn attr(&self, ino: Ino) -> Attr {
@@ -172,16 +194,7 @@ impl Setup {
 
     /// Names in a directory, sorted, without `.` and `..`.
     pub(crate) fn names(&self, ino: Ino) -> Vec<String> {
-        let mut names = Vec::new();
-        self.fs
-            .read_dir(ino, 0, &mut |entry| {
-                names.push(String::from_utf8(entry.name.to_vec()).expect("ASCII"));
-                Taken::More
-            })
-            .expect("reads the directory");
-        names.retain(|name| name != "." && name != "..");
-        names.sort();
-        names
+        names_in(&self.fs, ino)
     }
 
     /// Refuses any broken rule.

@@ -4,7 +4,7 @@ use crate::common::*;
 use stitch_base::Ino;
 use stitch_fs::{
     DirName, FileSystem, FsError, FsResult, RenameMode, SNAPSHOT_NAME_BYTES_MAX, SetAttr,
-    SnapshotView, Taken, WriteOptions, XattrMode,
+    SnapshotView, WriteOptions, XattrMode,
 };
 use stitch_kv::{Engine, KvError};
 
@@ -57,32 +57,16 @@ fn change_all(setup: &Setup, inner: Ino) {
         .expect("the file is there");
 }
 
-fn names(fs: &FileSystem, dir: Ino) -> Vec<String> {
-    let mut names = Vec::new();
-    let mut take = |entry: &stitch_fs::DirEntry<'_>| {
-        names.push(String::from_utf8_lossy(entry.name).into_owned());
-        Taken::More
-    };
-    fs.read_dir(dir, 0, &mut take).expect("the file is there");
-    names.retain(|name| !name.starts_with('.'));
-    names.sort();
-    names
-}
-
 fn contents(fs: &FileSystem, dir: Ino, name: &str) -> Vec<u8> {
     let attr = fs.lookup(at(dir, name)).expect("the file is there");
-    let mut out = Vec::new();
-    let len = usize::try_from(attr.size).expect("the file is there");
-    fs.read(attr.ino, 0, len, &mut out)
-        .expect("the file is there");
-    out
+    contents_of(fs, attr.ino)
 }
 
 /// Expects what [`grow`] made.
 fn expect_before(view: &SnapshotView, inner: Ino) {
     let fs = view.fs();
     assert_eq!(view.info().root, inner);
-    assert_eq!(names(fs, inner), ["large", "small"]);
+    assert_eq!(names_in(fs, inner), ["large", "small"]);
     assert_eq!(contents(fs, inner, "small"), b"before");
     assert_eq!(contents(fs, inner, "large"), vec![1; LARGE]);
     let small = fs.lookup(at(inner, "small")).expect("the file is there");
@@ -124,12 +108,12 @@ fn two_snapshots_show_two_moments() {
     expect_before(&setup.fs.open_snapshot("first").unwrap(), inner);
     let view = setup.fs.open_snapshot("second").unwrap();
     assert_eq!((view.info().root, &view.info().path[..]), (ROOT, &b""[..]));
-    assert_eq!(names(view.fs(), ROOT), ["moved"]);
+    assert_eq!(names_in(view.fs(), ROOT), ["moved"]);
     view.fs().lookup(at(ROOT, "moved")).unwrap();
     view.fs()
         .lookup(DirName::new(Ino(inner.0 - 1), b"e"))
         .unwrap();
-    assert_eq!(names(view.fs(), inner), ["new", "small"]);
+    assert_eq!(names_in(view.fs(), inner), ["new", "small"]);
 }
 
 #[test]

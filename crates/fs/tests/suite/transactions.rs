@@ -11,7 +11,7 @@ use std::sync::Arc;
 use stitch_base::Ino;
 use stitch_fs::{
     Attr, BeginOptions, Conflict, ConflictKind, FileSystem, FsError, FsResult, RenameMode, SetAttr,
-    Taken, TransactionView, WriteOptions,
+    TransactionView, WriteOptions,
 };
 
 fn begin(setup: &Setup, name: &str) -> Arc<TransactionView> {
@@ -52,23 +52,7 @@ fn ino(fs: &FileSystem, path: &str) -> Ino {
 }
 
 fn contents(fs: &FileSystem, path: &str) -> Vec<u8> {
-    let attr = find(fs, path).expect("the path leads somewhere");
-    let mut out = Vec::new();
-    let len = usize::try_from(attr.size).expect("a small file");
-    fs.read(attr.ino, 0, len, &mut out).expect("it is known");
-    out
-}
-
-fn names(fs: &FileSystem, dir: Ino) -> Vec<String> {
-    let mut names = Vec::new();
-    let mut take = |entry: &stitch_fs::DirEntry<'_>| {
-        names.push(String::from_utf8_lossy(entry.name).into_owned());
-        Taken::More
-    };
-    fs.read_dir(dir, 0, &mut take).expect("it is known");
-    names.retain(|name| name != "." && name != "..");
-    names.sort();
-    names
+    contents_of(fs, ino(fs, path))
 }
 
 fn unlink(fs: &FileSystem, dir: Ino, name: &str) {

@@ -44,7 +44,7 @@ fn a_transaction_does_not_see_what_mainline_does_meanwhile() {
     setup.write(ino(&setup.fs, "f"), 0, b"two");
     setup.file(ROOT, "later");
     assert_eq!(contents(view.fs(), "f"), b"one");
-    assert_eq!(names(view.fs(), ROOT), ["f"]);
+    assert_eq!(names_in(view.fs(), ROOT), ["f"]);
     file(view.fs(), ROOT, "own", b"own");
     commit(&setup, &view);
     assert_eq!(setup.names(ROOT), ["f", "later", "own"]);

@@ -173,7 +173,7 @@ fn walk(fs: &FileSystem) -> BTreeMap<String, (Ino, Shown)> {
         let mut data = Vec::new();
         match attr.kind {
             FileKind::Directory => {
-                for name in names(fs, attr.ino) {
+                for name in names_in(fs, attr.ino) {
                     let below = fs.lookup(at(attr.ino, &name)).expect("it is listed");
                     waiting.push((format!("{path}/{name}"), below));
                 }
