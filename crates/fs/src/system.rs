@@ -50,7 +50,7 @@ pub struct FileSystem {
     /// As it is stored.
     pub(crate) header: Mutex<FsHeader>,
     pub(crate) numbers: Arc<Numbers>,
-    /// What is different here if this is no mainline.
+    /// Rules of a transaction's file system; `None` in any other.
     pub(crate) branch: Option<BranchRules>,
     pub(crate) transactions: OpenTransactions,
     pub(crate) detached: Detached,

@@ -50,7 +50,7 @@ pub use stitch_format::fs_transaction::{
     TRANSACTION_NAME_BYTES_MAX, TransactionLife, TransactionState,
 };
 
-/// What is different in the file system of a transaction.
+/// Rules of a transaction's file system.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BranchRules {
     /// Inodes with smaller numbers are mainline's too.

@@ -29,7 +29,7 @@ pub enum Issue {
     BadMetaRow {
         /// Its key.
         key: Vec<u8>,
-        /// What is wrong.
+        /// The fault, for a person.
         detail: String,
     },
     /// The place of a name in its directory's order is not that of its hash: lookups miss it.
@@ -186,7 +186,7 @@ pub enum Issue {
     InClone {
         /// Number of the clone.
         number: u64,
-        /// What is wrong.
+        /// The fault in it.
         issue: Box<Issue>,
     },
     /// The directory that a clone lies at does not exist.

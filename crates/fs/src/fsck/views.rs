@@ -43,7 +43,7 @@ pub(super) fn open(engine: &Arc<dyn Engine>, number: u64) -> Option<Trees> {
     Trees::open(engine, &view_schema(number)).ok()
 }
 
-/// What is lost to a view: also what is lost of trees that its trees are branches of.
+/// Returns the keys lost to a view, those of the parents of its branch trees included.
 pub(super) fn lost_in(engine: &dyn Engine, trees: &Trees, lost: &[LostKeys]) -> Vec<LostKeys> {
     let infos: BTreeMap<_, TreeInfo> = engine
         .trees()

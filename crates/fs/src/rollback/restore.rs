@@ -320,7 +320,7 @@ impl<'a> Restore<'a> {
     }
 }
 
-/// What is to go.
+/// Removal of what the snapshot has not.
 impl<'a> Restore<'a> {
     /// Deletes the names that the snapshot has not.
     fn drop_names(&mut self) -> FsResult<()> {

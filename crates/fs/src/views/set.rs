@@ -124,7 +124,7 @@ impl ViewSet {
     }
 
     /// Stages a record in a batch of any file system of the engine, and notes it before the commit:
-    /// nobody finds its graft before.
+    /// no lookup finds its graft before.
     pub(super) fn stage_made(&self, batch: &mut RowBatch<'_>, number: u64, record: ViewRecord) {
         let store = self.store.as_ref().expect("a snapshot has no views");
         let sys = store.dictionary(Tree::Sys);
