@@ -5,7 +5,7 @@ use anyhow::{Context, Result};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::Value;
 use std::fmt::Write as _;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, BufRead as _, IsTerminal, Write};
 
 /// Prints a result. A reader that has gone away is no failure of ours.
 pub(super) fn print(text: &str) -> Result<()> {
@@ -32,6 +32,24 @@ pub(super) fn print_bytes(bytes: &[u8]) -> Result<()> {
 /// Prints a result for programs.
 pub(super) fn print_json(value: &Value) -> Result<()> {
     print(&serde_json::to_string_pretty(value).context("cannot write JSON")?)
+}
+
+/// Returns whether there is a terminal to ask.
+pub(super) fn can_ask() -> bool {
+    io::stdin().is_terminal() && io::stderr().is_terminal()
+}
+
+/// Asks the terminal a question. Returns whether the answer is yes.
+pub(super) fn ask(question: &str) -> Result<bool> {
+    debug_assert!(can_ask(), "a terminal is asked");
+    let mut terminal = io::stderr().lock();
+    write!(terminal, "{question} [y/N] ")
+        .and_then(|()| terminal.flush())
+        .context("cannot ask")?;
+    let mut answer = String::new();
+    let read = io::stdin().lock().read_line(&mut answer);
+    read.context("cannot read the answer")?;
+    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }
 
 /// Tells the user something that is no result.

@@ -6,7 +6,7 @@ use clap::Parser;
 use rustix::io::Errno;
 use serde_json::{Value, json};
 use std::fs::File;
-use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use stitch_base::clock::{Clock as _, SystemClock};
@@ -109,21 +109,13 @@ fn find(mount: &Path, given: &Path) -> Result<(String, Value)> {
 
 /// Asks the terminal; without one the answer is yes.
 fn confirm(name: &str, dir: &Path) -> Result<bool> {
-    if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
+    if !output::can_ask() {
         return Ok(true);
     }
     let shown = dir.display();
-    let mut terminal = io::stderr().lock();
-    write!(
-        terminal,
-        "make {shown} what the snapshot {name} shows, and remove what was made later? [y/N] "
-    )
-    .and_then(|()| terminal.flush())
-    .context("cannot ask")?;
-    let mut answer = String::new();
-    let read = io::stdin().lock().read_line(&mut answer);
-    read.context("cannot read the answer")?;
-    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+    output::ask(&format!(
+        "make {shown} what the snapshot {name} shows, and remove what was made later?"
+    ))
 }
 
 /// Begins the rollback. Returns the name of the snapshot before.

@@ -1,7 +1,7 @@
 //! `stitchfs txn commit` and `abort`.
 
 use super::super::output;
-use super::target::TxnMount;
+use super::target::{TxnMount, TxnOf};
 use super::{CONFLICT, FAILED};
 use anyhow::{Result, anyhow};
 use clap::Parser;
@@ -26,39 +26,29 @@ pub(super) struct TxnCommit {
     #[arg(long)]
     json: bool,
 
-    /// Name
-    #[arg(value_name = "NAME")]
-    name: String,
-
-    /// Mount point, or any directory in the mount
-    #[arg(value_name = "MNT", default_value = ".")]
-    path: PathBuf,
+    #[command(flatten)]
+    of: TxnOf,
 }
 
 /// Abort a transaction: nothing of it is left
 #[derive(Debug, Parser)]
 pub(super) struct TxnAbort {
-    /// Name
-    #[arg(value_name = "NAME")]
-    name: String,
-
-    /// Mount point, or any directory in the mount
-    #[arg(value_name = "MNT", default_value = ".")]
-    path: PathBuf,
+    #[command(flatten)]
+    of: TxnOf,
 }
 
 pub(super) fn commit(args: &TxnCommit) -> Result<u8> {
-    let target = TxnMount::find(&args.path)?;
-    let outcome = outcome_of(&target, &args.name)?;
+    let target = TxnMount::find(&args.of.path)?;
+    let outcome = outcome_of(&target, &args.of.name)?;
     if args.json {
-        output::print_json(&to_json(&args.name, &outcome))?;
+        output::print_json(&to_json(&args.of.name, &outcome))?;
     }
-    report(&args.name, &outcome, "stays open", args.json)
+    report(&args.of.name, &outcome, "stays open", args.json)
 }
 
 pub(super) fn abort(args: &TxnAbort) -> Result<u8> {
-    let target = TxnMount::find(&args.path)?;
-    discard(&target, &args.name)?;
+    let target = TxnMount::find(&args.of.path)?;
+    discard(&target, &args.of.name)?;
     Ok(0)
 }
 

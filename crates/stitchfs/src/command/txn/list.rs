@@ -3,7 +3,7 @@
 use super::super::snapshot::list::time;
 use super::super::{diff, output};
 use super::end::path_of;
-use super::target::TxnMount;
+use super::target::{TxnMount, TxnOf};
 use anyhow::{Context, Result, bail};
 use clap::Parser;
 use serde_json::{Value, json};
@@ -47,13 +47,8 @@ pub(super) struct TxnDiff {
     #[arg(long)]
     json: bool,
 
-    /// Name
-    #[arg(value_name = "NAME")]
-    name: String,
-
-    /// Mount point, or any directory in the mount
-    #[arg(value_name = "MNT", default_value = ".")]
-    path: PathBuf,
+    #[command(flatten)]
+    of: TxnOf,
 }
 
 pub(super) fn list(args: &TxnList) -> Result<u8> {
@@ -87,7 +82,7 @@ pub(super) fn status(args: &TxnStatus) -> Result<u8> {
 }
 
 pub(super) fn diff(args: &TxnDiff) -> Result<u8> {
-    show_changes(&TxnMount::find(&args.path)?, &args.name, args.json)?;
+    show_changes(&TxnMount::find(&args.of.path)?, &args.of.name, args.json)?;
     Ok(0)
 }
 

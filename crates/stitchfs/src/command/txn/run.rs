@@ -7,7 +7,7 @@ use super::{end, list};
 use anyhow::{Context, Result, bail};
 use clap::{Parser, ValueEnum};
 use std::ffi::OsString;
-use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use stitch_base::clock::{Clock as _, SystemClock};
 use stitch_fuse::transactions::{self, CommitOutcome, Lifetime};
@@ -97,7 +97,7 @@ pub(super) struct TxnEnter {
 
 pub(super) fn run(args: &TxnRun, inherited: &Inherited) -> Result<u8> {
     let target = TxnMount::find(&args.path)?;
-    if args.on_success == OnSuccess::Ask && !can_ask() {
+    if args.on_success == OnSuccess::Ask && !output::can_ask() {
         bail!("--on-success ask needs a terminal; use --on-success keep and look at it later");
     }
     let name = args.name.clone().unwrap_or_else(made_up_name);
@@ -193,24 +193,9 @@ fn made_up_name() -> String {
     format!("run-{seconds}-{}", std::process::id())
 }
 
-fn can_ask() -> bool {
-    io::stdin().is_terminal() && io::stderr().is_terminal()
-}
-
 /// Shows what has changed, and asks the terminal.
 fn confirm(target: &TxnMount, name: &str) -> Result<bool> {
     list::show_changes(target, name, false)?;
-    let mut terminal = io::stderr().lock();
     let shown: &Path = target.mount();
-    write!(
-        terminal,
-        "keep these changes of {}? [y/N] ",
-        shown.display()
-    )
-    .and_then(|()| terminal.flush())
-    .context("cannot ask")?;
-    let mut answer = String::new();
-    let read = io::stdin().lock().read_line(&mut answer);
-    read.context("cannot read the answer")?;
-    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+    output::ask(&format!("keep these changes of {}?", shown.display()))
 }

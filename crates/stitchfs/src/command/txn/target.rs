@@ -2,12 +2,25 @@
 
 use super::super::{live, snapshot};
 use anyhow::{Context, Result, anyhow, bail, ensure};
+use clap::Args;
 use rustix::io::Errno;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use stitch_fuse::adapter::{CONTROL_DIR, TRANSACTIONS_DIR};
 use stitch_fuse::mount::table::{self, MountEntry};
+
+/// The transaction that a command is about.
+#[derive(Debug, Args)]
+pub(super) struct TxnOf {
+    /// Name
+    #[arg(value_name = "NAME")]
+    pub(super) name: String,
+
+    /// Mount point, or any directory in the mount
+    #[arg(value_name = "MNT", default_value = ".")]
+    pub(super) path: PathBuf,
+}
 
 /// A mount, and a directory of it by which its daemon is asked. The directory stays that of the
 /// file system as it is when this process enters a transaction.
