@@ -1,5 +1,19 @@
 use super::*;
 
+/// Expects each cut of an edit's bytes to be an error, and each bit of them to mean something.
+pub(super) fn expect_no_spare_bits(golden: &[u8], edit: &VersionEdit) {
+    for cut in 0..golden.len() {
+        assert!(VersionEdit::decode(&golden[..cut]).is_err(), "cut at {cut}");
+    }
+    for bit in 0..golden.len() * 8 {
+        let mut flipped = golden.to_vec();
+        flipped[bit / 8] ^= 1 << (bit % 8);
+        if let Ok(decoded) = VersionEdit::decode(&flipped) {
+            assert_ne!(decoded, *edit, "bit {bit} means nothing");
+        }
+    }
+}
+
 fn sample_table() -> TableMeta {
     TableMeta {
         id: TableId(0x81),
