@@ -1,6 +1,7 @@
 //! What all suites share: mounts, processes, trees, counters, and cleaning up after them.
 
 pub(crate) mod context;
+pub(crate) mod copies;
 pub(crate) mod disk;
 pub(crate) mod file_handle;
 pub(crate) mod guardian;

@@ -452,3 +452,10 @@ pub(crate) fn stitchfs(context: &Context, args: &[&str]) -> Result<(i32, String)
     let code = output.status.code().context("stitchfs was killed")?;
     Ok((code, String::from_utf8_lossy(&text).into_owned()))
 }
+
+/// Runs `stitchfs` with arguments, which must succeed, and gives all it printed.
+pub(crate) fn command_of(context: &Context, args: &[&str]) -> Result<String> {
+    let (code, said) = stitchfs(context, args)?;
+    ensure!(code == 0, "{args:?}: {said}");
+    Ok(said)
+}

@@ -68,3 +68,8 @@ pub(crate) fn peak_resident_bytes(id: u32) -> Result<u64> {
     };
     Ok(kib.trim().parse::<u64>()? * 1024)
 }
+
+/// Returns a path as an argument.
+pub(crate) fn text(path: &Path) -> String {
+    path.display().to_string()
+}

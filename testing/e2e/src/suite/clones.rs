@@ -2,15 +2,16 @@
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use rustix::io::Errno;
 
 use crate::harness::context::Context;
-use crate::harness::mount::{Mount, Spec, stitchfs};
-use crate::harness::process::{command, run, shell};
+use crate::harness::copies::{copy, expect_equal};
+use crate::harness::mount::{Mount, Spec, command_of, stitchfs};
+use crate::harness::process::{command, run, shell, text};
 use crate::harness::report::Case;
 
 pub(super) const CASES: &[Case] = &[
@@ -42,16 +43,6 @@ pub(super) const CASES: &[Case] = &[
 
 const FILES: usize = 120;
 const LARGE_BYTES: usize = 4 << 20;
-
-fn text(path: &Path) -> String {
-    path.display().to_string()
-}
-
-fn command_of(context: &Context, args: &[&str]) -> Result<String> {
-    let (code, said) = stitchfs(context, args)?;
-    ensure!(code == 0, "{args:?}: {said}");
-    Ok(said)
-}
 
 fn clone(context: &Context, source: &Path, target: &Path) -> Result<()> {
     let args = ["clone", &text(source), &text(target)];
@@ -89,18 +80,6 @@ fn change_all(top: &Path) -> Result<()> {
     fs::rename(top.join("d1"), top.join("moved"))?;
     fs::write(top.join("new"), b"new")?;
     Ok(())
-}
-
-/// A copy beside the mount.
-fn copy(context: &Context, top: &Path, name: &str) -> Result<PathBuf> {
-    let copy = context.dir(name)?.join("copy");
-    run(&mut command("cp", &["-a", &text(top), &text(&copy)]))?;
-    Ok(copy)
-}
-
-fn expect_equal(one: &Path, other: &Path) -> Result<()> {
-    let args = ["-r", "--no-dereference", &text(one), &text(other)];
-    run(&mut command("diff", &args)).map(drop)
 }
 
 fn both_sides_change_apart(context: &Context) -> Result<()> {

@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result, ensure};
 use crate::harness::context::Context;
 use crate::harness::guardian;
 use crate::harness::mount::{Mount, Spec, stitchfs};
-use crate::harness::process::{command, run};
+use crate::harness::process::{command, run, text};
 use crate::harness::report::Case;
 use crate::harness::user::{NOBODY, acting_as};
 
@@ -34,10 +34,6 @@ const FILES: usize = 50;
 /// All that is in a tree: directories, their files, and one file more.
 const ENTRIES: u64 = (DIRS * (FILES + 1) + 1) as u64;
 const LARGE_BYTES: usize = 1 << 20;
-
-fn text(path: &Path) -> String {
-    path.display().to_string()
-}
 
 /// A tree of directories in directories, with files, and a second name of `linked`.
 fn grow(top: &Path, linked: &Path) -> Result<()> {

@@ -9,9 +9,10 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 
 use crate::harness::context::Context;
+use crate::harness::copies::copy;
 use crate::harness::map::Map;
-use crate::harness::mount::{Mount, Spec, stitchfs};
-use crate::harness::process::{command, run, shell};
+use crate::harness::mount::{Mount, Spec, command_of, stitchfs};
+use crate::harness::process::{command, run, shell, text};
 use crate::harness::report::Case;
 use crate::harness::user::{NOBODY, acting_as};
 
@@ -36,16 +37,6 @@ pub(super) const CASES: &[Case] = &[
 
 const FILES: usize = 120;
 const LARGE_BYTES: usize = 12 << 20;
-
-fn text(path: &Path) -> String {
-    path.display().to_string()
-}
-
-fn command_of(context: &Context, args: &[&str]) -> Result<String> {
-    let (code, said) = stitchfs(context, args)?;
-    ensure!(code == 0, "{args:?}: {said}");
-    Ok(said)
-}
 
 fn create(context: &Context, dir: &Path, name: &str) -> Result<()> {
     command_of(context, &["snapshot", "create", &text(dir), name]).map(drop)
@@ -98,12 +89,6 @@ fn listing(top: &Path) -> Result<String> {
         top,
         "find . -printf '%P %y %i %m %s %T@ %C@ %n %U:%G\\n' | sort",
     )
-}
-
-fn copy(context: &Context, top: &Path, name: &str) -> Result<PathBuf> {
-    let copy = context.dir(name)?.join("copy");
-    run(&mut command("cp", &["-a", &text(top), &text(&copy)]))?;
-    Ok(copy)
 }
 
 fn are_equal(one: &Path, other: &Path) -> bool {

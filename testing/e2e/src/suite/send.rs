@@ -12,7 +12,7 @@ use rustix::fs::{FileType, Mode, XattrFlags};
 use crate::harness::context::Context;
 use crate::harness::guardian;
 use crate::harness::mount::{Mount, Spec, stitchfs};
-use crate::harness::process::{command, run};
+use crate::harness::process::{command, run, text};
 use crate::harness::report::Case;
 use crate::harness::tree::{Rules, expect_equal, scan};
 use crate::harness::user::{NOBODY, acting_as};
@@ -41,10 +41,6 @@ pub(super) const CASES: &[Case] = &[
 ];
 
 const LARGE_BYTES: usize = 3 << 20;
-
-fn text(path: &Path) -> String {
-    path.display().to_string()
-}
 
 fn place(mount: &Mount<'_>, name: &str) -> PathBuf {
     mount.dir().join(".stitchfs/snap").join(name)

@@ -13,8 +13,9 @@ use anyhow::{Context as _, Result, bail, ensure};
 use rustix::io::Errno;
 
 use crate::harness::context::Context;
-use crate::harness::mount::{Mount, Spec, stitchfs};
-use crate::harness::process::{self, command};
+use crate::harness::copies::{copy, expect_equal};
+use crate::harness::mount::{Mount, Spec, command_of, stitchfs};
+use crate::harness::process::{self, command, text};
 use crate::harness::report::Case;
 use crate::harness::user::{NOBODY, acting_as};
 
@@ -76,20 +77,9 @@ pub(super) const CASES: &[Case] = &[
 const FILES: usize = 200;
 const LARGE_BYTES: usize = 4 << 20;
 
-fn text(path: &Path) -> String {
-    path.display().to_string()
-}
-
 /// Where a snapshot is.
 fn place(mount: &Mount<'_>, name: &str) -> PathBuf {
     mount.dir().join(".stitchfs/snap").join(name)
-}
-
-/// Runs a command that is to succeed; what it printed.
-fn command_of(context: &Context, args: &[&str]) -> Result<String> {
-    let (code, said) = stitchfs(context, args)?;
-    ensure!(code == 0, "{args:?}: {said}");
-    Ok(said)
 }
 
 fn create(context: &Context, dir: &Path, name: &str) -> Result<()> {
@@ -129,18 +119,6 @@ fn change_all(top: &Path) -> Result<()> {
     fs::rename(top.join("d1"), top.join("moved"))?;
     fs::write(top.join("new"), b"new")?;
     Ok(())
-}
-
-/// A copy beside the mount.
-fn copy(context: &Context, top: &Path, name: &str) -> Result<PathBuf> {
-    let copy = context.dir(name)?.join("copy");
-    process::run(&mut command("cp", &["-a", &text(top), &text(&copy)]))?;
-    Ok(copy)
-}
-
-fn expect_equal(copy: &Path, snapshot: &Path) -> Result<()> {
-    let args = ["-r", "--no-dereference", &text(copy), &text(snapshot)];
-    process::run(&mut command("diff", &args)).map(drop)
 }
 
 fn a_moment_stays_through_changes_remounts_and_a_kill(context: &Context) -> Result<()> {

@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::harness::context::Context;
 use crate::harness::guardian;
 use crate::harness::mount::{Mount, Spec, stitchfs};
-use crate::harness::process::{output, run};
+use crate::harness::process::{output, run, text};
 use crate::harness::report::{Case, Skip};
 
 pub(super) const CASES: &[Case] = &[
@@ -53,10 +53,6 @@ pub(super) const CASES: &[Case] = &[
 const PATIENCE: Duration = Duration::from_secs(30);
 const CONFLICT: i32 = 75;
 const FILES: usize = 200;
-
-fn text(path: &Path) -> String {
-    path.display().to_string()
-}
 
 /// A mount with a directory and a file in it.
 struct TxnStage<'a> {

@@ -16,7 +16,7 @@ use crate::harness::context::Context;
 use crate::harness::guardian;
 use crate::harness::helper::Helper;
 use crate::harness::mount::{Mount, Spec, is_live_fuse, is_mount_point, stitchfs};
-use crate::harness::process::{output, run};
+use crate::harness::process::{output, run, text};
 use crate::harness::report::{Case, Skip};
 use crate::harness::transport;
 use crate::harness::user::NOBODY;
@@ -86,10 +86,6 @@ fn command_as(context: &Context, name: &str) -> Result<PathBuf> {
         symlink("stitchfs", &path)?;
     }
     Ok(path)
-}
-
-fn text(path: &Path) -> String {
-    path.display().to_string()
 }
 
 /// Unmounts what the command mounted by itself, and waits until its daemon let go of the store.

@@ -8,11 +8,11 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::{create, place, text};
+use super::{create, place};
 use crate::harness::context::Context;
 use crate::harness::guardian;
 use crate::harness::mount::{Mount, Spec, is_mount_point};
-use crate::harness::process::{output, run};
+use crate::harness::process::{output, run, text};
 use crate::harness::report::Skip;
 
 const PATIENCE: Duration = Duration::from_secs(30);
